@@ -1,0 +1,36 @@
+# Options every target of the project is built with.
+add_library(triforce_options INTERFACE)
+target_compile_features(triforce_options INTERFACE cxx_std_20)
+target_include_directories(triforce_options INTERFACE ${PROJECT_SOURCE_DIR}/include)
+target_compile_options(triforce_options INTERFACE
+  -Wall -Wextra -Wshadow -Wconversion $<$<BOOL:${TRIFORCE_WERROR}>:-Werror>
+  # Bits must not depend on which expressions a compiler chooses to fuse.
+  -ffp-contract=off)
+foreach(sanitizer IN LISTS TRIFORCE_SANITIZE)
+  target_compile_options(triforce_options INTERFACE -fsanitize=${sanitizer} -fno-omit-frame-pointer)
+  target_link_options(triforce_options INTERFACE -fsanitize=${sanitizer})
+endforeach()
+target_link_libraries(triforce_options INTERFACE fmt::fmt)
+
+# tf_library(name SOURCES ... LINK ... [PRIVATE_LINK ...]): one static library per layer.
+function(tf_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${name} PUBLIC triforce_options ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK})
+endfunction()
+
+# tf_test(name SOURCES ... LINK ... [TIMEOUT seconds] [LABELS ...]): one GoogleTest binary, one ctest
+# entry. TF_SOURCE_DIR is the root of the project, for test data.
+function(tf_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS;ARGS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE TF_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE triforce_options ${ARG_LINK} GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

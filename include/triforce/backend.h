@@ -1,0 +1,166 @@
+// The seam between the algorithm and the hardware: about a dozen fused operations, one per kernel.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "triforce/random.h"
+#include "triforce/tensor.h"
+
+namespace triforce {
+
+// Most query rows of one bit-exact pass. Below or at this, every op gives a row the same bits
+// whatever the number of rows computed with it; above it, the throughput path (prefill) runs.
+inline constexpr int kMaxExactRows = 32;
+
+enum class Queue : std::uint8_t { kCompute, kCopy };
+struct Event {
+  std::uint32_t id = 0;
+};
+
+// A weight matrix [rows, cols] in its backend's own layout; only that backend reads `storage`.
+struct Matrix {
+  Buffer storage;
+  DType dtype = DType::kF32;
+  std::int64_t rows = 0, cols = 0;  // out features, in features
+};
+
+// Where the K and V rows of one layer are. A row is one token of one kv head; the order of rows and
+// dimensions inside a granule is the backend's business.
+struct KvView {
+  void* k = nullptr;
+  void* v = nullptr;
+  DType dtype = DType::kF32;
+  int kv_heads = 0, head_dim = 0;
+  std::int64_t capacity = 0;             // rows per head, a multiple of kv_granule()
+  std::int64_t head_stride = 0;          // elements between heads, the same for k and v
+  const std::int32_t* length = nullptr;  // device memory: rows valid after the append of this pass
+  bool rotate_on_read = false;           // keys stored unrotated; rotate by row index when read
+};
+
+// RoPE tables, [max_position, head_dim / 2] f32 each, scaling folded in (weights.h).
+struct RopeView {
+  TensorView cos, sin;
+};
+
+// From logits to the law a token is drawn from: temperature, then top-k, then top-p, renormalised.
+struct LawParams {
+  float temperature = 0.6F;  // 0: the one-hot law of the argmax, lowest id first
+  float top_p = 0.9F;        // in (0, 1]; 1: off
+  int top_k = 0;             // 0: off
+};
+
+enum class Acceptance : std::uint8_t {
+  kSpeculative,  // accept with probability p/q, redraw from the residual
+  kCoupled,      // all levels share Gumbel noise per position; accept iff the draws are equal
+};
+enum class Correction : std::uint8_t {
+  kResidual,  // norm(max(p - q, 0)): exact
+  kTarget,    // p itself: the published code's inner rule; not lossless
+};
+struct JudgeRule {
+  Acceptance acceptance = Acceptance::kSpeculative;
+  Correction correction = Correction::kResidual;
+  std::optional<double> synthetic_rate;  // accept at this rate instead; output is meaningless
+};
+
+// `accepted` leading proposals are kept, then comes `next`: the redraw after a rejection or the
+// bonus token. next is -1 if a law that was needed is not finite.
+struct Verdict {
+  std::int32_t accepted = 0;
+  Token next = 0;
+};
+
+// Shapes: T new tokens (1..kMaxExactRows while decoding, the prefill chunk before that), D hidden,
+// H query heads, Hkv key/value heads, d head_dim, F intermediate, V vocabulary. Activations are
+// activation_dtype(). Calls are asynchronous on Queue::kCompute unless they return a value; they
+// allocate nothing after reserve(), and read every per-step value from device memory, so that a
+// sequence of them can be recorded. Preconditions are checked; a violation throws kInternal.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string description() const = 0;  // "cpu avx512-bf16, 2 threads"
+  virtual Allocator& allocator() = 0;
+  virtual Place place() const = 0;  // where ops expect their tensors
+  virtual DType activation_dtype() const = 0;
+  // Rows per granule of the KV layout; capacities and row moves are multiples of it.
+  virtual int kv_granule() const = 0;
+
+  // Scratch for passes of up to `rows` rows over caches of up to `context` tokens, sized here so
+  // that nothing allocates later. May be called again; the maximum counts.
+  struct ScratchShape {
+    std::int64_t rows = 0, context = 0;
+    int heads = 0, kv_heads = 0, head_dim = 0;
+    std::int64_t widest = 0;  // largest in or out feature count of any linear layer
+    std::int64_t vocab = 0;
+    int chunk_size = 0;  // smallest chunk of score_chunks or attention mass, 0: neither is used
+  };
+  virtual void reserve(const ScratchShape& shape) = 0;
+
+  // An unset matrix of `dtype` (f32, f16 or bf16) for linear().
+  virtual Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) = 0;
+  // Sets rows [row_begin, row_begin + src.shape[0]); src is host memory [n, cols], f32/f16/bf16.
+  virtual void set_rows(Matrix& m, std::int64_t row_begin, TensorView src) = 0;
+  // Copies between host memory and ops' tensors, synchronously; converts f32/f16/bf16.
+  virtual void upload(TensorView dst, TensorView host_src) = 0;
+  virtual void download(TensorView host_dst, TensorView src) = 0;
+
+  // out[T, D] = table[tokens[T], D]; table is f32/f16/bf16 row-major.
+  virtual void embed(TensorView tokens, TensorView table, TensorView out) = 0;
+  // out[T, D] = x * rsqrt(mean(x^2) + eps) * w; w[D] f32. out may be x.
+  virtual void rms_norm(TensorView x, TensorView w, float eps, TensorView out) = 0;
+  // out[T, rows] (+)= x[T, cols] * w^T
+  virtual void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) = 0;
+  // Splits qkv[T, (H + 2 Hkv) d], rotates q into q[T, H, d] and k by positions[T] (i32; with
+  // rotate_on_read k stays unrotated), and writes rows [length - T, length) of kv.
+  virtual void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                           const KvView& kv) = 0;
+  // out[T, H d]: softmax(q k / sqrt(d)) v, where query i sees rows [0, length - T + i]. `rope` is
+  // read with rotate_on_read only. If mass.data is set, mass[Hkv, capacity / chunk] f32 receives
+  // the probability of each chunk of `chunk` rows, summed over the T queries and the head's group
+  // (T <= kMaxExactRows; chunks beyond length are 0).
+  virtual void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                         TensorView mass, int chunk) = 0;
+  // out[T, F] = silu(gate) * up; gate_up[T, 2F] holds gate then up.
+  virtual void swiglu(TensorView gate_up, TensorView out) = 0;
+
+  // laws[T, V] f32 from logits[T, V]. A row with a non-finite logit becomes NaN as a whole.
+  virtual void to_laws(TensorView logits, const LawParams& params, TensorView laws) = 0;
+  // A token of law[V]; `position` is its absolute position. Blocks. -1: the law is not finite.
+  virtual Token sample(TensorView law, const DrawKey& key, std::int64_t position,
+                       Acceptance acceptance) = 0;
+  // sampling.h: judge(). p[n + 1, V] verifier's laws, q[n, V] the laws the n tokens were drawn
+  // from, `position` that of tokens[0]. Blocks.
+  virtual Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens,
+                        const DrawKey& key, std::int64_t position, const JudgeRule& rule) = 0;
+
+  // scores[Hkv, n_chunks] f32 = q[H, d] . mean key of chunk c, summed over the head's group
+  // (PAPER.md 1.0: TriForce section 4.1; under GQA the sum over the group).
+  virtual void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                            TensorView scores) = 0;
+  // ids[Hkv, n] i32: chunk 0, then the n - 1 best of 1..n_chunks-1 by falling score, lower id first
+  // among equals. n <= n_chunks = scores.shape[1].
+  virtual void top_chunks(TensorView scores, TensorView ids) = 0;
+  // Rows [j chunk, (j + 1) chunk) of dst = rows of chunk ids[h, j] of src, per kv head.
+  virtual void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) = 0;
+  // Rows [dst_row, dst_row + count) of dst = rows [src_row, ...) of src, any alignment. dst may be
+  // src if dst_row <= src_row.
+  virtual void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                         std::int64_t dst_row, std::int64_t count) = 0;
+
+  virtual void copy(TensorView dst, TensorView src, Queue q) = 0;  // same dtype and numel
+
+  virtual Event record(Queue q) = 0;                // a point in time on that queue
+  virtual void wait(Queue q, Event e) = 0;          // work queued after this waits for e
+  virtual double elapsed_ms(Event a, Event b) = 0;  // blocks until b has happened
+  virtual void synchronize() = 0;
+
+  // Runs `body` now, and may replay it the next time `key` comes up instead of calling it. `body`
+  // only calls Backend and Communicator methods, with the same arguments for the same key.
+  virtual void replay(std::uint64_t key, const std::function<void()>& body) = 0;
+};
+
+}  // namespace triforce

@@ -1,0 +1,43 @@
+// One Llama forward for target and drafter, every cache and every backend.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "triforce/backend.h"
+#include "triforce/kv_cache.h"
+#include "triforce/weights.h"
+
+namespace triforce {
+
+enum class Logits : std::uint8_t { kNone, kLast, kAll };
+
+class LlamaModel {
+ public:
+  // Activations for passes of up to max_rows tokens; logits for up to max_logits rows.
+  // `weights` outlives the model.
+  LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t max_rows,
+             std::int64_t max_logits);
+
+  // Appends `tokens` to `cache`. Returns logits [n, V] (kAll), [1, V] of the last token (kLast), or
+  // an empty view; valid until the next call. One pass: tokens.size() <= max_rows, and the result's
+  // bits are those of single-token passes if tokens.size() <= kMaxExactRows. Throws
+  // Error(kBadInput, "TokenRange") for a token outside the vocabulary.
+  TensorView forward(std::span<const Token> tokens, KvCache& cache, Logits want,
+                     LayerObserver* observer = nullptr);
+
+  const ModelConfig& config() const { return weights_.config; }
+  std::int64_t max_rows() const { return max_rows_; }
+  // Bytes of activations a model of this shape allocates, for the plan.
+  static std::int64_t activation_bytes(const ModelConfig& config, DType activation,
+                                       std::int64_t max_rows, std::int64_t max_logits);
+
+ private:
+  void enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer);
+
+  Backend& b_;
+  const ModelWeights& weights_;
+  std::int64_t max_rows_, max_logits_;
+  Tensor tokens_, x_, h_, qkv_, q_, attn_, gate_up_, ffn_, logits_;
+};
+
+}  // namespace triforce

@@ -1,0 +1,149 @@
+// Views and owners of memory. A view is a plain value; an owner is move-only and says what for.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+
+#include "triforce/error.h"
+
+namespace triforce {
+
+using Token = std::int32_t;
+
+enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32 };
+constexpr std::int64_t size_of(DType t) { return t == DType::kF16 || t == DType::kBF16 ? 2 : 4; }
+// "f32", "f16", "bf16", "i32".
+const char* to_string(DType t);
+
+enum class Place : std::uint8_t { kHost, kPinned, kDevice };
+
+// What memory is for. Every allocation names one; the ledger is printed beside the plan.
+enum class MemTag : std::uint8_t {
+  kTargetWeights,
+  kDraftWeights,
+  kKvFull,
+  kKvRetrieval,
+  kKvStreaming,
+  kLaws,
+  kActivations,
+  kWorkspace,
+  kCount
+};
+// "target_weights", "kv_full", ... as the keys of the result file.
+const char* to_string(MemTag tag);
+
+// Non-owning, row-major, at most 4-D. Copy freely; never outlives its Buffer.
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  std::uint8_t rank = 0;
+  std::array<std::int64_t, 4> shape{};
+  std::array<std::int64_t, 4> stride{};  // in elements; the innermost is 1
+
+  std::int64_t numel() const {
+    std::int64_t n = 1;
+    for (std::size_t i = 0; i < rank; ++i) n *= shape[i];
+    return n;
+  }
+  std::int64_t bytes() const { return numel() * size_of(dtype); }
+  template <class T>
+  T* as() const {
+    TF_DCHECK(static_cast<std::int64_t>(sizeof(T)) == size_of(dtype));
+    return static_cast<T*>(data);
+  }
+  // Rows [begin, begin + count) of the outermost dimension.
+  TensorView rows(std::int64_t begin, std::int64_t count) const {
+    TF_CHECK(rank > 0 && begin >= 0 && count >= 0 && begin + count <= shape[0],
+             "rows [{}, {}) of {}", begin, begin + count, shape[0]);
+    TensorView v = *this;
+    v.data = static_cast<std::byte*>(data) + begin * stride[0] * size_of(dtype);
+    v.shape[0] = count;
+    return v;
+  }
+};
+
+inline TensorView make_view(void* data, DType t, std::initializer_list<std::int64_t> shape) {
+  TF_CHECK(shape.size() >= 1 && shape.size() <= 4);
+  TensorView v{data, t, static_cast<std::uint8_t>(shape.size()), {}, {}};
+  std::size_t i = 0;
+  for (const std::int64_t d : shape) v.shape[i++] = d;
+  std::int64_t s = 1;
+  while (i-- > 0) {
+    v.stride[i] = s;
+    s *= v.shape[i];
+  }
+  return v;
+}
+
+// One per backend. Thread-compatible. Keeps a ledger of live and peak bytes per tag.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  // At least 64-byte aligned, zero-filled. Throws Error(kResources, "OutOfMemory").
+  virtual void* allocate(std::int64_t bytes, Place place, MemTag tag) = 0;
+  virtual void release(void* p, std::int64_t bytes, Place place, MemTag tag) noexcept = 0;
+
+  struct Ledger {
+    std::int64_t live_bytes = 0, peak_bytes = 0, allocations = 0;
+  };
+  virtual Ledger ledger(MemTag tag) const = 0;  // all places together
+  virtual Ledger total(Place place) const = 0;  // all tags together
+};
+
+// Owns bytes. Move-only. Empty when default-constructed or moved from.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Allocator& a, std::int64_t bytes, Place place, MemTag tag)
+      : alloc_(&a), data_(a.allocate(bytes, place, tag)), bytes_(bytes), place_(place), tag_(tag) {}
+  Buffer(Buffer&& o) noexcept { swap(o); }
+  Buffer& operator=(Buffer&& o) noexcept {
+    Buffer tmp(std::move(o));
+    swap(tmp);
+    return *this;
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() {
+    if (data_ != nullptr) alloc_->release(data_, bytes_, place_, tag_);
+  }
+  void* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
+  bool empty() const { return data_ == nullptr; }
+
+ private:
+  void swap(Buffer& o) noexcept {
+    std::swap(alloc_, o.alloc_);
+    std::swap(data_, o.data_);
+    std::swap(bytes_, o.bytes_);
+    std::swap(place_, o.place_);
+    std::swap(tag_, o.tag_);
+  }
+  Allocator* alloc_ = nullptr;
+  void* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+  Place place_ = Place::kHost;
+  MemTag tag_ = MemTag::kWorkspace;
+};
+
+// A Buffer and the contiguous view of it.
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(Allocator& a, DType t, std::initializer_list<std::int64_t> shape, Place place,
+         MemTag tag) {
+    view_ = make_view(nullptr, t, shape);
+    buffer_ = Buffer(a, view_.bytes(), place, tag);
+    view_.data = buffer_.data();
+  }
+  const TensorView& view() const { return view_; }
+  explicit operator bool() const { return !buffer_.empty(); }
+
+ private:
+  Buffer buffer_;
+  TensorView view_;
+};
+
+}  // namespace triforce

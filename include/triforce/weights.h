@@ -1,0 +1,63 @@
+// The weights of one Llama on one backend, and the RoPE tables that belong to them.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "triforce/backend.h"
+#include "triforce/checkpoint.h"
+
+namespace triforce {
+
+struct LayerWeights {
+  Tensor attn_norm;  // [D] f32
+  Matrix qkv;        // [(H + 2 Hkv) d, D]: q rows, k rows, v rows
+  Matrix out;        // [D, H d]
+  Tensor ffn_norm;   // [D] f32
+  Matrix gate_up;    // [2 F, D]: gate rows, up rows
+  Matrix down;       // [D, F]
+};
+
+// cos and sin, [positions, d / 2] f32, of angle position * inv_freq, scaled as the published code
+// of each kind does: linear and llama3 (transformers modeling_rope_utils), yarn
+// (Yarn-Llama-2-7b-128k modeling code: attention factor folded into cos and sin).
+struct RopeTable {
+  Tensor cos, sin;
+  RopeView view() const { return {cos.view(), sin.view()}; }
+};
+// inverse frequencies [d / 2] and the factor on cos and sin, in double.
+struct RopeFrequencies {
+  std::vector<double> inv_freq;
+  double attention_factor = 1.0;
+};
+RopeFrequencies rope_frequencies(const ModelConfig& config);
+RopeTable make_rope_table(Backend& backend, const ModelConfig& config, std::int64_t positions,
+                          MemTag tag);
+
+// done and total in bytes; called often, from the loading thread.
+using LoadProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+struct ModelWeights {
+  ModelConfig config;
+  DType dtype = DType::kF32;  // of matrices, embedding and KV cache
+  Tensor embed;               // [V, D]
+  std::vector<LayerWeights> layers;
+  Tensor final_norm;  // [D] f32
+  Matrix lm_head;     // [V, D]
+  RopeTable rope;
+  bool random = false;  // labelled in every output
+  std::uint64_t random_seed = 0;
+  std::string config_sha256;  // empty for random weights
+};
+
+// Converts to `dtype` while reading. rope_positions: longest position that will be asked for.
+// Throws Error(kBadInput) from Checkpoint, Error(kResources).
+ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype,
+                          std::int64_t rope_positions, MemTag tag, const LoadProgress& progress);
+// Normal(0, 0.02)-like weights (a sum of uniforms), norms 1: a pure function of (config, seed).
+ModelWeights random_weights(Backend& backend, const ModelConfig& config, DType dtype,
+                            std::int64_t rope_positions, std::uint64_t seed, MemTag tag,
+                            const LoadProgress& progress);
+
+}  // namespace triforce

@@ -1,0 +1,48 @@
+// What the free functions behind CpuBackend share: instruction level, threads, scratch.
+#pragma once
+#include <omp.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "triforce/backend.h"
+
+namespace triforce::cpu {
+
+// Instruction levels with kernels of their own, in rising order. Chosen at run time, forced with
+// --cpu-isa; results agree between levels within rounding, and are bit-exact within one.
+enum class Isa : std::uint8_t {
+  kScalar,
+  kAvx2,        // AVX2, FMA, F16C
+  kAvx512,      // AVX-512 F, BW, VL, DQ
+  kAvx512Bf16,  // the same and vdpbf16ps
+};
+const char* to_string(Isa isa);  // "scalar", "avx2", "avx512", "avx512-bf16"
+Isa best_isa();                  // of this processor
+// Throws Error(kUsage) for an unknown name and Error(kDevice, "UnsupportedIsa") for a level this
+// processor lacks.
+Isa parse_isa(std::string_view name);
+
+struct Context {
+  Isa isa = Isa::kScalar;
+  int threads = 1;
+  std::span<std::byte> scratch;  // 64-byte aligned, shared by all ops, contents never survive a call
+};
+
+// Allocation-free OpenMP loop over [0, count): body(index, thread), static schedule; thread is in
+// [0, threads). Which thread runs an index never changes results.
+template <class Body>
+void parallel_for(const Context& context, std::int64_t count, const Body& body) {
+  const int threads = static_cast<int>(std::min<std::int64_t>(context.threads, count));
+  if (threads <= 1) {
+    for (std::int64_t i = 0; i < count; ++i) body(i, 0);
+    return;
+  }
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (std::int64_t i = 0; i < count; ++i) body(i, omp_get_thread_num());
+}
+
+}  // namespace triforce::cpu
