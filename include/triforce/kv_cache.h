@@ -153,7 +153,8 @@ class RetrievalCache final : public KvCache, public LayerObserver {
                  int head_dim, std::int64_t max_append, DType dtype, const Options& options);
   ~RetrievalCache() override;
 
-  // The prompt is about to end: the next pass over the full cache selects from its last query.
+  // The prompt is about to end: the next pass over the full cache selects from its last query,
+  // among the chunks that lie wholly before its last token (decoding feeds that token again).
   void select_on_next_pass();
   // Outer acceptance of the last round, for the adaptive policy; accepted <= tested.
   void report_round(std::int64_t accepted, std::int64_t tested);

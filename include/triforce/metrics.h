@@ -1,0 +1,73 @@
+// What a run measures: plain data, filled only by the decode loop.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace triforce {
+
+// Where the time of a round goes. kHostGap is what no other phase claims.
+enum class Phase : std::uint8_t {
+  kDraft,        // the innermost proposer's passes
+  kInnerVerify,  // passes of inner verifiers
+  kOuterVerify,  // passes of the outermost verifier; all passes of autoregressive decoding
+  kSampling,     // laws, draws, judging
+  kCacheUpdate,  // commit, eviction, copies into the retrieval cache
+  kRebuild,      // selecting and gathering chunks again
+  kHostGap,
+  kCount
+};
+const char* to_string(Phase phase);  // "draft", "inner_verify", ... as in the result file
+using PhaseTimes = std::array<double, static_cast<std::size_t>(Phase::kCount)>;  // ms
+
+// Raw counters of one level over some rounds.
+struct LevelCounters {
+  std::string name;                       // "inner", "outer"
+  std::int64_t rounds = 0;                // verifications
+  std::int64_t drafted = 0;               // tokens proposed to it
+  std::int64_t accepted = 0;              // of those, kept
+  std::int64_t rejected = 0;              // rounds that ended in a rejection
+  std::int64_t emitted = 0;               // accepted + one redrawn or bonus token a round
+  std::vector<std::int64_t> tested_at;    // [i]: rounds in which proposal i was tested
+  std::vector<std::int64_t> accepted_at;  // [i]: of those, accepted
+  std::vector<std::int64_t> histogram;    // [k]: rounds with k accepted
+
+  void add_round(std::int64_t proposed, std::int64_t kept);
+  void merge(const LevelCounters& other);
+
+  // accepted / (accepted + rejected): tokens after a rejection are not counted. NaN when empty.
+  double acceptance_rate() const;
+  // The paper's: solves (1 - a^(g+1)) / (1 - a) = 1 + accepted per round, g = drafted / rounds.
+  double alpha() const;
+  // The published code's "acceptance rate": accepted / drafted.
+  double accepted_per_drafted() const;
+  double mean_accepted_length() const;  // emitted / rounds, bonus included
+};
+
+// Solves (1 - a^(g+1)) / (1 - a) = tokens_per_round for a in [0, 1]; g may be fractional.
+double alpha_from_tokens_per_round(double tokens_per_round, double g);
+
+// One generation of one method from one prompt.
+struct RunMetrics {
+  std::vector<std::int32_t> tokens;   // generated ids, cut at the requested count or EOS
+  std::vector<std::uint8_t> origins;  // per token: 0 drafter .. the level that produced it
+  double decode_ms = 0;               // from the first decode pass to the last token
+  std::int64_t rounds = 0;            // outermost rounds (autoregressive: tokens)
+  PhaseTimes phase_ms{};              // sums over the rounds
+  std::vector<LevelCounters> levels;  // innermost first; empty for autoregressive
+  std::int64_t rebuilds = 0;          // selections after the prompt's
+  bool stopped_at_eos = false;
+  bool interrupted = false;
+};
+
+struct PrefillMetrics {
+  std::int64_t tokens = 0;
+  double target_ms = 0;           // the full cache
+  double retrieval_build_ms = 0;  // scoring, selecting, gathering; part of target_ms
+  double streaming_ms = 0;        // the target's streaming cache
+  double draft_ms = 0;
+  bool interrupted = false;
+};
+
+}  // namespace triforce
