@@ -81,7 +81,6 @@ class Engine {
   // of the target over the full cache, the retrieval cache, the drafter.
   enum class Pass : std::uint8_t { kFull, kRetrieval, kDraft };
   double pass_ms(Pass pass, int rows, int repetitions);
-  // Smallest gap between the two largest logits along a forced sequence, for reports on divergence.
   const RetrievalCache* retrieval_cache() const;
   FullCache& full_cache();
 
