@@ -1,0 +1,76 @@
+// Everything a user can ask for, as plain data. src/app/options.cpp holds the one table that
+// parses, validates, documents and echoes it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "triforce/decode.h"
+
+namespace triforce {
+
+enum class OutputFormat : std::uint8_t { kTable, kJson, kJsonl, kCsv, kMarkdown };
+enum class ProgressMode : std::uint8_t { kAuto, kPlain, kNone };
+
+// The options of every command, after defaults were filled in. A value that no option of the
+// command sets keeps the default of `run`.
+struct RunConfig {
+  // Models. An empty name means the built-in one; otherwise a folder or the name of a preset.
+  std::string target, draft;
+  // A preset or the path of a config.json whose weights are made in memory; empty: not random.
+  std::string random_weights, random_draft;
+  std::optional<DType> dtype;  // nullopt: bf16 where the processor computes with it, else f32
+  std::string device = "auto";
+  int threads = 0;      // 0: one per core this process may run on
+  std::string cpu_isa;  // empty: the best one of the processor
+  std::optional<int> on_chip;
+
+  // Methods in the order given, each once; `ar` comes first unless no_baseline.
+  std::vector<Method> methods = {Method::kAutoregressive, Method::kTriForce};
+  bool baseline_only = false;
+  bool no_baseline = false;
+
+  // Shape. With auto_gamma (auto_inner_gamma) speculation.gamma (.inner_gamma) is the largest
+  // value that may be tried, and set_gammas() of the engine narrows it.
+  std::int64_t prefill = 0;  // tokens of a prompt, BOS included
+  std::int64_t gen_len = 256;
+  bool auto_gamma = false, auto_inner_gamma = false;
+  SpeculationOptions speculation;
+
+  std::int64_t memory_limit_bytes = 0;  // 0: what the machine has available
+  std::uint64_t seed = 42;              // of sampling, synthetic data and random weights
+
+  // Data: gs, 128k, one-shot, lwm, demo, synthetic, or a .txt, .jsonl or .ids file.
+  std::string dataset = "synthetic";
+  std::int64_t prompts = 1;
+
+  int repetitions = 5, warmup = 1;
+  // Largest coefficient of variation of the time per token, in percent; a case above it is marked
+  // not comparable. nullopt: not checked.
+  std::optional<double> max_noise_pct;
+  double timeout_s = 0;  // of the whole run; unfinished cases get status timeout. 0: none
+
+  OutputFormat output_format = OutputFormat::kTable;  // on stdout
+  std::string json_file, jsonl_file, csv_file;        // empty: not written
+  ProgressMode progress = ProgressMode::kAuto;
+  bool verbose = false;
+
+  std::int64_t chunk = 0;       // perplexity: tokens per pass; 0: as many as fit
+  std::string inspect_path;     // inspect: a checkpoint folder or one .safetensors file
+  bool json_to_stdout = false;  // inspect, list-devices
+
+  bool builtin_pair() const { return target.empty() && random_weights.empty(); }
+};
+
+// One option and its value as results echo it; monostate: not set (null).
+using ParamValue =
+    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>>;
+using Param = std::pair<std::string, ParamValue>;
+// `params` of the result file: every option of `run` in the order of the table, names in
+// snake_case ("gen_len", "draft_cache_budget"); implemented in src/app/options.cpp.
+std::vector<Param> echo_params(const RunConfig& config);
+
+}  // namespace triforce
