@@ -1,0 +1,23 @@
+// Synthetic long documents: the `synthetic` dataset and half of the training text of the built-in
+// pair.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace triforce {
+
+// An English-like chronicle of at least `min_bytes` bytes (ASCII), a pure function of (seed,
+// index): integer arithmetic and Philox only, so every platform gives the same bytes, and a longer
+// request begins with the shorter one's text. It ends at the end of a section, a few kilobytes at
+// most past `min_bytes`.
+//
+// A document is a row of sections. A section is either a new page (a ledger, letter, will,
+// deposition, ... about one person with an invented name: 5 to 9 dealings with persons, goods,
+// sums, places and dates), or it returns to an earlier page and copies it out again, retells it, or
+// asks questions about it and answers each at once. How far back it returns is uniform in the
+// logarithm of the distance, from 1 KiB to the whole text, so a reader who keeps only recent text
+// misses much, and one who finds the old page again needs little else for some hundred tokens.
+std::string synthetic_document(std::uint64_t seed, std::uint64_t index, std::size_t min_bytes);
+
+}  // namespace triforce
