@@ -1,0 +1,52 @@
+// Prompts of exactly the requested length, from a generator, a file or a published data set.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "triforce/tensor.h"
+
+namespace triforce {
+
+struct Prompt {
+  std::vector<Token> tokens;  // BOS first, exactly as many as were asked for
+  std::string source;         // "synthetic #0", "book.txt", "books.jsonl:3"
+};
+
+struct DatasetInfo {
+  std::string kind;    // "synthetic", "txt", "jsonl", "ids", or the published name
+  std::string source;  // the file read; empty for synthetic
+  std::string sha256;  // of the file, or of the synthetic text that was used
+  std::int64_t n_prompts = 0;
+  std::int64_t n_skipped = 0;  // documents shorter than the prompt
+};
+
+struct Dataset {
+  std::vector<Prompt> prompts;
+  DatasetInfo info;
+};
+
+struct DatasetRequest {
+  std::string name;          // as RunConfig::dataset
+  std::int64_t prefill = 0;  // tokens of each prompt, BOS included
+  std::int64_t prompts = 1;  // at most so many
+  std::uint64_t seed = 0;    // of the synthetic documents
+  Token bos = 1;
+  std::int64_t vocab = 0;           // ids of an .ids file must lie below it
+  std::filesystem::path downloads;  // where scripts/download_data.sh puts <name>.jsonl
+};
+
+// Text to ids without BOS. Empty: this target has no tokenizer, only .ids files can be read.
+using Encode = std::function<std::vector<Token>(std::string_view text)>;
+
+// Throws Error(kBadInput): FileNotFound, UnknownDataset, InvalidDataset (naming file and line),
+// NoTokenizer, NoPrompts (every document is too short); Error(kUsage) for a bad request.
+Dataset load_dataset(const DatasetRequest& request, const Encode& encode);
+
+// True for gs, 128k, one-shot, lwm and demo.
+bool is_published_dataset(std::string_view name);
+
+}  // namespace triforce
