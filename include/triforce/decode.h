@@ -17,6 +17,9 @@
 
 namespace triforce {
 
+// Most tokens a level is asked to propose at once.
+inline constexpr int kMaxGamma = 31;
+
 enum class Method : std::uint8_t { kAutoregressive, kTriForce, kRetrieval, kStreaming, kDraft };
 const char* to_string(Method m);  // "ar", "triforce", "retrieval", "streaming", "draft"
 std::optional<Method> parse_method(std::string_view name);
@@ -61,6 +64,14 @@ class Engine {
     std::int64_t max_generated = 0;
     std::vector<Method> methods;  // besides autoregressive
   };
+  // Allocates every cache and buffer the methods need; weights outlive the engine; draft may be
+  // null if no method needs it. Throws Error(kUsage) for options that do not fit together and
+  // Error(kResources).
+  // Positions the weights' RoPE tables must cover: absolute ones for the target, rows of the
+  // streaming cache for the drafter.
+  static std::int64_t target_positions(const SpeculationOptions& options, const Shape& shape);
+  static std::int64_t draft_positions(const SpeculationOptions& options);
+
   // Allocates every cache and buffer the methods need; weights outlive the engine; draft may be
   // null if no method needs it. Throws Error(kUsage) for options that do not fit together and
   // Error(kResources).

@@ -1,0 +1,95 @@
+#include "triforce/metrics.h"
+
+#include <cmath>
+#include <limits>
+
+namespace triforce {
+namespace {
+
+double ratio(std::int64_t a, std::int64_t b) {
+  return b == 0 ? std::numeric_limits<double>::quiet_NaN()
+                : static_cast<double>(a) / static_cast<double>(b);
+}
+
+void add(std::vector<std::int64_t>& into, const std::vector<std::int64_t>& from) {
+  if (into.size() < from.size()) into.resize(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) into[i] += from[i];
+}
+
+}  // namespace
+
+const char* to_string(Phase phase) {
+  switch (phase) {
+    case Phase::kDraft:
+      return "draft";
+    case Phase::kInnerVerify:
+      return "inner_verify";
+    case Phase::kOuterVerify:
+      return "outer_verify";
+    case Phase::kSampling:
+      return "sampling";
+    case Phase::kCacheUpdate:
+      return "cache_update";
+    case Phase::kRebuild:
+      return "rebuild";
+    case Phase::kHostGap:
+      return "host_gap";
+    case Phase::kCount:
+      break;
+  }
+  return "?";
+}
+
+void LevelCounters::add_round(std::int64_t proposed, std::int64_t kept) {
+  const auto n = static_cast<std::size_t>(proposed), k = static_cast<std::size_t>(kept);
+  if (tested_at.size() < n) tested_at.resize(n);
+  if (accepted_at.size() < n) accepted_at.resize(n);
+  if (histogram.size() < n + 1) histogram.resize(n + 1);
+  ++rounds;
+  drafted += proposed;
+  accepted += kept;
+  rejected += kept < proposed ? 1 : 0;
+  emitted += kept + 1;
+  for (std::size_t i = 0; i < n && i <= k; ++i) ++tested_at[i];
+  for (std::size_t i = 0; i < k; ++i) ++accepted_at[i];
+  ++histogram[k];
+}
+
+void LevelCounters::merge(const LevelCounters& other) {
+  if (name.empty()) name = other.name;
+  rounds += other.rounds;
+  drafted += other.drafted;
+  accepted += other.accepted;
+  rejected += other.rejected;
+  emitted += other.emitted;
+  add(tested_at, other.tested_at);
+  add(accepted_at, other.accepted_at);
+  add(histogram, other.histogram);
+}
+
+double LevelCounters::acceptance_rate() const { return ratio(accepted, accepted + rejected); }
+
+double LevelCounters::alpha() const {
+  return alpha_from_tokens_per_round(1.0 + ratio(accepted, rounds), ratio(drafted, rounds));
+}
+
+double LevelCounters::accepted_per_drafted() const { return ratio(accepted, drafted); }
+
+double LevelCounters::mean_accepted_length() const { return ratio(emitted, rounds); }
+
+double alpha_from_tokens_per_round(double tokens_per_round, double g) {
+  if (!std::isfinite(tokens_per_round) || !std::isfinite(g))
+    return std::numeric_limits<double>::quiet_NaN();
+  const auto expected = [g](double a) {
+    return a >= 1.0 ? g + 1.0 : (1.0 - std::pow(a, g + 1.0)) / (1.0 - a);
+  };
+  if (tokens_per_round >= expected(1.0)) return 1.0;
+  double low = 0.0, high = 1.0;  // expected() rises with a
+  for (int i = 0; i < 60; ++i) {
+    const double middle = 0.5 * (low + high);
+    (expected(middle) < tokens_per_round ? low : high) = middle;
+  }
+  return 0.5 * (low + high);
+}
+
+}  // namespace triforce

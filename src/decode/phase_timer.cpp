@@ -1,0 +1,36 @@
+#include "triforce/speculate.h"
+
+namespace triforce {
+
+void PhaseTimer::start() {
+  totals_.fill(0.0);
+  marks_.clear();
+  current_ = Phase::kHostGap;
+  running_ = true;
+  marks_.push_back({backend_.record(Queue::kCompute), current_});
+}
+
+void PhaseTimer::stop() {
+  if (!running_) return;
+  marks_.push_back({backend_.record(Queue::kCompute), current_});
+  flush();
+  running_ = false;
+}
+
+void PhaseTimer::enter(Phase phase) {
+  current_ = phase;
+  if (!running_) return;
+  marks_.push_back({backend_.record(Queue::kCompute), phase});
+  if (marks_.size() > kMaxMarks) flush();
+}
+
+// Each span belongs to the phase entered at its start; the last mark opens the next span.
+void PhaseTimer::flush() {
+  for (std::size_t i = 0; i + 1 < marks_.size(); ++i)
+    totals_[static_cast<std::size_t>(marks_[i].phase)] +=
+        backend_.elapsed_ms(marks_[i].event, marks_[i + 1].event);
+  marks_.front() = marks_.back();
+  marks_.resize(1);
+}
+
+}  // namespace triforce

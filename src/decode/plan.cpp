@@ -1,0 +1,68 @@
+#include "triforce/plan.h"
+
+#include <numeric>
+
+#include "decode/sizes.h"
+#include "triforce/model.h"
+
+namespace triforce {
+namespace {
+
+// Weights a pass reads: all but the embedding table, of which it reads one row a token.
+std::int64_t read_weight_bytes(const ModelConfig& c, DType dtype) {
+  const std::int64_t embedding = c.vocab * c.hidden * size_of(dtype);
+  return c.weight_bytes(dtype) - (c.tied_embeddings ? 0 : embedding);
+}
+
+std::int64_t rope_bytes(const ModelConfig& c, std::int64_t positions) {
+  return 2 * positions * (c.head_dim / 2) * size_of(DType::kF32);
+}
+
+}  // namespace
+
+std::int64_t MemoryPlan::total_bytes() const {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+MemoryPlan plan_memory(const PlanInput& in) {
+  const ModelConfig& t = in.target;
+  const EngineSizes sizes = engine_sizes(in.options, in.shape);
+  const MethodNeeds needs = needs_of(in.shape.methods);
+  MemoryPlan plan;
+  const auto add = [&](MemTag tag, std::int64_t bytes) {
+    plan.bytes[static_cast<std::size_t>(tag)] += bytes;
+  };
+  const auto kv = [&](const ModelConfig& c, std::int64_t tokens) {
+    return KvStorage::bytes(c.layers, c.kv_heads, c.head_dim, tokens, in.dtype, in.kv_granule);
+  };
+  plan.kv_bytes_per_token = t.kv_bytes_per_token(in.dtype);
+  add(MemTag::kTargetWeights,
+      t.weight_bytes(in.dtype) + rope_bytes(t, Engine::target_positions(in.options, in.shape)));
+  add(MemTag::kKvFull, kv(t, sizes.full_capacity));
+  add(MemTag::kActivations,
+      LlamaModel::activation_bytes(t, in.activation, sizes.target_rows, sizes.target_logits));
+  add(MemTag::kLaws, sizes.law_rows_target * t.vocab * size_of(DType::kF32));
+  const std::int64_t context = in.shape.max_prompt;
+  plan.full_pass_bytes = read_weight_bytes(t, in.dtype) + context * plan.kv_bytes_per_token;
+  if (needs.retrieval) {
+    add(MemTag::kKvRetrieval, kv(t, in.options.budget + sizes.pending_rows));
+    plan.retrieval_pass_bytes =
+        read_weight_bytes(t, in.dtype) + in.options.budget * plan.kv_bytes_per_token;
+  }
+  // A streaming cache keeps a second copy, to return to the prompt.
+  if (needs.target_streaming)
+    add(MemTag::kKvStreaming, 2 * kv(t, in.options.budget + sizes.streaming_append));
+  if (needs.draft && in.draft) {
+    const ModelConfig& d = *in.draft;
+    add(MemTag::kDraftWeights,
+        d.weight_bytes(in.dtype) + rope_bytes(d, Engine::draft_positions(in.options)));
+    add(MemTag::kKvStreaming, 2 * kv(d, in.options.draft_budget + sizes.streaming_append));
+    add(MemTag::kActivations,
+        LlamaModel::activation_bytes(d, in.activation, sizes.draft_rows, sizes.draft_logits));
+    plan.draft_pass_bytes =
+        read_weight_bytes(d, in.dtype) + in.options.draft_budget * d.kv_bytes_per_token(in.dtype);
+  }
+  return plan;
+}
+
+}  // namespace triforce
