@@ -1,0 +1,235 @@
+#include "core/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include "triforce/error.h"
+
+namespace triforce {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string errno_text(int error) { return std::generic_category().message(error); }
+
+FileIdentity identity_of(const struct stat& st) {
+  return {static_cast<std::uint64_t>(st.st_dev), static_cast<std::uint64_t>(st.st_ino),
+          static_cast<std::int64_t>(st.st_size), static_cast<std::int64_t>(st.st_mtim.tv_sec),
+          static_cast<std::int64_t>(st.st_mtim.tv_nsec)};
+}
+
+const char* describe_mode(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+[[noreturn]] void throw_open(const fs::path& path, int error) {
+  if (error == ENOENT || error == ENOTDIR) {
+    throw_input("FileNotFound", "{}: no such file", path.string());
+  }
+  if (error == EMFILE || error == ENFILE || error == ENOMEM) {
+    throw_resources("OpenFailed", "{}: cannot open: {}", path.string(), errno_text(error));
+  }
+  // A socket cannot be opened at all.
+  if (error == ENXIO) {
+    throw_input("NotRegularFile", "{}: not a regular file", path.string());
+  }
+  throw_input("ReadError", "{}: cannot open: {}", path.string(), errno_text(error));
+}
+
+[[noreturn]] void throw_write(const std::string& name, const char* what, int error) {
+  if (error == ENOSPC || error == EDQUOT) {
+    throw_resources("DiskFull", "{}: cannot {}: {}", name, what, errno_text(error));
+  }
+  throw_resources("WriteError", "{}: cannot {}: {}", name, what, errno_text(error));
+}
+
+// A descriptor to write to, closed on every way out.
+class OutputFd {
+ public:
+  OutputFd(const fs::path& path, int flags) : name_(path.string()) {
+    do {
+      fd_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+    } while (fd_ < 0 && errno == EINTR);
+    if (fd_ < 0) throw_write(name_, "open for writing", errno);
+  }
+  OutputFd(const OutputFd&) = delete;
+  OutputFd& operator=(const OutputFd&) = delete;
+  ~OutputFd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  // Pipes and devices cannot be synchronised; that is no error.
+  void sync() const {
+    if (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS) {
+      throw_write(name_, "fsync", errno);
+    }
+  }
+  void close() {
+    const int fd = std::exchange(fd_, -1);
+    if (::close(fd) != 0 && errno != EINTR) throw_write(name_, "close", errno);
+  }
+
+ private:
+  std::string name_;
+  int fd_ = -1;
+};
+
+// Removes a temporary unless it was renamed.
+struct TemporaryFile {
+  fs::path path;
+  bool armed = true;
+  explicit TemporaryFile(fs::path p) : path(std::move(p)) {}
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    if (armed) ::unlink(path.c_str());
+  }
+};
+
+void sync_folder(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;  // a folder one may write but not read: the rename itself has happened
+  const int failed = ::fsync(fd) != 0 ? errno : 0;
+  ::close(fd);
+  if (failed != 0 && failed != EINVAL && failed != ENOTSUP && failed != EROFS) {
+    throw_write(folder.string(), "fsync", failed);
+  }
+}
+
+}  // namespace
+
+InputFile InputFile::open(const fs::path& path) {
+  InputFile file;
+  file.path_ = path;
+  do {
+    file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  } while (file.fd_ < 0 && errno == EINTR);
+  if (file.fd_ < 0) throw_open(path, errno);
+  struct stat st {};
+  if (::fstat(file.fd_, &st) != 0) throw_open(path, errno);
+  if (!S_ISREG(st.st_mode)) {
+    throw_input("NotRegularFile", "{}: expected a regular file, found {}", path.string(),
+                describe_mode(st.st_mode));
+  }
+  file.identity_ = identity_of(st);
+  return file;
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      identity_(other.identity_) {}
+
+InputFile& InputFile::operator=(InputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(identity_, other.identity_);
+  return *this;
+}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void InputFile::read_exact(std::int64_t offset, std::span<std::byte> out) const {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t n =
+        ::pread(fd_, out.data() + done, out.size() - done, offset + static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      throw_input("ReadError", "{}: cannot read {} bytes at byte {}: {}", path_.string(),
+                  out.size(), offset, errno_text(errno));
+    }
+    if (n == 0) {
+      throw_input("FileChanged",
+                  "{}: ends at byte {}, expected {} bytes at byte {}: it was cut while in use",
+                  path_.string(), offset + static_cast<std::int64_t>(done), out.size(), offset);
+    }
+    done += static_cast<std::size_t>(n);
+  }
+  check_unchanged();
+}
+
+void InputFile::check_unchanged() const {
+  struct stat st {};
+  if (::fstat(fd_, &st) != 0) {
+    throw_input("ReadError", "{}: cannot stat: {}", path_.string(), errno_text(errno));
+  }
+  const FileIdentity now = identity_of(st);
+  if (now == identity_) return;
+  throw_input("FileChanged", "{}: changed while in use ({} bytes when opened, {} now)",
+              path_.string(), identity_.bytes, now.bytes);
+}
+
+std::string read_file(const fs::path& path, std::int64_t max_bytes) {
+  const InputFile file = InputFile::open(path);
+  if (file.bytes() > max_bytes) {
+    throw_input("LimitExceeded", "{}: {} bytes, the limit is {}", path.string(), file.bytes(),
+                max_bytes);
+  }
+  std::string text(static_cast<std::size_t>(file.bytes()), '\0');
+  file.read_exact(0, std::as_writable_bytes(std::span<char>(text)));
+  return text;
+}
+
+void write_all(int fd, std::string_view contents, const std::string& name) {
+  while (!contents.empty()) {
+    const ssize_t n = ::write(fd, contents.data(), contents.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_write(name, "write", errno);
+    contents.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+void write_file_atomic(const fs::path& path, std::string_view contents) {
+  struct stat st {};
+  const bool exists = ::stat(path.c_str(), &st) == 0;
+  if (exists && !S_ISREG(st.st_mode)) {
+    OutputFd fd(path, O_WRONLY | O_NOCTTY);
+    write_all(fd.get(), contents, path.string());
+    fd.sync();
+    fd.close();
+    return;
+  }
+  std::error_code error;
+  const fs::path target = exists ? fs::canonical(path, error) : path;
+  if (error) throw_write(path.string(), "resolve", error.value());
+  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  const fs::path name = fs::path(fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid()));
+  TemporaryFile temporary(folder / name);
+  OutputFd fd(temporary.path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
+  if (exists && ::fchmod(fd.get(), st.st_mode & 07777U) != 0) {
+    throw_write(path.string(), "set the mode of", errno);
+  }
+  write_all(fd.get(), contents, path.string());
+  fd.sync();
+  fd.close();
+  if (::rename(temporary.path.c_str(), target.c_str()) != 0) {
+    throw_write(path.string(), "rename to", errno);
+  }
+  temporary.armed = false;
+  sync_folder(folder);
+}
+
+std::string download_mistake(std::string_view head) {
+  if (head.starts_with("version https://git-lfs")) {
+    return "a Git LFS pointer, not the file it stands for (fetch it with: git lfs pull)";
+  }
+  for (const std::string_view tag :
+       {"<!DOCTYPE", "<!doctype", "<!Doctype", "<html", "<HTML", "<Html"}) {
+    if (head.starts_with(tag)) return "an HTML page, not a model file (a failed download)";
+  }
+  return {};
+}
+
+}  // namespace triforce

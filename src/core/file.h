@@ -1,0 +1,69 @@
+// Files of untrusted content are read with pread and an exact length, never mapped: a mapped file
+// that shrinks reads zeros or raises SIGBUS. Results are written whole or not at all.
+#pragma once
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace triforce {
+
+// What must stay the same while a file is in use.
+struct FileIdentity {
+  std::uint64_t device = 0, inode = 0;
+  std::int64_t bytes = 0;
+  std::int64_t mtime_s = 0, mtime_ns = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
+
+// A regular file open for reading. Move-only.
+class InputFile {
+ public:
+  // Throws Error(kBadInput): FileNotFound, NotRegularFile (a FIFO, device, socket or folder; opened
+  // without blocking), ReadError; Error(kResources, "OpenFailed") when descriptors or memory run
+  // out.
+  static InputFile open(const std::filesystem::path& path);
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&& other) noexcept;
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::int64_t bytes() const { return identity_.bytes; }
+  const FileIdentity& identity() const { return identity_; }
+
+  // Fills `out` from byte `offset`, then checks that the file is still the one that was opened.
+  // Throws Error(kBadInput): ReadError, FileChanged (shorter, longer, or touched since).
+  void read_exact(std::int64_t offset, std::span<std::byte> out) const;
+  void check_unchanged() const;
+
+ private:
+  InputFile() = default;
+  std::filesystem::path path_;
+  int fd_ = -1;
+  FileIdentity identity_;
+};
+
+// The whole file. Throws as InputFile, and Error(kBadInput, "LimitExceeded") above max_bytes.
+std::string read_file(const std::filesystem::path& path, std::int64_t max_bytes);
+
+// Replaces `path` by `contents`: a temporary beside it, fsync, rename, fsync of the folder, so that
+// a reader or a crash sees the old file or the new one. Anything that is not a regular file
+// (/dev/full, a pipe) is written directly. A symlink keeps pointing where it did.
+// Throws Error(kResources): DiskFull (no space or quota), WriteError.
+void write_file_atomic(const std::filesystem::path& path, std::string_view contents);
+
+// Writes all of `contents` to a descriptor, through EINTR and short writes. `name` is for messages.
+// Throws Error(kResources): DiskFull, WriteError.
+void write_all(int fd, std::string_view contents, const std::string& name);
+
+// What a file is that begins with `head` and was expected to hold a model: "a Git LFS pointer ..."
+// or "an HTML page ..."; empty if it is neither.
+std::string download_mistake(std::string_view head);
+
+}  // namespace triforce

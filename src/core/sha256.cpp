@@ -1,0 +1,70 @@
+#include "core/sha256.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "core/file.h"
+#include "triforce/error.h"
+
+namespace triforce {
+
+struct Sha256::State {
+  EVP_MD_CTX* context = nullptr;
+  State() : context(EVP_MD_CTX_new()) {
+    if (context == nullptr || EVP_DigestInit_ex(context, EVP_sha256(), nullptr) != 1) {
+      EVP_MD_CTX_free(context);
+      throw_resources("OutOfMemory", "cannot start a SHA-256 digest");
+    }
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() { EVP_MD_CTX_free(context); }
+};
+
+Sha256::Sha256() : state_(std::make_unique<State>()) {}
+Sha256::Sha256(Sha256&&) noexcept = default;
+Sha256& Sha256::operator=(Sha256&&) noexcept = default;
+Sha256::~Sha256() = default;
+
+void Sha256::update(std::span<const std::byte> bytes) {
+  TF_CHECK(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1);
+}
+
+std::string Sha256::hex() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned length = 0;
+  TF_CHECK(EVP_DigestFinal_ex(state_->context, digest.data(), &length) == 1 && length == 32);
+  std::string out;
+  out.reserve(64);
+  for (unsigned i = 0; i < length; ++i) out += fmt::format("{:02x}", digest[i]);
+  return out;
+}
+
+std::string sha256_hex(std::span<const std::byte> bytes) {
+  Sha256 digest;
+  digest.update(bytes);
+  return digest.hex();
+}
+
+std::string sha256_hex(std::string_view bytes) {
+  return sha256_hex(std::as_bytes(std::span(bytes)));
+}
+
+std::string sha256_file(const std::filesystem::path& path) {
+  const InputFile file = InputFile::open(path);
+  constexpr std::int64_t kBlock = 1 << 20;
+  std::vector<std::byte> block;
+  Sha256 digest;
+  for (std::int64_t at = 0; at < file.bytes(); at += kBlock) {
+    block.resize(static_cast<std::size_t>(std::min(kBlock, file.bytes() - at)));
+    file.read_exact(at, block);
+    digest.update(block);
+  }
+  return digest.hex();
+}
+
+}  // namespace triforce
