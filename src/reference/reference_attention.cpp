@@ -1,0 +1,196 @@
+// Attention and the movements of KV rows, as sums over plain rows.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "reference/reference_impl.h"
+
+namespace triforce::reference {
+namespace {
+
+// Offset of dimension 0 of a row, in elements.
+std::int64_t row_offset(const KvView& kv, int head, std::int64_t row) {
+  return head * kv.head_stride + row * kv.head_dim;
+}
+
+// Dimension j of a vector of `d` rotated by `position`; pairs are (j, j + d / 2).
+template <class Get>
+double rotated(const RopeView& rope, std::int64_t position, std::int64_t d, std::int64_t j,
+               const Get& get) {
+  const std::int64_t half = d / 2;
+  const std::int64_t pair = j < half ? j : j - half;
+  const double c = at(rope.cos, position, pair);
+  const double s = at(rope.sin, position, pair);
+  return j < half ? get(j) * c - get(j + half) * s : get(j) * c + get(j - half) * s;
+}
+
+}  // namespace
+
+void ReferenceBackend::check_kv(const KvView& kv) const {
+  TF_CHECK(kv.k != nullptr && kv.v != nullptr && kv.kv_heads > 0 && kv.head_dim > 0 &&
+           kv.head_dim % 2 == 0 && kv.dtype != DType::kI32);
+  TF_CHECK(kv.capacity % granule_ == 0, "capacity {} is no multiple of {}", kv.capacity, granule_);
+  TF_CHECK(kv.head_stride >= kv.capacity * kv.head_dim);
+}
+
+void ReferenceBackend::rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
+                                   TensorView q, const KvView& kv) {
+  check_kv(kv);
+  const std::int64_t n = qkv.shape[0];
+  const std::int64_t d = kv.head_dim;
+  TF_CHECK(q.rank == 3 && q.shape[0] == n && q.shape[2] == d && positions.shape[0] == n);
+  const std::int64_t heads = q.shape[1];
+  TF_CHECK(qkv.shape[1] == (heads + 2 * kv.kv_heads) * d);
+  const std::int64_t first = *kv.length - n;
+  TF_CHECK(first >= 0 && *kv.length <= kv.capacity, "{} rows end at {} of {}", n, *kv.length,
+           kv.capacity);
+  for (std::int64_t t = 0; t < n; ++t) {
+    const std::int64_t position = positions.as<std::int32_t>()[t];
+    TF_CHECK(position >= 0 && position < rope.cos.shape[0], "position {} of {}", position,
+             rope.cos.shape[0]);
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const auto get = [&](std::int64_t j) { return at(qkv, t, h * d + j); };
+      for (std::int64_t j = 0; j < d; ++j) {
+        store(q.data, q.dtype, t * q.stride[0] + h * q.stride[1] + j,
+              rotated(rope, position, d, j, get));
+      }
+    }
+    for (int h = 0; h < kv.kv_heads; ++h) {
+      const auto key = [&](std::int64_t j) { return at(qkv, t, (heads + h) * d + j); };
+      const std::int64_t row = row_offset(kv, h, first + t);
+      for (std::int64_t j = 0; j < d; ++j) {
+        store(kv.k, kv.dtype, row + j,
+              kv.rotate_on_read ? key(j) : rotated(rope, position, d, j, key));
+        store(kv.v, kv.dtype, row + j, at(qkv, t, (heads + kv.kv_heads + h) * d + j));
+      }
+    }
+  }
+}
+
+void ReferenceBackend::attention(TensorView q, const KvView& kv, const RopeView& rope,
+                                 TensorView out, TensorView mass, int chunk) {
+  check_kv(kv);
+  const std::int64_t n = q.shape[0];
+  const std::int64_t heads = q.shape[1];
+  const std::int64_t length = *kv.length;
+  TF_CHECK(q.rank == 3 && q.shape[2] == kv.head_dim && heads % kv.kv_heads == 0);
+  TF_CHECK(out.rank == 2 && out.shape[0] == n && out.shape[1] == heads * kv.head_dim);
+  TF_CHECK(length >= n && length <= kv.capacity, "{} queries, {} rows of {}", n, length,
+           kv.capacity);
+  const bool with_mass = mass.data != nullptr;
+  TF_CHECK(!with_mass || (n <= kMaxExactRows && chunk > 0 && mass.shape[0] == kv.kv_heads &&
+                          mass.shape[1] == kv.capacity / chunk));
+  const std::int64_t group = heads / kv.kv_heads;
+  for (int hk = 0; hk < kv.kv_heads; ++hk) {
+    const std::vector<double> keys = keys_of(kv, rope, hk, length);
+    std::vector<double> head_mass(static_cast<std::size_t>(with_mass ? mass.shape[1] : 0));
+    for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
+      for (std::int64_t t = 0; t < n; ++t) {
+        const std::vector<double> p = probabilities(q, t, h, keys, length - n + t + 1);
+        for (std::int64_t j = 0; j < kv.head_dim; ++j) {
+          double sum = 0;
+          for (std::size_t r = 0; r < p.size(); ++r) {
+            sum +=
+                p[r] * load(kv.v, kv.dtype, row_offset(kv, hk, static_cast<std::int64_t>(r)) + j);
+          }
+          set(out, t, h * kv.head_dim + j, sum);
+        }
+        for (std::size_t r = 0; with_mass && r < p.size(); ++r) {
+          const std::size_t c = r / static_cast<std::size_t>(chunk);
+          if (c < head_mass.size()) head_mass[c] += p[r];
+        }
+      }
+    }
+    for (std::size_t c = 0; c < head_mass.size(); ++c) {
+      set(mass, hk, static_cast<std::int64_t>(c), head_mass[c]);
+    }
+  }
+}
+
+void ReferenceBackend::score_chunks(TensorView q, const KvView& kv, int chunk,
+                                    std::int64_t n_chunks, TensorView scores) {
+  check_kv(kv);
+  TF_CHECK(q.rank == 2 && q.shape[1] == kv.head_dim && q.shape[0] % kv.kv_heads == 0);
+  TF_CHECK(chunk > 0 && n_chunks * chunk <= kv.capacity && scores.shape[0] == kv.kv_heads &&
+           scores.shape[1] == n_chunks);
+  const std::int64_t group = q.shape[0] / kv.kv_heads;
+  for (int h = 0; h < kv.kv_heads; ++h) {
+    for (std::int64_t c = 0; c < n_chunks; ++c) {
+      double score = 0;
+      for (std::int64_t j = 0; j < kv.head_dim; ++j) {
+        double query = 0;
+        for (std::int64_t g = 0; g < group; ++g) query += at(q, h * group + g, j);
+        double mean = 0;
+        for (std::int64_t r = c * chunk; r < (c + 1) * chunk; ++r) {
+          mean += load(kv.k, kv.dtype, row_offset(kv, h, r) + j);
+        }
+        score += query * mean / chunk;
+      }
+      set(scores, h, c, score);
+    }
+  }
+}
+
+void ReferenceBackend::top_chunks(TensorView scores, TensorView ids) {
+  TF_CHECK(scores.rank == 2 && ids.rank == 2 && ids.dtype == DType::kI32 &&
+           ids.shape[0] == scores.shape[0]);
+  const std::int64_t n = ids.shape[1];
+  TF_CHECK(n >= 1 && n <= scores.shape[1], "{} of {} chunks", n, scores.shape[1]);
+  std::vector<std::int32_t> order(static_cast<std::size_t>(scores.shape[1]));
+  for (std::int64_t h = 0; h < ids.shape[0]; ++h) {
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin() + 1, order.end(), [&](std::int32_t a, std::int32_t b) {
+      return at(scores, h, a) > at(scores, h, b);
+    });
+    std::copy_n(order.begin(), n, ids.as<std::int32_t>() + h * ids.stride[0]);
+  }
+}
+
+void ReferenceBackend::gather_chunks(const KvView& src, TensorView ids, int chunk,
+                                     const KvView& dst) {
+  TF_CHECK(ids.rank == 2 && ids.dtype == DType::kI32 && ids.shape[0] == src.kv_heads);
+  TF_CHECK(ids.shape[1] * chunk <= dst.capacity);
+  KvView one_src = src;
+  KvView one_dst = dst;
+  one_src.kv_heads = one_dst.kv_heads = 1;
+  const auto advance = [](KvView& kv, std::int64_t elements) {
+    kv.k = static_cast<std::byte*>(kv.k) + elements * size_of(kv.dtype);
+    kv.v = static_cast<std::byte*>(kv.v) + elements * size_of(kv.dtype);
+  };
+  for (std::int64_t h = 0; h < ids.shape[0]; ++h) {
+    for (std::int64_t j = 0; j < ids.shape[1]; ++j) {
+      const std::int64_t id = ids.as<std::int32_t>()[h * ids.stride[0] + j];
+      TF_CHECK(id >= 0 && (id + 1) * chunk <= src.capacity, "chunk {} of {} rows", id,
+               src.capacity);
+      copy_rows(one_src, id * chunk, one_dst, j * chunk, chunk);
+    }
+    advance(one_src, src.head_stride);
+    advance(one_dst, dst.head_stride);
+  }
+}
+
+void ReferenceBackend::copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                                 std::int64_t dst_row, std::int64_t count) {
+  check_kv(src);
+  check_kv(dst);
+  TF_CHECK(src.dtype == dst.dtype && src.kv_heads == dst.kv_heads && src.head_dim == dst.head_dim);
+  TF_CHECK(count >= 0 && src_row >= 0 && src_row + count <= src.capacity && dst_row >= 0 &&
+               dst_row + count <= dst.capacity,
+           "rows [{}, +{}) of {} to [{}, ...) of {}", src_row, count, src.capacity, dst_row,
+           dst.capacity);
+  TF_CHECK(src.k != dst.k || dst_row <= src_row, "rows move up from {} to {}", src_row, dst_row);
+  const auto bytes = static_cast<std::size_t>(count * src.head_dim * size_of(src.dtype));
+  const auto byte_at = [](void* p, std::int64_t element, DType dtype) {
+    return static_cast<std::byte*>(p) + element * size_of(dtype);
+  };
+  for (int h = 0; h < src.kv_heads && count > 0; ++h) {
+    const std::int64_t from = row_offset(src, h, src_row);
+    const std::int64_t to = row_offset(dst, h, dst_row);
+    std::memmove(byte_at(dst.k, to, dst.dtype), byte_at(src.k, from, src.dtype), bytes);
+    std::memmove(byte_at(dst.v, to, dst.dtype), byte_at(src.v, from, src.dtype), bytes);
+  }
+}
+
+}  // namespace triforce::reference
