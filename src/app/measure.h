@@ -1,0 +1,63 @@
+// Measures methods against each other on the same prompts by the rules of measurement: one prefill
+// per prompt shared by all, warm-up kept and flagged, methods interleaved A B B A, the same stop
+// rule and count of tokens, ratios of medians with bootstrap intervals, losslessness checked.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "triforce/backend.h"
+#include "triforce/config.h"
+#include "triforce/decode.h"
+#include "triforce/report.h"
+#include "triforce/weights.h"
+
+namespace triforce {
+
+// What a measurement tells while it runs. Called on the measuring thread; never inside a timed
+// repetition, except on_tokens when there is no warm-up.
+class MeasureObserver {
+ public:
+  virtual ~MeasureObserver() = default;
+  // The flag that ends prefill and generation at the next step; a signal handler may set it.
+  // nullptr: the engine is about to go.
+  virtual void on_stop_flag(std::atomic<bool>* /*flag*/) {}
+  virtual void on_prefill(int /*prompt*/, int /*prompts*/, std::int64_t /*done*/,
+                          std::int64_t /*total*/) {}
+  // A generation is about to start; `index` of `total` of the whole measurement.
+  virtual void on_generation(Method /*method*/, int /*prompt*/, int /*repetition*/, bool /*warmup*/,
+                             std::int64_t /*index*/, std::int64_t /*total*/) {}
+  // Tokens of the first generation of each method on each prompt as they become final.
+  virtual void on_tokens(Method /*method*/, std::span<const Token> /*tokens*/,
+                         std::span<const std::uint8_t> /*origins*/) {}
+  // Whether on_tokens is wanted at all.
+  virtual bool wants_tokens() const { return false; }
+  // After every prompt and at the end: what would be written if the run ended now.
+  virtual void on_result(const RunResult& /*result*/) {}
+};
+
+struct MeasureInput {
+  Backend* backend = nullptr;
+  const ModelWeights* target = nullptr;
+  const ModelWeights* draft = nullptr;  // null if no method needs it
+  RunConfig config;                     // methods, speculation, gen_len, seed, repetitions, ...
+  std::vector<std::vector<Token>> prompts;
+  ResultContext context;  // `end` is filled in
+  DataInfo data;
+  std::vector<Param> params;  // echo_params(config)
+  // Ids to text, for the output section; may be empty.
+  std::function<std::string(std::span<const Token>)> decode_text;
+  MeasureObserver* observer = nullptr;
+};
+
+// Runs every method of the configuration, one case each. Errors of a method become the status of
+// its case; result.exit_code says what the process should exit with: kOk, kNumeric (losslessness
+// broken, non-finite logits), kResources (all cases skipped or out of memory), kInconclusive
+// (timeout), kInterrupted, or the code of the first error. Throws only for broken contracts.
+RunResult run_measurement(const MeasureInput& input);
+
+}  // namespace triforce
