@@ -26,6 +26,42 @@ double rotated(const RopeView& rope, std::int64_t position, std::int64_t d, std:
   return j < half ? get(j) * c - get(j + half) * s : get(j) * c + get(j - half) * s;
 }
 
+// Rotated keys of the first `length` rows of a head, [length, d].
+std::vector<double> keys_of(const KvView& kv, const RopeView& rope, int head, std::int64_t length) {
+  const std::int64_t d = kv.head_dim;
+  std::vector<double> keys(static_cast<std::size_t>(length * d));
+  for (std::int64_t r = 0; r < length; ++r) {
+    const auto stored = [&](std::int64_t j) {
+      return load(kv.k, kv.dtype, row_offset(kv, head, r) + j);
+    };
+    for (std::int64_t j = 0; j < d; ++j) {
+      keys[static_cast<std::size_t>(r * d + j)] =
+          kv.rotate_on_read ? rotated(rope, r, d, j, stored) : stored(j);
+    }
+  }
+  return keys;
+}
+
+// What query (t, h) gives each of the first `visible` rows.
+std::vector<double> probabilities(const TensorView& q, std::int64_t t, std::int64_t h,
+                                  const std::vector<double>& keys, std::int64_t visible) {
+  const std::int64_t d = q.shape[2];
+  std::vector<double> p(static_cast<std::size_t>(visible));
+  for (std::int64_t r = 0; r < visible; ++r) {
+    double s = 0;
+    for (std::int64_t j = 0; j < d; ++j) {
+      s += load(q.data, q.dtype, t * q.stride[0] + h * q.stride[1] + j) *
+           keys[static_cast<std::size_t>(r * d + j)];
+    }
+    p[static_cast<std::size_t>(r)] = s / std::sqrt(static_cast<double>(d));
+  }
+  const double top = *std::max_element(p.begin(), p.end());
+  double total = 0;
+  for (double& x : p) total += x = std::exp(x - top);
+  for (double& x : p) x /= total;
+  return p;
+}
+
 }  // namespace
 
 void ReferenceBackend::check_kv(const KvView& kv) const {
