@@ -72,8 +72,8 @@ struct Engine::Impl {
        const Shape& s);
 
   std::unique_ptr<Scorer> scorer(LlamaModel& model, KvCache& cache, Phase phase,
-                                 LayerObserver* observer = nullptr) {
-    return std::make_unique<ModelScorer>(backend, model, cache, observer, options.law, timer,
+                                 LayerObserver* watcher = nullptr) {
+    return std::make_unique<ModelScorer>(backend, model, cache, watcher, options.law, timer,
                                          phase);
   }
   // The five methods, each one expression (DESIGN.md section 2).
