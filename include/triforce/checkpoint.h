@@ -35,14 +35,15 @@ struct ModelConfig {
   double rms_norm_eps = 1e-5, rope_theta = 10000.0;
   RopeScaling rope;
   bool tied_embeddings = false;
-  std::int32_t bos = 1;
+  std::int32_t bos = 1;  // -1: none
   std::vector<std::int32_t> eos = {2};
   DType stored_dtype = DType::kF16;  // torch_dtype
 
   std::int64_t parameters() const;
   // Bytes of one token of KV cache at `dtype`: 2 layers kv_heads head_dim size.
   std::int64_t kv_bytes_per_token(DType dtype) const;
-  // Bytes of all weights at `dtype` (norms as f32).
+  // Bytes of all weights at `dtype` (norms as f32). A tied embedding counts twice: the output head
+  // is held in a layout of its own.
   std::int64_t weight_bytes(DType dtype) const;
 };
 
@@ -106,7 +107,8 @@ class Checkpoint {
                  std::int64_t row_begin, std::int64_t rows, std::vector<std::byte>& out,
                  DType& dtype) const;
   // Checks that exactly the tensors a Llama of config() needs are there, with their shapes; the
-  // error lists the first ten missing or mismatched. Unneeded tensors are warnings.
+  // error lists the first ten missing or mismatched (kind: that of the first). Unneeded tensors are
+  // warnings of open().
   void check_llama_tensors() const;
 
  private:

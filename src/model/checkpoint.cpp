@@ -1,0 +1,293 @@
+#include "triforce/checkpoint.h"
+
+#include <algorithm>
+#include <system_error>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "core/file.h"
+#include "core/sha256.h"
+#include "core/utf8.h"
+#include "model/llama_tensors.h"
+#include "model/safetensors.h"
+#include "model/shard_index.h"
+
+namespace triforce {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfigFile = "config.json";
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr std::int64_t kMaxConfigBytes = 1 << 20;
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error)) && !error;
+}
+
+// A small text file of the checkpoint, symlinks checked, download mistakes named as such.
+std::string read_text(const fs::path& dir, const char* name, std::int64_t max_bytes,
+                      const char* kind) {
+  const std::string text = read_file(resolve_inside(dir, name), max_bytes);
+  if (const std::string mistake = download_mistake(text); !mistake.empty()) {
+    throw_input(kind, "{}: this is {}", (dir / name).string(), mistake);
+  }
+  return text;
+}
+
+// "[2, 3]"
+std::string shape_text(std::span<const std::int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+// Names what there is instead of a safetensors checkpoint.
+[[noreturn]] void throw_no_weights(const fs::path& dir) {
+  bool bin = false, shards = false;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
+    const std::string name = entry.path().filename().string();
+    bin = bin || name.ends_with(".bin") || name.ends_with(".pth") || name.ends_with(".pt");
+    shards = shards || name.ends_with(".safetensors");
+  }
+  if (shards) {
+    throw_input("MissingFile", "{}: has .safetensors files but neither {} nor {}", dir.string(),
+                kSingleFile, kIndexFile);
+  }
+  if (bin) {
+    throw_input("UnsupportedCheckpoint",
+                "{}: has PyTorch .bin weights only, which are not read because they can run code; "
+                "convert them with: scripts/convert_checkpoint.py {}",
+                dir.string(), dir.string());
+  }
+  throw_input("MissingFile", "{}: neither {} nor {} is there", dir.string(), kSingleFile,
+              kIndexFile);
+}
+
+}  // namespace
+
+struct Checkpoint::Impl {
+  struct File {
+    fs::path path;  // resolved
+    std::string name;
+    FileIdentity identity;
+  };
+
+  fs::path dir;
+  ModelConfig config;
+  std::string config_sha256;
+  std::vector<File> files;
+  std::vector<TensorInfo> tensors;
+  std::vector<std::size_t> file_of;  // per tensor
+  std::unordered_map<std::string_view, std::size_t> by_name;
+  std::vector<std::string> warnings;
+
+  void add_file(const std::string& name, const SafetensorsLimits& limits);
+  void read_single(const SafetensorsLimits& limits);
+  void read_shards(const SafetensorsLimits& limits);
+  void check_index(const ShardIndex& index);
+  void index_names();
+  void note_unneeded();
+};
+
+// Validates the header of one file; all of its tensors are appended.
+void Checkpoint::Impl::add_file(const std::string& name, const SafetensorsLimits& limits) {
+  const InputFile in = InputFile::open(resolve_inside(dir, name));
+  SafetensorsHeader header = read_safetensors_header(in, limits);
+  for (TensorInfo& t : header.tensors) {
+    tensors.push_back(std::move(t));
+    file_of.push_back(files.size());
+  }
+  files.push_back({in.path(), name, in.identity()});
+}
+
+void Checkpoint::Impl::read_single(const SafetensorsLimits& limits) {
+  add_file(kSingleFile, limits);
+  index_names();
+}
+
+void Checkpoint::Impl::index_names() {
+  by_name.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto [it, fresh] = by_name.emplace(tensors[i].name, i);
+    if (!fresh) {
+      throw_input("ShardMismatch", "{}: tensor {} is in both {} and {}", dir.string(),
+                  quote_text(tensors[i].name), files[file_of[it->second]].name,
+                  files[file_of[i]].name);
+    }
+  }
+}
+
+void Checkpoint::Impl::read_shards(const SafetensorsLimits& limits) {
+  const ShardIndex index = parse_shard_index(
+      read_text(dir, kIndexFile, kMaxIndexBytes, "InvalidIndex"), (dir / kIndexFile).string());
+  for (const std::string& name : index.files) {
+    if (!is_there(dir / name)) {
+      throw_input("ShardMissing", "{}: shard {} named by {} is not there", dir.string(), name,
+                  kIndexFile);
+    }
+    add_file(name, limits);
+  }
+  index_names();
+  check_index(index);
+}
+
+// Buffers of old writers, or the head of a tied model: nothing reads them.
+void Checkpoint::Impl::note_unneeded() {
+  std::unordered_set<std::string> needed;
+  for (NamedShape& t : llama_tensors(config)) needed.insert(std::move(t.name));
+  std::size_t extra = 0;
+  const TensorInfo* first = nullptr;
+  for (const TensorInfo& t : tensors) {
+    if (needed.contains(t.name)) continue;
+    if (first == nullptr) first = &t;
+    ++extra;
+  }
+  if (extra == 0) return;
+  warnings.push_back(fmt::format("{} tensors are no part of the model and ignored, the first is {}",
+                                 extra, quote_text(first->name)));
+}
+
+// The index and the shards must say the same; a tensor that no Llama needs may be unlisted.
+void Checkpoint::Impl::check_index(const ShardIndex& index) {
+  for (const auto& [name, file] : index.tensors) {
+    const auto it = by_name.find(name);
+    if (it == by_name.end() || files[file_of[it->second]].name != index.files[file]) {
+      throw_input("ShardMismatch", "{}: tensor {} should be in {}, found {}", dir.string(),
+                  quote_text(name), index.files[file],
+                  it == by_name.end() ? "nowhere" : "in " + files[file_of[it->second]].name);
+    }
+  }
+  std::unordered_set<std::string_view> listed, needed;
+  for (const auto& [name, file] : index.tensors) listed.insert(name);
+  const std::vector<NamedShape> llama = llama_tensors(config);
+  for (const NamedShape& t : llama) needed.insert(t.name);
+  std::uint64_t data_bytes = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    data_bytes += static_cast<std::uint64_t>(tensors[i].end - tensors[i].begin);
+    if (listed.contains(tensors[i].name)) continue;
+    const std::string what =
+        fmt::format("tensor {} in {} is not in {}", quote_text(tensors[i].name),
+                    files[file_of[i]].name, kIndexFile);
+    if (needed.contains(tensors[i].name)) {
+      throw_input("ShardMismatch", "{}: {}", dir.string(), what);
+    }
+    if (warnings.size() < 10) warnings.push_back(what);
+  }
+  if (index.total_size && *index.total_size != data_bytes) {
+    warnings.push_back(fmt::format("{} says total_size {}, the shards hold {} bytes of tensors",
+                                   kIndexFile, *index.total_size, data_bytes));
+  }
+}
+
+Checkpoint Checkpoint::open(const fs::path& dir, const SafetensorsLimits& limits) {
+  std::error_code error;
+  if (!fs::is_directory(dir, error)) {
+    throw_input("FileNotFound", "{}: {}", dir.string(),
+                is_there(dir) ? "expected a checkpoint folder, found a file" : "no such folder");
+  }
+  auto impl = std::make_unique<Impl>();
+  impl->dir = dir;
+  if (!is_there(dir / kConfigFile)) {
+    throw_input("MissingFile", "{}: {} is not there", dir.string(), kConfigFile);
+  }
+  const std::string config = read_text(dir, kConfigFile, kMaxConfigBytes, "InvalidConfig");
+  impl->config = parse_model_config(config, (dir / kConfigFile).string());
+  impl->config_sha256 = sha256_hex(config);
+  const fs::path named = dir.has_filename() ? dir : dir.parent_path();
+  impl->config.name = named.filename().string();
+  const bool single = is_there(dir / kSingleFile), index = is_there(dir / kIndexFile);
+  if (single && index) {
+    impl->warnings.push_back(
+        fmt::format("both {} and {} are there; the single file is used", kSingleFile, kIndexFile));
+  }
+  if (single) {
+    impl->read_single(limits);
+  } else if (index) {
+    impl->read_shards(limits);
+  } else {
+    throw_no_weights(dir);
+  }
+  impl->note_unneeded();
+  return Checkpoint(std::move(impl));
+}
+
+Checkpoint::Checkpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+const ModelConfig& Checkpoint::config() const { return impl_->config; }
+const fs::path& Checkpoint::dir() const { return impl_->dir; }
+const std::string& Checkpoint::config_sha256() const { return impl_->config_sha256; }
+const std::vector<TensorInfo>& Checkpoint::tensors() const { return impl_->tensors; }
+const std::vector<std::string>& Checkpoint::warnings() const { return impl_->warnings; }
+
+const TensorInfo* Checkpoint::find(std::string_view name) const {
+  const auto it = impl_->by_name.find(name);
+  return it == impl_->by_name.end() ? nullptr : &impl_->tensors[it->second];
+}
+
+void Checkpoint::read_rows(std::string_view name, std::span<const std::int64_t> expected_shape,
+                           std::int64_t row_begin, std::int64_t rows, std::vector<std::byte>& out,
+                           DType& dtype) const {
+  const auto it = impl_->by_name.find(name);
+  if (it == impl_->by_name.end()) {
+    throw_input("MissingTensor", "{}: tensor {} is not there", dir().string(), quote_text(name));
+  }
+  const TensorInfo& t = impl_->tensors[it->second];
+  const Impl::File& file = impl_->files[impl_->file_of[it->second]];
+  if (!std::equal(t.shape.begin(), t.shape.end(), expected_shape.begin(), expected_shape.end())) {
+    throw_input("ShapeMismatch", "{}: tensor {} has shape {}, expected {}", file.path.string(),
+                quote_text(name), shape_text(t.shape), shape_text(expected_shape));
+  }
+  const std::optional<DType> type = loadable_dtype(t.dtype);
+  if (!type) {
+    throw_input("UnsupportedDtype", "{}: tensor {} is {}, expected F32, F16 or BF16",
+                file.path.string(), quote_text(name), t.dtype);
+  }
+  TF_CHECK(!t.shape.empty() && row_begin >= 0 && rows >= 0 && row_begin <= t.shape[0] - rows,
+           "rows [{}, {} + {}) of {}", row_begin, row_begin, rows, shape_text(t.shape));
+  // The header was validated: the whole tensor fits, so every part of it does.
+  const std::int64_t row_bytes = t.shape[0] == 0 ? 0 : (t.end - t.begin) / t.shape[0];
+  const InputFile in = InputFile::open(file.path);
+  if (in.identity() != file.identity) {
+    throw_input("FileChanged", "{}: changed since its header was read", file.path.string());
+  }
+  out.resize(static_cast<std::size_t>(rows * row_bytes));
+  in.read_exact(t.begin + row_begin * row_bytes, out);
+  dtype = *type;
+}
+
+void Checkpoint::check_llama_tensors() const {
+  std::vector<std::string> wrong;
+  const char* kind = nullptr;
+  const auto add = [&](const char* k, std::string text) {
+    if (kind == nullptr) kind = k;
+    wrong.push_back(std::move(text));
+  };
+  const std::vector<NamedShape> llama = llama_tensors(config());
+  for (const NamedShape& want : llama) {
+    const TensorInfo* t = find(want.name);
+    if (t == nullptr) {
+      add("MissingTensor", want.name + " is missing");
+    } else if (t->shape != want.shape) {
+      add("ShapeMismatch", fmt::format("{} has shape {}, expected {}", want.name,
+                                       shape_text(t->shape), shape_text(want.shape)));
+    } else if (!loadable_dtype(t->dtype)) {
+      add("UnsupportedDtype",
+          fmt::format("{} is {}, expected F32, F16 or BF16", want.name, t->dtype));
+    }
+  }
+  if (kind != nullptr) {
+    const std::size_t shown = std::min<std::size_t>(wrong.size(), 10);
+    throw_input(kind, "{}: {} of {} tensors are wrong: {}{}", dir().string(), wrong.size(),
+                llama.size(),
+                fmt::join(wrong.begin(), wrong.begin() + static_cast<long>(shown), "; "),
+                shown < wrong.size() ? "; ..." : "");
+  }
+}
+
+}  // namespace triforce

@@ -1,0 +1,97 @@
+// Published architectures by name.
+#include <array>
+
+#include "triforce/checkpoint.h"
+
+namespace triforce {
+namespace {
+
+constexpr std::int64_t kLongContext = 131'072;  // 128K tokens
+
+ModelConfig llama2_7b(const char* name) {
+  ModelConfig c;
+  c.name = name;
+  c.layers = 32;
+  c.hidden = 4'096;
+  c.intermediate = 11'008;
+  c.vocab = 32'000;
+  c.heads = 32;
+  c.kv_heads = 32;
+  c.head_dim = 128;
+  c.max_position = kLongContext;
+  c.rms_norm_eps = 1e-5;
+  c.stored_dtype = DType::kF16;
+  return c;
+}
+
+void set_yarn_128k(ModelConfig& c) {
+  c.rope.kind = RopeScaling::Kind::kYarn;
+  c.rope.factor = 32.0;
+  c.rope.original_max_position = 4'096;
+  c.stored_dtype = DType::kBF16;
+}
+
+// NousResearch/Yarn-Llama-2-7b-128k
+ModelConfig yarn_7b() {
+  ModelConfig c = llama2_7b("llama-7B-128K");
+  set_yarn_128k(c);
+  return c;
+}
+
+// NousResearch/Yarn-Llama-2-13b-128k
+ModelConfig yarn_13b() {
+  ModelConfig c = llama2_7b("llama-13B-128K");
+  c.layers = 40;
+  c.hidden = 5'120;
+  c.intermediate = 13'824;
+  c.heads = 40;
+  c.kv_heads = 40;
+  set_yarn_128k(c);
+  return c;
+}
+
+// LargeWorldModel/LWM-Text-Chat-128K and LWM-Text-128K
+ModelConfig lwm(const char* name) {
+  ModelConfig c = llama2_7b(name);
+  c.rope_theta = 1e7;
+  return c;
+}
+
+// JackFram/llama-68m. Its config.json names BOS 0 and EOS 2; it is only ever fed the target's ids.
+ModelConfig llama_68m() {
+  ModelConfig c;
+  c.name = "llama-68M";
+  c.layers = 2;
+  c.hidden = 768;
+  c.intermediate = 3'072;
+  c.vocab = 32'000;
+  c.heads = 12;
+  c.kv_heads = 12;
+  c.head_dim = 64;
+  c.max_position = 2'048;
+  c.rms_norm_eps = 1e-6;
+  c.bos = 0;
+  c.stored_dtype = DType::kF32;
+  return c;
+}
+
+std::array<ModelConfig, 5> presets() {
+  return {yarn_7b(), yarn_13b(), lwm("lwm-128K"), lwm("lwm-128K-base"), llama_68m()};
+}
+
+}  // namespace
+
+std::optional<ModelConfig> find_preset(std::string_view name) {
+  for (ModelConfig& c : presets()) {
+    if (c.name == name) return std::move(c);
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (ModelConfig& c : presets()) names.push_back(std::move(c.name));
+  return names;
+}
+
+}  // namespace triforce

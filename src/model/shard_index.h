@@ -1,0 +1,35 @@
+// model.safetensors.index.json: which shard holds which tensor; and which files a checkpoint may
+// name at all.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace triforce {
+
+struct ShardIndex {
+  std::vector<std::string> files;  // sorted, unique; base names that passed check_shard_name
+  std::vector<std::pair<std::string, std::size_t>> tensors;  // sorted by name; index into files
+  std::optional<std::uint64_t> total_size;                   // as written; known to be unreliable
+};
+
+// Parses the text of an index; `path` is for messages only. Throws Error(kBadInput): InvalidIndex,
+// PathEscape, BadName, LimitExceeded, DuplicateKey.
+ShardIndex parse_shard_index(std::string_view json, const std::string& path);
+inline constexpr std::int64_t kMaxIndexBytes = 64 << 20;
+
+// Throws Error(kBadInput) unless `name` is a plain file name: PathEscape for separators, "." and
+// "..", BadName for control characters, a leading dot, over 255 bytes or another ending than
+// ".safetensors".
+void check_shard_name(std::string_view name, const std::string& path);
+
+// The real path of dir/name, which must exist and lie inside dir, or, where dir is a snapshot of
+// the Hugging Face hub cache (models--x/snapshots/revision), inside that model's blobs folder.
+// Throws Error(kBadInput): FileNotFound, PathEscape.
+std::filesystem::path resolve_inside(const std::filesystem::path& dir, const std::string& name);
+
+}  // namespace triforce
