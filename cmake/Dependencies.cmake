@@ -1,22 +1,103 @@
-# System packages; scripts/setup.sh installs what is missing. See CONTRIBUTING.md for why each.
+# The system's packages first (scripts/setup.sh installs them); what is missing or too old is
+# downloaded, pinned by SHA-256. CONTRIBUTING.md says why each is needed. A hash that is not known
+# is not made up: such a dependency stops the configuration and names its package.
+include(FetchContent)
+
+# Downloaded dependencies are static, without tests, and not held to our warnings.
+macro(tf_fetch name)
+  message(STATUS "${name}: no usable system package, downloading a pinned release")
+  FetchContent_Declare(${name} ${ARGN} SYSTEM)
+  set(BUILD_SHARED_LIBS OFF)
+  set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # option() in them respects the variables set here
+  set(CMAKE_POLICY_DEFAULT_CMP0135 NEW)
+  set(CMAKE_POLICY_VERSION_MINIMUM 3.5)  # CMake 4 refuses the older minima some of them name
+  FetchContent_MakeAvailable(${name})
+endmacro()
+
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
-find_package(fmt 9 REQUIRED)
-find_package(nlohmann_json 3.11 REQUIRED)
-find_package(CLI11 2.1 REQUIRED)
-find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)
-find_package(dnnl 2.6 REQUIRED)
 
-find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h REQUIRED)
-find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
-add_library(sentencepiece::sentencepiece UNKNOWN IMPORTED)
-set_target_properties(sentencepiece::sentencepiece PROPERTIES
-  IMPORTED_LOCATION "${SENTENCEPIECE_LIBRARY}"
-  INTERFACE_INCLUDE_DIRECTORIES "${SENTENCEPIECE_INCLUDE_DIR}")
+find_package(OpenSSL 3 QUIET COMPONENTS Crypto)
+if(NOT OpenSSL_FOUND)
+  message(FATAL_ERROR "OpenSSL 3 (libcrypto with headers) was not found. Debian and Ubuntu: "
+    "apt-get install libssl-dev; Fedora: openssl-devel; Homebrew: openssl@3")
+endif()
+
+find_package(fmt 9 QUIET)
+if(NOT fmt_FOUND)
+  set(FMT_INSTALL OFF)
+  tf_fetch(fmt URL https://github.com/fmtlib/fmt/archive/refs/tags/9.1.0.tar.gz
+    URL_HASH SHA256=5dea48d1fcddc3ec571ce2058e13910a0d4a6bab4cc09a809d8b1dd1c88ae6f2)
+endif()
+
+find_package(nlohmann_json 3.11 QUIET)
+if(NOT nlohmann_json_FOUND)
+  set(JSON_BuildTests OFF)
+  set(JSON_Install OFF)
+  tf_fetch(nlohmann_json URL https://github.com/nlohmann/json/archive/refs/tags/v3.11.2.tar.gz
+    URL_HASH SHA256=d69f9deb6a75e2580465c6c4c5111b89c4dc2fa94e3a85fcd2ffcd9a143d9273)
+endif()
+
+find_package(CLI11 2.1 QUIET)
+if(NOT CLI11_FOUND)
+  set(CLI11_BUILD_TESTS OFF)
+  set(CLI11_BUILD_EXAMPLES OFF)
+  set(CLI11_BUILD_DOCS OFF)
+  tf_fetch(CLI11 URL https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.1.2.tar.gz
+    URL_HASH SHA256=26291377e892ba0e5b4972cdfd4a2ab3bf53af8dac1f4ea8fe0d1376b625c8cb)
+endif()
+
+find_package(dnnl 2.6 QUIET)
+if(NOT dnnl_FOUND)
+  set(DNNL_BUILD_TESTS OFF)
+  set(DNNL_BUILD_EXAMPLES OFF)
+  set(DNNL_LIBRARY_TYPE STATIC)
+  set(DNNL_CPU_RUNTIME OMP)
+  set(DNNL_GPU_RUNTIME NONE)
+  set(DNNL_ENABLE_PRIMITIVE MATMUL;REORDER)
+  tf_fetch(oneDNN URL https://github.com/oneapi-src/oneDNN/archive/refs/tags/v2.7.3.tar.gz
+    URL_HASH SHA256=a50993aa6265b799b040fe745e0010502f9f7103cc53a9525d59646aef006633)
+  if(NOT TARGET DNNL::dnnl)
+    add_library(DNNL::dnnl ALIAS dnnl)
+  endif()
+endif()
+
+# SentencePiece installs no CMake package.
+find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h)
+find_library(SENTENCEPIECE_LIBRARY sentencepiece)
+if(SENTENCEPIECE_INCLUDE_DIR AND SENTENCEPIECE_LIBRARY)
+  add_library(sentencepiece::sentencepiece UNKNOWN IMPORTED)
+  set_target_properties(sentencepiece::sentencepiece PROPERTIES
+    IMPORTED_LOCATION "${SENTENCEPIECE_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${SENTENCEPIECE_INCLUDE_DIR}")
+else()
+  set(SPM_ENABLE_SHARED OFF)
+  set(SPM_ENABLE_TCMALLOC OFF)
+  tf_fetch(sentencepiece URL https://github.com/google/sentencepiece/archive/refs/tags/v0.2.0.tar.gz
+    URL_HASH SHA256=9970f0a0afee1648890293321665e5b2efa04eaec9f1671fcf8048f456f5bb86)
+  add_library(sentencepiece_fetched INTERFACE)
+  target_link_libraries(sentencepiece_fetched INTERFACE sentencepiece-static)
+  target_include_directories(sentencepiece_fetched SYSTEM INTERFACE ${sentencepiece_SOURCE_DIR}/src)
+  add_library(sentencepiece::sentencepiece ALIAS sentencepiece_fetched)
+endif()
 
 if(TRIFORCE_TESTS)
-  find_package(GTest 1.12 REQUIRED)
+  find_package(GTest 1.12 QUIET)
+  if(NOT GTest_FOUND)
+    set(INSTALL_GTEST OFF)
+    tf_fetch(googletest
+      URL https://github.com/google/googletest/archive/refs/tags/release-1.12.1.tar.gz
+      URL_HASH SHA256=81964fe578e9bd7c94dfdb09c8e4d6e6759e19967e397dbea48d1c10e45d0df2)
+  endif()
 endif()
 if(TRIFORCE_BENCHMARKS)
-  find_package(benchmark 1.7 REQUIRED)
+  find_package(benchmark 1.7 QUIET)
+  if(NOT benchmark_FOUND)
+    set(BENCHMARK_ENABLE_TESTING OFF)
+    set(BENCHMARK_ENABLE_INSTALL OFF)
+    set(BENCHMARK_ENABLE_GTEST_TESTS OFF)
+    set(BENCHMARK_INSTALL_DOCS OFF)
+    tf_fetch(googlebenchmark URL https://github.com/google/benchmark/archive/refs/tags/v1.7.1.tar.gz
+      URL_HASH SHA256=6430e4092653380d9dc4ccb45a1e2dc9259d581f4866dc0759713126056bc1d7)
+  endif()
 endif()

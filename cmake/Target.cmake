@@ -7,7 +7,8 @@ target_compile_options(triforce_options INTERFACE
   # Bits must not depend on which expressions a compiler chooses to fuse.
   -ffp-contract=off)
 foreach(sanitizer IN LISTS TRIFORCE_SANITIZE)
-  target_compile_options(triforce_options INTERFACE -fsanitize=${sanitizer} -fno-omit-frame-pointer)
+  target_compile_options(triforce_options INTERFACE
+    -fsanitize=${sanitizer} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(triforce_options INTERFACE -fsanitize=${sanitizer})
 endforeach()
 target_link_libraries(triforce_options INTERFACE fmt::fmt)

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Installs the system packages that are missing and says so; does nothing when all are there.
+#   scripts/setup.sh           what building, running and testing need
+#   scripts/setup.sh --checks  also what scripts/check.sh needs (clang, clang-tidy, clang-format)
+set -euo pipefail
+# shellcheck source=lib/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
+
+# Package to install, and the command whose presence makes it unnecessary ("-": none).
+packages=(
+  "g++ c++" "cmake cmake" "ninja-build ninja" "python3 python3" "ca-certificates -"
+  "libfmt-dev -" "libcli11-dev -" "nlohmann-json3-dev -" "libsentencepiece-dev -" "libdnnl-dev -"
+  "libssl-dev -" "libgtest-dev -" "libbenchmark-dev -"
+)
+check_packages=("clang-14 clang++-14" "libomp-14-dev -" "clang-tidy-14 clang-tidy-14"
+  "clang-format-14 clang-format-14")
+
+case "${1:-}" in
+  "") ;;
+  --checks) packages+=("${check_packages[@]}") ;;
+  *)
+    sed -n '2,4s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+    ;;
+esac
+
+# Other systems: name what is needed and let CMake find or fetch it.
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  for tool in cmake c++ python3; do
+    command -v "$tool" >/dev/null || missing_tool=1
+  done
+  if [[ -n ${missing_tool:-} || ! -f $TF_ROOT/build/CMakeCache.txt ]]; then
+    say "setup: no apt-get here. Needed: a C++20 compiler (gcc 12 or newer) with OpenMP, cmake 3.24,"
+    say "  ninja, python3, fmt 9, CLI11 2.1, nlohmann_json 3.11, SentencePiece, oneDNN 2.6, OpenSSL 3,"
+    say "  and for the tests GoogleTest 1.12 and Google Benchmark 1.7. For example:"
+    say "  dnf install gcc-c++ cmake ninja-build python3 fmt-devel cli11-devel json-devel \\"
+    say "    sentencepiece-devel onednn-devel openssl-devel gtest-devel google-benchmark-devel"
+    say "  pacman -S gcc cmake ninja python fmt cli11 nlohmann-json onednn openssl gtest benchmark"
+    say "  brew install gcc cmake ninja fmt cli11 nlohmann-json sentencepiece onednn openssl@3 \\"
+    say "    googletest google-benchmark"
+    say "  Libraries that are not found are downloaded by CMake (cmake/Dependencies.cmake)."
+  fi
+  [[ -z ${missing_tool:-} ]] || die "cmake, a C++ compiler and python3 must be installed first"
+  exit 0
+fi
+
+names=()
+for entry in "${packages[@]}"; do
+  [[ ${entry#* } == - ]] && names+=("${entry% *}")
+done
+installed=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' "${names[@]}" 2>/dev/null || true) "
+missing=()
+for entry in "${packages[@]}"; do
+  package=${entry% *} tool=${entry#* }
+  if [[ $tool != - ]]; then
+    command -v "$tool" >/dev/null || missing+=("$package")
+  elif [[ $installed != *" installed:$package "* ]]; then
+    missing+=("$package")
+  fi
+done
+((${#missing[@]} > 0)) || exit 0
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    say "setup: missing packages: ${missing[*]}"
+    say "setup: not root and no sudo; continuing with what CMake can find or download."
+    say "setup: an administrator can run: apt-get install ${missing[*]}"
+    exit 0
+  fi
+  as_root=(sudo)
+fi
+apt() {
+  ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -y -q \
+    -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@"
+}
+log="$(mktemp)"
+trap 'rm -f -- "$log"' EXIT
+say "setup: installing ${missing[*]} with ${as_root[*]:+sudo }apt-get"
+lists_present() { compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
+updated=
+if ! lists_present; then
+  say "setup: no package lists yet, running apt-get update"
+  apt update >"$log" 2>&1 || { cat "$log" >&2; die "apt-get update failed"; }
+  updated=1
+fi
+if ! apt install --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
+  # Lists that are too old name files which are gone.
+  if [[ -z $updated ]]; then
+    say "setup: that failed, trying once more after apt-get update"
+    apt update >"$log" 2>&1 || { cat "$log" >&2; die "apt-get update failed"; }
+    apt install --no-install-recommends "${missing[@]}" >"$log" 2>&1 && exit 0
+  fi
+  tail -n 30 "$log" >&2
+  die "apt-get could not install ${missing[*]}"
+fi
