@@ -1,0 +1,417 @@
+#include "decode/lossless.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <memory>
+
+#include "core/forwarding_backend.h"
+#include "triforce/sampling.h"
+#include "triforce/speculate.h"
+
+namespace triforce {
+namespace {
+
+// A law per (level, the two tokens before), multiples of 1/64 with no zero; levels further from the
+// target (0) differ from it more.
+void toy_law(int level, Token before, Token last, std::span<float> law) {
+  const auto vocab = static_cast<std::int64_t>(law.size());
+  constexpr int kUnits = 64;
+  std::vector<double> weight(law.size());
+  double total = 0;
+  for (std::int64_t i = 0; i < vocab; ++i) {
+    double w = 0;
+    for (int l = 0; l <= level; ++l) {
+      const DrawKey key{2404, static_cast<std::uint32_t>(l), 0, static_cast<std::uint32_t>(i)};
+      w += (l == 0 ? 2.5 : 1.5) *
+           philox_uniform(key, Purpose::kWeights, static_cast<std::uint32_t>(before * 31 + last));
+    }
+    total += weight[static_cast<std::size_t>(i)] = std::exp(w);
+  }
+  int left = kUnits;
+  for (std::int64_t i = 0; i < vocab; ++i) {
+    const int others = static_cast<int>(vocab - 1 - i);
+    const int share = static_cast<int>(weight[static_cast<std::size_t>(i)] / total * kUnits);
+    const int units = others == 0 ? left : std::clamp(share, 1, left - others);
+    law[static_cast<std::size_t>(i)] = static_cast<float>(units) / kUnits;
+    left -= units;
+  }
+}
+
+// Its "cache" is the tokens themselves, so that a wrong rollback changes the laws.
+class ToyScorer final : public Scorer {
+ public:
+  ToyScorer(Backend& backend, int level, std::int64_t vocab)
+      : backend_(backend), vocab_(vocab), laws_(static_cast<std::size_t>(vocab * vocab * vocab)) {
+    fed_.reserve(64);
+    for (Token before = 0; before < vocab; ++before)
+      for (Token last = 0; last < vocab; ++last) toy_law(level, before, last, law(before, last));
+  }
+  std::int64_t length() const override { return static_cast<std::int64_t>(fed_.size()); }
+  std::int64_t vocab() const override { return vocab_; }
+  void feed(std::span<const Token> tokens, TensorView laws) override {
+    const auto n = static_cast<std::int64_t>(tokens.size());
+    for (std::int64_t i = 0; i < n; ++i) {
+      const Token t = tokens[static_cast<std::size_t>(i)];
+      const Token before = fed_.empty() ? 0 : fed_.back();
+      fed_.push_back(t);
+      const std::int64_t row = i - (n - laws.shape[0]);
+      if (row < 0) continue;
+      backend_.upload(laws.rows(row, 1),
+                      make_view(law(before, t).data(), DType::kF32, {1, vocab_}));
+    }
+  }
+  void truncate(std::int64_t length) override {
+    TF_CHECK(length >= committed_ && length <= this->length());
+    fed_.resize(static_cast<std::size_t>(length));
+  }
+  void commit(std::int64_t length) override {
+    TF_CHECK(length >= committed_ && length <= this->length());
+    committed_ = length;
+  }
+  // Back to the one token every generation starts behind.
+  void rewind() {
+    fed_.assign(1, kFirst);
+    committed_ = 1;
+  }
+  static constexpr Token kFirst = 1, kLast = 2;  // the prompt: one token cached, one to feed
+
+ private:
+  std::span<float> law(Token before, Token last) {
+    return std::span(laws_).subspan(static_cast<std::size_t>((before * vocab_ + last) * vocab_),
+                                    static_cast<std::size_t>(vocab_));
+  }
+  Backend& backend_;
+  std::int64_t vocab_;
+  std::vector<float> laws_;  // [before, last, vocab]
+  std::vector<Token> fed_;
+  std::int64_t committed_ = 0;
+};
+
+enum class Mutant : std::uint8_t {
+  kNone,
+  kInnerFromTarget,  // the published code's inner rule
+  kAllFromTarget,    // redraw from p at every level
+  kAlwaysAccept,
+  kSwappedRatio,      // accept with q/p
+  kAbsoluteResidual,  // |p - q|
+  kBonusOneRowEarly,
+  kArgmaxResidual,
+};
+constexpr std::pair<Mutant, const char*> kMutants[] = {
+    {Mutant::kInnerFromTarget, "published inner rule"},
+    {Mutant::kAllFromTarget, "redraw from p"},
+    {Mutant::kAlwaysAccept, "always accept"},
+    {Mutant::kSwappedRatio, "accept with q/p"},
+    {Mutant::kAbsoluteResidual, "redraw from |p - q|"},
+    {Mutant::kBonusOneRowEarly, "bonus from the row before"},
+    {Mutant::kArgmaxResidual, "argmax of p - q"},
+};
+
+template <class Chance>
+Verdict wrong_judge(Mutant mutant, Chance& chance, LawRows p, LawRows q,
+                    std::span<const Token> tokens, std::int64_t position) {
+  const auto n = static_cast<std::int32_t>(tokens.size());
+  Verdict v;
+  const auto draw = [&](auto&& weight) {
+    return chance.draw(p.vocab, weight, Purpose::kCorrect, position + v.accepted);
+  };
+  for (; v.accepted < n; ++v.accepted) {
+    const float *pi = p.row(v.accepted), *qi = q.row(v.accepted);
+    const Token t = tokens[static_cast<std::size_t>(v.accepted)];
+    const double up = mutant == Mutant::kSwappedRatio ? qi[t] : pi[t];
+    const double down = mutant == Mutant::kSwappedRatio ? pi[t] : qi[t];
+    if (mutant == Mutant::kAlwaysAccept ||
+        chance.happens(std::min(up / down, 1.0), Purpose::kAccept, position + v.accepted))
+      continue;
+    const auto difference = [&](std::int64_t i) { return double{pi[i]} - double{qi[i]}; };
+    if (mutant == Mutant::kAbsoluteResidual) {
+      v.next = draw([&](std::int64_t i) { return std::abs(difference(i)); });
+    } else if (mutant == Mutant::kArgmaxResidual) {
+      v.next = 0;
+      for (Token i = 1; i < p.vocab; ++i)
+        if (difference(i) > difference(v.next)) v.next = i;
+    } else if (mutant == Mutant::kAllFromTarget) {
+      v.next = draw([&](std::int64_t i) { return double{pi[i]}; });
+    } else {
+      v.next = redraw_with(chance, pi, qi, p.vocab, position + v.accepted);
+    }
+    return v;
+  }
+  const float* last = p.row(mutant == Mutant::kBonusOneRowEarly && n > 0 ? n - 1 : n);
+  v.next = draw([&](std::int64_t i) { return double{last[i]}; });
+  return v;
+}
+
+LawRows rows_of(TensorView laws) { return {laws.as<float>(), laws.shape[1], laws.stride[0]}; }
+
+// Follows a script of choices and takes the first open branch behind its end, multiplying up the
+// probability of the path; advance() moves to the next path, depth first.
+class Explorer {
+ public:
+  void restart() {
+    next_ = 0;
+    probability_ = 1;
+  }
+  bool advance() {
+    while (!path_.empty() && path_.back().option + 1 >= path_.back().options) path_.pop_back();
+    if (path_.empty()) return false;
+    ++path_.back().option;
+    return true;
+  }
+  double probability() const { return probability_; }
+
+  bool happens(double probability, Purpose /*purpose*/, std::int64_t /*position*/) {
+    if (probability >= 1.0) return true;
+    if (probability <= 0.0) return false;
+    const bool yes = choose(2) == 0;
+    probability_ *= yes ? probability : 1.0 - probability;
+    return yes;
+  }
+  template <class Weight>
+  Token draw(std::int64_t n, const Weight& weight, Purpose /*purpose*/, std::int64_t /*position*/) {
+    double total = 0;
+    std::array<Token, 8> ids{};
+    std::size_t open = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double w = weight(i);
+      total += w;
+      if (w > 0) ids[open++] = static_cast<Token>(i);
+    }
+    const Token id = ids[choose(open)];
+    probability_ *= weight(id) / total;
+    return id;
+  }
+  DrawKey key() const { return {}; }
+
+ private:
+  struct Choice {
+    std::size_t option, options;
+  };
+  std::size_t choose(std::size_t options) {
+    if (next_ == path_.size()) path_.push_back({0, options});
+    TF_CHECK(path_[next_].options == options, "the loop is not a function of its choices");
+    return path_[next_++].option;
+  }
+  std::vector<Choice> path_;
+  std::size_t next_ = 0;
+  double probability_ = 1;
+};
+
+class ExploringBackend final : public ForwardingBackend {
+ public:
+  ExploringBackend(Backend& to, Explorer& explorer, Mutant mutant)
+      : ForwardingBackend(to), explorer_(explorer), mutant_(mutant) {}
+  Token sample(TensorView law, const DrawKey& /*key*/, std::int64_t position,
+               Acceptance acceptance) override {
+    const LawRows rows = rows_of(law);
+    return sample_with(explorer_, rows.data, rows.vocab, position, acceptance);
+  }
+  Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& /*key*/,
+                std::int64_t position, const JudgeRule& rule) override {
+    if (mutant_ == Mutant::kNone || mutant_ == Mutant::kInnerFromTarget)
+      return judge_with(explorer_, rows_of(p), rows_of(q), tokens, position, rule);
+    return wrong_judge(mutant_, explorer_, rows_of(p), rows_of(q), tokens, position);
+  }
+
+ private:
+  Explorer& explorer_;
+  Mutant mutant_;
+};
+
+class MutantBackend final : public ForwardingBackend {
+ public:
+  MutantBackend(Backend& to, Mutant mutant) : ForwardingBackend(to), mutant_(mutant) {}
+  Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
+                std::int64_t position, const JudgeRule& rule) override {
+    if (mutant_ == Mutant::kNone || mutant_ == Mutant::kInnerFromTarget)
+      return ForwardingBackend::judge(p, q, tokens, key, position, rule);
+    PhiloxChance chance(key);
+    return wrong_judge(mutant_, chance, rows_of(p), rows_of(q), tokens, position);
+  }
+
+ private:
+  Mutant mutant_;
+};
+
+// A composition over toy laws: `steps` from the outermost level inwards; empty is autoregressive.
+class ToyLoop {
+ public:
+  ToyLoop(Backend& backend, std::int64_t vocab, std::vector<int> steps, Mutant mutant)
+      : backend_(backend), vocab_(vocab), timer_(backend) {
+    const int levels = static_cast<int>(steps.size());
+    const int innermost = levels == 0 ? 1 : steps.back();
+    root_ = std::make_unique<ModelProposer>(backend, scorer(levels), innermost,
+                                            Acceptance::kSpeculative, timer_);
+    for (int l = levels - 1; l >= 0; --l) {
+      SpeculativeProposer::Options o;
+      o.step = steps[static_cast<std::size_t>(l)];
+      o.max_request = l == 0 ? 1 : steps[static_cast<std::size_t>(l - 1)];
+      if (mutant == Mutant::kInnerFromTarget && l > 0) o.rule.correction = Correction::kTarget;
+      root_ =
+          std::make_unique<SpeculativeProposer>(backend, std::move(root_), scorer(l), o, timer_);
+    }
+  }
+  // The first `count` tokens as a number in base `vocab`, first token most significant.
+  std::size_t run(int count, std::uint64_t seed) {
+    for (ToyScorer* s : scorers_) s->rewind();
+    root_->start({seed, 0, 1, ToyScorer::kLast});
+    std::size_t code = 0;
+    for (int n = 0; n < count;) {
+      const Draft d = root_->propose(1);
+      for (std::size_t i = 0; i < d.tokens.size() && n < count; ++i, ++n)
+        code = code * static_cast<std::size_t>(vocab_) + static_cast<std::size_t>(d.tokens[i]);
+      root_->extend(d.tokens);
+      root_->commit(root_->length() - 1);
+    }
+    return code;
+  }
+
+ private:
+  std::unique_ptr<Scorer> scorer(int level) {
+    auto s = std::make_unique<ToyScorer>(backend_, level, vocab_);
+    scorers_.push_back(s.get());
+    return s;
+  }
+  Backend& backend_;
+  std::int64_t vocab_;
+  PhaseTimer timer_;
+  std::vector<ToyScorer*> scorers_;
+  std::unique_ptr<Proposer> root_;
+};
+
+// The target's joint law of `count` tokens, indexed as ToyLoop::run() codes them.
+std::vector<double> target_joint_law(int count, std::int64_t vocab) {
+  std::vector<double> joint = {1.0};
+  std::vector<std::array<Token, 2>> ends = {{ToyScorer::kFirst, ToyScorer::kLast}};
+  std::vector<float> law(static_cast<std::size_t>(vocab));
+  for (int n = 0; n < count; ++n) {
+    std::vector<double> longer;
+    std::vector<std::array<Token, 2>> longer_ends;
+    for (std::size_t i = 0; i < joint.size(); ++i) {
+      toy_law(0, ends[i][0], ends[i][1], law);
+      for (std::int64_t t = 0; t < vocab; ++t) {
+        longer.push_back(joint[i] * double{law[static_cast<std::size_t>(t)]});
+        longer_ends.push_back({ends[i][1], static_cast<Token>(t)});
+      }
+    }
+    joint = std::move(longer);
+    ends = std::move(longer_ends);
+  }
+  return joint;
+}
+
+struct Case {
+  std::string name;
+  std::vector<int> steps;
+  Mutant mutant = Mutant::kNone;
+};
+
+std::vector<Case> cases(std::vector<Case> exact, const std::vector<int>& mutant_steps) {
+  for (const auto& [mutant, name] : kMutants) exact.push_back({name, mutant_steps, mutant});
+  return exact;
+}
+
+EnumerationResult enumerate(Backend& backend, const Case& c) {
+  constexpr int kTokens = 3;
+  constexpr std::int64_t kVocab = 3;
+  Explorer explorer;
+  ExploringBackend exploring(backend, explorer, c.mutant);
+  ToyLoop loop(exploring, kVocab, c.steps, c.mutant);
+  const std::vector<double> expected = target_joint_law(kTokens, kVocab);
+  std::vector<double> found(expected.size());
+  EnumerationResult r{c.name, c.mutant != Mutant::kNone, 0, 0};
+  do {
+    explorer.restart();
+    const std::size_t code = loop.run(kTokens, 0);
+    found[code] += explorer.probability();
+    ++r.paths;
+  } while (explorer.advance());
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    r.total_variation += 0.5 * std::abs(found[i] - expected[i]);
+  return r;
+}
+
+}  // namespace
+
+bool EnumerationResult::as_expected() const {
+  return mutant ? total_variation >= kMutantVariation : total_variation <= kExactVariation;
+}
+
+bool ChiSquareResult::as_expected() const { return mutant == (p_value < kAlpha); }
+
+std::vector<EnumerationResult> enumerate_joint_laws(Backend& backend) {
+  TF_CHECK(backend.place() == Place::kHost);
+  std::vector<EnumerationResult> results;
+  for (const Case& c : cases({{"autoregressive", {}},
+                              {"one level, gamma 2", {2}},
+                              {"two levels, gamma 2, inner 1", {2, 1}},
+                              {"two levels, gamma 1, inner 2", {1, 2}},
+                              {"three levels, gammas 1", {1, 1, 1}}},
+                             {2, 1}))
+    results.push_back(enumerate(backend, c));
+  return results;
+}
+
+double chi_square_p_value(double statistic, int degrees) {
+  const double k = degrees;
+  const double z =
+      (std::cbrt(statistic / k) - (1.0 - 2.0 / (9.0 * k))) / std::sqrt(2.0 / (9.0 * k));
+  return 0.5 * std::erfc(z / std::sqrt(2.0));
+}
+
+ChiSquareResult chi_square(const std::string& name, const std::vector<double>& probabilities,
+                           const std::vector<std::int64_t>& counts) {
+  constexpr double kThinnest = 5;
+  TF_CHECK(probabilities.size() == counts.size());
+  ChiSquareResult r;
+  r.name = name;
+  for (const std::int64_t c : counts) r.runs += c;
+  double pooled_expected = 0, pooled_found = 0;
+  int cells = 0;
+  const auto add_cell = [&](double expected, double found) {
+    r.statistic += (found - expected) * (found - expected) / expected;
+    ++cells;
+  };
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const double expected = probabilities[i] * static_cast<double>(r.runs);
+    const auto found = static_cast<double>(counts[i]);
+    if (expected >= kThinnest) {
+      add_cell(expected, found);
+    } else {
+      pooled_expected += expected;
+      pooled_found += found;
+    }
+  }
+  if (pooled_expected > 0) add_cell(pooled_expected, pooled_found);
+  r.degrees = cells - 1;
+  r.p_value = r.degrees < 1 ? 1.0 : chi_square_p_value(r.statistic, r.degrees);
+  if (pooled_expected == 0 && pooled_found > 0) r.p_value = 0;  // something impossible happened
+  return r;
+}
+
+std::vector<ChiSquareResult> chi_square_joint_laws(Backend& backend, std::int64_t runs,
+                                                   std::uint64_t seed) {
+  constexpr int kTokens = 4;
+  constexpr std::int64_t kVocab = 5;
+  const std::vector<double> expected = target_joint_law(kTokens, kVocab);
+  std::vector<ChiSquareResult> results;
+  for (const Case& c : cases({{"autoregressive", {}},
+                              {"one level, gamma 4", {4}},
+                              {"two levels, gamma 6, inner 1", {6, 1}},
+                              {"two levels, gamma 5, inner 3", {5, 3}},
+                              {"three levels, gammas 3 2 1", {3, 2, 1}}},
+                             {6, 1})) {
+    MutantBackend judging(backend, c.mutant);
+    ToyLoop loop(judging, kVocab, c.steps, c.mutant);
+    std::vector<std::int64_t> counts(expected.size());
+    for (std::int64_t r = 0; r < runs; ++r)
+      ++counts[loop.run(kTokens, seed + static_cast<std::uint64_t>(r))];
+    results.push_back(chi_square(c.name, expected, counts));
+    results.back().mutant = c.mutant != Mutant::kNone;
+  }
+  return results;
+}
+
+}  // namespace triforce

@@ -1,0 +1,33 @@
+#include "decode/lossless.h"
+
+#include <gtest/gtest.h>
+
+#include "reference/reference_backend.h"
+
+namespace triforce {
+namespace {
+
+TEST(Lossless, ExactEnumerationOfTheLoop) {
+  const auto backend = make_reference_backend(8);
+  int exact = 0, mutants = 0;
+  for (const EnumerationResult& r : enumerate_joint_laws(*backend)) {
+    EXPECT_TRUE(r.as_expected()) << r.name << ": total variation " << r.total_variation << " over "
+                                 << r.paths << " paths";
+    EXPECT_GT(r.paths, 20) << r.name;
+    ++(r.mutant ? mutants : exact);
+  }
+  EXPECT_GE(exact, 5);
+  EXPECT_GE(mutants, 6);
+}
+
+TEST(Lossless, ChiSquareOfTheJointLaw) {
+  const auto backend = make_reference_backend(8);
+  for (const std::uint64_t seed : {1ULL, 1ULL << 20, 1ULL << 40}) {
+    for (const ChiSquareResult& r : chi_square_joint_laws(*backend, 60000, seed))
+      EXPECT_TRUE(r.as_expected()) << r.name << ": p " << r.p_value << ", statistic " << r.statistic
+                                   << " at " << r.degrees << " degrees; seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace triforce
