@@ -66,8 +66,8 @@ class KvCache {
   // the exact rows of the full cache here.
   virtual void commit(std::int64_t length) = 0;
 
-  // The state after the prompt: mark() remembers it, rewind() returns to it bit for bit, reset()
-  // empties the cache for the next prompt.
+  // The state after the prompt: mark() remembers it (and commits all of it), rewind() returns to it
+  // bit for bit, reset() empties the cache for the next prompt.
   virtual void mark() = 0;
   virtual void rewind() = 0;
   virtual void reset() = 0;
@@ -103,10 +103,13 @@ class FullCache final : public KvCache {
 
 // StreamingLLM (arXiv 2309.17453): sinks + the most recent tokens, `budget` in all after a commit.
 // Keys are stored unrotated and rotated by row when read. Evicts whole granules.
+// Positions are rows: below budget + max_append, which the RoPE tables must cover. What is not
+// committed yet must fit in max_append tokens, so a long prompt is committed append by append.
 class StreamingCache final : public KvCache {
  public:
   static constexpr int kSinks = 16;
-  // budget >= 2 granules beyond the sinks. shadow: mark()/rewind() are needed.
+  // budget in tokens, sinks included: at least 2 granules more than the sinks, which are rounded up
+  // to granules. Keeps a second copy of its rows for rewind().
   StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t budget,
                  std::int64_t max_append, DType dtype);
   ~StreamingCache() override;
@@ -140,6 +143,12 @@ struct RebuildPolicy {
 // TriForce section 4.1: the chunks of the full cache that matter most, `budget` tokens of them,
 // most relevant first; committed tokens since the selection overwrite the least relevant end. It
 // observes the passes of the target over `full`, and selects during the ones it needs to.
+//
+// Rows [0, budget) hold committed tokens, [budget, budget + max_append) those not committed yet. As
+// long as every committed token fits in the budget they are kept in natural order, so that answers
+// are the full cache's; afterwards the rows are ordered by relevance. Tokens since the selection
+// may take budget - chunk_size rows; before that runs out the next observed pass selects again,
+// whatever the policy. Should one commit bring more than is left, the oldest of them leave.
 class RetrievalCache final : public KvCache, public LayerObserver {
  public:
   struct Options {
@@ -154,11 +163,15 @@ class RetrievalCache final : public KvCache, public LayerObserver {
   ~RetrievalCache() override;
 
   // The prompt is about to end: the next pass over the full cache selects from its last query,
-  // among the chunks that lie wholly before its last token (decoding feeds that token again).
+  // among the chunks that lie wholly before its last token (decoding feeds that token again); with
+  // kAttention and at most kMaxExactRows rows, from the attention of the pass. length() is then
+  // those whole chunks, and commit() brings the rest of the prompt.
   void select_on_next_pass();
   // Outer acceptance of the last round, for the adaptive policy; accepted <= tested.
   void report_round(std::int64_t accepted, std::int64_t tested);
   std::int64_t selections() const;  // since the last rewind() or reset(), the prompt's not counted
+  // Rounds whose acceptance the adaptive policy looks at.
+  static constexpr int kAdaptiveRounds = 8;
   // Chunk ids [layers, Hkv, n] now selected, as a host copy, for tests and reports.
   std::vector<std::int32_t> selected_chunks() const;
 

@@ -18,10 +18,10 @@ class LlamaModel {
   LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t max_rows,
              std::int64_t max_logits);
 
-  // Appends `tokens` to `cache`. Returns logits [n, V] (kAll), [1, V] of the last token (kLast), or
-  // an empty view; valid until the next call. One pass: tokens.size() <= max_rows, and the result's
-  // bits are those of single-token passes if tokens.size() <= kMaxExactRows. Throws
-  // Error(kBadInput, "TokenRange") for a token outside the vocabulary.
+  // Appends `tokens` to `cache`. Returns f32 logits [n, V] (kAll, n <= max_logits), [1, V] of the
+  // last token (kLast), or an empty view; valid until the next call. One pass: tokens.size() <=
+  // max_rows, and the result's bits are those of single-token passes if tokens.size() <=
+  // kMaxExactRows. Throws Error(kBadInput, "TokenRange") for a token outside the vocabulary.
   TensorView forward(std::span<const Token> tokens, KvCache& cache, Logits want,
                      LayerObserver* observer = nullptr);
 
@@ -33,10 +33,13 @@ class LlamaModel {
 
  private:
   void enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer);
+  void attend(int l, std::int64_t n, std::int64_t needed, KvCache& cache, LayerObserver* observer);
+  void feed_forward(const LayerWeights& w, TensorView x);
 
   Backend& b_;
   const ModelWeights& weights_;
   std::int64_t max_rows_, max_logits_;
+  std::uint32_t id_;  // tells recorded passes of different models apart
   Tensor tokens_, x_, h_, qkv_, q_, attn_, gate_up_, ffn_, logits_;
 };
 

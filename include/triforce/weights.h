@@ -55,7 +55,9 @@ struct ModelWeights {
 // Throws Error(kBadInput) from Checkpoint, Error(kResources).
 ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype,
                           std::int64_t rope_positions, MemTag tag, const LoadProgress& progress);
-// Normal(0, 0.02)-like weights (a sum of uniforms), norms 1: a pure function of (config, seed).
+// Bell-shaped weights (a sum of four uniforms) of standard deviation 1.28 / sqrt(inputs), that is
+// 0.02 at 4,096 inputs, so that logits spread alike at every width; norms 1. A pure function of
+// (config, seed); dtype only rounds.
 ModelWeights random_weights(Backend& backend, const ModelConfig& config, DType dtype,
                             std::int64_t rope_positions, std::uint64_t seed, MemTag tag,
                             const LoadProgress& progress);

@@ -1,0 +1,68 @@
+#include <atomic>
+#include <limits>
+#include <numeric>
+
+#include "model/kv_pass.h"
+#include "triforce/kv_cache.h"
+
+namespace triforce {
+
+KvStorage::KvStorage(Backend& backend, int layers, int kv_heads, int head_dim,
+                     std::int64_t capacity, DType dtype, MemTag tag)
+    : buffer_(backend.allocator(),
+              bytes(layers, kv_heads, head_dim, capacity, dtype, backend.kv_granule()),
+              backend.place(), tag),
+      layers_(layers),
+      kv_heads_(kv_heads),
+      head_dim_(head_dim),
+      capacity_(round_up(capacity, backend.kv_granule())),
+      dtype_(dtype) {}
+
+std::int64_t KvStorage::bytes(int layers, int kv_heads, int head_dim, std::int64_t capacity,
+                              DType dtype, int granule) {
+  TF_CHECK(layers > 0 && kv_heads > 0 && head_dim > 0 && capacity > 0 && granule > 0);
+  return std::int64_t{2} * layers * kv_heads * head_dim * round_up(capacity, granule) *
+         size_of(dtype);
+}
+
+KvView KvStorage::layer(int l) const {
+  TF_CHECK(l >= 0 && l < layers_, "layer {} of {}", l, layers_);
+  const std::int64_t head_stride = capacity_ * head_dim_;
+  const std::int64_t half_bytes = head_stride * kv_heads_ * size_of(dtype_);
+  auto* base = static_cast<std::byte*>(buffer_.data()) + 2 * l * half_bytes;
+  KvView kv;
+  kv.k = base;
+  kv.v = base + half_bytes;
+  kv.dtype = dtype_;
+  kv.kv_heads = kv_heads_;
+  kv.head_dim = head_dim_;
+  kv.capacity = capacity_;
+  kv.head_stride = head_stride;
+  return kv;
+}
+
+TensorView KvStorage::bytes_view() const {
+  return make_view(buffer_.data(), DType::kI32, {buffer_.bytes() / size_of(DType::kI32)});
+}
+
+PassInputs::PassInputs(Backend& backend, std::int64_t max_append)
+    : b_(backend),
+      device_(backend.allocator(), DType::kI32, {1 + max_append}, backend.place(),
+              MemTag::kWorkspace),
+      host_(static_cast<std::size_t>(1 + max_append)) {}
+
+void PassInputs::set(std::int64_t first_position, std::int64_t n, std::int64_t length) {
+  TF_CHECK(first_position + n <= std::numeric_limits<std::int32_t>::max());
+  TF_CHECK(n >= 1 && n < static_cast<std::int64_t>(host_.size()), "pass of {} rows", n);
+  n_ = n;
+  host_[0] = static_cast<std::int32_t>(length);
+  std::iota(host_.begin() + 1, host_.begin() + 1 + n, static_cast<std::int32_t>(first_position));
+  b_.upload(device_.view().rows(0, 1 + n), make_view(host_.data(), DType::kI32, {1 + n}));
+}
+
+std::uint32_t next_cache_id() {
+  static std::atomic<std::uint32_t> next{0};
+  return next++;
+}
+
+}  // namespace triforce

@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <atomic>
+
+#include "model/kv_pass.h"
+#include "triforce/model.h"
+
+namespace triforce {
+namespace {
+
+std::uint32_t next_model_id() {
+  static std::atomic<std::uint32_t> next{0};
+  return next++;
+}
+
+// Names a recordable pass: 24 bits of cache, 16 of model, 22 of rows, 2 of logits.
+std::uint64_t replay_key(std::uint32_t cache, std::uint32_t model, std::int64_t n, Logits want) {
+  TF_CHECK(cache < (1U << 24) && model < (1U << 16) && n < (1 << 22));
+  return (std::uint64_t{cache} << 40) | (std::uint64_t{model} << 24) |
+         (static_cast<std::uint64_t>(n) << 2) | static_cast<std::uint64_t>(want);
+}
+
+std::int64_t query_width(const ModelConfig& c) { return std::int64_t{c.heads} * c.head_dim; }
+std::int64_t qkv_width(const ModelConfig& c) {
+  return (std::int64_t{c.heads} + 2 * std::int64_t{c.kv_heads}) * c.head_dim;
+}
+
+}  // namespace
+
+LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t max_rows,
+                       std::int64_t max_logits)
+    : b_(backend),
+      weights_(weights),
+      max_rows_(max_rows),
+      max_logits_(max_logits),
+      id_(next_model_id()) {
+  TF_CHECK(max_rows >= 1 && max_logits >= 1, "{} rows, {} logits", max_rows, max_logits);
+  const ModelConfig& c = weights.config;
+  const auto make = [&](DType dtype, std::initializer_list<std::int64_t> shape) {
+    return Tensor(b_.allocator(), dtype, shape, b_.place(), MemTag::kActivations);
+  };
+  const DType act = b_.activation_dtype();
+  tokens_ = make(DType::kI32, {max_rows});
+  x_ = make(act, {max_rows, c.hidden});
+  h_ = make(act, {max_rows, c.hidden});
+  qkv_ = make(act, {max_rows, qkv_width(c)});
+  q_ = make(act, {max_rows, c.heads, c.head_dim});
+  attn_ = make(act, {max_rows, query_width(c)});
+  gate_up_ = make(act, {max_rows, 2 * c.intermediate});
+  ffn_ = make(act, {max_rows, c.intermediate});
+  logits_ = make(DType::kF32, {max_logits, c.vocab});
+  Backend::ScratchShape shape;
+  shape.rows = max_rows;
+  shape.heads = c.heads;
+  shape.kv_heads = c.kv_heads;
+  shape.head_dim = c.head_dim;
+  shape.widest = std::max({c.hidden, qkv_width(c), 2 * c.intermediate, c.vocab});
+  shape.vocab = c.vocab;
+  b_.reserve(shape);
+}
+
+std::int64_t LlamaModel::activation_bytes(const ModelConfig& c, DType activation,
+                                          std::int64_t max_rows, std::int64_t max_logits) {
+  const std::int64_t per_row =
+      2 * c.hidden + qkv_width(c) + 2 * query_width(c) + 3 * c.intermediate;
+  return max_rows * (size_of(DType::kI32) + per_row * size_of(activation)) +
+         max_logits * c.vocab * size_of(DType::kF32);
+}
+
+TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Logits want,
+                               LayerObserver* observer) {
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t vocab = weights_.config.vocab;
+  TF_CHECK(n >= 1 && n <= max_rows_, "pass of {} rows, at most {}", n, max_rows_);
+  TF_CHECK(want != Logits::kAll || n <= max_logits_, "{} rows of logits, at most {}", n,
+           max_logits_);
+  for (const Token t : tokens) {
+    if (t < 0 || t >= vocab) {
+      throw_input("TokenRange", "token {}: expected 0 to {}", t, vocab - 1);
+    }
+  }
+  // Backend::upload only reads its source.
+  b_.upload(tokens_.view().rows(0, n),
+            make_view(const_cast<Token*>(tokens.data()), DType::kI32, {n}));
+  LayerObserver* const observing =
+      observer != nullptr && observer->wants_pass(n) ? observer : nullptr;
+  cache.begin(n);
+  const auto body = [&] { enqueue(n, cache, want, observing); };
+  if (observing == nullptr && n <= kMaxExactRows) {
+    // One captured pointer: std::function would allocate for the five of `body`.
+    b_.replay(replay_key(cache.id(), id_, n, want), [&body] { body(); });
+  } else {
+    body();
+  }
+  cache.end();
+  switch (want) {
+    case Logits::kNone:
+      return {};
+    case Logits::kLast:
+      return logits_.view().rows(0, 1);
+    case Logits::kAll:
+      return logits_.view().rows(0, n);
+  }
+  return {};
+}
+
+// Attention of layer l over the newest `needed` of the n rows; 0: only its K and V are wanted.
+// Adds the result to those rows of x.
+void LlamaModel::attend(int l, std::int64_t n, std::int64_t needed, KvCache& cache,
+                        LayerObserver* observer) {
+  const ModelConfig& c = weights_.config;
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(l)];
+  const TensorView h = h_.view().rows(0, n);
+  const TensorView qkv = qkv_.view().rows(0, n);
+  const TensorView q = q_.view().rows(0, n);
+  const RopeView rope = weights_.rope.view();
+  b_.rms_norm(x_.view().rows(0, n), w.attn_norm.view(), static_cast<float>(c.rms_norm_eps), h);
+  b_.linear(h, w.qkv, qkv, false);
+  const KvView kv = cache.layer(l);
+  b_.rope_append(qkv, cache.positions(), rope, q, kv);
+  const std::int64_t rows = observer != nullptr ? n : needed;
+  if (rows > 0) {
+    b_.attention(q.rows(n - rows, rows), kv, rope, attn_.view().rows(n - rows, rows),
+                 observer != nullptr ? observer->mass(l) : TensorView{},
+                 observer != nullptr ? observer->mass_chunk() : 0);
+  }
+  if (observer != nullptr) observer->on_layer(l, q, kv);
+  if (needed > 0) {
+    b_.linear(attn_.view().rows(n - needed, needed), w.out, x_.view().rows(n - needed, needed),
+              true);
+  }
+}
+
+// x[rows, D] += down(silu(gate(norm x)) up(norm x))
+void LlamaModel::feed_forward(const LayerWeights& w, TensorView x) {
+  const std::int64_t rows = x.shape[0];
+  const TensorView h = h_.view().rows(0, rows);
+  const TensorView gate_up = gate_up_.view().rows(0, rows);
+  const TensorView ffn = ffn_.view().rows(0, rows);
+  b_.rms_norm(x, w.ffn_norm.view(), static_cast<float>(weights_.config.rms_norm_eps), h);
+  b_.linear(h, w.gate_up, gate_up, false);
+  b_.swiglu(gate_up, ffn);
+  b_.linear(ffn, w.down, x, true);
+}
+
+void LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer) {
+  const std::int64_t logits_rows = want == Logits::kAll ? n : want == Logits::kLast ? 1 : 0;
+  b_.embed(tokens_.view().rows(0, n), weights_.embed.view(), x_.view().rows(0, n));
+  const int layers = static_cast<int>(weights_.layers.size());
+  for (int l = 0; l < layers; ++l) {
+    // After the last layer's keys and values only the rows that logits are made of matter.
+    const std::int64_t needed = l + 1 < layers ? n : logits_rows;
+    attend(l, n, needed, cache, observer);
+    if (needed > 0) {
+      feed_forward(weights_.layers[static_cast<std::size_t>(l)],
+                   x_.view().rows(n - needed, needed));
+    }
+  }
+  if (logits_rows == 0) return;
+  const TensorView h = h_.view().rows(0, logits_rows);
+  b_.rms_norm(x_.view().rows(n - logits_rows, logits_rows), weights_.final_norm.view(),
+              static_cast<float>(weights_.config.rms_norm_eps), h);
+  b_.linear(h, weights_.lm_head, logits_.view().rows(0, logits_rows), false);
+}
+
+}  // namespace triforce

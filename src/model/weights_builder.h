@@ -1,0 +1,45 @@
+// Assembles ModelWeights from a source of rows, be it a checkpoint or a random generator.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "triforce/weights.h"
+
+namespace triforce {
+
+// The tensors of a Llama as they are published, before stacking.
+enum class WeightPart : std::uint8_t {
+  kEmbed,
+  kFinalNorm,
+  kLmHead,
+  kAttnNorm,
+  kQ,
+  kK,
+  kV,
+  kOut,
+  kFfnNorm,
+  kGate,
+  kUp,
+  kDown,
+};
+
+// Shape of a part: [rows, cols], or [rows, 0] for a norm.
+struct PartShape {
+  std::int64_t rows = 0, cols = 0;
+};
+PartShape part_shape(const ModelConfig& config, WeightPart part);
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  // Rows [begin, begin + n) of a part (elements of a norm) in host memory, valid until the next
+  // call. `layer` is ignored by parts outside the layers.
+  virtual TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) = 0;
+};
+
+// Reads every part in blocks of a few MiB, stacks q, k, v and gate, up, and converts to `dtype`.
+ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dtype,
+                           std::int64_t rope_positions, MemTag tag, WeightSource& source,
+                           const LoadProgress& progress);
+
+}  // namespace triforce

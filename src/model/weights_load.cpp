@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <span>
+
+#include "model/weights_builder.h"
+
+namespace triforce {
+namespace {
+
+// The name a part has in a Hugging Face checkpoint.
+std::string part_name(const ModelConfig& c, WeightPart part, int layer) {
+  const auto in_layer = [&](const char* rest) {
+    return fmt::format("model.layers.{}.{}.weight", layer, rest);
+  };
+  switch (part) {
+    case WeightPart::kEmbed:
+      return "model.embed_tokens.weight";
+    case WeightPart::kFinalNorm:
+      return "model.norm.weight";
+    case WeightPart::kLmHead:
+      return c.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
+    case WeightPart::kAttnNorm:
+      return in_layer("input_layernorm");
+    case WeightPart::kQ:
+      return in_layer("self_attn.q_proj");
+    case WeightPart::kK:
+      return in_layer("self_attn.k_proj");
+    case WeightPart::kV:
+      return in_layer("self_attn.v_proj");
+    case WeightPart::kOut:
+      return in_layer("self_attn.o_proj");
+    case WeightPart::kFfnNorm:
+      return in_layer("post_attention_layernorm");
+    case WeightPart::kGate:
+      return in_layer("mlp.gate_proj");
+    case WeightPart::kUp:
+      return in_layer("mlp.up_proj");
+    case WeightPart::kDown:
+      return in_layer("mlp.down_proj");
+  }
+  return {};
+}
+
+class CheckpointSource final : public WeightSource {
+ public:
+  explicit CheckpointSource(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) override {
+    const ModelConfig& c = checkpoint_.config();
+    const PartShape shape = part_shape(c, part);
+    const std::array<std::int64_t, 2> dims = {shape.rows, shape.cols};
+    const std::size_t rank = shape.cols == 0 ? 1 : 2;
+    DType dtype{};
+    checkpoint_.read_rows(part_name(c, part, layer), std::span(dims).first(rank), begin, n, bytes_,
+                          dtype);
+    return rank == 1 ? make_view(bytes_.data(), dtype, {n})
+                     : make_view(bytes_.data(), dtype, {n, shape.cols});
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype,
+                          std::int64_t rope_positions, MemTag tag, const LoadProgress& progress) {
+  checkpoint.check_llama_tensors();
+  CheckpointSource source(checkpoint);
+  ModelWeights w =
+      build_weights(backend, checkpoint.config(), dtype, rope_positions, tag, source, progress);
+  w.config_sha256 = checkpoint.config_sha256();
+  return w;
+}
+
+}  // namespace triforce

@@ -1,0 +1,97 @@
+// The forward pass: any split into passes, any kind of logits, bad tokens.
+#include <gtest/gtest.h>
+
+#include "model/tiny_model.h"
+
+namespace triforce {
+namespace {
+
+using testing::random_tokens;
+using testing::Tiny;
+using testing::tiny_config;
+
+TEST(LlamaModel, EveryChunkingGivesTheSameBits) {
+  // The reference backend computes every row alone, so the bits must agree, for any dtype.
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    Tiny t(tiny_config(), dtype);
+    const std::vector<Token> tokens = random_tokens(61, 61, 1);
+    FullCache once = t.full();
+    const std::vector<float> expected = t.run(tokens, once, 61);
+    for (const std::int64_t step : {1, 7, 32, 33}) {
+      FullCache cache = t.full();
+      EXPECT_EQ(t.run(tokens, cache, step), expected) << to_string(dtype) << " step " << step;
+      EXPECT_EQ(cache.length(), 61);
+    }
+  }
+}
+
+TEST(LlamaModel, LastAndNoLogitsAreThoseOfAll) {
+  Tiny t(tiny_config());
+  const std::vector<Token> tokens = random_tokens(40, 61, 2);
+  for (const std::size_t n : {1U, 5U, 40U}) {
+    FullCache a = t.full();
+    FullCache b = t.full();
+    const std::span<const Token> first(tokens.data(), n);
+    const std::vector<float> all = t.run(first, a, 64);
+    const TensorView last = t.model.forward(first, b, Logits::kLast);
+    ASSERT_EQ(last.shape[0], 1);
+    EXPECT_EQ(testing::host_copy(*t.backend, last), std::vector<float>(all.end() - 61, all.end()));
+    FullCache c = t.full();
+    EXPECT_EQ(t.model.forward(first, c, Logits::kNone).data, nullptr);
+    // The rows a pass without logits leaves must serve the next one.
+    const Token next = 3;
+    EXPECT_EQ(t.run({&next, 1}, a, 1), t.run({&next, 1}, c, 1));
+  }
+}
+
+TEST(LlamaModel, RejectsTokensOutsideTheVocabulary) {
+  Tiny t(tiny_config());
+  FullCache cache = t.full();
+  for (const Token bad : {-1, 61, 1 << 30}) {
+    try {
+      t.model.forward({&bad, 1}, cache, Logits::kLast);
+      FAIL() << bad;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kBadInput);
+      EXPECT_EQ(e.kind(), "TokenRange");
+    }
+    EXPECT_EQ(cache.length(), 0);
+  }
+}
+
+TEST(LlamaModel, LedgerEqualsTheFormula) {
+  const ModelConfig c = tiny_config();
+  Tiny t(c);
+  EXPECT_EQ(t.backend->allocator().ledger(MemTag::kActivations).live_bytes,
+            LlamaModel::activation_bytes(c, DType::kF32, 64, 64));
+  FullCache cache = t.full(100);
+  EXPECT_EQ(t.backend->allocator().ledger(MemTag::kKvFull).live_bytes,
+            KvStorage::bytes(c.layers, c.kv_heads, c.head_dim, 100, DType::kF32, 8));
+  EXPECT_EQ(cache.capacity(), 104);  // whole granules
+}
+
+TEST(RandomWeights, AreAPureFunctionOfTheSeed) {
+  Tiny a(tiny_config());
+  Tiny b(tiny_config());
+  Tiny other(tiny_config(), DType::kF32, 8);
+  const auto head = [](const Tiny& t) {
+    return testing::host_copy(*t.backend, t.weights.embed.view());
+  };
+  EXPECT_EQ(head(a), head(b));
+  EXPECT_NE(head(a), head(other));
+  EXPECT_TRUE(a.weights.random);
+  // 61 * 24 draws of deviation 1.28 / sqrt(24): mean within five deviations of the mean.
+  double sum = 0;
+  double squares = 0;
+  for (const float x : head(a)) {
+    sum += static_cast<double>(x);
+    squares += static_cast<double>(x) * static_cast<double>(x);
+  }
+  const double n = 61 * 24;
+  const double sigma = 1.28 / std::sqrt(24.0);
+  EXPECT_LT(std::abs(sum / n), 5 * sigma / std::sqrt(n));
+  EXPECT_NEAR(std::sqrt(squares / n) / sigma, 1.0, 5 * std::sqrt(0.5 / n));
+}
+
+}  // namespace
+}  // namespace triforce

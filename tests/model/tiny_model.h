@@ -1,0 +1,85 @@
+// Tiny models and sequences for the tests of the model layer.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "reference/reference_backend.h"
+#include "triforce/kv_cache.h"
+#include "triforce/model.h"
+#include "triforce/weights.h"
+
+namespace triforce::testing {
+
+inline ModelConfig tiny_config(int heads = 4, int kv_heads = 2, int head_dim = 8) {
+  ModelConfig c;
+  c.name = "tiny";
+  c.layers = 2;
+  c.hidden = 24;
+  c.intermediate = 40;
+  c.vocab = 61;
+  c.heads = heads;
+  c.kv_heads = kv_heads;
+  c.head_dim = head_dim;
+  c.max_position = 512;
+  c.stored_dtype = DType::kF32;
+  return c;
+}
+
+inline std::vector<Token> random_tokens(std::int64_t n, std::int64_t vocab, std::uint32_t seed) {
+  std::mt19937 g(seed);
+  std::vector<Token> t(static_cast<std::size_t>(n));
+  for (Token& x : t) x = static_cast<Token>(g() % static_cast<std::uint32_t>(vocab));
+  return t;
+}
+
+// Host copy of a float view.
+inline std::vector<float> host_copy(Backend& b, const TensorView& v) {
+  std::vector<float> out(static_cast<std::size_t>(v.numel()));
+  b.download(make_view(out.data(), DType::kF32, {v.numel()}), v);
+  return out;
+}
+
+// A backend, random weights of `config` and a model over them.
+struct Tiny {
+  explicit Tiny(const ModelConfig& config, DType dtype = DType::kF32, std::uint64_t seed = 7,
+                std::int64_t rope_positions = 512)
+      : backend(make_reference_backend(8)),
+        weights(random_weights(*backend, config, dtype, rope_positions, seed,
+                               MemTag::kTargetWeights, {})),
+        model(*backend, weights, 64, 64) {}
+
+  FullCache full(std::int64_t capacity = 256) const {
+    const ModelConfig& c = weights.config;
+    return {*backend, c.layers, c.kv_heads, c.head_dim, capacity, 64, weights.dtype};
+  }
+  // Logits [tokens, V] after appending tokens to the cache in passes of `step`.
+  std::vector<float> run(std::span<const Token> tokens, KvCache& cache, std::int64_t step,
+                         LayerObserver* observer = nullptr) {
+    std::vector<float> all;
+    for (std::size_t i = 0; i < tokens.size(); i += static_cast<std::size_t>(step)) {
+      const auto n = std::min(static_cast<std::size_t>(step), tokens.size() - i);
+      const std::vector<float> part =
+          host_copy(*backend, model.forward(tokens.subspan(i, n), cache, Logits::kAll, observer));
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+  std::unique_ptr<Backend> backend;
+  ModelWeights weights;
+  LlamaModel model;
+};
+
+inline double largest_difference(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) return INFINITY;
+  double d = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double x = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    d = std::isnan(x) ? INFINITY : std::max(d, x);
+  }
+  return d;
+}
+
+}  // namespace triforce::testing
