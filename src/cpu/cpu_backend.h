@@ -1,0 +1,20 @@
+// The CPU backend: own kernels for decoding, oneDNN for prefill, OpenMP for threads.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "cpu/context.h"
+#include "triforce/backend.h"
+
+namespace triforce {
+
+struct CpuOptions {
+  int threads = 0;              // 0: one per processor this process may use
+  std::optional<cpu::Isa> isa;  // unset: the best of this processor
+};
+
+// Throws Error(kUsage) for a negative thread count and Error(kDevice, "UnsupportedIsa") for a level
+// this processor lacks. A forced level also limits oneDNN, if it is the first backend made.
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
+
+}  // namespace triforce

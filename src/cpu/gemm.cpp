@@ -1,0 +1,123 @@
+#include "cpu/gemm.h"
+
+#include <omp.h>
+
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
+#include <unordered_map>
+
+namespace triforce::cpu {
+namespace {
+
+using Tag = dnnl::memory::format_tag;
+using Type = dnnl::memory::data_type;
+
+// More distinct shapes than this (every prompt has its own last chunk) start the cache afresh.
+constexpr std::size_t kMaxPrimitives = 512;
+
+struct Entry {
+  bool supported = false;
+  dnnl::matmul primitive;
+  dnnl::memory x, w, out;
+  std::unordered_map<int, dnnl::memory> arguments;
+};
+
+struct ShapeHash {
+  std::size_t operator()(const Gemm::Shape& s) const {
+    std::uint64_t h = static_cast<std::uint64_t>(s.weights) * 2U + (s.accumulate ? 1U : 0U);
+    for (const std::int64_t v : {s.m, s.k, s.n, s.lda, s.ldb, s.ldc}) {
+      h = (h ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15ULL;
+      h ^= h >> 29U;
+    }
+    return static_cast<std::size_t>(h);
+  }
+};
+
+dnnl::memory::desc weight_desc(const Gemm::Shape& s) {
+  switch (s.weights) {
+    case Gemm::Weights::kPanelsBf16:
+      return {{s.k, s.n}, Type::bf16, Tag::BA16a64b2a};
+    case Gemm::Weights::kPanelsF32:
+      return {{s.k, s.n}, Type::f32, Tag::BA16a64b};
+    case Gemm::Weights::kPlainF32:
+      break;
+  }
+  return {{s.k, s.n}, Type::f32, dnnl::memory::dims{s.ldb, 1}};
+}
+
+Entry build(const dnnl::engine& engine, const Gemm::Shape& s) {
+  const Type x_type = s.weights == Gemm::Weights::kPanelsBf16 ? Type::bf16 : Type::f32;
+  const dnnl::memory::desc x({s.m, s.k}, x_type, dnnl::memory::dims{s.lda, 1});
+  const dnnl::memory::desc w = weight_desc(s);
+  const dnnl::memory::desc out({s.m, s.n}, Type::f32, dnnl::memory::dims{s.ldc, 1});
+  dnnl::primitive_attr attributes;
+  if (s.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0F);
+    attributes.set_post_ops(sum);
+  }
+  const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(x, w, out), attributes, engine,
+                                        /*allow_empty=*/true);
+  Entry entry;
+  if (pd.get(true) == nullptr) return entry;
+  entry.supported = std::string_view(pd.impl_info_str()).substr(0, 3) != "ref";
+  if (!entry.supported) return entry;
+  entry.primitive = dnnl::matmul(pd);
+  entry.x = dnnl::memory(x, engine, DNNL_MEMORY_NONE);
+  entry.w = dnnl::memory(w, engine, DNNL_MEMORY_NONE);
+  entry.out = dnnl::memory(out, engine, DNNL_MEMORY_NONE);
+  entry.arguments = {
+      {DNNL_ARG_SRC, entry.x}, {DNNL_ARG_WEIGHTS, entry.w}, {DNNL_ARG_DST, entry.out}};
+  return entry;
+}
+
+}  // namespace
+
+void limit_gemm_isa(Isa isa) {
+  // "all" rather than a name where nothing is to be forbidden: it includes AMX.
+  const dnnl::cpu_isa cap = isa == Isa::kAvx512Bf16 ? dnnl::cpu_isa::all
+                            : isa == Isa::kAvx512   ? dnnl::cpu_isa::avx512_core
+                            : isa == Isa::kAvx2     ? dnnl::cpu_isa::avx2
+                                                    : dnnl::cpu_isa::sse41;
+  static_cast<void>(dnnl::set_max_cpu_isa(cap));
+}
+
+struct Gemm::Cache {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  std::unordered_map<Shape, Entry, ShapeHash> entries;
+
+  Entry& get(const Context& context, const Shape& shape) {
+    // oneDNN takes its threads from the calling thread's OpenMP default.
+    omp_set_num_threads(context.threads);
+    const auto found = entries.find(shape);
+    if (found != entries.end()) return found->second;
+    if (entries.size() >= kMaxPrimitives) entries.clear();
+    return entries.emplace(shape, build(engine, shape)).first->second;
+  }
+};
+
+Gemm::Gemm() : cache_(std::make_unique<Cache>()) {}
+Gemm::~Gemm() = default;
+
+bool Gemm::supports(const Context& context, const Shape& shape) {
+  return cache_->get(context, shape).supported;
+}
+
+void Gemm::run(const Context& context, const Shape& shape, const void* x, const void* w,
+               float* out) {
+  Entry& entry = cache_->get(context, shape);
+  TF_CHECK(entry.supported, "matmul {}x{}x{}", shape.m, shape.k, shape.n);
+  try {
+    // oneDNN reads through these pointers; its interface has no const.
+    entry.x.set_data_handle(const_cast<void*>(x));
+    entry.w.set_data_handle(const_cast<void*>(w));
+    entry.out.set_data_handle(out);
+    entry.primitive.execute(cache_->stream, entry.arguments);
+    cache_->stream.wait();
+  } catch (const dnnl::error& e) {
+    TF_CHECK(false, "oneDNN matmul {}x{}x{}: {}", shape.m, shape.k, shape.n, e.what());
+  }
+}
+
+}  // namespace triforce::cpu

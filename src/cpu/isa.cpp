@@ -1,0 +1,63 @@
+// Detection and naming of instruction levels. __builtin_cpu_supports also asks the operating system
+// (XGETBV) whether the wide registers are saved, so a level it grants is safe to run.
+#include <array>
+
+#include "cpu/context.h"
+
+namespace triforce::cpu {
+namespace {
+
+constexpr std::array<Isa, 4> kLevels = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
+
+Isa detect() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("fma") == 0 ||
+      __builtin_cpu_supports("f16c") == 0) {
+    return Isa::kScalar;
+  }
+  if (__builtin_cpu_supports("avx512f") == 0 || __builtin_cpu_supports("avx512bw") == 0 ||
+      __builtin_cpu_supports("avx512vl") == 0 || __builtin_cpu_supports("avx512dq") == 0) {
+    return Isa::kAvx2;
+  }
+  return __builtin_cpu_supports("avx512bf16") == 0 ? Isa::kAvx512 : Isa::kAvx512Bf16;
+#else
+  return Isa::kScalar;
+#endif
+}
+
+}  // namespace
+
+const char* to_string(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512-bf16";
+  }
+  return "?";
+}
+
+Isa best_isa() {
+  static const Isa kBest = detect();
+  return kBest;
+}
+
+Isa parse_isa(std::string_view name) {
+  for (const Isa isa : kLevels) {
+    if (name != to_string(isa)) continue;
+    if (isa > best_isa()) {
+      throw Error(ExitCode::kDevice, "UnsupportedIsa",
+                  fmt::format("--cpu-isa {}: this processor supports {} at most", name,
+                              to_string(best_isa())));
+    }
+    return isa;
+  }
+  throw_usage("--cpu-isa: expected scalar, avx2, avx512 or avx512-bf16, found '{}'", name);
+}
+
+}  // namespace triforce::cpu

@@ -1,0 +1,286 @@
+#include "cpu/linear.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/convert.h"
+#include "cpu/elements.h"
+#include "cpu/linear_kernels.h"
+#include "cpu/scratch.h"
+
+namespace triforce::cpu {
+namespace {
+
+// Weights per pass over a panel when its rows take several tiles: the second tile reads them from
+// the first-level cache.
+constexpr std::int64_t kBlockBytes = 32 * 1024;
+// Weight bytes times row tiles below which another thread costs more than it saves.
+constexpr std::int64_t kBytesPerThread = 64 * 1024;
+// Columns unpacked at a time where oneDNN cannot read the panels.
+constexpr std::int64_t kUnpackColumns = 256;
+
+std::int64_t padded_depth(std::int64_t cols, DType dtype) {
+  return round_up(cols, dtype == DType::kBF16 ? 32 : 16);
+}
+std::int64_t panel_bytes(std::int64_t cols, DType dtype) {
+  return padded_depth(cols, dtype) * kPanel * size_of(dtype);
+}
+
+const TileSet& tiles_for(const LinearKernels& kernels, DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return kernels.f32;
+    case DType::kF16:
+      return kernels.f16;
+    case DType::kBF16:
+      return kernels.bf16;
+    case DType::kI32:
+      break;
+  }
+  TF_CHECK(false, "linear: weights of type {}", to_string(dtype));
+}
+
+// x as the kernels want it.
+struct Rows {
+  const std::byte* data = nullptr;
+  std::int64_t stride_bytes = 0;
+};
+
+Rows prepare(const Context& context, const LinearKernels& kernels, XFormat format, TensorView x,
+             Scratch& scratch) {
+  const std::int64_t rows = x.shape[0], cols = x.shape[1];
+  const auto* source = static_cast<const float*>(x.data);
+  if (format == XFormat::kF32) {
+    return {reinterpret_cast<const std::byte*>(source), x.stride[0] * size_of(DType::kF32)};
+  }
+  const std::int64_t width = round_up(cols, 32);  // padding is zero: 0 * 0 in the padded weights
+  const std::int64_t size = format == XFormat::kBf16 ? 2 : 4;
+  auto* to = scratch.take<std::byte>(rows * width * size);
+  const auto convert_row = [&](std::int64_t r, int) {
+    std::byte* row = to + r * width * size;
+    const float* from = source + r * x.stride[0];
+    if (format == XFormat::kBf16) {
+      kernels.to_bf16(from, cols, reinterpret_cast<std::uint16_t*>(row));
+    } else {
+      kernels.round_bf16(from, cols, reinterpret_cast<float*>(row));
+    }
+    std::memset(row + cols * size, 0, static_cast<std::size_t>((width - cols) * size));
+  };
+  if (rows <= kMaxExactRows) {
+    for (std::int64_t r = 0; r < rows; ++r) convert_row(r, 0);
+  } else {
+    parallel_for(context, rows, convert_row);
+  }
+  return {to, width * size};
+}
+
+void add_to(float* out, const float* acc, std::int64_t n, bool accumulate) {
+  if (!accumulate) {
+    std::memcpy(out, acc, static_cast<std::size_t>(n) * sizeof(float));
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) out[i] += acc[i];
+}
+
+// Up to kMaxExactRows rows times one panel.
+void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, std::int64_t rows,
+               float* out, std::int64_t out_stride, bool accumulate) {
+  const std::int64_t k_per_step = w.dtype == DType::kBF16 ? 2 : 1;
+  const std::int64_t steps = (w.cols + k_per_step - 1) / k_per_step;
+  const std::int64_t step_bytes = kPanel * k_per_step * size_of(w.dtype);
+  const std::int64_t x_step_bytes =
+      k_per_step * (set.x_format == XFormat::kBf16 ? 2 : std::int64_t{sizeof(float)});
+  const auto* weights =
+      static_cast<const std::byte*>(w.storage.data()) + panel * panel_bytes(w.cols, w.dtype);
+
+  alignas(64) float acc[kMaxExactRows * kPanel];
+  std::memset(acc, 0, static_cast<std::size_t>(rows * kPanel) * sizeof(float));
+  const std::int64_t tiles = (rows + set.max_rows - 1) / set.max_rows;
+  const std::int64_t block = tiles == 1 ? steps : kBlockBytes / step_bytes;
+  for (std::int64_t s = 0; s < steps; s += block) {
+    const std::int64_t count = std::min(block, steps - s);
+    std::int64_t row = 0;
+    for (std::int64_t t = 0; t < tiles; ++t) {
+      const std::int64_t n = (rows - row) / (tiles - t);  // as equal as possible
+      set.tiles[static_cast<std::size_t>(n)](weights + s * step_bytes,
+                                             x.data + row * x.stride_bytes + s * x_step_bytes,
+                                             x.stride_bytes, count, acc + row * kPanel, t == 0);
+      row += n;
+    }
+  }
+  const std::int64_t columns = std::min(kPanel, w.rows - panel * kPanel);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    add_to(out + r * out_stride + panel * kPanel, acc + r * kPanel, columns, accumulate);
+  }
+}
+
+void linear_own(const Context& context, TensorView x, const Matrix& w, TensorView out,
+                bool accumulate) {
+  const LinearKernels& kernels = linear_kernels(context.isa);
+  const TileSet& set = tiles_for(kernels, w.dtype);
+  Scratch scratch(context);
+  const Rows rows = prepare(context, kernels, set.x_format, x, scratch);
+  const std::int64_t panels = (w.rows + kPanel - 1) / kPanel;
+  const std::int64_t total = x.shape[0];
+  const std::int64_t tiles = (std::min<std::int64_t>(total, kMaxExactRows) + 3) / 4;
+  const std::int64_t worth = panels * panel_bytes(w.cols, w.dtype) * tiles / kBytesPerThread;
+  Context team = context;
+  team.threads = static_cast<int>(
+      std::clamp<std::int64_t>(worth, 1, static_cast<std::int64_t>(context.threads)));
+  parallel_for(team, panels, [&](std::int64_t panel, int) {
+    for (std::int64_t r = 0; r < total; r += kMaxExactRows) {
+      run_panel(set, w, panel, {rows.data + r * rows.stride_bytes, rows.stride_bytes},
+                std::min<std::int64_t>(kMaxExactRows, total - r),
+                out.as<float>() + r * out.stride[0], out.stride[0], accumulate);
+    }
+  });
+}
+
+// Columns [begin, begin + count) of the panels as plain f32 [K][kUnpackColumns].
+template <class Element>
+void unpack_plain(const Context& context, const Matrix& w, std::int64_t begin, std::int64_t count,
+                  float* out) {
+  constexpr std::int64_t kPair = Element::kType == DType::kBF16 ? 2 : 1;
+  const auto* panels = static_cast<const typename Element::Stored*>(w.storage.data());
+  const std::int64_t panel_elements = padded_depth(w.cols, w.dtype) * kPanel;
+  parallel_for(context, w.cols, [&](std::int64_t k, int) {
+    for (std::int64_t c = 0; c < count; c += kPanel) {
+      const auto* row = panels + (begin + c) / kPanel * panel_elements + k / kPair * kPanel * kPair;
+      float* to = out + k * kUnpackColumns + c;
+      for (std::int64_t i = 0; i < kPanel; ++i) {
+        to[i] = Element::load(row[i * kPair + k % kPair]);
+      }
+    }
+  });
+}
+
+// Where oneDNN cannot read the panels as they lie: a block of columns at a time as f32.
+void linear_unpacked(const Context& context, Gemm& gemm, TensorView x, const Matrix& w,
+                     TensorView out, bool accumulate) {
+  const LinearKernels& kernels = linear_kernels(context.isa);
+  Scratch scratch(context);
+  const XFormat format = w.dtype == DType::kBF16 ? XFormat::kRoundedF32 : XFormat::kF32;
+  const Rows rows = prepare(context, kernels, format, x, scratch);
+  auto* block = scratch.take<float>(kUnpackColumns * padded_depth(w.cols, w.dtype));
+  for (std::int64_t c = 0; c < w.rows; c += kUnpackColumns) {
+    const std::int64_t columns = std::min(kUnpackColumns, w.rows - c);
+    Gemm::Shape shape{.weights = Gemm::Weights::kPanelsF32,
+                      .m = x.shape[0],
+                      .k = w.cols,
+                      .n = columns,
+                      .lda = rows.stride_bytes / size_of(DType::kF32),
+                      .ldb = 0,
+                      .ldc = out.stride[0],
+                      .accumulate = accumulate};
+    if (w.dtype == DType::kF16 && context.isa >= Isa::kAvx512 && gemm.supports(context, shape)) {
+      // The same order of elements as BA16a64b: only the type changes.
+      const std::int64_t panel_elements = padded_depth(w.cols, w.dtype) * kPanel;
+      const auto* halves =
+          static_cast<const std::uint16_t*>(w.storage.data()) + c / kPanel * panel_elements;
+      parallel_for(context, (columns + kPanel - 1) / kPanel, [&](std::int64_t p, int) {
+        kernels.from_f16(halves + p * panel_elements, panel_elements, block + p * panel_elements);
+      });
+    } else {
+      shape.weights = Gemm::Weights::kPlainF32;
+      shape.ldb = kUnpackColumns;
+      visit_float(w.dtype, [&](auto element) {
+        unpack_plain<decltype(element)>(context, w, c, columns, block);
+      });
+    }
+    gemm.run(context, shape, rows.data, block, out.as<float>() + c);
+  }
+}
+
+void linear_gemm(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
+                 bool accumulate) {
+  const bool bf16 = w.dtype == DType::kBF16;
+  Gemm::Shape shape{
+      .weights = bf16 ? Gemm::Weights::kPanelsBf16 : Gemm::Weights::kPanelsF32,
+      .m = x.shape[0],
+      .k = w.cols,
+      .n = w.rows,
+      .lda = bf16 ? round_up(w.cols, 32) : x.stride[0],
+      .ldb = 0,
+      .ldc = out.stride[0],
+      .accumulate = accumulate,
+  };
+  const Isa needed = bf16 ? Isa::kAvx512Bf16 : Isa::kAvx512;
+  if (w.dtype == DType::kF16 || context.isa < needed || !gemm.supports(context, shape)) {
+    linear_unpacked(context, gemm, x, w, out, accumulate);
+    return;
+  }
+  Scratch scratch(context);
+  const Rows rows = prepare(context, linear_kernels(context.isa),
+                            bf16 ? XFormat::kBf16 : XFormat::kF32, x, scratch);
+  gemm.run(context, shape, rows.data, w.storage.data(), out.as<float>());
+}
+
+// Rows [begin, end) of one panel, from rows of `src` that are src_stride elements apart.
+template <class To, class From>
+void pack_panel(typename To::Stored* panel, std::int64_t begin, std::int64_t end, std::int64_t cols,
+                const typename From::Stored* src, std::int64_t src_stride) {
+  constexpr std::int64_t kPair = To::kType == DType::kBF16 ? 2 : 1;
+  for (std::int64_t k = 0; k < cols; ++k) {
+    auto* to = panel + k / kPair * kPanel * kPair + k % kPair;
+    for (std::int64_t lane = begin; lane < end; ++lane) {
+      to[lane * kPair] = To::store(From::load(src[(lane - begin) * src_stride + k]));
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
+  TF_CHECK(rows > 0 && cols > 0 && dtype != DType::kI32, "matrix [{}, {}] {}", rows, cols,
+           to_string(dtype));
+  return round_up(rows, kPanel) / kPanel * panel_bytes(cols, dtype);
+}
+
+void pack_rows(const Context& context, Matrix& m, std::int64_t row_begin, TensorView src) {
+  TF_CHECK(src.rank == 2 && src.shape[1] == m.cols && row_begin >= 0 &&
+               row_begin + src.shape[0] <= m.rows,
+           "set_rows: rows [{}, +{}) x {} of a matrix [{}, {}]", row_begin, src.shape[0],
+           src.shape[1], m.rows, m.cols);
+  const std::int64_t row_end = row_begin + src.shape[0];
+  const std::int64_t first = row_begin / kPanel;
+  const std::int64_t panels = (row_end + kPanel - 1) / kPanel - first;
+  visit_float(m.dtype, [&](auto to) {
+    visit_float(src.dtype, [&](auto from) {
+      using To = decltype(to);
+      using From = decltype(from);
+      parallel_for(context, panels, [&](std::int64_t p, int) {
+        const std::int64_t base = (first + p) * kPanel;
+        const std::int64_t begin = std::max(row_begin, base),
+                           end = std::min(row_end, base + kPanel);
+        auto* panel = static_cast<typename To::Stored*>(m.storage.data()) +
+                      (first + p) * padded_depth(m.cols, m.dtype) * kPanel;
+        pack_panel<To, From>(panel, begin - base, end - base, m.cols,
+                             static_cast<const typename From::Stored*>(src.data) +
+                                 (begin - row_begin) * src.stride[0],
+                             src.stride[0]);
+      });
+    });
+  });
+}
+
+std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t widest) {
+  const std::int64_t width = round_up(widest, 32);
+  return round_up(rows * width * 4, 64) + round_up(kUnpackColumns * width * 4, 64);
+}
+
+void linear(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
+            bool accumulate) {
+  TF_CHECK(x.rank == 2 && out.rank == 2 && x.dtype == DType::kF32 && out.dtype == DType::kF32,
+           "linear: x and out must be f32 of rank 2");
+  TF_CHECK(x.shape[1] == w.cols && out.shape[1] == w.rows && x.shape[0] == out.shape[0],
+           "linear: x [{}, {}], w [{}, {}], out [{}, {}]", x.shape[0], x.shape[1], w.rows, w.cols,
+           out.shape[0], out.shape[1]);
+  if (x.shape[0] == 0) return;
+  if (x.shape[0] <= kMaxExactRows || context.isa == Isa::kScalar) {
+    linear_own(context, x, w, out, accumulate);
+  } else {
+    linear_gemm(context, gemm, x, w, out, accumulate);
+  }
+}
+
+}  // namespace triforce::cpu

@@ -1,0 +1,54 @@
+// The inner kernels of linear(): one tile = R rows of x times one panel of 64 weight rows.
+//
+// A panel holds 64 consecutive rows (output features) of a weight matrix, depth outermost:
+//   f32, f16: [K padded to 16][64]              bf16: [K padded to 32, by pairs][64][2]
+// which are oneDNN's BA16a64b and BA16a64b2a, so that its GEMM reads the same memory. Every output
+// element has one accumulator that takes its products in rising k: its bits depend neither on the
+// other rows of a call nor on the thread that computes it.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/context.h"
+
+namespace triforce::cpu {
+
+inline constexpr std::int64_t kPanel = 64;
+inline constexpr int kMaxTileRows = 8;
+
+// acc[r][0..64) += sum over steps of x[r] * w, r < R. A step is one k (f32, f16) or two (bf16).
+// `prefetch`: the panel is read for the first time in this pass.
+using Tile = void (*)(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
+                      std::int64_t steps, float* acc, bool prefetch);
+
+// What x must look like for the tiles of one weight type.
+enum class XFormat : std::uint8_t {
+  kF32,         // the activations as they are
+  kRoundedF32,  // f32 holding bf16 values
+  kBf16,        // bf16, read by pairs
+};
+
+struct TileSet {
+  XFormat x_format = XFormat::kF32;
+  int max_rows = 0;  // tiles[1..max_rows] are set
+  std::array<Tile, kMaxTileRows + 1> tiles{};
+};
+
+struct LinearKernels {
+  TileSet f32, f16, bf16;
+  // n values to bf16 (nearest even), and the same kept as f32.
+  void (*to_bf16)(const float* x, std::int64_t n, std::uint16_t* out) = nullptr;
+  void (*round_bf16)(const float* x, std::int64_t n, float* out) = nullptr;
+  // n halves to f32, exact.
+  void (*from_f16)(const std::uint16_t* x, std::int64_t n, float* out) = nullptr;
+};
+
+const LinearKernels& linear_kernels(Isa isa);
+
+const LinearKernels& scalar_kernels();
+const LinearKernels& avx2_kernels();
+const LinearKernels& avx512_kernels();
+const LinearKernels& avx512_bf16_kernels();
+
+}  // namespace triforce::cpu

@@ -1,0 +1,140 @@
+#include "cpu/ops.h"
+
+#include <cmath>
+
+#include "cpu/convert.h"
+#include "cpu/linear_kernels.h"
+#include "cpu/vector.h"
+
+namespace triforce::cpu {
+namespace {
+
+// Elements per thread below which a parallel region costs more than it saves.
+constexpr std::int64_t kElementsPerThread = 16 * 1024;
+
+Context team_for(const Context& context, std::int64_t elements) {
+  Context team = context;
+  team.threads = static_cast<int>(
+      std::clamp<std::int64_t>(elements / kElementsPerThread, 1, std::int64_t{context.threads}));
+  return team;
+}
+
+TF_INLINE void rms_row_body(const float* x, const float* w, std::int64_t n, float eps, float* out) {
+  F32x16 a{}, b{}, v, u;
+  std::int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    load16(x + i, v);
+    load16(x + i + kLanes, u);
+    a += v * v;
+    b += u * u;
+  }
+  for (; i < n; i += kLanes) {
+    if (i + kLanes <= n) {
+      load16(x + i, v);
+    } else {
+      load_tail(x + i, n - i, 0, v);
+    }
+    a += v * v;
+  }
+  a += b;
+  const double mean = sum_lanes(a) / static_cast<double>(n);
+  const auto scale = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(eps)));
+  for (i = 0; i + kLanes <= n; i += kLanes) {
+    load16(x + i, v);
+    load16(w + i, u);
+    v = v * scale * u;
+    store16(out + i, v);
+  }
+  for (; i < n; ++i) out[i] = x[i] * scale * w[i];
+}
+
+TF_INLINE void silu_mul(F32x16& g, const F32x16& up) {
+  F32x16 e = -g;
+  exp16(e);
+  g = g / (1.0F + e) * up;
+}
+
+TF_INLINE void swiglu_row_body(const float* gate, const float* up, std::int64_t n, float* out) {
+  F32x16 g, u;
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    load16(gate + i, g);
+    load16(up + i, u);
+    silu_mul(g, u);
+    store16(out + i, g);
+  }
+  if (i < n) {
+    load_tail(gate + i, n - i, 0, g);
+    load_tail(up + i, n - i, 0, u);
+    silu_mul(g, u);
+    store_tail(out + i, n - i, g);
+  }
+}
+
+TF_PER_LEVEL(rms_row, rms_row_body,
+             (const float* x, const float* w, std::int64_t n, float eps, float* out),
+             (x, w, n, eps, out))
+TF_PER_LEVEL(swiglu_row, swiglu_row_body,
+             (const float* gate, const float* up, std::int64_t n, float* out), (gate, up, n, out))
+
+void check_f32(const char* op, const TensorView& view, std::size_t rank) {
+  TF_CHECK(view.rank == rank && view.dtype == DType::kF32,
+           "{}: expected f32 of rank {}, found {} of {}", op, rank, to_string(view.dtype),
+           view.rank);
+}
+
+}  // namespace
+
+void embed(const Context& context, TensorView tokens, TensorView table, TensorView out) {
+  check_f32("embed", out, 2);
+  TF_CHECK(tokens.dtype == DType::kI32 && tokens.numel() == out.shape[0] && table.rank == 2 &&
+               table.shape[1] == out.shape[1],
+           "embed: {} tokens, table [{}, {}], out [{}, {}]", tokens.numel(), table.shape[0],
+           table.shape[1], out.shape[0], out.shape[1]);
+  const auto* ids = tokens.as<Token>();
+  const std::int64_t d = out.shape[1];
+  for (std::int64_t t = 0; t < out.shape[0]; ++t) {
+    TF_CHECK(ids[t] >= 0 && ids[t] < table.shape[0], "embed: token {} of {}", ids[t],
+             table.shape[0]);
+  }
+  parallel_for(team_for(context, out.numel()), out.shape[0], [&](std::int64_t t, int) {
+    const void* row =
+        static_cast<const std::byte*>(table.data) + ids[t] * table.stride[0] * size_of(table.dtype);
+    float* to = out.as<float>() + t * out.stride[0];
+    if (table.dtype == DType::kF16) {
+      linear_kernels(context.isa).from_f16(static_cast<const std::uint16_t*>(row), d, to);
+    } else {
+      convert(to, DType::kF32, row, table.dtype, d);
+    }
+  });
+}
+
+void rms_norm(const Context& context, TensorView x, TensorView w, float eps, TensorView out) {
+  check_f32("rms_norm", x, 2);
+  check_f32("rms_norm", w, 1);
+  check_f32("rms_norm", out, 2);
+  TF_CHECK(x.shape == out.shape && w.shape[0] == x.shape[1],
+           "rms_norm: x [{}, {}], w [{}], out [{}, {}]", x.shape[0], x.shape[1], w.shape[0],
+           out.shape[0], out.shape[1]);
+  const auto row = rms_row(context.isa);
+  parallel_for(team_for(context, x.numel()), x.shape[0], [&](std::int64_t t, int) {
+    row(x.as<float>() + t * x.stride[0], w.as<float>(), x.shape[1], eps,
+        out.as<float>() + t * out.stride[0]);
+  });
+}
+
+void swiglu(const Context& context, TensorView gate_up, TensorView out) {
+  check_f32("swiglu", gate_up, 2);
+  check_f32("swiglu", out, 2);
+  const std::int64_t f = out.shape[1];
+  TF_CHECK(gate_up.shape[0] == out.shape[0] && gate_up.shape[1] == 2 * f,
+           "swiglu: gate_up [{}, {}], out [{}, {}]", gate_up.shape[0], gate_up.shape[1],
+           out.shape[0], f);
+  const auto row = swiglu_row(context.isa);
+  parallel_for(team_for(context, 2 * out.numel()), out.shape[0], [&](std::int64_t t, int) {
+    const float* gate = gate_up.as<float>() + t * gate_up.stride[0];
+    row(gate, gate + f, f, out.as<float>() + t * out.stride[0]);
+  });
+}
+
+}  // namespace triforce::cpu

@@ -1,0 +1,15 @@
+// Row-wise operations around the linear layers. Rows are independent of each other: a row has the
+// same bits for any row count, thread count and instruction level.
+#pragma once
+#include "cpu/context.h"
+
+namespace triforce::cpu {
+
+// Backend::embed. A token outside the table is an internal error.
+void embed(const Context& context, TensorView tokens, TensorView table, TensorView out);
+// Backend::rms_norm. Squares are summed in f32 over 32 interleaved partial sums.
+void rms_norm(const Context& context, TensorView x, TensorView w, float eps, TensorView out);
+// Backend::swiglu. exp within 2 units in the last place (vector.h).
+void swiglu(const Context& context, TensorView gate_up, TensorView out);
+
+}  // namespace triforce::cpu

@@ -1,0 +1,203 @@
+#include "cpu/linear.h"
+
+#include <cmath>
+
+#include "core/float16.h"
+#include "cpu/convert.h"
+#include "cpu/cpu_test_support.h"
+
+namespace triforce::cpu {
+namespace {
+
+constexpr std::int64_t kScratchBytes = 16 << 20;
+
+struct Case {
+  Isa isa;
+  DType dtype;
+};
+
+class LinearTest : public testing::TestWithParam<Case> {
+ protected:
+  LinearTest() : env_(GetParam().isa, 2, kScratchBytes) { limit_gemm_isa(GetParam().isa); }
+
+  // A matrix of GetParam().dtype from f32 values [rows, cols].
+  Matrix matrix(std::int64_t rows, std::int64_t cols, std::vector<float>& values) {
+    const DType dtype = GetParam().dtype;
+    Matrix m{
+        Buffer(env_.allocator(), packed_bytes(rows, cols, dtype), Place::kHost, MemTag::kWorkspace),
+        dtype, rows, cols};
+    pack_rows(env_.get(), m, 0, make_view(values.data(), DType::kF32, {rows, cols}));
+    return m;
+  }
+
+  // The value a stored weight, or an input of a bf16 product, has.
+  float stored(float x) const {
+    switch (GetParam().dtype) {
+      case DType::kBF16:
+        return bf16_to_f32(f32_to_bf16(x));
+      case DType::kF16:
+        return f16_to_f32(f32_to_f16(x));
+      default:
+        return x;
+    }
+  }
+  float input(float x) const { return GetParam().dtype == DType::kBF16 ? stored(x) : x; }
+
+  TestContext env_;
+  Gemm gemm_;
+};
+
+TEST_P(LinearTest, IntegersAreExactAtEverySizeAndRowCount) {
+  const std::int64_t sizes[][2] = {{1, 1}, {65, 33}, {130, 257}, {64, 64}, {200, 129}, {5, 1000}};
+  for (const auto& [n, k] : sizes) {
+    std::vector<float> w = integer_values(n * k, 1, 4);
+    const Matrix m = matrix(n, k, w);
+    for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 17, 32, 33, 70}) {
+      std::vector<float> x = integer_values(rows * k, 2, 4);
+      for (const bool accumulate : {false, true}) {
+        Guarded out(rows, n, 3.0F);
+        linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {rows, k}), m, out.view(),
+               accumulate);
+        ASSERT_TRUE(out.intact()) << n << "x" << k << ", " << rows << " rows";
+        for (std::int64_t r = 0; r < rows; ++r) {
+          for (std::int64_t c = 0; c < n; ++c) {
+            double sum = accumulate ? 3.0 : 0.0;
+            for (std::int64_t i = 0; i < k; ++i) {
+              sum += static_cast<double>(x[static_cast<std::size_t>(r * k + i)]) *
+                     static_cast<double>(w[static_cast<std::size_t>(c * k + i)]);
+            }
+            ASSERT_EQ(static_cast<double>(out.at(r, c)), sum)
+                << n << "x" << k << ", row " << r << " of " << rows << ", column " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, AgreesWithDoubleWithinRounding) {
+  const std::int64_t n = 150, k = 777;
+  std::vector<float> w = normal_values(n * k, 3, 0.05F);
+  const Matrix m = matrix(n, k, w);
+  for (const std::int64_t rows : {1, 7, 32, 61}) {
+    std::vector<float> x = normal_values(rows * k, 4);
+    Guarded out(rows, n, 0.0F);
+    linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {rows, k}), m, out.view(), false);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < n; ++c) {
+        double sum = 0, norm = 0;
+        for (std::int64_t i = 0; i < k; ++i) {
+          const double p = static_cast<double>(input(x[static_cast<std::size_t>(r * k + i)])) *
+                           static_cast<double>(stored(w[static_cast<std::size_t>(c * k + i)]));
+          sum += p;
+          norm += std::abs(p);
+        }
+        // Standard bound of a sum of k rounded products in any order.
+        const double bound = static_cast<double>(k + 1) * 0x1.0p-23 * norm;
+        ASSERT_NEAR(static_cast<double>(out.at(r, c)), sum, bound) << r << ", " << c;
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, BitsOfARowDependOnNeitherRowsNorThreads) {
+  const std::int64_t n = 203, k = 700;  // several tiles, several blocks of k
+  std::vector<float> w = normal_values(n * k, 5, 0.1F);
+  const Matrix m = matrix(n, k, w);
+  std::vector<float> x = normal_values(kMaxExactRows * k, 6);
+  std::vector<float> alone(static_cast<std::size_t>(kMaxExactRows * n));
+  for (std::int64_t r = 0; r < kMaxExactRows; ++r) {
+    linear(env_.get(), gemm_, make_view(x.data() + r * k, DType::kF32, {1, k}), m,
+           make_view(alone.data() + r * n, DType::kF32, {1, n}), false);
+  }
+  for (const int threads : {1, 2, 3}) {
+    env_.get().threads = threads;
+    for (std::int64_t rows = 1; rows <= kMaxExactRows; ++rows) {
+      std::vector<float> out(static_cast<std::size_t>(rows * n));
+      linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {rows, k}), m,
+             make_view(out.data(), DType::kF32, {rows, n}), false);
+      ASSERT_EQ(std::memcmp(out.data(), alone.data(), out.size() * sizeof(float)), 0)
+          << rows << " rows, " << threads << " threads";
+    }
+  }
+}
+
+TEST_P(LinearTest, RowsSetInPiecesEqualRowsSetAtOnce) {
+  const std::int64_t n = 150, k = 45;
+  std::vector<float> w = normal_values(n * k, 7);
+  const Matrix whole = matrix(n, k, w);
+  for (const DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
+    std::vector<std::byte> source(static_cast<std::size_t>(n * k * size_of(from)));
+    convert(source.data(), from, w.data(), DType::kF32, n * k);
+    std::vector<float> rounded(static_cast<std::size_t>(n * k));
+    convert(rounded.data(), DType::kF32, source.data(), from, n * k);
+    const Matrix expected = matrix(n, k, rounded);
+    std::vector<float> zero(static_cast<std::size_t>(n * k));
+    Matrix pieces = matrix(n, k, zero);
+    const TensorView all = make_view(source.data(), from, {n, k});
+    const std::int64_t cuts[] = {0, 1, 63, 64, 100, n};
+    for (std::size_t i = 0; i + 1 < std::size(cuts); ++i) {
+      pack_rows(env_.get(), pieces, cuts[i], all.rows(cuts[i], cuts[i + 1] - cuts[i]));
+    }
+    ASSERT_EQ(std::memcmp(pieces.storage.data(), expected.storage.data(),
+                          static_cast<std::size_t>(expected.storage.bytes())),
+              0)
+        << "from " << to_string(from);
+  }
+  EXPECT_EQ(whole.storage.bytes(), packed_bytes(n, k, GetParam().dtype));
+}
+
+// Both paths compute the same thing: with the exact one as the standard, the other stays within
+// the rounding of two sums.
+TEST_P(LinearTest, PrefillAgreesWithTheExactPath) {
+  const std::int64_t n = 300, k = 512, rows = 96;
+  std::vector<float> w = normal_values(n * k, 8, 0.05F);
+  const Matrix m = matrix(n, k, w);
+  std::vector<float> x = normal_values(rows * k, 9);
+  std::vector<float> many(static_cast<std::size_t>(rows * n)), few(many);
+  linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {rows, k}), m,
+         make_view(many.data(), DType::kF32, {rows, n}), false);
+  for (std::int64_t r = 0; r < rows; r += kMaxExactRows) {
+    linear(env_.get(), gemm_, make_view(x.data() + r * k, DType::kF32, {kMaxExactRows, k}), m,
+           make_view(few.data() + r * n, DType::kF32, {kMaxExactRows, n}), false);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < n; ++c) {
+      double norm = 0;
+      for (std::int64_t i = 0; i < k; ++i) {
+        norm += std::abs(static_cast<double>(input(x[static_cast<std::size_t>(r * k + i)])) *
+                         static_cast<double>(stored(w[static_cast<std::size_t>(c * k + i)])));
+      }
+      const auto i = static_cast<std::size_t>(r * n + c);
+      ASSERT_NEAR(many[i], few[i], 2.0 * static_cast<double>(k + 1) * 0x1.0p-23 * norm);
+    }
+  }
+}
+
+TEST_P(LinearTest, RefusesShapesThatDoNotFit) {
+  std::vector<float> w(6), x(8), out(8);
+  const Matrix m = matrix(2, 3, w);
+  EXPECT_THROW(linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {2, 4}), m,
+                      make_view(out.data(), DType::kF32, {2, 2}), false),
+               Error);
+  EXPECT_THROW(linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {2, 3}), m,
+                      make_view(out.data(), DType::kF32, {2, 3}), false),
+               Error);
+  Matrix target = matrix(2, 3, w);
+  EXPECT_THROW(pack_rows(env_.get(), target, 1, make_view(w.data(), DType::kF32, {2, 3})), Error);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Isa isa : levels()) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) all.push_back({isa, dtype});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, LinearTest, testing::ValuesIn(cases()), [](const auto& test) {
+  return test_name(test.param.isa) + "_" + to_string(test.param.dtype);
+});
+
+}  // namespace
+}  // namespace triforce::cpu
