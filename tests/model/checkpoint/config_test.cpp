@@ -1,0 +1,281 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/file.h"
+#include "model/checkpoint/test_files.h"
+#include "triforce/checkpoint.h"
+
+namespace triforce {
+namespace {
+
+using testing_files::message;
+using testing_files::verdict;
+
+// The published config.json of Yarn-Llama-2-7b-128k in essence, keys we do not read included.
+constexpr std::string_view kYarn7b = R"({
+  "_name_or_path": "x", "architectures": ["LlamaForCausalLM"], "attention_bias": false,
+  "auto_map": {"AutoModelForCausalLM": "modeling_llama_together_yarn.LlamaForCausalLM"},
+  "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+  "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 131072,
+  "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+  "num_key_value_heads": 32, "pad_token_id": 0, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+  "rope_scaling": {"factor": 32.0, "original_max_position_embeddings": 4096, "type": "yarn",
+                   "finetuned": true},
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.32.0",
+  "use_cache": true, "vocab_size": 32000})";
+
+// A small valid config with one member replaced ("key": value), added, or removed (value empty).
+std::string config(const std::string& key = "", const std::string& value = "") {
+  const std::vector<std::pair<std::string, std::string>> base = {
+      {"architectures", R"(["LlamaForCausalLM"])"},
+      {"hidden_size", "64"},
+      {"intermediate_size", "96"},
+      {"max_position_embeddings", "2048"},
+      {"num_attention_heads", "4"},
+      {"num_hidden_layers", "2"},
+      {"rms_norm_eps", "1e-6"},
+      {"vocab_size", "100"}};
+  std::string out;
+  bool found = false;
+  const auto add = [&](const std::string& k, const std::string& v) {
+    if (!v.empty()) out += fmt::format("{}\"{}\": {}", out.empty() ? "" : ", ", k, v);
+  };
+  for (const auto& [k, v] : base) {
+    found = found || k == key;
+    add(k, k == key ? value : v);
+  }
+  if (!found && !key.empty()) add(key, value);
+  return "{" + out + "}";
+}
+
+ModelConfig parse(std::string_view text) { return parse_model_config(text, "config.json"); }
+std::string kind(const std::string& text) {
+  return verdict([&] { parse(text); });
+}
+
+TEST(Config, PublishedYarnModelEqualsItsPreset) {
+  ModelConfig c = parse(kYarn7b);
+  EXPECT_EQ(c.rope.kind, RopeScaling::Kind::kYarn);
+  EXPECT_EQ(c.rope.factor, 32.0);
+  EXPECT_EQ(c.rope.original_max_position, 4096);
+  EXPECT_FALSE(c.rope.attention_factor.has_value());
+  const ModelConfig p = find_preset("llama-7B-128K").value();
+  EXPECT_EQ(c.layers, p.layers);
+  EXPECT_EQ(c.hidden, p.hidden);
+  EXPECT_EQ(c.intermediate, p.intermediate);
+  EXPECT_EQ(c.vocab, p.vocab);
+  EXPECT_EQ(c.heads, p.heads);
+  EXPECT_EQ(c.kv_heads, p.kv_heads);
+  EXPECT_EQ(c.head_dim, p.head_dim);
+  EXPECT_EQ(c.max_position, p.max_position);
+  EXPECT_EQ(c.rms_norm_eps, p.rms_norm_eps);
+  EXPECT_EQ(c.rope_theta, p.rope_theta);
+  EXPECT_EQ(c.rope.kind, p.rope.kind);
+  EXPECT_EQ(c.rope.factor, p.rope.factor);
+  EXPECT_EQ(c.rope.original_max_position, p.rope.original_max_position);
+  EXPECT_EQ(c.bos, p.bos);
+  EXPECT_EQ(c.eos, p.eos);
+  EXPECT_EQ(c.stored_dtype, DType::kBF16);
+}
+
+TEST(Config, SizesOfTheModelsOfThePaper) {
+  const ModelConfig c = find_preset("llama-7B-128K").value();
+  EXPECT_EQ(c.parameters(), 6'738'415'616);               // Llama 2 7B
+  EXPECT_EQ(c.kv_bytes_per_token(DType::kF16), 524'288);  // 512 KiB
+  EXPECT_EQ(c.weight_bytes(DType::kF16), 6'738'415'616 * 2 + 65 * 4096 * 2);
+  EXPECT_EQ(find_preset("llama-13B-128K").value().parameters(), 13'015'864'320);
+  EXPECT_EQ(find_preset("llama-68M").value().parameters(), 68'030'208);
+  EXPECT_EQ(find_preset("lwm-128K").value().rope_theta, 1e7);
+  EXPECT_EQ(find_preset("lwm-128K-base").value().max_position, 131'072);
+  EXPECT_EQ(preset_names().size(), 5U);
+  EXPECT_FALSE(find_preset("llama-7b-128k").has_value());
+}
+
+TEST(Config, DefaultsAreThoseOfTransformers) {
+  const ModelConfig c = parse(config());
+  EXPECT_EQ(c.kv_heads, 4);
+  EXPECT_EQ(c.head_dim, 16);
+  EXPECT_EQ(c.rope_theta, 10000.0);
+  EXPECT_EQ(c.rope.kind, RopeScaling::Kind::kNone);
+  EXPECT_EQ(c.bos, 1);
+  EXPECT_EQ(c.eos, std::vector<std::int32_t>{2});
+  EXPECT_FALSE(c.tied_embeddings);
+  EXPECT_EQ(c.stored_dtype, DType::kF32);
+}
+
+TEST(Config, TiedEmbeddingsAndGroupedHeads) {
+  ModelConfig c = parse(config("tie_word_embeddings", "true"));
+  EXPECT_TRUE(c.tied_embeddings);
+  const std::int64_t norms = 5 * 64;
+  EXPECT_EQ(c.weight_bytes(DType::kF32), (c.parameters() + 100 * 64) * 4);
+  EXPECT_EQ(c.weight_bytes(DType::kBF16), (c.parameters() + 100 * 64 - norms) * 2 + norms * 4);
+  c = parse(config("num_key_value_heads", "2"));
+  EXPECT_EQ(c.kv_heads, 2);
+  EXPECT_EQ(c.kv_bytes_per_token(DType::kF32), 2 * 2 * 2 * 16 * 4);
+  c = parse(config("head_dim", "32"));
+  EXPECT_EQ(c.head_dim, 32);
+}
+
+TEST(Config, EndOfSequenceIsANumberOrAListOrNull) {
+  EXPECT_EQ(parse(config("eos_token_id", "7")).eos, std::vector<std::int32_t>{7});
+  EXPECT_EQ(parse(config("eos_token_id", "[7, 9]")).eos, (std::vector<std::int32_t>{7, 9}));
+  EXPECT_TRUE(parse(config("eos_token_id", "null")).eos.empty());
+  EXPECT_EQ(parse(config("bos_token_id", "null")).bos, -1);
+  EXPECT_EQ(kind(config("eos_token_id", "100")), "InvalidConfig");
+  EXPECT_EQ(kind(config("eos_token_id", "[1, -1]")), "InvalidConfig");
+  EXPECT_EQ(kind(config("bos_token_id", "1.0")), "InvalidConfig");
+}
+
+TEST(Config, RopeScalingOfBothSpellings) {
+  for (const char* key : {"type", "rope_type"}) {
+    const ModelConfig c =
+        parse(config("rope_scaling", fmt::format(R"({{"{}": "linear", "factor": 4}})", key)));
+    EXPECT_EQ(c.rope.kind, RopeScaling::Kind::kLinear);
+    EXPECT_EQ(c.rope.factor, 4.0);
+  }
+  EXPECT_EQ(parse(config("rope_scaling", "null")).rope.kind, RopeScaling::Kind::kNone);
+  EXPECT_EQ(parse(config("rope_scaling", R"({"rope_type": "default"})")).rope.kind,
+            RopeScaling::Kind::kNone);
+  EXPECT_EQ(kind(config("rope_scaling", R"({"rope_type":"linear","type":"yarn","factor":2})")),
+            "InvalidConfig");
+}
+
+TEST(Config, Llama3Scaling) {
+  const ModelConfig c = parse(config("rope_scaling",
+                                     R"({"rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 1.5, "high_freq_factor": 4.5, "original_max_position_embeddings": 8192})"));
+  EXPECT_EQ(c.rope.kind, RopeScaling::Kind::kLlama3);
+  EXPECT_EQ(c.rope.factor, 8.0);
+  EXPECT_EQ(c.rope.low_freq_factor, 1.5);
+  EXPECT_EQ(c.rope.high_freq_factor, 4.5);
+  EXPECT_EQ(c.rope.original_max_position, 8192);
+  EXPECT_EQ(kind(config("rope_scaling", R"({"rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 1, "high_freq_factor": 4})")),
+            "InvalidConfig");
+  EXPECT_EQ(kind(config("rope_scaling", R"({"rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 4, "high_freq_factor": 4, "original_max_position_embeddings": 8192})")),
+            "InvalidConfig");
+}
+
+TEST(Config, YarnKeys) {
+  const auto yarn = [](const std::string& more) {
+    return config("rope_scaling", R"({"type": "yarn", "factor": 8)" + more + "}");
+  };
+  EXPECT_EQ(parse(yarn("")).rope.original_max_position, 2048);  // the model's own length
+  const RopeScaling r =
+      parse(yarn(R"(, "original_max_position_embeddings": 256, "beta_fast": 16, "beta_slow": 2,
+                      "attention_factor": 1.25)"))
+          .rope;
+  EXPECT_EQ(r.original_max_position, 256);
+  EXPECT_EQ(r.beta_fast, 16);
+  EXPECT_EQ(r.beta_slow, 2);
+  EXPECT_EQ(r.attention_factor, 1.25);
+  const double ln8 = std::log(8.0);
+  EXPECT_DOUBLE_EQ(
+      parse(yarn(R"(, "mscale": 0.5, "mscale_all_dim": 2)")).rope.attention_factor.value(),
+      (0.05 * ln8 + 1) / (0.2 * ln8 + 1));
+  EXPECT_EQ(kind(yarn(R"(, "truncate": false)")), "UnsupportedConfig");
+  EXPECT_EQ(kind(yarn(R"(, "attention_factor": 0)")), "InvalidConfig");
+  EXPECT_EQ(kind(yarn(R"(, "beta_fast": 1, "beta_slow": 2)")), "InvalidConfig");
+  EXPECT_EQ(kind(yarn(R"(, "secret_factor": 2)")), "UnsupportedConfig");
+}
+
+TEST(Config, LayoutOfTransformers5) {
+  const ModelConfig c = parse(config("rope_parameters",
+                                     R"({"rope_type": "yarn", "rope_theta": 500000.0, "factor": 4,
+                                         "original_max_position_embeddings": 512})"));
+  EXPECT_EQ(c.rope_theta, 500000.0);
+  EXPECT_EQ(c.rope.kind, RopeScaling::Kind::kYarn);
+  const ModelConfig d =
+      parse(config("rope_parameters", R"({"rope_type": "default", "rope_theta": 20000})"));
+  EXPECT_EQ(d.rope_theta, 20000.0);
+  EXPECT_EQ(d.rope.kind, RopeScaling::Kind::kNone);
+  EXPECT_EQ(parse(config("dtype", R"("float16")")).stored_dtype, DType::kF16);
+}
+
+TEST(Config, DynamicScalingIsRefusedWithTheReason) {
+  const std::string text = config("rope_scaling", R"({"type": "dynamic", "factor": 2})");
+  EXPECT_EQ(kind(text), "UnsupportedConfig");
+  EXPECT_NE(message([&] { parse(text); }).find("cached keys would be wrong"), std::string::npos);
+}
+
+struct Refused {
+  const char* key;
+  const char* value;
+  const char* kind;
+};
+class ConfigRefuses : public testing::TestWithParam<Refused> {};
+TEST_P(ConfigRefuses, Value) {
+  const Refused& p = GetParam();
+  EXPECT_EQ(kind(config(p.key, p.value)), p.kind) << p.key << ": " << p.value;
+  const std::string text = message([&] { parse(config(p.key, p.value)); });
+  EXPECT_NE(text.find("config.json"), std::string::npos) << text;
+}
+constexpr const char* kInvalid = "InvalidConfig";
+constexpr const char* kUnsupported = "UnsupportedConfig";
+INSTANTIATE_TEST_SUITE_P(
+    Bounds, ConfigRefuses,
+    testing::Values(
+        Refused{"hidden_size", "0", kInvalid}, Refused{"hidden_size", "65537", kInvalid},
+        Refused{"hidden_size", "66", kInvalid}, Refused{"hidden_size", "-64", kInvalid},
+        Refused{"hidden_size", "64.0", kInvalid}, Refused{"hidden_size", "6.4e1", kInvalid},
+        Refused{"hidden_size", "true", kInvalid}, Refused{"hidden_size", "\"64\"", kInvalid},
+        Refused{"hidden_size", "18446744073709551680", kInvalid},
+        Refused{"hidden_size", "", kInvalid}, Refused{"num_hidden_layers", "0", kInvalid},
+        Refused{"num_hidden_layers", "513", kInvalid},
+        Refused{"num_attention_heads", "0", kInvalid},
+        Refused{"num_attention_heads", "1025", kInvalid},
+        Refused{"num_key_value_heads", "3", kInvalid},
+        Refused{"num_key_value_heads", "8", kInvalid},
+        Refused{"num_key_value_heads", "0", kInvalid}, Refused{"head_dim", "8", kUnsupported},
+        Refused{"head_dim", "24", kUnsupported}, Refused{"head_dim", "272", kUnsupported},
+        Refused{"head_dim", "0", kInvalid}, Refused{"intermediate_size", "0", kInvalid},
+        Refused{"intermediate_size", "1048577", kInvalid}, Refused{"vocab_size", "1", kInvalid},
+        Refused{"vocab_size", "1048577", kInvalid},
+        Refused{"max_position_embeddings", "0", kInvalid},
+        Refused{"max_position_embeddings", "16777217", kInvalid},
+        Refused{"rms_norm_eps", "0", kInvalid}, Refused{"rms_norm_eps", "0.1", kInvalid},
+        Refused{"rms_norm_eps", "1e999", kInvalid}, Refused{"rope_theta", "0", kInvalid},
+        Refused{"rope_theta", "1e13", kInvalid}, Refused{"rope_theta", "NaN", kInvalid},
+        Refused{"tie_word_embeddings", "1", kInvalid},
+        Refused{"torch_dtype", "\"float64\"", kUnsupported}, Refused{"torch_dtype", "16", kInvalid},
+        Refused{"architectures", "[\"MistralForCausalLM\"]", kUnsupported},
+        Refused{"architectures", "[]", kUnsupported}, Refused{"architectures", "", kInvalid},
+        Refused{"model_type", "\"mistral\"", kUnsupported},
+        Refused{"hidden_act", "\"gelu\"", kUnsupported},
+        Refused{"attention_bias", "true", kUnsupported}, Refused{"mlp_bias", "true", kUnsupported},
+        Refused{"quantization_config", "{\"quant_method\": \"gptq\"}", kUnsupported},
+        Refused{"partial_rotary_factor", "0.5", kUnsupported},
+        Refused{"rope_scaling", "{\"type\": \"longrope\"}", kUnsupported},
+        Refused{"rope_scaling", "{\"factor\": 2}", kInvalid},
+        Refused{"rope_scaling", "{\"type\": \"linear\"}", kInvalid},
+        Refused{"rope_scaling", "{\"type\": \"linear\", \"factor\": 0.5}", kInvalid},
+        Refused{"rope_scaling", "{\"type\": \"linear\", \"factor\": 1e7}", kInvalid},
+        Refused{"rope_scaling", "[]", kInvalid}, Refused{"rope_scaling", "\"yarn\"", kInvalid},
+        Refused{"vocab_size", "100, \"vocab_size\": 101", "DuplicateKey"}));
+
+TEST(Config, TextThatIsNoConfig) {
+  EXPECT_EQ(kind(""), "InvalidConfig");
+  EXPECT_EQ(kind("[]"), "InvalidConfig");
+  EXPECT_EQ(kind("\xEF\xBB\xBF" + config()), "InvalidConfig");
+  EXPECT_EQ(kind(config() + " x"), "InvalidConfig");
+  EXPECT_EQ(kind(config() + std::string(1, '\0')), "InvalidConfig");
+  EXPECT_EQ(kind(config() + std::string(2 << 20, ' ')), "LimitExceeded");
+  EXPECT_EQ(kind(config("x", std::string(17, '[') + std::string(17, ']'))), "LimitExceeded");
+  EXPECT_EQ(kind(config("x", std::string(15, '[') + std::string(15, ']'))), "accept");
+}
+
+TEST(Config, BuiltInPairParses) {
+  for (const char* name : {"target", "draft"}) {
+    const std::string path = fmt::format("{}/data/models/{}/config.json", TF_SOURCE_DIR, name);
+    const ModelConfig c = parse(read_file(path, 1 << 20));
+    EXPECT_EQ(c.vocab, 4096);
+    EXPECT_EQ(c.head_dim, 64);
+  }
+}
+
+}  // namespace
+}  // namespace triforce
