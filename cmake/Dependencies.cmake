@@ -6,9 +6,10 @@ include(FetchContent)
 # Downloaded dependencies are static, without tests, and not held to our warnings.
 macro(tf_fetch name)
   message(STATUS "${name}: no usable system package, downloading a pinned release")
-  FetchContent_Declare(${name} ${ARGN} SYSTEM)
+  FetchContent_Declare(${name} SYSTEM ${ARGN})
   set(BUILD_SHARED_LIBS OFF)
-  set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # option() in them respects the variables set here
+  set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # their option() and set(CACHE) respect the variables
+  set(CMAKE_POLICY_DEFAULT_CMP0126 NEW)  # set below
   set(CMAKE_POLICY_DEFAULT_CMP0135 NEW)
   set(CMAKE_POLICY_VERSION_MINIMUM 3.5)  # CMake 4 refuses the older minima some of them name
   FetchContent_MakeAvailable(${name})

@@ -11,6 +11,13 @@ foreach(sanitizer IN LISTS TRIFORCE_SANITIZE)
     -fsanitize=${sanitizer} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(triforce_options INTERFACE -fsanitize=${sanitizer})
 endforeach()
+if(TRIFORCE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "TRIFORCE_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}; use the preset fuzz")
+  endif()
+  # Coverage of the libraries guides the fuzzer; its main() is linked into the targets alone.
+  target_compile_options(triforce_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 target_link_libraries(triforce_options INTERFACE fmt::fmt)
 
 # tf_library(name SOURCES ... LINK ... [PRIVATE_LINK ...]): one static library per layer.

@@ -10,10 +10,11 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 packages=(
   "g++ c++" "cmake cmake" "ninja-build ninja" "python3 python3" "ca-certificates -"
   "libfmt-dev -" "libcli11-dev -" "nlohmann-json3-dev -" "libsentencepiece-dev -" "libdnnl-dev -"
+  "ocl-icd-opencl-dev -"  # only because the CMake package of libdnnl-dev looks for it
   "libssl-dev -" "libgtest-dev -" "libbenchmark-dev -"
 )
-check_packages=("clang-14 clang++-14" "libomp-14-dev -" "clang-tidy-14 clang-tidy-14"
-  "clang-format-14 clang-format-14")
+check_packages=("clang-14 clang++-14" "libclang-rt-14-dev -" "libomp-14-dev -"
+  "clang-tidy-14 clang-tidy-14" "clang-format-14 clang-format-14")
 
 case "${1:-}" in
   "") ;;

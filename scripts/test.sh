@@ -29,7 +29,7 @@ while (($# > 0)); do
 done
 
 "$TF_ROOT/scripts/setup.sh"
-tf_release_build
+tf_release_build  # all targets
 # Two test programs at a time share the cores: threads that wait shall not spin.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 exec ctest --test-dir "$TF_ROOT/build" --output-on-failure --no-tests=error \

@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# What CI runs besides the tests. Ends with status 1 if a stage found something.
+#   scripts/check.sh [format] [tidy] [asan] [fuzz] [tsan]    default: format tidy asan fuzz
+# format: clang-format on every C++ file. tidy: clang-tidy on every file of src/ and bench/.
+# asan: the tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+# fuzz: each fuzz target over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
+# tsan: the tests under ThreadSanitizer (clang, its OpenMP runtime, Archer).
+# The sanitizers leave out tests that are labelled slow.
+set -euo pipefail
+# shellcheck source=lib/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
+cd -- "$TF_ROOT"
+
+stages=("$@")
+((${#stages[@]} > 0)) || stages=(format tidy asan fuzz)
+for stage in "${stages[@]}"; do
+  case "$stage" in
+    format | tidy | asan | fuzz | tsan) ;;
+    *)
+      sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+      exit 2
+      ;;
+  esac
+done
+
+# The project's own files, from git where there is one.
+project_files() {
+  if [[ -e .git ]]; then
+    git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r file; do
+      [[ ! -f $file ]] || printf '%s\n' "$file"
+    done
+  else
+    local pattern
+    for pattern in "$@"; do
+      find . -name "$pattern" -not -path './build*' -printf '%P\n'
+    done
+  fi | LC_ALL=C sort
+}
+
+configure_preset() {  # PRESET
+  mkdir -p "build/$1"
+  tf_logged "build/$1/configure.log" "configuring $1" cmake --preset "$1"
+}
+
+check_format() {
+  project_files '*.cpp' '*.h' | tr '\n' '\0' |
+    xargs -0 -r clang-format-14 --dry-run -Werror
+}
+
+check_tidy() {
+  configure_preset tidy || return
+  # Every file on its own, so that all cores work and the output of one stays together.
+  # shellcheck disable=SC2016
+  sed -n "s|^ *\"file\": \"$TF_ROOT/\(.*\)\",\{0,1\}\$|\1|p" build/tidy/compile_commands.json |
+    grep -E '^(src|bench)/' | LC_ALL=C sort -u | tr '\n' '\0' |
+    xargs -0 -r -n 1 -P "$(tf_jobs)" sh -c '
+      out=$(clang-tidy-14 -p build/tidy --quiet "$1" 2>&1) && exit 0
+      printf "%s\n" "$out" | grep -v "warnings generated\|^Suppressed\|^Use -header-filter"
+      exit 1' tidy
+}
+
+check_tests() {  # PRESET
+  configure_preset "$1" || return
+  tf_build "build/$1" || return
+  # The machine may not let LeakSanitizer attach; a probe says so instead of every test failing.
+  if [[ $1 == asan ]] && ! leaks_can_be_found; then
+    say "asan: LeakSanitizer cannot run here (ptrace is not permitted), leaks are not checked"
+    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+  fi
+  ctest --preset "$1" --label-exclude slow --parallel "$(tf_jobs)"
+}
+
+leaks_can_be_found() {
+  local folder status=0
+  folder="$(mktemp -d)"
+  echo 'int main() { return 0; }' >"$folder/probe.cpp"
+  c++ -fsanitize=address "$folder/probe.cpp" -o "$folder/probe" && "$folder/probe" 2>/dev/null ||
+    status=1
+  rm -rf -- "$folder"
+  return "$status"
+}
+
+check_fuzz() {
+  configure_preset fuzz || return
+  local targets target name corpus scratch
+  mapfile -t targets < <(ninja -C build/fuzz -t targets all |
+    sed -n 's/^\(fuzz_[a-z0-9_]*\): phony$/\1/p' | sort -u)
+  ((${#targets[@]} > 0)) || { say "fuzz: no target named fuzz_*"; return 1; }
+  tf_build build/fuzz "${targets[@]}" || return
+  scratch="$(mktemp -d)"
+  local failed=0
+  for target in "${targets[@]}"; do
+    name=${target#fuzz_}
+    corpus="tests/fuzz/corpus/$name"
+    mkdir -p "$scratch/$name" build/fuzz/artifacts
+    say "fuzz: $target over $(find "$corpus" -type f | wc -l) files, then ${TF_FUZZ_SECONDS:-20} s"
+    # New inputs stay outside the work tree; a failing one is kept in build/fuzz/artifacts.
+    if ! { "build/fuzz/bin/$target" -runs=0 "$corpus" &&
+      "build/fuzz/bin/$target" -seed=1 -max_total_time="${TF_FUZZ_SECONDS:-20}" -timeout=5 \
+        -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix=build/fuzz/artifacts/ \
+        "$scratch/$name" "$corpus"; } >"$scratch/$name.log" 2>&1; then
+      tail -n 60 "$scratch/$name.log" >&2
+      failed=1
+    fi
+    grep -h 'stat::number_of_executed_units' "$scratch/$name.log" >&2 || true
+  done
+  rm -rf -- "$scratch"
+  return "$failed"
+}
+
+run_stage() {
+  case "$1" in
+    format) check_format ;;
+    tidy) check_tidy ;;
+    asan | tsan) check_tests "$1" ;;
+    fuzz) check_fuzz ;;
+  esac
+}
+
+scripts/setup.sh --checks
+failures=()
+for stage in "${stages[@]}"; do
+  started=$SECONDS
+  verdict=ok
+  if ! run_stage "$stage"; then
+    verdict=FAILED
+    failures+=("$stage")
+  fi
+  say "check $stage: $verdict ($((SECONDS - started)) s)"
+done
+((${#failures[@]} == 0)) || die "failed: ${failures[*]}"
