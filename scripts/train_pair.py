@@ -20,6 +20,7 @@ import math
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -120,6 +121,34 @@ class RmsNorm(nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
 
 
+@dataclasses.dataclass(frozen=True)
+class Sparse:
+    """Attention as with a retrieval cache: the tokens of a block see their own block and, of all
+    before it, `budget` tokens in chunks, chosen per head by mean keys with the last query before the
+    block; chunk 0 is always among them."""
+
+    budget: int
+    chunk: int = 8
+    block: int = 128
+
+    def mask(self, q, k):  # [batch, head, length, dim] -> bool [batch, head, length, length]
+        length = q.shape[2]
+        blocks, chunks = length // self.block, length // self.chunk
+        means = k.float().unflatten(2, (chunks, self.chunk)).mean(3)
+        query = torch.cat((q[:, :, :1], q[:, :, self.block - 1:-1:self.block]), 2).float()
+        scores = query @ means.transpose(-1, -2)  # [batch, head, blocks, chunks]
+        begin = torch.arange(blocks)[:, None] * (self.block // self.chunk)
+        future = torch.arange(chunks) >= begin
+        scores = scores.masked_fill(future, -torch.inf)
+        scores[..., 1:, 0] = torch.inf
+        least = scores.topk(min(self.budget // self.chunk, chunks), -1).values[..., -1:]
+        seen = (scores >= least) & ~future
+        seen = seen.repeat_interleave(self.chunk, -1).repeat_interleave(self.block, -2)
+        token = torch.arange(length)
+        same = token[:, None] // self.block == token // self.block
+        return seen | (same & (token <= token[:, None]))
+
+
 class Attention(nn.Module):
     def __init__(self, shape):
         super().__init__()
@@ -128,12 +157,16 @@ class Attention(nn.Module):
         for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
             setattr(self, name, nn.Linear(size, size, bias=False))
 
-    def forward(self, x, cos, sin):
+    def forward(self, x, cos, sin, sparse=None):
         batch, length, _ = x.shape
         q, k, v = (f(x).view(batch, length, self.heads, -1).transpose(1, 2)
                    for f in (self.q_proj, self.k_proj, self.v_proj))
         q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if sparse is None:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            mask = sparse.mask(q.detach(), k.detach())
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))
 
 
@@ -156,8 +189,8 @@ class Layer(nn.Module):
         self.input_layernorm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
         self.post_attention_layernorm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
 
-    def forward(self, x, cos, sin):
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+    def forward(self, x, cos, sin, sparse):
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, sparse)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -181,10 +214,10 @@ class Llama(nn.Module):
                 last = name.endswith(("o_proj.weight", "down_proj.weight"))
                 nn.init.normal_(p, 0, 0.02 / (math.sqrt(2 * shape.num_hidden_layers) if last else 1))
 
-    def forward(self, ids, cos, sin):  # ids [batch, length] -> logits [batch, length, vocab]
+    def forward(self, ids, cos, sin, sparse=None):  # [batch, length] -> [batch, length, vocab]
         x = self.model.embed_tokens(ids)
         for layer in self.model.layers:
-            x = layer(x, cos, sin)
+            x = layer(x, cos, sin, sparse)
         return self.lm_head(self.model.norm(x))
 
     @staticmethod
@@ -200,6 +233,7 @@ class Llama(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         weights = {k: v.detach().half().cpu().contiguous() for k, v in self.state_dict().items()}
         save_file(weights, str(folder / "new.safetensors"), metadata={"format": "pt"})
+        os.chmod(folder / "new.safetensors", 0o644)
         os.replace(folder / "new.safetensors", folder / "model.safetensors")
         (folder / "config.json").write_text(json.dumps(self.shape.to_config(), indent=2) + "\n")
         if pathlib.Path(tokenizer).resolve() != (folder / "tokenizer.model").resolve():
@@ -294,14 +328,15 @@ class Optimizer:
 
     @staticmethod
     def orthogonal(m):
-        """Five Newton-Schulz steps of the quintic with Jordan's coefficients."""
-        x = m / (m.norm() + 1e-7)
+        """Five Newton-Schulz steps of the quintic with Jordan's coefficients; they need no more
+        precision than bf16."""
+        x = (m / (m.norm() + 1e-7)).bfloat16()
         tall = x.shape[0] > x.shape[1]
         x = x.T if tall else x
         for _ in range(5):
             a = x @ x.T
             x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-        return x.T if tall else x
+        return (x.T if tall else x).float()
 
     @torch.no_grad()
     def step(self, rate):
@@ -323,8 +358,8 @@ class Optimizer:
         self.momentum = state["momentum"]
 
 
-def target_loss(model, ids, cos, sin):
-    logits = model(ids[:, :-1], cos, sin).float()
+def target_loss(model, ids, cos, sin, sparse):
+    logits = model(ids[:, :-1], cos, sin, sparse).float()
     return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
 
 
@@ -399,7 +434,13 @@ class Trainer:
         rows = max(1, self.args.batch_tokens // length)
         ids = self.texts.batch(rows, length + 1)
         if self.args.which == "target":
-            return self.loss(self.model, ids, *self.rope(self.model.shape, length)), rows * length
+            # Some steps see only what a retrieval cache would hold, so that what the model looks for
+            # from afar can be found from one query.
+            sparse = None
+            if length <= 4096 and self.texts.random.random() < self.args.sparse_share:
+                sparse = Sparse(min(256, length // 8))
+            loss = self.loss(self.model, ids, *self.rope(self.model.shape, length), sparse)
+            return loss, rows * length
         logits = None
         if self.teacher:
             with torch.no_grad():
@@ -415,7 +456,10 @@ class Trainer:
         total, done = self.args.minutes * 60, self.done
         mean, last, said = None, time.time(), 0.0
         saved = done["seconds"]
-        while done["seconds"] < total:
+        stop = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.append(True))
+        while done["seconds"] < total and not stop:
             fraction = done["seconds"] / total
             rate = self.args.rate * min(1, (done["step"] + 1) / 50)
             rate *= 0.03 + 0.97 * min(1.0, (1 - fraction) / 0.5)  # constant, then linear to 3%
@@ -472,6 +516,8 @@ def main():
     parser.add_argument("--batch-tokens", type=int, default=8192)
     parser.add_argument("--lengths", default="1024:0.3,2048:0.5,4096:0.15,8192:0.05",
                         help="LENGTH:SHARE of the time, ... in order")
+    parser.add_argument("--sparse-share", type=float, default=0.0,
+                        help="share of the target's steps with attention as a retrieval cache gives")
     parser.add_argument("--draft-window", type=int, default=256)
     parser.add_argument("--save-every", type=float, default=3, help="minutes")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
