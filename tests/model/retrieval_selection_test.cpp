@@ -1,0 +1,199 @@
+// Which chunks are selected, and where their rows go, against sums written out here.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "model/tiny_model.h"
+
+namespace triforce {
+namespace {
+
+using testing::random_tokens;
+using testing::Tiny;
+using testing::tiny_config;
+
+// Keeps the queries of every layer of the last observed pass.
+class Recorder final : public LayerObserver {
+ public:
+  Recorder(Backend& b, LayerObserver& to) : b_(b), to_(to) {}
+  bool wants_pass(std::int64_t n) override { return to_.wants_pass(n); }
+  TensorView mass(int layer) override { return to_.mass(layer); }
+  int mass_chunk() const override { return to_.mass_chunk(); }
+  void on_layer(int layer, TensorView q, const KvView& kv) override {
+    queries.resize(static_cast<std::size_t>(layer) + 1);
+    queries[static_cast<std::size_t>(layer)] = testing::host_copy(b_, q);
+    to_.on_layer(layer, q, kv);
+  }
+  std::vector<std::vector<float>> queries;  // per layer [n, H, d]
+
+ private:
+  Backend& b_;
+  LayerObserver& to_;
+};
+
+struct Scene {
+  explicit Scene(int kv_heads, Selection selection, std::int64_t budget, int chunk,
+                 RebuildPolicy policy = {})
+      : t(tiny_config(4, kv_heads)),
+        full(t.full()),
+        retrieval(*t.backend, full, 2, 4, kv_heads, 8, 16, DType::kF32,
+                  {budget, chunk, selection, policy}),
+        recorder(*t.backend, retrieval),
+        chunk_size(chunk),
+        heads_kv(kv_heads) {}
+
+  // Component j of key `row` of a head; the reference backend keeps rows plain.
+  double key(int l, int h, std::int64_t row, int j) {
+    const KvView kv = full.layer(l);
+    return static_cast<double>(static_cast<const float*>(kv.k)[h * kv.head_stride + row * 8 + j]);
+  }
+  double query(int l, std::int64_t row, int h, int j) const {
+    return static_cast<double>(recorder.queries[static_cast<std::size_t>(l)]
+                                               [static_cast<std::size_t>((row * 4 + h) * 8 + j)]);
+  }
+  double dot(int l, std::int64_t query_row, int h, std::int64_t row) {
+    double s = 0;
+    for (int j = 0; j < 8; ++j) s += query(l, query_row, h, j) * key(l, h / (4 / heads_kv), row, j);
+    return s;
+  }
+  // The sum over the group's query heads of q . mean key.
+  std::vector<double> mean_key_scores(int l, int h, std::int64_t query_row, std::int64_t chunks) {
+    std::vector<double> scores(static_cast<std::size_t>(chunks));
+    for (std::int64_t r = 0; r < chunks * chunk_size; ++r) {
+      for (int g = 0; g < 4 / heads_kv; ++g) {
+        scores[static_cast<std::size_t>(r / chunk_size)] +=
+            dot(l, query_row, h * (4 / heads_kv) + g, r) / chunk_size;
+      }
+    }
+    return scores;
+  }
+  // The attention each chunk receives from n queries, the first of them at `position`.
+  std::vector<double> attention_mass(int l, int h, std::int64_t n, std::int64_t position,
+                                     std::int64_t chunks) {
+    std::vector<double> mass(static_cast<std::size_t>(chunks));
+    for (int g = 0; g < 4 / heads_kv; ++g) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        std::vector<double> p;
+        for (std::int64_t r = 0; r <= position + i; ++r) {
+          p.push_back(std::exp(dot(l, i, h * (4 / heads_kv) + g, r) / std::sqrt(8.0)));
+        }
+        const double total = std::accumulate(p.begin(), p.end(), 0.0);
+        for (std::size_t r = 0; r < p.size(); ++r) {
+          const std::size_t c = r / static_cast<std::size_t>(chunk_size);
+          if (c < mass.size()) mass[c] += p[r] / total;
+        }
+      }
+    }
+    return mass;
+  }
+  void expect_selection(int l, int h, const std::vector<double>& scores, std::int64_t keep) {
+    std::vector<std::int32_t> order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin() + 1, order.end(), [&](std::int32_t a, std::int32_t b) {
+      return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
+    });
+    order.resize(static_cast<std::size_t>(keep));
+    const std::vector<std::int32_t> all = retrieval.selected_chunks();
+    ASSERT_EQ(static_cast<std::int64_t>(all.size()), 2 * heads_kv * keep);
+    const auto begin = all.begin() + (l * heads_kv + h) * keep;
+    EXPECT_EQ(std::vector<std::int32_t>(begin, begin + keep), order)
+        << "layer " << l << " head " << h;
+  }
+  void feed_prompt(std::span<const Token> prompt, std::int64_t last_pass) {
+    const auto n = static_cast<std::int64_t>(prompt.size());
+    t.run(prompt.first(static_cast<std::size_t>(n - last_pass)), full, 32, &recorder);
+    retrieval.select_on_next_pass();
+    t.run(prompt.last(static_cast<std::size_t>(last_pass)), full, 64, &recorder);
+  }
+
+  Tiny t;
+  FullCache full;
+  RetrievalCache retrieval;
+  Recorder recorder;
+  int chunk_size, heads_kv;
+};
+
+TEST(Selection, MeanKeyOfTheLastPromptToken) {
+  for (const int kv_heads : {1, 2, 4}) {
+    for (const std::int64_t prompt : {99, 100, 101, 104}) {
+      Scene s(kv_heads, Selection::kMeanKey, 24, 4);
+      s.feed_prompt(random_tokens(prompt, 61, 5), 40);
+      const std::int64_t chunks = (prompt - 1) / 4;
+      for (int l = 0; l < 2; ++l) {
+        for (int h = 0; h < kv_heads; ++h) {
+          s.expect_selection(l, h, s.mean_key_scores(l, h, 39, chunks), 6);
+        }
+      }
+      EXPECT_EQ(s.retrieval.length(), chunks * 4);
+      EXPECT_EQ(s.retrieval.selections(), 0);  // the prompt's is not counted
+    }
+  }
+}
+
+TEST(Selection, AttentionOfAShortLastPassAndOfEveryVerification) {
+  for (const int kv_heads : {1, 2, 4}) {
+    Scene s(kv_heads, Selection::kAttention, 24, 4);
+    const std::vector<Token> tokens = random_tokens(150, 61, 6);
+    s.feed_prompt(std::span(tokens).first(101), 20);
+    const auto expect = [&](std::int64_t rows, std::int64_t position, std::int64_t chunks) {
+      for (int l = 0; l < 2; ++l) {
+        for (int h = 0; h < kv_heads; ++h) {
+          s.expect_selection(l, h, s.attention_mass(l, h, rows, position, chunks), 6);
+        }
+      }
+    };
+    expect(20, 81, 25);
+    s.retrieval.commit(101);
+    s.retrieval.mark();
+    std::int64_t length = 101;
+    for (const std::int64_t rows : {7, 1, 32, 4}) {
+      s.t.run(std::span(tokens).subspan(static_cast<std::size_t>(length),
+                                        static_cast<std::size_t>(rows)),
+              s.full, 32, &s.recorder);
+      expect(rows, length, length / 4);  // among what was committed before the pass
+      length += rows;
+      s.retrieval.commit(length);
+    }
+    EXPECT_EQ(s.retrieval.selections(), 4);
+  }
+}
+
+TEST(Selection, AttentionFallsBackToMeanKeysForALongLastPass) {
+  Scene s(2, Selection::kAttention, 24, 4);
+  s.feed_prompt(random_tokens(101, 61, 7), 33);
+  for (int l = 0; l < 2; ++l) {
+    for (int h = 0; h < 2; ++h) s.expect_selection(l, h, s.mean_key_scores(l, h, 32, 25), 6);
+  }
+}
+
+TEST(Selection, ARebuildUsesTheFirstVerifiedRow) {
+  Scene s(2, Selection::kMeanKey, 24, 4, {RebuildPolicy::Kind::kEvery, 3, 0});
+  const std::vector<Token> tokens = random_tokens(120, 61, 8);
+  s.feed_prompt(std::span(tokens).first(90), 40);
+  s.retrieval.commit(90);
+  s.retrieval.mark();
+  s.t.run(std::span(tokens).subspan(90, 5), s.full, 5, &s.recorder);
+  EXPECT_EQ(s.retrieval.selections(), 0);
+  s.retrieval.commit(95);
+  s.t.run(std::span(tokens).subspan(95, 6), s.full, 6, &s.recorder);
+  EXPECT_EQ(s.retrieval.selections(), 1);
+  for (int l = 0; l < 2; ++l) {
+    for (int h = 0; h < 2; ++h) s.expect_selection(l, h, s.mean_key_scores(l, h, 0, 23), 6);
+  }
+}
+
+TEST(Selection, PromptsOfFewerThanTwoChunks) {
+  for (const std::int64_t prompt : {1, 3, 4, 5, 8}) {
+    Scene s(2, Selection::kMeanKey, 24, 4);
+    s.feed_prompt(random_tokens(prompt, 61, 9), prompt);
+    EXPECT_EQ(s.retrieval.length(), (prompt - 1) / 4 * 4);
+    s.retrieval.commit(prompt);
+    EXPECT_EQ(s.retrieval.length(), prompt);
+    EXPECT_EQ(s.retrieval.selected_chunks().size(),
+              static_cast<std::size_t>(2 * 2 * ((prompt - 1) / 4)));
+  }
+}
+
+}  // namespace
+}  // namespace triforce
