@@ -19,8 +19,9 @@ enum class Isa : std::uint8_t {
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, VL, DQ
   kAvx512Bf16,  // the same and vdpbf16ps
+  kAmx,         // the same and AMX tiles of bf16
 };
-const char* to_string(Isa isa);  // "scalar", "avx2", "avx512", "avx512-bf16"
+const char* to_string(Isa isa);  // "scalar", "avx2", "avx512", "avx512-bf16", "amx"
 Isa best_isa();                  // of this processor
 // Throws Error(kUsage) for an unknown name and Error(kDevice, "UnsupportedIsa") for a level this
 // processor lacks.

@@ -74,11 +74,11 @@ Entry build(const dnnl::engine& engine, const Gemm::Shape& s) {
 }  // namespace
 
 void limit_gemm_isa(Isa isa) {
-  // "all" rather than a name where nothing is to be forbidden: it includes AMX.
-  const dnnl::cpu_isa cap = isa == Isa::kAvx512Bf16 ? dnnl::cpu_isa::all
-                            : isa == Isa::kAvx512   ? dnnl::cpu_isa::avx512_core
-                            : isa == Isa::kAvx2     ? dnnl::cpu_isa::avx2
-                                                    : dnnl::cpu_isa::sse41;
+  const dnnl::cpu_isa cap = isa == Isa::kAmx          ? dnnl::cpu_isa::all
+                            : isa == Isa::kAvx512Bf16 ? dnnl::cpu_isa::avx512_core_bf16
+                            : isa == Isa::kAvx512     ? dnnl::cpu_isa::avx512_core
+                            : isa == Isa::kAvx2       ? dnnl::cpu_isa::avx2
+                                                      : dnnl::cpu_isa::sse41;
   static_cast<void>(dnnl::set_max_cpu_isa(cap));
 }
 

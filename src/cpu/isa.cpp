@@ -1,5 +1,13 @@
 // Detection and naming of instruction levels. __builtin_cpu_supports also asks the operating system
 // (XGETBV) whether the wide registers are saved, so a level it grants is safe to run.
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <array>
 
 #include "cpu/context.h"
@@ -7,7 +15,25 @@
 namespace triforce::cpu {
 namespace {
 
-constexpr std::array<Isa, 4> kLevels = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
+constexpr std::array<Isa, 5> kLevels = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,
+                                        Isa::kAmx};
+
+#if defined(__x86_64__)
+// AMX has to be asked for: Linux enlarges a thread's saved state only on request. The grant holds
+// for every thread of the process.
+bool amx_granted() {
+#if defined(__linux__)
+  constexpr unsigned kAmxBf16 = 1U << 22U, kAmxTile = 1U << 24U;
+  constexpr unsigned long kRequestPermission = 0x1023, kTileData = 18;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
 
 Isa detect() {
 #if defined(__x86_64__)
@@ -20,7 +46,8 @@ Isa detect() {
       __builtin_cpu_supports("avx512vl") == 0 || __builtin_cpu_supports("avx512dq") == 0) {
     return Isa::kAvx2;
   }
-  return __builtin_cpu_supports("avx512bf16") == 0 ? Isa::kAvx512 : Isa::kAvx512Bf16;
+  if (__builtin_cpu_supports("avx512bf16") == 0) return Isa::kAvx512;
+  return amx_granted() ? Isa::kAmx : Isa::kAvx512Bf16;
 #else
   return Isa::kScalar;
 #endif
@@ -38,6 +65,8 @@ const char* to_string(Isa isa) {
       return "avx512";
     case Isa::kAvx512Bf16:
       return "avx512-bf16";
+    case Isa::kAmx:
+      return "amx";
   }
   return "?";
 }
@@ -57,7 +86,7 @@ Isa parse_isa(std::string_view name) {
     }
     return isa;
   }
-  throw_usage("--cpu-isa: expected scalar, avx2, avx512 or avx512-bf16, found '{}'", name);
+  throw_usage("--cpu-isa: expected scalar, avx2, avx512, avx512-bf16 or amx, found '{}'", name);
 }
 
 }  // namespace triforce::cpu

@@ -85,7 +85,7 @@ void add_to(float* out, const float* acc, std::int64_t n, bool accumulate) {
 // Up to kMaxExactRows rows times one panel.
 void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, std::int64_t rows,
                float* out, std::int64_t out_stride, bool accumulate) {
-  const std::int64_t k_per_step = w.dtype == DType::kBF16 ? 2 : 1;
+  const std::int64_t k_per_step = set.k_per_step;
   const std::int64_t steps = (w.cols + k_per_step - 1) / k_per_step;
   const std::int64_t step_bytes = kPanel * k_per_step * size_of(w.dtype);
   const std::int64_t x_step_bytes =

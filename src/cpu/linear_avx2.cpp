@@ -85,9 +85,10 @@ TF_AVX2 void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_
 template <Kind kKind>
 TileSet tile_set(XFormat format) {
   return {.x_format = format,
+          .k_per_step = kKind == Kind::kBf16 ? 2 : 1,
           .max_rows = kMaxRows,
           .tiles = {nullptr, tile<kKind, 1>, tile<kKind, 2>, tile<kKind, 3>, tile<kKind, 4>,
-                    tile<kKind, 5>, tile<kKind, 6>, nullptr, nullptr}};
+                    tile<kKind, 5>, tile<kKind, 6>}};
 }
 
 TF_AVX2 void from_f16(const std::uint16_t* x, std::int64_t n, float* out) {

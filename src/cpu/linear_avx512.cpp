@@ -94,9 +94,10 @@ TF_AVX512_BF16 void tile_dot(const std::byte* w, const std::byte* x, std::int64_
 template <Kind kKind>
 TileSet tile_set(XFormat format) {
   return {.x_format = format,
+          .k_per_step = kKind == Kind::kBf16 ? 2 : 1,
           .max_rows = kMaxRows,
           .tiles = {nullptr, tile<kKind, 1>, tile<kKind, 2>, tile<kKind, 3>, tile<kKind, 4>,
-                    tile<kKind, 5>, tile<kKind, 6>, tile<kKind, 7>, nullptr}};
+                    tile<kKind, 5>, tile<kKind, 6>, tile<kKind, 7>}};
 }
 
 TF_AVX512 inline __m512i rounded_bits(__m512 x) {
@@ -154,9 +155,10 @@ const LinearKernels& avx512_bf16_kernels() {
   static const LinearKernels kKernels = [] {
     LinearKernels k = avx512_kernels();
     k.bf16 = {.x_format = XFormat::kBf16,
+              .k_per_step = 2,
               .max_rows = kMaxRows,
               .tiles = {nullptr, tile_dot<1>, tile_dot<2>, tile_dot<3>, tile_dot<4>, tile_dot<5>,
-                        tile_dot<6>, tile_dot<7>, nullptr}};
+                        tile_dot<6>, tile_dot<7>}};
     return k;
   }();
   return kKernels;

@@ -15,9 +15,10 @@
 namespace triforce::cpu {
 
 inline constexpr std::int64_t kPanel = 64;
-inline constexpr int kMaxTileRows = 8;
+inline constexpr int kMaxTileRows = 16;
 
-// acc[r][0..64) += sum over steps of x[r] * w, r < R. A step is one k (f32, f16) or two (bf16).
+// acc[r][0..64) += sum over steps of x[r] * w, r < R. A step is TileSet::k_per_step
+// values of k; x and w are padded with zeros to whole steps.
 // `prefetch`: the panel is read for the first time in this pass.
 using Tile = void (*)(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
                       std::int64_t steps, float* acc, bool prefetch);
@@ -31,6 +32,7 @@ enum class XFormat : std::uint8_t {
 
 struct TileSet {
   XFormat x_format = XFormat::kF32;
+  std::int64_t k_per_step = 1;
   int max_rows = 0;  // tiles[1..max_rows] are set
   std::array<Tile, kMaxTileRows + 1> tiles{};
 };
@@ -50,5 +52,6 @@ const LinearKernels& scalar_kernels();
 const LinearKernels& avx2_kernels();
 const LinearKernels& avx512_kernels();
 const LinearKernels& avx512_bf16_kernels();
+const LinearKernels& amx_kernels();
 
 }  // namespace triforce::cpu

@@ -36,7 +36,8 @@ void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes, s
 
 template <class Element>
 TileSet tile_set(XFormat format) {
-  TileSet set{.x_format = format, .max_rows = 2};
+  TileSet set{
+      .x_format = format, .k_per_step = Element::kType == DType::kBF16 ? 2 : 1, .max_rows = 2};
   set.tiles[1] = tile<Element, 1>;
   set.tiles[2] = tile<Element, 2>;
   return set;
@@ -71,6 +72,8 @@ const LinearKernels& scalar_kernels() {
 const LinearKernels& linear_kernels(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
+    case Isa::kAmx:
+      return amx_kernels();
     case Isa::kAvx512Bf16:
       return avx512_bf16_kernels();
     case Isa::kAvx512:

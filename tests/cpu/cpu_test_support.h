@@ -16,7 +16,7 @@ namespace triforce::cpu {
 // The levels this machine has, best first: oneDNN's limit is set by the first backend of a process.
 inline std::vector<Isa> levels() {
   std::vector<Isa> all;
-  for (const Isa isa : {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kScalar}) {
+  for (const Isa isa : {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kScalar}) {
     if (isa <= best_isa()) all.push_back(isa);
   }
   return all;

@@ -1,0 +1,103 @@
+#include "cpu/probe.h"
+
+#include <chrono>
+
+#include "core/host_allocator.h"
+#include "cpu/gemm.h"
+#include "cpu/scratch.h"
+#include "cpu/vector.h"
+
+namespace triforce::cpu {
+namespace {
+
+constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
+constexpr int kReadRepeats = 8;
+constexpr int kGemmRepeats = 6;
+
+// The sum is returned so that no load can be left out.
+TF_INLINE void sum_body(const std::byte* p, std::int64_t bytes, std::int32_t* out) {
+  I32x16 a{}, b{}, c{}, d{};
+  for (std::int64_t i = 0; i + 256 <= bytes; i += 256) {
+    I32x16 v;
+    __builtin_prefetch(p + i + 4096);
+    __builtin_prefetch(p + i + 4096 + 64);
+    __builtin_prefetch(p + i + 4096 + 128);
+    __builtin_prefetch(p + i + 4096 + 192);
+    std::memcpy(&v, p + i, 64);
+    a += v;
+    std::memcpy(&v, p + i + 64, 64);
+    b += v;
+    std::memcpy(&v, p + i + 128, 64);
+    c += v;
+    std::memcpy(&v, p + i + 192, 64);
+    d += v;
+  }
+  a += b;
+  c += d;
+  a += c;
+  std::int32_t sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += a[i];
+  *out = sum;
+}
+TF_PER_LEVEL(sum, sum_body, (const std::byte* p, std::int64_t bytes, std::int32_t* out),
+             (p, bytes, out))
+
+template <class F>
+double best_seconds(int repeats, const F& f) {
+  double best = 1e30;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count());
+  }
+  return best;
+}
+
+}  // namespace
+
+double measure_read_bandwidth_gbs(const Context& context) {
+  HostAllocator allocator;
+  const Buffer buffer(allocator, kReadBytes, Place::kHost, MemTag::kWorkspace);
+  const auto* data = static_cast<const std::byte*>(buffer.data());
+  const std::int64_t part = kReadBytes / context.threads / 256 * 256;
+  const auto read = sum(context.isa);
+  std::int32_t result = 0;
+  const double seconds = best_seconds(kReadRepeats, [&] {
+    parallel_for(context, context.threads, [&](std::int64_t t, int) {
+      std::int32_t one = 0;
+      read(data + t * part, part, &one);
+      if (one != 0) __atomic_fetch_add(&result, one, __ATOMIC_RELAXED);
+    });
+  });
+  TF_CHECK(result == 0, "a zero-filled buffer sums to {}", result);
+  return static_cast<double>(part * context.threads) / seconds * 1e-9;
+}
+
+double measure_gemm_gflops(const Context& context, DType dtype, int size) {
+  const bool bf16 = dtype == DType::kBF16;
+  const std::int64_t n = round_up(size, 64);
+  const Gemm::Shape shape{.weights = bf16                          ? Gemm::Weights::kPanelsBf16
+                                     : context.isa >= Isa::kAvx512 ? Gemm::Weights::kPanelsF32
+                                                                   : Gemm::Weights::kPlainF32,
+                          .m = n,
+                          .k = n,
+                          .n = n,
+                          .lda = n,
+                          .ldb = n,
+                          .ldc = n,
+                          .accumulate = false};
+  Gemm gemm;
+  if ((bf16 && context.isa < Isa::kAvx512Bf16) || !gemm.supports(context, shape)) return 0;
+  HostAllocator allocator;
+  const std::int64_t bytes = n * n * (bf16 ? 2 : 4);
+  const Buffer x(allocator, bytes, Place::kHost, MemTag::kWorkspace);
+  const Buffer w(allocator, bytes, Place::kHost, MemTag::kWorkspace);
+  const Buffer out(allocator, n * n * 4, Place::kHost, MemTag::kWorkspace);
+  const double seconds = best_seconds(kGemmRepeats, [&] {
+    gemm.run(context, shape, x.data(), w.data(), static_cast<float*>(out.data()));
+  });
+  return 2.0 * static_cast<double>(n * n * n) / seconds * 1e-9;
+}
+
+}  // namespace triforce::cpu
