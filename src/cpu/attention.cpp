@@ -1,0 +1,188 @@
+// The exact path: up to kMaxExactRows queries, parallel over (kv head, split of the keys).
+#include <algorithm>
+#include <limits>
+
+#include "cpu/attention_exp2.h"
+#include "cpu/attention_pass.h"
+#include "cpu/kv_ops.h"
+
+namespace triforce::cpu {
+namespace {
+
+// Scratch of one pass; head means kv head, rows = queries * group.
+struct ExactScratch {
+  std::byte* q = nullptr;      // [head, rows, d] prepared queries
+  float* o = nullptr;          // [head, split, rows, d]
+  float* m = nullptr;          // [head, split, rows]
+  float* l = nullptr;          // [head, split, rows, kLanes]
+  float* row_m = nullptr;      // [head, rows] maximum over all splits
+  float* row_inv = nullptr;    // [head, rows] 1 / sum at that maximum
+  float* mass_sums = nullptr;  // [head, tile, rows, kTileKeys / unit]
+  float* mass_m = nullptr;     // [head, tile, rows]
+  std::byte* threads = nullptr;
+  std::int64_t thread_bytes = 0;
+
+  TileBuffers of_thread(int thread, int d, std::int64_t rows) const {
+    ScratchCursor cursor(threads + thread * thread_bytes);
+    return take_tile_buffers(cursor, d, rows);
+  }
+};
+
+int mass_unit(int chunk) { return chunk % 8 == 0 ? 8 : 1; }
+
+ExactScratch take_scratch(ScratchCursor& cursor, std::int64_t rows, int kv_heads, int d,
+                          std::int64_t length, int chunk, int threads) {
+  const std::int64_t head_rows = kv_heads * rows;
+  const std::int64_t states = head_rows * ceil_div(length, kSplitKeys);
+  const std::int64_t tiles = chunk > 0 ? head_rows * ceil_div(length, kTileKeys) : 0;
+  ExactScratch s;
+  s.q = cursor.take<std::byte>(head_rows * d * 4);
+  s.o = cursor.take<float>(states * d);
+  s.m = cursor.take<float>(states);
+  s.l = cursor.take<float>(states * kLanes);
+  s.row_m = cursor.take<float>(head_rows);
+  s.row_inv = cursor.take<float>(head_rows);
+  s.mass_sums = cursor.take<float>(chunk > 0 ? tiles * (kTileKeys / mass_unit(chunk)) : 0);
+  s.mass_m = cursor.take<float>(tiles);
+  ScratchCursor one(nullptr);
+  take_tile_buffers(one, d, rows);
+  s.thread_bytes = one.used();
+  s.threads = cursor.take<std::byte>(s.thread_bytes * threads);
+  return s;
+}
+
+class Exact {
+ public:
+  Exact(const Context& context, const AttentionPass& pass, TensorView mass, int chunk)
+      : p_(pass),
+        rows_(pass.head_rows()),
+        splits_(ceil_div(pass.length, kSplitKeys)),
+        tiles_(ceil_div(pass.length, kTileKeys)),
+        chunk_(mass.data == nullptr ? 0 : chunk),
+        mass_(mass) {
+    const std::int64_t row_bytes = p_.d * size_of(p_.kv->dtype);
+    c_ = with_threads_for(context, 2 * p_.kv->kv_heads * p_.length * row_bytes);
+    ScratchCursor cursor(context.scratch.data());
+    s_ = take_scratch(cursor, rows_, p_.kv->kv_heads, p_.d, p_.length, chunk_, c_.threads);
+    TF_CHECK(cursor.used() <= static_cast<std::int64_t>(context.scratch.size()),
+             "attention needs {} bytes of scratch, {} reserved", cursor.used(),
+             context.scratch.size());
+  }
+
+  void run() {
+    const std::int64_t head_rows = p_.kv->kv_heads * rows_;
+    const std::int64_t q_bytes = p_.query_bytes();
+    parallel_for(with_threads_for(c_, head_rows * p_.d * 4), head_rows, [&](std::int64_t i, int) {
+      prepare_query(p_, i / rows_, i % rows_, s_.q + i * q_bytes);
+    });
+    parallel_for(c_, p_.kv->kv_heads * splits_, [&](std::int64_t unit, int thread) {
+      run_split(unit / splits_, unit % splits_, thread);
+    });
+    parallel_for(with_threads_for(c_, head_rows * splits_ * p_.d * 4), head_rows,
+                 [&](std::int64_t i, int) { combine(i / rows_, i % rows_); });
+    if (chunk_ > 0) write_mass();
+  }
+
+ private:
+  void run_split(std::int64_t head, std::int64_t split, int thread) {
+    const std::int64_t state = (head * splits_ + split) * rows_;
+    const RowState rows{0,
+                        rows_,
+                        s_.q + head * rows_ * p_.query_bytes(),
+                        s_.o + state * p_.d,
+                        s_.m + state,
+                        s_.l + state * kLanes};
+    reset(rows, p_.d);
+    MassSink sink;
+    if (chunk_ > 0) {
+      sink.unit = mass_unit(chunk_);
+      sink.sums = s_.mass_sums + head * tiles_ * rows_ * (kTileKeys / sink.unit);
+      sink.scale = s_.mass_m + head * tiles_ * rows_;
+    }
+    const std::int64_t begin = split * kSplitKeys;
+    run_tiles(p_, head, begin, std::min(begin + kSplitKeys, p_.length), rows,
+              s_.of_thread(thread, p_.d, rows_), sink);
+  }
+
+  // out = sum over the splits the row sees, in rising order.
+  void combine(std::int64_t head, std::int64_t row) {
+    const std::int64_t seen = ceil_div(p_.horizon(row), kSplitKeys);
+    const auto state = [&](std::int64_t split) { return (head * splits_ + split) * rows_ + row; };
+    float largest = -std::numeric_limits<float>::infinity();
+    for (std::int64_t s = 0; s < seen; ++s) largest = std::max(largest, s_.m[state(s)]);
+    const std::int64_t query_head = head * p_.group + row % p_.group;
+    float* out = p_.out + (row / p_.group * p_.heads + query_head) * p_.d;
+    std::fill_n(out, p_.d, 0.0F);
+    float sum = 0.0F;
+    for (std::int64_t s = 0; s < seen; ++s) {
+      const float weight = exp2_scalar(s_.m[state(s)] - largest);
+      const float* o = s_.o + state(s) * p_.d;
+      sum += weight * sum_lanes(s_.l + state(s) * kLanes);
+      for (int i = 0; i < p_.d; ++i) out[i] += weight * o[i];
+    }
+    const float inverse = 1.0F / sum;
+    for (int i = 0; i < p_.d; ++i) out[i] *= inverse;
+    s_.row_m[head * rows_ + row] = largest;
+    s_.row_inv[head * rows_ + row] = inverse;
+  }
+
+  // Sums over the rows of a tile into the place of its first row.
+  void collapse_tile(std::int64_t head, std::int64_t tile) {
+    const std::int64_t units = kTileKeys / mass_unit(chunk_);
+    float* sums = s_.mass_sums + (head * tiles_ + tile) * rows_ * units;
+    const float* m = s_.mass_m + (head * tiles_ + tile) * rows_;
+    float total[kTileKeys] = {};
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      const std::int64_t row = head * rows_ + r;
+      const float weight = exp2_scalar(m[r] - s_.row_m[row]) * s_.row_inv[row];
+      for (std::int64_t u = 0; u < units; ++u) total[u] += weight * sums[r * units + u];
+    }
+    std::copy_n(total, units, sums);
+  }
+
+  void write_mass() {
+    const std::int64_t kv_heads = p_.kv->kv_heads, unit = mass_unit(chunk_);
+    const std::int64_t units = kTileKeys / unit, chunks = p_.kv->capacity / chunk_;
+    TF_CHECK(mass_.rank == 2 && mass_.shape[0] == kv_heads && mass_.shape[1] == chunks,
+             "mass must be f32 [{}, {}]", kv_heads, chunks);
+    auto* out = mass_.as<float>();
+    const Context c = with_threads_for(c_, kv_heads * tiles_ * rows_ * units * 4);
+    parallel_for(c, kv_heads * tiles_,
+                 [&](std::int64_t i, int) { collapse_tile(i / tiles_, i % tiles_); });
+    parallel_for(c, kv_heads, [&](std::int64_t head, int) {
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        const std::int64_t end = std::min((chunk + 1) * chunk_, tiles_ * kTileKeys);
+        float sum = 0.0F;
+        for (std::int64_t key = chunk * chunk_; key < end; key += unit) {
+          const std::int64_t tile = (head * tiles_ + key / kTileKeys) * rows_;
+          sum += s_.mass_sums[tile * units + key % kTileKeys / unit];
+        }
+        out[head * mass_.stride[0] + chunk] = sum;
+      }
+    });
+  }
+
+  const AttentionPass& p_;
+  Context c_;
+  std::int64_t rows_, splits_, tiles_;
+  int chunk_;
+  TensorView mass_;
+  ExactScratch s_;
+};
+
+}  // namespace
+
+std::int64_t exact_scratch_bytes(std::int64_t queries, int heads, int kv_heads, int d,
+                                 std::int64_t length, int mass_chunk, int threads) {
+  ScratchCursor cursor(nullptr);
+  take_scratch(cursor, queries * (heads / kv_heads), kv_heads, d, length, mass_chunk, threads);
+  return cursor.used();
+}
+
+void attention_exact(const Context& context, const AttentionPass& pass, TensorView mass,
+                     int chunk) {
+  TF_CHECK(mass.data == nullptr || chunk > 0, "attention mass of chunks of {} rows", chunk);
+  Exact(context, pass, mass, chunk).run();
+}
+
+}  // namespace triforce::cpu

@@ -1,0 +1,55 @@
+// The inner kernels of attention, one table per instruction level and row format.
+#pragma once
+#include <cstdint>
+
+#include "cpu/context.h"
+#include "triforce/tensor.h"
+
+namespace triforce::cpu {
+
+// Keys per tile: one step of the online softmax. 64 keys of 64 dimensions in bf16 are 16 KiB of K
+// and V, so that a tile and the prefetched next one share the first-level cache.
+inline constexpr int kTileKeys = 64;
+// Keys per split: the unit of parallel work, and of the order in which a row is summed.
+inline constexpr int kSplitKeys = 512;
+// Lanes in which row sums are kept until the end of a split.
+inline constexpr int kLanes = 16;
+
+// One tile of keys against `rows` queries; o, m and l carry the online softmax from tile to tile.
+// Every row is computed independently of the others.
+struct TileArgs {
+  const std::byte* k = nullptr;       // kTileKeys rows in the layout of kv_layout.h
+  const std::byte* v = nullptr;       // masked rows must be finite
+  const std::byte* next_k = nullptr;  // to prefetch while this tile is read; never dereferenced
+  const std::byte* next_v = nullptr;
+  int d = 0;
+  int rows = 0;
+  const std::byte* q = nullptr;  // [rows, d] log2(e) / sqrt(d) q, f32 or bf16 (bf16_queries)
+  float* o = nullptr;            // [rows, d] sum of p v
+  float* m = nullptr;            // [rows] largest score so far
+  float* l = nullptr;            // [rows, kLanes] sum of p in lanes
+  const int* visible =
+      nullptr;            // [rows] leading keys of the tile a row sees, 1..kTileKeys, or null
+  float* mass = nullptr;  // [rows, kTileKeys / mass_unit] p summed by unit at scale 2^-m
+  int mass_unit = 8;      // 8 or 1
+};
+
+struct AttentionKernels {
+  void (*tile)(const TileArgs& args);
+  // out[blocks * 16] = q[d] . k of `blocks` key blocks, each sum in f32 in rising dimension.
+  void (*dots)(const std::byte* k, const float* q, int d, std::int64_t blocks, float* out);
+  // Rotates one key block: lane t by row rows[t] of cos and sin [., d / 2].
+  void (*rotate)(const std::byte* k, const float* cos, const float* sin, const std::int32_t* rows,
+                 int d, std::byte* out);
+  bool bf16_queries = false;
+};
+
+const AttentionKernels& attention_kernels(Isa isa, DType type);
+
+// Of one level each; the AVX tables exist on x86-64 only.
+const AttentionKernels& attention_kernels_scalar(DType type);
+const AttentionKernels& attention_kernels_avx2(DType type);
+const AttentionKernels& attention_kernels_avx512(DType type);
+const AttentionKernels& attention_kernels_avx512_bf16();  // bf16 rows
+
+}  // namespace triforce::cpu

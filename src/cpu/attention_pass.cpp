@@ -1,0 +1,224 @@
+#include "cpu/attention_pass.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/float16.h"
+#include "cpu/kv_ops.h"
+
+namespace triforce::cpu {
+namespace {
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+bool contiguous(TensorView t, std::int64_t numel) {
+  return t.data != nullptr && t.dtype == DType::kF32 && t.numel() == numel &&
+         make_view(t.data, t.dtype, {numel}).bytes() == t.bytes() &&
+         (t.rank < 2 || t.shape[0] == 1 || t.stride[0] * t.shape[0] == numel);
+}
+
+struct Tile {
+  const std::byte* k;
+  const std::byte* v;
+};
+
+// The valid keys of the tile at `start`, the others zero: what lies beyond `length` is never read,
+// since it may be NaN and beyond the capacity.
+Tile partial_tile(const AttentionPass& pass, Tile source, std::int64_t start,
+                  const TileBuffers& buffers) {
+  const std::int64_t size = size_of(pass.kv->dtype), row_bytes = pass.d * size;
+  const int pair = pairing(pass.kv->dtype);
+  const std::int64_t valid = pass.length - start;
+  const std::int64_t k_bytes = ceil_div(valid, kKeyBlock) * kKeyBlock * row_bytes;
+  std::memcpy(buffers.k, source.k, static_cast<std::size_t>(k_bytes));
+  std::memset(buffers.k + k_bytes, 0, static_cast<std::size_t>(kTileKeys * row_bytes - k_bytes));
+  const std::int64_t v_bytes = valid / pair * pair * row_bytes;
+  std::memcpy(buffers.v, source.v, static_cast<std::size_t>(v_bytes));
+  std::memset(buffers.v + v_bytes, 0, static_cast<std::size_t>(kTileKeys * row_bytes - v_bytes));
+  if (valid % pair != 0) {
+    for (std::int64_t i = 0; i < pass.d; ++i) {
+      std::memcpy(buffers.v + v_bytes + i * pair * size, source.v + v_bytes + i * pair * size,
+                  static_cast<std::size_t>(size));
+    }
+  }
+  return {buffers.k, buffers.v};
+}
+
+void rotate_tile(const AttentionPass& pass, const std::byte* k, std::int64_t start,
+                 std::byte* out) {
+  const std::int64_t block_bytes = kKeyBlock * pass.d * size_of(pass.kv->dtype);
+  for (int b = 0; b < kTileKeys / kKeyBlock; ++b) {
+    std::int32_t rows[kKeyBlock];
+    for (int t = 0; t < kKeyBlock; ++t) {
+      const std::int64_t row = start + b * kKeyBlock + t;
+      rows[t] = static_cast<std::int32_t>(std::min(row, pass.length - 1));  // the others are masked
+    }
+    pass.kernels->rotate(k + b * block_bytes, pass.cos, pass.sin, rows, pass.d,
+                         out + b * block_bytes);
+  }
+}
+
+}  // namespace
+
+void check_kv(const KvView& kv) {
+  TF_CHECK(kv.k != nullptr && kv.v != nullptr, "kv without memory");
+  TF_CHECK(kv.dtype != DType::kI32, "kv of type {}", to_string(kv.dtype));
+  TF_CHECK(
+      kv.kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 16 == 0 && kv.head_dim <= kMaxHeadDim,
+      "{} kv heads of {} dimensions; expected a multiple of 16 up to {}", kv.kv_heads, kv.head_dim,
+      kMaxHeadDim);
+  TF_CHECK(kv.capacity > 0 && kv.capacity % kKeyBlock == 0, "capacity {}", kv.capacity);
+  TF_CHECK(kv.kv_heads == 1 || kv.head_stride >= kv.capacity * kv.head_dim,
+           "head stride {} below {} x {}", kv.head_stride, kv.capacity, kv.head_dim);
+}
+
+AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView& rope,
+                        TensorView out) {
+  check_kv(kv);
+  TF_CHECK(kv.length != nullptr, "kv without a length");
+  TF_CHECK(q.rank == 3 && q.shape[2] == kv.head_dim && q.shape[1] % kv.kv_heads == 0 &&
+               q.shape[0] > 0 && contiguous(q, q.numel()),
+           "q must be contiguous f32 [T, H, {}] with H a multiple of {}", kv.head_dim, kv.kv_heads);
+  TF_CHECK(contiguous(out, q.numel()), "out must be contiguous f32 of {} elements", q.numel());
+  AttentionPass p;
+  p.kv = &kv;
+  p.kernels = &attention_kernels(isa, kv.dtype);
+  p.q = q.as<float>();
+  p.out = out.as<float>();
+  p.queries = q.shape[0];
+  p.length = *kv.length;
+  p.past = p.length - p.queries;
+  p.heads = static_cast<int>(q.shape[1]);
+  p.group = p.heads / kv.kv_heads;
+  p.d = kv.head_dim;
+  TF_CHECK(p.past >= 0 && p.length <= kv.capacity, "{} queries, length {}, capacity {}", p.queries,
+           p.length, kv.capacity);
+  if (kv.rotate_on_read) {
+    TF_CHECK(rope.cos.rank == 2 && rope.cos.shape[1] * 2 == p.d && rope.cos.shape[0] >= p.length &&
+                 rope.sin.rank == 2 && rope.sin.shape == rope.cos.shape,
+             "rope tables of {} positions for {} rows of {} dimensions", rope.cos.shape[0],
+             p.length, p.d);
+    p.cos = rope.cos.as<float>();
+    p.sin = rope.sin.as<float>();
+  }
+  return p;
+}
+
+TileBuffers take_tile_buffers(ScratchCursor& cursor, int d, std::int64_t rows) {
+  const std::int64_t bytes = std::int64_t{kTileKeys} * d * 4;
+  TileBuffers b;
+  b.k = cursor.take<std::byte>(bytes);
+  b.v = cursor.take<std::byte>(bytes);
+  b.rotated = cursor.take<std::byte>(bytes);
+  b.visible = cursor.take<int>(rows);
+  return b;
+}
+
+void reset(const RowState& s, int d) {
+  std::fill_n(s.o, s.rows * d, 0.0F);
+  std::fill_n(s.m, s.rows, kLowest);
+  std::fill_n(s.l, s.rows * kLanes, 0.0F);
+}
+
+void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t row, std::byte* out) {
+  const std::int64_t i = row / pass.group, h = head * pass.group + row % pass.group;
+  const float* q = pass.q + (i * pass.heads + h) * pass.d;
+  const auto scale =
+      static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(pass.d)));
+  if (pass.kernels->bf16_queries) {
+    auto* to = reinterpret_cast<std::uint16_t*>(out);
+    for (int j = 0; j < pass.d; ++j) to[j] = f32_to_bf16(q[j] * scale);
+  } else {
+    auto* to = reinterpret_cast<float*>(out);
+    for (int j = 0; j < pass.d; ++j) to[j] = q[j] * scale;
+  }
+}
+
+void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin, std::int64_t end,
+               const RowState& state, const TileBuffers& buffers, const MassSink& mass) {
+  const std::int64_t row_bytes = pass.d * size_of(pass.kv->dtype);
+  const std::int64_t tile_bytes = kTileKeys * row_bytes;
+  const std::byte* k_rows = k_head(*pass.kv, head);
+  const std::byte* v_rows = v_head(*pass.kv, head);
+  const std::int64_t mass_row = mass.sums == nullptr ? 0 : kTileKeys / mass.unit;
+  TileArgs a;
+  a.d = pass.d;
+  a.mass_unit = mass.unit;
+  for (std::int64_t start = begin; start < end; start += kTileKeys) {
+    // Rows that see at least the first key of this tile: those from query start - past on.
+    const std::int64_t skip =
+        std::clamp<std::int64_t>((start - pass.past) * pass.group - state.first_row, 0, state.rows);
+    Tile tile{k_rows + start * row_bytes, v_rows + start * row_bytes};
+    a.next_k = tile.k + tile_bytes;
+    a.next_v = tile.v + tile_bytes;
+    if (start + kTileKeys > pass.length) tile = partial_tile(pass, tile, start, buffers);
+    if (pass.kv->rotate_on_read) {
+      rotate_tile(pass, tile.k, start, buffers.rotated);
+      tile.k = buffers.rotated;
+    }
+    a.k = tile.k;
+    a.v = tile.v;
+    a.rows = static_cast<int>(state.rows - skip);
+    a.q = state.q + skip * pass.query_bytes();
+    a.o = state.o + skip * pass.d;
+    a.m = state.m + skip;
+    a.l = state.l + skip * kLanes;
+    a.visible = nullptr;
+    if (pass.horizon(state.first_row + skip) < start + kTileKeys) {
+      for (std::int64_t r = skip; r < state.rows; ++r) {
+        const std::int64_t seen = pass.horizon(state.first_row + r) - start;
+        buffers.visible[r - skip] = static_cast<int>(std::min<std::int64_t>(seen, kTileKeys));
+      }
+      a.visible = buffers.visible;
+    }
+    if (mass.sums != nullptr) {
+      float* sums = mass.sums + start / kTileKeys * state.rows * mass_row;
+      float* scale = mass.scale + start / kTileKeys * state.rows;
+      std::fill_n(sums, skip * mass_row, 0.0F);
+      std::fill_n(scale, skip, kLowest);
+      a.mass = sums + skip * mass_row;
+      pass.kernels->tile(a);
+      std::copy_n(a.m, a.rows, scale + skip);
+    } else {
+      pass.kernels->tile(a);
+    }
+  }
+}
+
+float sum_lanes(const float* l) {
+  float sum = 0.0F;
+  for (int i = 0; i < kLanes; ++i) sum += l[i];
+  return sum;
+}
+
+Context with_threads_for(const Context& context, std::int64_t work_bytes) {
+  constexpr std::int64_t kWorthAThread = 64 << 10;  // about two microseconds of reading
+  Context c = context;
+  c.threads = static_cast<int>(
+      std::clamp<std::int64_t>(work_bytes / kWorthAThread, 1, std::max(1, context.threads)));
+  return c;
+}
+
+const AttentionKernels& attention_kernels(Isa isa, DType type) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512Bf16 && type == DType::kBF16) return attention_kernels_avx512_bf16();
+  if (isa >= Isa::kAvx512) return attention_kernels_avx512(type);
+  if (isa == Isa::kAvx2) return attention_kernels_avx2(type);
+#else
+  (void)isa;
+#endif
+  return attention_kernels_scalar(type);
+}
+
+void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
+               TensorView out, TensorView mass, int chunk) {
+  const AttentionPass pass = make_pass(context.isa, q, kv, rope, out);
+  if (pass.queries <= kMaxExactRows) return attention_exact(context, pass, mass, chunk);
+  TF_CHECK(mass.data == nullptr, "attention mass of {} rows, at most {}", pass.queries,
+           kMaxExactRows);
+  attention_prefill(context, pass);
+}
+
+}  // namespace triforce::cpu

@@ -1,0 +1,98 @@
+// What the exact and the prefill path of attention share: shapes, scratch, the loop over tiles.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/attention_kernels.h"
+#include "cpu/context.h"
+#include "cpu/kv_layout.h"
+#include "triforce/backend.h"
+
+namespace triforce::cpu {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Hands out 64-byte aligned parts of scratch; over an empty base it only counts.
+class ScratchCursor {
+ public:
+  explicit ScratchCursor(std::byte* base) : base_(base) {}
+  template <class T>
+  T* take(std::int64_t n) {
+    T* p = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
+    used_ += ceil_div(n * static_cast<std::int64_t>(sizeof(T)), 64) * 64;
+    return p;
+  }
+  std::int64_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  std::int64_t used_ = 0;
+};
+
+// The shapes and pointers of one attention call. Row r of a kv head is query r / group of query
+// head head * group + r % group; it sees keys [0, past + r / group + 1).
+struct AttentionPass {
+  const KvView* kv = nullptr;
+  const AttentionKernels* kernels = nullptr;
+  const float* q = nullptr;    // [T, H, d]
+  float* out = nullptr;        // [T, H, d]
+  const float* cos = nullptr;  // [., d / 2], with rotate_on_read
+  const float* sin = nullptr;
+  std::int64_t queries = 0, length = 0, past = 0;  // past = length - queries
+  int heads = 0, group = 0, d = 0;
+
+  std::int64_t head_rows() const { return queries * group; }
+  std::int64_t query_bytes() const { return d * (kernels->bf16_queries ? 2 : 4); }
+  std::int64_t horizon(std::int64_t row) const { return past + row / group + 1; }
+};
+// Checks shapes, types and lengths (kInternal).
+AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView& rope,
+                        TensorView out);
+
+// Buffers of one thread: tiles that are not read where they lie.
+struct TileBuffers {
+  std::byte* k = nullptr;
+  std::byte* v = nullptr;
+  std::byte* rotated = nullptr;
+  int* visible = nullptr;
+};
+TileBuffers take_tile_buffers(ScratchCursor& cursor, int d, std::int64_t rows);
+
+// Rows [first_row, first_row + rows) of one kv head with their online softmax.
+struct RowState {
+  std::int64_t first_row = 0, rows = 0;
+  const std::byte* q = nullptr;
+  float* o = nullptr;
+  float* m = nullptr;
+  float* l = nullptr;
+};
+void reset(const RowState& state, int d);
+
+// Where a tile's chunk sums go; sums == nullptr: not wanted.
+struct MassSink {
+  float* sums = nullptr;   // [tile, rows, kTileKeys / unit] at scale 2^-scale
+  float* scale = nullptr;  // [tile, rows]
+  int unit = 8;
+};
+
+// Row `row` of `head`, scaled by log2(e) / sqrt(d), as the kernels read it.
+void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t row, std::byte* out);
+
+// Reads keys [begin, end) in tiles, begin a multiple of kTileKeys. Every row of the state must see
+// key `begin`, or is left as it is; rows skip the tiles beyond their horizon.
+void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin, std::int64_t end,
+               const RowState& state, const TileBuffers& buffers, const MassSink& mass);
+
+// Sum of a row's lanes, in fixed order.
+float sum_lanes(const float* l);
+
+std::int64_t exact_scratch_bytes(std::int64_t queries, int heads, int kv_heads, int d,
+                                 std::int64_t length, int mass_chunk, int threads);
+std::int64_t prefill_scratch_bytes(int group, int d, int threads);
+void attention_exact(const Context& context, const AttentionPass& pass, TensorView mass, int chunk);
+void attention_prefill(const Context& context, const AttentionPass& pass);
+
+// The threads worth waking for so much work, counted in bytes of cache read; never affects results.
+Context with_threads_for(const Context& context, std::int64_t work_bytes);
+
+}  // namespace triforce::cpu

@@ -1,0 +1,78 @@
+// The throughput path: blocks of queries over all their keys, parallel over (kv head, block pair).
+#include <algorithm>
+
+#include "cpu/attention_pass.h"
+
+namespace triforce::cpu {
+namespace {
+
+// Rows that share a read of each tile; their queries and sums stay in the second-level cache.
+constexpr std::int64_t kBlockRows = 64;
+
+std::int64_t block_queries(int group) { return std::max<std::int64_t>(1, kBlockRows / group); }
+
+struct PrefillScratch {
+  std::byte* q = nullptr;  // [rows, d]
+  RowState state;
+  TileBuffers buffers;
+};
+
+PrefillScratch take_scratch(ScratchCursor& cursor, std::int64_t rows, int d) {
+  PrefillScratch s;
+  s.q = cursor.take<std::byte>(rows * d * 4);
+  s.state.o = cursor.take<float>(rows * d);
+  s.state.m = cursor.take<float>(rows);
+  s.state.l = cursor.take<float>(rows * kLanes);
+  s.buffers = take_tile_buffers(cursor, d, rows);
+  return s;
+}
+
+void run_block(const AttentionPass& p, std::int64_t head, std::int64_t first, std::int64_t count,
+               PrefillScratch s) {
+  s.state.first_row = first * p.group;
+  s.state.rows = count * p.group;
+  s.state.q = s.q;
+  reset(s.state, p.d);
+  for (std::int64_t r = 0; r < s.state.rows; ++r) {
+    prepare_query(p, head, s.state.first_row + r, s.q + r * p.query_bytes());
+  }
+  run_tiles(p, head, 0, p.horizon(s.state.first_row + s.state.rows - 1), s.state, s.buffers, {});
+  for (std::int64_t r = 0; r < s.state.rows; ++r) {
+    const std::int64_t row = s.state.first_row + r;
+    float* out = p.out + (row / p.group * p.heads + head * p.group + row % p.group) * p.d;
+    const float inverse = 1.0F / sum_lanes(s.state.l + r * kLanes);
+    for (int i = 0; i < p.d; ++i) out[i] = s.state.o[r * p.d + i] * inverse;
+  }
+}
+
+}  // namespace
+
+std::int64_t prefill_scratch_bytes(int group, int d, int threads) {
+  ScratchCursor cursor(nullptr);
+  take_scratch(cursor, block_queries(group) * group, d);
+  return cursor.used() * threads;
+}
+
+void attention_prefill(const Context& context, const AttentionPass& pass) {
+  const std::int64_t per_block = block_queries(pass.group);
+  const std::int64_t blocks = ceil_div(pass.queries, per_block);
+  // A block and its mirror image cost the same whichever they are, so equal shares are balanced.
+  const std::int64_t pairs = ceil_div(blocks, 2);
+  const std::int64_t bytes = prefill_scratch_bytes(pass.group, pass.d, 1);
+  TF_CHECK(bytes * context.threads <= static_cast<std::int64_t>(context.scratch.size()),
+           "attention needs {} bytes of scratch, {} reserved", bytes * context.threads,
+           context.scratch.size());
+  parallel_for(context, pass.kv->kv_heads * pairs, [&](std::int64_t unit, int thread) {
+    ScratchCursor cursor(context.scratch.data() + thread * bytes);
+    const PrefillScratch s = take_scratch(cursor, per_block * pass.group, pass.d);
+    const std::int64_t head = unit / pairs, low = unit % pairs, high = blocks - 1 - low;
+    const auto run = [&](std::int64_t block) {
+      const std::int64_t first = block * per_block;
+      run_block(pass, head, first, std::min(per_block, pass.queries - first), s);
+    };
+    run(low);
+    if (high != low) run(high);
+  });
+}
+
+}  // namespace triforce::cpu

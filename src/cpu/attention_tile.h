@@ -1,0 +1,312 @@
+// The kernels of attention_kernels.h over a vector type V of 16 floats and a row format F. Included
+// by one source per instruction level, which defines TF_ISA (the target attribute) and V first.
+//
+// V has kMaxRows, query rows per pass over a tile, and blocks(rows), the vectors per row such that
+// all accumulators stay in registers. F has kPair, the dimensions per step in K and tokens in V.
+#ifndef TF_ISA
+#error "define TF_ISA and V before including this file"
+#endif
+#include <xmmintrin.h>
+
+#define TF_ISA_INLINE TF_ISA inline __attribute__((always_inline))
+
+namespace triforce::cpu {
+namespace {
+
+// (x, y) turned by the angle of (cos, sin).
+template <class V>
+TF_ISA_INLINE void rotate_pair(typename V::Vec& x, typename V::Vec& y, typename V::Vec cos,
+                               typename V::Vec sin) {
+  const typename V::Vec turned = V::sub(V::mul(x, cos), V::mul(y, sin));
+  y = V::add(V::mul(y, cos), V::mul(x, sin));
+  x = turned;
+}
+
+// Elements of type T side by side, f32 arithmetic.
+template <class V, class T>
+struct PlainFormat {
+  using Element = T;
+  using Query = float;
+  using Vec = typename V::Vec;
+  static constexpr int kPair = 1;
+  TF_ISA_INLINE static Vec load(const T* p) { return V::load(p); }
+  TF_ISA_INLINE static Vec broadcast(const float* p) { return V::set1(*p); }
+  TF_ISA_INLINE static Vec mad(Vec acc, Vec x, Vec s) { return V::fma(x, s, acc); }
+  // Stores 32 probabilities as the second product reads them; returns l plus what was stored.
+  TF_ISA_INLINE static Vec pack(Vec p0, Vec p1, float* out, Vec l) {
+    V::store(out, p0);
+    V::store(out + kLanes, p1);
+    return V::add(V::add(l, p0), p1);
+  }
+  TF_ISA_INLINE static void store(T* p, Vec x) { V::store(p, x); }
+  TF_ISA_INLINE static void rotate(Vec& low, Vec& high, const float* cos, const float* sin,
+                                   typename V::Index rows) {
+    rotate_pair<V>(low, high, V::gather(cos, rows), V::gather(sin, rows));
+  }
+};
+
+// bf16 in pairs, f32 arithmetic.
+template <class V>
+struct PairFormat {
+  using Element = std::uint16_t;
+  using Query = float;
+  using Vec = typename V::Vec;
+  struct Two {
+    Vec even, odd;
+  };
+  static constexpr int kPair = 2;
+  TF_ISA_INLINE static Two load(const std::uint16_t* p) {
+    Two t;
+    V::load_pairs(p, t.even, t.odd);
+    return t;
+  }
+  TF_ISA_INLINE static Two broadcast(const float* p) { return {V::set1(p[0]), V::set1(p[1])}; }
+  TF_ISA_INLINE static Vec mad(Vec acc, const Two& x, const Two& s) {
+    return V::fma(x.odd, s.odd, V::fma(x.even, s.even, acc));
+  }
+  TF_ISA_INLINE static Vec pack(Vec p0, Vec p1, float* out, Vec l) {
+    return PlainFormat<V, float>::pack(p0, p1, out, l);
+  }
+  TF_ISA_INLINE static void store(std::uint16_t* p, const Two& x) {
+    V::store_pairs(p, x.even, x.odd);
+  }
+  TF_ISA_INLINE static void rotate(Two& low, Two& high, const float* cos, const float* sin,
+                                   typename V::Index rows) {
+    rotate_pair<V>(low.even, high.even, V::gather(cos, rows), V::gather(sin, rows));
+    rotate_pair<V>(low.odd, high.odd, V::gather(cos + 1, rows), V::gather(sin + 1, rows));
+  }
+};
+
+template <class V, class F>
+struct AttentionTile {
+  using Vec = typename V::Vec;
+  using Element = typename F::Element;
+  using Query = typename F::Query;
+  static constexpr int kVecs = kTileKeys / kLanes;
+
+  // s[r][.] = q[r] . k of kBlocks key blocks.
+  template <int R, int kBlocks>
+  TF_ISA static void scores(const Element* k, const Query* q, int d, float* s,
+                            const std::byte* next) {
+    Vec acc[R][kBlocks];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+      for (int b = 0; b < kBlocks; ++b) acc[r][b] = V::set1(0.0F);
+    }
+    const std::int64_t block = static_cast<std::int64_t>(d) * kLanes;
+    for (int i = 0; i < d; i += F::kPair) {
+      decltype(F::load(k)) keys[kBlocks];
+#pragma GCC unroll 8
+      for (int b = 0; b < kBlocks; ++b) {
+        const std::int64_t at = b * block + static_cast<std::int64_t>(i) * kLanes;
+        keys[b] = F::load(k + at);
+        if (next != nullptr) {
+          _mm_prefetch(reinterpret_cast<const char*>(next) + at * std::int64_t{sizeof(Element)},
+                       _MM_HINT_T0);
+        }
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const auto x = F::broadcast(q + static_cast<std::int64_t>(r) * d + i);
+#pragma GCC unroll 8
+        for (int b = 0; b < kBlocks; ++b) acc[r][b] = F::mad(acc[r][b], keys[b], x);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+      for (int b = 0; b < kBlocks; ++b) V::store(s + r * kTileKeys + b * kLanes, acc[r][b]);
+    }
+  }
+
+  // One row: scores to probabilities at the new maximum. Returns the factor on what came before.
+  TF_ISA_INLINE static float softmax(const TileArgs& a, int row, const float* s, Query* p) {
+    Vec x[kVecs];
+    for (int j = 0; j < kVecs; ++j) {
+      x[j] = V::load(s + j * kLanes);
+      if (a.visible != nullptr) x[j] = V::keep(x[j], a.visible[row] - j * kLanes);
+    }
+    const float before = a.m[row];
+    float now = V::max_lane(V::max(V::max(x[0], x[1]), V::max(x[2], x[3])));
+    now = now > before ? now : before;
+    const float factor = exp2_scalar(before - now);
+    const Vec shift = V::set1(now);
+    for (int j = 0; j < kVecs; ++j) x[j] = V::exp2(V::sub(x[j], shift));
+    Vec l = V::mul(V::load(a.l + row * kLanes), V::set1(factor));
+    l = F::pack(x[0], x[1], p, l);
+    l = F::pack(x[2], x[3], p + 2 * kLanes, l);
+    V::store(a.l + row * kLanes, l);
+    a.m[row] = now;
+    if (a.mass != nullptr) {
+      if (a.mass_unit == 1) {
+        for (int j = 0; j < kVecs; ++j) V::store(a.mass + row * kTileKeys + j * kLanes, x[j]);
+      } else {
+        V::sums_of_8(x, a.mass + row * (kTileKeys / 8));
+      }
+    }
+    return factor;
+  }
+
+  // o[r][16 kBlocks dimensions] = factor[r] o + p[r] v
+  template <int R, int kBlocks>
+  TF_ISA static void values(const Element* v, const Query* p, int d, const float* factor, float* o,
+                            const std::byte* next) {
+    Vec acc[R][kBlocks];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec f = V::set1(factor[r]);
+      // Adding +0 keeps a zero positive, so that a masked tile leaves it as it was.
+#pragma GCC unroll 8
+      for (int b = 0; b < kBlocks; ++b) {
+        acc[r][b] =
+            V::fma(V::load(o + static_cast<std::int64_t>(r) * d + b * kLanes), f, V::set1(0.0F));
+      }
+    }
+    for (int t = 0; t < kTileKeys; t += F::kPair) {
+      decltype(F::load(v)) rows[kBlocks];
+#pragma GCC unroll 8
+      for (int b = 0; b < kBlocks; ++b) {
+        const std::int64_t at = static_cast<std::int64_t>(t) * d + b * kLanes * F::kPair;
+        rows[b] = F::load(v + at);
+        if (next != nullptr) {
+          _mm_prefetch(reinterpret_cast<const char*>(next) + at * std::int64_t{sizeof(Element)},
+                       _MM_HINT_T0);
+        }
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const auto x = F::broadcast(p + r * kTileKeys + t);
+#pragma GCC unroll 8
+        for (int b = 0; b < kBlocks; ++b) acc[r][b] = F::mad(acc[r][b], rows[b], x);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+      for (int b = 0; b < kBlocks; ++b) {
+        V::store(o + static_cast<std::int64_t>(r) * d + b * kLanes, acc[r][b]);
+      }
+    }
+  }
+
+  template <int R, int kBlocks>
+  TF_ISA static void values_from(const TileArgs& a, int row, const Query* p, const float* factor,
+                                 int& dim, bool prefetch) {
+    const auto* v = reinterpret_cast<const Element*>(a.v);
+    for (; dim + kBlocks * kLanes <= a.d; dim += kBlocks * kLanes) {
+      const std::int64_t at = static_cast<std::int64_t>(dim) * F::kPair;
+      values<R, kBlocks>(v + at, p, a.d, factor, a.o + static_cast<std::int64_t>(row) * a.d + dim,
+                         prefetch ? a.next_v + at * std::int64_t{sizeof(Element)} : nullptr);
+    }
+  }
+
+  template <int R>
+  TF_ISA static void rows(const TileArgs& a, int row) {
+    alignas(64) float s[R * kTileKeys];
+    alignas(64) Query p[R * kTileKeys];
+    float factor[R];
+    constexpr int kBlocks = V::blocks(R);
+    const bool prefetch = row == 0 && a.next_k != nullptr;
+    const auto* k = reinterpret_cast<const Element*>(a.k);
+    const auto* q = reinterpret_cast<const Query*>(a.q) + static_cast<std::int64_t>(row) * a.d;
+    for (int b = 0; b < kVecs; b += kBlocks) {
+      const std::int64_t at = static_cast<std::int64_t>(b) * a.d * kLanes;
+      scores<R, kBlocks>(k + at, q, a.d, s + b * kLanes,
+                         prefetch ? a.next_k + at * std::int64_t{sizeof(Element)} : nullptr);
+    }
+    for (int r = 0; r < R; ++r) {
+      factor[r] = softmax(a, row + r, s + r * kTileKeys, p + r * kTileKeys);
+    }
+    int dim = 0;
+    values_from<R, kBlocks>(a, row, p, factor, dim, prefetch);
+    if constexpr (kBlocks > 2) values_from<R, 2>(a, row, p, factor, dim, prefetch);
+    if constexpr (kBlocks > 1) values_from<R, 1>(a, row, p, factor, dim, prefetch);
+  }
+
+  template <int R>
+  TF_ISA static void rows_of(const TileArgs& a, int row, int count) {
+    if constexpr (R > 1) {
+      if (count < R) return rows_of<R - 1>(a, row, count);
+    }
+    rows<R>(a, row);
+  }
+
+  TF_ISA static void run(const TileArgs& a) {
+    // As even as possible: 9 rows are 5 and 4, not 8 and 1.
+    const int passes = (a.rows + V::kMaxRows - 1) / V::kMaxRows;
+    for (int pass = 0, row = 0; pass < passes; ++pass) {
+      const int count = (a.rows - row + passes - pass - 1) / (passes - pass);
+      rows_of<V::kMaxRows>(a, row, count);
+      row += count;
+    }
+  }
+};
+
+template <class V, class F>
+struct KeyKernels {
+  using Vec = typename V::Vec;
+  using Element = typename F::Element;
+
+  TF_ISA static void dots(const std::byte* k, const float* q, int d, std::int64_t blocks,
+                          float* out) {
+    const auto* keys = reinterpret_cast<const Element*>(k);
+    const std::int64_t block = static_cast<std::int64_t>(d) * kLanes;
+    std::int64_t b = 0;
+    for (; b + 4 <= blocks; b += 4) {
+      Vec acc[4] = {V::set1(0.0F), V::set1(0.0F), V::set1(0.0F), V::set1(0.0F)};
+      for (int i = 0; i < d; i += F::kPair) {
+        const auto x = F::broadcast(q + i);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+          const Element* at = keys + (b + j) * block + static_cast<std::int64_t>(i) * kLanes;
+          acc[j] = F::mad(acc[j], F::load(at), x);
+          // Past the end of a page, where the hardware prefetcher stops; never dereferenced.
+          _mm_prefetch(reinterpret_cast<const char*>(at + 4 * block), _MM_HINT_T0);
+        }
+      }
+      for (int j = 0; j < 4; ++j) V::store(out + (b + j) * kLanes, acc[j]);
+    }
+    for (; b < blocks; ++b) {
+      Vec acc = V::set1(0.0F);
+      for (int i = 0; i < d; i += F::kPair) {
+        acc = F::mad(acc, F::load(keys + b * block + static_cast<std::int64_t>(i) * kLanes),
+                     F::broadcast(q + i));
+      }
+      V::store(out + b * kLanes, acc);
+    }
+  }
+
+  TF_ISA static void rotate(const std::byte* k, const float* cos, const float* sin,
+                            const std::int32_t* rows, int d, std::byte* out) {
+    const auto* from = reinterpret_cast<const Element*>(k);
+    auto* to = reinterpret_cast<Element*>(out);
+    const int half = d / 2;
+    const typename V::Index index = V::load_index(rows, half);
+    for (int i = 0; i < half; i += F::kPair) {
+      auto low = F::load(from + static_cast<std::int64_t>(i) * kLanes);
+      auto high = F::load(from + static_cast<std::int64_t>(i + half) * kLanes);
+      F::rotate(low, high, cos + i, sin + i, index);
+      F::store(to + static_cast<std::int64_t>(i) * kLanes, low);
+      F::store(to + static_cast<std::int64_t>(i + half) * kLanes, high);
+    }
+  }
+};
+
+// The three row formats in f32 arithmetic.
+template <class V>
+const AttentionKernels& float_kernels(DType type) {
+  using Half = PlainFormat<V, std::uint16_t>;
+  using Single = PlainFormat<V, float>;
+  using Pair = PairFormat<V>;
+  static constexpr AttentionKernels kTables[] = {
+      {AttentionTile<V, Single>::run, KeyKernels<V, Single>::dots, KeyKernels<V, Single>::rotate,
+       false},
+      {AttentionTile<V, Half>::run, KeyKernels<V, Half>::dots, KeyKernels<V, Half>::rotate, false},
+      {AttentionTile<V, Pair>::run, KeyKernels<V, Pair>::dots, KeyKernels<V, Pair>::rotate, false},
+  };
+  return kTables[type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 2];
+}
+
+}  // namespace
+}  // namespace triforce::cpu

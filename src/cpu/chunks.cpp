@@ -1,0 +1,111 @@
+// Scoring and choosing chunks of keys (TriForce, arXiv 2404.11912, section 4.1).
+#include "cpu/chunks.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "cpu/attention_kernels.h"
+#include "cpu/attention_pass.h"
+#include "cpu/kv_ops.h"
+
+namespace triforce::cpu {
+namespace {
+
+// Rises as the score falls, so that sorting (rank, id) upwards is best first, lower id first among
+// equals. NaN ranks last; -0 equals +0.
+std::uint32_t falling_rank(float score) {
+  if (std::isnan(score)) return 0xffffffffU;
+  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);
+  const std::uint32_t rising = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
+  return ~rising;
+}
+
+// scores[begin, end) of one head; q is the sum of the group's queries.
+void score_range(const AttentionKernels& kernels, const KvView& kv, std::int64_t head,
+                 const float* q, int chunk, std::int64_t begin, std::int64_t end, float* scores) {
+  constexpr std::int64_t kKeys = 256;
+  float dots[kKeys];
+  const std::byte* k = k_head(kv, head);
+  const std::int64_t block_bytes = kKeyBlock * kv.head_dim * size_of(kv.dtype);
+  const std::int64_t last = end * chunk;
+  std::int64_t key = begin * chunk, scored = begin;
+  float sum = 0.0F;
+  int in_chunk = 0;
+  while (key < last) {
+    const std::int64_t block = key / kKeyBlock, first = block * kKeyBlock;
+    const std::int64_t keys = std::min(last - first, kKeys);
+    kernels.dots(k + block * block_bytes, q, kv.head_dim, ceil_div(keys, kKeyBlock), dots);
+    for (; key < first + keys; ++key) {
+      sum += dots[key - first];
+      if (++in_chunk == chunk) {
+        scores[scored++] = sum / static_cast<float>(chunk);
+        sum = 0.0F;
+        in_chunk = 0;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t chunk_scratch_bytes(int kv_heads, std::int64_t context, int chunk) {
+  return kv_heads * ceil_div(context, chunk) * std::int64_t{sizeof(std::uint64_t)};
+}
+
+void score_chunks(const Context& context, TensorView q, const KvView& kv, int chunk,
+                  std::int64_t n_chunks, TensorView scores) {
+  check_kv(kv);
+  const int d = kv.head_dim;
+  TF_CHECK(q.dtype == DType::kF32 && q.rank >= 2 && q.shape[q.rank - 1U] == d &&
+               q.numel() % (std::int64_t{kv.kv_heads} * d) == 0 && q.numel() > 0,
+           "q must be f32 [H, {}] with H a multiple of {}", d, kv.kv_heads);
+  TF_CHECK(chunk > 0 && n_chunks >= 0 && n_chunks * chunk <= kv.capacity,
+           "{} chunks of {} rows, capacity {}", n_chunks, chunk, kv.capacity);
+  TF_CHECK(scores.dtype == DType::kF32 && scores.rank == 2 && scores.shape[0] == kv.kv_heads &&
+               scores.shape[1] == n_chunks,
+           "scores must be f32 [{}, {}]", kv.kv_heads, n_chunks);
+  const std::int64_t group = q.numel() / d / kv.kv_heads;
+  const AttentionKernels& kernels = attention_kernels(context.isa, kv.dtype);
+  const std::int64_t per_unit = std::max<std::int64_t>(1, 2048 / chunk);
+  const std::int64_t units = ceil_div(n_chunks, per_unit);
+  const std::int64_t bytes = kv.kv_heads * n_chunks * chunk * d * size_of(kv.dtype);
+  parallel_for(with_threads_for(context, bytes), kv.kv_heads * units, [&](std::int64_t i, int) {
+    const std::int64_t head = i / units, begin = i % units * per_unit;
+    float sum[kMaxHeadDim] = {};
+    const float* from = q.as<float>() + head * group * d;
+    for (std::int64_t g = 0; g < group; ++g) {
+      for (int j = 0; j < d; ++j) sum[j] += from[g * d + j];
+    }
+    score_range(kernels, kv, head, sum, chunk, begin, std::min(begin + per_unit, n_chunks),
+                scores.as<float>() + head * scores.stride[0]);
+  });
+}
+
+void top_chunks(const Context& context, TensorView scores, TensorView ids) {
+  TF_CHECK(scores.dtype == DType::kF32 && scores.rank == 2 && ids.dtype == DType::kI32 &&
+               ids.rank == 2 && ids.shape[0] == scores.shape[0],
+           "scores must be f32 [Hkv, n_chunks], ids i32 [Hkv, n]");
+  const std::int64_t heads = scores.shape[0], chunks = scores.shape[1], n = ids.shape[1];
+  TF_CHECK(n >= 1 && n <= chunks, "{} of {} chunks", n, chunks);
+  const std::int64_t bytes = heads * chunks * std::int64_t{sizeof(std::uint64_t)};
+  TF_CHECK(bytes <= static_cast<std::int64_t>(context.scratch.size()),
+           "top_chunks needs {} bytes of scratch, {} reserved", bytes, context.scratch.size());
+  auto* all = reinterpret_cast<std::uint64_t*>(context.scratch.data());
+  parallel_for(with_threads_for(context, bytes * 32), heads, [&](std::int64_t head, int) {
+    const float* score = scores.as<float>() + head * scores.stride[0];
+    auto* id = ids.as<std::int32_t>() + head * ids.stride[0];
+    std::uint64_t* ranked = all + head * chunks;
+    for (std::int64_t c = 1; c < chunks; ++c) {
+      ranked[c - 1] = std::uint64_t{falling_rank(score[c])} << 32 | static_cast<std::uint64_t>(c);
+    }
+    if (n < chunks) std::nth_element(ranked, ranked + n - 1, ranked + chunks - 1);
+    std::sort(ranked, ranked + n - 1);
+    id[0] = 0;
+    for (std::int64_t j = 1; j < n; ++j) {
+      id[j] = static_cast<std::int32_t>(ranked[j - 1] & 0xffffffffU);
+    }
+  });
+}
+
+}  // namespace triforce::cpu

@@ -1,0 +1,117 @@
+#include "cpu/kv_ops.h"
+
+#include <algorithm>
+
+#include "cpu/attention_pass.h"
+#include "cpu/chunks.h"
+#include "cpu/elements.h"
+
+namespace triforce::cpu {
+namespace {
+
+// out = x turned by the angles of one position; pairs (i, i + d / 2).
+void rotate_row(const float* x, const float* cos, const float* sin, int d, float* out) {
+  const int half = d / 2;
+  for (int i = 0; i < half; ++i) {
+    out[i] = x[i] * cos[i] - x[i + half] * sin[i];
+    out[i + half] = x[i + half] * cos[i] + x[i] * sin[i];
+  }
+}
+
+template <class F>
+void write_k(const KvView& kv, std::int64_t head, std::int64_t row, const float* x) {
+  constexpr int kPair = pairing(F::kType);
+  auto* to = reinterpret_cast<typename F::Stored*>(k_head(kv, head)) +
+             k_element(kPair, kv.head_dim, row, 0);
+  for (int i = 0; i < kv.head_dim; i += kPair) {
+    for (int j = 0; j < kPair; ++j) to[i * kKeyBlock + j] = F::store(x[i + j]);
+  }
+}
+
+template <class F>
+void write_v(const KvView& kv, std::int64_t head, std::int64_t row, const float* x) {
+  constexpr int kPair = pairing(F::kType);
+  auto* to = reinterpret_cast<typename F::Stored*>(v_head(kv, head)) +
+             v_element(kPair, kv.head_dim, row, 0);
+  for (int i = 0; i < kv.head_dim; ++i) to[i * kPair] = F::store(x[i]);
+}
+
+void check_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                  const KvView& kv, std::int64_t length) {
+  check_kv(kv);
+  TF_CHECK(kv.length != nullptr, "kv without a length");
+  const std::int64_t t = q.shape[0], d = kv.head_dim;
+  TF_CHECK(q.rank == 3 && q.dtype == DType::kF32 && q.shape[2] == d && t > 0,
+           "q must be f32 [T, H, {}]", d);
+  TF_CHECK(qkv.rank == 2 && qkv.dtype == DType::kF32 && qkv.shape[0] == t &&
+               qkv.shape[1] == (q.shape[1] + 2 * kv.kv_heads) * d,
+           "qkv must be f32 [{}, {}]", t, (q.shape[1] + 2 * kv.kv_heads) * d);
+  TF_CHECK(positions.dtype == DType::kI32 && positions.numel() == t, "{} positions for {} rows",
+           positions.numel(), t);
+  TF_CHECK(rope.cos.rank == 2 && rope.cos.shape[1] * 2 == d && rope.sin.shape == rope.cos.shape,
+           "rope tables must be [., {}]", d / 2);
+  TF_CHECK(t <= length && length <= kv.capacity, "{} rows, length {}, capacity {}", t, length,
+           kv.capacity);
+  for (std::int64_t i = 0; i < t; ++i) {
+    const std::int32_t position = positions.as<std::int32_t>()[i];
+    TF_CHECK(position >= 0 && position < rope.cos.shape[0], "position {} of {}", position,
+             rope.cos.shape[0]);
+  }
+}
+
+}  // namespace
+
+void rope_append(const Context& context, TensorView qkv, TensorView positions, const RopeView& rope,
+                 TensorView q, const KvView& kv) {
+  const std::int64_t length = *kv.length;
+  check_append(qkv, positions, rope, q, kv, length);
+  const std::int64_t tokens = q.shape[0], heads = q.shape[1], first_row = length - tokens;
+  const int d = kv.head_dim;
+  const auto* at = positions.as<std::int32_t>();
+  const auto* cos = rope.cos.as<float>();
+  const auto* sin = rope.sin.as<float>();
+  const auto token = [&](std::int64_t t) {
+    const float* from = qkv.as<float>() + t * qkv.stride[0];
+    const float* c = cos + at[t] * rope.cos.stride[0];
+    const float* s = sin + at[t] * rope.sin.stride[0];
+    float turned[kMaxHeadDim];
+    for (std::int64_t h = 0; h < heads; ++h, from += d) {
+      rotate_row(from, c, s, d, q.as<float>() + t * q.stride[0] + h * q.stride[1]);
+    }
+    visit_float(kv.dtype, [&](auto format) {
+      using F = decltype(format);
+      for (std::int64_t h = 0; h < kv.kv_heads; ++h) {
+        const float* key = from + h * d;
+        if (!kv.rotate_on_read) {
+          rotate_row(key, c, s, d, turned);
+          key = turned;
+        }
+        write_k<F>(kv, h, first_row + t, key);
+        write_v<F>(kv, h, first_row + t, from + (kv.kv_heads + h) * d);
+      }
+    });
+  };
+  // Whole key blocks, so that no two threads write the same line.
+  const std::int64_t first_block = first_row / kKeyBlock;
+  const std::int64_t blocks = ceil_div(length, kKeyBlock) - first_block;
+  parallel_for(with_threads_for(context, qkv.bytes()), blocks, [&](std::int64_t b, int) {
+    const std::int64_t begin = (first_block + b) * kKeyBlock - first_row;
+    const std::int64_t end = std::min(begin + kKeyBlock, tokens);
+    for (std::int64_t t = std::max<std::int64_t>(begin, 0); t < end; ++t) token(t);
+  });
+}
+
+std::int64_t kv_scratch_bytes(const Backend::ScratchShape& shape, int threads) {
+  if (shape.heads == 0 || shape.kv_heads == 0) return 0;
+  const std::int64_t exact = exact_scratch_bytes(
+      std::min<std::int64_t>(std::max<std::int64_t>(shape.rows, 1), kMaxExactRows), shape.heads,
+      shape.kv_heads, shape.head_dim, shape.context, shape.chunk_size, threads);
+  const std::int64_t prefill =
+      prefill_scratch_bytes(shape.heads / shape.kv_heads, shape.head_dim, threads);
+  const std::int64_t chunks =
+      shape.chunk_size > 0 ? chunk_scratch_bytes(shape.kv_heads, shape.context, shape.chunk_size)
+                           : 0;
+  return std::max({exact, prefill, chunks});
+}
+
+}  // namespace triforce::cpu

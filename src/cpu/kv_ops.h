@@ -1,0 +1,39 @@
+// The KV ops of the CPU backend: what CpuBackend forwards to. Contracts are those of Backend
+// (triforce/backend.h); activations are f32 and contiguous.
+#pragma once
+#include <cstdint>
+
+#include "cpu/context.h"
+#include "cpu/kv_layout.h"
+#include "triforce/backend.h"
+
+namespace triforce::cpu {
+
+constexpr int kv_granule() { return kKeyBlock; }
+
+// Bytes of Context::scratch the ops below need for passes of this shape. With chunk_size not a
+// multiple of 8, attention mass needs room for every key instead of every eighth.
+std::int64_t kv_scratch_bytes(const Backend::ScratchShape& shape, int threads);
+
+void rope_append(const Context& context, TensorView qkv, TensorView positions, const RopeView& rope,
+                 TensorView q, const KvView& kv);
+
+// Up to kMaxExactRows queries: keys are cut at absolute multiples of kSplitKeys, a split is read in
+// tiles of kTileKeys with an online softmax, and the splits of a row are summed in rising order, so
+// a row's bits depend on nothing but its own query and keys. More queries: the same tiles over all
+// keys at once, not bit-identical to the former.
+// Rounding beyond f32 at Isa::kAvx512Bf16 with bf16 rows: the scaled query and the probabilities
+// are rounded to bf16 (relative 2^-8 each at most), the row sum is that of the rounded probabilities.
+void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
+               TensorView out, TensorView mass, int chunk);
+
+void score_chunks(const Context& context, TensorView q, const KvView& kv, int chunk,
+                  std::int64_t n_chunks, TensorView scores);
+// NaN scores rank last.
+void top_chunks(const Context& context, TensorView scores, TensorView ids);
+void gather_chunks(const Context& context, const KvView& src, TensorView ids, int chunk,
+                   const KvView& dst);
+void copy_rows(const Context& context, const KvView& src, std::int64_t src_row, const KvView& dst,
+               std::int64_t dst_row, std::int64_t count);
+
+}  // namespace triforce::cpu

@@ -1,0 +1,106 @@
+// A row's bits depend on its query and the keys it sees, on nothing else.
+#include "fixture.h"
+
+namespace triforce::cpu::test {
+namespace {
+
+// The last `queries` rows in one pass, and each alone over a cache that ends with it (NaN beyond).
+void expect_rows_alone_equal(Case c, unsigned seed) {
+  SCOPED_TRACE(c.name() + fmt::format(" seed {}", seed));
+  Cache cache(c.type, c.kv_heads, c.d, c.length + 16);
+  cache.fill(0, c.length, seed);
+  const std::int64_t row = c.heads * c.d;
+  const std::vector<float> q = random_floats(c.queries * row, seed + 1, 3.0F);
+  Rope rope(c.length, c.d);
+  const AttentionRun together(c, cache, q, c.rotate ? &rope : nullptr);
+  Cache alone(c.type, c.kv_heads, c.d, c.length + 16);
+  alone.fill(0, c.length - c.queries, seed);
+  for (std::int64_t i = 0; i < c.queries; ++i) {
+    Case one = c;
+    one.queries = 1;
+    one.threads = 1;
+    one.length = c.length - c.queries + i + 1;
+    alone.fill(one.length - 1, one.length, seed);
+    const auto begin = q.begin() + i * row;
+    const AttentionRun single(one, alone, {begin, begin + row}, c.rotate ? &rope : nullptr);
+    ASSERT_EQ(std::memcmp(single.out.data(), together.out.data() + i * row,
+                          static_cast<std::size_t>(row) * sizeof(float)),
+              0)
+        << "query " << i;
+  }
+}
+
+TEST(AttentionInvariance, AnyNumberOfRows) {
+  for (const Isa isa : levels()) {
+    for (const DType type : kFormats) {
+      for (int queries = 1; queries <= kMaxExactRows; ++queries) {
+        // The pass straddles a tile boundary at some counts, a split boundary at others.
+        const std::int64_t length = queries % 2 == 0 ? 64 * 2 + queries / 2 : 512 + queries / 2 + 1;
+        expect_rows_alone_equal({.isa = isa,
+                                 .type = type,
+                                 .heads = 2,
+                                 .kv_heads = 1,
+                                 .d = 32,
+                                 .queries = queries,
+                                 .length = length,
+                                 .threads = 1 + queries % 3},
+                                static_cast<unsigned>(queries));
+      }
+    }
+  }
+}
+
+TEST(AttentionInvariance, AnyShape) {
+  const Case shapes[] = {
+      {.heads = 4, .kv_heads = 4, .d = 64, .queries = 7, .length = 1027, .threads = 2},
+      {.heads = 4, .kv_heads = 1, .d = 64, .queries = 9, .length = 516, .threads = 3},
+      {.heads = 1, .kv_heads = 1, .d = 128, .queries = 17, .length = 520, .threads = 2},
+      {.heads = 3, .kv_heads = 3, .d = 48, .queries = 32, .length = 544, .threads = 2},
+      {.heads = 2, .kv_heads = 2, .d = 80, .queries = 11, .length = 11, .threads = 2},
+      {.heads = 2,
+       .kv_heads = 2,
+       .d = 64,
+       .queries = 7,
+       .length = 259,
+       .threads = 2,
+       .rotate = true},
+  };
+  unsigned seed = 50;
+  for (const Isa isa : levels()) {
+    for (const DType type : kFormats) {
+      for (Case c : shapes) {
+        c.isa = isa;
+        c.type = type;
+        expect_rows_alone_equal(c, seed++);
+      }
+    }
+  }
+}
+
+TEST(AttentionInvariance, AnyThreadCountAndMass) {
+  for (const Isa isa : levels()) {
+    Case c{.isa = isa,
+           .type = DType::kBF16,
+           .heads = 4,
+           .kv_heads = 4,
+           .d = 64,
+           .queries = 7,
+           .length = 2600};
+    Cache cache(c.type, c.kv_heads, c.d, c.length);
+    cache.fill(0, c.length, 9);
+    const std::vector<float> q = random_floats(c.queries * c.heads * c.d, 10);
+    const AttentionRun plain(c, cache, q);
+    c.chunk = 8;
+    const AttentionRun first(c, cache, q);
+    EXPECT_EQ(plain.out, first.out) << "mass changes the output";
+    for (c.threads = 2; c.threads <= 3; ++c.threads) {
+      SCOPED_TRACE(c.name());
+      const AttentionRun other(c, cache, q);
+      EXPECT_EQ(first.out, other.out);
+      EXPECT_EQ(first.mass, other.mass);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace triforce::cpu::test
