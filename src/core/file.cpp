@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -103,6 +104,11 @@ void sync_folder(const fs::path& folder) {
   if (failed != 0 && failed != EINVAL && failed != ENOTSUP && failed != EROFS) {
     throw_write(folder.string(), "fsync", failed);
   }
+}
+
+bool is_inside(const fs::path& file, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first ==
+         folder.end();
 }
 
 }  // namespace
@@ -219,6 +225,20 @@ void write_file_atomic(const fs::path& path, std::string_view contents) {
   }
   temporary.armed = false;
   sync_folder(folder);
+}
+
+fs::path resolve_inside(const fs::path& dir, const std::string& name) {
+  std::error_code error;
+  const fs::path root = fs::canonical(dir, error);
+  if (error) throw_input("FileNotFound", "{}: {}", dir.string(), error.message());
+  const fs::path file = fs::canonical(dir / name, error);
+  if (error) throw_input("FileNotFound", "{}: {}", (dir / name).string(), error.message());
+  if (is_inside(file, root)) return file;
+  const fs::path snapshots = root.parent_path();
+  const fs::path blobs = fs::weakly_canonical(snapshots.parent_path() / "blobs", error);
+  if (!error && snapshots.filename() == "snapshots" && is_inside(file, blobs)) return file;
+  throw_input("PathEscape", "{}: points to {}, outside its checkpoint", (dir / name).string(),
+              file.string());
 }
 
 std::string download_mistake(std::string_view head) {

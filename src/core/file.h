@@ -62,6 +62,11 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view conte
 // Throws Error(kResources): DiskFull, WriteError.
 void write_all(int fd, std::string_view contents, const std::string& name);
 
+// The real path of dir/name, which must exist and lie inside dir, or, where dir is a snapshot of
+// the Hugging Face hub cache (models--x/snapshots/revision), inside that model's blobs folder.
+// Throws Error(kBadInput): FileNotFound, PathEscape.
+std::filesystem::path resolve_inside(const std::filesystem::path& dir, const std::string& name);
+
 // What a file is that begins with `head` and was expected to hold a model: "a Git LFS pointer ..."
 // or "an HTML page ..."; empty if it is neither.
 std::string download_mistake(std::string_view head);

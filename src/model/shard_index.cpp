@@ -1,7 +1,6 @@
 #include "model/shard_index.h"
 
 #include <algorithm>
-#include <system_error>
 
 #include "core/strict_json.h"
 #include "core/utf8.h"
@@ -10,16 +9,9 @@
 namespace triforce {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kMaxShards = 1'024;
 constexpr std::size_t kMaxNameBytes = 255;
 constexpr std::string_view kEnding = ".safetensors";
-
-bool is_inside(const fs::path& file, const fs::path& folder) {
-  return std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first ==
-         folder.end();
-}
 
 void read_weight_map(const JsonView& root, ShardIndex& index) {
   const std::string& path = root.source();
@@ -78,20 +70,6 @@ ShardIndex parse_shard_index(std::string_view json, const std::string& path) {
     }
   }
   return index;
-}
-
-fs::path resolve_inside(const fs::path& dir, const std::string& name) {
-  std::error_code error;
-  const fs::path root = fs::canonical(dir, error);
-  if (error) throw_input("FileNotFound", "{}: {}", dir.string(), error.message());
-  const fs::path file = fs::canonical(dir / name, error);
-  if (error) throw_input("FileNotFound", "{}: {}", (dir / name).string(), error.message());
-  if (is_inside(file, root)) return file;
-  const fs::path snapshots = root.parent_path();
-  const fs::path blobs = fs::weakly_canonical(snapshots.parent_path() / "blobs", error);
-  if (!error && snapshots.filename() == "snapshots" && is_inside(file, blobs)) return file;
-  throw_input("PathEscape", "{}: points to {}, outside its checkpoint", (dir / name).string(),
-              file.string());
 }
 
 }  // namespace triforce

@@ -1,8 +1,6 @@
-// model.safetensors.index.json: which shard holds which tensor; and which files a checkpoint may
-// name at all.
+// model.safetensors.index.json: which shard holds which tensor.
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,10 +24,5 @@ inline constexpr std::int64_t kMaxIndexBytes = 64 << 20;
 // "..", BadName for control characters, a leading dot, over 255 bytes or another ending than
 // ".safetensors".
 void check_shard_name(std::string_view name, const std::string& path);
-
-// The real path of dir/name, which must exist and lie inside dir, or, where dir is a snapshot of
-// the Hugging Face hub cache (models--x/snapshots/revision), inside that model's blobs folder.
-// Throws Error(kBadInput): FileNotFound, PathEscape.
-std::filesystem::path resolve_inside(const std::filesystem::path& dir, const std::string& name);
 
 }  // namespace triforce

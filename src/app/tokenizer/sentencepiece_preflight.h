@@ -1,0 +1,45 @@
+// Checks a SentencePiece model before the library sees it: published versions of it read out of
+// bounds on crafted files.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace triforce {
+
+inline constexpr std::int64_t kMaxTokenizerBytes = 16 << 20;
+
+// What a SentencePiece model holds, as far as decoding needs it. Field numbers and defaults:
+// google/sentencepiece, src/sentencepiece_model.proto.
+struct SentencePieceModel {
+  enum class PieceType : std::uint8_t {
+    kNormal = 1,
+    kUnknown = 2,
+    kControl = 3,
+    kUserDefined = 4,
+    kUnused = 5,
+    kByte = 6
+  };
+  struct Piece {
+    std::string text;
+    float score = 0;
+    PieceType type = PieceType::kNormal;
+  };
+  enum class Algorithm : std::uint8_t { kUnigram = 1, kBpe = 2 };
+
+  std::vector<Piece> pieces;
+  Algorithm algorithm = Algorithm::kUnigram;
+  bool byte_fallback = false;
+  bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
+  std::string unk_surface = " \xE2\x81\x87 ";
+  std::string bos_piece = "<s>", eos_piece = "</s>";
+  std::int32_t bos = -1, eos = -1, unk = -1;  // ids; -1: none
+};
+
+// Parses and checks the bytes of a tokenizer.model; `vocab` is the largest number of pieces.
+// Throws Error(kBadInput, "InvalidTokenizer").
+SentencePieceModel check_sentencepiece_model(std::string_view bytes, std::int64_t vocab,
+                                             const std::string& source);
+
+}  // namespace triforce
