@@ -101,7 +101,7 @@ class FullCache final : public KvCache {
   std::unique_ptr<Impl> impl_;
 };
 
-// StreamingLLM (arXiv 2309.17453): sinks + the most recent tokens, `budget` in all after a commit.
+// StreamingLLM (arXiv 2309.17453): sinks + the most recent tokens, at most `budget` committed ones.
 // Keys are stored unrotated and rotated by row when read. Evicts whole granules.
 // Positions are rows: below budget + max_append, which the RoPE tables must cover. What is not
 // committed yet must fit in max_append tokens, so a long prompt is committed append by append.

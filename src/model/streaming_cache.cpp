@@ -40,12 +40,11 @@ struct StreamingCache::Impl {
   std::int64_t appending = 0;
 };
 
-// Drops whole granules after the sinks until the rows fit, as far as tokens are final.
+// Drops whole granules after the sinks until the committed rows fit.
 void StreamingCache::Impl::evict() {
-  const std::int64_t surplus = rows() - budget;
-  const std::int64_t final_rows = committed - state.evicted - sinks;
-  if (surplus <= 0 || final_rows < granule) return;
-  const std::int64_t drop = std::min(round_up(surplus, granule), round_down(final_rows, granule));
+  const std::int64_t surplus = committed - state.evicted - budget;
+  if (surplus <= 0) return;
+  const std::int64_t drop = round_up(surplus, granule);
   for (int l = 0; l < storage.layers(); ++l) {
     const KvView kv = storage.layer(l);
     b.copy_rows(kv, sinks + drop, kv, sinks, rows() - sinks - drop);
