@@ -13,13 +13,14 @@
 #include "triforce/backend.h"
 #include "triforce/config.h"
 #include "triforce/decode.h"
+#include "triforce/plan.h"
 #include "triforce/report.h"
 #include "triforce/weights.h"
 
 namespace triforce {
 
-// What a measurement tells while it runs. Called on the measuring thread; never inside a timed
-// repetition, except on_tokens when there is no warm-up.
+// What a measurement tells while it runs. Called on the measuring thread, never inside a timed
+// repetition.
 class MeasureObserver {
  public:
   virtual ~MeasureObserver() = default;
@@ -31,20 +32,24 @@ class MeasureObserver {
   // A generation is about to start; `index` of `total` of the whole measurement.
   virtual void on_generation(Method /*method*/, int /*prompt*/, int /*repetition*/, bool /*warmup*/,
                              std::int64_t /*index*/, std::int64_t /*total*/) {}
-  // Tokens of the first generation of each method on each prompt as they become final.
+  // Tokens of the first generation of each method on each prompt: as they become final in a
+  // warm-up, all at once after a timed repetition.
   virtual void on_tokens(Method /*method*/, std::span<const Token> /*tokens*/,
                          std::span<const std::uint8_t> /*origins*/) {}
-  // Whether on_tokens is wanted at all.
-  virtual bool wants_tokens() const { return false; }
   // After every prompt and at the end: what would be written if the run ended now.
   virtual void on_result(const RunResult& /*result*/) {}
 };
 
+// What results say of a model.
+ModelInfo model_info(const ModelConfig& config, DType dtype);
+ModelInfo model_info(const ModelWeights& weights);
+
 struct MeasureInput {
   Backend* backend = nullptr;
   const ModelWeights* target = nullptr;
-  const ModelWeights* draft = nullptr;  // null if no method needs it
-  RunConfig config;                     // methods, speculation, gen_len, seed, repetitions, ...
+  const ModelWeights* draft = nullptr;               // null if no method needs it
+  std::optional<ModelInfo> target_info, draft_info;  // default: those of the weights
+  RunConfig config;  // methods, speculation, gen_len, seed, repetitions, ...
   std::vector<std::vector<Token>> prompts;
   ResultContext context;  // `end` is filled in
   DataInfo data;
@@ -59,5 +64,10 @@ struct MeasureInput {
 // broken, non-finite logits), kResources (all cases skipped or out of memory), kInconclusive
 // (timeout), kInterrupted, or the code of the first error. Throws only for broken contracts.
 RunResult run_measurement(const MeasureInput& input);
+
+// The result of a run that never started, one case a method: too little memory, a model that does
+// not load. Backend, weights and prompts may be missing; `planned` is printed if given.
+RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::string& reason,
+                       ExitCode exit_code, const std::optional<MemoryPlan>& planned);
 
 }  // namespace triforce

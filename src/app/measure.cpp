@@ -1,0 +1,312 @@
+#include "app/measure.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <new>
+
+#include "app/environment.h"
+#include "app/measure_state.h"
+#include "app/result.h"
+#include "app/statistics.h"
+
+namespace triforce {
+namespace {
+
+// Repetitions of a single pass when step times are measured; the least of them counts.
+constexpr int kStepRepetitions = 5;
+// Rows between which step times are interpolated when gammas are chosen.
+constexpr std::array<int, 5> kStepRows = {1, 2, 8, 16, 32};
+
+using Clock = std::chrono::steady_clock;
+
+CaseStatus status_of(const Error& e) {
+  return e.code() == ExitCode::kResources ? CaseStatus::kOom : CaseStatus::kError;
+}
+
+class Measurement {
+ public:
+  explicit Measurement(const MeasureInput& input)
+      : in_(input), c_(input.config), observer_(input.observer), begin_(Clock::now()) {
+    TF_CHECK(in_.backend != nullptr && in_.target != nullptr && !in_.prompts.empty());
+    for (const auto& prompt : in_.prompts) {
+      state_.longest_prompt =
+          std::max(state_.longest_prompt, static_cast<std::int64_t>(prompt.size()));
+    }
+    for (const Method m : c_.methods) {
+      MethodState state;
+      state.method = m;
+      // Before `auto` has chosen, the paper's gammas as far as they are allowed.
+      const Gammas most{c_.speculation.gamma, c_.speculation.inner_gamma};
+      state.gammas = {c_.auto_gamma ? std::min(most.gamma, Gammas{}.gamma) : most.gamma,
+                      c_.auto_inner_gamma ? std::min(most.inner_gamma, Gammas{}.inner_gamma)
+                                          : most.inner_gamma};
+      state_.methods.push_back(std::move(state));
+    }
+    state_.plan = plan();
+    state_.salt = fmt::format("{}", begin_.time_since_epoch().count());
+    total_ = static_cast<std::int64_t>(state_.methods.size()) *
+             (c_.warmup + static_cast<std::int64_t>(in_.prompts.size()) * c_.repetitions);
+    if (automatic()) {
+      for (const Method m : c_.methods) total_ += m != Method::kAutoregressive ? 1 : 0;
+    }
+  }
+
+  RunResult run();
+
+ private:
+  Engine::Shape shape() const { return {state_.longest_prompt, c_.gen_len, c_.methods}; }
+  MemoryPlan plan() const;
+  void measure_prompts();
+  bool measure_prompt(int prompt);
+  bool prefill(int prompt);
+  void warm_up();
+  void choose(MethodState& m);
+  void measure_steps();
+  void generate(MethodState& m, int prompt, int repetition, bool warmup);
+  bool automatic() const { return c_.auto_gamma || c_.auto_inner_gamma; }
+  bool stopped() const { return engine_ && engine_->stop_flag(); }
+  void check_deadline();
+  void fail_all(CaseStatus status, const std::string& reason);
+  void note_error(ExitCode code) {
+    if (state_.first_error == ExitCode::kOk) state_.first_error = code;
+  }
+  template <class Body>
+  bool guarded(const Body& body, const std::function<void(CaseStatus, const std::string&)>& fail);
+
+  RunResult result(bool ended);
+  MemoryResult memory() const;
+
+  const MeasureInput& in_;
+  const RunConfig& c_;
+  MeasureObserver* observer_;
+  Clock::time_point begin_;
+  std::int64_t index_ = 0, total_ = 0;
+  std::unique_ptr<Engine> engine_;
+  MeasurementState state_;
+};
+
+// Runs `body`; errors other than broken contracts become the status that `fail` is told.
+template <class Body>
+bool Measurement::guarded(const Body& body,
+                          const std::function<void(CaseStatus, const std::string&)>& fail) {
+  try {
+    body();
+    return true;
+  } catch (const Error& e) {
+    if (e.code() == ExitCode::kInternal) throw;
+    note_error(e.code());
+    fail(status_of(e), e.what());
+  } catch (const std::bad_alloc&) {
+    note_error(ExitCode::kResources);
+    fail(CaseStatus::kOom, "the system refused an allocation");
+  }
+  return false;
+}
+
+MemoryPlan Measurement::plan() const {
+  PlanInput p;
+  p.target = in_.target->config;
+  if (in_.draft != nullptr) p.draft = in_.draft->config;
+  p.dtype = in_.target->dtype;
+  p.activation = in_.backend->activation_dtype();
+  p.kv_granule = in_.backend->kv_granule();
+  p.options = c_.speculation;
+  p.shape = shape();
+  return plan_memory(p);
+}
+
+void Measurement::check_deadline() {
+  if (c_.timeout_s <= 0) return;
+  const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
+  if (elapsed < c_.timeout_s) return;
+  state_.timed_out = true;
+  engine_->stop_flag() = true;
+}
+
+void Measurement::fail_all(CaseStatus status, const std::string& reason) {
+  for (MethodState& m : state_.methods) {
+    if (m.failed) continue;
+    m.failed = status;
+    m.reason = reason;
+  }
+}
+
+bool Measurement::prefill(int prompt) {
+  const auto& tokens = in_.prompts[static_cast<std::size_t>(prompt)];
+  const auto progress = [&](std::int64_t done, std::int64_t total) {
+    check_deadline();
+    if (observer_ == nullptr) return;
+    observer_->on_prefill(prompt, static_cast<int>(in_.prompts.size()), done, total);
+  };
+  PrefillMetrics metrics;
+  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
+  if (!guarded([&] { metrics = engine_->prefill(tokens, progress); }, fail)) return false;
+  if (metrics.interrupted) return false;
+  state_.prefills.push_back(metrics);
+  return true;
+}
+
+void Measurement::generate(MethodState& m, int prompt, int repetition, bool warmup) {
+  if (m.failed || stopped()) return;
+  const bool first = warmup ? repetition == 0 : repetition == 0 && (prompt > 0 || c_.warmup == 0);
+  if (observer_ != nullptr) {
+    observer_->on_generation(m.method, prompt, repetition, warmup, index_, total_);
+  }
+  ++index_;
+  const TokenSink sink = [&](std::span<const Token> tokens, std::span<const std::uint8_t> origins) {
+    if (warmup && first && observer_ != nullptr) observer_->on_tokens(m.method, tokens, origins);
+    check_deadline();
+  };
+  MeasuredRun run{prompt,
+                  repetition,
+                  warmup,
+                  c_.seed + static_cast<std::uint64_t>(warmup ? 0 : repetition),
+                  {}};
+  const auto fail = [&](CaseStatus status, const std::string& reason) {
+    m.failed = status;
+    m.reason = reason;
+  };
+  const bool done = guarded(
+      [&] {
+        if (m.method != Method::kAutoregressive)
+          engine_->set_gammas(m.gammas.gamma, m.gammas.inner_gamma);
+        run.metrics = engine_->generate(m.method, c_.gen_len, run.seed,
+                                        static_cast<std::uint32_t>(prompt), sink);
+      },
+      fail);
+  if (!done || run.metrics.interrupted) return;
+  if (!warmup && first && observer_ != nullptr) {
+    observer_->on_tokens(m.method, run.metrics.tokens, run.metrics.origins);
+  }
+  m.runs.push_back(std::move(run));
+}
+
+// Single passes on the first prompt: for `auto`, and for the prediction beside each speedup.
+void Measurement::measure_steps() {
+  const MethodNeeds needs = needs_of(c_.methods);
+  const auto measure = [&](Engine::Pass pass, std::vector<int> rows, StepCurve& curve) {
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    for (const int r : rows) {
+      if (stopped()) return;
+      check_deadline();
+      curve.points.emplace_back(r, engine_->pass_ms(pass, r, kStepRepetitions));
+    }
+  };
+  const auto rows_for = [&](int gamma) {
+    std::vector<int> rows = {1, gamma + 1};
+    for (const int r : kStepRows) {
+      if (automatic() && r <= gamma + 1) rows.push_back(r);
+    }
+    return rows;
+  };
+  measure(Engine::Pass::kFull, rows_for(c_.speculation.gamma), state_.steps.full);
+  if (needs.retrieval) {
+    measure(Engine::Pass::kRetrieval, rows_for(c_.speculation.inner_gamma), state_.steps.retrieval);
+  }
+  if (needs.draft) measure(Engine::Pass::kDraft, {1}, state_.steps.draft);
+}
+
+void Measurement::choose(MethodState& m) {
+  std::vector<MeasuredRun> warm = m.runs;
+  for (MeasuredRun& r : warm) r.warmup = false;  // only warm-ups so far, and they count here
+  const auto chosen = choose_gammas(m.method, state_.steps, merged_levels(warm),
+                                    {c_.speculation.gamma, c_.speculation.inner_gamma}, m.gammas,
+                                    {c_.auto_gamma, c_.auto_inner_gamma});
+  if (!chosen) return;
+  m.gammas = *chosen;
+  m.gammas_chosen = true;
+}
+
+void Measurement::warm_up() {
+  for (int w = 0; w < c_.warmup; ++w) {
+    for (const std::size_t m : interleaved_order(state_.methods.size(), w)) {
+      generate(state_.methods[m], 0, w, true);
+    }
+  }
+  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
+  if (state_.methods.size() == 1 && state_.methods[0].method == Method::kAutoregressive) return;
+  if (!guarded([&] { measure_steps(); }, fail)) return;
+  if (!automatic()) return;
+  // The shapes of the passes have changed: what was chosen is warmed up as well.
+  for (MethodState& m : state_.methods) {
+    if (m.method == Method::kAutoregressive || m.failed) continue;
+    if (m.runs.empty()) generate(m, 0, 0, true);
+    choose(m);
+    generate(m, 0, c_.warmup, true);
+  }
+}
+
+bool Measurement::measure_prompt(int prompt) {
+  if (!prefill(prompt)) return false;
+  if (prompt == 0) warm_up();
+  for (int r = 0; r < c_.repetitions; ++r) {
+    for (const std::size_t m : interleaved_order(state_.methods.size(), r)) {
+      generate(state_.methods[m], prompt, r, false);
+    }
+  }
+  return !stopped();
+}
+
+void Measurement::measure_prompts() {
+  const auto n = static_cast<int>(in_.prompts.size());
+  for (int p = 0; p < n && measure_prompt(p); ++p) {
+    if (observer_ != nullptr && p + 1 < n) observer_->on_result(result(false));
+  }
+}
+
+RunResult Measurement::run() {
+  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
+  const bool built = guarded(
+      [&] {
+        engine_ =
+            std::make_unique<Engine>(*in_.backend, *in_.target, in_.draft, c_.speculation, shape());
+      },
+      fail);
+  if (built) {
+    if (observer_ != nullptr) observer_->on_stop_flag(&engine_->stop_flag());
+    try {
+      measure_prompts();
+    } catch (...) {
+      if (observer_ != nullptr) observer_->on_stop_flag(nullptr);
+      throw;
+    }
+    if (observer_ != nullptr) observer_->on_stop_flag(nullptr);
+  }
+  RunResult r = result(true);
+  if (observer_ != nullptr) observer_->on_result(r);
+  return r;
+}
+
+RunResult Measurement::result(bool ended) {
+  state_.ended = ended;
+  state_.stopped = stopped();
+  state_.memory = memory();
+  RunResult r = build_result(in_, state_);
+  if (ended) r.context.end = iso_time_now();
+  return r;
+}
+
+MemoryResult Measurement::memory() const {
+  Allocator& a = in_.backend->allocator();
+  MemoryResult m;
+  m.planned = TaggedBytes{state_.plan.bytes};
+  m.peak = TaggedBytes{};
+  for (std::size_t i = 0; i < m.peak->bytes.size(); ++i) {
+    m.peak->bytes[i] = a.ledger(static_cast<MemTag>(i)).peak_bytes;
+  }
+  m.peak_host_bytes = a.total(Place::kHost).peak_bytes;
+  m.peak_process_bytes = peak_process_bytes();
+  if (in_.backend->place() == Place::kDevice) {
+    m.peak_device_bytes = a.total(Place::kDevice).peak_bytes;
+    m.peak_pinned_bytes = a.total(Place::kPinned).peak_bytes;
+  }
+  return m;
+}
+
+}  // namespace
+
+RunResult run_measurement(const MeasureInput& input) { return Measurement(input).run(); }
+
+}  // namespace triforce

@@ -1,0 +1,40 @@
+// What a measurement has so far, and the result that follows from it: a pure function, so that
+// tests can make up the measurements.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/measure.h"
+#include "app/measure_parts.h"
+
+namespace triforce {
+
+// One method and what has been measured of it.
+struct MethodState {
+  Method method = Method::kAutoregressive;
+  std::vector<MeasuredRun> runs;
+  Gammas gammas;
+  bool gammas_chosen = false;  // by `auto`
+  std::optional<CaseStatus> failed;
+  std::string reason;  // of the failure
+};
+
+struct MeasurementState {
+  std::vector<MethodState> methods;
+  std::vector<PrefillMetrics> prefills;
+  StepCurves steps;  // empty curves: not measured
+  MemoryPlan plan;
+  MemoryResult memory;
+  std::int64_t longest_prompt = 0;  // tokens
+  bool ended = false;               // false: an interim result
+  bool timed_out = false, stopped = false;
+  ExitCode first_error = ExitCode::kOk;
+  std::string salt;  // of the run id
+};
+
+// Reads of `input` only what describes the run: config, context, data, params, model infos or
+// weights, prompts' number.
+RunResult build_result(const MeasureInput& input, const MeasurementState& state);
+
+}  // namespace triforce

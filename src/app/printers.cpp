@@ -1,0 +1,162 @@
+#include "app/printers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+namespace triforce {
+namespace {
+
+constexpr std::size_t kWidth = 100;
+
+// Columns a string takes: code points, as the text here has no wide characters.
+std::size_t width_of(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+std::string padded(const std::string& text, std::size_t width, bool left) {
+  const std::string blanks(width - std::min(width, width_of(text)), ' ');
+  return left ? text + blanks : blanks + text;
+}
+
+std::string markdown_cell(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+// The first `width` columns of a word, never inside a code point.
+std::size_t cut_at(const std::string& word, std::size_t width) {
+  std::size_t columns = 0, i = 0;
+  while (i < word.size()) {
+    if ((static_cast<unsigned char>(word[i]) & 0xC0) != 0x80 && columns++ == width) break;
+    ++i;
+  }
+  return i;
+}
+
+}  // namespace
+
+std::string short_number(const std::optional<double>& value) {
+  if (!value || !std::isfinite(*value)) return "-";
+  const double size = std::abs(*value);
+  if (size >= 1000) return fmt::format("{:.0f}", *value);
+  if (size >= 100) return fmt::format("{:.1f}", *value);
+  return size >= 10 ? fmt::format("{:.2f}", *value) : fmt::format("{:.3f}", *value);
+}
+
+std::string percent(const std::optional<double>& fraction) {
+  if (!fraction || !std::isfinite(*fraction)) return "-";
+  return fmt::format("{:.0f}%", 100 * *fraction);
+}
+
+std::string byte_size(std::int64_t bytes) {
+  const auto b = static_cast<double>(bytes);
+  if (bytes == 0) return "0";
+  if (b >= 1e9) return fmt::format("{:.2f} GB", b / 1e9);
+  if (b >= 1e6) return fmt::format("{:.2f} MB", b / 1e6);
+  return fmt::format("{:.2f} kB", b / 1e3);
+}
+
+std::string printable(const std::string& text) {
+  std::string out = text;
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  return out;
+}
+
+std::string wrap(const std::string& text, std::size_t width, std::size_t indent) {
+  std::istringstream words(text);
+  std::string out, line, word;
+  std::size_t room = width;
+  const auto flush = [&] {
+    out += line + '\n' + std::string(indent, ' ');
+    line.clear();
+    room = width - indent;
+  };
+  while (words >> word) {
+    if (!line.empty() && width_of(line) + 1 + width_of(word) > room) flush();
+    if (!line.empty()) line += ' ';
+    while (width_of(word) > room) {
+      const std::size_t cut = cut_at(word, room);
+      line += word.substr(0, cut);
+      word.erase(0, cut);
+      flush();
+    }
+    line += word;
+  }
+  return out + line + '\n';
+}
+
+std::string render_text(const TextTable& table) {
+  std::vector<std::size_t> widths(table.head.size());
+  for (std::size_t c = 0; c < widths.size(); ++c) {
+    widths[c] = width_of(table.head[c]);
+    for (const auto& row : table.rows) widths[c] = std::max(widths[c], width_of(row.at(c)));
+  }
+  std::string out;
+  const auto add = [&](const std::vector<std::string>& row) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      if (c > 0) line += "  ";
+      line += padded(row[c], widths[c], c < table.left_columns);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  };
+  add(table.head);
+  std::vector<std::string> rule;
+  for (const std::size_t w : widths) rule.emplace_back(w, '-');
+  add(rule);
+  for (const auto& row : table.rows) add(row);
+  return out;
+}
+
+std::string render_markdown(const TextTable& table) {
+  std::string out = "|", rule = "|";
+  for (std::size_t c = 0; c < table.head.size(); ++c) {
+    out += ' ' + markdown_cell(table.head[c]) + " |";
+    rule += c < table.left_columns ? " --- |" : " ---: |";
+  }
+  out += '\n' + rule + '\n';
+  for (const auto& row : table.rows) {
+    out += '|';
+    for (const std::string& cell : row) out += ' ' + markdown_cell(cell) + " |";
+    out += '\n';
+  }
+  return out;
+}
+
+std::string to_table(const RunResult& result) {
+  const ReportText report = describe_result(result);
+  std::string out;
+  for (const std::string& line : report.header) out += wrap(line, kWidth, 2);
+  for (const TextTable& table : report.tables) {
+    out += '\n' + wrap(table.title, kWidth, 2) + render_text(table);
+    if (!table.caption.empty()) out += wrap("  " + table.caption, kWidth, 2);
+  }
+  if (!report.notes.empty()) out += '\n';
+  for (const std::string& note : report.notes) out += wrap("! " + note, kWidth, 2);
+  return out;
+}
+
+std::string to_markdown(const RunResult& result) {
+  const ReportText report = describe_result(result);
+  std::string out;
+  for (const std::string& line : report.header) out += "- " + line + '\n';
+  for (const TextTable& table : report.tables) {
+    out += "\n**" + table.title + "**\n\n" + render_markdown(table);
+    if (!table.caption.empty()) out += "\n" + table.caption + '\n';
+  }
+  if (!report.notes.empty()) out += '\n';
+  for (const std::string& note : report.notes) out += "> **Note** " + note + "\n>\n";
+  return out;
+}
+
+}  // namespace triforce

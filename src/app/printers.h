@@ -1,0 +1,39 @@
+// What the terminal and the markdown printer share: a result as lines, tables and notes.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "triforce/report.h"
+
+namespace triforce {
+
+struct TextTable {
+  std::string title;
+  std::string caption;  // what the columns mean, one line
+  std::vector<std::string> head;
+  std::size_t left_columns = 1;  // these are aligned left, the others right
+  std::vector<std::vector<std::string>> rows;
+};
+
+struct ReportText {
+  std::vector<std::string> header;  // program, models, data, machine
+  std::vector<TextTable> tables;    // without the empty ones
+  std::vector<std::string> notes;   // failures and reasons against comparing
+};
+ReportText describe_result(const RunResult& result);
+
+// Columns padded with spaces, two between them; no trailing blanks.
+std::string render_text(const TextTable& table);
+std::string render_markdown(const TextTable& table);
+// `text` in lines of at most `width` columns, later ones indented; words longer than a line are cut
+// across lines.
+std::string wrap(const std::string& text, std::size_t width, std::size_t indent);
+
+// Five characters up to 99999: more digits the smaller the value. "-" for nothing.
+std::string short_number(const std::optional<double>& value);
+std::string percent(const std::optional<double>& fraction);  // "61%", "-" for nothing
+std::string byte_size(std::int64_t bytes);                   // "13.5 GB", powers of 1000
+// Control characters as '?', so that a name from outside cannot drive the terminal.
+std::string printable(const std::string& text);
+
+}  // namespace triforce

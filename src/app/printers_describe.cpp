@@ -1,0 +1,285 @@
+#include <algorithm>
+#include <cmath>
+
+#include "app/printers.h"
+
+namespace triforce {
+namespace {
+
+constexpr std::size_t kShownPositions = 8;
+
+std::string interval(const std::optional<double>& low, const std::optional<double>& high) {
+  if (!low || !high) return "-";
+  return short_number(low) + "-" + short_number(high);
+}
+
+std::string ratio(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? fmt::format("{:.2f}x", *value) : "-";
+}
+
+std::string ratio_interval(const Speedup& s) {
+  if (!s.ci95_low || !s.ci95_high) return "-";
+  return fmt::format("{:.2f}-{:.2f}", *s.ci95_low, *s.ci95_high);
+}
+
+std::string rate(double value) { return std::isfinite(value) ? fmt::format("{:.3f}", value) : "-"; }
+
+std::string lossless_text(const CaseResult& c) {
+  if (!c.lossless.exact_rule) return "NOT lossless";
+  switch (c.lossless.mode) {
+    case LosslessMode::kBaseline:
+      return "baseline";
+    case LosslessMode::kTokens:
+      if (!c.lossless.equal_to_baseline) return "-";
+      return *c.lossless.equal_to_baseline ? fmt::format("equal ({})", c.lossless.compared)
+                                           : "DIFFERENT";
+    case LosslessMode::kDistribution:
+      return "in law";
+    case LosslessMode::kNone:
+      return "-";
+  }
+  return "-";
+}
+
+std::string model_line(const char* role, const ModelInfo& m) {
+  std::string line = fmt::format(
+      "{}: {}, {} layers of {}, {:.1f} M parameters, {} {}", role, printable(m.name), m.layers,
+      m.hidden, static_cast<double>(m.n_params) / 1e6, m.dtype, byte_size(m.bytes));
+  if (m.random_seed) line += fmt::format(", RANDOM WEIGHTS (seed {})", *m.random_seed);
+  return line;
+}
+
+std::string param_text(const CaseResult& c, std::string_view name) {
+  for (const Param& p : c.params) {
+    if (p.first != name) continue;
+    return std::visit(
+        [](const auto& v) -> std::string {
+          using T = std::decay_t<decltype(v)>;
+          if constexpr (std::is_same_v<T, std::monostate>) {
+            return "none";
+          } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+            return fmt::format("{}", fmt::join(v, ","));
+          } else {
+            return fmt::format("{}", v);
+          }
+        },
+        p.second);
+  }
+  return "?";
+}
+
+std::vector<std::string> header_lines(const RunResult& r) {
+  const ResultContext& x = r.context;
+  std::vector<std::string> lines;
+  std::string build = x.version;
+  if (x.commit) build += fmt::format(" ({}{})", x.commit->substr(0, 9), x.dirty == true ? "+" : "");
+  lines.push_back(
+      fmt::format("triforce-bench {}, {}, {}, {}", build, x.build_type, x.compiler, x.start));
+  std::string machine = fmt::format("machine: {}, {}", printable(x.cpu_model), x.backend);
+  if (x.gpu_name) machine += ", " + printable(*x.gpu_name);
+  if (x.measured_read_gbs) {
+    machine += fmt::format(", reads {} GB/s (measured)", short_number(x.measured_read_gbs));
+  }
+  lines.push_back(machine);
+  if (r.cases.empty()) return lines;
+  const CaseResult& first = r.cases.front();
+  if (first.target) lines.push_back(model_line("target", *first.target));
+  const auto drafted = std::find_if(r.cases.begin(), r.cases.end(),
+                                    [](const CaseResult& c) { return c.draft.has_value(); });
+  if (drafted != r.cases.end()) lines.push_back(model_line("draft", *drafted->draft));
+  const std::int64_t n = first.data.n_prompts;
+  std::string data =
+      fmt::format("data: {}, {} prompt{} of {} tokens, {} generated", printable(first.data.kind), n,
+                  n == 1 ? "" : "s", param_text(first, "prefill"), param_text(first, "gen_len"));
+  if (first.data.n_skipped > 0) data += fmt::format(", {} too short", first.data.n_skipped);
+  lines.push_back(data);
+  lines.push_back(
+      fmt::format("sampling: temperature {}, top-p {}, top-k {}, {} acceptance, seed {}",
+                  param_text(first, "temp"), param_text(first, "top_p"), param_text(first, "top_k"),
+                  param_text(first, "acceptance"), param_text(first, "seed")));
+  if (first.timing.prefill_ms) {
+    std::string prefill = fmt::format("prefill: {} ms", short_number(first.timing.prefill_ms));
+    if (first.timing.retrieval_build_ms) {
+      prefill += fmt::format(", of which building the retrieval cache {} ms",
+                             short_number(first.timing.retrieval_build_ms));
+    }
+    if (first.timing.draft_prefill_ms) {
+      prefill += fmt::format("; drafter {} ms", short_number(first.timing.draft_prefill_ms));
+    }
+    lines.push_back(prefill);
+  }
+  return lines;
+}
+
+TextTable main_table(const RunResult& r) {
+  TextTable t;
+  t.title = "Decoding";
+  t.caption =
+      "speedup: ratio of medians over the same prompts; intervals: 95%, bootstrap, from 5 samples "
+      "on; predicted: from single steps and acceptances; lossless: generations compared token by "
+      "token";
+  t.head = {"method",       "ms/token",  "95% interval", "tokens/s", "speedup",
+            "95% interval", "predicted", "noise",        "lossless"};
+  for (const CaseResult& c : r.cases) {
+    const Distribution& d = c.timing.ms_per_token;
+    const Speedup s = c.speedup.value_or(Speedup{});
+    const bool baseline = c.lossless.mode == LosslessMode::kBaseline;
+    const std::string lossless =
+        c.status == CaseStatus::kOk || d.n > 0 ? lossless_text(c) : to_string(c.status);
+    t.rows.push_back(
+        {c.name, short_number(d.median), interval(d.ci95_low, d.ci95_high),
+         short_number(c.timing.tokens_per_s), baseline && d.n > 0 ? "1.00x" : ratio(s.value),
+         ratio_interval(s), ratio(s.predicted),
+         c.timing.noise_pct ? fmt::format("{:.1f}%", *c.timing.noise_pct) : "-", lossless});
+  }
+  return t;
+}
+
+std::string position_rates(const LevelCounters& level) {
+  std::string out;
+  for (std::size_t i = 0; i < level.tested_at.size() && i < kShownPositions; ++i) {
+    if (level.tested_at[i] == 0) break;
+    const double r =
+        static_cast<double>(level.accepted_at[i]) / static_cast<double>(level.tested_at[i]);
+    // ".95" rather than "0.95": eight of them must fit.
+    const std::string text = fmt::format("{:.2f}", r);
+    out += (out.empty() ? "" : " ") + (r < 0.995 ? text.substr(1) : "1.0");
+  }
+  return out.empty() ? "-" : out;
+}
+
+TextTable acceptance_table(const RunResult& r) {
+  TextTable t;
+  t.title = "Acceptance by level";
+  t.caption =
+      "rate: accepted / tested; alpha: per token as the paper solves it; acc/draft: accepted / "
+      "drafted, as the published code prints; length: tokens per round, bonus included";
+  t.head = {"method", "level",     "gamma",  "rounds",     "rate",
+            "alpha",  "acc/draft", "length", "by position"};
+  t.left_columns = 2;
+  for (const CaseResult& c : r.cases) {
+    for (const LevelCounters& level : c.acceptance) {
+      const CaseGammas g = c.gammas.value_or(CaseGammas{});
+      const int gamma = &level == &c.acceptance.back() ? g.gamma : g.inner_gamma;
+      t.rows.push_back({c.name, level.name, fmt::format("{}{}", gamma, g.chosen ? " auto" : ""),
+                        fmt::format("{}", level.rounds), rate(level.acceptance_rate()),
+                        rate(level.alpha()), rate(level.accepted_per_drafted()),
+                        rate(level.mean_accepted_length()), position_rates(level)});
+    }
+  }
+  return t;
+}
+
+TextTable traffic_table(const RunResult& r) {
+  TextTable t;
+  t.title = "Passes and the bytes they must read";
+  t.caption =
+      "each pass reads its weights and KV cache once; a small model that stays in cache can exceed "
+      "100%";
+  t.head = {"method", "pass", "bytes/pass", "passes/token", "ms/pass", "GB/s", "of measured read"};
+  t.left_columns = 2;
+  for (const CaseResult& c : r.cases) {
+    for (const PassTraffic& p : c.traffic) {
+      t.rows.push_back({c.name, p.pass, byte_size(p.bytes_per_pass),
+                        short_number(p.passes_per_token), short_number(p.ms_per_pass),
+                        short_number(p.achieved_gbs), percent(p.fraction_read)});
+    }
+  }
+  return t;
+}
+
+TextTable phase_table(const RunResult& r) {
+  TextTable t;
+  t.title = "Time of a round, ms and share";
+  t.head = {"method", "round", "draft", "inner", "outer", "sampling", "cache", "rebuild", "host"};
+  for (const CaseResult& c : r.cases) {
+    if (!c.phases_ms_per_round) continue;
+    const PhaseTimes& p = *c.phases_ms_per_round;
+    double round = 0;
+    for (const double ms : p) round += ms;
+    std::vector<std::string> row = {c.name, short_number(round)};
+    for (const double ms : p) {
+      row.push_back(ms > 0 ? short_number(ms) + " " + percent(ms / round) : "0");
+    }
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+TextTable memory_table(const RunResult& r) {
+  TextTable t;
+  t.title = "Memory, planned against peak";
+  t.head = {"for", "planned", "peak"};
+  if (r.cases.empty()) return t;
+  const MemoryResult& m = r.cases.front().memory;
+  if (!m.planned && !m.peak) return t;
+  const auto text = [](const std::optional<TaggedBytes>& tagged, std::size_t i) {
+    return tagged ? byte_size(tagged->bytes[i]) : std::string("-");
+  };
+  for (std::size_t i = 0; i < static_cast<std::size_t>(MemTag::kCount); ++i) {
+    if ((!m.planned || m.planned->bytes[i] == 0) && (!m.peak || m.peak->bytes[i] == 0)) continue;
+    t.rows.push_back({to_string(static_cast<MemTag>(i)), text(m.planned, i), text(m.peak, i)});
+  }
+  t.rows.push_back({"total", m.planned ? byte_size(m.planned->total()) : "-",
+                    m.peak ? byte_size(m.peak->total()) : "-"});
+  if (m.peak_process_bytes) {
+    t.rows.push_back({"process", "-", byte_size(*m.peak_process_bytes)});
+  }
+  return t;
+}
+
+void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
+  if (c.status != CaseStatus::kOk) {
+    notes.push_back(fmt::format("{}: {}{}", c.name, to_string(c.status),
+                                c.status_reason ? ": " + printable(*c.status_reason) : ""));
+  }
+  if (c.lossless.equal_to_baseline == false && c.lossless.first_divergence) {
+    const Divergence& d = *c.lossless.first_divergence;
+    const auto token = [](const std::optional<Token>& t) {
+      return t ? fmt::format("token {}", *t) : std::string("the end");
+    };
+    notes.push_back(fmt::format(
+        "{}: differs from the baseline first at prompt {}, repetition {}, position {}: expected "
+        "{}, found {}",
+        c.name, d.prompt, d.repetition, d.position, token(d.expected), token(d.found)));
+  }
+}
+
+// One note for what all cases share, so that a reason is not repeated for every method.
+void add_validity(const RunResult& r, std::vector<std::string>& notes) {
+  std::vector<std::string> seen;
+  for (const CaseResult& c : r.cases) {
+    for (const std::string& reason : c.validity.reasons) {
+      // Failures have a note of their own.
+      if (reason.starts_with("status ") ||
+          std::find(seen.begin(), seen.end(), reason) != seen.end())
+        continue;
+      seen.push_back(reason);
+      std::string names;
+      for (const CaseResult& other : r.cases) {
+        const auto& reasons = other.validity.reasons;
+        if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) continue;
+        names += (names.empty() ? "" : ", ") + other.name;
+      }
+      notes.push_back(
+          fmt::format("not comparable with other runs: {} ({})", printable(reason), names));
+    }
+  }
+}
+
+}  // namespace
+
+ReportText describe_result(const RunResult& result) {
+  ReportText text;
+  text.header = header_lines(result);
+  for (TextTable& table :
+       std::vector<TextTable>{main_table(result), acceptance_table(result), traffic_table(result),
+                              phase_table(result), memory_table(result)}) {
+    if (!table.rows.empty()) text.tables.push_back(std::move(table));
+  }
+  for (const CaseResult& c : result.cases) add_notes(c, text.notes);
+  add_validity(result, text.notes);
+  return text;
+}
+
+}  // namespace triforce

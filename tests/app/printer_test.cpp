@@ -1,0 +1,151 @@
+#include "app/printers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "app/sample_result.h"
+
+namespace triforce {
+namespace {
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// The golden files were read line by line when they were written; a wanted change of a printer
+// copies the file that this leaves in the working folder.
+void expect_golden(const std::string& actual, const std::string& name) {
+  const auto golden = std::filesystem::path(TF_SOURCE_DIR) / "tests/app/golden" / name;
+  if (actual == read(golden)) return;
+  std::ofstream(name, std::ios::binary) << actual;
+  ADD_FAILURE() << "differs from " << golden << "; see " << std::filesystem::current_path() / name;
+}
+
+TEST(Golden, Table) { expect_golden(to_table(sample_result()), "result.txt"); }
+TEST(Golden, Markdown) { expect_golden(to_markdown(sample_result()), "result.md"); }
+TEST(Golden, Csv) { expect_golden(to_csv(sample_result()), "result.csv"); }
+TEST(Golden, Json) { expect_golden(to_json(sample_result()), "result.json"); }
+TEST(Golden, Jsonl) { expect_golden(to_jsonl(sample_result()), "result.jsonl"); }
+
+std::size_t widest_line(const std::string& text) {
+  std::istringstream in(text);
+  std::size_t widest = 0;
+  for (std::string line; std::getline(in, line);) widest = std::max(widest, line.size());
+  return widest;
+}
+
+TEST(Table, FitsAHundredColumns) {
+  EXPECT_LE(widest_line(to_table(sample_result())), 100U);
+  // The widest a run gets: five digits everywhere, long names, gammas of two digits.
+  RunResult r = sample_result();
+  r.context.cpu_model = std::string(90, 'c');
+  r.cases.resize(2);
+  for (CaseResult& c : r.cases) {
+    c.name = "streaming";
+    c.target->name = std::string(300, 'n');
+    Distribution& d = c.timing.ms_per_token;
+    d.median = 12345.6;
+    d.ci95_low = 12345.6;
+    d.ci95_high = 99999.4;
+    c.timing.tokens_per_s = 99999;
+    c.timing.noise_pct = 100.25;
+    c.speedup = Speedup{"ar", 12.5, 11.25, 13.75, 14.0};
+    c.lossless = {LosslessMode::kTokens, true, true, 12345, {}, {}};
+    c.gammas = CaseGammas{31, 31, true};
+    for (LevelCounters& level : c.acceptance) {
+      level.rounds = 1'234'567;
+      level.tested_at.assign(62, 100);
+      level.accepted_at.assign(62, 50);
+    }
+    for (double& ms : *c.phases_ms_per_round) ms = 12345.6;
+    for (PassTraffic& t : c.traffic) t.bytes_per_pass = 99'990'000'000;
+    c.validity.reasons.push_back(std::string(250, 'r'));
+  }
+  const std::string text = to_table(r);
+  EXPECT_LE(widest_line(text), 100U) << text;
+}
+
+TEST(Table, NamesFromOutsideCannotDriveTheTerminal) {
+  RunResult r = sample_result();
+  r.cases[0].target->name = "a\x1b[31mb";
+  r.cases[2].status_reason = "\x07 bell\r\n";
+  for (const std::string& text : {to_table(r), to_markdown(r)}) {
+    EXPECT_EQ(text.find('\x1b'), std::string::npos);
+    EXPECT_EQ(text.find('\x07'), std::string::npos);
+    EXPECT_EQ(text.find('\r'), std::string::npos);
+  }
+}
+
+TEST(Table, PublishedRuleIsNeverCalledLossless) {
+  RunResult r = sample_result();
+  r.cases[1].lossless = {LosslessMode::kTokens, false, true, 5, {}, {}};
+  EXPECT_NE(to_table(r).find("NOT lossless"), std::string::npos);
+  EXPECT_EQ(to_table(r).find("equal (5)"), std::string::npos);
+  r.cases[1].lossless.exact_rule = true;
+  EXPECT_EQ(to_table(r).find("NOT lossless"), std::string::npos);
+  EXPECT_NE(to_table(r).find("equal (5)"), std::string::npos);
+}
+
+TEST(Table, OfNothing) {
+  RunResult r;
+  r.context = sample_context();
+  EXPECT_LE(widest_line(to_table(r)), 100U);
+  EXPECT_EQ(to_table(r).find("Decoding"), std::string::npos);
+  EXPECT_EQ(to_jsonl(r), "");
+}
+
+TEST(Markdown, EscapesCells) {
+  TextTable t;
+  t.head = {"a|b", "c"};
+  t.rows = {{"x\\y", "1"}};
+  EXPECT_EQ(render_markdown(t), "| a\\|b | c |\n| --- | ---: |\n| x\\\\y | 1 |\n");
+}
+
+TEST(Wrap, CutsOnlyWhatIsTooLong) {
+  EXPECT_EQ(wrap("one two three", 8, 2), "one two\n  three\n");
+  EXPECT_EQ(wrap("abcdefghij", 4, 1), "abcd\n efg\n hij\n");
+  EXPECT_EQ(wrap("", 8, 2), "\n");
+  EXPECT_EQ(wrap("\u00e4\u00e4\u00e4 \u00e4", 5, 0), "\u00e4\u00e4\u00e4 \u00e4\n");
+}
+
+TEST(ShortNumber, ShowsFiveCharacters) {
+  EXPECT_EQ(short_number(0.12345), "0.123");
+  EXPECT_EQ(short_number(12.345), "12.35");
+  EXPECT_EQ(short_number(123.45), "123.5");
+  EXPECT_EQ(short_number(1234.5), "1234");
+  EXPECT_EQ(short_number(std::nullopt), "-");
+  EXPECT_EQ(short_number(NAN), "-");
+}
+
+std::size_t fields_of(const std::string& line) {
+  std::size_t n = 1;
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '"') quoted = !quoted;
+    if (c == ',' && !quoted) ++n;
+  }
+  return n;
+}
+
+TEST(Csv, EveryLineHasEveryColumn) {
+  RunResult r = sample_result();
+  r.cases[2].status_reason = "a, \"b\"";  // no line break, so that lines are records
+  std::istringstream in(to_csv(r));
+  std::string header, line;
+  std::getline(in, header);
+  std::size_t lines = 0;
+  for (; std::getline(in, line); ++lines) EXPECT_EQ(fields_of(line), fields_of(header)) << line;
+  EXPECT_EQ(lines, 3U);
+  EXPECT_NE(to_csv(r).find("\"a, \"\"b\"\"\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace triforce

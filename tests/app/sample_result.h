@@ -1,0 +1,137 @@
+// A result with something in every field, for the tests of the printers.
+#pragma once
+#include "triforce/report.h"
+
+namespace triforce {
+
+inline ResultContext sample_context() {
+  ResultContext c;
+  c.version = "0.1.0";
+  c.commit = "0123456789abcdef0123456789abcdef01234567";
+  c.dirty = true;
+  c.build_type = "Release";
+  c.compiler = "GNU 12.2.0";
+  c.backend = "cpu avx2, 2 threads";
+  c.cpu_model = "Example CPU";
+  c.isa = "avx2";
+  c.threads = 2;
+  c.host_memory_bytes = 8'000'000'000;
+  c.os = "Linux 6.1.0 x86_64";
+  c.measured_read_gbs = 20.0;
+  c.argv = {"triforce-bench", "run", "--name", "a \"b\""};
+  c.start = "2026-01-31T12:00:00Z";
+  c.end = "2026-01-31T12:00:30Z";
+  return c;
+}
+
+inline LevelCounters sample_level(const char* name, std::vector<std::int64_t> rounds_of_six) {
+  LevelCounters level;
+  level.name = name;
+  for (const std::int64_t kept : rounds_of_six) level.add_round(6, kept);
+  return level;
+}
+
+inline CaseResult sample_baseline() {
+  CaseResult c;
+  c.case_id = "00000000deadbeef";
+  c.name = c.method = "ar";
+  c.params = {{"prefill", std::int64_t{8192}},
+              {"gen_len", std::int64_t{4}},
+              {"temp", 0.5},
+              {"top_p", 1.0},
+              {"top_k", std::int64_t{0}},
+              {"acceptance", std::string("coupled")},
+              {"seed", std::int64_t{42}},
+              {"draft", std::monostate{}},
+              {"ignore_eos", true},
+              {"method", std::vector<std::string>{"ar", "triforce"}}};
+  ModelInfo target;
+  target.name = "target";
+  target.arch = "LlamaForCausalLM";
+  target.layers = 8;
+  target.hidden = 256;
+  target.vocab = 4096;
+  target.heads = 8;
+  target.kv_heads = 4;
+  target.head_dim = 32;
+  target.dtype = "bf16";
+  target.n_params = 9'600'000;
+  target.bytes = 19'200'000;
+  target.config_sha256 = "aa11";
+  c.target = target;
+  c.data = {"synthetic", "bb22", 1, 2};
+  c.timing.prefill_ms = 1234.5;
+  c.timing.ms_per_token = {2, 4.0, 4.0, 0.5, 3.5, 4.5, {}, {}, {}, {}, {}};
+  c.timing.tokens_per_s = 250.0;
+  c.timing.noise_pct = 1.25;
+  Sample warm;
+  warm.warmup = true;
+  warm.seed = 42;
+  warm.tokens = warm.rounds = 4;
+  warm.decode_ms = 20;
+  warm.tokens_sha256 = "cc33";
+  c.timing.samples = {warm};
+  c.phases_ms_per_round = PhaseTimes{0, 0, 3.75, 0.2, 0, 0, 0.05};
+  c.traffic = {{"outer_verify", 60'000'000, 1.0, 3.75, 16.0, 0.8}};
+  c.steps.autoregressive_ms = 3.5;
+  c.memory.planned = TaggedBytes{{19'300'000, 0, 40'000'000, 0, 0, 16'384, 100'000, 0}};
+  c.memory.peak = TaggedBytes{{19'300'000, 0, 40'000'000, 0, 0, 16'384, 100'000, 5'000}};
+  c.memory.peak_host_bytes = 59'421'384;
+  c.memory.peak_process_bytes = 200'000'000;
+  c.lossless.mode = LosslessMode::kBaseline;
+  c.output = {{0, 0, {5, 6, 7, 8}, {0, 0, 0, 0}, "one\ttwo", "dd44"}};
+  return c;
+}
+
+inline CaseResult sample_triforce() {
+  CaseResult c = sample_baseline();
+  c.case_id = "00000000cafecafe";
+  c.name = c.method = "triforce";
+  c.validity = {false, {"random weights of the drafter"}};
+  ModelInfo draft = *c.target;
+  draft.name = "draft";
+  draft.config_sha256.reset();
+  draft.random_seed = 7;
+  c.draft = draft;
+  c.gammas = CaseGammas{6, 1, true};
+  c.timing.retrieval_build_ms = 56.75;
+  c.timing.draft_prefill_ms = 120.0;
+  c.timing.ms_per_token = {20, 2.0, 2.0, 0.25, 1.5, 2.5, 2.25, 2.5, {}, 1.875, 2.125};
+  c.timing.tokens_per_s = 500.0;
+  c.timing.samples.clear();
+  c.phases_ms_per_round = PhaseTimes{1.0, 3.0, 4.0, 1.0, 0.5, 0, 0.5};
+  c.traffic = {{"draft", 2'000'000, 1.5, 0.1, 20.0, 1.0},
+               {"inner_verify", 24'000'000, 1.25, 1.5, 16.0, 0.8},
+               {"outer_verify", 60'000'000, 0.25, 4.0, 15.0, 0.75}};
+  c.steps = {3.5, 4.0, 1.25, 0.0625};
+  LevelCounters inner;
+  inner.name = "inner";
+  for (int i = 0; i < 8; ++i) inner.add_round(1, i % 2);
+  c.acceptance = {inner, sample_level("outer", {6, 2})};
+  c.speedup = Speedup{"ar", 2.0, 1.875, 2.125, 2.5};
+  c.lossless = {LosslessMode::kTokens, true, false, 5, Divergence{0, 3, 2, 7, 9}, {}};
+  c.output[0].origins = {2, 0, 1, 2};
+  return c;
+}
+
+inline CaseResult sample_failure() {
+  CaseResult c;
+  c.case_id = "0000000000000bad";
+  c.name = c.method = "retrieval";
+  c.status = CaseStatus::kOom;
+  c.status_reason = "out of memory: kv_retrieval needs 1000 bytes,\nfound 10";
+  c.validity = {false, {"status oom"}};
+  c.lossless.mode = LosslessMode::kTokens;
+  return c;
+}
+
+inline RunResult sample_result() {
+  RunResult r;
+  r.run_id = "20260131T120000Z-12345678";
+  r.context = sample_context();
+  r.cases = {sample_baseline(), sample_triforce(), sample_failure()};
+  r.exit_code = ExitCode::kNumeric;
+  return r;
+}
+
+}  // namespace triforce
