@@ -98,7 +98,8 @@ class Checkpoint {
   const std::string& config_sha256() const;  // hex digest of config.json
   const std::vector<TensorInfo>& tensors() const;
   const TensorInfo* find(std::string_view name) const;  // nullptr: absent
-  const std::vector<std::string>& warnings() const;     // e.g. total_size that does not add up
+  std::vector<std::string> files() const;            // base names of the weight files that are used
+  const std::vector<std::string>& warnings() const;  // e.g. total_size that does not add up
   // Reads rows [row_begin, row_begin + rows) of a tensor (1-D tensors: elements) whose shape must
   // be `expected_shape`; dtype must be F32, F16 or BF16 and comes back in `dtype`. out is resized.
   // Throws Error(kBadInput): MissingTensor, ShapeMismatch, UnsupportedDtype, FileChanged,

@@ -225,6 +225,12 @@ const std::string& Checkpoint::config_sha256() const { return impl_->config_sha2
 const std::vector<TensorInfo>& Checkpoint::tensors() const { return impl_->tensors; }
 const std::vector<std::string>& Checkpoint::warnings() const { return impl_->warnings; }
 
+std::vector<std::string> Checkpoint::files() const {
+  std::vector<std::string> names;
+  for (const Impl::File& f : impl_->files) names.push_back(f.name);
+  return names;
+}
+
 const TensorInfo* Checkpoint::find(std::string_view name) const {
   const auto it = impl_->by_name.find(name);
   return it == impl_->by_name.end() ? nullptr : &impl_->tensors[it->second];

@@ -9,6 +9,7 @@
 
 #include "core/file.h"
 #include "model/checkpoint/test_files.h"
+#include "model/checkpoint_summary.h"
 #include "model/llama_tensors.h"
 #include "model/shard_index.h"
 #include "triforce/checkpoint.h"
@@ -302,6 +303,33 @@ TEST_F(CheckpointTest, SymlinksOfTheHubCacheAreFollowedAndNoOthers) {
   fs::create_symlink(dir(), hub.path() / "link");
   EXPECT_EQ(verdict([&] { Checkpoint::open(hub.path() / "link").check_llama_tensors(); }),
             "accept");
+}
+
+TEST_F(CheckpointTest, SummaryOfAFolderAndOfAFile) {
+  write_shards();
+  write("config.json",
+        std::string(kConfig.substr(0, kConfig.size() - 1)) + ", \"auto_map\": {\"a\": \"b.c\"}}");
+  const CheckpointSummary s = summarize_checkpoint(dir());
+  EXPECT_EQ(s.files, (std::vector<std::string>{kA, kB}));
+  ASSERT_TRUE(s.config.has_value());
+  EXPECT_EQ(s.config->layers, 2);
+  EXPECT_EQ(s.config_sha256.size(), 64U);
+  EXPECT_EQ(s.tensors.size(), 21U);
+  EXPECT_EQ(s.elements, s.config->parameters());
+  EXPECT_EQ(s.bytes, s.config->parameters() * 4);
+  ASSERT_EQ(s.warnings.size(), 1U);
+  EXPECT_NE(s.warnings[0].find("auto_map"), std::string::npos);
+  EXPECT_EQ(config_lines(*s.config)[1], (std::pair<std::string, std::string>{"layers", "2"}));
+
+  const CheckpointSummary f = summarize_checkpoint(dir() / kA);
+  EXPECT_FALSE(f.config.has_value());
+  EXPECT_EQ(f.tensors.size(), 10U);
+  EXPECT_EQ(f.tensors[0].name, "model.embed_tokens.weight");
+  EXPECT_EQ(f.tensors[0].shape, (std::vector<std::int64_t>{20, 32}));
+  EXPECT_EQ(f.tensors[0].bytes, 20 * 32 * 4);
+  fs::remove(dir() / kB);
+  EXPECT_EQ(verdict([&] { summarize_checkpoint(dir()); }), "ShardMissing");
+  EXPECT_EQ(verdict([&] { summarize_checkpoint(dir() / kB); }), "FileNotFound");
 }
 
 std::string index_kind(const std::string& text) {
