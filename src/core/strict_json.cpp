@@ -11,6 +11,10 @@
 
 namespace triforce {
 
+void JsonValue::set_bool(bool value) { data_ = value; }
+void JsonValue::set_unsigned(std::uint64_t value) { data_ = value; }
+void JsonValue::set_signed(std::int64_t value) { data_ = value; }
+void JsonValue::set_double(double value) { data_ = value; }
 JsonValue::JsonValue() = default;
 JsonValue::JsonValue(std::nullptr_t) {}
 JsonValue::JsonValue(std::string value) : data_(std::move(value)) {}

@@ -35,33 +35,40 @@ class JsonValue {
   using Object = std::vector<JsonMember>;
 
   JsonValue();
-  JsonValue(std::nullptr_t);            // NOLINT(google-explicit-constructor)
-  template <std::same_as<bool> T>       // never from a pointer
-  JsonValue(T value) : data_(value) {}  // NOLINT(google-explicit-constructor)
+  JsonValue(std::nullptr_t);          // NOLINT(google-explicit-constructor)
+  template <std::same_as<bool> T>     // never from a pointer
+  JsonValue(T value) : JsonValue() {  // NOLINT(google-explicit-constructor)
+    set_bool(value);
+  }
   template <std::unsigned_integral T>
-  requires(!std::same_as<T, bool>) JsonValue(T value)
-      : data_(std::uint64_t{value}) {}  // NOLINT(google-explicit-constructor)
+  requires(!std::same_as<T, bool>) JsonValue(T value)  // NOLINT(google-explicit-constructor)
+      : JsonValue() {
+    set_unsigned(value);
+  }
   template <std::signed_integral T>
-  JsonValue(T value) {  // NOLINT(google-explicit-constructor)
+  JsonValue(T value) : JsonValue() {  // NOLINT(google-explicit-constructor)
     if (value < 0) {
-      data_ = std::int64_t{value};
+      set_signed(value);
     } else {
-      data_ = static_cast<std::uint64_t>(value);
+      set_unsigned(static_cast<std::uint64_t>(value));
     }
   }
   // Must be finite when written; what was not measured is null: see finite_or_null.
   template <std::floating_point T>
-  JsonValue(T value) : data_(static_cast<double>(value)) {}  // NOLINT(google-explicit-constructor)
-  JsonValue(std::string value);                              // NOLINT(google-explicit-constructor)
-  JsonValue(std::string_view value);                         // NOLINT(google-explicit-constructor)
-  JsonValue(const char* value);                              // NOLINT(google-explicit-constructor)
+  JsonValue(T value) : JsonValue() {  // NOLINT(google-explicit-constructor)
+    set_double(static_cast<double>(value));
+  }
+  JsonValue(std::string value);       // NOLINT(google-explicit-constructor)
+  JsonValue(std::string_view value);  // NOLINT(google-explicit-constructor)
+  JsonValue(const char* value);       // NOLINT(google-explicit-constructor)
   // null for an empty optional.
   template <class T>
   JsonValue(const std::optional<T>& value)  // NOLINT(google-explicit-constructor)
       : JsonValue(value ? JsonValue(*value) : JsonValue()) {}
   // An array of the elements.
   template <class T>
-  JsonValue(const std::vector<T>& values) : data_(Array{}) {  // NOLINT(google-explicit-constructor)
+  JsonValue(const std::vector<T>& values)
+      : JsonValue(array()) {  // NOLINT(google-explicit-constructor)
     for (const auto& v : values) push(JsonValue(static_cast<T>(v)));
   }
   JsonValue(const JsonValue&);
@@ -99,6 +106,11 @@ class JsonValue {
 
  private:
   friend class JsonBuilder;
+  // Defined where JsonMember is complete, which the templates above are not.
+  void set_bool(bool value);
+  void set_unsigned(std::uint64_t value);
+  void set_signed(std::int64_t value);
+  void set_double(double value);
   std::variant<std::monostate, bool, std::uint64_t, std::int64_t, double, std::string, Array,
                Object>
       data_;
