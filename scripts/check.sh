@@ -84,13 +84,13 @@ check_fuzz() {
   configure_preset fuzz || return
   local targets target name corpus scratch
   mapfile -t targets < <(ninja -C build/fuzz -t targets all |
-    sed -n 's/^\(fuzz_[a-z0-9_]*\): phony$/\1/p' | sort -u)
-  ((${#targets[@]} > 0)) || { say "fuzz: no target named fuzz_*"; return 1; }
+    sed -n 's/^\([a-z0-9_]*_fuzz\): phony$/\1/p' | sort -u)
+  ((${#targets[@]} > 0)) || { say "fuzz: no target named *_fuzz"; return 1; }
   tf_build build/fuzz "${targets[@]}" || return
   scratch="$(mktemp -d)"
   local failed=0
   for target in "${targets[@]}"; do
-    name=${target#fuzz_}
+    name=${target%_fuzz}
     corpus="tests/fuzz/corpus/$name"
     mkdir -p "$scratch/$name" build/fuzz/artifacts
     say "fuzz: $target over $(find "$corpus" -type f | wc -l) files, then ${TF_FUZZ_SECONDS:-20} s"
