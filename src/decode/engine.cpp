@@ -43,6 +43,14 @@ void check_positions(const ModelWeights& weights, std::int64_t needed, const cha
            weights.rope.cos.view().shape[0], needed);
 }
 
+// StreamingCache: the sinks and two granules to move among.
+void check_streaming_budget(const char* option, std::int64_t budget, const Backend& b) {
+  const std::int64_t granule = b.kv_granule();
+  const std::int64_t sinks = (StreamingCache::kSinks + granule - 1) / granule * granule;
+  if (budget < sinks + 2 * granule)
+    throw_usage("{}: expected at least {} tokens, found {}", option, sinks + 2 * granule, budget);
+}
+
 }  // namespace
 
 const char* to_string(Method m) {
@@ -73,8 +81,7 @@ struct Engine::Impl {
 
   std::unique_ptr<Scorer> scorer(LlamaModel& model, KvCache& cache, Phase phase,
                                  LayerObserver* watcher = nullptr) {
-    return std::make_unique<ModelScorer>(backend, model, cache, watcher, options.law, timer,
-                                         phase);
+    return std::make_unique<ModelScorer>(backend, model, cache, watcher, options.law, timer, phase);
   }
   // The five methods, each one expression (DESIGN.md section 2).
   std::unique_ptr<Proposer> compose(Method method);
@@ -136,10 +143,13 @@ Engine::Impl::Impl(Backend& b, const ModelWeights& t, const ModelWeights* d,
                                                  tc.head_dim, sizes.pending_rows, t.dtype, ro);
     observer = std::make_unique<TimedObserver>(*retrieval, timer);
   }
-  if (needs.target_streaming)
+  if (needs.target_streaming) {
+    check_streaming_budget("--budget (method streaming)", o.budget, b);
     target_streaming = std::make_unique<StreamingCache>(b, tc.layers, tc.kv_heads, tc.head_dim,
                                                         o.budget, sizes.streaming_append, t.dtype);
+  }
   if (needs.draft) {
+    check_streaming_budget("--draft-cache-budget", o.draft_budget, b);
     if (d == nullptr) throw_usage("--draft: a drafter is needed by methods triforce and draft");
     const ModelConfig& dc = d->config;
     if (dc.vocab != tc.vocab)
