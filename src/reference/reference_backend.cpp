@@ -21,7 +21,8 @@ bool is_contiguous(const TensorView& v) {
 
 void convert(const TensorView& dst, const TensorView& src) {
   const std::int64_t n = dst.numel();
-  TF_CHECK(n == src.numel(), "copy of {} elements into {}", src.numel(), n);
+  TF_CHECK(dst.rank == src.rank && dst.shape == src.shape, "copy of {} elements into {}",
+           src.numel(), n);
   TF_CHECK(is_contiguous(dst) && is_contiguous(src));
   if (n == 0) return;
   if (dst.dtype == src.dtype) {

@@ -34,10 +34,15 @@ inline std::vector<Token> random_tokens(std::int64_t n, std::int64_t vocab, std:
   return t;
 }
 
-// Host copy of a float view.
+// Host copy of a view, as floats.
 inline std::vector<float> host_copy(Backend& b, const TensorView& v) {
   std::vector<float> out(static_cast<std::size_t>(v.numel()));
-  b.download(make_view(out.data(), DType::kF32, {v.numel()}), v);
+  TensorView to = v;
+  to.data = out.data();
+  to.dtype = DType::kF32;
+  std::int64_t stride = 1;
+  for (std::size_t i = v.rank; i-- > 0; stride *= v.shape[i]) to.stride[i] = stride;
+  b.download(to, v);
   return out;
 }
 

@@ -1,0 +1,156 @@
+// Logits of tiny checkpoints against Hugging Face transformers and, for yarn, the published
+// modeling code's formula; scripts/make_golden_models.py made them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "cpu/cpu_backend.h"
+#include "model/tiny_model.h"
+#include "triforce/checkpoint.h"
+
+namespace triforce {
+namespace {
+
+using testing::largest_difference;
+
+struct Golden {
+  std::vector<Token> tokens;
+  std::vector<std::int64_t> positions;
+  double reference_error = -1;
+  std::vector<float> logits;  // [positions, V]
+};
+
+std::filesystem::path folder_of(const std::string& name) {
+  return std::filesystem::path(TF_SOURCE_DIR) / "tests" / "golden" / name;
+}
+
+Golden read_golden(const std::string& name) {
+  Golden g;
+  std::ifstream text(folder_of(name) / "expected.txt");
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream words(line);
+    std::string key;
+    words >> key;
+    if (key == "tokens") {
+      for (Token x; words >> x;) g.tokens.push_back(x);
+    } else if (key == "positions") {
+      for (std::int64_t x; words >> x;) g.positions.push_back(x);
+    } else if (key == "reference_error") {
+      words >> g.reference_error;
+    }
+  }
+  std::ifstream data(folder_of(name) / "logits.f32", std::ios::binary);
+  for (float x; data.read(reinterpret_cast<char*>(&x), sizeof(x));) g.logits.push_back(x);
+  return g;
+}
+
+// One checkpoint loaded on one backend.
+struct Loaded {
+  Loaded(Backend& backend, const Checkpoint& checkpoint, DType dtype)
+      : b(backend),
+        weights(load_weights(b, checkpoint, dtype, 128, MemTag::kTargetWeights, {})),
+        model(b, weights, 128, 128) {}
+
+  // Logits [n, V], passes of `step` rows.
+  std::vector<float> run(std::span<const Token> tokens, std::size_t step) {
+    const ModelConfig& c = weights.config;
+    FullCache cache(b, c.layers, c.kv_heads, c.head_dim, 128, 128, weights.dtype);
+    std::vector<float> all;
+    for (std::size_t i = 0; i < tokens.size(); i += step) {
+      const auto part = tokens.subspan(i, std::min(step, tokens.size() - i));
+      const std::vector<float> rows =
+          testing::host_copy(b, model.forward(part, cache, Logits::kAll));
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }
+  std::vector<float> run(const Golden& g, std::size_t step) {
+    const std::vector<float> all = run(g.tokens, step);
+    std::vector<float> picked;
+    const auto vocab = static_cast<std::ptrdiff_t>(weights.config.vocab);
+    for (const std::int64_t p : g.positions) {
+      picked.insert(picked.end(), all.begin() + p * vocab, all.begin() + (p + 1) * vocab);
+    }
+    return picked;
+  }
+
+  Backend& b;
+  ModelWeights weights;
+  LlamaModel model;
+};
+
+// At bf16 about as many values are rounded, to 2^-9 of themselves, as at f32 to 2^-24. So what bf16
+// changes, measured here, bounds what f32 may, scaled by 2^-15, times the most roundings that one
+// stored value can stand for: 4 where sums are kept in double, the terms of the longest sum (100
+// keys, 96 inputs) where they are kept in f32. What the reference itself may be off comes on top.
+double f32_tolerance(Backend& b, const Checkpoint& checkpoint, const Golden& g, double roundings) {
+  Loaded fine(b, checkpoint, DType::kF32);
+  Loaded coarse(b, checkpoint, DType::kBF16);
+  const double effect = largest_difference(fine.run(g, 100), coarse.run(g, 100));
+  EXPECT_GT(effect, 0);
+  EXPECT_TRUE(std::isfinite(effect));
+  return g.reference_error + roundings * effect * 0x1p-15;
+}
+
+class GoldenLogits : public ::testing::TestWithParam<const char*> {};
+
+void expect_logits(Backend& b, const std::string& name, double roundings) {
+  const Golden g = read_golden(name);
+  ASSERT_EQ(g.tokens.size(), 100U);
+  ASSERT_GE(g.reference_error, 0);
+  const Checkpoint checkpoint = Checkpoint::open(folder_of(name));
+  ASSERT_EQ(static_cast<std::int64_t>(g.logits.size()),
+            static_cast<std::int64_t>(g.positions.size()) * checkpoint.config().vocab);
+  const double tolerance = f32_tolerance(b, checkpoint, g, roundings);
+  Loaded model(b, checkpoint, DType::kF32);
+  for (const std::size_t step : {100U, 33U, 32U, 7U, 1U}) {
+    const double difference = largest_difference(model.run(g, step), g.logits);
+    EXPECT_LE(difference, tolerance) << b.description() << ", passes of " << step;
+    if (step == 1) std::printf("%s: %.2e of %.2e\n", name.c_str(), difference, tolerance);
+  }
+}
+
+TEST_P(GoldenLogits, ReferenceBackend) {
+  const std::unique_ptr<Backend> b = make_reference_backend();
+  expect_logits(*b, GetParam(), 4);
+}
+
+TEST_P(GoldenLogits, CpuBackendAtEveryLevel) {
+  for (const cpu::Isa isa : {cpu::Isa::kScalar, cpu::Isa::kAvx2, cpu::Isa::kAvx512,
+                             cpu::Isa::kAvx512Bf16, cpu::Isa::kAmx}) {
+    if (isa > cpu::best_isa()) continue;
+    const std::unique_ptr<Backend> b = make_cpu_backend({2, isa});
+    expect_logits(*b, GetParam(), 100);
+  }
+}
+
+// DESIGN: verification is bit-identical. Logits of passes of 1..32 rows are equal, at every level
+// and dtype.
+TEST_P(GoldenLogits, PassesOfUpTo32RowsHaveTheSameBits) {
+  const Golden g = read_golden(GetParam());
+  const Checkpoint checkpoint = Checkpoint::open(folder_of(GetParam()));
+  for (const cpu::Isa isa : {cpu::Isa::kScalar, cpu::Isa::kAvx2, cpu::Isa::kAvx512,
+                             cpu::Isa::kAvx512Bf16, cpu::Isa::kAmx}) {
+    if (isa > cpu::best_isa()) continue;
+    const std::unique_ptr<Backend> b = make_cpu_backend({2, isa});
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      Loaded model(*b, checkpoint, dtype);
+      const std::vector<float> expected = model.run(g.tokens, 1);
+      for (const std::size_t step : {2U, 3U, 7U, 8U, 17U, 32U}) {
+        EXPECT_EQ(model.run(g.tokens, step), expected)
+            << b->description() << " " << to_string(dtype) << ", passes of " << step;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenLogits,
+                         ::testing::Values("mha_f32", "gqa_linear_f16", "tied_head_dim_bf16",
+                                           "yarn_sharded_f16", "yarn_theta_bf16",
+                                           "gqa_llama3_bf16"),
+                         [](const auto& c) { return std::string(c.param); });
+
+}  // namespace
+}  // namespace triforce
