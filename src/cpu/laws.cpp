@@ -5,261 +5,215 @@
 #include <cmath>
 #include <limits>
 
+#include "cpu/laws_kernels.h"
 #include "cpu/scratch.h"
-#include "cpu/vector.h"
 
 namespace triforce::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 64;           // ids whose maximum is kept
 constexpr std::int64_t kSortAtMost = 48;      // fewer candidates than this are simply sorted
 constexpr std::int64_t kIdsPerThread = 8192;  // less work than this is not worth a thread
+constexpr std::int64_t kSlack = 16;           // beyond the last candidate
+constexpr int kMaxPasses = 12;                // each cuts the range of logits in four
 
-// Largest value, whether all are finite, and the maximum of each block.
-struct Scan {
-  float max = -std::numeric_limits<float>::infinity();
-  bool finite = true;
-};
-
-TF_INLINE void scan_body(const float* x, std::int64_t n, float* block_max, Scan* out) {
-  F32x16 v;
-  I32x16 good = I32x16{} - 1;
-  float top = -std::numeric_limits<float>::infinity();
-  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
-    const std::int64_t end = std::min(n, begin + kBlock);
-    load_tail(x + begin, 0, -std::numeric_limits<float>::max(), v);
-    F32x16 best = v;
-    for (std::int64_t i = begin; i < end; i += kLanes) {
-      if (i + kLanes <= end) {
-        load16(x + i, v);
-      } else {
-        load_tail(x + i, end - i, -std::numeric_limits<float>::max(), v);
-      }
-      good &= (v - v) == F32x16{};  // inf - inf and NaN are not 0
-      best = v > best ? v : best;
-    }
-    float m = best[0];
-    for (int i = 1; i < kLanes; ++i) m = best[i] > m ? best[i] : m;
-    block_max[begin / kBlock] = m;
-    top = m > top ? m : top;
-  }
-  bool finite = true;
-  for (int i = 0; i < kLanes; ++i) finite = finite && good[i] != 0;
-  out->max = top;
-  out->finite = finite;
-}
-
-// out = exp((x - max) * inverse_temperature); in place is fine.
-TF_INLINE void weights_body(const float* x, std::int64_t n, float max, float inverse_temperature,
-                            float* out) {
-  F32x16 v;
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    load16(x + i, v);
-    v = (v - max) * inverse_temperature;
-    exp16(v);
-    store16(out + i, v);
-  }
-  if (i < n) {
-    load_tail(x + i, n - i, max, v);
-    v = (v - max) * inverse_temperature;
-    exp16(v);
-    store_tail(out + i, n - i, v);
-  }
-}
-
-// Sum of the weights, each rounded to a multiple of ulp(granule): exact in any order.
-TF_INLINE void total_body(const float* w, std::int64_t n, double granule, double* out) {
-  F64x8 a{}, b{};
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    F32x8 lo, hi;
-    std::memcpy(&lo, w + i, sizeof(lo));
-    std::memcpy(&hi, w + i + 8, sizeof(hi));
-    a += (__builtin_convertvector(lo, F64x8) + granule) - granule;
-    b += (__builtin_convertvector(hi, F64x8) + granule) - granule;
-  }
-  a += b;
-  double sum = 0;
-  for (int j = 0; j < 8; ++j) sum += a[j];
-  for (; i < n; ++i) sum += (static_cast<double>(w[i]) + granule) - granule;
-  *out = sum;
-}
-
-TF_INLINE void scale_body(float* x, std::int64_t n, float factor) {
-  for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
-}
-
-TF_PER_LEVEL(scan, scan_body, (const float* x, std::int64_t n, float* block_max, Scan* out),
-             (x, n, block_max, out))
-TF_PER_LEVEL(weights, weights_body,
-             (const float* x, std::int64_t n, float max, float inverse_temperature, float* out),
-             (x, n, max, inverse_temperature, out))
-TF_PER_LEVEL(total, total_body, (const float* w, std::int64_t n, double granule, double* out),
-             (w, n, granule, out))
-TF_PER_LEVEL(scale, scale_body, (float* x, std::int64_t n, float factor), (x, n, factor))
-
-// Rising keys are falling logits, then rising ids.
-std::uint64_t rank_key(float logit, std::int64_t id) {
+// Rising keys are falling logits, then rising places.
+std::uint64_t rank_key(float logit, std::int64_t place) {
   const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0F);  // -0 counts as 0
   const std::uint32_t rising = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return (std::uint64_t{~rising} << 32U) | static_cast<std::uint32_t>(id);
+  return (std::uint64_t{~rising} << 32U) | static_cast<std::uint32_t>(place);
 }
-std::uint32_t id_of(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
+std::uint32_t place_of(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
 
-std::int64_t blocks_of(std::int64_t vocab) { return (vocab + kBlock - 1) / kBlock; }
+std::int64_t blocks_of(std::int64_t vocab) { return (vocab + kLawBlock - 1) / kLawBlock; }
 
-// One row in work. `law` holds unnormalised weights of candidates until normalise().
+// Memory of one row in work. Candidates are the ids that a cut may keep.
+struct Work {
+  std::uint64_t* keys = nullptr;  // [vocab]
+  std::int32_t* ids = nullptr;    // [vocab + 16], of candidates, rising
+  float* values = nullptr;        // [vocab + 16], their logits
+  float* weights = nullptr;       // [vocab + 16], of candidates, e^((logit - max) / T)
+  float* block_max = nullptr;     // [blocks]
+};
+
 class Row {
  public:
-  Row(Isa isa, const float* logits, std::int64_t vocab, float* law, std::uint64_t* keys,
-      float* block_max, float* values)
-      : isa_(isa),
+  Row(const LawKernels& kernels, const float* logits, std::int64_t vocab, float* law,
+      const Work& work)
+      : run_(kernels),
         logits_(logits),
         vocab_(vocab),
         law_(law),
-        keys_(keys),
-        block_max_(block_max),
-        values_(values),
+        work_(work),
         granule_(static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(vocab)))) {}
 
   void run(const LawParams& params) {
-    Scan s;
-    scan(isa_)(logits_, vocab_, block_max_, &s);
-    if (!s.finite) {
+    run_.scan(logits_, vocab_, work_.block_max, &seen_);
+    if (!seen_.finite) {
       std::fill_n(law_, vocab_, std::numeric_limits<float>::quiet_NaN());
-      return;
-    }
-    if (params.temperature <= 0) {
-      std::int64_t block = 0;
-      while (block_max_[block] != s.max) ++block;
-      const float* best = std::find(logits_ + block * kBlock, logits_ + vocab_, s.max);
-      std::fill_n(law_, vocab_, 0.0F);
-      law_[best - logits_] = 1.0F;
-      return;
-    }
-    const float inverse = 1.0F / params.temperature;
-    const bool top_k = params.top_k > 0 && params.top_k < vocab_;
-    if (top_k) {
-      keep_best(params.top_k, s.max, inverse);
+    } else if (params.temperature <= 0) {
+      one_hot();
+    } else if (params.top_k > 0 && params.top_k < vocab_) {
+      const float inverse = 1.0F / params.temperature;
+      choose(best_block(params.top_k), inverse);
+      cut(true, params.top_k);
+      double sum = total_weight();
+      if (params.top_p < 1) sum = cut(false, static_cast<double>(params.top_p) * sum);
+      scatter(sum);
     } else {
-      weights(isa_)(logits_, vocab_, s.max, inverse, law_);
-      total(isa_)(law_, vocab_, granule_, &total_);
+      const float inverse = 1.0F / params.temperature;
+      run_.weights(logits_, vocab_, seen_.max, inverse, law_);
+      double sum = 0;
+      run_.total(law_, vocab_, granule_, &sum);
       if (params.top_p >= 1) {
-        scale(isa_)(law_, vocab_, static_cast<float>(1.0 / total_));
+        run_.scale(law_, vocab_, static_cast<float>(1.0 / sum));
         return;
       }
+      const double target = static_cast<double>(params.top_p) * sum;
+      // Ids lighter than this weigh less together than what lies beyond the cut. If rounding
+      // makes that untrue, every id is a candidate.
+      const double light = (sum - target) / (2.0 * static_cast<double>(vocab_));
+      choose(seen_.max + params.temperature * static_cast<float>(std::log(light)), inverse);
+      if (total_weight() < target) choose(-std::numeric_limits<float>::max(), inverse);
+      scatter(cut(false, target));
     }
-    if (params.top_p < 1) {
-      const double target = static_cast<double>(params.top_p) * total_;
-      if (!top_k) collect_heavy((total_ - target) / (2.0 * static_cast<double>(vocab_)), target);
-      cut_at(target);
-    }
-    normalise();
   }
 
  private:
-  double mass(std::uint64_t key) const {
-    return (static_cast<double>(law_[id_of(key)]) + granule_) - granule_;
+  void one_hot() {
+    std::int64_t block = 0;
+    while (work_.block_max[block] != seen_.max) ++block;
+    const float* best = std::find(logits_ + block * kLawBlock, logits_ + vocab_, seen_.max);
+    std::fill_n(law_, vocab_, 0.0F);
+    law_[best - logits_] = 1.0F;
   }
-  double mass(std::int64_t begin, std::int64_t end) const {
+
+  // A logit that at least k ids reach: the k-th largest maximum of a block.
+  float best_block(std::int64_t k) {
+    const std::int64_t blocks = blocks_of(vocab_);
+    if (k >= blocks) return -std::numeric_limits<float>::max();
+    std::copy_n(work_.block_max, blocks, work_.values);
+    std::nth_element(work_.values, work_.values + (k - 1), work_.values + blocks, std::greater<>());
+    return work_.values[k - 1];
+  }
+
+  // Candidates: all ids whose logit is at least `bound`.
+  void choose(float bound, float inverse) {
+    run_.collect(logits_, vocab_, work_.block_max, bound, work_.ids, work_.values, &count_);
+    run_.weights(work_.values, count_, seen_.max, inverse, work_.weights);
+  }
+
+  double total_weight() {
     double sum = 0;
-    for (std::int64_t i = begin; i < end; ++i) sum += mass(keys_[i]);
+    run_.total(work_.weights, count_, granule_, &sum);
     return sum;
   }
 
-  // Candidates: the k best logits, their weights in law_, total_.
-  void keep_best(std::int64_t k, float max, float inverse) {
-    const std::int64_t blocks = blocks_of(vocab_);
-    // k blocks reach the k-th largest block maximum, so at least k ids do.
-    float bound = -std::numeric_limits<float>::max();
-    if (k < blocks) {
-      std::copy_n(block_max_, blocks, values_);
-      std::nth_element(values_, values_ + (k - 1), values_ + blocks, std::greater<>());
-      bound = values_[k - 1];
+  // Keeps the shortest run of leading candidates that measures at least `target`, in ids or in
+  // weight rounded so that sums are exact. Returns its measure.
+  double cut(bool by_count, double target) {
+    float low = 0, high = 0;
+    double before = narrow(by_count, target, &low, &high);
+    // Candidates at or above `high` stay; those between wait in keys, by place.
+    std::int64_t kept = 0, open = 0;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      const float logit = work_.values[i];
+      work_.keys[open] = rank_key(logit, i);  // places rise with ids
+      open += logit >= low && logit < high ? 1 : 0;
     }
-    collect(logits_, bound, block_max_);
-    std::nth_element(keys_, keys_ + (k - 1), keys_ + count_);
-    count_ = k;
-    for (std::int64_t i = 0; i < k; ++i) values_[i] = logits_[id_of(keys_[i])];
-    weights(isa_)(values_, k, max, inverse, values_);
-    total(isa_)(values_, k, granule_, &total_);
-    for (std::int64_t i = 0; i < k; ++i) law_[id_of(keys_[i])] = values_[i];
-  }
-
-  // Candidates: every id whose entry of x is at least `bound`. block_max may be null.
-  void collect(const float* x, float bound, const float* block_max) {
-    count_ = 0;
-    for (std::int64_t begin = 0; begin < vocab_; begin += kBlock) {
-      if (block_max != nullptr && block_max[begin / kBlock] < bound) continue;
-      const std::int64_t end = std::min(vocab_, begin + kBlock);
-      for (std::int64_t i = begin; i < end; ++i) {
-        keys_[count_] = rank_key(logits_[i], i);
-        count_ += x[i] >= bound ? 1 : 0;
-      }
+    const std::int64_t taken = take_leading(by_count, open, target, &before);
+    for (std::int64_t i = 0; i < taken; ++i) work_.values[place_of(work_.keys[i])] = high;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      const bool stays = work_.values[i] >= high;
+      const std::int32_t id = work_.ids[i];
+      work_.ids[kept] = id;
+      work_.weights[kept] = work_.weights[i];
+      work_.values[kept] = logits_[id];
+      kept += stays ? 1 : 0;
     }
+    count_ = kept;
+    return before;
   }
 
-  // Candidates that hold at least `target`: all ids lighter than `bound` together weigh less than
-  // what lies beyond the cut, unless rounding says otherwise.
-  void collect_heavy(double bound, double target) {
-    collect(law_, static_cast<float>(bound), nullptr);
-    if (mass(0, count_) < target) collect(law_, 0.0F, nullptr);
-  }
-
-  // Keeps the shortest run of leading candidates that weighs at least `target`.
-  void cut_at(double target) {
-    std::int64_t begin = 0, end = count_;
+  // Narrows [low, high) to few candidates around the cut; returns what lies at or above high.
+  double narrow(bool by_count, double target, float* low, float* high) {
+    *low = *std::min_element(work_.values, work_.values + count_);
+    *high = std::nextafter(seen_.max, std::numeric_limits<float>::infinity());
     double before = 0;
-    while (end - begin > kSortAtMost) {
+    std::int64_t inside = count_, above_high = 0;
+    for (int pass = 0; pass < kMaxPasses && inside > kSortAtMost; ++pass) {
+      float pivots[kPivots];
+      for (int p = 0; p < kPivots; ++p) {
+        const float share = static_cast<float>(p + 1) / static_cast<float>(kPivots + 1);
+        pivots[p] = *low * (1.0F - share) + *high * share;
+      }
+      if (!(pivots[0] > *low && pivots[kPivots - 1] < *high)) break;  // nothing left to split
+      Above found;
+      run_.above(work_.values, work_.weights, count_, pivots, granule_, &found);
+      std::int64_t above_low = above_high + inside;
+      for (int p = kPivots - 1; p >= 0; --p) {
+        const double m = by_count ? static_cast<double>(found.count[p]) : found.mass[p];
+        if (m >= target) {
+          *low = pivots[p];
+          above_low = found.count[p];
+          break;
+        }
+        *high = pivots[p];
+        before = m;
+        above_high = found.count[p];
+      }
+      inside = above_low - above_high;
+    }
+    return before;
+  }
+
+  double measure(bool by_count, std::uint64_t key) const {
+    if (by_count) return 1.0;
+    return (static_cast<double>(work_.weights[place_of(key)]) + granule_) - granule_;
+  }
+
+  // Orders the first `open` keys as far as needed, adds leading ones to `sum` until it reaches
+  // `target`, and returns how many.
+  std::int64_t take_leading(bool by_count, std::int64_t open, double target, double* sum) {
+    std::int64_t begin = 0, end = open;
+    while (end - begin > kSortAtMost) {  // many ids with equal logits, or wild logits
       const std::int64_t middle = begin + (end - begin) / 2;
-      std::nth_element(keys_ + begin, keys_ + middle, keys_ + end);
-      const double left = mass(begin, middle);
-      if (before + left >= target) {
+      std::nth_element(work_.keys + begin, work_.keys + middle, work_.keys + end);
+      double left = 0;
+      for (std::int64_t i = begin; i < middle; ++i) left += measure(by_count, work_.keys[i]);
+      if (*sum + left >= target) {
         end = middle;
       } else {
-        before += left;
+        *sum += left;
         begin = middle;
       }
     }
-    std::sort(keys_ + begin, keys_ + end);
-    count_ = end;
-    for (std::int64_t i = begin; i < end; ++i) {
-      before += mass(keys_[i]);
-      if (before >= target) {
-        count_ = i + 1;
-        break;
-      }
-    }
-    total_ = mass(0, count_);
+    std::sort(work_.keys + begin, work_.keys + end);
+    while (begin < end && *sum < target) *sum += measure(by_count, work_.keys[begin++]);
+    return begin;
   }
 
-  // law_ = the candidates' weights over their sum, 0 elsewhere.
-  void normalise() {
-    for (std::int64_t i = 0; i < count_; ++i) values_[i] = law_[id_of(keys_[i])];
+  // law = the candidates' weights over their sum, 0 elsewhere.
+  void scatter(double sum) {
     std::fill_n(law_, vocab_, 0.0F);
-    const auto factor = static_cast<float>(1.0 / total_);
-    for (std::int64_t i = 0; i < count_; ++i) law_[id_of(keys_[i])] = values_[i] * factor;
+    const auto factor = static_cast<float>(1.0 / sum);
+    for (std::int64_t i = 0; i < count_; ++i) law_[work_.ids[i]] = work_.weights[i] * factor;
   }
 
-  Isa isa_;
+  LawKernels run_;
   const float* logits_;
   std::int64_t vocab_;
   float* law_;
-  std::uint64_t* keys_;
-  float* block_max_;
-  float* values_;
+  Work work_;
   double granule_;
-  std::int64_t count_ = 0;
-  double total_ = 0;
+  Scan seen_;
+  std::int64_t count_ = 0;  // candidates
 };
 
 }  // namespace
 
 std::int64_t laws_scratch_bytes(std::int64_t vocab, int threads) {
-  // keys, values, block maxima; keys have one entry of slack for the branch-free collection
-  return threads * (round_up((vocab + 1) * 8, 64) + round_up(vocab * 4, 64) +
-                    round_up(blocks_of(vocab) * 4, 64));
+  return round_up(threads * vocab * 8, 64) + 3 * round_up(threads * (vocab + kSlack) * 4, 64) +
+         round_up(threads * blocks_of(vocab) * 4, 64);
 }
 
 void to_laws(const Context& context, TensorView logits, const LawParams& params, TensorView laws) {
@@ -268,21 +222,30 @@ void to_laws(const Context& context, TensorView logits, const LawParams& params,
            "to_laws: logits [{}, {}], laws [{}, {}]", logits.shape[0], logits.shape[1],
            laws.shape[0], laws.shape[1]);
   TF_CHECK(logits.data != laws.data, "to_laws: logits and laws are the same memory");
-  TF_CHECK(params.temperature >= 0 && params.top_p > 0 && params.top_k >= 0,
+  TF_CHECK((params.temperature == 0 || std::isfinite(1.0F / params.temperature)) &&
+               params.temperature >= 0 && params.top_p > 0 && params.top_k >= 0,
            "to_laws: temperature {}, top_p {}, top_k {}", params.temperature, params.top_p,
            params.top_k);
   const std::int64_t rows = logits.shape[0], vocab = logits.shape[1];
   Context team = context;
   team.threads = static_cast<int>(std::clamp<std::int64_t>(
       rows * vocab / kIdsPerThread, 1, std::min<std::int64_t>(rows, context.threads)));
+  const std::int64_t blocks = blocks_of(vocab), padded = vocab + kSlack;
   Scratch scratch(context);
-  auto* keys = scratch.take<std::uint64_t>((vocab + 1) * team.threads);
-  auto* values = scratch.take<float>(vocab * team.threads);
-  auto* block_max = scratch.take<float>(blocks_of(vocab) * team.threads);
+  const Work all{.keys = scratch.take<std::uint64_t>(vocab * team.threads),
+                 .ids = scratch.take<std::int32_t>(padded * team.threads),
+                 .values = scratch.take<float>(padded * team.threads),
+                 .weights = scratch.take<float>(padded * team.threads),
+                 .block_max = scratch.take<float>(blocks * team.threads)};
+  const LawKernels kernels = law_kernels(context.isa);
   parallel_for(team, rows, [&](std::int64_t t, int thread) {
-    Row(context.isa, logits.as<float>() + t * logits.stride[0], vocab,
-        laws.as<float>() + t * laws.stride[0], keys + (vocab + 1) * thread,
-        block_max + blocks_of(vocab) * thread, values + vocab * thread)
+    const Work mine{.keys = all.keys + vocab * thread,
+                    .ids = all.ids + padded * thread,
+                    .values = all.values + padded * thread,
+                    .weights = all.weights + padded * thread,
+                    .block_max = all.block_max + blocks * thread};
+    Row(kernels, logits.as<float>() + t * logits.stride[0], vocab,
+        laws.as<float>() + t * laws.stride[0], mine)
         .run(params);
   });
 }
