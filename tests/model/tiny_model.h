@@ -49,8 +49,8 @@ inline std::vector<float> host_copy(Backend& b, const TensorView& v) {
 // A backend, random weights of `config` and a model over them.
 struct Tiny {
   explicit Tiny(const ModelConfig& config, DType dtype = DType::kF32, std::uint64_t seed = 7,
-                std::int64_t rope_positions = 512)
-      : backend(make_reference_backend(8)),
+                std::int64_t rope_positions = 512, std::unique_ptr<Backend> on = nullptr)
+      : backend(on != nullptr ? std::move(on) : make_reference_backend(8)),
         weights(random_weights(*backend, config, dtype, rope_positions, seed,
                                MemTag::kTargetWeights, {})),
         model(*backend, weights, 64, 64) {}
