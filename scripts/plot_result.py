@@ -12,7 +12,7 @@ import json
 import math
 import sys
 
-WIDTH, LEFT, RIGHT, ROW, TOP = 760, 110, 190, 44, 62
+WIDTH, LEFT, RIGHT, ROW, TOP = 760, 130, 190, 44, 62
 NAMES = {"ar": "autoregressive", "draft": "drafter alone"}
 STYLE = """
 text { font: 14px system-ui, sans-serif; fill: #1f2328 }
@@ -85,7 +85,7 @@ def draw(result):
             if speedup["ci95_low"] is not None:
                 label += f" ({speedup['ci95_low']:.2f}\u2013{speedup['ci95_high']:.2f})"
         out.append(f'<text x="{LEFT + end * scale + 8:.1f}" y="{y + 22}">{label}</text>')
-    out.append(f'<text class="small" x="10" y="{bottom + 36}">lines and brackets: 95% intervals</text>')
+    out.append(f'<text class="small" x="10" y="{bottom + 36}">Lines and brackets: 95% intervals.</text>')
     return "\n".join(out + ["</svg>", ""])
 
 
