@@ -58,9 +58,9 @@ struct RunConfig {
   ProgressMode progress = ProgressMode::kAuto;
   bool verbose = false;
 
-  std::int64_t chunk = 0;       // perplexity: tokens per pass; 0: as many as fit
-  std::string inspect_path;     // inspect: a checkpoint folder or one .safetensors file
-  bool json_to_stdout = false;  // inspect, list-devices
+  std::int64_t chunk = kPrefillChunk;  // perplexity: tokens of one pass
+  std::string inspect_path;            // inspect: a checkpoint folder or one .safetensors file
+  bool json_to_stdout = false;         // inspect, list-devices
 
   bool builtin_pair() const { return target.empty() && random_weights.empty(); }
 };

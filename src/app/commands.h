@@ -1,0 +1,23 @@
+// The commands of the program. Each prints its result and returns the exit code.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "app/command_line.h"
+#include "triforce/config.h"
+#include "triforce/error.h"
+
+namespace triforce {
+
+ExitCode run_command(const RunConfig& config, const std::vector<std::string>& argv);
+ExitCode plan_command(const RunConfig& config);
+ExitCode perplexity_command(const RunConfig& config);
+ExitCode inspect_command(const RunConfig& config);
+ExitCode list_devices_command(const RunConfig& config);
+ExitCode selftest_command(const RunConfig& config);
+
+// Everything main() does: parses, executes, reports errors as one line on stderr, and returns what
+// the process exits with. argv[0] is the program.
+int run_program(const std::vector<std::string>& argv);
+
+}  // namespace triforce

@@ -1,0 +1,278 @@
+#include "app/datasets.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "app/synthetic.h"
+#include "core/file.h"
+#include "core/sha256.h"
+#include "core/strict_json.h"
+#include "core/utf8.h"
+#include "triforce/error.h"
+
+namespace triforce {
+namespace {
+
+constexpr std::int64_t kMaxLineBytes = std::int64_t{64} << 20;
+constexpr std::int64_t kMaxTextBytes = std::int64_t{1} << 30;
+constexpr std::array<std::string_view, 5> kPublished = {"gs", "128k", "one-shot", "lwm", "demo"};
+
+// Collects prompts until there are enough of them.
+class Collector {
+ public:
+  Collector(const DatasetRequest& request, const Encode& encode, Dataset& out)
+      : request_(request), encode_(encode), out_(out) {}
+  bool full() const { return static_cast<std::int64_t>(out_.prompts.size()) >= request_.prompts; }
+
+  void add_text(std::string_view text, std::string source) {
+    if (!encode_) {
+      throw_input(
+          "NoTokenizer",
+          "--dataset {}: expected a target with a tokenizer.model, found none; an .ids file "
+          "needs no tokenizer",
+          request_.name);
+    }
+    // A prefix of this many bytes holds enough tokens unless they are unusually long.
+    std::size_t bytes = static_cast<std::size_t>(request_.prefill) * 8;
+    std::vector<Token> ids;
+    while (true) {
+      ids = encode_(clip(text, bytes));
+      if (bytes >= text.size() || static_cast<std::int64_t>(ids.size()) > request_.prefill) break;
+      bytes *= 4;
+    }
+    add_ids(std::move(ids), std::move(source));
+  }
+
+  // Ids without BOS.
+  void add_ids(std::vector<Token> ids, std::string source) {
+    ids.insert(ids.begin(), request_.bos);
+    if (static_cast<std::int64_t>(ids.size()) < request_.prefill) {
+      ++out_.info.n_skipped;
+      return;
+    }
+    ids.resize(static_cast<std::size_t>(request_.prefill));
+    out_.prompts.push_back({std::move(ids), std::move(source)});
+  }
+
+ private:
+  // The longest prefix of at most `bytes` bytes that does not cut a character.
+  static std::string_view clip(std::string_view text, std::size_t bytes) {
+    if (bytes >= text.size()) return text;
+    const std::string_view head = text.substr(0, bytes);
+    return head.substr(0, complete_utf8_prefix(head));
+  }
+
+  const DatasetRequest& request_;
+  const Encode& encode_;
+  Dataset& out_;
+};
+
+// Lines of a file, without "\n" or "\r\n", read in blocks and hashed whole.
+class Lines {
+ public:
+  explicit Lines(const std::filesystem::path& path) : file_(InputFile::open(path)) {}
+
+  bool next(std::string& line) {
+    line.clear();
+    while (true) {
+      const std::size_t end = block_.find('\n', at_);
+      const bool found = end != std::string::npos;
+      line.append(block_, at_, found ? end - at_ : std::string::npos);
+      if (static_cast<std::int64_t>(line.size()) > kMaxLineBytes) {
+        throw_input("LimitExceeded", "{}:{}: expected a line of at most {} bytes, found more",
+                    file_.path().string(), number_ + 1, kMaxLineBytes);
+      }
+      if (found) {
+        at_ = end + 1;
+        break;
+      }
+      if (!refill()) {
+        if (line.empty()) return false;
+        break;
+      }
+    }
+    ++number_;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    return true;
+  }
+  // "file:line" of the line read last.
+  std::string where() const { return fmt::format("{}:{}", file_.path().string(), number_); }
+  std::string sha256() {
+    while (refill()) {
+    }
+    return hash_.hex();
+  }
+
+ private:
+  bool refill() {
+    constexpr std::int64_t kBlock = 1 << 20;
+    const std::int64_t bytes = std::min(kBlock, file_.bytes() - offset_);
+    block_.resize(static_cast<std::size_t>(bytes));
+    at_ = 0;
+    if (bytes == 0) return false;
+    file_.read_exact(offset_, std::as_writable_bytes(std::span(block_)));
+    hash_.update(block_);
+    offset_ += bytes;
+    return true;
+  }
+
+  InputFile file_;
+  Sha256 hash_;
+  std::string block_;
+  std::size_t at_ = 0;
+  std::int64_t offset_ = 0, number_ = 0;
+};
+
+[[noreturn]] void fail_line(const Lines& lines, std::string_view expected, std::string_view found) {
+  throw_input("InvalidDataset", "{}: expected {}, found {}", lines.where(), expected, found);
+}
+
+void check_utf8(std::string_view text, const std::string& where) {
+  if (text.substr(0, 3) == "\xEF\xBB\xBF") {
+    throw_input("InvalidDataset", "{}: expected UTF-8 text, found a byte order mark", where);
+  }
+  const std::size_t bad = find_invalid_utf8(text);
+  if (bad != std::string_view::npos) {
+    throw_input("InvalidDataset", "{}: expected UTF-8, found a malformed byte at offset {}", where,
+                bad);
+  }
+}
+
+void read_jsonl(const std::filesystem::path& path, Collector& collect, DatasetInfo& info) {
+  Lines lines(path);
+  JsonLimits limits;
+  limits.max_bytes = kMaxLineBytes;
+  for (std::string line; !collect.full() && lines.next(line);) {
+    if (line.find_first_not_of(" \t") == std::string::npos) {
+      ++info.n_skipped;
+      continue;
+    }
+    check_utf8(line, lines.where());
+    const JsonValue value =
+        parse_json(line, lines.where(), limits, {"InvalidDataset", "InvalidDataset"});
+    const JsonValue* text = value.find("text");
+    if (text == nullptr) fail_line(lines, "an object with a text field", describe(value));
+    if (text->kind() != JsonValue::Kind::kString) {
+      fail_line(lines, "a string as the text field", describe(*text));
+    }
+    if (text->as_string().empty()) fail_line(lines, "a text that is not empty", "an empty one");
+    collect.add_text(text->as_string(), lines.where());
+  }
+  info.sha256 = lines.sha256();
+}
+
+void read_ids(const std::filesystem::path& path, const DatasetRequest& request, Collector& collect,
+              DatasetInfo& info) {
+  Lines lines(path);
+  for (std::string line; !collect.full() && lines.next(line);) {
+    std::vector<Token> ids;
+    std::string_view rest = line;
+    while (true) {
+      const std::size_t begin = rest.find_first_not_of(" \t");
+      if (begin == std::string_view::npos) break;
+      rest.remove_prefix(begin);
+      const std::string_view word = rest.substr(0, rest.find_first_of(" \t"));
+      std::int64_t id = -1;
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+      if (error != std::errc() || end != word.data() + word.size() || id < 0 ||
+          id >= request.vocab) {
+        fail_line(lines, fmt::format("token ids in 0..{}", request.vocab - 1), quote_text(word));
+      }
+      ids.push_back(static_cast<Token>(id));
+      rest.remove_prefix(word.size());
+    }
+    if (ids.empty()) {
+      ++info.n_skipped;
+      continue;
+    }
+    // Documents may or may not begin with BOS already.
+    if (ids.front() == request.bos) ids.erase(ids.begin());
+    collect.add_ids(std::move(ids), lines.where());
+  }
+  info.sha256 = lines.sha256();
+}
+
+void read_txt(const std::filesystem::path& path, Collector& collect, DatasetInfo& info) {
+  const std::string text = read_file(path, kMaxTextBytes);
+  check_utf8(text, path.string());
+  if (text.empty()) throw_input("InvalidDataset", "{}: expected text, found none", path.string());
+  info.sha256 = sha256_hex(text);
+  collect.add_text(text, path.filename().string());
+}
+
+void make_synthetic(const DatasetRequest& request, Collector& collect, DatasetInfo& info) {
+  Sha256 hash;
+  for (std::uint64_t i = 0; !collect.full(); ++i) {
+    // Grows until the document has enough tokens; a longer request begins with the shorter text.
+    for (std::int64_t bytes = request.prefill * 6;; bytes *= 2) {
+      const std::string text = synthetic_document(request.seed, i, static_cast<std::size_t>(bytes));
+      const std::int64_t skipped = info.n_skipped;
+      collect.add_text(text, fmt::format("synthetic #{}", i));
+      if (info.n_skipped == skipped) {
+        hash.update(text);
+        break;
+      }
+      info.n_skipped = skipped;
+    }
+  }
+  info.sha256 = hash.hex();
+}
+
+std::filesystem::path file_of(const DatasetRequest& request) {
+  if (!is_published_dataset(request.name)) return request.name;
+  std::filesystem::path path = request.downloads / (request.name + ".jsonl");
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    throw_input("FileNotFound",
+                "--dataset {}: expected {}, found no such file; fetch it with "
+                "scripts/download_data.sh {}",
+                request.name, path.string(), request.name);
+  }
+  return path;
+}
+
+}  // namespace
+
+bool is_published_dataset(std::string_view name) {
+  return std::find(kPublished.begin(), kPublished.end(), name) != kPublished.end();
+}
+
+Dataset load_dataset(const DatasetRequest& request, const Encode& encode) {
+  TF_CHECK(request.prefill >= 2 && request.prompts >= 1 && request.vocab > 0);
+  Dataset out;
+  Collector collect(request, encode, out);
+  if (request.name == "synthetic") {
+    out.info.kind = request.name;
+    make_synthetic(request, collect, out.info);
+  } else {
+    const std::filesystem::path path = file_of(request);
+    out.info.source = path.string();
+    const std::string suffix = path.extension().string();
+    out.info.kind =
+        is_published_dataset(request.name) || suffix.empty() ? request.name : suffix.substr(1);
+    if (suffix == ".jsonl") {
+      read_jsonl(path, collect, out.info);
+    } else if (suffix == ".ids") {
+      read_ids(path, request, collect, out.info);
+    } else if (suffix == ".txt") {
+      read_txt(path, collect, out.info);
+    } else {
+      throw_input("UnknownDataset",
+                  "--dataset: expected synthetic, gs, 128k, one-shot, lwm, demo, or a .txt, .jsonl "
+                  "or .ids file, found {}",
+                  quote_text(request.name));
+    }
+  }
+  out.info.n_prompts = static_cast<std::int64_t>(out.prompts.size());
+  if (out.prompts.empty()) {
+    throw_input(
+        "NoPrompts",
+        "--dataset {}: expected a document of at least {} tokens (--prefill), found none; {} "
+        "shorter ones were skipped",
+        request.name, request.prefill, out.info.n_skipped);
+  }
+  return out;
+}
+
+}  // namespace triforce

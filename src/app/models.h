@@ -1,0 +1,42 @@
+// Which models a command works with, and loading them.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "app/data_folder.h"
+#include "triforce/config.h"
+#include "triforce/weights.h"
+
+namespace triforce {
+
+struct ModelChoice {
+  ModelConfig config;
+  std::filesystem::path folder;  // empty: random weights, or a preset of `plan`
+  bool random = false;
+};
+struct ModelPair {
+  ModelChoice target;
+  std::optional<ModelChoice> draft;
+};
+
+enum class Use : std::uint8_t {
+  kPlan,  // only the shapes: a preset needs no file
+  kLoad,  // the weights too: a preset is looked for among the downloads
+};
+
+// The configured target, and the drafter if one is wanted. Folders are opened as far as their
+// config.json. Throws Error(kUsage) for options that name no model or vocabularies that differ,
+// Error(kBadInput) for what is wrong with a file; a preset that was not downloaded names
+// scripts/download_models.sh.
+ModelPair choose_models(const RunConfig& config, Use use, bool want_draft);
+
+// Reads or makes the weights. Throws as load_weights.
+ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
+                        std::int64_t rope_positions, std::uint64_t seed, MemTag tag,
+                        const LoadProgress& progress);
+
+// The tokenizer.model of a target; empty if it has none (random weights, a bare preset).
+std::filesystem::path tokenizer_file(const ModelChoice& target);
+
+}  // namespace triforce

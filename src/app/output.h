@@ -1,0 +1,37 @@
+// Everything the program prints goes through here, so that a full disk or a closed pipe is noticed.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "triforce/error.h"
+
+namespace triforce {
+
+// Call first: descriptors 0, 1 and 2 that the caller closed are opened, so that no file of ours
+// gets their numbers. A closed standard output is remembered as one that cannot be written.
+void secure_standard_streams();
+
+// Throws Error(kResources): DiskFull, WriteError.
+void print_out(std::string_view text);
+// One line on stderr: "triforce-bench: error: ...". Never throws.
+void print_error(std::string_view message);
+// One line on stderr: "triforce-bench: ...". Never throws.
+void print_note(std::string_view message);
+// As it is, on stderr. Never throws.
+void print_stderr(std::string_view text);
+
+// Writes one result to several places. A place that fails does not keep the others from being
+// written; finish() then throws the first error.
+class Sinks {
+ public:
+  // To stdout if path is "-".
+  void write(const std::string& path, std::string_view text);
+  bool failed() const { return !errors_.empty(); }
+  void finish() const;
+
+ private:
+  std::vector<Error> errors_;
+};
+
+}  // namespace triforce

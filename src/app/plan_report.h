@@ -1,0 +1,60 @@
+// What `plan` tells: bytes by purpose, bytes of a pass, and what follows for some cards.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "app/models.h"
+#include "core/strict_json.h"
+#include "triforce/plan.h"
+
+namespace triforce {
+
+// What a card achieves. Sources: nominal figures of the vendor's data sheets; achievable bandwidth
+// and overheads are assumptions (about 89% of nominal, as good decode kernels reach, and the gaps
+// between the kernels of a replayed graph).
+struct CardAssumption {
+  const char* name;
+  double capacity_bytes;
+  double bytes_per_s;
+  double pass_overhead_ms, layer_overhead_ms;
+};
+const std::vector<CardAssumption>& card_table();
+
+struct CardPrediction {
+  const CardAssumption* card = nullptr;
+  bool fits = false;
+  double autoregressive_ms = 0;       // per token
+  std::optional<double> triforce_ms;  // per token
+  Gammas gammas;
+};
+
+struct PlanReport {
+  PlanInput input;
+  MemoryPlan memory;
+  double outer_alpha = 0, inner_alpha = 0;
+  bool default_alphas = true;
+  std::vector<CardPrediction> cards;
+};
+
+// Memory a card keeps for the driver and libraries.
+inline constexpr double kCardReserveBytes = 1024.0 * 1024.0 * 1024.0;
+// Paper, Table 2 at temperature 0.6: TriForce, and the drafter against the target ("naive policy").
+inline constexpr double kPaperOuterAlpha = 0.9137, kPaperInnerAlpha = 0.4036;
+
+// The input of plan_memory() for a configuration. Without a backend: f32 activations, KV
+// granule 16.
+PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
+                     const Backend* backend);
+PlanReport make_plan_report(const RunConfig& config, const ModelPair& models, DType dtype);
+
+// The rows of the memory table: label and bytes, in the order of the report, the total last.
+std::vector<std::pair<std::string, std::int64_t>> memory_rows(const MemoryPlan& memory);
+std::string memory_table(const MemoryPlan& memory);
+std::string plan_table(const PlanReport& report);
+JsonValue plan_json(const RunConfig& config, const PlanReport& report);
+
+// What the machine or --memory-limit grants and where that comes from; throws
+// Error(kResources, "MemoryLimit") with one line if the plan needs more.
+void check_memory(const RunConfig& config, const MemoryPlan& memory);
+
+}  // namespace triforce

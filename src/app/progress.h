@@ -1,0 +1,65 @@
+// Progress of long steps on stderr, and the stream of generated text.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "triforce/config.h"
+#include "triforce/tokenizer.h"
+
+namespace triforce {
+
+// Whether `fd` is a terminal that wants colours (NO_COLOR unset, TERM not dumb).
+bool wants_colour(int fd);
+
+// One step at a time. Never throws: a progress line that cannot be written is dropped.
+class Progress {
+ public:
+  // kAuto: a bar if fd is a terminal, else nothing. kPlain: a line per tenth. kNone: nothing.
+  explicit Progress(ProgressMode mode, int fd = 2);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() { finish(); }
+
+  // Starts a step when `what` changes. `unit` divides the counts for display ("MB", "tokens").
+  void update(std::string_view what, std::int64_t done, std::int64_t total, std::string_view unit);
+  // Ends the step: the bar is wiped, so that results stand alone.
+  void finish();
+  bool active() const { return style_ != Style::kSilent; }
+
+ private:
+  enum class Style : std::uint8_t { kSilent, kLines, kBar };
+  void draw(std::int64_t done, std::int64_t total, std::string_view unit);
+  Style style_;
+  int fd_;
+  std::string what_;
+  std::int64_t shown_tenth_ = -1;
+  std::chrono::steady_clock::time_point drawn_{};
+  bool on_screen_ = false;
+};
+
+// Generated text as it becomes final, coloured by the level that produced each token: 0 the
+// drafter, 1 the inner verifier, 2 the outer one (with one level: 0 proposer, 1 verifier).
+class TokenStream {
+ public:
+  // Without a tokenizer ids are shown. It outlives the stream.
+  TokenStream(const Tokenizer* tokenizer, bool colour, int fd = 2);
+  // A heading before the tokens of one generation, with what the colours mean.
+  void begin(std::string_view title, int levels);
+  void add(std::span<const Token> tokens, std::span<const std::uint8_t> origins);
+  void end();
+
+ private:
+  void show(std::string_view text, std::uint8_t origin);
+  const Tokenizer* tokenizer_;
+  bool colour_;
+  int fd_;
+  std::optional<Tokenizer::Stream> text_;
+  std::uint8_t last_origin_ = 0;
+  bool open_ = false;
+};
+
+}  // namespace triforce

@@ -1,0 +1,20 @@
+// The backend a configuration asks for.
+#pragma once
+#include <memory>
+
+#include "cpu/context.h"
+#include "triforce/backend.h"
+#include "triforce/config.h"
+
+namespace triforce {
+
+struct Session {
+  std::unique_ptr<Backend> backend;
+  cpu::Isa isa = cpu::Isa::kScalar;
+  int threads = 0;
+  DType dtype = DType::kF32;  // of weights and KV caches
+};
+// Throws Error(kDevice, "UnsupportedIsa").
+Session open_session(const RunConfig& config);
+
+}  // namespace triforce
