@@ -61,11 +61,16 @@ for entry in "${packages[@]}"; do
 done
 ((${#missing[@]} > 0)) || exit 0
 
+# sudo asks for a password only where somebody can type it.
+may_sudo() {
+  command -v sudo >/dev/null || return 1
+  sudo -n true 2>/dev/null || { [[ -t 0 ]] && sudo -v; }
+}
 as_root=()
 if ((EUID != 0)); then
-  if ! command -v sudo >/dev/null; then
+  if ! may_sudo; then
     say "setup: missing packages: ${missing[*]}"
-    say "setup: not root and no sudo; continuing with what CMake can find or download."
+    say "setup: neither root nor sudo; going on with what CMake finds or downloads."
     say "setup: an administrator can run: apt-get install ${missing[*]}"
     exit 0
   fi
