@@ -50,6 +50,8 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
   logits_ = make(DType::kF32, {max_logits, c.vocab});
   Backend::ScratchShape shape;
   shape.rows = max_rows;
+  // No cache holds more rows than there are angles for; only here are context and heads both known.
+  shape.context = weights.rope.cos.view().shape[0];
   shape.heads = c.heads;
   shape.kv_heads = c.kv_heads;
   shape.head_dim = c.head_dim;

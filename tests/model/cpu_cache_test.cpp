@@ -56,6 +56,26 @@ TEST_P(CpuCaches, LongContextsWithManyQueriesPerKeyFit) {
   EXPECT_EQ(single, verified);
 }
 
+// Scratch grows with the context, which a cache knows, times the queries per key, which the model
+// knows: passes of as many rows as there may be, to the end of a cache that fills its RoPE table.
+TEST(CpuScratch, IsReservedForEveryContextAndGroup) {
+  ModelConfig c = tiny_config(16, 1, 64);
+  c.layers = 1;
+  const std::unique_ptr<Backend> b = cpu_backend();
+  const ModelWeights w = random_weights(*b, c, DType::kF32, 8192, 3, MemTag::kTargetWeights, {});
+  FullCache full(*b, c.layers, c.kv_heads, c.head_dim, 8192, 512, w.dtype);
+  LlamaModel model(*b, w, 32, 1);
+  const std::vector<Token> tokens = random_tokens(32, c.vocab, 5);
+  for (const std::int64_t n : {512, 512 - 32}) {  // zero rows will do
+    while (full.length() + n <= 8192 - 32) {
+      full.begin(n);
+      full.end();
+    }
+  }
+  ASSERT_EQ(full.length(), 8192 - 32);
+  EXPECT_NO_THROW(model.forward(tokens, full, Logits::kLast));
+}
+
 TEST_P(CpuCaches, RetrievalWithRoomForEverythingIsTheFullCacheBitForBit) {
   Tiny t(tiny_config(4, 2, 16), GetParam(), 7, 1600, cpu_backend());
   const ModelConfig& c = t.weights.config;
