@@ -1,0 +1,40 @@
+// Is this build on this machine right? Every operation of a backend against the oracle, rows that
+// do not depend on the rows beside them, and losslessness with known-wrong rules that must fail.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "triforce/backend.h"
+#include "triforce/error.h"
+
+namespace triforce {
+
+struct SelftestCheck {
+  std::string group;  // "operations", "row invariance", "enumeration", "chi-square"
+  std::string name;
+  std::string figure;  // "worst error 0.12 of tolerance", "p = 0.4, 60000 runs"
+  bool passed = false;
+};
+struct SelftestReport {
+  std::vector<SelftestCheck> checks;
+  bool passed() const;
+  ExitCode exit_code() const { return passed() ? ExitCode::kOk : ExitCode::kNumeric; }
+};
+
+struct SelftestOptions {
+  std::uint64_t seed = 42;
+  std::int64_t chi_square_runs = 60000;
+  bool operations = true, losslessness = true;
+};
+// Called with every check as it ends.
+using SelftestSink = std::function<void(const SelftestCheck&)>;
+SelftestReport run_selftest(Backend& backend, const SelftestOptions& options,
+                            const SelftestSink& sink);
+
+// One line a check, and the verdict: "selftest passed: 64 checks" or "selftest failed: 2 of 64".
+std::string selftest_line(const SelftestCheck& check);
+std::string selftest_verdict(const SelftestReport& report);
+
+}  // namespace triforce

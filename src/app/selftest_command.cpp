@@ -1,0 +1,23 @@
+#include "app/commands.h"
+#include "app/output.h"
+#include "app/selftest.h"
+#include "app/session.h"
+#include "app/signals.h"
+
+namespace triforce {
+
+ExitCode selftest_command(const RunConfig& config) {
+  const Session session = open_session(config);
+  print_out(fmt::format("backend: {}\n", session.backend->description()));
+  SelftestOptions options;
+  options.seed = config.seed;
+  const SelftestReport report =
+      run_selftest(*session.backend, options, [](const SelftestCheck& check) {
+        print_out(selftest_line(check));
+        throw_if_signalled();
+      });
+  print_out(selftest_verdict(report));
+  return report.exit_code();
+}
+
+}  // namespace triforce

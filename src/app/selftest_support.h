@@ -1,0 +1,167 @@
+// Data on two backends at once, and errors in units of what was allowed.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "app/selftest.h"
+#include "triforce/kv_cache.h"
+#include "triforce/random.h"
+
+namespace triforce::selftest {
+
+inline constexpr double kEps = 0x1.0p-24;  // half a unit in the last place of f32
+
+using Floats = std::vector<float>;
+
+// Sums of four uniforms: near normal, bounded, the same everywhere.
+inline Floats normal_values(std::int64_t n, std::uint64_t seed, float scale = 1.0F) {
+  Floats out(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::uint32_t w[4];
+    philox_words({seed, 0, 0, 0}, Purpose::kWeights, static_cast<std::uint32_t>(i), w);
+    double sum = -2;
+    for (const std::uint32_t word : w) sum += static_cast<double>(word) * 0x1.0p-32;
+    out[static_cast<std::size_t>(i)] = static_cast<float>(sum * 1.7320508) * scale;
+  }
+  return out;
+}
+
+inline double unit_of(DType t) {
+  return t == DType::kBF16 ? 0x1.0p-8 : t == DType::kF16 ? 0x1.0p-11 : kEps;
+}
+
+inline TensorView host_view(Floats& v, std::initializer_list<std::int64_t> shape) {
+  return make_view(v.data(), DType::kF32, shape);
+}
+inline Tensor make_tensor(Backend& b, DType t, std::initializer_list<std::int64_t> shape) {
+  return {b.allocator(), t, shape, b.place(), MemTag::kActivations};
+}
+inline Tensor tensor_of(Backend& b, DType t, std::initializer_list<std::int64_t> shape, Floats v) {
+  Tensor out = make_tensor(b, t, shape);
+  TensorView host = host_view(v, shape);
+  b.upload(out.view(), host);
+  return out;
+}
+inline Tensor activations(Backend& b, std::initializer_list<std::int64_t> shape, const Floats& v) {
+  return tensor_of(b, b.activation_dtype(), shape, v);
+}
+inline Tensor ints_of(Backend& b, std::vector<std::int32_t> v) {
+  const auto n = static_cast<std::int64_t>(v.size());
+  Tensor out = make_tensor(b, DType::kI32, {n});
+  b.upload(out.view(), make_view(v.data(), DType::kI32, {n}));
+  return out;
+}
+inline Floats floats_of(Backend& b, const TensorView& view) {
+  Floats out(static_cast<std::size_t>(view.numel()));
+  TensorView host = view;
+  host.data = out.data();
+  host.dtype = DType::kF32;
+  std::int64_t stride = 1;
+  for (std::size_t i = view.rank; i-- > 0;) {
+    host.stride[i] = stride;
+    stride *= view.shape[i];
+  }
+  b.download(host, view);
+  return out;
+}
+
+// Collects errors of one operation.
+class Worst {
+ public:
+  explicit Worst(std::string name) : name_(std::move(name)) {}
+  void see(double got, double want, double tolerance) {
+    ++count_;
+    const double share = std::abs(got - want) / tolerance;
+    // Not "share > worst": a NaN must fail.
+    if (!(share <= worst_)) worst_ = std::isnan(share) ? INFINITY : share;
+  }
+  void see_equal(bool equal) {
+    exact_ = true;
+    ++count_;
+    if (!equal) ++wrong_;
+  }
+  SelftestCheck check(const char* group) const {
+    if (exact_) {
+      return {group, name_, fmt::format("{} of {} differ", wrong_, count_),
+              wrong_ == 0 && count_ > 0};
+    }
+    return {group, name_, fmt::format("worst error {:.3f} of tolerance, {} values", worst_, count_),
+            worst_ <= 1 && count_ > 0};
+  }
+
+ private:
+  std::string name_;
+  double worst_ = 0;
+  std::int64_t count_ = 0, wrong_ = 0;
+  bool exact_ = false;
+};
+
+// Sizes that divide nothing; head_dim is one that models have.
+struct Sizes {
+  int heads = 6, kv_heads = 2, head_dim = 64, chunk = 8;
+  std::int64_t context = 203, positions = 256, vocab = 1009;
+  int group() const { return heads / kv_heads; }
+  std::int64_t qkv() const { return std::int64_t{heads + 2 * kv_heads} * head_dim; }
+  std::int64_t hidden() const { return std::int64_t{heads} * head_dim; }
+};
+
+// One layer's cache on one backend.
+class LayerCache {
+ public:
+  LayerCache(Backend& b, const Sizes& s, DType dtype, bool rotate_on_read)
+      : b_(b),
+        storage_(b, 1, s.kv_heads, s.head_dim, s.positions, dtype, MemTag::kKvFull),
+        length_(make_tensor(b, DType::kI32, {1})),
+        rotate_(rotate_on_read) {}
+  void set_length(std::int64_t n) {
+    auto value = static_cast<std::int32_t>(n);
+    b_.upload(length_.view(), make_view(&value, DType::kI32, {1}));
+  }
+  KvView view() const {
+    KvView kv = storage_.layer(0);
+    kv.length = static_cast<const std::int32_t*>(length_.view().data);
+    kv.rotate_on_read = rotate_;
+    return kv;
+  }
+
+ private:
+  Backend& b_;
+  KvStorage storage_;
+  Tensor length_;
+  bool rotate_;
+};
+
+// RoPE tables of base 10000 without scaling.
+class Rope {
+ public:
+  Rope(Backend& b, const Sizes& s) {
+    const std::int64_t half = s.head_dim / 2;
+    Floats cos(static_cast<std::size_t>(s.positions * half)), sin(cos.size());
+    for (std::int64_t p = 0; p < s.positions; ++p) {
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(p) *
+                             std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half));
+        cos[static_cast<std::size_t>(p * half + i)] = static_cast<float>(std::cos(angle));
+        sin[static_cast<std::size_t>(p * half + i)] = static_cast<float>(std::sin(angle));
+      }
+    }
+    cos_ = tensor_of(b, DType::kF32, {s.positions, half}, std::move(cos));
+    sin_ = tensor_of(b, DType::kF32, {s.positions, half}, std::move(sin));
+  }
+  RopeView view() const { return {cos_.view(), sin_.view()}; }
+
+ private:
+  Tensor cos_, sin_;
+};
+
+using Emit = std::function<void(const SelftestCheck&)>;
+void check_row_wise_ops(Backend& tested, Backend& oracle, const Emit& emit);
+void check_law_ops(Backend& tested, Backend& oracle, const Emit& emit);
+void check_cache_ops(Backend& tested, Backend& oracle, const Emit& emit);
+void check_row_invariance(Backend& tested, const Emit& emit);
+
+}  // namespace triforce::selftest
