@@ -1,6 +1,9 @@
 #include "cpu/probe.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <vector>
 
 #include "core/host_allocator.h"
 #include "cpu/gemm.h"
@@ -11,8 +14,9 @@ namespace triforce::cpu {
 namespace {
 
 constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
-constexpr int kReadRepeats = 8;
-constexpr int kGemmRepeats = 6;
+constexpr std::int64_t kSliceBytes = std::int64_t{8} << 20;
+constexpr int kSweeps = 4;
+constexpr double kGemmSeconds = 0.25;
 
 // The sum is returned so that no load can be left out.
 TF_INLINE void sum_body(const std::byte* p, std::int64_t bytes, std::int32_t* out) {
@@ -43,15 +47,10 @@ TF_PER_LEVEL(sum, sum_body, (const std::byte* p, std::int64_t bytes, std::int32_
              (p, bytes, out))
 
 template <class F>
-double best_seconds(int repeats, const F& f) {
-  double best = 1e30;
-  for (int i = 0; i < repeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    f();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    best = std::min(best, took.count());
-  }
-  return best;
+double seconds_of(const F& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
@@ -60,18 +59,28 @@ double measure_read_bandwidth_gbs(const Context& context) {
   HostAllocator allocator;
   const Buffer buffer(allocator, kReadBytes, Place::kHost, MemTag::kWorkspace);
   const auto* data = static_cast<const std::byte*>(buffer.data());
-  const std::int64_t part = kReadBytes / context.threads / 256 * 256;
+  const std::int64_t part = kSliceBytes / context.threads / 256 * 256;
   const auto read = sum(context.isa);
-  std::int32_t result = 0;
-  const double seconds = best_seconds(kReadRepeats, [&] {
-    parallel_for(context, context.threads, [&](std::int64_t t, int) {
-      std::int32_t one = 0;
-      read(data + t * part, part, &one);
-      if (one != 0) __atomic_fetch_add(&result, one, __ATOMIC_RELAXED);
-    });
-  });
-  TF_CHECK(result == 0, "a zero-filled buffer sums to {}", result);
-  return static_cast<double>(part * context.threads) / seconds * 1e-9;
+  std::atomic<std::int32_t> result{0};
+  // Whole sweeps, so that a slice has left every cache before it is read again; timed by slices,
+  // so that other work on the machine spoils some of them only. The first sweep warms up.
+  std::vector<double> seconds;
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    for (std::int64_t begin = 0; begin < kReadBytes; begin += kSliceBytes) {
+      const double took = seconds_of([&] {
+        parallel_for(context, context.threads, [&](std::int64_t t, int) {
+          std::int32_t one = 0;
+          read(data + begin + t * part, part, &one);
+          result += one;
+        });
+      });
+      if (sweep > 0) seconds.push_back(took);
+    }
+  }
+  TF_CHECK(result == 0, "a zero-filled buffer sums to {}", result.load());
+  const auto decile = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 10);
+  std::nth_element(seconds.begin(), decile, seconds.end());
+  return static_cast<double>(part * context.threads) / *decile * 1e-9;
 }
 
 double measure_gemm_gflops(const Context& context, DType dtype, int size) {
@@ -94,10 +103,14 @@ double measure_gemm_gflops(const Context& context, DType dtype, int size) {
   const Buffer x(allocator, bytes, Place::kHost, MemTag::kWorkspace);
   const Buffer w(allocator, bytes, Place::kHost, MemTag::kWorkspace);
   const Buffer out(allocator, n * n * 4, Place::kHost, MemTag::kWorkspace);
-  const double seconds = best_seconds(kGemmRepeats, [&] {
-    gemm.run(context, shape, x.data(), w.data(), static_cast<float*>(out.data()));
-  });
-  return 2.0 * static_cast<double>(n * n * n) / seconds * 1e-9;
+  double best = 1e30, spent = 0;
+  while (spent < kGemmSeconds) {
+    const double took = seconds_of(
+        [&] { gemm.run(context, shape, x.data(), w.data(), static_cast<float*>(out.data())); });
+    best = std::min(best, took);
+    spent += took;
+  }
+  return 2.0 * static_cast<double>(n * n * n) / best * 1e-9;
 }
 
 }  // namespace triforce::cpu

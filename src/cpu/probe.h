@@ -4,12 +4,14 @@
 
 namespace triforce::cpu {
 
-// Best read bandwidth in GB/s (1e9 bytes) over a 512 MB buffer, summed by all of context.threads at
-// context.isa; about a third of a second. Throws Error(kResources) without the memory.
+// Read bandwidth in GB/s (1e9 bytes): a 512 MB buffer summed by all of context.threads at
+// context.isa, the fastest decile of its 8 MB slices over three sweeps; a fraction of a second.
+// Throws Error(kResources) without the memory.
 double measure_read_bandwidth_gbs(const Context& context);
 
-// Best rate in GFLOP/s of oneDNN's matmul at size^3 (2 size^3 operations) on packed weights: bf16
-// inputs for kBF16, f32 otherwise; 0 if oneDNN has no fast path for it at this level.
-double measure_gemm_gflops(const Context& context, DType dtype, int size = 2048);
+// Best rate in GFLOP/s of oneDNN's matmul at size^3 (2 size^3 operations) on packed weights within
+// a quarter of a second: bf16 inputs for kBF16, f32 otherwise; 0 if oneDNN has no fast path for it
+// at this level.
+double measure_gemm_gflops(const Context& context, DType dtype, int size = 1024);
 
 }  // namespace triforce::cpu

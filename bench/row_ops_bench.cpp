@@ -1,0 +1,113 @@
+// Row-wise ops. Their operands lie in the cache, as they do while decoding, so the read bandwidth
+// of memory is a scale for them rather than a bound.
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bandwidth.h"
+#include "core/host_allocator.h"
+#include "cpu/laws.h"
+#include "cpu/ops.h"
+#include "triforce/sampling.h"
+
+namespace triforce::bench {
+namespace {
+
+cpu::Context context() { return {.isa = setup().isa, .threads = setup().threads, .scratch = {}}; }
+
+std::vector<float> normal_values(std::int64_t n, float scale) {
+  std::mt19937 rng(1);
+  std::normal_distribution<float> normal(0.0F, scale);
+  std::vector<float> v(static_cast<std::size_t>(n));
+  for (float& x : v) x = normal(rng);
+  return v;
+}
+
+void embed(benchmark::State& state) {
+  const std::int64_t rows = state.range(0), d = state.range(1), vocab = 4096;
+  std::vector<std::uint16_t> table(static_cast<std::size_t>(vocab * d));
+  std::vector<float> out(static_cast<std::size_t>(rows * d));
+  std::vector<Token> tokens(static_cast<std::size_t>(rows), 17);
+  Stopwatch watch;
+  for (auto _ : state) {
+    watch.time([&] {
+      cpu::embed(context(), make_view(tokens.data(), DType::kI32, {rows}),
+                 make_view(table.data(), DType::kBF16, {vocab, d}),
+                 make_view(out.data(), DType::kF32, {rows, d}));
+    });
+  }
+  report_bytes(state, watch, static_cast<double>(rows * d * 2));
+}
+
+void rms_norm(benchmark::State& state) {
+  const std::int64_t rows = state.range(0), d = state.range(1);
+  std::vector<float> x = normal_values(rows * d, 1.0F), w = normal_values(d, 1.0F), out(x.size());
+  Stopwatch watch;
+  for (auto _ : state) {
+    watch.time([&] {
+      cpu::rms_norm(context(), make_view(x.data(), DType::kF32, {rows, d}),
+                    make_view(w.data(), DType::kF32, {d}), 1e-5F,
+                    make_view(out.data(), DType::kF32, {rows, d}));
+    });
+  }
+  report_bytes(state, watch, static_cast<double>((rows + 1) * d * 4));
+}
+
+void swiglu(benchmark::State& state) {
+  const std::int64_t rows = state.range(0), f = state.range(1);
+  std::vector<float> x = normal_values(rows * 2 * f, 2.0F);
+  std::vector<float> out(static_cast<std::size_t>(rows * f));
+  Stopwatch watch;
+  for (auto _ : state) {
+    watch.time([&] {
+      cpu::swiglu(context(), make_view(x.data(), DType::kF32, {rows, 2 * f}),
+                  make_view(out.data(), DType::kF32, {rows, f}));
+    });
+  }
+  report_bytes(state, watch, static_cast<double>(rows * 2 * f * 4));
+}
+
+void to_laws(benchmark::State& state, const LawParams& params) {
+  const std::int64_t rows = state.range(0), vocab = state.range(1);
+  std::vector<float> logits = normal_values(rows * vocab, 2.5F), laws(logits.size());
+  HostAllocator allocator;
+  const Buffer scratch(allocator, cpu::laws_scratch_bytes(vocab, setup().threads), Place::kHost,
+                       MemTag::kWorkspace);
+  cpu::Context with_scratch = context();
+  with_scratch.scratch = {static_cast<std::byte*>(scratch.data()),
+                          static_cast<std::size_t>(scratch.bytes())};
+  Stopwatch watch;
+  for (auto _ : state) {
+    watch.time([&] {
+      cpu::to_laws(with_scratch, make_view(logits.data(), DType::kF32, {rows, vocab}), params,
+                   make_view(laws.data(), DType::kF32, {rows, vocab}));
+    });
+  }
+  report_bytes(state, watch, static_cast<double>(rows * vocab * 4));
+}
+
+void sample(benchmark::State& state, Acceptance acceptance) {
+  const std::int64_t vocab = state.range(0);
+  std::vector<float> law(static_cast<std::size_t>(vocab), 1.0F / static_cast<float>(vocab));
+  Stopwatch watch;
+  std::int64_t position = 0;
+  for (auto _ : state) {
+    watch.time([&] {
+      benchmark::DoNotOptimize(sample_token(law, DrawKey{.seed = 1}, position++, acceptance));
+    });
+  }
+  report_bytes(state, watch, static_cast<double>(vocab * 4));
+}
+
+BENCHMARK(embed)->Args({1, 256})->Args({7, 256})->Args({512, 256})->Args({7, 4096});
+BENCHMARK(rms_norm)->Args({1, 256})->Args({7, 256})->Args({512, 256})->Args({7, 4096});
+BENCHMARK(swiglu)->Args({1, 688})->Args({7, 688})->Args({512, 688})->Args({7, 11008});
+BENCHMARK_CAPTURE(to_laws, greedy, LawParams{0.0F, 1.0F, 0})->ArgsProduct({{1, 7}, {4096, 32000}});
+BENCHMARK_CAPTURE(to_laws, softmax, LawParams{1.0F, 1.0F, 0})->ArgsProduct({{1, 7}, {4096, 32000}});
+BENCHMARK_CAPTURE(to_laws, top_p, LawParams{0.6F, 0.9F, 0})->ArgsProduct({{1, 7}, {4096, 32000}});
+BENCHMARK_CAPTURE(to_laws, top_k, LawParams{0.6F, 1.0F, 50})->ArgsProduct({{1, 7}, {4096, 32000}});
+BENCHMARK_CAPTURE(sample, speculative, Acceptance::kSpeculative)->Arg(4096)->Arg(32000);
+BENCHMARK_CAPTURE(sample, coupled, Acceptance::kCoupled)->Arg(4096)->Arg(32000);
+
+}  // namespace
+}  // namespace triforce::bench
