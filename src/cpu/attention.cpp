@@ -126,18 +126,11 @@ class Exact {
     s_.row_inv[head * rows_ + row] = inverse;
   }
 
-  // Sums over the rows of a tile into the place of its first row.
   void collapse_tile(std::int64_t head, std::int64_t tile) {
-    const std::int64_t units = kTileKeys / mass_unit(chunk_);
-    float* sums = s_.mass_sums + (head * tiles_ + tile) * rows_ * units;
-    const float* m = s_.mass_m + (head * tiles_ + tile) * rows_;
-    float total[kTileKeys] = {};
-    for (std::int64_t r = 0; r < rows_; ++r) {
-      const std::int64_t row = head * rows_ + r;
-      const float weight = exp2_scalar(m[r] - s_.row_m[row]) * s_.row_inv[row];
-      for (std::int64_t u = 0; u < units; ++u) total[u] += weight * sums[r * units + u];
-    }
-    std::copy_n(total, units, sums);
+    const int units = kTileKeys / mass_unit(chunk_);
+    const std::int64_t first = (head * tiles_ + tile) * rows_;
+    p_.kernels->collapse(s_.mass_m + first, s_.row_m + head * rows_, s_.row_inv + head * rows_,
+                         rows_, units, s_.mass_sums + first * units);
   }
 
   void write_mass() {

@@ -15,29 +15,34 @@ inline constexpr int kSplitKeys = 512;
 // Lanes in which row sums are kept until the end of a split.
 inline constexpr int kLanes = 16;
 
-// One tile of keys against `rows` queries; o, m and l carry the online softmax from tile to tile.
-// Every row is computed independently of the others.
+// Consecutive tiles of keys against `rows` queries; o, m and l carry the online softmax from tile
+// to tile. Every row is computed independently of the others.
 struct TileArgs {
-  const std::byte* k = nullptr;       // kTileKeys rows in the layout of kv_layout.h
-  const std::byte* v = nullptr;       // masked rows must be finite
-  const std::byte* next_k = nullptr;  // to prefetch while this tile is read; never dereferenced
-  const std::byte* next_v = nullptr;
+  const std::byte* k = nullptr;  // tiles * kTileKeys rows in the layout of kv_layout.h
+  const std::byte* v = nullptr;  // masked rows must be finite
+  int tiles = 1;
+  bool prefetch = false;  // the tile that follows in memory is read next
   int d = 0;
   int rows = 0;
   const std::byte* q = nullptr;  // [rows, d] log2(e) / sqrt(d) q, f32 or bf16 (bf16_queries)
   float* o = nullptr;            // [rows, d] sum of p v
   float* m = nullptr;            // [rows] largest score so far
   float* l = nullptr;            // [rows, kLanes] sum of p in lanes
-  const int* visible =
-      nullptr;            // [rows] leading keys of the tile a row sees, 1..kTileKeys, or null
-  float* mass = nullptr;  // [rows, kTileKeys / mass_unit] p summed by unit at scale 2^-m
-  int mass_unit = 8;      // 8 or 1
+  // [rows] leading keys of the tile a row sees, 1..kTileKeys; null: all. Only with one tile.
+  const int* visible = nullptr;
+  float* mass = nullptr;    // [tiles, rows, kTileKeys / mass_unit] p summed by unit at scale 2^-m
+  float* mass_m = nullptr;  // [tiles, rows] that m
+  int mass_unit = 8;        // 8 or 1
 };
 
 struct AttentionKernels {
-  void (*tile)(const TileArgs& args);
+  void (*tiles)(const TileArgs& args);
   // out[blocks * 16] = q[d] . k of `blocks` key blocks, each sum in f32 in rising dimension.
   void (*dots)(const std::byte* k, const float* q, int d, std::int64_t blocks, float* out);
+  // Sums over the rows of one tile, each brought to its final maximum and sum: sums[units] of row 0
+  // = sum over r of 2^(m[r] - row_m[r]) row_inverse[r] sums[r, units]. units is a multiple of 8.
+  void (*collapse)(const float* m, const float* row_m, const float* row_inverse, std::int64_t rows,
+                   int units, float* sums);
   // Rotates one key block: lane t by row rows[t] of cos and sin [., d / 2].
   void (*rotate)(const std::byte* k, const float* cos, const float* sin, const std::int32_t* rows,
                  int d, std::byte* out);
@@ -51,5 +56,6 @@ const AttentionKernels& attention_kernels_scalar(DType type);
 const AttentionKernels& attention_kernels_avx2(DType type);
 const AttentionKernels& attention_kernels_avx512(DType type);
 const AttentionKernels& attention_kernels_avx512_bf16();  // bf16 rows
+const AttentionKernels& attention_kernels_amx();          // bf16 rows
 
 }  // namespace triforce::cpu

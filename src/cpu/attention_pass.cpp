@@ -139,20 +139,21 @@ void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t ro
 void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin, std::int64_t end,
                const RowState& state, const TileBuffers& buffers, const MassSink& mass) {
   const std::int64_t row_bytes = pass.d * size_of(pass.kv->dtype);
-  const std::int64_t tile_bytes = kTileKeys * row_bytes;
-  const std::byte* k_rows = k_head(*pass.kv, head);
-  const std::byte* v_rows = v_head(*pass.kv, head);
   const std::int64_t mass_row = mass.sums == nullptr ? 0 : kTileKeys / mass.unit;
+  const std::int64_t horizon = pass.horizon(state.first_row);  // the shortest
   TileArgs a;
   a.d = pass.d;
   a.mass_unit = mass.unit;
-  for (std::int64_t start = begin; start < end; start += kTileKeys) {
+  for (std::int64_t start = begin; start < end; start += a.tiles * kTileKeys) {
     // Rows that see at least the first key of this tile: those from query start - past on.
     const std::int64_t skip =
         std::clamp<std::int64_t>((start - pass.past) * pass.group - state.first_row, 0, state.rows);
-    Tile tile{k_rows + start * row_bytes, v_rows + start * row_bytes};
-    a.next_k = tile.k + tile_bytes;
-    a.next_v = tile.v + tile_bytes;
+    Tile tile{k_head(*pass.kv, head) + start * row_bytes,
+              v_head(*pass.kv, head) + start * row_bytes};
+    const bool in_place = start + kTileKeys <= pass.length && !pass.kv->rotate_on_read;
+    const std::int64_t full = (std::min(horizon, end) - start) / kTileKeys;
+    a.tiles = in_place && full > 1 ? static_cast<int>(full) : 1;
+    a.prefetch = in_place;
     if (start + kTileKeys > pass.length) tile = partial_tile(pass, tile, start, buffers);
     if (pass.kv->rotate_on_read) {
       rotate_tile(pass, tile.k, start, buffers.rotated);
@@ -179,11 +180,9 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
       std::fill_n(sums, skip * mass_row, 0.0F);
       std::fill_n(scale, skip, kLowest);
       a.mass = sums + skip * mass_row;
-      pass.kernels->tile(a);
-      std::copy_n(a.m, a.rows, scale + skip);
-    } else {
-      pass.kernels->tile(a);
+      a.mass_m = scale + skip;
     }
+    pass.kernels->tiles(a);
   }
 }
 
@@ -203,7 +202,8 @@ Context with_threads_for(const Context& context, std::int64_t work_bytes) {
 
 const AttentionKernels& attention_kernels(Isa isa, DType type) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512Bf16 && type == DType::kBF16) return attention_kernels_avx512_bf16();
+  if (isa >= Isa::kAmx && type == DType::kBF16) return attention_kernels_amx();
+  if (isa >= Isa::kAvx512Bf16 && type == DType::kBF16) return attention_kernels_avx512_bf16();
   if (isa >= Isa::kAvx512) return attention_kernels_avx512(type);
   if (isa == Isa::kAvx2) return attention_kernels_avx2(type);
 #else

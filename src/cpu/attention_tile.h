@@ -120,32 +120,52 @@ struct AttentionTile {
     }
   }
 
-  // One row: scores to probabilities at the new maximum. Returns the factor on what came before.
-  TF_ISA_INLINE static float softmax(const TileArgs& a, int row, const float* s, Query* p) {
-    Vec x[kVecs];
-    for (int j = 0; j < kVecs; ++j) {
-      x[j] = V::load(s + j * kLanes);
-      if (a.visible != nullptr) x[j] = V::keep(x[j], a.visible[row] - j * kLanes);
-    }
-    const float before = a.m[row];
-    float now = V::max_lane(V::max(V::max(x[0], x[1]), V::max(x[2], x[3])));
-    now = now > before ? now : before;
-    const float factor = exp2_scalar(before - now);
-    const Vec shift = V::set1(now);
-    for (int j = 0; j < kVecs; ++j) x[j] = V::exp2(V::sub(x[j], shift));
-    Vec l = V::mul(V::load(a.l + row * kLanes), V::set1(factor));
-    l = F::pack(x[0], x[1], p, l);
-    l = F::pack(x[2], x[3], p + 2 * kLanes, l);
-    V::store(a.l + row * kLanes, l);
-    a.m[row] = now;
-    if (a.mass != nullptr) {
-      if (a.mass_unit == 1) {
-        for (int j = 0; j < kVecs; ++j) V::store(a.mass + row * kTileKeys + j * kLanes, x[j]);
-      } else {
-        V::sums_of_8(x, a.mass + row * (kTileKeys / 8));
+  // Scores s[rows, kTileKeys] of at most kLanes rows to probabilities p at each row's new maximum;
+  // factor[r] is what the row's earlier sums have to be multiplied by.
+  TF_ISA_INLINE static void softmax(const TileArgs& a, int tile, int row, int rows, float* s,
+                                    Query* p, float* factor) {
+    alignas(64) float before[kLanes] = {};
+    alignas(64) float now[kLanes] = {};
+    for (int r = 0; r < rows; ++r) {
+      float* x = s + r * kTileKeys;
+      if (a.visible != nullptr) {
+        for (int j = 0; j < kVecs; ++j) {
+          V::store(x + j * kLanes,
+                   V::keep(V::load(x + j * kLanes), a.visible[row + r] - j * kLanes));
+        }
       }
+      const float top =
+          V::max_lane(V::max(V::max(V::load(x), V::load(x + kLanes)),
+                             V::max(V::load(x + 2 * kLanes), V::load(x + 3 * kLanes))));
+      before[r] = a.m[row + r];
+      now[r] = top > before[r] ? top : before[r];
+      a.m[row + r] = now[r];
     }
-    return factor;
+    // All rows at once: one exponential per row would be a long chain of its own.
+    V::store(factor, V::exp2(V::sub(V::load(before), V::load(now))));
+    for (int r = 0; r < rows; ++r) {
+      Vec x[kVecs];
+      const Vec shift = V::set1(now[r]);
+      for (int j = 0; j < kVecs; ++j) {
+        x[j] = V::exp2(V::sub(V::load(s + r * kTileKeys + j * kLanes), shift));
+      }
+      float* sums = a.l + static_cast<std::int64_t>(row + r) * kLanes;
+      Vec l = V::mul(V::load(sums), V::set1(factor[r]));
+      l = F::pack(x[0], x[1], p + r * kTileKeys, l);
+      l = F::pack(x[2], x[3], p + r * kTileKeys + 2 * kLanes, l);
+      V::store(sums, l);
+      if (a.mass != nullptr) write_mass(a, tile, row + r, x);
+    }
+  }
+
+  TF_ISA_INLINE static void write_mass(const TileArgs& a, int tile, int row, const Vec* x) {
+    const std::int64_t at = static_cast<std::int64_t>(tile) * a.rows + row;
+    a.mass_m[at] = a.m[row];
+    if (a.mass_unit == 1) {
+      for (int j = 0; j < kVecs; ++j) V::store(a.mass + at * kTileKeys + j * kLanes, x[j]);
+    } else {
+      V::sums_of_8(x, a.mass + at * (kTileKeys / 8));
+    }
   }
 
   // o[r][16 kBlocks dimensions] = factor[r] o + p[r] v
@@ -190,55 +210,66 @@ struct AttentionTile {
     }
   }
 
+  // One tile: where it lies, and where the next one does if it is to be prefetched.
+  struct Source {
+    const Element *k, *v;
+    const std::byte *next_k, *next_v;
+  };
+
   template <int R, int kBlocks>
-  TF_ISA static void values_from(const TileArgs& a, int row, const Query* p, const float* factor,
-                                 int& dim, bool prefetch) {
-    const auto* v = reinterpret_cast<const Element*>(a.v);
+  TF_ISA static void values_from(const TileArgs& a, const Source& from, int row, const Query* p,
+                                 const float* factor, int& dim) {
     for (; dim + kBlocks * kLanes <= a.d; dim += kBlocks * kLanes) {
       const std::int64_t at = static_cast<std::int64_t>(dim) * F::kPair;
-      values<R, kBlocks>(v + at, p, a.d, factor, a.o + static_cast<std::int64_t>(row) * a.d + dim,
-                         prefetch ? a.next_v + at * std::int64_t{sizeof(Element)} : nullptr);
+      values<R, kBlocks>(
+          from.v + at, p, a.d, factor, a.o + static_cast<std::int64_t>(row) * a.d + dim,
+          from.next_v == nullptr ? nullptr : from.next_v + at * std::int64_t{sizeof(Element)});
     }
   }
 
   template <int R>
-  TF_ISA static void rows(const TileArgs& a, int row) {
+  TF_ISA static void rows(const TileArgs& a, const Source& from, int tile, int row) {
     alignas(64) float s[R * kTileKeys];
     alignas(64) Query p[R * kTileKeys];
-    float factor[R];
+    alignas(64) float factor[kLanes];
     constexpr int kBlocks = V::blocks(R);
-    const bool prefetch = row == 0 && a.next_k != nullptr;
-    const auto* k = reinterpret_cast<const Element*>(a.k);
     const auto* q = reinterpret_cast<const Query*>(a.q) + static_cast<std::int64_t>(row) * a.d;
     for (int b = 0; b < kVecs; b += kBlocks) {
       const std::int64_t at = static_cast<std::int64_t>(b) * a.d * kLanes;
-      scores<R, kBlocks>(k + at, q, a.d, s + b * kLanes,
-                         prefetch ? a.next_k + at * std::int64_t{sizeof(Element)} : nullptr);
+      scores<R, kBlocks>(
+          from.k + at, q, a.d, s + b * kLanes,
+          from.next_k == nullptr ? nullptr : from.next_k + at * std::int64_t{sizeof(Element)});
     }
-    for (int r = 0; r < R; ++r) {
-      factor[r] = softmax(a, row + r, s + r * kTileKeys, p + r * kTileKeys);
-    }
+    softmax(a, tile, row, R, s, p, factor);
     int dim = 0;
-    values_from<R, kBlocks>(a, row, p, factor, dim, prefetch);
-    if constexpr (kBlocks > 2) values_from<R, 2>(a, row, p, factor, dim, prefetch);
-    if constexpr (kBlocks > 1) values_from<R, 1>(a, row, p, factor, dim, prefetch);
+    values_from<R, kBlocks>(a, from, row, p, factor, dim);
+    if constexpr (kBlocks > 2) values_from<R, 2>(a, from, row, p, factor, dim);
+    if constexpr (kBlocks > 1) values_from<R, 1>(a, from, row, p, factor, dim);
   }
 
   template <int R>
-  TF_ISA static void rows_of(const TileArgs& a, int row, int count) {
+  TF_ISA static void rows_of(const TileArgs& a, const Source& from, int tile, int row, int count) {
     if constexpr (R > 1) {
-      if (count < R) return rows_of<R - 1>(a, row, count);
+      if (count < R) return rows_of<R - 1>(a, from, tile, row, count);
     }
-    rows<R>(a, row);
+    rows<R>(a, from, tile, row);
   }
 
   TF_ISA static void run(const TileArgs& a) {
     // As even as possible: 9 rows are 5 and 4, not 8 and 1.
     const int passes = (a.rows + V::kMaxRows - 1) / V::kMaxRows;
-    for (int pass = 0, row = 0; pass < passes; ++pass) {
-      const int count = (a.rows - row + passes - pass - 1) / (passes - pass);
-      rows_of<V::kMaxRows>(a, row, count);
-      row += count;
+    const std::int64_t bytes = std::int64_t{kTileKeys} * a.d * std::int64_t{sizeof(Element)};
+    for (int tile = 0; tile < a.tiles; ++tile) {
+      const std::byte* k = a.k + tile * bytes;
+      const std::byte* v = a.v + tile * bytes;
+      Source from{reinterpret_cast<const Element*>(k), reinterpret_cast<const Element*>(v),
+                  a.prefetch ? k + bytes : nullptr, a.prefetch ? v + bytes : nullptr};
+      for (int pass = 0, row = 0; pass < passes; ++pass) {
+        const int count = (a.rows - row + passes - pass - 1) / (passes - pass);
+        rows_of<V::kMaxRows>(a, from, tile, row, count);
+        row += count;
+        from.next_k = from.next_v = nullptr;
+      }
     }
   }
 };
@@ -277,6 +308,29 @@ struct KeyKernels {
     }
   }
 
+  TF_ISA static void collapse(const float* m, const float* row_m, const float* row_inverse,
+                              std::int64_t rows, int units, float* sums) {
+    alignas(64) float total[kTileKeys] = {};
+    for (std::int64_t first = 0; first < rows; first += kLanes) {
+      const std::int64_t count = rows - first < kLanes ? rows - first : kLanes;
+      alignas(64) float weight[kLanes] = {}, largest[kLanes] = {}, inverse[kLanes] = {};
+      for (std::int64_t r = 0; r < count; ++r) {
+        weight[r] = m[first + r];
+        largest[r] = row_m[first + r];
+        inverse[r] = row_inverse[first + r];
+      }
+      V::store(weight,
+               V::mul(V::exp2(V::sub(V::load(weight), V::load(largest))), V::load(inverse)));
+      for (std::int64_t r = 0; r < count; ++r) {
+        const float* row = sums + (first + r) * units;
+        for (int u = 0; u < units; u += 8) {
+          for (int j = 0; j < 8; ++j) total[u + j] += weight[r] * row[u + j];
+        }
+      }
+    }
+    for (int u = 0; u < units; ++u) sums[u] = total[u];
+  }
+
   TF_ISA static void rotate(const std::byte* k, const float* cos, const float* sin,
                             const std::int32_t* rows, int d, std::byte* out) {
     const auto* from = reinterpret_cast<const Element*>(k);
@@ -300,10 +354,12 @@ const AttentionKernels& float_kernels(DType type) {
   using Single = PlainFormat<V, float>;
   using Pair = PairFormat<V>;
   static constexpr AttentionKernels kTables[] = {
-      {AttentionTile<V, Single>::run, KeyKernels<V, Single>::dots, KeyKernels<V, Single>::rotate,
-       false},
-      {AttentionTile<V, Half>::run, KeyKernels<V, Half>::dots, KeyKernels<V, Half>::rotate, false},
-      {AttentionTile<V, Pair>::run, KeyKernels<V, Pair>::dots, KeyKernels<V, Pair>::rotate, false},
+      {AttentionTile<V, Single>::run, KeyKernels<V, Single>::dots, KeyKernels<V, Single>::collapse,
+       KeyKernels<V, Single>::rotate, false},
+      {AttentionTile<V, Half>::run, KeyKernels<V, Half>::dots, KeyKernels<V, Half>::collapse,
+       KeyKernels<V, Half>::rotate, false},
+      {AttentionTile<V, Pair>::run, KeyKernels<V, Pair>::dots, KeyKernels<V, Pair>::collapse,
+       KeyKernels<V, Pair>::rotate, false},
   };
   return kTables[type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 2];
 }

@@ -17,7 +17,7 @@ namespace triforce::cpu::test {
 
 inline std::vector<Isa> levels() {
   std::vector<Isa> all;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     if (isa <= best_isa()) all.push_back(isa);
   }
   return all;
@@ -219,7 +219,7 @@ struct OracleRow {
 inline OracleRow oracle_row(const Case& c, Cache& cache, const float* q, std::int64_t head,
                             std::int64_t seen, const Rope* rope = nullptr) {
   const double eps = 0x1.0p-24;
-  const bool dot = c.isa == Isa::kAvx512Bf16 && c.type == DType::kBF16;
+  const bool dot = c.isa >= Isa::kAvx512Bf16 && c.type == DType::kBF16;
   const double q_error = dot ? 0x1.0p-8 : 0.0, p_error = dot ? 0x1.0p-8 : 0.0;
   const double k_error = !c.rotate                ? 0.0
                          : c.type == DType::kBF16 ? 0x1.0p-8
