@@ -146,6 +146,25 @@ TEST_P(GoldenLogits, PassesOfUpTo32RowsHaveTheSameBits) {
   }
 }
 
+TEST(LoadWeights, ReportsProgressInBytesOfTheRunsDtype) {
+  const Checkpoint checkpoint = Checkpoint::open(folder_of("yarn_sharded_f16"));
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const std::unique_ptr<Backend> b = make_reference_backend();
+    std::int64_t last = 0;
+    const ModelWeights w = load_weights(*b, checkpoint, dtype, 128, MemTag::kDraftWeights,
+                                        [&](std::int64_t done, std::int64_t total) {
+                                          EXPECT_GT(done, last);
+                                          EXPECT_EQ(total, checkpoint.config().weight_bytes(dtype));
+                                          last = done;
+                                        });
+    EXPECT_EQ(last, checkpoint.config().weight_bytes(dtype));
+    // All of it is in the ledger under its tag, with the RoPE tables, [128, 16] f32 each.
+    EXPECT_EQ(b->allocator().ledger(MemTag::kDraftWeights).live_bytes, last + 2 * 128 * 16 * 4);
+    EXPECT_EQ(w.config_sha256, checkpoint.config_sha256());
+    EXPECT_FALSE(w.random);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenLogits,
                          ::testing::Values("mha_f32", "gqa_linear_f16", "tied_head_dim_bf16",
                                            "yarn_sharded_f16", "yarn_theta_bf16",

@@ -1,0 +1,69 @@
+#include "core/host_allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace triforce {
+namespace {
+
+TEST(HostAllocator, BlocksAreAlignedZeroedAndWritable) {
+  HostAllocator a;
+  for (const std::int64_t bytes : {1, 63, 64, 65, 4096, (4 << 20) - 1, 4 << 20, (6 << 20) + 3}) {
+    for (int again = 0; again < 2; ++again) {  // a reused block must be zeroed too
+      void* p = a.allocate(bytes, Place::kHost, MemTag::kWorkspace);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(p) % 64, 0U);
+      auto* begin = static_cast<std::byte*>(p);
+      EXPECT_TRUE(std::all_of(begin, begin + bytes, [](std::byte b) { return b == std::byte{0}; }));
+      std::fill(begin, begin + bytes, std::byte{0xff});
+      a.release(p, bytes, Place::kHost, MemTag::kWorkspace);
+    }
+  }
+}
+
+TEST(HostAllocator, LedgersCountByTagAndPlace) {
+  HostAllocator a;
+  {
+    const Buffer kv(a, 1000, Place::kPinned, MemTag::kKvFull);
+    {
+      const Buffer more(a, 500, Place::kHost, MemTag::kKvFull);
+      const Buffer laws(a, 70, Place::kHost, MemTag::kLaws);
+      const Buffer none(a, 0, Place::kHost, MemTag::kLaws);
+      EXPECT_TRUE(none.empty());
+    }
+    EXPECT_EQ(a.ledger(MemTag::kKvFull).live_bytes, 1000);
+    EXPECT_EQ(a.ledger(MemTag::kKvFull).peak_bytes, 1500);
+    EXPECT_EQ(a.ledger(MemTag::kKvFull).allocations, 2);
+    EXPECT_EQ(a.ledger(MemTag::kLaws).peak_bytes, 70);
+    EXPECT_EQ(a.total(Place::kPinned).live_bytes, 1000);
+    EXPECT_EQ(a.total(Place::kHost).live_bytes, 0);
+    EXPECT_EQ(a.total(Place::kHost).peak_bytes, 570);
+    EXPECT_EQ(a.total(Place::kHost).allocations, 2);
+  }
+  EXPECT_EQ(a.ledger(MemTag::kKvFull).live_bytes, 0);
+  EXPECT_EQ(a.total(Place::kPinned).live_bytes, 0);
+}
+
+TEST(HostAllocator, OutOfMemoryIsAnErrorThatLeavesTheLedgerAlone) {
+  HostAllocator small(1000);
+  const Buffer first(small, 600, Place::kHost, MemTag::kKvFull);
+  const auto expect_error = [](HostAllocator& a, std::int64_t bytes) {
+    const std::int64_t before = a.total(Place::kHost).live_bytes;
+    try {
+      const Buffer b(a, bytes, Place::kHost, MemTag::kWorkspace);
+      FAIL() << bytes;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kResources);
+      EXPECT_EQ(e.kind(), "OutOfMemory");
+    }
+    EXPECT_EQ(a.total(Place::kHost).live_bytes, before);
+  };
+  expect_error(small, 401);
+  EXPECT_NO_THROW(Buffer(small, 400, Place::kHost, MemTag::kWorkspace));
+  HostAllocator all;
+  expect_error(all, std::int64_t{1} << 60);  // more than any address space
+}
+
+}  // namespace
+}  // namespace triforce
