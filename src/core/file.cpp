@@ -231,7 +231,7 @@ fs::path resolve_inside(const fs::path& dir, const std::string& name) {
   std::error_code error;
   const fs::path root = fs::canonical(dir, error);
   if (error) throw_input("FileNotFound", "{}: {}", dir.string(), error.message());
-  const fs::path file = fs::canonical(dir / name, error);
+  fs::path file = fs::canonical(dir / name, error);
   if (error) throw_input("FileNotFound", "{}: {}", (dir / name).string(), error.message());
   if (is_inside(file, root)) return file;
   const fs::path snapshots = root.parent_path();

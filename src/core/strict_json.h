@@ -67,8 +67,8 @@ class JsonValue {
       : JsonValue(value ? JsonValue(*value) : JsonValue()) {}
   // An array of the elements.
   template <class T>
-  JsonValue(const std::vector<T>& values)
-      : JsonValue(array()) {  // NOLINT(google-explicit-constructor)
+  JsonValue(const std::vector<T>& values)  // NOLINT(google-explicit-constructor)
+      : JsonValue(array()) {
     for (const auto& v : values) push(JsonValue(static_cast<T>(v)));
   }
   JsonValue(const JsonValue&);

@@ -129,8 +129,8 @@ TEST_F(TokenizerTest, MalformedTextIsRepairedAndPaddedIdsAreShown) {
   EXPECT_THROW(Tokenizer::open(TF_SOURCE_DIR, kVocab), Error);
 }
 
-// Twice the text may take three times as long at most, at lengths where a quadratic algorithm
-// would take four times.
+// Eight times the text takes about eight times as long; a quadratic algorithm would take 64 times.
+// The bound lies at their geometric middle, far from the noise of a shared machine.
 TEST_F(TokenizerTest, LongTextIsNotQuadratic) {
   std::string text;
   std::mt19937 random(7);
@@ -150,9 +150,9 @@ TEST_F(TokenizerTest, LongTextIsNotQuadratic) {
     return best;
   };
   seconds(10'000);
-  const double half = seconds(500'000), whole = seconds(1'000'000);
+  const double eighth = seconds(125'000), whole = seconds(1'000'000);
   RecordProperty("ms_per_mb", static_cast<int>(whole * 1000));
-  EXPECT_LT(whole, 3 * half);
+  EXPECT_LT(whole, 22 * eighth);
 }
 
 }  // namespace
