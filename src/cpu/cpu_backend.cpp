@@ -38,8 +38,6 @@ class CpuBackend final : public Backend {
   CpuBackend(cpu::Isa isa, int threads) {
     context_.isa = isa;
     context_.threads = threads;
-    kv_context_.isa = std::min(isa, cpu::Isa::kAvx512Bf16);  // the highest level of these ops
-    kv_context_.threads = threads;
   }
 
   std::string description() const override {
@@ -52,15 +50,13 @@ class CpuBackend final : public Backend {
   int kv_granule() const override { return cpu::kv_granule(); }
 
   void reserve(const ScratchShape& s) override {
-    const std::int64_t bytes =
-        std::max({cpu::linear_scratch_bytes(s.rows, std::max(s.widest, s.vocab)),
-                  cpu::laws_scratch_bytes(s.vocab, context_.threads),
-                  cpu::kv_scratch_bytes(s, context_.threads)});
+    const std::int64_t bytes = std::max({cpu::linear_scratch_bytes(s.rows, s.widest),
+                                         cpu::laws_scratch_bytes(s.vocab, context_.threads),
+                                         cpu::kv_scratch_bytes(s, context_.threads)});
     if (bytes <= scratch_.bytes()) return;
     scratch_ = Buffer();  // not both at a time
     scratch_ = Buffer(allocator_, bytes, Place::kHost, MemTag::kWorkspace);
     context_.scratch = {static_cast<std::byte*>(scratch_.data()), static_cast<std::size_t>(bytes)};
-    kv_context_.scratch = context_.scratch;
   }
 
   Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
@@ -86,11 +82,11 @@ class CpuBackend final : public Backend {
   }
   void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                    const KvView& kv) override {
-    cpu::rope_append(kv_context_, qkv, positions, rope, q, kv);
+    cpu::rope_append(context_, qkv, positions, rope, q, kv);
   }
   void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                  TensorView mass, int chunk) override {
-    cpu::attention(kv_context_, q, kv, rope, out, mass, chunk);
+    cpu::attention(context_, q, kv, rope, out, mass, chunk);
   }
   void swiglu(TensorView gate_up, TensorView out) override { cpu::swiglu(context_, gate_up, out); }
 
@@ -118,17 +114,17 @@ class CpuBackend final : public Backend {
 
   void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                     TensorView scores) override {
-    cpu::score_chunks(kv_context_, q, kv, chunk, n_chunks, scores);
+    cpu::score_chunks(context_, q, kv, chunk, n_chunks, scores);
   }
   void top_chunks(TensorView scores, TensorView ids) override {
-    cpu::top_chunks(kv_context_, scores, ids);
+    cpu::top_chunks(context_, scores, ids);
   }
   void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
-    cpu::gather_chunks(kv_context_, src, ids, chunk, dst);
+    cpu::gather_chunks(context_, src, ids, chunk, dst);
   }
   void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
                  std::int64_t count) override {
-    cpu::copy_rows(kv_context_, src, src_row, dst, dst_row, count);
+    cpu::copy_rows(context_, src, src_row, dst, dst_row, count);
   }
 
   void copy(TensorView dst, TensorView src, Queue /*q*/) override {
@@ -165,7 +161,7 @@ class CpuBackend final : public Backend {
 
   HostAllocator allocator_;
   Buffer scratch_;
-  cpu::Context context_, kv_context_;
+  cpu::Context context_;
   cpu::Gemm gemm_;
   std::array<Clock::time_point, kEvents> moments_{};
   std::uint32_t next_event_ = 0;

@@ -14,7 +14,7 @@ std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols, DType dtype);
 // Backend::set_rows on a matrix of packed_bytes() zero-filled bytes.
 void pack_rows(const Context& context, Matrix& m, std::int64_t row_begin, TensorView src);
 
-// Scratch for linear() with up to `rows` rows and up to `widest` in or out features.
+// Scratch for linear() with up to `rows` rows and up to `widest` in features.
 std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t widest);
 
 // Backend::linear. x[T, cols] and out[T, rows] are f32. For bf16 weights x is rounded to bf16 and
