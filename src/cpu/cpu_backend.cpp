@@ -49,10 +49,22 @@ class CpuBackend final : public Backend {
   DType activation_dtype() const override { return DType::kF32; }
   int kv_granule() const override { return cpu::kv_granule(); }
 
-  void reserve(const ScratchShape& s) override {
+  void reserve(const ScratchShape& shape) override {
+    ScratchShape& s = reserved_;
+    s.rows = std::max(s.rows, shape.rows);
+    s.context = std::max(s.context, shape.context);
+    s.heads = std::max(s.heads, shape.heads);
+    s.kv_heads = std::max(s.kv_heads, shape.kv_heads);
+    s.head_dim = std::max(s.head_dim, shape.head_dim);
+    s.widest = std::max(s.widest, shape.widest);
+    s.vocab = std::max(s.vocab, shape.vocab);
+    if (shape.chunk_size > 0 && (s.chunk_size == 0 || shape.chunk_size < s.chunk_size)) {
+      s.chunk_size = shape.chunk_size;
+    }
     const std::int64_t bytes = std::max({cpu::linear_scratch_bytes(s.rows, s.widest),
                                          cpu::laws_scratch_bytes(s.vocab, context_.threads),
-                                         cpu::kv_scratch_bytes(s, context_.threads)});
+                                         cpu::kv_scratch_bytes(s, context_.threads),
+                                         cpu::kv_scratch_bytes(shape, context_.threads)});
     if (bytes <= scratch_.bytes()) return;
     scratch_ = Buffer();  // not both at a time
     scratch_ = Buffer(allocator_, bytes, Place::kHost, MemTag::kWorkspace);
@@ -160,6 +172,7 @@ class CpuBackend final : public Backend {
   using Clock = std::chrono::steady_clock;
 
   HostAllocator allocator_;
+  ScratchShape reserved_;  // the largest of each so far
   Buffer scratch_;
   cpu::Context context_;
   cpu::Gemm gemm_;
