@@ -6,6 +6,7 @@
 #include "cpu/attention_kernels.h"
 
 #define TF_ISA __attribute__((target("avx2,fma,f16c")))
+#include "cpu/attention_transpose.h"
 #define TF_AVX2 TF_ISA static inline __attribute__((always_inline))
 
 namespace triforce::cpu {
@@ -14,9 +15,6 @@ namespace {
 struct Avx2Vector {
   struct Vec {
     __m256 a, b;  // lanes 0..7 and 8..15
-  };
-  struct Index {
-    __m256i a, b;
   };
   static constexpr int kMaxRows = 4;
   static constexpr int blocks(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
@@ -106,13 +104,8 @@ struct Avx2Vector {
     _mm_storeu_ps(out + 4,
                   _mm_add_ps(_mm256_castps256_ps128(high), _mm256_extractf128_ps(high, 1)));
   }
-  TF_AVX2 Index load_index(const std::int32_t* rows, int stride) {
-    const __m256i s = _mm256_set1_epi32(stride);
-    return {_mm256_mullo_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows)), s),
-            _mm256_mullo_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows + 8)), s)};
-  }
-  TF_AVX2 Vec gather(const float* base, Index i) {
-    return {_mm256_i32gather_ps(base, i.a, 4), _mm256_i32gather_ps(base, i.b, 4)};
+  TF_AVX2 void transpose(const float* base, const std::int32_t* rows, int stride, float* out) {
+    transpose_8x16(base, rows, stride, out);
   }
 };
 

@@ -13,9 +13,6 @@ struct ScalarVector {
   struct Vec {
     float x[kLanes];
   };
-  struct Index {
-    std::int32_t x[kLanes];
-  };
   static constexpr int kMaxRows = 2;
   static constexpr int blocks(int) { return 1; }
 
@@ -99,15 +96,12 @@ struct ScalarVector {
       out[c] = ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
     }
   }
-  static Index load_index(const std::int32_t* rows, int stride) {
-    Index r;
-    for (int i = 0; i < kLanes; ++i) r.x[i] = rows[i] * stride;
-    return r;
-  }
-  static Vec gather(const float* base, const Index& index) {
-    Vec r;
-    for (int i = 0; i < kLanes; ++i) r.x[i] = base[index.x[i]];
-    return r;
+  // out[8][kLanes]: lane t of row j is base[rows[t] * stride + j].
+  static void transpose(const float* base, const std::int32_t* rows, int stride, float* out) {
+    for (int t = 0; t < kLanes; ++t) {
+      const float* from = base + static_cast<std::int64_t>(rows[t]) * stride;
+      for (int j = 0; j < 8; ++j) out[j * kLanes + t] = from[j];
+    }
   }
 };
 

@@ -39,9 +39,8 @@ struct PlainFormat {
     return V::add(V::add(l, p0), p1);
   }
   TF_ISA_INLINE static void store(T* p, Vec x) { V::store(p, x); }
-  TF_ISA_INLINE static void rotate(Vec& low, Vec& high, const float* cos, const float* sin,
-                                   typename V::Index rows) {
-    rotate_pair<V>(low, high, V::gather(cos, rows), V::gather(sin, rows));
+  TF_ISA_INLINE static void rotate(Vec& low, Vec& high, const float* cos, const float* sin) {
+    rotate_pair<V>(low, high, V::load(cos), V::load(sin));
   }
 };
 
@@ -70,10 +69,9 @@ struct PairFormat {
   TF_ISA_INLINE static void store(std::uint16_t* p, const Two& x) {
     V::store_pairs(p, x.even, x.odd);
   }
-  TF_ISA_INLINE static void rotate(Two& low, Two& high, const float* cos, const float* sin,
-                                   typename V::Index rows) {
-    rotate_pair<V>(low.even, high.even, V::gather(cos, rows), V::gather(sin, rows));
-    rotate_pair<V>(low.odd, high.odd, V::gather(cos + 1, rows), V::gather(sin + 1, rows));
+  TF_ISA_INLINE static void rotate(Two& low, Two& high, const float* cos, const float* sin) {
+    rotate_pair<V>(low.even, high.even, V::load(cos), V::load(sin));
+    rotate_pair<V>(low.odd, high.odd, V::load(cos + kLanes), V::load(sin + kLanes));
   }
 };
 
@@ -336,13 +334,19 @@ struct KeyKernels {
     const auto* from = reinterpret_cast<const Element*>(k);
     auto* to = reinterpret_cast<Element*>(out);
     const int half = d / 2;
-    const typename V::Index index = V::load_index(rows, half);
-    for (int i = 0; i < half; i += F::kPair) {
-      auto low = F::load(from + static_cast<std::int64_t>(i) * kLanes);
-      auto high = F::load(from + static_cast<std::int64_t>(i + half) * kLanes);
-      F::rotate(low, high, cos + i, sin + i, index);
-      F::store(to + static_cast<std::int64_t>(i) * kLanes, low);
-      F::store(to + static_cast<std::int64_t>(i + half) * kLanes, high);
+    constexpr int kDims = 8;                                 // half is a multiple of it
+    alignas(64) float c[kDims * kLanes], s[kDims * kLanes];  // [dim][lane]
+    for (int first = 0; first < half; first += kDims) {
+      V::transpose(cos + first, rows, half, c);
+      V::transpose(sin + first, rows, half, s);
+      for (int i = 0; i < kDims; i += F::kPair) {
+        const std::int64_t at = static_cast<std::int64_t>(first + i) * kLanes;
+        auto low = F::load(from + at);
+        auto high = F::load(from + at + static_cast<std::int64_t>(half) * kLanes);
+        F::rotate(low, high, c + i * kLanes, s + i * kLanes);
+        F::store(to + at, low);
+        F::store(to + at + static_cast<std::int64_t>(half) * kLanes, high);
+      }
     }
   }
 };

@@ -5,6 +5,7 @@
 
 #include "cpu/attention_exp2.h"
 #include "cpu/attention_kernels.h"
+#include "cpu/attention_transpose.h"
 
 #define TF_AVX512 TF_ISA static inline __attribute__((always_inline))
 
@@ -13,7 +14,6 @@ namespace {
 
 struct Avx512Vector {
   using Vec = __m512;
-  using Index = __m512i;
   static constexpr int kMaxRows = 8;
   static constexpr int blocks(int rows) { return rows <= 6 ? 4 : 2; }
 
@@ -82,10 +82,9 @@ struct Avx512Vector {
     const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 0, 0, 0, 0, 0, 0, 0, 0);
     _mm256_storeu_ps(out, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, sum)));
   }
-  TF_AVX512 Index load_index(const std::int32_t* rows, int stride) {
-    return _mm512_mullo_epi32(_mm512_loadu_si512(rows), _mm512_set1_epi32(stride));
+  TF_AVX512 void transpose(const float* base, const std::int32_t* rows, int stride, float* out) {
+    transpose_8x16(base, rows, stride, out);
   }
-  TF_AVX512 Vec gather(const float* base, Index i) { return _mm512_i32gather_ps(i, base, 4); }
 };
 
 }  // namespace
