@@ -11,16 +11,16 @@ constexpr const char* kGroup = "operations";
 
 // One cache, filled through rope_append, on one backend.
 struct Filled {
-  Filled(Backend& backend, const Sizes& s, DType dtype, bool rotate, const Floats& qkv)
-      : b(backend), cache(b, s, dtype, rotate), rope(b, s) {
+  Filled(Backend& backend, const Sizes& s, DType dtype, bool rotate, Floats rows)
+      : b(backend), cache(b, s, dtype, rotate), rope(b, s), qkv(std::move(rows)) {
     // A prefill piece, then pieces of the exact path.
     for (std::int64_t begin = 0; begin < s.context;) {
       const std::int64_t n = std::min<std::int64_t>(begin == 0 ? 126 : 32, s.context - begin);
-      append(s, qkv, begin, n);
+      append(s, begin, n);
       begin += n;
     }
   }
-  void append(const Sizes& s, const Floats& qkv, std::int64_t begin, std::int64_t n) {
+  void append(const Sizes& s, std::int64_t begin, std::int64_t n) {
     const std::int64_t width = s.qkv();
     const Floats part(qkv.begin() + begin * width, qkv.begin() + (begin + n) * width);
     const Tensor in = activations(b, {n, width}, part);
@@ -36,7 +36,8 @@ struct Filled {
   Backend& b;
   LayerCache cache;
   Rope rope;
-  Floats q;  // [context, H, d] rotated queries
+  Floats qkv;  // what the rows were made from
+  Floats q;    // [context, H, d] rotated queries
 };
 
 // Attention of n queries whose last sees `length` rows of a cache.
@@ -241,7 +242,7 @@ class CacheChecks {
     if (dtype_ == DType::kF32) emit(top.check(kGroup));
 
     const auto gathered = [&](Filled& f) {
-      Filled to(f.b, s_, dtype_, false, qkv_);
+      Filled to(f.b, s_, dtype_, false, f.qkv);
       const Tensor rows = ints_of(f.b, ids);
       TensorView by_head = rows.view();
       by_head.rank = 2;
@@ -257,7 +258,7 @@ class CacheChecks {
   void check_copies(const Emit& emit) {
     Worst worst(label("copy_rows"));
     const auto copied = [&](Filled& f) {
-      Filled to(f.b, s_, dtype_, false, qkv_);
+      Filled to(f.b, s_, dtype_, false, f.qkv);
       f.b.copy_rows(f.cache.view(), 101, to.cache.view(), 3, 29);              // unaligned
       f.b.copy_rows(to.cache.view(), 21, to.cache.view(), 19, 40);             // overlapping
       f.b.copy_rows(f.cache.view(), 0, to.cache.view(), 96, s_.context - 96);  // long

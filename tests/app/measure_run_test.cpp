@@ -1,0 +1,291 @@
+// The measurement over the real engine and a toy pair.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "app/measure.h"
+#include "core/forwarding_backend.h"
+#include "core/strict_json.h"
+#include "cpu/cpu_backend.h"
+#include "decode/toy_models.h"
+
+namespace triforce {
+namespace {
+
+constexpr std::int64_t kVocab = 61, kPrompt = 150, kGenerated = 40;
+
+struct Generation {
+  Method method;
+  int prompt, repetition;
+  bool warmup;
+};
+
+// Writes down what it is told; may stop the run before a generation.
+class Recorder final : public MeasureObserver {
+ public:
+  void on_stop_flag(std::atomic<bool>* flag) override {
+    flag_ = flag;
+    ++flag_changes;
+  }
+  void on_prefill(int, int, std::int64_t done, std::int64_t total) override {
+    EXPECT_LE(done, total);
+    ++prefill_calls;
+  }
+  void on_generation(Method method, int prompt, int repetition, bool warmup, std::int64_t index,
+                     std::int64_t total) override {
+    EXPECT_EQ(index, static_cast<std::int64_t>(generations.size()));
+    last_total = total;
+    generations.push_back({method, prompt, repetition, warmup});
+    if (stop_before && static_cast<std::size_t>(*stop_before) + 1 == generations.size()) {
+      *flag_ = true;
+    }
+  }
+  void on_tokens(Method method, std::span<const Token> tokens,
+                 std::span<const std::uint8_t> origins) override {
+    EXPECT_EQ(tokens.size(), origins.size());
+    streamed[method] += static_cast<std::int64_t>(tokens.size());
+  }
+  void on_result(const RunResult& result) override { results.push_back(result); }
+
+  std::optional<int> stop_before;
+  int flag_changes = 0, prefill_calls = 0;
+  std::int64_t last_total = 0;
+  std::vector<Generation> generations;
+  std::map<Method, std::int64_t> streamed;
+  std::vector<RunResult> results;
+
+ private:
+  std::atomic<bool>* flag_ = nullptr;
+};
+
+class MeasureRun : public ::testing::Test {
+ protected:
+  MeasureRun() : pair_(*backend_, DType::kF32, kVocab) {
+    input_.backend = backend_.get();
+    input_.target = &pair_.target;
+    input_.draft = &pair_.draft;
+    RunConfig& c = input_.config;
+    c.methods = {Method::kAutoregressive, Method::kTriForce, Method::kRetrieval, Method::kStreaming,
+                 Method::kDraft};
+    c.speculation = toy_options();
+    c.speculation.acceptance = Acceptance::kCoupled;
+    c.speculation.law = {1.0F, 1.0F, 0};
+    c.gen_len = kGenerated;
+    c.repetitions = 3;
+    c.warmup = 1;
+    for (std::uint32_t p = 0; p < 2; ++p) input_.prompts.push_back(toy_prompt(kPrompt, kVocab, p));
+    input_.data = {"toy", std::nullopt, 2, 0};
+    input_.context.build_type = "Release";
+    input_.context.measured_read_gbs = 10.0;
+    input_.decode_text = [](std::span<const Token> ids) { return std::to_string(ids.size()); };
+    input_.observer = &recorder_;
+  }
+  std::unique_ptr<Backend> backend_ = make_cpu_backend({1, std::nullopt});
+  ToyPair pair_;
+  Recorder recorder_;
+  MeasureInput input_;
+};
+
+void expect_valid_json(const RunResult& r) {
+  JsonLimits limits;
+  limits.max_bytes = 1 << 26;
+  EXPECT_NO_THROW(parse_json(to_json(r), "result", limits));
+  EXPECT_FALSE(to_table(r).empty());
+  EXPECT_FALSE(to_csv(r).empty());
+}
+
+TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  ASSERT_EQ(r.cases.size(), 5U);
+  for (const CaseResult& c : r.cases) {
+    SCOPED_TRACE(c.name);
+    EXPECT_EQ(c.status, CaseStatus::kOk);
+    EXPECT_EQ(c.timing.ms_per_token.n, 6);
+    EXPECT_EQ(c.timing.samples.size(), 7U);  // and a warm-up
+    EXPECT_TRUE(c.timing.ms_per_token.ci95_low && c.timing.ms_per_token.median);
+    EXPECT_LE(*c.timing.ms_per_token.ci95_low, *c.timing.ms_per_token.median);
+    EXPECT_GE(*c.timing.ms_per_token.ci95_high, *c.timing.ms_per_token.median);
+    EXPECT_TRUE(c.timing.noise_pct && c.timing.prefill_ms);
+    EXPECT_GT(*c.timing.prefill_ms, 0);
+    ASSERT_EQ(c.output.size(), 2U);
+    EXPECT_EQ(c.output[1].prompt, 1);
+    EXPECT_EQ(c.output[1].tokens, r.cases[0].output[1].tokens);
+    EXPECT_EQ(c.output[0].tokens.size(), static_cast<std::size_t>(kGenerated));
+    EXPECT_EQ(c.output[0].text, std::to_string(kGenerated));
+    EXPECT_EQ(c.validity.reasons.front(), "random weights");
+    // The phases of all rounds add up to the time of the decode loop.
+    double rounds = 0, ms = 0, phases = 0;
+    for (const Sample& s : c.timing.samples) {
+      if (s.warmup) continue;
+      rounds += static_cast<double>(s.rounds);
+      ms += s.decode_ms;
+    }
+    for (const double phase : *c.phases_ms_per_round) phases += phase;
+    EXPECT_NEAR(phases * rounds, ms, 0.2 * ms);
+    EXPECT_EQ(c.memory.peak->total() > 0, true);
+    // The toy weights come with RoPE tables of another length than a run would make.
+    for (auto tag = static_cast<std::size_t>(MemTag::kKvFull);
+         tag < static_cast<std::size_t>(MemTag::kWorkspace); ++tag) {
+      EXPECT_EQ(c.memory.planned->bytes[tag], c.memory.peak->bytes[tag])
+          << to_string(static_cast<MemTag>(tag));
+    }
+    if (c.name == "ar") continue;
+    EXPECT_EQ(c.lossless.mode, LosslessMode::kTokens);
+    EXPECT_EQ(c.lossless.equal_to_baseline, true);
+    EXPECT_EQ(c.lossless.compared, 6);
+    EXPECT_TRUE(c.speedup && c.speedup->value && c.speedup->ci95_low && c.speedup->ci95_high);
+    EXPECT_EQ(c.speedup->predicted.has_value(), c.name != "streaming");
+    EXPECT_EQ(c.acceptance.size(), c.name == "triforce" ? 2U : 1U);
+    EXPECT_EQ(c.gammas->gamma, 6);
+  }
+  expect_valid_json(r);
+}
+
+TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
+  input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+  const RunResult r = run_measurement(input_);
+  std::string order;
+  for (const Generation& g : recorder_.generations) {
+    order += fmt::format("{}{}{}{} ", g.prompt, g.warmup ? "w" : "r", g.repetition,
+                         g.method == Method::kAutoregressive ? "A" : "B");
+  }
+  EXPECT_EQ(order, "0w0A 0w0B 0r0A 0r0B 0r1B 0r1A 0r2A 0r2B 1r0A 1r0B 1r1B 1r1A 1r2A 1r2B ");
+  EXPECT_EQ(recorder_.last_total, 14);
+  EXPECT_GE(recorder_.prefill_calls, 2);
+  EXPECT_EQ(recorder_.flag_changes, 2);  // there, and gone
+  // Both methods of a repetition share its seed; repetitions differ.
+  std::set<std::uint64_t> seeds;
+  for (std::size_t i = 0; i < r.cases[0].timing.samples.size(); ++i) {
+    EXPECT_EQ(r.cases[0].timing.samples[i].prompt, r.cases[1].timing.samples[i].prompt);
+    EXPECT_EQ(r.cases[0].timing.samples[i].seed, r.cases[1].timing.samples[i].seed);
+    seeds.insert(r.cases[0].timing.samples[i].seed);
+  }
+  EXPECT_EQ(seeds, (std::set<std::uint64_t>{42, 43, 44}));
+  // The warm-up repeats the work of the first repetition, and gives its tokens.
+  EXPECT_EQ(r.cases[1].timing.samples[0].tokens_sha256, r.cases[1].timing.samples[1].tokens_sha256);
+  EXPECT_NE(r.cases[1].timing.samples[1].tokens_sha256, r.cases[1].timing.samples[2].tokens_sha256);
+  // An interim result after the first prompt, and the final one.
+  ASSERT_EQ(recorder_.results.size(), 2U);
+  EXPECT_EQ(recorder_.results[0].cases[0].status, CaseStatus::kInterrupted);
+  EXPECT_TRUE(recorder_.results[0].context.end.empty());
+  EXPECT_EQ(recorder_.results[0].run_id, r.run_id);
+  EXPECT_FALSE(r.context.end.empty());
+  // Tokens of the first generation of each method on each prompt.
+  EXPECT_EQ(recorder_.streamed[Method::kAutoregressive], 2 * kGenerated);
+  EXPECT_EQ(recorder_.streamed[Method::kRetrieval], 2 * kGenerated);
+}
+
+TEST_F(MeasureRun, GreedyStreamsAreEqual) {
+  input_.config.speculation.acceptance = Acceptance::kSpeculative;
+  input_.config.speculation.law.temperature = 0;
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  for (std::size_t i = 1; i < r.cases.size(); ++i) {
+    EXPECT_EQ(r.cases[i].lossless.equal_to_baseline, true) << r.cases[i].name;
+  }
+}
+
+TEST_F(MeasureRun, SpeculativeSamplingIsNotComparedTokenByToken) {
+  input_.config.speculation.acceptance = Acceptance::kSpeculative;
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  EXPECT_EQ(r.cases[1].lossless.mode, LosslessMode::kDistribution);
+  EXPECT_FALSE(r.cases[1].lossless.equal_to_baseline.has_value());
+}
+
+TEST_F(MeasureRun, AStopKeepsFinishedRepetitions) {
+  input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+  recorder_.stop_before = 5;  // after 0w0A 0w0B 0r0A 0r0B 0r1B
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kInterrupted);
+  EXPECT_EQ(r.cases[0].status, CaseStatus::kInterrupted);
+  EXPECT_EQ(r.cases[0].timing.ms_per_token.n, 1);
+  EXPECT_EQ(r.cases[1].timing.ms_per_token.n, 2);
+  EXPECT_EQ(r.cases[1].lossless.compared, 1);
+  EXPECT_TRUE(r.cases[1].speedup.has_value());
+  EXPECT_EQ(recorder_.generations.size(), 6U);
+  expect_valid_json(r);
+}
+
+TEST_F(MeasureRun, ATimeoutEndsTheRun) {
+  input_.config.timeout_s = 1e-6;
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kInconclusive);
+  for (const CaseResult& c : r.cases) {
+    EXPECT_EQ(c.status, CaseStatus::kTimeout);
+    EXPECT_EQ(c.timing.ms_per_token.n, 0);
+  }
+  expect_valid_json(r);
+}
+
+TEST_F(MeasureRun, AutomaticGammasAreReported) {
+  input_.config.methods = {Method::kAutoregressive, Method::kTriForce, Method::kDraft};
+  input_.config.auto_gamma = input_.config.auto_inner_gamma = true;
+  input_.config.speculation.gamma = 9;
+  input_.config.speculation.inner_gamma = 4;
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  EXPECT_EQ(static_cast<std::int64_t>(recorder_.generations.size()), recorder_.last_total);
+  for (std::size_t i = 1; i < r.cases.size(); ++i) {
+    const CaseGammas& g = *r.cases[i].gammas;
+    EXPECT_TRUE(g.chosen);
+    EXPECT_GE(g.gamma, 1);
+    EXPECT_LE(g.gamma, 9);
+    EXPECT_LE(g.inner_gamma, 4);
+    EXPECT_EQ(r.cases[i].lossless.equal_to_baseline, true);
+    // What was chosen is what ran.
+    EXPECT_EQ(r.cases[i].acceptance.back().tested_at.size() <=
+                  static_cast<std::size_t>(g.gamma + g.inner_gamma),
+              true);
+  }
+}
+
+// Spoils the logits of passes of `rows` rows, or refuses to judge at all.
+class FaultyBackend final : public ForwardingBackend {
+ public:
+  enum class Fault : std::uint8_t { kNaN, kNoMemory };
+  FaultyBackend(Backend& to, Fault fault) : ForwardingBackend(to), fault_(fault) {}
+  void to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
+    if (laws.shape[0] > 1 && fault_ == Fault::kNaN) {
+      logits.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+    }
+    if (laws.shape[0] > 1 && fault_ == Fault::kNoMemory) throw_resources("OutOfMemory", "no room");
+    ForwardingBackend::to_laws(logits, params, laws);
+  }
+
+ private:
+  Fault fault_;
+};
+
+TEST_F(MeasureRun, AFailingMethodLeavesTheOthersTheirResults) {
+  for (const auto& [fault, status, code] :
+       {std::tuple{FaultyBackend::Fault::kNaN, CaseStatus::kError, ExitCode::kNumeric},
+        {FaultyBackend::Fault::kNoMemory, CaseStatus::kOom, ExitCode::kResources}}) {
+    FaultyBackend faulty(*backend_, fault);
+    input_.backend = &faulty;
+    input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+    recorder_ = {};
+    const RunResult r = run_measurement(input_);
+    EXPECT_EQ(r.exit_code, code);
+    EXPECT_EQ(r.cases[0].status, CaseStatus::kOk);
+    EXPECT_EQ(r.cases[0].timing.ms_per_token.n, 6);
+    EXPECT_EQ(r.cases[1].status, status);
+    EXPECT_FALSE(r.cases[1].status_reason->empty());
+    EXPECT_EQ(r.cases[1].timing.ms_per_token.n, 0);
+    expect_valid_json(r);
+  }
+}
+
+TEST_F(MeasureRun, WithoutABaselineThereIsNoSpeedup) {
+  input_.config.methods = {Method::kTriForce};
+  const RunResult r = run_measurement(input_);
+  ASSERT_EQ(r.cases.size(), 1U);
+  EXPECT_FALSE(r.cases[0].speedup.has_value());
+  EXPECT_FALSE(r.cases[0].lossless.equal_to_baseline.has_value());
+}
+
+}  // namespace
+}  // namespace triforce

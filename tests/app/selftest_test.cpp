@@ -1,0 +1,191 @@
+#include "app/selftest.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/forwarding_backend.h"
+#include "cpu/context.h"
+#include "cpu/cpu_backend.h"
+
+namespace triforce {
+namespace {
+
+SelftestReport operations_of(Backend& backend) {
+  SelftestOptions options;
+  options.losslessness = false;
+  return run_selftest(backend, options, nullptr);
+}
+
+bool failed(const SelftestReport& report, const std::string& name) {
+  return std::any_of(report.checks.begin(), report.checks.end(), [&](const SelftestCheck& c) {
+    return !c.passed && (c.group + ": " + c.name).find(name) != std::string::npos;
+  });
+}
+
+TEST(Selftest, EveryLevelOfTheProcessorPasses) {
+  for (int i = 0; i <= static_cast<int>(cpu::best_isa()); ++i) {
+    const auto isa = static_cast<cpu::Isa>(i);
+    const auto backend = make_cpu_backend({2, isa});
+    const SelftestReport report = operations_of(*backend);
+    EXPECT_GT(report.checks.size(), 40U);
+    for (const SelftestCheck& c : report.checks) {
+      EXPECT_TRUE(c.passed) << cpu::to_string(isa) << ": " << selftest_line(c);
+    }
+    EXPECT_EQ(report.exit_code(), ExitCode::kOk);
+  }
+}
+
+// A check that cannot fail proves nothing: each of these faults must be caught, by its own check.
+class Broken final : public ForwardingBackend {
+ public:
+  enum class Fault : std::uint8_t {
+    kLinear,
+    kNorm,
+    kSwiglu,
+    kAttention,
+    kRowDependence,
+    kLaws,
+    kSample,
+    kJudge,
+    kScores,
+    kTop,
+    kGather,
+    kCopyRows,
+    kRope,
+    kEmbed,
+    kMass,
+  };
+  Broken(Backend& to, Fault fault) : ForwardingBackend(to), fault_(fault) {}
+
+  void embed(TensorView tokens, TensorView table, TensorView out) override {
+    ForwardingBackend::embed(tokens, table, out);
+    if (fault_ == Fault::kEmbed) out.as<float>()[0] += 0x1.0p-10F;
+  }
+  void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
+    ForwardingBackend::linear(x, w, out, accumulate);
+    if (fault_ == Fault::kLinear) scale(out, 1.001F);
+  }
+  void rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
+    ForwardingBackend::rms_norm(x, w, fault_ == Fault::kNorm ? 1e-2F : eps, out);
+  }
+  void swiglu(TensorView gate_up, TensorView out) override {
+    ForwardingBackend::swiglu(gate_up, out);
+    if (fault_ == Fault::kSwiglu) scale(out, 1.0001F);
+  }
+  void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                   const KvView& kv) override {
+    ForwardingBackend::rope_append(qkv, positions, rope, q, kv);
+    if (fault_ == Fault::kRope) scale(q, 1.0001F);
+  }
+  void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                 TensorView mass, int chunk) override {
+    ForwardingBackend::attention(q, kv, rope, out, mass, chunk);
+    if (fault_ == Fault::kAttention) scale(out, 1.2F);
+    if (fault_ == Fault::kMass && mass.data != nullptr) scale(mass, 1.5F);
+    if (fault_ == Fault::kRowDependence && q.shape[0] > 5) scale(out, 1.0F + 0x1.0p-23F);
+  }
+  void to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
+    LawParams p = params;
+    if (fault_ == Fault::kLaws && p.temperature > 0) p.temperature *= 1.001F;
+    ForwardingBackend::to_laws(logits, p, laws);
+  }
+  Token sample(TensorView law, const DrawKey& key, std::int64_t position,
+               Acceptance acceptance) override {
+    DrawKey k = key;
+    if (fault_ == Fault::kSample) ++k.round;
+    return ForwardingBackend::sample(law, k, position, acceptance);
+  }
+  Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
+                std::int64_t position, const JudgeRule& rule) override {
+    JudgeRule r = rule;
+    if (fault_ == Fault::kJudge) r.correction = Correction::kTarget;  // the published inner rule
+    return ForwardingBackend::judge(p, q, tokens, key, position, r);
+  }
+  void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                    TensorView scores) override {
+    ForwardingBackend::score_chunks(q, kv, chunk, n_chunks, scores);
+    if (fault_ == Fault::kScores) scale(scores, 1.5F);
+  }
+  void top_chunks(TensorView scores, TensorView ids) override {
+    ForwardingBackend::top_chunks(scores, ids);
+    if (fault_ == Fault::kTop) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
+  }
+  void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
+    if (fault_ == Fault::kGather) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
+    ForwardingBackend::gather_chunks(src, ids, chunk, dst);
+    if (fault_ == Fault::kGather) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
+  }
+  void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
+                 std::int64_t count) override {
+    if (fault_ == Fault::kCopyRows) --count;
+    ForwardingBackend::copy_rows(src, src_row, dst, dst_row, count);
+  }
+
+ private:
+  static void scale(const TensorView& v, float factor) {
+    for (std::int64_t i = 0; i < v.numel(); ++i) v.as<float>()[i] *= factor;
+  }
+  Fault fault_;
+};
+
+TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
+  using Fault = Broken::Fault;
+  const auto backend = make_cpu_backend({1, cpu::Isa::kScalar});
+  for (const auto& [fault, name] : {std::pair{Fault::kLinear, "operations: linear"},
+                                    {Fault::kNorm, "operations: rms_norm"},
+                                    {Fault::kSwiglu, "operations: swiglu"},
+                                    {Fault::kAttention, "operations: attention, f32"},
+                                    {Fault::kRowDependence, "32 rows: attention"},
+                                    {Fault::kLaws, "operations: to_laws, T 1"},
+                                    {Fault::kSample, "operations: sample"},
+                                    {Fault::kJudge, "operations: judge"},
+                                    {Fault::kScores, "operations: score_chunks, f32"},
+                                    {Fault::kTop, "operations: top_chunks"},
+                                    {Fault::kGather, "operations: gather_chunks, f32"},
+                                    {Fault::kCopyRows, "operations: copy_rows, f32"},
+                                    {Fault::kRope, "operations: rope_append"},
+                                    {Fault::kEmbed, "operations: embed"},
+                                    {Fault::kMass, "operations: attention, chunk mass"}}) {
+    Broken broken(*backend, fault);
+    const SelftestReport report = operations_of(broken);
+    EXPECT_TRUE(failed(report, name)) << name;
+    EXPECT_EQ(report.exit_code(), ExitCode::kNumeric);
+  }
+}
+
+TEST(Selftest, LosslessnessCatchesTheMutants) {
+  const auto backend = make_cpu_backend({1, std::nullopt});
+  SelftestOptions options;
+  options.operations = false;
+  std::size_t seen = 0;
+  const SelftestReport report = run_selftest(*backend, options, [&](const SelftestCheck& c) {
+    ++seen;
+    EXPECT_TRUE(c.passed) << selftest_line(c);
+  });
+  EXPECT_EQ(seen, report.checks.size());
+  std::size_t mutants = 0;
+  for (const SelftestCheck& c : report.checks) {
+    mutants += c.figure.find("mutant") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GE(mutants, 2U);
+  // A backend whose judge is the published inner rule is not lossless.
+  Broken broken(*backend, Broken::Fault::kJudge);
+  const SelftestReport bad = run_selftest(broken, options, nullptr);
+  EXPECT_TRUE(failed(bad, "chi-square"));
+}
+
+TEST(Selftest, VerdictAndLines) {
+  SelftestReport r;
+  EXPECT_FALSE(r.passed());  // nothing was checked
+  r.checks = {{"operations", "linear", "worst error 0.100 of tolerance", true}};
+  EXPECT_EQ(selftest_verdict(r), "selftest passed: 1 checks\n");
+  EXPECT_EQ(selftest_line(r.checks[0]),
+            "ok      operations: linear: worst error 0.100 of tolerance\n");
+  r.checks.push_back({"chi-square", "outer", "p = 1e-9", false});
+  EXPECT_EQ(selftest_verdict(r), "selftest failed: 1 of 2 checks\n");
+  EXPECT_EQ(r.exit_code(), ExitCode::kNumeric);
+}
+
+}  // namespace
+}  // namespace triforce
