@@ -84,7 +84,7 @@ check_fuzz() {
   configure_preset fuzz || return
   local targets target name corpus scratch
   mapfile -t targets < <(ninja -C build/fuzz -t targets all |
-    sed -n 's/^\([a-z0-9_]*_fuzz\): phony$/\1/p' | sort -u)
+    sed -n '/^cmake_/d; s/^\([a-z0-9_]*_fuzz\): phony$/\1/p' | sort -u)
   ((${#targets[@]} > 0)) || { say "fuzz: no target named *_fuzz"; return 1; }
   tf_build build/fuzz "${targets[@]}" || return
   scratch="$(mktemp -d)"
