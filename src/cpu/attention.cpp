@@ -168,7 +168,8 @@ class Exact {
 std::int64_t exact_scratch_bytes(std::int64_t queries, int heads, int kv_heads, int d,
                                  std::int64_t length, int mass_chunk, int threads) {
   ScratchCursor cursor(nullptr);
-  take_scratch(cursor, queries * (heads / kv_heads), kv_heads, d, length, mass_chunk, threads);
+  take_scratch(cursor, queries * ceil_div(heads, kv_heads), kv_heads, d, length, mass_chunk,
+               threads);
   return cursor.used();
 }
 

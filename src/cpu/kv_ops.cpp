@@ -106,8 +106,8 @@ std::int64_t kv_scratch_bytes(const Backend::ScratchShape& shape, int threads) {
   const std::int64_t exact = exact_scratch_bytes(
       std::min<std::int64_t>(std::max<std::int64_t>(shape.rows, 1), kMaxExactRows), shape.heads,
       shape.kv_heads, shape.head_dim, shape.context, shape.chunk_size, threads);
-  const std::int64_t prefill =
-      prefill_scratch_bytes(shape.heads / shape.kv_heads, shape.head_dim, threads);
+  const std::int64_t prefill = prefill_scratch_bytes(
+      static_cast<int>(ceil_div(shape.heads, shape.kv_heads)), shape.head_dim, threads);
   const std::int64_t chunks =
       shape.chunk_size > 0 ? chunk_scratch_bytes(shape.kv_heads, shape.context, shape.chunk_size)
                            : 0;
