@@ -136,6 +136,7 @@ Timing make_timing(const std::vector<MeasuredRun>& runs, std::uint64_t seed,
   Timing timing;
   std::vector<double> times;
   std::map<int, std::vector<double>> per_byte;  // by prompt
+  timing.samples.reserve(runs.size());
   for (const MeasuredRun& r : runs) timing.samples.push_back(to_sample(r));
   for_each_timed(runs, [&](const MeasuredRun& r) {
     times.push_back(ms_per_token(r.metrics));
@@ -144,6 +145,7 @@ Timing make_timing(const std::vector<MeasuredRun>& runs, std::uint64_t seed,
   timing.ms_per_token = summarize(times, seed);
   if (timing.ms_per_token.median) timing.tokens_per_s = 1000.0 / *timing.ms_per_token.median;
   std::vector<std::vector<double>> groups;
+  groups.reserve(per_byte.size());
   for (auto& [prompt, values] : per_byte) groups.push_back(std::move(values));
   timing.noise_pct = noise_percent(groups);
   return timing;

@@ -103,6 +103,7 @@ void CaseBuilder::fill_prefill(CaseResult& c) const {
   if (s_.prefills.empty()) return;
   const auto median_of = [&](double PrefillMetrics::*member) {
     std::vector<double> values;
+    values.reserve(s_.prefills.size());
     for (const PrefillMetrics& p : s_.prefills) values.push_back(p.*member);
     return median(values);
   };
@@ -158,6 +159,7 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
   if (c_.warmup == 0) reasons.emplace_back("no warm-up");
   if (c.status != CaseStatus::kOk) reasons.push_back(fmt::format("status {}", to_string(c.status)));
   std::vector<const std::vector<MeasuredRun>*> all;
+  all.reserve(s_.methods.size());
   for (const MethodState& other : s_.methods) all.push_back(&other.runs);
   if (unequal_counts(all)) {
     reasons.emplace_back(

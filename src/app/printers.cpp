@@ -112,6 +112,7 @@ std::string render_text(const TextTable& table) {
   };
   add(table.head);
   std::vector<std::string> rule;
+  rule.reserve(widths.size());
   for (const std::size_t w : widths) rule.emplace_back(w, '-');
   add(rule);
   for (const auto& row : table.rows) add(row);
