@@ -201,14 +201,31 @@ void read_txt(const std::filesystem::path& path, Collector& collect, DatasetInfo
   collect.add_text(text, path.filename().string());
 }
 
-void make_synthetic(const DatasetRequest& request, Collector& collect, DatasetInfo& info) {
+// A model without a tokenizer reads the bytes of the text as ids.
+std::vector<Token> bytes_as_ids(std::string_view text, std::int64_t vocab) {
+  constexpr std::int64_t kControl = 3;  // unknown, BOS, EOS
+  const std::int64_t first = vocab > 2 * kControl ? kControl : 0;
+  std::vector<Token> ids;
+  ids.reserve(text.size());
+  for (const char c : text) {
+    ids.push_back(static_cast<Token>(first + static_cast<unsigned char>(c) % (vocab - first)));
+  }
+  return ids;
+}
+
+void make_synthetic(const DatasetRequest& request, const Encode& encode, Collector& collect,
+                    DatasetInfo& info) {
   Sha256 hash;
   for (std::uint64_t i = 0; !collect.full(); ++i) {
     // Grows until the document has enough tokens; a longer request begins with the shorter text.
     for (std::int64_t bytes = request.prefill * 6;; bytes *= 2) {
       const std::string text = synthetic_document(request.seed, i, static_cast<std::size_t>(bytes));
       const std::int64_t skipped = info.n_skipped;
-      collect.add_text(text, fmt::format("synthetic #{}", i));
+      if (encode) {
+        collect.add_text(text, fmt::format("synthetic #{}", i));
+      } else {
+        collect.add_ids(bytes_as_ids(text, request.vocab), fmt::format("synthetic #{}, bytes", i));
+      }
       if (info.n_skipped == skipped) {
         hash.update(text);
         break;
@@ -244,7 +261,7 @@ Dataset load_dataset(const DatasetRequest& request, const Encode& encode) {
   Collector collect(request, encode, out);
   if (request.name == "synthetic") {
     out.info.kind = request.name;
-    make_synthetic(request, collect, out.info);
+    make_synthetic(request, encode, collect, out.info);
   } else {
     const std::filesystem::path path = file_of(request);
     out.info.source = path.string();

@@ -39,7 +39,8 @@ struct DatasetRequest {
   std::filesystem::path downloads;  // where scripts/download_data.sh puts <name>.jsonl
 };
 
-// Text to ids without BOS. Empty: this target has no tokenizer, only .ids files can be read.
+// Text to ids without BOS. Empty: this target has no tokenizer; .ids files can be read, and of
+// synthetic documents the bytes are taken as ids.
 using Encode = std::function<std::vector<Token>(std::string_view text)>;
 
 // Throws Error(kBadInput): FileNotFound, UnknownDataset, InvalidDataset (naming file and line),

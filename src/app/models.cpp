@@ -37,7 +37,7 @@ ModelChoice from_folder(const std::filesystem::path& folder, Use use, const char
   }
   if (use == Use::kLoad) return {Checkpoint::open(folder).config(), folder, false};
   ModelChoice choice{read_config(folder / "config.json"), {}, false};
-  choice.config.name = folder.filename().string();
+  choice.config.name = std::filesystem::absolute(folder / "config.json").parent_path().filename();
   return choice;
 }
 

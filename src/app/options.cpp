@@ -93,7 +93,7 @@ void check_speculation(const RunConfig& c) {
 const std::vector<CommandInfo>& command_table() {
   static const std::vector<CommandInfo> kTable = {
       {kRun, "run", "measure methods on prompts (the default command)"},
-      {kPlan, "plan", "memory and predicted speed of a run; loads nothing"},
+      {kPlan, "plan", "memory and predicted speed of a run with these options; loads nothing"},
       {kPerplexity, "perplexity", "teacher-forced perplexity of the target over a text"},
       {kInspect, "inspect", "check a checkpoint folder or a .safetensors file and list it"},
       {kListDevices, "list-devices", "what this machine offers"},
@@ -109,6 +109,10 @@ const std::vector<OptionInfo>& option_table() {
     add_method_options(table);
     add_sampling_options(table);
     add_measuring_options(table);
+    // A run can be planned with its own command line; only its outputs are not those of a plan.
+    for (OptionInfo& o : table) {
+      if ((o.commands & kRun) != 0) o.commands |= kPlan;
+    }
     add_output_options(table);
     return table;
   }();

@@ -5,6 +5,7 @@
 #include "app/datasets.h"
 #include "app/models.h"
 #include "app/output.h"
+#include "app/plan_report.h"
 #include "app/progress.h"
 #include "app/session.h"
 #include "app/signals.h"
@@ -65,6 +66,11 @@ ExitCode perplexity_command(const RunConfig& config) {
     throw_usage("--prefill: expected at most the target's {} positions, found {}",
                 choice.config.max_position, config.prefill);
   }
+  RunConfig planned = config;
+  planned.methods = {Method::kAutoregressive};
+  planned.gen_len = 1;
+  check_memory(
+      config, plan_memory(plan_input(planned, {choice, {}}, session.dtype, session.backend.get())));
   std::optional<Tokenizer> tokenizer;
   Encode encode;
   if (const std::filesystem::path file = tokenizer_file(choice); !file.empty()) {

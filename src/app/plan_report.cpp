@@ -127,12 +127,23 @@ std::vector<std::pair<std::string, std::int64_t>> memory_rows(const MemoryPlan& 
           {"total", memory.total_bytes()}};
 }
 
-std::string memory_table(const MemoryPlan& memory) {
+std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
+  // Figures of three digits or so: 0.136, 2.156, 13.5.
+  const auto figure = [](double x) {
+    return x < 10 ? fmt::format("{:.3f}", x) : fmt::format("{:.1f}", x);
+  };
+  const auto row = [&](const std::string& label, std::int64_t bytes) {
+    const auto b = static_cast<double>(bytes);
+    return fmt::format("{:<22}{:>18}{:>11}{:>11}\n", label, bytes, figure(b / 1e9),
+                       figure(b / kGiB));
+  };
   std::string out = fmt::format("{:<22}{:>18}{:>11}{:>11}\n", "memory", "bytes", "GB", "GiB");
   for (const auto& [label, bytes] : memory_rows(memory)) {
     if (bytes == 0) continue;
-    const auto b = static_cast<double>(bytes);
-    out += fmt::format("{:<22}{:>18}{:>11.3f}{:>11.3f}\n", label, bytes, b / 1e9, b / kGiB);
+    out += row(label, bytes);
+    if (label == "full KV cache" && prompt_tokens > 0) {
+      out += row("  the prompt's part", prompt_tokens * memory.kv_bytes_per_token);
+    }
   }
   return out;
 }
@@ -143,12 +154,7 @@ std::string plan_table(const PlanReport& r) {
   out += fmt::format("dtype    {}; prompt {} tokens, {} generated; KV {} bytes per token\n\n",
                      to_string(r.input.dtype), r.input.shape.max_prompt,
                      r.input.shape.max_generated, r.memory.kv_bytes_per_token);
-  out += memory_table(r.memory);
-  const auto prompt_kv =
-      static_cast<double>(r.input.shape.max_prompt * r.memory.kv_bytes_per_token);
-  out += fmt::format("{:<22}{:>18}{:>11.3f}{:>11.3f}\n", "full KV of the prompt",
-                     r.input.shape.max_prompt * r.memory.kv_bytes_per_token, gb(prompt_kv),
-                     prompt_kv / kGiB);
+  out += memory_table(r.memory, r.input.shape.max_prompt);
   out += fmt::format("\n{:<38}{:>11}\n", "one pass reads", "GB");
   out += fmt::format("{:<38}{:>11.3f}\n", "target, full cache (ar, outer verify)",
                      gb(static_cast<double>(r.memory.full_pass_bytes)));
@@ -179,7 +185,7 @@ std::string plan_table(const PlanReport& r) {
       "one\n"
       "autoregressive step. A card that does not fit would have to offload and be slower than "
       "shown.\n"
-      "Per-token acceptance: outer {:.4f}, inner {:.4f} ({}).\n",
+      "Per-token acceptance: outer {:.4f}, inner {:.4f}\n({}).\n",
       r.outer_alpha, r.inner_alpha,
       r.default_alphas ? "arXiv 2404.11912, Table 2 at temperature 0.6; change with "
                          "--synthetic-acceptance"

@@ -49,7 +49,8 @@ PlanReport make_plan_report(const RunConfig& config, const ModelPair& models, DT
 
 // The rows of the memory table: label and bytes, in the order of the report, the total last.
 std::vector<std::pair<std::string, std::int64_t>> memory_rows(const MemoryPlan& memory);
-std::string memory_table(const MemoryPlan& memory);
+// With prompt_tokens also the part of the full cache that they take.
+std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens);
 std::string plan_table(const PlanReport& report);
 JsonValue plan_json(const RunConfig& config, const PlanReport& report);
 

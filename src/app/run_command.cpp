@@ -231,7 +231,7 @@ RunResult Run::measure() {
   try {
     check_memory(config_, *plan_);
   } catch (const Error& e) {
-    print_stderr(memory_table(*plan_));
+    print_stderr(memory_table(*plan_, config_.prefill));
     return not_run(CaseStatus::kSkippedMemory, e.what(), e.code());
   }
   try {

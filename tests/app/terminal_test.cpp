@@ -1,0 +1,134 @@
+// Where the program finds its data, and what it writes to descriptors that are no terminal.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "app/data_folder.h"
+#include "app/output.h"
+#include "app/progress.h"
+
+namespace triforce {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What is written to `fd` while this lives.
+class Pipe {
+ public:
+  Pipe() { EXPECT_EQ(pipe(ends_), 0); }
+  ~Pipe() {
+    close(ends_[0]);
+    if (ends_[1] >= 0) close(ends_[1]);
+  }
+  int fd() const { return ends_[1]; }
+  std::string text() {
+    close(ends_[1]);
+    ends_[1] = -1;
+    std::string out;
+    char buffer[256];
+    for (ssize_t n = 0; (n = read(ends_[0], buffer, sizeof buffer)) > 0;) {
+      out.append(buffer, static_cast<std::size_t>(n));
+    }
+    return out;
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+TEST(Progress, PlainLinesByTenths) {
+  Pipe out;
+  Progress p(ProgressMode::kPlain, out.fd());
+  for (int i = 0; i <= 1000; ++i) p.update("prefill", i, 1000, "tokens");
+  p.update("load", 1'500'000, 3'000'000, "MB");
+  p.finish();
+  const std::string text = out.text();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 12);
+  EXPECT_EQ(text.find("prefill: 0 of 1000 tokens (0%)\nprefill: 100 of 1000 tokens (10%)\n"), 0U);
+  EXPECT_NE(text.find("prefill: 1000 of 1000 tokens (100%)\nload: 1.5 of 3.0 MB (50%)\n"),
+            std::string::npos);
+}
+
+TEST(Progress, SilentWhereItShouldBe) {
+  for (const ProgressMode mode : {ProgressMode::kAuto, ProgressMode::kNone}) {
+    Pipe out;
+    Progress p(mode, out.fd());
+    EXPECT_FALSE(p.active());
+    p.update("prefill", 1, 2, "tokens");
+    p.finish();
+    EXPECT_EQ(out.text(), "");
+  }
+}
+
+TEST(TokenStream, IdsAndLegend) {
+  const std::vector<Token> tokens = {5, 6, 7};
+  const std::vector<std::uint8_t> origins = {0, 1, 2};
+  Pipe plain;
+  TokenStream stream(nullptr, false, plain.fd());
+  stream.begin("triforce, prompt 0", 2);
+  stream.add(tokens, origins);
+  stream.end();
+  stream.end();
+  EXPECT_EQ(plain.text(),
+            "--- triforce, prompt 0 | 0 drafter, 1 target, retrieval cache, 2 target, full "
+            "cache\n5 6 7 \n");
+  Pipe coloured;
+  TokenStream colours(nullptr, true, coloured.fd());
+  colours.begin("ar", 0);
+  colours.add(tokens, origins);
+  colours.end();
+  const std::string text = coloured.text();
+  EXPECT_NE(text.find("\x1b[33m6 \x1b[0m\x1b[32m7 \x1b[0m\n"), std::string::npos) << text;
+}
+
+TEST(Colour, NeverOutsideATerminal) {
+  Pipe out;
+  EXPECT_FALSE(wants_colour(out.fd()));
+}
+
+TEST(DataFolder, BesideTheProgramThenWhereItWasBuiltThenInstalled) {
+  const fs::path root = fs::path(::testing::TempDir()) / "triforce_data_folder_test";
+  fs::remove_all(root);
+  const auto make = [&](const fs::path& folder) {
+    fs::create_directories(folder / "models" / "target");
+    std::ofstream(folder / "models" / "target" / "config.json") << "{}";
+  };
+  const fs::path program = root / "build" / "triforce-bench";
+  const fs::path built = root / "source" / "data";
+  EXPECT_THROW(find_data_folder(program, built), Error);
+  make(root / "share" / "triforce-bench");
+  EXPECT_EQ(find_data_folder(program, built).root, root / "share" / "triforce-bench");
+  make(built);
+  EXPECT_EQ(find_data_folder(program, built).root, built);
+  make(root / "data");
+  EXPECT_EQ(find_data_folder(program, built).root, root / "data");
+  EXPECT_EQ(find_data_folder(program, built).builtin_draft(), root / "data" / "models" / "draft");
+  fs::remove_all(root);
+}
+
+TEST(Sinks, OneFailureKeepsTheOthers) {
+  const std::string file = ::testing::TempDir() + "triforce_sinks_test.txt";
+  Sinks sinks;
+  sinks.write("/dev/full", "result");
+  sinks.write(file, "result");
+  EXPECT_TRUE(sinks.failed());
+  std::ifstream in(file);
+  std::string text;
+  in >> text;
+  EXPECT_EQ(text, "result");
+  std::remove(file.c_str());
+  try {
+    sinks.finish();
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kResources);
+  }
+}
+
+}  // namespace
+}  // namespace triforce

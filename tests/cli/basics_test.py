@@ -1,0 +1,134 @@
+"""Help, plan, inspect, list-devices, usage errors."""
+import struct
+import subprocess
+import unittest
+
+from program import BINARY, SOURCE, ProgramTest, strict_json
+
+COMMANDS = ["run", "plan", "perplexity", "inspect", "list-devices", "selftest"]
+
+
+class Basics(ProgramTest):
+    def test_help_and_version(self):
+        overview = self.run_program("--help").out
+        for command in COMMANDS:
+            self.assertIn(command, overview)
+            text = self.run_program(command, "--help").out
+            self.assertIn(f"Usage: triforce-bench {command}", text)
+            self.assertIn("--config", text)
+        self.assertRegex(self.run_program("--version").out, r"^triforce-bench \d+\.\d+\.\d+\n$")
+
+    def test_usage_errors(self):
+        self.fails(2, "--gama", "3", says="did you mean --gamma?")
+        self.fails(2, "plam", says="did you mean plan?")
+        self.fails(2, "--gamma", "0", says=["--gamma", "1..31", '"0"'])
+        self.fails(2, "--budget", "100", says=["--budget", "--chunk-size 8", "100"])
+        self.fails(2, "plan", "extra", says='"extra"')
+        self.fails(2, "inspect", says="inspect")
+        self.fails(2, *self.tiny(prefill=5000), says=["--prefill", "4096"])
+        self.fails(2, *self.tiny(**{"on-chip": 1}), says=["--on-chip", "2", "CUDA"])
+        self.fails(2, *self.tiny(**{"random-draft": "llama-68M"}), says="vocabulary")
+        self.fails(2, *self.tiny(**{"random-draft": None}), says="--draft")
+
+    def test_device_errors(self):
+        self.fails(5, "--device", "cuda", says="without CUDA")
+
+    def test_plan_of_the_paper_needs_no_file(self):
+        args = ["plan", "--target", "llama-7B-128K", "--draft", "llama-68M", "--prefill", "124928",
+                "--budget", "4096", "--gamma", "6"]
+        table = self.run_program(*args).out
+        plan = strict_json(self.run_program(*args, "--output-format", "json").out)
+        memory = plan["memory_bytes"]
+        self.assertAlmostEqual(memory["target_weights"] / 1e9, 13.5, delta=0.1)
+        self.assertEqual(plan["kv_bytes_per_token"], 524288)
+        # The prompt's rows and the few that are generated.
+        self.assertGreaterEqual(memory["kv_full"], 124928 * 524288)
+        self.assertLess(memory["kv_full"], (124928 + 512) * 524288)
+        self.assertEqual(memory["total"],
+                         sum(v for k, v in memory.items() if k != "total"))
+        self.assertAlmostEqual(plan["pass_bytes"]["full"] / 1e9, 78.71, delta=0.02)
+        self.assertAlmostEqual(plan["pass_bytes"]["retrieval"] / 1e9, 15.36, delta=0.02)
+        for text in ["13.5", "65.5", "78.71", "15.36", "A100", "H200", "4090", "0.9137"]:
+            self.assertIn(text, table)
+        fits = {card["name"]: card["fits"] for card in plan["cards"]}
+        self.assertEqual(fits, {"A100-80GB": True, "H100-80GB": True, "H200": True,
+                                "RTX 4090": False})
+        for card in plan["cards"]:
+            self.assertLess(card["triforce_ms_per_token"], card["ar_ms_per_token"])
+
+    def test_plan_sinks_and_limit(self):
+        out = self.path("plan.json")
+        args = ["plan", "--target", "llama-7B-128K", "--prefill", "4k", "--json", out]
+        self.run_program(*args)
+        with open(out, encoding="utf-8") as file:
+            self.assertEqual(strict_json(file.read())["params"]["prefill"], 4096)
+        done = self.run_program(*args, "--memory-limit", "1G", code=4)
+        self.assertIn("--memory-limit", done.err)
+        self.assertIn("total", done.out)
+
+    def test_plan_with_chosen_gammas(self):
+        args = ["plan", "--target", "llama-7B-128K", "--gamma", "auto", "--inner-gamma", "auto",
+                "--output-format", "json", "--synthetic-acceptance", "outer=.95,inner=.6"]
+        for card in strict_json(self.run_program(*args).out)["cards"]:
+            self.assertGreater(card["gamma"], 6)
+            self.assertGreater(card["inner_gamma"], 1)
+
+    def test_unknown_models(self):
+        self.fails(3, "plan", "--target", "no-such-model", says=["llama-7B-128K", "no-such-model"])
+        self.fails(3, "--target", "no-such-folder", "--draft", "x", says="no-such-folder")
+        if not (SOURCE / "data/downloads/models/llama-7B-128K").exists():
+            self.fails(3, "--target", "llama-7B-128K", says="scripts/download_models.sh")
+
+    def test_list_devices(self):
+        table = self.run_program("list-devices").out
+        self.assertIn("scalar", table)
+        self.assertIn("without CUDA", table)
+        devices = strict_json(self.run_program("list-devices", "--json").out)["devices"]
+        self.assertEqual(devices[0]["device"], "cpu")
+        self.assertGreaterEqual(devices[0]["threads"], 1)
+        self.assertIn(devices[0]["default_isa"], devices[0]["isa"])
+
+    def test_inspect(self):
+        folder = str(SOURCE / "data/models/target")
+        table = self.run_program("inspect", folder).out
+        self.assertIn("model.embed_tokens.weight", table)
+        found = strict_json(self.run_program("inspect", folder, "--json").out)
+        self.assertEqual(found["bytes"], sum(t["bytes"] for t in found["tensors"]))
+        single = folder + "/model.safetensors"
+        names = {t["name"] for t in strict_json(
+            self.run_program("inspect", single, "--json").out)["tensors"]}
+        self.assertEqual(names, {t["name"] for t in found["tensors"]})
+
+    def test_inspect_refuses(self):
+        self.fails(3, "inspect", self.path("absent.safetensors"), says=["absent", "FileNotFound"])
+        bad = self.write("bad.safetensors", struct.pack("<Q", 1 << 60) + b"{}")
+        self.fails(3, "inspect", bad, says=["bad.safetensors", "HeaderTooLarge"])
+        self.write("bin/config.json", "{}")
+        self.write("bin/pytorch_model.bin", "x")
+        self.fails(3, "inspect", self.path("bin"), says="bin")
+
+    def test_streams_may_be_closed(self):
+        # stdin closed: nothing reads it. stdout closed: the result has nowhere to go.
+        done = subprocess.run(f'"{BINARY}" list-devices <&-', shell=True, capture_output=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, 0)
+        done = subprocess.run(f'"{BINARY}" list-devices >&-', shell=True, capture_output=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn(b"standard output", done.stderr)
+        done = subprocess.run(f'"{BINARY}" --gamma x 2>&-', shell=True, capture_output=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, 2)
+
+    def test_full_disk_and_closed_pipe(self):
+        for command in [["list-devices"], ["plan"], ["--help"]]:
+            with open("/dev/full", "wb") as full:
+                done = self.run_program(*command, code=4, stdout=full)
+            self.assertIn("standard output", done.err)
+        done = subprocess.run(f'"{BINARY}" --help | true; exit ${{PIPESTATUS[0]}}', shell=True,
+                              executable="/bin/bash", capture_output=True, timeout=60, check=False)
+        self.assertIn(done.returncode, (0, 4))  # 0: written before the reader left
+
+
+if __name__ == "__main__":
+    unittest.main()

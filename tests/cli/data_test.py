@@ -1,0 +1,90 @@
+"""Data sets, perplexity and the built-in pair."""
+import hashlib
+import math
+import unittest
+
+from program import SOURCE, ProgramTest, strict_json
+
+
+class Data(ProgramTest):
+    def test_absent_data(self):
+        for name in ["gs", "128k", "one-shot", "lwm", "demo"]:
+            if not (SOURCE / f"data/downloads/{name}.jsonl").exists():
+                self.fails(3, "--dataset", name, says=[f"scripts/download_data.sh {name}"])
+        self.fails(3, "--dataset", self.path("absent.txt"), says=["absent.txt", "FileNotFound"])
+        self.fails(3, "--dataset", "gutenberg", says="gutenberg")
+        self.fails(3, "--dataset", str(self.folder), says="found")
+
+    def test_short_documents_are_skipped(self):
+        ids = self.write("some.ids", "5 6 7\n" + " ".join(["9"] * 200) + "\n4 4\n")
+        out = self.path("out.json")
+        self.run_program(*self.tiny(dataset=ids, prompts=5, json=out))
+        with open(out, encoding="utf-8") as file:
+            data = strict_json(file.read())["cases"][0]["data"]
+        self.assertEqual((data["n_prompts"], data["n_skipped"]), (1, 2))
+        with open(ids, "rb") as file:
+            self.assertEqual(data["sha256"], hashlib.sha256(file.read()).hexdigest())
+        self.fails(3, *self.tiny(dataset=ids, prefill=300), says=["300 tokens", "NoPrompts"])
+
+    def test_bad_documents(self):
+        self.fails(3, *self.tiny(dataset=self.write("a.ids", "1 2 97\n")), says=["a.ids:1", "97"])
+        self.fails(3, *self.tiny(dataset=self.write("a.txt", "text")), says="tokenizer")
+        bad = self.write("b.jsonl", '{"text": 7}\n')
+        self.fails(3, "--dataset", bad, "--prefill", "64", says=["b.jsonl:1", "InvalidDataset"])
+
+    def test_text_on_the_built_in_pair(self):
+        text = " ".join(f"The miller of valley {i} paid {i * 7} shillings." for i in range(200))
+        out = self.path("out.json")
+        done = self.run_program(
+            "run", "--dataset", self.write("text.txt", text), "--prefill", "512", "--gen-len", "16",
+            "--budget", "128", "--repetitions", "1", "--warmup", "0", "--json", out, "--verbose",
+            "--progress", "plain")
+        with open(out, encoding="utf-8") as file:
+            cases = strict_json(file.read())["cases"]
+        self.assertEqual([case["method"] for case in cases], ["ar", "triforce"])
+        for case in cases:
+            self.assertEqual(case["status"], "ok")
+            prompt = case["output"]["prompts"][0]
+            self.assertEqual(len(prompt["tokens"]), 16)
+            self.assertTrue(prompt["text"])
+        # Streamed for each method, without colours because stderr is a pipe.
+        self.assertIn("--- triforce, prompt 0", done.err)
+        self.assertIn("0 drafter, 1 target, retrieval cache, 2 target, full cache", done.err)
+        self.assertNotIn("\x1b", done.err)
+        for step in ["load target", "load drafter", "prefill", "decode"]:
+            self.assertIn(f"{step}: ", done.err)
+
+
+class Perplexity(ProgramTest):
+    def test_of_random_weights(self):
+        # The same in any chunking.
+        results = []
+        for chunk in [1, 7, 128]:
+            out = self.path("p.json")
+            options = [o for o in self.tiny(json=out, chunk=chunk, dtype="f32")]
+            for name in ["--random-draft", "--gen-len", "--budget", "--draft-cache-budget",
+                         "--repetitions", "--warmup"]:
+                at = options.index(name)
+                del options[at:at + 2]
+            self.run_program("perplexity", *options)
+            with open(out, encoding="utf-8") as file:
+                results.append(strict_json(file.read()))
+        for result in results:
+            self.assertEqual(result["tokens"], 127)
+            self.assertTrue(result["random_weights"])
+            self.assertAlmostEqual(result["perplexity"], math.exp(result["nll_per_token"]), 6)
+            # Weights that know nothing do not beat chance.
+            self.assertGreater(result["nll_per_token"], math.log(97) - 0.2)
+            self.assertAlmostEqual(result["nll_per_token"], results[0]["nll_per_token"], delta=1e-4)
+
+    def test_of_the_built_in_target(self):
+        done = self.run_program("perplexity", "--prefill", "256", "--output-format", "json")
+        result = strict_json(done.out)
+        self.assertEqual(result["tokens"], 255)
+        # A trained model predicts far better than chance over 4096 tokens.
+        self.assertLess(result["perplexity"], 400)
+        self.fails(2, "perplexity", "--prefill", "1000k", says="--prefill")
+
+
+if __name__ == "__main__":
+    unittest.main()

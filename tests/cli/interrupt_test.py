@@ -1,0 +1,50 @@
+"""A signal ends a run within seconds, with a valid partial result."""
+import signal
+import subprocess
+import time
+import unittest
+
+from program import BINARY, ProgramTest, strict_json
+
+
+class Interrupt(ProgramTest):
+    def interrupt(self, number, after, code, twice=False):
+        """Starts a run that would take hours; `after` is the progress line to wait for."""
+        out = self.path("out.json")
+        options = self.tiny(json=out, progress="plain", repetitions=100000,
+                            **{"gen-len": 64, "output-format": "json"})
+        with subprocess.Popen([BINARY, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              stdin=subprocess.DEVNULL, text=True) as process:
+            self.addCleanup(process.kill)
+            for line in process.stderr:
+                if line.startswith(after):
+                    break
+            time.sleep(0.3)
+            process.send_signal(number)
+            if twice:
+                process.send_signal(number)
+            begin = time.monotonic()
+            stdout, stderr = process.communicate(timeout=60)
+            self.assertLess(time.monotonic() - begin, 10)
+            self.assertEqual(process.returncode, code, stderr)
+        if twice:
+            return None
+        with open(out, encoding="utf-8") as file:
+            written = strict_json(file.read())
+        self.assertEqual(strict_json(stdout)["cases"], written["cases"])
+        return written["cases"]
+
+    def test_interrupted_while_decoding(self):
+        for number, code in [(signal.SIGINT, 130), (signal.SIGTERM, 143)]:
+            cases = self.interrupt(number, "decode", code)
+            self.assertEqual([c["method"] for c in cases], ["ar", "triforce"])
+            self.assertEqual({c["status"] for c in cases}, {"interrupted"})
+            # What was finished counts.
+            self.assertGreater(len(cases[0]["timing"]["samples"]), 0)
+
+    def test_second_signal_ends_at_once(self):
+        self.interrupt(signal.SIGINT, "decode", 130, twice=True)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,116 @@
+"""What a run writes where, and that a place that fails loses nothing elsewhere."""
+import csv
+import io
+import os
+import unittest
+
+from program import ProgramTest, strict_json
+
+
+class Results(ProgramTest):
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def test_all_formats(self):
+        self.run_program("run", *self.tiny(json=self.path("a.json"), jsonl=self.path("a.jsonl"),
+                                           csv=self.path("a.csv")))
+        result = strict_json(self.read("a.json"))
+        self.assertEqual(result["schema"], "triforce-bench.result/1")
+        self.assertEqual([c["method"] for c in result["cases"]], ["ar", "triforce"])
+        self.assertTrue(all(c["status"] == "ok" for c in result["cases"]))
+        lines = [strict_json(line) for line in self.read("a.jsonl").splitlines()]
+        self.assertEqual(len(lines), 2)
+        self.assertEqual(len(list(csv.DictReader(io.StringIO(self.read("a.csv"))))), 2)
+        for fmt in ["table", "json", "jsonl", "csv", "markdown"]:
+            out = self.run_program(*self.tiny(**{"output-format": fmt})).out
+            self.assertIn("triforce", out)
+            if fmt == "json":
+                strict_json(out)
+
+    def test_params_name_every_option(self):
+        out = self.run_program(*self.tiny(**{"output-format": "json", "top-p": "0.8"})).out
+        params = strict_json(out)["cases"][0]["params"]
+        self.assertEqual(params["prefill"], 128)
+        self.assertEqual(params["top_p"], 0.8)
+        self.assertIsNone(params["timeout"])
+        for name in ["target", "gamma", "rebuild", "acceptance", "seed", "dataset", "repetitions"]:
+            self.assertIn(name, params)
+
+    def test_random_weights_are_labelled(self):
+        case = strict_json(self.run_program(*self.tiny(**{"output-format": "json"})).out)["cases"][0]
+        self.assertFalse(case["validity"]["comparable"])
+        self.assertTrue(any("random" in reason for reason in case["validity"]["reasons"]))
+
+    def test_reference_style_options(self):
+        done = self.run_program("--random_weights", self.write("c/config.json", "{}"), code=3)
+        self.assertIn("c/config.json", done.err)
+        options = [o.replace("-", "_").replace("__", "--") if o.startswith("--") else o
+                   for o in self.tiny(**{"top-p": 0.9, "chunk-size": 8, "on-chip": 2})]
+        self.run_program(*options)
+
+    def test_every_method_generates_the_same_tokens_when_coupled(self):
+        for temperature in [0, 1]:
+            out = self.run_program(*self.tiny(
+                method="ar,triforce,retrieval,streaming,draft", acceptance="coupled",
+                temp=temperature, prompts=3, **{"output-format": "json"})).out
+            cases = strict_json(out)["cases"]
+            self.assertEqual(len(cases), 5)
+            for case in cases[1:]:
+                self.assertTrue(case["lossless"]["equal_to_baseline"], case["method"])
+                self.assertEqual([p["tokens"] for p in case["output"]["prompts"]],
+                                 [p["tokens"] for p in cases[0]["output"]["prompts"]])
+
+    def test_a_full_disk_loses_no_finished_result(self):
+        done = self.run_program(*self.tiny(json="/dev/full", csv=self.path("kept.csv")), code=4)
+        self.assertIn("/dev/full", done.err)
+        self.assertIn("triforce", done.out)
+        self.assertEqual(len(self.read("kept.csv").splitlines()), 3)
+        with open("/dev/full", "wb") as full:
+            done = self.run_program(*self.tiny(json=self.path("kept.json")), code=4, stdout=full)
+        self.assertIn("standard output", done.err)
+        self.assertTrue(all(c["status"] == "ok" for c in strict_json(self.read("kept.json"))["cases"]))
+
+    def test_a_folder_that_is_not_there(self):
+        done = self.run_program(*self.tiny(json=self.path("no/such/folder.json")), code=4)
+        self.assertIn("folder.json", done.err)
+        self.assertIn("triforce", done.out)
+
+    def test_memory_limit(self):
+        done = self.run_program(*self.tiny(json=self.path("m.json"), **{"memory-limit": "100k"}),
+                                code=4)
+        self.assertIn("--memory-limit", done.err)
+        self.assertIn("full KV cache", done.err)
+        cases = strict_json(self.read("m.json"))["cases"]
+        self.assertEqual({c["status"] for c in cases}, {"skipped_memory"})
+
+    def test_timeout(self):
+        done = self.run_program(*self.tiny(json=self.path("t.json"), timeout=0.001), code=8)
+        cases = strict_json(self.read("t.json"))["cases"]
+        self.assertEqual({c["status"] for c in cases}, {"timeout"}, done.err)
+
+    def test_config_file(self):
+        config = self.write("run.toml", 'gamma = 3\nmethod = ["triforce"]\ntemp = 0\n')
+        out = self.run_program(*self.tiny(config=config, **{"output-format": "json"})).out
+        params = strict_json(out)["cases"][0]["params"]
+        self.assertEqual((params["gamma"], params["temp"]), (3, 0))
+
+    def test_baseline_alone_and_none(self):
+        out = self.run_program(*self.tiny(baseline=True, **{"output-format": "json"})).out
+        self.assertEqual([c["method"] for c in strict_json(out)["cases"]], ["ar"])
+        out = self.run_program(*self.tiny(method="retrieval", **{
+            "no-baseline": True, "output-format": "json"})).out
+        cases = strict_json(out)["cases"]
+        self.assertEqual([c["method"] for c in cases], ["retrieval"])
+        self.assertIsNone(cases[0]["speedup"])
+
+    def test_files_are_replaced_whole(self):
+        path = self.write("a.json", "old")
+        self.run_program(*self.tiny(json=path))
+        strict_json(self.read("a.json"))
+        self.assertEqual(sorted(n for n in os.listdir(self.folder) if n.startswith("a.json")),
+                         ["a.json"])
+
+
+if __name__ == "__main__":
+    unittest.main()
