@@ -37,7 +37,8 @@ class Data(ProgramTest):
         out = self.path("out.json")
         done = self.run_program(
             "run", "--dataset", self.write("text.txt", text), "--prefill", "512", "--gen-len", "16",
-            "--budget", "128", "--repetitions", "1", "--warmup", "0", "--json", out, "--verbose",
+            "--budget", "128", "--repetitions", "1", "--warmup", "0", "--threads", "1",
+            "--json", out, "--verbose",
             "--progress", "plain")
         with open(out, encoding="utf-8") as file:
             cases = strict_json(file.read())["cases"]
@@ -78,7 +79,8 @@ class Perplexity(ProgramTest):
             self.assertAlmostEqual(result["nll_per_token"], results[0]["nll_per_token"], delta=1e-4)
 
     def test_of_the_built_in_target(self):
-        done = self.run_program("perplexity", "--prefill", "256", "--output-format", "json")
+        done = self.run_program("perplexity", "--prefill", "256", "--threads", "1",
+                                "--output-format", "json")
         result = strict_json(done.out)
         self.assertEqual(result["tokens"], 255)
         # A trained model predicts far better than chance over 4096 tokens.
