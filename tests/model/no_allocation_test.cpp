@@ -20,16 +20,25 @@ struct Paused {
   bool before;
 };
 
-void* count_and_allocate(std::size_t n) {
+void* count_and_allocate(std::size_t n) noexcept {
   if (counting) ++heap_allocations;
-  void* p = std::malloc(n);
+  return std::malloc(n);
+}
+void* or_throw(void* p) {
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
 }  // namespace
 
-void* operator new(std::size_t n) { return count_and_allocate(n); }
-void* operator new[](std::size_t n) { return count_and_allocate(n); }
+// All pairs of new and delete, since a sanitizer brings its own for those left out.
+void* operator new(std::size_t n) { return or_throw(count_and_allocate(n)); }
+void* operator new[](std::size_t n) { return or_throw(count_and_allocate(n)); }
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return count_and_allocate(n); }
+void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
+  return count_and_allocate(n);
+}
+void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
+void operator delete[](void* p, const std::nothrow_t&) noexcept { std::free(p); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
