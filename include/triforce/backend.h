@@ -102,6 +102,8 @@ class Backend {
 
   // An unset matrix of `dtype` (f32, f16 or bf16) for linear().
   virtual Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) = 0;
+  // Bytes of that matrix in this backend's layout, padding included.
+  virtual std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const = 0;
   // Sets rows [row_begin, row_begin + src.shape[0]); src is host memory [n, cols], f32/f16/bf16.
   virtual void set_rows(Matrix& m, std::int64_t row_begin, TensorView src) = 0;
   // Copies between host memory and ops' tensors, synchronously; converts f32/f16/bf16.

@@ -53,7 +53,7 @@ using TokenSink = std::function<void(std::span<const Token>, std::span<const std
 using PrefillProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 // Tokens of one prefill pass; large enough for the throughput path, small enough for its buffers.
-inline constexpr std::int64_t kPrefillChunk = 1024;
+inline constexpr std::int64_t kPrefillChunk = 512;
 // Tokens of one pass into a streaming cache.
 inline constexpr std::int64_t kStreamingChunk = 128;
 
@@ -89,8 +89,8 @@ class Engine {
   void set_gammas(int gamma, int inner_gamma);
 
   // Milliseconds of one pass, minimum of `repetitions`, caches left at the prompt: rows new tokens
-  // of the target over the full cache, the retrieval cache, the drafter.
-  enum class Pass : std::uint8_t { kFull, kRetrieval, kDraft };
+  // of the target over the full, the retrieval and its streaming cache, and of the drafter.
+  enum class Pass : std::uint8_t { kFull, kRetrieval, kStreaming, kDraft };
   double pass_ms(Pass pass, int rows, int repetitions);
   const RetrievalCache* retrieval_cache() const;
   FullCache& full_cache();

@@ -20,12 +20,13 @@ struct PlanInput {
   ModelConfig target;
   std::optional<ModelConfig> draft;
   DType dtype = DType::kF16;
-  DType activation = DType::kF32;
-  int kv_granule = 16;
   SpeculationOptions options;
   Engine::Shape shape;
+  // Whose layouts count; null: f32 activations, KV granules of 16 tokens, matrices without padding.
+  const Backend* backend = nullptr;
 };
-// The ledger of an Engine built from the same input equals this, tag by tag, but for kWorkspace.
+// The ledger of an Engine built from the same input over the same backend equals this, tag by tag,
+// but for kWorkspace.
 MemoryPlan plan_memory(const PlanInput& input);
 
 }  // namespace triforce

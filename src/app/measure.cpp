@@ -109,8 +109,7 @@ MemoryPlan Measurement::plan() const {
   p.target = in_.target->config;
   if (in_.draft != nullptr) p.draft = in_.draft->config;
   p.dtype = in_.target->dtype;
-  p.activation = in_.backend->activation_dtype();
-  p.kv_granule = in_.backend->kv_granule();
+  p.backend = in_.backend;
   p.options = c_.speculation;
   p.shape = shape();
   return plan_memory(p);
@@ -205,6 +204,7 @@ void Measurement::measure_steps() {
   if (needs.retrieval) {
     measure(Engine::Pass::kRetrieval, rows_for(c_.speculation.inner_gamma), state_.steps.retrieval);
   }
+  if (needs.target_streaming) measure(Engine::Pass::kStreaming, {1}, state_.steps.streaming);
   if (needs.draft) measure(Engine::Pass::kDraft, {1}, state_.steps.draft);
 }
 

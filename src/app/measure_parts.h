@@ -71,7 +71,7 @@ struct StepCurve {
   double at(int rows) const;
 };
 struct StepCurves {
-  StepCurve full, retrieval, draft;  // empty: not measured
+  StepCurve full, retrieval, streaming, draft;  // empty: not measured
 };
 // What the prediction (predict_ms_per_token) says for a method; nullopt if its steps were not
 // measured or nothing was drafted. A single-level method has no inner level: its proposer's pass

@@ -32,8 +32,10 @@ std::optional<PredictInput> predict_input(Method method, const StepCurves& steps
     case Method::kDraft:
       in.inner = &steps.draft;
       break;
+    case Method::kStreaming:
+      in.inner = &steps.streaming;
+      break;
     case Method::kAutoregressive:
-    case Method::kStreaming:  // no pass of the target over its streaming cache is timed alone
       return std::nullopt;
   }
   const bool measured =

@@ -124,9 +124,11 @@ StepResult CaseBuilder::steps(const MethodState& m) const {
   if (m.method == Method::kTriForce && !s_.steps.retrieval.points.empty()) {
     r.inner_verify_ms = s_.steps.retrieval.at(m.gammas.inner_gamma + 1);
   }
-  const bool small = needs_of(std::array{m.method}).draft;
-  const StepCurve& proposer = small ? s_.steps.draft : s_.steps.retrieval;
-  if (m.method != Method::kStreaming && !proposer.points.empty()) r.draft_ms = proposer.at(1);
+  const MethodNeeds needs = needs_of(std::array{m.method});
+  const StepCurve& proposer = needs.draft              ? s_.steps.draft
+                              : needs.target_streaming ? s_.steps.streaming
+                                                       : s_.steps.retrieval;
+  if (!proposer.points.empty()) r.draft_ms = proposer.at(1);
   return r;
 }
 

@@ -87,10 +87,7 @@ const std::vector<CardAssumption>& card_table() {
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
                      const Backend* backend) {
   PlanInput in;
-  if (backend != nullptr) {
-    in.activation = backend->activation_dtype();
-    in.kv_granule = backend->kv_granule();
-  }
+  in.backend = backend;
   in.target = models.target.config;
   if (models.draft) in.draft = models.draft->config;
   in.dtype = dtype;

@@ -17,6 +17,9 @@ class ForwardingBackend : public Backend {
   Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
     return to_.make_matrix(rows, cols, dtype, tag);
   }
+  std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const override {
+    return to_.matrix_bytes(rows, cols, dtype);
+  }
   void set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
     to_.set_rows(m, row_begin, src);
   }

@@ -75,6 +75,9 @@ class CpuBackend final : public Backend {
     return {Buffer(allocator_, cpu::packed_bytes(rows, cols, dtype), Place::kHost, tag), dtype,
             rows, cols};
   }
+  std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const override {
+    return cpu::packed_bytes(rows, cols, dtype);
+  }
   void set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
     cpu::pack_rows(context_, m, row_begin, src);
   }

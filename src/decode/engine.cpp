@@ -354,6 +354,7 @@ double Engine::pass_ms(Pass pass, int rows, int repetitions) {
   Impl& e = *impl_;
   KvCache* const cache = pass == Pass::kFull        ? static_cast<KvCache*>(e.full.get())
                          : pass == Pass::kRetrieval ? static_cast<KvCache*>(e.retrieval.get())
+                         : pass == Pass::kStreaming ? e.target_streaming.get()
                                                     : e.draft_streaming.get();
   LlamaModel* const model = pass == Pass::kDraft ? e.draft.get() : e.target.get();
   TF_CHECK(cache != nullptr && e.prompt_tokens > 0 && rows >= 1 && rows <= kMaxExactRows);

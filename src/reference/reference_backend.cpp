@@ -44,7 +44,13 @@ Matrix ReferenceBackend::make_matrix(std::int64_t rows, std::int64_t cols, DType
                                      MemTag tag) {
   TF_CHECK(rows > 0 && cols > 0 && dtype != DType::kI32, "matrix {} x {} {}", rows, cols,
            to_string(dtype));
-  return {Buffer(allocator_, rows * cols * size_of(dtype), Place::kHost, tag), dtype, rows, cols};
+  return {Buffer(allocator_, matrix_bytes(rows, cols, dtype), Place::kHost, tag), dtype, rows,
+          cols};
+}
+
+std::int64_t ReferenceBackend::matrix_bytes(std::int64_t rows, std::int64_t cols,
+                                            DType dtype) const {
+  return rows * cols * size_of(dtype);
 }
 
 void ReferenceBackend::set_rows(Matrix& m, std::int64_t row_begin, TensorView src) {

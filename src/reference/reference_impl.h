@@ -64,6 +64,7 @@ class ReferenceBackend final : public Backend {
   void reserve(const ScratchShape&) override {}  // plain loops need no scratch
 
   Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override;
+  std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const override;
   void set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override;
   void upload(TensorView dst, TensorView host_src) override;
   void download(TensorView host_dst, TensorView src) override;

@@ -306,16 +306,12 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
 
 // The plan is what the engine allocates, tag by tag.
 TEST_F(EngineOnce, LedgerEqualsThePlan) {
-  // Dimensions that need no padding, so that the weights are exact too.
-  ModelConfig tc = toy_config("t", 2, 4, 2, 32, 128), dc = toy_config("d", 1, 2, 2, 32, 128);
-  tc.intermediate = 256;
-  dc.intermediate = 128;
+  const ModelConfig tc = toy_config("t", 2, 4, 2, 32, 131), dc = toy_config("d", 1, 2, 2, 32, 131);
   PlanInput in;
   in.target = tc;
   in.draft = dc;
   in.dtype = DType::kBF16;
-  in.activation = backend_->activation_dtype();
-  in.kv_granule = backend_->kv_granule();
+  in.backend = backend_.get();
   in.options = toy_options();
   in.shape = {300, 40, all_methods()};
   const MemoryPlan plan = plan_memory(in);
