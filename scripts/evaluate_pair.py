@@ -189,6 +189,7 @@ def main():
     train_pair.add_data_options(parser)
     parser.add_argument("--target", required=True)
     parser.add_argument("--draft", required=True)
+    parser.add_argument("--kinds", default="synthetic,books")
     parser.add_argument("--prompts", type=int, default=8, help="per kind of text")
     parser.add_argument("--prompt", type=int, default=8192, help="tokens of a prompt")
     parser.add_argument("--tokens", type=int, default=64, help="tokens generated")
@@ -204,7 +205,7 @@ def main():
     target, draft = Llama.load(args.target).eval(), Llama.load(args.draft).eval()
     generator = torch.Generator().manual_seed(args.seed)
     tokenizer = pathlib.Path(args.target) / "tokenizer.model"
-    for kind in ("synthetic", "books"):
+    for kind in args.kinds.split(","):
         texts = Texts(args, tokenizer, held_out=True, seed=11)
         def rows(count, length):
             if kind == "synthetic":
