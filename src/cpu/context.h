@@ -30,7 +30,8 @@ Isa parse_isa(std::string_view name);
 struct Context {
   Isa isa = Isa::kScalar;
   int threads = 1;
-  std::span<std::byte> scratch;  // 64-byte aligned, shared by all ops, contents never survive a call
+  std::span<std::byte>
+      scratch;  // 64-byte aligned, shared by all ops, contents never survive a call
 };
 
 // Allocation-free OpenMP loop over [0, count): body(index, thread), static schedule; thread is in

@@ -23,7 +23,8 @@ void rope_append(const Context& context, TensorView qkv, TensorView positions, c
 // a row's bits depend on nothing but its own query and keys. More queries: the same tiles over all
 // keys at once, not bit-identical to the former.
 // Rounding beyond f32 at Isa::kAvx512Bf16 with bf16 rows: the scaled query and the probabilities
-// are rounded to bf16 (relative 2^-8 each at most), the row sum is that of the rounded probabilities.
+// are rounded to bf16 (relative 2^-8 each at most), the row sum is that of the rounded
+// probabilities.
 void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
                TensorView out, TensorView mass, int chunk);
 
