@@ -61,7 +61,7 @@ void Sinks::write(const std::string& path, std::string_view text) {
 }
 
 void Sinks::finish() const {
-  if (failed()) throw errors_.front();
+  if (failed()) throw Error(errors_.front());
 }
 
 }  // namespace triforce

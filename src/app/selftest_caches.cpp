@@ -139,7 +139,7 @@ class CacheChecks {
   double act_unit() const {
     return tested_.activation_dtype() == DType::kF32 ? 0 : unit_of(tested_.activation_dtype());
   }
-  Floats as_held(Floats v) const {
+  Floats as_held(const Floats& v) const {
     const Tensor t = activations(tested_, {s_.context, s_.qkv()}, v);
     return floats_of(tested_, t.view());
   }
