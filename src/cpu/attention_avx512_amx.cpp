@@ -6,6 +6,7 @@
   __attribute__((                                                                   \
       target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,f16c,amx-tile,amx-" \
              "bf16")))
+#include "cpu/amx_tiles.h"
 #include "cpu/attention_dot512.h"
 //
 #include "cpu/attention_tile.h"
@@ -16,31 +17,12 @@ namespace {
 constexpr int kTileRows = 16;
 constexpr std::int64_t kKeyBytes = 2;
 
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
-
-// Registers 0-3 accumulate, 4 is q or p, 5-7 are keys or values.
-constexpr TileConfig make_config(int rows) {
-  TileConfig c;
-  for (int t = 0; t < 8; ++t) {
-    c.row_bytes[t] = 64;
-    c.rows[t] = static_cast<std::uint8_t>(t < 5 ? rows : 16);
-  }
-  return c;
-}
-
 struct TileConfigs {
   TileConfig of_rows[kTileRows + 1];
 };
 constexpr TileConfigs make_configs() {
   TileConfigs all;
-  for (int rows = 1; rows <= kTileRows; ++rows) all.of_rows[rows] = make_config(rows);
+  for (int rows = 1; rows <= kTileRows; ++rows) all.of_rows[rows] = make_tile_config(rows);
   return all;
 }
 constexpr TileConfigs kConfigs = make_configs();

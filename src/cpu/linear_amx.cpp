@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "cpu/amx_tiles.h"
 #include "cpu/linear_kernels.h"
 
 #define TF_AMX __attribute__((target("amx-tile,amx-bf16,avx512f")))
@@ -19,29 +20,10 @@ constexpr std::int64_t kPairBytes = kPanel * 4;
 constexpr std::int64_t kStepBytes = 16 * kPairBytes;
 constexpr std::int64_t kAccBytes = kPanel * 4;
 
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
-
-// Tiles 0-3 accumulate, 4 is x, 5-7 are weights.
-constexpr TileConfig make_config(int x_rows) {
-  TileConfig c;
-  for (int t = 0; t < 8; ++t) {
-    c.row_bytes[t] = 64;
-    c.rows[t] = static_cast<std::uint8_t>(t < 5 ? x_rows : 16);
-  }
-  return c;
-}
-
 template <int R>
 TF_AMX void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
                  std::int64_t steps, float* acc, bool prefetch) {
-  static constexpr TileConfig kConfig = make_config(R);
+  static constexpr TileConfig kConfig = make_tile_config(R);
   _tile_loadconfig(&kConfig);
   _tile_loadd(0, acc, kAccBytes);
   _tile_loadd(1, acc + 16, kAccBytes);
