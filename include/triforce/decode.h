@@ -64,9 +64,6 @@ class Engine {
     std::int64_t max_generated = 0;
     std::vector<Method> methods;  // besides autoregressive
   };
-  // Allocates every cache and buffer the methods need; weights outlive the engine; draft may be
-  // null if no method needs it. Throws Error(kUsage) for options that do not fit together and
-  // Error(kResources).
   // Positions the weights' RoPE tables must cover: absolute ones for the target, rows of the
   // streaming cache for the drafter.
   static std::int64_t target_positions(const SpeculationOptions& options, const Shape& shape);
@@ -92,6 +89,9 @@ class Engine {
   // of the target over the full, the retrieval and its streaming cache, and of the drafter.
   enum class Pass : std::uint8_t { kFull, kRetrieval, kStreaming, kDraft };
   double pass_ms(Pass pass, int rows, int repetitions);
+  // How close the target's choice was after the prompt and `generated` (at most max_generated - 1
+  // tokens): its largest logit minus the second largest. Leaves the caches at the prompt.
+  double top2_margin(std::span<const Token> generated);
   const RetrievalCache* retrieval_cache() const;
   FullCache& full_cache();
 

@@ -152,6 +152,7 @@ struct Lossless {
   std::optional<bool> equal_to_baseline;  // kTokens with a baseline in the run
   std::int64_t compared = 0;              // generations compared
   std::optional<Divergence> first_divergence;
+  // At the first divergence, the target's largest logit minus the second: near 0 blames rounding.
   std::optional<double> top2_margin;
 };
 

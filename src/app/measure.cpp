@@ -63,6 +63,7 @@ class Measurement {
   void warm_up();
   void choose(MethodState& m);
   void measure_steps();
+  void measure_margins(int prompt);
   void generate(MethodState& m, int prompt, int repetition, bool warmup);
   bool automatic() const { return c_.auto_gamma || c_.auto_inner_gamma; }
   bool stopped() const { return engine_ && engine_->stop_flag(); }
@@ -238,6 +239,31 @@ void Measurement::warm_up() {
   }
 }
 
+// For a stream that left the baseline's on this prompt: was it a close call?
+void Measurement::measure_margins(int prompt) {
+  const auto base =
+      std::find_if(state_.methods.begin(), state_.methods.end(),
+                   [](const MethodState& m) { return m.method == Method::kAutoregressive; });
+  if (base == state_.methods.end()) return;
+  for (MethodState& m : state_.methods) {
+    if (m.top2_margin || m.failed || stopped()) continue;
+    const auto found = compare_streams(&base->runs, m.runs, lossless_mode(c_.speculation, m.method))
+                           .first_divergence;
+    if (!found || found->prompt != prompt) continue;
+    const MeasuredRun* run = find_timed(base->runs, prompt, found->repetition);
+    const auto fail = [&](CaseStatus status, const std::string& reason) {
+      m.failed = status;
+      m.reason = reason;
+    };
+    guarded(
+        [&] {
+          m.top2_margin = engine_->top2_margin(
+              std::span(run->metrics.tokens).first(static_cast<std::size_t>(found->position)));
+        },
+        fail);
+  }
+}
+
 bool Measurement::measure_prompt(int prompt) {
   if (!prefill(prompt)) return false;
   if (prompt == 0) warm_up();
@@ -246,6 +272,7 @@ bool Measurement::measure_prompt(int prompt) {
       generate(state_.methods[m], prompt, r, false);
     }
   }
+  measure_margins(prompt);
   return !stopped();
 }
 

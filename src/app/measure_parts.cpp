@@ -10,13 +10,6 @@
 namespace triforce {
 namespace {
 
-const MeasuredRun* find_timed(const std::vector<MeasuredRun>& runs, int prompt, int repetition) {
-  const auto it = std::find_if(runs.begin(), runs.end(), [&](const MeasuredRun& r) {
-    return !r.warmup && r.prompt == prompt && r.repetition == repetition;
-  });
-  return it == runs.end() ? nullptr : &*it;
-}
-
 double ms_per_token(const RunMetrics& m) {
   return m.decode_ms / static_cast<double>(m.tokens.size());
 }
@@ -84,6 +77,13 @@ LosslessMode lossless_mode(const SpeculationOptions& options, Method method) {
 bool exact_rule(const SpeculationOptions& options, Method method) {
   return method != Method::kTriForce || options.inner_correction == Correction::kResidual ||
          options.acceptance == Acceptance::kCoupled;
+}
+
+const MeasuredRun* find_timed(const std::vector<MeasuredRun>& runs, int prompt, int repetition) {
+  const auto it = std::find_if(runs.begin(), runs.end(), [&](const MeasuredRun& r) {
+    return !r.warmup && r.prompt == prompt && r.repetition == repetition;
+  });
+  return it == runs.end() ? nullptr : &*it;
 }
 
 Lossless compare_streams(const std::vector<MeasuredRun>* baseline,

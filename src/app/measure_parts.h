@@ -32,6 +32,8 @@ LosslessMode lossless_mode(const SpeculationOptions& options, Method method);
 // False: the published inner rule decides. The label does not depend on the temperature, although
 // at 0 that rule is exact.
 bool exact_rule(const SpeculationOptions& options, Method method);
+// The timed run of that prompt and repetition; nullptr: there is none.
+const MeasuredRun* find_timed(const std::vector<MeasuredRun>& runs, int prompt, int repetition);
 // Compares every timed run with the baseline's of the same prompt and repetition. `baseline` may be
 // null or lack some of them.
 Lossless compare_streams(const std::vector<MeasuredRun>* baseline,

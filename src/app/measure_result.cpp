@@ -137,6 +137,7 @@ void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {
   c.lossless = compare_streams(base == nullptr ? nullptr : &base->runs, m.runs,
                                lossless_mode(c_.speculation, m.method));
   c.lossless.exact_rule = exact_rule(c_.speculation, m.method);
+  c.lossless.top2_margin = m.top2_margin;
   if (base == nullptr || base == &m) return;
   c.speedup = make_speedup(base->runs, m.runs, c_.seed);
   if (!c.speedup) return;

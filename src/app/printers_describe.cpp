@@ -238,10 +238,15 @@ void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
     const auto token = [](const std::optional<Token>& t) {
       return t ? fmt::format("token {}", *t) : std::string("the end");
     };
+    const auto margin =
+        c.lossless.top2_margin
+            ? fmt::format("; the target's two largest logits are {:.3g} apart there",
+                          *c.lossless.top2_margin)
+            : std::string();
     notes.push_back(fmt::format(
         "{}: differs from the baseline first at prompt {}, repetition {}, position {}: expected "
-        "{}, found {}",
-        c.name, d.prompt, d.repetition, d.position, token(d.expected), token(d.found)));
+        "{}, found {}{}",
+        c.name, d.prompt, d.repetition, d.position, token(d.expected), token(d.found), margin));
   }
 }
 

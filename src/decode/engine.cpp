@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "decode/sizes.h"
 #include "triforce/decode.h"
@@ -372,6 +373,25 @@ double Engine::pass_ms(Pass pass, int rows, int repetitions) {
     if (i == 1 || (i > 1 && ms < best)) best = ms;
   }
   return best;
+}
+
+double Engine::top2_margin(std::span<const Token> generated) {
+  Impl& e = *impl_;
+  TF_CHECK(e.prompt_tokens > 0, "no prompt");
+  for (KvCache* c : e.caches()) c->rewind();
+  std::vector<Token> tokens = {e.last_token};
+  tokens.insert(tokens.end(), generated.begin(), generated.end());
+  TensorView row;
+  for (std::span<const Token> rest(tokens); !rest.empty();) {
+    const auto rows = std::min(rest.size(), static_cast<std::size_t>(kMaxExactRows));
+    row = e.target->forward(rest.first(rows), *e.full, Logits::kLast);
+    rest = rest.subspan(rows);
+  }
+  std::vector<float> logits(static_cast<std::size_t>(row.numel()));
+  e.backend.download(make_view(logits.data(), DType::kF32, {1, row.numel()}), row);
+  for (KvCache* c : e.caches()) c->rewind();
+  std::partial_sort(logits.begin(), logits.begin() + 2, logits.end(), std::greater<>());
+  return double{logits[0]} - double{logits[1]};
 }
 
 const RetrievalCache* Engine::retrieval_cache() const { return impl_->retrieval.get(); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "app/measure.h"
 #include "core/forwarding_backend.h"
@@ -243,18 +244,25 @@ TEST_F(MeasureRun, AutomaticGammasAreReported) {
   }
 }
 
-// Spoils the logits of passes of `rows` rows, or refuses to judge at all.
+// Spoils the logits of passes of more than one row, or refuses to make laws of them at all.
 class FaultyBackend final : public ForwardingBackend {
  public:
-  enum class Fault : std::uint8_t { kNaN, kNoMemory };
+  enum class Fault : std::uint8_t { kNaN, kNoMemory, kWrongArgmax };
   FaultyBackend(Backend& to, Fault fault) : ForwardingBackend(to), fault_(fault) {}
   void to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
     if (laws.shape[0] > 1 && fault_ == Fault::kNaN) {
       logits.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
     }
     if (laws.shape[0] > 1 && fault_ == Fault::kNoMemory) throw_resources("OutOfMemory", "no room");
+    if (laws.shape[0] > 1 && fault_ == Fault::kWrongArgmax) {
+      std::span row(logits.as<float>(), static_cast<std::size_t>(logits.shape[1]));
+      const auto top = std::max_element(row.begin(), row.end());
+      const float largest = std::exchange(*top, std::numeric_limits<float>::lowest());
+      margins.push_back(largest - *std::max_element(row.begin(), row.end()));
+    }
     ForwardingBackend::to_laws(logits, params, laws);
   }
+  std::vector<float> margins;  // between the two largest logits, before kWrongArgmax spoiled them
 
  private:
   Fault fault_;
@@ -277,6 +285,21 @@ TEST_F(MeasureRun, AFailingMethodLeavesTheOthersTheirResults) {
     EXPECT_EQ(r.cases[1].timing.ms_per_token.n, 0);
     expect_valid_json(r);
   }
+}
+
+TEST_F(MeasureRun, ADivergenceSaysHowCloseTheChoiceWas) {
+  FaultyBackend faulty(*backend_, FaultyBackend::Fault::kWrongArgmax);
+  input_.backend = &faulty;
+  input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+  input_.config.speculation.law.temperature = 0;
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kNumeric);
+  const Lossless& l = r.cases[1].lossless;
+  ASSERT_TRUE(l.first_divergence && l.top2_margin);
+  EXPECT_EQ(l.first_divergence->position, 0);
+  ASSERT_FALSE(faulty.margins.empty());
+  EXPECT_NEAR(*l.top2_margin, faulty.margins.front(), 1e-6);
+  EXPECT_NE(to_table(r).find("apart there"), std::string::npos);
 }
 
 TEST_F(MeasureRun, WithoutABaselineThereIsNoSpeedup) {
