@@ -1,31 +1,14 @@
 // Configuration files, numbers with suffixes, and the words that are no options.
-#include "app/command_line.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <fstream>
 
 #include "app/option_values.h"
+#include "app/parse_support.h"
 
 namespace triforce {
 namespace {
-
-// The message of the usage error that parsing gives; empty if it gives none.
-std::string usage_error(const std::vector<std::string>& args) {
-  try {
-    parse_command_line(args);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ExitCode::kUsage) << e.what();
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
-    return e.what();
-  }
-  return "";
-}
-
-RunConfig parse(std::vector<std::string> args) {
-  return parse_command_line(std::move(args)).config;
-}
 
 class ConfigFile : public ::testing::Test {
  protected:

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <set>
 
-#include "app/command_line.h"
+#include "app/parse_support.h"
 
 namespace triforce {
 namespace {
@@ -19,22 +19,6 @@ std::vector<std::string> words_of(Command command) {
     if (c.command == command) return {std::string(c.name)};
   }
   return {};
-}
-
-// The message of the usage error that parsing gives; empty if it gives none.
-std::string usage_error(const std::vector<std::string>& args) {
-  try {
-    parse_command_line(args);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ExitCode::kUsage) << e.what();
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
-    return e.what();
-  }
-  return "";
-}
-
-RunConfig parse(std::vector<std::string> args) {
-  return parse_command_line(std::move(args)).config;
 }
 
 // A value no option but one that takes any text accepts, besides those that are wrong by kind.

@@ -45,16 +45,7 @@ TEST(Attention, ExactPathMatchesDouble) {
       {.heads = 2, .kv_heads = 2, .d = 256, .queries = 9, .length = 70},
       {.heads = 2, .kv_heads = 2, .d = 64, .queries = 8, .length = 576, .threads = 2},
   };
-  unsigned seed = 1;
-  for (const Isa isa : levels()) {
-    for (const DType type : kFormats) {
-      for (Case c : shapes) {
-        c.isa = isa;
-        c.type = type;
-        expect_matches_oracle(c, seed++);
-      }
-    }
-  }
+  at_every_level(shapes, 1, [](const Case& c, unsigned seed) { expect_matches_oracle(c, seed); });
 }
 
 TEST(Attention, RotatesKeysOnRead) {
@@ -69,16 +60,7 @@ TEST(Attention, RotatesKeysOnRead) {
       {.heads = 4, .kv_heads = 2, .d = 48, .queries = 7, .length = 77, .rotate = true},
       {.heads = 2, .kv_heads = 1, .d = 16, .queries = 40, .length = 131, .rotate = true},
   };
-  unsigned seed = 100;
-  for (const Isa isa : levels()) {
-    for (const DType type : kFormats) {
-      for (Case c : shapes) {
-        c.isa = isa;
-        c.type = type;
-        expect_matches_oracle(c, seed++);
-      }
-    }
-  }
+  at_every_level(shapes, 100, [](const Case& c, unsigned seed) { expect_matches_oracle(c, seed); });
 }
 
 TEST(Attention, PrefillMatchesDouble) {
@@ -89,16 +71,7 @@ TEST(Attention, PrefillMatchesDouble) {
       {.heads = 6, .kv_heads = 2, .d = 80, .queries = 64, .length = 129, .threads = 2},
       {.heads = 2, .kv_heads = 2, .d = 128, .queries = 200, .length = 263},
   };
-  unsigned seed = 200;
-  for (const Isa isa : levels()) {
-    for (const DType type : kFormats) {
-      for (Case c : shapes) {
-        c.isa = isa;
-        c.type = type;
-        expect_matches_oracle(c, seed++);
-      }
-    }
-  }
+  at_every_level(shapes, 200, [](const Case& c, unsigned seed) { expect_matches_oracle(c, seed); });
 }
 
 // Scores hundreds apart: most probabilities underflow, and the maximum jumps between tiles.

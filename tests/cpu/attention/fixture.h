@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,20 @@ struct Case {
                        threads, chunk, rotate ? " rotate" : "");
   }
 };
+
+// body(case, seed) for every shape at every level of this processor and in every format.
+template <class Body>
+void at_every_level(std::span<const Case> shapes, unsigned seed, const Body& body) {
+  for (const Isa isa : levels()) {
+    for (const DType type : kFormats) {
+      for (Case c : shapes) {
+        c.isa = isa;
+        c.type = type;
+        body(c, seed++);
+      }
+    }
+  }
+}
 
 // Runs attention over the last `queries` of the cache's rows; mass (if chunk > 0) in [Hkv, chunks].
 struct AttentionRun {

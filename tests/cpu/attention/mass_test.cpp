@@ -51,16 +51,7 @@ TEST(AttentionMass, MatchesDouble) {
       {.heads = 1, .kv_heads = 1, .d = 16, .queries = 32, .length = 290, .chunk = 128},
       {.heads = 1, .kv_heads = 1, .d = 16, .queries = 2, .length = 5, .chunk = 8},
   };
-  unsigned seed = 1;
-  for (const Isa isa : levels()) {
-    for (const DType type : kFormats) {
-      for (Case c : shapes) {
-        c.isa = isa;
-        c.type = type;
-        expect_mass(c, seed++);
-      }
-    }
-  }
+  at_every_level(shapes, 1, [](const Case& c, unsigned seed) { expect_mass(c, seed); });
 }
 
 }  // namespace
