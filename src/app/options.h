@@ -53,7 +53,7 @@ struct ShapeDefaults {
   int gamma, inner_gamma;
 };
 inline constexpr ShapeDefaults kPaperDefaults{124928, 256, 4096, 6, 1};
-inline constexpr ShapeDefaults kBuiltinDefaults{8192, 256, 512, 6, 1};
+inline constexpr ShapeDefaults kBuiltinDefaults{15872, 256, 2048, 6, 1};
 
 // Option values as given, by name; flags hold "true" or "false".
 using GivenOptions = std::map<std::string, std::string, std::less<>>;
