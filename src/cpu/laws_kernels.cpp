@@ -27,7 +27,8 @@ TF_INLINE void scan_body(const float* x, std::int64_t n, float* block_max, Scan*
       } else {
         load_tail(x + i, end - i, x[i], v);
       }
-      good &= (v - v) == F32x16{};  // inf - inf and NaN are not 0
+      // inf - inf and NaN are not 0.
+      good &= (v - v) == F32x16{};  // NOLINT(misc-redundant-expression)
       best = v > best ? v : best;
     }
     float m = best[0];

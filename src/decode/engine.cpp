@@ -84,6 +84,7 @@ struct Engine::Impl {
                                  LayerObserver* watcher = nullptr) {
     return std::make_unique<ModelScorer>(backend, model, cache, watcher, options.law, timer, phase);
   }
+  void add(Method method);
   // The five methods, each one expression (DESIGN.md section 2).
   std::unique_ptr<Proposer> compose(Method method);
   std::unique_ptr<Proposer> guess(std::unique_ptr<Scorer> s, int max_request) {
@@ -161,13 +162,16 @@ Engine::Impl::Impl(Backend& b, const ModelWeights& t, const ModelWeights* d,
         b, dc.layers, dc.kv_heads, dc.head_dim, o.draft_budget, sizes.streaming_append, d->dtype);
     draft = std::make_unique<LlamaModel>(b, *d, sizes.draft_rows, sizes.draft_logits);
   }
-  compositions.push_back({Method::kAutoregressive, compose(Method::kAutoregressive)});
+  add(Method::kAutoregressive);
   for (const Method m : s.methods) {
-    if (m == Method::kAutoregressive) continue;
-    last_outer = last_inner = nullptr;
-    std::unique_ptr<Proposer> root = compose(m);
-    compositions.push_back({m, std::move(root), last_outer, last_inner});
+    if (m != Method::kAutoregressive) add(m);
   }
+}
+
+void Engine::Impl::add(Method method) {
+  last_outer = last_inner = nullptr;
+  std::unique_ptr<Proposer> root = compose(method);
+  compositions.push_back({method, std::move(root), last_outer, last_inner});
 }
 
 std::unique_ptr<Proposer> Engine::Impl::inner(std::unique_ptr<Proposer> p) {

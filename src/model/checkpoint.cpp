@@ -31,7 +31,7 @@ bool is_there(const fs::path& path) {
 // A small text file of the checkpoint, symlinks checked, download mistakes named as such.
 std::string read_text(const fs::path& dir, const char* name, std::int64_t max_bytes,
                       const char* kind) {
-  const std::string text = read_file(resolve_inside(dir, name), max_bytes);
+  std::string text = read_file(resolve_inside(dir, name), max_bytes);
   if (const std::string mistake = download_mistake(text); !mistake.empty()) {
     throw_input(kind, "{}: this is {}", (dir / name).string(), mistake);
   }

@@ -49,6 +49,7 @@ inline double at(const TensorView& m, std::int64_t i, std::int64_t j) {
   return load(m.data, m.dtype, i * m.stride[0] + j);
 }
 inline void set(const TensorView& m, std::int64_t i, std::int64_t j, double value) {
+  TF_CHECK(m.data != nullptr);
   store(m.data, m.dtype, i * m.stride[0] + j, value);
 }
 
