@@ -75,7 +75,8 @@ struct Verdict {
 
 // Shapes: T new tokens (1..kMaxExactRows while decoding, the prefill chunk before that), D hidden,
 // H query heads, Hkv key/value heads, d head_dim, F intermediate, V vocabulary. Activations are
-// activation_dtype(). Calls are asynchronous on Queue::kCompute unless they return a value; they
+// activation_dtype(), but for the residual stream (what embed writes, rms_norm reads and linear
+// accumulates to), logits and laws, which are f32. Calls are asynchronous on Queue::kCompute unless they return a value; they
 // allocate nothing after reserve(), and read every per-step value from device memory, so that a
 // sequence of them can be recorded. Preconditions are checked; a violation throws kInternal.
 class Backend {
@@ -86,6 +87,8 @@ class Backend {
   virtual Allocator& allocator() = 0;
   virtual Place place() const = 0;  // where ops expect their tensors
   virtual DType activation_dtype() const = 0;
+  // Tokens of one prefill pass that suit the device: large enough for its throughput path.
+  virtual std::int64_t prefill_rows() const = 0;
   // Rows per granule of the KV layout; capacities and row moves are multiples of it.
   virtual int kv_granule() const = 0;
 

@@ -52,7 +52,7 @@ struct SpeculationOptions {
 using TokenSink = std::function<void(std::span<const Token>, std::span<const std::uint8_t>)>;
 using PrefillProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-// Tokens of one prefill pass; large enough for the throughput path, small enough for its buffers.
+// Tokens of one prefill pass on the CPU, of perplexity, and of a plan without a backend.
 inline constexpr std::int64_t kPrefillChunk = 512;
 // Tokens of one pass into a streaming cache.
 inline constexpr std::int64_t kStreamingChunk = 128;

@@ -12,6 +12,7 @@ class ForwardingBackend : public Backend {
   Allocator& allocator() override { return to_.allocator(); }
   Place place() const override { return to_.place(); }
   DType activation_dtype() const override { return to_.activation_dtype(); }
+  std::int64_t prefill_rows() const override { return to_.prefill_rows(); }
   int kv_granule() const override { return to_.kv_granule(); }
   void reserve(const ScratchShape& shape) override { to_.reserve(shape); }
   Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {

@@ -47,6 +47,8 @@ class CpuBackend final : public Backend {
   Allocator& allocator() override { return allocator_; }
   Place place() const override { return Place::kHost; }
   DType activation_dtype() const override { return DType::kF32; }
+  // The operands of a GEMM then stay in the second-level cache.
+  std::int64_t prefill_rows() const override { return 512; }
   int kv_granule() const override { return cpu::kv_granule(); }
 
   void reserve(const ScratchShape& shape) override {

@@ -131,7 +131,7 @@ Engine::Impl::Impl(Backend& b, const ModelWeights& t, const ModelWeights* d,
       target_weights(t),
       draft_weights(d),
       options(o),
-      sizes(engine_sizes(o, s)),
+      sizes(engine_sizes(o, s, b.prefill_rows())),
       timer(b) {
   const MethodNeeds needs = needs_of(s.methods);
   const ModelConfig& tc = t.config;
@@ -257,7 +257,7 @@ bool Engine::Impl::fill(LlamaModel& m, KvCache& cache, std::span<const Token> pr
 }
 
 std::int64_t Engine::target_positions(const SpeculationOptions& options, const Shape& shape) {
-  return engine_sizes(options, shape).full_capacity;
+  return engine_sizes(options, shape, kPrefillChunk).full_capacity;
 }
 
 std::int64_t Engine::draft_positions(const SpeculationOptions& options) {

@@ -42,7 +42,8 @@ std::int64_t MemoryPlan::total_bytes() const {
 
 MemoryPlan plan_memory(const PlanInput& in) {
   const ModelConfig& t = in.target;
-  const EngineSizes sizes = engine_sizes(in.options, in.shape);
+  const EngineSizes sizes = engine_sizes(
+      in.options, in.shape, in.backend == nullptr ? kPrefillChunk : in.backend->prefill_rows());
   const MethodNeeds needs = needs_of(in.shape.methods);
   const DType activation = in.backend == nullptr ? DType::kF32 : in.backend->activation_dtype();
   const int granule = in.backend == nullptr ? 16 : in.backend->kv_granule();

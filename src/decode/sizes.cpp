@@ -28,7 +28,8 @@ std::int64_t law_rows(Method method, const SpeculationOptions& o) {
 
 }  // namespace
 
-EngineSizes engine_sizes(const SpeculationOptions& o, const Engine::Shape& shape) {
+EngineSizes engine_sizes(const SpeculationOptions& o, const Engine::Shape& shape,
+                         std::int64_t prefill_rows) {
   check_range("gamma", o.gamma, 1, kMaxGamma);
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
   check_range("prefill", shape.max_prompt, 2, std::int64_t{1} << 24);
@@ -45,7 +46,7 @@ EngineSizes engine_sizes(const SpeculationOptions& o, const Engine::Shape& shape
   const std::int64_t round = o.gamma + o.inner_gamma + 1;
   s.full_capacity = shape.max_prompt + shape.max_generated + 2 * round;
   s.pending_rows = 2 * round;
-  s.full_append = std::min(kPrefillChunk, std::max<std::int64_t>(shape.max_prompt, round));
+  s.full_append = std::min(prefill_rows, std::max<std::int64_t>(shape.max_prompt, round));
   s.streaming_append = kStreamingChunk;
   s.target_rows = std::max<std::int64_t>(s.full_append, kMaxExactRows);
   s.target_logits = kMaxExactRows;

@@ -16,7 +16,9 @@ struct EngineSizes {
   std::int64_t law_rows_target = 0;  // law buffers of all compositions together
 };
 
-// Throws Error(kUsage) for options out of range or that do not fit together.
-EngineSizes engine_sizes(const SpeculationOptions& options, const Engine::Shape& shape);
+// prefill_rows: Backend::prefill_rows(). Throws Error(kUsage) for options out of range or that do
+// not fit together.
+EngineSizes engine_sizes(const SpeculationOptions& options, const Engine::Shape& shape,
+                         std::int64_t prefill_rows);
 
 }  // namespace triforce

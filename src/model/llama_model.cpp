@@ -40,7 +40,7 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
   };
   const DType act = b_.activation_dtype();
   tokens_ = make(DType::kI32, {max_rows});
-  x_ = make(act, {max_rows, c.hidden});
+  x_ = make(DType::kF32, {max_rows, c.hidden});  // the residual stream
   h_ = make(act, {max_rows, c.hidden});
   qkv_ = make(act, {max_rows, qkv_width(c)});
   q_ = make(act, {max_rows, c.heads, c.head_dim});
@@ -62,9 +62,9 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
 
 std::int64_t LlamaModel::activation_bytes(const ModelConfig& c, DType activation,
                                           std::int64_t max_rows, std::int64_t max_logits) {
-  const std::int64_t per_row =
-      2 * c.hidden + qkv_width(c) + 2 * query_width(c) + 3 * c.intermediate;
-  return max_rows * (size_of(DType::kI32) + per_row * size_of(activation)) +
+  const std::int64_t per_row = c.hidden + qkv_width(c) + 2 * query_width(c) + 3 * c.intermediate;
+  const std::int64_t residual = c.hidden * size_of(DType::kF32);
+  return max_rows * (size_of(DType::kI32) + residual + per_row * size_of(activation)) +
          max_logits * c.vocab * size_of(DType::kF32);
 }
 

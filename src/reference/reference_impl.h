@@ -61,6 +61,7 @@ class ReferenceBackend final : public Backend {
   Allocator& allocator() override { return allocator_; }
   Place place() const override { return Place::kHost; }
   DType activation_dtype() const override { return DType::kF32; }
+  std::int64_t prefill_rows() const override { return 512; }
   int kv_granule() const override { return granule_; }
   void reserve(const ScratchShape&) override {}  // plain loops need no scratch
 
