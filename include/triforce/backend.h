@@ -92,6 +92,15 @@ class Backend {
   // Rows per granule of the KV layout; capacities and row moves are multiples of it.
   virtual int kv_granule() const = 0;
 
+  // Bytes that are free in a memory of the device's own; nullopt: it works in the host's.
+  virtual std::optional<std::int64_t> available_bytes() const { return std::nullopt; }
+  // Takes the device's memory for a planned run at once; what allocator() gives then comes from it.
+  // Throws Error(kResources, "OutOfMemory").
+  virtual void reserve_memory(std::int64_t /*bytes*/) {}
+  // Bandwidth in GB/s (1e9 bytes) at which the device reads its memory, measured now within a
+  // fraction of a second: the bound of every pass. Throws Error(kResources) without the memory.
+  virtual double measure_read_gbs() = 0;
+
   // Scratch for passes of up to `rows` rows over caches of up to `context` tokens, sized here so
   // that nothing allocates later. May be called again; the maximum counts.
   struct ScratchShape {

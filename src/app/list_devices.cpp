@@ -1,4 +1,5 @@
 #include "app/commands.h"
+#include "app/devices.h"
 #include "app/machine.h"
 #include "app/output.h"
 #include "core/strict_json.h"
@@ -17,7 +18,15 @@ std::string table() {
                        static_cast<double>(memory->total_bytes) / 1e9,
                        static_cast<double>(memory->available_bytes) / 1e9);
   }
-  return out + "cuda     none: this program was built without CUDA\n";
+  const CudaDevices cuda = find_cuda_devices();
+  for (const CudaDevice& d : cuda.devices) {
+    out += fmt::format("cuda:{:<3} {} ({}), {:.1f} GB, {:.1f} GB free (--device cuda:{}){}\n",
+                       d.ordinal, d.name, d.architecture, static_cast<double>(d.memory_bytes) / 1e9,
+                       static_cast<double>(d.free_bytes) / 1e9, d.ordinal,
+                       d.usable ? "" : "; this program holds no code for it");
+  }
+  if (cuda.devices.empty()) out += fmt::format("cuda     none: {}\n", cuda.reason);
+  return out;
 }
 
 JsonValue json() {
@@ -27,9 +36,18 @@ JsonValue json() {
   device.set("isa", isa_levels(true)).set("default_isa", cpu::to_string(cpu::best_isa()));
   device.set("memory_bytes", memory ? JsonValue(memory->total_bytes) : JsonValue());
   device.set("available_bytes", memory ? JsonValue(memory->available_bytes) : JsonValue());
+  JsonValue devices = JsonValue::array().push(std::move(device));
+  const CudaDevices cuda = find_cuda_devices();
+  for (const CudaDevice& d : cuda.devices) {
+    JsonValue card = JsonValue::object();
+    card.set("device", fmt::format("cuda:{}", d.ordinal)).set("model", d.name);
+    card.set("architecture", d.architecture).set("usable", d.usable);
+    card.set("memory_bytes", d.memory_bytes).set("available_bytes", d.free_bytes);
+    devices.push(std::move(card));
+  }
   JsonValue out = JsonValue::object();
-  out.set("schema", "triforce-bench.devices/1").set("cuda", false);
-  out.set("devices", JsonValue::array().push(std::move(device)));
+  out.set("schema", "triforce-bench.devices/1").set("cuda", cuda.built);
+  out.set("devices", std::move(devices));
   return out;
 }
 

@@ -108,25 +108,24 @@ OptionInfo on_chip_option() {
 }
 
 OptionInfo device_option() {
-  OptionInfo o = make_option({"device",
-                              {},
-                              "NAME",
-                              "",
-                              "auto",
-                              "where to compute; this build has the CPU backend only",
-                              kRun | kPerplexity | kSelftest},
-                             "auto, cpu, cuda or cuda:N");
+  OptionInfo o =
+      make_option({"device",
+                   {},
+                   "NAME",
+                   "",
+                   "auto",
+                   "where to compute; auto: the first CUDA device that this program can use, else "
+                   "the CPU",
+                   kRun | kPerplexity | kSelftest},
+                  "auto, cpu, cuda or cuda:N");
   o.set = [](const OptionInfo& self, RunConfig& c, std::string_view v) {
     if (v.substr(0, 4) == "cuda") {
       const std::string_view index = v.substr(std::min<std::size_t>(v.size(), 5));
       const std::optional<std::int64_t> n = parse_integer(index);
       if (v != "cuda" && (v[4] != ':' || !n || *n < 0)) fail_value(self, v);
-      throw Error(ExitCode::kDevice, "NoCuda",
-                  fmt::format("--device {}: this program was built without CUDA; expected auto or "
-                              "cpu",
-                              v));
+    } else if (v != "auto" && v != "cpu") {
+      fail_value(self, v);
     }
-    if (v != "auto" && v != "cpu") fail_value(self, v);
     c.device = std::string(v);
   };
   o.get = [](const RunConfig& c) -> ParamValue { return c.device; };

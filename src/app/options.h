@@ -58,7 +58,7 @@ inline constexpr ShapeDefaults kBuiltinDefaults{15872, 256, 2048, 6, 1};
 // Option values as given, by name; flags hold "true" or "false".
 using GivenOptions = std::map<std::string, std::string, std::less<>>;
 // Defaults, then the given values, then the checks that need more than one option.
-// Throws Error(kUsage); Error(kDevice, "NoCuda") for --device cuda.
+// Throws Error(kUsage).
 RunConfig make_config(Command command, const GivenOptions& given);
 
 // The entry of option_table() that `command` knows by this name or alias ('_' counts as '-');

@@ -69,8 +69,9 @@ ExitCode perplexity_command(const RunConfig& config) {
   RunConfig planned = config;
   planned.methods = {Method::kAutoregressive};
   planned.gen_len = 1;
-  check_memory(
-      config, plan_memory(plan_input(planned, {choice, {}}, session.dtype, session.backend.get())));
+  const Backend* backend = session.backend.get();
+  check_memory(config, plan_memory(plan_input(planned, {choice, {}}, session.dtype, backend)),
+               backend);
   std::optional<Tokenizer> tokenizer;
   Encode encode;
   if (const std::filesystem::path file = tokenizer_file(choice); !file.empty()) {

@@ -13,7 +13,7 @@ ExitCode plan_command(const RunConfig& config) {
   if (!config.json_file.empty()) sinks.write(config.json_file, json);
   sinks.write("-", config.output_format == OutputFormat::kJson ? json : plan_table(report));
   sinks.finish();
-  if (config.memory_limit_bytes > 0) check_memory(config, report.memory);
+  if (config.memory_limit_bytes > 0) check_memory(config, report.memory, nullptr);
   return ExitCode::kOk;
 }
 

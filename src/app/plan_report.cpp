@@ -230,10 +230,15 @@ JsonValue plan_json(const RunConfig& config, const PlanReport& r) {
   return out;
 }
 
-void check_memory(const RunConfig& config, const MemoryPlan& memory) {
+void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backend* backend) {
   std::int64_t limit = config.memory_limit_bytes;
   const char* source = "--memory-limit";
-  if (limit == 0) {
+  const std::optional<std::int64_t> device =
+      backend == nullptr ? std::nullopt : backend->available_bytes();
+  if (limit == 0 && device) {
+    limit = *device;
+    source = "the memory that is free on the device";
+  } else if (limit == 0) {
     const std::optional<MemoryState> state = memory_state();
     if (!state) return;
     limit = state->available_bytes;

@@ -54,8 +54,8 @@ std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens);
 std::string plan_table(const PlanReport& report);
 JsonValue plan_json(const RunConfig& config, const PlanReport& report);
 
-// What the machine or --memory-limit grants and where that comes from; throws
-// Error(kResources, "MemoryLimit") with one line if the plan needs more.
-void check_memory(const RunConfig& config, const MemoryPlan& memory);
+// Throws Error(kResources, "MemoryLimit") with one line if the plan needs more than --memory-limit,
+// or without it more than `backend`'s device has free; null, or no device memory: the machine.
+void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backend* backend);
 
 }  // namespace triforce

@@ -12,7 +12,6 @@
 #include "app/progress.h"
 #include "app/session.h"
 #include "app/signals.h"
-#include "cpu/probe.h"
 #include "triforce/tokenizer.h"
 
 namespace triforce {
@@ -229,7 +228,8 @@ void Run::load() {
 
 RunResult Run::measure() {
   try {
-    check_memory(config_, *plan_);
+    check_memory(config_, *plan_, session_.backend.get());
+    session_.backend->reserve_memory(plan_->total_bytes());
   } catch (const Error& e) {
     print_stderr(memory_table(*plan_, config_.prefill));
     return not_run(CaseStatus::kSkippedMemory, e.what(), e.code());
@@ -250,8 +250,7 @@ RunResult Run::measure() {
   }
   progress_.finish();
   try {
-    input_.context.measured_read_gbs =
-        cpu::measure_read_bandwidth_gbs({session_.isa, session_.threads, {}});
+    input_.context.measured_read_gbs = session_.backend->measure_read_gbs();
   } catch (const Error& e) {
     if (e.code() != ExitCode::kResources) throw;  // too little memory to measure: null
   }

@@ -14,7 +14,7 @@ struct Session {
   int threads = 0;
   DType dtype = DType::kF32;  // of weights and KV caches
 };
-// Throws Error(kDevice, "UnsupportedIsa").
+// Throws Error(kDevice) for an instruction level or a device that is not there.
 Session open_session(const RunConfig& config);
 
 }  // namespace triforce

@@ -14,6 +14,9 @@ class ForwardingBackend : public Backend {
   DType activation_dtype() const override { return to_.activation_dtype(); }
   std::int64_t prefill_rows() const override { return to_.prefill_rows(); }
   int kv_granule() const override { return to_.kv_granule(); }
+  std::optional<std::int64_t> available_bytes() const override { return to_.available_bytes(); }
+  void reserve_memory(std::int64_t bytes) override { to_.reserve_memory(bytes); }
+  double measure_read_gbs() override { return to_.measure_read_gbs(); }
   void reserve(const ScratchShape& shape) override { to_.reserve(shape); }
   Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
     return to_.make_matrix(rows, cols, dtype, tag);

@@ -11,6 +11,7 @@
 #include "cpu/laws.h"
 #include "cpu/linear.h"
 #include "cpu/ops.h"
+#include "cpu/probe.h"
 #include "triforce/sampling.h"
 
 namespace triforce {
@@ -50,6 +51,8 @@ class CpuBackend final : public Backend {
   // The operands of a GEMM then stay in the second-level cache.
   std::int64_t prefill_rows() const override { return 512; }
   int kv_granule() const override { return cpu::kv_granule(); }
+
+  double measure_read_gbs() override { return cpu::measure_read_bandwidth_gbs(context_); }
 
   void reserve(const ScratchShape& shape) override {
     ScratchShape& s = reserved_;

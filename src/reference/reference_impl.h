@@ -63,6 +63,10 @@ class ReferenceBackend final : public Backend {
   DType activation_dtype() const override { return DType::kF32; }
   std::int64_t prefill_rows() const override { return 512; }
   int kv_granule() const override { return granule_; }
+  double measure_read_gbs() override {
+    TF_CHECK(false, "the reference backend has no speed");
+    return 0;
+  }
   void reserve(const ScratchShape&) override {}  // plain loops need no scratch
 
   Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override;

@@ -1,0 +1,32 @@
+// The CUDA devices of this machine. One of two files stands behind this header: devices_cuda.cpp in
+// a build with CUDA, devices_none.cpp in one without.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "triforce/backend.h"
+
+namespace triforce {
+
+struct CudaDevice {
+  int ordinal = 0;
+  std::string name;          // "NVIDIA H200"
+  std::string architecture;  // "sm_90"
+  std::int64_t memory_bytes = 0, free_bytes = 0;
+  bool usable = false;  // this program holds code for it
+};
+struct CudaDevices {
+  bool built = false;  // with CUDA
+  std::vector<CudaDevice> devices;
+  std::string reason;  // why there is none
+};
+CudaDevices find_cuda_devices();
+
+// The backend of --device auto, cpu, cuda or cuda:N; nullptr: the CPU's. `auto` takes the first
+// usable device. Throws Error(kDevice, "NoCuda") if a device is asked for that is not there or not
+// usable.
+std::unique_ptr<Backend> open_cuda_backend(const std::string& device);
+
+}  // namespace triforce

@@ -1,0 +1,155 @@
+#include "cuda/cuda_allocator.h"
+
+#include <algorithm>
+
+#include "cuda/runtime.h"
+
+namespace triforce::cuda {
+namespace {
+
+// Keeps every buffer aligned for the widest copies, and neighbours off each other's lines.
+constexpr std::int64_t kAlignment = 1024;
+// Least size of a piece that was not reserved, so that small buffers share one.
+constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;
+
+}  // namespace
+
+FreeList::FreeList(std::int64_t bytes) {
+  if (bytes > 0) gaps_.emplace(0, bytes);
+}
+
+std::int64_t FreeList::take(std::int64_t bytes) {
+  const auto gap =
+      std::find_if(gaps_.begin(), gaps_.end(), [&](const auto& g) { return g.second >= bytes; });
+  if (gap == gaps_.end()) return -1;
+  const auto [offset, size] = *gap;
+  gaps_.erase(gap);
+  if (size > bytes) gaps_.emplace(offset + bytes, size - bytes);
+  return offset;
+}
+
+void FreeList::give_back(std::int64_t offset, std::int64_t bytes) {
+  auto next = gaps_.lower_bound(offset);
+  if (next != gaps_.end() && offset + bytes == next->first) {
+    bytes += next->second;
+    next = gaps_.erase(next);
+  }
+  if (next != gaps_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += bytes;
+      return;
+    }
+  }
+  gaps_.emplace(offset, bytes);
+}
+
+std::int64_t FreeList::largest() const {
+  std::int64_t most = 0;
+  for (const auto& [offset, bytes] : gaps_) most = std::max(most, bytes);
+  return most;
+}
+
+std::int64_t CudaAllocator::rounded(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+CudaAllocator::~CudaAllocator() {
+  for (const Piece& piece : pieces_) static_cast<void>(cudaFree(piece.base));
+}
+
+void CudaAllocator::add_piece(std::int64_t bytes, const char* purpose) {
+  TF_CUDA(cudaSetDevice(device_));
+  void* base = nullptr;
+  if (const cudaError_t status = cudaMalloc(&base, static_cast<std::size_t>(bytes));
+      status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    std::size_t free_bytes = 0, total_bytes = 0;
+    TF_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+    throw_resources("OutOfMemory",
+                    "{}: {} bytes of device memory are not available ({} free of {})", purpose,
+                    bytes, free_bytes, total_bytes);
+  } else {
+    check(status, "cudaMalloc");
+  }
+  pieces_.push_back({static_cast<std::byte*>(base), bytes, FreeList(bytes)});
+}
+
+void CudaAllocator::reserve(std::int64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  if (bytes > 0) add_piece(rounded(bytes), "the planned run");
+}
+
+void* CudaAllocator::carve(std::int64_t bytes) {
+  for (Piece& piece : pieces_) {
+    const std::int64_t offset = piece.free.take(bytes);
+    if (offset >= 0) return piece.base + offset;
+  }
+  return nullptr;
+}
+
+void CudaAllocator::count(Place place, MemTag tag, std::int64_t bytes) {
+  for (Ledger* ledger :
+       {&by_tag_[static_cast<std::size_t>(tag)], &by_place_[static_cast<std::size_t>(place)]}) {
+    ledger->live_bytes += bytes;
+    ledger->peak_bytes = std::max(ledger->peak_bytes, ledger->live_bytes);
+    if (bytes > 0) ++ledger->allocations;
+  }
+}
+
+void* CudaAllocator::allocate(std::int64_t bytes, Place place, MemTag tag) {
+  TF_CHECK(bytes >= 0, "allocation of {} bytes", bytes);
+  if (bytes == 0) return nullptr;
+  const std::scoped_lock lock(mutex_);
+  void* p = nullptr;
+  const std::int64_t size = rounded(bytes);
+  if (place == Place::kDevice) {
+    p = carve(size);
+    if (p == nullptr) {
+      add_piece(std::max(size, kPieceBytes), to_string(tag));
+      p = carve(size);
+    }
+    TF_CUDA(cudaMemset(p, 0, static_cast<std::size_t>(size)));
+  } else {
+    if (const cudaError_t status =
+            cudaHostAlloc(&p, static_cast<std::size_t>(size), cudaHostAllocDefault);
+        status == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      throw_resources("OutOfMemory", "{}: {} bytes of page-locked host memory are not available",
+                      to_string(tag), bytes);
+    } else {
+      check(status, "cudaHostAlloc");
+    }
+    std::fill_n(static_cast<std::byte*>(p), size, std::byte{});
+  }
+  count(place, tag, bytes);
+  return p;
+}
+
+void CudaAllocator::release(void* p, std::int64_t bytes, Place place, MemTag tag) noexcept {
+  if (p == nullptr) return;
+  const std::scoped_lock lock(mutex_);
+  if (place == Place::kDevice) {
+    // Work that still reads it must end before the memory serves someone else.
+    static_cast<void>(cudaDeviceSynchronize());
+    for (Piece& piece : pieces_) {
+      const std::int64_t offset = static_cast<std::byte*>(p) - piece.base;
+      if (offset >= 0 && offset < piece.bytes) piece.free.give_back(offset, rounded(bytes));
+    }
+  } else {
+    static_cast<void>(cudaFreeHost(p));
+  }
+  count(place, tag, -bytes);
+}
+
+Allocator::Ledger CudaAllocator::ledger(MemTag tag) const {
+  const std::scoped_lock lock(mutex_);
+  return by_tag_[static_cast<std::size_t>(tag)];
+}
+
+Allocator::Ledger CudaAllocator::total(Place place) const {
+  const std::scoped_lock lock(mutex_);
+  return by_place_[static_cast<std::size_t>(place)];
+}
+
+}  // namespace triforce::cuda

@@ -1,0 +1,65 @@
+// Device and pinned memory with a ledger.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "triforce/tensor.h"
+
+namespace triforce::cuda {
+
+// A free list over one range of addresses: first fit, neighbours joined. Offsets in bytes.
+class FreeList {
+ public:
+  explicit FreeList(std::int64_t bytes);
+  // Offset of `bytes` bytes; -1 if no gap is that large.
+  std::int64_t take(std::int64_t bytes);
+  void give_back(std::int64_t offset, std::int64_t bytes);
+  std::int64_t largest() const;
+
+ private:
+  std::map<std::int64_t, std::int64_t> gaps_;  // offset -> bytes
+};
+
+// Memory of one device. What a run plans is taken in one piece by reserve(), so that a run that
+// does not fit fails before anything is loaded; what is asked for beyond it (tests, self-test)
+// comes in further pieces. Thread-safe. All memory is zero-filled.
+class CudaAllocator final : public Allocator {
+ public:
+  explicit CudaAllocator(int device) : device_(device) {}
+  CudaAllocator(const CudaAllocator&) = delete;
+  CudaAllocator& operator=(const CudaAllocator&) = delete;
+  ~CudaAllocator() override;
+
+  // Takes `bytes` of device memory from the driver at once; allocations are carved from it. Throws
+  // Error(kResources, "OutOfMemory") naming what is free.
+  void reserve(std::int64_t bytes);
+  // What an allocation of `bytes` takes from the reserve.
+  static std::int64_t rounded(std::int64_t bytes);
+
+  // kDevice, or kPinned and kHost (both page-locked). Throws Error(kResources, "OutOfMemory").
+  void* allocate(std::int64_t bytes, Place place, MemTag tag) override;
+  void release(void* p, std::int64_t bytes, Place place, MemTag tag) noexcept override;
+  Ledger ledger(MemTag tag) const override;
+  Ledger total(Place place) const override;
+
+ private:
+  struct Piece {
+    std::byte* base = nullptr;
+    std::int64_t bytes = 0;
+    FreeList free;
+  };
+  void* carve(std::int64_t bytes);
+  void add_piece(std::int64_t bytes, const char* purpose);
+  void count(Place place, MemTag tag, std::int64_t bytes);
+
+  int device_;
+  mutable std::mutex mutex_;
+  std::vector<Piece> pieces_;
+  std::array<Ledger, static_cast<std::size_t>(MemTag::kCount)> by_tag_{};
+  std::array<Ledger, 3> by_place_{};
+};
+
+}  // namespace triforce::cuda

@@ -1,0 +1,29 @@
+// Recorded passes.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+
+#include "cuda/runtime.h"
+
+namespace triforce::cuda {
+
+// Runs a body of kernel launches the first time its key comes up, records it the second time, and
+// replays the recording from then on. The first run lets every kernel be loaded and configured,
+// which is not allowed while recording.
+class GraphCache {
+ public:
+  // `body` queues work on `stream` alone, the same for the same key.
+  void run(std::uint64_t key, cudaStream_t stream, const std::function<void()>& body);
+  // Forgets every recording: memory that they point to has moved.
+  void clear() { passes_.clear(); }
+  // Eager for comparison with replay, in tests; recordings are kept.
+  void set_enabled(bool enabled) { enabled_ = enabled; }
+  std::size_t recorded() const;
+
+ private:
+  std::unordered_map<std::uint64_t, GraphExec> passes_;  // empty: ran once, not yet recorded
+  bool enabled_ = true;
+};
+
+}  // namespace triforce::cuda

@@ -1,0 +1,66 @@
+// Owners of the CUDA runtime's objects, and its errors as exceptions.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "triforce/error.h"
+
+namespace triforce::cuda {
+
+// Throws Error(kDevice, "Cuda") that names the call and CUDA's own words; Error(kResources,
+// "OutOfMemory") if the device's memory is the reason.
+void check(cudaError_t status, const char* call);
+#define TF_CUDA(call) ::triforce::cuda::check((call), #call)
+
+// A move-only owner of a CUDA handle; `kDestroy` gives it back and its status is ignored.
+template <class T, auto kDestroy>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(T handle) : handle_(handle) {}
+  Handle(Handle&& o) noexcept : handle_(std::exchange(o.handle_, T{})) {}
+  Handle& operator=(Handle&& o) noexcept {
+    std::swap(handle_, o.handle_);
+    return *this;
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    if (handle_ != T{}) static_cast<void>(kDestroy(handle_));
+  }
+  T get() const { return handle_; }
+  explicit operator bool() const { return handle_ != T{}; }
+
+ private:
+  T handle_{};
+};
+
+using Stream = Handle<cudaStream_t, cudaStreamDestroy>;
+using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
+using Graph = Handle<cudaGraph_t, cudaGraphDestroy>;
+using GraphExec = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
+
+Stream make_stream();                // does not wait for the default stream
+EventHandle make_event(bool timed);  // timed: usable in cudaEventElapsedTime
+
+// What list-devices prints and the backend plans with.
+struct DeviceInfo {
+  int ordinal = 0;
+  std::string name;  // "NVIDIA H200"
+  int major = 0, minor = 0;
+  int multiprocessors = 0;
+  std::int64_t memory_bytes = 0, free_bytes = 0;
+  std::int64_t shared_bytes_per_block = 0;  // most a kernel may opt in to
+  bool built_for = false;                   // this program holds code the device can run
+};
+
+// The devices of this machine; empty without a driver. `reason`, if given, then says why in one
+// line.
+std::vector<DeviceInfo> list_devices(std::string* reason = nullptr);
+
+}  // namespace triforce::cuda
