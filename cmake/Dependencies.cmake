@@ -82,6 +82,15 @@ else()
   add_library(sentencepiece::sentencepiece ALIAS sentencepiece_fetched)
 endif()
 
+if(TRIFORCE_CUDA STREQUAL EMULATED)
+  # Fibers of the emulated threads; assembly for every processor, so there is no small source to fetch.
+  find_package(Boost 1.74 QUIET COMPONENTS context)
+  if(NOT Boost_FOUND)
+    message(FATAL_ERROR "TRIFORCE_CUDA=EMULATED needs Boost.Context. Debian and Ubuntu: "
+      "apt-get install libboost-context-dev; Fedora: boost-devel; Homebrew: boost")
+  endif()
+endif()
+
 if(TRIFORCE_TESTS)
   find_package(GTest 1.12 QUIET)
   if(NOT GTest_FOUND)

@@ -12,6 +12,7 @@ packages=(
   "libfmt-dev -" "libcli11-dev -" "nlohmann-json3-dev -" "libsentencepiece-dev -" "libdnnl-dev -"
   "ocl-icd-opencl-dev -"  # only because the CMake package of libdnnl-dev looks for it
   "libssl-dev -" "libgtest-dev -" "libbenchmark-dev -"
+  "libboost-context-dev -"  # fibers of the CUDA emulator, for its tests only
 )
 check_packages=("clang-14 clang++-14" "libclang-rt-14-dev -" "libomp-14-dev -"
   "clang-tidy-14 clang-tidy-14" "clang-format-14 clang-format-14")

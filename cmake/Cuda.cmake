@@ -1,0 +1,78 @@
+# TRIFORCE_CUDA: OFF no CUDA; ON with the toolkit, an error when there is none; AUTO as ON where there
+# are both a toolkit and a card, else OFF; EMULATED the same sources compiled by the host compiler
+# against tests/cuda_emulator, for tests without a card.
+set(TRIFORCE_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON, OFF or EMULATED")
+set_property(CACHE TRIFORCE_CUDA PROPERTY STRINGS AUTO ON OFF EMULATED)
+set(TF_CUDA_MODE ${TRIFORCE_CUDA})
+
+if(TF_CUDA_MODE STREQUAL AUTO)
+  set(TF_CUDA_MODE OFF)
+  if(EXISTS /dev/nvidiactl OR EXISTS /dev/dxg)
+    include(CheckLanguage)
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+      set(TF_CUDA_MODE ON)
+    endif()
+  endif()
+elseif(NOT TF_CUDA_MODE MATCHES "^(ON|OFF|EMULATED)$")
+  message(FATAL_ERROR "TRIFORCE_CUDA is '${TRIFORCE_CUDA}', expected AUTO, ON, OFF or EMULATED")
+endif()
+message(STATUS "CUDA: ${TF_CUDA_MODE}")
+
+if(TF_CUDA_MODE STREQUAL ON)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90 CACHE STRING "CUDA architectures")
+  endif()
+  enable_language(CUDA)
+  find_package(CUDAToolkit 12 REQUIRED)
+elseif(TF_CUDA_MODE STREQUAL EMULATED)
+  # The loads and stores of kernels are checked, unless AddressSanitizer watches them instead.
+  if(TRIFORCE_SANITIZE MATCHES "address|thread|memory")
+    set(TF_CUDA_INSTRUMENT OFF)
+  else()
+    set(TF_CUDA_INSTRUMENT ON)
+  endif()
+endif()
+
+# tf_cuda_sources(target): how the target's .cu files are compiled, and what CUDA they see.
+function(tf_cuda_sources target)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cu$")
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+  if(TF_CUDA_MODE STREQUAL ON)
+    target_link_libraries(${target} PUBLIC CUDA::cudart)
+    # CMake 3.25 does not know that nvcc 13 has C++20.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -lineinfo>)
+    return()
+  endif()
+  target_link_libraries(${target} PUBLIC tf_cuda_emulator)
+  set(options -Wno-unknown-pragmas)
+  if(TF_CUDA_INSTRUMENT)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      list(APPEND options -fsanitize=kernel-address
+        --param=asan-instrumentation-with-call-threshold=0 --param=asan-stack=0
+        --param=asan-globals=0)
+    else()
+      list(APPEND options -fsanitize=kernel-address
+        -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0
+        -mllvm -asan-globals=0)
+    endif()
+  endif()
+  set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "${options}")
+endfunction()
+
+# tf_cuda_library(name SOURCES .cu and .cpp ... LINK ...): as tf_library, for code that uses CUDA.
+function(tf_cuda_library name)
+  tf_library(${name} ${ARGN})
+  tf_cuda_sources(${name})
+endfunction()
+
+# tf_cuda_test(name SOURCES ... LINK ...): as tf_test. On a real card it has the label gpu.
+function(tf_cuda_test name)
+  tf_test(${name} ${ARGN})
+  tf_cuda_sources(${name})
+  if(TF_CUDA_MODE STREQUAL ON)
+    set_tests_properties(${name} PROPERTIES LABELS gpu)
+  endif()
+endfunction()

@@ -1,0 +1,172 @@
+// What the host bodies of kernels/ptx.cuh and the tests need of the emulator beyond CUDA's own
+// names.
+//
+// A block's threads are fibers. A fiber runs until it waits in a collective; then the next lane
+// runs. A new warp-wide operation is written with warp_collective: every lane hands in an object on
+// its own stack, the lane that arrives last computes for all 32, and then all go on:
+//
+//   struct Sum { int mine, all; };
+//   inline int warp_sum(int value, tf_emulator::Site site = tf_emulator::Site::here()) {
+//     Sum lane{value, 0};
+//     tf_emulator::warp_collective("warp_sum", lane, [](Sum* const* lanes) {
+//       int total = 0;
+//       for (int i = 0; i < 32; ++i) total += lanes[i]->mine;
+//       for (int i = 0; i < 32; ++i) lanes[i]->all = total;
+//     }, site);
+//     return lane.all;
+//   }
+//
+// All 32 lanes must arrive at the same kind and the same site (file and line of the caller of the
+// wrapper, which is why the wrapper has the default argument); anything else is a trap.
+//
+// The warp-wide instructions kernels/ptx.cuh needs are ready-made below: mma, ldmatrix, movmatrix,
+// cp.async. They are compiled without instrumentation and are fast; `compute` in a header is
+// instrumented like the kernel around it, so keep loops over it short or out of line.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace tf_emulator {
+
+// Where in the kernel's source a thread is.
+struct Site {
+  const char* file;
+  int line;
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+// --- For host bodies of instructions -------------------------------------------------------------
+
+namespace detail {
+// The operands of all lanes if the caller is the last to arrive, else null after the last one has
+// computed.
+void* const* collective_arrive(const char* kind, void* mine, Site site);
+void collective_release();
+}  // namespace detail
+
+template <class Operands, class Compute>
+void warp_collective(const char* kind, Operands& mine, const Compute& compute,
+                     Site site = Site::here()) {
+  if (void* const* lanes = detail::collective_arrive(kind, &mine, site)) {
+    Operands* typed[32];
+    for (int i = 0; i < 32; ++i) typed[i] = static_cast<Operands*>(lanes[i]);
+    compute(static_cast<Operands* const*>(typed));
+    detail::collective_release();
+  }
+}
+
+// Lane number 0..31 of the running thread.
+unsigned lane_id();
+
+// The checks every load and store of kernel code goes through, for accesses made elsewhere:
+// address, bounds, initialised, races in shared memory. They trap, that is, they do not return on
+// failure.
+void check_read(const void* address, size_t bytes);
+void check_write(const void* address, size_t bytes);
+template <class T>
+T checked_read(const T* address) {
+  check_read(address, sizeof(T));
+  return *address;
+}
+template <class T>
+void checked_write(T* address, T value) {
+  check_write(address, sizeof(T));
+  *address = value;
+}
+// Fails the launch with `message`; for host bodies that find a misuse themselves.
+[[noreturn]] void trap(const std::string& message);
+
+// The block's dynamic shared memory, 128-byte aligned; TF_SHARED of kernels/platform.cuh.
+void* shared_arena();
+
+// mma.sync.aligned.m16n8k16.row.col.f32.{f16,bf16}.{f16,bf16}.f32: d = a * b + c in place (c is d).
+// Registers as PTX numbers them. Products are exact in f32 and added to d in order of k, rounding
+// to f32 after every addition.
+struct MmaOperands {
+  std::uint32_t a[4];  // 16 x 16, row major fragment
+  std::uint32_t b[2];  // 16 x 8, column major fragment
+  float d[4];          // 16 x 8
+};
+void mma_m16n8k16_f16(MmaOperands& lane, Site site = Site::here());
+void mma_m16n8k16_bf16(MmaOperands& lane, Site site = Site::here());
+
+// ldmatrix.sync.aligned.m8n8.x{count}[.trans].shared.b16: `row` is this lane's row address (16
+// bytes in shared memory; only lanes below 8 * count matter), `out` receives count registers.
+void ldmatrix(const void* row, std::uint32_t* out, int count, bool transposed,
+              Site site = Site::here());
+// movmatrix.sync.aligned.m8n8.trans.b16
+std::uint32_t movmatrix(std::uint32_t value, Site site = Site::here());
+
+// cp.async.{ca,cg}.shared.global [to], [from], bytes, source_bytes: the bytes arrive when the
+// thread waits for their group, and not before; from source_bytes on they are zeros. bytes is 4, 8
+// or 16.
+void cp_async(void* to, const void* from, int bytes, int source_bytes);
+void cp_async_commit();
+// cp.async.wait_group: all groups but the newest `pending` have arrived.
+void cp_async_wait(int pending);
+// cp.async.wait_all: everything, committed or not.
+void cp_async_wait_all();
+
+// --- For tests -----------------------------------------------------------------------------------
+
+// What went wrong in kernel code. The launch that trapped ends, and every call after it returns the
+// error (it is sticky, as on a device) until reset().
+enum class Trap : std::uint8_t {
+  kNone,
+  kOutOfBounds,    // outside a live allocation or the block's shared memory, or host memory
+  kMisaligned,     // address not a multiple of the access size
+  kUninitialised,  // read of bytes never written
+  kRace,           // two threads, one writing, no barrier between
+  kDivergence,     // threads at different barriers or collectives, or a mask that is not full
+  kDeadlock,       // threads wait that nobody will wake
+  kOther,
+};
+struct TrapReport {
+  Trap kind = Trap::kNone;
+  std::string message;
+};
+// The last trap since the last reset(), on any thread.
+TrapReport last_trap();
+
+// Which of several streams with runnable work goes first, when the host waits for one of them.
+enum class Order : std::uint8_t {
+  kLazy,  // only what the host waits for, and what that waits for; else the newest stream (default)
+  kOldest,  // all work, the oldest stream first
+  kNewest,  // all work, the newest stream first
+  kEager,   // at once, in the order of the calls
+};
+void set_order(Order order);
+
+struct Limits {
+  std::size_t memory_bytes = std::size_t{8} << 30;
+  int devices = 1;
+  int multiprocessors = 4;
+  std::size_t shared_optin_bytes = 163 << 10;
+  bool driver = true;  // false: as on a machine without a driver
+};
+void set_limits(const Limits& limits);
+
+// A fresh device: pending work is dropped, memory freed, errors and limits forgotten. Handles from
+// before are invalid.
+void reset();
+
+// Counters since the last reset(), for measurements.
+struct Counters {
+  std::uint64_t launches = 0;
+  std::uint64_t fiber_switches = 0;
+  std::uint64_t accesses = 0;  // only counted by the instrumented build
+};
+Counters counters();
+
+// Bytes of device memory and of pinned host memory now allocated.
+std::size_t device_bytes();
+std::size_t pinned_bytes();
+
+// Whether loads and stores of kernel code are checked (the instrumented build), as opposed to
+// AddressSanitizer or nothing watching them.
+bool instrumented();
+
+}  // namespace tf_emulator

@@ -1,0 +1,244 @@
+// The checks of loads and stores. In the instrumented build the compiler calls the __asan_
+// functions below at each access of kernel code (-fsanitize=kernel-address, every check a call).
+#include <fmt/format.h>
+#include <link.h>
+
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "block.h"
+#include "memory.h"
+
+namespace tf_emulator {
+namespace detail {
+namespace {
+
+std::uint64_t access_count = 0;  // only one kernel runs at a time
+
+enum class Access : std::uint8_t { kRead, kWrite, kAtomic };
+
+const char* verb(Access access) {
+  return access == Access::kRead ? "read" : access == Access::kWrite ? "write" : "atomic access";
+}
+
+// Read-only data of the program: tables of constants that kernels may read.
+struct ReadOnly {
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;
+  ReadOnly() {
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* self) {
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto& segment = info->dlpi_phdr[i];
+            const bool constant = segment.p_type == PT_GNU_RELRO ||
+                                  (segment.p_type == PT_LOAD && (segment.p_flags & PF_W) == 0);
+            if (!constant) continue;
+            const std::uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
+            static_cast<ReadOnly*>(self)->ranges.emplace_back(begin, begin + segment.p_memsz);
+          }
+          return 0;
+        },
+        this);
+  }
+  bool holds(std::uintptr_t address) const {
+    for (const auto& [begin, end] : ranges) {
+      if (address >= begin && address < end) return true;
+    }
+    return false;
+  }
+};
+
+std::string where(std::uintptr_t address) {
+  const Memory& m = memory();
+  const auto* const pointer = reinterpret_cast<const void*>(address);
+  const std::uintptr_t in_arena = address - reinterpret_cast<std::uintptr_t>(m.shared);
+  if (in_arena + (1 << 20) < kSharedBytes + (2 << 20)) {
+    return fmt::format("shared memory ({} bytes) at offset {}", running->shared_bytes(),
+                       static_cast<std::int64_t>(in_arena));
+  }
+  if (m.device.contains(pointer)) return m.device.describe(address);
+  if (m.pinned.contains(pointer)) return m.pinned.describe(address);
+  if (running->any_stack(address)) return "the local memory of another thread";
+  return fmt::format("host memory {}", pointer);
+}
+
+[[noreturn, gnu::cold]] void refuse(Trap kind, const char* why, Access access,
+                                    std::uintptr_t address, std::size_t bytes) {
+  running->fail(kind,
+                fmt::format("{} ({} of {} bytes, {})", why, verb(access), bytes, where(address)));
+}
+
+// The first of the bytes whose state is the reason.
+[[noreturn, gnu::cold]] void refuse_state(Access access, std::uintptr_t address, std::size_t bytes,
+                                          const std::uint8_t* states) {
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if ((states[i] & kForbidden) != 0) {
+      refuse(Trap::kOutOfBounds, "out of bounds", access, address + i, bytes);
+    }
+  }
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (states[i] == kPending) {
+      refuse(Trap::kUninitialised, "read before the cp.async that fills it was waited for", access,
+             address + i, bytes);
+    }
+    if (states[i] != kInitialised) {
+      refuse(Trap::kUninitialised, "read of bytes never written", access, address + i, bytes);
+    }
+  }
+  refuse(Trap::kOther, "inconsistent state", access, address, bytes);
+}
+
+[[noreturn, gnu::cold]] void refuse_race(Access access, std::uintptr_t address, std::size_t bytes) {
+  const SharedRace& race = running->race();
+  running->fail(
+      Trap::kRace,
+      fmt::format("race: {} of {} bytes, {}, which {} {} {} with no barrier between", verb(access),
+                  bytes, where(address),
+                  race.other_is_many() ? "several threads, such as number" : "thread number",
+                  race.other_thread(), race.other_wrote() ? "wrote" : "read"));
+}
+
+constexpr std::uint64_t kAll = 0x0101010101010101u;
+
+// Whether all states allow the access; a write makes them initialised.
+template <Access kAccess>
+inline bool states_allow(std::uint8_t* states, std::size_t bytes) {
+  std::size_t i = 0;
+  for (; i + 8 <= bytes; i += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, states + i, 8);
+    if (kAccess == Access::kWrite ? (word & kAll << 7) != 0 : word != kAll) return false;
+    if (kAccess == Access::kWrite) std::memcpy(states + i, &kAll, 8);
+  }
+  for (; i < bytes; ++i) {
+    if (kAccess == Access::kWrite ? (states[i] & kForbidden) != 0 : states[i] != kInitialised) {
+      return false;
+    }
+    if (kAccess == Access::kWrite) states[i] = kInitialised;
+  }
+  return true;
+}
+
+// Outside device memory, the arena and the own stack.
+template <Access kAccess>
+[[gnu::noinline]] void check_elsewhere(std::uintptr_t address, std::size_t bytes) {
+  Memory& m = memory();
+  if (running->in_collective() && running->any_stack(address)) return;
+  // Pinned memory is written by the host behind our back: its bounds are known, its contents not.
+  const std::size_t pinned = m.pinned.offset(address);
+  if (pinned < m.pinned.top()) {
+    const std::uint8_t* const states = m.pinned.states(pinned);
+    for (std::size_t i = 0; i < bytes; ++i) {
+      if ((states[i] & kForbidden) != 0) refuse_state(kAccess, address, bytes, states);
+    }
+    return;
+  }
+  if (running->argument(address) && kAccess == Access::kRead) return;
+  static const ReadOnly read_only;
+  if (kAccess == Access::kRead && read_only.holds(address)) return;
+  refuse(Trap::kOutOfBounds, "access to memory the device cannot reach", kAccess, address, bytes);
+}
+
+template <Access kAccess>
+inline void check(std::uintptr_t address, std::size_t bytes, bool aligned) {
+  if (running->own_stack(address)) return;
+  Memory& m = memory();
+  const std::size_t offset = m.device.offset(address);
+  if (offset < m.device.top()) {
+    if (aligned && address % bytes != 0) [[unlikely]] {
+      refuse(Trap::kMisaligned, "misaligned address", kAccess, address, bytes);
+    }
+    std::uint8_t* const states = m.device.states(offset);
+    if (!states_allow<kAccess>(states, bytes)) [[unlikely]] {
+      refuse_state(kAccess, address, bytes, states);
+    }
+    return;
+  }
+  const std::size_t in_arena = address - reinterpret_cast<std::uintptr_t>(m.shared);
+  if (in_arena < kSharedBytes) {
+    if (aligned && address % bytes != 0) [[unlikely]] {
+      refuse(Trap::kMisaligned, "misaligned address", kAccess, address, bytes);
+    }
+    std::uint8_t* const states = m.shared_states + in_arena;
+    if (in_arena + bytes > kSharedBytes || !states_allow<kAccess>(states, bytes)) [[unlikely]] {
+      refuse_state(kAccess, address, bytes, states);
+    }
+    SharedRace& race = running->race();
+    const unsigned thread = running->thread();
+    const bool fine = kAccess == Access::kRead    ? race.read(in_arena, bytes, thread)
+                      : kAccess == Access::kWrite ? race.write(in_arena, bytes, thread)
+                                                  : race.atomic(in_arena, bytes, thread);
+    if (!fine) [[unlikely]]
+      refuse_race(kAccess, address, bytes);
+    return;
+  }
+  check_elsewhere<kAccess>(address, bytes);
+}
+
+template <Access kAccess>
+inline void check_if_kernel(const void* address, std::size_t bytes, bool aligned) {
+  if (running == nullptr) return;
+  ++access_count;
+  check<kAccess>(reinterpret_cast<std::uintptr_t>(address), bytes, aligned);
+}
+
+}  // namespace
+
+std::uint64_t accesses() { return access_count; }
+void reset_accesses() { access_count = 0; }
+
+void check_atomic(const void* address, std::size_t bytes) {
+  check_if_kernel<Access::kAtomic>(address, bytes, true);
+}
+
+}  // namespace detail
+
+void check_read(const void* address, std::size_t bytes) {
+  detail::check_if_kernel<detail::Access::kRead>(address, bytes, std::has_single_bit(bytes));
+}
+void check_write(const void* address, std::size_t bytes) {
+  detail::check_if_kernel<detail::Access::kWrite>(address, bytes, std::has_single_bit(bytes));
+}
+
+bool instrumented() {
+#if defined(TF_EMULATOR_INSTRUMENTED)
+  return true;
+#else
+  return false;
+#endif
+}
+
+}  // namespace tf_emulator
+
+#if defined(TF_EMULATOR_INSTRUMENTED)
+// The names are the compiler's.
+extern "C" {
+#define TF_EMULATOR_HOOK(n)                             \
+  void __asan_load##n##_noabort(const void* address) {  \
+    using namespace tf_emulator::detail;                \
+    check_if_kernel<Access::kRead>(address, n, true);   \
+  }                                                     \
+  void __asan_store##n##_noabort(const void* address) { \
+    using namespace tf_emulator::detail;                \
+    check_if_kernel<Access::kWrite>(address, n, true);  \
+  }
+TF_EMULATOR_HOOK(1)
+TF_EMULATOR_HOOK(2)
+TF_EMULATOR_HOOK(4)
+TF_EMULATOR_HOOK(8)
+TF_EMULATOR_HOOK(16)
+#undef TF_EMULATOR_HOOK
+void __asan_loadN_noabort(const void* address, std::size_t bytes) {
+  using namespace tf_emulator::detail;
+  check_if_kernel<Access::kRead>(address, bytes, false);
+}
+void __asan_storeN_noabort(const void* address, std::size_t bytes) {
+  using namespace tf_emulator::detail;
+  check_if_kernel<Access::kWrite>(address, bytes, false);
+}
+// Calls that the compiler makes all the same; kernels have no use for what they announce.
+void __asan_handle_no_return() {}
+void __asan_before_dynamic_init(const char*) {}
+void __asan_after_dynamic_init() {}
+}
+#endif

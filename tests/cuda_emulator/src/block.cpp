@@ -1,0 +1,250 @@
+#include "block.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <stdexcept>
+
+#include "memory.h"
+
+__thread uint3 threadIdx;
+__thread uint3 blockIdx;
+__thread TfEmulatorDim blockDim;
+__thread TfEmulatorDim gridDim;
+
+namespace tf_emulator::detail {
+
+__thread BlockRunner* running = nullptr;
+
+bool same_site(Site a, Site b) {
+  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
+}
+
+std::string site_text(Site site) {
+  if (site.file == nullptr) return "an unknown place";
+  const char* const slash = std::strrchr(site.file, '/');
+  return fmt::format("{}:{}", slash == nullptr ? site.file : slash + 1, site.line);
+}
+
+BlockRunner::BlockRunner() : fibers_(&fiber_body), threads_(FiberPool::kMaxFibers) {}
+
+void BlockRunner::set_current(unsigned thread) {
+  current_ = thread;
+  threadIdx = threads_[thread].index;
+  const Fiber& fiber = fibers_[thread];
+  stack_low_ = fiber.stack_low;
+  stack_bytes_ = fiber.stack_bytes;
+}
+
+// From the running fiber to another one; returns when this one goes on.
+void BlockRunner::resume(unsigned thread) {
+  Fiber& from = fibers_[current_];
+  set_current(thread);
+  ++switches_;
+  switch_fiber(from, fibers_[thread]);
+}
+
+// The next lane of this warp in round-robin order, else the first ready lane of a later warp.
+void BlockRunner::go_on_elsewhere() {
+  const unsigned first = warp_index();
+  const std::uint32_t later = warps_[first].ready & ~((2u << lane()) - 1u);
+  std::uint32_t ready = later != 0 ? later : warps_[first].ready;
+  unsigned warp = first;
+  for (unsigned i = 1; ready == 0 && i < warp_count_; ++i) {
+    warp = first + i < warp_count_ ? first + i : first + i - warp_count_;
+    ready = warps_[warp].ready;
+  }
+  if (ready == 0) stuck();
+  resume(warp * 32 + static_cast<unsigned>(std::countr_zero(ready)));
+}
+
+void BlockRunner::fiber_body() {
+  for (;;) {
+    BlockRunner& runner = *running;
+    runner.call_->call(runner.call_->function, runner.call_->arguments.get());
+    runner.end_thread();
+  }
+}
+
+void BlockRunner::end_thread() {
+  Thread& me = threads_[current_];
+  Warp& warp = warps_[warp_index()];
+  const std::uint32_t bit = 1u << lane();
+  me.waiting = Waiting::kExited;
+  me.async.copies.clear();
+  me.async.groups.clear();
+  warp.ready &= ~bit;
+  warp.exited |= bit;
+  if (warp.arrived != 0) {
+    fail(Trap::kDivergence,
+         fmt::format("the thread ends while lanes {:#010x} of its warp wait in {} "
+                     "at {}",
+                     warp.arrived, warp.kind, site_text(warp.site)));
+  }
+  --live_;
+  if (live_ == 0) {
+    Fiber& from = fibers_[current_];
+    ++switches_;
+    switch_fiber(from, main_);
+    return;  // the next block
+  }
+  // Threads that have ended do not take part in barriers.
+  if (at_barrier_ == live_) release_barrier();
+  go_on_elsewhere();
+}
+
+void BlockRunner::release_barrier() {
+  at_barrier_ = 0;
+  race_.order_block();
+  for (unsigned t = 0; t < thread_count_; ++t) {
+    if (threads_[t].waiting != Waiting::kBarrier) continue;
+    threads_[t].waiting = Waiting::kRunning;
+    warps_[t / 32].ready |= 1u << t % 32;
+  }
+}
+
+void BlockRunner::barrier(Site site) {
+  Thread& me = threads_[current_];
+  if (at_barrier_ == 0) {
+    barrier_site_ = site;
+    barrier_thread_ = current_;
+  } else if (!same_site(site, barrier_site_)) {
+    fail(Trap::kDivergence,
+         fmt::format("__syncthreads at {}, but {} waits at the one at {}", site_text(site),
+                     place(barrier_thread_), site_text(barrier_site_)));
+  }
+  me.waiting = Waiting::kBarrier;
+  me.site = site;
+  warps_[warp_index()].ready &= ~(1u << lane());
+  if (++at_barrier_ == live_) {
+    release_barrier();
+    return;
+  }
+  go_on_elsewhere();
+}
+
+void* const* BlockRunner::arrive(const char* kind, void* mine, Site site) {
+  Warp& warp = warps_[warp_index()];
+  const std::uint32_t bit = 1u << lane();
+  const std::uint32_t missing = warp.exited | ~warp.exists;
+  if (missing != 0) {
+    fail(Trap::kDivergence,
+         fmt::format("{} at {} without lanes {:#010x} of the warp, which {}", kind, site_text(site),
+                     missing, warp.exited != 0 ? "have ended" : "do not exist"));
+  }
+  if (warp.arrived == 0) {
+    warp.kind = kind;
+    warp.site = site;
+  } else if (!same_site(site, warp.site) || std::strcmp(kind, warp.kind) != 0) {
+    fail(Trap::kDivergence,
+         fmt::format("{} at {}, but lanes {:#010x} of the warp wait in {} at {}", kind,
+                     site_text(site), warp.arrived, warp.kind, site_text(warp.site)));
+  }
+  warp.arrived |= bit;
+  warp.lanes[lane()] = mine;
+  if (warp.arrived == 0xffffffffu) {
+    in_collective_ = true;
+    return warp.lanes.data();
+  }
+  threads_[current_].waiting = Waiting::kWarp;
+  warp.ready &= ~bit;
+  go_on_elsewhere();
+  threads_[current_].waiting = Waiting::kRunning;
+  return nullptr;
+}
+
+void BlockRunner::release_warp() {
+  Warp& warp = warps_[warp_index()];
+  in_collective_ = false;
+  warp.arrived = 0;
+  warp.ready = 0xffffffffu;
+}
+
+// Nobody can run: somebody waits in a collective that the others will not come to.
+void BlockRunner::stuck() {
+  for (unsigned w = 0; w < warp_count_; ++w) {
+    const Warp& warp = warps_[w];
+    if (warp.arrived == 0) continue;
+    const unsigned waiting = static_cast<unsigned>(std::countr_zero(warp.arrived));
+    const unsigned absent =
+        w * 32 + static_cast<unsigned>(std::countr_zero(warp.exists & ~warp.arrived));
+    fail(Trap::kDeadlock,
+         fmt::format("{} waits in {} at {}, but {} of the same warp waits in __syncthreads at {}",
+                     place(w * 32 + waiting), warp.kind, site_text(warp.site), place(absent),
+                     site_text(threads_[absent].site)));
+  }
+  fail(Trap::kDeadlock, "no thread of the block can go on");
+}
+
+std::string BlockRunner::place(unsigned thread) const {
+  const uint3& i = threads_[thread].index;
+  return fmt::format("thread ({},{},{})", i.x, i.y, i.z);
+}
+
+void BlockRunner::fail(Trap kind, const std::string& what) {
+  report_.kind = kind;
+  report_.message = fmt::format("{}: {} in block ({},{},{}) {}", function_name(call_->function),
+                                what, blockIdx.x, blockIdx.y, blockIdx.z, place(current_));
+  leave_fiber(fibers_[current_], main_);
+}
+
+void BlockRunner::begin_block(uint3 block) {
+  blockIdx = block;
+  live_ = thread_count_;
+  at_barrier_ = 0;
+  in_collective_ = false;
+  for (unsigned w = 0; w < warp_count_; ++w) {
+    const unsigned lanes = std::min(32u, thread_count_ - w * 32);
+    Warp& warp = warps_[w];
+    warp.exists = warp.ready = lanes == 32 ? 0xffffffffu : (1u << lanes) - 1u;
+    warp.exited = warp.arrived = 0;
+  }
+  for (unsigned t = 0; t < thread_count_; ++t) threads_[t].waiting = Waiting::kRunning;
+  Memory& m = memory();
+  std::memset(m.shared_states, kFresh, shape_.shared_bytes);
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__)
+  // Quiet NaNs in every type: what reads it shows, even where no load is checked.
+  unpoison(m.shared, shape_.shared_bytes);
+  std::memset(m.shared, 0xff, shape_.shared_bytes);
+#endif
+  race_.begin_block();
+}
+
+bool BlockRunner::run(const LaunchShape& shape, const KernelCall& call) {
+  if (running != nullptr) throw std::logic_error("CUDA emulator: a launch inside a kernel");
+  shape_ = shape;
+  call_ = &call;
+  report_ = {};
+  thread_count_ = shape.block.x * shape.block.y * shape.block.z;
+  warp_count_ = (thread_count_ + 31) / 32;
+  blockDim = {shape.block.x, shape.block.y, shape.block.z};
+  gridDim = {shape.grid.x, shape.grid.y, shape.grid.z};
+  for (unsigned t = 0; t < thread_count_; ++t) {
+    threads_[t].index = {t % shape.block.x, t / shape.block.x % shape.block.y,
+                         t / (shape.block.x * shape.block.y)};
+  }
+  fibers_.prepare(thread_count_);
+  running = this;
+  for (unsigned z = 0; z < shape.grid.z && report_.kind == Trap::kNone; ++z) {
+    for (unsigned y = 0; y < shape.grid.y && report_.kind == Trap::kNone; ++y) {
+      for (unsigned x = 0; x < shape.grid.x && report_.kind == Trap::kNone; ++x) {
+        begin_block({x, y, z});
+        set_current(0);
+        ++switches_;
+        switch_fiber(main_, fibers_[0]);
+      }
+    }
+  }
+  running = nullptr;
+  Memory& m = memory();
+  std::memset(m.shared_states, kForbidden, shape.shared_bytes);
+  poison(m.shared, shape.shared_bytes);
+  if (report_.kind == Trap::kNone) return true;
+  for (unsigned t = 0; t < thread_count_; ++t) {
+    fibers_.abandon(t);
+    threads_[t].async = {};
+  }
+  return false;
+}
+
+}  // namespace tf_emulator::detail

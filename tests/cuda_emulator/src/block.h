@@ -1,0 +1,123 @@
+// Runs the blocks of a launch: one fiber per thread, lanes of a warp in turn, warp after warp.
+#pragma once
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "fiber.h"
+#include "shared_race.h"
+#include "trap.h"
+
+namespace tf_emulator::detail {
+
+struct PendingCopy {
+  void* to;
+  const void* from;
+  std::uint8_t bytes;
+  std::uint8_t source_bytes;
+};
+// What a thread has asked cp.async for and not yet waited for.
+struct AsyncCopies {
+  std::vector<PendingCopy> copies;  // oldest first
+  std::vector<std::size_t> groups;  // end of each committed group in copies
+};
+
+enum class Waiting : std::uint8_t { kRunning, kBarrier, kWarp, kExited };
+
+struct Thread {
+  uint3 index{};
+  Waiting waiting = Waiting::kRunning;
+  Site site{};
+  AsyncCopies async;
+};
+
+struct Warp {
+  std::uint32_t ready = 0;   // lanes that can go on
+  std::uint32_t exists = 0;  // lanes the block has
+  std::uint32_t exited = 0;
+  std::uint32_t arrived = 0;  // lanes in the current collective
+  const char* kind = nullptr;
+  Site site{};
+  std::array<void*, 32> lanes{};
+};
+
+struct LaunchShape {
+  uint3 grid;
+  uint3 block;
+  std::size_t shared_bytes;
+};
+
+class BlockRunner {
+ public:
+  BlockRunner();
+
+  // Runs every block of a launch; false: it trapped, see report().
+  bool run(const LaunchShape& shape, const KernelCall& call);
+  const TrapReport& report() const { return report_; }
+  std::uint64_t switches() const { return switches_; }
+
+  // --- called on fibers ---
+  void barrier(Site site);
+  void* const* arrive(const char* kind, void* mine, Site site);
+  void release_warp();
+  void memory_barrier_of_warp() { race_.order_warp(warp_index()); }
+  [[noreturn]] void fail(Trap kind, const std::string& what);
+
+  unsigned thread() const { return current_; }
+  unsigned lane() const { return current_ % 32; }
+  unsigned warp_index() const { return current_ / 32; }
+  AsyncCopies& async() { return threads_[current_].async; }
+  std::size_t shared_bytes() const { return shape_.shared_bytes; }
+  SharedRace& race() { return race_; }
+  bool in_collective() const { return in_collective_; }
+  bool own_stack(std::uintptr_t address) const {
+    return address - reinterpret_cast<std::uintptr_t>(stack_low_) < stack_bytes_;
+  }
+  bool any_stack(std::uintptr_t address) const { return fibers_.contains(address); }
+  // Kernel arguments.
+  bool argument(std::uintptr_t address) const {
+    return address - reinterpret_cast<std::uintptr_t>(call_->arguments.get()) <
+           call_->argument_bytes;
+  }
+
+ private:
+  static void fiber_body();
+  void begin_block(uint3 block);
+  void end_thread();
+  void go_on_elsewhere();
+  [[noreturn]] void stuck();
+  void resume(unsigned thread);
+  void set_current(unsigned thread);
+  void release_barrier();
+  std::string place(unsigned thread) const;
+
+  FiberPool fibers_;
+  Fiber main_;
+  std::vector<Thread> threads_;
+  std::array<Warp, 32> warps_{};
+  SharedRace race_;
+  LaunchShape shape_{};
+  const KernelCall* call_ = nullptr;
+  TrapReport report_;
+  unsigned thread_count_ = 0;
+  unsigned warp_count_ = 0;
+  unsigned live_ = 0;
+  unsigned at_barrier_ = 0;
+  Site barrier_site_{};
+  unsigned barrier_thread_ = 0;
+  unsigned current_ = 0;
+  const char* stack_low_ = nullptr;
+  std::size_t stack_bytes_ = 0;
+  std::uint64_t switches_ = 0;
+  bool in_collective_ = false;
+};
+
+// The runner whose fiber this host thread is on, else null.
+extern __thread BlockRunner* running __attribute__((tls_model("initial-exec")));
+
+bool same_site(Site a, Site b);
+std::string site_text(Site site);
+
+}  // namespace tf_emulator::detail

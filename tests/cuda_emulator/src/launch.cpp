@@ -1,0 +1,91 @@
+// Kernel launches: the limits of the device, then a place in the stream.
+#include <algorithm>
+
+#include "api.h"
+#include "block.h"
+
+namespace tf_emulator::detail {
+namespace {
+
+constexpr std::size_t kSharedWithoutOptIn = 48 << 10;
+
+BlockRunner& block_runner() {
+  thread_local BlockRunner runner;
+  return runner;
+}
+
+bool within(dim3 value, unsigned x, unsigned y, unsigned z) {
+  return value.x >= 1 && value.y >= 1 && value.z >= 1 && value.x <= x && value.y <= y &&
+         value.z <= z;
+}
+
+cudaError_t check_shape(const Runtime& state, const cudaLaunchConfig_t& config,
+                        const void* function) {
+  if (!within(config.gridDim, 0x7fffffffu, 65535, 65535) ||
+      !within(config.blockDim, 1024, 1024, 64) ||
+      config.blockDim.x * config.blockDim.y * config.blockDim.z > 1024) {
+    return cudaErrorInvalidConfiguration;
+  }
+  const auto opted = state.dynamic_shared.find(function);
+  const std::size_t allowed =
+      opted == state.dynamic_shared.end() ? kSharedWithoutOptIn : opted->second;
+  if (config.dynamicSmemBytes > allowed) return cudaErrorInvalidValue;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    switch (config.attrs[i].id) {
+      case cudaLaunchAttributeIgnore:
+      case cudaLaunchAttributePriority:
+      case cudaLaunchAttributeProgrammaticStreamSerialization:
+        break;
+      default:
+        return cudaErrorNotSupported;
+    }
+  }
+  return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t launch_kernel(const cudaLaunchConfig_t& config, KernelCall kernel) {
+  const Call call;
+  TF_EMULATOR_TRY(call->ready());
+  TF_EMULATOR_TRY(call->fail(check_shape(*call.operator->(), config, kernel.function)));
+  const LaunchShape shape{{config.gridDim.x, config.gridDim.y, config.gridDim.z},
+                          {config.blockDim.x, config.blockDim.y, config.blockDim.z},
+                          config.dynamicSmemBytes};
+  return call->enqueue(config.stream, [shape, kernel = std::move(kernel)] {
+    Runtime& state = runtime();
+    BlockRunner& runner = block_runner();
+    const std::uint64_t before = runner.switches();
+    ++state.counters.launches;
+    if (!runner.run(shape, kernel)) state.set_trap(runner.report());
+    state.counters.fiber_switches += runner.switches() - before;
+  });
+}
+
+cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attribute, int value) {
+  const Call call;
+  TF_EMULATOR_TRY(call->ready());
+  if (function == nullptr) return call->fail(cudaErrorInvalidDeviceFunction);
+  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+  if (value < 0 || static_cast<std::size_t>(value) > call->limits.shared_optin_bytes) {
+    return call->fail(cudaErrorInvalidValue);
+  }
+  call->dynamic_shared[function] = static_cast<std::size_t>(value);
+  return cudaSuccess;
+}
+
+cudaError_t occupancy(int* blocks, const void* function, int block_size, std::size_t smem_bytes) {
+  const Call call;
+  TF_EMULATOR_TRY(call->ready());
+  if (function == nullptr || block_size < 1 || block_size > 1024) {
+    return call->fail(cudaErrorInvalidValue);
+  }
+  // As sm_80, registers aside: 2048 threads, 32 blocks, 1 KiB of shared memory per block reserved.
+  const std::size_t per_multiprocessor = call->limits.shared_optin_bytes + 1024;
+  const int by_threads = 2048 / ((block_size + 31) / 32 * 32);
+  const int by_shared = static_cast<int>(per_multiprocessor / (smem_bytes + 1024));
+  *blocks = std::min({by_threads, by_shared, 32});
+  return cudaSuccess;
+}
+
+}  // namespace tf_emulator::detail

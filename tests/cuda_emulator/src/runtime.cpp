@@ -1,0 +1,333 @@
+#include "runtime.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "block.h"
+#include "memory.h"
+
+namespace tf_emulator::detail {
+namespace {
+
+Order order_from_environment() {
+  const char* const text = std::getenv("TF_EMULATOR_ORDER");
+  if (text == nullptr) return Order::kLazy;
+  if (std::strcmp(text, "oldest") == 0) return Order::kOldest;
+  if (std::strcmp(text, "newest") == 0) return Order::kNewest;
+  if (std::strcmp(text, "eager") == 0) return Order::kEager;
+  return Order::kLazy;
+}
+
+cudaError_t error_of(Trap kind) {
+  switch (kind) {
+    case Trap::kNone:
+      return cudaSuccess;
+    case Trap::kOutOfBounds:
+      return cudaErrorIllegalAddress;
+    case Trap::kMisaligned:
+      return cudaErrorMisalignedAddress;
+    default:
+      return cudaErrorLaunchFailure;
+  }
+}
+
+}  // namespace
+
+Runtime& runtime() {
+  static Runtime& instance = *new Runtime;
+  return instance;
+}
+
+Runtime::Runtime() : order(order_from_environment()) {
+  const char* const text = std::getenv("TF_EMULATOR_ABORT");
+  abort_on_trap = text != nullptr && std::strcmp(text, "0") != 0;
+}
+
+cudaError_t Runtime::fail(cudaError_t error) {
+  if (error != cudaSuccess) last_error_ = error;
+  return error;
+}
+
+cudaError_t Runtime::ready() {
+  if (!limits.driver) return fail(cudaErrorInsufficientDriver);
+  if (limits.devices < 1) return fail(cudaErrorNoDevice);
+  return sticky == cudaSuccess ? cudaSuccess : fail(sticky);
+}
+
+cudaError_t Runtime::ready_outside_capture() {
+  if (const cudaError_t error = ready(); error != cudaSuccess) return error;
+  cudaError_t result = cudaSuccess;
+  for (const auto& capture : std::vector(captures_.begin(), captures_.end())) {
+    const bool forbids = capture->mode == cudaStreamCaptureModeGlobal ||
+                         (capture->mode == cudaStreamCaptureModeThreadLocal &&
+                          capture->thread == std::this_thread::get_id());
+    if (!forbids) continue;
+    invalidate(capture);
+    result = cudaErrorStreamCaptureUnsupported;
+  }
+  return fail(result);
+}
+
+void Runtime::set_trap(const TrapReport& report) {
+  if (sticky != cudaSuccess) return;
+  trap = report;
+  sticky = error_of(report.kind);
+  if (abort_on_trap) {
+    std::fprintf(stderr, "CUDA emulator: %s\n", report.message.c_str());
+    std::abort();
+  }
+}
+
+cudaError_t Runtime::take_last_error() {
+  const cudaError_t error = peek_last_error();
+  last_error_ = cudaSuccess;
+  return error;
+}
+cudaError_t Runtime::peek_last_error() const {
+  return sticky != cudaSuccess ? sticky : last_error_;
+}
+
+CUstream_st* Runtime::create_stream(unsigned flags) {
+  auto* const stream = new CUstream_st;
+  stream->number = ++stream_count_;
+  stream->flags = flags;
+  streams_.insert(stream);
+  return stream;
+}
+
+void Runtime::destroy_stream(CUstream_st* stream) {
+  finish_stream(stream);
+  streams_.erase(stream);
+  delete stream;
+}
+
+void Runtime::push(CUstream_st& stream, Work work) {
+  stream.queue.push_back(std::move(work));
+  if (order == Order::kEager) finish_stream(&stream);
+}
+
+cudaError_t Runtime::enqueue(CUstream_st* stream, std::function<void()> run) {
+  if (!known(stream)) return fail(cudaErrorInvalidResourceHandle);
+  if (stream == nullptr) {
+    // The default stream comes after everything in blocking streams, and is run at once.
+    for (const auto& capture : captures_) {
+      if (capture->mode != cudaStreamCaptureModeRelaxed)
+        return fail(cudaErrorStreamCaptureImplicit);
+    }
+    finish_all(true);
+    if (sticky == cudaSuccess) run();
+    return cudaSuccess;
+  }
+  if (stream->capture != nullptr) {
+    if (!stream->capture->valid) return fail(cudaErrorStreamCaptureInvalidated);
+    GraphNodes& nodes = stream->capture->nodes;
+    nodes.push_back({std::move(run), std::move(stream->tail)});
+    stream->tail = {nodes.size() - 1};
+    return cudaSuccess;
+  }
+  push(*stream, {std::move(run), nullptr, nullptr});
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::record(CUevent_st* event, CUstream_st* stream) {
+  if (!known(stream) || !events.contains(event)) return fail(cudaErrorInvalidResourceHandle);
+  if (stream != nullptr && stream->capture != nullptr) {
+    if (!stream->capture->valid) return fail(cudaErrorStreamCaptureInvalidated);
+    event->capture = stream->capture;
+    event->nodes = stream->tail;
+    return cudaSuccess;
+  }
+  event->capture = nullptr;
+  event->last = std::make_shared<Completion>();
+  event->last->stream = stream;
+  if (stream == nullptr) {
+    const auto completion = event->last;
+    return enqueue(nullptr, [completion] {
+      completion->done = true;
+      completion->when = std::chrono::steady_clock::now();
+    });
+  }
+  push(*stream, {nullptr, nullptr, event->last});
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::wait(CUstream_st* stream, CUevent_st* event) {
+  if (!known(stream) || !events.contains(event)) return fail(cudaErrorInvalidResourceHandle);
+  if (event->capture != nullptr) {
+    if (stream == nullptr) return fail(cudaErrorStreamCaptureImplicit);
+    if (!event->capture->valid) return fail(cudaErrorStreamCaptureInvalidated);
+    if (stream->capture != nullptr && stream->capture != event->capture) {
+      invalidate(stream->capture);
+      invalidate(event->capture);
+      return fail(cudaErrorStreamCaptureMerge);
+    }
+    stream->capture = event->capture;
+    stream->tail.insert(stream->tail.end(), event->nodes.begin(), event->nodes.end());
+    return cudaSuccess;
+  }
+  if (stream != nullptr && stream->capture != nullptr) {
+    invalidate(stream->capture);
+    return fail(cudaErrorStreamCaptureIsolation);
+  }
+  if (event->last == nullptr) return cudaSuccess;
+  if (stream == nullptr) {
+    finish(event->last);
+    return cudaSuccess;
+  }
+  push(*stream, {nullptr, event->last, nullptr});
+  return cudaSuccess;
+}
+
+bool Runtime::runnable(const CUstream_st& stream) const {
+  return !stream.queue.empty() &&
+         (stream.queue.front().wait == nullptr || stream.queue.front().wait->done);
+}
+
+void Runtime::run_front(CUstream_st& stream) {
+  const Work work = std::move(stream.queue.front());
+  stream.queue.pop_front();
+  if (work.run != nullptr && sticky == cudaSuccess) work.run();
+  if (work.record != nullptr) {
+    work.record->done = true;
+    work.record->when = std::chrono::steady_clock::now();
+  }
+}
+
+CUstream_st* Runtime::choose(bool blocking_only) {
+  CUstream_st* chosen = nullptr;
+  for (CUstream_st* stream : streams_) {
+    if (blocking_only && (stream->flags & cudaStreamNonBlocking) != 0) continue;
+    if (!runnable(*stream)) continue;
+    const bool better =
+        chosen == nullptr || (order == Order::kOldest ? stream->number < chosen->number
+                                                      : stream->number > chosen->number);
+    if (better) chosen = stream;
+  }
+  return chosen;
+}
+
+bool Runtime::step(CUstream_st* stream) {
+  if (stream->queue.empty()) return false;
+  if (!runnable(*stream)) finish(stream->queue.front().wait);
+  run_front(*stream);
+  return true;
+}
+
+void Runtime::finish_stream(CUstream_st* stream) {
+  while (!stream->queue.empty()) {
+    CUstream_st* next = stream;
+    if (order == Order::kOldest || order == Order::kNewest) next = choose(false);
+    step(next);
+  }
+}
+
+void Runtime::finish(const std::shared_ptr<Completion>& completion) {
+  while (!completion->done) {
+    CUstream_st* next = completion->stream;
+    if (order == Order::kOldest || order == Order::kNewest) next = choose(false);
+    step(next);
+  }
+}
+
+void Runtime::finish_all(bool blocking_only) {
+  for (;;) {
+    CUstream_st* next = choose(blocking_only);
+    if (next == nullptr) {
+      // What is left waits for streams that were left out.
+      for (CUstream_st* stream : streams_) {
+        const bool wanted = !blocking_only || (stream->flags & cudaStreamNonBlocking) == 0;
+        if (wanted && !stream->queue.empty()) next = stream;
+      }
+    }
+    if (next == nullptr) return;
+    step(next);
+  }
+}
+
+void Runtime::drop_all() {
+  for (CUstream_st* stream : streams_) delete stream;
+  for (CUevent_st* event : events) delete event;
+  for (CUgraph_st* graph : graphs) delete graph;
+  for (CUgraphExec_st* exec : execs) delete exec;
+  streams_.clear();
+  events.clear();
+  graphs.clear();
+  execs.clear();
+  captures_.clear();
+  dynamic_shared.clear();
+  sticky = last_error_ = cudaSuccess;
+  trap = {};
+  counters = {};
+  stream_count_ = 0;
+  reset_accesses();
+}
+
+// --- captures ------------------------------------------------------------------------------------
+
+void Runtime::invalidate(const std::shared_ptr<Capture>& capture) { capture->valid = false; }
+
+cudaError_t Runtime::begin_capture(CUstream_st* stream, cudaStreamCaptureMode mode) {
+  if (stream == nullptr) return fail(cudaErrorStreamCaptureUnsupported);
+  if (!known(stream)) return fail(cudaErrorInvalidResourceHandle);
+  if (stream->capture != nullptr) return fail(cudaErrorStreamCaptureUnmatched);
+  auto capture = std::make_shared<Capture>();
+  capture->origin = stream;
+  capture->mode = mode;
+  capture->thread = std::this_thread::get_id();
+  captures_.insert(capture);
+  stream->capture = std::move(capture);
+  stream->tail.clear();
+  return cudaSuccess;
+}
+
+cudaError_t Runtime::end_capture(CUstream_st* stream, std::shared_ptr<const GraphNodes>* nodes) {
+  if (stream == nullptr || !known(stream) || stream->capture == nullptr) {
+    return fail(cudaErrorInvalidValue);
+  }
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (capture->origin != stream) return fail(cudaErrorStreamCaptureUnmatched);
+  if (capture->mode != cudaStreamCaptureModeRelaxed &&
+      capture->thread != std::this_thread::get_id()) {
+    return fail(cudaErrorStreamCaptureWrongThread);
+  }
+  // Everything other streams have captured must come before the end of this one.
+  std::set<std::size_t> joined(stream->tail.begin(), stream->tail.end());
+  for (std::size_t i = capture->nodes.size(); i-- > 0;) {
+    if (joined.contains(i))
+      joined.insert(capture->nodes[i].after.begin(), capture->nodes[i].after.end());
+  }
+  bool unjoined = false;
+  for (CUstream_st* other : streams_) {
+    if (other->capture != capture) continue;
+    for (const std::size_t node : other->tail) unjoined |= !joined.contains(node);
+    other->capture = nullptr;
+    other->tail.clear();
+  }
+  captures_.erase(capture);
+  const bool valid = std::exchange(capture->valid, false);  // events of it are of no use any more
+  if (!valid) return fail(cudaErrorStreamCaptureInvalidated);
+  if (unjoined) return fail(cudaErrorStreamCaptureUnjoined);
+  *nodes = std::make_shared<const GraphNodes>(std::move(capture->nodes));
+  return cudaSuccess;
+}
+
+// Of the nodes that may run the latest captured goes first, under Order::kOldest the earliest.
+void Runtime::run_graph(const GraphNodes& nodes) {
+  std::vector<bool> done(nodes.size(), false);
+  for (std::size_t round = 0; round < nodes.size(); ++round) {
+    std::size_t chosen = nodes.size();
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (done[i]) continue;
+      bool can = true;
+      for (const std::size_t earlier : nodes[i].after) can = can && done[earlier];
+      if (!can) continue;
+      chosen = i;
+      if (order == Order::kOldest || order == Order::kEager) break;
+    }
+    done[chosen] = true;
+    if (sticky == cudaSuccess) nodes[chosen].run();
+  }
+}
+
+}  // namespace tf_emulator::detail

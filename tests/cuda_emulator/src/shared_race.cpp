@@ -1,0 +1,107 @@
+#include "shared_race.h"
+
+#include <algorithm>
+
+#include "memory.h"
+
+namespace tf_emulator::detail {
+
+SharedRace::SharedRace() : writes_(kSharedBytes), reads_(kSharedBytes) { warp_tick_.fill(1); }
+
+void SharedRace::advance() {
+  if (++tick_ < 1u << (32 - kTickShift)) return;
+  // The clock is used up: forget everything, and with it at most what happened since the last
+  // barrier.
+  std::ranges::fill(writes_, 0);
+  std::ranges::fill(reads_, 0);
+  tick_ = 2;
+  block_tick_ = 1;
+  warp_tick_.fill(1);
+}
+
+void SharedRace::begin_block() { order_block(); }
+
+void SharedRace::order_block() {
+  advance();
+  block_tick_ = tick_;
+  warp_tick_.fill(tick_);
+}
+
+void SharedRace::order_warp(unsigned warp) {
+  advance();
+  warp_tick_[warp] = tick_;
+}
+
+bool SharedRace::before(Entry earlier, unsigned thread) const {
+  const std::uint32_t tick = tick_of(earlier);
+  if (tick < block_tick_) return true;
+  const unsigned other = thread_of(earlier);
+  if (other == thread) return true;
+  return other / 32 == thread / 32 && tick < warp_tick_[thread / 32];
+}
+
+bool SharedRace::read_before(Entry earlier, unsigned thread) const {
+  const std::uint32_t tick = tick_of(earlier);
+  if (tick < block_tick_) return true;
+  const unsigned other = thread_of(earlier);
+  switch (kind_of(earlier)) {
+    case kMany:
+      return false;
+    case kWarpMany:
+      return other / 32 == thread / 32 && tick < warp_tick_[thread / 32];
+    default:
+      return before(earlier, thread);
+  }
+}
+
+bool SharedRace::collide(Entry earlier, bool wrote) {
+  other_thread_ = thread_of(earlier);
+  other_wrote_ = wrote;
+  other_is_many_ = !wrote && (kind_of(earlier) == kMany || kind_of(earlier) == kWarpMany);
+  return false;
+}
+
+bool SharedRace::read(std::size_t offset, std::size_t bytes, unsigned thread) {
+  const Entry mine = entry(kOne, thread);
+  const Entry ordered = block_tick_ << kTickShift;  // entries below are older than the barrier
+  for (std::size_t i = offset; i < offset + bytes; ++i) {
+    if (writes_[i] >= ordered && !before(writes_[i], thread)) [[unlikely]] {
+      return collide(writes_[i], true);
+    }
+    const Entry last = reads_[i];
+    if (last < ordered || last == mine || read_before(last, thread)) {
+      reads_[i] = mine;
+    } else if (kind_of(last) != kMany && thread_of(last) / 32 == thread / 32) {
+      reads_[i] = entry(kWarpMany, thread);
+    } else {
+      reads_[i] = entry(kMany, thread);
+    }
+  }
+  return true;
+}
+
+bool SharedRace::write_as(std::size_t offset, std::size_t bytes, unsigned thread, Kind kind) {
+  const Entry mine = entry(kind, thread);
+  const Entry ordered = block_tick_ << kTickShift;
+  for (std::size_t i = offset; i < offset + bytes; ++i) {
+    const Entry wrote = writes_[i];
+    if (wrote >= ordered && !before(wrote, thread) &&
+        !(kind == kAtomic && kind_of(wrote) == kAtomic)) [[unlikely]] {
+      return collide(wrote, true);
+    }
+    if (reads_[i] >= ordered && !read_before(reads_[i], thread)) [[unlikely]] {
+      return collide(reads_[i], false);
+    }
+    writes_[i] = mine;
+  }
+  return true;
+}
+
+bool SharedRace::write(std::size_t offset, std::size_t bytes, unsigned thread) {
+  return write_as(offset, bytes, thread, kOne);
+}
+bool SharedRace::atomic(std::size_t offset, std::size_t bytes, unsigned thread) {
+  return write_as(offset, bytes, thread, kAtomic);
+}
+
+}  // namespace tf_emulator::detail

@@ -1,0 +1,16 @@
+// Failing a launch: from any depth of a kernel's code back to the host, with a message.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "tf_emulator.h"
+
+namespace tf_emulator::detail {
+
+// Ends the running launch; when no kernel runs, throws std::logic_error with the message.
+[[noreturn]] void raise_trap(Trap kind, const std::string& what);
+
+// Name of a function of this program by its address, "kernel at 0x..." when it has none.
+std::string function_name(const void* address);
+
+}  // namespace tf_emulator::detail
