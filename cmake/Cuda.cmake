@@ -49,14 +49,13 @@ function(tf_cuda_sources target)
   target_link_libraries(${target} PUBLIC tf_cuda_emulator)
   set(options -Wno-unknown-pragmas)
   if(TF_CUDA_INSTRUMENT)
+    # ThreadSanitizer's instrumentation with the emulator as its run-time library. AddressSanitizer's
+    # leaves out the check of a write that follows a read of the same place.
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-      list(APPEND options -fsanitize=kernel-address
-        --param=asan-instrumentation-with-call-threshold=0 --param=asan-stack=0
-        --param=asan-globals=0)
+      list(APPEND options -fsanitize=thread --param=tsan-instrument-func-entry-exit=0)
     else()
-      list(APPEND options -fsanitize=kernel-address
-        -mllvm -asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0
-        -mllvm -asan-globals=0)
+      list(APPEND options -fsanitize=thread -mllvm -tsan-instrument-func-entry-exit=0
+        -mllvm -tsan-instrument-read-before-write=1 -mllvm -tsan-instrument-atomics=0)
     endif()
   endif()
   set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "${options}")

@@ -22,16 +22,20 @@
 #define __restrict__ __restrict
 #endif
 
-// Set by the scheduler whenever a fiber goes on; a direct thread-local access costs what a register
-// does and is not instrumented.
-extern __thread uint3 threadIdx __attribute__((tls_model("initial-exec")));
-extern __thread uint3 blockIdx __attribute__((tls_model("initial-exec")));
+// Constant for a thread of a kernel: so they cost what a register does, and loads of them are not
+// checked. The scheduler sets them, under their assembler names, whenever a fiber goes on.
 struct TfEmulatorDim {
   unsigned x, y, z;
   operator dim3() const { return {x, y, z}; }
 };
-extern __thread TfEmulatorDim blockDim __attribute__((tls_model("initial-exec")));
-extern __thread TfEmulatorDim gridDim __attribute__((tls_model("initial-exec")));
+#define TF_EMULATOR_BUILT_IN(type, name)                        \
+  extern __thread const type name __asm__("tf_emulator_" #name) \
+      __attribute__((tls_model("initial-exec")))
+TF_EMULATOR_BUILT_IN(uint3, threadIdx);
+TF_EMULATOR_BUILT_IN(uint3, blockIdx);
+TF_EMULATOR_BUILT_IN(TfEmulatorDim, blockDim);
+TF_EMULATOR_BUILT_IN(TfEmulatorDim, gridDim);
+#undef TF_EMULATOR_BUILT_IN
 constexpr int warpSize = 32;
 
 namespace tf_emulator::detail {
@@ -99,13 +103,13 @@ inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 
 // The check is check_atomic's; instrumentation would take the access for a plain one.
-#define TF_EMULATOR_ATOMIC(name, result)                                                   \
-  template <class T>                                                                       \
-  __attribute__((no_sanitize_address)) T name(T* address, std::type_identity_t<T> value) { \
-    tf_emulator::detail::check_atomic(address, sizeof(T));                                 \
-    const T old = *address;                                                                \
-    *address = (result);                                                                   \
-    return old;                                                                            \
+#define TF_EMULATOR_ATOMIC(name, result)                                                     \
+  template <class T>                                                                         \
+  __attribute__((no_sanitize("thread"))) T name(T* address, std::type_identity_t<T> value) { \
+    tf_emulator::detail::check_atomic(address, sizeof(T));                                   \
+    const T old = *address;                                                                  \
+    *address = (result);                                                                     \
+    return old;                                                                              \
   }
 TF_EMULATOR_ATOMIC(atomicAdd, old + value)
 TF_EMULATOR_ATOMIC(atomicSub, old - value)
@@ -116,8 +120,8 @@ TF_EMULATOR_ATOMIC(atomicAnd, old& value)
 TF_EMULATOR_ATOMIC(atomicOr, old | value)
 #undef TF_EMULATOR_ATOMIC
 template <class T>
-__attribute__((no_sanitize_address)) T atomicCAS(T* address, std::type_identity_t<T> expected,
-                                                 std::type_identity_t<T> value) {
+__attribute__((no_sanitize("thread"))) T atomicCAS(T* address, std::type_identity_t<T> expected,
+                                                   std::type_identity_t<T> value) {
   tf_emulator::detail::check_atomic(address, sizeof(T));
   const T old = *address;
   if (old == expected) *address = value;

@@ -1,5 +1,5 @@
-// The checks of loads and stores. In the instrumented build the compiler calls the __asan_
-// functions below at each access of kernel code (-fsanitize=kernel-address, every check a call).
+// The checks of loads and stores. In the instrumented build the compiler calls the functions at the
+// end before each access of kernel code: -fsanitize=thread with this file as its run-time library.
 #include <fmt/format.h>
 #include <link.h>
 
@@ -213,32 +213,32 @@ bool instrumented() {
 #if defined(TF_EMULATOR_INSTRUMENTED)
 // The names are the compiler's.
 extern "C" {
-#define TF_EMULATOR_HOOK(n)                             \
-  void __asan_load##n##_noabort(const void* address) {  \
-    using namespace tf_emulator::detail;                \
-    check_if_kernel<Access::kRead>(address, n, true);   \
-  }                                                     \
-  void __asan_store##n##_noabort(const void* address) { \
-    using namespace tf_emulator::detail;                \
-    check_if_kernel<Access::kWrite>(address, n, true);  \
+#define TF_EMULATOR_HOOK(prefix, n, aligned)              \
+  void __tsan_##prefix##read##n(const void* address) {    \
+    using namespace tf_emulator::detail;                  \
+    check_if_kernel<Access::kRead>(address, n, aligned);  \
+  }                                                       \
+  void __tsan_##prefix##write##n(const void* address) {   \
+    using namespace tf_emulator::detail;                  \
+    check_if_kernel<Access::kWrite>(address, n, aligned); \
   }
-TF_EMULATOR_HOOK(1)
-TF_EMULATOR_HOOK(2)
-TF_EMULATOR_HOOK(4)
-TF_EMULATOR_HOOK(8)
-TF_EMULATOR_HOOK(16)
+TF_EMULATOR_HOOK(, 1, true)
+TF_EMULATOR_HOOK(, 2, true)
+TF_EMULATOR_HOOK(, 4, true)
+TF_EMULATOR_HOOK(, 8, true)
+TF_EMULATOR_HOOK(, 16, true)
+TF_EMULATOR_HOOK(unaligned_, 2, false)
+TF_EMULATOR_HOOK(unaligned_, 4, false)
+TF_EMULATOR_HOOK(unaligned_, 8, false)
+TF_EMULATOR_HOOK(unaligned_, 16, false)
 #undef TF_EMULATOR_HOOK
-void __asan_loadN_noabort(const void* address, std::size_t bytes) {
+void __tsan_read_range(const void* address, std::size_t bytes) {
   using namespace tf_emulator::detail;
   check_if_kernel<Access::kRead>(address, bytes, false);
 }
-void __asan_storeN_noabort(const void* address, std::size_t bytes) {
+void __tsan_write_range(const void* address, std::size_t bytes) {
   using namespace tf_emulator::detail;
   check_if_kernel<Access::kWrite>(address, bytes, false);
 }
-// Calls that the compiler makes all the same; kernels have no use for what they announce.
-void __asan_handle_no_return() {}
-void __asan_before_dynamic_init(const char*) {}
-void __asan_after_dynamic_init() {}
 }
 #endif

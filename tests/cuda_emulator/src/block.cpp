@@ -7,10 +7,15 @@
 
 #include "memory.h"
 
-__thread uint3 threadIdx;
-__thread uint3 blockIdx;
-__thread TfEmulatorDim blockDim;
-__thread TfEmulatorDim gridDim;
+// What kernels see as threadIdx, blockIdx, blockDim and gridDim.
+extern __thread uint3 thread_index __asm__("tf_emulator_threadIdx");
+extern __thread uint3 block_index __asm__("tf_emulator_blockIdx");
+extern __thread TfEmulatorDim block_dim __asm__("tf_emulator_blockDim");
+extern __thread TfEmulatorDim grid_dim __asm__("tf_emulator_gridDim");
+__thread uint3 thread_index;
+__thread uint3 block_index;
+__thread TfEmulatorDim block_dim;
+__thread TfEmulatorDim grid_dim;
 
 namespace tf_emulator::detail {
 
@@ -30,7 +35,7 @@ BlockRunner::BlockRunner() : fibers_(&fiber_body), threads_(FiberPool::kMaxFiber
 
 void BlockRunner::set_current(unsigned thread) {
   current_ = thread;
-  threadIdx = threads_[thread].index;
+  thread_index = threads_[thread].index;
   const Fiber& fiber = fibers_[thread];
   stack_low_ = fiber.stack_low;
   stack_bytes_ = fiber.stack_bytes;
@@ -184,12 +189,12 @@ std::string BlockRunner::place(unsigned thread) const {
 void BlockRunner::fail(Trap kind, const std::string& what) {
   report_.kind = kind;
   report_.message = fmt::format("{}: {} in block ({},{},{}) {}", function_name(call_->function),
-                                what, blockIdx.x, blockIdx.y, blockIdx.z, place(current_));
+                                what, block_index.x, block_index.y, block_index.z, place(current_));
   leave_fiber(fibers_[current_], main_);
 }
 
 void BlockRunner::begin_block(uint3 block) {
-  blockIdx = block;
+  block_index = block;
   live_ = thread_count_;
   at_barrier_ = 0;
   in_collective_ = false;
@@ -217,8 +222,8 @@ bool BlockRunner::run(const LaunchShape& shape, const KernelCall& call) {
   report_ = {};
   thread_count_ = shape.block.x * shape.block.y * shape.block.z;
   warp_count_ = (thread_count_ + 31) / 32;
-  blockDim = {shape.block.x, shape.block.y, shape.block.z};
-  gridDim = {shape.grid.x, shape.grid.y, shape.grid.z};
+  block_dim = {shape.block.x, shape.block.y, shape.block.z};
+  grid_dim = {shape.grid.x, shape.grid.y, shape.grid.z};
   for (unsigned t = 0; t < thread_count_; ++t) {
     threads_[t].index = {t % shape.block.x, t / shape.block.x % shape.block.y,
                          t / (shape.block.x * shape.block.y)};
