@@ -14,8 +14,6 @@ namespace tf_emulator {
 namespace detail {
 namespace {
 
-std::uint64_t access_count = 0;  // only one kernel runs at a time
-
 enum class Access : std::uint8_t { kRead, kWrite, kAtomic };
 
 const char* verb(Access access) {
@@ -140,34 +138,40 @@ template <Access kAccess>
 }
 
 template <Access kAccess>
-inline void check(std::uintptr_t address, std::size_t bytes, bool aligned) {
-  if (running->own_stack(address)) return;
-  Memory& m = memory();
-  const std::size_t offset = m.device.offset(address);
-  if (offset < m.device.top()) {
-    if (aligned && address % bytes != 0) [[unlikely]] {
-      refuse(Trap::kMisaligned, "misaligned address", kAccess, address, bytes);
-    }
-    std::uint8_t* const states = m.device.states(offset);
+inline void require_aligned(std::uintptr_t address, std::size_t bytes, bool aligned) {
+  if (aligned && address % bytes != 0) [[unlikely]] {
+    refuse(Trap::kMisaligned, "misaligned address", kAccess, address, bytes);
+  }
+}
+
+template <Access kAccess>
+[[gnu::always_inline]] inline void check_if_kernel(const void* pointer, std::size_t bytes,
+                                                   bool aligned) {
+  if (running == nullptr) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  Reach& reach = running->reach();
+  ++reach.accesses;
+  if (address - reach.stack < reach.stack_bytes) return;
+  if (address - reach.device < reach.device_bytes) {
+    require_aligned<kAccess>(address, bytes, aligned);
+    std::uint8_t* const states = reach.device_states + (address - reach.device);
     if (!states_allow<kAccess>(states, bytes)) [[unlikely]] {
       refuse_state(kAccess, address, bytes, states);
     }
     return;
   }
-  const std::size_t in_arena = address - reinterpret_cast<std::uintptr_t>(m.shared);
-  if (in_arena < kSharedBytes) {
-    if (aligned && address % bytes != 0) [[unlikely]] {
-      refuse(Trap::kMisaligned, "misaligned address", kAccess, address, bytes);
-    }
-    std::uint8_t* const states = m.shared_states + in_arena;
-    if (in_arena + bytes > kSharedBytes || !states_allow<kAccess>(states, bytes)) [[unlikely]] {
+  const std::size_t offset = address - reach.shared;
+  if (offset < kSharedBytes) {
+    require_aligned<kAccess>(address, bytes, aligned);
+    std::uint8_t* const states = reach.shared_states + offset;
+    if (offset + bytes > kSharedBytes || !states_allow<kAccess>(states, bytes)) [[unlikely]] {
       refuse_state(kAccess, address, bytes, states);
     }
     SharedRace& race = running->race();
     const unsigned thread = running->thread();
-    const bool fine = kAccess == Access::kRead    ? race.read(in_arena, bytes, thread)
-                      : kAccess == Access::kWrite ? race.write(in_arena, bytes, thread)
-                                                  : race.atomic(in_arena, bytes, thread);
+    const bool fine = kAccess == Access::kRead    ? race.read(offset, bytes, thread)
+                      : kAccess == Access::kWrite ? race.write(offset, bytes, thread)
+                                                  : race.atomic(offset, bytes, thread);
     if (!fine) [[unlikely]]
       refuse_race(kAccess, address, bytes);
     return;
@@ -175,17 +179,7 @@ inline void check(std::uintptr_t address, std::size_t bytes, bool aligned) {
   check_elsewhere<kAccess>(address, bytes);
 }
 
-template <Access kAccess>
-inline void check_if_kernel(const void* address, std::size_t bytes, bool aligned) {
-  if (running == nullptr) return;
-  ++access_count;
-  check<kAccess>(reinterpret_cast<std::uintptr_t>(address), bytes, aligned);
-}
-
 }  // namespace
-
-std::uint64_t accesses() { return access_count; }
-void reset_accesses() { access_count = 0; }
 
 void check_atomic(const void* address, std::size_t bytes) {
   check_if_kernel<Access::kAtomic>(address, bytes, true);

@@ -33,16 +33,18 @@ std::string site_text(Site site) {
 
 BlockRunner::BlockRunner() : fibers_(&fiber_body), threads_(FiberPool::kMaxFibers) {}
 
-void BlockRunner::set_current(unsigned thread) {
+#define TF_EMULATOR_INLINE [[gnu::always_inline]] inline
+
+TF_EMULATOR_INLINE void BlockRunner::set_current(unsigned thread) {
   current_ = thread;
   thread_index = threads_[thread].index;
   const Fiber& fiber = fibers_[thread];
-  stack_low_ = fiber.stack_low;
-  stack_bytes_ = fiber.stack_bytes;
+  reach_.stack = reinterpret_cast<std::uintptr_t>(fiber.stack_low);
+  reach_.stack_bytes = fiber.stack_bytes;
 }
 
 // From the running fiber to another one; returns when this one goes on.
-void BlockRunner::resume(unsigned thread) {
+TF_EMULATOR_INLINE void BlockRunner::resume(unsigned thread) {
   Fiber& from = fibers_[current_];
   set_current(thread);
   ++switches_;
@@ -50,7 +52,7 @@ void BlockRunner::resume(unsigned thread) {
 }
 
 // The next lane of this warp in round-robin order, else the first ready lane of a later warp.
-void BlockRunner::go_on_elsewhere() {
+TF_EMULATOR_INLINE void BlockRunner::go_on_elsewhere() {
   const unsigned first = warp_index();
   const std::uint32_t later = warps_[first].ready & ~((2u << lane()) - 1u);
   std::uint32_t ready = later != 0 ? later : warps_[first].ready;
@@ -140,7 +142,8 @@ void* const* BlockRunner::arrive(const char* kind, void* mine, Site site) {
   if (warp.arrived == 0) {
     warp.kind = kind;
     warp.site = site;
-  } else if (!same_site(site, warp.site) || std::strcmp(kind, warp.kind) != 0) {
+  } else if (!same_site(site, warp.site) ||
+             (kind != warp.kind && std::strcmp(kind, warp.kind) != 0)) {
     fail(Trap::kDivergence,
          fmt::format("{} at {}, but lanes {:#010x} of the warp wait in {} at {}", kind,
                      site_text(site), warp.arrived, warp.kind, site_text(warp.site)));
@@ -229,6 +232,12 @@ bool BlockRunner::run(const LaunchShape& shape, const KernelCall& call) {
                          t / (shape.block.x * shape.block.y)};
   }
   fibers_.prepare(thread_count_);
+  Memory& m = memory();
+  reach_.device = reinterpret_cast<std::uintptr_t>(m.device.data(0));
+  reach_.device_bytes = m.device.top();
+  reach_.device_states = m.device.states(0);
+  reach_.shared = reinterpret_cast<std::uintptr_t>(m.shared);
+  reach_.shared_states = m.shared_states;
   running = this;
   for (unsigned z = 0; z < shape.grid.z && report_.kind == Trap::kNone; ++z) {
     for (unsigned y = 0; y < shape.grid.y && report_.kind == Trap::kNone; ++y) {
@@ -241,7 +250,6 @@ bool BlockRunner::run(const LaunchShape& shape, const KernelCall& call) {
     }
   }
   running = nullptr;
-  Memory& m = memory();
   std::memset(m.shared_states, kForbidden, shape.shared_bytes);
   poison(m.shared, shape.shared_bytes);
   if (report_.kind == Trap::kNone) return true;

@@ -49,6 +49,18 @@ struct LaunchShape {
   std::size_t shared_bytes;
 };
 
+// Where the accesses of the running thread may go, close together: looked at on each of them.
+struct Reach {
+  std::uintptr_t stack = 0;
+  std::size_t stack_bytes = 0;
+  std::uintptr_t device = 0;  // everything allocated so far, and its states
+  std::size_t device_bytes = 0;
+  std::uint8_t* device_states = nullptr;
+  std::uintptr_t shared = 0;
+  std::uint8_t* shared_states = nullptr;
+  std::uint64_t accesses = 0;
+};
+
 class BlockRunner {
  public:
   BlockRunner();
@@ -72,9 +84,7 @@ class BlockRunner {
   std::size_t shared_bytes() const { return shape_.shared_bytes; }
   SharedRace& race() { return race_; }
   bool in_collective() const { return in_collective_; }
-  bool own_stack(std::uintptr_t address) const {
-    return address - reinterpret_cast<std::uintptr_t>(stack_low_) < stack_bytes_;
-  }
+  Reach& reach() { return reach_; }
   bool any_stack(std::uintptr_t address) const { return fibers_.contains(address); }
   // Kernel arguments.
   bool argument(std::uintptr_t address) const {
@@ -93,6 +103,7 @@ class BlockRunner {
   void release_barrier();
   std::string place(unsigned thread) const;
 
+  Reach reach_;
   FiberPool fibers_;
   Fiber main_;
   std::vector<Thread> threads_;
@@ -108,8 +119,6 @@ class BlockRunner {
   Site barrier_site_{};
   unsigned barrier_thread_ = 0;
   unsigned current_ = 0;
-  const char* stack_low_ = nullptr;
-  std::size_t stack_bytes_ = 0;
   std::uint64_t switches_ = 0;
   bool in_collective_ = false;
 };

@@ -118,34 +118,38 @@ namespace {
 // next.
 template <auto kToFloat>
 void mma(MmaOperands* const* lanes) {
-  alignas(64) float a[16][16], b[16][8], d[16][8];
+  alignas(16) std::uint16_t a16[16][16], b16[16][8];
+  alignas(16) float a[16][16], b[16][8], d[16][8];
   for (int l = 0; l < 32; ++l) {
     const MmaOperands& lane = *lanes[l];
     const int row = l / 4, column = l % 4 * 2;
-    for (int r = 0; r < 4; ++r) {
-      float* const to = &a[row + r % 2 * 8][column + r / 2 * 8];
-      to[0] = kToFloat(static_cast<std::uint16_t>(lane.a[r]));
-      to[1] = kToFloat(static_cast<std::uint16_t>(lane.a[r] >> 16));
-    }
+    for (int r = 0; r < 4; ++r)
+      std::memcpy(&a16[row + r % 2 * 8][column + r / 2 * 8], &lane.a[r], 4);
     for (int r = 0; r < 2; ++r) {
-      b[column + r * 8][row] = kToFloat(static_cast<std::uint16_t>(lane.b[r]));
-      b[column + r * 8 + 1][row] = kToFloat(static_cast<std::uint16_t>(lane.b[r] >> 16));
+      b16[column + r * 8][row] = static_cast<std::uint16_t>(lane.b[r]);
+      b16[column + r * 8 + 1][row] = static_cast<std::uint16_t>(lane.b[r] >> 16);
+      std::memcpy(&d[row + r * 8][column], &lane.d[r * 2], 8);
     }
-    for (int r = 0; r < 4; ++r) d[row + r / 2 * 8][column + r % 2] = lane.d[r];
   }
-  using Row = float __attribute__((vector_size(32)));
   for (int m = 0; m < 16; ++m) {
-    Row sum;
-    std::memcpy(&sum, d[m], sizeof(sum));
+    for (int k = 0; k < 16; ++k) a[m][k] = kToFloat(a16[m][k]);
+  }
+  for (int k = 0; k < 16; ++k) {
+    for (int n = 0; n < 8; ++n) b[k][n] = kToFloat(b16[k][n]);
+  }
+  constexpr int kRows = 4;  // at a time: one row is a chain of dependent additions
+  for (int m = 0; m < 16; m += kRows) {
+    float sum[kRows][8];
+    std::memcpy(sum, d[m], sizeof(sum));
     for (int k = 0; k < 16; ++k) {
-      Row of_b;
-      std::memcpy(&of_b, b[k], sizeof(of_b));
-      sum += a[m][k] * of_b;
+      for (int r = 0; r < kRows; ++r) {
+        for (int n = 0; n < 8; ++n) sum[r][n] += a[m + r][k] * b[k][n];
+      }
     }
-    std::memcpy(d[m], &sum, sizeof(sum));
+    std::memcpy(d[m], sum, sizeof(sum));
   }
   for (int l = 0; l < 32; ++l) {
-    for (int r = 0; r < 4; ++r) lanes[l]->d[r] = d[l / 4 + r / 2 * 8][l % 4 * 2 + r % 2];
+    for (int r = 0; r < 2; ++r) std::memcpy(&lanes[l]->d[r * 2], &d[l / 4 + r * 8][l % 4 * 2], 8);
   }
 }
 

@@ -25,23 +25,6 @@ constexpr std::size_t kStack = 256 << 10;
 constexpr std::size_t kStack = 128 << 10;
 #endif
 
-void announce_start([[maybe_unused]] void** keep, [[maybe_unused]] const Fiber& to) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(keep, to.stack_low, to.stack_bytes);
-#endif
-}
-
-// The first fiber of a thread comes from the thread's own stack, whose bounds become known here.
-void announce_finish([[maybe_unused]] void* kept, [[maybe_unused]] Fiber& from) {
-#if defined(__SANITIZE_ADDRESS__)
-  const void* low = nullptr;
-  std::size_t bytes = 0;
-  __sanitizer_finish_switch_fiber(kept, &low, &bytes);
-  from.stack_low = const_cast<char*>(static_cast<const char*>(low));
-  from.stack_bytes = bytes;
-#endif
-}
-
 thread_local void (*entry_body)() = nullptr;
 
 void enter(transfer_t transfer) {
@@ -54,13 +37,19 @@ void enter(transfer_t transfer) {
 
 }  // namespace
 
-void switch_fiber(Fiber& from, Fiber& to) {
-  announce_start(&from.fake_stack, to);
-  const transfer_t transfer = jump_fcontext(to.context, &from);
-  Fiber& previous = *static_cast<Fiber*>(transfer.data);
-  previous.context = transfer.fctx;
-  announce_finish(from.fake_stack, previous);
+#if defined(__SANITIZE_ADDRESS__)
+void announce_start(void** keep, const Fiber& to) {
+  __sanitizer_start_switch_fiber(keep, to.stack_low, to.stack_bytes);
 }
+// The first fiber of a thread comes from the thread's own stack, whose bounds become known here.
+void announce_finish(void* kept, Fiber& from) {
+  const void* low = nullptr;
+  std::size_t bytes = 0;
+  __sanitizer_finish_switch_fiber(kept, &low, &bytes);
+  from.stack_low = const_cast<char*>(static_cast<const char*>(low));
+  from.stack_bytes = bytes;
+}
+#endif
 
 void leave_fiber(Fiber& from, Fiber& to) {
   announce_start(nullptr, to);

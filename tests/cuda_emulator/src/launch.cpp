@@ -55,10 +55,11 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, KernelCall kernel) {
   return call->enqueue(config.stream, [shape, kernel = std::move(kernel)] {
     Runtime& state = runtime();
     BlockRunner& runner = block_runner();
-    const std::uint64_t before = runner.switches();
+    const std::uint64_t before = runner.switches(), accesses = runner.reach().accesses;
     ++state.counters.launches;
     if (!runner.run(shape, kernel)) state.set_trap(runner.report());
     state.counters.fiber_switches += runner.switches() - before;
+    state.counters.accesses += runner.reach().accesses - accesses;
   });
 }
 

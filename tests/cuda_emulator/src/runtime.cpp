@@ -260,7 +260,6 @@ void Runtime::drop_all() {
   trap = {};
   counters = {};
   stream_count_ = 0;
-  reset_accesses();
 }
 
 // --- captures ------------------------------------------------------------------------------------

@@ -131,7 +131,5 @@ class Runtime {
 };
 
 Runtime& runtime();
-std::uint64_t accesses();
-void reset_accesses();
 
 }  // namespace tf_emulator::detail

@@ -64,12 +64,19 @@ bool SharedRace::collide(Entry earlier, bool wrote) {
 bool SharedRace::read(std::size_t offset, std::size_t bytes, unsigned thread) {
   const Entry mine = entry(kOne, thread);
   const Entry ordered = block_tick_ << kTickShift;  // entries below are older than the barrier
+  bool simple = true;
   for (std::size_t i = offset; i < offset + bytes; ++i) {
-    if (writes_[i] >= ordered && !before(writes_[i], thread)) [[unlikely]] {
-      return collide(writes_[i], true);
-    }
+    simple &= writes_[i] < ordered;
+    simple &= reads_[i] < ordered || reads_[i] == mine;
+  }
+  if (simple) {
+    std::fill_n(reads_.begin() + static_cast<std::ptrdiff_t>(offset), bytes, mine);
+    return true;
+  }
+  for (std::size_t i = offset; i < offset + bytes; ++i) {
+    if (writes_[i] >= ordered && !before(writes_[i], thread)) return collide(writes_[i], true);
     const Entry last = reads_[i];
-    if (last < ordered || last == mine || read_before(last, thread)) {
+    if (last < ordered || read_before(last, thread)) {
       reads_[i] = mine;
     } else if (kind_of(last) != kMany && thread_of(last) / 32 == thread / 32) {
       reads_[i] = entry(kWarpMany, thread);
@@ -83,17 +90,18 @@ bool SharedRace::read(std::size_t offset, std::size_t bytes, unsigned thread) {
 bool SharedRace::write_as(std::size_t offset, std::size_t bytes, unsigned thread, Kind kind) {
   const Entry mine = entry(kind, thread);
   const Entry ordered = block_tick_ << kTickShift;
+  bool simple = true;
   for (std::size_t i = offset; i < offset + bytes; ++i) {
-    const Entry wrote = writes_[i];
-    if (wrote >= ordered && !before(wrote, thread) &&
-        !(kind == kAtomic && kind_of(wrote) == kAtomic)) [[unlikely]] {
-      return collide(wrote, true);
-    }
-    if (reads_[i] >= ordered && !read_before(reads_[i], thread)) [[unlikely]] {
-      return collide(reads_[i], false);
-    }
-    writes_[i] = mine;
+    simple &= writes_[i] < ordered || writes_[i] == mine;
+    simple &= reads_[i] < ordered;
   }
+  for (std::size_t i = offset; !simple && i < offset + bytes; ++i) {
+    const Entry wrote = writes_[i];
+    const bool both_atomic = kind == kAtomic && kind_of(wrote) == kAtomic;
+    if (wrote >= ordered && !both_atomic && !before(wrote, thread)) return collide(wrote, true);
+    if (reads_[i] >= ordered && !read_before(reads_[i], thread)) return collide(reads_[i], false);
+  }
+  std::fill_n(writes_.begin() + static_cast<std::ptrdiff_t>(offset), bytes, mine);
   return true;
 }
 
