@@ -43,7 +43,9 @@ function(tf_cuda_sources target)
     target_link_libraries(${target} PUBLIC CUDA::cudart)
     # CMake 3.25 does not know that nvcc 13 has C++20.
     target_compile_options(${target} PRIVATE
-      $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -lineinfo>)
+      $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -lineinfo>
+      # fmt 9 takes nvcc for a compiler without constexpr.
+      $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1>)
     return()
   endif()
   target_link_libraries(${target} PUBLIC tf_cuda_emulator)

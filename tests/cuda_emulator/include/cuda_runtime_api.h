@@ -80,6 +80,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 namespace tf_emulator::detail {
 cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attribute, int value);
+cudaError_t function_attributes(cudaFuncAttributes* attributes, const void* function);
 cudaError_t occupancy(int* blocks, const void* function, int block_size, size_t smem_bytes);
 // One launch: every thread runs call(function, arguments).
 struct KernelCall {
@@ -95,6 +96,11 @@ template <class Function>
 cudaError_t cudaFuncSetAttribute(Function* function, cudaFuncAttribute attribute, int value) {
   return tf_emulator::detail::set_function_attribute(reinterpret_cast<const void*>(function),
                                                      attribute, value);
+}
+template <class Function>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Function* function) {
+  return tf_emulator::detail::function_attributes(attributes,
+                                                  reinterpret_cast<const void*>(function));
 }
 template <class Function>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function* function,

@@ -77,7 +77,7 @@ void checked_write(T* address, T value) {
   *address = value;
 }
 // Fails the launch with `message`; for host bodies that find a misuse themselves.
-[[noreturn]] void trap(const std::string& message);
+[[noreturn]] void trap(std::string message);
 
 // The block's dynamic shared memory, 128-byte aligned; TF_SHARED of kernels/platform.cuh.
 void* shared_arena();

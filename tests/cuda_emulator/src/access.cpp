@@ -14,6 +14,12 @@ namespace tf_emulator {
 namespace detail {
 namespace {
 
+#if defined(TF_EMULATOR_INSTRUMENTED)
+constexpr bool kInstrumented = true;
+#else
+constexpr bool kInstrumented = false;
+#endif
+
 enum class Access : std::uint8_t { kRead, kWrite, kAtomic };
 
 const char* verb(Access access) {
@@ -46,24 +52,24 @@ struct ReadOnly {
   }
 };
 
-std::string where(std::uintptr_t address) {
+ShortText where(std::uintptr_t address) {
   const Memory& m = memory();
   const auto* const pointer = reinterpret_cast<const void*>(address);
   const std::uintptr_t in_arena = address - reinterpret_cast<std::uintptr_t>(m.shared);
   if (in_arena + (1 << 20) < kSharedBytes + (2 << 20)) {
-    return fmt::format("shared memory ({} bytes) at offset {}", running->shared_bytes(),
-                       static_cast<std::int64_t>(in_arena));
+    return short_text(fmt::format("shared memory ({} bytes) at offset {}", running->shared_bytes(),
+                                  static_cast<std::int64_t>(in_arena)));
   }
-  if (m.device.contains(pointer)) return m.device.describe(address);
-  if (m.pinned.contains(pointer)) return m.pinned.describe(address);
-  if (running->any_stack(address)) return "the local memory of another thread";
-  return fmt::format("host memory {}", pointer);
+  if (m.device.contains(pointer)) return short_text(m.device.describe(address));
+  if (m.pinned.contains(pointer)) return short_text(m.pinned.describe(address));
+  if (running->any_stack(address)) return short_text("the local memory of another thread");
+  return short_text(fmt::format("host memory {}", pointer));
 }
 
 [[noreturn, gnu::cold]] void refuse(Trap kind, const char* why, Access access,
                                     std::uintptr_t address, std::size_t bytes) {
-  running->fail(kind,
-                fmt::format("{} ({} of {} bytes, {})", why, verb(access), bytes, where(address)));
+  running->fail(
+      kind, fmt::format("{} ({} of {} bytes, {})", why, verb(access), bytes, where(address).text));
 }
 
 // The first of the bytes whose state is the reason.
@@ -79,7 +85,7 @@ std::string where(std::uintptr_t address) {
       refuse(Trap::kUninitialised, "read before the cp.async that fills it was waited for", access,
              address + i, bytes);
     }
-    if (states[i] != kInitialised) {
+    if (kInstrumented && states[i] != kInitialised) {
       refuse(Trap::kUninitialised, "read of bytes never written", access, address + i, bytes);
     }
   }
@@ -91,12 +97,21 @@ std::string where(std::uintptr_t address) {
   running->fail(
       Trap::kRace,
       fmt::format("race: {} of {} bytes, {}, which {} {} {} with no barrier between", verb(access),
-                  bytes, where(address),
+                  bytes, where(address).text,
                   race.other_is_many() ? "several threads, such as number" : "thread number",
                   race.other_thread(), race.other_wrote() ? "wrote" : "read"));
 }
 
 constexpr std::uint64_t kAll = 0x0101010101010101u;
+
+// Whether one state, or eight at once, allow the access. Without instrumentation nobody notes the
+// plain stores of kernels: then only what is known for certain counts.
+template <Access kAccess>
+inline bool allowed(std::uint64_t states, std::uint64_t ones) {
+  if (kAccess == Access::kWrite) return (states & ones * kForbidden) == 0;
+  return kInstrumented ? states == ones * kInitialised
+                       : (states & ones * (kForbidden | kPending)) == 0;
+}
 
 // Whether all states allow the access; a write makes them initialised.
 template <Access kAccess>
@@ -105,13 +120,11 @@ inline bool states_allow(std::uint8_t* states, std::size_t bytes) {
   for (; i + 8 <= bytes; i += 8) {
     std::uint64_t word;
     std::memcpy(&word, states + i, 8);
-    if (kAccess == Access::kWrite ? (word & kAll << 7) != 0 : word != kAll) return false;
+    if (!allowed<kAccess>(word, kAll)) return false;
     if (kAccess == Access::kWrite) std::memcpy(states + i, &kAll, 8);
   }
   for (; i < bytes; ++i) {
-    if (kAccess == Access::kWrite ? (states[i] & kForbidden) != 0 : states[i] != kInitialised) {
-      return false;
-    }
+    if (!allowed<kAccess>(states[i], 1)) return false;
     if (kAccess == Access::kWrite) states[i] = kInitialised;
   }
   return true;
@@ -167,6 +180,7 @@ template <Access kAccess>
     if (offset + bytes > kSharedBytes || !states_allow<kAccess>(states, bytes)) [[unlikely]] {
       refuse_state(kAccess, address, bytes, states);
     }
+    if (!kInstrumented) return;
     SharedRace& race = running->race();
     const unsigned thread = running->thread();
     const bool fine = kAccess == Access::kRead    ? race.read(offset, bytes, thread)
@@ -194,13 +208,7 @@ void check_write(const void* address, std::size_t bytes) {
   detail::check_if_kernel<detail::Access::kWrite>(address, bytes, std::has_single_bit(bytes));
 }
 
-bool instrumented() {
-#if defined(TF_EMULATOR_INSTRUMENTED)
-  return true;
-#else
-  return false;
-#endif
-}
+bool instrumented() { return detail::kInstrumented; }
 
 }  // namespace tf_emulator
 

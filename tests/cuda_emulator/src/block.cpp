@@ -25,10 +25,10 @@ bool same_site(Site a, Site b) {
   return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
 }
 
-std::string site_text(Site site) {
-  if (site.file == nullptr) return "an unknown place";
+ShortText site_text(Site site) {
+  if (site.file == nullptr) return short_text("an unknown place");
   const char* const slash = std::strrchr(site.file, '/');
-  return fmt::format("{}:{}", slash == nullptr ? site.file : slash + 1, site.line);
+  return short_text(fmt::format("{}:{}", slash == nullptr ? site.file : slash + 1, site.line));
 }
 
 BlockRunner::BlockRunner() : fibers_(&fiber_body), threads_(FiberPool::kMaxFibers) {}
@@ -86,7 +86,7 @@ void BlockRunner::end_thread() {
     fail(Trap::kDivergence,
          fmt::format("the thread ends while lanes {:#010x} of its warp wait in {} "
                      "at {}",
-                     warp.arrived, warp.kind, site_text(warp.site)));
+                     warp.arrived, warp.kind, site_text(warp.site).text));
   }
   --live_;
   if (live_ == 0) {
@@ -117,8 +117,8 @@ void BlockRunner::barrier(Site site) {
     barrier_thread_ = current_;
   } else if (!same_site(site, barrier_site_)) {
     fail(Trap::kDivergence,
-         fmt::format("__syncthreads at {}, but {} waits at the one at {}", site_text(site),
-                     place(barrier_thread_), site_text(barrier_site_)));
+         fmt::format("__syncthreads at {}, but {} waits at the one at {}", site_text(site).text,
+                     place(barrier_thread_).text, site_text(barrier_site_).text));
   }
   me.waiting = Waiting::kBarrier;
   me.site = site;
@@ -135,9 +135,9 @@ void* const* BlockRunner::arrive(const char* kind, void* mine, Site site) {
   const std::uint32_t bit = 1u << lane();
   const std::uint32_t missing = warp.exited | ~warp.exists;
   if (missing != 0) {
-    fail(Trap::kDivergence,
-         fmt::format("{} at {} without lanes {:#010x} of the warp, which {}", kind, site_text(site),
-                     missing, warp.exited != 0 ? "have ended" : "do not exist"));
+    fail(Trap::kDivergence, fmt::format("{} at {} without lanes {:#010x} of the warp, which {}",
+                                        kind, site_text(site).text, missing,
+                                        warp.exited != 0 ? "have ended" : "do not exist"));
   }
   if (warp.arrived == 0) {
     warp.kind = kind;
@@ -146,7 +146,7 @@ void* const* BlockRunner::arrive(const char* kind, void* mine, Site site) {
              (kind != warp.kind && std::strcmp(kind, warp.kind) != 0)) {
     fail(Trap::kDivergence,
          fmt::format("{} at {}, but lanes {:#010x} of the warp wait in {} at {}", kind,
-                     site_text(site), warp.arrived, warp.kind, site_text(warp.site)));
+                     site_text(site).text, warp.arrived, warp.kind, site_text(warp.site).text));
   }
   warp.arrived |= bit;
   warp.lanes[lane()] = mine;
@@ -178,21 +178,25 @@ void BlockRunner::stuck() {
         w * 32 + static_cast<unsigned>(std::countr_zero(warp.exists & ~warp.arrived));
     fail(Trap::kDeadlock,
          fmt::format("{} waits in {} at {}, but {} of the same warp waits in __syncthreads at {}",
-                     place(w * 32 + waiting), warp.kind, site_text(warp.site), place(absent),
-                     site_text(threads_[absent].site)));
+                     place(w * 32 + waiting).text, warp.kind, site_text(warp.site).text,
+                     place(absent).text, site_text(threads_[absent].site).text));
   }
   fail(Trap::kDeadlock, "no thread of the block can go on");
 }
 
-std::string BlockRunner::place(unsigned thread) const {
+ShortText BlockRunner::place(unsigned thread) const {
   const uint3& i = threads_[thread].index;
-  return fmt::format("thread ({},{},{})", i.x, i.y, i.z);
+  return short_text(fmt::format("thread ({},{},{})", i.x, i.y, i.z));
 }
 
-void BlockRunner::fail(Trap kind, const std::string& what) {
-  report_.kind = kind;
-  report_.message = fmt::format("{}: {} in block ({},{},{}) {}", function_name(call_->function),
-                                what, block_index.x, block_index.y, block_index.z, place(current_));
+void BlockRunner::fail(Trap kind, std::string what) {
+  {
+    const std::string text = std::move(what);
+    report_.kind = kind;
+    report_.message =
+        fmt::format("{}: {} in block ({},{},{}) {}", function_name(call_->function), text,
+                    block_index.x, block_index.y, block_index.z, place(current_).text);
+  }
   leave_fiber(fibers_[current_], main_);
 }
 

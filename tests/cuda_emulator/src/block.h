@@ -75,7 +75,8 @@ class BlockRunner {
   void* const* arrive(const char* kind, void* mine, Site site);
   void release_warp();
   void memory_barrier_of_warp() { race_.order_warp(warp_index()); }
-  [[noreturn]] void fail(Trap kind, const std::string& what);
+  // Ends the launch. The caller's frame is left as it is: nothing in it may own memory but `what`.
+  [[noreturn]] void fail(Trap kind, std::string what);
 
   unsigned thread() const { return current_; }
   unsigned lane() const { return current_ % 32; }
@@ -101,7 +102,7 @@ class BlockRunner {
   void resume(unsigned thread);
   void set_current(unsigned thread);
   void release_barrier();
-  std::string place(unsigned thread) const;
+  ShortText place(unsigned thread) const;
 
   Reach reach_;
   FiberPool fibers_;
@@ -127,6 +128,6 @@ class BlockRunner {
 extern __thread BlockRunner* running __attribute__((tls_model("initial-exec")));
 
 bool same_site(Site a, Site b);
-std::string site_text(Site site);
+ShortText site_text(Site site);
 
 }  // namespace tf_emulator::detail

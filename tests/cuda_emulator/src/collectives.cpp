@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <utility>
 
 #include "block.h"
 #include "memory.h"
@@ -16,7 +17,7 @@ void require_full(unsigned mask, const char* kind, Site site) {
   running->fail(Trap::kDivergence,
                 fmt::format("{} at {} with mask {:#010x}: warps act as a whole here, the mask must "
                             "name all 32 lanes",
-                            kind, site_text(site), mask));
+                            kind, site_text(site).text, mask));
 }
 
 BlockRunner& runner(const char* what) {
@@ -51,7 +52,7 @@ std::uint64_t shuffle(Shuffle mode, unsigned mask, std::uint64_t bits, int argum
   require_full(mask, kind, site);
   if (width < 1 || width > 32 || (width & (width - 1)) != 0) {
     running->fail(Trap::kOther, fmt::format("{} at {} with width {}, not a power of two up to 32",
-                                            kind, site_text(site), width));
+                                            kind, site_text(site).text, width));
   }
   struct Lane {
     std::uint64_t in, out;
@@ -109,7 +110,7 @@ unsigned lane_id() { return detail::running->lane(); }
 
 void* shared_arena() { return detail::memory().shared; }
 
-void trap(const std::string& message) { detail::raise_trap(Trap::kOther, message); }
+void trap(std::string message) { detail::raise_trap(Trap::kOther, std::move(message)); }
 
 namespace {
 

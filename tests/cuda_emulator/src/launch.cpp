@@ -75,6 +75,21 @@ cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attri
   return cudaSuccess;
 }
 
+cudaError_t function_attributes(cudaFuncAttributes* attributes, const void* function) {
+  const Call call;
+  TF_EMULATOR_TRY(call->ready());
+  if (function == nullptr) return call->fail(cudaErrorInvalidDeviceFunction);
+  const auto opted = call->dynamic_shared.find(function);
+  const std::size_t shared =
+      opted == call->dynamic_shared.end() ? kSharedWithoutOptIn : opted->second;
+  *attributes = {};
+  attributes->maxThreadsPerBlock = 1024;
+  attributes->numRegs = 64;  // made up: fits 1024 threads
+  attributes->ptxVersion = attributes->binaryVersion = 80;
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(shared);
+  return cudaSuccess;
+}
+
 cudaError_t occupancy(int* blocks, const void* function, int block_size, std::size_t smem_bytes) {
   const Call call;
   TF_EMULATOR_TRY(call->ready());

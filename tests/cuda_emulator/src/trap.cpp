@@ -72,9 +72,15 @@ std::string function_name(const void* address) {
   return fmt::format("kernel at {}", address);
 }
 
-void raise_trap(Trap kind, const std::string& what) {
+ShortText short_text(const std::string& text) {
+  ShortText made;
+  text.copy(made.text, sizeof(made.text) - 1);
+  return made;
+}
+
+void raise_trap(Trap kind, std::string what) {
   if (running == nullptr) throw std::logic_error("CUDA emulator: " + what);
-  running->fail(kind, what);
+  running->fail(kind, std::move(what));
 }
 
 }  // namespace tf_emulator::detail

@@ -7,8 +7,14 @@
 
 namespace tf_emulator::detail {
 
+// Part of a message that owns no memory: the frames a trap leaves are never cleaned up.
+struct ShortText {
+  char text[256] = {};
+};
+ShortText short_text(const std::string& text);
+
 // Ends the running launch; when no kernel runs, throws std::logic_error with the message.
-[[noreturn]] void raise_trap(Trap kind, const std::string& what);
+[[noreturn]] void raise_trap(Trap kind, std::string what);
 
 // Name of a function of this program by its address, "kernel at 0x..." when it has none.
 std::string function_name(const void* address);
