@@ -2,18 +2,20 @@
 add_library(triforce_options INTERFACE)
 target_compile_features(triforce_options INTERFACE cxx_std_20)
 target_include_directories(triforce_options INTERFACE ${PROJECT_SOURCE_DIR}/include)
-target_compile_options(triforce_options INTERFACE
-  -Wall -Wextra -Wshadow -Wconversion $<$<BOOL:${TRIFORCE_WERROR}>:-Werror>
+set(options -Wall -Wextra -Wshadow -Wconversion $<$<BOOL:${TRIFORCE_WERROR}>:-Werror>
   # gcc 12 sees overlap in std::string concatenation (GCC bug 105651); clang lacks some names.
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
   $<$<CXX_COMPILER_ID:Clang>:-Wno-unknown-warning-option>
   # Bits must not depend on which expressions a compiler chooses to fuse.
   -ffp-contract=off)
 foreach(sanitizer IN LISTS TRIFORCE_SANITIZE)
-  target_compile_options(triforce_options INTERFACE
-    -fsanitize=${sanitizer} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  list(APPEND options -fsanitize=${sanitizer} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(triforce_options INTERFACE -fsanitize=${sanitizer})
 endforeach()
+# nvcc has its own options; what it generates for the host does not meet -Wconversion.
+target_compile_options(triforce_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${options}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-ffp-contract=off>"
+  "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TRIFORCE_WERROR}>>:-Werror=all-warnings>")
 if(TRIFORCE_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "TRIFORCE_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}; use the preset fuzz")
