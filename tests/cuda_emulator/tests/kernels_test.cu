@@ -253,7 +253,7 @@ TEST_F(Kernels, CountersCount) {
   EXPECT_EQ(counters.launches, 1u);
   EXPECT_GT(counters.fiber_switches, 32u);
   if (tf_emulator::instrumented()) {
-    EXPECT_EQ(counters.accesses, 8u * 32u);
+    EXPECT_GE(counters.accesses, 8u * 32u);  // and the arguments
   }
 }
 
