@@ -5,13 +5,9 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "block_inline.h"
 #include "memory.h"
 
-// What kernels see as threadIdx, blockIdx, blockDim and gridDim.
-extern __thread uint3 thread_index __asm__("tf_emulator_threadIdx");
-extern __thread uint3 block_index __asm__("tf_emulator_blockIdx");
-extern __thread TfEmulatorDim block_dim __asm__("tf_emulator_blockDim");
-extern __thread TfEmulatorDim grid_dim __asm__("tf_emulator_gridDim");
 __thread uint3 thread_index;
 __thread uint3 block_index;
 __thread TfEmulatorDim block_dim;
@@ -21,10 +17,6 @@ namespace tf_emulator::detail {
 
 __thread BlockRunner* running = nullptr;
 
-bool same_site(Site a, Site b) {
-  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
-}
-
 ShortText site_text(Site site) {
   if (site.file == nullptr) return short_text("an unknown place");
   const char* const slash = std::strrchr(site.file, '/');
@@ -32,38 +24,6 @@ ShortText site_text(Site site) {
 }
 
 BlockRunner::BlockRunner() : fibers_(&fiber_body), threads_(FiberPool::kMaxFibers) {}
-
-#define TF_EMULATOR_INLINE [[gnu::always_inline]] inline
-
-TF_EMULATOR_INLINE void BlockRunner::set_current(unsigned thread) {
-  current_ = thread;
-  thread_index = threads_[thread].index;
-  const Fiber& fiber = fibers_[thread];
-  reach_.stack = reinterpret_cast<std::uintptr_t>(fiber.stack_low);
-  reach_.stack_bytes = fiber.stack_bytes;
-}
-
-// From the running fiber to another one; returns when this one goes on.
-TF_EMULATOR_INLINE void BlockRunner::resume(unsigned thread) {
-  Fiber& from = fibers_[current_];
-  set_current(thread);
-  ++switches_;
-  switch_fiber(from, fibers_[thread]);
-}
-
-// The next lane of this warp in round-robin order, else the first ready lane of a later warp.
-TF_EMULATOR_INLINE void BlockRunner::go_on_elsewhere() {
-  const unsigned first = warp_index();
-  const std::uint32_t later = warps_[first].ready & ~((2u << lane()) - 1u);
-  std::uint32_t ready = later != 0 ? later : warps_[first].ready;
-  unsigned warp = first;
-  for (unsigned i = 1; ready == 0 && i < warp_count_; ++i) {
-    warp = first + i < warp_count_ ? first + i : first + i - warp_count_;
-    ready = warps_[warp].ready;
-  }
-  if (ready == 0) stuck();
-  resume(warp * 32 + static_cast<unsigned>(std::countr_zero(ready)));
-}
 
 void BlockRunner::fiber_body() {
   for (;;) {
@@ -130,42 +90,18 @@ void BlockRunner::barrier(Site site) {
   go_on_elsewhere();
 }
 
-void* const* BlockRunner::arrive(const char* kind, void* mine, Site site) {
-  Warp& warp = warps_[warp_index()];
-  const std::uint32_t bit = 1u << lane();
-  const std::uint32_t missing = warp.exited | ~warp.exists;
-  if (missing != 0) {
-    fail(Trap::kDivergence, fmt::format("{} at {} without lanes {:#010x} of the warp, which {}",
-                                        kind, site_text(site).text, missing,
-                                        warp.exited != 0 ? "have ended" : "do not exist"));
-  }
-  if (warp.arrived == 0) {
-    warp.kind = kind;
-    warp.site = site;
-  } else if (!same_site(site, warp.site) ||
-             (kind != warp.kind && std::strcmp(kind, warp.kind) != 0)) {
-    fail(Trap::kDivergence,
-         fmt::format("{} at {}, but lanes {:#010x} of the warp wait in {} at {}", kind,
-                     site_text(site).text, warp.arrived, warp.kind, site_text(warp.site).text));
-  }
-  warp.arrived |= bit;
-  warp.lanes[lane()] = mine;
-  if (warp.arrived == 0xffffffffu) {
-    in_collective_ = true;
-    return warp.lanes.data();
-  }
-  threads_[current_].waiting = Waiting::kWarp;
-  warp.ready &= ~bit;
-  go_on_elsewhere();
-  threads_[current_].waiting = Waiting::kRunning;
-  return nullptr;
+void BlockRunner::fail_incomplete(const char* kind, Site site, std::uint32_t missing) {
+  const Warp& warp = warps_[warp_index()];
+  fail(Trap::kDivergence, fmt::format("{} at {} without lanes {:#010x} of the warp, which {}", kind,
+                                      site_text(site).text, missing,
+                                      warp.exited != 0 ? "have ended" : "do not exist"));
 }
 
-void BlockRunner::release_warp() {
-  Warp& warp = warps_[warp_index()];
-  in_collective_ = false;
-  warp.arrived = 0;
-  warp.ready = 0xffffffffu;
+void BlockRunner::fail_elsewhere(const char* kind, Site site) {
+  const Warp& warp = warps_[warp_index()];
+  fail(Trap::kDivergence,
+       fmt::format("{} at {}, but lanes {:#010x} of the warp wait in {} at {}", kind,
+                   site_text(site).text, warp.arrived, warp.kind, site_text(warp.site).text));
 }
 
 // Nobody can run: somebody waits in a collective that the others will not come to.

@@ -70,7 +70,7 @@ class BlockRunner {
   const TrapReport& report() const { return report_; }
   std::uint64_t switches() const { return switches_; }
 
-  // --- called on fibers ---
+  // --- called on fibers; arrive and release_warp are in block_inline.h ---
   void barrier(Site site);
   void* const* arrive(const char* kind, void* mine, Site site);
   void release_warp();
@@ -99,6 +99,8 @@ class BlockRunner {
   void end_thread();
   void go_on_elsewhere();
   [[noreturn]] void stuck();
+  [[noreturn]] void fail_incomplete(const char* kind, Site site, std::uint32_t missing);
+  [[noreturn]] void fail_elsewhere(const char* kind, Site site);
   void resume(unsigned thread);
   void set_current(unsigned thread);
   void release_barrier();
@@ -127,7 +129,6 @@ class BlockRunner {
 // The runner whose fiber this host thread is on, else null.
 extern __thread BlockRunner* running __attribute__((tls_model("initial-exec")));
 
-bool same_site(Site a, Site b);
 ShortText site_text(Site site);
 
 }  // namespace tf_emulator::detail

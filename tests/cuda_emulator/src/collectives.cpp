@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "block.h"
+#include "block_inline.h"
 #include "memory.h"
 #include "tf_half_bits.h"
 
@@ -76,8 +76,8 @@ std::uint64_t shuffle(Shuffle mode, unsigned mask, std::uint64_t bits, int argum
       break;
   }
   Lane mine{bits, 0, source & 31};
-  warp_collective(
-      kind, mine,
+  collective(
+      *running, kind, mine,
       [](Lane* const* lanes) {
         for (int i = 0; i < 32; ++i) lanes[i]->out = lanes[lanes[i]->source]->in;
       },
@@ -93,8 +93,8 @@ unsigned ballot(unsigned mask, bool predicate, Site site) {
     unsigned out;
   };
   Lane mine{predicate, 0};
-  warp_collective(
-      "a vote", mine,
+  collective(
+      *running, "a vote", mine,
       [](Lane* const* lanes) {
         unsigned all = 0;
         for (int i = 0; i < 32; ++i) all |= static_cast<unsigned>(lanes[i]->in) << i;
@@ -157,10 +157,11 @@ void mma(MmaOperands* const* lanes) {
 }  // namespace
 
 void mma_m16n8k16_f16(MmaOperands& lane, Site site) {
-  warp_collective("mma.m16n8k16.f16", lane, &mma<detail::float_of_half>, site);
+  detail::collective(*detail::running, "mma.m16n8k16.f16", lane, &mma<detail::float_of_half>, site);
 }
 void mma_m16n8k16_bf16(MmaOperands& lane, Site site) {
-  warp_collective("mma.m16n8k16.bf16", lane, &mma<detail::float_of_bfloat>, site);
+  detail::collective(*detail::running, "mma.m16n8k16.bf16", lane, &mma<detail::float_of_bfloat>,
+                     site);
 }
 
 void ldmatrix(const void* row, std::uint32_t* out, int count, bool transposed, Site site) {
@@ -173,8 +174,8 @@ void ldmatrix(const void* row, std::uint32_t* out, int count, bool transposed, S
   if (static_cast<int>(lane_id()) < 8 * count) check_read(row, 16);
   Lane mine{row, out, count * 2 + (transposed ? 1 : 0)};
   detail::BlockRunner& block = *detail::running;
-  warp_collective(
-      "ldmatrix", mine,
+  detail::collective(
+      block, "ldmatrix", mine,
       [&](Lane* const* lanes) {
         for (int i = 1; i < 32; ++i) {
           if (lanes[i]->kind != mine.kind) {
@@ -200,8 +201,8 @@ std::uint32_t movmatrix(std::uint32_t value, Site site) {
     std::uint32_t in, out;
   };
   Lane mine{value, 0};
-  warp_collective(
-      "movmatrix", mine,
+  detail::collective(
+      *detail::running, "movmatrix", mine,
       [](Lane* const* lanes) {
         std::uint16_t tile[8][8];
         for (int l = 0; l < 32; ++l) std::memcpy(&tile[l / 4][l % 4 * 2], &lanes[l]->in, 4);

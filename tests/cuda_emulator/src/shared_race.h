@@ -31,6 +31,7 @@ class SharedRace {
   enum Kind : std::uint32_t { kOne = 0, kWarpMany = 1, kMany = 2, kAtomic = 3 };
   using Entry = std::uint32_t;
   static constexpr int kTickShift = 13;
+  static constexpr Entry kOwner = (1u << kTickShift) - 1;  // kind and thread
 
   static unsigned thread_of(Entry e) { return e & 0x7ff; }
   static std::uint32_t tick_of(Entry e) { return e >> kTickShift; }
