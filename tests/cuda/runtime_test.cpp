@@ -1,0 +1,158 @@
+// Memory, staging and recorded passes.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+
+#include "cuda/cuda_test_support.h"
+#include "cuda/graph_cache.h"
+#include "cuda/staging.h"
+
+namespace triforce::cuda {
+namespace {
+
+// Against a plain map of what is taken.
+TEST(FreeList, NeverGivesTheSameBytesTwiceAndJoinsWhatComesBack) {
+  constexpr std::int64_t kBytes = 1000;
+  FreeList list(kBytes);
+  std::map<std::int64_t, std::int64_t> taken;  // offset -> bytes
+  std::mt19937 random(7);
+  for (int step = 0; step < 20000; ++step) {
+    if (random() % 2 == 0) {
+      const std::int64_t bytes = 1 + static_cast<std::int64_t>(random() % 120);
+      const std::int64_t offset = list.take(bytes);
+      if (offset < 0) {
+        EXPECT_LT(list.largest(), bytes);
+        continue;
+      }
+      ASSERT_LE(offset + bytes, kBytes);
+      const auto next = taken.lower_bound(offset);
+      ASSERT_TRUE(next == taken.end() || offset + bytes <= next->first);
+      if (next != taken.begin()) {
+        const auto before = std::prev(next);
+        ASSERT_LE(before->first + before->second, offset);
+      }
+      taken.emplace(offset, bytes);
+    } else if (!taken.empty()) {
+      const auto it =
+          std::next(taken.begin(), static_cast<std::ptrdiff_t>(random() % taken.size()));
+      list.give_back(it->first, it->second);
+      taken.erase(it);
+    }
+  }
+  for (const auto& [offset, bytes] : taken) list.give_back(offset, bytes);
+  EXPECT_EQ(list.largest(), kBytes);
+}
+
+TEST(CudaAllocator, MemoryIsZeroedCountedAndUsedAgain) {
+  CudaAllocator a(0);
+  a.reserve(1 << 20);
+  void* first = nullptr;
+  {
+    Buffer b(a, 3000, Place::kDevice, MemTag::kLaws);
+    first = b.data();
+    EXPECT_EQ(a.ledger(MemTag::kLaws).live_bytes, 3000);
+    TF_CUDA(cudaMemset(b.data(), 0xff, 3000));
+    TF_CUDA(cudaDeviceSynchronize());
+  }
+  EXPECT_EQ(a.total(Place::kDevice).live_bytes, 0);
+  EXPECT_EQ(a.total(Place::kDevice).peak_bytes, 3000);
+  const Buffer b(a, 2000, Place::kDevice, MemTag::kLaws);
+  EXPECT_EQ(b.data(), first);
+  std::vector<std::uint8_t> bytes(2000, 1);
+  TF_CUDA(cudaMemcpy(bytes.data(), b.data(), bytes.size(), cudaMemcpyDeviceToHost));
+  EXPECT_EQ(std::count(bytes.begin(), bytes.end(), 0), 2000);
+  // Beyond the reserve.
+  const Buffer large(a, 2 << 20, Place::kDevice, MemTag::kKvFull);
+  EXPECT_NE(large.data(), nullptr);
+  const Buffer pinned(a, 100, Place::kPinned, MemTag::kWorkspace);
+  EXPECT_EQ(a.total(Place::kPinned).live_bytes, 100);
+  EXPECT_EQ(static_cast<const char*>(pinned.data())[99], 0);
+}
+
+TEST(CudaAllocator, TooMuchIsRefusedWithWhatIsFree) {
+  CudaAllocator a(0);
+  std::size_t free_bytes = 0, total_bytes = 0;
+  TF_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+  try {
+    a.reserve(static_cast<std::int64_t>(total_bytes) + 1);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kResources);
+    EXPECT_NE(std::string(e.what()).find(std::to_string(total_bytes)), std::string::npos)
+        << e.what();
+  }
+  // The failure has left nothing behind.
+  EXPECT_NE(Buffer(a, 64, Place::kDevice, MemTag::kLaws).data(), nullptr);
+}
+
+// More pieces than slots: a slot that was reused too early would carry another piece's bytes.
+TEST(StagingRing, CarriesEveryPiece) {
+  constexpr std::size_t kPieces = 50, kPieceBytes = 256;
+  CudaAllocator a(0);
+  const Stream stream = make_stream();
+  const OnDevice<std::uint8_t> target(a, std::vector<std::uint8_t>(kPieces * kPieceBytes));
+  StagingRing ring(a, 3, kPieceBytes);
+  for (std::size_t i = 0; i < kPieces; ++i) {
+    std::memset(ring.fill(), static_cast<int>(i), kPieceBytes);
+    TF_CUDA(cudaMemcpyAsync(target.data() + i * kPieceBytes, ring.fill(), kPieceBytes,
+                            cudaMemcpyHostToDevice, stream.get()));
+    ring.queued(stream.get());
+  }
+  TF_CUDA(cudaStreamSynchronize(stream.get()));
+  const std::vector<std::uint8_t> got = target.values();
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], i / kPieceBytes) << i;
+}
+
+// Every replay reads what is in memory then, not what was there when it was recorded.
+TEST(GraphCache, RunsThenRecordsThenReplays) {
+  CudaAllocator a(0);
+  const Stream stream = make_stream();
+  const OnDevice<int> from(a, {0}), to(a, {0});
+  GraphCache graphs;
+  int calls = 0;
+  const auto body = [&] {
+    ++calls;
+    TF_CUDA(cudaMemcpyAsync(to.data(), from.data(), sizeof(int), cudaMemcpyDeviceToDevice,
+                            stream.get()));
+  };
+  for (int i = 1; i <= 5; ++i) {
+    TF_CUDA(cudaMemcpy(from.data(), &i, sizeof(int), cudaMemcpyHostToDevice));
+    graphs.run(1, stream.get(), body);
+    TF_CUDA(cudaStreamSynchronize(stream.get()));
+    EXPECT_EQ(to.values()[0], i);
+    EXPECT_EQ(calls, std::min(i, 2));
+  }
+  EXPECT_EQ(graphs.recorded(), 1U);
+  graphs.set_enabled(false);
+  graphs.run(1, stream.get(), body);
+  EXPECT_EQ(calls, 3);
+  graphs.clear();
+  EXPECT_EQ(graphs.recorded(), 0U);
+}
+
+TEST(GraphCache, AFailedRecordingLeavesTheStreamUsable) {
+  CudaAllocator a(0);
+  const Stream stream = make_stream();
+  GraphCache graphs;
+  graphs.run(1, stream.get(), [] {});
+  EXPECT_THROW(graphs.run(1, stream.get(), [] { throw std::runtime_error("stop"); }),
+               std::runtime_error);
+  TF_CUDA(cudaStreamSynchronize(stream.get()));
+  graphs.run(1, stream.get(), [] {});
+  EXPECT_EQ(graphs.recorded(), 1U);
+}
+
+TEST(Devices, AreListed) {
+  std::string reason;
+  const std::vector<DeviceInfo> devices = list_devices(&reason);
+  ASSERT_FALSE(devices.empty()) << reason;
+  EXPECT_FALSE(devices[0].name.empty());
+  EXPECT_GT(devices[0].multiprocessors, 0);
+  EXPECT_GT(devices[0].memory_bytes, 0);
+  EXPECT_LE(devices[0].free_bytes, devices[0].memory_bytes);
+  EXPECT_TRUE(devices[0].built_for);
+}
+
+}  // namespace
+}  // namespace triforce::cuda
