@@ -1,0 +1,46 @@
+// The two 16-bit element types as template parameters, and their conversions.
+#pragma once
+#include <type_traits>
+
+#include "kernels/platform.cuh"
+#include "triforce/tensor.h"
+
+namespace triforce::kernels {
+
+TF_DEVICE float to_float(float x) { return x; }
+TF_DEVICE float to_float(__half x) { return __half2float(x); }
+TF_DEVICE float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+// Rounds to nearest even.
+template <class T>
+TF_DEVICE T from_float(float x) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(x);
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return __float2bfloat16_rn(x);
+  } else {
+    return x;
+  }
+}
+
+// body(T{}) with the element type of a run: f16 or bf16. Throws kInternal for another.
+template <class Body>
+void with_half(DType type, const Body& body) {
+  TF_CHECK(type == DType::kF16 || type == DType::kBF16, "kernel for {}", to_string(type));
+  if (type == DType::kF16) {
+    body(__half{});
+  } else {
+    body(__nv_bfloat16{});
+  }
+}
+// The same for f32, f16 and bf16.
+template <class Body>
+void with_float(DType type, const Body& body) {
+  if (type == DType::kF32) {
+    body(float{});
+  } else {
+    with_half(type, body);
+  }
+}
+
+}  // namespace triforce::kernels

@@ -1,0 +1,90 @@
+#include "kernels/pack.h"
+
+#include "kernels/element.cuh"
+#include "kernels/launch.cuh"
+#include "kernels/packing.cuh"
+
+namespace triforce::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+// One thread moves four elements of a row; a block's threads are consecutive in the row.
+template <class T, class Source>
+__global__ void pack_kernel(T* packed, std::int64_t k_tiles, std::int64_t cols,
+                            std::int64_t row_begin, const Source* src, std::int64_t stride) {
+  const std::int64_t col = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4;
+  const std::int64_t row = blockIdx.y;
+  if (col >= cols) return;
+  T* const to = packed + packed_index(row_begin + row, col, k_tiles);
+  for (int i = 0; i < 4 && col + i < cols; ++i) {
+    to[packed_offset(i)] = from_float<T>(to_float(src[row * stride + col + i]));
+  }
+}
+
+template <class T>
+__global__ void unpack_kernel(const T* packed, std::int64_t k_tiles, std::int64_t cols,
+                              std::int64_t row_begin, T* dst, std::int64_t stride) {
+  const std::int64_t col = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4;
+  const std::int64_t row = blockIdx.y;
+  if (col >= cols) return;
+  const T* const from = packed + packed_index(row_begin + row, col, k_tiles);
+  for (int i = 0; i < 4 && col + i < cols; ++i) {
+    dst[row * stride + col + i] = from[packed_offset(i)];
+  }
+}
+
+dim3 grid_of(std::int64_t rows, std::int64_t cols) {
+  return dim3(static_cast<unsigned>((cols + 4 * kThreads - 1) / (4 * kThreads)),
+              static_cast<unsigned>(rows));
+}
+
+// A grid has at most 65,535 blocks in y.
+constexpr std::int64_t kMostRows = 65535;
+
+void check_rows(const PackedMatrix& m, std::int64_t begin, const TensorView& v) {
+  TF_CHECK(v.rank == 2 && v.shape[1] == m.cols && v.stride[1] == 1 && begin >= 0 &&
+               begin + v.shape[0] <= m.rows,
+           "rows [{}, {}) x {} of a matrix [{}, {}]", begin, begin + v.shape[0], v.shape[1], m.rows,
+           m.cols);
+}
+
+}  // namespace
+
+std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols) {
+  return tiles_of(rows, kTileRows) * tiles_of(cols, kTileCols) * kTileElements * 2;
+}
+
+void pack_rows(const PackedMatrix& m, std::int64_t row_begin, const TensorView& src,
+               cudaStream_t stream) {
+  check_rows(m, row_begin, src);
+  with_half(m.dtype, [&](auto t) {
+    with_float(src.dtype, [&](auto s) {
+      using T = decltype(t);
+      using S = decltype(s);
+      for (std::int64_t at = 0; at < src.shape[0]; at += kMostRows) {
+        const TensorView part = src.rows(at, std::min(kMostRows, src.shape[0] - at));
+        launch(pack_kernel<T, S>, grid_of(part.shape[0], m.cols), dim3(kThreads), 0, stream,
+               static_cast<T*>(m.data), tiles_of(m.cols, kTileCols), m.cols, row_begin + at,
+               static_cast<const S*>(part.data), part.stride[0]);
+      }
+    });
+  });
+}
+
+void unpack_rows(const PackedMatrix& m, std::int64_t row_begin, const TensorView& dst,
+                 cudaStream_t stream) {
+  check_rows(m, row_begin, dst);
+  TF_CHECK(dst.dtype == m.dtype, "unpack {} to {}", to_string(m.dtype), to_string(dst.dtype));
+  with_half(m.dtype, [&](auto t) {
+    using T = decltype(t);
+    for (std::int64_t at = 0; at < dst.shape[0]; at += kMostRows) {
+      const TensorView part = dst.rows(at, std::min(kMostRows, dst.shape[0] - at));
+      launch(unpack_kernel<T>, grid_of(part.shape[0], m.cols), dim3(kThreads), 0, stream,
+             static_cast<const T*>(m.data), tiles_of(m.cols, kTileCols), m.cols, row_begin + at,
+             static_cast<T*>(part.data), part.stride[0]);
+    }
+  });
+}
+
+}  // namespace triforce::kernels
