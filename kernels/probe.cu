@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kThreads)
 
 bool runs_here() {
   cudaFuncAttributes attributes{};
-  const bool ok = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(read_kernel)) ==
-                  cudaSuccess;
+  const bool ok =
+      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(read_kernel)) == cudaSuccess;
   static_cast<void>(cudaGetLastError());
   return ok;
 }

@@ -10,7 +10,8 @@ namespace triforce::kernels {
 bool runs_here();
 
 // Reads bytes [0, bytes) at `data` (16-byte aligned, bytes a multiple of 16) once and may write one
-// checksum word to `sink`, so that the reads are not optimised away; `blocks` blocks of 512 threads.
+// checksum word to `sink`, so that the reads are not optimised away; `blocks` blocks of 512
+// threads.
 void read_all(const void* data, std::int64_t bytes, int blocks, std::uint32_t* sink,
               cudaStream_t stream);
 

@@ -43,4 +43,35 @@ inline std::vector<float> eighths(std::size_t n, unsigned seed) {
   return v;
 }
 
+inline std::vector<float> normals(std::size_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> v(n);
+  for (float& x : v) x = normal(random);
+  return v;
+}
+
+inline std::size_t count(std::int64_t n, std::int64_t m) { return static_cast<std::size_t>(n * m); }
+
+inline std::uint16_t to_half(float x, DType t) {
+  return t == DType::kF16 ? f32_to_f16(x) : f32_to_bf16(x);
+}
+inline float from_half(std::uint16_t x, DType t) {
+  return t == DType::kF16 ? f16_to_f32(x) : bf16_to_f32(x);
+}
+inline std::vector<std::uint16_t> to_halves(const std::vector<float>& v, DType t) {
+  std::vector<std::uint16_t> h(v.size());
+  for (std::size_t i = 0; i < v.size(); ++i) h[i] = to_half(v[i], t);
+  return h;
+}
+inline std::vector<float> from_halves(const std::vector<std::uint16_t>& v, DType t) {
+  std::vector<float> f(v.size());
+  for (std::size_t i = 0; i < v.size(); ++i) f[i] = from_half(v[i], t);
+  return f;
+}
+// Largest relative error of rounding to t.
+inline double unit_roundoff(DType t) {
+  return t == DType::kF32 ? 0x1p-24 : t == DType::kF16 ? 0x1p-11 : 0x1p-8;
+}
+
 }  // namespace triforce::cuda

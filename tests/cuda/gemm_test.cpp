@@ -11,16 +11,6 @@ struct Shape {
   std::int64_t rows, out, in;
 };
 
-float rounded(float x, DType t) {
-  return t == DType::kF16 ? f16_to_f32(f32_to_f16(x)) : bf16_to_f32(f32_to_bf16(x));
-}
-std::vector<std::uint16_t> halves(const std::vector<float>& v, DType t) {
-  std::vector<std::uint16_t> h(v.size());
-  for (std::size_t i = 0; i < v.size(); ++i)
-    h[i] = t == DType::kF16 ? f32_to_f16(v[i]) : f32_to_bf16(v[i]);
-  return h;
-}
-
 class GemmTest : public ::testing::TestWithParam<DType> {};
 
 // Products of multiples of 1/8 and their sums are exact in f32, so results are exact but for the
@@ -32,17 +22,14 @@ TEST_P(GemmTest, IsExactWhereF32Is) {
   const Stream stream = make_stream();
   for (const Shape& s : {Shape{33, 48, 64}, {65, 40, 56}, {128, 256, 24}}) {
     for (const bool wide : {false, true}) {
-      const auto count = [](std::int64_t n, std::int64_t m) {
-        return static_cast<std::size_t>(n * m);
-      };
       const std::vector<float> x = eighths(count(s.rows, s.in), 1),
                                w = eighths(count(s.out, s.in), 2);
-      const OnDevice<std::uint16_t> dx(a, halves(x, type)), dw(a, halves(w, type));
+      const OnDevice<std::uint16_t> dx(a, to_halves(x, type)), dw(a, to_halves(w, type));
       const TensorView vx = make_view(dx.data(), type, {s.rows, s.in});
       const TensorView vw = make_view(dw.data(), type, {s.out, s.in});
       const std::vector<float> before = eighths(count(s.rows, s.out), 3);
       const OnDevice<float> df(a, before);
-      const OnDevice<std::uint16_t> dh(a, halves(before, type));
+      const OnDevice<std::uint16_t> dh(a, to_halves(before, type));
       const TensorView out = wide ? make_view(df.data(), DType::kF32, {s.rows, s.out})
                                   : make_view(dh.data(), type, {s.rows, s.out});
       gemm.run(vx, vw, out, wide, stream.get());
@@ -58,10 +45,8 @@ TEST_P(GemmTest, IsExactWhereF32Is) {
                    double{w[count(o, s.in) + static_cast<std::size_t>(k)]};
           const std::size_t at = count(r, s.out) + static_cast<std::size_t>(o);
           const float expected = wide ? static_cast<float>(double{before[at]} + 2 * sum)
-                                      : rounded(static_cast<float>(sum), type);
-          const float found = wide                  ? f[at]
-                              : type == DType::kF16 ? f16_to_f32(h[at])
-                                                    : bf16_to_f32(h[at]);
+                                      : from_half(to_half(static_cast<float>(sum), type), type);
+          const float found = wide ? f[at] : from_half(h[at], type);
           ASSERT_EQ(found, expected)
               << s.rows << "x" << s.out << "x" << s.in << " at " << r << "," << o;
         }

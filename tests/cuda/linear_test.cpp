@@ -9,30 +9,7 @@
 namespace triforce::kernels {
 namespace {
 
-using cuda::CudaAllocator;
-using cuda::eighths;
-using cuda::OnDevice;
-
-std::size_t count(std::int64_t n, std::int64_t m) { return static_cast<std::size_t>(n * m); }
-
-std::uint16_t to_half(float x, DType t) {
-  return t == DType::kF16 ? f32_to_f16(x) : f32_to_bf16(x);
-}
-float from_half(std::uint16_t x, DType t) {
-  return t == DType::kF16 ? f16_to_f32(x) : bf16_to_f32(x);
-}
-std::vector<std::uint16_t> halves(const std::vector<float>& v, DType t) {
-  std::vector<std::uint16_t> h(v.size());
-  for (std::size_t i = 0; i < v.size(); ++i) h[i] = to_half(v[i], t);
-  return h;
-}
-std::vector<float> normals(std::size_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> v(n);
-  for (float& x : v) x = normal(random);
-  return v;
-}
+using namespace cuda;
 
 // A packed matrix in zeroed device memory.
 struct Packed {
@@ -63,7 +40,7 @@ TEST_P(LinearTest, PackedRowsComeBack) {
     for (const DType source : {DType::kF32, DType::kF16, DType::kBF16}) {
       const std::vector<float> w = eighths(count(rows, cols), 5);
       const OnDevice<float> f(a_, w);
-      const OnDevice<std::uint16_t> h(a_, halves(w, source == DType::kF32 ? type : source));
+      const OnDevice<std::uint16_t> h(a_, to_halves(w, source == DType::kF32 ? type : source));
       const TensorView src = make_view(
           source == DType::kF32 ? static_cast<void*>(f.data()) : h.data(), source, {rows, cols});
       const Packed p(a_, rows, cols, type);
@@ -72,11 +49,12 @@ TEST_P(LinearTest, PackedRowsComeBack) {
       pack_rows(p.m, 0, src.rows(0, first), nullptr);
       const OnDevice<std::uint16_t> out(a_, std::vector<std::uint16_t>(w.size()));
       unpack_rows(p.m, 0, make_view(out.data(), type, {rows, cols}), nullptr);
-      EXPECT_EQ(out.values(), halves(w, type)) << rows << "x" << cols << " " << to_string(source);
+      EXPECT_EQ(out.values(), to_halves(w, type))
+          << rows << "x" << cols << " " << to_string(source);
       if (rows <= 16) continue;
       const OnDevice<std::uint16_t> part(a_, std::vector<std::uint16_t>(count(rows - 16, cols)));
       unpack_rows(p.m, 16, make_view(part.data(), type, {rows - 16, cols}), nullptr);
-      const std::vector<std::uint16_t> all = halves(w, type);
+      const std::vector<std::uint16_t> all = to_halves(w, type);
       EXPECT_EQ(part.values(),
                 std::vector<std::uint16_t>(
                     all.begin() + static_cast<std::ptrdiff_t>(count(16, cols)), all.end()));
@@ -97,7 +75,7 @@ TEST_P(LinearTest, IsExactWhereF32Is) {
                              w = eighths(count(s.out, s.in), 2);
     const std::vector<float> before = eighths(count(s.rows, s.out), 3);
     const Packed p(a_, w, s.out, s.in, type);
-    const OnDevice<std::uint16_t> dx(a_, halves(x, type)), half(a_, halves(before, type));
+    const OnDevice<std::uint16_t> dx(a_, to_halves(x, type)), half(a_, to_halves(before, type));
     const OnDevice<float> sum(a_, before), plain(a_, before);
     const TensorView vx = make_view(dx.data(), type, {s.rows, s.in});
     linear(vx, p.m, make_view(half.data(), type, {s.rows, s.out}), false, nullptr);
@@ -125,7 +103,7 @@ TEST_P(LinearTest, ARowsBitsDoNotDependOnItsCompany) {
   const DType type = GetParam();
   constexpr std::int64_t kIn = 608, kOut = 24;
   const Packed p(a_, normals(count(kOut, kIn), 4), kOut, kIn, type);
-  const OnDevice<std::uint16_t> x(a_, halves(normals(count(32, kIn), 5), type));
+  const OnDevice<std::uint16_t> x(a_, to_halves(normals(count(32, kIn), 5), type));
   const TensorView vx = make_view(x.data(), type, {32, kIn});
   const auto run = [&](std::int64_t first, std::int64_t rows) {
     const OnDevice<float> out(a_, std::vector<float>(count(rows, kOut)));
@@ -157,7 +135,7 @@ TEST_P(LinearTest, NeighboursOfXDoNotMatter) {
   std::vector<float> x(count(kRows + 1, kStride), NAN);
   for (std::int64_t r = 0; r < kRows; ++r)
     for (std::int64_t k = 0; k < kIn; ++k) x[count(r, kStride) + static_cast<std::size_t>(k)] = 1;
-  const OnDevice<std::uint16_t> dx(a_, halves(x, type));
+  const OnDevice<std::uint16_t> dx(a_, to_halves(x, type));
   TensorView v = make_view(dx.data(), type, {kRows, kIn});
   v.stride[0] = kStride;
   const OnDevice<float> out(a_, std::vector<float>(count(kRows, kOut)));

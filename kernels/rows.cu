@@ -1,0 +1,150 @@
+#include "kernels/rows.h"
+
+#include <algorithm>
+
+#include "kernels/element.cuh"
+#include "kernels/launch.cuh"
+#include "kernels/reduce.cuh"
+
+namespace triforce::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+// A grid has at most 65,535 blocks in y; more rows come in several launches.
+constexpr std::int64_t kMostRows = 65535;
+
+unsigned blocks_for(std::int64_t elements) {
+  return static_cast<unsigned>((elements + kThreads - 1) / kThreads);
+}
+
+template <class T>
+__global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::int64_t vocab,
+                             std::int64_t width, float* out, std::int64_t stride) {
+  const std::int64_t col = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (col >= width) return;
+  const std::int64_t token = tokens[blockIdx.y];
+  const std::int64_t row = token >= 0 && token < vocab ? token : 0;
+  out[blockIdx.y * stride + col] = to_float(table[row * width + col]);
+}
+
+template <class Out>
+__global__ void __launch_bounds__(kThreads)
+    rms_norm_kernel(const float* x, std::int64_t x_stride, const float* w, std::int64_t width,
+                    float eps, Out* out, std::int64_t out_stride) {
+  TF_SHARED(float, scratch);
+  const float* const row = x + blockIdx.x * x_stride;
+  float sum = 0;
+  for (std::int64_t i = threadIdx.x; i < width; i += kThreads) sum = fmaf(row[i], row[i], sum);
+  const float mean = block_reduce(sum, scratch, Add{}) / static_cast<float>(width);
+  const float scale = 1.0F / sqrtf(mean + eps);
+  for (std::int64_t i = threadIdx.x; i < width; i += kThreads) {
+    out[blockIdx.x * out_stride + i] = from_float<Out>(row[i] * scale * w[i]);
+  }
+}
+
+template <class T>
+__global__ void swiglu_kernel(const T* gate_up, std::int64_t in_stride, std::int64_t width, T* out,
+                              std::int64_t out_stride) {
+  const std::int64_t col = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (col >= width) return;
+  const T* const row = gate_up + blockIdx.y * in_stride;
+  const float gate = to_float(row[col]), up = to_float(row[width + col]);
+  out[blockIdx.y * out_stride + col] = from_float<T>(gate / (1.0F + expf(-gate)) * up);
+}
+
+template <class From, class To>
+__global__ void convert_kernel(const From* src, std::int64_t src_stride, std::int64_t width,
+                               To* dst, std::int64_t dst_stride) {
+  const std::int64_t col = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (col >= width) return;
+  if constexpr (std::is_same_v<From, To>) {
+    dst[blockIdx.y * dst_stride + col] = src[blockIdx.y * src_stride + col];
+  } else {
+    dst[blockIdx.y * dst_stride + col] =
+        from_float<To>(to_float(src[blockIdx.y * src_stride + col]));
+  }
+}
+
+// body(first, rows) for parts of [0, rows) that fit a grid's y.
+template <class Body>
+void in_parts(std::int64_t rows, const Body& body) {
+  for (std::int64_t first = 0; first < rows; first += kMostRows) {
+    body(first, std::min(kMostRows, rows - first));
+  }
+}
+
+dim3 grid_of(std::int64_t width, std::int64_t rows) {
+  return dim3(blocks_for(width), static_cast<unsigned>(rows));
+}
+
+}  // namespace
+
+void embed(const TensorView& tokens, const TensorView& table, const TensorView& out,
+           cudaStream_t stream) {
+  TF_CHECK(tokens.dtype == DType::kI32 && out.dtype == DType::kF32 &&
+               table.shape[1] == out.shape[1] && tokens.shape[0] == out.shape[0] &&
+               table.stride[0] == table.shape[1],
+           "embed: {} tokens, table [{}, {}], out [{}, {}]", tokens.shape[0], table.shape[0],
+           table.shape[1], out.shape[0], out.shape[1]);
+  with_float(table.dtype, [&](auto t) {
+    using T = decltype(t);
+    in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
+      launch(embed_kernel<T>, grid_of(out.shape[1], rows), dim3(kThreads), 0, stream,
+             tokens.as<const std::int32_t>() + first, static_cast<const T*>(table.data),
+             table.shape[0], table.shape[1], out.as<float>() + first * out.stride[0],
+             out.stride[0]);
+    });
+  });
+}
+
+void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out,
+              cudaStream_t stream) {
+  TF_CHECK(x.dtype == DType::kF32 && w.dtype == DType::kF32 && w.numel() == x.shape[1] &&
+               out.shape[0] == x.shape[0] && out.shape[1] == x.shape[1],
+           "rms_norm: x [{}, {}] {}, {} weights {}, out [{}, {}]", x.shape[0], x.shape[1],
+           to_string(x.dtype), w.numel(), to_string(w.dtype), out.shape[0], out.shape[1]);
+  with_float(out.dtype, [&](auto t) {
+    using T = decltype(t);
+    launch(rms_norm_kernel<T>, dim3(static_cast<unsigned>(x.shape[0])), dim3(kThreads),
+           sizeof(float) * kThreads / 32, stream, static_cast<const float*>(x.data), x.stride[0],
+           static_cast<const float*>(w.data), x.shape[1], eps, static_cast<T*>(out.data),
+           out.stride[0]);
+  });
+}
+
+void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t stream) {
+  TF_CHECK(gate_up.dtype == out.dtype && gate_up.shape[0] == out.shape[0] &&
+               gate_up.shape[1] == 2 * out.shape[1],
+           "swiglu: gate_up [{}, {}], out [{}, {}]", gate_up.shape[0], gate_up.shape[1],
+           out.shape[0], out.shape[1]);
+  with_half(out.dtype, [&](auto t) {
+    using T = decltype(t);
+    in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
+      launch(swiglu_kernel<T>, grid_of(out.shape[1], rows), dim3(kThreads), 0, stream,
+             static_cast<const T*>(gate_up.data) + first * gate_up.stride[0], gate_up.stride[0],
+             out.shape[1], static_cast<T*>(out.data) + first * out.stride[0], out.stride[0]);
+    });
+  });
+}
+
+void convert(const TensorView& src, const TensorView& dst, cudaStream_t stream) {
+  TF_CHECK(src.rank == 2 && dst.rank == 2 && src.shape[0] == dst.shape[0] &&
+               src.shape[1] == dst.shape[1],
+           "convert: [{}, {}] to [{}, {}]", src.shape[0], src.shape[1], dst.shape[0], dst.shape[1]);
+  const auto run = [&](auto from, auto to) {
+    using From = decltype(from);
+    using To = decltype(to);
+    in_parts(dst.shape[0], [&](std::int64_t first, std::int64_t rows) {
+      launch(convert_kernel<From, To>, grid_of(dst.shape[1], rows), dim3(kThreads), 0, stream,
+             static_cast<const From*>(src.data) + first * src.stride[0], src.stride[0],
+             dst.shape[1], static_cast<To*>(dst.data) + first * dst.stride[0], dst.stride[0]);
+    });
+  };
+  if (src.dtype == dst.dtype) {
+    if (size_of(src.dtype) == 2) return run(std::uint16_t{}, std::uint16_t{});
+    return run(std::int32_t{}, std::int32_t{});
+  }
+  with_float(src.dtype, [&](auto from) { with_float(dst.dtype, [&](auto to) { run(from, to); }); });
+}
+
+}  // namespace triforce::kernels
