@@ -1,0 +1,134 @@
+#include "kernels/chunks.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/element.cuh"
+#include "kernels/kv_layout.cuh"
+#include "kernels/launch.cuh"
+#include "kernels/reduce.cuh"
+
+namespace triforce::kernels {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+
+// One warp a chunk: lane l sums dimensions l, l + 32, ... of the chunk's keys, times the group's
+// summed queries.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    score_kernel(const T* q, std::int64_t q_stride, int group, KvView kv, int chunk,
+                 std::int64_t n_chunks, float* scores, std::int64_t stride) {
+  const int head = static_cast<int>(blockIdx.y), lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t c = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  if (c >= n_chunks) return;  // whole warps
+  const T* const keys = static_cast<const T*>(kv.k) + head * kv.head_stride;
+  float score = 0;
+  for (int j = lane; j < kv.head_dim; j += 32) {
+    float query = 0, sum = 0;
+    for (int g = 0; g < group; ++g) query += to_float(q[(head * group + g) * q_stride + j]);
+    for (std::int64_t r = c * chunk; r < (c + 1) * chunk; ++r) {
+      sum += to_float(keys[kv_element(r, j, kv.head_dim)]);
+    }
+    score = fmaf(query, sum / static_cast<float>(chunk), score);
+  }
+  score = warp_reduce(score, Add{});
+  if (lane == 0) scores[head * stride + c] = score;
+}
+
+// A key that sorts ascending where scores fall, and by id among equal scores. Chunk 0 is first;
+// what pads to a power of two is last.
+TF_DEVICE std::uint64_t sort_key(float score, std::int64_t id) {
+  if (id == 0) return 0;
+  std::uint32_t bits = __float_as_uint(score == 0.0F ? 0.0F : score);  // -0 equals 0
+  bits = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;       // rises with the score
+  return (std::uint64_t{~bits} << 32 | static_cast<std::uint32_t>(id)) + 1;
+}
+
+__global__ void keys_kernel(const float* scores, std::int64_t stride, std::int64_t n,
+                            std::int64_t padded, std::uint64_t* keys) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= padded) return;
+  keys[blockIdx.y * padded + i] =
+      i < n ? sort_key(scores[blockIdx.y * stride + i], i) : ~std::uint64_t{0};
+}
+
+// One exchange of a bitonic sort: pairs at `distance` inside runs of `run`.
+__global__ void exchange_kernel(std::uint64_t* keys, std::int64_t padded, std::int64_t run,
+                                std::int64_t distance) {
+  const std::int64_t pair = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (pair >= padded / 2) return;
+  const std::int64_t low = pair / distance * 2 * distance + pair % distance;
+  std::uint64_t* const mine = keys + blockIdx.y * padded;
+  const std::uint64_t a = mine[low], b = mine[low + distance];
+  const bool ascending = (low & run) == 0;
+  if ((a > b) == ascending) {
+    mine[low] = b;
+    mine[low + distance] = a;
+  }
+}
+
+__global__ void ids_kernel(const std::uint64_t* keys, std::int64_t padded, std::int64_t n,
+                           std::int32_t* ids, std::int64_t stride) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= n) return;
+  const std::uint64_t key = keys[blockIdx.y * padded + i];
+  ids[blockIdx.y * stride + i] = key == 0 ? 0 : static_cast<std::int32_t>((key - 1) & 0xffffffffU);
+}
+
+std::int64_t padded_size(std::int64_t n) {
+  return static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 2))));
+}
+dim3 grid_of(std::int64_t n, std::int64_t heads) {
+  return dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads), static_cast<unsigned>(heads));
+}
+
+}  // namespace
+
+void score_chunks(const TensorView& q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                  const TensorView& scores, cudaStream_t stream) {
+  check_kv(kv);
+  TF_CHECK(q.dtype == kv.dtype && q.shape[1] == kv.head_dim && q.shape[0] % kv.kv_heads == 0 &&
+               chunk > 0 && n_chunks * chunk <= kv.capacity && scores.dtype == DType::kF32 &&
+               scores.shape[0] == kv.kv_heads && scores.shape[1] == n_chunks,
+           "score_chunks: q [{}, {}], {} chunks of {}, scores [{}, {}]", q.shape[0], q.shape[1],
+           n_chunks, chunk, scores.shape[0], scores.shape[1]);
+  if (n_chunks == 0) return;
+  with_half(kv.dtype, [&](auto t) {
+    using T = decltype(t);
+    launch(score_kernel<T>,
+           dim3(static_cast<unsigned>((n_chunks + kWarps - 1) / kWarps),
+                static_cast<unsigned>(kv.kv_heads)),
+           dim3(kThreads), 0, stream, static_cast<const T*>(q.data), q.stride[0],
+           static_cast<int>(q.shape[0]) / kv.kv_heads, kv, chunk, n_chunks,
+           static_cast<float*>(scores.data), scores.stride[0]);
+  });
+}
+
+std::int64_t top_chunks_bytes(int kv_heads, std::int64_t n_chunks) {
+  return kv_heads * padded_size(n_chunks) * static_cast<std::int64_t>(sizeof(std::uint64_t));
+}
+
+void top_chunks(const TensorView& scores, const TensorView& ids, void* workspace,
+                cudaStream_t stream) {
+  const std::int64_t heads = scores.shape[0], n = scores.shape[1], wanted = ids.shape[1];
+  TF_CHECK(scores.dtype == DType::kF32 && ids.dtype == DType::kI32 && ids.shape[0] == heads &&
+               wanted >= 1 && wanted <= n,
+           "top_chunks: {} of {} chunks", wanted, n);
+  const std::int64_t padded = padded_size(n);
+  auto* const keys = static_cast<std::uint64_t*>(workspace);
+  launch(keys_kernel, grid_of(padded, heads), dim3(kThreads), 0, stream,
+         static_cast<const float*>(scores.data), scores.stride[0], n, padded, keys);
+  for (std::int64_t run = 2; run <= padded; run *= 2) {
+    for (std::int64_t distance = run / 2; distance > 0; distance /= 2) {
+      launch(exchange_kernel, grid_of(padded / 2, heads), dim3(kThreads), 0, stream, keys, padded,
+             run, distance);
+    }
+  }
+  launch(ids_kernel, grid_of(wanted, heads), dim3(kThreads), 0, stream,
+         static_cast<const std::uint64_t*>(keys), padded, wanted,
+         static_cast<std::int32_t*>(ids.data), ids.stride[0]);
+}
+
+}  // namespace triforce::kernels

@@ -1,0 +1,71 @@
+#include "kernels/rope_append.h"
+
+#include "kernels/element.cuh"
+#include "kernels/kv_layout.cuh"
+#include "kernels/launch.cuh"
+
+namespace triforce::kernels {
+namespace {
+
+struct Angles {
+  const float *cos, *sin;
+  std::int64_t stride;
+};
+
+// One block per (head of q, k or v; token), one thread per pair of dimensions (j, j + d / 2).
+template <class T>
+__global__ void rope_append_kernel(const T* qkv, std::int64_t qkv_stride,
+                                   const std::int32_t* positions, Angles angles, T* q,
+                                   std::int64_t q_stride, int heads, KvView kv, int tokens) {
+  const int head = static_cast<int>(blockIdx.x), token = static_cast<int>(blockIdx.y);
+  const int half = kv.head_dim / 2, j = static_cast<int>(threadIdx.x);
+  const T* const in = qkv + token * qkv_stride + std::int64_t{head} * kv.head_dim;
+  T low = in[j], high = in[j + half];
+  const bool is_q = head < heads, is_k = !is_q && head < heads + kv.kv_heads;
+  if (is_q || (is_k && !kv.rotate_on_read)) {
+    const std::int64_t at = positions[token] * angles.stride + j;
+    const float c = angles.cos[at], s = angles.sin[at];
+    const float a = to_float(low), b = to_float(high);
+    low = from_float<T>(fmaf(-b, s, a * c));
+    high = from_float<T>(fmaf(a, s, b * c));
+  }
+  if (is_q) {
+    T* const out = q + token * q_stride + std::int64_t{head} * kv.head_dim;
+    out[j] = low;
+    out[j + half] = high;
+    return;
+  }
+  const int kv_head = is_k ? head - heads : head - heads - kv.kv_heads;
+  const std::int64_t row = *kv.length - tokens + token;
+  if (row < 0 || row >= kv.capacity) return;
+  T* const rows = static_cast<T*>(is_k ? kv.k : kv.v) + kv_head * kv.head_stride;
+  rows[kv_element(row, j, kv.head_dim)] = low;
+  rows[kv_element(row, j + half, kv.head_dim)] = high;
+}
+
+}  // namespace
+
+void rope_append(const TensorView& qkv, const TensorView& positions, const RopeView& rope,
+                 const TensorView& q, const KvView& kv, cudaStream_t stream) {
+  check_kv(kv);
+  const auto tokens = static_cast<int>(qkv.shape[0]);
+  const auto heads = static_cast<int>(q.shape[1]);
+  TF_CHECK(tokens >= 1 && tokens <= 65535 && qkv.dtype == kv.dtype && q.dtype == kv.dtype &&
+               qkv.shape[1] == std::int64_t{heads + 2 * kv.kv_heads} * kv.head_dim &&
+               q.shape[0] == tokens && q.shape[2] == kv.head_dim && positions.shape[0] == tokens &&
+               rope.cos.shape[1] == kv.head_dim / 2,
+           "rope_append: qkv [{}, {}], q [{}, {}, {}], {} KV heads", qkv.shape[0], qkv.shape[1],
+           q.shape[0], q.shape[1], q.shape[2], kv.kv_heads);
+  with_half(kv.dtype, [&](auto t) {
+    using T = decltype(t);
+    launch(rope_append_kernel<T>,
+           dim3(static_cast<unsigned>(heads + 2 * kv.kv_heads), static_cast<unsigned>(tokens)),
+           dim3(static_cast<unsigned>(kv.head_dim / 2)), 0, stream, static_cast<const T*>(qkv.data),
+           qkv.stride[0], static_cast<const std::int32_t*>(positions.data),
+           Angles{static_cast<const float*>(rope.cos.data),
+                  static_cast<const float*>(rope.sin.data), rope.cos.stride[0]},
+           static_cast<T*>(q.data), q.stride[0], heads, kv, tokens);
+  });
+}
+
+}  // namespace triforce::kernels
