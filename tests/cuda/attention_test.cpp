@@ -1,0 +1,153 @@
+// Split attention of 1 to 32 queries: against the oracle, and bit for bit whatever the company.
+#include "kernels/attention.h"
+
+#include <cmath>
+
+#include "cuda/kv_test_support.h"
+#include "reference/reference_backend.h"
+
+namespace triforce::kernels {
+namespace {
+
+using namespace cuda;
+
+constexpr std::int64_t kSplit = 128;
+
+struct Case {
+  int heads, kv_heads, d;
+  std::int64_t queries, capacity;
+  std::int32_t length;
+  bool rotate = false;
+};
+
+// Output over the cache's first `length` rows for queries that end there.
+std::vector<std::uint16_t> attend(CudaAllocator& a, const std::vector<std::uint16_t>& q, DType type,
+                                  const Case& c, const KvView& kv, const RopeView& rope) {
+  const OnDevice<std::uint16_t> dq(a, q);
+  const OnDevice<std::uint16_t> out(a, std::vector<std::uint16_t>(q.size()));
+  const Buffer workspace(a,
+                         attention_bytes(c.queries, c.heads, c.kv_heads, c.d, c.capacity, kSplit),
+                         Place::kDevice, MemTag::kWorkspace);
+  attention(make_view(dq.data(), type, {c.queries, c.heads, c.d}), kv, rope,
+            make_view(out.data(), type, {c.queries, c.heads * c.d}), kSplit, workspace.data(),
+            nullptr);
+  return out.values();
+}
+
+double largest(const std::vector<std::uint16_t>& v, DType type) {
+  double most = 0;
+  for (const std::uint16_t x : v) most = std::max(most, std::abs(double{from_half(x, type)}));
+  return most;
+}
+
+class AttentionTest : public ::testing::TestWithParam<DType> {
+ protected:
+  CudaAllocator a_{0};
+};
+
+// Weights are rounded before they meet the values, and so is the result; scores are sums of d
+// products in f32, and rotated keys are rounded before them. An error e of the scores changes
+// weights by a factor of at most exp(2 e).
+TEST_P(AttentionTest, MatchesTheOracle) {
+  const DType type = GetParam();
+  const Case cases[] = {{1, 1, 64, 1, 8, 1},           {2, 2, 64, 1, 64, 7},
+                        {2, 1, 64, 3, 72, 63},         {4, 1, 64, 7, 136, 129},
+                        {2, 2, 128, 7, 344, 333},      {8, 1, 64, 5, 72, 65},
+                        {1, 1, 128, 32, 64, 64},       {3, 3, 64, 17, 264, 260},
+                        {2, 2, 64, 2, 200, 195, true}, {4, 2, 128, 9, 80, 77, true}};
+  unsigned seed = 1;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(fmt::format("heads {}/{} d {} queries {} length {} of {}{}", c.heads, c.kv_heads,
+                             c.d, c.queries, c.length, c.capacity, c.rotate ? " rotate" : ""));
+    TestCache cache(a_, type, c.kv_heads, c.d, c.capacity, c.length, seed += 3);
+    TestRope rope(a_, c.capacity, c.d, seed += 3);
+    // Angles on the circle keep keys their size.
+    for (std::size_t i = 0; i < rope.cos.size(); ++i) {
+      const float angle = rope.cos[i];
+      rope.cos[i] = std::cos(angle);
+      rope.sin[i] = std::sin(angle);
+    }
+    const OnDevice<float> cos(a_, rope.cos), sin(a_, rope.sin);
+    const RopeView device_rope{make_view(cos.data(), DType::kF32, {c.capacity, c.d / 2}),
+                               make_view(sin.data(), DType::kF32, {c.capacity, c.d / 2})};
+    std::vector<std::uint16_t> q =
+        to_halves(normals(count(c.queries, c.heads * c.d), seed += 3), type);
+    KvView device = cache.device(), host = cache.host();
+    device.rotate_on_read = host.rotate_on_read = c.rotate;
+    const std::vector<std::uint16_t> got = attend(a_, q, type, c, device, device_rope);
+    std::vector<std::uint16_t> expected(q.size());
+    make_reference_backend()->attention(
+        make_view(q.data(), type, {c.queries, c.heads, c.d}), host, rope.host(),
+        make_view(expected.data(), type, {c.queries, c.heads * c.d}), {}, 0);
+    const double u = unit_roundoff(type), norm = std::sqrt(c.d) * 1.5;
+    const double score = norm * norm / std::sqrt(c.d) * ((c.rotate ? u : 0.0) + c.d * 0x1p-24);
+    const double error = largest(cache.v, type) * (3 * u + std::expm1(2 * score) + 64 * 0x1p-24);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(from_half(got[i], type), from_half(expected[i], type), error) << i;
+    }
+  }
+}
+
+// The rows of 32 queries, each alone over the shorter cache that it saw, and in groups across the
+// boundary of a split.
+TEST_P(AttentionTest, ARowsBitsDoNotDependOnItsCompany) {
+  const DType type = GetParam();
+  for (const bool rotate : {false, true}) {
+    const Case all{4, 2, 64, 32, 160, 148, rotate};  // rows 117 to 148: the split ends at 128
+    TestCache cache(a_, type, all.kv_heads, all.d, all.capacity, all.length, 5);
+    const TestRope rope(a_, all.capacity, all.d, 9);
+    const std::size_t width = count(all.heads, all.d);
+    const std::vector<std::uint16_t> q = to_halves(normals(32 * width, 7), type);
+    KvView kv = cache.device();
+    kv.rotate_on_read = rotate;
+    const std::vector<std::uint16_t> together = attend(a_, q, type, all, kv, rope.device());
+    for (const auto& [first, n] :
+         {std::pair{0, 1}, {10, 1}, {11, 1}, {12, 1}, {31, 1}, {8, 7}, {0, 16}, {5, 24}}) {
+      Case c = all;
+      c.queries = n;
+      c.length = all.length - 32 + first + n;
+      const OnDevice<std::int32_t> length(a_, {c.length});
+      kv.length = length.data();
+      const auto begin = q.begin() + static_cast<std::ptrdiff_t>(width) * first;
+      const std::vector<std::uint16_t> some(begin, begin + static_cast<std::ptrdiff_t>(width) * n);
+      const std::vector<std::uint16_t> got = attend(a_, some, type, c, kv, rope.device());
+      ASSERT_TRUE(std::equal(got.begin(), got.end(),
+                             together.begin() + static_cast<std::ptrdiff_t>(width) * first))
+          << first << " + " << n << (rotate ? " rotate" : "");
+    }
+  }
+}
+
+// Rows past the length hold what rolled-back passes left; rows past the capacity are another
+// cache's.
+TEST_P(AttentionTest, OnlyVisibleRowsMatter) {
+  const DType type = GetParam();
+  const Case c{2, 1, 64, 3, 72, 50};
+  TestCache cache(a_, type, 1, 64, 72, c.length, 3);
+  const TestRope rope(a_, 72, 64, 4);
+  const std::vector<std::uint16_t> q = to_halves(normals(count(3, 128), 5), type);
+  const auto before = attend(a_, q, type, c, cache.device(), rope.device());
+  const std::vector<std::uint16_t> large(22 * 64, to_half(30000.0F, type));
+  for (void* rows : {cache.device().k, cache.device().v}) {
+    TF_CUDA(cudaMemcpy(static_cast<std::uint16_t*>(rows) + 50 * 64, large.data(), large.size() * 2,
+                       cudaMemcpyHostToDevice));
+  }
+  EXPECT_EQ(attend(a_, q, type, c, cache.device(), rope.device()), before);
+}
+
+TEST(SplitTokens, AreMultiplesOf64ThatCoverTheCache) {
+  for (const int sms : {4, 108, 132}) {
+    for (const std::int64_t capacity : {8, 512, 4224, 125184}) {
+      for (const int heads : {1, 4, 8, 32}) {
+        const std::int64_t split = split_tokens(sms, heads, capacity);
+        EXPECT_EQ(split % 64, 0);
+        EXPECT_LE((capacity + split - 1) / split * heads, std::max(8 * sms, heads));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, AttentionTest, ::testing::Values(DType::kF16, DType::kBF16));
+
+}  // namespace
+}  // namespace triforce::kernels
