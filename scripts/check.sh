@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What CI runs besides the tests. Ends with status 1 if a stage found something.
-#   scripts/check.sh [format] [tidy] [asan] [fuzz] [tsan]    default: format tidy asan fuzz
+#   scripts/check.sh [format] [tidy] [emulated] [asan] [fuzz] [tsan]    default: all but tsan
 # format: clang-format on every C++ file. tidy: clang-tidy on every file of src/ and bench/.
+# emulated: the CUDA sources compiled for the emulator of tests/cuda_emulator, and their tests.
 # asan: the tests under AddressSanitizer and UndefinedBehaviorSanitizer.
 # fuzz: each fuzz target over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
 # tsan: the tests under ThreadSanitizer (clang, its OpenMP runtime, Archer).
@@ -12,12 +13,12 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd -- "$TF_ROOT"
 
 stages=("$@")
-((${#stages[@]} > 0)) || stages=(format tidy asan fuzz)
+((${#stages[@]} > 0)) || stages=(format tidy emulated asan fuzz)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    format | tidy | asan | fuzz | tsan) ;;
+    format | tidy | emulated | asan | fuzz | tsan) ;;
     *)
-      sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+      sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
   esac
@@ -43,7 +44,7 @@ configure_preset() {  # PRESET
 }
 
 check_format() {
-  project_files '*.cpp' '*.h' | tr '\n' '\0' |
+  project_files '*.cpp' '*.h' '*.cu' '*.cuh' | tr '\n' '\0' |
     xargs -0 -r clang-format-14 --dry-run -Werror
 }
 
@@ -69,6 +70,12 @@ check_tests() {  # PRESET
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
   fi
   ctest --preset "$1" --label-exclude slow --parallel "$(tf_jobs)"
+}
+
+check_emulated() {
+  configure_preset emulated || return
+  tf_build build/emulated triforce_cuda_tests || return
+  ctest --preset emulated --tests-regex '^cuda_' --parallel "$(tf_jobs)"
 }
 
 leaks_can_be_found() {
@@ -115,6 +122,7 @@ run_stage() {
     tidy) check_tidy ;;
     asan | tsan) check_tests "$1" ;;
     fuzz) check_fuzz ;;
+    emulated) check_emulated ;;
   esac
 }
 

@@ -1,5 +1,4 @@
-// The CUDA devices of this machine. One of two files stands behind this header: devices_cuda.cpp in
-// a build with CUDA, devices_none.cpp in one without.
+// The CUDA devices of this machine.
 #pragma once
 #include <cstdint>
 #include <memory>

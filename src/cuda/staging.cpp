@@ -10,8 +10,7 @@ StagingRing::StagingRing(CudaAllocator& allocator, int slots, std::int64_t slot_
 
 std::byte* StagingRing::fill() {
   TF_CUDA(cudaEventSynchronize(taken_[next_].get()));  // at once for a slot never used
-  return static_cast<std::byte*>(memory_.data()) +
-         static_cast<std::int64_t>(next_) * slot_bytes_;
+  return static_cast<std::byte*>(memory_.data()) + static_cast<std::int64_t>(next_) * slot_bytes_;
 }
 
 void StagingRing::queued(cudaStream_t stream) {
