@@ -76,9 +76,10 @@ struct Verdict {
 // Shapes: T new tokens (1..kMaxExactRows while decoding, the prefill chunk before that), D hidden,
 // H query heads, Hkv key/value heads, d head_dim, F intermediate, V vocabulary. Activations are
 // activation_dtype(), but for the residual stream (what embed writes, rms_norm reads and linear
-// accumulates to), logits and laws, which are f32. Calls are asynchronous on Queue::kCompute unless they return a value; they
-// allocate nothing after reserve(), and read every per-step value from device memory, so that a
-// sequence of them can be recorded. Preconditions are checked; a violation throws kInternal.
+// accumulates to), logits and laws, which are f32. Calls are asynchronous on Queue::kCompute unless
+// they return a value; they allocate nothing after reserve(), and read every per-step value from
+// device memory, so that a sequence of them can be recorded. Preconditions are checked; a violation
+// throws kInternal.
 class Backend {
  public:
   virtual ~Backend() = default;
