@@ -15,7 +15,7 @@ struct MethodState {
   Method method = Method::kAutoregressive;
   std::vector<MeasuredRun> runs;
   Gammas gammas;
-  bool gammas_chosen = false;  // by `auto`
+  bool gammas_chosen = false;         // by `auto`
   std::optional<double> top2_margin;  // where its stream first left the baseline's
   std::optional<CaseStatus> failed;
   std::string reason;  // of the failure

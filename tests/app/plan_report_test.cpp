@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "app/options.h"
+#include "core/forwarding_backend.h"
+#include "reference/reference_backend.h"
 
 namespace triforce {
 namespace {
@@ -76,18 +78,40 @@ TEST(PlanReport, TheTableAddsUp) {
   EXPECT_EQ(rows.back().first, "total");
 }
 
+// A device with memory of its own.
+class SmallDevice final : public ForwardingBackend {
+ public:
+  SmallDevice(Backend& to, std::int64_t bytes) : ForwardingBackend(to), bytes_(bytes) {}
+  std::optional<std::int64_t> available_bytes() const override { return bytes_; }
+
+ private:
+  std::int64_t bytes_;
+};
+
 TEST(PlanReport, LimitsAreChecked) {
   RunConfig config = paper_config();
   const PlanReport r = paper_report(config);
   config.memory_limit_bytes = r.memory.total_bytes();
-  EXPECT_NO_THROW(check_memory(config, r.memory));
+  EXPECT_NO_THROW(check_memory(config, r.memory, nullptr));
   config.memory_limit_bytes -= 1;
   try {
-    check_memory(config, r.memory);
+    check_memory(config, r.memory, nullptr);
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::kResources);
     EXPECT_NE(std::string(e.what()).find("--memory-limit"), std::string::npos);
+  }
+  config.memory_limit_bytes = 0;
+  const auto reference = make_reference_backend();
+  const SmallDevice fits(*reference, r.memory.total_bytes());
+  EXPECT_NO_THROW(check_memory(config, r.memory, &fits));
+  const SmallDevice small(*reference, r.memory.total_bytes() - 1);
+  try {
+    check_memory(config, r.memory, &small);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kResources);
+    EXPECT_NE(std::string(e.what()).find("free on the device"), std::string::npos);
   }
 }
 
