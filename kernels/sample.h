@@ -1,0 +1,25 @@
+// Drawing and judging tokens.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <span>
+
+#include "triforce/backend.h"
+
+namespace triforce::kernels {
+
+// Most proposals of one judge(): an outer round keeps up to gamma + inner gamma.
+inline constexpr int kMaxProposals = 64;
+
+// Backend::sample and Backend::judge: what sampling.h does, with the same numbers from Philox, by
+// one block. law[V]; p[n + 1, V], q[n, V], all f32. The verdict goes to `out`, device memory or
+// page-locked host memory; sample() leaves accepted at 0. Sums over the vocabulary are in double
+// and in an order of their own, so a draw within some 1e-13 of the boundary between two tokens may
+// differ from the host's.
+void sample(const TensorView& law, const DrawKey& key, std::int64_t position, Acceptance acceptance,
+            Verdict* out, cudaStream_t stream);
+void judge(const TensorView& p, const TensorView& q, std::span<const Token> tokens,
+           const DrawKey& key, std::int64_t position, const JudgeRule& rule, Verdict* out,
+           cudaStream_t stream);
+
+}  // namespace triforce::kernels
