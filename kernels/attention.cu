@@ -2,76 +2,21 @@
 
 #include <algorithm>
 
-#include "kernels/element.cuh"
-#include "kernels/kv_layout.cuh"
+#include "kernels/attention_mass.cuh"
+#include "kernels/attention_tile.cuh"
 #include "kernels/launch.cuh"
-#include "kernels/ptx.cuh"
 
 namespace triforce::kernels {
 namespace {
 
-constexpr int kWarps = 4, kThreads = kWarps * 32;
-constexpr int kTileKeys = 64, kStages = 2;
-constexpr float kLog2e = 1.4426950408889634F;
+constexpr int kWarps = kAttentionWarps, kThreads = kAttentionThreads;
+constexpr int kStages = 2;
 
-struct Queries {
-  const void* data;
-  std::int64_t token_stride, head_stride;  // elements
-  int tokens, group;                       // group: query heads of one KV head
-};
 struct Partials {
   float* sums;   // [kv_head][split][row][d], relative to the split's own maximum
   float2* tops;  // [kv_head][split][row]: maximum of the scaled scores in base 2, sum of weights
   std::int64_t splits;
 };
-
-// (token, head of the group) of packed row r.
-TF_DEVICE std::int64_t query_offset(const Queries& q, int kv_head, int row) {
-  const int token = row / q.group, head = kv_head * q.group + row % q.group;
-  return token * q.token_stride + head * q.head_stride;
-}
-
-// Copies tile rows [first, first + 64) of K and V as they lie; rows past the capacity become zeros.
-template <int kDim>
-TF_DEVICE void load_tile(const KvView& kv, int head, std::int64_t first, uint4* to) {
-  constexpr int kParts = kDim / kPartElements, kTileParts = kTileKeys * kParts;
-  const std::int64_t base = head * kv.head_stride + first * kDim;
-  const auto* const k = static_cast<const std::uint16_t*>(kv.k) + base;
-  const auto* const v = static_cast<const std::uint16_t*>(kv.v) + base;
-  TF_UNROLL
-  for (int i = 0; i < kTileParts / kThreads; ++i) {
-    const int part = i * kThreads + static_cast<int>(threadIdx.x);
-    const bool there = first + part / kParts < kv.capacity;
-    const std::int64_t at = there ? std::int64_t{part} * kPartElements : 0;
-    ptx::cp_async16(to + part, k + at, there);
-    ptx::cp_async16(to + kTileParts + part, v + at, there);
-  }
-}
-
-// Rotates the keys of a tile in place, each by its row's index.
-template <class T, int kDim>
-TF_DEVICE void rotate_tile(T* keys, std::int64_t first, const float* cos, const float* sin,
-                           std::int64_t stride, std::int64_t rows) {
-  constexpr int kHalf = kDim / 2;
-  for (int i = static_cast<int>(threadIdx.x); i < kTileKeys * kHalf; i += kThreads) {
-    const int r = i / kHalf, j = i % kHalf;
-    if (first + r >= rows) continue;
-    T* const low = keys + kv_element(r, j, kDim);
-    T* const high = keys + kv_element(r, j + kHalf, kDim);
-    const float a = to_float(*low), b = to_float(*high);
-    const float c = cos[(first + r) * stride + j], s = sin[(first + r) * stride + j];
-    *low = from_float<T>(fmaf(-b, s, a * c));
-    *high = from_float<T>(fmaf(a, s, b * c));
-  }
-}
-
-template <class T>
-TF_DEVICE std::uint32_t pack_pair(float a, float b) {
-  const T pair[2] = {from_float<T>(a), from_float<T>(b)};
-  std::uint32_t bits;
-  memcpy(&bits, pair, 4);
-  return bits;
-}
 
 // One warp's state: 16 keys of every tile against 8 kGroups rows.
 template <class T, int kDim, int kGroups>
@@ -84,29 +29,18 @@ struct WarpState {
 
   TF_DEVICE void start(const Queries& q, int kv_head, int first_row, int rows, std::int64_t length,
                        int lane) {
-    const int group = lane / 4, pair = lane % 4;
     TF_UNROLL
     for (int g = 0; g < kGroups; ++g) {
-      const int row = first_row + g * 8 + group;
-      const bool there = row < rows;
-      const T* const from =
-          static_cast<const T*>(q.data) + (there ? query_offset(q, kv_head, row) : 0);
+      load_queries<T, kDim>(q, kv_head, first_row + g * 8, rows, lane, query[g]);
       TF_UNROLL
       for (int s = 0; s < kSteps; ++s) {
-        TF_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          std::uint32_t bits = 0;
-          if (there)
-            bits = *reinterpret_cast<const std::uint32_t*>(from + s * 16 + half * 8 + pair * 2);
-          query[g][s][half] = bits;
-        }
         TF_UNROLL
         for (int i = 0; i < 4; ++i) sum[g][s][i] = 0;
       }
       TF_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const int column = first_row + g * 8 + pair * 2 + i;
-        visible[g][i] = column < rows ? length - q.tokens + column / q.group + 1 : 0;
+        const int column = first_row + g * 8 + lane % 4 * 2 + i;
+        visible[g][i] = column < rows ? visible_keys(q, length, column) : 0;
         top[g][i] = -INFINITY;
         weight[g][i] = 0;
       }
@@ -117,7 +51,7 @@ struct WarpState {
   TF_DEVICE void add_tile(const T* keys, const T* values, std::int64_t first, int warp, int lane,
                           float scale) {
     float score[kGroups][4];
-    scores(keys, warp, lane, score);
+    key_scores<T, kDim, kGroups>(keys, warp, lane, query, score);
     std::uint32_t p[kGroups][2];
     TF_UNROLL
     for (int g = 0; g < kGroups; ++g) softmax(score[g], first + lane / 4, scale, g, p[g]);
@@ -132,22 +66,6 @@ struct WarpState {
   }
 
  private:
-  TF_DEVICE void scores(const T* keys, int warp, int lane, float (&score)[kGroups][4]) const {
-    TF_UNROLL
-    for (int g = 0; g < kGroups; ++g) {
-      TF_UNROLL
-      for (int i = 0; i < 4; ++i) score[g][i] = 0;
-    }
-    const int row = warp * 16 + lane % 8 + lane / 8 % 2 * 8, side = lane / 16;
-    TF_UNROLL
-    for (int s = 0; s < kSteps; ++s) {
-      std::uint32_t k[4];
-      ptx::ldmatrix_x4(k, keys + kv_part(row, s * 2 + side, kDim));
-      TF_UNROLL
-      for (int g = 0; g < kGroups; ++g) ptx::mma<T>(score[g], k, query[g][s]);
-    }
-  }
-
   // Scores of keys `key` and key + 8 for rows 2 pair and + 1, to weights as operand B; what was
   // summed before is brought to the new maximum. A masked key weighs exactly 0, and a tile that is
   // masked as a whole changes nothing: the factor is 1.
@@ -187,10 +105,9 @@ struct WarpState {
 // grid: (split, KV head, 32 packed rows)
 template <class T, int kDim, int kGroups>
 __global__ void __launch_bounds__(kThreads)
-    split_kernel(Queries q, KvView kv, const float* cos, const float* sin, std::int64_t rope_stride,
-                 std::int64_t split, float scale, Partials out) {
-  constexpr int kTileElements = kTileKeys * kDim;
-  constexpr int kStageParts = 2 * kTileElements / kPartElements;
+    split_kernel(Queries q, KvView kv, Angles angles, std::int64_t split, float scale,
+                 Partials out) {
+  constexpr int kStageParts = 2 * kTileParts<kDim>;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
   const int first_row = static_cast<int>(blockIdx.z) * kAttentionRows;
@@ -201,24 +118,26 @@ __global__ void __launch_bounds__(kThreads)
   TF_SHARED(uint4, shared);
   const int tiles = static_cast<int>((end - begin + kTileKeys - 1) / kTileKeys);
   WarpState<T, kDim, kGroups> state;
-  load_tile<kDim>(kv, head, begin, shared);
+  const auto load = [&](int t) {
+    uint4* const to = shared + t % kStages * kStageParts;
+    load_tile<kDim>(kv.k, kv, head, begin + std::int64_t{t} * kTileKeys, to);
+    load_tile<kDim>(kv.v, kv, head, begin + std::int64_t{t} * kTileKeys, to + kTileParts<kDim>);
+  };
+  load(0);
   ptx::cp_async_commit();
   state.start(q, head, first_row, rows, length, lane);
   for (int t = 0; t < tiles; ++t) {
-    if (t + 1 < tiles) {
-      load_tile<kDim>(kv, head, begin + std::int64_t{t + 1} * kTileKeys,
-                      shared + (t + 1) % kStages * kStageParts);
-    }
+    if (t + 1 < tiles) load(t + 1);
     ptx::cp_async_commit();  // an empty group keeps the count
     ptx::cp_async_wait<1>();
     __syncthreads();
     T* const keys = reinterpret_cast<T*>(shared + t % kStages * kStageParts);
     const std::int64_t first = begin + std::int64_t{t} * kTileKeys;
     if (kv.rotate_on_read) {
-      rotate_tile<T, kDim>(keys, first, cos, sin, rope_stride, length);
+      rotate_tile<T, kDim>(keys, first, angles, length);
       __syncthreads();
     }
-    state.add_tile(keys, keys + kTileElements, first + warp * 16, warp, lane, scale);
+    state.add_tile(keys, keys + kTileKeys * kDim, first + warp * 16, warp, lane, scale);
     __syncthreads();  // the stage is loaded anew
   }
   // Warps' sums to shared memory: [warp][row][d], then their maxima and weights.
@@ -266,7 +185,7 @@ __global__ void __launch_bounds__(kThreads)
 // One block a packed row and KV head, one thread a dimension: splits in order.
 template <class T>
 __global__ void combine_kernel(Queries q, const std::int32_t* length, std::int64_t split,
-                               Partials in, T* out, std::int64_t out_stride) {
+                               Partials in, T* out, std::int64_t out_stride, float2* totals) {
   const int d = static_cast<int>(blockDim.x), j = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const int rows = q.tokens * q.group;
@@ -284,32 +203,42 @@ __global__ void combine_kernel(Queries q, const std::int32_t* length, std::int64
   const int query_head = head * q.group + row % q.group;
   out[row / q.group * out_stride + std::int64_t{query_head} * d + j] =
       from_float<T>(total / weight);
+  if (totals != nullptr && j == 0) totals[std::int64_t{head} * rows + row] = float2{most, weight};
 }
 
 std::int64_t splits_of(std::int64_t capacity, std::int64_t split) {
   return (capacity + split - 1) / split;
 }
 
+// Where the parts of the workspace lie.
+struct Workspace {
+  std::int64_t splits, rows;  // rows: packed rows of a KV head
+  std::int64_t sums, tops, totals, key_mass, bytes;
+
+  Workspace(std::int64_t queries, int heads, int kv_heads, int head_dim, std::int64_t capacity,
+            std::int64_t split, bool mass)
+      : splits(splits_of(capacity, split)), rows(queries * (heads / kv_heads)), sums(0) {
+    const std::int64_t units = kv_heads * splits * rows;
+    tops = sums + units * head_dim * 4;
+    totals = tops + units * 8;
+    key_mass = totals + (mass ? kv_heads * rows * 8 : 0);
+    bytes = key_mass + (mass ? kv_heads * capacity * 4 : 0);
+  }
+};
+
 template <class T, int kDim, int kGroups>
 void run_split(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
                const Partials& partials, dim3 grid, cudaStream_t stream) {
   constexpr std::size_t kTiles = std::size_t{kStages} * 2 * kTileKeys * kDim * 2;
   constexpr std::size_t kSums = std::size_t{kWarps} * kGroups * 8 * (kDim * 4 + 8);
-  const float scale = kLog2e / sqrtf(static_cast<float>(kDim));
   launch(split_kernel<T, kDim, kGroups>, grid, dim3(kThreads), std::max(kTiles, kSums), stream, q,
-         kv, static_cast<const float*>(rope.cos.data), static_cast<const float*>(rope.sin.data),
-         rope.cos.rank > 0 ? rope.cos.stride[0] : std::int64_t{0}, split, scale, partials);
+         kv, angles_of(rope), split, score_scale(kDim), partials);
 }
 
 template <class T, int kDim>
 void run(const Queries& q, const KvView& kv, const RopeView& rope, const TensorView& out,
-         std::int64_t split, void* workspace, cudaStream_t stream) {
+         std::int64_t split, const Partials& partials, float2* totals, cudaStream_t stream) {
   const int rows = q.tokens * q.group;
-  Partials partials;
-  partials.splits = splits_of(kv.capacity, split);
-  const std::int64_t units = kv.kv_heads * partials.splits * rows;
-  partials.sums = static_cast<float*>(workspace);
-  partials.tops = reinterpret_cast<float2*>(partials.sums + units * kDim);
   const dim3 grid(static_cast<unsigned>(partials.splits), static_cast<unsigned>(kv.kv_heads),
                   static_cast<unsigned>((rows + kAttentionRows - 1) / kAttentionRows));
   switch ((std::min(rows, kAttentionRows) + 7) / 8) {
@@ -327,7 +256,7 @@ void run(const Queries& q, const KvView& kv, const RopeView& rope, const TensorV
   }
   launch(combine_kernel<T>, dim3(static_cast<unsigned>(rows), static_cast<unsigned>(kv.kv_heads)),
          dim3(kDim), 0, stream, q, kv.length, split, partials, static_cast<T*>(out.data),
-         out.stride[0]);
+         out.stride[0], totals);
 }
 
 }  // namespace
@@ -341,32 +270,35 @@ std::int64_t split_tokens(int multiprocessors, int kv_heads, std::int64_t capaci
 }
 
 std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int head_dim,
-                             std::int64_t capacity, std::int64_t split) {
-  const std::int64_t rows = queries * (heads / kv_heads);
-  return kv_heads * splits_of(capacity, split) * rows * (head_dim * 4 + 8);
+                             std::int64_t capacity, std::int64_t split, bool mass) {
+  return Workspace(queries, heads, kv_heads, head_dim, capacity, split, mass).bytes;
 }
 
 void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
-               std::int64_t split, void* workspace, cudaStream_t stream) {
-  check_kv(kv);
-  TF_CHECK(q.rank == 3 && q.shape[0] >= 1 && q.shape[0] <= kMaxExactRows && q.dtype == kv.dtype &&
-               out.dtype == kv.dtype && q.shape[1] % kv.kv_heads == 0 &&
-               q.shape[2] == kv.head_dim && out.shape[0] == q.shape[0] &&
-               out.shape[1] == q.shape[1] * q.shape[2] && split > 0 && split % kTileKeys == 0,
-           "attention: q [{}, {}, {}], {} KV heads of {}, out [{}, {}], split {}", q.shape[0],
-           q.shape[1], q.shape[2], kv.kv_heads, kv.head_dim, out.shape[0], out.shape[1], split);
-  TF_CHECK(!kv.rotate_on_read || rope.cos.shape[0] >= kv.capacity, "angles for {} of {} rows",
-           rope.cos.shape[0], kv.capacity);
-  const Queries queries{q.data, q.stride[0], q.stride[1], static_cast<int>(q.shape[0]),
-                        static_cast<int>(q.shape[1]) / kv.kv_heads};
+               const TensorView& mass, int chunk, std::int64_t split, void* workspace,
+               cudaStream_t stream) {
+  const Queries queries = check_attention(q, kv, rope, out);
+  TF_CHECK(q.shape[0] <= kMaxExactRows && split > 0 && split % kTileKeys == 0,
+           "attention: {} queries, split {}", q.shape[0], split);
+  const bool with_mass = mass.data != nullptr;
+  const Workspace w(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim, kv.capacity,
+                    split, with_mass);
+  auto* const memory = static_cast<std::byte*>(workspace);
+  const Partials partials{reinterpret_cast<float*>(memory + w.sums),
+                          reinterpret_cast<float2*>(memory + w.tops), w.splits};
+  auto* const totals = with_mass ? reinterpret_cast<float2*>(memory + w.totals) : nullptr;
   with_half(kv.dtype, [&](auto t) {
     using T = decltype(t);
     if (kv.head_dim == 64) {
-      run<T, 64>(queries, kv, rope, out, split, workspace, stream);
+      run<T, 64>(queries, kv, rope, out, split, partials, totals, stream);
     } else {
-      run<T, 128>(queries, kv, rope, out, split, workspace, stream);
+      run<T, 128>(queries, kv, rope, out, split, partials, totals, stream);
     }
   });
+  if (with_mass) {
+    attention_mass(queries, kv, rope, totals, reinterpret_cast<float*>(memory + w.key_mass), mass,
+                   chunk, stream);
+  }
 }
 
 }  // namespace triforce::kernels

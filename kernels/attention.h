@@ -16,13 +16,15 @@ std::int64_t split_tokens(int multiprocessors, int kv_heads, std::int64_t capaci
 
 // Bytes of workspace for T queries of H heads over caches of that capacity.
 std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int head_dim,
-                             std::int64_t capacity, std::int64_t split);
+                             std::int64_t capacity, std::int64_t split, bool mass);
 
-// Backend::attention without mass for T of 1 to 32: q[T, H, d] and out[T, H d] of kv's type. Keys
-// are the rows of the matrix unit's product and queries its columns. The cache is cut at multiples
-// of `split`; a block takes 64 keys at a time, 16 a warp; sums of warps and of splits are added in
-// order. So the bits of a row depend neither on T nor on what comes after it.
+// Backend::attention for T of 1 to 32: q[T, H, d] and out[T, H d] of kv's type. Keys are the rows
+// of the matrix unit's product and queries its columns. The cache is cut at multiples of `split`; a
+// block takes 64 keys at a time, 16 a warp; sums of warps and of splits are added in order. So the
+// bits of a row depend neither on T nor on what comes after it. mass.data set: mass[Hkv, n] f32
+// receives the probability of each chunk, by a second pass over the keys.
 void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
-               std::int64_t split, void* workspace, cudaStream_t stream);
+               const TensorView& mass, int chunk, std::int64_t split, void* workspace,
+               cudaStream_t stream);
 
 }  // namespace triforce::kernels

@@ -1,9 +1,10 @@
-// Split attention of 1 to 32 queries: against the oracle, and bit for bit whatever the company.
+// Attention against the oracle, and for few queries bit for bit whatever their company.
 #include "kernels/attention.h"
 
 #include <cmath>
 
 #include "cuda/kv_test_support.h"
+#include "kernels/attention_prefill.h"
 #include "reference/reference_backend.h"
 
 namespace triforce::kernels {
@@ -20,17 +21,23 @@ struct Case {
   bool rotate = false;
 };
 
-// Output over the cache's first `length` rows for queries that end there.
+// Output over the cache's first `length` rows for queries that end there; `mass`: of chunks.
 std::vector<std::uint16_t> attend(CudaAllocator& a, const std::vector<std::uint16_t>& q, DType type,
-                                  const Case& c, const KvView& kv, const RopeView& rope) {
+                                  const Case& c, const KvView& kv, const RopeView& rope,
+                                  const TensorView& mass = {}, int chunk = 0) {
   const OnDevice<std::uint16_t> dq(a, q);
   const OnDevice<std::uint16_t> out(a, std::vector<std::uint16_t>(q.size()));
+  const TensorView queries = make_view(dq.data(), type, {c.queries, c.heads, c.d});
+  const TensorView outputs = make_view(out.data(), type, {c.queries, c.heads * c.d});
+  if (c.queries > kMaxExactRows) {
+    attention_prefill(queries, kv, rope, outputs, nullptr);
+    return out.values();
+  }
   const Buffer workspace(a,
-                         attention_bytes(c.queries, c.heads, c.kv_heads, c.d, c.capacity, kSplit),
+                         attention_bytes(c.queries, c.heads, c.kv_heads, c.d, c.capacity, kSplit,
+                                         mass.data != nullptr),
                          Place::kDevice, MemTag::kWorkspace);
-  attention(make_view(dq.data(), type, {c.queries, c.heads, c.d}), kv, rope,
-            make_view(out.data(), type, {c.queries, c.heads * c.d}), kSplit, workspace.data(),
-            nullptr);
+  attention(queries, kv, rope, outputs, mass, chunk, kSplit, workspace.data(), nullptr);
   return out.values();
 }
 
@@ -45,45 +52,85 @@ class AttentionTest : public ::testing::TestWithParam<DType> {
   CudaAllocator a_{0};
 };
 
-// Weights are rounded before they meet the values, and so is the result; scores are sums of d
-// products in f32, and rotated keys are rounded before them. An error e of the scores changes
+// A cache, tables and queries on both sides.
+struct Setting {
+  Setting(CudaAllocator& a, DType type, const Case& c, unsigned seed)
+      : cache(a, type, c.kv_heads, c.d, c.capacity, c.length, seed),
+        rope(a, c.capacity, c.d, seed + 3),
+        q(to_halves(normals(count(c.queries, c.heads * c.d), seed + 6), type)),
+        device(cache.device()),
+        host(cache.host()) {
+    device.rotate_on_read = host.rotate_on_read = c.rotate;
+  }
+  TestCache cache;
+  TestRope rope;
+  std::vector<std::uint16_t> q;
+  KvView device, host;
+};
+
+// Bound of a score's error: products of d halves are summed in f32, and rotated keys are rounded
+// first. Normal rows are of norm sqrt(d), 1.5 times that at most. An error e of the scores changes
 // weights by a factor of at most exp(2 e).
+double weight_error(DType type, const Case& c) {
+  const double norm = std::sqrt(c.d) * 1.5, rounding = c.rotate ? unit_roundoff(type) : 0.0;
+  const double score = norm * norm / std::sqrt(c.d) * (rounding + c.d * 0x1p-24);
+  return std::expm1(2 * score) + 64 * 0x1p-24;
+}
+
+// Weights are rounded before they meet the values, and so is the result.
 TEST_P(AttentionTest, MatchesTheOracle) {
   const DType type = GetParam();
   const Case cases[] = {{1, 1, 64, 1, 8, 1},           {2, 2, 64, 1, 64, 7},
                         {2, 1, 64, 3, 72, 63},         {4, 1, 64, 7, 136, 129},
                         {2, 2, 128, 7, 344, 333},      {8, 1, 64, 5, 72, 65},
                         {1, 1, 128, 32, 64, 64},       {3, 3, 64, 17, 264, 260},
-                        {2, 2, 64, 2, 200, 195, true}, {4, 2, 128, 9, 80, 77, true}};
+                        {2, 2, 64, 2, 200, 195, true}, {4, 2, 128, 9, 80, 77, true},
+                        {1, 1, 64, 33, 40, 33},        {2, 1, 64, 130, 200, 193},
+                        {2, 2, 128, 70, 264, 259},     {2, 1, 128, 129, 136, 129, true},
+                        {2, 2, 64, 40, 344, 341, true}};
   unsigned seed = 1;
   for (const Case& c : cases) {
     SCOPED_TRACE(fmt::format("heads {}/{} d {} queries {} length {} of {}{}", c.heads, c.kv_heads,
                              c.d, c.queries, c.length, c.capacity, c.rotate ? " rotate" : ""));
-    TestCache cache(a_, type, c.kv_heads, c.d, c.capacity, c.length, seed += 3);
-    TestRope rope(a_, c.capacity, c.d, seed += 3);
-    // Angles on the circle keep keys their size.
-    for (std::size_t i = 0; i < rope.cos.size(); ++i) {
-      const float angle = rope.cos[i];
-      rope.cos[i] = std::cos(angle);
-      rope.sin[i] = std::sin(angle);
-    }
-    const OnDevice<float> cos(a_, rope.cos), sin(a_, rope.sin);
-    const RopeView device_rope{make_view(cos.data(), DType::kF32, {c.capacity, c.d / 2}),
-                               make_view(sin.data(), DType::kF32, {c.capacity, c.d / 2})};
-    std::vector<std::uint16_t> q =
-        to_halves(normals(count(c.queries, c.heads * c.d), seed += 3), type);
-    KvView device = cache.device(), host = cache.host();
-    device.rotate_on_read = host.rotate_on_read = c.rotate;
-    const std::vector<std::uint16_t> got = attend(a_, q, type, c, device, device_rope);
-    std::vector<std::uint16_t> expected(q.size());
+    Setting s(a_, type, c, seed += 9);
+    const std::vector<std::uint16_t> got = attend(a_, s.q, type, c, s.device, s.rope.device());
+    std::vector<std::uint16_t> expected(s.q.size());
     make_reference_backend()->attention(
-        make_view(q.data(), type, {c.queries, c.heads, c.d}), host, rope.host(),
+        make_view(s.q.data(), type, {c.queries, c.heads, c.d}), s.host, s.rope.host(),
         make_view(expected.data(), type, {c.queries, c.heads * c.d}), {}, 0);
-    const double u = unit_roundoff(type), norm = std::sqrt(c.d) * 1.5;
-    const double score = norm * norm / std::sqrt(c.d) * ((c.rotate ? u : 0.0) + c.d * 0x1p-24);
-    const double error = largest(cache.v, type) * (3 * u + std::expm1(2 * score) + 64 * 0x1p-24);
+    const double error =
+        largest(s.cache.v, type) * (3 * unit_roundoff(type) + weight_error(type, c));
     for (std::size_t i = 0; i < got.size(); ++i) {
       ASSERT_NEAR(from_half(got[i], type), from_half(expected[i], type), error) << i;
+    }
+  }
+}
+
+TEST_P(AttentionTest, MassOfChunksMatchesTheOracle) {
+  const DType type = GetParam();
+  unsigned seed = 100;
+  for (const auto& [c, chunk] : {std::pair{Case{2, 2, 64, 1, 136, 129}, 8},
+                                 {Case{4, 1, 64, 7, 200, 150}, 5},
+                                 {Case{2, 2, 128, 32, 72, 70}, 64},
+                                 {Case{4, 2, 128, 3, 80, 77, true}, 16}}) {
+    SCOPED_TRACE(fmt::format("heads {}/{} d {} queries {} length {} of {} chunk {}", c.heads,
+                             c.kv_heads, c.d, c.queries, c.length, c.capacity, chunk));
+    Setting s(a_, type, c, seed += 9);
+    const std::int64_t chunks = c.capacity / chunk;
+    const OnDevice<float> mass(a_, std::vector<float>(count(c.kv_heads, chunks), -1.0F));
+    const auto plain = attend(a_, s.q, type, c, s.device, s.rope.device());
+    EXPECT_EQ(attend(a_, s.q, type, c, s.device, s.rope.device(),
+                     make_view(mass.data(), DType::kF32, {c.kv_heads, chunks}), chunk),
+              plain);
+    std::vector<float> expected(count(c.kv_heads, chunks));
+    std::vector<std::uint16_t> out(s.q.size());
+    make_reference_backend()->attention(
+        make_view(s.q.data(), type, {c.queries, c.heads, c.d}), s.host, s.rope.host(),
+        make_view(out.data(), type, {c.queries, c.heads * c.d}),
+        make_view(expected.data(), DType::kF32, {c.kv_heads, chunks}), chunk);
+    const std::vector<float> got = mass.values();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], expected[i], double{expected[i]} * weight_error(type, c) + 1e-6) << i;
     }
   }
 }

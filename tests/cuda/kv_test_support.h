@@ -1,5 +1,6 @@
 // KV caches in device memory and, with the same rows, in the oracle's plain layout.
 #pragma once
+#include <cmath>
 #include <cstring>
 
 #include "cuda/cuda_test_support.h"
@@ -84,7 +85,7 @@ struct TestRope {
   TestRope(CudaAllocator& a, std::int64_t positions, int head_dim, unsigned seed)
       : shape{positions, head_dim / 2},
         cos(normals(count(positions, head_dim / 2), seed)),
-        sin(normals(count(positions, head_dim / 2), seed + 1)),
+        sin(on_the_circle(cos)),
         cos_(a, cos),
         sin_(a, sin) {}
   RopeView device() const { return view(cos_.data(), sin_.data()); }
@@ -94,6 +95,15 @@ struct TestRope {
   std::vector<float> cos, sin;
 
  private:
+  // Angles to their cosines; returns the sines. Rotated rows keep their size.
+  static std::vector<float> on_the_circle(std::vector<float>& angles) {
+    std::vector<float> sines(angles.size());
+    for (std::size_t i = 0; i < angles.size(); ++i) {
+      sines[i] = std::sin(angles[i]);
+      angles[i] = std::cos(angles[i]);
+    }
+    return sines;
+  }
   RopeView view(float* c, float* s) const {
     return {make_view(c, DType::kF32, {shape[0], shape[1]}),
             make_view(s, DType::kF32, {shape[0], shape[1]})};

@@ -198,6 +198,7 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
 inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
+inline long long __double2ll_rn(double x) { return std::llrint(x); }
 
 using std::max;
 using std::min;

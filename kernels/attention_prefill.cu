@@ -1,0 +1,252 @@
+#include "kernels/attention_prefill.h"
+
+#include "kernels/attention_tile.cuh"
+#include "kernels/launch.cuh"
+
+namespace triforce::kernels {
+namespace {
+
+constexpr int kStages = 2;
+constexpr int kRowTiles = 2;  // of 16 queries, a warp: operands of keys and values serve both
+constexpr int kWarpRows = kRowTiles * 16, kBlockRows = kAttentionWarps * kWarpRows;
+
+// Copies queries [first, first + kBlockRows) of a head to shared memory, parts placed as in kv
+// rows; zeros for those that are not there.
+template <int kDim>
+TF_DEVICE void load_query_tile(const Queries& q, int head, int first, uint4* to) {
+  constexpr int kParts = kDim / kPartElements;
+  const auto* const from = static_cast<const std::uint16_t*>(q.data) + head * q.head_stride;
+  TF_UNROLL
+  for (int i = 0; i < kBlockRows * kParts / kAttentionThreads; ++i) {
+    const int part = i * kAttentionThreads + static_cast<int>(threadIdx.x);
+    const int row = part / kParts, c = part % kParts;
+    const bool there = first + row < q.tokens;
+    const std::int64_t at = there ? (first + row) * q.token_stride + c * kPartElements : 0;
+    ptx::cp_async16(to + row * kParts + (c ^ row % 8), from + at, there);
+  }
+}
+
+// One warp's state: 32 queries.
+template <class T, int kDim>
+struct WarpState {
+  // Keys of one step: what registers hold of scores beside the sums.
+  static constexpr int kStepKeys = kDim > 64 ? 32 : 64;
+  static constexpr int kKeyTiles = kStepKeys / 8, kDimTiles = kDim / 8;
+  float sum[kRowTiles][kDimTiles][4];
+  float top[kRowTiles][2], weight[kRowTiles][2];  // rows group and group + 8
+
+  TF_DEVICE void start() {
+    TF_UNROLL
+    for (int m = 0; m < kRowTiles; ++m) {
+      TF_UNROLL
+      for (int n = 0; n < kDimTiles; ++n) {
+        TF_UNROLL
+        for (int i = 0; i < 4; ++i) sum[m][n][i] = 0;
+      }
+      TF_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        top[m][i] = -INFINITY;
+        weight[m][i] = 0;
+      }
+    }
+  }
+
+  // visible: keys of these kStepKeys that the warp's first row may see; each next row one more.
+  TF_DEVICE void add_keys(const T* queries, const T* keys, const T* values, std::int64_t visible,
+                          int lane, float scale) {
+    float score[kRowTiles][kKeyTiles][4];
+    scores(queries, keys, lane, score);
+    TF_UNROLL
+    for (int m = 0; m < kRowTiles; ++m) softmax(score[m], m, visible, lane, scale);
+    const int row = lane % 16, side = lane / 16;
+    TF_UNROLL
+    for (int j = 0; j < kStepKeys / 16; ++j) {
+      std::uint32_t p[kRowTiles][4];
+      TF_UNROLL
+      for (int m = 0; m < kRowTiles; ++m) {
+        TF_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const float* const pair = score[m][2 * j + i / 2] + i % 2 * 2;
+          p[m][i] = pack_pair<T>(pair[0], pair[1]);
+        }
+      }
+      TF_UNROLL
+      for (int n = 0; n < kDimTiles; n += 2) {
+        std::uint32_t v[4];
+        ptx::ldmatrix_x4<true>(v, values + kv_part(j * 16 + row, n + side, kDim));
+        const std::uint32_t low[2] = {v[0], v[1]}, high[2] = {v[2], v[3]};
+        TF_UNROLL
+        for (int m = 0; m < kRowTiles; ++m) {
+          ptx::mma<T>(sum[m][n], p[m], low);
+          ptx::mma<T>(sum[m][n + 1], p[m], high);
+        }
+      }
+    }
+  }
+
+ private:
+  TF_DEVICE void scores(const T* queries, const T* keys, int lane,
+                        float (&score)[kRowTiles][kKeyTiles][4]) const {
+    TF_UNROLL
+    for (int m = 0; m < kRowTiles; ++m) {
+      TF_UNROLL
+      for (int n = 0; n < kKeyTiles; ++n) {
+        TF_UNROLL
+        for (int i = 0; i < 4; ++i) score[m][n][i] = 0;
+      }
+    }
+    TF_UNROLL
+    for (int s = 0; s < kDim / 16; ++s) {
+      std::uint32_t a[kRowTiles][4];
+      TF_UNROLL
+      for (int m = 0; m < kRowTiles; ++m) {
+        ptx::ldmatrix_x4(a[m], queries + kv_part(m * 16 + lane % 16, s * 2 + lane / 16, kDim));
+      }
+      TF_UNROLL
+      for (int n = 0; n < kKeyTiles; n += 2) {
+        std::uint32_t k[4];
+        const int key = n * 8 + lane / 16 * 8 + lane % 8;
+        ptx::ldmatrix_x4(k, keys + kv_part(key, s * 2 + lane / 8 % 2, kDim));
+        const std::uint32_t low[2] = {k[0], k[1]}, high[2] = {k[2], k[3]};
+        TF_UNROLL
+        for (int m = 0; m < kRowTiles; ++m) {
+          ptx::mma<T>(score[m][n], a[m], low);
+          ptx::mma<T>(score[m][n + 1], a[m], high);
+        }
+      }
+    }
+  }
+
+  // Scores to weights; what was summed before is brought to the new maximum. Every row sees the
+  // cache's first key, so that a maximum is finite from the first tile on.
+  TF_DEVICE void softmax(float (&x)[kKeyTiles][4], int m, std::int64_t visible, int lane,
+                         float scale) {
+    if (visible < kStepKeys) {
+      TF_UNROLL
+      for (int n = 0; n < kKeyTiles; ++n) {
+        TF_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int row = m * 16 + lane / 4 + i / 2 * 8, key = n * 8 + lane % 4 * 2 + i % 2;
+          if (key >= visible + row) x[n][i] = -INFINITY;
+        }
+      }
+    }
+    TF_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      float most = -INFINITY;
+      TF_UNROLL
+      for (int n = 0; n < kKeyTiles; ++n) most = fmaxf(most, fmaxf(x[n][2 * i], x[n][2 * i + 1]));
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 2));
+      most = fmaxf(most * scale, top[m][i]);
+      const float factor = exp2f(top[m][i] - most);  // 0 before the first key
+      top[m][i] = most;
+      float total = 0;
+      TF_UNROLL
+      for (int n = 0; n < kKeyTiles; ++n) {
+        TF_UNROLL
+        for (int j = 2 * i; j < 2 * i + 2; ++j) total += x[n][j] = exp2f(x[n][j] * scale - most);
+      }
+      weight[m][i] = weight[m][i] * factor + total;
+      // Maxima soon stop growing.
+      if (!__any_sync(0xffffffffU, factor != 1.0F ? 1 : 0)) continue;
+      TF_UNROLL
+      for (int n = 0; n < kDimTiles; ++n) {
+        sum[m][n][2 * i] *= factor;
+        sum[m][n][2 * i + 1] *= factor;
+      }
+    }
+  }
+};
+
+// grid: (tile of queries, the last first; query head)
+template <class T, int kDim>
+__global__ void __launch_bounds__(kAttentionThreads)
+    prefill_kernel(Queries q, KvView kv, Angles angles, float scale, T* out,
+                   std::int64_t out_stride) {
+  constexpr int kStageParts = 2 * kTileParts<kDim>;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int head = static_cast<int>(blockIdx.y), kv_head = head / q.group;
+  const int first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kBlockRows;
+  const std::int64_t length = *kv.length, before = length - q.tokens;
+  const std::int64_t end = min(before + first_row + kBlockRows, length);
+  const auto tiles = static_cast<int>((end + kTileKeys - 1) / kTileKeys);
+  TF_SHARED(uint4, query_tile);
+  uint4* const stages = query_tile + kBlockRows * kDim / kPartElements;
+  const auto load = [&](int t) {
+    uint4* const to = stages + t % kStages * kStageParts;
+    load_tile<kDim>(kv.k, kv, kv_head, std::int64_t{t} * kTileKeys, to);
+    load_tile<kDim>(kv.v, kv, kv_head, std::int64_t{t} * kTileKeys, to + kTileParts<kDim>);
+  };
+  load_query_tile<kDim>(q, head, first_row, query_tile);
+  load(0);
+  ptx::cp_async_commit();
+  using State = WarpState<T, kDim>;
+  State state;
+  state.start();
+  const T* const queries = reinterpret_cast<const T*>(query_tile) + warp * kWarpRows * kDim;
+  const std::int64_t row = before + first_row + warp * kWarpRows;  // the warp's first
+  for (int t = 0; t < tiles; ++t) {
+    if (t + 1 < tiles) load(t + 1);
+    ptx::cp_async_commit();  // an empty group keeps the count
+    ptx::cp_async_wait<1>();
+    __syncthreads();
+    T* const keys = reinterpret_cast<T*>(stages + t % kStages * kStageParts);
+    const std::int64_t first = std::int64_t{t} * kTileKeys;
+    if (kv.rotate_on_read) {
+      rotate_tile<T, kDim>(keys, first, angles, length);
+      __syncthreads();
+    }
+    TF_UNROLL_N(1)
+    for (int step = 0; step < kTileKeys; step += State::kStepKeys) {
+      // Keys after the warp's last row have nothing for it.
+      const std::int64_t visible = row + 1 - first - step;
+      if (visible + kWarpRows <= 1) break;
+      state.add_keys(queries, keys + step * kDim, keys + (kTileKeys + step) * kDim, visible, lane,
+                     scale);
+    }
+    __syncthreads();  // the stage is loaded anew
+  }
+  TF_UNROLL
+  for (int m = 0; m < kRowTiles; ++m) {
+    TF_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      float total = state.weight[m][i];
+      total += __shfl_xor_sync(0xffffffffU, total, 1);
+      total += __shfl_xor_sync(0xffffffffU, total, 2);
+      const int token = first_row + warp * kWarpRows + m * 16 + lane / 4 + i * 8;
+      if (token >= q.tokens) continue;
+      T* const to = out + token * out_stride + std::int64_t{head} * kDim + lane % 4 * 2;
+      TF_UNROLL
+      for (int n = 0; n < kDim / 8; ++n) {
+        const std::uint32_t pair =
+            pack_pair<T>(state.sum[m][n][2 * i] / total, state.sum[m][n][2 * i + 1] / total);
+        *reinterpret_cast<std::uint32_t*>(to + n * 8) = pair;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& rope,
+                       const TensorView& out, cudaStream_t stream) {
+  const Queries queries = check_attention(q, kv, rope, out);
+  const dim3 grid(static_cast<unsigned>((q.shape[0] + kBlockRows - 1) / kBlockRows),
+                  static_cast<unsigned>(q.shape[1]));
+  with_half(kv.dtype, [&](auto t) {
+    using T = decltype(t);
+    const auto run = [&](auto kernel, std::size_t tile_parts) {
+      const std::size_t parts = kBlockRows / kTileKeys * tile_parts + kStages * 2 * tile_parts;
+      launch(kernel, grid, dim3(kAttentionThreads), parts * sizeof(uint4), stream, queries, kv,
+             angles_of(rope), score_scale(kv.head_dim), static_cast<T*>(out.data), out.stride[0]);
+    };
+    if (kv.head_dim == 64) {
+      run(prefill_kernel<T, 64>, kTileParts<64>);
+    } else {
+      run(prefill_kernel<T, 128>, kTileParts<128>);
+    }
+  });
+}
+
+}  // namespace triforce::kernels

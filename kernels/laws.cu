@@ -1,0 +1,180 @@
+#include "kernels/laws.h"
+
+#include <bit>
+
+#include "kernels/launch.cuh"
+#include "kernels/reduce.cuh"
+
+namespace triforce::kernels {
+namespace {
+
+constexpr int kThreads = 1024, kWarps = kThreads / 32;
+constexpr int kBins = 256, kDigitBits = 8, kKeyBits = 64;
+constexpr int kBinsPerLane = kBins / 32;
+constexpr std::uint64_t kNotFinite = 0;  // below every rank of a finite logit
+constexpr std::uint64_t kEverything = ~std::uint64_t{0};
+
+using Word = unsigned long long;  // what atomicAdd knows
+
+struct Scratch {
+  Word measure[kBins];
+  unsigned count[kBins];
+  std::uint64_t reduce[kWarps];
+  Word before;  // measure of all bins before the chosen one
+  int bin;
+};
+
+// Rising ranks are falling logits, then rising ids; -0 counts as 0.
+TF_DEVICE std::uint64_t rank_of(float logit, std::int64_t id) {
+  const std::uint32_t bits = __float_as_uint(logit + 0.0F);
+  if ((bits & 0x7f800000U) == 0x7f800000U) return kNotFinite;
+  const std::uint32_t rising = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+  return (std::uint64_t{~rising} << 32) | static_cast<std::uint32_t>(id);
+}
+
+struct Min {
+  template <class V>
+  TF_DEVICE V operator()(V a, V b) const {
+    return a < b ? a : b;
+  }
+};
+
+// Every thread sees to the same ids in all passes: what it writes, only it reads.
+struct Row {
+  const float* logits;
+  float* law;  // holds weights e^((logit - max) / T) until the end
+  std::int64_t vocab;
+  double granules;  // per unit of weight
+
+  template <class Body>
+  TF_DEVICE void for_mine(const Body& body) const {
+    for (std::int64_t i = threadIdx.x; i < vocab; i += kThreads) body(i);
+  }
+  TF_DEVICE std::uint64_t rank(std::int64_t i) const { return rank_of(logits[i], i); }
+  TF_DEVICE Word weight(std::int64_t i) const {
+    return static_cast<Word>(__double2ll_rn(static_cast<double>(law[i]) * granules));
+  }
+};
+
+// The first bin with which `before` plus the measure of all bins up to it reaches `target`; by the
+// first warp.
+TF_DEVICE void choose_bin(Word before, double target, Scratch* s) {
+  const int lane = static_cast<int>(threadIdx.x);
+  Word mine = 0;
+  for (int i = 0; i < kBinsPerLane; ++i) mine += s->measure[lane * kBinsPerLane + i];
+  Word upto = mine;
+  for (int step = 1; step < 32; step *= 2) {
+    const Word other = __shfl_up_sync(0xffffffffU, upto, static_cast<unsigned>(step));
+    if (lane >= step) upto += other;
+  }
+  const unsigned reach =
+      __ballot_sync(0xffffffffU, static_cast<double>(before + upto) >= target ? 1 : 0);
+  if (lane != (reach == 0 ? 31 : __ffs(static_cast<int>(reach)) - 1)) return;
+  Word sum = before + upto - mine;
+  int bin = lane * kBinsPerLane;
+  for (; bin + 1 < (lane + 1) * kBinsPerLane; ++bin) {
+    if (static_cast<double>(sum + s->measure[bin]) >= target) break;
+    sum += s->measure[bin];
+  }
+  s->before = sum;
+  s->bin = bin;
+}
+
+// The rank with which the measures of leading ids, of rank `limit` at most, reach `target`: eight
+// bits of it at a time.
+template <class Measure>
+TF_DEVICE std::uint64_t cut(const Row& row, std::uint64_t limit, double target,
+                            const Measure& measure, Scratch* s) {
+  std::uint64_t prefix = 0;
+  Word before = 0;
+  for (int shift = kKeyBits - kDigitBits;; shift -= kDigitBits) {
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) {
+      s->measure[i] = 0;
+      s->count[i] = 0;
+    }
+    __syncthreads();
+    row.for_mine([&](std::int64_t i) {
+      const std::uint64_t rank = row.rank(i);
+      if (rank > limit) return;
+      if (shift < kKeyBits - kDigitBits && rank >> (shift + kDigitBits) != prefix) return;
+      const int bin = static_cast<int>((rank >> shift) % kBins);
+      atomicAdd(&s->measure[bin], measure(i));
+      atomicAdd(&s->count[bin], 1U);
+    });
+    __syncthreads();
+    if (threadIdx.x < 32) choose_bin(before, target, s);
+    __syncthreads();
+    before = s->before;
+    prefix = (prefix << kDigitBits) | static_cast<std::uint64_t>(s->bin);
+    // A bin of one id needs no further digits.
+    if (shift == 0 || s->count[s->bin] == 1) {
+      return Min{}(limit, (prefix << shift) | ((std::uint64_t{1} << shift) - 1));
+    }
+  }
+}
+
+TF_DEVICE Word total(const Row& row, std::uint64_t limit, Scratch* s) {
+  std::uint64_t mine = 0;
+  row.for_mine([&](std::int64_t i) {
+    if (row.rank(i) <= limit) mine += row.weight(i);
+  });
+  return block_reduce(mine, s->reduce, Add{});
+}
+
+__global__ void __launch_bounds__(kThreads)
+    laws_kernel(const float* logits, std::int64_t logits_stride, LawParams params, double granules,
+                float* laws, std::int64_t laws_stride, std::int64_t vocab) {
+  TF_SHARED(Scratch, s);
+  const Row row{logits + blockIdx.x * logits_stride, laws + blockIdx.x * laws_stride, vocab,
+                granules};
+  std::uint64_t best = kEverything;
+  row.for_mine([&](std::int64_t i) { best = Min{}(best, row.rank(i)); });
+  best = block_reduce(best, s->reduce, Min{});
+  const auto first = static_cast<std::int64_t>(best & 0xffffffffU);
+  if (best == kNotFinite) {
+    row.for_mine([&](std::int64_t i) { row.law[i] = NAN; });
+    return;
+  }
+  if (params.temperature <= 0) {
+    row.for_mine([&](std::int64_t i) { row.law[i] = i == first ? 1.0F : 0.0F; });
+    return;
+  }
+  const float most = row.logits[first], inverse = 1.0F / params.temperature;
+  row.for_mine([&](std::int64_t i) { row.law[i] = expf((row.logits[i] - most) * inverse); });
+  std::uint64_t limit = kEverything;
+  if (params.top_k > 0 && params.top_k < vocab) {
+    limit = cut(
+        row, limit, params.top_k, [](std::int64_t) { return Word{1}; }, s);
+  }
+  Word sum = total(row, limit, s);
+  if (params.top_p < 1) {
+    const double target = static_cast<double>(params.top_p) * static_cast<double>(sum);
+    limit = cut(
+        row, limit, target, [&](std::int64_t i) { return row.weight(i); }, s);
+    sum = total(row, limit, s);
+  }
+  const auto factor = static_cast<float>(granules / static_cast<double>(sum));
+  row.for_mine(
+      [&](std::int64_t i) { row.law[i] = row.rank(i) <= limit ? row.law[i] * factor : 0.0F; });
+}
+
+}  // namespace
+
+void to_laws(const TensorView& logits, const LawParams& params, const TensorView& laws,
+             cudaStream_t stream) {
+  TF_CHECK(logits.rank == 2 && laws.rank == 2 && logits.dtype == DType::kF32 &&
+               laws.dtype == DType::kF32 && logits.shape == laws.shape && logits.shape[1] > 0 &&
+               logits.data != laws.data,
+           "to_laws: logits [{}, {}], laws [{}, {}]", logits.shape[0], logits.shape[1],
+           laws.shape[0], laws.shape[1]);
+  TF_CHECK(params.top_p > 0, "top_p {}", params.top_p);
+  const auto vocab = static_cast<std::uint64_t>(logits.shape[1]);
+  // Sums stay below 2^53: whole numbers in double.
+  const double granules = 0x1p52 / static_cast<double>(std::bit_ceil(vocab));
+  launch(laws_kernel, dim3(static_cast<unsigned>(logits.shape[0])), dim3(kThreads), sizeof(Scratch),
+         stream, static_cast<const float*>(logits.data), logits.stride[0], params, granules,
+         static_cast<float*>(laws.data), laws.stride[0], logits.shape[1]);
+}
+
+}  // namespace triforce::kernels

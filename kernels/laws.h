@@ -1,0 +1,16 @@
+// From logits to laws.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "triforce/backend.h"
+
+namespace triforce::kernels {
+
+// Backend::to_laws; logits and laws [T, V] f32, not the same memory. One block a row. Ids rank by
+// falling logit, lower id first among equals; the cuts of top-k and top-p are found by radix
+// selection and are those that sorting would find: weights are summed as whole multiples of
+// 2^-52 V, so that every order of summation gives the same.
+void to_laws(const TensorView& logits, const LawParams& params, const TensorView& laws,
+             cudaStream_t stream);
+
+}  // namespace triforce::kernels
