@@ -210,14 +210,19 @@ std::int64_t splits_of(std::int64_t capacity, std::int64_t split) {
   return (capacity + split - 1) / split;
 }
 
+// Two blocks fit a multiprocessor; four waves keep the last one's idle share small.
+std::int64_t most_splits(int multiprocessors, int kv_heads) {
+  return std::max<std::int64_t>(1, std::int64_t{8} * multiprocessors / kv_heads);
+}
+
 // Where the parts of the workspace lie.
 struct Workspace {
   std::int64_t splits, rows;  // rows: packed rows of a KV head
   std::int64_t sums, tops, totals, key_mass, bytes;
 
   Workspace(std::int64_t queries, int heads, int kv_heads, int head_dim, std::int64_t capacity,
-            std::int64_t split, bool mass)
-      : splits(splits_of(capacity, split)), rows(queries * (heads / kv_heads)), sums(0) {
+            std::int64_t most_splits, bool mass)
+      : splits(most_splits), rows(queries * (heads / kv_heads)), sums(0) {
     const std::int64_t units = kv_heads * splits * rows;
     tops = sums + units * head_dim * 4;
     totals = tops + units * 8;
@@ -262,16 +267,21 @@ void run(const Queries& q, const KvView& kv, const RopeView& rope, const TensorV
 }  // namespace
 
 std::int64_t split_tokens(int multiprocessors, int kv_heads, std::int64_t capacity) {
-  // Two blocks fit a multiprocessor; four waves keep the last one's idle share small.
-  const std::int64_t splits =
-      std::max<std::int64_t>(1, std::int64_t{8} * multiprocessors / kv_heads);
+  const std::int64_t splits = most_splits(multiprocessors, kv_heads);
   const std::int64_t tokens = (capacity + splits - 1) / splits;
   return std::max<std::int64_t>(2, (tokens + kTileKeys - 1) / kTileKeys) * kTileKeys;
 }
 
 std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int head_dim,
                              std::int64_t capacity, std::int64_t split, bool mass) {
-  return Workspace(queries, heads, kv_heads, head_dim, capacity, split, mass).bytes;
+  return Workspace(queries, heads, kv_heads, head_dim, capacity, splits_of(capacity, split), mass)
+      .bytes;
+}
+
+std::int64_t most_attention_bytes(int multiprocessors, std::int64_t queries, int heads,
+                                  int kv_heads, int head_dim, std::int64_t capacity, bool mass) {
+  const std::int64_t splits = most_splits(multiprocessors, kv_heads);
+  return Workspace(queries, heads, kv_heads, head_dim, capacity, splits, mass).bytes;
 }
 
 void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
@@ -282,7 +292,7 @@ void attention(const TensorView& q, const KvView& kv, const RopeView& rope, cons
            "attention: {} queries, split {}", q.shape[0], split);
   const bool with_mass = mass.data != nullptr;
   const Workspace w(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim, kv.capacity,
-                    split, with_mass);
+                    splits_of(kv.capacity, split), with_mass);
   auto* const memory = static_cast<std::byte*>(workspace);
   const Partials partials{reinterpret_cast<float*>(memory + w.sums),
                           reinterpret_cast<float2*>(memory + w.tops), w.splits};

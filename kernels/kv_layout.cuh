@@ -5,12 +5,12 @@
 // ldmatrix without bank conflicts. The pattern repeats every 8 rows, the granule, so moves of whole
 // granules are plain copies.
 #pragma once
+#include "kernels/kv_rows.h"
 #include "kernels/platform.cuh"
 #include "triforce/backend.h"
 
 namespace triforce::kernels {
 
-inline constexpr int kKvGranule = 8;
 inline constexpr int kPartElements = 8;  // of 16 bytes
 
 // Element at which part `part` of row `row` begins, from the head's first element.

@@ -1,5 +1,6 @@
 // The seam between the algorithm and the hardware: about a dozen fused operations, one per kernel.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -110,18 +111,40 @@ class Backend {
     std::int64_t widest = 0;  // largest in or out feature count of any linear layer
     std::int64_t vocab = 0;
     int chunk_size = 0;  // smallest chunk of score_chunks or attention mass, 0: neither is used
+
+    // To the larger of both in every respect.
+    void grow(const ScratchShape& o) {
+      rows = std::max(rows, o.rows);
+      context = std::max(context, o.context);
+      heads = std::max(heads, o.heads);
+      kv_heads = std::max(kv_heads, o.kv_heads);
+      head_dim = std::max(head_dim, o.head_dim);
+      widest = std::max(widest, o.widest);
+      vocab = std::max(vocab, o.vocab);
+      if (o.chunk_size > 0 && (chunk_size == 0 || o.chunk_size < chunk_size)) {
+        chunk_size = o.chunk_size;
+      }
+    }
   };
   virtual void reserve(const ScratchShape& shape) = 0;
+  // Bytes that a first reserve(shape) takes of the memory that allocator() gives.
+  virtual std::int64_t scratch_bytes(const ScratchShape& shape) const = 0;
 
   // An unset matrix of `dtype` (f32, f16 or bf16) for linear().
   virtual Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) = 0;
   // Bytes of that matrix in this backend's layout, padding included.
   virtual std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const = 0;
-  // Sets rows [row_begin, row_begin + src.shape[0]); src is host memory [n, cols], f32/f16/bf16.
+  // Sets rows [row_begin, row_begin + src.shape[0]); src is [n, cols], f32/f16/bf16, in host memory
+  // or where ops expect tensors.
   virtual void set_rows(Matrix& m, std::int64_t row_begin, TensorView src) = 0;
-  // Copies between host memory and ops' tensors, synchronously; converts f32/f16/bf16.
-  virtual void upload(TensorView dst, TensorView host_src) = 0;
+  // Copies to ops' tensors, from host memory or from one of their own, and back to host memory;
+  // converts f32/f16/bf16. The source may be reused when upload returns.
+  virtual void upload(TensorView dst, TensorView src) = 0;
   virtual void download(TensorView host_dst, TensorView src) = 0;
+  // out[i] f32 = scale * element first + i of philox_bells(), the same bits on every backend.
+  // first + out.numel() is at most 2^34.
+  virtual void random_values(TensorView out, const DrawKey& key, std::int64_t first,
+                             double scale) = 0;
 
   // out[T, D] = table[tokens[T], D]; table is f32/f16/bf16 row-major.
   virtual void embed(TensorView tokens, TensorView table, TensorView out) = 0;

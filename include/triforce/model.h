@@ -30,6 +30,9 @@ class LlamaModel {
   // Bytes of activations a model of this shape allocates, for the plan.
   static std::int64_t activation_bytes(const ModelConfig& config, DType activation,
                                        std::int64_t max_rows, std::int64_t max_logits);
+  // The scratch it reserves; `positions`: of its RoPE table. No cache holds more rows than that.
+  static Backend::ScratchShape scratch_shape(const ModelConfig& config, std::int64_t max_rows,
+                                             std::int64_t positions);
 
  private:
   void enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer);

@@ -26,7 +26,7 @@ struct PlanInput {
   const Backend* backend = nullptr;
 };
 // The ledger of an Engine built from the same input over the same backend equals this, tag by tag,
-// but for kWorkspace.
+// but for kWorkspace, of which this holds the backend's scratch, the largest part.
 MemoryPlan plan_memory(const PlanInput& input);
 
 }  // namespace triforce

@@ -65,6 +65,19 @@ TF_HOST_DEVICE inline double philox_uniform(const DrawKey& key, Purpose purpose,
   return static_cast<double>(bits) * 0x1.0p-53;
 }
 
+// Elements 4 group .. 4 group + 3 of a random tensor: each the sum of the four bytes of a word,
+// centred and scaled to variance 1. Bell-shaped, bounded, and the same bits everywhere.
+TF_HOST_DEVICE inline void philox_bells(const DrawKey& key, std::uint32_t group, double out[4]) {
+  constexpr double kMean = 4 * 127.5, kDeviation = 147.80054127099805;  // sqrt(4 (256^2 - 1) / 12)
+  std::uint32_t w[4];
+  philox_words(key, Purpose::kWeights, group, w);
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t sum =
+        (w[i] & 0xffU) + ((w[i] >> 8) & 0xffU) + ((w[i] >> 16) & 0xffU) + (w[i] >> 24);
+    out[i] = (static_cast<double>(sum) - kMean) / kDeviation;
+  }
+}
+
 // Uniform in (0, 1): the noise of coupled acceptance for `token` at absolute `position`; Gumbel
 // noise is -log(-log(u)). A pure function of (seed, prompt, position, token).
 TF_HOST_DEVICE inline double philox_token_uniform(std::uint64_t seed, std::uint32_t prompt,

@@ -48,6 +48,15 @@ struct TensorView {
     return n;
   }
   std::int64_t bytes() const { return numel() * size_of(dtype); }
+  // Its elements follow each other without gaps.
+  bool is_contiguous() const {
+    std::int64_t next = 1;
+    for (std::size_t i = rank; i-- > 0;) {
+      if (shape[i] != 1 && stride[i] != next) return false;
+      next *= shape[i];
+    }
+    return true;
+  }
   template <class T>
   T* as() const {
     TF_DCHECK(static_cast<std::int64_t>(sizeof(T)) == size_of(dtype));

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ struct CudaDevices {
 CudaDevices find_cuda_devices();
 
 // The backend of --device auto, cpu, cuda or cuda:N; nullptr: the CPU's. `auto` takes the first
-// usable device. Throws Error(kDevice, "NoCuda") if a device is asked for that is not there or not
-// usable.
-std::unique_ptr<Backend> open_cuda_backend(const std::string& device);
+// usable device. dtype: of weights, KV caches and activations, f16 unless said. Throws
+// Error(kDevice, "NoCuda") if a device is asked for that is not there or not usable, Error(kUsage)
+// for f32.
+std::unique_ptr<Backend> open_cuda_backend(const std::string& device, std::optional<DType> dtype);
 
 }  // namespace triforce

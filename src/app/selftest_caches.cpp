@@ -65,10 +65,14 @@ double norm_of(const float* x, std::int64_t n) {
 // The rows a cache was filled with, and the errors that its format allows.
 class Bounds {
  public:
-  Bounds(const Sizes& s, DType dtype, double activation_unit, const Floats& qkv)
-      : s_(s), unit_(unit_of(dtype)), activation_unit_(activation_unit) {
-    // bf16 kernels may round queries and probabilities to bf16, for products of pairs.
-    pair_error_ = dtype == DType::kBF16 ? unit_ : 0;
+  Bounds(const Sizes& s, DType dtype, DType activation, const Floats& qkv)
+      : s_(s),
+        unit_(unit_of(dtype)),
+        activation_unit_(activation == DType::kF32 ? 0 : unit_of(activation)),
+        least_(least_of(activation)) {
+    // bf16 kernels may round queries and probabilities to bf16, for products of pairs, and those of
+    // half activations to the same half.
+    pair_error_ = dtype == DType::kBF16 || activation != DType::kF32 ? unit_ : 0;
     for (std::int64_t row = 0; row < s.context; ++row) {
       const float* k = qkv.data() + row * s.qkv() + s.hidden();
       for (int h = 0; h < s.kv_heads; ++h) {
@@ -92,15 +96,15 @@ class Bounds {
   // Of an output whose terms have sizes that add up to `size`.
   double output(const float* q, double size) const {
     const double sum = static_cast<double>(s_.context + 64) * kEps;
-    return (2 * (probability(q) + sum) + activation_unit_) * size + 1e-30;
+    return (2 * (probability(q) + sum) + activation_unit_) * size + least_;
   }
   double scores_of_chunks(const float* q) const {
-    return score(q) * std::sqrt(double{1} * s_.head_dim) + 1e-30;
+    return score(q) * std::sqrt(double{1} * s_.head_dim) + least_;
   }
 
  private:
   const Sizes& s_;
-  double unit_, activation_unit_, pair_error_ = 0, k_norm_ = 0;
+  double unit_, activation_unit_, least_, pair_error_ = 0, k_norm_ = 0;
 };
 
 Floats with_absolute_values(const Sizes& s, Floats qkv) {
@@ -122,7 +126,7 @@ class CacheChecks {
         mine_(tested, s_, dtype, rotate, qkv_),
         theirs_(oracle, s_, dtype, rotate, qkv_),
         sizes_(oracle, s_, dtype, rotate, with_absolute_values(s_, qkv_)),
-        bounds_(s_, dtype, act_unit(), qkv_) {}
+        bounds_(s_, dtype, tested.activation_dtype(), qkv_) {}
 
   void run(const Emit& emit) {
     check_rotation(emit);
@@ -157,7 +161,7 @@ class CacheChecks {
           std::abs(static_cast<double>(row[column])) + std::abs(static_cast<double>(row[other]));
       worst.see(static_cast<double>(mine_.q[static_cast<std::size_t>(i)]),
                 static_cast<double>(theirs_.q[static_cast<std::size_t>(i)]),
-                (3 * kEps + act_unit()) * size + 1e-30);
+                (3 * kEps + act_unit()) * size + least_of(tested_.activation_dtype()));
     }
     emit(worst.check(kGroup));
   }
@@ -239,7 +243,7 @@ class CacheChecks {
     };
     const auto ids = select(oracle_);
     top.see_equal(select(tested_) == ids);
-    if (dtype_ == DType::kF32) emit(top.check(kGroup));
+    if (dtype_ == formats_of(tested_).front()) emit(top.check(kGroup));
 
     const auto gathered = [&](Filled& f) {
       Filled to(f.b, s_, dtype_, false, f.qkv);
@@ -289,7 +293,7 @@ class CacheChecks {
 }  // namespace
 
 void check_cache_ops(Backend& tested, Backend& oracle, const Emit& emit) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType dtype : formats_of(tested)) {
     for (const bool rotate : {false, true}) CacheChecks(tested, oracle, dtype, rotate).run(emit);
   }
 }
@@ -313,7 +317,7 @@ void check_row_invariance(Backend& tested, const Emit& emit) {
     }
     emit(worst.check(kInvariance));
   };
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType dtype : formats_of(tested)) {
     Floats w = normal_values(kOut * kIn, 21);
     Matrix m = tested.make_matrix(kOut, kIn, dtype, MemTag::kTargetWeights);
     tested.set_rows(m, 0, host_view(w, {kOut, kIn}));
@@ -337,11 +341,13 @@ void check_row_invariance(Backend& tested, const Emit& emit) {
             });
     }
   }
-  const Tensor x = activations(tested, {kRows, 2 * kIn}, normal_values(kRows * 2 * kIn, 24));
+  const Floats values = normal_values(kRows * 2 * kIn, 24);
+  const Tensor residual = tensor_of(tested, DType::kF32, {kRows, 2 * kIn}, values);
+  const Tensor x = activations(tested, {kRows, 2 * kIn}, values);
   const Tensor w = tensor_of(tested, DType::kF32, {2 * kIn}, normal_values(2 * kIn, 25));
   check("rms_norm", false, [&](std::int64_t begin, std::int64_t n) {
     const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, 2 * kIn});
-    tested.rms_norm(x.view().rows(begin, n), w.view(), 1e-5F, out.view());
+    tested.rms_norm(residual.view().rows(begin, n), w.view(), 1e-5F, out.view());
     return floats_of(tested, out.view());
   });
   check("swiglu", false, [&](std::int64_t begin, std::int64_t n) {
@@ -350,7 +356,7 @@ void check_row_invariance(Backend& tested, const Emit& emit) {
     return floats_of(tested, out.view());
   });
   const Tensor logits =
-      activations(tested, {kRows, s.vocab}, normal_values(kRows * s.vocab, 26, 3));
+      tensor_of(tested, DType::kF32, {kRows, s.vocab}, normal_values(kRows * s.vocab, 26, 3));
   check("to_laws, T 0.6, top-p 0.9", false, [&](std::int64_t begin, std::int64_t n) {
     const Tensor out = make_tensor(tested, DType::kF32, {n, s.vocab});
     tested.to_laws(logits.view().rows(begin, n), {0.6F, 0.9F, 0}, out.view());

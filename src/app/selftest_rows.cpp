@@ -1,6 +1,6 @@
 // Operations that treat each row alone, and laws.
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "app/selftest_support.h"
 
@@ -8,7 +8,6 @@ namespace triforce::selftest {
 namespace {
 
 constexpr const char* kGroup = "operations";
-constexpr std::array<DType, 3> kFormats = {DType::kF32, DType::kF16, DType::kBF16};
 
 // Inputs as the tested backend holds them, so that both see the same numbers.
 Floats as_held(Backend& b, std::initializer_list<std::int64_t> shape, const Floats& v) {
@@ -17,12 +16,12 @@ Floats as_held(Backend& b, std::initializer_list<std::int64_t> shape, const Floa
 }
 
 Floats run_linear(Backend& b, DType dtype, const Floats& x, Floats w, std::int64_t rows,
-                  std::int64_t n, std::int64_t k, bool accumulate) {
+                  std::int64_t n, std::int64_t k, DType out_dtype, bool accumulate) {
   Matrix m = b.make_matrix(n, k, dtype, MemTag::kTargetWeights);
   b.set_rows(m, 0, host_view(w, {n, k}));
   const Tensor in = activations(b, {rows, k}, x);
-  const Tensor out =
-      activations(b, {rows, n}, Floats(static_cast<std::size_t>(rows * n), accumulate ? 1.0F : 0));
+  const Tensor out = tensor_of(b, out_dtype, {rows, n},
+                               Floats(static_cast<std::size_t>(rows * n), accumulate ? 1.0F : 0));
   b.linear(in.view(), m, out.view(), accumulate);
   return floats_of(b, out.view());
 }
@@ -34,19 +33,24 @@ void check_linear(Backend& tested, Backend& oracle, DType dtype, const Emit& emi
   Floats size_w = w;
   for (float& x : size_w) x = std::abs(x);
   for (const std::int64_t rows : {1, 7, 32, 45}) {
-    for (const bool accumulate : {false, true}) {
+    // To an activation, to logits, and onto the residual stream.
+    for (const auto& [to, accumulate] :
+         {std::pair{tested.activation_dtype(), false}, {DType::kF32, false}, {DType::kF32, true}}) {
       const Floats x = as_held(tested, {rows, kIn}, normal_values(rows * kIn, 2));
       Floats size_x = x;
       for (float& v : size_x) v = std::abs(v);
-      const Floats got = run_linear(tested, dtype, x, w, rows, kOut, kIn, accumulate);
-      const Floats want = run_linear(oracle, dtype, x, w, rows, kOut, kIn, accumulate);
-      const Floats size = run_linear(oracle, dtype, size_x, size_w, rows, kOut, kIn, accumulate);
+      const auto run = [&, to = to, onto = accumulate](Backend& b, const Floats& in,
+                                                       const Floats& weights, DType out) {
+        return run_linear(b, dtype, in, weights, rows, kOut, kIn, out, onto);
+      };
+      const Floats got = run(tested, x, w, to), want = run(oracle, x, w, DType::kF32);
+      const Floats size = run(oracle, size_x, size_w, DType::kF32);
       for (std::size_t i = 0; i < got.size(); ++i) {
         // A sum of k products in any order, twice as much for units that round pairs.
         const double sum = 2 * static_cast<double>(kIn + 2) * kEps * static_cast<double>(size[i]);
-        const double out =
-            unit_of(tested.activation_dtype()) * std::abs(static_cast<double>(want[i]));
-        worst.see(static_cast<double>(got[i]), static_cast<double>(want[i]), sum + out + 1e-30);
+        const double out = unit_of(to) * std::abs(static_cast<double>(want[i]));
+        worst.see(static_cast<double>(got[i]), static_cast<double>(want[i]),
+                  sum + out + least_of(to));
       }
     }
   }
@@ -55,16 +59,16 @@ void check_linear(Backend& tested, Backend& oracle, DType dtype, const Emit& emi
 
 void check_embed(Backend& tested, Backend& oracle, const Emit& emit) {
   constexpr std::int64_t kVocab = 101, kWidth = 77;
-  for (const DType dtype : kFormats) {
+  for (const DType dtype : formats_of(tested)) {
     Worst worst(fmt::format("embed, {} table", to_string(dtype)));
     const auto run = [&](Backend& b) {
       const Tensor table = tensor_of(b, dtype, {kVocab, kWidth}, normal_values(kVocab * kWidth, 3));
       const Tensor tokens = ints_of(b, {0, 100, 57, 57, 1});
-      const Tensor out = make_tensor(b, b.activation_dtype(), {5, kWidth});
+      const Tensor out = make_tensor(b, DType::kF32, {5, kWidth});
       b.embed(tokens.view(), table.view(), out.view());
       return floats_of(b, out.view());
     };
-    const Floats got = run(tested), want = as_held(tested, {5, kWidth}, run(oracle));
+    const Floats got = run(tested), want = run(oracle);
     for (std::size_t i = 0; i < got.size(); ++i) worst.see_equal(got[i] == want[i]);
     emit(worst.check(kGroup));
   }
@@ -75,9 +79,8 @@ void check_norm_and_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
   Worst norm("rms_norm"), swiglu("swiglu");
   const double unit = unit_of(tested.activation_dtype());
   for (const std::int64_t rows : {1, 7, 45}) {
-    const Floats x = as_held(tested, {rows, kWidth}, normal_values(rows * kWidth, 4));
     const auto run_norm = [&](Backend& b) {
-      const Tensor in = activations(b, {rows, kWidth}, x);
+      const Tensor in = tensor_of(b, DType::kF32, {rows, kWidth}, normal_values(rows * kWidth, 4));
       const Tensor w = tensor_of(b, DType::kF32, {kWidth}, normal_values(kWidth, 5));
       const Tensor out = make_tensor(b, b.activation_dtype(), {rows, kWidth});
       b.rms_norm(in.view(), w.view(), 1e-5F, out.view());
@@ -88,7 +91,8 @@ void check_norm_and_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
       const double size = std::abs(static_cast<double>(want[i]));
       // Half the relative error of a sum of squares, the root, and three products.
       const double relative = (static_cast<double>(kWidth) / 2 + 8) * kEps + unit;
-      norm.see(static_cast<double>(got[i]), static_cast<double>(want[i]), relative * size + 1e-30);
+      norm.see(static_cast<double>(got[i]), static_cast<double>(want[i]),
+               relative * size + least_of(tested.activation_dtype()));
     }
     const Floats gates =
         as_held(tested, {rows, 2 * kWidth}, normal_values(rows * 2 * kWidth, 6, 4));
@@ -103,7 +107,7 @@ void check_norm_and_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
       // exp of an argument below 16: its rounding, and some of the polynomial, sum and quotient.
       const double size = std::abs(static_cast<double>(want[i]));
       swiglu.see(static_cast<double>(got[i]), static_cast<double>(want[i]),
-                 (48 * kEps + unit) * size + 1e-30);
+                 (48 * kEps + unit) * size + least_of(tested.activation_dtype()));
     }
   }
   emit(norm.check(kGroup));
@@ -112,7 +116,7 @@ void check_norm_and_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
 
 Floats laws_of(Backend& b, const Floats& logits, std::int64_t rows, std::int64_t vocab,
                const LawParams& params) {
-  const Tensor in = activations(b, {rows, vocab}, logits);
+  const Tensor in = tensor_of(b, DType::kF32, {rows, vocab}, logits);
   const Tensor out = make_tensor(b, DType::kF32, {rows, vocab});
   b.to_laws(in.view(), params, out.view());
   return floats_of(b, out.view());
@@ -121,7 +125,7 @@ Floats laws_of(Backend& b, const Floats& logits, std::int64_t rows, std::int64_t
 }  // namespace
 
 void check_row_wise_ops(Backend& tested, Backend& oracle, const Emit& emit) {
-  for (const DType dtype : kFormats) check_linear(tested, oracle, dtype, emit);
+  for (const DType dtype : formats_of(tested)) check_linear(tested, oracle, dtype, emit);
   check_embed(tested, oracle, emit);
   check_norm_and_swiglu(tested, oracle, emit);
 }
@@ -132,7 +136,6 @@ void check_law_ops(Backend& tested, Backend& oracle, const Emit& emit) {
   for (std::int64_t i = 0; i < vocab; i += 2) {
     logits[static_cast<std::size_t>(i)] = logits[static_cast<std::size_t>(i + 1) % 1009];  // ties
   }
-  logits = as_held(tested, {rows, vocab}, logits);
   const auto [low, high] = std::minmax_element(logits.begin(), logits.end());
   const double range = static_cast<double>(*high - *low);
   struct Named {

@@ -34,6 +34,15 @@ inline double unit_of(DType t) {
   return t == DType::kBF16 ? 0x1.0p-8 : t == DType::kF16 ? 0x1.0p-11 : kEps;
 }
 
+// Absolute error of rounding to t where its numbers are subnormal, and of a product that underflows.
+inline double least_of(DType t) { return t == DType::kF16 ? 0x1.0p-25 : 1e-30; }
+
+// Formats of weights and caches that a backend takes: its activations' own, if those are halves.
+inline std::vector<DType> formats_of(const Backend& b) {
+  if (b.activation_dtype() != DType::kF32) return {b.activation_dtype()};
+  return {DType::kF32, DType::kF16, DType::kBF16};
+}
+
 inline TensorView host_view(Floats& v, std::initializer_list<std::int64_t> shape) {
   return make_view(v.data(), DType::kF32, shape);
 }

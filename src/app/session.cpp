@@ -10,10 +10,8 @@ Session open_session(const RunConfig& config) {
   Session s;
   s.isa = config.cpu_isa.empty() ? cpu::best_isa() : cpu::parse_isa(config.cpu_isa);
   s.threads = config.threads > 0 ? config.threads : available_threads();
-  if ((s.backend = open_cuda_backend(config.device)) != nullptr) {
-    s.dtype = config.dtype.value_or(DType::kF16);
-    if (s.dtype == DType::kF32)
-      throw_usage("--dtype: expected f16 or bf16 with a CUDA device, found f32");
+  if ((s.backend = open_cuda_backend(config.device, config.dtype)) != nullptr) {
+    s.dtype = s.backend->activation_dtype();
     return s;
   }
   s.dtype = config.dtype.value_or(s.isa >= cpu::Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32);

@@ -18,6 +18,9 @@ class ForwardingBackend : public Backend {
   void reserve_memory(std::int64_t bytes) override { to_.reserve_memory(bytes); }
   double measure_read_gbs() override { return to_.measure_read_gbs(); }
   void reserve(const ScratchShape& shape) override { to_.reserve(shape); }
+  std::int64_t scratch_bytes(const ScratchShape& shape) const override {
+    return to_.scratch_bytes(shape);
+  }
   Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
     return to_.make_matrix(rows, cols, dtype, tag);
   }
@@ -29,6 +32,10 @@ class ForwardingBackend : public Backend {
   }
   void upload(TensorView dst, TensorView host_src) override { to_.upload(dst, host_src); }
   void download(TensorView host_dst, TensorView src) override { to_.download(host_dst, src); }
+  void random_values(TensorView out, const DrawKey& key, std::int64_t first,
+                     double scale) override {
+    to_.random_values(out, key, first, scale);
+  }
   void embed(TensorView tokens, TensorView table, TensorView out) override {
     to_.embed(tokens, table, out);
   }

@@ -25,15 +25,6 @@ LawRows law_rows(const TensorView& laws) {
   return {laws.as<float>(), laws.shape[1], laws.stride[0]};
 }
 
-bool is_contiguous(const TensorView& view) {
-  std::int64_t stride = 1;
-  for (std::size_t i = view.rank; i-- > 0;) {
-    if (view.shape[i] > 1 && view.stride[i] != stride) return false;
-    stride *= view.shape[i];
-  }
-  return true;
-}
-
 class CpuBackend final : public Backend {
  public:
   CpuBackend(cpu::Isa isa, int threads) {
@@ -55,25 +46,18 @@ class CpuBackend final : public Backend {
   double measure_read_gbs() override { return cpu::measure_read_bandwidth_gbs(context_); }
 
   void reserve(const ScratchShape& shape) override {
-    ScratchShape& s = reserved_;
-    s.rows = std::max(s.rows, shape.rows);
-    s.context = std::max(s.context, shape.context);
-    s.heads = std::max(s.heads, shape.heads);
-    s.kv_heads = std::max(s.kv_heads, shape.kv_heads);
-    s.head_dim = std::max(s.head_dim, shape.head_dim);
-    s.widest = std::max(s.widest, shape.widest);
-    s.vocab = std::max(s.vocab, shape.vocab);
-    if (shape.chunk_size > 0 && (s.chunk_size == 0 || shape.chunk_size < s.chunk_size)) {
-      s.chunk_size = shape.chunk_size;
-    }
-    const std::int64_t bytes = std::max({cpu::linear_scratch_bytes(s.rows, s.widest),
-                                         cpu::laws_scratch_bytes(s.vocab, context_.threads),
-                                         cpu::kv_scratch_bytes(s, context_.threads),
-                                         cpu::kv_scratch_bytes(shape, context_.threads)});
+    reserved_.grow(shape);
+    const std::int64_t bytes = std::max(scratch_bytes(reserved_), scratch_bytes(shape));
     if (bytes <= scratch_.bytes()) return;
     scratch_ = Buffer();  // not both at a time
     scratch_ = Buffer(allocator_, bytes, Place::kHost, MemTag::kWorkspace);
     context_.scratch = {static_cast<std::byte*>(scratch_.data()), static_cast<std::size_t>(bytes)};
+  }
+
+  std::int64_t scratch_bytes(const ScratchShape& s) const override {
+    return std::max({cpu::linear_scratch_bytes(s.rows, s.widest),
+                     cpu::laws_scratch_bytes(s.vocab, context_.threads),
+                     cpu::kv_scratch_bytes(s, context_.threads)});
   }
 
   Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
@@ -89,6 +73,11 @@ class CpuBackend final : public Backend {
   void upload(TensorView dst, TensorView host_src) override { cpu::convert_tensor(dst, host_src); }
   void download(TensorView host_dst, TensorView src) override {
     cpu::convert_tensor(host_dst, src);
+  }
+
+  void random_values(TensorView out, const DrawKey& key, std::int64_t first,
+                     double scale) override {
+    cpu::random_values(context_, out, key, first, scale);
   }
 
   void embed(TensorView tokens, TensorView table, TensorView out) override {
@@ -115,7 +104,7 @@ class CpuBackend final : public Backend {
   }
   Token sample(TensorView law, const DrawKey& key, std::int64_t position,
                Acceptance acceptance) override {
-    TF_CHECK(law.dtype == DType::kF32 && law.numel() > 0 && is_contiguous(law), "sample: a law");
+    TF_CHECK(law.dtype == DType::kF32 && law.numel() > 0 && law.is_contiguous(), "sample: a law");
     return sample_token({law.as<float>(), static_cast<std::size_t>(law.numel())}, key, position,
                         acceptance);
   }
@@ -150,7 +139,7 @@ class CpuBackend final : public Backend {
   void copy(TensorView dst, TensorView src, Queue /*q*/) override {
     TF_CHECK(dst.dtype == src.dtype && dst.numel() == src.numel(), "copy: {} {} to {} {}",
              src.numel(), to_string(src.dtype), dst.numel(), to_string(dst.dtype));
-    if (is_contiguous(dst) && is_contiguous(src)) {
+    if (dst.is_contiguous() && src.is_contiguous()) {
       if (src.numel() > 0) std::memmove(dst.data, src.data, static_cast<std::size_t>(src.bytes()));
     } else {
       cpu::convert_tensor(dst, src);

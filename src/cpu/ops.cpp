@@ -85,6 +85,22 @@ void check_f32(const char* op, const TensorView& view, std::size_t rank) {
 
 }  // namespace
 
+void random_values(const Context& context, TensorView out, const DrawKey& key, std::int64_t first,
+                   double scale) {
+  TF_CHECK(out.dtype == DType::kF32 && out.is_contiguous() && first >= 0, "random_values");
+  const std::int64_t end = first + out.numel();
+  float* const to = out.as<float>() - first;
+  const std::int64_t groups = (end + 3) / 4 - first / 4;
+  parallel_for(team_for(context, out.numel()), groups, [&](std::int64_t g, int) {
+    double bells[4];
+    const std::int64_t at = (first / 4 + g) * 4;
+    philox_bells(key, static_cast<std::uint32_t>(at / 4), bells);
+    for (std::int64_t i = std::max(at, first); i < std::min(at + 4, end); ++i) {
+      to[i] = static_cast<float>(bells[i - at] * scale);
+    }
+  });
+}
+
 void embed(const Context& context, TensorView tokens, TensorView table, TensorView out) {
   check_f32("embed", out, 2);
   TF_CHECK(tokens.dtype == DType::kI32 && tokens.numel() == out.shape[0] && table.rank == 2 &&

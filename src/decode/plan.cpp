@@ -61,6 +61,13 @@ MemoryPlan plan_memory(const PlanInput& in) {
   add(MemTag::kActivations,
       LlamaModel::activation_bytes(t, activation, sizes.target_rows, sizes.target_logits));
   add(MemTag::kLaws, sizes.law_rows_target * t.vocab * size_of(DType::kF32));
+  Backend::ScratchShape scratch = LlamaModel::scratch_shape(
+      t, sizes.target_rows, Engine::target_positions(in.options, in.shape));
+  if (needs.retrieval) scratch.chunk_size = in.options.chunk_size;
+  const auto scratch_bytes = [&](const Backend::ScratchShape& shape) {
+    return in.backend == nullptr ? 0 : in.backend->scratch_bytes(shape);
+  };
+  std::int64_t workspace = scratch_bytes(scratch);
   const std::int64_t context = in.shape.max_prompt;
   plan.full_pass_bytes = read_weight_bytes(t, in.dtype) + context * plan.kv_bytes_per_token;
   if (needs.retrieval) {
@@ -80,7 +87,12 @@ MemoryPlan plan_memory(const PlanInput& in) {
         LlamaModel::activation_bytes(d, activation, sizes.draft_rows, sizes.draft_logits));
     plan.draft_pass_bytes =
         read_weight_bytes(d, in.dtype) + in.options.draft_budget * d.kv_bytes_per_token(in.dtype);
+    const Backend::ScratchShape drafting =
+        LlamaModel::scratch_shape(d, sizes.draft_rows, Engine::draft_positions(in.options));
+    scratch.grow(drafting);
+    workspace = std::max({workspace, scratch_bytes(drafting), scratch_bytes(scratch)});
   }
+  add(MemTag::kWorkspace, workspace);
   return plan;
 }
 

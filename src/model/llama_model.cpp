@@ -48,16 +48,20 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
   gate_up_ = make(act, {max_rows, 2 * c.intermediate});
   ffn_ = make(act, {max_rows, c.intermediate});
   logits_ = make(DType::kF32, {max_logits, c.vocab});
+  b_.reserve(scratch_shape(c, max_rows, weights.rope.cos.view().shape[0]));
+}
+
+Backend::ScratchShape LlamaModel::scratch_shape(const ModelConfig& c, std::int64_t max_rows,
+                                                std::int64_t positions) {
   Backend::ScratchShape shape;
   shape.rows = max_rows;
-  // No cache holds more rows than there are angles for; only here are context and heads both known.
-  shape.context = weights.rope.cos.view().shape[0];
+  shape.context = positions;
   shape.heads = c.heads;
   shape.kv_heads = c.kv_heads;
   shape.head_dim = c.head_dim;
   shape.widest = std::max({c.hidden, qkv_width(c), 2 * c.intermediate, c.vocab});
   shape.vocab = c.vocab;
-  b_.reserve(shape);
+  return shape;
 }
 
 std::int64_t LlamaModel::activation_bytes(const ModelConfig& c, DType activation,

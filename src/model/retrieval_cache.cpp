@@ -76,7 +76,8 @@ RetrievalCache::Impl::Impl(Backend& backend, FullCache& full_cache, int n_layers
       make(DType::kF32, {kv_heads * std::max<std::int64_t>(1, full.capacity() / o.chunk_size)});
   layout = marked.layout = RetrievalLayout::of_prefix(o.budget, o.chunk_size, 0);
   Backend::ScratchShape shape;
-  shape.rows = most;
+  // Its own passes, and those of the full cache whose chunks it weighs.
+  shape.rows = std::max<std::int64_t>(most, kMaxExactRows);
   shape.context = std::max(storage.capacity(), full.capacity());
   shape.heads = heads;
   shape.kv_heads = kv_heads;

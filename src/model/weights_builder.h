@@ -32,8 +32,8 @@ PartShape part_shape(const ModelConfig& config, WeightPart part);
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  // Rows [begin, begin + n) of a part (elements of a norm) in host memory, valid until the next
-  // call. `layer` is ignored by parts outside the layers.
+  // Rows [begin, begin + n) of a part (elements of a norm), in host memory or where ops expect
+  // tensors, valid until the next call. `layer` is ignored by parts outside the layers.
   virtual TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) = 0;
 };
 

@@ -9,21 +9,11 @@ namespace triforce {
 namespace reference {
 namespace {
 
-bool is_contiguous(const TensorView& v) {
-  std::int64_t expected = 1;
-  for (int i = v.rank - 1; i >= 0; --i) {
-    const auto d = static_cast<std::size_t>(i);
-    if (v.shape[d] != 1 && v.stride[d] != expected) return false;
-    expected *= v.shape[d];
-  }
-  return true;
-}
-
 void convert(const TensorView& dst, const TensorView& src) {
   const std::int64_t n = dst.numel();
   TF_CHECK(dst.rank == src.rank && dst.shape == src.shape, "copy of {} elements into {}",
            src.numel(), n);
-  TF_CHECK(is_contiguous(dst) && is_contiguous(src));
+  TF_CHECK(dst.is_contiguous() && src.is_contiguous());
   if (n == 0) return;
   if (dst.dtype == src.dtype) {
     std::memcpy(dst.data, src.data, static_cast<std::size_t>(dst.bytes()));
@@ -67,6 +57,16 @@ void ReferenceBackend::set_rows(Matrix& m, std::int64_t row_begin, TensorView sr
 
 void ReferenceBackend::upload(TensorView dst, TensorView host_src) { convert(dst, host_src); }
 void ReferenceBackend::download(TensorView host_dst, TensorView src) { convert(host_dst, src); }
+
+void ReferenceBackend::random_values(TensorView out, const DrawKey& key, std::int64_t first,
+                                     double scale) {
+  TF_CHECK(out.dtype == DType::kF32 && out.is_contiguous() && first >= 0);
+  for (std::int64_t i = 0; i < out.numel(); ++i) {
+    double bells[4];
+    philox_bells(key, static_cast<std::uint32_t>((first + i) / 4), bells);
+    out.as<float>()[i] = static_cast<float>(bells[(first + i) % 4] * scale);
+  }
+}
 
 void ReferenceBackend::embed(TensorView tokens, TensorView table, TensorView out) {
   TF_CHECK(tokens.dtype == DType::kI32 && tokens.rank == 1 && table.rank == 2 && out.rank == 2);
@@ -125,7 +125,7 @@ void ReferenceBackend::swiglu(TensorView gate_up, TensorView out) {
 
 void ReferenceBackend::copy(TensorView dst, TensorView src, Queue) {
   TF_CHECK(dst.dtype == src.dtype && dst.numel() == src.numel());
-  TF_CHECK(is_contiguous(dst) && is_contiguous(src));
+  TF_CHECK(dst.is_contiguous() && src.is_contiguous());
   if (dst.numel() > 0) std::memmove(dst.data, src.data, static_cast<std::size_t>(dst.bytes()));
 }
 

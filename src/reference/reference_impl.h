@@ -68,6 +68,7 @@ class ReferenceBackend final : public Backend {
     return 0;
   }
   void reserve(const ScratchShape&) override {}  // plain loops need no scratch
+  std::int64_t scratch_bytes(const ScratchShape&) const override { return 0; }
 
   Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override;
   std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const override;
@@ -75,6 +76,7 @@ class ReferenceBackend final : public Backend {
   void upload(TensorView dst, TensorView host_src) override;
   void download(TensorView host_dst, TensorView src) override;
 
+  void random_values(TensorView out, const DrawKey& key, std::int64_t first, double scale) override;
   void embed(TensorView tokens, TensorView table, TensorView out) override;
   void rms_norm(TensorView x, TensorView w, float eps, TensorView out) override;
   void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override;

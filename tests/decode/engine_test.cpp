@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
@@ -17,25 +16,6 @@ namespace triforce {
 namespace {
 
 constexpr std::int64_t kVocab = 61;
-
-struct Streams {
-  std::map<Method, RunMetrics> by_method;
-  const RunMetrics& of(Method m) const { return by_method.at(m); }
-};
-
-Streams run_all(Engine& engine, std::int64_t count, std::uint64_t seed, std::uint32_t prompt) {
-  Streams s;
-  std::vector<Method> methods = all_methods();
-  methods.push_back(Method::kAutoregressive);
-  for (const Method m : methods) s.by_method[m] = engine.generate(m, count, seed, prompt, nullptr);
-  return s;
-}
-
-void expect_equal_streams(const Streams& s, const std::string& what) {
-  const std::vector<Token>& baseline = s.of(Method::kAutoregressive).tokens;
-  for (const auto& [method, run] : s.by_method)
-    EXPECT_EQ(run.tokens, baseline) << to_string(method) << ": " << what;
-}
 
 struct Numerics {
   cpu::Isa isa;
@@ -62,38 +42,6 @@ class EngineTest : public ::testing::TestWithParam<Numerics> {
  protected:
   std::unique_ptr<Backend> backend_ = make_cpu_backend({1, GetParam().isa});
 };
-
-struct Variant {
-  std::string name;
-  SpeculationOptions options;
-};
-
-std::vector<Variant> variants() {
-  std::vector<Variant> all;
-  const auto add = [&](const std::string& name, const auto& change) {
-    SpeculationOptions o = toy_options();
-    o.acceptance = Acceptance::kCoupled;
-    o.law = {1.0F, 1.0F, 0};
-    change(o);
-    all.push_back({name, o});
-  };
-  add("coupled T 1", [](auto&) {});
-  add("coupled T 0.6 top-p 0.9", [](auto& o) { o.law = {0.6F, 0.9F, 0}; });
-  add("coupled T 1 top-k 5", [](auto& o) { o.law = {1.0F, 1.0F, 5}; });
-  add("greedy", [](auto& o) {
-    o.law = {0.0F, 1.0F, 0};
-    o.acceptance = Acceptance::kSpeculative;
-  });
-  add("gamma 1", [](auto& o) { o.gamma = 1; });
-  add("gamma 17 inner 3", [](auto& o) { o.gamma = 17, o.inner_gamma = 3; });
-  add("gamma 31 inner 31", [](auto& o) { o.gamma = 31, o.inner_gamma = 31; });
-  add("rebuild every 8", [](auto& o) { o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0}; });
-  add("rebuild adaptive", [](auto& o) { o.rebuild = {RebuildPolicy::Kind::kAdaptive, 0, 0.99}; });
-  add("attention selection", [](auto& o) { o.selection = Selection::kAttention; });
-  add("budget beyond the prompt", [](auto& o) { o.budget = 1024; });
-  add("chunk 5", [](auto& o) { o.chunk_size = 5, o.budget = 60; });
-  return all;
-}
 
 // DESIGN section 4.2: greedy and coupled streams equal the baseline's token for token.
 TEST_P(EngineTest, StreamsEqualTheBaselineTokenForToken) {

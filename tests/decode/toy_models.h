@@ -1,5 +1,11 @@
 // Small random pairs for tests of the engine: a target with grouped queries and a smaller drafter.
 #pragma once
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
 #include "triforce/decode.h"
 #include "triforce/weights.h"
 
@@ -23,10 +29,14 @@ inline ModelConfig toy_config(const char* name, int layers, int heads, int kv_he
 
 struct ToyPair {
   ToyPair(Backend& backend, DType dtype, std::int64_t vocab, std::int64_t positions = 2048)
-      : target(random_weights(backend, toy_config("toy-target", 2, 4, 2, 16, vocab), dtype,
-                              positions, 11, MemTag::kTargetWeights, nullptr)),
-        draft(random_weights(backend, toy_config("toy-draft", 1, 2, 2, 16, vocab), dtype, positions,
-                             12, MemTag::kDraftWeights, nullptr)) {}
+      : ToyPair(backend, dtype, toy_config("toy-target", 2, 4, 2, 16, vocab),
+                toy_config("toy-draft", 1, 2, 2, 16, vocab), positions) {}
+  ToyPair(Backend& backend, DType dtype, const ModelConfig& target_config,
+          const ModelConfig& draft_config, std::int64_t positions)
+      : target(random_weights(backend, target_config, dtype, positions, 11, MemTag::kTargetWeights,
+                              nullptr)),
+        draft(random_weights(backend, draft_config, dtype, positions, 12, MemTag::kDraftWeights,
+                             nullptr)) {}
   ModelWeights target, draft;
 };
 
@@ -53,6 +63,60 @@ inline SpeculationOptions toy_options() {
   o.draft_budget = 64;
   o.ignore_eos = true;
   return o;
+}
+
+// Options under which every method's stream equals the baseline's.
+struct Variant {
+  std::string name;
+  SpeculationOptions options;
+};
+
+inline std::vector<Variant> variants() {
+  std::vector<Variant> all;
+  const auto add = [&](const std::string& name, const auto& change) {
+    SpeculationOptions o = toy_options();
+    o.acceptance = Acceptance::kCoupled;
+    o.law = {1.0F, 1.0F, 0};
+    change(o);
+    all.push_back({name, o});
+  };
+  add("coupled T 1", [](auto&) {});
+  add("coupled T 0.6 top-p 0.9", [](auto& o) { o.law = {0.6F, 0.9F, 0}; });
+  add("coupled T 1 top-k 5", [](auto& o) { o.law = {1.0F, 1.0F, 5}; });
+  add("greedy", [](auto& o) {
+    o.law = {0.0F, 1.0F, 0};
+    o.acceptance = Acceptance::kSpeculative;
+  });
+  add("gamma 1", [](auto& o) { o.gamma = 1; });
+  add("gamma 17 inner 3", [](auto& o) { o.gamma = 17, o.inner_gamma = 3; });
+  add("gamma 31 inner 31", [](auto& o) { o.gamma = 31, o.inner_gamma = 31; });
+  add("rebuild every 8", [](auto& o) { o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0}; });
+  add("rebuild adaptive", [](auto& o) { o.rebuild = {RebuildPolicy::Kind::kAdaptive, 0, 0.99}; });
+  add("attention selection", [](auto& o) { o.selection = Selection::kAttention; });
+  add("budget beyond the prompt", [](auto& o) { o.budget = 1024; });
+  add("chunk 5", [](auto& o) { o.chunk_size = 5, o.budget = 60; });
+  return all;
+}
+
+// What every method made of one prompt.
+struct Streams {
+  std::map<Method, RunMetrics> by_method;
+  const RunMetrics& of(Method m) const { return by_method.at(m); }
+};
+
+inline Streams run_all(Engine& engine, std::int64_t count, std::uint64_t seed,
+                       std::uint32_t prompt) {
+  Streams s;
+  std::vector<Method> methods = all_methods();
+  methods.push_back(Method::kAutoregressive);
+  for (const Method m : methods) s.by_method[m] = engine.generate(m, count, seed, prompt, nullptr);
+  return s;
+}
+
+inline void expect_equal_streams(const Streams& s, const std::string& what) {
+  const std::vector<Token>& baseline = s.of(Method::kAutoregressive).tokens;
+  for (const auto& [method, run] : s.by_method)
+    EXPECT_EQ(run.tokens, baseline) << to_string(method) << ": " << what;
 }
 
 }  // namespace triforce

@@ -1,0 +1,324 @@
+#include "cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cuda/gemm.h"
+#include "cuda/graph_cache.h"
+#include "cuda/transfer.h"
+#include "kernels/attention.h"
+#include "kernels/attention_prefill.h"
+#include "kernels/chunks.h"
+#include "kernels/kv_rows.h"
+#include "kernels/laws.h"
+#include "kernels/linear.h"
+#include "kernels/probe.h"
+#include "kernels/random.h"
+#include "kernels/rope_append.h"
+#include "kernels/rows.h"
+#include "kernels/sample.h"
+
+namespace triforce {
+namespace {
+
+using namespace cuda;
+
+// Moments that can be asked for at a time; recording more overwrites the oldest.
+constexpr std::uint32_t kEvents = 4096;
+// Tokens of a prefill pass: enough that GEMMs are bound by arithmetic and unpacking is 5% of them.
+constexpr std::int64_t kPrefillRows = 4096;
+// A row-major copy of part of a matrix for cuBLASLt: whole tiles of a GEMM, enough to keep the
+// device busy.
+constexpr std::int64_t kUnpackedBytes = std::int64_t{64} << 20, kUnpackedRows = 128;
+// Left to what the driver takes while a program runs: code, recorded passes, libraries.
+constexpr std::int64_t kDriverBytes = std::int64_t{384} << 20;
+// Beyond the plan in a reserve: the rounding of allocations and the blocks that weights come in.
+constexpr std::int64_t kReserveSlack = std::int64_t{16} << 20;
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  TF_CUDA(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+// Rows of a matrix of `cols` columns that are unpacked at a time.
+std::int64_t unpacked_rows(std::int64_t cols) {
+  const std::int64_t rows = kUnpackedBytes / (cols * size_of(DType::kF16));
+  return std::max<std::int64_t>(1, rows / kUnpackedRows) * kUnpackedRows;
+}
+
+// What [T, n] holds in columns [begin, begin + count).
+TensorView columns(TensorView v, std::int64_t begin, std::int64_t count) {
+  v.data = static_cast<std::byte*>(v.data) + begin * size_of(v.dtype);
+  v.shape[1] = count;
+  return v;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const CudaOptions& options)
+      : device_(select(options)),
+        dtype_(options.dtype),
+        multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, device_)),
+        allocator_(device_),
+        compute_(make_stream()),
+        copy_(make_stream()),
+        transfer_(allocator_, compute_.get()),
+        gemm_(allocator_),
+        verdict_(allocator_, sizeof(Verdict), Place::kPinned, MemTag::kWorkspace) {
+    graphs_.set_enabled(options.replay);
+    for (EventHandle& e : events_) e = make_event(true);
+  }
+  ~CudaBackend() override { static_cast<void>(cudaDeviceSynchronize()); }
+
+  std::string description() const override {
+    cudaDeviceProp p{};
+    TF_CUDA(cudaGetDeviceProperties(&p, device_));
+    return fmt::format("cuda:{} {}, sm_{}{}, {} multiprocessors", device_, p.name, p.major, p.minor,
+                       multiprocessors_);
+  }
+  Allocator& allocator() override { return allocator_; }
+  Place place() const override { return Place::kDevice; }
+  DType activation_dtype() const override { return dtype_; }
+  std::int64_t prefill_rows() const override { return kPrefillRows; }
+  int kv_granule() const override { return kernels::kKvGranule; }
+
+  std::optional<std::int64_t> available_bytes() const override {
+    std::size_t free_bytes = 0, total_bytes = 0;
+    TF_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(free_bytes) - kDriverBytes);
+  }
+  void reserve_memory(std::int64_t bytes) override { allocator_.reserve(bytes + kReserveSlack); }
+  double measure_read_gbs() override;
+
+  void reserve(const ScratchShape& shape) override {
+    reserved_.grow(shape);
+    const std::int64_t bytes = std::max(scratch_bytes(reserved_), scratch_bytes(shape));
+    if (bytes <= scratch_.bytes()) return;
+    graphs_.clear();  // they point to the old scratch
+    scratch_ = Buffer();
+    scratch_ = Buffer(allocator_, bytes, Place::kDevice, MemTag::kWorkspace);
+  }
+  std::int64_t scratch_bytes(const ScratchShape& s) const override {
+    std::int64_t bytes = 0;
+    if (s.heads > 0 && s.kv_heads > 0) {
+      bytes = kernels::most_attention_bytes(
+          multiprocessors_, std::clamp<std::int64_t>(s.rows, 1, kMaxExactRows), s.heads, s.kv_heads,
+          s.head_dim, s.context, s.chunk_size > 0);
+    }
+    if (s.chunk_size > 0) {
+      bytes = std::max(bytes, kernels::top_chunks_bytes(s.kv_heads, s.context / s.chunk_size));
+    }
+    if (s.rows > kMaxExactRows && s.widest > 0) {
+      // No part has more rows or columns than the widest layer.
+      const std::int64_t row = s.widest * size_of(dtype_);
+      bytes =
+          std::max(bytes, std::min(std::max(kUnpackedBytes, kUnpackedRows * row), s.widest * row));
+    }
+    return bytes;
+  }
+
+  Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
+    TF_CHECK(dtype == dtype_, "matrix of {} for activations of {}", to_string(dtype),
+             to_string(dtype_));
+    return {Buffer(allocator_, kernels::packed_bytes(rows, cols), Place::kDevice, tag), dtype, rows,
+            cols};
+  }
+  std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType /*dtype*/) const override {
+    return kernels::packed_bytes(rows, cols);
+  }
+  void set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
+    transfer_.for_each_piece(src, [&](const TensorView& piece, std::int64_t first) {
+      kernels::pack_rows(packed(m), row_begin + first, piece, stream());
+    });
+  }
+  void upload(TensorView dst, TensorView src) override { transfer_.upload(dst, src); }
+  void download(TensorView host_dst, TensorView src) override { transfer_.download(host_dst, src); }
+  void random_values(TensorView out, const DrawKey& key, std::int64_t first,
+                     double scale) override {
+    kernels::random_values(out, key, first, scale, stream());
+  }
+
+  void embed(TensorView tokens, TensorView table, TensorView out) override {
+    kernels::embed(tokens, table, out, stream());
+  }
+  void rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
+    kernels::rms_norm(x, w, eps, out, stream());
+  }
+  void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override;
+  void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                   const KvView& kv) override {
+    kernels::rope_append(qkv, positions, rope, q, kv, stream());
+  }
+  void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                 TensorView mass, int chunk) override;
+  void swiglu(TensorView gate_up, TensorView out) override {
+    kernels::swiglu(gate_up, out, stream());
+  }
+
+  void to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
+    kernels::to_laws(logits, params, laws, stream());
+  }
+  Token sample(TensorView law, const DrawKey& key, std::int64_t position,
+               Acceptance acceptance) override {
+    TF_CHECK(law.is_contiguous(), "sample: a law");
+    kernels::sample(law, key, position, acceptance, verdict(), stream());
+    TF_CUDA(cudaStreamSynchronize(stream()));
+    return verdict()->next;
+  }
+  Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
+                std::int64_t position, const JudgeRule& rule) override {
+    kernels::judge(p, q, tokens, key, position, rule, verdict(), stream());
+    TF_CUDA(cudaStreamSynchronize(stream()));
+    return *verdict();
+  }
+
+  void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                    TensorView scores) override {
+    kernels::score_chunks(q, kv, chunk, n_chunks, scores, stream());
+  }
+  void top_chunks(TensorView scores, TensorView ids) override {
+    need(kernels::top_chunks_bytes(static_cast<int>(scores.shape[0]), scores.shape[1]));
+    kernels::top_chunks(scores, ids, scratch_.data(), stream());
+  }
+  void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
+    kernels::gather_chunks(src, ids, chunk, dst, stream());
+  }
+  void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
+                 std::int64_t count) override {
+    kernels::copy_rows(src, src_row, dst, dst_row, count, stream());
+  }
+  void copy(TensorView dst, TensorView src, Queue q) override;
+
+  Event record(Queue q) override {
+    const Event event{next_event_++};
+    TF_CUDA(cudaEventRecord(handle(event), stream(q)));
+    return event;
+  }
+  void wait(Queue q, Event e) override {
+    TF_CUDA(cudaStreamWaitEvent(stream(q), handle(e), cudaEventWaitDefault));
+  }
+  double elapsed_ms(Event a, Event b) override {
+    float ms = 0;
+    TF_CUDA(cudaEventSynchronize(handle(b)));
+    TF_CUDA(cudaEventElapsedTime(&ms, handle(a), handle(b)));
+    return static_cast<double>(ms);
+  }
+  void synchronize() override { TF_CUDA(cudaDeviceSynchronize()); }
+
+  void replay(std::uint64_t key, const std::function<void()>& body) override {
+    graphs_.run(key, stream(), body);
+  }
+
+ private:
+  static int select(const CudaOptions& options) {
+    if (options.dtype != DType::kF16 && options.dtype != DType::kBF16) {
+      throw_usage("--dtype: expected f16 or bf16 on a CUDA device, found {}; --device cpu runs f32",
+                  to_string(options.dtype));
+    }
+    TF_CUDA(cudaSetDevice(options.device));
+    return options.device;
+  }
+  cudaStream_t stream(Queue q = Queue::kCompute) const {
+    return q == Queue::kCompute ? compute_.get() : copy_.get();
+  }
+  cudaEvent_t handle(Event e) const {
+    TF_CHECK(e.id < next_event_ && next_event_ - e.id <= kEvents, "event {} of {}", e.id,
+             next_event_);
+    return events_[e.id % kEvents].get();
+  }
+  Verdict* verdict() const { return static_cast<Verdict*>(verdict_.data()); }
+  static kernels::PackedMatrix packed(const Matrix& m) {
+    return {m.storage.data(), m.dtype, m.rows, m.cols};
+  }
+  void need(std::int64_t bytes) const {
+    TF_CHECK(bytes <= scratch_.bytes(), "{} bytes of scratch, {} reserved", bytes,
+             scratch_.bytes());
+  }
+
+  int device_;
+  DType dtype_;
+  int multiprocessors_;
+  CudaAllocator allocator_;
+  Stream compute_, copy_;
+  Transfer transfer_;
+  Gemm gemm_;
+  GraphCache graphs_;
+  ScratchShape reserved_;  // the largest of each so far
+  Buffer scratch_;
+  Buffer verdict_;
+  std::array<EventHandle, kEvents> events_;
+  std::uint32_t next_event_ = 0;
+};
+
+double CudaBackend::measure_read_gbs() {
+  constexpr int kRepetitions = 5, kBlocksPerMultiprocessor = 4;
+  // Many times what the second-level cache holds.
+  const std::int64_t bytes = std::int64_t{16} * attribute(cudaDevAttrL2CacheSize, device_);
+  struct Freed {
+    void* data = nullptr;
+    ~Freed() { static_cast<void>(cudaFree(data)); }
+  } memory;
+  TF_CUDA(cudaMalloc(&memory.data, static_cast<std::size_t>(bytes) + sizeof(std::uint32_t)));
+  TF_CUDA(cudaMemsetAsync(memory.data, 0, static_cast<std::size_t>(bytes), stream()));
+  double best = 0;
+  for (int i = 0; i < kRepetitions; ++i) {
+    const Event begin = record(Queue::kCompute);
+    kernels::read_all(
+        memory.data, bytes, kBlocksPerMultiprocessor * multiprocessors_,
+        reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(memory.data) + bytes), stream());
+    const double ms = elapsed_ms(begin, record(Queue::kCompute));
+    best = std::max(best, static_cast<double>(bytes) / 1e6 / ms);
+  }
+  return best;
+}
+
+void CudaBackend::linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
+  if (x.shape[0] <= kernels::kMaxLinearRows) {
+    kernels::linear(x, packed(w), out, accumulate, stream());
+    return;
+  }
+  TF_CHECK(w.rows == out.shape[1], "linear: {} out features, out [{}, {}]", w.rows, out.shape[0],
+           out.shape[1]);
+  const std::int64_t most = unpacked_rows(w.cols);
+  for (std::int64_t begin = 0; begin < w.rows; begin += most) {
+    const std::int64_t rows = std::min(most, w.rows - begin);
+    const TensorView part = make_view(scratch_.data(), w.dtype, {rows, w.cols});
+    need(part.bytes());
+    kernels::unpack_rows(packed(w), begin, part, stream());
+    gemm_.run(x, part, columns(out, begin, rows), accumulate, stream());
+  }
+}
+
+void CudaBackend::attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                            TensorView mass, int chunk) {
+  if (q.shape[0] > kMaxExactRows) {
+    TF_CHECK(mass.data == nullptr, "attention: mass of {} queries", q.shape[0]);
+    kernels::attention_prefill(q, kv, rope, out, stream());
+    return;
+  }
+  const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.kv_heads, kv.capacity);
+  need(kernels::attention_bytes(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
+                                kv.capacity, split, mass.data != nullptr));
+  kernels::attention(q, kv, rope, out, mass, chunk, split, scratch_.data(), stream());
+}
+
+void CudaBackend::copy(TensorView dst, TensorView src, Queue q) {
+  TF_CHECK(dst.dtype == src.dtype && dst.numel() == src.numel(), "copy: {} {} to {} {}",
+           src.numel(), to_string(src.dtype), dst.numel(), to_string(dst.dtype));
+  if (src.numel() == 0) return;
+  if (dst.is_contiguous() && src.is_contiguous()) {
+    TF_CUDA(cudaMemcpyAsync(dst.data, src.data, static_cast<std::size_t>(src.bytes()),
+                            cudaMemcpyDefault, stream(q)));
+    return;
+  }
+  kernels::convert(src, dst, stream(q));
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
+  return std::make_unique<CudaBackend>(options);
+}
+
+}  // namespace triforce

@@ -1,0 +1,91 @@
+#include "cuda/transfer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/rows.h"
+
+namespace triforce::cuda {
+namespace {
+
+// Two pieces under way hide the host's copy behind the bus; 8 MiB make the bus's latency vanish.
+constexpr int kSlots = 4;
+constexpr std::int64_t kSlotBytes = std::int64_t{8} << 20;
+
+// Elements [begin, begin + count) of a contiguous tensor as one row.
+TensorView flat(const TensorView& v, std::int64_t begin, std::int64_t count) {
+  return make_view(static_cast<std::byte*>(v.data) + begin * size_of(v.dtype), v.dtype, {1, count});
+}
+
+void check_pair(const TensorView& dst, const TensorView& src) {
+  TF_CHECK(dst.numel() == src.numel() && dst.is_contiguous() && src.is_contiguous(),
+           "transfer of {} to {} elements", src.numel(), dst.numel());
+  TF_CHECK(dst.dtype == src.dtype || (dst.dtype != DType::kI32 && src.dtype != DType::kI32),
+           "transfer of {} to {}", to_string(src.dtype), to_string(dst.dtype));
+}
+
+}  // namespace
+
+bool is_on_device(const void* p) {
+  cudaPointerAttributes attributes{};
+  TF_CUDA(cudaPointerGetAttributes(&attributes, p));
+  return attributes.type == cudaMemoryTypeDevice;
+}
+
+Transfer::Transfer(CudaAllocator& allocator, cudaStream_t stream)
+    : stream_(stream),
+      ring_(allocator, kSlots, kSlotBytes),
+      device_(allocator, kSlotBytes, Place::kDevice, MemTag::kWorkspace) {}
+
+TensorView Transfer::stage(const TensorView& host_rows) {
+  const std::int64_t rows = host_rows.shape[0], cols = host_rows.shape[1];
+  const auto row_bytes = static_cast<std::size_t>(cols * size_of(host_rows.dtype));
+  std::byte* const slot = ring_.fill();
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::memcpy(slot + static_cast<std::size_t>(r) * row_bytes, host_rows.rows(r, 1).data,
+                row_bytes);
+  }
+  TF_CUDA(cudaMemcpyAsync(device_.data(), slot, static_cast<std::size_t>(rows) * row_bytes,
+                          cudaMemcpyHostToDevice, stream_));
+  ring_.queued(stream_);
+  return make_view(device_.data(), host_rows.dtype, {rows, cols});
+}
+
+void Transfer::upload(const TensorView& dst, const TensorView& src) {
+  check_pair(dst, src);
+  const bool from_device = is_on_device(src.data);
+  const std::int64_t n = src.numel(), most = kSlotBytes / size_of(DType::kF32);
+  for (std::int64_t begin = 0; begin < n; begin += most) {
+    const std::int64_t count = std::min(most, n - begin);
+    const TensorView from = flat(src, begin, count), to = flat(dst, begin, count);
+    if (dst.dtype != src.dtype || from_device) {
+      kernels::convert(from_device ? from : stage(from), to, stream_);
+      continue;
+    }
+    std::byte* const slot = ring_.fill();
+    std::memcpy(slot, from.data, static_cast<std::size_t>(from.bytes()));
+    TF_CUDA(cudaMemcpyAsync(to.data, slot, static_cast<std::size_t>(from.bytes()),
+                            cudaMemcpyHostToDevice, stream_));
+    ring_.queued(stream_);
+  }
+}
+
+void Transfer::download(const TensorView& dst, const TensorView& src) {
+  check_pair(dst, src);
+  const std::int64_t n = src.numel(), most = kSlotBytes / size_of(DType::kF32);
+  for (std::int64_t begin = 0; begin < n; begin += most) {
+    const std::int64_t count = std::min(most, n - begin);
+    TensorView from = flat(src, begin, count);
+    const TensorView to = flat(dst, begin, count);
+    if (dst.dtype != src.dtype) {
+      const TensorView converted = make_view(device_.data(), dst.dtype, {1, count});
+      kernels::convert(from, converted, stream_);
+      from = converted;
+    }
+    TF_CUDA(cudaMemcpyAsync(to.data, from.data, static_cast<std::size_t>(to.bytes()),
+                            cudaMemcpyDeviceToHost, stream_));
+    TF_CUDA(cudaStreamSynchronize(stream_));
+  }
+}
+
+}  // namespace triforce::cuda

@@ -1,0 +1,46 @@
+// Between the host's tensors and the device's, in pieces through page-locked memory.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/staging.h"
+#include "triforce/tensor.h"
+
+namespace triforce::cuda {
+
+// Whether `p` is memory of a device.
+bool is_on_device(const void* p);
+
+class Transfer {
+ public:
+  Transfer(CudaAllocator& allocator, cudaStream_t stream);
+
+  // dst (device) = src (host or device), converting f32/f16/bf16; both contiguous. Returns when
+  // src in host memory may be reused; the device has it in the stream's order.
+  void upload(const TensorView& dst, const TensorView& src);
+  // dst (host) = src (device), converting; both contiguous. Returns when dst is there.
+  void download(const TensorView& dst, const TensorView& src);
+  // Rows of a tensor [n, cols], one piece after another: body(piece, first) sees rows
+  // [first, first + piece.shape[0]) in device memory, in the stream's order.
+  template <class Body>
+  void for_each_piece(const TensorView& src, const Body& body) {
+    if (is_on_device(src.data)) return body(src, std::int64_t{0});
+    const std::int64_t row_bytes = src.shape[1] * size_of(src.dtype);
+    const std::int64_t most = ring_.slot_bytes() / row_bytes;
+    TF_CHECK(most > 0, "a row of {} bytes, at most {}", row_bytes, ring_.slot_bytes());
+    for (std::int64_t first = 0; first < src.shape[0]; first += most) {
+      const std::int64_t rows = std::min(most, src.shape[0] - first);
+      body(stage(src.rows(first, rows)), first);
+    }
+  }
+
+ private:
+  // Host rows of one slot as a contiguous tensor in device memory.
+  TensorView stage(const TensorView& host_rows);
+
+  cudaStream_t stream_;
+  StagingRing ring_;
+  Buffer device_;  // of one slot's size
+};
+
+}  // namespace triforce::cuda

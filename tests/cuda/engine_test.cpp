@@ -1,0 +1,157 @@
+// Whole generations on the CUDA backend: the methods' streams, the CPU's laws, recorded passes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/forwarding_backend.h"
+#include "cuda/cuda_backend.h"
+#include "decode/toy_models.h"
+#include "reference/reference_backend.h"
+#include "triforce/model.h"
+
+namespace triforce {
+namespace {
+
+constexpr std::int64_t kVocab = 61, kPositions = 2048;
+
+// As small as the kernels' head dimensions allow, of sizes that divide nothing.
+ModelConfig tiny(const char* name, int layers, int heads) {
+  ModelConfig c = toy_config(name, layers, heads, 1, 64, kVocab);
+  c.hidden = 40;
+  c.intermediate = 56;
+  return c;
+}
+ToyPair toy_pair(Backend& b, DType dtype) {
+  return {b, dtype, tiny("toy-target", 2, 2), tiny("toy-draft", 1, 1), kPositions};
+}
+
+class CudaEngineTest : public ::testing::TestWithParam<DType> {
+ protected:
+  std::unique_ptr<Backend> open(bool replay = true) {
+    return make_cuda_backend({.device = 0, .dtype = GetParam(), .replay = replay});
+  }
+};
+
+// DESIGN section 4.2: greedy and coupled streams equal the baseline's token for token.
+TEST_P(CudaEngineTest, StreamsEqualTheBaselineTokenForToken) {
+  const std::unique_ptr<Backend> backend = open();
+  const ToyPair pair = toy_pair(*backend, GetParam());
+  for (const Variant& v : variants()) {
+    const std::int64_t tokens = v.options.gamma > 16 ? 2 : 10;  // long rounds
+    Engine engine(*backend, pair.target, &pair.draft, v.options, {130, tokens, all_methods()});
+    engine.prefill(toy_prompt(130, kVocab, 1), nullptr);
+    expect_equal_streams(run_all(engine, tokens, 3, 0), v.name);
+  }
+}
+
+TEST_P(CudaEngineTest, RecordedPassesGiveTheSameStreamsAsLaunchedOnes) {
+  const std::unique_ptr<Backend> recorded = open(), launched = open(false);
+  SpeculationOptions o = toy_options();
+  o.gamma = 3;
+  o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0};
+  std::vector<Streams> streams;
+  for (Backend* const b : {recorded.get(), launched.get()}) {
+    const ToyPair pair = toy_pair(*b, GetParam());
+    Engine engine(*b, pair.target, &pair.draft, o, {90, 14, all_methods()});
+    engine.prefill(toy_prompt(90, kVocab, 0), nullptr);
+    streams.push_back(run_all(engine, 14, 5, 0));
+    streams.push_back(run_all(engine, 14, 6, 0));  // every pass has been recorded by now
+  }
+  for (const Method m : all_methods()) {
+    EXPECT_EQ(streams[0].of(m).tokens, streams[2].of(m).tokens) << to_string(m);
+    EXPECT_EQ(streams[1].of(m).tokens, streams[3].of(m).tokens) << to_string(m);
+    EXPECT_EQ(streams[1].of(m).origins, streams[3].of(m).origins) << to_string(m);
+  }
+}
+
+// The oracle with every activation rounded where the CUDA backend stores halves.
+class RoundingBackend final : public ForwardingBackend {
+ public:
+  RoundingBackend(Backend& to, DType half) : ForwardingBackend(to), half_(half) {}
+  void rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
+    ForwardingBackend::rms_norm(x, w, eps, out);
+    round(out);
+  }
+  void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
+    ForwardingBackend::linear(x, w, out, accumulate);
+    if (!accumulate) round(out);
+  }
+  void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                   const KvView& kv) override {
+    ForwardingBackend::rope_append(qkv, positions, rope, q, kv);
+    round(q);
+  }
+  void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                 TensorView mass, int chunk) override {
+    ForwardingBackend::attention(q, kv, rope, out, mass, chunk);
+    round(out);
+  }
+  void swiglu(TensorView gate_up, TensorView out) override {
+    ForwardingBackend::swiglu(gate_up, out);
+    round(out);
+  }
+
+ private:
+  void round(const TensorView& v) {
+    const Tensor halves(allocator(), half_, {v.numel()}, place(), MemTag::kWorkspace);
+    const TensorView flat = make_view(v.data, v.dtype, {v.numel()});
+    upload(halves.view(), flat);
+    upload(flat, halves.view());
+  }
+  DType half_;
+};
+
+// The laws of every next token: of a prompt of prefill length, then of passes of 1, 7 and 32 rows.
+std::vector<float> laws_of(Backend& b, DType dtype, std::int64_t prompt) {
+  const ToyPair pair = toy_pair(b, dtype);
+  const ModelConfig& c = pair.target.config;
+  FullCache cache(b, c.layers, c.kv_heads, c.head_dim, kPositions, prompt, dtype);
+  LlamaModel model(b, pair.target, prompt, kMaxExactRows);
+  const std::vector<Token> tokens = toy_prompt(prompt + 40, kVocab, 7);
+  std::vector<float> all;
+  std::int64_t at = 0;
+  for (const std::int64_t n : {prompt, std::int64_t{1}, std::int64_t{7}, std::int64_t{32}}) {
+    const TensorView logits = model.forward(
+        std::span(tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)), cache,
+        n > kMaxExactRows ? Logits::kLast : Logits::kAll);
+    cache.commit(at += n);
+    const Tensor laws(b.allocator(), DType::kF32, {logits.shape[0], kVocab}, b.place(),
+                      MemTag::kLaws);
+    b.to_laws(logits, {1.0F, 1.0F, 0}, laws.view());
+    std::vector<float> host(static_cast<std::size_t>(laws.view().numel()));
+    b.download(make_view(host.data(), DType::kF32, {logits.shape[0], kVocab}), laws.view());
+    all.insert(all.end(), host.begin(), host.end());
+  }
+  return all;
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(double{a[i]} - double{b[i]}));
+  }
+  return most;
+}
+
+// What rounding every activation does to the laws is computed by the oracle. The device rounds at
+// the same places and probabilities of attention besides, in other directions where a sum fell on
+// the other side of a boundary: its error is that of an independent rounding, within twice as much.
+TEST_P(CudaEngineTest, LawsAreTheOraclesUpToRounding) {
+  const std::unique_ptr<Backend> device = open(), oracle = make_reference_backend();
+  RoundingBackend rounding(*oracle, GetParam());
+  const std::vector<float> exact = laws_of(*oracle, GetParam(), 77);
+  const std::vector<float> rounded = laws_of(rounding, GetParam(), 77);
+  const std::vector<float> got = laws_of(*device, GetParam(), 77);
+  ASSERT_EQ(got.size(), exact.size());
+  const double tolerance = 2 * largest_difference(exact, rounded);
+  EXPECT_GT(tolerance, 0);
+  EXPECT_LT(tolerance, 0.05);  // a mistake in an operation moves laws by more
+  EXPECT_LE(largest_difference(exact, got), tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaEngineTest, ::testing::Values(DType::kF16, DType::kBF16),
+                         [](const auto& test) { return std::string(to_string(test.param)); });
+
+}  // namespace
+}  // namespace triforce
