@@ -287,7 +287,7 @@ std::int64_t most_attention_bytes(int multiprocessors, std::int64_t queries, int
 void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
                const TensorView& mass, int chunk, std::int64_t split, void* workspace,
                cudaStream_t stream) {
-  const Queries queries = check_attention(q, kv, rope, out);
+  const Queries queries = check_attention(q, kv, out);
   TF_CHECK(q.shape[0] <= kMaxExactRows && split > 0 && split % kTileKeys == 0,
            "attention: {} queries, split {}", q.shape[0], split);
   const bool with_mass = mass.data != nullptr;

@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& rope,
                        const TensorView& out, cudaStream_t stream) {
-  const Queries queries = check_attention(q, kv, rope, out);
+  const Queries queries = check_attention(q, kv, out);
   const dim3 grid(static_cast<unsigned>((q.shape[0] + kBlockRows - 1) / kBlockRows),
                   static_cast<unsigned>(q.shape[1]));
   with_half(kv.dtype, [&](auto t) {

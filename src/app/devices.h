@@ -30,4 +30,12 @@ CudaDevices find_cuda_devices();
 // for f32.
 std::unique_ptr<Backend> open_cuda_backend(const std::string& device, std::optional<DType> dtype);
 
+// What a result says of the device that a CUDA backend was opened on.
+struct CudaFacts {
+  std::string name, architecture;  // "NVIDIA H200", "sm_90"
+  std::string driver, runtime;     // CUDA versions: "13.0"
+};
+// nullopt: no backend was opened on one.
+std::optional<CudaFacts> opened_cuda_device();
+
 }  // namespace triforce

@@ -16,11 +16,20 @@ constexpr bool kTakenByAuto = false;
 constexpr bool kTakenByAuto = true;
 #endif
 
+std::optional<CudaFacts> opened;
+
+std::string version(int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); }
+
 std::unique_ptr<Backend> open(const CudaDevice& device, std::optional<DType> dtype) {
   CudaOptions options;
   options.device = device.ordinal;
   options.dtype = dtype.value_or(options.dtype);
-  return make_cuda_backend(options);
+  std::unique_ptr<Backend> backend = make_cuda_backend(options);
+  int driver = 0, runtime = 0;
+  TF_CUDA(cudaDriverGetVersion(&driver));
+  TF_CUDA(cudaRuntimeGetVersion(&runtime));
+  opened = CudaFacts{device.name, device.architecture, version(driver), version(runtime)};
+  return backend;
 }
 
 }  // namespace
@@ -60,5 +69,7 @@ std::unique_ptr<Backend> open_cuda_backend(const std::string& device, std::optio
   }
   return open(*wanted, dtype);
 }
+
+std::optional<CudaFacts> opened_cuda_device() { return opened; }
 
 }  // namespace triforce

@@ -12,4 +12,6 @@ std::unique_ptr<Backend> open_cuda_backend(const std::string& device, std::optio
                           device));
 }
 
+std::optional<CudaFacts> opened_cuda_device() { return std::nullopt; }
+
 }  // namespace triforce

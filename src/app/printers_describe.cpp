@@ -76,7 +76,6 @@ std::vector<std::string> header_lines(const RunResult& r) {
   lines.push_back(
       fmt::format("triforce-bench {}, {}, {}, {}", build, x.build_type, x.compiler, x.start));
   std::string machine = fmt::format("machine: {}, {}", printable(x.cpu_model), x.backend);
-  if (x.gpu_name) machine += ", " + printable(*x.gpu_name);
   if (x.measured_read_gbs) {
     machine += fmt::format(", reads {} GB/s (measured)", short_number(x.measured_read_gbs));
   }

@@ -4,6 +4,7 @@
 
 #include "app/commands.h"
 #include "app/datasets.h"
+#include "app/devices.h"
 #include "app/environment.h"
 #include "app/measure.h"
 #include "app/models.h"
@@ -166,6 +167,12 @@ void Run::open() {
   input_.context.backend = session_.backend->description();
   input_.context.isa = cpu::to_string(session_.isa);
   input_.context.threads = session_.threads;
+  if (const std::optional<CudaFacts> card = opened_cuda_device()) {
+    input_.context.gpu_name = card->name;
+    input_.context.sm = card->architecture;
+    input_.context.driver = card->driver;
+    input_.context.cuda = card->runtime;
+  }
 }
 
 void Run::check_positions() const {

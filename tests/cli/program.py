@@ -37,9 +37,9 @@ class ProgramTest(unittest.TestCase):
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return str(path)
 
-    def tiny(self, **changes):
+    def tiny(self, shape=(), **changes):
         """Options that run on random weights and token ids, in well under a second."""
-        config = self.write("tiny/config.json", json.dumps(TINY))
+        config = self.write("tiny/config.json", json.dumps({**TINY, **dict(shape)}))
         ids = self.write("prompt.ids", "".join(
             " ".join(str(3 + (i * i + 7 * i * d + d) % 90) for i in range(600)) + "\n"
             for d in range(3)))

@@ -1,0 +1,83 @@
+"""The program with --device cuda: on a card, or on the emulated device."""
+import os
+import unittest
+
+from program import ProgramTest, strict_json
+
+EMULATED = bool(os.environ.get("TRIFORCE_EMULATED"))
+
+# As small as the kernels' head dimensions allow.
+SMALL = {"hidden_size": 40, "intermediate_size": 56, "num_attention_heads": 2,
+         "num_key_value_heads": 1, "head_dim": 64}
+
+
+class Cuda(ProgramTest):
+    def small(self, **changes):
+        return self.tiny(SMALL, **{"device": "cuda", "gen-len": 8, "gamma": 3, "repetitions": 1,
+                                   "warmup": 0, **changes})
+
+    def result(self, *options):
+        return strict_json(self.run_program(*options, "--output-format", "json").out)
+
+    def test_every_method_generates_the_same_tokens(self):
+        for dtype, temperature in [("f16", 1), ("bf16", 0)]:
+            result = self.result(*self.small(
+                method="ar,triforce,retrieval,streaming,draft", acceptance="coupled",
+                temp=temperature, dtype=dtype))
+            self.assertIn("cuda:0", result["context"]["backend"])
+            for name in ["gpu_name", "sm", "driver", "cuda", "measured_read_gbs"]:
+                self.assertIsNotNone(result["context"][name], name)
+            self.assertEqual(len(result["cases"]), 5)
+            for case in result["cases"]:
+                self.assertEqual(case["status"], "ok")
+                self.assertGreater(case["memory"]["peak_device_bytes"], 0)
+            for case in result["cases"][1:]:
+                self.assertTrue(case["lossless"]["equal_to_baseline"], case["method"])
+
+    def test_attention_selection_and_rebuilds(self):
+        result = self.result(*self.small(selection="attention", rebuild="every:4",
+                                         method="ar,triforce", acceptance="coupled"))
+        self.assertTrue(result["cases"][1]["lossless"]["equal_to_baseline"])
+
+    def test_the_built_in_pair(self):
+        result = self.result("run", "--device", "cuda", "--prefill", "200", "--gen-len", "5",
+                             "--gamma", "2", "--budget", "64", "--draft-cache-budget", "64",
+                             "--acceptance", "coupled", "--repetitions", "1", "--warmup", "0",
+                             "--progress", "none")
+        self.assertTrue(result["cases"][1]["lossless"]["equal_to_baseline"])
+
+    def test_perplexity_is_the_cpus(self):
+        nll = []
+        for device in ["cpu", "cuda"]:
+            options = self.small(dtype="f16", device=device, chunk=48)
+            for name in ["--random-draft", "--gen-len", "--budget", "--draft-cache-budget",
+                         "--repetitions", "--warmup", "--gamma"]:
+                at = options.index(name)
+                del options[at:at + 2]
+            nll.append(self.result("perplexity", *options)["nll_per_token"])
+        # Some ten roundings to 11 bits between a token and its logits, which are about 1.
+        self.assertAlmostEqual(nll[0], nll[1], delta=10 * 2 ** -11)
+
+    def test_a_device_that_is_not_there(self):
+        self.fails(5, *self.small(device="cuda:7"), says=["--device cuda:7", "0 to 0"])
+
+    def test_f32_is_the_cpus(self):
+        self.fails(2, *self.small(dtype="f32"), says=["--dtype", "f16 or bf16", "f32"])
+
+    def test_list_devices(self):
+        listed = strict_json(self.run_program("list-devices", "--json").out)
+        self.assertTrue(listed["cuda"])
+        card = [d for d in listed["devices"] if d["device"] == "cuda:0"][0]
+        self.assertTrue(card["usable"])
+        self.assertGreater(card["memory_bytes"], 0)
+
+    @unittest.skipUnless(EMULATED, "a large card has the memory")
+    def test_a_plan_beyond_the_devices_memory(self):
+        done = self.run_program("--device", "cuda", "--random-weights", "llama-7B-128K",
+                                "--random-draft", "llama-68M", "--prefill", "124928",
+                                "--progress", "none", code=4)
+        self.assertIn("free on the device", done.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
