@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # What CI runs besides the tests. Ends with status 1 if a stage found something.
-#   scripts/check.sh [format] [tidy] [emulated] [asan] [fuzz] [tsan]    default: all but tsan
+#   scripts/check.sh [format] [tidy] [emulated] [emulated-asan] [asan] [fuzz] [tsan]
+# Without arguments all but tsan.
 # format: clang-format on every C++ file. tidy: clang-tidy on every file of src/ and bench/.
-# emulated: the CUDA sources compiled for the emulator of tests/cuda_emulator, and their tests.
+# emulated: the CUDA sources compiled for the emulator of tests/cuda_emulator, their tests, and the
+# program's with --device cuda. emulated-asan: the same under AddressSanitizer.
 # asan: the tests under AddressSanitizer and UndefinedBehaviorSanitizer.
 # fuzz: each fuzz target over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
 # tsan: the tests under ThreadSanitizer (clang, its OpenMP runtime, Archer).
@@ -13,12 +15,12 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd -- "$TF_ROOT"
 
 stages=("$@")
-((${#stages[@]} > 0)) || stages=(format tidy emulated asan fuzz)
+((${#stages[@]} > 0)) || stages=(format tidy emulated emulated-asan asan fuzz)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    format | tidy | emulated | asan | fuzz | tsan) ;;
+    format | tidy | emulated | emulated-asan | asan | fuzz | tsan) ;;
     *)
-      sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+      sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
   esac
@@ -72,10 +74,14 @@ check_tests() {  # PRESET
   ctest --preset "$1" --label-exclude slow --parallel "$(tf_jobs)"
 }
 
-check_emulated() {
-  configure_preset emulated || return
-  tf_build build/emulated triforce_cuda_tests || return
-  ctest --preset emulated --tests-regex '^cuda_' --parallel "$(tf_jobs)"
+check_emulated() {  # PRESET
+  configure_preset "$1" || return
+  tf_build "build/$1" triforce_cuda_tests triforce-bench triforce-cuda-bench || return
+  if [[ $1 == emulated-asan ]] && ! leaks_can_be_found; then
+    say "$1: LeakSanitizer cannot run here (ptrace is not permitted), leaks are not checked"
+    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+  fi
+  ctest --preset "$1" --tests-regex '^(cuda_|cli_cuda|gpu_suite)' --parallel "$(tf_jobs)"
 }
 
 leaks_can_be_found() {
@@ -122,7 +128,7 @@ run_stage() {
     tidy) check_tidy ;;
     asan | tsan) check_tests "$1" ;;
     fuzz) check_fuzz ;;
-    emulated) check_emulated ;;
+    emulated | emulated-asan) check_emulated "$1" ;;
   esac
 }
 

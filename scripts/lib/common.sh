@@ -86,11 +86,34 @@ tf_build() {
     cmake --build "$folder" --parallel "$(tf_jobs)" ${targets[@]+"${targets[@]}"}
 }
 
-# The Release build in build/ that bench.sh and test.sh share. Warnings are errors under CI only:
+# CMake's options for the cards of this machine that the kernels run on: built for those alone.
+tf_cuda_options() {
+  local architectures
+  architectures="$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+    tr -d '. ' | grep -xE '[0-9]+' | awk '$1 >= 80' | sort -nu | sed 's/$/-real/' | paste -sd ';' -)"
+  if [[ -z $architectures ]]; then
+    printf '%s\n' -DTRIFORCE_CUDA=OFF
+    return
+  fi
+  if ! command -v nvcc >/dev/null && [[ -z ${CUDACXX:-} ]]; then
+    if [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
+      say "a CUDA device was found but no CUDA Toolkit (nvcc): building for the CPU alone"
+      printf '%s\n' -DTRIFORCE_CUDA=OFF
+      return
+    fi
+    printf '%s\n' -DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc
+  fi
+  printf '%s\n' -DTRIFORCE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$architectures"
+}
+
+# The Release build in build/ that bench.sh, test.sh and gpu_suite.sh share. Warnings are errors under CI only:
 # a user's newer compiler may warn about more than ours does.
 tf_release_build() {
   local werror=OFF
   [[ ${CI:-} != true ]] || werror=ON
-  tf_configure "$TF_ROOT/build" -DCMAKE_BUILD_TYPE=Release "-DTRIFORCE_WERROR=$werror" || return
+  local cuda
+  mapfile -t cuda < <(tf_cuda_options)
+  tf_configure "$TF_ROOT/build" -DCMAKE_BUILD_TYPE=Release "-DTRIFORCE_WERROR=$werror" \
+    "${cuda[@]}" || return
   tf_build "$TF_ROOT/build" "$@"
 }

@@ -200,8 +200,8 @@ void add_model_options(std::vector<OptionInfo>& table) {
        "TYPE",
        "",
        "auto",
-       "of weights and KV caches; auto: bf16 where the processor multiplies it, else f32 (plan: "
-       "f16)",
+       "of weights and KV caches; auto: f16 on a CUDA device, which has no f32; bf16 where the "
+       "processor multiplies it, else f32 (plan: f16)",
        kModelCommands | kSelftest},
       {{"auto", std::nullopt}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}},
       [](auto& c) -> auto& { return c.dtype; }));

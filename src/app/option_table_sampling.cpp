@@ -82,6 +82,16 @@ void add_sampling_options(std::vector<OptionInfo>& table) {
        "of sampling, synthetic documents and random weights",
        kRun | kPerplexity | kSelftest},
       0, std::int64_t{1} << 62, [](auto& c) -> auto& { return c.seed; }));
+  table.push_back(integer_option(
+      {"chi-square-runs",
+       {},
+       "N",
+       "",
+       "60000",
+       "generations of each losslessness test by sampling; 0: none of these tests. Fewer than "
+       "10000 may not catch the known-wrong rules",
+       kSelftest},
+      0, std::int64_t{1} << 30, [](auto& c) -> auto& { return c.chi_square_runs; }));
   table.push_back(choice_option<Acceptance>(
       {"acceptance",
        {},

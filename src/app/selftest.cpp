@@ -40,6 +40,7 @@ void run_losslessness(Backend& backend, const SelftestOptions& options,
                       expectation[r.mutant ? 1 : 0]),
           r.as_expected()});
   }
+  if (options.chi_square_runs == 0) return;
   for (const ChiSquareResult& r :
        chi_square_joint_laws(backend, options.chi_square_runs, options.seed)) {
     emit({"chi-square", r.name,

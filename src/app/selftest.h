@@ -25,7 +25,7 @@ struct SelftestReport {
 
 struct SelftestOptions {
   std::uint64_t seed = 42;
-  std::int64_t chi_square_runs = 60000;
+  std::int64_t chi_square_runs = 60000;  // 0: none
   bool operations = true, losslessness = true;
 };
 // Called with every check as it ends.

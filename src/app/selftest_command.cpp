@@ -11,6 +11,7 @@ ExitCode selftest_command(const RunConfig& config) {
   print_out(fmt::format("backend: {}\n", session.backend->description()));
   SelftestOptions options;
   options.seed = config.seed;
+  options.chi_square_runs = config.chi_square_runs;
   const SelftestReport report =
       run_selftest(*session.backend, options, [](const SelftestCheck& check) {
         print_out(selftest_line(check));

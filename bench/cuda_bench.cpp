@@ -1,0 +1,388 @@
+// triforce-cuda-bench: the operations of the CUDA backend at the shapes of Llama2-7B and Llama-68M,
+// each beside the copy bandwidth or the GEMM rate measured in the same run. Options of Google
+// Benchmark, and before them --device=N, --dtype=f16|bf16 and --context=TOKENS of the full cache.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "cuda/cuda_backend.h"
+#include "cuda/gemm.h"
+#include "cuda/runtime.h"
+#include "triforce/kv_cache.h"
+
+namespace triforce::bench {
+namespace {
+
+struct Model {
+  const char* name;
+  int heads, kv_heads, d;
+  std::int64_t hidden, ffn, vocab;
+  std::int64_t query_width() const { return std::int64_t{heads} * d; }
+  std::int64_t qkv_width() const { return std::int64_t{heads + 2 * kv_heads} * d; }
+};
+constexpr Model k7b{"7b", 32, 32, 128, 4096, 11008, 32000};
+constexpr Model k68m{"68m", 12, 12, 64, 768, 3072, 32000};
+constexpr int kChunk = 8;
+constexpr std::int64_t kRetrieved = 4096 + 16, kStreamed = 256 + 32, kPrefillRows = 4096;
+
+struct Setup {
+  CudaOptions options;
+  std::int64_t context = 124928;
+};
+Setup& setup() {
+  static Setup s;
+  return s;
+}
+
+// The device, and what it can do at best.
+class Card {
+ public:
+  static Card& get() {
+    static Card card;
+    return card;
+  }
+  Backend& backend() { return *backend_; }
+  DType dtype() const { return backend_->activation_dtype(); }
+  std::int64_t cold_bytes() const { return cold_bytes_; }
+  double read_gbs() const { return read_gbs_; }
+  double copy_gbs() const { return copy_gbs_; }
+  double gemm_tflops() const { return gemm_tflops_; }
+
+  // Seconds of one call of `f`, from `calls` of them in a row: what a stream that never waits for
+  // the host takes.
+  template <class F>
+  double seconds(int calls, const F& f) {
+    const Event begin = backend_->record(Queue::kCompute);
+    for (int i = 0; i < calls; ++i) f();
+    return backend_->elapsed_ms(begin, backend_->record(Queue::kCompute)) / 1e3 / calls;
+  }
+  Tensor tensor(DType t, std::initializer_list<std::int64_t> shape) {
+    return {backend_->allocator(), t, shape, backend_->place(), MemTag::kActivations};
+  }
+  // Bell-shaped values of deviation `scale`.
+  void fill(const TensorView& v, double scale) {
+    constexpr std::int64_t kPiece = std::int64_t{16} << 20;
+    const std::int64_t piece = std::min(kPiece, v.numel());
+    const Tensor values = tensor(DType::kF32, {piece});
+    for (std::int64_t i = 0; i < v.numel(); i += piece) {
+      const std::int64_t n = std::min(piece, v.numel() - i);
+      backend_->random_values(values.view().rows(0, n), key_, i % (std::int64_t{1} << 30), scale);
+      backend_->upload(
+          make_view(static_cast<std::byte*>(v.data) + i * size_of(v.dtype), v.dtype, {n}),
+          values.view().rows(0, n));
+    }
+    ++key_.round;
+  }
+  Tensor filled(std::initializer_list<std::int64_t> shape, double scale, DType t) {
+    Tensor out = tensor(t, shape);
+    fill(out.view(), scale);
+    return out;
+  }
+
+ private:
+  Card() : backend_(make_cuda_backend(setup().options)) {
+    int l2 = 0;
+    TF_CUDA(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, setup().options.device));
+    cold_bytes_ = std::int64_t{8} * l2;
+    read_gbs_ = backend_->measure_read_gbs();
+    copy_gbs_ = measure_copy();
+    gemm_tflops_ = measure_gemm();
+  }
+  double measure_copy() {
+    const Tensor from = tensor(DType::kF32, {cold_bytes_ / 4}),
+                 to = tensor(DType::kF32, {cold_bytes_ / 4});
+    double best = 1e30;
+    for (int i = 0; i < 5; ++i) {
+      best = std::min(best,
+                      seconds(4, [&] { backend_->copy(to.view(), from.view(), Queue::kCompute); }));
+    }
+    return 2e-9 * static_cast<double>(from.view().bytes()) / best;  // read and written
+  }
+  double measure_gemm() {
+    const std::int64_t n = std::min<std::int64_t>(8192, setup().context);
+    cuda::CudaAllocator allocator(setup().options.device);
+    cuda::Gemm gemm(allocator);
+    const cuda::Stream stream = cuda::make_stream();
+    const auto matrix = [&] { return filled({n, n}, 1.0, dtype()); };
+    const Tensor x = matrix(), w = matrix(), out = tensor(dtype(), {n, n});
+    backend_->synchronize();
+    const cuda::EventHandle begin = cuda::make_event(true), end = cuda::make_event(true);
+    float best = 1e30F;
+    for (int i = 0; i < 5; ++i) {
+      TF_CUDA(cudaEventRecord(begin.get(), stream.get()));
+      gemm.run(x.view(), w.view(), out.view(), false, stream.get());
+      TF_CUDA(cudaEventRecord(end.get(), stream.get()));
+      TF_CUDA(cudaEventSynchronize(end.get()));
+      float ms = 0;
+      TF_CUDA(cudaEventElapsedTime(&ms, begin.get(), end.get()));
+      best = std::min(best, ms);
+    }
+    const auto size = static_cast<double>(n);
+    return 2e-9 * size * size * size / static_cast<double>(best);
+  }
+
+  std::unique_ptr<Backend> backend_;
+  DrawKey key_{.seed = 1};
+  std::int64_t cold_bytes_ = 0;  // many times the second-level cache
+  double read_gbs_ = 0, copy_gbs_ = 0, gemm_tflops_ = 0;
+};
+
+// Times f by the device's clock, a batch of calls an iteration; returns the fastest batch's mean.
+template <class F>
+double measure(benchmark::State& state, const F& f) {
+  constexpr int kCalls = 8;
+  Card& card = Card::get();
+  card.seconds(1, f);
+  double best = 1e30;
+  for (auto _ : state) {
+    const double s = card.seconds(kCalls, f);
+    best = std::min(best, s);
+    state.SetIterationTime(s * kCalls);
+  }
+  state.counters["best_us"] = best * 1e6;
+  return best;
+}
+void report_bytes(benchmark::State& state, double seconds, double bytes) {
+  const double gbs = bytes / seconds * 1e-9;
+  state.counters["GB/s"] = gbs;
+  state.counters["of_copy"] = gbs / Card::get().copy_gbs();
+}
+void report_flops(benchmark::State& state, double seconds, double flops) {
+  const double tflops = flops / seconds * 1e-12;
+  state.counters["TFLOP/s"] = tflops;
+  state.counters["of_gemm"] = tflops / Card::get().gemm_tflops();
+}
+
+// ---- Linear layers: weights are cold, calls rotate through copies
+struct Layer {
+  const char* name;
+  std::int64_t out, in;
+  bool onto_residual;
+};
+
+void linear(benchmark::State& state, const Layer& layer, std::int64_t rows) {
+  Card& card = Card::get();
+  Backend& b = card.backend();
+  Backend::ScratchShape shape;
+  shape.rows = rows;
+  shape.widest = std::max(layer.in, layer.out);
+  b.reserve(shape);
+  std::vector<Matrix> copies;
+  const std::int64_t bytes = b.matrix_bytes(layer.out, layer.in, card.dtype());
+  const Tensor values =
+      card.filled({layer.out, layer.in}, 1 / std::sqrt(static_cast<double>(layer.in)), DType::kF32);
+  for (std::int64_t i = 0; i == 0 || (i * bytes < card.cold_bytes() && rows <= kMaxExactRows);
+       ++i) {
+    copies.push_back(b.make_matrix(layer.out, layer.in, card.dtype(), MemTag::kTargetWeights));
+    b.set_rows(copies.back(), 0, values.view());
+  }
+  const Tensor x = card.filled({rows, layer.in}, 1.0, card.dtype());
+  const Tensor out =
+      card.tensor(layer.onto_residual ? DType::kF32 : card.dtype(), {rows, layer.out});
+  std::size_t next = 0;
+  const double s = measure(state, [&] {
+    b.linear(x.view(), copies[next], out.view(), layer.onto_residual);
+    next = (next + 1) % copies.size();
+  });
+  if (rows <= kMaxExactRows) {
+    report_bytes(state, s, static_cast<double>(layer.out * layer.in * 2));
+  } else {
+    report_flops(state, s, 2.0 * static_cast<double>(rows * layer.out * layer.in));
+  }
+}
+
+// ---- One layer's cache and queries
+struct Cache {
+  Cache(const Model& m, std::int64_t rows, std::int64_t queries, bool rotate, bool mass = false)
+      : card(Card::get()),
+        storage(card.backend(), 1, m.kv_heads, m.d, rows, card.dtype(), MemTag::kKvFull),
+        length(card.tensor(DType::kI32, {1})),
+        q(card.filled({queries, m.heads, m.d}, 1.0, card.dtype())),
+        out(card.tensor(card.dtype(), {queries, m.query_width()})),
+        cos(card.filled({storage.capacity(), m.d / 2}, 0.7, DType::kF32)),
+        sin(card.filled({storage.capacity(), m.d / 2}, 0.7, DType::kF32)) {
+    auto n = static_cast<std::int32_t>(rows);
+    card.backend().upload(length.view(), make_view(&n, DType::kI32, {1}));
+    kv = storage.layer(0);
+    const std::int64_t elements = m.kv_heads * kv.head_stride;
+    card.fill(make_view(kv.k, kv.dtype, {elements}), 1.0);
+    card.fill(make_view(kv.v, kv.dtype, {elements}), 1.0);
+    kv.length = length.view().as<std::int32_t>();
+    kv.rotate_on_read = rotate;
+    Backend::ScratchShape shape;
+    shape.rows = queries;
+    shape.context = storage.capacity();
+    shape.heads = m.heads;
+    shape.kv_heads = m.kv_heads;
+    shape.head_dim = m.d;
+    shape.chunk_size = mass ? kChunk : 0;
+    card.backend().reserve(shape);
+  }
+  RopeView rope() const { return {cos.view(), sin.view()}; }
+
+  Card& card;
+  KvStorage storage;
+  Tensor length, q, out, cos, sin;
+  KvView kv;
+};
+
+double kv_bytes(const Model& m, std::int64_t rows) {
+  return static_cast<double>(2 * rows * m.kv_heads * m.d * 2);
+}
+
+void attention(benchmark::State& state, const Model& m, std::int64_t rows, bool rotate) {
+  const Cache c(m, rows, state.range(0), rotate);
+  const double s = measure(
+      state, [&] { c.card.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), {}, 0); });
+  report_bytes(state, s, kv_bytes(m, rows));
+}
+
+void attention_mass(benchmark::State& state, const Model& m, std::int64_t rows) {
+  const Cache c(m, rows, state.range(0), false, true);
+  const Tensor mass = c.card.tensor(DType::kF32, {m.kv_heads, c.kv.capacity / kChunk});
+  const double s = measure(state, [&] {
+    c.card.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), mass.view(), kChunk);
+  });
+  report_bytes(state, s, 1.5 * kv_bytes(m, rows));  // keys twice
+}
+
+void attention_prefill(benchmark::State& state, const Model& m, std::int64_t rows) {
+  const std::int64_t queries = std::min(kPrefillRows, rows);
+  const Cache c(m, rows, queries, false);
+  const double s = measure(
+      state, [&] { c.card.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), {}, 0); });
+  const double seen = static_cast<double>(queries) *
+                      (static_cast<double>(rows) - 0.5 * static_cast<double>(queries - 1));
+  report_flops(state, s, 4 * seen * static_cast<double>(m.query_width()));
+}
+
+void select_chunks(benchmark::State& state, const Model& m, std::int64_t rows) {
+  const Cache c(m, rows, 1, false, true);
+  const std::int64_t chunks = rows / kChunk, kept = std::min<std::int64_t>(4096 / kChunk, chunks);
+  const Tensor scores = c.card.tensor(DType::kF32, {m.kv_heads, chunks});
+  const Tensor ids = c.card.tensor(DType::kI32, {m.kv_heads, kept});
+  const KvStorage to(c.card.backend(), 1, m.kv_heads, m.d, kept * kChunk, c.kv.dtype,
+                     MemTag::kKvRetrieval);
+  KvView into = to.layer(0);
+  into.length = c.kv.length;
+  const TensorView query = make_view(c.q.view().data, c.kv.dtype, {m.heads, m.d});
+  Backend& b = c.card.backend();
+  const double s = measure(state, [&] {
+    b.score_chunks(query, c.kv, kChunk, chunks, scores.view());
+    b.top_chunks(scores.view(), ids.view());
+    b.gather_chunks(c.kv, ids.view(), kChunk, into);
+  });
+  report_bytes(state, s, kv_bytes(m, rows) / 2 + 2 * kv_bytes(m, kept * kChunk));
+}
+
+// ---- Rows
+void row_op(benchmark::State& state, const char* op) {
+  Card& card = Card::get();
+  Backend& b = card.backend();
+  const std::int64_t rows = state.range(0);
+  const Model& m = k7b;
+  const Tensor x = card.filled({rows, m.hidden}, 1.0, DType::kF32);
+  const Tensor w = card.filled({m.hidden}, 1.0, DType::kF32);
+  const Tensor h = card.tensor(card.dtype(), {rows, m.hidden});
+  const Tensor gate_up = card.filled({rows, 2 * m.ffn}, 1.0, card.dtype());
+  const Tensor ffn = card.tensor(card.dtype(), {rows, m.ffn});
+  const Tensor logits = card.filled({rows, m.vocab}, 3.0, DType::kF32);
+  const Tensor laws = card.tensor(DType::kF32, {rows, m.vocab});
+  b.to_laws(logits.view(), LawParams{}, laws.view());
+  std::int64_t position = 0;
+  const std::map<std::string_view, std::function<void()>> ops = {
+      {"rms_norm", [&] { b.rms_norm(x.view(), w.view(), 1e-5F, h.view()); }},
+      {"swiglu", [&] { b.swiglu(gate_up.view(), ffn.view()); }},
+      {"to_laws", [&] { b.to_laws(logits.view(), LawParams{}, laws.view()); }},
+      {"sample",
+       [&] { b.sample(laws.view().rows(0, 1), {}, position++, Acceptance::kSpeculative); }}};
+  measure(state, ops.at(op));
+}
+
+void register_all() {
+  const auto add = [](const std::string& name, auto body, std::initializer_list<int> rows) {
+    auto* const b = benchmark::RegisterBenchmark(name.c_str(), body);
+    for (const int n : rows) b->Arg(n);
+    b->UseManualTime()->Unit(benchmark::kMicrosecond);
+  };
+  const std::int64_t context = setup().context;
+  for (const Model* const m : {&k7b, &k68m}) {
+    const Layer layers[] = {{"qkv", m->qkv_width(), m->hidden, false},
+                            {"out", m->hidden, m->query_width(), true},
+                            {"gate_up", 2 * m->ffn, m->hidden, false},
+                            {"down", m->hidden, m->ffn, true},
+                            {"head", m->vocab, m->hidden, true}};
+    for (const Layer& layer : layers) {
+      const std::string name = fmt::format("linear/{}_{}", m->name, layer.name);
+      const auto body = [layer](benchmark::State& s) { linear(s, layer, s.range(0)); };
+      add(name, body, {1, 7, 16, 32});
+      if (m == &k7b && layer.out != m->vocab) add("prefill_" + name, body, {kPrefillRows});
+    }
+  }
+  add("attention/7b_full", [=](auto& s) { attention(s, k7b, context, false); }, {1, 7, 16, 32});
+  add("attention/7b_retrieval",
+      [=](auto& s) { attention(s, k7b, std::min(kRetrieved, context), false); }, {1, 2, 7, 16});
+  add("attention/68m_streaming", [](auto& s) { attention(s, k68m, kStreamed, true); }, {1, 2, 7});
+  add("attention_mass/7b_full", [=](auto& s) { attention_mass(s, k7b, context); }, {7});
+  add("prefill_attention/7b", [=](auto& s) { attention_prefill(s, k7b, context); },
+      {static_cast<int>(std::min(kPrefillRows, context))});
+  add("select_chunks/7b", [=](auto& s) { select_chunks(s, k7b, context); }, {1});
+  for (const char* const op : {"rms_norm", "swiglu", "to_laws", "sample"}) {
+    add(op, [op](auto& s) { row_op(s, op); }, {1, 7});
+  }
+}
+
+// Takes our own options out of argv.
+void parse(int* argc, char** argv) {
+  int kept = 1;
+  for (int i = 1; i < *argc; ++i) {
+    const std::string_view arg = argv[i];
+    if (arg.starts_with("--device=")) {
+      setup().options.device = std::atoi(argv[i] + 9);
+    } else if (arg == "--dtype=bf16" || arg == "--dtype=f16") {
+      setup().options.dtype = arg == "--dtype=bf16" ? DType::kBF16 : DType::kF16;
+    } else if (arg.starts_with("--context=")) {
+      setup().context = std::atoll(argv[i] + 10);
+      if (setup().context < kChunk || setup().context > (1 << 24)) {
+        throw_usage("--context: expected {} to {} tokens, found {}", kChunk, 1 << 24,
+                    arg.substr(10));
+      }
+    } else {
+      argv[kept++] = argv[i];
+    }
+  }
+  *argc = kept;
+}
+
+}  // namespace
+}  // namespace triforce::bench
+
+int main(int argc, char** argv) {
+  using namespace triforce;
+  try {
+    bench::parse(&argc, argv);
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+    const bench::Card& card = bench::Card::get();
+    benchmark::AddCustomContext("device", bench::Card::get().backend().description());
+    benchmark::AddCustomContext("dtype", to_string(card.dtype()));
+    benchmark::AddCustomContext("context_tokens", std::to_string(bench::setup().context));
+    benchmark::AddCustomContext("read_GB/s", fmt::format("{:.1f}", card.read_gbs()));
+    benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.1f}", card.copy_gbs()));
+    benchmark::AddCustomContext("gemm_TFLOP/s", fmt::format("{:.1f}", card.gemm_tflops()));
+    bench::register_all();
+    benchmark::RunSpecifiedBenchmarks();
+    benchmark::Shutdown();
+  } catch (const Error& e) {
+    std::fprintf(stderr, "triforce-cuda-bench: %s\n", e.what());
+    return static_cast<int>(e.code());
+  }
+  return 0;
+}
