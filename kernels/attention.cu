@@ -90,7 +90,7 @@ struct WarpState {
       top[g][i] = most;
       x[i] = exp2f(x[i] - base);
       x[i + 2] = exp2f(x[i + 2] - base);
-      weight[g][i] = weight[g][i] * factor[i] + (x[i] + x[i + 2]);
+      weight[g][i] = fmaf(weight[g][i], factor[i], x[i] + x[i + 2]);
     }
     TF_UNROLL
     for (int s = 0; s < kSteps; ++s) {

@@ -145,9 +145,9 @@ struct WarpState {
       TF_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
         TF_UNROLL
-        for (int j = 2 * i; j < 2 * i + 2; ++j) total += x[n][j] = exp2f(x[n][j] * scale - most);
+        for (int j = 2 * i; j < 2 * i + 2; ++j) total += x[n][j] = exp2f(fmaf(x[n][j], scale, -most));
       }
-      weight[m][i] = weight[m][i] * factor + total;
+      weight[m][i] = fmaf(weight[m][i], factor, total);
       // Maxima soon stop growing.
       if (!__any_sync(0xffffffffU, factor != 1.0F ? 1 : 0)) continue;
       TF_UNROLL
