@@ -109,7 +109,9 @@ void* CudaAllocator::allocate(std::int64_t bytes, Place place, MemTag tag) {
       add_piece(std::max(size, kPieceBytes), to_string(tag));
       p = carve(size);
     }
+    // The host does not wait for a memset, nor do streams that do not wait for the default one.
     TF_CUDA(cudaMemset(p, 0, static_cast<std::size_t>(size)));
+    TF_CUDA(cudaStreamSynchronize(nullptr));
   } else {
     if (const cudaError_t status =
             cudaHostAlloc(&p, static_cast<std::size_t>(size), cudaHostAllocDefault);

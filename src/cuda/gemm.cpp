@@ -36,6 +36,14 @@ using Layout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using MatmulDesc = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Preference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
+// The largest power of two, 256 at most, of which the data's address is a multiple: what kernels
+// may rely on.
+std::uint32_t alignment_of(const TensorView& v) {
+  constexpr std::uintptr_t kMost = 256;
+  const auto address = reinterpret_cast<std::uintptr_t>(v.data) | kMost;
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
 // Row-major [rows, cols] is column-major [cols, rows] to the library.
 Layout layout(const TensorView& v) {
   TF_CHECK(v.rank == 2 && v.stride[1] == 1, "GEMM: expected contiguous rows");
@@ -65,8 +73,9 @@ Gemm::~Gemm() {
 
 const Gemm::Plan& Gemm::plan(const TensorView& x, const TensorView& w, const TensorView& out,
                              bool accumulate) {
+  const std::uint32_t alignment = std::min({alignment_of(x), alignment_of(w), alignment_of(out)});
   const Key key{x.shape[0],    w.shape[0], w.shape[1], x.stride[0], w.stride[0],
-                out.stride[0], x.dtype,    out.dtype,  accumulate};
+                out.stride[0], x.dtype,    out.dtype,  accumulate,  alignment};
   if (const auto it = plans_.find(key); it != plans_.end()) return it->second;
   Plan p;
   cublasLtMatmulDesc_t desc = nullptr;
@@ -84,6 +93,11 @@ const Gemm::Plan& Gemm::plan(const TensorView& x, const TensorView& w, const Ten
   const auto most = static_cast<std::uint64_t>(kWorkspaceBytes);
   TF_LT(cublasLtMatmulPreferenceSetAttribute(created, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &most, sizeof(most)));
+  for (const auto which :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    TF_LT(cublasLtMatmulPreferenceSetAttribute(created, which, &alignment, sizeof(alignment)));
+  }
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
   TF_LT(cublasLtMatmulAlgoGetHeuristic(handle_, desc, p.w.get(), p.x.get(), p.out.get(),

@@ -27,13 +27,14 @@ class Gemm {
  private:
   struct Plan;
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, DType, DType, bool>;
+                         std::int64_t, DType, DType, bool, std::uint32_t>;
   const Plan& plan(const TensorView& x, const TensorView& w, const TensorView& out,
                    bool accumulate);
 
   cublasLtHandle_t handle_ = nullptr;
   Buffer workspace_;
-  std::map<Key, Plan> plans_;  // by shapes and types: the heuristic is asked once for each
+  std::map<Key, Plan>
+      plans_;  // by shapes, types and alignment: the heuristic is asked once for each
 };
 
 }  // namespace triforce::cuda

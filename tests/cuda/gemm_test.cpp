@@ -55,6 +55,24 @@ TEST_P(GemmTest, IsExactWhereF32Is) {
   }
 }
 
+// Rows that begin where no kernel of 16-byte loads may: after a plan for rows that do.
+TEST_P(GemmTest, ViewsMayBeginAnywhere) {
+  CudaAllocator a(0);
+  Gemm gemm(a);
+  constexpr std::int64_t kRows = 5, kWidth = 33;
+  const OnDevice<std::uint16_t> m(a, to_halves(eighths(count(kRows + 1, kWidth), 4), GetParam()));
+  const OnDevice<float> out(a, std::vector<float>(count(2 * kRows, kRows)));
+  const TensorView all = make_view(m.data(), GetParam(), {kRows + 1, kWidth});
+  const TensorView products = make_view(out.data(), DType::kF32, {2 * kRows, kRows});
+  const TensorView w = all.rows(0, kRows);
+  gemm.run(all.rows(0, kRows), w, products.rows(0, kRows), false, nullptr);
+  gemm.run(all.rows(1, kRows), w, products.rows(kRows, kRows), false, nullptr);
+  const std::vector<float> got = out.values();
+  // Row r + 1 of the first product is row r of the second.
+  EXPECT_TRUE(
+      std::equal(got.begin() + kRows, got.begin() + kRows * kRows, got.begin() + kRows * kRows));
+}
+
 TEST_P(GemmTest, ShapesThatDoNotFitAreRefused) {
   CudaAllocator a(0);
   Gemm gemm(a);

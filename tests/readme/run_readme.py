@@ -5,6 +5,7 @@ The first line of a block says how:
   ```sh          as it stands; scripts/bench.sh by the program it would build and run
   ```sh large    the program's plan command with those of the options that plan knows; run must know all
   ```sh network  only that the script is there, parses, and knows the names given (--help lists them)
+  ```sh gpu      the same
 Any other ```sh block fails the test. Every --option of the text must be in somebody's --help.
 """
 
@@ -27,7 +28,7 @@ class Failure(Exception):
 
 
 def blocks_of(text):
-    """(mode, [command line, ...]) of every sh block; modes are "", "large", "network", ..."""
+    """(mode, [command line, ...]) of every sh block; modes are "", "large", "network", "gpu"."""
     for match in re.finditer(r"^```sh *(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         lines = match[2].replace("\\\n", " ").splitlines()
         yield match[1], [line.strip() for line in lines if line.strip()]
@@ -106,8 +107,8 @@ class Readme:
 
     def run_line(self, mode, line, folder):
         argv = shlex.split(line)
-        if mode == "network":
-            return self.check_script(argv, named=True)
+        if mode in ("network", "gpu"):
+            return self.check_script([a for a in argv if not a.endswith(".json")], named=True)
         if mode == "large":
             if argv[0] != PROGRAM:
                 raise Failure(f"a large command must begin with {PROGRAM}")

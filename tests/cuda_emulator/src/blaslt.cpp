@@ -1,5 +1,6 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include <cstring>
 #include <vector>
@@ -32,6 +33,7 @@ struct cublasLtMatrixLayoutOpaque_t {
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace_bytes = 0;
+  std::uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C, D
 };
 
 namespace {
@@ -265,8 +267,18 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, size_t bytes) {
-  if (attribute != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return CUBLAS_STATUS_NOT_SUPPORTED;
-  return valid(read_attribute(&preference->workspace_bytes, value, bytes));
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      return valid(read_attribute(&preference->workspace_bytes, value, bytes));
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      return valid(read_attribute(
+          preference->alignment + (attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES), value,
+          bytes));
+  }
+  return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
@@ -283,7 +295,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return status;
   }
   results[0] = {};
-  results[0].algo.data[0] = 1;
+  // What the algorithm relies on; a matrix that begins elsewhere is refused.
+  std::copy_n(preference->alignment, 4, results[0].algo.data);
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -292,7 +305,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                               cublasLtMatrixLayout_t c_layout, void* d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
                               void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   const Call call;
   if (handle == nullptr || alpha == nullptr || beta == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
@@ -303,6 +316,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (const cublasStatus_t status = shape_of(p.desc, p.a, p.b, p.c, p.d, &p.shape);
       status != CUBLAS_STATUS_SUCCESS) {
     return status;
+  }
+  const void* const matrices[] = {a, b, c, d};
+  for (int i = 0; algo != nullptr && i < 4; ++i) {
+    const std::uint64_t alignment = algo->data[i];
+    if (alignment == 0 || reinterpret_cast<std::uintptr_t>(matrices[i]) % alignment != 0) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
   }
   if (workspace_bytes > 0 && !memory().device.holds(workspace, workspace_bytes)) {
     return CUBLAS_STATUS_INVALID_VALUE;
