@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -282,28 +281,73 @@ void select_chunks(benchmark::State& state, const Model& m, std::int64_t rows) {
   report_bytes(state, s, kv_bytes(m, rows) / 2 + 2 * kv_bytes(m, kept * kChunk));
 }
 
+void rope_append(benchmark::State& state, const Model& m) {
+  const std::int64_t rows = state.range(0);
+  const Cache c(m, 4096, rows, false);
+  const Tensor qkv = c.card.filled({rows, m.qkv_width()}, 1.0, c.kv.dtype);
+  const Tensor positions = c.card.tensor(DType::kI32, {rows});  // zeros
+  const Tensor q = c.card.tensor(c.kv.dtype, {rows, m.heads, m.d});
+  measure(state, [&] {
+    c.card.backend().rope_append(qkv.view(), positions.view(), c.rope(), q.view(), c.kv);
+  });
+}
+
+// A streaming cache's window moves up.
+void copy_rows(benchmark::State& state, const Model& m, std::int64_t rows) {
+  const Cache c(m, rows, 1, false);
+  const double s =
+      measure(state, [&] { c.card.backend().copy_rows(c.kv, 40, c.kv, 16, rows - 40); });
+  report_bytes(state, s, 2 * kv_bytes(m, rows - 40));
+}
+
 // ---- Rows
-void row_op(benchmark::State& state, const char* op) {
+void row_op(benchmark::State& state, std::string_view op) {
   Card& card = Card::get();
   Backend& b = card.backend();
   const std::int64_t rows = state.range(0);
   const Model& m = k7b;
-  const Tensor x = card.filled({rows, m.hidden}, 1.0, DType::kF32);
-  const Tensor w = card.filled({m.hidden}, 1.0, DType::kF32);
-  const Tensor h = card.tensor(card.dtype(), {rows, m.hidden});
-  const Tensor gate_up = card.filled({rows, 2 * m.ffn}, 1.0, card.dtype());
-  const Tensor ffn = card.tensor(card.dtype(), {rows, m.ffn});
-  const Tensor logits = card.filled({rows, m.vocab}, 3.0, DType::kF32);
-  const Tensor laws = card.tensor(DType::kF32, {rows, m.vocab});
+  if (op == "embed") {
+    const Tensor table = card.filled({m.vocab, m.hidden}, 1.0, card.dtype());
+    const Tensor tokens = card.tensor(DType::kI32, {rows});  // zeros
+    const Tensor x = card.tensor(DType::kF32, {rows, m.hidden});
+    measure(state, [&] { b.embed(tokens.view(), table.view(), x.view()); });
+  } else if (op == "rms_norm") {
+    const Tensor x = card.filled({rows, m.hidden}, 1.0, DType::kF32);
+    const Tensor w = card.filled({m.hidden}, 1.0, DType::kF32);
+    const Tensor h = card.tensor(card.dtype(), {rows, m.hidden});
+    measure(state, [&] { b.rms_norm(x.view(), w.view(), 1e-5F, h.view()); });
+  } else if (op == "swiglu") {
+    const Tensor gate_up = card.filled({rows, 2 * m.ffn}, 1.0, card.dtype());
+    const Tensor out = card.tensor(card.dtype(), {rows, m.ffn});
+    measure(state, [&] { b.swiglu(gate_up.view(), out.view()); });
+  } else if (op == "random_values") {
+    const Tensor out = card.tensor(DType::kF32, {rows << 20});
+    const double s = measure(state, [&] { b.random_values(out.view(), {}, 0, 1.0); });
+    report_bytes(state, s, static_cast<double>(out.view().bytes()));
+  }
+}
+
+// Laws of a vocabulary, and what is drawn from them.
+void law_op(benchmark::State& state, std::string_view op) {
+  Card& card = Card::get();
+  Backend& b = card.backend();
+  const std::int64_t rows = state.range(0);
+  const Tensor logits = card.filled({rows + 1, k7b.vocab}, 3.0, DType::kF32);
+  const Tensor laws = card.tensor(DType::kF32, {rows + 1, k7b.vocab});
   b.to_laws(logits.view(), LawParams{}, laws.view());
+  const TensorView q = laws.view().rows(0, rows);
   std::int64_t position = 0;
-  const std::map<std::string_view, std::function<void()>> ops = {
-      {"rms_norm", [&] { b.rms_norm(x.view(), w.view(), 1e-5F, h.view()); }},
-      {"swiglu", [&] { b.swiglu(gate_up.view(), ffn.view()); }},
-      {"to_laws", [&] { b.to_laws(logits.view(), LawParams{}, laws.view()); }},
-      {"sample",
-       [&] { b.sample(laws.view().rows(0, 1), {}, position++, Acceptance::kSpeculative); }}};
-  measure(state, ops.at(op));
+  if (op == "to_laws") {
+    measure(state, [&] { b.to_laws(logits.view().rows(0, rows), LawParams{}, q); });
+  } else if (op == "sample") {
+    measure(state, [&] { b.sample(q.rows(0, 1), {}, position++, Acceptance::kSpeculative); });
+  } else if (op == "judge") {
+    std::vector<Token> tokens;  // of q itself: all are accepted
+    for (std::int64_t i = 0; i < rows; ++i) {
+      tokens.push_back(b.sample(q.rows(i, 1), {}, i, Acceptance::kSpeculative));
+    }
+    measure(state, [&] { b.judge(laws.view(), q, tokens, {}, position++, {}); });
+  }
 }
 
 void register_all() {
@@ -334,8 +378,13 @@ void register_all() {
   add("prefill_attention/7b", [=](auto& s) { attention_prefill(s, k7b, context); },
       {static_cast<int>(std::min(kPrefillRows, context))});
   add("select_chunks/7b", [=](auto& s) { select_chunks(s, k7b, context); }, {1});
-  for (const char* const op : {"rms_norm", "swiglu", "to_laws", "sample"}) {
+  add("rope_append/7b", [](auto& s) { rope_append(s, k7b); }, {1, 7, 32});
+  add("copy_rows/68m", [](auto& s) { copy_rows(s, k68m, kStreamed); }, {1});
+  for (const char* const op : {"embed", "rms_norm", "swiglu", "random_values"}) {
     add(op, [op](auto& s) { row_op(s, op); }, {1, 7});
+  }
+  for (const char* const op : {"to_laws", "sample", "judge"}) {
+    add(op, [op](auto& s) { law_op(s, op); }, {1, 7});
   }
 }
 

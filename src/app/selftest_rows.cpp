@@ -74,6 +74,20 @@ void check_embed(Backend& tested, Backend& oracle, const Emit& emit) {
   }
 }
 
+// Elements of a random tensor from the middle of a group of four on.
+void check_random_values(Backend& tested, Backend& oracle, const Emit& emit) {
+  constexpr std::int64_t kCount = 40001;
+  Worst worst("random_values");
+  const auto run = [&](Backend& b) {
+    const Tensor out = make_tensor(b, DType::kF32, {kCount});
+    b.random_values(out.view(), {.seed = 5, .round = 3}, 4242, 0.02);
+    return floats_of(b, out.view());
+  };
+  const Floats got = run(tested), want = run(oracle);
+  for (std::size_t i = 0; i < got.size(); ++i) worst.see_equal(got[i] == want[i]);
+  emit(worst.check(kGroup));
+}
+
 void check_norm_and_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
   constexpr std::int64_t kWidth = 203;
   Worst norm("rms_norm"), swiglu("swiglu");
@@ -127,6 +141,7 @@ Floats laws_of(Backend& b, const Floats& logits, std::int64_t rows, std::int64_t
 void check_row_wise_ops(Backend& tested, Backend& oracle, const Emit& emit) {
   for (const DType dtype : formats_of(tested)) check_linear(tested, oracle, dtype, emit);
   check_embed(tested, oracle, emit);
+  check_random_values(tested, oracle, emit);
   check_norm_and_swiglu(tested, oracle, emit);
 }
 
