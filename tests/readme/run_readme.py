@@ -102,7 +102,7 @@ class Readme:
             return
         usage = call([str(path), "--help"], self.root, 60)
         for word in argv[1:]:
-            if not re.search(rf"(?<!\S){re.escape(word)}(?!\S)", usage):
+            if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", usage):
                 raise Failure(f"{argv[0]} --help does not mention {word}")
 
     def run_line(self, mode, line, folder):

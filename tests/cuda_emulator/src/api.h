@@ -10,7 +10,12 @@ namespace tf_emulator::detail {
 // The runtime under its lock, for the length of one call.
 class Call {
  public:
-  Call() : held_(runtime().lock) {}
+  Call() : held_(runtime().lock) { ++runtime().calls; }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() {
+    if (--runtime().calls == 0) memory().device.close();
+  }
   Runtime* operator->() const { return &runtime(); }
 
  private:

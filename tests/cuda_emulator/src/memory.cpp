@@ -1,11 +1,14 @@
 #include "memory.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <iterator>
 #include <stdexcept>
+#include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -32,9 +35,25 @@ void* reserve(std::size_t bytes, int protection) {
 }
 
 void protect(std::uintptr_t address, std::size_t bytes, int protection) {
-  if (mprotect(reinterpret_cast<void*>(address), bytes, protection) != 0) {
+  if (bytes > 0 && mprotect(reinterpret_cast<void*>(address), bytes, protection) != 0) {
     throw std::runtime_error("CUDA emulator: mprotect failed");
   }
+}
+
+// A host that touches device memory ends with a fault, as it does beside a card; this says why.
+void explain_faults() {
+#if !defined(__SANITIZE_ADDRESS__)
+  struct sigaction action = {};
+  action.sa_flags = SA_SIGINFO | SA_RESETHAND;
+  action.sa_sigaction = [](int, siginfo_t* info, void*) {
+    static constexpr char kText[] =
+        "CUDA emulator: host code touched device memory, or a kernel memory that is not there\n";
+    if (memory().device.contains(info->si_addr)) {
+      [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, kText, sizeof kText - 1);
+    }
+  };
+  sigaction(SIGSEGV, &action, nullptr);
+#endif
 }
 
 }  // namespace
@@ -61,10 +80,18 @@ Region::Region(std::size_t reserved, Space space)
 void Region::commit(std::size_t end) {
   end = round_up(end, std::size_t{2} << 20);
   if (end <= committed_) return;
-  protect(base_ + committed_, end - committed_, PROT_READ | PROT_WRITE);
+  if (open_) protect(base_ + committed_, end - committed_, PROT_READ | PROT_WRITE);
   protect(reinterpret_cast<std::uintptr_t>(states_) + committed_, end - committed_,
           PROT_READ | PROT_WRITE);
   committed_ = end;
+}
+
+void Region::open() {
+  if (!std::exchange(open_, true)) protect(base_, committed_, PROT_READ | PROT_WRITE);
+}
+
+void Region::close() {
+  if (std::exchange(open_, false)) protect(base_, committed_, PROT_NONE);
 }
 
 void Region::forbid(std::size_t offset, std::size_t bytes) {
@@ -139,6 +166,8 @@ std::string Region::describe(std::uintptr_t address) const {
 }
 
 Memory::Memory() : device(kReserved, Space::kDevice), pinned(kReserved / 4, Space::kPinned) {
+  pinned.open();
+  explain_faults();
   // Pages without access around the arena catch what goes far beyond it.
   char* const range = static_cast<char*>(reserve(kSharedBytes + 2 * kPage, PROT_NONE));
   shared = range + kPage;

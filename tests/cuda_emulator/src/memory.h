@@ -36,6 +36,11 @@ class Region {
   bool release(void* pointer);        // false: not the start of a live allocation
   void release_all();
 
+  // The host may touch the bytes only while work of the device runs; at first it may not. Pinned
+  // memory is opened once.
+  void open();
+  void close();
+
   // Offset of an address, >= top() when it lies outside of everything handed out so far.
   std::size_t offset(std::uintptr_t address) const { return address - base_; }
   std::size_t top() const { return top_; }
@@ -61,6 +66,7 @@ class Region {
   std::uint8_t* states_;
   std::size_t top_ = 0;        // end of what was handed out, with its redzone
   std::size_t committed_ = 0;  // end of what is readable and writable
+  bool open_ = false;
   std::size_t live_bytes_ = 0;
   std::uint64_t count_ = 0;
   std::map<std::uintptr_t, Allocation> allocations_;

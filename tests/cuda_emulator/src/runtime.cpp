@@ -116,6 +116,7 @@ cudaError_t Runtime::enqueue(CUstream_st* stream, std::function<void()> run) {
         return fail(cudaErrorStreamCaptureImplicit);
     }
     finish_all(true);
+    memory().device.open();
     if (sticky == cudaSuccess) run();
     return cudaSuccess;
   }
@@ -187,7 +188,10 @@ bool Runtime::runnable(const CUstream_st& stream) const {
 void Runtime::run_front(CUstream_st& stream) {
   const Work work = std::move(stream.queue.front());
   stream.queue.pop_front();
-  if (work.run != nullptr && sticky == cudaSuccess) work.run();
+  if (work.run != nullptr && sticky == cudaSuccess) {
+    memory().device.open();
+    work.run();
+  }
   if (work.record != nullptr) {
     work.record->done = true;
     work.record->when = std::chrono::steady_clock::now();

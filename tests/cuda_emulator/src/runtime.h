@@ -74,6 +74,7 @@ namespace tf_emulator::detail {
 class Runtime {
  public:
   std::recursive_mutex lock;
+  int calls = 0;  // under way; the memory is closed when the last one ends
   Limits limits;
   Order order = Order::kLazy;
   bool abort_on_trap = false;

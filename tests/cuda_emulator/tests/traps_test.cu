@@ -1,4 +1,6 @@
 // Every mistake the emulator exists to find, planted in a kernel beside its correct form.
+#include <cstdlib>
+
 #include "emulator_test_support.h"
 
 namespace {
@@ -47,6 +49,15 @@ TEST_F(Traps, WriteToHostMemory) {
   std::vector<int> host(64);
   launch(store_at, 1, 32, 0, stream_, host.data(), 0);
   expect_trap(Trap::kOutOfBounds, {"memory the device cannot reach", "host memory"});
+}
+
+TEST_F(Traps, HostCodeThatTouchesDeviceMemory) {
+  int* const out = device_array<int>(32);
+  launch(store_at, 1, 32, 0, stream_, out, 0);
+  expect_fine();
+  EXPECT_DEATH(out[3] = 1, "host code touched device memory|AddressSanitizer");
+  EXPECT_DEATH(std::exit(*static_cast<volatile int*>(out)),
+               "host code touched device memory|AddressSanitizer");
 }
 
 TEST_F(Traps, PinnedMemoryIsReachableUpToItsEnd) {
