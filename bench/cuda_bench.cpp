@@ -90,19 +90,10 @@ class Card {
     int l2 = 0;
     TF_CUDA(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, setup().options.device));
     cold_bytes_ = std::int64_t{8} * l2;
-    read_gbs_ = backend_->measure_read_gbs();
-    copy_gbs_ = measure_copy();
+    const Backend::Bandwidths measured = backend_->measure_bandwidths();
+    read_gbs_ = measured.read_gbs;
+    copy_gbs_ = measured.copy_gbs.value();
     gemm_tflops_ = measure_gemm();
-  }
-  double measure_copy() {
-    const Tensor from = tensor(DType::kF32, {cold_bytes_ / 4}),
-                 to = tensor(DType::kF32, {cold_bytes_ / 4});
-    double best = 1e30;
-    for (int i = 0; i < 5; ++i) {
-      best = std::min(best,
-                      seconds(4, [&] { backend_->copy(to.view(), from.view(), Queue::kCompute); }));
-    }
-    return 2e-9 * static_cast<double>(from.view().bytes()) / best;  // read and written
   }
   double measure_gemm() {
     const std::int64_t n = std::min<std::int64_t>(8192, setup().context);

@@ -104,7 +104,7 @@ struct WarpState {
 
 // grid: (split, KV head, 32 packed rows)
 template <class T, int kDim, int kGroups>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     split_kernel(Queries q, KvView kv, Angles angles, std::int64_t split, float scale,
                  Partials out) {
   constexpr int kStageParts = 2 * kTileParts<kDim>;

@@ -145,7 +145,8 @@ struct WarpState {
       TF_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
         TF_UNROLL
-        for (int j = 2 * i; j < 2 * i + 2; ++j) total += x[n][j] = exp2f(fmaf(x[n][j], scale, -most));
+        for (int j = 2 * i; j < 2 * i + 2; ++j)
+          total += x[n][j] = exp2f(fmaf(x[n][j], scale, -most));
       }
       weight[m][i] = fmaf(weight[m][i], factor, total);
       // Maxima soon stop growing.

@@ -122,7 +122,7 @@ TF_DEVICE Word total(const Row& row, std::uint64_t limit, Scratch* s) {
   return block_reduce(mine, s->reduce, Add{});
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     laws_kernel(const float* logits, std::int64_t logits_stride, LawParams params, double granules,
                 float* laws, std::int64_t laws_stride, std::int64_t vocab) {
   TF_SHARED(Scratch, s);

@@ -83,6 +83,14 @@ struct Verdict {
 // throws kInternal.
 class Backend {
  public:
+  // What memory and link allow, in GB/s (1e9 bytes): the bounds that times stand beside.
+  struct Bandwidths {
+    double read_gbs = 0;             // of the device's memory
+    std::optional<double> copy_gbs;  // within it, bytes read and bytes written
+    std::optional<double>
+        upload_gbs;  // to it from pinned host memory; none: the memory is the host's
+  };
+
   virtual ~Backend() = default;
 
   virtual std::string description() const = 0;  // "cpu avx512-bf16, 2 threads"
@@ -99,9 +107,8 @@ class Backend {
   // Takes the device's memory for a planned run at once; what allocator() gives then comes from it.
   // Throws Error(kResources, "OutOfMemory").
   virtual void reserve_memory(std::int64_t /*bytes*/) {}
-  // Bandwidth in GB/s (1e9 bytes) at which the device reads its memory, measured now within a
-  // fraction of a second: the bound of every pass. Throws Error(kResources) without the memory.
-  virtual double measure_read_gbs() = 0;
+  // Measured now, within a fraction of a second. Throws Error(kResources) without the memory.
+  virtual Bandwidths measure_bandwidths() = 0;
 
   // Scratch for passes of up to `rows` rows over caches of up to `context` tokens, sized here so
   // that nothing allocates later. May be called again; the maximum counts.

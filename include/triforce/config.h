@@ -40,9 +40,9 @@ struct RunConfig {
   bool auto_gamma = false, auto_inner_gamma = false;
   SpeculationOptions speculation;
 
-  std::int64_t memory_limit_bytes = 0;  // 0: what the machine has available
+  std::int64_t memory_limit_bytes = 0;   // 0: what the machine has available
   std::int64_t chi_square_runs = 60000;  // of each losslessness test by sampling; 0: none
-  std::uint64_t seed = 42;              // of sampling, synthetic data and random weights
+  std::uint64_t seed = 42;               // of sampling, synthetic data and random weights
 
   // Data: gs, 128k, one-shot, lwm, demo, synthetic, or a .txt, .jsonl or .ids file.
   std::string dataset = "synthetic";

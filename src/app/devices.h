@@ -34,6 +34,7 @@ std::unique_ptr<Backend> open_cuda_backend(const std::string& device, std::optio
 struct CudaFacts {
   std::string name, architecture;  // "NVIDIA H200", "sm_90"
   std::string driver, runtime;     // CUDA versions: "13.0"
+  std::string pci_bus_id;          // "0000:17:00.0"
 };
 // nullopt: no backend was opened on one.
 std::optional<CudaFacts> opened_cuda_device();

@@ -1,5 +1,6 @@
 // devices.h of a program that was built with CUDA.
 #include <algorithm>
+#include <array>
 
 #include "app/devices.h"
 #include "app/option_values.h"
@@ -28,7 +29,10 @@ std::unique_ptr<Backend> open(const CudaDevice& device, std::optional<DType> dty
   int driver = 0, runtime = 0;
   TF_CUDA(cudaDriverGetVersion(&driver));
   TF_CUDA(cudaRuntimeGetVersion(&runtime));
-  opened = CudaFacts{device.name, device.architecture, version(driver), version(runtime)};
+  std::array<char, 32> bus_id{};
+  TF_CUDA(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device.ordinal));
+  opened =
+      CudaFacts{device.name, device.architecture, version(driver), version(runtime), bus_id.data()};
   return backend;
 }
 

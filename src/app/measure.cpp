@@ -310,6 +310,7 @@ RunResult Measurement::result(bool ended) {
   state_.ended = ended;
   state_.stopped = stopped();
   state_.memory = memory();
+  if (in_.monitor != nullptr) state_.gpu = in_.monitor->observed();
   RunResult r = build_result(in_, state_);
   if (ended) r.context.end = iso_time_now();
   return r;

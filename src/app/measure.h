@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "app/gpu_monitor.h"
 #include "triforce/backend.h"
 #include "triforce/config.h"
 #include "triforce/decode.h"
@@ -51,11 +52,12 @@ struct MeasureInput {
   std::optional<ModelInfo> target_info, draft_info;  // default: those of the weights
   RunConfig config;  // methods, speculation, gen_len, seed, repetitions, ...
   std::vector<std::vector<Token>> prompts;
-  ResultContext context;  // `end` is filled in
+  ResultContext context;  // `end` and what the monitor saw are filled in
   DataInfo data;
   std::vector<Param> params;  // echo_params(config)
   // Ids to text, for the output section; may be empty.
   std::function<std::string(std::span<const Token>)> decode_text;
+  const GpuMonitor* monitor = nullptr;  // of the card that is measured; null: none
   MeasureObserver* observer = nullptr;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "app/gpu_monitor.h"
 #include "app/result.h"
 #include "app/statistics.h"
 
@@ -235,9 +236,11 @@ std::vector<std::string> build_reasons(const ResultContext& context) {
   if (context.build_type != "Release" && context.build_type != "RelWithDebInfo") {
     reasons.push_back(fmt::format("build type {}, not Release", context.build_type));
   }
-  if (context.throttle_reasons && !context.throttle_reasons->empty()) {
-    reasons.push_back(
-        fmt::format("throttled clocks: {}", fmt::join(*context.throttle_reasons, ", ")));
+  std::vector<std::string> throttled =
+      context.throttle_reasons.value_or(std::vector<std::string>());
+  std::erase(throttled, kPowerCap);
+  if (!throttled.empty()) {
+    reasons.push_back(fmt::format("throttled clocks: {}", fmt::join(throttled, ", ")));
   }
   return reasons;
 }

@@ -12,8 +12,9 @@ namespace {
 // The cases of a measurement, one a method.
 class CaseBuilder {
  public:
-  CaseBuilder(const MeasureInput& input, const MeasurementState& state)
-      : in_(input), c_(input.config), s_(state) {}
+  CaseBuilder(const MeasureInput& input, const MeasurementState& state,
+              const ResultContext& context)
+      : in_(input), c_(input.config), s_(state), context_(context) {}
   CaseResult build(const MethodState& m) const;
 
  private:
@@ -30,6 +31,7 @@ class CaseBuilder {
   const MeasureInput& in_;
   const RunConfig& c_;
   const MeasurementState& s_;
+  const ResultContext& context_;
 };
 
 const MethodState* CaseBuilder::baseline() const {
@@ -93,7 +95,7 @@ void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   });
   fill_prefill(c);
   c.phases_ms_per_round = phases_per_round(m.runs);
-  c.traffic = make_traffic(m.method, m.runs, bytes, in_.context.measured_read_gbs);
+  c.traffic = make_traffic(m.method, m.runs, bytes, context_.measured_read_gbs);
   c.steps = steps(m);
   c.acceptance = merged_levels(m.runs);
   c.memory = s_.memory;
@@ -148,7 +150,7 @@ void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {
 
 void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
   std::vector<std::string>& reasons = c.validity.reasons;
-  reasons = build_reasons(in_.context);
+  reasons = build_reasons(context_);
   if (c.target && c.target->random_seed) reasons.emplace_back("random weights");
   if (c.draft && c.draft->random_seed) reasons.emplace_back("random weights of the drafter");
   if (c_.speculation.synthetic && m.method != Method::kAutoregressive) {
@@ -216,11 +218,14 @@ ModelInfo model_info(const ModelWeights& weights) {
 RunResult build_result(const MeasureInput& input, const MeasurementState& state) {
   RunResult r;
   r.context = input.context;
+  r.context.clocks = state.gpu.clocks;
+  r.context.throttle_reasons = state.gpu.throttle_reasons;
+  r.context.pcie = state.gpu.pcie;
   r.run_id = make_run_id(r.context, state.salt);
   r.exit_code = state.first_error;
   if (r.exit_code == ExitCode::kOk && state.timed_out) r.exit_code = ExitCode::kInconclusive;
   if (r.exit_code == ExitCode::kOk && state.stopped) r.exit_code = ExitCode::kInterrupted;
-  const CaseBuilder builder(input, state);
+  const CaseBuilder builder(input, state, r.context);
   for (const MethodState& m : state.methods) {
     r.cases.push_back(builder.build(m));
     if (r.cases.back().lossless.equal_to_baseline == false) r.exit_code = ExitCode::kNumeric;

@@ -27,6 +27,7 @@ struct MeasurementState {
   StepCurves steps;  // empty curves: not measured
   MemoryPlan plan;
   MemoryResult memory;
+  GpuObservation gpu;
   std::int64_t longest_prompt = 0;  // tokens
   bool ended = false;               // false: an interim result
   bool timed_out = false, stopped = false;

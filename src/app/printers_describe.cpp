@@ -79,6 +79,11 @@ std::vector<std::string> header_lines(const RunResult& r) {
   if (x.measured_read_gbs) {
     machine += fmt::format(", reads {} GB/s (measured)", short_number(x.measured_read_gbs));
   }
+  if (x.clocks) {
+    machine += fmt::format(", clocks {} to {} MHz", short_number(x.clocks->min),
+                           short_number(x.clocks->max));
+  }
+  if (x.pcie) machine += fmt::format(", PCIe {}", printable(*x.pcie));
   lines.push_back(machine);
   if (r.cases.empty()) return lines;
   const CaseResult& first = r.cases.front();

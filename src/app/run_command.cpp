@@ -6,6 +6,7 @@
 #include "app/datasets.h"
 #include "app/devices.h"
 #include "app/environment.h"
+#include "app/gpu_monitor.h"
 #include "app/measure.h"
 #include "app/models.h"
 #include "app/output.h"
@@ -134,6 +135,7 @@ class Run {
   void load();
   void check_positions() const;
   LoadProgress load_progress(const char* what);
+  void measure_bandwidths();
   RunResult measure();
   RunResult not_run(CaseStatus status, const std::string& reason, ExitCode code) {
     progress_.finish();
@@ -233,9 +235,22 @@ void Run::load() {
   input_.draft_info = model_info(draft_);
 }
 
+// Before the memory is taken: a run that fills it leaves none to measure with.
+void Run::measure_bandwidths() {
+  try {
+    const Backend::Bandwidths measured = session_.backend->measure_bandwidths();
+    input_.context.measured_read_gbs = measured.read_gbs;
+    input_.context.measured_copy_gbs = measured.copy_gbs;
+    input_.context.measured_h2d_gbs = measured.upload_gbs;
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kResources) throw;  // too little memory to measure: null
+  }
+}
+
 RunResult Run::measure() {
   try {
     check_memory(config_, *plan_, session_.backend.get());
+    measure_bandwidths();
     session_.backend->reserve_memory(plan_->total_bytes());
   } catch (const Error& e) {
     print_stderr(memory_table(*plan_, config_.prefill));
@@ -256,14 +271,13 @@ RunResult Run::measure() {
     return not_run(CaseStatus::kOom, e.what(), e.code());
   }
   progress_.finish();
-  try {
-    input_.context.measured_read_gbs = session_.backend->measure_read_gbs();
-  } catch (const Error& e) {
-    if (e.code() != ExitCode::kResources) throw;  // too little memory to measure: null
-  }
   if (config_.timeout_s > 0) {
     const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
     input_.config.timeout_s = std::max(1e-3, config_.timeout_s - spent);
+  }
+  std::optional<GpuMonitor> monitor;
+  if (const std::optional<CudaFacts> card = opened_cuda_device()) {
+    input_.monitor = &monitor.emplace(card->pci_bus_id);
   }
   Observer observer(config_, tokenizer_ ? &*tokenizer_ : nullptr, progress_, files_);
   input_.observer = &observer;

@@ -34,7 +34,8 @@ inline double unit_of(DType t) {
   return t == DType::kBF16 ? 0x1.0p-8 : t == DType::kF16 ? 0x1.0p-11 : kEps;
 }
 
-// Absolute error of rounding to t where its numbers are subnormal, and of a product that underflows.
+// Absolute error of rounding to t where its numbers are subnormal, and of a product that
+// underflows.
 inline double least_of(DType t) { return t == DType::kF16 ? 0x1.0p-25 : 1e-30; }
 
 // Formats of weights and caches that a backend takes: its activations' own, if those are halves.

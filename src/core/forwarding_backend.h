@@ -16,7 +16,7 @@ class ForwardingBackend : public Backend {
   int kv_granule() const override { return to_.kv_granule(); }
   std::optional<std::int64_t> available_bytes() const override { return to_.available_bytes(); }
   void reserve_memory(std::int64_t bytes) override { to_.reserve_memory(bytes); }
-  double measure_read_gbs() override { return to_.measure_read_gbs(); }
+  Bandwidths measure_bandwidths() override { return to_.measure_bandwidths(); }
   void reserve(const ScratchShape& shape) override { to_.reserve(shape); }
   std::int64_t scratch_bytes(const ScratchShape& shape) const override {
     return to_.scratch_bytes(shape);

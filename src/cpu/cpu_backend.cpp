@@ -43,7 +43,9 @@ class CpuBackend final : public Backend {
   std::int64_t prefill_rows() const override { return 512; }
   int kv_granule() const override { return cpu::kv_granule(); }
 
-  double measure_read_gbs() override { return cpu::measure_read_bandwidth_gbs(context_); }
+  Bandwidths measure_bandwidths() override {
+    return {cpu::measure_read_bandwidth_gbs(context_), {}, {}};
+  }
 
   void reserve(const ScratchShape& shape) override {
     reserved_.grow(shape);

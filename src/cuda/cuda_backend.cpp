@@ -89,7 +89,7 @@ class CudaBackend final : public Backend {
     return std::max<std::int64_t>(0, static_cast<std::int64_t>(free_bytes) - kDriverBytes);
   }
   void reserve_memory(std::int64_t bytes) override { allocator_.reserve(bytes + kReserveSlack); }
-  double measure_read_gbs() override;
+  Bandwidths measure_bandwidths() override;
 
   void reserve(const ScratchShape& shape) override {
     reserved_.grow(shape);
@@ -251,26 +251,41 @@ class CudaBackend final : public Backend {
   std::uint32_t next_event_ = 0;
 };
 
-double CudaBackend::measure_read_gbs() {
+Backend::Bandwidths CudaBackend::measure_bandwidths() {
   constexpr int kRepetitions = 5, kBlocksPerMultiprocessor = 4;
   // Many times what the second-level cache holds.
-  const std::int64_t bytes = std::int64_t{16} * attribute(cudaDevAttrL2CacheSize, device_);
-  struct Freed {
-    void* data = nullptr;
-    ~Freed() { static_cast<void>(cudaFree(data)); }
-  } memory;
-  TF_CUDA(cudaMalloc(&memory.data, static_cast<std::size_t>(bytes) + sizeof(std::uint32_t)));
-  TF_CUDA(cudaMemsetAsync(memory.data, 0, static_cast<std::size_t>(bytes), stream()));
-  double best = 0;
-  for (int i = 0; i < kRepetitions; ++i) {
-    const Event begin = record(Queue::kCompute);
-    kernels::read_all(
-        memory.data, bytes, kBlocksPerMultiprocessor * multiprocessors_,
-        reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(memory.data) + bytes), stream());
-    const double ms = elapsed_ms(begin, record(Queue::kCompute));
-    best = std::max(best, static_cast<double>(bytes) / 1e6 / ms);
-  }
-  return best;
+  const auto bytes = static_cast<std::size_t>(16 * attribute(cudaDevAttrL2CacheSize, device_));
+  constexpr std::size_t kUploaded = std::size_t{64} << 20;
+  CudaAllocator allocator(device_);  // its own, for what is not kept
+  const Buffer from(allocator, static_cast<std::int64_t>(bytes), Place::kDevice,
+                    MemTag::kWorkspace);
+  const Buffer to(allocator, static_cast<std::int64_t>(bytes), Place::kDevice, MemTag::kWorkspace);
+  const auto best_gbs = [&](double moved, const auto& move) {
+    move();
+    double best = 0;
+    for (int i = 0; i < kRepetitions; ++i) {
+      const Event begin = record(Queue::kCompute);
+      move();
+      best = std::max(best, moved / 1e6 / elapsed_ms(begin, record(Queue::kCompute)));
+    }
+    return best;
+  };
+  Bandwidths out;
+  out.read_gbs = best_gbs(static_cast<double>(bytes), [&] {
+    kernels::read_all(from.data(), static_cast<std::int64_t>(bytes),
+                      kBlocksPerMultiprocessor * multiprocessors_,
+                      static_cast<std::uint32_t*>(to.data()), stream());
+  });
+  out.copy_gbs = best_gbs(2 * static_cast<double>(bytes), [&] {
+    TF_CUDA(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice, stream()));
+  });
+  const std::size_t uploaded = std::min(kUploaded, bytes);
+  const Buffer pinned(allocator, static_cast<std::int64_t>(uploaded), Place::kPinned,
+                      MemTag::kWorkspace);
+  out.upload_gbs = best_gbs(static_cast<double>(uploaded), [&] {
+    TF_CUDA(cudaMemcpyAsync(to.data(), pinned.data(), uploaded, cudaMemcpyHostToDevice, stream()));
+  });
+  return out;
 }
 
 void CudaBackend::linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {

@@ -63,9 +63,9 @@ class ReferenceBackend final : public Backend {
   DType activation_dtype() const override { return DType::kF32; }
   std::int64_t prefill_rows() const override { return 512; }
   int kv_granule() const override { return granule_; }
-  double measure_read_gbs() override {
+  Bandwidths measure_bandwidths() override {
     TF_CHECK(false, "the reference backend has no speed");
-    return 0;
+    return {};
   }
   void reserve(const ScratchShape&) override {}  // plain loops need no scratch
   std::int64_t scratch_bytes(const ScratchShape&) const override { return 0; }

@@ -409,8 +409,10 @@ TEST(Result, ReasonsAgainstComparing) {
   f.state.methods[0].runs[0].metrics.decode_ms *= 2;
   EXPECT_TRUE(f.has_reason(0, "noise"));
   f = Fixture();
-  f.input.context.throttle_reasons = std::vector<std::string>{"power cap"};
-  EXPECT_TRUE(f.has_reason(0, "throttled clocks: power cap"));
+  f.state.gpu.throttle_reasons = std::vector<std::string>{"sw_power_cap"};
+  EXPECT_FALSE(f.has_reason(0, "throttled"));  // what full load does
+  f.state.gpu.throttle_reasons->emplace_back("hw_slowdown");
+  EXPECT_TRUE(f.has_reason(0, "throttled clocks: hw_slowdown"));
 }
 
 TEST(Result, UnfinishedCasesKeepWhatTheyHave) {

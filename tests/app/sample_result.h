@@ -17,7 +17,16 @@ inline ResultContext sample_context() {
   c.threads = 2;
   c.host_memory_bytes = 8'000'000'000;
   c.os = "Linux 6.1.0 x86_64";
+  c.gpu_name = "Example GPU";
+  c.sm = "sm_90";
+  c.driver = "13.1";
+  c.cuda = "13.0";
+  c.clocks = ClockRange{1200, 1500, 1980};
+  c.throttle_reasons = std::vector<std::string>{"sw_power_cap"};
+  c.pcie = "gen5 x16";
   c.measured_read_gbs = 20.0;
+  c.measured_copy_gbs = 18.0;
+  c.measured_h2d_gbs = 2.5;
   c.argv = {"triforce-bench", "run", "--name", "a \"b\""};
   c.start = "2026-01-31T12:00:00Z";
   c.end = "2026-01-31T12:00:30Z";

@@ -25,7 +25,8 @@ class Cuda(ProgramTest):
                 method="ar,triforce,retrieval,streaming,draft", acceptance="coupled",
                 temp=temperature, dtype=dtype))
             self.assertIn("cuda:0", result["context"]["backend"])
-            for name in ["gpu_name", "sm", "driver", "cuda", "measured_read_gbs"]:
+            for name in ["gpu_name", "sm", "driver", "cuda", "measured_read_gbs",
+                         "measured_copy_gbs", "measured_h2d_gbs"]:
                 self.assertIsNotNone(result["context"][name], name)
             self.assertEqual(len(result["cases"]), 5)
             for case in result["cases"]:
