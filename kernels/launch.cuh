@@ -11,10 +11,6 @@ namespace triforce::kernels {
 // Shared memory a kernel may use without opting in.
 constexpr std::size_t kSharedWithoutOptIn = 48 << 10;
 
-// Whether a kernel may begin while the one before it in the stream ends (programmatic dependent
-// launch, sm_90). It must then wait by griddepcontrol before it reads what that one wrote.
-enum class Overlap : bool { kNone, kWithPrevious };
-
 namespace detail {
 inline void check_launch(cudaError_t error, dim3 grid, dim3 block, std::size_t smem_bytes) {
   if (error == cudaSuccess) return;
@@ -30,31 +26,20 @@ inline void check_launch(cudaError_t error, dim3 grid, dim3 block, std::size_t s
 // Runs kernel(args...) in `stream`; smem_bytes of dynamic shared memory per block. Throws
 // Error(kDevice) when the launch is refused. Errors of the kernel itself come with a later call.
 template <class... Params, class... Args>
-void launch(Overlap overlap, void (*kernel)(Params...), dim3 grid, dim3 block,
-            std::size_t smem_bytes, cudaStream_t stream, Args&&... args) {
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_bytes,
+            cudaStream_t stream, Args&&... args) {
   if (smem_bytes > kSharedWithoutOptIn) {
     detail::check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                               static_cast<int>(smem_bytes)),
                          grid, block, smem_bytes);
   }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = smem_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = overlap == Overlap::kWithPrevious ? 1 : 0;
   detail::check_launch(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), grid,
                        block, smem_bytes);
-}
-
-template <class... Params, class... Args>
-void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_bytes,
-            cudaStream_t stream, Args&&... args) {
-  launch(Overlap::kNone, kernel, grid, block, smem_bytes, stream, std::forward<Args>(args)...);
 }
 
 }  // namespace triforce::kernels

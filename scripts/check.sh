@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What CI runs besides the tests. Ends with status 1 if a stage found something.
 #   scripts/check.sh [format] [tidy] [emulated] [emulated-asan] [asan] [fuzz] [tsan]
-# Without arguments all but tsan.
+# Without arguments all but asan and tsan.
 # format: clang-format on every C++ file. tidy: clang-tidy on every file of src/ and bench/.
 # emulated: the CUDA sources compiled for the emulator of tests/cuda_emulator, their tests, and the
-# program's with --device cuda. emulated-asan: the same under AddressSanitizer.
-# asan: the tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+# program's with --device cuda. emulated-asan: all tests, these among them, under AddressSanitizer
+# and UndefinedBehaviorSanitizer. asan: the same without CUDA.
 # fuzz: each fuzz target over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
 # tsan: the tests under ThreadSanitizer (clang, its OpenMP runtime, Archer).
 # The sanitizers leave out tests that are labelled slow.
@@ -15,7 +15,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd -- "$TF_ROOT"
 
 stages=("$@")
-((${#stages[@]} > 0)) || stages=(format tidy emulated emulated-asan asan fuzz)
+((${#stages[@]} > 0)) || stages=(format tidy emulated emulated-asan fuzz)
 for stage in "${stages[@]}"; do
   case "$stage" in
     format | tidy | emulated | emulated-asan | asan | fuzz | tsan) ;;
@@ -67,21 +67,17 @@ check_tests() {  # PRESET
   configure_preset "$1" || return
   tf_build "build/$1" || return
   # The machine may not let LeakSanitizer attach; a probe says so instead of every test failing.
-  if [[ $1 == asan ]] && ! leaks_can_be_found; then
-    say "asan: LeakSanitizer cannot run here (ptrace is not permitted), leaks are not checked"
+  if [[ $1 == *asan ]] && ! leaks_can_be_found; then
+    say "$1: LeakSanitizer cannot run here (ptrace is not permitted), leaks are not checked"
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
   fi
   ctest --preset "$1" --label-exclude slow --parallel "$(tf_jobs)"
 }
 
-check_emulated() {  # PRESET
-  configure_preset "$1" || return
-  tf_build "build/$1" triforce_cuda_tests triforce-bench triforce-cuda-bench || return
-  if [[ $1 == emulated-asan ]] && ! leaks_can_be_found; then
-    say "$1: LeakSanitizer cannot run here (ptrace is not permitted), leaks are not checked"
-    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
-  fi
-  ctest --preset "$1" --tests-regex '^(cuda_|cli_cuda|gpu_suite)' --parallel "$(tf_jobs)"
+check_emulated() {
+  configure_preset emulated || return
+  tf_build build/emulated triforce_cuda_tests triforce-bench triforce-cuda-bench || return
+  ctest --preset emulated --tests-regex '^(cuda_|cli_cuda|gpu_suite)' --parallel "$(tf_jobs)"
 }
 
 leaks_can_be_found() {
@@ -126,9 +122,9 @@ run_stage() {
   case "$1" in
     format) check_format ;;
     tidy) check_tidy ;;
-    asan | tsan) check_tests "$1" ;;
+    asan | emulated-asan | tsan) check_tests "$1" ;;
     fuzz) check_fuzz ;;
-    emulated | emulated-asan) check_emulated "$1" ;;
+    emulated) check_emulated ;;
   esac
 }
 

@@ -166,7 +166,7 @@ class GpuMonitor::Sampler {
 
 GpuMonitor::GpuMonitor(const std::string& pci_bus_id, const std::string& library) {
   auto nvml = std::make_unique<Library>(library);
-  const Device device = nvml->device(pci_bus_id);
+  Device device = nvml->device(pci_bus_id);
   if (device != nullptr) sampler_ = std::make_unique<Sampler>(std::move(nvml), device);
 }
 

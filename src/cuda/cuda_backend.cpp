@@ -254,7 +254,7 @@ class CudaBackend final : public Backend {
 Backend::Bandwidths CudaBackend::measure_bandwidths() {
   constexpr int kRepetitions = 5, kBlocksPerMultiprocessor = 4;
   // Many times what the second-level cache holds.
-  const auto bytes = static_cast<std::size_t>(16 * attribute(cudaDevAttrL2CacheSize, device_));
+  const auto bytes = 16 * static_cast<std::size_t>(attribute(cudaDevAttrL2CacheSize, device_));
   constexpr std::size_t kUploaded = std::size_t{64} << 20;
   CudaAllocator allocator(device_);  // its own, for what is not kept
   const Buffer from(allocator, static_cast<std::int64_t>(bytes), Place::kDevice,

@@ -149,23 +149,7 @@ struct cudaDeviceProp {
   size_t sharedMemPerBlockOptin;
 };
 
-enum cudaLaunchAttributeID {
-  cudaLaunchAttributeIgnore = 0,
-  cudaLaunchAttributeCooperative = 2,
-  cudaLaunchAttributeClusterDimension = 4,
-  cudaLaunchAttributeProgrammaticStreamSerialization = 6,
-  cudaLaunchAttributePriority = 8,
-};
-union cudaLaunchAttributeValue {
-  char pad[64];
-  int cooperative;
-  int programmaticStreamSerializationAllowed;
-  int priority;
-};
-struct cudaLaunchAttribute {
-  cudaLaunchAttributeID id;
-  cudaLaunchAttributeValue val;
-};
+struct cudaLaunchAttribute;
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;

@@ -30,17 +30,7 @@ cudaError_t check_shape(const Runtime& state, const cudaLaunchConfig_t& config,
   const std::size_t allowed =
       opted == state.dynamic_shared.end() ? kSharedWithoutOptIn : opted->second;
   if (config.dynamicSmemBytes > allowed) return cudaErrorInvalidValue;
-  for (unsigned i = 0; i < config.numAttrs; ++i) {
-    switch (config.attrs[i].id) {
-      case cudaLaunchAttributeIgnore:
-      case cudaLaunchAttributePriority:
-      case cudaLaunchAttributeProgrammaticStreamSerialization:
-        break;
-      default:
-        return cudaErrorNotSupported;
-    }
-  }
-  return cudaSuccess;
+  return config.numAttrs == 0 ? cudaSuccess : cudaErrorNotSupported;
 }
 
 }  // namespace
