@@ -5,6 +5,7 @@
 #include "kernels/attention_mass.cuh"
 #include "kernels/attention_tile.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/reduce.cuh"
 
 namespace triforce::kernels {
 namespace {
@@ -192,13 +193,21 @@ __global__ void combine_kernel(Queries q, const std::int32_t* length, std::int64
   const std::int64_t splits = (*length + split - 1) / split;
   const float2* const tops = in.tops + std::int64_t{head} * in.splits * rows + row;
   const float* const sums = in.sums + (std::int64_t{head} * in.splits * rows + row) * d + j;
+  // What all threads need of the splits is fetched at once: the latency of memory counts here.
+  TF_SHARED(float2, parts);  // [split]: factor, weight; then one value a warp
   float most = -INFINITY;
-  for (std::int64_t s = 0; s < splits; ++s) most = fmaxf(most, tops[s * rows].x);
+  for (std::int64_t s = j; s < splits; s += d) {
+    parts[s] = tops[s * rows];
+    most = fmaxf(most, parts[s].x);
+  }
+  most = block_reduce(most, reinterpret_cast<float*>(parts + in.splits), Max{});
+  for (std::int64_t s = j; s < splits; s += d) parts[s].x = exp2f(parts[s].x - most);
+  __syncthreads();
   float total = 0, weight = 0;
+  TF_UNROLL_N(8)
   for (std::int64_t s = 0; s < splits; ++s) {
-    const float factor = exp2f(tops[s * rows].x - most);
-    total = fmaf(sums[s * rows * d], factor, total);
-    weight = fmaf(tops[s * rows].y, factor, weight);
+    total = fmaf(sums[s * rows * d], parts[s].x, total);
+    weight = fmaf(parts[s].y, parts[s].x, weight);
   }
   const int query_head = head * q.group + row % q.group;
   out[row / q.group * out_stride + std::int64_t{query_head} * d + j] =
@@ -260,8 +269,8 @@ void run(const Queries& q, const KvView& kv, const RopeView& rope, const TensorV
       run_split<T, kDim, 4>(q, kv, rope, split, partials, grid, stream);
   }
   launch(combine_kernel<T>, dim3(static_cast<unsigned>(rows), static_cast<unsigned>(kv.kv_heads)),
-         dim3(kDim), 0, stream, q, kv.length, split, partials, static_cast<T*>(out.data),
-         out.stride[0], totals);
+         dim3(kDim), static_cast<std::size_t>(partials.splits) * 8 + kDim / 32 * 4, stream, q,
+         kv.length, split, partials, static_cast<T*>(out.data), out.stride[0], totals);
 }
 
 }  // namespace

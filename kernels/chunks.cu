@@ -12,6 +12,7 @@ namespace triforce::kernels {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr std::int64_t kSegment = 2048;  // keys that a block sorts in shared memory
 
 // One warp a chunk: lane l sums dimensions l, l + 32, ... of the chunk's keys, times the group's
 // summed queries.
@@ -53,19 +54,50 @@ __global__ void keys_kernel(const float* scores, std::int64_t stride, std::int64
       i < n ? sort_key(scores[blockIdx.y * stride + i], i) : ~std::uint64_t{0};
 }
 
-// One exchange of a bitonic sort: pairs at `distance` inside runs of `run`.
+// One exchange of a bitonic sort: key `low` of `keys` and the one `distance` after it, in order;
+// `ascending` says in which.
+TF_DEVICE void exchange(std::uint64_t* keys, std::int64_t low, std::int64_t distance,
+                        bool ascending) {
+  const std::uint64_t a = keys[low], b = keys[low + distance];
+  if ((a > b) == ascending) {
+    keys[low] = b;
+    keys[low + distance] = a;
+  }
+}
+// The first key of pair `pair`; distances are powers of two.
+TF_DEVICE std::int64_t low_of(std::int64_t pair, std::int64_t distance) {
+  return 2 * pair - (pair & (distance - 1));
+}
+
+// All exchanges at one distance inside runs of `run`, one a thread.
 __global__ void exchange_kernel(std::uint64_t* keys, std::int64_t padded, std::int64_t run,
                                 std::int64_t distance) {
   const std::int64_t pair = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (pair >= padded / 2) return;
-  const std::int64_t low = pair / distance * 2 * distance + pair % distance;
-  std::uint64_t* const mine = keys + blockIdx.y * padded;
-  const std::uint64_t a = mine[low], b = mine[low + distance];
-  const bool ascending = (low & run) == 0;
-  if ((a > b) == ascending) {
-    mine[low] = b;
-    mine[low + distance] = a;
+  const std::int64_t low = low_of(pair, distance);
+  exchange(keys + blockIdx.y * padded, low, distance, (low & run) == 0);
+}
+
+// All exchanges of runs first_run to last_run at distances inside a segment; a block a segment.
+__global__ void __launch_bounds__(kThreads)
+    segment_kernel(std::uint64_t* keys, std::int64_t padded, std::int64_t segment,
+                   std::int64_t first_run, std::int64_t last_run) {
+  TF_SHARED(std::uint64_t, mine);
+  const std::int64_t begin = blockIdx.x * segment;
+  std::uint64_t* const from = keys + blockIdx.y * padded + begin;
+  for (std::int64_t i = threadIdx.x; i < segment; i += kThreads) mine[i] = from[i];
+  for (std::int64_t run = first_run; run <= last_run; run *= 2) {
+    for (std::int64_t distance = run < segment ? run / 2 : segment / 2; distance > 0;
+         distance /= 2) {
+      __syncthreads();
+      for (std::int64_t pair = threadIdx.x; pair < segment / 2; pair += kThreads) {
+        const std::int64_t low = low_of(pair, distance);
+        exchange(mine, low, distance, ((begin + low) & run) == 0);
+      }
+    }
   }
+  __syncthreads();
+  for (std::int64_t i = threadIdx.x; i < segment; i += kThreads) from[i] = mine[i];
 }
 
 __global__ void ids_kernel(const std::uint64_t* keys, std::int64_t padded, std::int64_t n,
@@ -120,11 +152,20 @@ void top_chunks(const TensorView& scores, const TensorView& ids, void* workspace
   auto* const keys = static_cast<std::uint64_t*>(workspace);
   launch(keys_kernel, grid_of(padded, heads), dim3(kThreads), 0, stream,
          static_cast<const float*>(scores.data), scores.stride[0], n, padded, keys);
-  for (std::int64_t run = 2; run <= padded; run *= 2) {
-    for (std::int64_t distance = run / 2; distance > 0; distance /= 2) {
+  const std::int64_t segment = std::min(padded, kSegment);
+  const auto sort_segments = [&](std::int64_t first_run, std::int64_t last_run) {
+    launch(segment_kernel,
+           dim3(static_cast<unsigned>(padded / segment), static_cast<unsigned>(heads)),
+           dim3(kThreads), static_cast<std::size_t>(segment) * sizeof(std::uint64_t), stream, keys,
+           padded, segment, first_run, last_run);
+  };
+  sort_segments(2, segment);
+  for (std::int64_t run = 2 * segment; run <= padded; run *= 2) {
+    for (std::int64_t distance = run / 2; distance >= segment; distance /= 2) {
       launch(exchange_kernel, grid_of(padded / 2, heads), dim3(kThreads), 0, stream, keys, padded,
              run, distance);
     }
+    sort_segments(run, run);
   }
   launch(ids_kernel, grid_of(wanted, heads), dim3(kThreads), 0, stream,
          static_cast<const std::uint64_t*>(keys), padded, wanted,

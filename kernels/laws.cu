@@ -9,19 +9,25 @@ namespace triforce::kernels {
 namespace {
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
-constexpr int kBins = 256, kDigitBits = 8, kKeyBits = 64;
+constexpr int kBins = 256, kDigitBits = 8, kRankBits = 64;
 constexpr int kBinsPerLane = kBins / 32;
+constexpr unsigned kBuckets = kBins * kBins;
 constexpr std::uint64_t kNotFinite = 0;  // below every rank of a finite logit
 constexpr std::uint64_t kEverything = ~std::uint64_t{0};
 
-using Word = unsigned long long;  // what atomicAdd knows
+using Word = std::uint64_t;  // whole granules
 
 struct Scratch {
-  Word measure[kBins];
-  unsigned count[kBins];
+  unsigned low[kBins], high[kBins];  // words of the bins' measures
   std::uint64_t reduce[kWarps];
+  float mean[kWarps];
+  // The ids that are still in question, if they are at most a warp.
+  std::uint64_t ranks[32];
+  Word measures[32];
+  unsigned found;
   Word before;  // measure of all bins before the chosen one
   int bin;
+  std::uint64_t cut;
 };
 
 // Rising ranks are falling logits, then rising ids; -0 counts as 0.
@@ -45,6 +51,7 @@ struct Row {
   float* law;  // holds weights e^((logit - max) / T) until the end
   std::int64_t vocab;
   double granules;  // per unit of weight
+  float most, buckets_per_unit;
 
   template <class Body>
   TF_DEVICE void for_mine(const Body& body) const {
@@ -54,14 +61,32 @@ struct Row {
   TF_DEVICE Word weight(std::int64_t i) const {
     return static_cast<Word>(__double2ll_rn(static_cast<double>(law[i]) * granules));
   }
+  // Rises with the rank. Buckets are equally wide, so that ids spread over them; outliers, and what
+  // is not a number for huge logits, are in the last one.
+  TF_DEVICE unsigned bucket(std::int64_t i) const {
+    const float x = (most - logits[i]) * buckets_per_unit;
+    return x < static_cast<float>(kBuckets - 1) ? static_cast<unsigned>(x) : kBuckets - 1;
+  }
 };
+
+// Atomics on words of 32 bits are instructions; on 64 they are loops, slow where ids meet.
+TF_DEVICE void add_to_bin(int bin, Word measure, Scratch* s) {
+  if (measure == 0) return;
+  const auto low = static_cast<unsigned>(measure);
+  const unsigned old = atomicAdd(&s->low[bin], low);
+  const unsigned carried = static_cast<unsigned>(measure >> 32) + (old + low < old ? 1U : 0U);
+  if (carried > 0) atomicAdd(&s->high[bin], carried);
+}
+TF_DEVICE Word measure_of(int bin, const Scratch* s) {
+  return Word{s->high[bin]} << 32 | s->low[bin];
+}
 
 // The first bin with which `before` plus the measure of all bins up to it reaches `target`; by the
 // first warp.
 TF_DEVICE void choose_bin(Word before, double target, Scratch* s) {
   const int lane = static_cast<int>(threadIdx.x);
   Word mine = 0;
-  for (int i = 0; i < kBinsPerLane; ++i) mine += s->measure[lane * kBinsPerLane + i];
+  for (int i = 0; i < kBinsPerLane; ++i) mine += measure_of(lane * kBinsPerLane + i, s);
   Word upto = mine;
   for (int step = 1; step < 32; step *= 2) {
     const Word other = __shfl_up_sync(0xffffffffU, upto, static_cast<unsigned>(step));
@@ -73,43 +98,86 @@ TF_DEVICE void choose_bin(Word before, double target, Scratch* s) {
   Word sum = before + upto - mine;
   int bin = lane * kBinsPerLane;
   for (; bin + 1 < (lane + 1) * kBinsPerLane; ++bin) {
-    if (static_cast<double>(sum + s->measure[bin]) >= target) break;
-    sum += s->measure[bin];
+    const Word measure = measure_of(bin, s);
+    if (static_cast<double>(sum + measure) >= target) break;
+    sum += measure;
   }
   s->before = sum;
   s->bin = bin;
 }
 
-// The rank with which the measures of leading ids, of rank `limit` at most, reach `target`: eight
-// bits of it at a time.
+// The least of the gathered ranks with which `before` plus the measures up to it reaches `target`,
+// kEverything if none does; by the first warp.
+TF_DEVICE void choose_rank(Word before, double target, Scratch* s) {
+  const unsigned lane = threadIdx.x;
+  const bool there = lane < s->found;
+  const std::uint64_t mine = there ? s->ranks[lane] : kEverything;
+  Word upto = before;
+  for (unsigned i = 0; i < s->found; ++i) {
+    if (s->ranks[i] <= mine) upto += s->measures[i];
+  }
+  const bool reached = there && static_cast<double>(upto) >= target;
+  const std::uint64_t least = warp_reduce(reached ? mine : kEverything, Min{});
+  if (lane == 0) s->cut = least;
+}
+
+// The rank with which the measures of leading ids, of rank `limit` at most, reach `target`: a digit
+// of their places at a time, two of their buckets', then those of their ranks.
 template <class Measure>
 TF_DEVICE std::uint64_t cut(const Row& row, std::uint64_t limit, double target,
                             const Measure& measure, Scratch* s) {
-  std::uint64_t prefix = 0;
+  unsigned bucket = 0;       // its digits so far
+  std::uint64_t prefix = 0;  // the rank's
   Word before = 0;
-  for (int shift = kKeyBits - kDigitBits;; shift -= kDigitBits) {
+  for (int shift = kRankBits + kDigitBits;; shift -= kDigitBits) {
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) {
-      s->measure[i] = 0;
-      s->count[i] = 0;
-    }
+    for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads)
+      s->low[i] = s->high[i] = 0;
+    if (threadIdx.x == 0) s->found = 0;
     __syncthreads();
+    const bool all = shift > kRankBits, by_bucket = shift >= kRankBits;
+    Word last = 0;  // of the last bin, where outliers meet
     row.for_mine([&](std::int64_t i) {
       const std::uint64_t rank = row.rank(i);
       if (rank > limit) return;
-      if (shift < kKeyBits - kDigitBits && rank >> (shift + kDigitBits) != prefix) return;
-      const int bin = static_cast<int>((rank >> shift) % kBins);
-      atomicAdd(&s->measure[bin], measure(i));
-      atomicAdd(&s->count[bin], 1U);
+      const unsigned at = row.bucket(i);
+      if (!all && (by_bucket ? at >> kDigitBits : at) != bucket) return;
+      if (shift + kDigitBits < kRankBits && rank >> (shift + kDigitBits) != prefix) return;
+      const Word m = measure(i);
+      if (!all) {
+        const unsigned slot = atomicAdd(&s->found, 1U);
+        if (slot < 32) {
+          s->ranks[slot] = rank;
+          s->measures[slot] = m;
+        }
+      }
+      const auto bin =
+          static_cast<int>((by_bucket ? at >> (shift - kRankBits) : rank >> shift) % kBins);
+      if (bin == kBins - 1) {
+        last += m;
+      } else {
+        add_to_bin(bin, m, s);
+      }
     });
+    last = warp_reduce(last, Add{});
+    if (threadIdx.x % 32 == 0) add_to_bin(kBins - 1, last, s);
     __syncthreads();
-    if (threadIdx.x < 32) choose_bin(before, target, s);
+    const bool few = !all && s->found <= 32;
+    if (threadIdx.x < 32) {
+      if (few) {
+        choose_rank(before, target, s);
+      } else {
+        choose_bin(before, target, s);
+      }
+    }
     __syncthreads();
+    if (few) return Min{}(limit, s->cut);
     before = s->before;
-    prefix = (prefix << kDigitBits) | static_cast<std::uint64_t>(s->bin);
-    // A bin of one id needs no further digits.
-    if (shift == 0 || s->count[s->bin] == 1) {
-      return Min{}(limit, (prefix << shift) | ((std::uint64_t{1} << shift) - 1));
+    if (by_bucket) {
+      bucket = bucket << kDigitBits | static_cast<unsigned>(s->bin);
+    } else {
+      prefix = prefix << kDigitBits | static_cast<std::uint64_t>(s->bin);
+      if (shift == 0) return Min{}(limit, prefix);
     }
   }
 }
@@ -126,11 +194,16 @@ __global__ void __launch_bounds__(kThreads, 1)
     laws_kernel(const float* logits, std::int64_t logits_stride, LawParams params, double granules,
                 float* laws, std::int64_t laws_stride, std::int64_t vocab) {
   TF_SHARED(Scratch, s);
-  const Row row{logits + blockIdx.x * logits_stride, laws + blockIdx.x * laws_stride, vocab,
-                granules};
+  Row row{
+      logits + blockIdx.x * logits_stride, laws + blockIdx.x * laws_stride, vocab, granules, 0, 0};
   std::uint64_t best = kEverything;
-  row.for_mine([&](std::int64_t i) { best = Min{}(best, row.rank(i)); });
+  float mean = 0;
+  row.for_mine([&](std::int64_t i) {
+    best = Min{}(best, row.rank(i));
+    mean += row.logits[i];
+  });
   best = block_reduce(best, s->reduce, Min{});
+  mean = block_reduce(mean, s->mean, Add{}) / static_cast<float>(vocab);
   const auto first = static_cast<std::int64_t>(best & 0xffffffffU);
   if (best == kNotFinite) {
     row.for_mine([&](std::int64_t i) { row.law[i] = NAN; });
@@ -141,6 +214,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     return;
   }
   const float most = row.logits[first], inverse = 1.0F / params.temperature;
+  row.most = most;
+  // From the greatest logit to as far below the mean.
+  row.buckets_per_unit = static_cast<float>(kBuckets) / (2 * fabsf(most - mean));
   row.for_mine([&](std::int64_t i) { row.law[i] = expf((row.logits[i] - most) * inverse); });
   std::uint64_t limit = kEverything;
   if (params.top_k > 0 && params.top_k < vocab) {

@@ -136,7 +136,7 @@ TEST(TopChunks, AreTheOraclesAlsoAmongEquals) {
   CudaAllocator a(0);
   const auto oracle = make_reference_backend();
   std::mt19937 random(5);
-  for (const std::int64_t n : {1, 2, 3, 17, 64, 300}) {
+  for (const std::int64_t n : {1, 2, 3, 17, 64, 300, 2048, 5000}) {
     std::vector<float> scores(count(3, n));
     for (float& s : scores)
       s = static_cast<float>(static_cast<int>(random() % 9) - 4) / 2;  // ties, -0

@@ -40,9 +40,9 @@ class LawsTest : public ::testing::Test {
       const double argument = params.temperature > 0
                                   ? double{std::abs(logits[i] - most)} / double{params.temperature}
                                   : 0.0;
-      ASSERT_NEAR(got[i], expected[i],
-                  2 * (3 * argument + 12) * 0x1p-24 * double{expected[i]} + 1e-9)
-          << i;
+      const double bound =
+          expected[i] > 0 ? 2 * (3 * argument + 12) * 0x1p-24 * double{expected[i]} + 1e-9 : 0.0;
+      ASSERT_NEAR(got[i], expected[i], bound) << i;
     }
   }
 
@@ -82,6 +82,23 @@ TEST_F(LawsTest, TiesGoToTheLowestIds) {
   EXPECT_GT(cut[0], 0.0F);
   EXPECT_EQ(cut[2], 0.0F);
   EXPECT_EQ(cut[4], 0.0F);
+}
+
+// Where ids do not spread over the buckets that the cuts begin with.
+TEST_F(LawsTest, OddlySpreadLogitsMatchTheOracle) {
+  const LawParams nucleus{1, 0.9F, 0}, both{0.8F, 0.7F, 60}, all_but_one{1, 1, 2999};
+  std::vector<float> few(3000), outlier = normals(3000, 8), huge = normals(3000, 9);
+  for (std::size_t i = 0; i < few.size(); ++i) few[i] = static_cast<float>(i * 7919 % 5);
+  outlier[5] = -1e30F;
+  for (std::size_t i = 0; i < huge.size(); ++i) huge[i] *= i % 3 == 0 ? 1e38F : 1;
+  std::vector<float> close(3000, 1.0F), alone(3000, -50.0F);
+  for (std::size_t i = 0; i < close.size(); ++i) {
+    close[i] += static_cast<float>(i * 7919 % 7) * 0x1p-23F;
+  }
+  alone[2999] = 3;
+  for (const auto& logits : {few, outlier, huge, close, alone}) {
+    for (const LawParams& params : {nucleus, both, all_but_one}) expect_oracle(logits, params);
+  }
 }
 
 TEST_F(LawsTest, ARowThatIsNotFiniteBecomesNaN) {
