@@ -81,8 +81,8 @@ TF_DEVICE Word measure_of(int bin, const Scratch* s) {
   return Word{s->high[bin]} << 32 | s->low[bin];
 }
 
-// The first bin with which `before` plus the measure of all bins up to it reaches `target`; by the
-// first warp.
+// The first bin with which `before` plus the measure of all bins up to it reaches `target`, the
+// last one if none before it does; by the first warp.
 TF_DEVICE void choose_bin(Word before, double target, Scratch* s) {
   const int lane = static_cast<int>(threadIdx.x);
   Word mine = 0;
@@ -136,7 +136,6 @@ TF_DEVICE std::uint64_t cut(const Row& row, std::uint64_t limit, double target,
     if (threadIdx.x == 0) s->found = 0;
     __syncthreads();
     const bool all = shift > kRankBits, by_bucket = shift >= kRankBits;
-    Word last = 0;  // of the last bin, where outliers meet
     row.for_mine([&](std::int64_t i) {
       const std::uint64_t rank = row.rank(i);
       if (rank > limit) return;
@@ -153,14 +152,9 @@ TF_DEVICE std::uint64_t cut(const Row& row, std::uint64_t limit, double target,
       }
       const auto bin =
           static_cast<int>((by_bucket ? at >> (shift - kRankBits) : rank >> shift) % kBins);
-      if (bin == kBins - 1) {
-        last += m;
-      } else {
-        add_to_bin(bin, m, s);
-      }
+      // The last one, where outliers meet, is chosen if no other is.
+      if (bin < kBins - 1) add_to_bin(bin, m, s);
     });
-    last = warp_reduce(last, Add{});
-    if (threadIdx.x % 32 == 0) add_to_bin(kBins - 1, last, s);
     __syncthreads();
     const bool few = !all && s->found <= 32;
     if (threadIdx.x < 32) {
