@@ -94,7 +94,7 @@ cudaError_t copy(void* to, const void* from, const Rectangle& r, cudaMemcpyKind 
   }
   if (!kind_fits(kind, to_place, from_place)) return call->fail(cudaErrorInvalidMemcpyDirection);
   const bool capturing = stream != nullptr && stream->capture != nullptr;
-  if (from_place == Place::kPageable && !blocking && !capturing) {
+  if (from_place == Place::kPageable && !capturing) {
     auto kept = std::make_shared<std::vector<char>>(r.width * r.height);
     for (std::size_t row = 0; row < r.height; ++row) {
       std::memcpy(kept->data() + row * r.width, static_cast<const char*>(from) + row * r.pitch_from,
@@ -106,7 +106,10 @@ cudaError_t copy(void* to, const void* from, const Rectangle& r, cudaMemcpyKind 
   } else {
     TF_EMULATOR_TRY(call->enqueue(stream, [to, from, r] { copy_now(to, from, r); }));
   }
-  if (stream != nullptr && !capturing && to_place == Place::kPageable) call->finish_stream(stream);
+  const bool within_device = to_place == Place::kDevice && from_place == Place::kDevice;
+  if ((blocking && !within_device) || (!capturing && to_place == Place::kPageable)) {
+    call->finish_stream(call->queue_of(stream));
+  }
   return call->ready();
 }
 

@@ -103,21 +103,26 @@ void Runtime::destroy_stream(CUstream_st* stream) {
 }
 
 void Runtime::push(CUstream_st& stream, Work work) {
+  if (&stream != &default_ && (stream.flags & cudaStreamNonBlocking) == 0) finish_stream(&default_);
   stream.queue.push_back(std::move(work));
   if (order == Order::kEager) finish_stream(&stream);
+}
+
+cudaError_t Runtime::before_default() {
+  for (const auto& capture : captures_) {
+    if (capture->mode != cudaStreamCaptureModeRelaxed) return fail(cudaErrorStreamCaptureImplicit);
+  }
+  for (CUstream_st* stream : streams_) {
+    if (stream != &default_ && (stream->flags & cudaStreamNonBlocking) == 0) finish_stream(stream);
+  }
+  return cudaSuccess;
 }
 
 cudaError_t Runtime::enqueue(CUstream_st* stream, std::function<void()> run) {
   if (!known(stream)) return fail(cudaErrorInvalidResourceHandle);
   if (stream == nullptr) {
-    // The default stream comes after everything in blocking streams, and is run at once.
-    for (const auto& capture : captures_) {
-      if (capture->mode != cudaStreamCaptureModeRelaxed)
-        return fail(cudaErrorStreamCaptureImplicit);
-    }
-    finish_all(true);
-    memory().device.open();
-    if (sticky == cudaSuccess) run();
+    if (const cudaError_t error = before_default(); error != cudaSuccess) return error;
+    push(default_, {std::move(run), nullptr, nullptr});
     return cudaSuccess;
   }
   if (stream->capture != nullptr) {
@@ -139,17 +144,13 @@ cudaError_t Runtime::record(CUevent_st* event, CUstream_st* stream) {
     event->nodes = stream->tail;
     return cudaSuccess;
   }
+  if (stream == nullptr) {
+    if (const cudaError_t error = before_default(); error != cudaSuccess) return error;
+  }
   event->capture = nullptr;
   event->last = std::make_shared<Completion>();
-  event->last->stream = stream;
-  if (stream == nullptr) {
-    const auto completion = event->last;
-    return enqueue(nullptr, [completion] {
-      completion->done = true;
-      completion->when = std::chrono::steady_clock::now();
-    });
-  }
-  push(*stream, {nullptr, nullptr, event->last});
+  event->last->stream = queue_of(stream);
+  push(*queue_of(stream), {nullptr, nullptr, event->last});
   return cudaSuccess;
 }
 
@@ -172,11 +173,7 @@ cudaError_t Runtime::wait(CUstream_st* stream, CUevent_st* event) {
     return fail(cudaErrorStreamCaptureIsolation);
   }
   if (event->last == nullptr) return cudaSuccess;
-  if (stream == nullptr) {
-    finish(event->last);
-    return cudaSuccess;
-  }
-  push(*stream, {nullptr, event->last, nullptr});
+  push(*queue_of(stream), {nullptr, event->last, nullptr});
   return cudaSuccess;
 }
 
@@ -250,11 +247,14 @@ void Runtime::finish_all(bool blocking_only) {
 }
 
 void Runtime::drop_all() {
-  for (CUstream_st* stream : streams_) delete stream;
+  for (CUstream_st* stream : streams_) {
+    if (stream != &default_) delete stream;
+  }
+  default_.queue.clear();
   for (CUevent_st* event : events) delete event;
   for (CUgraph_st* graph : graphs) delete graph;
   for (CUgraphExec_st* exec : execs) delete exec;
-  streams_.clear();
+  streams_ = {&default_};
   events.clear();
   graphs.clear();
   execs.clear();

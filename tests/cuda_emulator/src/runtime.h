@@ -99,6 +99,8 @@ class Runtime {
   CUstream_st* create_stream(unsigned flags);
   void destroy_stream(CUstream_st* stream);
   bool known(CUstream_st* stream) const { return stream == nullptr || streams_.contains(stream); }
+  // nullptr is the default stream.
+  CUstream_st* queue_of(CUstream_st* stream) { return stream == nullptr ? &default_ : stream; }
   cudaError_t enqueue(CUstream_st* stream, std::function<void()> run);
   cudaError_t record(CUevent_st* event, CUstream_st* stream);
   cudaError_t wait(CUstream_st* stream, CUevent_st* event);
@@ -123,9 +125,12 @@ class Runtime {
   bool runnable(const CUstream_st& stream) const;
   CUstream_st* choose(bool blocking_only);
   void run_front(CUstream_st& stream);
+  // What is queued next in the default stream comes after everything in blocking streams.
+  cudaError_t before_default();
   void push(CUstream_st& stream, Work work);
 
-  std::set<CUstream_st*> streams_;
+  CUstream_st default_;
+  std::set<CUstream_st*> streams_{&default_};
   std::set<std::shared_ptr<Capture>> captures_;
   std::uint64_t stream_count_ = 0;
   cudaError_t last_error_ = cudaSuccess;

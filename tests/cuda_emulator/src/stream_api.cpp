@@ -56,7 +56,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const Call call;
   TF_EMULATOR_TRY(call->ready());
   if (!call->known(stream)) return call->fail(cudaErrorInvalidResourceHandle);
-  if (stream == nullptr) return cudaSuccess;
+  stream = call->queue_of(stream);
   if (stream->capture != nullptr) {
     call->invalidate(stream->capture);
     return call->fail(cudaErrorStreamCaptureUnsupported);

@@ -136,7 +136,7 @@ TEST_F(BlasLt, UnwrittenOperandTraps) {
   const Matrix square{4, 4, 4, CUBLASLT_ORDER_COL};
   float* const a = emulator_test::device_array<float>(16);
   float* const d = emulator_test::device_array<float>(16);
-  ok(cudaMemset(a, 0, 15 * sizeof(float)));
+  ok(cudaMemsetAsync(a, 0, 15 * sizeof(float), stream_));
   cublasLtHandle_t handle = nullptr;
   good(cublasLtCreate(&handle));
   cublasLtMatmulDesc_t desc = nullptr;

@@ -78,6 +78,41 @@ TEST_F(Streams, AMissingEventShows) {
   EXPECT_EQ(*host_, 0x01010101);
 }
 
+TEST_F(Streams, TheDefaultStreamIsNoOrderForStreamsThatDoNotBlock) {
+  set(9, other_);
+  ok(cudaStreamSynchronize(other_));
+  ok(cudaMemset(value_, 1, 4));  // the host does not wait for it
+  copy(other_);
+  fetch(other_);
+  ok(cudaStreamSynchronize(other_));
+  EXPECT_EQ(*host_, 0x09090909);
+  ok(cudaStreamSynchronize(nullptr));
+  copy(other_);
+  fetch(other_);
+  ok(cudaStreamSynchronize(other_));
+  EXPECT_EQ(*host_, 0x01010101);
+}
+
+TEST_F(Streams, TheDefaultStreamAndBlockingStreamsAreInOrder) {
+  cudaStream_t blocking = nullptr;
+  ok(cudaStreamCreate(&blocking));
+  ok(cudaMemset(value_, 1, 4));
+  copy(blocking);
+  set(2, nullptr);
+  fetch(nullptr);  // after the copy
+  EXPECT_EQ(*host_, -1);
+  ok(cudaStreamSynchronize(nullptr));
+  EXPECT_EQ(*host_, 0x01010101);
+  cudaEvent_t event = nullptr;
+  ok(cudaEventCreate(&event));
+  copy(blocking);
+  ok(cudaEventRecord(event, nullptr));
+  ok(cudaStreamWaitEvent(other_, event));
+  fetch(other_);
+  ok(cudaStreamSynchronize(other_));
+  EXPECT_EQ(*host_, 0x02020202);
+}
+
 TEST_F(Streams, EagerRunsAtOnce) {
   tf_emulator::set_order(Order::kEager);
   set(3, stream_);
@@ -119,7 +154,7 @@ TEST_F(Streams, PinnedSourceIsReadWhenTheStreamComesToIt) {
 TEST_F(Streams, Copies2D) {
   std::vector<int> in{1, 2, 3, 4, 5, 6}, out(6, 0);
   int* const device = device_array<int>(6);
-  ok(cudaMemset(device, 0, 24));
+  ok(cudaMemsetAsync(device, 0, 24, stream_));
   // Two columns of a 2 x 3 matrix into a matrix of width 2.
   ok(cudaMemcpy2DAsync(device, 8, in.data() + 1, 12, 8, 2, cudaMemcpyHostToDevice, stream_));
   ok(cudaStreamSynchronize(stream_));

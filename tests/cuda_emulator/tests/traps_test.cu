@@ -80,7 +80,7 @@ TEST_F(Traps, MisalignedWideLoad) {
   NEEDS_INSTRUMENTATION();
   uint4* const in = device_array<uint4>(33);
   uint4* const out = device_array<uint4>(32);
-  ok(cudaMemset(in, 0, 33 * sizeof(uint4)));
+  ok(cudaMemsetAsync(in, 0, 33 * sizeof(uint4), stream_));
   launch(load_wide, 1, 32, 0, stream_, in, out, 16);
   expect_fine();
   launch(load_wide, 1, 32, 0, stream_, in, out, 4);
@@ -94,7 +94,7 @@ TEST_F(Traps, ReadOfMemoryNeverWritten) {
   NEEDS_INSTRUMENTATION();
   int* const in = device_array<int>(32);
   int* const out = device_array<int>(32);
-  ok(cudaMemset(in, 0, 31 * sizeof(int)));
+  ok(cudaMemsetAsync(in, 0, 31 * sizeof(int), stream_));
   launch(copy_ints, 1, 32, 0, stream_, in, out);
   expect_trap(Trap::kUninitialised, {"never written", "offset 124", "thread (31,0,0)"});
   EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
@@ -342,7 +342,7 @@ TEST_F(Traps, MissingWaitForAnAsynchronousCopy) {
   NEEDS_INSTRUMENTATION();
   uint4* const in = device_array<uint4>(64);
   uint4* const out = device_array<uint4>(64);
-  ok(cudaMemset(in, 1, 64 * sizeof(uint4)));
+  ok(cudaMemsetAsync(in, 1, 64 * sizeof(uint4), stream_));
   launch(async_copy, 1, 32, 64 * sizeof(uint4), stream_, in, out, 0);
   expect_fine();
   std::vector<uint4> host(64);
@@ -365,7 +365,7 @@ __global__ void async_copy_for_others(const uint4* in, uint4* out, Barrier barri
 TEST_F(Traps, MissingBarrierAfterAnAsynchronousCopy) {
   NEEDS_INSTRUMENTATION();
   uint4* const in = device_array<uint4>(32);
-  ok(cudaMemset(in, 1, 32 * sizeof(uint4)));
+  ok(cudaMemsetAsync(in, 1, 32 * sizeof(uint4), stream_));
   launch(async_copy_for_others, 1, 32, 512, stream_, in, device_array<uint4>(32), Barrier::kWarp);
   expect_fine();
   launch(async_copy_for_others, 1, 32, 512, stream_, in, device_array<uint4>(32), Barrier::kNone);
