@@ -4,7 +4,8 @@
 # weights at the longest prefill that fits. Writes one JSON file and ends with a short table.
 #   scripts/gpu_suite.sh [--build DIR] [--device cuda:N] [--out FILE] [--small]
 # --build DIR: use what was built there instead of building for the card that is found. --small: toy
-# sizes, for the emulated device. Exit status 1 if a step failed; goals that were missed are said.
+# sizes, for the emulated device. Exit status 1 if a step failed, 77 if there is no such device; goals
+# that were missed are said.
 set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -14,7 +15,7 @@ arguments=()
 while (($# > 0)); do
   case "$1" in
     -h | --help)
-      sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     --build)
@@ -31,6 +32,10 @@ done
 
 command -v python3 >/dev/null || die "python3 was not found"
 if [[ -z $build ]]; then
+  if ! tf_cuda_options | grep -q TRIFORCE_CUDA=ON; then
+    say "gpu_suite: error: no usable device: expected a card of compute capability 8.0 or higher and nvcc, found none"
+    exit 77
+  fi
   "$TF_ROOT/scripts/setup.sh"
   tf_release_build
   build="$TF_ROOT/build"

@@ -33,6 +33,8 @@ class Suite:
         self.o = options
         self.build = Path(options.build).resolve()
         self.program = self.build / "triforce-bench"
+        if not self.program.is_file():
+            stop(2, f"--build: expected a folder with triforce-bench, found none in {self.build}")
         self.scratch = Path(tempfile.mkdtemp(prefix="triforce_gpu_"))
         self.begin = time.monotonic()
         self.result = {"schema": SCHEMA, "argv": sys.argv, "small": options.small,
@@ -239,8 +241,7 @@ class Suite:
 
     def main(self):
         self.step("device", self.device)
-        if self.result["steps"]["device"]["status"] != "ok":
-            sys.exit(f"error: {self.program} does not run here")
+        self.check_device()
         self.step("tests", self.tests)
         self.step("sanitizer", self.sanitizer)
         self.step("micro", self.micro)
@@ -251,6 +252,20 @@ class Suite:
         self.save()
         shutil.rmtree(self.scratch, ignore_errors=True)
         return self.report()
+
+    def check_device(self):
+        """Ends the suite if the device it is about is not there."""
+        step = self.result["steps"]["device"]
+        if step["status"] != "ok":
+            stop(1, f"{self.program} does not run here (exit status {step['exit_code']})")
+        if not step["result"]["cuda"]:
+            stop(2, f"--build: expected a build with CUDA, found one without in {self.build}")
+        wanted = self.o.device if ":" in self.o.device else f"{self.o.device}:0"
+        found = {d["device"]: d.get("usable", True) for d in step["result"]["devices"]}
+        if wanted not in found:
+            stop(77, f"no usable device: expected {wanted}, found {', '.join(found)}")
+        if not found[wanted]:
+            stop(77, f"no usable device: this build holds no code for {wanted}")
 
     def report(self):
         failed = []
@@ -272,6 +287,11 @@ class Suite:
         if failed:
             print(f"failed: {', '.join(failed)}")
         return 1 if failed else 0
+
+
+def stop(code, reason):
+    print(f"gpu_suite: error: {reason}", file=sys.stderr)
+    sys.exit(code)
 
 
 def worst(runs):

@@ -1,8 +1,10 @@
 """The program with --device cuda: on a card, or on the emulated device."""
 import os
+import subprocess
 import unittest
+from pathlib import Path
 
-from program import ProgramTest, strict_json
+from program import BINARY, SOURCE, ProgramTest, strict_json
 
 EMULATED = bool(os.environ.get("TRIFORCE_EMULATED"))
 
@@ -71,6 +73,16 @@ class Cuda(ProgramTest):
         card = [d for d in listed["devices"] if d["device"] == "cuda:0"][0]
         self.assertTrue(card["usable"])
         self.assertGreater(card["memory_bytes"], 0)
+
+    def test_the_gpu_suite_says_what_is_missing(self):
+        for options, code, says in [
+                (["--device", "cuda:7"], 77, "expected cuda:7, found cpu, cuda:0"),
+                (["--build", self.folder], 2, "expected a folder with triforce-bench")]:
+            done = subprocess.run(
+                [SOURCE / "scripts/gpu_suite.sh", "--build", Path(BINARY).parent, "--out",
+                 self.path("suite.json"), *options], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(says, done.stderr)
 
     @unittest.skipUnless(EMULATED, "a large card has the memory")
     def test_a_plan_beyond_the_devices_memory(self):
