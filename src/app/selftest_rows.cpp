@@ -39,8 +39,8 @@ void check_linear(Backend& tested, Backend& oracle, DType dtype, const Emit& emi
       const Floats x = as_held(tested, {rows, kIn}, normal_values(rows * kIn, 2));
       Floats size_x = x;
       for (float& v : size_x) v = std::abs(v);
-      const auto run = [&, to = to, onto = accumulate](Backend& b, const Floats& in,
-                                                       const Floats& weights, DType out) {
+      const auto run = [&, onto = accumulate](Backend& b, const Floats& in, const Floats& weights,
+                                              DType out) {
         return run_linear(b, dtype, in, weights, rows, kOut, kIn, out, onto);
       };
       const Floats got = run(tested, x, w, to), want = run(oracle, x, w, DType::kF32);

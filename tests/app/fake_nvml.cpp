@@ -8,7 +8,7 @@
 namespace {
 constexpr int kNotFound = 6, kUninitialized = 1;
 std::atomic<bool> begun{false};
-std::atomic<unsigned> clocks{0}, reasons{0}, links{0};
+[[maybe_unused]] std::atomic<unsigned> clocks{0}, reasons{0}, links{0};
 int card;
 
 template <class T, std::size_t kSize>
