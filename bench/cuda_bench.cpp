@@ -1,11 +1,8 @@
 // triforce-cuda-bench: the operations of the CUDA backend at the shapes of Llama2-7B and Llama-68M,
 // each beside the copy bandwidth or the GEMM rate measured in the same run. Options of Google
 // Benchmark, and before them --device=N, --dtype=f16|bf16 and --context=TOKENS of the full cache.
-#include <benchmark/benchmark.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
@@ -14,6 +11,7 @@
 #include "cuda/cuda_backend.h"
 #include "cuda/gemm.h"
 #include "cuda/runtime.h"
+#include "run_benchmarks.h"
 #include "triforce/kv_cache.h"
 
 namespace triforce::bench {
@@ -379,50 +377,37 @@ void register_all() {
   }
 }
 
-// Takes our own options out of argv.
-void parse(int* argc, char** argv) {
-  int kept = 1;
-  for (int i = 1; i < *argc; ++i) {
-    const std::string_view arg = argv[i];
-    if (arg.starts_with("--device=")) {
-      setup().options.device = std::atoi(argv[i] + 9);
-    } else if (arg == "--dtype=bf16" || arg == "--dtype=f16") {
-      setup().options.dtype = arg == "--dtype=bf16" ? DType::kBF16 : DType::kF16;
-    } else if (arg.starts_with("--context=")) {
-      setup().context = std::atoll(argv[i] + 10);
-      if (setup().context < kChunk || setup().context > (1 << 24)) {
-        throw_usage("--context: expected {} to {} tokens, found {}", kChunk, 1 << 24,
-                    arg.substr(10));
-      }
-    } else {
-      argv[kept++] = argv[i];
+bool take(std::string_view arg) {
+  if (arg.starts_with("--device=")) {
+    setup().options.device = std::atoi(arg.data() + 9);
+  } else if (arg == "--dtype=bf16" || arg == "--dtype=f16") {
+    setup().options.dtype = arg == "--dtype=bf16" ? DType::kBF16 : DType::kF16;
+  } else if (arg.starts_with("--context=")) {
+    setup().context = std::atoll(arg.data() + 10);
+    if (setup().context < kChunk || setup().context > (1 << 24)) {
+      throw_usage("--context: expected {} to {} tokens, found {}", kChunk, 1 << 24, arg.substr(10));
     }
+  } else {
+    return false;
   }
-  *argc = kept;
+  return true;
+}
+
+void prepare() {
+  const Card& card = Card::get();
+  benchmark::AddCustomContext("device", Card::get().backend().description());
+  benchmark::AddCustomContext("dtype", to_string(card.dtype()));
+  benchmark::AddCustomContext("context_tokens", std::to_string(setup().context));
+  benchmark::AddCustomContext("read_GB/s", fmt::format("{:.1f}", card.read_gbs()));
+  benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.1f}", card.copy_gbs()));
+  benchmark::AddCustomContext("gemm_TFLOP/s", fmt::format("{:.1f}", card.gemm_tflops()));
+  register_all();
 }
 
 }  // namespace
 }  // namespace triforce::bench
 
 int main(int argc, char** argv) {
-  using namespace triforce;
-  try {
-    bench::parse(&argc, argv);
-    benchmark::Initialize(&argc, argv);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-    const bench::Card& card = bench::Card::get();
-    benchmark::AddCustomContext("device", bench::Card::get().backend().description());
-    benchmark::AddCustomContext("dtype", to_string(card.dtype()));
-    benchmark::AddCustomContext("context_tokens", std::to_string(bench::setup().context));
-    benchmark::AddCustomContext("read_GB/s", fmt::format("{:.1f}", card.read_gbs()));
-    benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.1f}", card.copy_gbs()));
-    benchmark::AddCustomContext("gemm_TFLOP/s", fmt::format("{:.1f}", card.gemm_tflops()));
-    bench::register_all();
-    benchmark::RunSpecifiedBenchmarks();
-    benchmark::Shutdown();
-  } catch (const Error& e) {
-    std::fprintf(stderr, "triforce-cuda-bench: %s\n", e.what());
-    return static_cast<int>(e.code());
-  }
-  return 0;
+  using namespace triforce::bench;
+  return run_benchmarks("triforce-cuda-bench", argc, argv, take, prepare);
 }

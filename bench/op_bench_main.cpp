@@ -1,6 +1,5 @@
 // triforce-op-bench: every CPU op beside its bound. Options of Google Benchmark, and before them
 // --threads=N and --cpu-isa=LEVEL.
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string_view>
@@ -8,6 +7,7 @@
 #include "bandwidth.h"
 #include "cpu/gemm.h"
 #include "cpu/probe.h"
+#include "run_benchmarks.h"
 
 namespace triforce::bench {
 namespace {
@@ -19,22 +19,25 @@ Setup& mutable_setup() {
 
 cpu::Context context() { return {.isa = setup().isa, .threads = setup().threads, .scratch = {}}; }
 
-// Takes our own options out of argv.
-void parse(int* argc, char** argv) {
-  int kept = 1;
-  for (int i = 1; i < *argc; ++i) {
-    const std::string_view arg = argv[i];
-    if (arg.starts_with("--threads=")) {
-      mutable_setup().threads = std::atoi(argv[i] + 10);
-      if (mutable_setup().threads < 1) throw_usage("--threads: expected 1 or more");
-    } else if (arg.starts_with("--cpu-isa=")) {
-      mutable_setup().isa = cpu::parse_isa(arg.substr(10));
-      cpu::limit_gemm_isa(mutable_setup().isa);
-    } else {
-      argv[kept++] = argv[i];
-    }
+bool take(std::string_view arg) {
+  if (arg.starts_with("--threads=")) {
+    mutable_setup().threads = std::atoi(arg.data() + 10);
+    if (mutable_setup().threads < 1) throw_usage("--threads: expected 1 or more");
+    return true;
   }
-  *argc = kept;
+  if (!arg.starts_with("--cpu-isa=")) return false;
+  mutable_setup().isa = cpu::parse_isa(arg.substr(10));
+  cpu::limit_gemm_isa(mutable_setup().isa);
+  return true;
+}
+
+void describe() {
+  benchmark::AddCustomContext("cpu_isa", cpu::to_string(setup().isa));
+  benchmark::AddCustomContext("threads", std::to_string(setup().threads));
+  benchmark::AddCustomContext("read_bandwidth_GB/s", fmt::format("{:.1f}", read_bandwidth_gbs()));
+  benchmark::AddCustomContext("gemm_f32_GFLOP/s", fmt::format("{:.0f}", gemm_gflops(DType::kF32)));
+  benchmark::AddCustomContext("gemm_bf16_GFLOP/s",
+                              fmt::format("{:.0f}", gemm_gflops(DType::kBF16)));
 }
 
 }  // namespace
@@ -56,24 +59,6 @@ double gemm_gflops(DType dtype) {
 }  // namespace triforce::bench
 
 int main(int argc, char** argv) {
-  using namespace triforce;
-  try {
-    bench::parse(&argc, argv);
-    benchmark::Initialize(&argc, argv);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-    benchmark::AddCustomContext("cpu_isa", cpu::to_string(bench::setup().isa));
-    benchmark::AddCustomContext("threads", std::to_string(bench::setup().threads));
-    benchmark::AddCustomContext("read_bandwidth_GB/s",
-                                fmt::format("{:.1f}", bench::read_bandwidth_gbs()));
-    benchmark::AddCustomContext("gemm_f32_GFLOP/s",
-                                fmt::format("{:.0f}", bench::gemm_gflops(DType::kF32)));
-    benchmark::AddCustomContext("gemm_bf16_GFLOP/s",
-                                fmt::format("{:.0f}", bench::gemm_gflops(DType::kBF16)));
-    benchmark::RunSpecifiedBenchmarks();
-    benchmark::Shutdown();
-  } catch (const Error& e) {
-    std::fprintf(stderr, "triforce-op-bench: %s\n", e.what());
-    return static_cast<int>(e.code());
-  }
-  return 0;
+  using namespace triforce::bench;
+  return run_benchmarks("triforce-op-bench", argc, argv, take, describe);
 }

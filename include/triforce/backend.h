@@ -87,8 +87,8 @@ class Backend {
   struct Bandwidths {
     double read_gbs = 0;             // of the device's memory
     std::optional<double> copy_gbs;  // within it, bytes read and bytes written
-    std::optional<double>
-        upload_gbs;  // to it from pinned host memory; none: the memory is the host's
+    // To it from pinned host memory; none: the memory is the host's.
+    std::optional<double> upload_gbs;
   };
 
   virtual ~Backend() = default;

@@ -24,19 +24,20 @@ struct CudaDevices {
 };
 CudaDevices find_cuda_devices();
 
-// The backend of --device auto, cpu, cuda or cuda:N; nullptr: the CPU's. `auto` takes the first
-// usable device. dtype: of weights, KV caches and activations, f16 unless said. Throws
-// Error(kDevice, "NoCuda") if a device is asked for that is not there or not usable, Error(kUsage)
-// for f32.
-std::unique_ptr<Backend> open_cuda_backend(const std::string& device, std::optional<DType> dtype);
-
 // What a result says of the device that a CUDA backend was opened on.
 struct CudaFacts {
   std::string name, architecture;  // "NVIDIA H200", "sm_90"
   std::string driver, runtime;     // CUDA versions: "13.0"
   std::string pci_bus_id;          // "0000:17:00.0"
 };
-// nullopt: no backend was opened on one.
-std::optional<CudaFacts> opened_cuda_device();
+struct CudaSession {
+  std::unique_ptr<Backend> backend;
+  CudaFacts card;
+};
+// The backend of --device auto, cpu, cuda or cuda:N; nullopt: the CPU's. `auto` takes the first
+// usable device. dtype: of weights, KV caches and activations, f16 unless said. Throws
+// Error(kDevice, "NoCuda") if a device is asked for that is not there or not usable, Error(kUsage)
+// for f32.
+std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype);
 
 }  // namespace triforce

@@ -17,11 +17,9 @@ constexpr bool kTakenByAuto = false;
 constexpr bool kTakenByAuto = true;
 #endif
 
-std::optional<CudaFacts> opened;
-
 std::string version(int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); }
 
-std::unique_ptr<Backend> open(const CudaDevice& device, std::optional<DType> dtype) {
+CudaSession open(const CudaDevice& device, std::optional<DType> dtype) {
   CudaOptions options;
   options.device = device.ordinal;
   options.dtype = dtype.value_or(options.dtype);
@@ -31,9 +29,8 @@ std::unique_ptr<Backend> open(const CudaDevice& device, std::optional<DType> dty
   TF_CUDA(cudaRuntimeGetVersion(&runtime));
   std::array<char, 32> bus_id{};
   TF_CUDA(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device.ordinal));
-  opened =
-      CudaFacts{device.name, device.architecture, version(driver), version(runtime), bus_id.data()};
-  return backend;
+  return {std::move(backend),
+          {device.name, device.architecture, version(driver), version(runtime), bus_id.data()}};
 }
 
 }  // namespace
@@ -48,15 +45,16 @@ CudaDevices find_cuda_devices() {
   return found;
 }
 
-std::unique_ptr<Backend> open_cuda_backend(const std::string& device, std::optional<DType> dtype) {
-  if (device == "cpu" || (device == "auto" && !kTakenByAuto)) return nullptr;
+std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype) {
+  if (device == "cpu" || (device == "auto" && !kTakenByAuto)) return std::nullopt;
   const CudaDevices found = find_cuda_devices();
   const auto first = [&](const auto& condition) {
     return std::find_if(found.devices.begin(), found.devices.end(), condition);
   };
   if (device == "auto") {
     const auto usable = first([](const CudaDevice& d) { return d.usable; });
-    return usable == found.devices.end() ? nullptr : open(*usable, dtype);
+    if (usable == found.devices.end()) return std::nullopt;
+    return open(*usable, dtype);
   }
   const auto refuse = [&](const std::string& why) {
     throw Error(ExitCode::kDevice, "NoCuda", fmt::format("--device {}: {}", device, why));
@@ -73,7 +71,5 @@ std::unique_ptr<Backend> open_cuda_backend(const std::string& device, std::optio
   }
   return open(*wanted, dtype);
 }
-
-std::optional<CudaFacts> opened_cuda_device() { return opened; }
 
 }  // namespace triforce

@@ -5,13 +5,11 @@ namespace triforce {
 
 CudaDevices find_cuda_devices() { return {false, {}, "this program was built without CUDA"}; }
 
-std::unique_ptr<Backend> open_cuda_backend(const std::string& device, std::optional<DType>) {
-  if (!device.starts_with("cuda")) return nullptr;
+std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType>) {
+  if (!device.starts_with("cuda")) return std::nullopt;
   throw Error(ExitCode::kDevice, "NoCuda",
               fmt::format("--device {}: this program was built without CUDA; expected auto or cpu",
                           device));
 }
-
-std::optional<CudaFacts> opened_cuda_device() { return std::nullopt; }
 
 }  // namespace triforce

@@ -112,10 +112,10 @@ class GpuMonitor::Sampler {
                               sum_mhz_ / static_cast<double>(clock_samples_),
                               static_cast<double>(most_mhz_)};
     }
-    if (reasons_known_) {
+    if (reasons_) {
       out.throttle_reasons.emplace();
       for (const auto& [bit, name] : kReasons) {
-        if ((reasons_ & bit) != 0) out.throttle_reasons->emplace_back(name);
+        if ((*reasons_ & bit) != 0) out.throttle_reasons->emplace_back(name);
       }
     }
     if (link_.first > 0 && link_.second > 0) {
@@ -143,10 +143,7 @@ class GpuMonitor::Sampler {
       sum_mhz_ += mhz;
       ++clock_samples_;
     }
-    if (has_reasons) {
-      reasons_known_ = true;
-      reasons_ |= reasons;
-    }
+    if (has_reasons) reasons_ = reasons_.value_or(0) | reasons;
     if (has_link) link_ = std::max(link_, std::pair{generation, width});
   }
 
@@ -158,8 +155,7 @@ class GpuMonitor::Sampler {
   std::int64_t clock_samples_ = 0;
   unsigned least_mhz_ = 0, most_mhz_ = 0;
   double sum_mhz_ = 0;
-  bool reasons_known_ = false;
-  unsigned long long reasons_ = 0;
+  std::optional<unsigned long long> reasons_;
   std::pair<unsigned, unsigned> link_;  // generation, lanes
   std::thread thread_;
 };

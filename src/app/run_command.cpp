@@ -4,7 +4,6 @@
 
 #include "app/commands.h"
 #include "app/datasets.h"
-#include "app/devices.h"
 #include "app/environment.h"
 #include "app/gpu_monitor.h"
 #include "app/measure.h"
@@ -169,7 +168,7 @@ void Run::open() {
   input_.context.backend = session_.backend->description();
   input_.context.isa = cpu::to_string(session_.isa);
   input_.context.threads = session_.threads;
-  if (const std::optional<CudaFacts> card = opened_cuda_device()) {
+  if (const std::optional<CudaFacts>& card = session_.card) {
     input_.context.gpu_name = card->name;
     input_.context.sm = card->architecture;
     input_.context.driver = card->driver;
@@ -276,9 +275,7 @@ RunResult Run::measure() {
     input_.config.timeout_s = std::max(1e-3, config_.timeout_s - spent);
   }
   std::optional<GpuMonitor> monitor;
-  if (const std::optional<CudaFacts> card = opened_cuda_device()) {
-    input_.monitor = &monitor.emplace(card->pci_bus_id);
-  }
+  if (session_.card) input_.monitor = &monitor.emplace(session_.card->pci_bus_id);
   Observer observer(config_, tokenizer_ ? &*tokenizer_ : nullptr, progress_, files_);
   input_.observer = &observer;
   return run_measurement(input_);

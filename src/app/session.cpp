@@ -10,7 +10,9 @@ Session open_session(const RunConfig& config) {
   Session s;
   s.isa = config.cpu_isa.empty() ? cpu::best_isa() : cpu::parse_isa(config.cpu_isa);
   s.threads = config.threads > 0 ? config.threads : available_threads();
-  if ((s.backend = open_cuda_backend(config.device, config.dtype)) != nullptr) {
+  if (std::optional<CudaSession> cuda = open_cuda(config.device, config.dtype)) {
+    s.backend = std::move(cuda->backend);
+    s.card = std::move(cuda->card);
     s.dtype = s.backend->activation_dtype();
     return s;
   }

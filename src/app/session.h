@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 
+#include "app/devices.h"
 #include "cpu/context.h"
 #include "triforce/backend.h"
 #include "triforce/config.h"
@@ -10,6 +11,7 @@ namespace triforce {
 
 struct Session {
   std::unique_ptr<Backend> backend;
+  std::optional<CudaFacts> card;  // none: the backend is the CPU's
   cpu::Isa isa = cpu::Isa::kScalar;
   int threads = 0;
   DType dtype = DType::kF32;  // of weights and KV caches

@@ -33,8 +33,8 @@ class Gemm {
 
   cublasLtHandle_t handle_ = nullptr;
   Buffer workspace_;
-  std::map<Key, Plan>
-      plans_;  // by shapes, types and alignment: the heuristic is asked once for each
+  // By shapes, types and alignment: the heuristic is asked once for each.
+  std::map<Key, Plan> plans_;
 };
 
 }  // namespace triforce::cuda

@@ -37,7 +37,7 @@ Transfer::Transfer(CudaAllocator& allocator, cudaStream_t stream)
       ring_(allocator, kSlots, kSlotBytes),
       device_(allocator, kSlotBytes, Place::kDevice, MemTag::kWorkspace) {}
 
-TensorView Transfer::stage(const TensorView& host_rows) {
+void Transfer::send(void* to, const TensorView& host_rows) {
   const std::int64_t rows = host_rows.shape[0], cols = host_rows.shape[1];
   const auto row_bytes = static_cast<std::size_t>(cols * size_of(host_rows.dtype));
   std::byte* const slot = ring_.fill();
@@ -45,10 +45,14 @@ TensorView Transfer::stage(const TensorView& host_rows) {
     std::memcpy(slot + static_cast<std::size_t>(r) * row_bytes, host_rows.rows(r, 1).data,
                 row_bytes);
   }
-  TF_CUDA(cudaMemcpyAsync(device_.data(), slot, static_cast<std::size_t>(rows) * row_bytes,
+  TF_CUDA(cudaMemcpyAsync(to, slot, static_cast<std::size_t>(rows) * row_bytes,
                           cudaMemcpyHostToDevice, stream_));
   ring_.queued(stream_);
-  return make_view(device_.data(), host_rows.dtype, {rows, cols});
+}
+
+TensorView Transfer::stage(const TensorView& host_rows) {
+  send(device_.data(), host_rows);
+  return make_view(device_.data(), host_rows.dtype, {host_rows.shape[0], host_rows.shape[1]});
 }
 
 void Transfer::upload(const TensorView& dst, const TensorView& src) {
@@ -60,13 +64,9 @@ void Transfer::upload(const TensorView& dst, const TensorView& src) {
     const TensorView from = flat(src, begin, count), to = flat(dst, begin, count);
     if (dst.dtype != src.dtype || from_device) {
       kernels::convert(from_device ? from : stage(from), to, stream_);
-      continue;
+    } else {
+      send(to.data, from);
     }
-    std::byte* const slot = ring_.fill();
-    std::memcpy(slot, from.data, static_cast<std::size_t>(from.bytes()));
-    TF_CUDA(cudaMemcpyAsync(to.data, slot, static_cast<std::size_t>(from.bytes()),
-                            cudaMemcpyHostToDevice, stream_));
-    ring_.queued(stream_);
   }
 }
 

@@ -35,7 +35,9 @@ class Transfer {
   }
 
  private:
-  // Host rows of one slot as a contiguous tensor in device memory.
+  // Copies host rows [n, cols] of at most one slot to `to` in device memory, without gaps.
+  void send(void* to, const TensorView& host_rows);
+  // The same to the device's stage, as a tensor.
   TensorView stage(const TensorView& host_rows);
 
   cudaStream_t stream_;
