@@ -47,7 +47,9 @@ struct ModelInfo {
   std::string dtype;
   std::int64_t n_params = 0, bytes = 0;
   std::optional<std::string> config_sha256;
-  std::optional<std::uint64_t> random_seed;  // set: random weights
+  std::optional<std::string> weights_digest;    // of what was loaded; none: not computed
+  std::optional<std::string> tokenizer_sha256;  // of the target's tokenizer file; none: ids only
+  std::optional<std::uint64_t> random_seed;     // set: random weights
 };
 struct DataInfo {
   std::string kind;
@@ -171,7 +173,8 @@ struct CaseGammas {
 };
 
 struct CaseResult {
-  std::string case_id;  // hash of what decides the figures: parameters, models, data
+  std::string case_id;    // hash of what decides tokens and counters: parameters, models, data
+  std::string timing_id;  // hash of what decides times too: the case and the machine; may be empty
   std::string name, method;
   CaseStatus status = CaseStatus::kOk;
   std::optional<std::string> status_reason;

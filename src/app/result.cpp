@@ -47,7 +47,8 @@ JsonValue model_json(const std::optional<ModelInfo>& model) {
   out.set("heads", model->heads).set("kv_heads", model->kv_heads);
   out.set("head_dim", model->head_dim).set("dtype", model->dtype);
   out.set("n_params", model->n_params).set("bytes", model->bytes);
-  out.set("config_sha256", model->config_sha256).set("random_seed", model->random_seed);
+  out.set("config_sha256", model->config_sha256).set("weights_digest", model->weights_digest);
+  out.set("tokenizer_sha256", model->tokenizer_sha256).set("random_seed", model->random_seed);
   return out;
 }
 
@@ -311,7 +312,10 @@ JsonValue context_to_json(const ResultContext& c) {
 
 JsonValue case_to_json(const CaseResult& c) {
   JsonValue out = JsonValue::object();
-  out.set("case_id", c.case_id).set("name", c.name).set("method", c.method);
+  out.set("case_id", c.case_id)
+      .set("timing_id", c.timing_id)
+      .set("name", c.name)
+      .set("method", c.method);
   out.set("status", to_string(c.status)).set("status_reason", c.status_reason);
   out.set("validity", validity_json(c.validity)).set("params", params_json(c.params));
   JsonValue models = JsonValue::object();

@@ -43,6 +43,7 @@ inline LevelCounters sample_level(const char* name, std::vector<std::int64_t> ro
 inline CaseResult sample_baseline() {
   CaseResult c;
   c.case_id = "00000000deadbeef";
+  c.timing_id = "00000000feedbeef";
   c.name = c.method = "ar";
   c.params = {{"prefill", std::int64_t{8192}},
               {"gen_len", std::int64_t{4}},
@@ -67,6 +68,8 @@ inline CaseResult sample_baseline() {
   target.n_params = 9'600'000;
   target.bytes = 19'200'000;
   target.config_sha256 = "aa11";
+  target.weights_digest = "ee55";
+  target.tokenizer_sha256 = "ff66";
   c.target = target;
   c.data = {"synthetic", "bb22", 1, 2};
   c.timing.prefill_ms = 1234.5;
@@ -95,9 +98,12 @@ inline CaseResult sample_baseline() {
 inline CaseResult sample_triforce() {
   CaseResult c = sample_baseline();
   c.case_id = "00000000cafecafe";
+  c.timing_id = "00000000feedcafe";
   c.name = c.method = "triforce";
   c.validity = {false, {"random weights of the drafter"}};
   ModelInfo draft = *c.target;
+  draft.weights_digest.reset();
+  draft.tokenizer_sha256.reset();
   draft.name = "draft";
   draft.config_sha256.reset();
   draft.random_seed = 7;
