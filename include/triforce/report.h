@@ -55,6 +55,7 @@ struct DataInfo {
   std::string kind;
   std::optional<std::string> sha256;
   std::int64_t n_prompts = 0, n_skipped = 0;
+  bool bytes_as_ids = false;  // the target has no tokenizer, and bytes of text were taken as ids
 };
 
 // ---- Measurements of one case

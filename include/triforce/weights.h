@@ -49,6 +49,10 @@ struct ModelWeights {
   bool random = false;  // labelled in every output
   std::uint64_t random_seed = 0;
   std::string config_sha256;  // empty for random weights
+  // SHA-256 of the tensors that were loaded: name, dtype, shape and bytes of each, in the order of
+  // the model, so that it does not depend on how they are spread over files. Empty for random
+  // weights.
+  std::string weights_digest;
 };
 
 // Converts to `dtype` while reading. rope_positions: longest position that will be asked for.

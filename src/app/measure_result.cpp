@@ -153,6 +153,9 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
   reasons = build_reasons(context_);
   if (c.target && c.target->random_seed) reasons.emplace_back("random weights");
   if (c.draft && c.draft->random_seed) reasons.emplace_back("random weights of the drafter");
+  if (in_.data.bytes_as_ids && !(c.target && c.target->random_seed)) {
+    reasons.emplace_back("no tokenizer: bytes taken as token ids");
+  }
   if (c_.speculation.synthetic && m.method != Method::kAutoregressive) {
     reasons.emplace_back("synthetic acceptance, the tokens are meaningless");
   }
@@ -211,6 +214,7 @@ ModelInfo model_info(const ModelConfig& config, DType dtype) {
 ModelInfo model_info(const ModelWeights& weights) {
   ModelInfo m = model_info(weights.config, weights.dtype);
   if (!weights.config_sha256.empty()) m.config_sha256 = weights.config_sha256;
+  if (!weights.weights_digest.empty()) m.weights_digest = weights.weights_digest;
   if (weights.random) m.random_seed = weights.random_seed;
   return m;
 }

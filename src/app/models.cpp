@@ -129,8 +129,18 @@ ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype
 }
 
 std::filesystem::path tokenizer_file(const ModelChoice& target) {
-  const std::filesystem::path file = target.folder / "tokenizer.model";
-  return !target.folder.empty() && is_file(file) ? file : std::filesystem::path();
+  if (target.folder.empty()) return {};
+  std::filesystem::path file = target.folder / "tokenizer.model";
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::symlink_status(file, error);
+  if (found.type() == std::filesystem::file_type::not_found) return {};
+  InputFile::open(file);  // throws unless it is a file that can be read
+  return file;
+}
+
+std::string no_tokenizer_note(const ModelChoice& target) {
+  return fmt::format("{}: expected a tokenizer.model, found none: bytes of text are taken as ids",
+                     quote_text(target.folder.string()));
 }
 
 }  // namespace triforce

@@ -36,7 +36,10 @@ ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype
                         std::int64_t rope_positions, std::uint64_t seed, MemTag tag,
                         const LoadProgress& progress);
 
-// The tokenizer.model of a target; empty if it has none (random weights, a bare preset).
+// The tokenizer.model of a target; empty if it has none (random weights, a bare preset). Throws
+// Error(kBadInput) if something of that name is there that is not a readable regular file.
 std::filesystem::path tokenizer_file(const ModelChoice& target);
+// What a user is told when prompts are made without one.
+std::string no_tokenizer_note(const ModelChoice& target);
 
 }  // namespace triforce

@@ -82,6 +82,9 @@ ExitCode perplexity_command(const RunConfig& config) {
                          choice.config.bos, choice.config.vocab, {}};
   if (is_published_dataset(config.dataset)) request.downloads = find_data_folder().downloads();
   const Dataset data = load_dataset(request, encode);
+  if (data.info.kind == "synthetic" && !tokenizer && !choice.random) {
+    print_note(no_tokenizer_note(choice));
+  }
   const ModelWeights weights =
       load_model(*session.backend, choice, session.dtype, config.prefill, config.seed,
                  MemTag::kTargetWeights, [&](std::int64_t done, std::int64_t total) {

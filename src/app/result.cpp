@@ -56,7 +56,7 @@ JsonValue data_json(const DataInfo& data) {
   JsonValue out = JsonValue::object();
   out.set("kind", data.kind).set("sha256", data.sha256);
   out.set("n_prompts", data.n_prompts).set("n_skipped", data.n_skipped);
-  return out;
+  return out.set("bytes_as_ids", data.bytes_as_ids);
 }
 
 JsonValue level_counters_json(const LevelCounters& level) {

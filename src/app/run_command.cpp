@@ -132,6 +132,10 @@ class Run {
   void open();
   void read_data();
   void load();
+  ModelInfo target_info(ModelInfo info) const {
+    if (tokenizer_) info.tokenizer_sha256 = tokenizer_->sha256();
+    return info;
+  }
   void check_positions() const;
   LoadProgress load_progress(const char* what);
   void measure_bandwidths();
@@ -163,7 +167,7 @@ void Run::open() {
   if (!file.empty()) tokenizer_ = Tokenizer::open(file, models_.target.config.vocab);
 
   input_.backend = session_.backend.get();
-  input_.target_info = model_info(models_.target.config, session_.dtype);
+  input_.target_info = target_info(model_info(models_.target.config, session_.dtype));
   if (models_.draft) input_.draft_info = model_info(models_.draft->config, session_.dtype);
   input_.context.backend = session_.backend->description();
   input_.context.isa = cpu::to_string(session_.isa);
@@ -204,7 +208,10 @@ void Run::read_data() {
   }
   Dataset data = load_dataset(request, encode);
   for (Prompt& prompt : data.prompts) input_.prompts.push_back(std::move(prompt.tokens));
-  input_.data = {data.info.kind, data.info.sha256, data.info.n_prompts, data.info.n_skipped};
+  const bool bytes_as_ids = data.info.kind == "synthetic" && !tokenizer_;
+  if (bytes_as_ids && !models_.target.random) print_note(no_tokenizer_note(models_.target));
+  input_.data = {data.info.kind, data.info.sha256, data.info.n_prompts, data.info.n_skipped,
+                 bytes_as_ids};
 }
 
 LoadProgress Run::load_progress(const char* what) {
@@ -225,7 +232,7 @@ void Run::load() {
                        Engine::target_positions(s, shape), config_.seed, MemTag::kTargetWeights,
                        load_progress("load target"));
   input_.target = &target_;
-  input_.target_info = model_info(target_);
+  input_.target_info = target_info(model_info(target_));
   if (!models_.draft) return;
   // Another seed than the target's, or a drafter of the same shape would be the target.
   draft_ = load_model(*session_.backend, *models_.draft, session_.dtype, Engine::draft_positions(s),

@@ -3,6 +3,7 @@
 #include <array>
 #include <span>
 
+#include "core/sha256.h"
 #include "model/weights_builder.h"
 
 namespace triforce {
@@ -52,15 +53,28 @@ class CheckpointSource final : public WeightSource {
     const std::array<std::int64_t, 2> dims = {shape.rows, shape.cols};
     const std::size_t rank = shape.cols == 0 ? 1 : 2;
     DType dtype{};
-    checkpoint_.read_rows(part_name(c, part, layer), std::span(dims).first(rank), begin, n, bytes_,
-                          dtype);
+    const std::span<const std::int64_t> tensor_shape = std::span(dims).first(rank);
+    const std::string name = part_name(c, part, layer);
+    checkpoint_.read_rows(name, tensor_shape, begin, n, bytes_, dtype);
+    // The head of a tied model is the embedding, which has been hashed already.
+    if (part != WeightPart::kLmHead || !c.tied_embeddings) {
+      if (begin == 0) {
+        digest_.update(
+            fmt::format("{} {} [{}]\n", name, to_string(dtype), fmt::join(tensor_shape, ", ")));
+      }
+      digest_.update(bytes_);
+    }
     return rank == 1 ? make_view(bytes_.data(), dtype, {n})
                      : make_view(bytes_.data(), dtype, {n, shape.cols});
   }
 
+  // Of everything that was read; call once, last.
+  std::string digest() { return digest_.hex(); }
+
  private:
   const Checkpoint& checkpoint_;
   std::vector<std::byte> bytes_;
+  Sha256 digest_;
 };
 
 }  // namespace
@@ -72,6 +86,7 @@ ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType 
   ModelWeights w =
       build_weights(backend, checkpoint.config(), dtype, rope_positions, tag, source, progress);
   w.config_sha256 = checkpoint.config_sha256();
+  w.weights_digest = source.digest();
   return w;
 }
 

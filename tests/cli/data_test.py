@@ -1,6 +1,8 @@
 """Data sets, perplexity and the built-in pair."""
 import hashlib
 import math
+import os
+import shutil
 import unittest
 
 from program import SOURCE, ProgramTest, strict_json
@@ -31,6 +33,55 @@ class Data(ProgramTest):
         self.fails(3, *self.tiny(dataset=self.write("a.txt", "text")), says="tokenizer")
         bad = self.write("b.jsonl", '{"text": 7}\n')
         self.fails(3, "--dataset", bad, "--prefill", "64", says=["b.jsonl:1", "InvalidDataset"])
+
+    def test_a_tokenizer_that_is_not_a_file(self):
+        target = self.folder / "target"
+        shutil.copytree(SOURCE / "data/models/target", target)
+        tokenizer = target / "tokenizer.model"
+        options = ["run", "--target", str(target), "--baseline", "--prefill", "64", "--gen-len", "4",
+                   "--repetitions", "1", "--warmup", "1", "--budget", "32", "--threads", "1",
+                   "--output-format", "json"]
+        def case():
+            done = self.run_program(*options)
+            return strict_json(done.out)["cases"][0], done.err
+        with_tokenizer, err = case()
+        self.assertEqual(err, "")
+        self.assertEqual(with_tokenizer["model"]["target"]["tokenizer_sha256"],
+                         hashlib.sha256(tokenizer.read_bytes()).hexdigest())
+        tokenizer.unlink()
+        without, err = case()
+        self.assertIn("expected a tokenizer.model, found none: bytes of text", err)
+        self.assertIsNone(without["model"]["target"]["tokenizer_sha256"])
+        self.assertIn("no tokenizer: bytes taken as token ids", without["validity"]["reasons"])
+        self.assertFalse(without["validity"]["comparable"])
+        self.assertNotEqual(without["case_id"], with_tokenizer["case_id"])
+        for make, says in [(lambda: tokenizer.mkdir(), "a folder"),
+                           (lambda: os.mkfifo(tokenizer), "a FIFO"),
+                           (lambda: tokenizer.symlink_to("absent"), "no such file"),
+                           (lambda: tokenizer.symlink_to(tokenizer), "cannot open"),
+                           (lambda: tokenizer.symlink_to("/dev/zero"), "a device")]:
+            make()
+            for command in [options, ["perplexity", "--target", str(target), "--prefill", "64"]]:
+                self.fails(3, *command, says=["tokenizer.model", says])
+            tokenizer.rmdir() if tokenizer.is_dir() else tokenizer.unlink()
+
+    def test_changed_weights_are_another_case(self):
+        target = self.folder / "target"
+        shutil.copytree(SOURCE / "data/models/target", target)
+        weights = target / "model.safetensors"
+        def case():
+            out = self.run_program("run", "--target", str(target), "--baseline", "--prefill", "64",
+                                   "--gen-len", "4", "--repetitions", "1", "--budget", "32",
+                                   "--threads", "1", "--output-format", "json").out
+            return strict_json(out)["cases"][0]
+        before = case()
+        data = bytearray(weights.read_bytes())
+        data[-1] ^= 1
+        weights.write_bytes(data)
+        after = case()
+        self.assertNotEqual(after["model"]["target"]["weights_digest"],
+                            before["model"]["target"]["weights_digest"])
+        self.assertNotEqual(after["case_id"], before["case_id"])
 
     def test_text_on_the_built_in_pair(self):
         text = " ".join(f"The miller of valley {i} paid {i * 7} shillings." for i in range(200))

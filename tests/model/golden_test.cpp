@@ -165,6 +165,40 @@ TEST(LoadWeights, ReportsProgressInBytesOfTheRunsDtype) {
   }
 }
 
+TEST(LoadWeights, TheDigestIsThatOfTheStoredValues) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / "weights_digest";
+  const std::unique_ptr<Backend> b = make_reference_backend();
+  const auto digest = [&](const fs::path& from, DType dtype) {
+    return load_weights(*b, Checkpoint::open(from), dtype, 128, MemTag::kTargetWeights, {})
+        .weights_digest;
+  };
+  for (const char* name : {"mha_f32", "tied_head_dim_bf16"}) {
+    fs::remove_all(folder);
+    fs::copy(folder_of(name), folder);
+    const std::string stored = digest(folder, DType::kF32);
+    EXPECT_EQ(stored.size(), 64U);
+    // Neither the run's dtype nor the folder's name is part of it.
+    EXPECT_EQ(digest(folder_of(name), DType::kBF16), stored);
+    // One bit of one value is, in every tensor.
+    const fs::path file = folder / "model.safetensors";
+    for (const TensorInfo& t : read_safetensors_header(file).tensors) {
+      const auto flip = [&] {
+        std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+        f.seekg(t.end - 1);
+        const auto bit = static_cast<char>(f.get() ^ 1);
+        f.seekp(t.end - 1);
+        f.put(bit);
+        ASSERT_TRUE(f.good());
+      };
+      flip();
+      EXPECT_NE(digest(folder, DType::kF32), stored) << t.name;
+      flip();
+    }
+    EXPECT_EQ(digest(folder, DType::kF32), stored);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenLogits,
                          ::testing::Values("mha_f32", "gqa_linear_f16", "tied_head_dim_bf16",
                                            "yarn_sharded_f16", "yarn_theta_bf16",
