@@ -237,7 +237,7 @@ std::string help_text(Command command, bool list_commands) {
   out +=
       "\nNumbers may end in k (1024). '_' is accepted for '-' in option names.\n"
       "Exit codes: 0 ok, 2 usage, 3 bad input, 4 memory or disk, 5 device, 7 numeric or not "
-      "lossless,\n8 inconclusive, 70 internal error, 130/143 interrupted with a valid partial "
+      "lossless,\n8 inconclusive, 70 internal error, 129/130/143 interrupted with a valid partial "
       "result.\n";
   return out;
 }

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "app/commands.h"
+#include "app/last_resort.h"
 
 namespace {
 
@@ -18,5 +19,8 @@ void bound_spinning(char** argv) {
 
 int main(int argc, char** argv) {
   bound_spinning(argv);
-  return triforce::run_program(std::vector<std::string>(argv, argv + argc));
+  triforce::install_last_resort();
+  const int code = triforce::run_program(std::vector<std::string>(argv, argv + argc));
+  triforce::main_returns();
+  return code;
 }

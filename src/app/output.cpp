@@ -3,21 +3,66 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "core/file.h"
+#include "core/utf8.h"
 
 namespace triforce {
 namespace {
 
 bool g_stdout_closed = false;  // written once, before any thread starts
 
-void print_line(std::string_view prefix, std::string_view message) {
-  std::string line(prefix);
-  for (const char c : message) line += c == '\n' ? ' ' : c;
-  line += '\n';
-  print_stderr(line);
-}
+// A line that is put together in place, so that it can be written when memory has run out.
+class Line {
+ public:
+  ~Line() {
+    buffer_[size_++] = '\n';
+    flush();
+  }
+  void add(std::string_view text) {
+    while (!text.empty()) {
+      const std::size_t n = std::max<std::size_t>(1, utf8_character_length(text));
+      add_character(text.substr(0, n));
+      text.remove_prefix(n);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kLongest = 8;  // of what one character becomes
+
+  void add_character(std::string_view c) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    if (size_ + kLongest + 1 > buffer_.size()) flush();
+    const auto byte = static_cast<unsigned char>(c[0]);
+    const bool c1 = c.size() == 2 && byte == 0xC2 && static_cast<unsigned char>(c[1]) < 0xA0;
+    const bool malformed = c.size() == 1 && byte >= 0x80;
+    if (byte == '\n') {
+      append(" ");
+    } else if (byte < 0x20 || byte == 0x7F || malformed || c1) {
+      for (const char part : c) {
+        const auto b = static_cast<unsigned char>(part);
+        const char escaped[] = {'\\', 'x', kDigits[b >> 4U], kDigits[b & 15U]};
+        append({escaped, sizeof escaped});
+      }
+    } else {
+      append(c);
+    }
+  }
+  void append(std::string_view text) {
+    std::copy(text.begin(), text.end(), buffer_.begin() + static_cast<std::ptrdiff_t>(size_));
+    size_ += text.size();
+  }
+  void flush() {
+    print_stderr({buffer_.data(), size_});
+    size_ = 0;
+  }
+
+  std::array<char, 4096> buffer_;
+  std::size_t size_ = 0;
+};
 
 }  // namespace
 
@@ -44,8 +89,17 @@ void print_stderr(std::string_view text) {
   }
 }
 
-void print_error(std::string_view message) { print_line("triforce-bench: error: ", message); }
-void print_note(std::string_view message) { print_line("triforce-bench: ", message); }
+void print_error(std::initializer_list<std::string_view> parts) {
+  Line line;
+  line.add("triforce-bench: error: ");
+  for (const std::string_view part : parts) line.add(part);
+}
+
+void print_note(std::string_view message) {
+  Line line;
+  line.add("triforce-bench: ");
+  line.add(message);
+}
 
 void Sinks::write(const std::string& path, std::string_view text) {
   try {

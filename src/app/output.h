@@ -1,5 +1,6 @@
 // Everything the program prints goes through here, so that a full disk or a closed pipe is noticed.
 #pragma once
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +15,12 @@ void secure_standard_streams();
 
 // Throws Error(kResources): DiskFull, WriteError.
 void print_out(std::string_view text);
-// One line on stderr: "triforce-bench: error: ...". Never throws.
-void print_error(std::string_view message);
-// One line on stderr: "triforce-bench: ...". Never throws.
+// One line on stderr: "triforce-bench: error: " and the parts, one after the other. Line ends
+// become spaces; other control characters and malformed UTF-8, which names of files may hold, are
+// escaped. Never throws and never allocates.
+void print_error(std::initializer_list<std::string_view> parts);
+inline void print_error(std::string_view message) { print_error({message}); }
+// The same without "error: ".
 void print_note(std::string_view message);
 // As it is, on stderr. Never throws.
 void print_stderr(std::string_view text);

@@ -1,8 +1,7 @@
 // Dispatch and the one place where errors become messages and exit codes.
-#include <new>
-
 #include "app/build_info.h"
 #include "app/commands.h"
+#include "app/last_resort.h"
 #include "app/output.h"
 #include "app/signals.h"
 
@@ -47,17 +46,8 @@ int run_program(const std::vector<std::string>& argv) {
     install_signal_handlers();
     const std::vector<std::string> args(argv.begin() + (argv.empty() ? 0 : 1), argv.end());
     return code_of(execute(parse_command_line(args), argv));
-  } catch (const Error& e) {
-    // The class of what is wrong with a file is stable, so that scripts can rely on it.
-    print_error(e.code() == ExitCode::kBadInput ? fmt::format("{} [{}]", e.what(), e.kind())
-                                                : std::string(e.what()));
-    return code_of(e.code());
-  } catch (const std::bad_alloc&) {
-    print_error("out of memory");
-    return code_of(ExitCode::kResources);
-  } catch (const std::exception& e) {
-    print_error(fmt::format("internal error: {}", e.what()));
-    return code_of(ExitCode::kInternal);
+  } catch (...) {
+    return code_of(report_current_exception());
   }
 }
 

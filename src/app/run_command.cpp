@@ -6,6 +6,7 @@
 #include "app/datasets.h"
 #include "app/environment.h"
 #include "app/gpu_monitor.h"
+#include "app/last_resort.h"
 #include "app/measure.h"
 #include "app/models.h"
 #include "app/output.h"
@@ -254,6 +255,7 @@ void Run::measure_bandwidths() {
 }
 
 RunResult Run::measure() {
+  let_allocations_throw();
   try {
     check_memory(config_, *plan_, session_.backend.get());
     measure_bandwidths();

@@ -1,7 +1,8 @@
 #include "app/signals.h"
 
-#include <unistd.h>
 #include <csignal>
+
+#include "app/last_resort.h"
 
 namespace triforce {
 namespace {
@@ -13,9 +14,11 @@ static_assert(std::atomic<int>::is_always_lock_free);
 static_assert(std::atomic<bool>::is_always_lock_free);
 static_assert(std::atomic<std::atomic<bool>*>::is_always_lock_free);
 
+ExitCode code_of(int signal) { return static_cast<ExitCode>(128 + signal); }
+
 extern "C" void handle_stop_signal(int signal) {
   int none = 0;
-  if (!g_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
+  if (!g_signal.compare_exchange_strong(none, signal)) end_process(code_of(signal));
   if (std::atomic<bool>* flag = g_stop.load()) flag->store(true);
 }
 
@@ -26,29 +29,29 @@ void install_signal_handlers() {
   action.sa_handler = handle_stop_signal;
   sigemptyset(&action.sa_mask);
   // No SA_RESTART: a blocked write returns, and is retried by whoever wrote.
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction inherited {};
+    sigaction(signal, nullptr, &inherited);
+    if (inherited.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, nullptr);
+  sigaction(SIGXFSZ, &ignore, nullptr);
 }
 
 std::optional<ExitCode> received_signal() {
-  switch (g_signal.load()) {
-    case SIGINT:
-      return ExitCode::kInterrupted;
-    case SIGTERM:
-      return ExitCode::kTerminated;
-    default:
-      return std::nullopt;
-  }
+  const int signal = g_signal.load();
+  return signal == 0 ? std::nullopt : std::optional(code_of(signal));
 }
 
 void throw_if_signalled() {
-  if (const std::optional<ExitCode> code = received_signal()) {
-    throw Error(*code, "Interrupted",
-                *code == ExitCode::kInterrupted ? "interrupted" : "terminated");
-  }
+  const int signal = g_signal.load();
+  if (signal == 0) return;
+  throw Error(code_of(signal), "Interrupted",
+              signal == SIGINT   ? "interrupted"
+              : signal == SIGHUP ? "hung up"
+                                 : "terminated");
 }
 
 void set_stop_flag(std::atomic<bool>* flag) {

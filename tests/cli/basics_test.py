@@ -1,4 +1,6 @@
 """Help, plan, inspect, list-devices, usage errors."""
+import os
+import resource
 import struct
 import subprocess
 import unittest
@@ -112,6 +114,24 @@ class Basics(ProgramTest):
         self.write("bin/config.json", "{}")
         self.write("bin/pytorch_model.bin", "x")
         self.fails(3, "inspect", self.path("bin"), says="bin")
+
+    def test_names_cannot_drive_the_terminal(self):
+        err = self.fails(3, "--dataset", "x\x1b[31mRED\r\x07\u009b1m.txt", says="x\\x1b[31mRED")
+        self.assertTrue(err.rstrip("\n").isprintable(), err)
+
+    def test_threads_that_cannot_be_started(self):
+        environment = dict(os.environ, OMP_STACKSIZE="1000G")
+        done = self.run_program("--prefill", "64", "--budget", "32", "--threads", "2", code=4,
+                                env=environment)
+        self.assertIn("--threads asks for fewer", done.err.splitlines()[-1])
+
+    def test_no_memory(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        # The parser of --config reads it whole.
+        done = self.run_program("--config", "/dev/zero", "--gen-len", "4", code=4,
+                                preexec_fn=limit)
+        self.assertEqual(done.err, "triforce-bench: error: out of memory\n")
 
     def test_streams_may_be_closed(self):
         # stdin closed: nothing reads it. stdout closed: the result has nowhere to go.

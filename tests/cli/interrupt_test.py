@@ -8,18 +8,25 @@ from program import BINARY, ProgramTest, strict_json
 
 
 class Interrupt(ProgramTest):
-    def interrupt(self, number, after, code, twice=False):
-        """Starts a run that would take hours; `after` is the progress line to wait for."""
+    def interrupt(self, number, after, code, twice=False, ignored=()):
+        """Starts a run that would take hours; `after` is the progress line to wait for. The signals
+        `ignored` are ignored by the parent, and sent before."""
         out = self.path("out.json")
         options = self.tiny(json=out, progress="plain", repetitions=100000,
                             **{"gen-len": 64, "output-format": "json"})
         with subprocess.Popen([BINARY, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              stdin=subprocess.DEVNULL, text=True) as process:
+                              stdin=subprocess.DEVNULL, text=True,
+                              preexec_fn=lambda: [signal.signal(s, signal.SIG_IGN)
+                                                  for s in ignored]) as process:
             self.addCleanup(process.kill)
             for line in process.stderr:
                 if line.startswith(after):
                     break
             time.sleep(0.3)
+            for s in ignored:
+                process.send_signal(s)
+            time.sleep(0.3 if ignored else 0)
+            self.assertIsNone(process.poll())
             process.send_signal(number)
             if twice:
                 process.send_signal(number)
@@ -35,12 +42,15 @@ class Interrupt(ProgramTest):
         return written["cases"]
 
     def test_interrupted_while_decoding(self):
-        for number, code in [(signal.SIGINT, 130), (signal.SIGTERM, 143)]:
+        for number, code in [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]:
             cases = self.interrupt(number, "decode", code)
             self.assertEqual([c["method"] for c in cases], ["ar", "triforce"])
             self.assertEqual({c["status"] for c in cases}, {"interrupted"})
             # What was finished counts.
             self.assertGreater(len(cases[0]["timing"]["samples"]), 0)
+
+    def test_signals_that_the_parent_ignores_stay_ignored(self):
+        self.interrupt(signal.SIGTERM, "decode", 143, ignored=[signal.SIGINT, signal.SIGHUP])
 
     def test_second_signal_ends_at_once(self):
         self.interrupt(signal.SIGINT, "decode", 130, twice=True)

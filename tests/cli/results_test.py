@@ -2,6 +2,7 @@
 import csv
 import io
 import os
+import resource
 import unittest
 
 from program import ProgramTest, strict_json
@@ -75,6 +76,16 @@ class Results(ProgramTest):
         done = self.run_program(*self.tiny(json=self.path("no/such/folder.json")), code=4)
         self.assertIn("folder.json", done.err)
         self.assertIn("triforce", done.out)
+
+    def test_a_limit_on_file_sizes(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+        path = self.write("old.json", "old")
+        done = self.run_program(*self.tiny(json=path), code=4, preexec_fn=limit)
+        self.assertIn("old.json: cannot write: File too large", done.err)
+        self.assertIn("triforce", done.out)
+        self.assertEqual(self.read("old.json"), "old")
+        self.assertEqual([n for n in os.listdir(self.folder) if "tmp" in n], [])
 
     def test_memory_limit(self):
         done = self.run_program(*self.tiny(json=self.path("m.json"), **{"memory-limit": "100k"}),
