@@ -20,6 +20,7 @@ enum class ProgressMode : std::uint8_t { kAuto, kPlain, kNone };
 struct RunConfig {
   // Models. An empty name means the built-in one; otherwise a folder or the name of a preset.
   std::string target, draft;
+  bool target_implied = false;  // `target` was not given: it is what default_target() said
   // A preset or the path of a config.json whose weights are made in memory; empty: not random.
   std::string random_weights, random_draft;
   std::optional<DType> dtype;  // nullopt: bf16 where the processor computes with it, else f32

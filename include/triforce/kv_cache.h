@@ -147,12 +147,13 @@ struct RebuildPolicy {
 // Rows [0, budget) hold committed tokens, [budget, budget + max_append) those not committed yet. As
 // long as every committed token fits in the budget they are kept in natural order, so that answers
 // are the full cache's; afterwards the rows are ordered by relevance. Tokens since the selection
-// may take budget - chunk_size rows; before that runs out the next observed pass selects again,
-// whatever the policy. Should one commit bring more than is left, the oldest of them leave.
+// may take budget - chunk_size rows (of a budget of one chunk all but 16); before that runs out the
+// next observed pass selects again, whatever the policy. Should one commit bring more than is left,
+// the oldest of them leave.
 class RetrievalCache final : public KvCache, public LayerObserver {
  public:
   struct Options {
-    std::int64_t budget = 4096;  // tokens; a multiple of chunk_size, at least 2 chunks
+    std::int64_t budget = 4096;  // tokens; a multiple of chunk_size
     int chunk_size = 8;          // tokens
     Selection selection = Selection::kMeanKey;
     RebuildPolicy rebuild;

@@ -41,20 +41,11 @@ ModelChoice from_folder(const std::filesystem::path& folder, Use use, const char
   return choice;
 }
 
+// A preset has no folder yet.
 ModelChoice named(const std::string& name, Use use, const char* option) {
   const std::optional<ModelConfig> preset = find_preset(name);
   if (!preset || is_folder(name)) return from_folder(name, use, option);
-  if (use == Use::kPlan) return {*preset, {}, false};
-  const std::filesystem::path folder = find_data_folder().downloaded_model(name);
-  if (!is_folder(folder)) {
-    throw_input("FileNotFound",
-                "--{} {}: expected its files in {}, found none; fetch them with "
-                "scripts/download_models.sh {}, or use --random-weights",
-                option, name, folder.string(), name);
-  }
-  ModelChoice choice = from_folder(folder, use, option);
-  choice.config.name = name;
-  return choice;
+  return {*preset, {}, false};
 }
 
 ModelChoice random_model(const std::string& name, const char* option) {
@@ -89,7 +80,75 @@ ModelChoice choose_draft(const RunConfig& config, Use use) {
       "--draft or --random-draft, or leave out triforce and draft");
 }
 
+std::int64_t builtin_positions() {
+  return read_config(find_data_folder().builtin_target() / "config.json").max_position;
+}
+
+bool is_bare_preset(const ModelChoice& choice) { return choice.folder.empty() && !choice.random; }
+
+[[noreturn]] void throw_missing(const RunConfig& config, const ModelPair& pair, bool target,
+                                bool draft) {
+  std::string names, options, instead;
+  const auto add = [&](const char* option, const std::string& name) {
+    options += fmt::format("{}--{} {}", options.empty() ? "" : " and ", option, name);
+    names += (names.empty() ? "" : " ") + name;
+  };
+  if (target) add("target", pair.target.config.name);
+  if (draft) add("draft", pair.draft->config.name);
+  if (target && config.target_implied) {
+    options = fmt::format(
+        "--prefill {} and what is generated take more than the built-in pair's {} positions, hence "
+        "{}",
+        config.prefill, builtin_positions(), options);
+  }
+  throw_input("FileNotFound",
+              "{}: expected model files in {}, found none; fetch them with "
+              "scripts/download_models.sh {}, or make weights in memory with --random-{} {}",
+              options, find_data_folder().downloaded_model("").string(), names,
+              target ? "weights" : "draft",
+              target ? pair.target.config.name : pair.draft->config.name);
+}
+
+// Gives presets the folders that they were downloaded to.
+void open_downloads(const RunConfig& config, ModelPair& pair) {
+  const auto folder_of = [](const ModelChoice& choice) {
+    return find_data_folder().downloaded_model(choice.config.name);
+  };
+  const auto missing = [&](const ModelChoice& choice) {
+    return is_bare_preset(choice) && !is_folder(folder_of(choice));
+  };
+  const bool no_target = missing(pair.target), no_draft = pair.draft && missing(*pair.draft);
+  if (no_target || no_draft) throw_missing(config, pair, no_target, no_draft);
+  const auto open = [&](ModelChoice& choice, const char* option) {
+    if (!is_bare_preset(choice)) return;
+    std::string name = choice.config.name;
+    choice = from_folder(folder_of(choice), Use::kLoad, option);
+    choice.config.name = std::move(name);
+  };
+  open(pair.target, "target");
+  if (pair.draft) open(*pair.draft, "draft");
+}
+
+void check_pair(const RunConfig& config, const ModelPair& pair) {
+  const ModelConfig& target = pair.target.config;
+  if (config.on_chip && *config.on_chip != target.layers) {
+    throw_usage("--on-chip: expected auto or {}, all layers of {}, found {}{}", target.layers,
+                target.name, *config.on_chip,
+                *config.on_chip < target.layers ? "; this version has no KV offload" : "");
+  }
+  if (pair.draft && pair.draft->config.vocab != target.vocab) {
+    throw_usage("--draft: expected the target's vocabulary of {} tokens, found {}", target.vocab,
+                pair.draft->config.vocab);
+  }
+}
+
 }  // namespace
+
+std::string default_target(std::int64_t positions) {
+  constexpr const char* kLarge = "llama-7B-128K";
+  const bool fits = positions <= builtin_positions();
+  return fits || positions > find_preset(kLarge)->max_position ? "" : kLarge;
+}
 
 ModelPair choose_models(const RunConfig& config, Use use, bool want_draft) {
   ModelPair pair;
@@ -101,17 +160,11 @@ ModelPair choose_models(const RunConfig& config, Use use, bool want_draft) {
     pair.target = from_folder(find_data_folder().builtin_target(), use, "target");
     pair.target.config.name = "built-in target";
   }
-  if (config.on_chip && *config.on_chip != pair.target.config.layers) {
-    throw_usage(
-        "--on-chip: expected auto or {}, all layers of the target, found {}; keeping layers "
-        "elsewhere needs the CUDA backend",
-        pair.target.config.layers, *config.on_chip);
-  }
-  if (!want_draft) return pair;
-  pair.draft = choose_draft(config, use);
-  if (pair.draft->config.vocab != pair.target.config.vocab) {
-    throw_usage("--draft: expected the target's vocabulary of {} tokens, found {}",
-                pair.target.config.vocab, pair.draft->config.vocab);
+  if (want_draft) pair.draft = choose_draft(config, use);
+  check_pair(config, pair);
+  if (use == Use::kLoad) {
+    open_downloads(config, pair);
+    check_pair(config, pair);
   }
   return pair;
 }

@@ -25,10 +25,16 @@ enum class Use : std::uint8_t {
   kLoad,  // the weights too: a preset is looked for among the downloads
 };
 
+// What a command without --target and --random-weights works with, given how many positions it
+// needs: empty for the built-in pair, or the preset of the paper's target if the pair has too few
+// and that one has enough. Throws Error(kBadInput) if the built-in pair's config.json cannot be
+// read.
+std::string default_target(std::int64_t positions);
+
 // The configured target, and the drafter if one is wanted. Folders are opened as far as their
 // config.json. Throws Error(kUsage) for options that name no model or vocabularies that differ,
-// Error(kBadInput) for what is wrong with a file; a preset that was not downloaded names
-// scripts/download_models.sh.
+// Error(kBadInput) for what is wrong with a file; presets that were not downloaded are named in one
+// line with the scripts/download_models.sh command that fetches them.
 ModelPair choose_models(const RunConfig& config, Use use, bool want_draft);
 
 // Reads or makes the weights. Throws as load_weights.

@@ -89,8 +89,8 @@ OptionInfo on_chip_option() {
                    "N|auto",
                    "layers",
                    "auto",
-                   "layers of the full KV cache that stay in the device's memory; on the "
-                   "CPU that is all of them, so N must be the target's layer count",
+                   "layers of the full KV cache that stay in the device's memory; this version "
+                   "has no KV offload, so N must be the target's layer count",
                    kRun},
                   "an integer in 0..512 or auto");
   o.set = [](const OptionInfo& self, RunConfig& c, std::string_view v) {
@@ -161,7 +161,7 @@ void add_model_options(std::vector<OptionInfo>& table) {
        {},
        "DIR|PRESET",
        "",
-       "the built-in pair's",
+       "the built-in pair's; llama-7B-128K for a --prefill that it cannot hold",
        "folder in Hugging Face layout, or a preset by name",
        kModelCommands},
       "a folder or a preset", [](auto& c) -> auto& { return c.target; }));
@@ -240,7 +240,8 @@ void add_method_options(std::vector<OptionInfo>& table) {
        "N",
        "tokens",
        builtin_default(p.prefill, b.prefill),
-       "length of every prompt, cut exactly, BOS included",
+       "length of every prompt, cut exactly, BOS included; beyond the built-in pair's positions "
+       "--target defaults to llama-7B-128K, and all sizes to those of the paper",
        kModelCommands},
       2, std::int64_t{1} << 30, [](auto& c) -> auto& { return c.prefill; }));
   table.push_back(integer_option(
@@ -278,9 +279,10 @@ void add_method_options(std::vector<OptionInfo>& table) {
        "N",
        "tokens",
        builtin_default(p.budget, b.budget),
-       "tokens in the retrieval cache (and in the target's streaming cache)",
+       "tokens in the retrieval cache (and in the target's streaming cache), a multiple of "
+       "--chunk-size, at least 16; 0 where no method has them",
        kShapeCommands},
-      16, std::int64_t{1} << 24, [](auto& c) -> auto& { return c.speculation.budget; }));
+      0, std::int64_t{1} << 24, [](auto& c) -> auto& { return c.speculation.budget; }));
   table.push_back(integer_option(
       {"chunk-size",
        {},

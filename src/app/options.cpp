@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "app/models.h"
 #include "app/option_values.h"
 #include "core/utf8.h"
 
@@ -66,12 +67,20 @@ void settle_methods(RunConfig& c, const GivenOptions& given) {
   if (!c.no_baseline && !listed) c.methods.insert(c.methods.begin(), Method::kAutoregressive);
 }
 
-void check_speculation(const RunConfig& c) {
+void check_budget(const RunConfig& c) {
+  constexpr std::int64_t kMinBudget = 16;
   const SpeculationOptions& s = c.speculation;
-  if (s.budget % s.chunk_size != 0 || s.budget < 2 * std::int64_t{s.chunk_size}) {
-    throw_usage("--budget: expected a multiple of --chunk-size {} of at least two chunks, found {}",
-                s.chunk_size, s.budget);
+  const MethodNeeds needs = needs_of(c.methods);
+  if (s.budget == 0 && !needs.retrieval && !needs.target_streaming) return;
+  if (s.budget < kMinBudget || s.budget % s.chunk_size != 0) {
+    throw_usage("--budget: expected a multiple of --chunk-size {} of at least {}, found {}",
+                s.chunk_size, kMinBudget, s.budget);
   }
+}
+
+void check_speculation(const RunConfig& c) {
+  check_budget(c);
+  const SpeculationOptions& s = c.speculation;
   if (s.inner_correction == Correction::kTarget) {
     const bool inner_level =
         std::find(c.methods.begin(), c.methods.end(), Method::kTriForce) != c.methods.end();
@@ -142,8 +151,13 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return best;
 }
 
-RunConfig make_config(Command command, const GivenOptions& given) {
+namespace {
+
+// Defaults, then the given values. `implied` is the target where none is given.
+RunConfig fill_in(Command command, const GivenOptions& given, const std::string& implied) {
   RunConfig c;
+  c.target = implied;
+  c.target_implied = !implied.empty();
   // The defaults depend on the models, so these come first.
   for (const char* name : {"target", "random-weights"}) {
     const auto it = given.find(name);
@@ -155,6 +169,23 @@ RunConfig make_config(Command command, const GivenOptions& given) {
     const OptionInfo* o = find_option(command, name);
     TF_CHECK(o != nullptr, "option {}", name);
     o->set(*o, c, value);
+  }
+  return c;
+}
+
+// Positions of the target that `command` needs, before methods are checked.
+std::int64_t positions_needed(Command command, const RunConfig& c) {
+  if (command == kPerplexity) return c.prefill;
+  return Engine::target_positions(c.speculation, {c.prefill, c.gen_len, {}});
+}
+
+}  // namespace
+
+RunConfig make_config(Command command, const GivenOptions& given) {
+  RunConfig c = fill_in(command, given, {});
+  if (c.builtin_pair() && given.contains("prefill")) {
+    const std::string target = default_target(positions_needed(command, c));
+    if (!target.empty()) c = fill_in(command, given, target);
   }
   check_models(c, given);
   if ((command & (kRun | kPlan)) != 0) {

@@ -37,9 +37,9 @@ EngineSizes engine_sizes(const SpeculationOptions& o, const Engine::Shape& shape
   const MethodNeeds needs = needs_of(shape.methods);
   if (needs.retrieval) {
     check_range("chunk-size", o.chunk_size, 1, std::int64_t{1} << 20);
-    if (o.budget % o.chunk_size != 0 || o.budget < 2 * o.chunk_size)
-      throw_usage("--budget: expected a multiple of --chunk-size {}, at least {}, found {}",
-                  o.chunk_size, 2 * o.chunk_size, o.budget);
+    if (o.budget % o.chunk_size != 0 || o.budget < o.chunk_size)
+      throw_usage("--budget: expected a multiple of --chunk-size {}, found {}", o.chunk_size,
+                  o.budget);
   }
   EngineSizes s;
   // A round keeps at most gamma + inner_gamma proposals and one more token.

@@ -63,7 +63,7 @@ RetrievalCache::Impl::Impl(Backend& backend, FullCache& full_cache, int n_layers
       max_append(most),
       id(next_cache_id()),
       trigger(o.rebuild) {
-  TF_CHECK(o.chunk_size >= 1 && o.budget % o.chunk_size == 0 && o.budget >= 2 * o.chunk_size,
+  TF_CHECK(o.chunk_size >= 1 && o.budget % o.chunk_size == 0 && o.budget >= o.chunk_size,
            "budget {} in chunks of {}", o.budget, o.chunk_size);
   TF_CHECK(o.rebuild.kind != RebuildPolicy::Kind::kEvery || o.rebuild.every_tokens >= 1,
            "rebuild every {} tokens", o.rebuild.every_tokens);

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 
+#include "triforce/kv_cache.h"
+
 namespace triforce {
 
 // Rows [0, selected) hold the selected chunks; the tokens [first_since, committed) fill the rows
@@ -27,8 +29,9 @@ struct RetrievalLayout {
     RetrievalLayout r;
     r.budget = budget;
     r.chunk = chunk;
-    r.covered = r.first_since = tokens / chunk * chunk;
+    r.covered = tokens / chunk * chunk;
     r.selected = std::min(budget, r.covered);
+    r.first_since = std::max(r.covered, tokens - r.room());
     r.committed = tokens;
     r.natural = tokens <= budget;
     return r;
@@ -37,8 +40,14 @@ struct RetrievalLayout {
   // Rows in use, not counting those of tokens that are not committed yet.
   std::int64_t rows() const { return std::min(committed, budget); }
   std::int64_t since() const { return committed - first_since; }
-  // Most tokens since the selection: chunk 0 is never overwritten.
-  std::int64_t room() const { return budget - std::min(chunk, selected); }
+  // Rows at the beginning that are never overwritten: chunk 0, or, where the budget is that one
+  // chunk, the sinks of it.
+  std::int64_t kept() const {
+    if (budget >= 2 * chunk) return std::min(chunk, selected);
+    return std::min({selected, budget / 2, std::int64_t{StreamingCache::kSinks}});
+  }
+  // Most tokens since the selection.
+  std::int64_t room() const { return budget - kept(); }
   // Where a block of committed tokens [begin, end), begin >= first_since, goes.
   std::array<Segment, 2> place(std::int64_t begin, std::int64_t end) const {
     const std::int64_t full_at = first_since + budget - selected;  // first token to overwrite

@@ -210,6 +210,39 @@ TEST(Options, PaperDefaultsForOtherTargets) {
   EXPECT_FALSE(c.builtin_pair());
 }
 
+// A run needs 16 positions more than prompt and output at gamma 6 and inner gamma 1: two rounds.
+TEST(Options, APromptBeyondTheBuiltInPairMeansThePapersModels) {
+  const auto target = [](std::vector<std::string> args) { return parse(args).target; };
+  EXPECT_EQ(target({"--prefill", "16112"}), "");
+  EXPECT_EQ(target({"--prefill", "16113"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "16113", "--gen-len", "255"}), "");
+  EXPECT_EQ(target({"--prefill", "16112", "--gamma", "7"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "130048"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "131072"}), "");  // too many for both
+  EXPECT_EQ(target({"perplexity", "--prefill", "16384"}), "");
+  EXPECT_EQ(target({"perplexity", "--prefill", "16385"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "124928", "--random-weights", "llama-13B-128K"}), "");
+  EXPECT_EQ(target({"--prefill", "124928", "--target", "lwm-128K"}), "lwm-128K");
+
+  const RunConfig c = parse({"plan", "--prefill", "124928"});
+  EXPECT_TRUE(c.target_implied);
+  EXPECT_EQ(c.prefill, 124928);
+  EXPECT_EQ(c.speculation.budget, kPaperDefaults.budget);
+  EXPECT_FALSE(parse({"--target", "llama-7B-128K"}).target_implied);
+  EXPECT_EQ(parse({"--prefill", "8k"}).speculation.budget, kBuiltinDefaults.budget);
+  EXPECT_EQ(parse({"--prefill", "124928", "--random-draft", "llama-68M"}).random_draft,
+            "llama-68M");
+}
+
+TEST(Options, BudgetsThatNothingUsesMayBeZero) {
+  EXPECT_EQ(parse({"--budget", "0", "--baseline"}).speculation.budget, 0);
+  EXPECT_EQ(parse({"--budget", "0", "--method", "draft"}).speculation.budget, 0);
+  EXPECT_EQ(parse({"--budget", "4096", "--chunk_size", "4096"}).speculation.chunk_size, 4096);
+  for (const char* method : {"triforce", "retrieval", "streaming"}) {
+    EXPECT_EQ(usage_error({"--budget", "0", "--method", method}).find("--budget: expected "), 0U);
+  }
+}
+
 TEST(Options, ARunCanBePlannedWithItsOwnOptions) {
   for (const OptionInfo& o : option_table()) {
     if ((o.commands & kRun) == 0 || o.group == "Output") continue;
@@ -290,7 +323,8 @@ TEST(Options, OptionsThatDoNotFitTogether) {
       {{"--baseline", "--method", "ar"}, "--baseline and --method"},
       {{"--baseline", "--no-baseline"}, "--baseline and --no-baseline"},
       {{"--budget", "100", "--chunk-size", "8"}, "--budget"},
-      {{"--budget", "16", "--chunk-size", "16"}, "--budget"},
+      {{"--budget", "16", "--chunk-size", "32"}, "--budget"},
+      {{"--budget", "8", "--baseline"}, "--budget"},
       {{"--inner-rule", "published", "--method", "retrieval"}, "--inner-rule published"},
       {{"--inner-rule", "published", "--acceptance", "coupled"}, "--inner-rule published"},
   };

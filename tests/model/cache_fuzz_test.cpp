@@ -285,11 +285,11 @@ class RetrievalScene {
       const std::vector<std::int64_t> held = tokens_of_rows(head, base);
       std::set<std::int64_t> distinct(held.begin(), held.end());
       ASSERT_EQ(static_cast<std::int64_t>(distinct.size()), base) << "a token twice";
-      const std::int64_t room = budget_ - (covered_ > 0 ? kChunk : 0);
+      const std::int64_t room = budget_ - protected_tokens();
       for (std::int64_t token = std::max(covered_, committed - room); token < committed; ++token) {
         ASSERT_TRUE(distinct.contains(token)) << token << " since " << covered_;
       }
-      for (std::int64_t token = 0; token < std::min<std::int64_t>(kChunk, covered_); ++token) {
+      for (std::int64_t token = 0; token < protected_tokens(); ++token) {
         ASSERT_TRUE(distinct.contains(token)) << "chunk 0";
       }
       if (committed <= budget_) {
@@ -331,12 +331,18 @@ class RetrievalScene {
   void expect_best_chunks(int head, const std::vector<std::int64_t>& held, std::int64_t committed) {
     const std::vector<std::int32_t> all = cache.selected_chunks();
     const auto keep = static_cast<std::int64_t>(all.size()) / (2 * kKvHeads);
-    const std::int64_t since = std::min(committed - covered_, budget_ - (keep > 0 ? kChunk : 0));
+    const std::int64_t since = std::min(committed - covered_, budget_ - protected_tokens());
     const std::int64_t intact = std::min(keep * kChunk, budget_ - since);
     for (std::int64_t r = 0; r < intact; ++r) {
       const auto id = all[static_cast<std::size_t>(head * keep + r / kChunk)];
       ASSERT_EQ(held[static_cast<std::size_t>(r)], id * kChunk + r % kChunk) << "row " << r;
     }
+  }
+
+  // At the beginning of the prompt: chunk 0, or its sinks where there is room for no other.
+  std::int64_t protected_tokens() const {
+    if (covered_ == 0) return 0;
+    return budget_ > kChunk ? kChunk : kChunk / 2;
   }
 
   // Not committed yet: after the budget, in order, rotated by absolute position.
@@ -366,7 +372,7 @@ TEST(RetrievalCacheFuzz, RowsAreTheSelectionAndEverythingSince) {
       {}, {RebuildPolicy::Kind::kEvery, 7, 0}, {RebuildPolicy::Kind::kAdaptive, 0, 0.6}};
   std::uint32_t seed = 0;
   for (const RebuildPolicy& policy : policies) {
-    for (const std::int64_t budget : {8, 24, 40, 100}) {
+    for (const std::int64_t budget : {8, 24, 40, 100, 4}) {
       for (const std::int64_t prompt : {2, 30, 41, 64}) {
         const Selection selection = ++seed % 2 == 0 ? Selection::kMeanKey : Selection::kAttention;
         SCOPED_TRACE(::testing::Message()
