@@ -5,14 +5,19 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cuda/cuda_backend.h"
 #include "cuda/gemm.h"
 #include "cuda/runtime.h"
 #include "run_benchmarks.h"
+#include "triforce/checkpoint.h"
 #include "triforce/kv_cache.h"
+#include "triforce/model.h"
+#include "triforce/weights.h"
 
 namespace triforce::bench {
 namespace {
@@ -50,7 +55,8 @@ class Card {
   std::int64_t cold_bytes() const { return cold_bytes_; }
   double read_gbs() const { return read_gbs_; }
   double copy_gbs() const { return copy_gbs_; }
-  double gemm_tflops() const { return gemm_tflops_; }
+  // None: cuBLASLt is not installed.
+  std::optional<double> gemm_tflops() const { return gemm_tflops_; }
 
   // Seconds of one call of `f`, from `calls` of them in a row: what a stream that never waits for
   // the host takes.
@@ -93,10 +99,12 @@ class Card {
     copy_gbs_ = measured.copy_gbs.value();
     gemm_tflops_ = measure_gemm();
   }
-  double measure_gemm() {
+  std::optional<double> measure_gemm() {
+    std::shared_ptr<const cuda::CublasLt> library = cuda::CublasLt::open();
+    if (library == nullptr) return std::nullopt;
     const std::int64_t n = std::min<std::int64_t>(8192, setup().context);
     cuda::CudaAllocator allocator(setup().options.device);
-    cuda::Gemm gemm(allocator);
+    cuda::Gemm gemm(allocator, std::move(library));
     const cuda::Stream stream = cuda::make_stream();
     const auto matrix = [&] { return filled({n, n}, 1.0, dtype()); };
     const Tensor x = matrix(), w = matrix(), out = tensor(dtype(), {n, n});
@@ -119,7 +127,8 @@ class Card {
   std::unique_ptr<Backend> backend_;
   DrawKey key_{.seed = 1};
   std::int64_t cold_bytes_ = 0;  // many times the second-level cache
-  double read_gbs_ = 0, copy_gbs_ = 0, gemm_tflops_ = 0;
+  double read_gbs_ = 0, copy_gbs_ = 0;
+  std::optional<double> gemm_tflops_;
 };
 
 // Times f by the device's clock, a batch of calls an iteration; returns the fastest batch's mean.
@@ -145,7 +154,9 @@ void report_bytes(benchmark::State& state, double seconds, double bytes) {
 void report_flops(benchmark::State& state, double seconds, double flops) {
   const double tflops = flops / seconds * 1e-12;
   state.counters["TFLOP/s"] = tflops;
-  state.counters["of_gemm"] = tflops / Card::get().gemm_tflops();
+  if (const std::optional<double> best = Card::get().gemm_tflops()) {
+    state.counters["of_gemm"] = tflops / *best;
+  }
 }
 
 // ---- Linear layers: weights are cold, calls rotate through copies
@@ -339,11 +350,78 @@ void law_op(benchmark::State& state, std::string_view op) {
   }
 }
 
+// ---- Whole passes as a run makes them: recorded once, then replayed
+constexpr std::int64_t kPasses = 8;  // measured; the weights are made anew for each benchmark
+
+// The shape of the built-in drafter: next to no bytes, so that its time is the launch of a pass.
+ModelConfig builtin_draft() {
+  ModelConfig c = find_preset("llama-68M").value();
+  c.hidden = 128;
+  c.intermediate = 352;
+  c.heads = c.kv_heads = 2;
+  c.vocab = 4096;
+  return c;
+}
+
+// A pass of some rows and their logits through random weights, over `cached` tokens.
+void pass(benchmark::State& state, const ModelConfig& c, std::int64_t cached, bool streaming) {
+  Card& card = Card::get();
+  Backend& b = card.backend();
+  const std::int64_t rows = state.range(0), most = std::min(kPrefillRows, cached);
+  // A streaming cache numbers positions by row.
+  const ModelWeights weights =
+      random_weights(b, c, card.dtype(), cached + 2 * kMaxExactRows, 1, MemTag::kTargetWeights, {});
+  LlamaModel model(b, weights, most, rows);
+  std::unique_ptr<KvCache> cache;
+  if (streaming) {
+    cache = std::make_unique<StreamingCache>(b, c.layers, c.kv_heads, c.head_dim, cached,
+                                             kMaxExactRows, card.dtype());
+  } else {
+    cache = std::make_unique<FullCache>(b, c.layers, c.kv_heads, c.head_dim, cached + kMaxExactRows,
+                                        most, card.dtype());
+  }
+  const std::vector<Token> tokens(static_cast<std::size_t>(most), 7);
+  const auto forward = [&](std::int64_t n, Logits want) {
+    model.forward(std::span(tokens).first(static_cast<std::size_t>(n)), *cache, want);
+  };
+  while (cache->length() < cached) {
+    forward(std::min({cached - cache->length(), most, cache->max_append()}), Logits::kNone);
+    cache->commit(cache->length());
+  }
+  const auto one = [&] {
+    forward(rows, Logits::kAll);
+    cache->truncate(cached);
+  };
+  card.seconds(2, one);  // runs, then is recorded
+  const double s = measure(state, one);
+  const auto bytes_of = [](const Matrix& m) {
+    return static_cast<double>(m.rows * m.cols * size_of(m.dtype));
+  };
+  double bytes = bytes_of(weights.lm_head);
+  for (const LayerWeights& l : weights.layers) {
+    bytes += bytes_of(l.qkv) + bytes_of(l.out) + bytes_of(l.gate_up) + bytes_of(l.down);
+    bytes += static_cast<double>(2 * cached * c.kv_heads * c.head_dim * size_of(card.dtype()));
+  }
+  report_bytes(state, s, bytes);
+}
+
+// A benchmark that fails costs its own row of the report, not the others.
+template <class Body>
+auto guarded(Body body) {
+  return [body](benchmark::State& state) {
+    try {
+      body(state);
+    } catch (const Error& e) {
+      state.SkipWithError(e.what());
+    }
+  };
+}
+
 void register_all() {
   const auto add = [](const std::string& name, auto body, std::initializer_list<int> rows) {
-    auto* const b = benchmark::RegisterBenchmark(name.c_str(), body);
+    auto* const b = benchmark::RegisterBenchmark(name.c_str(), guarded(body));
     for (const int n : rows) b->Arg(n);
-    b->UseManualTime()->Unit(benchmark::kMicrosecond);
+    return b->UseManualTime()->Unit(benchmark::kMicrosecond);
   };
   const std::int64_t context = setup().context;
   for (const Model* const m : {&k7b, &k68m}) {
@@ -375,6 +453,14 @@ void register_all() {
   for (const char* const op : {"to_laws", "sample", "judge"}) {
     add(op, [op](auto& s) { law_op(s, op); }, {1, 7});
   }
+  const auto add_passes = [&](const char* name, const ModelConfig& c, std::int64_t cached,
+                              bool streaming) {
+    add(name, [=](auto& s) { pass(s, c, cached, streaming); }, {1, 2, 7})->Iterations(kPasses);
+  };
+  add_passes("pass/builtin_streaming", builtin_draft(), 256, true);
+  add_passes("pass/68m_streaming", find_preset("llama-68M").value(), 256, true);
+  add_passes("pass/7b_retrieval", find_preset("llama-7B-128K").value(),
+             std::min<std::int64_t>(4096, context), false);
 }
 
 bool take(std::string_view arg) {
@@ -400,7 +486,9 @@ void prepare() {
   benchmark::AddCustomContext("context_tokens", std::to_string(setup().context));
   benchmark::AddCustomContext("read_GB/s", fmt::format("{:.1f}", card.read_gbs()));
   benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.1f}", card.copy_gbs()));
-  benchmark::AddCustomContext("gemm_TFLOP/s", fmt::format("{:.1f}", card.gemm_tflops()));
+  if (const std::optional<double> best = card.gemm_tflops()) {
+    benchmark::AddCustomContext("gemm_TFLOP/s", fmt::format("{:.1f}", *best));
+  }
   register_all();
 }
 

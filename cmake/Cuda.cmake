@@ -34,13 +34,22 @@ elseif(TF_CUDA_MODE STREQUAL EMULATED)
   endif()
 endif()
 
+if(TF_CUDA_MODE)
+  # Programs that travel (scripts/gpu_bundle.sh) find the libraries that travel with them, and so do
+  # these libraries: unlike DT_RUNPATH, DT_RPATH also counts for what a library needs itself.
+  set(CMAKE_INSTALL_RPATH "$ORIGIN/lib" "$ORIGIN/../lib")
+  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+  set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)  # the same where they are built
+  add_link_options(LINKER:--disable-new-dtags)
+endif()
+
 # tf_cuda_sources(target): how the target's .cu files are compiled, and what CUDA they see.
 function(tf_cuda_sources target)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cu$")
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   if(TF_CUDA_MODE STREQUAL ON)
-    target_link_libraries(${target} PUBLIC CUDA::cudart)
+    target_link_libraries(${target} PUBLIC CUDA::cudart_static)
     # CMake 3.25 does not know that nvcc 13 has C++20. Products and sums are fused where the source
     # says so and nowhere else: instances of a kernel must agree in every bit.
     target_compile_options(${target} PRIVATE
@@ -70,7 +79,8 @@ function(tf_cuda_library name)
   tf_cuda_sources(${name})
 endfunction()
 
-# tf_cuda_test(name SOURCES ... LINK ...): as tf_test. On a real card it has the label gpu.
+# tf_cuda_test(name SOURCES ... LINK ...): as tf_test. On a real card it has the label gpu, and
+# without one it is skipped (tests/cuda/needs_device.cpp).
 function(tf_cuda_test name)
   tf_test(${name} ${ARGN})
   tf_cuda_sources(${name})
@@ -79,6 +89,7 @@ function(tf_cuda_test name)
   endif()
   add_dependencies(triforce_cuda_tests ${name})
   if(TF_CUDA_MODE STREQUAL ON)
-    set_tests_properties(${name} PROPERTIES LABELS gpu)
+    set_tests_properties(${name} PROPERTIES LABELS gpu
+      SKIP_REGULAR_EXPRESSION "skipped without a CUDA device")
   endif()
 endfunction()

@@ -14,14 +14,16 @@ struct CudaDevice {
   int ordinal = 0;
   std::string name;          // "NVIDIA H200"
   std::string architecture;  // "sm_90"
-  std::int64_t memory_bytes = 0, free_bytes = 0;
-  bool usable = false;  // this program holds code for it
+  std::int64_t memory_bytes = 0;
+  std::optional<std::int64_t> free_bytes;  // none: it cannot be used
+  std::string problem;                     // why it cannot be used; empty: it can
 };
 struct CudaDevices {
   bool built = false;  // with CUDA
   std::vector<CudaDevice> devices;
   std::string reason;  // why there is none
 };
+// Looks at each device; one that cannot be used says so in its `problem`.
 CudaDevices find_cuda_devices();
 
 // What a result says of the device that a CUDA backend was opened on.
@@ -35,9 +37,9 @@ struct CudaSession {
   CudaFacts card;
 };
 // The backend of --device auto, cpu, cuda or cuda:N; nullopt: the CPU's. `auto` takes the first
-// usable device. dtype: of weights, KV caches and activations, f16 unless said. Throws
-// Error(kDevice, "NoCuda") if a device is asked for that is not there or not usable, Error(kUsage)
-// for f32.
+// usable device. No device but the wanted one (for `auto`, those before it) is touched. dtype: of
+// weights, KV caches and activations, f16 unless said. Throws Error(kDevice, "NoCuda") if a device
+// is asked for that is not there or not usable, Error(kUsage) for f32.
 std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype);
 
 }  // namespace triforce

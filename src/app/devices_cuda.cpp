@@ -1,5 +1,4 @@
 // devices.h of a program that was built with CUDA.
-#include <algorithm>
 #include <array>
 
 #include "app/devices.h"
@@ -17,7 +16,10 @@ constexpr bool kTakenByAuto = false;
 constexpr bool kTakenByAuto = true;
 #endif
 
-std::string version(int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); }
+CudaDevice describe(const cuda::DeviceInfo& d) {
+  return {d.ordinal,      d.name,       fmt::format("sm_{}{}", d.major, d.minor),
+          d.memory_bytes, d.free_bytes, d.problem};
+}
 
 CudaSession open(const CudaDevice& device, std::optional<DType> dtype) {
   CudaOptions options;
@@ -30,7 +32,8 @@ CudaSession open(const CudaDevice& device, std::optional<DType> dtype) {
   std::array<char, 32> bus_id{};
   TF_CUDA(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device.ordinal));
   return {std::move(backend),
-          {device.name, device.architecture, version(driver), version(runtime), bus_id.data()}};
+          {device.name, device.architecture, cuda::version_text(driver),
+           cuda::version_text(runtime), bus_id.data()}};
 }
 
 }  // namespace
@@ -38,38 +41,36 @@ CudaSession open(const CudaDevice& device, std::optional<DType> dtype) {
 CudaDevices find_cuda_devices() {
   CudaDevices found;
   found.built = true;
-  for (const cuda::DeviceInfo& d : cuda::list_devices(&found.reason)) {
-    found.devices.push_back({d.ordinal, d.name, fmt::format("sm_{}{}", d.major, d.minor),
-                             d.memory_bytes, d.free_bytes, d.built_for});
-  }
+  const int count = cuda::count_devices(&found.reason);
+  for (int i = 0; i < count; ++i) found.devices.push_back(describe(cuda::inspect_device(i)));
   return found;
 }
 
 std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype) {
   if (device == "cpu" || (device == "auto" && !kTakenByAuto)) return std::nullopt;
-  const CudaDevices found = find_cuda_devices();
-  const auto first = [&](const auto& condition) {
-    return std::find_if(found.devices.begin(), found.devices.end(), condition);
-  };
+  std::string reason;
+  const int count = cuda::count_devices(&reason);
   if (device == "auto") {
-    const auto usable = first([](const CudaDevice& d) { return d.usable; });
-    if (usable == found.devices.end()) return std::nullopt;
-    return open(*usable, dtype);
+    for (int i = 0; i < count; ++i) {
+      const CudaDevice found = describe(cuda::inspect_device(i));
+      if (found.problem.empty()) return open(found, dtype);
+    }
+    return std::nullopt;
   }
   const auto refuse = [&](const std::string& why) {
     throw Error(ExitCode::kDevice, "NoCuda", fmt::format("--device {}: {}", device, why));
   };
-  if (found.devices.empty()) refuse(found.reason);
+  if (count == 0) refuse(reason);
   const auto ordinal = device == "cuda" ? 0 : parse_integer(device.substr(5)).value_or(-1);
-  const auto wanted = first([&](const CudaDevice& d) { return d.ordinal == ordinal; });
-  if (wanted == found.devices.end()) {
-    refuse(fmt::format("expected a device of 0 to {}", found.devices.size() - 1));
+  if (ordinal < 0 || ordinal >= count) {
+    refuse(fmt::format("expected a device of 0 to {}", count - 1));
   }
-  if (!wanted->usable) {
-    refuse(fmt::format("device {} is an {} ({}), for which this program holds no code", ordinal,
-                       wanted->name, wanted->architecture));
+  const CudaDevice wanted = describe(cuda::inspect_device(static_cast<int>(ordinal)));
+  if (!wanted.problem.empty()) {
+    refuse(fmt::format("{} ({}) cannot be used: {}", wanted.name, wanted.architecture,
+                       wanted.problem));
   }
-  return open(*wanted, dtype);
+  return open(wanted, dtype);
 }
 
 }  // namespace triforce

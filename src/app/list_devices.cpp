@@ -20,10 +20,13 @@ std::string table() {
   }
   const CudaDevices cuda = find_cuda_devices();
   for (const CudaDevice& d : cuda.devices) {
-    out += fmt::format("cuda:{:<3} {} ({}), {:.1f} GB, {:.1f} GB free (--device cuda:{}){}\n",
-                       d.ordinal, d.name, d.architecture, static_cast<double>(d.memory_bytes) / 1e9,
-                       static_cast<double>(d.free_bytes) / 1e9, d.ordinal,
-                       d.usable ? "" : "; this program holds no code for it");
+    out += fmt::format("cuda:{:<3} {} ({}), {:.1f} GB", d.ordinal, d.name, d.architecture,
+                       static_cast<double>(d.memory_bytes) / 1e9);
+    if (d.free_bytes) {
+      out += fmt::format(", {:.1f} GB free", static_cast<double>(*d.free_bytes) / 1e9);
+    }
+    out += d.problem.empty() ? fmt::format(" (--device cuda:{})\n", d.ordinal)
+                             : fmt::format("; cannot be used: {}\n", d.problem);
   }
   if (cuda.devices.empty()) out += fmt::format("cuda     none: {}\n", cuda.reason);
   return out;
@@ -41,8 +44,10 @@ JsonValue json() {
   for (const CudaDevice& d : cuda.devices) {
     JsonValue card = JsonValue::object();
     card.set("device", fmt::format("cuda:{}", d.ordinal)).set("model", d.name);
-    card.set("architecture", d.architecture).set("usable", d.usable);
-    card.set("memory_bytes", d.memory_bytes).set("available_bytes", d.free_bytes);
+    card.set("architecture", d.architecture).set("usable", d.problem.empty());
+    card.set("problem", d.problem.empty() ? JsonValue() : JsonValue(d.problem));
+    card.set("memory_bytes", d.memory_bytes);
+    card.set("available_bytes", d.free_bytes ? JsonValue(*d.free_bytes) : JsonValue());
     devices.push(std::move(card));
   }
   JsonValue out = JsonValue::object();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <string>
 
 #include "cuda/gemm.h"
 #include "cuda/graph_cache.h"
@@ -64,18 +66,20 @@ class CudaBackend final : public Backend {
         compute_(make_stream()),
         copy_(make_stream()),
         transfer_(allocator_, compute_.get()),
-        gemm_(allocator_),
         verdict_(allocator_, sizeof(Verdict), Place::kPinned, MemTag::kWorkspace) {
     graphs_.set_enabled(options.replay);
     for (EventHandle& e : events_) e = make_event(true);
+    if (options.cublas_lt) lt_ = CublasLt::open();
+    if (lt_ != nullptr) gemm_.emplace(allocator_, lt_);
   }
   ~CudaBackend() override { static_cast<void>(cudaDeviceSynchronize()); }
 
   std::string description() const override {
     cudaDeviceProp p{};
     TF_CUDA(cudaGetDeviceProperties(&p, device_));
-    return fmt::format("cuda:{} {}, sm_{}{}, {} multiprocessors", device_, p.name, p.major, p.minor,
-                       multiprocessors_);
+    return fmt::format("cuda:{} {}, sm_{}{}, {} multiprocessors, prefill GEMMs by {}", device_,
+                       p.name, p.major, p.minor, multiprocessors_,
+                       lt_ ? "cuBLASLt " + lt_->version() : "own kernels (no cuBLASLt)");
   }
   Allocator& allocator() override { return allocator_; }
   Place place() const override { return Place::kDevice; }
@@ -109,7 +113,7 @@ class CudaBackend final : public Backend {
     if (s.chunk_size > 0) {
       bytes = std::max(bytes, kernels::top_chunks_bytes(s.kv_heads, s.context / s.chunk_size));
     }
-    if (s.rows > kMaxExactRows && s.widest > 0) {
+    if (gemm_ && s.rows > kMaxExactRows && s.widest > 0) {
       // No part has more rows or columns than the widest layer.
       const std::int64_t row = s.widest * size_of(dtype_);
       bytes =
@@ -216,6 +220,8 @@ class CudaBackend final : public Backend {
       throw_usage("--dtype: expected f16 or bf16 on a CUDA device, found {}; --device cpu runs f32",
                   to_string(options.dtype));
     }
+    std::string reason;
+    if (count_devices(&reason) == 0) throw Error(ExitCode::kDevice, "NoCuda", reason);
     TF_CUDA(cudaSetDevice(options.device));
     return options.device;
   }
@@ -242,7 +248,8 @@ class CudaBackend final : public Backend {
   CudaAllocator allocator_;
   Stream compute_, copy_;
   Transfer transfer_;
-  Gemm gemm_;
+  std::shared_ptr<const CublasLt> lt_;
+  std::optional<Gemm> gemm_;  // with lt_
   GraphCache graphs_;
   ScratchShape reserved_;  // the largest of each so far
   Buffer scratch_;
@@ -295,13 +302,20 @@ void CudaBackend::linear(TensorView x, const Matrix& w, TensorView out, bool acc
   }
   TF_CHECK(w.rows == out.shape[1], "linear: {} out features, out [{}, {}]", w.rows, out.shape[0],
            out.shape[1]);
+  if (!gemm_) {
+    for (std::int64_t begin = 0; begin < x.shape[0]; begin += kernels::kMaxLinearRows) {
+      const std::int64_t rows = std::min<std::int64_t>(kernels::kMaxLinearRows, x.shape[0] - begin);
+      kernels::linear(x.rows(begin, rows), packed(w), out.rows(begin, rows), accumulate, stream());
+    }
+    return;
+  }
   const std::int64_t most = unpacked_rows(w.cols);
   for (std::int64_t begin = 0; begin < w.rows; begin += most) {
     const std::int64_t rows = std::min(most, w.rows - begin);
     const TensorView part = make_view(scratch_.data(), w.dtype, {rows, w.cols});
     need(part.bytes());
     kernels::unpack_rows(packed(w), begin, part, stream());
-    gemm_.run(x, part, columns(out, begin, rows), accumulate, stream());
+    gemm_->run(x, part, columns(out, begin, rows), accumulate, stream());
   }
 }
 

@@ -1,4 +1,5 @@
-// The CUDA backend: own kernels, cuBLASLt for prefill GEMMs, recorded passes.
+// The CUDA backend: own kernels, recorded passes; prefill GEMMs by cuBLASLt where it is installed,
+// else by the kernel of linear layers, 32 rows at a time. description() says which.
 #pragma once
 #include <memory>
 
@@ -10,6 +11,7 @@ struct CudaOptions {
   int device = 0;             // ordinal, as list-devices prints it
   DType dtype = DType::kF16;  // of weights, KV caches and activations: f16 or bf16
   bool replay = true;         // false: every pass is launched anew, for comparison
+  bool cublas_lt = true;      // false: as where cuBLASLt is not installed
 };
 
 // Throws Error(kDevice) if the device cannot be used, Error(kUsage) for another dtype.

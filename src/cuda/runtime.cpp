@@ -1,8 +1,5 @@
 #include "cuda/runtime.h"
 
-#include <array>
-#include <memory>
-
 #include "kernels/probe.h"
 
 namespace triforce::cuda {
@@ -19,6 +16,10 @@ void check(cudaError_t status, const char* call) {
       fmt::format("{}: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status)));
 }
 
+std::string version_text(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
 Stream make_stream() {
   cudaStream_t stream = nullptr;
   TF_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -31,37 +32,51 @@ EventHandle make_event(bool timed) {
   return EventHandle(event);
 }
 
-std::vector<DeviceInfo> list_devices(std::string* reason) {
+int count_devices(std::string* reason) {
   int count = 0;
-  if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    if (reason != nullptr) *reason = cudaGetErrorString(status);
-    return {};
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return count;
+  static_cast<void>(cudaGetLastError());
+  if (reason == nullptr) return 0;
+  // The runtime reports no driver and one that is too old alike; the former has version 0.
+  int driver = 0, runtime = 0;
+  static_cast<void>(cudaDriverGetVersion(&driver));
+  static_cast<void>(cudaRuntimeGetVersion(&runtime));
+  if (driver == 0) {
+    *reason = "no NVIDIA driver";
+  } else if (status == cudaErrorInsufficientDriver) {
+    *reason = fmt::format("the NVIDIA driver is for CUDA {}, this program needs CUDA {}",
+                          version_text(driver), version_text(runtime));
+  } else if (status == cudaSuccess || status == cudaErrorNoDevice) {
+    *reason = "no CUDA device was found";
+  } else {
+    *reason = cudaGetErrorString(status);
   }
-  if (count == 0 && reason != nullptr) *reason = "no CUDA device was found";
-  int before = 0;
-  if (count > 0) TF_CUDA(cudaGetDevice(&before));
-  std::vector<DeviceInfo> devices;
-  for (int i = 0; i < count; ++i) {
+  return 0;
+}
+
+DeviceInfo inspect_device(int ordinal) {
+  DeviceInfo d;
+  d.ordinal = ordinal;
+  try {
     cudaDeviceProp p{};
-    TF_CUDA(cudaGetDeviceProperties(&p, i));
-    DeviceInfo d;
-    d.ordinal = i;
+    TF_CUDA(cudaGetDeviceProperties(&p, ordinal));
     d.name = p.name;
     d.major = p.major;
     d.minor = p.minor;
     d.multiprocessors = p.multiProcessorCount;
     d.memory_bytes = static_cast<std::int64_t>(p.totalGlobalMem);
-    d.shared_bytes_per_block = static_cast<std::int64_t>(p.sharedMemPerBlockOptin);
-    TF_CUDA(cudaSetDevice(i));
+    TF_CUDA(cudaSetDevice(ordinal));
     std::size_t free_bytes = 0, total_bytes = 0;
     TF_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
     d.free_bytes = static_cast<std::int64_t>(free_bytes);
-    d.built_for = kernels::runs_here();
-    devices.push_back(std::move(d));
+    if (!kernels::runs_here()) {
+      d.problem = fmt::format("this program holds no code for sm_{}{}", d.major, d.minor);
+    }
+  } catch (const Error& e) {
+    d.problem = e.what();
   }
-  if (count > 0) TF_CUDA(cudaSetDevice(before));
-  return devices;
+  return d;
 }
 
 }  // namespace triforce::cuda

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "triforce/error.h"
 
@@ -45,6 +44,9 @@ using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
 using Graph = Handle<cudaGraph_t, cudaGraphDestroy>;
 using GraphExec = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
+// "13.0" of 13000, as the runtime and the driver number themselves.
+std::string version_text(int number);
+
 Stream make_stream();                // does not wait for the default stream
 EventHandle make_event(bool timed);  // timed: usable in cudaEventElapsedTime
 
@@ -54,13 +56,17 @@ struct DeviceInfo {
   std::string name;  // "NVIDIA H200"
   int major = 0, minor = 0;
   int multiprocessors = 0;
-  std::int64_t memory_bytes = 0, free_bytes = 0;
-  std::int64_t shared_bytes_per_block = 0;  // most a kernel may opt in to
-  bool built_for = false;                   // this program holds code the device can run
+  std::int64_t memory_bytes = 0;
+  std::optional<std::int64_t> free_bytes;  // none: the device cannot be used
+  std::string problem;                     // why it cannot be used; empty: it can
 };
 
-// The devices of this machine; empty without a driver. `reason`, if given, then says why in one
-// line.
-std::vector<DeviceInfo> list_devices(std::string* reason = nullptr);
+// The number of devices of this machine; none of them is touched. If it is 0, `reason`, if given,
+// says why in one line.
+int count_devices(std::string* reason = nullptr);
+// Looks at one of them, 0 <= ordinal < count_devices(), which becomes the current device if it can
+// be used: a context on this device, and on no other. What is wrong with the device is no
+// exception but its `problem`.
+DeviceInfo inspect_device(int ordinal);
 
 }  // namespace triforce::cuda

@@ -13,6 +13,13 @@ SMALL = {"hidden_size": 40, "intermediate_size": 56, "num_attention_heads": 2,
          "num_key_value_heads": 1, "head_dim": 64}
 
 
+def setUpModule():
+    listed = subprocess.run([BINARY, "list-devices", "--json"], capture_output=True, check=True)
+    devices = strict_json(listed.stdout.decode())["devices"]
+    if not EMULATED and not any(d["device"].startswith("cuda") for d in devices):
+        raise unittest.SkipTest("no CUDA device")
+
+
 class Cuda(ProgramTest):
     def small(self, **changes):
         return self.tiny(SMALL, **{"device": "cuda", "gen-len": 8, "gamma": 3, "repetitions": 1,

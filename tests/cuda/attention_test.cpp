@@ -176,8 +176,7 @@ TEST_P(AttentionTest, OnlyVisibleRowsMatter) {
   const auto before = attend(a_, q, type, c, cache.device(), rope.device());
   const std::vector<std::uint16_t> large(22 * 64, to_half(30000.0F, type));
   for (void* rows : {cache.device().k, cache.device().v}) {
-    TF_CUDA(cudaMemcpy(static_cast<std::uint16_t*>(rows) + 50 * 64, large.data(), large.size() * 2,
-                       cudaMemcpyHostToDevice));
+    to_device(static_cast<std::uint16_t*>(rows) + 50 * 64, large.data(), large.size() * 2);
   }
   EXPECT_EQ(attend(a_, q, type, c, cache.device(), rope.device()), before);
 }

@@ -12,13 +12,21 @@
 
 namespace triforce::cuda {
 
+// Copies from ordinary host memory; when it returns, every stream finds the bytes on the device.
+inline void to_device(void* to, const void* from, std::size_t bytes) {
+  TF_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  // The copy returns when `from` has been read, and streams of ours do not wait for the default
+  // one.
+  TF_CUDA(cudaStreamSynchronize(nullptr));
+}
+
 // Contiguous device memory that holds `values`, and the way back.
 template <class T>
 class OnDevice {
  public:
   OnDevice(CudaAllocator& allocator, const std::vector<T>& values)
       : count_(values.size()), buffer_(allocator, bytes(), Place::kDevice, MemTag::kWorkspace) {
-    TF_CUDA(cudaMemcpy(buffer_.data(), values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
+    to_device(buffer_.data(), values.data(), count_ * sizeof(T));
   }
   T* data() const { return static_cast<T*>(buffer_.data()); }
   std::vector<T> values() const {

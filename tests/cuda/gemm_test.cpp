@@ -11,14 +11,20 @@ struct Shape {
   std::int64_t rows, out, in;
 };
 
-class GemmTest : public ::testing::TestWithParam<DType> {};
+class GemmTest : public ::testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (library_ == nullptr) GTEST_SKIP() << "cuBLASLt is not installed here";
+  }
+  const std::shared_ptr<const CublasLt> library_ = CublasLt::open();
+};
 
 // Products of multiples of 1/8 and their sums are exact in f32, so results are exact but for the
 // rounding to the output's type.
 TEST_P(GemmTest, IsExactWhereF32Is) {
   const DType type = GetParam();
   CudaAllocator a(0);
-  Gemm gemm(a);
+  Gemm gemm(a, library_);
   const Stream stream = make_stream();
   for (const Shape& s : {Shape{33, 48, 64}, {65, 40, 56}, {128, 256, 24}}) {
     for (const bool wide : {false, true}) {
@@ -58,7 +64,7 @@ TEST_P(GemmTest, IsExactWhereF32Is) {
 // Rows that begin where no kernel of 16-byte loads may: after a plan for rows that do.
 TEST_P(GemmTest, ViewsMayBeginAnywhere) {
   CudaAllocator a(0);
-  Gemm gemm(a);
+  Gemm gemm(a, library_);
   constexpr std::int64_t kRows = 5, kWidth = 33;
   const OnDevice<std::uint16_t> m(a, to_halves(eighths(count(kRows + 1, kWidth), 4), GetParam()));
   const OnDevice<float> out(a, std::vector<float>(count(2 * kRows, kRows)));
@@ -75,13 +81,32 @@ TEST_P(GemmTest, ViewsMayBeginAnywhere) {
 
 TEST_P(GemmTest, ShapesThatDoNotFitAreRefused) {
   CudaAllocator a(0);
-  Gemm gemm(a);
+  Gemm gemm(a, library_);
   const OnDevice<std::uint16_t> m(a, std::vector<std::uint16_t>(64 * 64));
   const auto view = [&](std::int64_t r, std::int64_t c) {
     return make_view(m.data(), GetParam(), {r, c});
   };
   EXPECT_THROW(gemm.run(view(64, 32), view(64, 64), view(64, 64), false, nullptr), Error);
   EXPECT_THROW(gemm.run(view(64, 64), view(32, 64), view(64, 64), false, nullptr), Error);
+}
+
+TEST(CublasLtTest, IsOpenedIfItIsThereAndWhole) {
+  EXPECT_EQ(CublasLt::open({}), nullptr);
+  const std::string missing = "libtf_of_no_such_name.so";
+  EXPECT_EQ(CublasLt::open({&missing, 1}), nullptr);
+  const std::string other = "libm.so.6";  // a library without its functions
+  EXPECT_EQ(CublasLt::open({&other, 1}), nullptr);
+  std::vector<std::string> names{missing, other};
+  const std::span<const std::string> usual = CublasLt::usual_names();
+  names.insert(names.end(), usual.begin(), usual.end());
+  const std::shared_ptr<const CublasLt> found = CublasLt::open(names);
+  EXPECT_EQ(found != nullptr, CublasLt::open() != nullptr);
+#ifdef TF_CUDA_EMULATED
+  ASSERT_NE(found, nullptr);  // part of the build
+#endif
+  if (found != nullptr) {
+    EXPECT_GE(std::stoi(found->version()), 12);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GemmTest, ::testing::Values(DType::kF16, DType::kBF16));

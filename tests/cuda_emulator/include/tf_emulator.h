@@ -145,7 +145,8 @@ struct Limits {
   int devices = 1;
   int multiprocessors = 4;
   std::size_t shared_optin_bytes = 163 << 10;
-  bool driver = true;  // false: as on a machine without a driver
+  bool driver = true;    // false: as on a machine without a driver
+  int busy_device = -1;  // cudaSetDevice refuses it, as one that another process has for itself
 };
 void set_limits(const Limits& limits);
 
@@ -158,6 +159,7 @@ struct Counters {
   std::uint64_t launches = 0;
   std::uint64_t fiber_switches = 0;
   std::uint64_t accesses = 0;  // only counted by the instrumented build
+  std::uint64_t contexts = 0;  // bit i: cudaSetDevice(i) has succeeded
 };
 Counters counters();
 

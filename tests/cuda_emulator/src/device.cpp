@@ -27,6 +27,8 @@ constexpr ErrorName kErrors[] = {
     TF_EMULATOR_ERROR(cudaErrorInsufficientDriver,
                       "CUDA driver version is insufficient for CUDA runtime version"),
     TF_EMULATOR_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"),
+    TF_EMULATOR_ERROR(cudaErrorDevicesUnavailable,
+                      "CUDA-capable device(s) is/are busy or unavailable"),
     TF_EMULATOR_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
     TF_EMULATOR_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
     TF_EMULATOR_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
@@ -103,6 +105,8 @@ cudaError_t cudaSetDevice(int device) {
   const Call call;
   TF_EMULATOR_TRY(call->ready());
   if (device < 0 || device >= call->limits.devices) return call->fail(cudaErrorInvalidDevice);
+  if (device == call->limits.busy_device) return call->fail(cudaErrorDevicesUnavailable);
+  call->counters.contexts |= std::uint64_t{1} << static_cast<unsigned>(device);
   current_device = device;
   return cudaSuccess;
 }

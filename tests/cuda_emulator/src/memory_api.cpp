@@ -79,7 +79,8 @@ void copy_now(void* to, const void* from, const Rectangle& r) {
   }
 }
 
-// Pageable host memory is read before the call returns, and written before it returns.
+// Pageable host memory is read before the call returns, and written before it returns. What was
+// read may be on its way to the device for longer, even if the call blocks.
 cudaError_t copy(void* to, const void* from, const Rectangle& r, cudaMemcpyKind kind,
                  CUstream_st* stream, bool blocking) {
   const Call call;
@@ -107,7 +108,8 @@ cudaError_t copy(void* to, const void* from, const Rectangle& r, cudaMemcpyKind 
     TF_EMULATOR_TRY(call->enqueue(stream, [to, from, r] { copy_now(to, from, r); }));
   }
   const bool within_device = to_place == Place::kDevice && from_place == Place::kDevice;
-  if ((blocking && !within_device) || (!capturing && to_place == Place::kPageable)) {
+  const bool waits = blocking && !within_device && from_place != Place::kPageable;
+  if (waits || (!capturing && to_place == Place::kPageable)) {
     call->finish_stream(call->queue_of(stream));
   }
   return call->ready();

@@ -50,7 +50,7 @@ cublasLtMatrixLayout_t layout(const Matrix& m, cudaDataType_t type) {
 template <class T>
 T* upload(const std::vector<T>& values) {
   T* const device = emulator_test::device_array<T>(values.size());
-  ok(cudaMemcpy(device, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  emulator_test::to_device(device, values.data(), values.size() * sizeof(T));
   return device;
 }
 

@@ -21,6 +21,12 @@ T* device_array(std::size_t count) {
   return pointer;
 }
 
+// Copies from ordinary host memory; when it returns, every stream finds the bytes on the device.
+inline void to_device(void* to, const void* from, std::size_t bytes) {
+  ok(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  ok(cudaStreamSynchronize(nullptr));
+}
+
 class Emulator : public testing::Test {
  protected:
   void SetUp() override {

@@ -24,7 +24,7 @@ class Kernels : public emulator_test::Emulator {
   template <class T>
   T* upload(const std::vector<T>& host) {
     T* const device = device_array<T>(host.size());
-    ok(cudaMemcpy(device, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
+    emulator_test::to_device(device, host.data(), host.size() * sizeof(T));
     return device;
   }
 };
@@ -70,7 +70,7 @@ TEST_F(Kernels, SumAndItsReplay) {
   ok(cudaGraphInstantiate(&exec, graph));
   for (const int first : {1, 2, 3}) {
     in[0] = first;
-    ok(cudaMemcpy(device_in, in.data(), sizeof(int), cudaMemcpyHostToDevice));
+    emulator_test::to_device(device_in, in.data(), sizeof(int));
     ok(cudaGraphLaunch(exec, stream_));
     EXPECT_EQ(fetch(total, 1)[0], n * (n + 1) / 2 - 1 + first);
   }

@@ -142,6 +142,23 @@ TEST_F(Streams, PageableSourceIsReadBeforeTheCallReturns) {
   EXPECT_EQ(result, 7);
 }
 
+// The copy's source may be reused; a stream that does not wait for the default one may be faster.
+TEST_F(Streams, ABlockingCopyFromPageableMemoryMayStillBeUnderWay) {
+  set(1, stream_);
+  ok(cudaStreamSynchronize(stream_));
+  const int source = 7;
+  ok(cudaMemcpy(value_, &source, 4, cudaMemcpyHostToDevice));
+  copy(stream_);
+  fetch(stream_);
+  ok(cudaStreamSynchronize(stream_));
+  EXPECT_EQ(*host_, 0x01010101);
+  ok(cudaStreamSynchronize(nullptr));
+  copy(stream_);
+  fetch(stream_);
+  ok(cudaStreamSynchronize(stream_));
+  EXPECT_EQ(*host_, 7);
+}
+
 TEST_F(Streams, PinnedSourceIsReadWhenTheStreamComesToIt) {
   *host_ = 7;
   ok(cudaMemcpyAsync(value_, host_, 4, cudaMemcpyHostToDevice, stream_));
