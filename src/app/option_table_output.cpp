@@ -156,7 +156,7 @@ void add_output_options(std::vector<OptionInfo>& table) {
       {"json", {}, "", "", "off", "print JSON instead of a table", kInspect | kListDevices},
       [](auto& c) -> auto& { return c.json_to_stdout; }));
   table.push_back(text_option(
-      {"jsonl", {}, "FILE", "", "none", "write one line of JSON per case", kRun}, "a file name",
+      {"jsonl", {}, "FILE", "", "none", "append one line of JSON per case", kRun}, "a file name",
       [](auto& c) -> auto& { return c.jsonl_file; }));
   table.push_back(text_option(
       {"csv", {}, "FILE", "", "none", "write one row per case", kRun}, "a file name",

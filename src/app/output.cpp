@@ -101,21 +101,4 @@ void print_note(std::string_view message) {
   line.add(message);
 }
 
-void Sinks::write(const std::string& path, std::string_view text) {
-  try {
-    if (path == "-") {
-      print_out(text);
-    } else {
-      write_file_atomic(path, text);
-    }
-  } catch (const Error& e) {
-    print_error(e.what());
-    errors_.push_back(e);
-  }
-}
-
-void Sinks::finish() const {
-  if (failed()) throw Error(errors_.front());
-}
-
 }  // namespace triforce

@@ -3,7 +3,6 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "triforce/error.h"
 
@@ -24,18 +23,5 @@ inline void print_error(std::string_view message) { print_error({message}); }
 void print_note(std::string_view message);
 // As it is, on stderr. Never throws.
 void print_stderr(std::string_view text);
-
-// Writes one result to several places. A place that fails does not keep the others from being
-// written; finish() then throws the first error.
-class Sinks {
- public:
-  // To stdout if path is "-".
-  void write(const std::string& path, std::string_view text);
-  bool failed() const { return !errors_.empty(); }
-  void finish() const;
-
- private:
-  std::vector<Error> errors_;
-};
 
 }  // namespace triforce

@@ -3,8 +3,10 @@
 
 #include "app/commands.h"
 #include "app/datasets.h"
+#include "app/inputs.h"
 #include "app/models.h"
 #include "app/output.h"
+#include "app/output_file.h"
 #include "app/plan_report.h"
 #include "app/progress.h"
 #include "app/session.h"
@@ -59,9 +61,11 @@ double teacher_forced(Backend& backend, const ModelWeights& weights, std::span<c
 }  // namespace
 
 ExitCode perplexity_command(const RunConfig& config) {
+  OutputFiles files(std::vector<OutputRequest>{{"--json", config.json_file}});
   Progress progress(config.progress);
   Session session = open_session(config);
   const ModelChoice choice = choose_models(config, Use::kLoad, false).target;
+  files.check_inputs(input_files(config, {choice, {}}));
   if (config.prefill > choice.config.max_position) {
     throw_usage("--prefill: expected at most the target's {} positions, found {}",
                 choice.config.max_position, config.prefill);
@@ -76,7 +80,10 @@ ExitCode perplexity_command(const RunConfig& config) {
   Encode encode;
   if (const std::filesystem::path file = tokenizer_file(choice); !file.empty()) {
     tokenizer = Tokenizer::open(file, choice.config.vocab);
-    encode = [&](std::string_view text) { return tokenizer->encode(text, false); };
+    encode = [&](std::string_view text) {
+      throw_if_signalled();
+      return tokenizer->encode(text, false);
+    };
   }
   DatasetRequest request{config.dataset,    config.prefill,      1, config.seed,
                          choice.config.bos, choice.config.vocab, {}};
@@ -105,17 +112,15 @@ ExitCode perplexity_command(const RunConfig& config) {
   out.set("nll_per_token", mean).set("perplexity", std::exp(mean)).set("tokens", scored);
   const std::string json = write_json(out) + "\n";
   Sinks sinks;
-  if (!config.json_file.empty()) sinks.write(config.json_file, json);
-  sinks.write("-",
-              config.output_format == OutputFormat::kJson
+  sinks.write(files.find("--json"), json);
+  sinks.print(config.output_format == OutputFormat::kJson
                   ? json
                   : fmt::format("{} ({}, {}) on {}: nll per token {:.6f}, perplexity {:.4f} over "
                                 "{} tokens after BOS{}\n",
                                 choice.config.name, to_string(session.dtype),
                                 session.backend->description(), data.prompts.front().source, mean,
                                 std::exp(mean), scored, weights.random ? " (random weights)" : ""));
-  sinks.finish();
-  return ExitCode::kOk;
+  return sinks.code();
 }
 
 }  // namespace triforce

@@ -6,10 +6,12 @@
 #include "app/datasets.h"
 #include "app/environment.h"
 #include "app/gpu_monitor.h"
+#include "app/inputs.h"
 #include "app/last_resort.h"
 #include "app/measure.h"
 #include "app/models.h"
 #include "app/output.h"
+#include "app/output_file.h"
 #include "app/plan_report.h"
 #include "app/progress.h"
 #include "app/session.h"
@@ -24,25 +26,36 @@ using Clock = std::chrono::steady_clock;
 // Writes results to the files that were asked for, as often as there is something new.
 class ResultFiles {
  public:
-  explicit ResultFiles(const RunConfig& config) : config_(config) {}
-
-  // While the run goes on. A file that cannot be written is reported once, and tried again at the
-  // end.
-  void write_interim(const RunResult& result) {
-    if (warned_ || config_.json_file.empty()) return;
-    Sinks sinks;
-    sinks.write(config_.json_file, to_json(result));
-    warned_ = sinks.failed();
+  explicit ResultFiles(const RunConfig& config)
+      : config_(config),
+        files_({{"--json", config.json_file},
+                {"--jsonl", config.jsonl_file, OutputMode::kAppend},
+                {"--csv", config.csv_file}}) {}
+  void check_inputs(std::span<const std::filesystem::path> inputs) const {
+    files_.check_inputs(inputs);
   }
 
-  // All files, then stdout. True if all could be written.
-  bool write_final(const RunResult& result) {
+  // While the run goes on. A file that cannot be written is a note, once: it is tried again at the
+  // end.
+  void write_interim(const RunResult& result) {
+    OutputFile* json = files_.find("--json");
+    if (warned_ || json == nullptr || !json->replaceable()) return;
+    try {
+      json->write(to_json(result));
+    } catch (const Error& e) {
+      print_note(fmt::format("{}; it is tried again at the end", e.what()));
+      warned_ = true;
+    }
+  }
+
+  // All files, then stdout. kOk if all could be written.
+  ExitCode write_final(const RunResult& result) {
     Sinks sinks;
-    if (!config_.json_file.empty()) sinks.write(config_.json_file, to_json(result));
-    if (!config_.jsonl_file.empty()) sinks.write(config_.jsonl_file, to_jsonl(result));
-    if (!config_.csv_file.empty()) sinks.write(config_.csv_file, to_csv(result));
-    sinks.write("-", printed(result));
-    return !sinks.failed();
+    if (OutputFile* f = files_.find("--json")) sinks.write(f, to_json(result));
+    if (OutputFile* f = files_.find("--jsonl")) sinks.write(f, to_jsonl(result));
+    if (OutputFile* f = files_.find("--csv")) sinks.write(f, to_csv(result));
+    sinks.print(printed(result));
+    return sinks.code();
   }
 
  private:
@@ -62,6 +75,7 @@ class ResultFiles {
     TF_CHECK(false, "output format");
   }
   const RunConfig& config_;
+  OutputFiles files_;
   bool warned_ = false;
 };
 
@@ -103,7 +117,7 @@ class Observer final : public MeasureObserver {
   }
   void on_result(const RunResult& result) override {
     stream_.end();
-    files_.write_interim(result);
+    if (result.context.end.empty()) files_.write_interim(result);
   }
 
  private:
@@ -116,8 +130,8 @@ class Observer final : public MeasureObserver {
   bool titled_ = false;
 };
 
-// Thrown by load progress when --timeout has passed before the measurement began.
-struct LoadTimeout {};
+// Thrown when --timeout has passed before the measurement began.
+struct TimedOut {};
 
 class Run {
  public:
@@ -126,6 +140,7 @@ class Run {
     input_.config = config;
     input_.context = make_context(argv);
     input_.params = echo_params(config);
+    input_.data.kind = "not read";
   }
   ExitCode operator()();
 
@@ -138,12 +153,14 @@ class Run {
     return info;
   }
   void check_positions() const;
+  void check_time() const;
   LoadProgress load_progress(const char* what);
   void measure_bandwidths();
   RunResult measure();
   RunResult not_run(CaseStatus status, const std::string& reason, ExitCode code) {
     progress_.finish();
     print_error(reason);
+    reported_ = true;
     return unrun_result(input_, status, reason, code, plan_);
   }
 
@@ -157,6 +174,7 @@ class Run {
   std::optional<MemoryPlan> plan_;
   ModelWeights target_, draft_;
   MeasureInput input_;
+  bool reported_ = false;  // why nothing was measured has been said
 };
 
 void Run::open() {
@@ -202,7 +220,7 @@ void Run::read_data() {
   Encode encode;
   if (tokenizer_) {
     encode = [this](std::string_view text) {
-      throw_if_signalled();
+      check_time();
       return tokenizer_->encode(text, false);
     };
     input_.decode_text = [this](std::span<const Token> ids) { return tokenizer_->decode(ids); };
@@ -215,13 +233,18 @@ void Run::read_data() {
                  bytes_as_ids};
 }
 
+// Between steps of what comes before the measurement.
+void Run::check_time() const {
+  throw_if_signalled();
+  if (config_.timeout_s <= 0) return;
+  if (std::chrono::duration<double>(Clock::now() - begin_).count() > config_.timeout_s) {
+    throw TimedOut();
+  }
+}
+
 LoadProgress Run::load_progress(const char* what) {
   return [this, what](std::int64_t done, std::int64_t total) {
-    throw_if_signalled();
-    if (config_.timeout_s > 0 &&
-        std::chrono::duration<double>(Clock::now() - begin_).count() > config_.timeout_s) {
-      throw LoadTimeout();
-    }
+    check_time();
     progress_.update(what, done, total, "MB");
   };
 }
@@ -255,18 +278,20 @@ void Run::measure_bandwidths() {
 }
 
 RunResult Run::measure() {
-  let_allocations_throw();
   try {
     check_memory(config_, *plan_, session_.backend.get());
-    measure_bandwidths();
-    session_.backend->reserve_memory(plan_->total_bytes());
   } catch (const Error& e) {
     print_stderr(memory_table(*plan_, config_.prefill));
     return not_run(CaseStatus::kSkippedMemory, e.what(), e.code());
   }
   try {
+    read_data();
+    check_time();
+    let_allocations_throw();
+    measure_bandwidths();
+    session_.backend->reserve_memory(plan_->total_bytes());
     load();
-  } catch (const LoadTimeout&) {
+  } catch (const TimedOut&) {
     return not_run(
         CaseStatus::kTimeout,
         fmt::format("--timeout: {} s had passed before the models were loaded", config_.timeout_s),
@@ -290,17 +315,36 @@ RunResult Run::measure() {
   return run_measurement(input_);
 }
 
+// One line for each way in which cases ended early or wrong.
+void report_cases(const RunResult& result) {
+  std::vector<std::pair<std::string, std::string>> lines;  // reason, names
+  for (const CaseResult& c : result.cases) {
+    std::string reason = c.status_reason.value_or("");
+    if (reason.empty() && c.lossless.equal_to_baseline == false) {
+      reason = "not lossless: tokens differ from the baseline's";
+    }
+    if (reason.empty()) continue;
+    const auto known = std::find_if(lines.begin(), lines.end(),
+                                    [&](const auto& line) { return line.first == reason; });
+    if (known == lines.end()) {
+      lines.emplace_back(std::move(reason), c.name);
+    } else {
+      known->second += ", " + c.name;
+    }
+  }
+  for (const auto& [reason, names] : lines) print_error({names, ": ", reason});
+}
+
 ExitCode Run::operator()() {
   open();
-  read_data();
-  throw_if_signalled();
+  files_.check_inputs(input_files(config_, models_));
   const RunResult result = measure();
   progress_.finish();
-  const bool written = files_.write_final(result);
+  if (!reported_) report_cases(result);
+  const ExitCode written = files_.write_final(result);
   const std::optional<ExitCode> signal = received_signal();
   if (signal && result.exit_code == ExitCode::kInterrupted) return *signal;
-  if (result.exit_code != ExitCode::kOk) return result.exit_code;
-  return written ? ExitCode::kOk : ExitCode::kResources;
+  return result.exit_code != ExitCode::kOk ? result.exit_code : written;
 }
 
 }  // namespace

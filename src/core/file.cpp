@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -44,66 +43,6 @@ const char* describe_mode(mode_t mode) {
     throw_input("NotRegularFile", "{}: not a regular file", path.string());
   }
   throw_input("ReadError", "{}: cannot open: {}", path.string(), errno_text(error));
-}
-
-[[noreturn]] void throw_write(const std::string& name, const char* what, int error) {
-  if (error == ENOSPC || error == EDQUOT) {
-    throw_resources("DiskFull", "{}: cannot {}: {}", name, what, errno_text(error));
-  }
-  throw_resources("WriteError", "{}: cannot {}: {}", name, what, errno_text(error));
-}
-
-// A descriptor to write to, closed on every way out.
-class OutputFd {
- public:
-  OutputFd(const fs::path& path, int flags) : name_(path.string()) {
-    do {
-      fd_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
-    } while (fd_ < 0 && errno == EINTR);
-    if (fd_ < 0) throw_write(name_, "open for writing", errno);
-  }
-  OutputFd(const OutputFd&) = delete;
-  OutputFd& operator=(const OutputFd&) = delete;
-  ~OutputFd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  // Pipes and devices cannot be synchronised; that is no error.
-  void sync() const {
-    if (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS) {
-      throw_write(name_, "fsync", errno);
-    }
-  }
-  void close() {
-    const int fd = std::exchange(fd_, -1);
-    if (::close(fd) != 0 && errno != EINTR) throw_write(name_, "close", errno);
-  }
-
- private:
-  std::string name_;
-  int fd_ = -1;
-};
-
-// Removes a temporary unless it was renamed.
-struct TemporaryFile {
-  fs::path path;
-  bool armed = true;
-  explicit TemporaryFile(fs::path p) : path(std::move(p)) {}
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (armed) ::unlink(path.c_str());
-  }
-};
-
-void sync_folder(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;  // a folder one may write but not read: the rename itself has happened
-  const int failed = ::fsync(fd) != 0 ? errno : 0;
-  ::close(fd);
-  if (failed != 0 && failed != EINVAL && failed != ENOTSUP && failed != EROFS) {
-    throw_write(folder.string(), "fsync", failed);
-  }
 }
 
 bool is_inside(const fs::path& file, const fs::path& folder) {
@@ -188,43 +127,18 @@ std::string read_file(const fs::path& path, std::int64_t max_bytes) {
   return text;
 }
 
+void throw_write_error(const std::string& name, const char* what, int error) {
+  const char* kind = error == ENOSPC || error == EDQUOT ? "DiskFull" : "WriteError";
+  throw_resources(kind, "{}: cannot {}: {}", name, what, errno_text(error));
+}
+
 void write_all(int fd, std::string_view contents, const std::string& name) {
   while (!contents.empty()) {
     const ssize_t n = ::write(fd, contents.data(), contents.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw_write(name, "write", errno);
+    if (n < 0) throw_write_error(name, "write", errno);
     contents.remove_prefix(static_cast<std::size_t>(n));
   }
-}
-
-void write_file_atomic(const fs::path& path, std::string_view contents) {
-  struct stat st {};
-  const bool exists = ::stat(path.c_str(), &st) == 0;
-  if (exists && !S_ISREG(st.st_mode)) {
-    OutputFd fd(path, O_WRONLY | O_NOCTTY);
-    write_all(fd.get(), contents, path.string());
-    fd.sync();
-    fd.close();
-    return;
-  }
-  std::error_code error;
-  const fs::path target = exists ? fs::canonical(path, error) : path;
-  if (error) throw_write(path.string(), "resolve", error.value());
-  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
-  const fs::path name = fs::path(fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid()));
-  TemporaryFile temporary(folder / name);
-  OutputFd fd(temporary.path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
-  if (exists && ::fchmod(fd.get(), st.st_mode & 07777U) != 0) {
-    throw_write(path.string(), "set the mode of", errno);
-  }
-  write_all(fd.get(), contents, path.string());
-  fd.sync();
-  fd.close();
-  if (::rename(temporary.path.c_str(), target.c_str()) != 0) {
-    throw_write(path.string(), "rename to", errno);
-  }
-  temporary.armed = false;
-  sync_folder(folder);
 }
 
 fs::path resolve_inside(const fs::path& dir, const std::string& name) {

@@ -1,5 +1,5 @@
 // Files of untrusted content are read with pread and an exact length, never mapped: a mapped file
-// that shrinks reads zeros or raises SIGBUS. Results are written whole or not at all.
+// that shrinks reads zeros or raises SIGBUS.
 #pragma once
 #include <sys/types.h>
 
@@ -52,15 +52,11 @@ class InputFile {
 // The whole file. Throws as InputFile, and Error(kBadInput, "LimitExceeded") above max_bytes.
 std::string read_file(const std::filesystem::path& path, std::int64_t max_bytes);
 
-// Replaces `path` by `contents`: a temporary beside it, fsync, rename, fsync of the folder, so that
-// a reader or a crash sees the old file or the new one. Anything that is not a regular file
-// (/dev/full, a pipe) is written directly. A symlink keeps pointing where it did.
-// Throws Error(kResources): DiskFull (no space or quota), WriteError.
-void write_file_atomic(const std::filesystem::path& path, std::string_view contents);
-
 // Writes all of `contents` to a descriptor, through EINTR and short writes. `name` is for messages.
 // Throws Error(kResources): DiskFull, WriteError.
 void write_all(int fd, std::string_view contents, const std::string& name);
+// "NAME: cannot WHAT: ..." Throws Error(kResources): DiskFull (no space or quota), WriteError.
+[[noreturn]] void throw_write_error(const std::string& name, const char* what, int error);
 
 // The real path of dir/name, which must exist and lie inside dir, or, where dir is a snapshot of
 // the Hugging Face hub cache (models--x/snapshots/revision), inside that model's blobs folder.

@@ -4,12 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "app/data_folder.h"
-#include "app/output.h"
 #include "app/progress.h"
 
 namespace triforce {
@@ -109,25 +107,6 @@ TEST(DataFolder, BesideTheProgramThenWhereItWasBuiltThenInstalled) {
   EXPECT_EQ(find_data_folder(program, built).root, root / "data");
   EXPECT_EQ(find_data_folder(program, built).builtin_draft(), root / "data" / "models" / "draft");
   fs::remove_all(root);
-}
-
-TEST(Sinks, OneFailureKeepsTheOthers) {
-  const std::string file = ::testing::TempDir() + "triforce_sinks_test.txt";
-  Sinks sinks;
-  sinks.write("/dev/full", "result");
-  sinks.write(file, "result");
-  EXPECT_TRUE(sinks.failed());
-  std::ifstream in(file);
-  std::string text;
-  in >> text;
-  EXPECT_EQ(text, "result");
-  std::remove(file.c_str());
-  try {
-    sinks.finish();
-    ADD_FAILURE();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ExitCode::kResources);
-  }
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 """What a run writes where, and that a place that fails loses nothing elsewhere."""
 import csv
 import io
+import math
 import os
 import resource
+import shutil
+import struct
+import time
 import unittest
+from pathlib import Path
 
-from program import ProgramTest, strict_json
+from program import SOURCE, ProgramTest, strict_json
 
 
 class Results(ProgramTest):
@@ -72,10 +77,63 @@ class Results(ProgramTest):
         self.assertIn("standard output", done.err)
         self.assertTrue(all(c["status"] == "ok" for c in strict_json(self.read("kept.json"))["cases"]))
 
-    def test_a_folder_that_is_not_there(self):
-        done = self.run_program(*self.tiny(json=self.path("no/such/folder.json")), code=4)
-        self.assertIn("folder.json", done.err)
-        self.assertIn("triforce", done.out)
+    def test_outputs_are_checked_before_any_work(self):
+        """With models that would take minutes to make, the answer comes at once."""
+        big = ["--random-weights", "llama-7B-128K", "--random-draft", "llama-68M", "--baseline",
+               "--prefill", "4096", "--memory-limit", "1T"]
+        kept = self.write("kept.json", "kept")
+        for command in [["run", *big], ["plan", "--target", "llama-7B-128K", "--prefill", "4k"],
+                        ["perplexity", "--prefill", "64"]]:
+            for name, says in [(self.path("no/such/folder.json"), "No such file or directory"),
+                               (str(self.folder), "a folder"), ("-", "--output-format"),
+                               ("--progress", "expected a file name"),
+                               (self.path("n" * 300), "File name too long")]:
+                begin = time.monotonic()
+                self.fails(2, *command, "--json", name, says=["--json: ", f'"{name}"'[:80], says])
+                self.assertLess(time.monotonic() - begin, 20)
+        self.fails(2, "run", *big, "--json", kept, "--csv", "./kept.json", says="which are one")
+        self.assertEqual(self.read("kept.json"), "kept")
+        self.assertEqual(os.listdir(self.folder), ["kept.json"])
+
+    def test_no_output_is_an_input(self):
+        target = self.folder / "target"
+        shutil.copytree(SOURCE / "data/models/target", target)
+        before = {p.name: p.read_bytes() for p in target.iterdir()}
+        options = self.tiny()
+        ids = self.path("prompt.ids")
+        text = Path(ids).read_text()
+        self.fails(2, *options, "--json", ids, says=["--json", "prompt.ids"])
+        self.fails(2, *options, "--jsonl", self.path("tiny/config.json"), says="config.json")
+        self.assertEqual(Path(ids).read_text(), text)
+        for name in ["model.safetensors", "config.json", "tokenizer.model"]:
+            link = self.folder / ("link to " + name)
+            link.symlink_to(target / name)
+            for command in [["run", "--baseline"], ["perplexity"]]:
+                self.fails(2, *command, "--target", str(target), "--prefill", "64", "--json",
+                           str(link), says=["--json", name, "does not read"])
+        self.assertEqual({p.name: p.read_bytes() for p in target.iterdir()}, before)
+
+    def test_jsonl_is_appended_to(self):
+        path = self.path("all.jsonl")
+        for seed in [1, 2]:
+            self.run_program(*self.tiny(jsonl=path, seed=seed))
+        lines = [strict_json(line) for line in self.read("all.jsonl").splitlines()]
+        self.assertEqual([(c["params"]["seed"], c["method"]) for c in lines],
+                         [(1, "ar"), (1, "triforce"), (2, "ar"), (2, "triforce")])
+
+    def test_a_case_that_fails_says_so_once_on_stderr(self):
+        target = self.folder / "target"
+        shutil.copytree(SOURCE / "tests/golden/mha_f32", target)
+        weights = target / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-4:] = struct.pack("<f", math.nan)
+        weights.write_bytes(data)
+        ids = self.write("few.ids", " ".join(str(3 + i % 40) for i in range(64)))
+        done = self.run_program("run", "--target", str(target), "--baseline", "--prefill", "64",
+                                "--gen-len", "8", "--dataset", ids, "--budget", "16",
+                                "--threads", "1", code=7)
+        self.assertEqual(done.err.count("\n"), 1, done.err)
+        self.assertIn("expected finite numbers, found NaN or infinity", done.err)
 
     def test_a_limit_on_file_sizes(self):
         def limit():
@@ -85,7 +143,7 @@ class Results(ProgramTest):
         self.assertIn("old.json: cannot write: File too large", done.err)
         self.assertIn("triforce", done.out)
         self.assertEqual(self.read("old.json"), "old")
-        self.assertEqual([n for n in os.listdir(self.folder) if "tmp" in n], [])
+        self.assertEqual([n for n in os.listdir(self.folder) if n.startswith(".")], [])
 
     def test_memory_limit(self):
         done = self.run_program(*self.tiny(json=self.path("m.json"), **{"memory-limit": "100k"}),
@@ -94,6 +152,11 @@ class Results(ProgramTest):
         self.assertIn("full KV cache", done.err)
         cases = strict_json(self.read("m.json"))["cases"]
         self.assertEqual({c["status"] for c in cases}, {"skipped_memory"})
+        # Also when the prompts alone would take hours and all memory.
+        begin = time.monotonic()
+        done = self.run_program(*self.tiny(dataset=None, prompts=1 << 20, prefill=4000,
+                                           **{"memory-limit": "1M"}), code=4)
+        self.assertLess(time.monotonic() - begin, 30)
 
     def test_timeout(self):
         done = self.run_program(*self.tiny(json=self.path("t.json"), timeout=0.001), code=8)

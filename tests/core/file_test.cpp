@@ -1,13 +1,10 @@
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <thread>
 
 #include "core/checked.h"
 #include "core/file.h"
@@ -34,10 +31,6 @@ class FileTest : public testing::Test {
   fs::path write(const std::string& name, const std::string& text) const {
     std::ofstream(dir_ / name, std::ios::binary) << text;
     return dir_ / name;
-  }
-  std::size_t files() const {
-    return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(dir_), fs::directory_iterator()));
   }
   fs::path dir_;
 };
@@ -96,50 +89,6 @@ TEST_F(FileTest, MoveTransfersTheDescriptor) {
   InputFile c(std::move(a));
   std::byte two[2];
   c.read_exact(0, two);
-}
-
-TEST_F(FileTest, AtomicWriteReplacesWholeFilesAndLeavesNothingBehind) {
-  const fs::path file = dir_ / "out.json";
-  write_file_atomic(file, "one");
-  EXPECT_EQ(read_file(file, 100), "one");
-  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
-  write_file_atomic(file, "two, longer");
-  EXPECT_EQ(read_file(file, 100), "two, longer");
-  EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
-  EXPECT_EQ(files(), 1U);
-  fs::create_symlink("out.json", dir_ / "link");
-  write_file_atomic(dir_ / "link", "three");
-  EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
-  EXPECT_EQ(read_file(file, 100), "three");
-  EXPECT_EQ(kind([&] { write_file_atomic(dir_ / "no" / "out", "x"); }, ExitCode::kResources),
-            "WriteError");
-}
-
-TEST_F(FileTest, FullDiskIsReportedAndTheOldFileStays) {
-  EXPECT_EQ(kind([] { write_file_atomic("/dev/full", "x"); }, ExitCode::kResources), "DiskFull");
-  // A real file on a "disk" of 1,000 bytes.
-  const fs::path file = write("out", "old");
-  struct rlimit before {};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  std::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit small { 1000, before.rlim_max };
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const std::string result =
-      kind([&] { write_file_atomic(file, std::string(5000, 'x')); }, ExitCode::kResources);
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_EQ(result, "WriteError");
-  EXPECT_EQ(read_file(file, 100), "old");
-  EXPECT_EQ(files(), 1U);
-}
-
-TEST_F(FileTest, PipesAreWrittenDirectly) {
-  const fs::path fifo = dir_ / "fifo";
-  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  std::string got;
-  std::thread reader([&] { std::ifstream(fifo) >> got; });
-  write_file_atomic(fifo, "through");
-  reader.join();
-  EXPECT_EQ(got, "through");
 }
 
 TEST(Sha256, KnownAnswers) {  // FIPS 180-4 examples
