@@ -351,7 +351,7 @@ void law_op(benchmark::State& state, std::string_view op) {
 }
 
 // ---- Whole passes as a run makes them: recorded once, then replayed
-constexpr std::int64_t kPasses = 8;  // measured; the weights are made anew for each benchmark
+constexpr std::int64_t kPasses = 4;  // measured; the weights are made anew for each benchmark
 
 // The shape of the built-in drafter: next to no bytes, so that its time is the launch of a pass.
 ModelConfig builtin_draft() {

@@ -1,0 +1,95 @@
+"""scripts/gpu_suite.sh over programs that fail in the ways real ones do: each failure costs its own
+row. The programs are short scripts; no device is needed."""
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ["TRIFORCE_SOURCE"])
+
+BENCH = r"""#!/usr/bin/env python3
+import json, sys
+if sys.argv[1] == "list-devices":
+    print(json.dumps({"cuda": True, "devices": [
+        {"device": "cpu"},
+        {"device": "cuda:0", "usable": False, "problem": "busy with something else"},
+        {"device": "cuda:1", "usable": True}]}))
+    sys.exit(0)
+print("words of the failure", file=sys.stderr)
+sys.exit(5)
+"""
+MICRO = r"""#!/usr/bin/env python3
+import json, sys, time
+options = dict(a.lstrip("-").split("=", 1) for a in sys.argv[1:])
+row = {"name": "linear/68m_out/7/manual_time", "best_us": 2.5, "GB/s": 3210.0, "of_copy": 0.75}
+bad = {"name": "linear/68m_out/8/manual_time", "error_occurred": True, "error_message": "no luck"}
+text = json.dumps({"context": {"copy_GB/s": "4280.0"}, "benchmarks": [row, bad]}, indent=1)
+kind = options["benchmark_filter"]
+if "attention" in kind:  # ends in the middle of its second row, with a status
+    text = text.replace("linear/68m_out/7", "attention/68m_streaming/2")
+    text = text[:text.index('"error_message"')]
+with open(options["benchmark_out"], "w") as f:
+    f.write(text)
+    f.flush()
+    if "pass" in kind:
+        time.sleep(60)
+sys.exit(3 if "attention" in kind else 0)
+"""
+
+
+class GpuSuite(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.build = Path(folder.name, "build")
+        (self.build / "bin").mkdir(parents=True)
+        for name, text in (("triforce-bench", BENCH), ("bin/triforce-cuda-bench", MICRO)):
+            (self.build / name).write_text(text)
+            (self.build / name).chmod(0o755)
+        self.out = Path(folder.name, "out")
+        self.out.mkdir()
+
+    def suite(self, *options, code):
+        done = subprocess.run(
+            [SOURCE / "scripts/gpu_suite.sh", "--build", self.build, "--small", "--out", self.out,
+             *options], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def test_a_failure_costs_its_own_row(self):
+        done = self.suite("--device", "cuda:1", "--time-limit", "12", code=1)
+        result = json.loads((self.out / "gpu_suite.json").read_text())
+        micro = result["steps"]["micro"]
+        self.assertEqual({k: s["status"] for k, s in micro.items()},
+                         {"attention": "failed", "linear": "failed", "passes": "timeout"})
+        # What was written before the failure counts.
+        for group in micro.values():
+            self.assertEqual(group["result"]["benchmarks"][0]["GB/s"], 3210.0)
+        self.assertEqual(len(micro["attention"]["result"]["benchmarks"]), 1)
+        self.assertIn("attention/68m_streaming/2", done.stdout)
+        self.assertRegex(done.stdout, r"linear/68m_out/8 +failed: no luck")
+        self.assertRegex(done.stdout, r"3210\.0 GB/s +0\.750 of copy")
+        # The limit left no time for the rest.
+        self.assertEqual(result["steps"]["long_context"]["paper"]["status"], "skipped")
+        self.assertEqual((self.out / "gpu_suite.txt").read_text(), done.stdout)
+        self.assertLess(result["seconds"], 30)
+
+    def test_a_missing_program_and_a_failing_run(self):
+        done = self.suite("--device", "cuda:1", "--only", "tests,long_context", code=1)
+        steps = json.loads((self.out / "gpu_suite.json").read_text())["steps"]
+        self.assertEqual(list(steps), ["device", "long_context", "tests"])
+        self.assertIn("cuda_tests", steps["tests"]["reason"])
+        self.assertEqual(steps["long_context"]["paper"]["exit_code"], 5)
+        self.assertIn("words of the failure", done.stdout)
+        self.assertIn("expected on an H200: ", done.stderr)
+
+    def test_an_unusable_device_and_an_unknown_step(self):
+        done = self.suite("--device", "cuda:0", code=77)
+        self.assertIn("cuda:0: busy with something else", done.stderr)
+        self.assertIn("expected some of device,micro", self.suite("--only", "macro", code=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
