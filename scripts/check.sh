@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # What CI runs besides the tests. Ends with status 1 if a stage found something.
-#   scripts/check.sh [format] [tidy] [emulated] [emulated-asan] [asan] [fuzz] [tsan]
+#   scripts/check.sh [format] [tidy] [cuda] [emulated] [emulated-asan] [asan] [fuzz] [tsan]
 # Without arguments all but asan and tsan.
 # format: clang-format on every C++ file. tidy: clang-tidy on every file of src/ and bench/.
+# cuda: kernels/ and src/cuda/ by nvcc for sm_80 and sm_90, and what their registers spill; nothing
+# where there is no nvcc.
 # emulated: the CUDA sources compiled for the emulator of tests/cuda_emulator, their tests, and the
 # program's with --device cuda. emulated-asan: all tests, these among them, under AddressSanitizer
 # and UndefinedBehaviorSanitizer. asan: the same without CUDA.
@@ -15,12 +17,12 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd -- "$TF_ROOT"
 
 stages=("$@")
-((${#stages[@]} > 0)) || stages=(format tidy emulated emulated-asan fuzz)
+((${#stages[@]} > 0)) || stages=(format tidy cuda emulated emulated-asan fuzz)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    format | tidy | emulated | emulated-asan | asan | fuzz | tsan) ;;
+    format | tidy | cuda | emulated | emulated-asan | asan | fuzz | tsan) ;;
     *)
-      sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+      sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
   esac
@@ -74,10 +76,26 @@ check_tests() {  # PRESET
   ctest --preset "$1" --label-exclude slow --parallel "$(tf_jobs)"
 }
 
+# g++ accepts in the emulated build what nvcc refuses. No build: every file is compiled once, by the
+# report of its registers.
+check_cuda() {
+  local nvcc
+  nvcc="$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)"
+  if [[ ! -x $nvcc ]]; then
+    say "cuda: no nvcc on this machine, the CUDA sources were not compiled for devices"
+    return 0
+  fi
+  tf_configure "$TF_ROOT/build/cuda-check" -DCMAKE_BUILD_TYPE=Release -DTRIFORCE_WERROR=ON \
+    -DTRIFORCE_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real" \
+    -DTRIFORCE_TESTS=OFF -DTRIFORCE_BENCHMARKS=OFF || return
+  python3 tests/cuda/register_report.py --commands build/cuda-check/compile_commands.json \
+    --jobs "$(tf_jobs)"
+}
+
 check_emulated() {
   configure_preset emulated || return
   tf_build build/emulated triforce_cuda_tests triforce-bench triforce-cuda-bench || return
-  ctest --preset emulated --tests-regex '^(cuda_|cli_cuda|gpu_suite)' --parallel "$(tf_jobs)"
+  ctest --preset emulated --tests-regex '^(cuda_|cli_cuda|gpu_)' --parallel "$(tf_jobs)"
 }
 
 leaks_can_be_found() {
@@ -123,6 +141,7 @@ run_stage() {
     format) check_format ;;
     tidy) check_tidy ;;
     asan | emulated-asan | tsan) check_tests "$1" ;;
+    cuda) check_cuda ;;
     fuzz) check_fuzz ;;
     emulated) check_emulated ;;
   esac

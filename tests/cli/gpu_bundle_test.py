@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 SKIPPED = 77
+STEPS = ["device", "micro", "long_context", "tests", "pair"]  # the self-test is gpu_suite's own
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 4096, 16384, 1 << 18
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -87,7 +88,8 @@ def main():
         subprocess.run([Path(args.source, "scripts/gpu_bundle.sh"), "--emulated", "--build",
                         args.build, "--out", archive], check=True)
         script = ("python3 -m tarfile -e /tmp/bundle.tar.gz /tmp && "
-                  "/tmp/gpu-bundle/run.sh --small --time-limit 3000 --out /results")
+                  "/tmp/gpu-bundle/run.sh --small --time-limit 3000 --out /results "
+                  f"--only {','.join(STEPS)}")
         done = subprocess.run(["/bin/bash", "-c", script], env={"PATH": "/usr/bin:/bin"},
                               stdout=subprocess.PIPE, text=True, preexec_fn=lambda: enter(root))
         print(done.stdout)
@@ -99,8 +101,7 @@ def main():
         paper = result["steps"]["long_context"]["paper"]["result"]["context"]
         # The library does not travel, and the result says what took its place.
         assert "own kernels (no cuBLASLt)" in paper["backend"], paper["backend"]
-        assert set(result["steps"]) == {"device", "micro", "long_context", "tests", "selftest",
-                                        "pair", "sanitizer"}, result["steps"].keys()
+        assert list(result["steps"]) == STEPS, result["steps"].keys()
         equal = [g for g in result["goals"] if g["name"].startswith("built-in pair")]
         assert equal and all(g["met"] for g in equal), equal
 
