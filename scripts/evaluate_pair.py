@@ -1,234 +1,276 @@
 #!/usr/bin/env python3
-"""Measures a target and drafter trained by train_pair.py, by a plain PyTorch emulation of the caches.
+"""Measures a target and drafter trained by train_pair.py and says which of the paper's directions hold.
 
-    evaluate_pair.py --target DIR --draft DIR --books BOOKS --synthesize build/triforce-synthesize --out DIR
+    evaluate_pair.py --target DIR/target --draft DIR/draft --books BOOKS --out DIR \\
+        --synthesize build/triforce-synthesize --bench build/triforce-bench
 
-Prints, as JSON lines, for synthetic documents and for held-out books: the loss at two lengths (nats per
-token; and over the last quarter), and on prompts of --prompt tokens the overlap sum(min(p, q)) per
-token, that is, the chance that a token proposed from law q is accepted under law p, of
-  retrieval   target, full cache against a retrieval cache chosen once by mean keys
-  every16     the same, chosen again every 16 tokens
-  attention   chosen again every 7 tokens by the attention mass the full cache saw
-  streaming   target, full cache against 16 sinks and recent tokens, keys rotated by slot
-  draft       drafter in its 256-token window against the law of `retrieval`
-  naive       the drafter against the full cache
-The continuation is sampled from the full cache's law. All caches take their rows from the full
-cache; the drafter recomputes its window.
+Prints Markdown, for synthetic documents of seeds that no training uses and for held-out books:
+  losses       nats per token by position, and by the distance back to what a token copies
+  needles      of a page put into a text at five depths and asked for at its end, the share of tokens
+               that the target would copy right
+  acceptance   of the program's own runs: accepted / (accepted + rejected) tokens with 95% intervals
+               (bootstrap over prompts)
+  directions   the comparisons of the paper, as differences paired by prompt with their intervals
+--parts chooses among them. Needs torch, numpy, safetensors and sentencepiece.
 """
 
 import argparse
 import json
 import pathlib
+import re
+import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 import train_pair
-from train_pair import SINKS, Llama, Texts, rope_tables, rotate
+from pair.model import BOS, Llama, rope_tables
+from pair.steps import DISTANCES
+from pair.texts import Texts, copy_distances
+
+DEPTHS = (0.02, 0.25, 0.5, 0.75, 0.95)
+NEWLINE = 13  # <0x0A>
+PAGE = re.compile(r"^The ledger of (?P<name>[^,]+), the [^\n]+, page (?P<number>\d+)\.\n"
+                  r"(?P<items>(?:Item\. [^\n]+\n){4,})So stands the account of [^\n]+\n", re.M)
 
 
-def law(logits, temperature, top_p):
-    """The probabilities a token is drawn from: temperature, then the smallest set of at least top_p."""
-    p = (logits.float() / temperature).softmax(-1)
-    ordered, index = torch.sort(p, dim=-1, descending=True, stable=True)
-    ordered = ordered.masked_fill(ordered.cumsum(-1) - ordered >= top_p, 0)
-    p = torch.zeros_like(p).scatter(-1, index, ordered)
-    return p / p.sum(-1, keepdim=True)
+def table(names, rows):
+    lines = [names, ["---"] * len(names)] + [[str(c) for c in row] for row in rows]
+    print("\n".join("| " + " | ".join(line) + " |" for line in lines), end="\n\n", flush=True)
 
 
-class Decoder:
-    """One target over one text: keys [layer][head, token, dim] unrotated and rotated, and values."""
+class Measure:
+    def __init__(self, args):
+        self.args = args
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.target = Llama.load(args.target).to(self.device).eval()
+        self.texts = Texts(args, pathlib.Path(args.target) / "tokenizer.model", held_out=True, seed=11)
+        self.tables = [t.to(self.device) for t in rope_tables(self.target.shape, args.longest + 1)]
 
-    def __init__(self, model, capacity, budget, chunk):
-        shape = model.shape
-        self.model, self.budget, self.chunk = model, budget, chunk
-        self.cos, self.sin = rope_tables(shape, capacity)
-        size = (shape.num_hidden_layers, shape.num_attention_heads, capacity, shape.head_dim)
-        self.raw, self.rotated, self.values = (torch.zeros(size) for _ in range(3))
-        self.length, self.prompt = 0, 0
+    def rows(self, kind, count, length):
+        if kind == "synthetic":
+            self.texts.next_document = 0
+            return self.texts.documents(count, length)
+        self.texts.random = np.random.default_rng(11)
+        return [self.texts.book(length) for _ in range(count)]
 
-    def project(self, layer, x):
-        attention = layer.self_attn
-        h = layer.input_layernorm(x)
-        return [f(h).view(x.shape[0], attention.heads, -1).transpose(0, 1)
-                for f in (attention.q_proj, attention.k_proj, attention.v_proj)]
-
-    def finish(self, layer, x, mixed):
-        x = x + layer.self_attn.o_proj(mixed.transpose(0, 1).reshape(x.shape[0], -1))
-        return x + layer.mlp(layer.post_attention_layernorm(x))
-
-    def prefill(self, ids):
+    @torch.no_grad()
+    def logits(self, ids):  # [length] -> [length, vocab] on the CPU
         n = len(ids)
-        self.length = self.prompt = n
-        self.queries = []
-        x = self.model.model.embed_tokens(ids)
-        for i, layer in enumerate(self.model.model.layers):
-            q, k, v = self.project(layer, x)
-            q, rotated = (rotate(t, self.cos[:n], self.sin[:n]) for t in (q, k))
-            self.raw[i, :, :n], self.rotated[i, :, :n], self.values[i, :, :n] = k, rotated, v
-            self.queries.append(q[:, -1])
-            x = self.finish(layer, x, F.scaled_dot_product_attention(q[None], rotated[None], v[None],
-                                                                     is_causal=True)[0])
-        return self.model.lm_head(self.model.model.norm(x[-1]))
+        with torch.autocast(self.device.type, dtype=torch.bfloat16,
+                            enabled=train_pair.multiplies_bf16(self.device)):
+            ids = torch.from_numpy(ids)[None].to(self.device)
+            return self.target(ids, *(t[:n] for t in self.tables))[0].float().cpu()
 
-    def step(self, token, cache):
-        """Logits after `token`, whose row is not yet stored, with the rows that `cache(layer, q, k,
-        v)` -> (q, keys, values) gives. Rows are kept only by the full cache."""
-        x = self.model.model.embed_tokens(token.view(1))
-        for i, layer in enumerate(self.model.model.layers):
-            q, k, v = self.project(layer, x)
-            q, keys, values = cache(i, q, k, v)
-            weights = (q @ keys.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1)
-            if cache == self.full:
-                self.mass[i] += self.chunk_sums(weights[:, 0, : self.prompt])
-            x = self.finish(layer, x, weights @ values)
-        return self.model.lm_head(self.model.model.norm(x[0]))
+    # ---- losses ----
 
-    def chunk_sums(self, rows):  # [head, prompt tokens] -> [head, chunks]
-        whole = rows.shape[-1] // self.chunk * self.chunk
-        return rows[:, :whole].reshape(rows.shape[0], -1, self.chunk).sum(-1)
+    def losses(self, kind):
+        """Losses and copy distances [texts, longest] of the labels of some texts."""
+        losses, distances = [], []
+        for row in self.rows(kind, self.args.texts, self.args.longest + 1):
+            logits = self.logits(row[:-1])
+            losses.append(F.cross_entropy(logits, torch.from_numpy(row[1:]), reduction="none").numpy())
+            distances.append(copy_distances(row[:-1], np.arange(len(row) - 1)))
+        return np.stack(losses), np.stack(distances)
 
-    def at(self, x, position):
-        return rotate(x, self.cos[position], self.sin[position])
+    def print_losses(self, kinds):
+        longest = self.args.longest
+        found = {kind: self.losses(kind) for kind in kinds}
+        edges = [e for e in (0, 1024, 2048, 4096, 6144, 8192, 10240, 12288, 14336) if e < longest]
+        ends = edges[1:] + [longest]
+        quarter = longest - longest // 4
+        print(f"Loss by position, nats per token, {self.args.texts} texts\n")
+        table(["text", *(f"{a}..{b}" for a, b in zip(edges, ends)), "all", f"last quarter of {longest}",
+               "last quarter of 4096"],
+              [[kind, *(f"{loss[:, a:b].mean():.3f}" for a, b in zip(edges, ends)),
+                f"{loss.mean():.3f}", f"{loss[:, quarter:].mean():.3f}",
+                f"{loss[:, 3072:4096].mean():.3f}"] for kind, (loss, _) in found.items()])
+        print("Loss by the distance back to what a token copies\n")
+        rows = []
+        for kind, (loss, distance) in found.items():
+            classes = np.searchsorted(DISTANCES, distance, side="right")
+            cells = [loss[classes == c] for c in range(len(DISTANCES) + 1)]
+            rows.append([kind, *(f"{c.mean():.3f}" if c.size else "-" for c in cells)])
+        table(["text", "no copy", *(f"{low} and more" for low in DISTANCES)], rows)
 
-    def full(self, i, q, k, v):
-        n = self.length
-        rotated = self.at(k, n)
-        self.raw[i, :, n], self.rotated[i, :, n], self.values[i, :, n] = k[:, 0], rotated[:, 0], v[:, 0]
-        self.queries[i] = self.at(q, n)[:, 0]
-        return self.at(q, n), self.rotated[i, :, : n + 1], self.values[i, :, : n + 1]
+    # ---- needles ----
 
-    def select(self, scores):
-        """scores [layer][head, chunks] -> token indices, chunk 0 first, then by relevance."""
-        picked = []
-        for s in scores:
-            s = s.clone()
-            s[:, 0] = float("inf")
-            chunks = s.topk(self.budget // self.chunk, -1).indices
-            picked.append((chunks[..., None] * self.chunk + torch.arange(self.chunk)).flatten(1))
-        return picked
+    def encode_line(self, text):
+        """Ids of `text` as they are within a document, at the beginning of a line."""
+        ids = self.texts.sp.encode("\n" + text)
+        return ids[ids.index(NEWLINE) + 1:]
 
-    def mean_key_scores(self):
-        chunks = self.prompt // self.chunk
-        keys = self.rotated[:, :, : chunks * self.chunk].unflatten(2, (chunks, self.chunk)).mean(3)
-        return [torch.einsum("hd,hcd->hc", q, keys[i]) for i, q in enumerate(self.queries)]
+    def needles(self, count):
+        """Pages of documents that no other measurement reads: (page, question, answer) as ids."""
+        found = []
+        self.texts.next_document = 1_000_000
+        while len(found) < count:
+            text = self.texts.sp.decode(self.texts.documents(1, 8192)[0].tolist())
+            page = PAGE.search(text)
+            if not page:
+                continue
+            heading = page.group(0)[:page.start("items") - page.start()]
+            question = (f"A true copy of the ledger of {page['name']}, number {page['number']}, "
+                        f"follows.\n{heading}")
+            found.append([self.encode_line(t) for t in (page.group(0), question, page["items"])])
+        return found
 
-    def retrieval(self, selection):
-        """Generated tokens overwrite the least relevant end."""
-        def cache(i, q, k, v):
-            n, made = self.length, self.length - self.prompt
-            keep = selection[i][:, : self.budget - made]
-            index = keep[..., None].expand(-1, -1, q.shape[-1])
-            def rows(store, new):
-                return torch.cat((store[i].gather(1, index), store[i, :, self.prompt:n], new), 1)
-            return self.at(q, n), rows(self.rotated, self.at(k, n)), rows(self.values, v)
-        return cache
+    def copied(self, row, random):
+        """Per depth the share of right tokens."""
+        needles = self.needles(len(DEPTHS))
+        size = self.args.longest - sum(len(part) for needle in needles for part in needle)
+        ids, at = [BOS], 1
+        for depth, (page, _, _) in zip(DEPTHS, needles):
+            end = int(size * depth)
+            ids += [*row[at:end], NEWLINE, *page]
+            at = end
+        ids += [*row[at:size], NEWLINE]
+        spans = {}
+        for i in random.permutation(len(needles)):
+            ids += needles[i][1]
+            spans[i] = (len(ids), len(ids) + len(needles[i][2]))
+            ids += needles[i][2]
+        ids = np.array(ids[:self.args.longest + 1], dtype=np.int64)
+        right = self.logits(ids[:-1]).argmax(-1).numpy() == ids[1:]
+        return [right[a - 1:b - 1].mean() for a, b in (spans[i] for i in range(len(needles)))]
 
-    def streaming(self, i, q, k, v):
-        n = self.length
-        recent = max(SINKS, n - (self.budget - SINKS - 1))
-        def rows(store, new):
-            return torch.cat((store[i, :, :SINKS], store[i, :, recent:n], new), 1)
-        keys = rows(self.raw, k)
-        slots = keys.shape[1]
-        return (self.at(q, slots - 1), rotate(keys, self.cos[:slots], self.sin[:slots]),
-                rows(self.values, v))
+    def print_needles(self, kinds):
+        random = np.random.default_rng(5)
+        rows = []
+        for kind in kinds:
+            texts = self.rows(kind, self.args.texts, self.args.longest + 1)
+            shares = np.mean([self.copied(row, random) for row in texts], 0)
+            rows.append([kind, *(f"{s:.3f}" for s in shares)])
+        print(f"Share of tokens of a page copied right, by its depth in {self.args.longest} tokens\n")
+        table(["text", *(f"{d:.0%}" for d in DEPTHS)], rows)
+
+    # ---- acceptance ----
+
+    def run(self, kind, prompt, methods, budget, selection="mean-key", temperature=0.6):
+        """{method or 'inner': [prompts, 2] accepted and rejected tokens} of one run of the program."""
+        args = self.args
+        with tempfile.TemporaryDirectory() as folder:
+            dataset = "synthetic"
+            if kind == "books":
+                dataset = f"{folder}/books.ids"
+                rows = self.rows(kind, args.prompts, prompt)
+                pathlib.Path(dataset).write_text(
+                    "".join(" ".join(map(str, row.tolist())) + "\n" for row in rows))
+            command = [args.bench, "run", "--target", args.target, "--draft", args.draft, "--method",
+                       ",".join(methods), "--no-baseline", "--repetitions", 1, "--warmup", 0,
+                       "--prompts", args.prompts, "--prefill", prompt, "--gen-len", args.tokens,
+                       "--budget", budget, "--selection", selection, "--temp", temperature,
+                       "--ignore-eos", "--dataset", dataset, "--threads", args.threads,
+                       "--progress", "none", "--json", f"{folder}/result.json"]
+            subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
+            result = json.loads(pathlib.Path(folder, "result.json").read_text())
+        counts = {}
+        for case in result["cases"]:
+            for sample in case["timing"]["samples"]:
+                for level in sample["levels"]:
+                    name = "inner" if level["name"] == "inner" else case["method"]
+                    counts.setdefault(name, []).append((level["accepted"], level["rejected"]))
+        return {name: np.array(c, dtype=float) for name, c in counts.items()}
+
+    def acceptance(self, kinds):
+        """{(kind, prompt, budget, T, what): counts [prompts, 2]}, where what is retrieval (mean
+        keys), attention, streaming, triforce or inner."""
+        args, found = self.args, {}
+
+        def keep(kind, prompt, budget, t, counts, rename=lambda name: name):
+            found.update({(kind, prompt, budget, t, rename(n)): c for n, c in counts.items()})
+
+        for kind in kinds:
+            for prompt in args.prompt:
+                for budget in args.budget:
+                    keep(kind, prompt, budget, 0.6,
+                         self.run(kind, prompt, ("retrieval", "streaming"), budget))
+                    keep(kind, prompt, budget, 0.6,
+                         self.run(kind, prompt, ("retrieval",), budget, "attention"),
+                         lambda _: "attention")
+                for t in (0, 1):
+                    keep(kind, prompt, args.budget[-1], t,
+                         self.run(kind, prompt, ("retrieval",), args.budget[-1], temperature=t))
+            keep(kind, args.prompt[-1], args.budget[-1], 0.6,
+                 self.run(kind, args.prompt[-1], ("triforce",), args.budget[-1]))
+        return found
+
+    def print_acceptance(self, kinds):
+        args, found = self.args, self.acceptance(kinds)
+        print(f"Acceptance rate, {args.prompts} prompts, {args.tokens} tokens each\n")
+        table(["text", "prompt", "budget", "T", "level", "rate", "95% interval"],
+              [[*key, f"{rate(c):.3f}", "{:.3f} .. {:.3f}".format(*interval(c))]
+               for key, c in found.items()])
+        rows, small, large = [], args.budget[0], args.budget[-1]
+
+        def compare(name, a, b):
+            low, high = interval(found[a], found[b])
+            verdict = "holds" if low > 0 else "reversed" if high < 0 else "undecided"
+            rows.append([name, a[0], a[1], a[2], f"{rate(found[a]) - rate(found[b]):+.3f}",
+                         f"{low:+.3f} .. {high:+.3f}", verdict])
+
+        for kind in kinds:
+            for prompt in args.prompt:
+                for budget in args.budget:
+                    key = (kind, prompt, budget, 0.6)
+                    compare("mean-key above streaming", (*key, "retrieval"), (*key, "streaming"))
+                    compare("attention above mean-key", (*key, "attention"), (*key, "retrieval"))
+                if small != large:
+                    compare(f"budget above {small}", (kind, prompt, large, 0.6, "retrieval"),
+                            (kind, prompt, small, 0.6, "retrieval"))
+                compare("T 0 above T 1", (kind, prompt, large, 0, "retrieval"),
+                        (kind, prompt, large, 1, "retrieval"))
+        print("The paper's directions\n")
+        table(["direction", "text", "prompt", "budget", "difference", "95% interval", ""], rows)
 
 
-def measure_overlaps(target, draft, ids, args, generator):
-    decoder = Decoder(target, len(ids) + args.tokens + 1, args.budget, args.chunk)
-    tables = rope_tables(draft.shape, args.draft_budget)
-    names = ("retrieval", "every16", "attention", "streaming", "draft", "naive")
-    sums = dict.fromkeys(names, 0.0)
-    make_law = lambda logits: law(logits, args.temperature, args.top_p)
-    logits = decoder.prefill(ids)
-    scores = decoder.mean_key_scores()
-    once = again = attention = decoder.select(scores)
-    decoder.mass = [torch.zeros_like(s) for s in scores]
-    text = ids
-    token = torch.multinomial(make_law(logits), 1, generator=generator)
-    for made in range(args.tokens):
-        if made and made % 16 == 0:
-            again = decoder.select(decoder.mean_key_scores())
-        if made and made % 7 == 0:
-            attention = decoder.select(decoder.mass)
-            decoder.mass = [torch.zeros_like(s) for s in scores]
-        text = torch.cat((text, token))
-        q = {name: make_law(decoder.step(token, decoder.retrieval(selection)))
-             for name, selection in (("retrieval", once), ("every16", again), ("attention", attention))}
-        q["streaming"] = make_law(decoder.step(token, decoder.streaming))
-        p = make_law(decoder.step(token, decoder.full))
-        decoder.length += 1
-        window = torch.cat((text[:SINKS], text[SINKS:][-(args.draft_budget - SINKS):]))[None]
-        own = make_law(draft(window, *(t[: window.shape[1]] for t in tables))[0, -1])
-        for name in ("retrieval", "every16", "attention", "streaming"):
-            sums[name] += torch.minimum(p, q[name]).sum().item()
-        sums["draft"] += torch.minimum(q["retrieval"], own).sum().item()
-        sums["naive"] += torch.minimum(p, own).sum().item()
-        token = torch.multinomial(p, 1, generator=generator)
-    return {name: total / args.tokens for name, total in sums.items()}, text[len(ids):].tolist()
+def rate(counts):
+    accepted, rejected = counts.sum(-2)[..., 0], counts.sum(-2)[..., 1]
+    return accepted / np.maximum(accepted + rejected, 1)
 
 
-def held_loss(model, rows):
-    cos, sin = rope_tables(model.shape, len(rows[0]) - 1)
-    losses = []
-    for row in rows:
-        ids = torch.from_numpy(row)[None]
-        losses.append(F.cross_entropy(model(ids[:, :-1], cos, sin)[0], ids[0, 1:], reduction="none"))
-    losses = torch.stack(losses)
-    return {"loss": round(losses.mean().item(), 4),
-            "last_quarter": round(losses[:, -losses.shape[1] // 4:].mean().item(), 4)}
+def interval(counts, other=None, resamples=10000):
+    """The middle 95% of the rate, or of the difference of two rates, over resamples of the prompts;
+    both rates of a difference are of the same prompts."""
+    random = np.random.default_rng(0)
+    index = random.integers(0, len(counts), (resamples, len(counts)))
+    values = rate(counts[index])
+    if other is not None:
+        values = values - rate(other[index])
+    return np.quantile(values, (0.025, 0.975))
 
 
-@torch.no_grad()
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     train_pair.add_data_options(parser)
+    numbers = lambda text: [int(n) for n in text.split(",")]
     parser.add_argument("--target", required=True)
     parser.add_argument("--draft", required=True)
+    parser.add_argument("--bench", help="the triforce-bench program, for acceptance")
+    parser.add_argument("--parts", default="losses,needles,acceptance")
     parser.add_argument("--kinds", default="synthetic,books")
-    parser.add_argument("--prompts", type=int, default=8, help="per kind of text")
-    parser.add_argument("--prompt", type=int, default=8192, help="tokens of a prompt")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens generated")
-    parser.add_argument("--budget", type=int, default=256)
-    parser.add_argument("--chunk", type=int, default=8)
-    parser.add_argument("--draft-budget", type=int, default=256)
-    parser.add_argument("--temperature", type=float, default=0.6)
-    parser.add_argument("--top-p", type=float, default=0.9)
-    parser.add_argument("--loss-lengths", default="2048,8192")
-    parser.add_argument("--show", action="store_true", help="print the continuations")
+    parser.add_argument("--texts", type=int, default=8, help="per kind, for losses and needles")
+    parser.add_argument("--longest", type=int, default=15872, help="tokens of those texts")
+    parser.add_argument("--prompts", type=int, default=20, help="per kind and run of the program")
+    parser.add_argument("--prompt", type=numbers, default=[4096, 8192, 15872], help="their lengths")
+    parser.add_argument("--budget", type=numbers, default=[512, 2048])
+    parser.add_argument("--tokens", type=int, default=64, help="generated per prompt")
     args = parser.parse_args()
+    parts, kinds = args.parts.split(","), args.kinds.split(",")
+    if "acceptance" in parts and not args.bench:
+        parser.error("--bench is needed for acceptance")
+    if args.longest < 4096:
+        parser.error(f"--longest: expected at least 4096, found {args.longest}")
     torch.set_num_threads(args.threads)
-    target, draft = Llama.load(args.target).eval(), Llama.load(args.draft).eval()
-    generator = torch.Generator().manual_seed(args.seed)
-    tokenizer = pathlib.Path(args.target) / "tokenizer.model"
-    for kind in args.kinds.split(","):
-        texts = Texts(args, tokenizer, held_out=True, seed=11)
-        def rows(count, length):
-            if kind == "synthetic":
-                return texts.documents(count, length)
-            return [texts.book(length) for _ in range(count)]
-        for length in map(int, filter(None, args.loss_lengths.split(","))):
-            result = held_loss(target, rows(max(2, 24576 // length), length + 1))
-            print(json.dumps({"text": kind, "length": length, **result}), flush=True)
-        result = held_loss(draft, [np.array(r) for r in rows(64, args.draft_budget + 1)])
-        print(json.dumps({"text": kind, "drafter at": args.draft_budget, **result}), flush=True)
-        found = []
-        for row in rows(args.prompts, args.prompt):
-            overlap, made = measure_overlaps(target, draft, torch.from_numpy(row), args, generator)
-            found.append(overlap)
-            if args.show:
-                print(texts.sp.decode(made).encode("unicode_escape").decode(), overlap, flush=True)
-        mean = {k: round(float(np.mean([f[k] for f in found])), 4) for k in found[0]}
-        gap = np.array([f["retrieval"] - f["streaming"] for f in found])
-        error = gap.std(ddof=1) / len(gap) ** 0.5 if len(gap) > 1 else None
-        print(json.dumps({"text": kind, "prompt": args.prompt, "prompts": len(found),
-                          "tokens": args.tokens, "budget": args.budget, "overlap": mean,
-                          "gap": round(float(gap.mean()), 4),
-                          "gap_standard_error": error and round(float(error), 4)}), flush=True)
+    measure = Measure(args)
+    for part, print_part in (("losses", measure.print_losses), ("needles", measure.print_needles),
+                             ("acceptance", measure.print_acceptance)):
+        if part in parts:
+            print_part(kinds)
 
 
 if __name__ == "__main__":

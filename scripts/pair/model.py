@@ -1,0 +1,253 @@
+"""A Llama in PyTorch, its Hugging Face folder, and the attention patterns it is trained with."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import shutil
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+BOS = 1
+SINKS = 16  # tokens of the start of the text that the drafter's cache always keeps
+
+
+@dataclasses.dataclass
+class Shape:
+    """The architecture; names as in a Hugging Face config.json."""
+
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    yarn_factor: float = 0.0  # 0: plain rotary embedding
+    yarn_original: int = 1024
+    vocab_size: int = 4096
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-5
+
+    @property
+    def head_dim(self):
+        return self.hidden_size // self.num_attention_heads
+
+    @staticmethod
+    def from_config(config):
+        scaling = config.get("rope_scaling") or {}
+        fields = {f.name for f in dataclasses.fields(Shape)}
+        shape = Shape(**{k: v for k, v in config.items() if k in fields})
+        if scaling:
+            shape.yarn_factor = scaling["factor"]
+            shape.yarn_original = scaling["original_max_position_embeddings"]
+        return shape
+
+    def to_config(self):
+        scaling = None
+        if self.yarn_factor:
+            scaling = dict(type="yarn", factor=self.yarn_factor, finetuned=True,
+                           original_max_position_embeddings=self.yarn_original)
+        config = {k: v for k, v in dataclasses.asdict(self).items() if not k.startswith("yarn")}
+        length = int(self.yarn_factor * self.yarn_original) if scaling else 2048
+        return dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_act="silu",
+                    **config, num_key_value_heads=self.num_attention_heads,
+                    max_position_embeddings=length, rope_scaling=scaling, bos_token_id=BOS,
+                    eos_token_id=2, tie_word_embeddings=False, torch_dtype="float16",
+                    attention_bias=False)
+
+
+TARGET = Shape(256, 6, 4, 688, yarn_factor=16.0)
+DRAFT = Shape(128, 2, 2, 352)
+
+
+def rope_tables(shape, length):
+    """cos, sin [length, head_dim] in f32, as the Yarn-Llama-2-128k model code computes them: per
+    frequency a ramp between the plain and the interpolated angle, and an attention temperature of
+    0.1 ln(factor) + 1 on both tables."""
+    dim, base, factor = shape.head_dim, shape.rope_theta, shape.yarn_factor
+    powers = base ** (torch.arange(0, dim, 2).float() / dim)
+    frequency, scale = 1.0 / powers, 1.0
+    if factor:
+        def dimension_of(rotations):
+            full_turns = shape.yarn_original / (rotations * 2 * math.pi)
+            return dim * math.log(full_turns) / (2 * math.log(base))
+
+        low = max(math.floor(dimension_of(32)), 0)
+        high = min(math.ceil(dimension_of(1)), dim - 1)
+        high = high + 0.001 if low == high else high
+        ramp = ((torch.arange(dim // 2).float() - low) / (high - low)).clamp(0, 1)
+        frequency = frequency / factor * ramp + frequency * (1 - ramp)
+        scale = 0.1 * math.log(factor) + 1.0
+    angle = torch.outer(torch.arange(length).float(), frequency)
+    angle = torch.cat((angle, angle), -1)
+    return angle.cos() * scale, angle.sin() * scale
+
+
+def rotate(x, cos, sin):
+    """x [..., length, head_dim] at the positions whose rows cos and sin [..., length, head_dim] are."""
+    a, b = x.float().chunk(2, -1)
+    return x.float() * cos + torch.cat((-b, a), -1) * sin
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, size, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
+
+    def forward(self, x):
+        x = x.float()
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+class Full:
+    """Attention to all tokens before."""
+
+    def __call__(self, q, k, v, cos, sin):
+        q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparse:
+    """Attention as with a retrieval cache: the tokens of a block see their own block and, of all
+    before it, `budget` tokens in chunks, chosen per head by mean keys with the last query before the
+    block; chunk 0 is always among them."""
+
+    budget: int
+    chunk: int = 8
+    block: int = 128
+
+    def mask(self, q, k):  # [batch, head, length, dim] -> bool [batch, head, length, length]
+        length = q.shape[2]
+        blocks, chunks = length // self.block, length // self.chunk
+        device = q.device
+        means = k.float().unflatten(2, (chunks, self.chunk)).mean(3)
+        query = torch.cat((q[:, :, :1], q[:, :, self.block - 1:-1:self.block]), 2).float()
+        scores = query @ means.transpose(-1, -2)  # [batch, head, blocks, chunks]
+        begin = torch.arange(blocks, device=device)[:, None] * (self.block // self.chunk)
+        future = torch.arange(chunks, device=device) >= begin
+        scores = scores.masked_fill(future, -torch.inf)
+        scores[..., 1:, 0] = torch.inf
+        lowest = scores.topk(min(self.budget // self.chunk, chunks), -1).values[..., -1:]
+        seen = (scores >= lowest) & ~future
+        seen = seen.repeat_interleave(self.chunk, -1).repeat_interleave(self.block, -2)
+        token = torch.arange(length, device=device)
+        same = token[:, None] // self.block == token // self.block
+        return seen | (same & (token <= token[:, None]))
+
+    def __call__(self, q, k, v, cos, sin):
+        q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
+        mask = self.mask(q.detach(), k.detach())
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+@dataclasses.dataclass(frozen=True)
+class Streaming:
+    """Attention as with the drafter's streaming cache of `budget` tokens: the first SINKS tokens and
+    the most recent others, itself included; positions are slots of the cache, so a query is never
+    more than budget - 1 away from the first token."""
+
+    budget: int
+
+    def __call__(self, q, k, v, cos, sin):
+        length = q.shape[2]
+        token = torch.arange(length, device=q.device)
+        slot = token.clamp(max=self.budget - 1)
+        distance = token[:, None] - token
+        sink = token < SINKS
+        seen = (distance >= 0) & (sink | (distance < self.budget - SINKS))
+        rotated_k = rotate(k, cos, sin).to(v.dtype).transpose(-1, -2)
+        recent = rotate(q, cos, sin).to(v.dtype) @ rotated_k
+        first = rotate(q, cos[..., slot, :], sin[..., slot, :]).to(v.dtype) @ rotated_k
+        scores = torch.where(sink, first, recent).float() / q.shape[-1] ** 0.5
+        return scores.masked_fill(~seen, -torch.inf).softmax(-1).to(v.dtype) @ v
+
+
+class Attention(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        size = shape.hidden_size
+        self.heads = shape.num_attention_heads
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            setattr(self, name, nn.Linear(size, size, bias=False))
+
+    def forward(self, x, cos, sin, pattern):
+        batch, length, _ = x.shape
+        q, k, v = (f(x).view(batch, length, self.heads, -1).transpose(1, 2)
+                   for f in (self.q_proj, self.k_proj, self.v_proj))
+        mixed = pattern(q, k, v, cos, sin)
+        return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))
+
+
+class Mlp(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        size, inner = shape.hidden_size, shape.intermediate_size
+        self.gate_proj = nn.Linear(size, inner, bias=False)
+        self.up_proj = nn.Linear(size, inner, bias=False)
+        self.down_proj = nn.Linear(inner, size, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.self_attn, self.mlp = Attention(shape), Mlp(shape)
+        self.input_layernorm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
+        self.post_attention_layernorm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
+
+    def forward(self, x, cos, sin, pattern):
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, pattern)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Body(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.num_hidden_layers))
+        self.norm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
+
+
+class Llama(nn.Module):
+    """Parameter names are those of a Hugging Face Llama checkpoint."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.model = shape, Body(shape)
+        self.lm_head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
+        for name, p in self.named_parameters():
+            if p.dim() == 2:
+                last = name.endswith(("o_proj.weight", "down_proj.weight"))
+                nn.init.normal_(p, 0, 0.02 / (math.sqrt(2 * shape.num_hidden_layers) if last else 1))
+
+    def forward(self, ids, cos, sin, pattern=Full()):
+        """ids [batch, length] at the positions whose rows cos and sin hold, [length, head_dim] or
+        [batch, 1, length, head_dim] -> logits [batch, length, vocab]."""
+        x = self.model.embed_tokens(ids)
+        for layer in self.model.layers:
+            x = layer(x, cos, sin, pattern)
+        return self.lm_head(self.model.norm(x))
+
+    @staticmethod
+    def load(folder):
+        folder = pathlib.Path(folder)
+        model = Llama(Shape.from_config(json.loads((folder / "config.json").read_text())))
+        weights = load_file(str(folder / "model.safetensors"))
+        model.load_state_dict({k: v.float() for k, v in weights.items()})
+        return model
+
+    def save(self, folder, tokenizer):
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {k: v.detach().half().cpu().contiguous() for k, v in self.state_dict().items()}
+        save_file(weights, str(folder / "new.safetensors"), metadata={"format": "pt"})
+        os.chmod(folder / "new.safetensors", 0o644)
+        os.replace(folder / "new.safetensors", folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(self.shape.to_config(), indent=2) + "\n")
+        if pathlib.Path(tokenizer).resolve() != (folder / "tokenizer.model").resolve():
+            shutil.copyfile(tokenizer, folder / "tokenizer.model")

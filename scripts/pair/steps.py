@@ -1,0 +1,169 @@
+"""What one step of the training computes: a batch, its loss, and what is reported of it.
+
+Batches are made by Batches, in worker processes where there are any; losses in the main process.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from .distill import RetrievalTeacher
+from .model import SINKS, Full, Sparse, Streaming, rope_tables
+from .texts import Texts
+
+DISTANCES = (1, 512, 2048, 4096, 8192)  # lower bounds of the printed classes of distance
+TEMPERATURES = (0.3, 0.6, 1.0)  # at which the drafter's proposals are judged
+
+
+def target_loss(model, ids, labels, weights, cos, sin, pattern):
+    """The weighted mean and each label's own loss [batch, length], in nats."""
+    logits = model(ids, cos, sin, pattern).float()
+    losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    losses = losses.view_as(weights)
+    return (losses * weights).sum() / weights.sum(), losses.detach()
+
+
+class LossByDistance:
+    """Mean losses since the last line: of labels that copy nothing earlier (0), and of those that
+    do, by how many tokens back."""
+
+    def __init__(self):
+        self.sums, self.counts = np.zeros(len(DISTANCES) + 1), np.zeros(len(DISTANCES) + 1)
+
+    def add(self, losses, sources):
+        kind = np.searchsorted(DISTANCES, sources.reshape(-1), side="right")
+        self.sums += np.bincount(kind, losses.reshape(-1), len(self.sums))
+        self.counts += np.bincount(kind, minlength=len(self.counts))
+
+    def line(self):
+        names = ["new"] + [f"{low}+" for low in DISTANCES]
+        return " ".join(f"{name}:{s / n:.3f}" for name, s, n in zip(names, self.sums, self.counts) if n)
+
+
+class TargetSteps:
+    """Batches of the target, and their loss."""
+
+    report = LossByDistance
+
+    def __init__(self, args, model, device, compile_, teacher=None):
+        self.args, self.model, self.device = args, model, device
+        self.compiled_loss = compile_(target_loss)
+        self.tables = [t.to(device) for t in rope_tables(model.shape, args.span)]
+
+    @staticmethod
+    def batch(args, texts, fraction):
+        """At `fraction` of the time: windows and whether attention is full."""
+        full = True
+        if fraction > 1 - args.last_share:
+            windows = texts.plain(max(1, args.batch_tokens // args.span), args.span)
+        else:
+            rows = max(1, args.batch_tokens // args.window)
+            full = texts.random.random() >= args.sparse_share
+            if texts.random.random() < args.skip_share:
+                windows = texts.skipping(rows, args.window, args.span)
+            else:
+                windows = texts.plain(rows, args.window)
+        names = ("ids", "labels", "positions", "weights", "sources")
+        return {n: torch.from_numpy(np.stack([getattr(w, n) for w in windows])) for n in names}, full
+
+    def loss(self, batch, report):
+        windows, full = batch
+        ids, labels, positions, weights = (
+            windows[name].to(self.device) for name in ("ids", "labels", "positions", "weights"))
+        cos, sin = (table[positions][:, None] for table in self.tables)
+        pattern = Full() if full else Sparse(self.args.sparse_budget)
+        loss, losses = self.compiled_loss(self.model, ids, labels, weights, cos, sin, pattern)
+        if full:
+            report.add(losses.float().cpu().numpy(), windows["sources"].numpy())
+        return loss, ids.numel()
+
+
+class MeanOverlaps:
+    """Means since the last line of the share of proposals that the teacher accepts."""
+
+    def __init__(self):
+        self.sums, self.count = torch.zeros(len(TEMPERATURES)), 0
+
+    def add(self, overlaps):
+        self.sums += overlaps.float().cpu()
+        self.count += 1
+
+    def line(self):
+        means = self.sums / max(self.count, 1)
+        return "accepted " + " ".join(f"T{t}:{m:.3f}" for t, m in zip(TEMPERATURES, means))
+
+
+def draft_loss(model, rows, labels, teacher, cos, sin, pattern):
+    """rows [anchors, length]. With teacher [anchors, follow, vocab]: over the last `follow` tokens
+    the KL to the teacher's probs plus the mean share of proposals that it rejects at TEMPERATURES,
+    since that is what the drafter is for; without: cross-entropy with labels [anchors, length]. Also
+    returns the accepted share per temperature."""
+    logits = model(rows, cos, sin, pattern).float()
+    text = F.cross_entropy(logits[:, SINKS:].flatten(0, 1), labels[:, SINKS:].flatten())
+    if teacher is None:
+        return text, torch.zeros(len(TEMPERATURES))
+    logits, teacher = logits[:, -teacher.shape[1]:].flatten(0, 1), teacher.flatten(0, 1).float()
+    kl = F.kl_div(logits.log_softmax(-1), teacher.log_softmax(-1), log_target=True,
+                  reduction="batchmean")
+    accepted = torch.stack([torch.minimum((logits / t).softmax(-1), (teacher / t).softmax(-1))
+                            .sum(-1).mean() for t in TEMPERATURES])
+    return 0.1 * text + kl + (1 - accepted).mean(), accepted.detach()
+
+
+class DraftSteps:
+    """Batches of the drafter, out of one long text each, and their loss."""
+
+    report = MeanOverlaps
+
+    def __init__(self, args, model, device, compile_, teacher=None):
+        self.args, self.model, self.device = args, model, device
+        self.teacher = None
+        if teacher:
+            self.teacher = RetrievalTeacher(teacher, args.span, args.retrieval_budget,
+                                            anchors=args.anchors, follow=args.follow)
+        self.compiled_loss = compile_(draft_loss)
+        self.pattern = Streaming(args.draft_budget)
+        self.tables = [t.to(device)
+                       for t in rope_tables(model.shape, args.draft_budget + args.follow)]
+
+    @staticmethod
+    def batch(args, texts, fraction):
+        """A text of half the span to the whole, and `anchors` places in its last half where a prompt
+        might end: multiples of 8, the teacher's chunk."""
+        length = int(texts.random.integers(args.span // 2, args.span + 1)) // 64 * 64
+        places = texts.random.integers(length // 16, (length - args.follow) // 8 + 1, args.anchors)
+        return torch.from_numpy(texts.text(length + 1)), torch.from_numpy(places * 8)
+
+    def loss(self, batch, report):
+        """The rows are what the drafter's cache holds after each place: the first SINKS tokens, then
+        the text up to `follow` tokens after the place."""
+        ids, places = (t.to(self.device) for t in batch)
+        teacher = self.teacher(ids[:-1], places) if self.teacher else None
+        sinks = torch.arange(SINKS, device=self.device).expand(len(places), -1)
+        recent = torch.arange(SINKS - self.args.draft_budget, self.args.follow, device=self.device)
+        index = torch.cat((sinks, places[:, None] + recent), 1)
+        loss, accepted = self.compiled_loss(self.model, ids[index], ids[index + 1], teacher,
+                                            *self.tables, self.pattern)
+        report.add(accepted)
+        return loss, index.numel()
+
+
+class Batches(IterableDataset):
+    """An endless row of batches. `fraction` of the time is shared with the worker processes; `start`
+    tells the texts of a resumed training from those it has seen."""
+
+    def __init__(self, args, tokenizer, steps, start):
+        self.args, self.tokenizer, self.make, self.start = args, tokenizer, steps.batch, start
+        self.fraction = torch.zeros(1).share_memory_()
+
+    def __iter__(self):
+        worker = get_worker_info()
+        texts = Texts(self.args, self.tokenizer,
+                      seed=(self.args.seed, self.start, worker.id if worker else 0))
+        while True:
+            yield self.make(self.args, texts, float(self.fraction))
+
+    def loader(self):
+        return iter(DataLoader(self, batch_size=None, num_workers=self.args.workers))
