@@ -181,6 +181,13 @@ ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype
   return weights;
 }
 
+void check_prompt_start(const ModelConfig& target) {
+  if (target.bos >= 0) return;
+  throw_input("UnsupportedConfig",
+              "{}: bos_token_id: expected the id of the token that begins a prompt, found none",
+              target.name);
+}
+
 std::filesystem::path tokenizer_file(const ModelChoice& target) {
   if (target.folder.empty()) return {};
   std::filesystem::path file = target.folder / "tokenizer.model";

@@ -42,6 +42,10 @@ ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype
                         std::int64_t rope_positions, std::uint64_t seed, MemTag tag,
                         const LoadProgress& progress);
 
+// Throws Error(kBadInput, "UnsupportedConfig") for a target without a token that begins a text:
+// every prompt begins with it.
+void check_prompt_start(const ModelConfig& target);
+
 // The tokenizer.model of a target; empty if it has none (random weights, a bare preset). Throws
 // Error(kBadInput) if something of that name is there that is not a readable regular file.
 std::filesystem::path tokenizer_file(const ModelChoice& target);

@@ -65,6 +65,7 @@ ExitCode perplexity_command(const RunConfig& config) {
   Progress progress(config.progress);
   Session session = open_session(config);
   const ModelChoice choice = choose_models(config, Use::kLoad, false).target;
+  check_prompt_start(choice.config);
   files.check_inputs(input_files(config, {choice, {}}));
   if (config.prefill > choice.config.max_position) {
     throw_usage("--prefill: expected at most the target's {} positions, found {}",

@@ -4,6 +4,7 @@
 
 #include "app/commands.h"
 #include "app/datasets.h"
+#include "app/diagnose.h"
 #include "app/environment.h"
 #include "app/gpu_monitor.h"
 #include "app/inputs.h"
@@ -152,7 +153,8 @@ class Run {
     if (tokenizer_) info.tokenizer_sha256 = tokenizer_->sha256();
     return info;
   }
-  void check_positions() const;
+  void check_target() const;
+  void blame_weights() const;
   void check_time() const;
   LoadProgress load_progress(const char* what);
   void measure_bandwidths();
@@ -180,7 +182,7 @@ class Run {
 void Run::open() {
   session_ = open_session(config_);
   models_ = choose_models(config_, Use::kLoad, needs_of(config_.methods).draft);
-  check_positions();
+  check_target();
   plan_ = plan_memory(plan_input(config_, models_, session_.dtype, session_.backend.get()));
   const std::filesystem::path file = tokenizer_file(models_.target);
   if (!file.empty()) tokenizer_ = Tokenizer::open(file, models_.target.config.vocab);
@@ -199,8 +201,9 @@ void Run::open() {
   }
 }
 
-void Run::check_positions() const {
+void Run::check_target() const {
   const ModelConfig& target = models_.target.config;
+  check_prompt_start(target);
   if (config_.prefill + config_.gen_len <= target.max_position) return;
   throw_usage(
       "--prefill and --gen-len: expected together at most the target's {} positions, found {}",
@@ -315,6 +318,14 @@ RunResult Run::measure() {
   return run_measurement(input_);
 }
 
+// Names the tensor whose values are not finite, if there is one.
+void Run::blame_weights() const {
+  for (const ModelChoice* model : {&models_.target, models_.draft ? &*models_.draft : nullptr}) {
+    if (model == nullptr) continue;
+    if (const std::string found = find_non_finite_tensor(*model); !found.empty()) print_note(found);
+  }
+}
+
 // One line for each way in which cases ended early or wrong.
 void report_cases(const RunResult& result) {
   std::vector<std::pair<std::string, std::string>> lines;  // reason, names
@@ -341,6 +352,7 @@ ExitCode Run::operator()() {
   const RunResult result = measure();
   progress_.finish();
   if (!reported_) report_cases(result);
+  if (result.exit_code == ExitCode::kNumeric) blame_weights();
   const ExitCode written = files_.write_final(result);
   const std::optional<ExitCode> signal = received_signal();
   if (signal && result.exit_code == ExitCode::kInterrupted) return *signal;

@@ -20,7 +20,9 @@ JsonValue::JsonValue(std::nullptr_t) {}
 JsonValue::JsonValue(std::string value) : data_(std::move(value)) {}
 JsonValue::JsonValue(std::string_view value) : data_(std::string(value)) {}
 JsonValue::JsonValue(const char* value) : data_(std::string(value)) {}
-JsonValue::JsonValue(const JsonValue&) = default;
+// Assigned, not copy-constructed: libstdc++ 12 visits a variant that is not there yet when the copy
+// of a string or vector throws.
+JsonValue::JsonValue(const JsonValue& other) { data_ = other.data_; }
 JsonValue::JsonValue(JsonValue&&) noexcept = default;
 JsonValue& JsonValue::operator=(const JsonValue&) = default;
 JsonValue& JsonValue::operator=(JsonValue&&) noexcept = default;

@@ -34,6 +34,14 @@ class Data(ProgramTest):
         bad = self.write("b.jsonl", '{"text": 7}\n')
         self.fails(3, "--dataset", bad, "--prefill", "64", says=["b.jsonl:1", "InvalidDataset"])
 
+    def test_a_target_without_a_first_token(self):
+        for command in ["run", "perplexity"]:
+            options = self.tiny({"bos_token_id": None})
+            if command == "perplexity":
+                options = ["--random-weights", self.path("tiny/config.json"), "--prefill", "64",
+                           "--dataset", self.path("prompt.ids")]
+            self.fails(3, command, *options, says="bos_token_id: expected the id of the token")
+
     def test_a_tokenizer_that_is_not_a_file(self):
         target = self.folder / "target"
         shutil.copytree(SOURCE / "data/models/target", target)

@@ -1,6 +1,7 @@
 """What a run writes where, and that a place that fails loses nothing elsewhere."""
 import csv
 import io
+import json
 import math
 import os
 import resource
@@ -127,13 +128,18 @@ class Results(ProgramTest):
         weights = target / "model.safetensors"
         data = bytearray(weights.read_bytes())
         data[-4:] = struct.pack("<f", math.nan)
+        length, = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8:8 + length])
+        header.pop("__metadata__", None)
+        blamed = max(header, key=lambda name: header[name]["data_offsets"][1])
         weights.write_bytes(data)
         ids = self.write("few.ids", " ".join(str(3 + i % 40) for i in range(64)))
         done = self.run_program("run", "--target", str(target), "--baseline", "--prefill", "64",
                                 "--gen-len", "8", "--dataset", ids, "--budget", "16",
                                 "--threads", "1", code=7)
-        self.assertEqual(done.err.count("\n"), 1, done.err)
-        self.assertIn("expected finite numbers, found NaN or infinity", done.err)
+        error, blame = done.err.splitlines()
+        self.assertIn("expected finite numbers, found NaN or infinity", error)
+        self.assertIn(blamed, blame)
 
     def test_a_limit_on_file_sizes(self):
         def limit():
