@@ -13,6 +13,7 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 
 readonly MAX_BYTES=40000000
+usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 architecture=90 emulated="" build="" out=""
 while (($# > 0)); do
   case "$1" in
@@ -29,9 +30,12 @@ while (($# > 0)); do
       emulated=1
       shift
       ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
     *)
-      sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
-      [[ $1 == -h || $1 == --help ]] && exit 0
+      usage >&2
       exit 2
       ;;
   esac

@@ -355,7 +355,9 @@ class Suite:
         wanted = self.o.device if ":" in self.o.device else f"{self.o.device}:0"
         found = {d["device"]: d for d in step["result"]["devices"]}
         if wanted not in found:
-            stop(77, f"no usable device: expected {wanted}, found {', '.join(found)}")
+            lines = self.run([self.program, "list-devices"], 60)[1].splitlines()
+            why = "".join(f" ({line.split('none: ')[1]})" for line in lines if "none: " in line)
+            stop(77, f"no usable device: expected {wanted}, found {', '.join(found)}{why}")
         if not found[wanted].get("usable", True):
             stop(77, f"no usable device: {wanted}: {found[wanted].get('problem')}")
 
