@@ -27,6 +27,22 @@ std::string amount(std::int64_t n, std::string_view unit) {
   return std::to_string(n);
 }
 
+// Text of a model may hold anything; what would drive the terminal is shown as its code.
+std::string printable(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool c1 = byte == 0xC2 && i + 1 < text.size() &&
+                    static_cast<unsigned char>(text[i + 1]) < 0xA0;  // U+0080 to U+009F
+    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F || c1) {
+      out += fmt::format("\\x{:02x}", c1 ? static_cast<unsigned char>(text[++i]) : byte);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 const char* level_name(std::uint8_t level, int levels) {
   if (level == 0) return levels == 0 ? "target" : "drafter";
   return level == levels ? "target, full cache" : "target, retrieval cache";
@@ -104,8 +120,9 @@ void TokenStream::begin(std::string_view title, int levels) {
 
 void TokenStream::show(std::string_view text, std::uint8_t origin) {
   if (text.empty()) return;
-  if (!colour_) return write_quietly(fd_, text);
-  write_quietly(fd_, fmt::format("{}{}{}", kColours[origin % kColours.size()], text, kReset));
+  const std::string shown = printable(text);
+  if (!colour_) return write_quietly(fd_, shown);
+  write_quietly(fd_, fmt::format("{}{}{}", kColours[origin % kColours.size()], shown, kReset));
 }
 
 void TokenStream::add(std::span<const Token> tokens, std::span<const std::uint8_t> origins) {

@@ -84,6 +84,25 @@ TEST(TokenStream, IdsAndLegend) {
   EXPECT_NE(text.find("\x1b[33m6 \x1b[0m\x1b[32m7 \x1b[0m\n"), std::string::npos) << text;
 }
 
+TEST(TokenStream, GeneratedTextCannotDriveTheTerminal) {
+  const Tokenizer tokenizer =
+      Tokenizer::open(fs::path(TF_SOURCE_DIR) / "data/models/target/tokenizer.model", 4096);
+  constexpr Token kByte0 = 3;  // the pieces <0x00> to <0xFF> follow each other
+  std::vector<Token> tokens;
+  for (const char c : std::string("\x1b[31m\r\x07\n\t\xc2\x9b"
+                                  "1m \xc3\xa4 x")) {
+    tokens.push_back(kByte0 + static_cast<unsigned char>(c));
+  }
+  ASSERT_NE(tokenizer.decode(tokens).find("\x1b[31m"), std::string::npos);
+  Pipe out;
+  TokenStream stream(&tokenizer, false, out.fd());
+  stream.begin("ar", 0);
+  stream.add(tokens, std::vector<std::uint8_t>(tokens.size()));
+  stream.end();
+  const std::string text = out.text();
+  EXPECT_NE(text.find("\\x1b[31m\\x0d\\x07\n\t\\x9b1m \xc3\xa4 x\n"), std::string::npos) << text;
+}
+
 TEST(Colour, NeverOutsideATerminal) {
   Pipe out;
   EXPECT_FALSE(wants_colour(out.fd()));
