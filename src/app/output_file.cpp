@@ -198,16 +198,17 @@ void OutputFile::Impl::claim_scratch(bool wait) {
     Descriptor opened = open_fd(scratch, O_RDWR | O_CREAT | O_NOFOLLOW);
     if (!opened) refuse_errno(request, errno);
     if (lock(opened, wait) == Lock::kBusy) refuse(request, "another process writes it");
-    struct stat mine {
-    }, there{};
-    if (::fstat(opened.get(), &mine) != 0) refuse_errno(request, errno);
-    if (!S_ISREG(mine.st_mode)) refuse(request, scratch.string() + " is in the way");
+    fd = std::move(opened);  // from here on the file goes with this object
+    struct stat mine {};
+    if (::fstat(fd.get(), &mine) != 0) refuse_errno(request, errno);
+    struct stat there {};
+    const bool regular = S_ISREG(mine.st_mode);
     // Its owner may have renamed or removed it before we had the lock.
-    if (::stat(scratch.c_str(), &there) != 0 || !same_file(mine, there)) continue;
-    fd = std::move(opened);
-    register_scratch_file(scratch.string());
-    return;
+    if (regular && ::stat(scratch.c_str(), &there) == 0 && same_file(mine, there)) break;
+    fd.reset();
+    if (!regular) refuse(request, scratch.string() + " is in the way");
   }
+  register_scratch_file(scratch.string());
 }
 
 void OutputFile::Impl::claim_append() {
