@@ -39,14 +39,16 @@ if(NOT nlohmann_json_FOUND)
     URL_HASH SHA256=d69f9deb6a75e2580465c6c4c5111b89c4dc2fa94e3a85fcd2ffcd9a143d9273)
 endif()
 
-find_package(CLI11 2.1 QUIET)
-if(NOT CLI11_FOUND)
-  set(CLI11_BUILD_TESTS OFF)
-  set(CLI11_BUILD_EXAMPLES OFF)
-  set(CLI11_BUILD_DOCS OFF)
-  tf_fetch(CLI11 URL https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.1.2.tar.gz
-    URL_HASH SHA256=26291377e892ba0e5b4972cdfd4a2ab3bf53af8dac1f4ea8fe0d1376b625c8cb)
+# Its headers alone: distributions build its library with other limits than ours.
+find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h)
+if(NOT TOMLPLUSPLUS_INCLUDE_DIR)
+  tf_fetch(tomlplusplus_release
+    URL https://github.com/marzer/tomlplusplus/archive/refs/tags/v3.3.0.tar.gz
+    URL_HASH SHA256=fc1a5eb410f3c67e90e5ad1264a1386d020067cfb01b633cc8c0441789aa6cf2)
+  set(TOMLPLUSPLUS_INCLUDE_DIR ${tomlplusplus_release_SOURCE_DIR}/include)
 endif()
+add_library(triforce_toml INTERFACE)
+target_include_directories(triforce_toml SYSTEM INTERFACE ${TOMLPLUSPLUS_INCLUDE_DIR})
 
 find_package(dnnl 2.6 QUIET)
 if(NOT dnnl_FOUND)

@@ -9,7 +9,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 # Package to install, and the command whose presence makes it unnecessary ("-": none).
 packages=(
   "g++ c++" "cmake cmake" "ninja-build ninja" "python3 python3" "ca-certificates -"
-  "libfmt-dev -" "libcli11-dev -" "nlohmann-json3-dev -" "libsentencepiece-dev -" "libdnnl-dev -"
+  "libfmt-dev -" "libtomlplusplus-dev -" "nlohmann-json3-dev -" "libsentencepiece-dev -" "libdnnl-dev -"
   "ocl-icd-opencl-dev -"  # only because the CMake package of libdnnl-dev looks for it
   "libssl-dev -" "libgtest-dev -" "libbenchmark-dev -"
   "libboost-context-dev -"  # fibers of the CUDA emulator, for its tests only
@@ -33,12 +33,12 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   done
   if [[ -n ${missing_tool:-} || ! -f $TF_ROOT/build/CMakeCache.txt ]]; then
     say "setup: no apt-get here. Needed: a C++20 compiler (gcc 12 or newer) with OpenMP, cmake 3.24,"
-    say "  ninja, python3, fmt 9, CLI11 2.1, nlohmann_json 3.11, SentencePiece, oneDNN 2.6, OpenSSL 3,"
+    say "  ninja, python3, fmt 9, toml++ 3.3, nlohmann_json 3.11, SentencePiece, oneDNN 2.6, OpenSSL 3,"
     say "  and for the tests GoogleTest 1.12 and Google Benchmark 1.7. For example:"
-    say "  dnf install gcc-c++ cmake ninja-build python3 fmt-devel cli11-devel json-devel \\"
+    say "  dnf install gcc-c++ cmake ninja-build python3 fmt-devel tomlplusplus-devel json-devel \\"
     say "    sentencepiece-devel onednn-devel openssl-devel gtest-devel google-benchmark-devel"
-    say "  pacman -S gcc cmake ninja python fmt cli11 nlohmann-json onednn openssl gtest benchmark"
-    say "  brew install gcc cmake ninja fmt cli11 nlohmann-json sentencepiece onednn openssl@3 \\"
+    say "  pacman -S gcc cmake ninja python fmt tomlplusplus nlohmann-json onednn openssl gtest benchmark"
+    say "  brew install gcc cmake ninja fmt tomlplusplus nlohmann-json sentencepiece onednn openssl@3 \\"
     say "    googletest google-benchmark"
     say "  Libraries that are not found are downloaded by CMake (cmake/Dependencies.cmake)."
   fi

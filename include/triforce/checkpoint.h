@@ -26,6 +26,8 @@ struct RopeScaling {
 };
 const char* to_string(RopeScaling::Kind kind);
 
+inline constexpr int kMaxLayers = 512;  // of a configuration that is accepted
+
 struct ModelConfig {
   std::string name;  // preset name or folder name, for reports
   int layers = 0;

@@ -1,5 +1,5 @@
-// Everything a user can ask for, as plain data. src/app/options.cpp holds the one table that
-// parses, validates, documents and echoes it.
+// Everything a user can ask for, as plain data. src/app/option_table.cpp holds the one table that
+// parses, documents and echoes it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,8 +15,9 @@ namespace triforce {
 enum class OutputFormat : std::uint8_t { kTable, kJson, kJsonl, kCsv, kMarkdown };
 enum class ProgressMode : std::uint8_t { kAuto, kPlain, kNone };
 
-// The options of every command, after defaults were filled in. A value that no option of the
-// command sets keeps the default of `run`.
+// The options of every command. What stands here is the default: that of the paper (arXiv
+// 2404.11912, section 5.1 and its published code) for shapes. make_config() puts the sizes below in
+// their place for the built-in pair.
 struct RunConfig {
   // Models. An empty name means the built-in one; otherwise a folder or the name of a preset.
   std::string target, draft;
@@ -36,7 +37,7 @@ struct RunConfig {
 
   // Shape. With auto_gamma (auto_inner_gamma) speculation.gamma (.inner_gamma) is the largest
   // value that may be tried, and set_gammas() of the engine narrows it.
-  std::int64_t prefill = 0;  // tokens of a prompt, BOS included
+  std::int64_t prefill = 124928;  // tokens of a prompt, BOS included
   std::int64_t gen_len = 256;
   bool auto_gamma = false, auto_inner_gamma = false;
   SpeculationOptions speculation;
@@ -59,6 +60,7 @@ struct RunConfig {
   std::string json_file, jsonl_file, csv_file;        // empty: not written
   ProgressMode progress = ProgressMode::kAuto;
   bool verbose = false;
+  std::string config_file;  // where some of these came from; empty: none
 
   std::int64_t chunk = kPrefillChunk;  // perplexity: tokens of one pass
   std::string inspect_path;            // inspect: a checkpoint folder or one .safetensors file
@@ -66,6 +68,9 @@ struct RunConfig {
 
   bool builtin_pair() const { return target.empty() && random_weights.empty(); }
 };
+
+// What the built-in pair was trained for, in tokens.
+inline constexpr std::int64_t kBuiltinPrefill = 15872, kBuiltinBudget = 2048;
 
 // One option and its value as results echo it; monostate: not set (null).
 using ParamValue =

@@ -19,6 +19,8 @@ namespace triforce {
 
 // Most tokens a level is asked to propose at once.
 inline constexpr int kMaxGamma = 31;
+// Most tokens of a prompt, of a generation, and of a cache's budget.
+inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 
 enum class Method : std::uint8_t { kAutoregressive, kTriForce, kRetrieval, kStreaming, kDraft };
 const char* to_string(Method m);  // "ar", "triforce", "retrieval", "streaming", "draft"

@@ -15,14 +15,14 @@ struct CommandLine {
   RunConfig config;
 };
 
-// `args` without the program's name. The first may be a command's word. Options may be written
-// --name value or --name=value, with '_' for '-'; --config reads more of them from a TOML file, and
-// the command line wins. Throws Error(kUsage) with one line naming the option, what was expected
-// and what was found; Error(kBadInput) for a configuration file that cannot be read.
+// `args` without the program's name. The first may be a command's word, or help. Options may be
+// written --name value, --name=value or -n value, with '_' for '-'; --config reads more of them
+// from a TOML file (config_file.h), and the command line wins. Throws Error(kUsage) with one line
+// naming the option, what was expected and what was found.
 CommandLine parse_command_line(const std::vector<std::string>& args);
 
-// What --help prints: all options of a command with units, ranges and defaults, at most 100
-// columns; without a named command also the list of commands.
+// What --help prints: all options of a command with defaults, units and ranges, at most 80 columns
+// and examples; with `list_commands` also the list of commands.
 std::string help_text(Command command, bool list_commands);
 
 }  // namespace triforce

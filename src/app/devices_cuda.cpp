@@ -2,7 +2,7 @@
 #include <array>
 
 #include "app/devices.h"
-#include "app/option_values.h"
+#include "core/parse_number.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/runtime.h"
 

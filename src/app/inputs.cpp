@@ -25,6 +25,7 @@ std::vector<fs::path> input_files(const RunConfig& config, const ModelPair& mode
   } else if (config.dataset != "synthetic") {
     files.emplace_back(config.dataset);
   }
+  if (!config.config_file.empty()) files.emplace_back(config.config_file);
   // Presets and plans have no folder; their options may name one, or a config.json.
   for (const std::string& name :
        {config.target, config.draft, config.random_weights, config.random_draft}) {

@@ -8,7 +8,8 @@
 
 namespace triforce {
 
-// The data set, and what lies in the folders of the models. Some of them may not exist.
+// The data set, the file of --config, and what lies in the folders of the models. Some of them may
+// not exist.
 std::vector<std::filesystem::path> input_files(const RunConfig& config, const ModelPair& models);
 
 }  // namespace triforce

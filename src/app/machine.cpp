@@ -6,7 +6,7 @@
 #include <fstream>
 #include <thread>
 
-#include "app/option_values.h"
+#include "core/parse_number.h"
 #include "cpu/context.h"
 
 namespace triforce {

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "app/models.h"
-#include "app/option_values.h"
 #include "core/utf8.h"
 
 namespace triforce {
@@ -32,14 +31,27 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-void set_defaults(RunConfig& c) {
-  const ShapeDefaults& d = c.builtin_pair() ? kBuiltinDefaults : kPaperDefaults;
-  c.prefill = d.prefill;
-  c.gen_len = d.gen_len;
-  c.speculation.budget = d.budget;
-  c.speculation.gamma = d.gamma;
-  c.speculation.inner_gamma = d.inner_gamma;
-}
+// What other programs of the field (llama-bench, vLLM, SGLang) call an option of ours. Suggested,
+// not accepted: the meaning is not always quite the same.
+constexpr std::array<std::array<std::string_view, 2>, 17> kForeignNames = {{
+    {"model", "target"},
+    {"draft-model", "draft"},
+    {"model-draft", "draft"},
+    {"speculative-model", "draft"},
+    {"num-speculative-tokens", "gamma"},
+    {"n-prompt", "prefill"},
+    {"n-depth", "prefill"},
+    {"input-len", "prefill"},
+    {"n-gen", "gen-len"},
+    {"output-len", "gen-len"},
+    {"max-tokens", "gen-len"},
+    {"max-new-tokens", "gen-len"},
+    {"num-prompts", "prompts"},
+    {"num-runs", "repetitions"},
+    {"num-warmups", "warmup"},
+    {"output", "output-format"},
+    {"dataset-name", "dataset"},
+}};
 
 void check_models(const RunConfig& c, const GivenOptions& given) {
   if (given.contains("target") && given.contains("random-weights")) {
@@ -101,36 +113,44 @@ void check_speculation(const RunConfig& c) {
 
 const std::vector<CommandInfo>& command_table() {
   static const std::vector<CommandInfo> kTable = {
-      {kRun, "run", "measure methods on prompts (the default command)"},
-      {kPlan, "plan", "memory and predicted speed of a run with these options; loads nothing"},
-      {kPerplexity, "perplexity", "teacher-forced perplexity of the target over a text"},
-      {kInspect, "inspect", "check a checkpoint folder or a .safetensors file and list it"},
-      {kListDevices, "list-devices", "what this machine offers"},
-      {kSelftest, "selftest", "every operation against its oracle, and the losslessness tests"},
+      {kRun,
+       "run",
+       "measure methods on prompts (the default command)",
+       {"--prefill 2k --gen-len 64 --repetitions 2",
+        "--method ar,triforce,retrieval --json result.json",
+        "-m llama-7B-128K --dataset gs -p 124928 --budget 4096 --gamma 6"}},
+      {kPlan,
+       "plan",
+       "memory and predicted speed of a run with these options; loads nothing",
+       {"plan --target llama-7B-128K --prefill 124928",
+        "plan -m llama-7B-128K -p 64k --gamma auto"}},
+      {kPerplexity,
+       "perplexity",
+       "teacher-forced perplexity of the target over a text",
+       {"perplexity --prefill 2048", "perplexity --target DIR --dataset book.txt --json out.json"}},
+      {kInspect,
+       "inspect",
+       "check a checkpoint folder or a .safetensors file and list it",
+       {"inspect DIR", "inspect model.safetensors --json"}},
+      {kListDevices, "list-devices", "what this machine offers", {"list-devices --json"}},
+      {kSelftest,
+       "selftest",
+       "every operation against its oracle, and the losslessness tests",
+       {"selftest", "selftest --device cuda:0 --dtype f16"}},
   };
   return kTable;
 }
 
-const std::vector<OptionInfo>& option_table() {
-  static const std::vector<OptionInfo> kTable = [] {
-    std::vector<OptionInfo> table;
-    add_model_options(table);
-    add_method_options(table);
-    add_sampling_options(table);
-    add_measuring_options(table);
-    // A run can be planned with its own command line; only its outputs are not those of a plan.
-    for (OptionInfo& o : table) {
-      if ((o.commands & kRun) != 0) o.commands |= kPlan;
-    }
-    add_output_options(table);
-    return table;
-  }();
-  return kTable;
+const CommandInfo& command_info(Command command) {
+  for (const CommandInfo& c : command_table()) {
+    if (c.command == command) return c;
+  }
+  TF_CHECK(false, "command {}", static_cast<unsigned>(command));
 }
 
-const OptionInfo* find_option(Command command, std::string_view name) {
+const Option* find_option(Command command, std::string_view name) {
   const std::string wanted = canonical(name);
-  for (const OptionInfo& o : option_table()) {
+  for (const Option& o : option_table()) {
     if ((o.commands & command) == 0) continue;
     if (o.name == wanted) return &o;
     if (std::find(o.aliases.begin(), o.aliases.end(), wanted) != o.aliases.end()) return &o;
@@ -151,6 +171,32 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return best;
 }
 
+std::string suggest_option(Command command, std::string_view name, std::string_view dashes) {
+  std::string near;
+  for (const auto& [foreign, ours] : kForeignNames) {
+    if (foreign == canonical(name) && find_option(command, ours) != nullptr) near = ours;
+  }
+  if (near.empty() && name.size() > 1) {
+    std::vector<std::string> names;
+    for (const Option& o : option_table()) {
+      if ((o.commands & command) == 0) continue;
+      names.emplace_back(o.name);
+      for (const std::string_view alias : o.aliases) {
+        if (alias.size() > 1) names.emplace_back(alias);
+      }
+    }
+    near = nearest_name(name, names);
+  }
+  return near.empty() ? "expected one of those --help lists"
+                      : fmt::format("did you mean {}{}?", dashes, near);
+}
+
+void give(GivenOptions& given, const Option& option, Given value) {
+  const std::string where = value.where;
+  if (given.emplace(option.name, std::move(value)).second) return;
+  throw_usage("{}--{}: expected once, found 2 times", where, option.name);
+}
+
 namespace {
 
 // Defaults, then the given values. `implied` is the target where none is given.
@@ -158,17 +204,16 @@ RunConfig fill_in(Command command, const GivenOptions& given, const std::string&
   RunConfig c;
   c.target = implied;
   c.target_implied = !implied.empty();
-  // The defaults depend on the models, so these come first.
-  for (const char* name : {"target", "random-weights"}) {
-    const auto it = given.find(name);
-    const OptionInfo* o = find_option(command, name);
-    if (it != given.end() && o != nullptr) o->set(*o, c, it->second);
+  if (implied.empty() && !given.contains("target") && !given.contains("random-weights")) {
+    c.prefill = kBuiltinPrefill;
+    c.speculation.budget = kBuiltinBudget;
   }
-  set_defaults(c);
   for (const auto& [name, value] : given) {
-    const OptionInfo* o = find_option(command, name);
-    TF_CHECK(o != nullptr, "option {}", name);
-    o->set(*o, c, value);
+    const Option* o = find_option(command, name);
+    TF_CHECK(o != nullptr && o->value.set != nullptr, "option {}", name);
+    if (o->value.set(c, value.value)) continue;
+    throw_usage("{}--{}: expected {}, found {}", value.where, name, o->value.expected,
+                quote_text(value.value));
   }
   return c;
 }
@@ -197,13 +242,27 @@ RunConfig make_config(Command command, const GivenOptions& given) {
 
 std::vector<Param> echo_params(const RunConfig& config) {
   std::vector<Param> params;
-  for (const OptionInfo& o : option_table()) {
-    if ((o.commands & kRun) == 0) continue;
-    std::string key = o.name;
+  for (const Option& o : option_table()) {
+    if ((o.commands & kRun) == 0 || o.value.get == nullptr) continue;
+    std::string key(o.name);
     std::replace(key.begin(), key.end(), '-', '_');
-    params.emplace_back(std::move(key), o.get(config));
+    params.emplace_back(std::move(key), o.value.get(config));
   }
   return params;
+}
+
+std::string to_text(const ParamValue& value) {
+  struct Visitor {
+    std::string operator()(std::monostate) const { return ""; }
+    std::string operator()(bool b) const { return b ? "true" : "false"; }
+    std::string operator()(const std::vector<std::string>& list) const {
+      return fmt::format("{}", fmt::join(list, ","));
+    }
+    std::string operator()(const std::string& text) const { return text; }
+    std::string operator()(std::int64_t n) const { return fmt::format("{}", n); }
+    std::string operator()(double x) const { return fmt::format("{}", x); }
+  };
+  return std::visit(Visitor(), value);
 }
 
 }  // namespace triforce

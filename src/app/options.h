@@ -1,4 +1,5 @@
-// The one table of options: parser, validation, help text and the echo in results come from it.
+// The one table of options: parser, limits, help text, the echo in results and the identity of a
+// case come from it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,51 +21,80 @@ enum Command : unsigned {
   kListDevices = 16,
   kSelftest = 32,
 };
+inline constexpr unsigned kAllCommands = 63;
 struct CommandInfo {
   Command command;
   std::string_view name;
   std::string_view summary;
+  std::vector<std::string_view> examples;  // what follows "triforce-bench "
 };
 const std::vector<CommandInfo>& command_table();
+const CommandInfo& command_info(Command command);
 
-struct OptionInfo {
-  std::string name;  // kebab-case, without dashes
-  std::vector<std::string> aliases;
-  std::string group;     // heading in the help text
-  std::string value;     // placeholder, e.g. "N|auto"; empty: a flag
-  std::string unit;      // "tokens", "s"; empty: none
+// What a value changes. A case is identified (identity.h) by the values that decide its tokens and
+// counters; some of them matter to a part of the methods only.
+enum class Role : std::uint8_t {
+  kDecides,          // tokens and counters of every method
+  kDecidesProposed,  // of methods with a proposer, all but ar
+  kDecidesInner,     // of methods with an inner level
+  kDecidesSelected,  // of methods with a retrieval cache
+  kDecidesBudget,    // of methods with a retrieval cache or a streaming cache of the target
+  kDecidesDrafted,   // of methods with a drafter
+  kNames,            // names something whose digest decides: a model, a data set, a device
+  kMeasures,         // what is measured, how often and with what memory, threads and time
+  kOutputs,          // what is written, and where
+};
+
+// How one member of RunConfig is read and shown (option_kinds.h has the usual kinds).
+struct OptionValue {
   std::string expected;  // what a good value is, for help and errors: "an integer in 1..31"
-  std::string fallback;  // the default as the help text shows it
-  std::string help;
+  std::function<bool(RunConfig&, std::string_view)> set;  // false: the text is no good value
+  std::function<ParamValue(const RunConfig&)> get;        // monostate: not set
+};
+
+struct Option {
+  std::string_view name;                  // kebab-case, without dashes
+  std::vector<std::string_view> aliases;  // one letter: a short option
+  std::string_view placeholder;           // "N|auto"; empty: a flag
+  std::string_view unit;                  // "tokens"; empty: none
+  std::string_view help;
   unsigned commands = 0;
-  // Stores a value; throws Error(kUsage) naming the option, what was expected and what was found.
-  std::function<void(const OptionInfo&, RunConfig&, std::string_view)> set;
-  // The value for echo_params().
-  std::function<ParamValue(const RunConfig&)> get;
+  Role role = Role::kOutputs;
+  OptionValue value;                // no `set`: the command line's own (--help, --config)
+  std::string_view unset = "none";  // the default in the help text where no value is set
+  std::string_view group = "";      // heading in the help text; option_table() fills it in
 
-  bool is_flag() const { return value.empty(); }
+  bool is_flag() const { return placeholder.empty(); }
 };
-const std::vector<OptionInfo>& option_table();
+const std::vector<Option>& option_table();
 
-// The sizes of a run that suit the built-in pair, and those of the paper (arXiv 2404.11912,
-// section 5.1 and its published code) for every other target.
-struct ShapeDefaults {
-  std::int64_t prefill, gen_len, budget;
-  int gamma, inner_gamma;
+// A value as it was given; flags hold "true" or "false". `where` begins messages about it: empty
+// for the command line, "run.toml:3: " for a file.
+struct Given {
+  std::string value;
+  std::string where;
+  Given(std::string v, std::string w = {}) : value(std::move(v)), where(std::move(w)) {}
+  Given(const char* v) : value(v) {}
 };
-inline constexpr ShapeDefaults kPaperDefaults{124928, 256, 4096, 6, 1};
-inline constexpr ShapeDefaults kBuiltinDefaults{15872, 256, 2048, 6, 1};
+using GivenOptions = std::map<std::string, Given, std::less<>>;  // by name
+// Stores one value. Throws Error(kUsage) "--name: expected ..., found ...". A name given before:
+// "expected once, found 2 times".
+void give(GivenOptions& given, const Option& option, Given value);
 
-// Option values as given, by name; flags hold "true" or "false".
-using GivenOptions = std::map<std::string, std::string, std::less<>>;
 // Defaults, then the given values, then the checks that need more than one option.
 // Throws Error(kUsage).
 RunConfig make_config(Command command, const GivenOptions& given);
 
-// The entry of option_table() that `command` knows by this name or alias ('_' counts as '-');
-// nullptr: none.
-const OptionInfo* find_option(Command command, std::string_view name);
+// The entry of option_table() that `command` knows by this name or alias ('_' counts as '-'), both
+// without dashes; nullptr: none.
+const Option* find_option(Command command, std::string_view name);
+// "did you mean DASHES<name>?" for the known name that is closest to `name`, or the one that other
+// tools of the field call so; without any: "expected one of those --help lists".
+std::string suggest_option(Command command, std::string_view name, std::string_view dashes);
 // The known name closest to a misspelt one; empty if none is near.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
+
+// In the words that OptionValue::set accepts; "" for monostate: "4096", "true", "ar,triforce".
+std::string to_text(const ParamValue& value);
 
 }  // namespace triforce

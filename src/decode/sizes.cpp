@@ -32,8 +32,8 @@ EngineSizes engine_sizes(const SpeculationOptions& o, const Engine::Shape& shape
                          std::int64_t prefill_rows) {
   check_range("gamma", o.gamma, 1, kMaxGamma);
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
-  check_range("prefill", shape.max_prompt, 2, std::int64_t{1} << 24);
-  check_range("gen-len", shape.max_generated, 1, std::int64_t{1} << 24);
+  check_range("prefill", shape.max_prompt, 2, kMaxTokens);
+  check_range("gen-len", shape.max_generated, 1, kMaxTokens);
   const MethodNeeds needs = needs_of(shape.methods);
   if (needs.retrieval) {
     check_range("chunk-size", o.chunk_size, 1, std::int64_t{1} << 20);

@@ -56,7 +56,7 @@ void check_architecture(const JsonView& root) {
 
 void read_shape(const JsonView& root, ModelConfig& c) {
   c.hidden = root.at("hidden_size").integer(1, 65'536);
-  c.layers = static_cast<int>(root.at("num_hidden_layers").integer(1, 512));
+  c.layers = static_cast<int>(root.at("num_hidden_layers").integer(1, kMaxLayers));
   c.heads = static_cast<int>(root.at("num_attention_heads").integer(1, 1'024));
   c.kv_heads = static_cast<int>(integer_or(root, "num_key_value_heads", c.heads, 1, c.heads));
   if (c.heads % c.kv_heads != 0) {

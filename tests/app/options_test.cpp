@@ -1,5 +1,5 @@
-// The option table: every option refuses bad values by name, knows its aliases, appears in the help
-// text with unit and default, and is echoed.
+// The option table: every option refuses bad values by name, keeps its limits and knows its
+// aliases.
 #include "app/options.h"
 
 #include <gtest/gtest.h>
@@ -12,25 +12,18 @@
 namespace triforce {
 namespace {
 
-constexpr Command kAllCommands[] = {kRun, kPlan, kPerplexity, kInspect, kListDevices, kSelftest};
-
-std::vector<std::string> words_of(Command command) {
-  for (const CommandInfo& c : command_table()) {
-    if (c.command == command) return {std::string(c.name)};
-  }
-  return {};
-}
+constexpr Command kEach[] = {kRun, kPlan, kPerplexity, kInspect, kListDevices, kSelftest};
 
 // A value no option but one that takes any text accepts, besides those that are wrong by kind.
-std::vector<std::string> bad_values(const OptionInfo& o) {
-  if (o.expected.find("folder") == 0 || o.expected.find("a ") == 0) {
-    if (o.value == "DIR|PRESET" || o.value == "PRESET|FILE" || o.value == "NAME|FILE" ||
-        o.value == "FILE") {
+std::vector<std::string> bad_values(const Option& o) {
+  if (o.value.expected.find("folder") == 0 || o.value.expected.find("a ") == 0) {
+    if (o.placeholder == "DIR|PRESET" || o.placeholder == "PRESET|FILE" ||
+        o.placeholder == "NAME|FILE" || o.placeholder == "FILE") {
       return {""};  // any other text names something that may exist
     }
   }
   std::vector<std::string> bad = {"", "bogus", "1e400", "nan", "-1", "1 2", "0x10"};
-  if (o.expected.find("an integer") == 0) {
+  if (o.value.expected.find("an integer") == 0) {
     bad.insert(bad.end(), {"1.5", "9223372036854775808", "9007199254740993k", "k"});
   }
   return bad;
@@ -38,16 +31,20 @@ std::vector<std::string> bad_values(const OptionInfo& o) {
 
 TEST(Options, EveryBadValueIsRefusedByName) {
   int checked = 0;
-  for (const Command command : kAllCommands) {
-    for (const OptionInfo& o : option_table()) {
-      if ((o.commands & command) == 0 || o.is_flag()) continue;
+  for (const Command command : kEach) {
+    for (const Option& o : option_table()) {
+      if ((o.commands & command) == 0 || o.is_flag() || o.name == "config") continue;
       for (const std::string& value : bad_values(o)) {
-        std::vector<std::string> args = words_of(command);
-        args.push_back("--" + o.name + "=" + value);
-        if (value.empty()) args = {args.front(), "--" + o.name, ""};
+        const std::string name = "--" + std::string(o.name);
+        std::vector<std::string> args = {std::string(command_info(command).name)};
+        if (value.empty()) {
+          args.insert(args.end(), {name, ""});
+        } else {
+          args.push_back(name + "=" + value);
+        }
         const std::string message = usage_error(args);
-        EXPECT_EQ(message.find("--" + o.name + ": expected "), 0U)
-            << args.front() << " " << o.name << " '" << value << "': " << message;
+        EXPECT_EQ(message.find(name + ": expected "), 0U)
+            << args.front() << " " << name << " '" << value << "': " << message;
         EXPECT_NE(message.find("found"), std::string::npos) << message;
         ++checked;
       }
@@ -106,6 +103,9 @@ TEST(Options, ExplicitBadValues) {
       {"synthetic-acceptance", ".9,.8"},
       {"synthetic-acceptance", "outer=.9,outer=.8"},
       {"on-chip", "513"},
+      {"temp", "1e-40"},   // 1 / x is no float
+      {"temp", "1e-300"},  // 0 as a float
+      {"top-p", "1e-46"},
       {"on-chip", "all"},
   };
   for (const auto& [name, value] : cases) {
@@ -115,87 +115,75 @@ TEST(Options, ExplicitBadValues) {
   }
 }
 
+// The least and the largest value that is taken, and its neighbours that are not.
+TEST(Options, BothSidesOfEveryLimit) {
+  struct Limit {
+    const char *command, *name, *below, *low, *high, *above;
+  };
+  const Limit limits[] = {
+      {"run", "threads", "0", "1", "1024", "1025"},
+      {"run", "on-chip", "-1", "0", "512", "513"},
+      {"run", "prefill", "1", "2", "16777216", "16777217"},
+      {"run", "gen-len", "0", "1", "16384k", "16777217"},
+      {"run", "gamma", "0", "1", "31", "32"},
+      {"run", "inner-gamma", "0", "1", "31", "32"},
+      {"run", "budget", "8", "16", "16777216", "16777217"},
+      {"run", "chunk-size", "0", "1", "2048", "4097"},  // 2048: the built-in pair's budget
+      {"run", "draft-cache-budget", "47", "48", "16777216", "16777217"},
+      {"run", "temp", "9e-31", "1e-30", "100", "100.1"},
+      {"run", "temp", "-1e-30", "0", "1", "1e400"},
+      {"run", "top-p", "0", "1e-30", "1", "1.001"},
+      {"run", "top-k", "-1", "0", "1048576", "1048577"},
+      {"run", "seed", "-1", "0", "4611686018427387904", "4611686018427387905"},
+      {"run", "prompts", "0", "1", "1048576", "1048577"},
+      {"run", "repetitions", "0", "1", "1048576", "1048577"},
+      {"run", "warmup", "-1", "0", "1048576", "1048577"},
+      {"run", "max-noise", "0", "1e-9", "1000", "1000.1"},
+      {"run", "timeout", "0", "1e-9", "1e9", "1.1e9"},
+      {"run", "memory-limit", "0", "1", "1T", "9999999T"},
+      {"run", "rebuild", "every:0", "every:1", "every:99999999", "every:99999999999999999999"},
+      {"run", "rebuild", "adaptive:0", "adaptive:1e-9", "adaptive:1", "adaptive:1.1"},
+      {"perplexity", "chunk", "0", "1", "65536", "65537"},
+      {"selftest", "chi-square-runs", "-1", "0", "1073741824", "1073741825"},
+  };
+  for (const Limit& l : limits) {
+    const std::string name = "--" + std::string(l.name);
+    for (const char* good : {l.low, l.high}) {
+      EXPECT_EQ(usage_error({l.command, name, good}), "") << name << ' ' << good;
+    }
+    for (const char* bad : {l.below, l.above}) {
+      EXPECT_EQ(usage_error({l.command, name, bad}).find(name + ": expected "), 0U)
+          << name << ' ' << bad;
+    }
+  }
+}
+
 TEST(Options, FlagsTakeNoText) {
-  for (const OptionInfo& o : option_table()) {
+  for (const Option& o : option_table()) {
     if (!o.is_flag() || (o.commands & kRun) == 0) continue;
-    const std::string message = usage_error({"--" + o.name + "=bogus"});
+    const std::string message = usage_error({"--" + std::string(o.name) + "=bogus"});
     EXPECT_NE(message.find(o.name), std::string::npos) << message;
   }
 }
 
 TEST(Options, NeedAValue) {
-  for (const OptionInfo& o : option_table()) {
+  for (const Option& o : option_table()) {
     if (o.is_flag() || (o.commands & kRun) == 0) continue;
-    const std::string message = usage_error({"--" + o.name});
-    EXPECT_EQ(message, fmt::format("--{}: expected {}, found nothing", o.name, o.expected));
+    const std::string message = usage_error({"--" + std::string(o.name)});
+    EXPECT_EQ(message, fmt::format("--{}: expected {}, found nothing", o.name, o.value.expected));
   }
 }
 
 TEST(Options, NamesAreUniqueWithinACommand) {
-  for (const Command command : kAllCommands) {
-    std::set<std::string> seen = {"help", "version", "config"};
-    for (const OptionInfo& o : option_table()) {
+  for (const Command command : kEach) {
+    std::set<std::string_view> seen;
+    for (const Option& o : option_table()) {
       if ((o.commands & command) == 0) continue;
       EXPECT_TRUE(seen.insert(o.name).second) << o.name;
-      for (const std::string& alias : o.aliases) EXPECT_TRUE(seen.insert(alias).second) << alias;
+      for (const std::string_view alias : o.aliases)
+        EXPECT_TRUE(seen.insert(alias).second) << alias;
     }
   }
-}
-
-// One long line, so that wrapping hides nothing.
-std::string unwrapped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const char flat = c == '\n' ? ' ' : c;
-    if (flat != ' ' || out.empty() || out.back() != ' ') out += flat;
-  }
-  return out;
-}
-
-TEST(Options, HelpShowsValueUnitAndDefault) {
-  for (const Command command : kAllCommands) {
-    const std::string help = help_text(command, false);
-    for (const char c : help) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~'));
-    std::size_t column = 0;
-    for (const char c : help) {
-      column = c == '\n' ? 0 : column + 1;
-      ASSERT_LE(column, 100U);
-    }
-    for (const OptionInfo& o : option_table()) {
-      if ((o.commands & command) == 0) continue;
-      const std::string left = "\n  --" + o.name + (o.is_flag() ? "" : " " + o.value);
-      const std::size_t at = help.find(left);
-      ASSERT_NE(at, std::string::npos) << left;
-      const std::string squeezed = unwrapped(help.substr(at));
-      const std::size_t fallback = squeezed.find("default: ");
-      ASSERT_NE(fallback, std::string::npos) << o.name;
-      EXPECT_EQ(squeezed.substr(fallback + 9, o.fallback.size() + 1), o.fallback + "]") << o.name;
-      const std::string entry = squeezed.substr(0, fallback);
-      if (!o.unit.empty()) {
-        EXPECT_NE(entry.find(o.unit + "; "), std::string::npos) << entry;
-      }
-    }
-  }
-}
-
-TEST(Options, DefaultsInHelpAreTheDefaults) {
-  const RunConfig c = parse({});
-  for (const OptionInfo& o : option_table()) {
-    if ((o.commands & kRun) == 0) continue;
-    const ParamValue value = o.get(c);
-    if (const auto* n = std::get_if<std::int64_t>(&value)) {
-      // "4096; built-in pair: 512" or "8"
-      const std::size_t colon = o.fallback.rfind(": ");
-      EXPECT_EQ(o.fallback.substr(colon == std::string::npos ? 0 : colon + 2), std::to_string(*n))
-          << o.name;
-    } else if (const auto* b = std::get_if<bool>(&value)) {
-      EXPECT_EQ(o.fallback, *b ? "on" : "off") << o.name;
-    } else if (const auto* x = std::get_if<double>(&value)) {
-      EXPECT_EQ(o.fallback, fmt::format("{}", *x)) << o.name;
-    }
-  }
-  EXPECT_TRUE(c.builtin_pair());
-  EXPECT_GE(c.prefill, 8192);
 }
 
 TEST(Options, PaperDefaultsForOtherTargets) {
@@ -227,9 +215,9 @@ TEST(Options, APromptBeyondTheBuiltInPairMeansThePapersModels) {
   const RunConfig c = parse({"plan", "--prefill", "124928"});
   EXPECT_TRUE(c.target_implied);
   EXPECT_EQ(c.prefill, 124928);
-  EXPECT_EQ(c.speculation.budget, kPaperDefaults.budget);
+  EXPECT_EQ(c.speculation.budget, 4096);
   EXPECT_FALSE(parse({"--target", "llama-7B-128K"}).target_implied);
-  EXPECT_EQ(parse({"--prefill", "8k"}).speculation.budget, kBuiltinDefaults.budget);
+  EXPECT_EQ(parse({"--prefill", "8k"}).speculation.budget, 2048);
   EXPECT_EQ(parse({"--prefill", "124928", "--random-draft", "llama-68M"}).random_draft,
             "llama-68M");
 }
@@ -244,8 +232,8 @@ TEST(Options, BudgetsThatNothingUsesMayBeZero) {
 }
 
 TEST(Options, ARunCanBePlannedWithItsOwnOptions) {
-  for (const OptionInfo& o : option_table()) {
-    if ((o.commands & kRun) == 0 || o.group == "Output") continue;
+  for (const Option& o : option_table()) {
+    if ((o.commands & kRun) == 0 || o.role == Role::kOutputs) continue;
     EXPECT_EQ(find_option(kPlan, o.name), &o) << o.name;
   }
 }
@@ -267,10 +255,10 @@ TEST(Options, ReferenceStyleNames) {
 }
 
 TEST(Options, EveryAliasAndUnderscore) {
-  for (const OptionInfo& o : option_table()) {
+  for (const Option& o : option_table()) {
     if ((o.commands & kRun) == 0) continue;
-    std::vector<std::string> names = o.aliases;
-    names.push_back(o.name);
+    std::vector<std::string> names(o.aliases.begin(), o.aliases.end());
+    names.emplace_back(o.name);
     for (std::string name : names) {
       EXPECT_EQ(find_option(kRun, name), &o);
       std::replace(name.begin(), name.end(), '-', '_');
@@ -284,7 +272,10 @@ TEST(Options, UnknownNamesSuggestTheNearest) {
   EXPECT_EQ(usage_error({"run", "--topp=.9"}), "unknown option \"--topp\"; did you mean --top-p?");
   EXPECT_EQ(usage_error({"plam"}), "unknown command \"plam\"; did you mean plan?");
   EXPECT_NE(usage_error({"--zzzzzzzz"}).find("--help"), std::string::npos);
-  EXPECT_NE(usage_error({"-x"}).find("unknown option"), std::string::npos);
+  EXPECT_EQ(usage_error({"-x"}), "unknown option \"-x\"; expected one of those --help lists");
+  EXPECT_EQ(usage_error({"-prefill", "4"}), "unknown option \"-prefill\"; did you mean --prefill?");
+  EXPECT_EQ(usage_error({"--p", "4"}).find("unknown option \"--p\""), 0U);
+  EXPECT_EQ(usage_error({"helpp"}), "unknown command \"helpp\"; did you mean help?");
   EXPECT_NE(usage_error({"run", "stray"}).find("unexpected argument \"stray\""), std::string::npos);
   // An option of another command is unknown here.
   EXPECT_NE(usage_error({"plan", "--jsonl", "3"}).find("unknown option"), std::string::npos);
@@ -297,10 +288,49 @@ TEST(Options, UnknownNamesSuggestTheNearest) {
   }
 }
 
+TEST(Options, NamesOfOtherToolsAreSuggestions) {
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"model", "target"},        {"n-gen", "gen-len"},       {"n_prompt", "prefill"},
+      {"num-prompts", "prompts"}, {"input-len", "prefill"},   {"output-len", "gen-len"},
+      {"max-tokens", "gen-len"},  {"output", "output-format"}};
+  for (const auto& [theirs, ours] : names) {
+    EXPECT_EQ(usage_error({"--" + theirs, "3"}),
+              "unknown option \"--" + theirs + "\"; did you mean --" + ours + "?");
+  }
+  // Not where the command has no such option.
+  EXPECT_EQ(usage_error({"inspect", "--n-gen", "3"}).find("gen-len"), std::string::npos);
+}
+
+TEST(Options, ShortNames) {
+  const RunConfig c = parse({"-m", "DIR", "-p", "4k", "-n", "32", "-r", "2", "-o=md", "-t", "3"});
+  EXPECT_EQ(c.target, "DIR");
+  EXPECT_EQ(c.prefill, 4096);
+  EXPECT_EQ(c.gen_len, 32);
+  EXPECT_EQ(c.repetitions, 2);
+  EXPECT_EQ(c.output_format, OutputFormat::kMarkdown);
+  EXPECT_EQ(c.threads, 3);
+}
+
+TEST(Options, AnOptionIsNoValue) {
+  for (const Option& o : option_table()) {
+    if (o.is_flag() || (o.commands & kRun) == 0) continue;
+    const std::string name = "--" + std::string(o.name);
+    EXPECT_EQ(usage_error({name, "--verbose"}),
+              name + ": expected " + o.value.expected + ", found the option \"--verbose\"");
+    EXPECT_EQ(usage_error({name, "-n", "3"}),
+              name + ": expected " + o.value.expected + ", found the option \"-n\"");
+  }
+  EXPECT_EQ(parse({"--json=--verbose"}).json_file, "--verbose");
+  EXPECT_EQ(parse({"--json", "-"}).json_file, "-");
+  EXPECT_EQ(parse({"inspect", "--", "--odd"}).inspect_path, "--odd");
+}
+
 TEST(Options, OnlyOnce) {
   EXPECT_EQ(usage_error({"--gamma", "3", "--gamma", "4"}), "--gamma: expected once, found 2 times");
   EXPECT_EQ(usage_error({"--temp", "0", "--temperature", "1"}),
             "--temp: expected once, found 2 times");
+  EXPECT_EQ(usage_error({"--verbose", "--verbose"}), "--verbose: expected once, found 2 times");
+  EXPECT_EQ(usage_error({"--json", "a", "--json", "b"}), "--json: expected once, found 2 times");
 }
 
 TEST(Options, Methods) {
@@ -359,24 +389,6 @@ TEST(Options, PoliciesAndRates) {
   const RunConfig d = parse({"--rebuild", "adaptive:0.75"});
   EXPECT_EQ(d.speculation.rebuild.kind, RebuildPolicy::Kind::kAdaptive);
   EXPECT_EQ(d.speculation.rebuild.below_rate, .75);
-}
-
-TEST(Options, EchoHasEveryOptionOfRunOnce) {
-  const std::vector<Param> params = echo_params(parse({"--gamma", "auto", "--top_p", ".85"}));
-  std::map<std::string, ParamValue> by_name(params.begin(), params.end());
-  EXPECT_EQ(by_name.size(), params.size());
-  for (const OptionInfo& o : option_table()) {
-    if ((o.commands & kRun) == 0) continue;
-    std::string key = o.name;
-    std::replace(key.begin(), key.end(), '-', '_');
-    EXPECT_TRUE(by_name.contains(key)) << key;
-  }
-  EXPECT_EQ(std::get<std::string>(by_name["gamma"]), "auto");
-  EXPECT_EQ(std::get<double>(by_name["top_p"]), .85);
-  EXPECT_EQ(std::get<std::int64_t>(by_name["gen_len"]), 256);
-  EXPECT_TRUE(std::holds_alternative<std::monostate>(by_name["timeout"]));
-  EXPECT_EQ(std::get<std::vector<std::string>>(by_name["method"]),
-            (std::vector<std::string>{"ar", "triforce"}));
 }
 
 }  // namespace

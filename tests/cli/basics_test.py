@@ -19,6 +19,8 @@ class Basics(ProgramTest):
             text = self.run_program(command, "--help").out
             self.assertIn(f"Usage: triforce-bench {command}", text)
             self.assertIn("--config", text)
+        self.assertEqual(self.run_program("help").out, overview)
+        self.assertEqual(self.run_program("help", "plan").out, self.run_program("plan", "-h").out)
         self.assertRegex(self.run_program("--version").out, r"^triforce-bench \d+\.\d+\.\d+\n$")
 
     def test_usage_errors(self):
@@ -27,6 +29,8 @@ class Basics(ProgramTest):
         self.fails(2, "--gamma", "0", says=["--gamma", "1..31", '"0"'])
         self.fails(2, "--budget", "100", says=["--budget", "--chunk-size 8", "100"])
         self.fails(2, "plan", "extra", says='"extra"')
+        self.fails(2, "--json", "--verbose", says='expected a file name, found the option "--verbose"')
+        self.assertFalse(os.path.exists(self.path("--verbose")))
         self.fails(2, "inspect", says="inspect")
         self.fails(2, *self.tiny(prefill=5000), says=["--prefill", "4096"])
         self.fails(2, *self.tiny(**{"on-chip": 1}), says=["--on-chip", "2", "KV offload"])
@@ -131,8 +135,9 @@ class Basics(ProgramTest):
     def test_no_memory(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-        # The parser of --config reads it whole.
-        done = self.run_program("--config", "/dev/zero", "--gen-len", "4", code=4,
+        text = self.write("large.txt", "x")
+        os.truncate(text, 1 << 30)  # the largest that is read, and no block on disk
+        done = self.run_program("--dataset", text, "--prefill", "64", "--budget", "32", code=4,
                                 preexec_fn=limit)
         self.assertEqual(done.err, "triforce-bench: error: out of memory\n")
 

@@ -105,6 +105,8 @@ class Results(ProgramTest):
         text = Path(ids).read_text()
         self.fails(2, *options, "--json", ids, says=["--json", "prompt.ids"])
         self.fails(2, *options, "--jsonl", self.path("tiny/config.json"), says="config.json")
+        config = self.write("run.toml", "gamma = 3\n")
+        self.fails(2, *options, "--config", config, "--json", config, says=["--json", "run.toml"])
         self.assertEqual(Path(ids).read_text(), text)
         for name in ["model.safetensors", "config.json", "tokenizer.model"]:
             link = self.folder / ("link to " + name)

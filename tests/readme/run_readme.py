@@ -45,11 +45,12 @@ def call(argv, cwd, timeout):
 def options_of(help_text):
     """Option name -> whether it takes a value, aliases included."""
     known = {}
-    text = re.sub(r"\s*\n {10,}", "  ", help_text)
-    for name, value, rest in re.findall(r"^  --([a-z0-9-]+)( [A-Z0-9a-z|]+)?(.*)$", text, re.MULTILINE):
+    text = re.sub(r"\s*\n {6,}", "  ", help_text)
+    for name, value, rest in re.findall(r"^  (?:-[a-z], )?--([a-z0-9-]+)( [A-Z0-9a-z|]+)?(.*)$", text,
+                                        re.MULTILINE):
         takes_value = bool(value)  # one space, then the placeholder; help text follows more spaces
         known[name] = takes_value
-        for alias in re.findall(r"also --([a-z0-9-]+);", rest):
+        for alias in re.findall(r"also --([a-z0-9-]+)", rest):
             known[alias] = takes_value
     return known
 

@@ -1,11 +1,9 @@
-#include "app/option_values.h"
+#include "core/parse_number.h"
 
-#include <array>
 #include <charconv>
 #include <cmath>
 
 #include "core/checked.h"
-#include "core/utf8.h"
 
 namespace triforce {
 namespace {
@@ -64,23 +62,6 @@ std::vector<std::string_view> split_list(std::string_view text) {
   }
   parts.push_back(text);
   return parts;
-}
-
-void fail_value(const OptionInfo& option, std::string_view found) {
-  throw_usage("--{}: expected {}, found {}", option.name, option.expected, quote_text(found));
-}
-
-OptionInfo make_option(OptionText text, std::string expected) {
-  OptionInfo o;
-  o.name = std::move(text.name);
-  o.aliases = std::move(text.aliases);
-  o.value = std::move(text.value);
-  o.unit = std::move(text.unit);
-  o.expected = std::move(expected);
-  o.fallback = std::move(text.fallback);
-  o.help = std::move(text.help);
-  o.commands = text.commands;
-  return o;
 }
 
 }  // namespace triforce
