@@ -2,6 +2,7 @@
 #include <array>
 
 #include "app/environment.h"
+#include "app/identity.h"
 #include "app/measure_state.h"
 #include "app/result.h"
 #include "app/statistics.h"
@@ -62,10 +63,11 @@ void CaseBuilder::fill_identity(const MethodState& m, CaseResult& c) const {
     if (!c.draft && in_.draft != nullptr) c.draft = model_info(*in_.draft);
   }
   c.data = in_.data;
-  c.case_id = case_id_of(c);
   if (m.method != Method::kAutoregressive) {
     c.gammas = CaseGammas{m.gammas.gamma, m.gammas.inner_gamma, m.gammas_chosen};
   }
+  c.case_id = case_id_of(c, context_);
+  c.timing_id = timing_id_of(c, context_);
 }
 
 void CaseBuilder::fill_status(const MethodState& m, CaseResult& c) const {

@@ -1,18 +1,11 @@
 #include "app/result.h"
 
-#include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "core/sha256.h"
 
 namespace triforce {
 namespace {
-
-// Options that change what is printed, not what is measured.
-constexpr std::array<std::string_view, 10> kOutputOptions = {
-    "output_format", "json",    "jsonl",     "csv",    "progress",
-    "verbose",       "timeout", "max_noise", "method", "methods"};
 
 JsonValue param_value(const ParamValue& value) {
   return std::visit(
@@ -262,20 +255,6 @@ std::string tokens_sha256(std::span<const Token> tokens) {
     }
   }
   return sha256_hex(std::span<const std::byte>(bytes));
-}
-
-std::string case_id_of(const CaseResult& c) {
-  std::vector<Param> deciding;
-  for (const Param& p : c.params) {
-    const bool output =
-        std::find(kOutputOptions.begin(), kOutputOptions.end(), p.first) != kOutputOptions.end();
-    if (!output) deciding.push_back(p);
-  }
-  JsonValue key = JsonValue::object();
-  key.set("method", c.method).set("params", params_json(deciding));
-  key.set("target", model_json(c.target)).set("draft", model_json(c.draft));
-  key.set("data", data_json(c.data));
-  return sha256_hex(write_json(key, JsonStyle::kCompact)).substr(0, 16);
 }
 
 std::string make_run_id(const ResultContext& context, const std::string& salt) {

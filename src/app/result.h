@@ -13,10 +13,6 @@ namespace triforce {
 // SHA-256 of ids as little-endian 32-bit integers, hex.
 std::string tokens_sha256(std::span<const Token> tokens);
 
-// 16 hex digits over what decides the figures of a case: method, parameters (but for those that
-// only choose where results go), models and data. Equal cases of two runs may be compared.
-std::string case_id_of(const CaseResult& c);
-
 // "20260131T120000Z-1a2b3c4d": start of the run and a hash of the command line and `salt`.
 std::string make_run_id(const ResultContext& context, const std::string& salt);
 

@@ -7,6 +7,7 @@
 #include "app/diagnose.h"
 #include "app/environment.h"
 #include "app/gpu_monitor.h"
+#include "app/identity.h"
 #include "app/inputs.h"
 #include "app/last_resort.h"
 #include "app/measure.h"
@@ -140,7 +141,6 @@ class Run {
       : config_(config), progress_(config.progress), files_(config_) {
     input_.config = config;
     input_.context = make_context(argv);
-    input_.params = echo_params(config);
     input_.data.kind = "not read";
   }
   ExitCode operator()();
@@ -181,6 +181,7 @@ class Run {
 
 void Run::open() {
   session_ = open_session(config_);
+  input_.params = echo_params(resolved(config_, session_));
   models_ = choose_models(config_, Use::kLoad, needs_of(config_.methods).draft);
   check_target();
   plan_ = plan_memory(plan_input(config_, models_, session_.dtype, session_.backend.get()));

@@ -208,28 +208,6 @@ TEST(Digest, OfTokensIsOfLittleEndianWords) {
             "242045e2f1bb37769b514f182fd91b3d215324cb57f187cced1e9c62921dbac3");
 }
 
-TEST(CaseId, FollowsWhatDecidesTheFigures) {
-  const CaseResult base = sample_triforce();
-  const std::string id = case_id_of(base);
-  EXPECT_EQ(id.size(), 16U);
-  CaseResult c = base;
-  c.params.emplace_back("json", std::string("out.json"));  // where it goes
-  c.timing.tokens_per_s = 1;                               // what came out
-  EXPECT_EQ(case_id_of(c), id);
-  c = base;
-  c.method = "draft";
-  EXPECT_NE(case_id_of(c), id);
-  c = base;
-  c.params[0].second = std::int64_t{16384};
-  EXPECT_NE(case_id_of(c), id);
-  c = base;
-  c.data.sha256 = "ee";
-  EXPECT_NE(case_id_of(c), id);
-  c = base;
-  c.draft->random_seed = 8;
-  EXPECT_NE(case_id_of(c), id);
-}
-
 TEST(RunId, NamesTheStart) {
   const ResultContext c = sample_context();
   const std::string id = make_run_id(c, "1");

@@ -49,6 +49,28 @@ class Results(ProgramTest):
         self.assertFalse(case["validity"]["comparable"])
         self.assertTrue(any("random" in reason for reason in case["validity"]["reasons"]))
 
+    def test_case_id_is_of_what_decides_the_tokens(self):
+        def run(*more, **changes):
+            out = self.run_program(*self.tiny(**changes), "-o", "json", *more).out
+            return {c["method"]: c for c in strict_json(out)["cases"]}
+
+        base = run()
+        params = base["ar"]["params"]
+        self.assertNotIn("auto", [params["dtype"], params["device"], params["cpu_isa"]])
+        config = self.path("tiny/config.json")
+        for changes in [dict(repetitions=1), {"memory-limit": "1G"}, dict(baseline=True), dict(threads=2),
+                        dict(dtype=params["dtype"]), {"cpu-isa": params["cpu_isa"]},
+                        {"random-weights": os.path.relpath(config, self.folder)}, dict(gamma=3),
+                        dict(budget=128), {"draft-cache-budget": 64}, dict(method="ar,draft")]:
+            same = run(**changes)["ar"]
+            self.assertEqual(same["case_id"], base["ar"]["case_id"], changes)
+            self.assertEqual(same["timing_id"] == base["ar"]["timing_id"], "threads" not in changes)
+        ids = {base["ar"]["case_id"], base["triforce"]["case_id"]}
+        self.assertEqual(len(ids), 2)
+        for changes in [dict(gamma=3), dict(budget=128), dict(seed=7), dict(temp=0), {"gen-len": 8}]:
+            ids.add(run(**changes)["triforce"]["case_id"])
+        self.assertEqual(len(ids), 7)
+
     def test_reference_style_options(self):
         done = self.run_program("--random_weights", self.write("c/config.json", "{}"), code=3)
         self.assertIn("c/config.json", done.err)
