@@ -18,14 +18,63 @@ constexpr std::int64_t kMaxLineBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kMaxTextBytes = std::int64_t{1} << 30;
 constexpr std::array<std::string_view, 5> kPublished = {"gs", "128k", "one-shot", "lwm", "demo"};
 
+// A text with what stands before and after it in the prompt. The text alone is cut.
+struct Document {
+  std::string_view text, prefix = {}, suffix = {};
+};
+
 // Collects prompts until there are enough of them.
 class Collector {
  public:
   Collector(const DatasetRequest& request, const Encode& encode, Dataset& out)
       : request_(request), encode_(encode), out_(out) {}
-  bool full() const { return static_cast<std::int64_t>(out_.prompts.size()) >= request_.prompts; }
 
-  void add_text(std::string_view text, std::string source) {
+  // True if there is room for another document. Throws what the request's check_stop throws.
+  bool wants_more() const {
+    if (request_.check_stop) request_.check_stop();
+    return static_cast<std::int64_t>(out_.prompts.size()) < request_.prompts;
+  }
+
+  void add_text(const Document& document, const std::string& source) {
+    const std::vector<Token> suffix = suffix_ids(document.suffix);
+    std::vector<Token> ids = encode(document.prefix);
+    const std::size_t frame = 1 + ids.size() + suffix.size();
+    if (frame > 1 && frame >= static_cast<std::size_t>(request_.prefill)) {
+      throw_input(
+          "InvalidDataset",
+          "{}: expected a --prefill above the {} tokens of BOS, prefix and suffix, found {}",
+          source, frame, request_.prefill);
+    }
+    // A beginning of this many bytes holds enough tokens unless they are unusually long.
+    std::size_t bytes = static_cast<std::size_t>(request_.prefill) * 8;
+    while (true) {
+      ids = encode(std::string(document.prefix).append(clip(document.text, bytes)));
+      if (bytes >= document.text.size() ||
+          static_cast<std::int64_t>(ids.size()) > request_.prefill) {
+        break;
+      }
+      bytes *= 4;
+    }
+    add_ids(std::move(ids), suffix, source);
+  }
+
+  // Ids without BOS, cut to what the prompt has room for before those of the suffix.
+  void add_ids(std::vector<Token> ids, std::span<const Token> suffix, const std::string& source) {
+    const auto prefill = static_cast<std::size_t>(request_.prefill);
+    if (1 + ids.size() + suffix.size() < prefill) {
+      ++out_.info.n_skipped;
+      return;
+    }
+    reserve_bytes();
+    ids.resize(prefill - 1 - suffix.size());
+    ids.insert(ids.begin(), request_.bos);
+    ids.insert(ids.end(), suffix.begin(), suffix.end());
+    ids.shrink_to_fit();
+    out_.prompts.push_back({std::move(ids), source});
+  }
+
+ private:
+  std::vector<Token> encode(std::string_view text) const {
     if (!encode_) {
       throw_input(
           "NoTokenizer",
@@ -33,29 +82,34 @@ class Collector {
           "needs no tokenizer",
           request_.name);
     }
-    // A prefix of this many bytes holds enough tokens unless they are unusually long.
-    std::size_t bytes = static_cast<std::size_t>(request_.prefill) * 8;
-    std::vector<Token> ids;
-    while (true) {
-      ids = encode_(clip(text, bytes));
-      if (bytes >= text.size() || static_cast<std::int64_t>(ids.size()) > request_.prefill) break;
-      bytes *= 4;
-    }
-    add_ids(std::move(ids), std::move(source));
+    if (text.empty()) return {};
+    std::vector<Token> ids = encode_(text);
+    if (request_.check_stop) request_.check_stop();
+    return ids;
   }
 
-  // Ids without BOS.
-  void add_ids(std::vector<Token> ids, std::string source) {
-    ids.insert(ids.begin(), request_.bos);
-    if (static_cast<std::int64_t>(ids.size()) < request_.prefill) {
-      ++out_.info.n_skipped;
-      return;
-    }
-    ids.resize(static_cast<std::size_t>(request_.prefill));
-    out_.prompts.push_back({std::move(ids), std::move(source)});
+  // Its ids as after a line end: a tokenizer treats the beginning of a text unlike its middle.
+  std::vector<Token> suffix_ids(std::string_view suffix) const {
+    if (suffix.empty()) return {};
+    const std::vector<Token> before = encode("\n");
+    const std::vector<Token> both = encode(std::string("\n").append(suffix));
+    const auto [mid, end] = std::mismatch(before.begin(), before.end(), both.begin(), both.end());
+    if (mid != before.end()) return encode(suffix);  // the line end became part of another token
+    return {end, both.end()};
   }
 
- private:
+  // Throws if one more prompt would be too much.
+  void reserve_bytes() {
+    constexpr std::int64_t kTokenBytes = sizeof(Token);
+    const std::int64_t prompts = static_cast<std::int64_t>(out_.prompts.size()) + 1;
+    if (prompts > request_.max_bytes / kTokenBytes / request_.prefill) {
+      throw_resources("MemoryLimit",
+                      "--prompts: expected at most {} prompts of {} tokens in {} bytes of memory, "
+                      "found more",
+                      prompts - 1, request_.prefill, request_.max_bytes);
+    }
+  }
+
   // The longest prefix of at most `bytes` bytes that does not cut a character.
   static std::string_view clip(std::string_view text, std::size_t bytes) {
     if (bytes >= text.size()) return text;
@@ -128,6 +182,20 @@ class Lines {
   throw_input("InvalidDataset", "{}: expected {}, found {}", lines.where(), expected, found);
 }
 
+// "keys "a", "b"" of an object, or what else it is.
+std::string describe_keys(const JsonValue& value) {
+  constexpr std::size_t kMaxKeys = 8;
+  if (value.kind() != JsonValue::Kind::kObject) return describe(value);
+  std::string keys;
+  std::size_t n = 0;
+  for (const JsonMember& member : value.members()) {
+    if (++n > kMaxKeys)
+      return fmt::format("keys {} and {} more", keys, value.members().size() - kMaxKeys);
+    keys += (keys.empty() ? "" : ", ") + quote_text(member.key);
+  }
+  return keys.empty() ? "an object without keys" : "keys " + keys;
+}
+
 void check_utf8(std::string_view text, const std::string& where) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") {
     throw_input("InvalidDataset", "{}: expected UTF-8 text, found a byte order mark", where);
@@ -137,13 +205,17 @@ void check_utf8(std::string_view text, const std::string& where) {
     throw_input("InvalidDataset", "{}: expected UTF-8, found a malformed byte at offset {}", where,
                 bad);
   }
+  const std::size_t nul = text.find('\0');
+  if (nul != std::string_view::npos) {
+    throw_input("InvalidDataset", "{}: expected text, found a NUL byte at offset {}", where, nul);
+  }
 }
 
 void read_jsonl(const std::filesystem::path& path, Collector& collect, DatasetInfo& info) {
   Lines lines(path);
   JsonLimits limits;
   limits.max_bytes = kMaxLineBytes;
-  for (std::string line; !collect.full() && lines.next(line);) {
+  for (std::string line; collect.wants_more() && lines.next(line);) {
     if (line.find_first_not_of(" \t") == std::string::npos) {
       ++info.n_skipped;
       continue;
@@ -151,13 +223,20 @@ void read_jsonl(const std::filesystem::path& path, Collector& collect, DatasetIn
     check_utf8(line, lines.where());
     const JsonValue value =
         parse_json(line, lines.where(), limits, {"InvalidDataset", "InvalidDataset"});
-    const JsonValue* text = value.find("text");
-    if (text == nullptr) fail_line(lines, "an object with a text field", describe(value));
-    if (text->kind() != JsonValue::Kind::kString) {
-      fail_line(lines, "a string as the text field", describe(*text));
+    const auto field = [&](const char* name) -> std::string_view {
+      const JsonValue* found = value.find(name);
+      if (found == nullptr) return {};
+      if (found->kind() != JsonValue::Kind::kString) {
+        fail_line(lines, fmt::format("a string as the {} field", name), describe(*found));
+      }
+      return found->as_string();
+    };
+    if (value.find("text") == nullptr) {
+      fail_line(lines, "an object with a text field", describe_keys(value));
     }
-    if (text->as_string().empty()) fail_line(lines, "a text that is not empty", "an empty one");
-    collect.add_text(text->as_string(), lines.where());
+    const Document document{field("text"), field("prefix"), field("suffix")};
+    if (document.text.empty()) fail_line(lines, "a text that is not empty", "an empty one");
+    collect.add_text(document, lines.where());
   }
   info.sha256 = lines.sha256();
 }
@@ -165,7 +244,7 @@ void read_jsonl(const std::filesystem::path& path, Collector& collect, DatasetIn
 void read_ids(const std::filesystem::path& path, const DatasetRequest& request, Collector& collect,
               DatasetInfo& info) {
   Lines lines(path);
-  for (std::string line; !collect.full() && lines.next(line);) {
+  for (std::string line; collect.wants_more() && lines.next(line);) {
     std::vector<Token> ids;
     std::string_view rest = line;
     while (true) {
@@ -188,7 +267,7 @@ void read_ids(const std::filesystem::path& path, const DatasetRequest& request, 
     }
     // Documents may or may not begin with BOS already.
     if (ids.front() == request.bos) ids.erase(ids.begin());
-    collect.add_ids(std::move(ids), lines.where());
+    collect.add_ids(std::move(ids), {}, lines.where());
   }
   info.sha256 = lines.sha256();
 }
@@ -198,7 +277,7 @@ void read_txt(const std::filesystem::path& path, Collector& collect, DatasetInfo
   check_utf8(text, path.string());
   if (text.empty()) throw_input("InvalidDataset", "{}: expected text, found none", path.string());
   info.sha256 = sha256_hex(text);
-  collect.add_text(text, path.filename().string());
+  if (collect.wants_more()) collect.add_text({text}, path.filename().string());
 }
 
 // A model without a tokenizer reads the bytes of the text as ids.
@@ -216,15 +295,16 @@ std::vector<Token> bytes_as_ids(std::string_view text, std::int64_t vocab) {
 void make_synthetic(const DatasetRequest& request, const Encode& encode, Collector& collect,
                     DatasetInfo& info) {
   Sha256 hash;
-  for (std::uint64_t i = 0; !collect.full(); ++i) {
+  for (std::uint64_t i = 0; collect.wants_more(); ++i) {
     // Grows until the document has enough tokens; a longer request begins with the shorter text.
     for (std::int64_t bytes = request.prefill * 6;; bytes *= 2) {
       const std::string text = synthetic_document(request.seed, i, static_cast<std::size_t>(bytes));
       const std::int64_t skipped = info.n_skipped;
       if (encode) {
-        collect.add_text(text, fmt::format("synthetic #{}", i));
+        collect.add_text({text}, fmt::format("synthetic #{}", i));
       } else {
-        collect.add_ids(bytes_as_ids(text, request.vocab), fmt::format("synthetic #{}, bytes", i));
+        collect.add_ids(bytes_as_ids(text, request.vocab), {},
+                        fmt::format("synthetic #{}, bytes", i));
       }
       if (info.n_skipped == skipped) {
         hash.update(text);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,14 +38,30 @@ struct DatasetRequest {
   Token bos = 1;
   std::int64_t vocab = 0;           // ids of an .ids file must lie below it
   std::filesystem::path downloads;  // where scripts/download_data.sh puts <name>.jsonl
+  std::int64_t max_bytes = std::numeric_limits<std::int64_t>::max();  // of all prompts' tokens
+  // Asked before every document and after every encoding; what it throws ends the load. May be
+  // empty.
+  std::function<void()> check_stop = nullptr;
 };
 
 // Text to ids without BOS. Empty: this target has no tokenizer; .ids files can be read, and of
 // synthetic documents the bytes are taken as ids.
 using Encode = std::function<std::vector<Token>(std::string_view text)>;
 
-// Throws Error(kBadInput): FileNotFound, UnknownDataset, InvalidDataset (naming file and line),
-// NoTokenizer, NoPrompts (every document is too short); Error(kUsage) for a bad request.
+// Files, by their ending:
+//   .txt    one document, UTF-8.
+//   .jsonl  one document a line: an object whose field "text" is cut to the prompt's length. Fields
+//           "prefix" and "suffix", if any, stand whole before and after it, so that the prompt is
+//           BOS + prefix + beginning of text + suffix, `prefill` tokens in all. Prefix and text are
+//           encoded as one string; the suffix as after a line end, without the space that
+//           SentencePiece puts before a text. Other fields are ignored.
+//   .ids    one document a line: decimal token ids with spaces or tabs between them, BOS or not.
+// A document that is too short is skipped and counted, as is an empty line.
+//
+// Throws Error(kBadInput): FileNotFound, NotRegularFile, UnknownDataset, InvalidDataset (naming
+// file and line; also for a prefix and suffix that leave no room for text), NoTokenizer, NoPrompts
+// (every document is too short); Error(kResources, "MemoryLimit") for prompts of more than
+// max_bytes.
 Dataset load_dataset(const DatasetRequest& request, const Encode& encode);
 
 // True for gs, 128k, one-shot, lwm and demo.

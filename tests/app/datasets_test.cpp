@@ -2,12 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
 
 #include "app/synthetic.h"
 #include "core/sha256.h"
+#include "core/strict_json.h"
 #include "triforce/error.h"
+#include "triforce/tokenizer.h"
 
 namespace triforce {
 namespace {
@@ -123,6 +128,9 @@ TEST_F(Datasets, JsonLinesLongerThanABlock) {
 TEST_F(Datasets, BadJsonLinesNameTheLine) {
   const std::string good = "{\"text\": \"0123456789\"}\n";
   const std::vector<std::string> bad = {"{\"text\": \"\"}\n",
+                                        "{\"text\": \"a\", \"suffix\": 7}\n",
+                                        "{\"text\": \"a\", \"prefix\": null}\n",
+                                        "{\"prefix\": \"a\"}\n",
                                         "{\"text\": 7}\n",
                                         "{\"texts\": \"a\"}\n",
                                         "[\"text\"]\n",
@@ -138,6 +146,10 @@ TEST_F(Datasets, BadJsonLinesNameTheLine) {
     EXPECT_TRUE(kind == "InvalidDataset" || kind == "DuplicateKey") << kind << " for " << line;
     EXPECT_NE(message.find(file + ":2"), std::string::npos) << message;
   }
+  EXPECT_NE(fail(write(".jsonl", "{\"body\": \"a\", \"\\u001b[31m\": 1}\n"), 8)
+                .second.find("found keys \"body\", \"\\x1b[31m\""),
+            std::string::npos)
+      << fail(files_.back(), 8).second;
   // A byte order mark is refused on the first line too.
   EXPECT_EQ(fail(write(".jsonl", "\xEF\xBB\xBF" + good), 8).first, "InvalidDataset");
 }
@@ -184,6 +196,97 @@ TEST_F(Datasets, NamesAndFilesThatAreNotThere) {
   EXPECT_EQ(fail("gutenberg", 8).first, "UnknownDataset");
   EXPECT_EQ(fail(write(".txt", ""), 8).first, "InvalidDataset");
   EXPECT_EQ(fail(write(".txt", "abc\xFFxyz"), 4).first, "InvalidDataset");
+  EXPECT_NE(fail(write(".txt", std::string(100, '\0')), 4).second.find("a NUL byte at offset 0"),
+            std::string::npos);
+}
+
+TEST_F(Datasets, OnlyRegularFiles) {
+  files_.push_back(::testing::TempDir() + "triforce_datasets_fifo.jsonl");
+  ASSERT_EQ(::mkfifo(files_.back().c_str(), 0600), 0);
+  EXPECT_EQ(fail(files_.back(), 8).first, "NotRegularFile");  // and does not wait for a writer
+  files_.push_back(::testing::TempDir() + "triforce_datasets_device.txt");
+  ASSERT_EQ(::symlink("/dev/zero", files_.back().c_str()), 0);
+  EXPECT_EQ(fail(files_.back(), 8).first, "NotRegularFile");
+  EXPECT_EQ(fail("/dev/stdin", 8).first, "UnknownDataset");
+}
+
+TEST_F(Datasets, TheTextIsCutToLeaveRoomForPrefixAndSuffix) {
+  const std::string text = "0123456789";
+  const auto load_one = [&](std::int64_t prefill) {
+    return load(
+        write(".jsonl", "{\"suffix\": \">>\", \"prefix\": \"<\", \"text\": \"" + text + "\"}\n"),
+        prefill);
+  };
+  for (std::int64_t prefill = 5; prefill <= 14; ++prefill) {
+    std::vector<Token> expected =
+        bytes_as_tokens("<" + text.substr(0, static_cast<std::size_t>(prefill) - 4) + ">>");
+    expected.insert(expected.begin(), 1);
+    EXPECT_EQ(load_one(prefill).prompts[0].tokens, expected) << prefill;
+  }
+  EXPECT_EQ(fail(files_.back(), 15).first, "NoPrompts");
+  const auto [kind, message] = fail(files_.back(), 4);
+  EXPECT_EQ(kind, "InvalidDataset");
+  EXPECT_NE(message.find(files_.back() + ":1: expected a --prefill above the 4 tokens"),
+            std::string::npos)
+      << message;
+}
+
+// The ids of a prompt with a suffix are those of its text as one string: nothing shows where the
+// parts were joined.
+TEST_F(Datasets, PrefixAndSuffixWithTheBuiltInTokenizer) {
+  const Tokenizer tokenizer = Tokenizer::open(TF_SOURCE_DIR "/data/models/target", 4096);
+  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
+  const std::string prefix = "Please read the chronicle below.\n[start]\n";
+  const std::string text = synthetic_document(7, 0, 20'000);
+  const std::string suffix = "\n[end]\n\nNow tell the story.\n\nANSWER: ";
+  const auto json = [](const std::string& s) { return write_json(JsonValue(s)); };
+  const std::string file =
+      write(".jsonl", fmt::format("{{\"prefix\": {}, \"text\": {}, \"suffix\": {}}}\n",
+                                  json(prefix), json(text), json(suffix)));
+  for (const std::int64_t prefill : {100, 1000, 1001, 1002, 1003}) {
+    const Dataset d = load_dataset({file, prefill, 1, 0, tokenizer.bos(), 4096, {}}, encode);
+    const std::vector<Token>& ids = d.prompts[0].tokens;
+    ASSERT_EQ(ids.size(), static_cast<std::size_t>(prefill));
+    EXPECT_EQ(ids.front(), tokenizer.bos());
+    const std::string said = tokenizer.decode(std::span(ids).subspan(1));
+    EXPECT_EQ(said.substr(0, prefix.size() + 50), prefix + text.substr(0, 50));
+    ASSERT_GT(said.size(), suffix.size());
+    EXPECT_EQ(said.substr(said.size() - suffix.size()), suffix);
+    const std::string middle =
+        said.substr(prefix.size(), said.size() - prefix.size() - suffix.size());
+    EXPECT_EQ(middle, text.substr(0, middle.size()));
+    std::vector<Token> joined = tokenizer.encode(said, true);
+    EXPECT_EQ(ids, joined) << prefill;
+  }
+}
+
+struct Stop {};
+
+TEST_F(Datasets, LoadingCanBeStopped) {
+  int asked = 0;
+  DatasetRequest request{"synthetic", 64, 1 << 20, 42, 1, 300, {}};
+  request.check_stop = [&] {
+    if (++asked == 5) throw Stop();
+  };
+  EXPECT_THROW(load_dataset(request, nullptr), Stop);
+  request.name = write(".ids", "5 6 7\n5 6 7\n5 6 7\n5 6 7\n5 6 7\n5 6 7\n");
+  request.prefill = 100;  // all are too short
+  asked = 0;
+  EXPECT_THROW(load_dataset(request, nullptr), Stop);
+}
+
+TEST_F(Datasets, PromptsFitInTheMemoryGiven) {
+  DatasetRequest request{"synthetic", 64, 10, 42, 1, 300, {}};
+  request.max_bytes = 10 * 64 * static_cast<std::int64_t>(sizeof(Token));
+  EXPECT_EQ(load_dataset(request, nullptr).prompts.size(), 10U);
+  --request.max_bytes;
+  try {
+    load_dataset(request, nullptr);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kResources);
+    EXPECT_NE(std::string(e.what()).find("at most 9 prompts"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace
