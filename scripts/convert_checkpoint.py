@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """Converts the PyTorch weights of a Hugging Face folder (pytorch_model*.bin) to safetensors.
 
-The .bin files are pickles, which can run code; they are read with torch.load(weights_only=True), which
-refuses everything but tensors. Data types are kept. Shards are written as model-0000i-of-0000n.safetensors
-with an index, a single file as model.safetensors, beside a copy of the small files of the folder.
-Needs PyTorch 2.1 or later, nothing else.
+The .bin files hold a pickle, which can run code; it is read here with a list of what a tensor is made of,
+and everything else is refused. Data types are kept. Shards are written as
+model-0000i-of-0000n.safetensors with an index, a single file as model.safetensors, beside a copy of the
+small files of the folder. Needs Python alone, and memory for one block of a tensor.
 """
 import argparse
+import collections
+import itertools
 import json
+import math
 import os
+import pickle
 import shutil
 import struct
 import sys
+import zipfile
 from pathlib import Path
 
 COPIED = ("config.json", "generation_config.json", "tokenizer.model", "tokenizer_config.json",
@@ -23,10 +28,152 @@ class Failure(Exception):
     """Ends the program with one line on stderr."""
 
 
-def dtype_names(torch):
-    names = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64",
-             "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"}
-    return {getattr(torch, name): short for name, short in names.items()}
+# Storage classes of PyTorch: name in safetensors, bytes of an element.
+STORAGES = {"DoubleStorage": ("F64", 8), "FloatStorage": ("F32", 4), "HalfStorage": ("F16", 2),
+            "BFloat16Storage": ("BF16", 2), "LongStorage": ("I64", 8), "IntStorage": ("I32", 4),
+            "ShortStorage": ("I16", 2), "CharStorage": ("I8", 1), "ByteStorage": ("U8", 1),
+            "BoolStorage": ("BOOL", 1)}
+BLOCK = 1 << 24
+LFS_POINTER = b"version https://git-lfs"
+
+Storage = collections.namedtuple("Storage", "dtype width key elements")
+
+
+def expect(condition, line):
+    if not condition:
+        raise Failure(line)
+
+
+def is_sizes(value):
+    return isinstance(value, (tuple, list)) and all(type(n) is int and n >= 0 for n in value)
+
+
+class Tensor:
+    """A view of a storage in a file: offset and strides in elements."""
+
+    def __init__(self, source, storage, offset, shape, stride, *_):
+        expect(isinstance(storage, Storage) and is_sizes([offset]) and is_sizes(shape) and is_sizes(stride)
+               and len(shape) == len(stride), "a tensor of unexpected parts")
+        last = offset + sum((n - 1) * s for n, s in zip(shape, stride))
+        expect(math.prod(shape) == 0 or last < storage.elements, f"a tensor beyond its storage {storage.key}")
+        self.source, self.storage, self.offset = source, storage, offset
+        self.shape, self.stride = tuple(shape), tuple(stride)
+        self.dtype, self.width = storage.dtype, storage.width
+        self.bytes = math.prod(shape) * self.width
+
+    def contiguous(self):
+        expected = 1
+        for size, step in zip(reversed(self.shape), reversed(self.stride)):
+            if size != 1 and step != expected:
+                return False
+            expected *= size
+        return True
+
+    def blocks(self):
+        """Its bytes in C order."""
+        if self.bytes == 0:
+            return
+        if self.contiguous():
+            yield from self.source.read(self.storage, self.offset * self.width, self.bytes)
+            return
+        data = b"".join(self.source.read(self.storage, 0, self.storage.elements * self.width))
+        for index in itertools.product(*(range(n) for n in self.shape)):
+            at = (self.offset + sum(i * s for i, s in zip(index, self.stride))) * self.width
+            yield data[at:at + self.width]
+
+
+def read_blocks(file, left):
+    while left > 0:
+        block = file.read(min(left, BLOCK))
+        if not block:
+            raise EOFError("the data of a tensor ends early")
+        left -= len(block)
+        yield block
+
+
+class Source:
+    """A .bin file. Pickles may name what a tensor is made of and nothing else."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def unpickle(self, file):
+        source = self
+
+        class Unpickler(pickle.Unpickler):
+            def find_class(self, module, name):
+                if (module, name) == ("collections", "OrderedDict"):
+                    return collections.OrderedDict
+                if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+                    return lambda *parts: Tensor(source, *parts)
+                if (module, name) == ("torch._utils", "_rebuild_parameter"):
+                    return lambda tensor, *_: tensor
+                if module == "torch" and name in STORAGES:
+                    return STORAGES[name]
+                raise Failure(f"the pickle names {module}.{name}, which is no part of a tensor")
+
+            def persistent_load(self, saved):
+                # ("storage", class, key, device, elements), and in the old format what it is a view of
+                expect(isinstance(saved, tuple) and len(saved) >= 5 and saved[0] == "storage"
+                       and saved[1] in STORAGES.values() and isinstance(saved[2], str)
+                       and is_sizes(saved[4:5]) and not any(saved[5:]), f"the pickle refers to {saved!r:.80}")
+                return Storage(*saved[1], saved[2], saved[4])
+
+        return Unpickler(file).load()
+
+
+class Archive(Source):
+    """Since PyTorch 1.6: a ZIP archive of NAME/data.pkl and the storages NAME/data/KEY."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.zip = zipfile.ZipFile(path)
+        names = self.zip.namelist()
+        pickles = [n for n in names if n.endswith("/data.pkl") and n.count("/") == 1]
+        expect(len(pickles) == 1, f"expected one data.pkl, found {len(pickles)}")
+        self.prefix = pickles[0][:-len("data.pkl")]
+        order = f"{self.prefix}byteorder"
+        expect(order not in names or self.zip.read(order) == b"little", "expected little-endian data, found another order")
+        with self.zip.open(pickles[0]) as file:
+            self.state = self.unpickle(file)
+
+    def read(self, storage, begin, count):
+        info = self.zip.getinfo(f"{self.prefix}data/{storage.key}")
+        expect(info.compress_type == zipfile.ZIP_STORED and info.file_size == storage.elements * storage.width,
+               f"{self.path}: storage {storage.key}: expected {storage.elements} elements of {storage.width} bytes, "
+               f"found {info.file_size} bytes")
+        with self.zip.open(info) as file:
+            file.seek(begin)
+            yield from read_blocks(file, count)
+
+
+class OldFile(Source):
+    """Before PyTorch 1.6: pickles of a magic number, a version, the machine, the state and the keys of its
+    storages, then of each its count of elements and its bytes."""
+
+    MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
+
+    def __init__(self, path):
+        super().__init__(path)
+        with open(path, "rb") as file:
+            expect(self.unpickle(file) == self.MAGIC and self.unpickle(file) == self.VERSION, "not a file of PyTorch")
+            expect(self.unpickle(file).get("little_endian") is True, "expected little-endian data, found another order")
+            self.state = self.unpickle(file)
+            keys = self.unpickle(file)
+            widths = {t.storage.key: t.width for t in self.state.values()}
+            self.begins = {}
+            for key in keys:
+                (elements,) = struct.unpack("<q", file.read(8))
+                self.begins[key] = (file.tell(), elements)
+                file.seek(elements * widths[key], os.SEEK_CUR)
+
+    def read(self, storage, begin, count):
+        at, elements = self.begins[storage.key]
+        expect(elements == storage.elements, f"{self.path}: storage {storage.key} of {elements} elements, "
+                                             f"expected {storage.elements}")
+        with open(self.path, "rb") as file:
+            file.seek(at + begin)
+            yield from read_blocks(file, count)
 
 
 def source_files(folder):
@@ -52,42 +199,34 @@ def source_files(folder):
     raise Failure(f"{folder}: no pytorch_model*.bin file")
 
 
-def load(torch, path):
-    """The tensors of one .bin file by name, mapped rather than read where the file allows it."""
+def load(path):
+    """The tensors of one .bin file by name; their data stays in the file."""
     try:
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except RuntimeError:  # the format of before PyTorch 1.6 cannot be mapped
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # pickle, zip and torch each have their own kinds
-        raise Failure(f"{path}: cannot be loaded: {str(error).splitlines()[0]}") from error
+        with open(path, "rb") as file:
+            if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                raise Failure("a Git LFS pointer, not the file it stands for")
+        state = (Archive if zipfile.is_zipfile(path) else OldFile)(path).state
+    except Exception as error:  # pickle and zip each have many kinds
+        first = (str(error) or repr(error)).splitlines()[0]
+        raise Failure(f"{path}: cannot be loaded: {first}") from error
     if not isinstance(state, dict):
         raise Failure(f"{path}: expected a dictionary of tensors, found {type(state).__name__}")
     for name, tensor in state.items():
-        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise Failure(f"{path}: {name!r} is {type(tensor).__name__}, expected a tensor")
     return state
 
 
-def tensor_bytes(torch, tensor):
-    flat = tensor.detach().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
-
-
-def write_safetensors(torch, tensors, path):
+def write_safetensors(tensors, path):
     """Writes name -> tensor to `path`; returns the bytes of data. Order: wide types first, then name, as
     the reference writer does, so that every tensor is aligned to its type."""
-    names = dtype_names(torch)
-    for name, tensor in tensors.items():
-        if tensor.dtype not in names or tensor.layout != torch.strided:
-            raise Failure(f"{path.name}: tensor {name} is {tensor.dtype}, {tensor.layout}: not supported")
-    ordered = sorted(tensors, key=lambda n: (-tensors[n].element_size(), n))
+    ordered = sorted(tensors, key=lambda n: (-tensors[n].width, n))
     header = {"__metadata__": {"format": "pt"}}
     end = 0
     for name in ordered:
         tensor = tensors[name]
-        begin, end = end, end + tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape),
+        begin, end = end, end + tensor.bytes
+        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape),
                         "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     text += b" " * (-len(text) % 8)
@@ -95,30 +234,34 @@ def write_safetensors(torch, tensors, path):
         raise Failure(f"{path.name}: a header of {len(text)} bytes, the format allows {MAX_HEADER_BYTES}")
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with open(temporary, "xb") as out:
+        with open(temporary, "wb") as out:
             out.write(struct.pack("<Q", len(text)))
             out.write(text)
             for name in ordered:
-                out.write(tensor_bytes(torch, tensors[name]))
+                for block in tensors[name].blocks():
+                    out.write(block)
             out.flush()
             os.fsync(out.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise Failure(f"{path}: {error.strerror}") from error
+        raise Failure(f"{path}: cannot write: {error.strerror}") from error
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise Failure(f"{path}: cannot be made: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)  # no longer there if all went well
     return end
 
 
-def convert_files(torch, files, written, index_file, done):
+def convert_files(files, written, index_file, done):
     """Converts files[i] to written[i] and writes the index of several; `done` collects what is there."""
     weight_map, total = {}, 0
     for file, path in zip(files, written):
-        tensors = load(torch, file)
+        tensors = load(file)
         for name in tensors:
             if name in weight_map:
                 raise Failure(f"{file.name}: tensor {name} is in {weight_map[name]} as well")
             weight_map[name] = path.name
-        size = write_safetensors(torch, tensors, path)
+        size = write_safetensors(tensors, path)
         done.append(path)
         total += size
         print(f"{file.name} -> {path.name}: {len(tensors)} tensors, {size} bytes")
@@ -128,7 +271,7 @@ def convert_files(torch, files, written, index_file, done):
         index_file.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def convert(torch, source, target):
+def convert(source, target):
     files = source_files(source)
     written = [target / "model.safetensors"]
     if len(files) > 1:
@@ -141,7 +284,7 @@ def convert(torch, source, target):
     target.mkdir(parents=True, exist_ok=True)
     done = []
     try:
-        convert_files(torch, files, written, index_file, done)
+        convert_files(files, written, index_file, done)
     except BaseException:
         for path in done:
             path.unlink(missing_ok=True)  # half a checkpoint would only be in the way of the next try
@@ -163,11 +306,7 @@ def main():
     try:
         if not options.folder.is_dir():
             raise Failure(f"{options.folder}: no such folder")
-        try:
-            import torch
-        except ImportError as error:
-            raise Failure("PyTorch is needed to read .bin files: pip install torch") from error
-        convert(torch, options.folder, options.out or options.folder)
+        convert(options.folder, options.out or options.folder)
     except (Failure, OSError) as error:
         print(f"convert_checkpoint: {error}", file=sys.stderr)
         return 1

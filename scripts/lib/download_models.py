@@ -1,0 +1,162 @@
+"""Fetches the published checkpoints from Hugging Face; scripts/download_models.sh runs it."""
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import convert_checkpoint  # noqa: E402
+from lib.download import (BAD_INPUT, RESOURCES, Failure, Parser, Server, bytes_of, check_space, digests,  # noqa: E402
+                          make_folder, read_record, run, say, write_record)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# name: (repository, about so much as 16-bit weights)
+MODELS = {
+    "llama-7B-128K": ("NousResearch/Yarn-Llama-2-7b-128k", "13.5 GB"),
+    "llama-13B-128K": ("NousResearch/Yarn-Llama-2-13b-128k", "26 GB"),
+    "lwm-128K": ("LargeWorldModel/LWM-Text-Chat-128K", "13.5 GB"),
+    "lwm-128K-base": ("LargeWorldModel/LWM-Text-128K", "13.5 GB"),
+    "llama-68M": ("JackFram/llama-68m", "0.3 GB"),
+}
+SMALL = {"config.json", "tokenizer.model", "tokenizer_config.json", "generation_config.json"}
+RECORD = "download.json"
+
+
+def help_text():
+    names = "\n".join(f"  {name:16} {repo:42} {size}" for name, (repo, size) in MODELS.items())
+    return f"""names (about so much as 16-bit weights):
+{names}
+  all              every one of them
+An interrupted download goes on where it stopped when the command is given again; a model that is
+there already needs no network. Every file is checked against the SHA-256 (or git's own id, for small
+files) that the hub states. FOLDER/NAME/{RECORD} keeps the revision and the SHA-256 of every file: what is
+fetched again later must be the same. Remove it to take what the hub has now.
+Weights published as .bin only are converted to safetensors (scripts/convert_checkpoint.py).
+environment: HF_ENDPOINT names another hub (a mirror); HF_TOKEN is sent to the hub if set
+exit codes: 0 done, 2 wrong usage, 3 a file is not what was expected, 4 no network or no space"""
+
+
+def wanted_files(listing, repo):
+    """path -> (size, digest), in the order to fetch them. Safetensors are taken before .bin."""
+    try:
+        files = {f["path"]: (int(f["size"]), f"sha256:{f['lfs']['oid']}" if f.get("lfs") else f"git:{f['oid']}")
+                 for f in listing if f["type"] == "file"}
+    except (KeyError, TypeError, ValueError) as error:
+        raise Failure(BAD_INPUT, f"the listing of {repo} is not what was expected: {error!r}") from error
+    for stem, end in (("model", "safetensors"), ("pytorch_model", "bin")):
+        weights = sorted(p for p in files if re.fullmatch(rf"{stem}(-\d+-of-\d+)?\.{end}", p))
+        if weights:
+            break
+    else:
+        raise Failure(BAD_INPUT, f"{repo} has neither model*.safetensors nor pytorch_model*.bin")
+    if "config.json" not in files:
+        raise Failure(BAD_INPUT, f"{repo} has no config.json")
+    index = [f"{stem}.{end}.index.json"] if len(weights) > 1 else []
+    if set(index) - files.keys():
+        raise Failure(BAD_INPUT, f"{repo} has {len(weights)} {end} shards, but no {index[0]}")
+    return {path: files[path] for path in sorted(SMALL & files.keys()) + index + weights}
+
+
+class Model:
+    def __init__(self, name, hub, folder):
+        self.repo, self.hub, self.folder = MODELS[name][0], hub, folder
+        self.record_path = os.path.join(folder, RECORD)
+        self.record = read_record(self.record_path)
+        files = self.record.setdefault("files", {})
+        if self.record.setdefault("repository", self.repo) != self.repo or not isinstance(files, dict):
+            raise Failure(BAD_INPUT, f"{self.record_path}: not a record of {self.repo}; remove it to start anew")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def complete(self):
+        return self.record.get("complete") is True and all(
+            bytes_of(self.path(path)) == entry["size"] for path, entry in self.record["files"].items())
+
+    def fetch(self):
+        revision = self.record.get("revision")
+        if not revision:
+            answer = self.hub.json(self.hub.url("api/models", self.repo, "revision/main"))
+            revision = answer.get("sha") if isinstance(answer, dict) else None
+            if not isinstance(revision, str) or not re.fullmatch(r"[0-9a-f]{40}", revision):
+                raise Failure(BAD_INPUT, f"{self.repo}: expected the hub to name a revision, found {revision!r}")
+        listing = self.hub.json(self.hub.url("api/models", self.repo, "tree", revision))
+        files = wanted_files(listing, self.repo)
+        make_folder(self.folder)
+        check_space(self.folder, sum(size - min(size, bytes_of(self.path(p)) + bytes_of(self.path(p) + ".part"))
+                                     for p, (size, _) in files.items()))
+        self.record.update(revision=revision, complete=False)
+        for path, (size, digest) in files.items():
+            self.fetch_file(revision, path, size, digest)
+        self.record["complete"] = True
+        write_record(self.record_path, self.record)
+
+    def fetch_file(self, revision, path, size, digest):
+        known = self.record["files"].get(path, {}).get("sha256")
+        sha256 = None
+        if bytes_of(self.path(path)) == size:
+            found, sha256 = digests(self.path(path), digest.split(":")[0])
+            if found != digest or known not in (None, sha256):
+                sha256 = None
+        if sha256:
+            say(f"  {path}: already here")
+        else:
+            say(f"  {path} ({size / 1e6:.1f} MB)")
+            url = self.hub.url(self.repo, "resolve", revision, path)
+            sha256 = self.hub.fetch(url, self.path(path), size, digest, known)
+        self.record["files"][path] = {"size": size, "sha256": sha256}
+        write_record(self.record_path, self.record)
+
+    def verify(self):
+        for path, entry in self.record["files"].items():
+            _, sha256 = digests(self.path(path), "sha256")
+            if sha256 != entry["sha256"]:
+                raise Failure(BAD_INPUT, f"{self.path(path)}: expected SHA-256 {entry['sha256']}, found {sha256}; "
+                                         "remove it and fetch it again")
+
+    def convert(self):
+        if any(p.endswith(".safetensors") for p in self.record["files"]):
+            return
+        if any(os.path.exists(self.path(f"model.safetensors{end}")) for end in ("", ".index.json")):
+            return
+        say("  only .bin weights are published: converting")
+        try:
+            convert_checkpoint.convert(convert_checkpoint.Path(self.folder), convert_checkpoint.Path(self.folder))
+        except convert_checkpoint.Failure as failure:
+            raise Failure(BAD_INPUT, str(failure)) from failure
+        except OSError as error:
+            raise Failure(RESOURCES, f"{self.folder}: {error.strerror}") from error
+
+
+def main():
+    parser = Parser(prog="scripts/download_models.sh", epilog=help_text(),
+                    description="Fetches models from Hugging Face into FOLDER/NAME.")
+    parser.add_argument("--to", metavar="FOLDER", default=os.path.join(ROOT, "data/downloads/models"),
+                        help="default: data/downloads/models, where --target and --draft look")
+    parser.add_argument("--list", action="store_true", help="print the names")
+    parser.add_argument("--verify", action="store_true", help="also read every file again and compare its SHA-256")
+    parser.add_argument("names", metavar="NAME", nargs="*")
+    options = parser.parse_args()
+    if options.list:
+        return say("\n".join(MODELS))
+    unknown = [name for name in options.names if name not in (*MODELS, "all")]
+    if unknown or not options.names:
+        parser.error(f"expected names out of {' '.join(MODELS)} all, found {' '.join(unknown) or 'none'}")
+    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    hub = Server(endpoint, "this needs a network (HF_ENDPOINT names a mirror, HF_TOKEN a token); give the command "
+                           "again to go on where it stopped", os.environ.get("HF_TOKEN"))
+    names = list(MODELS) if "all" in options.names else list(dict.fromkeys(options.names))
+    for name in names:
+        folder = os.path.join(options.to, name)
+        model = Model(name, hub, folder)
+        if model.complete():
+            say(f"{name}: already in {folder}, revision {model.record['revision']}")
+        else:
+            say(f"{name} from {hub.base}/{model.repo} into {folder}")
+            model.fetch()
+        if options.verify:
+            model.verify()
+        model.convert()
+
+
+if __name__ == "__main__":
+    sys.exit(run("download_models.sh", main))
