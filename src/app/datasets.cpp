@@ -35,6 +35,17 @@ class Collector {
     return static_cast<std::int64_t>(out_.prompts.size()) < request_.prompts;
   }
 
+  // Throws if so many prompts are too much for the memory given.
+  void check_room(std::int64_t prompts) const {
+    const std::int64_t most =
+        request_.max_bytes / static_cast<std::int64_t>(sizeof(Token)) / request_.prefill;
+    if (prompts <= most) return;
+    throw_resources("MemoryLimit",
+                    "--prompts: expected at most {} prompts of {} tokens in {} bytes of memory, "
+                    "found {} or more",
+                    most, request_.prefill, request_.max_bytes, prompts);
+  }
+
   void add_text(const Document& document, const std::string& source) {
     const std::vector<Token> suffix = suffix_ids(document.suffix);
     std::vector<Token> ids = encode(document.prefix);
@@ -65,7 +76,7 @@ class Collector {
       ++out_.info.n_skipped;
       return;
     }
-    reserve_bytes();
+    check_room(static_cast<std::int64_t>(out_.prompts.size()) + 1);
     ids.resize(prefill - 1 - suffix.size());
     ids.insert(ids.begin(), request_.bos);
     ids.insert(ids.end(), suffix.begin(), suffix.end());
@@ -96,18 +107,6 @@ class Collector {
     const auto [mid, end] = std::mismatch(before.begin(), before.end(), both.begin(), both.end());
     if (mid != before.end()) return encode(suffix);  // the line end became part of another token
     return {end, both.end()};
-  }
-
-  // Throws if one more prompt would be too much.
-  void reserve_bytes() {
-    constexpr std::int64_t kTokenBytes = sizeof(Token);
-    const std::int64_t prompts = static_cast<std::int64_t>(out_.prompts.size()) + 1;
-    if (prompts > request_.max_bytes / kTokenBytes / request_.prefill) {
-      throw_resources("MemoryLimit",
-                      "--prompts: expected at most {} prompts of {} tokens in {} bytes of memory, "
-                      "found more",
-                      prompts - 1, request_.prefill, request_.max_bytes);
-    }
   }
 
   // The longest prefix of at most `bytes` bytes that does not cut a character.
@@ -294,6 +293,7 @@ std::vector<Token> bytes_as_ids(std::string_view text, std::int64_t vocab) {
 
 void make_synthetic(const DatasetRequest& request, const Encode& encode, Collector& collect,
                     DatasetInfo& info) {
+  collect.check_room(request.prompts);  // here it is known how many there will be
   Sha256 hash;
   for (std::uint64_t i = 0; collect.wants_more(); ++i) {
     // Grows until the document has enough tokens; a longer request begins with the shorter text.

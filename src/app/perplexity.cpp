@@ -81,13 +81,11 @@ ExitCode perplexity_command(const RunConfig& config) {
   Encode encode;
   if (const std::filesystem::path file = tokenizer_file(choice); !file.empty()) {
     tokenizer = Tokenizer::open(file, choice.config.vocab);
-    encode = [&](std::string_view text) {
-      throw_if_signalled();
-      return tokenizer->encode(text, false);
-    };
+    encode = [&](std::string_view text) { return tokenizer->encode(text, false); };
   }
   DatasetRequest request{config.dataset,    config.prefill,      1, config.seed,
                          choice.config.bos, choice.config.vocab, {}};
+  request.check_stop = throw_if_signalled;
   if (is_published_dataset(config.dataset)) request.downloads = find_data_folder().downloads();
   const Dataset data = load_dataset(request, encode);
   if (data.info.kind == "synthetic" && !tokenizer && !choice.random) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <new>
 
 #include "app/commands.h"
@@ -10,6 +11,7 @@
 #include "app/identity.h"
 #include "app/inputs.h"
 #include "app/last_resort.h"
+#include "app/machine.h"
 #include "app/measure.h"
 #include "app/models.h"
 #include "app/output.h"
@@ -147,6 +149,7 @@ class Run {
 
  private:
   void open();
+  std::int64_t memory_for_prompts() const;
   void read_data();
   void load();
   ModelInfo target_info(ModelInfo info) const {
@@ -211,6 +214,19 @@ void Run::check_target() const {
       target.max_position, config_.prefill + config_.gen_len);
 }
 
+// What the plan leaves of the host's memory, or of --memory-limit where that is the host's; small
+// runs need not fit twice.
+std::int64_t Run::memory_for_prompts() const {
+  constexpr std::int64_t kAlways = std::int64_t{64} << 20;
+  const bool on_host = !session_.card;
+  std::int64_t limit = on_host ? config_.memory_limit_bytes : 0;
+  if (limit == 0) {
+    const std::optional<MemoryState> state = memory_state();
+    limit = state ? state->available_bytes : std::numeric_limits<std::int64_t>::max();
+  }
+  return std::max(kAlways, limit - (on_host ? plan_->total_bytes() : 0));
+}
+
 void Run::read_data() {
   const ModelConfig& target = models_.target.config;
   DatasetRequest request{config_.dataset,
@@ -219,14 +235,13 @@ void Run::read_data() {
                          config_.seed,
                          target.bos,
                          target.vocab,
-                         {}};
+                         {},
+                         memory_for_prompts(),
+                         [this] { check_time(); }};
   if (is_published_dataset(config_.dataset)) request.downloads = find_data_folder().downloads();
   Encode encode;
   if (tokenizer_) {
-    encode = [this](std::string_view text) {
-      check_time();
-      return tokenizer_->encode(text, false);
-    };
+    encode = [this](std::string_view text) { return tokenizer_->encode(text, false); };
     input_.decode_text = [this](std::span<const Token> ids) { return tokenizer_->decode(ids); };
   }
   Dataset data = load_dataset(request, encode);
