@@ -169,12 +169,9 @@ std::vector<Option> data() {
   return {
       o("dataset", {}, "NAME|FILE", "",
         "synthetic; gs, 128k, one-shot, lwm or demo (fetched by scripts/download_data.sh); or a "
-        "file: .txt is one "
-        "document; .jsonl has one a line, {\"text\": ...}, and with \"prefix\" or \"suffix\" "
-        "beside it the text "
-        "alone is cut; .ids has one a line, decimal token ids between spaces. A document that is "
-        "too short is "
-        "skipped and counted",
+        "file: .txt is one document; .jsonl has one a line, {\"text\": ...}, whose fields prefix "
+        "and suffix, if any, are not cut; .ids has one a line, decimal token ids between spaces. "
+        "A document that is too short is skipped and counted",
         kWithModel, Role::kNames, text("a data set or a file", at(&C::dataset))),
       o("prompts", {}, "N", "", "prompts to measure, at most what the data set has", kShaped,
         Role::kNames, integer(1, kManyTimes, at(&C::prompts))),
