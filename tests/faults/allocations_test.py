@@ -17,9 +17,9 @@ SHIM = os.environ["FAILING_ALLOCATIONS"]
 SAMPLES = int(os.environ.get("FAULT_SAMPLES", "100"))
 FIRST = int(os.environ.get("FAULT_FIRST", "0"))
 
-# oneDNN does not survive every failed malloc(); what it does then is its own, but it must stay rare:
-# this share of the sampled ones may end in a signal.
-THIRD_PARTY_SHARE = 0.02
+# oneDNN does not survive a failed malloc() in brgemm_kernel_create; that is its own, but it must stay
+# rare: two of the sampled runs, or this share of many, may end in a signal.
+THIRD_PARTY, THIRD_PARTY_SHARE = 2, 0.01
 
 
 class Allocations(ProgramTest):
@@ -63,9 +63,9 @@ class Allocations(ProgramTest):
                     self.assertEqual({c["status"] for c in cases}, {"ok"}, n)
             else:
                 self.assertEqual(done.returncode, 4, n)
-        print(f"{'forever' if forever else 'once'}: {total} allocations, {len(list(points))} tried, "
+        print(f"{'forever' if forever else 'once'}: {total} allocations, {len(points)} tried, "
               f"exits {dict(ends)}, signals {bad}", file=sys.stderr)
-        self.assertLessEqual(len(bad), len(list(points)) * THIRD_PARTY_SHARE, bad)
+        self.assertLessEqual(len(bad), max(THIRD_PARTY, len(points) * THIRD_PARTY_SHARE), bad)
 
     def pair(self):
         return ["--prefill", "64", "--budget", "32", "--gen-len", "4", "--repetitions", "1",
