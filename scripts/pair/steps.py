@@ -51,6 +51,7 @@ class TargetSteps:
         self.args, self.model, self.device = args, model, device
         self.compiled_loss = compile_(target_loss)
         self.tables = [t.to(device) for t in rope_tables(model.shape, args.span)]
+        self.full, self.sparse = Full(), Sparse(args.sparse_budget)
 
     @staticmethod
     def batch(args, texts, fraction):
@@ -73,7 +74,7 @@ class TargetSteps:
         ids, labels, positions, weights = (
             windows[name].to(self.device) for name in ("ids", "labels", "positions", "weights"))
         cos, sin = (table[positions][:, None] for table in self.tables)
-        pattern = Full() if full else Sparse(self.args.sparse_budget)
+        pattern = self.full if full else self.sparse
         loss, losses = self.compiled_loss(self.model, ids, labels, weights, cos, sin, pattern)
         if full:
             report.add(losses.float().cpu().numpy(), windows["sources"].numpy())
