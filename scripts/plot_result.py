@@ -12,7 +12,9 @@ import json
 import math
 import sys
 
-WIDTH, LEFT, RIGHT, ROW, TOP = 760, 130, 190, 44, 62
+SCHEMA = "triforce-bench.result/2"
+WIDTH, LEFT, ROW, TOP = 760, 130, 44, 62
+CHARACTER = 7.9  # width of the widest digits of the labels, with room to spare
 NAMES = {"ar": "autoregressive", "draft": "drafter alone"}
 STYLE = """
 text { font: 14px system-ui, sans-serif; fill: #1f2328 }
@@ -24,6 +26,34 @@ text { font: 14px system-ui, sans-serif; fill: #1f2328 }
   text { fill: #f0f6fc } .small { fill: #9198a1 } .axis { stroke: #3d444d }
   .bar { fill: #656c76 } .triforce { fill: #4493f8 } .whisker { stroke: #f0f6fc }
 }"""
+
+
+class BadResult(Exception):
+    """One line: what was expected and what was found."""
+
+
+def read_result(path):
+    """A result document, or BadResult."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise BadResult(f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadResult(f"expected UTF-8, found another byte at {error.start}") from error
+    try:
+        result = json.loads(text)
+    except json.JSONDecodeError as error:
+        lines = text.strip().splitlines()
+        if len(lines) > 1 and lines[0].startswith('{"schema":"triforce-bench.result/'):
+            raise BadResult("expected a file that --json wrote, found lines of --jsonl") from error
+        raise BadResult(f"expected JSON, found none at line {error.lineno}: {error.msg}") from error
+    found = result.get("schema") if isinstance(result, dict) else None
+    if found != SCHEMA:
+        raise BadResult(f"schema: expected {SCHEMA}, found {found}")
+    if "cases" not in result:
+        raise BadResult("expected a file that --json wrote, found a line of --jsonl")
+    return result
 
 
 def rows_of(result):
@@ -49,17 +79,36 @@ def axis_step(largest):
 def subtitle(result):
     case, context = result["cases"][0], result["context"]
     params, target = case["params"], case["model"]["target"]
-    size = f"{target['n_params'] / 1e6:.1f} M parameters" if target else "unknown target"
-    return (f"{size}, {target['dtype'] if target else '?'}, prompt of {params['prefill']} tokens, "
-            f"temperature {params['temp']}; {context['cpu_model']}, {context['threads']} threads")
+    machine = context["gpu_name"] or f"{context['cpu_model']}, {context['threads']} threads"
+    model = f"{count(target['n_params'])} parameters, {target['dtype']}" if target else "no model"
+    return (f"{model}, prompt of {params['prefill']} tokens, temperature {params['temp']}; "
+            f"{machine}")[:115]
+
+
+def count(n):
+    return f"{n / 1e9:.2f} B" if n >= 1e9 else f"{n / 1e6:.1f} M"
+
+
+def label_of(ms, speedup):
+    text = f"{ms:.3g} ms"
+    if speedup and speedup["value"] is not None:
+        text += f", {speedup['value']:.2f}x"
+        if speedup["ci95_low"] is not None and speedup["ci95_high"] is not None:
+            text += f" ({speedup['ci95_low']:.2f}\u2013{speedup['ci95_high']:.2f})"
+    return text
 
 
 def draw(result):
     rows = rows_of(result)
     if not rows:
-        raise ValueError("no case of the result has a measured time per token")
-    largest = max(max(ms, high or ms) for _, ms, _, high, _ in rows)
-    scale = (WIDTH - LEFT - RIGHT) / largest
+        raise BadResult("expected a case with a measured time per token, found none")
+    ends = [max(ms, high or ms) for _, ms, _, high, _ in rows]
+    labels = [label_of(ms, speedup) for _, ms, _, _, speedup in rows]
+    largest = max(ends)
+    # Every label must end within the picture.
+    scale = min((WIDTH - LEFT - 20 - CHARACTER * len(label)) / end
+                for end, label in zip(ends, labels))
+    intervals = any(low is not None and high is not None for _, _, low, high, _ in rows)
     bottom = TOP + ROW * len(rows)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 44}" role="img">',
            f"<style>{STYLE}</style>",
@@ -70,22 +119,18 @@ def draw(result):
         x = LEFT + i * step * scale
         out.append(f'<line class="axis" x1="{x:.1f}" y1="{TOP - 6}" x2="{x:.1f}" y2="{bottom}"/>')
         out.append(f'<text class="small" x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{i * step:g}</text>')
-    for i, (method, ms, low, high, speedup) in enumerate(rows):
+    for i, (method, ms, low, high, _) in enumerate(rows):
         y = TOP + ROW * i
         kind = "bar triforce" if method == "triforce" else "bar"
         out.append(f'<text x="{LEFT - 10}" y="{y + 21}" text-anchor="end">{html.escape(NAMES.get(method, method))}</text>')
         out.append(f'<rect class="{kind}" x="{LEFT}" y="{y + 4}" width="{ms * scale:.1f}" height="26" rx="3"/>')
-        end = max(ms, high or ms)
         if low is not None and high is not None:
             a, b = LEFT + low * scale, LEFT + high * scale
             out.append(f'<line class="whisker" x1="{a:.1f}" y1="{y + 17}" x2="{b:.1f}" y2="{y + 17}"/>')
-        label = f"{ms:.3g} ms"
-        if speedup and speedup["value"] is not None:
-            label += f", {speedup['value']:.2f}x"
-            if speedup["ci95_low"] is not None:
-                label += f" ({speedup['ci95_low']:.2f}\u2013{speedup['ci95_high']:.2f})"
-        out.append(f'<text x="{LEFT + end * scale + 8:.1f}" y="{y + 22}">{label}</text>')
-    out.append(f'<text class="small" x="10" y="{bottom + 36}">Lines and brackets: 95% intervals.</text>')
+        out.append(f'<text x="{LEFT + ends[i] * scale + 8:.1f}" y="{y + 22}">{labels[i]}</text>')
+    if intervals:
+        out.append(f'<text class="small" x="10" y="{bottom + 36}">'
+                   "Lines and brackets: 95% confidence intervals.</text>")
     return "\n".join(out + ["</svg>", ""])
 
 
@@ -94,16 +139,24 @@ def main():
     parser.add_argument("result", help="a file that --json wrote")
     parser.add_argument("--out", help="the SVG file to write; standard output if not given")
     args = parser.parse_args()
-    with open(args.result, encoding="utf-8") as file:
-        result = json.load(file)
-    if result.get("schema") != "triforce-bench.result/1":
-        sys.exit(f"{args.result}: expected schema triforce-bench.result/1, found {result.get('schema')}")
-    picture = draw(result)
-    if args.out is None:
-        sys.stdout.write(picture)
-        return
-    with open(args.out, "w", encoding="utf-8") as file:
-        file.write(picture)
+    try:
+        result = read_result(args.result)
+        try:
+            picture = draw(result)
+        except (KeyError, TypeError, IndexError) as error:
+            raise BadResult(f"expected all fields of {SCHEMA}, found none for {error}") from error
+        if args.out is None:
+            sys.stdout.write(picture)
+            return
+        with open(args.out, "w", encoding="utf-8") as file:
+            file.write(picture)
+    except BadResult as error:
+        print(f"plot_result: error: {args.result}: {error}", file=sys.stderr)
+        sys.exit(3)
+    except OSError as error:
+        out = args.out or "standard output"
+        print(f"plot_result: error: {out}: cannot be written: {error.strerror}", file=sys.stderr)
+        sys.exit(4)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include "triforce/decode.h"
+#include "triforce/param.h"
 
 namespace triforce {
 
@@ -72,10 +71,6 @@ struct RunConfig {
 // What the built-in pair was trained for, in tokens.
 inline constexpr std::int64_t kBuiltinPrefill = 15872, kBuiltinBudget = 2048;
 
-// One option and its value as results echo it; monostate: not set (null).
-using ParamValue =
-    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>>;
-using Param = std::pair<std::string, ParamValue>;
 // `params` of the result file: every option of `run` in the order of the table, names in
 // snake_case ("gen_len", "draft_cache_budget"); implemented in src/app/options.cpp.
 std::vector<Param> echo_params(const RunConfig& config);

@@ -1,5 +1,7 @@
-// The result of a run as plain data (schema triforce-bench.result/1), and its printers. Printers
-// are pure functions: the same result gives the same text. An empty optional means "not measured".
+// The result of a run as plain data, each field described once: fields() gives its name in result
+// files and what it is, with its unit. The JSON files, their strict reader, the CSV columns and the
+// published schema (data/schema/) follow from that. An empty optional means "not measured". Needs
+// nothing of the engine.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,36 +10,72 @@
 #include <string_view>
 #include <vector>
 
-#include "triforce/config.h"
 #include "triforce/error.h"
 #include "triforce/metrics.h"
+#include "triforce/param.h"
 #include "triforce/tensor.h"
 
 namespace triforce {
 
-inline constexpr std::string_view kResultSchema = "triforce-bench.result/1";
+inline constexpr std::string_view kResultSchema = "triforce-bench.result/2";
 
 // ---- Where and with what a run was made
 struct ClockRange {
-  double min = 0, mean = 0, max = 0;  // MHz
+  double min = 0, mean = 0, max = 0;
 };
+template <class V>
+void fields(V& v, ClockRange& c) {
+  v("min", c.min, "lowest clock seen, MHz");
+  v("mean", c.mean, "mean clock, MHz");
+  v("max", c.max, "highest clock seen, MHz");
+}
+
 struct ResultContext {
-  std::string version;                // of this program
-  std::optional<std::string> commit;  // none: not built from a git work tree
+  std::string version;
+  std::optional<std::string> commit;
   std::optional<bool> dirty;
   std::string build_type, compiler;
-  std::string backend;  // Backend::description()
+  std::string backend;
   std::string cpu_model, isa;
   int threads = 0;
   std::int64_t host_memory_bytes = 0;
   std::string os;
-  std::optional<std::string> gpu_name, sm, driver, cuda, pcie;
+  std::optional<std::string> gpu_name, sm, driver, cuda;
   std::optional<ClockRange> clocks;
   std::optional<std::vector<std::string>> throttle_reasons;
-  std::optional<double> measured_read_gbs, measured_copy_gbs, measured_h2d_gbs;  // 1e9 bytes/s
+  std::optional<std::string> pcie;
+  std::optional<double> measured_read_gbs, measured_copy_gbs, measured_h2d_gbs;
   std::vector<std::string> argv;
-  std::string start, end;  // ISO 8601, UTC; end is empty while the run goes on
+  std::string start;
+  std::optional<std::string> end;
 };
+template <class V>
+void fields(V& v, ResultContext& c) {
+  v("version", c.version, "version of this program");
+  v("commit", c.commit, "its git commit; null: not built from a git work tree");
+  v("dirty", c.dirty, "whether the work tree had changes");
+  v("build_type", c.build_type, "CMake build type; only Release is comparable");
+  v("compiler", c.compiler, "C++ compiler and version");
+  v("backend", c.backend, "what computed: backend, instruction set or GPU, threads");
+  v("cpu_model", c.cpu_model, "processor, as the system names it");
+  v("isa", c.isa, "instruction-set level of the CPU kernels");
+  v("threads", c.threads, "threads of the CPU kernels");
+  v("host_memory_bytes", c.host_memory_bytes, "memory of the machine, bytes");
+  v("os", c.os, "operating system, release and architecture");
+  v("gpu_name", c.gpu_name, "GPU; null: computed on the CPU");
+  v("sm", c.sm, "architecture of the GPU, such as sm_90");
+  v("driver", c.driver, "newest CUDA version that the driver supports");
+  v("cuda", c.cuda, "CUDA runtime version");
+  v("clocks", c.clocks, "SM clock of the GPU while measuring");
+  v("throttle_reasons", c.throttle_reasons, "why the GPU lowered its clock while measuring");
+  v("pcie", c.pcie, "PCIe link of the GPU, generation and width");
+  v("measured_read_gbs", c.measured_read_gbs, "read bandwidth measured in this run, 1e9 bytes/s");
+  v("measured_copy_gbs", c.measured_copy_gbs, "copy bandwidth (read and write), 1e9 bytes/s");
+  v("measured_h2d_gbs", c.measured_h2d_gbs, "host-to-device bandwidth, 1e9 bytes/s");
+  v("argv", c.argv, "command line");
+  v("start", c.start, "start of the run, ISO 8601, UTC");
+  v("end", c.end, "end of the run, ISO 8601, UTC; null: it was still going on");
+}
 
 struct ModelInfo {
   std::string name, arch;
@@ -47,16 +85,44 @@ struct ModelInfo {
   std::string dtype;
   std::int64_t n_params = 0, bytes = 0;
   std::optional<std::string> config_sha256;
-  std::optional<std::string> weights_digest;    // of what was loaded; none: not computed
-  std::optional<std::string> tokenizer_sha256;  // of the target's tokenizer file; none: ids only
-  std::optional<std::uint64_t> random_seed;     // set: random weights
+  std::optional<std::string> weights_digest;
+  std::optional<std::string> tokenizer_sha256;
+  std::optional<std::uint64_t> random_seed;  // set: random weights
 };
+template <class V>
+void fields(V& v, ModelInfo& m) {
+  v("name", m.name, "folder or preset");
+  v("arch", m.arch, "architecture, as config.json names it");
+  v("layers", m.layers, "layers");
+  v("hidden", m.hidden, "hidden size");
+  v("vocab", m.vocab, "vocabulary, token ids");
+  v("heads", m.heads, "query heads");
+  v("kv_heads", m.kv_heads, "key/value heads");
+  v("head_dim", m.head_dim, "size of a head");
+  v("dtype", m.dtype, "type of matrices and KV cache: f32, f16 or bf16");
+  v("n_params", m.n_params, "parameters");
+  v("bytes", m.bytes, "weights in this dtype, bytes");
+  v("config_sha256", m.config_sha256, "SHA-256 of config.json, hex; null: no such file");
+  v("weights_digest", m.weights_digest, "digest of the weights; null: not computed");
+  v("tokenizer_sha256", m.tokenizer_sha256, "SHA-256 of the tokenizer file, hex; null: none read");
+  v("random_seed", m.random_seed, "seed of random weights; null: weights of a checkpoint");
+}
+
 struct DataInfo {
   std::string kind;
   std::optional<std::string> sha256;
   std::int64_t n_prompts = 0, n_skipped = 0;
-  bool bytes_as_ids = false;  // the target has no tokenizer, and bytes of text were taken as ids
+  bool bytes_as_ids = false;
 };
+template <class V>
+void fields(V& v, DataInfo& d) {
+  v("kind", d.kind, "data set or file");
+  v("sha256", d.sha256, "SHA-256 of the prompts' token ids, hex; null: none were read");
+  v("n_prompts", d.n_prompts, "prompts used");
+  v("n_skipped", d.n_skipped, "documents left out because they are too short");
+  v("bytes_as_ids", d.bytes_as_ids,
+    "the target has no tokenizer, and bytes of text were taken as token ids");
+}
 
 // ---- Measurements of one case
 enum class CaseStatus : std::uint8_t {
@@ -68,12 +134,54 @@ enum class CaseStatus : std::uint8_t {
   kInterrupted,
 };
 const char* to_string(CaseStatus status);  // "ok", "skipped_memory", ... as in the result file
+constexpr std::array<CaseStatus, 6> enum_values(CaseStatus /*any*/) {
+  return {CaseStatus::kOk,    CaseStatus::kSkippedMemory, CaseStatus::kOom,
+          CaseStatus::kError, CaseStatus::kTimeout,       CaseStatus::kInterrupted};
+}
 
-// Whether the figures may be compared with those of other runs; one line per reason why not.
 struct Validity {
   bool comparable = true;
   std::vector<std::string> reasons;
 };
+template <class V>
+void fields(V& v, Validity& x) {
+  v("comparable", x.comparable, "whether the figures may be compared with those of other runs");
+  v("reasons", x.reasons, "why not, one line each");
+}
+
+// The levels that have counters, innermost first.
+inline constexpr std::array<std::string_view, 2> kLevelNames = {"inner", "outer"};
+
+// How often a level accepted the proposal at each position of those that were tested.
+std::vector<double> rate_per_position(const LevelCounters& level);
+
+template <class V>
+void fields(V& v, LevelCounters& l) {
+  v("name", l.name, "level: inner (retrieval cache verifies) or outer (full cache verifies)");
+  v("rounds", l.rounds, "verifications");
+  v("drafted", l.drafted, "tokens proposed");
+  v("accepted", l.accepted, "of those, accepted");
+  v("rejected", l.rejected, "rounds that ended in a rejection");
+  v("emitted", l.emitted, "accepted, and one redrawn or bonus token a round");
+  v("tested_per_position", l.tested_at, "[i]: rounds in which proposal i was tested");
+  v("accepted_per_position", l.accepted_at, "[i]: of those, rounds that accepted it");
+  v("histogram", l.histogram, "[k]: rounds with k proposals accepted");
+}
+template <class V>
+void acceptance_fields(V& v, LevelCounters& l) {
+  fields(v, l);
+  v.derived("acceptance_rate", l.acceptance_rate(),
+            "accepted / (accepted + rejected): tokens after a rejection are not counted");
+  v.derived("alpha", l.alpha(),
+            "the paper's per-token rate: solves (1 - a^(g+1)) / (1 - a) = 1 + accepted / rounds "
+            "with g = drafted / rounds");
+  v.derived("accepted_per_drafted", l.accepted_per_drafted(),
+            "accepted / drafted: the published code's acceptance rate");
+  v.derived("mean_accepted_length", l.mean_accepted_length(),
+            "emitted / rounds: tokens a round, bonus included");
+  v.derived("rate_per_position", rate_per_position(l),
+            "[i]: accepted / tested, that is, given that all before it were accepted");
+}
 
 // One generation. Warm-ups are kept and flagged; statistics and counters leave them out.
 struct Sample {
@@ -83,99 +191,243 @@ struct Sample {
   std::int64_t tokens = 0, rounds = 0, rebuilds = 0;
   double decode_ms = 0;
   bool stopped_at_eos = false;
-  std::string tokens_sha256;          // as PromptOutput::sha256
+  std::string tokens_sha256;
   std::vector<LevelCounters> levels;  // innermost first
-  double ms_per_token() const { return tokens > 0 ? decode_ms / static_cast<double>(tokens) : 0.0; }
+  // NaN without tokens.
+  double ms_per_token() const { return decode_ms / static_cast<double>(tokens); }
 };
+template <class V>
+void fields(V& v, Sample& s) {
+  v("prompt", s.prompt, "index of the prompt");
+  v("repetition", s.repetition, "index of the repetition");
+  v("warmup", s.warmup, "a warm-up: left out of statistics and counters");
+  v("seed", s.seed, "seed of this generation");
+  v("tokens", s.tokens, "tokens generated");
+  v("rounds", s.rounds, "outermost rounds (autoregressive: tokens)");
+  v("rebuilds", s.rebuilds, "selections of the retrieval cache after the prompt's");
+  v("decode_ms", s.decode_ms, "from the first decode pass to the last token, ms");
+  v.derived("ms_per_token", s.ms_per_token(), "decode_ms / tokens; null: no tokens");
+  v("stopped_at_eos", s.stopped_at_eos, "whether an end-of-sequence token ended it");
+  v("tokens_sha256", s.tokens_sha256, "SHA-256 of the ids as little-endian 32-bit words, hex");
+  v.named("levels", s.levels, &LevelCounters::name, kLevelNames, "counters, innermost level first",
+          [](auto& g, LevelCounters& level) { fields(g, level); });
+}
 
-// Statistics over timed samples (src/app/statistics.h says how each is defined).
 struct Distribution {
   std::int64_t n = 0;
   std::optional<double> mean, median, stddev, min, max, p90, p95, p99, ci95_low, ci95_high;
 };
+template <class V>
+void fields(V& v, Distribution& d) {
+  v("n", d.n, "timed samples");
+  v("mean", d.mean, "mean");
+  v("median", d.median, "median");
+  v("stddev", d.stddev, "standard deviation of the samples");
+  v("min", d.min, "smallest");
+  v("max", d.max, "largest");
+  v("p90", d.p90, "90th percentile");
+  v("p95", d.p95, "95th percentile; null below 20 samples");
+  v("p99", d.p99, "99th percentile; null below 100 samples");
+  v("ci95_low", d.ci95_low, "95% confidence interval of the median, lower end");
+  v("ci95_high", d.ci95_high, "95% confidence interval of the median, upper end");
+}
+
 struct Timing {
-  // Medians over the prompts; one prefill serves all methods and repetitions.
   std::optional<double> prefill_ms, retrieval_build_ms, streaming_prefill_ms, draft_prefill_ms;
   Distribution ms_per_token;
-  std::optional<double> tokens_per_s;  // 1000 / median ms per token
-  // Spread of decode_ms per byte read, within prompts, in percent of the mean. Per byte, because
-  // the work of a speculative run depends on its seed.
+  std::optional<double> tokens_per_s;
+  // Per byte, because the work of a speculative run depends on its seed.
   std::optional<double> noise_pct;
   std::vector<Sample> samples;
 };
+template <class V>
+void fields(V& v, Timing& t) {
+  v("prefill_ms", t.prefill_ms,
+    "prefill of the target, median over the prompts, ms; shared by all methods and repetitions");
+  v("retrieval_build_ms", t.retrieval_build_ms,
+    "of that, scoring, selecting and gathering the retrieval cache, ms");
+  v("streaming_prefill_ms", t.streaming_prefill_ms, "prefill of the target's streaming cache, ms");
+  v("draft_prefill_ms", t.draft_prefill_ms, "prefill of the drafter, ms");
+  v("ms_per_token", t.ms_per_token, "decode time per generated token over the timed samples, ms");
+  v("tokens_per_s", t.tokens_per_s, "1000 / median ms per token");
+  v("noise_pct", t.noise_pct,
+    "spread of the time per byte read, within prompts, in percent of the mean");
+  v("samples", t.samples, "every generation, warm-ups included");
+}
 
-// What one kind of pass reads and how fast it does so. Shares of one bandwidth exceed 1 where a
-// small model stays in cache.
+template <class V>
+void fields(V& v, PhaseTimes& p) {
+  constexpr std::array<const char*, std::tuple_size_v<PhaseTimes>> kWhat = {
+      "passes of the innermost proposer, ms",
+      "passes of the inner verifier, ms",
+      "passes of the outermost verifier; autoregressive: all passes, ms",
+      "probabilities, draws, acceptance, ms",
+      "commit, eviction, copies into the retrieval cache, ms",
+      "selecting and gathering chunks again, ms",
+      "what no other phase claims, ms"};
+  for (std::size_t i = 0; i < p.size(); ++i) v(to_string(static_cast<Phase>(i)), p[i], kWhat[i]);
+}
+
+// The passes that read weights, named as the phases they are timed under.
+inline constexpr std::array<std::string_view, 3> kPassNames = {"draft", "inner_verify",
+                                                               "outer_verify"};
 struct PassTraffic {
-  std::string pass;                     // as the phase: "draft", "inner_verify", "outer_verify"
-  std::int64_t bytes_per_pass = 0;      // weights and KV cache, each read once
-  double passes_per_token = 0;          // over the timed samples
-  std::optional<double> ms_per_pass;    // from the phase times
-  std::optional<double> achieved_gbs;   // bytes_per_pass over ms_per_pass
-  std::optional<double> fraction_read;  // of context.measured_read_gbs
+  std::string pass;
+  std::int64_t bytes_per_pass = 0;
+  double passes_per_token = 0;
+  std::optional<double> ms_per_pass, achieved_gbs, fraction_read;
 };
+template <class V>
+void fields(V& v, PassTraffic& t) {
+  v("pass", t.pass, "draft, inner_verify or outer_verify, as its phase");
+  v("bytes_per_pass", t.bytes_per_pass, "weights and KV cache, each read once, bytes");
+  v("passes_per_token", t.passes_per_token, "over the timed samples");
+  v("ms_per_pass", t.ms_per_pass, "from the phase times, ms");
+  v("achieved_gbs", t.achieved_gbs, "bytes_per_pass over ms_per_pass, 1e9 bytes/s");
+  v("fraction_read", t.fraction_read,
+    "of context.measured_read_gbs; above 1 where a small model stays in cache");
+}
 
-// Least times of single passes, caches at the prompt; what `predicted` is computed from.
 struct StepResult {
   std::optional<double> autoregressive_ms, outer_verify_ms, inner_verify_ms, draft_ms;
 };
+template <class V>
+void fields(V& v, StepResult& s) {
+  v("autoregressive_ms", s.autoregressive_ms, "one token over the full cache, ms");
+  v("outer_verify_ms", s.outer_verify_ms, "gamma + 1 tokens over the full cache, ms");
+  v("inner_verify_ms", s.inner_verify_ms, "inner gamma + 1 tokens over the retrieval cache, ms");
+  v("draft_ms", s.draft_ms, "one token of the innermost proposer, ms");
+}
 
 struct Speedup {
   std::string baseline;
-  // Ratio of medians, baseline over this, with a 95% bootstrap interval.
   std::optional<double> value, ci95_low, ci95_high;
-  std::optional<double> predicted;  // from step times and acceptances
+  std::optional<double> predicted;
 };
+template <class V>
+void fields(V& v, Speedup& s) {
+  v("baseline", s.baseline, "name of the case that this one is compared with");
+  v("value", s.value, "time per token of the baseline over that of this case, ratio of medians");
+  v("ci95_low", s.ci95_low, "95% confidence interval, lower end");
+  v("ci95_high", s.ci95_high, "95% confidence interval, upper end");
+  v("predicted", s.predicted, "from the times of single steps and the acceptances");
+}
 
 struct TaggedBytes {
-  std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> bytes{};
+  std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> bytes{};  // by MemTag
   std::int64_t total() const;
 };
+template <class V>
+void fields(V& v, TaggedBytes& t) {
+  constexpr std::array<const char*, static_cast<std::size_t>(MemTag::kCount)> kWhat = {
+      "weights of the target, bytes",
+      "weights of the drafter, bytes",
+      "full KV cache, bytes",
+      "retrieval KV cache, bytes",
+      "streaming KV caches of target and drafter, bytes",
+      "probabilities and logits, bytes",
+      "activations, bytes",
+      "workspace of the backend, bytes"};
+  for (std::size_t i = 0; i < kWhat.size(); ++i) {
+    v(to_string(static_cast<MemTag>(i)), t.bytes[i], kWhat[i]);
+  }
+  v.derived("total", t.total(), "sum, bytes");
+}
+
 struct MemoryResult {
-  std::optional<TaggedBytes> planned, peak;  // by tag
+  std::optional<TaggedBytes> planned, peak;
   std::optional<std::int64_t> peak_device_bytes, peak_pinned_bytes, peak_host_bytes;
-  std::optional<std::int64_t> peak_process_bytes;  // resident set, whatever allocated it
+  std::optional<std::int64_t> peak_process_bytes;
 };
+template <class V>
+void fields(V& v, MemoryResult& m) {
+  v("planned", m.planned, "computed before the run, by purpose");
+  v("peak", m.peak, "allocated at most, by purpose");
+  v("peak_device_bytes", m.peak_device_bytes, "allocated at most on the GPU, bytes");
+  v("peak_pinned_bytes", m.peak_pinned_bytes, "allocated at most page-locked, bytes");
+  v("peak_host_bytes", m.peak_host_bytes, "allocated at most in host memory, bytes");
+  v("peak_process_bytes", m.peak_process_bytes,
+    "resident set of the process at most, whatever allocated it, bytes");
+}
 
 struct Divergence {
   int prompt = 0, repetition = 0;
-  std::int64_t position = 0;             // in the generated tokens
-  std::optional<Token> expected, found;  // none: that stream had ended
+  std::int64_t position = 0;
+  std::optional<Token> expected, found;
 };
+template <class V>
+void fields(V& v, Divergence& d) {
+  v("prompt", d.prompt, "index of the prompt");
+  v("repetition", d.repetition, "index of the repetition");
+  v("position", d.position, "index in the generated tokens");
+  v("expected", d.expected, "token of the baseline; null: its stream had ended");
+  v("found", d.found, "token of this case; null: its stream had ended");
+}
+
 enum class LosslessMode : std::uint8_t {
   kBaseline,      // this is the stream the others are compared with
   kTokens,        // temperature 0 or coupled: every token must equal the baseline's
-  kDistribution,  // equal in law only; `selftest` proves that, a token comparison cannot
+  kDistribution,  // equal in distribution only; `selftest` proves that, no comparison of tokens can
   kNone,          // synthetic acceptance: the output means nothing
 };
 const char* to_string(LosslessMode mode);  // "baseline", "tokens", "distribution", "none"
+constexpr std::array<LosslessMode, 4> enum_values(LosslessMode /*any*/) {
+  return {LosslessMode::kBaseline, LosslessMode::kTokens, LosslessMode::kDistribution,
+          LosslessMode::kNone};
+}
 struct Lossless {
   LosslessMode mode = LosslessMode::kNone;
-  bool exact_rule = true;                 // false: the published inner rule, not lossless
-  std::optional<bool> equal_to_baseline;  // kTokens with a baseline in the run
-  std::int64_t compared = 0;              // generations compared
+  bool exact_rule = true;
+  std::optional<bool> equal_to_baseline;
+  std::int64_t compared = 0;
   std::optional<Divergence> first_divergence;
-  // At the first divergence, the target's largest logit minus the second: near 0 blames rounding.
   std::optional<double> top2_margin;
 };
+template <class V>
+void fields(V& v, Lossless& l) {
+  v("mode", l.mode,
+    "baseline: the stream the others are compared with; tokens: every token must equal the "
+    "baseline's; distribution: equal in distribution only; none: synthetic acceptance");
+  v("exact_rule", l.exact_rule, "false: the published inner rule, which is not lossless");
+  v("equal_to_baseline", l.equal_to_baseline,
+    "whether all tokens were equal; null: mode is not tokens, or nothing to compare with");
+  v("compared", l.compared, "generations compared");
+  v("first_divergence", l.first_divergence, "where a stream first left the baseline's");
+  v("top2_margin", l.top2_margin,
+    "there, the target's largest logit minus the second: near 0 blames rounding");
+}
 
-// What the first timed repetition generated.
 struct PromptOutput {
   int prompt = 0, repetition = 0;
   std::vector<Token> tokens;
-  std::vector<std::uint8_t> origins;  // per token, the level that produced it
+  std::vector<std::uint8_t> origins;
   std::string text;
-  std::string sha256;  // of the ids as little-endian 32-bit integers
+  std::string sha256;
 };
+template <class V>
+void fields(V& v, PromptOutput& o) {
+  v("prompt", o.prompt, "index of the prompt");
+  v("repetition", o.repetition, "index of the repetition");
+  v("tokens", o.tokens, "generated ids");
+  v("origins", o.origins, "per token, the level that produced it; 0: the innermost proposer");
+  v("text", o.text, "the tokens as text; empty without a tokenizer");
+  v("sha256", o.sha256, "as samples[].tokens_sha256");
+}
 
 struct CaseGammas {
   int gamma = 0, inner_gamma = 0;
-  bool chosen = false;  // by `auto`
+  bool chosen = false;
 };
+template <class V>
+void fields(V& v, CaseGammas& g) {
+  v("gamma", g.gamma, "tokens asked for per outer verification (the paper's gamma2)");
+  v("inner_gamma", g.inner_gamma, "tokens asked for per inner verification (the paper's gamma1)");
+  v("chosen", g.chosen, "chosen by auto from measured steps");
+}
 
 struct CaseResult {
-  std::string case_id;    // hash of what decides tokens and counters: parameters, models, data
-  std::string timing_id;  // hash of what decides times too: the case and the machine; may be empty
+  std::string case_id;
+  std::string timing_id;  // may be empty
   std::string name, method;
   CaseStatus status = CaseStatus::kOk;
   std::optional<std::string> status_reason;
@@ -183,32 +435,91 @@ struct CaseResult {
   std::vector<Param> params;
   std::optional<ModelInfo> target, draft;
   DataInfo data;
-  std::optional<CaseGammas> gammas;  // none: autoregressive
+  std::optional<CaseGammas> gammas;
   Timing timing;
   std::optional<PhaseTimes> phases_ms_per_round;
   std::vector<PassTraffic> traffic;
   StepResult steps;
-  std::vector<LevelCounters> acceptance;  // merged over the timed samples, innermost first
-  std::optional<Speedup> speedup;         // none: the baseline, or no baseline in the run
+  std::vector<LevelCounters> acceptance;
+  std::optional<Speedup> speedup;
   MemoryResult memory;
   Lossless lossless;
   std::vector<PromptOutput> output;
 };
+template <class V>
+void fields(V& v, CaseResult& c) {
+  v("case_id", c.case_id,
+    "hash of what decides tokens and counters; equal cases of two runs have equal ones");
+  v("timing_id", c.timing_id, "hash of that and of what decides times: machine and threads");
+  v("name", c.name, "name of the case in this run");
+  v("method", c.method, "ar, triforce, retrieval, streaming or draft");
+  v("status", c.status, "whether it was measured; what was finished is there in any case");
+  v("status_reason", c.status_reason, "one line; null: ok");
+  v("validity", c.validity, "whether the figures may be compared");
+  v("params", c.params, "every option of run as it was in effect, names in snake_case");
+  v.group("model", "the models", [&](auto& g) {
+    g("target", c.target, "the model whose output is generated");
+    g("draft", c.draft, "the drafter; null: this method has none");
+  });
+  v("data", c.data, "the prompts");
+  v("gammas", c.gammas, "tokens asked for per verification; null: autoregressive");
+  v("timing", c.timing, "times");
+  v("phases_ms_per_round", c.phases_ms_per_round, "where the time of a round goes, mean");
+  v.named("traffic", c.traffic, &PassTraffic::pass, kPassNames,
+          "what each kind of pass reads and how fast",
+          [](auto& g, PassTraffic& t) { fields(g, t); });
+  v("steps", c.steps, "smallest times of single passes, caches at the prompt");
+  v.named("acceptance", c.acceptance, &LevelCounters::name, kLevelNames,
+          "counters and rates over the timed samples, innermost level first",
+          [](auto& g, LevelCounters& level) { acceptance_fields(g, level); });
+  v("speedup", c.speedup, "against the baseline; null: this is it, or the run has none");
+  v("memory", c.memory, "memory");
+  v("lossless", c.lossless, "comparison of the tokens with the baseline's");
+  v.group("output", "what was generated",
+          [&](auto& g) { g("prompts", c.output, "the first timed repetition of each prompt"); });
+}
 
 struct RunResult {
   std::string run_id;
+  ExitCode exit_code = ExitCode::kOk;
   ResultContext context;
   std::vector<CaseResult> cases;
-  ExitCode exit_code = ExitCode::kOk;
 };
+template <class V>
+void run_fields(V& v, RunResult& r) {
+  v.constant("schema", kResultSchema, "format of this document");
+  v("run_id", r.run_id, "start of the run and a hash");
+  v("exit_code", r.exit_code, "exit status of the program");
+  v("context", r.context, "machine, build and command line");
+}
+template <class V>
+void fields(V& v, RunResult& r) {
+  run_fields(v, r);
+  v("cases", r.cases, "one per method");
+}
 
-// ---- Printers. All end in a newline.
-// One document of the schema: strict JSON, UTF-8; a number that is not finite is written as null.
+// ---- Result files. All texts end in a newline.
+// One document: strict JSON, UTF-8; a number that is not finite is null.
 std::string to_json(const RunResult& result);
-// One case a line, each with schema, run_id and context.
+// One case a line: what run_fields() says of the run, then the fields of the case.
 std::string to_jsonl(const RunResult& result);
-// A header and one line a case, RFC 4180 quoting; an empty field is not measured.
+// A header and one line a case, RFC 4180 quoting. A column is named by its path in the document
+// ("timing.ms_per_token.median", "acceptance.outer.alpha"), has every plain value of context and
+// case, and is empty for null; lists of values are joined with ';'.
 std::string to_csv(const RunResult& result);
+
+// Read back what to_json() and to_jsonl() wrote. `source` names the text in messages. Strict:
+// unknown, missing and repeated members, other types, other schemas and rates that do not follow
+// from their counters throw Error(kBadInput, "InvalidResult", ...) naming the path.
+RunResult read_json_result(std::string_view text, const std::string& source);
+// Lines that follow each other with equal run_id make one result.
+std::vector<RunResult> read_jsonl_results(std::string_view text, const std::string& source);
+
+// JSON Schemas (draft 2020-12) of the document and of a line.
+std::string result_schema();
+std::string result_line_schema();
+
+// ---- For people
 // The tables of to_table() in GitHub markdown.
 std::string to_markdown(const RunResult& result);
 // For a terminal: at most 100 columns, no colours.

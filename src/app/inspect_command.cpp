@@ -1,10 +1,69 @@
 #include "app/commands.h"
 #include "app/output.h"
-#include "core/strict_json.h"
+#include "core/fields.h"
 #include "core/utf8.h"
 #include "model/checkpoint_summary.h"
 
 namespace triforce {
+
+// ---- What --json says
+template <class V>
+void fields(V& v, RopeScaling& r) {
+  using Kind = RopeScaling::Kind;
+  const bool yarn = r.kind == Kind::kYarn, llama3 = r.kind == Kind::kLlama3;
+  v.derived("kind", std::string(to_string(r.kind)), "linear, yarn or llama3");
+  v("factor", r.factor, "how much longer contexts become");
+  if (yarn || llama3) v("original_max_position", r.original_max_position, "tokens");
+  if (yarn) v("beta_fast", r.beta_fast, "rotations");
+  if (yarn) v("beta_slow", r.beta_slow, "rotations");
+  if (yarn) v("attention_factor", r.attention_factor, "null: 0.1 ln(factor) + 1");
+  if (llama3) v("low_freq_factor", r.low_freq_factor, "of the original length");
+  if (llama3) v("high_freq_factor", r.high_freq_factor, "of the original length");
+}
+template <class V>
+void fields(V& v, ModelConfig& c) {
+  const auto none_below_0 = [](int id) { return id < 0 ? std::nullopt : std::optional(id); };
+  v("name", c.name, "folder or preset");
+  v("layers", c.layers, "layers");
+  v("hidden", c.hidden, "hidden size");
+  v("intermediate", c.intermediate, "size between the two halves of an MLP");
+  v("heads", c.heads, "query heads");
+  v("kv_heads", c.kv_heads, "key/value heads");
+  v("head_dim", c.head_dim, "size of a head");
+  v("vocab", c.vocab, "vocabulary, token ids");
+  v("max_position", c.max_position, "longest context, tokens");
+  v("rms_norm_eps", c.rms_norm_eps, "epsilon of the norms");
+  v("rope_theta", c.rope_theta, "base of the rotary embedding");
+  v.derived("rope_scaling",
+            c.rope.kind == RopeScaling::Kind::kNone ? std::nullopt : std::optional(c.rope),
+            "null: none");
+  v("tied_embeddings", c.tied_embeddings, "the output head is the embedding");
+  v.derived("bos", none_below_0(c.bos), "beginning-of-sequence id; null: none");
+  v("eos", c.eos, "end-of-sequence ids");
+  v.derived("dtype", std::string(to_string(c.stored_dtype)), "as stored: f32, f16 or bf16");
+  v.derived("n_params", c.parameters(), "parameters");
+  v.derived("kv_bytes_per_token_f16", c.kv_bytes_per_token(DType::kF16), "in 16 bits, bytes");
+}
+template <class V>
+void fields(V& v, CheckpointSummary::Row& r) {
+  v("name", r.name, "tensor");
+  v("dtype", r.dtype, "as the file names it");
+  v("shape", r.shape, "elements, outermost first");
+  v("bytes", r.bytes, "bytes");
+}
+template <class V>
+void fields(V& v, CheckpointSummary& s) {
+  v.constant("schema", "triforce-bench.inspect/2", "format of this document");
+  v("path", s.path, "as given");
+  v("files", s.files, "names of the weight files");
+  v("config", s.config, "config.json; null: a single file");
+  v.derived("config_sha256", s.config ? std::optional(s.config_sha256) : std::nullopt, "hex");
+  v("elements", s.elements, "of all tensors");
+  v("bytes", s.bytes, "of all tensors");
+  v("warnings", s.warnings, "what was ignored");
+  v("tensors", s.tensors, "in the order of the files, each sorted by offset");
+}
+
 namespace {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -39,32 +98,11 @@ std::string table(const CheckpointSummary& s) {
   return out;
 }
 
-JsonValue json(const CheckpointSummary& s) {
-  JsonValue tensors = JsonValue::array();
-  for (const auto& row : s.tensors) {
-    JsonValue tensor = JsonValue::object();
-    tensor.set("name", row.name).set("dtype", row.dtype).set("shape", row.shape);
-    tensors.push(std::move(tensor.set("bytes", row.bytes)));
-  }
-  JsonValue config;
-  if (s.config) {
-    config = JsonValue::object();
-    for (const auto& [label, value] : config_lines(*s.config)) config.set(label, value);
-  }
-  JsonValue out = JsonValue::object();
-  out.set("schema", "triforce-bench.inspect/1").set("path", s.path).set("files", s.files);
-  out.set("config", std::move(config));
-  out.set("config_sha256", s.config ? JsonValue(s.config_sha256) : JsonValue());
-  out.set("elements", s.elements).set("bytes", s.bytes).set("warnings", s.warnings);
-  out.set("tensors", std::move(tensors));
-  return out;
-}
-
 }  // namespace
 
 ExitCode inspect_command(const RunConfig& config) {
   const CheckpointSummary summary = summarize_checkpoint(config.inspect_path);
-  print_out(config.json_to_stdout ? write_json(json(summary)) + "\n" : table(summary));
+  print_out(config.json_to_stdout ? to_json_text(summary) + "\n" : table(summary));
   return ExitCode::kOk;
 }
 

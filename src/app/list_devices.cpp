@@ -2,7 +2,7 @@
 #include "app/devices.h"
 #include "app/machine.h"
 #include "app/output.h"
-#include "core/strict_json.h"
+#include "core/fields.h"
 #include "cpu/context.h"
 
 namespace triforce {
@@ -32,34 +32,71 @@ std::string table() {
   return out;
 }
 
-JsonValue json() {
-  const std::optional<MemoryState> memory = memory_state();
-  JsonValue device = JsonValue::object();
-  device.set("device", "cpu").set("model", cpu_model_name()).set("threads", available_threads());
-  device.set("isa", isa_levels(true)).set("default_isa", cpu::to_string(cpu::best_isa()));
-  device.set("memory_bytes", memory ? JsonValue(memory->total_bytes) : JsonValue());
-  device.set("available_bytes", memory ? JsonValue(memory->available_bytes) : JsonValue());
-  JsonValue devices = JsonValue::array().push(std::move(device));
-  const CudaDevices cuda = find_cuda_devices();
-  for (const CudaDevice& d : cuda.devices) {
-    JsonValue card = JsonValue::object();
-    card.set("device", fmt::format("cuda:{}", d.ordinal)).set("model", d.name);
-    card.set("architecture", d.architecture).set("usable", d.problem.empty());
-    card.set("problem", d.problem.empty() ? JsonValue() : JsonValue(d.problem));
-    card.set("memory_bytes", d.memory_bytes);
-    card.set("available_bytes", d.free_bytes ? JsonValue(*d.free_bytes) : JsonValue());
-    devices.push(std::move(card));
+// What the JSON says.
+struct DeviceEntry {
+  std::string device, model;
+  std::optional<int> threads;
+  std::vector<std::string> isa;
+  std::optional<std::string> default_isa, architecture;
+  bool usable = true;
+  std::optional<std::string> problem;
+  std::optional<std::int64_t> memory_bytes, available_bytes;
+};
+template <class V>
+void fields(V& v, DeviceEntry& d) {
+  v("device", d.device, "value of --device");
+  v("model", d.model, "processor or GPU");
+  v("threads", d.threads, "cores this process may run on; null: a GPU");
+  v("isa", d.isa, "instruction-set levels of the processor, values of --cpu-isa");
+  v("default_isa", d.default_isa, "the level taken by default; null: a GPU");
+  v("architecture", d.architecture, "of a GPU, such as sm_90");
+  v("usable", d.usable, "whether --device can take it");
+  v("problem", d.problem, "why not; null: it can");
+  v("memory_bytes", d.memory_bytes, "memory, bytes");
+  v("available_bytes", d.available_bytes, "of that, free now, bytes");
+}
+struct DeviceList {
+  bool cuda = false;
+  std::vector<DeviceEntry> devices;
+};
+template <class V>
+void fields(V& v, DeviceList& l) {
+  v.constant("schema", "triforce-bench.devices/1", "format of this document");
+  v("cuda", l.cuda, "whether this program was built with CUDA");
+  v("devices", l.devices, "the processor, then the GPUs");
+}
+
+DeviceList list_of_devices() {
+  DeviceEntry cpu;
+  cpu.device = "cpu";
+  cpu.model = cpu_model_name();
+  cpu.threads = available_threads();
+  cpu.isa = isa_levels(true);
+  cpu.default_isa = cpu::to_string(cpu::best_isa());
+  if (const std::optional<MemoryState> memory = memory_state()) {
+    cpu.memory_bytes = memory->total_bytes;
+    cpu.available_bytes = memory->available_bytes;
   }
-  JsonValue out = JsonValue::object();
-  out.set("schema", "triforce-bench.devices/1").set("cuda", cuda.built);
-  out.set("devices", std::move(devices));
-  return out;
+  const CudaDevices cuda = find_cuda_devices();
+  DeviceList list{cuda.built, {std::move(cpu)}};
+  for (const CudaDevice& d : cuda.devices) {
+    DeviceEntry gpu;
+    gpu.device = fmt::format("cuda:{}", d.ordinal);
+    gpu.model = d.name;
+    gpu.architecture = d.architecture;
+    gpu.usable = d.problem.empty();
+    if (!d.problem.empty()) gpu.problem = d.problem;
+    gpu.memory_bytes = d.memory_bytes;
+    gpu.available_bytes = d.free_bytes;
+    list.devices.push_back(std::move(gpu));
+  }
+  return list;
 }
 
 }  // namespace
 
 ExitCode list_devices_command(const RunConfig& config) {
-  print_out(config.json_to_stdout ? write_json(json()) + "\n" : table());
+  print_out(config.json_to_stdout ? to_json_text(list_of_devices()) + "\n" : table());
   return ExitCode::kOk;
 }
 

@@ -251,18 +251,4 @@ std::vector<Param> echo_params(const RunConfig& config) {
   return params;
 }
 
-std::string to_text(const ParamValue& value) {
-  struct Visitor {
-    std::string operator()(std::monostate) const { return ""; }
-    std::string operator()(bool b) const { return b ? "true" : "false"; }
-    std::string operator()(const std::vector<std::string>& list) const {
-      return fmt::format("{}", fmt::join(list, ","));
-    }
-    std::string operator()(const std::string& text) const { return text; }
-    std::string operator()(std::int64_t n) const { return fmt::format("{}", n); }
-    std::string operator()(double x) const { return fmt::format("{}", x); }
-  };
-  return std::visit(Visitor(), value);
-}
-
 }  // namespace triforce

@@ -94,7 +94,4 @@ std::string suggest_option(Command command, std::string_view name, std::string_v
 // The known name closest to a misspelt one; empty if none is near.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 
-// In the words that OptionValue::set accepts; "" for monostate: "4096", "true", "ar,triforce".
-std::string to_text(const ParamValue& value);
-
 }  // namespace triforce

@@ -11,7 +11,7 @@
 #include "app/progress.h"
 #include "app/session.h"
 #include "app/signals.h"
-#include "core/strict_json.h"
+#include "core/fields.h"
 #include "triforce/model.h"
 #include "triforce/tokenizer.h"
 
@@ -103,13 +103,22 @@ ExitCode perplexity_command(const RunConfig& config) {
 
   const std::int64_t scored = config.prefill - 1;  // BOS has nothing before it
   const double mean = nll / static_cast<double>(scored);
-  JsonValue out = JsonValue::object();
-  out.set("schema", "triforce-bench.perplexity/1").set("target", choice.config.name);
-  out.set("dtype", to_string(session.dtype)).set("backend", session.backend->description());
-  out.set("random_weights", weights.random).set("source", data.prompts.front().source);
-  out.set("data_sha256", data.info.sha256).set("prefill", config.prefill);
-  out.set("nll_per_token", mean).set("perplexity", std::exp(mean)).set("tokens", scored);
-  const std::string json = write_json(out) + "\n";
+  JsonWriter out;
+  FieldWriter v(out);
+  out.begin_object();
+  v("schema", std::string("triforce-bench.perplexity/1"));
+  v("target", choice.config.name);
+  v("dtype", std::string(to_string(session.dtype)));
+  v("backend", session.backend->description());
+  v("random_weights", weights.random);
+  v("source", data.prompts.front().source);
+  v("data_sha256", data.info.sha256);
+  v("prefill", config.prefill);
+  v("nll_per_token", mean);
+  v("perplexity", std::exp(mean));
+  v("tokens", scored);
+  out.end();
+  const std::string json = out.take() + "\n";
   Sinks sinks;
   sinks.write(files.find("--json"), json);
   sinks.print(config.output_format == OutputFormat::kJson

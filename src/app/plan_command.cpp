@@ -12,7 +12,7 @@ ExitCode plan_command(const RunConfig& config) {
   files.check_inputs(input_files(config, models));
   const PlanReport report = make_plan_report(config, models, config.dtype.value_or(DType::kF16));
   Sinks sinks;
-  const std::string json = write_json(plan_json(config, report)) + "\n";
+  const std::string json = plan_json(config, report) + "\n";
   sinks.write(files.find("--json"), json);
   sinks.print(config.output_format == OutputFormat::kJson ? json : plan_table(report));
   if (sinks.code() != ExitCode::kOk) return sinks.code();

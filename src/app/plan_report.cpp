@@ -3,6 +3,10 @@
 #include <algorithm>
 
 #include "app/machine.h"
+#include "app/measure.h"
+#include "core/fields.h"
+#include "report/param_json.h"
+#include "report/printers.h"
 
 namespace triforce {
 namespace {
@@ -37,39 +41,6 @@ CardPrediction predict(const CardAssumption& card, const RunConfig& config, cons
   p.triforce_ms = predict_ms_per_token(times, r.inner_alpha, r.outer_alpha, p.gammas.inner_gamma,
                                        p.gammas.gamma);
   return p;
-}
-
-std::string model_line(const char* role, const ModelConfig& c) {
-  return fmt::format(
-      "{:<8} {}: {} layers, {} wide, {} heads ({} KV), vocabulary {}, {:.2f} G parameters\n", role,
-      c.name, c.layers, c.hidden, c.heads, c.kv_heads, c.vocab,
-      static_cast<double>(c.parameters()) / 1e9);
-}
-
-JsonValue params_json(const RunConfig& config) {
-  JsonValue params = JsonValue::object();
-  for (const auto& [name, value] : echo_params(config)) {
-    params.set(name,
-               std::visit(
-                   [](const auto& v) -> JsonValue {
-                     if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
-                       return nullptr;
-                     } else {
-                       return JsonValue(v);
-                     }
-                   },
-                   value));
-  }
-  return params;
-}
-
-JsonValue model_json(const ModelConfig& c, DType dtype) {
-  JsonValue m = JsonValue::object();
-  m.set("name", c.name).set("layers", c.layers).set("hidden", c.hidden);
-  m.set("intermediate", c.intermediate).set("vocab", c.vocab);
-  m.set("heads", c.heads).set("kv_heads", c.kv_heads).set("head_dim", c.head_dim);
-  m.set("n_params", c.parameters()).set("bytes", c.weight_bytes(dtype));
-  return m;
 }
 
 }  // namespace
@@ -118,7 +89,7 @@ std::vector<std::pair<std::string, std::int64_t>> memory_rows(const MemoryPlan& 
           {"full KV cache", of(MemTag::kKvFull)},
           {"retrieval KV cache", of(MemTag::kKvRetrieval)},
           {"streaming KV caches", of(MemTag::kKvStreaming)},
-          {"laws and logits", of(MemTag::kLaws)},
+          {"probs and logits", of(MemTag::kLaws)},
           {"activations", of(MemTag::kActivations)},
           {"workspace", of(MemTag::kWorkspace)},
           {"total", memory.total_bytes()}};
@@ -146,11 +117,13 @@ std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
 }
 
 std::string plan_table(const PlanReport& r) {
-  std::string out = model_line("target", r.input.target);
-  if (r.input.draft) out += model_line("drafter", *r.input.draft);
-  out += fmt::format("dtype    {}; prompt {} tokens, {} generated; KV {} bytes per token\n\n",
-                     to_string(r.input.dtype), r.input.shape.max_prompt,
-                     r.input.shape.max_generated, r.memory.kv_bytes_per_token);
+  std::string out = model_line("target", model_info(r.input.target, r.input.dtype)) + '\n';
+  if (r.input.draft) {
+    out += model_line("draft", model_info(*r.input.draft, r.input.dtype)) + '\n';
+  }
+  out += fmt::format("shape: prompt of {} tokens, {} generated; KV {} bytes per token\n\n",
+                     r.input.shape.max_prompt, r.input.shape.max_generated,
+                     r.memory.kv_bytes_per_token);
   out += memory_table(r.memory, r.input.shape.max_prompt);
   out += fmt::format("\n{:<38}{:>11}\n", "one pass reads", "GB");
   out += fmt::format("{:<38}{:>11.3f}\n", "target, full cache (ar, outer verify)",
@@ -190,44 +163,52 @@ std::string plan_table(const PlanReport& r) {
   return out;
 }
 
-JsonValue plan_json(const RunConfig& config, const PlanReport& r) {
-  JsonValue memory = JsonValue::object();
-  for (std::size_t i = 0; i < r.memory.bytes.size(); ++i) {
-    memory.set(to_string(static_cast<MemTag>(i)), r.memory.bytes[i]);
-  }
-  memory.set("total", r.memory.total_bytes());
-  JsonValue pass = JsonValue::object();
-  pass.set("full", r.memory.full_pass_bytes);
-  pass.set("retrieval", r.memory.retrieval_pass_bytes > 0 ? JsonValue(r.memory.retrieval_pass_bytes)
-                                                          : JsonValue());
-  pass.set("draft",
-           r.memory.draft_pass_bytes > 0 ? JsonValue(r.memory.draft_pass_bytes) : JsonValue());
-  JsonValue cards = JsonValue::array();
+std::string plan_json(const RunConfig& config, const PlanReport& r) {
+  const auto positive = [](std::int64_t bytes) {
+    return bytes > 0 ? std::optional(bytes) : std::nullopt;
+  };
+  const auto info = [&](const ModelConfig& c) { return model_info(c, r.input.dtype); };
+  JsonWriter out;
+  FieldWriter v(out);
+  out.begin_object();
+  v("schema", std::string("triforce-bench.plan/2"));
+  v("params", echo_params(config));
+  v("dtype", std::string(to_string(r.input.dtype)));
+  v("target", info(r.input.target));
+  v("draft", r.input.draft ? std::optional(info(*r.input.draft)) : std::nullopt);
+  v("memory_bytes", TaggedBytes{r.memory.bytes});
+  v("kv_bytes_per_token", r.memory.kv_bytes_per_token);
+  v.group("pass_bytes", "", [&](FieldWriter& g) {
+    g("full", r.memory.full_pass_bytes);
+    g("retrieval", positive(r.memory.retrieval_pass_bytes));
+    g("draft", positive(r.memory.draft_pass_bytes));
+  });
+  v.group("acceptance", "", [&](FieldWriter& g) {
+    g("outer", r.outer_alpha);
+    g("inner", r.inner_alpha);
+    g("source",
+      std::string(r.default_alphas ? "arXiv 2404.11912, Table 2" : "--synthetic-acceptance"));
+  });
+  out.key("cards");
+  out.begin_array(false);
   for (const CardPrediction& p : r.cards) {
-    JsonValue card = JsonValue::object();
-    card.set("name", p.card->name).set("capacity_bytes", p.card->capacity_bytes);
-    card.set("achievable_gbs", gb(p.card->bytes_per_s)).set("fits", p.fits);
-    card.set("pass_overhead_ms", p.card->pass_overhead_ms);
-    card.set("layer_overhead_ms", p.card->layer_overhead_ms);
-    card.set("ar_ms_per_token", p.autoregressive_ms).set("triforce_ms_per_token", p.triforce_ms);
-    card.set("gamma", p.triforce_ms ? JsonValue(p.gammas.gamma) : JsonValue());
-    card.set("inner_gamma", p.triforce_ms ? JsonValue(p.gammas.inner_gamma) : JsonValue());
-    cards.push(std::move(card));
+    const auto gammas = p.triforce_ms ? std::optional(p.gammas) : std::nullopt;
+    out.begin_object();
+    v("name", std::string(p.card->name));
+    v("capacity_bytes", p.card->capacity_bytes);
+    v("achievable_gbs", gb(p.card->bytes_per_s));
+    v("fits", p.fits);
+    v("pass_overhead_ms", p.card->pass_overhead_ms);
+    v("layer_overhead_ms", p.card->layer_overhead_ms);
+    v("ar_ms_per_token", p.autoregressive_ms);
+    v("triforce_ms_per_token", p.triforce_ms);
+    v("gamma", gammas ? std::optional(gammas->gamma) : std::nullopt);
+    v("inner_gamma", gammas ? std::optional(gammas->inner_gamma) : std::nullopt);
+    out.end();
   }
-  JsonValue acceptance = JsonValue::object();
-  acceptance.set("outer", r.outer_alpha).set("inner", r.inner_alpha);
-  acceptance.set("source",
-                 r.default_alphas ? "arXiv 2404.11912, Table 2" : "--synthetic-acceptance");
-  JsonValue out = JsonValue::object();
-  out.set("schema", "triforce-bench.plan/1").set("params", params_json(config));
-  out.set("dtype", to_string(r.input.dtype));
-  out.set("target", model_json(r.input.target, r.input.dtype));
-  out.set("draft", r.input.draft ? model_json(*r.input.draft, r.input.dtype) : JsonValue());
-  out.set("memory_bytes", std::move(memory));
-  out.set("kv_bytes_per_token", r.memory.kv_bytes_per_token);
-  out.set("pass_bytes", std::move(pass)).set("acceptance", std::move(acceptance));
-  out.set("cards", std::move(cards));
-  return out;
+  out.end();
+  out.end();
+  return out.take();
 }
 
 void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backend* backend) {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "app/models.h"
-#include "core/strict_json.h"
 #include "triforce/plan.h"
 
 namespace triforce {
@@ -52,7 +51,7 @@ std::vector<std::pair<std::string, std::int64_t>> memory_rows(const MemoryPlan& 
 // With prompt_tokens also the part of the full cache that they take.
 std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens);
 std::string plan_table(const PlanReport& report);
-JsonValue plan_json(const RunConfig& config, const PlanReport& report);
+std::string plan_json(const RunConfig& config, const PlanReport& report);
 
 // Throws Error(kResources, "MemoryLimit") with one line if the plan needs more than --memory-limit,
 // or without it more than `backend`'s device has free; null, or no device memory: the machine.

@@ -121,7 +121,7 @@ class Observer final : public MeasureObserver {
   }
   void on_result(const RunResult& result) override {
     stream_.end();
-    if (result.context.end.empty()) files_.write_interim(result);
+    if (!result.context.end) files_.write_interim(result);
   }
 
  private:

@@ -1,4 +1,6 @@
-// parse_json: the only file that sees nlohmann_json, as a tokenizer behind its SAX interface.
+// parse_json: the only file that sees nlohmann_json, as a tokenizer behind its SAX interface. Its
+// tree is not used: nlohmann::basic_json allocates in its destructor, which ends the process where
+// memory is short, and it copies members when an object grows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,15 +18,15 @@ class JsonBuilder {
  public:
   explicit JsonBuilder(const JsonLimits& limits) : limits_(limits) {}
 
-  bool null() { return add(JsonValue()); }
-  bool boolean(bool v) { return add(JsonValue(v)); }
-  bool number_integer(std::int64_t v) { return add(JsonValue::negative(v)); }
-  bool number_unsigned(std::uint64_t v) { return add(JsonValue(v)); }
-  bool number_float(double v, const std::string& /*text*/) { return add(JsonValue(v)); }
-  bool string(std::string& v) { return add(JsonValue(std::move(v))); }
+  bool null() { return place({}) != nullptr; }
+  bool boolean(bool v) { return place(v) != nullptr; }
+  bool number_integer(std::int64_t v) { return place(v) != nullptr; }  // with a minus sign
+  bool number_unsigned(std::uint64_t v) { return place(v) != nullptr; }
+  bool number_float(double v, const std::string& /*text*/) { return place(v) != nullptr; }
+  bool string(std::string& v) { return place(std::move(v)) != nullptr; }
   bool binary(const nlohmann::json::binary_t& /*v*/) { return false; }  // not in JSON text
-  bool start_object(std::size_t /*n*/) { return open(JsonValue::object()); }
-  bool start_array(std::size_t /*n*/) { return open(JsonValue::array()); }
+  bool start_object(std::size_t /*n*/) { return open(JsonValue::Object{}); }
+  bool start_array(std::size_t /*n*/) { return open(JsonValue::Array{}); }
   bool key(std::string& v) {
     key_ = std::move(v);
     return true;
@@ -81,12 +83,15 @@ class JsonBuilder {
     return it == keys.end() ? nullptr : *it;
   }
 
+  using Data = decltype(JsonValue::data_);
   // Where the value now is, or nullptr if there are too many.
-  JsonValue* place(JsonValue&& value) {
+  JsonValue* place(Data data) {
     if (++nodes_ > limits_.max_nodes) {
       fault_ = Fault::kNodes;
       return nullptr;
     }
+    JsonValue value;
+    value.data_ = std::move(data);
     if (stack_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -97,8 +102,7 @@ class JsonBuilder {
     auto& members = std::get<JsonValue::Object>(stack_.back()->data_);
     return &members.emplace_back(JsonMember{std::move(key_), std::move(value)}).value;
   }
-  bool add(JsonValue&& value) { return place(std::move(value)) != nullptr; }
-  bool open(JsonValue&& container) {
+  bool open(Data container) {
     if (static_cast<int>(stack_.size()) >= limits_.max_depth) {
       fault_ = Fault::kDepth;
       return false;

@@ -1,8 +1,7 @@
-// The one reader and the one writer of JSON. The reader takes untrusted text: capped in bytes,
-// depth and nodes; duplicate keys, byte order marks, NUL and malformed UTF-8 are refused; numbers
-// keep what they were written as, so that 4.0, 4e0 or 2^64 never become an integer.
+// The one reader of JSON, for untrusted text: capped in bytes, depth and nodes; duplicate keys,
+// byte order marks, NUL and malformed UTF-8 are refused; numbers keep what they were written as, so
+// that 4.0, 4e0 or 2^64 never become an integer.
 #pragma once
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -17,7 +16,8 @@ namespace triforce {
 
 struct JsonMember;
 
-// A JSON value. Objects keep the order in which keys were set; so does the text written of them.
+// A value as it was read. Trees are moved, never copied, and freed without allocating, so that a
+// failed allocation is an exception and nothing else.
 class JsonValue {
  public:
   // Integers keep their spelling: kUnsigned has no minus sign; kSigned has one ("-0" included).
@@ -32,85 +32,35 @@ class JsonValue {
     kObject
   };
   using Array = std::vector<JsonValue>;
-  using Object = std::vector<JsonMember>;
+  using Object = std::vector<JsonMember>;  // in the order of the text
 
   JsonValue();
-  JsonValue(std::nullptr_t);          // NOLINT(google-explicit-constructor)
-  template <std::same_as<bool> T>     // never from a pointer
-  JsonValue(T value) : JsonValue() {  // NOLINT(google-explicit-constructor)
-    set_bool(value);
-  }
-  template <std::unsigned_integral T>
-  requires(!std::same_as<T, bool>) JsonValue(T value)  // NOLINT(google-explicit-constructor)
-      : JsonValue() {
-    set_unsigned(value);
-  }
-  template <std::signed_integral T>
-  JsonValue(T value) : JsonValue() {  // NOLINT(google-explicit-constructor)
-    if (value < 0) {
-      set_signed(value);
-    } else {
-      set_unsigned(static_cast<std::uint64_t>(value));
-    }
-  }
-  // Must be finite when written; what was not measured is null: see finite_or_null.
-  template <std::floating_point T>
-  JsonValue(T value) : JsonValue() {  // NOLINT(google-explicit-constructor)
-    set_double(static_cast<double>(value));
-  }
-  JsonValue(std::string value);       // NOLINT(google-explicit-constructor)
-  JsonValue(std::string_view value);  // NOLINT(google-explicit-constructor)
-  JsonValue(const char* value);       // NOLINT(google-explicit-constructor)
-  // null for an empty optional.
-  template <class T>
-  JsonValue(const std::optional<T>& value)  // NOLINT(google-explicit-constructor)
-      : JsonValue(value ? JsonValue(*value) : JsonValue()) {}
-  // An array of the elements.
-  template <class T>
-  JsonValue(const std::vector<T>& values)  // NOLINT(google-explicit-constructor)
-      : JsonValue(array()) {
-    for (const auto& v : values) push(JsonValue(static_cast<T>(v)));
-  }
-  JsonValue(const JsonValue&);
+  JsonValue(const JsonValue&) = delete;
   JsonValue(JsonValue&&) noexcept;
-  JsonValue& operator=(const JsonValue&);
+  JsonValue& operator=(const JsonValue&) = delete;
   JsonValue& operator=(JsonValue&&) noexcept;
   ~JsonValue();
-
-  static JsonValue array();
-  static JsonValue object();
-  static JsonValue finite_or_null(double value);
-  // A negative integer or "-0" as the reader saw it.
-  static JsonValue negative(std::int64_t value);
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
   bool is_null() const { return kind() == Kind::kNull; }
   bool is_object() const { return kind() == Kind::kObject; }
   bool is_array() const { return kind() == Kind::kArray; }
 
-  // Building. push turns null into an array, set turns null into an object and replaces a key that
-  // is there. Both return *this; on any other kind they throw kInternal.
-  JsonValue& push(JsonValue value);
-  JsonValue& set(std::string key, JsonValue value);
-
   // Raw access; the kind must be right (kInternal otherwise). Untrusted values go through JsonView.
-  bool as_bool() const;
-  std::uint64_t as_unsigned() const;
-  std::int64_t as_signed() const;
-  double as_double() const;
-  const std::string& as_string() const;
-  const Array& items() const;
-  const Object& members() const;
+  bool as_bool() const { return get<bool>(); }
+  std::uint64_t as_unsigned() const { return get<std::uint64_t>(); }
+  std::int64_t as_signed() const { return get<std::int64_t>(); }
+  double as_double() const { return get<double>(); }
+  const std::string& as_string() const { return get<std::string>(); }
+  const Array& items() const { return get<Array>(); }
+  const Object& members() const { return get<Object>(); }
   // nullptr: not an object, or no such key.
   const JsonValue* find(std::string_view key) const;
 
  private:
   friend class JsonBuilder;
-  // Defined where JsonMember is complete, which the templates above are not.
-  void set_bool(bool value);
-  void set_unsigned(std::uint64_t value);
-  void set_signed(std::int64_t value);
-  void set_double(double value);
+  template <class T>
+  const T& get() const;
   std::variant<std::monostate, bool, std::uint64_t, std::int64_t, double, std::string, Array,
                Object>
       data_;
@@ -172,8 +122,13 @@ class JsonView {
   bool boolean() const;
   const std::string& string() const;
 
+  // Throws unless this is an object without other members than these.
+  void only(const std::vector<std::string_view>& names) const;
+
   // Throws with this path: "expected ..., found <this value>".
   [[noreturn]] void fail(const std::string& expected) const;
+  // Throws with this path and text.
+  [[noreturn]] void fail_with(const std::string& text) const;
 
  private:
   JsonView child(const JsonValue& value, std::string path) const;
@@ -184,10 +139,5 @@ class JsonView {
 
 // A short text of a value for a message: "-3", "\"abc\"", "an array".
 std::string describe(const JsonValue& value);
-
-enum class JsonStyle : std::uint8_t { kCompact, kPretty };  // one line; two spaces a level
-// Strict JSON: keys in insertion order, doubles with the fewest digits that read back exactly,
-// malformed UTF-8 replaced by U+FFFD. Throws kInternal for NaN, infinity, or more than 256 levels.
-std::string write_json(const JsonValue& value, JsonStyle style = JsonStyle::kPretty);
 
 }  // namespace triforce

@@ -29,7 +29,7 @@ const char* to_string(MemTag tag) {
     case MemTag::kKvStreaming:
       return "kv_streaming";
     case MemTag::kLaws:
-      return "laws";
+      return "probs";
     case MemTag::kActivations:
       return "activations";
     case MemTag::kWorkspace:

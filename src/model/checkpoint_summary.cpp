@@ -59,7 +59,18 @@ CheckpointSummary summarize_checkpoint(const fs::path& path, const SafetensorsLi
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     out.files = {path.filename().string()};
-    add_tensors(read_safetensors_header(path, limits).tensors, out);
+    try {
+      add_tensors(read_safetensors_header(path, limits).tensors, out);
+    } catch (const Error& e) {
+      // What is wrong with the header of a file that is something else helps nobody.
+      if (e.code() != ExitCode::kBadInput || path.extension() == ".safetensors" ||
+          !fs::is_regular_file(path, ignored)) {
+        throw;
+      }
+      throw_input("NotSafetensors",
+                  "{}: expected a checkpoint folder or a .safetensors file, found another file",
+                  path.string());
+    }
     return out;
   }
   const Checkpoint checkpoint = Checkpoint::open(path, limits);

@@ -7,7 +7,7 @@
 #include "app/measure_parts.h"
 #include "app/measure_state.h"
 #include "app/result.h"
-#include "app/sample_result.h"
+#include "report/sample_result.h"
 
 namespace triforce {
 namespace {

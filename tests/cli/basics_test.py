@@ -107,6 +107,9 @@ class Basics(ProgramTest):
         self.assertIn("model.embed_tokens.weight", table)
         found = strict_json(self.run_program("inspect", folder, "--json").out)
         self.assertEqual(found["bytes"], sum(t["bytes"] for t in found["tensors"]))
+        self.assertEqual(found["config"]["n_params"], found["elements"])
+        self.assertEqual(found["config"]["kv_bytes_per_token_f16"], 6144)
+        self.assertEqual(found["config"]["rope_scaling"]["kind"], "yarn")
         single = folder + "/model.safetensors"
         names = {t["name"] for t in strict_json(
             self.run_program("inspect", single, "--json").out)["tensors"]}
@@ -116,6 +119,8 @@ class Basics(ProgramTest):
         self.fails(3, "inspect", self.path("absent.safetensors"), says=["absent", "FileNotFound"])
         bad = self.write("bad.safetensors", struct.pack("<Q", 1 << 60) + b"{}")
         self.fails(3, "inspect", bad, says=["bad.safetensors", "HeaderTooLarge"])
+        self.fails(3, "inspect", str(SOURCE / "data/models/target/config.json"),
+                   says=["config.json", "found another file", "NotSafetensors"])
         self.write("bin/config.json", "{}")
         self.write("bin/pytorch_model.bin", "x")
         self.fails(3, "inspect", self.path("bin"), says="bin")

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/printers.h"
+#include "report/printers.h"
 
 namespace triforce {
 namespace {
@@ -34,38 +34,17 @@ std::string lossless_text(const CaseResult& c) {
       return *c.lossless.equal_to_baseline ? fmt::format("equal ({})", c.lossless.compared)
                                            : "DIFFERENT";
     case LosslessMode::kDistribution:
-      return "in law";
+      return "distribution";
     case LosslessMode::kNone:
       return "-";
   }
   return "-";
 }
 
-std::string model_line(const char* role, const ModelInfo& m) {
-  std::string line = fmt::format(
-      "{}: {}, {} layers of {}, {:.1f} M parameters, {} {}", role, printable(m.name), m.layers,
-      m.hidden, static_cast<double>(m.n_params) / 1e6, m.dtype, byte_size(m.bytes));
-  if (m.random_seed) line += fmt::format(", RANDOM WEIGHTS (seed {})", *m.random_seed);
-  return line;
-}
-
 std::string param_text(const CaseResult& c, std::string_view name) {
-  for (const Param& p : c.params) {
-    if (p.first != name) continue;
-    return std::visit(
-        [](const auto& v) -> std::string {
-          using T = std::decay_t<decltype(v)>;
-          if constexpr (std::is_same_v<T, std::monostate>) {
-            return "none";
-          } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-            return fmt::format("{}", fmt::join(v, ","));
-          } else {
-            return fmt::format("{}", v);
-          }
-        },
-        p.second);
-  }
-  return "?";
+  const auto it = std::find_if(c.params.begin(), c.params.end(),
+                               [&](const Param& p) { return p.first == name; });
+  return it == c.params.end() ? "?" : to_text(it->second, "none", ",");
 }
 
 std::vector<std::string> header_lines(const RunResult& r) {
@@ -121,9 +100,9 @@ TextTable main_table(const RunResult& r) {
   t.caption =
       "speedup: ratio of medians over the same prompts; intervals: 95%, bootstrap, from 5 samples "
       "on; predicted: from single steps and acceptances; lossless: generations compared token by "
-      "token";
-  t.head = {"method",       "ms/token",  "95% interval", "tokens/s", "speedup",
-            "95% interval", "predicted", "noise",        "lossless"};
+      "token, or equal in distribution, which selftest proves";
+  t.head = {"method",   "ms/token",  "ms 95% CI", "tokens/s", "speedup",
+            "x 95% CI", "predicted", "noise",     "lossless"};
   for (const CaseResult& c : r.cases) {
     const Distribution& d = c.timing.ms_per_token;
     const Speedup s = c.speedup.value_or(Speedup{});
@@ -141,10 +120,10 @@ TextTable main_table(const RunResult& r) {
 
 std::string position_rates(const LevelCounters& level) {
   std::string out;
-  for (std::size_t i = 0; i < level.tested_at.size() && i < kShownPositions; ++i) {
-    if (level.tested_at[i] == 0) break;
-    const double r =
-        static_cast<double>(level.accepted_at[i]) / static_cast<double>(level.tested_at[i]);
+  const std::vector<double> rates = rate_per_position(level);
+  for (std::size_t i = 0; i < rates.size() && std::isfinite(rates[i]); ++i) {
+    if (i + 1 == kShownPositions && rates.size() > kShownPositions) return out + " ...";
+    const double r = rates[i];
     // ".95" rather than "0.95": eight of them must fit.
     const std::string text = fmt::format("{:.2f}", r);
     out += (out.empty() ? "" : " ") + (r < 0.995 ? text.substr(1) : "1.0");
@@ -157,7 +136,9 @@ TextTable acceptance_table(const RunResult& r) {
   t.title = "Acceptance by level";
   t.caption =
       "rate: accepted / tested; alpha: per token as the paper solves it; acc/draft: accepted / "
-      "drafted, as the published code prints; length: tokens per round, bonus included";
+      "drafted, as the published code prints; length: tokens per round, bonus included; by "
+      "position: "
+      "rate of each proposal, given that all before it were accepted";
   t.head = {"method", "level",     "gamma",  "rounds",     "rate",
             "alpha",  "acc/draft", "length", "by position"};
   t.left_columns = 2;

@@ -1,6 +1,7 @@
 // What the terminal and the markdown printer share: a result as lines, tables and notes.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "triforce/report.h"
@@ -33,6 +34,9 @@ std::string wrap(const std::string& text, std::size_t width, std::size_t indent)
 std::string short_number(const std::optional<double>& value);
 std::string percent(const std::optional<double>& fraction);  // "61%", "-" for nothing
 std::string byte_size(std::int64_t bytes);                   // "13.5 GB", powers of 1000
+std::string parameter_count(std::int64_t n);                 // "6.74 B", "6.8 M"
+// "target: llama-7B-128K, 32 layers of 4096, ..., 6.74 B parameters, f16 13.48 GB"
+std::string model_line(std::string_view role, const ModelInfo& model);
 // Control characters as '?', so that a name from outside cannot drive the terminal.
 std::string printable(const std::string& text);
 

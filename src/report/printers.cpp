@@ -1,4 +1,4 @@
-#include "app/printers.h"
+#include "report/printers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -61,6 +61,22 @@ std::string byte_size(std::int64_t bytes) {
   if (b >= 1e9) return fmt::format("{:.2f} GB", b / 1e9);
   if (b >= 1e6) return fmt::format("{:.2f} MB", b / 1e6);
   return fmt::format("{:.2f} kB", b / 1e3);
+}
+
+std::string parameter_count(std::int64_t n) {
+  const auto x = static_cast<double>(n);
+  if (x >= 1e9) return fmt::format("{:.2f} B", x / 1e9);
+  if (x >= 1e6) return fmt::format("{:.1f} M", x / 1e6);
+  return x >= 1e3 ? fmt::format("{:.1f} k", x / 1e3) : fmt::format("{}", n);
+}
+
+std::string model_line(std::string_view role, const ModelInfo& m) {
+  std::string line =
+      fmt::format("{}: {}, {} layers of {}, {} heads ({} KV), vocabulary {}, {} parameters, {} {}",
+                  role, printable(m.name), m.layers, m.hidden, m.heads, m.kv_heads, m.vocab,
+                  parameter_count(m.n_params), m.dtype, byte_size(m.bytes));
+  if (m.random_seed) line += fmt::format(", RANDOM WEIGHTS (seed {})", *m.random_seed);
+  return line;
 }
 
 std::string printable(const std::string& text) {

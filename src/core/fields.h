@@ -1,0 +1,411 @@
+// A struct is described once, and its JSON, its strict reader and its JSON Schema follow:
+//
+//   struct ClockRange { double min, max; };
+//   template <class V>
+//   void fields(V& v, ClockRange& c) {
+//     v("min", c.min, "lowest clock seen, MHz");
+//     v("max", c.max, "highest clock seen, MHz");
+//   }
+//
+// fields() lives in the namespace of its struct. What it may call of a visitor V:
+//   v(name, member, description)        a member; its type decides how it is written, see below
+//   v.group(name, description, call)    an object of members that call(v) visits
+//   v.named(name, list, member, names, description, call)
+//                                       a list of structs that are told apart by a string member,
+//                                       one of `names`; call(v, element) visits the members of one
+//   v.derived(name, value, description) what follows from members: written, compared when read
+//   v.constant(name, text, description) always this text
+//
+// | type of a member                     | JSON             | read                              |
+// | bool, integers, std::string          | the same         | exact type and range              |
+// | double                               | number or null   | null (not finite) as NaN          |
+// | std::optional<T>                     | T or null        | null as nothing                   |
+// | std::vector<T>                       | array            |                                   |
+// | enum with enum_values() and to_string() | its name      | one of the names                  |
+// | other enums                          | its number       |                                   |
+// | struct with fields()                 | object           | every member there, no other      |
+// | type with json_write, json_read, json_schema_type | see there |                             |
+#pragma once
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "core/json_writer.h"
+#include "core/strict_json.h"
+
+namespace triforce {
+
+template <class T, class V>
+concept Described = requires(V& v, T& x) {
+  fields(v, x);
+};
+template <class T>
+concept CustomJson = requires(JsonWriter& w, const T& x) {
+  json_write(w, x);
+};
+template <class T>
+concept NamedEnum = std::is_enum_v<T> && requires(T x) {
+  enum_values(x);
+  to_string(x);
+};
+template <class T>
+struct ElementOf {};  // has a member `type` for std::vector and std::optional
+template <class T>
+struct ElementOf<std::vector<T>> {
+  using type = T;
+};
+template <class T>
+struct ElementOf<std::optional<T>> {
+  using type = T;
+};
+template <class T>
+concept Optional = std::same_as<T, std::optional<typename ElementOf<T>::type>>;
+template <class T>
+concept List = std::same_as<T, std::vector<typename ElementOf<T>::type>>;
+template <class T>
+concept PlainValue = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, std::string>;
+
+// ---- Writing
+
+class FieldWriter;
+template <class T>
+void write_value(JsonWriter& out, const T& x);
+
+class FieldWriter {
+ public:
+  explicit FieldWriter(JsonWriter& out) : out_(out) {}
+  template <class T>
+  void operator()(std::string_view name, const T& member, const char* /*description*/ = "") {
+    out_.key(name);
+    write_value(out_, member);
+  }
+  template <class Call>
+  void group(std::string_view name, const char* /*description*/, const Call& call) {
+    out_.key(name);
+    out_.begin_object();
+    call(*this);
+    out_.end();
+  }
+  template <class T, class Names, class Call>
+  void named(std::string_view name, std::vector<T>& list, std::string T::* /*member*/,
+             const Names& /*names*/, const char* /*description*/, const Call& call) {
+    out_.key(name);
+    out_.begin_array(list.empty());
+    for (T& element : list) {
+      out_.begin_object();
+      call(*this, element);
+      out_.end();
+    }
+    out_.end();
+  }
+  template <class T>
+  void derived(std::string_view name, const T& value, const char* description) {
+    (*this)(name, value, description);
+  }
+  void constant(std::string_view name, std::string_view text, const char* /*description*/) {
+    out_.key(name);
+    out_.value(text);
+  }
+
+ private:
+  JsonWriter& out_;
+};
+
+template <class T>
+void write_value(JsonWriter& out, const T& x) {
+  if constexpr (CustomJson<T>) {
+    json_write(out, x);
+  } else if constexpr (Optional<T>) {
+    x ? write_value(out, *x) : out.null();
+  } else if constexpr (List<T>) {
+    using E = typename ElementOf<T>::type;
+    out.begin_array(x.empty() || PlainValue<E>);
+    for (const E& element : x) write_value(out, element);
+    out.end();
+  } else if constexpr (Described<T, FieldWriter>) {
+    out.begin_object();
+    FieldWriter visitor(out);
+    fields(visitor, const_cast<T&>(x));  // one description for reading and writing: only read here
+    out.end();
+  } else if constexpr (NamedEnum<T>) {
+    out.value(to_string(x));
+  } else if constexpr (std::is_enum_v<T>) {
+    out.value(static_cast<std::underlying_type_t<T>>(x));
+  } else {
+    out.value(x);
+  }
+}
+
+// A whole document, without a line break at its end.
+template <class T>
+std::string to_json_text(const T& x, JsonStyle style = JsonStyle::kPretty) {
+  JsonWriter out(style);
+  write_value(out, x);
+  return out.take();
+}
+
+// ---- Reading. Everything throws Error(kBadInput) that names the path.
+
+class FieldReader;
+template <class T>
+void read_value(const JsonView& at, T& x);
+
+class FieldReader {
+ public:
+  explicit FieldReader(const JsonView& at) : at_(at) {}
+  template <class T>
+  void operator()(std::string_view name, T& member, const char* /*description*/) {
+    read_value(take(name), member);
+  }
+  template <class Call>
+  void group(std::string_view name, const char* /*description*/, const Call& call) {
+    const JsonView at = take(name);
+    FieldReader members(at);
+    call(members);
+    members.finish();
+  }
+  template <class T, class Names, class Call>
+  void named(std::string_view name, std::vector<T>& list, std::string T::*member,
+             const Names& names, const char* /*description*/, const Call& call) {
+    list.clear();
+    for (const JsonView& at : take(name).items()) {
+      FieldReader members(at);
+      call(members, list.emplace_back());
+      members.finish();
+      const std::string& found = list.back().*member;
+      if (std::find(names.begin(), names.end(), found) == names.end()) {
+        at.fail(fmt::format("one named {}", fmt::join(names, ", ")));
+      }
+    }
+  }
+  template <class T>
+  void derived(std::string_view name, const T& value, const char* /*description*/) {
+    const JsonView at = take(name);
+    T found{};
+    read_value(at, found);
+    if (!same(found, value)) {
+      at.fail(to_json_text(value, JsonStyle::kCompact) + ", which follows from what stands beside");
+    }
+  }
+  void constant(std::string_view name, std::string_view text, const char* /*description*/) {
+    const JsonView at = take(name);
+    const std::string& found = at.string();
+    if (found != text) at.fail_with(fmt::format("expected {}, found {}", text, found));
+  }
+  // Refuses members that nobody asked for.
+  void finish() const { at_.only(seen_); }
+
+ private:
+  JsonView take(std::string_view name) {
+    seen_.push_back(name);
+    return at_.at(name);
+  }
+  // Computed again, perhaps by another math library.
+  static bool same(double a, double b) {
+    return (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-9 * std::max(1.0, std::abs(b));
+  }
+  static bool same(std::int64_t a, std::int64_t b) { return a == b; }
+  template <class T>
+  static bool same(const std::vector<T>& a, const std::vector<T>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const T& x, const T& y) { return same(x, y); });
+  }
+
+  const JsonView& at_;
+  std::vector<std::string_view> seen_;
+};
+
+template <class E>
+E read_enum(const JsonView& at) {
+  std::string names;
+  for (const E value : enum_values(E{})) {
+    if (at.string() == to_string(value)) return value;
+    names += (names.empty() ? "" : ", ") + std::string(to_string(value));
+  }
+  at.fail("one of " + names);
+}
+
+template <class T>
+void read_value(const JsonView& at, T& x) {
+  if constexpr (CustomJson<T>) {
+    json_read(at, x);
+  } else if constexpr (Optional<T>) {
+    x.reset();
+    if (!at.is_null()) read_value(at, x.emplace());
+  } else if constexpr (List<T>) {
+    x.clear();
+    for (const JsonView& element : at.items()) read_value(element, x.emplace_back());
+  } else if constexpr (Described<T, FieldReader>) {
+    FieldReader visitor(at);
+    fields(visitor, x);
+    visitor.finish();
+  } else if constexpr (NamedEnum<T>) {
+    x = read_enum<T>(at);
+  } else if constexpr (std::is_enum_v<T>) {
+    std::underlying_type_t<T> number{};
+    read_value(at, number);
+    x = static_cast<T>(number);
+  } else if constexpr (std::same_as<T, bool>) {
+    x = at.boolean();
+  } else if constexpr (std::same_as<T, std::string>) {
+    x = at.string();
+  } else if constexpr (std::same_as<T, double>) {
+    x = at.is_null() ? std::numeric_limits<double>::quiet_NaN() : at.number();
+  } else if constexpr (std::same_as<T, std::uint64_t>) {
+    x = at.unsigned_integer();
+  } else {
+    x = static_cast<T>(at.integer(std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+  }
+}
+
+// ---- JSON Schema, draft 2020-12
+
+class SchemaFields;
+// The members of a schema object for T, without its braces. An empty description is left out.
+template <class T>
+void write_schema(JsonWriter& out, std::string_view description, bool nullable);
+
+class SchemaFields {
+ public:
+  explicit SchemaFields(JsonWriter& out) : out_(out) {}
+  template <class T>
+  void operator()(std::string_view name, T& /*member*/, const char* description) {
+    property(name, [&] { write_schema<T>(out_, description, false); });
+  }
+  template <class Call>
+  void group(std::string_view name, const char* description, const Call& call) {
+    property(name, [&] { object(out_, description, false, call); });
+  }
+  template <class T, class Names, class Call>
+  void named(std::string_view name, std::vector<T>& /*list*/, std::string T::* /*member*/,
+             const Names& /*names*/, const char* description, const Call& call) {
+    property(name, [&] {
+      describe(out_, description, "array", false);
+      out_.key("items");
+      out_.begin_object();
+      object(out_, {}, false, [&](SchemaFields& v) {
+        T element{};
+        call(v, element);
+      });
+      out_.end();
+    });
+  }
+  template <class T>
+  void derived(std::string_view name, const T& /*value*/, const char* description) {
+    property(name, [&] { write_schema<T>(out_, description, false); });
+  }
+  void constant(std::string_view name, std::string_view text, const char* description) {
+    property(name, [&] {
+      out_.key("description");
+      out_.value(description);
+      out_.key("const");
+      out_.value(text);
+    });
+  }
+
+  // An object of the members that call(v) visits: all required, no others.
+  template <class Call>
+  static void object(JsonWriter& out, std::string_view description, bool nullable,
+                     const Call& call) {
+    describe(out, description, "object", nullable);
+    out.key("properties");
+    out.begin_object();
+    SchemaFields members(out);
+    call(members);
+    out.end();
+    out.key("required");
+    write_value(out, members.names_);
+    out.key("additionalProperties");
+    out.value(false);
+  }
+  static void describe(JsonWriter& out, std::string_view description, std::string_view type,
+                       bool nullable) {
+    if (!description.empty()) {
+      out.key("description");
+      out.value(description);
+    }
+    out.key("type");
+    if (!nullable) return out.value(type);
+    out.begin_array(true);
+    out.value(type);
+    out.value("null");
+    out.end();
+  }
+
+ private:
+  template <class Call>
+  void property(std::string_view name, const Call& call) {
+    names_.emplace_back(name);
+    out_.key(name);
+    out_.begin_object();
+    call();
+    out_.end();
+  }
+  JsonWriter& out_;
+  std::vector<std::string> names_;
+};
+
+template <class T>
+void write_schema(JsonWriter& out, std::string_view description, bool nullable) {
+  if constexpr (CustomJson<T>) {
+    json_schema(out, description, T{});
+  } else if constexpr (Optional<T>) {
+    write_schema<typename ElementOf<T>::type>(out, description, true);
+  } else if constexpr (List<T>) {
+    SchemaFields::describe(out, description, "array", nullable);
+    out.key("items");
+    out.begin_object();
+    write_schema<typename ElementOf<T>::type>(out, {}, false);
+    out.end();
+  } else if constexpr (Described<T, SchemaFields>) {
+    SchemaFields::object(out, description, nullable, [](SchemaFields& v) {
+      T x{};
+      fields(v, x);
+    });
+  } else if constexpr (NamedEnum<T>) {
+    SchemaFields::describe(out, description, "string", nullable);
+    out.key("enum");
+    out.begin_array(true);
+    for (const T value : enum_values(T{})) out.value(to_string(value));
+    if (nullable) out.null();
+    out.end();
+  } else if constexpr (std::same_as<T, bool>) {
+    SchemaFields::describe(out, description, "boolean", nullable);
+  } else if constexpr (std::same_as<T, std::string>) {
+    SchemaFields::describe(out, description, "string", nullable);
+  } else if constexpr (std::same_as<T, double>) {
+    SchemaFields::describe(out, description, "number", true);
+  } else {
+    SchemaFields::describe(out, description, "integer", nullable);
+    if constexpr (std::is_enum_v<T> || std::is_unsigned_v<T>) {
+      out.key("minimum");
+      out.value(0);
+    }
+  }
+}
+
+// The schema of documents of T. `id` and `title` name it.
+template <class T>
+std::string json_schema_text(std::string_view id, std::string_view title) {
+  JsonWriter out;
+  out.begin_object();
+  out.key("$schema");
+  out.value("https://json-schema.org/draft/2020-12/schema");
+  out.key("$id");
+  out.value(id);
+  out.key("title");
+  out.value(title);
+  write_schema<T>(out, {}, false);
+  out.end();
+  return out.take() + '\n';
+}
+
+}  // namespace triforce

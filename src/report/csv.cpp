@@ -1,0 +1,163 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "core/fields.h"
+#include "report/param_json.h"
+#include "triforce/report.h"
+
+namespace triforce {
+namespace {
+
+// RFC 4180: quoted if it holds a comma, a quote or a line break.
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + '"';
+}
+
+template <class T>
+std::string plain_text(const T& x) {
+  if constexpr (NamedEnum<T>) {
+    return to_string(x);
+  } else if constexpr (std::is_enum_v<T>) {
+    return fmt::format("{}", static_cast<int>(x));
+  } else if constexpr (std::same_as<T, double>) {
+    return std::isfinite(x) ? fmt::format("{}", x) : std::string();
+  } else {
+    return fmt::format("{}", x);
+  }
+}
+
+}  // namespace
+
+// Visits a described struct (core/fields.h) and collects one cell for every plain value in it:
+// the path for the header, the text of the value for a row. Lists of structs without names are
+// left out.
+class CsvCells {
+ public:
+  CsvCells(bool header, const std::vector<std::string>& params)
+      : header_(header), params_(params) {}
+
+  template <class T>
+  void operator()(std::string_view name, const T& member, const char* /*description*/) {
+    if (static_cast<const void*>(&member) == skipped_) return;
+    add(prefix_ + std::string(name), absent_ ? nullptr : &member);
+  }
+  template <class Call>
+  void group(std::string_view name, const char* /*description*/, const Call& call) {
+    below(prefix_ + std::string(name), absent_, [&] { call(*this); });
+  }
+  template <class T, class Names, class Call>
+  void named(std::string_view name, std::vector<T>& list, std::string T::*member,
+             const Names& names, const char* /*description*/, const Call& call) {
+    for (const std::string_view wanted : names) {
+      const auto it = std::find_if(list.begin(), list.end(),
+                                   [&](const T& element) { return element.*member == wanted; });
+      T none;
+      T& element = it == list.end() ? none : *it;
+      skipped_ = &(element.*member);  // it is in the name of the column
+      below(fmt::format("{}{}.{}", prefix_, name, wanted), absent_ || it == list.end(),
+            [&] { call(*this, element); });
+      skipped_ = nullptr;
+    }
+  }
+  template <class T>
+  void derived(std::string_view name, const T& value, const char* description) {
+    (*this)(name, value, description);
+  }
+  void constant(std::string_view name, std::string_view text, const char* description) {
+    (*this)(name, std::string(text), description);
+  }
+
+  std::string line() const { return fmt::format("{}\n", fmt::join(cells_, ",")); }
+
+ private:
+  // x: nullptr if there is no value.
+  template <class T>
+  void add(const std::string& path, const T* x) {
+    if constexpr (std::same_as<T, std::vector<Param>>) {
+      for (const std::string& name : params_) add_param(path, name, x);
+    } else if constexpr (Optional<T>) {
+      using E = typename ElementOf<T>::type;
+      const E* inner = x != nullptr && *x ? &**x : nullptr;
+      add(path, inner);
+    } else if constexpr (List<T>) {
+      using E = typename ElementOf<T>::type;
+      if constexpr (PlainValue<E>) {
+        std::vector<std::string> texts;
+        if (x != nullptr) {
+          std::transform(x->begin(), x->end(), std::back_inserter(texts), plain_text<E>);
+        }
+        cell(path, fmt::format("{}", fmt::join(texts, ";")));
+      }
+    } else if constexpr (Described<T, CsvCells>) {
+      T none{};
+      below(path, x == nullptr, [&] { fields(*this, x != nullptr ? const_cast<T&>(*x) : none); });
+    } else {
+      cell(path, x != nullptr ? plain_text(*x) : std::string());
+    }
+  }
+  void add_param(const std::string& path, const std::string& name, const std::vector<Param>* list) {
+    std::string text;
+    if (list != nullptr) {
+      const auto it =
+          std::find_if(list->begin(), list->end(), [&](const Param& p) { return p.first == name; });
+      if (it != list->end()) text = to_text(it->second, "", ";");
+    }
+    cell(path + "." + name, text);
+  }
+  void cell(const std::string& path, const std::string& text) {
+    cells_.push_back(quoted(header_ ? path : text));
+  }
+  template <class Call>
+  void below(const std::string& path, bool absent, const Call& call) {
+    const std::string prefix = std::exchange(prefix_, path + ".");
+    const bool was_absent = std::exchange(absent_, absent);
+    call();
+    prefix_ = prefix;
+    absent_ = was_absent;
+  }
+
+  bool header_;
+  const std::vector<std::string>& params_;
+  std::vector<std::string> cells_;
+  std::string prefix_;
+  bool absent_ = false;
+  const void* skipped_ = nullptr;
+};
+
+namespace {
+
+std::string line(RunResult& run, CaseResult& c, const std::vector<std::string>& params,
+                 bool header) {
+  CsvCells cells(header, params);
+  run_fields(cells, run);
+  fields(cells, c);
+  return cells.line();
+}
+
+}  // namespace
+
+std::string to_csv(const RunResult& result) {
+  std::vector<std::string> params;
+  for (const CaseResult& c : result.cases) {
+    for (const auto& [name, value] : c.params) {
+      if (std::find(params.begin(), params.end(), name) == params.end()) params.push_back(name);
+    }
+  }
+  auto& run = const_cast<RunResult&>(result);  // only read, as in write_value()
+  CaseResult none;
+  std::string out = line(run, none, params, true);
+  for (CaseResult& c : run.cases) out += line(run, c, params, false);
+  return out;
+}
+
+}  // namespace triforce

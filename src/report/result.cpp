@@ -1,0 +1,127 @@
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "core/fields.h"
+#include "report/param_json.h"
+#include "triforce/report.h"
+
+namespace triforce {
+namespace {
+
+constexpr const char* kErrorKind = "InvalidResult";
+// A thousand prompts with five repetitions of five methods need some 100 MB.
+constexpr JsonLimits kLimits{std::int64_t{1} << 30, 16, std::int64_t{1} << 27};
+
+// One case with what its line says of the run.
+struct ResultLine {
+  RunResult run;
+  CaseResult result;
+};
+template <class V>
+void fields(V& v, ResultLine& l) {
+  run_fields(v, l.run);
+  fields(v, l.result);
+}
+
+template <class T>
+T read(std::string_view text, const std::string& source) {
+  const JsonValue root = parse_json(text, source, kLimits, {kErrorKind, kErrorKind, kErrorKind});
+  T x;
+  read_value(JsonView(root, source, kErrorKind), x);
+  return x;
+}
+
+}  // namespace
+
+const char* to_string(CaseStatus status) {
+  switch (status) {
+    case CaseStatus::kOk:
+      return "ok";
+    case CaseStatus::kSkippedMemory:
+      return "skipped_memory";
+    case CaseStatus::kOom:
+      return "oom";
+    case CaseStatus::kError:
+      return "error";
+    case CaseStatus::kTimeout:
+      return "timeout";
+    case CaseStatus::kInterrupted:
+      return "interrupted";
+  }
+  return "?";
+}
+
+const char* to_string(LosslessMode mode) {
+  switch (mode) {
+    case LosslessMode::kBaseline:
+      return "baseline";
+    case LosslessMode::kTokens:
+      return "tokens";
+    case LosslessMode::kDistribution:
+      return "distribution";
+    case LosslessMode::kNone:
+      return "none";
+  }
+  return "?";
+}
+
+std::int64_t TaggedBytes::total() const {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+std::vector<double> rate_per_position(const LevelCounters& level) {
+  std::vector<double> rates;
+  for (std::size_t i = 0; i < level.tested_at.size() && i < level.accepted_at.size(); ++i) {
+    rates.push_back(static_cast<double>(level.accepted_at[i]) /
+                    static_cast<double>(level.tested_at[i]));
+  }
+  return rates;
+}
+
+std::string to_json(const RunResult& result) { return to_json_text(result) + '\n'; }
+
+std::string to_jsonl(const RunResult& result) {
+  std::string out;
+  for (const CaseResult& c : result.cases) {
+    JsonWriter line(JsonStyle::kCompact);
+    line.begin_object();
+    FieldWriter visitor(line);
+    run_fields(visitor, const_cast<RunResult&>(result));  // only read, as in write_value()
+    fields(visitor, const_cast<CaseResult&>(c));
+    line.end();
+    out += line.take() + '\n';
+  }
+  return out;
+}
+
+RunResult read_json_result(std::string_view text, const std::string& source) {
+  return read<RunResult>(text, source);
+}
+
+std::vector<RunResult> read_jsonl_results(std::string_view text, const std::string& source) {
+  std::vector<RunResult> results;
+  std::size_t begin = 0;
+  for (int number = 1; begin < text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    ResultLine line =
+        read<ResultLine>(text.substr(begin, end - begin), fmt::format("{}:{}", source, number));
+    begin = end + 1;
+    if (results.empty() || results.back().run_id != line.run.run_id) {
+      results.push_back(std::move(line.run));
+    }
+    results.back().cases.push_back(std::move(line.result));
+  }
+  return results;
+}
+
+std::string result_schema() {
+  return json_schema_text<RunResult>(kResultSchema, "A result of triforce-bench (--json)");
+}
+
+std::string result_line_schema() {
+  return json_schema_text<ResultLine>("triforce-bench.result-line/2",
+                                      "A line of --jsonl of triforce-bench: one case");
+}
+
+}  // namespace triforce

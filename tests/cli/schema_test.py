@@ -1,0 +1,162 @@
+"""Result files fit the published schemas (data/schema/); files with one change do not."""
+import copy
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+import unittest
+
+from json_schema import errors
+from program import SOURCE, ProgramTest, strict_json
+
+GOLDEN = SOURCE / "tests/report/golden"
+
+
+def load(path):
+    return strict_json(path.read_text(encoding="utf-8"))
+
+
+DOCUMENT = load(SOURCE / "data/schema/result.schema.json")
+LINE = load(SOURCE / "data/schema/result-line.schema.json")
+
+
+def places(value, path=()):
+    """The path of every value below `value`."""
+    members = value.items() if isinstance(value, dict) else enumerate(
+        value) if isinstance(value, list) else ()
+    for key, member in members:
+        yield path + (key,)
+        yield from places(member, path + (key,))
+
+
+def at(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def text(path):
+    return "$" + "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in path)
+
+
+class Schema(ProgramTest):
+    def fits(self, value, schema):
+        self.assertEqual(errors(value, schema), [])
+
+    def test_golden_files(self):
+        self.fits(load(GOLDEN / "result.json"), DOCUMENT)
+        for line in (GOLDEN / "result.jsonl").read_text(encoding="utf-8").splitlines():
+            self.fits(strict_json(line), LINE)
+
+    def test_files_with_one_change(self):
+        golden = load(GOLDEN / "result.json")
+        changes = 0
+        for path in places(golden):
+            inside_params = "params" in path[:-1]
+            for change in ("remove", "retype", "add"):
+                other = copy.deepcopy(golden)
+                parent, key = at(other, path[:-1]), path[-1]
+                if change == "remove":
+                    if not isinstance(parent, dict) or inside_params:
+                        continue
+                    del parent[key]
+                    wanted = text(path) + ": missing"
+                elif change == "retype":
+                    parent[key] = (-0.5 if isinstance(parent[key], dict)
+                                   else [[]] if parent[key] is None else {})
+                    wanted = text(path)
+                else:
+                    if not isinstance(parent[key], dict) or key == "params":
+                        continue
+                    parent[key]["extra"] = None
+                    wanted = text(path) + ".extra: not in the schema"
+                found = errors(other, DOCUMENT)
+                self.assertTrue(any(e.startswith(wanted) for e in found), f"{wanted}: {found}")
+                changes += 1
+        self.assertGreater(changes, 700)
+
+    def check_run(self, *options, code=0, **changes):
+        paths = {name: self.path(f"r.{name}") for name in ("json", "jsonl", "csv")}
+        self.run_program("run", *self.tiny(**paths, **changes), *options, code=code)
+        with open(paths["json"], encoding="utf-8") as file:
+            result = strict_json(file.read())
+        self.fits(result, DOCUMENT)
+        with open(paths["jsonl"], encoding="utf-8") as file:
+            lines = [strict_json(line) for line in file]
+        for line in lines:
+            self.fits(line, LINE)
+        with open(paths["csv"], encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(io.StringIO(file.read())))
+        self.assertEqual(len(lines), len(rows))
+        return result, lines, rows
+
+    def test_what_runs_write(self):
+        result, lines, rows = self.check_run(method="ar,triforce,retrieval,streaming,draft")
+        for case, line, row in zip(result["cases"], lines, rows):
+            self.assertEqual({k: v for k, v in line.items() if k in case}, case)
+            self.assertEqual(set(line) - set(case), {"schema", "run_id", "exit_code", "context"})
+            # A column is the path of what it holds.
+            self.assertEqual(float(row["timing.ms_per_token.median"]),
+                             case["timing"]["ms_per_token"]["median"])
+            self.assertEqual(int(row["params.prefill"]), case["params"]["prefill"])
+            levels = {level["name"]: level for level in case["acceptance"]}
+            for name in ("inner", "outer"):
+                rates = row[f"acceptance.{name}.rate_per_position"]
+                self.assertEqual([float(x) for x in rates.split(";")] if rates else [],
+                                 levels.get(name, {}).get("rate_per_position", []))
+        # Counters of the samples add up to those of the case.
+        case = result["cases"][1]
+        timed = [s for s in case["timing"]["samples"] if not s["warmup"]]
+        for i, level in enumerate(case["acceptance"]):
+            for key in ("tested_per_position", "accepted_per_position"):
+                for position, total in enumerate(level[key]):
+                    self.assertEqual(total, sum(
+                        s["levels"][i][key][position] for s in timed
+                        if position < len(s["levels"][i][key])))
+
+    def test_runs_that_did_not_finish(self):
+        result, _, _ = self.check_run(code=4, **{"memory-limit": "100k"})
+        self.assertEqual(result["exit_code"], 4)
+        result, _, _ = self.check_run(code=8, timeout=0.001)
+        self.assertEqual({c["status"] for c in result["cases"]}, {"timeout"})
+
+    def plot(self, path, code=0):
+        done = subprocess.run([sys.executable, str(SOURCE / "scripts/plot_result.py"), path],
+                              capture_output=True, timeout=60, text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        if code != 0:
+            self.assertEqual(done.stdout, "")
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertTrue(done.stderr.startswith(f"plot_result: error: {path}: "), done.stderr)
+        return done.stderr if code else done.stdout
+
+    def test_picture(self):
+        golden = load(GOLDEN / "result.json")
+        golden["cases"][1]["timing"]["ms_per_token"]["ci95_high"] = 1000.0  # a whisker to the edge
+        picture = self.plot(self.write("a.json", json.dumps(golden)))
+        for x, size, label in re.findall(
+                r'<text( class="small")? x="([0-9.]+)" y="[0-9]+">([^<]+)</text>', picture):
+            width = 6.3 if x else 7.9
+            self.assertLess(float(size) + width * len(label), 760, label)
+        self.assertIn("2.00x (1.88\u20132.12)", picture)
+
+    def test_picture_of_what_is_no_result(self):
+        self.assertIn("No such file", self.plot(self.path("absent.json"), 3))
+        self.assertIn("--jsonl", self.plot(str(GOLDEN / "result.jsonl"), 3))
+        one = (GOLDEN / "result.jsonl").read_text(encoding="utf-8").splitlines()[0]
+        self.assertIn("--jsonl", self.plot(self.write("one.jsonl", one), 3))
+        self.assertIn("expected triforce-bench.result/2, found triforce-bench.result/1", self.plot(
+            self.write("old.json", '{"schema": "triforce-bench.result/1", "cases": []}'), 3))
+        self.assertIn("found None", self.plot(self.write("list.json", "[]"), 3))
+        self.assertIn("expected JSON", self.plot(self.write("text.json", "x"), 3))
+        self.assertIn("UTF-8", self.plot(self.write("bytes.json", b"\xff"), 3))
+        self.assertIn("measured", self.plot(
+            self.write("none.json", '{"schema": "triforce-bench.result/2", "cases": []}'), 3))
+        self.assertIn("timing", self.plot(
+            self.write("short.json", '{"schema": "triforce-bench.result/2", "cases": [{}]}'), 3))
+
+
+if __name__ == "__main__":
+    unittest.main()
