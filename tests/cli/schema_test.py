@@ -3,6 +3,7 @@ import copy
 import csv
 import io
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -79,6 +80,8 @@ class Schema(ProgramTest):
 
     def check_run(self, *options, code=0, **changes):
         paths = {name: self.path(f"r.{name}") for name in ("json", "jsonl", "csv")}
+        for path in paths.values():  # --jsonl appends
+            pathlib.Path(path).unlink(missing_ok=True)
         self.run_program("run", *self.tiny(**paths, **changes), *options, code=code)
         with open(paths["json"], encoding="utf-8") as file:
             result = strict_json(file.read())
