@@ -30,7 +30,7 @@ struct RunConfig {
   std::optional<int> on_chip;
 
   // Methods in the order given, each once; `ar` comes first unless no_baseline.
-  std::vector<Method> methods = {Method::kAutoregressive, Method::kTriForce};
+  std::vector<Method> methods = {kBaselineMethod, kDefaultMethod};
   bool baseline_only = false;
   bool no_baseline = false;
 

@@ -1,35 +1,29 @@
-// The engine of a run: models, caches, the five methods as compositions, one decode loop.
+// From models and options to tokens: a prompt in the target's full cache (Context), the methods
+// that decode from it (Methods), and the loop they share (decode).
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "triforce/backend.h"
 #include "triforce/kv_cache.h"
+#include "triforce/method.h"
 #include "triforce/metrics.h"
+#include "triforce/model.h"
 #include "triforce/speculate.h"
 #include "triforce/weights.h"
 
 namespace triforce {
 
-// Most tokens a level is asked to propose at once.
+// Max tokens a level is asked to propose at once.
 inline constexpr int kMaxGamma = 31;
-// Most tokens of a prompt, of a generation, and of a cache's budget.
+// Max tokens of a prompt, of a generation, and of a cache's budget.
 inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
-
-enum class Method : std::uint8_t { kAutoregressive, kTriForce, kRetrieval, kStreaming, kDraft };
-const char* to_string(Method m);  // "ar", "triforce", "retrieval", "streaming", "draft"
-std::optional<Method> parse_method(std::string_view name);
-// Which models and caches beside the target with its full cache a method needs.
-struct MethodNeeds {
-  bool draft = false, retrieval = false, target_streaming = false;
-};
-MethodNeeds needs_of(std::span<const Method> methods);
+// Max tokens per chunk of the retrieval cache.
+inline constexpr std::int64_t kMaxChunk = std::int64_t{1} << 20;
 
 struct SyntheticAcceptance {
   double outer = 0, inner = 0;  // per-token rates in [0, 1]
@@ -48,73 +42,112 @@ struct SpeculationOptions {
   Correction inner_correction = Correction::kResidual;
   std::optional<SyntheticAcceptance> synthetic;
   bool ignore_eos = false;
+
+  Gammas gammas() const { return {gamma, inner_gamma}; }
 };
 
-// Called with tokens as they become final, and who produced each.
-using TokenSink = std::function<void(std::span<const Token>, std::span<const std::uint8_t>)>;
-using PrefillProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+// How large the prompts and generations of a run may become, and by which methods.
+struct RunShape {
+  std::int64_t max_prompt = 0;     // tokens
+  std::int64_t max_generated = 0;  // tokens
+  std::vector<Method> methods;     // the baseline may be missing; it is always possible
+};
 
-// Tokens of one prefill pass on the CPU, of perplexity, and of a plan without a backend.
+// Called with tokens as they become final, and who produced each: 0 the proposer, l + 1 level l.
+using TokenCallback = std::function<void(std::span<const Token>, std::span<const std::uint8_t>)>;
+// Tokens of the prompt that such passes have processed so far, of `total`.
+using PrefillProgress = std::function<void(Pass pass, std::int64_t done, std::int64_t total)>;
+// Asked before every pass of a prefill and every round of a generation; true ends it there. May be
+// empty: never.
+using StopRequested = std::function<bool()>;
+
+// Tokens of one prefill pass on the CPU, and of perplexity.
 inline constexpr std::int64_t kPrefillChunk = 512;
 // Tokens of one pass into a streaming cache.
 inline constexpr std::int64_t kStreamingChunk = 128;
 
-class Engine {
+// One prompt: the target's full cache holds all of it but the last token, which decoding feeds
+// first, so that every token that is verified comes from the same batch-invariant path. Keeps the
+// rotated query of the last token in every layer, from which a retrieval cache can select chunks at
+// any time. Methods are built over a context as often as wanted; one prefill serves them all.
+class Context {
  public:
   struct Shape {
     std::int64_t max_prompt = 0;  // tokens
-    std::int64_t max_generated = 0;
-    std::vector<Method> methods;  // besides autoregressive
+    std::int64_t capacity = 0;    // tokens: prompt, generated, and rounds of any gammas
   };
-  // Positions the weights' RoPE tables must cover: absolute ones for the target, rows of the
-  // streaming cache for the drafter.
-  static std::int64_t target_positions(const SpeculationOptions& options, const Shape& shape);
-  static std::int64_t draft_positions(const SpeculationOptions& options);
+  // Throws Error(kUsage) for lengths out of range.
+  static Shape shape_of(const RunShape& run);
 
-  // Allocates every cache and buffer the methods need; weights outlive the engine; draft may be
-  // null if no method needs it. Throws Error(kUsage) for options that do not fit together and
-  // Error(kResources).
-  Engine(Backend& backend, const ModelWeights& target, const ModelWeights* draft,
-         const SpeculationOptions& options, const Shape& shape);
-  ~Engine();
+  // Allocates the full cache and the target's activations; backend and weights outlive it.
+  // Throws Error(kResources).
+  Context(Backend& backend, const ModelWeights& target, const Shape& shape);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
 
-  // Fills every cache with the prompt (2..max_prompt tokens). Shared by all methods and
-  // repetitions.
-  PrefillMetrics prefill(std::span<const Token> prompt, const PrefillProgress& progress);
-  // Rolls the caches back to the prompt and generates `count` tokens (or up to EOS).
-  RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed, std::uint32_t prompt,
-                      const TokenSink& sink);
+  // Forgets the last prompt and processes this one, 2..max_prompt tokens. Returns false, with no
+  // prompt, if a stop was requested. Throws Error(kBadInput, "TokenRange").
+  bool prefill(std::span<const Token> prompt, const PrefillProgress& progress,
+               const StopRequested& stop);
+
+  Backend& backend() { return backend_; }
+  const ModelWeights& weights() const { return weights_; }
+  LlamaModel& model() { return model_; }
+  FullCache& cache() { return cache_; }
+  std::span<const Token> prompt() const { return prompt_; }    // empty: none
+  TensorView last_queries() const { return queries_.view(); }  // [L, H, d]
+
+ private:
+  Backend& backend_;
+  const ModelWeights& weights_;
+  Shape shape_;
+  FullCache cache_;
+  LlamaModel model_;
+  LastQueries queries_;
+  std::vector<Token> prompt_;
+};
+
+// Methods over one context: the caches, proposers and probabilities of one set of options.
+class Methods {
+ public:
+  // Allocates the caches and buffers that `methods` need besides the context's. The context
+  // outlives it; draft may be null if no method uses the drafter. Throws Error(kUsage) for options
+  // that do not fit together or with the models, and Error(kResources).
+  Methods(Context& context, const ModelWeights* draft, const SpeculationOptions& options,
+          std::span<const Method> methods);
+  ~Methods();
+
+  // Follows the context's prompt: selects the retrieval cache's chunks, fills the streaming caches.
+  // target_ms of the result is left 0. To be called after every Context::prefill.
+  PrefillMetrics prefill(const PrefillProgress& progress, const StopRequested& stop);
+  // Rolls the caches back to the prompt and generates `count` tokens, or up to an end-of-sequence
+  // token, or to where a stop was requested. (seed, prompt_index) name the random numbers. Throws
+  // Error(kNumeric) if probabilities that are needed are not finite.
+  RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
+                      std::uint32_t prompt_index, const TokenCallback& on_tokens,
+                      const StopRequested& stop);
   // Changes the gammas of later generations; at most those given at construction.
-  void set_gammas(int gamma, int inner_gamma);
+  void set_gammas(const Gammas& gammas);
 
-  // Milliseconds of one pass, minimum of `repetitions`, caches left at the prompt: rows new tokens
-  // of the target over the full, the retrieval and its streaming cache, and of the drafter.
-  enum class Pass : std::uint8_t { kFull, kRetrieval, kStreaming, kDraft };
+  // Milliseconds of one pass over `rows` new tokens, 1..kMaxExactRows, the minimum of
+  // `repetitions`; caches are left at the prompt.
   double pass_ms(Pass pass, int rows, int repetitions);
-  // How close the target's choice was after the prompt and `generated` (at most max_generated - 1
-  // tokens): its largest logit minus the second largest. Leaves the caches at the prompt.
+  // How close the target's choice was after the prompt and `generated`: its largest logit minus the
+  // second largest. Leaves the caches at the prompt.
   double top2_margin(std::span<const Token> generated);
+  // nullptr: no method uses one.
   const RetrievalCache* retrieval_cache() const;
-  FullCache& full_cache();
-
-  // Set from a signal handler or another thread: prefill and generate return at the next step.
-  std::atomic<bool>& stop_flag();
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// Time per token predicted from step times and per-token acceptances (HARNESS.md, Prediction).
-struct StepTimes {
-  double draft_ms = 0, retrieval_ms = 0, verify_ms = 0;
-};
-double predict_ms_per_token(const StepTimes& t, double inner_alpha, double outer_alpha,
-                            int inner_gamma, int gamma);
-struct Gammas {
-  int gamma = 6, inner_gamma = 1;
-};
-// The pair with the least predicted time, each in 1..31.
-Gammas best_gammas(const StepTimes& t, double inner_alpha, double outer_alpha);
+// The decode loop. `root` has been started; rounds of it are run until there are `count` tokens, a
+// token of `eos`, or a stop request. Fills tokens, origins, rounds, levels and the two flags of the
+// result; times are the caller's business.
+RunMetrics decode(Proposer& root, std::int64_t count, std::span<const Token> eos,
+                  const TokenCallback& on_tokens, const StopRequested& stop);
 
 }  // namespace triforce

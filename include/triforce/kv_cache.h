@@ -44,6 +44,23 @@ class LayerObserver {
   virtual void on_layer(int layer, TensorView q, const KvView& kv) = 0;
 };
 
+// Keeps the newest query of every layer of the passes it observes: after a prompt, those of its
+// last token, from which a retrieval cache selects.
+class LastQueries final : public LayerObserver {
+ public:
+  // [layers, heads, head_dim] in activation_dtype(). Throws Error(kResources).
+  LastQueries(Backend& backend, int layers, int heads, int head_dim);
+  bool wants_pass(std::int64_t /*n*/) override { return true; }
+  TensorView mass(int /*layer*/) override { return {}; }
+  int mass_chunk() const override { return 0; }
+  void on_layer(int layer, TensorView q, const KvView& kv) override;
+  TensorView view() const { return queries_.view(); }
+
+ private:
+  Backend& b_;
+  Tensor queries_;
+};
+
 class KvCache {
  public:
   virtual ~KvCache() = default;
@@ -163,11 +180,10 @@ class RetrievalCache final : public KvCache, public LayerObserver {
                  int head_dim, std::int64_t max_append, DType dtype, const Options& options);
   ~RetrievalCache() override;
 
-  // The prompt is about to end: the next pass over the full cache selects from its last query,
-  // among the chunks that lie wholly before its last token (decoding feeds that token again); with
-  // kAttention and at most kMaxExactRows rows, from the attention of the pass. length() is then
-  // those whole chunks, and commit() brings the rest of the prompt.
-  void select_on_next_pass();
+  // The full cache holds a whole prompt but its last token, all of it committed: selects among the
+  // whole chunks by that token's rotated queries [L, H, d] and takes over the prefix. By mean key,
+  // or with kAttention by the attention of those queries to the prefix. Only after reset().
+  void select_prompt(TensorView queries, const RopeView& rope);
   // Outer acceptance of the last round, for the adaptive policy; accepted <= tested.
   void report_round(std::int64_t accepted, std::int64_t tested);
   std::int64_t selections() const;  // since the last rewind() or reset(), the prompt's not counted

@@ -23,22 +23,24 @@ using PhaseTimes = std::array<double, static_cast<std::size_t>(Phase::kCount)>; 
 
 // Raw counters of one level over some rounds.
 struct LevelCounters {
-  std::string name;                       // "inner", "outer"
-  std::int64_t rounds = 0;                // verifications
-  std::int64_t drafted = 0;               // tokens proposed to it
-  std::int64_t accepted = 0;              // of those, kept
-  std::int64_t rejected = 0;              // rounds that ended in a rejection
-  std::int64_t emitted = 0;               // accepted + one redrawn or bonus token a round
+  std::string name;            // "inner", "outer"
+  std::int64_t rounds = 0;     // verifications
+  std::int64_t requested = 0;  // tokens asked of the proposer: rounds times gamma
+  std::int64_t drafted = 0;    // tokens proposed to it; an inner level may keep more than asked for
+  std::int64_t accepted = 0;   // of those, kept
+  std::int64_t rejected = 0;   // rounds that ended in a rejection
+  std::int64_t emitted = 0;    // accepted + one redrawn or bonus token a round
   std::vector<std::int64_t> tested_at;    // [i]: rounds in which proposal i was tested
   std::vector<std::int64_t> accepted_at;  // [i]: of those, accepted
   std::vector<std::int64_t> histogram;    // [k]: rounds with k accepted
 
-  void add_round(std::int64_t proposed, std::int64_t kept);
+  void add_round(std::int64_t asked, std::int64_t proposed, std::int64_t kept);
   void merge(const LevelCounters& other);
 
   // accepted / (accepted + rejected): tokens after a rejection are not counted. NaN when empty.
   double acceptance_rate() const;
-  // The paper's: solves (1 - a^(g+1)) / (1 - a) = 1 + accepted per round, g = drafted / rounds.
+  // The paper's: solves (1 - a^(g+1)) / (1 - a) = 1 + accepted per round, g = requested / rounds
+  // (the gamma). 1 if more is accepted than was asked for.
   double alpha() const;
   // The published code's "acceptance rate": accepted / drafted.
   double accepted_per_drafted() const;

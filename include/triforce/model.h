@@ -13,10 +13,10 @@ enum class Logits : std::uint8_t { kNone, kLast, kAll };
 
 class LlamaModel {
  public:
-  // Activations for passes of up to max_rows tokens; logits for up to max_logits rows.
-  // `weights` outlives the model.
-  LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t max_rows,
-             std::int64_t max_logits);
+  // RoPE tables of `positions` rows; activations for passes of up to max_rows tokens, logits for up
+  // to max_logits rows. `weights` outlives the model. Throws Error(kResources).
+  LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t positions,
+             std::int64_t max_rows, std::int64_t max_logits);
 
   // Appends `tokens` to `cache`. Returns f32 logits [n, V] (kAll, n <= max_logits), [1, V] of the
   // last token (kLast), or an empty view; valid until the next call. One pass: tokens.size() <=
@@ -27,6 +27,7 @@ class LlamaModel {
 
   const ModelConfig& config() const { return weights_.config; }
   std::int64_t max_rows() const { return max_rows_; }
+  RopeView rope() const { return rope_.view(); }
   // Bytes of activations a model of this shape allocates, for the plan.
   static std::int64_t activation_bytes(const ModelConfig& config, DType activation,
                                        std::int64_t max_rows, std::int64_t max_logits);
@@ -43,6 +44,7 @@ class LlamaModel {
   const ModelWeights& weights_;
   std::int64_t max_rows_, max_logits_;
   std::uint32_t id_;  // tells recorded passes of different models apart
+  RopeTable rope_;
   Tensor tokens_, x_, h_, qkv_, q_, attn_, gate_up_, ffn_, logits_;
 };
 

@@ -2,31 +2,56 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "triforce/checkpoint.h"
 #include "triforce/decode.h"
 
 namespace triforce {
 
+// Bytes that one pass must read: its model's weights without the embedding table, of which a token
+// reads one row, and the keys and values it attends to.
+struct PassBytes {
+  std::int64_t weights = 0;
+  std::int64_t kv_per_token = 0;
+  std::int64_t max_tokens = 0;  // that its cache holds
+  // With `tokens` of sequence so far.
+  std::int64_t at(std::int64_t tokens) const {
+    return weights + std::min(tokens, max_tokens) * kv_per_token;
+  }
+};
+
 struct MemoryPlan {
   std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> bytes{};  // by MemTag
   std::int64_t total_bytes() const;
-  // Bytes one pass must read: weights without the embedding table, and the KV cache it attends to.
-  std::int64_t full_pass_bytes = 0, retrieval_pass_bytes = 0, draft_pass_bytes = 0;
-  std::int64_t kv_bytes_per_token = 0;
+  std::int64_t kv_bytes_per_token = 0;  // of the full cache
+  PerPass<PassBytes> passes;            // zero for passes that no method runs
 };
 
 struct PlanInput {
   ModelConfig target;
-  std::optional<ModelConfig> draft;
+  std::optional<ModelConfig> draft;  // none: no method uses one
   DType dtype = DType::kF16;
   SpeculationOptions options;
-  Engine::Shape shape;
-  // Whose layouts count; null: f32 activations, KV granules of 16 tokens, matrices without padding.
+  RunShape run;
+  // Whose layouts count; null: those of a CUDA device (kDevicePrefillRows and so on, activations
+  // of `dtype`), without its workspace.
   const Backend* backend = nullptr;
 };
-// The ledger of an Engine built from the same input over the same backend equals this, tag by tag,
-// but for kWorkspace, of which this holds the backend's scratch, the largest part.
+// What a CUDA backend says of itself, for plans where there is none.
+inline constexpr std::int64_t kDevicePrefillRows = 4096;
+inline constexpr int kDeviceKvGranule = 8;
+
+// Positions of the target that a run needs: prompt, generated tokens and the last round.
+std::int64_t target_positions(const SpeculationOptions& options, const RunShape& run);
+
+// Everything that a run must satisfy besides memory: values in range, budgets and chunks that fit
+// together, positions that the models have. The one check of run, plan and perplexity.
+// Throws Error(kUsage).
+void check_run(const PlanInput& input);
+
+// The ledger of a Context and its Methods built from the same input over the same backend equals
+// this, tag by tag. Checks the input first.
 MemoryPlan plan_memory(const PlanInput& input);
 
 }  // namespace triforce

@@ -159,7 +159,8 @@ template <class V>
 void fields(V& v, LevelCounters& l) {
   v("name", l.name, "level: inner (retrieval cache verifies) or outer (full cache verifies)");
   v("rounds", l.rounds, "verifications");
-  v("drafted", l.drafted, "tokens proposed");
+  v("requested", l.requested, "tokens asked of the proposer: rounds times gamma");
+  v("drafted", l.drafted, "tokens proposed; an inner level may keep more than it was asked for");
   v("accepted", l.accepted, "of those, accepted");
   v("rejected", l.rejected, "rounds that ended in a rejection");
   v("emitted", l.emitted, "accepted, and one redrawn or bonus token a round");
@@ -174,7 +175,7 @@ void acceptance_fields(V& v, LevelCounters& l) {
             "accepted / (accepted + rejected): tokens after a rejection are not counted");
   v.derived("alpha", l.alpha(),
             "the paper's per-token rate: solves (1 - a^(g+1)) / (1 - a) = 1 + accepted / rounds "
-            "with g = drafted / rounds");
+            "with g = requested / rounds, the gamma; at most 1");
   v.derived("accepted_per_drafted", l.accepted_per_drafted(),
             "accepted / drafted: the published code's acceptance rate");
   v.derived("mean_accepted_length", l.mean_accepted_length(),

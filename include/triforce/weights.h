@@ -1,4 +1,4 @@
-// The weights of one Llama on one backend, and the RoPE tables that belong to them.
+// The weights of one Llama on one backend, and RoPE tables for it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -41,11 +41,11 @@ using LoadProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 struct ModelWeights {
   ModelConfig config;
   DType dtype = DType::kF32;  // of matrices, embedding and KV cache
-  Tensor embed;               // [V, D]
+  MemTag tag = MemTag::kTargetWeights;
+  Tensor embed;  // [V, D]
   std::vector<LayerWeights> layers;
-  Tensor final_norm;  // [D] f32
-  Matrix lm_head;     // [V, D]
-  RopeTable rope;
+  Tensor final_norm;    // [D] f32
+  Matrix lm_head;       // [V, D]
   bool random = false;  // labelled in every output
   std::uint64_t random_seed = 0;
   std::string config_sha256;  // empty for random weights
@@ -55,15 +55,13 @@ struct ModelWeights {
   std::string weights_digest;
 };
 
-// Converts to `dtype` while reading. rope_positions: longest position that will be asked for.
-// Throws Error(kBadInput) from Checkpoint, Error(kResources).
-ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype,
-                          std::int64_t rope_positions, MemTag tag, const LoadProgress& progress);
+// Converts to `dtype` while reading. Throws Error(kBadInput) from Checkpoint, Error(kResources).
+ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype, MemTag tag,
+                          const LoadProgress& progress);
 // Bell-shaped weights (a sum of four uniforms) of standard deviation 1.28 / sqrt(inputs), that is
 // 0.02 at 4,096 inputs, so that logits spread alike at every width; norms 1. A pure function of
 // (config, seed); dtype only rounds.
 ModelWeights random_weights(Backend& backend, const ModelConfig& config, DType dtype,
-                            std::int64_t rope_positions, std::uint64_t seed, MemTag tag,
-                            const LoadProgress& progress);
+                            std::uint64_t seed, MemTag tag, const LoadProgress& progress);
 
 }  // namespace triforce

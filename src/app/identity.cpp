@@ -1,28 +1,25 @@
 #include "app/identity.h"
 
-#include <array>
-
 #include "app/options.h"
 #include "core/sha256.h"
 
 namespace triforce {
 namespace {
 
-bool decides(Role role, Method method) {
-  const MethodNeeds needs = needs_of(std::array{method});
+bool decides(Role role, const MethodSpec& method) {
   switch (role) {
     case Role::kDecides:
       return true;
     case Role::kDecidesProposed:
-      return method != Method::kAutoregressive;
+      return method.levels() > 0;
     case Role::kDecidesInner:
-      return needs.draft && needs.retrieval;
+      return method.levels() > 1;
     case Role::kDecidesSelected:
-      return needs.retrieval;
+      return method.uses(Pass::kRetrieval);
     case Role::kDecidesBudget:
-      return needs.retrieval || needs.target_streaming;
+      return method.uses(Pass::kRetrieval) || method.uses(Pass::kStreaming);
     case Role::kDecidesDrafted:
-      return needs.draft;
+      return method.uses(Pass::kDraft);
     case Role::kNames:
     case Role::kMeasures:
     case Role::kOutputs:
@@ -72,11 +69,12 @@ RunConfig resolved(RunConfig config, const Session& session) {
 std::string case_id_of(const CaseResult& c, const ResultContext& context) {
   const std::optional<Method> method = parse_method(c.method);
   TF_CHECK(method, "method {}", c.method);
+  const MethodSpec& spec = spec_of(*method);
   Key key;
   key.add("method", c.method);
   for (const auto& [name, value] : c.params) {
     const Option* o = find_option(kRun, name);
-    if (o == nullptr || !decides(o->role, *method)) continue;
+    if (o == nullptr || !decides(o->role, spec)) continue;
     if (c.gammas && name == "gamma") {
       key.add(name, c.gammas->gamma);
     } else if (c.gammas && name == "inner_gamma") {
@@ -86,7 +84,7 @@ std::string case_id_of(const CaseResult& c, const ResultContext& context) {
     }
   }
   if (c.target) add_model(key, "target", *c.target);
-  if (c.draft && needs_of(std::array{*method}).draft) add_model(key, "draft", *c.draft);
+  if (c.draft && spec.uses(Pass::kDraft)) add_model(key, "draft", *c.draft);
   key.add("data", c.data.sha256).add("n_prompts", c.data.n_prompts);
   key.add("bytes_as_ids", c.data.bytes_as_ids);
   if (context.sm) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <new>
+#include <set>
 
 #include "app/environment.h"
 #include "app/measure_state.h"
@@ -35,12 +36,12 @@ class Measurement {
     }
     for (const Method m : c_.methods) {
       MethodState state;
-      state.method = m;
+      state.method = &spec_of(m);
       // Before `auto` has chosen, the paper's gammas as far as they are allowed.
-      const Gammas most{c_.speculation.gamma, c_.speculation.inner_gamma};
-      state.gammas = {c_.auto_gamma ? std::min(most.gamma, Gammas{}.gamma) : most.gamma,
-                      c_.auto_inner_gamma ? std::min(most.inner_gamma, Gammas{}.inner_gamma)
-                                          : most.inner_gamma};
+      const Gammas max = c_.speculation.gammas();
+      state.gammas = {
+          c_.auto_gamma ? std::min(max.gamma, Gammas{}.gamma) : max.gamma,
+          c_.auto_inner_gamma ? std::min(max.inner_gamma, Gammas{}.inner_gamma) : max.inner_gamma};
       state_.methods.push_back(std::move(state));
     }
     state_.plan = plan();
@@ -48,16 +49,15 @@ class Measurement {
     total_ = static_cast<std::int64_t>(state_.methods.size()) *
              (c_.warmup + static_cast<std::int64_t>(in_.prompts.size()) * c_.repetitions);
     if (automatic()) {
-      for (const Method m : c_.methods) total_ += m != Method::kAutoregressive ? 1 : 0;
+      for (const MethodState& m : state_.methods) total_ += m.method->levels() > 0 ? 1 : 0;
     }
   }
 
   RunResult run();
 
  private:
-  Engine::Shape shape() const { return {state_.longest_prompt, c_.gen_len, c_.methods}; }
+  RunShape shape() const { return {state_.longest_prompt, c_.gen_len, c_.methods}; }
   MemoryPlan plan() const;
-  void measure_prompts();
   bool measure_prompt(int prompt);
   bool prefill(int prompt);
   void warm_up();
@@ -66,8 +66,8 @@ class Measurement {
   void measure_margins(int prompt);
   void generate(MethodState& m, int prompt, int repetition, bool warmup);
   bool automatic() const { return c_.auto_gamma || c_.auto_inner_gamma; }
-  bool stopped() const { return engine_ && engine_->stop_flag(); }
-  void check_deadline();
+  // Whether a stop was requested or the time is up; remembered.
+  bool stopped();
   void fail_all(CaseStatus status, const std::string& reason);
   void note_error(ExitCode code) {
     if (state_.first_error == ExitCode::kOk) state_.first_error = code;
@@ -83,7 +83,8 @@ class Measurement {
   MeasureObserver* observer_;
   Clock::time_point begin_;
   std::int64_t index_ = 0, total_ = 0;
-  std::unique_ptr<Engine> engine_;
+  std::optional<Context> context_;
+  std::optional<Methods> methods_;
   MeasurementState state_;
 };
 
@@ -112,16 +113,18 @@ MemoryPlan Measurement::plan() const {
   p.dtype = in_.target->dtype;
   p.backend = in_.backend;
   p.options = c_.speculation;
-  p.shape = shape();
+  p.run = shape();
   return plan_memory(p);
 }
 
-void Measurement::check_deadline() {
-  if (c_.timeout_s <= 0) return;
-  const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
-  if (elapsed < c_.timeout_s) return;
-  state_.timed_out = true;
-  engine_->stop_flag() = true;
+bool Measurement::stopped() {
+  if (state_.stopped || state_.timed_out) return true;
+  state_.stopped = in_.stop && in_.stop();
+  if (!state_.stopped && c_.timeout_s > 0) {
+    const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
+    state_.timed_out = elapsed >= c_.timeout_s;
+  }
+  return state_.stopped || state_.timed_out;
 }
 
 void Measurement::fail_all(CaseStatus status, const std::string& reason) {
@@ -134,15 +137,25 @@ void Measurement::fail_all(CaseStatus status, const std::string& reason) {
 
 bool Measurement::prefill(int prompt) {
   const auto& tokens = in_.prompts[static_cast<std::size_t>(prompt)];
-  const auto progress = [&](std::int64_t done, std::int64_t total) {
-    check_deadline();
+  const PrefillProgress progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
     if (observer_ == nullptr) return;
-    observer_->on_prefill(prompt, static_cast<int>(in_.prompts.size()), done, total);
+    observer_->on_prefill(prompt, static_cast<int>(in_.prompts.size()), pass, done, total);
   };
+  const StopRequested stop = [this] { return stopped(); };
   PrefillMetrics metrics;
   const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
-  if (!guarded([&] { metrics = engine_->prefill(tokens, progress); }, fail)) return false;
-  if (metrics.interrupted) return false;
+  const bool done = guarded(
+      [&] {
+        const auto begin = Clock::now();
+        const bool filled = context_->prefill(tokens, progress, stop);
+        const double target_ms =
+            std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+        if (filled) metrics = methods_->prefill(progress, stop);
+        metrics.interrupted = metrics.interrupted || !filled;
+        metrics.target_ms = target_ms;
+      },
+      fail);
+  if (!done || metrics.interrupted) return false;
   state_.prefills.push_back(metrics);
   return true;
 }
@@ -151,13 +164,15 @@ void Measurement::generate(MethodState& m, int prompt, int repetition, bool warm
   if (m.failed || stopped()) return;
   const bool first = warmup ? repetition == 0 : repetition == 0 && (prompt > 0 || c_.warmup == 0);
   if (observer_ != nullptr) {
-    observer_->on_generation(m.method, prompt, repetition, warmup, index_, total_);
+    observer_->on_generation(m.method->method, prompt, repetition, warmup, index_, total_);
   }
   ++index_;
-  const TokenSink sink = [&](std::span<const Token> tokens, std::span<const std::uint8_t> origins) {
-    if (warmup && first && observer_ != nullptr) observer_->on_tokens(m.method, tokens, origins);
-    check_deadline();
-  };
+  TokenCallback on_tokens;
+  if (warmup && first && observer_ != nullptr) {
+    on_tokens = [&](std::span<const Token> tokens, std::span<const std::uint8_t> origins) {
+      observer_->on_tokens(m.method->method, tokens, origins);
+    };
+  }
   MeasuredRun run{prompt,
                   repetition,
                   warmup,
@@ -169,52 +184,48 @@ void Measurement::generate(MethodState& m, int prompt, int repetition, bool warm
   };
   const bool done = guarded(
       [&] {
-        if (m.method != Method::kAutoregressive)
-          engine_->set_gammas(m.gammas.gamma, m.gammas.inner_gamma);
-        run.metrics = engine_->generate(m.method, c_.gen_len, run.seed,
-                                        static_cast<std::uint32_t>(prompt), sink);
+        methods_->set_gammas(m.gammas);
+        run.metrics = methods_->generate(m.method->method, c_.gen_len, run.seed,
+                                         static_cast<std::uint32_t>(prompt), on_tokens,
+                                         [this] { return stopped(); });
       },
       fail);
   if (!done || run.metrics.interrupted) return;
   if (!warmup && first && observer_ != nullptr) {
-    observer_->on_tokens(m.method, run.metrics.tokens, run.metrics.origins);
+    observer_->on_tokens(m.method->method, run.metrics.tokens, run.metrics.origins);
   }
   m.runs.push_back(std::move(run));
 }
 
 // Single passes on the first prompt: for `auto`, and for the prediction beside each speedup.
 void Measurement::measure_steps() {
-  const MethodNeeds needs = needs_of(c_.methods);
-  const auto measure = [&](Engine::Pass pass, std::vector<int> rows, StepCurve& curve) {
-    std::sort(rows.begin(), rows.end());
-    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-    for (const int r : rows) {
-      if (stopped()) return;
-      check_deadline();
-      curve.points.emplace_back(r, engine_->pass_ms(pass, r, kStepRepetitions));
+  PerPass<std::set<int>> rows;
+  rows[Pass::kFull].insert(1);
+  for (const MethodState& m : state_.methods) {
+    rows[m.method->proposer()].insert(1);
+    for (int l = 0; l < m.method->levels(); ++l) {
+      std::set<int>& of = rows[m.method->verifier(l)];
+      const int max = m.method->step(l, c_.speculation.gammas()) + 1;
+      of.insert({1, max});
+      for (const int r : kStepRows)
+        if (automatic() && r <= max) of.insert(r);
     }
-  };
-  const auto rows_for = [&](int gamma) {
-    std::vector<int> rows = {1, gamma + 1};
-    for (const int r : kStepRows) {
-      if (automatic() && r <= gamma + 1) rows.push_back(r);
-    }
-    return rows;
-  };
-  measure(Engine::Pass::kFull, rows_for(c_.speculation.gamma), state_.steps.full);
-  if (needs.retrieval) {
-    measure(Engine::Pass::kRetrieval, rows_for(c_.speculation.inner_gamma), state_.steps.retrieval);
   }
-  if (needs.target_streaming) measure(Engine::Pass::kStreaming, {1}, state_.steps.streaming);
-  if (needs.draft) measure(Engine::Pass::kDraft, {1}, state_.steps.draft);
+  for (int p = 0; p < static_cast<int>(Pass::kCount); ++p) {
+    const auto pass = static_cast<Pass>(p);
+    for (const int r : rows[pass]) {
+      if (stopped()) return;
+      state_.steps[pass].points.emplace_back(r, methods_->pass_ms(pass, r, kStepRepetitions));
+    }
+  }
 }
 
 void Measurement::choose(MethodState& m) {
   std::vector<MeasuredRun> warm = m.runs;
   for (MeasuredRun& r : warm) r.warmup = false;  // only warm-ups so far, and they count here
-  const auto chosen = choose_gammas(m.method, state_.steps, merged_levels(warm),
-                                    {c_.speculation.gamma, c_.speculation.inner_gamma}, m.gammas,
-                                    {c_.auto_gamma, c_.auto_inner_gamma});
+  const auto chosen =
+      choose_gammas(*m.method, state_.steps, alphas_of(merged_levels(warm)),
+                    c_.speculation.gammas(), m.gammas, {c_.auto_gamma, c_.auto_inner_gamma});
   if (!chosen) return;
   m.gammas = *chosen;
   m.gammas_chosen = true;
@@ -227,12 +238,13 @@ void Measurement::warm_up() {
     }
   }
   const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
-  if (state_.methods.size() == 1 && state_.methods[0].method == Method::kAutoregressive) return;
+  const auto speculates = [](const MethodState& m) { return m.method->levels() > 0; };
+  if (std::none_of(state_.methods.begin(), state_.methods.end(), speculates)) return;
   if (!guarded([&] { measure_steps(); }, fail)) return;
   if (!automatic()) return;
   // The shapes of the passes have changed: what was chosen is warmed up as well.
   for (MethodState& m : state_.methods) {
-    if (m.method == Method::kAutoregressive || m.failed) continue;
+    if (!speculates(m) || m.failed) continue;
     if (m.runs.empty()) generate(m, 0, 0, true);
     choose(m);
     generate(m, 0, c_.warmup, true);
@@ -241,14 +253,14 @@ void Measurement::warm_up() {
 
 // For a stream that left the baseline's on this prompt: was it a close call?
 void Measurement::measure_margins(int prompt) {
-  const auto base =
-      std::find_if(state_.methods.begin(), state_.methods.end(),
-                   [](const MethodState& m) { return m.method == Method::kAutoregressive; });
+  const auto base = std::find_if(state_.methods.begin(), state_.methods.end(),
+                                 [](const MethodState& m) { return m.method->levels() == 0; });
   if (base == state_.methods.end()) return;
   for (MethodState& m : state_.methods) {
     if (m.top2_margin || m.failed || stopped()) continue;
-    const auto found = compare_streams(&base->runs, m.runs, lossless_mode(c_.speculation, m.method))
-                           .first_divergence;
+    const auto found =
+        compare_streams(&base->runs, m.runs, lossless_mode(c_.speculation, *m.method))
+            .first_divergence;
     if (!found || found->prompt != prompt) continue;
     const MeasuredRun* run = find_timed(base->runs, prompt, found->repetition);
     const auto fail = [&](CaseStatus status, const std::string& reason) {
@@ -257,7 +269,7 @@ void Measurement::measure_margins(int prompt) {
     };
     guarded(
         [&] {
-          m.top2_margin = engine_->top2_margin(
+          m.top2_margin = methods_->top2_margin(
               std::span(run->metrics.tokens).first(static_cast<std::size_t>(found->position)));
         },
         fail);
@@ -267,48 +279,31 @@ void Measurement::measure_margins(int prompt) {
 bool Measurement::measure_prompt(int prompt) {
   if (!prefill(prompt)) return false;
   if (prompt == 0) warm_up();
-  for (int r = 0; r < c_.repetitions; ++r) {
+  for (int r = 0; r < c_.repetitions && !stopped(); ++r) {
     for (const std::size_t m : interleaved_order(state_.methods.size(), r)) {
       generate(state_.methods[m], prompt, r, false);
     }
+    if (observer_ != nullptr) observer_->on_repetition([this] { return result(false); });
   }
   measure_margins(prompt);
   return !stopped();
-}
-
-void Measurement::measure_prompts() {
-  const auto n = static_cast<int>(in_.prompts.size());
-  for (int p = 0; p < n && measure_prompt(p); ++p) {
-    if (observer_ != nullptr && p + 1 < n) observer_->on_result(result(false));
-  }
 }
 
 RunResult Measurement::run() {
   const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
   const bool built = guarded(
       [&] {
-        engine_ =
-            std::make_unique<Engine>(*in_.backend, *in_.target, in_.draft, c_.speculation, shape());
+        context_.emplace(*in_.backend, *in_.target, Context::shape_of(shape()));
+        methods_.emplace(*context_, in_.draft, c_.speculation, c_.methods);
       },
       fail);
-  if (built) {
-    if (observer_ != nullptr) observer_->on_stop_flag(&engine_->stop_flag());
-    try {
-      measure_prompts();
-    } catch (...) {
-      if (observer_ != nullptr) observer_->on_stop_flag(nullptr);
-      throw;
-    }
-    if (observer_ != nullptr) observer_->on_stop_flag(nullptr);
-  }
-  RunResult r = result(true);
-  if (observer_ != nullptr) observer_->on_result(r);
-  return r;
+  const auto n = static_cast<int>(in_.prompts.size());
+  for (int p = 0; built && p < n && measure_prompt(p);) ++p;
+  return result(true);
 }
 
 RunResult Measurement::result(bool ended) {
   state_.ended = ended;
-  state_.stopped = stopped();
   state_.memory = memory();
   if (in_.monitor != nullptr) state_.gpu = in_.monitor->observed();
   RunResult r = build_result(in_, state_);

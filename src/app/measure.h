@@ -2,7 +2,6 @@
 // per prompt shared by all, warm-up kept and flagged, methods interleaved A B B A, the same stop
 // rule and count of tokens, ratios of medians with bootstrap intervals, losslessness checked.
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -25,10 +24,8 @@ namespace triforce {
 class MeasureObserver {
  public:
   virtual ~MeasureObserver() = default;
-  // The flag that ends prefill and generation at the next step; a signal handler may set it.
-  // nullptr: the engine is about to go.
-  virtual void on_stop_flag(std::atomic<bool>* /*flag*/) {}
-  virtual void on_prefill(int /*prompt*/, int /*prompts*/, std::int64_t /*done*/,
+  // `done` of `total` tokens of the prompt have gone through such passes.
+  virtual void on_prefill(int /*prompt*/, int /*prompts*/, Pass /*pass*/, std::int64_t /*done*/,
                           std::int64_t /*total*/) {}
   // A generation is about to start; `index` of `total` of the whole measurement.
   virtual void on_generation(Method /*method*/, int /*prompt*/, int /*repetition*/, bool /*warmup*/,
@@ -37,8 +34,9 @@ class MeasureObserver {
   // warm-up, all at once after a timed repetition.
   virtual void on_tokens(Method /*method*/, std::span<const Token> /*tokens*/,
                          std::span<const std::uint8_t> /*origins*/) {}
-  // After every prompt and at the end: what would be written if the run ended now.
-  virtual void on_result(const RunResult& /*result*/) {}
+  // After every repetition: `interim` builds what would be the result if the run ended now, which
+  // takes its time.
+  virtual void on_repetition(const std::function<RunResult()>& /*interim*/) {}
 };
 
 // What results say of a model.
@@ -59,6 +57,7 @@ struct MeasureInput {
   std::function<std::string(std::span<const Token>)> decode_text;
   const GpuMonitor* monitor = nullptr;  // of the card that is measured; null: none
   MeasureObserver* observer = nullptr;
+  StopRequested stop;  // ends the measurement at the next pass or round; what is finished counts
 };
 
 // Runs every method of the configuration, one case each. Errors of a method become the status of

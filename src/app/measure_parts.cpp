@@ -67,16 +67,16 @@ std::optional<std::int64_t> first_difference(std::span<const Token> a, std::span
   return static_cast<std::int64_t>(i);
 }
 
-LosslessMode lossless_mode(const SpeculationOptions& options, Method method) {
-  if (method == Method::kAutoregressive) return LosslessMode::kBaseline;
+LosslessMode lossless_mode(const SpeculationOptions& options, const MethodSpec& method) {
+  if (method.levels() == 0) return LosslessMode::kBaseline;
   if (options.synthetic) return LosslessMode::kNone;
   const bool same_stream =
       options.law.temperature == 0 || options.acceptance == Acceptance::kCoupled;
   return same_stream ? LosslessMode::kTokens : LosslessMode::kDistribution;
 }
 
-bool exact_rule(const SpeculationOptions& options, Method method) {
-  return method != Method::kTriForce || options.inner_correction == Correction::kResidual ||
+bool exact_rule(const SpeculationOptions& options, const MethodSpec& method) {
+  return method.levels() < 2 || options.inner_correction == Correction::kResidual ||
          options.acceptance == Acceptance::kCoupled;
 }
 
@@ -164,7 +164,7 @@ std::optional<Speedup> make_speedup(const std::vector<MeasuredRun>& baseline,
   const auto estimate = median_ratio(top, bottom, seed);
   if (!estimate) return std::nullopt;
   Speedup s;
-  s.baseline = to_string(Method::kAutoregressive);
+  s.baseline = to_string(kBaselineMethod);
   s.value = estimate->value;
   if (estimate->interval) {
     s.ci95_low = estimate->interval->low;
@@ -173,38 +173,36 @@ std::optional<Speedup> make_speedup(const std::vector<MeasuredRun>& baseline,
   return s;
 }
 
-PassBytes pass_bytes(const MemoryPlan& plan, const SpeculationOptions& options,
-                     std::int64_t prompt_tokens, std::int64_t generated) {
-  // plan.full_pass_bytes is at the end of the prompt.
-  const std::int64_t weights = plan.full_pass_bytes - prompt_tokens * plan.kv_bytes_per_token;
-  return {plan.full_pass_bytes + generated / 2 * plan.kv_bytes_per_token,
-          weights + std::min(options.budget, prompt_tokens) * plan.kv_bytes_per_token,
-          plan.draft_pass_bytes};
-}
-
-std::vector<PassCount> count_passes(Method method, const RunMetrics& run, const PassBytes& bytes) {
-  if (method == Method::kAutoregressive) return {{Phase::kOuterVerify, run.rounds, bytes.full}};
-  if (run.levels.empty()) return {};
-  const LevelCounters &innermost = run.levels.front(), &outer = run.levels.back();
-  // A proposer runs one pass for each token it drafts.
-  const bool small = method == Method::kTriForce || method == Method::kDraft;
-  std::vector<PassCount> passes = {
-      {Phase::kDraft, innermost.drafted, small ? bytes.draft : bytes.retrieval}};
-  if (method == Method::kTriForce) {
-    passes.push_back({Phase::kInnerVerify, innermost.rounds, bytes.retrieval});
+std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& run,
+                                    const PerPass<PassBytes>& bytes, std::int64_t context) {
+  std::vector<PassCount> passes;
+  if (run.levels.size() != static_cast<std::size_t>(method.levels())) return passes;
+  for (int i = 0; i < method.n_passes; ++i) {
+    // The proposer runs one pass for each token it drafts, a verifier one a round.
+    const std::int64_t n = method.levels() == 0 ? run.rounds
+                           : i == 0             ? run.levels.front().drafted
+                                    : run.levels[static_cast<std::size_t>(i) - 1].rounds;
+    const Pass pass = method.chain[static_cast<std::size_t>(i)];
+    passes.push_back({method.phase(i), n, bytes[pass].at(context)});
   }
-  passes.push_back({Phase::kOuterVerify, outer.rounds, bytes.full});
   return passes;
 }
 
-std::vector<PassTraffic> make_traffic(Method method, const std::vector<MeasuredRun>& runs,
-                                      const PassBytes& bytes,
+std::vector<double> alphas_of(const std::vector<LevelCounters>& levels) {
+  std::vector<double> alphas;
+  for (const LevelCounters& level : levels) alphas.push_back(level.alpha());
+  return alphas;
+}
+
+std::vector<PassTraffic> make_traffic(const MethodSpec& method,
+                                      const std::vector<MeasuredRun>& runs,
+                                      const PerPass<PassBytes>& bytes, std::int64_t context,
                                       const std::optional<double>& read_gbs) {
   std::vector<PassCount> sums;
   PhaseTimes ms{};
   std::int64_t tokens = 0;
   for_each_timed(runs, [&](const MeasuredRun& r) {
-    const std::vector<PassCount> passes = count_passes(method, r.metrics, bytes);
+    const std::vector<PassCount> passes = count_passes(method, r.metrics, bytes, context);
     if (sums.empty()) {
       sums = passes;
     } else {

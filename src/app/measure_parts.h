@@ -9,6 +9,7 @@
 
 #include "triforce/decode.h"
 #include "triforce/plan.h"
+#include "triforce/predict.h"
 #include "triforce/report.h"
 
 namespace triforce {
@@ -28,10 +29,10 @@ std::vector<std::size_t> interleaved_order(std::size_t methods, int repetition);
 std::optional<std::int64_t> first_difference(std::span<const Token> a, std::span<const Token> b);
 
 // What a token comparison of this configuration means.
-LosslessMode lossless_mode(const SpeculationOptions& options, Method method);
+LosslessMode lossless_mode(const SpeculationOptions& options, const MethodSpec& method);
 // False: the published inner rule decides. The label does not depend on the temperature, although
 // at 0 that rule is exact.
-bool exact_rule(const SpeculationOptions& options, Method method);
+bool exact_rule(const SpeculationOptions& options, const MethodSpec& method);
 // The timed run of that prompt and repetition; nullptr: there is none.
 const MeasuredRun* find_timed(const std::vector<MeasuredRun>& runs, int prompt, int repetition);
 // Compares every timed run with the baseline's of the same prompt and repetition. `baseline` may be
@@ -50,45 +51,22 @@ Timing make_timing(const std::vector<MeasuredRun>& runs, std::uint64_t seed,
 std::optional<Speedup> make_speedup(const std::vector<MeasuredRun>& baseline,
                                     const std::vector<MeasuredRun>& runs, std::uint64_t seed);
 
-// Bytes a pass of each kind reads, the KV cache at its mean length over a generation.
-struct PassBytes {
-  std::int64_t full = 0, retrieval = 0, draft = 0;
-};
-PassBytes pass_bytes(const MemoryPlan& plan, const SpeculationOptions& options,
-                     std::int64_t prompt_tokens, std::int64_t generated);
-
-// How often a method ran each kind of pass, by the phase it is timed under.
+// How often a method ran each pass of its chain, and the bytes that one reads with the KV cache at
+// its mean length over a generation.
 struct PassCount {
-  Phase phase = Phase::kOuterVerify;
+  Phase phase = Phase::kOuterVerify;  // that it is timed under
   std::int64_t passes = 0, bytes_per_pass = 0;
 };
-std::vector<PassCount> count_passes(Method method, const RunMetrics& run, const PassBytes& bytes);
-std::vector<PassTraffic> make_traffic(Method method, const std::vector<MeasuredRun>& runs,
-                                      const PassBytes& bytes,
+// context: tokens of sequence, see PassBytes::at().
+std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& run,
+                                    const PerPass<PassBytes>& bytes, std::int64_t context);
+std::vector<PassTraffic> make_traffic(const MethodSpec& method,
+                                      const std::vector<MeasuredRun>& runs,
+                                      const PerPass<PassBytes>& bytes, std::int64_t context,
                                       const std::optional<double>& read_gbs);
 
-// Milliseconds of a pass by its rows, linear between the measured numbers of rows.
-struct StepCurve {
-  std::vector<std::pair<int, double>> points;  // (rows, ms), rising rows
-  double at(int rows) const;
-};
-struct StepCurves {
-  StepCurve full, retrieval, streaming, draft;  // empty: not measured
-};
-// What the prediction (predict_ms_per_token) says for a method; nullopt if its steps were not
-// measured or nothing was drafted. A single-level method has no inner level: its proposer's pass
-// takes the place of the inner verification.
-std::optional<double> predicted_ms_per_token(Method method, const StepCurves& steps,
-                                             const std::vector<LevelCounters>& levels, int gamma,
-                                             int inner_gamma);
-// The gammas of least predicted time, within [1, most] where `choose` says so and as given
-// elsewhere. nullopt as above.
-struct GammaChoice {
-  bool gamma = false, inner_gamma = false;
-};
-std::optional<Gammas> choose_gammas(Method method, const StepCurves& steps,
-                                    const std::vector<LevelCounters>& levels, const Gammas& most,
-                                    const Gammas& given, const GammaChoice& choose);
+// The levels' alphas, innermost first.
+std::vector<double> alphas_of(const std::vector<LevelCounters>& levels);
 
 // Reasons against comparing that hold for a whole run.
 std::vector<std::string> build_reasons(const ResultContext& context);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 
 #include "app/environment.h"
 #include "app/identity.h"
@@ -36,9 +35,8 @@ class CaseBuilder {
 };
 
 const MethodState* CaseBuilder::baseline() const {
-  const auto it = std::find_if(s_.methods.begin(), s_.methods.end(), [](const MethodState& m) {
-    return m.method == Method::kAutoregressive;
-  });
+  const auto it = std::find_if(s_.methods.begin(), s_.methods.end(),
+                               [](const MethodState& m) { return m.method->levels() == 0; });
   return it == s_.methods.end() ? nullptr : &*it;
 }
 
@@ -54,16 +52,16 @@ CaseResult CaseBuilder::build(const MethodState& m) const {
 }
 
 void CaseBuilder::fill_identity(const MethodState& m, CaseResult& c) const {
-  c.name = c.method = to_string(m.method);
+  c.name = c.method = m.method->name;
   c.params = in_.params;
   c.target = in_.target_info;
   if (!c.target && in_.target != nullptr) c.target = model_info(*in_.target);
-  if (needs_of(std::array{m.method}).draft) {
+  if (m.method->uses(Pass::kDraft)) {
     c.draft = in_.draft_info;
     if (!c.draft && in_.draft != nullptr) c.draft = model_info(*in_.draft);
   }
   c.data = in_.data;
-  if (m.method != Method::kAutoregressive) {
+  if (m.method->levels() > 0) {
     c.gammas = CaseGammas{m.gammas.gamma, m.gammas.inner_gamma, m.gammas_chosen};
   }
   c.case_id = case_id_of(c, context_);
@@ -87,17 +85,17 @@ void CaseBuilder::fill_status(const MethodState& m, CaseResult& c) const {
 }
 
 void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
-  const PassBytes bytes = pass_bytes(s_.plan, c_.speculation, s_.longest_prompt, c_.gen_len);
+  const std::int64_t context = s_.longest_prompt + c_.gen_len / 2;
   c.timing = make_timing(m.runs, c_.seed, [&](const RunMetrics& metrics) {
     double sum = 0;
-    for (const PassCount& p : count_passes(m.method, metrics, bytes)) {
+    for (const PassCount& p : count_passes(*m.method, metrics, s_.plan.passes, context)) {
       sum += static_cast<double>(p.passes) * static_cast<double>(p.bytes_per_pass);
     }
     return sum;
   });
   fill_prefill(c);
   c.phases_ms_per_round = phases_per_round(m.runs);
-  c.traffic = make_traffic(m.method, m.runs, bytes, context_.measured_read_gbs);
+  c.traffic = make_traffic(*m.method, m.runs, s_.plan.passes, context, context_.measured_read_gbs);
   c.steps = steps(m);
   c.acceptance = merged_levels(m.runs);
   c.memory = s_.memory;
@@ -111,43 +109,44 @@ void CaseBuilder::fill_prefill(CaseResult& c) const {
     for (const PrefillMetrics& p : s_.prefills) values.push_back(p.*member);
     return median(values);
   };
-  const MethodNeeds needs = needs_of(c_.methods);
+  const auto used = [&](Pass p) { return any_uses(c_.methods, p); };
   Timing& t = c.timing;
   t.prefill_ms = median_of(&PrefillMetrics::target_ms);
-  if (needs.retrieval) t.retrieval_build_ms = median_of(&PrefillMetrics::retrieval_build_ms);
-  if (needs.target_streaming) t.streaming_prefill_ms = median_of(&PrefillMetrics::streaming_ms);
-  if (needs.draft) t.draft_prefill_ms = median_of(&PrefillMetrics::draft_ms);
+  if (used(Pass::kRetrieval)) t.retrieval_build_ms = median_of(&PrefillMetrics::retrieval_build_ms);
+  if (used(Pass::kStreaming)) t.streaming_prefill_ms = median_of(&PrefillMetrics::streaming_ms);
+  if (used(Pass::kDraft)) t.draft_prefill_ms = median_of(&PrefillMetrics::draft_ms);
 }
 
 StepResult CaseBuilder::steps(const MethodState& m) const {
   StepResult r;
-  if (s_.steps.full.points.empty()) return r;
-  r.autoregressive_ms = s_.steps.full.at(1);
-  if (m.method == Method::kAutoregressive) return r;
-  r.outer_verify_ms = s_.steps.full.at(m.gammas.gamma + 1);
-  if (m.method == Method::kTriForce && !s_.steps.retrieval.points.empty()) {
-    r.inner_verify_ms = s_.steps.retrieval.at(m.gammas.inner_gamma + 1);
+  const auto at = [&](Pass pass, int rows) -> std::optional<double> {
+    const StepCurve& curve = s_.steps[pass];
+    if (curve.points.empty()) return std::nullopt;
+    return curve.at(rows);
+  };
+  r.autoregressive_ms = at(Pass::kFull, 1);
+  const MethodSpec& spec = *m.method;
+  if (spec.levels() == 0) return r;
+  r.draft_ms = at(spec.proposer(), 1);
+  for (int l = 0; l < spec.levels(); ++l) {
+    auto& ms = spec.is_outermost(l) ? r.outer_verify_ms : r.inner_verify_ms;
+    ms = at(spec.verifier(l), spec.step(l, m.gammas) + 1);
   }
-  const MethodNeeds needs = needs_of(std::array{m.method});
-  const StepCurve& proposer = needs.draft              ? s_.steps.draft
-                              : needs.target_streaming ? s_.steps.streaming
-                                                       : s_.steps.retrieval;
-  if (!proposer.points.empty()) r.draft_ms = proposer.at(1);
   return r;
 }
 
 void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {
   const MethodState* base = baseline();
   c.lossless = compare_streams(base == nullptr ? nullptr : &base->runs, m.runs,
-                               lossless_mode(c_.speculation, m.method));
-  c.lossless.exact_rule = exact_rule(c_.speculation, m.method);
+                               lossless_mode(c_.speculation, *m.method));
+  c.lossless.exact_rule = exact_rule(c_.speculation, *m.method);
   c.lossless.top2_margin = m.top2_margin;
   if (base == nullptr || base == &m) return;
   c.speedup = make_speedup(base->runs, m.runs, c_.seed);
   if (!c.speedup) return;
-  const auto predicted = predicted_ms_per_token(m.method, s_.steps, c.acceptance, m.gammas.gamma,
-                                                m.gammas.inner_gamma);
-  if (predicted && *predicted > 0) c.speedup->predicted = s_.steps.full.at(1) / *predicted;
+  const auto predicted =
+      predicted_ms_per_token(*m.method, s_.steps, alphas_of(c.acceptance), m.gammas);
+  if (predicted && *predicted > 0) c.speedup->predicted = s_.steps[Pass::kFull].at(1) / *predicted;
 }
 
 void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
@@ -158,7 +157,7 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
   if (in_.data.bytes_as_ids && !(c.target && c.target->random_seed)) {
     reasons.emplace_back("no tokenizer: bytes taken as token ids");
   }
-  if (c_.speculation.synthetic && m.method != Method::kAutoregressive) {
+  if (c_.speculation.synthetic && m.method->levels() > 0) {
     reasons.emplace_back("synthetic acceptance, the tokens are meaningless");
   }
   if (!c.lossless.exact_rule) reasons.emplace_back("published inner rule, not lossless");
@@ -244,8 +243,8 @@ RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::
   MeasurementState state;
   for (const Method method : input.config.methods) {
     MethodState m;
-    m.method = method;
-    m.gammas = {input.config.speculation.gamma, input.config.speculation.inner_gamma};
+    m.method = &spec_of(method);
+    m.gammas = input.config.speculation.gammas();
     m.failed = status;
     m.reason = reason;
     state.methods.push_back(std::move(m));

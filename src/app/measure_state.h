@@ -12,7 +12,7 @@ namespace triforce {
 
 // One method and what has been measured of it.
 struct MethodState {
-  Method method = Method::kAutoregressive;
+  const MethodSpec* method = nullptr;
   std::vector<MeasuredRun> runs;
   Gammas gammas;
   bool gammas_chosen = false;         // by `auto`

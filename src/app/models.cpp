@@ -170,13 +170,12 @@ ModelPair choose_models(const RunConfig& config, Use use, bool want_draft) {
 }
 
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
-                        std::int64_t rope_positions, std::uint64_t seed, MemTag tag,
-                        const LoadProgress& progress) {
+                        std::uint64_t seed, MemTag tag, const LoadProgress& progress) {
   if (choice.random) {
-    return random_weights(backend, choice.config, dtype, rope_positions, seed, tag, progress);
+    return random_weights(backend, choice.config, dtype, seed, tag, progress);
   }
   const Checkpoint checkpoint = Checkpoint::open(choice.folder);
-  ModelWeights weights = load_weights(backend, checkpoint, dtype, rope_positions, tag, progress);
+  ModelWeights weights = load_weights(backend, checkpoint, dtype, tag, progress);
   weights.config.name = choice.config.name;
   return weights;
 }

@@ -39,8 +39,7 @@ ModelPair choose_models(const RunConfig& config, Use use, bool want_draft);
 
 // Reads or makes the weights. Throws as load_weights.
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
-                        std::int64_t rope_positions, std::uint64_t seed, MemTag tag,
-                        const LoadProgress& progress);
+                        std::uint64_t seed, MemTag tag, const LoadProgress& progress);
 
 // Throws Error(kBadInput, "UnsupportedConfig") for a target without a token that begins a text:
 // every prompt begins with it.

@@ -5,7 +5,7 @@
 namespace triforce {
 
 OptionValue methods() {
-  return {"a comma list of ar, triforce, retrieval, streaming, draft, each at most once",
+  return {fmt::format("a comma list of {}, each at most once", method_names()),
           [](RunConfig& c, std::string_view text) {
             c.methods.clear();
             for (const std::string_view name : split_list(text)) {

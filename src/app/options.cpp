@@ -5,6 +5,7 @@
 
 #include "app/models.h"
 #include "core/utf8.h"
+#include "triforce/plan.h"
 
 namespace triforce {
 namespace {
@@ -72,18 +73,18 @@ void settle_methods(RunConfig& c, const GivenOptions& given) {
   if (c.baseline_only && c.no_baseline) {
     throw_usage("--baseline and --no-baseline: expected one of them, found both");
   }
-  if (c.no_baseline && !given.contains("method")) c.methods = {Method::kTriForce};
+  if (c.no_baseline && !given.contains("method")) c.methods = {kDefaultMethod};
   if (c.baseline_only) c.methods.clear();
   const bool listed =
-      std::find(c.methods.begin(), c.methods.end(), Method::kAutoregressive) != c.methods.end();
-  if (!c.no_baseline && !listed) c.methods.insert(c.methods.begin(), Method::kAutoregressive);
+      std::find(c.methods.begin(), c.methods.end(), kBaselineMethod) != c.methods.end();
+  if (!c.no_baseline && !listed) c.methods.insert(c.methods.begin(), kBaselineMethod);
 }
 
 void check_budget(const RunConfig& c) {
   constexpr std::int64_t kMinBudget = 16;
   const SpeculationOptions& s = c.speculation;
-  const MethodNeeds needs = needs_of(c.methods);
-  if (s.budget == 0 && !needs.retrieval && !needs.target_streaming) return;
+  const bool used = any_uses(c.methods, Pass::kRetrieval) || any_uses(c.methods, Pass::kStreaming);
+  if (s.budget == 0 && !used) return;
   if (s.budget < kMinBudget || s.budget % s.chunk_size != 0) {
     throw_usage("--budget: expected a multiple of --chunk-size {} of at least {}, found {}",
                 s.chunk_size, kMinBudget, s.budget);
@@ -94,8 +95,8 @@ void check_speculation(const RunConfig& c) {
   check_budget(c);
   const SpeculationOptions& s = c.speculation;
   if (s.inner_correction == Correction::kTarget) {
-    const bool inner_level =
-        std::find(c.methods.begin(), c.methods.end(), Method::kTriForce) != c.methods.end();
+    const bool inner_level = std::any_of(c.methods.begin(), c.methods.end(),
+                                         [](Method m) { return spec_of(m).levels() > 1; });
     if (!inner_level) {
       throw_usage(
           "--inner-rule published: expected triforce in --method, the one method with an "
@@ -221,7 +222,7 @@ RunConfig fill_in(Command command, const GivenOptions& given, const std::string&
 // Positions of the target that `command` needs, before methods are checked.
 std::int64_t positions_needed(Command command, const RunConfig& c) {
   if (command == kPerplexity) return c.prefill;
-  return Engine::target_positions(c.speculation, {c.prefill, c.gen_len, {}});
+  return target_positions(c.speculation, {c.prefill, c.gen_len, c.methods});
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ double teacher_forced(Backend& backend, const ModelWeights& weights, std::span<c
   const ModelConfig& c = weights.config;
   const auto total = static_cast<std::int64_t>(tokens.size());
   chunk = std::min(chunk, total);
-  LlamaModel model(backend, weights, chunk, chunk);
+  LlamaModel model(backend, weights, total, chunk, chunk);
   FullCache cache(backend, c.layers, c.kv_heads, c.head_dim, total, chunk, weights.dtype);
   std::vector<float> rows(static_cast<std::size_t>(chunk * c.vocab));
   double sum = 0;
@@ -72,7 +72,7 @@ ExitCode perplexity_command(const RunConfig& config) {
                 choice.config.max_position, config.prefill);
   }
   RunConfig planned = config;
-  planned.methods = {Method::kAutoregressive};
+  planned.methods = {kBaselineMethod};
   planned.gen_len = 1;
   const Backend* backend = session.backend.get();
   check_memory(config, plan_memory(plan_input(planned, {choice, {}}, session.dtype, backend)),
@@ -92,8 +92,8 @@ ExitCode perplexity_command(const RunConfig& config) {
     print_note(no_tokenizer_note(choice));
   }
   const ModelWeights weights =
-      load_model(*session.backend, choice, session.dtype, config.prefill, config.seed,
-                 MemTag::kTargetWeights, [&](std::int64_t done, std::int64_t total) {
+      load_model(*session.backend, choice, session.dtype, config.seed, MemTag::kTargetWeights,
+                 [&](std::int64_t done, std::int64_t total) {
                    throw_if_signalled();
                    progress.update("load target", done, total, "MB");
                  });

@@ -20,26 +20,36 @@ double pass_ms(const CardAssumption& card, std::int64_t bytes, int layers) {
          card.layer_overhead_ms * layers;
 }
 
-bool has_triforce(const RunConfig& config) {
-  return std::find(config.methods.begin(), config.methods.end(), Method::kTriForce) !=
-         config.methods.end();
+// A verification costs one step whatever its rows.
+StepCurves card_steps(const CardAssumption& card, const PlanReport& r) {
+  StepCurves steps;
+  for (int i = 0; i < static_cast<int>(Pass::kCount); ++i) {
+    const auto pass = static_cast<Pass>(i);
+    const std::int64_t bytes = r.device_memory.passes[pass].at(r.input.run.max_prompt);
+    if (bytes == 0) continue;
+    const ModelConfig& model = pass == Pass::kDraft ? *r.input.draft : r.input.target;
+    steps[pass].points = {{1, pass_ms(card, bytes, model.layers)}};
+  }
+  return steps;
 }
 
 CardPrediction predict(const CardAssumption& card, const RunConfig& config, const PlanReport& r) {
   CardPrediction p;
   p.card = &card;
-  p.fits = static_cast<double>(r.memory.total_bytes()) + kCardReserveBytes <= card.capacity_bytes;
-  const int layers = r.input.target.layers;
-  p.autoregressive_ms = pass_ms(card, r.memory.full_pass_bytes, layers);
-  if (!has_triforce(config) || !r.input.draft) return p;
-  const StepTimes times{pass_ms(card, r.memory.draft_pass_bytes, r.input.draft->layers),
-                        pass_ms(card, r.memory.retrieval_pass_bytes, layers), p.autoregressive_ms};
-  p.gammas = {config.speculation.gamma, config.speculation.inner_gamma};
-  const Gammas best = best_gammas(times, r.inner_alpha, r.outer_alpha);
-  if (config.auto_gamma) p.gammas.gamma = best.gamma;
-  if (config.auto_inner_gamma) p.gammas.inner_gamma = best.inner_gamma;
-  p.triforce_ms = predict_ms_per_token(times, r.inner_alpha, r.outer_alpha, p.gammas.inner_gamma,
-                                       p.gammas.gamma);
+  p.fits =
+      static_cast<double>(r.device_memory.total_bytes()) + kCardReserveBytes <= card.capacity_bytes;
+  const StepCurves steps = card_steps(card, r);
+  p.autoregressive_ms = steps[Pass::kFull].at(1);
+  for (const Method method : config.methods) {
+    const MethodSpec& m = spec_of(method);
+    if (m.levels() == 0) continue;
+    const std::vector<double> alphas = assumed_alphas(m, config.speculation);
+    const auto gammas =
+        choose_gammas(m, steps, alphas, config.speculation.gammas(), config.speculation.gammas(),
+                      {config.auto_gamma, config.auto_inner_gamma});
+    if (!gammas) continue;
+    p.methods.push_back({&m, *predicted_ms_per_token(m, steps, alphas, *gammas), *gammas});
+  }
   return p;
 }
 
@@ -55,6 +65,19 @@ const std::vector<CardAssumption>& card_table() {
   return kCards;
 }
 
+std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options) {
+  std::vector<double> alphas;
+  for (int l = 0; l < method.levels(); ++l) {
+    if (!options.synthetic) {
+      alphas.push_back(method.paper_alpha[static_cast<std::size_t>(l)]);
+    } else {
+      alphas.push_back(method.is_outermost(l) ? options.synthetic->outer
+                                              : options.synthetic->inner);
+    }
+  }
+  return alphas;
+}
+
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
                      const Backend* backend) {
   PlanInput in;
@@ -63,21 +86,19 @@ PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dty
   if (models.draft) in.draft = models.draft->config;
   in.dtype = dtype;
   in.options = config.speculation;
-  in.shape.max_prompt = config.prefill;
-  in.shape.max_generated = config.gen_len;
-  for (const Method m : config.methods) {
-    if (m != Method::kAutoregressive) in.shape.methods.push_back(m);
-  }
+  in.run = {config.prefill, config.gen_len, config.methods};
   return in;
 }
 
-PlanReport make_plan_report(const RunConfig& config, const ModelPair& models, DType dtype) {
+PlanReport make_plan_report(const RunConfig& config, const ModelPair& models, DType dtype,
+                            const Backend& backend) {
   PlanReport r;
-  r.input = plan_input(config, models, dtype, nullptr);
+  r.input = plan_input(config, models, dtype, &backend);
+  r.backend = backend.description();
   r.memory = plan_memory(r.input);
-  r.default_alphas = !config.speculation.synthetic;
-  r.outer_alpha = r.default_alphas ? kPaperOuterAlpha : config.speculation.synthetic->outer;
-  r.inner_alpha = r.default_alphas ? kPaperInnerAlpha : config.speculation.synthetic->inner;
+  const bool half = config.dtype && *config.dtype != DType::kF32;
+  r.device_dtype = half ? *config.dtype : DType::kF16;
+  r.device_memory = plan_memory(plan_input(config, models, r.device_dtype, nullptr));
   for (const CardAssumption& card : card_table()) r.cards.push_back(predict(card, config, r));
   return r;
 }
@@ -116,83 +137,120 @@ std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
   return out;
 }
 
-std::string plan_table(const PlanReport& r) {
-  std::string out = model_line("target", model_info(r.input.target, r.input.dtype)) + '\n';
-  if (r.input.draft) {
-    out += model_line("draft", model_info(*r.input.draft, r.input.dtype)) + '\n';
+namespace {
+
+const char* pass_label(Pass pass) {
+  switch (pass) {
+    case Pass::kFull:
+      return "target, full cache (ar, outer verify)";
+    case Pass::kRetrieval:
+      return "target, retrieval cache";
+    case Pass::kStreaming:
+      return "target, streaming cache";
+    case Pass::kDraft:
+      return "drafter, streaming cache";
+    case Pass::kCount:
+      break;
   }
-  out += fmt::format("shape: prompt of {} tokens, {} generated; KV {} bytes per token\n\n",
-                     r.input.shape.max_prompt, r.input.shape.max_generated,
-                     r.memory.kv_bytes_per_token);
-  out += memory_table(r.memory, r.input.shape.max_prompt);
-  out += fmt::format("\n{:<38}{:>11}\n", "one pass reads", "GB");
-  out += fmt::format("{:<38}{:>11.3f}\n", "target, full cache (ar, outer verify)",
-                     gb(static_cast<double>(r.memory.full_pass_bytes)));
-  if (r.memory.retrieval_pass_bytes > 0) {
-    out += fmt::format("{:<38}{:>11.3f}\n", "target, retrieval cache (inner verify)",
-                       gb(static_cast<double>(r.memory.retrieval_pass_bytes)));
-  }
-  if (r.memory.draft_pass_bytes > 0) {
-    out += fmt::format("{:<38}{:>11.3f}\n", "drafter, streaming cache",
-                       gb(static_cast<double>(r.memory.draft_pass_bytes)));
-  }
-  out += fmt::format("\n{:<12}{:>9}{:>12}{:>7}{:>12}{:>14}{:>9}  {}\n", "card", "GB", "GB/s (ach.)",
-                     "fits", "ar ms/tok", "triforce ms", "speedup", "gammas");
-  for (const CardPrediction& p : r.cards) {
-    const std::string tri = p.triforce_ms ? fmt::format("{:.2f}", *p.triforce_ms) : "-";
-    const std::string speedup =
-        p.triforce_ms ? fmt::format("{:.2f}x", p.autoregressive_ms / *p.triforce_ms) : "-";
-    const std::string gammas =
-        p.triforce_ms ? fmt::format("{}, {}", p.gammas.gamma, p.gammas.inner_gamma) : "-";
-    out += fmt::format("{:<12}{:>9.1f}{:>12.0f}{:>7}{:>12.2f}{:>14}{:>9}  {}\n", p.card->name,
-                       gb(p.card->capacity_bytes), gb(p.card->bytes_per_s), p.fits ? "yes" : "no",
-                       p.autoregressive_ms, tri, speedup, gammas);
-  }
-  out += fmt::format(
+  return "";
+}
+
+std::string card_rows(const CardPrediction& p) {
+  const auto row = [](const std::string& card, const char* method, double ms, double speedup,
+                      const std::string& gammas) {
+    return fmt::format("{:<32}{:<12}{:>10.2f}{:>8.2f}x  {}\n", card, method, ms, speedup, gammas);
+  };
+  std::string out =
+      row(fmt::format("{:<12}{:>5.0f} GB{:>6.0f}  {:<4}", p.card->name, gb(p.card->capacity_bytes),
+                      gb(p.card->bytes_per_s), p.fits ? "yes" : "no"),
+          to_string(kBaselineMethod), p.autoregressive_ms, 1.0, "-");
+  for (const MethodPrediction& m : p.methods)
+    out += row("", m.method->name, m.ms_per_token, p.autoregressive_ms / m.ms_per_token,
+               m.method->levels() > 1 ? fmt::format("{}, {}", m.gammas.gamma, m.gammas.inner_gamma)
+                                      : fmt::format("{}", m.gammas.gamma));
+  return out;
+}
+
+std::string assumptions(const RunConfig& config) {
+  std::string out =
       "\nAssumed: bytes over achievable bandwidth (about 89% of nominal) plus 0.3 to 0.45 ms of "
       "gaps\n"
       "between kernels per pass of a 7B target; 1 GiB of each card left free; a verification costs "
       "one\n"
-      "autoregressive step. A card that does not fit would have to offload and be slower than "
-      "shown.\n"
-      "Per-token acceptance: outer {:.4f}, inner {:.4f}\n({}).\n",
-      r.outer_alpha, r.inner_alpha,
-      r.default_alphas ? "arXiv 2404.11912, Table 2 at temperature 0.6; change with "
-                         "--synthetic-acceptance"
-                       : "from --synthetic-acceptance");
-  return out;
+      "autoregressive step. Where the run does not fit, the times are those of a card with more "
+      "memory.\n"
+      "Per-token acceptance, innermost level first";
+  for (const Method method : config.methods) {
+    const MethodSpec& m = spec_of(method);
+    if (m.levels() == 0) continue;
+    out +=
+        fmt::format("; {} {:.4f}", m.name, fmt::join(assumed_alphas(m, config.speculation), ", "));
+  }
+  return out + fmt::format("\n({}).\n", config.speculation.synthetic
+                                            ? "from --synthetic-acceptance"
+                                            : "arXiv 2404.11912, Table 2 at temperature 0.6; "
+                                              "change with --synthetic-acceptance");
+}
+
+}  // namespace
+
+std::string plan_table(const RunConfig& config, const PlanReport& r) {
+  std::string out = model_line("target", model_info(r.input.target, r.input.dtype)) + '\n';
+  if (r.input.draft) {
+    out += model_line("draft", model_info(*r.input.draft, r.input.dtype)) + '\n';
+  }
+  out += fmt::format(
+      "run      {}; prompt {} tokens, {} generated; dtype {}, KV {} bytes per token\n\n", r.backend,
+      r.input.run.max_prompt, r.input.run.max_generated, to_string(r.input.dtype),
+      r.memory.kv_bytes_per_token);
+  out += memory_table(r.memory, r.input.run.max_prompt);
+  out += fmt::format("\nOn a GPU ({}) the same run takes {:.1f} GB.\n", to_string(r.device_dtype),
+                     gb(static_cast<double>(r.device_memory.total_bytes())));
+  out += fmt::format("\n{:<38}{:>11}\n", "one pass there reads", "GB");
+  for (int i = 0; i < static_cast<int>(Pass::kCount); ++i) {
+    const auto pass = static_cast<Pass>(i);
+    const std::int64_t bytes = r.device_memory.passes[pass].at(r.input.run.max_prompt);
+    if (bytes == 0) continue;
+    out += fmt::format("{:<38}{:>11.3f}\n", pass_label(pass), gb(static_cast<double>(bytes)));
+  }
+  out += fmt::format("\n{:<12}{:>8}{:>6}  {:<4}{:<12}{:>10}{:>9}  {}\n", "card", "memory", "GB/s",
+                     "fits", "method", "ms/token", "speedup", "gammas");
+  for (const CardPrediction& p : r.cards) out += card_rows(p);
+  return out + assumptions(config);
 }
 
 std::string plan_json(const RunConfig& config, const PlanReport& r) {
-  const auto positive = [](std::int64_t bytes) {
-    return bytes > 0 ? std::optional(bytes) : std::nullopt;
-  };
   const auto info = [&](const ModelConfig& c) { return model_info(c, r.input.dtype); };
   JsonWriter out;
   FieldWriter v(out);
   out.begin_object();
   v("schema", std::string("triforce-bench.plan/2"));
   v("params", echo_params(config));
+  v("backend", r.backend);
   v("dtype", std::string(to_string(r.input.dtype)));
   v("target", info(r.input.target));
   v("draft", r.input.draft ? std::optional(info(*r.input.draft)) : std::nullopt);
   v("memory_bytes", TaggedBytes{r.memory.bytes});
   v("kv_bytes_per_token", r.memory.kv_bytes_per_token);
+  v("device_dtype", std::string(to_string(r.device_dtype)));
+  v("device_bytes", r.device_memory.total_bytes());
   v.group("pass_bytes", "", [&](FieldWriter& g) {
-    g("full", r.memory.full_pass_bytes);
-    g("retrieval", positive(r.memory.retrieval_pass_bytes));
-    g("draft", positive(r.memory.draft_pass_bytes));
+    for (int i = 0; i < static_cast<int>(Pass::kCount); ++i) {
+      const auto pass = static_cast<Pass>(i);
+      const std::int64_t bytes = r.device_memory.passes[pass].at(r.input.run.max_prompt);
+      g(to_string(pass), bytes > 0 ? std::optional(bytes) : std::nullopt);
+    }
   });
   v.group("acceptance", "", [&](FieldWriter& g) {
-    g("outer", r.outer_alpha);
-    g("inner", r.inner_alpha);
-    g("source",
-      std::string(r.default_alphas ? "arXiv 2404.11912, Table 2" : "--synthetic-acceptance"));
+    g("source", std::string(config.speculation.synthetic ? "--synthetic-acceptance"
+                                                         : "arXiv 2404.11912, Table 2"));
+    for (const Method m : config.methods) {
+      if (spec_of(m).levels() > 0) g(to_string(m), assumed_alphas(spec_of(m), config.speculation));
+    }
   });
   out.key("cards");
   out.begin_array(false);
   for (const CardPrediction& p : r.cards) {
-    const auto gammas = p.triforce_ms ? std::optional(p.gammas) : std::nullopt;
     out.begin_object();
     v("name", std::string(p.card->name));
     v("capacity_bytes", p.card->capacity_bytes);
@@ -201,9 +259,17 @@ std::string plan_json(const RunConfig& config, const PlanReport& r) {
     v("pass_overhead_ms", p.card->pass_overhead_ms);
     v("layer_overhead_ms", p.card->layer_overhead_ms);
     v("ar_ms_per_token", p.autoregressive_ms);
-    v("triforce_ms_per_token", p.triforce_ms);
-    v("gamma", gammas ? std::optional(gammas->gamma) : std::nullopt);
-    v("inner_gamma", gammas ? std::optional(gammas->inner_gamma) : std::nullopt);
+    out.key("methods");
+    out.begin_array(false);
+    for (const MethodPrediction& m : p.methods) {
+      out.begin_object();
+      v("method", std::string(m.method->name));
+      v("ms_per_token", m.ms_per_token);
+      v("gamma", m.gammas.gamma);
+      v("inner_gamma", m.gammas.inner_gamma);
+      out.end();
+    }
+    out.end();
     out.end();
   }
   out.end();

@@ -5,6 +5,7 @@
 
 #include "app/models.h"
 #include "triforce/plan.h"
+#include "triforce/predict.h"
 
 namespace triforce {
 
@@ -19,38 +20,47 @@ struct CardAssumption {
 };
 const std::vector<CardAssumption>& card_table();
 
+// Time per token of one method on a card.
+struct MethodPrediction {
+  const MethodSpec* method = nullptr;
+  double ms_per_token = 0;
+  Gammas gammas;
+};
 struct CardPrediction {
   const CardAssumption* card = nullptr;
   bool fits = false;
-  double autoregressive_ms = 0;       // per token
-  std::optional<double> triforce_ms;  // per token
-  Gammas gammas;
+  double autoregressive_ms = 0;           // per token
+  std::vector<MethodPrediction> methods;  // those that speculate, in the order asked for
 };
 
 struct PlanReport {
-  PlanInput input;
+  PlanInput input;      // of the backend that a run would use
+  std::string backend;  // its description
   MemoryPlan memory;
-  double outer_alpha = 0, inner_alpha = 0;
-  bool default_alphas = true;
+  // The same run on a CUDA device, which `cards` are predicted from.
+  DType device_dtype = DType::kF16;
+  MemoryPlan device_memory;
   std::vector<CardPrediction> cards;
 };
 
 // Memory a card keeps for the driver and libraries.
 inline constexpr double kCardReserveBytes = 1024.0 * 1024.0 * 1024.0;
-// Paper, Table 2 at temperature 0.6: TriForce, and the drafter against the target ("naive policy").
-inline constexpr double kPaperOuterAlpha = 0.9137, kPaperInnerAlpha = 0.4036;
 
-// The input of plan_memory() for a configuration. Without a backend: f32 activations, KV
-// granule 16.
+// The input of plan_memory() for a configuration; see PlanInput for a null backend.
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
                      const Backend* backend);
-PlanReport make_plan_report(const RunConfig& config, const ModelPair& models, DType dtype);
+// Throws as plan_memory().
+PlanReport make_plan_report(const RunConfig& config, const ModelPair& models, DType dtype,
+                            const Backend& backend);
+// Per-token acceptance of each level, innermost first: what --synthetic-acceptance says, else what
+// the paper reports for the method.
+std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options);
 
 // The rows of the memory table: label and bytes, in the order of the report, the total last.
 std::vector<std::pair<std::string, std::int64_t>> memory_rows(const MemoryPlan& memory);
 // With prompt_tokens also the part of the full cache that they take.
 std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens);
-std::string plan_table(const PlanReport& report);
+std::string plan_table(const RunConfig& config, const PlanReport& report);
 std::string plan_json(const RunConfig& config, const PlanReport& report);
 
 // Throws Error(kResources, "MemoryLimit") with one line if the plan needs more than --memory-limit,

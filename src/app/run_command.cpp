@@ -41,11 +41,12 @@ class ResultFiles {
 
   // While the run goes on. A file that cannot be written is a note, once: it is tried again at the
   // end.
-  void write_interim(const RunResult& result) {
+  void write_interim(const std::function<RunResult()>& interim) {
     OutputFile* json = files_.find("--json");
-    if (warned_ || json == nullptr || !json->replaceable()) return;
+    if (warned_ || json == nullptr || !json->replaceable() || Clock::now() < next_interim_) return;
     try {
-      json->write(to_json(result));
+      json->write(to_json(interim()));
+      next_interim_ = Clock::now() + kInterimInterval;
     } catch (const Error& e) {
       print_note(fmt::format("{}; it is tried again at the end", e.what()));
       warned_ = true;
@@ -80,7 +81,10 @@ class ResultFiles {
   }
   const RunConfig& config_;
   OutputFiles files_;
+  // Building and writing a result takes its time too.
+  static constexpr std::chrono::seconds kInterimInterval{2};
   bool warned_ = false;
+  Clock::time_point next_interim_;
 };
 
 class Observer final : public MeasureObserver {
@@ -92,11 +96,12 @@ class Observer final : public MeasureObserver {
         stream_(tokenizer, wants_colour(2)),
         files_(files) {}
 
-  void on_stop_flag(std::atomic<bool>* flag) override { set_stop_flag(flag); }
-  void on_prefill(int prompt, int prompts, std::int64_t done, std::int64_t total) override {
+  void on_prefill(int prompt, int prompts, Pass pass, std::int64_t done,
+                  std::int64_t total) override {
     stream_.end();
-    progress_.update(prompts > 1 ? fmt::format("prefill {}/{}", prompt + 1, prompts) : "prefill",
-                     done, total, "tokens");
+    std::string what = fmt::format("prefill {}", to_string(pass));
+    if (prompts > 1) what += fmt::format(" {}/{}", prompt + 1, prompts);
+    progress_.update(what, done, total, "tokens");
   }
   void on_generation(Method method, int prompt, int /*repetition*/, bool /*warmup*/,
                      std::int64_t index, std::int64_t total) override {
@@ -111,17 +116,15 @@ class Observer final : public MeasureObserver {
     if (!verbose_) return;
     if (!titled_) {
       progress_.finish();
-      const int levels = method == Method::kAutoregressive ? 0
-                         : method == Method::kTriForce     ? 2
-                                                           : 1;
-      stream_.begin(fmt::format("{}, prompt {}", to_string(method), prompt_), levels);
+      stream_.begin(fmt::format("{}, prompt {}", to_string(method), prompt_),
+                    spec_of(method).levels());
       titled_ = true;
     }
     stream_.add(tokens, origins);
   }
-  void on_result(const RunResult& result) override {
+  void on_repetition(const std::function<RunResult()>& interim) override {
     stream_.end();
-    if (!result.context.end) files_.write_interim(result);
+    files_.write_interim(interim);
   }
 
  private:
@@ -129,7 +132,7 @@ class Observer final : public MeasureObserver {
   Progress& progress_;
   TokenStream stream_;
   ResultFiles& files_;
-  Method method_ = Method::kAutoregressive;
+  Method method_ = kBaselineMethod;
   int prompt_ = 0;
   bool titled_ = false;
 };
@@ -156,7 +159,6 @@ class Run {
     if (tokenizer_) info.tokenizer_sha256 = tokenizer_->sha256();
     return info;
   }
-  void check_target() const;
   void blame_weights() const;
   void check_time() const;
   LoadProgress load_progress(const char* what);
@@ -185,8 +187,8 @@ class Run {
 void Run::open() {
   session_ = open_session(config_);
   input_.params = echo_params(resolved(config_, session_));
-  models_ = choose_models(config_, Use::kLoad, needs_of(config_.methods).draft);
-  check_target();
+  models_ = choose_models(config_, Use::kLoad, any_uses(config_.methods, Pass::kDraft));
+  check_prompt_start(models_.target.config);
   plan_ = plan_memory(plan_input(config_, models_, session_.dtype, session_.backend.get()));
   const std::filesystem::path file = tokenizer_file(models_.target);
   if (!file.empty()) tokenizer_ = Tokenizer::open(file, models_.target.config.vocab);
@@ -203,15 +205,6 @@ void Run::open() {
     input_.context.driver = card->driver;
     input_.context.cuda = card->runtime;
   }
-}
-
-void Run::check_target() const {
-  const ModelConfig& target = models_.target.config;
-  check_prompt_start(target);
-  if (config_.prefill + config_.gen_len <= target.max_position) return;
-  throw_usage(
-      "--prefill and --gen-len: expected together at most the target's {} positions, found {}",
-      target.max_position, config_.prefill + config_.gen_len);
 }
 
 // What the plan leaves of the host's memory, or of --memory-limit where that is the host's; small
@@ -269,17 +262,14 @@ LoadProgress Run::load_progress(const char* what) {
 }
 
 void Run::load() {
-  Engine::Shape shape{config_.prefill, config_.gen_len, config_.methods};
-  const SpeculationOptions& s = config_.speculation;
-  target_ = load_model(*session_.backend, models_.target, session_.dtype,
-                       Engine::target_positions(s, shape), config_.seed, MemTag::kTargetWeights,
-                       load_progress("load target"));
+  target_ = load_model(*session_.backend, models_.target, session_.dtype, config_.seed,
+                       MemTag::kTargetWeights, load_progress("load target"));
   input_.target = &target_;
   input_.target_info = target_info(model_info(target_));
   if (!models_.draft) return;
   // Another seed than the target's, or a drafter of the same shape would be the target.
-  draft_ = load_model(*session_.backend, *models_.draft, session_.dtype, Engine::draft_positions(s),
-                      config_.seed + 1, MemTag::kDraftWeights, load_progress("load drafter"));
+  draft_ = load_model(*session_.backend, *models_.draft, session_.dtype, config_.seed + 1,
+                      MemTag::kDraftWeights, load_progress("load drafter"));
   input_.draft = &draft_;
   input_.draft_info = model_info(draft_);
 }
@@ -331,6 +321,7 @@ RunResult Run::measure() {
   if (session_.card) input_.monitor = &monitor.emplace(session_.card->pci_bus_id);
   Observer observer(config_, tokenizer_ ? &*tokenizer_ : nullptr, progress_, files_);
   input_.observer = &observer;
+  input_.stop = [] { return received_signal().has_value(); };
   return run_measurement(input_);
 }
 

@@ -1,8 +1,10 @@
 #include "triforce/plan.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "decode/sizes.h"
+#include "model/kv_pass.h"
 #include "triforce/model.h"
 
 namespace triforce {
@@ -34,66 +36,138 @@ std::int64_t rope_bytes(const ModelConfig& c, std::int64_t positions) {
   return 2 * positions * (c.head_dim / 2) * size_of(DType::kF32);
 }
 
+int granule_of(const PlanInput& in) {
+  return in.backend == nullptr ? kDeviceKvGranule : in.backend->kv_granule();
+}
+
+// What the caches allocate besides their rows.
+std::int64_t pass_inputs_bytes(std::int64_t max_append) {
+  return (1 + max_append) * size_of(DType::kI32);
+}
+std::int64_t selection_bytes(const ModelConfig& t, const SpeculationOptions& o,
+                             std::int64_t capacity, DType activation) {
+  const std::int64_t ids = std::int64_t{t.layers} * t.kv_heads * (o.budget / o.chunk_size);
+  const std::int64_t chunks = std::max<std::int64_t>(1, capacity / o.chunk_size);
+  return 2 * ids * size_of(DType::kI32) + t.kv_heads * chunks * size_of(DType::kF32) +
+         std::int64_t{t.heads} * t.head_dim * size_of(activation);
+}
+
+// Adds up what Context and Methods allocate.
+class Planner {
+ public:
+  explicit Planner(const PlanInput& in)
+      : in_(in),
+        shape_(Context::shape_of(in.run)),
+        context_(context_sizes(
+            shape_, in.backend == nullptr ? kDevicePrefillRows : in.backend->prefill_rows())),
+        held_(round_up(context_.capacity, granule_of(in))),
+        methods_(method_sizes(in.options, in.run.methods)),
+        activation_(in.backend == nullptr ? in.dtype : in.backend->activation_dtype()) {}
+
+  MemoryPlan plan() {
+    plan_.kv_bytes_per_token = in_.target.kv_bytes_per_token(in_.dtype);
+    const auto uses = [&](Pass p) { return any_uses(in_.run.methods, p); };
+    add_context();
+    if (uses(Pass::kRetrieval)) add_retrieval();
+    if (uses(Pass::kStreaming)) add_streaming(in_.target, in_.options.budget, Pass::kStreaming);
+    if (uses(Pass::kDraft)) add_drafter(*in_.draft);
+    add(MemTag::kLaws, methods_.prob_rows * in_.target.vocab * size_of(DType::kF32));
+    add(MemTag::kWorkspace, scratch_bytes_);
+    return plan_;
+  }
+
+ private:
+  void add(MemTag tag, std::int64_t bytes) { plan_.bytes[static_cast<std::size_t>(tag)] += bytes; }
+  std::int64_t kv(const ModelConfig& c, std::int64_t tokens) const {
+    return KvStorage::bytes(c.layers, c.kv_heads, c.head_dim, tokens, in_.dtype, granule_of(in_));
+  }
+  void add_pass(Pass pass, const ModelConfig& c, std::int64_t max_tokens) {
+    plan_.passes[pass] = {read_weight_bytes(c, in_.dtype), c.kv_bytes_per_token(in_.dtype),
+                          max_tokens};
+  }
+  // Scratch is grown by one reserve() after another: the largest that one of them asked for counts.
+  void reserve(const Backend::ScratchShape& shape) {
+    if (in_.backend == nullptr) return;
+    scratch_.grow(shape);
+    scratch_bytes_ = std::max(
+        {scratch_bytes_, in_.backend->scratch_bytes(scratch_), in_.backend->scratch_bytes(shape)});
+  }
+  void add_model(const ModelConfig& c, MemTag weights, std::int64_t positions, std::int64_t rows) {
+    add(weights, stored_weight_bytes(c, in_) + rope_bytes(c, positions));
+    add(MemTag::kActivations, LlamaModel::activation_bytes(c, activation_, rows, kMaxExactRows));
+    reserve(LlamaModel::scratch_shape(c, rows, positions));
+  }
+
+  void add_context() {
+    const ModelConfig& t = in_.target;
+    add(MemTag::kKvFull, kv(t, context_.capacity));
+    add(MemTag::kWorkspace, pass_inputs_bytes(context_.append));
+    add_model(t, MemTag::kTargetWeights, context_.capacity, context_.rows);
+    add(MemTag::kActivations,  // the last queries
+        std::int64_t{t.layers} * t.heads * t.head_dim * size_of(activation_));
+    add_pass(Pass::kFull, t, context_.capacity);
+    Backend::ScratchShape shape;
+    shape.rows = context_.append;
+    shape.context = held_;
+    shape.heads = shape.kv_heads = t.kv_heads;
+    shape.head_dim = t.head_dim;
+    reserve(shape);
+  }
+  void add_retrieval() {
+    const ModelConfig& t = in_.target;
+    const SpeculationOptions& o = in_.options;
+    add(MemTag::kKvRetrieval, kv(t, o.budget + methods_.pending_rows));
+    add(MemTag::kWorkspace,
+        pass_inputs_bytes(methods_.pending_rows) + selection_bytes(t, o, held_, activation_));
+    Backend::ScratchShape shape;
+    shape.rows = std::max<std::int64_t>(methods_.pending_rows, kMaxExactRows);
+    shape.context = std::max(held_, round_up(o.budget + methods_.pending_rows, granule_of(in_)));
+    shape.heads = t.heads;
+    shape.kv_heads = t.kv_heads;
+    shape.head_dim = t.head_dim;
+    shape.chunk_size = o.chunk_size;
+    reserve(shape);
+    add_pass(Pass::kRetrieval, t, o.budget);
+  }
+  // A streaming cache keeps a second copy, to return to the prompt.
+  void add_streaming(const ModelConfig& c, std::int64_t budget, Pass pass) {
+    add(MemTag::kKvStreaming, 2 * kv(c, budget + methods_.streaming_append));
+    add(MemTag::kWorkspace, pass_inputs_bytes(methods_.streaming_append));
+    add_pass(pass, c, budget);
+  }
+  void add_drafter(const ModelConfig& d) {
+    add_streaming(d, in_.options.draft_budget, Pass::kDraft);
+    add_model(d, MemTag::kDraftWeights, methods_.draft_positions, methods_.draft_rows);
+  }
+
+  const PlanInput& in_;
+  Context::Shape shape_;
+  ContextSizes context_;
+  std::int64_t held_;  // tokens the full cache has room for, whole granules
+  MethodSizes methods_;
+  DType activation_;
+  Backend::ScratchShape scratch_;
+  std::int64_t scratch_bytes_ = 0;
+  MemoryPlan plan_;
+};
+
 }  // namespace
 
 std::int64_t MemoryPlan::total_bytes() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
+void check_run(const PlanInput& in) {
+  const int granule = granule_of(in);
+  check_shape(in.run);
+  check_options(in.options, in.run.methods);
+  check_target(in.target, in.options, in.run, granule);
+  check_drafter(in.target, in.draft ? &*in.draft : nullptr, in.options, in.run.methods, granule);
+}
+
 MemoryPlan plan_memory(const PlanInput& in) {
-  const ModelConfig& t = in.target;
-  const EngineSizes sizes = engine_sizes(
-      in.options, in.shape, in.backend == nullptr ? kPrefillChunk : in.backend->prefill_rows());
-  const MethodNeeds needs = needs_of(in.shape.methods);
-  const DType activation = in.backend == nullptr ? DType::kF32 : in.backend->activation_dtype();
-  const int granule = in.backend == nullptr ? 16 : in.backend->kv_granule();
-  MemoryPlan plan;
-  const auto add = [&](MemTag tag, std::int64_t bytes) {
-    plan.bytes[static_cast<std::size_t>(tag)] += bytes;
-  };
-  const auto kv = [&](const ModelConfig& c, std::int64_t tokens) {
-    return KvStorage::bytes(c.layers, c.kv_heads, c.head_dim, tokens, in.dtype, granule);
-  };
-  plan.kv_bytes_per_token = t.kv_bytes_per_token(in.dtype);
-  add(MemTag::kTargetWeights,
-      stored_weight_bytes(t, in) + rope_bytes(t, Engine::target_positions(in.options, in.shape)));
-  add(MemTag::kKvFull, kv(t, sizes.full_capacity));
-  add(MemTag::kActivations,
-      LlamaModel::activation_bytes(t, activation, sizes.target_rows, sizes.target_logits));
-  add(MemTag::kLaws, sizes.law_rows_target * t.vocab * size_of(DType::kF32));
-  Backend::ScratchShape scratch = LlamaModel::scratch_shape(
-      t, sizes.target_rows, Engine::target_positions(in.options, in.shape));
-  if (needs.retrieval) scratch.chunk_size = in.options.chunk_size;
-  const auto scratch_bytes = [&](const Backend::ScratchShape& shape) {
-    return in.backend == nullptr ? 0 : in.backend->scratch_bytes(shape);
-  };
-  std::int64_t workspace = scratch_bytes(scratch);
-  const std::int64_t context = in.shape.max_prompt;
-  plan.full_pass_bytes = read_weight_bytes(t, in.dtype) + context * plan.kv_bytes_per_token;
-  if (needs.retrieval) {
-    add(MemTag::kKvRetrieval, kv(t, in.options.budget + sizes.pending_rows));
-    plan.retrieval_pass_bytes =
-        read_weight_bytes(t, in.dtype) + in.options.budget * plan.kv_bytes_per_token;
-  }
-  // A streaming cache keeps a second copy, to return to the prompt.
-  if (needs.target_streaming)
-    add(MemTag::kKvStreaming, 2 * kv(t, in.options.budget + sizes.streaming_append));
-  if (needs.draft && in.draft) {
-    const ModelConfig& d = *in.draft;
-    add(MemTag::kDraftWeights,
-        stored_weight_bytes(d, in) + rope_bytes(d, Engine::draft_positions(in.options)));
-    add(MemTag::kKvStreaming, 2 * kv(d, in.options.draft_budget + sizes.streaming_append));
-    add(MemTag::kActivations,
-        LlamaModel::activation_bytes(d, activation, sizes.draft_rows, sizes.draft_logits));
-    plan.draft_pass_bytes =
-        read_weight_bytes(d, in.dtype) + in.options.draft_budget * d.kv_bytes_per_token(in.dtype);
-    const Backend::ScratchShape drafting =
-        LlamaModel::scratch_shape(d, sizes.draft_rows, Engine::draft_positions(in.options));
-    scratch.grow(drafting);
-    workspace = std::max({workspace, scratch_bytes(drafting), scratch_bytes(scratch)});
-  }
-  add(MemTag::kWorkspace, workspace);
-  return plan;
+  check_run(in);
+  return Planner(in).plan();
 }
 
 }  // namespace triforce

@@ -97,7 +97,7 @@ Draft SpeculativeProposer::propose(int n) {
       v = backend_.judge(p, draft.laws, draft.tokens, key_, length(), options_.rule);
     }
     checked(v.next, length() + v.accepted);
-    counters_.add_round(proposed, v.accepted);
+    counters_.add_round(options_.step, proposed, v.accepted);
     const auto kept = static_cast<std::ptrdiff_t>(v.accepted);
     const std::size_t first_new = tokens_.size();
     tokens_.insert(tokens_.end(), draft.tokens.begin(), draft.tokens.begin() + kept);

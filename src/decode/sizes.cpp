@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "triforce/plan.h"
+
 namespace triforce {
 namespace {
 
@@ -10,52 +12,112 @@ void check_range(const char* option, std::int64_t value, std::int64_t low, std::
     throw_usage("--{}: expected {} to {}, found {}", option, low, high, value);
 }
 
-// Law rows of a proposer tree, as SpeculativeProposer::max_tokens() and ModelProposer size them.
-std::int64_t law_rows(Method method, const SpeculationOptions& o) {
-  const std::int64_t inner = o.inner_gamma, outer = o.gamma;
-  switch (method) {
-    case Method::kAutoregressive:
-      return 1;
-    case Method::kTriForce:
-      return inner + (outer + inner) + (1 + outer + inner);
-    case Method::kRetrieval:
-    case Method::kStreaming:
-    case Method::kDraft:
-      return outer + (1 + outer);
-  }
-  return 0;
+// Max tokens that a round may hold beyond what is final: proposals of the outer level, those of the
+// inner one beyond them, and one more token.
+std::int64_t round_tokens(const Gammas& g) { return g.gamma + g.inner_gamma + 1; }
+
+// StreamingCache: the sinks and two granules to move among.
+std::int64_t min_streaming_budget(int granule) {
+  const int sinks = (StreamingCache::kSinks + granule - 1) / granule * granule;
+  return sinks + 2 * granule;
+}
+
+// Max tokens of a draft of the i-th pass when it is asked for n: a level may keep more than it was
+// asked for, see SpeculativeProposer::max_tokens().
+std::int64_t max_draft(const MethodSpec& m, int i, std::int64_t n, const Gammas& g) {
+  return i == 0 ? n : n + max_draft(m, i - 1, m.step(i - 1, g), g);
 }
 
 }  // namespace
 
-EngineSizes engine_sizes(const SpeculationOptions& o, const Engine::Shape& shape,
-                         std::int64_t prefill_rows) {
+std::int64_t target_positions(const SpeculationOptions& o, const RunShape& run) {
+  const bool speculates = std::any_of(run.methods.begin(), run.methods.end(),
+                                      [](Method m) { return spec_of(m).levels() > 0; });
+  return run.max_prompt + run.max_generated + (speculates ? round_tokens(o.gammas()) : 1);
+}
+
+int max_request(const MethodSpec& m, int i, const Gammas& g) {
+  return i == m.levels() ? 1 : m.step(i, g);
+}
+
+Context::Shape Context::shape_of(const RunShape& run) {
+  check_shape(run);
+  // Room for rounds of any gammas: the capacity decides how CUDA splits the keys, and the
+  // baseline's bits shall not depend on what it is compared with.
+  return {run.max_prompt,
+          run.max_prompt + run.max_generated + 2 * round_tokens({kMaxGamma, kMaxGamma})};
+}
+
+ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows) {
+  ContextSizes s;
+  s.capacity = shape.capacity;
+  s.append = std::max<std::int64_t>(std::min(prefill_rows, shape.max_prompt),
+                                    round_tokens({kMaxGamma, kMaxGamma}));
+  s.rows = std::max<std::int64_t>(s.append, kMaxExactRows);
+  return s;
+}
+
+MethodSizes method_sizes(const SpeculationOptions& o, std::span<const Method> methods) {
+  const Gammas g = o.gammas();
+  MethodSizes s;
+  s.pending_rows = 2 * round_tokens(g);
+  s.streaming_append = kStreamingChunk;
+  s.draft_rows = kStreamingChunk;
+  s.draft_positions = o.draft_budget + kStreamingChunk;
+  for (const MethodSpec& m : method_table()) {
+    const bool wanted = m.method == kBaselineMethod ||
+                        std::find(methods.begin(), methods.end(), m.method) != methods.end();
+    if (!wanted) continue;
+    for (int i = 0; i < m.n_passes; ++i) s.prob_rows += max_draft(m, i, max_request(m, i, g), g);
+  }
+  return s;
+}
+
+void check_shape(const RunShape& run) {
+  check_range("prefill", run.max_prompt, 2, kMaxTokens);
+  check_range("gen-len", run.max_generated, 1, kMaxTokens);
+}
+
+void check_options(const SpeculationOptions& o, std::span<const Method> methods) {
   check_range("gamma", o.gamma, 1, kMaxGamma);
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
-  check_range("prefill", shape.max_prompt, 2, kMaxTokens);
-  check_range("gen-len", shape.max_generated, 1, kMaxTokens);
-  const MethodNeeds needs = needs_of(shape.methods);
-  if (needs.retrieval) {
-    check_range("chunk-size", o.chunk_size, 1, std::int64_t{1} << 20);
-    if (o.budget % o.chunk_size != 0 || o.budget < o.chunk_size)
-      throw_usage("--budget: expected a multiple of --chunk-size {}, found {}", o.chunk_size,
-                  o.budget);
-  }
-  EngineSizes s;
-  // A round keeps at most gamma + inner_gamma proposals and one more token.
-  const std::int64_t round = o.gamma + o.inner_gamma + 1;
-  s.full_capacity = shape.max_prompt + shape.max_generated + 2 * round;
-  s.pending_rows = 2 * round;
-  s.full_append = std::min(prefill_rows, std::max<std::int64_t>(shape.max_prompt, round));
-  s.streaming_append = kStreamingChunk;
-  s.target_rows = std::max<std::int64_t>(s.full_append, kMaxExactRows);
-  s.target_logits = kMaxExactRows;
-  s.draft_rows = s.streaming_append;
-  s.draft_logits = kMaxExactRows;
-  s.law_rows_target = law_rows(Method::kAutoregressive, o);
-  for (const Method m : shape.methods)
-    if (m != Method::kAutoregressive) s.law_rows_target += law_rows(m, o);
-  return s;
+  if (!any_uses(methods, Pass::kRetrieval)) return;
+  check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
+  if (o.budget % o.chunk_size != 0 || o.budget < o.chunk_size)
+    throw_usage("--budget: expected a multiple of --chunk-size {}, found {}", o.chunk_size,
+                o.budget);
+}
+
+void check_target(const ModelConfig& target, const SpeculationOptions& o, const RunShape& run,
+                  int kv_granule) {
+  const std::int64_t needed = target_positions(o, run);
+  if (needed > target.max_position)
+    throw_usage(
+        "--prefill and --gen-len: expected together with {} tokens of the last round at most the "
+        "{} positions of {}, found {}",
+        needed - run.max_prompt - run.max_generated, target.max_position, target.name, needed);
+  if (any_uses(run.methods, Pass::kStreaming) && o.budget < min_streaming_budget(kv_granule))
+    throw_usage("--budget: expected at least {} tokens for the target's streaming cache, found {}",
+                min_streaming_budget(kv_granule), o.budget);
+}
+
+void check_drafter(const ModelConfig& target, const ModelConfig* draft, const SpeculationOptions& o,
+                   std::span<const Method> methods, int kv_granule) {
+  if (!any_uses(methods, Pass::kDraft)) return;
+  if (o.draft_budget < min_streaming_budget(kv_granule))
+    throw_usage("--draft-cache-budget: expected at least {} tokens, found {}",
+                min_streaming_budget(kv_granule), o.draft_budget);
+  if (draft == nullptr)
+    throw_usage("--draft: expected a drafter for the methods chosen, found none");
+  if (draft->vocab != target.vocab)
+    throw_usage("--draft: expected the target's vocabulary of {} tokens, found {}", target.vocab,
+                draft->vocab);
+  const std::int64_t needed = method_sizes(o, methods).draft_positions;
+  if (needed > draft->max_position)
+    throw_usage(
+        "--draft-cache-budget: expected with {} tokens of a pass at most the {} positions of {}, "
+        "found {}",
+        kStreamingChunk, draft->max_position, draft->name, needed);
 }
 
 }  // namespace triforce

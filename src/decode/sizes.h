@@ -1,4 +1,5 @@
-// How large an engine's caches and buffers are; the one place Engine and the plan take it from.
+// How large caches and buffers of a run are, and what a run must satisfy: the one place from which
+// Context, Methods and the plan take both.
 #pragma once
 #include <cstdint>
 
@@ -6,19 +7,37 @@
 
 namespace triforce {
 
-struct EngineSizes {
-  std::int64_t full_capacity = 0;     // tokens: prompt, generated, and one round that overshoots
-  std::int64_t pending_rows = 0;      // retrieval cache: uncommitted tokens
-  std::int64_t full_append = 0;       // most tokens of one pass over the full cache
-  std::int64_t streaming_append = 0;  // the same for the streaming caches
-  std::int64_t target_rows = 0, target_logits = 0;
-  std::int64_t draft_rows = 0, draft_logits = 0;
-  std::int64_t law_rows_target = 0;  // law buffers of all compositions together
+struct ContextSizes {
+  std::int64_t capacity = 0;  // tokens of the full cache
+  std::int64_t append = 0;    // max tokens of one pass over it
+  std::int64_t rows = 0;      // max rows of a pass of the target
 };
+// prefill_rows: Backend::prefill_rows().
+ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows);
 
-// prefill_rows: Backend::prefill_rows(). Throws Error(kUsage) for options out of range or that do
-// not fit together.
-EngineSizes engine_sizes(const SpeculationOptions& options, const Engine::Shape& shape,
-                         std::int64_t prefill_rows);
+struct MethodSizes {
+  std::int64_t pending_rows = 0;      // retrieval cache: tokens not committed yet
+  std::int64_t prob_rows = 0;         // probabilities of all proposers together
+  std::int64_t streaming_append = 0;  // max tokens of one pass over a streaming cache
+  std::int64_t draft_rows = 0;        // max rows of a pass of the drafter
+  std::int64_t draft_positions = 0;   // rows of the drafter's streaming cache
+};
+// The baseline's proposer is always counted, whether `methods` names it or not.
+MethodSizes method_sizes(const SpeculationOptions& options, std::span<const Method> methods);
+
+// Tokens that the i-th pass of a method's chain is asked for at most.
+int max_request(const MethodSpec& method, int i, const Gammas& gammas);
+
+// Throws Error(kUsage) for values out of range or that do not fit together.
+void check_options(const SpeculationOptions& options, std::span<const Method> methods);
+void check_shape(const RunShape& run);
+// Throws Error(kUsage) if the target cannot follow a sequence of that length, or a cache would be
+// too small. kv_granule: Backend::kv_granule().
+void check_target(const ModelConfig& target, const SpeculationOptions& options, const RunShape& run,
+                  int kv_granule);
+// The same for the drafter; null if no model was given. Nothing if no method uses it.
+void check_drafter(const ModelConfig& target, const ModelConfig* draft,
+                   const SpeculationOptions& options, std::span<const Method> methods,
+                   int kv_granule);
 
 }  // namespace triforce

@@ -26,13 +26,14 @@ std::int64_t qkv_width(const ModelConfig& c) {
 
 }  // namespace
 
-LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t max_rows,
-                       std::int64_t max_logits)
+LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t positions,
+                       std::int64_t max_rows, std::int64_t max_logits)
     : b_(backend),
       weights_(weights),
       max_rows_(max_rows),
       max_logits_(max_logits),
-      id_(next_model_id()) {
+      id_(next_model_id()),
+      rope_(make_rope_table(backend, weights.config, positions, weights.tag)) {
   TF_CHECK(max_rows >= 1 && max_logits >= 1, "{} rows, {} logits", max_rows, max_logits);
   const ModelConfig& c = weights.config;
   const auto make = [&](DType dtype, std::initializer_list<std::int64_t> shape) {
@@ -48,7 +49,7 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
   gate_up_ = make(act, {max_rows, 2 * c.intermediate});
   ffn_ = make(act, {max_rows, c.intermediate});
   logits_ = make(DType::kF32, {max_logits, c.vocab});
-  b_.reserve(scratch_shape(c, max_rows, weights.rope.cos.view().shape[0]));
+  b_.reserve(scratch_shape(c, max_rows, positions));
 }
 
 Backend::ScratchShape LlamaModel::scratch_shape(const ModelConfig& c, std::int64_t max_rows,
@@ -118,16 +119,16 @@ void LlamaModel::attend(int l, std::int64_t n, std::int64_t needed, KvCache& cac
   const TensorView h = h_.view().rows(0, n);
   const TensorView qkv = qkv_.view().rows(0, n);
   const TensorView q = q_.view().rows(0, n);
-  const RopeView rope = weights_.rope.view();
+  const RopeView rope = rope_.view();
   b_.rms_norm(x_.view().rows(0, n), w.attn_norm.view(), static_cast<float>(c.rms_norm_eps), h);
   b_.linear(h, w.qkv, qkv, false);
   const KvView kv = cache.layer(l);
   b_.rope_append(qkv, cache.positions(), rope, q, kv);
-  const std::int64_t rows = observer != nullptr ? n : needed;
+  const TensorView mass = observer != nullptr ? observer->mass(l) : TensorView{};
+  const std::int64_t rows = mass.data != nullptr ? n : needed;  // the mass is of all queries
   if (rows > 0) {
-    b_.attention(q.rows(n - rows, rows), kv, rope, attn_.view().rows(n - rows, rows),
-                 observer != nullptr ? observer->mass(l) : TensorView{},
-                 observer != nullptr ? observer->mass_chunk() : 0);
+    b_.attention(q.rows(n - rows, rows), kv, rope, attn_.view().rows(n - rows, rows), mass,
+                 mass.data != nullptr ? observer->mass_chunk() : 0);
   }
   if (observer != nullptr) observer->on_layer(l, q, kv);
   if (needed > 0) {

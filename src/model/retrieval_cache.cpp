@@ -15,7 +15,8 @@ struct RetrievalCache::Impl {
   enum class Pass : std::uint8_t { kIgnored, kMeanKey, kAttention };
 
   TensorView ids_of(int l, std::int64_t rows) const;
-  TensorView scores_of(TensorView q, const KvView& kv);
+  TensorView mass() const;  // [Hkv, chunks of the full cache], what attention writes
+  TensorView scores_of(TensorView q, const KvView& kv, bool by_attention);
   void place_since(const KvView& src, const KvView& dst, const RetrievalLayout& r,
                    std::int64_t begin) const;
   void place(int l, const KvView& src, const RetrievalLayout& r);
@@ -31,17 +32,16 @@ struct RetrievalCache::Impl {
   std::uint32_t id;
   Tensor ids, marked_ids;  // [layers, Hkv * most chunks] i32, the first Hkv * n of each used
   Tensor scores;           // [Hkv * chunks of the full cache] f32
+  Tensor attended;         // [1, H d]: what attention says of the prompt's last query, not used
 
   RetrievalLayout layout;
   std::int64_t length = 0;     // tokens
   std::int64_t appending = 0;  // rows of the pass in progress
   RebuildTrigger trigger;
   std::int64_t selections = 0;
-  bool armed = false;     // the next observed pass ends the prompt
   bool selected = false;  // the prompt's selection exists
 
   Pass pass = Pass::kIgnored;
-  bool pass_ends_prompt = false;
   RetrievalLayout next;  // after the pass
 
   struct Marked {
@@ -74,6 +74,8 @@ RetrievalCache::Impl::Impl(Backend& backend, FullCache& full_cache, int n_layers
   marked_ids = make(DType::kI32, {layers, kv_heads * (o.budget / o.chunk_size)});
   scores =
       make(DType::kF32, {kv_heads * std::max<std::int64_t>(1, full.capacity() / o.chunk_size)});
+  attended = Tensor(b.allocator(), b.activation_dtype(), {1, std::int64_t{heads} * head_dim},
+                    b.place(), MemTag::kWorkspace);
   layout = marked.layout = RetrievalLayout::of_prefix(o.budget, o.chunk_size, 0);
   Backend::ScratchShape shape;
   // Its own passes, and those of the full cache whose chunks it weighs.
@@ -91,18 +93,21 @@ TensorView RetrievalCache::Impl::ids_of(int l, std::int64_t rows) const {
   return reshape(ids.view().rows(l, 1), {kv_heads, rows / options.chunk_size});
 }
 
-// Scores [Hkv, chunks of the next layout]; rows are strided when they come from attention.
-TensorView RetrievalCache::Impl::scores_of(TensorView q, const KvView& kv) {
+TensorView RetrievalCache::Impl::mass() const {
+  return make_view(scores.view().data, DType::kF32,
+                   {kv_heads, full.capacity() / options.chunk_size});
+}
+
+// Scores [Hkv, chunks of the next layout] from q[H, d]; rows are strided when they come from
+// attention, which has then written mass().
+TensorView RetrievalCache::Impl::scores_of(TensorView q, const KvView& kv, bool by_attention) {
   const std::int64_t chunks = next.covered / options.chunk_size;
   TensorView out = make_view(scores.view().data, DType::kF32, {kv_heads, chunks});
-  if (pass == Pass::kAttention) {
+  if (by_attention) {
     out.stride[0] = kv.capacity / options.chunk_size;
-    return out;
+  } else {
+    b.score_chunks(q, kv, options.chunk_size, chunks, out);
   }
-  // The prompt's last query, or the first of a verification, which is always kept.
-  const std::int64_t row = pass_ends_prompt ? q.shape[0] - 1 : 0;
-  b.score_chunks(reshape(q.rows(row, 1), {q.shape[1], q.shape[2]}), kv, options.chunk_size, chunks,
-                 out);
   return out;
 }
 
@@ -136,7 +141,32 @@ RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, in
 
 RetrievalCache::~RetrievalCache() = default;
 
-void RetrievalCache::select_on_next_pass() { impl_->armed = true; }
+void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
+  Impl& c = *impl_;
+  TF_CHECK(c.layout.committed == 0, "a prompt over {} tokens", c.layout.committed);
+  const std::int64_t heads = queries.shape[1], head_dim = queries.shape[2];
+  const std::int64_t chunk = c.options.chunk_size, tokens = c.full.committed();
+  const bool by_attention = c.options.selection == Selection::kAttention;
+  c.next = RetrievalLayout::of_prefix(c.options.budget, chunk, tokens / chunk * chunk);
+  if (c.next.selected > 0) c.inputs.set(tokens - 1, 1, tokens);  // for the length alone
+  for (int l = 0; l < c.layers; ++l) {
+    KvView kv = c.full.layer(l);
+    kv.length = c.inputs.length();
+    if (c.next.selected > 0) {
+      const TensorView q = queries.rows(l, 1);
+      if (by_attention)
+        c.b.attention(q, kv, rope, c.attended.view(), c.mass(), c.options.chunk_size);
+      c.b.top_chunks(c.scores_of(reshape(q, {heads, head_dim}), kv, by_attention),
+                     c.ids_of(l, c.next.selected));
+    }
+    c.place(l, kv, c.next);
+  }
+  c.layout = c.next;
+  c.length = c.layout.committed;
+  c.selected = true;
+  c.trigger.selected();
+  commit(tokens);
+}
 void RetrievalCache::report_round(std::int64_t accepted, std::int64_t tested) {
   TF_CHECK(accepted >= 0 && accepted <= tested, "{} of {} accepted", accepted, tested);
   impl_->trigger.round(accepted, tested);
@@ -237,7 +267,6 @@ void RetrievalCache::rewind() {
   c.length = c.layout.committed;
   c.trigger.restart();
   c.selections = 0;
-  c.armed = false;
   c.pass = Impl::Pass::kIgnored;
   c.place_all();
 }
@@ -247,7 +276,7 @@ void RetrievalCache::reset() {
   c.layout = RetrievalLayout::of_prefix(c.options.budget, c.options.chunk_size, 0);
   c.marked = {c.layout, false};
   c.length = c.selections = 0;
-  c.selected = c.armed = false;
+  c.selected = false;
   c.pass = Impl::Pass::kIgnored;
   c.trigger.restart();
 }
@@ -255,28 +284,17 @@ void RetrievalCache::reset() {
 bool RetrievalCache::wants_pass(std::int64_t n) {
   Impl& c = *impl_;
   c.pass = Impl::Pass::kIgnored;
-  c.pass_ends_prompt = c.armed;
   const bool by_attention = c.options.selection == Selection::kAttention && n <= kMaxExactRows;
-  if (c.armed) {
-    c.armed = false;
-    const std::int64_t before_last = c.full.length() + n - 1;
-    const std::int64_t chunk = c.options.chunk_size;
-    c.next = RetrievalLayout::of_prefix(c.options.budget, chunk, before_last / chunk * chunk);
-  } else if (c.trigger.due() || (by_attention && c.selected)) {
-    c.next = RetrievalLayout::of_prefix(c.options.budget, c.options.chunk_size, c.layout.committed);
-    if (c.next.covered == 0) return false;
-  } else {
-    return false;
-  }
-  c.pass = by_attention && c.next.covered > 0 ? Impl::Pass::kAttention : Impl::Pass::kMeanKey;
+  if (!c.trigger.due() && !(by_attention && c.selected)) return false;
+  c.next = RetrievalLayout::of_prefix(c.options.budget, c.options.chunk_size, c.layout.committed);
+  if (c.next.covered == 0) return false;
+  c.pass = by_attention ? Impl::Pass::kAttention : Impl::Pass::kMeanKey;
   return true;
 }
 
 TensorView RetrievalCache::mass(int) {
   const Impl& c = *impl_;
-  if (c.pass != Impl::Pass::kAttention) return {};
-  return make_view(c.scores.view().data, DType::kF32,
-                   {c.kv_heads, c.full.capacity() / c.options.chunk_size});
+  return c.pass == Impl::Pass::kAttention ? c.mass() : TensorView{};
 }
 
 int RetrievalCache::mass_chunk() const { return impl_->options.chunk_size; }
@@ -284,19 +302,19 @@ int RetrievalCache::mass_chunk() const { return impl_->options.chunk_size; }
 void RetrievalCache::on_layer(int l, TensorView q, const KvView& kv) {
   Impl& c = *impl_;
   if (c.pass == Impl::Pass::kIgnored) return;
-  if (c.next.selected > 0) c.b.top_chunks(c.scores_of(q, kv), c.ids_of(l, c.next.selected));
+  // The first query of a verification is that of a token which is always kept.
+  if (c.next.selected > 0)
+    c.b.top_chunks(c.scores_of(reshape(q.rows(0, 1), {q.shape[1], q.shape[2]}), kv,
+                               c.pass == Impl::Pass::kAttention),
+                   c.ids_of(l, c.next.selected));
   // In natural order a new selection moves nothing; it only ranks chunks for later.
-  if (c.pass_ends_prompt || !c.layout.natural || !c.next.natural) c.place(l, kv, c.next);
+  if (!c.layout.natural || !c.next.natural) c.place(l, kv, c.next);
   if (l + 1 < c.layers) return;
   c.pass = Impl::Pass::kIgnored;
   c.layout = c.next;
   c.selected = true;
   c.trigger.selected();
-  if (c.pass_ends_prompt) {
-    c.length = c.layout.committed;
-  } else {
-    ++c.selections;
-  }
+  ++c.selections;
 }
 
 }  // namespace triforce

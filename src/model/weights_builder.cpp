@@ -107,15 +107,14 @@ PartShape part_shape(const ModelConfig& c, WeightPart part) {
   return {};
 }
 
-ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dtype,
-                           std::int64_t rope_positions, MemTag tag, WeightSource& source,
-                           const LoadProgress& progress) {
+ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dtype, MemTag tag,
+                           WeightSource& source, const LoadProgress& progress) {
   TF_CHECK(dtype != DType::kI32, "weights of {}", to_string(dtype));
   Builder build(backend, config, dtype, tag, source, progress);
   ModelWeights w;
   w.config = config;
   w.dtype = dtype;
-  w.rope = make_rope_table(backend, config, rope_positions, tag);
+  w.tag = tag;
   w.embed = build.table(WeightPart::kEmbed);
   w.layers.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) {

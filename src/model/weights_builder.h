@@ -38,8 +38,7 @@ class WeightSource {
 };
 
 // Reads every part in blocks of a few MiB, stacks q, k, v and gate, up, and converts to `dtype`.
-ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dtype,
-                           std::int64_t rope_positions, MemTag tag, WeightSource& source,
-                           const LoadProgress& progress);
+ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dtype, MemTag tag,
+                           WeightSource& source, const LoadProgress& progress);
 
 }  // namespace triforce

@@ -79,12 +79,11 @@ class CheckpointSource final : public WeightSource {
 
 }  // namespace
 
-ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype,
-                          std::int64_t rope_positions, MemTag tag, const LoadProgress& progress) {
+ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype, MemTag tag,
+                          const LoadProgress& progress) {
   checkpoint.check_llama_tensors();
   CheckpointSource source(checkpoint);
-  ModelWeights w =
-      build_weights(backend, checkpoint.config(), dtype, rope_positions, tag, source, progress);
+  ModelWeights w = build_weights(backend, checkpoint.config(), dtype, tag, source, progress);
   w.config_sha256 = checkpoint.config_sha256();
   w.weights_digest = source.digest();
   return w;

@@ -47,10 +47,9 @@ class RandomSource final : public WeightSource {
 }  // namespace
 
 ModelWeights random_weights(Backend& backend, const ModelConfig& config, DType dtype,
-                            std::int64_t rope_positions, std::uint64_t seed, MemTag tag,
-                            const LoadProgress& progress) {
+                            std::uint64_t seed, MemTag tag, const LoadProgress& progress) {
   RandomSource source(backend, config, seed);
-  ModelWeights w = build_weights(backend, config, dtype, rope_positions, tag, source, progress);
+  ModelWeights w = build_weights(backend, config, dtype, tag, source, progress);
   w.random = true;
   w.random_seed = seed;
   return w;

@@ -40,12 +40,13 @@ const char* to_string(Phase phase) {
   return "?";
 }
 
-void LevelCounters::add_round(std::int64_t proposed, std::int64_t kept) {
+void LevelCounters::add_round(std::int64_t asked, std::int64_t proposed, std::int64_t kept) {
   const auto n = static_cast<std::size_t>(proposed), k = static_cast<std::size_t>(kept);
   if (tested_at.size() < n) tested_at.resize(n);
   if (accepted_at.size() < n) accepted_at.resize(n);
   if (histogram.size() < n + 1) histogram.resize(n + 1);
   ++rounds;
+  requested += asked;
   drafted += proposed;
   accepted += kept;
   rejected += kept < proposed ? 1 : 0;
@@ -58,6 +59,7 @@ void LevelCounters::add_round(std::int64_t proposed, std::int64_t kept) {
 void LevelCounters::merge(const LevelCounters& other) {
   if (name.empty()) name = other.name;
   rounds += other.rounds;
+  requested += other.requested;
   drafted += other.drafted;
   accepted += other.accepted;
   rejected += other.rejected;
@@ -70,7 +72,7 @@ void LevelCounters::merge(const LevelCounters& other) {
 double LevelCounters::acceptance_rate() const { return ratio(accepted, accepted + rejected); }
 
 double LevelCounters::alpha() const {
-  return alpha_from_tokens_per_round(1.0 + ratio(accepted, rounds), ratio(drafted, rounds));
+  return alpha_from_tokens_per_round(1.0 + ratio(accepted, rounds), ratio(requested, rounds));
 }
 
 double LevelCounters::accepted_per_drafted() const { return ratio(accepted, drafted); }

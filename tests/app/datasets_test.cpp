@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "app/synthetic.h"
+#include "core/json_writer.h"
 #include "core/sha256.h"
 #include "core/strict_json.h"
 #include "triforce/error.h"
@@ -239,10 +240,16 @@ TEST_F(Datasets, PrefixAndSuffixWithTheBuiltInTokenizer) {
   const std::string prefix = "Please read the chronicle below.\n[start]\n";
   const std::string text = synthetic_document(7, 0, 20'000);
   const std::string suffix = "\n[end]\n\nNow tell the story.\n\nANSWER: ";
-  const auto json = [](const std::string& s) { return write_json(JsonValue(s)); };
-  const std::string file =
-      write(".jsonl", fmt::format("{{\"prefix\": {}, \"text\": {}, \"suffix\": {}}}\n",
-                                  json(prefix), json(text), json(suffix)));
+  JsonWriter line(JsonStyle::kCompact);
+  line.begin_object();
+  line.key("prefix");
+  line.value(prefix);
+  line.key("text");
+  line.value(text);
+  line.key("suffix");
+  line.value(suffix);
+  line.end();
+  const std::string file = write(".jsonl", line.take() + "\n");
   for (const std::int64_t prefill : {100, 1000, 1001, 1002, 1003}) {
     const Dataset d = load_dataset({file, prefill, 1, 0, tokenizer.bos(), 4096, {}}, encode);
     const std::vector<Token>& ids = d.prompts[0].tokens;

@@ -26,11 +26,7 @@ struct Generation {
 // Writes down what it is told; may stop the run before a generation.
 class Recorder final : public MeasureObserver {
  public:
-  void on_stop_flag(std::atomic<bool>* flag) override {
-    flag_ = flag;
-    ++flag_changes;
-  }
-  void on_prefill(int, int, std::int64_t done, std::int64_t total) override {
+  void on_prefill(int, int, Pass, std::int64_t done, std::int64_t total) override {
     EXPECT_LE(done, total);
     ++prefill_calls;
   }
@@ -40,7 +36,7 @@ class Recorder final : public MeasureObserver {
     last_total = total;
     generations.push_back({method, prompt, repetition, warmup});
     if (stop_before && static_cast<std::size_t>(*stop_before) + 1 == generations.size()) {
-      *flag_ = true;
+      stop = true;
     }
   }
   void on_tokens(Method method, std::span<const Token> tokens,
@@ -48,17 +44,17 @@ class Recorder final : public MeasureObserver {
     EXPECT_EQ(tokens.size(), origins.size());
     streamed[method] += static_cast<std::int64_t>(tokens.size());
   }
-  void on_result(const RunResult& result) override { results.push_back(result); }
+  void on_repetition(const std::function<RunResult()>& interim) override {
+    results.push_back(interim());
+  }
 
   std::optional<int> stop_before;
-  int flag_changes = 0, prefill_calls = 0;
+  bool stop = false;
+  int prefill_calls = 0;
   std::int64_t last_total = 0;
   std::vector<Generation> generations;
   std::map<Method, std::int64_t> streamed;
   std::vector<RunResult> results;
-
- private:
-  std::atomic<bool>* flag_ = nullptr;
 };
 
 class MeasureRun : public ::testing::Test {
@@ -82,6 +78,7 @@ class MeasureRun : public ::testing::Test {
     input_.context.measured_read_gbs = 10.0;
     input_.decode_text = [](std::span<const Token> ids) { return std::to_string(ids.size()); };
     input_.observer = &recorder_;
+    input_.stop = [this] { return recorder_.stop; };
   }
   std::unique_ptr<Backend> backend_ = make_cpu_backend({1, std::nullopt});
   ToyPair pair_;
@@ -154,7 +151,6 @@ TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
   EXPECT_EQ(order, "0w0A 0w0B 0r0A 0r0B 0r1B 0r1A 0r2A 0r2B 1r0A 1r0B 1r1B 1r1A 1r2A 1r2B ");
   EXPECT_EQ(recorder_.last_total, 14);
   EXPECT_GE(recorder_.prefill_calls, 2);
-  EXPECT_EQ(recorder_.flag_changes, 2);  // there, and gone
   // Both methods of a repetition share its seed; repetitions differ.
   std::set<std::uint64_t> seeds;
   for (std::size_t i = 0; i < r.cases[0].timing.samples.size(); ++i) {
@@ -166,8 +162,11 @@ TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
   // The warm-up repeats the work of the first repetition, and gives its tokens.
   EXPECT_EQ(r.cases[1].timing.samples[0].tokens_sha256, r.cases[1].timing.samples[1].tokens_sha256);
   EXPECT_NE(r.cases[1].timing.samples[1].tokens_sha256, r.cases[1].timing.samples[2].tokens_sha256);
-  // An interim result after the first prompt, and the final one.
-  ASSERT_EQ(recorder_.results.size(), 2U);
+  // An interim result after every repetition of both prompts, all of them whole but unfinished.
+  ASSERT_EQ(recorder_.results.size(), 6U);
+  EXPECT_EQ(recorder_.results[0].cases[0].timing.ms_per_token.n, 1);
+  EXPECT_EQ(recorder_.results[4].cases[1].timing.ms_per_token.n, 5);
+  EXPECT_EQ(recorder_.results[5].cases[1].status, CaseStatus::kOk);
   EXPECT_EQ(recorder_.results[0].cases[0].status, CaseStatus::kInterrupted);
   EXPECT_FALSE(recorder_.results[0].context.end.has_value());
   EXPECT_EQ(recorder_.results[0].run_id, r.run_id);

@@ -49,23 +49,23 @@ TEST(Difference, FindsTheFirst) {
 
 TEST(LosslessModeOf, DependsOnWhatTokensMean) {
   SpeculationOptions o;
-  EXPECT_EQ(lossless_mode(o, Method::kAutoregressive), LosslessMode::kBaseline);
-  EXPECT_EQ(lossless_mode(o, Method::kTriForce), LosslessMode::kDistribution);
+  EXPECT_EQ(lossless_mode(o, spec_of(kBaselineMethod)), LosslessMode::kBaseline);
+  EXPECT_EQ(lossless_mode(o, spec_of(Method::kTriForce)), LosslessMode::kDistribution);
   o.law.temperature = 0;
-  EXPECT_EQ(lossless_mode(o, Method::kTriForce), LosslessMode::kTokens);
+  EXPECT_EQ(lossless_mode(o, spec_of(Method::kTriForce)), LosslessMode::kTokens);
   o.law.temperature = 1;
   o.acceptance = Acceptance::kCoupled;
-  EXPECT_EQ(lossless_mode(o, Method::kDraft), LosslessMode::kTokens);
+  EXPECT_EQ(lossless_mode(o, spec_of(Method::kDraft)), LosslessMode::kTokens);
   o.synthetic = SyntheticAcceptance{0.9, 0.5};
-  EXPECT_EQ(lossless_mode(o, Method::kDraft), LosslessMode::kNone);
+  EXPECT_EQ(lossless_mode(o, spec_of(Method::kDraft)), LosslessMode::kNone);
 }
 
 TEST(ExactRule, OnlyTheInnerLevelCanBePublished) {
   SpeculationOptions o;
-  EXPECT_TRUE(exact_rule(o, Method::kTriForce));
+  EXPECT_TRUE(exact_rule(o, spec_of(Method::kTriForce)));
   o.inner_correction = Correction::kTarget;
-  EXPECT_FALSE(exact_rule(o, Method::kTriForce));
-  EXPECT_TRUE(exact_rule(o, Method::kRetrieval));
+  EXPECT_FALSE(exact_rule(o, spec_of(Method::kTriForce)));
+  EXPECT_TRUE(exact_rule(o, spec_of(Method::kRetrieval)));
 }
 
 TEST(CompareStreams, NamesTheFirstDivergence) {
@@ -151,8 +151,8 @@ RunMetrics triforce_metrics() {
   LevelCounters inner, outer;
   inner.name = "inner";
   outer.name = "outer";
-  for (int i = 0; i < 24; ++i) inner.add_round(1, i % 2);
-  for (int i = 0; i < 4; ++i) outer.add_round(6, 5);
+  for (int i = 0; i < 24; ++i) inner.add_round(1, 1, i % 2);
+  for (int i = 0; i < 4; ++i) outer.add_round(6, 6, 5);
   m.levels = {inner, outer};
   m.phase_ms = {2.4, 12, 16, 4, 2, 0, 1.6};
   m.decode_ms = 38;
@@ -184,16 +184,26 @@ TEST(Phases, ArePerRound) {
   EXPECT_FALSE(phases_per_round({warmup_of(1)}).has_value());
 }
 
+// 1000, 200, 150 and 30 bytes a pass, whatever the context.
+PerPass<PassBytes> known_bytes() {
+  PerPass<PassBytes> bytes;
+  bytes[Pass::kFull].weights = 1000;
+  bytes[Pass::kRetrieval].weights = 200;
+  bytes[Pass::kStreaming].weights = 150;
+  bytes[Pass::kDraft].weights = 30;
+  return bytes;
+}
+
 TEST(Traffic, CountsThePassesOfEachMethod) {
-  const PassBytes bytes{1000, 200, 30};
-  RunMetrics ar = run_of(0, 0, 1).metrics;
-  auto passes = count_passes(Method::kAutoregressive, ar, bytes);
+  const PerPass<PassBytes> bytes = known_bytes();
+  const RunMetrics ar = run_of(0, 0, 1).metrics;
+  auto passes = count_passes(spec_of(Method::kAutoregressive), ar, bytes, 100);
   ASSERT_EQ(passes.size(), 1U);
   EXPECT_EQ(passes[0].passes, 10);
   EXPECT_EQ(passes[0].bytes_per_pass, 1000);
 
   const RunMetrics two = triforce_metrics();
-  passes = count_passes(Method::kTriForce, two, bytes);
+  passes = count_passes(spec_of(Method::kTriForce), two, bytes, 100);
   ASSERT_EQ(passes.size(), 3U);
   EXPECT_EQ(passes[0].passes, 24);  // one pass of the drafter a drafted token
   EXPECT_EQ(passes[0].bytes_per_pass, 30);
@@ -204,8 +214,8 @@ TEST(Traffic, CountsThePassesOfEachMethod) {
   RunMetrics one = two;
   one.levels.erase(one.levels.begin());
   for (const auto& [method, draft_bytes] :
-       {std::pair{Method::kRetrieval, 200}, {Method::kStreaming, 200}, {Method::kDraft, 30}}) {
-    passes = count_passes(method, one, bytes);
+       {std::pair{Method::kRetrieval, 200}, {Method::kStreaming, 150}, {Method::kDraft, 30}}) {
+    passes = count_passes(spec_of(method), one, bytes, 100);
     ASSERT_EQ(passes.size(), 2U);
     EXPECT_EQ(passes[0].passes, 24);
     EXPECT_EQ(passes[0].bytes_per_pass, draft_bytes);
@@ -216,100 +226,24 @@ TEST(Traffic, CountsThePassesOfEachMethod) {
 TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
   MeasuredRun a = run_of(0, 0, 1);
   a.metrics = triforce_metrics();
-  const PassBytes bytes{40'000'000, 5'000'000, 1'000'000};
-  const auto traffic = make_traffic(Method::kTriForce, {a, a}, bytes, 20.0);
+  PerPass<PassBytes> bytes;
+  bytes[Pass::kFull] = {10'000'000, 20'000, 4000};  // 40 MB at 1500 tokens
+  const MethodSpec& triforce = spec_of(Method::kTriForce);
+  const auto traffic = make_traffic(triforce, {a, a}, bytes, 1500, 20.0);
   ASSERT_EQ(traffic.size(), 3U);
   EXPECT_EQ(traffic[2].pass, "outer_verify");
   EXPECT_DOUBLE_EQ(traffic[2].passes_per_token, 0.2);
   EXPECT_DOUBLE_EQ(*traffic[2].ms_per_pass, 4);    // 16 ms over 4 passes
   EXPECT_DOUBLE_EQ(*traffic[2].achieved_gbs, 10);  // 40 MB in 4 ms
   EXPECT_DOUBLE_EQ(*traffic[2].fraction_read, 0.5);
-  EXPECT_FALSE(make_traffic(Method::kTriForce, {a}, bytes, {})[0].fraction_read.has_value());
-  EXPECT_TRUE(make_traffic(Method::kTriForce, {}, bytes, 20.0).empty());
+  EXPECT_FALSE(make_traffic(triforce, {a}, bytes, 1500, {})[0].fraction_read.has_value());
+  EXPECT_TRUE(make_traffic(triforce, {}, bytes, 1500, 20.0).empty());
 }
 
-TEST(Traffic, BytesFollowThePlan) {
-  MemoryPlan plan;
-  plan.kv_bytes_per_token = 100;
-  plan.full_pass_bytes = 5000 + 1000 * 100;  // weights and a prompt of 1000 tokens
-  plan.draft_pass_bytes = 77;
-  SpeculationOptions o;
-  o.budget = 64;
-  const PassBytes bytes = pass_bytes(plan, o, 1000, 256);
-  EXPECT_EQ(bytes.full, 5000 + 1128 * 100);  // at the middle of the generation
-  EXPECT_EQ(bytes.retrieval, 5000 + 64 * 100);
-  EXPECT_EQ(bytes.draft, 77);
-  o.budget = 4096;  // more than the prompt
-  EXPECT_EQ(pass_bytes(plan, o, 1000, 256).retrieval, 5000 + 1000 * 100);
-}
-
-TEST(StepCurveOf, InterpolatesBetweenRows) {
-  const StepCurve curve{{{1, 4.0}, {5, 8.0}, {9, 8.0}}};
-  EXPECT_DOUBLE_EQ(curve.at(1), 4);
-  EXPECT_DOUBLE_EQ(curve.at(2), 5);
-  EXPECT_DOUBLE_EQ(curve.at(5), 8);
-  EXPECT_DOUBLE_EQ(curve.at(7), 8);
-  EXPECT_DOUBLE_EQ(curve.at(32), 8);
-}
-
-// Levels whose alpha is 1/2 and 1 exactly.
-std::vector<LevelCounters> known_levels() {
-  LevelCounters inner, outer;
-  for (int i = 0; i < 8; ++i) inner.add_round(1, i % 2);
-  for (int i = 0; i < 8; ++i) outer.add_round(6, 6);
-  return {inner, outer};
-}
-
-TEST(Prediction, IsTheFormula) {
-  StepCurves steps;
-  steps.full.points = {{1, 10.0}, {7, 13.0}};
-  steps.retrieval.points = {{1, 2.0}, {2, 3.0}};
-  steps.draft.points = {{1, 0.5}};
-  const auto levels = known_levels();
-  // E1 = 1.5, E2 = 7: ((6 / 1.5) (1 * 0.5 + 3) + 13) / 7
-  EXPECT_NEAR(*predicted_ms_per_token(Method::kTriForce, steps, levels, 6, 1), 27.0 / 7, 1e-9);
-  // One level: (6 * 2 + 13) / 7, and the drafter instead: (6 * 0.5 + 13) / 7.
-  const std::vector<LevelCounters> one = {levels[1]};
-  EXPECT_NEAR(*predicted_ms_per_token(Method::kRetrieval, steps, one, 6, 1), 25.0 / 7, 1e-9);
-  EXPECT_NEAR(*predicted_ms_per_token(Method::kDraft, steps, one, 6, 1), 16.0 / 7, 1e-9);
-  EXPECT_FALSE(predicted_ms_per_token(Method::kStreaming, steps, one, 6, 1).has_value());
-  EXPECT_FALSE(predicted_ms_per_token(Method::kTriForce, steps, {}, 6, 1).has_value());
-  EXPECT_FALSE(predicted_ms_per_token(Method::kTriForce, {}, levels, 6, 1).has_value());
-}
-
-TEST(ChooseGammas, WeighsRowsAgainstTokens) {
-  const auto levels = known_levels();
-  StepCurves steps;
-  steps.retrieval.points = {{1, 1.0}, {32, 1.0}};
-  steps.draft.points = {{1, 1.0}};
-  // Verification is free whatever its rows, and every token is accepted: as many as allowed.
-  steps.full.points = {{1, 100.0}, {32, 100.0}};
-  auto g = choose_gammas(Method::kTriForce, steps, levels, {31, 31}, {6, 1}, {true, true});
-  EXPECT_EQ(g->gamma, 31);
-  // A verification pays by the row: 10 ms a row cost more than drafting it gains.
-  steps.full.points = {{1, 10.0}, {32, 10.0 + 31 * 100}};
-  g = choose_gammas(Method::kTriForce, steps, levels, {31, 31}, {6, 1}, {true, true});
-  EXPECT_EQ(g->gamma, 1);
-  // Only what is automatic changes, and never beyond the most.
-  g = choose_gammas(Method::kTriForce, steps, levels, {31, 31}, {6, 3}, {false, true});
-  EXPECT_EQ(g->gamma, 6);
-  g = choose_gammas(Method::kTriForce, steps, levels, {31, 31}, {6, 3}, {true, false});
-  EXPECT_EQ(g->inner_gamma, 3);
-  steps.full.points = {{1, 100.0}, {32, 100.0}};
-  g = choose_gammas(Method::kTriForce, steps, levels, {9, 31}, {6, 1}, {true, true});
-  EXPECT_EQ(g->gamma, 9);
-}
-
-TEST(ChooseGammas, AgreesWithTheSearchOverTheFormula) {
-  const auto levels = triforce_metrics().levels;
-  StepCurves steps;  // flat, as best_gammas assumes
-  steps.full.points = {{1, 9.0}};
-  steps.retrieval.points = {{1, 1.5}};
-  steps.draft.points = {{1, 0.25}};
-  const auto g = choose_gammas(Method::kTriForce, steps, levels, {31, 31}, {6, 1}, {true, true});
-  const Gammas best = best_gammas({0.25, 1.5, 9.0}, levels[0].alpha(), levels[1].alpha());
-  EXPECT_EQ(g->gamma, best.gamma);
-  EXPECT_EQ(g->inner_gamma, best.inner_gamma);
+TEST(Traffic, ACacheReadsWhatItHolds) {
+  const PassBytes bytes{5000, 100, 64};
+  EXPECT_EQ(bytes.at(1000), 5000 + 64 * 100);
+  EXPECT_EQ(bytes.at(50), 5000 + 50 * 100);
 }
 
 // ---- From made-up measurements to a result.
@@ -324,7 +258,8 @@ struct Fixture {
     input.draft_info = *sample_triforce().draft;
     input.draft_info->random_seed.reset();
     MethodState ar, triforce;
-    triforce.method = Method::kTriForce;
+    ar.method = &spec_of(Method::kAutoregressive);
+    triforce.method = &spec_of(Method::kTriForce);
     for (int r = 0; r < 5; ++r) {
       ar.runs.push_back(run_of(0, r, 4, std::vector<Token>(20, 1)));
       MeasuredRun t = run_of(0, r, 0);
@@ -332,7 +267,7 @@ struct Fixture {
       triforce.runs.push_back(t);
     }
     state.methods = {ar, triforce};
-    state.plan.full_pass_bytes = 1000;
+    state.plan.passes[Pass::kFull].weights = 1000;
     state.ended = true;
   }
   RunResult result() const { return build_result(input, state); }

@@ -198,13 +198,13 @@ TEST(Options, PaperDefaultsForOtherTargets) {
   EXPECT_FALSE(c.builtin_pair());
 }
 
-// A run needs 16 positions more than prompt and output at gamma 6 and inner gamma 1: two rounds.
+// A run needs 8 positions more than prompt and output at gamma 6 and inner gamma 1: a round.
 TEST(Options, APromptBeyondTheBuiltInPairMeansThePapersModels) {
   const auto target = [](std::vector<std::string> args) { return parse(args).target; };
-  EXPECT_EQ(target({"--prefill", "16112"}), "");
-  EXPECT_EQ(target({"--prefill", "16113"}), "llama-7B-128K");
-  EXPECT_EQ(target({"--prefill", "16113", "--gen-len", "255"}), "");
-  EXPECT_EQ(target({"--prefill", "16112", "--gamma", "7"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "16120"}), "");
+  EXPECT_EQ(target({"--prefill", "16121"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "16121", "--gen-len", "255"}), "");
+  EXPECT_EQ(target({"--prefill", "16120", "--gamma", "7"}), "llama-7B-128K");
   EXPECT_EQ(target({"--prefill", "130048"}), "llama-7B-128K");
   EXPECT_EQ(target({"--prefill", "131072"}), "");  // too many for both
   EXPECT_EQ(target({"perplexity", "--prefill", "16384"}), "");

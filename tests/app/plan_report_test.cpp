@@ -13,64 +13,90 @@ namespace {
 RunConfig paper_config() {
   return make_config(kPlan, {{"target", "llama-7B-128K"}, {"draft", "llama-68M"}});
 }
-PlanReport paper_report(const RunConfig& config) {
-  return make_plan_report(config, choose_models(config, Use::kPlan, true), DType::kF16);
-}
+// On the reference backend, in f16.
+struct Planned {
+  explicit Planned(const RunConfig& c)
+      : config(c),
+        report(make_plan_report(c, choose_models(c, Use::kPlan, any_uses(c.methods, Pass::kDraft)),
+                                DType::kF16, *backend)) {}
+  std::unique_ptr<Backend> backend = make_reference_backend();
+  RunConfig config;
+  PlanReport report;
+};
 
 TEST(PlanReport, BytesOfThePapersSetting) {
-  const PlanReport r = paper_report(paper_config());
-  const auto of = [&](MemTag tag) { return r.memory.bytes[static_cast<std::size_t>(tag)]; };
+  const Planned p(paper_config());
+  const auto of = [&](MemTag tag) {
+    return p.report.device_memory.bytes[static_cast<std::size_t>(tag)];
+  };
   // 6,738,415,616 parameters of 2 bytes; norms and RoPE tables are f32.
   EXPECT_GE(of(MemTag::kTargetWeights), 2 * std::int64_t{6'738'415'616});
   EXPECT_LE(of(MemTag::kTargetWeights), 2 * std::int64_t{6'738'415'616} + 200'000'000);
-  EXPECT_EQ(r.memory.kv_bytes_per_token, 524'288);
+  EXPECT_EQ(p.report.device_memory.kv_bytes_per_token, 524'288);
   // Weights without the embedding table, and the prompt's KV.
-  EXPECT_NEAR(static_cast<double>(r.memory.full_pass_bytes), 13.214e9 + 65.498e9, 1e7);
-  EXPECT_NEAR(static_cast<double>(r.memory.retrieval_pass_bytes), 13.214e9 + 2.147e9, 1e7);
-  EXPECT_NEAR(static_cast<double>(r.memory.draft_pass_bytes), 86.9e6 + 1.57e6, 1e5);
+  const auto gb = [&](Pass pass) {
+    return static_cast<double>(p.report.device_memory.passes[pass].at(124'928)) / 1e9;
+  };
+  EXPECT_NEAR(gb(Pass::kFull), 13.214 + 65.498, 0.01);
+  EXPECT_NEAR(gb(Pass::kRetrieval), 13.214 + 2.147, 0.01);
+  EXPECT_NEAR(gb(Pass::kDraft), 0.0869 + 0.00157, 1e-4);
+  EXPECT_EQ(gb(Pass::kStreaming), 0);  // no method uses it
 }
 
 TEST(PlanReport, StepTimesOfTheCards) {
-  const PlanReport r = paper_report(paper_config());
+  const PlanReport r = Planned(paper_config()).report;
   ASSERT_EQ(r.cards.size(), card_table().size());
   EXPECT_NEAR(r.cards[0].autoregressive_ms, 44.4, 0.1);  // A100: 78.71 GB at 1.79 TB/s, 0.45 ms
   EXPECT_NEAR(r.cards[2].autoregressive_ms, 18.6, 0.1);  // H200: at 4.3 TB/s, 0.30 ms
   for (const CardPrediction& p : r.cards) {
-    ASSERT_TRUE(p.triforce_ms.has_value());
-    EXPECT_LT(*p.triforce_ms, p.autoregressive_ms / 2);
+    ASSERT_EQ(p.methods.size(), 1U);
+    EXPECT_LT(p.methods[0].ms_per_token, p.autoregressive_ms / 2);
   }
 }
 
 TEST(PlanReport, AcceptancesCanBeGiven) {
-  GivenOptions given = {{"target", "llama-7B-128K"}, {"synthetic-acceptance", "outer=1,inner=1"}};
-  const RunConfig sure = make_config(kPlan, given);
-  const PlanReport r = paper_report(sure);
-  EXPECT_FALSE(r.default_alphas);
+  const RunConfig sure = make_config(
+      kPlan, {{"target", "llama-7B-128K"}, {"synthetic-acceptance", "outer=1,inner=1"}});
+  const PlanReport r = Planned(sure).report;
   // Everything is accepted: 3 inner rounds of 2 tokens, one verification, 7 tokens.
   const CardAssumption& a100 = card_table()[0];
-  const auto ms = [&](std::int64_t bytes, int layers) {
-    return static_cast<double>(bytes) / a100.bytes_per_s * 1e3 + a100.pass_overhead_ms +
-           layers * a100.layer_overhead_ms;
+  const auto ms = [&](Pass pass, int layers) {
+    return static_cast<double>(r.device_memory.passes[pass].at(124'928)) / a100.bytes_per_s * 1e3 +
+           a100.pass_overhead_ms + layers * a100.layer_overhead_ms;
   };
   const double expected =
-      (3 * (ms(r.memory.draft_pass_bytes, 2) + ms(r.memory.retrieval_pass_bytes, 32)) +
-       ms(r.memory.full_pass_bytes, 32)) /
-      7;
-  EXPECT_NEAR(*r.cards[0].triforce_ms, expected, 1e-9);
+      (3 * (ms(Pass::kDraft, 2) + ms(Pass::kRetrieval, 32)) + ms(Pass::kFull, 32)) / 7;
+  EXPECT_NEAR(r.cards[0].methods.at(0).ms_per_token, expected, 1e-9);
+}
+
+// What `auto` chooses is no slower than any other value of the gamma that is free.
+TEST(PlanReport, ChosenGammasAreTheBest) {
+  const auto ms = [](const char* gamma) {
+    const RunConfig c = make_config(kPlan, {{"target", "llama-7B-128K"}, {"gamma", gamma}});
+    std::vector<double> all;
+    for (const CardPrediction& p : Planned(c).report.cards) {
+      EXPECT_EQ(p.methods.at(0).gammas.inner_gamma, 1);
+      all.push_back(p.methods.at(0).ms_per_token);
+    }
+    return all;
+  };
+  const std::vector<double> chosen = ms("auto");
+  for (const char* gamma : {"1", "6", "8", "9", "10", "11", "20", "31"}) {
+    const std::vector<double> given = ms(gamma);
+    for (std::size_t i = 0; i < given.size(); ++i) EXPECT_LE(chosen[i], given[i]) << gamma;
+  }
 }
 
 TEST(PlanReport, BaselineAloneNeedsNoDrafter) {
-  const RunConfig config = make_config(kPlan, {{"target", "llama-13B-128K"}, {"method", "ar"}});
-  const ModelPair models = choose_models(config, Use::kPlan, false);
-  EXPECT_FALSE(models.draft.has_value());
-  const PlanReport r = make_plan_report(config, models, DType::kBF16);
-  EXPECT_EQ(r.memory.bytes[static_cast<std::size_t>(MemTag::kKvRetrieval)], 0);
-  EXPECT_FALSE(r.cards[0].triforce_ms.has_value());
-  EXPECT_EQ(plan_table(r).find("retrieval"), std::string::npos);
+  const Planned p(make_config(kPlan, {{"target", "llama-13B-128K"}, {"method", "ar"}}));
+  EXPECT_FALSE(p.report.input.draft.has_value());
+  EXPECT_EQ(p.report.memory.bytes[static_cast<std::size_t>(MemTag::kKvRetrieval)], 0);
+  EXPECT_TRUE(p.report.cards[0].methods.empty());
+  EXPECT_EQ(plan_table(p.config, p.report).find("retrieval"), std::string::npos);
 }
 
 TEST(PlanReport, TheTableAddsUp) {
-  const PlanReport r = paper_report(paper_config());
+  const PlanReport r = Planned(paper_config()).report;
   const auto rows = memory_rows(r.memory);
   std::int64_t sum = 0;
   for (std::size_t i = 0; i + 1 < rows.size(); ++i) sum += rows[i].second;
@@ -90,7 +116,7 @@ class SmallDevice final : public ForwardingBackend {
 
 TEST(PlanReport, LimitsAreChecked) {
   RunConfig config = paper_config();
-  const PlanReport r = paper_report(config);
+  const PlanReport r = Planned(config).report;
   config.memory_limit_bytes = r.memory.total_bytes();
   EXPECT_NO_THROW(check_memory(config, r.memory, nullptr));
   config.memory_limit_bytes -= 1;

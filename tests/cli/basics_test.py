@@ -46,7 +46,7 @@ class Basics(ProgramTest):
 
     def test_plan_of_the_paper_needs_no_file(self):
         args = ["plan", "--target", "llama-7B-128K", "--draft", "llama-68M", "--prefill", "124928",
-                "--budget", "4096", "--gamma", "6"]
+                "--budget", "4096", "--gamma", "6", "--dtype", "f16"]
         table = self.run_program(*args).out
         plan = strict_json(self.run_program(*args, "--output-format", "json").out)
         memory = plan["memory_bytes"]
@@ -65,7 +65,8 @@ class Basics(ProgramTest):
         self.assertEqual(fits, {"A100-80GB": True, "H100-80GB": True, "H200": True,
                                 "RTX 4090": False})
         for card in plan["cards"]:
-            self.assertLess(card["triforce_ms_per_token"], card["ar_ms_per_token"])
+            self.assertEqual([m["method"] for m in card["methods"]], ["triforce"])
+            self.assertLess(card["methods"][0]["ms_per_token"], card["ar_ms_per_token"])
 
     def test_plan_sinks_and_limit(self):
         out = self.path("plan.json")
@@ -81,8 +82,8 @@ class Basics(ProgramTest):
         args = ["plan", "--target", "llama-7B-128K", "--gamma", "auto", "--inner-gamma", "auto",
                 "--output-format", "json", "--synthetic-acceptance", "outer=.95,inner=.6"]
         for card in strict_json(self.run_program(*args).out)["cards"]:
-            self.assertGreater(card["gamma"], 6)
-            self.assertGreater(card["inner_gamma"], 1)
+            self.assertGreater(card["methods"][0]["gamma"], 6)
+            self.assertGreater(card["methods"][0]["inner_gamma"], 1)
 
     def test_unknown_models(self):
         self.fails(3, "plan", "--target", "no-such-model", says=["llama-7B-128K", "no-such-model"])

@@ -23,7 +23,7 @@ ModelConfig tiny(const char* name, int layers, int heads) {
   return c;
 }
 ToyPair toy_pair(Backend& b, DType dtype) {
-  return {b, dtype, tiny("toy-target", 2, 2), tiny("toy-draft", 1, 1), kPositions};
+  return {b, dtype, tiny("toy-target", 2, 2), tiny("toy-draft", 1, 1)};
 }
 
 class CudaEngineTest : public ::testing::TestWithParam<DType> {
@@ -33,15 +33,15 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
   }
 };
 
-// DESIGN section 4.2: greedy and coupled streams equal the baseline's token for token.
+// Greedy and coupled streams equal the baseline's token for token.
 TEST_P(CudaEngineTest, StreamsEqualTheBaselineTokenForToken) {
   const std::unique_ptr<Backend> backend = open();
   const ToyPair pair = toy_pair(*backend, GetParam());
   for (const Variant& v : variants()) {
     const std::int64_t tokens = v.options.gamma > 16 ? 2 : 10;  // long rounds
-    Engine engine(*backend, pair.target, &pair.draft, v.options, {130, tokens, all_methods()});
-    engine.prefill(toy_prompt(130, kVocab, 1), nullptr);
-    expect_equal_streams(run_all(engine, tokens, 3, 0), v.name);
+    ToyRun run(*backend, pair, v.options, {130, tokens, all_methods()});
+    run.prefill(toy_prompt(130, kVocab, 1));
+    expect_equal_streams(run_all(run, tokens, 3, 0), v.name);
   }
 }
 
@@ -53,10 +53,10 @@ TEST_P(CudaEngineTest, RecordedPassesGiveTheSameStreamsAsLaunchedOnes) {
   std::vector<Streams> streams;
   for (Backend* const b : {recorded.get(), launched.get()}) {
     const ToyPair pair = toy_pair(*b, GetParam());
-    Engine engine(*b, pair.target, &pair.draft, o, {90, 14, all_methods()});
-    engine.prefill(toy_prompt(90, kVocab, 0), nullptr);
-    streams.push_back(run_all(engine, 14, 5, 0));
-    streams.push_back(run_all(engine, 14, 6, 0));  // every pass has been recorded by now
+    ToyRun run(*b, pair, o, {90, 14, all_methods()});
+    run.prefill(toy_prompt(90, kVocab, 0));
+    streams.push_back(run_all(run, 14, 5, 0));
+    streams.push_back(run_all(run, 14, 6, 0));  // every pass has been recorded by now
   }
   for (const Method m : all_methods()) {
     EXPECT_EQ(streams[0].of(m).tokens, streams[2].of(m).tokens) << to_string(m);
@@ -107,7 +107,7 @@ std::vector<float> laws_of(Backend& b, DType dtype, std::int64_t prompt) {
   const ToyPair pair = toy_pair(b, dtype);
   const ModelConfig& c = pair.target.config;
   FullCache cache(b, c.layers, c.kv_heads, c.head_dim, kPositions, prompt, dtype);
-  LlamaModel model(b, pair.target, prompt, kMaxExactRows);
+  LlamaModel model(b, pair.target, kPositions, prompt, kMaxExactRows);
   const std::vector<Token> tokens = toy_prompt(prompt + 40, kVocab, 7);
   std::vector<float> all;
   std::int64_t at = 0;

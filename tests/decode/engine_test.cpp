@@ -43,14 +43,14 @@ class EngineTest : public ::testing::TestWithParam<Numerics> {
   std::unique_ptr<Backend> backend_ = make_cpu_backend({1, GetParam().isa});
 };
 
-// DESIGN section 4.2: greedy and coupled streams equal the baseline's token for token.
+// Greedy and coupled streams equal the baseline's token for token.
 TEST_P(EngineTest, StreamsEqualTheBaselineTokenForToken) {
   const ToyPair pair(*backend_, GetParam().dtype, kVocab);
   for (const Variant& v : variants()) {
-    Engine engine(*backend_, pair.target, &pair.draft, v.options, {203, 90, all_methods()});
+    ToyRun run(*backend_, pair, v.options, {203, 90, all_methods()});
     for (std::uint32_t prompt = 0; prompt < 2; ++prompt) {
-      engine.prefill(toy_prompt(prompt == 0 ? 203 : 130, kVocab, prompt), nullptr);
-      expect_equal_streams(run_all(engine, 90, prompt + 1, prompt),
+      run.prefill(toy_prompt(prompt == 0 ? 203 : 130, kVocab, prompt));
+      expect_equal_streams(run_all(run, 90, prompt + 1, prompt),
                            v.name + ", prompt " + std::to_string(prompt));
     }
   }
@@ -60,12 +60,12 @@ TEST_P(EngineTest, RewindingGivesTheSameRunAgain) {
   const ToyPair pair(*backend_, GetParam().dtype, kVocab);
   SpeculationOptions o = toy_options();
   o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0};
-  Engine engine(*backend_, pair.target, &pair.draft, o, {150, 60, all_methods()});
-  engine.prefill(toy_prompt(150, kVocab, 0), nullptr);
-  const Streams first = run_all(engine, 60, 5, 0), second = run_all(engine, 60, 5, 0);
-  for (const auto& [method, run] : first.by_method) {
-    EXPECT_EQ(run.tokens, second.of(method).tokens) << to_string(method);
-    EXPECT_EQ(run.origins, second.of(method).origins) << to_string(method);
+  ToyRun run(*backend_, pair, o, {150, 60, all_methods()});
+  run.prefill(toy_prompt(150, kVocab, 0));
+  const Streams first = run_all(run, 60, 5, 0), second = run_all(run, 60, 5, 0);
+  for (const auto& [method, metrics] : first.by_method) {
+    EXPECT_EQ(metrics.tokens, second.of(method).tokens) << to_string(method);
+    EXPECT_EQ(metrics.origins, second.of(method).origins) << to_string(method);
   }
   EXPECT_GT(first.of(Method::kTriForce).rebuilds, 0);
 }
@@ -88,16 +88,16 @@ TEST_F(EngineOnce, JointLawIsTheTargets) {
   o.inner_gamma = 2;
   o.budget = 48;
   o.draft_budget = 48;
-  Engine engine(*backend_, pair.target, &pair.draft, o, {100, 8, all_methods()});
+  ToyRun run(*backend_, pair, o, {100, 8, all_methods()});
   const std::vector<Token> prompt = toy_prompt(100, kSmall, 3);
-  engine.prefill(prompt, nullptr);
+  run.prefill(prompt);
 
   // Exact laws through a second model over the same full cache.
-  LlamaModel model(*backend_, pair.target, 32, 32);
+  LlamaModel model(*backend_, pair.target, 512, 32, 32);
   std::vector<double> joint;
   std::vector<float> law(kSmall);
   const auto next_law = [&](std::span<const Token> after) {
-    FullCache& cache = engine.full_cache();
+    FullCache& cache = run.context.cache();
     cache.rewind();
     std::vector<Token> feed = {prompt.back()};
     feed.insert(feed.end(), after.begin(), after.end());
@@ -116,12 +116,12 @@ TEST_F(EngineOnce, JointLawIsTheTargets) {
                         third[static_cast<std::size_t>(c)]);
     }
   }
-  engine.full_cache().rewind();
+  run.context.cache().rewind();
 
   for (const Method m : all_methods()) {
     std::vector<std::int64_t> counts(joint.size());
     for (std::int64_t r = 0; r < kRuns; ++r) {
-      const auto t = engine.generate(m, 3, 1000 + static_cast<std::uint64_t>(r), 0, nullptr).tokens;
+      const auto t = run.generate(m, 3, 1000 + static_cast<std::uint64_t>(r), 0).tokens;
       ++counts[static_cast<std::size_t>((t[0] * kSmall + t[1]) * kSmall + t[2])];
     }
     const ChiSquareResult result = chi_square(to_string(m), joint, counts);
@@ -142,9 +142,9 @@ TEST_F(EngineOnce, SyntheticRatesShowInTheCounters) {
   const ToyPair pair(*backend_, DType::kF32, kVocab);
   SpeculationOptions o = toy_options();
   o.synthetic = SyntheticAcceptance{0.9, 0.5};
-  Engine engine(*backend_, pair.target, &pair.draft, o, {100, 1500, all_methods()});
-  engine.prefill(toy_prompt(100, kVocab, 0), nullptr);
-  const RunMetrics m = engine.generate(Method::kTriForce, 1500, 3, 0, nullptr);
+  ToyRun run(*backend_, pair, o, {100, 1500, all_methods()});
+  run.prefill(toy_prompt(100, kVocab, 0));
+  const RunMetrics m = run.generate(Method::kTriForce, 1500, 3, 0);
   ASSERT_EQ(m.levels.size(), 2U);
   const double rates[] = {0.5, 0.9};
   for (std::size_t l = 0; l < 2; ++l) {
@@ -160,27 +160,27 @@ TEST_F(EngineOnce, EveryMethodStopsAtTheSameEos) {
   o.ignore_eos = false;
   o.acceptance = Acceptance::kCoupled;
   o.law = {2.0F, 1.0F, 0};
-  Engine engine(*backend_, pair.target, &pair.draft, o, {64, 200, all_methods()});
-  engine.prefill(toy_prompt(64, 7, 1), nullptr);
-  const Streams s = run_all(engine, 200, 4, 0);
+  ToyRun run(*backend_, pair, o, {64, 200, all_methods()});
+  run.prefill(toy_prompt(64, 7, 1));
+  const Streams s = run_all(run, 200, 4, 0);
   expect_equal_streams(s, "EOS");
-  for (const auto& [method, run] : s.by_method) {
-    EXPECT_TRUE(run.stopped_at_eos) << to_string(method);
-    EXPECT_EQ(run.tokens.back(), 2) << to_string(method);
-    EXPECT_EQ(std::count(run.tokens.begin(), run.tokens.end(), 2), 1) << to_string(method);
+  for (const auto& [method, metrics] : s.by_method) {
+    EXPECT_TRUE(metrics.stopped_at_eos) << to_string(method);
+    EXPECT_EQ(metrics.tokens.back(), 2) << to_string(method);
+    EXPECT_EQ(std::count(metrics.tokens.begin(), metrics.tokens.end(), 2), 1) << to_string(method);
   }
 }
 
 TEST_F(EngineOnce, ReportsWhoProducedEachToken) {
   const ToyPair pair(*backend_, DType::kF32, kVocab);
-  Engine engine(*backend_, pair.target, &pair.draft, toy_options(), {100, 200, all_methods()});
-  engine.prefill(toy_prompt(100, kVocab, 0), nullptr);
+  ToyRun run(*backend_, pair, toy_options(), {100, 200, all_methods()});
+  run.prefill(toy_prompt(100, kVocab, 0));
   std::vector<Token> streamed;
-  const RunMetrics m = engine.generate(
-      Method::kTriForce, 200, 3, 0, [&](std::span<const Token> t, std::span<const std::uint8_t> o) {
-        EXPECT_EQ(t.size(), o.size());
-        streamed.insert(streamed.end(), t.begin(), t.end());
-      });
+  const RunMetrics m = run.generate(Method::kTriForce, 200, 3, 0,
+                                    [&](std::span<const Token> t, std::span<const std::uint8_t> o) {
+                                      EXPECT_EQ(t.size(), o.size());
+                                      streamed.insert(streamed.end(), t.begin(), t.end());
+                                    });
   EXPECT_EQ(streamed, m.tokens);
   ASSERT_EQ(m.origins.size(), m.tokens.size());
   const auto by_outer = std::count(m.origins.begin(), m.origins.end(), 2);
@@ -189,16 +189,19 @@ TEST_F(EngineOnce, ReportsWhoProducedEachToken) {
   EXPECT_EQ(m.levels[1].rounds, m.rounds);
 }
 
-TEST_F(EngineOnce, StopFlagEndsARunWithWhatItHas) {
+TEST_F(EngineOnce, AStopRequestEndsARunWithWhatItHas) {
   const ToyPair pair(*backend_, DType::kF32, kVocab);
-  Engine engine(*backend_, pair.target, &pair.draft, toy_options(), {100, 200, all_methods()});
-  engine.prefill(toy_prompt(100, kVocab, 0), nullptr);
-  const RunMetrics m = engine.generate(
-      Method::kAutoregressive, 200, 3, 0,
-      [&](std::span<const Token>, std::span<const std::uint8_t>) { engine.stop_flag() = true; });
+  ToyRun run(*backend_, pair, toy_options(), {100, 200, all_methods()});
+  run.prefill(toy_prompt(100, kVocab, 0));
+  bool stop = false;
+  const RunMetrics m = run.generate(
+      kBaselineMethod, 200, 3, 0,
+      [&](std::span<const Token>, std::span<const std::uint8_t>) { stop = true; },
+      [&] { return stop; });
   EXPECT_TRUE(m.interrupted);
   EXPECT_EQ(m.tokens.size(), 1U);
-  EXPECT_TRUE(engine.prefill(toy_prompt(100, kVocab, 0), nullptr).interrupted);
+  EXPECT_FALSE(run.prefill(toy_prompt(100, kVocab, 0), [&] { return stop; }));
+  EXPECT_TRUE(run.context.prompt().empty());
 }
 
 // Poisons the logits of one position; the run must end with a numeric error, not with a token.
@@ -217,10 +220,10 @@ TEST_F(EngineOnce, NonFiniteLogitsEndTheRun) {
   const ToyPair pair(*backend_, DType::kF32, kVocab);
   for (const Method m : {Method::kAutoregressive, Method::kTriForce}) {
     Poison poison(*backend_);
-    Engine engine(poison, pair.target, &pair.draft, toy_options(), {100, 50, all_methods()});
-    engine.prefill(toy_prompt(100, kVocab, 0), nullptr);
+    ToyRun run(poison, pair, toy_options(), {100, 50, all_methods()});
+    run.prefill(toy_prompt(100, kVocab, 0));
     try {
-      engine.generate(m, 50, 1, 0, nullptr);
+      run.generate(m, 50, 1, 0);
       ADD_FAILURE() << to_string(m) << " went on";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ExitCode::kNumeric) << e.what();
@@ -231,15 +234,20 @@ TEST_F(EngineOnce, NonFiniteLogitsEndTheRun) {
 TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
   const ToyPair pair(*backend_, DType::kF32, kVocab);
   const auto refused = [&](const auto& change) {
-    SpeculationOptions o = toy_options();
-    Engine::Shape shape{100, 20, all_methods()};
-    change(o, shape);
+    PlanInput in;
+    in.target = pair.target.config;
+    in.draft = pair.draft.config;
+    in.backend = backend_.get();
+    in.options = toy_options();
+    in.run = {100, 20, all_methods()};
+    change(in.options, in.run);
     try {
-      const Engine engine(*backend_, pair.target, &pair.draft, o, shape);
+      plan_memory(in);
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ExitCode::kUsage) << e.what();
       return true;
     }
+    const ToyRun run(*backend_, pair, in.options, in.run);  // what the plan accepts can be built
     return false;
   };
   EXPECT_FALSE(refused([](auto&, auto&) {}));
@@ -247,34 +255,95 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
   EXPECT_TRUE(refused([](auto& o, auto&) { o.gamma = 32; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.inner_gamma = 32; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.budget = 68; }));
-  EXPECT_TRUE(refused([](auto& o, auto&) { o.budget = 32; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.budget = 32; }));  // the target's streaming cache
   EXPECT_TRUE(refused([](auto& o, auto&) { o.draft_budget = 32; }));
-  EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 5000; }));  // max_position 4096
+  EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 1; }));
+  // max_position is 4096; a round holds 6 + 1 proposals and one more token, the baseline one.
+  EXPECT_FALSE(refused([](auto&, auto& s) { s.max_prompt = 4096 - 20 - 8; }));
+  EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 4096 - 20 - 7; }));
+  EXPECT_FALSE(refused([](auto&, auto& s) { s = {4096 - 20 - 1, 20, {kBaselineMethod}}; }));
+  EXPECT_TRUE(refused([](auto&, auto& s) { s = {4096 - 20, 20, {kBaselineMethod}}; }));
+  EXPECT_FALSE(refused([](auto& o, auto&) { o.draft_budget = 4096 - kStreamingChunk; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.draft_budget = 4097 - kStreamingChunk; }));
 }
 
-// The plan is what the engine allocates, tag by tag.
+// Up to the last position that a model has: the streams are those of a run with room to spare.
+TEST_F(EngineOnce, TheLastPositionsCanBeUsed) {
+  const ToyPair roomy(*backend_, DType::kF32, kVocab);
+  ModelConfig tight = roomy.target.config;
+  tight.max_position = 100 + 40 + 8;
+  const ToyPair pair(*backend_, DType::kF32, tight, roomy.draft.config);
+  std::vector<Streams> streams;
+  for (const ToyPair* p : {&roomy, &pair}) {
+    ToyRun run(*backend_, *p, toy_options(), {100, 40, all_methods()});
+    run.prefill(toy_prompt(100, kVocab, 0));
+    streams.push_back(run_all(run, 40, 5, 0));
+  }
+  for (const auto& [method, metrics] : streams[0].by_method)
+    EXPECT_EQ(metrics.tokens, streams[1].of(method).tokens) << to_string(method);
+}
+
+// One prefill serves several sets of methods, one after the other and side by side; each gives what
+// it gives alone.
+TEST_F(EngineOnce, MethodsShareAContext) {
+  const ToyPair pair(*backend_, DType::kF32, kVocab);
+  const RunShape shape{100, 40, all_methods()};
+  SpeculationOptions small = toy_options(), large = toy_options();
+  large.budget = 88;
+  large.gamma = 11;
+  large.selection = Selection::kAttention;
+  large.law = {1.2F, 1.0F, 0};
+  const std::vector<Token> prompt = toy_prompt(100, kVocab, 0);
+  const auto alone = [&](const SpeculationOptions& o) {
+    ToyRun run(*backend_, pair, o, shape);
+    run.prefill(prompt);
+    return run_all(run, 40, 5, 0);
+  };
+  Context context(*backend_, pair.target, Context::shape_of(shape));
+  ASSERT_TRUE(context.prefill(prompt, {}, {}));
+  Methods first(context, &pair.draft, small, shape.methods);
+  first.prefill({}, {});
+  const Streams expected_small = alone(small), expected_large = alone(large);
+  for (int i = 0; i < 2; ++i) {
+    Methods second(context, &pair.draft, large, shape.methods);
+    second.prefill({}, {});
+    for (const MethodSpec& m : method_table()) {
+      const RunMetrics a = first.generate(m.method, 40, 5, 0, {}, {});
+      const RunMetrics b = second.generate(m.method, 40, 5, 0, {}, {});
+      EXPECT_EQ(a.tokens, expected_small.of(m.method).tokens) << m.name;
+      EXPECT_EQ(a.origins, expected_small.of(m.method).origins) << m.name;
+      EXPECT_EQ(b.tokens, expected_large.of(m.method).tokens) << m.name;
+      EXPECT_EQ(b.origins, expected_large.of(m.method).origins) << m.name;
+    }
+  }
+}
+
+// The plan is what a run allocates, tag by tag; what a backend allocates beside is workspace too.
 TEST_F(EngineOnce, LedgerEqualsThePlan) {
   const ModelConfig tc = toy_config("t", 2, 4, 2, 32, 131), dc = toy_config("d", 1, 2, 2, 32, 131);
-  PlanInput in;
-  in.target = tc;
-  in.draft = dc;
-  in.dtype = DType::kBF16;
-  in.backend = backend_.get();
-  in.options = toy_options();
-  in.shape = {300, 40, all_methods()};
-  const MemoryPlan plan = plan_memory(in);
-  const ModelWeights t =
-      random_weights(*backend_, tc, in.dtype, Engine::target_positions(in.options, in.shape), 1,
-                     MemTag::kTargetWeights, nullptr);
-  const ModelWeights d =
-      random_weights(*backend_, dc, in.dtype, Engine::draft_positions(in.options), 1,
-                     MemTag::kDraftWeights, nullptr);
-  const Engine engine(*backend_, t, &d, in.options, in.shape);
-  for (int i = 0; i < static_cast<int>(MemTag::kCount); ++i) {
-    const auto tag = static_cast<MemTag>(i);
-    if (tag == MemTag::kWorkspace) continue;
-    EXPECT_EQ(backend_->allocator().ledger(tag).live_bytes, plan.bytes[static_cast<std::size_t>(i)])
-        << to_string(tag);
+  for (const Selection selection : {Selection::kMeanKey, Selection::kAttention}) {
+    const std::unique_ptr<Backend> backend = make_cpu_backend({1, std::nullopt});
+    PlanInput in;
+    in.target = tc;
+    in.draft = dc;
+    in.dtype = DType::kBF16;
+    in.backend = backend.get();
+    in.options = toy_options();
+    in.options.selection = selection;
+    in.run = {300, 40, all_methods()};
+    const MemoryPlan plan = plan_memory(in);
+    const ToyPair pair(*backend, in.dtype, tc, dc);
+    const ToyRun run(*backend, pair, in.options, in.run);
+    for (int i = 0; i < static_cast<int>(MemTag::kCount); ++i) {
+      const auto tag = static_cast<MemTag>(i);
+      EXPECT_EQ(backend->allocator().ledger(tag).live_bytes,
+                plan.bytes[static_cast<std::size_t>(i)])
+          << to_string(tag);
+      if (tag == MemTag::kWorkspace) continue;  // drawing random weights takes some for a while
+      EXPECT_EQ(backend->allocator().ledger(tag).peak_bytes,
+                plan.bytes[static_cast<std::size_t>(i)])
+          << to_string(tag);
+    }
   }
 }
 

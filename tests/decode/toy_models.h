@@ -28,21 +28,24 @@ inline ModelConfig toy_config(const char* name, int layers, int heads, int kv_he
 }
 
 struct ToyPair {
-  ToyPair(Backend& backend, DType dtype, std::int64_t vocab, std::int64_t positions = 2048)
+  ToyPair(Backend& backend, DType dtype, std::int64_t vocab)
       : ToyPair(backend, dtype, toy_config("toy-target", 2, 4, 2, 16, vocab),
-                toy_config("toy-draft", 1, 2, 2, 16, vocab), positions) {}
+                toy_config("toy-draft", 1, 2, 2, 16, vocab)) {}
   ToyPair(Backend& backend, DType dtype, const ModelConfig& target_config,
-          const ModelConfig& draft_config, std::int64_t positions)
-      : target(random_weights(backend, target_config, dtype, positions, 11, MemTag::kTargetWeights,
-                              nullptr)),
-        draft(random_weights(backend, draft_config, dtype, positions, 12, MemTag::kDraftWeights,
-                             nullptr)) {}
+          const ModelConfig& draft_config)
+      : target(random_weights(backend, target_config, dtype, 11, MemTag::kTargetWeights, nullptr)),
+        draft(random_weights(backend, draft_config, dtype, 12, MemTag::kDraftWeights, nullptr)) {}
   ModelWeights target, draft;
 };
 
+// Every method of the table but the baseline.
 inline const std::vector<Method>& all_methods() {
-  static const std::vector<Method> methods = {Method::kTriForce, Method::kRetrieval,
-                                              Method::kStreaming, Method::kDraft};
+  static const std::vector<Method> methods = [] {
+    std::vector<Method> all;
+    for (const MethodSpec& m : method_table())
+      if (m.method != kBaselineMethod) all.push_back(m.method);
+    return all;
+  }();
   return methods;
 }
 
@@ -98,23 +101,39 @@ inline std::vector<Variant> variants() {
   return all;
 }
 
+// A context and methods over it, for runs of one shape.
+struct ToyRun {
+  ToyRun(Backend& backend, const ToyPair& pair, const SpeculationOptions& options,
+         const RunShape& run)
+      : context(backend, pair.target, Context::shape_of(run)),
+        methods(context, &pair.draft, options, run.methods) {}
+  // False: a stop was requested.
+  bool prefill(const std::vector<Token>& prompt, const StopRequested& stop = {}) {
+    return context.prefill(prompt, {}, stop) && !methods.prefill({}, stop).interrupted;
+  }
+  RunMetrics generate(Method m, std::int64_t count, std::uint64_t seed, std::uint32_t prompt,
+                      const TokenCallback& on_tokens = {}, const StopRequested& stop = {}) {
+    return methods.generate(m, count, seed, prompt, on_tokens, stop);
+  }
+  Context context;
+  Methods methods;
+};
+
 // What every method made of one prompt.
 struct Streams {
   std::map<Method, RunMetrics> by_method;
   const RunMetrics& of(Method m) const { return by_method.at(m); }
 };
 
-inline Streams run_all(Engine& engine, std::int64_t count, std::uint64_t seed,
-                       std::uint32_t prompt) {
+inline Streams run_all(ToyRun& run, std::int64_t count, std::uint64_t seed, std::uint32_t prompt) {
   Streams s;
-  std::vector<Method> methods = all_methods();
-  methods.push_back(Method::kAutoregressive);
-  for (const Method m : methods) s.by_method[m] = engine.generate(m, count, seed, prompt, nullptr);
+  for (const MethodSpec& m : method_table())
+    s.by_method[m.method] = run.generate(m.method, count, seed, prompt);
   return s;
 }
 
 inline void expect_equal_streams(const Streams& s, const std::string& what) {
-  const std::vector<Token>& baseline = s.of(Method::kAutoregressive).tokens;
+  const std::vector<Token>& baseline = s.of(kBaselineMethod).tokens;
   for (const auto& [method, run] : s.by_method)
     EXPECT_EQ(run.tokens, baseline) << to_string(method) << ": " << what;
 }

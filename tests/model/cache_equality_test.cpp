@@ -80,10 +80,9 @@ TEST(RetrievalCache, BudgetForEverythingIsTheFullCacheBitForBit) {
       RetrievalCache retrieval(*t.backend, full, c.layers, c.heads, c.kv_heads, c.head_dim, 16,
                                t.weights.dtype, {72, 4, selection, {}});
       const std::vector<Token> tokens = random_tokens(prompt + 25, c.vocab, 4);
-      retrieval.select_on_next_pass();
-      t.run(std::span(tokens).first(static_cast<std::size_t>(prompt)), full, 64, &retrieval);
-      EXPECT_EQ(retrieval.length(), (prompt - 1) / 4 * 4);
-      retrieval.commit(prompt);
+      testing::end_and_feed_again(t, std::span(tokens).first(static_cast<std::size_t>(prompt)),
+                                  full, retrieval);
+      EXPECT_EQ(retrieval.length(), prompt);
       retrieval.mark();
       for (std::size_t i = static_cast<std::size_t>(prompt); i < tokens.size(); i += 5) {
         const auto round = std::span(tokens).subspan(i, 5);

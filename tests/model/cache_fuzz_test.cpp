@@ -218,13 +218,9 @@ class RetrievalScene {
     const auto n = static_cast<std::int64_t>(prompt.size());
     sequence.assign(prompt.begin(), prompt.end());
     t.run(prompt.first(prompt.size() / 2), full, 50, &cache);
-    cache.select_on_next_pass();
-    t.run(prompt.subspan(prompt.size() / 2), full, 64, &cache);
+    LastQueries queries(*t.backend, 2, 4, kDim);
+    testing::end_prompt(t.model, prompt.subspan(prompt.size() / 2), full, cache, queries);
     covered_ = (n - 1) / kChunk * kChunk;
-    // Decoding feeds the last token again.
-    full.truncate(n - 1);
-    full.commit(n - 1);
-    cache.commit(n - 1);
     shorten(sequence, n - 1);
     full.mark();
     cache.mark();

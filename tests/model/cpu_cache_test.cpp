@@ -23,9 +23,9 @@ TEST_P(CpuCaches, LongContextsWithManyQueriesPerKeyFit) {
   ModelConfig c = tiny_config(8, 1, 16);
   c.max_position = 4096;
   const std::unique_ptr<Backend> b = cpu_backend();
-  const ModelWeights w = random_weights(*b, c, GetParam(), 4096, 3, MemTag::kTargetWeights, {});
+  const ModelWeights w = random_weights(*b, c, GetParam(), 3, MemTag::kTargetWeights, {});
   FullCache full(*b, c.layers, c.kv_heads, c.head_dim, 4096, 1024, w.dtype);
-  LlamaModel model(*b, w, 1024, 32);
+  LlamaModel model(*b, w, 4096, 1024, 32);
   const std::vector<Token> tokens = random_tokens(4000, c.vocab, 5);
   std::size_t at = 0;
   for (; at < 3600; at += 900) {
@@ -33,10 +33,11 @@ TEST_P(CpuCaches, LongContextsWithManyQueriesPerKeyFit) {
   }
   model.forward(std::span(tokens).subspan(at, 32), full, Logits::kAll);
   full.truncate(3600);
+  LastQueries queries(*b, c.layers, c.heads, c.head_dim);
   RetrievalCache retrieval(*b, full, c.layers, c.heads, c.kv_heads, c.head_dim, 64, w.dtype,
                            {512, 8, Selection::kAttention, {}});
-  retrieval.select_on_next_pass();
-  model.forward(std::span(tokens).subspan(at, 32), full, Logits::kAll, &retrieval);
+  testing::end_prompt(model, std::span(tokens).subspan(at, 32), full, retrieval, queries);
+  model.forward(std::span(tokens).subspan(at + 31, 1), full, Logits::kNone);
   retrieval.commit(3632);
   const auto round = std::span(tokens).subspan(3632, 32);
   const std::vector<float> drafted =
@@ -62,9 +63,9 @@ TEST(CpuScratch, IsReservedForEveryContextAndGroup) {
   ModelConfig c = tiny_config(16, 1, 64);
   c.layers = 1;
   const std::unique_ptr<Backend> b = cpu_backend();
-  const ModelWeights w = random_weights(*b, c, DType::kF32, 8192, 3, MemTag::kTargetWeights, {});
+  const ModelWeights w = random_weights(*b, c, DType::kF32, 3, MemTag::kTargetWeights, {});
   FullCache full(*b, c.layers, c.kv_heads, c.head_dim, 8192, 512, w.dtype);
-  LlamaModel model(*b, w, 32, 1);
+  LlamaModel model(*b, w, 8192, 32, 1);
   const std::vector<Token> tokens = random_tokens(32, c.vocab, 5);
   for (const std::int64_t n : {512, 512 - 32}) {  // zero rows will do
     while (full.length() + n <= 8192 - 32) {
@@ -87,9 +88,8 @@ TEST_P(CpuCaches, RetrievalWithRoomForEverythingIsTheFullCacheBitForBit) {
     const std::vector<Token> tokens = random_tokens(prompt + 40, c.vocab, 4);
     const auto all = std::span(tokens);
     t.run(all.first(static_cast<std::size_t>(prompt - 20)), full, 60);
-    retrieval.select_on_next_pass();
-    t.run(all.subspan(static_cast<std::size_t>(prompt - 20), 20), full, 60, &retrieval);
-    retrieval.commit(prompt);
+    testing::end_and_feed_again(t, all.subspan(static_cast<std::size_t>(prompt - 20), 20), full,
+                                retrieval);
     for (std::int64_t at = prompt; at < prompt + 40; at += 8) {
       const auto round = all.subspan(static_cast<std::size_t>(at), 8);
       const std::vector<float> drafted = t.run(round, retrieval, 3);
@@ -131,9 +131,7 @@ TEST_P(CpuCaches, RewindRepeatsTheBits) {
                            t.weights.dtype, {48, 4, Selection::kAttention, {}});
   const auto all = std::span(tokens);
   t.run(all.first(64), full, 64);
-  retrieval.select_on_next_pass();
-  t.run(all.subspan(64, 37), full, 64, &retrieval);
-  retrieval.commit(101);
+  testing::end_and_feed_again(t, all.subspan(64, 37), full, retrieval);
   full.mark();
   retrieval.mark();
   for (std::size_t i = 0; i < 101; i += 25) {

@@ -50,8 +50,8 @@ Golden read_golden(const std::string& name) {
 struct Loaded {
   Loaded(Backend& backend, const Checkpoint& checkpoint, DType dtype)
       : b(backend),
-        weights(load_weights(b, checkpoint, dtype, 128, MemTag::kTargetWeights, {})),
-        model(b, weights, 128, 128) {}
+        weights(load_weights(b, checkpoint, dtype, MemTag::kTargetWeights, {})),
+        model(b, weights, 128, 128, 128) {}
 
   // Logits [n, V], passes of `step` rows.
   std::vector<float> run(std::span<const Token> tokens, std::size_t step) {
@@ -151,15 +151,15 @@ TEST(LoadWeights, ReportsProgressInBytesOfTheRunsDtype) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const std::unique_ptr<Backend> b = make_reference_backend();
     std::int64_t last = 0;
-    const ModelWeights w = load_weights(*b, checkpoint, dtype, 128, MemTag::kDraftWeights,
+    const ModelWeights w = load_weights(*b, checkpoint, dtype, MemTag::kDraftWeights,
                                         [&](std::int64_t done, std::int64_t total) {
                                           EXPECT_GT(done, last);
                                           EXPECT_EQ(total, checkpoint.config().weight_bytes(dtype));
                                           last = done;
                                         });
     EXPECT_EQ(last, checkpoint.config().weight_bytes(dtype));
-    // All of it is in the ledger under its tag, with the RoPE tables, [128, 16] f32 each.
-    EXPECT_EQ(b->allocator().ledger(MemTag::kDraftWeights).live_bytes, last + 2 * 128 * 16 * 4);
+    // All of it is in the ledger under its tag.
+    EXPECT_EQ(b->allocator().ledger(MemTag::kDraftWeights).live_bytes, last);
     EXPECT_EQ(w.config_sha256, checkpoint.config_sha256());
     EXPECT_FALSE(w.random);
   }
@@ -170,7 +170,7 @@ TEST(LoadWeights, TheDigestIsThatOfTheStoredValues) {
   const fs::path folder = fs::path(::testing::TempDir()) / "weights_digest";
   const std::unique_ptr<Backend> b = make_reference_backend();
   const auto digest = [&](const fs::path& from, DType dtype) {
-    return load_weights(*b, Checkpoint::open(from), dtype, 128, MemTag::kTargetWeights, {})
+    return load_weights(*b, Checkpoint::open(from), dtype, MemTag::kTargetWeights, {})
         .weights_digest;
   };
   for (const char* name : {"mha_f32", "tied_head_dim_bf16"}) {

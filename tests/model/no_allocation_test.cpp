@@ -69,8 +69,9 @@ TEST(NoAllocation, PassesCommitsRebuildsAndRewinds) {
   const ModelConfig c = testing::tiny_config();
   const std::unique_ptr<Backend> reference = make_reference_backend();
   Uncounted b(*reference);
-  const ModelWeights w = random_weights(b, c, DType::kF32, 256, 1, MemTag::kTargetWeights, {});
-  LlamaModel model(b, w, 64, 16);
+  const ModelWeights w = random_weights(b, c, DType::kF32, 1, MemTag::kTargetWeights, {});
+  LlamaModel model(b, w, 256, 64, 16);
+  LastQueries queries(b, c.layers, c.heads, c.head_dim);
   FullCache full(b, c.layers, c.kv_heads, c.head_dim, 200, 64, w.dtype);
   StreamingCache streaming(b, c.layers, c.kv_heads, c.head_dim, 40, 64, w.dtype);
   const std::vector<Token> tokens = testing::random_tokens(200, c.vocab, 1);
@@ -83,8 +84,8 @@ TEST(NoAllocation, PassesCommitsRebuildsAndRewinds) {
     heap_allocations = 0;
     counting = true;
     model.forward(std::span(tokens).first(50), full, Logits::kNone, &retrieval);
-    retrieval.select_on_next_pass();
-    model.forward(std::span(tokens).subspan(50, 30), full, Logits::kLast, &retrieval);
+    testing::end_prompt(model, std::span(tokens).subspan(50, 30), full, retrieval, queries);
+    model.forward(std::span(tokens).subspan(79, 1), full, Logits::kLast, &retrieval);
     model.forward(std::span(tokens).first(60), streaming, Logits::kNone);
     retrieval.commit(80);
     full.mark();

@@ -18,10 +18,8 @@ struct Rounds {
         full(t.full()),
         retrieval(*t.backend, full, 2, 4, 2, 8, 16, DType::kF32, {budget, 4, selection, policy}),
         tokens(random_tokens(250, 61, 11)) {
-    retrieval.select_on_next_pass();
     t.run(std::span(tokens).first(40), full, 40);
-    t.run(std::span(tokens).subspan(40, 40), full, 40, &retrieval);
-    retrieval.commit(80);
+    testing::end_and_feed_again(t, std::span(tokens).subspan(40, 40), full, retrieval);
     full.commit(80);
     full.mark();
     retrieval.mark();

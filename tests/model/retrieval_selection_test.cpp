@@ -39,6 +39,7 @@ struct Scene {
         full(t.full()),
         retrieval(*t.backend, full, 2, 4, kv_heads, 8, 16, DType::kF32,
                   {budget, chunk, selection, policy}),
+        queries(*t.backend, 2, 4, 8),
         recorder(*t.backend, retrieval),
         chunk_size(chunk),
         heads_kv(kv_heads) {}
@@ -68,15 +69,16 @@ struct Scene {
     }
     return scores;
   }
-  // The attention each chunk receives from n queries, the first of them at `position`.
-  std::vector<double> attention_mass(int l, int h, std::int64_t n, std::int64_t position,
-                                     std::int64_t chunks) {
+  // The attention each chunk receives from n queries, the first of them row `first` of what was
+  // recorded and seeing rows [0, position] of the cache.
+  std::vector<double> attention_mass(int l, int h, std::int64_t first, std::int64_t n,
+                                     std::int64_t position, std::int64_t chunks) {
     std::vector<double> mass(static_cast<std::size_t>(chunks));
     for (int g = 0; g < 4 / heads_kv; ++g) {
       for (std::int64_t i = 0; i < n; ++i) {
         std::vector<double> p;
         for (std::int64_t r = 0; r <= position + i; ++r) {
-          p.push_back(std::exp(dot(l, i, h * (4 / heads_kv) + g, r) / std::sqrt(8.0)));
+          p.push_back(std::exp(dot(l, first + i, h * (4 / heads_kv) + g, r) / std::sqrt(8.0)));
         }
         const double total = std::accumulate(p.begin(), p.end(), 0.0);
         for (std::size_t r = 0; r < p.size(); ++r) {
@@ -102,14 +104,24 @@ struct Scene {
   }
   void feed_prompt(std::span<const Token> prompt, std::int64_t last_pass) {
     const auto n = static_cast<std::int64_t>(prompt.size());
-    t.run(prompt.first(static_cast<std::size_t>(n - last_pass)), full, 32, &recorder);
-    retrieval.select_on_next_pass();
-    t.run(prompt.last(static_cast<std::size_t>(last_pass)), full, 64, &recorder);
+    t.run(prompt.first(static_cast<std::size_t>(n - last_pass)), full, 32);
+    Recorder last(*t.backend, queries);
+    t.model.forward(prompt.last(static_cast<std::size_t>(last_pass)), full, Logits::kNone, &last);
+    recorder.queries = last.queries;
+    full.truncate(n - 1);
+    full.commit(n - 1);
+    retrieval.select_prompt(queries.view(), t.model.rope());
+  }
+  // Decoding feeds the prompt's last token again.
+  void feed_again(Token last) {
+    t.run({&last, 1}, full, 1);
+    retrieval.commit(full.length());
   }
 
   Tiny t;
   FullCache full;
   RetrievalCache retrieval;
+  LastQueries queries;
   Recorder recorder;
   int chunk_size, heads_kv;
 };
@@ -125,33 +137,39 @@ TEST(Selection, MeanKeyOfTheLastPromptToken) {
           s.expect_selection(l, h, s.mean_key_scores(l, h, 39, chunks), 6);
         }
       }
-      EXPECT_EQ(s.retrieval.length(), chunks * 4);
+      EXPECT_EQ(s.retrieval.length(), prompt - 1);
       EXPECT_EQ(s.retrieval.selections(), 0);  // the prompt's is not counted
     }
   }
 }
 
-TEST(Selection, AttentionOfAShortLastPassAndOfEveryVerification) {
+TEST(Selection, AttentionOfTheLastPromptTokenAndOfEveryVerification) {
   for (const int kv_heads : {1, 2, 4}) {
     Scene s(kv_heads, Selection::kAttention, 24, 4);
     const std::vector<Token> tokens = random_tokens(150, 61, 6);
-    s.feed_prompt(std::span(tokens).first(101), 20);
-    const auto expect = [&](std::int64_t rows, std::int64_t position, std::int64_t chunks) {
+    const auto expect = [&](std::int64_t first, std::int64_t rows, std::int64_t position,
+                            std::int64_t chunks) {
       for (int l = 0; l < 2; ++l) {
         for (int h = 0; h < kv_heads; ++h) {
-          s.expect_selection(l, h, s.attention_mass(l, h, rows, position, chunks), 6);
+          s.expect_selection(l, h, s.attention_mass(l, h, first, rows, position, chunks), 6);
         }
       }
     };
-    expect(20, 81, 25);
-    s.retrieval.commit(101);
+    // Whatever the last pass of the prompt was.
+    for (const std::int64_t last_pass : {1, 20, 33, 64}) {
+      s.full.reset();
+      s.retrieval.reset();
+      s.feed_prompt(std::span(tokens).first(101), last_pass);
+      expect(last_pass - 1, 1, 99, 25);
+    }
+    s.feed_again(tokens[100]);
     s.retrieval.mark();
     std::int64_t length = 101;
     for (const std::int64_t rows : {7, 1, 32, 4}) {
       s.t.run(std::span(tokens).subspan(static_cast<std::size_t>(length),
                                         static_cast<std::size_t>(rows)),
               s.full, 32, &s.recorder);
-      expect(rows, length, length / 4);  // among what was committed before the pass
+      expect(0, rows, length, length / 4);  // among what was committed before the pass
       length += rows;
       s.retrieval.commit(length);
     }
@@ -159,19 +177,11 @@ TEST(Selection, AttentionOfAShortLastPassAndOfEveryVerification) {
   }
 }
 
-TEST(Selection, AttentionFallsBackToMeanKeysForALongLastPass) {
-  Scene s(2, Selection::kAttention, 24, 4);
-  s.feed_prompt(random_tokens(101, 61, 7), 33);
-  for (int l = 0; l < 2; ++l) {
-    for (int h = 0; h < 2; ++h) s.expect_selection(l, h, s.mean_key_scores(l, h, 32, 25), 6);
-  }
-}
-
 TEST(Selection, ARebuildUsesTheFirstVerifiedRow) {
   Scene s(2, Selection::kMeanKey, 24, 4, {RebuildPolicy::Kind::kEvery, 3, 0});
   const std::vector<Token> tokens = random_tokens(120, 61, 8);
   s.feed_prompt(std::span(tokens).first(90), 40);
-  s.retrieval.commit(90);
+  s.feed_again(tokens[89]);
   s.retrieval.mark();
   s.t.run(std::span(tokens).subspan(90, 5), s.full, 5, &s.recorder);
   EXPECT_EQ(s.retrieval.selections(), 0);
@@ -186,9 +196,10 @@ TEST(Selection, ARebuildUsesTheFirstVerifiedRow) {
 TEST(Selection, PromptsOfFewerThanTwoChunks) {
   for (const std::int64_t prompt : {1, 3, 4, 5, 8}) {
     Scene s(2, Selection::kMeanKey, 24, 4);
-    s.feed_prompt(random_tokens(prompt, 61, 9), prompt);
-    EXPECT_EQ(s.retrieval.length(), (prompt - 1) / 4 * 4);
-    s.retrieval.commit(prompt);
+    const std::vector<Token> tokens = random_tokens(prompt, 61, 9);
+    s.feed_prompt(tokens, prompt);
+    EXPECT_EQ(s.retrieval.length(), prompt - 1);
+    s.feed_again(tokens.back());
     EXPECT_EQ(s.retrieval.length(), prompt);
     EXPECT_EQ(s.retrieval.selected_chunks().size(),
               static_cast<std::size_t>(2 * 2 * ((prompt - 1) / 4)));

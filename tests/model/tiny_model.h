@@ -51,9 +51,8 @@ struct Tiny {
   explicit Tiny(const ModelConfig& config, DType dtype = DType::kF32, std::uint64_t seed = 7,
                 std::int64_t rope_positions = 512, std::unique_ptr<Backend> on = nullptr)
       : backend(on != nullptr ? std::move(on) : make_reference_backend(8)),
-        weights(random_weights(*backend, config, dtype, rope_positions, seed,
-                               MemTag::kTargetWeights, {})),
-        model(*backend, weights, 64, 64) {}
+        weights(random_weights(*backend, config, dtype, seed, MemTag::kTargetWeights, {})),
+        model(*backend, weights, rope_positions, 64, 64) {}
 
   FullCache full(std::int64_t capacity = 256) const {
     const ModelConfig& c = weights.config;
@@ -76,6 +75,25 @@ struct Tiny {
   ModelWeights weights;
   LlamaModel model;
 };
+
+// Ends a prompt as decoding does: the passes over its last tokens are observed, the last token is
+// dropped from the full cache, and its queries select what the retrieval cache holds.
+inline void end_prompt(LlamaModel& model, std::span<const Token> last_pass, FullCache& full,
+                       RetrievalCache& retrieval, LastQueries& queries) {
+  model.forward(last_pass, full, Logits::kNone, &queries);
+  full.truncate(full.length() - 1);
+  full.commit(full.length());
+  retrieval.select_prompt(queries.view(), model.rope());
+}
+// The same, and the last token fed again.
+inline void end_and_feed_again(Tiny& t, std::span<const Token> last_pass, FullCache& full,
+                               RetrievalCache& retrieval) {
+  const ModelConfig& c = t.weights.config;
+  LastQueries queries(*t.backend, c.layers, c.heads, c.head_dim);
+  end_prompt(t.model, last_pass, full, retrieval, queries);
+  t.model.forward(last_pass.last(1), full, Logits::kNone);
+  retrieval.commit(full.length());
+}
 
 inline double largest_difference(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size()) return INFINITY;

@@ -36,7 +36,7 @@ inline ResultContext sample_context() {
 inline LevelCounters sample_level(const char* name, std::vector<std::int64_t> rounds_of_six) {
   LevelCounters level;
   level.name = name;
-  for (const std::int64_t kept : rounds_of_six) level.add_round(6, kept);
+  for (const std::int64_t kept : rounds_of_six) level.add_round(6, 6, kept);
   return level;
 }
 
@@ -121,7 +121,7 @@ inline CaseResult sample_triforce() {
   c.steps = {3.5, 4.0, 1.25, 0.0625};
   LevelCounters inner;
   inner.name = "inner";
-  for (int i = 0; i < 8; ++i) inner.add_round(1, i % 2);
+  for (int i = 0; i < 8; ++i) inner.add_round(1, 1, i % 2);
   c.acceptance = {inner, sample_level("outer", {6, 2})};
   c.speedup = Speedup{"ar", 2.0, 1.875, 2.125, 2.5};
   c.lossless = {LosslessMode::kTokens, true, false, 5, Divergence{0, 3, 2, 7, 9}, {}};

@@ -1,0 +1,94 @@
+// The methods that can be measured, one table entry each. Names, composition, buffers, traffic,
+// predictions and the columns of reports follow from the entry; nothing else asks which method it
+// is dealing with.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "triforce/metrics.h"
+
+namespace triforce {
+
+// What a forward pass runs: a model over one of its caches.
+enum class Pass : std::uint8_t {
+  kFull,       // the target over its full cache
+  kRetrieval,  // the target over the retrieval cache
+  kStreaming,  // the target over a streaming cache
+  kDraft,      // the drafter over its streaming cache
+  kCount
+};
+inline constexpr std::size_t kPassKinds = static_cast<std::size_t>(Pass::kCount);
+const char* to_string(Pass pass);  // "full", "retrieval", "streaming", "draft"
+
+// One value for each kind of pass.
+template <class T>
+struct PerPass {
+  std::array<T, kPassKinds> values{};
+  T& operator[](Pass p) { return values[static_cast<std::size_t>(p)]; }
+  const T& operator[](Pass p) const { return values[static_cast<std::size_t>(p)]; }
+};
+
+enum class Method : std::uint8_t { kAutoregressive, kTriForce, kRetrieval, kStreaming, kDraft };
+// The method that the others are compared with, and the one that is measured by default.
+inline constexpr Method kBaselineMethod = Method::kAutoregressive;
+inline constexpr Method kDefaultMethod = Method::kTriForce;
+
+// Tokens asked of the proposer per outer and per inner verification (the paper's gamma2, gamma1).
+struct Gammas {
+  int gamma = 6, inner_gamma = 1;
+};
+
+// A method is a chain of passes, innermost first: the first one proposes, each other one verifies
+// what comes from below, and the last one is the target over its full cache.
+//
+//   {full}                     autoregressive: nothing proposes
+//   {draft, full}              the drafter proposes, one level
+//   {draft, retrieval, full}   TriForce: two levels, "inner" and "outer"
+struct MethodSpec {
+  static constexpr int kMaxPasses = 3;
+  Method method;
+  const char* name;
+  const char* summary;  // what proposes, and what verifies it
+  std::array<Pass, kMaxPasses> chain;
+  int n_passes;
+  // Per-token acceptance of each level, innermost first, that the paper reports for Llama2-7B-128K
+  // at temperature 0.6 (arXiv 2404.11912, Table 2); what a plan assumes.
+  std::array<double, kMaxPasses - 1> paper_alpha;
+
+  std::span<const Pass> passes() const {
+    return std::span(chain).first(static_cast<std::size_t>(n_passes));
+  }
+  Pass proposer() const { return chain[0]; }
+  // Levels of verification; level l in [0, levels()) verifies with verifier(l), 0 is the innermost.
+  int levels() const { return n_passes - 1; }
+  Pass verifier(int level) const { return chain[static_cast<std::size_t>(level) + 1]; }
+  bool is_outermost(int level) const { return level + 1 == levels(); }
+  const char* level_name(int level) const { return is_outermost(level) ? "outer" : "inner"; }
+  // Tokens that level asks of the one below per verification.
+  int step(int level, const Gammas& g) const {
+    return is_outermost(level) ? g.gamma : g.inner_gamma;
+  }
+  // The phase that the i-th pass of the chain is timed under.
+  Phase phase(int i) const {
+    if (i == levels()) return Phase::kOuterVerify;
+    return i == 0 ? Phase::kDraft : Phase::kInnerVerify;
+  }
+  bool uses(Pass pass) const;
+};
+
+// In the order of the help text, the baseline first.
+std::span<const MethodSpec> method_table();
+const MethodSpec& spec_of(Method m);
+const char* to_string(Method m);  // "ar", "triforce", "retrieval", ...
+std::optional<Method> parse_method(std::string_view name);
+std::string method_names();  // "ar, triforce, ...", for messages
+
+// Whether any of the methods runs such a pass.
+bool any_uses(std::span<const Method> methods, Pass pass);
+
+}  // namespace triforce

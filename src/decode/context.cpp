@@ -1,0 +1,55 @@
+#include <algorithm>
+
+#include "decode/fill.h"
+#include "decode/sizes.h"
+
+namespace triforce {
+bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt, Pass pass,
+                LayerObserver* last_pass_observer, const PrefillProgress& progress,
+                const StopRequested& stop) {
+  const auto n = static_cast<std::int64_t>(prompt.size());
+  const std::int64_t max_rows = std::min(cache.max_append(), model.max_rows());
+  for (std::int64_t begin = 0; begin < n;) {
+    if (stop && stop()) return false;
+    const std::int64_t rows = std::min(max_rows, n - begin);
+    const bool last = begin + rows == n;
+    model.forward(prompt.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)),
+                  cache, Logits::kNone, last ? last_pass_observer : nullptr);
+    begin += rows;
+    if (!last) cache.commit(cache.length());
+    if (progress) progress(pass, begin, n);
+  }
+  cache.truncate(n - 1);
+  cache.commit(n - 1);
+  cache.mark();
+  return true;
+}
+
+Context::Context(Backend& backend, const ModelWeights& target, const Shape& shape)
+    : backend_(backend),
+      weights_(target),
+      shape_(shape),
+      cache_(backend, target.config.layers, target.config.kv_heads, target.config.head_dim,
+             shape.capacity, context_sizes(shape, backend.prefill_rows()).append, target.dtype),
+      model_(backend, target, shape.capacity, context_sizes(shape, backend.prefill_rows()).rows,
+             kMaxExactRows),
+      queries_(backend, target.config.layers, target.config.heads, target.config.head_dim) {
+  prompt_.reserve(static_cast<std::size_t>(shape.max_prompt));
+}
+
+Context::~Context() = default;
+
+bool Context::prefill(std::span<const Token> prompt, const PrefillProgress& progress,
+                      const StopRequested& stop) {
+  const auto n = static_cast<std::int64_t>(prompt.size());
+  TF_CHECK(n >= 2 && n <= shape_.max_prompt, "prompt of {} tokens, at most {}", n,
+           shape_.max_prompt);
+  prompt_.clear();
+  cache_.reset();
+  if (!fill_cache(model_, cache_, prompt, Pass::kFull, &queries_, progress, stop)) return false;
+  prompt_.assign(prompt.begin(), prompt.end());
+  backend_.synchronize();
+  return true;
+}
+
+}  // namespace triforce

@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "triforce/error.h"
+#include "triforce/method.h"
+
+namespace triforce {
+namespace {
+
+// StreamingLLM without the hierarchy is not in the paper's Table 2: its acceptance is taken to be
+// that with it, since the outer level verifies the same distribution of proposals.
+constexpr MethodSpec kTable[] = {
+    {Method::kAutoregressive,
+     "ar",
+     "nothing proposes: one token per pass of the target",
+     {Pass::kFull},
+     1,
+     {}},
+    {Method::kTriForce,
+     "triforce",
+     "drafter, verified by the target with its retrieval cache",
+     {Pass::kDraft, Pass::kRetrieval, Pass::kFull},
+     3,
+     {0.4036, 0.9137}},
+    {Method::kRetrieval,
+     "retrieval",
+     "target with its retrieval cache",
+     {Pass::kRetrieval, Pass::kFull},
+     2,
+     {0.9126}},
+    {Method::kStreaming,
+     "streaming",
+     "target with a streaming cache",
+     {Pass::kStreaming, Pass::kFull},
+     2,
+     {0.8745}},
+    {Method::kDraft, "draft", "drafter alone", {Pass::kDraft, Pass::kFull}, 2, {0.4036}},
+};
+
+}  // namespace
+
+const char* to_string(Pass pass) {
+  static constexpr std::array<const char*, kPassKinds> kNames = {"full", "retrieval", "streaming",
+                                                                 "draft"};
+  TF_CHECK(pass < Pass::kCount);
+  return kNames[static_cast<std::size_t>(pass)];
+}
+
+bool MethodSpec::uses(Pass pass) const {
+  return std::find(passes().begin(), passes().end(), pass) != passes().end();
+}
+
+std::span<const MethodSpec> method_table() { return kTable; }
+
+const MethodSpec& spec_of(Method m) {
+  const auto it = std::find_if(std::begin(kTable), std::end(kTable),
+                               [&](const MethodSpec& s) { return s.method == m; });
+  TF_CHECK(it != std::end(kTable), "method {}", static_cast<int>(m));
+  return *it;
+}
+
+const char* to_string(Method m) { return spec_of(m).name; }
+
+std::optional<Method> parse_method(std::string_view name) {
+  for (const MethodSpec& s : kTable)
+    if (s.name == name) return s.method;
+  return std::nullopt;
+}
+
+std::string method_names() {
+  std::string names;
+  for (const MethodSpec& s : kTable) names += (names.empty() ? "" : ", ") + std::string(s.name);
+  return names;
+}
+
+bool any_uses(std::span<const Method> methods, Pass pass) {
+  return std::any_of(methods.begin(), methods.end(),
+                     [&](Method m) { return spec_of(m).uses(pass); });
+}
+
+}  // namespace triforce

@@ -1,0 +1,282 @@
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#include "decode/fill.h"
+#include "decode/sizes.h"
+
+namespace triforce {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+// The retrieval cache as observer of the full cache's passes, its work timed as a phase.
+class TimedObserver final : public LayerObserver {
+ public:
+  TimedObserver(RetrievalCache& cache, PhaseTimer& timer) : cache_(cache), timer_(timer) {}
+  bool wants_pass(std::int64_t n) override { return cache_.wants_pass(n); }
+  TensorView mass(int layer) override { return cache_.mass(layer); }
+  int mass_chunk() const override { return cache_.mass_chunk(); }
+  void on_layer(int layer, TensorView q, const KvView& kv) override {
+    const PhaseTimer::Scope scope(timer_, Phase::kRebuild);
+    cache_.on_layer(layer, q, kv);
+  }
+
+ private:
+  RetrievalCache& cache_;
+  PhaseTimer& timer_;
+};
+
+const SpeculationOptions& checked(const SpeculationOptions& options,
+                                  std::span<const Method> methods, const Context& context,
+                                  const ModelWeights* draft, int kv_granule) {
+  check_options(options, methods);
+  check_drafter(context.weights().config, draft == nullptr ? nullptr : &draft->config, options,
+                methods, kv_granule);
+  return options;
+}
+
+}  // namespace
+
+struct Methods::Impl {
+  Impl(Context& c, const ModelWeights* draft_weights, const SpeculationOptions& o,
+       std::span<const Method> methods);
+
+  // Levels of one method by the chain of its table entry.
+  struct Composition {
+    const MethodSpec* spec = nullptr;
+    std::unique_ptr<Proposer> root;
+    std::vector<SpeculativeProposer*> levels;  // innermost first, owned by root
+  };
+  void add_drafter(const ModelWeights& weights);
+  Composition compose(const MethodSpec& m);
+  std::unique_ptr<Scorer> scorer(const MethodSpec& m, int i);
+  SpeculativeProposer::Options level_options(const MethodSpec& m, int level);
+
+  KvCache* cache(Pass pass);
+  LlamaModel& model(Pass pass) { return pass == Pass::kDraft ? *draft : context.model(); }
+  // The full cache first: the retrieval cache takes its rows from there.
+  template <class Visit>
+  void for_each_cache(const Visit& visit) {
+    for (int p = 0; p < static_cast<int>(Pass::kCount); ++p)
+      if (KvCache* c = cache(static_cast<Pass>(p))) visit(*c);
+  }
+  void rewind() {
+    for_each_cache([](KvCache& c) { c.rewind(); });
+  }
+  Token last_token() const {
+    TF_CHECK(!context.prompt().empty(), "no prompt");
+    return context.prompt().back();
+  }
+  std::int64_t prefix() const { return static_cast<std::int64_t>(context.prompt().size()) - 1; }
+
+  Context& context;
+  Backend& b;
+  SpeculationOptions options;
+  MethodSizes sizes;
+  PhaseTimer timer;
+  std::unique_ptr<RetrievalCache> retrieval;
+  std::unique_ptr<TimedObserver> observer;
+  std::unique_ptr<StreamingCache> streaming, draft_streaming;
+  std::unique_ptr<LlamaModel> draft;
+  std::vector<Composition> compositions;
+};
+
+Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const SpeculationOptions& o,
+                    std::span<const Method> methods)
+    : context(c),
+      b(c.backend()),
+      options(checked(o, methods, c, draft_weights, b.kv_granule())),
+      sizes(method_sizes(o, methods)),
+      timer(b) {
+  const ModelWeights& w = c.weights();
+  const ModelConfig& t = w.config;
+  if (any_uses(methods, Pass::kRetrieval)) {
+    retrieval = std::make_unique<RetrievalCache>(
+        b, c.cache(), t.layers, t.heads, t.kv_heads, t.head_dim, sizes.pending_rows, w.dtype,
+        RetrievalCache::Options{o.budget, o.chunk_size, o.selection, o.rebuild});
+    observer = std::make_unique<TimedObserver>(*retrieval, timer);
+  }
+  if (any_uses(methods, Pass::kStreaming)) {
+    streaming = std::make_unique<StreamingCache>(b, t.layers, t.kv_heads, t.head_dim, o.budget,
+                                                 sizes.streaming_append, w.dtype);
+  }
+  if (any_uses(methods, Pass::kDraft)) add_drafter(*draft_weights);
+  compositions.push_back(compose(spec_of(kBaselineMethod)));
+  for (const Method m : methods)
+    if (m != kBaselineMethod) compositions.push_back(compose(spec_of(m)));
+}
+
+void Methods::Impl::add_drafter(const ModelWeights& w) {
+  const ModelConfig& d = w.config;
+  draft_streaming = std::make_unique<StreamingCache>(
+      b, d.layers, d.kv_heads, d.head_dim, options.draft_budget, sizes.streaming_append, w.dtype);
+  draft =
+      std::make_unique<LlamaModel>(b, w, sizes.draft_positions, sizes.draft_rows, kMaxExactRows);
+}
+
+KvCache* Methods::Impl::cache(Pass pass) {
+  switch (pass) {
+    case Pass::kFull:
+      return &context.cache();
+    case Pass::kRetrieval:
+      return retrieval.get();
+    case Pass::kStreaming:
+      return streaming.get();
+    case Pass::kDraft:
+      return draft_streaming.get();
+    case Pass::kCount:
+      break;
+  }
+  return nullptr;
+}
+
+// The i-th pass of a method's chain. Verifications by the full cache are what a retrieval cache
+// selects from.
+std::unique_ptr<Scorer> Methods::Impl::scorer(const MethodSpec& m, int i) {
+  const Pass pass = m.chain[static_cast<std::size_t>(i)];
+  const bool selects = pass == Pass::kFull && m.uses(Pass::kRetrieval);
+  return std::make_unique<ModelScorer>(b, model(pass), *cache(pass),
+                                       selects ? observer.get() : nullptr, options.law, timer,
+                                       m.phase(i));
+}
+
+SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, int level) {
+  const bool outermost = m.is_outermost(level);
+  SpeculativeProposer::Options o;
+  o.step = m.step(level, options.gammas());
+  o.max_request = max_request(m, level + 1, options.gammas());
+  o.rule.acceptance = options.acceptance;
+  if (!outermost) o.rule.correction = options.inner_correction;
+  if (options.synthetic)
+    o.rule.synthetic_rate = outermost ? options.synthetic->outer : options.synthetic->inner;
+  o.name = m.level_name(level);
+  if (outermost && m.uses(Pass::kRetrieval))
+    o.on_round = [this](std::int64_t accepted, std::int64_t tested) {
+      retrieval->report_round(accepted, tested);
+    };
+  return o;
+}
+
+Methods::Impl::Composition Methods::Impl::compose(const MethodSpec& m) {
+  Composition c;
+  c.spec = &m;
+  c.root = std::make_unique<ModelProposer>(b, scorer(m, 0), max_request(m, 0, options.gammas()),
+                                           options.acceptance, timer);
+  for (int l = 0; l < m.levels(); ++l) {
+    auto level = std::make_unique<SpeculativeProposer>(b, std::move(c.root), scorer(m, l + 1),
+                                                       level_options(m, l), timer);
+    c.levels.push_back(level.get());
+    c.root = std::move(level);
+  }
+  return c;
+}
+
+Methods::Methods(Context& context, const ModelWeights* draft, const SpeculationOptions& options,
+                 std::span<const Method> methods)
+    : impl_(std::make_unique<Impl>(context, draft, options, methods)) {}
+
+Methods::~Methods() = default;
+
+PrefillMetrics Methods::prefill(const PrefillProgress& progress, const StopRequested& stop) {
+  Impl& e = *impl_;
+  const std::span<const Token> prompt = e.context.prompt();
+  TF_CHECK(!prompt.empty(), "no prompt");
+  PrefillMetrics m;
+  const auto fill = [&](Pass pass, double& ms) {
+    KvCache* const cache = e.cache(pass);
+    if (cache == nullptr || m.interrupted) return;
+    const auto begin = Clock::now();
+    cache->reset();
+    m.interrupted = !fill_cache(e.model(pass), *cache, prompt, pass, nullptr, progress, stop);
+    e.b.synchronize();
+    ms = ms_since(begin);
+  };
+  e.context.cache().rewind();
+  if (e.retrieval) {
+    const auto begin = Clock::now();
+    e.retrieval->reset();
+    e.retrieval->select_prompt(e.context.last_queries(), e.context.model().rope());
+    e.retrieval->mark();
+    e.b.synchronize();
+    m.retrieval_build_ms = ms_since(begin);
+  }
+  fill(Pass::kStreaming, m.streaming_ms);
+  fill(Pass::kDraft, m.draft_ms);
+  return m;
+}
+
+RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t seed,
+                             std::uint32_t prompt_index, const TokenCallback& on_tokens,
+                             const StopRequested& stop) {
+  Impl& e = *impl_;
+  const auto it = std::find_if(e.compositions.begin(), e.compositions.end(),
+                               [&](const auto& c) { return c.spec->method == method; });
+  TF_CHECK(it != e.compositions.end(), "method {} was not asked for", to_string(method));
+  e.rewind();
+  it->root->start({seed, prompt_index, e.prefix(), e.last_token()});
+  const std::vector<Token>& eos = e.context.weights().config.eos;
+  e.b.synchronize();
+  const auto begin = Clock::now();
+  e.timer.start();
+  RunMetrics m =
+      decode(*it->root, count, e.options.ignore_eos ? std::span<const Token>() : std::span(eos),
+             on_tokens, stop);
+  e.b.synchronize();
+  e.timer.stop();
+  m.decode_ms = ms_since(begin);
+  m.phase_ms = e.timer.totals();
+  if (it->spec->uses(Pass::kRetrieval)) m.rebuilds = e.retrieval->selections();
+  return m;
+}
+
+void Methods::set_gammas(const Gammas& gammas) {
+  for (const Impl::Composition& c : impl_->compositions)
+    for (int l = 0; l < c.spec->levels(); ++l)
+      c.levels[static_cast<std::size_t>(l)]->set_step(c.spec->step(l, gammas));
+}
+
+double Methods::pass_ms(Pass pass, int rows, int repetitions) {
+  Impl& e = *impl_;
+  KvCache* const cache = e.cache(pass);
+  TF_CHECK(cache != nullptr && rows >= 1 && rows <= kMaxExactRows);
+  const std::vector<Token> tokens(static_cast<std::size_t>(rows), e.last_token());
+  e.rewind();
+  double best = 0;
+  for (int i = 0; i <= repetitions; ++i) {  // the first is the warm-up
+    e.b.synchronize();
+    const auto begin = Clock::now();
+    e.model(pass).forward(tokens, *cache, Logits::kAll);
+    e.b.synchronize();
+    const double ms = ms_since(begin);
+    cache->truncate(cache->committed());
+    if (i == 1 || (i > 1 && ms < best)) best = ms;
+  }
+  return best;
+}
+
+double Methods::top2_margin(std::span<const Token> generated) {
+  Impl& e = *impl_;
+  std::vector<Token> tokens = {e.last_token()};
+  tokens.insert(tokens.end(), generated.begin(), generated.end());
+  e.rewind();
+  TensorView row;
+  for (std::span<const Token> rest(tokens); !rest.empty();) {
+    const auto rows = std::min(rest.size(), static_cast<std::size_t>(kMaxExactRows));
+    row = e.context.model().forward(rest.first(rows), e.context.cache(), Logits::kLast);
+    rest = rest.subspan(rows);
+  }
+  std::vector<float> logits(static_cast<std::size_t>(row.numel()));
+  e.b.download(make_view(logits.data(), DType::kF32, {1, row.numel()}), row);
+  e.rewind();
+  std::partial_sort(logits.begin(), logits.begin() + 2, logits.end(), std::greater<>());
+  return double{logits[0]} - double{logits[1]};
+}
+
+const RetrievalCache* Methods::retrieval_cache() const { return impl_->retrieval.get(); }
+
+}  // namespace triforce
