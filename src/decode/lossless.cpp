@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/forwarding_backend.h"
+#include "triforce/decode.h"
 #include "triforce/sampling.h"
 #include "triforce/speculate.h"
 
@@ -258,13 +259,8 @@ class ToyLoop {
     for (ToyScorer* s : scorers_) s->rewind();
     root_->start({seed, 0, 1, ToyScorer::kLast});
     std::size_t code = 0;
-    for (int n = 0; n < count;) {
-      const Draft d = root_->propose(1);
-      for (std::size_t i = 0; i < d.tokens.size() && n < count; ++i, ++n)
-        code = code * static_cast<std::size_t>(vocab_) + static_cast<std::size_t>(d.tokens[i]);
-      root_->extend(d.tokens);
-      root_->commit(root_->length() - 1);
-    }
+    for (const Token t : decode(*root_, count, {}, {}, {}).tokens)
+      code = code * static_cast<std::size_t>(vocab_) + static_cast<std::size_t>(t);
     return code;
   }
 
