@@ -369,9 +369,8 @@ void pass(benchmark::State& state, const ModelConfig& c, std::int64_t cached, bo
   Backend& b = card.backend();
   const std::int64_t rows = state.range(0), most = std::min(kPrefillRows, cached);
   // A streaming cache numbers positions by row.
-  const ModelWeights weights =
-      random_weights(b, c, card.dtype(), cached + 2 * kMaxExactRows, 1, MemTag::kTargetWeights, {});
-  LlamaModel model(b, weights, most, rows);
+  const ModelWeights weights = random_weights(b, c, card.dtype(), 1, MemTag::kTargetWeights, {});
+  LlamaModel model(b, weights, cached + 2 * kMaxExactRows, most, rows);
   std::unique_ptr<KvCache> cache;
   if (streaming) {
     cache = std::make_unique<StreamingCache>(b, c.layers, c.kv_heads, c.head_dim, cached,
