@@ -157,7 +157,8 @@ std::vector<double> rate_per_position(const LevelCounters& level);
 
 template <class V>
 void fields(V& v, LevelCounters& l) {
-  v("name", l.name, "level: inner (the target with a small cache verifies) or outer (with its full cache)");
+  v("name", l.name,
+    "level: inner (the target with a small cache verifies) or outer (with its full cache)");
   v("rounds", l.rounds, "verifications");
   v("requested", l.requested, "tokens asked of the proposer: rounds times gamma");
   v("drafted", l.drafted, "tokens proposed; an inner level may keep more than it was asked for");
