@@ -171,7 +171,7 @@ struct OutputFile::Impl {
   }
   static void remove(const fs::path& path) {
     ::unlink(path.c_str());
-    unregister_scratch_file(path.string());
+    unregister_scratch_file(path.native());
   }
 
   void claim();
@@ -208,14 +208,14 @@ void OutputFile::Impl::claim_scratch(bool wait) {
     fd.reset();
     if (!regular) refuse(request, scratch.string() + " is in the way");
   }
-  register_scratch_file(scratch.string());
+  register_scratch_file(scratch.native());
 }
 
 void OutputFile::Impl::claim_append() {
   fd = open_fd(place.target, O_RDWR | O_APPEND | O_CREAT | O_EXCL);
   created = static_cast<bool>(fd);
   if (created) {
-    register_scratch_file(place.target.string());
+    register_scratch_file(place.target.native());
   } else {
     fd = open_fd(place.target, O_RDWR | O_APPEND);
   }
@@ -244,7 +244,7 @@ void OutputFile::Impl::replace(std::string_view contents) {
   if (::rename(scratch.c_str(), place.target.c_str()) != 0) {
     throw_write_error(name, "rename to", errno);
   }
-  unregister_scratch_file(scratch.string());
+  unregister_scratch_file(scratch.native());
   published = std::move(fd);
   fd.reset();
   // A folder that one may write but not read cannot be synchronised.
@@ -279,7 +279,7 @@ void OutputFile::Impl::append(std::string_view contents) {
     throw;
   }
   ::flock(fd.get(), LOCK_UN);
-  if (created) unregister_scratch_file(place.target.string());
+  if (created) unregister_scratch_file(place.target.native());
   created = false;
 }
 
