@@ -33,7 +33,14 @@ struct PerPass {
   const T& operator[](Pass p) const { return values[static_cast<std::size_t>(p)]; }
 };
 
-enum class Method : std::uint8_t { kAutoregressive, kTriForce, kRetrieval, kStreaming, kDraft };
+enum class Method : std::uint8_t {
+  kAutoregressive,
+  kTriForce,
+  kRetrieval,
+  kStreaming,
+  kStreamingHierarchy,
+  kDraft
+};
 // The method that the others are compared with, and the one that is measured by default.
 inline constexpr Method kBaselineMethod = Method::kAutoregressive;
 inline constexpr Method kDefaultMethod = Method::kTriForce;

@@ -33,6 +33,12 @@ constexpr MethodSpec kTable[] = {
      {Pass::kStreaming, Pass::kFull},
      2,
      {0.8745}},
+    {Method::kStreamingHierarchy,
+     "streaming-hierarchy",
+     "drafter, verified by the target with a streaming cache",
+     {Pass::kDraft, Pass::kStreaming, Pass::kFull},
+     3,
+     {0.4036, 0.8745}},
     {Method::kDraft, "draft", "drafter alone", {Pass::kDraft, Pass::kFull}, 2, {0.4036}},
 };
 
