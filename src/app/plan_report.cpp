@@ -158,7 +158,7 @@ const char* pass_label(Pass pass) {
 std::string card_rows(const CardPrediction& p) {
   const auto row = [](const std::string& card, const char* method, double ms, double speedup,
                       const std::string& gammas) {
-    return fmt::format("{:<32}{:<20}{:>9.2f}{:>8.2f}x  {}\n", card, method, ms, speedup, gammas);
+    return fmt::format("{:<33}{:<20}{:>9.2f}{:>8.2f}x  {}\n", card, method, ms, speedup, gammas);
   };
   std::string out =
       row(fmt::format("{:<12}{:>5.0f} GB{:>6.0f}  {:<4}", p.card->name, gb(p.card->capacity_bytes),
@@ -213,7 +213,7 @@ std::string plan_table(const RunConfig& config, const PlanReport& r) {
     if (bytes == 0) continue;
     out += fmt::format("{:<38}{:>11.3f}\n", pass_label(pass), gb(static_cast<double>(bytes)));
   }
-  out += fmt::format("\n{:<12}{:>8}{:>6}  {:<4}{:<20}{:>9}{:>9}  {}\n", "card", "memory", "GB/s",
+  out += fmt::format("\n{:<12}{:>8}{:>6}  {:<5}{:<20}{:>9}{:>9}  {}\n", "card", "memory", "GB/s",
                      "fits", "method", "ms/token", "speedup", "gammas");
   for (const CardPrediction& p : r.cards) out += card_rows(p);
   return out + assumptions(config);
