@@ -183,7 +183,7 @@ class Backend {
                         const DrawKey& key, std::int64_t position, const JudgeRule& rule) = 0;
 
   // scores[Hkv, n_chunks] f32 = q[H, d] . mean key of chunk c, summed over the head's group
-  // (PAPER.md 1.0: TriForce section 4.1; under GQA the sum over the group).
+  // (arXiv 2404.11912, section 4.1; under GQA the sum over the group).
   virtual void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                             TensorView scores) = 0;
   // ids[Hkv, n] i32: chunk 0, then the n - 1 best of 1..n_chunks-1 by falling score, lower id first

@@ -1,5 +1,5 @@
-// Speculative decoding as composition (DESIGN.md section 2): Speculate(proposer, verifier) is
-// itself a proposer, so levels stack to any depth. Laws stay on the backend's device.
+// Speculative decoding as composition (arXiv 2404.11912, section 4): Speculate(proposer, verifier)
+// is itself a proposer, so levels stack to any depth. Probabilities stay on the backend's device.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -73,7 +73,7 @@ ExitCode perplexity_command(const RunConfig& config) {
   }
   RunConfig planned = config;
   planned.methods = {kBaselineMethod};
-  planned.gen_len = 1;
+  planned.gen_len = 0;  // the prompt alone
   const Backend* backend = session.backend.get();
   check_memory(config, plan_memory(plan_input(planned, {choice, {}}, session.dtype, backend)),
                backend);

@@ -1,5 +1,6 @@
 #include "app/signals.h"
 
+#include <atomic>
 #include <csignal>
 
 #include "app/last_resort.h"
@@ -9,17 +10,13 @@ namespace {
 
 // Lock-free, so that a handler may touch them.
 std::atomic<int> g_signal{0};
-std::atomic<std::atomic<bool>*> g_stop{nullptr};
 static_assert(std::atomic<int>::is_always_lock_free);
-static_assert(std::atomic<bool>::is_always_lock_free);
-static_assert(std::atomic<std::atomic<bool>*>::is_always_lock_free);
 
 ExitCode code_of(int signal) { return static_cast<ExitCode>(128 + signal); }
 
 extern "C" void handle_stop_signal(int signal) {
   int none = 0;
   if (!g_signal.compare_exchange_strong(none, signal)) end_process(code_of(signal));
-  if (std::atomic<bool>* flag = g_stop.load()) flag->store(true);
 }
 
 }  // namespace
@@ -52,11 +49,6 @@ void throw_if_signalled() {
               signal == SIGINT   ? "interrupted"
               : signal == SIGHUP ? "hung up"
                                  : "terminated");
-}
-
-void set_stop_flag(std::atomic<bool>* flag) {
-  g_stop.store(flag);
-  if (flag != nullptr && g_signal.load() != 0) flag->store(true);
 }
 
 }  // namespace triforce

@@ -33,6 +33,7 @@ std::int64_t max_draft(const MethodSpec& m, int i, std::int64_t n, const Gammas&
 std::int64_t target_positions(const SpeculationOptions& o, const RunShape& run) {
   const bool speculates = std::any_of(run.methods.begin(), run.methods.end(),
                                       [](Method m) { return spec_of(m).levels() > 0; });
+  if (run.max_generated == 0) return run.max_prompt;
   return run.max_prompt + run.max_generated + (speculates ? round_tokens(o.gammas()) : 1);
 }
 
@@ -75,7 +76,7 @@ MethodSizes method_sizes(const SpeculationOptions& o, std::span<const Method> me
 
 void check_shape(const RunShape& run) {
   check_range("prefill", run.max_prompt, 2, kMaxTokens);
-  check_range("gen-len", run.max_generated, 1, kMaxTokens);
+  check_range("gen-len", run.max_generated, 0, kMaxTokens);
 }
 
 void check_options(const SpeculationOptions& o, std::span<const Method> methods) {

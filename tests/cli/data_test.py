@@ -144,6 +144,8 @@ class Perplexity(ProgramTest):
         self.assertEqual(result["tokens"], 255)
         # A trained model predicts far better than chance over 4096 tokens.
         self.assertLess(result["perplexity"], 400)
+        # Nothing is generated: the target's last position can be scored.
+        self.run_program("perplexity", "--prefill", "16384", "--progress", "none")
         self.fails(2, "perplexity", "--prefill", "1000k", says="--prefill")
 
 
