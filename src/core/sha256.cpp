@@ -1,6 +1,7 @@
 #include "core/sha256.h"
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include <algorithm>
@@ -14,7 +15,9 @@ namespace triforce {
 
 struct Sha256::State {
   EVP_MD_CTX* context = nullptr;
-  State() : context(EVP_MD_CTX_new()) {
+  State() {
+    // OpenSSL 3.0 dereferences its default context even where it could not make one.
+    if (OSSL_LIB_CTX_get0_global_default() != nullptr) context = EVP_MD_CTX_new();
     if (context == nullptr || EVP_DigestInit_ex(context, EVP_sha256(), nullptr) != 1) {
       EVP_MD_CTX_free(context);
       throw_resources("OutOfMemory", "cannot start a SHA-256 digest");

@@ -45,6 +45,19 @@ dnnl::memory::desc weight_desc(const Gemm::Shape& s) {
   return {{s.k, s.n}, Type::f32, dnnl::memory::dims{s.ldb, 1}};
 }
 
+// What `call` returns. Memory that oneDNN cannot get is no fault of this program.
+template <class Call>
+auto call_onednn(const Call& call) {
+  try {
+    return call();
+  } catch (const dnnl::error& e) {
+    const bool memory = e.status == dnnl_out_of_memory;
+    throw Error(memory ? ExitCode::kResources : ExitCode::kInternal,
+                memory ? "OutOfMemory" : "Internal",
+                fmt::format("oneDNN: {} (status {})", e.what(), static_cast<int>(e.status)));
+  }
+}
+
 Entry build(const dnnl::engine& engine, const Gemm::Shape& s) {
   const Type x_type = s.weights == Gemm::Weights::kPanelsBf16 ? Type::bf16 : Type::f32;
   const dnnl::memory::desc x({s.m, s.k}, x_type, dnnl::memory::dims{s.lda, 1});
@@ -93,11 +106,12 @@ struct Gemm::Cache {
     const auto found = entries.find(shape);
     if (found != entries.end()) return found->second;
     if (entries.size() >= kMaxPrimitives) entries.clear();
-    return entries.emplace(shape, build(engine, shape)).first->second;
+    Entry entry = call_onednn([&] { return build(engine, shape); });
+    return entries.emplace(shape, std::move(entry)).first->second;
   }
 };
 
-Gemm::Gemm() : cache_(std::make_unique<Cache>()) {}
+Gemm::Gemm() : cache_(call_onednn([] { return std::make_unique<Cache>(); })) {}
 Gemm::~Gemm() = default;
 
 bool Gemm::supports(const Context& context, const Shape& shape) {
@@ -108,16 +122,14 @@ void Gemm::run(const Context& context, const Shape& shape, const void* x, const 
                float* out) {
   Entry& entry = cache_->get(context, shape);
   TF_CHECK(entry.supported, "matmul {}x{}x{}", shape.m, shape.k, shape.n);
-  try {
+  call_onednn([&] {
     // oneDNN reads through these pointers; its interface has no const.
     entry.x.set_data_handle(const_cast<void*>(x));
     entry.w.set_data_handle(const_cast<void*>(w));
     entry.out.set_data_handle(out);
     entry.primitive.execute(cache_->stream, entry.arguments);
     cache_->stream.wait();
-  } catch (const dnnl::error& e) {
-    TF_CHECK(false, "oneDNN matmul {}x{}x{}: {}", shape.m, shape.k, shape.n, e.what());
-  }
+  });
 }
 
 }  // namespace triforce::cpu

@@ -3,15 +3,22 @@
 //   FAIL_ALLOCATION=n         the n-th fails, counted from 1
 //   FAIL_ALLOCATION_FOREVER=1 and so do all after it
 //   COUNT_ALLOCATIONS=FILE    writes how many there were, at the end of the process
+//   CRASH_STACK=FILE          a signal that ends the process writes the stack it came from there:
+//                             a line "OBJECT FUNCTION" per frame, innermost first; 0xOFFSET in the
+//                             object for a function that it does not export, "?" for no object
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
+#include <unwind.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 extern "C" {
 void* __libc_malloc(std::size_t);
@@ -48,19 +55,80 @@ struct Report {
   }
 } g_report;
 
+using SigactionFunction = int (*)(int, const struct sigaction*, struct sigaction*);
+
+SigactionFunction real_sigaction() {
+  static const auto kReal = reinterpret_cast<SigactionFunction>(dlsym(RTLD_NEXT, "sigaction"));
+  return kReal;
+}
+
+struct Walk {
+  int fd = -1;
+  bool crashed = false;  // the frames of the handler are behind
+};
+
+_Unwind_Reason_Code write_frame(_Unwind_Context* context, void* to) {
+  Walk& walk = *static_cast<Walk*>(to);
+  int before = 0;  // 1 in the frame that a signal interrupted
+  const std::uintptr_t ip = _Unwind_GetIPInfo(context, &before);
+  walk.crashed = walk.crashed || before == 1;
+  if (!walk.crashed) return _URC_NO_REASON;
+  Dl_info info{};
+  // A return address may lie behind the end of the function.
+  const auto at = ip - (before == 1 ? 0 : 1);
+  const bool known = dladdr(reinterpret_cast<void*>(at), &info) != 0 && info.dli_fname != nullptr;
+  const char* slash = known ? std::strrchr(info.dli_fname, '/') : nullptr;
+  const char* object = !known ? "?" : slash != nullptr ? slash + 1 : info.dli_fname;
+  std::array<char, 512> text;
+  const int size =
+      known && info.dli_sname != nullptr
+          ? std::snprintf(text.data(), text.size(), "%s %s\n", object, info.dli_sname)
+          : std::snprintf(text.data(), text.size(), "%s %#lx\n", object,
+                          at - (known ? reinterpret_cast<std::uintptr_t>(info.dli_fbase) : 0));
+  const auto bytes = static_cast<std::size_t>(size) < text.size() ? static_cast<std::size_t>(size)
+                                                                  : text.size() - 1;
+  return write(walk.fd, text.data(), bytes) < 0 ? _URC_END_OF_STACK : _URC_NO_REASON;
+}
+
+// The action is the default one again when this runs, so that the signal then ends the process.
+void write_stack(int signal) {
+  g_armed = false;
+  const char* file = std::getenv("CRASH_STACK");
+  Walk walk{open(file, O_WRONLY | O_CREAT | O_TRUNC, 0666)};
+  if (walk.fd >= 0) _Unwind_Backtrace(&write_frame, &walk);
+  raise(signal);
+}
+
+// The unwinder and the loader prepare what they need here, while allocations still succeed.
+void watch_crashes() {
+  alignas(16) static std::array<char, 1 << 16> stack;
+  stack_t alternate{};
+  alternate.ss_sp = stack.data();
+  alternate.ss_size = stack.size();
+  Walk ignored;
+  _Unwind_Backtrace(&write_frame, &ignored);
+  struct sigaction action {};
+  action.sa_handler = &write_stack;
+  action.sa_flags = static_cast<int>(SA_ONSTACK | SA_RESETHAND);
+  bool ok = sigaltstack(&alternate, nullptr) == 0;
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    ok = ok && real_sigaction()(signal, &action, nullptr) == 0;
+  }
+  if (!ok) std::abort();
+}
+
 }  // namespace
 
 extern "C" {
 
 int sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
-  using Function = int (*)(int, const struct sigaction*, struct sigaction*);
-  static const auto kReal = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "sigaction"));
   if (signal == SIGINT && !g_armed) {
+    if (std::getenv("CRASH_STACK") != nullptr) watch_crashes();
     if (const char* at = std::getenv("FAIL_ALLOCATION")) g_at = std::atol(at);
     g_forever = std::getenv("FAIL_ALLOCATION_FOREVER") != nullptr;
     g_armed = true;
   }
-  return kReal(signal, action, old);
+  return real_sigaction()(signal, action, old);
 }
 
 void* malloc(std::size_t n) noexcept { return fails() ? nullptr : __libc_malloc(n); }
