@@ -40,6 +40,12 @@ void protect(std::uintptr_t address, std::size_t bytes, int protection) {
   }
 }
 
+void protect_by_key(std::uintptr_t address, std::size_t bytes, int key) {
+  if (pkey_mprotect(reinterpret_cast<void*>(address), bytes, PROT_READ | PROT_WRITE, key) != 0) {
+    throw std::runtime_error("CUDA emulator: pkey_mprotect failed");
+  }
+}
+
 // A host that touches device memory ends with a fault, as it does beside a card; this says why.
 void explain_faults() {
 #if !defined(__SANITIZE_ADDRESS__)
@@ -74,24 +80,39 @@ Region::Region(std::size_t reserved, Space space)
     : space_(space),
       reserved_(reserved),
       base_(reinterpret_cast<std::uintptr_t>(reserve(reserved, PROT_NONE))),
-      states_(static_cast<std::uint8_t*>(reserve(reserved, PROT_NONE))) {}
+      states_(static_cast<std::uint8_t*>(reserve(reserved, PROT_NONE))) {
+  if (space == Space::kDevice) key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+}
+
+// For the calling thread where there is a key, else for all; the runtime's lock is held.
+void Region::allow(bool access) {
+  if (key_ >= 0) {
+    pkey_set(key_, access ? 0 : PKEY_DISABLE_ACCESS);
+  } else {
+    protect(base_, committed_, access ? PROT_READ | PROT_WRITE : PROT_NONE);
+  }
+}
 
 // Makes [0, end) readable and writable; steps of 2 MiB keep the number of calls down.
 void Region::commit(std::size_t end) {
   end = round_up(end, std::size_t{2} << 20);
   if (end <= committed_) return;
-  if (open_) protect(base_ + committed_, end - committed_, PROT_READ | PROT_WRITE);
+  if (key_ >= 0) {
+    protect_by_key(base_ + committed_, end - committed_, key_);
+  } else if (open_) {
+    protect(base_ + committed_, end - committed_, PROT_READ | PROT_WRITE);
+  }
   protect(reinterpret_cast<std::uintptr_t>(states_) + committed_, end - committed_,
           PROT_READ | PROT_WRITE);
   committed_ = end;
 }
 
 void Region::open() {
-  if (!std::exchange(open_, true)) protect(base_, committed_, PROT_READ | PROT_WRITE);
+  if (!std::exchange(open_, true)) allow(true);
 }
 
 void Region::close() {
-  if (std::exchange(open_, false)) protect(base_, committed_, PROT_NONE);
+  if (std::exchange(open_, false)) allow(false);
 }
 
 void Region::forbid(std::size_t offset, std::size_t bytes) {
