@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # What CI runs besides the tests. Ends with status 1 if a stage found something.
 #   scripts/check.sh [format] [tidy] [cuda] [emulated] [emulated-asan] [asan] [fuzz] [tsan]
-# Without arguments all but asan and tsan.
+# Without arguments all but emulated-asan and tsan.
 # format: clang-format on every C++ file. tidy: clang-tidy on every file of src/ and bench/.
 # cuda: kernels/ and src/cuda/ by nvcc for sm_80 and sm_90, and what their registers spill; nothing
 # where there is no nvcc.
 # emulated: the CUDA sources compiled for the emulator of tests/cuda_emulator, their tests, and the
-# program's with --device cuda. emulated-asan: all tests, these among them, under AddressSanitizer
-# and UndefinedBehaviorSanitizer. asan: the same without CUDA.
+# program's with --device cuda. asan: the tests of a build without CUDA under AddressSanitizer and
+# UndefinedBehaviorSanitizer. emulated-asan: the same with the emulated CUDA sources and their tests.
 # fuzz: each fuzz target over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
 # tsan: the tests under ThreadSanitizer (clang, its OpenMP runtime, Archer).
 # The sanitizers leave out tests that are labelled slow.
@@ -17,7 +17,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd -- "$TF_ROOT"
 
 stages=("$@")
-((${#stages[@]} > 0)) || stages=(format tidy cuda emulated emulated-asan fuzz)
+((${#stages[@]} > 0)) || stages=(format tidy cuda emulated asan fuzz)
 for stage in "${stages[@]}"; do
   case "$stage" in
     format | tidy | cuda | emulated | emulated-asan | asan | fuzz | tsan) ;;
