@@ -13,6 +13,8 @@
 #include "cuda/cuda_backend.h"
 #include "cuda/gemm.h"
 #include "cuda/runtime.h"
+#include "model/full_cache.h"
+#include "model/streaming_cache.h"
 #include "run_benchmarks.h"
 #include "triforce/checkpoint.h"
 #include "triforce/kv_cache.h"
@@ -62,9 +64,9 @@ class Card {
   // the host takes.
   template <class F>
   double seconds(int calls, const F& f) {
-    const Event begin = backend_->record(Queue::kCompute);
+    const Event begin = backend_->record();
     for (int i = 0; i < calls; ++i) f();
-    return backend_->elapsed_ms(begin, backend_->record(Queue::kCompute)) / 1e3 / calls;
+    return backend_->elapsed_ms(begin, backend_->record()) / 1e3 / calls;
   }
   Tensor tensor(DType t, std::initializer_list<std::int64_t> shape) {
     return {backend_->allocator(), t, shape, backend_->place(), MemTag::kActivations};

@@ -14,18 +14,19 @@ constexpr int kWarps = kAttentionWarps, kThreads = kAttentionThreads;
 constexpr int kStages = 2;
 
 struct Partials {
-  float* sums;   // [kv_head][split][row][d], relative to the split's own maximum
-  float2* tops;  // [kv_head][split][row]: maximum of the scaled scores in base 2, sum of weights
+  float* o;             // [kv_head][split][row][d]
+  SoftmaxStats* stats;  // [kv_head][split][row]
   std::int64_t splits;
 };
 
-// One warp's state: 16 keys of every tile against 8 kGroups rows.
+// One warp's state: 16 keys of every tile against 8 kGroups rows, as S^T = K Q^T and O^T += V^T
+// P^T.
 template <class T, int kDim, int kGroups>
 struct WarpState {
   static constexpr int kSteps = kDim / 16;  // products of 16 along a row
   std::uint32_t query[kGroups][kSteps][2];
-  float sum[kGroups][kSteps][4];  // O transposed: dimension, row
-  float top[kGroups][2], weight[kGroups][2];
+  float o[kGroups][kSteps][4];  // transposed: dimension, row
+  float m[kGroups][2], l[kGroups][2];
   std::int64_t visible[kGroups][2];  // keys below this index; rows 2 pair and + 1 of a group
 
   TF_DEVICE void start(const Queries& q, int kv_head, int first_row, int rows, std::int64_t length,
@@ -36,14 +37,14 @@ struct WarpState {
       TF_UNROLL
       for (int s = 0; s < kSteps; ++s) {
         TF_UNROLL
-        for (int i = 0; i < 4; ++i) sum[g][s][i] = 0;
+        for (int i = 0; i < 4; ++i) o[g][s][i] = 0;
       }
       TF_UNROLL
       for (int i = 0; i < 2; ++i) {
         const int column = first_row + g * 8 + lane % 4 * 2 + i;
         visible[g][i] = column < rows ? visible_keys(q, length, column) : 0;
-        top[g][i] = -INFINITY;
-        weight[g][i] = 0;
+        m[g][i] = -INFINITY;
+        l[g][i] = 0;
       }
     }
   }
@@ -62,7 +63,7 @@ struct WarpState {
       std::uint32_t v[4];
       ptx::ldmatrix_x4<true>(v, values + kv_part(row, s * 2 + side, kDim));
       TF_UNROLL
-      for (int g = 0; g < kGroups; ++g) ptx::mma<T>(sum[g][s], v, p[g]);
+      for (int g = 0; g < kGroups; ++g) ptx::mma<T>(o[g][s], v, p[g]);
     }
   }
 
@@ -79,24 +80,24 @@ struct WarpState {
     }
     TF_UNROLL
     for (int i = 0; i < 2; ++i) {
-      float most = fmaxf(x[i], x[i + 2]);
+      float m_new = fmaxf(x[i], x[i + 2]);
       TF_UNROLL
       for (int mask = 4; mask < 32; mask *= 2) {
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, mask));
+        m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffffU, m_new, mask));
       }
-      most = fmaxf(most, top[g][i]);
-      const float base = most == -INFINITY ? 0.0F : most;
-      factor[i] = exp2f(top[g][i] - base);  // 0 before the first key
-      if (top[g][i] == -INFINITY && most == -INFINITY) factor[i] = 1.0F;
-      top[g][i] = most;
+      m_new = fmaxf(m_new, m[g][i]);
+      const float base = m_new == -INFINITY ? 0.0F : m_new;
+      factor[i] = exp2f(m[g][i] - base);  // 0 before the first key
+      if (m[g][i] == -INFINITY && m_new == -INFINITY) factor[i] = 1.0F;
+      m[g][i] = m_new;
       x[i] = exp2f(x[i] - base);
       x[i + 2] = exp2f(x[i + 2] - base);
-      weight[g][i] = fmaf(weight[g][i], factor[i], x[i] + x[i + 2]);
+      l[g][i] = fmaf(l[g][i], factor[i], x[i] + x[i + 2]);
     }
     TF_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       TF_UNROLL
-      for (int i = 0; i < 4; ++i) sum[g][s][i] *= factor[i % 2];
+      for (int i = 0; i < 4; ++i) o[g][s][i] *= factor[i % 2];
     }
     p[0] = ptx::movmatrix(pack_pair<T>(x[0], x[1]));
     p[1] = ptx::movmatrix(pack_pair<T>(x[2], x[3]));
@@ -141,24 +142,24 @@ __global__ void __launch_bounds__(kThreads, 1)
     state.add_tile(keys, keys + kTileKeys * kDim, first + warp * 16, warp, lane, scale);
     __syncthreads();  // the stage is loaded anew
   }
-  // Warps' sums to shared memory: [warp][row][d], then their maxima and weights.
+  // The warps' states to shared memory, O [warp][row][d] first.
   constexpr int kRows = kGroups * 8;
-  float* const sums = reinterpret_cast<float*>(shared);
-  float2* const tops = reinterpret_cast<float2*>(sums + kWarps * kRows * kDim);
+  float* const o = reinterpret_cast<float*>(shared);
+  auto* const stats = reinterpret_cast<SoftmaxStats*>(o + kWarps * kRows * kDim);
   const int group = lane / 4, pair = lane % 4;
   TF_UNROLL
   for (int g = 0; g < kGroups; ++g) {
     TF_UNROLL
     for (int i = 0; i < 2; ++i) {
-      float w = state.weight[g][i];
+      float l = state.l[g][i];
       TF_UNROLL
-      for (int mask = 4; mask < 32; mask *= 2) w += __shfl_xor_sync(0xffffffffU, w, mask);
+      for (int mask = 4; mask < 32; mask *= 2) l += __shfl_xor_sync(0xffffffffU, l, mask);
       const int row = warp * kRows + g * 8 + pair * 2 + i;
-      if (group == 0) tops[row] = float2{state.top[g][i], w};
+      if (group == 0) stats[row] = {state.m[g][i], l};
       TF_UNROLL
       for (int s = 0; s < WarpState<T, kDim, kGroups>::kSteps; ++s) {
-        sums[row * kDim + s * 16 + group] = state.sum[g][s][i];
-        sums[row * kDim + s * 16 + group + 8] = state.sum[g][s][i + 2];
+        o[row * kDim + s * 16 + group] = state.o[g][s][i];
+        o[row * kDim + s * 16 + group + 8] = state.o[g][s][i + 2];
       }
     }
   }
@@ -167,52 +168,51 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kDim; i += kThreads) {
     const int row = i / kDim, j = i % kDim;
     if (first_row + row >= rows) continue;
-    float most = -INFINITY;
+    float m = -INFINITY;
     TF_UNROLL
-    for (int w = 0; w < kWarps; ++w) most = fmaxf(most, tops[w * kRows + row].x);
-    const float base = most == -INFINITY ? 0.0F : most;
-    float total = 0, weight = 0;
+    for (int w = 0; w < kWarps; ++w) m = fmaxf(m, stats[w * kRows + row].m);
+    const float base = m == -INFINITY ? 0.0F : m;
+    float sum = 0, l = 0;
     TF_UNROLL
     for (int w = 0; w < kWarps; ++w) {
-      const float factor = exp2f(tops[w * kRows + row].x - base);
-      total = fmaf(sums[(w * kRows + row) * kDim + j], factor, total);
-      weight = fmaf(tops[w * kRows + row].y, factor, weight);
+      const float factor = exp2f(stats[w * kRows + row].m - base);
+      sum = fmaf(o[(w * kRows + row) * kDim + j], factor, sum);
+      l = fmaf(stats[w * kRows + row].l, factor, l);
     }
-    out.sums[(unit + first_row + row) * kDim + j] = total;
-    if (j == 0) out.tops[unit + first_row + row] = float2{most, weight};
+    out.o[(unit + first_row + row) * kDim + j] = sum;
+    if (j == 0) out.stats[unit + first_row + row] = {m, l};
   }
 }
 
 // One block a packed row and KV head, one thread a dimension: splits in order.
 template <class T>
 __global__ void combine_kernel(Queries q, const std::int32_t* length, std::int64_t split,
-                               Partials in, T* out, std::int64_t out_stride, float2* totals) {
+                               Partials in, T* out, std::int64_t out_stride, SoftmaxStats* totals) {
   const int d = static_cast<int>(blockDim.x), j = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const int rows = q.tokens * q.group;
   const std::int64_t splits = (*length + split - 1) / split;
-  const float2* const tops = in.tops + std::int64_t{head} * in.splits * rows + row;
-  const float* const sums = in.sums + (std::int64_t{head} * in.splits * rows + row) * d + j;
+  const SoftmaxStats* const stats = in.stats + std::int64_t{head} * in.splits * rows + row;
+  const float* const o = in.o + (std::int64_t{head} * in.splits * rows + row) * d + j;
   // What all threads need of the splits is fetched at once: the latency of memory counts here.
-  TF_SHARED(float2, parts);  // [split]: factor, weight; then one value a warp
-  float most = -INFINITY;
+  TF_SHARED(SoftmaxStats, parts);  // [split]: m, then its factor, and l; then one value a warp
+  float m = -INFINITY;
   for (std::int64_t s = j; s < splits; s += d) {
-    parts[s] = tops[s * rows];
-    most = fmaxf(most, parts[s].x);
+    parts[s] = stats[s * rows];
+    m = fmaxf(m, parts[s].m);
   }
-  most = block_reduce(most, reinterpret_cast<float*>(parts + in.splits), Max{});
-  for (std::int64_t s = j; s < splits; s += d) parts[s].x = exp2f(parts[s].x - most);
+  m = block_reduce(m, reinterpret_cast<float*>(parts + in.splits), Max{});
+  for (std::int64_t s = j; s < splits; s += d) parts[s].m = exp2f(parts[s].m - m);
   __syncthreads();
-  float total = 0, weight = 0;
+  float sum = 0, l = 0;
   TF_UNROLL_N(8)
   for (std::int64_t s = 0; s < splits; ++s) {
-    total = fmaf(sums[s * rows * d], parts[s].x, total);
-    weight = fmaf(parts[s].y, parts[s].x, weight);
+    sum = fmaf(o[s * rows * d], parts[s].m, sum);
+    l = fmaf(parts[s].l, parts[s].m, l);
   }
   const int query_head = head * q.group + row % q.group;
-  out[row / q.group * out_stride + std::int64_t{query_head} * d + j] =
-      from_float<T>(total / weight);
-  if (totals != nullptr && j == 0) totals[std::int64_t{head} * rows + row] = float2{most, weight};
+  out[row / q.group * out_stride + std::int64_t{query_head} * d + j] = from_float<T>(sum / l);
+  if (totals != nullptr && j == 0) totals[std::int64_t{head} * rows + row] = {m, l};
 }
 
 std::int64_t splits_of(std::int64_t capacity, std::int64_t split) {
@@ -227,14 +227,14 @@ std::int64_t most_splits(int multiprocessors, int kv_heads) {
 // Where the parts of the workspace lie.
 struct Workspace {
   std::int64_t splits, rows;  // rows: packed rows of a KV head
-  std::int64_t sums, tops, totals, key_mass, bytes;
+  std::int64_t o, stats, totals, key_mass, bytes;
 
   Workspace(std::int64_t queries, int heads, int kv_heads, int head_dim, std::int64_t capacity,
             std::int64_t most_splits, bool mass)
-      : splits(most_splits), rows(queries * (heads / kv_heads)), sums(0) {
+      : splits(most_splits), rows(queries * (heads / kv_heads)), o(0) {
     const std::int64_t units = kv_heads * splits * rows;
-    tops = sums + units * head_dim * 4;
-    totals = tops + units * 8;
+    stats = o + units * head_dim * 4;
+    totals = stats + units * 8;
     key_mass = totals + (mass ? kv_heads * rows * 8 : 0);
     bytes = key_mass + (mass ? kv_heads * capacity * 4 : 0);
   }
@@ -244,14 +244,14 @@ template <class T, int kDim, int kGroups>
 void run_split(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
                const Partials& partials, dim3 grid, cudaStream_t stream) {
   constexpr std::size_t kTiles = std::size_t{kStages} * 2 * kTileKeys * kDim * 2;
-  constexpr std::size_t kSums = std::size_t{kWarps} * kGroups * 8 * (kDim * 4 + 8);
-  launch(split_kernel<T, kDim, kGroups>, grid, dim3(kThreads), std::max(kTiles, kSums), stream, q,
+  constexpr std::size_t kStates = std::size_t{kWarps} * kGroups * 8 * (kDim * 4 + 8);
+  launch(split_kernel<T, kDim, kGroups>, grid, dim3(kThreads), std::max(kTiles, kStates), stream, q,
          kv, angles_of(rope), split, score_scale(kDim), partials);
 }
 
 template <class T, int kDim>
 void run(const Queries& q, const KvView& kv, const RopeView& rope, const TensorView& out,
-         std::int64_t split, const Partials& partials, float2* totals, cudaStream_t stream) {
+         std::int64_t split, const Partials& partials, SoftmaxStats* totals, cudaStream_t stream) {
   const int rows = q.tokens * q.group;
   const dim3 grid(static_cast<unsigned>(partials.splits), static_cast<unsigned>(kv.kv_heads),
                   static_cast<unsigned>((rows + kAttentionRows - 1) / kAttentionRows));
@@ -296,16 +296,15 @@ std::int64_t most_attention_bytes(int multiprocessors, std::int64_t queries, int
 void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
                const TensorView& mass, int chunk, std::int64_t split, void* workspace,
                cudaStream_t stream) {
-  const Queries queries = check_attention(q, kv, out);
-  TF_CHECK(q.shape[0] <= kMaxExactRows && split > 0 && split % kTileKeys == 0,
-           "attention: {} queries, split {}", q.shape[0], split);
+  const Queries queries = queries_of(q, kv);
+  TF_CHECK(split > 0 && split % kTileKeys == 0, "attention: splits of {} tokens", split);
   const bool with_mass = mass.data != nullptr;
   const Workspace w(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim, kv.capacity,
                     splits_of(kv.capacity, split), with_mass);
   auto* const memory = static_cast<std::byte*>(workspace);
-  const Partials partials{reinterpret_cast<float*>(memory + w.sums),
-                          reinterpret_cast<float2*>(memory + w.tops), w.splits};
-  auto* const totals = with_mass ? reinterpret_cast<float2*>(memory + w.totals) : nullptr;
+  const Partials partials{reinterpret_cast<float*>(memory + w.o),
+                          reinterpret_cast<SoftmaxStats*>(memory + w.stats), w.splits};
+  auto* const totals = with_mass ? reinterpret_cast<SoftmaxStats*>(memory + w.totals) : nullptr;
   with_half(kv.dtype, [&](auto t) {
     using T = decltype(t);
     if (kv.head_dim == 64) {

@@ -7,7 +7,7 @@ namespace {
 // The scores of 64 keys anew, to their weights summed over rows. grid: (tile, KV head)
 template <class T, int kDim>
 __global__ void __launch_bounds__(kAttentionThreads)
-    key_mass_kernel(Queries q, KvView kv, Angles angles, float scale, const float2* totals,
+    key_mass_kernel(Queries q, KvView kv, Angles angles, float scale, const SoftmaxStats* totals,
                     float* key_mass) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
     for (int i = 0; i < 4; ++i) {
       const int row = group + lane % 4 * 2 + i % 2;
       if (row >= rows || key + i / 2 * 8 >= visible_keys(q, length, row)) continue;
-      const float2 total = totals[std::int64_t{head} * rows + row];
-      mass[i / 2] += exp2f(score[0][i] * scale - total.x) / total.y;
+      const SoftmaxStats total = totals[std::int64_t{head} * rows + row];
+      mass[i / 2] += exp2f(score[0][i] * scale - total.m) / total.l;
     }
   }
   TF_UNROLL
@@ -59,12 +59,9 @@ __global__ void chunk_mass_kernel(const float* key_mass, std::int64_t capacity, 
 
 }  // namespace
 
-void attention_mass(const Queries& q, const KvView& kv, const RopeView& rope, const float2* totals,
-                    float* key_mass, const TensorView& mass, int chunk, cudaStream_t stream) {
-  TF_CHECK(mass.dtype == DType::kF32 && chunk > 0 && mass.rank == 2 &&
-               mass.shape[0] == kv.kv_heads && mass.shape[1] * chunk <= kv.capacity,
-           "attention: mass [{}, {}] of chunks of {}, capacity {}", mass.shape[0], mass.shape[1],
-           chunk, kv.capacity);
+void attention_mass(const Queries& q, const KvView& kv, const RopeView& rope,
+                    const SoftmaxStats* totals, float* key_mass, const TensorView& mass, int chunk,
+                    cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(kv.kv_heads);
   const dim3 tiles(static_cast<unsigned>((kv.capacity + kTileKeys - 1) / kTileKeys), heads);
   with_half(kv.dtype, [&](auto t) {

@@ -5,9 +5,10 @@
 namespace triforce::kernels {
 
 // mass[Hkv, n] f32: the weights of chunk c summed over all packed rows; 0 beyond the length.
-// totals[Hkv][rows]: maximum and sum of weights of each row over the whole cache, as attention()
-// leaves them; key_mass: workspace [Hkv][capacity].
-void attention_mass(const Queries& q, const KvView& kv, const RopeView& rope, const float2* totals,
-                    float* key_mass, const TensorView& mass, int chunk, cudaStream_t stream);
+// totals[Hkv][rows]: of each row over the whole cache, as attention() leaves them; key_mass:
+// workspace [Hkv][capacity].
+void attention_mass(const Queries& q, const KvView& kv, const RopeView& rope,
+                    const SoftmaxStats* totals, float* key_mass, const TensorView& mass, int chunk,
+                    cudaStream_t stream);
 
 }  // namespace triforce::kernels

@@ -26,27 +26,27 @@ TF_DEVICE void load_query_tile(const Queries& q, int head, int first, uint4* to)
   }
 }
 
-// One warp's state: 32 queries.
+// One warp's state: 32 queries. S = Q K^T and O += P V.
 template <class T, int kDim>
 struct WarpState {
   // Keys of one step: what registers hold of scores beside the sums.
   static constexpr int kStepKeys = kDim > 64 ? 32 : 64;
   static constexpr int kKeyTiles = kStepKeys / 8, kDimTiles = kDim / 8;
-  float sum[kRowTiles][kDimTiles][4];
-  float top[kRowTiles][2], weight[kRowTiles][2];  // rows group and group + 8
+  float o[kRowTiles][kDimTiles][4];
+  float m[kRowTiles][2], l[kRowTiles][2];  // rows group and group + 8
 
   TF_DEVICE void start() {
     TF_UNROLL
-    for (int m = 0; m < kRowTiles; ++m) {
+    for (int r = 0; r < kRowTiles; ++r) {
       TF_UNROLL
       for (int n = 0; n < kDimTiles; ++n) {
         TF_UNROLL
-        for (int i = 0; i < 4; ++i) sum[m][n][i] = 0;
+        for (int i = 0; i < 4; ++i) o[r][n][i] = 0;
       }
       TF_UNROLL
       for (int i = 0; i < 2; ++i) {
-        top[m][i] = -INFINITY;
-        weight[m][i] = 0;
+        m[r][i] = -INFINITY;
+        l[r][i] = 0;
       }
     }
   }
@@ -57,17 +57,17 @@ struct WarpState {
     float score[kRowTiles][kKeyTiles][4];
     scores(queries, keys, lane, score);
     TF_UNROLL
-    for (int m = 0; m < kRowTiles; ++m) softmax(score[m], m, visible, lane, scale);
+    for (int r = 0; r < kRowTiles; ++r) softmax(score[r], r, visible, lane, scale);
     const int row = lane % 16, side = lane / 16;
     TF_UNROLL
     for (int j = 0; j < kStepKeys / 16; ++j) {
       std::uint32_t p[kRowTiles][4];
       TF_UNROLL
-      for (int m = 0; m < kRowTiles; ++m) {
+      for (int r = 0; r < kRowTiles; ++r) {
         TF_UNROLL
         for (int i = 0; i < 4; ++i) {
-          const float* const pair = score[m][2 * j + i / 2] + i % 2 * 2;
-          p[m][i] = pack_pair<T>(pair[0], pair[1]);
+          const float* const pair = score[r][2 * j + i / 2] + i % 2 * 2;
+          p[r][i] = pack_pair<T>(pair[0], pair[1]);
         }
       }
       TF_UNROLL
@@ -76,9 +76,9 @@ struct WarpState {
         ptx::ldmatrix_x4<true>(v, values + kv_part(j * 16 + row, n + side, kDim));
         const std::uint32_t low[2] = {v[0], v[1]}, high[2] = {v[2], v[3]};
         TF_UNROLL
-        for (int m = 0; m < kRowTiles; ++m) {
-          ptx::mma<T>(sum[m][n], p[m], low);
-          ptx::mma<T>(sum[m][n + 1], p[m], high);
+        for (int r = 0; r < kRowTiles; ++r) {
+          ptx::mma<T>(o[r][n], p[r], low);
+          ptx::mma<T>(o[r][n + 1], p[r], high);
         }
       }
     }
@@ -88,19 +88,19 @@ struct WarpState {
   TF_DEVICE void scores(const T* queries, const T* keys, int lane,
                         float (&score)[kRowTiles][kKeyTiles][4]) const {
     TF_UNROLL
-    for (int m = 0; m < kRowTiles; ++m) {
+    for (int r = 0; r < kRowTiles; ++r) {
       TF_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
         TF_UNROLL
-        for (int i = 0; i < 4; ++i) score[m][n][i] = 0;
+        for (int i = 0; i < 4; ++i) score[r][n][i] = 0;
       }
     }
     TF_UNROLL
     for (int s = 0; s < kDim / 16; ++s) {
       std::uint32_t a[kRowTiles][4];
       TF_UNROLL
-      for (int m = 0; m < kRowTiles; ++m) {
-        ptx::ldmatrix_x4(a[m], queries + kv_part(m * 16 + lane % 16, s * 2 + lane / 16, kDim));
+      for (int r = 0; r < kRowTiles; ++r) {
+        ptx::ldmatrix_x4(a[r], queries + kv_part(r * 16 + lane % 16, s * 2 + lane / 16, kDim));
       }
       TF_UNROLL
       for (int n = 0; n < kKeyTiles; n += 2) {
@@ -109,9 +109,9 @@ struct WarpState {
         ptx::ldmatrix_x4(k, keys + kv_part(key, s * 2 + lane / 8 % 2, kDim));
         const std::uint32_t low[2] = {k[0], k[1]}, high[2] = {k[2], k[3]};
         TF_UNROLL
-        for (int m = 0; m < kRowTiles; ++m) {
-          ptx::mma<T>(score[m][n], a[m], low);
-          ptx::mma<T>(score[m][n + 1], a[m], high);
+        for (int r = 0; r < kRowTiles; ++r) {
+          ptx::mma<T>(score[r][n], a[r], low);
+          ptx::mma<T>(score[r][n + 1], a[r], high);
         }
       }
     }
@@ -119,42 +119,42 @@ struct WarpState {
 
   // Scores to weights; what was summed before is brought to the new maximum. Every row sees the
   // cache's first key, so that a maximum is finite from the first tile on.
-  TF_DEVICE void softmax(float (&x)[kKeyTiles][4], int m, std::int64_t visible, int lane,
+  TF_DEVICE void softmax(float (&x)[kKeyTiles][4], int r, std::int64_t visible, int lane,
                          float scale) {
     if (visible < kStepKeys) {
       TF_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
         TF_UNROLL
         for (int i = 0; i < 4; ++i) {
-          const int row = m * 16 + lane / 4 + i / 2 * 8, key = n * 8 + lane % 4 * 2 + i % 2;
+          const int row = r * 16 + lane / 4 + i / 2 * 8, key = n * 8 + lane % 4 * 2 + i % 2;
           if (key >= visible + row) x[n][i] = -INFINITY;
         }
       }
     }
     TF_UNROLL
     for (int i = 0; i < 2; ++i) {
-      float most = -INFINITY;
+      float m_new = -INFINITY;
       TF_UNROLL
-      for (int n = 0; n < kKeyTiles; ++n) most = fmaxf(most, fmaxf(x[n][2 * i], x[n][2 * i + 1]));
-      most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 2));
-      most = fmaxf(most * scale, top[m][i]);
-      const float factor = exp2f(top[m][i] - most);  // 0 before the first key
-      top[m][i] = most;
+      for (int n = 0; n < kKeyTiles; ++n) m_new = fmaxf(m_new, fmaxf(x[n][2 * i], x[n][2 * i + 1]));
+      m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffffU, m_new, 1));
+      m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffffU, m_new, 2));
+      m_new = fmaxf(m_new * scale, m[r][i]);
+      const float factor = exp2f(m[r][i] - m_new);  // 0 before the first key
+      m[r][i] = m_new;
       float total = 0;
       TF_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
         TF_UNROLL
         for (int j = 2 * i; j < 2 * i + 2; ++j)
-          total += x[n][j] = exp2f(fmaf(x[n][j], scale, -most));
+          total += x[n][j] = exp2f(fmaf(x[n][j], scale, -m_new));
       }
-      weight[m][i] = fmaf(weight[m][i], factor, total);
+      l[r][i] = fmaf(l[r][i], factor, total);
       // Maxima soon stop growing.
       if (!__any_sync(0xffffffffU, factor != 1.0F ? 1 : 0)) continue;
       TF_UNROLL
       for (int n = 0; n < kDimTiles; ++n) {
-        sum[m][n][2 * i] *= factor;
-        sum[m][n][2 * i + 1] *= factor;
+        o[r][n][2 * i] *= factor;
+        o[r][n][2 * i + 1] *= factor;
       }
     }
   }
@@ -209,19 +209,19 @@ __global__ void __launch_bounds__(kAttentionThreads)
     __syncthreads();  // the stage is loaded anew
   }
   TF_UNROLL
-  for (int m = 0; m < kRowTiles; ++m) {
+  for (int r = 0; r < kRowTiles; ++r) {
     TF_UNROLL
     for (int i = 0; i < 2; ++i) {
-      float total = state.weight[m][i];
+      float total = state.l[r][i];
       total += __shfl_xor_sync(0xffffffffU, total, 1);
       total += __shfl_xor_sync(0xffffffffU, total, 2);
-      const int token = first_row + warp * kWarpRows + m * 16 + lane / 4 + i * 8;
+      const int token = first_row + warp * kWarpRows + r * 16 + lane / 4 + i * 8;
       if (token >= q.tokens) continue;
       T* const to = out + token * out_stride + std::int64_t{head} * kDim + lane % 4 * 2;
       TF_UNROLL
       for (int n = 0; n < kDim / 8; ++n) {
         const std::uint32_t pair =
-            pack_pair<T>(state.sum[m][n][2 * i] / total, state.sum[m][n][2 * i + 1] / total);
+            pack_pair<T>(state.o[r][n][2 * i] / total, state.o[r][n][2 * i + 1] / total);
         *reinterpret_cast<std::uint32_t*>(to + n * 8) = pair;
       }
     }
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& rope,
                        const TensorView& out, cudaStream_t stream) {
-  const Queries queries = check_attention(q, kv, out);
+  const Queries queries = queries_of(q, kv);
   const dim3 grid(static_cast<unsigned>((q.shape[0] + kBlockRows - 1) / kBlockRows),
                   static_cast<unsigned>(q.shape[1]));
   with_half(kv.dtype, [&](auto t) {

@@ -47,14 +47,15 @@ TF_DEVICE void load_tile(const void* rows, const KvView& kv, int head, std::int6
   }
 }
 
-// The queries of a call; throws kInternal if the arguments do not fit each other.
-inline Queries check_attention(const TensorView& q, const KvView& kv, const TensorView& out) {
-  check_kv(kv);
-  TF_CHECK(q.rank == 3 && q.shape[0] >= 1 && q.dtype == kv.dtype && out.dtype == kv.dtype &&
-               q.shape[1] % kv.kv_heads == 0 && q.shape[2] == kv.head_dim &&
-               out.shape[0] == q.shape[0] && out.shape[1] == q.shape[1] * q.shape[2],
-           "attention: q [{}, {}, {}], {} KV heads of {}, out [{}, {}]", q.shape[0], q.shape[1],
-           q.shape[2], kv.kv_heads, kv.head_dim, out.shape[0], out.shape[1]);
+// Online softmax of one row over keys seen so far, in base 2: m = max s, l = sum 2^(s - m), and
+// O = sum 2^(s - m) v beside it, for scores s = q k log2(e) / sqrt(d). Two such states merge by
+// bringing both to the larger m.
+struct alignas(8) SoftmaxStats {
+  float m, l;
+};
+
+// The queries of a call.
+inline Queries queries_of(const TensorView& q, const KvView& kv) {
   return {q.data, q.stride[0], q.stride[1], static_cast<int>(q.shape[0]),
           static_cast<int>(q.shape[1]) / kv.kv_heads};
 }

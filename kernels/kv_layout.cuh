@@ -14,22 +14,12 @@ namespace triforce::kernels {
 inline constexpr int kPartElements = 8;  // of 16 bytes
 
 // Element at which part `part` of row `row` begins, from the head's first element.
-TF_DUAL std::int64_t kv_part(std::int64_t row, int part, int head_dim) {
+TF_HOST_DEVICE inline std::int64_t kv_part(std::int64_t row, int part, int head_dim) {
   return row * head_dim + (part ^ static_cast<int>(row % 8)) * kPartElements;
 }
 // Element (row, dim) from the head's first element.
-TF_DUAL std::int64_t kv_element(std::int64_t row, int dim, int head_dim) {
+TF_HOST_DEVICE inline std::int64_t kv_element(std::int64_t row, int dim, int head_dim) {
   return kv_part(row, dim / kPartElements, head_dim) + dim % kPartElements;
-}
-
-// Head dimensions the kernels are built for: rows are then whole multiples of the pattern.
-inline void check_kv(const KvView& kv) {
-  TF_CHECK((kv.head_dim == 64 || kv.head_dim == 128) && kv.kv_heads > 0 &&
-               (kv.dtype == DType::kF16 || kv.dtype == DType::kBF16) &&
-               kv.capacity % kKvGranule == 0,
-           "KV rows: {} heads of {}, {}, capacity {}; expected head dimension 64 or 128, f16 or "
-           "bf16, a capacity in granules of {}",
-           kv.kv_heads, kv.head_dim, to_string(kv.dtype), kv.capacity, kKvGranule);
 }
 
 }  // namespace triforce::kernels

@@ -55,24 +55,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-void check_pair(const KvView& src, const KvView& dst) {
-  check_kv(src);
-  check_kv(dst);
-  TF_CHECK(src.dtype == dst.dtype && src.kv_heads == dst.kv_heads && src.head_dim == dst.head_dim,
-           "rows of {} heads of {} to {} heads of {}", src.kv_heads, src.head_dim, dst.kv_heads,
-           dst.head_dim);
-}
-
 }  // namespace
 
 void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
                std::int64_t count, cudaStream_t stream) {
-  check_pair(src, dst);
-  TF_CHECK(count >= 0 && src_row >= 0 && src_row + count <= src.capacity && dst_row >= 0 &&
-               dst_row + count <= dst.capacity && (src.k != dst.k || dst_row <= src_row),
-           "rows [{}, +{}) of {} to [{}, ...) of {}", src_row, count, src.capacity, dst_row,
-           dst.capacity);
-  if (count == 0 || (src.k == dst.k && src_row == dst_row)) return;
+  if (src.k == dst.k && src_row == dst_row) return;
   const bool overlap = src.k == dst.k && src_row < dst_row + count;
   const std::int64_t blocks = (count * src.head_dim / kPartElements + kThreads - 1) / kThreads;
   launch(copy_rows_kernel,
@@ -83,12 +70,6 @@ void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::
 
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,
                    cudaStream_t stream) {
-  check_pair(src, dst);
-  TF_CHECK(ids.dtype == DType::kI32 && ids.shape[0] == src.kv_heads && chunk > 0 &&
-               ids.shape[1] * chunk <= dst.capacity,
-           "gather: ids [{}, {}] of chunks of {} into {} rows", ids.shape[0], ids.shape[1], chunk,
-           dst.capacity);
-  if (ids.shape[1] == 0) return;
   launch(gather_kernel,
          dim3(static_cast<unsigned>(ids.shape[1]), static_cast<unsigned>(src.kv_heads), 2),
          dim3(kThreads), 0, stream, src, static_cast<const std::int32_t*>(ids.data), ids.stride[0],

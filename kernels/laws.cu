@@ -233,12 +233,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 void to_laws(const TensorView& logits, const LawParams& params, const TensorView& laws,
              cudaStream_t stream) {
-  TF_CHECK(logits.rank == 2 && laws.rank == 2 && logits.dtype == DType::kF32 &&
-               laws.dtype == DType::kF32 && logits.shape == laws.shape && logits.shape[1] > 0 &&
-               logits.data != laws.data,
-           "to_laws: logits [{}, {}], laws [{}, {}]", logits.shape[0], logits.shape[1],
-           laws.shape[0], laws.shape[1]);
-  TF_CHECK(params.top_p > 0, "top_p {}", params.top_p);
   const auto vocab = static_cast<std::uint64_t>(logits.shape[1]);
   // Sums stay below 2^53: whole numbers in double.
   const double granules = 0x1p52 / static_cast<double>(std::bit_ceil(vocab));

@@ -124,13 +124,6 @@ void run(const TensorView& x, const PackedMatrix& w, const TensorView& out, bool
 
 void linear(const TensorView& x, const PackedMatrix& w, const TensorView& out, bool accumulate,
             cudaStream_t stream) {
-  TF_CHECK(x.shape[0] >= 1 && x.shape[0] <= kMaxLinearRows && x.shape[0] == out.shape[0] &&
-               x.shape[1] == w.cols && out.shape[1] == w.rows,
-           "linear: x [{}, {}], w [{}, {}], out [{}, {}]", x.shape[0], x.shape[1], w.rows, w.cols,
-           out.shape[0], out.shape[1]);
-  TF_CHECK(
-      x.dtype == w.dtype && (out.dtype == DType::kF32 || (out.dtype == w.dtype && !accumulate)),
-      "linear: x {}, w {}, out {}", to_string(x.dtype), to_string(w.dtype), to_string(out.dtype));
   with_half(w.dtype, [&](auto t) {
     using T = decltype(t);
     if (out.dtype == DType::kF32) {

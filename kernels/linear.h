@@ -7,9 +7,6 @@
 
 namespace triforce::kernels {
 
-// Most rows of one call.
-inline constexpr int kMaxLinearRows = 32;
-
 // out[T, N] (+)= x[T, K] w^T for T of 1 to 32: at the speed at which w can be read. x of w's type,
 // out of that type or f32; accumulate only into f32, one addition of the finished sum. The bits of
 // a row do not depend on T: eight warps take every eighth tile of k, and their sums are added in

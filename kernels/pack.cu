@@ -42,13 +42,6 @@ dim3 grid_of(std::int64_t rows, std::int64_t cols) {
 // A grid has at most 65,535 blocks in y.
 constexpr std::int64_t kMostRows = 65535;
 
-void check_rows(const PackedMatrix& m, std::int64_t begin, const TensorView& v) {
-  TF_CHECK(v.rank == 2 && v.shape[1] == m.cols && v.stride[1] == 1 && begin >= 0 &&
-               begin + v.shape[0] <= m.rows,
-           "rows [{}, {}) x {} of a matrix [{}, {}]", begin, begin + v.shape[0], v.shape[1], m.rows,
-           m.cols);
-}
-
 }  // namespace
 
 std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols) {
@@ -57,7 +50,6 @@ std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols) {
 
 void pack_rows(const PackedMatrix& m, std::int64_t row_begin, const TensorView& src,
                cudaStream_t stream) {
-  check_rows(m, row_begin, src);
   with_half(m.dtype, [&](auto t) {
     with_float(src.dtype, [&](auto s) {
       using T = decltype(t);
@@ -74,8 +66,6 @@ void pack_rows(const PackedMatrix& m, std::int64_t row_begin, const TensorView& 
 
 void unpack_rows(const PackedMatrix& m, std::int64_t row_begin, const TensorView& dst,
                  cudaStream_t stream) {
-  check_rows(m, row_begin, dst);
-  TF_CHECK(dst.dtype == m.dtype, "unpack {} to {}", to_string(m.dtype), to_string(dst.dtype));
   with_half(m.dtype, [&](auto t) {
     using T = decltype(t);
     for (std::int64_t at = 0; at < dst.shape[0]; at += kMostRows) {

@@ -22,4 +22,3 @@
 
 // For small functions of device code.
 #define TF_DEVICE __device__ __forceinline__
-#define TF_DUAL __host__ __device__ __forceinline__

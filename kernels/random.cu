@@ -26,7 +26,6 @@ __global__ void random_kernel(float* out, std::int64_t first, std::int64_t end, 
 
 void random_values(const TensorView& out, const DrawKey& key, std::int64_t first, double scale,
                    cudaStream_t stream) {
-  TF_CHECK(out.dtype == DType::kF32 && out.is_contiguous() && first >= 0, "random_values");
   const std::int64_t end = first + out.numel(), groups = (end + 3) / 4 - first / 4;
   launch(random_kernel, dim3(static_cast<unsigned>((groups + kThreads - 1) / kThreads)),
          dim3(kThreads), 0, stream, static_cast<float*>(out.data), first, end, key, scale);

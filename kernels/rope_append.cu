@@ -47,15 +47,8 @@ __global__ void rope_append_kernel(const T* qkv, std::int64_t qkv_stride,
 
 void rope_append(const TensorView& qkv, const TensorView& positions, const RopeView& rope,
                  const TensorView& q, const KvView& kv, cudaStream_t stream) {
-  check_kv(kv);
   const auto tokens = static_cast<int>(qkv.shape[0]);
   const auto heads = static_cast<int>(q.shape[1]);
-  TF_CHECK(tokens >= 1 && tokens <= 65535 && qkv.dtype == kv.dtype && q.dtype == kv.dtype &&
-               qkv.shape[1] == std::int64_t{heads + 2 * kv.kv_heads} * kv.head_dim &&
-               q.shape[0] == tokens && q.shape[2] == kv.head_dim && positions.shape[0] == tokens &&
-               rope.cos.shape[1] == kv.head_dim / 2,
-           "rope_append: qkv [{}, {}], q [{}, {}, {}], {} KV heads", qkv.shape[0], qkv.shape[1],
-           q.shape[0], q.shape[1], q.shape[2], kv.kv_heads);
   with_half(kv.dtype, [&](auto t) {
     using T = decltype(t);
     launch(rope_append_kernel<T>,

@@ -81,11 +81,6 @@ dim3 grid_of(std::int64_t width, std::int64_t rows) {
 
 void embed(const TensorView& tokens, const TensorView& table, const TensorView& out,
            cudaStream_t stream) {
-  TF_CHECK(tokens.dtype == DType::kI32 && out.dtype == DType::kF32 &&
-               table.shape[1] == out.shape[1] && tokens.shape[0] == out.shape[0] &&
-               table.stride[0] == table.shape[1],
-           "embed: {} tokens, table [{}, {}], out [{}, {}]", tokens.shape[0], table.shape[0],
-           table.shape[1], out.shape[0], out.shape[1]);
   with_float(table.dtype, [&](auto t) {
     using T = decltype(t);
     in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
@@ -99,10 +94,6 @@ void embed(const TensorView& tokens, const TensorView& table, const TensorView& 
 
 void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out,
               cudaStream_t stream) {
-  TF_CHECK(x.dtype == DType::kF32 && w.dtype == DType::kF32 && w.numel() == x.shape[1] &&
-               out.shape[0] == x.shape[0] && out.shape[1] == x.shape[1],
-           "rms_norm: x [{}, {}] {}, {} weights {}, out [{}, {}]", x.shape[0], x.shape[1],
-           to_string(x.dtype), w.numel(), to_string(w.dtype), out.shape[0], out.shape[1]);
   with_float(out.dtype, [&](auto t) {
     using T = decltype(t);
     launch(rms_norm_kernel<T>, dim3(static_cast<unsigned>(x.shape[0])), dim3(kThreads),
@@ -113,10 +104,6 @@ void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorV
 }
 
 void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t stream) {
-  TF_CHECK(gate_up.dtype == out.dtype && gate_up.shape[0] == out.shape[0] &&
-               gate_up.shape[1] == 2 * out.shape[1],
-           "swiglu: gate_up [{}, {}], out [{}, {}]", gate_up.shape[0], gate_up.shape[1],
-           out.shape[0], out.shape[1]);
   with_half(out.dtype, [&](auto t) {
     using T = decltype(t);
     in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
@@ -128,9 +115,6 @@ void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t strea
 }
 
 void convert(const TensorView& src, const TensorView& dst, cudaStream_t stream) {
-  TF_CHECK(src.rank == 2 && dst.rank == 2 && src.shape[0] == dst.shape[0] &&
-               src.shape[1] == dst.shape[1],
-           "convert: [{}, {}] to [{}, {}]", src.shape[0], src.shape[1], dst.shape[0], dst.shape[1]);
   const auto run = [&](auto from, auto to) {
     using From = decltype(from);
     using To = decltype(to);

@@ -8,9 +8,6 @@
 
 namespace triforce::kernels {
 
-// Most proposals of one judge(): an outer round keeps up to gamma + inner gamma.
-inline constexpr int kMaxProposals = 64;
-
 // Backend::sample and Backend::judge: what sampling.h does, with the same numbers from Philox, by
 // one block. law[V]; p[n + 1, V], q[n, V], all f32. The verdict goes to `out`, device memory or
 // page-locked host memory; sample() leaves accepted at 0. Sums over the vocabulary are in double

@@ -15,8 +15,12 @@ namespace triforce {
 // Most query rows of one bit-exact pass. Below or at this, every op gives a row the same bits
 // whatever the number of rows computed with it; above it, the throughput path (prefill) runs.
 inline constexpr int kMaxExactRows = 32;
+// Of any pass over a KV cache.
+inline constexpr std::int64_t kMaxPassRows = 65535;
+// Proposals of one judge(): an outer round keeps up to gamma + inner gamma.
+inline constexpr int kMaxProposals = 64;
 
-enum class Queue : std::uint8_t { kCompute, kCopy };
+// A point in time on a backend's queue of work.
 struct Event {
   std::uint32_t id = 0;
 };
@@ -77,12 +81,34 @@ struct Verdict {
 // Shapes: T new tokens (1..kMaxExactRows while decoding, the prefill chunk before that), D hidden,
 // H query heads, Hkv key/value heads, d head_dim, F intermediate, V vocabulary. Activations are
 // activation_dtype(), but for the residual stream (what embed writes, rms_norm reads and linear
-// accumulates to), logits and laws, which are f32. Calls are asynchronous on Queue::kCompute unless
-// they return a value; they allocate nothing after reserve(), and read every per-step value from
-// device memory, so that a sequence of them can be recorded. Preconditions are checked; a violation
-// throws kInternal.
+// accumulates to), logits and laws, which are f32. Calls are asynchronous unless they return a
+// value; they allocate nothing after reserve(), and read every per-step value from device memory,
+// so that a sequence of them can be recorded.
+//
+// Each public operation checks what its comment asks of the arguments (types, shapes, no gaps
+// between the elements of a row, rows within the capacity, which tensors may share memory; token
+// ids, positions, lengths and chunk ids where they lie in host memory) and throws kInternal, naming
+// operation and argument; then it calls the do_ method of the same name, which may rely on all of
+// it. Sizes are positive unless a comment says otherwise.
 class Backend {
  public:
+  // Formats a backend computes with, out of f32, f16 and bf16.
+  enum class Formats : std::uint8_t {
+    kActivation,  // weights and KV rows are of activation_dtype()
+    kStored,      // weights and KV rows of any of the three
+    kAll,         // activations, too
+  };
+  // What a backend is, for all its life.
+  struct Traits {
+    Place place = Place::kHost;  // where ops expect their tensors
+    DType activation = DType::kF32;
+    // Tokens of one prefill pass that suit the device: large enough for its throughput path.
+    std::int64_t prefill_rows = 512;
+    // Rows per granule of the KV layout; capacities and row moves are multiples of it.
+    int kv_granule = 1;
+    int head_dim_step = 2, max_head_dim = 1 << 20;  // head dimensions: multiples of step up to max
+    Formats formats = Formats::kActivation;
+  };
   // What memory and link allow, in GB/s (1e9 bytes): the bounds that times stand beside.
   struct Bandwidths {
     double read_gbs = 0;             // of the device's memory
@@ -91,16 +117,19 @@ class Backend {
     std::optional<double> upload_gbs;
   };
 
+  explicit Backend(const Traits& traits) : traits_(traits) {}
   virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  const Traits& traits() const { return traits_; }
+  Place place() const { return traits_.place; }
+  DType activation_dtype() const { return traits_.activation; }
+  std::int64_t prefill_rows() const { return traits_.prefill_rows; }
+  int kv_granule() const { return traits_.kv_granule; }
 
   virtual std::string description() const = 0;  // "cpu avx512-bf16, 2 threads"
   virtual Allocator& allocator() = 0;
-  virtual Place place() const = 0;  // where ops expect their tensors
-  virtual DType activation_dtype() const = 0;
-  // Tokens of one prefill pass that suit the device: large enough for its throughput path.
-  virtual std::int64_t prefill_rows() const = 0;
-  // Rows per granule of the KV layout; capacities and row moves are multiples of it.
-  virtual int kv_granule() const = 0;
 
   // Bytes that are free in a memory of the device's own; nullopt: it works in the host's.
   virtual std::optional<std::int64_t> available_bytes() const { return std::nullopt; }
@@ -138,74 +167,119 @@ class Backend {
   virtual std::int64_t scratch_bytes(const ScratchShape& shape) const = 0;
 
   // An unset matrix of `dtype` (f32, f16 or bf16) for linear().
-  virtual Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) = 0;
+  Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag);
   // Bytes of that matrix in this backend's layout, padding included.
-  virtual std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const = 0;
+  std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const;
   // Sets rows [row_begin, row_begin + src.shape[0]); src is [n, cols], f32/f16/bf16, in host memory
   // or where ops expect tensors.
-  virtual void set_rows(Matrix& m, std::int64_t row_begin, TensorView src) = 0;
+  void set_rows(Matrix& m, std::int64_t row_begin, TensorView src);
   // Copies to ops' tensors, from host memory or from one of their own, and back to host memory;
-  // converts f32/f16/bf16. The source may be reused when upload returns.
-  virtual void upload(TensorView dst, TensorView src) = 0;
-  virtual void download(TensorView host_dst, TensorView src) = 0;
+  // converts f32/f16/bf16. Both of one shape and without gaps. The source may be reused when upload
+  // returns.
+  void upload(TensorView dst, TensorView src);
+  void download(TensorView host_dst, TensorView src);
   // out[i] f32 = scale * element first + i of philox_bells(), the same bits on every backend.
-  // first + out.numel() is at most 2^34.
-  virtual void random_values(TensorView out, const DrawKey& key, std::int64_t first,
-                             double scale) = 0;
+  // first + out.numel() is at most 2^34; out has no gaps.
+  void random_values(TensorView out, const DrawKey& key, std::int64_t first, double scale);
 
-  // out[T, D] = table[tokens[T], D]; table is f32/f16/bf16 row-major.
-  virtual void embed(TensorView tokens, TensorView table, TensorView out) = 0;
-  // out[T, D] = x * rsqrt(mean(x^2) + eps) * w; w[D] f32. out may be x.
-  virtual void rms_norm(TensorView x, TensorView w, float eps, TensorView out) = 0;
-  // out[T, rows] (+)= x[T, cols] * w^T
-  virtual void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) = 0;
+  // out[T, D] f32 = table[tokens[T], D]; table is f32/f16/bf16 row-major, without gaps.
+  void embed(TensorView tokens, TensorView table, TensorView out);
+  // out[T, D] = x * rsqrt(mean(x^2) + eps) * w; x f32, w[D] f32, out an activation or f32. out may
+  // be x.
+  void rms_norm(TensorView x, TensorView w, float eps, TensorView out);
+  // out[T, rows] (+)= x[T, cols] * w^T; out is an activation, or f32, to which alone it adds.
+  void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate);
   // Splits qkv[T, (H + 2 Hkv) d], rotates q into q[T, H, d] and k by positions[T] (i32; with
   // rotate_on_read k stays unrotated), and writes rows [length - T, length) of kv.
-  virtual void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                           const KvView& kv) = 0;
+  // T <= kMaxPassRows; q and positions have no gaps.
+  void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                   const KvView& kv);
   // out[T, H d]: softmax(q k / sqrt(d)) v, where query i sees rows [0, length - T + i]. `rope` is
   // read with rotate_on_read only. If mass.data is set, mass[Hkv, capacity / chunk] f32 receives
   // the probability of each chunk of `chunk` rows, summed over the T queries and the head's group
-  // (T <= kMaxExactRows; chunks beyond length are 0).
-  virtual void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                         TensorView mass, int chunk) = 0;
+  // (T <= kMaxExactRows; chunks beyond length are 0). T <= kMaxPassRows; q and out have no gaps.
+  void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                 TensorView mass, int chunk);
   // out[T, F] = silu(gate) * up; gate_up[T, 2F] holds gate then up.
-  virtual void swiglu(TensorView gate_up, TensorView out) = 0;
+  void swiglu(TensorView gate_up, TensorView out);
 
   // laws[T, V] f32 from logits[T, V]. A row with a non-finite logit becomes NaN as a whole.
-  virtual void to_laws(TensorView logits, const LawParams& params, TensorView laws) = 0;
-  // A token of law[V]; `position` is its absolute position. Blocks. -1: the law is not finite.
-  virtual Token sample(TensorView law, const DrawKey& key, std::int64_t position,
-                       Acceptance acceptance) = 0;
-  // sampling.h: judge(). p[n + 1, V] verifier's laws, q[n, V] the laws the n tokens were drawn
-  // from, `position` that of tokens[0]. Blocks.
-  virtual Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens,
-                        const DrawKey& key, std::int64_t position, const JudgeRule& rule) = 0;
+  // temperature >= 0 (its inverse finite unless it is 0), top_p > 0, top_k >= 0.
+  void to_laws(TensorView logits, const LawParams& params, TensorView laws);
+  // A token of law[V] f32; `position` is its absolute position. Blocks. -1: the law is not finite.
+  Token sample(TensorView law, const DrawKey& key, std::int64_t position, Acceptance acceptance);
+  // sampling.h: judge_with(). p[n + 1, V] f32 verifier's laws, q[n, V] f32 the laws the n tokens
+  // were drawn from, `position` that of tokens[0]; 0 <= n <= kMaxProposals. Blocks.
+  Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
+                std::int64_t position, const JudgeRule& rule);
 
   // scores[Hkv, n_chunks] f32 = q[H, d] . mean key of chunk c, summed over the head's group
   // (arXiv 2404.11912, section 4.1; under GQA the sum over the group).
-  virtual void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                            TensorView scores) = 0;
+  void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                    TensorView scores);
   // ids[Hkv, n] i32: chunk 0, then the n - 1 best of 1..n_chunks-1 by falling score, lower id first
   // among equals. n <= n_chunks = scores.shape[1].
-  virtual void top_chunks(TensorView scores, TensorView ids) = 0;
-  // Rows [j chunk, (j + 1) chunk) of dst = rows of chunk ids[h, j] of src, per kv head.
-  virtual void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) = 0;
-  // Rows [dst_row, dst_row + count) of dst = rows [src_row, ...) of src, any alignment. dst may be
-  // src if dst_row <= src_row.
-  virtual void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
-                         std::int64_t dst_row, std::int64_t count) = 0;
+  void top_chunks(TensorView scores, TensorView ids);
+  // Rows [j chunk, (j + 1) chunk) of dst = rows of chunk ids[h, j] of src, per kv head; dst is
+  // another cache than src.
+  void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst);
+  // Rows [dst_row, dst_row + count) of dst = rows [src_row, ...) of src, any alignment, count >= 0.
+  // dst may be src if dst_row <= src_row.
+  void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
+                 std::int64_t count);
 
-  virtual void copy(TensorView dst, TensorView src, Queue q) = 0;  // same dtype and numel
+  // dst = src, of one dtype: equally many elements without gaps, or two [n, m] with gaps between
+  // rows.
+  void copy(TensorView dst, TensorView src);
 
-  virtual Event record(Queue q) = 0;                // a point in time on that queue
-  virtual void wait(Queue q, Event e) = 0;          // work queued after this waits for e
-  virtual double elapsed_ms(Event a, Event b) = 0;  // blocks until b has happened
+  // Now, in the order of the calls. The newest kEvents can be asked for.
+  static constexpr std::uint32_t kEvents = 4096;
+  Event record();
+  double elapsed_ms(Event a, Event b);  // blocks until b has happened
   virtual void synchronize() = 0;
 
   // Runs `body` now, and may replay it the next time `key` comes up instead of calling it. `body`
-  // only calls Backend and Communicator methods, with the same arguments for the same key.
+  // only calls Backend methods, with the same arguments for the same key.
   virtual void replay(std::uint64_t key, const std::function<void()>& body) = 0;
+
+ protected:
+  virtual Matrix do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) = 0;
+  virtual std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const = 0;
+  virtual void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) = 0;
+  virtual void do_upload(TensorView dst, TensorView src) = 0;
+  virtual void do_download(TensorView host_dst, TensorView src) = 0;
+  virtual void do_random_values(TensorView out, const DrawKey& key, std::int64_t first,
+                                double scale) = 0;
+  virtual void do_embed(TensorView tokens, TensorView table, TensorView out) = 0;
+  virtual void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) = 0;
+  virtual void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) = 0;
+  virtual void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
+                              TensorView q, const KvView& kv) = 0;
+  virtual void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                            TensorView mass, int chunk) = 0;
+  virtual void do_swiglu(TensorView gate_up, TensorView out) = 0;
+  virtual void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) = 0;
+  virtual Token do_sample(TensorView law, const DrawKey& key, std::int64_t position,
+                          Acceptance acceptance) = 0;
+  virtual Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens,
+                           const DrawKey& key, std::int64_t position, const JudgeRule& rule) = 0;
+  virtual void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                               TensorView scores) = 0;
+  virtual void do_top_chunks(TensorView scores, TensorView ids) = 0;
+  virtual void do_gather_chunks(const KvView& src, TensorView ids, int chunk,
+                                const KvView& dst) = 0;
+  virtual void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                            std::int64_t dst_row, std::int64_t count) = 0;
+  virtual void do_copy(TensorView dst, TensorView src) = 0;
+  // Slots of events, in [0, kEvents).
+  virtual void do_record(std::size_t slot) = 0;
+  virtual double do_elapsed_ms(std::size_t a, std::size_t b) = 0;
+
+ private:
+  std::size_t slot_of(Event e) const;
+
+  Traits traits_;
+  std::uint32_t next_event_ = 0;
 };
 
 }  // namespace triforce

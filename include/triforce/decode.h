@@ -94,7 +94,7 @@ class Context {
   Backend& backend() { return backend_; }
   const ModelWeights& weights() const { return weights_; }
   LlamaModel& model() { return model_; }
-  FullCache& cache() { return cache_; }
+  FullCache& cache() { return *cache_; }
   std::span<const Token> prompt() const { return prompt_; }    // empty: none
   TensorView last_queries() const { return queries_.view(); }  // [L, H, d]
 
@@ -102,7 +102,7 @@ class Context {
   Backend& backend_;
   const ModelWeights& weights_;
   Shape shape_;
-  FullCache cache_;
+  std::unique_ptr<FullCache> cache_;
   LlamaModel model_;
   LastQueries queries_;
   std::vector<Token> prompt_;

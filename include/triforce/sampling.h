@@ -97,9 +97,10 @@ Token redraw_with(Chance&& chance, const float* p, const float* q, std::int64_t 
   return chance.draw(vocab, rest, Purpose::kCorrect, position);
 }
 
-// DESIGN: accept tokens[i] iff u < p_i(t) / q_i(t); at the first rejection draw from the residual
-// and stop; if all are accepted draw the bonus from the last row of p. p has tokens.size() + 1
-// rows, q has tokens.size(). `position` is the absolute position of tokens[0].
+// Speculative sampling (arXiv 2211.17192, 2302.01318): accept tokens[i] iff u < p_i(t) / q_i(t); at
+// the first rejection draw from the residual and stop; if all are accepted draw the bonus from the
+// last row of p. p has tokens.size() + 1 rows, q has tokens.size(). `position` is the absolute
+// position of tokens[0].
 template <class Chance>
 Verdict judge_with(Chance&& chance, LawRows p, LawRows q, std::span<const Token> tokens,
                    std::int64_t position, const JudgeRule& rule) {

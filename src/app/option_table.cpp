@@ -5,7 +5,8 @@
 
 #include "app/machine.h"
 #include "app/option_kinds.h"
-#include "cpu/kv_ops.h"
+#include "cpu/kv_layout.h"
+#include "model/streaming_cache.h"
 #include "triforce/checkpoint.h"
 
 namespace triforce {
@@ -20,7 +21,7 @@ constexpr std::int64_t kManyTimes = 1 << 20;
 // seed + repetition is a seed too, and results hold it as a signed integer.
 constexpr std::int64_t kMaxSeed = std::int64_t{1} << 62;
 // What every backend can hold: the sinks and two granules to move among.
-constexpr std::int64_t kMinDraftBudget = StreamingCache::kSinks + 2 * cpu::kv_granule();
+constexpr std::int64_t kMinDraftBudget = StreamingCache::kSinks + 2 * cpu::kKeyBlock;
 
 // One entry. (A call, because clang-format sets one element of a braced list on each line.)
 Option o(std::string_view name, std::vector<std::string_view> aliases, std::string_view placeholder,

@@ -12,6 +12,7 @@
 #include "app/session.h"
 #include "app/signals.h"
 #include "core/fields.h"
+#include "model/full_cache.h"
 #include "triforce/model.h"
 #include "triforce/tokenizer.h"
 

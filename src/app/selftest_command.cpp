@@ -1,8 +1,8 @@
 #include "app/commands.h"
 #include "app/output.h"
-#include "app/selftest.h"
 #include "app/session.h"
 #include "app/signals.h"
+#include "selftest/selftest.h"
 
 namespace triforce {
 

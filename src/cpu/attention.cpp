@@ -23,31 +23,31 @@ struct ExactScratch {
   std::int64_t thread_bytes = 0;
 
   TileBuffers of_thread(int thread, int d, std::int64_t rows) const {
-    ScratchCursor cursor(threads + thread * thread_bytes);
-    return take_tile_buffers(cursor, d, rows);
+    Scratch mine({threads + thread * thread_bytes, static_cast<std::size_t>(thread_bytes)});
+    return take_tile_buffers(mine, d, rows);
   }
 };
 
 int mass_unit(int chunk) { return chunk % 8 == 0 ? 8 : 1; }
 
-ExactScratch take_scratch(ScratchCursor& cursor, std::int64_t rows, int kv_heads, int d,
+ExactScratch take_scratch(Scratch& scratch, std::int64_t rows, int kv_heads, int d,
                           std::int64_t length, int chunk, int threads) {
   const std::int64_t head_rows = kv_heads * rows;
   const std::int64_t states = head_rows * ceil_div(length, kSplitKeys);
   const std::int64_t tiles = chunk > 0 ? head_rows * ceil_div(length, kTileKeys) : 0;
   ExactScratch s;
-  s.q = cursor.take<std::byte>(head_rows * d * 4);
-  s.o = cursor.take<float>(states * d);
-  s.m = cursor.take<float>(states);
-  s.l = cursor.take<float>(states * kLanes);
-  s.row_m = cursor.take<float>(head_rows);
-  s.row_inv = cursor.take<float>(head_rows);
-  s.mass_sums = cursor.take<float>(chunk > 0 ? tiles * (kTileKeys / mass_unit(chunk)) : 0);
-  s.mass_m = cursor.take<float>(tiles);
-  ScratchCursor one(nullptr);
+  s.q = scratch.take<std::byte>(head_rows * d * 4);
+  s.o = scratch.take<float>(states * d);
+  s.m = scratch.take<float>(states);
+  s.l = scratch.take<float>(states * kLanes);
+  s.row_m = scratch.take<float>(head_rows);
+  s.row_inv = scratch.take<float>(head_rows);
+  s.mass_sums = scratch.take<float>(chunk > 0 ? tiles * (kTileKeys / mass_unit(chunk)) : 0);
+  s.mass_m = scratch.take<float>(tiles);
+  Scratch one = Scratch::counting();
   take_tile_buffers(one, d, rows);
   s.thread_bytes = one.used();
-  s.threads = cursor.take<std::byte>(s.thread_bytes * threads);
+  s.threads = scratch.take<std::byte>(s.thread_bytes * threads);
   return s;
 }
 
@@ -62,11 +62,8 @@ class Exact {
         mass_(mass) {
     const std::int64_t row_bytes = p_.d * size_of(p_.kv->dtype);
     c_ = with_threads_for(context, 2 * p_.kv->kv_heads * p_.length * row_bytes);
-    ScratchCursor cursor(context.scratch.data());
-    s_ = take_scratch(cursor, rows_, p_.kv->kv_heads, p_.d, p_.length, chunk_, c_.threads);
-    TF_CHECK(cursor.used() <= static_cast<std::int64_t>(context.scratch.size()),
-             "attention needs {} bytes of scratch, {} reserved", cursor.used(),
-             context.scratch.size());
+    Scratch scratch(context);
+    s_ = take_scratch(scratch, rows_, p_.kv->kv_heads, p_.d, p_.length, chunk_, c_.threads);
   }
 
   void run() {
@@ -86,12 +83,12 @@ class Exact {
  private:
   void run_split(std::int64_t head, std::int64_t split, int thread) {
     const std::int64_t state = (head * splits_ + split) * rows_;
-    const RowState rows{0,
-                        rows_,
-                        s_.q + head * rows_ * p_.query_bytes(),
-                        s_.o + state * p_.d,
-                        s_.m + state,
-                        s_.l + state * kLanes};
+    const AttentionState rows{0,
+                              rows_,
+                              s_.q + head * rows_ * p_.query_bytes(),
+                              s_.o + state * p_.d,
+                              s_.m + state,
+                              s_.l + state * kLanes};
     reset(rows, p_.d);
     MassSink sink;
     if (chunk_ > 0) {
@@ -136,8 +133,6 @@ class Exact {
   void write_mass() {
     const std::int64_t kv_heads = p_.kv->kv_heads, unit = mass_unit(chunk_);
     const std::int64_t units = kTileKeys / unit, chunks = p_.kv->capacity / chunk_;
-    TF_CHECK(mass_.rank == 2 && mass_.shape[0] == kv_heads && mass_.shape[1] == chunks,
-             "mass must be f32 [{}, {}]", kv_heads, chunks);
     auto* out = mass_.as<float>();
     const Context c = with_threads_for(c_, kv_heads * tiles_ * rows_ * units * 4);
     parallel_for(c, kv_heads * tiles_,
@@ -167,15 +162,13 @@ class Exact {
 
 std::int64_t exact_scratch_bytes(std::int64_t queries, int heads, int kv_heads, int d,
                                  std::int64_t length, int mass_chunk, int threads) {
-  ScratchCursor cursor(nullptr);
-  take_scratch(cursor, queries * ceil_div(heads, kv_heads), kv_heads, d, length, mass_chunk,
-               threads);
-  return cursor.used();
+  Scratch all = Scratch::counting();
+  take_scratch(all, queries * ceil_div(heads, kv_heads), kv_heads, d, length, mass_chunk, threads);
+  return all.used();
 }
 
 void attention_exact(const Context& context, const AttentionPass& pass, TensorView mass,
                      int chunk) {
-  TF_CHECK(mass.data == nullptr || chunk > 0, "attention mass of chunks of {} rows", chunk);
   Exact(context, pass, mass, chunk).run();
 }
 

@@ -12,8 +12,6 @@ namespace triforce::cpu {
 inline constexpr int kTileKeys = 64;
 // Keys per split: the unit of parallel work, and of the order in which a row is summed.
 inline constexpr int kSplitKeys = 512;
-// Lanes in which row sums are kept until the end of a split.
-inline constexpr int kLanes = 16;
 
 // Consecutive tiles of keys against `rows` queries; o, m and l carry the online softmax from tile
 // to tile. Every row is computed independently of the others.

@@ -13,12 +13,6 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-bool contiguous(TensorView t, std::int64_t numel) {
-  return t.data != nullptr && t.dtype == DType::kF32 && t.numel() == numel &&
-         make_view(t.data, t.dtype, {numel}).bytes() == t.bytes() &&
-         (t.rank < 2 || t.shape[0] == 1 || t.stride[0] * t.shape[0] == numel);
-}
-
 struct Tile {
   const std::byte* k;
   const std::byte* v;
@@ -62,26 +56,8 @@ void rotate_tile(const AttentionPass& pass, const std::byte* k, std::int64_t sta
 
 }  // namespace
 
-void check_kv(const KvView& kv) {
-  TF_CHECK(kv.k != nullptr && kv.v != nullptr, "kv without memory");
-  TF_CHECK(kv.dtype != DType::kI32, "kv of type {}", to_string(kv.dtype));
-  TF_CHECK(
-      kv.kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 16 == 0 && kv.head_dim <= kMaxHeadDim,
-      "{} kv heads of {} dimensions; expected a multiple of 16 up to {}", kv.kv_heads, kv.head_dim,
-      kMaxHeadDim);
-  TF_CHECK(kv.capacity > 0 && kv.capacity % kKeyBlock == 0, "capacity {}", kv.capacity);
-  TF_CHECK(kv.kv_heads == 1 || kv.head_stride >= kv.capacity * kv.head_dim,
-           "head stride {} below {} x {}", kv.head_stride, kv.capacity, kv.head_dim);
-}
-
 AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView& rope,
                         TensorView out) {
-  check_kv(kv);
-  TF_CHECK(kv.length != nullptr, "kv without a length");
-  TF_CHECK(q.rank == 3 && q.shape[2] == kv.head_dim && q.shape[1] % kv.kv_heads == 0 &&
-               q.shape[0] > 0 && contiguous(q, q.numel()),
-           "q must be contiguous f32 [T, H, {}] with H a multiple of {}", kv.head_dim, kv.kv_heads);
-  TF_CHECK(contiguous(out, q.numel()), "out must be contiguous f32 of {} elements", q.numel());
   AttentionPass p;
   p.kv = &kv;
   p.kernels = &attention_kernels(isa, kv.dtype);
@@ -93,30 +69,24 @@ AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView&
   p.heads = static_cast<int>(q.shape[1]);
   p.group = p.heads / kv.kv_heads;
   p.d = kv.head_dim;
-  TF_CHECK(p.past >= 0 && p.length <= kv.capacity, "{} queries, length {}, capacity {}", p.queries,
-           p.length, kv.capacity);
   if (kv.rotate_on_read) {
-    TF_CHECK(rope.cos.rank == 2 && rope.cos.shape[1] * 2 == p.d && rope.cos.shape[0] >= p.length &&
-                 rope.sin.rank == 2 && rope.sin.shape == rope.cos.shape,
-             "rope tables of {} positions for {} rows of {} dimensions", rope.cos.shape[0],
-             p.length, p.d);
     p.cos = rope.cos.as<float>();
     p.sin = rope.sin.as<float>();
   }
   return p;
 }
 
-TileBuffers take_tile_buffers(ScratchCursor& cursor, int d, std::int64_t rows) {
+TileBuffers take_tile_buffers(Scratch& scratch, int d, std::int64_t rows) {
   const std::int64_t bytes = std::int64_t{kTileKeys} * d * 4;
   TileBuffers b;
-  b.k = cursor.take<std::byte>(bytes);
-  b.v = cursor.take<std::byte>(bytes);
-  b.rotated = cursor.take<std::byte>(bytes);
-  b.visible = cursor.take<int>(rows);
+  b.k = scratch.take<std::byte>(bytes);
+  b.v = scratch.take<std::byte>(bytes);
+  b.rotated = scratch.take<std::byte>(bytes);
+  b.visible = scratch.take<int>(rows);
   return b;
 }
 
-void reset(const RowState& s, int d) {
+void reset(const AttentionState& s, int d) {
   std::fill_n(s.o, s.rows * d, 0.0F);
   std::fill_n(s.m, s.rows, kLowest);
   std::fill_n(s.l, s.rows * kLanes, 0.0F);
@@ -137,7 +107,7 @@ void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t ro
 }
 
 void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin, std::int64_t end,
-               const RowState& state, const TileBuffers& buffers, const MassSink& mass) {
+               const AttentionState& state, const TileBuffers& buffers, const MassSink& mass) {
   const std::int64_t row_bytes = pass.d * size_of(pass.kv->dtype);
   const std::int64_t mass_row = mass.sums == nullptr ? 0 : kTileKeys / mass.unit;
   const std::int64_t horizon = pass.horizon(state.first_row);  // the shortest
@@ -216,8 +186,6 @@ void attention(const Context& context, TensorView q, const KvView& kv, const Rop
                TensorView out, TensorView mass, int chunk) {
   const AttentionPass pass = make_pass(context.isa, q, kv, rope, out);
   if (pass.queries <= kMaxExactRows) return attention_exact(context, pass, mass, chunk);
-  TF_CHECK(mass.data == nullptr, "attention mass of {} rows, at most {}", pass.queries,
-           kMaxExactRows);
   attention_prefill(context, pass);
 }
 

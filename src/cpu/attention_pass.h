@@ -6,28 +6,10 @@
 #include "cpu/attention_kernels.h"
 #include "cpu/context.h"
 #include "cpu/kv_layout.h"
+#include "cpu/scratch.h"
 #include "triforce/backend.h"
 
 namespace triforce::cpu {
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-// Hands out 64-byte aligned parts of scratch; over an empty base it only counts.
-class ScratchCursor {
- public:
-  explicit ScratchCursor(std::byte* base) : base_(base) {}
-  template <class T>
-  T* take(std::int64_t n) {
-    T* p = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
-    used_ += ceil_div(n * static_cast<std::int64_t>(sizeof(T)), 64) * 64;
-    return p;
-  }
-  std::int64_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  std::int64_t used_ = 0;
-};
 
 // The shapes and pointers of one attention call. Row r of a kv head is query r / group of query
 // head head * group + r % group; it sees keys [0, past + r / group + 1).
@@ -45,7 +27,6 @@ struct AttentionPass {
   std::int64_t query_bytes() const { return d * (kernels->bf16_queries ? 2 : 4); }
   std::int64_t horizon(std::int64_t row) const { return past + row / group + 1; }
 };
-// Checks shapes, types and lengths (kInternal).
 AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView& rope,
                         TensorView out);
 
@@ -56,17 +37,19 @@ struct TileBuffers {
   std::byte* rotated = nullptr;
   int* visible = nullptr;
 };
-TileBuffers take_tile_buffers(ScratchCursor& cursor, int d, std::int64_t rows);
+TileBuffers take_tile_buffers(Scratch& scratch, int d, std::int64_t rows);
 
-// Rows [first_row, first_row + rows) of one kv head with their online softmax.
-struct RowState {
+// Online softmax of rows [first_row, first_row + rows) of one kv head over the keys so far, in base
+// 2: m = max s, l = sum 2^(s - m), O = sum 2^(s - m) v for scores s = q k log2(e) / sqrt(d). Two
+// such states merge by bringing both to the larger m.
+struct AttentionState {
   std::int64_t first_row = 0, rows = 0;
   const std::byte* q = nullptr;
-  float* o = nullptr;
-  float* m = nullptr;
-  float* l = nullptr;
+  float* o = nullptr;  // [rows, d]
+  float* m = nullptr;  // [rows]
+  float* l = nullptr;  // [rows, kLanes]: a row's is the sum of its lanes
 };
-void reset(const RowState& state, int d);
+void reset(const AttentionState& state, int d);
 
 // Where a tile's chunk sums go; sums == nullptr: not wanted.
 struct MassSink {
@@ -81,7 +64,7 @@ void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t ro
 // Reads keys [begin, end) in tiles, begin a multiple of kTileKeys. Every row of the state must see
 // key `begin`, or is left as it is; rows skip the tiles beyond their horizon.
 void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin, std::int64_t end,
-               const RowState& state, const TileBuffers& buffers, const MassSink& mass);
+               const AttentionState& state, const TileBuffers& buffers, const MassSink& mass);
 
 // Sum of a row's lanes, in fixed order.
 float sum_lanes(const float* l);

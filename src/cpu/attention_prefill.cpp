@@ -13,17 +13,17 @@ std::int64_t block_queries(int group) { return std::max<std::int64_t>(1, kBlockR
 
 struct PrefillScratch {
   std::byte* q = nullptr;  // [rows, d]
-  RowState state;
+  AttentionState state;
   TileBuffers buffers;
 };
 
-PrefillScratch take_scratch(ScratchCursor& cursor, std::int64_t rows, int d) {
+PrefillScratch take_scratch(Scratch& scratch, std::int64_t rows, int d) {
   PrefillScratch s;
-  s.q = cursor.take<std::byte>(rows * d * 4);
-  s.state.o = cursor.take<float>(rows * d);
-  s.state.m = cursor.take<float>(rows);
-  s.state.l = cursor.take<float>(rows * kLanes);
-  s.buffers = take_tile_buffers(cursor, d, rows);
+  s.q = scratch.take<std::byte>(rows * d * 4);
+  s.state.o = scratch.take<float>(rows * d);
+  s.state.m = scratch.take<float>(rows);
+  s.state.l = scratch.take<float>(rows * kLanes);
+  s.buffers = take_tile_buffers(scratch, d, rows);
   return s;
 }
 
@@ -48,9 +48,9 @@ void run_block(const AttentionPass& p, std::int64_t head, std::int64_t first, st
 }  // namespace
 
 std::int64_t prefill_scratch_bytes(int group, int d, int threads) {
-  ScratchCursor cursor(nullptr);
-  take_scratch(cursor, block_queries(group) * group, d);
-  return cursor.used() * threads;
+  Scratch one = Scratch::counting();
+  take_scratch(one, block_queries(group) * group, d);
+  return one.used() * threads;
 }
 
 void attention_prefill(const Context& context, const AttentionPass& pass) {
@@ -63,8 +63,9 @@ void attention_prefill(const Context& context, const AttentionPass& pass) {
            "attention needs {} bytes of scratch, {} reserved", bytes * context.threads,
            context.scratch.size());
   parallel_for(context, pass.kv->kv_heads * pairs, [&](std::int64_t unit, int thread) {
-    ScratchCursor cursor(context.scratch.data() + thread * bytes);
-    const PrefillScratch s = take_scratch(cursor, per_block * pass.group, pass.d);
+    Scratch mine(context.scratch.subspan(static_cast<std::size_t>(thread * bytes),
+                                         static_cast<std::size_t>(bytes)));
+    const PrefillScratch s = take_scratch(mine, per_block * pass.group, pass.d);
     const std::int64_t head = unit / pairs, low = unit % pairs, high = blocks - 1 - low;
     const auto run = [&](std::int64_t block) {
       const std::int64_t first = block * per_block;

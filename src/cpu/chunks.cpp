@@ -50,22 +50,13 @@ void score_range(const AttentionKernels& kernels, const KvView& kv, std::int64_t
 }  // namespace
 
 std::int64_t chunk_scratch_bytes(int kv_heads, std::int64_t context, int chunk) {
-  return kv_heads * ceil_div(context, chunk) * std::int64_t{sizeof(std::uint64_t)};
+  return round_up(kv_heads * ceil_div(context, chunk) * std::int64_t{sizeof(std::uint64_t)}, 64);
 }
 
 void score_chunks(const Context& context, TensorView q, const KvView& kv, int chunk,
                   std::int64_t n_chunks, TensorView scores) {
-  check_kv(kv);
   const int d = kv.head_dim;
-  TF_CHECK(q.dtype == DType::kF32 && q.rank >= 2 && q.shape[q.rank - 1U] == d &&
-               q.numel() % (std::int64_t{kv.kv_heads} * d) == 0 && q.numel() > 0,
-           "q must be f32 [H, {}] with H a multiple of {}", d, kv.kv_heads);
-  TF_CHECK(chunk > 0 && n_chunks >= 0 && n_chunks * chunk <= kv.capacity,
-           "{} chunks of {} rows, capacity {}", n_chunks, chunk, kv.capacity);
-  TF_CHECK(scores.dtype == DType::kF32 && scores.rank == 2 && scores.shape[0] == kv.kv_heads &&
-               scores.shape[1] == n_chunks,
-           "scores must be f32 [{}, {}]", kv.kv_heads, n_chunks);
-  const std::int64_t group = q.numel() / d / kv.kv_heads;
+  const std::int64_t group = q.shape[0] / kv.kv_heads;
   const AttentionKernels& kernels = attention_kernels(context.isa, kv.dtype);
   const std::int64_t per_unit = std::max<std::int64_t>(1, 2048 / chunk);
   const std::int64_t units = ceil_div(n_chunks, per_unit);
@@ -83,15 +74,9 @@ void score_chunks(const Context& context, TensorView q, const KvView& kv, int ch
 }
 
 void top_chunks(const Context& context, TensorView scores, TensorView ids) {
-  TF_CHECK(scores.dtype == DType::kF32 && scores.rank == 2 && ids.dtype == DType::kI32 &&
-               ids.rank == 2 && ids.shape[0] == scores.shape[0],
-           "scores must be f32 [Hkv, n_chunks], ids i32 [Hkv, n]");
   const std::int64_t heads = scores.shape[0], chunks = scores.shape[1], n = ids.shape[1];
-  TF_CHECK(n >= 1 && n <= chunks, "{} of {} chunks", n, chunks);
   const std::int64_t bytes = heads * chunks * std::int64_t{sizeof(std::uint64_t)};
-  TF_CHECK(bytes <= static_cast<std::int64_t>(context.scratch.size()),
-           "top_chunks needs {} bytes of scratch, {} reserved", bytes, context.scratch.size());
-  auto* all = reinterpret_cast<std::uint64_t*>(context.scratch.data());
+  auto* all = Scratch(context).take<std::uint64_t>(heads * chunks);
   parallel_for(with_threads_for(context, bytes * 32), heads, [&](std::int64_t head, int) {
     const float* score = scores.as<float>() + head * scores.stride[0];
     auto* id = ids.as<std::int32_t>() + head * ids.stride[0];

@@ -27,6 +27,9 @@ Isa best_isa();                  // of this processor
 // processor lacks.
 Isa parse_isa(std::string_view name);
 
+// Floats that the kernels take at a time, at every level.
+inline constexpr int kLanes = 16;
+
 struct Context {
   Isa isa = Isa::kScalar;
   int threads = 1;

@@ -27,28 +27,4 @@ void convert(void* dst, DType dst_type, const void* src, DType src_type, std::in
   });
 }
 
-void convert_tensor(TensorView dst, TensorView src) {
-  TF_CHECK(dst.rank == src.rank && dst.shape == src.shape, "shapes differ in a copy of {} elements",
-           src.numel());
-  // As four nested dimensions with the contiguous one innermost.
-  std::int64_t n[4] = {1, 1, 1, 1}, ds[4] = {}, ss[4] = {};
-  const std::size_t pad = 4U - src.rank;
-  for (std::size_t i = 0; i < src.rank; ++i) {
-    n[pad + i] = src.shape[i];
-    ds[pad + i] = dst.stride[i];
-    ss[pad + i] = src.stride[i];
-  }
-  TF_CHECK(src.rank > 0 && ds[3] == 1 && ss[3] == 1, "the innermost dimension is not contiguous");
-  auto* d = static_cast<std::byte*>(dst.data);
-  const auto* s = static_cast<const std::byte*>(src.data);
-  for (std::int64_t a = 0; a < n[0]; ++a) {
-    for (std::int64_t b = 0; b < n[1]; ++b) {
-      for (std::int64_t c = 0; c < n[2]; ++c) {
-        convert(d + (a * ds[0] + b * ds[1] + c * ds[2]) * size_of(dst.dtype), dst.dtype,
-                s + (a * ss[0] + b * ss[1] + c * ss[2]) * size_of(src.dtype), src.dtype, n[3]);
-      }
-    }
-  }
-}
-
 }  // namespace triforce::cpu

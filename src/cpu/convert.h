@@ -10,7 +10,4 @@ namespace triforce::cpu {
 // (TF_CHECK). The arrays must not overlap.
 void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t n);
 
-// The same over tensors of equal shape; rows of the innermost dimension are contiguous.
-void convert_tensor(TensorView dst, TensorView src);
-
 }  // namespace triforce::cpu

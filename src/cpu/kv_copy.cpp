@@ -85,14 +85,6 @@ HeadPair head_pair(const KvView& src, const KvView& dst, std::int64_t head) {
           src.head_dim,      size_of(src.dtype), pairing(src.dtype)};
 }
 
-void check_shapes(const KvView& src, const KvView& dst) {
-  check_kv(src);
-  check_kv(dst);
-  TF_CHECK(src.dtype == dst.dtype && src.kv_heads == dst.kv_heads && src.head_dim == dst.head_dim,
-           "{} heads x {} {} to {} heads x {} {}", src.kv_heads, src.head_dim, to_string(src.dtype),
-           dst.kv_heads, dst.head_dim, to_string(dst.dtype));
-}
-
 std::int64_t moved_bytes(const KvView& kv, std::int64_t rows) {
   return 4 * kv.kv_heads * rows * kv.head_dim * size_of(kv.dtype);
 }
@@ -101,21 +93,10 @@ std::int64_t moved_bytes(const KvView& kv, std::int64_t rows) {
 
 void gather_chunks(const Context& context, const KvView& src, TensorView ids, int chunk,
                    const KvView& dst) {
-  check_shapes(src, dst);
-  TF_CHECK(ids.dtype == DType::kI32 && ids.rank == 2 && ids.shape[0] == src.kv_heads,
-           "ids must be i32 [{}, n]", src.kv_heads);
   const std::int64_t n = ids.shape[1];
-  TF_CHECK(chunk > 0 && n * chunk <= dst.capacity, "{} chunks of {} rows, capacity {}", n, chunk,
-           dst.capacity);
   const auto id = [&](std::int64_t head, std::int64_t j) -> std::int64_t {
     return ids.as<std::int32_t>()[head * ids.stride[0] + j];
   };
-  for (std::int64_t head = 0; head < src.kv_heads; ++head) {
-    for (std::int64_t j = 0; j < n; ++j) {
-      TF_CHECK(id(head, j) >= 0 && (id(head, j) + 1) * chunk <= src.capacity,
-               "chunk {} of {} rows, capacity {}", id(head, j), chunk, src.capacity);
-    }
-  }
   const Context c = with_threads_for(context, moved_bytes(src, n * chunk));
   parallel_for(c, src.kv_heads * n, [&](std::int64_t i, int) {
     const std::int64_t head = i / n, j = i % n;
@@ -127,13 +108,6 @@ void gather_chunks(const Context& context, const KvView& src, TensorView ids, in
 
 void copy_rows(const Context& context, const KvView& src, std::int64_t src_row, const KvView& dst,
                std::int64_t dst_row, std::int64_t count) {
-  check_shapes(src, dst);
-  TF_CHECK(src_row >= 0 && dst_row >= 0 && count >= 0 && src_row + count <= src.capacity &&
-               dst_row + count <= dst.capacity,
-           "{} rows from {} of {} to {} of {}", count, src_row, src.capacity, dst_row,
-           dst.capacity);
-  TF_CHECK(src.k != dst.k || dst_row <= src_row, "rows {} to later rows {} of one cache", src_row,
-           dst_row);
   const Context c = with_threads_for(context, moved_bytes(src, count));
   parallel_for(c, src.kv_heads, [&](std::int64_t head, int) {
     const HeadPair h = head_pair(src, dst, head);

@@ -37,8 +37,4 @@ inline std::byte* v_head(const KvView& kv, std::int64_t head) {
   return static_cast<std::byte*>(kv.v) + head * kv.head_stride * size_of(kv.dtype);
 }
 
-// What every op asks of a view: a floating-point type, d a multiple of 16 up to 256, capacity a
-// multiple of 16, heads that do not overlap. Throws kInternal.
-void check_kv(const KvView& kv);
-
 }  // namespace triforce::cpu

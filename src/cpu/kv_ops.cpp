@@ -36,35 +36,11 @@ void write_v(const KvView& kv, std::int64_t head, std::int64_t row, const float*
   for (int i = 0; i < kv.head_dim; ++i) to[i * kPair] = F::store(x[i]);
 }
 
-void check_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                  const KvView& kv, std::int64_t length) {
-  check_kv(kv);
-  TF_CHECK(kv.length != nullptr, "kv without a length");
-  const std::int64_t t = q.shape[0], d = kv.head_dim;
-  TF_CHECK(q.rank == 3 && q.dtype == DType::kF32 && q.shape[2] == d && t > 0,
-           "q must be f32 [T, H, {}]", d);
-  TF_CHECK(qkv.rank == 2 && qkv.dtype == DType::kF32 && qkv.shape[0] == t &&
-               qkv.shape[1] == (q.shape[1] + 2 * kv.kv_heads) * d,
-           "qkv must be f32 [{}, {}]", t, (q.shape[1] + 2 * kv.kv_heads) * d);
-  TF_CHECK(positions.dtype == DType::kI32 && positions.numel() == t, "{} positions for {} rows",
-           positions.numel(), t);
-  TF_CHECK(rope.cos.rank == 2 && rope.cos.shape[1] * 2 == d && rope.sin.shape == rope.cos.shape,
-           "rope tables must be [., {}]", d / 2);
-  TF_CHECK(t <= length && length <= kv.capacity, "{} rows, length {}, capacity {}", t, length,
-           kv.capacity);
-  for (std::int64_t i = 0; i < t; ++i) {
-    const std::int32_t position = positions.as<std::int32_t>()[i];
-    TF_CHECK(position >= 0 && position < rope.cos.shape[0], "position {} of {}", position,
-             rope.cos.shape[0]);
-  }
-}
-
 }  // namespace
 
 void rope_append(const Context& context, TensorView qkv, TensorView positions, const RopeView& rope,
                  TensorView q, const KvView& kv) {
   const std::int64_t length = *kv.length;
-  check_append(qkv, positions, rope, q, kv, length);
   const std::int64_t tokens = q.shape[0], heads = q.shape[1], first_row = length - tokens;
   const int d = kv.head_dim;
   const auto* at = positions.as<std::int32_t>();

@@ -1,5 +1,5 @@
 // The KV ops of the CPU backend: what CpuBackend forwards to. Contracts are those of Backend
-// (triforce/backend.h); activations are f32 and contiguous.
+// (triforce/backend.h), which checks them; activations are f32 and contiguous.
 #pragma once
 #include <cstdint>
 
@@ -8,8 +8,6 @@
 #include "triforce/backend.h"
 
 namespace triforce::cpu {
-
-constexpr int kv_granule() { return kKeyBlock; }
 
 // Bytes of Context::scratch the ops below need for passes of this shape. With chunk_size not a
 // multiple of 8, attention mass needs room for every key instead of every eighth.

@@ -217,15 +217,6 @@ std::int64_t laws_scratch_bytes(std::int64_t vocab, int threads) {
 }
 
 void to_laws(const Context& context, TensorView logits, const LawParams& params, TensorView laws) {
-  TF_CHECK(logits.rank == 2 && laws.rank == 2 && logits.dtype == DType::kF32 &&
-               laws.dtype == DType::kF32 && logits.shape == laws.shape && logits.shape[1] > 0,
-           "to_laws: logits [{}, {}], laws [{}, {}]", logits.shape[0], logits.shape[1],
-           laws.shape[0], laws.shape[1]);
-  TF_CHECK(logits.data != laws.data, "to_laws: logits and laws are the same memory");
-  TF_CHECK((params.temperature == 0 || std::isfinite(1.0F / params.temperature)) &&
-               params.temperature >= 0 && params.top_p > 0 && params.top_k >= 0,
-           "to_laws: temperature {}, top_p {}, top_k {}", params.temperature, params.top_p,
-           params.top_k);
   const std::int64_t rows = logits.shape[0], vocab = logits.shape[1];
   Context team = context;
   team.threads = static_cast<int>(std::clamp<std::int64_t>(

@@ -233,16 +233,10 @@ void pack_panel(typename To::Stored* panel, std::int64_t begin, std::int64_t end
 }  // namespace
 
 std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
-  TF_CHECK(rows > 0 && cols > 0 && dtype != DType::kI32, "matrix [{}, {}] {}", rows, cols,
-           to_string(dtype));
   return round_up(rows, kPanel) / kPanel * panel_bytes(cols, dtype);
 }
 
 void pack_rows(const Context& context, Matrix& m, std::int64_t row_begin, TensorView src) {
-  TF_CHECK(src.rank == 2 && src.shape[1] == m.cols && row_begin >= 0 &&
-               row_begin + src.shape[0] <= m.rows,
-           "set_rows: rows [{}, +{}) x {} of a matrix [{}, {}]", row_begin, src.shape[0],
-           src.shape[1], m.rows, m.cols);
   const std::int64_t row_end = row_begin + src.shape[0];
   const std::int64_t first = row_begin / kPanel;
   const std::int64_t panels = (row_end + kPanel - 1) / kPanel - first;
@@ -272,12 +266,6 @@ std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t widest) {
 
 void linear(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
             bool accumulate) {
-  TF_CHECK(x.rank == 2 && out.rank == 2 && x.dtype == DType::kF32 && out.dtype == DType::kF32,
-           "linear: x and out must be f32 of rank 2");
-  TF_CHECK(x.shape[1] == w.cols && out.shape[1] == w.rows && x.shape[0] == out.shape[0],
-           "linear: x [{}, {}], w [{}, {}], out [{}, {}]", x.shape[0], x.shape[1], w.rows, w.cols,
-           out.shape[0], out.shape[1]);
-  if (x.shape[0] == 0) return;
   if (x.shape[0] <= kMaxExactRows || context.isa == Isa::kScalar) {
     linear_own(context, x, w, out, accumulate);
   } else {

@@ -8,7 +8,7 @@ namespace triforce::cpu {
 // Backend::random_values.
 void random_values(const Context& context, TensorView out, const DrawKey& key, std::int64_t first,
                    double scale);
-// Backend::embed. A token outside the table is an internal error.
+// Backend::embed.
 void embed(const Context& context, TensorView tokens, TensorView table, TensorView out);
 // Backend::rms_norm. Squares are summed in f32 over 32 interleaved partial sums.
 void rms_norm(const Context& context, TensorView x, TensorView w, float eps, TensorView out);

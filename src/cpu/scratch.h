@@ -1,32 +1,40 @@
-// Hands out aligned pieces of Context::scratch for the duration of one op.
+// Hands out aligned pieces of scratch for the duration of one op.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
+#include "core/rounding.h"
 #include "cpu/context.h"
 
 namespace triforce::cpu {
 
-constexpr std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
-
 class Scratch {
  public:
-  explicit Scratch(const Context& context) : rest_(context.scratch) {}
+  // Over 64-byte aligned memory.
+  explicit Scratch(std::span<std::byte> memory) : base_(memory.data()), size_(memory.size()) {}
+  explicit Scratch(const Context& context) : Scratch(context.scratch) {}
+  // Gives null pointers and counts what they would need.
+  static Scratch counting() {
+    return Scratch({static_cast<std::byte*>(nullptr), std::numeric_limits<std::size_t>::max()});
+  }
 
   // Uninitialised, 64-byte aligned. TF_CHECKs that reserve() provided enough.
   template <class T>
   T* take(std::int64_t count) {
     const auto bytes = static_cast<std::size_t>(round_up(count * std::int64_t{sizeof(T)}, 64));
-    TF_CHECK(bytes <= rest_.size(), "scratch: {} bytes needed, {} left; reserve() a larger shape",
-             bytes, rest_.size());
-    T* p = reinterpret_cast<T*>(rest_.data());
-    rest_ = rest_.subspan(bytes);
+    TF_CHECK(bytes <= size_ - used_, "scratch: {} bytes needed, {} left; reserve() a larger shape",
+             bytes, size_ - used_);
+    T* p = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
+    used_ += bytes;
     return p;
   }
+  std::int64_t used() const { return static_cast<std::int64_t>(used_); }
 
  private:
-  std::span<std::byte> rest_;
+  std::byte* base_;
+  std::size_t size_, used_ = 0;
 };
 
 }  // namespace triforce::cpu

@@ -30,7 +30,6 @@
 
 namespace triforce::cpu {
 
-inline constexpr std::int64_t kLanes = 16;
 using F32x16 = float __attribute__((vector_size(64)));
 using I32x16 = std::int32_t __attribute__((vector_size(64)));
 using F32x8 = float __attribute__((vector_size(32)));

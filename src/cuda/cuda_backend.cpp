@@ -25,8 +25,6 @@ namespace {
 
 using namespace cuda;
 
-// Moments that can be asked for at a time; recording more overwrites the oldest.
-constexpr std::uint32_t kEvents = 4096;
 // Tokens of a prefill pass: enough that GEMMs are bound by arithmetic and unpacking is 5% of them.
 constexpr std::int64_t kPrefillRows = 4096;
 // A row-major copy of part of a matrix for cuBLASLt: whole tiles of a GEMM, enough to keep the
@@ -59,12 +57,17 @@ TensorView columns(TensorView v, std::int64_t begin, std::int64_t count) {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options)
-      : device_(select(options)),
-        dtype_(options.dtype),
+      : Backend({.place = Place::kDevice,
+                 .activation = options.dtype,
+                 .prefill_rows = kPrefillRows,
+                 .kv_granule = kernels::kKvGranule,
+                 .head_dim_step = 64,  // what the kernels are built for: 64 and 128
+                 .max_head_dim = 128,
+                 .formats = Formats::kActivation}),
+        device_(select(options)),
         multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, device_)),
         allocator_(device_),
         compute_(make_stream()),
-        copy_(make_stream()),
         transfer_(allocator_, compute_.get()),
         verdict_(allocator_, sizeof(Verdict), Place::kPinned, MemTag::kWorkspace) {
     graphs_.set_enabled(options.replay);
@@ -82,10 +85,6 @@ class CudaBackend final : public Backend {
                        lt_ ? "cuBLASLt " + lt_->version() : "own kernels (no cuBLASLt)");
   }
   Allocator& allocator() override { return allocator_; }
-  Place place() const override { return Place::kDevice; }
-  DType activation_dtype() const override { return dtype_; }
-  std::int64_t prefill_rows() const override { return kPrefillRows; }
-  int kv_granule() const override { return kernels::kKvGranule; }
 
   std::optional<std::int64_t> available_bytes() const override {
     std::size_t free_bytes = 0, total_bytes = 0;
@@ -115,103 +114,98 @@ class CudaBackend final : public Backend {
     }
     if (gemm_ && s.rows > kMaxExactRows && s.widest > 0) {
       // No part has more rows or columns than the widest layer.
-      const std::int64_t row = s.widest * size_of(dtype_);
+      const std::int64_t row = s.widest * size_of(activation_dtype());
       bytes =
           std::max(bytes, std::min(std::max(kUnpackedBytes, kUnpackedRows * row), s.widest * row));
     }
     return bytes;
   }
 
-  Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
-    TF_CHECK(dtype == dtype_, "matrix of {} for activations of {}", to_string(dtype),
-             to_string(dtype_));
+  void synchronize() override { TF_CUDA(cudaDeviceSynchronize()); }
+  void replay(std::uint64_t key, const std::function<void()>& body) override {
+    graphs_.run(key, stream(), body);
+  }
+
+ protected:
+  Matrix do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
     return {Buffer(allocator_, kernels::packed_bytes(rows, cols), Place::kDevice, tag), dtype, rows,
             cols};
   }
-  std::int64_t matrix_bytes(std::int64_t rows, std::int64_t cols, DType /*dtype*/) const override {
+  std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols,
+                               DType /*dtype*/) const override {
     return kernels::packed_bytes(rows, cols);
   }
-  void set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
+  void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
     transfer_.for_each_piece(src, [&](const TensorView& piece, std::int64_t first) {
       kernels::pack_rows(packed(m), row_begin + first, piece, stream());
     });
   }
-  void upload(TensorView dst, TensorView src) override { transfer_.upload(dst, src); }
-  void download(TensorView host_dst, TensorView src) override { transfer_.download(host_dst, src); }
-  void random_values(TensorView out, const DrawKey& key, std::int64_t first,
-                     double scale) override {
+  void do_upload(TensorView dst, TensorView src) override { transfer_.upload(dst, src); }
+  void do_download(TensorView host_dst, TensorView src) override {
+    transfer_.download(host_dst, src);
+  }
+  void do_random_values(TensorView out, const DrawKey& key, std::int64_t first,
+                        double scale) override {
     kernels::random_values(out, key, first, scale, stream());
   }
 
-  void embed(TensorView tokens, TensorView table, TensorView out) override {
+  void do_embed(TensorView tokens, TensorView table, TensorView out) override {
     kernels::embed(tokens, table, out, stream());
   }
-  void rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
+  void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
     kernels::rms_norm(x, w, eps, out, stream());
   }
-  void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override;
-  void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                   const KvView& kv) override {
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override;
+  void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                      const KvView& kv) override {
     kernels::rope_append(qkv, positions, rope, q, kv, stream());
   }
-  void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                 TensorView mass, int chunk) override;
-  void swiglu(TensorView gate_up, TensorView out) override {
+  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                    TensorView mass, int chunk) override;
+  void do_swiglu(TensorView gate_up, TensorView out) override {
     kernels::swiglu(gate_up, out, stream());
   }
 
-  void to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
+  void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
     kernels::to_laws(logits, params, laws, stream());
   }
-  Token sample(TensorView law, const DrawKey& key, std::int64_t position,
-               Acceptance acceptance) override {
-    TF_CHECK(law.is_contiguous(), "sample: a law");
+  Token do_sample(TensorView law, const DrawKey& key, std::int64_t position,
+                  Acceptance acceptance) override {
     kernels::sample(law, key, position, acceptance, verdict(), stream());
     TF_CUDA(cudaStreamSynchronize(stream()));
     return verdict()->next;
   }
-  Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
-                std::int64_t position, const JudgeRule& rule) override {
+  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
+                   std::int64_t position, const JudgeRule& rule) override {
     kernels::judge(p, q, tokens, key, position, rule, verdict(), stream());
     TF_CUDA(cudaStreamSynchronize(stream()));
     return *verdict();
   }
 
-  void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                    TensorView scores) override {
+  void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                       TensorView scores) override {
     kernels::score_chunks(q, kv, chunk, n_chunks, scores, stream());
   }
-  void top_chunks(TensorView scores, TensorView ids) override {
+  void do_top_chunks(TensorView scores, TensorView ids) override {
     need(kernels::top_chunks_bytes(static_cast<int>(scores.shape[0]), scores.shape[1]));
     kernels::top_chunks(scores, ids, scratch_.data(), stream());
   }
-  void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
+  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
     kernels::gather_chunks(src, ids, chunk, dst, stream());
   }
-  void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
-                 std::int64_t count) override {
+  void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                    std::int64_t dst_row, std::int64_t count) override {
     kernels::copy_rows(src, src_row, dst, dst_row, count, stream());
   }
-  void copy(TensorView dst, TensorView src, Queue q) override;
-
-  Event record(Queue q) override {
-    const Event event{next_event_++};
-    TF_CUDA(cudaEventRecord(handle(event), stream(q)));
-    return event;
+  void do_copy(TensorView dst, TensorView src) override;
+  void do_record(std::size_t slot) override {
+    TF_CUDA(cudaEventRecord(events_[slot].get(), stream()));
   }
-  void wait(Queue q, Event e) override {
-    TF_CUDA(cudaStreamWaitEvent(stream(q), handle(e), cudaEventWaitDefault));
-  }
-  double elapsed_ms(Event a, Event b) override {
+  double do_elapsed_ms(std::size_t a, std::size_t b) override {
     float ms = 0;
-    TF_CUDA(cudaEventSynchronize(handle(b)));
-    TF_CUDA(cudaEventElapsedTime(&ms, handle(a), handle(b)));
+    TF_CUDA(cudaEventSynchronize(events_[b].get()));
+    TF_CUDA(cudaEventElapsedTime(&ms, events_[a].get(), events_[b].get()));
     return static_cast<double>(ms);
-  }
-  void synchronize() override { TF_CUDA(cudaDeviceSynchronize()); }
-
-  void replay(std::uint64_t key, const std::function<void()>& body) override {
-    graphs_.run(key, stream(), body);
   }
 
  private:
@@ -225,14 +219,7 @@ class CudaBackend final : public Backend {
     TF_CUDA(cudaSetDevice(options.device));
     return options.device;
   }
-  cudaStream_t stream(Queue q = Queue::kCompute) const {
-    return q == Queue::kCompute ? compute_.get() : copy_.get();
-  }
-  cudaEvent_t handle(Event e) const {
-    TF_CHECK(e.id < next_event_ && next_event_ - e.id <= kEvents, "event {} of {}", e.id,
-             next_event_);
-    return events_[e.id % kEvents].get();
-  }
+  cudaStream_t stream() const { return compute_.get(); }
   Verdict* verdict() const { return static_cast<Verdict*>(verdict_.data()); }
   static kernels::PackedMatrix packed(const Matrix& m) {
     return {m.storage.data(), m.dtype, m.rows, m.cols};
@@ -243,10 +230,9 @@ class CudaBackend final : public Backend {
   }
 
   int device_;
-  DType dtype_;
   int multiprocessors_;
   CudaAllocator allocator_;
-  Stream compute_, copy_;
+  Stream compute_;
   Transfer transfer_;
   std::shared_ptr<const CublasLt> lt_;
   std::optional<Gemm> gemm_;  // with lt_
@@ -255,7 +241,6 @@ class CudaBackend final : public Backend {
   Buffer scratch_;
   Buffer verdict_;
   std::array<EventHandle, kEvents> events_;
-  std::uint32_t next_event_ = 0;
 };
 
 Backend::Bandwidths CudaBackend::measure_bandwidths() {
@@ -271,9 +256,9 @@ Backend::Bandwidths CudaBackend::measure_bandwidths() {
     move();
     double best = 0;
     for (int i = 0; i < kRepetitions; ++i) {
-      const Event begin = record(Queue::kCompute);
+      const Event begin = record();
       move();
-      best = std::max(best, moved / 1e6 / elapsed_ms(begin, record(Queue::kCompute)));
+      best = std::max(best, moved / 1e6 / elapsed_ms(begin, record()));
     }
     return best;
   };
@@ -295,16 +280,14 @@ Backend::Bandwidths CudaBackend::measure_bandwidths() {
   return out;
 }
 
-void CudaBackend::linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
-  if (x.shape[0] <= kernels::kMaxLinearRows) {
+void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
+  if (x.shape[0] <= kMaxExactRows) {
     kernels::linear(x, packed(w), out, accumulate, stream());
     return;
   }
-  TF_CHECK(w.rows == out.shape[1], "linear: {} out features, out [{}, {}]", w.rows, out.shape[0],
-           out.shape[1]);
   if (!gemm_) {
-    for (std::int64_t begin = 0; begin < x.shape[0]; begin += kernels::kMaxLinearRows) {
-      const std::int64_t rows = std::min<std::int64_t>(kernels::kMaxLinearRows, x.shape[0] - begin);
+    for (std::int64_t begin = 0; begin < x.shape[0]; begin += kMaxExactRows) {
+      const std::int64_t rows = std::min<std::int64_t>(kMaxExactRows, x.shape[0] - begin);
       kernels::linear(x.rows(begin, rows), packed(w), out.rows(begin, rows), accumulate, stream());
     }
     return;
@@ -319,10 +302,9 @@ void CudaBackend::linear(TensorView x, const Matrix& w, TensorView out, bool acc
   }
 }
 
-void CudaBackend::attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                            TensorView mass, int chunk) {
+void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                               TensorView mass, int chunk) {
   if (q.shape[0] > kMaxExactRows) {
-    TF_CHECK(mass.data == nullptr, "attention: mass of {} queries", q.shape[0]);
     kernels::attention_prefill(q, kv, rope, out, stream());
     return;
   }
@@ -332,16 +314,13 @@ void CudaBackend::attention(TensorView q, const KvView& kv, const RopeView& rope
   kernels::attention(q, kv, rope, out, mass, chunk, split, scratch_.data(), stream());
 }
 
-void CudaBackend::copy(TensorView dst, TensorView src, Queue q) {
-  TF_CHECK(dst.dtype == src.dtype && dst.numel() == src.numel(), "copy: {} {} to {} {}",
-           src.numel(), to_string(src.dtype), dst.numel(), to_string(dst.dtype));
-  if (src.numel() == 0) return;
+void CudaBackend::do_copy(TensorView dst, TensorView src) {
   if (dst.is_contiguous() && src.is_contiguous()) {
     TF_CUDA(cudaMemcpyAsync(dst.data, src.data, static_cast<std::size_t>(src.bytes()),
-                            cudaMemcpyDefault, stream(q)));
+                            cudaMemcpyDefault, stream()));
     return;
   }
-  kernels::convert(src, dst, stream(q));
+  kernels::convert(src, dst, stream());
 }
 
 }  // namespace

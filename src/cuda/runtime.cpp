@@ -64,7 +64,6 @@ DeviceInfo inspect_device(int ordinal) {
     d.name = p.name;
     d.major = p.major;
     d.minor = p.minor;
-    d.multiprocessors = p.multiProcessorCount;
     d.memory_bytes = static_cast<std::int64_t>(p.totalGlobalMem);
     TF_CUDA(cudaSetDevice(ordinal));
     std::size_t free_bytes = 0, total_bytes = 0;

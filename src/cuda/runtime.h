@@ -50,12 +50,11 @@ std::string version_text(int number);
 Stream make_stream();                // does not wait for the default stream
 EventHandle make_event(bool timed);  // timed: usable in cudaEventElapsedTime
 
-// What list-devices prints and the backend plans with.
+// What list-devices prints.
 struct DeviceInfo {
   int ordinal = 0;
   std::string name;  // "NVIDIA H200"
   int major = 0, minor = 0;
-  int multiprocessors = 0;
   std::int64_t memory_bytes = 0;
   std::optional<std::int64_t> free_bytes;  // none: the device cannot be used
   std::string problem;                     // why it cannot be used; empty: it can

@@ -17,13 +17,6 @@ TensorView flat(const TensorView& v, std::int64_t begin, std::int64_t count) {
   return make_view(static_cast<std::byte*>(v.data) + begin * size_of(v.dtype), v.dtype, {1, count});
 }
 
-void check_pair(const TensorView& dst, const TensorView& src) {
-  TF_CHECK(dst.numel() == src.numel() && dst.is_contiguous() && src.is_contiguous(),
-           "transfer of {} to {} elements", src.numel(), dst.numel());
-  TF_CHECK(dst.dtype == src.dtype || (dst.dtype != DType::kI32 && src.dtype != DType::kI32),
-           "transfer of {} to {}", to_string(src.dtype), to_string(dst.dtype));
-}
-
 }  // namespace
 
 bool is_on_device(const void* p) {
@@ -56,7 +49,6 @@ TensorView Transfer::stage(const TensorView& host_rows) {
 }
 
 void Transfer::upload(const TensorView& dst, const TensorView& src) {
-  check_pair(dst, src);
   const bool from_device = is_on_device(src.data);
   const std::int64_t n = src.numel(), most = kSlotBytes / size_of(DType::kF32);
   for (std::int64_t begin = 0; begin < n; begin += most) {
@@ -71,7 +63,6 @@ void Transfer::upload(const TensorView& dst, const TensorView& src) {
 }
 
 void Transfer::download(const TensorView& dst, const TensorView& src) {
-  check_pair(dst, src);
   const std::int64_t n = src.numel(), most = kSlotBytes / size_of(DType::kF32);
   for (std::int64_t begin = 0; begin < n; begin += most) {
     const std::int64_t count = std::min(most, n - begin);

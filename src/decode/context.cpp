@@ -2,6 +2,7 @@
 
 #include "decode/fill.h"
 #include "decode/sizes.h"
+#include "model/full_cache.h"
 
 namespace triforce {
 bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt, Pass pass,
@@ -29,8 +30,9 @@ Context::Context(Backend& backend, const ModelWeights& target, const Shape& shap
     : backend_(backend),
       weights_(target),
       shape_(shape),
-      cache_(backend, target.config.layers, target.config.kv_heads, target.config.head_dim,
-             shape.capacity, context_sizes(shape, backend.prefill_rows()).append, target.dtype),
+      cache_(std::make_unique<FullCache>(
+          backend, target.config.layers, target.config.kv_heads, target.config.head_dim,
+          shape.capacity, context_sizes(shape, backend.prefill_rows()).append, target.dtype)),
       model_(backend, target, shape.capacity, context_sizes(shape, backend.prefill_rows()).rows,
              kMaxExactRows),
       queries_(backend, target.config.layers, target.config.heads, target.config.head_dim) {
@@ -45,8 +47,8 @@ bool Context::prefill(std::span<const Token> prompt, const PrefillProgress& prog
   TF_CHECK(n >= 2 && n <= shape_.max_prompt, "prompt of {} tokens, at most {}", n,
            shape_.max_prompt);
   prompt_.clear();
-  cache_.reset();
-  if (!fill_cache(model_, cache_, prompt, Pass::kFull, &queries_, progress, stop)) return false;
+  cache_->reset();
+  if (!fill_cache(model_, *cache_, prompt, Pass::kFull, &queries_, progress, stop)) return false;
   prompt_.assign(prompt.begin(), prompt.end());
   backend_.synchronize();
   return true;

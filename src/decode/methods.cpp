@@ -4,6 +4,8 @@
 
 #include "decode/fill.h"
 #include "decode/sizes.h"
+#include "model/retrieval_cache.h"
+#include "model/streaming_cache.h"
 
 namespace triforce {
 namespace {
@@ -18,7 +20,7 @@ double ms_since(Clock::time_point begin) {
 class TimedObserver final : public LayerObserver {
  public:
   TimedObserver(RetrievalCache& cache, PhaseTimer& timer) : cache_(cache), timer_(timer) {}
-  bool wants_pass(std::int64_t n) override { return cache_.wants_pass(n); }
+  bool begin_pass(std::int64_t n) override { return cache_.begin_pass(n); }
   TensorView mass(int layer) override { return cache_.mass(layer); }
   int mass_chunk() const override { return cache_.mass_chunk(); }
   void on_layer(int layer, TensorView q, const KvView& kv) override {

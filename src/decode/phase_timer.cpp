@@ -7,12 +7,12 @@ void PhaseTimer::start() {
   marks_.clear();
   current_ = Phase::kHostGap;
   running_ = true;
-  marks_.push_back({backend_.record(Queue::kCompute), current_});
+  marks_.push_back({backend_.record(), current_});
 }
 
 void PhaseTimer::stop() {
   if (!running_) return;
-  marks_.push_back({backend_.record(Queue::kCompute), current_});
+  marks_.push_back({backend_.record(), current_});
   flush();
   running_ = false;
 }
@@ -20,7 +20,7 @@ void PhaseTimer::stop() {
 void PhaseTimer::enter(Phase phase) {
   current_ = phase;
   if (!running_) return;
-  marks_.push_back({backend_.record(Queue::kCompute), phase});
+  marks_.push_back({backend_.record(), phase});
   if (marks_.size() > kMaxMarks) flush();
 }
 

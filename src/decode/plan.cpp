@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/rounding.h"
 #include "decode/sizes.h"
 #include "model/kv_pass.h"
 #include "triforce/model.h"

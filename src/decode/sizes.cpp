@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/streaming_cache.h"
 #include "triforce/plan.h"
 
 namespace triforce {

@@ -1,4 +1,4 @@
-// What the caches share: where a pass's length and positions lie, and cache ids.
+// Where a pass's length and positions lie.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -24,14 +24,9 @@ class PassInputs {
   std::int64_t n_ = 0;
 };
 
-std::uint32_t next_cache_id();
-
 // A view of [data, ...) with the strides of a contiguous tensor of `shape`.
 inline TensorView reshape(const TensorView& v, std::initializer_list<std::int64_t> shape) {
   return make_view(v.data, v.dtype, shape);
 }
-
-inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
-inline std::int64_t round_down(std::int64_t n, std::int64_t to) { return n / to * to; }
 
 }  // namespace triforce

@@ -1,7 +1,7 @@
-#include <atomic>
 #include <limits>
 #include <numeric>
 
+#include "core/rounding.h"
 #include "model/kv_pass.h"
 #include "triforce/kv_cache.h"
 
@@ -58,20 +58,6 @@ void PassInputs::set(std::int64_t first_position, std::int64_t n, std::int64_t l
   host_[0] = static_cast<std::int32_t>(length);
   std::iota(host_.begin() + 1, host_.begin() + 1 + n, static_cast<std::int32_t>(first_position));
   b_.upload(device_.view().rows(0, 1 + n), make_view(host_.data(), DType::kI32, {1 + n}));
-}
-
-LastQueries::LastQueries(Backend& backend, int layers, int heads, int head_dim)
-    : b_(backend),
-      queries_(backend.allocator(), backend.activation_dtype(), {layers, heads, head_dim},
-               backend.place(), MemTag::kActivations) {}
-
-void LastQueries::on_layer(int layer, TensorView q, const KvView& /*kv*/) {
-  b_.copy(queries_.view().rows(layer, 1), q.rows(q.shape[0] - 1, 1), Queue::kCompute);
-}
-
-std::uint32_t next_cache_id() {
-  static std::atomic<std::uint32_t> next{0};
-  return next++;
 }
 
 }  // namespace triforce

@@ -89,7 +89,7 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
   b_.upload(tokens_.view().rows(0, n),
             make_view(const_cast<Token*>(tokens.data()), DType::kI32, {n}));
   LayerObserver* const observing =
-      observer != nullptr && observer->wants_pass(n) ? observer : nullptr;
+      observer != nullptr && observer->begin_pass(n) ? observer : nullptr;
   cache.begin(n);
   const auto body = [&] { enqueue(n, cache, want, observing); };
   if (observing == nullptr && n <= kMaxExactRows) {

@@ -10,6 +10,9 @@ namespace triforce {
 
 class RebuildTrigger {
  public:
+  // Rounds whose acceptance the adaptive policy looks at.
+  static constexpr int kAdaptiveRounds = 8;
+
   explicit RebuildTrigger(const RebuildPolicy& policy) : policy_(policy) {}
 
   // A selection covers everything committed.
@@ -22,18 +25,17 @@ class RebuildTrigger {
     selected();
     largest_commit_ = 0;
   }
-  // `since` tokens since the selection are present now, of at most `room`.
-  void committed(std::int64_t tokens, std::int64_t since, std::int64_t room) {
+  // `recent` tokens since the selection are present now, of at most `capacity`.
+  void committed(std::int64_t tokens, std::int64_t recent, std::int64_t capacity) {
     tokens_ += tokens;
     largest_commit_ = std::max(largest_commit_, tokens);
     if (policy_.kind == RebuildPolicy::Kind::kEvery && tokens_ >= policy_.every_tokens) due_ = true;
-    if (since + largest_commit_ > room) due_ = true;
+    if (recent + largest_commit_ > capacity) due_ = true;
   }
   void round(std::int64_t accepted, std::int64_t tested) {
     if (policy_.kind != RebuildPolicy::Kind::kAdaptive) return;
-    window_[static_cast<std::size_t>(rounds_++ % RetrievalCache::kAdaptiveRounds)] = {accepted,
-                                                                                      tested};
-    if (rounds_ < RetrievalCache::kAdaptiveRounds) return;
+    window_[static_cast<std::size_t>(rounds_++ % kAdaptiveRounds)] = {accepted, tested};
+    if (rounds_ < kAdaptiveRounds) return;
     Round sum;
     for (const Round& r : window_) {
       sum.accepted += r.accepted;
@@ -53,7 +55,7 @@ class RebuildTrigger {
   std::int64_t tokens_ = 0;          // committed since the selection
   std::int64_t largest_commit_ = 0;  // what one round may bring
   std::int64_t rounds_ = 0;
-  std::array<Round, RetrievalCache::kAdaptiveRounds> window_{};
+  std::array<Round, kAdaptiveRounds> window_{};
   bool due_ = false;
 };
 

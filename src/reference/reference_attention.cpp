@@ -64,28 +64,14 @@ std::vector<double> probabilities(const TensorView& q, std::int64_t t, std::int6
 
 }  // namespace
 
-void ReferenceBackend::check_kv(const KvView& kv) const {
-  TF_CHECK(kv.k != nullptr && kv.v != nullptr && kv.kv_heads > 0 && kv.head_dim > 0 &&
-           kv.head_dim % 2 == 0 && kv.dtype != DType::kI32);
-  TF_CHECK(kv.capacity % granule_ == 0, "capacity {} is no multiple of {}", kv.capacity, granule_);
-  TF_CHECK(kv.head_stride >= kv.capacity * kv.head_dim);
-}
-
-void ReferenceBackend::rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
-                                   TensorView q, const KvView& kv) {
-  check_kv(kv);
+void ReferenceBackend::do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
+                                      TensorView q, const KvView& kv) {
   const std::int64_t n = qkv.shape[0];
   const std::int64_t d = kv.head_dim;
-  TF_CHECK(q.rank == 3 && q.shape[0] == n && q.shape[2] == d && positions.shape[0] == n);
   const std::int64_t heads = q.shape[1];
-  TF_CHECK(qkv.shape[1] == (heads + 2 * kv.kv_heads) * d);
   const std::int64_t first = *kv.length - n;
-  TF_CHECK(first >= 0 && *kv.length <= kv.capacity, "{} rows end at {} of {}", n, *kv.length,
-           kv.capacity);
   for (std::int64_t t = 0; t < n; ++t) {
     const std::int64_t position = positions.as<std::int32_t>()[t];
-    TF_CHECK(position >= 0 && position < rope.cos.shape[0], "position {} of {}", position,
-             rope.cos.shape[0]);
     for (std::int64_t h = 0; h < heads; ++h) {
       const auto get = [&](std::int64_t j) { return at(qkv, t, h * d + j); };
       for (std::int64_t j = 0; j < d; ++j) {
@@ -105,19 +91,12 @@ void ReferenceBackend::rope_append(TensorView qkv, TensorView positions, const R
   }
 }
 
-void ReferenceBackend::attention(TensorView q, const KvView& kv, const RopeView& rope,
-                                 TensorView out, TensorView mass, int chunk) {
-  check_kv(kv);
+void ReferenceBackend::do_attention(TensorView q, const KvView& kv, const RopeView& rope,
+                                    TensorView out, TensorView mass, int chunk) {
   const std::int64_t n = q.shape[0];
   const std::int64_t heads = q.shape[1];
   const std::int64_t length = *kv.length;
-  TF_CHECK(q.rank == 3 && q.shape[2] == kv.head_dim && heads % kv.kv_heads == 0);
-  TF_CHECK(out.rank == 2 && out.shape[0] == n && out.shape[1] == heads * kv.head_dim);
-  TF_CHECK(length >= n && length <= kv.capacity, "{} queries, {} rows of {}", n, length,
-           kv.capacity);
   const bool with_mass = mass.data != nullptr;
-  TF_CHECK(!with_mass || (n <= kMaxExactRows && chunk > 0 && mass.shape[0] == kv.kv_heads &&
-                          mass.shape[1] == kv.capacity / chunk));
   const std::int64_t group = heads / kv.kv_heads;
   for (int hk = 0; hk < kv.kv_heads; ++hk) {
     const std::vector<double> keys = keys_of(kv, rope, hk, length);
@@ -145,12 +124,8 @@ void ReferenceBackend::attention(TensorView q, const KvView& kv, const RopeView&
   }
 }
 
-void ReferenceBackend::score_chunks(TensorView q, const KvView& kv, int chunk,
-                                    std::int64_t n_chunks, TensorView scores) {
-  check_kv(kv);
-  TF_CHECK(q.rank == 2 && q.shape[1] == kv.head_dim && q.shape[0] % kv.kv_heads == 0);
-  TF_CHECK(chunk > 0 && n_chunks * chunk <= kv.capacity && scores.shape[0] == kv.kv_heads &&
-           scores.shape[1] == n_chunks);
+void ReferenceBackend::do_score_chunks(TensorView q, const KvView& kv, int chunk,
+                                       std::int64_t n_chunks, TensorView scores) {
   const std::int64_t group = q.shape[0] / kv.kv_heads;
   for (int h = 0; h < kv.kv_heads; ++h) {
     for (std::int64_t c = 0; c < n_chunks; ++c) {
@@ -169,11 +144,8 @@ void ReferenceBackend::score_chunks(TensorView q, const KvView& kv, int chunk,
   }
 }
 
-void ReferenceBackend::top_chunks(TensorView scores, TensorView ids) {
-  TF_CHECK(scores.rank == 2 && ids.rank == 2 && ids.dtype == DType::kI32 &&
-           ids.shape[0] == scores.shape[0]);
+void ReferenceBackend::do_top_chunks(TensorView scores, TensorView ids) {
   const std::int64_t n = ids.shape[1];
-  TF_CHECK(n >= 1 && n <= scores.shape[1], "{} of {} chunks", n, scores.shape[1]);
   std::vector<std::int32_t> order(static_cast<std::size_t>(scores.shape[1]));
   for (std::int64_t h = 0; h < ids.shape[0]; ++h) {
     std::iota(order.begin(), order.end(), 0);
@@ -184,10 +156,8 @@ void ReferenceBackend::top_chunks(TensorView scores, TensorView ids) {
   }
 }
 
-void ReferenceBackend::gather_chunks(const KvView& src, TensorView ids, int chunk,
-                                     const KvView& dst) {
-  TF_CHECK(ids.rank == 2 && ids.dtype == DType::kI32 && ids.shape[0] == src.kv_heads);
-  TF_CHECK(ids.shape[1] * chunk <= dst.capacity);
+void ReferenceBackend::do_gather_chunks(const KvView& src, TensorView ids, int chunk,
+                                        const KvView& dst) {
   KvView one_src = src;
   KvView one_dst = dst;
   one_src.kv_heads = one_dst.kv_heads = 1;
@@ -198,25 +168,15 @@ void ReferenceBackend::gather_chunks(const KvView& src, TensorView ids, int chun
   for (std::int64_t h = 0; h < ids.shape[0]; ++h) {
     for (std::int64_t j = 0; j < ids.shape[1]; ++j) {
       const std::int64_t id = ids.as<std::int32_t>()[h * ids.stride[0] + j];
-      TF_CHECK(id >= 0 && (id + 1) * chunk <= src.capacity, "chunk {} of {} rows", id,
-               src.capacity);
-      copy_rows(one_src, id * chunk, one_dst, j * chunk, chunk);
+      do_copy_rows(one_src, id * chunk, one_dst, j * chunk, chunk);
     }
     advance(one_src, src.head_stride);
     advance(one_dst, dst.head_stride);
   }
 }
 
-void ReferenceBackend::copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
-                                 std::int64_t dst_row, std::int64_t count) {
-  check_kv(src);
-  check_kv(dst);
-  TF_CHECK(src.dtype == dst.dtype && src.kv_heads == dst.kv_heads && src.head_dim == dst.head_dim);
-  TF_CHECK(count >= 0 && src_row >= 0 && src_row + count <= src.capacity && dst_row >= 0 &&
-               dst_row + count <= dst.capacity,
-           "rows [{}, +{}) of {} to [{}, ...) of {}", src_row, count, src.capacity, dst_row,
-           dst.capacity);
-  TF_CHECK(src.k != dst.k || dst_row <= src_row, "rows move up from {} to {}", src_row, dst_row);
+void ReferenceBackend::do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                                    std::int64_t dst_row, std::int64_t count) {
   const auto bytes = static_cast<std::size_t>(count * src.head_dim * size_of(src.dtype));
   const auto byte_at = [](void* p, std::int64_t element, DType dtype) {
     return static_cast<std::byte*>(p) + element * size_of(dtype);

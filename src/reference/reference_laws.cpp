@@ -1,11 +1,10 @@
-// Laws in double; chance and the accept/reject rule are sampling.h's.
+// Laws in double.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "reference/reference_impl.h"
-#include "triforce/sampling.h"
 
 namespace triforce::reference {
 namespace {
@@ -50,17 +49,9 @@ std::vector<double> ranked_law(const TensorView& logits, std::int64_t row,
   return p;
 }
 
-LawRows rows_of(const TensorView& laws) {
-  TF_CHECK(laws.rank == 2 && laws.dtype == DType::kF32);
-  return {laws.as<float>(), laws.shape[1], laws.stride[0]};
-}
-
 }  // namespace
 
-void ReferenceBackend::to_laws(TensorView logits, const LawParams& params, TensorView laws) {
-  TF_CHECK(logits.rank == 2 && laws.rank == 2 && laws.dtype == DType::kF32 &&
-           logits.shape == laws.shape);
-  TF_CHECK(params.top_p > 0, "top_p {}", params.top_p);
+void ReferenceBackend::do_to_laws(TensorView logits, const LawParams& params, TensorView laws) {
   const std::int64_t vocab = logits.shape[1];
   for (std::int64_t t = 0; t < logits.shape[0]; ++t) {
     bool finite = true;
@@ -71,20 +62,6 @@ void ReferenceBackend::to_laws(TensorView logits, const LawParams& params, Tenso
     const std::vector<double> p = ranked_law(logits, t, ids, params);
     for (std::size_t i = 0; i < p.size(); ++i) set(laws, t, ids[i], p[i]);
   }
-}
-
-Token ReferenceBackend::sample(TensorView law, const DrawKey& key, std::int64_t position,
-                               Acceptance acceptance) {
-  TF_CHECK(law.dtype == DType::kF32);
-  return sample_token({law.as<float>(), static_cast<std::size_t>(law.numel())}, key, position,
-                      acceptance);
-}
-
-Verdict ReferenceBackend::judge(TensorView p, TensorView q, std::span<const Token> tokens,
-                                const DrawKey& key, std::int64_t position, const JudgeRule& rule) {
-  const auto n = static_cast<std::int64_t>(tokens.size());
-  TF_CHECK(p.shape[0] == n + 1 && (n == 0 || (q.shape[0] == n && q.shape[1] == p.shape[1])));
-  return judge_proposals(rows_of(p), n == 0 ? LawRows{} : rows_of(q), tokens, key, position, rule);
 }
 
 }  // namespace triforce::reference

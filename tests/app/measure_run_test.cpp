@@ -246,7 +246,7 @@ class FaultyBackend final : public ForwardingBackend {
  public:
   enum class Fault : std::uint8_t { kNaN, kNoMemory, kWrongArgmax };
   FaultyBackend(Backend& to, Fault fault) : ForwardingBackend(to), fault_(fault) {}
-  void to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
+  void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
     if (laws.shape[0] > 1 && fault_ == Fault::kNaN) {
       logits.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
     }
@@ -257,7 +257,7 @@ class FaultyBackend final : public ForwardingBackend {
       const float largest = std::exchange(*top, std::numeric_limits<float>::lowest());
       margins.push_back(largest - *std::max_element(row.begin(), row.end()));
     }
-    ForwardingBackend::to_laws(logits, params, laws);
+    ForwardingBackend::do_to_laws(logits, params, laws);
   }
   std::vector<float> margins;  // between the two largest logits, before kWrongArgmax spoiled them
 

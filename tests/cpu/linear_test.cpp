@@ -16,23 +16,6 @@ struct Case {
   DType dtype;
 };
 
-// x[rows, k] * w[n, k]^T of integers: exact.
-std::vector<float> products(const std::vector<float>& x, const std::vector<float>& w,
-                            std::int64_t rows, std::int64_t n, std::int64_t k) {
-  std::vector<float> out(static_cast<std::size_t>(rows * n));
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = 0; c < n; ++c) {
-      double sum = 0;
-      for (std::int64_t i = 0; i < k; ++i) {
-        sum += static_cast<double>(x[static_cast<std::size_t>(r * k + i)]) *
-               static_cast<double>(w[static_cast<std::size_t>(c * k + i)]);
-      }
-      out[static_cast<std::size_t>(r * n + c)] = static_cast<float>(sum);
-    }
-  }
-  return out;
-}
-
 class LinearTest : public testing::TestWithParam<Case> {
  protected:
   LinearTest() : env_(GetParam().isa, 2, kScratchBytes) { limit_gemm_isa(GetParam().isa); }
@@ -63,59 +46,6 @@ class LinearTest : public testing::TestWithParam<Case> {
   TestContext env_;
   Gemm gemm_;
 };
-
-TEST_P(LinearTest, IntegersAreExactAtEverySizeAndRowCount) {
-  const std::int64_t sizes[][2] = {{1, 1}, {65, 33}, {130, 257}, {64, 64}, {200, 129}, {5, 1000}};
-  for (const auto& [n, k] : sizes) {
-    std::vector<float> w = integer_values(n * k, 1, 4);
-    const Matrix m = matrix(n, k, w);
-    constexpr std::int64_t kMost = 70;
-    std::vector<float> x = integer_values(kMost * k, 2, 4);
-    const std::vector<float> want = products(x, w, kMost, n, k);
-    for (const std::int64_t rows :
-         {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{5}, std::int64_t{7},
-          std::int64_t{8}, std::int64_t{17}, std::int64_t{32}, std::int64_t{33}, kMost}) {
-      for (const bool accumulate : {false, true}) {
-        Guarded out(rows, n, 3.0F);
-        linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {rows, k}), m, out.view(),
-               accumulate);
-        ASSERT_TRUE(out.intact()) << n << "x" << k << ", " << rows << " rows";
-        for (std::int64_t r = 0; r < rows; ++r) {
-          for (std::int64_t c = 0; c < n; ++c) {
-            ASSERT_EQ(out.at(r, c),
-                      want[static_cast<std::size_t>(r * n + c)] + (accumulate ? 3.0F : 0.0F))
-                << n << "x" << k << ", row " << r << " of " << rows << ", column " << c;
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_P(LinearTest, AgreesWithDoubleWithinRounding) {
-  const std::int64_t n = 70, k = 777;
-  std::vector<float> w = normal_values(n * k, 3, 0.05F);
-  const Matrix m = matrix(n, k, w);
-  for (const std::int64_t rows : {1, 32, 61}) {
-    std::vector<float> x = normal_values(rows * k, 4);
-    Guarded out(rows, n, 0.0F);
-    linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {rows, k}), m, out.view(), false);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t c = 0; c < n; ++c) {
-        double sum = 0, norm = 0;
-        for (std::int64_t i = 0; i < k; ++i) {
-          const double p = static_cast<double>(input(x[static_cast<std::size_t>(r * k + i)])) *
-                           static_cast<double>(stored(w[static_cast<std::size_t>(c * k + i)]));
-          sum += p;
-          norm += std::abs(p);
-        }
-        // Standard bound of a sum of k rounded products in any order.
-        const double bound = static_cast<double>(k + 1) * 0x1.0p-23 * norm;
-        ASSERT_NEAR(static_cast<double>(out.at(r, c)), sum, bound) << r << ", " << c;
-      }
-    }
-  }
-}
 
 TEST_P(LinearTest, BitsOfARowDependOnNeitherRowsNorThreads) {
   const std::int64_t n = 139, k = 530;  // several tiles, several blocks of k
@@ -189,19 +119,6 @@ TEST_P(LinearTest, PrefillAgreesWithTheExactPath) {
       ASSERT_NEAR(many[i], few[i], 2.0 * static_cast<double>(k + 1) * 0x1.0p-23 * norm);
     }
   }
-}
-
-TEST_P(LinearTest, RefusesShapesThatDoNotFit) {
-  std::vector<float> w(6), x(8), out(8);
-  const Matrix m = matrix(2, 3, w);
-  EXPECT_THROW(linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {2, 4}), m,
-                      make_view(out.data(), DType::kF32, {2, 2}), false),
-               Error);
-  EXPECT_THROW(linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {2, 3}), m,
-                      make_view(out.data(), DType::kF32, {2, 3}), false),
-               Error);
-  Matrix target = matrix(2, 3, w);
-  EXPECT_THROW(pack_rows(env_.get(), target, 1, make_view(w.data(), DType::kF32, {2, 3})), Error);
 }
 
 std::vector<Case> cases() {

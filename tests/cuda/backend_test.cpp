@@ -1,12 +1,10 @@
-// The CUDA backend as a whole: every operation against the oracle, rows against their company,
-// recorded passes, memory; with cuBLASLt and without.
+// What the CUDA backend says of itself; tests/backend holds what it shares with the others.
 #include "cuda/cuda_backend.h"
 
 #include <gtest/gtest.h>
 
 #include <tuple>
 
-#include "app/selftest.h"
 #include "cuda/cublas_lt.h"
 
 namespace triforce {
@@ -18,15 +16,6 @@ class CudaBackendTest : public ::testing::TestWithParam<std::tuple<DType, bool>>
   std::unique_ptr<Backend> backend_ =
       make_cuda_backend({.device = 0, .dtype = std::get<0>(GetParam()), .cublas_lt = cublas_lt()});
 };
-
-TEST_P(CudaBackendTest, PassesTheSelfTestOfOperations) {
-  SelftestOptions options;
-  options.losslessness = false;
-  const SelftestReport report = run_selftest(*backend_, options, [](const SelftestCheck& check) {
-    EXPECT_TRUE(check.passed) << selftest_line(check);
-  });
-  EXPECT_GT(report.checks.size(), 20U);
-}
 
 TEST_P(CudaBackendTest, SaysWhatComputesPrefillGemms) {
   const bool library = cublas_lt() && cuda::CublasLt::open() != nullptr;

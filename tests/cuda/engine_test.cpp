@@ -7,6 +7,7 @@
 #include "core/forwarding_backend.h"
 #include "cuda/cuda_backend.h"
 #include "decode/toy_models.h"
+#include "model/full_cache.h"
 #include "reference/reference_backend.h"
 #include "triforce/model.h"
 
@@ -69,26 +70,26 @@ TEST_P(CudaEngineTest, RecordedPassesGiveTheSameStreamsAsLaunchedOnes) {
 class RoundingBackend final : public ForwardingBackend {
  public:
   RoundingBackend(Backend& to, DType half) : ForwardingBackend(to), half_(half) {}
-  void rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
-    ForwardingBackend::rms_norm(x, w, eps, out);
+  void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
+    ForwardingBackend::do_rms_norm(x, w, eps, out);
     round(out);
   }
-  void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
-    ForwardingBackend::linear(x, w, out, accumulate);
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
+    ForwardingBackend::do_linear(x, w, out, accumulate);
     if (!accumulate) round(out);
   }
-  void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                   const KvView& kv) override {
-    ForwardingBackend::rope_append(qkv, positions, rope, q, kv);
+  void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                      const KvView& kv) override {
+    ForwardingBackend::do_rope_append(qkv, positions, rope, q, kv);
     round(q);
   }
-  void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                 TensorView mass, int chunk) override {
-    ForwardingBackend::attention(q, kv, rope, out, mass, chunk);
+  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                    TensorView mass, int chunk) override {
+    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk);
     round(out);
   }
-  void swiglu(TensorView gate_up, TensorView out) override {
-    ForwardingBackend::swiglu(gate_up, out);
+  void do_swiglu(TensorView gate_up, TensorView out) override {
+    ForwardingBackend::do_swiglu(gate_up, out);
     round(out);
   }
 

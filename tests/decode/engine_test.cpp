@@ -7,8 +7,9 @@
 
 #include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
-#include "decode/lossless.h"
 #include "decode/toy_models.h"
+#include "model/full_cache.h"
+#include "selftest/lossless.h"
 #include "triforce/plan.h"
 #include "triforce/sampling.h"
 
@@ -209,9 +210,9 @@ TEST_F(EngineOnce, NonFiniteLogitsEndTheRun) {
   class Poison final : public ForwardingBackend {
    public:
     using ForwardingBackend::ForwardingBackend;
-    void to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
+    void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
       if (++calls_ == 9) logits.as<float>()[5] = INFINITY;
-      ForwardingBackend::to_laws(logits, params, laws);
+      ForwardingBackend::do_to_laws(logits, params, laws);
     }
 
    private:

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "decode/lossless.h"
+#include "selftest/lossless.h"
 
 namespace triforce {
 namespace {

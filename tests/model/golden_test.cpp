@@ -126,7 +126,7 @@ TEST_P(GoldenLogits, CpuBackendAtEveryLevel) {
   }
 }
 
-// DESIGN: verification is bit-identical. Logits of passes of 1..32 rows are equal, at every level
+// Verification is bit-identical. Logits of passes of 1..32 rows are equal, at every level
 // and dtype.
 TEST_P(GoldenLogits, PassesOfUpTo32RowsHaveTheSameBits) {
   const Golden g = read_golden(GetParam());

@@ -50,14 +50,14 @@ namespace {
 class Uncounted final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
-  void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                 TensorView mass, int chunk) override {
+  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                    TensorView mass, int chunk) override {
     const Paused paused;
-    ForwardingBackend::attention(q, kv, rope, out, mass, chunk);
+    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk);
   }
-  void top_chunks(TensorView scores, TensorView ids) override {
+  void do_top_chunks(TensorView scores, TensorView ids) override {
     const Paused paused;
-    ForwardingBackend::top_chunks(scores, ids);
+    ForwardingBackend::do_top_chunks(scores, ids);
   }
 };
 

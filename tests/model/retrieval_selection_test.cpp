@@ -17,7 +17,7 @@ using testing::tiny_config;
 class Recorder final : public LayerObserver {
  public:
   Recorder(Backend& b, LayerObserver& to) : b_(b), to_(to) {}
-  bool wants_pass(std::int64_t n) override { return to_.wants_pass(n); }
+  bool begin_pass(std::int64_t n) override { return to_.begin_pass(n); }
   TensorView mass(int layer) override { return to_.mass(layer); }
   int mass_chunk() const override { return to_.mass_chunk(); }
   void on_layer(int layer, TensorView q, const KvView& kv) override {

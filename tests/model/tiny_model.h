@@ -5,8 +5,9 @@
 #include <random>
 #include <vector>
 
+#include "model/retrieval_cache.h"
+#include "model/streaming_cache.h"
 #include "reference/reference_backend.h"
-#include "triforce/kv_cache.h"
 #include "triforce/model.h"
 #include "triforce/weights.h"
 

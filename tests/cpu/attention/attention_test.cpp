@@ -100,24 +100,5 @@ TEST(Attention, NanQueryGivesNanRowOnly) {
   }
 }
 
-TEST(Attention, RejectsBrokenShapes) {
-  Cache cache(DType::kF32, 2, 32, 64);
-  cache.fill(0, 64, 1);
-  const std::vector<float> q(4096, 0.0F);
-  EXPECT_THROW(
-      AttentionRun({.heads = 2, .kv_heads = 2, .d = 32, .queries = 5, .length = 4}, cache, q),
-      Error);
-  EXPECT_THROW(
-      AttentionRun({.heads = 2, .kv_heads = 2, .d = 32, .queries = 1, .length = 65}, cache, q),
-      Error);
-  EXPECT_THROW(
-      AttentionRun({.heads = 3, .kv_heads = 2, .d = 32, .queries = 1, .length = 4}, cache, q),
-      Error);
-  EXPECT_THROW(
-      AttentionRun({.heads = 2, .kv_heads = 2, .d = 32, .queries = 33, .length = 40, .chunk = 8},
-                   cache, q),
-      Error);
-}
-
 }  // namespace
 }  // namespace triforce::cpu::test

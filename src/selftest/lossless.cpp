@@ -1,4 +1,4 @@
-#include "decode/lossless.h"
+#include "selftest/lossless.h"
 
 #include <algorithm>
 #include <array>
@@ -204,13 +204,13 @@ class ExploringBackend final : public ForwardingBackend {
  public:
   ExploringBackend(Backend& to, Explorer& explorer, Mutant mutant)
       : ForwardingBackend(to), explorer_(explorer), mutant_(mutant) {}
-  Token sample(TensorView law, const DrawKey& /*key*/, std::int64_t position,
-               Acceptance acceptance) override {
+  Token do_sample(TensorView law, const DrawKey& /*key*/, std::int64_t position,
+                  Acceptance acceptance) override {
     const LawRows rows = rows_of(law);
     return sample_with(explorer_, rows.data, rows.vocab, position, acceptance);
   }
-  Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& /*key*/,
-                std::int64_t position, const JudgeRule& rule) override {
+  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens,
+                   const DrawKey& /*key*/, std::int64_t position, const JudgeRule& rule) override {
     if (mutant_ == Mutant::kNone || mutant_ == Mutant::kInnerFromTarget)
       return judge_with(explorer_, rows_of(p), rows_of(q), tokens, position, rule);
     return wrong_judge(mutant_, explorer_, rows_of(p), rows_of(q), tokens, position);
@@ -224,10 +224,10 @@ class ExploringBackend final : public ForwardingBackend {
 class MutantBackend final : public ForwardingBackend {
  public:
   MutantBackend(Backend& to, Mutant mutant) : ForwardingBackend(to), mutant_(mutant) {}
-  Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
-                std::int64_t position, const JudgeRule& rule) override {
+  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
+                   std::int64_t position, const JudgeRule& rule) override {
     if (mutant_ == Mutant::kNone || mutant_ == Mutant::kInnerFromTarget)
-      return ForwardingBackend::judge(p, q, tokens, key, position, rule);
+      return ForwardingBackend::do_judge(p, q, tokens, key, position, rule);
     PhiloxChance chance(key);
     return wrong_judge(mutant_, chance, rows_of(p), rows_of(q), tokens, position);
   }

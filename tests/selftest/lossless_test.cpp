@@ -1,4 +1,4 @@
-#include "decode/lossless.h"
+#include "selftest/lossless.h"
 
 #include <gtest/gtest.h>
 

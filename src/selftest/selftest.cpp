@@ -1,33 +1,12 @@
-#include "app/selftest.h"
+#include "selftest/selftest.h"
 
 #include <algorithm>
 
-#include "app/selftest_support.h"
-#include "decode/lossless.h"
 #include "reference/reference_backend.h"
+#include "selftest/lossless.h"
 
 namespace triforce {
 namespace {
-
-void run_operations(Backend& backend, const selftest::Emit& emit) {
-  const selftest::Sizes s;
-  Backend::ScratchShape shape;
-  shape.rows = s.context;
-  shape.context = s.positions;
-  shape.heads = s.heads;
-  shape.kv_heads = s.kv_heads;
-  shape.head_dim = s.head_dim;
-  shape.widest = std::max<std::int64_t>(s.qkv(), 2 * 203);
-  shape.vocab = s.vocab;
-  shape.chunk_size = s.chunk;
-  backend.reserve(shape);
-  const std::unique_ptr<Backend> oracle = make_reference_backend(backend.kv_granule());
-  oracle->reserve(shape);
-  selftest::check_row_wise_ops(backend, *oracle, emit);
-  selftest::check_law_ops(backend, *oracle, emit);
-  selftest::check_cache_ops(backend, *oracle, emit);
-  selftest::check_row_invariance(backend, emit);
-}
 
 void run_losslessness(Backend& backend, const SelftestOptions& options,
                       const selftest::Emit& emit) {
@@ -64,7 +43,7 @@ SelftestReport run_selftest(Backend& backend, const SelftestOptions& options,
     report.checks.push_back(check);
     if (sink) sink(check);
   };
-  if (options.operations) run_operations(backend, emit);
+  if (options.operations) selftest::run_conformance(backend, {}, emit);
   if (options.losslessness) run_losslessness(backend, options, emit);
   return report;
 }

@@ -1,5 +1,6 @@
-// Data on two backends at once, and errors in units of what was allowed.
+// Data on two backends at once, outputs between sentinels, errors in units of what was allowed.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -7,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/selftest.h"
+#include "selftest/conformance.h"
 #include "triforce/kv_cache.h"
 #include "triforce/random.h"
 
@@ -79,6 +80,80 @@ inline Floats floats_of(Backend& b, const TensorView& view) {
   return out;
 }
 
+// Multiples of 1/8 in [-2, 2]: exact in every format, and so are sums of some thousand products.
+inline Floats eighths(std::int64_t n, std::uint64_t seed) {
+  Floats out = normal_values(n, seed, 1.5F);
+  for (float& x : out) x = std::clamp(std::round(8 * x) / 8, -2.0F, 2.0F);
+  return out;
+}
+
+// What `v` is after it was stored as `t`.
+inline Floats rounded(Backend& b, DType t, const Floats& v) {
+  const Tensor held = tensor_of(b, t, {static_cast<std::int64_t>(v.size())}, v);
+  return floats_of(b, held.view());
+}
+inline Floats as_held(Backend& b, const Floats& v) { return rounded(b, b.activation_dtype(), v); }
+
+// A matrix [rows, cols] with gaps between its rows, in the middle of a block filled with `around`:
+// as an input, NaN that must not be read; as an output, sentinels that must stay.
+class Strided {
+ public:
+  static constexpr float kSentinel = -1536;  // exact in every format
+
+  Strided(Backend& b, DType t, std::int64_t rows, std::int64_t cols, const Floats& values,
+          float around)
+      : b_(b),
+        rows_(rows),
+        cols_(cols),
+        // Device code reads rows in parts of 16 bytes; host code any address.
+        stride_(b.place() == Place::kHost ? cols + 7 : (cols + 15) / 8 * 8),
+        around_(around),
+        block_(tensor_of(b, t, {rows + 2, stride_}, surrounded(values))) {}
+  // An output, filled with `before`.
+  Strided(Backend& b, DType t, std::int64_t rows, std::int64_t cols, float before = 0)
+      : Strided(b, t, rows, cols, Floats(static_cast<std::size_t>(rows * cols), before),
+                kSentinel) {}
+  TensorView view() const {
+    TensorView v = block_.view().rows(1, rows_);
+    v.shape[1] = cols_;
+    return v;
+  }
+  Floats values() const {
+    Floats out;
+    for_each([&](float x, bool inside) {
+      if (inside) out.push_back(x);
+    });
+    return out;
+  }
+  // Whether nothing outside the matrix changed.
+  bool intact() const {
+    bool all = true;
+    for_each([&](float x, bool inside) { all = all && (inside || x == around_); });
+    return all;
+  }
+
+ private:
+  Floats surrounded(const Floats& values) const {
+    Floats block(static_cast<std::size_t>((rows_ + 2) * stride_), around_);
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      std::copy_n(values.begin() + r * cols_, cols_, block.begin() + (r + 1) * stride_);
+    }
+    return block;
+  }
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    const Floats block = floats_of(b_, block_.view());
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(block.size()); ++i) {
+      const std::int64_t r = i / stride_ - 1, c = i % stride_;
+      visit(block[static_cast<std::size_t>(i)], r >= 0 && r < rows_ && c < cols_);
+    }
+  }
+  Backend& b_;
+  std::int64_t rows_, cols_, stride_;
+  float around_;
+  Tensor block_;
+};
+
 // Collects errors of one operation.
 class Worst {
  public:
@@ -89,12 +164,22 @@ class Worst {
     // Not "share > worst": a NaN must fail.
     if (!(share <= worst_)) worst_ = std::isnan(share) ? INFINITY : share;
   }
+  // Every value, NaN being equal to NaN.
+  void see_equal(const Floats& got, const Floats& want) {
+    see_equal(got.size() == want.size());
+    for (std::size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
+      see_equal(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i])));
+    }
+  }
+  // What surrounds an output; a write outside fails the check whatever the errors are.
+  void see_intact(const Strided& out) { outside_ = outside_ || !out.intact(); }
   void see_equal(bool equal) {
     exact_ = true;
     ++count_;
     if (!equal) ++wrong_;
   }
-  SelftestCheck check(const char* group) const {
+  Check check(const char* group) const {
+    if (outside_) return {group, name_, "wrote outside its output", false};
     if (exact_) {
       return {group, name_, fmt::format("{} of {} differ", wrong_, count_),
               wrong_ == 0 && count_ > 0};
@@ -107,7 +192,7 @@ class Worst {
   std::string name_;
   double worst_ = 0;
   std::int64_t count_ = 0, wrong_ = 0;
-  bool exact_ = false;
+  bool exact_ = false, outside_ = false;
 };
 
 // Sizes that divide nothing; head_dim is one that models have.
@@ -168,10 +253,11 @@ class Rope {
   Tensor cos_, sin_;
 };
 
-using Emit = std::function<void(const SelftestCheck&)>;
-void check_row_wise_ops(Backend& tested, Backend& oracle, const Emit& emit);
-void check_law_ops(Backend& tested, Backend& oracle, const Emit& emit);
-void check_cache_ops(Backend& tested, Backend& oracle, const Emit& emit);
+// The parts of run_conformance().
+void check_row_wise_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit);
+void check_law_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit);
+void check_cache_ops(Backend& tested, const Emit& emit);
+void check_attention_ops(Backend& tested, Backend& oracle, const Emit& emit);
 void check_row_invariance(Backend& tested, const Emit& emit);
 
 }  // namespace triforce::selftest

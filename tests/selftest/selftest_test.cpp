@@ -1,4 +1,4 @@
-#include "app/selftest.h"
+#include "selftest/selftest.h"
 
 #include <gtest/gtest.h>
 
@@ -58,68 +58,68 @@ class Broken final : public ForwardingBackend {
   };
   Broken(Backend& to, Fault fault) : ForwardingBackend(to), fault_(fault) {}
 
-  void embed(TensorView tokens, TensorView table, TensorView out) override {
-    ForwardingBackend::embed(tokens, table, out);
+  void do_embed(TensorView tokens, TensorView table, TensorView out) override {
+    ForwardingBackend::do_embed(tokens, table, out);
     if (fault_ == Fault::kEmbed) out.as<float>()[0] += 0x1.0p-10F;
   }
-  void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
-    ForwardingBackend::linear(x, w, out, accumulate);
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
+    ForwardingBackend::do_linear(x, w, out, accumulate);
     if (fault_ == Fault::kLinear) scale(out, 1.001F);
   }
-  void rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
-    ForwardingBackend::rms_norm(x, w, fault_ == Fault::kNorm ? 1e-2F : eps, out);
+  void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
+    ForwardingBackend::do_rms_norm(x, w, fault_ == Fault::kNorm ? 1e-2F : eps, out);
   }
-  void swiglu(TensorView gate_up, TensorView out) override {
-    ForwardingBackend::swiglu(gate_up, out);
+  void do_swiglu(TensorView gate_up, TensorView out) override {
+    ForwardingBackend::do_swiglu(gate_up, out);
     if (fault_ == Fault::kSwiglu) scale(out, 1.0001F);
   }
-  void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                   const KvView& kv) override {
-    ForwardingBackend::rope_append(qkv, positions, rope, q, kv);
+  void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                      const KvView& kv) override {
+    ForwardingBackend::do_rope_append(qkv, positions, rope, q, kv);
     if (fault_ == Fault::kRope) scale(q, 1.0001F);
   }
-  void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                 TensorView mass, int chunk) override {
-    ForwardingBackend::attention(q, kv, rope, out, mass, chunk);
+  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                    TensorView mass, int chunk) override {
+    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk);
     if (fault_ == Fault::kAttention) scale(out, 1.2F);
     if (fault_ == Fault::kMass && mass.data != nullptr) scale(mass, 1.5F);
     if (fault_ == Fault::kRowDependence && q.shape[0] > 5) scale(out, 1.0F + 0x1.0p-23F);
   }
-  void to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
+  void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
     LawParams p = params;
     if (fault_ == Fault::kLaws && p.temperature > 0) p.temperature *= 1.001F;
-    ForwardingBackend::to_laws(logits, p, laws);
+    ForwardingBackend::do_to_laws(logits, p, laws);
   }
-  Token sample(TensorView law, const DrawKey& key, std::int64_t position,
-               Acceptance acceptance) override {
+  Token do_sample(TensorView law, const DrawKey& key, std::int64_t position,
+                  Acceptance acceptance) override {
     DrawKey k = key;
     if (fault_ == Fault::kSample) ++k.round;
-    return ForwardingBackend::sample(law, k, position, acceptance);
+    return ForwardingBackend::do_sample(law, k, position, acceptance);
   }
-  Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
-                std::int64_t position, const JudgeRule& rule) override {
+  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
+                   std::int64_t position, const JudgeRule& rule) override {
     JudgeRule r = rule;
     if (fault_ == Fault::kJudge) r.correction = Correction::kTarget;  // the published inner rule
-    return ForwardingBackend::judge(p, q, tokens, key, position, r);
+    return ForwardingBackend::do_judge(p, q, tokens, key, position, r);
   }
-  void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
-                    TensorView scores) override {
-    ForwardingBackend::score_chunks(q, kv, chunk, n_chunks, scores);
+  void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                       TensorView scores) override {
+    ForwardingBackend::do_score_chunks(q, kv, chunk, n_chunks, scores);
     if (fault_ == Fault::kScores) scale(scores, 1.5F);
   }
-  void top_chunks(TensorView scores, TensorView ids) override {
-    ForwardingBackend::top_chunks(scores, ids);
+  void do_top_chunks(TensorView scores, TensorView ids) override {
+    ForwardingBackend::do_top_chunks(scores, ids);
     if (fault_ == Fault::kTop) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
   }
-  void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
+  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
     if (fault_ == Fault::kGather) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
-    ForwardingBackend::gather_chunks(src, ids, chunk, dst);
+    ForwardingBackend::do_gather_chunks(src, ids, chunk, dst);
     if (fault_ == Fault::kGather) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
   }
-  void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
-                 std::int64_t count) override {
+  void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                    std::int64_t dst_row, std::int64_t count) override {
     if (fault_ == Fault::kCopyRows) --count;
-    ForwardingBackend::copy_rows(src, src_row, dst, dst_row, count);
+    ForwardingBackend::do_copy_rows(src, src_row, dst, dst_row, count);
   }
 
  private:
@@ -137,7 +137,7 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
                                     {Fault::kSwiglu, "operations: swiglu"},
                                     {Fault::kAttention, "operations: attention, f32"},
                                     {Fault::kRowDependence, "32 rows: attention"},
-                                    {Fault::kLaws, "operations: to_laws, T 1"},
+                                    {Fault::kLaws, "operations: to_laws, probabilities"},
                                     {Fault::kSample, "operations: sample"},
                                     {Fault::kJudge, "operations: judge"},
                                     {Fault::kScores, "operations: score_chunks, f32"},

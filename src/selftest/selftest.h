@@ -6,17 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "triforce/backend.h"
+#include "selftest/conformance.h"
 #include "triforce/error.h"
 
 namespace triforce {
 
-struct SelftestCheck {
-  std::string group;  // "operations", "row invariance", "enumeration", "chi-square"
-  std::string name;
-  std::string figure;  // "worst error 0.12 of tolerance", "p = 0.4, 60000 runs"
-  bool passed = false;
-};
+using SelftestCheck = selftest::Check;
 struct SelftestReport {
   std::vector<SelftestCheck> checks;
   bool passed() const;

@@ -1,0 +1,328 @@
+// What every operation asks of its arguments, once for all backends. Nothing here allocates unless
+// a check fails.
+#include "triforce/backend.h"
+
+#include <cmath>
+#include <initializer_list>
+
+namespace triforce {
+namespace {
+
+// Sets of types, one bit each.
+constexpr unsigned bit(DType t) { return 1U << static_cast<unsigned>(t); }
+constexpr unsigned kF32 = bit(DType::kF32), kI32 = bit(DType::kI32);
+constexpr unsigned kFloats = kF32 | bit(DType::kF16) | bit(DType::kBF16);
+
+unsigned activations(const Backend::Traits& t) {
+  return t.formats == Backend::Formats::kAll ? kFloats : bit(t.activation);
+}
+unsigned stored(const Backend::Traits& t) {
+  return t.formats == Backend::Formats::kActivation ? bit(t.activation) : kFloats;
+}
+
+template <class Shape>
+std::string shape_text(const Shape& shape, std::size_t rank) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < rank; ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", *(shape.begin() + i));
+  }
+  return text + "]";
+}
+std::string types_text(unsigned types) {
+  std::string text;
+  for (const DType t : {DType::kF32, DType::kF16, DType::kBF16, DType::kI32}) {
+    if ((types & bit(t)) != 0) text += fmt::format("{}{}", text.empty() ? "" : "/", to_string(t));
+  }
+  return text;
+}
+
+enum class Gaps : std::uint8_t { kBetweenRows, kNone };
+
+// `v` has memory, one of `types`, these sizes, all positive, and no gaps within its rows or at all.
+void expect(const char* what, const TensorView& v, unsigned types,
+            std::initializer_list<std::int64_t> shape, Gaps gaps = Gaps::kBetweenRows) {
+  bool ok = v.data != nullptr && (bit(v.dtype) & types) != 0 && v.rank == shape.size();
+  std::size_t i = 0;
+  for (const std::int64_t n : shape) ok = ok && n > 0 && v.shape[i++] == n;
+  ok = ok && (gaps == Gaps::kNone ? v.is_contiguous()
+                                  : v.shape[v.rank - 1U] == 1 || v.stride[v.rank - 1U] == 1);
+  TF_CHECK(ok, "{}: expected {} {} in memory{}, found {} {}{}", what, types_text(types),
+           shape_text(shape, shape.size()), gaps == Gaps::kNone ? " without gaps" : "",
+           to_string(v.dtype), shape_text(v.shape, v.rank), v.data == nullptr ? " without it" : "");
+}
+
+void expect_apart(const char* op, const TensorView& a, const TensorView& b) {
+  TF_CHECK(a.data != b.data, "{}: input and output are the same memory", op);
+}
+
+// Every one of ids[n] or ids[h, n] is in [0, count).
+void expect_ids(const char* what, const TensorView& ids, std::int64_t count) {
+  const std::int64_t rows = ids.rank == 1 ? 1 : ids.shape[0];
+  const std::int64_t stride = ids.rank == 1 ? 0 : ids.stride[0];
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int32_t* row = ids.as<std::int32_t>() + r * stride;
+    for (std::int64_t i = 0; i < ids.shape[ids.rank - 1U]; ++i) {
+      TF_CHECK(row[i] >= 0 && row[i] < count, "{} {}: expected 0 to {}", what, row[i], count - 1);
+    }
+  }
+}
+
+void expect_kv(const char* op, const KvView& kv, const Backend::Traits& t) {
+  TF_CHECK(kv.k != nullptr && kv.v != nullptr, "{}: KV rows without memory", op);
+  TF_CHECK((bit(kv.dtype) & stored(t)) != 0, "{}: expected KV rows of {}, found {}", op,
+           types_text(stored(t)), to_string(kv.dtype));
+  TF_CHECK(kv.kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % t.head_dim_step == 0 &&
+               kv.head_dim <= t.max_head_dim,
+           "{}: {} KV heads of {} dimensions; expected a multiple of {} up to {}", op, kv.kv_heads,
+           kv.head_dim, t.head_dim_step, t.max_head_dim);
+  TF_CHECK(kv.capacity > 0 && kv.capacity % t.kv_granule == 0,
+           "{}: capacity of {} KV rows: expected a multiple of {}", op, kv.capacity, t.kv_granule);
+  TF_CHECK(kv.kv_heads == 1 || kv.head_stride >= kv.capacity * kv.head_dim,
+           "{}: KV heads {} elements apart, of {} rows of {}", op, kv.head_stride, kv.capacity,
+           kv.head_dim);
+}
+
+// The views of a pass of `rows` rows that ends at kv's length.
+void expect_length(const char* op, const KvView& kv, std::int64_t rows, const Backend::Traits& t) {
+  TF_CHECK(kv.length != nullptr && rows <= kMaxPassRows, "{}: {} rows, at most {}, {} a length", op,
+           rows, kMaxPassRows, kv.length == nullptr ? "without" : "with");
+  if (t.place != Place::kHost) return;
+  TF_CHECK(rows <= *kv.length && *kv.length <= kv.capacity,
+           "{}: {} new rows, {} with them, in a capacity of {}", op, rows, *kv.length, kv.capacity);
+}
+
+void expect_rope(const char* op, const RopeView& rope, const KvView& kv) {
+  expect(op, rope.cos, kF32, {rope.cos.shape[0], kv.head_dim / 2}, Gaps::kNone);
+  expect(op, rope.sin, kF32, {rope.cos.shape[0], kv.head_dim / 2}, Gaps::kNone);
+}
+
+void expect_same_rows(const char* op, const KvView& src, const KvView& dst) {
+  TF_CHECK(src.dtype == dst.dtype && src.kv_heads == dst.kv_heads && src.head_dim == dst.head_dim,
+           "{}: {} heads of {} {} to {} heads of {} {}", op, src.kv_heads, src.head_dim,
+           to_string(src.dtype), dst.kv_heads, dst.head_dim, to_string(dst.dtype));
+}
+
+void expect_transfer(const char* op, const TensorView& dst, const TensorView& src) {
+  TF_CHECK(dst.rank == src.rank && dst.rank > 0 && dst.shape == src.shape && dst.is_contiguous() &&
+               src.is_contiguous(),
+           "{}: {} to {}, expected equal shapes without gaps", op, shape_text(src.shape, src.rank),
+           shape_text(dst.shape, dst.rank));
+  TF_CHECK(dst.dtype == src.dtype || (dst.dtype != DType::kI32 && src.dtype != DType::kI32),
+           "{}: {} to {}", op, to_string(src.dtype), to_string(dst.dtype));
+}
+
+void expect_matrix(std::int64_t rows, std::int64_t cols, DType dtype, unsigned types) {
+  TF_CHECK(rows > 0 && cols > 0 && (bit(dtype) & types) != 0, "matrix [{}, {}] of {}, expected {}",
+           rows, cols, to_string(dtype), types_text(types));
+}
+
+}  // namespace
+
+Matrix Backend::make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) {
+  expect_matrix(rows, cols, dtype, stored(traits_));
+  return do_make_matrix(rows, cols, dtype, tag);
+}
+
+std::int64_t Backend::matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const {
+  expect_matrix(rows, cols, dtype, kFloats);
+  return do_matrix_bytes(rows, cols, dtype);
+}
+
+void Backend::set_rows(Matrix& m, std::int64_t row_begin, TensorView src) {
+  expect("set_rows: source", src, kFloats, {src.shape[0], m.cols});
+  TF_CHECK(row_begin >= 0 && row_begin + src.shape[0] <= m.rows, "set_rows: rows [{}, {}) of {}",
+           row_begin, row_begin + src.shape[0], m.rows);
+  do_set_rows(m, row_begin, src);
+}
+
+void Backend::upload(TensorView dst, TensorView src) {
+  expect_transfer("upload", dst, src);
+  if (src.numel() > 0) do_upload(dst, src);
+}
+
+void Backend::download(TensorView host_dst, TensorView src) {
+  expect_transfer("download", host_dst, src);
+  if (src.numel() > 0) do_download(host_dst, src);
+}
+
+void Backend::random_values(TensorView out, const DrawKey& key, std::int64_t first, double scale) {
+  TF_CHECK(out.data != nullptr && out.dtype == DType::kF32 && out.is_contiguous() && first >= 0 &&
+               first + out.numel() <= std::int64_t{1} << 34,
+           "random_values: elements [{}, {}) into {}", first, first + out.numel(),
+           to_string(out.dtype));
+  do_random_values(out, key, first, scale);
+}
+
+void Backend::embed(TensorView tokens, TensorView table, TensorView out) {
+  expect("embed: out", out, kF32, {out.shape[0], out.shape[1]});
+  expect("embed: tokens", tokens, kI32, {out.shape[0]}, Gaps::kNone);
+  expect("embed: table", table, kFloats, {table.shape[0], out.shape[1]}, Gaps::kNone);
+  if (place() == Place::kHost) expect_ids("embed: token", tokens, table.shape[0]);
+  do_embed(tokens, table, out);
+}
+
+void Backend::rms_norm(TensorView x, TensorView w, float eps, TensorView out) {
+  expect("rms_norm: x", x, kF32, {x.shape[0], x.shape[1]});
+  expect("rms_norm: w", w, kF32, {x.shape[1]}, Gaps::kNone);
+  expect("rms_norm: out", out, activations(traits_) | kF32, {x.shape[0], x.shape[1]});
+  TF_CHECK(out.data != x.data || (out.dtype == x.dtype && out.stride == x.stride),
+           "rms_norm: x and out share memory in different ways");
+  do_rms_norm(x, w, eps, out);
+}
+
+void Backend::linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
+  expect("linear: x", x, activations(traits_), {x.shape[0], w.cols});
+  expect("linear: out", out, accumulate ? kF32 : activations(traits_) | kF32, {x.shape[0], w.rows});
+  expect_apart("linear", x, out);
+  do_linear(x, w, out, accumulate);
+}
+
+void Backend::rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                          const KvView& kv) {
+  expect_kv("rope_append", kv, traits_);
+  const std::int64_t rows = q.shape[0], heads = q.shape[1];
+  expect("rope_append: q", q, activations(traits_), {rows, heads, kv.head_dim}, Gaps::kNone);
+  expect("rope_append: qkv", qkv, activations(traits_),
+         {rows, (heads + 2 * std::int64_t{kv.kv_heads}) * kv.head_dim});
+  expect("rope_append: positions", positions, kI32, {rows}, Gaps::kNone);
+  expect_rope("rope_append: tables", rope, kv);
+  expect_apart("rope_append", qkv, q);
+  expect_length("rope_append", kv, rows, traits_);
+  if (place() == Place::kHost) {
+    expect_ids("rope_append: position", positions, rope.cos.shape[0]);
+  }
+  do_rope_append(qkv, positions, rope, q, kv);
+}
+
+void Backend::attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                        TensorView mass, int chunk) {
+  expect_kv("attention", kv, traits_);
+  const std::int64_t rows = q.shape[0], heads = q.shape[1];
+  expect("attention: q", q, activations(traits_), {rows, heads, kv.head_dim}, Gaps::kNone);
+  expect("attention: out", out, activations(traits_), {rows, heads * kv.head_dim}, Gaps::kNone);
+  TF_CHECK(heads % kv.kv_heads == 0, "attention: {} query heads over {}", heads, kv.kv_heads);
+  expect_apart("attention", q, out);
+  expect_length("attention", kv, rows, traits_);
+  if (kv.rotate_on_read) {
+    expect_rope("attention: tables", rope, kv);
+    TF_CHECK(place() != Place::kHost || *kv.length <= rope.cos.shape[0],
+             "attention: tables of {} positions for {} rows", rope.cos.shape[0], *kv.length);
+  }
+  if (mass.data != nullptr) {
+    TF_CHECK(chunk > 0 && rows <= kMaxExactRows,
+             "attention: mass of chunks of {} rows over {} queries, at most {}", chunk, rows,
+             kMaxExactRows);
+    expect("attention: mass", mass, kF32, {kv.kv_heads, kv.capacity / chunk});
+  }
+  do_attention(q, kv, rope, out, mass, chunk);
+}
+
+void Backend::swiglu(TensorView gate_up, TensorView out) {
+  expect("swiglu: out", out, activations(traits_), {out.shape[0], out.shape[1]});
+  expect("swiglu: gate_up", gate_up, bit(out.dtype), {out.shape[0], 2 * out.shape[1]});
+  expect_apart("swiglu", gate_up, out);
+  do_swiglu(gate_up, out);
+}
+
+void Backend::to_laws(TensorView logits, const LawParams& params, TensorView laws) {
+  expect("to_laws: logits", logits, kF32, {logits.shape[0], logits.shape[1]});
+  expect("to_laws: laws", laws, kF32, {logits.shape[0], logits.shape[1]});
+  expect_apart("to_laws", logits, laws);
+  TF_CHECK((params.temperature == 0 || std::isfinite(1.0F / params.temperature)) &&
+               params.temperature >= 0 && params.top_p > 0 && params.top_k >= 0,
+           "to_laws: temperature {}, top_p {}, top_k {}", params.temperature, params.top_p,
+           params.top_k);
+  do_to_laws(logits, params, laws);
+}
+
+Token Backend::sample(TensorView law, const DrawKey& key, std::int64_t position,
+                      Acceptance acceptance) {
+  TF_CHECK(law.data != nullptr && law.dtype == DType::kF32 && law.rank > 0 && law.numel() > 0 &&
+               law.is_contiguous(),
+           "sample: expected f32 without gaps, found {} {}", to_string(law.dtype),
+           shape_text(law.shape, law.rank));
+  return do_sample(law, key, position, acceptance);
+}
+
+Verdict Backend::judge(TensorView p, TensorView q, std::span<const Token> tokens,
+                       const DrawKey& key, std::int64_t position, const JudgeRule& rule) {
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  TF_CHECK(n <= kMaxProposals, "judge: {} tokens, at most {}", n, kMaxProposals);
+  expect("judge: p", p, kF32, {n + 1, p.shape[1]});
+  if (n > 0) expect("judge: q", q, kF32, {n, p.shape[1]});
+  for (const Token t : tokens) {
+    TF_CHECK(t >= 0 && t < p.shape[1], "judge: token {}: expected 0 to {}", t, p.shape[1] - 1);
+  }
+  return do_judge(p, q, tokens, key, position, rule);
+}
+
+void Backend::score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                           TensorView scores) {
+  expect_kv("score_chunks", kv, traits_);
+  expect("score_chunks: q", q, activations(traits_), {q.shape[0], kv.head_dim}, Gaps::kNone);
+  expect("score_chunks: scores", scores, kF32, {kv.kv_heads, n_chunks});
+  TF_CHECK(q.shape[0] % kv.kv_heads == 0, "score_chunks: {} query heads over {}", q.shape[0],
+           kv.kv_heads);
+  TF_CHECK(chunk > 0 && n_chunks <= kv.capacity / chunk, "score_chunks: {} chunks of {} rows of {}",
+           n_chunks, chunk, kv.capacity);
+  do_score_chunks(q, kv, chunk, n_chunks, scores);
+}
+
+void Backend::top_chunks(TensorView scores, TensorView ids) {
+  expect("top_chunks: scores", scores, kF32, {scores.shape[0], scores.shape[1]});
+  expect("top_chunks: ids", ids, kI32, {scores.shape[0], ids.shape[1]});
+  TF_CHECK(ids.shape[1] <= scores.shape[1], "top_chunks: {} of {} chunks", ids.shape[1],
+           scores.shape[1]);
+  do_top_chunks(scores, ids);
+}
+
+void Backend::gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) {
+  expect_kv("gather_chunks: source", src, traits_);
+  expect_kv("gather_chunks: destination", dst, traits_);
+  expect_same_rows("gather_chunks", src, dst);
+  TF_CHECK(src.k != dst.k, "gather_chunks: source and destination are one cache");
+  expect("gather_chunks: ids", ids, kI32, {src.kv_heads, ids.shape[1]});
+  TF_CHECK(chunk > 0 && ids.shape[1] <= dst.capacity / chunk,
+           "gather_chunks: {} chunks of {} rows into {}", ids.shape[1], chunk, dst.capacity);
+  if (place() == Place::kHost) expect_ids("gather_chunks: chunk", ids, src.capacity / chunk);
+  do_gather_chunks(src, ids, chunk, dst);
+}
+
+void Backend::copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                        std::int64_t dst_row, std::int64_t count) {
+  expect_kv("copy_rows: source", src, traits_);
+  expect_kv("copy_rows: destination", dst, traits_);
+  expect_same_rows("copy_rows", src, dst);
+  TF_CHECK(count >= 0 && src_row >= 0 && src_row + count <= src.capacity && dst_row >= 0 &&
+               dst_row + count <= dst.capacity,
+           "copy_rows: {} rows from {} of {} to {} of {}", count, src_row, src.capacity, dst_row,
+           dst.capacity);
+  TF_CHECK(src.k != dst.k || dst_row <= src_row, "copy_rows: rows {} to later rows {} of one cache",
+           src_row, dst_row);
+  if (count > 0) do_copy_rows(src, src_row, dst, dst_row, count);
+}
+
+void Backend::copy(TensorView dst, TensorView src) {
+  const bool dense = dst.is_contiguous() && src.is_contiguous() && dst.numel() == src.numel();
+  TF_CHECK(dst.dtype == src.dtype &&
+               (dense || (src.rank == 2 && dst.rank == 2 && src.shape == dst.shape &&
+                          src.stride[1] == 1 && dst.stride[1] == 1)),
+           "copy: {} {} to {} {}", to_string(src.dtype), shape_text(src.shape, src.rank),
+           to_string(dst.dtype), shape_text(dst.shape, dst.rank));
+  if (src.numel() > 0) do_copy(dst, src);
+}
+
+Event Backend::record() {
+  do_record(next_event_ % kEvents);
+  return {next_event_++};
+}
+
+double Backend::elapsed_ms(Event a, Event b) { return do_elapsed_ms(slot_of(a), slot_of(b)); }
+
+std::size_t Backend::slot_of(Event e) const {
+  TF_CHECK(e.id < next_event_ && next_event_ - e.id <= kEvents,
+           "event {} of {}, the newest {} kept", e.id, next_event_, kEvents);
+  return e.id % kEvents;
+}
+
+}  // namespace triforce

@@ -1,0 +1,55 @@
+// What backends share whose tensors lie in host memory and whose calls have finished when they
+// return.
+#pragma once
+#include <array>
+#include <chrono>
+#include <cstring>
+
+#include "core/host_allocator.h"
+#include "triforce/sampling.h"
+
+namespace triforce {
+
+class HostBackend : public Backend {
+ public:
+  using Backend::Backend;
+  Allocator& allocator() override { return allocator_; }
+  void synchronize() override {}
+  void replay(std::uint64_t /*key*/, const std::function<void()>& body) override { body(); }
+
+ protected:
+  Token do_sample(TensorView law, const DrawKey& key, std::int64_t position,
+                  Acceptance acceptance) override {
+    return sample_token({law.as<float>(), static_cast<std::size_t>(law.numel())}, key, position,
+                        acceptance);
+  }
+  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
+                   std::int64_t position, const JudgeRule& rule) override {
+    const auto rows = [](const TensorView& laws) {
+      return LawRows{laws.as<float>(), laws.shape[1], laws.stride[0]};
+    };
+    return judge_proposals(rows(p), tokens.empty() ? LawRows{} : rows(q), tokens, key, position,
+                           rule);
+  }
+  void do_copy(TensorView dst, TensorView src) override {
+    if (dst.is_contiguous() && src.is_contiguous()) {
+      std::memmove(dst.data, src.data, static_cast<std::size_t>(src.bytes()));
+      return;
+    }
+    for (std::int64_t r = 0; r < src.shape[0]; ++r) {
+      const TensorView from = src.rows(r, 1);
+      std::memmove(dst.rows(r, 1).data, from.data, static_cast<std::size_t>(from.bytes()));
+    }
+  }
+  void do_record(std::size_t slot) override { moments_[slot] = Clock::now(); }
+  double do_elapsed_ms(std::size_t a, std::size_t b) override {
+    return std::chrono::duration<double, std::milli>(moments_[b] - moments_[a]).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  HostAllocator allocator_;
+  std::array<Clock::time_point, kEvents> moments_{};
+};
+
+}  // namespace triforce

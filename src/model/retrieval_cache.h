@@ -1,0 +1,100 @@
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "model/full_cache.h"
+#include "model/rebuild_trigger.h"
+#include "model/retrieval_layout.h"
+
+namespace triforce {
+
+// TriForce section 4.1: the chunks of the full cache that matter most, `budget` tokens of them,
+// most relevant first; committed tokens since the selection overwrite the least relevant end
+// (retrieval_layout.h). select_prompt() selects first; then it observes the passes over `full` and
+// selects again during those that are due, by policy, room or kind of selection. rewind() returns
+// to what mark() saw, reset() to nothing. Rows [0, budget) hold committed tokens, [budget, budget +
+// max_append) those not committed yet. As long as every committed token fits in the budget they are
+// kept in token order, so that answers are the full cache's. Before the room for recent tokens runs
+// out the next observed pass selects again, whatever the policy.
+class RetrievalCache final : public StoredCache, public LayerObserver {
+ public:
+  struct Options {
+    std::int64_t budget = 4096;  // tokens; a multiple of chunk_size
+    int chunk_size = 8;          // tokens
+    Selection selection = Selection::kMeanKey;
+    RebuildPolicy rebuild;
+  };
+  // `full` outlives this cache and has the same shape. heads: query heads of the model.
+  RetrievalCache(Backend& backend, FullCache& full, int layers, int heads, int kv_heads,
+                 int head_dim, std::int64_t max_append, DType dtype, const Options& options);
+
+  // `full` holds a whole prompt but its last token, all of it committed: selects among the whole
+  // chunks by that token's rotated queries [L, H, d] (by mean key, or with kAttention by their
+  // attention to the prefix) and takes over the prefix. Only after reset().
+  void select_prompt(TensorView queries, const RopeView& rope);
+  // Outer acceptance of the last round, for the adaptive policy; accepted <= tested.
+  void report_round(std::int64_t accepted, std::int64_t tested);
+  // Since the last rewind() or reset(), the prompt's not counted.
+  std::int64_t selections() const { return selections_; }
+  // Chunk ids [layers, Hkv, n] now selected, as a host copy, for tests and reports.
+  std::vector<std::int32_t> selected_chunks() const;
+
+  std::int64_t committed() const override { return layout_.committed; }
+  std::int64_t capacity() const override { return full_.capacity(); }
+  // Takes the rows of `full`, which must hold them: length <= full.length().
+  void commit(std::int64_t length) override;
+  void mark() override;
+  void rewind() override;
+  void reset() override;
+
+  bool begin_pass(std::int64_t n) override;
+  TensorView mass(int layer) override;
+  int mass_chunk() const override { return options_.chunk_size; }
+  void on_layer(int layer, TensorView q, const KvView& kv) override;
+
+ private:
+  // A pass over the full cache that selects, from begin_pass() to its last layer.
+  struct Pass {
+    bool by_attention = false;
+    RetrievalLayout after;
+  };
+  struct Marked {
+    RetrievalLayout layout;
+    bool selected = false;
+  };
+
+  std::int64_t pending() const { return length_ - layout_.committed; }
+  std::int64_t rows() const override { return layout_.rows() + pending(); }
+  void check_room(std::int64_t n) const override;
+  RetrievalLayout prefix(std::int64_t tokens) const {
+    return RetrievalLayout::of_prefix(options_.budget, options_.chunk_size, tokens);
+  }
+  // The ids [Hkv, n] of layer l that fill `rows` rows.
+  TensorView ids_of(int l, std::int64_t rows) const;
+  TensorView attention_mass() const;  // [Hkv, chunks of the full cache], what attention writes
+  // The chunks of layer l that fill `after`, by q[H, d] or by attention_mass().
+  void select(int l, TensorView q, const KvView& kv, const RetrievalLayout& after,
+              bool by_attention);
+  // Writes recent tokens [begin, committed) of a layer.
+  void write_recent(const KvView& src, const KvView& dst, const RetrievalLayout& r,
+                    std::int64_t begin) const;
+  // Writes every committed row of layer l.
+  void write(int l, const KvView& src, const RetrievalLayout& r);
+  void write_all();
+  void start_over(bool selected, const RetrievalLayout& layout);
+
+  FullCache& full_;
+  Options options_;
+  int kv_heads_;
+  Tensor ids_, marked_ids_;  // [layers, Hkv * most chunks] i32, the first Hkv * n of each used
+  Tensor scores_;            // [Hkv * chunks of the full cache] f32
+  Tensor attended_;          // [1, H d]: what select_prompt()'s attention gives, not used
+  RebuildTrigger trigger_;
+  std::int64_t selections_ = 0;
+  bool selected_ = false;  // the prompt's selection exists
+  RetrievalLayout layout_;
+  std::optional<Pass> pass_;
+  Marked marked_;
+};
+
+}  // namespace triforce

@@ -1,0 +1,70 @@
+#include "model/stored_cache.h"
+
+#include <atomic>
+
+namespace triforce {
+namespace {
+
+std::uint32_t next_cache_id() {
+  static std::atomic<std::uint32_t> next{0};
+  return next++;
+}
+
+}  // namespace
+
+StoredCache::StoredCache(Backend& backend, int layers, int kv_heads, int head_dim,
+                         std::int64_t rows, std::int64_t max_append, DType dtype, MemTag tag,
+                         Keys keys)
+    : b_(backend),
+      storage_(backend, layers, kv_heads, head_dim, rows, dtype, tag),
+      inputs_(backend, max_append),
+      keys_(keys),
+      kv_heads_(kv_heads),
+      head_dim_(head_dim),
+      max_append_(max_append),
+      id_(next_cache_id()) {}
+
+void StoredCache::reserve(std::int64_t pass_rows, std::int64_t context, int heads, int chunk) {
+  Backend::ScratchShape shape;
+  shape.rows = pass_rows;
+  shape.context = context;
+  shape.heads = heads;
+  shape.kv_heads = kv_heads_;
+  shape.head_dim = head_dim_;
+  shape.chunk_size = chunk;
+  b_.reserve(shape);
+}
+
+void StoredCache::begin(std::int64_t n) {
+  TF_CHECK(appending_ == 0 && n >= 1 && n <= max_append_, "append of {} rows, at most {}", n,
+           max_append_);
+  check_room(n);
+  const std::int64_t before = rows();
+  inputs_.set(keys_ == Keys::kRotated ? length_ : before, n, before + n);
+  appending_ = n;
+}
+
+KvView StoredCache::layer(int l) {
+  KvView kv = storage_.layer(l);
+  kv.length = inputs_.length();
+  kv.rotate_on_read = keys_ == Keys::kRotatedOnRead;
+  return kv;
+}
+
+void StoredCache::end() {
+  length_ += appending_;
+  appending_ = 0;
+}
+
+void StoredCache::truncate(std::int64_t length) {
+  TF_CHECK(length >= committed() && length <= length_, "truncate to {} of [{}, {}]", length,
+           committed(), length_);
+  length_ = length;
+}
+
+void StoredCache::check_commit(std::int64_t length, std::int64_t last) const {
+  TF_CHECK(length >= committed() && length <= last, "commit of {} of [{}, {}]", length, committed(),
+           last);
+}
+
+}  // namespace triforce

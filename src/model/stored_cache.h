@@ -1,0 +1,50 @@
+// What the three caches share: rows in one storage, the pass in progress, the tokens held.
+#pragma once
+#include <cstdint>
+
+#include "model/kv_pass.h"
+#include "triforce/kv_cache.h"
+
+namespace triforce {
+
+class StoredCache : public KvCache {
+ public:
+  std::int64_t length() const final { return length_; }
+  std::int64_t max_append() const final { return max_append_; }
+  void begin(std::int64_t n) final;
+  TensorView positions() const final { return inputs_.positions(); }
+  KvView layer(int l) final;
+  void end() final;
+  void truncate(std::int64_t length) final;
+  std::uint32_t id() const final { return id_; }
+
+ protected:
+  // Whether keys are stored rotated, by their position, or are rotated by their row when read.
+  enum class Keys : std::uint8_t { kRotated, kRotatedOnRead };
+  // Storage for `rows` rows per head, rounded up to the granule, in passes of up to max_append.
+  StoredCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t rows,
+              std::int64_t max_append, DType dtype, MemTag tag, Keys keys);
+
+  // Rows in use, those of tokens not committed yet included.
+  virtual std::int64_t rows() const = 0;
+  // Throws kInternal if there is no room for n more tokens.
+  virtual void check_room(std::int64_t n) const = 0;
+  // Throws kInternal unless committed() <= length <= last.
+  void check_commit(std::int64_t length, std::int64_t last) const;
+  // Scratch for passes over up to `context` tokens; chunk 0: none are scored.
+  void reserve(std::int64_t pass_rows, std::int64_t context, int heads, int chunk);
+
+  Backend& b_;
+  KvStorage storage_;
+  PassInputs inputs_;
+  std::int64_t length_ = 0;  // tokens
+
+ private:
+  Keys keys_;
+  int kv_heads_, head_dim_;
+  std::int64_t max_append_;
+  std::uint32_t id_;
+  std::int64_t appending_ = 0;  // rows of the pass in progress
+};
+
+}  // namespace triforce

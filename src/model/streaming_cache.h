@@ -1,0 +1,40 @@
+#pragma once
+#include <limits>
+
+#include "model/stored_cache.h"
+
+namespace triforce {
+
+// StreamingLLM (arXiv 2309.17453): sinks + the most recent tokens, at most `budget` committed ones.
+// Keys are stored unrotated and rotated by row when read. Evicts whole granules.
+// Positions are rows: below budget + max_append, which the RoPE tables must cover. What is not
+// committed yet must fit in max_append tokens, so a long prompt is committed append by append.
+class StreamingCache final : public StoredCache {
+ public:
+  static constexpr int kSinks = 16;
+  // budget in tokens, sinks included: at least 2 granules more than the sinks, which are rounded up
+  // to granules. Keeps a second copy of its rows for rewind().
+  StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t budget,
+                 std::int64_t max_append, DType dtype);
+  std::int64_t committed() const override { return state_.committed; }
+  std::int64_t capacity() const override { return std::numeric_limits<std::int64_t>::max(); }
+  void commit(std::int64_t length) override;
+  void mark() override;
+  void rewind() override;
+  void reset() override;
+
+ private:
+  // Row r holds token r below the sinks, and token r + evicted from there on.
+  struct State {
+    std::int64_t committed = 0, evicted = 0;
+  };
+  std::int64_t rows() const override { return length_ - state_.evicted; }
+  void check_room(std::int64_t n) const override;
+  void evict();
+
+  KvStorage marked_rows_;
+  std::int64_t budget_, sinks_;
+  State state_, marked_;
+};
+
+}  // namespace triforce

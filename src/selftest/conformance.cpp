@@ -1,0 +1,37 @@
+#include "selftest/conformance.h"
+
+#include <algorithm>
+
+#include "reference/reference_backend.h"
+#include "selftest/support.h"
+
+namespace triforce::selftest {
+
+void run_conformance(Backend& tested, const Conformance& c, const Emit& emit) {
+  const Sizes s;
+  Backend::ScratchShape shape;
+  shape.rows = s.context;
+  shape.context = s.positions;
+  shape.heads = s.heads;
+  shape.kv_heads = s.kv_heads;
+  shape.head_dim = s.head_dim;
+  shape.widest = 1200;
+  shape.vocab = c.every_size ? 131072 : 32003;
+  shape.chunk_size = s.chunk;
+  tested.reserve(shape);
+  // Ranking 16384 chunks, and single rows of more and wider heads.
+  shape.rows = 1;
+  shape.context = 16384;
+  shape.heads = shape.kv_heads = 3;
+  shape.head_dim = std::min(128, tested.traits().max_head_dim);
+  shape.chunk_size = 1;
+  tested.reserve(shape);
+  const std::unique_ptr<Backend> oracle = make_reference_backend(tested.kv_granule());
+  check_row_wise_ops(tested, *oracle, c, emit);
+  check_law_ops(tested, *oracle, c, emit);
+  check_cache_ops(tested, emit);
+  check_attention_ops(tested, *oracle, emit);
+  check_row_invariance(tested, emit);
+}
+
+}  // namespace triforce::selftest

@@ -1,0 +1,200 @@
+// Attention over caches that were filled by rope_append.
+#include <algorithm>
+
+#include "selftest/filled_cache.h"
+
+namespace triforce::selftest {
+namespace {
+
+constexpr const char* kGroup = "operations";
+
+double norm_of(const float* x, std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  }
+  return std::sqrt(sum);
+}
+
+// The rows a cache was filled with, and the errors that its format allows.
+class Bounds {
+ public:
+  Bounds(const Sizes& s, DType dtype, DType activation, const Floats& qkv)
+      : s_(s),
+        unit_(unit_of(dtype)),
+        activation_unit_(activation == DType::kF32 ? 0 : unit_of(activation)),
+        least_(least_of(activation)) {
+    // bf16 kernels may round queries and probabilities to bf16, for products of pairs, and those of
+    // half activations to the same half.
+    pair_error_ = dtype == DType::kBF16 || activation != DType::kF32 ? unit_ : 0;
+    for (std::int64_t row = 0; row < s.context; ++row) {
+      const float* k = qkv.data() + row * s.qkv() + s.hidden();
+      for (int h = 0; h < s.kv_heads; ++h) {
+        k_norm_ = std::max(k_norm_, norm_of(k + std::int64_t{h} * s.head_dim, s.head_dim));
+      }
+    }
+  }
+  // Error of one score: |q| |k| bounds the sum of its products; keys and queries are rounded, keys
+  // perhaps on both sides of a rounding boundary.
+  double score(const float* q) const {
+    const double d = s_.head_dim;
+    const double products = norm_of(q, s_.head_dim) * k_norm_ / std::sqrt(d);
+    return products * (pair_error_ + 2 * unit_ + (d + 4) * kEps + activation_unit_);
+  }
+  // Relative error of a probability: exp of twice that, the rounding of the difference to the
+  // maximum, of exp and, in pairs, of the probability.
+  double probability(const float* q) const {
+    const double size = norm_of(q, s_.head_dim) * k_norm_ / std::sqrt(double{1} * s_.head_dim);
+    return std::expm1(2 * score(q) + 12 * kEps * size) + 2 * (pair_error_ + 16 * kEps) + 64 * kEps;
+  }
+  // Of an output whose terms have sizes that add up to `size`.
+  double output(const float* q, double size) const {
+    const double sum = static_cast<double>(s_.context + 64) * kEps;
+    return (2 * (probability(q) + sum) + activation_unit_) * size + least_;
+  }
+  double scores_of_chunks(const float* q) const {
+    return score(q) * std::sqrt(double{1} * s_.head_dim) + least_;
+  }
+
+ private:
+  const Sizes& s_;
+  double unit_, activation_unit_, least_, pair_error_ = 0, k_norm_ = 0;
+};
+
+Floats with_absolute_values(const Sizes& s, Floats qkv) {
+  for (std::size_t i = 0; i < qkv.size(); ++i) {
+    const auto column = static_cast<std::int64_t>(i) % s.qkv();
+    if (column >= s.hidden() + std::int64_t{s.kv_heads} * s.head_dim) qkv[i] = std::abs(qkv[i]);
+  }
+  return qkv;
+}
+
+class AttentionChecks {
+ public:
+  AttentionChecks(Backend& tested, Backend& oracle, DType dtype, bool rotate)
+      : tested_(tested),
+        oracle_(oracle),
+        dtype_(dtype),
+        rotate_(rotate),
+        qkv_(as_held(tested, normal_values(s_.context * s_.qkv(), 11, 0.7F))),
+        mine_(tested, s_, dtype, rotate, qkv_),
+        theirs_(oracle, s_, dtype, rotate, qkv_),
+        sizes_(oracle, s_, dtype, rotate, with_absolute_values(s_, qkv_)),
+        bounds_(s_, dtype, tested.activation_dtype(), qkv_) {}
+
+  void run(const Emit& emit) {
+    check_rotation(emit);
+    check_attention(emit);
+    if (!rotate_) check_chunks(emit);  // only full caches are scored
+  }
+
+ private:
+  std::string label(const char* op) const {
+    return fmt::format("{}, {} rows{}", op, to_string(dtype_), rotate_ ? ", rotate on read" : "");
+  }
+  double act_unit() const {
+    return tested_.activation_dtype() == DType::kF32 ? 0 : unit_of(tested_.activation_dtype());
+  }
+  Floats queries(std::int64_t begin, std::int64_t n) const {
+    return {mine_.q.begin() + begin * s_.hidden(), mine_.q.begin() + (begin + n) * s_.hidden()};
+  }
+  void check_rotation(const Emit& emit) {
+    Worst worst(label("rope_append, queries"));
+    const std::int64_t half = s_.head_dim / 2;
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(mine_.q.size()); ++i) {
+      const std::int64_t t = i / s_.hidden(), column = i % s_.hidden(), j = column % s_.head_dim;
+      const std::int64_t other = j < half ? column + half : column - half;
+      const float* row = qkv_.data() + t * s_.qkv();
+      const double size =
+          std::abs(static_cast<double>(row[column])) + std::abs(static_cast<double>(row[other]));
+      worst.see(static_cast<double>(mine_.q[static_cast<std::size_t>(i)]),
+                static_cast<double>(theirs_.q[static_cast<std::size_t>(i)]),
+                (3 * kEps + act_unit()) * size + least_of(tested_.activation_dtype()));
+    }
+    emit(worst.check(kGroup));
+  }
+  // What n queries read at `length` rows, on both sides, from a cache of each.
+  void compare(const Floats& q, std::int64_t n, std::int64_t length, Filled& mine, Filled& theirs,
+               Filled& sizes, Worst& worst, Worst* mass) {
+    for (Filled* f : {&mine, &theirs, &sizes}) f->cache.set_length(length);
+    const bool with_mass = mass != nullptr && n <= kMaxExactRows;
+    const auto on = [&](Filled& f) {
+      return attend(f.b, s_, f.cache.view(), f.rope.view(), q, n, with_mass);
+    };
+    const Attended got = on(mine), want = on(theirs), size = on(sizes);
+    double worst_probability = 0;
+    for (std::size_t i = 0; i < got.out.size(); ++i) {
+      const auto head = static_cast<std::int64_t>(i) / s_.head_dim;
+      const float* query = q.data() + head * s_.head_dim;
+      worst_probability = std::max(worst_probability, bounds_.probability(query));
+      worst.see(static_cast<double>(got.out[i]), static_cast<double>(want.out[i]),
+                bounds_.output(query, static_cast<double>(size.out[i])));
+    }
+    if (!with_mass) return;
+    const double relative = 2 * (worst_probability + static_cast<double>(length) * kEps);
+    // The two capacities may differ by a granule: only chunks in use are compared.
+    const std::int64_t used = (length + s_.chunk - 1) / s_.chunk;
+    const auto stride = [&](const Attended& a) {
+      return static_cast<std::int64_t>(a.mass.size()) / s_.kv_heads;
+    };
+    for (int h = 0; h < s_.kv_heads; ++h) {
+      for (std::int64_t c = 0; c < used; ++c) {
+        const auto m = static_cast<double>(got.mass[static_cast<std::size_t>(h * stride(got) + c)]);
+        const auto w =
+            static_cast<double>(want.mass[static_cast<std::size_t>(h * stride(want) + c)]);
+        mass->see(m, w, relative * w + 1e-30);
+      }
+    }
+  }
+  void check_attention(const Emit& emit) {
+    Worst worst(label("attention")), mass(label("attention, chunk mass"));
+    for (const std::int64_t n : {1, 7, 32, 77}) {
+      compare(queries(s_.context - n, n), n, s_.context, mine_, theirs_, sizes_, worst,
+              rotate_ ? nullptr : &mass);
+    }
+    emit(worst.check(kGroup));
+    if (!rotate_) emit(mass.check(kGroup));
+  }
+  void check_chunks(const Emit& emit) {
+    Worst scores(label("score_chunks, after prefill"));
+    const std::int64_t n_chunks = s_.context / s_.chunk;
+    const Floats q = queries(s_.context - 1, 1);
+    const auto score = [&](Filled& f) {
+      f.cache.set_length(s_.context);
+      const Tensor in = activations(f.b, {s_.heads, s_.head_dim}, q);
+      const Tensor out = make_tensor(f.b, DType::kF32, {s_.kv_heads, n_chunks});
+      f.b.score_chunks(in.view(), f.cache.view(), s_.chunk, n_chunks, out.view());
+      return floats_of(f.b, out.view());
+    };
+    const Floats got = score(mine_), want = score(theirs_);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const int h = static_cast<int>(static_cast<std::int64_t>(i) / n_chunks);
+      double tolerance = 0;
+      for (int g = 0; g < s_.group(); ++g) {
+        tolerance +=
+            bounds_.scores_of_chunks(q.data() + (std::int64_t{h} * s_.group() + g) * s_.head_dim);
+      }
+      scores.see(static_cast<double>(got[i]), static_cast<double>(want[i]), tolerance);
+    }
+    emit(scores.check(kGroup));
+  }
+
+  Sizes s_;
+  Backend &tested_, &oracle_;
+  DType dtype_;
+  bool rotate_;
+  Floats qkv_;
+  Filled mine_, theirs_, sizes_;
+  Bounds bounds_;
+};
+
+}  // namespace
+
+void check_attention_ops(Backend& tested, Backend& oracle, const Emit& emit) {
+  for (const DType dtype : formats_of(tested)) {
+    for (const bool rotate : {false, true})
+      AttentionChecks(tested, oracle, dtype, rotate).run(emit);
+  }
+}
+
+}  // namespace triforce::selftest

@@ -1,0 +1,306 @@
+// Rows of KV caches: what is written, moved, gathered, scored and ranked.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "selftest/known_cache.h"
+
+namespace triforce::selftest {
+namespace {
+
+constexpr const char* kGroup = "operations";
+
+std::string label(const char* op, DType dtype, const char* more = "") {
+  return fmt::format("{}, {} rows{}", op, to_string(dtype), more);
+}
+bool has_head_dim(const Backend& b, int d) {
+  return d % b.traits().head_dim_step == 0 && d <= b.traits().max_head_dim;
+}
+
+// Two head dimensions that a backend takes.
+std::vector<int> small_head_dims(const Backend& b) {
+  if (has_head_dim(b, 48)) return {48, 32};
+  return {64, 128};
+}
+
+struct Append {
+  int heads, kv_heads, d;
+  std::int64_t tokens, length;
+};
+
+// Rows [length - T, length) hold k and v of the new tokens, every other row what it held before.
+void check_append(Backend& b, DType dtype, bool rotate_on_read, const Append& a, Worst& exact,
+                  Worst& turned) {
+  KnownCache cache(b, dtype, a.kv_heads, a.d, a.length + 20);
+  cache.fill(3);
+  cache.set_length(a.length);
+  const std::int64_t width = (a.heads + 2 * a.kv_heads) * a.d;
+  const Floats qkv = as_held(b, normal_values(a.tokens * width, 4));
+  std::vector<std::int32_t> positions;
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    positions.push_back(static_cast<std::int32_t>(5 + 3 * t % 97));
+  }
+  Sizes sizes;
+  sizes.head_dim = a.d;
+  const Rope rope(b, sizes);
+  const Floats cos = floats_of(b, rope.view().cos), sin = floats_of(b, rope.view().sin);
+  const Strided in(b, b.activation_dtype(), a.tokens, width, qkv,
+                   std::numeric_limits<float>::quiet_NaN());
+  const Tensor at = ints_of(b, positions);
+  const std::int64_t q_width = a.heads * a.d;
+  const Tensor block =
+      tensor_of(b, b.activation_dtype(), {a.tokens + 2, q_width},
+                Floats(static_cast<std::size_t>((a.tokens + 2) * q_width), Strided::kSentinel));
+  TensorView q =
+      make_view(block.view().rows(1, 1).data, b.activation_dtype(), {a.tokens, a.heads, a.d});
+  b.rope_append(in.view(), at.view(), rope.view(), q, cache.view(rotate_on_read));
+
+  // x cos - y sin in f32 is within 3 roundings of |x cos| + |y sin|; then it is rounded to `type`.
+  const auto see = [&](float got, std::int64_t t, std::int64_t column, int i, DType type) {
+    const float* x = qkv.data() + t * width + column;
+    const int half = a.d / 2;
+    const auto angle =
+        static_cast<std::size_t>(positions[static_cast<std::size_t>(t)] * half + i % half);
+    const double own = static_cast<double>(x[i]) * static_cast<double>(cos[angle]);
+    const double other = static_cast<double>(i < half ? -x[i + half] : x[i - half]) *
+                         static_cast<double>(sin[angle]);
+    const double unit = type == DType::kF32 ? 0 : unit_of(type);
+    turned.see(static_cast<double>(got), own + other,
+               3 * kEps * (std::abs(own) + std::abs(other)) + unit * std::abs(own + other) +
+                   (type == DType::kF32 ? 1e-30 : 0x1p-25));
+  };
+  const Floats queries = floats_of(b, block.view());
+  const Rows rows = cache.read();
+  for (std::int64_t i = 0; i < q_width; ++i) {
+    exact.see_equal(queries[static_cast<std::size_t>(i)] == Strided::kSentinel &&
+                    queries[queries.size() - 1 - static_cast<std::size_t>(i)] ==
+                        Strided::kSentinel);
+  }
+  const Floats stored = rounded(b, dtype, qkv);
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    for (std::int64_t i = 0; i < q_width; ++i) {
+      see(queries[static_cast<std::size_t>((t + 1) * q_width + i)], t, i / a.d * a.d,
+          static_cast<int>(i % a.d), b.activation_dtype());
+    }
+    const std::int64_t row = a.length - a.tokens + t;
+    for (int h = 0; h < a.kv_heads; ++h) {
+      for (int i = 0; i < a.d; ++i) {
+        const std::int64_t k = (a.heads + h) * a.d;
+        const auto column = static_cast<std::size_t>(t * width + k + i);
+        cache.model.v[cache.at(h, row, i)] =
+            stored[column + static_cast<std::size_t>(a.kv_heads * a.d)];
+        float& key = cache.model.k[cache.at(h, row, i)];
+        if (rotate_on_read) {
+          key = stored[column];
+        } else {
+          key = rows.k[cache.at(h, row, i)];
+          see(key, t, k, i, dtype);
+        }
+      }
+    }
+  }
+  exact.see_equal(rows.k, cache.model.k);
+  exact.see_equal(rows.v, cache.model.v);
+}
+
+void check_appends(Backend& b, DType dtype, const Emit& emit) {
+  for (const bool rotate : {false, true}) {
+    const char* more = rotate ? ", rotate on read" : "";
+    Worst exact(label("rope_append, rows", dtype, more)),
+        turned(label("rope_append, rotation", dtype, more));
+    for (const Append& a : {Append{1, 1, 16, 1, 1},
+                            {4, 2, 48, 7, 29},
+                            {3, 3, 64, 131, 140},
+                            {8, 2, 128, 33, 47},
+                            {6, 2, 64, 40, 71},
+                            {4, 1, 128, 1, 71},
+                            {2, 2, 64, 7, 71}}) {
+      if (has_head_dim(b, a.d)) check_append(b, dtype, rotate, a, exact, turned);
+    }
+    emit(exact.check(kGroup));
+    emit(turned.check(kGroup));
+  }
+}
+
+struct Move {
+  std::int64_t src, dst, count;
+};
+
+void check_moves(Backend& b, DType dtype, const Emit& emit) {
+  constexpr int kHeads = 3;
+  Worst between(label("copy_rows", dtype)), within(label("copy_rows within a cache", dtype));
+  const auto move = [&](KnownCache& from, KnownCache& to, const Move& m) {
+    b.copy_rows(from.view(), m.src, to.view(), m.dst, m.count);
+    for (int h = 0; h < kHeads; ++h) to.move_model(from, h, m.src, m.dst, m.count);
+  };
+  for (const int d : small_head_dims(b)) {
+    KnownCache source(b, dtype, kHeads, d, 100), to(b, dtype, kHeads, d, 130);
+    source.fill(1);
+    to.fill(2);
+    for (const Move& m : {Move{0, 0, 96},
+                          {16, 48, 32},
+                          {8, 40, 8},
+                          {5, 5, 60},
+                          {3, 20, 41},
+                          {20, 3, 41},
+                          {7, 9, 1},
+                          {0, 16, 15},
+                          {24, 8, 24},
+                          {1, 0, 0},
+                          {3, 9, 21},
+                          {79, 1, 1}}) {
+      move(source, to, m);
+      to.compare(between);
+    }
+    source.compare(between);  // a source stays as it is
+    for (const Move& m : {Move{16, 0, 80},
+                          {17, 16, 79},
+                          {20, 18, 60},
+                          {24, 16, 72},
+                          {33, 2, 63},
+                          {9, 9, 50},
+                          {40, 37, 3},
+                          {9, 1, 70},
+                          {1, 0, 79}}) {
+      move(source, source, m);
+      source.compare(within);
+    }
+  }
+  emit(between.check(kGroup));
+  emit(within.check(kGroup));
+}
+
+void check_gathers(Backend& b, DType dtype, const Emit& emit) {
+  constexpr int kHeads = 3;
+  constexpr std::int64_t kChunks = 9, kTaken = 5;
+  Worst worst(label("gather_chunks", dtype));
+  const std::vector<std::int32_t> ids = {0, 8, 3, 1, 7, 0, 1, 2, 3, 4, 0, 2, 8, 6, 5};
+  const std::vector<int> dims = small_head_dims(b);
+  for (const int chunk : {1, 3, 8, 12, 16, 24, 40}) {
+    const int d = dims[static_cast<std::size_t>(chunk) % dims.size()];
+    KnownCache source(b, dtype, kHeads, d, kChunks * chunk);
+    KnownCache to(b, dtype, kHeads, d, kTaken * chunk + 21);
+    source.fill(4);
+    to.fill(5);
+    const Tensor list = ints_of(b, ids);
+    b.gather_chunks(source.view(), make_view(list.view().data, DType::kI32, {kHeads, kTaken}),
+                    chunk, to.view());
+    for (int h = 0; h < kHeads; ++h) {
+      for (std::int64_t j = 0; j < kTaken; ++j) {
+        const std::int64_t id = ids[static_cast<std::size_t>(h * kTaken + j)];
+        to.move_model(source, h, id * chunk, j * chunk, chunk);
+      }
+    }
+    to.compare(worst);
+  }
+  emit(worst.check(kGroup));
+}
+
+struct Scored {
+  int heads, kv_heads, d, chunk;
+  std::int64_t chunks;
+};
+
+void check_scores(Backend& b, DType dtype, const Emit& emit) {
+  Worst worst(label("score_chunks", dtype));
+  for (const Scored& s : {Scored{1, 1, 16, 8, 1},
+                          {4, 2, 64, 8, 301},
+                          {6, 2, 48, 7, 113},
+                          {2, 2, 32, 1, 77},
+                          {2, 1, 80, 300, 9},
+                          {1, 1, 16, 2500, 2},
+                          {2, 2, 64, 5, 19},
+                          {4, 1, 128, 8, 12}}) {
+    if (!has_head_dim(b, s.d)) continue;
+    KnownCache cache(b, dtype, s.kv_heads, s.d, s.chunks * s.chunk);
+    cache.fill(6);
+    const Floats q = as_held(b, normal_values(s.heads * s.d, 7));
+    const Tensor in = activations(b, {s.heads, s.d}, q);
+    const Strided scores(b, DType::kF32, s.kv_heads, s.chunks);
+    b.score_chunks(in.view(), cache.view(), s.chunk, s.chunks, scores.view());
+    worst.see_intact(scores);
+    const Floats got = scores.values();
+    const int group = s.heads / s.kv_heads;
+    for (int h = 0; h < s.kv_heads; ++h) {
+      for (std::int64_t c = 0; c < s.chunks; ++c) {
+        double expected = 0, size = 0;
+        for (int i = 0; i < s.d; ++i) {
+          double mean = 0, mean_size = 0, query = 0, query_size = 0;
+          for (std::int64_t row = c * s.chunk; row < (c + 1) * s.chunk; ++row) {
+            const auto x = static_cast<double>(cache.model.k[cache.at(h, row, i)]);
+            mean += x / s.chunk;
+            mean_size += std::abs(x) / s.chunk;
+          }
+          for (int g = 0; g < group; ++g) {
+            const auto x =
+                static_cast<double>(q[static_cast<std::size_t>((h * group + g) * s.d + i)]);
+            query += x;
+            query_size += std::abs(x);
+          }
+          expected += query * mean;
+          size += query_size * mean_size;
+        }
+        worst.see(static_cast<double>(got[static_cast<std::size_t>(h * s.chunks + c)]), expected,
+                  size * (group + s.d + s.chunk + 2) * kEps);
+      }
+    }
+  }
+  emit(worst.check(kGroup));
+}
+
+// Best first, lower id first among equals, chunk 0 always.
+void check_top(Backend& tested, const Emit& emit) {
+  Worst worst("top_chunks");
+  const auto with = [&](const Floats& scores, std::int64_t heads, std::int64_t wanted) {
+    const std::int64_t n = static_cast<std::int64_t>(scores.size()) / heads;
+    const Tensor in = tensor_of(tested, DType::kF32, {heads, n}, scores);
+    // Rows of ids between sentinels.
+    const std::int64_t stride = wanted + 3, count = (heads + 2) * stride;
+    const Tensor block =
+        ints_of(tested, std::vector<std::int32_t>(static_cast<std::size_t>(count), -7));
+    TensorView ids = make_view(block.view().data, DType::kI32, {heads + 2, stride}).rows(1, heads);
+    ids.shape[1] = wanted;
+    tested.top_chunks(in.view(), ids);
+    std::vector<std::int32_t> got(static_cast<std::size_t>(count));
+    tested.download(make_view(got.data(), DType::kI32, {count}), block.view());
+    std::vector<std::int32_t> want(got.size(), -7);
+    for (std::int64_t h = 0; h < heads; ++h) {
+      std::vector<std::int32_t> order(static_cast<std::size_t>(n));
+      std::iota(order.begin(), order.end(), 0);
+      const float* s = scores.data() + h * n;
+      std::stable_sort(order.begin() + 1, order.end(),
+                       [&](std::int32_t a, std::int32_t b) { return s[a] > s[b]; });
+      std::copy_n(order.begin(), wanted, want.begin() + (h + 1) * stride);
+    }
+    worst.see_equal(got == want);
+  };
+  with({1, 2, 3, 2, 3}, 1, 5);
+  with({0.0F, -0.0F, 0.0F, -1.0F, -0.0F, 1e-40F, -1e-40F}, 1, 6);
+  with({5, 5, 5, 5, 5, 5, 5, 5}, 2, 3);
+  with(normal_values(2048 * 3, 8), 3, 512);
+  for (const std::int64_t n : {1, 2, 3, 17, 64, 300, 2048, 5000, 16384}) {
+    const std::int64_t heads = n == 16384 ? 1 : 3;
+    Floats ties = normal_values(heads * n, 9);
+    for (std::size_t i = 0; i < ties.size(); ++i) {
+      ties[i] = std::round(ties[i] * 8) / 2;
+      if (ties[i] == 0 && i % 2 == 0) ties[i] = -0.0F;
+    }
+    ties[0] = -std::numeric_limits<float>::infinity();
+    for (const std::int64_t wanted : {std::int64_t{1}, (n + 1) / 2, n}) with(ties, heads, wanted);
+  }
+  emit(worst.check(kGroup));
+}
+
+}  // namespace
+
+void check_cache_ops(Backend& tested, const Emit& emit) {
+  for (const DType dtype : formats_of(tested)) {
+    check_appends(tested, dtype, emit);
+    check_moves(tested, dtype, emit);
+    check_gathers(tested, dtype, emit);
+    check_scores(tested, dtype, emit);
+  }
+  check_top(tested, emit);
+}
+
+}  // namespace triforce::selftest

@@ -1,0 +1,307 @@
+// Operations that treat each row alone, weights, and copies.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/float16.h"
+#include "selftest/support.h"
+
+namespace triforce::selftest {
+namespace {
+
+constexpr const char* kGroup = "operations";
+
+double as_double(float x) { return static_cast<double>(x); }
+
+// Where the input's gaps are NaN and the output's are sentinels.
+Strided strided_input(Backend& b, DType t, std::int64_t rows, std::int64_t cols, const Floats& v) {
+  return {b, t, rows, cols, v, std::numeric_limits<float>::quiet_NaN()};
+}
+// The formats an output may have: an activation's, and f32.
+std::vector<DType> output_types(const Backend& b) {
+  if (b.activation_dtype() == DType::kF32) return {DType::kF32};
+  return {b.activation_dtype(), DType::kF32};
+}
+
+Matrix matrix_of(Backend& b, DType dtype, Floats w, std::int64_t rows, std::int64_t cols) {
+  Matrix m = b.make_matrix(rows, cols, dtype, MemTag::kTargetWeights);
+  b.set_rows(m, 0, host_view(w, {rows, cols}));
+  return m;
+}
+
+// Sums that are exact in f32 whatever their order, so that every bit is known.
+void check_exact_linear(Backend& tested, DType dtype, const Emit& emit) {
+  Worst worst(fmt::format("linear, exact sums, {} weights", to_string(dtype)));
+  constexpr std::int64_t kSizes[][2] = {{1, 1},     {65, 33},   {130, 257}, {64, 64},
+                                        {200, 129}, {5, 1000},  {16, 32},   {40, 56},
+                                        {33, 301},  {48, 1100}, {20, 264}};
+  for (const auto& [out, in] : kSizes) {
+    constexpr std::int64_t kMaxRows = 70;
+    const Floats w = eighths(out * in, 1), x = eighths(kMaxRows * in, 2);
+    const Matrix m = matrix_of(tested, dtype, w, out, in);
+    Floats products(static_cast<std::size_t>(kMaxRows * out));
+    for (std::int64_t r = 0; r < kMaxRows; ++r) {
+      for (std::int64_t o = 0; o < out; ++o) {
+        float sum = 0;
+        for (std::int64_t k = 0; k < in; ++k) {
+          sum += x[static_cast<std::size_t>(r * in + k)] * w[static_cast<std::size_t>(o * in + k)];
+        }
+        products[static_cast<std::size_t>(r * out + o)] = sum;
+      }
+    }
+    for (const std::int64_t rows : {1, 2, 3, 5, 7, 8, 9, 17, 32, 33, 70}) {
+      const Floats part(x.begin(), x.begin() + rows * in);
+      const Strided from = strided_input(tested, tested.activation_dtype(), rows, in, part);
+      Floats want(products.begin(), products.begin() + rows * out);
+      for (const DType to : output_types(tested)) {
+        const Strided plain(tested, to, rows, out, 3.0F);
+        tested.linear(from.view(), m, plain.view(), false);
+        worst.see_equal(plain.values(), rounded(tested, to, want));
+        worst.see_intact(plain);
+      }
+      const Strided sum(tested, DType::kF32, rows, out, 3.0F);
+      tested.linear(from.view(), m, sum.view(), true);
+      for (float& v : want) v += 3.0F;
+      worst.see_equal(sum.values(), want);
+      worst.see_intact(sum);
+    }
+  }
+  emit(worst.check(kGroup));
+}
+
+Floats run_linear(Backend& b, const Matrix& m, const Floats& x, std::int64_t rows, DType to,
+                  bool accumulate) {
+  const Tensor in = activations(b, {rows, m.cols}, x);
+  const Strided out(b, to, rows, m.rows, accumulate ? 1.0F : 0.0F);
+  b.linear(in.view(), m, out.view(), accumulate);
+  return out.values();
+}
+
+void check_linear(Backend& tested, Backend& oracle, DType dtype, const Emit& emit) {
+  Worst worst(fmt::format("linear, {} weights", to_string(dtype)));
+  const auto absolute = [](Floats v) {
+    for (float& x : v) x = std::abs(x);
+    return v;
+  };
+  for (const auto& [out, in] : {std::pair<std::int64_t, std::int64_t>{203, 149}, {70, 777}}) {
+    const Floats w = normal_values(out * in, 1);
+    const Matrix mine = matrix_of(tested, dtype, w, out, in);
+    const Matrix theirs = matrix_of(oracle, dtype, w, out, in);
+    const Matrix sizes = matrix_of(oracle, dtype, absolute(w), out, in);
+    for (const std::int64_t rows : {1, 7, 32, 45}) {
+      const Floats x = as_held(tested, normal_values(rows * in, 2));
+      const Floats size = run_linear(oracle, sizes, absolute(x), rows, DType::kF32, false);
+      for (const DType to : output_types(tested)) {
+        for (const bool accumulate : {false, true}) {
+          if (accumulate && to != DType::kF32) continue;
+          const Floats got = run_linear(tested, mine, x, rows, to, accumulate);
+          const Floats want = run_linear(oracle, theirs, x, rows, DType::kF32, accumulate);
+          for (std::size_t i = 0; i < got.size(); ++i) {
+            // A sum of k products in any order, twice as much for units that round pairs.
+            const double sum = 2 * static_cast<double>(in + 1) * kEps *
+                               (as_double(size[i]) + (accumulate ? 1 : 0));
+            const double rounding =
+                to == DType::kF32 ? 0 : unit_of(to) * std::abs(as_double(want[i]));
+            worst.see(as_double(got[i]), as_double(want[i]), sum + rounding + least_of(to));
+          }
+        }
+      }
+    }
+  }
+  emit(worst.check(kGroup));
+}
+
+// Rows set piece by piece, from every source format, come back: x = I gives w^T.
+void check_set_rows(Backend& tested, Backend& oracle, DType dtype, const Emit& emit) {
+  Worst worst(fmt::format("set_rows, {} weights", to_string(dtype)));
+  constexpr std::int64_t kSizes[][2] = {{1, 1}, {16, 32}, {37, 61}, {50, 130}, {150, 45}};
+  for (const auto& [rows, cols] : kSizes) {
+    for (const DType source : {DType::kF32, DType::kF16, DType::kBF16}) {
+      const Floats values = normal_values(rows * cols, 5);
+      const auto columns = [&, rows = rows, cols = cols](Backend& b) {
+        const Tensor from = tensor_of(b, source, {rows, cols}, values);
+        Matrix m = b.make_matrix(rows, cols, dtype, MemTag::kTargetWeights);
+        // The later rows first; the cuts divide no tile.
+        const std::int64_t cuts[] = {rows, rows * 2 / 3, rows / 7, std::min<std::int64_t>(rows, 1),
+                                     0};
+        for (std::size_t i = 0; i + 1 < std::size(cuts); ++i) {
+          const std::int64_t begin = std::min(cuts[i + 1], cuts[i]), end = cuts[i];
+          if (begin < end) b.set_rows(m, begin, from.view().rows(begin, end - begin));
+        }
+        Floats all;
+        for (std::int64_t k = 0; k < cols; k += kMaxExactRows) {
+          const std::int64_t n = std::min<std::int64_t>(kMaxExactRows, cols - k);
+          Floats unit(static_cast<std::size_t>(n * cols));
+          for (std::int64_t r = 0; r < n; ++r) unit[static_cast<std::size_t>(r * cols + k + r)] = 1;
+          const Floats part = run_linear(b, m, unit, n, DType::kF32, false);
+          all.insert(all.end(), part.begin(), part.end());
+        }
+        return all;
+      };
+      worst.see_equal(columns(tested), columns(oracle));
+    }
+  }
+  emit(worst.check(kGroup));
+}
+
+void check_embed(Backend& tested, Backend& oracle, const Emit& emit) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    Worst worst(fmt::format("embed, {} table", to_string(dtype)));
+    for (const auto& [vocab, width] :
+         {std::pair<std::int64_t, std::int64_t>{101, 77}, {11, 300}, {11, 37}}) {
+      const Floats values = normal_values(vocab * width, 3);
+      const Floats want = rounded(oracle, dtype, values);
+      const std::vector<std::int32_t> ids = {0, static_cast<std::int32_t>(vocab - 1), 7, 7, 1};
+      const Tensor table = tensor_of(tested, dtype, {vocab, width}, values);
+      const Tensor tokens = ints_of(tested, ids);
+      const Strided out(tested, DType::kF32, 5, width);
+      tested.embed(tokens.view(), table.view(), out.view());
+      Floats rows;
+      for (const std::int32_t id : ids) {
+        rows.insert(rows.end(), want.begin() + id * width, want.begin() + (id + 1) * width);
+      }
+      worst.see_equal(out.values(), rows);
+      worst.see_intact(out);
+    }
+    emit(worst.check(kGroup));
+  }
+}
+
+// Elements of a random tensor from the middle of a group of four on; what follows stays.
+void check_random_values(Backend& tested, Backend& oracle, const Emit& emit) {
+  Worst worst("random_values");
+  const DrawKey key{.seed = 0x123456789ABCDEFULL, .prompt = 0, .level = 0, .round = 17};
+  for (const std::int64_t first :
+       {std::int64_t{0}, std::int64_t{3}, std::int64_t{4242}, std::int64_t{1} << 33}) {
+    for (const std::int64_t n : {1, 2, 5, 1023, 5000}) {
+      const auto run = [&, n = n](Backend& b) {
+        const Tensor block =
+            tensor_of(b, DType::kF32, {n + 1}, Floats(static_cast<std::size_t>(n + 1), 7));
+        b.random_values(block.view().rows(0, n), key, first, 0.02);
+        return floats_of(b, block.view());
+      };
+      const Floats got = run(tested);
+      worst.see_equal(got, run(oracle));
+      worst.see_equal(got.back() == 7);
+    }
+  }
+  emit(worst.check(kGroup));
+}
+
+void check_rms_norm(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit) {
+  Worst worst("rms_norm");
+  for (const std::int64_t width : {1, 15, 16, 31, 48, 77, 100, 203, 256, 1000, 4096}) {
+    for (const std::int64_t rows : {3, 45}) {
+      if (rows > 3 && width != 203) continue;
+      const Floats x = normal_values(rows * width, 4, 5), weights = normal_values(width, 5);
+      const auto run = [&](Backend& b, DType to, bool in_place) {
+        const Strided in = strided_input(b, DType::kF32, rows, width, x);
+        const Tensor w = tensor_of(b, DType::kF32, {width}, weights);
+        const Strided out(b, to, rows, width);
+        b.rms_norm(in.view(), w.view(), 1e-5F, in_place ? in.view() : out.view());
+        worst.see_intact(out);
+        return in_place ? in.values() : out.values();
+      };
+      const Floats want = run(oracle, DType::kF32, false);
+      for (const DType to : output_types(tested)) {
+        const Floats got = run(tested, to, false);
+        // Half the relative error of a sum of squares, the root, and the products.
+        const double relative =
+            (static_cast<double>(width) / (2 * c.norm_sums) + c.norm_steps) * kEps +
+            (to == DType::kF32 ? 0 : unit_of(to));
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          worst.see(as_double(got[i]), as_double(want[i]),
+                    relative * std::abs(as_double(want[i])) + least_of(to));
+        }
+      }
+      if (run(tested, DType::kF32, true) != run(tested, DType::kF32, false)) {
+        worst.see(1, 0, 0.5);  // in place differs
+      }
+    }
+  }
+  emit(worst.check(kGroup));
+}
+
+void check_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
+  Worst worst("swiglu"), ends("swiglu, ends of the range");
+  const DType type = tested.activation_dtype();
+  const double unit = type == DType::kF32 ? 0 : unit_of(type);
+  for (const std::int64_t width : {1, 15, 16, 17, 203, 261, 343, 688}) {
+    constexpr std::int64_t kRows = 5;
+    Floats gates = normal_values(kRows * 2 * width, 6, 8);
+    gates[0] = 90;
+    if (width > 1) gates[1] = -90;  // exp overflows: the gate is 0
+    gates = as_held(tested, gates);
+    const auto run = [&](Backend& b) {
+      const Strided in = strided_input(b, b.activation_dtype(), kRows, 2 * width, gates);
+      const Strided out(b, b.activation_dtype(), kRows, width);
+      b.swiglu(in.view(), out.view());
+      worst.see_intact(out);
+      return out.values();
+    };
+    const Floats got = run(tested), want = run(oracle);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      // exp to 2 units in the last place (4 kEps), the sum, the quotient, the product.
+      worst.see(as_double(got[i]), as_double(want[i]),
+                (7 * kEps + unit) * std::abs(as_double(want[i])) + least_of(type));
+    }
+  }
+  emit(worst.check(kGroup));
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const Tensor in =
+      activations(tested, {1, 10},
+                  {100, -100, 0, std::numeric_limits<float>::quiet_NaN(), kInf, 1, 1, 1, 1, 1});
+  const Tensor out = make_tensor(tested, type, {1, 5});
+  tested.swiglu(in.view(), out.view());
+  const Floats got = floats_of(tested, out.view());
+  ends.see_equal(got[0] == 100 && std::abs(got[1]) < 1e-35F && got[2] == 0 && std::isnan(got[3]) &&
+                 got[4] == kInf);
+  emit(ends.check(kGroup));
+}
+
+// Conversions round to nearest even; copies keep gaps.
+void check_copies(Backend& tested, const Emit& emit) {
+  Worst worst("upload, download and copy");
+  Floats values = normal_values(70001, 8);
+  for (const float x : {1 + 0x1p-8F, 1 + 3 * 0x1p-8F, 1 + 0x1p-11F, 1 + 3 * 0x1p-11F}) {
+    values.push_back(x);  // halfway between two halves
+  }
+  Floats f16 = values, bf16 = values;
+  for (float& x : f16) x = f16_to_f32(f32_to_f16(x));
+  for (float& x : bf16) x = bf16_to_f32(f32_to_bf16(x));
+  worst.see_equal(rounded(tested, DType::kF32, values), values);
+  worst.see_equal(rounded(tested, DType::kF16, values), f16);
+  worst.see_equal(rounded(tested, DType::kBF16, values), bf16);
+  const Floats part(values.begin(), values.begin() + 4 * 70);
+  const Tensor from = tensor_of(tested, DType::kF32, {4, 70}, part);
+  const Strided to(tested, DType::kF32, 4, 70);
+  tested.copy(to.view(), from.view());
+  worst.see_equal(to.values(), part);
+  worst.see_intact(to);
+  const Tensor back = make_tensor(tested, DType::kF32, {4, 70});
+  tested.copy(back.view(), to.view());
+  worst.see_equal(floats_of(tested, back.view()), part);
+  const Tensor ids = ints_of(tested, {1, 2, 3}), copied = make_tensor(tested, DType::kI32, {3});
+  tested.copy(copied.view(), ids.view());
+  std::vector<std::int32_t> host(3);
+  tested.download(make_view(host.data(), DType::kI32, {3}), copied.view());
+  worst.see_equal(host == std::vector<std::int32_t>{1, 2, 3});
+  emit(worst.check(kGroup));
+}
+
+}  // namespace
+
+void check_row_wise_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit) {
+  for (const DType dtype : formats_of(tested)) {
+    check_exact_linear(tested, dtype, emit);
+    check_linear(tested, oracle, dtype, emit);
+    check_set_rows(tested, oracle, dtype, emit);
+  }
+  check_embed(tested, oracle, emit);
+  check_random_values(tested, oracle, emit);
+  check_rms_norm(tested, oracle, c, emit);
+  check_swiglu(tested, oracle, emit);
+  check_copies(tested, emit);
+}
+
+}  // namespace triforce::selftest

@@ -1,0 +1,28 @@
+#include "backend/backends.h"
+#include "cpu/cpu_backend.h"
+#include "reference/reference_backend.h"
+
+namespace triforce {
+
+std::vector<BackendCase> backends() {
+  // Squares in 32 partial sums, exp within 2 units in the last place.
+  const selftest::Conformance cpu{
+      .norm_sums = 32, .norm_steps = 5, .law_steps = 10, .every_size = true};
+  std::vector<BackendCase> all = {{"reference", [] { return make_reference_backend(); }, {}}};
+  // Best first: oneDNN's limit is set by the first backend of a process.
+  for (const cpu::Isa isa : {cpu::Isa::kAmx, cpu::Isa::kAvx512Bf16, cpu::Isa::kAvx512,
+                             cpu::Isa::kAvx2, cpu::Isa::kScalar}) {
+    if (isa > cpu::best_isa()) continue;
+    std::string name = cpu::to_string(isa);
+    std::erase(name, '-');
+    all.push_back({name, [isa] { return make_cpu_backend({.threads = 2, .isa = isa}); }, cpu});
+  }
+  // Threads decide who computes what, never the result.
+  for (const int threads : {1, 3}) {
+    all.push_back({fmt::format("best_level_{}_threads", threads),
+                   [threads] { return make_cpu_backend({.threads = threads, .isa = {}}); }, cpu});
+  }
+  return all;
+}
+
+}  // namespace triforce
