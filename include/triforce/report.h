@@ -195,7 +195,7 @@ struct Sample {
   bool stopped_at_eos = false;
   std::string tokens_sha256;
   std::vector<LevelCounters> levels;  // innermost first
-  // NaN without tokens.
+  // Not finite without tokens.
   double ms_per_token() const { return decode_ms / static_cast<double>(tokens); }
 };
 template <class V>

@@ -17,7 +17,8 @@
 //   v.constant(name, text, description) always this text
 //
 // | type of a member                     | JSON             | read                              |
-// | bool, integers, std::string          | the same         | exact type and range              |
+// | bool, integers, std::string          | the same         | exact type and range; signed ones |
+// |                                      |                  | within 2^53, so that sums fit     |
 // | double                               | number or null   | null (not finite) as NaN          |
 // | std::optional<T>                     | T or null        | null as nothing                   |
 // | std::vector<T>                       | array            |                                   |
@@ -191,14 +192,13 @@ class FieldReader {
     const JsonView at = take(name);
     T found{};
     read_value(at, found);
-    if (!same(found, value)) {
-      at.fail(to_json_text(value, JsonStyle::kCompact) + ", which follows from what stands beside");
-    }
+    if (same(found, value)) return;
+    const std::string text = to_json_text(value, JsonStyle::kCompact);
+    at.fail((text.size() <= 80 ? text + ", which" : "what") + " follows from what stands beside");
   }
   void constant(std::string_view name, std::string_view text, const char* /*description*/) {
     const JsonView at = take(name);
-    const std::string& found = at.string();
-    if (found != text) at.fail_with(fmt::format("expected {}, found {}", text, found));
+    if (at.string() != text) at.fail(std::string(text));
   }
   // Refuses members that nobody asked for.
   void finish() const { at_.only(seen_); }
@@ -210,7 +210,8 @@ class FieldReader {
   }
   // Computed again, perhaps by another math library.
   static bool same(double a, double b) {
-    return (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-9 * std::max(1.0, std::abs(b));
+    if (!std::isfinite(a) || !std::isfinite(b)) return !std::isfinite(a) && !std::isfinite(b);
+    return std::abs(a - b) <= 1e-9 * std::max(1.0, std::abs(b));
   }
   static bool same(std::int64_t a, std::int64_t b) { return a == b; }
   template <class T>
@@ -262,7 +263,9 @@ void read_value(const JsonView& at, T& x) {
   } else if constexpr (std::same_as<T, std::uint64_t>) {
     x = at.unsigned_integer();
   } else {
-    x = static_cast<T>(at.integer(std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+    constexpr std::int64_t kLimit = std::int64_t{1} << 53;
+    x = static_cast<T>(at.integer(std::max<std::int64_t>(std::numeric_limits<T>::min(), -kLimit),
+                                  std::min<std::int64_t>(std::numeric_limits<T>::max(), kLimit)));
   }
 }
 

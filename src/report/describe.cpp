@@ -54,7 +54,7 @@ std::vector<std::string> header_lines(const RunResult& r) {
   if (x.commit) build += fmt::format(" ({}{})", x.commit->substr(0, 9), x.dirty == true ? "+" : "");
   lines.push_back(
       fmt::format("triforce-bench {}, {}, {}, {}", build, x.build_type, x.compiler, x.start));
-  std::string machine = fmt::format("machine: {}, {}", printable(x.cpu_model), x.backend);
+  std::string machine = fmt::format("machine: {}, {}", x.cpu_model, x.backend);
   if (x.measured_read_gbs) {
     machine += fmt::format(", reads {} GB/s (measured)", short_number(x.measured_read_gbs));
   }
@@ -62,7 +62,7 @@ std::vector<std::string> header_lines(const RunResult& r) {
     machine += fmt::format(", clocks {} to {} MHz", short_number(x.clocks->min),
                            short_number(x.clocks->max));
   }
-  if (x.pcie) machine += fmt::format(", PCIe {}", printable(*x.pcie));
+  if (x.pcie) machine += fmt::format(", PCIe {}", *x.pcie);
   lines.push_back(machine);
   if (r.cases.empty()) return lines;
   const CaseResult& first = r.cases.front();
@@ -72,7 +72,7 @@ std::vector<std::string> header_lines(const RunResult& r) {
   if (drafted != r.cases.end()) lines.push_back(model_line("draft", *drafted->draft));
   const std::int64_t n = first.data.n_prompts;
   std::string data =
-      fmt::format("data: {}, {} prompt{} of {} tokens, {} generated", printable(first.data.kind), n,
+      fmt::format("data: {}, {} prompt{} of {} tokens, {} generated", first.data.kind, n,
                   n == 1 ? "" : "s", param_text(first, "prefill"), param_text(first, "gen_len"));
   if (first.data.n_skipped > 0) data += fmt::format(", {} too short", first.data.n_skipped);
   lines.push_back(data);
@@ -216,7 +216,7 @@ TextTable memory_table(const RunResult& r) {
 void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
   if (c.status != CaseStatus::kOk) {
     notes.push_back(fmt::format("{}: {}{}", c.name, to_string(c.status),
-                                c.status_reason ? ": " + printable(*c.status_reason) : ""));
+                                c.status_reason ? ": " + *c.status_reason : ""));
   }
   if (c.lossless.equal_to_baseline == false && c.lossless.first_divergence) {
     const Divergence& d = *c.lossless.first_divergence;
@@ -251,8 +251,18 @@ void add_validity(const RunResult& r, std::vector<std::string>& notes) {
         if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) continue;
         names += (names.empty() ? "" : ", ") + other.name;
       }
-      notes.push_back(
-          fmt::format("not comparable with other runs: {} ({})", printable(reason), names));
+      notes.push_back(fmt::format("not comparable with other runs: {} ({})", reason, names));
+    }
+  }
+}
+
+// Names, models, machines and reasons come from outside.
+void make_printable(ReportText& text) {
+  for (std::string& line : text.header) line = printable(line);
+  for (std::string& note : text.notes) note = printable(note);
+  for (TextTable& table : text.tables) {
+    for (std::vector<std::string>& row : table.rows) {
+      for (std::string& cell : row) cell = printable(cell);
     }
   }
 }
@@ -269,6 +279,7 @@ ReportText describe_result(const RunResult& result) {
   }
   for (const CaseResult& c : result.cases) add_notes(c, text.notes);
   add_validity(result, text.notes);
+  make_printable(text);
   return text;
 }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <sstream>
 
+#include "core/utf8.h"
+
 namespace triforce {
 namespace {
 
@@ -80,7 +82,7 @@ std::string model_line(std::string_view role, const ModelInfo& m) {
 }
 
 std::string printable(const std::string& text) {
-  std::string out = text;
+  std::string out = replace_invalid_utf8(text);
   for (char& c : out) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
   }

@@ -37,7 +37,8 @@ std::string byte_size(std::int64_t bytes);                   // "13.5 GB", power
 std::string parameter_count(std::int64_t n);                 // "6.74 B", "6.8 M"
 // "target: llama-7B-128K, 32 layers of 4096, ..., 6.74 B parameters, f16 13.48 GB"
 std::string model_line(std::string_view role, const ModelInfo& model);
-// Control characters as '?', so that a name from outside cannot drive the terminal.
+// Control characters as '?', malformed UTF-8 as U+FFFD, so that a name from outside cannot drive
+// the terminal.
 std::string printable(const std::string& text);
 
 }  // namespace triforce

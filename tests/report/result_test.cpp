@@ -175,7 +175,8 @@ std::string changed(const std::string& from, const std::string& to) {
 
 TEST(Reader, OtherVersionsAreRefusedByName) {
   EXPECT_EQ(refusal(changed("triforce-bench.result/2", "triforce-bench.result/1")),
-            "r.json: schema: expected triforce-bench.result/2, found triforce-bench.result/1");
+            "r.json: schema: expected triforce-bench.result/2, found "
+            "\"triforce-bench.result/1\"");
   EXPECT_EQ(refusal("{}"), "r.json: schema is missing");
   EXPECT_EQ(refusal("[]"), "r.json: expected an object, found an array of 0");
   EXPECT_NE(refusal(""), "");
@@ -200,6 +201,38 @@ TEST(Reader, ValuesThatDoNotFit) {
             "r.json: cases[0].model.target.layers: expected an integer in [-2147483648, "
             "2147483647], found 8 (not written as an integer)");
   EXPECT_NE(refusal(changed(R"("layers": 8,)", R"("layers": 8, "layers": 8,)")), "");
+}
+
+TEST(Reader, ATimeOverNoTokensIsNull) {
+  RunResult r = sample_result();
+  ASSERT_FALSE(r.cases[0].timing.samples.empty());
+  r.cases[0].timing.samples[0].tokens = 0;
+  r.cases[0].timing.samples[0].decode_ms = 1.5;
+  EXPECT_EQ(to_json(read_json_result(to_json(r), "r.json")), to_json(r));
+}
+
+TEST(Reader, CountsWhoseSumsMayNotFit) {
+  EXPECT_EQ(
+      refusal(changed(R"("target_weights": 19300000)", R"("target_weights": 9007199254740993)")),
+      "r.json: cases[0].memory.planned.target_weights: expected an integer in "
+      "[-9007199254740992, 9007199254740992], found 9007199254740993");
+}
+
+TEST(Reader, MessagesAreOneLineOfBoundedLength) {
+  const std::string other = refusal(changed("triforce-bench.result/2", std::string(5000, 'x')));
+  EXPECT_LT(other.size(), 200U);
+  EXPECT_EQ(refusal(changed("triforce-bench.result/2", "a\\nb")),
+            R"(r.json: schema: expected triforce-bench.result/2, found "a\x0ab")");
+  RunResult r = sample_result();
+  LevelCounters& level = r.cases[1].acceptance[0];
+  level.tested_at.assign(500, 7);
+  level.accepted_at.assign(500, 3);
+  const std::string json = to_json(r);
+  const std::size_t last = json.find("0.42857142857142855");
+  ASSERT_NE(last, std::string::npos);
+  const std::string text = refusal(std::string(json).replace(last, 3, "0.5"));
+  EXPECT_NE(text.find("rate_per_position: expected what follows from"), std::string::npos) << text;
+  EXPECT_LT(text.size(), 200U);
 }
 
 TEST(Reader, LinesAreNamedByNumberAndGroupedByRun) {
