@@ -1,4 +1,4 @@
-// What every fuzz target allows: an answer, or an Error of bad input, and the same one twice.
+// What every fuzz target allows: an answer, or an Error of bad input or usage, and the same twice.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ std::string outcome(const Call& call) {
   try {
     call();
   } catch (const Error& e) {
-    require(e.code() == ExitCode::kBadInput, e.what());
+    require(e.code() == ExitCode::kBadInput || e.kind() == "Usage", e.what());
     require(!e.kind().empty(), "an error without a kind");
     const std::string_view text = e.what();
     require(text.find_first_of("\n\r") == std::string_view::npos, "a message of several lines");

@@ -1,0 +1,50 @@
+// Result files, as a document and as lines: what is accepted is what to_json() and to_jsonl() write
+// of it, and the tables can be made of it.
+#include "core/utf8.h"
+#include "fuzz_target.h"
+#include "triforce/report.h"
+
+namespace {
+
+using namespace triforce;
+
+// Records of a CSV text: line ends outside of quotes.
+std::size_t records(std::string_view csv) {
+  std::size_t n = 0;
+  bool quoted = false;
+  for (const char c : csv) {
+    if (c == '"') quoted = !quoted;
+    if (c == '\n' && !quoted) ++n;
+  }
+  return n;
+}
+
+void check(const RunResult& result) {
+  const std::string json = to_json(result);
+  fuzz::require(to_json(read_json_result(json, "again")) == json, "the document reads differently");
+  const auto of_lines = read_jsonl_results(to_jsonl(result), "lines");
+  fuzz::require(of_lines.size() == (result.cases.empty() ? 0 : 1), "results of the lines");
+  for (const RunResult& r : of_lines)
+    fuzz::require(to_json(r) == json, "the lines read differently");
+  fuzz::require(records(to_csv(result)) == result.cases.size() + 1, "records of the CSV");
+  for (const std::string& text : {to_table(result), to_markdown(result)}) {
+    fuzz::require(is_valid_utf8(text), "a table that is not UTF-8");
+    for (const char c : text)
+      fuzz::require(c == '\n' || (c >= 0x20 && c != 0x7F) || c < 0, "control");
+  }
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text = fuzz::as_text(data, size);
+  RunResult document;
+  if (fuzz::outcome([&] { document = read_json_result(text, "result.json"); }).empty()) {
+    check(document);
+  }
+  std::vector<RunResult> lines;
+  if (fuzz::outcome([&] { lines = read_jsonl_results(text, "result.jsonl"); }).empty()) {
+    for (const RunResult& result : lines) check(result);
+  }
+  return 0;
+}
