@@ -9,9 +9,17 @@
 
 namespace triforce {
 
+// A type of its own, because libstdc++ 12 takes a variant of nothing but plain values, strings and
+// vectors for one that is never without a value: a copy of it that runs out of memory destroys what
+// was not made yet.
+struct ParamList {
+  std::vector<std::string> words;
+  ParamList(std::vector<std::string> list) : words(std::move(list)) {}
+  bool operator==(const ParamList&) const = default;
+};
+
 // monostate: not set.
-using ParamValue =
-    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>>;
+using ParamValue = std::variant<std::monostate, bool, std::int64_t, double, std::string, ParamList>;
 using Param = std::pair<std::string, ParamValue>;  // name in snake_case: "gen_len"
 
 // "0.6", "true", "ar,triforce"; `none` for what is not set or not finite, `separator` in lists.

@@ -44,15 +44,13 @@ ParamValue read_param(const JsonView& at) {
 }  // namespace
 
 std::string to_text(const ParamValue& value, std::string_view none, std::string_view separator) {
-  return std::visit(Overloaded{[&](std::monostate) { return std::string(none); },
-                               [&](double v) {
-                                 return std::isfinite(v) ? fmt::format("{}", v) : std::string(none);
-                               },
-                               [&](const std::vector<std::string>& v) {
-                                 return fmt::format("{}", fmt::join(v, separator));
-                               },
-                               [](const auto& v) { return fmt::format("{}", v); }},
-                    value);
+  return std::visit(
+      Overloaded{
+          [&](std::monostate) { return std::string(none); },
+          [&](double v) { return std::isfinite(v) ? fmt::format("{}", v) : std::string(none); },
+          [&](const ParamList& v) { return fmt::format("{}", fmt::join(v.words, separator)); },
+          [](const auto& v) { return fmt::format("{}", v); }},
+      value);
 }
 
 void json_write(JsonWriter& out, const std::vector<Param>& params) {
@@ -60,6 +58,7 @@ void json_write(JsonWriter& out, const std::vector<Param>& params) {
   for (const auto& [name, value] : params) {
     out.key(name);
     std::visit(Overloaded{[&](std::monostate) { out.null(); },
+                          [&](const ParamList& v) { write_value(out, v.words); },
                           [&](const auto& v) { write_value(out, v); }},
                value);
   }

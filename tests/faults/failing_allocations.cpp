@@ -8,6 +8,7 @@
 //                             object for a function that it does not export, "?" for no object
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <ucontext.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -90,11 +91,26 @@ _Unwind_Reason_Code write_frame(_Unwind_Context* context, void* to) {
   return write(walk.fd, text.data(), bytes) < 0 ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
+// A call of a pointer to nowhere has no frame that could be unwound: as if it had returned at once.
+void leave_wild_call(const siginfo_t& info, ucontext_t& at) {
+#if defined(__x86_64__)
+  greg_t& ip = at.uc_mcontext.gregs[REG_RIP];
+  greg_t& sp = at.uc_mcontext.gregs[REG_RSP];
+  if (reinterpret_cast<greg_t>(info.si_addr) != ip) return;
+  ip = *reinterpret_cast<greg_t*>(sp);
+  sp += static_cast<greg_t>(sizeof(greg_t));
+#elif defined(__aarch64__)
+  const auto ip = reinterpret_cast<std::uintptr_t>(info.si_addr);
+  if (at.uc_mcontext.pc == ip) at.uc_mcontext.pc = at.uc_mcontext.regs[30];
+#endif
+}
+
 // The action is the default one again when this runs, so that the signal then ends the process.
-void write_stack(int signal) {
+void write_stack(int signal, siginfo_t* info, void* at) {
   g_armed = false;
   const char* file = std::getenv("CRASH_STACK");
   Walk walk{open(file, O_WRONLY | O_CREAT | O_TRUNC, 0666)};
+  if (signal == SIGSEGV) leave_wild_call(*info, *static_cast<ucontext_t*>(at));
   if (walk.fd >= 0) _Unwind_Backtrace(&write_frame, &walk);
   raise(signal);
 }
@@ -108,8 +124,8 @@ void watch_crashes() {
   Walk ignored;
   _Unwind_Backtrace(&write_frame, &ignored);
   struct sigaction action {};
-  action.sa_handler = &write_stack;
-  action.sa_flags = static_cast<int>(SA_ONSTACK | SA_RESETHAND);
+  action.sa_sigaction = &write_stack;
+  action.sa_flags = static_cast<int>(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND);
   bool ok = sigaltstack(&alternate, nullptr) == 0;
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
     ok = ok && real_sigaction()(signal, &action, nullptr) == 0;

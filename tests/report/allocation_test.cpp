@@ -54,6 +54,11 @@ TEST(FailedAllocation, OfWriters) {
   EXPECT_GT(fail_everywhere([&] { result_schema(); }), 100);
 }
 
+TEST(FailedAllocation, OfACopy) {
+  const RunResult result = sample_result();
+  EXPECT_GT(fail_everywhere([&] { const RunResult copy = result; }), 20);
+}
+
 TEST(FailedAllocation, OfTheReader) {
   const std::string text =
       read_text(std::string(TF_SOURCE_DIR) + "/tests/report/golden/result.json");
