@@ -46,11 +46,11 @@ Setup& setup() {
 }
 
 // The device, and what it can do at best.
-class Card {
+class Gpu {
  public:
-  static Card& get() {
-    static Card card;
-    return card;
+  static Gpu& get() {
+    static Gpu gpu;
+    return gpu;
   }
   Backend& backend() { return *backend_; }
   DType dtype() const { return backend_->activation_dtype(); }
@@ -92,7 +92,7 @@ class Card {
   }
 
  private:
-  Card() : backend_(make_cuda_backend(setup().options)) {
+  Gpu() : backend_(make_cuda_backend(setup().options)) {
     int l2 = 0;
     TF_CUDA(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, setup().options.device));
     cold_bytes_ = std::int64_t{8} * l2;
@@ -137,11 +137,11 @@ class Card {
 template <class F>
 double measure(benchmark::State& state, const F& f) {
   constexpr int kCalls = 8;
-  Card& card = Card::get();
-  card.seconds(1, f);
+  Gpu& gpu = Gpu::get();
+  gpu.seconds(1, f);
   double best = 1e30;
   for (auto _ : state) {
-    const double s = card.seconds(kCalls, f);
+    const double s = gpu.seconds(kCalls, f);
     best = std::min(best, s);
     state.SetIterationTime(s * kCalls);
   }
@@ -151,12 +151,12 @@ double measure(benchmark::State& state, const F& f) {
 void report_bytes(benchmark::State& state, double seconds, double bytes) {
   const double gbs = bytes / seconds * 1e-9;
   state.counters["GB/s"] = gbs;
-  state.counters["of_copy"] = gbs / Card::get().copy_gbs();
+  state.counters["of_copy"] = gbs / Gpu::get().copy_gbs();
 }
 void report_flops(benchmark::State& state, double seconds, double flops) {
   const double tflops = flops / seconds * 1e-12;
   state.counters["TFLOP/s"] = tflops;
-  if (const std::optional<double> best = Card::get().gemm_tflops()) {
+  if (const std::optional<double> best = Gpu::get().gemm_tflops()) {
     state.counters["of_gemm"] = tflops / *best;
   }
 }
@@ -169,30 +169,29 @@ struct Layer {
 };
 
 void linear(benchmark::State& state, const Layer& layer, std::int64_t rows) {
-  Card& card = Card::get();
-  Backend& b = card.backend();
+  Gpu& gpu = Gpu::get();
+  Backend& b = gpu.backend();
   Backend::ScratchShape shape;
   shape.rows = rows;
-  shape.widest = std::max(layer.in, layer.out);
+  shape.max_width = std::max(layer.in, layer.out);
   b.reserve(shape);
   std::vector<Matrix> copies;
-  const std::int64_t bytes = b.matrix_bytes(layer.out, layer.in, card.dtype());
+  const std::int64_t bytes = b.matrix_bytes(layer.out, layer.in, gpu.dtype());
   const Tensor values =
-      card.filled({layer.out, layer.in}, 1 / std::sqrt(static_cast<double>(layer.in)), DType::kF32);
-  for (std::int64_t i = 0; i == 0 || (i * bytes < card.cold_bytes() && rows <= kMaxExactRows);
-       ++i) {
-    copies.push_back(b.make_matrix(layer.out, layer.in, card.dtype(), MemTag::kTargetWeights));
+      gpu.filled({layer.out, layer.in}, 1 / std::sqrt(static_cast<double>(layer.in)), DType::kF32);
+  for (std::int64_t i = 0;
+       i == 0 || (i * bytes < gpu.cold_bytes() && rows <= kMaxBatchInvariantRows); ++i) {
+    copies.push_back(b.make_matrix(layer.out, layer.in, gpu.dtype(), MemTag::kTargetWeights));
     b.set_rows(copies.back(), 0, values.view());
   }
-  const Tensor x = card.filled({rows, layer.in}, 1.0, card.dtype());
-  const Tensor out =
-      card.tensor(layer.onto_residual ? DType::kF32 : card.dtype(), {rows, layer.out});
+  const Tensor x = gpu.filled({rows, layer.in}, 1.0, gpu.dtype());
+  const Tensor out = gpu.tensor(layer.onto_residual ? DType::kF32 : gpu.dtype(), {rows, layer.out});
   std::size_t next = 0;
   const double s = measure(state, [&] {
     b.linear(x.view(), copies[next], out.view(), layer.onto_residual);
     next = (next + 1) % copies.size();
   });
-  if (rows <= kMaxExactRows) {
+  if (rows <= kMaxBatchInvariantRows) {
     report_bytes(state, s, static_cast<double>(layer.out * layer.in * 2));
   } else {
     report_flops(state, s, 2.0 * static_cast<double>(rows * layer.out * layer.in));
@@ -202,19 +201,19 @@ void linear(benchmark::State& state, const Layer& layer, std::int64_t rows) {
 // ---- One layer's cache and queries
 struct Cache {
   Cache(const Model& m, std::int64_t rows, std::int64_t queries, bool rotate, bool mass = false)
-      : card(Card::get()),
-        storage(card.backend(), 1, m.kv_heads, m.d, rows, card.dtype(), MemTag::kKvFull),
-        length(card.tensor(DType::kI32, {1})),
-        q(card.filled({queries, m.heads, m.d}, 1.0, card.dtype())),
-        out(card.tensor(card.dtype(), {queries, m.query_width()})),
-        cos(card.filled({storage.capacity(), m.d / 2}, 0.7, DType::kF32)),
-        sin(card.filled({storage.capacity(), m.d / 2}, 0.7, DType::kF32)) {
+      : gpu(Gpu::get()),
+        storage(gpu.backend(), 1, m.kv_heads, m.d, rows, gpu.dtype(), MemTag::kKvFull),
+        length(gpu.tensor(DType::kI32, {1})),
+        q(gpu.filled({queries, m.heads, m.d}, 1.0, gpu.dtype())),
+        out(gpu.tensor(gpu.dtype(), {queries, m.query_width()})),
+        cos(gpu.filled({storage.capacity(), m.d / 2}, 0.7, DType::kF32)),
+        sin(gpu.filled({storage.capacity(), m.d / 2}, 0.7, DType::kF32)) {
     auto n = static_cast<std::int32_t>(rows);
-    card.backend().upload(length.view(), make_view(&n, DType::kI32, {1}));
+    gpu.backend().upload(length.view(), make_view(&n, DType::kI32, {1}));
     kv = storage.layer(0);
     const std::int64_t elements = m.kv_heads * kv.head_stride;
-    card.fill(make_view(kv.k, kv.dtype, {elements}), 1.0);
-    card.fill(make_view(kv.v, kv.dtype, {elements}), 1.0);
+    gpu.fill(make_view(kv.k, kv.dtype, {elements}), 1.0);
+    gpu.fill(make_view(kv.v, kv.dtype, {elements}), 1.0);
     kv.length = length.view().as<std::int32_t>();
     kv.rotate_on_read = rotate;
     Backend::ScratchShape shape;
@@ -224,11 +223,11 @@ struct Cache {
     shape.kv_heads = m.kv_heads;
     shape.head_dim = m.d;
     shape.chunk_size = mass ? kChunk : 0;
-    card.backend().reserve(shape);
+    gpu.backend().reserve(shape);
   }
   RopeView rope() const { return {cos.view(), sin.view()}; }
 
-  Card& card;
+  Gpu& gpu;
   KvStorage storage;
   Tensor length, q, out, cos, sin;
   KvView kv;
@@ -241,15 +240,15 @@ double kv_bytes(const Model& m, std::int64_t rows) {
 void attention(benchmark::State& state, const Model& m, std::int64_t rows, bool rotate) {
   const Cache c(m, rows, state.range(0), rotate);
   const double s = measure(
-      state, [&] { c.card.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), {}, 0); });
+      state, [&] { c.gpu.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), {}, 0); });
   report_bytes(state, s, kv_bytes(m, rows));
 }
 
 void attention_mass(benchmark::State& state, const Model& m, std::int64_t rows) {
   const Cache c(m, rows, state.range(0), false, true);
-  const Tensor mass = c.card.tensor(DType::kF32, {m.kv_heads, c.kv.capacity / kChunk});
+  const Tensor mass = c.gpu.tensor(DType::kF32, {m.kv_heads, c.kv.capacity / kChunk});
   const double s = measure(state, [&] {
-    c.card.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), mass.view(), kChunk);
+    c.gpu.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), mass.view(), kChunk);
   });
   report_bytes(state, s, 1.5 * kv_bytes(m, rows));  // keys twice
 }
@@ -258,7 +257,7 @@ void attention_prefill(benchmark::State& state, const Model& m, std::int64_t row
   const std::int64_t queries = std::min(kPrefillRows, rows);
   const Cache c(m, rows, queries, false);
   const double s = measure(
-      state, [&] { c.card.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), {}, 0); });
+      state, [&] { c.gpu.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), {}, 0); });
   const double seen = static_cast<double>(queries) *
                       (static_cast<double>(rows) - 0.5 * static_cast<double>(queries - 1));
   report_flops(state, s, 4 * seen * static_cast<double>(m.query_width()));
@@ -267,14 +266,14 @@ void attention_prefill(benchmark::State& state, const Model& m, std::int64_t row
 void select_chunks(benchmark::State& state, const Model& m, std::int64_t rows) {
   const Cache c(m, rows, 1, false, true);
   const std::int64_t chunks = rows / kChunk, kept = std::min<std::int64_t>(4096 / kChunk, chunks);
-  const Tensor scores = c.card.tensor(DType::kF32, {m.kv_heads, chunks});
-  const Tensor ids = c.card.tensor(DType::kI32, {m.kv_heads, kept});
-  const KvStorage to(c.card.backend(), 1, m.kv_heads, m.d, kept * kChunk, c.kv.dtype,
+  const Tensor scores = c.gpu.tensor(DType::kF32, {m.kv_heads, chunks});
+  const Tensor ids = c.gpu.tensor(DType::kI32, {m.kv_heads, kept});
+  const KvStorage to(c.gpu.backend(), 1, m.kv_heads, m.d, kept * kChunk, c.kv.dtype,
                      MemTag::kKvRetrieval);
   KvView into = to.layer(0);
   into.length = c.kv.length;
   const TensorView query = make_view(c.q.view().data, c.kv.dtype, {m.heads, m.d});
-  Backend& b = c.card.backend();
+  Backend& b = c.gpu.backend();
   const double s = measure(state, [&] {
     b.score_chunks(query, c.kv, kChunk, chunks, scores.view());
     b.top_chunks(scores.view(), ids.view());
@@ -286,11 +285,11 @@ void select_chunks(benchmark::State& state, const Model& m, std::int64_t rows) {
 void rope_append(benchmark::State& state, const Model& m) {
   const std::int64_t rows = state.range(0);
   const Cache c(m, 4096, rows, false);
-  const Tensor qkv = c.card.filled({rows, m.qkv_width()}, 1.0, c.kv.dtype);
-  const Tensor positions = c.card.tensor(DType::kI32, {rows});  // zeros
-  const Tensor q = c.card.tensor(c.kv.dtype, {rows, m.heads, m.d});
+  const Tensor qkv = c.gpu.filled({rows, m.qkv_width()}, 1.0, c.kv.dtype);
+  const Tensor positions = c.gpu.tensor(DType::kI32, {rows});  // zeros
+  const Tensor q = c.gpu.tensor(c.kv.dtype, {rows, m.heads, m.d});
   measure(state, [&] {
-    c.card.backend().rope_append(qkv.view(), positions.view(), c.rope(), q.view(), c.kv);
+    c.gpu.backend().rope_append(qkv.view(), positions.view(), c.rope(), q.view(), c.kv);
   });
 }
 
@@ -298,57 +297,57 @@ void rope_append(benchmark::State& state, const Model& m) {
 void copy_rows(benchmark::State& state, const Model& m, std::int64_t rows) {
   const Cache c(m, rows, 1, false);
   const double s =
-      measure(state, [&] { c.card.backend().copy_rows(c.kv, 40, c.kv, 16, rows - 40); });
+      measure(state, [&] { c.gpu.backend().copy_rows(c.kv, 40, c.kv, 16, rows - 40); });
   report_bytes(state, s, 2 * kv_bytes(m, rows - 40));
 }
 
 // ---- Rows
 void row_op(benchmark::State& state, std::string_view op) {
-  Card& card = Card::get();
-  Backend& b = card.backend();
+  Gpu& gpu = Gpu::get();
+  Backend& b = gpu.backend();
   const std::int64_t rows = state.range(0);
   const Model& m = k7b;
   if (op == "embed") {
-    const Tensor table = card.filled({m.vocab, m.hidden}, 1.0, card.dtype());
-    const Tensor tokens = card.tensor(DType::kI32, {rows});  // zeros
-    const Tensor x = card.tensor(DType::kF32, {rows, m.hidden});
+    const Tensor table = gpu.filled({m.vocab, m.hidden}, 1.0, gpu.dtype());
+    const Tensor tokens = gpu.tensor(DType::kI32, {rows});  // zeros
+    const Tensor x = gpu.tensor(DType::kF32, {rows, m.hidden});
     measure(state, [&] { b.embed(tokens.view(), table.view(), x.view()); });
   } else if (op == "rms_norm") {
-    const Tensor x = card.filled({rows, m.hidden}, 1.0, DType::kF32);
-    const Tensor w = card.filled({m.hidden}, 1.0, DType::kF32);
-    const Tensor h = card.tensor(card.dtype(), {rows, m.hidden});
+    const Tensor x = gpu.filled({rows, m.hidden}, 1.0, DType::kF32);
+    const Tensor w = gpu.filled({m.hidden}, 1.0, DType::kF32);
+    const Tensor h = gpu.tensor(gpu.dtype(), {rows, m.hidden});
     measure(state, [&] { b.rms_norm(x.view(), w.view(), 1e-5F, h.view()); });
   } else if (op == "swiglu") {
-    const Tensor gate_up = card.filled({rows, 2 * m.ffn}, 1.0, card.dtype());
-    const Tensor out = card.tensor(card.dtype(), {rows, m.ffn});
+    const Tensor gate_up = gpu.filled({rows, 2 * m.ffn}, 1.0, gpu.dtype());
+    const Tensor out = gpu.tensor(gpu.dtype(), {rows, m.ffn});
     measure(state, [&] { b.swiglu(gate_up.view(), out.view()); });
   } else if (op == "random_values") {
-    const Tensor out = card.tensor(DType::kF32, {rows << 20});
+    const Tensor out = gpu.tensor(DType::kF32, {rows << 20});
     const double s = measure(state, [&] { b.random_values(out.view(), {}, 0, 1.0); });
     report_bytes(state, s, static_cast<double>(out.view().bytes()));
   }
 }
 
-// Laws of a vocabulary, and what is drawn from them.
-void law_op(benchmark::State& state, std::string_view op) {
-  Card& card = Card::get();
-  Backend& b = card.backend();
+// Probs of a vocabulary, and what is drawn from them.
+void probs_op(benchmark::State& state, std::string_view op) {
+  Gpu& gpu = Gpu::get();
+  Backend& b = gpu.backend();
   const std::int64_t rows = state.range(0);
-  const Tensor logits = card.filled({rows + 1, k7b.vocab}, 3.0, DType::kF32);
-  const Tensor laws = card.tensor(DType::kF32, {rows + 1, k7b.vocab});
-  b.to_laws(logits.view(), LawParams{}, laws.view());
-  const TensorView q = laws.view().rows(0, rows);
+  const Tensor logits = gpu.filled({rows + 1, k7b.vocab}, 3.0, DType::kF32);
+  const Tensor probs = gpu.tensor(DType::kF32, {rows + 1, k7b.vocab});
+  b.to_probs(logits.view(), SamplingParams{}, probs.view());
+  const TensorView q = probs.view().rows(0, rows);
   std::int64_t position = 0;
-  if (op == "to_laws") {
-    measure(state, [&] { b.to_laws(logits.view().rows(0, rows), LawParams{}, q); });
+  if (op == "to_probs") {
+    measure(state, [&] { b.to_probs(logits.view().rows(0, rows), SamplingParams{}, q); });
   } else if (op == "sample") {
     measure(state, [&] { b.sample(q.rows(0, 1), {}, position++, Acceptance::kSpeculative); });
-  } else if (op == "judge") {
+  } else if (op == "verify") {
     std::vector<Token> tokens;  // of q itself: all are accepted
     for (std::int64_t i = 0; i < rows; ++i) {
       tokens.push_back(b.sample(q.rows(i, 1), {}, i, Acceptance::kSpeculative));
     }
-    measure(state, [&] { b.judge(laws.view(), q, tokens, {}, position++, {}); });
+    measure(state, [&] { b.verify(probs.view(), q, tokens, {}, position++, {}); });
   }
 }
 
@@ -367,33 +366,33 @@ ModelConfig builtin_draft() {
 
 // A pass of some rows and their logits through random weights, over `cached` tokens.
 void pass(benchmark::State& state, const ModelConfig& c, std::int64_t cached, bool streaming) {
-  Card& card = Card::get();
-  Backend& b = card.backend();
-  const std::int64_t rows = state.range(0), most = std::min(kPrefillRows, cached);
+  Gpu& gpu = Gpu::get();
+  Backend& b = gpu.backend();
+  const std::int64_t rows = state.range(0), max_rows = std::min(kPrefillRows, cached);
   // A streaming cache numbers positions by row.
-  const ModelWeights weights = random_weights(b, c, card.dtype(), 1, MemTag::kTargetWeights, {});
-  LlamaModel model(b, weights, cached + 2 * kMaxExactRows, most, rows);
+  const ModelWeights weights = random_weights(b, c, gpu.dtype(), 1, MemTag::kTargetWeights, {});
+  LlamaModel model(b, weights, cached + 2 * kMaxBatchInvariantRows, max_rows, rows);
   std::unique_ptr<KvCache> cache;
   if (streaming) {
     cache = std::make_unique<StreamingCache>(b, c.layers, c.kv_heads, c.head_dim, cached,
-                                             kMaxExactRows, card.dtype());
+                                             kMaxBatchInvariantRows, gpu.dtype());
   } else {
-    cache = std::make_unique<FullCache>(b, c.layers, c.kv_heads, c.head_dim, cached + kMaxExactRows,
-                                        most, card.dtype());
+    cache = std::make_unique<FullCache>(b, c.layers, c.kv_heads, c.head_dim,
+                                        cached + kMaxBatchInvariantRows, max_rows, gpu.dtype());
   }
-  const std::vector<Token> tokens(static_cast<std::size_t>(most), 7);
+  const std::vector<Token> tokens(static_cast<std::size_t>(max_rows), 7);
   const auto forward = [&](std::int64_t n, Logits want) {
     model.forward(std::span(tokens).first(static_cast<std::size_t>(n)), *cache, want);
   };
   while (cache->length() < cached) {
-    forward(std::min({cached - cache->length(), most, cache->max_append()}), Logits::kNone);
+    forward(std::min({cached - cache->length(), max_rows, cache->max_append()}), Logits::kNone);
     cache->commit(cache->length());
   }
   const auto one = [&] {
     forward(rows, Logits::kAll);
     cache->truncate(cached);
   };
-  card.seconds(2, one);  // runs, then is recorded
+  gpu.seconds(2, one);  // runs, then is recorded
   const double s = measure(state, one);
   const auto bytes_of = [](const Matrix& m) {
     return static_cast<double>(m.rows * m.cols * size_of(m.dtype));
@@ -401,7 +400,7 @@ void pass(benchmark::State& state, const ModelConfig& c, std::int64_t cached, bo
   double bytes = bytes_of(weights.lm_head);
   for (const LayerWeights& l : weights.layers) {
     bytes += bytes_of(l.qkv) + bytes_of(l.out) + bytes_of(l.gate_up) + bytes_of(l.down);
-    bytes += static_cast<double>(2 * cached * c.kv_heads * c.head_dim * size_of(card.dtype()));
+    bytes += static_cast<double>(2 * cached * c.kv_heads * c.head_dim * size_of(gpu.dtype()));
   }
   report_bytes(state, s, bytes);
 }
@@ -451,8 +450,8 @@ void register_all() {
   for (const char* const op : {"embed", "rms_norm", "swiglu", "random_values"}) {
     add(op, [op](auto& s) { row_op(s, op); }, {1, 7});
   }
-  for (const char* const op : {"to_laws", "sample", "judge"}) {
-    add(op, [op](auto& s) { law_op(s, op); }, {1, 7});
+  for (const char* const op : {"to_probs", "sample", "verify"}) {
+    add(op, [op](auto& s) { probs_op(s, op); }, {1, 7});
   }
   const auto add_passes = [&](const char* name, const ModelConfig& c, std::int64_t cached,
                               bool streaming) {
@@ -481,13 +480,13 @@ bool take(std::string_view arg) {
 }
 
 void prepare() {
-  const Card& card = Card::get();
-  benchmark::AddCustomContext("device", Card::get().backend().description());
-  benchmark::AddCustomContext("dtype", to_string(card.dtype()));
+  const Gpu& gpu = Gpu::get();
+  benchmark::AddCustomContext("device", Gpu::get().backend().description());
+  benchmark::AddCustomContext("dtype", to_string(gpu.dtype()));
   benchmark::AddCustomContext("context_tokens", std::to_string(setup().context));
-  benchmark::AddCustomContext("read_GB/s", fmt::format("{:.1f}", card.read_gbs()));
-  benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.1f}", card.copy_gbs()));
-  if (const std::optional<double> best = card.gemm_tflops()) {
+  benchmark::AddCustomContext("read_GB/s", fmt::format("{:.1f}", gpu.read_gbs()));
+  benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.1f}", gpu.copy_gbs()));
+  if (const std::optional<double> best = gpu.gemm_tflops()) {
     benchmark::AddCustomContext("gemm_TFLOP/s", fmt::format("{:.1f}", *best));
   }
   register_all();

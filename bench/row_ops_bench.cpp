@@ -6,8 +6,8 @@
 
 #include "bandwidth.h"
 #include "core/host_allocator.h"
-#include "cpu/laws.h"
 #include "cpu/ops.h"
+#include "cpu/probs.h"
 #include "triforce/sampling.h"
 
 namespace triforce::bench {
@@ -67,11 +67,11 @@ void swiglu(benchmark::State& state) {
   report_bytes(state, watch, static_cast<double>(rows * 2 * f * 4));
 }
 
-void to_laws(benchmark::State& state, const LawParams& params) {
+void to_probs(benchmark::State& state, const SamplingParams& params) {
   const std::int64_t rows = state.range(0), vocab = state.range(1);
-  std::vector<float> logits = normal_values(rows * vocab, 2.5F), laws(logits.size());
+  std::vector<float> logits = normal_values(rows * vocab, 2.5F), probs(logits.size());
   HostAllocator allocator;
-  const Buffer scratch(allocator, cpu::laws_scratch_bytes(vocab, setup().threads), Place::kHost,
+  const Buffer scratch(allocator, cpu::probs_scratch_bytes(vocab, setup().threads), Place::kHost,
                        MemTag::kWorkspace);
   cpu::Context with_scratch = context();
   with_scratch.scratch = {static_cast<std::byte*>(scratch.data()),
@@ -79,8 +79,8 @@ void to_laws(benchmark::State& state, const LawParams& params) {
   Stopwatch watch;
   for (auto _ : state) {
     watch.time([&] {
-      cpu::to_laws(with_scratch, make_view(logits.data(), DType::kF32, {rows, vocab}), params,
-                   make_view(laws.data(), DType::kF32, {rows, vocab}));
+      cpu::to_probs(with_scratch, make_view(logits.data(), DType::kF32, {rows, vocab}), params,
+                    make_view(probs.data(), DType::kF32, {rows, vocab}));
     });
   }
   report_bytes(state, watch, static_cast<double>(rows * vocab * 4));
@@ -88,12 +88,12 @@ void to_laws(benchmark::State& state, const LawParams& params) {
 
 void sample(benchmark::State& state, Acceptance acceptance) {
   const std::int64_t vocab = state.range(0);
-  std::vector<float> law(static_cast<std::size_t>(vocab), 1.0F / static_cast<float>(vocab));
+  std::vector<float> probs(static_cast<std::size_t>(vocab), 1.0F / static_cast<float>(vocab));
   Stopwatch watch;
   std::int64_t position = 0;
   for (auto _ : state) {
     watch.time([&] {
-      benchmark::DoNotOptimize(sample_token(law, DrawKey{.seed = 1}, position++, acceptance));
+      benchmark::DoNotOptimize(sample_token(probs, DrawKey{.seed = 1}, position++, acceptance));
     });
   }
   report_bytes(state, watch, static_cast<double>(vocab * 4));
@@ -102,10 +102,14 @@ void sample(benchmark::State& state, Acceptance acceptance) {
 BENCHMARK(embed)->Args({1, 256})->Args({7, 256})->Args({512, 256})->Args({7, 4096});
 BENCHMARK(rms_norm)->Args({1, 256})->Args({7, 256})->Args({512, 256})->Args({7, 4096});
 BENCHMARK(swiglu)->Args({1, 688})->Args({7, 688})->Args({512, 688})->Args({7, 11008});
-BENCHMARK_CAPTURE(to_laws, greedy, LawParams{0.0F, 1.0F, 0})->ArgsProduct({{1, 7}, {4096, 32000}});
-BENCHMARK_CAPTURE(to_laws, softmax, LawParams{1.0F, 1.0F, 0})->ArgsProduct({{1, 7}, {4096, 32000}});
-BENCHMARK_CAPTURE(to_laws, top_p, LawParams{0.6F, 0.9F, 0})->ArgsProduct({{1, 7}, {4096, 32000}});
-BENCHMARK_CAPTURE(to_laws, top_k, LawParams{0.6F, 1.0F, 50})->ArgsProduct({{1, 7}, {4096, 32000}});
+BENCHMARK_CAPTURE(to_probs, greedy, SamplingParams{0.0F, 1.0F, 0})
+    ->ArgsProduct({{1, 7}, {4096, 32000}});
+BENCHMARK_CAPTURE(to_probs, softmax, SamplingParams{1.0F, 1.0F, 0})
+    ->ArgsProduct({{1, 7}, {4096, 32000}});
+BENCHMARK_CAPTURE(to_probs, top_p, SamplingParams{0.6F, 0.9F, 0})
+    ->ArgsProduct({{1, 7}, {4096, 32000}});
+BENCHMARK_CAPTURE(to_probs, top_k, SamplingParams{0.6F, 1.0F, 50})
+    ->ArgsProduct({{1, 7}, {4096, 32000}});
 BENCHMARK_CAPTURE(sample, speculative, Acceptance::kSpeculative)->Arg(4096)->Arg(32000);
 BENCHMARK_CAPTURE(sample, coupled, Acceptance::kCoupled)->Arg(4096)->Arg(32000);
 

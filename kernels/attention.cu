@@ -220,7 +220,7 @@ std::int64_t splits_of(std::int64_t capacity, std::int64_t split) {
 }
 
 // Two blocks fit a multiprocessor; four waves keep the last one's idle share small.
-std::int64_t most_splits(int multiprocessors, int kv_heads) {
+std::int64_t max_splits(int multiprocessors, int kv_heads) {
   return std::max<std::int64_t>(1, std::int64_t{8} * multiprocessors / kv_heads);
 }
 
@@ -230,8 +230,8 @@ struct Workspace {
   std::int64_t o, stats, totals, key_mass, bytes;
 
   Workspace(std::int64_t queries, int heads, int kv_heads, int head_dim, std::int64_t capacity,
-            std::int64_t most_splits, bool mass)
-      : splits(most_splits), rows(queries * (heads / kv_heads)), o(0) {
+            std::int64_t max_splits, bool mass)
+      : splits(max_splits), rows(queries * (heads / kv_heads)), o(0) {
     const std::int64_t units = kv_heads * splits * rows;
     stats = o + units * head_dim * 4;
     totals = stats + units * 8;
@@ -276,7 +276,7 @@ void run(const Queries& q, const KvView& kv, const RopeView& rope, const TensorV
 }  // namespace
 
 std::int64_t split_tokens(int multiprocessors, int kv_heads, std::int64_t capacity) {
-  const std::int64_t splits = most_splits(multiprocessors, kv_heads);
+  const std::int64_t splits = max_splits(multiprocessors, kv_heads);
   const std::int64_t tokens = (capacity + splits - 1) / splits;
   return std::max<std::int64_t>(2, (tokens + kTileKeys - 1) / kTileKeys) * kTileKeys;
 }
@@ -287,9 +287,9 @@ std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int 
       .bytes;
 }
 
-std::int64_t most_attention_bytes(int multiprocessors, std::int64_t queries, int heads,
-                                  int kv_heads, int head_dim, std::int64_t capacity, bool mass) {
-  const std::int64_t splits = most_splits(multiprocessors, kv_heads);
+std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int heads, int kv_heads,
+                                 int head_dim, std::int64_t capacity, bool mass) {
+  const std::int64_t splits = max_splits(multiprocessors, kv_heads);
   return Workspace(queries, heads, kv_heads, head_dim, capacity, splits, mass).bytes;
 }
 

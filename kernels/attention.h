@@ -19,8 +19,8 @@ std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int 
                              std::int64_t capacity, std::int64_t split, bool mass);
 
 // The same for every cache of up to that capacity, cut by split_tokens().
-std::int64_t most_attention_bytes(int multiprocessors, std::int64_t queries, int heads,
-                                  int kv_heads, int head_dim, std::int64_t capacity, bool mass);
+std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int heads, int kv_heads,
+                                 int head_dim, std::int64_t capacity, bool mass);
 
 // Backend::attention for T of 1 to 32: q[T, H, d] and out[T, H d] of kv's type. Keys are the rows
 // of the matrix unit's product and queries its columns. The cache is cut at multiples of `split`; a

@@ -40,7 +40,7 @@ dim3 grid_of(std::int64_t rows, std::int64_t cols) {
 }
 
 // A grid has at most 65,535 blocks in y.
-constexpr std::int64_t kMostRows = 65535;
+constexpr std::int64_t kMaxRows = 65535;
 
 }  // namespace
 
@@ -54,8 +54,8 @@ void pack_rows(const PackedMatrix& m, std::int64_t row_begin, const TensorView& 
     with_float(src.dtype, [&](auto s) {
       using T = decltype(t);
       using S = decltype(s);
-      for (std::int64_t at = 0; at < src.shape[0]; at += kMostRows) {
-        const TensorView part = src.rows(at, std::min(kMostRows, src.shape[0] - at));
+      for (std::int64_t at = 0; at < src.shape[0]; at += kMaxRows) {
+        const TensorView part = src.rows(at, std::min(kMaxRows, src.shape[0] - at));
         launch(pack_kernel<T, S>, grid_of(part.shape[0], m.cols), dim3(kThreads), 0, stream,
                static_cast<T*>(m.data), tiles_of(m.cols, kTileCols), m.cols, row_begin + at,
                static_cast<const S*>(part.data), part.stride[0]);
@@ -68,8 +68,8 @@ void unpack_rows(const PackedMatrix& m, std::int64_t row_begin, const TensorView
                  cudaStream_t stream) {
   with_half(m.dtype, [&](auto t) {
     using T = decltype(t);
-    for (std::int64_t at = 0; at < dst.shape[0]; at += kMostRows) {
-      const TensorView part = dst.rows(at, std::min(kMostRows, dst.shape[0] - at));
+    for (std::int64_t at = 0; at < dst.shape[0]; at += kMaxRows) {
+      const TensorView part = dst.rows(at, std::min(kMaxRows, dst.shape[0] - at));
       launch(unpack_kernel<T>, grid_of(part.shape[0], m.cols), dim3(kThreads), 0, stream,
              static_cast<const T*>(m.data), tiles_of(m.cols, kTileCols), m.cols, row_begin + at,
              static_cast<T*>(part.data), part.stride[0]);

@@ -12,12 +12,12 @@ __global__ void random_kernel(float* out, std::int64_t first, std::int64_t end, 
                               double scale) {
   const std::int64_t group = first / 4 + std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (group * 4 >= end) return;
-  double bells[4];
-  philox_bells(key, static_cast<std::uint32_t>(group), bells);
+  double normals[4];
+  philox_normals(key, static_cast<std::uint32_t>(group), normals);
   for (int i = 0; i < 4; ++i) {
     const std::int64_t element = group * 4 + i;
     if (element >= first && element < end) {
-      out[element - first] = static_cast<float>(bells[i] * scale);
+      out[element - first] = static_cast<float>(normals[i] * scale);
     }
   }
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 // A grid has at most 65,535 blocks in y; more rows come in several launches.
-constexpr std::int64_t kMostRows = 65535;
+constexpr std::int64_t kMaxRows = 65535;
 
 unsigned blocks_for(std::int64_t elements) {
   return static_cast<unsigned>((elements + kThreads - 1) / kThreads);
@@ -68,8 +68,8 @@ __global__ void convert_kernel(const From* src, std::int64_t src_stride, std::in
 // body(first, rows) for parts of [0, rows) that fit a grid's y.
 template <class Body>
 void in_parts(std::int64_t rows, const Body& body) {
-  for (std::int64_t first = 0; first < rows; first += kMostRows) {
-    body(first, std::min(kMostRows, rows - first));
+  for (std::int64_t first = 0; first < rows; first += kMaxRows) {
+    body(first, std::min(kMaxRows, rows - first));
   }
 }
 

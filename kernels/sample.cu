@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// sampling.h: a law whose logits were not finite is NaN as a whole.
-TF_DEVICE bool is_law(const float* law) { return law[0] == law[0]; }
+// sampling.h: a distribution whose logits were not finite is NaN as a whole.
+TF_DEVICE bool is_finite(const float* probs) { return probs[0] == probs[0]; }
 
 // What one draw needs of shared memory.
 struct Scratch {
@@ -19,12 +19,12 @@ struct Scratch {
   double times[kThreads];
   std::int32_t ids[kThreads];
   std::int32_t chosen;
-  std::int32_t verdict;
+  std::int32_t result;
 };
 
-struct ByLaw {
-  const float* law;
-  TF_DEVICE double operator()(std::int64_t i) const { return static_cast<double>(law[i]); }
+struct ByProbs {
+  const float* probs;
+  TF_DEVICE double operator()(std::int64_t i) const { return static_cast<double>(probs[i]); }
 };
 struct ByResidual {
   const float *p, *q;
@@ -37,8 +37,8 @@ struct ByResidual {
 // An id with probability weight(id) / sum, by inverse transform in id order; -1 if nothing weighs.
 // Thread t holds ids [t share, (t + 1) share).
 template <class Weight>
-TF_DEVICE std::int32_t draw(const Weight& weight, std::int64_t vocab, double uniform,
-                            Scratch* scratch) {
+TF_DEVICE std::int32_t categorical(const Weight& weight, std::int64_t vocab, double uniform,
+                                   Scratch* scratch) {
   const int me = static_cast<int>(threadIdx.x);
   const std::int64_t share = (vocab + kThreads - 1) / kThreads;
   const std::int64_t begin = me * share < vocab ? me * share : vocab;
@@ -80,16 +80,16 @@ TF_DEVICE std::int32_t draw(const Weight& weight, std::int64_t vocab, double uni
 }
 
 // sampling.h: coupled_token().
-TF_DEVICE std::int32_t race(const float* law, std::int64_t vocab, const DrawKey& key,
+TF_DEVICE std::int32_t race(const float* probs, std::int64_t vocab, const DrawKey& key,
                             std::int64_t position, Scratch* scratch) {
   const int me = static_cast<int>(threadIdx.x);
   double best = INFINITY;
   std::int32_t id = -1;
   for (std::int64_t i = me; i < vocab; i += kThreads) {
-    if (!(law[i] > 0)) continue;
+    if (!(probs[i] > 0)) continue;
     const double u = philox_token_uniform(
         key.seed, key.prompt, static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(i));
-    const double time = -log(u) / static_cast<double>(law[i]);
+    const double time = -log(u) / static_cast<double>(probs[i]);
     if (time < best) {
       best = time;
       id = static_cast<std::int32_t>(i);
@@ -111,29 +111,29 @@ TF_DEVICE std::int32_t race(const float* law, std::int64_t vocab, const DrawKey&
 }
 
 // sampling.h: sample_with().
-TF_DEVICE std::int32_t sample_law(const float* law, std::int64_t vocab, const DrawKey& key,
+TF_DEVICE std::int32_t sample_row(const float* probs, std::int64_t vocab, const DrawKey& key,
                                   std::int64_t position, Acceptance acceptance, Purpose purpose,
                                   Scratch* scratch) {
-  if (!is_law(law)) return -1;
-  if (acceptance == Acceptance::kCoupled) return race(law, vocab, key, position, scratch);
+  if (!is_finite(probs)) return -1;
+  if (acceptance == Acceptance::kCoupled) return race(probs, vocab, key, position, scratch);
   const double u = philox_uniform(key, purpose, static_cast<std::uint32_t>(position));
-  return draw(ByLaw{law}, vocab, u, scratch);
+  return categorical(ByProbs{probs}, vocab, u, scratch);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    sample_kernel(const float* law, std::int64_t vocab, DrawKey key, std::int64_t position,
-                  Acceptance acceptance, Verdict* out) {
+    sample_kernel(const float* probs, std::int64_t vocab, DrawKey key, std::int64_t position,
+                  Acceptance acceptance, VerifyResult* out) {
   TF_SHARED(Scratch, scratch);
   const std::int32_t token =
-      sample_law(law, vocab, key, position, acceptance, Purpose::kPropose, scratch);
-  if (threadIdx.x == 0) *out = Verdict{0, token};
+      sample_row(probs, vocab, key, position, acceptance, Purpose::kPropose, scratch);
+  if (threadIdx.x == 0) *out = VerifyResult{0, token};
 }
 
 struct Proposals {
   Token tokens[kMaxProposals];
   int count;
 };
-// JudgeRule without its optional, which device code does not know.
+// VerifyRule without its optional, which device code does not know.
 struct Rule {
   Acceptance acceptance;
   Correction correction;
@@ -141,21 +141,21 @@ struct Rule {
   double rate;
 };
 
-// sampling.h: judge_with(), step by step; every thread takes the same way.
-TF_DEVICE Verdict judge_all(const float* p, std::int64_t p_stride, const float* q,
-                            std::int64_t q_stride, std::int64_t vocab, const Proposals& proposals,
-                            const DrawKey& key, std::int64_t position, const Rule& rule,
-                            Scratch* scratch) {
+// sampling.h: verify_with(), step by step; every thread takes the same way.
+TF_DEVICE VerifyResult verify_all(const float* p, std::int64_t p_stride, const float* q,
+                                  std::int64_t q_stride, std::int64_t vocab,
+                                  const Proposals& proposals, const DrawKey& key,
+                                  std::int64_t position, const Rule& rule, Scratch* scratch) {
   std::int32_t i = 0;
   for (; i < proposals.count; ++i) {
     const float* const pi = p + i * p_stride;
     const std::int64_t at = position + i;
     const Token t = proposals.tokens[i];
-    if (!is_law(pi)) return {i, -1};
+    if (!is_finite(pi)) return {i, -1};
     const auto word = static_cast<std::uint32_t>(at);
     if (rule.synthetic) {
       if (philox_uniform(key, Purpose::kSynthetic, word) < rule.rate) continue;
-      return {i, sample_law(pi, vocab, key, at, rule.acceptance, Purpose::kCorrect, scratch)};
+      return {i, sample_row(pi, vocab, key, at, rule.acceptance, Purpose::kCorrect, scratch)};
     }
     if (rule.acceptance == Acceptance::kCoupled) {
       const std::int32_t next = race(pi, vocab, key, at, scratch);
@@ -163,43 +163,43 @@ TF_DEVICE Verdict judge_all(const float* p, std::int64_t p_stride, const float* 
       return {i, next};
     }
     const float* const qi = q + i * q_stride;
-    if (!is_law(qi)) return {i, -1};
+    if (!is_finite(qi)) return {i, -1};
     const double ratio = static_cast<double>(pi[t]) / static_cast<double>(qi[t]);
     if (philox_uniform(key, Purpose::kAccept, word) < (ratio < 1.0 ? ratio : 1.0)) continue;
     if (rule.correction == Correction::kResidual) {
       const double u = philox_uniform(key, Purpose::kCorrect, word);
-      const std::int32_t next = draw(ByResidual{pi, qi}, vocab, u, scratch);
+      const std::int32_t next = categorical(ByResidual{pi, qi}, vocab, u, scratch);
       if (next >= 0) return {i, next};
     }
     const Acceptance acceptance =
         rule.correction == Correction::kResidual ? Acceptance::kSpeculative : rule.acceptance;
-    return {i, sample_law(pi, vocab, key, at, acceptance, Purpose::kCorrect, scratch)};
+    return {i, sample_row(pi, vocab, key, at, acceptance, Purpose::kCorrect, scratch)};
   }
-  return {i, sample_law(p + i * p_stride, vocab, key, position + i, rule.acceptance,
+  return {i, sample_row(p + i * p_stride, vocab, key, position + i, rule.acceptance,
                         Purpose::kCorrect, scratch)};
 }
 
 __global__ void __launch_bounds__(kThreads)
-    judge_kernel(const float* p, std::int64_t p_stride, const float* q, std::int64_t q_stride,
-                 std::int64_t vocab, Proposals proposals, DrawKey key, std::int64_t position,
-                 Rule rule, Verdict* out) {
+    verify_kernel(const float* p, std::int64_t p_stride, const float* q, std::int64_t q_stride,
+                  std::int64_t vocab, Proposals proposals, DrawKey key, std::int64_t position,
+                  Rule rule, VerifyResult* out) {
   TF_SHARED(Scratch, scratch);
-  const Verdict v =
-      judge_all(p, p_stride, q, q_stride, vocab, proposals, key, position, rule, scratch);
+  const VerifyResult v =
+      verify_all(p, p_stride, q, q_stride, vocab, proposals, key, position, rule, scratch);
   if (threadIdx.x == 0) *out = v;
 }
 
 }  // namespace
 
-void sample(const TensorView& law, const DrawKey& key, std::int64_t position, Acceptance acceptance,
-            Verdict* out, cudaStream_t stream) {
+void sample(const TensorView& probs, const DrawKey& key, std::int64_t position,
+            Acceptance acceptance, VerifyResult* out, cudaStream_t stream) {
   launch(sample_kernel, dim3(1), dim3(kThreads), sizeof(Scratch), stream,
-         static_cast<const float*>(law.data), law.numel(), key, position, acceptance, out);
+         static_cast<const float*>(probs.data), probs.numel(), key, position, acceptance, out);
 }
 
-void judge(const TensorView& p, const TensorView& q, std::span<const Token> tokens,
-           const DrawKey& key, std::int64_t position, const JudgeRule& rule, Verdict* out,
-           cudaStream_t stream) {
+void verify(const TensorView& p, const TensorView& q, std::span<const Token> tokens,
+            const DrawKey& key, std::int64_t position, const VerifyRule& rule, VerifyResult* out,
+            cudaStream_t stream) {
   const auto n = static_cast<std::int64_t>(tokens.size());
   Proposals proposals{};
   proposals.count = static_cast<int>(n);
@@ -208,7 +208,7 @@ void judge(const TensorView& p, const TensorView& q, std::span<const Token> toke
   }
   const Rule plain{rule.acceptance, rule.correction, rule.synthetic_rate.has_value(),
                    rule.synthetic_rate.value_or(0.0)};
-  launch(judge_kernel, dim3(1), dim3(kThreads), sizeof(Scratch), stream,
+  launch(verify_kernel, dim3(1), dim3(kThreads), sizeof(Scratch), stream,
          static_cast<const float*>(p.data), p.stride[0],
          n == 0 ? nullptr : static_cast<const float*>(q.data),
          n == 0 ? std::int64_t{0} : q.stride[0], p.shape[1], proposals, key, position, plain, out);

@@ -37,7 +37,7 @@ done
 command -v python3 >/dev/null || die "python3 was not found"
 if [[ -z $build ]]; then
   if ! tf_cuda_options | grep -q TRIFORCE_CUDA=ON; then
-    say "gpu_suite: error: no usable device: expected a card of compute capability 8.0 or higher and nvcc, found none"
+    say "gpu_suite: error: no usable device: expected a GPU of compute capability 8.0 or higher and nvcc, found none"
     exit 77
   fi
   "$TF_ROOT/scripts/setup.sh"

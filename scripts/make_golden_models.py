@@ -309,8 +309,8 @@ def perplexity(model, ids):
     config, weights = load_checkpoint(model)
     tokens = [int(word) for word in ids.read_text().split()]
     with torch.no_grad():
-        laws = forward(config, weights, tokens, torch.float32)[:-1].double().log_softmax(-1)
-    nll = -laws[torch.arange(len(tokens) - 1), torch.tensor(tokens[1:])].mean().item()
+        log_probs = forward(config, weights, tokens, torch.float32)[:-1].double().log_softmax(-1)
+    nll = -log_probs[torch.arange(len(tokens) - 1), torch.tensor(tokens[1:])].mean().item()
     print(json.dumps({"nll_per_token": nll, "perplexity": math.exp(nll), "tokens": len(tokens)}))
 
 

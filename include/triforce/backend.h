@@ -14,10 +14,10 @@ namespace triforce {
 
 // Most query rows of one bit-exact pass. Below or at this, every op gives a row the same bits
 // whatever the number of rows computed with it; above it, the throughput path (prefill) runs.
-inline constexpr int kMaxExactRows = 32;
+inline constexpr int kMaxBatchInvariantRows = 32;
 // Of any pass over a KV cache.
 inline constexpr std::int64_t kMaxPassRows = 65535;
-// Proposals of one judge(): an outer round keeps up to gamma + inner gamma.
+// Proposals of one verify(): an outer round keeps up to gamma + inner gamma.
 inline constexpr int kMaxProposals = 64;
 
 // A point in time on a backend's queue of work.
@@ -50,9 +50,10 @@ struct RopeView {
   TensorView cos, sin;
 };
 
-// From logits to the law a token is drawn from: temperature, then top-k, then top-p, renormalised.
-struct LawParams {
-  float temperature = 0.6F;  // 0: the one-hot law of the argmax, lowest id first
+// From logits to the distribution a token is drawn from: temperature, then top-k, then top-p,
+// renormalised.
+struct SamplingParams {
+  float temperature = 0.6F;  // 0: the one-hot distribution of the argmax, lowest id first
   float top_p = 0.9F;        // in (0, 1]; 1: off
   int top_k = 0;             // 0: off
 };
@@ -65,23 +66,23 @@ enum class Correction : std::uint8_t {
   kResidual,  // norm(max(p - q, 0)): exact
   kTarget,    // p itself: the published code's inner rule; not lossless
 };
-struct JudgeRule {
+struct VerifyRule {
   Acceptance acceptance = Acceptance::kSpeculative;
   Correction correction = Correction::kResidual;
   std::optional<double> synthetic_rate;  // accept at this rate instead; output is meaningless
 };
 
 // `accepted` leading proposals are kept, then comes `next`: the redraw after a rejection or the
-// bonus token. next is -1 if a law that was needed is not finite.
-struct Verdict {
+// bonus token. next is -1 if a distribution that was needed is not finite.
+struct VerifyResult {
   std::int32_t accepted = 0;
   Token next = 0;
 };
 
-// Shapes: T new tokens (1..kMaxExactRows while decoding, the prefill chunk before that), D hidden,
-// H query heads, Hkv key/value heads, d head_dim, F intermediate, V vocabulary. Activations are
-// activation_dtype(), but for the residual stream (what embed writes, rms_norm reads and linear
-// accumulates to), logits and laws, which are f32. Calls are asynchronous unless they return a
+// Shapes: T new tokens (1..kMaxBatchInvariantRows while decoding, the prefill chunk before that), D
+// hidden, H query heads, Hkv key/value heads, d head_dim, F intermediate, V vocabulary. Activations
+// are activation_dtype(), but for the residual stream (what embed writes, rms_norm reads and linear
+// accumulates to), logits and probs, which are f32. Calls are asynchronous unless they return a
 // value; they allocate nothing after reserve(), and read every per-step value from device memory,
 // so that a sequence of them can be recorded.
 //
@@ -144,7 +145,7 @@ class Backend {
   struct ScratchShape {
     std::int64_t rows = 0, context = 0;
     int heads = 0, kv_heads = 0, head_dim = 0;
-    std::int64_t widest = 0;  // largest in or out feature count of any linear layer
+    std::int64_t max_width = 0;  // largest in or out feature count of any linear layer
     std::int64_t vocab = 0;
     int chunk_size = 0;  // smallest chunk of score_chunks or attention mass, 0: neither is used
 
@@ -155,7 +156,7 @@ class Backend {
       heads = std::max(heads, o.heads);
       kv_heads = std::max(kv_heads, o.kv_heads);
       head_dim = std::max(head_dim, o.head_dim);
-      widest = std::max(widest, o.widest);
+      max_width = std::max(max_width, o.max_width);
       vocab = std::max(vocab, o.vocab);
       if (o.chunk_size > 0 && (chunk_size == 0 || o.chunk_size < chunk_size)) {
         chunk_size = o.chunk_size;
@@ -178,7 +179,7 @@ class Backend {
   // returns.
   void upload(TensorView dst, TensorView src);
   void download(TensorView host_dst, TensorView src);
-  // out[i] f32 = scale * element first + i of philox_bells(), the same bits on every backend.
+  // out[i] f32 = scale * element first + i of philox_normals(), the same bits on every backend.
   // first + out.numel() is at most 2^34; out has no gaps.
   void random_values(TensorView out, const DrawKey& key, std::int64_t first, double scale);
 
@@ -197,21 +198,23 @@ class Backend {
   // out[T, H d]: softmax(q k / sqrt(d)) v, where query i sees rows [0, length - T + i]. `rope` is
   // read with rotate_on_read only. If mass.data is set, mass[Hkv, capacity / chunk] f32 receives
   // the probability of each chunk of `chunk` rows, summed over the T queries and the head's group
-  // (T <= kMaxExactRows; chunks beyond length are 0). T <= kMaxPassRows; q and out have no gaps.
+  // (T <= kMaxBatchInvariantRows; chunks beyond length are 0). T <= kMaxPassRows; q and out have no
+  // gaps.
   void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                  TensorView mass, int chunk);
   // out[T, F] = silu(gate) * up; gate_up[T, 2F] holds gate then up.
   void swiglu(TensorView gate_up, TensorView out);
 
-  // laws[T, V] f32 from logits[T, V]. A row with a non-finite logit becomes NaN as a whole.
+  // probs[T, V] f32 from logits[T, V]. A row with a non-finite logit becomes NaN as a whole.
   // temperature >= 0 (its inverse finite unless it is 0), top_p > 0, top_k >= 0.
-  void to_laws(TensorView logits, const LawParams& params, TensorView laws);
-  // A token of law[V] f32; `position` is its absolute position. Blocks. -1: the law is not finite.
-  Token sample(TensorView law, const DrawKey& key, std::int64_t position, Acceptance acceptance);
-  // sampling.h: judge_with(). p[n + 1, V] f32 verifier's laws, q[n, V] f32 the laws the n tokens
+  void to_probs(TensorView logits, const SamplingParams& params, TensorView probs);
+  // A token of probs[V] f32; `position` is its absolute position. Blocks. -1: the
+  // distribution is not finite.
+  Token sample(TensorView probs, const DrawKey& key, std::int64_t position, Acceptance acceptance);
+  // sampling.h: verify_with(). p[n + 1, V] f32 verifier's probs, q[n, V] f32 the probs the n tokens
   // were drawn from, `position` that of tokens[0]; 0 <= n <= kMaxProposals. Blocks.
-  Verdict judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
-                std::int64_t position, const JudgeRule& rule);
+  VerifyResult verify(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
+                      std::int64_t position, const VerifyRule& rule);
 
   // scores[Hkv, n_chunks] f32 = q[H, d] . mean key of chunk c, summed over the head's group
   // (arXiv 2404.11912, section 4.1; under GQA the sum over the group).
@@ -258,11 +261,12 @@ class Backend {
   virtual void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                             TensorView mass, int chunk) = 0;
   virtual void do_swiglu(TensorView gate_up, TensorView out) = 0;
-  virtual void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) = 0;
-  virtual Token do_sample(TensorView law, const DrawKey& key, std::int64_t position,
+  virtual void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) = 0;
+  virtual Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
                           Acceptance acceptance) = 0;
-  virtual Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens,
-                           const DrawKey& key, std::int64_t position, const JudgeRule& rule) = 0;
+  virtual VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
+                                 const DrawKey& key, std::int64_t position,
+                                 const VerifyRule& rule) = 0;
   virtual void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                                TensorView scores) = 0;
   virtual void do_top_chunks(TensorView scores, TensorView ids) = 0;

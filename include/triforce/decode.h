@@ -37,7 +37,7 @@ struct SpeculationOptions {
   std::int64_t draft_budget = 256;  // tokens: the drafter's streaming cache, sinks included
   RebuildPolicy rebuild;
   Selection selection = Selection::kMeanKey;
-  LawParams law;
+  SamplingParams sampling;
   Acceptance acceptance = Acceptance::kSpeculative;
   Correction inner_correction = Correction::kResidual;
   std::optional<SyntheticAcceptance> synthetic;
@@ -130,7 +130,7 @@ class Methods {
   // Changes the gammas of later generations; at most those given at construction.
   void set_gammas(const Gammas& gammas);
 
-  // Milliseconds of one pass over `rows` new tokens, 1..kMaxExactRows, the minimum of
+  // Milliseconds of one pass over `rows` new tokens, 1..kMaxBatchInvariantRows, the minimum of
   // `repetitions`; caches are left at the prompt.
   double pass_ms(Pass pass, int rows, int repetitions);
   // How close the target's choice was after the prompt and `generated`: its largest logit minus the

@@ -12,7 +12,7 @@ enum class Phase : std::uint8_t {
   kDraft,        // the innermost proposer's passes
   kInnerVerify,  // passes of inner verifiers
   kOuterVerify,  // passes of the outermost verifier; all passes of autoregressive decoding
-  kSampling,     // laws, draws, judging
+  kSampling,     // probs, draws, verifying
   kCacheUpdate,  // commit, eviction, copies into the retrieval cache
   kRebuild,      // selecting and gathering chunks again
   kHostGap,

@@ -21,7 +21,8 @@ class LlamaModel {
   // Appends `tokens` to `cache`. Returns f32 logits [n, V] (kAll, n <= max_logits), [1, V] of the
   // last token (kLast), or an empty view; valid until the next call. One pass: tokens.size() <=
   // max_rows, and the result's bits are those of single-token passes if tokens.size() <=
-  // kMaxExactRows. Throws Error(kBadInput, "TokenRange") for a token outside the vocabulary.
+  // kMaxBatchInvariantRows. Throws Error(kBadInput, "TokenRange") for a token outside the
+  // vocabulary.
   TensorView forward(std::span<const Token> tokens, KvCache& cache, Logits want,
                      LayerObserver* observer = nullptr);
 

@@ -29,7 +29,7 @@ TF_HOST_DEVICE inline void philox4x32_10(std::uint32_t ctr[4], std::uint32_t k0,
 
 // What a random number decides. Part of the key, so purposes never share a number.
 enum class Purpose : std::uint8_t {
-  kPropose = 1,    // a token drawn from a proposer's own law
+  kPropose = 1,    // a token drawn from a proposer's own distribution
   kAccept = 2,     // the acceptance test of one proposed token
   kCorrect = 3,    // the redraw after a rejection, or the bonus token
   kGumbel = 4,     // the noise of coupled acceptance: no level, no round
@@ -67,7 +67,7 @@ TF_HOST_DEVICE inline double philox_uniform(const DrawKey& key, Purpose purpose,
 
 // Elements 4 group .. 4 group + 3 of a random tensor: each the sum of the four bytes of a word,
 // centred and scaled to variance 1. Bell-shaped, bounded, and the same bits everywhere.
-TF_HOST_DEVICE inline void philox_bells(const DrawKey& key, std::uint32_t group, double out[4]) {
+TF_HOST_DEVICE inline void philox_normals(const DrawKey& key, std::uint32_t group, double out[4]) {
   constexpr double kMean = 4 * 127.5, kDeviation = 147.80054127099805;  // sqrt(4 (256^2 - 1) / 12)
   std::uint32_t w[4];
   philox_words(key, Purpose::kWeights, group, w);

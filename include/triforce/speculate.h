@@ -14,13 +14,13 @@
 
 namespace triforce {
 
-// A model with a cache: laws of the next token for a growing, shrinking sequence.
+// A model with a cache: probs of the next token for a growing, shrinking sequence.
 class Scorer {
  public:
   virtual ~Scorer() = default;
   virtual std::int64_t length() const = 0;  // tokens its cache holds
-  // Appends tokens and writes the laws after each of the last laws.shape[0] of them.
-  virtual void feed(std::span<const Token> tokens, TensorView laws) = 0;
+  // Appends tokens and writes the probs after each of the last probs.shape[0] of them.
+  virtual void feed(std::span<const Token> tokens, TensorView probs) = 0;
   virtual void truncate(std::int64_t length) = 0;
   virtual void commit(std::int64_t length) = 0;
   virtual std::int64_t vocab() const = 0;
@@ -65,14 +65,14 @@ class PhaseTimer {
   bool running_ = false;
 };
 
-// LlamaModel over one KvCache. Passes of more than kMaxExactRows tokens are tiled.
+// LlamaModel over one KvCache. Passes of more than kMaxBatchInvariantRows tokens are tiled.
 class ModelScorer final : public Scorer {
  public:
   // All outlive the scorer; observer may be null.
   ModelScorer(Backend& backend, LlamaModel& model, KvCache& cache, LayerObserver* observer,
-              const LawParams& law, PhaseTimer& timer, Phase pass_phase);
+              const SamplingParams& sampling, PhaseTimer& timer, Phase pass_phase);
   std::int64_t length() const override { return cache_.length(); }
-  void feed(std::span<const Token> tokens, TensorView laws) override;
+  void feed(std::span<const Token> tokens, TensorView probs) override;
   void truncate(std::int64_t length) override { cache_.truncate(length); }
   void commit(std::int64_t length) override;
   std::int64_t vocab() const override { return model_.config().vocab; }
@@ -82,7 +82,7 @@ class ModelScorer final : public Scorer {
   LlamaModel& model_;
   KvCache& cache_;
   LayerObserver* observer_;
-  LawParams law_;
+  SamplingParams sampling_;
   PhaseTimer& timer_;
   Phase pass_phase_;
 };
@@ -97,10 +97,10 @@ class Sequence {
   void extend(std::span<const Token> tokens);
   void truncate(std::int64_t length);  // > the last commit
   void commit(std::int64_t length);
-  // Laws after the last token of the sequence and after each of `guess`: guess.size() + 1 rows.
-  void score(std::span<const Token> guess, TensorView laws);
-  // The law after one more guessed token, following a score() or score_next().
-  void score_next(Token guess, TensorView law);
+  // Probs after the last token of the sequence and after each of `guess`: guess.size() + 1 rows.
+  void score(std::span<const Token> guess, TensorView probs);
+  // The distribution after one more guessed token, following a score() or score_next().
+  void score_next(Token guess, TensorView probs);
 
  private:
   void drop_stale();
@@ -111,12 +111,12 @@ class Sequence {
   std::vector<Token> input_;
 };
 
-// Guessed tokens, the laws each was drawn from, and the level that produced each. Valid until the
+// Guessed tokens, the probs each was drawn from, and the level that produced each. Valid until the
 // next call to the proposer.
 struct Draft {
   std::span<const Token> tokens;
   std::span<const std::uint8_t> origins;
-  TensorView laws;  // [tokens.size(), V]
+  TensorView probs;  // [tokens.size(), V]
 };
 
 // What names the random numbers of one generation and the sequence it starts from.
@@ -144,7 +144,7 @@ class Proposer {
   virtual std::uint32_t level() const = 0;
 };
 
-// Draws one token after another from its scorer's laws.
+// Draws one token after another from its scorer's probs.
 class ModelProposer final : public Proposer {
  public:
   // Never asked for more than max_request tokens at once.
@@ -166,19 +166,19 @@ class ModelProposer final : public Proposer {
   Sequence sequence_;
   Acceptance acceptance_;
   PhaseTimer& timer_;
-  Tensor laws_;
+  Tensor probs_;
   std::vector<Token> tokens_;
   std::vector<std::uint8_t> origins_;
   DrawKey key_;
 };
 
-// Lets `inner` guess and judges with `verifier`: every token follows the verifier's law.
+// Lets `inner` guess and verifies with `verifier`: every token follows the verifier's distribution.
 class SpeculativeProposer final : public Proposer {
  public:
   struct Options {
     int step = 6;         // tokens asked of the inner proposer per verification
     int max_request = 1;  // most tokens ever asked of this one at once
-    JudgeRule rule;
+    VerifyRule rule;
     const char* name = "outer";
     // After every round: proposals accepted, proposals tested.
     std::function<void(std::int64_t accepted, std::int64_t tested)> on_round;
@@ -205,7 +205,7 @@ class SpeculativeProposer final : public Proposer {
   Options options_;
   int max_step_;
   PhaseTimer& timer_;
-  Tensor laws_;
+  Tensor probs_;
   std::vector<Token> tokens_;
   std::vector<std::uint8_t> origins_;
   DrawKey key_;

@@ -26,7 +26,7 @@ enum class MemTag : std::uint8_t {
   kKvFull,
   kKvRetrieval,
   kKvStreaming,
-  kLaws,
+  kProbs,
   kActivations,
   kWorkspace,
   kCount

@@ -37,13 +37,13 @@ class Collector {
 
   // Throws if so many prompts are too much for the memory given.
   void check_room(std::int64_t prompts) const {
-    const std::int64_t most =
+    const std::int64_t max_prompts =
         request_.max_bytes / static_cast<std::int64_t>(sizeof(Token)) / request_.prefill;
-    if (prompts <= most) return;
+    if (prompts <= max_prompts) return;
     throw_resources("MemoryLimit",
                     "--prompts: expected at most {} prompts of {} tokens in {} bytes of memory, "
                     "found {} or more",
-                    most, request_.prefill, request_.max_bytes, prompts);
+                    max_prompts, request_.prefill, request_.max_bytes, prompts);
   }
 
   void add_text(const Document& document, const std::string& source) {

@@ -34,7 +34,7 @@ struct CudaFacts {
 };
 struct CudaSession {
   std::unique_ptr<Backend> backend;
-  CudaFacts card;
+  CudaFacts gpu;
 };
 // The backend of --device auto, cpu, cuda or cuda:N; nullopt: the CPU's. `auto` takes the first
 // usable device. No device but the wanted one (for `auto`, those before it) is touched. dtype: of

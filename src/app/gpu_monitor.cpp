@@ -108,9 +108,9 @@ class GpuMonitor::Sampler {
     const std::scoped_lock lock(mutex_);
     GpuObservation out;
     if (clock_samples_ > 0) {
-      out.clocks = ClockRange{static_cast<double>(least_mhz_),
-                              sum_mhz_ / static_cast<double>(clock_samples_),
-                              static_cast<double>(most_mhz_)};
+      out.clocks =
+          ClockRange{static_cast<double>(min_mhz_), sum_mhz_ / static_cast<double>(clock_samples_),
+                     static_cast<double>(max_mhz_)};
     }
     if (reasons_) {
       out.throttle_reasons.emplace();
@@ -138,8 +138,8 @@ class GpuMonitor::Sampler {
                           library_->link_width(device_, &width) == kSuccess;
     const std::scoped_lock lock(mutex_);
     if (has_clock) {
-      least_mhz_ = clock_samples_ == 0 ? mhz : std::min(least_mhz_, mhz);
-      most_mhz_ = std::max(most_mhz_, mhz);
+      min_mhz_ = clock_samples_ == 0 ? mhz : std::min(min_mhz_, mhz);
+      max_mhz_ = std::max(max_mhz_, mhz);
       sum_mhz_ += mhz;
       ++clock_samples_;
     }
@@ -153,7 +153,7 @@ class GpuMonitor::Sampler {
   std::condition_variable wake_;
   bool ending_ = false;
   std::int64_t clock_samples_ = 0;
-  unsigned least_mhz_ = 0, most_mhz_ = 0;
+  unsigned min_mhz_ = 0, max_mhz_ = 0;
   double sum_mhz_ = 0;
   std::optional<unsigned long long> reasons_;
   std::pair<unsigned, unsigned> link_;  // generation, lanes

@@ -1,4 +1,4 @@
-// A card's clocks and link while a run goes on, from NVML: NVIDIA's management library, which comes
+// A GPU's clocks and link while a run goes on, from NVML: NVIDIA's management library, which comes
 // with the driver and is loaded at run time.
 #pragma once
 #include <memory>
@@ -23,7 +23,7 @@ struct GpuObservation {
   std::optional<std::string> pcie;  // "gen5 x16", the fastest that was seen: idle links slow down
 };
 
-// Looks at the card ten times a second from construction to destruction, in a thread of its own.
+// Looks at the GPU ten times a second from construction to destruction, in a thread of its own.
 class GpuMonitor {
  public:
   // pci_bus_id: "0000:17:00.0". Never throws for what is missing; observed() is then empty.
@@ -37,7 +37,7 @@ class GpuMonitor {
 
  private:
   class Sampler;
-  std::unique_ptr<Sampler> sampler_;  // null: there is no NVML, or it does not know the card
+  std::unique_ptr<Sampler> sampler_;  // null: there is no NVML, or it does not know the GPU
 };
 
 }  // namespace triforce

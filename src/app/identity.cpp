@@ -62,7 +62,7 @@ RunConfig resolved(RunConfig config, const Session& session) {
   config.dtype = session.dtype;
   config.threads = session.threads;
   config.cpu_isa = cpu::to_string(session.isa);
-  if (config.device == "auto") config.device = session.card ? "cuda" : "cpu";
+  if (config.device == "auto") config.device = session.gpu ? "cuda" : "cpu";
   return config;
 }
 

@@ -50,10 +50,10 @@ std::optional<std::int64_t> cgroup_left() {
     std::string path = line.substr(3);
     while (true) {
       const std::string folder = fmt::format("/sys/fs/cgroup{}", path == "/" ? "" : path);
-      const std::optional<std::int64_t> most = number_in(folder + "/memory.max");
+      const std::optional<std::int64_t> limit = number_in(folder + "/memory.max");
       const std::optional<std::int64_t> used = number_in(folder + "/memory.current");
-      if (most && used)
-        left = std::min(left.value_or(*most), std::max<std::int64_t>(0, *most - *used));
+      if (limit && used)
+        left = std::min(left.value_or(*limit), std::max<std::int64_t>(0, *limit - *used));
       if (path.empty() || path == "/") break;
       path.resize(path.rfind('/'));
       if (path.empty()) path.push_back('/');

@@ -55,7 +55,7 @@ struct MeasureInput {
   std::vector<Param> params;  // echo_params(config)
   // Ids to text, for the output section; may be empty.
   std::function<std::string(std::span<const Token>)> decode_text;
-  const GpuMonitor* monitor = nullptr;  // of the card that is measured; null: none
+  const GpuMonitor* monitor = nullptr;  // of the GPU that is measured; null: none
   MeasureObserver* observer = nullptr;
   StopRequested stop;  // ends the measurement at the next pass or round; what is finished counts
 };

@@ -71,7 +71,7 @@ LosslessMode lossless_mode(const SpeculationOptions& options, const MethodSpec& 
   if (method.levels() == 0) return LosslessMode::kBaseline;
   if (options.synthetic) return LosslessMode::kNone;
   const bool same_stream =
-      options.law.temperature == 0 || options.acceptance == Acceptance::kCoupled;
+      options.sampling.temperature == 0 || options.acceptance == Acceptance::kCoupled;
   return same_stream ? LosslessMode::kTokens : LosslessMode::kDistribution;
 }
 

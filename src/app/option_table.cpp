@@ -133,11 +133,12 @@ std::vector<Option> sampling_and_acceptance() {
       o("temp", {"temperature"}, "T", "", "temperature; 0 takes the most probable token", kShaped,
         Role::kDecides,
         real({.low = kMinPositive, .high = 100, .or_zero = true},
-             member(&S::law, &LawParams::temperature))),
+             member(&S::sampling, &SamplingParams::temperature))),
       o("top-p", {}, "P", "", "keep the most probable tokens up to this mass; 1: all", kShaped,
-        Role::kDecides, real({.low = kMinPositive, .high = 1}, member(&S::law, &LawParams::top_p))),
+        Role::kDecides,
+        real({.low = kMinPositive, .high = 1}, member(&S::sampling, &SamplingParams::top_p))),
       o("top-k", {}, "N", "tokens", "keep the N most probable tokens; 0: all", kShaped,
-        Role::kDecides, integer(0, 1 << 20, member(&S::law, &LawParams::top_k))),
+        Role::kDecides, integer(0, 1 << 20, member(&S::sampling, &SamplingParams::top_k))),
       o("seed", {}, "N", "", "of sampling, synthetic documents and random weights", kComputing,
         Role::kDecides, integer(0, kMaxSeed, at(&C::seed))),
       o("chi-square-runs", {}, "N", "",
@@ -160,7 +161,7 @@ std::vector<Option> sampling_and_acceptance() {
       o("ignore-eos", {}, "", "", "generate --gen-len tokens even past an end-of-text token",
         kShaped, Role::kDecides, flag(member(&S::ignore_eos))),
       o("synthetic-acceptance", {}, "RATES", "",
-        "accept proposals at these per-token rates instead of judging them; the output is then "
+        "accept proposals at these per-token rates instead of verifying them; the output is then "
         "meaningless and the result is marked not comparable (plan: the rates to predict with)",
         kShaped, Role::kDecidesProposed, acceptance_rates()),
   };

@@ -345,7 +345,7 @@ OutputFile* OutputFiles::find(std::string_view option) {
 }
 
 template <class Body>
-void Sinks::guarded(const Body& body) {
+void OutputWriter::guarded(const Body& body) {
   try {
     body();
   } catch (const Error& e) {
@@ -354,11 +354,11 @@ void Sinks::guarded(const Body& body) {
   }
 }
 
-void Sinks::write(OutputFile* file, std::string_view text) {
+void OutputWriter::write(OutputFile* file, std::string_view text) {
   if (file != nullptr) guarded([&] { file->write(text); });
 }
 
-void Sinks::print(std::string_view text) {
+void OutputWriter::print(std::string_view text) {
   guarded([&] { print_out(text); });
 }
 

@@ -69,7 +69,7 @@ class OutputFiles {
 
 // Writes one result to several places. A place that fails is reported at once on stderr, and does
 // not keep the others from being written.
-class Sinks {
+class OutputWriter {
  public:
   void write(OutputFile* file, std::string_view text);  // nullptr: nothing
   void print(std::string_view text);                    // to stdout

@@ -21,11 +21,11 @@ namespace {
 
 // -log softmax(logits)[token], in double.
 double negative_log_likelihood(std::span<const float> logits, Token token, std::int64_t position) {
-  const double most = *std::max_element(logits.begin(), logits.end());
+  const double max_logit = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x) - most);
+  for (const float x : logits) sum += std::exp(static_cast<double>(x) - max_logit);
   const double nll =
-      std::log(sum) + most - static_cast<double>(logits[static_cast<std::size_t>(token)]);
+      std::log(sum) + max_logit - static_cast<double>(logits[static_cast<std::size_t>(token)]);
   if (!std::isfinite(nll)) {
     throw_numeric("perplexity: expected finite logits, found others after token {}", position);
   }
@@ -120,16 +120,16 @@ ExitCode perplexity_command(const RunConfig& config) {
   v("tokens", scored);
   out.end();
   const std::string json = out.take() + "\n";
-  Sinks sinks;
-  sinks.write(files.find("--json"), json);
-  sinks.print(config.output_format == OutputFormat::kJson
-                  ? json
-                  : fmt::format("{} ({}, {}) on {}: nll per token {:.6f}, perplexity {:.4f} over "
-                                "{} tokens after BOS{}\n",
-                                choice.config.name, to_string(session.dtype),
-                                session.backend->description(), data.prompts.front().source, mean,
-                                std::exp(mean), scored, weights.random ? " (random weights)" : ""));
-  return sinks.code();
+  OutputWriter outputs;
+  outputs.write(files.find("--json"), json);
+  outputs.print(config.output_format == OutputFormat::kJson
+                ? json
+                : fmt::format("{} ({}, {}) on {}: nll per token {:.6f}, perplexity {:.4f} over "
+                              "{} tokens after BOS{}\n",
+                              choice.config.name, to_string(session.dtype),
+                              session.backend->description(), data.prompts.front().source, mean,
+                              std::exp(mean), scored, weights.random ? " (random weights)" : ""));
+  return outputs.code();
 }
 
 }  // namespace triforce

@@ -13,11 +13,11 @@ ExitCode plan_command(const RunConfig& config) {
       choose_models(config, Use::kPlan, any_uses(config.methods, Pass::kDraft));
   files.check_inputs(input_files(config, models));
   const PlanReport report = make_plan_report(config, models, session.dtype, *session.backend);
-  Sinks sinks;
+  OutputWriter out;
   const std::string json = plan_json(config, report) + "\n";
-  sinks.write(files.find("--json"), json);
-  sinks.print(config.output_format == OutputFormat::kJson ? json : plan_table(config, report));
-  if (sinks.code() != ExitCode::kOk) return sinks.code();
+  out.write(files.find("--json"), json);
+  out.print(config.output_format == OutputFormat::kJson ? json : plan_table(config, report));
+  if (out.code() != ExitCode::kOk) return out.code();
   if (config.memory_limit_bytes > 0) check_memory(config, report.memory, session.backend.get());
   return ExitCode::kOk;
 }

@@ -15,30 +15,30 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 double gb(double bytes) { return bytes / 1e9; }
 
-double pass_ms(const CardAssumption& card, std::int64_t bytes, int layers) {
-  return static_cast<double>(bytes) / card.bytes_per_s * 1e3 + card.pass_overhead_ms +
-         card.layer_overhead_ms * layers;
+double pass_ms(const GpuAssumption& gpu, std::int64_t bytes, int layers) {
+  return static_cast<double>(bytes) / gpu.bytes_per_s * 1e3 + gpu.pass_overhead_ms +
+         gpu.layer_overhead_ms * layers;
 }
 
 // A verification costs one step whatever its rows.
-StepCurves card_steps(const CardAssumption& card, const PlanReport& r) {
+StepCurves gpu_steps(const GpuAssumption& gpu, const PlanReport& r) {
   StepCurves steps;
   for (int i = 0; i < static_cast<int>(Pass::kCount); ++i) {
     const auto pass = static_cast<Pass>(i);
     const std::int64_t bytes = r.device_memory.passes[pass].at(r.input.run.max_prompt);
     if (bytes == 0) continue;
     const ModelConfig& model = pass == Pass::kDraft ? *r.input.draft : r.input.target;
-    steps[pass].points = {{1, pass_ms(card, bytes, model.layers)}};
+    steps[pass].points = {{1, pass_ms(gpu, bytes, model.layers)}};
   }
   return steps;
 }
 
-CardPrediction predict(const CardAssumption& card, const RunConfig& config, const PlanReport& r) {
-  CardPrediction p;
-  p.card = &card;
+GpuPrediction predict(const GpuAssumption& gpu, const RunConfig& config, const PlanReport& r) {
+  GpuPrediction p;
+  p.gpu = &gpu;
   p.fits =
-      static_cast<double>(r.device_memory.total_bytes()) + kCardReserveBytes <= card.capacity_bytes;
-  const StepCurves steps = card_steps(card, r);
+      static_cast<double>(r.device_memory.total_bytes()) + kGpuReserveBytes <= gpu.capacity_bytes;
+  const StepCurves steps = gpu_steps(gpu, r);
   p.autoregressive_ms = steps[Pass::kFull].at(1);
   for (const Method method : config.methods) {
     const MethodSpec& m = spec_of(method);
@@ -55,14 +55,14 @@ CardPrediction predict(const CardAssumption& card, const RunConfig& config, cons
 
 }  // namespace
 
-const std::vector<CardAssumption>& card_table() {
-  static const std::vector<CardAssumption> kCards = {
+const std::vector<GpuAssumption>& gpu_table() {
+  static const std::vector<GpuAssumption> kGpus = {
       {"A100-80GB", 79.25 * kGiB, 1.79e12, 0.024, 0.0133},
       {"H100-80GB", 79.6 * kGiB, 3.0e12, 0.033, 0.0083},
       {"H200", 140.4 * kGiB, 4.3e12, 0.033, 0.0083},
       {"RTX 4090", 23.99 * kGiB, 0.93e12, 0.024, 0.0133},
   };
-  return kCards;
+  return kGpus;
 }
 
 std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options) {
@@ -99,7 +99,7 @@ PlanReport make_plan_report(const RunConfig& config, const ModelPair& models, DT
   const bool half = config.dtype && *config.dtype != DType::kF32;
   r.device_dtype = half ? *config.dtype : DType::kF16;
   r.device_memory = plan_memory(plan_input(config, models, r.device_dtype, nullptr));
-  for (const CardAssumption& card : card_table()) r.cards.push_back(predict(card, config, r));
+  for (const GpuAssumption& gpu : gpu_table()) r.gpus.push_back(predict(gpu, config, r));
   return r;
 }
 
@@ -110,7 +110,7 @@ std::vector<std::pair<std::string, std::int64_t>> memory_rows(const MemoryPlan& 
           {"full KV cache", of(MemTag::kKvFull)},
           {"retrieval KV cache", of(MemTag::kKvRetrieval)},
           {"streaming KV caches", of(MemTag::kKvStreaming)},
-          {"probs and logits", of(MemTag::kLaws)},
+          {"probs and logits", of(MemTag::kProbs)},
           {"activations", of(MemTag::kActivations)},
           {"workspace", of(MemTag::kWorkspace)},
           {"total", memory.total_bytes()}};
@@ -155,14 +155,14 @@ const char* pass_label(Pass pass) {
   return "";
 }
 
-std::string card_rows(const CardPrediction& p) {
-  const auto row = [](const std::string& card, const char* method, double ms, double speedup,
+std::string gpu_rows(const GpuPrediction& p) {
+  const auto row = [](const std::string& gpu, const char* method, double ms, double speedup,
                       const std::string& gammas) {
-    return fmt::format("{:<33}{:<20}{:>9.2f}{:>8.2f}x  {}\n", card, method, ms, speedup, gammas);
+    return fmt::format("{:<33}{:<20}{:>9.2f}{:>8.2f}x  {}\n", gpu, method, ms, speedup, gammas);
   };
   std::string out =
-      row(fmt::format("{:<12}{:>5.0f} GB{:>6.0f}  {:<4}", p.card->name, gb(p.card->capacity_bytes),
-                      gb(p.card->bytes_per_s), p.fits ? "yes" : "no"),
+      row(fmt::format("{:<12}{:>5.0f} GB{:>6.0f}  {:<4}", p.gpu->name, gb(p.gpu->capacity_bytes),
+                      gb(p.gpu->bytes_per_s), p.fits ? "yes" : "no"),
           to_string(kBaselineMethod), p.autoregressive_ms, 1.0, "-");
   for (const MethodPrediction& m : p.methods)
     out += row("", m.method->name, m.ms_per_token, p.autoregressive_ms / m.ms_per_token,
@@ -175,9 +175,9 @@ std::string assumptions(const RunConfig& config) {
   std::string out =
       "\nAssumed: bytes over achievable bandwidth (about 89% of nominal) plus 0.3 to 0.45 ms of "
       "gaps\n"
-      "between kernels per pass of a 7B target; 1 GiB of each card left free; a verification costs "
+      "between kernels per pass of a 7B target; 1 GiB of each GPU left free; a verification costs "
       "one\n"
-      "autoregressive step. Where the run does not fit, the times are those of a card with more "
+      "autoregressive step. Where the run does not fit, the times are those of a GPU with more "
       "memory.\n"
       "Per-token acceptance, innermost level first";
   for (const Method method : config.methods) {
@@ -213,9 +213,9 @@ std::string plan_table(const RunConfig& config, const PlanReport& r) {
     if (bytes == 0) continue;
     out += fmt::format("{:<38}{:>11.3f}\n", pass_label(pass), gb(static_cast<double>(bytes)));
   }
-  out += fmt::format("\n{:<12}{:>8}{:>6}  {:<5}{:<20}{:>9}{:>9}  {}\n", "card", "memory", "GB/s",
+  out += fmt::format("\n{:<12}{:>8}{:>6}  {:<5}{:<20}{:>9}{:>9}  {}\n", "gpu", "memory", "GB/s",
                      "fits", "method", "ms/token", "speedup", "gammas");
-  for (const CardPrediction& p : r.cards) out += card_rows(p);
+  for (const GpuPrediction& p : r.gpus) out += gpu_rows(p);
   return out + assumptions(config);
 }
 
@@ -248,16 +248,16 @@ std::string plan_json(const RunConfig& config, const PlanReport& r) {
       if (spec_of(m).levels() > 0) g(to_string(m), assumed_alphas(spec_of(m), config.speculation));
     }
   });
-  out.key("cards");
+  out.key("gpus");
   out.begin_array(false);
-  for (const CardPrediction& p : r.cards) {
+  for (const GpuPrediction& p : r.gpus) {
     out.begin_object();
-    v("name", std::string(p.card->name));
-    v("capacity_bytes", p.card->capacity_bytes);
-    v("achievable_gbs", gb(p.card->bytes_per_s));
+    v("name", std::string(p.gpu->name));
+    v("capacity_bytes", p.gpu->capacity_bytes);
+    v("achievable_gbs", gb(p.gpu->bytes_per_s));
     v("fits", p.fits);
-    v("pass_overhead_ms", p.card->pass_overhead_ms);
-    v("layer_overhead_ms", p.card->layer_overhead_ms);
+    v("pass_overhead_ms", p.gpu->pass_overhead_ms);
+    v("layer_overhead_ms", p.gpu->layer_overhead_ms);
     v("ar_ms_per_token", p.autoregressive_ms);
     out.key("methods");
     out.begin_array(false);

@@ -1,4 +1,4 @@
-// What `plan` tells: bytes by purpose, bytes of a pass, and what follows for some cards.
+// What `plan` tells: bytes by purpose, bytes of a pass, and what follows for some GPUs.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,25 +9,25 @@
 
 namespace triforce {
 
-// What a card achieves. Sources: nominal figures of the vendor's data sheets; achievable bandwidth
+// What a GPU achieves. Sources: nominal figures of the vendor's data sheets; achievable bandwidth
 // and overheads are assumptions (about 89% of nominal, as good decode kernels reach, and the gaps
 // between the kernels of a replayed graph).
-struct CardAssumption {
+struct GpuAssumption {
   const char* name;
   double capacity_bytes;
   double bytes_per_s;
   double pass_overhead_ms, layer_overhead_ms;
 };
-const std::vector<CardAssumption>& card_table();
+const std::vector<GpuAssumption>& gpu_table();
 
-// Time per token of one method on a card.
+// Time per token of one method on a GPU.
 struct MethodPrediction {
   const MethodSpec* method = nullptr;
   double ms_per_token = 0;
   Gammas gammas;
 };
-struct CardPrediction {
-  const CardAssumption* card = nullptr;
+struct GpuPrediction {
+  const GpuAssumption* gpu = nullptr;
   bool fits = false;
   double autoregressive_ms = 0;           // per token
   std::vector<MethodPrediction> methods;  // those that speculate, in the order asked for
@@ -37,14 +37,14 @@ struct PlanReport {
   PlanInput input;      // of the backend that a run would use
   std::string backend;  // its description
   MemoryPlan memory;
-  // The same run on a CUDA device, which `cards` are predicted from.
+  // The same run on a CUDA device, which `gpus` are predicted from.
   DType device_dtype = DType::kF16;
   MemoryPlan device_memory;
-  std::vector<CardPrediction> cards;
+  std::vector<GpuPrediction> gpus;
 };
 
-// Memory a card keeps for the driver and libraries.
-inline constexpr double kCardReserveBytes = 1024.0 * 1024.0 * 1024.0;
+// Memory a GPU keeps for the driver and libraries.
+inline constexpr double kGpuReserveBytes = 1024.0 * 1024.0 * 1024.0;
 
 // The input of plan_memory() for a configuration; see PlanInput for a null backend.
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,

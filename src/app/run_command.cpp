@@ -55,12 +55,12 @@ class ResultFiles {
 
   // All files, then stdout. kOk if all could be written.
   ExitCode write_final(const RunResult& result) {
-    Sinks sinks;
-    if (OutputFile* f = files_.find("--json")) sinks.write(f, to_json(result));
-    if (OutputFile* f = files_.find("--jsonl")) sinks.write(f, to_jsonl(result));
-    if (OutputFile* f = files_.find("--csv")) sinks.write(f, to_csv(result));
-    sinks.print(printed(result));
-    return sinks.code();
+    OutputWriter out;
+    if (OutputFile* f = files_.find("--json")) out.write(f, to_json(result));
+    if (OutputFile* f = files_.find("--jsonl")) out.write(f, to_jsonl(result));
+    if (OutputFile* f = files_.find("--csv")) out.write(f, to_csv(result));
+    out.print(printed(result));
+    return out.code();
   }
 
  private:
@@ -199,11 +199,11 @@ void Run::open() {
   input_.context.backend = session_.backend->description();
   input_.context.isa = cpu::to_string(session_.isa);
   input_.context.threads = session_.threads;
-  if (const std::optional<CudaFacts>& card = session_.card) {
-    input_.context.gpu_name = card->name;
-    input_.context.sm = card->architecture;
-    input_.context.driver = card->driver;
-    input_.context.cuda = card->runtime;
+  if (const std::optional<CudaFacts>& gpu = session_.gpu) {
+    input_.context.gpu_name = gpu->name;
+    input_.context.sm = gpu->architecture;
+    input_.context.driver = gpu->driver;
+    input_.context.cuda = gpu->runtime;
   }
 }
 
@@ -211,7 +211,7 @@ void Run::open() {
 // runs need not fit twice.
 std::int64_t Run::memory_for_prompts() const {
   constexpr std::int64_t kAlways = std::int64_t{64} << 20;
-  const bool on_host = !session_.card;
+  const bool on_host = !session_.gpu;
   std::int64_t limit = on_host ? config_.memory_limit_bytes : 0;
   if (limit == 0) {
     const std::optional<MemoryState> state = memory_state();
@@ -318,7 +318,7 @@ RunResult Run::measure() {
     input_.config.timeout_s = std::max(1e-3, config_.timeout_s - spent);
   }
   std::optional<GpuMonitor> monitor;
-  if (session_.card) input_.monitor = &monitor.emplace(session_.card->pci_bus_id);
+  if (session_.gpu) input_.monitor = &monitor.emplace(session_.gpu->pci_bus_id);
   Observer observer(config_, tokenizer_ ? &*tokenizer_ : nullptr, progress_, files_);
   input_.observer = &observer;
   input_.stop = [] { return received_signal().has_value(); };

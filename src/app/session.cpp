@@ -12,7 +12,7 @@ Session open_session(const RunConfig& config) {
   s.threads = config.threads > 0 ? config.threads : available_threads();
   if (std::optional<CudaSession> cuda = open_cuda(config.device, config.dtype)) {
     s.backend = std::move(cuda->backend);
-    s.card = std::move(cuda->card);
+    s.gpu = std::move(cuda->gpu);
     s.dtype = s.backend->activation_dtype();
     return s;
   }

@@ -11,7 +11,7 @@ namespace triforce {
 
 struct Session {
   std::unique_ptr<Backend> backend;
-  std::optional<CudaFacts> card;  // none: the backend is the CPU's
+  std::optional<CudaFacts> gpu;  // none: the backend is the CPU's
   cpu::Isa isa = cpu::Isa::kScalar;
   int threads = 0;
   DType dtype = DType::kF32;  // of weights and KV caches

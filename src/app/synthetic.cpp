@@ -150,9 +150,9 @@ class Writer {
   std::size_t candidate_page() {
     const std::size_t now = text_.size();
     const auto octaves = static_cast<std::size_t>(std::bit_width(now) - kNearestOctave);
-    const std::size_t least =
+    const std::size_t min_distance =
         std::size_t{1} << (static_cast<std::size_t>(kNearestOctave) + random_.below(octaves));
-    const std::size_t distance = std::min(least + random_.below(least), now);
+    const std::size_t distance = std::min(min_distance + random_.below(min_distance), now);
     const auto after = std::upper_bound(
         sections_.begin(), sections_.end(), now - distance,
         [](std::size_t position, const Section& section) { return position < section.begin; });

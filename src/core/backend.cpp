@@ -209,9 +209,9 @@ void Backend::attention(TensorView q, const KvView& kv, const RopeView& rope, Te
              "attention: tables of {} positions for {} rows", rope.cos.shape[0], *kv.length);
   }
   if (mass.data != nullptr) {
-    TF_CHECK(chunk > 0 && rows <= kMaxExactRows,
+    TF_CHECK(chunk > 0 && rows <= kMaxBatchInvariantRows,
              "attention: mass of chunks of {} rows over {} queries, at most {}", chunk, rows,
-             kMaxExactRows);
+             kMaxBatchInvariantRows);
     expect("attention: mass", mass, kF32, {kv.kv_heads, kv.capacity / chunk});
   }
   do_attention(q, kv, rope, out, mass, chunk);
@@ -224,36 +224,36 @@ void Backend::swiglu(TensorView gate_up, TensorView out) {
   do_swiglu(gate_up, out);
 }
 
-void Backend::to_laws(TensorView logits, const LawParams& params, TensorView laws) {
-  expect("to_laws: logits", logits, kF32, {logits.shape[0], logits.shape[1]});
-  expect("to_laws: laws", laws, kF32, {logits.shape[0], logits.shape[1]});
-  expect_apart("to_laws", logits, laws);
+void Backend::to_probs(TensorView logits, const SamplingParams& params, TensorView probs) {
+  expect("to_probs: logits", logits, kF32, {logits.shape[0], logits.shape[1]});
+  expect("to_probs: probs", probs, kF32, {logits.shape[0], logits.shape[1]});
+  expect_apart("to_probs", logits, probs);
   TF_CHECK((params.temperature == 0 || std::isfinite(1.0F / params.temperature)) &&
                params.temperature >= 0 && params.top_p > 0 && params.top_k >= 0,
-           "to_laws: temperature {}, top_p {}, top_k {}", params.temperature, params.top_p,
+           "to_probs: temperature {}, top_p {}, top_k {}", params.temperature, params.top_p,
            params.top_k);
-  do_to_laws(logits, params, laws);
+  do_to_probs(logits, params, probs);
 }
 
-Token Backend::sample(TensorView law, const DrawKey& key, std::int64_t position,
+Token Backend::sample(TensorView probs, const DrawKey& key, std::int64_t position,
                       Acceptance acceptance) {
-  TF_CHECK(law.data != nullptr && law.dtype == DType::kF32 && law.rank > 0 && law.numel() > 0 &&
-               law.is_contiguous(),
-           "sample: expected f32 without gaps, found {} {}", to_string(law.dtype),
-           shape_text(law.shape, law.rank));
-  return do_sample(law, key, position, acceptance);
+  TF_CHECK(probs.data != nullptr && probs.dtype == DType::kF32 && probs.rank > 0 &&
+               probs.numel() > 0 && probs.is_contiguous(),
+           "sample: expected f32 without gaps, found {} {}", to_string(probs.dtype),
+           shape_text(probs.shape, probs.rank));
+  return do_sample(probs, key, position, acceptance);
 }
 
-Verdict Backend::judge(TensorView p, TensorView q, std::span<const Token> tokens,
-                       const DrawKey& key, std::int64_t position, const JudgeRule& rule) {
+VerifyResult Backend::verify(TensorView p, TensorView q, std::span<const Token> tokens,
+                             const DrawKey& key, std::int64_t position, const VerifyRule& rule) {
   const auto n = static_cast<std::int64_t>(tokens.size());
-  TF_CHECK(n <= kMaxProposals, "judge: {} tokens, at most {}", n, kMaxProposals);
-  expect("judge: p", p, kF32, {n + 1, p.shape[1]});
-  if (n > 0) expect("judge: q", q, kF32, {n, p.shape[1]});
+  TF_CHECK(n <= kMaxProposals, "verify: {} tokens, at most {}", n, kMaxProposals);
+  expect("verify: p", p, kF32, {n + 1, p.shape[1]});
+  if (n > 0) expect("verify: q", q, kF32, {n, p.shape[1]});
   for (const Token t : tokens) {
-    TF_CHECK(t >= 0 && t < p.shape[1], "judge: token {}: expected 0 to {}", t, p.shape[1] - 1);
+    TF_CHECK(t >= 0 && t < p.shape[1], "verify: token {}: expected 0 to {}", t, p.shape[1] - 1);
   }
-  return do_judge(p, q, tokens, key, position, rule);
+  return do_verify(p, q, tokens, key, position, rule);
 }
 
 void Backend::score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,

@@ -58,16 +58,17 @@ class ForwardingBackend : public Backend {
     to_.attention(q, kv, rope, out, mass, chunk);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override { to_.swiglu(gate_up, out); }
-  void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
-    to_.to_laws(logits, params, laws);
+  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
+    to_.to_probs(logits, params, probs);
   }
-  Token do_sample(TensorView law, const DrawKey& key, std::int64_t position,
+  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
                   Acceptance acceptance) override {
-    return to_.sample(law, key, position, acceptance);
+    return to_.sample(probs, key, position, acceptance);
   }
-  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
-                   std::int64_t position, const JudgeRule& rule) override {
-    return to_.judge(p, q, tokens, key, position, rule);
+  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
+                         const DrawKey& key, std::int64_t position,
+                         const VerifyRule& rule) override {
+    return to_.verify(p, q, tokens, key, position, rule);
   }
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores) override {

@@ -18,18 +18,19 @@ class HostBackend : public Backend {
   void replay(std::uint64_t /*key*/, const std::function<void()>& body) override { body(); }
 
  protected:
-  Token do_sample(TensorView law, const DrawKey& key, std::int64_t position,
+  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
                   Acceptance acceptance) override {
-    return sample_token({law.as<float>(), static_cast<std::size_t>(law.numel())}, key, position,
+    return sample_token({probs.as<float>(), static_cast<std::size_t>(probs.numel())}, key, position,
                         acceptance);
   }
-  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
-                   std::int64_t position, const JudgeRule& rule) override {
-    const auto rows = [](const TensorView& laws) {
-      return LawRows{laws.as<float>(), laws.shape[1], laws.stride[0]};
+  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
+                         const DrawKey& key, std::int64_t position,
+                         const VerifyRule& rule) override {
+    const auto rows = [](const TensorView& probs) {
+      return ProbRows{probs.as<float>(), probs.shape[1], probs.stride[0]};
     };
-    return judge_proposals(rows(p), tokens.empty() ? LawRows{} : rows(q), tokens, key, position,
-                           rule);
+    return verify_proposals(rows(p), tokens.empty() ? ProbRows{} : rows(q), tokens, key, position,
+                            rule);
   }
   void do_copy(TensorView dst, TensorView src) override {
     if (dst.is_contiguous() && src.is_contiguous()) {

@@ -28,7 +28,7 @@ const char* to_string(MemTag tag) {
       return "kv_retrieval";
     case MemTag::kKvStreaming:
       return "kv_streaming";
-    case MemTag::kLaws:
+    case MemTag::kProbs:
       return "probs";
     case MemTag::kActivations:
       return "activations";

@@ -1,4 +1,4 @@
-// The exact path: up to kMaxExactRows queries, parallel over (kv head, split of the keys).
+// The exact path: up to kMaxBatchInvariantRows queries, parallel over (kv head, split of the keys).
 #include <algorithm>
 #include <limits>
 
@@ -90,15 +90,15 @@ class Exact {
                               s_.m + state,
                               s_.l + state * kLanes};
     reset(rows, p_.d);
-    MassSink sink;
+    MassOutput mass;
     if (chunk_ > 0) {
-      sink.unit = mass_unit(chunk_);
-      sink.sums = s_.mass_sums + head * tiles_ * rows_ * (kTileKeys / sink.unit);
-      sink.scale = s_.mass_m + head * tiles_ * rows_;
+      mass.unit = mass_unit(chunk_);
+      mass.sums = s_.mass_sums + head * tiles_ * rows_ * (kTileKeys / mass.unit);
+      mass.scale = s_.mass_m + head * tiles_ * rows_;
     }
     const std::int64_t begin = split * kSplitKeys;
     run_tiles(p_, head, begin, std::min(begin + kSplitKeys, p_.length), rows,
-              s_.of_thread(thread, p_.d, rows_), sink);
+              s_.of_thread(thread, p_.d, rows_), mass);
   }
 
   // out = sum over the splits the row sees, in rising order.

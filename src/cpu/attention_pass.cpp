@@ -11,7 +11,7 @@
 namespace triforce::cpu {
 namespace {
 
-constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 struct Tile {
   const std::byte* k;
@@ -88,7 +88,7 @@ TileBuffers take_tile_buffers(Scratch& scratch, int d, std::int64_t rows) {
 
 void reset(const AttentionState& s, int d) {
   std::fill_n(s.o, s.rows * d, 0.0F);
-  std::fill_n(s.m, s.rows, kLowest);
+  std::fill_n(s.m, s.rows, kMinusInfinity);
   std::fill_n(s.l, s.rows * kLanes, 0.0F);
 }
 
@@ -107,7 +107,7 @@ void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t ro
 }
 
 void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin, std::int64_t end,
-               const AttentionState& state, const TileBuffers& buffers, const MassSink& mass) {
+               const AttentionState& state, const TileBuffers& buffers, const MassOutput& mass) {
   const std::int64_t row_bytes = pass.d * size_of(pass.kv->dtype);
   const std::int64_t mass_row = mass.sums == nullptr ? 0 : kTileKeys / mass.unit;
   const std::int64_t horizon = pass.horizon(state.first_row);  // the shortest
@@ -148,7 +148,7 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
       float* sums = mass.sums + start / kTileKeys * state.rows * mass_row;
       float* scale = mass.scale + start / kTileKeys * state.rows;
       std::fill_n(sums, skip * mass_row, 0.0F);
-      std::fill_n(scale, skip, kLowest);
+      std::fill_n(scale, skip, kMinusInfinity);
       a.mass = sums + skip * mass_row;
       a.mass_m = scale + skip;
     }
@@ -185,7 +185,7 @@ const AttentionKernels& attention_kernels(Isa isa, DType type) {
 void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
                TensorView out, TensorView mass, int chunk) {
   const AttentionPass pass = make_pass(context.isa, q, kv, rope, out);
-  if (pass.queries <= kMaxExactRows) return attention_exact(context, pass, mass, chunk);
+  if (pass.queries <= kMaxBatchInvariantRows) return attention_exact(context, pass, mass, chunk);
   attention_prefill(context, pass);
 }
 

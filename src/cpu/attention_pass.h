@@ -52,7 +52,7 @@ struct AttentionState {
 void reset(const AttentionState& state, int d);
 
 // Where a tile's chunk sums go; sums == nullptr: not wanted.
-struct MassSink {
+struct MassOutput {
   float* sums = nullptr;   // [tile, rows, kTileKeys / unit] at scale 2^-scale
   float* scale = nullptr;  // [tile, rows]
   int unit = 8;
@@ -64,7 +64,7 @@ void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t ro
 // Reads keys [begin, end) in tiles, begin a multiple of kTileKeys. Every row of the state must see
 // key `begin`, or is left as it is; rows skip the tiles beyond their horizon.
 void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin, std::int64_t end,
-               const AttentionState& state, const TileBuffers& buffers, const MassSink& mass);
+               const AttentionState& state, const TileBuffers& buffers, const MassOutput& mass);
 
 // Sum of a row's lanes, in fixed order.
 float sum_lanes(const float* l);

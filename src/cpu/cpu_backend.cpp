@@ -4,10 +4,10 @@
 #include "cpu/convert.h"
 #include "cpu/gemm.h"
 #include "cpu/kv_ops.h"
-#include "cpu/laws.h"
 #include "cpu/linear.h"
 #include "cpu/ops.h"
 #include "cpu/probe.h"
+#include "cpu/probs.h"
 
 namespace triforce {
 namespace {
@@ -46,8 +46,8 @@ class CpuBackend final : public HostBackend {
   }
 
   std::int64_t scratch_bytes(const ScratchShape& s) const override {
-    return std::max({cpu::linear_scratch_bytes(s.rows, s.widest),
-                     cpu::laws_scratch_bytes(s.vocab, context_.threads),
+    return std::max({cpu::linear_scratch_bytes(s.rows, s.max_width),
+                     cpu::probs_scratch_bytes(s.vocab, context_.threads),
                      cpu::kv_scratch_bytes(s, context_.threads)});
   }
 
@@ -91,8 +91,8 @@ class CpuBackend final : public HostBackend {
   void do_swiglu(TensorView gate_up, TensorView out) override {
     cpu::swiglu(context_, gate_up, out);
   }
-  void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
-    cpu::to_laws(context_, logits, params, laws);
+  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
+    cpu::to_probs(context_, logits, params, probs);
   }
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,

@@ -16,13 +16,12 @@ std::int64_t kv_scratch_bytes(const Backend::ScratchShape& shape, int threads);
 void rope_append(const Context& context, TensorView qkv, TensorView positions, const RopeView& rope,
                  TensorView q, const KvView& kv);
 
-// Up to kMaxExactRows queries: keys are cut at absolute multiples of kSplitKeys, a split is read in
-// tiles of kTileKeys with an online softmax, and the splits of a row are summed in rising order, so
-// a row's bits depend on nothing but its own query and keys. More queries: the same tiles over all
-// keys at once, not bit-identical to the former.
-// Rounding beyond f32 at Isa::kAvx512Bf16 with bf16 rows: the scaled query and the probabilities
-// are rounded to bf16 (relative 2^-8 each at most), the row sum is that of the rounded
-// probabilities.
+// Up to kMaxBatchInvariantRows queries: keys are cut at absolute multiples of kSplitKeys, a split
+// is read in tiles of kTileKeys with an online softmax, and the splits of a row are summed in
+// rising order, so a row's bits depend on nothing but its own query and keys. More queries: the
+// same tiles over all keys at once, not bit-identical to the former. Rounding beyond f32 at
+// Isa::kAvx512Bf16 with bf16 rows: the scaled query and the probabilities are rounded to bf16
+// (relative 2^-8 each at most), the row sum is that of the rounded probabilities.
 void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
                TensorView out, TensorView mass, int chunk);
 

@@ -66,7 +66,7 @@ Rows prepare(const Context& context, const LinearKernels& kernels, XFormat forma
     }
     std::memset(row + cols * size, 0, static_cast<std::size_t>((width - cols) * size));
   };
-  if (rows <= kMaxExactRows) {
+  if (rows <= kMaxBatchInvariantRows) {
     for (std::int64_t r = 0; r < rows; ++r) convert_row(r, 0);
   } else {
     parallel_for(context, rows, convert_row);
@@ -82,7 +82,7 @@ void add_to(float* out, const float* acc, std::int64_t n, bool accumulate) {
   for (std::int64_t i = 0; i < n; ++i) out[i] += acc[i];
 }
 
-// Up to kMaxExactRows rows times one panel.
+// Up to kMaxBatchInvariantRows rows times one panel.
 void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, std::int64_t rows,
                float* out, std::int64_t out_stride, bool accumulate) {
   const std::int64_t k_per_step = set.k_per_step;
@@ -93,7 +93,7 @@ void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, 
   const auto* weights =
       static_cast<const std::byte*>(w.storage.data()) + panel * panel_bytes(w.cols, w.dtype);
 
-  alignas(64) float acc[kMaxExactRows * kPanel];
+  alignas(64) float acc[kMaxBatchInvariantRows * kPanel];
   std::memset(acc, 0, static_cast<std::size_t>(rows * kPanel) * sizeof(float));
   const std::int64_t tiles = (rows + set.max_rows - 1) / set.max_rows;
   const std::int64_t block = tiles == 1 ? steps : kBlockBytes / step_bytes;
@@ -122,15 +122,15 @@ void linear_own(const Context& context, TensorView x, const Matrix& w, TensorVie
   const Rows rows = prepare(context, kernels, set.x_format, x, scratch);
   const std::int64_t panels = (w.rows + kPanel - 1) / kPanel;
   const std::int64_t total = x.shape[0];
-  const std::int64_t tiles = (std::min<std::int64_t>(total, kMaxExactRows) + 3) / 4;
+  const std::int64_t tiles = (std::min<std::int64_t>(total, kMaxBatchInvariantRows) + 3) / 4;
   const std::int64_t worth = panels * panel_bytes(w.cols, w.dtype) * tiles / kBytesPerThread;
   Context team = context;
   team.threads = static_cast<int>(
       std::clamp<std::int64_t>(worth, 1, static_cast<std::int64_t>(context.threads)));
   parallel_for(team, panels, [&](std::int64_t panel, int) {
-    for (std::int64_t r = 0; r < total; r += kMaxExactRows) {
+    for (std::int64_t r = 0; r < total; r += kMaxBatchInvariantRows) {
       run_panel(set, w, panel, {rows.data + r * rows.stride_bytes, rows.stride_bytes},
-                std::min<std::int64_t>(kMaxExactRows, total - r),
+                std::min<std::int64_t>(kMaxBatchInvariantRows, total - r),
                 out.as<float>() + r * out.stride[0], out.stride[0], accumulate);
     }
   });
@@ -259,14 +259,14 @@ void pack_rows(const Context& context, Matrix& m, std::int64_t row_begin, Tensor
   });
 }
 
-std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t widest) {
-  const std::int64_t width = round_up(widest, 32);
+std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width) {
+  const std::int64_t width = round_up(max_width, 32);
   return round_up(rows * width * 4, 64) + round_up(kUnpackColumns * width * 4, 64);
 }
 
 void linear(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
             bool accumulate) {
-  if (x.shape[0] <= kMaxExactRows || context.isa == Isa::kScalar) {
+  if (x.shape[0] <= kMaxBatchInvariantRows || context.isa == Isa::kScalar) {
     linear_own(context, x, w, out, accumulate);
   } else {
     linear_gemm(context, gemm, x, w, out, accumulate);

@@ -1,4 +1,4 @@
-// Linear layers on packed weights: own kernels for up to kMaxExactRows rows, oneDNN above.
+// Linear layers on packed weights: own kernels for up to kMaxBatchInvariantRows rows, oneDNN above.
 #pragma once
 #include <cstdint>
 
@@ -15,11 +15,11 @@ std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols, DType dtype);
 void pack_rows(const Context& context, Matrix& m, std::int64_t row_begin, TensorView src);
 
 // Scratch for linear() with up to `rows` rows and up to `widest` in features.
-std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t widest);
+std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width);
 
 // Backend::linear. x[T, cols] and out[T, rows] are f32. For bf16 weights x is rounded to bf16 and
-// sums stay f32; f32 and f16 weights take x as it is. T <= kMaxExactRows: every output element is
-// one sum in rising k, the same bits for any T and any number of threads.
+// sums stay f32; f32 and f16 weights take x as it is. T <= kMaxBatchInvariantRows: every output
+// element is one sum in rising k, the same bits for any T and any number of threads.
 void linear(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
             bool accumulate);
 

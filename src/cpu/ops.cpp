@@ -85,11 +85,11 @@ void random_values(const Context& context, TensorView out, const DrawKey& key, s
   float* const to = out.as<float>() - first;
   const std::int64_t groups = (end + 3) / 4 - first / 4;
   parallel_for(team_for(context, out.numel()), groups, [&](std::int64_t g, int) {
-    double bells[4];
+    double normals[4];
     const std::int64_t at = (first / 4 + g) * 4;
-    philox_bells(key, static_cast<std::uint32_t>(at / 4), bells);
+    philox_normals(key, static_cast<std::uint32_t>(at / 4), normals);
     for (std::int64_t i = std::max(at, first); i < std::min(at + 4, end); ++i) {
-      to[i] = static_cast<float>(bells[i - at] * scale);
+      to[i] = static_cast<float>(normals[i - at] * scale);
     }
   });
 }

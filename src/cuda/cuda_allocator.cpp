@@ -45,9 +45,9 @@ void FreeList::give_back(std::int64_t offset, std::int64_t bytes) {
 }
 
 std::int64_t FreeList::largest() const {
-  std::int64_t most = 0;
-  for (const auto& [offset, bytes] : gaps_) most = std::max(most, bytes);
-  return most;
+  std::int64_t largest = 0;
+  for (const auto& [offset, bytes] : gaps_) largest = std::max(largest, bytes);
+  return largest;
 }
 
 std::int64_t CudaAllocator::rounded(std::int64_t bytes) {

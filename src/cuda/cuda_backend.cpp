@@ -12,9 +12,9 @@
 #include "kernels/attention_prefill.h"
 #include "kernels/chunks.h"
 #include "kernels/kv_rows.h"
-#include "kernels/laws.h"
 #include "kernels/linear.h"
 #include "kernels/probe.h"
+#include "kernels/probs.h"
 #include "kernels/random.h"
 #include "kernels/rope_append.h"
 #include "kernels/rows.h"
@@ -69,7 +69,7 @@ class CudaBackend final : public Backend {
         allocator_(device_),
         compute_(make_stream()),
         transfer_(allocator_, compute_.get()),
-        verdict_(allocator_, sizeof(Verdict), Place::kPinned, MemTag::kWorkspace) {
+        verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kWorkspace) {
     graphs_.set_enabled(options.replay);
     for (EventHandle& e : events_) e = make_event(true);
     if (options.cublas_lt) lt_ = CublasLt::open();
@@ -105,18 +105,18 @@ class CudaBackend final : public Backend {
   std::int64_t scratch_bytes(const ScratchShape& s) const override {
     std::int64_t bytes = 0;
     if (s.heads > 0 && s.kv_heads > 0) {
-      bytes = kernels::most_attention_bytes(
-          multiprocessors_, std::clamp<std::int64_t>(s.rows, 1, kMaxExactRows), s.heads, s.kv_heads,
-          s.head_dim, s.context, s.chunk_size > 0);
+      bytes = kernels::max_attention_bytes(
+          multiprocessors_, std::clamp<std::int64_t>(s.rows, 1, kMaxBatchInvariantRows), s.heads,
+          s.kv_heads, s.head_dim, s.context, s.chunk_size > 0);
     }
     if (s.chunk_size > 0) {
       bytes = std::max(bytes, kernels::top_chunks_bytes(s.kv_heads, s.context / s.chunk_size));
     }
-    if (gemm_ && s.rows > kMaxExactRows && s.widest > 0) {
+    if (gemm_ && s.rows > kMaxBatchInvariantRows && s.max_width > 0) {
       // No part has more rows or columns than the widest layer.
-      const std::int64_t row = s.widest * size_of(activation_dtype());
-      bytes =
-          std::max(bytes, std::min(std::max(kUnpackedBytes, kUnpackedRows * row), s.widest * row));
+      const std::int64_t row = s.max_width * size_of(activation_dtype());
+      bytes = std::max(bytes,
+                       std::min(std::max(kUnpackedBytes, kUnpackedRows * row), s.max_width * row));
     }
     return bytes;
   }
@@ -166,20 +166,21 @@ class CudaBackend final : public Backend {
     kernels::swiglu(gate_up, out, stream());
   }
 
-  void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
-    kernels::to_laws(logits, params, laws, stream());
+  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
+    kernels::to_probs(logits, params, probs, stream());
   }
-  Token do_sample(TensorView law, const DrawKey& key, std::int64_t position,
+  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
                   Acceptance acceptance) override {
-    kernels::sample(law, key, position, acceptance, verdict(), stream());
+    kernels::sample(probs, key, position, acceptance, verify_result(), stream());
     TF_CUDA(cudaStreamSynchronize(stream()));
-    return verdict()->next;
+    return verify_result()->next;
   }
-  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
-                   std::int64_t position, const JudgeRule& rule) override {
-    kernels::judge(p, q, tokens, key, position, rule, verdict(), stream());
+  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
+                         const DrawKey& key, std::int64_t position,
+                         const VerifyRule& rule) override {
+    kernels::verify(p, q, tokens, key, position, rule, verify_result(), stream());
     TF_CUDA(cudaStreamSynchronize(stream()));
-    return *verdict();
+    return *verify_result();
   }
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
@@ -220,7 +221,7 @@ class CudaBackend final : public Backend {
     return options.device;
   }
   cudaStream_t stream() const { return compute_.get(); }
-  Verdict* verdict() const { return static_cast<Verdict*>(verdict_.data()); }
+  VerifyResult* verify_result() const { return static_cast<VerifyResult*>(verdict_.data()); }
   static kernels::PackedMatrix packed(const Matrix& m) {
     return {m.storage.data(), m.dtype, m.rows, m.cols};
   }
@@ -281,20 +282,20 @@ Backend::Bandwidths CudaBackend::measure_bandwidths() {
 }
 
 void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
-  if (x.shape[0] <= kMaxExactRows) {
+  if (x.shape[0] <= kMaxBatchInvariantRows) {
     kernels::linear(x, packed(w), out, accumulate, stream());
     return;
   }
   if (!gemm_) {
-    for (std::int64_t begin = 0; begin < x.shape[0]; begin += kMaxExactRows) {
-      const std::int64_t rows = std::min<std::int64_t>(kMaxExactRows, x.shape[0] - begin);
+    for (std::int64_t begin = 0; begin < x.shape[0]; begin += kMaxBatchInvariantRows) {
+      const std::int64_t rows = std::min<std::int64_t>(kMaxBatchInvariantRows, x.shape[0] - begin);
       kernels::linear(x.rows(begin, rows), packed(w), out.rows(begin, rows), accumulate, stream());
     }
     return;
   }
-  const std::int64_t most = unpacked_rows(w.cols);
-  for (std::int64_t begin = 0; begin < w.rows; begin += most) {
-    const std::int64_t rows = std::min(most, w.rows - begin);
+  const std::int64_t max_rows = unpacked_rows(w.cols);
+  for (std::int64_t begin = 0; begin < w.rows; begin += max_rows) {
+    const std::int64_t rows = std::min(max_rows, w.rows - begin);
     const TensorView part = make_view(scratch_.data(), w.dtype, {rows, w.cols});
     need(part.bytes());
     kernels::unpack_rows(packed(w), begin, part, stream());
@@ -304,7 +305,7 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
 
 void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                                TensorView mass, int chunk) {
-  if (q.shape[0] > kMaxExactRows) {
+  if (q.shape[0] > kMaxBatchInvariantRows) {
     kernels::attention_prefill(q, kv, rope, out, stream());
     return;
   }

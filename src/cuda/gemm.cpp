@@ -34,8 +34,8 @@ using Preference = std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreferenc
                                    decltype(&cublasLtMatmulPreferenceDestroy)>;
 
 std::uint32_t alignment_of(const TensorView& v) {
-  constexpr std::uintptr_t kMost = 256;
-  const auto address = reinterpret_cast<std::uintptr_t>(v.data) | kMost;
+  constexpr std::uintptr_t kMaxAlignment = 256;
+  const auto address = reinterpret_cast<std::uintptr_t>(v.data) | kMaxAlignment;
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 

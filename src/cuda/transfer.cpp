@@ -50,9 +50,9 @@ TensorView Transfer::stage(const TensorView& host_rows) {
 
 void Transfer::upload(const TensorView& dst, const TensorView& src) {
   const bool from_device = is_on_device(src.data);
-  const std::int64_t n = src.numel(), most = kSlotBytes / size_of(DType::kF32);
-  for (std::int64_t begin = 0; begin < n; begin += most) {
-    const std::int64_t count = std::min(most, n - begin);
+  const std::int64_t n = src.numel(), max_count = kSlotBytes / size_of(DType::kF32);
+  for (std::int64_t begin = 0; begin < n; begin += max_count) {
+    const std::int64_t count = std::min(max_count, n - begin);
     const TensorView from = flat(src, begin, count), to = flat(dst, begin, count);
     if (dst.dtype != src.dtype || from_device) {
       kernels::convert(from_device ? from : stage(from), to, stream_);
@@ -63,9 +63,9 @@ void Transfer::upload(const TensorView& dst, const TensorView& src) {
 }
 
 void Transfer::download(const TensorView& dst, const TensorView& src) {
-  const std::int64_t n = src.numel(), most = kSlotBytes / size_of(DType::kF32);
-  for (std::int64_t begin = 0; begin < n; begin += most) {
-    const std::int64_t count = std::min(most, n - begin);
+  const std::int64_t n = src.numel(), max_count = kSlotBytes / size_of(DType::kF32);
+  for (std::int64_t begin = 0; begin < n; begin += max_count) {
+    const std::int64_t count = std::min(max_count, n - begin);
     TensorView from = flat(src, begin, count);
     const TensorView to = flat(dst, begin, count);
     if (dst.dtype != src.dtype) {

@@ -26,10 +26,10 @@ class Transfer {
   void for_each_piece(const TensorView& src, const Body& body) {
     if (is_on_device(src.data)) return body(src, std::int64_t{0});
     const std::int64_t row_bytes = src.shape[1] * size_of(src.dtype);
-    const std::int64_t most = ring_.slot_bytes() / row_bytes;
-    TF_CHECK(most > 0, "a row of {} bytes, at most {}", row_bytes, ring_.slot_bytes());
-    for (std::int64_t first = 0; first < src.shape[0]; first += most) {
-      const std::int64_t rows = std::min(most, src.shape[0] - first);
+    const std::int64_t max_rows = ring_.slot_bytes() / row_bytes;
+    TF_CHECK(max_rows > 0, "a row of {} bytes, at most {}", row_bytes, ring_.slot_bytes());
+    for (std::int64_t first = 0; first < src.shape[0]; first += max_rows) {
+      const std::int64_t rows = std::min(max_rows, src.shape[0] - first);
       body(stage(src.rows(first, rows)), first);
     }
   }

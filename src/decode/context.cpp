@@ -34,7 +34,7 @@ Context::Context(Backend& backend, const ModelWeights& target, const Shape& shap
           backend, target.config.layers, target.config.kv_heads, target.config.head_dim,
           shape.capacity, context_sizes(shape, backend.prefill_rows()).append, target.dtype)),
       model_(backend, target, shape.capacity, context_sizes(shape, backend.prefill_rows()).rows,
-             kMaxExactRows),
+             kMaxBatchInvariantRows),
       queries_(backend, target.config.layers, target.config.heads, target.config.head_dim) {
   prompt_.reserve(static_cast<std::size_t>(shape.max_prompt));
 }

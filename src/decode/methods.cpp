@@ -117,8 +117,8 @@ void Methods::Impl::add_drafter(const ModelWeights& w) {
   const ModelConfig& d = w.config;
   draft_streaming = std::make_unique<StreamingCache>(
       b, d.layers, d.kv_heads, d.head_dim, options.draft_budget, sizes.streaming_append, w.dtype);
-  draft =
-      std::make_unique<LlamaModel>(b, w, sizes.draft_positions, sizes.draft_rows, kMaxExactRows);
+  draft = std::make_unique<LlamaModel>(b, w, sizes.draft_positions, sizes.draft_rows,
+                                       kMaxBatchInvariantRows);
 }
 
 KvCache* Methods::Impl::cache(Pass pass) {
@@ -143,7 +143,7 @@ std::unique_ptr<Scorer> Methods::Impl::scorer(const MethodSpec& m, int i) {
   const Pass pass = m.chain[static_cast<std::size_t>(i)];
   const bool selects = pass == Pass::kFull && m.uses(Pass::kRetrieval);
   return std::make_unique<ModelScorer>(b, model(pass), *cache(pass),
-                                       selects ? observer.get() : nullptr, options.law, timer,
+                                       selects ? observer.get() : nullptr, options.sampling, timer,
                                        m.phase(i));
 }
 
@@ -245,7 +245,7 @@ void Methods::set_gammas(const Gammas& gammas) {
 double Methods::pass_ms(Pass pass, int rows, int repetitions) {
   Impl& e = *impl_;
   KvCache* const cache = e.cache(pass);
-  TF_CHECK(cache != nullptr && rows >= 1 && rows <= kMaxExactRows);
+  TF_CHECK(cache != nullptr && rows >= 1 && rows <= kMaxBatchInvariantRows);
   const std::vector<Token> tokens(static_cast<std::size_t>(rows), e.last_token());
   e.rewind();
   double best = 0;
@@ -268,7 +268,7 @@ double Methods::top2_margin(std::span<const Token> generated) {
   e.rewind();
   TensorView row;
   for (std::span<const Token> rest(tokens); !rest.empty();) {
-    const auto rows = std::min(rest.size(), static_cast<std::size_t>(kMaxExactRows));
+    const auto rows = std::min(rest.size(), static_cast<std::size_t>(kMaxBatchInvariantRows));
     row = e.context.model().forward(rest.first(rows), e.context.cache(), Logits::kLast);
     rest = rest.subspan(rows);
   }

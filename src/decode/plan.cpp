@@ -72,7 +72,7 @@ class Planner {
     if (uses(Pass::kRetrieval)) add_retrieval();
     if (uses(Pass::kStreaming)) add_streaming(in_.target, in_.options.budget, Pass::kStreaming);
     if (uses(Pass::kDraft)) add_drafter(*in_.draft);
-    add(MemTag::kLaws, methods_.prob_rows * in_.target.vocab * size_of(DType::kF32));
+    add(MemTag::kProbs, methods_.prob_rows * in_.target.vocab * size_of(DType::kF32));
     add(MemTag::kWorkspace, scratch_bytes_);
     return plan_;
   }
@@ -95,7 +95,8 @@ class Planner {
   }
   void add_model(const ModelConfig& c, MemTag weights, std::int64_t positions, std::int64_t rows) {
     add(weights, stored_weight_bytes(c, in_) + rope_bytes(c, positions));
-    add(MemTag::kActivations, LlamaModel::activation_bytes(c, activation_, rows, kMaxExactRows));
+    add(MemTag::kActivations,
+        LlamaModel::activation_bytes(c, activation_, rows, kMaxBatchInvariantRows));
     reserve(LlamaModel::scratch_shape(c, rows, positions));
   }
 
@@ -121,7 +122,7 @@ class Planner {
     add(MemTag::kWorkspace,
         pass_inputs_bytes(methods_.pending_rows) + selection_bytes(t, o, held_, activation_));
     Backend::ScratchShape shape;
-    shape.rows = std::max<std::int64_t>(methods_.pending_rows, kMaxExactRows);
+    shape.rows = std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows);
     shape.context = std::max(held_, round_up(o.budget + methods_.pending_rows, granule_of(in_)));
     shape.heads = t.heads;
     shape.kv_heads = t.kv_heads;

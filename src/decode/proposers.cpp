@@ -10,8 +10,8 @@ Token checked(Token token, std::int64_t position) {
   return token;
 }
 
-Tensor make_laws(Backend& backend, std::int64_t rows, std::int64_t vocab) {
-  return {backend.allocator(), DType::kF32, {rows, vocab}, backend.place(), MemTag::kLaws};
+Tensor make_probs(Backend& backend, std::int64_t rows, std::int64_t vocab) {
+  return {backend.allocator(), DType::kF32, {rows, vocab}, backend.place(), MemTag::kProbs};
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ ModelProposer::ModelProposer(Backend& backend, std::unique_ptr<Scorer> scorer, i
       sequence_(*scorer_),
       acceptance_(acceptance),
       timer_(timer),
-      laws_(make_laws(backend, max_request, scorer_->vocab())) {
+      probs_(make_probs(backend, max_request, scorer_->vocab())) {
   tokens_.reserve(static_cast<std::size_t>(max_request));
   origins_.assign(static_cast<std::size_t>(max_request), 0);
 }
@@ -37,17 +37,17 @@ Draft ModelProposer::propose(int n) {
   ++key_.round;
   tokens_.clear();
   for (int i = 0; i < n; ++i) {
-    const TensorView law = laws_.view().rows(i, 1);
+    const TensorView probs = probs_.view().rows(i, 1);
     if (i == 0) {
-      sequence_.score({}, law);
+      sequence_.score({}, probs);
     } else {
-      sequence_.score_next(tokens_.back(), law);
+      sequence_.score_next(tokens_.back(), probs);
     }
     const PhaseTimer::Scope scope(timer_, Phase::kSampling);
     const std::int64_t position = sequence_.length() + i;
-    tokens_.push_back(checked(backend_.sample(law, key_, position, acceptance_), position));
+    tokens_.push_back(checked(backend_.sample(probs, key_, position, acceptance_), position));
   }
-  return {tokens_, {origins_.data(), tokens_.size()}, laws_.view().rows(0, n)};
+  return {tokens_, {origins_.data(), tokens_.size()}, probs_.view().rows(0, n)};
 }
 
 void ModelProposer::append_counters(std::vector<LevelCounters>& /*out*/) const {}
@@ -62,7 +62,7 @@ SpeculativeProposer::SpeculativeProposer(Backend& backend, std::unique_ptr<Propo
       options_(std::move(options)),
       max_step_(options_.step),
       timer_(timer),
-      laws_(make_laws(backend, max_tokens(options_.max_request), verifier_->vocab())) {
+      probs_(make_probs(backend, max_tokens(options_.max_request), verifier_->vocab())) {
   tokens_.reserve(static_cast<std::size_t>(max_tokens(options_.max_request)));
   origins_.reserve(tokens_.capacity());
 }
@@ -72,10 +72,10 @@ void SpeculativeProposer::start(const GenerationStart& s) {
   counters_ = {};
   counters_.name = options_.name;
   // Sized now, so that rounds do not allocate.
-  const auto most = static_cast<std::size_t>(inner_->max_tokens(max_step_));
-  counters_.tested_at.assign(most, 0);
-  counters_.accepted_at.assign(most, 0);
-  counters_.histogram.assign(most + 1, 0);
+  const auto max_tokens = static_cast<std::size_t>(inner_->max_tokens(max_step_));
+  counters_.tested_at.assign(max_tokens, 0);
+  counters_.accepted_at.assign(max_tokens, 0);
+  counters_.histogram.assign(max_tokens + 1, 0);
   inner_->start(s);
   sequence_.start(s.prefix, s.last);
 }
@@ -87,14 +87,15 @@ Draft SpeculativeProposer::propose(int n) {
   while (static_cast<int>(tokens_.size()) < n) {
     const Draft draft = inner_->propose(options_.step);
     const auto proposed = static_cast<std::int64_t>(draft.tokens.size());
-    // Laws of tokens that are kept stay where they are: the next round writes behind them.
-    const TensorView p = laws_.view().rows(static_cast<std::int64_t>(tokens_.size()), proposed + 1);
+    // Probs of tokens that are kept stay where they are: the next round writes behind them.
+    const TensorView p =
+        probs_.view().rows(static_cast<std::int64_t>(tokens_.size()), proposed + 1);
     sequence_.score(draft.tokens, p);
     ++key_.round;
-    Verdict v;
+    VerifyResult v;
     {
       const PhaseTimer::Scope scope(timer_, Phase::kSampling);
-      v = backend_.judge(p, draft.laws, draft.tokens, key_, length(), options_.rule);
+      v = backend_.verify(p, draft.probs, draft.tokens, key_, length(), options_.rule);
     }
     checked(v.next, length() + v.accepted);
     counters_.add_round(options_.step, proposed, v.accepted);
@@ -108,7 +109,7 @@ Draft SpeculativeProposer::propose(int n) {
     if (options_.on_round) options_.on_round(v.accepted, v.accepted + (v.accepted < proposed));
   }
   truncate(base);
-  return {tokens_, origins_, laws_.view().rows(0, static_cast<std::int64_t>(tokens_.size()))};
+  return {tokens_, origins_, probs_.view().rows(0, static_cast<std::int64_t>(tokens_.size()))};
 }
 
 void SpeculativeProposer::extend(std::span<const Token> tokens) {

@@ -49,20 +49,20 @@ void Sequence::commit(std::int64_t length) {
   base_ = final_length;
 }
 
-void Sequence::score(std::span<const Token> guess, TensorView laws) {
+void Sequence::score(std::span<const Token> guess, TensorView probs) {
   drop_stale();
-  // The law after the last token of the sequence is needed, so that token is fed (again).
+  // The distribution after the last token of the sequence is needed, so that token is fed (again).
   const auto keep = std::min(fed_.size(), tokens_.size() - 1);
   fed_.resize(keep);
   scorer_.truncate(base_ + static_cast<std::int64_t>(keep));
   input_.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(keep), tokens_.end());
   input_.insert(input_.end(), guess.begin(), guess.end());
-  scorer_.feed(input_, laws);
+  scorer_.feed(input_, probs);
   fed_.insert(fed_.end(), input_.begin(), input_.end());
 }
 
-void Sequence::score_next(Token guess, TensorView law) {
-  scorer_.feed({&guess, 1}, law);
+void Sequence::score_next(Token guess, TensorView probs) {
+  scorer_.feed({&guess, 1}, probs);
   fed_.push_back(guess);
 }
 

@@ -55,7 +55,7 @@ ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_row
   s.capacity = shape.capacity;
   s.append = std::max<std::int64_t>(std::min(prefill_rows, shape.max_prompt),
                                     round_tokens({kMaxGamma, kMaxGamma}));
-  s.rows = std::max<std::int64_t>(s.append, kMaxExactRows);
+  s.rows = std::max<std::int64_t>(s.append, kMaxBatchInvariantRows);
   return s;
 }
 

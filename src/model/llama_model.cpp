@@ -60,7 +60,7 @@ Backend::ScratchShape LlamaModel::scratch_shape(const ModelConfig& c, std::int64
   shape.heads = c.heads;
   shape.kv_heads = c.kv_heads;
   shape.head_dim = c.head_dim;
-  shape.widest = std::max({c.hidden, qkv_width(c), 2 * c.intermediate, c.vocab});
+  shape.max_width = std::max({c.hidden, qkv_width(c), 2 * c.intermediate, c.vocab});
   shape.vocab = c.vocab;
   return shape;
 }
@@ -92,7 +92,7 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
       observer != nullptr && observer->begin_pass(n) ? observer : nullptr;
   cache.begin(n);
   const auto body = [&] { enqueue(n, cache, want, observing); };
-  if (observing == nullptr && n <= kMaxExactRows) {
+  if (observing == nullptr && n <= kMaxBatchInvariantRows) {
     // One captured pointer: std::function would allocate for the five of `body`.
     b_.replay(replay_key(cache.id(), id_, n, want), [&body] { body(); });
   } else {

@@ -28,7 +28,7 @@ RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, in
                      b_.place(), MemTag::kWorkspace);
   layout_ = marked_.layout = prefix(0);
   // Its own passes, and those of the full cache whose chunks it weighs.
-  reserve(std::max<std::int64_t>(max_append, kMaxExactRows),
+  reserve(std::max<std::int64_t>(max_append, kMaxBatchInvariantRows),
           std::max(storage_.capacity(), full.capacity()), heads, o.chunk_size);
 }
 
@@ -184,7 +184,7 @@ void RetrievalCache::reset() {
 bool RetrievalCache::begin_pass(std::int64_t n) {
   pass_.reset();
   Pass pass;
-  pass.by_attention = options_.selection == Selection::kAttention && n <= kMaxExactRows;
+  pass.by_attention = options_.selection == Selection::kAttention && n <= kMaxBatchInvariantRows;
   if (!trigger_.due() && !(pass.by_attention && selected_)) return false;
   pass.after = prefix(layout_.committed);
   if (pass.after.n_scored == 0) return false;

@@ -52,9 +52,9 @@ void ReferenceBackend::do_download(TensorView host_dst, TensorView src) { conver
 void ReferenceBackend::do_random_values(TensorView out, const DrawKey& key, std::int64_t first,
                                         double scale) {
   for (std::int64_t i = 0; i < out.numel(); ++i) {
-    double bells[4];
-    philox_bells(key, static_cast<std::uint32_t>((first + i) / 4), bells);
-    out.as<float>()[i] = static_cast<float>(bells[(first + i) % 4] * scale);
+    double normals[4];
+    philox_normals(key, static_cast<std::uint32_t>((first + i) / 4), normals);
+    out.as<float>()[i] = static_cast<float>(normals[(first + i) % 4] * scale);
   }
 }
 

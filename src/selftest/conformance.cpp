@@ -15,7 +15,7 @@ void run_conformance(Backend& tested, const Conformance& c, const Emit& emit) {
   shape.heads = s.heads;
   shape.kv_heads = s.kv_heads;
   shape.head_dim = s.head_dim;
-  shape.widest = 1200;
+  shape.max_width = 1200;
   shape.vocab = c.every_size ? 131072 : 32003;
   shape.chunk_size = s.chunk;
   tested.reserve(shape);
@@ -28,7 +28,7 @@ void run_conformance(Backend& tested, const Conformance& c, const Emit& emit) {
   tested.reserve(shape);
   const std::unique_ptr<Backend> oracle = make_reference_backend(tested.kv_granule());
   check_row_wise_ops(tested, *oracle, c, emit);
-  check_law_ops(tested, *oracle, c, emit);
+  check_sampling_ops(tested, *oracle, c, emit);
   check_cache_ops(tested, emit);
   check_attention_ops(tested, *oracle, emit);
   check_row_invariance(tested, emit);

@@ -25,7 +25,7 @@ struct Conformance {
   // states the tighter ones of its backend.
   int norm_sums = 1;        // partial sums in which rms_norm adds its squares
   double norm_steps = 8;    // roundings of the root and the products
-  double law_steps = 12;    // of exp, the sum and the quotient
+  double probs_steps = 12;  // of exp, the sum and the quotient
   bool every_size = false;  // wide vocabularies too; seconds on a CPU
 };
 

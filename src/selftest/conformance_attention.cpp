@@ -23,7 +23,7 @@ class Bounds {
       : s_(s),
         unit_(unit_of(dtype)),
         activation_unit_(activation == DType::kF32 ? 0 : unit_of(activation)),
-        least_(least_of(activation)) {
+        underflow_(underflow_of(activation)) {
     // bf16 kernels may round queries and probabilities to bf16, for products of pairs, and those of
     // half activations to the same half.
     pair_error_ = dtype == DType::kBF16 || activation != DType::kF32 ? unit_ : 0;
@@ -50,15 +50,15 @@ class Bounds {
   // Of an output whose terms have sizes that add up to `size`.
   double output(const float* q, double size) const {
     const double sum = static_cast<double>(s_.context + 64) * kEps;
-    return (2 * (probability(q) + sum) + activation_unit_) * size + least_;
+    return (2 * (probability(q) + sum) + activation_unit_) * size + underflow_;
   }
   double scores_of_chunks(const float* q) const {
-    return score(q) * std::sqrt(double{1} * s_.head_dim) + least_;
+    return score(q) * std::sqrt(double{1} * s_.head_dim) + underflow_;
   }
 
  private:
   const Sizes& s_;
-  double unit_, activation_unit_, least_, pair_error_ = 0, k_norm_ = 0;
+  double unit_, activation_unit_, underflow_, pair_error_ = 0, k_norm_ = 0;
 };
 
 Floats with_absolute_values(const Sizes& s, Floats qkv) {
@@ -109,7 +109,7 @@ class AttentionChecks {
           std::abs(static_cast<double>(row[column])) + std::abs(static_cast<double>(row[other]));
       worst.see(static_cast<double>(mine_.q[static_cast<std::size_t>(i)]),
                 static_cast<double>(theirs_.q[static_cast<std::size_t>(i)]),
-                (3 * kEps + act_unit()) * size + least_of(tested_.activation_dtype()));
+                (3 * kEps + act_unit()) * size + underflow_of(tested_.activation_dtype()));
     }
     emit(worst.check(kGroup));
   }
@@ -117,7 +117,7 @@ class AttentionChecks {
   void compare(const Floats& q, std::int64_t n, std::int64_t length, Filled& mine, Filled& theirs,
                Filled& sizes, Worst& worst, Worst* mass) {
     for (Filled* f : {&mine, &theirs, &sizes}) f->cache.set_length(length);
-    const bool with_mass = mass != nullptr && n <= kMaxExactRows;
+    const bool with_mass = mass != nullptr && n <= kMaxBatchInvariantRows;
     const auto on = [&](Filled& f) {
       return attend(f.b, s_, f.cache.view(), f.rope.view(), q, n, with_mass);
     };

@@ -6,7 +6,7 @@ namespace triforce::selftest {
 void check_row_invariance(Backend& tested, const Emit& emit) {
   constexpr const char* kInvariance = "row invariance, 1 to 32 rows";
   const Sizes s;
-  constexpr std::int64_t kRows = kMaxExactRows, kOut = 75, kIn = 608;
+  constexpr std::int64_t kRows = kMaxBatchInvariantRows, kOut = 75, kIn = 608;
   // Runs `op` on the first n of 32 rows, or on the last n, for every n; all bits must be those of
   // the run of all 32.
   const auto check = [&](const std::string& name, bool last, const auto& op) {
@@ -62,13 +62,13 @@ void check_row_invariance(Backend& tested, const Emit& emit) {
   });
   const Tensor logits =
       tensor_of(tested, DType::kF32, {kRows, s.vocab}, normal_values(kRows * s.vocab, 26, 3));
-  for (const LawParams& params :
-       {LawParams{0.6F, 0.9F, 0}, LawParams{0.8F, 1, 40}, LawParams{1, 1, 0}}) {
-    check(fmt::format("to_laws, T {}, top-p {}, top-k {}", params.temperature, params.top_p,
+  for (const SamplingParams& params :
+       {SamplingParams{0.6F, 0.9F, 0}, SamplingParams{0.8F, 1, 40}, SamplingParams{1, 1, 0}}) {
+    check(fmt::format("to_probs, T {}, top-p {}, top-k {}", params.temperature, params.top_p,
                       params.top_k),
           false, [&](std::int64_t begin, std::int64_t n) {
             const Tensor out = make_tensor(tested, DType::kF32, {n, s.vocab});
-            tested.to_laws(logits.view().rows(begin, n), params, out.view());
+            tested.to_probs(logits.view().rows(begin, n), params, out.view());
             return floats_of(tested, out.view());
           });
   }

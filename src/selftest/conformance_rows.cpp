@@ -102,7 +102,7 @@ void check_linear(Backend& tested, Backend& oracle, DType dtype, const Emit& emi
                                (as_double(size[i]) + (accumulate ? 1 : 0));
             const double rounding =
                 to == DType::kF32 ? 0 : unit_of(to) * std::abs(as_double(want[i]));
-            worst.see(as_double(got[i]), as_double(want[i]), sum + rounding + least_of(to));
+            worst.see(as_double(got[i]), as_double(want[i]), sum + rounding + underflow_of(to));
           }
         }
       }
@@ -129,8 +129,8 @@ void check_set_rows(Backend& tested, Backend& oracle, DType dtype, const Emit& e
           if (begin < end) b.set_rows(m, begin, from.view().rows(begin, end - begin));
         }
         Floats all;
-        for (std::int64_t k = 0; k < cols; k += kMaxExactRows) {
-          const std::int64_t n = std::min<std::int64_t>(kMaxExactRows, cols - k);
+        for (std::int64_t k = 0; k < cols; k += kMaxBatchInvariantRows) {
+          const std::int64_t n = std::min<std::int64_t>(kMaxBatchInvariantRows, cols - k);
           Floats unit(static_cast<std::size_t>(n * cols));
           for (std::int64_t r = 0; r < n; ++r) unit[static_cast<std::size_t>(r * cols + k + r)] = 1;
           const Floats part = run_linear(b, m, unit, n, DType::kF32, false);
@@ -211,7 +211,7 @@ void check_rms_norm(Backend& tested, Backend& oracle, const Conformance& c, cons
             (to == DType::kF32 ? 0 : unit_of(to));
         for (std::size_t i = 0; i < got.size(); ++i) {
           worst.see(as_double(got[i]), as_double(want[i]),
-                    relative * std::abs(as_double(want[i])) + least_of(to));
+                    relative * std::abs(as_double(want[i])) + underflow_of(to));
         }
       }
       if (run(tested, DType::kF32, true) != run(tested, DType::kF32, false)) {
@@ -243,7 +243,7 @@ void check_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
     for (std::size_t i = 0; i < got.size(); ++i) {
       // exp to 2 units in the last place (4 kEps), the sum, the quotient, the product.
       worst.see(as_double(got[i]), as_double(want[i]),
-                (7 * kEps + unit) * std::abs(as_double(want[i])) + least_of(type));
+                (7 * kEps + unit) * std::abs(as_double(want[i])) + underflow_of(type));
     }
   }
   emit(worst.check(kGroup));

@@ -14,12 +14,12 @@
 namespace triforce {
 namespace {
 
-// A law per (level, the two tokens before), multiples of 1/64 with no zero; levels further from the
-// target (0) differ from it more.
-void toy_law(int level, Token before, Token last, std::span<float> law) {
-  const auto vocab = static_cast<std::int64_t>(law.size());
+// A distribution per (level, the two tokens before), multiples of 1/64 with no zero; levels further
+// from the target (0) differ from it more.
+void toy_probs(int level, Token before, Token last, std::span<float> probs) {
+  const auto vocab = static_cast<std::int64_t>(probs.size());
   constexpr int kUnits = 64;
-  std::vector<double> weight(law.size());
+  std::vector<double> weight(probs.size());
   double total = 0;
   for (std::int64_t i = 0; i < vocab; ++i) {
     double w = 0;
@@ -35,32 +35,33 @@ void toy_law(int level, Token before, Token last, std::span<float> law) {
     const int others = static_cast<int>(vocab - 1 - i);
     const int share = static_cast<int>(weight[static_cast<std::size_t>(i)] / total * kUnits);
     const int units = others == 0 ? left : std::clamp(share, 1, left - others);
-    law[static_cast<std::size_t>(i)] = static_cast<float>(units) / kUnits;
+    probs[static_cast<std::size_t>(i)] = static_cast<float>(units) / kUnits;
     left -= units;
   }
 }
 
-// Its "cache" is the tokens themselves, so that a wrong rollback changes the laws.
+// Its "cache" is the tokens themselves, so that a wrong rollback changes the probs.
 class ToyScorer final : public Scorer {
  public:
   ToyScorer(Backend& backend, int level, std::int64_t vocab)
-      : backend_(backend), vocab_(vocab), laws_(static_cast<std::size_t>(vocab * vocab * vocab)) {
+      : backend_(backend), vocab_(vocab), probs_(static_cast<std::size_t>(vocab * vocab * vocab)) {
     fed_.reserve(64);
     for (Token before = 0; before < vocab; ++before)
-      for (Token last = 0; last < vocab; ++last) toy_law(level, before, last, law(before, last));
+      for (Token last = 0; last < vocab; ++last)
+        toy_probs(level, before, last, next_probs(before, last));
   }
   std::int64_t length() const override { return static_cast<std::int64_t>(fed_.size()); }
   std::int64_t vocab() const override { return vocab_; }
-  void feed(std::span<const Token> tokens, TensorView laws) override {
+  void feed(std::span<const Token> tokens, TensorView probs) override {
     const auto n = static_cast<std::int64_t>(tokens.size());
     for (std::int64_t i = 0; i < n; ++i) {
       const Token t = tokens[static_cast<std::size_t>(i)];
       const Token before = fed_.empty() ? 0 : fed_.back();
       fed_.push_back(t);
-      const std::int64_t row = i - (n - laws.shape[0]);
+      const std::int64_t row = i - (n - probs.shape[0]);
       if (row < 0) continue;
-      backend_.upload(laws.rows(row, 1),
-                      make_view(law(before, t).data(), DType::kF32, {1, vocab_}));
+      backend_.upload(probs.rows(row, 1),
+                      make_view(next_probs(before, t).data(), DType::kF32, {1, vocab_}));
     }
   }
   void truncate(std::int64_t length) override {
@@ -79,13 +80,13 @@ class ToyScorer final : public Scorer {
   static constexpr Token kFirst = 1, kLast = 2;  // the prompt: one token cached, one to feed
 
  private:
-  std::span<float> law(Token before, Token last) {
-    return std::span(laws_).subspan(static_cast<std::size_t>((before * vocab_ + last) * vocab_),
-                                    static_cast<std::size_t>(vocab_));
+  std::span<float> next_probs(Token before, Token last) {
+    return std::span(probs_).subspan(static_cast<std::size_t>((before * vocab_ + last) * vocab_),
+                                     static_cast<std::size_t>(vocab_));
   }
   Backend& backend_;
   std::int64_t vocab_;
-  std::vector<float> laws_;  // [before, last, vocab]
+  std::vector<float> probs_;  // [before, last, vocab]
   std::vector<Token> fed_;
   std::int64_t committed_ = 0;
 };
@@ -110,13 +111,13 @@ constexpr std::pair<Mutant, const char*> kMutants[] = {
     {Mutant::kArgmaxResidual, "argmax of p - q"},
 };
 
-template <class Chance>
-Verdict wrong_judge(Mutant mutant, Chance& chance, LawRows p, LawRows q,
-                    std::span<const Token> tokens, std::int64_t position) {
+template <class Rng>
+VerifyResult wrong_verify(Mutant mutant, Rng& rng, ProbRows p, ProbRows q,
+                          std::span<const Token> tokens, std::int64_t position) {
   const auto n = static_cast<std::int32_t>(tokens.size());
-  Verdict v;
-  const auto draw = [&](auto&& weight) {
-    return chance.draw(p.vocab, weight, Purpose::kCorrect, position + v.accepted);
+  VerifyResult v;
+  const auto categorical = [&](auto&& weight) {
+    return rng.categorical(p.vocab, weight, Purpose::kCorrect, position + v.accepted);
   };
   for (; v.accepted < n; ++v.accepted) {
     const float *pi = p.row(v.accepted), *qi = q.row(v.accepted);
@@ -124,28 +125,28 @@ Verdict wrong_judge(Mutant mutant, Chance& chance, LawRows p, LawRows q,
     const double up = mutant == Mutant::kSwappedRatio ? qi[t] : pi[t];
     const double down = mutant == Mutant::kSwappedRatio ? pi[t] : qi[t];
     if (mutant == Mutant::kAlwaysAccept ||
-        chance.happens(std::min(up / down, 1.0), Purpose::kAccept, position + v.accepted))
+        rng.bernoulli(std::min(up / down, 1.0), Purpose::kAccept, position + v.accepted))
       continue;
     const auto difference = [&](std::int64_t i) { return double{pi[i]} - double{qi[i]}; };
     if (mutant == Mutant::kAbsoluteResidual) {
-      v.next = draw([&](std::int64_t i) { return std::abs(difference(i)); });
+      v.next = categorical([&](std::int64_t i) { return std::abs(difference(i)); });
     } else if (mutant == Mutant::kArgmaxResidual) {
       v.next = 0;
       for (Token i = 1; i < p.vocab; ++i)
         if (difference(i) > difference(v.next)) v.next = i;
     } else if (mutant == Mutant::kAllFromTarget) {
-      v.next = draw([&](std::int64_t i) { return double{pi[i]}; });
+      v.next = categorical([&](std::int64_t i) { return double{pi[i]}; });
     } else {
-      v.next = redraw_with(chance, pi, qi, p.vocab, position + v.accepted);
+      v.next = redraw_with(rng, pi, qi, p.vocab, position + v.accepted);
     }
     return v;
   }
   const float* last = p.row(mutant == Mutant::kBonusOneRowEarly && n > 0 ? n - 1 : n);
-  v.next = draw([&](std::int64_t i) { return double{last[i]}; });
+  v.next = categorical([&](std::int64_t i) { return double{last[i]}; });
   return v;
 }
 
-LawRows rows_of(TensorView laws) { return {laws.as<float>(), laws.shape[1], laws.stride[0]}; }
+ProbRows rows_of(TensorView probs) { return {probs.as<float>(), probs.shape[1], probs.stride[0]}; }
 
 // Follows a script of choices and takes the first open branch behind its end, multiplying up the
 // probability of the path; advance() moves to the next path, depth first.
@@ -163,7 +164,7 @@ class Explorer {
   }
   double probability() const { return probability_; }
 
-  bool happens(double probability, Purpose /*purpose*/, std::int64_t /*position*/) {
+  bool bernoulli(double probability, Purpose /*purpose*/, std::int64_t /*position*/) {
     if (probability >= 1.0) return true;
     if (probability <= 0.0) return false;
     const bool yes = choose(2) == 0;
@@ -171,7 +172,8 @@ class Explorer {
     return yes;
   }
   template <class Weight>
-  Token draw(std::int64_t n, const Weight& weight, Purpose /*purpose*/, std::int64_t /*position*/) {
+  Token categorical(std::int64_t n, const Weight& weight, Purpose /*purpose*/,
+                    std::int64_t /*position*/) {
     double total = 0;
     std::array<Token, 8> ids{};
     std::size_t open = 0;
@@ -204,16 +206,17 @@ class ExploringBackend final : public ForwardingBackend {
  public:
   ExploringBackend(Backend& to, Explorer& explorer, Mutant mutant)
       : ForwardingBackend(to), explorer_(explorer), mutant_(mutant) {}
-  Token do_sample(TensorView law, const DrawKey& /*key*/, std::int64_t position,
+  Token do_sample(TensorView probs, const DrawKey& /*key*/, std::int64_t position,
                   Acceptance acceptance) override {
-    const LawRows rows = rows_of(law);
+    const ProbRows rows = rows_of(probs);
     return sample_with(explorer_, rows.data, rows.vocab, position, acceptance);
   }
-  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens,
-                   const DrawKey& /*key*/, std::int64_t position, const JudgeRule& rule) override {
+  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
+                         const DrawKey& /*key*/, std::int64_t position,
+                         const VerifyRule& rule) override {
     if (mutant_ == Mutant::kNone || mutant_ == Mutant::kInnerFromTarget)
-      return judge_with(explorer_, rows_of(p), rows_of(q), tokens, position, rule);
-    return wrong_judge(mutant_, explorer_, rows_of(p), rows_of(q), tokens, position);
+      return verify_with(explorer_, rows_of(p), rows_of(q), tokens, position, rule);
+    return wrong_verify(mutant_, explorer_, rows_of(p), rows_of(q), tokens, position);
   }
 
  private:
@@ -224,19 +227,20 @@ class ExploringBackend final : public ForwardingBackend {
 class MutantBackend final : public ForwardingBackend {
  public:
   MutantBackend(Backend& to, Mutant mutant) : ForwardingBackend(to), mutant_(mutant) {}
-  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
-                   std::int64_t position, const JudgeRule& rule) override {
+  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
+                         const DrawKey& key, std::int64_t position,
+                         const VerifyRule& rule) override {
     if (mutant_ == Mutant::kNone || mutant_ == Mutant::kInnerFromTarget)
-      return ForwardingBackend::do_judge(p, q, tokens, key, position, rule);
-    PhiloxChance chance(key);
-    return wrong_judge(mutant_, chance, rows_of(p), rows_of(q), tokens, position);
+      return ForwardingBackend::do_verify(p, q, tokens, key, position, rule);
+    PhiloxRng rng(key);
+    return wrong_verify(mutant_, rng, rows_of(p), rows_of(q), tokens, position);
   }
 
  private:
   Mutant mutant_;
 };
 
-// A composition over toy laws: `steps` from the outermost level inwards; empty is autoregressive.
+// A composition over toy probs: `steps` from the outermost level inwards; empty is autoregressive.
 class ToyLoop {
  public:
   ToyLoop(Backend& backend, std::int64_t vocab, std::vector<int> steps, Mutant mutant)
@@ -277,18 +281,18 @@ class ToyLoop {
   std::unique_ptr<Proposer> root_;
 };
 
-// The target's joint law of `count` tokens, indexed as ToyLoop::run() codes them.
-std::vector<double> target_joint_law(int count, std::int64_t vocab) {
+// The target's joint distribution of `count` tokens, indexed as ToyLoop::run() codes them.
+std::vector<double> target_joint_probs(int count, std::int64_t vocab) {
   std::vector<double> joint = {1.0};
   std::vector<std::array<Token, 2>> ends = {{ToyScorer::kFirst, ToyScorer::kLast}};
-  std::vector<float> law(static_cast<std::size_t>(vocab));
+  std::vector<float> probs(static_cast<std::size_t>(vocab));
   for (int n = 0; n < count; ++n) {
     std::vector<double> longer;
     std::vector<std::array<Token, 2>> longer_ends;
     for (std::size_t i = 0; i < joint.size(); ++i) {
-      toy_law(0, ends[i][0], ends[i][1], law);
+      toy_probs(0, ends[i][0], ends[i][1], probs);
       for (std::int64_t t = 0; t < vocab; ++t) {
-        longer.push_back(joint[i] * double{law[static_cast<std::size_t>(t)]});
+        longer.push_back(joint[i] * double{probs[static_cast<std::size_t>(t)]});
         longer_ends.push_back({ends[i][1], static_cast<Token>(t)});
       }
     }
@@ -315,7 +319,7 @@ EnumerationResult enumerate(Backend& backend, const Case& c) {
   Explorer explorer;
   ExploringBackend exploring(backend, explorer, c.mutant);
   ToyLoop loop(exploring, kVocab, c.steps, c.mutant);
-  const std::vector<double> expected = target_joint_law(kTokens, kVocab);
+  const std::vector<double> expected = target_joint_probs(kTokens, kVocab);
   std::vector<double> found(expected.size());
   EnumerationResult r{c.name, c.mutant != Mutant::kNone, 0, 0};
   do {
@@ -337,7 +341,7 @@ bool EnumerationResult::as_expected() const {
 
 bool ChiSquareResult::as_expected() const { return mutant == (p_value < kAlpha); }
 
-std::vector<EnumerationResult> enumerate_joint_laws(Backend& backend) {
+std::vector<EnumerationResult> enumerate_joint_probs(Backend& backend) {
   TF_CHECK(backend.place() == Place::kHost);
   std::vector<EnumerationResult> results;
   for (const Case& c : cases({{"autoregressive", {}},
@@ -359,7 +363,7 @@ double chi_square_p_value(double statistic, int degrees) {
 
 ChiSquareResult chi_square(const std::string& name, const std::vector<double>& probabilities,
                            const std::vector<std::int64_t>& counts) {
-  constexpr double kThinnest = 5;
+  constexpr double kMinExpected = 5;
   TF_CHECK(probabilities.size() == counts.size());
   ChiSquareResult r;
   r.name = name;
@@ -373,7 +377,7 @@ ChiSquareResult chi_square(const std::string& name, const std::vector<double>& p
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const double expected = probabilities[i] * static_cast<double>(r.runs);
     const auto found = static_cast<double>(counts[i]);
-    if (expected >= kThinnest) {
+    if (expected >= kMinExpected) {
       add_cell(expected, found);
     } else {
       pooled_expected += expected;
@@ -387,11 +391,11 @@ ChiSquareResult chi_square(const std::string& name, const std::vector<double>& p
   return r;
 }
 
-std::vector<ChiSquareResult> chi_square_joint_laws(Backend& backend, std::int64_t runs,
-                                                   std::uint64_t seed) {
+std::vector<ChiSquareResult> chi_square_joint_probs(Backend& backend, std::int64_t runs,
+                                                    std::uint64_t seed) {
   constexpr int kTokens = 4;
   constexpr std::int64_t kVocab = 5;
-  const std::vector<double> expected = target_joint_law(kTokens, kVocab);
+  const std::vector<double> expected = target_joint_probs(kTokens, kVocab);
   std::vector<ChiSquareResult> results;
   for (const Case& c : cases({{"autoregressive", {}},
                               {"one level, gamma 4", {4}},
@@ -399,8 +403,8 @@ std::vector<ChiSquareResult> chi_square_joint_laws(Backend& backend, std::int64_
                               {"two levels, gamma 5, inner 3", {5, 3}},
                               {"three levels, gammas 3 2 1", {3, 2, 1}}},
                              {6, 1})) {
-    MutantBackend judging(backend, c.mutant);
-    ToyLoop loop(judging, kVocab, c.steps, c.mutant);
+    MutantBackend verifying(backend, c.mutant);
+    ToyLoop loop(verifying, kVocab, c.steps, c.mutant);
     std::vector<std::int64_t> counts(expected.size());
     for (std::int64_t r = 0; r < runs; ++r)
       ++counts[loop.run(kTokens, seed + static_cast<std::uint64_t>(r))];

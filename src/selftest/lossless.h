@@ -1,6 +1,6 @@
-// Evidence that the speculative loop keeps the target's law: the real proposers and the real judge
-// over toy laws, by exact enumeration of every random choice and by chi-square through Philox; and
-// known-wrong rules that both must catch. Used by the self-test and by the tests.
+// Evidence that the speculative loop keeps the target's distribution: the real proposers and the
+// real verify over toy probs, by exact enumeration of every random choice and by chi-square through
+// Philox; and known-wrong rules that both must catch. Used by the self-test and by the tests.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@ namespace triforce {
 struct EnumerationResult {
   std::string name;
   bool mutant = false;         // a known-wrong rule
-  double total_variation = 0;  // between the loop's joint law and the target's
+  double total_variation = 0;  // between the loop's joint distribution and the target's
   std::int64_t paths = 0;      // sequences of random choices explored
   // Exact rules: at most kExactVariation. Mutants: at least kMutantVariation.
   bool as_expected() const;
@@ -21,10 +21,10 @@ struct EnumerationResult {
 inline constexpr double kExactVariation = 1e-12;
 inline constexpr double kMutantVariation = 1e-3;
 
-// Joint law of the first 3 tokens over a vocabulary of 3: autoregressive, one, two and three
-// levels, and mutants, by depth-first exploration of all choices. Laws are multiples of 1/64, so
-// that sums are exact. `backend` gives memory and clocks; its place must be the host.
-std::vector<EnumerationResult> enumerate_joint_laws(Backend& backend);
+// Joint distribution of the first 3 tokens over a vocabulary of 3: autoregressive, one, two and
+// three levels, and mutants, by depth-first exploration of all choices. Probs are multiples of
+// 1/64, so that sums are exact. `backend` gives memory and clocks; its place must be the host.
+std::vector<EnumerationResult> enumerate_joint_probs(Backend& backend);
 
 struct ChiSquareResult {
   std::string name;
@@ -38,16 +38,16 @@ struct ChiSquareResult {
 };
 inline constexpr double kAlpha = 1e-6;
 
-// Upper tail of the chi-square law by the Wilson-Hilferty cube-root approximation.
+// Upper tail of the chi-square distribution by the Wilson-Hilferty cube-root approximation.
 double chi_square_p_value(double statistic, int degrees);
 
 // Pearson's statistic of counts against probabilities; cells expecting fewer than 5 are pooled.
 ChiSquareResult chi_square(const std::string& name, const std::vector<double>& probabilities,
                            const std::vector<std::int64_t>& counts);
 
-// Joint law of the first 4 tokens over a vocabulary of 5, `runs` generations each with seeds from
-// `seed` on, sampled by the backend's own sample() and judge(), host or device.
-std::vector<ChiSquareResult> chi_square_joint_laws(Backend& backend, std::int64_t runs,
-                                                   std::uint64_t seed);
+// Joint distribution of the first 4 tokens over a vocabulary of 5, `runs` generations each with
+// seeds from `seed` on, sampled by the backend's own sample() and verify(), host or device.
+std::vector<ChiSquareResult> chi_square_joint_probs(Backend& backend, std::int64_t runs,
+                                                    std::uint64_t seed);
 
 }  // namespace triforce

@@ -13,7 +13,7 @@ void run_losslessness(Backend& backend, const SelftestOptions& options,
   const char* expectation[] = {"", ", a mutant that must be caught"};
   // Memory and clocks only, on the host; the choices are enumerated, not drawn.
   const std::unique_ptr<Backend> host = make_reference_backend();
-  for (const EnumerationResult& r : enumerate_joint_laws(*host)) {
+  for (const EnumerationResult& r : enumerate_joint_probs(*host)) {
     emit({"exact enumeration", r.name,
           fmt::format("total variation {:.2e}, {} paths{}", r.total_variation, r.paths,
                       expectation[r.mutant ? 1 : 0]),
@@ -21,7 +21,7 @@ void run_losslessness(Backend& backend, const SelftestOptions& options,
   }
   if (options.chi_square_runs == 0) return;
   for (const ChiSquareResult& r :
-       chi_square_joint_laws(backend, options.chi_square_runs, options.seed)) {
+       chi_square_joint_probs(backend, options.chi_square_runs, options.seed)) {
     emit({"chi-square", r.name,
           fmt::format("statistic {:.1f}, {} degrees, p = {:.2e}, {} runs{}", r.statistic, r.degrees,
                       r.p_value, r.runs, expectation[r.mutant ? 1 : 0]),
@@ -37,11 +37,11 @@ bool SelftestReport::passed() const {
 }
 
 SelftestReport run_selftest(Backend& backend, const SelftestOptions& options,
-                            const SelftestSink& sink) {
+                            const OnSelftestCheck& on_check) {
   SelftestReport report;
   const selftest::Emit emit = [&](const SelftestCheck& check) {
     report.checks.push_back(check);
-    if (sink) sink(check);
+    if (on_check) on_check(check);
   };
   if (options.operations) selftest::run_conformance(backend, {}, emit);
   if (options.losslessness) run_losslessness(backend, options, emit);

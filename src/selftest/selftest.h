@@ -24,9 +24,9 @@ struct SelftestOptions {
   bool operations = true, losslessness = true;
 };
 // Called with every check as it ends.
-using SelftestSink = std::function<void(const SelftestCheck&)>;
+using OnSelftestCheck = std::function<void(const SelftestCheck&)>;
 SelftestReport run_selftest(Backend& backend, const SelftestOptions& options,
-                            const SelftestSink& sink);
+                            const OnSelftestCheck& on_check);
 
 // One line a check, and the verdict: "selftest passed: 64 checks" or "selftest failed: 2 of 64".
 std::string selftest_line(const SelftestCheck& check);

@@ -37,7 +37,7 @@ inline double unit_of(DType t) {
 
 // Absolute error of rounding to t where its numbers are subnormal, and of a product that
 // underflows.
-inline double least_of(DType t) { return t == DType::kF16 ? 0x1.0p-25 : 1e-30; }
+inline double underflow_of(DType t) { return t == DType::kF16 ? 0x1.0p-25 : 1e-30; }
 
 // Formats of weights and caches that a backend takes: its activations' own, if those are halves.
 inline std::vector<DType> formats_of(const Backend& b) {
@@ -255,7 +255,7 @@ class Rope {
 
 // The parts of run_conformance().
 void check_row_wise_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit);
-void check_law_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit);
+void check_sampling_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit);
 void check_cache_ops(Backend& tested, const Emit& emit);
 void check_attention_ops(Backend& tested, Backend& oracle, const Emit& emit);
 void check_row_invariance(Backend& tested, const Emit& emit);

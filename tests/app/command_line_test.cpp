@@ -38,7 +38,7 @@ TEST_F(ConfigFile, GivesOptionsThatTheCommandLineOverrides) {
       "no-baseline = true\ndataset = \"my data.txt\"\n");
   const RunConfig c = parse({"--config", file, "--gamma", "3"});
   EXPECT_EQ(c.speculation.gamma, 3);
-  EXPECT_FLOAT_EQ(c.speculation.law.top_p, .7F);
+  EXPECT_FLOAT_EQ(c.speculation.sampling.top_p, .7F);
   EXPECT_EQ(c.methods, (std::vector<Method>{Method::kTriForce, Method::kDraft}));
   EXPECT_EQ(c.dataset, "my data.txt");
 }
@@ -56,7 +56,7 @@ TEST_F(ConfigFile, IsToml) {
   EXPECT_EQ(c.speculation.budget, 1024);
   EXPECT_EQ(c.target, "llama-7B-128K");
   EXPECT_EQ(c.draft, "llama-68M");
-  EXPECT_FLOAT_EQ(c.speculation.law.temperature, .5F);
+  EXPECT_FLOAT_EQ(c.speculation.sampling.temperature, .5F);
   EXPECT_EQ(c.json_file, "a.json");
   EXPECT_EQ(c.csv_file, "b\\.csv");
   EXPECT_EQ(c.methods, (std::vector<Method>{Method::kAutoregressive, Method::kDraft}));

@@ -1,4 +1,4 @@
-// A libnvidia-ml with one card, whose clocks change from sample to sample. OLD_DRIVER: without what
+// A libnvidia-ml with one GPU, whose clocks change from sample to sample. OLD_DRIVER: without what
 // newer drivers added, and without PCIe.
 #include <algorithm>
 #include <atomic>
@@ -9,7 +9,7 @@ namespace {
 constexpr int kNotFound = 6, kUninitialized = 1;
 std::atomic<bool> begun{false};
 [[maybe_unused]] std::atomic<unsigned> clocks{0}, reasons{0}, links{0};
-int card;
+int gpu;
 
 template <class T, std::size_t kSize>
 T at(const T (&values)[kSize], std::atomic<unsigned>& calls) {
@@ -32,40 +32,40 @@ int nvmlShutdown() {
 int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** device) {
   if (!begun) return kUninitialized;
   if (std::strcmp(id, "0000:17:00.0") != 0) return kNotFound;
-  *device = &card;
+  *device = &gpu;
   return 0;
 }
 
 int nvmlDeviceGetClockInfo(void* device, int type, unsigned* mhz) {
   constexpr unsigned kMhz[] = {1500, 1980, 1200, 1600};
-  if (!begun || device != &card || type != 1) return kUninitialized;
+  if (!begun || device != &gpu || type != 1) return kUninitialized;
   *mhz = at(kMhz, clocks);
   return 0;
 }
 
 #ifdef OLD_DRIVER
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* out) {
-  if (!begun || device != &card) return kUninitialized;
+  if (!begun || device != &gpu) return kUninitialized;
   *out = 0x1;  // idle
   return 0;
 }
 #else
 int nvmlDeviceGetCurrentClocksEventReasons(void* device, unsigned long long* out) {
   constexpr unsigned long long kReasons[] = {0x1, 0x4, 0x20 | 0x100, 0};
-  if (!begun || device != &card) return kUninitialized;
+  if (!begun || device != &gpu) return kUninitialized;
   *out = at(kReasons, reasons);
   return 0;
 }
 
 int nvmlDeviceGetCurrPcieLinkGeneration(void* device, unsigned* generation) {
   constexpr unsigned kGenerations[] = {1, 5, 1};
-  if (!begun || device != &card) return kUninitialized;
+  if (!begun || device != &gpu) return kUninitialized;
   *generation = at(kGenerations, links);
   return 0;
 }
 
 int nvmlDeviceGetCurrPcieLinkWidth(void* device, unsigned* lanes) {
-  if (!begun || device != &card) return kUninitialized;
+  if (!begun || device != &gpu) return kUninitialized;
   *lanes = 16;
   return 0;
 }

@@ -8,7 +8,7 @@
 namespace triforce {
 namespace {
 
-constexpr const char* kCard = "0000:17:00.0";
+constexpr const char* kGpu = "0000:17:00.0";
 
 // What `monitor` saw once its mean clock is that of four samples or more, or after ten seconds.
 GpuObservation after_four_samples(const GpuMonitor& monitor) {
@@ -22,7 +22,7 @@ GpuObservation after_four_samples(const GpuMonitor& monitor) {
 }
 
 TEST(GpuMonitor, KeepsTheRangeOfClocksEveryReasonAndTheFastestLink) {
-  const GpuMonitor monitor(kCard, TF_FAKE_NVML);
+  const GpuMonitor monitor(kGpu, TF_FAKE_NVML);
   EXPECT_EQ(monitor.observed().throttle_reasons, std::vector<std::string>());  // idle
   const GpuObservation seen = after_four_samples(monitor);
   ASSERT_TRUE(seen.clocks && seen.throttle_reasons);
@@ -34,7 +34,7 @@ TEST(GpuMonitor, KeepsTheRangeOfClocksEveryReasonAndTheFastestLink) {
 }
 
 TEST(GpuMonitor, TakesWhatAnOldDriverSays) {
-  const GpuMonitor monitor(kCard, TF_FAKE_OLD_NVML);
+  const GpuMonitor monitor(kGpu, TF_FAKE_OLD_NVML);
   const GpuObservation seen = monitor.observed();
   ASSERT_TRUE(seen.clocks);
   EXPECT_EQ(seen.clocks->mean, 1500);
@@ -42,11 +42,11 @@ TEST(GpuMonitor, TakesWhatAnOldDriverSays) {
   EXPECT_FALSE(seen.pcie);
 }
 
-TEST(GpuMonitor, SaysNothingWithoutTheLibraryOrOfAnotherCard) {
-  for (const auto& [card, library] :
-       {std::pair{kCard, "libno-such-nvml.so.1"}, std::pair{"0000:18:00.0", TF_FAKE_NVML},
-        std::pair{kCard, "libm.so.6"}}) {
-    const GpuObservation seen = GpuMonitor(card, library).observed();
+TEST(GpuMonitor, SaysNothingWithoutTheLibraryOrOfAnotherGpu) {
+  for (const auto& [gpu, library] :
+       {std::pair{kGpu, "libno-such-nvml.so.1"}, std::pair{"0000:18:00.0", TF_FAKE_NVML},
+        std::pair{kGpu, "libm.so.6"}}) {
+    const GpuObservation seen = GpuMonitor(gpu, library).observed();
     EXPECT_FALSE(seen.clocks || seen.throttle_reasons || seen.pcie) << library;
   }
 }

@@ -68,7 +68,7 @@ class MeasureRun : public ::testing::Test {
                  Method::kDraft};
     c.speculation = toy_options();
     c.speculation.acceptance = Acceptance::kCoupled;
-    c.speculation.law = {1.0F, 1.0F, 0};
+    c.speculation.sampling = {1.0F, 1.0F, 0};
     c.gen_len = kGenerated;
     c.repetitions = 3;
     c.warmup = 1;
@@ -178,7 +178,7 @@ TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
 
 TEST_F(MeasureRun, GreedyStreamsAreEqual) {
   input_.config.speculation.acceptance = Acceptance::kSpeculative;
-  input_.config.speculation.law.temperature = 0;
+  input_.config.speculation.sampling.temperature = 0;
   const RunResult r = run_measurement(input_);
   EXPECT_EQ(r.exit_code, ExitCode::kOk);
   for (std::size_t i = 1; i < r.cases.size(); ++i) {
@@ -241,23 +241,23 @@ TEST_F(MeasureRun, AutomaticGammasAreReported) {
   }
 }
 
-// Spoils the logits of passes of more than one row, or refuses to make laws of them at all.
+// Spoils the logits of passes of more than one row, or refuses to make probs of them at all.
 class FaultyBackend final : public ForwardingBackend {
  public:
   enum class Fault : std::uint8_t { kNaN, kNoMemory, kWrongArgmax };
   FaultyBackend(Backend& to, Fault fault) : ForwardingBackend(to), fault_(fault) {}
-  void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
-    if (laws.shape[0] > 1 && fault_ == Fault::kNaN) {
+  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
+    if (probs.shape[0] > 1 && fault_ == Fault::kNaN) {
       logits.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
     }
-    if (laws.shape[0] > 1 && fault_ == Fault::kNoMemory) throw_resources("OutOfMemory", "no room");
-    if (laws.shape[0] > 1 && fault_ == Fault::kWrongArgmax) {
+    if (probs.shape[0] > 1 && fault_ == Fault::kNoMemory) throw_resources("OutOfMemory", "no room");
+    if (probs.shape[0] > 1 && fault_ == Fault::kWrongArgmax) {
       std::span row(logits.as<float>(), static_cast<std::size_t>(logits.shape[1]));
       const auto top = std::max_element(row.begin(), row.end());
       const float largest = std::exchange(*top, std::numeric_limits<float>::lowest());
       margins.push_back(largest - *std::max_element(row.begin(), row.end()));
     }
-    ForwardingBackend::do_to_laws(logits, params, laws);
+    ForwardingBackend::do_to_probs(logits, params, probs);
   }
   std::vector<float> margins;  // between the two largest logits, before kWrongArgmax spoiled them
 
@@ -288,7 +288,7 @@ TEST_F(MeasureRun, ADivergenceSaysHowCloseTheChoiceWas) {
   FaultyBackend faulty(*backend_, FaultyBackend::Fault::kWrongArgmax);
   input_.backend = &faulty;
   input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
-  input_.config.speculation.law.temperature = 0;
+  input_.config.speculation.sampling.temperature = 0;
   const RunResult r = run_measurement(input_);
   EXPECT_EQ(r.exit_code, ExitCode::kNumeric);
   const Lossless& l = r.cases[1].lossless;

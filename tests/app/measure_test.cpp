@@ -51,9 +51,9 @@ TEST(LosslessModeOf, DependsOnWhatTokensMean) {
   SpeculationOptions o;
   EXPECT_EQ(lossless_mode(o, spec_of(kBaselineMethod)), LosslessMode::kBaseline);
   EXPECT_EQ(lossless_mode(o, spec_of(Method::kTriForce)), LosslessMode::kDistribution);
-  o.law.temperature = 0;
+  o.sampling.temperature = 0;
   EXPECT_EQ(lossless_mode(o, spec_of(Method::kTriForce)), LosslessMode::kTokens);
-  o.law.temperature = 1;
+  o.sampling.temperature = 1;
   o.acceptance = Acceptance::kCoupled;
   EXPECT_EQ(lossless_mode(o, spec_of(Method::kDraft)), LosslessMode::kTokens);
   o.synthetic = SyntheticAcceptance{0.9, 0.5};
@@ -251,7 +251,7 @@ struct Fixture {
   Fixture() {
     input.config.methods = {Method::kAutoregressive, Method::kTriForce};
     input.config.repetitions = 5;
-    input.config.speculation.law.temperature = 0;
+    input.config.speculation.sampling.temperature = 0;
     input.prompts.resize(1);
     input.context = sample_context();
     input.target_info = *sample_triforce().target;
@@ -305,7 +305,7 @@ TEST(Result, BrokenLosslessnessExitsSeven) {
   EXPECT_EQ(f.result().exit_code, ExitCode::kNumeric);
   EXPECT_EQ(f.result().cases[1].lossless.first_divergence->repetition, 3);
   EXPECT_TRUE(f.has_reason(1, "differ"));
-  f.input.config.speculation.law.temperature = 0.6F;  // then they need not be equal
+  f.input.config.speculation.sampling.temperature = 0.6F;  // then they need not be equal
   EXPECT_EQ(f.result().exit_code, ExitCode::kOk);
   EXPECT_EQ(f.result().cases[1].lossless.mode, LosslessMode::kDistribution);
 }

@@ -245,13 +245,13 @@ TEST(Options, ReferenceStyleNames) {
   EXPECT_EQ(c.prefill, 4096);
   EXPECT_EQ(c.speculation.budget, 1024);
   EXPECT_EQ(c.speculation.chunk_size, 16);
-  EXPECT_FLOAT_EQ(c.speculation.law.top_p, .8F);
-  EXPECT_FLOAT_EQ(c.speculation.law.temperature, .5F);
+  EXPECT_FLOAT_EQ(c.speculation.sampling.top_p, .8F);
+  EXPECT_FLOAT_EQ(c.speculation.sampling.temperature, .5F);
   EXPECT_EQ(c.gen_len, 32);
   EXPECT_EQ(c.speculation.gamma, 4);
   EXPECT_EQ(c.speculation.draft_budget, 128);
   EXPECT_EQ(c.on_chip, 6);
-  EXPECT_EQ(c.speculation.law.top_k, 5);
+  EXPECT_EQ(c.speculation.sampling.top_k, 5);
 }
 
 TEST(Options, EveryAliasAndUnderscore) {

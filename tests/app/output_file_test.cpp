@@ -267,11 +267,11 @@ TEST_F(OutputFileTest, PipesAreWrittenDirectly) {
 TEST_F(OutputFileTest, OneFailureKeepsTheOthers) {
   OutputFiles claimed(
       std::vector<OutputRequest>{{"--json", "/dev/full"}, {"--csv", path("out.csv")}});
-  Sinks sinks;
-  sinks.write(claimed.find("--json"), "result");
-  sinks.write(claimed.find("--csv"), "result");
-  sinks.write(claimed.find("--jsonl"), "result");
-  EXPECT_EQ(sinks.code(), ExitCode::kResources);
+  OutputWriter out;
+  out.write(claimed.find("--json"), "result");
+  out.write(claimed.find("--csv"), "result");
+  out.write(claimed.find("--jsonl"), "result");
+  EXPECT_EQ(out.code(), ExitCode::kResources);
   EXPECT_EQ(read(path("out.csv")), "result");
 }
 

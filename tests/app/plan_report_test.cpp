@@ -43,12 +43,12 @@ TEST(PlanReport, BytesOfThePapersSetting) {
   EXPECT_EQ(gb(Pass::kStreaming), 0);  // no method uses it
 }
 
-TEST(PlanReport, StepTimesOfTheCards) {
+TEST(PlanReport, StepTimesOfTheGpus) {
   const PlanReport r = Planned(paper_config()).report;
-  ASSERT_EQ(r.cards.size(), card_table().size());
-  EXPECT_NEAR(r.cards[0].autoregressive_ms, 44.4, 0.1);  // A100: 78.71 GB at 1.79 TB/s, 0.45 ms
-  EXPECT_NEAR(r.cards[2].autoregressive_ms, 18.6, 0.1);  // H200: at 4.3 TB/s, 0.30 ms
-  for (const CardPrediction& p : r.cards) {
+  ASSERT_EQ(r.gpus.size(), gpu_table().size());
+  EXPECT_NEAR(r.gpus[0].autoregressive_ms, 44.4, 0.1);  // A100: 78.71 GB at 1.79 TB/s, 0.45 ms
+  EXPECT_NEAR(r.gpus[2].autoregressive_ms, 18.6, 0.1);  // H200: at 4.3 TB/s, 0.30 ms
+  for (const GpuPrediction& p : r.gpus) {
     ASSERT_EQ(p.methods.size(), 1U);
     EXPECT_LT(p.methods[0].ms_per_token, p.autoregressive_ms / 2);
   }
@@ -59,14 +59,14 @@ TEST(PlanReport, AcceptancesCanBeGiven) {
       kPlan, {{"target", "llama-7B-128K"}, {"synthetic-acceptance", "outer=1,inner=1"}});
   const PlanReport r = Planned(sure).report;
   // Everything is accepted: 3 inner rounds of 2 tokens, one verification, 7 tokens.
-  const CardAssumption& a100 = card_table()[0];
+  const GpuAssumption& a100 = gpu_table()[0];
   const auto ms = [&](Pass pass, int layers) {
     return static_cast<double>(r.device_memory.passes[pass].at(124'928)) / a100.bytes_per_s * 1e3 +
            a100.pass_overhead_ms + layers * a100.layer_overhead_ms;
   };
   const double expected =
       (3 * (ms(Pass::kDraft, 2) + ms(Pass::kRetrieval, 32)) + ms(Pass::kFull, 32)) / 7;
-  EXPECT_NEAR(r.cards[0].methods.at(0).ms_per_token, expected, 1e-9);
+  EXPECT_NEAR(r.gpus[0].methods.at(0).ms_per_token, expected, 1e-9);
 }
 
 // What `auto` chooses is no slower than any other value of the gamma that is free.
@@ -74,7 +74,7 @@ TEST(PlanReport, ChosenGammasAreTheBest) {
   const auto ms = [](const char* gamma) {
     const RunConfig c = make_config(kPlan, {{"target", "llama-7B-128K"}, {"gamma", gamma}});
     std::vector<double> all;
-    for (const CardPrediction& p : Planned(c).report.cards) {
+    for (const GpuPrediction& p : Planned(c).report.gpus) {
       EXPECT_EQ(p.methods.at(0).gammas.inner_gamma, 1);
       all.push_back(p.methods.at(0).ms_per_token);
     }
@@ -91,7 +91,7 @@ TEST(PlanReport, BaselineAloneNeedsNoDrafter) {
   const Planned p(make_config(kPlan, {{"target", "llama-13B-128K"}, {"method", "ar"}}));
   EXPECT_FALSE(p.report.input.draft.has_value());
   EXPECT_EQ(p.report.memory.bytes[static_cast<std::size_t>(MemTag::kKvRetrieval)], 0);
-  EXPECT_TRUE(p.report.cards[0].methods.empty());
+  EXPECT_TRUE(p.report.gpus[0].methods.empty());
   EXPECT_EQ(plan_table(p.config, p.report).find("retrieval"), std::string::npos);
 }
 

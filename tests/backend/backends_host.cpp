@@ -7,7 +7,7 @@ namespace triforce {
 std::vector<BackendCase> backends() {
   // Squares in 32 partial sums, exp within 2 units in the last place.
   const selftest::Conformance cpu{
-      .norm_sums = 32, .norm_steps = 5, .law_steps = 10, .every_size = true};
+      .norm_sums = 32, .norm_steps = 5, .probs_steps = 10, .every_size = true};
   std::vector<BackendCase> all = {{"reference", [] { return make_reference_backend(); }, {}}};
   // Best first: oneDNN's limit is set by the first backend of a process.
   for (const cpu::Isa isa : {cpu::Isa::kAmx, cpu::Isa::kAvx512Bf16, cpu::Isa::kAvx512,

@@ -58,7 +58,7 @@ class Preconditions : public ::testing::TestWithParam<BackendCase> {
                  .heads = kHeads,
                  .kv_heads = kKvHeads,
                  .head_dim = kDim,
-                 .widest = 2 * kWidth,
+                 .max_width = 2 * kWidth,
                  .vocab = kVocab,
                  .chunk_size = kChunk});
   }
@@ -338,8 +338,8 @@ TEST_P(Preconditions, Attention) {
   }
   refused("mass of no rows", [&] { call(q, kv, {}, out, mass, 0); });
   refused("mass of many queries", [&] {
-    call(tensor(act_, {kMaxExactRows + 1, kHeads, kDim}), kv, {},
-         tensor(act_, {kMaxExactRows + 1, kHeads * kDim}), mass, kChunk);
+    call(tensor(act_, {kMaxBatchInvariantRows + 1, kHeads, kDim}), kv, {},
+         tensor(act_, {kMaxBatchInvariantRows + 1, kHeads * kDim}), mass, kChunk);
   });
   cache_refused("kv", kv, [&](auto& v) { call(q, v, {}, out, mass, kChunk); });
   refused("three heads over two", [&] {
@@ -386,26 +386,26 @@ TEST_P(Preconditions, Swiglu) {
   refused("out over gate_up", [&] { b_->swiglu(in, same); });
 }
 
-TEST_P(Preconditions, ToLaws) {
-  op_ = "to_laws";
+TEST_P(Preconditions, ToProbs) {
+  op_ = "to_probs";
   const TensorView logits = tensor(DType::kF32, {kRows, kVocab}),
-                   laws = tensor(DType::kF32, {kRows, kVocab});
-  b_->to_laws(logits, {}, laws);
-  tensor_refused("logits", logits, [&](auto& v) { b_->to_laws(v, {}, laws); });
-  tensor_refused("laws", laws, [&](auto& v) { b_->to_laws(logits, {}, v); });
-  refused("laws over logits", [&] { b_->to_laws(logits, {}, logits); });
-  refused("temperature -1", [&] { b_->to_laws(logits, {-1.0F, 1.0F, 0}, laws); });
-  refused("temperature 1e-42", [&] { b_->to_laws(logits, {1e-42F, 1.0F, 0}, laws); });
-  refused("temperature NaN", [&] { b_->to_laws(logits, {std::nanf(""), 1.0F, 0}, laws); });
-  refused("top_p 0", [&] { b_->to_laws(logits, {1.0F, 0.0F, 0}, laws); });
-  refused("top_k -1", [&] { b_->to_laws(logits, {1.0F, 1.0F, -1}, laws); });
+                   probs = tensor(DType::kF32, {kRows, kVocab});
+  b_->to_probs(logits, {}, probs);
+  tensor_refused("logits", logits, [&](auto& v) { b_->to_probs(v, {}, probs); });
+  tensor_refused("probs", probs, [&](auto& v) { b_->to_probs(logits, {}, v); });
+  refused("probs over logits", [&] { b_->to_probs(logits, {}, logits); });
+  refused("temperature -1", [&] { b_->to_probs(logits, {-1.0F, 1.0F, 0}, probs); });
+  refused("temperature 1e-42", [&] { b_->to_probs(logits, {1e-42F, 1.0F, 0}, probs); });
+  refused("temperature NaN", [&] { b_->to_probs(logits, {std::nanf(""), 1.0F, 0}, probs); });
+  refused("top_p 0", [&] { b_->to_probs(logits, {1.0F, 0.0F, 0}, probs); });
+  refused("top_k -1", [&] { b_->to_probs(logits, {1.0F, 1.0F, -1}, probs); });
 }
 
-TEST_P(Preconditions, SampleAndJudge) {
+TEST_P(Preconditions, SampleAndVerify) {
   const TensorView p = tensor(DType::kF32, {kRows, kVocab}),
                    q = tensor(DType::kF32, {kRows - 1, kVocab});
-  b_->to_laws(tensor(DType::kF32, {kRows, kVocab}), {}, p);
-  b_->to_laws(tensor(DType::kF32, {kRows - 1, kVocab}), {}, q);
+  b_->to_probs(tensor(DType::kF32, {kRows, kVocab}), {}, p);
+  b_->to_probs(tensor(DType::kF32, {kRows - 1, kVocab}), {}, q);
   op_ = "sample";
   const auto sample = [&](const TensorView& v) { b_->sample(v, {}, 5, Acceptance::kSpeculative); };
   sample(p.rows(0, 1));
@@ -416,23 +416,23 @@ TEST_P(Preconditions, SampleAndJudge) {
       refused(how, [&] { sample(s.view); });
     }
   }
-  op_ = "judge";
+  op_ = "verify";
   const std::vector<Token> tokens = {3, 7};
-  const auto judge = [&](const TensorView& a, const TensorView& b, std::span<const Token> t) {
-    b_->judge(a, b, t, {}, 5, {});
+  const auto verify = [&](const TensorView& a, const TensorView& b, std::span<const Token> t) {
+    b_->verify(a, b, t, {}, 5, {});
   };
-  judge(p, q, tokens);
-  judge(p.rows(0, 1), {}, {});
-  tensor_refused("p", p, [&](auto& v) { judge(v, q, tokens); });
-  tensor_refused("q", q, [&](auto& v) { judge(p, v, tokens); });
-  refused("no q", [&] { judge(p, {}, tokens); });
+  verify(p, q, tokens);
+  verify(p.rows(0, 1), {}, {});
+  tensor_refused("p", p, [&](auto& v) { verify(v, q, tokens); });
+  tensor_refused("q", q, [&](auto& v) { verify(p, v, tokens); });
+  refused("no q", [&] { verify(p, {}, tokens); });
   for (const Token bad : {Token{-1}, static_cast<Token>(kVocab)}) {
-    refused(fmt::format("token {}", bad), [&] { judge(p, q, std::vector<Token>{3, bad}); });
+    refused(fmt::format("token {}", bad), [&] { verify(p, q, std::vector<Token>{3, bad}); });
   }
   refused("more tokens than a round has", [&] {
     const std::vector<Token> many(kMaxProposals + 1, 0);
-    judge(tensor(DType::kF32, {kMaxProposals + 2, kVocab}),
-          tensor(DType::kF32, {kMaxProposals + 1, kVocab}), many);
+    verify(tensor(DType::kF32, {kMaxProposals + 2, kVocab}),
+           tensor(DType::kF32, {kMaxProposals + 1, kVocab}), many);
   });
 }
 

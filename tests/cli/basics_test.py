@@ -39,8 +39,8 @@ class Basics(ProgramTest):
 
     def test_device_errors(self):
         devices = strict_json(self.run_program("list-devices", "--json").out)
-        cards = [d for d in devices["devices"] if d["device"].startswith("cuda")]
-        missing = f"cuda:{len(cards)}"
+        gpus = [d for d in devices["devices"] if d["device"].startswith("cuda")]
+        missing = f"cuda:{len(gpus)}"
         says = "without CUDA" if not devices["cuda"] else missing
         self.fails(5, *self.tiny(device=missing), says=says)
 
@@ -61,12 +61,12 @@ class Basics(ProgramTest):
         self.assertAlmostEqual(plan["pass_bytes"]["retrieval"] / 1e9, 15.36, delta=0.02)
         for text in ["13.5", "65.5", "78.71", "15.36", "A100", "H200", "4090", "0.9137"]:
             self.assertIn(text, table)
-        fits = {card["name"]: card["fits"] for card in plan["cards"]}
+        fits = {gpu["name"]: gpu["fits"] for gpu in plan["gpus"]}
         self.assertEqual(fits, {"A100-80GB": True, "H100-80GB": True, "H200": True,
                                 "RTX 4090": False})
-        for card in plan["cards"]:
-            self.assertEqual([m["method"] for m in card["methods"]], ["triforce"])
-            self.assertLess(card["methods"][0]["ms_per_token"], card["ar_ms_per_token"])
+        for gpu in plan["gpus"]:
+            self.assertEqual([m["method"] for m in gpu["methods"]], ["triforce"])
+            self.assertLess(gpu["methods"][0]["ms_per_token"], gpu["ar_ms_per_token"])
 
     def test_plan_sinks_and_limit(self):
         out = self.path("plan.json")
@@ -81,9 +81,9 @@ class Basics(ProgramTest):
     def test_plan_with_chosen_gammas(self):
         args = ["plan", "--target", "llama-7B-128K", "--gamma", "auto", "--inner-gamma", "auto",
                 "--output-format", "json", "--synthetic-acceptance", "outer=.95,inner=.6"]
-        for card in strict_json(self.run_program(*args).out)["cards"]:
-            self.assertGreater(card["methods"][0]["gamma"], 6)
-            self.assertGreater(card["methods"][0]["inner_gamma"], 1)
+        for gpu in strict_json(self.run_program(*args).out)["gpus"]:
+            self.assertGreater(gpu["methods"][0]["gamma"], 6)
+            self.assertGreater(gpu["methods"][0]["inner_gamma"], 1)
 
     def test_unknown_models(self):
         self.fails(3, "plan", "--target", "no-such-model", says=["llama-7B-128K", "no-such-model"])

@@ -1,4 +1,4 @@
-"""The program with --device cuda: on a card, or on the emulated device."""
+"""The program with --device cuda: on a GPU, or on the emulated device."""
 import os
 import subprocess
 import unittest
@@ -77,9 +77,9 @@ class Cuda(ProgramTest):
     def test_list_devices(self):
         listed = strict_json(self.run_program("list-devices", "--json").out)
         self.assertTrue(listed["cuda"])
-        card = [d for d in listed["devices"] if d["device"] == "cuda:0"][0]
-        self.assertTrue(card["usable"])
-        self.assertGreater(card["memory_bytes"], 0)
+        gpu = [d for d in listed["devices"] if d["device"] == "cuda:0"][0]
+        self.assertTrue(gpu["usable"])
+        self.assertGreater(gpu["memory_bytes"], 0)
 
     def test_the_gpu_suite_says_what_is_missing(self):
         for options, code, says in [
@@ -91,7 +91,7 @@ class Cuda(ProgramTest):
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertIn(says, done.stderr)
 
-    @unittest.skipUnless(EMULATED, "a large card has the memory")
+    @unittest.skipUnless(EMULATED, "a large GPU has the memory")
     def test_a_plan_beyond_the_devices_memory(self):
         done = self.run_program("--device", "cuda", "--random-weights", "llama-7B-128K",
                                 "--random-draft", "llama-68M", "--prefill", "124928",

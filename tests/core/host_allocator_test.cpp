@@ -28,14 +28,14 @@ TEST(HostAllocator, LedgersCountByTagAndPlace) {
     const Buffer kv(a, 1000, Place::kPinned, MemTag::kKvFull);
     {
       const Buffer more(a, 500, Place::kHost, MemTag::kKvFull);
-      const Buffer laws(a, 70, Place::kHost, MemTag::kLaws);
-      const Buffer none(a, 0, Place::kHost, MemTag::kLaws);
+      const Buffer probs(a, 70, Place::kHost, MemTag::kProbs);
+      const Buffer none(a, 0, Place::kHost, MemTag::kProbs);
       EXPECT_TRUE(none.empty());
     }
     EXPECT_EQ(a.ledger(MemTag::kKvFull).live_bytes, 1000);
     EXPECT_EQ(a.ledger(MemTag::kKvFull).peak_bytes, 1500);
     EXPECT_EQ(a.ledger(MemTag::kKvFull).allocations, 2);
-    EXPECT_EQ(a.ledger(MemTag::kLaws).peak_bytes, 70);
+    EXPECT_EQ(a.ledger(MemTag::kProbs).peak_bytes, 70);
     EXPECT_EQ(a.total(Place::kPinned).live_bytes, 1000);
     EXPECT_EQ(a.total(Place::kHost).live_bytes, 0);
     EXPECT_EQ(a.total(Place::kHost).peak_bytes, 570);

@@ -18,7 +18,7 @@ class BackendTest : public testing::TestWithParam<Isa> {
             .heads = 4,
             .kv_heads = 2,
             .head_dim = 64,
-            .widest = 600,
+            .max_width = 600,
             .vocab = 1000,
             .chunk_size = 8};
   }
@@ -72,10 +72,10 @@ TEST_P(BackendTest, NothingAllocatesAfterWarmUp) {
     backend_->linear(narrow.view().rows(0, n), down, x.view().rows(0, n), true);
     if (n > rows) return;
     backend_->linear(x.view().rows(0, n), head, logits.view(), false);
-    backend_->to_laws(logits.view(), {0.6F, 0.9F, 20}, p.view());
-    backend_->to_laws(logits.view(), LawParams{}, q.view());
+    backend_->to_probs(logits.view(), {0.6F, 0.9F, 20}, p.view());
+    backend_->to_probs(logits.view(), SamplingParams{}, q.view());
     backend_->sample(p.view().rows(0, 1), {}, 5, Acceptance::kCoupled);
-    backend_->judge(p.view(), q.view().rows(0, rows - 1), {tokens.data(), 6}, {}, 5, JudgeRule{});
+    backend_->verify(p.view(), q.view().rows(0, rows - 1), {tokens.data(), 6}, {}, 5, VerifyRule{});
     backend_->elapsed_ms(backend_->record(), backend_->record());
   };
   pass(rows);

@@ -51,15 +51,15 @@ TEST_P(LinearTest, BitsOfARowDependOnNeitherRowsNorThreads) {
   const std::int64_t n = 139, k = 530;  // several tiles, several blocks of k
   std::vector<float> w = normal_values(n * k, 5, 0.1F);
   const Matrix m = matrix(n, k, w);
-  std::vector<float> x = normal_values(kMaxExactRows * k, 6);
-  std::vector<float> alone(static_cast<std::size_t>(kMaxExactRows * n));
-  for (std::int64_t r = 0; r < kMaxExactRows; ++r) {
+  std::vector<float> x = normal_values(kMaxBatchInvariantRows * k, 6);
+  std::vector<float> alone(static_cast<std::size_t>(kMaxBatchInvariantRows * n));
+  for (std::int64_t r = 0; r < kMaxBatchInvariantRows; ++r) {
     linear(env_.get(), gemm_, make_view(x.data() + r * k, DType::kF32, {1, k}), m,
            make_view(alone.data() + r * n, DType::kF32, {1, n}), false);
   }
   for (const int threads : {1, 2, 3}) {
     env_.get().threads = threads;
-    for (std::int64_t rows = 1; rows <= kMaxExactRows; ++rows) {
+    for (std::int64_t rows = 1; rows <= kMaxBatchInvariantRows; ++rows) {
       std::vector<float> out(static_cast<std::size_t>(rows * n));
       linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {rows, k}), m,
              make_view(out.data(), DType::kF32, {rows, n}), false);
@@ -104,9 +104,9 @@ TEST_P(LinearTest, PrefillAgreesWithTheExactPath) {
   std::vector<float> many(static_cast<std::size_t>(rows * n)), few(many);
   linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {rows, k}), m,
          make_view(many.data(), DType::kF32, {rows, n}), false);
-  for (std::int64_t r = 0; r < rows; r += kMaxExactRows) {
-    linear(env_.get(), gemm_, make_view(x.data() + r * k, DType::kF32, {kMaxExactRows, k}), m,
-           make_view(few.data() + r * n, DType::kF32, {kMaxExactRows, n}), false);
+  for (std::int64_t r = 0; r < rows; r += kMaxBatchInvariantRows) {
+    linear(env_.get(), gemm_, make_view(x.data() + r * k, DType::kF32, {kMaxBatchInvariantRows, k}),
+           m, make_view(few.data() + r * n, DType::kF32, {kMaxBatchInvariantRows, n}), false);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t c = 0; c < n; ++c) {

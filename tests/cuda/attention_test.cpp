@@ -29,7 +29,7 @@ std::vector<std::uint16_t> attend(CudaAllocator& a, const std::vector<std::uint1
   const OnDevice<std::uint16_t> out(a, std::vector<std::uint16_t>(q.size()));
   const TensorView queries = make_view(dq.data(), type, {c.queries, c.heads, c.d});
   const TensorView outputs = make_view(out.data(), type, {c.queries, c.heads * c.d});
-  if (c.queries > kMaxExactRows) {
+  if (c.queries > kMaxBatchInvariantRows) {
     attention_prefill(queries, kv, rope, outputs, nullptr);
     return out.values();
   }
@@ -42,9 +42,9 @@ std::vector<std::uint16_t> attend(CudaAllocator& a, const std::vector<std::uint1
 }
 
 double largest(const std::vector<std::uint16_t>& v, DType type) {
-  double most = 0;
-  for (const std::uint16_t x : v) most = std::max(most, std::abs(double{from_half(x, type)}));
-  return most;
+  double largest = 0;
+  for (const std::uint16_t x : v) largest = std::max(largest, std::abs(double{from_half(x, type)}));
+  return largest;
 }
 
 class AttentionTest : public ::testing::TestWithParam<DType> {
@@ -137,7 +137,7 @@ TEST_P(AttentionTest, MassOfChunksMatchesTheOracle) {
 
 // The rows of 32 queries, each alone over the shorter cache that it saw, and in groups across the
 // boundary of a split.
-TEST_P(AttentionTest, ARowsBitsDoNotDependOnItsCompany) {
+TEST_P(AttentionTest, RowsAreBatchInvariant) {
   const DType type = GetParam();
   for (const bool rotate : {false, true}) {
     const Case all{4, 2, 64, 32, 160, 148, rotate};  // rows 117 to 148: the split ends at 128

@@ -25,7 +25,7 @@ TEST_P(CudaBackendTest, SaysWhatComputesPrefillGemms) {
   // A row-major copy of weights is for the library alone.
   Backend::ScratchShape shape;
   shape.rows = backend_->prefill_rows();
-  shape.widest = 4096;
+  shape.max_width = 4096;
   EXPECT_EQ(backend_->scratch_bytes(shape) > 0, library);
 }
 

@@ -50,7 +50,7 @@ TEST_F(EmulatedDevices, OnlyTheWantedOneIsTouched) {
   {
     const std::optional<CudaSession> session = open_cuda("cuda:1", DType::kF16);
     ASSERT_TRUE(session);
-    EXPECT_EQ(session->card.pci_bus_id, "0000:02:00.0");
+    EXPECT_EQ(session->gpu.pci_bus_id, "0000:02:00.0");
   }
   EXPECT_EQ(tf_emulator::counters().contexts, 0b010U);
 }

@@ -1,4 +1,4 @@
-// Whole generations on the CUDA backend: the methods' streams, the CPU's laws, recorded passes.
+// Whole generations on the CUDA backend: the methods' streams, the CPU's probs, recorded passes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -103,51 +103,51 @@ class RoundingBackend final : public ForwardingBackend {
   DType half_;
 };
 
-// The laws of every next token: of a prompt of prefill length, then of passes of 1, 7 and 32 rows.
-std::vector<float> laws_of(Backend& b, DType dtype, std::int64_t prompt) {
+// The probs of every next token: of a prompt of prefill length, then of passes of 1, 7 and 32 rows.
+std::vector<float> probs_of(Backend& b, DType dtype, std::int64_t prompt) {
   const ToyPair pair = toy_pair(b, dtype);
   const ModelConfig& c = pair.target.config;
   FullCache cache(b, c.layers, c.kv_heads, c.head_dim, kPositions, prompt, dtype);
-  LlamaModel model(b, pair.target, kPositions, prompt, kMaxExactRows);
+  LlamaModel model(b, pair.target, kPositions, prompt, kMaxBatchInvariantRows);
   const std::vector<Token> tokens = toy_prompt(prompt + 40, kVocab, 7);
   std::vector<float> all;
   std::int64_t at = 0;
   for (const std::int64_t n : {prompt, std::int64_t{1}, std::int64_t{7}, std::int64_t{32}}) {
     const TensorView logits = model.forward(
         std::span(tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)), cache,
-        n > kMaxExactRows ? Logits::kLast : Logits::kAll);
+        n > kMaxBatchInvariantRows ? Logits::kLast : Logits::kAll);
     cache.commit(at += n);
-    const Tensor laws(b.allocator(), DType::kF32, {logits.shape[0], kVocab}, b.place(),
-                      MemTag::kLaws);
-    b.to_laws(logits, {1.0F, 1.0F, 0}, laws.view());
-    std::vector<float> host(static_cast<std::size_t>(laws.view().numel()));
-    b.download(make_view(host.data(), DType::kF32, {logits.shape[0], kVocab}), laws.view());
+    const Tensor probs(b.allocator(), DType::kF32, {logits.shape[0], kVocab}, b.place(),
+                       MemTag::kProbs);
+    b.to_probs(logits, {1.0F, 1.0F, 0}, probs.view());
+    std::vector<float> host(static_cast<std::size_t>(probs.view().numel()));
+    b.download(make_view(host.data(), DType::kF32, {logits.shape[0], kVocab}), probs.view());
     all.insert(all.end(), host.begin(), host.end());
   }
   return all;
 }
 
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  double most = 0;
+  double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    most = std::max(most, std::abs(double{a[i]} - double{b[i]}));
+    largest = std::max(largest, std::abs(double{a[i]} - double{b[i]}));
   }
-  return most;
+  return largest;
 }
 
-// What rounding every activation does to the laws is computed by the oracle. The device rounds at
+// What rounding every activation does to the probs is computed by the oracle. The device rounds at
 // the same places and probabilities of attention besides, in other directions where a sum fell on
 // the other side of a boundary: its error is that of an independent rounding, within twice as much.
-TEST_P(CudaEngineTest, LawsAreTheOraclesUpToRounding) {
+TEST_P(CudaEngineTest, ProbsAreTheOraclesUpToRounding) {
   const std::unique_ptr<Backend> device = open(), oracle = make_reference_backend();
   RoundingBackend rounding(*oracle, GetParam());
-  const std::vector<float> exact = laws_of(*oracle, GetParam(), 77);
-  const std::vector<float> rounded = laws_of(rounding, GetParam(), 77);
-  const std::vector<float> got = laws_of(*device, GetParam(), 77);
+  const std::vector<float> exact = probs_of(*oracle, GetParam(), 77);
+  const std::vector<float> rounded = probs_of(rounding, GetParam(), 77);
+  const std::vector<float> got = probs_of(*device, GetParam(), 77);
   ASSERT_EQ(got.size(), exact.size());
   const double tolerance = 2 * largest_difference(exact, rounded);
   EXPECT_GT(tolerance, 0);
-  EXPECT_LT(tolerance, 0.05);  // a mistake in an operation moves laws by more
+  EXPECT_LT(tolerance, 0.05);  // a mistake in an operation moves probs by more
   EXPECT_LE(largest_difference(exact, got), tolerance);
 }
 

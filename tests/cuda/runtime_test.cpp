@@ -49,15 +49,15 @@ TEST(CudaAllocator, MemoryIsZeroedCountedAndUsedAgain) {
   a.reserve(1 << 20);
   void* first = nullptr;
   {
-    Buffer b(a, 3000, Place::kDevice, MemTag::kLaws);
+    Buffer b(a, 3000, Place::kDevice, MemTag::kProbs);
     first = b.data();
-    EXPECT_EQ(a.ledger(MemTag::kLaws).live_bytes, 3000);
+    EXPECT_EQ(a.ledger(MemTag::kProbs).live_bytes, 3000);
     TF_CUDA(cudaMemset(b.data(), 0xff, 3000));
     TF_CUDA(cudaDeviceSynchronize());
   }
   EXPECT_EQ(a.total(Place::kDevice).live_bytes, 0);
   EXPECT_EQ(a.total(Place::kDevice).peak_bytes, 3000);
-  const Buffer b(a, 2000, Place::kDevice, MemTag::kLaws);
+  const Buffer b(a, 2000, Place::kDevice, MemTag::kProbs);
   EXPECT_EQ(b.data(), first);
   std::vector<std::uint8_t> bytes(2000, 1);
   TF_CUDA(cudaMemcpy(bytes.data(), b.data(), bytes.size(), cudaMemcpyDeviceToHost));
@@ -83,7 +83,7 @@ TEST(CudaAllocator, TooMuchIsRefusedWithWhatIsFree) {
         << e.what();
   }
   // The failure has left nothing behind.
-  EXPECT_NE(Buffer(a, 64, Place::kDevice, MemTag::kLaws).data(), nullptr);
+  EXPECT_NE(Buffer(a, 64, Place::kDevice, MemTag::kProbs).data(), nullptr);
 }
 
 // More pieces than slots: a slot that was reused too early would carry another piece's bytes.

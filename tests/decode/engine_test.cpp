@@ -78,13 +78,13 @@ struct EngineOnce : ::testing::Test {
   std::unique_ptr<Backend> backend_ = make_cpu_backend({1, std::nullopt});
 };
 
-// The joint law of the first three tokens of every method, against the target's exact laws. Models,
-// caches and judge are the real ones; only the vocabulary is small.
-TEST_F(EngineOnce, JointLawIsTheTargets) {
+// The joint distribution of the first three tokens of every method, against the target's exact
+// probs. Models, caches and verify are the real ones; only the vocabulary is small.
+TEST_F(EngineOnce, JointDistributionIsTheTargets) {
   constexpr std::int64_t kSmall = 6, kRuns = 12000;
   const ToyPair pair(*backend_, DType::kF32, kSmall);
   SpeculationOptions o = toy_options();
-  o.law = {1.5F, 1.0F, 0};
+  o.sampling = {1.5F, 1.0F, 0};
   o.gamma = 3;
   o.inner_gamma = 2;
   o.budget = 48;
@@ -93,25 +93,25 @@ TEST_F(EngineOnce, JointLawIsTheTargets) {
   const std::vector<Token> prompt = toy_prompt(100, kSmall, 3);
   run.prefill(prompt);
 
-  // Exact laws through a second model over the same full cache.
+  // Exact probs through a second model over the same full cache.
   LlamaModel model(*backend_, pair.target, 512, 32, 32);
   std::vector<double> joint;
-  std::vector<float> law(kSmall);
-  const auto next_law = [&](std::span<const Token> after) {
+  std::vector<float> probs(kSmall);
+  const auto next_probs = [&](std::span<const Token> after) {
     FullCache& cache = run.context.cache();
     cache.rewind();
     std::vector<Token> feed = {prompt.back()};
     feed.insert(feed.end(), after.begin(), after.end());
     const TensorView logits = model.forward(feed, cache, Logits::kLast);
-    backend_->to_laws(logits, o.law, make_view(law.data(), DType::kF32, {1, kSmall}));
-    return std::vector<double>(law.begin(), law.end());
+    backend_->to_probs(logits, o.sampling, make_view(probs.data(), DType::kF32, {1, kSmall}));
+    return std::vector<double>(probs.begin(), probs.end());
   };
-  const std::vector<double> first = next_law({});
+  const std::vector<double> first = next_probs({});
   for (Token a = 0; a < kSmall; ++a) {
-    const std::vector<double> second = next_law({{a}});
+    const std::vector<double> second = next_probs({{a}});
     for (Token b = 0; b < kSmall; ++b) {
       const std::vector<Token> ab = {a, b};
-      const std::vector<double> third = next_law(ab);
+      const std::vector<double> third = next_probs(ab);
       for (Token c = 0; c < kSmall; ++c)
         joint.push_back(first[static_cast<std::size_t>(a)] * second[static_cast<std::size_t>(b)] *
                         third[static_cast<std::size_t>(c)]);
@@ -128,7 +128,7 @@ TEST_F(EngineOnce, JointLawIsTheTargets) {
     const ChiSquareResult result = chi_square(to_string(m), joint, counts);
     EXPECT_GE(result.p_value, kAlpha) << to_string(m) << ": statistic " << result.statistic
                                       << " at " << result.degrees << " degrees";
-    // The same counts against a law that is slightly off must fail.
+    // The same counts against a distribution that is slightly off must fail.
     std::vector<double> wrong = joint;
     for (std::size_t i = 0; i + 1 < wrong.size(); i += 2) {
       const double moved = 0.3 * wrong[i];
@@ -160,7 +160,7 @@ TEST_F(EngineOnce, EveryMethodStopsAtTheSameEos) {
   SpeculationOptions o = toy_options();
   o.ignore_eos = false;
   o.acceptance = Acceptance::kCoupled;
-  o.law = {2.0F, 1.0F, 0};
+  o.sampling = {2.0F, 1.0F, 0};
   ToyRun run(*backend_, pair, o, {64, 200, all_methods()});
   run.prefill(toy_prompt(64, 7, 1));
   const Streams s = run_all(run, 200, 4, 0);
@@ -210,9 +210,9 @@ TEST_F(EngineOnce, NonFiniteLogitsEndTheRun) {
   class Poison final : public ForwardingBackend {
    public:
     using ForwardingBackend::ForwardingBackend;
-    void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
+    void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
       if (++calls_ == 9) logits.as<float>()[5] = INFINITY;
-      ForwardingBackend::do_to_laws(logits, params, laws);
+      ForwardingBackend::do_to_probs(logits, params, probs);
     }
 
    private:
@@ -293,7 +293,7 @@ TEST_F(EngineOnce, MethodsShareAContext) {
   large.budget = 88;
   large.gamma = 11;
   large.selection = Selection::kAttention;
-  large.law = {1.2F, 1.0F, 0};
+  large.sampling = {1.2F, 1.0F, 0};
   const std::vector<Token> prompt = toy_prompt(100, kVocab, 0);
   const auto alone = [&](const SpeculationOptions& o) {
     ToyRun run(*backend_, pair, o, shape);

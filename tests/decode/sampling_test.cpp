@@ -42,20 +42,20 @@ TEST(Philox, EveryPartOfTheKeyMatters) {
   EXPECT_LT(*seen.rbegin(), 1.0);
 }
 
-std::vector<std::int64_t> count_draws(const std::vector<float>& law, Acceptance acceptance,
+std::vector<std::int64_t> count_draws(const std::vector<float>& probs, Acceptance acceptance,
                                       std::int64_t runs) {
-  std::vector<std::int64_t> counts(law.size());
+  std::vector<std::int64_t> counts(probs.size());
   for (std::int64_t r = 0; r < runs; ++r)
     ++counts[static_cast<std::size_t>(
-        sample_token(law, {77, 0, 0, static_cast<std::uint32_t>(r)}, r, acceptance))];
+        sample_token(probs, {77, 0, 0, static_cast<std::uint32_t>(r)}, r, acceptance))];
   return counts;
 }
 
-TEST(Sample, FollowsTheLawUnderBothAcceptanceRules) {
-  const std::vector<float> law = {0.5F, 0.0F, 0.25F, 0.125F, 0.0625F, 0.0625F};
-  const std::vector<double> exact(law.begin(), law.end());
+TEST(Sample, FollowsTheProbsUnderBothAcceptanceRules) {
+  const std::vector<float> probs = {0.5F, 0.0F, 0.25F, 0.125F, 0.0625F, 0.0625F};
+  const std::vector<double> exact(probs.begin(), probs.end());
   for (const Acceptance a : {Acceptance::kSpeculative, Acceptance::kCoupled}) {
-    const auto counts = count_draws(law, a, 200000);
+    const auto counts = count_draws(probs, a, 200000);
     EXPECT_EQ(counts[1], 0);
     EXPECT_GE(chi_square("sample", exact, counts).p_value, kAlpha);
     const std::vector<double> wrong = {0.48, 0.0, 0.27, 0.125, 0.0625, 0.0625};
@@ -64,63 +64,65 @@ TEST(Sample, FollowsTheLawUnderBothAcceptanceRules) {
 }
 
 TEST(Sample, CoupledNoiseKnowsNoRoundAndNoLevel) {
-  const std::vector<float> law = {0.25F, 0.25F, 0.25F, 0.25F};
+  const std::vector<float> probs = {0.25F, 0.25F, 0.25F, 0.25F};
   for (std::int64_t at = 0; at < 50; ++at) {
-    const Token t = sample_token(law, {5, 1, 0, 1}, at, Acceptance::kCoupled);
-    EXPECT_EQ(sample_token(law, {5, 1, 2, 99}, at, Acceptance::kCoupled), t);
+    const Token t = sample_token(probs, {5, 1, 0, 1}, at, Acceptance::kCoupled);
+    EXPECT_EQ(sample_token(probs, {5, 1, 2, 99}, at, Acceptance::kCoupled), t);
   }
 }
 
-TEST(Sample, OneHotLawsNeedNoLuck) {
-  const std::vector<float> law = {0.0F, 0.0F, 1.0F};
+TEST(Sample, OneHotProbsNeedNoLuck) {
+  const std::vector<float> probs = {0.0F, 0.0F, 1.0F};
   for (std::uint32_t r = 0; r < 20; ++r) {
-    EXPECT_EQ(sample_token(law, {r, 0, 0, r}, 3, Acceptance::kSpeculative), 2);
-    EXPECT_EQ(sample_token(law, {r, 0, 0, r}, 3, Acceptance::kCoupled), 2);
+    EXPECT_EQ(sample_token(probs, {r, 0, 0, r}, 3, Acceptance::kSpeculative), 2);
+    EXPECT_EQ(sample_token(probs, {r, 0, 0, r}, 3, Acceptance::kCoupled), 2);
   }
 }
 
-TEST(Sample, ReportsALawThatIsNotFinite) {
-  const std::vector<float> law(3, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_EQ(sample_token(law, {}, 0, Acceptance::kSpeculative), -1);
-  EXPECT_EQ(sample_token(law, {}, 0, Acceptance::kCoupled), -1);
+TEST(Sample, ReportsProbsThatAreNotFinite) {
+  const std::vector<float> probs(3, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_EQ(sample_token(probs, {}, 0, Acceptance::kSpeculative), -1);
+  EXPECT_EQ(sample_token(probs, {}, 0, Acceptance::kCoupled), -1);
 }
 
-TEST(Judge, ReportsOnlyLawsItNeeds) {
+TEST(Verify, ReportsOnlyProbsItNeeds) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> p = {0.0F, 1.0F, nan, nan};  // rejects token 0 at once
   const std::vector<float> q = {1.0F, 0.0F};
   const std::vector<Token> t = {0};
-  EXPECT_EQ(judge_proposals({p.data(), 2, 2}, {q.data(), 2, 2}, t, {}, 0, {}).next, 1);
-  const std::vector<float> p2 = {1.0F, 0.0F, nan, nan};  // accepts: the bonus law is needed
-  const Verdict v = judge_proposals({p2.data(), 2, 2}, {q.data(), 2, 2}, t, {}, 0, {});
+  EXPECT_EQ(verify_proposals({p.data(), 2, 2}, {q.data(), 2, 2}, t, {}, 0, {}).next, 1);
+  const std::vector<float> p2 = {1.0F, 0.0F, nan,
+                                 nan};  // accepts: the bonus distribution is needed
+  const VerifyResult v = verify_proposals({p2.data(), 2, 2}, {q.data(), 2, 2}, t, {}, 0, {});
   EXPECT_EQ(v.accepted, 1);
   EXPECT_EQ(v.next, -1);
 }
 
-TEST(Judge, EqualLawsAcceptEverything) {
+TEST(Verify, EqualProbsAcceptEverything) {
   const std::vector<float> p = {0.3F, 0.7F, 0.3F, 0.7F, 0.3F, 0.7F};
   const std::vector<Token> t = {0, 1};
   for (std::uint64_t seed = 0; seed < 200; ++seed)
     EXPECT_EQ(
-        judge_proposals({p.data(), 2, 2}, {p.data(), 2, 2}, t, {seed, 0, 1, 1}, 10, {}).accepted,
+        verify_proposals({p.data(), 2, 2}, {p.data(), 2, 2}, t, {seed, 0, 1, 1}, 10, {}).accepted,
         2);
 }
 
-TEST(Judge, SyntheticRateDecidesAlone) {
+TEST(Verify, SyntheticRateDecidesAlone) {
   const std::vector<float> p = {0.0F, 1.0F, 0.0F, 1.0F};  // would always reject token 0
   const std::vector<float> q = {1.0F, 0.0F};
   const std::vector<Token> t = {0};
-  JudgeRule rule;
+  VerifyRule rule;
   rule.synthetic_rate = 0.75;
   std::vector<std::int64_t> counts(2);
   for (std::uint64_t seed = 0; seed < 20000; ++seed)
     ++counts[static_cast<std::size_t>(
-        judge_proposals({p.data(), 2, 2}, {q.data(), 2, 2}, t, {seed, 0, 1, 1}, 0, rule).accepted)];
+        verify_proposals({p.data(), 2, 2}, {q.data(), 2, 2}, t, {seed, 0, 1, 1}, 0, rule)
+            .accepted)];
   EXPECT_GE(chi_square("synthetic", {0.25, 0.75}, counts).p_value, kAlpha);
 }
 
 TEST(ChiSquare, AgreesWithTabulatedQuantiles) {
-  // Upper 5% and 0.1% points of the chi-square law (any statistics handbook).
+  // Upper 5% and 0.1% points of the chi-square distribution (any statistics handbook).
   EXPECT_NEAR(chi_square_p_value(18.307, 10), 0.05, 0.001);
   EXPECT_NEAR(chi_square_p_value(124.342, 100), 0.05, 0.0005);
   EXPECT_NEAR(chi_square_p_value(149.449, 100), 0.001, 0.00005);

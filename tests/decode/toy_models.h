@@ -79,15 +79,15 @@ inline std::vector<Variant> variants() {
   const auto add = [&](const std::string& name, const auto& change) {
     SpeculationOptions o = toy_options();
     o.acceptance = Acceptance::kCoupled;
-    o.law = {1.0F, 1.0F, 0};
+    o.sampling = {1.0F, 1.0F, 0};
     change(o);
     all.push_back({name, o});
   };
   add("coupled T 1", [](auto&) {});
-  add("coupled T 0.6 top-p 0.9", [](auto& o) { o.law = {0.6F, 0.9F, 0}; });
-  add("coupled T 1 top-k 5", [](auto& o) { o.law = {1.0F, 1.0F, 5}; });
+  add("coupled T 0.6 top-p 0.9", [](auto& o) { o.sampling = {0.6F, 0.9F, 0}; });
+  add("coupled T 1 top-k 5", [](auto& o) { o.sampling = {1.0F, 1.0F, 5}; });
   add("greedy", [](auto& o) {
-    o.law = {0.0F, 1.0F, 0};
+    o.sampling = {0.0F, 1.0F, 0};
     o.acceptance = Acceptance::kSpeculative;
   });
   add("gamma 1", [](auto& o) { o.gamma = 1; });

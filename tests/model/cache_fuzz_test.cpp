@@ -193,8 +193,9 @@ TEST(StreamingCacheFuzz, RowsAreTheSinksAndTheMostRecentTokens) {
             }
             break;
           default: {
-            const std::int64_t most = std::min<std::int64_t>(20, StreamingScene::kAppend - pending);
-            if (most >= 1) s.append(f.tokens(f.pick(1, most)));
+            const std::int64_t max_append =
+                std::min<std::int64_t>(20, StreamingScene::kAppend - pending);
+            if (max_append >= 1) s.append(f.tokens(f.pick(1, max_append)));
           }
         }
         if (HasFatalFailure()) return;

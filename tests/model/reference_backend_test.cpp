@@ -12,11 +12,11 @@ namespace {
 
 class Reference : public ::testing::Test {
  protected:
-  std::vector<float> laws(std::vector<float> logits, const LawParams& params) {
+  std::vector<float> probs(std::vector<float> logits, const SamplingParams& params) {
     const auto n = static_cast<std::int64_t>(logits.size());
     std::vector<float> out(logits.size());
-    b_->to_laws(make_view(logits.data(), DType::kF32, {1, n}), params,
-                make_view(out.data(), DType::kF32, {1, n}));
+    b_->to_probs(make_view(logits.data(), DType::kF32, {1, n}), params,
+                 make_view(out.data(), DType::kF32, {1, n}));
     return out;
   }
   Tensor tensor(std::initializer_list<std::int64_t> shape, const std::vector<float>& values) {
@@ -27,9 +27,9 @@ class Reference : public ::testing::Test {
   std::unique_ptr<Backend> b_ = make_reference_backend(1);
 };
 
-TEST_F(Reference, GreedyLawIsTheLowestIdOfTheLargest) {
-  EXPECT_EQ(laws({1, 3, 3, 2}, {0, 1, 0}), (std::vector<float>{0, 1, 0, 0}));
-  EXPECT_EQ(laws({1, 3, 3, 2}, {0, 0.5F, 2}), (std::vector<float>{0, 1, 0, 0}));
+TEST_F(Reference, GreedyTakesTheLowestIdOfTheLargest) {
+  EXPECT_EQ(probs({1, 3, 3, 2}, {0, 1, 0}), (std::vector<float>{0, 1, 0, 0}));
+  EXPECT_EQ(probs({1, 3, 3, 2}, {0, 0.5F, 2}), (std::vector<float>{0, 1, 0, 0}));
 }
 
 TEST_F(Reference, TemperatureThenTopKThenTopP) {
@@ -40,17 +40,17 @@ TEST_F(Reference, TemperatureThenTopKThenTopP) {
       EXPECT_NEAR(static_cast<double>(got[i]), expected[i], 2e-7);
     }
   };
-  near(laws(logits, {2, 1, 0}), {0.125, 0.25, 0.5, 0.125});
-  near(laws(logits, {2, 1, 2}), {0, 1.0 / 3, 2.0 / 3, 0});
-  near(laws(logits, {2, 1, 3}), {1.0 / 7, 2.0 / 7, 4.0 / 7, 0});  // of equals the lower id
-  near(laws(logits, {2, 0.6F, 0}), {0, 1.0 / 3, 2.0 / 3, 0});     // 0.5 is short of 0.6
-  near(laws(logits, {2, 0.6F, 2}), {0, 0, 1, 0});                 // of the top 2, 2/3 is enough
+  near(probs(logits, {2, 1, 0}), {0.125, 0.25, 0.5, 0.125});
+  near(probs(logits, {2, 1, 2}), {0, 1.0 / 3, 2.0 / 3, 0});
+  near(probs(logits, {2, 1, 3}), {1.0 / 7, 2.0 / 7, 4.0 / 7, 0});  // of equals the lower id
+  near(probs(logits, {2, 0.6F, 0}), {0, 1.0 / 3, 2.0 / 3, 0});     // 0.5 is short of 0.6
+  near(probs(logits, {2, 0.6F, 2}), {0, 0, 1, 0});                 // of the top 2, 2/3 is enough
 }
 
 TEST_F(Reference, OneNonFiniteLogitMakesTheWholeRowNan) {
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
-    for (const float x : laws({1, bad, 2}, {1, 0.9F, 0})) EXPECT_TRUE(std::isnan(x));
-    for (const float x : laws({1, bad, 2}, {0, 1, 0})) EXPECT_TRUE(std::isnan(x));
+    for (const float x : probs({1, bad, 2}, {1, 0.9F, 0})) EXPECT_TRUE(std::isnan(x));
+    for (const float x : probs({1, bad, 2}, {0, 1, 0})) EXPECT_TRUE(std::isnan(x));
   }
 }
 

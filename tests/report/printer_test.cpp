@@ -22,15 +22,15 @@ TEST(Golden, Jsonl) {
   expect_golden(to_jsonl(sample_result()), "tests/report/golden/result.jsonl");
 }
 
-std::size_t widest_line(const std::string& text) {
+std::size_t max_line_width(const std::string& text) {
   std::istringstream in(text);
-  std::size_t widest = 0;
-  for (std::string line; std::getline(in, line);) widest = std::max(widest, line.size());
-  return widest;
+  std::size_t max_width = 0;
+  for (std::string line; std::getline(in, line);) max_width = std::max(max_width, line.size());
+  return max_width;
 }
 
 TEST(Table, FitsAHundredColumns) {
-  EXPECT_LE(widest_line(to_table(sample_result())), 100U);
+  EXPECT_LE(max_line_width(to_table(sample_result())), 100U);
   // The widest a run gets: five digits everywhere, long names, gammas of two digits.
   RunResult r = sample_result();
   r.context.cpu_model = std::string(90, 'c');
@@ -57,7 +57,7 @@ TEST(Table, FitsAHundredColumns) {
     c.validity.reasons.push_back(std::string(250, 'r'));
   }
   const std::string text = to_table(r);
-  EXPECT_LE(widest_line(text), 100U) << text;
+  EXPECT_LE(max_line_width(text), 100U) << text;
 }
 
 TEST(Table, NamesFromOutsideCannotDriveTheTerminal) {
@@ -84,7 +84,7 @@ TEST(Table, PublishedRuleIsNeverCalledLossless) {
 TEST(Table, OfNothing) {
   RunResult r;
   r.context = sample_context();
-  EXPECT_LE(widest_line(to_table(r)), 100U);
+  EXPECT_LE(max_line_width(to_table(r)), 100U);
   EXPECT_EQ(to_table(r).find("Decoding"), std::string::npos);
   EXPECT_EQ(to_jsonl(r), "");
 }

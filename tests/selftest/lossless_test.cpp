@@ -10,7 +10,7 @@ namespace {
 TEST(Lossless, ExactEnumerationOfTheLoop) {
   const auto backend = make_reference_backend(8);
   int exact = 0, mutants = 0;
-  for (const EnumerationResult& r : enumerate_joint_laws(*backend)) {
+  for (const EnumerationResult& r : enumerate_joint_probs(*backend)) {
     EXPECT_TRUE(r.as_expected()) << r.name << ": total variation " << r.total_variation << " over "
                                  << r.paths << " paths";
     EXPECT_GT(r.paths, 20) << r.name;
@@ -20,10 +20,10 @@ TEST(Lossless, ExactEnumerationOfTheLoop) {
   EXPECT_GE(mutants, 6);
 }
 
-TEST(Lossless, ChiSquareOfTheJointLaw) {
+TEST(Lossless, ChiSquareOfTheJointDistribution) {
   const auto backend = make_reference_backend(8);
   for (const std::uint64_t seed : {1ULL, 1ULL << 20, 1ULL << 40}) {
-    for (const ChiSquareResult& r : chi_square_joint_laws(*backend, 60000, seed))
+    for (const ChiSquareResult& r : chi_square_joint_probs(*backend, 60000, seed))
       EXPECT_TRUE(r.as_expected()) << r.name << ": p " << r.p_value << ", statistic " << r.statistic
                                    << " at " << r.degrees << " degrees; seed " << seed;
   }

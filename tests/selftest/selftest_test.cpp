@@ -45,9 +45,9 @@ class Broken final : public ForwardingBackend {
     kSwiglu,
     kAttention,
     kRowDependence,
-    kLaws,
+    kProbs,
     kSample,
-    kJudge,
+    kVerify,
     kScores,
     kTop,
     kGather,
@@ -85,22 +85,23 @@ class Broken final : public ForwardingBackend {
     if (fault_ == Fault::kMass && mass.data != nullptr) scale(mass, 1.5F);
     if (fault_ == Fault::kRowDependence && q.shape[0] > 5) scale(out, 1.0F + 0x1.0p-23F);
   }
-  void do_to_laws(TensorView logits, const LawParams& params, TensorView laws) override {
-    LawParams p = params;
-    if (fault_ == Fault::kLaws && p.temperature > 0) p.temperature *= 1.001F;
-    ForwardingBackend::do_to_laws(logits, p, laws);
+  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
+    SamplingParams p = params;
+    if (fault_ == Fault::kProbs && p.temperature > 0) p.temperature *= 1.001F;
+    ForwardingBackend::do_to_probs(logits, p, probs);
   }
-  Token do_sample(TensorView law, const DrawKey& key, std::int64_t position,
+  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
                   Acceptance acceptance) override {
     DrawKey k = key;
     if (fault_ == Fault::kSample) ++k.round;
-    return ForwardingBackend::do_sample(law, k, position, acceptance);
+    return ForwardingBackend::do_sample(probs, k, position, acceptance);
   }
-  Verdict do_judge(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
-                   std::int64_t position, const JudgeRule& rule) override {
-    JudgeRule r = rule;
-    if (fault_ == Fault::kJudge) r.correction = Correction::kTarget;  // the published inner rule
-    return ForwardingBackend::do_judge(p, q, tokens, key, position, r);
+  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
+                         const DrawKey& key, std::int64_t position,
+                         const VerifyRule& rule) override {
+    VerifyRule r = rule;
+    if (fault_ == Fault::kVerify) r.correction = Correction::kTarget;  // the published inner rule
+    return ForwardingBackend::do_verify(p, q, tokens, key, position, r);
   }
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores) override {
@@ -137,9 +138,9 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
                                     {Fault::kSwiglu, "operations: swiglu"},
                                     {Fault::kAttention, "operations: attention, f32"},
                                     {Fault::kRowDependence, "32 rows: attention"},
-                                    {Fault::kLaws, "operations: to_laws, probabilities"},
+                                    {Fault::kProbs, "operations: to_probs, probabilities"},
                                     {Fault::kSample, "operations: sample"},
-                                    {Fault::kJudge, "operations: judge"},
+                                    {Fault::kVerify, "operations: verify"},
                                     {Fault::kScores, "operations: score_chunks, f32"},
                                     {Fault::kTop, "operations: top_chunks"},
                                     {Fault::kGather, "operations: gather_chunks, f32"},
@@ -169,8 +170,8 @@ TEST(Selftest, LosslessnessCatchesTheMutants) {
     mutants += c.figure.find("mutant") != std::string::npos ? 1 : 0;
   }
   EXPECT_GE(mutants, 2U);
-  // A backend whose judge is the published inner rule is not lossless.
-  Broken broken(*backend, Broken::Fault::kJudge);
+  // A backend whose verify is the published inner rule is not lossless.
+  Broken broken(*backend, Broken::Fault::kVerify);
   const SelftestReport bad = run_selftest(broken, options, nullptr);
   EXPECT_TRUE(failed(bad, "chi-square"));
 }

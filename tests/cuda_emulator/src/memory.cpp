@@ -46,7 +46,7 @@ void protect_by_key(std::uintptr_t address, std::size_t bytes, int key) {
   }
 }
 
-// A host that touches device memory ends with a fault, as it does beside a card; this says why.
+// A host that touches device memory ends with a fault, as it does beside a GPU; this says why.
 void explain_faults() {
 #if !defined(__SANITIZE_ADDRESS__)
   struct sigaction action = {};

@@ -1,4 +1,4 @@
-#include "cpu/laws_kernels.h"
+#include "cpu/probs_kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,8 +18,8 @@ TF_INLINE void scan_body(const float* x, std::int64_t n, float* block_max, Scan*
   F32x16 v;
   I32x16 good = I32x16{} - 1;
   float top = -std::numeric_limits<float>::infinity();
-  for (std::int64_t begin = 0; begin < n; begin += kLawBlock) {
-    const std::int64_t end = std::min(n, begin + kLawBlock);
+  for (std::int64_t begin = 0; begin < n; begin += kProbsBlock) {
+    const std::int64_t end = std::min(n, begin + kProbsBlock);
     F32x16 best = F32x16{} - std::numeric_limits<float>::max();
     for (std::int64_t i = begin; i < end; i += kLanes) {
       if (i + kLanes <= end) {
@@ -33,7 +33,7 @@ TF_INLINE void scan_body(const float* x, std::int64_t n, float* block_max, Scan*
     }
     float m = best[0];
     for (int i = 1; i < kLanes; ++i) m = best[i] > m ? best[i] : m;
-    block_max[begin / kLawBlock] = m;
+    block_max[begin / kProbsBlock] = m;
     top = m > top ? m : top;
   }
   bool finite = true;
@@ -129,9 +129,9 @@ TF_INLINE void above_body(const float* x, const float* w, std::int64_t n, const 
 TF_INLINE void collect_body(const float* x, std::int64_t n, const float* block_max, float bound,
                             std::int32_t* ids, float* values, std::int64_t* count) {
   std::int64_t found = 0;
-  for (std::int64_t begin = 0; begin < n; begin += kLawBlock) {
-    if (block_max[begin / kLawBlock] < bound) continue;
-    const std::int64_t end = begin + kLawBlock < n ? begin + kLawBlock : n;
+  for (std::int64_t begin = 0; begin < n; begin += kProbsBlock) {
+    if (block_max[begin / kProbsBlock] < bound) continue;
+    const std::int64_t end = begin + kProbsBlock < n ? begin + kProbsBlock : n;
     for (std::int64_t i = begin; i < end; ++i) {
       ids[found] = static_cast<std::int32_t>(i);
       values[found] = x[i];
@@ -166,9 +166,9 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,popcnt"))) void collec
   const __m512 limit = _mm512_set1_ps(bound);
   const __m512i step = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   std::int64_t found = 0;
-  for (std::int64_t begin = 0; begin < n; begin += kLawBlock) {
-    if (block_max[begin / kLawBlock] < bound) continue;
-    for (std::int64_t i = begin; i < begin + kLawBlock && i < n; i += kLanes) {
+  for (std::int64_t begin = 0; begin < n; begin += kProbsBlock) {
+    if (block_max[begin / kProbsBlock] < bound) continue;
+    for (std::int64_t i = begin; i < begin + kProbsBlock && i < n; i += kLanes) {
       const unsigned tail = n - i >= kLanes ? 0xffffU : (1U << static_cast<unsigned>(n - i)) - 1U;
       const __m512 v = _mm512_maskz_loadu_ps(static_cast<__mmask16>(tail), x + i);
       const __mmask16 in =
@@ -189,7 +189,7 @@ auto collect(Isa isa) { return collect_portable(isa); }
 
 }  // namespace
 
-LawKernels law_kernels(Isa isa) {
+ProbsKernels probs_kernels(Isa isa) {
   return {.scan = scan(isa),
           .weights = weights(isa),
           .total = total(isa),

@@ -1,4 +1,4 @@
-#include "kernels/laws.h"
+#include "kernels/probs.h"
 
 #include <bit>
 
@@ -48,10 +48,10 @@ struct Min {
 // Every thread sees to the same ids in all passes: what it writes, only it reads.
 struct Row {
   const float* logits;
-  float* law;  // holds weights e^((logit - max) / T) until the end
+  float* probs;  // holds weights e^((logit - max) / T) until the end
   std::int64_t vocab;
   double granules;  // per unit of weight
-  float most, buckets_per_unit;
+  float max_logit, buckets_per_unit;
 
   template <class Body>
   TF_DEVICE void for_mine(const Body& body) const {
@@ -59,12 +59,12 @@ struct Row {
   }
   TF_DEVICE std::uint64_t rank(std::int64_t i) const { return rank_of(logits[i], i); }
   TF_DEVICE Word weight(std::int64_t i) const {
-    return static_cast<Word>(__double2ll_rn(static_cast<double>(law[i]) * granules));
+    return static_cast<Word>(__double2ll_rn(static_cast<double>(probs[i]) * granules));
   }
   // Rises with the rank. Buckets are equally wide, so that ids spread over them; outliers, and what
   // is not a number for huge logits, are in the last one.
   TF_DEVICE unsigned bucket(std::int64_t i) const {
-    const float x = (most - logits[i]) * buckets_per_unit;
+    const float x = (max_logit - logits[i]) * buckets_per_unit;
     return x < static_cast<float>(kBuckets - 1) ? static_cast<unsigned>(x) : kBuckets - 1;
   }
 };
@@ -117,8 +117,8 @@ TF_DEVICE void choose_rank(Word before, double target, Scratch* s) {
     if (s->ranks[i] <= mine) upto += s->measures[i];
   }
   const bool reached = there && static_cast<double>(upto) >= target;
-  const std::uint64_t least = warp_reduce(reached ? mine : kEverything, Min{});
-  if (lane == 0) s->cut = least;
+  const std::uint64_t lowest = warp_reduce(reached ? mine : kEverything, Min{});
+  if (lane == 0) s->cut = lowest;
 }
 
 // The rank with which the measures of leading ids, of rank `limit` at most, reach `target`: a digit
@@ -185,11 +185,15 @@ TF_DEVICE Word total(const Row& row, std::uint64_t limit, Scratch* s) {
 }
 
 __global__ void __launch_bounds__(kThreads, 1)
-    laws_kernel(const float* logits, std::int64_t logits_stride, LawParams params, double granules,
-                float* laws, std::int64_t laws_stride, std::int64_t vocab) {
+    probs_kernel(const float* logits, std::int64_t logits_stride, SamplingParams params,
+                 double granules, float* probs, std::int64_t probs_stride, std::int64_t vocab) {
   TF_SHARED(Scratch, s);
-  Row row{
-      logits + blockIdx.x * logits_stride, laws + blockIdx.x * laws_stride, vocab, granules, 0, 0};
+  Row row{logits + blockIdx.x * logits_stride,
+          probs + blockIdx.x * probs_stride,
+          vocab,
+          granules,
+          0,
+          0};
   std::uint64_t best = kEverything;
   float mean = 0;
   row.for_mine([&](std::int64_t i) {
@@ -200,18 +204,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   mean = block_reduce(mean, s->mean, Add{}) / static_cast<float>(vocab);
   const auto first = static_cast<std::int64_t>(best & 0xffffffffU);
   if (best == kNotFinite) {
-    row.for_mine([&](std::int64_t i) { row.law[i] = NAN; });
+    row.for_mine([&](std::int64_t i) { row.probs[i] = NAN; });
     return;
   }
   if (params.temperature <= 0) {
-    row.for_mine([&](std::int64_t i) { row.law[i] = i == first ? 1.0F : 0.0F; });
+    row.for_mine([&](std::int64_t i) { row.probs[i] = i == first ? 1.0F : 0.0F; });
     return;
   }
-  const float most = row.logits[first], inverse = 1.0F / params.temperature;
-  row.most = most;
+  const float max_logit = row.logits[first], inverse = 1.0F / params.temperature;
+  row.max_logit = max_logit;
   // From the greatest logit to as far below the mean.
-  row.buckets_per_unit = static_cast<float>(kBuckets) / (2 * fabsf(most - mean));
-  row.for_mine([&](std::int64_t i) { row.law[i] = expf((row.logits[i] - most) * inverse); });
+  row.buckets_per_unit = static_cast<float>(kBuckets) / (2 * fabsf(max_logit - mean));
+  row.for_mine([&](std::int64_t i) { row.probs[i] = expf((row.logits[i] - max_logit) * inverse); });
   std::uint64_t limit = kEverything;
   if (params.top_k > 0 && params.top_k < vocab) {
     limit = cut(
@@ -226,19 +230,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   const auto factor = static_cast<float>(granules / static_cast<double>(sum));
   row.for_mine(
-      [&](std::int64_t i) { row.law[i] = row.rank(i) <= limit ? row.law[i] * factor : 0.0F; });
+      [&](std::int64_t i) { row.probs[i] = row.rank(i) <= limit ? row.probs[i] * factor : 0.0F; });
 }
 
 }  // namespace
 
-void to_laws(const TensorView& logits, const LawParams& params, const TensorView& laws,
-             cudaStream_t stream) {
+void to_probs(const TensorView& logits, const SamplingParams& params, const TensorView& probs,
+              cudaStream_t stream) {
   const auto vocab = static_cast<std::uint64_t>(logits.shape[1]);
   // Sums stay below 2^53: whole numbers in double.
   const double granules = 0x1p52 / static_cast<double>(std::bit_ceil(vocab));
-  launch(laws_kernel, dim3(static_cast<unsigned>(logits.shape[0])), dim3(kThreads), sizeof(Scratch),
-         stream, static_cast<const float*>(logits.data), logits.stride[0], params, granules,
-         static_cast<float*>(laws.data), laws.stride[0], logits.shape[1]);
+  launch(probs_kernel, dim3(static_cast<unsigned>(logits.shape[0])), dim3(kThreads),
+         sizeof(Scratch), stream, static_cast<const float*>(logits.data), logits.stride[0], params,
+         granules, static_cast<float*>(probs.data), probs.stride[0], logits.shape[1]);
 }
 
 }  // namespace triforce::kernels

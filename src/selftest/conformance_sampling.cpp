@@ -1,4 +1,4 @@
-// From logits to laws, and from laws to tokens.
+// From logits to probs, and from probs to tokens.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -11,12 +11,12 @@ namespace {
 
 constexpr const char* kGroup = "operations";
 
-Floats laws_of(Backend& b, const Floats& logits, std::int64_t rows, const LawParams& params,
-               Worst* worst = nullptr) {
+Floats probs_of(Backend& b, const Floats& logits, std::int64_t rows, const SamplingParams& params,
+                Worst* worst = nullptr) {
   const std::int64_t vocab = static_cast<std::int64_t>(logits.size()) / rows;
   const Strided in(b, DType::kF32, rows, vocab, logits, std::numeric_limits<float>::quiet_NaN());
   const Strided out(b, DType::kF32, rows, vocab, 7.0F);
-  b.to_laws(in.view(), params, out.view());
+  b.to_probs(in.view(), params, out.view());
   if (worst != nullptr) worst->see_intact(out);
   return out.values();
 }
@@ -24,9 +24,9 @@ Floats laws_of(Backend& b, const Floats& logits, std::int64_t rows, const LawPar
 // The same support, and probabilities to rounding: (l - max) / T carries three roundings, which exp
 // multiplies by its argument; the sum's own terms are as wrong, weighted by their share.
 void compare(Backend& tested, Backend& oracle, const Conformance& c, const Floats& logits,
-             const LawParams& params, Worst& worst, Worst& support) {
-  const Floats got = laws_of(tested, logits, 1, params, &worst);
-  const Floats want = laws_of(oracle, logits, 1, params);
+             const SamplingParams& params, Worst& worst, Worst& support) {
+  const Floats got = probs_of(tested, logits, 1, params, &worst);
+  const Floats want = probs_of(oracle, logits, 1, params);
   const float max = *std::max_element(logits.begin(), logits.end());
   for (std::size_t i = 0; i < got.size(); ++i) {
     support.see_equal((got[i] > 0) == (want[i] > 0));
@@ -36,13 +36,13 @@ void compare(Backend& tested, Backend& oracle, const Conformance& c, const Float
                                 : 0.0;
     const auto p = static_cast<double>(want[i]);
     worst.see(static_cast<double>(got[i]), p,
-              p > 0 ? 2 * (3 * argument + c.law_steps) * kEps * p + 1e-9 : 1e-30);
+              p > 0 ? 2 * (3 * argument + c.probs_steps) * kEps * p + 1e-9 : 1e-30);
   }
 }
 
 void check_grid(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit) {
-  Worst worst("to_laws, probabilities"), support("to_laws, the ids that are kept");
-  const auto with = [&](const Floats& logits, const LawParams& params) {
+  Worst worst("to_probs, probabilities"), support("to_probs, the ids that are kept");
+  const auto with = [&](const Floats& logits, const SamplingParams& params) {
     compare(tested, oracle, c, logits, params, worst, support);
   };
   std::vector<std::int64_t> vocabularies = {1, 2, 63, 1000, 1025, 4097};
@@ -79,7 +79,8 @@ void check_grid(Backend& tested, Backend& oracle, const Conformance& c, const Em
   outlier[5] = -1e30F;
   alone[2999] = 3;
   for (const Floats& logits : {few, outlier, huge, close, alone}) {
-    for (const LawParams& params : {LawParams{1, 0.9F, 0}, {0.8F, 0.7F, 60}, {1, 1, 2999}}) {
+    for (const SamplingParams& params :
+         {SamplingParams{1, 0.9F, 0}, {0.8F, 0.7F, 60}, {1, 1, 2999}}) {
       with(logits, params);
     }
   }
@@ -87,21 +88,21 @@ void check_grid(Backend& tested, Backend& oracle, const Conformance& c, const Em
   emit(support.check(kGroup));
 }
 
-// Known laws: ties, rows that are not finite, logits at the ends of the range.
+// Known probs: ties, rows that are not finite, logits at the ends of the range.
 void check_edges(Backend& tested, const Emit& emit) {
-  Worst ties("to_laws, ties go to the lowest ids"), bad_rows("to_laws, rows that are not finite"),
-      ends("to_laws, huge logits");
+  Worst ties("to_probs, ties go to the lowest ids"), bad_rows("to_probs, rows that are not finite"),
+      ends("to_probs, huge logits");
   // Equal weights: top_p 0.5 keeps exactly the first half, top_k the first k.
   const Floats equal(1000, 2.0F);
   Floats half(1000), top(1000), one(1000);
   std::fill_n(half.begin(), 500, 1.0F / 500.0F);
   std::fill_n(top.begin(), 4, 0.25F);
   one[0] = 1;
-  ties.see_equal(laws_of(tested, equal, 1, {0.7F, 0.5F, 0}), half);
-  ties.see_equal(laws_of(tested, equal, 1, {0.7F, 1, 4}), top);
-  ties.see_equal(laws_of(tested, equal, 1, {0, 0.9F, 0}), one);
+  ties.see_equal(probs_of(tested, equal, 1, {0.7F, 0.5F, 0}), half);
+  ties.see_equal(probs_of(tested, equal, 1, {0.7F, 1, 4}), top);
+  ties.see_equal(probs_of(tested, equal, 1, {0, 0.9F, 0}), one);
   // Of several equal ids at the cut the lower ones stay; -0 and 0 are equal.
-  const Floats cut = laws_of(tested, {0.0F, 5.0F, -0.0F, 5.0F, 0.0F}, 1, {1, 1, 3});
+  const Floats cut = probs_of(tested, {0.0F, 5.0F, -0.0F, 5.0F, 0.0F}, 1, {1, 1, 3});
   ties.see_equal(cut[0] > 0 && cut[2] == 0 && cut[4] == 0);
   emit(ties.check(kGroup));
 
@@ -110,34 +111,34 @@ void check_edges(Backend& tested, const Emit& emit) {
     for (const std::size_t where : {0U, 77U, 99U}) {
       Floats logits = normal_values(200, 6);
       logits[where] = bad;  // in the first of two rows
-      const Floats got = laws_of(tested, logits, 2, {});
+      const Floats got = probs_of(tested, logits, 2, {});
       bad_rows.see_equal(
           std::all_of(got.begin(), got.begin() + 100, [](float x) { return std::isnan(x); }));
       bad_rows.see_equal(std::abs(std::accumulate(got.begin() + 100, got.end(), 0.0) - 1) < 1e-5);
     }
   }
   emit(bad_rows.check(kGroup));
-  ends.see_equal(laws_of(tested, {3e38F, -3e38F, 0, 2.9e38F}, 1, {0.01F, 0.9F, 0}), {1, 0, 0, 0});
+  ends.see_equal(probs_of(tested, {3e38F, -3e38F, 0, 2.9e38F}, 1, {0.01F, 0.9F, 0}), {1, 0, 0, 0});
   emit(ends.check(kGroup));
 }
 
-// Rows of laws, every third id impossible.
-Floats random_laws(std::int64_t rows, std::int64_t vocab, std::uint64_t seed) {
+// Rows of probs, every third id impossible.
+Floats random_probs(std::int64_t rows, std::int64_t vocab, std::uint64_t seed) {
   Floats out = normal_values(rows * vocab, seed);
   for (std::int64_t r = 0; r < rows; ++r) {
-    float* law = out.data() + r * vocab;
+    float* probs = out.data() + r * vocab;
     float total = 0;
     for (std::int64_t i = 0; i < vocab; ++i) {
-      total += law[i] = law[i] < -0.45F ? 0.0F : law[i] + 0.5F;
+      total += probs[i] = probs[i] < -0.45F ? 0.0F : probs[i] + 0.5F;
     }
-    if (total == 0) total = law[0] = 1;
-    for (std::int64_t i = 0; i < vocab; ++i) law[i] /= total;
+    if (total == 0) total = probs[0] = 1;
+    for (std::int64_t i = 0; i < vocab; ++i) probs[i] /= total;
   }
   return out;
 }
 
 // Tokens and verdicts are those of the one rule on the host (sampling.h).
-void check_tokens(Backend& tested, std::int64_t vocab, Worst& sample, Worst& judge) {
+void check_tokens(Backend& tested, std::int64_t vocab, Worst& sample, Worst& verify) {
   const auto tensor = [&](const Floats& v, std::int64_t rows) {
     return tensor_of(tested, DType::kF32, {rows, vocab}, v);
   };
@@ -145,8 +146,8 @@ void check_tokens(Backend& tested, std::int64_t vocab, Worst& sample, Worst& jud
   for (std::uint32_t i = 0; i < 60; ++i) {
     const std::int64_t n = i % 5;
     const auto size = static_cast<std::ptrdiff_t>(vocab);
-    Floats p = random_laws(n + 1, vocab, 2 * i);
-    Floats q = random_laws(std::max<std::int64_t>(n, 1), vocab, 2 * i + 1);
+    Floats p = random_probs(n + 1, vocab, 2 * i);
+    Floats q = random_probs(std::max<std::int64_t>(n, 1), vocab, 2 * i + 1);
     if (i % 4 == 0) std::copy_n(p.begin(), n * vocab, q.begin());  // nothing is left of p - q
     constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
     if (i == 7) std::fill_n(p.begin() + size, size, kNaN);
@@ -155,46 +156,46 @@ void check_tokens(Backend& tested, std::int64_t vocab, Worst& sample, Worst& jud
     const DrawKey key{.seed = 3 + i, .prompt = i % 3, .level = 2, .round = i};
     std::vector<Token> tokens;
     for (std::int64_t t = 0; t < std::max<std::int64_t>(n, 1); ++t) {
-      const std::span law(q.data() + t * vocab, static_cast<std::size_t>(vocab));
+      const std::span probs(q.data() + t * vocab, static_cast<std::size_t>(vocab));
       for (const Acceptance acceptance : {Acceptance::kSpeculative, Acceptance::kCoupled}) {
         sample.see_equal(tested.sample(tq.view().rows(t, 1), key, 50 + t, acceptance) ==
-                         sample_token(law, key, 50 + t, acceptance));
+                         sample_token(probs, key, 50 + t, acceptance));
       }
       if (t < n)
-        tokens.push_back(std::max(0, sample_token(law, key, 50 + t, Acceptance::kSpeculative)));
+        tokens.push_back(std::max(0, sample_token(probs, key, 50 + t, Acceptance::kSpeculative)));
     }
-    for (const JudgeRule& rule :
-         {JudgeRule{}, JudgeRule{Acceptance::kCoupled, Correction::kResidual, {}},
-          JudgeRule{Acceptance::kSpeculative, Correction::kTarget, {}},
-          JudgeRule{Acceptance::kSpeculative, Correction::kResidual, 0.7}}) {
-      const Verdict got =
-          tested.judge(tp.view(), n == 0 ? TensorView{} : tq.view(), tokens, key, 50, rule);
-      const Verdict want = judge_proposals({p.data(), vocab, vocab}, {q.data(), vocab, vocab},
-                                           tokens, key, 50, rule);
-      judge.see_equal(got.accepted == want.accepted && got.next == want.next);
+    for (const VerifyRule& rule :
+         {VerifyRule{}, VerifyRule{Acceptance::kCoupled, Correction::kResidual, {}},
+          VerifyRule{Acceptance::kSpeculative, Correction::kTarget, {}},
+          VerifyRule{Acceptance::kSpeculative, Correction::kResidual, 0.7}}) {
+      const VerifyResult got =
+          tested.verify(tp.view(), n == 0 ? TensorView{} : tq.view(), tokens, key, 50, rule);
+      const VerifyResult want = verify_proposals({p.data(), vocab, vocab}, {q.data(), vocab, vocab},
+                                                 tokens, key, 50, rule);
+      verify.see_equal(got.accepted == want.accepted && got.next == want.next);
       ++(want.accepted < n ? rejected : accepted);
     }
   }
-  judge.see_equal(rejected > 20 && accepted > 20);
-  // A broken law, and a certain one.
+  verify.see_equal(rejected > 20 && accepted > 20);
+  // A broken distribution, and a certain one.
   Floats broken(static_cast<std::size_t>(vocab), std::numeric_limits<float>::quiet_NaN());
   Floats certain(static_cast<std::size_t>(vocab));
   certain.back() = 1;
   const Tensor tb = tensor(broken, 1), tc = tensor(certain, 1);
   sample.see_equal(tested.sample(tb.view(), {}, 5, Acceptance::kSpeculative) == -1);
   sample.see_equal(tested.sample(tc.view(), {}, 5, Acceptance::kSpeculative) == vocab - 1);
-  judge.see_equal(tested.judge(tb.view(), {}, {}, {}, 0, {}).next == -1);
+  verify.see_equal(tested.verify(tb.view(), {}, {}, {}, 0, {}).next == -1);
 }
 
 }  // namespace
 
-void check_law_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit) {
+void check_sampling_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit) {
   check_grid(tested, oracle, c, emit);
   check_edges(tested, emit);
-  Worst sample("sample"), judge("judge");
-  for (const std::int64_t vocab : {3, 256, 1001}) check_tokens(tested, vocab, sample, judge);
+  Worst sample("sample"), verify("verify");
+  for (const std::int64_t vocab : {3, 256, 1001}) check_tokens(tested, vocab, sample, verify);
   emit(sample.check(kGroup));
-  emit(judge.check(kGroup));
+  emit(verify.check(kGroup));
 }
 
 }  // namespace triforce::selftest

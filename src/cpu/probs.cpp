@@ -1,17 +1,17 @@
-#include "cpu/laws.h"
+#include "cpu/probs.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 
-#include "cpu/laws_kernels.h"
+#include "cpu/probs_kernels.h"
 #include "cpu/scratch.h"
 
 namespace triforce::cpu {
 namespace {
 
-constexpr std::int64_t kSortAtMost = 48;      // fewer candidates than this are simply sorted
+constexpr std::int64_t kMaxSorted = 48;       // fewer candidates than this are simply sorted
 constexpr std::int64_t kIdsPerThread = 8192;  // less work than this is not worth a thread
 constexpr std::int64_t kSlack = 16;           // beyond the last candidate
 constexpr int kMaxPasses = 12;                // each cuts the range of logits in four
@@ -24,7 +24,7 @@ std::uint64_t rank_key(float logit, std::int64_t place) {
 }
 std::uint32_t place_of(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
 
-std::int64_t blocks_of(std::int64_t vocab) { return (vocab + kLawBlock - 1) / kLawBlock; }
+std::int64_t blocks_of(std::int64_t vocab) { return (vocab + kProbsBlock - 1) / kProbsBlock; }
 
 // Memory of one row in work. Candidates are the ids that a cut may keep.
 struct Work {
@@ -37,19 +37,19 @@ struct Work {
 
 class Row {
  public:
-  Row(const LawKernels& kernels, const float* logits, std::int64_t vocab, float* law,
+  Row(const ProbsKernels& kernels, const float* logits, std::int64_t vocab, float* probs,
       const Work& work)
       : run_(kernels),
         logits_(logits),
         vocab_(vocab),
-        law_(law),
+        probs_(probs),
         work_(work),
         granule_(static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(vocab)))) {}
 
-  void run(const LawParams& params) {
+  void run(const SamplingParams& params) {
     run_.scan(logits_, vocab_, work_.block_max, &seen_);
     if (!seen_.finite) {
-      std::fill_n(law_, vocab_, std::numeric_limits<float>::quiet_NaN());
+      std::fill_n(probs_, vocab_, std::numeric_limits<float>::quiet_NaN());
     } else if (params.temperature <= 0) {
       one_hot();
     } else if (params.top_k > 0 && params.top_k < vocab_) {
@@ -61,11 +61,11 @@ class Row {
       scatter(sum);
     } else {
       const float inverse = 1.0F / params.temperature;
-      run_.weights(logits_, vocab_, seen_.max, inverse, law_);
+      run_.weights(logits_, vocab_, seen_.max, inverse, probs_);
       double sum = 0;
-      run_.total(law_, vocab_, granule_, &sum);
+      run_.total(probs_, vocab_, granule_, &sum);
       if (params.top_p >= 1) {
-        run_.scale(law_, vocab_, static_cast<float>(1.0 / sum));
+        run_.scale(probs_, vocab_, static_cast<float>(1.0 / sum));
         return;
       }
       const double target = static_cast<double>(params.top_p) * sum;
@@ -82,9 +82,9 @@ class Row {
   void one_hot() {
     std::int64_t block = 0;
     while (work_.block_max[block] != seen_.max) ++block;
-    const float* best = std::find(logits_ + block * kLawBlock, logits_ + vocab_, seen_.max);
-    std::fill_n(law_, vocab_, 0.0F);
-    law_[best - logits_] = 1.0F;
+    const float* best = std::find(logits_ + block * kProbsBlock, logits_ + vocab_, seen_.max);
+    std::fill_n(probs_, vocab_, 0.0F);
+    probs_[best - logits_] = 1.0F;
   }
 
   // A logit that at least k ids reach: the k-th largest maximum of a block.
@@ -140,7 +140,7 @@ class Row {
     *high = std::nextafter(seen_.max, std::numeric_limits<float>::infinity());
     double before = 0;
     std::int64_t inside = count_, above_high = 0;
-    for (int pass = 0; pass < kMaxPasses && inside > kSortAtMost; ++pass) {
+    for (int pass = 0; pass < kMaxPasses && inside > kMaxSorted; ++pass) {
       float pivots[kPivots];
       for (int p = 0; p < kPivots; ++p) {
         const float share = static_cast<float>(p + 1) / static_cast<float>(kPivots + 1);
@@ -175,7 +175,7 @@ class Row {
   // `target`, and returns how many.
   std::int64_t take_leading(bool by_count, std::int64_t open, double target, double* sum) {
     std::int64_t begin = 0, end = open;
-    while (end - begin > kSortAtMost) {  // many ids with equal logits, or wild logits
+    while (end - begin > kMaxSorted) {  // many ids with equal logits, or wild logits
       const std::int64_t middle = begin + (end - begin) / 2;
       std::nth_element(work_.keys + begin, work_.keys + middle, work_.keys + end);
       double left = 0;
@@ -192,17 +192,17 @@ class Row {
     return begin;
   }
 
-  // law = the candidates' weights over their sum, 0 elsewhere.
+  // probs = the candidates' weights over their sum, 0 elsewhere.
   void scatter(double sum) {
-    std::fill_n(law_, vocab_, 0.0F);
+    std::fill_n(probs_, vocab_, 0.0F);
     const auto factor = static_cast<float>(1.0 / sum);
-    for (std::int64_t i = 0; i < count_; ++i) law_[work_.ids[i]] = work_.weights[i] * factor;
+    for (std::int64_t i = 0; i < count_; ++i) probs_[work_.ids[i]] = work_.weights[i] * factor;
   }
 
-  LawKernels run_;
+  ProbsKernels run_;
   const float* logits_;
   std::int64_t vocab_;
-  float* law_;
+  float* probs_;
   Work work_;
   double granule_;
   Scan seen_;
@@ -211,12 +211,13 @@ class Row {
 
 }  // namespace
 
-std::int64_t laws_scratch_bytes(std::int64_t vocab, int threads) {
+std::int64_t probs_scratch_bytes(std::int64_t vocab, int threads) {
   return round_up(threads * vocab * 8, 64) + 3 * round_up(threads * (vocab + kSlack) * 4, 64) +
          round_up(threads * blocks_of(vocab) * 4, 64);
 }
 
-void to_laws(const Context& context, TensorView logits, const LawParams& params, TensorView laws) {
+void to_probs(const Context& context, TensorView logits, const SamplingParams& params,
+              TensorView probs) {
   const std::int64_t rows = logits.shape[0], vocab = logits.shape[1];
   Context team = context;
   team.threads = static_cast<int>(std::clamp<std::int64_t>(
@@ -228,7 +229,7 @@ void to_laws(const Context& context, TensorView logits, const LawParams& params,
                  .values = scratch.take<float>(padded * team.threads),
                  .weights = scratch.take<float>(padded * team.threads),
                  .block_max = scratch.take<float>(blocks * team.threads)};
-  const LawKernels kernels = law_kernels(context.isa);
+  const ProbsKernels kernels = probs_kernels(context.isa);
   parallel_for(team, rows, [&](std::int64_t t, int thread) {
     const Work mine{.keys = all.keys + vocab * thread,
                     .ids = all.ids + padded * thread,
@@ -236,7 +237,7 @@ void to_laws(const Context& context, TensorView logits, const LawParams& params,
                     .weights = all.weights + padded * thread,
                     .block_max = all.block_max + blocks * thread};
     Row(kernels, logits.as<float>() + t * logits.stride[0], vocab,
-        laws.as<float>() + t * laws.stride[0], mine)
+        probs.as<float>() + t * probs.stride[0], mine)
         .run(params);
   });
 }

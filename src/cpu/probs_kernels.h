@@ -1,4 +1,4 @@
-// The vectorised passes of to_laws() over one row.
+// The vectorised passes of to_probs() over one row.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +6,7 @@
 
 namespace triforce::cpu {
 
-inline constexpr std::int64_t kLawBlock = 64;  // ids whose maximum is kept
+inline constexpr std::int64_t kProbsBlock = 64;  // ids whose maximum is kept
 inline constexpr int kPivots = 3;
 
 // Largest value and whether all are finite.
@@ -22,7 +22,7 @@ struct Above {
 };
 
 // Same bits at every level.
-struct LawKernels {
+struct ProbsKernels {
   // block_max gets the maximum of every kLawBlock values.
   void (*scan)(const float* x, std::int64_t n, float* block_max, Scan* out);
   // out = e^((x - max) * inverse_temperature)
@@ -39,6 +39,6 @@ struct LawKernels {
   void (*collect)(const float* x, std::int64_t n, const float* block_max, float bound,
                   std::int32_t* ids, float* values, std::int64_t* count);
 };
-LawKernels law_kernels(Isa isa);
+ProbsKernels probs_kernels(Isa isa);
 
 }  // namespace triforce::cpu

@@ -1,4 +1,4 @@
-// Laws in double.
+// Probs in double.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -21,8 +21,9 @@ std::vector<std::int64_t> ranking(const TensorView& logits, std::int64_t row) {
 
 // Probability of each rank: softmax at the temperature over the top k, then the smallest set of
 // leading ranks whose probability reaches top_p, renormalised.
-std::vector<double> ranked_law(const TensorView& logits, std::int64_t row,
-                               const std::vector<std::int64_t>& ids, const LawParams& params) {
+std::vector<double> ranked_probs(const TensorView& logits, std::int64_t row,
+                                 const std::vector<std::int64_t>& ids,
+                                 const SamplingParams& params) {
   std::size_t kept = ids.size();
   if (params.temperature <= 0) {
     kept = 1;
@@ -51,16 +52,17 @@ std::vector<double> ranked_law(const TensorView& logits, std::int64_t row,
 
 }  // namespace
 
-void ReferenceBackend::do_to_laws(TensorView logits, const LawParams& params, TensorView laws) {
+void ReferenceBackend::do_to_probs(TensorView logits, const SamplingParams& params,
+                                   TensorView probs) {
   const std::int64_t vocab = logits.shape[1];
   for (std::int64_t t = 0; t < logits.shape[0]; ++t) {
     bool finite = true;
     for (std::int64_t i = 0; i < vocab; ++i) finite = finite && std::isfinite(at(logits, t, i));
-    for (std::int64_t i = 0; i < vocab; ++i) set(laws, t, i, finite ? 0 : NAN);
+    for (std::int64_t i = 0; i < vocab; ++i) set(probs, t, i, finite ? 0 : NAN);
     if (!finite) continue;
     const std::vector<std::int64_t> ids = ranking(logits, t);
-    const std::vector<double> p = ranked_law(logits, t, ids, params);
-    for (std::size_t i = 0; i < p.size(); ++i) set(laws, t, ids[i], p[i]);
+    const std::vector<double> p = ranked_probs(logits, t, ids, params);
+    for (std::size_t i = 0; i < p.size(); ++i) set(probs, t, ids[i], p[i]);
   }
 }
 
