@@ -7,6 +7,8 @@ namespace triforce {
 namespace {
 
 constexpr std::size_t kShownPositions = 8;
+// Above it the median of a few repetitions says little.
+constexpr double kNotedNoisePct = 20;
 
 std::string interval(const std::optional<double>& low, const std::optional<double>& high) {
   if (!low || !high) return "-";
@@ -217,6 +219,16 @@ void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
   if (c.status != CaseStatus::kOk) {
     notes.push_back(fmt::format("{}: {}{}", c.name, to_string(c.status),
                                 c.status_reason ? ": " + *c.status_reason : ""));
+  }
+  const std::vector<std::string>& reasons = c.validity.reasons;
+  const bool limited = std::any_of(reasons.begin(), reasons.end(), [](const std::string& reason) {
+    return reason.starts_with("noise ");
+  });
+  if (c.timing.noise_pct.value_or(0) > kNotedNoisePct && !limited) {
+    notes.push_back(
+        fmt::format("{}: noise {:.1f}%: its times varied too much to rely on; "
+                    "--max-noise makes that a reason not to compare",
+                    c.name, *c.timing.noise_pct));
   }
   if (c.lossless.equal_to_baseline == false && c.lossless.first_divergence) {
     const Divergence& d = *c.lossless.first_divergence;

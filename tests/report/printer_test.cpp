@@ -71,6 +71,16 @@ TEST(Table, NamesFromOutsideCannotDriveTheTerminal) {
   }
 }
 
+TEST(Table, NoiseIsNotedWhereNothingElseSaysSo) {
+  const std::string note = "! ar: noise 70.7%";
+  RunResult r = sample_result();
+  EXPECT_EQ(to_table(r).find(note), std::string::npos);
+  r.cases[0].timing.noise_pct = 70.7;
+  EXPECT_NE(to_table(r).find(note), std::string::npos);
+  r.cases[0].validity.reasons.emplace_back("noise 70.7% over --max-noise 50%");
+  EXPECT_EQ(to_table(r).find(note), std::string::npos);
+}
+
 TEST(Table, PublishedRuleIsNeverCalledLossless) {
   RunResult r = sample_result();
   r.cases[1].lossless = {LosslessMode::kTokens, false, true, 5, {}, {}};
