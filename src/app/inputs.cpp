@@ -1,5 +1,6 @@
 #include "app/inputs.h"
 
+#include <new>
 #include <system_error>
 
 #include "app/datasets.h"
@@ -14,6 +15,8 @@ void add_folder(const fs::path& folder, std::vector<fs::path>& files) {
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     files.push_back(it->path());
   }
+  // A folder that cannot be read is refused by name later; an output must not slip by until then.
+  if (error == std::errc::not_enough_memory) throw std::bad_alloc();
 }
 
 }  // namespace

@@ -31,18 +31,31 @@ const char* describe_mode(mode_t mode) {
   return "a device";
 }
 
+// Errors that say nothing about the path.
+void check_resources(const fs::path& path, int error) {
+  if (error == EMFILE || error == ENFILE || error == ENOMEM) {
+    throw_resources("OpenFailed", "{}: cannot open: {}", path.string(), errno_text(error));
+  }
+}
+
 [[noreturn]] void throw_open(const fs::path& path, int error) {
   if (error == ENOENT || error == ENOTDIR) {
     throw_input("FileNotFound", "{}: no such file", path.string());
   }
-  if (error == EMFILE || error == ENFILE || error == ENOMEM) {
-    throw_resources("OpenFailed", "{}: cannot open: {}", path.string(), errno_text(error));
-  }
+  check_resources(path, error);
   // A socket cannot be opened at all.
   if (error == ENXIO) {
     throw_input("NotRegularFile", "{}: not a regular file", path.string());
   }
   throw_input("ReadError", "{}: cannot open: {}", path.string(), errno_text(error));
+}
+
+fs::path real_path(const fs::path& path) {
+  std::error_code error;
+  fs::path file = fs::canonical(path, error);
+  check_resources(path, error.value());
+  if (error) throw_input("FileNotFound", "{}: {}", path.string(), error.message());
+  return file;
 }
 
 bool is_inside(const fs::path& file, const fs::path& folder) {
@@ -142,14 +155,13 @@ void write_all(int fd, std::string_view contents, const std::string& name) {
 }
 
 fs::path resolve_inside(const fs::path& dir, const std::string& name) {
-  std::error_code error;
-  const fs::path root = fs::canonical(dir, error);
-  if (error) throw_input("FileNotFound", "{}: {}", dir.string(), error.message());
-  fs::path file = fs::canonical(dir / name, error);
-  if (error) throw_input("FileNotFound", "{}: {}", (dir / name).string(), error.message());
+  const fs::path root = real_path(dir);
+  fs::path file = real_path(dir / name);
   if (is_inside(file, root)) return file;
   const fs::path snapshots = root.parent_path();
+  std::error_code error;
   const fs::path blobs = fs::weakly_canonical(snapshots.parent_path() / "blobs", error);
+  check_resources(dir, error.value());
   if (!error && snapshots.filename() == "snapshots" && is_inside(file, blobs)) return file;
   throw_input("PathEscape", "{}: points to {}, outside its checkpoint", (dir / name).string(),
               file.string());
