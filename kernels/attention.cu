@@ -67,6 +67,27 @@ struct WarpState {
     }
   }
 
+  // To shared memory: O [warp][row][d] and the rows' m and l, l summed over the lanes of a row.
+  TF_DEVICE void store(float* out, SoftmaxStats* stats, int warp, int lane) const {
+    const int group = lane / 4, pair = lane % 4;
+    TF_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      TF_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        float sum = l[g][i];
+        TF_UNROLL
+        for (int mask = 4; mask < 32; mask *= 2) sum += __shfl_xor_sync(0xffffffffU, sum, mask);
+        const int row = warp * (kGroups * 8) + g * 8 + pair * 2 + i;
+        if (group == 0) stats[row] = {m[g][i], sum};
+        TF_UNROLL
+        for (int s = 0; s < kSteps; ++s) {
+          out[row * kDim + s * 16 + group] = o[g][s][i];
+          out[row * kDim + s * 16 + group + 8] = o[g][s][i + 2];
+        }
+      }
+    }
+  }
+
  private:
   // Scores of keys `key` and key + 8 for rows 2 pair and + 1, to weights as operand B; what was
   // summed before is brought to the new maximum. A masked key weighs exactly 0, and a tile that is
@@ -142,27 +163,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     state.add_tile(keys, keys + kTileKeys * kDim, first + warp * 16, warp, lane, scale);
     __syncthreads();  // the stage is loaded anew
   }
-  // The warps' states to shared memory, O [warp][row][d] first.
   constexpr int kRows = kGroups * 8;
   float* const o = reinterpret_cast<float*>(shared);
   auto* const stats = reinterpret_cast<SoftmaxStats*>(o + kWarps * kRows * kDim);
-  const int group = lane / 4, pair = lane % 4;
-  TF_UNROLL
-  for (int g = 0; g < kGroups; ++g) {
-    TF_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      float l = state.l[g][i];
-      TF_UNROLL
-      for (int mask = 4; mask < 32; mask *= 2) l += __shfl_xor_sync(0xffffffffU, l, mask);
-      const int row = warp * kRows + g * 8 + pair * 2 + i;
-      if (group == 0) stats[row] = {state.m[g][i], l};
-      TF_UNROLL
-      for (int s = 0; s < WarpState<T, kDim, kGroups>::kSteps; ++s) {
-        o[row * kDim + s * 16 + group] = state.o[g][s][i];
-        o[row * kDim + s * 16 + group + 8] = state.o[g][s][i + 2];
-      }
-    }
-  }
+  state.store(o, stats, warp, lane);
   __syncthreads();
   const std::int64_t unit = (std::int64_t{head} * out.splits + blockIdx.x) * rows;
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kDim; i += kThreads) {

@@ -84,6 +84,27 @@ struct WarpState {
     }
   }
 
+  // O / l to the first `rows` of kWarpRows rows of `out`.
+  TF_DEVICE void store(T* out, std::int64_t stride, int rows, int lane) const {
+    TF_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      TF_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        float total = l[r][i];
+        total += __shfl_xor_sync(0xffffffffU, total, 1);
+        total += __shfl_xor_sync(0xffffffffU, total, 2);
+        const int row = r * 16 + lane / 4 + i * 8;
+        if (row >= rows) continue;
+        T* const to = out + row * stride + lane % 4 * 2;
+        TF_UNROLL
+        for (int n = 0; n < kDim / 8; ++n) {
+          *reinterpret_cast<std::uint32_t*>(to + n * 8) =
+              pack_pair<T>(o[r][n][2 * i] / total, o[r][n][2 * i + 1] / total);
+        }
+      }
+    }
+  }
+
  private:
   TF_DEVICE void scores(const T* queries, const T* keys, int lane,
                         float (&score)[kRowTiles][kKeyTiles][4]) const {
@@ -208,24 +229,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
     }
     __syncthreads();  // the stage is loaded anew
   }
-  TF_UNROLL
-  for (int r = 0; r < kRowTiles; ++r) {
-    TF_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      float total = state.l[r][i];
-      total += __shfl_xor_sync(0xffffffffU, total, 1);
-      total += __shfl_xor_sync(0xffffffffU, total, 2);
-      const int token = first_row + warp * kWarpRows + r * 16 + lane / 4 + i * 8;
-      if (token >= q.tokens) continue;
-      T* const to = out + token * out_stride + std::int64_t{head} * kDim + lane % 4 * 2;
-      TF_UNROLL
-      for (int n = 0; n < kDim / 8; ++n) {
-        const std::uint32_t pair =
-            pack_pair<T>(state.o[r][n][2 * i] / total, state.o[r][n][2 * i + 1] / total);
-        *reinterpret_cast<std::uint32_t*>(to + n * 8) = pair;
-      }
-    }
-  }
+  // The warp's first row of the output, of which `tokens` are left.
+  const int token = first_row + warp * kWarpRows;
+  state.store(out + token * out_stride + std::int64_t{head} * kDim, out_stride, q.tokens - token,
+              lane);
 }
 
 }  // namespace

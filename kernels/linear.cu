@@ -28,6 +28,27 @@ TF_DEVICE uint4 load_x(const T* row, int k, int cols, bool aligned) {
   return uint4{words[0], words[1], words[2], words[3]};
 }
 
+// out[rows, cols] = the sum over warps of partial [warp][row][kTileRows columns], added to what is
+// there if `accumulate`.
+template <class Out, int kGroups>
+TF_DEVICE void add_warps(const float* partial, int rows, int cols, Out* out,
+                         std::int64_t out_stride, bool accumulate) {
+  constexpr int kOutputs = kGroups * kTokens * kTileRows;
+  for (int o = static_cast<int>(threadIdx.x); o < kOutputs; o += kThreads) {
+    const int token = o / kTileRows, column = o % kTileRows;
+    if (token >= rows || column >= cols) continue;
+    float total = partial[o];
+    TF_UNROLL
+    for (int w = 1; w < kWarps; ++w) total += partial[w * kOutputs + o];
+    Out* const to = out + token * out_stride + column;
+    if constexpr (std::is_same_v<Out, float>) {
+      *to = accumulate ? *to + total : total;
+    } else {
+      *to = from_float<Out>(total);
+    }
+  }
+}
+
 // A block makes 16 columns of the output for all rows. kGroups: groups of 8 rows of x.
 template <class T, class Out, int kGroups>
 __global__ void __launch_bounds__(kThreads)
@@ -69,7 +90,6 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  // [warp][row of x][column of the output]
   TF_SHARED(float, partial);
   TF_UNROLL
   for (int j = 0; j < kGroups; ++j) {
@@ -80,21 +100,9 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   __syncthreads();
-  constexpr int kOutputs = kGroups * kTokens * kTileRows;
-  for (int o = static_cast<int>(threadIdx.x); o < kOutputs; o += kThreads) {
-    const int token = o / kTileRows;
-    const int column = static_cast<int>(blockIdx.x) * kTileRows + o % kTileRows;
-    if (token >= rows || column >= out_cols) continue;
-    float total = partial[o];
-    TF_UNROLL
-    for (int w = 1; w < kWarps; ++w) total += partial[w * kOutputs + o];
-    Out* const to = out + token * out_stride + column;
-    if constexpr (std::is_same_v<Out, float>) {
-      *to = accumulate ? *to + total : total;
-    } else {
-      *to = from_float<Out>(total);
-    }
-  }
+  const int first = static_cast<int>(blockIdx.x) * kTileRows;
+  add_warps<Out, kGroups>(partial, rows, min(out_cols - first, kTileRows), out + first, out_stride,
+                          accumulate);
 }
 
 template <class T, class Out>

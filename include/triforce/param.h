@@ -14,6 +14,7 @@ namespace triforce {
 // was not made yet.
 struct ParamList {
   std::vector<std::string> words;
+  // NOLINTNEXTLINE(google-explicit-constructor): a value like the other alternatives
   ParamList(std::vector<std::string> list) : words(std::move(list)) {}
   bool operator==(const ParamList&) const = default;
 };

@@ -37,7 +37,7 @@ std::string default_of(Command command, const Option& o) {
     const std::string value = to_text(o.value.get(make_config(command, given)));
     return value.empty() ? std::string(o.unset) : value;
   };
-  const std::string builtin = shown({});
+  std::string builtin = shown({});
   if (find_option(command, "target") == nullptr || o.name == "target") return builtin;
   const std::string other = shown({{"target", "any"}});
   return other == builtin ? other : fmt::format("{}; built-in pair: {}", other, builtin);

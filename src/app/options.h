@@ -73,8 +73,10 @@ const std::vector<Option>& option_table();
 struct Given {
   std::string value;
   std::string where;
+  // NOLINTBEGIN(google-explicit-constructor): {{"prefill", "100"}}
   Given(std::string v, std::string w = {}) : value(std::move(v)), where(std::move(w)) {}
   Given(const char* v) : value(v) {}
+  // NOLINTEND(google-explicit-constructor)
 };
 using GivenOptions = std::map<std::string, Given, std::less<>>;  // by name
 // Stores one value. Throws Error(kUsage) "--name: expected ..., found ...". A name given before:

@@ -123,12 +123,13 @@ ExitCode perplexity_command(const RunConfig& config) {
   OutputWriter outputs;
   outputs.write(files.find("--json"), json);
   outputs.print(config.output_format == OutputFormat::kJson
-                ? json
-                : fmt::format("{} ({}, {}) on {}: nll per token {:.6f}, perplexity {:.4f} over "
-                              "{} tokens after BOS{}\n",
-                              choice.config.name, to_string(session.dtype),
-                              session.backend->description(), data.prompts.front().source, mean,
-                              std::exp(mean), scored, weights.random ? " (random weights)" : ""));
+                    ? json
+                    : fmt::format("{} ({}, {}) on {}: nll per token {:.6f}, perplexity {:.4f} over "
+                                  "{} tokens after BOS{}\n",
+                                  choice.config.name, to_string(session.dtype),
+                                  session.backend->description(), data.prompts.front().source, mean,
+                                  std::exp(mean), scored,
+                                  weights.random ? " (random weights)" : ""));
   return outputs.code();
 }
 

@@ -28,35 +28,22 @@ struct Append {
   std::int64_t tokens, length;
 };
 
-// Rows [length - T, length) hold k and v of the new tokens, every other row what it held before.
-void check_append(Backend& b, DType dtype, bool rotate_on_read, const Append& a, Worst& exact,
-                  Worst& turned) {
-  KnownCache cache(b, dtype, a.kv_heads, a.d, a.length + 20);
-  cache.fill(3);
-  cache.set_length(a.length);
-  const std::int64_t width = (a.heads + 2 * a.kv_heads) * a.d;
-  const Floats qkv = as_held(b, normal_values(a.tokens * width, 4));
-  std::vector<std::int32_t> positions;
-  for (std::int64_t t = 0; t < a.tokens; ++t) {
-    positions.push_back(static_cast<std::int32_t>(5 + 3 * t % 97));
+// What rope_append is given: rows of q, k and v between NaN, and a table of angles.
+struct AppendInputs {
+  AppendInputs(Backend& b, const Append& append)
+      : a(append),
+        width((a.heads + 2 * a.kv_heads) * a.d),
+        qkv(as_held(b, normal_values(a.tokens * width, 4))),
+        rope(b, sizes_of(a.d)),
+        cos(floats_of(b, rope.view().cos)),
+        sin(floats_of(b, rope.view().sin)) {
+    for (std::int64_t t = 0; t < a.tokens; ++t) {
+      positions.push_back(static_cast<std::int32_t>(5 + 3 * t % 97));
+    }
   }
-  Sizes sizes;
-  sizes.head_dim = a.d;
-  const Rope rope(b, sizes);
-  const Floats cos = floats_of(b, rope.view().cos), sin = floats_of(b, rope.view().sin);
-  const Strided in(b, b.activation_dtype(), a.tokens, width, qkv,
-                   std::numeric_limits<float>::quiet_NaN());
-  const Tensor at = ints_of(b, positions);
-  const std::int64_t q_width = a.heads * a.d;
-  const Tensor block =
-      tensor_of(b, b.activation_dtype(), {a.tokens + 2, q_width},
-                Floats(static_cast<std::size_t>((a.tokens + 2) * q_width), Strided::kSentinel));
-  TensorView q =
-      make_view(block.view().rows(1, 1).data, b.activation_dtype(), {a.tokens, a.heads, a.d});
-  b.rope_append(in.view(), at.view(), rope.view(), q, cache.view(rotate_on_read));
-
   // x cos - y sin in f32 is within 3 roundings of |x cos| + |y sin|; then it is rounded to `type`.
-  const auto see = [&](float got, std::int64_t t, std::int64_t column, int i, DType type) {
+  void see_turned(Worst& turned, float got, std::int64_t t, std::int64_t column, int i,
+                  DType type) const {
     const float* x = qkv.data() + t * width + column;
     const int half = a.d / 2;
     const auto angle =
@@ -68,39 +55,74 @@ void check_append(Backend& b, DType dtype, bool rotate_on_read, const Append& a,
     turned.see(static_cast<double>(got), own + other,
                3 * kEps * (std::abs(own) + std::abs(other)) + unit * std::abs(own + other) +
                    (type == DType::kF32 ? 1e-30 : 0x1p-25));
-  };
-  const Floats queries = floats_of(b, block.view());
-  const Rows rows = cache.read();
-  for (std::int64_t i = 0; i < q_width; ++i) {
-    exact.see_equal(queries[static_cast<std::size_t>(i)] == Strided::kSentinel &&
-                    queries[queries.size() - 1 - static_cast<std::size_t>(i)] ==
-                        Strided::kSentinel);
   }
-  const Floats stored = rounded(b, dtype, qkv);
+  static Sizes sizes_of(int d) {
+    Sizes sizes;
+    sizes.head_dim = d;
+    return sizes;
+  }
+
+  Append a;
+  std::int64_t width;
+  Floats qkv;
+  Rope rope;
+  Floats cos, sin;
+  std::vector<std::int32_t> positions;
+};
+
+// Rows [length - T, length) hold k and v of the new tokens, every other row what it held before.
+void see_appended(Backend& b, DType dtype, bool rotate_on_read, const AppendInputs& in,
+                  KnownCache& cache, Worst& exact, Worst& turned) {
+  const Append& a = in.a;
+  const Floats stored = rounded(b, dtype, in.qkv);
+  const Rows rows = cache.read();
   for (std::int64_t t = 0; t < a.tokens; ++t) {
-    for (std::int64_t i = 0; i < q_width; ++i) {
-      see(queries[static_cast<std::size_t>((t + 1) * q_width + i)], t, i / a.d * a.d,
-          static_cast<int>(i % a.d), b.activation_dtype());
-    }
     const std::int64_t row = a.length - a.tokens + t;
     for (int h = 0; h < a.kv_heads; ++h) {
+      const std::int64_t k = (a.heads + h) * a.d;
       for (int i = 0; i < a.d; ++i) {
-        const std::int64_t k = (a.heads + h) * a.d;
-        const auto column = static_cast<std::size_t>(t * width + k + i);
+        const auto column = static_cast<std::size_t>(t * in.width + k + i);
         cache.model.v[cache.at(h, row, i)] =
             stored[column + static_cast<std::size_t>(a.kv_heads * a.d)];
         float& key = cache.model.k[cache.at(h, row, i)];
-        if (rotate_on_read) {
-          key = stored[column];
-        } else {
-          key = rows.k[cache.at(h, row, i)];
-          see(key, t, k, i, dtype);
-        }
+        key = rotate_on_read ? stored[column] : rows.k[cache.at(h, row, i)];
+        if (!rotate_on_read) in.see_turned(turned, key, t, k, i, dtype);
       }
     }
   }
   exact.see_equal(rows.k, cache.model.k);
   exact.see_equal(rows.v, cache.model.v);
+}
+
+void check_append(Backend& b, DType dtype, bool rotate_on_read, const Append& a, Worst& exact,
+                  Worst& turned) {
+  KnownCache cache(b, dtype, a.kv_heads, a.d, a.length + 20);
+  cache.fill(3);
+  cache.set_length(a.length);
+  const AppendInputs in(b, a);
+  const Strided qkv(b, b.activation_dtype(), a.tokens, in.width, in.qkv,
+                    std::numeric_limits<float>::quiet_NaN());
+  const Tensor at = ints_of(b, in.positions);
+  const std::int64_t q_width = a.heads * a.d;
+  const Tensor block =
+      tensor_of(b, b.activation_dtype(), {a.tokens + 2, q_width},
+                Floats(static_cast<std::size_t>((a.tokens + 2) * q_width), Strided::kSentinel));
+  TensorView q =
+      make_view(block.view().rows(1, 1).data, b.activation_dtype(), {a.tokens, a.heads, a.d});
+  b.rope_append(qkv.view(), at.view(), in.rope.view(), q, cache.view(rotate_on_read));
+
+  const Floats queries = floats_of(b, block.view());
+  for (std::size_t i = 0; i < static_cast<std::size_t>(q_width); ++i) {
+    exact.see_equal(queries[i] == Strided::kSentinel &&
+                    queries[queries.size() - 1 - i] == Strided::kSentinel);
+  }
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    for (std::int64_t i = 0; i < q_width; ++i) {
+      in.see_turned(turned, queries[static_cast<std::size_t>((t + 1) * q_width + i)], t,
+                    i / a.d * a.d, static_cast<int>(i % a.d), b.activation_dtype());
+    }
+  }
+  see_appended(b, dtype, rotate_on_read, in, cache, exact, turned);
 }
 
 void check_appends(Backend& b, DType dtype, const Emit& emit) {

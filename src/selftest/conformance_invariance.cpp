@@ -3,31 +3,36 @@
 
 namespace triforce::selftest {
 
-void check_row_invariance(Backend& tested, const Emit& emit) {
-  constexpr const char* kInvariance = "row invariance, 1 to 32 rows";
-  const Sizes s;
-  constexpr std::int64_t kRows = kMaxBatchInvariantRows, kOut = 75, kIn = 608;
-  // Runs `op` on the first n of 32 rows, or on the last n, for every n; all bits must be those of
-  // the run of all 32.
-  const auto check = [&](const std::string& name, bool last, const auto& op) {
-    Worst worst(name);
-    const Floats all = op(0, kRows);
-    const std::size_t width = all.size() / kRows;
-    for (std::int64_t n = 1; n <= kRows; ++n) {
-      const std::int64_t begin = last ? kRows - n : 0;
-      const Floats some = op(begin, n);
-      worst.see_equal(some.size() == static_cast<std::size_t>(n) * width &&
-                      std::memcmp(some.data(), all.data() + static_cast<std::size_t>(begin) * width,
-                                  some.size() * sizeof(float)) == 0);
-    }
-    emit(worst.check(kInvariance));
-  };
+namespace {
+
+constexpr std::int64_t kRows = kMaxBatchInvariantRows, kOut = 75, kIn = 608;
+
+enum class Part : std::uint8_t { kFirst, kLast };
+
+// Runs op(begin, n) on the first n of 32 rows, or on the last n, for every n; all bits must be
+// those of the run of all 32.
+void check(const std::string& name, Part part, const Emit& emit,
+           const std::function<Floats(std::int64_t, std::int64_t)>& op) {
+  Worst worst(name);
+  const Floats all = op(0, kRows);
+  const std::size_t width = all.size() / kRows;
+  for (std::int64_t n = 1; n <= kRows; ++n) {
+    const std::int64_t begin = part == Part::kLast ? kRows - n : 0;
+    const Floats some = op(begin, n);
+    worst.see_equal(some.size() == static_cast<std::size_t>(n) * width &&
+                    std::memcmp(some.data(), all.data() + static_cast<std::size_t>(begin) * width,
+                                some.size() * sizeof(float)) == 0);
+  }
+  emit(worst.check("row invariance, 1 to 32 rows"));
+}
+
+void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& emit) {
   for (const DType dtype : formats_of(tested)) {
     Floats w = normal_values(kOut * kIn, 21);
     Matrix m = tested.make_matrix(kOut, kIn, dtype, MemTag::kTargetWeights);
     tested.set_rows(m, 0, host_view(w, {kOut, kIn}));
     const Tensor x = activations(tested, {kRows, kIn}, normal_values(kRows * kIn, 22));
-    check(fmt::format("linear, {} weights", to_string(dtype)), false,
+    check(fmt::format("linear, {} weights", to_string(dtype)), Part::kFirst, emit,
           [&](std::int64_t begin, std::int64_t n) {
             const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, kOut});
             tested.linear(x.view().rows(begin, n), m, out.view(), false);
@@ -39,23 +44,26 @@ void check_row_invariance(Backend& tested, const Emit& emit) {
       f.cache.set_length(s.context);
       const Floats q(f.q.end() - kRows * s.hidden(), f.q.end());
       check(fmt::format("attention, {} rows{}", to_string(dtype), rotate ? ", rotate on read" : ""),
-            true, [&](std::int64_t begin, std::int64_t n) {
+            Part::kLast, emit, [&](std::int64_t begin, std::int64_t n) {
               const Floats part(q.begin() + begin * s.hidden(),
                                 q.begin() + (begin + n) * s.hidden());
               return attend(tested, s, f.cache.view(), f.rope.view(), part, n, false).out;
             });
     }
   }
+}
+
+void check_rows(Backend& tested, const Sizes& s, const Emit& emit) {
   const Floats values = normal_values(kRows * 2 * kIn, 24);
   const Tensor residual = tensor_of(tested, DType::kF32, {kRows, 2 * kIn}, values);
   const Tensor x = activations(tested, {kRows, 2 * kIn}, values);
   const Tensor w = tensor_of(tested, DType::kF32, {2 * kIn}, normal_values(2 * kIn, 25));
-  check("rms_norm", false, [&](std::int64_t begin, std::int64_t n) {
+  check("rms_norm", Part::kFirst, emit, [&](std::int64_t begin, std::int64_t n) {
     const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, 2 * kIn});
     tested.rms_norm(residual.view().rows(begin, n), w.view(), 1e-5F, out.view());
     return floats_of(tested, out.view());
   });
-  check("swiglu", false, [&](std::int64_t begin, std::int64_t n) {
+  check("swiglu", Part::kFirst, emit, [&](std::int64_t begin, std::int64_t n) {
     const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, kIn});
     tested.swiglu(x.view().rows(begin, n), out.view());
     return floats_of(tested, out.view());
@@ -66,12 +74,20 @@ void check_row_invariance(Backend& tested, const Emit& emit) {
        {SamplingParams{0.6F, 0.9F, 0}, SamplingParams{0.8F, 1, 40}, SamplingParams{1, 1, 0}}) {
     check(fmt::format("to_probs, T {}, top-p {}, top-k {}", params.temperature, params.top_p,
                       params.top_k),
-          false, [&](std::int64_t begin, std::int64_t n) {
+          Part::kFirst, emit, [&](std::int64_t begin, std::int64_t n) {
             const Tensor out = make_tensor(tested, DType::kF32, {n, s.vocab});
             tested.to_probs(logits.view().rows(begin, n), params, out.view());
             return floats_of(tested, out.view());
           });
   }
+}
+
+}  // namespace
+
+void check_row_invariance(Backend& tested, const Emit& emit) {
+  const Sizes sizes;
+  check_products_and_attention(tested, sizes, emit);
+  check_rows(tested, sizes, emit);
 }
 
 }  // namespace triforce::selftest

@@ -68,8 +68,8 @@ class Region {
   std::size_t top_ = 0;        // end of what was handed out, with its redzone
   std::size_t committed_ = 0;  // end of what is readable and writable
   bool open_ = false;
-  // Protection key of the pages, where the processor has them: opening is then a register write, not
-  // a walk over all pages. -1: none.
+  // Protection key of the pages, where the processor has them: opening is then a register write,
+  // not a walk over all pages. -1: none.
   int key_ = -1;
   std::size_t live_bytes_ = 0;
   std::uint64_t count_ = 0;
