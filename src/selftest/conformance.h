@@ -16,6 +16,7 @@ struct Check {
   std::string name;    // "linear, f16 weights"
   std::string figure;  // "worst error 0.12 of tolerance, 4096 values"
   bool passed = false;
+  bool inconclusive = false;  // not passed, for want of samples
 };
 // Called with every check as it ends.
 using Emit = std::function<void(const Check&)>;

@@ -25,11 +25,24 @@ void run_losslessness(Backend& backend, const SelftestOptions& options,
     emit({"chi-square", r.name,
           fmt::format("statistic {:.1f}, {} degrees, p = {:.2e}, {} runs{}", r.statistic, r.degrees,
                       r.p_value, r.runs, expectation[r.mutant ? 1 : 0]),
-          r.as_expected()});
+          r.as_expected(), r.mutant && !r.as_expected() && r.runs < SelftestOptions::kEnoughRuns});
   }
 }
 
+template <class Wanted>
+std::ptrdiff_t count(const SelftestReport& report, const Wanted& wanted) {
+  return std::count_if(report.checks.begin(), report.checks.end(), wanted);
+}
+
 }  // namespace
+
+ExitCode SelftestReport::exit_code() const {
+  if (passed()) return ExitCode::kOk;
+  const bool failed = checks.empty() || count(*this, [](const SelftestCheck& c) {
+                                          return !c.passed && !c.inconclusive;
+                                        }) > 0;
+  return failed ? ExitCode::kNumeric : ExitCode::kInconclusive;
+}
 
 bool SelftestReport::passed() const {
   return !checks.empty() &&
@@ -49,15 +62,21 @@ SelftestReport run_selftest(Backend& backend, const SelftestOptions& options,
 }
 
 std::string selftest_line(const SelftestCheck& check) {
-  return fmt::format("{}  {}: {}: {}\n", check.passed ? "ok    " : "FAILED", check.group,
-                     check.name, check.figure);
+  const char* outcome = check.passed ? "ok" : check.inconclusive ? "UNSURE" : "FAILED";
+  return fmt::format("{:<8}{}: {}: {}\n", outcome, check.group, check.name, check.figure);
 }
 
 std::string selftest_verdict(const SelftestReport& report) {
-  const auto failed = std::count_if(report.checks.begin(), report.checks.end(),
-                                    [](const SelftestCheck& c) { return !c.passed; });
-  if (report.passed()) return fmt::format("selftest passed: {} checks\n", report.checks.size());
-  return fmt::format("selftest failed: {} of {} checks\n", failed, report.checks.size());
+  const std::size_t n = report.checks.size();
+  const auto unsure = count(report, [](const SelftestCheck& c) { return c.inconclusive; });
+  const auto failed =
+      count(report, [](const SelftestCheck& c) { return !c.passed && !c.inconclusive; });
+  if (report.passed()) return fmt::format("selftest passed: {} checks\n", n);
+  if (report.exit_code() == ExitCode::kNumeric)
+    return fmt::format("selftest failed: {} of {} checks\n", failed, n);
+  return fmt::format(
+      "selftest inconclusive: {} of {} checks had too few runs; --chi-square-runs {} are enough\n",
+      unsure, n, SelftestOptions::kEnoughRuns);
 }
 
 }  // namespace triforce

@@ -15,12 +15,16 @@ using SelftestCheck = selftest::Check;
 struct SelftestReport {
   std::vector<SelftestCheck> checks;
   bool passed() const;
-  ExitCode exit_code() const { return passed() ? ExitCode::kOk : ExitCode::kNumeric; }
+  // kOk; kNumeric if a check failed; kInconclusive if some had too few samples, and none failed.
+  ExitCode exit_code() const;
 };
 
 struct SelftestOptions {
   std::uint64_t seed = 42;
-  std::int64_t chi_square_runs = 60000;  // 0: none
+  // 0: none. With at least kEnoughRuns a mutant that is not caught is a failure, with fewer it says
+  // nothing.
+  static constexpr std::int64_t kEnoughRuns = 60000;
+  std::int64_t chi_square_runs = kEnoughRuns;
   bool operations = true, losslessness = true;
 };
 // Called with every check as it ends.
@@ -28,7 +32,8 @@ using OnSelftestCheck = std::function<void(const SelftestCheck&)>;
 SelftestReport run_selftest(Backend& backend, const SelftestOptions& options,
                             const OnSelftestCheck& on_check);
 
-// One line a check, and the verdict: "selftest passed: 64 checks" or "selftest failed: 2 of 64".
+// One line a check, and the verdict: "selftest passed: 64 checks", "selftest failed: 2 of 64
+// checks" or "selftest inconclusive: 1 of 64 checks had too few runs ...".
 std::string selftest_line(const SelftestCheck& check);
 std::string selftest_verdict(const SelftestReport& report);
 

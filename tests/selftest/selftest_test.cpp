@@ -7,6 +7,7 @@
 #include "core/forwarding_backend.h"
 #include "cpu/context.h"
 #include "cpu/cpu_backend.h"
+#include "reference/reference_backend.h"
 
 namespace triforce {
 namespace {
@@ -186,6 +187,23 @@ TEST(Selftest, VerdictAndLines) {
   r.checks.push_back({"chi-square", "outer", "p = 1e-9", false});
   EXPECT_EQ(selftest_verdict(r), "selftest failed: 1 of 2 checks\n");
   EXPECT_EQ(r.exit_code(), ExitCode::kNumeric);
+  r.checks.back().inconclusive = true;
+  EXPECT_EQ(selftest_verdict(r),
+            "selftest inconclusive: 1 of 2 checks had too few runs; --chi-square-runs 60000 are "
+            "enough\n");
+  EXPECT_EQ(selftest_line(r.checks[1]), "UNSURE  chi-square: outer: p = 1e-9\n");
+  EXPECT_EQ(r.exit_code(), ExitCode::kInconclusive);
+  r.checks.push_back({"operations", "linear", "", false});
+  EXPECT_EQ(r.exit_code(), ExitCode::kNumeric);
+}
+
+// A mutant that 60 runs cannot catch says nothing; what is wrong with any number still fails.
+TEST(Selftest, TooFewRunsAreInconclusive) {
+  const std::unique_ptr<Backend> backend = make_reference_backend();
+  SelftestOptions options;
+  options.operations = false;
+  options.chi_square_runs = 60;
+  EXPECT_EQ(run_selftest(*backend, options, nullptr).exit_code(), ExitCode::kInconclusive);
 }
 
 }  // namespace
