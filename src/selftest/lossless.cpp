@@ -341,6 +341,10 @@ bool EnumerationResult::as_expected() const {
 
 bool ChiSquareResult::as_expected() const { return mutant == (p_value < kAlpha); }
 
+bool ChiSquareResult::too_few_runs() const {
+  return mutant && !as_expected() && runs < kEnoughRuns;
+}
+
 std::vector<EnumerationResult> enumerate_joint_probs(Backend& backend) {
   TF_CHECK(backend.place() == Place::kHost);
   std::vector<EnumerationResult> results;

@@ -35,6 +35,9 @@ struct ChiSquareResult {
   double p_value = 1;  // Wilson-Hilferty
   // Exact rules: p >= kAlpha. Mutants: p < kAlpha.
   bool as_expected() const;
+  // A mutant that so few runs could not catch. kEnoughRuns catch each with p < 1e-30.
+  static constexpr std::int64_t kEnoughRuns = 60000;
+  bool too_few_runs() const;
 };
 inline constexpr double kAlpha = 1e-6;
 

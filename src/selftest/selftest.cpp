@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "reference/reference_backend.h"
-#include "selftest/lossless.h"
 
 namespace triforce {
 namespace {
@@ -25,7 +24,7 @@ void run_losslessness(Backend& backend, const SelftestOptions& options,
     emit({"chi-square", r.name,
           fmt::format("statistic {:.1f}, {} degrees, p = {:.2e}, {} runs{}", r.statistic, r.degrees,
                       r.p_value, r.runs, expectation[r.mutant ? 1 : 0]),
-          r.as_expected(), r.mutant && !r.as_expected() && r.runs < SelftestOptions::kEnoughRuns});
+          r.as_expected(), r.too_few_runs()});
   }
 }
 
@@ -76,7 +75,7 @@ std::string selftest_verdict(const SelftestReport& report) {
     return fmt::format("selftest failed: {} of {} checks\n", failed, n);
   return fmt::format(
       "selftest inconclusive: {} of {} checks had too few runs; --chi-square-runs {} are enough\n",
-      unsure, n, SelftestOptions::kEnoughRuns);
+      unsure, n, ChiSquareResult::kEnoughRuns);
 }
 
 }  // namespace triforce

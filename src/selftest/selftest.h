@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "selftest/conformance.h"
+#include "selftest/lossless.h"
 #include "triforce/error.h"
 
 namespace triforce {
@@ -21,10 +22,7 @@ struct SelftestReport {
 
 struct SelftestOptions {
   std::uint64_t seed = 42;
-  // 0: none. With at least kEnoughRuns a mutant that is not caught is a failure, with fewer it says
-  // nothing.
-  static constexpr std::int64_t kEnoughRuns = 60000;
-  std::int64_t chi_square_runs = kEnoughRuns;
+  std::int64_t chi_square_runs = ChiSquareResult::kEnoughRuns;  // 0: none
   bool operations = true, losslessness = true;
 };
 // Called with every check as it ends.
