@@ -9,7 +9,7 @@ from lib.download import (BAD_INPUT, RESOURCES, Failure, Parser, Server, bytes_o
                           make_folder, read_record, run, say, write_record)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# name: (repository, about so much as 16-bit weights)
+# name: (repository, approximate size in 16 bits)
 MODELS = {
     "llama-7B-128K": ("NousResearch/Yarn-Llama-2-7b-128k", "13.5 GB"),
     "llama-13B-128K": ("NousResearch/Yarn-Llama-2-13b-128k", "26 GB"),
@@ -23,7 +23,7 @@ RECORD = "download.json"
 
 def help_text():
     names = "\n".join(f"  {name:16} {repo:42} {size}" for name, (repo, size) in MODELS.items())
-    return f"""names (about so much as 16-bit weights):
+    return f"""names (approximate size in 16 bits):
 {names}
   all              every one of them
 An interrupted download goes on where it stopped when the command is given again; a model that is

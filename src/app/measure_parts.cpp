@@ -190,6 +190,7 @@ std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& 
 
 std::vector<double> alphas_of(const std::vector<LevelCounters>& levels) {
   std::vector<double> alphas;
+  alphas.reserve(levels.size());
   for (const LevelCounters& level : levels) alphas.push_back(level.alpha());
   return alphas;
 }
