@@ -174,7 +174,7 @@ void linear(benchmark::State& state, const Layer& layer, std::int64_t rows) {
   Backend::ScratchShape shape;
   shape.rows = rows;
   shape.max_width = std::max(layer.in, layer.out);
-  b.reserve(shape);
+  const Lease lease(b, shape);
   std::vector<Matrix> copies;
   const std::int64_t bytes = b.matrix_bytes(layer.out, layer.in, gpu.dtype());
   const Tensor values =
@@ -223,7 +223,7 @@ struct Cache {
     shape.kv_heads = m.kv_heads;
     shape.head_dim = m.d;
     shape.chunk_size = mass ? kChunk : 0;
-    gpu.backend().reserve(shape);
+    lease.emplace(gpu.backend(), shape);
   }
   RopeView rope() const { return {cos.view(), sin.view()}; }
 
@@ -231,6 +231,7 @@ struct Cache {
   KvStorage storage;
   Tensor length, q, out, cos, sin;
   KvView kv;
+  std::optional<Lease> lease;
 };
 
 double kv_bytes(const Model& m, std::int64_t rows) {

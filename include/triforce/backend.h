@@ -1,6 +1,7 @@
 // The seam between the algorithm and the hardware: about a dozen fused operations, one per kernel.
 #pragma once
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -83,8 +84,8 @@ struct VerifyResult {
 // hidden, H query heads, Hkv key/value heads, d head_dim, F intermediate, V vocabulary. Activations
 // are activation_dtype(), but for the residual stream (what embed writes, rms_norm reads and linear
 // accumulates to), logits and probs, which are f32. Calls are asynchronous unless they return a
-// value; they allocate nothing after reserve(), and read every per-step value from device memory,
-// so that a sequence of them can be recorded.
+// value; they allocate nothing beyond the scratch of a Lease, and read every per-step value from
+// device memory, so that a sequence of them can be recorded.
 //
 // Each public operation checks what its comment asks of the arguments (types, shapes, no gaps
 // between the elements of a row, rows within the capacity, which tensors may share memory; token
@@ -140,8 +141,7 @@ class Backend {
   // Measured now, within a fraction of a second. Throws Error(kResources) without the memory.
   virtual Bandwidths measure_bandwidths() = 0;
 
-  // Scratch for passes of up to `rows` rows over caches of up to `context` tokens, sized here so
-  // that nothing allocates later. May be called again; the maximum counts.
+  // Scratch for passes of up to `rows` rows over caches of up to `context` tokens.
   struct ScratchShape {
     std::int64_t rows = 0, context = 0;
     int heads = 0, kv_heads = 0, head_dim = 0;
@@ -163,9 +163,11 @@ class Backend {
       }
     }
   };
-  virtual void reserve(const ScratchShape& shape) = 0;
-  // Bytes that a first reserve(shape) takes of the memory that allocator() gives.
+  // Bytes that a first Lease of `shape` takes of the memory that allocator() gives.
   virtual std::int64_t scratch_bytes(const ScratchShape& shape) const = 0;
+  // Lease calls them, and says what they do; begin_lease() returns its id.
+  virtual std::uint64_t begin_lease(const ScratchShape& shape);
+  virtual void end_lease(std::uint64_t id) noexcept;
 
   // An unset matrix of `dtype` (f32, f16 or bf16) for linear().
   Matrix make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag);
@@ -241,9 +243,18 @@ class Backend {
   double elapsed_ms(Event a, Event b);  // blocks until b has happened
   virtual void synchronize() = 0;
 
-  // Runs `body` now, and may replay it the next time `key` comes up instead of calling it. `body`
-  // only calls Backend methods, with the same arguments for the same key.
-  virtual void replay(std::uint64_t key, const std::function<void()>& body) = 0;
+  // A pass over memory of two leases; `kind` tells apart those over the same two.
+  struct PassKey {
+    std::uint64_t model = 0, cache = 0;  // ids of leases
+    std::uint32_t kind = 0;
+    auto operator<=>(const PassKey&) const = default;
+  };
+  // Runs `body` now, and may replay it the next time `key` comes up instead of calling it, until
+  // one of the leases ends. `body` only calls Backend methods, with the same arguments for the same
+  // key.
+  virtual void replay(const PassKey& key, const std::function<void()>& body) = 0;
+  // Passes that were recorded and can be replayed.
+  virtual std::size_t recorded_passes() const { return 0; }
 
  protected:
   virtual Matrix do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) = 0;
@@ -278,12 +289,47 @@ class Backend {
   // Slots of events, in [0, kEvents).
   virtual void do_record(std::size_t slot) = 0;
   virtual double do_elapsed_ms(std::size_t a, std::size_t b) = 0;
+  // Drops what was recorded over lease `id`.
+  virtual void do_forget(std::uint64_t /*id*/) noexcept {}
+  // scratch() is at another place; the old one is gone.
+  virtual void do_scratch_moved() noexcept {}
+
+  std::span<std::byte> scratch() const {
+    return {static_cast<std::byte*>(scratch_.data()), static_cast<std::size_t>(scratch_.bytes())};
+  }
 
  private:
   std::size_t slot_of(Event e) const;
+  void resize_scratch(std::int64_t bytes);
 
   Traits traits_;
   std::uint32_t next_event_ = 0;
+  ScratchShape leased_;  // the largest of each
+  Buffer scratch_;       // of allocator(), empty when the last lease has ended
+  std::uint64_t next_lease_ = 0;
+  std::int64_t leases_ = 0;  // not ended
+};
+
+// What a model or a cache takes of its backend for as long as it lives:
+// - scratch for its passes, so that nothing allocates later. All leases share one block, since
+//   passes run one after another; it grows to the largest shape (smaller ones fit in it) and is
+//   given back when the last lease ends;
+// - an id for replay(), never used twice. What was recorded over it ends with it: a recording holds
+//   addresses that may then serve another.
+// The backend outlives it. Throws Error(kResources, "OutOfMemory"), which leaves the others their
+// scratch.
+class Lease {
+ public:
+  Lease(Backend& backend, const Backend::ScratchShape& shape)
+      : backend_(backend), id_(backend.begin_lease(shape)) {}
+  ~Lease() { backend_.end_lease(id_); }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  std::uint64_t id() const { return id_; }
+
+ private:
+  Backend& backend_;
+  std::uint64_t id_;
 };
 
 }  // namespace triforce

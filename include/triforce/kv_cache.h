@@ -88,7 +88,7 @@ class KvCache {
   virtual void rewind() = 0;
   virtual void reset() = 0;
 
-  virtual std::uint32_t id() const = 0;  // tells recorded passes over different caches apart
+  virtual std::uint64_t id() const = 0;  // of its lease, for Backend::replay()
 };
 
 class FullCache;       // model/full_cache.h

@@ -44,9 +44,9 @@ class LlamaModel {
   Backend& b_;
   const ModelWeights& weights_;
   std::int64_t max_rows_, max_logits_;
-  std::uint32_t id_;  // tells recorded passes of different models apart
   RopeTable rope_;
   Tensor tokens_, x_, h_, qkv_, q_, attn_, gate_up_, ffn_, logits_;
+  Lease lease_;
 };
 
 }  // namespace triforce

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <mutex>
 #include <utility>
 
 #include "triforce/error.h"
@@ -86,7 +87,7 @@ inline TensorView make_view(void* data, DType t, std::initializer_list<std::int6
   return v;
 }
 
-// One per backend. Thread-compatible. Keeps a ledger of live and peak bytes per tag.
+// One per backend. Keeps a ledger of live and peak bytes per tag and place. Thread-safe.
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -97,8 +98,19 @@ class Allocator {
   struct Ledger {
     std::int64_t live_bytes = 0, peak_bytes = 0, allocations = 0;
   };
-  virtual Ledger ledger(MemTag tag) const = 0;  // all places together
-  virtual Ledger total(Place place) const = 0;  // all tags together
+  Ledger ledger(MemTag tag) const;  // all places together
+  Ledger total(Place place) const;  // all tags together
+  // Peaks are those from here on; what is live now counts.
+  void reset_peaks();
+
+ protected:
+  // Enters `bytes` that were allocated, or released if negative.
+  void count(std::int64_t bytes, Place place, MemTag tag) noexcept;
+
+ private:
+  mutable std::mutex ledgers_mutex_;
+  std::array<Ledger, static_cast<std::size_t>(MemTag::kCount)> by_tag_{};
+  std::array<Ledger, 3> by_place_{};
 };
 
 // Owns bytes. Move-only. Empty when default-constructed or moved from.

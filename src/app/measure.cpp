@@ -330,6 +330,10 @@ MemoryResult Measurement::memory() const {
 
 }  // namespace
 
-RunResult run_measurement(const MeasureInput& input) { return Measurement(input).run(); }
+RunResult run_measurement(const MeasureInput& input) {
+  RunResult result = Measurement(input).run();
+  input.backend->allocator().reset_peaks();  // those of the next run are its own
+  return result;
+}
 
 }  // namespace triforce

@@ -64,6 +64,7 @@ struct MeasureInput {
 // its case; result.exit_code says what the process should exit with: kOk, kNumeric (losslessness
 // broken, non-finite logits), kResources (all cases skipped or out of memory), kInconclusive
 // (timeout), kInterrupted, or the code of the first error. Throws only for broken contracts.
+// The peaks reported are those since the measurement before, what was loaded meanwhile included.
 RunResult run_measurement(const MeasureInput& input);
 
 // The result of a run that never started, one case a method: too little memory, a model that does

@@ -317,6 +317,38 @@ Event Backend::record() {
   return {next_event_++};
 }
 
+std::uint64_t Backend::begin_lease(const ScratchShape& shape) {
+  ScratchShape all = leased_;
+  all.grow(shape);
+  const std::int64_t before = scratch_.bytes();
+  if (const auto bytes = std::max(scratch_bytes(all), scratch_bytes(shape)); bytes > before) {
+    try {
+      resize_scratch(bytes);
+    } catch (...) {
+      resize_scratch(before);
+      throw;
+    }
+  }
+  leased_ = all;
+  ++leases_;
+  return next_lease_++;
+}
+
+void Backend::end_lease(std::uint64_t id) noexcept {
+  do_forget(id);
+  if (--leases_ > 0) return;
+  leased_ = {};
+  resize_scratch(0);
+}
+
+void Backend::resize_scratch(std::int64_t bytes) {
+  scratch_ = Buffer();  // not both at a time
+  do_scratch_moved();
+  if (bytes == 0) return;
+  scratch_ = Buffer(allocator(), bytes, place(), MemTag::kWorkspace);
+  do_scratch_moved();
+}
+
 double Backend::elapsed_ms(Event a, Event b) { return do_elapsed_ms(slot_of(a), slot_of(b)); }
 
 std::size_t Backend::slot_of(Event e) const {

@@ -15,14 +15,16 @@ class ForwardingBackend : public Backend {
   std::optional<std::int64_t> available_bytes() const override { return to_.available_bytes(); }
   void reserve_memory(std::int64_t bytes) override { to_.reserve_memory(bytes); }
   Bandwidths measure_bandwidths() override { return to_.measure_bandwidths(); }
-  void reserve(const ScratchShape& shape) override { to_.reserve(shape); }
   std::int64_t scratch_bytes(const ScratchShape& shape) const override {
     return to_.scratch_bytes(shape);
   }
+  std::uint64_t begin_lease(const ScratchShape& shape) override { return to_.begin_lease(shape); }
+  void end_lease(std::uint64_t id) noexcept override { to_.end_lease(id); }
   void synchronize() override { to_.synchronize(); }
-  void replay(std::uint64_t key, const std::function<void()>& body) override {
+  void replay(const PassKey& key, const std::function<void()>& body) override {
     to_.replay(key, body);
   }
+  std::size_t recorded_passes() const override { return to_.recorded_passes(); }
 
  protected:
   Matrix do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {

@@ -40,12 +40,6 @@ std::byte* map_block(std::size_t bytes) {
 
 }  // namespace
 
-void HostAllocator::add(Ledger& ledger, std::int64_t bytes) {
-  ledger.live_bytes += bytes;
-  ledger.peak_bytes = std::max(ledger.peak_bytes, ledger.live_bytes);
-  if (bytes > 0) ++ledger.allocations;
-}
-
 void* HostAllocator::allocate(std::int64_t bytes, Place place, MemTag tag) {
   TF_CHECK(bytes >= 0, "allocation of {} bytes", bytes);
   if (bytes == 0) return nullptr;
@@ -64,8 +58,7 @@ void* HostAllocator::allocate(std::int64_t bytes, Place place, MemTag tag) {
                     to_string(tag), bytes, live_bytes_);
   }
   live_bytes_ += bytes;
-  add(by_tag_[static_cast<std::size_t>(tag)], bytes);
-  add(by_place_[static_cast<std::size_t>(place)], bytes);
+  count(bytes, place, tag);
   return p;
 }
 
@@ -78,18 +71,7 @@ void HostAllocator::release(void* p, std::int64_t bytes, Place place, MemTag tag
     std::free(p);
   }
   live_bytes_ -= bytes;
-  add(by_tag_[static_cast<std::size_t>(tag)], -bytes);
-  add(by_place_[static_cast<std::size_t>(place)], -bytes);
-}
-
-Allocator::Ledger HostAllocator::ledger(MemTag tag) const {
-  const std::scoped_lock lock(mutex_);
-  return by_tag_[static_cast<std::size_t>(tag)];
-}
-
-Allocator::Ledger HostAllocator::total(Place place) const {
-  const std::scoped_lock lock(mutex_);
-  return by_place_[static_cast<std::size_t>(place)];
+  count(-bytes, place, tag);
 }
 
 }  // namespace triforce

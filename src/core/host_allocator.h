@@ -1,6 +1,5 @@
 // Host memory for every backend that computes on the host.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <mutex>
@@ -21,17 +20,11 @@ class HostAllocator final : public Allocator {
   // "OutOfMemory").
   void* allocate(std::int64_t bytes, Place place, MemTag tag) override;
   void release(void* p, std::int64_t bytes, Place place, MemTag tag) noexcept override;
-  Ledger ledger(MemTag tag) const override;
-  Ledger total(Place place) const override;
 
  private:
-  static void add(Ledger& ledger, std::int64_t bytes);
-
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::int64_t limit_bytes_;
   std::int64_t live_bytes_ = 0;
-  std::array<Ledger, static_cast<std::size_t>(MemTag::kCount)> by_tag_{};
-  std::array<Ledger, 3> by_place_{};
 };
 
 }  // namespace triforce

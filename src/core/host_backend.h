@@ -15,7 +15,7 @@ class HostBackend : public Backend {
   using Backend::Backend;
   Allocator& allocator() override { return allocator_; }
   void synchronize() override {}
-  void replay(std::uint64_t /*key*/, const std::function<void()>& body) override { body(); }
+  void replay(const PassKey& /*key*/, const std::function<void()>& body) override { body(); }
 
  protected:
   Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,

@@ -36,15 +36,6 @@ class CpuBackend final : public HostBackend {
     return {cpu::measure_read_bandwidth_gbs(context_), {}, {}};
   }
 
-  void reserve(const ScratchShape& shape) override {
-    reserved_.grow(shape);
-    const std::int64_t bytes = std::max(scratch_bytes(reserved_), scratch_bytes(shape));
-    if (bytes <= scratch_.bytes()) return;
-    scratch_ = Buffer();  // not both at a time
-    scratch_ = Buffer(allocator(), bytes, Place::kHost, MemTag::kWorkspace);
-    context_.scratch = {static_cast<std::byte*>(scratch_.data()), static_cast<std::size_t>(bytes)};
-  }
-
   std::int64_t scratch_bytes(const ScratchShape& s) const override {
     return std::max({cpu::linear_scratch_bytes(s.rows, s.max_width),
                      cpu::probs_scratch_bytes(s.vocab, context_.threads),
@@ -110,9 +101,9 @@ class CpuBackend final : public HostBackend {
     cpu::copy_rows(context_, src, src_row, dst, dst_row, count);
   }
 
+  void do_scratch_moved() noexcept override { context_.scratch = scratch(); }
+
  private:
-  ScratchShape reserved_;  // the largest of each so far
-  Buffer scratch_;         // of allocator(), which outlives it
   cpu::Context context_;
   cpu::Gemm gemm_;
 };

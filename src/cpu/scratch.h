@@ -20,11 +20,11 @@ class Scratch {
     return Scratch({static_cast<std::byte*>(nullptr), std::numeric_limits<std::size_t>::max()});
   }
 
-  // Uninitialised, 64-byte aligned. TF_CHECKs that reserve() provided enough.
+  // Uninitialised, 64-byte aligned. TF_CHECKs that leases provided enough.
   template <class T>
   T* take(std::int64_t count) {
     const auto bytes = static_cast<std::size_t>(round_up(count * std::int64_t{sizeof(T)}, 64));
-    TF_CHECK(bytes <= size_ - used_, "scratch: {} bytes needed, {} left; reserve() a larger shape",
+    TF_CHECK(bytes <= size_ - used_, "scratch: {} bytes needed, {} left; lease a larger shape",
              bytes, size_ - used_);
     T* p = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
     used_ += bytes;

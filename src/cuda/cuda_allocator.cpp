@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "cuda/runtime.h"
-
 namespace triforce::cuda {
 namespace {
 
@@ -54,11 +52,7 @@ std::int64_t CudaAllocator::rounded(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-CudaAllocator::~CudaAllocator() {
-  for (const Piece& piece : pieces_) static_cast<void>(cudaFree(piece.base));
-}
-
-void CudaAllocator::add_piece(std::int64_t bytes, const char* purpose) {
+CudaAllocator::Piece& CudaAllocator::add_piece(std::int64_t bytes, const char* purpose) {
   TF_CUDA(cudaSetDevice(device_));
   void* base = nullptr;
   if (const cudaError_t status = cudaMalloc(&base, static_cast<std::size_t>(bytes));
@@ -72,29 +66,34 @@ void CudaAllocator::add_piece(std::int64_t bytes, const char* purpose) {
   } else {
     check(status, "cudaMalloc");
   }
-  pieces_.push_back({static_cast<std::byte*>(base), bytes, FreeList(bytes)});
+  pieces_.push_back({Handle<void*, cudaFree>(base), bytes, FreeList(bytes), false});
+  return pieces_.back();
+}
+
+void CudaAllocator::drop_empty() noexcept {
+  std::erase_if(pieces_, [](const Piece& p) { return !p.reserved && p.is_empty(); });
 }
 
 void CudaAllocator::reserve(std::int64_t bytes) {
   const std::scoped_lock lock(mutex_);
-  if (bytes > 0) add_piece(rounded(bytes), "the planned run");
+  for (Piece& piece : pieces_) piece.reserved = false;
+  drop_empty();
+  if (bytes > 0) add_piece(rounded(bytes), "the planned run").reserved = true;
+}
+
+std::int64_t CudaAllocator::idle_bytes() const {
+  const std::scoped_lock lock(mutex_);
+  std::int64_t bytes = 0;
+  for (const Piece& piece : pieces_) bytes += piece.is_empty() ? piece.bytes : 0;
+  return bytes;
 }
 
 void* CudaAllocator::carve(std::int64_t bytes) {
   for (Piece& piece : pieces_) {
     const std::int64_t offset = piece.free.take(bytes);
-    if (offset >= 0) return piece.base + offset;
+    if (offset >= 0) return static_cast<std::byte*>(piece.memory.get()) + offset;
   }
   return nullptr;
-}
-
-void CudaAllocator::count(Place place, MemTag tag, std::int64_t bytes) {
-  for (Ledger* ledger :
-       {&by_tag_[static_cast<std::size_t>(tag)], &by_place_[static_cast<std::size_t>(place)]}) {
-    ledger->live_bytes += bytes;
-    ledger->peak_bytes = std::max(ledger->peak_bytes, ledger->live_bytes);
-    if (bytes > 0) ++ledger->allocations;
-  }
 }
 
 void* CudaAllocator::allocate(std::int64_t bytes, Place place, MemTag tag) {
@@ -124,7 +123,7 @@ void* CudaAllocator::allocate(std::int64_t bytes, Place place, MemTag tag) {
     }
     std::fill_n(static_cast<std::byte*>(p), size, std::byte{});
   }
-  count(place, tag, bytes);
+  count(bytes, place, tag);
   return p;
 }
 
@@ -135,23 +134,15 @@ void CudaAllocator::release(void* p, std::int64_t bytes, Place place, MemTag tag
     // Work that still reads it must end before the memory serves someone else.
     static_cast<void>(cudaDeviceSynchronize());
     for (Piece& piece : pieces_) {
-      const std::int64_t offset = static_cast<std::byte*>(p) - piece.base;
+      const std::int64_t offset =
+          static_cast<std::byte*>(p) - static_cast<std::byte*>(piece.memory.get());
       if (offset >= 0 && offset < piece.bytes) piece.free.give_back(offset, rounded(bytes));
     }
+    drop_empty();
   } else {
     static_cast<void>(cudaFreeHost(p));
   }
-  count(place, tag, -bytes);
-}
-
-Allocator::Ledger CudaAllocator::ledger(MemTag tag) const {
-  const std::scoped_lock lock(mutex_);
-  return by_tag_[static_cast<std::size_t>(tag)];
-}
-
-Allocator::Ledger CudaAllocator::total(Place place) const {
-  const std::scoped_lock lock(mutex_);
-  return by_place_[static_cast<std::size_t>(place)];
+  count(-bytes, place, tag);
 }
 
 }  // namespace triforce::cuda

@@ -1,11 +1,11 @@
 // Device and pinned memory with a ledger.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <vector>
 
+#include "cuda/runtime.h"
 #include "triforce/tensor.h"
 
 namespace triforce::cuda {
@@ -25,41 +25,41 @@ class FreeList {
 
 // Memory of one device. What a run plans is taken in one piece by reserve(), so that a run that
 // does not fit fails before anything is loaded; what is asked for beyond it (tests, self-test)
-// comes in further pieces. Thread-safe. All memory is zero-filled.
+// comes in further pieces. A piece goes back to the driver with the last buffer in it; the newest
+// reserve stays until the next one. Thread-safe. All memory is zero-filled.
 class CudaAllocator final : public Allocator {
  public:
   explicit CudaAllocator(int device) : device_(device) {}
   CudaAllocator(const CudaAllocator&) = delete;
   CudaAllocator& operator=(const CudaAllocator&) = delete;
-  ~CudaAllocator() override;
 
   // Takes `bytes` of device memory from the driver at once; allocations are carved from it. Throws
   // Error(kResources, "OutOfMemory") naming what is free.
   void reserve(std::int64_t bytes);
+  // What is held for nobody: the next reserve gives it back first.
+  std::int64_t idle_bytes() const;
   // What an allocation of `bytes` takes from the reserve.
   static std::int64_t rounded(std::int64_t bytes);
 
   // kDevice, or kPinned and kHost (both page-locked). Throws Error(kResources, "OutOfMemory").
   void* allocate(std::int64_t bytes, Place place, MemTag tag) override;
   void release(void* p, std::int64_t bytes, Place place, MemTag tag) noexcept override;
-  Ledger ledger(MemTag tag) const override;
-  Ledger total(Place place) const override;
 
  private:
   struct Piece {
-    std::byte* base = nullptr;
+    bool is_empty() const { return free.largest() == bytes; }
+    Handle<void*, cudaFree> memory;
     std::int64_t bytes = 0;
     FreeList free;
+    bool reserved = false;  // by the newest reserve()
   };
   void* carve(std::int64_t bytes);
-  void add_piece(std::int64_t bytes, const char* purpose);
-  void count(Place place, MemTag tag, std::int64_t bytes);
+  Piece& add_piece(std::int64_t bytes, const char* purpose);
+  void drop_empty() noexcept;
 
   int device_;
   mutable std::mutex mutex_;
   std::vector<Piece> pieces_;
-  std::array<Ledger, static_cast<std::size_t>(MemTag::kCount)> by_tag_{};
-  std::array<Ledger, 3> by_place_{};
 };
 
 }  // namespace triforce::cuda

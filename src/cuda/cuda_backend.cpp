@@ -89,19 +89,12 @@ class CudaBackend final : public Backend {
   std::optional<std::int64_t> available_bytes() const override {
     std::size_t free_bytes = 0, total_bytes = 0;
     TF_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
-    return std::max<std::int64_t>(0, static_cast<std::int64_t>(free_bytes) - kDriverBytes);
+    const auto bytes = static_cast<std::int64_t>(free_bytes) + allocator_.idle_bytes();
+    return std::max<std::int64_t>(0, bytes - kDriverBytes);
   }
   void reserve_memory(std::int64_t bytes) override { allocator_.reserve(bytes + kReserveSlack); }
   Bandwidths measure_bandwidths() override;
 
-  void reserve(const ScratchShape& shape) override {
-    reserved_.grow(shape);
-    const std::int64_t bytes = std::max(scratch_bytes(reserved_), scratch_bytes(shape));
-    if (bytes <= scratch_.bytes()) return;
-    graphs_.clear();  // they point to the old scratch
-    scratch_ = Buffer();
-    scratch_ = Buffer(allocator_, bytes, Place::kDevice, MemTag::kWorkspace);
-  }
   std::int64_t scratch_bytes(const ScratchShape& s) const override {
     std::int64_t bytes = 0;
     if (s.heads > 0 && s.kv_heads > 0) {
@@ -122,9 +115,10 @@ class CudaBackend final : public Backend {
   }
 
   void synchronize() override { TF_CUDA(cudaDeviceSynchronize()); }
-  void replay(std::uint64_t key, const std::function<void()>& body) override {
+  void replay(const PassKey& key, const std::function<void()>& body) override {
     graphs_.run(key, stream(), body);
   }
+  std::size_t recorded_passes() const override { return graphs_.recorded(); }
 
  protected:
   Matrix do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
@@ -189,7 +183,7 @@ class CudaBackend final : public Backend {
   }
   void do_top_chunks(TensorView scores, TensorView ids) override {
     need(kernels::top_chunks_bytes(static_cast<int>(scores.shape[0]), scores.shape[1]));
-    kernels::top_chunks(scores, ids, scratch_.data(), stream());
+    kernels::top_chunks(scores, ids, scratch().data(), stream());
   }
   void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
     kernels::gather_chunks(src, ids, chunk, dst, stream());
@@ -202,6 +196,8 @@ class CudaBackend final : public Backend {
   void do_record(std::size_t slot) override {
     TF_CUDA(cudaEventRecord(events_[slot].get(), stream()));
   }
+  void do_forget(std::uint64_t id) noexcept override { graphs_.forget(id); }
+  void do_scratch_moved() noexcept override { graphs_.clear(); }  // they point to the old one
   double do_elapsed_ms(std::size_t a, std::size_t b) override {
     float ms = 0;
     TF_CUDA(cudaEventSynchronize(events_[b].get()));
@@ -226,8 +222,8 @@ class CudaBackend final : public Backend {
     return {m.storage.data(), m.dtype, m.rows, m.cols};
   }
   void need(std::int64_t bytes) const {
-    TF_CHECK(bytes <= scratch_.bytes(), "{} bytes of scratch, {} reserved", bytes,
-             scratch_.bytes());
+    const auto leased = static_cast<std::int64_t>(scratch().size());
+    TF_CHECK(bytes <= leased, "{} bytes of scratch, {} leased", bytes, leased);
   }
 
   int device_;
@@ -238,8 +234,6 @@ class CudaBackend final : public Backend {
   std::shared_ptr<const CublasLt> lt_;
   std::optional<Gemm> gemm_;  // with lt_
   GraphCache graphs_;
-  ScratchShape reserved_;  // the largest of each so far
-  Buffer scratch_;
   Buffer verdict_;
   std::array<EventHandle, kEvents> events_;
 };
@@ -296,7 +290,7 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
   const std::int64_t max_rows = unpacked_rows(w.cols);
   for (std::int64_t begin = 0; begin < w.rows; begin += max_rows) {
     const std::int64_t rows = std::min(max_rows, w.rows - begin);
-    const TensorView part = make_view(scratch_.data(), w.dtype, {rows, w.cols});
+    const TensorView part = make_view(scratch().data(), w.dtype, {rows, w.cols});
     need(part.bytes());
     kernels::unpack_rows(packed(w), begin, part, stream());
     gemm_->run(x, part, columns(out, begin, rows), accumulate, stream());
@@ -312,7 +306,7 @@ void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& r
   const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.kv_heads, kv.capacity);
   need(kernels::attention_bytes(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
                                 kv.capacity, split, mass.data != nullptr));
-  kernels::attention(q, kv, rope, out, mass, chunk, split, scratch_.data(), stream());
+  kernels::attention(q, kv, rope, out, mass, chunk, split, scratch().data(), stream());
 }
 
 void CudaBackend::do_copy(TensorView dst, TensorView src) {

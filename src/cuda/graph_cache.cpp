@@ -26,7 +26,8 @@ GraphExec record(cudaStream_t stream, const std::function<void()>& body) {
 
 }  // namespace
 
-void GraphCache::run(std::uint64_t key, cudaStream_t stream, const std::function<void()>& body) {
+void GraphCache::run(const Backend::PassKey& key, cudaStream_t stream,
+                     const std::function<void()>& body) {
   if (!enabled_) {
     body();
     return;
@@ -38,6 +39,10 @@ void GraphCache::run(std::uint64_t key, cudaStream_t stream, const std::function
   }
   if (!pass->second) pass->second = record(stream, body);
   TF_CUDA(cudaGraphLaunch(pass->second.get(), stream));
+}
+
+void GraphCache::forget(std::uint64_t id) noexcept {
+  std::erase_if(passes_, [&](const auto& p) { return p.first.model == id || p.first.cache == id; });
 }
 
 std::size_t GraphCache::recorded() const {

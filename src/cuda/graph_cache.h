@@ -2,9 +2,10 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <unordered_map>
+#include <map>
 
 #include "cuda/runtime.h"
+#include "triforce/backend.h"
 
 namespace triforce::cuda {
 
@@ -14,15 +15,17 @@ namespace triforce::cuda {
 class GraphCache {
  public:
   // `body` queues work on `stream` alone, the same for the same key.
-  void run(std::uint64_t key, cudaStream_t stream, const std::function<void()>& body);
+  void run(const Backend::PassKey& key, cudaStream_t stream, const std::function<void()>& body);
   // Forgets every recording: memory that they point to has moved.
-  void clear() { passes_.clear(); }
+  void clear() noexcept { passes_.clear(); }
+  // Forgets those over lease `id`.
+  void forget(std::uint64_t id) noexcept;
   // Eager for comparison with replay, in tests; recordings are kept.
   void set_enabled(bool enabled) { enabled_ = enabled; }
   std::size_t recorded() const;
 
  private:
-  std::unordered_map<std::uint64_t, GraphExec> passes_;  // empty: ran once, not yet recorded
+  std::map<Backend::PassKey, GraphExec> passes_;  // empty: ran once, not yet recorded
   bool enabled_ = true;
 };
 

@@ -6,7 +6,7 @@ FullCache::FullCache(Backend& backend, int layers, int kv_heads, int head_dim,
                      std::int64_t capacity, std::int64_t max_append, DType dtype)
     : StoredCache(backend, layers, kv_heads, head_dim, capacity, max_append, dtype, MemTag::kKvFull,
                   Keys::kRotated) {
-  reserve(max_append, storage_.capacity(), kv_heads, 0);
+  lease(max_append, storage_.capacity(), kv_heads, 0);
 }
 
 void FullCache::check_room(std::int64_t n) const {

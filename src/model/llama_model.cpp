@@ -1,23 +1,10 @@
 #include <algorithm>
-#include <atomic>
 
 #include "model/kv_pass.h"
 #include "triforce/model.h"
 
 namespace triforce {
 namespace {
-
-std::uint32_t next_model_id() {
-  static std::atomic<std::uint32_t> next{0};
-  return next++;
-}
-
-// Names a recordable pass: 24 bits of cache, 16 of model, 22 of rows, 2 of logits.
-std::uint64_t replay_key(std::uint32_t cache, std::uint32_t model, std::int64_t n, Logits want) {
-  TF_CHECK(cache < (1U << 24) && model < (1U << 16) && n < (1 << 22));
-  return (std::uint64_t{cache} << 40) | (std::uint64_t{model} << 24) |
-         (static_cast<std::uint64_t>(n) << 2) | static_cast<std::uint64_t>(want);
-}
 
 std::int64_t query_width(const ModelConfig& c) { return std::int64_t{c.heads} * c.head_dim; }
 std::int64_t qkv_width(const ModelConfig& c) {
@@ -32,8 +19,8 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
       weights_(weights),
       max_rows_(max_rows),
       max_logits_(max_logits),
-      id_(next_model_id()),
-      rope_(make_rope_table(backend, weights.config, positions, weights.tag)) {
+      rope_(make_rope_table(backend, weights.config, positions, weights.tag)),
+      lease_(backend, scratch_shape(weights.config, max_rows, positions)) {
   TF_CHECK(max_rows >= 1 && max_logits >= 1, "{} rows, {} logits", max_rows, max_logits);
   const ModelConfig& c = weights.config;
   const auto make = [&](DType dtype, std::initializer_list<std::int64_t> shape) {
@@ -49,7 +36,6 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
   gate_up_ = make(act, {max_rows, 2 * c.intermediate});
   ffn_ = make(act, {max_rows, c.intermediate});
   logits_ = make(DType::kF32, {max_logits, c.vocab});
-  b_.reserve(scratch_shape(c, max_rows, positions));
 }
 
 Backend::ScratchShape LlamaModel::scratch_shape(const ModelConfig& c, std::int64_t max_rows,
@@ -94,7 +80,8 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
   const auto body = [&] { enqueue(n, cache, want, observing); };
   if (observing == nullptr && n <= kMaxBatchInvariantRows) {
     // One captured pointer: std::function would allocate for the five of `body`.
-    b_.replay(replay_key(cache.id(), id_, n, want), [&body] { body(); });
+    const auto kind = 4 * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(want);
+    b_.replay({lease_.id(), cache.id(), kind}, [&body] { body(); });
   } else {
     body();
   }

@@ -28,8 +28,8 @@ RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, in
                      b_.place(), MemTag::kWorkspace);
   layout_ = marked_.layout = prefix(0);
   // Its own passes, and those of the full cache whose chunks it weighs.
-  reserve(std::max<std::int64_t>(max_append, kMaxBatchInvariantRows),
-          std::max(storage_.capacity(), full.capacity()), heads, o.chunk_size);
+  lease(std::max<std::int64_t>(max_append, kMaxBatchInvariantRows),
+        std::max(storage_.capacity(), full.capacity()), heads, o.chunk_size);
 }
 
 void RetrievalCache::report_round(std::int64_t accepted, std::int64_t tested) {

@@ -1,16 +1,6 @@
 #include "model/stored_cache.h"
 
-#include <atomic>
-
 namespace triforce {
-namespace {
-
-std::uint32_t next_cache_id() {
-  static std::atomic<std::uint32_t> next{0};
-  return next++;
-}
-
-}  // namespace
 
 StoredCache::StoredCache(Backend& backend, int layers, int kv_heads, int head_dim,
                          std::int64_t rows, std::int64_t max_append, DType dtype, MemTag tag,
@@ -21,10 +11,9 @@ StoredCache::StoredCache(Backend& backend, int layers, int kv_heads, int head_di
       keys_(keys),
       kv_heads_(kv_heads),
       head_dim_(head_dim),
-      max_append_(max_append),
-      id_(next_cache_id()) {}
+      max_append_(max_append) {}
 
-void StoredCache::reserve(std::int64_t pass_rows, std::int64_t context, int heads, int chunk) {
+void StoredCache::lease(std::int64_t pass_rows, std::int64_t context, int heads, int chunk) {
   Backend::ScratchShape shape;
   shape.rows = pass_rows;
   shape.context = context;
@@ -32,7 +21,7 @@ void StoredCache::reserve(std::int64_t pass_rows, std::int64_t context, int head
   shape.kv_heads = kv_heads_;
   shape.head_dim = head_dim_;
   shape.chunk_size = chunk;
-  b_.reserve(shape);
+  lease_.emplace(b_, shape);
 }
 
 void StoredCache::begin(std::int64_t n) {

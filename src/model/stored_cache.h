@@ -1,6 +1,7 @@
 // What the three caches share: rows in one storage, the pass in progress, the tokens held.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "model/kv_pass.h"
 #include "triforce/kv_cache.h"
@@ -16,7 +17,7 @@ class StoredCache : public KvCache {
   KvView layer(int l) final;
   void end() final;
   void truncate(std::int64_t length) final;
-  std::uint32_t id() const final { return id_; }
+  std::uint64_t id() const final { return lease_->id(); }
 
  protected:
   // Whether keys are stored rotated, by their position, or are rotated by their row when read.
@@ -31,8 +32,9 @@ class StoredCache : public KvCache {
   virtual void check_room(std::int64_t n) const = 0;
   // Throws kInternal unless committed() <= length <= last.
   void check_commit(std::int64_t length, std::int64_t last) const;
-  // Scratch for passes over up to `context` tokens; chunk 0: none are scored.
-  void reserve(std::int64_t pass_rows, std::int64_t context, int heads, int chunk);
+  // Takes the lease, for passes over up to `context` tokens; chunk 0: none are scored. To be called
+  // by the constructor.
+  void lease(std::int64_t pass_rows, std::int64_t context, int heads, int chunk);
 
   Backend& b_;
   KvStorage storage_;
@@ -43,8 +45,8 @@ class StoredCache : public KvCache {
   Keys keys_;
   int kv_heads_, head_dim_;
   std::int64_t max_append_;
-  std::uint32_t id_;
   std::int64_t appending_ = 0;  // rows of the pass in progress
+  std::optional<Lease> lease_;
 };
 
 }  // namespace triforce

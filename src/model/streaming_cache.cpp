@@ -14,7 +14,7 @@ StreamingCache::StreamingCache(Backend& backend, int layers, int kv_heads, int h
       sinks_(round_up(kSinks, backend.kv_granule())) {
   const std::int64_t min_budget = sinks_ + 2 * std::int64_t{backend.kv_granule()};
   TF_CHECK(budget >= min_budget, "streaming budget of {} tokens, at least {}", budget, min_budget);
-  reserve(max_append, storage_.capacity(), kv_heads, 0);
+  lease(max_append, storage_.capacity(), kv_heads, 0);
 }
 
 void StreamingCache::check_room(std::int64_t n) const {

@@ -58,8 +58,7 @@ class ReferenceBackend final : public HostBackend {
     TF_CHECK(false, "the reference backend has no speed");
     return {};
   }
-  void reserve(const ScratchShape&) override {}  // plain loops need no scratch
-  std::int64_t scratch_bytes(const ScratchShape&) const override { return 0; }
+  std::int64_t scratch_bytes(const ScratchShape&) const override { return 0; }  // plain loops
 
  protected:
   Matrix do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override;

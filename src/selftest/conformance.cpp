@@ -18,14 +18,14 @@ void run_conformance(Backend& tested, const Conformance& c, const Emit& emit) {
   shape.max_width = 1200;
   shape.vocab = c.every_size ? 131072 : 32003;
   shape.chunk_size = s.chunk;
-  tested.reserve(shape);
+  const Lease passes(tested, shape);
   // Ranking 16384 chunks, and single rows of more and wider heads.
   shape.rows = 1;
   shape.context = 16384;
   shape.heads = shape.kv_heads = 3;
   shape.head_dim = std::min(128, tested.traits().max_head_dim);
   shape.chunk_size = 1;
-  tested.reserve(shape);
+  const Lease ranking(tested, shape);
   const std::unique_ptr<Backend> oracle = make_reference_backend(tested.kv_granule());
   check_row_wise_ops(tested, *oracle, c, emit);
   check_sampling_ops(tested, *oracle, c, emit);

@@ -176,6 +176,23 @@ TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
   EXPECT_EQ(recorder_.streamed[Method::kRetrieval], 2 * kGenerated);
 }
 
+// A run's peaks are its own, whatever the process ran before.
+TEST_F(MeasureRun, PeaksAreThoseOfTheRun) {
+  input_.observer = nullptr;
+  input_.config.repetitions = 1;
+  input_.config.warmup = 0;
+  for (const std::int64_t budget : {128, 64}) {
+    input_.config.speculation.budget = budget;
+    const RunResult r = run_measurement(input_);
+    ASSERT_EQ(r.exit_code, ExitCode::kOk);
+    const MemoryResult& m = r.cases[0].memory;
+    for (auto tag = static_cast<std::size_t>(MemTag::kKvFull);
+         tag < static_cast<std::size_t>(MemTag::kWorkspace); ++tag) {
+      EXPECT_EQ(m.planned->bytes[tag], m.peak->bytes[tag]) << budget << ' ' << tag;
+    }
+  }
+}
+
 TEST_F(MeasureRun, GreedyStreamsAreEqual) {
   input_.config.speculation.acceptance = Acceptance::kSpeculative;
   input_.config.speculation.sampling.temperature = 0;

@@ -52,16 +52,17 @@ class Preconditions : public ::testing::TestWithParam<BackendCase> {
   static constexpr int kHeads = 4, kKvHeads = 2, kDim = 64, kChunk = 8;
   static constexpr std::int64_t kRows = 3, kCapacity = 64, kWidth = 48, kVocab = 40;
 
-  Preconditions() : b_(GetParam().make()), act_(b_->activation_dtype()) {
-    b_->reserve({.rows = kRows,
-                 .context = kCapacity,
-                 .heads = kHeads,
-                 .kv_heads = kKvHeads,
-                 .head_dim = kDim,
-                 .max_width = 2 * kWidth,
-                 .vocab = kVocab,
-                 .chunk_size = kChunk});
-  }
+  Preconditions()
+      : b_(GetParam().make()),
+        act_(b_->activation_dtype()),
+        lease_(*b_, {.rows = kRows,
+                     .context = kCapacity,
+                     .heads = kHeads,
+                     .kv_heads = kKvHeads,
+                     .head_dim = kDim,
+                     .max_width = 2 * kWidth,
+                     .vocab = kVocab,
+                     .chunk_size = kChunk}) {}
   bool on_host() const { return b_->place() == Place::kHost; }
   // Zeros where ops expect them; they live as long as the test.
   TensorView tensor(DType t, std::initializer_list<std::int64_t> shape) {
@@ -145,6 +146,7 @@ class Preconditions : public ::testing::TestWithParam<BackendCase> {
   const char* op_ = "";
   std::unique_ptr<Backend> b_;
   DType act_;
+  Lease lease_;
 
  private:
   std::vector<Tensor> tensors_;

@@ -40,6 +40,12 @@ TEST(HostAllocator, LedgersCountByTagAndPlace) {
     EXPECT_EQ(a.total(Place::kHost).live_bytes, 0);
     EXPECT_EQ(a.total(Place::kHost).peak_bytes, 570);
     EXPECT_EQ(a.total(Place::kHost).allocations, 2);
+    a.reset_peaks();
+    const Buffer later(a, 20, Place::kHost, MemTag::kProbs);
+    EXPECT_EQ(a.ledger(MemTag::kKvFull).peak_bytes, 1000);
+    EXPECT_EQ(a.ledger(MemTag::kProbs).peak_bytes, 20);
+    EXPECT_EQ(a.total(Place::kPinned).peak_bytes, 1000);
+    EXPECT_EQ(a.total(Place::kHost).peak_bytes, 20);
   }
   EXPECT_EQ(a.ledger(MemTag::kKvFull).live_bytes, 0);
   EXPECT_EQ(a.total(Place::kPinned).live_bytes, 0);

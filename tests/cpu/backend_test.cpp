@@ -1,6 +1,8 @@
 // CpuBackend as a whole: what it forwards to, its memory, its events, against the oracle.
 #include "cpu/cpu_backend.h"
 
+#include <set>
+
 #include "cpu/count_allocations.h"
 #include "cpu/cpu_test_support.h"
 
@@ -9,9 +11,8 @@ namespace {
 
 class BackendTest : public testing::TestWithParam<Isa> {
  protected:
-  BackendTest() : backend_(make_cpu_backend({.threads = 2, .isa = GetParam()})) {
-    backend_->reserve(shape());
-  }
+  BackendTest()
+      : backend_(make_cpu_backend({.threads = 2, .isa = GetParam()})), lease_(*backend_, shape()) {}
   static Backend::ScratchShape shape() {
     return {.rows = 100,
             .context = 512,
@@ -23,6 +24,7 @@ class BackendTest : public testing::TestWithParam<Isa> {
             .chunk_size = 8};
   }
   std::unique_ptr<Backend> backend_;
+  Lease lease_;
 };
 
 TEST_P(BackendTest, DescribesItself) {
@@ -34,18 +36,53 @@ TEST_P(BackendTest, DescribesItself) {
 
 TEST_P(BackendTest, ReplayRunsTheBodyEveryTime) {
   int runs = 0;
-  backend_->replay(1, [&] { ++runs; });
-  backend_->replay(1, [&] { ++runs; });
+  backend_->replay({1, 2, 3}, [&] { ++runs; });
+  backend_->replay({1, 2, 3}, [&] { ++runs; });
   EXPECT_EQ(runs, 2);
 }
 
-TEST_P(BackendTest, PassesAreRefusedBeyondTheReservedShape) {
+TEST_P(BackendTest, PassesAreRefusedBeyondTheLeasedShape) {
   std::vector<float> w(64 * 4096), x(32 * 4096), out(32 * 64);
   const auto bare = make_cpu_backend({.threads = 1, .isa = GetParam()});
   Matrix m = bare->make_matrix(64, 4096, DType::kBF16, MemTag::kTargetWeights);
   EXPECT_THROW(bare->linear(make_view(x.data(), DType::kF32, {32, 4096}), m,
                             make_view(out.data(), DType::kF32, {32, 64}), false),
                Error);
+}
+
+TEST_P(BackendTest, ScratchGrowsWithItsLeasesAndEndsWithTheLast) {
+  std::vector<float> x(4 * 512), out(4 * 64);
+  const auto b = make_cpu_backend({.threads = 1, .isa = GetParam()});
+  const Matrix m = b->make_matrix(64, 512, DType::kBF16, MemTag::kTargetWeights);
+  const auto multiply = [&] {
+    b->linear(make_view(x.data(), DType::kF32, {4, 512}), m,
+              make_view(out.data(), DType::kF32, {4, 64}), false);
+  };
+  const auto live = [&] { return b->allocator().ledger(MemTag::kWorkspace).live_bytes; };
+  const Backend::ScratchShape small = {.rows = 4, .max_width = 512};
+  Backend::ScratchShape large = shape(), huge = shape();
+  huge.context = huge.rows = std::int64_t{1} << 40;
+  std::set<std::uint64_t> ids;
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(live(), 0);
+    EXPECT_THROW(multiply(), Error);
+    const Lease first(*b, small);
+    EXPECT_EQ(live(), b->scratch_bytes(small));
+    EXPECT_TRUE(ids.insert(first.id()).second);
+    multiply();
+    EXPECT_THROW(Lease(*b, huge), Error);
+    EXPECT_EQ(live(), b->scratch_bytes(small));
+    multiply();
+    {
+      const Lease second(*b, large);
+      EXPECT_TRUE(ids.insert(second.id()).second);
+      large.grow(small);
+      EXPECT_EQ(live(), b->scratch_bytes(large));
+    }
+    EXPECT_EQ(live(), b->scratch_bytes(large));  // the first is not disturbed
+    multiply();
+  }
+  EXPECT_EQ(live(), 0);
 }
 
 // A decoding pass after the first of its kind calls no operator new; a prefill pass takes nothing

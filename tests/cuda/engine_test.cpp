@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/forwarding_backend.h"
 #include "cuda/cuda_backend.h"
+#include "cuda/runtime.h"
 #include "decode/toy_models.h"
 #include "model/full_cache.h"
 #include "reference/reference_backend.h"
@@ -63,6 +65,75 @@ TEST_P(CudaEngineTest, RecordedPassesGiveTheSameStreamsAsLaunchedOnes) {
     EXPECT_EQ(streams[0].of(m).tokens, streams[2].of(m).tokens) << to_string(m);
     EXPECT_EQ(streams[1].of(m).tokens, streams[3].of(m).tokens) << to_string(m);
     EXPECT_EQ(streams[1].of(m).origins, streams[3].of(m).origins) << to_string(m);
+  }
+}
+
+// The logits of the last 3 tokens, by one pass that is run three times (launched, recorded and
+// replayed) over a cache of the tokens before, which are too many for a pass that is recorded.
+std::vector<float> logits_of(Backend& b, LlamaModel& model, KvCache& cache,
+                             std::span<const Token> tokens) {
+  const std::size_t prefix = tokens.size() - 3;
+  model.forward(tokens.first(prefix), cache, Logits::kNone);
+  cache.mark();
+  TensorView logits;
+  for (int i = 0; i < 3; ++i) {
+    logits = model.forward(tokens.subspan(prefix), cache, Logits::kAll);
+    cache.rewind();
+  }
+  std::vector<float> host(static_cast<std::size_t>(logits.numel()));
+  b.download(make_view(host.data(), DType::kF32, {logits.shape[0], kVocab}), logits);
+  return host;
+}
+
+// Each round's cache lies where the one before lay, on host and device, its rows elsewhere in it.
+TEST_P(CudaEngineTest, RecordingsEndWithTheCacheAndTheModelTheyAreOver) {
+  constexpr std::int64_t kRows = kMaxBatchInvariantRows + 3;
+  const std::unique_ptr<Backend> recorded = open(), launched = open(false);
+  const ToyPair pairs[] = {toy_pair(*recorded, GetParam()), toy_pair(*launched, GetParam())};
+  const ModelConfig& c = pairs[0].target.config;
+  std::optional<LlamaModel> model;
+  model.emplace(*recorded, pairs[0].target, kPositions, kRows, 3);
+  LlamaModel reference(*launched, pairs[1].target, kPositions, kRows, 3);
+  std::optional<FullCache> cache, other;
+  const auto make = [&](std::optional<FullCache>& to, Backend& b, std::int64_t capacity) {
+    to.emplace(b, c.layers, c.kv_heads, c.head_dim, capacity, kRows, GetParam());
+  };
+  const void* place = nullptr;
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    const std::int64_t capacity = 100 + 64 * (round % 3);
+    make(cache, *recorded, capacity);
+    make(other, *launched, capacity);
+    if (round == 0) place = cache->layer(0).k;
+    EXPECT_EQ(cache->layer(0).k, place);
+    const std::vector<Token> tokens = toy_prompt(kRows + 3, kVocab, round);
+    ASSERT_EQ(logits_of(*recorded, *model, *cache, tokens),
+              logits_of(*launched, reference, *other, tokens))
+        << round;
+    EXPECT_EQ(recorded->recorded_passes(), 1U);
+    cache.reset();
+    EXPECT_EQ(recorded->recorded_passes(), 0U);
+  }
+  make(cache, *recorded, 100);
+  logits_of(*recorded, *model, *cache, toy_prompt(kRows + 3, kVocab, 0));
+  EXPECT_EQ(recorded->recorded_passes(), 1U);
+  model.reset();
+  EXPECT_EQ(recorded->recorded_passes(), 0U);
+}
+
+// Streaming caches that are larger every time, none of them with room in what the last ones had.
+TEST_P(CudaEngineTest, MethodsGiveTheDevicesMemoryBack) {
+  const std::unique_ptr<Backend> backend = open();
+  const ToyPair pair = toy_pair(*backend, GetParam());
+  const RunShape shape = {90, 4, {Method::kStreaming}};
+  Context context(*backend, pair.target, Context::shape_of(shape));
+  SpeculationOptions o = toy_options();
+  const auto free_bytes = [&] { return static_cast<double>(*cuda::inspect_device(0).free_bytes); };
+  double first = 0;
+  for (int round = 0; round < 20; ++round) {
+    o.budget = 8 * (10000 + 250 * round);
+    { const Methods methods(context, &pair.draft, o, shape.methods); }
+    if (round == 0) first = free_bytes();
+    EXPECT_NEAR(free_bytes(), first, 16 << 20) << round;  // less than one cache
   }
 }
 

@@ -70,6 +70,45 @@ TEST(CudaAllocator, MemoryIsZeroedCountedAndUsedAgain) {
   EXPECT_EQ(static_cast<const char*>(pinned.data())[99], 0);
 }
 
+TEST(CudaAllocator, PiecesEndWithWhatTheyHold) {
+  constexpr int kMiB = 1 << 20;
+  CudaAllocator a(0);
+  const auto on_device = [&](std::int64_t mib) {
+    return Buffer(a, mib * kMiB, Place::kDevice, MemTag::kWorkspace);
+  };
+  const auto free_mib = [] {
+    std::size_t free_bytes = 0, total_bytes = 0;
+    TF_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+    return static_cast<double>(free_bytes) / kMiB;
+  };
+  const Buffer kept = on_device(1);
+  const double all = free_mib();
+  constexpr double kTolerance = 8;  // the driver's granularity
+  for (int mib = 40; mib < 60; ++mib) {
+    const Buffer b = on_device(mib);
+    EXPECT_NEAR(free_mib(), all - mib, kTolerance);
+  }
+  EXPECT_NEAR(free_mib(), all, kTolerance);
+  // A reserve stays while nothing is in it.
+  a.reserve(64 * kMiB);
+  EXPECT_EQ(a.idle_bytes(), 64 * kMiB);
+  Buffer b = on_device(60);
+  EXPECT_EQ(a.idle_bytes(), 0);
+  b = Buffer();
+  EXPECT_NEAR(free_mib(), all - 64, kTolerance);
+  // The next one takes its place, or follows it if it is in use.
+  a.reserve(96 * kMiB);
+  EXPECT_NEAR(free_mib(), all - 96, kTolerance);
+  b = on_device(90);
+  a.reserve(40 * kMiB);
+  EXPECT_NEAR(free_mib(), all - 136, kTolerance);
+  b = Buffer();
+  EXPECT_NEAR(free_mib(), all - 40, kTolerance);
+  a.reserve(0);
+  EXPECT_EQ(a.idle_bytes(), 0);
+  EXPECT_NEAR(free_mib(), all, kTolerance);
+}
+
 TEST(CudaAllocator, TooMuchIsRefusedWithWhatIsFree) {
   CudaAllocator a(0);
   std::size_t free_bytes = 0, total_bytes = 0;
@@ -104,6 +143,8 @@ TEST(StagingRing, CarriesEveryPiece) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], i / kPieceBytes) << i;
 }
 
+constexpr Backend::PassKey kPass = {.model = 1, .cache = 2, .kind = 3};
+
 // Every replay reads what is in memory then, not what was there when it was recorded.
 TEST(GraphCache, RunsThenRecordsThenReplays) {
   CudaAllocator a(0);
@@ -118,28 +159,37 @@ TEST(GraphCache, RunsThenRecordsThenReplays) {
   };
   for (int i = 1; i <= 5; ++i) {
     to_device(from.data(), &i, sizeof(int));
-    graphs.run(1, stream.get(), body);
+    graphs.run(kPass, stream.get(), body);
     TF_CUDA(cudaStreamSynchronize(stream.get()));
     EXPECT_EQ(to.values()[0], i);
     EXPECT_EQ(calls, std::min(i, 2));
   }
   EXPECT_EQ(graphs.recorded(), 1U);
   graphs.set_enabled(false);
-  graphs.run(1, stream.get(), body);
+  graphs.run(kPass, stream.get(), body);
   EXPECT_EQ(calls, 3);
   graphs.clear();
   EXPECT_EQ(graphs.recorded(), 0U);
+  // It ends with either of its leases, and with no other.
+  graphs.set_enabled(true);
+  for (const std::uint64_t lease : {kPass.model, kPass.cache}) {
+    for (int i = 0; i < 2; ++i) graphs.run(kPass, stream.get(), body);
+    graphs.forget(kPass.kind);
+    EXPECT_EQ(graphs.recorded(), 1U);
+    graphs.forget(lease);
+    EXPECT_EQ(graphs.recorded(), 0U);
+  }
 }
 
 TEST(GraphCache, AFailedRecordingLeavesTheStreamUsable) {
   CudaAllocator a(0);
   const Stream stream = make_stream();
   GraphCache graphs;
-  graphs.run(1, stream.get(), [] {});
-  EXPECT_THROW(graphs.run(1, stream.get(), [] { throw std::runtime_error("stop"); }),
+  graphs.run(kPass, stream.get(), [] {});
+  EXPECT_THROW(graphs.run(kPass, stream.get(), [] { throw std::runtime_error("stop"); }),
                std::runtime_error);
   TF_CUDA(cudaStreamSynchronize(stream.get()));
-  graphs.run(1, stream.get(), [] {});
+  graphs.run(kPass, stream.get(), [] {});
   EXPECT_EQ(graphs.recorded(), 1U);
 }
 

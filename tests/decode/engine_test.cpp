@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/forwarding_backend.h"
@@ -344,6 +345,40 @@ TEST_F(EngineOnce, LedgerEqualsThePlan) {
       EXPECT_EQ(backend->allocator().ledger(tag).peak_bytes,
                 plan.bytes[static_cast<std::size_t>(i)])
           << to_string(tag);
+    }
+  }
+}
+
+// Context and methods of other sizes one after another: each takes what its plan says, and nothing
+// stays behind.
+TEST_F(EngineOnce, MemoryEndsWithContextAndMethods) {
+  const std::unique_ptr<Backend> backend = make_cpu_backend({1, std::nullopt});
+  Allocator& a = backend->allocator();
+  const ToyPair pair(*backend, DType::kBF16, kVocab);
+  std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> before{};
+  const auto tag = [](std::size_t i) { return static_cast<MemTag>(i); };
+  for (std::size_t i = 0; i < before.size(); ++i) before[i] = a.ledger(tag(i)).live_bytes;
+  for (int round = 0; round < 20; ++round) {
+    PlanInput in;
+    in.target = pair.target.config;
+    in.draft = pair.draft.config;
+    in.dtype = DType::kBF16;
+    in.backend = backend.get();
+    in.options = toy_options();
+    in.options.budget = 64 + 64 * (19 - round);  // smaller and smaller: no peak hides the next
+    in.options.selection = round % 2 == 0 ? Selection::kMeanKey : Selection::kAttention;
+    in.run = {300 - round, 8, all_methods()};
+    const MemoryPlan plan = plan_memory(in);
+    a.reset_peaks();
+    {
+      ToyRun run(*backend, pair, in.options, in.run);
+      run.prefill(toy_prompt(in.run.max_prompt, kVocab, 0));
+      run.generate(Method::kTriForce, 8, 1, 0);
+    }
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      EXPECT_EQ(a.ledger(tag(i)).live_bytes, before[i]) << round << ' ' << to_string(tag(i));
+      if (before[i] != 0) continue;  // weights
+      EXPECT_EQ(a.ledger(tag(i)).peak_bytes, plan.bytes[i]) << round << ' ' << to_string(tag(i));
     }
   }
 }
