@@ -132,6 +132,9 @@ class Backend {
 
   virtual std::string description() const = 0;  // "cpu avx512-bf16, 2 threads"
   virtual Allocator& allocator() = 0;
+  // Bytes that the backend itself holds of allocator()'s memory for all its life, such as staging
+  // and a library's workspace; all of them tagged kWorkspace.
+  virtual std::int64_t own_bytes() const { return 0; }
 
   // Bytes that are free in a memory of the device's own; nullopt: it works in the host's.
   virtual std::optional<std::int64_t> available_bytes() const { return std::nullopt; }

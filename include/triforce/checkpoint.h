@@ -85,6 +85,10 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes,
                                            std::int64_t file_bytes, const std::string& path,
                                            const SafetensorsLimits& limits = {});
 
+// The config.json of a folder in Hugging Face layout, as Checkpoint::open() reads it; the folder
+// may lack weights. Throws Error(kBadInput).
+ModelConfig read_checkpoint_config(const std::filesystem::path& dir);
+
 // A folder in Hugging Face layout: config.json and model.safetensors, or shards with an index.
 class Checkpoint {
  public:

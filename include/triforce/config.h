@@ -14,6 +14,18 @@ namespace triforce {
 enum class OutputFormat : std::uint8_t { kTable, kJson, kJsonl, kCsv, kMarkdown };
 enum class ProgressMode : std::uint8_t { kAuto, kPlain, kNone };
 
+// What a result holds besides figures: numbers that grow with prompts and methods.
+struct RecordOptions {
+  bool tokens = false;  // of every timed repetition; else of the first of each prompt
+  bool chunks = false;  // those that the retrieval cache selected after each prompt
+  bool probs = false;   // of the first token after each prompt
+  bool any() const { return tokens || chunks || probs; }
+};
+// Most probable tokens that --record probs keeps of a distribution.
+inline constexpr std::size_t kRecordedProbs = 64;
+// Max numbers of all that --record adds to one result.
+inline constexpr std::int64_t kMaxRecorded = std::int64_t{1} << 24;
+
 // The options of every command. What stands here is the default: that of the paper (arXiv
 // 2404.11912, section 5.1 and its published code) for shapes. make_config() puts the sizes below in
 // their place for the built-in pair.
@@ -57,6 +69,7 @@ struct RunConfig {
 
   OutputFormat output_format = OutputFormat::kTable;  // on stdout
   std::string json_file, jsonl_file, csv_file;        // empty: not written
+  RecordOptions record;
   ProgressMode progress = ProgressMode::kAuto;
   bool verbose = false;
   std::string config_file;  // where some of these came from; empty: none

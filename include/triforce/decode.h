@@ -136,6 +136,9 @@ class Methods {
   // How close the target's choice was after the prompt and `generated`: its largest logit minus the
   // second largest. Leaves the caches at the prompt.
   double top2_margin(std::span<const Token> generated);
+  // What the baseline draws its first token after the prompt from: [V] probabilities, after
+  // temperature, top-k and top-p. Leaves the caches at the prompt. Throws Error(kNumeric).
+  std::vector<float> probs_after_prompt();
   // nullptr: no method uses one.
   const RetrievalCache* retrieval_cache() const;
 

@@ -24,6 +24,8 @@ struct PassBytes {
 struct MemoryPlan {
   std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> bytes{};  // by MemTag
   std::int64_t total_bytes() const;
+  std::int64_t held_bytes = 0;  // of these: Backend::own_bytes(), there before the run begins
+  std::int64_t bytes_to_take() const { return total_bytes() - held_bytes; }
   std::int64_t kv_bytes_per_token = 0;  // of the full cache
   PerPass<PassBytes> passes;            // zero for passes that no method runs
 };
@@ -32,6 +34,7 @@ struct PlanInput {
   ModelConfig target;
   std::optional<ModelConfig> draft;  // none: no method uses one
   DType dtype = DType::kF16;
+  bool random_target = false, random_draft = false;  // weights are drawn: random_weights()
   SpeculationOptions options;
   RunShape run;
   // Whose layouts count; null: those of a CUDA device (kDevicePrefillRows and so on, activations
@@ -50,8 +53,11 @@ std::int64_t target_positions(const SpeculationOptions& options, const RunShape&
 // Throws Error(kUsage).
 void check_run(const PlanInput& input);
 
-// The ledger of a Context and its Methods built from the same input over the same backend equals
-// this, tag by tag. Checks the input first.
+// The peaks in the ledger of a backend on which the models were loaded, the target first, and a
+// Context and its Methods built from the same input equal this, tag by tag. Checks the input first.
 MemoryPlan plan_memory(const PlanInput& input);
+// The same of teacher_forced_nll() (decode/teacher_forced.h) over input.run.max_prompt tokens in
+// passes of `chunk`.
+MemoryPlan plan_teacher_forced(const PlanInput& input, std::int64_t chunk);
 
 }  // namespace triforce

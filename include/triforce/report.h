@@ -416,6 +416,25 @@ void fields(V& v, PromptOutput& o) {
   v("sha256", o.sha256, "as samples[].tokens_sha256");
 }
 
+// The moment between a prompt and its first token.
+struct AfterPrompt {
+  int prompt = 0;
+  std::optional<std::vector<std::vector<std::vector<std::int32_t>>>> chunks;
+  std::optional<std::vector<Token>> top_tokens;
+  std::optional<std::vector<double>> top_probs;
+};
+template <class V>
+void fields(V& v, AfterPrompt& a) {
+  v("prompt", a.prompt, "index of the prompt");
+  v("chunks", a.chunks,
+    "[layer][KV head][i]: chunks of chunk_size tokens that the retrieval cache selected, 0 the "
+    "first of the prompt; null: --record has no chunks, or the method has no such cache");
+  v("top_tokens", a.top_tokens,
+    "the most probable ids, in falling order; null: --record has no probs");
+  v("top_probs", a.top_probs,
+    "their probabilities after temperature, top-k and top-p: what ar draws the first token from");
+}
+
 struct CaseGammas {
   int gamma = 0, inner_gamma = 0;
   bool chosen = false;
@@ -447,6 +466,7 @@ struct CaseResult {
   MemoryResult memory;
   Lossless lossless;
   std::vector<PromptOutput> output;
+  std::vector<AfterPrompt> after_prompt;
 };
 template <class V>
 void fields(V& v, CaseResult& c) {
@@ -477,8 +497,11 @@ void fields(V& v, CaseResult& c) {
   v("speedup", c.speedup, "against the baseline; null: this is it, or the run has none");
   v("memory", c.memory, "memory");
   v("lossless", c.lossless, "comparison of the tokens with the baseline's");
-  v.group("output", "what was generated",
-          [&](auto& g) { g("prompts", c.output, "the first timed repetition of each prompt"); });
+  v.group("output", "what was generated", [&](auto& g) {
+    g("prompts", c.output,
+      "the first timed repetition of each prompt; with --record tokens every timed repetition");
+    g("after_prompt", c.after_prompt, "what --record chunks,probs asked for, one a prompt");
+  });
 }
 
 struct RunResult {

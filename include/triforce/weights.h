@@ -63,5 +63,7 @@ ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType 
 // (config, seed); dtype only rounds.
 ModelWeights random_weights(Backend& backend, const ModelConfig& config, DType dtype,
                             std::uint64_t seed, MemTag tag, const LoadProgress& progress);
+// Bytes tagged kWorkspace that random_weights() takes and gives back.
+std::int64_t random_weights_workspace(const ModelConfig& config);
 
 }  // namespace triforce

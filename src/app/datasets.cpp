@@ -18,6 +18,27 @@ constexpr std::int64_t kMaxLineBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kMaxTextBytes = std::int64_t{1} << 30;
 constexpr std::array<std::string_view, 5> kPublished = {"gs", "128k", "one-shot", "lwm", "demo"};
 
+enum class DataKind : std::uint8_t { kSynthetic, kText, kLines, kIds };
+
+DataKind kind_of(std::string_view name) {
+  if (name == "synthetic") return DataKind::kSynthetic;
+  const std::string suffix = std::filesystem::path(name).extension().string();
+  if (is_published_dataset(name) || suffix == ".jsonl") return DataKind::kLines;
+  if (suffix == ".ids") return DataKind::kIds;
+  if (suffix == ".txt") return DataKind::kText;
+  throw_input("UnknownDataset",
+              "--dataset: expected synthetic, gs, 128k, one-shot, lwm, demo, or a .txt, .jsonl "
+              "or .ids file, found {}",
+              quote_text(name));
+}
+
+[[noreturn]] void throw_no_tokenizer(std::string_view name) {
+  throw_input("NoTokenizer",
+              "--dataset {}: expected a target with a tokenizer.model, found none; an .ids file "
+              "needs no tokenizer",
+              name);
+}
+
 // A text with what stands before and after it in the prompt. The text alone is cut.
 struct Document {
   std::string_view text, prefix = {}, suffix = {};
@@ -86,13 +107,7 @@ class Collector {
 
  private:
   std::vector<Token> encode(std::string_view text) const {
-    if (!encode_) {
-      throw_input(
-          "NoTokenizer",
-          "--dataset {}: expected a target with a tokenizer.model, found none; an .ids file "
-          "needs no tokenizer",
-          request_.name);
-    }
+    if (!encode_) throw_no_tokenizer(request_.name);
     if (text.empty()) return {};
     std::vector<Token> ids = encode_(text);
     if (request_.check_stop) request_.check_stop();
@@ -316,15 +331,15 @@ void make_synthetic(const DatasetRequest& request, const Encode& encode, Collect
   info.sha256 = hash.hex();
 }
 
-std::filesystem::path file_of(const DatasetRequest& request) {
-  if (!is_published_dataset(request.name)) return request.name;
-  std::filesystem::path path = request.downloads / (request.name + ".jsonl");
+std::filesystem::path file_of(const std::string& name, const std::filesystem::path& downloads) {
+  if (!is_published_dataset(name)) return name;
+  std::filesystem::path path = downloads / (name + ".jsonl");
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     throw_input("FileNotFound",
                 "--dataset {}: expected {}, found no such file; fetch it with "
                 "scripts/download_data.sh {}",
-                request.name, path.string(), request.name);
+                name, path.string(), name);
   }
   return path;
 }
@@ -335,31 +350,45 @@ bool is_published_dataset(std::string_view name) {
   return std::find(kPublished.begin(), kPublished.end(), name) != kPublished.end();
 }
 
+void check_dataset(std::string_view name, bool has_tokenizer) {
+  const DataKind kind = kind_of(name);
+  const bool has_text = kind == DataKind::kText || kind == DataKind::kLines;
+  if (has_text && !has_tokenizer) throw_no_tokenizer(name);
+}
+
+std::filesystem::path find_dataset(const std::string& name,
+                                   const std::filesystem::path& downloads) {
+  if (kind_of(name) == DataKind::kSynthetic) return {};
+  std::filesystem::path path = file_of(name, downloads);
+  InputFile::open(path);
+  return path;
+}
+
 Dataset load_dataset(const DatasetRequest& request, const Encode& encode) {
   TF_CHECK(request.prefill >= 2 && request.prompts >= 1 && request.vocab > 0);
   Dataset out;
   Collector collect(request, encode, out);
-  if (request.name == "synthetic") {
-    out.info.kind = request.name;
-    make_synthetic(request, encode, collect, out.info);
-  } else {
-    const std::filesystem::path path = file_of(request);
+  const DataKind kind = kind_of(request.name);
+  std::filesystem::path path;
+  out.info.kind = request.name;
+  if (kind != DataKind::kSynthetic) {
+    path = file_of(request.name, request.downloads);
     out.info.source = path.string();
-    const std::string suffix = path.extension().string();
-    out.info.kind =
-        is_published_dataset(request.name) || suffix.empty() ? request.name : suffix.substr(1);
-    if (suffix == ".jsonl") {
-      read_jsonl(path, collect, out.info);
-    } else if (suffix == ".ids") {
-      read_ids(path, request, collect, out.info);
-    } else if (suffix == ".txt") {
+    if (!is_published_dataset(request.name)) out.info.kind = path.extension().string().substr(1);
+  }
+  switch (kind) {
+    case DataKind::kSynthetic:
+      make_synthetic(request, encode, collect, out.info);
+      break;
+    case DataKind::kText:
       read_txt(path, collect, out.info);
-    } else {
-      throw_input("UnknownDataset",
-                  "--dataset: expected synthetic, gs, 128k, one-shot, lwm, demo, or a .txt, .jsonl "
-                  "or .ids file, found {}",
-                  quote_text(request.name));
-    }
+      break;
+    case DataKind::kLines:
+      read_jsonl(path, collect, out.info);
+      break;
+    case DataKind::kIds:
+      read_ids(path, request, collect, out.info);
+      break;
   }
   out.info.n_prompts = static_cast<std::int64_t>(out.prompts.size());
   if (out.prompts.empty()) {

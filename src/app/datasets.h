@@ -63,6 +63,12 @@ using Encode = std::function<std::vector<Token>(std::string_view text)>;
 // (every document is too short); Error(kResources, "MemoryLimit") for prompts of more than
 // max_bytes.
 Dataset load_dataset(const DatasetRequest& request, const Encode& encode);
+// What load_dataset() refuses by the name alone: throws Error(kBadInput), UnknownDataset or
+// NoTokenizer.
+void check_dataset(std::string_view name, bool has_tokenizer);
+// The file of a data set, opened; empty for synthetic. Throws Error(kBadInput) if it is not there
+// or cannot be read.
+std::filesystem::path find_dataset(const std::string& name, const std::filesystem::path& downloads);
 
 // True for gs, 128k, one-shot, lwm and demo.
 bool is_published_dataset(std::string_view name);

@@ -10,6 +10,7 @@
 #include "app/measure_state.h"
 #include "app/result.h"
 #include "app/statistics.h"
+#include "model/retrieval_cache.h"
 
 namespace triforce {
 namespace {
@@ -20,6 +21,18 @@ constexpr int kStepRepetitions = 5;
 constexpr std::array<int, 5> kStepRows = {1, 2, 8, 16, 32};
 
 using Clock = std::chrono::steady_clock;
+
+// [layers, heads, n] of a list of ids, the last index running fastest.
+std::vector<std::vector<std::vector<std::int32_t>>> nested(const std::vector<std::int32_t>& ids,
+                                                           int layers, int heads) {
+  std::vector<std::vector<std::vector<std::int32_t>>> out(static_cast<std::size_t>(layers));
+  const auto n = static_cast<std::ptrdiff_t>(ids.size()) / layers / heads;
+  auto row = ids.begin();
+  for (auto& layer : out) {
+    for (int h = 0; h < heads; ++h, row += n) layer.emplace_back(row, row + n);
+  }
+  return out;
+}
 
 CaseStatus status_of(const Error& e) {
   return e.code() == ExitCode::kResources ? CaseStatus::kOom : CaseStatus::kError;
@@ -60,6 +73,7 @@ class Measurement {
   MemoryPlan plan() const;
   bool measure_prompt(int prompt);
   bool prefill(int prompt);
+  bool record(int prompt);
   void warm_up();
   void choose(MethodState& m);
   void measure_steps();
@@ -111,6 +125,8 @@ MemoryPlan Measurement::plan() const {
   p.target = in_.target->config;
   if (in_.draft != nullptr) p.draft = in_.draft->config;
   p.dtype = in_.target->dtype;
+  p.random_target = in_.target->random;
+  p.random_draft = in_.draft != nullptr && in_.draft->random;
   p.backend = in_.backend;
   p.options = c_.speculation;
   p.run = shape();
@@ -158,6 +174,29 @@ bool Measurement::prefill(int prompt) {
   if (!done || metrics.interrupted) return false;
   state_.prefills.push_back(metrics);
   return true;
+}
+
+// What --record asks for of the moment after the prompt.
+bool Measurement::record(int prompt) {
+  if (!c_.record.chunks && !c_.record.probs) return true;
+  AfterPrompt after;
+  after.prompt = prompt;
+  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
+  const bool done = guarded(
+      [&] {
+        const RetrievalCache* cache = methods_->retrieval_cache();
+        if (c_.record.chunks && cache != nullptr) {
+          const ModelConfig& t = in_.target->config;
+          after.chunks = nested(cache->selected_chunks(), t.layers, t.kv_heads);
+        }
+        if (c_.record.probs) {
+          top_of(methods_->probs_after_prompt(), kRecordedProbs, after.top_tokens.emplace(),
+                 after.top_probs.emplace());
+        }
+      },
+      fail);
+  if (done) state_.after_prompts.push_back(std::move(after));
+  return done;
 }
 
 void Measurement::generate(MethodState& m, int prompt, int repetition, bool warmup) {
@@ -277,7 +316,7 @@ void Measurement::measure_margins(int prompt) {
 }
 
 bool Measurement::measure_prompt(int prompt) {
-  if (!prefill(prompt)) return false;
+  if (!prefill(prompt) || !record(prompt)) return false;
   if (prompt == 0) warm_up();
   for (int r = 0; r < c_.repetitions && !stopped(); ++r) {
     for (const std::size_t m : interleaved_order(state_.methods.size(), r)) {

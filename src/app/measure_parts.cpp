@@ -107,6 +107,21 @@ Lossless compare_streams(const std::vector<MeasuredRun>* baseline,
   return out;
 }
 
+void top_of(std::span<const float> probs, std::size_t n, std::vector<Token>& tokens,
+            std::vector<double>& values) {
+  tokens.clear();
+  values.clear();
+  for (std::size_t i = 0; i < probs.size(); ++i)
+    if (probs[i] > 0) tokens.push_back(static_cast<Token>(i));
+  const auto p = [&](Token t) { return probs[static_cast<std::size_t>(t)]; };
+  const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(std::min(n, tokens.size()));
+  std::partial_sort(tokens.begin(), end, tokens.end(),
+                    [&](Token a, Token b) { return p(a) > p(b) || (p(a) == p(b) && a < b); });
+  tokens.erase(end, tokens.end());
+  values.reserve(tokens.size());
+  for (const Token t : tokens) values.push_back(double{p(t)});
+}
+
 std::vector<LevelCounters> merged_levels(const std::vector<MeasuredRun>& runs) {
   std::vector<LevelCounters> merged;
   for (const MeasuredRun& run : runs) {

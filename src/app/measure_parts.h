@@ -65,6 +65,11 @@ std::vector<PassTraffic> make_traffic(const MethodSpec& method,
                                       const PerPass<PassBytes>& bytes, std::int64_t context,
                                       const std::optional<double>& read_gbs);
 
+// The `n` most probable tokens of a distribution in falling order, lower ids first among equals,
+// and their probabilities; those of probability 0 are left out.
+void top_of(std::span<const float> probs, std::size_t n, std::vector<Token>& tokens,
+            std::vector<double>& values);
+
 // The levels' alphas, innermost first.
 std::vector<double> alphas_of(const std::vector<LevelCounters>& levels);
 

@@ -182,7 +182,7 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
 
 void CaseBuilder::fill_output(const MethodState& m, CaseResult& c) const {
   for (const MeasuredRun& r : m.runs) {
-    if (r.warmup || r.repetition != 0) continue;
+    if (r.warmup || (r.repetition != 0 && !c_.record.tokens)) continue;
     PromptOutput o;
     o.prompt = r.prompt;
     o.repetition = r.repetition;
@@ -192,6 +192,9 @@ void CaseBuilder::fill_output(const MethodState& m, CaseResult& c) const {
     o.sha256 = tokens_sha256(o.tokens);
     c.output.push_back(std::move(o));
   }
+  c.after_prompt = s_.after_prompts;
+  if (m.method->uses(Pass::kRetrieval)) return;
+  for (AfterPrompt& a : c.after_prompt) a.chunks.reset();
 }
 
 }  // namespace

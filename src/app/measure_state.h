@@ -24,7 +24,8 @@ struct MethodState {
 struct MeasurementState {
   std::vector<MethodState> methods;
   std::vector<PrefillMetrics> prefills;
-  StepCurves steps;  // empty curves: not measured
+  std::vector<AfterPrompt> after_prompts;  // as far as --record asks for it
+  StepCurves steps;                        // empty curves: not measured
   MemoryPlan plan;
   MemoryResult memory;
   GpuObservation gpu;

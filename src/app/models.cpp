@@ -30,22 +30,22 @@ ModelConfig read_config(const std::filesystem::path& file) {
 }
 
 // `option` names the option in messages.
-ModelChoice from_folder(const std::filesystem::path& folder, Use use, const char* option) {
+ModelChoice from_folder(const std::filesystem::path& folder, const char* option) {
   if (!is_folder(folder)) {
     throw_input("FileNotFound", "--{}: expected a folder or one of the presets {}, found {}",
                 option, preset_list(), quote_text(folder.string()));
   }
-  if (use == Use::kLoad) return {Checkpoint::open(folder).config(), folder, false};
-  ModelChoice choice{read_config(folder / "config.json"), {}, false};
-  choice.config.name = std::filesystem::absolute(folder / "config.json").parent_path().filename();
-  return choice;
+  return {read_checkpoint_config(folder), folder, false};
 }
 
-// A preset has no folder yet.
-ModelChoice named(const std::string& name, Use use, const char* option) {
+ModelChoice named(const std::string& name, const char* option) {
   const std::optional<ModelConfig> preset = find_preset(name);
-  if (!preset || is_folder(name)) return from_folder(name, use, option);
-  return {*preset, {}, false};
+  if (!preset || is_folder(name)) return from_folder(name, option);
+  const std::filesystem::path download = find_data_folder().downloaded_model(name);
+  if (!is_folder(download)) return {*preset, {}, false};
+  ModelChoice choice = from_folder(download, option);
+  choice.config.name = name;
+  return choice;
 }
 
 ModelChoice random_model(const std::string& name, const char* option) {
@@ -62,19 +62,18 @@ ModelChoice random_model(const std::string& name, const char* option) {
   return choice;
 }
 
-ModelChoice choose_draft(const RunConfig& config, Use use) {
+ModelChoice choose_draft(const RunConfig& config) {
   if (!config.random_draft.empty()) return random_model(config.random_draft, "random-draft");
-  if (!config.draft.empty()) return named(config.draft, use, "draft");
+  if (!config.draft.empty()) return named(config.draft, "draft");
   if (config.builtin_pair()) {
-    ModelChoice choice = from_folder(find_data_folder().builtin_draft(), use, "draft");
+    ModelChoice choice = from_folder(find_data_folder().builtin_draft(), "draft");
     choice.config.name = "built-in drafter";
     return choice;
   }
   if (!config.random_weights.empty() && find_preset(config.random_weights)) {
     return random_model("llama-68M", "random-draft");
   }
-  if (find_preset(config.target) && !is_folder(config.target))
-    return named("llama-68M", use, "draft");
+  if (find_preset(config.target) && !is_folder(config.target)) return named("llama-68M", "draft");
   throw_usage(
       "--draft: expected a drafter for this target and --method, found none; name one with "
       "--draft or --random-draft, or leave out triforce and draft");
@@ -83,8 +82,6 @@ ModelChoice choose_draft(const RunConfig& config, Use use) {
 std::int64_t builtin_positions() {
   return read_config(find_data_folder().builtin_target() / "config.json").max_position;
 }
-
-bool is_bare_preset(const ModelChoice& choice) { return choice.folder.empty() && !choice.random; }
 
 [[noreturn]] void throw_missing(const RunConfig& config, const ModelPair& pair, bool target,
                                 bool draft) {
@@ -109,36 +106,11 @@ bool is_bare_preset(const ModelChoice& choice) { return choice.folder.empty() &&
               target ? pair.target.config.name : pair.draft->config.name);
 }
 
-// Gives presets the folders that they were downloaded to.
-void open_downloads(const RunConfig& config, ModelPair& pair) {
-  const auto folder_of = [](const ModelChoice& choice) {
-    return find_data_folder().downloaded_model(choice.config.name);
-  };
-  const auto missing = [&](const ModelChoice& choice) {
-    return is_bare_preset(choice) && !is_folder(folder_of(choice));
-  };
-  const bool no_target = missing(pair.target), no_draft = pair.draft && missing(*pair.draft);
-  if (no_target || no_draft) throw_missing(config, pair, no_target, no_draft);
-  const auto open = [&](ModelChoice& choice, const char* option) {
-    if (!is_bare_preset(choice)) return;
-    std::string name = choice.config.name;
-    choice = from_folder(folder_of(choice), Use::kLoad, option);
-    choice.config.name = std::move(name);
-  };
-  open(pair.target, "target");
-  if (pair.draft) open(*pair.draft, "draft");
-}
-
-void check_pair(const RunConfig& config, const ModelPair& pair) {
-  const ModelConfig& target = pair.target.config;
+void check_on_chip(const RunConfig& config, const ModelConfig& target) {
   if (config.on_chip && *config.on_chip != target.layers) {
     throw_usage("--on-chip: expected auto or {}, all layers of {}, found {}{}", target.layers,
                 target.name, *config.on_chip,
                 *config.on_chip < target.layers ? "; this version has no KV offload" : "");
-  }
-  if (pair.draft && pair.draft->config.vocab != target.vocab) {
-    throw_usage("--draft: expected the target's vocabulary of {} tokens, found {}", target.vocab,
-                pair.draft->config.vocab);
   }
 }
 
@@ -150,23 +122,27 @@ std::string default_target(std::int64_t positions) {
   return fits || positions > find_preset(kLarge)->max_position ? "" : kLarge;
 }
 
-ModelPair choose_models(const RunConfig& config, Use use, bool want_draft) {
+ModelPair choose_models(const RunConfig& config, bool want_draft) {
   ModelPair pair;
   if (!config.random_weights.empty()) {
     pair.target = random_model(config.random_weights, "random-weights");
   } else if (!config.target.empty()) {
-    pair.target = named(config.target, use, "target");
+    pair.target = named(config.target, "target");
   } else {
-    pair.target = from_folder(find_data_folder().builtin_target(), use, "target");
+    pair.target = from_folder(find_data_folder().builtin_target(), "target");
     pair.target.config.name = "built-in target";
   }
-  if (want_draft) pair.draft = choose_draft(config, use);
-  check_pair(config, pair);
-  if (use == Use::kLoad) {
-    open_downloads(config, pair);
-    check_pair(config, pair);
-  }
+  check_on_chip(config, pair.target.config);
+  if (want_draft) pair.draft = choose_draft(config);
   return pair;
+}
+
+void open_weights(const RunConfig& config, const ModelPair& models) {
+  const bool no_target = models.target.is_absent();
+  const bool no_draft = models.draft && models.draft->is_absent();
+  if (no_target || no_draft) throw_missing(config, models, no_target, no_draft);
+  if (!models.target.random) Checkpoint::open(models.target.folder);
+  if (models.draft && !models.draft->random) Checkpoint::open(models.draft->folder);
 }
 
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,

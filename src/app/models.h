@@ -12,17 +12,14 @@ namespace triforce {
 
 struct ModelChoice {
   ModelConfig config;
-  std::filesystem::path folder;  // empty: random weights, or a preset of `plan`
+  std::filesystem::path folder;  // empty: random weights, or a preset that was not downloaded
   bool random = false;
+
+  bool is_absent() const { return folder.empty() && !random; }
 };
 struct ModelPair {
   ModelChoice target;
   std::optional<ModelChoice> draft;
-};
-
-enum class Use : std::uint8_t {
-  kPlan,  // only the shapes: a preset needs no file
-  kLoad,  // the weights too: a preset is looked for among the downloads
 };
 
 // What a command without --target and --random-weights works with, given how many positions it
@@ -31,11 +28,14 @@ enum class Use : std::uint8_t {
 // read.
 std::string default_target(std::int64_t positions);
 
-// The configured target, and the drafter if one is wanted. Folders are opened as far as their
-// config.json. Throws Error(kUsage) for options that name no model or vocabularies that differ,
-// Error(kBadInput) for what is wrong with a file; presets that were not downloaded are named in one
-// line with the scripts/download_models.sh command that fetches them.
-ModelPair choose_models(const RunConfig& config, Use use, bool want_draft);
+// The configured target, and the drafter if one is wanted: their shapes, from the config.json of a
+// folder or of a preset's download, or from the preset itself. Throws Error(kUsage) for options
+// that name no model or do not fit it, Error(kBadInput) for what is wrong with a config.json.
+ModelPair choose_models(const RunConfig& config, bool want_draft);
+// Checks everything of their weights but the values. Throws Error(kBadInput) for what is wrong with
+// a file; presets that were not downloaded are named in one line with the
+// scripts/download_models.sh command that fetches them.
+void open_weights(const RunConfig& config, const ModelPair& models);
 
 // Reads or makes the weights. Throws as load_weights.
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,

@@ -1,6 +1,7 @@
 #include "app/option_kinds.h"
 
 #include <algorithm>
+#include <array>
 
 namespace triforce {
 
@@ -72,6 +73,34 @@ OptionValue byte_count() {
         if (c.memory_limit_bytes == 0) return std::monostate{};
         return c.memory_limit_bytes;
       }};
+}
+
+OptionValue records() {
+  using Member = bool RecordOptions::*;
+  static constexpr std::array<std::pair<std::string_view, Member>, 3> kNames = {{
+      {"tokens", &RecordOptions::tokens},
+      {"chunks", &RecordOptions::chunks},
+      {"probs", &RecordOptions::probs},
+  }};
+  return {"a comma list of tokens, chunks, probs, each at most once",
+          [](RunConfig& c, std::string_view text) {
+            c.record = {};
+            for (const std::string_view name : split_list(text)) {
+              const auto it = std::find_if(kNames.begin(), kNames.end(),
+                                           [&](const auto& known) { return known.first == name; });
+              if (it == kNames.end() || c.record.*it->second) return false;
+              c.record.*it->second = true;
+            }
+            return true;
+          },
+          [](const RunConfig& c) -> ParamValue {
+            if (!c.record.any()) return std::monostate{};
+            std::vector<std::string> names;
+            for (const auto& [name, member] : kNames) {
+              if (c.record.*member) names.emplace_back(name);
+            }
+            return names;
+          }};
 }
 
 OptionValue acceptance_rates() {

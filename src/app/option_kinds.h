@@ -148,5 +148,6 @@ OptionValue rebuild_policy();
 OptionValue device_name();
 OptionValue byte_count();
 OptionValue acceptance_rates();
+OptionValue records();
 
 }  // namespace triforce

@@ -195,7 +195,7 @@ std::vector<Option> measuring() {
         Role::kMeasures, real({.high = 1e9, .open = true}, at(&C::timeout_s))),
       o("memory-limit", {}, "BYTES", "bytes",
         "most memory the run may plan for; a run that needs more is refused with its table",
-        kShaped, Role::kMeasures, byte_count(), "what the machine has available"),
+        kWithModel, Role::kMeasures, byte_count(), "what the machine has available"),
       o("chunk", {}, "N", "tokens", "tokens of one pass; changes the speed only", kPerplexity,
         Role::kMeasures, integer(1, 1 << 16, at(&C::chunk))),
   };
@@ -221,20 +221,27 @@ std::vector<Option> output() {
         kRun | kPlan | kPerplexity, Role::kOutputs, json_file),
       o("json", {}, "", "", "print JSON instead of a table", kInspect | kListDevices,
         Role::kOutputs, flag(at(&C::json_to_stdout))),
-      o("jsonl", {}, "FILE", "", "append one line of JSON per case", kRun, Role::kOutputs,
-        text("a file name", at(&C::jsonl_file))),
-      o("csv", {}, "FILE", "", "write one row per case", kRun, Role::kOutputs,
-        text("a file name", at(&C::csv_file))),
+      o("jsonl", {}, "FILE", "", "append one line of JSON per case (plan: checked, not written)",
+        kShaped, Role::kOutputs, text("a file name", at(&C::jsonl_file))),
+      o("csv", {}, "FILE", "", "write one row per case (plan: checked, not written)", kShaped,
+        Role::kOutputs, text("a file name", at(&C::csv_file))),
+      o("record", {}, "LIST", "",
+        "what JSON results hold besides: tokens of every timed repetition, not of the first alone; "
+        "chunks that the retrieval cache selected after each prompt, per layer and KV head; probs "
+        "of the first token after each prompt, the 64 largest. At most 16777216 numbers in all",
+        kShaped, Role::kOutputs, records()),
       o("progress", {}, "MODE", "",
-        "on stderr: a bar on a terminal (auto), lines anywhere (plain), or nothing (none)",
-        kRun | kPerplexity, Role::kOutputs,
+        "on stderr: a bar on a terminal (auto), lines anywhere (plain), or nothing (none); "
+        "plan shows none",
+        kWithModel, Role::kOutputs,
         choice<ProgressMode>({{"auto", ProgressMode::kAuto},
                               {"plain", ProgressMode::kPlain},
                               {"none", ProgressMode::kNone}},
                              at(&C::progress))),
       o("verbose", {}, "", "",
-        "stream the generated text to stderr, coloured by the level that produced each token", kRun,
-        Role::kOutputs, flag(at(&C::verbose))),
+        "stream the generated text to stderr, coloured by the level that produced each token "
+        "(plan: nothing)",
+        kShaped, Role::kOutputs, flag(at(&C::verbose))),
   };
 }
 

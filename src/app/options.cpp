@@ -91,6 +91,14 @@ void check_budget(const RunConfig& c) {
   }
 }
 
+void check_record(const RunConfig& c) {
+  const bool to_stdout =
+      c.output_format == OutputFormat::kJson || c.output_format == OutputFormat::kJsonl;
+  if (!c.record.any() || to_stdout || !c.json_file.empty() || !c.jsonl_file.empty()) return;
+  throw_usage(
+      "--record: expected --json, --jsonl or --output-format json to write it to, found none");
+}
+
 void check_speculation(const RunConfig& c) {
   check_budget(c);
   const SpeculationOptions& s = c.speculation;
@@ -237,6 +245,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
   if ((command & (kRun | kPlan)) != 0) {
     settle_methods(c, given);
     check_speculation(c);
+    check_record(c);
   }
   return c;
 }

@@ -85,20 +85,24 @@ PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dty
   in.target = models.target.config;
   if (models.draft) in.draft = models.draft->config;
   in.dtype = dtype;
+  in.random_target = models.target.random;
+  in.random_draft = models.draft && models.draft->random;
   in.options = config.speculation;
   in.run = {config.prefill, config.gen_len, config.methods};
   return in;
 }
 
-PlanReport make_plan_report(const RunConfig& config, const ModelPair& models, DType dtype,
-                            const Backend& backend) {
+PlanReport make_plan_report(const RunConfig& config, const PlanInput& input) {
   PlanReport r;
-  r.input = plan_input(config, models, dtype, &backend);
-  r.backend = backend.description();
+  r.input = input;
+  r.backend = input.backend->description();
   r.memory = plan_memory(r.input);
   const bool half = config.dtype && *config.dtype != DType::kF32;
   r.device_dtype = half ? *config.dtype : DType::kF16;
-  r.device_memory = plan_memory(plan_input(config, models, r.device_dtype, nullptr));
+  PlanInput on_device = input;
+  on_device.backend = nullptr;
+  on_device.dtype = r.device_dtype;
+  r.device_memory = plan_memory(on_device);
   for (const GpuAssumption& gpu : gpu_table()) r.gpus.push_back(predict(gpu, config, r));
   return r;
 }
@@ -216,7 +220,10 @@ std::string plan_table(const RunConfig& config, const PlanReport& r) {
   out += fmt::format("\n{:<12}{:>8}{:>6}  {:<5}{:<20}{:>9}{:>9}  {}\n", "gpu", "memory", "GB/s",
                      "fits", "method", "ms/token", "speedup", "gammas");
   for (const GpuPrediction& p : r.gpus) out += gpu_rows(p);
-  return out + assumptions(config);
+  out += assumptions(config);
+  if (!r.obstacles.empty()) out += "\nHere the run would end before it loads anything:\n";
+  for (const std::string& line : r.obstacles) out += "  " + printable(line) + '\n';
+  return out;
 }
 
 std::string plan_json(const RunConfig& config, const PlanReport& r) {
@@ -273,6 +280,7 @@ std::string plan_json(const RunConfig& config, const PlanReport& r) {
     out.end();
   }
   out.end();
+  v("obstacles", r.obstacles);
   out.end();
   return out.take();
 }
@@ -283,7 +291,7 @@ void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backe
   const std::optional<std::int64_t> device =
       backend == nullptr ? std::nullopt : backend->available_bytes();
   if (limit == 0 && device) {
-    limit = *device;
+    limit = *device + memory.held_bytes;
     source = "the memory that is free on the device";
   } else if (limit == 0) {
     const std::optional<MemoryState> state = memory_state();
@@ -294,7 +302,7 @@ void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backe
   if (memory.total_bytes() <= limit) return;
   throw_resources("MemoryLimit",
                   "memory: expected a plan of at most {:.2f} GB ({}), found {:.2f} GB; a shorter "
-                  "--prefill, a smaller --budget or another --dtype needs less",
+                  "--prefill, smaller caches or chunks, or another --dtype need less",
                   gb(static_cast<double>(limit)), source,
                   gb(static_cast<double>(memory.total_bytes())));
 }

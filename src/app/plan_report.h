@@ -41,6 +41,7 @@ struct PlanReport {
   DType device_dtype = DType::kF16;
   MemoryPlan device_memory;
   std::vector<GpuPrediction> gpus;
+  std::vector<std::string> obstacles;  // to running it here: find_obstacles()
 };
 
 // Memory a GPU keeps for the driver and libraries.
@@ -49,9 +50,8 @@ inline constexpr double kGpuReserveBytes = 1024.0 * 1024.0 * 1024.0;
 // The input of plan_memory() for a configuration; see PlanInput for a null backend.
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
                      const Backend* backend);
-// Throws as plan_memory().
-PlanReport make_plan_report(const RunConfig& config, const ModelPair& models, DType dtype,
-                            const Backend& backend);
+// `input` is plan_input() of a backend; obstacles are left to the caller. Throws as plan_memory().
+PlanReport make_plan_report(const RunConfig& config, const PlanInput& input);
 // Per-token acceptance of each level, innermost first: what --synthetic-acceptance says, else what
 // the paper reports for the method.
 std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options);

@@ -9,7 +9,6 @@
 #include "app/environment.h"
 #include "app/gpu_monitor.h"
 #include "app/identity.h"
-#include "app/inputs.h"
 #include "app/last_resort.h"
 #include "app/machine.h"
 #include "app/measure.h"
@@ -17,6 +16,7 @@
 #include "app/output.h"
 #include "app/output_file.h"
 #include "app/plan_report.h"
+#include "app/prepare.h"
 #include "app/progress.h"
 #include "app/session.h"
 #include "app/signals.h"
@@ -31,13 +31,8 @@ using Clock = std::chrono::steady_clock;
 class ResultFiles {
  public:
   explicit ResultFiles(const RunConfig& config)
-      : config_(config),
-        files_({{"--json", config.json_file},
-                {"--jsonl", config.jsonl_file, OutputMode::kAppend},
-                {"--csv", config.csv_file}}) {}
-  void check_inputs(std::span<const std::filesystem::path> inputs) const {
-    files_.check_inputs(inputs);
-  }
+      : config_(config), files_(output_requests(config)) {}
+  const OutputFiles& claimed() const { return files_; }
 
   // While the run goes on. A file that cannot be written is a note, once: it is tried again at the
   // end.
@@ -185,13 +180,15 @@ class Run {
 };
 
 void Run::open() {
-  session_ = open_session(config_);
+  Prepared prepared = prepare(config_, files_.claimed());
+  plan_ = plan_memory(prepared.plan);
+  session_ = std::move(prepared.session);
+  models_ = std::move(prepared.models);
   input_.params = echo_params(resolved(config_, session_));
-  models_ = choose_models(config_, Use::kLoad, any_uses(config_.methods, Pass::kDraft));
-  check_prompt_start(models_.target.config);
-  plan_ = plan_memory(plan_input(config_, models_, session_.dtype, session_.backend.get()));
-  const std::filesystem::path file = tokenizer_file(models_.target);
-  if (!file.empty()) tokenizer_ = Tokenizer::open(file, models_.target.config.vocab);
+  open_weights(config_, models_);
+  if (!prepared.tokenizer.empty()) {
+    tokenizer_ = Tokenizer::open(prepared.tokenizer, models_.target.config.vocab);
+  }
 
   input_.backend = session_.backend.get();
   input_.target_info = target_info(model_info(models_.target.config, session_.dtype));
@@ -298,7 +295,7 @@ RunResult Run::measure() {
     check_time();
     let_allocations_throw();
     measure_bandwidths();
-    session_.backend->reserve_memory(plan_->total_bytes());
+    session_.backend->reserve_memory(plan_->bytes_to_take());
     load();
   } catch (const TimedOut&) {
     return not_run(
@@ -355,7 +352,6 @@ void report_cases(const RunResult& result) {
 
 ExitCode Run::operator()() {
   open();
-  files_.check_inputs(input_files(config_, models_));
   const RunResult result = measure();
   progress_.finish();
   if (!reported_) report_cases(result);

@@ -12,6 +12,7 @@ class ForwardingBackend : public Backend {
 
   std::string description() const override { return to_.description(); }
   Allocator& allocator() override { return to_.allocator(); }
+  std::int64_t own_bytes() const override { return to_.own_bytes(); }
   std::optional<std::int64_t> available_bytes() const override { return to_.available_bytes(); }
   void reserve_memory(std::int64_t bytes) override { to_.reserve_memory(bytes); }
   Bandwidths measure_bandwidths() override { return to_.measure_bandwidths(); }

@@ -74,6 +74,7 @@ class CudaBackend final : public Backend {
     for (EventHandle& e : events_) e = make_event(true);
     if (options.cublas_lt) lt_ = CublasLt::open();
     if (lt_ != nullptr) gemm_.emplace(allocator_, lt_);
+    own_bytes_ = allocator_.ledger(MemTag::kWorkspace).live_bytes;
   }
   ~CudaBackend() override { static_cast<void>(cudaDeviceSynchronize()); }
 
@@ -85,6 +86,7 @@ class CudaBackend final : public Backend {
                        lt_ ? "cuBLASLt " + lt_->version() : "own kernels (no cuBLASLt)");
   }
   Allocator& allocator() override { return allocator_; }
+  std::int64_t own_bytes() const override { return own_bytes_; }
 
   std::optional<std::int64_t> available_bytes() const override {
     std::size_t free_bytes = 0, total_bytes = 0;
@@ -232,7 +234,8 @@ class CudaBackend final : public Backend {
   Stream compute_;
   Transfer transfer_;
   std::shared_ptr<const CublasLt> lt_;
-  std::optional<Gemm> gemm_;  // with lt_
+  std::optional<Gemm> gemm_;    // with lt_
+  std::int64_t own_bytes_ = 0;  // of everything above
   GraphCache graphs_;
   Buffer verdict_;
   std::array<EventHandle, kEvents> events_;

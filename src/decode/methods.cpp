@@ -279,6 +279,18 @@ double Methods::top2_margin(std::span<const Token> generated) {
   return double{logits[0]} - double{logits[1]};
 }
 
+std::vector<float> Methods::probs_after_prompt() {
+  Impl& e = *impl_;
+  Proposer& baseline = *e.compositions.front().root;
+  e.rewind();
+  baseline.start({0, 0, e.prefix(), e.last_token()});  // the token it draws is not used
+  const TensorView row = baseline.propose(1).probs;
+  std::vector<float> probs(static_cast<std::size_t>(row.numel()));
+  e.b.download(make_view(probs.data(), DType::kF32, {1, row.numel()}), row);
+  e.rewind();
+  return probs;
+}
+
 const RetrievalCache* Methods::retrieval_cache() const { return impl_->retrieval.get(); }
 
 }  // namespace triforce

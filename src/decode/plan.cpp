@@ -7,6 +7,7 @@
 #include "decode/sizes.h"
 #include "model/kv_pass.h"
 #include "triforce/model.h"
+#include "triforce/weights.h"
 
 namespace triforce {
 namespace {
@@ -53,7 +54,7 @@ std::int64_t selection_bytes(const ModelConfig& t, const SpeculationOptions& o,
          std::int64_t{t.heads} * t.head_dim * size_of(activation);
 }
 
-// Adds up what Context and Methods allocate.
+// Adds up what the backend, loading, Context and Methods allocate, in the order in which they do.
 class Planner {
  public:
   explicit Planner(const PlanInput& in)
@@ -65,16 +66,23 @@ class Planner {
         methods_(method_sizes(in.options, in.run.methods)),
         activation_(in.backend == nullptr ? in.dtype : in.backend->activation_dtype()) {}
 
-  MemoryPlan plan() {
-    plan_.kv_bytes_per_token = in_.target.kv_bytes_per_token(in_.dtype);
+  MemoryPlan run() {
     const auto uses = [&](Pass p) { return any_uses(in_.run.methods, p); };
     add_context();
     if (uses(Pass::kRetrieval)) add_retrieval();
     if (uses(Pass::kStreaming)) add_streaming(in_.target, in_.options.budget, Pass::kStreaming);
     if (uses(Pass::kDraft)) add_drafter(*in_.draft);
     add(MemTag::kProbs, methods_.prob_rows * in_.target.vocab * size_of(DType::kF32));
-    add(MemTag::kWorkspace, scratch_bytes_);
-    return plan_;
+    return finished();
+  }
+  MemoryPlan teacher_forced(std::int64_t chunk) {
+    const ModelConfig& t = in_.target;
+    const std::int64_t tokens = in_.run.max_prompt, rows = std::min(chunk, tokens);
+    add_model(t, MemTag::kTargetWeights, tokens, rows, rows);
+    add_full_cache(tokens, rows);
+    const bool copies = in_.backend == nullptr || in_.backend->place() != Place::kHost;
+    if (copies) add(MemTag::kProbs, rows * t.vocab * size_of(DType::kF32));
+    return finished();
   }
 
  private:
@@ -86,6 +94,19 @@ class Planner {
     plan_.passes[pass] = {read_weight_bytes(c, in_.dtype), c.kv_bytes_per_token(in_.dtype),
                           max_tokens};
   }
+  MemoryPlan finished() {
+    plan_.kv_bytes_per_token = in_.target.kv_bytes_per_token(in_.dtype);
+    add(MemTag::kWorkspace, scratch_bytes_);
+    // What drawing takes is given back before the rest is taken.
+    std::int64_t& workspace = plan_.bytes[static_cast<std::size_t>(MemTag::kWorkspace)];
+    if (in_.random_target) workspace = std::max(workspace, random_weights_workspace(in_.target));
+    if (in_.draft && in_.random_draft) {
+      workspace = std::max(workspace, random_weights_workspace(*in_.draft));
+    }
+    plan_.held_bytes = in_.backend == nullptr ? 0 : in_.backend->own_bytes();
+    workspace += plan_.held_bytes;
+    return plan_;
+  }
   // Scratch is grown by one reserve() after another: the largest that one of them asked for counts.
   void reserve(const Backend::ScratchShape& shape) {
     if (in_.backend == nullptr) return;
@@ -93,27 +114,41 @@ class Planner {
     scratch_bytes_ = std::max(
         {scratch_bytes_, in_.backend->scratch_bytes(scratch_), in_.backend->scratch_bytes(shape)});
   }
-  void add_model(const ModelConfig& c, MemTag weights, std::int64_t positions, std::int64_t rows) {
+  // As StoredCache::reserve().
+  void reserve_passes(const ModelConfig& c, std::int64_t rows, std::int64_t context, int heads,
+                      int chunk) {
+    Backend::ScratchShape shape;
+    shape.rows = rows;
+    shape.context = context;
+    shape.heads = heads;
+    shape.kv_heads = c.kv_heads;
+    shape.head_dim = c.head_dim;
+    shape.chunk_size = chunk;
+    reserve(shape);
+  }
+  std::int64_t whole_granules(std::int64_t tokens) const {
+    return round_up(tokens, granule_of(in_));
+  }
+  void add_model(const ModelConfig& c, MemTag weights, std::int64_t positions, std::int64_t rows,
+                 std::int64_t logits) {
     add(weights, stored_weight_bytes(c, in_) + rope_bytes(c, positions));
-    add(MemTag::kActivations,
-        LlamaModel::activation_bytes(c, activation_, rows, kMaxBatchInvariantRows));
+    add(MemTag::kActivations, LlamaModel::activation_bytes(c, activation_, rows, logits));
     reserve(LlamaModel::scratch_shape(c, rows, positions));
+  }
+  void add_full_cache(std::int64_t capacity, std::int64_t append) {
+    const ModelConfig& t = in_.target;
+    add(MemTag::kKvFull, kv(t, capacity));
+    add(MemTag::kWorkspace, pass_inputs_bytes(append));
+    reserve_passes(t, append, whole_granules(capacity), t.kv_heads, 0);
+    add_pass(Pass::kFull, t, capacity);
   }
 
   void add_context() {
     const ModelConfig& t = in_.target;
-    add(MemTag::kKvFull, kv(t, context_.capacity));
-    add(MemTag::kWorkspace, pass_inputs_bytes(context_.append));
-    add_model(t, MemTag::kTargetWeights, context_.capacity, context_.rows);
+    add_full_cache(context_.capacity, context_.append);
+    add_model(t, MemTag::kTargetWeights, context_.capacity, context_.rows, kMaxBatchInvariantRows);
     add(MemTag::kActivations,  // the last queries
         std::int64_t{t.layers} * t.heads * t.head_dim * size_of(activation_));
-    add_pass(Pass::kFull, t, context_.capacity);
-    Backend::ScratchShape shape;
-    shape.rows = context_.append;
-    shape.context = held_;
-    shape.heads = shape.kv_heads = t.kv_heads;
-    shape.head_dim = t.head_dim;
-    reserve(shape);
   }
   void add_retrieval() {
     const ModelConfig& t = in_.target;
@@ -121,25 +156,23 @@ class Planner {
     add(MemTag::kKvRetrieval, kv(t, o.budget + methods_.pending_rows));
     add(MemTag::kWorkspace,
         pass_inputs_bytes(methods_.pending_rows) + selection_bytes(t, o, held_, activation_));
-    Backend::ScratchShape shape;
-    shape.rows = std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows);
-    shape.context = std::max(held_, round_up(o.budget + methods_.pending_rows, granule_of(in_)));
-    shape.heads = t.heads;
-    shape.kv_heads = t.kv_heads;
-    shape.head_dim = t.head_dim;
-    shape.chunk_size = o.chunk_size;
-    reserve(shape);
+    reserve_passes(t, std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows),
+                   std::max(held_, whole_granules(o.budget + methods_.pending_rows)), t.heads,
+                   o.chunk_size);
     add_pass(Pass::kRetrieval, t, o.budget);
   }
   // A streaming cache keeps a second copy, to return to the prompt.
   void add_streaming(const ModelConfig& c, std::int64_t budget, Pass pass) {
     add(MemTag::kKvStreaming, 2 * kv(c, budget + methods_.streaming_append));
     add(MemTag::kWorkspace, pass_inputs_bytes(methods_.streaming_append));
+    reserve_passes(c, methods_.streaming_append, whole_granules(budget + methods_.streaming_append),
+                   c.kv_heads, 0);
     add_pass(pass, c, budget);
   }
   void add_drafter(const ModelConfig& d) {
     add_streaming(d, in_.options.draft_budget, Pass::kDraft);
-    add_model(d, MemTag::kDraftWeights, methods_.draft_positions, methods_.draft_rows);
+    add_model(d, MemTag::kDraftWeights, methods_.draft_positions, methods_.draft_rows,
+              kMaxBatchInvariantRows);
   }
 
   const PlanInput& in_;
@@ -169,7 +202,12 @@ void check_run(const PlanInput& in) {
 
 MemoryPlan plan_memory(const PlanInput& in) {
   check_run(in);
-  return Planner(in).plan();
+  return Planner(in).run();
+}
+
+MemoryPlan plan_teacher_forced(const PlanInput& in, std::int64_t chunk) {
+  check_run(in);
+  return Planner(in).teacher_forced(chunk);
 }
 
 }  // namespace triforce

@@ -93,6 +93,9 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
 void check_target(const ModelConfig& target, const SpeculationOptions& o, const RunShape& run,
                   int kv_granule) {
   const std::int64_t needed = target_positions(o, run);
+  if (run.max_generated == 0 && needed > target.max_position)
+    throw_usage("--prefill: expected at most the {} positions of {}, found {}", target.max_position,
+                target.name, needed);
   if (needed > target.max_position)
     throw_usage(
         "--prefill and --gen-len: expected together with {} tokens of the last round at most the "

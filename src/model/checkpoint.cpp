@@ -182,22 +182,35 @@ void Checkpoint::Impl::check_index(const ShardIndex& index) {
   }
 }
 
-Checkpoint Checkpoint::open(const fs::path& dir, const SafetensorsLimits& limits) {
+namespace {
+
+// config.json and what it says.
+std::pair<std::string, ModelConfig> read_config_text(const fs::path& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error)) {
     throw_input("FileNotFound", "{}: {}", dir.string(),
                 is_there(dir) ? "expected a checkpoint folder, found a file" : "no such folder");
   }
-  auto impl = std::make_unique<Impl>();
-  impl->dir = dir;
   if (!is_there(dir / kConfigFile)) {
     throw_input("MissingFile", "{}: {} is not there", dir.string(), kConfigFile);
   }
-  const std::string config = read_text(dir, kConfigFile, kMaxConfigBytes, "InvalidConfig");
-  impl->config = parse_model_config(config, (dir / kConfigFile).string());
-  impl->config_sha256 = sha256_hex(config);
+  std::string text = read_text(dir, kConfigFile, kMaxConfigBytes, "InvalidConfig");
+  ModelConfig config = parse_model_config(text, (dir / kConfigFile).string());
   const fs::path named = dir.has_filename() ? dir : dir.parent_path();
-  impl->config.name = named.filename().string();
+  config.name = named.filename().string();
+  return {std::move(text), std::move(config)};
+}
+
+}  // namespace
+
+ModelConfig read_checkpoint_config(const fs::path& dir) { return read_config_text(dir).second; }
+
+Checkpoint Checkpoint::open(const fs::path& dir, const SafetensorsLimits& limits) {
+  auto [text, config] = read_config_text(dir);
+  auto impl = std::make_unique<Impl>();
+  impl->dir = dir;
+  impl->config = std::move(config);
+  impl->config_sha256 = sha256_hex(text);
   const bool single = is_there(dir / kSingleFile), index = is_there(dir / kIndexFile);
   if (single && index) {
     impl->warnings.push_back(

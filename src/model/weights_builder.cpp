@@ -55,8 +55,7 @@ class Builder {
   template <class Body>
   void for_blocks(WeightPart part, int layer, const Body& body) {
     const PartShape shape = part_shape(c_, part);
-    const std::int64_t step =
-        std::max<std::int64_t>(1, kBlockBytes / (shape.cols * size_of(DType::kF32)));
+    const std::int64_t step = block_rows(shape);
     for (std::int64_t begin = 0; begin < shape.rows; begin += step) {
       const std::int64_t n = std::min(step, shape.rows - begin);
       body(begin, source_.rows(part, layer, begin, n));
@@ -105,6 +104,11 @@ PartShape part_shape(const ModelConfig& c, WeightPart part) {
       return {c.hidden, c.intermediate};
   }
   return {};
+}
+
+std::int64_t block_rows(const PartShape& shape) {
+  const std::int64_t rows = kBlockBytes / (shape.cols * size_of(DType::kF32));
+  return std::clamp<std::int64_t>(rows, 1, shape.rows);
 }
 
 ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dtype, MemTag tag,

@@ -28,6 +28,8 @@ struct PartShape {
   std::int64_t rows = 0, cols = 0;
 };
 PartShape part_shape(const ModelConfig& config, WeightPart part);
+// Rows of a matrix that build_weights() asks of its source at once: at most so many.
+std::int64_t block_rows(const PartShape& shape);
 
 class WeightSource {
  public:

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -10,7 +11,11 @@ namespace {
 class RandomSource final : public WeightSource {
  public:
   RandomSource(Backend& backend, const ModelConfig& config, std::uint64_t seed)
-      : b_(backend), c_(config) {
+      : c_(config),
+        b_(backend),
+        values_(backend.allocator(), DType::kF32,
+                {random_weights_workspace(config) / size_of(DType::kF32)}, backend.place(),
+                MemTag::kWorkspace) {
     key_.seed = seed;
   }
 
@@ -26,10 +31,6 @@ class RandomSource final : public WeightSource {
     key_.round = static_cast<std::uint32_t>(layer) * kParts + static_cast<std::uint32_t>(part);
     TF_CHECK((begin + n) * shape.cols / 4 <= std::numeric_limits<std::uint32_t>::max(),
              "tensor of {} elements", (begin + n) * shape.cols);
-    if (n * shape.cols > values_.view().numel()) {
-      values_ =
-          Tensor(b_.allocator(), DType::kF32, {n * shape.cols}, b_.place(), MemTag::kWorkspace);
-    }
     const TensorView out = make_view(values_.view().data, DType::kF32, {n, shape.cols});
     b_.random_values(out, key_, begin * shape.cols,
                      1.28 / std::sqrt(static_cast<double>(shape.cols)));
@@ -37,14 +38,24 @@ class RandomSource final : public WeightSource {
   }
 
  private:
-  Backend& b_;
   const ModelConfig& c_;
+  Backend& b_;
+  Tensor values_;  // a block of the largest part
   DrawKey key_;
   std::vector<float> ones_;
-  Tensor values_;
 };
 
 }  // namespace
+
+std::int64_t random_weights_workspace(const ModelConfig& config) {
+  std::int64_t largest = 0;
+  for (const WeightPart part : {WeightPart::kEmbed, WeightPart::kQ, WeightPart::kK,
+                                WeightPart::kOut, WeightPart::kGate, WeightPart::kDown}) {
+    const PartShape shape = part_shape(config, part);
+    largest = std::max(largest, block_rows(shape) * shape.cols);
+  }
+  return largest * size_of(DType::kF32);
+}
 
 ModelWeights random_weights(Backend& backend, const ModelConfig& config, DType dtype,
                             std::uint64_t seed, MemTag tag, const LoadProgress& progress) {

@@ -88,6 +88,7 @@ TEST(CaseId, DoesNotDependOnHowARunIsMeasured) {
                                                             {"--timeout", "60"},
                                                             {"--max-noise", "5"},
                                                             {"--json", "out.json"},
+                                                            {"--record", "probs", "-o", "json"},
                                                             {"--progress", "none"},
                                                             {"--verbose"},
                                                             {"-o", "md"},

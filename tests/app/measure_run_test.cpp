@@ -11,6 +11,7 @@
 #include "core/strict_json.h"
 #include "cpu/cpu_backend.h"
 #include "decode/toy_models.h"
+#include "model/retrieval_cache.h"
 
 namespace triforce {
 namespace {
@@ -201,6 +202,66 @@ TEST_F(MeasureRun, GreedyStreamsAreEqual) {
   for (std::size_t i = 1; i < r.cases.size(); ++i) {
     EXPECT_EQ(r.cases[i].lossless.equal_to_baseline, true) << r.cases[i].name;
   }
+}
+
+// What is recorded is what there was, and recording changes nothing that is measured.
+TEST_F(MeasureRun, WhatIsRecorded) {
+  const RunResult plain = run_measurement(input_);
+  for (const CaseResult& c : plain.cases) EXPECT_TRUE(c.after_prompt.empty());
+  input_.config.record = {true, true, true};
+  recorder_ = {};
+  const RunResult r = run_measurement(input_);
+  Context context(*backend_, pair_.target, Context::shape_of({kPrompt, kGenerated, {}}));
+  Methods methods(context, nullptr, input_.config.speculation, std::vector{Method::kRetrieval});
+  for (int p = 0; p < 2; ++p) {
+    context.prefill(input_.prompts[static_cast<std::size_t>(p)], nullptr, nullptr);
+    methods.prefill(nullptr, nullptr);
+    const std::vector<std::int32_t> ids = methods.retrieval_cache()->selected_chunks();
+    const std::vector<float> probs = methods.probs_after_prompt();
+    for (const CaseResult& c : r.cases) {
+      SCOPED_TRACE(c.name);
+      ASSERT_EQ(c.after_prompt.size(), 2U);
+      const AfterPrompt& a = c.after_prompt[static_cast<std::size_t>(p)];
+      EXPECT_EQ(a.prompt, p);
+      ASSERT_TRUE(a.top_tokens && a.top_probs);
+      EXPECT_EQ(a.top_tokens->size(), static_cast<std::size_t>(kVocab));  // fewer than 64
+      double sum = 0;
+      for (std::size_t i = 0; i < a.top_probs->size(); ++i) {
+        EXPECT_EQ((*a.top_probs)[i], probs[static_cast<std::size_t>((*a.top_tokens)[i])]);
+        EXPECT_LE((*a.top_probs)[i], (*a.top_probs)[i == 0 ? 0 : i - 1]);
+        sum += (*a.top_probs)[i];
+      }
+      EXPECT_NEAR(sum, 1, 1e-5);
+      ASSERT_EQ(a.chunks.has_value(), c.name == "triforce" || c.name == "retrieval");
+      if (!a.chunks) continue;
+      std::vector<std::int32_t> flat;
+      ASSERT_EQ(a.chunks->size(), static_cast<std::size_t>(pair_.target.config.layers));
+      for (const auto& layer : *a.chunks) {
+        ASSERT_EQ(layer.size(), static_cast<std::size_t>(pair_.target.config.kv_heads));
+        for (const auto& head : layer) {
+          EXPECT_EQ(head.size(), 8U);  // a budget of 64 tokens
+          EXPECT_EQ(head.front(), 0);
+          flat.insert(flat.end(), head.begin(), head.end());
+        }
+      }
+      EXPECT_EQ(flat, ids);
+    }
+  }
+  for (std::size_t i = 0; i < r.cases.size(); ++i) {
+    const CaseResult& c = r.cases[i];
+    SCOPED_TRACE(c.name);
+    EXPECT_EQ(c.case_id, plain.cases[i].case_id);
+    ASSERT_EQ(c.output.size(), 6U);  // three repetitions of two prompts
+    const std::vector<Sample>& samples = c.timing.samples;
+    for (std::size_t s = 0; s < samples.size(); ++s) {
+      EXPECT_EQ(samples[s].tokens_sha256, plain.cases[i].timing.samples[s].tokens_sha256);
+      if (s == 0) continue;  // the warm-up
+      EXPECT_EQ(c.output[s - 1].prompt, samples[s].prompt);
+      EXPECT_EQ(c.output[s - 1].repetition, samples[s].repetition);
+      EXPECT_EQ(c.output[s - 1].sha256, samples[s].tokens_sha256);
+    }
+  }
+  expect_valid_json(r);
 }
 
 TEST_F(MeasureRun, SpeculativeSamplingIsNotComparedTokenByToken) {

@@ -47,6 +47,19 @@ TEST(Difference, FindsTheFirst) {
   EXPECT_EQ(first_difference(T{1, 2, 3}, T{1}), 1);
 }
 
+TEST(TopOf, FallsAndPrefersLowerIds) {
+  const std::vector<float> probs = {0.125F, 0, 0.25F, 0.125F, 0.5F, 0, 0.0F};
+  std::vector<Token> tokens = {9};
+  std::vector<double> values = {9};
+  top_of(probs, 3, tokens, values);
+  EXPECT_EQ(tokens, (std::vector<Token>{4, 2, 0}));
+  EXPECT_EQ(values, (std::vector<double>{0.5, 0.25, 0.125}));
+  top_of(probs, 64, tokens, values);
+  EXPECT_EQ(tokens, (std::vector<Token>{4, 2, 0, 3}));
+  top_of({}, 64, tokens, values);
+  EXPECT_TRUE(tokens.empty() && values.empty());
+}
+
 TEST(LosslessModeOf, DependsOnWhatTokensMean) {
   SpeculationOptions o;
   EXPECT_EQ(lossless_mode(o, spec_of(kBaselineMethod)), LosslessMode::kBaseline);

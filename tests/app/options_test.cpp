@@ -278,7 +278,7 @@ TEST(Options, UnknownNamesSuggestTheNearest) {
   EXPECT_EQ(usage_error({"helpp"}), "unknown command \"helpp\"; did you mean help?");
   EXPECT_NE(usage_error({"run", "stray"}).find("unexpected argument \"stray\""), std::string::npos);
   // An option of another command is unknown here.
-  EXPECT_NE(usage_error({"plan", "--jsonl", "3"}).find("unknown option"), std::string::npos);
+  EXPECT_NE(usage_error({"plan", "--chunk", "3"}).find("unknown option"), std::string::npos);
   EXPECT_NE(usage_error({"list-devices", "--gamma", "3"}).find("unknown option"),
             std::string::npos);
   // Later work is not half there.

@@ -17,8 +17,9 @@ RunConfig paper_config() {
 struct Planned {
   explicit Planned(const RunConfig& c)
       : config(c),
-        report(make_plan_report(c, choose_models(c, Use::kPlan, any_uses(c.methods, Pass::kDraft)),
-                                DType::kF16, *backend)) {}
+        report(
+            make_plan_report(c, plan_input(c, choose_models(c, any_uses(c.methods, Pass::kDraft)),
+                                           DType::kF16, backend.get()))) {}
   std::unique_ptr<Backend> backend = make_reference_backend();
   RunConfig config;
   PlanReport report;

@@ -146,7 +146,17 @@ class Perplexity(ProgramTest):
         self.assertLess(result["perplexity"], 400)
         # Nothing is generated: the target's last position can be scored.
         self.run_program("perplexity", "--prefill", "16384", "--progress", "none")
-        self.fails(2, "perplexity", "--prefill", "1000k", says="--prefill")
+        self.fails(2, "perplexity", "--prefill", "1000k", says=["--prefill", "16384 positions"])
+
+    def test_the_logits_of_a_pass_are_planned_for(self):
+        options = self.tiny({"vocab_size": 30000}, **{"memory-limit": "80M", "prefill": 256})
+        for name in ["--random-draft", "--gen-len", "--budget", "--draft-cache-budget",
+                     "--repetitions", "--warmup"]:
+            at = options.index(name)
+            del options[at:at + 2]
+        # The logits of 256 tokens are 31 MB, those of 8 are 1 MB.
+        self.fails(4, "perplexity", *options, "--chunk", "256", says="--memory-limit")
+        self.run_program("perplexity", *options, "--chunk", "8")
 
 
 if __name__ == "__main__":

@@ -119,6 +119,23 @@ class Schema(ProgramTest):
                         s["levels"][i][key][position] for s in timed
                         if position < len(s["levels"][i][key])))
 
+    def test_what_is_recorded(self):
+        result, lines, _ = self.check_run(record="tokens,chunks,probs", prompts=2,
+                                          method="ar,retrieval")
+        for ar, retrieval in [result["cases"], lines]:
+            self.assertEqual(len(ar["output"]["prompts"]), 4)
+            self.assertEqual(ar["params"]["record"], ["tokens", "chunks", "probs"])
+            for before, after in zip(ar["output"]["after_prompt"],
+                                     retrieval["output"]["after_prompt"]):
+                self.assertIsNone(before["chunks"])
+                self.assertEqual(before["top_probs"], after["top_probs"])
+                self.assertLessEqual(len(after["top_tokens"]), 64)
+                self.assertEqual([len(layer) for layer in after["chunks"]], [2, 2])
+                for head in [head for layer in after["chunks"] for head in layer]:
+                    self.assertEqual(len(head), 64 // 8)
+                    self.assertEqual(len(set(head)), 64 // 8)
+                    self.assertTrue(all(0 <= chunk < 128 // 8 for chunk in head))
+
     def test_runs_that_did_not_finish(self):
         result, _, _ = self.check_run(code=4, **{"memory-limit": "100k"})
         self.assertEqual(result["exit_code"], 4)

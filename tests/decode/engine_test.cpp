@@ -8,6 +8,7 @@
 
 #include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
+#include "decode/teacher_forced.h"
 #include "decode/toy_models.h"
 #include "model/full_cache.h"
 #include "selftest/lossless.h"
@@ -333,15 +334,17 @@ TEST_F(EngineOnce, LedgerEqualsThePlan) {
     in.options = toy_options();
     in.options.selection = selection;
     in.run = {300, 40, all_methods()};
+    const MemoryPlan passes = plan_memory(in);
+    in.random_target = in.random_draft = true;
     const MemoryPlan plan = plan_memory(in);
     const ToyPair pair(*backend, in.dtype, tc, dc);
     const ToyRun run(*backend, pair, in.options, in.run);
     for (int i = 0; i < static_cast<int>(MemTag::kCount); ++i) {
       const auto tag = static_cast<MemTag>(i);
       EXPECT_EQ(backend->allocator().ledger(tag).live_bytes,
-                plan.bytes[static_cast<std::size_t>(i)])
+                passes.bytes[static_cast<std::size_t>(i)])
           << to_string(tag);
-      if (tag == MemTag::kWorkspace) continue;  // drawing random weights takes some for a while
+      // Drawing random weights takes workspace for a while.
       EXPECT_EQ(backend->allocator().ledger(tag).peak_bytes,
                 plan.bytes[static_cast<std::size_t>(i)])
           << to_string(tag);
@@ -381,6 +384,84 @@ TEST_F(EngineOnce, MemoryEndsWithContextAndMethods) {
       EXPECT_EQ(a.ledger(tag(i)).peak_bytes, plan.bytes[i]) << round << ' ' << to_string(tag(i));
     }
   }
+}
+
+TEST_F(EngineOnce, TeacherForcingTakesWhatIsPlanned) {
+  const ModelConfig c = toy_config("t", 2, 4, 2, 32, 1031);
+  for (const std::int64_t chunk : {1, 24, 70, 500}) {
+    SCOPED_TRACE(chunk);
+    const std::unique_ptr<Backend> backend = make_cpu_backend({1, std::nullopt});
+    PlanInput in;
+    in.target = c;
+    in.dtype = DType::kBF16;
+    in.backend = backend.get();
+    in.random_target = true;
+    in.run = {150, 0, {}};
+    const MemoryPlan plan = plan_teacher_forced(in, chunk);
+    // The logits of a whole pass are in it, and no others.
+    const std::int64_t logits = std::min<std::int64_t>(chunk, 150) * c.vocab * 4;
+    EXPECT_GE(plan.bytes[static_cast<std::size_t>(MemTag::kActivations)], logits);
+    const ModelWeights weights =
+        random_weights(*backend, c, in.dtype, 11, MemTag::kTargetWeights, nullptr);
+    std::int64_t fed = 0;
+    teacher_forced_nll(*backend, weights, toy_prompt(150, c.vocab, 0), chunk,
+                       [&](std::int64_t n) { fed = n; });
+    EXPECT_EQ(fed, 150);
+    for (int i = 0; i < static_cast<int>(MemTag::kCount); ++i) {
+      const auto tag = static_cast<MemTag>(i);
+      EXPECT_EQ(backend->allocator().ledger(tag).peak_bytes,
+                plan.bytes[static_cast<std::size_t>(i)])
+          << to_string(tag);
+    }
+    in.run.max_prompt = c.max_position + 1;
+    EXPECT_THROW(plan_teacher_forced(in, chunk), Error);
+  }
+}
+
+class HoldingBackend final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  std::int64_t own_bytes() const override { return 1000; }
+};
+
+TEST_F(EngineOnce, WhatABackendHoldsIsPlanned) {
+  PlanInput in;
+  in.target = toy_config("t", 2, 4, 2, 32, 131);
+  in.backend = backend_.get();
+  in.dtype = DType::kF32;
+  in.options = toy_options();
+  in.run = {300, 40, {kBaselineMethod}};
+  const MemoryPlan without = plan_memory(in);
+  EXPECT_EQ(without.held_bytes, 0);
+  const HoldingBackend holding(*backend_);
+  in.backend = &holding;
+  const MemoryPlan with = plan_memory(in);
+  EXPECT_EQ(with.total_bytes(), without.total_bytes() + holding.own_bytes());
+  EXPECT_EQ(with.bytes_to_take(), without.total_bytes());
+}
+
+// The baseline's first token is drawn from what probs_after_prompt() says; asking changes nothing.
+TEST_F(EngineOnce, ProbsAfterThePromptAreTheTargets) {
+  const ToyPair pair(*backend_, DType::kBF16, kVocab);
+  SpeculationOptions o = toy_options();
+  o.sampling = {0.8F, 0.95F, 20};
+  ToyRun run(*backend_, pair, o, {150, 12, all_methods()});
+  const std::vector<Token> prompt = toy_prompt(150, kVocab, 0);
+  run.prefill(prompt);
+  std::map<Method, std::vector<Token>> before;
+  for (const Method m : all_methods()) before[m] = run.generate(m, 12, 5, 0).tokens;
+
+  const std::vector<float> probs = run.methods.probs_after_prompt();
+  LlamaModel model(*backend_, pair.target, 512, 32, 32);
+  FullCache& cache = run.context.cache();
+  const TensorView logits = model.forward({&prompt.back(), 1}, cache, Logits::kLast);
+  std::vector<float> expected(kVocab);
+  backend_->to_probs(logits, o.sampling, make_view(expected.data(), DType::kF32, {1, kVocab}));
+  cache.rewind();
+  EXPECT_EQ(probs, expected);
+  EXPECT_EQ(run.methods.probs_after_prompt(), expected);
+  for (const Method m : all_methods())
+    EXPECT_EQ(run.generate(m, 12, 5, 0).tokens, before[m]) << to_string(m);
 }
 
 }  // namespace

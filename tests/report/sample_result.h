@@ -126,6 +126,8 @@ inline CaseResult sample_triforce() {
   c.speedup = Speedup{"ar", 2.0, 1.875, 2.125, 2.5};
   c.lossless = {LosslessMode::kTokens, true, false, 5, Divergence{0, 3, 2, 7, 9}, {}};
   c.output[0].origins = {2, 0, 1, 2};
+  c.after_prompt = {{0, {{{{0, 7}, {0, 3}}, {{0, 5}, {0, 1}}}}, {{5, 9}}, {{0.75, 0.25}}},
+                    {1, {{{{0}, {2}}, {{1}, {0}}}}, {}, {}}};
   return c;
 }
 
