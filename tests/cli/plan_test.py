@@ -70,8 +70,8 @@ class Memory(ProgramTest):
             shape = {**CUDA_SHAPE, **change.pop("shape", {})}
             with self.subTest(**change):
                 plan, memory = self.check(self.tiny(
-                    shape, **{"device": "cuda", "repetitions": 1, "warmup": 0, "gen-len": 4,
-                              "json": self.path("result.json"), **change}))
+                    shape, **{"device": "cuda", "repetitions": 1, "warmup": 0,
+                              "json": self.path("result.json"), **change, "gen-len": 4}))
                 # Staging, which the backend holds from the beginning, is in the plan.
                 self.assertGreater(memory["peak_pinned_bytes"], 0)
                 self.assertEqual(memory["peak_device_bytes"] + memory["peak_pinned_bytes"] +
