@@ -1,7 +1,7 @@
 #include <cmath>
+#include <limits>
 
 #include "app/commands.h"
-#include "app/datasets.h"
 #include "app/models.h"
 #include "app/output.h"
 #include "app/output_file.h"
@@ -11,7 +11,6 @@
 #include "app/signals.h"
 #include "core/fields.h"
 #include "decode/teacher_forced.h"
-#include "triforce/tokenizer.h"
 
 namespace triforce {
 
@@ -19,6 +18,7 @@ ExitCode perplexity_command(const RunConfig& config) {
   RunConfig prompt_alone = config;
   prompt_alone.methods = {kBaselineMethod};
   prompt_alone.gen_len = 0;
+  prompt_alone.prompts = 1;
   OutputFiles files(output_requests(config));
   Progress progress(config.progress);
   const Prepared prepared = prepare(prompt_alone, files);
@@ -26,20 +26,10 @@ ExitCode perplexity_command(const RunConfig& config) {
   const ModelChoice& choice = prepared.models.target;
   open_weights(config, prepared.models);
   check_memory(config, plan_teacher_forced(prepared.plan, config.chunk), session.backend.get());
-  std::optional<Tokenizer> tokenizer;
-  Encode encode;
-  if (!prepared.tokenizer.empty()) {
-    tokenizer = Tokenizer::open(prepared.tokenizer, choice.config.vocab);
-    encode = [&](std::string_view text) { return tokenizer->encode(text, false); };
-  }
-  DatasetRequest request{config.dataset,    config.prefill,      1, config.seed,
-                         choice.config.bos, choice.config.vocab, {}};
-  request.check_stop = throw_if_signalled;
-  if (is_published_dataset(config.dataset)) request.downloads = find_data_folder().downloads();
-  const Dataset data = load_dataset(request, encode);
-  if (data.info.kind == "synthetic" && !tokenizer && !choice.random) {
-    print_note(no_tokenizer_note(choice));
-  }
+  const std::optional<Tokenizer> tokenizer = open_tokenizer(prepared);
+  const Dataset data = load_prompts(prompt_alone, choice.config, tokenizer,
+                                    std::numeric_limits<std::int64_t>::max(), throw_if_signalled);
+  note_bytes_as_ids(data, choice, tokenizer);
   const ModelWeights weights =
       load_model(*session.backend, choice, session.dtype, config.seed, MemTag::kTargetWeights,
                  [&](std::int64_t done, std::int64_t total) {

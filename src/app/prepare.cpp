@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "app/datasets.h"
 #include "app/inputs.h"
+#include "app/output.h"
 #include "app/plan_report.h"
-#include "triforce/tokenizer.h"
 
 namespace triforce {
 namespace {
@@ -59,6 +58,38 @@ Prepared prepare(const RunConfig& config, const OutputFiles& outputs) {
   return p;
 }
 
+std::optional<Tokenizer> open_tokenizer(const Prepared& prepared) {
+  if (prepared.tokenizer.empty()) return std::nullopt;
+  return Tokenizer::open(prepared.tokenizer, prepared.models.target.config.vocab);
+}
+
+Dataset load_prompts(const RunConfig& config, const ModelConfig& target,
+                     const std::optional<Tokenizer>& tokenizer, std::int64_t max_bytes,
+                     std::function<void()> check_stop) {
+  DatasetRequest request{config.dataset,
+                         config.prefill,
+                         config.prompts,
+                         config.seed,
+                         target.bos,
+                         target.vocab,
+                         {},
+                         max_bytes,
+                         std::move(check_stop)};
+  if (is_published_dataset(config.dataset)) request.downloads = find_data_folder().downloads();
+  Encode encode;
+  if (tokenizer) {
+    encode = [&](std::string_view text) { return tokenizer->encode(text, false); };
+  }
+  return load_dataset(request, encode);
+}
+
+bool note_bytes_as_ids(const Dataset& data, const ModelChoice& target,
+                       const std::optional<Tokenizer>& tokenizer) {
+  const bool bytes_as_ids = data.info.kind == "synthetic" && !tokenizer;
+  if (bytes_as_ids && !target.random) print_note(no_tokenizer_note(target));
+  return bytes_as_ids;
+}
+
 std::vector<std::string> find_obstacles(const RunConfig& config, const Prepared& prepared,
                                         const MemoryPlan& memory) {
   std::vector<std::string> obstacles;
@@ -74,10 +105,7 @@ std::vector<std::string> find_obstacles(const RunConfig& config, const Prepared&
     }
   };
   attempt([&] { open_weights(config, prepared.models); });
-  attempt([&] {
-    if (prepared.tokenizer.empty()) return;
-    Tokenizer::open(prepared.tokenizer, prepared.models.target.config.vocab);
-  });
+  attempt([&] { open_tokenizer(prepared); });
   attempt([&] { find_dataset(config.dataset, find_data_folder().downloads()); });
   attempt([&] { check_memory(config, memory, prepared.session.backend.get()); });
   return obstacles;

@@ -1,13 +1,18 @@
 // What a command that computes does before anything is loaded.
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "app/datasets.h"
 #include "app/models.h"
 #include "app/output_file.h"
 #include "app/session.h"
 #include "triforce/plan.h"
+#include "triforce/tokenizer.h"
 
 namespace triforce {
 
@@ -26,6 +31,19 @@ std::vector<OutputRequest> output_requests(const RunConfig& config);
 // been claimed. Throws Error(kUsage), Error(kDevice), and Error(kBadInput) for models, a tokenizer
 // or a data set that cannot serve; weights, prompts and memory are not looked at.
 Prepared prepare(const RunConfig& config, const OutputFiles& outputs);
+
+// The tokenizer of the target; none if it has no such file. Throws Error(kBadInput).
+std::optional<Tokenizer> open_tokenizer(const Prepared& prepared);
+
+// The prompts of --dataset, their tokens in at most max_bytes; throws as load_dataset() does, and
+// what check_stop throws.
+Dataset load_prompts(const RunConfig& config, const ModelConfig& target,
+                     const std::optional<Tokenizer>& tokenizer, std::int64_t max_bytes,
+                     std::function<void()> check_stop);
+// Whether bytes of synthetic documents stand for ids, for want of a tokenizer; a note says so where
+// weights are not random.
+bool note_bytes_as_ids(const Dataset& data, const ModelChoice& target,
+                       const std::optional<Tokenizer>& tokenizer);
 
 // What keeps `run` from running here and now, one line each, in its words: weights and data that
 // are not there, too little memory. Empty: nothing.

@@ -4,7 +4,6 @@
 #include <new>
 
 #include "app/commands.h"
-#include "app/datasets.h"
 #include "app/diagnose.h"
 #include "app/environment.h"
 #include "app/gpu_monitor.h"
@@ -20,7 +19,6 @@
 #include "app/progress.h"
 #include "app/session.h"
 #include "app/signals.h"
-#include "triforce/tokenizer.h"
 
 namespace triforce {
 namespace {
@@ -155,6 +153,9 @@ class Run {
     return info;
   }
   void blame_weights() const;
+  double seconds_spent() const {
+    return std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
   void check_time() const;
   LoadProgress load_progress(const char* what);
   void measure_bandwidths();
@@ -182,13 +183,11 @@ class Run {
 void Run::open() {
   Prepared prepared = prepare(config_, files_.claimed());
   plan_ = plan_memory(prepared.plan);
+  open_weights(config_, prepared.models);
+  tokenizer_ = open_tokenizer(prepared);
   session_ = std::move(prepared.session);
   models_ = std::move(prepared.models);
   input_.params = echo_params(resolved(config_, session_));
-  open_weights(config_, models_);
-  if (!prepared.tokenizer.empty()) {
-    tokenizer_ = Tokenizer::open(prepared.tokenizer, models_.target.config.vocab);
-  }
 
   input_.backend = session_.backend.get();
   input_.target_info = target_info(model_info(models_.target.config, session_.dtype));
@@ -218,37 +217,21 @@ std::int64_t Run::memory_for_prompts() const {
 }
 
 void Run::read_data() {
-  const ModelConfig& target = models_.target.config;
-  DatasetRequest request{config_.dataset,
-                         config_.prefill,
-                         config_.prompts,
-                         config_.seed,
-                         target.bos,
-                         target.vocab,
-                         {},
-                         memory_for_prompts(),
-                         [this] { check_time(); }};
-  if (is_published_dataset(config_.dataset)) request.downloads = find_data_folder().downloads();
-  Encode encode;
   if (tokenizer_) {
-    encode = [this](std::string_view text) { return tokenizer_->encode(text, false); };
     input_.decode_text = [this](std::span<const Token> ids) { return tokenizer_->decode(ids); };
   }
-  Dataset data = load_dataset(request, encode);
+  Dataset data = load_prompts(config_, models_.target.config, tokenizer_, memory_for_prompts(),
+                              [this] { check_time(); });
   for (Prompt& prompt : data.prompts) input_.prompts.push_back(std::move(prompt.tokens));
-  const bool bytes_as_ids = data.info.kind == "synthetic" && !tokenizer_;
-  if (bytes_as_ids && !models_.target.random) print_note(no_tokenizer_note(models_.target));
   input_.data = {data.info.kind, data.info.sha256, data.info.n_prompts, data.info.n_skipped,
-                 bytes_as_ids};
+                 note_bytes_as_ids(data, models_.target, tokenizer_)};
 }
 
 // Between steps of what comes before the measurement.
 void Run::check_time() const {
   throw_if_signalled();
   if (config_.timeout_s <= 0) return;
-  if (std::chrono::duration<double>(Clock::now() - begin_).count() > config_.timeout_s) {
-    throw TimedOut();
-  }
+  if (seconds_spent() > config_.timeout_s) throw TimedOut();
 }
 
 LoadProgress Run::load_progress(const char* what) {
@@ -311,8 +294,7 @@ RunResult Run::measure() {
   }
   progress_.finish();
   if (config_.timeout_s > 0) {
-    const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
-    input_.config.timeout_s = std::max(1e-3, config_.timeout_s - spent);
+    input_.config.timeout_s = std::max(1e-3, config_.timeout_s - seconds_spent());
   }
   std::optional<GpuMonitor> monitor;
   if (session_.gpu) input_.monitor = &monitor.emplace(session_.gpu->pci_bus_id);

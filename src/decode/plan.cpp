@@ -5,7 +5,7 @@
 
 #include "core/rounding.h"
 #include "decode/sizes.h"
-#include "model/kv_pass.h"
+#include "model/stored_cache.h"
 #include "triforce/model.h"
 #include "triforce/weights.h"
 
@@ -107,24 +107,16 @@ class Planner {
     workspace += plan_.held_bytes;
     return plan_;
   }
-  // Scratch is grown by one reserve() after another: the largest that one of them asked for counts.
-  void reserve(const Backend::ScratchShape& shape) {
+  // One lease after another grows the scratch: the largest counts.
+  void lease(const Backend::ScratchShape& shape) {
     if (in_.backend == nullptr) return;
     scratch_.grow(shape);
     scratch_bytes_ = std::max(
         {scratch_bytes_, in_.backend->scratch_bytes(scratch_), in_.backend->scratch_bytes(shape)});
   }
-  // As StoredCache::reserve().
-  void reserve_passes(const ModelConfig& c, std::int64_t rows, std::int64_t context, int heads,
-                      int chunk) {
-    Backend::ScratchShape shape;
-    shape.rows = rows;
-    shape.context = context;
-    shape.heads = heads;
-    shape.kv_heads = c.kv_heads;
-    shape.head_dim = c.head_dim;
-    shape.chunk_size = chunk;
-    reserve(shape);
+  void lease_passes(const ModelConfig& c, std::int64_t rows, std::int64_t context, int heads,
+                    int chunk) {
+    lease(StoredCache::scratch_shape(rows, context, heads, c.kv_heads, c.head_dim, chunk));
   }
   std::int64_t whole_granules(std::int64_t tokens) const {
     return round_up(tokens, granule_of(in_));
@@ -133,13 +125,13 @@ class Planner {
                  std::int64_t logits) {
     add(weights, stored_weight_bytes(c, in_) + rope_bytes(c, positions));
     add(MemTag::kActivations, LlamaModel::activation_bytes(c, activation_, rows, logits));
-    reserve(LlamaModel::scratch_shape(c, rows, positions));
+    lease(LlamaModel::scratch_shape(c, rows, positions));
   }
   void add_full_cache(std::int64_t capacity, std::int64_t append) {
     const ModelConfig& t = in_.target;
     add(MemTag::kKvFull, kv(t, capacity));
     add(MemTag::kWorkspace, pass_inputs_bytes(append));
-    reserve_passes(t, append, whole_granules(capacity), t.kv_heads, 0);
+    lease_passes(t, append, whole_granules(capacity), t.kv_heads, 0);
     add_pass(Pass::kFull, t, capacity);
   }
 
@@ -156,17 +148,17 @@ class Planner {
     add(MemTag::kKvRetrieval, kv(t, o.budget + methods_.pending_rows));
     add(MemTag::kWorkspace,
         pass_inputs_bytes(methods_.pending_rows) + selection_bytes(t, o, held_, activation_));
-    reserve_passes(t, std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows),
-                   std::max(held_, whole_granules(o.budget + methods_.pending_rows)), t.heads,
-                   o.chunk_size);
+    lease_passes(t, std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows),
+                 std::max(held_, whole_granules(o.budget + methods_.pending_rows)), t.heads,
+                 o.chunk_size);
     add_pass(Pass::kRetrieval, t, o.budget);
   }
   // A streaming cache keeps a second copy, to return to the prompt.
   void add_streaming(const ModelConfig& c, std::int64_t budget, Pass pass) {
     add(MemTag::kKvStreaming, 2 * kv(c, budget + methods_.streaming_append));
     add(MemTag::kWorkspace, pass_inputs_bytes(methods_.streaming_append));
-    reserve_passes(c, methods_.streaming_append, whole_granules(budget + methods_.streaming_append),
-                   c.kv_heads, 0);
+    lease_passes(c, methods_.streaming_append, whole_granules(budget + methods_.streaming_append),
+                 c.kv_heads, 0);
     add_pass(pass, c, budget);
   }
   void add_drafter(const ModelConfig& d) {

@@ -14,14 +14,19 @@ StoredCache::StoredCache(Backend& backend, int layers, int kv_heads, int head_di
       max_append_(max_append) {}
 
 void StoredCache::lease(std::int64_t pass_rows, std::int64_t context, int heads, int chunk) {
+  lease_.emplace(b_, scratch_shape(pass_rows, context, heads, kv_heads_, head_dim_, chunk));
+}
+
+Backend::ScratchShape StoredCache::scratch_shape(std::int64_t pass_rows, std::int64_t context,
+                                                 int heads, int kv_heads, int head_dim, int chunk) {
   Backend::ScratchShape shape;
   shape.rows = pass_rows;
   shape.context = context;
   shape.heads = heads;
-  shape.kv_heads = kv_heads_;
-  shape.head_dim = head_dim_;
+  shape.kv_heads = kv_heads;
+  shape.head_dim = head_dim;
   shape.chunk_size = chunk;
-  lease_.emplace(b_, shape);
+  return shape;
 }
 
 void StoredCache::begin(std::int64_t n) {

@@ -18,6 +18,10 @@ class StoredCache : public KvCache {
   void end() final;
   void truncate(std::int64_t length) final;
   std::uint64_t id() const final { return lease_->id(); }
+  // Scratch of passes of up to pass_rows rows over up to `context` tokens; chunk 0: no chunks are
+  // scored.
+  static Backend::ScratchShape scratch_shape(std::int64_t pass_rows, std::int64_t context,
+                                             int heads, int kv_heads, int head_dim, int chunk);
 
  protected:
   // Whether keys are stored rotated, by their position, or are rotated by their row when read.
@@ -32,8 +36,7 @@ class StoredCache : public KvCache {
   virtual void check_room(std::int64_t n) const = 0;
   // Throws kInternal unless committed() <= length <= last.
   void check_commit(std::int64_t length, std::int64_t last) const;
-  // Takes the lease, for passes over up to `context` tokens; chunk 0: none are scored. To be called
-  // by the constructor.
+  // Takes the lease of scratch_shape(). To be called by the constructor.
   void lease(std::int64_t pass_rows, std::int64_t context, int heads, int chunk);
 
   Backend& b_;
