@@ -32,7 +32,7 @@ bool take(std::string_view arg) {
 }
 
 void describe() {
-  benchmark::AddCustomContext("cpu_isa", cpu::to_string(setup().isa));
+  benchmark::AddCustomContext("cpu_isa", to_string(setup().isa));
   benchmark::AddCustomContext("threads", std::to_string(setup().threads));
   benchmark::AddCustomContext("read_bandwidth_GB/s", fmt::format("{:.1f}", read_bandwidth_gbs()));
   benchmark::AddCustomContext("gemm_f32_GFLOP/s", fmt::format("{:.0f}", gemm_gflops(DType::kF32)));

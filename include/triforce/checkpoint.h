@@ -24,7 +24,9 @@ struct RopeScaling {
   std::optional<double> attention_factor;                // yarn; default 0.1 ln(factor) + 1
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
 };
-const char* to_string(RopeScaling::Kind kind);
+constexpr auto names_of(RopeScaling::Kind /*any*/) {
+  return std::array{"none", "linear", "yarn", "llama3"};
+}
 
 inline constexpr int kMaxLayers = 512;  // of a configuration that is accepted
 

@@ -1,5 +1,5 @@
-// Everything a user can ask for, as plain data. src/app/option_table.cpp holds the one table that
-// parses, documents and echoes it.
+// Everything a user can ask for, as plain data. src/options/option_table.cpp holds the one table
+// that parses, documents and echoes it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -85,7 +85,7 @@ struct RunConfig {
 inline constexpr std::int64_t kBuiltinPrefill = 15872, kBuiltinBudget = 2048;
 
 // `params` of the result file: every option of `run` in the order of the table, names in
-// snake_case ("gen_len", "draft_cache_budget"); implemented in src/app/options.cpp.
+// snake_case ("gen_len", "draft_cache_budget"); implemented in src/options/options.cpp.
 std::vector<Param> echo_params(const RunConfig& config);
 
 }  // namespace triforce

@@ -23,7 +23,10 @@ enum class Pass : std::uint8_t {
   kCount
 };
 inline constexpr std::size_t kPassKinds = static_cast<std::size_t>(Pass::kCount);
-const char* to_string(Pass pass);  // "full", "retrieval", "streaming", "draft"
+constexpr auto names_of(Pass /*any*/) {
+  return std::array{"full", "retrieval", "streaming", "draft"};
+}
+static_assert(names_of(Pass{}).size() == kPassKinds);
 
 // One value for each kind of pass.
 template <class T>

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "triforce/enum_names.h"
+
 namespace triforce {
 
 // Where the time of a round goes. kHostGap is what no other phase claims.
@@ -18,8 +20,13 @@ enum class Phase : std::uint8_t {
   kHostGap,
   kCount
 };
-const char* to_string(Phase phase);  // "draft", "inner_verify", ... as in the result file
-using PhaseTimes = std::array<double, static_cast<std::size_t>(Phase::kCount)>;  // ms
+// As in the result file.
+constexpr auto names_of(Phase /*any*/) {
+  return std::array{"draft",        "inner_verify", "outer_verify", "sampling",
+                    "cache_update", "rebuild",      "host_gap"};
+}
+using PhaseTimes = std::array<double, names_of(Phase{}).size()>;  // ms
+static_assert(std::tuple_size_v<PhaseTimes> == static_cast<std::size_t>(Phase::kCount));
 
 // Raw counters of one level over some rounds.
 struct LevelCounters {

@@ -133,10 +133,8 @@ enum class CaseStatus : std::uint8_t {
   kTimeout,
   kInterrupted,
 };
-const char* to_string(CaseStatus status);  // "ok", "skipped_memory", ... as in the result file
-constexpr std::array<CaseStatus, 6> enum_values(CaseStatus /*any*/) {
-  return {CaseStatus::kOk,    CaseStatus::kSkippedMemory, CaseStatus::kOom,
-          CaseStatus::kError, CaseStatus::kTimeout,       CaseStatus::kInterrupted};
+constexpr auto names_of(CaseStatus /*any*/) {
+  return std::array{"ok", "skipped_memory", "oom", "error", "timeout", "interrupted"};
 }
 
 struct Validity {
@@ -372,10 +370,8 @@ enum class LosslessMode : std::uint8_t {
   kDistribution,  // equal in distribution only; `selftest` proves that, no comparison of tokens can
   kNone,          // synthetic acceptance: the output means nothing
 };
-const char* to_string(LosslessMode mode);  // "baseline", "tokens", "distribution", "none"
-constexpr std::array<LosslessMode, 4> enum_values(LosslessMode /*any*/) {
-  return {LosslessMode::kBaseline, LosslessMode::kTokens, LosslessMode::kDistribution,
-          LosslessMode::kNone};
+constexpr auto names_of(LosslessMode /*any*/) {
+  return std::array{"baseline", "tokens", "distribution", "none"};
 }
 struct Lossless {
   LosslessMode mode = LosslessMode::kNone;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "triforce/enum_names.h"
 #include "triforce/error.h"
 
 namespace triforce {
@@ -15,8 +16,7 @@ using Token = std::int32_t;
 
 enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32 };
 constexpr std::int64_t size_of(DType t) { return t == DType::kF16 || t == DType::kBF16 ? 2 : 4; }
-// "f32", "f16", "bf16", "i32".
-const char* to_string(DType t);
+constexpr auto names_of(DType /*any*/) { return std::array{"f32", "f16", "bf16", "i32"}; }
 
 enum class Place : std::uint8_t { kHost, kPinned, kDevice };
 
@@ -32,8 +32,12 @@ enum class MemTag : std::uint8_t {
   kWorkspace,
   kCount
 };
-// "target_weights", "kv_full", ... as the keys of the result file.
-const char* to_string(MemTag tag);
+// As the keys of the result file.
+constexpr auto names_of(MemTag /*any*/) {
+  return std::array{"target_weights", "draft_weights", "kv_full",     "kv_retrieval",
+                    "kv_streaming",   "probs",         "activations", "workspace"};
+}
+static_assert(names_of(MemTag{}).size() == static_cast<std::size_t>(MemTag::kCount));
 
 // Non-owning, row-major, at most 4-D. Copy freely; never outlives its Buffer.
 struct TensorView {

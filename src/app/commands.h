@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "app/command_line.h"
+#include "options/command_line.h"
 #include "triforce/config.h"
 #include "triforce/error.h"
 

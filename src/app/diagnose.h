@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "app/models.h"
+#include "options/models.h"
 
 namespace triforce {
 

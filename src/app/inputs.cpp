@@ -3,7 +3,7 @@
 #include <new>
 #include <system_error>
 
-#include "app/datasets.h"
+#include "data/datasets.h"
 
 namespace triforce {
 namespace {

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "app/models.h"
+#include "options/models.h"
 #include "triforce/config.h"
 
 namespace triforce {

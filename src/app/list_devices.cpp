@@ -1,9 +1,9 @@
 #include "app/commands.h"
-#include "app/devices.h"
-#include "app/machine.h"
 #include "app/output.h"
 #include "core/fields.h"
 #include "cpu/context.h"
+#include "host/devices.h"
+#include "host/machine.h"
 
 namespace triforce {
 namespace {
@@ -12,7 +12,7 @@ std::string table() {
   std::string out = fmt::format("cpu      {}\n", cpu_model_name());
   out += fmt::format("threads  {} (--threads)\nlevels  ", available_threads());
   for (const std::string& name : isa_levels(true)) out += fmt::format(" {}", name);
-  out += fmt::format(" (--cpu-isa; default {})\n", cpu::to_string(cpu::best_isa()));
+  out += fmt::format(" (--cpu-isa; default {})\n", to_string(cpu::best_isa()));
   if (const std::optional<MemoryState> memory = memory_state()) {
     out += fmt::format("memory   {:.1f} GB, {:.1f} GB available\n",
                        static_cast<double>(memory->total_bytes) / 1e9,
@@ -72,7 +72,7 @@ DeviceList list_of_devices() {
   cpu.model = cpu_model_name();
   cpu.threads = available_threads();
   cpu.isa = isa_levels(true);
-  cpu.default_isa = cpu::to_string(cpu::best_isa());
+  cpu.default_isa = to_string(cpu::best_isa());
   if (const std::optional<MemoryState> memory = memory_state()) {
     cpu.memory_bytes = memory->total_bytes;
     cpu.available_bytes = memory->available_bytes;

@@ -2,7 +2,6 @@
 #include <limits>
 
 #include "app/commands.h"
-#include "app/models.h"
 #include "app/output.h"
 #include "app/output_file.h"
 #include "app/plan_report.h"
@@ -11,6 +10,7 @@
 #include "app/signals.h"
 #include "core/fields.h"
 #include "decode/teacher_forced.h"
+#include "options/models.h"
 
 namespace triforce {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "app/machine.h"
-#include "app/measure.h"
 #include "core/fields.h"
+#include "host/machine.h"
+#include "measure/measure.h"
 #include "report/param_json.h"
 #include "report/printers.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "app/models.h"
+#include "options/models.h"
 #include "triforce/plan.h"
 #include "triforce/predict.h"
 

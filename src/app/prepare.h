@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "app/datasets.h"
-#include "app/models.h"
 #include "app/output_file.h"
-#include "app/session.h"
+#include "data/datasets.h"
+#include "host/session.h"
+#include "options/models.h"
 #include "triforce/plan.h"
 #include "triforce/tokenizer.h"
 

@@ -1,9 +1,9 @@
 // Dispatch and the one place where errors become messages and exit codes.
-#include "app/build_info.h"
 #include "app/commands.h"
 #include "app/last_resort.h"
 #include "app/output.h"
 #include "app/signals.h"
+#include "host/build_info.h"
 
 namespace triforce {
 namespace {

@@ -28,7 +28,6 @@ class Progress {
   void update(std::string_view what, std::int64_t done, std::int64_t total, std::string_view unit);
   // Ends the step: the bar is wiped, so that results stand alone.
   void finish();
-  bool active() const { return style_ != Style::kSilent; }
 
  private:
   enum class Style : std::uint8_t { kSilent, kLines, kBar };

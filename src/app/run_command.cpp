@@ -5,20 +5,20 @@
 
 #include "app/commands.h"
 #include "app/diagnose.h"
-#include "app/environment.h"
-#include "app/gpu_monitor.h"
-#include "app/identity.h"
 #include "app/last_resort.h"
-#include "app/machine.h"
-#include "app/measure.h"
-#include "app/models.h"
 #include "app/output.h"
 #include "app/output_file.h"
 #include "app/plan_report.h"
 #include "app/prepare.h"
 #include "app/progress.h"
-#include "app/session.h"
 #include "app/signals.h"
+#include "host/environment.h"
+#include "host/gpu_monitor.h"
+#include "host/machine.h"
+#include "host/session.h"
+#include "measure/measure.h"
+#include "options/identity.h"
+#include "options/models.h"
 
 namespace triforce {
 namespace {
@@ -193,7 +193,7 @@ void Run::open() {
   input_.target_info = target_info(model_info(models_.target.config, session_.dtype));
   if (models_.draft) input_.draft_info = model_info(models_.draft->config, session_.dtype);
   input_.context.backend = session_.backend->description();
-  input_.context.isa = cpu::to_string(session_.isa);
+  input_.context.isa = to_string(session_.isa);
   input_.context.threads = session_.threads;
   if (const std::optional<CudaFacts>& gpu = session_.gpu) {
     input_.context.gpu_name = gpu->name;

@@ -1,7 +1,7 @@
 #include "app/commands.h"
 #include "app/output.h"
-#include "app/session.h"
 #include "app/signals.h"
+#include "host/session.h"
 #include "selftest/selftest.h"
 
 namespace triforce {

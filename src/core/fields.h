@@ -22,7 +22,7 @@
 // | double                               | number or null   | null (not finite) as NaN          |
 // | std::optional<T>                     | T or null        | null as nothing                   |
 // | std::vector<T>                       | array            |                                   |
-// | enum with enum_values() and to_string() | its name      | one of the names                  |
+// | enum with names_of() (enum_names.h)  | its name         | one of the names                  |
 // | other enums                          | its number       |                                   |
 // | struct with fields()                 | object           | every member there, no other      |
 // | type with json_write, json_read, json_schema_type | see there |                             |
@@ -41,6 +41,7 @@
 
 #include "core/json_writer.h"
 #include "core/strict_json.h"
+#include "triforce/enum_names.h"
 
 namespace triforce {
 
@@ -51,11 +52,6 @@ concept Described = requires(V& v, T& x) {
 template <class T>
 concept CustomJson = requires(JsonWriter& w, const T& x) {
   json_write(w, x);
-};
-template <class T>
-concept NamedEnum = std::is_enum_v<T> && requires(T x) {
-  enum_values(x);
-  to_string(x);
 };
 template <class T>
 struct ElementOf {};  // has a member `type` for std::vector and std::optional
@@ -226,12 +222,10 @@ class FieldReader {
 
 template <class E>
 E read_enum(const JsonView& at) {
-  std::string names;
-  for (const E value : enum_values(E{})) {
-    if (at.string() == to_string(value)) return value;
-    names += (names.empty() ? "" : ", ") + std::string(to_string(value));
-  }
-  at.fail("one of " + names);
+  constexpr auto kNames = names_of(E{});
+  const auto it = std::find(kNames.begin(), kNames.end(), at.string());
+  if (it == kNames.end()) at.fail(fmt::format("one of {}", fmt::join(kNames, ", ")));
+  return static_cast<E>(it - kNames.begin());
 }
 
 template <class T>
@@ -377,7 +371,7 @@ void write_schema(JsonWriter& out, std::string_view description, bool nullable) 
     SchemaFields::describe(out, description, "string", nullable);
     out.key("enum");
     out.begin_array(true);
-    for (const T value : enum_values(T{})) out.value(to_string(value));
+    for (const char* name : names_of(T{})) out.value(name);
     if (nullable) out.null();
     out.end();
   } else if constexpr (std::same_as<T, bool>) {

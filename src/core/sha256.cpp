@@ -8,7 +8,6 @@
 #include <array>
 #include <vector>
 
-#include "core/file.h"
 #include "triforce/error.h"
 
 namespace triforce {
@@ -55,19 +54,6 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
 
 std::string sha256_hex(std::string_view bytes) {
   return sha256_hex(std::as_bytes(std::span(bytes)));
-}
-
-std::string sha256_file(const std::filesystem::path& path) {
-  const InputFile file = InputFile::open(path);
-  constexpr std::int64_t kBlock = 1 << 20;
-  std::vector<std::byte> block;
-  Sha256 digest;
-  for (std::int64_t at = 0; at < file.bytes(); at += kBlock) {
-    block.resize(static_cast<std::size_t>(std::min(kBlock, file.bytes() - at)));
-    file.read_exact(at, block);
-    digest.update(block);
-  }
-  return digest.hex();
 }
 
 }  // namespace triforce

@@ -28,7 +28,5 @@ class Sha256 {
 
 std::string sha256_hex(std::span<const std::byte> bytes);
 std::string sha256_hex(std::string_view bytes);
-// Throws as InputFile.
-std::string sha256_file(const std::filesystem::path& path);
 
 }  // namespace triforce

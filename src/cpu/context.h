@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,8 +22,10 @@ enum class Isa : std::uint8_t {
   kAvx512Bf16,  // the same and vdpbf16ps
   kAmx,         // the same and AMX tiles of bf16
 };
-const char* to_string(Isa isa);  // "scalar", "avx2", "avx512", "avx512-bf16", "amx"
-Isa best_isa();                  // of this processor
+constexpr auto names_of(Isa /*any*/) {
+  return std::array{"scalar", "avx2", "avx512", "avx512-bf16", "amx"};
+}
+Isa best_isa();  // of this processor
 // Throws Error(kUsage) for an unknown name and Error(kDevice, "UnsupportedIsa") for a level this
 // processor lacks.
 Isa parse_isa(std::string_view name);

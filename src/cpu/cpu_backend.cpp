@@ -28,7 +28,7 @@ class CpuBackend final : public HostBackend {
   }
 
   std::string description() const override {
-    return fmt::format("cpu {}, {} thread{}", cpu::to_string(context_.isa), context_.threads,
+    return fmt::format("cpu {}, {} thread{}", to_string(context_.isa), context_.threads,
                        context_.threads == 1 ? "" : "s");
   }
 
@@ -113,7 +113,7 @@ class CpuBackend final : public HostBackend {
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
   if (options.threads < 0) throw_usage("--threads: expected 0 or more, found {}", options.threads);
   if (options.isa.has_value()) {
-    cpu::parse_isa(cpu::to_string(*options.isa));  // throws if this processor lacks it
+    cpu::parse_isa(to_string(*options.isa));  // throws if this processor lacks it
     cpu::limit_gemm_isa(*options.isa);
   }
   return std::make_unique<CpuBackend>(options.isa.value_or(cpu::best_isa()),

@@ -62,22 +62,6 @@ Isa detect() {
 
 }  // namespace
 
-const char* to_string(Isa isa) {
-  switch (isa) {
-    case Isa::kScalar:
-      return "scalar";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kAvx512:
-      return "avx512";
-    case Isa::kAvx512Bf16:
-      return "avx512-bf16";
-    case Isa::kAmx:
-      return "amx";
-  }
-  return "?";
-}
-
 Isa best_isa() {
   static const Isa kBest = detect();
   return kBest;

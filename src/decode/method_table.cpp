@@ -44,13 +44,6 @@ constexpr MethodSpec kTable[] = {
 
 }  // namespace
 
-const char* to_string(Pass pass) {
-  static constexpr std::array<const char*, kPassKinds> kNames = {"full", "retrieval", "streaming",
-                                                                 "draft"};
-  TF_CHECK(pass < Pass::kCount);
-  return kNames[static_cast<std::size_t>(pass)];
-}
-
 bool MethodSpec::uses(Pass pass) const {
   return std::find(passes().begin(), passes().end(), pass) != passes().end();
 }

@@ -1,26 +1,61 @@
 #include "model/llama_tensors.h"
 
-namespace triforce {
+#include <fmt/format.h>
 
-std::vector<NamedShape> llama_tensors(const ModelConfig& c) {
+#include <array>
+
+namespace triforce {
+namespace {
+
+struct Part {
+  const char* name;
+  PartShape shape;
+};
+
+Part describe(const ModelConfig& c, WeightPart part) {
   const std::int64_t q = std::int64_t{c.heads} * c.head_dim;
   const std::int64_t kv = std::int64_t{c.kv_heads} * c.head_dim;
+  const std::array<Part, 12> parts = {{{"model.embed_tokens", {c.vocab, c.hidden}},
+                                       {"model.norm", {c.hidden, 0}},
+                                       {"lm_head", {c.vocab, c.hidden}},
+                                       {"input_layernorm", {c.hidden, 0}},
+                                       {"self_attn.q_proj", {q, c.hidden}},
+                                       {"self_attn.k_proj", {kv, c.hidden}},
+                                       {"self_attn.v_proj", {kv, c.hidden}},
+                                       {"self_attn.o_proj", {c.hidden, q}},
+                                       {"post_attention_layernorm", {c.hidden, 0}},
+                                       {"mlp.gate_proj", {c.intermediate, c.hidden}},
+                                       {"mlp.up_proj", {c.intermediate, c.hidden}},
+                                       {"mlp.down_proj", {c.hidden, c.intermediate}}}};
+  return parts.at(static_cast<std::size_t>(part));
+}
+
+}  // namespace
+
+PartShape part_shape(const ModelConfig& c, WeightPart part) { return describe(c, part).shape; }
+
+std::string part_name(const ModelConfig& c, WeightPart part, int layer) {
+  if (part == WeightPart::kLmHead && c.tied_embeddings) part = WeightPart::kEmbed;
+  const char* name = describe(c, part).name;
+  return part < WeightPart::kAttnNorm ? fmt::format("{}.weight", name)
+                                      : fmt::format("model.layers.{}.{}.weight", layer, name);
+}
+
+std::vector<NamedShape> llama_tensors(const ModelConfig& c) {
   std::vector<NamedShape> out;
-  out.push_back({"model.embed_tokens.weight", {c.vocab, c.hidden}});
-  for (int i = 0; i < c.layers; ++i) {
-    const std::string layer = fmt::format("model.layers.{}.", i);
-    out.push_back({layer + "input_layernorm.weight", {c.hidden}});
-    out.push_back({layer + "self_attn.q_proj.weight", {q, c.hidden}});
-    out.push_back({layer + "self_attn.k_proj.weight", {kv, c.hidden}});
-    out.push_back({layer + "self_attn.v_proj.weight", {kv, c.hidden}});
-    out.push_back({layer + "self_attn.o_proj.weight", {c.hidden, q}});
-    out.push_back({layer + "post_attention_layernorm.weight", {c.hidden}});
-    out.push_back({layer + "mlp.gate_proj.weight", {c.intermediate, c.hidden}});
-    out.push_back({layer + "mlp.up_proj.weight", {c.intermediate, c.hidden}});
-    out.push_back({layer + "mlp.down_proj.weight", {c.hidden, c.intermediate}});
+  const auto add = [&](WeightPart part, int layer) {
+    const PartShape s = part_shape(c, part);
+    NamedShape& tensor = out.emplace_back(NamedShape{part_name(c, part, layer), {s.rows}});
+    if (s.cols != 0) tensor.shape.push_back(s.cols);
+  };
+  constexpr auto kFirst = static_cast<int>(WeightPart::kAttnNorm);
+  constexpr auto kLast = static_cast<int>(WeightPart::kDown);
+  add(WeightPart::kEmbed, 0);
+  for (int layer = 0; layer < c.layers; ++layer) {
+    for (int part = kFirst; part <= kLast; ++part) add(static_cast<WeightPart>(part), layer);
   }
-  out.push_back({"model.norm.weight", {c.hidden}});
-  if (!c.tied_embeddings) out.push_back({"lm_head.weight", {c.vocab, c.hidden}});
+  add(WeightPart::kFinalNorm, 0);
+  if (!c.tied_embeddings) add(WeightPart::kLmHead, 0);
   return out;
 }
 

@@ -1,4 +1,4 @@
-// The tensors of a Llama checkpoint by name, as transformers names them.
+// The tensors of a Llama checkpoint, their shapes, and their names in transformers.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,11 +8,36 @@
 
 namespace triforce {
 
+// As they are published, before q, k, v and gate, up are stacked. From kAttnNorm on, one a layer.
+// Random weights are drawn by this order.
+enum class WeightPart : std::uint8_t {
+  kEmbed,
+  kFinalNorm,
+  kLmHead,
+  kAttnNorm,
+  kQ,
+  kK,
+  kV,
+  kOut,
+  kFfnNorm,
+  kGate,
+  kUp,
+  kDown,
+};
+
+// [rows, cols], or [rows] with cols = 0 for a norm.
+struct PartShape {
+  std::int64_t rows = 0, cols = 0;
+};
+PartShape part_shape(const ModelConfig& config, WeightPart part);
+// "model.layers.3.mlp.up_proj.weight". `layer` is ignored by parts outside the layers; the head of
+// a tied model is its embedding.
+std::string part_name(const ModelConfig& config, WeightPart part, int layer);
+
 struct NamedShape {
   std::string name;
   std::vector<std::int64_t> shape;
 };
-
 // Every tensor a Llama of this configuration is made of, in the order of the layers. With tied
 // embeddings there is no lm_head.weight.
 std::vector<NamedShape> llama_tensors(const ModelConfig& config);

@@ -130,20 +130,6 @@ void read_scaling(const JsonView& scaling, ModelConfig& c) {
 
 }  // namespace
 
-const char* to_string(RopeScaling::Kind kind) {
-  switch (kind) {
-    case RopeScaling::Kind::kNone:
-      return "none";
-    case RopeScaling::Kind::kLinear:
-      return "linear";
-    case RopeScaling::Kind::kYarn:
-      return "yarn";
-    case RopeScaling::Kind::kLlama3:
-      return "llama3";
-  }
-  return "?";
-}
-
 void read_rope(const JsonView& root, ModelConfig& c) {
   if (const auto theta = root.find_value("rope_theta")) c.rope_theta = read_theta(*theta);
   const auto partial = root.find_value("partial_rotary_factor");

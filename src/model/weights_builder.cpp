@@ -79,33 +79,6 @@ class Builder {
 
 }  // namespace
 
-PartShape part_shape(const ModelConfig& c, WeightPart part) {
-  const std::int64_t q = std::int64_t{c.heads} * c.head_dim;
-  const std::int64_t kv = std::int64_t{c.kv_heads} * c.head_dim;
-  switch (part) {
-    case WeightPart::kEmbed:
-    case WeightPart::kLmHead:
-      return {c.vocab, c.hidden};
-    case WeightPart::kFinalNorm:
-    case WeightPart::kAttnNorm:
-    case WeightPart::kFfnNorm:
-      return {c.hidden, 0};
-    case WeightPart::kQ:
-      return {q, c.hidden};
-    case WeightPart::kK:
-    case WeightPart::kV:
-      return {kv, c.hidden};
-    case WeightPart::kOut:
-      return {c.hidden, q};
-    case WeightPart::kGate:
-    case WeightPart::kUp:
-      return {c.intermediate, c.hidden};
-    case WeightPart::kDown:
-      return {c.hidden, c.intermediate};
-  }
-  return {};
-}
-
 std::int64_t block_rows(const PartShape& shape) {
   const std::int64_t rows = kBlockBytes / (shape.cols * size_of(DType::kF32));
   return std::clamp<std::int64_t>(rows, 1, shape.rows);

@@ -3,31 +3,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/llama_tensors.h"
 #include "triforce/weights.h"
 
 namespace triforce {
 
-// The tensors of a Llama as they are published, before stacking.
-enum class WeightPart : std::uint8_t {
-  kEmbed,
-  kFinalNorm,
-  kLmHead,
-  kAttnNorm,
-  kQ,
-  kK,
-  kV,
-  kOut,
-  kFfnNorm,
-  kGate,
-  kUp,
-  kDown,
-};
-
-// Shape of a part: [rows, cols], or [rows, 0] for a norm.
-struct PartShape {
-  std::int64_t rows = 0, cols = 0;
-};
-PartShape part_shape(const ModelConfig& config, WeightPart part);
 // Rows of a matrix that build_weights() asks of its source at once: at most so many.
 std::int64_t block_rows(const PartShape& shape);
 

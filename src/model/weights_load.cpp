@@ -9,40 +9,6 @@
 namespace triforce {
 namespace {
 
-// The name a part has in a Hugging Face checkpoint.
-std::string part_name(const ModelConfig& c, WeightPart part, int layer) {
-  const auto in_layer = [&](const char* rest) {
-    return fmt::format("model.layers.{}.{}.weight", layer, rest);
-  };
-  switch (part) {
-    case WeightPart::kEmbed:
-      return "model.embed_tokens.weight";
-    case WeightPart::kFinalNorm:
-      return "model.norm.weight";
-    case WeightPart::kLmHead:
-      return c.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
-    case WeightPart::kAttnNorm:
-      return in_layer("input_layernorm");
-    case WeightPart::kQ:
-      return in_layer("self_attn.q_proj");
-    case WeightPart::kK:
-      return in_layer("self_attn.k_proj");
-    case WeightPart::kV:
-      return in_layer("self_attn.v_proj");
-    case WeightPart::kOut:
-      return in_layer("self_attn.o_proj");
-    case WeightPart::kFfnNorm:
-      return in_layer("post_attention_layernorm");
-    case WeightPart::kGate:
-      return in_layer("mlp.gate_proj");
-    case WeightPart::kUp:
-      return in_layer("mlp.up_proj");
-    case WeightPart::kDown:
-      return in_layer("mlp.down_proj");
-  }
-  return {};
-}
-
 class CheckpointSource final : public WeightSource {
  public:
   explicit CheckpointSource(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}

@@ -18,28 +18,6 @@ void add(std::vector<std::int64_t>& into, const std::vector<std::int64_t>& from)
 
 }  // namespace
 
-const char* to_string(Phase phase) {
-  switch (phase) {
-    case Phase::kDraft:
-      return "draft";
-    case Phase::kInnerVerify:
-      return "inner_verify";
-    case Phase::kOuterVerify:
-      return "outer_verify";
-    case Phase::kSampling:
-      return "sampling";
-    case Phase::kCacheUpdate:
-      return "cache_update";
-    case Phase::kRebuild:
-      return "rebuild";
-    case Phase::kHostGap:
-      return "host_gap";
-    case Phase::kCount:
-      break;
-  }
-  return "?";
-}
-
 void LevelCounters::add_round(std::int64_t asked, std::int64_t proposed, std::int64_t kept) {
   const auto n = static_cast<std::size_t>(proposed), k = static_cast<std::size_t>(kept);
   if (tested_at.size() < n) tested_at.resize(n);

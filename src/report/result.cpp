@@ -34,38 +34,6 @@ T read(std::string_view text, const std::string& source) {
 
 }  // namespace
 
-const char* to_string(CaseStatus status) {
-  switch (status) {
-    case CaseStatus::kOk:
-      return "ok";
-    case CaseStatus::kSkippedMemory:
-      return "skipped_memory";
-    case CaseStatus::kOom:
-      return "oom";
-    case CaseStatus::kError:
-      return "error";
-    case CaseStatus::kTimeout:
-      return "timeout";
-    case CaseStatus::kInterrupted:
-      return "interrupted";
-  }
-  return "?";
-}
-
-const char* to_string(LosslessMode mode) {
-  switch (mode) {
-    case LosslessMode::kBaseline:
-      return "baseline";
-    case LosslessMode::kTokens:
-      return "tokens";
-    case LosslessMode::kDistribution:
-      return "distribution";
-    case LosslessMode::kNone:
-      return "none";
-  }
-  return "?";
-}
-
 std::int64_t TaggedBytes::total() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "app/options.h"
 #include "core/forwarding_backend.h"
+#include "options/options.h"
 #include "reference/reference_backend.h"
 
 namespace triforce {

@@ -13,7 +13,7 @@ std::vector<BackendCase> backends() {
   for (const cpu::Isa isa : {cpu::Isa::kAmx, cpu::Isa::kAvx512Bf16, cpu::Isa::kAvx512,
                              cpu::Isa::kAvx2, cpu::Isa::kScalar}) {
     if (isa > cpu::best_isa()) continue;
-    std::string name = cpu::to_string(isa);
+    std::string name = to_string(isa);
     std::erase(name, '-');
     all.push_back({name, [isa] { return make_cpu_backend({.threads = 2, .isa = isa}); }, cpu});
   }

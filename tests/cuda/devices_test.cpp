@@ -1,5 +1,5 @@
 // Which devices are looked at, which are touched, and what is said of those that cannot be used.
-#include "app/devices.h"
+#include "host/devices.h"
 
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_test_support.h"

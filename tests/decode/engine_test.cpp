@@ -36,7 +36,7 @@ std::vector<Numerics> all_numerics() {
 }
 
 std::string name_of(const Numerics& n) {
-  std::string name = std::string(cpu::to_string(n.isa)) + "_" + to_string(n.dtype);
+  std::string name = std::string(to_string(n.isa)) + "_" + to_string(n.dtype);
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }

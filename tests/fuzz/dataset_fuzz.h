@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "app/datasets.h"
+#include "data/datasets.h"
 #include "fuzz_target.h"
 
 namespace triforce::fuzz {

@@ -1,6 +1,6 @@
 // SentencePiece models: the check in front of the library, not the library.
-#include "app/tokenizer/sentencepiece_preflight.h"
 #include "core/utf8.h"
+#include "data/sentencepiece_preflight.h"
 #include "fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

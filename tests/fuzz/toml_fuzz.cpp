@@ -4,8 +4,8 @@
 
 #include <fstream>
 
-#include "app/config_file.h"
 #include "fuzz_target.h"
+#include "options/config_file.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace triforce;

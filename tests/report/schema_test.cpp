@@ -39,10 +39,7 @@ TEST(Schema, EveryFieldIsDescribed) {
 // ---- Described structs of every kind of member
 
 enum class Colour : std::uint8_t { kRed, kBlue };
-const char* to_string(Colour c) { return c == Colour::kRed ? "red" : "blue"; }
-constexpr std::array<Colour, 2> enum_values(Colour /*any*/) {
-  return {Colour::kRed, Colour::kBlue};
-}
+constexpr auto names_of(Colour /*any*/) { return std::array{"red", "blue"}; }
 struct Inner {
   std::string name;
   int n = 0;

@@ -30,7 +30,7 @@ TEST(Selftest, EveryLevelOfTheProcessorPasses) {
     const SelftestReport report = operations_of(*backend);
     EXPECT_GT(report.checks.size(), 40U);
     for (const SelftestCheck& c : report.checks) {
-      EXPECT_TRUE(c.passed) << cpu::to_string(isa) << ": " << selftest_line(c);
+      EXPECT_TRUE(c.passed) << to_string(isa) << ": " << selftest_line(c);
     }
     EXPECT_EQ(report.exit_code(), ExitCode::kOk);
   }

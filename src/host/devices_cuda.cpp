@@ -1,0 +1,76 @@
+// devices.h of a program that was built with CUDA.
+#include <array>
+
+#include "core/parse_number.h"
+#include "cuda/cuda_backend.h"
+#include "cuda/runtime.h"
+#include "host/devices.h"
+
+namespace triforce {
+namespace {
+
+// The emulated device is for tests that ask for it.
+#ifdef TF_CUDA_EMULATED
+constexpr bool kTakenByAuto = false;
+#else
+constexpr bool kTakenByAuto = true;
+#endif
+
+CudaDevice describe(const cuda::DeviceInfo& d) {
+  return {d.ordinal,      d.name,       fmt::format("sm_{}{}", d.major, d.minor),
+          d.memory_bytes, d.free_bytes, d.problem};
+}
+
+CudaSession open(const CudaDevice& device, std::optional<DType> dtype) {
+  CudaOptions options;
+  options.device = device.ordinal;
+  options.dtype = dtype.value_or(options.dtype);
+  std::unique_ptr<Backend> backend = make_cuda_backend(options);
+  int driver = 0, runtime = 0;
+  TF_CUDA(cudaDriverGetVersion(&driver));
+  TF_CUDA(cudaRuntimeGetVersion(&runtime));
+  std::array<char, 32> bus_id{};
+  TF_CUDA(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device.ordinal));
+  return {std::move(backend),
+          {device.name, device.architecture, cuda::version_text(driver),
+           cuda::version_text(runtime), bus_id.data()}};
+}
+
+}  // namespace
+
+CudaDevices find_cuda_devices() {
+  CudaDevices found;
+  found.built = true;
+  const int count = cuda::count_devices(&found.reason);
+  for (int i = 0; i < count; ++i) found.devices.push_back(describe(cuda::inspect_device(i)));
+  return found;
+}
+
+std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype) {
+  if (device == "cpu" || (device == "auto" && !kTakenByAuto)) return std::nullopt;
+  std::string reason;
+  const int count = cuda::count_devices(&reason);
+  if (device == "auto") {
+    for (int i = 0; i < count; ++i) {
+      const CudaDevice found = describe(cuda::inspect_device(i));
+      if (found.problem.empty()) return open(found, dtype);
+    }
+    return std::nullopt;
+  }
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ExitCode::kDevice, "NoCuda", fmt::format("--device {}: {}", device, why));
+  };
+  if (count == 0) refuse(reason);
+  const auto ordinal = device == "cuda" ? 0 : parse_integer(device.substr(5)).value_or(-1);
+  if (ordinal < 0 || ordinal >= count) {
+    refuse(fmt::format("expected a device of 0 to {}", count - 1));
+  }
+  const CudaDevice wanted = describe(cuda::inspect_device(static_cast<int>(ordinal)));
+  if (!wanted.problem.empty()) {
+    refuse(fmt::format("{} ({}) cannot be used: {}", wanted.name, wanted.architecture,
+                       wanted.problem));
+  }
+  return open(wanted, dtype);
+}
+
+}  // namespace triforce

@@ -1,0 +1,15 @@
+// devices.h of a program that was built without CUDA.
+#include "host/devices.h"
+
+namespace triforce {
+
+CudaDevices find_cuda_devices() { return {false, {}, "this program was built without CUDA"}; }
+
+std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType>) {
+  if (!device.starts_with("cuda")) return std::nullopt;
+  throw Error(ExitCode::kDevice, "NoCuda",
+              fmt::format("--device {}: this program was built without CUDA; expected auto or cpu",
+                          device));
+}
+
+}  // namespace triforce

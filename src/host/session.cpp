@@ -1,0 +1,24 @@
+#include "host/session.h"
+
+#include "cpu/cpu_backend.h"
+#include "host/devices.h"
+#include "host/machine.h"
+
+namespace triforce {
+
+Session open_session(const RunConfig& config) {
+  Session s;
+  s.isa = config.cpu_isa.empty() ? cpu::best_isa() : cpu::parse_isa(config.cpu_isa);
+  s.threads = config.threads > 0 ? config.threads : available_threads();
+  if (std::optional<CudaSession> cuda = open_cuda(config.device, config.dtype)) {
+    s.backend = std::move(cuda->backend);
+    s.gpu = std::move(cuda->gpu);
+    s.dtype = s.backend->activation_dtype();
+    return s;
+  }
+  s.dtype = config.dtype.value_or(s.isa >= cpu::Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32);
+  s.backend = make_cpu_backend({s.threads, s.isa});
+  return s;
+}
+
+}  // namespace triforce

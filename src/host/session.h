@@ -1,0 +1,22 @@
+// The backend a configuration asks for.
+#pragma once
+#include <memory>
+
+#include "cpu/context.h"
+#include "host/devices.h"
+#include "triforce/backend.h"
+#include "triforce/config.h"
+
+namespace triforce {
+
+struct Session {
+  std::unique_ptr<Backend> backend;
+  std::optional<CudaFacts> gpu;  // none: the backend is the CPU's
+  cpu::Isa isa = cpu::Isa::kScalar;
+  int threads = 0;
+  DType dtype = DType::kF32;  // of weights and KV caches
+};
+// Throws Error(kDevice) for an instruction level or a device that is not there.
+Session open_session(const RunConfig& config);
+
+}  // namespace triforce

@@ -1,0 +1,378 @@
+#include "measure/measure.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <new>
+#include <set>
+
+#include "host/environment.h"
+#include "measure/measure_state.h"
+#include "measure/result.h"
+#include "measure/statistics.h"
+#include "model/retrieval_cache.h"
+
+namespace triforce {
+namespace {
+
+// Repetitions of a single pass when step times are measured; the least of them counts.
+constexpr int kStepRepetitions = 5;
+// Rows between which step times are interpolated when gammas are chosen.
+constexpr std::array<int, 5> kStepRows = {1, 2, 8, 16, 32};
+
+using Clock = std::chrono::steady_clock;
+
+// [layers, heads, n] of a list of ids, the last index running fastest.
+std::vector<std::vector<std::vector<std::int32_t>>> nested(const std::vector<std::int32_t>& ids,
+                                                           int layers, int heads) {
+  std::vector<std::vector<std::vector<std::int32_t>>> out(static_cast<std::size_t>(layers));
+  const auto n = static_cast<std::ptrdiff_t>(ids.size()) / layers / heads;
+  auto row = ids.begin();
+  for (auto& layer : out) {
+    for (int h = 0; h < heads; ++h, row += n) layer.emplace_back(row, row + n);
+  }
+  return out;
+}
+
+CaseStatus status_of(const Error& e) {
+  return e.code() == ExitCode::kResources ? CaseStatus::kOom : CaseStatus::kError;
+}
+
+class Measurement {
+ public:
+  explicit Measurement(const MeasureInput& input)
+      : in_(input), c_(input.config), observer_(input.observer), begin_(Clock::now()) {
+    TF_CHECK(in_.backend != nullptr && in_.target != nullptr && !in_.prompts.empty());
+    for (const auto& prompt : in_.prompts) {
+      state_.longest_prompt =
+          std::max(state_.longest_prompt, static_cast<std::int64_t>(prompt.size()));
+    }
+    for (const Method m : c_.methods) {
+      MethodState state;
+      state.method = &spec_of(m);
+      // Before `auto` has chosen, the paper's gammas as far as they are allowed.
+      const Gammas max = c_.speculation.gammas();
+      state.gammas = {
+          c_.auto_gamma ? std::min(max.gamma, Gammas{}.gamma) : max.gamma,
+          c_.auto_inner_gamma ? std::min(max.inner_gamma, Gammas{}.inner_gamma) : max.inner_gamma};
+      state_.methods.push_back(std::move(state));
+    }
+    state_.plan = plan();
+    state_.salt = fmt::format("{}", begin_.time_since_epoch().count());
+    total_ = static_cast<std::int64_t>(state_.methods.size()) *
+             (c_.warmup + static_cast<std::int64_t>(in_.prompts.size()) * c_.repetitions);
+    if (automatic()) {
+      for (const MethodState& m : state_.methods) total_ += m.method->levels() > 0 ? 1 : 0;
+    }
+  }
+
+  RunResult run();
+
+ private:
+  RunShape shape() const { return {state_.longest_prompt, c_.gen_len, c_.methods}; }
+  MemoryPlan plan() const;
+  bool measure_prompt(int prompt);
+  bool prefill(int prompt);
+  bool record(int prompt);
+  void warm_up();
+  void choose(MethodState& m);
+  void measure_steps();
+  void measure_margins(int prompt);
+  void generate(MethodState& m, int prompt, int repetition, bool warmup);
+  bool automatic() const { return c_.auto_gamma || c_.auto_inner_gamma; }
+  // Whether a stop was requested or the time is up; remembered.
+  bool stopped();
+  void fail_all(CaseStatus status, const std::string& reason);
+  void note_error(ExitCode code) {
+    if (state_.first_error == ExitCode::kOk) state_.first_error = code;
+  }
+  template <class Body>
+  bool guarded(const Body& body, const std::function<void(CaseStatus, const std::string&)>& fail);
+
+  RunResult result(bool ended);
+  MemoryResult memory() const;
+
+  const MeasureInput& in_;
+  const RunConfig& c_;
+  MeasureObserver* observer_;
+  Clock::time_point begin_;
+  std::int64_t index_ = 0, total_ = 0;
+  std::optional<Context> context_;
+  std::optional<Methods> methods_;
+  MeasurementState state_;
+};
+
+// Runs `body`; errors other than broken contracts become the status that `fail` is told.
+template <class Body>
+bool Measurement::guarded(const Body& body,
+                          const std::function<void(CaseStatus, const std::string&)>& fail) {
+  try {
+    body();
+    return true;
+  } catch (const Error& e) {
+    if (e.code() == ExitCode::kInternal) throw;
+    note_error(e.code());
+    fail(status_of(e), e.what());
+  } catch (const std::bad_alloc&) {
+    note_error(ExitCode::kResources);
+    fail(CaseStatus::kOom, "the system refused an allocation");
+  }
+  return false;
+}
+
+MemoryPlan Measurement::plan() const {
+  PlanInput p;
+  p.target = in_.target->config;
+  if (in_.draft != nullptr) p.draft = in_.draft->config;
+  p.dtype = in_.target->dtype;
+  p.random_target = in_.target->random;
+  p.random_draft = in_.draft != nullptr && in_.draft->random;
+  p.backend = in_.backend;
+  p.options = c_.speculation;
+  p.run = shape();
+  return plan_memory(p);
+}
+
+bool Measurement::stopped() {
+  if (state_.stopped || state_.timed_out) return true;
+  state_.stopped = in_.stop && in_.stop();
+  if (!state_.stopped && c_.timeout_s > 0) {
+    const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
+    state_.timed_out = elapsed >= c_.timeout_s;
+  }
+  return state_.stopped || state_.timed_out;
+}
+
+void Measurement::fail_all(CaseStatus status, const std::string& reason) {
+  for (MethodState& m : state_.methods) {
+    if (m.failed) continue;
+    m.failed = status;
+    m.reason = reason;
+  }
+}
+
+bool Measurement::prefill(int prompt) {
+  const auto& tokens = in_.prompts[static_cast<std::size_t>(prompt)];
+  const PrefillProgress progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
+    if (observer_ == nullptr) return;
+    observer_->on_prefill(prompt, static_cast<int>(in_.prompts.size()), pass, done, total);
+  };
+  const StopRequested stop = [this] { return stopped(); };
+  PrefillMetrics metrics;
+  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
+  const bool done = guarded(
+      [&] {
+        const auto begin = Clock::now();
+        const bool filled = context_->prefill(tokens, progress, stop);
+        const double target_ms =
+            std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+        if (filled) metrics = methods_->prefill(progress, stop);
+        metrics.interrupted = metrics.interrupted || !filled;
+        metrics.target_ms = target_ms;
+      },
+      fail);
+  if (!done || metrics.interrupted) return false;
+  state_.prefills.push_back(metrics);
+  return true;
+}
+
+// What --record asks for of the moment after the prompt.
+bool Measurement::record(int prompt) {
+  if (!c_.record.chunks && !c_.record.probs) return true;
+  AfterPrompt after;
+  after.prompt = prompt;
+  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
+  const bool done = guarded(
+      [&] {
+        const RetrievalCache* cache = methods_->retrieval_cache();
+        if (c_.record.chunks && cache != nullptr) {
+          const ModelConfig& t = in_.target->config;
+          after.chunks = nested(cache->selected_chunks(), t.layers, t.kv_heads);
+        }
+        if (c_.record.probs) {
+          top_of(methods_->probs_after_prompt(), kRecordedProbs, after.top_tokens.emplace(),
+                 after.top_probs.emplace());
+        }
+      },
+      fail);
+  if (done) state_.after_prompts.push_back(std::move(after));
+  return done;
+}
+
+void Measurement::generate(MethodState& m, int prompt, int repetition, bool warmup) {
+  if (m.failed || stopped()) return;
+  const bool first = warmup ? repetition == 0 : repetition == 0 && (prompt > 0 || c_.warmup == 0);
+  if (observer_ != nullptr) {
+    observer_->on_generation(m.method->method, prompt, repetition, warmup, index_, total_);
+  }
+  ++index_;
+  TokenCallback on_tokens;
+  if (warmup && first && observer_ != nullptr) {
+    on_tokens = [&](std::span<const Token> tokens, std::span<const std::uint8_t> origins) {
+      observer_->on_tokens(m.method->method, tokens, origins);
+    };
+  }
+  MeasuredRun run{prompt,
+                  repetition,
+                  warmup,
+                  c_.seed + static_cast<std::uint64_t>(warmup ? 0 : repetition),
+                  {}};
+  const auto fail = [&](CaseStatus status, const std::string& reason) {
+    m.failed = status;
+    m.reason = reason;
+  };
+  const bool done = guarded(
+      [&] {
+        methods_->set_gammas(m.gammas);
+        run.metrics = methods_->generate(m.method->method, c_.gen_len, run.seed,
+                                         static_cast<std::uint32_t>(prompt), on_tokens,
+                                         [this] { return stopped(); });
+      },
+      fail);
+  if (!done || run.metrics.interrupted) return;
+  if (!warmup && first && observer_ != nullptr) {
+    observer_->on_tokens(m.method->method, run.metrics.tokens, run.metrics.origins);
+  }
+  m.runs.push_back(std::move(run));
+}
+
+// Single passes on the first prompt: for `auto`, and for the prediction beside each speedup.
+void Measurement::measure_steps() {
+  PerPass<std::set<int>> rows;
+  rows[Pass::kFull].insert(1);
+  for (const MethodState& m : state_.methods) {
+    rows[m.method->proposer()].insert(1);
+    for (int l = 0; l < m.method->levels(); ++l) {
+      std::set<int>& of = rows[m.method->verifier(l)];
+      const int max = m.method->step(l, c_.speculation.gammas()) + 1;
+      of.insert({1, max});
+      for (const int r : kStepRows)
+        if (automatic() && r <= max) of.insert(r);
+    }
+  }
+  for (int p = 0; p < static_cast<int>(Pass::kCount); ++p) {
+    const auto pass = static_cast<Pass>(p);
+    for (const int r : rows[pass]) {
+      if (stopped()) return;
+      state_.steps[pass].points.emplace_back(r, methods_->pass_ms(pass, r, kStepRepetitions));
+    }
+  }
+}
+
+void Measurement::choose(MethodState& m) {
+  std::vector<MeasuredRun> warm = m.runs;
+  for (MeasuredRun& r : warm) r.warmup = false;  // only warm-ups so far, and they count here
+  const auto chosen =
+      choose_gammas(*m.method, state_.steps, alphas_of(merged_levels(warm)),
+                    c_.speculation.gammas(), m.gammas, {c_.auto_gamma, c_.auto_inner_gamma});
+  if (!chosen) return;
+  m.gammas = *chosen;
+  m.gammas_chosen = true;
+}
+
+void Measurement::warm_up() {
+  for (int w = 0; w < c_.warmup; ++w) {
+    for (const std::size_t m : interleaved_order(state_.methods.size(), w)) {
+      generate(state_.methods[m], 0, w, true);
+    }
+  }
+  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
+  const auto speculates = [](const MethodState& m) { return m.method->levels() > 0; };
+  if (std::none_of(state_.methods.begin(), state_.methods.end(), speculates)) return;
+  if (!guarded([&] { measure_steps(); }, fail)) return;
+  if (!automatic()) return;
+  // The shapes of the passes have changed: what was chosen is warmed up as well.
+  for (MethodState& m : state_.methods) {
+    if (!speculates(m) || m.failed) continue;
+    if (m.runs.empty()) generate(m, 0, 0, true);
+    choose(m);
+    generate(m, 0, c_.warmup, true);
+  }
+}
+
+// For a stream that left the baseline's on this prompt: was it a close call?
+void Measurement::measure_margins(int prompt) {
+  const auto base = std::find_if(state_.methods.begin(), state_.methods.end(),
+                                 [](const MethodState& m) { return m.method->levels() == 0; });
+  if (base == state_.methods.end()) return;
+  for (MethodState& m : state_.methods) {
+    if (m.top2_margin || m.failed || stopped()) continue;
+    const auto found =
+        compare_streams(&base->runs, m.runs, lossless_mode(c_.speculation, *m.method))
+            .first_divergence;
+    if (!found || found->prompt != prompt) continue;
+    const MeasuredRun* run = find_timed(base->runs, prompt, found->repetition);
+    const auto fail = [&](CaseStatus status, const std::string& reason) {
+      m.failed = status;
+      m.reason = reason;
+    };
+    guarded(
+        [&] {
+          m.top2_margin = methods_->top2_margin(
+              std::span(run->metrics.tokens).first(static_cast<std::size_t>(found->position)));
+        },
+        fail);
+  }
+}
+
+bool Measurement::measure_prompt(int prompt) {
+  if (!prefill(prompt) || !record(prompt)) return false;
+  if (prompt == 0) warm_up();
+  for (int r = 0; r < c_.repetitions && !stopped(); ++r) {
+    for (const std::size_t m : interleaved_order(state_.methods.size(), r)) {
+      generate(state_.methods[m], prompt, r, false);
+    }
+    if (observer_ != nullptr) observer_->on_repetition([this] { return result(false); });
+  }
+  measure_margins(prompt);
+  return !stopped();
+}
+
+RunResult Measurement::run() {
+  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
+  const bool built = guarded(
+      [&] {
+        context_.emplace(*in_.backend, *in_.target, Context::shape_of(shape()));
+        methods_.emplace(*context_, in_.draft, c_.speculation, c_.methods);
+      },
+      fail);
+  const auto n = static_cast<int>(in_.prompts.size());
+  for (int p = 0; built && p < n && measure_prompt(p);) ++p;
+  return result(true);
+}
+
+RunResult Measurement::result(bool ended) {
+  state_.ended = ended;
+  state_.memory = memory();
+  if (in_.monitor != nullptr) state_.gpu = in_.monitor->observed();
+  RunResult r = build_result(in_, state_);
+  if (ended) r.context.end = iso_time_now();
+  return r;
+}
+
+MemoryResult Measurement::memory() const {
+  Allocator& a = in_.backend->allocator();
+  MemoryResult m;
+  m.planned = TaggedBytes{state_.plan.bytes};
+  m.peak = TaggedBytes{};
+  for (std::size_t i = 0; i < m.peak->bytes.size(); ++i) {
+    m.peak->bytes[i] = a.ledger(static_cast<MemTag>(i)).peak_bytes;
+  }
+  m.peak_host_bytes = a.total(Place::kHost).peak_bytes;
+  m.peak_process_bytes = peak_process_bytes();
+  if (in_.backend->place() == Place::kDevice) {
+    m.peak_device_bytes = a.total(Place::kDevice).peak_bytes;
+    m.peak_pinned_bytes = a.total(Place::kPinned).peak_bytes;
+  }
+  return m;
+}
+
+}  // namespace
+
+RunResult run_measurement(const MeasureInput& input) {
+  RunResult result = Measurement(input).run();
+  input.backend->allocator().reset_peaks();  // those of the next run are its own
+  return result;
+}
+
+}  // namespace triforce

@@ -1,0 +1,75 @@
+// Measures methods against each other on the same prompts by the rules of measurement: one prefill
+// per prompt shared by all, warm-up kept and flagged, methods interleaved A B B A, the same stop
+// rule and count of tokens, ratios of medians with bootstrap intervals, losslessness checked.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "host/gpu_monitor.h"
+#include "triforce/backend.h"
+#include "triforce/config.h"
+#include "triforce/decode.h"
+#include "triforce/plan.h"
+#include "triforce/report.h"
+#include "triforce/weights.h"
+
+namespace triforce {
+
+// What a measurement tells while it runs. Called on the measuring thread, never inside a timed
+// repetition.
+class MeasureObserver {
+ public:
+  virtual ~MeasureObserver() = default;
+  // `done` of `total` tokens of the prompt have gone through such passes.
+  virtual void on_prefill(int /*prompt*/, int /*prompts*/, Pass /*pass*/, std::int64_t /*done*/,
+                          std::int64_t /*total*/) {}
+  // A generation is about to start; `index` of `total` of the whole measurement.
+  virtual void on_generation(Method /*method*/, int /*prompt*/, int /*repetition*/, bool /*warmup*/,
+                             std::int64_t /*index*/, std::int64_t /*total*/) {}
+  // Tokens of the first generation of each method on each prompt: as they become final in a
+  // warm-up, all at once after a timed repetition.
+  virtual void on_tokens(Method /*method*/, std::span<const Token> /*tokens*/,
+                         std::span<const std::uint8_t> /*origins*/) {}
+  // After every repetition: `interim` builds what would be the result if the run ended now, which
+  // takes its time.
+  virtual void on_repetition(const std::function<RunResult()>& /*interim*/) {}
+};
+
+// What results say of a model.
+ModelInfo model_info(const ModelConfig& config, DType dtype);
+ModelInfo model_info(const ModelWeights& weights);
+
+struct MeasureInput {
+  Backend* backend = nullptr;
+  const ModelWeights* target = nullptr;
+  const ModelWeights* draft = nullptr;               // null if no method needs it
+  std::optional<ModelInfo> target_info, draft_info;  // default: those of the weights
+  RunConfig config;  // methods, speculation, gen_len, seed, repetitions, ...
+  std::vector<std::vector<Token>> prompts;
+  ResultContext context;  // `end` and what the monitor saw are filled in
+  DataInfo data;
+  std::vector<Param> params;  // echo_params(config)
+  // Ids to text, for the output section; may be empty.
+  std::function<std::string(std::span<const Token>)> decode_text;
+  const GpuMonitor* monitor = nullptr;  // of the GPU that is measured; null: none
+  MeasureObserver* observer = nullptr;
+  StopRequested stop;  // ends the measurement at the next pass or round; what is finished counts
+};
+
+// Runs every method of the configuration, one case each. Errors of a method become the status of
+// its case; result.exit_code says what the process should exit with: kOk, kNumeric (losslessness
+// broken, non-finite logits), kResources (all cases skipped or out of memory), kInconclusive
+// (timeout), kInterrupted, or the code of the first error. Throws only for broken contracts.
+// The peaks reported are those since the measurement before, what was loaded meanwhile included.
+RunResult run_measurement(const MeasureInput& input);
+
+// The result of a run that never started, one case a method: too little memory, a model that does
+// not load. Backend, weights and prompts may be missing; `planned` is printed if given.
+RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::string& reason,
+                       ExitCode exit_code, const std::optional<MemoryPlan>& planned);
+
+}  // namespace triforce

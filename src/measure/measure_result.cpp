@@ -1,0 +1,267 @@
+#include <algorithm>
+
+#include "host/environment.h"
+#include "measure/measure_state.h"
+#include "measure/result.h"
+#include "measure/statistics.h"
+#include "options/identity.h"
+
+namespace triforce {
+namespace {
+
+// The cases of a measurement, one a method.
+class CaseBuilder {
+ public:
+  CaseBuilder(const MeasureInput& input, const MeasurementState& state,
+              const ResultContext& context)
+      : in_(input), c_(input.config), s_(state), context_(context) {}
+  CaseResult build(const MethodState& m) const;
+
+ private:
+  void fill_identity(const MethodState& m, CaseResult& c) const;
+  void fill_status(const MethodState& m, CaseResult& c) const;
+  void fill_figures(const MethodState& m, CaseResult& c) const;
+  void fill_prefill(CaseResult& c) const;
+  void fill_speedup(const MethodState& m, CaseResult& c) const;
+  void fill_validity(const MethodState& m, CaseResult& c) const;
+  void fill_output(const MethodState& m, CaseResult& c) const;
+  StepResult steps(const MethodState& m) const;
+  const MethodState* baseline() const;
+
+  const MeasureInput& in_;
+  const RunConfig& c_;
+  const MeasurementState& s_;
+  const ResultContext& context_;
+};
+
+const MethodState* CaseBuilder::baseline() const {
+  const auto it = std::find_if(s_.methods.begin(), s_.methods.end(),
+                               [](const MethodState& m) { return m.method->levels() == 0; });
+  return it == s_.methods.end() ? nullptr : &*it;
+}
+
+CaseResult CaseBuilder::build(const MethodState& m) const {
+  CaseResult c;
+  fill_identity(m, c);
+  fill_status(m, c);
+  fill_figures(m, c);
+  fill_speedup(m, c);
+  fill_validity(m, c);
+  fill_output(m, c);
+  return c;
+}
+
+void CaseBuilder::fill_identity(const MethodState& m, CaseResult& c) const {
+  c.name = c.method = m.method->name;
+  c.params = in_.params;
+  c.target = in_.target_info;
+  if (!c.target && in_.target != nullptr) c.target = model_info(*in_.target);
+  if (m.method->uses(Pass::kDraft)) {
+    c.draft = in_.draft_info;
+    if (!c.draft && in_.draft != nullptr) c.draft = model_info(*in_.draft);
+  }
+  c.data = in_.data;
+  if (m.method->levels() > 0) {
+    c.gammas = CaseGammas{m.gammas.gamma, m.gammas.inner_gamma, m.gammas_chosen};
+  }
+  c.case_id = case_id_of(c, context_);
+  c.timing_id = timing_id_of(c, context_);
+}
+
+void CaseBuilder::fill_status(const MethodState& m, CaseResult& c) const {
+  const auto expected = static_cast<std::int64_t>(in_.prompts.size()) * c_.repetitions;
+  const auto timed =
+      std::count_if(m.runs.begin(), m.runs.end(), [](const MeasuredRun& r) { return !r.warmup; });
+  if (m.failed) {
+    c.status = *m.failed;
+    c.status_reason = m.reason;
+  } else if (timed < expected) {
+    c.status = s_.timed_out ? CaseStatus::kTimeout : CaseStatus::kInterrupted;
+    const char* why = s_.timed_out ? "--timeout ran out"
+                      : s_.ended   ? "stopped by a signal"
+                                   : "the run was still going on when this was written";
+    c.status_reason = fmt::format("{}: {} of {} generations finished", why, timed, expected);
+  }
+}
+
+void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
+  const std::int64_t context = s_.longest_prompt + c_.gen_len / 2;
+  c.timing = make_timing(m.runs, c_.seed, [&](const RunMetrics& metrics) {
+    double sum = 0;
+    for (const PassCount& p : count_passes(*m.method, metrics, s_.plan.passes, context)) {
+      sum += static_cast<double>(p.passes) * static_cast<double>(p.bytes_per_pass);
+    }
+    return sum;
+  });
+  fill_prefill(c);
+  c.phases_ms_per_round = phases_per_round(m.runs);
+  c.traffic = make_traffic(*m.method, m.runs, s_.plan.passes, context, context_.measured_read_gbs);
+  c.steps = steps(m);
+  c.acceptance = merged_levels(m.runs);
+  c.memory = s_.memory;
+}
+
+void CaseBuilder::fill_prefill(CaseResult& c) const {
+  if (s_.prefills.empty()) return;
+  const auto median_of = [&](double PrefillMetrics::*member) {
+    std::vector<double> values;
+    values.reserve(s_.prefills.size());
+    for (const PrefillMetrics& p : s_.prefills) values.push_back(p.*member);
+    return median(values);
+  };
+  const auto used = [&](Pass p) { return any_uses(c_.methods, p); };
+  Timing& t = c.timing;
+  t.prefill_ms = median_of(&PrefillMetrics::target_ms);
+  if (used(Pass::kRetrieval)) t.retrieval_build_ms = median_of(&PrefillMetrics::retrieval_build_ms);
+  if (used(Pass::kStreaming)) t.streaming_prefill_ms = median_of(&PrefillMetrics::streaming_ms);
+  if (used(Pass::kDraft)) t.draft_prefill_ms = median_of(&PrefillMetrics::draft_ms);
+}
+
+StepResult CaseBuilder::steps(const MethodState& m) const {
+  StepResult r;
+  const auto at = [&](Pass pass, int rows) -> std::optional<double> {
+    const StepCurve& curve = s_.steps[pass];
+    if (curve.points.empty()) return std::nullopt;
+    return curve.at(rows);
+  };
+  r.autoregressive_ms = at(Pass::kFull, 1);
+  const MethodSpec& spec = *m.method;
+  if (spec.levels() == 0) return r;
+  r.draft_ms = at(spec.proposer(), 1);
+  for (int l = 0; l < spec.levels(); ++l) {
+    auto& ms = spec.is_outermost(l) ? r.outer_verify_ms : r.inner_verify_ms;
+    ms = at(spec.verifier(l), spec.step(l, m.gammas) + 1);
+  }
+  return r;
+}
+
+void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {
+  const MethodState* base = baseline();
+  c.lossless = compare_streams(base == nullptr ? nullptr : &base->runs, m.runs,
+                               lossless_mode(c_.speculation, *m.method));
+  c.lossless.exact_rule = exact_rule(c_.speculation, *m.method);
+  c.lossless.top2_margin = m.top2_margin;
+  if (base == nullptr || base == &m) return;
+  c.speedup = make_speedup(base->runs, m.runs, c_.seed);
+  if (!c.speedup) return;
+  const auto predicted =
+      predicted_ms_per_token(*m.method, s_.steps, alphas_of(c.acceptance), m.gammas);
+  if (predicted && *predicted > 0) c.speedup->predicted = s_.steps[Pass::kFull].at(1) / *predicted;
+}
+
+void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
+  std::vector<std::string>& reasons = c.validity.reasons;
+  reasons = build_reasons(context_);
+  if (c.target && c.target->random_seed) reasons.emplace_back("random weights");
+  if (c.draft && c.draft->random_seed) reasons.emplace_back("random weights of the drafter");
+  if (in_.data.bytes_as_ids && !(c.target && c.target->random_seed)) {
+    reasons.emplace_back("no tokenizer: bytes taken as token ids");
+  }
+  if (c_.speculation.synthetic && m.method->levels() > 0) {
+    reasons.emplace_back("synthetic acceptance, the tokens are meaningless");
+  }
+  if (!c.lossless.exact_rule) reasons.emplace_back("published inner rule, not lossless");
+  if (c_.max_noise_pct && c.timing.noise_pct && *c.timing.noise_pct > *c_.max_noise_pct) {
+    reasons.push_back(
+        fmt::format("noise {:.1f}% over --max-noise {}%", *c.timing.noise_pct, *c_.max_noise_pct));
+  }
+  if (c_.warmup == 0) reasons.emplace_back("no warm-up");
+  if (c.status != CaseStatus::kOk) reasons.push_back(fmt::format("status {}", to_string(c.status)));
+  std::vector<const std::vector<MeasuredRun>*> all;
+  all.reserve(s_.methods.size());
+  for (const MethodState& other : s_.methods) all.push_back(&other.runs);
+  if (unequal_counts(all)) {
+    reasons.emplace_back(
+        "methods stopped after different numbers of tokens (end of sequence), use --ignore-eos");
+  }
+  if (c.lossless.equal_to_baseline == false) {
+    reasons.emplace_back("tokens differ from the baseline's");
+  }
+  c.validity.comparable = reasons.empty();
+}
+
+void CaseBuilder::fill_output(const MethodState& m, CaseResult& c) const {
+  for (const MeasuredRun& r : m.runs) {
+    if (r.warmup || (r.repetition != 0 && !c_.record.tokens)) continue;
+    PromptOutput o;
+    o.prompt = r.prompt;
+    o.repetition = r.repetition;
+    o.tokens = r.metrics.tokens;
+    o.origins = r.metrics.origins;
+    if (in_.decode_text) o.text = in_.decode_text(o.tokens);
+    o.sha256 = tokens_sha256(o.tokens);
+    c.output.push_back(std::move(o));
+  }
+  c.after_prompt = s_.after_prompts;
+  if (m.method->uses(Pass::kRetrieval)) return;
+  for (AfterPrompt& a : c.after_prompt) a.chunks.reset();
+}
+
+}  // namespace
+
+ModelInfo model_info(const ModelConfig& config, DType dtype) {
+  ModelInfo m;
+  m.name = config.name;
+  m.arch = "LlamaForCausalLM";
+  m.layers = config.layers;
+  m.hidden = config.hidden;
+  m.vocab = config.vocab;
+  m.heads = config.heads;
+  m.kv_heads = config.kv_heads;
+  m.head_dim = config.head_dim;
+  m.dtype = to_string(dtype);
+  m.n_params = config.parameters();
+  m.bytes = config.weight_bytes(dtype);
+  return m;
+}
+
+ModelInfo model_info(const ModelWeights& weights) {
+  ModelInfo m = model_info(weights.config, weights.dtype);
+  if (!weights.config_sha256.empty()) m.config_sha256 = weights.config_sha256;
+  if (!weights.weights_digest.empty()) m.weights_digest = weights.weights_digest;
+  if (weights.random) m.random_seed = weights.random_seed;
+  return m;
+}
+
+RunResult build_result(const MeasureInput& input, const MeasurementState& state) {
+  RunResult r;
+  r.context = input.context;
+  r.context.clocks = state.gpu.clocks;
+  r.context.throttle_reasons = state.gpu.throttle_reasons;
+  r.context.pcie = state.gpu.pcie;
+  r.run_id = make_run_id(r.context, state.salt);
+  r.exit_code = state.first_error;
+  if (r.exit_code == ExitCode::kOk && state.timed_out) r.exit_code = ExitCode::kInconclusive;
+  if (r.exit_code == ExitCode::kOk && state.stopped) r.exit_code = ExitCode::kInterrupted;
+  const CaseBuilder builder(input, state, r.context);
+  for (const MethodState& m : state.methods) {
+    r.cases.push_back(builder.build(m));
+    if (r.cases.back().lossless.equal_to_baseline == false) r.exit_code = ExitCode::kNumeric;
+  }
+  return r;
+}
+
+RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::string& reason,
+                       ExitCode exit_code, const std::optional<MemoryPlan>& planned) {
+  MeasurementState state;
+  for (const Method method : input.config.methods) {
+    MethodState m;
+    m.method = &spec_of(method);
+    m.gammas = input.config.speculation.gammas();
+    m.failed = status;
+    m.reason = reason;
+    state.methods.push_back(std::move(m));
+  }
+  if (planned) {
+    state.plan = *planned;
+    state.memory.planned = TaggedBytes{planned->bytes};
+  }
+  state.ended = true;
+  state.first_error = exit_code;
+  state.salt = reason;
+  RunResult r = build_result(input, state);
+  r.context.end = iso_time_now();
+  return r;
+}
+
+}  // namespace triforce

@@ -1,0 +1,143 @@
+// Splits argv by hand: option names, values and messages all come from option_table(), so that a
+// parser library would add its own table, its own sentences and a translation of both.
+#include "options/command_line.h"
+
+#include <algorithm>
+
+#include "core/utf8.h"
+#include "options/config_file.h"
+
+namespace triforce {
+namespace {
+
+Command command_named(const std::string& word) {
+  std::vector<std::string> words = {"help"};
+  for (const CommandInfo& c : command_table()) {
+    if (c.name == word) return c.command;
+    words.emplace_back(c.name);
+  }
+  const std::string near = nearest_name(word, words);
+  throw_usage(
+      "unknown command {}; {}", quote_text(word),
+      near.empty() ? "expected one of those --help lists" : fmt::format("did you mean {}?", near));
+}
+
+// "--gen_len" or "-n", without a value.
+const Option* option_of_word(Command command, std::string_view word) {
+  const std::size_t dashes = std::min(word.find_first_not_of('-'), word.size());
+  const std::string_view name = word.substr(dashes);
+  const bool fits = name.size() == 1 ? dashes == 1 : dashes == 2;
+  return fits ? find_option(command, name) : nullptr;
+}
+
+class ArgumentReader {
+ public:
+  ArgumentReader(Command command, const std::vector<std::string>& args, std::size_t first)
+      : command_(command), args_(args), next_(first) {}
+
+  GivenOptions read() {
+    for (bool words = true; next_ < args_.size();) {
+      const std::string& word = args_[next_++];
+      if (words && word == "--") {
+        words = false;
+      } else if (words && word.size() > 1 && word.front() == '-') {
+        read_option(word);
+      } else {
+        read_path(word);
+      }
+    }
+    return std::move(given_);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  void read_option(const std::string& word) {
+    const std::size_t equals = std::min(word.find('='), word.size());
+    const std::string name = word.substr(0, equals);
+    const Option* o = option_of_word(command_, name);
+    if (o == nullptr) {
+      throw_usage(
+          "unknown option {}; {}", quote_text(name),
+          suggest_option(command_, name.substr(std::min(name.find_first_not_of('-'), name.size())),
+                         "--"));
+    }
+    if (equals < word.size()) {
+      give(given_, *o, word.substr(equals + 1));
+    } else {
+      give(given_, *o, o->is_flag() ? "true" : next_value(*o));
+    }
+  }
+
+  // The next word, unless it is an option: --json --verbose is a value forgotten. A value that
+  // begins with two dashes is written --json=--name.
+  std::string next_value(const Option& o) {
+    if (next_ == args_.size()) {
+      throw_usage("--{}: expected {}, found nothing", o.name, o.value.expected);
+    }
+    const std::string& word = args_[next_++];
+    if (word.starts_with("--") || option_of_word(command_, word) != nullptr) {
+      throw_usage("--{}: expected {}, found the option {}", o.name, o.value.expected,
+                  quote_text(word));
+    }
+    return word;
+  }
+
+  void read_path(const std::string& word) {
+    if (command_ != kInspect || !path_.empty()) {
+      throw_usage("unexpected argument {}; expected options beginning with --", quote_text(word));
+    }
+    path_ = word;
+  }
+
+  Command command_;
+  const std::vector<std::string>& args_;
+  std::size_t next_;
+  GivenOptions given_;
+  std::string path_;
+};
+
+// Takes a word of the command line itself out of the options.
+bool take_flag(GivenOptions& given, std::string_view name) {
+  const auto node = given.extract(std::string(name));
+  if (node.empty() || node.mapped().value == "false") return false;
+  if (node.mapped().value == "true") return true;
+  throw_usage("--{}: expected true or false, found {}", name, quote_text(node.mapped().value));
+}
+
+}  // namespace
+
+CommandLine parse_command_line(const std::vector<std::string>& args) {
+  using Action = CommandLine::Action;
+  CommandLine line;
+  std::size_t first = 0;
+  const bool asks_help = !args.empty() && args.front() == "help";
+  if (asks_help) ++first;
+  if (first < args.size() && !args[first].empty() && args[first].front() != '-') {
+    line.command = command_named(args[first++]);
+    line.named = true;
+  }
+  ArgumentReader reader(line.command, args, first);
+  GivenOptions given = reader.read();
+  if (take_flag(given, "help") || asks_help) {
+    line.action = Action::kHelp;
+    return line;
+  }
+  if (take_flag(given, "version")) {
+    line.action = Action::kVersion;
+    return line;
+  }
+  std::string config_file;
+  if (const auto config = given.extract("config"); !config.empty()) {
+    config_file = config.mapped().value;
+    given.merge(read_config_file(line.command, config_file));  // what is there stays
+  }
+  line.config = make_config(line.command, given);
+  line.config.config_file = config_file;
+  line.config.inspect_path = reader.path();
+  if (line.command == kInspect && line.config.inspect_path.empty()) {
+    throw_usage("inspect: expected a checkpoint folder or a .safetensors file, found nothing");
+  }
+  return line;
+}
+
+}  // namespace triforce

@@ -1,0 +1,28 @@
+// From argv to a command and its configuration, and the help text.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "options/options.h"
+
+namespace triforce {
+
+struct CommandLine {
+  enum class Action : std::uint8_t { kExecute, kHelp, kVersion } action = Action::kExecute;
+  Command command = kRun;
+  bool named = false;  // the command's word was given
+  RunConfig config;
+};
+
+// `args` without the program's name. The first may be a command's word, or help. Options may be
+// written --name value, --name=value or -n value, with '_' for '-'; --config reads more of them
+// from a TOML file (config_file.h), and the command line wins. Throws Error(kUsage) with one line
+// naming the option, what was expected and what was found.
+CommandLine parse_command_line(const std::vector<std::string>& args);
+
+// What --help prints: all options of a command with defaults, units and ranges, at most 80 columns
+// and examples; with `list_commands` also the list of commands.
+std::string help_text(Command command, bool list_commands);
+
+}  // namespace triforce

@@ -1,0 +1,105 @@
+#include "options/identity.h"
+
+#include "core/sha256.h"
+#include "options/options.h"
+
+namespace triforce {
+namespace {
+
+bool decides(Role role, const MethodSpec& method) {
+  switch (role) {
+    case Role::kDecides:
+      return true;
+    case Role::kDecidesProposed:
+      return method.levels() > 0;
+    case Role::kDecidesInner:
+      return method.levels() > 1;
+    case Role::kDecidesSelected:
+      return method.uses(Pass::kRetrieval);
+    case Role::kDecidesBudget:
+      return method.uses(Pass::kRetrieval) || method.uses(Pass::kStreaming);
+    case Role::kDecidesDrafted:
+      return method.uses(Pass::kDraft);
+    case Role::kNames:
+    case Role::kMeasures:
+    case Role::kOutputs:
+      return false;
+  }
+  return false;
+}
+
+// Lines "name=value" in the order they are added. No value has a line end: names, numbers, hex.
+class Key {
+ public:
+  template <class T>
+  Key& add(std::string_view name, const T& value) {
+    text_ += fmt::format("{}={}\n", name, value);
+    return *this;
+  }
+  template <class T>
+  Key& add(std::string_view name, const std::optional<T>& value) {
+    return value ? add(name, *value) : *this;
+  }
+  std::string digest() const { return sha256_hex(text_).substr(0, 16); }
+
+ private:
+  std::string text_;
+};
+
+void add_model(Key& key, std::string_view role, const ModelInfo& m) {
+  key.add("model", role).add("arch", m.arch).add("layers", m.layers).add("hidden", m.hidden);
+  key.add("vocab", m.vocab).add("heads", m.heads).add("kv_heads", m.kv_heads);
+  key.add("head_dim", m.head_dim).add("dtype", m.dtype).add("n_params", m.n_params);
+  key.add("config_sha256", m.config_sha256).add("weights_digest", m.weights_digest);
+  key.add("tokenizer_sha256", m.tokenizer_sha256).add("random_seed", m.random_seed);
+  // Random weights have no digest, and a preset has no file: its name stands for its configuration.
+  if (m.random_seed && !m.config_sha256) key.add("name", m.name);
+}
+
+}  // namespace
+
+RunConfig resolved(RunConfig config, const Session& session) {
+  config.dtype = session.dtype;
+  config.threads = session.threads;
+  config.cpu_isa = to_string(session.isa);
+  if (config.device == "auto") config.device = session.gpu ? "cuda" : "cpu";
+  return config;
+}
+
+std::string case_id_of(const CaseResult& c, const ResultContext& context) {
+  const std::optional<Method> method = parse_method(c.method);
+  TF_CHECK(method, "method {}", c.method);
+  const MethodSpec& spec = spec_of(*method);
+  Key key;
+  key.add("method", c.method);
+  for (const auto& [name, value] : c.params) {
+    const Option* o = find_option(kRun, name);
+    if (o == nullptr || !decides(o->role, spec)) continue;
+    if (c.gammas && name == "gamma") {
+      key.add(name, c.gammas->gamma);
+    } else if (c.gammas && name == "inner_gamma") {
+      key.add(name, c.gammas->inner_gamma);
+    } else {
+      key.add(name, to_text(value));
+    }
+  }
+  if (c.target) add_model(key, "target", *c.target);
+  if (c.draft && spec.uses(Pass::kDraft)) add_model(key, "draft", *c.draft);
+  key.add("data", c.data.sha256).add("n_prompts", c.data.n_prompts);
+  key.add("bytes_as_ids", c.data.bytes_as_ids);
+  if (context.sm) {
+    key.add("sm", context.sm);
+  } else {
+    key.add("isa", context.isa);
+  }
+  return key.digest();
+}
+
+std::string timing_id_of(const CaseResult& c, const ResultContext& context) {
+  Key key;
+  key.add("case", c.case_id).add("threads", context.threads).add("cpu", context.cpu_model);
+  key.add("gpu", context.gpu_name).add("backend", context.backend);
+  return key.digest();
+}
+
+}  // namespace triforce

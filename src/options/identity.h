@@ -1,0 +1,24 @@
+// Which results may be compared: two identities of a case.
+#pragma once
+#include <string>
+
+#include "host/session.h"
+#include "triforce/report.h"
+
+namespace triforce {
+
+// The configuration with what `auto` came to in its place: dtype, device, threads, instruction
+// level. Results echo this one.
+RunConfig resolved(RunConfig config, const Session& session);
+
+// 16 hex digits over what decides the tokens and counters of a case: the options of its method
+// whose role says so (options.h), gammas as they were used, digests of weights, tokenizer and data,
+// dtype and instruction level, with which bits may differ. Not over threads, repetitions, limits,
+// paths as typed or what else was measured. Reads method, params, target, draft, data and gammas of
+// `c`.
+std::string case_id_of(const CaseResult& c, const ResultContext& context);
+
+// The same with what decides its times too: threads, processor or GPU, backend. Reads case_id.
+std::string timing_id_of(const CaseResult& c, const ResultContext& context);
+
+}  // namespace triforce

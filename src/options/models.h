@@ -1,0 +1,54 @@
+// Which models a command works with, and loading them.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "data/data_folder.h"
+#include "triforce/config.h"
+#include "triforce/weights.h"
+
+namespace triforce {
+
+struct ModelChoice {
+  ModelConfig config;
+  std::filesystem::path folder;  // empty: random weights, or a preset that was not downloaded
+  bool random = false;
+
+  bool is_absent() const { return folder.empty() && !random; }
+};
+struct ModelPair {
+  ModelChoice target;
+  std::optional<ModelChoice> draft;
+};
+
+// What a command without --target and --random-weights works with, given how many positions it
+// needs: empty for the built-in pair, or the preset of the paper's target if the pair has too few
+// and that one has enough. Throws Error(kBadInput) if the built-in pair's config.json cannot be
+// read.
+std::string default_target(std::int64_t positions);
+
+// The configured target, and the drafter if one is wanted: their shapes, from the config.json of a
+// folder or of a preset's download, or from the preset itself. Throws Error(kUsage) for options
+// that name no model or do not fit it, Error(kBadInput) for what is wrong with a config.json.
+ModelPair choose_models(const RunConfig& config, bool want_draft);
+// Checks everything of their weights but the values. Throws Error(kBadInput) for what is wrong with
+// a file; presets that were not downloaded are named in one line with the
+// scripts/download_models.sh command that fetches them.
+void open_weights(const RunConfig& config, const ModelPair& models);
+
+// Reads or makes the weights. Throws as load_weights.
+ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
+                        std::uint64_t seed, MemTag tag, const LoadProgress& progress);
+
+// Throws Error(kBadInput, "UnsupportedConfig") for a target without a token that begins a text:
+// every prompt begins with it.
+void check_prompt_start(const ModelConfig& target);
+
+// The tokenizer.model of a target; empty if it has none (random weights, a bare preset). Throws
+// Error(kBadInput) if something of that name is there that is not a readable regular file.
+std::filesystem::path tokenizer_file(const ModelChoice& target);
+// What a user is told when prompts are made without one.
+std::string no_tokenizer_note(const ModelChoice& target);
+
+}  // namespace triforce

@@ -1,0 +1,128 @@
+#include "options/option_kinds.h"
+
+#include <algorithm>
+#include <array>
+
+namespace triforce {
+
+OptionValue methods() {
+  return {fmt::format("a comma list of {}, each at most once", method_names()),
+          [](RunConfig& c, std::string_view text) {
+            c.methods.clear();
+            for (const std::string_view name : split_list(text)) {
+              const std::optional<Method> m = parse_method(name);
+              if (!m || std::count(c.methods.begin(), c.methods.end(), *m) > 0) return false;
+              c.methods.push_back(*m);
+            }
+            return true;
+          },
+          [](const RunConfig& c) -> ParamValue {
+            std::vector<std::string> names;
+            for (const Method m : c.methods) names.emplace_back(to_string(m));
+            return names;
+          }};
+}
+
+OptionValue rebuild_policy() {
+  using Kind = RebuildPolicy::Kind;
+  return {"never, every:N (N of at least 1) or adaptive:RATE (RATE in (0, 1])",
+          [](RunConfig& c, std::string_view text) {
+            const std::size_t colon = std::min(text.find(':'), text.size());
+            const std::string_view word = text.substr(0, colon);
+            const std::string_view number = text.substr(std::min(text.size(), colon + 1));
+            RebuildPolicy& p = c.speculation.rebuild;
+            p = {};
+            if (word == "every") {
+              p = {Kind::kEvery, parse_integer(number).value_or(0), 0};
+              return p.every_tokens >= 1;
+            }
+            if (word == "adaptive") {
+              p = {Kind::kAdaptive, 0, parse_real(number).value_or(0)};
+              return p.below_rate > 0 && p.below_rate <= 1;
+            }
+            return text == "never";
+          },
+          [](const RunConfig& c) -> ParamValue {
+            const RebuildPolicy& p = c.speculation.rebuild;
+            if (p.kind == Kind::kEvery) return fmt::format("every:{}", p.every_tokens);
+            if (p.kind == Kind::kAdaptive) return fmt::format("adaptive:{}", p.below_rate);
+            return std::string("never");
+          }};
+}
+
+OptionValue device_name() {
+  return {"auto, cpu, cuda or cuda:N",
+          [](RunConfig& c, std::string_view text) {
+            c.device = std::string(text);
+            if (text.substr(0, 5) == "cuda:")
+              return parse_integer(text.substr(5)).value_or(-1) >= 0;
+            return text == "auto" || text == "cpu" || text == "cuda";
+          },
+          [](const RunConfig& c) -> ParamValue { return c.device; }};
+}
+
+OptionValue byte_count() {
+  return {
+      "a byte count of at least 1, with k, M, G or T (powers of 1024), or KB, MB, GB, TB (of "
+      "1000)",
+      [](RunConfig& c, std::string_view text) {
+        c.memory_limit_bytes = parse_bytes(text).value_or(0);
+        return c.memory_limit_bytes >= 1;
+      },
+      [](const RunConfig& c) -> ParamValue {
+        if (c.memory_limit_bytes == 0) return std::monostate{};
+        return c.memory_limit_bytes;
+      }};
+}
+
+OptionValue records() {
+  using Member = bool RecordOptions::*;
+  static constexpr std::array<std::pair<std::string_view, Member>, 3> kNames = {{
+      {"tokens", &RecordOptions::tokens},
+      {"chunks", &RecordOptions::chunks},
+      {"probs", &RecordOptions::probs},
+  }};
+  return {"a comma list of tokens, chunks, probs, each at most once",
+          [](RunConfig& c, std::string_view text) {
+            c.record = {};
+            for (const std::string_view name : split_list(text)) {
+              const auto it = std::find_if(kNames.begin(), kNames.end(),
+                                           [&](const auto& known) { return known.first == name; });
+              if (it == kNames.end() || c.record.*it->second) return false;
+              c.record.*it->second = true;
+            }
+            return true;
+          },
+          [](const RunConfig& c) -> ParamValue {
+            if (!c.record.any()) return std::monostate{};
+            std::vector<std::string> names;
+            for (const auto& [name, member] : kNames) {
+              if (c.record.*member) names.emplace_back(name);
+            }
+            return names;
+          }};
+}
+
+OptionValue acceptance_rates() {
+  return {"outer=A,inner=B with A and B in [0, 1]",
+          [](RunConfig& c, std::string_view text) {
+            std::optional<double> outer, inner;
+            for (const std::string_view part : split_list(text)) {
+              const std::string_view name = part.substr(0, 6);
+              std::optional<double>& rate = name == "outer=" ? outer : inner;
+              if (rate || (name != "outer=" && name != "inner=")) return false;
+              rate = parse_real(part.substr(6)).value_or(-1);
+            }
+            c.speculation.synthetic = {outer.value_or(-1), inner.value_or(-1)};
+            const auto is_rate = [](double x) { return x >= 0 && x <= 1; };
+            return is_rate(c.speculation.synthetic->outer) &&
+                   is_rate(c.speculation.synthetic->inner);
+          },
+          [](const RunConfig& c) -> ParamValue {
+            if (!c.speculation.synthetic) return std::monostate{};
+            return fmt::format("outer={},inner={}", c.speculation.synthetic->outer,
+                               c.speculation.synthetic->inner);
+          }};
+}
+
+}  // namespace triforce

@@ -1,0 +1,153 @@
+// The kinds of option values: each returns how a member of RunConfig is read and shown. `ref` is a
+// generic lambda from RunConfig& (const or not) to the member; at() makes one.
+#pragma once
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "core/parse_number.h"
+#include "options/options.h"
+
+namespace triforce {
+
+// at(&RunConfig::speculation, &SpeculationOptions::gamma): from a configuration to its member.
+template <class... Path>
+constexpr auto at(Path... path) {
+  return [=](auto& c) -> auto& { return (c.*....*path); };
+}
+
+// An integer in low..high, or the word (empty: none). Anything else that the member holds (0, an
+// empty optional) stands for the word, or for "not set".
+template <class Ref>
+OptionValue integer(std::int64_t low, std::int64_t high, Ref ref, std::string_view word = {}) {
+  return {fmt::format("an integer in {}..{}{}{}", low, high, word.empty() ? "" : " or ", word),
+          [=](RunConfig& c, std::string_view text) {
+            using T = std::decay_t<decltype(ref(c))>;
+            ref(c) = T{};
+            if (!word.empty() && text == word) return true;
+            const std::optional<std::int64_t> n = parse_integer(text);
+            if (!n || *n < low || *n > high) return false;
+            if constexpr (std::is_integral_v<T>) {
+              ref(c) = static_cast<T>(*n);
+            } else {
+              ref(c) = static_cast<typename T::value_type>(*n);
+            }
+            return true;
+          },
+          [=](const RunConfig& c) -> ParamValue {
+            std::optional<std::int64_t> n = ref(c);
+            if (n && *n >= low && *n <= high) return *n;
+            if (word.empty()) return std::monostate{};
+            return std::string(word);
+          }};
+}
+
+// An integer in 1..high or auto, which sets the flag `is_auto` and the value `high`.
+template <class Ref, class Auto>
+OptionValue integer_or_auto(int high, Ref ref, Auto is_auto) {
+  OptionValue value = integer(1, high, ref, "auto");
+  value.set = [set = value.set, ref, is_auto, high](RunConfig& c, std::string_view text) {
+    is_auto(c) = text == "auto";
+    const bool good = set(c, text);
+    if (is_auto(c)) ref(c) = high;
+    return good;
+  };
+  value.get = [get = value.get, is_auto](const RunConfig& c) -> ParamValue {
+    if (is_auto(c)) return std::string("auto");
+    return get(c);
+  };
+  return value;
+}
+
+// A number in an interval, beside which 0 may be allowed. A float member takes kMinPositive as its
+// bound above 0: that and its inverse are floats, neither 0 nor infinite.
+inline constexpr double kMinPositive = 1e-30;
+struct Interval {
+  double low = 0, high = 0;
+  bool open = false;  // low itself is not in it
+  bool or_zero = false;
+  bool contains(double x) const {
+    return (x > low && x <= high) || (x == low && !open) || (x == 0 && or_zero);
+  }
+};
+template <class Ref>
+OptionValue real(Interval in, Ref ref) {
+  return {fmt::format("{}a number in {}{}, {}]", in.or_zero ? "0 or " : "", in.open ? '(' : '[',
+                      in.low, in.high),
+          [=](RunConfig& c, std::string_view text) {
+            const std::optional<double> x = parse_real(text);
+            if (!x || !in.contains(*x)) return false;
+            using T = std::decay_t<decltype(ref(c))>;
+            ref(c) = static_cast<T>(*x);
+            return true;
+          },
+          [=](const RunConfig& c) -> ParamValue {
+            using T = std::decay_t<decltype(ref(c))>;
+            double x = 0;
+            if constexpr (std::is_same_v<T, float>) {
+              x = parse_real(fmt::format("{}", ref(c))).value_or(0);  // 0.6 as it was written
+            } else {
+              x = std::optional<double>(ref(c)).value_or(0);
+            }
+            if (!in.contains(x)) return std::monostate{};
+            return x;
+          }};
+}
+
+// Any text but none.
+template <class Ref>
+OptionValue text(std::string expected, Ref ref) {
+  return {std::move(expected),
+          [=](RunConfig& c, std::string_view given) {
+            ref(c) = std::string(given);
+            return !given.empty();
+          },
+          [=](const RunConfig& c) -> ParamValue {
+            if (ref(c).empty()) return std::monostate{};
+            return ref(c);
+          }};
+}
+
+// One of a few words, each standing for a value. Of two words for one value the first is shown.
+template <class T, class Ref>
+OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
+  std::string expected;
+  for (const auto& [word, value] : words) {
+    expected += (expected.empty() ? "one of " : ", ") + std::string(word);
+  }
+  return {std::move(expected),
+          [=](RunConfig& c, std::string_view given) {
+            for (const auto& [word, value] : words) {
+              if (word != given) continue;
+              ref(c) = value;
+              return true;
+            }
+            return false;
+          },
+          [=](const RunConfig& c) -> ParamValue {
+            for (const auto& [word, value] : words) {
+              if (ref(c) == value) return std::string(word);
+            }
+            return std::monostate{};
+          }};
+}
+
+template <class Ref>
+OptionValue flag(Ref ref) {
+  return {"true or false",
+          [=](RunConfig& c, std::string_view given) {
+            ref(c) = given == "true";
+            return given == "true" || given == "false";
+          },
+          [=](const RunConfig& c) -> ParamValue { return ref(c); }};
+}
+
+// Kinds that one option has.
+OptionValue methods();
+OptionValue rebuild_policy();
+OptionValue device_name();
+OptionValue byte_count();
+OptionValue acceptance_rates();
+OptionValue records();
+
+}  // namespace triforce

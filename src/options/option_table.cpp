@@ -1,0 +1,282 @@
+// Every option of every command: name, aliases, placeholder, unit, help, commands, role, value.
+// Defaults are those of RunConfig; the help text prints them. Limits are the constants of what they
+// limit; a number that stands here is a bound of ours alone, against slips of the finger.
+#include <array>
+
+#include "cpu/kv_layout.h"
+#include "host/machine.h"
+#include "model/streaming_cache.h"
+#include "options/option_kinds.h"
+#include "triforce/checkpoint.h"
+
+namespace triforce {
+namespace {
+
+using C = RunConfig;
+using S = SpeculationOptions;
+constexpr unsigned kShaped = kRun | kPlan;  // a run can be planned with its own command line
+constexpr unsigned kWithModel = kShaped | kPerplexity;
+constexpr unsigned kComputing = kWithModel | kSelftest;
+constexpr std::int64_t kManyTimes = 1 << 20;
+// seed + repetition is a seed too, and results hold it as a signed integer.
+constexpr std::int64_t kMaxSeed = std::int64_t{1} << 62;
+// What every backend can hold: the sinks and two granules to move among.
+constexpr std::int64_t kMinDraftBudget = StreamingCache::kSinks + 2 * cpu::kKeyBlock;
+
+// One entry. (A call, because clang-format sets one element of a braced list on each line.)
+Option o(std::string_view name, std::vector<std::string_view> aliases, std::string_view placeholder,
+         std::string_view unit, std::string_view help, unsigned commands, Role role,
+         OptionValue value, std::string_view unset = "none") {
+  return {name, std::move(aliases), placeholder, unit, help, commands,
+          role, std::move(value),   unset};
+}
+
+OptionValue dtype() {
+  using Type = std::optional<DType>;
+  return choice<Type>({{"auto", Type()},
+                       {"f16", Type(DType::kF16)},
+                       {"bf16", Type(DType::kBF16)},
+                       {"f32", Type(DType::kF32)}},
+                      at(&C::dtype));
+}
+
+OptionValue cpu_isa() {
+  static const std::vector<std::string> kLevels = isa_levels(false);
+  std::vector<std::pair<std::string_view, std::string>> words = {{"auto", ""}};
+  for (const std::string& level : kLevels) words.emplace_back(level, level);
+  return choice(words, at(&C::cpu_isa));
+}
+
+std::vector<Option> models_and_machine() {
+  return {
+      o("target", {"m"}, "DIR|PRESET", "", "folder in Hugging Face layout, or a preset by name",
+        kWithModel, Role::kNames, text("a folder or a preset", at(&C::target)),
+        "the built-in pair's; llama-7B-128K for a --prefill that it cannot hold"),
+      o("draft", {}, "DIR|PRESET", "", "the drafter, with the target's vocabulary", kShaped,
+        Role::kNames, text("a folder or a preset", at(&C::draft)),
+        "the built-in pair's; llama-68M for a preset target"),
+      o("random-weights", {}, "PRESET|FILE", "",
+        "make the target's weights in memory, seeded, from a preset or a config.json: for latency "
+        "only, marked not comparable",
+        kWithModel, Role::kNames, text("a preset or a config.json", at(&C::random_weights))),
+      o("random-draft", {}, "PRESET|FILE", "", "the same for the drafter", kShaped, Role::kNames,
+        text("a preset or a config.json", at(&C::random_draft)),
+        "llama-68M with a preset as --random-weights"),
+      o("dtype", {}, "TYPE", "",
+        "of weights and KV caches; auto: f16 on a CUDA device, which has no f32; bf16 where the "
+        "processor multiplies it, else f32 (plan: f16)",
+        kComputing, Role::kNames, dtype()),
+      o("device", {}, "NAME", "",
+        "where to compute; auto: the first CUDA device that this program can use, else the CPU",
+        kComputing, Role::kNames, device_name()),
+      o("threads", {"t"}, "N|auto", "", "threads of the CPU backend; auto: one per core",
+        kComputing, Role::kMeasures, integer(1, 1024, at(&C::threads), "auto")),
+      o("cpu-isa", {}, "LEVEL", "",
+        "instruction set of the CPU backend; auto: the best of this processor", kComputing,
+        Role::kNames, cpu_isa()),
+      o("on-chip", {"on-chip-layers"}, "N|auto", "layers",
+        "layers of the full KV cache that stay in the device's memory; this version has no KV "
+        "offload, so N must be the target's layer count",
+        kShaped, Role::kMeasures, integer(0, kMaxLayers, at(&C::on_chip), "auto")),
+  };
+}
+
+std::vector<Option> method_and_shape() {
+  const auto member = [](auto path) { return at(&C::speculation, path); };
+  return {
+      o("method", {}, "LIST", "",
+        "methods to measure on the same prompts; ar (autoregressive decoding, the baseline) is "
+        "added unless --no-baseline",
+        kShaped, Role::kMeasures, methods()),
+      o("baseline", {}, "", "", "measure ar alone", kShaped, Role::kMeasures,
+        flag(at(&C::baseline_only))),
+      o("no-baseline", {}, "", "", "do not add ar to --method; no speedup is reported", kShaped,
+        Role::kMeasures, flag(at(&C::no_baseline))),
+      o("prefill", {"p"}, "N", "tokens",
+        "length of every prompt, cut exactly, BOS included; beyond the built-in pair's positions "
+        "--target defaults to llama-7B-128K, and all sizes to those of the paper",
+        kWithModel, Role::kDecides, integer(2, kMaxTokens, at(&C::prefill))),
+      o("gen-len", {"n", "gen-length"}, "N", "tokens", "tokens to generate per repetition", kShaped,
+        Role::kDecides, integer(1, kMaxTokens, at(&C::gen_len))),
+      o("gamma", {}, "N|auto", "tokens",
+        "tokens proposed per verification by the target with its full cache", kShaped,
+        Role::kDecidesProposed, integer_or_auto(kMaxGamma, member(&S::gamma), at(&C::auto_gamma))),
+      o("inner-gamma", {}, "N|auto", "tokens",
+        "tokens the drafter proposes per verification by the target with its retrieval cache",
+        kShaped, Role::kDecidesInner,
+        integer_or_auto(kMaxGamma, member(&S::inner_gamma), at(&C::auto_inner_gamma))),
+      o("budget", {}, "N", "tokens",
+        "tokens in the retrieval cache (and in the target's streaming cache), a multiple of "
+        "--chunk-size, at least 16; 0 where no method has them",
+        kShaped, Role::kDecidesBudget, integer(0, kMaxTokens, member(&S::budget))),
+      o("chunk-size", {}, "N", "tokens", "consecutive tokens that are selected together", kShaped,
+        Role::kDecidesSelected, integer(1, 4096, member(&S::chunk_size))),
+      o("draft-cache-budget", {"draft-budget"}, "N", "tokens",
+        "tokens in the drafter's streaming cache, sinks included", kShaped, Role::kDecidesDrafted,
+        integer(kMinDraftBudget, kMaxTokens, member(&S::draft_budget))),
+      o("rebuild", {}, "POLICY", "",
+        "when to select the retrieval cache again: every N generated tokens, or when the rolling "
+        "acceptance of the outer level falls below RATE",
+        kShaped, Role::kDecidesSelected, rebuild_policy()),
+      o("selection", {}, "RULE", "",
+        "what ranks chunks: the mean key against the last query, or the attention that the last "
+        "full verification computed",
+        kShaped, Role::kDecidesSelected,
+        choice<Selection>({{"mean-key", Selection::kMeanKey}, {"attention", Selection::kAttention}},
+                          member(&S::selection))),
+  };
+}
+
+std::vector<Option> sampling_and_acceptance() {
+  const auto member = [](auto... path) { return at(&C::speculation, path...); };
+  return {
+      o("temp", {"temperature"}, "T", "", "temperature; 0 takes the most probable token", kShaped,
+        Role::kDecides,
+        real({.low = kMinPositive, .high = 100, .or_zero = true},
+             member(&S::sampling, &SamplingParams::temperature))),
+      o("top-p", {}, "P", "", "keep the most probable tokens up to this mass; 1: all", kShaped,
+        Role::kDecides,
+        real({.low = kMinPositive, .high = 1}, member(&S::sampling, &SamplingParams::top_p))),
+      o("top-k", {}, "N", "tokens", "keep the N most probable tokens; 0: all", kShaped,
+        Role::kDecides, integer(0, 1 << 20, member(&S::sampling, &SamplingParams::top_k))),
+      o("seed", {}, "N", "", "of sampling, synthetic documents and random weights", kComputing,
+        Role::kDecides, integer(0, kMaxSeed, at(&C::seed))),
+      o("chi-square-runs", {}, "N", "",
+        "generations of each losslessness test by sampling; 0: none of these tests. Fewer than "
+        "10000 may not catch the known-wrong rules",
+        kSelftest, Role::kMeasures, integer(0, 1 << 30, at(&C::chi_square_runs))),
+      o("acceptance", {}, "RULE", "",
+        "speculative: accept with probability p/q and redraw from the residual; coupled: all "
+        "levels share their noise, and every method generates the same tokens",
+        kShaped, Role::kDecides,
+        choice<Acceptance>(
+            {{"speculative", Acceptance::kSpeculative}, {"coupled", Acceptance::kCoupled}},
+            member(&S::acceptance))),
+      o("inner-rule", {}, "RULE", "",
+        "what the inner level draws after a rejection; published is the rule of the published "
+        "code, which is not lossless and is labelled so",
+        kShaped, Role::kDecidesInner,
+        choice<Correction>({{"exact", Correction::kResidual}, {"published", Correction::kTarget}},
+                           member(&S::inner_correction))),
+      o("ignore-eos", {}, "", "", "generate --gen-len tokens even past an end-of-text token",
+        kShaped, Role::kDecides, flag(member(&S::ignore_eos))),
+      o("synthetic-acceptance", {}, "RATES", "",
+        "accept proposals at these per-token rates instead of verifying them; the output is then "
+        "meaningless and the result is marked not comparable (plan: the rates to predict with)",
+        kShaped, Role::kDecidesProposed, acceptance_rates()),
+  };
+}
+
+std::vector<Option> data() {
+  return {
+      o("dataset", {}, "NAME|FILE", "",
+        "synthetic; gs, 128k, one-shot, lwm or demo (fetched by scripts/download_data.sh); or a "
+        "file: .txt is one document; .jsonl has one a line, {\"text\": ...}, whose fields prefix "
+        "and suffix, if any, are not cut; .ids has one a line, decimal token ids between spaces. "
+        "A document that is too short is skipped and counted",
+        kWithModel, Role::kNames, text("a data set or a file", at(&C::dataset))),
+      o("prompts", {}, "N", "", "prompts to measure, at most what the data set has", kShaped,
+        Role::kNames, integer(1, kManyTimes, at(&C::prompts))),
+  };
+}
+
+std::vector<Option> measuring() {
+  return {
+      o("repetitions", {"r"}, "N", "", "timed generations per method and prompt", kShaped,
+        Role::kMeasures, integer(1, kManyTimes, at(&C::repetitions))),
+      o("warmup", {}, "N", "", "generations before those, kept in the result and flagged", kShaped,
+        Role::kMeasures, integer(0, kManyTimes, at(&C::warmup))),
+      o("max-noise", {}, "PCT", "percent",
+        "largest coefficient of variation of the time per token; a case above it is marked not "
+        "comparable",
+        kShaped, Role::kMeasures, real({.high = 1000, .open = true}, at(&C::max_noise_pct))),
+      o("timeout", {}, "S", "seconds",
+        "of the whole run; cases that are not finished by then get the status timeout", kShaped,
+        Role::kMeasures, real({.high = 1e9, .open = true}, at(&C::timeout_s))),
+      o("memory-limit", {}, "BYTES", "bytes",
+        "most memory the run may plan for; a run that needs more is refused with its table",
+        kWithModel, Role::kMeasures, byte_count(), "what the machine has available"),
+      o("chunk", {}, "N", "tokens", "tokens of one pass; changes the speed only", kPerplexity,
+        Role::kMeasures, integer(1, 1 << 16, at(&C::chunk))),
+  };
+}
+
+std::vector<Option> output() {
+  using F = OutputFormat;
+  const auto format = [](std::vector<std::pair<std::string_view, F>> words) {
+    return choice<F>(std::move(words), at(&C::output_format));
+  };
+  const OptionValue json_file = text("a file name", at(&C::json_file));
+  return {
+      o("output-format", {"o"}, "FORMAT", "", "of what is printed on stdout", kRun, Role::kOutputs,
+        format({{"table", F::kTable},
+                {"json", F::kJson},
+                {"jsonl", F::kJsonl},
+                {"csv", F::kCsv},
+                {"markdown", F::kMarkdown},
+                {"md", F::kMarkdown}})),
+      o("output-format", {"o"}, "FORMAT", "", "of what is printed on stdout", kPlan | kPerplexity,
+        Role::kOutputs, format({{"table", F::kTable}, {"json", F::kJson}})),
+      o("json", {}, "FILE", "", "write the result as one JSON document, replaced atomically",
+        kRun | kPlan | kPerplexity, Role::kOutputs, json_file),
+      o("json", {}, "", "", "print JSON instead of a table", kInspect | kListDevices,
+        Role::kOutputs, flag(at(&C::json_to_stdout))),
+      o("jsonl", {}, "FILE", "", "append one line of JSON per case (plan: checked, not written)",
+        kShaped, Role::kOutputs, text("a file name", at(&C::jsonl_file))),
+      o("csv", {}, "FILE", "", "write one row per case (plan: checked, not written)", kShaped,
+        Role::kOutputs, text("a file name", at(&C::csv_file))),
+      o("record", {}, "LIST", "",
+        "what JSON results hold besides: tokens of every timed repetition, not of the first alone; "
+        "chunks that the retrieval cache selected after each prompt, per layer and KV head; probs "
+        "of the first token after each prompt, the 64 largest. At most 16777216 numbers in all",
+        kShaped, Role::kOutputs, records()),
+      o("progress", {}, "MODE", "",
+        "on stderr: a bar on a terminal (auto), lines anywhere (plain), or nothing (none); "
+        "plan shows none",
+        kWithModel, Role::kOutputs,
+        choice<ProgressMode>({{"auto", ProgressMode::kAuto},
+                              {"plain", ProgressMode::kPlain},
+                              {"none", ProgressMode::kNone}},
+                             at(&C::progress))),
+      o("verbose", {}, "", "",
+        "stream the generated text to stderr, coloured by the level that produced each token "
+        "(plan: nothing)",
+        kShaped, Role::kOutputs, flag(at(&C::verbose))),
+  };
+}
+
+// Of the command line itself: no member of RunConfig.
+std::vector<Option> general() {
+  const OptionValue file{"a file name", nullptr, nullptr};
+  const OptionValue word{"true or false", nullptr, nullptr};
+  return {
+      o("config", {}, "FILE", "", "TOML file of option = value lines; the command line wins",
+        kAllCommands, Role::kOutputs, file),
+      o("help", {"h"}, "", "", "this text", kAllCommands, Role::kOutputs, word),
+      o("version", {}, "", "", "the program's version", kAllCommands, Role::kOutputs, word),
+  };
+}
+
+}  // namespace
+
+const std::vector<Option>& option_table() {
+  static const std::vector<Option> kTable = [] {
+    const std::pair<std::string_view, std::vector<Option>> groups[] = {
+        {"Models and machine", models_and_machine()},
+        {"Method and shape", method_and_shape()},
+        {"Sampling and acceptance", sampling_and_acceptance()},
+        {"Data", data()},
+        {"Measuring", measuring()},
+        {"Output", output()},
+        {"General", general()},
+    };
+    std::vector<Option> table;
+    for (const auto& [title, options] : groups) {
+      for (const Option& o : options) table.emplace_back(o).group = title;
+    }
+    return table;
+  }();
+  return kTable;
+}
+
+}  // namespace triforce

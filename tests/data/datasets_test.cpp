@@ -1,0 +1,300 @@
+#include "data/datasets.h"
+
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "core/json_writer.h"
+#include "core/sha256.h"
+#include "core/strict_json.h"
+#include "data/synthetic.h"
+#include "triforce/error.h"
+#include "triforce/tokenizer.h"
+
+namespace triforce {
+namespace {
+
+// One token a byte, so that lengths are exact.
+std::vector<Token> bytes_as_tokens(std::string_view text) {
+  std::vector<Token> ids;
+  for (const char c : text) ids.push_back(3 + static_cast<unsigned char>(c));
+  return ids;
+}
+
+class Datasets : public ::testing::Test {
+ protected:
+  std::string write(const std::string& suffix, const std::string& contents) {
+    files_.push_back(::testing::TempDir() + "triforce_datasets_test" + suffix);
+    std::ofstream(files_.back(), std::ios::binary) << contents;
+    return files_.back();
+  }
+  void TearDown() override {
+    for (const std::string& file : files_) std::remove(file.c_str());
+  }
+  Dataset load(const std::string& name, std::int64_t prefill, std::int64_t prompts = 1) {
+    return load_dataset({name, prefill, prompts, 42, 1, 300, ::testing::TempDir() + "no-downloads"},
+                        bytes_as_tokens);
+  }
+  // The error class and message of a load that must fail with exit code 3.
+  std::pair<std::string, std::string> fail(const std::string& name, std::int64_t prefill,
+                                           std::int64_t prompts = 1) {
+    try {
+      load(name, prefill, prompts);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kBadInput);
+      EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos);
+      return {e.kind(), e.what()};
+    }
+    return {"none", ""};
+  }
+  std::vector<std::string> files_;
+};
+
+TEST_F(Datasets, SyntheticPromptsAreExactAndRepeatable) {
+  const Dataset a = load("synthetic", 20'000, 3);
+  ASSERT_EQ(a.prompts.size(), 3U);
+  for (const Prompt& p : a.prompts) {
+    EXPECT_EQ(p.tokens.size(), 20'000U);
+    EXPECT_EQ(p.tokens.front(), 1);
+  }
+  EXPECT_NE(a.prompts[0].tokens, a.prompts[1].tokens);
+  EXPECT_EQ(a.prompts[1].source, "synthetic #1");
+  EXPECT_EQ(a.info.kind, "synthetic");
+  EXPECT_EQ(a.info.n_prompts, 3);
+  EXPECT_EQ(a.info.n_skipped, 0);
+  EXPECT_EQ(a.info.sha256.size(), 64U);
+  const Dataset b = load("synthetic", 20'000, 3);
+  EXPECT_EQ(a.prompts[2].tokens, b.prompts[2].tokens);
+  EXPECT_EQ(a.info.sha256, b.info.sha256);
+}
+
+TEST_F(Datasets, SyntheticPromptIsTheDocumentsBeginning) {
+  const Dataset a = load("synthetic", 5'000);
+  const std::string text = synthetic_document(42, 0, 5'000);
+  std::vector<Token> expected = bytes_as_tokens(std::string_view(text).substr(0, 4'999));
+  expected.insert(expected.begin(), 1);
+  EXPECT_EQ(a.prompts[0].tokens, expected);
+}
+
+TEST_F(Datasets, TextFileIsOneDocument) {
+  const std::string text = "first line\n\nsecond line\n";
+  const std::string file = write(".txt", text);
+  const Dataset d = load(file, 12, 5);
+  ASSERT_EQ(d.prompts.size(), 1U);
+  std::vector<Token> expected = bytes_as_tokens("first line\n");
+  expected.insert(expected.begin(), 1);
+  EXPECT_EQ(d.prompts[0].tokens, expected);
+  EXPECT_EQ(d.info.kind, "txt");
+  EXPECT_EQ(d.info.sha256, sha256_hex(text));
+  // Every byte and BOS: exactly long enough; one more is too short.
+  EXPECT_EQ(load(file, 25).prompts[0].tokens.size(), 25U);
+  EXPECT_EQ(fail(file, 26).first, "NoPrompts");
+  EXPECT_NE(fail(file, 26).second.find("26 tokens"), std::string::npos);
+}
+
+TEST_F(Datasets, TextIsClippedAtCharacters) {
+  std::string text;
+  for (int i = 0; i < 5'000; ++i) text += "\xC3\xA9";  // two bytes a character
+  const Dataset d = load(write(".txt", text), 33);
+  EXPECT_EQ(d.prompts[0].tokens.size(), 33U);
+}
+
+TEST_F(Datasets, JsonLines) {
+  const std::string contents =
+      "{\"text\": \"too short\"}\n\n{\"id\": 7, \"text\": \"long enough for it\"}\r\n"
+      "{\"text\": \"also long enough!\"}";
+  const std::string file = write(".jsonl", contents);
+  const Dataset d = load(file, 15, 9);
+  ASSERT_EQ(d.prompts.size(), 2U);
+  EXPECT_EQ(d.info.n_skipped, 2);  // one too short, one empty line
+  EXPECT_EQ(d.prompts[0].source, file + ":3");
+  EXPECT_EQ(d.prompts[1].source, file + ":4");
+  EXPECT_EQ(d.info.sha256, sha256_hex(contents));
+  // Only as many as asked for, and the digest is still the whole file's.
+  const Dataset first = load(file, 15, 1);
+  EXPECT_EQ(first.prompts.size(), 1U);
+  EXPECT_EQ(first.info.sha256, d.info.sha256);
+}
+
+TEST_F(Datasets, JsonLinesLongerThanABlock) {
+  const std::string text(3 << 20, 'x');
+  const Dataset d = load(write(".jsonl", "{\"text\": \"" + text + "\"}\n"), (3 << 20) + 1);
+  EXPECT_EQ(d.prompts[0].tokens.size(), static_cast<std::size_t>((3 << 20) + 1));
+}
+
+TEST_F(Datasets, BadJsonLinesNameTheLine) {
+  const std::string good = "{\"text\": \"0123456789\"}\n";
+  const std::vector<std::string> bad = {"{\"text\": \"\"}\n",
+                                        "{\"text\": \"a\", \"suffix\": 7}\n",
+                                        "{\"text\": \"a\", \"prefix\": null}\n",
+                                        "{\"prefix\": \"a\"}\n",
+                                        "{\"text\": 7}\n",
+                                        "{\"texts\": \"a\"}\n",
+                                        "[\"text\"]\n",
+                                        "{\"text\": \"a\"\n",
+                                        "\xEF\xBB\xBF{\"text\": \"a\"}\n",
+                                        "{\"text\": \"\xFF\"}\n",
+                                        "{\"text\": \"a\"} extra\n",
+                                        "{\"text\": \"a\", \"text\": \"b\"}\n",
+                                        "not json\n"};
+  for (const std::string& line : bad) {
+    const std::string file = write(".jsonl", good + line);
+    const auto [kind, message] = fail(file, 8, 2);
+    EXPECT_TRUE(kind == "InvalidDataset" || kind == "DuplicateKey") << kind << " for " << line;
+    EXPECT_NE(message.find(file + ":2"), std::string::npos) << message;
+  }
+  EXPECT_NE(fail(write(".jsonl", "{\"body\": \"a\", \"\\u001b[31m\": 1}\n"), 8)
+                .second.find("found keys \"body\", \"\\x1b[31m\""),
+            std::string::npos)
+      << fail(files_.back(), 8).second;
+  // A byte order mark is refused on the first line too.
+  EXPECT_EQ(fail(write(".jsonl", "\xEF\xBB\xBF" + good), 8).first, "InvalidDataset");
+}
+
+TEST_F(Datasets, TokenIds) {
+  const std::string file = write(".ids", "5 6 7\t8  9\n\n1 10 11 12 13 14\n2\n");
+  const Dataset d = load(file, 5, 9);
+  ASSERT_EQ(d.prompts.size(), 2U);
+  EXPECT_EQ(d.prompts[0].tokens, (std::vector<Token>{1, 5, 6, 7, 8}));
+  EXPECT_EQ(d.prompts[1].tokens, (std::vector<Token>{1, 10, 11, 12, 13}));  // BOS was there
+  EXPECT_EQ(d.info.n_skipped, 2);
+  for (const char* bad : {"1 300\n", "1 -1\n", "1 2.0\n", "1 x\n", "99999999999999999999\n"}) {
+    EXPECT_EQ(fail(write(".ids", bad), 2).first, "InvalidDataset") << bad;
+  }
+}
+
+TEST_F(Datasets, TokenIdsNeedNoTokenizer) {
+  const std::string ids = write(".ids", "5 6 7 8\n");
+  EXPECT_EQ(load_dataset({ids, 4, 1, 0, 1, 300, {}}, nullptr).prompts.size(), 1U);
+  const Dataset synthetic = load_dataset({"synthetic", 4000, 2, 0, 1, 97, {}}, nullptr);
+  ASSERT_EQ(synthetic.prompts.size(), 2U);
+  for (const Prompt& p : synthetic.prompts) {
+    ASSERT_EQ(p.tokens.size(), 4000U);
+    for (std::size_t i = 1; i < p.tokens.size(); ++i) {
+      ASSERT_GE(p.tokens[i], 3);
+      ASSERT_LT(p.tokens[i], 97);
+    }
+  }
+  try {
+    load_dataset({write(".txt", "some text"), 4, 1, 0, 1, 300, {}}, nullptr);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), "NoTokenizer");
+  }
+}
+
+TEST_F(Datasets, NamesAndFilesThatAreNotThere) {
+  for (const char* name : {"gs", "128k", "one-shot", "lwm", "demo"}) {
+    const auto [kind, message] = fail(name, 8);
+    EXPECT_EQ(kind, "FileNotFound");
+    EXPECT_NE(message.find("scripts/download_data.sh " + std::string(name)), std::string::npos);
+  }
+  EXPECT_EQ(fail("/nonexistent/book.txt", 8).first, "FileNotFound");
+  EXPECT_EQ(fail("gutenberg", 8).first, "UnknownDataset");
+  EXPECT_EQ(fail(write(".txt", ""), 8).first, "InvalidDataset");
+  EXPECT_EQ(fail(write(".txt", "abc\xFFxyz"), 4).first, "InvalidDataset");
+  EXPECT_NE(fail(write(".txt", std::string(100, '\0')), 4).second.find("a NUL byte at offset 0"),
+            std::string::npos);
+}
+
+TEST_F(Datasets, OnlyRegularFiles) {
+  files_.push_back(::testing::TempDir() + "triforce_datasets_fifo.jsonl");
+  ASSERT_EQ(::mkfifo(files_.back().c_str(), 0600), 0);
+  EXPECT_EQ(fail(files_.back(), 8).first, "NotRegularFile");  // and does not wait for a writer
+  files_.push_back(::testing::TempDir() + "triforce_datasets_device.txt");
+  ASSERT_EQ(::symlink("/dev/zero", files_.back().c_str()), 0);
+  EXPECT_EQ(fail(files_.back(), 8).first, "NotRegularFile");
+  EXPECT_EQ(fail("/dev/stdin", 8).first, "UnknownDataset");
+}
+
+TEST_F(Datasets, TheTextIsCutToLeaveRoomForPrefixAndSuffix) {
+  const std::string text = "0123456789";
+  const auto load_one = [&](std::int64_t prefill) {
+    return load(
+        write(".jsonl", "{\"suffix\": \">>\", \"prefix\": \"<\", \"text\": \"" + text + "\"}\n"),
+        prefill);
+  };
+  for (std::int64_t prefill = 5; prefill <= 14; ++prefill) {
+    std::vector<Token> expected =
+        bytes_as_tokens("<" + text.substr(0, static_cast<std::size_t>(prefill) - 4) + ">>");
+    expected.insert(expected.begin(), 1);
+    EXPECT_EQ(load_one(prefill).prompts[0].tokens, expected) << prefill;
+  }
+  EXPECT_EQ(fail(files_.back(), 15).first, "NoPrompts");
+  const auto [kind, message] = fail(files_.back(), 4);
+  EXPECT_EQ(kind, "InvalidDataset");
+  EXPECT_NE(message.find(files_.back() + ":1: expected a --prefill above the 4 tokens"),
+            std::string::npos)
+      << message;
+}
+
+// The ids of a prompt with a suffix are those of its text as one string: nothing shows where the
+// parts were joined.
+TEST_F(Datasets, PrefixAndSuffixWithTheBuiltInTokenizer) {
+  const Tokenizer tokenizer = Tokenizer::open(TF_SOURCE_DIR "/data/models/target", 4096);
+  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
+  const std::string prefix = "Please read the chronicle below.\n[start]\n";
+  const std::string text = synthetic_document(7, 0, 20'000);
+  const std::string suffix = "\n[end]\n\nNow tell the story.\n\nANSWER: ";
+  JsonWriter line(JsonStyle::kCompact);
+  line.begin_object();
+  line.key("prefix");
+  line.value(prefix);
+  line.key("text");
+  line.value(text);
+  line.key("suffix");
+  line.value(suffix);
+  line.end();
+  const std::string file = write(".jsonl", line.take() + "\n");
+  for (const std::int64_t prefill : {100, 1000, 1001, 1002, 1003}) {
+    const Dataset d = load_dataset({file, prefill, 1, 0, tokenizer.bos(), 4096, {}}, encode);
+    const std::vector<Token>& ids = d.prompts[0].tokens;
+    ASSERT_EQ(ids.size(), static_cast<std::size_t>(prefill));
+    EXPECT_EQ(ids.front(), tokenizer.bos());
+    const std::string said = tokenizer.decode(std::span(ids).subspan(1));
+    EXPECT_EQ(said.substr(0, prefix.size() + 50), prefix + text.substr(0, 50));
+    ASSERT_GT(said.size(), suffix.size());
+    EXPECT_EQ(said.substr(said.size() - suffix.size()), suffix);
+    const std::string middle =
+        said.substr(prefix.size(), said.size() - prefix.size() - suffix.size());
+    EXPECT_EQ(middle, text.substr(0, middle.size()));
+    std::vector<Token> joined = tokenizer.encode(said, true);
+    EXPECT_EQ(ids, joined) << prefill;
+  }
+}
+
+struct Stop {};
+
+TEST_F(Datasets, LoadingCanBeStopped) {
+  int asked = 0;
+  DatasetRequest request{"synthetic", 64, 1 << 20, 42, 1, 300, {}};
+  request.check_stop = [&] {
+    if (++asked == 5) throw Stop();
+  };
+  EXPECT_THROW(load_dataset(request, nullptr), Stop);
+  request.name = write(".ids", "5 6 7\n5 6 7\n5 6 7\n5 6 7\n5 6 7\n5 6 7\n");
+  request.prefill = 100;  // all are too short
+  asked = 0;
+  EXPECT_THROW(load_dataset(request, nullptr), Stop);
+}
+
+TEST_F(Datasets, PromptsFitInTheMemoryGiven) {
+  DatasetRequest request{"synthetic", 64, 10, 42, 1, 300, {}};
+  request.max_bytes = 10 * 64 * static_cast<std::int64_t>(sizeof(Token));
+  EXPECT_EQ(load_dataset(request, nullptr).prompts.size(), 10U);
+  --request.max_bytes;
+  try {
+    load_dataset(request, nullptr);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kResources);
+    EXPECT_NE(std::string(e.what()).find("at most 9 prompts"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace triforce

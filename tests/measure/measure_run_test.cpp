@@ -1,0 +1,389 @@
+// The measurement over the real engine and a toy pair.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "core/forwarding_backend.h"
+#include "core/strict_json.h"
+#include "cpu/cpu_backend.h"
+#include "decode/toy_models.h"
+#include "measure/measure.h"
+#include "model/retrieval_cache.h"
+
+namespace triforce {
+namespace {
+
+constexpr std::int64_t kVocab = 61, kPrompt = 150, kGenerated = 40;
+
+struct Generation {
+  Method method;
+  int prompt, repetition;
+  bool warmup;
+};
+
+// Writes down what it is told; may stop the run before a generation.
+class Recorder final : public MeasureObserver {
+ public:
+  void on_prefill(int, int, Pass, std::int64_t done, std::int64_t total) override {
+    EXPECT_LE(done, total);
+    ++prefill_calls;
+  }
+  void on_generation(Method method, int prompt, int repetition, bool warmup, std::int64_t index,
+                     std::int64_t total) override {
+    EXPECT_EQ(index, static_cast<std::int64_t>(generations.size()));
+    last_total = total;
+    generations.push_back({method, prompt, repetition, warmup});
+    if (stop_before && static_cast<std::size_t>(*stop_before) + 1 == generations.size()) {
+      stop = true;
+    }
+  }
+  void on_tokens(Method method, std::span<const Token> tokens,
+                 std::span<const std::uint8_t> origins) override {
+    EXPECT_EQ(tokens.size(), origins.size());
+    streamed[method] += static_cast<std::int64_t>(tokens.size());
+  }
+  void on_repetition(const std::function<RunResult()>& interim) override {
+    results.push_back(interim());
+  }
+
+  std::optional<int> stop_before;
+  bool stop = false;
+  int prefill_calls = 0;
+  std::int64_t last_total = 0;
+  std::vector<Generation> generations;
+  std::map<Method, std::int64_t> streamed;
+  std::vector<RunResult> results;
+};
+
+class MeasureRun : public ::testing::Test {
+ protected:
+  MeasureRun() : pair_(*backend_, DType::kF32, kVocab) {
+    input_.backend = backend_.get();
+    input_.target = &pair_.target;
+    input_.draft = &pair_.draft;
+    RunConfig& c = input_.config;
+    c.methods = {Method::kAutoregressive, Method::kTriForce, Method::kRetrieval, Method::kStreaming,
+                 Method::kDraft};
+    c.speculation = toy_options();
+    c.speculation.acceptance = Acceptance::kCoupled;
+    c.speculation.sampling = {1.0F, 1.0F, 0};
+    c.gen_len = kGenerated;
+    c.repetitions = 3;
+    c.warmup = 1;
+    for (std::uint32_t p = 0; p < 2; ++p) input_.prompts.push_back(toy_prompt(kPrompt, kVocab, p));
+    input_.data = {"toy", std::nullopt, 2, 0};
+    input_.context.build_type = "Release";
+    input_.context.measured_read_gbs = 10.0;
+    input_.decode_text = [](std::span<const Token> ids) { return std::to_string(ids.size()); };
+    input_.observer = &recorder_;
+    input_.stop = [this] { return recorder_.stop; };
+  }
+  std::unique_ptr<Backend> backend_ = make_cpu_backend({1, std::nullopt});
+  ToyPair pair_;
+  Recorder recorder_;
+  MeasureInput input_;
+};
+
+void expect_valid_json(const RunResult& r) {
+  EXPECT_EQ(to_json(read_json_result(to_json(r), "result")), to_json(r));
+  EXPECT_FALSE(to_table(r).empty());
+  EXPECT_FALSE(to_csv(r).empty());
+}
+
+TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  ASSERT_EQ(r.cases.size(), 5U);
+  for (const CaseResult& c : r.cases) {
+    SCOPED_TRACE(c.name);
+    EXPECT_EQ(c.status, CaseStatus::kOk);
+    EXPECT_EQ(c.timing.ms_per_token.n, 6);
+    EXPECT_EQ(c.timing.samples.size(), 7U);  // and a warm-up
+    EXPECT_TRUE(c.timing.ms_per_token.ci95_low && c.timing.ms_per_token.median);
+    EXPECT_LE(*c.timing.ms_per_token.ci95_low, *c.timing.ms_per_token.median);
+    EXPECT_GE(*c.timing.ms_per_token.ci95_high, *c.timing.ms_per_token.median);
+    EXPECT_TRUE(c.timing.noise_pct && c.timing.prefill_ms);
+    EXPECT_GT(*c.timing.prefill_ms, 0);
+    ASSERT_EQ(c.output.size(), 2U);
+    EXPECT_EQ(c.output[1].prompt, 1);
+    EXPECT_EQ(c.output[1].tokens, r.cases[0].output[1].tokens);
+    EXPECT_EQ(c.output[0].tokens.size(), static_cast<std::size_t>(kGenerated));
+    EXPECT_EQ(c.output[0].text, std::to_string(kGenerated));
+    EXPECT_EQ(c.validity.reasons.front(), "random weights");
+    // The phases of all rounds add up to the time of the decode loop.
+    double rounds = 0, ms = 0, phases = 0;
+    for (const Sample& s : c.timing.samples) {
+      if (s.warmup) continue;
+      rounds += static_cast<double>(s.rounds);
+      ms += s.decode_ms;
+    }
+    for (const double phase : *c.phases_ms_per_round) phases += phase;
+    EXPECT_NEAR(phases * rounds, ms, 0.2 * ms);
+    EXPECT_EQ(c.memory.peak->total() > 0, true);
+    // The toy weights come with RoPE tables of another length than a run would make.
+    for (auto tag = static_cast<std::size_t>(MemTag::kKvFull);
+         tag < static_cast<std::size_t>(MemTag::kWorkspace); ++tag) {
+      EXPECT_EQ(c.memory.planned->bytes[tag], c.memory.peak->bytes[tag])
+          << to_string(static_cast<MemTag>(tag));
+    }
+    if (c.name == "ar") continue;
+    EXPECT_EQ(c.lossless.mode, LosslessMode::kTokens);
+    EXPECT_EQ(c.lossless.equal_to_baseline, true);
+    EXPECT_EQ(c.lossless.compared, 6);
+    EXPECT_TRUE(c.speedup && c.speedup->value && c.speedup->ci95_low && c.speedup->ci95_high);
+    EXPECT_TRUE(c.speedup && c.speedup->predicted);
+    EXPECT_EQ(c.acceptance.size(), c.name == "triforce" ? 2U : 1U);
+    EXPECT_EQ(c.gammas->gamma, 6);
+  }
+  expect_valid_json(r);
+}
+
+TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
+  input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+  const RunResult r = run_measurement(input_);
+  std::string order;
+  for (const Generation& g : recorder_.generations) {
+    order += fmt::format("{}{}{}{} ", g.prompt, g.warmup ? "w" : "r", g.repetition,
+                         g.method == Method::kAutoregressive ? "A" : "B");
+  }
+  EXPECT_EQ(order, "0w0A 0w0B 0r0A 0r0B 0r1B 0r1A 0r2A 0r2B 1r0A 1r0B 1r1B 1r1A 1r2A 1r2B ");
+  EXPECT_EQ(recorder_.last_total, 14);
+  EXPECT_GE(recorder_.prefill_calls, 2);
+  // Both methods of a repetition share its seed; repetitions differ.
+  std::set<std::uint64_t> seeds;
+  for (std::size_t i = 0; i < r.cases[0].timing.samples.size(); ++i) {
+    EXPECT_EQ(r.cases[0].timing.samples[i].prompt, r.cases[1].timing.samples[i].prompt);
+    EXPECT_EQ(r.cases[0].timing.samples[i].seed, r.cases[1].timing.samples[i].seed);
+    seeds.insert(r.cases[0].timing.samples[i].seed);
+  }
+  EXPECT_EQ(seeds, (std::set<std::uint64_t>{42, 43, 44}));
+  // The warm-up repeats the work of the first repetition, and gives its tokens.
+  EXPECT_EQ(r.cases[1].timing.samples[0].tokens_sha256, r.cases[1].timing.samples[1].tokens_sha256);
+  EXPECT_NE(r.cases[1].timing.samples[1].tokens_sha256, r.cases[1].timing.samples[2].tokens_sha256);
+  // An interim result after every repetition of both prompts, all of them whole but unfinished.
+  ASSERT_EQ(recorder_.results.size(), 6U);
+  EXPECT_EQ(recorder_.results[0].cases[0].timing.ms_per_token.n, 1);
+  EXPECT_EQ(recorder_.results[4].cases[1].timing.ms_per_token.n, 5);
+  EXPECT_EQ(recorder_.results[5].cases[1].status, CaseStatus::kOk);
+  EXPECT_EQ(recorder_.results[0].cases[0].status, CaseStatus::kInterrupted);
+  EXPECT_FALSE(recorder_.results[0].context.end.has_value());
+  EXPECT_EQ(recorder_.results[0].run_id, r.run_id);
+  EXPECT_TRUE(r.context.end.has_value());
+  // Tokens of the first generation of each method on each prompt.
+  EXPECT_EQ(recorder_.streamed[Method::kAutoregressive], 2 * kGenerated);
+  EXPECT_EQ(recorder_.streamed[Method::kRetrieval], 2 * kGenerated);
+}
+
+// A run's peaks are its own, whatever the process ran before.
+TEST_F(MeasureRun, PeaksAreThoseOfTheRun) {
+  input_.observer = nullptr;
+  input_.config.repetitions = 1;
+  input_.config.warmup = 0;
+  for (const std::int64_t budget : {128, 64}) {
+    input_.config.speculation.budget = budget;
+    const RunResult r = run_measurement(input_);
+    ASSERT_EQ(r.exit_code, ExitCode::kOk);
+    const MemoryResult& m = r.cases[0].memory;
+    for (auto tag = static_cast<std::size_t>(MemTag::kKvFull);
+         tag < static_cast<std::size_t>(MemTag::kWorkspace); ++tag) {
+      EXPECT_EQ(m.planned->bytes[tag], m.peak->bytes[tag]) << budget << ' ' << tag;
+    }
+  }
+}
+
+TEST_F(MeasureRun, GreedyStreamsAreEqual) {
+  input_.config.speculation.acceptance = Acceptance::kSpeculative;
+  input_.config.speculation.sampling.temperature = 0;
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  for (std::size_t i = 1; i < r.cases.size(); ++i) {
+    EXPECT_EQ(r.cases[i].lossless.equal_to_baseline, true) << r.cases[i].name;
+  }
+}
+
+// What is recorded is what there was, and recording changes nothing that is measured.
+TEST_F(MeasureRun, WhatIsRecorded) {
+  const RunResult plain = run_measurement(input_);
+  for (const CaseResult& c : plain.cases) EXPECT_TRUE(c.after_prompt.empty());
+  input_.config.record = {true, true, true};
+  recorder_ = {};
+  const RunResult r = run_measurement(input_);
+  Context context(*backend_, pair_.target, Context::shape_of({kPrompt, kGenerated, {}}));
+  Methods methods(context, nullptr, input_.config.speculation, std::vector{Method::kRetrieval});
+  for (int p = 0; p < 2; ++p) {
+    context.prefill(input_.prompts[static_cast<std::size_t>(p)], nullptr, nullptr);
+    methods.prefill(nullptr, nullptr);
+    const std::vector<std::int32_t> ids = methods.retrieval_cache()->selected_chunks();
+    const std::vector<float> probs = methods.probs_after_prompt();
+    for (const CaseResult& c : r.cases) {
+      SCOPED_TRACE(c.name);
+      ASSERT_EQ(c.after_prompt.size(), 2U);
+      const AfterPrompt& a = c.after_prompt[static_cast<std::size_t>(p)];
+      EXPECT_EQ(a.prompt, p);
+      ASSERT_TRUE(a.top_tokens && a.top_probs);
+      EXPECT_EQ(a.top_tokens->size(), static_cast<std::size_t>(kVocab));  // fewer than 64
+      double sum = 0;
+      for (std::size_t i = 0; i < a.top_probs->size(); ++i) {
+        EXPECT_EQ((*a.top_probs)[i], probs[static_cast<std::size_t>((*a.top_tokens)[i])]);
+        EXPECT_LE((*a.top_probs)[i], (*a.top_probs)[i == 0 ? 0 : i - 1]);
+        sum += (*a.top_probs)[i];
+      }
+      EXPECT_NEAR(sum, 1, 1e-5);
+      ASSERT_EQ(a.chunks.has_value(), c.name == "triforce" || c.name == "retrieval");
+      if (!a.chunks) continue;
+      std::vector<std::int32_t> flat;
+      ASSERT_EQ(a.chunks->size(), static_cast<std::size_t>(pair_.target.config.layers));
+      for (const auto& layer : *a.chunks) {
+        ASSERT_EQ(layer.size(), static_cast<std::size_t>(pair_.target.config.kv_heads));
+        for (const auto& head : layer) {
+          EXPECT_EQ(head.size(), 8U);  // a budget of 64 tokens
+          EXPECT_EQ(head.front(), 0);
+          flat.insert(flat.end(), head.begin(), head.end());
+        }
+      }
+      EXPECT_EQ(flat, ids);
+    }
+  }
+  for (std::size_t i = 0; i < r.cases.size(); ++i) {
+    const CaseResult& c = r.cases[i];
+    SCOPED_TRACE(c.name);
+    EXPECT_EQ(c.case_id, plain.cases[i].case_id);
+    ASSERT_EQ(c.output.size(), 6U);  // three repetitions of two prompts
+    const std::vector<Sample>& samples = c.timing.samples;
+    for (std::size_t s = 0; s < samples.size(); ++s) {
+      EXPECT_EQ(samples[s].tokens_sha256, plain.cases[i].timing.samples[s].tokens_sha256);
+      if (s == 0) continue;  // the warm-up
+      EXPECT_EQ(c.output[s - 1].prompt, samples[s].prompt);
+      EXPECT_EQ(c.output[s - 1].repetition, samples[s].repetition);
+      EXPECT_EQ(c.output[s - 1].sha256, samples[s].tokens_sha256);
+    }
+  }
+  expect_valid_json(r);
+}
+
+TEST_F(MeasureRun, SpeculativeSamplingIsNotComparedTokenByToken) {
+  input_.config.speculation.acceptance = Acceptance::kSpeculative;
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  EXPECT_EQ(r.cases[1].lossless.mode, LosslessMode::kDistribution);
+  EXPECT_FALSE(r.cases[1].lossless.equal_to_baseline.has_value());
+}
+
+TEST_F(MeasureRun, AStopKeepsFinishedRepetitions) {
+  input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+  recorder_.stop_before = 5;  // after 0w0A 0w0B 0r0A 0r0B 0r1B
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kInterrupted);
+  EXPECT_EQ(r.cases[0].status, CaseStatus::kInterrupted);
+  EXPECT_EQ(r.cases[0].timing.ms_per_token.n, 1);
+  EXPECT_EQ(r.cases[1].timing.ms_per_token.n, 2);
+  EXPECT_EQ(r.cases[1].lossless.compared, 1);
+  EXPECT_TRUE(r.cases[1].speedup.has_value());
+  EXPECT_EQ(recorder_.generations.size(), 6U);
+  expect_valid_json(r);
+}
+
+TEST_F(MeasureRun, ATimeoutEndsTheRun) {
+  input_.config.timeout_s = 1e-6;
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kInconclusive);
+  for (const CaseResult& c : r.cases) {
+    EXPECT_EQ(c.status, CaseStatus::kTimeout);
+    EXPECT_EQ(c.timing.ms_per_token.n, 0);
+  }
+  expect_valid_json(r);
+}
+
+TEST_F(MeasureRun, AutomaticGammasAreReported) {
+  input_.config.methods = {Method::kAutoregressive, Method::kTriForce, Method::kDraft};
+  input_.config.auto_gamma = input_.config.auto_inner_gamma = true;
+  input_.config.speculation.gamma = 9;
+  input_.config.speculation.inner_gamma = 4;
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  EXPECT_EQ(static_cast<std::int64_t>(recorder_.generations.size()), recorder_.last_total);
+  for (std::size_t i = 1; i < r.cases.size(); ++i) {
+    const CaseGammas& g = *r.cases[i].gammas;
+    EXPECT_TRUE(g.chosen);
+    EXPECT_GE(g.gamma, 1);
+    EXPECT_LE(g.gamma, 9);
+    EXPECT_LE(g.inner_gamma, 4);
+    EXPECT_EQ(r.cases[i].lossless.equal_to_baseline, true);
+    // What was chosen is what ran.
+    EXPECT_EQ(r.cases[i].acceptance.back().tested_at.size() <=
+                  static_cast<std::size_t>(g.gamma + g.inner_gamma),
+              true);
+  }
+}
+
+// Spoils the logits of passes of more than one row, or refuses to make probs of them at all.
+class FaultyBackend final : public ForwardingBackend {
+ public:
+  enum class Fault : std::uint8_t { kNaN, kNoMemory, kWrongArgmax };
+  FaultyBackend(Backend& to, Fault fault) : ForwardingBackend(to), fault_(fault) {}
+  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
+    if (probs.shape[0] > 1 && fault_ == Fault::kNaN) {
+      logits.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+    }
+    if (probs.shape[0] > 1 && fault_ == Fault::kNoMemory) throw_resources("OutOfMemory", "no room");
+    if (probs.shape[0] > 1 && fault_ == Fault::kWrongArgmax) {
+      std::span row(logits.as<float>(), static_cast<std::size_t>(logits.shape[1]));
+      const auto top = std::max_element(row.begin(), row.end());
+      const float largest = std::exchange(*top, std::numeric_limits<float>::lowest());
+      margins.push_back(largest - *std::max_element(row.begin(), row.end()));
+    }
+    ForwardingBackend::do_to_probs(logits, params, probs);
+  }
+  std::vector<float> margins;  // between the two largest logits, before kWrongArgmax spoiled them
+
+ private:
+  Fault fault_;
+};
+
+TEST_F(MeasureRun, AFailingMethodLeavesTheOthersTheirResults) {
+  for (const auto& [fault, status, code] :
+       {std::tuple{FaultyBackend::Fault::kNaN, CaseStatus::kError, ExitCode::kNumeric},
+        {FaultyBackend::Fault::kNoMemory, CaseStatus::kOom, ExitCode::kResources}}) {
+    FaultyBackend faulty(*backend_, fault);
+    input_.backend = &faulty;
+    input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+    recorder_ = {};
+    const RunResult r = run_measurement(input_);
+    EXPECT_EQ(r.exit_code, code);
+    EXPECT_EQ(r.cases[0].status, CaseStatus::kOk);
+    EXPECT_EQ(r.cases[0].timing.ms_per_token.n, 6);
+    EXPECT_EQ(r.cases[1].status, status);
+    EXPECT_FALSE(r.cases[1].status_reason->empty());
+    EXPECT_EQ(r.cases[1].timing.ms_per_token.n, 0);
+    expect_valid_json(r);
+  }
+}
+
+TEST_F(MeasureRun, ADivergenceSaysHowCloseTheChoiceWas) {
+  FaultyBackend faulty(*backend_, FaultyBackend::Fault::kWrongArgmax);
+  input_.backend = &faulty;
+  input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+  input_.config.speculation.sampling.temperature = 0;
+  const RunResult r = run_measurement(input_);
+  EXPECT_EQ(r.exit_code, ExitCode::kNumeric);
+  const Lossless& l = r.cases[1].lossless;
+  ASSERT_TRUE(l.first_divergence && l.top2_margin);
+  EXPECT_EQ(l.first_divergence->position, 0);
+  ASSERT_FALSE(faulty.margins.empty());
+  EXPECT_NEAR(*l.top2_margin, faulty.margins.front(), 1e-6);
+  EXPECT_NE(to_table(r).find("apart there"), std::string::npos);
+}
+
+TEST_F(MeasureRun, WithoutABaselineThereIsNoSpeedup) {
+  input_.config.methods = {Method::kTriForce};
+  const RunResult r = run_measurement(input_);
+  ASSERT_EQ(r.cases.size(), 1U);
+  EXPECT_FALSE(r.cases[0].speedup.has_value());
+  EXPECT_FALSE(r.cases[0].lossless.equal_to_baseline.has_value());
+}
+
+}  // namespace
+}  // namespace triforce

@@ -1,0 +1,410 @@
+#include "measure/measure.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "measure/measure_parts.h"
+#include "measure/measure_state.h"
+#include "measure/result.h"
+#include "report/sample_result.h"
+
+namespace triforce {
+namespace {
+
+// A timed run of 10 tokens in 10 * ms.
+MeasuredRun run_of(int prompt, int repetition, double ms, std::vector<Token> tokens = {}) {
+  MeasuredRun r;
+  r.prompt = prompt;
+  r.repetition = repetition;
+  r.seed = 42 + static_cast<std::uint64_t>(repetition);
+  r.metrics.tokens = tokens.empty() ? std::vector<Token>(10, 1) : std::move(tokens);
+  r.metrics.decode_ms = ms * static_cast<double>(r.metrics.tokens.size());
+  r.metrics.rounds = static_cast<std::int64_t>(r.metrics.tokens.size());
+  return r;
+}
+
+MeasuredRun warmup_of(double ms) {
+  MeasuredRun r = run_of(0, 0, ms);
+  r.warmup = true;
+  return r;
+}
+
+TEST(Order, AlternatesSoThatDriftHitsAllAlike) {
+  using Order = std::vector<std::size_t>;
+  EXPECT_EQ(interleaved_order(2, 0), (Order{0, 1}));
+  EXPECT_EQ(interleaved_order(2, 1), (Order{1, 0}));
+  EXPECT_EQ(interleaved_order(3, 2), (Order{0, 1, 2}));
+  EXPECT_EQ(interleaved_order(3, 3), (Order{2, 1, 0}));
+}
+
+TEST(Difference, FindsTheFirst) {
+  using T = std::vector<Token>;
+  EXPECT_FALSE(first_difference(T{1, 2, 3}, T{1, 2, 3}).has_value());
+  EXPECT_FALSE(first_difference(T{}, T{}).has_value());
+  EXPECT_EQ(first_difference(T{1, 2, 3}, T{1, 9, 3}), 1);
+  EXPECT_EQ(first_difference(T{1, 2}, T{1, 2, 3}), 2);
+  EXPECT_EQ(first_difference(T{1, 2, 3}, T{1}), 1);
+}
+
+TEST(TopOf, FallsAndPrefersLowerIds) {
+  const std::vector<float> probs = {0.125F, 0, 0.25F, 0.125F, 0.5F, 0, 0.0F};
+  std::vector<Token> tokens = {9};
+  std::vector<double> values = {9};
+  top_of(probs, 3, tokens, values);
+  EXPECT_EQ(tokens, (std::vector<Token>{4, 2, 0}));
+  EXPECT_EQ(values, (std::vector<double>{0.5, 0.25, 0.125}));
+  top_of(probs, 64, tokens, values);
+  EXPECT_EQ(tokens, (std::vector<Token>{4, 2, 0, 3}));
+  top_of({}, 64, tokens, values);
+  EXPECT_TRUE(tokens.empty() && values.empty());
+}
+
+TEST(LosslessModeOf, DependsOnWhatTokensMean) {
+  SpeculationOptions o;
+  EXPECT_EQ(lossless_mode(o, spec_of(kBaselineMethod)), LosslessMode::kBaseline);
+  EXPECT_EQ(lossless_mode(o, spec_of(Method::kTriForce)), LosslessMode::kDistribution);
+  o.sampling.temperature = 0;
+  EXPECT_EQ(lossless_mode(o, spec_of(Method::kTriForce)), LosslessMode::kTokens);
+  o.sampling.temperature = 1;
+  o.acceptance = Acceptance::kCoupled;
+  EXPECT_EQ(lossless_mode(o, spec_of(Method::kDraft)), LosslessMode::kTokens);
+  o.synthetic = SyntheticAcceptance{0.9, 0.5};
+  EXPECT_EQ(lossless_mode(o, spec_of(Method::kDraft)), LosslessMode::kNone);
+}
+
+TEST(ExactRule, OnlyTheInnerLevelCanBePublished) {
+  SpeculationOptions o;
+  EXPECT_TRUE(exact_rule(o, spec_of(Method::kTriForce)));
+  o.inner_correction = Correction::kTarget;
+  EXPECT_FALSE(exact_rule(o, spec_of(Method::kTriForce)));
+  EXPECT_TRUE(exact_rule(o, spec_of(Method::kRetrieval)));
+}
+
+TEST(CompareStreams, NamesTheFirstDivergence) {
+  const std::vector<MeasuredRun> baseline = {warmup_of(1), run_of(0, 0, 1, {5, 6, 7}),
+                                             run_of(0, 1, 1, {5, 6, 8}), run_of(1, 0, 1, {1, 2})};
+  std::vector<MeasuredRun> runs = baseline;
+  Lossless same = compare_streams(&baseline, runs, LosslessMode::kTokens);
+  EXPECT_EQ(same.equal_to_baseline, true);
+  EXPECT_EQ(same.compared, 3);
+  EXPECT_FALSE(same.first_divergence.has_value());
+
+  runs[2].metrics.tokens = {5, 9, 8};
+  runs[3].metrics.tokens = {1};
+  const Lossless other = compare_streams(&baseline, runs, LosslessMode::kTokens);
+  EXPECT_EQ(other.equal_to_baseline, false);
+  ASSERT_TRUE(other.first_divergence.has_value());
+  EXPECT_EQ(other.first_divergence->prompt, 0);
+  EXPECT_EQ(other.first_divergence->repetition, 1);
+  EXPECT_EQ(other.first_divergence->position, 1);
+  EXPECT_EQ(other.first_divergence->expected, 6);
+  EXPECT_EQ(other.first_divergence->found, 9);
+
+  runs[2] = baseline[2];
+  const Lossless shorter = compare_streams(&baseline, runs, LosslessMode::kTokens);
+  EXPECT_EQ(shorter.first_divergence->expected, 2);
+  EXPECT_FALSE(shorter.first_divergence->found.has_value());
+}
+
+TEST(CompareStreams, SaysNothingWhereNothingCanBeCompared) {
+  const std::vector<MeasuredRun> runs = {run_of(0, 0, 1, {1}), run_of(0, 1, 1, {2})};
+  EXPECT_FALSE(compare_streams(nullptr, runs, LosslessMode::kTokens).equal_to_baseline);
+  EXPECT_FALSE(compare_streams(&runs, runs, LosslessMode::kDistribution).equal_to_baseline);
+  const std::vector<MeasuredRun> warm = {warmup_of(1)};
+  EXPECT_FALSE(compare_streams(&warm, runs, LosslessMode::kTokens).equal_to_baseline);
+}
+
+TEST(Timing, LeavesWarmUpsOutButKeepsThem) {
+  const std::vector<MeasuredRun> runs = {warmup_of(100), run_of(0, 0, 2), run_of(0, 1, 4)};
+  const Timing t = make_timing(runs, 1, [](const RunMetrics&) { return 1000.0; });
+  EXPECT_EQ(t.ms_per_token.n, 2);
+  EXPECT_DOUBLE_EQ(*t.ms_per_token.median, 3);
+  EXPECT_DOUBLE_EQ(*t.tokens_per_s, 1000.0 / 3);
+  EXPECT_DOUBLE_EQ(*t.noise_pct, 100 * std::sqrt(2.0) / 3);
+  ASSERT_EQ(t.samples.size(), 3U);
+  EXPECT_TRUE(t.samples[0].warmup);
+  EXPECT_EQ(t.samples[2].seed, 43U);
+  EXPECT_DOUBLE_EQ(t.samples[2].ms_per_token(), 4);
+}
+
+TEST(Timing, NoiseIsPerByteSoThatMoreWorkIsNoNoise) {
+  const std::vector<MeasuredRun> runs = {run_of(0, 0, 2), run_of(0, 1, 4)};
+  const Timing t = make_timing(runs, 1, [](const RunMetrics& m) { return m.decode_ms * 7; });
+  EXPECT_DOUBLE_EQ(*t.noise_pct, 0);
+}
+
+TEST(SpeedupOf, PairsPromptAndRepetition) {
+  std::vector<MeasuredRun> base, runs;
+  for (int p = 0; p < 2; ++p) {
+    for (int r = 0; r < 4; ++r) {
+      const double drift = 1 + 0.5 * r + p;
+      base.push_back(run_of(p, r, 6 * drift));
+      runs.push_back(run_of(p, 3 - r, 2 * (1 + 0.5 * (3 - r) + p)));  // another order
+    }
+  }
+  const auto s = make_speedup(base, runs, 1);
+  ASSERT_TRUE(s.has_value());
+  EXPECT_EQ(s->baseline, "ar");
+  EXPECT_DOUBLE_EQ(*s->value, 3);
+  EXPECT_DOUBLE_EQ(*s->ci95_low, 3);  // pairs are resampled together, so that drift cancels
+  EXPECT_DOUBLE_EQ(*s->ci95_high, 3);
+  // Repetitions that only one of them finished do not count.
+  base.resize(4);
+  const auto half = make_speedup(base, runs, 1);
+  EXPECT_DOUBLE_EQ(*half->value, 3);
+  EXPECT_FALSE(half->ci95_low.has_value());
+  EXPECT_FALSE(make_speedup({}, runs, 1).has_value());
+}
+
+RunMetrics triforce_metrics() {
+  RunMetrics m;
+  m.tokens.assign(20, 1);
+  m.rounds = 4;
+  LevelCounters inner, outer;
+  inner.name = "inner";
+  outer.name = "outer";
+  for (int i = 0; i < 24; ++i) inner.add_round(1, 1, i % 2);
+  for (int i = 0; i < 4; ++i) outer.add_round(6, 6, 5);
+  m.levels = {inner, outer};
+  m.phase_ms = {2.4, 12, 16, 4, 2, 0, 1.6};
+  m.decode_ms = 38;
+  return m;
+}
+
+TEST(Levels, AreSumsOverTimedRuns) {
+  MeasuredRun a = run_of(0, 0, 1), b = run_of(0, 1, 1), w = warmup_of(1);
+  a.metrics = b.metrics = w.metrics = triforce_metrics();
+  b.metrics.levels[1].tested_at.resize(40);  // as the engine sizes them for auto gammas
+  b.metrics.levels[1].accepted_at.resize(40);
+  b.metrics.levels[1].histogram.resize(41);
+  const auto levels = merged_levels({w, a, b});
+  ASSERT_EQ(levels.size(), 2U);
+  EXPECT_EQ(levels[0].rounds, 48);
+  EXPECT_EQ(levels[1].name, "outer");
+  EXPECT_EQ(levels[1].accepted, 40);
+  EXPECT_EQ(levels[1].tested_at.size(), 6U);
+  EXPECT_EQ(levels[1].histogram, (std::vector<std::int64_t>{0, 0, 0, 0, 0, 8, 0}));
+}
+
+TEST(Phases, ArePerRound) {
+  MeasuredRun a = run_of(0, 0, 1);
+  a.metrics = triforce_metrics();
+  const auto phases = phases_per_round({warmup_of(1), a, a});
+  ASSERT_TRUE(phases.has_value());
+  EXPECT_DOUBLE_EQ((*phases)[static_cast<std::size_t>(Phase::kInnerVerify)], 3);
+  EXPECT_DOUBLE_EQ((*phases)[static_cast<std::size_t>(Phase::kHostGap)], 0.4);
+  EXPECT_FALSE(phases_per_round({warmup_of(1)}).has_value());
+}
+
+// 1000, 200, 150 and 30 bytes a pass, whatever the context.
+PerPass<PassBytes> known_bytes() {
+  PerPass<PassBytes> bytes;
+  bytes[Pass::kFull].weights = 1000;
+  bytes[Pass::kRetrieval].weights = 200;
+  bytes[Pass::kStreaming].weights = 150;
+  bytes[Pass::kDraft].weights = 30;
+  return bytes;
+}
+
+TEST(Traffic, CountsThePassesOfEachMethod) {
+  const PerPass<PassBytes> bytes = known_bytes();
+  const RunMetrics ar = run_of(0, 0, 1).metrics;
+  auto passes = count_passes(spec_of(Method::kAutoregressive), ar, bytes, 100);
+  ASSERT_EQ(passes.size(), 1U);
+  EXPECT_EQ(passes[0].passes, 10);
+  EXPECT_EQ(passes[0].bytes_per_pass, 1000);
+
+  const RunMetrics two = triforce_metrics();
+  passes = count_passes(spec_of(Method::kTriForce), two, bytes, 100);
+  ASSERT_EQ(passes.size(), 3U);
+  EXPECT_EQ(passes[0].passes, 24);  // one pass of the drafter a drafted token
+  EXPECT_EQ(passes[0].bytes_per_pass, 30);
+  EXPECT_EQ(passes[1].passes, 24);
+  EXPECT_EQ(passes[1].bytes_per_pass, 200);
+  EXPECT_EQ(passes[2].passes, 4);
+
+  RunMetrics one = two;
+  one.levels.erase(one.levels.begin());
+  for (const auto& [method, draft_bytes] :
+       {std::pair{Method::kRetrieval, 200}, {Method::kStreaming, 150}, {Method::kDraft, 30}}) {
+    passes = count_passes(spec_of(method), one, bytes, 100);
+    ASSERT_EQ(passes.size(), 2U);
+    EXPECT_EQ(passes[0].passes, 24);
+    EXPECT_EQ(passes[0].bytes_per_pass, draft_bytes);
+    EXPECT_EQ(passes[1].passes, 4);
+  }
+}
+
+TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
+  MeasuredRun a = run_of(0, 0, 1);
+  a.metrics = triforce_metrics();
+  PerPass<PassBytes> bytes;
+  bytes[Pass::kFull] = {10'000'000, 20'000, 4000};  // 40 MB at 1500 tokens
+  const MethodSpec& triforce = spec_of(Method::kTriForce);
+  const auto traffic = make_traffic(triforce, {a, a}, bytes, 1500, 20.0);
+  ASSERT_EQ(traffic.size(), 3U);
+  EXPECT_EQ(traffic[2].pass, "outer_verify");
+  EXPECT_DOUBLE_EQ(traffic[2].passes_per_token, 0.2);
+  EXPECT_DOUBLE_EQ(*traffic[2].ms_per_pass, 4);    // 16 ms over 4 passes
+  EXPECT_DOUBLE_EQ(*traffic[2].achieved_gbs, 10);  // 40 MB in 4 ms
+  EXPECT_DOUBLE_EQ(*traffic[2].fraction_read, 0.5);
+  EXPECT_FALSE(make_traffic(triforce, {a}, bytes, 1500, {})[0].fraction_read.has_value());
+  EXPECT_TRUE(make_traffic(triforce, {}, bytes, 1500, 20.0).empty());
+}
+
+TEST(Traffic, ACacheReadsWhatItHolds) {
+  const PassBytes bytes{5000, 100, 64};
+  EXPECT_EQ(bytes.at(1000), 5000 + 64 * 100);
+  EXPECT_EQ(bytes.at(50), 5000 + 50 * 100);
+}
+
+// ---- From made-up measurements to a result.
+struct Fixture {
+  Fixture() {
+    input.config.methods = {Method::kAutoregressive, Method::kTriForce};
+    input.config.repetitions = 5;
+    input.config.speculation.sampling.temperature = 0;
+    input.prompts.resize(1);
+    input.context = sample_context();
+    input.target_info = *sample_triforce().target;
+    input.draft_info = *sample_triforce().draft;
+    input.draft_info->random_seed.reset();
+    MethodState ar, triforce;
+    ar.method = &spec_of(Method::kAutoregressive);
+    triforce.method = &spec_of(Method::kTriForce);
+    for (int r = 0; r < 5; ++r) {
+      ar.runs.push_back(run_of(0, r, 4, std::vector<Token>(20, 1)));
+      MeasuredRun t = run_of(0, r, 0);
+      t.metrics = triforce_metrics();
+      triforce.runs.push_back(t);
+    }
+    state.methods = {ar, triforce};
+    state.plan.passes[Pass::kFull].weights = 1000;
+    state.ended = true;
+  }
+  RunResult result() const { return build_result(input, state); }
+  bool has_reason(int i, const std::string& part) const {
+    const RunResult r = result();
+    const Validity& v = r.cases[static_cast<std::size_t>(i)].validity;
+    EXPECT_EQ(v.comparable, v.reasons.empty());
+    return std::any_of(v.reasons.begin(), v.reasons.end(), [&](const std::string& reason) {
+      return reason.find(part) != std::string::npos;
+    });
+  }
+  MeasureInput input;
+  MeasurementState state;
+};
+
+TEST(Result, OfACompleteRun) {
+  const Fixture f;
+  const RunResult r = f.result();
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  ASSERT_EQ(r.cases.size(), 2U);
+  const CaseResult &ar = r.cases[0], &triforce = r.cases[1];
+  EXPECT_EQ(ar.status, CaseStatus::kOk);
+  EXPECT_TRUE(ar.validity.comparable);
+  EXPECT_FALSE(ar.speedup || ar.draft || ar.gammas);
+  EXPECT_TRUE(triforce.draft.has_value());
+  EXPECT_EQ(triforce.lossless.equal_to_baseline, true);
+  EXPECT_DOUBLE_EQ(*triforce.speedup->value, 4 / 1.9);
+  EXPECT_EQ(triforce.output.size(), 1U);
+  EXPECT_EQ(triforce.output[0].sha256, triforce.timing.samples[0].tokens_sha256);
+}
+
+TEST(Result, BrokenLosslessnessExitsSeven) {
+  Fixture f;
+  f.state.methods[1].runs[3].metrics.tokens[2] = 9;
+  EXPECT_EQ(f.result().exit_code, ExitCode::kNumeric);
+  EXPECT_EQ(f.result().cases[1].lossless.first_divergence->repetition, 3);
+  EXPECT_TRUE(f.has_reason(1, "differ"));
+  f.input.config.speculation.sampling.temperature = 0.6F;  // then they need not be equal
+  EXPECT_EQ(f.result().exit_code, ExitCode::kOk);
+  EXPECT_EQ(f.result().cases[1].lossless.mode, LosslessMode::kDistribution);
+}
+
+TEST(Result, ReasonsAgainstComparing) {
+  Fixture f;
+  EXPECT_FALSE(f.has_reason(1, ""));
+  f.input.context.build_type = "Debug";
+  EXPECT_TRUE(f.has_reason(0, "build type Debug"));
+  f = Fixture();
+  f.input.context.build_type = "RelWithDebInfo+sanitizers";
+  EXPECT_TRUE(f.has_reason(0, "build type"));
+  f = Fixture();
+  f.input.target_info->random_seed = 1;
+  EXPECT_TRUE(f.has_reason(0, "random weights"));
+  f = Fixture();
+  f.input.draft_info->random_seed = 1;
+  EXPECT_FALSE(f.has_reason(0, "random weights"));  // the baseline has no drafter
+  EXPECT_TRUE(f.has_reason(1, "random weights of the drafter"));
+  f = Fixture();
+  f.input.config.speculation.synthetic = SyntheticAcceptance{0.9, 0.5};
+  EXPECT_TRUE(f.has_reason(1, "synthetic acceptance"));
+  f = Fixture();
+  f.input.config.speculation.inner_correction = Correction::kTarget;
+  EXPECT_TRUE(f.has_reason(1, "published inner rule"));
+  EXPECT_FALSE(f.has_reason(0, "published inner rule"));
+  f = Fixture();
+  f.input.config.warmup = 0;
+  EXPECT_TRUE(f.has_reason(0, "no warm-up"));
+  f = Fixture();
+  f.state.methods[1].runs[0].metrics.tokens.resize(7);
+  EXPECT_TRUE(f.has_reason(0, "different numbers of tokens"));
+  f = Fixture();
+  f.input.config.max_noise_pct = 5;
+  EXPECT_FALSE(f.has_reason(0, "noise"));
+  f.state.methods[0].runs[0].metrics.decode_ms *= 2;
+  EXPECT_TRUE(f.has_reason(0, "noise"));
+  f = Fixture();
+  f.state.gpu.throttle_reasons = std::vector<std::string>{"sw_power_cap"};
+  EXPECT_FALSE(f.has_reason(0, "throttled"));  // what full load does
+  f.state.gpu.throttle_reasons->emplace_back("hw_slowdown");
+  EXPECT_TRUE(f.has_reason(0, "throttled clocks: hw_slowdown"));
+}
+
+TEST(Result, UnfinishedCasesKeepWhatTheyHave) {
+  Fixture f;
+  f.state.methods[1].runs.pop_back();
+  f.state.stopped = true;
+  RunResult r = f.result();
+  EXPECT_EQ(r.exit_code, ExitCode::kInterrupted);
+  EXPECT_EQ(r.cases[0].status, CaseStatus::kOk);
+  EXPECT_EQ(r.cases[1].status, CaseStatus::kInterrupted);
+  EXPECT_EQ(r.cases[1].status_reason, "stopped by a signal: 4 of 5 generations finished");
+  EXPECT_EQ(r.cases[1].timing.ms_per_token.n, 4);
+  EXPECT_FALSE(r.cases[1].validity.comparable);
+  f.state.timed_out = true;
+  r = f.result();
+  EXPECT_EQ(r.exit_code, ExitCode::kInconclusive);
+  EXPECT_EQ(r.cases[1].status, CaseStatus::kTimeout);
+  f.state = Fixture().state;
+  f.state.methods[1].failed = CaseStatus::kOom;
+  f.state.methods[1].reason = "no memory";
+  f.state.first_error = ExitCode::kResources;
+  r = f.result();
+  EXPECT_EQ(r.exit_code, ExitCode::kResources);
+  EXPECT_EQ(r.cases[1].status_reason, "no memory");
+}
+
+TEST(Result, OfARunThatNeverStarted) {
+  Fixture f;
+  f.input.prompts.clear();
+  MemoryPlan plan;
+  plan.bytes[0] = 123;
+  const RunResult r =
+      unrun_result(f.input, CaseStatus::kSkippedMemory, "too large", ExitCode::kResources, plan);
+  EXPECT_EQ(r.exit_code, ExitCode::kResources);
+  ASSERT_EQ(r.cases.size(), 2U);
+  for (const CaseResult& c : r.cases) {
+    EXPECT_EQ(c.status, CaseStatus::kSkippedMemory);
+    EXPECT_EQ(c.status_reason, "too large");
+    EXPECT_FALSE(c.validity.comparable);
+    EXPECT_EQ(c.memory.planned->total(), 123);
+    EXPECT_FALSE(c.memory.peak.has_value());
+  }
+  EXPECT_NE(to_table(r).find("skipped_memory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace triforce

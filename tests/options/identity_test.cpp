@@ -1,0 +1,222 @@
+// Which changes of a run give its case another identity, and which do not.
+#include "options/identity.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "options/parse_support.h"
+
+namespace triforce {
+namespace {
+
+// What a run has resolved when its identities are made.
+struct Facts {
+  std::vector<std::string> args;
+  std::string method = "triforce";
+  Session session;
+  ResultContext context;
+  std::optional<ModelInfo> target, draft;
+  DataInfo data;
+  std::optional<CaseGammas> gammas;
+};
+
+Facts facts(const std::string& method = "triforce") {
+  Facts f;
+  f.method = method;
+  f.session.dtype = DType::kBF16;
+  f.session.threads = 2;
+  f.session.isa = cpu::Isa::kAvx512Bf16;
+  f.context.isa = "avx512-bf16";
+  f.context.threads = 2;
+  f.context.cpu_model = "Example CPU";
+  f.context.backend = "cpu avx512-bf16, 2 threads";
+  f.target = ModelInfo{"t",    "LlamaForCausalLM", 8,          256,  4096, 8,  4, 32,
+                       "bf16", 9'600'000,          19'200'000, "c1", {},   {}, {}};
+  f.target->weights_digest = "w1";
+  f.target->tokenizer_sha256 = "k1";
+  f.draft = f.target;
+  f.draft->weights_digest = "w2";
+  f.data = {"synthetic", "d1", 1, 0};
+  return f;
+}
+
+CaseResult make_case(const Facts& f) {
+  std::vector<std::string> args = {"run"};
+  args.insert(args.end(), f.args.begin(), f.args.end());
+  const RunConfig config = parse(args);
+  CaseResult c;
+  c.method = f.method;
+  const Session session{nullptr, {}, f.session.isa, f.session.threads, f.session.dtype};
+  c.params = echo_params(resolved(config, session));
+  c.target = f.target;
+  if (f.method == "triforce" || f.method == "draft") c.draft = f.draft;
+  c.data = f.data;
+  if (f.method != "ar") {
+    c.gammas = f.gammas.value_or(
+        CaseGammas{config.speculation.gamma, config.speculation.inner_gamma, false});
+  }
+  c.case_id = case_id_of(c, f.context);
+  return c;
+}
+std::string case_id(const Facts& f) { return make_case(f).case_id; }
+std::string timing_id(const Facts& f) { return timing_id_of(make_case(f), f.context); }
+
+std::string with(const std::string& method, std::vector<std::string> args) {
+  Facts f = facts(method);
+  f.args = std::move(args);
+  return case_id(f);
+}
+
+TEST(CaseId, IsSixteenHexDigits) {
+  EXPECT_EQ(case_id(facts()).size(), 16U);
+  EXPECT_EQ(case_id(facts()).find_first_not_of("0123456789abcdef"), std::string::npos);
+}
+
+TEST(CaseId, DoesNotDependOnHowARunIsMeasured) {
+  for (const char* method : {"ar", "triforce", "draft"}) {
+    const std::string id = with(method, {});
+    const std::vector<std::vector<std::string>> variants = {{"--repetitions", "3"},
+                                                            {"--warmup", "2"},
+                                                            {"--memory-limit", "4G"},
+                                                            {"--threads", "2"},
+                                                            {"--threads", "1"},
+                                                            {"--dtype", "bf16"},
+                                                            {"--device", "cpu"},
+                                                            {"--cpu-isa", "avx512-bf16"},
+                                                            {"--timeout", "60"},
+                                                            {"--max-noise", "5"},
+                                                            {"--json", "out.json"},
+                                                            {"--record", "probs", "-o", "json"},
+                                                            {"--progress", "none"},
+                                                            {"--verbose"},
+                                                            {"-o", "md"},
+                                                            {"--baseline"},
+                                                            {"--no-baseline"},
+                                                            {"--method", "ar,streaming"},
+                                                            {"--temp", "0.60"},
+                                                            {"--prefill", "15872"},
+                                                            {"--draft", "./d"}};
+    for (const auto& args : variants) EXPECT_EQ(with(method, args), id) << method << ' ' << args[0];
+  }
+  // The same folder, however it is named.
+  const std::vector<std::string> shape = {"--prefill", "4096", "--budget", "512"};
+  std::vector<std::string> relative = shape, absolute = shape;
+  relative.insert(relative.end(), {"--target", "a/b"});
+  absolute.insert(absolute.end(), {"--target", "/x/a/b"});
+  EXPECT_EQ(with("ar", relative), with("ar", absolute));
+}
+
+TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
+  struct Case {
+    std::vector<std::string> args;
+    std::string methods;  // whose tokens or counters change
+  };
+  const std::vector<Case> cases = {
+      {{"--temp", "0.7"}, "ar triforce retrieval streaming draft"},
+      {{"--top-p", "0.8"}, "ar triforce retrieval streaming draft"},
+      {{"--top-k", "5"}, "ar triforce retrieval streaming draft"},
+      {{"--seed", "43"}, "ar triforce retrieval streaming draft"},
+      {{"--prefill", "4096"}, "ar triforce retrieval streaming draft"},
+      {{"--gen-len", "64"}, "ar triforce retrieval streaming draft"},
+      {{"--ignore-eos"}, "ar triforce retrieval streaming draft"},
+      {{"--acceptance", "coupled"}, "ar triforce retrieval streaming draft"},
+      {{"--gamma", "5"}, "triforce retrieval streaming draft"},
+      {{"--synthetic-acceptance", "outer=1,inner=1"}, "triforce retrieval streaming draft"},
+      {{"--inner-gamma", "2"}, "triforce"},
+      {{"--inner-rule", "published"}, "triforce"},
+      {{"--budget", "512"}, "triforce retrieval streaming"},
+      {{"--chunk-size", "16"}, "triforce retrieval"},
+      {{"--rebuild", "every:32"}, "triforce retrieval"},
+      {{"--selection", "attention"}, "triforce retrieval"},
+      {{"--draft-cache-budget", "512"}, "triforce draft"},
+  };
+  for (const char* method : {"ar", "triforce", "retrieval", "streaming", "draft"}) {
+    std::set<std::string> ids = {with(method, {})};
+    std::size_t expected = 1;
+    for (const Case& c : cases) {
+      if ((' ' + c.methods + ' ').find(' ' + std::string(method) + ' ') != std::string::npos) {
+        ++expected;
+      }
+      ids.insert(with(method, c.args));
+    }
+    EXPECT_EQ(ids.size(), expected) << method;  // each change an id of its own, the others none
+  }
+}
+
+TEST(CaseId, DependsOnModelsDataAndBits) {
+  const std::vector<std::pair<const char*, std::function<void(Facts&)>>> changes = {
+      {"weights", [](Facts& f) { f.target->weights_digest = "w9"; }},
+      {"config", [](Facts& f) { f.target->config_sha256 = "c9"; }},
+      {"tokenizer", [](Facts& f) { f.target->tokenizer_sha256 = "k9"; }},
+      {"no tokenizer", [](Facts& f) { f.target->tokenizer_sha256.reset(); }},
+      {"bytes", [](Facts& f) { f.data.bytes_as_ids = true; }},
+      {"dtype", [](Facts& f) { f.target->dtype = "f32"; }},
+      {"data", [](Facts& f) { f.data.sha256 = "d9"; }},
+      {"prompts", [](Facts& f) { f.data.n_prompts = 2; }},
+      {"isa", [](Facts& f) { f.context.isa = "avx2"; }},
+      {"sm", [](Facts& f) { f.context.sm = "sm_90"; }},
+      {"sm", [](Facts& f) { f.context.sm = "sm_80"; }},
+      {"random", [](Facts& f) { f.target->random_seed = 7; }},
+  };
+  for (const char* method : {"ar", "triforce"}) {
+    std::set<std::string> ids = {case_id(facts(method))};
+    for (const auto& [what, change] : changes) {
+      Facts f = facts(method);
+      change(f);
+      EXPECT_TRUE(ids.insert(case_id(f)).second) << method << ' ' << what;
+    }
+  }
+  // The drafter's weights, for methods that have one.
+  for (const auto& [method, equal] :
+       {std::pair("ar", true), {"retrieval", true}, {"draft", false}}) {
+    Facts f = facts(method);
+    f.draft->weights_digest = "w9";
+    EXPECT_EQ(case_id(f) == case_id(facts(method)), equal) << method;
+  }
+  // What a folder is called is no fact about it; a preset of random weights has nothing else.
+  Facts f = facts();
+  f.target->name = "other";
+  EXPECT_EQ(case_id(f), case_id(facts()));
+  f.target->config_sha256.reset();
+  f.target->random_seed = 42;
+  const std::string id = case_id(f);
+  f.target->name = "another";
+  EXPECT_NE(case_id(f), id);
+}
+
+TEST(CaseId, CountsTheGammasThatWereUsed) {
+  Facts f = facts();
+  f.args = {"--gamma", "auto", "--inner-gamma", "auto"};
+  f.gammas = CaseGammas{6, 1, true};
+  EXPECT_EQ(case_id(f), case_id(facts()));
+  f.gammas->gamma = 7;
+  EXPECT_NE(case_id(f), case_id(facts()));
+}
+
+TEST(TimingId, AddsTheMachine) {
+  const std::string id = timing_id(facts());
+  EXPECT_NE(id, case_id(facts()));
+  const std::vector<std::function<void(Facts&)>> changes = {
+      [](Facts& f) { f.context.threads = 4; },
+      [](Facts& f) { f.context.cpu_model = "Other CPU"; },
+      [](Facts& f) { f.context.gpu_name = "Example GPU"; },
+      [](Facts& f) { f.context.backend = "cpu avx512-bf16, 4 threads"; },
+  };
+  std::set<std::string> ids = {id};
+  for (const auto& change : changes) {
+    Facts f = facts();
+    change(f);
+    EXPECT_EQ(case_id(f), case_id(facts()));
+    EXPECT_TRUE(ids.insert(timing_id(f)).second);
+  }
+  Facts f = facts();
+  f.args = {"--repetitions", "9", "--json", "x"};
+  EXPECT_EQ(timing_id(f), id);
+  f.args = {"--gamma", "3"};
+  EXPECT_NE(timing_id(f), id);
+}
+
+}  // namespace
+}  // namespace triforce

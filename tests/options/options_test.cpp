@@ -1,0 +1,395 @@
+// The option table: every option refuses bad values by name, keeps its limits and knows its
+// aliases.
+#include "options/options.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "options/parse_support.h"
+
+namespace triforce {
+namespace {
+
+constexpr Command kEach[] = {kRun, kPlan, kPerplexity, kInspect, kListDevices, kSelftest};
+
+// A value no option but one that takes any text accepts, besides those that are wrong by kind.
+std::vector<std::string> bad_values(const Option& o) {
+  if (o.value.expected.find("folder") == 0 || o.value.expected.find("a ") == 0) {
+    if (o.placeholder == "DIR|PRESET" || o.placeholder == "PRESET|FILE" ||
+        o.placeholder == "NAME|FILE" || o.placeholder == "FILE") {
+      return {""};  // any other text names something that may exist
+    }
+  }
+  std::vector<std::string> bad = {"", "bogus", "1e400", "nan", "-1", "1 2", "0x10"};
+  if (o.value.expected.find("an integer") == 0) {
+    bad.insert(bad.end(), {"1.5", "9223372036854775808", "9007199254740993k", "k"});
+  }
+  return bad;
+}
+
+TEST(Options, EveryBadValueIsRefusedByName) {
+  int checked = 0;
+  for (const Command command : kEach) {
+    for (const Option& o : option_table()) {
+      if ((o.commands & command) == 0 || o.is_flag() || o.name == "config") continue;
+      for (const std::string& value : bad_values(o)) {
+        const std::string name = "--" + std::string(o.name);
+        std::vector<std::string> args = {std::string(command_info(command).name)};
+        if (value.empty()) {
+          args.insert(args.end(), {name, ""});
+        } else {
+          args.push_back(name + "=" + value);
+        }
+        const std::string message = usage_error(args);
+        EXPECT_EQ(message.find(name + ": expected "), 0U)
+            << args.front() << " " << name << " '" << value << "': " << message;
+        EXPECT_NE(message.find("found"), std::string::npos) << message;
+        ++checked;
+      }
+    }
+  }
+  EXPECT_GT(checked, 200);
+}
+
+TEST(Options, ExplicitBadValues) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"gamma", "0"},
+      {"gamma", "32"},
+      {"inner-gamma", "32"},
+      {"prefill", "1"},
+      {"gen-len", "0"},
+      {"budget", "15"},
+      {"chunk-size", "0"},
+      {"draft-cache-budget", "47"},
+      {"temp", "-0.1"},
+      {"temp", "101"},
+      {"top-p", "0"},
+      {"top-p", "1.01"},
+      {"top-k", "-1"},
+      {"repetitions", "0"},
+      {"warmup", "-1"},
+      {"prompts", "0"},
+      {"timeout", "0"},
+      {"max-noise", "0"},
+      {"threads", "0"},
+      {"threads", "1025"},
+      {"memory-limit", "0"},
+      {"memory-limit", "5X"},
+      {"memory-limit", "5GX"},
+      {"rebuild", "every:0"},
+      {"rebuild", "every"},
+      {"rebuild", "every:"},
+      {"rebuild", "adaptive:1.5"},
+      {"rebuild", "adaptive:0"},
+      {"rebuild", "never:3"},
+      {"method", "ar,ar"},
+      {"method", "ar,"},
+      {"method", "triforce,x"},
+      {"selection", "mean"},
+      {"acceptance", "Coupled"},
+      {"inner-rule", "legacy"},
+      {"dtype", "f8"},
+      {"device", "gpu"},
+      {"device", "cudax"},
+      {"device", "cuda:"},
+      {"device", "cuda:-1"},
+      {"cpu-isa", "sse2"},
+      {"output-format", "xml"},
+      {"progress", "yes"},
+      {"synthetic-acceptance", "outer=.9"},
+      {"synthetic-acceptance", "outer=.9,inner=1.1"},
+      {"synthetic-acceptance", ".9,.8"},
+      {"synthetic-acceptance", "outer=.9,outer=.8"},
+      {"on-chip", "513"},
+      {"temp", "1e-40"},   // 1 / x is no float
+      {"temp", "1e-300"},  // 0 as a float
+      {"top-p", "1e-46"},
+      {"on-chip", "all"},
+  };
+  for (const auto& [name, value] : cases) {
+    const std::string message = usage_error({"--" + name, value});
+    EXPECT_EQ(message.find("--" + name + ": expected "), 0U)
+        << name << "=" << value << ": " << message;
+  }
+}
+
+// The least and the largest value that is taken, and its neighbours that are not.
+TEST(Options, BothSidesOfEveryLimit) {
+  struct Limit {
+    const char *command, *name, *below, *low, *high, *above;
+  };
+  const Limit limits[] = {
+      {"run", "threads", "0", "1", "1024", "1025"},
+      {"run", "on-chip", "-1", "0", "512", "513"},
+      {"run", "prefill", "1", "2", "16777216", "16777217"},
+      {"run", "gen-len", "0", "1", "16384k", "16777217"},
+      {"run", "gamma", "0", "1", "31", "32"},
+      {"run", "inner-gamma", "0", "1", "31", "32"},
+      {"run", "budget", "8", "16", "16777216", "16777217"},
+      {"run", "chunk-size", "0", "1", "2048", "4097"},  // 2048: the built-in pair's budget
+      {"run", "draft-cache-budget", "47", "48", "16777216", "16777217"},
+      {"run", "temp", "9e-31", "1e-30", "100", "100.1"},
+      {"run", "temp", "-1e-30", "0", "1", "1e400"},
+      {"run", "top-p", "0", "1e-30", "1", "1.001"},
+      {"run", "top-k", "-1", "0", "1048576", "1048577"},
+      {"run", "seed", "-1", "0", "4611686018427387904", "4611686018427387905"},
+      {"run", "prompts", "0", "1", "1048576", "1048577"},
+      {"run", "repetitions", "0", "1", "1048576", "1048577"},
+      {"run", "warmup", "-1", "0", "1048576", "1048577"},
+      {"run", "max-noise", "0", "1e-9", "1000", "1000.1"},
+      {"run", "timeout", "0", "1e-9", "1e9", "1.1e9"},
+      {"run", "memory-limit", "0", "1", "1T", "9999999T"},
+      {"run", "rebuild", "every:0", "every:1", "every:99999999", "every:99999999999999999999"},
+      {"run", "rebuild", "adaptive:0", "adaptive:1e-9", "adaptive:1", "adaptive:1.1"},
+      {"perplexity", "chunk", "0", "1", "65536", "65537"},
+      {"selftest", "chi-square-runs", "-1", "0", "1073741824", "1073741825"},
+  };
+  for (const Limit& l : limits) {
+    const std::string name = "--" + std::string(l.name);
+    for (const char* good : {l.low, l.high}) {
+      EXPECT_EQ(usage_error({l.command, name, good}), "") << name << ' ' << good;
+    }
+    for (const char* bad : {l.below, l.above}) {
+      EXPECT_EQ(usage_error({l.command, name, bad}).find(name + ": expected "), 0U)
+          << name << ' ' << bad;
+    }
+  }
+}
+
+TEST(Options, FlagsTakeNoText) {
+  for (const Option& o : option_table()) {
+    if (!o.is_flag() || (o.commands & kRun) == 0) continue;
+    const std::string message = usage_error({"--" + std::string(o.name) + "=bogus"});
+    EXPECT_NE(message.find(o.name), std::string::npos) << message;
+  }
+}
+
+TEST(Options, NeedAValue) {
+  for (const Option& o : option_table()) {
+    if (o.is_flag() || (o.commands & kRun) == 0) continue;
+    const std::string message = usage_error({"--" + std::string(o.name)});
+    EXPECT_EQ(message, fmt::format("--{}: expected {}, found nothing", o.name, o.value.expected));
+  }
+}
+
+TEST(Options, NamesAreUniqueWithinACommand) {
+  for (const Command command : kEach) {
+    std::set<std::string_view> seen;
+    for (const Option& o : option_table()) {
+      if ((o.commands & command) == 0) continue;
+      EXPECT_TRUE(seen.insert(o.name).second) << o.name;
+      for (const std::string_view alias : o.aliases)
+        EXPECT_TRUE(seen.insert(alias).second) << alias;
+    }
+  }
+}
+
+TEST(Options, PaperDefaultsForOtherTargets) {
+  const RunConfig c = parse({"plan", "--target", "llama-7B-128K"});
+  EXPECT_EQ(c.prefill, 124928);
+  EXPECT_EQ(c.gen_len, 256);
+  EXPECT_EQ(c.speculation.budget, 4096);
+  EXPECT_EQ(c.speculation.gamma, 6);
+  EXPECT_EQ(c.speculation.inner_gamma, 1);
+  EXPECT_EQ(c.speculation.chunk_size, 8);
+  EXPECT_EQ(c.speculation.draft_budget, 256);
+  EXPECT_FALSE(c.builtin_pair());
+}
+
+// A run needs 8 positions more than prompt and output at gamma 6 and inner gamma 1: a round.
+TEST(Options, APromptBeyondTheBuiltInPairMeansThePapersModels) {
+  const auto target = [](std::vector<std::string> args) { return parse(args).target; };
+  EXPECT_EQ(target({"--prefill", "16120"}), "");
+  EXPECT_EQ(target({"--prefill", "16121"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "16121", "--gen-len", "255"}), "");
+  EXPECT_EQ(target({"--prefill", "16120", "--gamma", "7"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "130048"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "131072"}), "");  // too many for both
+  EXPECT_EQ(target({"perplexity", "--prefill", "16384"}), "");
+  EXPECT_EQ(target({"perplexity", "--prefill", "16385"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "124928", "--random-weights", "llama-13B-128K"}), "");
+  EXPECT_EQ(target({"--prefill", "124928", "--target", "lwm-128K"}), "lwm-128K");
+
+  const RunConfig c = parse({"plan", "--prefill", "124928"});
+  EXPECT_TRUE(c.target_implied);
+  EXPECT_EQ(c.prefill, 124928);
+  EXPECT_EQ(c.speculation.budget, 4096);
+  EXPECT_FALSE(parse({"--target", "llama-7B-128K"}).target_implied);
+  EXPECT_EQ(parse({"--prefill", "8k"}).speculation.budget, 2048);
+  EXPECT_EQ(parse({"--prefill", "124928", "--random-draft", "llama-68M"}).random_draft,
+            "llama-68M");
+}
+
+TEST(Options, BudgetsThatNothingUsesMayBeZero) {
+  EXPECT_EQ(parse({"--budget", "0", "--baseline"}).speculation.budget, 0);
+  EXPECT_EQ(parse({"--budget", "0", "--method", "draft"}).speculation.budget, 0);
+  EXPECT_EQ(parse({"--budget", "4096", "--chunk_size", "4096"}).speculation.chunk_size, 4096);
+  for (const char* method : {"triforce", "retrieval", "streaming"}) {
+    EXPECT_EQ(usage_error({"--budget", "0", "--method", method}).find("--budget: expected "), 0U);
+  }
+}
+
+TEST(Options, ARunCanBePlannedWithItsOwnOptions) {
+  for (const Option& o : option_table()) {
+    if ((o.commands & kRun) == 0 || o.role == Role::kOutputs) continue;
+    EXPECT_EQ(find_option(kPlan, o.name), &o) << o.name;
+  }
+}
+
+TEST(Options, ReferenceStyleNames) {
+  const RunConfig c = parse({"--prefill", "4k", "--budget", "1k", "--chunk_size", "16", "--top_p",
+                             ".8", "--temperature", "0.5", "--gen_len=32", "--gamma", "4",
+                             "--draft_cache_budget", "128", "--on_chip", "6", "--top_k", "5"});
+  EXPECT_EQ(c.prefill, 4096);
+  EXPECT_EQ(c.speculation.budget, 1024);
+  EXPECT_EQ(c.speculation.chunk_size, 16);
+  EXPECT_FLOAT_EQ(c.speculation.sampling.top_p, .8F);
+  EXPECT_FLOAT_EQ(c.speculation.sampling.temperature, .5F);
+  EXPECT_EQ(c.gen_len, 32);
+  EXPECT_EQ(c.speculation.gamma, 4);
+  EXPECT_EQ(c.speculation.draft_budget, 128);
+  EXPECT_EQ(c.on_chip, 6);
+  EXPECT_EQ(c.speculation.sampling.top_k, 5);
+}
+
+TEST(Options, EveryAliasAndUnderscore) {
+  for (const Option& o : option_table()) {
+    if ((o.commands & kRun) == 0) continue;
+    std::vector<std::string> names(o.aliases.begin(), o.aliases.end());
+    names.emplace_back(o.name);
+    for (std::string name : names) {
+      EXPECT_EQ(find_option(kRun, name), &o);
+      std::replace(name.begin(), name.end(), '-', '_');
+      EXPECT_EQ(find_option(kRun, name), &o) << name;
+    }
+  }
+}
+
+TEST(Options, UnknownNamesSuggestTheNearest) {
+  EXPECT_EQ(usage_error({"--gama", "3"}), "unknown option \"--gama\"; did you mean --gamma?");
+  EXPECT_EQ(usage_error({"run", "--topp=.9"}), "unknown option \"--topp\"; did you mean --top-p?");
+  EXPECT_EQ(usage_error({"plam"}), "unknown command \"plam\"; did you mean plan?");
+  EXPECT_NE(usage_error({"--zzzzzzzz"}).find("--help"), std::string::npos);
+  EXPECT_EQ(usage_error({"-x"}), "unknown option \"-x\"; expected one of those --help lists");
+  EXPECT_EQ(usage_error({"-prefill", "4"}), "unknown option \"-prefill\"; did you mean --prefill?");
+  EXPECT_EQ(usage_error({"--p", "4"}).find("unknown option \"--p\""), 0U);
+  EXPECT_EQ(usage_error({"helpp"}), "unknown command \"helpp\"; did you mean help?");
+  EXPECT_NE(usage_error({"run", "stray"}).find("unexpected argument \"stray\""), std::string::npos);
+  // An option of another command is unknown here.
+  EXPECT_NE(usage_error({"plan", "--chunk", "3"}).find("unknown option"), std::string::npos);
+  EXPECT_NE(usage_error({"list-devices", "--gamma", "3"}).find("unknown option"),
+            std::string::npos);
+  // Later work is not half there.
+  for (const char* name :
+       {"kv-offload", "offload-attention", "tp", "resume", "fail-fast", "list"}) {
+    EXPECT_NE(usage_error({"--" + std::string(name)}).find("unknown option"), std::string::npos);
+  }
+}
+
+TEST(Options, NamesOfOtherToolsAreSuggestions) {
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"model", "target"},        {"n-gen", "gen-len"},       {"n_prompt", "prefill"},
+      {"num-prompts", "prompts"}, {"input-len", "prefill"},   {"output-len", "gen-len"},
+      {"max-tokens", "gen-len"},  {"output", "output-format"}};
+  for (const auto& [theirs, ours] : names) {
+    EXPECT_EQ(usage_error({"--" + theirs, "3"}),
+              "unknown option \"--" + theirs + "\"; did you mean --" + ours + "?");
+  }
+  // Not where the command has no such option.
+  EXPECT_EQ(usage_error({"inspect", "--n-gen", "3"}).find("gen-len"), std::string::npos);
+}
+
+TEST(Options, ShortNames) {
+  const RunConfig c = parse({"-m", "DIR", "-p", "4k", "-n", "32", "-r", "2", "-o=md", "-t", "3"});
+  EXPECT_EQ(c.target, "DIR");
+  EXPECT_EQ(c.prefill, 4096);
+  EXPECT_EQ(c.gen_len, 32);
+  EXPECT_EQ(c.repetitions, 2);
+  EXPECT_EQ(c.output_format, OutputFormat::kMarkdown);
+  EXPECT_EQ(c.threads, 3);
+}
+
+TEST(Options, AnOptionIsNoValue) {
+  for (const Option& o : option_table()) {
+    if (o.is_flag() || (o.commands & kRun) == 0) continue;
+    const std::string name = "--" + std::string(o.name);
+    EXPECT_EQ(usage_error({name, "--verbose"}),
+              name + ": expected " + o.value.expected + ", found the option \"--verbose\"");
+    EXPECT_EQ(usage_error({name, "-n", "3"}),
+              name + ": expected " + o.value.expected + ", found the option \"-n\"");
+  }
+  EXPECT_EQ(parse({"--json=--verbose"}).json_file, "--verbose");
+  EXPECT_EQ(parse({"--json", "-"}).json_file, "-");
+  EXPECT_EQ(parse({"inspect", "--", "--odd"}).inspect_path, "--odd");
+}
+
+TEST(Options, OnlyOnce) {
+  EXPECT_EQ(usage_error({"--gamma", "3", "--gamma", "4"}), "--gamma: expected once, found 2 times");
+  EXPECT_EQ(usage_error({"--temp", "0", "--temperature", "1"}),
+            "--temp: expected once, found 2 times");
+  EXPECT_EQ(usage_error({"--verbose", "--verbose"}), "--verbose: expected once, found 2 times");
+  EXPECT_EQ(usage_error({"--json", "a", "--json", "b"}), "--json: expected once, found 2 times");
+}
+
+TEST(Options, Methods) {
+  using M = std::vector<Method>;
+  EXPECT_EQ(parse({}).methods, (M{Method::kAutoregressive, Method::kTriForce}));
+  EXPECT_EQ(parse({"--baseline"}).methods, M{Method::kAutoregressive});
+  EXPECT_EQ(parse({"--no-baseline"}).methods, M{Method::kTriForce});
+  EXPECT_EQ(parse({"--method", "draft,retrieval"}).methods,
+            (M{Method::kAutoregressive, Method::kDraft, Method::kRetrieval}));
+  EXPECT_EQ(parse({"--method", "streaming,ar"}).methods,
+            (M{Method::kStreaming, Method::kAutoregressive}));
+  EXPECT_EQ(parse({"--method", "streaming", "--no-baseline"}).methods, M{Method::kStreaming});
+}
+
+TEST(Options, OptionsThatDoNotFitTogether) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--target", "a", "--random-weights", "b"}, "--target and --random-weights"},
+      {{"--draft", "a", "--random-draft", "b"}, "--draft and --random-draft"},
+      {{"--random-draft", "llama-68M"}, "--random-draft"},
+      {{"--baseline", "--method", "ar"}, "--baseline and --method"},
+      {{"--baseline", "--no-baseline"}, "--baseline and --no-baseline"},
+      {{"--budget", "100", "--chunk-size", "8"}, "--budget"},
+      {{"--budget", "16", "--chunk-size", "32"}, "--budget"},
+      {{"--budget", "8", "--baseline"}, "--budget"},
+      {{"--inner-rule", "published", "--method", "retrieval"}, "--inner-rule published"},
+      {{"--inner-rule", "published", "--acceptance", "coupled"}, "--inner-rule published"},
+  };
+  for (const auto& [args, begins] : cases) {
+    const std::string message = usage_error(args);
+    EXPECT_EQ(message.find(begins), 0U) << message;
+    EXPECT_NE(message.find("expected"), std::string::npos) << message;
+  }
+}
+
+TEST(Options, DevicesAreLookedForLater) {
+  for (const char* device : {"auto", "cpu", "cuda", "cuda:1"}) {
+    EXPECT_EQ(parse({"--device", device}).device, device);
+  }
+}
+
+TEST(Options, AutoGammas) {
+  const RunConfig c = parse({"--gamma", "auto", "--inner-gamma", "auto"});
+  EXPECT_TRUE(c.auto_gamma);
+  EXPECT_TRUE(c.auto_inner_gamma);
+  EXPECT_EQ(c.speculation.gamma, 31);
+  EXPECT_EQ(c.speculation.inner_gamma, 31);
+}
+
+TEST(Options, PoliciesAndRates) {
+  const RunConfig c =
+      parse({"--rebuild", "every:64", "--synthetic-acceptance", "inner=.5,outer=1"});
+  EXPECT_EQ(c.speculation.rebuild.kind, RebuildPolicy::Kind::kEvery);
+  EXPECT_EQ(c.speculation.rebuild.every_tokens, 64);
+  EXPECT_EQ(c.speculation.synthetic->outer, 1);
+  EXPECT_EQ(c.speculation.synthetic->inner, .5);
+  const RunConfig d = parse({"--rebuild", "adaptive:0.75"});
+  EXPECT_EQ(d.speculation.rebuild.kind, RebuildPolicy::Kind::kAdaptive);
+  EXPECT_EQ(d.speculation.rebuild.below_rate, .75);
+}
+
+}  // namespace
+}  // namespace triforce
