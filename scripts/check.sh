@@ -8,7 +8,7 @@
 # emulated: the CUDA sources compiled for the emulator of tests/cuda_emulator, their tests, and the
 # program's with --device cuda. asan: the tests of a build without CUDA under AddressSanitizer and
 # UndefinedBehaviorSanitizer. emulated-asan: the same with the emulated CUDA sources and their tests.
-# fuzz: each fuzz target over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
+# fuzz: each fuzz target of the build asan over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
 # tsan: the tests under ThreadSanitizer (clang, its OpenMP runtime, Archer).
 # The sanitizers leave out tests that are labelled slow.
 set -euo pipefail
@@ -109,23 +109,23 @@ leaks_can_be_found() {
 }
 
 check_fuzz() {
-  configure_preset fuzz || return
+  configure_preset asan || return
   local targets target name corpus scratch
-  mapfile -t targets < <(ninja -C build/fuzz -t targets all |
+  mapfile -t targets < <(ninja -C build/asan -t targets all |
     sed -n '/^cmake_/d; s/^\([a-z0-9_]*_fuzz\): phony$/\1/p' | sort -u)
   ((${#targets[@]} > 0)) || { say "fuzz: no target named *_fuzz"; return 1; }
-  tf_build build/fuzz "${targets[@]}" || return
+  tf_build build/asan "${targets[@]}" || return
   scratch="$(mktemp -d)"
   local failed=0
   for target in "${targets[@]}"; do
     name=${target%_fuzz}
     corpus="tests/fuzz/corpus/$name"
-    mkdir -p "$scratch/$name" build/fuzz/artifacts
+    mkdir -p "$scratch/$name" build/asan/artifacts
     say "fuzz: $target over $(find "$corpus" -type f | wc -l) files, then ${TF_FUZZ_SECONDS:-20} s"
-    # New inputs stay outside the work tree; a failing one is kept in build/fuzz/artifacts.
-    if ! { "build/fuzz/bin/$target" -runs=0 "$corpus" &&
-      "build/fuzz/bin/$target" -seed=1 -max_total_time="${TF_FUZZ_SECONDS:-20}" -timeout=5 \
-        -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix=build/fuzz/artifacts/ \
+    # New inputs stay outside the work tree; a failing one is kept in build/asan/artifacts.
+    if ! { "build/asan/bin/$target" -runs=0 "$corpus" &&
+      "build/asan/bin/$target" -seed=1 -max_total_time="${TF_FUZZ_SECONDS:-20}" -timeout=5 \
+        -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix=build/asan/artifacts/ \
         "$scratch/$name" "$corpus"; } >"$scratch/$name.log" 2>&1; then
       tail -n 60 "$scratch/$name.log" >&2
       failed=1

@@ -96,7 +96,10 @@ std::span<const MethodSpec> method_table();
 const MethodSpec& spec_of(Method m);
 const char* to_string(Method m);  // "ar", "triforce", "retrieval", ...
 std::optional<Method> parse_method(std::string_view name);
-std::string method_names();  // "ar, triforce, ...", for messages
+// "ar, triforce, ...", for messages: of those that are wanted.
+std::string method_names(bool (*wanted)(const MethodSpec&) = [](const MethodSpec&) {
+  return true;
+});
 
 // Whether any of the methods runs such a pass.
 bool any_uses(std::span<const Method> methods, Pass pass);

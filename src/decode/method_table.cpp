@@ -65,9 +65,11 @@ std::optional<Method> parse_method(std::string_view name) {
   return std::nullopt;
 }
 
-std::string method_names() {
+std::string method_names(bool (*wanted)(const MethodSpec&)) {
   std::string names;
-  for (const MethodSpec& s : kTable) names += (names.empty() ? "" : ", ") + std::string(s.name);
+  for (const MethodSpec& s : kTable) {
+    if (wanted(s)) names += (names.empty() ? "" : ", ") + std::string(s.name);
+  }
   return names;
 }
 

@@ -76,7 +76,8 @@ ModelChoice choose_draft(const RunConfig& config) {
   if (find_preset(config.target) && !is_folder(config.target)) return named("llama-68M", "draft");
   throw_usage(
       "--draft: expected a drafter for this target and --method, found none; name one with "
-      "--draft or --random-draft, or leave out triforce and draft");
+      "--draft or --random-draft, or leave out {}",
+      method_names([](const MethodSpec& m) { return m.uses(Pass::kDraft); }));
 }
 
 std::int64_t builtin_positions() {

@@ -107,8 +107,9 @@ void check_speculation(const RunConfig& c) {
                                          [](Method m) { return spec_of(m).levels() > 1; });
     if (!inner_level) {
       throw_usage(
-          "--inner-rule published: expected triforce in --method, the one method with an "
-          "inner level, found none");
+          "--inner-rule published: expected a method with an inner level ({}) in --method, found "
+          "none",
+          method_names([](const MethodSpec& m) { return m.levels() > 1; }));
     }
     if (s.acceptance == Acceptance::kCoupled) {
       throw_usage(

@@ -118,7 +118,7 @@ void ReferenceBackend::do_attention(TensorView q, const KvView& kv, const RopeVi
         }
       }
     }
-    for (std::size_t c = 0; c < head_mass.size(); ++c) {
+    for (std::size_t c = 0; with_mass && c < head_mass.size(); ++c) {
       set(mass, hk, static_cast<std::int64_t>(c), head_mass[c]);
     }
   }

@@ -73,7 +73,6 @@ class AttentionChecks {
  public:
   AttentionChecks(Backend& tested, Backend& oracle, DType dtype, bool rotate)
       : tested_(tested),
-        oracle_(oracle),
         dtype_(dtype),
         rotate_(rotate),
         qkv_(as_held(tested, normal_values(s_.context * s_.qkv(), 11, 0.7F))),
@@ -180,7 +179,7 @@ class AttentionChecks {
   }
 
   Sizes s_;
-  Backend &tested_, &oracle_;
+  Backend& tested_;
   DType dtype_;
   bool rotate_;
   Floats qkv_;

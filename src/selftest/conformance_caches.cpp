@@ -45,7 +45,7 @@ struct AppendInputs {
   void see_turned(Worst& turned, float got, std::int64_t t, std::int64_t column, int i,
                   DType type) const {
     const float* x = qkv.data() + t * width + column;
-    const int half = a.d / 2;
+    const std::int64_t half = a.d / 2;
     const auto angle =
         static_cast<std::size_t>(positions[static_cast<std::size_t>(t)] * half + i % half);
     const double own = static_cast<double>(x[i]) * static_cast<double>(cos[angle]);
@@ -242,7 +242,7 @@ void check_scores(Backend& b, DType dtype, const Emit& emit) {
     b.score_chunks(in.view(), cache.view(), s.chunk, s.chunks, scores.view());
     worst.see_intact(scores);
     const Floats got = scores.values();
-    const int group = s.heads / s.kv_heads;
+    const std::int64_t group = s.heads / s.kv_heads;
     for (int h = 0; h < s.kv_heads; ++h) {
       for (std::int64_t c = 0; c < s.chunks; ++c) {
         double expected = 0, size = 0;
@@ -263,7 +263,7 @@ void check_scores(Backend& b, DType dtype, const Emit& emit) {
           size += query_size * mean_size;
         }
         worst.see(static_cast<double>(got[static_cast<std::size_t>(h * s.chunks + c)]), expected,
-                  size * (group + s.d + s.chunk + 2) * kEps);
+                  size * (static_cast<double>(group) + s.d + s.chunk + 2) * kEps);
       }
     }
   }

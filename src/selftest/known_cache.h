@@ -78,7 +78,7 @@ class KnownCache {
     Floats zero(static_cast<std::size_t>(heads_ * d_));
     for (int i = first; i < d_; i += step) {
       Floats unit = zero;
-      for (int h = 0; h < heads_; ++h) unit[static_cast<std::size_t>(h * d_ + i)] = 1;
+      for (std::int64_t h = 0; h < heads_; ++h) unit[static_cast<std::size_t>(h * d_ + i)] = 1;
       const Tensor q = activations(b_, {heads_, d_}, unit);
       const Tensor scores = make_tensor(b_, DType::kF32, {heads_, capacity()});
       b_.score_chunks(q.view(), view(), 1, capacity(), scores.view());
@@ -97,8 +97,9 @@ class KnownCache {
       b_.copy_rows(view(), r, one.view(), 0, 1);
       b_.attention(q.view(), one.view(), {}, value.view(), {}, 0);
       const Floats v = floats_of(b_, value.view());
-      for (int h = 0; h < heads_; ++h) {
-        for (int i = 0; i < d_; ++i) out.v[at(h, r, i)] = v[static_cast<std::size_t>(h * d_ + i)];
+      for (std::int64_t h = 0; h < heads_; ++h) {
+        for (std::int64_t i = 0; i < d_; ++i)
+          out.v[at(h, r, i)] = v[static_cast<std::size_t>(h * d_ + i)];
       }
     }
     return out;

@@ -1,10 +1,17 @@
 """A signal ends a run within seconds, with a valid partial result."""
+import os
 import signal
 import subprocess
 import time
 import unittest
 
 from program import BINARY, ProgramTest, strict_json
+
+
+def catches(pid, number):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as status:
+        caught = next(line for line in status if line.startswith("SigCgt:"))
+    return int(caught.split()[1], 16) >> (number - 1) & 1
 
 
 class Interrupt(ProgramTest):
@@ -51,6 +58,24 @@ class Interrupt(ProgramTest):
 
     def test_signals_that_the_parent_ignores_stay_ignored(self):
         self.interrupt(signal.SIGTERM, "decode", 143, ignored=[signal.SIGINT, signal.SIGHUP])
+
+    def test_interrupted_while_prompts_are_drawn(self):
+        options = self.tiny(shape=[("vocab_size", 512)], dataset="synthetic", prompts=1 << 20,
+                            prefill=250, json=self.path("none.json"))
+        with subprocess.Popen([BINARY, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              stdin=subprocess.DEVNULL, text=True) as process:
+            self.addCleanup(process.kill)
+            while not catches(process.pid, signal.SIGINT):
+                self.assertIsNone(process.poll())
+                time.sleep(0.01)
+            time.sleep(0.5)
+            self.assertIsNone(process.poll())
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=10)
+        self.assertEqual(process.returncode, 130, stderr)
+        self.assertEqual(stdout, "")
+        self.assertEqual(stderr, "triforce-bench: error: interrupted\n")
+        self.assertFalse(os.path.exists(self.path("none.json")))
 
     def test_second_signal_ends_at_once(self):
         self.interrupt(signal.SIGINT, "decode", 130, twice=True)
