@@ -165,6 +165,8 @@ class Results(ProgramTest):
         self.assertIn("expected finite numbers, found NaN or infinity", error)
         self.assertIn(blamed, blame)
 
+    @unittest.skipIf("thread" in os.environ.get("TRIFORCE_SANITIZED", ""),
+                     "ThreadSanitizer's runtime grows files of its own")
     def test_a_limit_on_file_sizes(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
