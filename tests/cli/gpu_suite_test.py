@@ -17,6 +17,9 @@ if sys.argv[1] == "list-devices":
         {"device": "cuda:0", "usable": False, "problem": "busy with something else"},
         {"device": "cuda:1", "usable": True}]}))
     sys.exit(0)
+if sys.argv[1] == "selftest":
+    print("ok      a\nFAILED  b: 2 expected, 3 found\nselftest failed: 1 of 2 checks")
+    sys.exit(7)
 print("words of the failure", file=sys.stderr)
 sys.exit(5)
 """
@@ -84,6 +87,13 @@ class GpuSuite(unittest.TestCase):
         self.assertEqual(steps["long_context"]["paper"]["exit_code"], 5)
         self.assertIn("words of the failure", done.stdout)
         self.assertIn("expected on an H200: ", done.stderr)
+
+    def test_a_failing_check_of_the_self_test(self):
+        self.suite("--device", "cuda:1", "--only", "selftest", code=1)
+        step = json.loads((self.out / "gpu_suite.json").read_text())["steps"]["selftest"]
+        self.assertEqual(step["exit_code"], 7)
+        self.assertEqual(step["failed"], ["FAILED  b: 2 expected, 3 found"])
+        self.assertEqual(step["summary"], "selftest failed: 1 of 2 checks")
 
     def test_an_unusable_device_and_an_unknown_step(self):
         done = self.suite("--device", "cuda:0", code=77)
