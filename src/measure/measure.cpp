@@ -8,7 +8,6 @@
 
 #include "host/environment.h"
 #include "measure/measure_state.h"
-#include "measure/result.h"
 #include "measure/statistics.h"
 #include "model/retrieval_cache.h"
 
@@ -32,10 +31,6 @@ std::vector<std::vector<std::vector<std::int32_t>>> nested(const std::vector<std
     for (int h = 0; h < heads; ++h, row += n) layer.emplace_back(row, row + n);
   }
   return out;
-}
-
-CaseStatus status_of(const Error& e) {
-  return e.code() == ExitCode::kResources ? CaseStatus::kOom : CaseStatus::kError;
 }
 
 class Measurement {
@@ -82,12 +77,9 @@ class Measurement {
   bool automatic() const { return c_.auto_gamma || c_.auto_inner_gamma; }
   // Whether a stop was requested or the time is up; remembered.
   bool stopped();
-  void fail_all(CaseStatus status, const std::string& reason);
-  void note_error(ExitCode code) {
-    if (state_.first_error == ExitCode::kOk) state_.first_error = code;
-  }
+  void fail(MethodState* method, CaseStatus status, ExitCode code, const std::string& reason);
   template <class Body>
-  bool guarded(const Body& body, const std::function<void(CaseStatus, const std::string&)>& fail);
+  bool guarded(MethodState* method, const Body& body);
 
   RunResult result(bool ended);
   MemoryResult memory() const;
@@ -102,22 +94,31 @@ class Measurement {
   MeasurementState state_;
 };
 
-// Runs `body`; errors other than broken contracts become the status that `fail` is told.
+// Runs `body`; errors other than broken contracts become the status of `method`, or, where that is
+// null, of all methods that have not failed yet.
 template <class Body>
-bool Measurement::guarded(const Body& body,
-                          const std::function<void(CaseStatus, const std::string&)>& fail) {
+bool Measurement::guarded(MethodState* method, const Body& body) {
   try {
     body();
     return true;
   } catch (const Error& e) {
     if (e.code() == ExitCode::kInternal) throw;
-    note_error(e.code());
-    fail(status_of(e), e.what());
+    const bool resources = e.code() == ExitCode::kResources;
+    fail(method, resources ? CaseStatus::kOom : CaseStatus::kError, e.code(), e.what());
   } catch (const std::bad_alloc&) {
-    note_error(ExitCode::kResources);
-    fail(CaseStatus::kOom, "the system refused an allocation");
+    fail(method, CaseStatus::kOom, ExitCode::kResources, "the system refused an allocation");
   }
   return false;
+}
+
+void Measurement::fail(MethodState* method, CaseStatus status, ExitCode code,
+                       const std::string& reason) {
+  if (state_.first_error == ExitCode::kOk) state_.first_error = code;
+  for (MethodState& m : state_.methods) {
+    if (method != nullptr ? &m != method : m.failed.has_value()) continue;
+    m.failed = status;
+    m.reason = reason;
+  }
 }
 
 MemoryPlan Measurement::plan() const {
@@ -143,14 +144,6 @@ bool Measurement::stopped() {
   return state_.stopped || state_.timed_out;
 }
 
-void Measurement::fail_all(CaseStatus status, const std::string& reason) {
-  for (MethodState& m : state_.methods) {
-    if (m.failed) continue;
-    m.failed = status;
-    m.reason = reason;
-  }
-}
-
 bool Measurement::prefill(int prompt) {
   const auto& tokens = in_.prompts[static_cast<std::size_t>(prompt)];
   const PrefillProgress progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
@@ -159,18 +152,15 @@ bool Measurement::prefill(int prompt) {
   };
   const StopRequested stop = [this] { return stopped(); };
   PrefillMetrics metrics;
-  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
-  const bool done = guarded(
-      [&] {
-        const auto begin = Clock::now();
-        const bool filled = context_->prefill(tokens, progress, stop);
-        const double target_ms =
-            std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-        if (filled) metrics = methods_->prefill(progress, stop);
-        metrics.interrupted = metrics.interrupted || !filled;
-        metrics.target_ms = target_ms;
-      },
-      fail);
+  const bool done = guarded(nullptr, [&] {
+    const auto begin = Clock::now();
+    const bool filled = context_->prefill(tokens, progress, stop);
+    const double target_ms =
+        std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    if (filled) metrics = methods_->prefill(progress, stop);
+    metrics.interrupted = metrics.interrupted || !filled;
+    metrics.target_ms = target_ms;
+  });
   if (!done || metrics.interrupted) return false;
   state_.prefills.push_back(metrics);
   return true;
@@ -181,20 +171,17 @@ bool Measurement::record(int prompt) {
   if (!c_.record.chunks && !c_.record.probs) return true;
   AfterPrompt after;
   after.prompt = prompt;
-  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
-  const bool done = guarded(
-      [&] {
-        const RetrievalCache* cache = methods_->retrieval_cache();
-        if (c_.record.chunks && cache != nullptr) {
-          const ModelConfig& t = in_.target->config;
-          after.chunks = nested(cache->selected_chunks(), t.layers, t.kv_heads);
-        }
-        if (c_.record.probs) {
-          top_of(methods_->probs_after_prompt(), kRecordedProbs, after.top_tokens.emplace(),
-                 after.top_probs.emplace());
-        }
-      },
-      fail);
+  const bool done = guarded(nullptr, [&] {
+    const RetrievalCache* cache = methods_->retrieval_cache();
+    if (c_.record.chunks && cache != nullptr) {
+      const ModelConfig& t = in_.target->config;
+      after.chunks = nested(cache->selected_chunks(), t.layers, t.kv_heads);
+    }
+    if (c_.record.probs) {
+      top_of(methods_->probs_after_prompt(), kRecordedProbs, after.top_tokens.emplace(),
+             after.top_probs.emplace());
+    }
+  });
   if (done) state_.after_prompts.push_back(std::move(after));
   return done;
 }
@@ -217,18 +204,12 @@ void Measurement::generate(MethodState& m, int prompt, int repetition, bool warm
                   warmup,
                   c_.seed + static_cast<std::uint64_t>(warmup ? 0 : repetition),
                   {}};
-  const auto fail = [&](CaseStatus status, const std::string& reason) {
-    m.failed = status;
-    m.reason = reason;
-  };
-  const bool done = guarded(
-      [&] {
-        methods_->set_gammas(m.gammas);
-        run.metrics = methods_->generate(m.method->method, c_.gen_len, run.seed,
-                                         static_cast<std::uint32_t>(prompt), on_tokens,
-                                         [this] { return stopped(); });
-      },
-      fail);
+  const bool done = guarded(&m, [&] {
+    methods_->set_gammas(m.gammas);
+    run.metrics = methods_->generate(m.method->method, c_.gen_len, run.seed,
+                                     static_cast<std::uint32_t>(prompt), on_tokens,
+                                     [this] { return stopped(); });
+  });
   if (!done || run.metrics.interrupted) return;
   if (!warmup && first && observer_ != nullptr) {
     observer_->on_tokens(m.method->method, run.metrics.tokens, run.metrics.origins);
@@ -276,10 +257,9 @@ void Measurement::warm_up() {
       generate(state_.methods[m], 0, w, true);
     }
   }
-  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
   const auto speculates = [](const MethodState& m) { return m.method->levels() > 0; };
   if (std::none_of(state_.methods.begin(), state_.methods.end(), speculates)) return;
-  if (!guarded([&] { measure_steps(); }, fail)) return;
+  if (!guarded(nullptr, [&] { measure_steps(); })) return;
   if (!automatic()) return;
   // The shapes of the passes have changed: what was chosen is warmed up as well.
   for (MethodState& m : state_.methods) {
@@ -292,9 +272,8 @@ void Measurement::warm_up() {
 
 // For a stream that left the baseline's on this prompt: was it a close call?
 void Measurement::measure_margins(int prompt) {
-  const auto base = std::find_if(state_.methods.begin(), state_.methods.end(),
-                                 [](const MethodState& m) { return m.method->levels() == 0; });
-  if (base == state_.methods.end()) return;
+  const MethodState* base = state_.baseline();
+  if (base == nullptr) return;
   for (MethodState& m : state_.methods) {
     if (m.top2_margin || m.failed || stopped()) continue;
     const auto found =
@@ -302,16 +281,10 @@ void Measurement::measure_margins(int prompt) {
             .first_divergence;
     if (!found || found->prompt != prompt) continue;
     const MeasuredRun* run = find_timed(base->runs, prompt, found->repetition);
-    const auto fail = [&](CaseStatus status, const std::string& reason) {
-      m.failed = status;
-      m.reason = reason;
-    };
-    guarded(
-        [&] {
-          m.top2_margin = methods_->top2_margin(
-              std::span(run->metrics.tokens).first(static_cast<std::size_t>(found->position)));
-        },
-        fail);
+    guarded(&m, [&] {
+      m.top2_margin = methods_->top2_margin(
+          std::span(run->metrics.tokens).first(static_cast<std::size_t>(found->position)));
+    });
   }
 }
 
@@ -329,13 +302,10 @@ bool Measurement::measure_prompt(int prompt) {
 }
 
 RunResult Measurement::run() {
-  const auto fail = [&](CaseStatus status, const std::string& reason) { fail_all(status, reason); };
-  const bool built = guarded(
-      [&] {
-        context_.emplace(*in_.backend, *in_.target, Context::shape_of(shape()));
-        methods_.emplace(*context_, in_.draft, c_.speculation, c_.methods);
-      },
-      fail);
+  const bool built = guarded(nullptr, [&] {
+    context_.emplace(*in_.backend, *in_.target, Context::shape_of(shape()));
+    methods_.emplace(*context_, in_.draft, c_.speculation, c_.methods);
+  });
   const auto n = static_cast<int>(in_.prompts.size());
   for (int p = 0; built && p < n && measure_prompt(p);) ++p;
   return result(true);

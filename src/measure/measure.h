@@ -46,8 +46,8 @@ ModelInfo model_info(const ModelWeights& weights);
 struct MeasureInput {
   Backend* backend = nullptr;
   const ModelWeights* target = nullptr;
-  const ModelWeights* draft = nullptr;               // null if no method needs it
-  std::optional<ModelInfo> target_info, draft_info;  // default: those of the weights
+  const ModelWeights* draft = nullptr;  // null if no method needs it
+  std::optional<ModelInfo> target_info, draft_info;
   RunConfig config;  // methods, speculation, gen_len, seed, repetitions, ...
   std::vector<std::vector<Token>> prompts;
   ResultContext context;  // `end` and what the monitor saw are filled in

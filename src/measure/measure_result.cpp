@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "core/sha256.h"
 #include "host/environment.h"
 #include "measure/measure_state.h"
-#include "measure/result.h"
 #include "measure/statistics.h"
 #include "options/identity.h"
 
@@ -26,19 +26,12 @@ class CaseBuilder {
   void fill_validity(const MethodState& m, CaseResult& c) const;
   void fill_output(const MethodState& m, CaseResult& c) const;
   StepResult steps(const MethodState& m) const;
-  const MethodState* baseline() const;
 
   const MeasureInput& in_;
   const RunConfig& c_;
   const MeasurementState& s_;
   const ResultContext& context_;
 };
-
-const MethodState* CaseBuilder::baseline() const {
-  const auto it = std::find_if(s_.methods.begin(), s_.methods.end(),
-                               [](const MethodState& m) { return m.method->levels() == 0; });
-  return it == s_.methods.end() ? nullptr : &*it;
-}
 
 CaseResult CaseBuilder::build(const MethodState& m) const {
   CaseResult c;
@@ -55,11 +48,7 @@ void CaseBuilder::fill_identity(const MethodState& m, CaseResult& c) const {
   c.name = c.method = m.method->name;
   c.params = in_.params;
   c.target = in_.target_info;
-  if (!c.target && in_.target != nullptr) c.target = model_info(*in_.target);
-  if (m.method->uses(Pass::kDraft)) {
-    c.draft = in_.draft_info;
-    if (!c.draft && in_.draft != nullptr) c.draft = model_info(*in_.draft);
-  }
+  if (m.method->uses(Pass::kDraft)) c.draft = in_.draft_info;
   c.data = in_.data;
   if (m.method->levels() > 0) {
     c.gammas = CaseGammas{m.gammas.gamma, m.gammas.inner_gamma, m.gammas_chosen};
@@ -136,7 +125,7 @@ StepResult CaseBuilder::steps(const MethodState& m) const {
 }
 
 void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {
-  const MethodState* base = baseline();
+  const MethodState* base = s_.baseline();
   c.lossless = compare_streams(base == nullptr ? nullptr : &base->runs, m.runs,
                                lossless_mode(c_.speculation, *m.method));
   c.lossless.exact_rule = exact_rule(c_.speculation, *m.method);
@@ -221,6 +210,14 @@ ModelInfo model_info(const ModelWeights& weights) {
   if (!weights.weights_digest.empty()) m.weights_digest = weights.weights_digest;
   if (weights.random) m.random_seed = weights.random_seed;
   return m;
+}
+
+std::string make_run_id(const ResultContext& context, const std::string& salt) {
+  std::string stamp = context.start;
+  std::erase_if(stamp, [](char c) { return c == '-' || c == ':'; });
+  std::string hashed;
+  for (const std::string& arg : context.argv) hashed += arg + '\n';
+  return stamp + '-' + sha256_hex(hashed + context.start + '\n' + salt).substr(0, 8);
 }
 
 RunResult build_result(const MeasureInput& input, const MeasurementState& state) {

@@ -1,6 +1,7 @@
 // What a measurement has so far, and the result that follows from it: a pure function, so that
 // tests can make up the measurements.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,10 +35,20 @@ struct MeasurementState {
   bool timed_out = false, stopped = false;
   ExitCode first_error = ExitCode::kOk;
   std::string salt;  // of the run id
+
+  // The method the others are compared with; nullptr: there is none.
+  const MethodState* baseline() const {
+    const auto it = std::find_if(methods.begin(), methods.end(),
+                                 [](const MethodState& m) { return m.method->levels() == 0; });
+    return it == methods.end() ? nullptr : &*it;
+  }
 };
 
-// Reads of `input` only what describes the run: config, context, data, params, model infos or
-// weights, prompts' number.
+// "20260131T120000Z-1a2b3c4d": start of the run and a hash of the command line and `salt`.
+std::string make_run_id(const ResultContext& context, const std::string& salt);
+
+// Reads of `input` only what describes the run: config, context, data, params, model infos,
+// prompts' number.
 RunResult build_result(const MeasureInput& input, const MeasurementState& state);
 
 }  // namespace triforce

@@ -10,15 +10,6 @@
 namespace triforce {
 namespace {
 
-double quantile_of_sorted(std::span<const double> ascending, double p) {
-  TF_CHECK(!ascending.empty() && p >= 0 && p <= 1);
-  const double at = p * static_cast<double>(ascending.size() - 1);
-  const auto below = static_cast<std::size_t>(at);
-  const std::size_t above = std::min(below + 1, ascending.size() - 1);
-  const double weight = at - static_cast<double>(below);
-  return ascending[below] + weight * (ascending[above] - ascending[below]);
-}
-
 double median_in_place(std::span<double> samples) {
   TF_CHECK(!samples.empty());
   const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
@@ -51,7 +42,7 @@ Interval bootstrap(std::size_t n, std::uint64_t seed, const Statistic& statistic
     values[r] = statistic(indices);
   }
   std::sort(values.begin(), values.end());
-  return {quantile_of_sorted(values, 0.025), quantile_of_sorted(values, 0.975)};
+  return {quantile(values, 0.025), quantile(values, 0.975)};
 }
 
 double median_of(std::span<const double> samples, std::span<const std::size_t> indices,
@@ -64,7 +55,12 @@ double median_of(std::span<const double> samples, std::span<const std::size_t> i
 }  // namespace
 
 double quantile(std::span<const double> ascending, double p) {
-  return quantile_of_sorted(ascending, p);
+  TF_CHECK(!ascending.empty() && p >= 0 && p <= 1);
+  const double at = p * static_cast<double>(ascending.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, ascending.size() - 1);
+  const double weight = at - static_cast<double>(below);
+  return ascending[below] + weight * (ascending[above] - ascending[below]);
 }
 
 double median(std::span<const double> samples) {

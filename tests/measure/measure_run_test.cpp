@@ -64,6 +64,8 @@ class MeasureRun : public ::testing::Test {
     input_.backend = backend_.get();
     input_.target = &pair_.target;
     input_.draft = &pair_.draft;
+    input_.target_info = model_info(pair_.target);
+    input_.draft_info = model_info(pair_.draft);
     RunConfig& c = input_.config;
     c.methods = {Method::kAutoregressive, Method::kTriForce, Method::kRetrieval, Method::kStreaming,
                  Method::kDraft};
