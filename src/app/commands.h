@@ -16,8 +16,4 @@ ExitCode inspect_command(const RunConfig& config);
 ExitCode list_devices_command(const RunConfig& config);
 ExitCode selftest_command(const RunConfig& config);
 
-// Everything main() does: parses, executes, reports errors as one line on stderr, and returns what
-// the process exits with. argv[0] is the program.
-int run_program(const std::vector<std::string>& argv);
-
 }  // namespace triforce

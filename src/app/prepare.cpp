@@ -1,13 +1,25 @@
 #include "app/prepare.h"
 
 #include <algorithm>
+#include <new>
+#include <system_error>
 
-#include "app/inputs.h"
 #include "app/output.h"
 #include "app/plan_report.h"
 
 namespace triforce {
 namespace {
+
+namespace fs = std::filesystem;
+
+void add_folder(const fs::path& folder, std::vector<fs::path>& files) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    files.push_back(it->path());
+  }
+  // A folder that cannot be read is refused by name later; an output must not slip by until then.
+  if (error == std::errc::not_enough_memory) throw std::bad_alloc();
+}
 
 // Throws if --record asks for more numbers than a result may hold.
 void check_recorded(const RunConfig& c, const ModelConfig& target) {
@@ -33,6 +45,28 @@ void check_recorded(const RunConfig& c, const ModelConfig& target) {
       "--record: expected at most {} numbers in a result, found {:.0f} (tokens {:.0f}, chunks "
       "{:.0f}, probs {:.0f}); fewer --prompts, --repetitions or methods need fewer",
       kMaxRecorded, total, tokens, chunks, probs);
+}
+
+// The files a command reads, so that no output is one of them: the data set, the file of --config,
+// and what lies in the folders of the models. Some of them may not exist.
+std::vector<fs::path> input_files(const RunConfig& config, const ModelPair& models) {
+  std::vector<fs::path> files;
+  if (is_published_dataset(config.dataset)) {
+    files.push_back(find_data_folder().downloads() / (config.dataset + ".jsonl"));
+  } else if (config.dataset != "synthetic") {
+    files.emplace_back(config.dataset);
+  }
+  if (!config.config_file.empty()) files.emplace_back(config.config_file);
+  // Presets and plans have no folder; their options may name one, or a config.json.
+  for (const std::string& name :
+       {config.target, config.draft, config.random_weights, config.random_draft}) {
+    if (name.empty()) continue;
+    files.emplace_back(name);
+    files.push_back(fs::path(name) / "config.json");
+  }
+  add_folder(models.target.folder, files);
+  if (models.draft) add_folder(models.draft->folder, files);
+  return files;
 }
 
 }  // namespace

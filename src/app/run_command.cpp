@@ -12,7 +12,6 @@
 #include "app/prepare.h"
 #include "app/progress.h"
 #include "app/signals.h"
-#include "host/environment.h"
 #include "host/gpu_monitor.h"
 #include "host/machine.h"
 #include "host/session.h"

@@ -1,16 +1,28 @@
 #include "host/machine.h"
 
 #include <sched.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
+#include <ctime>
 #include <fstream>
 #include <thread>
 
+#include "build_commit.h"
 #include "core/parse_number.h"
 #include "cpu/context.h"
 
 namespace triforce {
 namespace {
+
+// Not in the build type, but as good a reason against comparing times.
+constexpr bool kSanitized =
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    true;
+#else
+    false;
+#endif
 
 // The text after "key ... :" of the first line that begins with key.
 std::optional<std::string> proc_field(const char* file, const std::string& key) {
@@ -62,6 +74,12 @@ std::optional<std::int64_t> cgroup_left() {
   return left;
 }
 
+std::string os_name() {
+  utsname name{};
+  if (uname(&name) != 0) return "unknown";
+  return fmt::format("{} {} {}", name.sysname, name.release, name.machine);
+}
+
 }  // namespace
 
 std::string cpu_model_name() {
@@ -90,6 +108,40 @@ std::optional<MemoryState> memory_state() {
   const std::optional<std::int64_t> available = meminfo_bytes("MemAvailable");
   if (!total || !available) return std::nullopt;
   return MemoryState{*total, std::min(*available, cgroup_left().value_or(*available))};
+}
+
+std::string program_version() { return TRIFORCE_VERSION; }
+
+std::int64_t peak_process_bytes() {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+std::string iso_time_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  const std::size_t n = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return {text, n};
+}
+
+ResultContext make_context(const std::vector<std::string>& argv) {
+  ResultContext c;
+  c.version = program_version();
+  if (const std::string commit = TRIFORCE_COMMIT; !commit.empty()) {
+    c.commit = commit;
+    c.dirty = TRIFORCE_DIRTY != 0;
+  }
+  c.build_type = std::string(TRIFORCE_BUILD_TYPE) + (kSanitized ? "+sanitizers" : "");
+  c.compiler = TRIFORCE_COMPILER;
+  c.cpu_model = cpu_model_name();
+  if (const auto memory = memory_state()) c.host_memory_bytes = memory->total_bytes;
+  c.os = os_name();
+  c.argv = argv;
+  c.start = iso_time_now();
+  return c;
 }
 
 }  // namespace triforce

@@ -1,9 +1,12 @@
-// What this machine offers: processor, threads, memory.
+// What this machine offers (processor, threads, memory), and the facts about it and the build that
+// every result names.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "triforce/report.h"
 
 namespace triforce {
 
@@ -21,5 +24,12 @@ struct MemoryState {
 };
 // nullopt where the system does not say (no /proc/meminfo).
 std::optional<MemoryState> memory_state();
+std::int64_t peak_process_bytes();  // largest resident set so far
+std::string iso_time_now();         // UTC, "2026-01-31T12:00:00Z"
+std::string program_version();
+
+// Build, host, argv and start time. The caller adds what only the backend knows: backend, isa,
+// threads, and measured_read_gbs.
+ResultContext make_context(const std::vector<std::string>& argv);
 
 }  // namespace triforce

@@ -6,7 +6,7 @@
 #include <new>
 #include <set>
 
-#include "host/environment.h"
+#include "host/machine.h"
 #include "measure/measure_state.h"
 #include "measure/statistics.h"
 #include "model/retrieval_cache.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/sha256.h"
-#include "host/environment.h"
+#include "host/machine.h"
 #include "measure/measure_state.h"
 #include "measure/statistics.h"
 #include "options/identity.h"
