@@ -22,11 +22,7 @@ unsigned stored(const Backend::Traits& t) {
 
 template <class Shape>
 std::string shape_text(const Shape& shape, std::size_t rank) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < rank; ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", *(shape.begin() + i));
-  }
-  return text + "]";
+  return fmt::format("[{}]", fmt::join(shape.begin(), shape.begin() + rank, ", "));
 }
 std::string types_text(unsigned types) {
   std::string text;

@@ -2,12 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
-#include <utility>
 
 #include "triforce/error.h"
 
@@ -65,15 +63,21 @@ bool is_inside(const fs::path& file, const fs::path& folder) {
 
 }  // namespace
 
+Descriptor open_fd(const fs::path& path, int flags) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+  } while (fd < 0 && errno == EINTR);
+  return Descriptor(fd);
+}
+
 InputFile InputFile::open(const fs::path& path) {
   InputFile file;
   file.path_ = path;
-  do {
-    file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  } while (file.fd_ < 0 && errno == EINTR);
-  if (file.fd_ < 0) throw_open(path, errno);
+  file.fd_ = open_fd(path, O_RDONLY);
+  if (!file.fd_) throw_open(path, errno);
   struct stat st {};
-  if (::fstat(file.fd_, &st) != 0) throw_open(path, errno);
+  if (::fstat(file.fd_.get(), &st) != 0) throw_open(path, errno);
   if (!S_ISREG(st.st_mode)) {
     throw_input("NotRegularFile", "{}: expected a regular file, found {}", path.string(),
                 describe_mode(st.st_mode));
@@ -82,27 +86,11 @@ InputFile InputFile::open(const fs::path& path) {
   return file;
 }
 
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      identity_(other.identity_) {}
-
-InputFile& InputFile::operator=(InputFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(fd_, other.fd_);
-  std::swap(identity_, other.identity_);
-  return *this;
-}
-
-InputFile::~InputFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 void InputFile::read_exact(std::int64_t offset, std::span<std::byte> out) const {
   std::size_t done = 0;
   while (done < out.size()) {
     const ssize_t n =
-        ::pread(fd_, out.data() + done, out.size() - done, offset + static_cast<off_t>(done));
+        ::pread(fd_.get(), out.data() + done, out.size() - done, offset + static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       throw_input("ReadError", "{}: cannot read {} bytes at byte {}: {}", path_.string(),
@@ -120,7 +108,7 @@ void InputFile::read_exact(std::int64_t offset, std::span<std::byte> out) const 
 
 void InputFile::check_unchanged() const {
   struct stat st {};
-  if (::fstat(fd_, &st) != 0) {
+  if (::fstat(fd_.get(), &st) != 0) {
     throw_input("ReadError", "{}: cannot stat: {}", path_.string(), errno_text(errno));
   }
   const FileIdentity now = identity_of(st);

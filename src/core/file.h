@@ -2,6 +2,7 @@
 // that shrinks reads zeros or raises SIGBUS.
 #pragma once
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -9,8 +10,34 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace triforce {
+
+// A descriptor that is closed on every way out.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { reset(); }
+  void reset() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// Opens without blocking and without leaving it to child processes; a file that is made is anyone's
+// to read and write, as far as the umask lets. Empty if that failed, with the reason in errno.
+Descriptor open_fd(const std::filesystem::path& path, int flags);
 
 // What must stay the same while a file is in use.
 struct FileIdentity {
@@ -27,12 +54,6 @@ class InputFile {
   // without blocking), ReadError; Error(kResources, "OpenFailed") when descriptors or memory run
   // out.
   static InputFile open(const std::filesystem::path& path);
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&& other) noexcept;
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-  ~InputFile();
-
   const std::filesystem::path& path() const { return path_; }
   std::int64_t bytes() const { return identity_.bytes; }
   const FileIdentity& identity() const { return identity_; }
@@ -45,7 +66,7 @@ class InputFile {
  private:
   InputFile() = default;
   std::filesystem::path path_;
-  int fd_ = -1;
+  Descriptor fd_;
   FileIdentity identity_;
 };
 

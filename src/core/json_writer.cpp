@@ -1,7 +1,5 @@
 #include "core/json_writer.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -101,9 +99,6 @@ void JsonWriter::value(double number) {
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   token(text);
 }
-
-void JsonWriter::integer(std::int64_t number) { token(fmt::format("{}", number)); }
-void JsonWriter::integer(std::uint64_t number) { token(fmt::format("{}", number)); }
 
 std::string JsonWriter::take() {
   TF_CHECK(levels_.empty() && !out_.empty(), "JSON that is not complete");

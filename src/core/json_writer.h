@@ -2,6 +2,8 @@
 // become U+FFFD), integers exact, doubles with the fewest digits that read back exactly and always
 // a point or an exponent; a number that is not finite is null.
 #pragma once
+#include <fmt/format.h>
+
 #include <concepts>
 #include <cstdint>
 #include <string>
@@ -31,13 +33,7 @@ class JsonWriter {
   void value(double number);
   template <std::integral T>
   void value(T number) {
-    if constexpr (std::same_as<T, bool>) {
-      token(number ? "true" : "false");
-    } else if constexpr (std::is_signed_v<T>) {
-      integer(static_cast<std::int64_t>(number));
-    } else {
-      integer(static_cast<std::uint64_t>(number));
-    }
+    token(fmt::format("{}", number));
   }
 
   // The whole text, without a line break at its end. Everything begun must have ended.
@@ -49,8 +45,6 @@ class JsonWriter {
     bool flat, empty;
   };
   void open(Level level);
-  void integer(std::int64_t number);
-  void integer(std::uint64_t number);
   void token(std::string_view text);
   void before_value();  // comma, line break and indentation
   void new_line();

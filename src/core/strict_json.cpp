@@ -10,25 +10,6 @@
 
 namespace triforce {
 
-JsonValue::JsonValue() = default;
-JsonValue::JsonValue(JsonValue&&) noexcept = default;
-JsonValue& JsonValue::operator=(JsonValue&&) noexcept = default;
-JsonValue::~JsonValue() = default;
-
-template <class T>
-const T& JsonValue::get() const {
-  const T* value = std::get_if<T>(&data_);
-  TF_CHECK(value != nullptr, "{}", describe(*this));
-  return *value;
-}
-template const bool& JsonValue::get() const;
-template const std::uint64_t& JsonValue::get() const;
-template const std::int64_t& JsonValue::get() const;
-template const double& JsonValue::get() const;
-template const std::string& JsonValue::get() const;
-template const JsonValue::Array& JsonValue::get() const;
-template const JsonValue::Object& JsonValue::get() const;
-
 const JsonValue* JsonValue::find(std::string_view key) const {
   if (!is_object()) return nullptr;
   for (const JsonMember& m : std::get<Object>(data_)) {

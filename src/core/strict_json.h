@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "triforce/error.h"
+
 namespace triforce {
 
 struct JsonMember;
@@ -34,12 +36,9 @@ class JsonValue {
   using Array = std::vector<JsonValue>;
   using Object = std::vector<JsonMember>;  // in the order of the text
 
-  JsonValue();
-  JsonValue(const JsonValue&) = delete;
-  JsonValue(JsonValue&&) noexcept;
-  JsonValue& operator=(const JsonValue&) = delete;
-  JsonValue& operator=(JsonValue&&) noexcept;
-  ~JsonValue();
+  JsonValue() = default;
+  JsonValue(JsonValue&&) noexcept = default;
+  JsonValue& operator=(JsonValue&&) noexcept = default;
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
   bool is_null() const { return kind() == Kind::kNull; }
@@ -70,6 +69,16 @@ struct JsonMember {
   std::string key;
   JsonValue value;
 };
+
+// A short text of a value for a message: "-3", "\"abc\"", "an array".
+std::string describe(const JsonValue& value);
+
+template <class T>
+const T& JsonValue::get() const {
+  const T* value = std::get_if<T>(&data_);
+  TF_CHECK(value != nullptr, "{}", describe(*this));
+  return *value;
+}
 
 struct JsonLimits {
   std::int64_t max_bytes = 1 << 20;
@@ -136,8 +145,5 @@ class JsonView {
   std::string source_, path_;
   const char* kind_;
 };
-
-// A short text of a value for a message: "-3", "\"abc\"", "an array".
-std::string describe(const JsonValue& value);
 
 }  // namespace triforce
