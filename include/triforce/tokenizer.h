@@ -23,17 +23,14 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Ids in [0, vocab). Malformed UTF-8 becomes U+FFFD. Linear in the length of ordinary text.
-  // With `with_bos` the first id is bos(); throws Error(kBadInput, "InvalidTokenizer") without one.
-  std::vector<Token> encode(std::string_view text, bool with_bos) const;
+  // Ids in [0, vocab), without BOS. Malformed UTF-8 becomes U+FFFD. Linear in the length of
+  // ordinary text.
+  std::vector<Token> encode(std::string_view text) const;
   // Well-formed UTF-8, as SentencePiece decodes: control pieces vanish, the space that encode put
   // before the text is taken off. Ids beyond the pieces, which a padded vocabulary has, become
   // U+FFFD. Throws kInternal for an id outside [0, vocab).
   std::string decode(std::span<const Token> ids) const;
 
-  Token bos() const;  // -1: none
-  Token eos() const;  // -1: none
-  std::int64_t pieces() const;
   const std::string& sha256() const;  // of the file, hex
 
   // Decodes a growing sequence: every push returns the text that has become certain, so that a

@@ -27,9 +27,8 @@ ExitCode perplexity_command(const RunConfig& config) {
   open_weights(config, prepared.models);
   check_memory(config, plan_teacher_forced(prepared.plan, config.chunk), session.backend.get());
   const std::optional<Tokenizer> tokenizer = open_tokenizer(prepared);
-  const Dataset data = load_prompts(prompt_alone, choice.config, tokenizer,
+  const Dataset data = load_prompts(prompt_alone, choice, tokenizer,
                                     std::numeric_limits<std::int64_t>::max(), throw_if_signalled);
-  note_bytes_as_ids(data, choice, tokenizer);
   const ModelWeights weights =
       load_model(*session.backend, choice, session.dtype, config.seed, MemTag::kTargetWeights,
                  [&](std::int64_t done, std::int64_t total) {

@@ -6,20 +6,12 @@
 
 #include "app/output.h"
 #include "app/plan_report.h"
+#include "core/utf8.h"
 
 namespace triforce {
 namespace {
 
 namespace fs = std::filesystem;
-
-void add_folder(const fs::path& folder, std::vector<fs::path>& files) {
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    files.push_back(it->path());
-  }
-  // A folder that cannot be read is refused by name later; an output must not slip by until then.
-  if (error == std::errc::not_enough_memory) throw std::bad_alloc();
-}
 
 // Throws if --record asks for more numbers than a result may hold.
 void check_recorded(const RunConfig& c, const ModelConfig& target) {
@@ -45,6 +37,15 @@ void check_recorded(const RunConfig& c, const ModelConfig& target) {
       "--record: expected at most {} numbers in a result, found {:.0f} (tokens {:.0f}, chunks "
       "{:.0f}, probs {:.0f}); fewer --prompts, --repetitions or methods need fewer",
       kMaxRecorded, total, tokens, chunks, probs);
+}
+
+void add_folder(const fs::path& folder, std::vector<fs::path>& files) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    files.push_back(it->path());
+  }
+  // A folder that cannot be read is refused by name later; an output must not slip by until then.
+  if (error == std::errc::not_enough_memory) throw std::bad_alloc();
 }
 
 // The files a command reads, so that no output is one of them: the data set, the file of --config,
@@ -98,31 +99,30 @@ std::optional<Tokenizer> open_tokenizer(const Prepared& prepared) {
   return Tokenizer::open(prepared.tokenizer, prepared.models.target.config.vocab);
 }
 
-Dataset load_prompts(const RunConfig& config, const ModelConfig& target,
+Dataset load_prompts(const RunConfig& config, const ModelChoice& target,
                      const std::optional<Tokenizer>& tokenizer, std::int64_t max_bytes,
                      std::function<void()> check_stop) {
   DatasetRequest request{config.dataset,
                          config.prefill,
                          config.prompts,
                          config.seed,
-                         target.bos,
-                         target.vocab,
+                         target.config.bos,
+                         target.config.vocab,
                          {},
                          max_bytes,
                          std::move(check_stop)};
   if (is_published_dataset(config.dataset)) request.downloads = find_data_folder().downloads();
   Encode encode;
   if (tokenizer) {
-    encode = [&](std::string_view text) { return tokenizer->encode(text, false); };
+    encode = [&](std::string_view text) { return tokenizer->encode(text); };
   }
-  return load_dataset(request, encode);
-}
-
-bool note_bytes_as_ids(const Dataset& data, const ModelChoice& target,
-                       const std::optional<Tokenizer>& tokenizer) {
-  const bool bytes_as_ids = data.info.kind == "synthetic" && !tokenizer;
-  if (bytes_as_ids && !target.random) print_note(no_tokenizer_note(target));
-  return bytes_as_ids;
+  Dataset data = load_dataset(request, encode);
+  if (data.info.bytes_as_ids && !target.random) {
+    print_note(
+        fmt::format("{}: expected a tokenizer.model, found none: bytes of text are taken as ids",
+                    quote_text(target.folder.string())));
+  }
+  return data;
 }
 
 std::vector<std::string> find_obstacles(const RunConfig& config, const Prepared& prepared,

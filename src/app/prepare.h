@@ -36,14 +36,11 @@ Prepared prepare(const RunConfig& config, const OutputFiles& outputs);
 std::optional<Tokenizer> open_tokenizer(const Prepared& prepared);
 
 // The prompts of --dataset, their tokens in at most max_bytes; throws as load_dataset() does, and
-// what check_stop throws.
-Dataset load_prompts(const RunConfig& config, const ModelConfig& target,
+// what check_stop throws. Where bytes of synthetic documents stand for ids, for want of a
+// tokenizer, a note says so unless weights are random.
+Dataset load_prompts(const RunConfig& config, const ModelChoice& target,
                      const std::optional<Tokenizer>& tokenizer, std::int64_t max_bytes,
                      std::function<void()> check_stop);
-// Whether bytes of synthetic documents stand for ids, for want of a tokenizer; a note says so where
-// weights are not random.
-bool note_bytes_as_ids(const Dataset& data, const ModelChoice& target,
-                       const std::optional<Tokenizer>& tokenizer);
 
 // What keeps `run` from running here and now, one line each, in its words: weights and data that
 // are not there, too little memory. Empty: nothing.

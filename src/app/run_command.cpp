@@ -219,11 +219,10 @@ void Run::read_data() {
   if (tokenizer_) {
     input_.decode_text = [this](std::span<const Token> ids) { return tokenizer_->decode(ids); };
   }
-  Dataset data = load_prompts(config_, models_.target.config, tokenizer_, memory_for_prompts(),
+  Dataset data = load_prompts(config_, models_.target, tokenizer_, memory_for_prompts(),
                               [this] { check_time(); });
   for (Prompt& prompt : data.prompts) input_.prompts.push_back(std::move(prompt.tokens));
-  input_.data = {data.info.kind, data.info.sha256, data.info.n_prompts, data.info.n_skipped,
-                 note_bytes_as_ids(data, models_.target, tokenizer_)};
+  input_.data = std::move(data.info);
 }
 
 // Between steps of what comes before the measurement.

@@ -225,7 +225,7 @@ void check_utf8(std::string_view text, const std::string& where) {
   }
 }
 
-void read_jsonl(const std::filesystem::path& path, Collector& collect, DatasetInfo& info) {
+void read_jsonl(const std::filesystem::path& path, Collector& collect, DataInfo& info) {
   Lines lines(path);
   JsonLimits limits;
   limits.max_bytes = kMaxLineBytes;
@@ -256,7 +256,7 @@ void read_jsonl(const std::filesystem::path& path, Collector& collect, DatasetIn
 }
 
 void read_ids(const std::filesystem::path& path, const DatasetRequest& request, Collector& collect,
-              DatasetInfo& info) {
+              DataInfo& info) {
   Lines lines(path);
   for (std::string line; collect.wants_more() && lines.next(line);) {
     std::vector<Token> ids;
@@ -286,7 +286,7 @@ void read_ids(const std::filesystem::path& path, const DatasetRequest& request, 
   info.sha256 = lines.sha256();
 }
 
-void read_txt(const std::filesystem::path& path, Collector& collect, DatasetInfo& info) {
+void read_txt(const std::filesystem::path& path, Collector& collect, DataInfo& info) {
   const std::string text = read_file(path, kMaxTextBytes);
   check_utf8(text, path.string());
   if (text.empty()) throw_input("InvalidDataset", "{}: expected text, found none", path.string());
@@ -307,7 +307,8 @@ std::vector<Token> bytes_as_ids(std::string_view text, std::int64_t vocab) {
 }
 
 void make_synthetic(const DatasetRequest& request, const Encode& encode, Collector& collect,
-                    DatasetInfo& info) {
+                    DataInfo& info) {
+  info.bytes_as_ids = !encode;
   collect.check_room(request.prompts);  // here it is known how many there will be
   Sha256 hash;
   for (std::uint64_t i = 0; collect.wants_more(); ++i) {
@@ -373,7 +374,6 @@ Dataset load_dataset(const DatasetRequest& request, const Encode& encode) {
   out.info.kind = request.name;
   if (kind != DataKind::kSynthetic) {
     path = file_of(request.name, request.downloads);
-    out.info.source = path.string();
     if (!is_published_dataset(request.name)) out.info.kind = path.extension().string().substr(1);
   }
   switch (kind) {

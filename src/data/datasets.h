@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "triforce/tensor.h"
+#include "triforce/report.h"
 
 namespace triforce {
 
@@ -17,17 +17,11 @@ struct Prompt {
   std::string source;         // "synthetic #0", "book.txt", "books.jsonl:3"
 };
 
-struct DatasetInfo {
-  std::string kind;    // "synthetic", "txt", "jsonl", "ids", or the published name
-  std::string source;  // the file read; empty for synthetic
-  std::string sha256;  // of the file, or of the synthetic text that was used
-  std::int64_t n_prompts = 0;
-  std::int64_t n_skipped = 0;  // documents shorter than the prompt
-};
-
 struct Dataset {
   std::vector<Prompt> prompts;
-  DatasetInfo info;
+  // kind: "synthetic", "txt", "jsonl", "ids", or the published name; sha256: of the file, or of the
+  // synthetic text that was used.
+  DataInfo info;
 };
 
 struct DatasetRequest {

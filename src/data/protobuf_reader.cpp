@@ -1,14 +1,12 @@
 #include "data/protobuf_reader.h"
 
-#include "triforce/error.h"
-
 namespace triforce {
 
 std::uint64_t ProtobufReader::varint() {
   std::uint64_t value = 0;
   for (unsigned shift = 0; shift < 70; shift += 7) {
     if (rest_.empty()) {
-      throw_input("InvalidTokenizer", "{}: a protobuf number is cut off", *source_);
+      refuse_tokenizer(*source_, "a protobuf number is cut off");
     }
     const auto byte = static_cast<unsigned char>(rest_.front());
     rest_.remove_prefix(1);
@@ -16,12 +14,12 @@ std::uint64_t ProtobufReader::varint() {
     value |= std::uint64_t{byte & 0x7FU} << shift;
     if (byte < 0x80) return value;
   }
-  throw_input("InvalidTokenizer", "{}: a protobuf number has more than 64 bits", *source_);
+  refuse_tokenizer(*source_, "a protobuf number has more than 64 bits");
 }
 
 std::uint64_t ProtobufReader::fixed(std::size_t bytes) {
   if (rest_.size() < bytes) {
-    throw_input("InvalidTokenizer", "{}: a protobuf number is cut off", *source_);
+    refuse_tokenizer(*source_, "a protobuf number is cut off");
   }
   std::uint64_t value = 0;
   for (std::size_t i = bytes; i-- > 0;) {
@@ -36,8 +34,7 @@ bool ProtobufReader::next(ProtobufField& field) {
   const std::uint64_t key = varint();
   field = {};
   if (key >> 3 == 0 || key >> 3 > 0x1FFFFFFF) {
-    throw_input("InvalidTokenizer", "{}: protobuf field number {} is out of range", *source_,
-                key >> 3);
+    refuse_tokenizer(*source_, "protobuf field number {} is out of range", key >> 3);
   }
   field.number = static_cast<std::uint32_t>(key >> 3);
   switch (key & 7U) {
@@ -53,8 +50,8 @@ bool ProtobufReader::next(ProtobufField& field) {
       field.wire = Wire::kBytes;
       const std::uint64_t length = varint();
       if (length > rest_.size()) {
-        throw_input("InvalidTokenizer", "{}: protobuf field {} has {} bytes, {} are left", *source_,
-                    field.number, length, rest_.size());
+        refuse_tokenizer(*source_, "protobuf field {} has {} bytes, {} are left", field.number,
+                         length, rest_.size());
       }
       field.bytes = rest_.substr(0, static_cast<std::size_t>(length));
       rest_.remove_prefix(static_cast<std::size_t>(length));
@@ -65,15 +62,15 @@ bool ProtobufReader::next(ProtobufField& field) {
       field.value = fixed(4);
       return true;
     default:
-      throw_input("InvalidTokenizer", "{}: protobuf field {} has the unsupported wire type {}",
-                  *source_, field.number, key & 7U);
+      refuse_tokenizer(*source_, "protobuf field {} has the unsupported wire type {}", field.number,
+                       key & 7U);
   }
 }
 
 void ProtobufReader::expect(const ProtobufField& field, Wire wire) const {
   if (field.wire == wire) return;
-  throw_input("InvalidTokenizer", "{}: protobuf field {} has wire type {}, expected {}", *source_,
-              field.number, static_cast<int>(field.wire), static_cast<int>(wire));
+  refuse_tokenizer(*source_, "protobuf field {} has wire type {}, expected {}", field.number,
+                   static_cast<int>(field.wire), static_cast<int>(wire));
 }
 
 }  // namespace triforce

@@ -5,8 +5,18 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "triforce/error.h"
 
 namespace triforce {
+
+// Throws Error(kBadInput, "InvalidTokenizer") with `source` before the message.
+template <class... Args>
+[[noreturn]] void refuse_tokenizer(const std::string& source, fmt::format_string<Args...> f,
+                                   Args&&... args) {
+  throw_input("InvalidTokenizer", "{}: {}", source, fmt::format(f, std::forward<Args>(args)...));
+}
 
 enum class Wire : std::uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 

@@ -23,38 +23,23 @@ constexpr std::size_t kMaxPieceBytes = 512;
 // The library matches at most 64 user-defined pieces at one place, and writes past that.
 constexpr std::size_t kMaxNestedPrefixes = 32;
 
-// SHA-256 of the normalisation tables that SentencePiece's trainer writes; "identity" is empty.
-struct KnownCharsmap {
-  const char* rule_and_version;
-  std::string_view sha256;
-};
-constexpr std::array kKnownCharsmaps = {
-    KnownCharsmap{"nmt_nfkc, 0.1.97",
-                  "51d3684747b35ef99cd4802f37cc1ee0c6bec4d060814f774efb1066d3c167f2"},
-    KnownCharsmap{"nfkc, 0.1.97",
-                  "557b5397b1133d8abb62f7923e5b53ee496d3e36b9f63fd42625077c33688a14"},
-    KnownCharsmap{"nmt_nfkc_cf, 0.1.97",
-                  "6cec34e8016fd0d0a2da28b60b00e36b19a275df83786bf6b494bd033c708f83"},
-    KnownCharsmap{"nfkc_cf, 0.1.97",
-                  "b30e4085ba1fad56d2401f4612419b6b3b42c5adc1e04f3aa1806399895d6bdd"},
-    KnownCharsmap{"nmt_nfkc, 0.2.3",
-                  "1e2c7b43d3ee9755ceaa2ac335e253d8703604e0249ee1e81156c92b46423844"},
-    KnownCharsmap{"nfkc, 0.2.3",
-                  "7e46d9e08af4b6a37991b04fb8388644c1595a0abcd0f26d6a5d575e2a3663ea"},
-    KnownCharsmap{"nmt_nfkc_cf, 0.2.3",
-                  "2c03512e62f9ed965ec90d85314211b63b5b8aa0395311ea2147eec9ff738907"},
-    KnownCharsmap{"nfkc_cf, 0.2.3",
-                  "d8dfef3d6db0eef0742f8b55a73aee7fce6c1e21d26a09b8d3d4b52c42a791cb"},
-};
-
-[[noreturn]] void bad(const std::string& source, const std::string& what) {
-  throw_input("InvalidTokenizer", "{}: {}", source, what);
-}
+// SHA-256 of the normalisation tables that SentencePiece's trainer writes, by rule and version;
+// "identity" is empty.
+constexpr auto kKnownCharsmaps = std::to_array<std::string_view>({
+    "51d3684747b35ef99cd4802f37cc1ee0c6bec4d060814f774efb1066d3c167f2",  // nmt_nfkc, 0.1.97
+    "557b5397b1133d8abb62f7923e5b53ee496d3e36b9f63fd42625077c33688a14",  // nfkc, 0.1.97
+    "6cec34e8016fd0d0a2da28b60b00e36b19a275df83786bf6b494bd033c708f83",  // nmt_nfkc_cf, 0.1.97
+    "b30e4085ba1fad56d2401f4612419b6b3b42c5adc1e04f3aa1806399895d6bdd",  // nfkc_cf, 0.1.97
+    "1e2c7b43d3ee9755ceaa2ac335e253d8703604e0249ee1e81156c92b46423844",  // nmt_nfkc, 0.2.3
+    "7e46d9e08af4b6a37991b04fb8388644c1595a0abcd0f26d6a5d575e2a3663ea",  // nfkc, 0.2.3
+    "2c03512e62f9ed965ec90d85314211b63b5b8aa0395311ea2147eec9ff738907",  // nmt_nfkc_cf, 0.2.3
+    "d8dfef3d6db0eef0742f8b55a73aee7fce6c1e21d26a09b8d3d4b52c42a791cb",  // nfkc_cf, 0.2.3
+});
 
 // A field that may occur once.
 void once(std::uint64_t& seen, const ProtobufField& field, const std::string& source) {
   const std::uint64_t bit = std::uint64_t{1} << (field.number & 63U);
-  if ((seen & bit) != 0) bad(source, fmt::format("field {} occurs twice", field.number));
+  if ((seen & bit) != 0) refuse_tokenizer(source, "field {} occurs twice", field.number);
   seen |= bit;
 }
 
@@ -68,7 +53,7 @@ std::string read_text(const ProtobufReader& reader, const ProtobufField& field,
   reader.expect(field, Wire::kBytes);
   if (field.bytes.size() > kMaxPieceBytes || !is_valid_utf8(field.bytes) ||
       field.bytes.find('\0') != std::string_view::npos) {
-    bad(source, fmt::format("the text {} is too long or not UTF-8", quote_text(field.bytes)));
+    refuse_tokenizer(source, "the text {} is too long or not UTF-8", quote_text(field.bytes));
   }
   return std::string(field.bytes);
 }
@@ -90,6 +75,7 @@ Piece read_piece(std::string_view message, std::size_t id, const std::string& so
   ProtobufReader reader(message, source);
   ProtobufField f;
   Piece piece;
+  float score = 0;
   std::uint64_t seen = 0;
   bool has_text = false;
   while (reader.next(f)) {
@@ -100,24 +86,24 @@ Piece read_piece(std::string_view message, std::size_t id, const std::string& so
       has_text = true;
     } else if (f.number == 2) {
       reader.expect(f, Wire::kFixed32);
-      piece.score = std::bit_cast<float>(static_cast<std::uint32_t>(f.value));
+      score = std::bit_cast<float>(static_cast<std::uint32_t>(f.value));
     } else if (f.number == 3) {
       reader.expect(f, Wire::kVarint);
-      if (f.value < 1 || f.value > 6) bad(source, fmt::format("piece {} has type {}", id, f.value));
+      if (f.value < 1 || f.value > 6) refuse_tokenizer(source, "piece {} has type {}", id, f.value);
       piece.type = static_cast<PieceType>(f.value);
     }
   }
   if (!has_text || piece.text.empty() || piece.text.size() > kMaxPieceBytes) {
-    bad(source, fmt::format("piece {} has {} bytes, expected 1 to {}", id, piece.text.size(),
-                            kMaxPieceBytes));
+    refuse_tokenizer(source, "piece {} has {} bytes, expected 1 to {}", id, piece.text.size(),
+                     kMaxPieceBytes);
   }
   if (!is_valid_utf8(piece.text) || piece.text.find('\0') != std::string::npos) {
-    bad(source, fmt::format("piece {} is {}, not UTF-8 without NUL", id, quote_text(piece.text)));
+    refuse_tokenizer(source, "piece {} is {}, not UTF-8 without NUL", id, quote_text(piece.text));
   }
-  if (!std::isfinite(piece.score)) bad(source, fmt::format("piece {} has no finite score", id));
+  if (!std::isfinite(score)) refuse_tokenizer(source, "piece {} has no finite score", id);
   if (piece.type == PieceType::kByte && !is_byte_name(piece.text)) {
-    bad(source,
-        fmt::format("byte piece {} is {}, expected <0x00> to <0xFF>", id, quote_text(piece.text)));
+    refuse_tokenizer(source, "byte piece {} is {}, expected <0x00> to <0xFF>", id,
+                     quote_text(piece.text));
   }
   return piece;
 }
@@ -138,12 +124,12 @@ void read_trainer_spec(std::string_view message, SentencePieceModel& model, Ids&
       case 3:
         reader.expect(f, Wire::kVarint);
         if (f.value != 1 && f.value != 2) {
-          bad(source, fmt::format("model type {}, expected 1 (unigram) or 2 (BPE)", f.value));
+          refuse_tokenizer(source, "model type {}, expected 1 (unigram) or 2 (BPE)", f.value);
         }
-        model.algorithm = static_cast<SentencePieceModel::Algorithm>(f.value);
         break;
       case 24:
-        if (read_bool(reader, f)) bad(source, "treat_whitespace_as_suffix is not supported");
+        if (read_bool(reader, f))
+          refuse_tokenizer(source, "treat_whitespace_as_suffix is not supported");
         break;
       case 35:
         model.byte_fallback = read_bool(reader, f);
@@ -163,11 +149,9 @@ void read_trainer_spec(std::string_view message, SentencePieceModel& model, Ids&
       case 44:
         model.unk_surface = read_text(reader, f, source);
         break;
-      case 46:
-        model.bos_piece = read_text(reader, f, source);
-        break;
+      case 46:  // names of the pieces that begin and end a text
       case 47:
-        model.eos_piece = read_text(reader, f, source);
+        read_text(reader, f, source);
         break;
       default:
         break;
@@ -178,12 +162,13 @@ void read_trainer_spec(std::string_view message, SentencePieceModel& model, Ids&
 void check_charsmap(std::string_view charsmap, const std::string& source) {
   if (charsmap.empty()) return;
   const std::string digest = sha256_hex(charsmap);
-  for (const KnownCharsmap& known : kKnownCharsmaps) {
-    if (known.sha256 == digest) return;
+  if (std::find(kKnownCharsmaps.begin(), kKnownCharsmaps.end(), digest) != kKnownCharsmaps.end()) {
+    return;
   }
-  bad(source, fmt::format("unknown normalisation table of {} bytes, sha256 {}; only those that "
-                          "ship with SentencePiece are read",
-                          charsmap.size(), digest));
+  refuse_tokenizer(source,
+                   "unknown normalisation table of {} bytes, sha256 {}; only those that "
+                   "ship with SentencePiece are read",
+                   charsmap.size(), digest);
 }
 
 void read_normalizer_spec(std::string_view message, SentencePieceModel& model,
@@ -191,6 +176,7 @@ void read_normalizer_spec(std::string_view message, SentencePieceModel& model,
   ProtobufReader reader(message, source);
   ProtobufField f;
   std::uint64_t seen = 0;
+  bool escapes = true;
   while (reader.next(f)) {
     if (f.number <= 6) once(seen, f, source);
     if (f.number == 2) {
@@ -199,16 +185,17 @@ void read_normalizer_spec(std::string_view message, SentencePieceModel& model,
     }
     if (f.number == 3) model.add_dummy_prefix = read_bool(reader, f);
     if (f.number == 4) model.remove_extra_whitespaces = read_bool(reader, f);
-    if (f.number == 5) model.escape_whitespaces = read_bool(reader, f);
+    if (f.number == 5) escapes = read_bool(reader, f);
   }
-  if (!model.escape_whitespaces) bad(source, "escape_whitespaces off is not supported");
+  if (!escapes) refuse_tokenizer(source, "escape_whitespaces off is not supported");
 }
 
 void check_denormalizer_spec(std::string_view message, const std::string& source) {
   ProtobufReader reader(message, source);
   ProtobufField f;
   while (reader.next(f)) {
-    if (f.number == 2 && !f.bytes.empty()) bad(source, "a denormaliser is not supported");
+    if (f.number == 2 && !f.bytes.empty())
+      refuse_tokenizer(source, "a denormaliser is not supported");
   }
 }
 
@@ -219,7 +206,7 @@ void check_unique(const std::vector<Piece>& pieces, const std::string& source) {
   for (const Piece& p : pieces) texts.push_back(p.text);
   std::sort(texts.begin(), texts.end());
   if (const auto it = std::adjacent_find(texts.begin(), texts.end()); it != texts.end()) {
-    bad(source, fmt::format("piece {} occurs twice", quote_text(*it)));
+    refuse_tokenizer(source, "piece {} occurs twice", quote_text(*it));
   }
   texts.clear();
   for (const Piece& p : pieces) {
@@ -230,39 +217,26 @@ void check_unique(const std::vector<Piece>& pieces, const std::string& source) {
     while (!chain.empty() && !text.starts_with(chain.back())) chain.pop_back();
     chain.push_back(text);
     if (chain.size() > kMaxNestedPrefixes) {
-      bad(source, fmt::format("over {} user-defined pieces begin alike", kMaxNestedPrefixes));
+      refuse_tokenizer(source, "over {} user-defined pieces begin alike", kMaxNestedPrefixes);
     }
   }
 }
 
-std::int32_t find_control(const std::vector<Piece>& pieces, const std::string& text) {
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].type == PieceType::kControl && pieces[i].text == text) {
-      return static_cast<std::int32_t>(i);
-    }
-  }
-  return -1;
-}
-
-void check_ids(SentencePieceModel& model, const Ids& ids, const std::string& source) {
+void check_ids(const SentencePieceModel& model, const Ids& ids, const std::string& source) {
   const auto n = static_cast<std::int64_t>(model.pieces.size());
   for (const std::int64_t id : {ids.unk, ids.bos, ids.eos, ids.pad}) {
-    if (id < -1 || id >= n) bad(source, fmt::format("special id {} of {} pieces", id, n));
+    if (id < -1 || id >= n) refuse_tokenizer(source, "special id {} of {} pieces", id, n);
   }
-  std::size_t bytes = 0, unknown = 0;
-  for (std::size_t i = 0; i < model.pieces.size(); ++i) {
-    if (model.pieces[i].type == PieceType::kByte) ++bytes;
-    if (model.pieces[i].type != PieceType::kUnknown) continue;
-    ++unknown;
-    model.unk = static_cast<std::int32_t>(i);
-  }
-  if (unknown != 1) bad(source, fmt::format("{} unknown pieces, expected one", unknown));
+  const auto count = [&](PieceType type) {
+    return std::count_if(model.pieces.begin(), model.pieces.end(),
+                         [&](const Piece& p) { return p.type == type; });
+  };
+  const auto unknown = count(PieceType::kUnknown), bytes = count(PieceType::kByte);
+  if (unknown != 1) refuse_tokenizer(source, "{} unknown pieces, expected one", unknown);
   // Names are unique, so 256 byte pieces are all of them.
-  if (bytes != (model.byte_fallback ? 256U : 0U)) {
-    bad(source, fmt::format("{} byte pieces, expected {}", bytes, model.byte_fallback ? 256 : 0));
+  if (bytes != (model.byte_fallback ? 256 : 0)) {
+    refuse_tokenizer(source, "{} byte pieces, expected {}", bytes, model.byte_fallback ? 256 : 0);
   }
-  model.bos = find_control(model.pieces, model.bos_piece);
-  model.eos = find_control(model.pieces, model.eos_piece);
 }
 
 }  // namespace
@@ -270,10 +244,10 @@ void check_ids(SentencePieceModel& model, const Ids& ids, const std::string& sou
 SentencePieceModel check_sentencepiece_model(std::string_view bytes, std::int64_t vocab,
                                              const std::string& source) {
   if (const std::string mistake = download_mistake(bytes); !mistake.empty()) {
-    bad(source, "this is " + mistake);
+    refuse_tokenizer(source, "this is {}", mistake);
   }
   if (static_cast<std::int64_t>(bytes.size()) > kMaxTokenizerBytes) {
-    bad(source, fmt::format("{} bytes, the limit is {}", bytes.size(), kMaxTokenizerBytes));
+    refuse_tokenizer(source, "{} bytes, the limit is {}", bytes.size(), kMaxTokenizerBytes);
   }
   SentencePieceModel model;
   Ids ids;
@@ -284,7 +258,7 @@ SentencePieceModel check_sentencepiece_model(std::string_view bytes, std::int64_
     if (f.number >= 1 && f.number <= 5) reader.expect(f, Wire::kBytes);
     if (f.number == 1) {
       if (model.pieces.size() >= kMaxPieces || std::cmp_greater_equal(model.pieces.size(), vocab)) {
-        bad(source, fmt::format("more than {} pieces", std::min<std::int64_t>(vocab, kMaxPieces)));
+        refuse_tokenizer(source, "more than {} pieces", std::min<std::int64_t>(vocab, kMaxPieces));
       }
       model.pieces.push_back(read_piece(f.bytes, model.pieces.size(), source));
       continue;
@@ -294,7 +268,7 @@ SentencePieceModel check_sentencepiece_model(std::string_view bytes, std::int64_
     if (f.number == 3) read_normalizer_spec(f.bytes, model, source);
     if (f.number == 5) check_denormalizer_spec(f.bytes, source);
   }
-  if (model.pieces.empty()) bad(source, "no pieces: not a SentencePiece model");
+  if (model.pieces.empty()) refuse_tokenizer(source, "no pieces: not a SentencePiece model");
   check_unique(model.pieces, source);
   check_ids(model, ids, source);
   return model;

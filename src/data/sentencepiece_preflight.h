@@ -23,18 +23,13 @@ struct SentencePieceModel {
   };
   struct Piece {
     std::string text;
-    float score = 0;
     PieceType type = PieceType::kNormal;
   };
-  enum class Algorithm : std::uint8_t { kUnigram = 1, kBpe = 2 };
 
   std::vector<Piece> pieces;
-  Algorithm algorithm = Algorithm::kUnigram;
   bool byte_fallback = false;
-  bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
+  bool add_dummy_prefix = true, remove_extra_whitespaces = true;
   std::string unk_surface = " \xE2\x81\x87 ";
-  std::string bos_piece = "<s>", eos_piece = "</s>";
-  std::int32_t bos = -1, eos = -1, unk = -1;  // ids; -1: none
 };
 
 // Parses and checks the bytes of a tokenizer.model; `vocab` is the largest number of pieces.

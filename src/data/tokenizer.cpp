@@ -45,9 +45,8 @@ struct Tokenizer::Impl {
   std::vector<Decoded> decoded;  // per piece
   std::vector<bool> begins_with_space;
   std::int64_t vocab = 0;
-  Token bos = -1, eos = -1;
   bool strips_space = true, strips_all_spaces = true;
-  std::string sha256, path;
+  std::string sha256;
 };
 
 Tokenizer Tokenizer::open(const std::filesystem::path& path, std::int64_t vocab) {
@@ -56,20 +55,18 @@ Tokenizer Tokenizer::open(const std::filesystem::path& path, std::int64_t vocab)
   const std::filesystem::path file =
       std::filesystem::is_directory(path, ignored) ? resolve_inside(path, "tokenizer.model") : path;
   const std::string bytes = read_file(file, kMaxTokenizerBytes);
+  const std::string source = file.string();
   auto impl = std::make_unique<Impl>();
-  impl->path = file.string();
-  const SentencePieceModel model = check_sentencepiece_model(bytes, vocab, impl->path);
+  const SentencePieceModel model = check_sentencepiece_model(bytes, vocab, source);
   if (const auto status = impl->processor.LoadFromSerializedProto(bytes); !status.ok()) {
-    throw_input("InvalidTokenizer", "{}: SentencePiece refuses it: {}", impl->path,
+    throw_input("InvalidTokenizer", "{}: SentencePiece refuses it: {}", source,
                 quote_text(status.ToString(), 200));
   }
   if (std::cmp_not_equal(impl->processor.GetPieceSize(), model.pieces.size())) {
-    throw_input("InvalidTokenizer", "{}: SentencePiece sees {} pieces, expected {}", impl->path,
+    throw_input("InvalidTokenizer", "{}: SentencePiece sees {} pieces, expected {}", source,
                 impl->processor.GetPieceSize(), model.pieces.size());
   }
   impl->vocab = vocab;
-  impl->bos = model.bos;
-  impl->eos = model.eos;
   impl->strips_space = model.add_dummy_prefix || model.remove_extra_whitespaces;
   impl->strips_all_spaces = model.remove_extra_whitespaces;
   impl->sha256 = sha256_hex(bytes);
@@ -86,27 +83,17 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-Token Tokenizer::bos() const { return impl_->bos; }
-Token Tokenizer::eos() const { return impl_->eos; }
-std::int64_t Tokenizer::pieces() const { return static_cast<std::int64_t>(impl_->decoded.size()); }
 const std::string& Tokenizer::sha256() const { return impl_->sha256; }
 
-std::vector<Token> Tokenizer::encode(std::string_view text, bool with_bos) const {
-  if (with_bos && impl_->bos < 0) {
-    throw_input("InvalidTokenizer", "{}: has no beginning-of-sequence piece", impl_->path);
-  }
-  std::vector<int> ids;
+std::vector<Token> Tokenizer::encode(std::string_view text) const {
+  std::vector<Token> ids;
   const std::string repaired = is_valid_utf8(text) ? std::string() : replace_invalid_utf8(text);
   const auto status = impl_->processor.Encode(repaired.empty() ? text : repaired, &ids);
   TF_CHECK(status.ok(), "SentencePiece: {}", status.ToString());
-  std::vector<Token> out;
-  out.reserve(ids.size() + 1);
-  if (with_bos) out.push_back(impl_->bos);
   for (const int id : ids) {
     TF_CHECK(id >= 0 && id < impl_->vocab, "SentencePiece gave id {} of {}", id, impl_->vocab);
-    out.push_back(id);
   }
-  return out;
+  return ids;
 }
 
 std::string Tokenizer::decode(std::span<const Token> ids) const {

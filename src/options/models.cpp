@@ -19,12 +19,6 @@ bool is_folder(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path, error);
 }
 
-std::string preset_list() {
-  std::string list;
-  for (const std::string& name : preset_names()) list += (list.empty() ? "" : ", ") + name;
-  return list;
-}
-
 ModelConfig read_config(const std::filesystem::path& file) {
   return parse_model_config(read_file(file, kMaxConfigBytes), file.string());
 }
@@ -33,7 +27,7 @@ ModelConfig read_config(const std::filesystem::path& file) {
 ModelChoice from_folder(const std::filesystem::path& folder, const char* option) {
   if (!is_folder(folder)) {
     throw_input("FileNotFound", "--{}: expected a folder or one of the presets {}, found {}",
-                option, preset_list(), quote_text(folder.string()));
+                option, fmt::join(preset_names(), ", "), quote_text(folder.string()));
   }
   return {read_checkpoint_config(folder), folder, false};
 }
@@ -53,7 +47,7 @@ ModelChoice random_model(const std::string& name, const char* option) {
   const std::filesystem::path file = is_folder(name) ? name + "/config.json" : name;
   if (!is_file(file)) {
     throw_input("FileNotFound", "--{}: expected a config.json or one of the presets {}, found {}",
-                option, preset_list(), quote_text(name));
+                option, fmt::join(preset_names(), ", "), quote_text(name));
   }
   ModelChoice choice{read_config(file), {}, true};
   if (choice.config.name.empty()) {
@@ -172,11 +166,6 @@ std::filesystem::path tokenizer_file(const ModelChoice& target) {
   if (found.type() == std::filesystem::file_type::not_found) return {};
   InputFile::open(file);  // throws unless it is a file that can be read
   return file;
-}
-
-std::string no_tokenizer_note(const ModelChoice& target) {
-  return fmt::format("{}: expected a tokenizer.model, found none: bytes of text are taken as ids",
-                     quote_text(target.folder.string()));
 }
 
 }  // namespace triforce

@@ -48,7 +48,5 @@ void check_prompt_start(const ModelConfig& target);
 // The tokenizer.model of a target; empty if it has none (random weights, a bare preset). Throws
 // Error(kBadInput) if something of that name is there that is not a readable regular file.
 std::filesystem::path tokenizer_file(const ModelChoice& target);
-// What a user is told when prompts are made without one.
-std::string no_tokenizer_note(const ModelChoice& target);
 
 }  // namespace triforce

@@ -66,7 +66,7 @@ TEST_F(Datasets, SyntheticPromptsAreExactAndRepeatable) {
   EXPECT_EQ(a.info.kind, "synthetic");
   EXPECT_EQ(a.info.n_prompts, 3);
   EXPECT_EQ(a.info.n_skipped, 0);
-  EXPECT_EQ(a.info.sha256.size(), 64U);
+  EXPECT_EQ(a.info.sha256->size(), 64U);
   const Dataset b = load("synthetic", 20'000, 3);
   EXPECT_EQ(a.prompts[2].tokens, b.prompts[2].tokens);
   EXPECT_EQ(a.info.sha256, b.info.sha256);
@@ -236,7 +236,7 @@ TEST_F(Datasets, TheTextIsCutToLeaveRoomForPrefixAndSuffix) {
 // parts were joined.
 TEST_F(Datasets, PrefixAndSuffixWithTheBuiltInTokenizer) {
   const Tokenizer tokenizer = Tokenizer::open(TF_SOURCE_DIR "/data/models/target", 4096);
-  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
+  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text); };
   const std::string prefix = "Please read the chronicle below.\n[start]\n";
   const std::string text = synthetic_document(7, 0, 20'000);
   const std::string suffix = "\n[end]\n\nNow tell the story.\n\nANSWER: ";
@@ -251,10 +251,10 @@ TEST_F(Datasets, PrefixAndSuffixWithTheBuiltInTokenizer) {
   line.end();
   const std::string file = write(".jsonl", line.take() + "\n");
   for (const std::int64_t prefill : {100, 1000, 1001, 1002, 1003}) {
-    const Dataset d = load_dataset({file, prefill, 1, 0, tokenizer.bos(), 4096, {}}, encode);
+    const Dataset d = load_dataset({file, prefill, 1, 0, 1, 4096, {}}, encode);
     const std::vector<Token>& ids = d.prompts[0].tokens;
     ASSERT_EQ(ids.size(), static_cast<std::size_t>(prefill));
-    EXPECT_EQ(ids.front(), tokenizer.bos());
+    EXPECT_EQ(ids.front(), 1);
     const std::string said = tokenizer.decode(std::span(ids).subspan(1));
     EXPECT_EQ(said.substr(0, prefix.size() + 50), prefix + text.substr(0, 50));
     ASSERT_GT(said.size(), suffix.size());
@@ -262,7 +262,8 @@ TEST_F(Datasets, PrefixAndSuffixWithTheBuiltInTokenizer) {
     const std::string middle =
         said.substr(prefix.size(), said.size() - prefix.size() - suffix.size());
     EXPECT_EQ(middle, text.substr(0, middle.size()));
-    std::vector<Token> joined = tokenizer.encode(said, true);
+    std::vector<Token> joined = tokenizer.encode(said);
+    joined.insert(joined.begin(), 1);
     EXPECT_EQ(ids, joined) << prefill;
   }
 }

@@ -41,12 +41,10 @@ TEST(Preflight, ReadsWhatDecodingNeeds) {
       pb::model(normal("ab").append(pb::piece("u", 0, 4)), pb::bytes(44, "??")), 5, "t.model");
   ASSERT_EQ(m.pieces.size(), 5U);
   EXPECT_EQ(m.pieces[3].text, "ab");
-  EXPECT_EQ(m.pieces[3].score, -1);
   EXPECT_EQ(m.pieces[4].type, Model::PieceType::kUserDefined);
-  EXPECT_EQ(m.algorithm, Model::Algorithm::kBpe);
-  EXPECT_EQ(m.unk, 0);
-  EXPECT_EQ(m.bos, 1);
-  EXPECT_EQ(m.eos, 2);
+  EXPECT_EQ(m.pieces[0].type, Model::PieceType::kUnknown);
+  EXPECT_EQ(m.pieces[1].type, Model::PieceType::kControl);
+  EXPECT_EQ(m.pieces[2].type, Model::PieceType::kControl);
   EXPECT_EQ(m.unk_surface, "??");
   EXPECT_TRUE(m.add_dummy_prefix);
   EXPECT_TRUE(m.remove_extra_whitespaces);
@@ -152,8 +150,8 @@ TEST(Preflight, BuiltInModel) {
   const Model m = check_sentencepiece_model(read_file(path, kMaxTokenizerBytes), 4096, path);
   EXPECT_EQ(m.pieces.size(), 4096U);
   EXPECT_TRUE(m.byte_fallback);
-  EXPECT_EQ(m.bos, 1);
-  EXPECT_EQ(m.eos, 2);
+  EXPECT_EQ(m.pieces[1].text, "<s>");
+  EXPECT_EQ(m.pieces[2].text, "</s>");
 }
 
 }  // namespace

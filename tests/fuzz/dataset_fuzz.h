@@ -33,7 +33,7 @@ inline void check_dataset(const char* suffix, const std::uint8_t* data, std::siz
   if (!first.empty()) return;
   require(!loaded.prompts.empty() && loaded.prompts.size() <= 3, "number of prompts");
   require(loaded.info.n_prompts == static_cast<std::int64_t>(loaded.prompts.size()), "n_prompts");
-  require(loaded.info.n_skipped >= 0 && loaded.info.sha256.size() == 64, "facts of the data set");
+  require(loaded.info.n_skipped >= 0 && loaded.info.sha256->size() == 64, "facts of the data set");
   for (const Prompt& p : loaded.prompts) {
     require(p.tokens.size() == 8 && p.tokens.front() == request.bos, "length or BOS");
     for (const Token t : p.tokens) require(t >= 0 && t < request.vocab, "token");

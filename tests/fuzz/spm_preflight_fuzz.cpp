@@ -12,10 +12,11 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (!kind.empty()) return 0;
   const auto n = static_cast<std::int32_t>(model.pieces.size());
   fuzz::require(n >= 1 && n <= 1 << 16, "number of pieces");
-  fuzz::require(model.unk >= 0 && model.unk < n, "unknown piece");
-  fuzz::require(model.bos < n && model.eos < n, "special pieces");
+  int unknown = 0;
   for (const auto& piece : model.pieces) {
+    unknown += piece.type == SentencePieceModel::PieceType::kUnknown ? 1 : 0;
     fuzz::require(!piece.text.empty() && is_valid_utf8(piece.text), "text of a piece");
   }
+  fuzz::require(unknown == 1, "unknown piece");
   return 0;
 }
