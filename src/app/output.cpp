@@ -56,7 +56,7 @@ class Line {
     size_ += text.size();
   }
   void flush() {
-    print_stderr({buffer_.data(), size_});
+    write_quietly(STDERR_FILENO, {buffer_.data(), size_});
     size_ = 0;
   }
 
@@ -80,9 +80,9 @@ void print_out(std::string_view text) {
   write_all(STDOUT_FILENO, text, "standard output");
 }
 
-void print_stderr(std::string_view text) {
+void write_quietly(int fd, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return;
     text.remove_prefix(static_cast<std::size_t>(n));

@@ -21,7 +21,7 @@ void print_error(std::initializer_list<std::string_view> parts);
 inline void print_error(std::string_view message) { print_error({message}); }
 // The same without "error: ".
 void print_note(std::string_view message);
-// As it is, on stderr. Never throws.
-void print_stderr(std::string_view text);
+// As it is, to stderr or what stands for it: text that may be lost without harm. Never throws.
+void write_quietly(int fd, std::string_view text);
 
 }  // namespace triforce

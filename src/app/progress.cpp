@@ -6,21 +6,14 @@
 #include <array>
 #include <cstdlib>
 
+#include "app/output.h"
+
 namespace triforce {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw{100};
 constexpr std::array<const char*, 4> kColours = {"\x1b[36m", "\x1b[33m", "\x1b[32m", "\x1b[35m"};
 constexpr const char* kReset = "\x1b[0m";
-
-// What goes to stderr may be lost without harm.
-void write_quietly(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n <= 0) return;
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
 
 std::string amount(std::int64_t n, std::string_view unit) {
   if (unit == "MB") return fmt::format("{:.1f}", static_cast<double>(n) / 1e6);

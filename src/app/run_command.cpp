@@ -268,7 +268,7 @@ RunResult Run::measure() {
   try {
     check_memory(config_, *plan_, session_.backend.get());
   } catch (const Error& e) {
-    print_stderr(memory_table(*plan_, config_.prefill));
+    write_quietly(2, memory_table(*plan_, config_.prefill));
     return not_run(CaseStatus::kSkippedMemory, e.what(), e.code());
   }
   try {
