@@ -1,3 +1,5 @@
+#include <span>
+
 #include "app/commands.h"
 #include "app/output.h"
 #include "core/fields.h"
@@ -8,31 +10,6 @@
 namespace triforce {
 namespace {
 
-std::string table() {
-  std::string out = fmt::format("cpu      {}\n", cpu_model_name());
-  out += fmt::format("threads  {} (--threads)\nlevels  ", available_threads());
-  for (const std::string& name : isa_levels(true)) out += fmt::format(" {}", name);
-  out += fmt::format(" (--cpu-isa; default {})\n", to_string(cpu::best_isa()));
-  if (const std::optional<MemoryState> memory = memory_state()) {
-    out += fmt::format("memory   {:.1f} GB, {:.1f} GB available\n",
-                       static_cast<double>(memory->total_bytes) / 1e9,
-                       static_cast<double>(memory->available_bytes) / 1e9);
-  }
-  const CudaDevices cuda = find_cuda_devices();
-  for (const CudaDevice& d : cuda.devices) {
-    out += fmt::format("cuda:{:<3} {} ({}), {:.1f} GB", d.ordinal, d.name, d.architecture,
-                       static_cast<double>(d.memory_bytes) / 1e9);
-    if (d.free_bytes) {
-      out += fmt::format(", {:.1f} GB free", static_cast<double>(*d.free_bytes) / 1e9);
-    }
-    out += d.problem.empty() ? fmt::format(" (--device cuda:{})\n", d.ordinal)
-                             : fmt::format("; cannot be used: {}\n", d.problem);
-  }
-  if (cuda.devices.empty()) out += fmt::format("cuda     none: {}\n", cuda.reason);
-  return out;
-}
-
-// What the JSON says.
 struct DeviceEntry {
   std::string device, model;
   std::optional<int> threads;
@@ -58,6 +35,7 @@ void fields(V& v, DeviceEntry& d) {
 struct DeviceList {
   bool cuda = false;
   std::vector<DeviceEntry> devices;
+  std::string reason;  // why there is no GPU
 };
 template <class V>
 void fields(V& v, DeviceList& l) {
@@ -78,7 +56,7 @@ DeviceList list_of_devices() {
     cpu.available_bytes = memory->available_bytes;
   }
   const CudaDevices cuda = find_cuda_devices();
-  DeviceList list{cuda.built, {std::move(cpu)}};
+  DeviceList list{cuda.built, {std::move(cpu)}, cuda.reason};
   for (const CudaDevice& d : cuda.devices) {
     DeviceEntry gpu;
     gpu.device = fmt::format("cuda:{}", d.ordinal);
@@ -93,10 +71,32 @@ DeviceList list_of_devices() {
   return list;
 }
 
+std::string table(const DeviceList& list) {
+  const auto gb = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
+  const DeviceEntry& cpu = list.devices.front();
+  std::string out = fmt::format("cpu      {}\nthreads  {} (--threads)\n", cpu.model, *cpu.threads);
+  out += fmt::format("levels   {} (--cpu-isa; default {})\n", fmt::join(cpu.isa, " "),
+                     *cpu.default_isa);
+  if (cpu.memory_bytes) {
+    out += fmt::format("memory   {:.1f} GB, {:.1f} GB available\n", gb(*cpu.memory_bytes),
+                       gb(*cpu.available_bytes));
+  }
+  for (const DeviceEntry& d : std::span(list.devices).subspan(1)) {
+    out += fmt::format("{:<8} {} ({}), {:.1f} GB", d.device, d.model, *d.architecture,
+                       gb(*d.memory_bytes));
+    if (d.available_bytes) out += fmt::format(", {:.1f} GB free", gb(*d.available_bytes));
+    out += d.usable ? fmt::format(" (--device {})\n", d.device)
+                    : fmt::format("; cannot be used: {}\n", *d.problem);
+  }
+  if (list.devices.size() == 1) out += fmt::format("cuda     none: {}\n", list.reason);
+  return out;
+}
+
 }  // namespace
 
 ExitCode list_devices_command(const RunConfig& config) {
-  print_out(config.json_to_stdout ? to_json_text(list_of_devices()) + "\n" : table());
+  const DeviceList list = list_of_devices();
+  print_out(config.json_to_stdout ? to_json_text(list) + "\n" : table(list));
   return ExitCode::kOk;
 }
 

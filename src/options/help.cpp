@@ -1,34 +1,16 @@
 #include <algorithm>
 
 #include "options/command_line.h"
+#include "report/printers.h"
 
 namespace triforce {
 namespace {
 
 constexpr std::size_t kWidth = 80;
 
-// Words of `text` in lines of kWidth columns, the first from `column` on, the others indented.
-void wrap(std::string& out, std::string_view text, std::size_t column, std::size_t indent) {
-  for (bool first = true; !text.empty(); first = false) {
-    const std::string_view word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(text.size(), word.size() + 1));
-    if (!first && column + 1 + word.size() > kWidth) {
-      out += '\n' + std::string(indent, ' ');
-      column = indent;
-    } else if (!first) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-  }
-  out += '\n';
-}
-
 void append_row(std::string& out, std::string left, std::string_view right, std::size_t indent) {
   if (!right.empty()) left.resize(std::max(left.size() + 1, indent), ' ');
-  out += left;
-  wrap(out, right, left.size(), indent);
+  out += left + wrap(std::string(right), kWidth, indent, left.size());
 }
 
 // The default as make_config() has it, for both sets where they differ.
@@ -63,8 +45,9 @@ void append_option(std::string& out, Command command, const Option& o) {
   }
   add(o.unit);
   if (!o.is_flag()) add(o.value.expected);
-  out += std::string(6, ' ');
-  wrap(out, facts.empty() ? std::string(o.help) : fmt::format("{} [{}]", o.help, facts), 6, 6);
+  const std::string text =
+      facts.empty() ? std::string(o.help) : fmt::format("{} [{}]", o.help, facts);
+  out += std::string(6, ' ') + wrap(text, kWidth, 6, 6);
 }
 
 }  // namespace
@@ -91,15 +74,15 @@ std::string help_text(Command command, bool list_commands) {
     append_option(out, command, o);
   }
   out += "\n";
-  wrap(out,
-       "Numbers may end in k (1024). '_' is accepted for '-' in option names, --name=value for "
-       "--name value.",
-       0, 0);
-  wrap(out,
-       "Exit codes: 0 ok, 2 usage, 3 bad input, 4 memory or disk, 5 device, 7 numeric or not "
-       "lossless, 8 inconclusive, 70 internal error, 129/130/143 interrupted with a valid partial "
-       "result.",
-       0, 0);
+  out += wrap(
+      "Numbers may end in k (1024). '_' is accepted for '-' in option names, --name=value for "
+      "--name value.",
+      kWidth, 0);
+  out += wrap(
+      "Exit codes: 0 ok, 2 usage, 3 bad input, 4 memory or disk, 5 device, 7 numeric or not "
+      "lossless, 8 inconclusive, 70 internal error, 129/130/143 interrupted with a valid partial "
+      "result.",
+      kWidth, 0);
   out += "\nExamples:\n";
   for (const std::string_view example : info.examples) {
     out += fmt::format("  triforce-bench {}\n", example);

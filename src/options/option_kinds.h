@@ -62,7 +62,7 @@ OptionValue integer_or_auto(int high, Ref ref, Auto is_auto) {
 // A number in an interval, beside which 0 may be allowed. A float member takes kMinPositive as its
 // bound above 0: that and its inverse are floats, neither 0 nor infinite.
 inline constexpr double kMinPositive = 1e-30;
-struct Interval {
+struct Bounds {
   double low = 0, high = 0;
   bool open = false;  // low itself is not in it
   bool or_zero = false;
@@ -71,7 +71,7 @@ struct Interval {
   }
 };
 template <class Ref>
-OptionValue real(Interval in, Ref ref) {
+OptionValue real(Bounds in, Ref ref) {
   return {fmt::format("{}a number in {}{}, {}]", in.or_zero ? "0 or " : "", in.open ? '(' : '[',
                       in.low, in.high),
           [=](RunConfig& c, std::string_view text) {

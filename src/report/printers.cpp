@@ -89,10 +89,11 @@ std::string printable(const std::string& text) {
   return out;
 }
 
-std::string wrap(const std::string& text, std::size_t width, std::size_t indent) {
+std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
+                 std::size_t column) {
   std::istringstream words(text);
   std::string out, line, word;
-  std::size_t room = width;
+  std::size_t room = width - column;
   const auto flush = [&] {
     out += line + '\n' + std::string(indent, ' ');
     line.clear();

@@ -26,9 +26,10 @@ ReportText describe_result(const RunResult& result);
 // Columns padded with spaces, two between them; no trailing blanks.
 std::string render_text(const TextTable& table);
 std::string render_markdown(const TextTable& table);
-// `text` in lines of at most `width` columns, later ones indented; words longer than a line are cut
-// across lines.
-std::string wrap(const std::string& text, std::size_t width, std::size_t indent);
+// `text` in lines of at most `width` columns, the first from `column` on, later ones indented;
+// words longer than a line are cut across lines.
+std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
+                 std::size_t column = 0);
 
 // Five characters up to 99999: more digits the smaller the value. "-" for nothing.
 std::string short_number(const std::optional<double>& value);
