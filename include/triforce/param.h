@@ -27,4 +27,11 @@ using Param = std::pair<std::string, ParamValue>;  // name in snake_case: "gen_l
 std::string to_text(const ParamValue& value, std::string_view none = "",
                     std::string_view separator = ",");
 
+// Parameters as a JSON object, for core/fields.h.
+class JsonView;
+class JsonWriter;
+void json_write(JsonWriter& out, const std::vector<Param>& params);
+void json_read(const JsonView& at, std::vector<Param>& params);
+void json_schema(JsonWriter& out, std::string_view description, const std::vector<Param>& any);
+
 }  // namespace triforce

@@ -5,7 +5,6 @@
 #include "core/fields.h"
 #include "host/machine.h"
 #include "measure/measure.h"
-#include "report/param_json.h"
 #include "report/printers.h"
 
 namespace triforce {
@@ -143,21 +142,9 @@ std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
 
 namespace {
 
-const char* pass_label(Pass pass) {
-  switch (pass) {
-    case Pass::kFull:
-      return "target, full cache (ar, outer verify)";
-    case Pass::kRetrieval:
-      return "target, retrieval cache";
-    case Pass::kStreaming:
-      return "target, streaming cache";
-    case Pass::kDraft:
-      return "drafter, streaming cache";
-    case Pass::kCount:
-      break;
-  }
-  return "";
-}
+constexpr PerPass<const char*> kPassLabels = {{"target, full cache (ar, outer verify)",
+                                               "target, retrieval cache", "target, streaming cache",
+                                               "drafter, streaming cache"}};
 
 std::string gpu_rows(const GpuPrediction& p) {
   const auto row = [](const std::string& gpu, const char* method, double ms, double speedup,
@@ -215,7 +202,7 @@ std::string plan_table(const RunConfig& config, const PlanReport& r) {
     const auto pass = static_cast<Pass>(i);
     const std::int64_t bytes = r.device_memory.passes[pass].at(r.input.run.max_prompt);
     if (bytes == 0) continue;
-    out += fmt::format("{:<38}{:>11.3f}\n", pass_label(pass), gb(static_cast<double>(bytes)));
+    out += fmt::format("{:<38}{:>11.3f}\n", kPassLabels[pass], gb(static_cast<double>(bytes)));
   }
   out += fmt::format("\n{:<12}{:>8}{:>6}  {:<5}{:<20}{:>9}{:>9}  {}\n", "gpu", "memory", "GB/s",
                      "fits", "method", "ms/token", "speedup", "gammas");

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/fields.h"
-#include "report/param_json.h"
 #include "triforce/report.h"
 
 namespace triforce {

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/fields.h"
-#include "report/param_json.h"
 
 namespace triforce {
 namespace {

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "core/fields.h"
-#include "report/param_json.h"
 #include "triforce/report.h"
 
 namespace triforce {
