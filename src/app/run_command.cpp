@@ -163,7 +163,7 @@ class Run {
     progress_.finish();
     print_error(reason);
     reported_ = true;
-    return unrun_result(input_, status, reason, code, plan_);
+    return unrun_result(input_, status, reason, code);
   }
 
   const RunConfig& config_;
@@ -173,7 +173,6 @@ class Run {
   Session session_;
   ModelPair models_;
   std::optional<Tokenizer> tokenizer_;
-  std::optional<MemoryPlan> plan_;
   ModelWeights target_, draft_;
   MeasureInput input_;
   bool reported_ = false;  // why nothing was measured has been said
@@ -181,7 +180,7 @@ class Run {
 
 void Run::open() {
   Prepared prepared = prepare(config_, files_.claimed());
-  plan_ = plan_memory(prepared.plan);
+  input_.plan = plan_memory(prepared.plan);
   open_weights(config_, prepared.models);
   tokenizer_ = open_tokenizer(prepared);
   session_ = std::move(prepared.session);
@@ -212,7 +211,7 @@ std::int64_t Run::memory_for_prompts() const {
     const std::optional<MemoryState> state = memory_state();
     limit = state ? state->available_bytes : std::numeric_limits<std::int64_t>::max();
   }
-  return std::max(kAlways, limit - (on_host ? plan_->total_bytes() : 0));
+  return std::max(kAlways, limit - (on_host ? input_.plan.total_bytes() : 0));
 }
 
 void Run::read_data() {
@@ -266,9 +265,9 @@ void Run::measure_bandwidths() {
 
 RunResult Run::measure() {
   try {
-    check_memory(config_, *plan_, session_.backend.get());
+    check_memory(config_, input_.plan, session_.backend.get());
   } catch (const Error& e) {
-    write_quietly(2, memory_table(*plan_, config_.prefill));
+    write_quietly(2, memory_table(input_.plan, config_.prefill));
     return not_run(CaseStatus::kSkippedMemory, e.what(), e.code());
   }
   try {
@@ -276,7 +275,7 @@ RunResult Run::measure() {
     check_time();
     let_allocations_throw();
     measure_bandwidths();
-    session_.backend->reserve_memory(plan_->bytes_to_take());
+    session_.backend->reserve_memory(input_.plan.bytes_to_take());
     load();
   } catch (const TimedOut&) {
     return not_run(

@@ -36,7 +36,10 @@ std::vector<std::vector<std::vector<std::int32_t>>> nested(const std::vector<std
 class Measurement {
  public:
   explicit Measurement(const MeasureInput& input)
-      : in_(input), c_(input.config), observer_(input.observer), begin_(Clock::now()) {
+      : in_(input),
+        c_(input.config),
+        observer_(input.observer != nullptr ? *input.observer : silent_),
+        begin_(Clock::now()) {
     TF_CHECK(in_.backend != nullptr && in_.target != nullptr && !in_.prompts.empty());
     for (const auto& prompt : in_.prompts) {
       state_.longest_prompt =
@@ -52,7 +55,6 @@ class Measurement {
           c_.auto_inner_gamma ? std::min(max.inner_gamma, Gammas{}.inner_gamma) : max.inner_gamma};
       state_.methods.push_back(std::move(state));
     }
-    state_.plan = plan();
     state_.salt = fmt::format("{}", begin_.time_since_epoch().count());
     total_ = static_cast<std::int64_t>(state_.methods.size()) *
              (c_.warmup + static_cast<std::int64_t>(in_.prompts.size()) * c_.repetitions);
@@ -64,8 +66,6 @@ class Measurement {
   RunResult run();
 
  private:
-  RunShape shape() const { return {state_.longest_prompt, c_.gen_len, c_.methods}; }
-  MemoryPlan plan() const;
   bool measure_prompt(int prompt);
   bool prefill(int prompt);
   bool record(int prompt);
@@ -86,7 +86,8 @@ class Measurement {
 
   const MeasureInput& in_;
   const RunConfig& c_;
-  MeasureObserver* observer_;
+  MeasureObserver silent_;
+  MeasureObserver& observer_;
   Clock::time_point begin_;
   std::int64_t index_ = 0, total_ = 0;
   std::optional<Context> context_;
@@ -121,19 +122,6 @@ void Measurement::fail(MethodState* method, CaseStatus status, ExitCode code,
   }
 }
 
-MemoryPlan Measurement::plan() const {
-  PlanInput p;
-  p.target = in_.target->config;
-  if (in_.draft != nullptr) p.draft = in_.draft->config;
-  p.dtype = in_.target->dtype;
-  p.random_target = in_.target->random;
-  p.random_draft = in_.draft != nullptr && in_.draft->random;
-  p.backend = in_.backend;
-  p.options = c_.speculation;
-  p.run = shape();
-  return plan_memory(p);
-}
-
 bool Measurement::stopped() {
   if (state_.stopped || state_.timed_out) return true;
   state_.stopped = in_.stop && in_.stop();
@@ -147,8 +135,7 @@ bool Measurement::stopped() {
 bool Measurement::prefill(int prompt) {
   const auto& tokens = in_.prompts[static_cast<std::size_t>(prompt)];
   const PrefillProgress progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
-    if (observer_ == nullptr) return;
-    observer_->on_prefill(prompt, static_cast<int>(in_.prompts.size()), pass, done, total);
+    observer_.on_prefill(prompt, static_cast<int>(in_.prompts.size()), pass, done, total);
   };
   const StopRequested stop = [this] { return stopped(); };
   PrefillMetrics metrics;
@@ -189,14 +176,11 @@ bool Measurement::record(int prompt) {
 void Measurement::generate(MethodState& m, int prompt, int repetition, bool warmup) {
   if (m.failed || stopped()) return;
   const bool first = warmup ? repetition == 0 : repetition == 0 && (prompt > 0 || c_.warmup == 0);
-  if (observer_ != nullptr) {
-    observer_->on_generation(m.method->method, prompt, repetition, warmup, index_, total_);
-  }
-  ++index_;
+  observer_.on_generation(m.method->method, prompt, repetition, warmup, index_++, total_);
   TokenCallback on_tokens;
-  if (warmup && first && observer_ != nullptr) {
+  if (warmup && first) {
     on_tokens = [&](std::span<const Token> tokens, std::span<const std::uint8_t> origins) {
-      observer_->on_tokens(m.method->method, tokens, origins);
+      observer_.on_tokens(m.method->method, tokens, origins);
     };
   }
   MeasuredRun run{prompt,
@@ -211,8 +195,8 @@ void Measurement::generate(MethodState& m, int prompt, int repetition, bool warm
                                      [this] { return stopped(); });
   });
   if (!done || run.metrics.interrupted) return;
-  if (!warmup && first && observer_ != nullptr) {
-    observer_->on_tokens(m.method->method, run.metrics.tokens, run.metrics.origins);
+  if (!warmup && first) {
+    observer_.on_tokens(m.method->method, run.metrics.tokens, run.metrics.origins);
   }
   m.runs.push_back(std::move(run));
 }
@@ -295,7 +279,7 @@ bool Measurement::measure_prompt(int prompt) {
     for (const std::size_t m : interleaved_order(state_.methods.size(), r)) {
       generate(state_.methods[m], prompt, r, false);
     }
-    if (observer_ != nullptr) observer_->on_repetition([this] { return result(false); });
+    observer_.on_repetition([this] { return result(false); });
   }
   measure_margins(prompt);
   return !stopped();
@@ -303,7 +287,8 @@ bool Measurement::measure_prompt(int prompt) {
 
 RunResult Measurement::run() {
   const bool built = guarded(nullptr, [&] {
-    context_.emplace(*in_.backend, *in_.target, Context::shape_of(shape()));
+    const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods};
+    context_.emplace(*in_.backend, *in_.target, Context::shape_of(shape));
     methods_.emplace(*context_, in_.draft, c_.speculation, c_.methods);
   });
   const auto n = static_cast<int>(in_.prompts.size());
@@ -323,7 +308,7 @@ RunResult Measurement::result(bool ended) {
 MemoryResult Measurement::memory() const {
   Allocator& a = in_.backend->allocator();
   MemoryResult m;
-  m.planned = TaggedBytes{state_.plan.bytes};
+  m.planned = TaggedBytes{in_.plan.bytes};
   m.peak = TaggedBytes{};
   for (std::size_t i = 0; i < m.peak->bytes.size(); ++i) {
     m.peak->bytes[i] = a.ledger(static_cast<MemTag>(i)).peak_bytes;

@@ -52,6 +52,7 @@ struct MeasureInput {
   std::vector<std::vector<Token>> prompts;
   ResultContext context;  // `end` and what the monitor saw are filled in
   DataInfo data;
+  MemoryPlan plan;            // plan_memory() of this run
   std::vector<Param> params;  // echo_params(config)
   // Ids to text, for the output section; may be empty.
   std::function<std::string(std::span<const Token>)> decode_text;
@@ -68,8 +69,8 @@ struct MeasureInput {
 RunResult run_measurement(const MeasureInput& input);
 
 // The result of a run that never started, one case a method: too little memory, a model that does
-// not load. Backend, weights and prompts may be missing; `planned` is printed if given.
+// not load. Backend, weights and prompts may be missing.
 RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::string& reason,
-                       ExitCode exit_code, const std::optional<MemoryPlan>& planned);
+                       ExitCode exit_code);
 
 }  // namespace triforce

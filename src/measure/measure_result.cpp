@@ -77,14 +77,14 @@ void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   const std::int64_t context = s_.longest_prompt + c_.gen_len / 2;
   c.timing = make_timing(m.runs, c_.seed, [&](const RunMetrics& metrics) {
     double sum = 0;
-    for (const PassCount& p : count_passes(*m.method, metrics, s_.plan.passes, context)) {
+    for (const PassCount& p : count_passes(*m.method, metrics, in_.plan.passes, context)) {
       sum += static_cast<double>(p.passes) * static_cast<double>(p.bytes_per_pass);
     }
     return sum;
   });
   fill_prefill(c);
   c.phases_ms_per_round = phases_per_round(m.runs);
-  c.traffic = make_traffic(*m.method, m.runs, s_.plan.passes, context, context_.measured_read_gbs);
+  c.traffic = make_traffic(*m.method, m.runs, in_.plan.passes, context, context_.measured_read_gbs);
   c.steps = steps(m);
   c.acceptance = merged_levels(m.runs);
   c.memory = s_.memory;
@@ -239,7 +239,7 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
 }
 
 RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::string& reason,
-                       ExitCode exit_code, const std::optional<MemoryPlan>& planned) {
+                       ExitCode exit_code) {
   MeasurementState state;
   for (const Method method : input.config.methods) {
     MethodState m;
@@ -249,10 +249,7 @@ RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::
     m.reason = reason;
     state.methods.push_back(std::move(m));
   }
-  if (planned) {
-    state.plan = *planned;
-    state.memory.planned = TaggedBytes{planned->bytes};
-  }
+  state.memory.planned = TaggedBytes{input.plan.bytes};
   state.ended = true;
   state.first_error = exit_code;
   state.salt = reason;

@@ -27,7 +27,6 @@ struct MeasurementState {
   std::vector<PrefillMetrics> prefills;
   std::vector<AfterPrompt> after_prompts;  // as far as --record asks for it
   StepCurves steps;                        // empty curves: not measured
-  MemoryPlan plan;
   MemoryResult memory;
   GpuObservation gpu;
   std::int64_t longest_prompt = 0;  // tokens
@@ -47,8 +46,8 @@ struct MeasurementState {
 // "20260131T120000Z-1a2b3c4d": start of the run and a hash of the command line and `salt`.
 std::string make_run_id(const ResultContext& context, const std::string& salt);
 
-// Reads of `input` only what describes the run: config, context, data, params, model infos,
-// prompts' number.
+// Reads of `input` only what describes the run: config, context, data, params, plan, model
+// infos, prompts' number.
 RunResult build_result(const MeasureInput& input, const MeasurementState& state);
 
 }  // namespace triforce

@@ -83,6 +83,22 @@ class MeasureRun : public ::testing::Test {
     input_.observer = &recorder_;
     input_.stop = [this] { return recorder_.stop; };
   }
+  RunResult measure() {
+    PlanInput plan;
+    plan.target = pair_.target.config;
+    plan.draft = pair_.draft.config;
+    plan.dtype = pair_.target.dtype;
+    plan.random_target = pair_.target.random;
+    plan.random_draft = pair_.draft.random;
+    plan.backend = input_.backend;
+    plan.options = input_.config.speculation;
+    plan.run = {0, input_.config.gen_len, input_.config.methods};
+    for (const std::vector<Token>& prompt : input_.prompts) {
+      plan.run.max_prompt = std::max<std::int64_t>(plan.run.max_prompt, std::ssize(prompt));
+    }
+    input_.plan = plan_memory(plan);
+    return run_measurement(input_);
+  }
   std::unique_ptr<Backend> backend_ = make_cpu_backend({1, std::nullopt});
   ToyPair pair_;
   Recorder recorder_;
@@ -96,7 +112,7 @@ void expect_valid_json(const RunResult& r) {
 }
 
 TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
-  const RunResult r = run_measurement(input_);
+  const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kOk);
   ASSERT_EQ(r.cases.size(), 5U);
   for (const CaseResult& c : r.cases) {
@@ -145,7 +161,7 @@ TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
 
 TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
   input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
-  const RunResult r = run_measurement(input_);
+  const RunResult r = measure();
   std::string order;
   for (const Generation& g : recorder_.generations) {
     order += fmt::format("{}{}{}{} ", g.prompt, g.warmup ? "w" : "r", g.repetition,
@@ -186,7 +202,7 @@ TEST_F(MeasureRun, PeaksAreThoseOfTheRun) {
   input_.config.warmup = 0;
   for (const std::int64_t budget : {128, 64}) {
     input_.config.speculation.budget = budget;
-    const RunResult r = run_measurement(input_);
+    const RunResult r = measure();
     ASSERT_EQ(r.exit_code, ExitCode::kOk);
     const MemoryResult& m = r.cases[0].memory;
     for (auto tag = static_cast<std::size_t>(MemTag::kKvFull);
@@ -199,7 +215,7 @@ TEST_F(MeasureRun, PeaksAreThoseOfTheRun) {
 TEST_F(MeasureRun, GreedyStreamsAreEqual) {
   input_.config.speculation.acceptance = Acceptance::kSpeculative;
   input_.config.speculation.sampling.temperature = 0;
-  const RunResult r = run_measurement(input_);
+  const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kOk);
   for (std::size_t i = 1; i < r.cases.size(); ++i) {
     EXPECT_EQ(r.cases[i].lossless.equal_to_baseline, true) << r.cases[i].name;
@@ -208,11 +224,11 @@ TEST_F(MeasureRun, GreedyStreamsAreEqual) {
 
 // What is recorded is what there was, and recording changes nothing that is measured.
 TEST_F(MeasureRun, WhatIsRecorded) {
-  const RunResult plain = run_measurement(input_);
+  const RunResult plain = measure();
   for (const CaseResult& c : plain.cases) EXPECT_TRUE(c.after_prompt.empty());
   input_.config.record = {true, true, true};
   recorder_ = {};
-  const RunResult r = run_measurement(input_);
+  const RunResult r = measure();
   Context context(*backend_, pair_.target, Context::shape_of({kPrompt, kGenerated, {}}));
   Methods methods(context, nullptr, input_.config.speculation, std::vector{Method::kRetrieval});
   for (int p = 0; p < 2; ++p) {
@@ -268,7 +284,7 @@ TEST_F(MeasureRun, WhatIsRecorded) {
 
 TEST_F(MeasureRun, SpeculativeSamplingIsNotComparedTokenByToken) {
   input_.config.speculation.acceptance = Acceptance::kSpeculative;
-  const RunResult r = run_measurement(input_);
+  const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kOk);
   EXPECT_EQ(r.cases[1].lossless.mode, LosslessMode::kDistribution);
   EXPECT_FALSE(r.cases[1].lossless.equal_to_baseline.has_value());
@@ -277,7 +293,7 @@ TEST_F(MeasureRun, SpeculativeSamplingIsNotComparedTokenByToken) {
 TEST_F(MeasureRun, AStopKeepsFinishedRepetitions) {
   input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
   recorder_.stop_before = 5;  // after 0w0A 0w0B 0r0A 0r0B 0r1B
-  const RunResult r = run_measurement(input_);
+  const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kInterrupted);
   EXPECT_EQ(r.cases[0].status, CaseStatus::kInterrupted);
   EXPECT_EQ(r.cases[0].timing.ms_per_token.n, 1);
@@ -290,7 +306,7 @@ TEST_F(MeasureRun, AStopKeepsFinishedRepetitions) {
 
 TEST_F(MeasureRun, ATimeoutEndsTheRun) {
   input_.config.timeout_s = 1e-6;
-  const RunResult r = run_measurement(input_);
+  const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kInconclusive);
   for (const CaseResult& c : r.cases) {
     EXPECT_EQ(c.status, CaseStatus::kTimeout);
@@ -304,7 +320,7 @@ TEST_F(MeasureRun, AutomaticGammasAreReported) {
   input_.config.auto_gamma = input_.config.auto_inner_gamma = true;
   input_.config.speculation.gamma = 9;
   input_.config.speculation.inner_gamma = 4;
-  const RunResult r = run_measurement(input_);
+  const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kOk);
   EXPECT_EQ(static_cast<std::int64_t>(recorder_.generations.size()), recorder_.last_total);
   for (std::size_t i = 1; i < r.cases.size(); ++i) {
@@ -353,7 +369,7 @@ TEST_F(MeasureRun, AFailingMethodLeavesTheOthersTheirResults) {
     input_.backend = &faulty;
     input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
     recorder_ = {};
-    const RunResult r = run_measurement(input_);
+    const RunResult r = measure();
     EXPECT_EQ(r.exit_code, code);
     EXPECT_EQ(r.cases[0].status, CaseStatus::kOk);
     EXPECT_EQ(r.cases[0].timing.ms_per_token.n, 6);
@@ -369,7 +385,7 @@ TEST_F(MeasureRun, ADivergenceSaysHowCloseTheChoiceWas) {
   input_.backend = &faulty;
   input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
   input_.config.speculation.sampling.temperature = 0;
-  const RunResult r = run_measurement(input_);
+  const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kNumeric);
   const Lossless& l = r.cases[1].lossless;
   ASSERT_TRUE(l.first_divergence && l.top2_margin);
@@ -381,7 +397,7 @@ TEST_F(MeasureRun, ADivergenceSaysHowCloseTheChoiceWas) {
 
 TEST_F(MeasureRun, WithoutABaselineThereIsNoSpeedup) {
   input_.config.methods = {Method::kTriForce};
-  const RunResult r = run_measurement(input_);
+  const RunResult r = measure();
   ASSERT_EQ(r.cases.size(), 1U);
   EXPECT_FALSE(r.cases[0].speedup.has_value());
   EXPECT_FALSE(r.cases[0].lossless.equal_to_baseline.has_value());

@@ -294,7 +294,7 @@ struct Fixture {
       triforce.runs.push_back(t);
     }
     state.methods = {ar, triforce};
-    state.plan.passes[Pass::kFull].weights = 1000;
+    input.plan.passes[Pass::kFull].weights = 1000;
     state.ended = true;
   }
   RunResult result() const { return build_result(input, state); }
@@ -404,10 +404,9 @@ TEST(Result, UnfinishedCasesKeepWhatTheyHave) {
 TEST(Result, OfARunThatNeverStarted) {
   Fixture f;
   f.input.prompts.clear();
-  MemoryPlan plan;
-  plan.bytes[0] = 123;
+  f.input.plan.bytes[0] = 123;
   const RunResult r =
-      unrun_result(f.input, CaseStatus::kSkippedMemory, "too large", ExitCode::kResources, plan);
+      unrun_result(f.input, CaseStatus::kSkippedMemory, "too large", ExitCode::kResources);
   EXPECT_EQ(r.exit_code, ExitCode::kResources);
   ASSERT_EQ(r.cases.size(), 2U);
   for (const CaseResult& c : r.cases) {
