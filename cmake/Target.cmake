@@ -20,8 +20,6 @@ if(TRIFORCE_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "TRIFORCE_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}; use the preset asan")
   endif()
-  # Coverage of the libraries guides the fuzzer; its main() is linked into the targets alone.
-  target_compile_options(triforce_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 target_link_libraries(triforce_flags INTERFACE fmt::fmt)
 

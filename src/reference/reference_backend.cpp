@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "reference/reference_impl.h"
 
@@ -78,16 +79,17 @@ void ReferenceBackend::do_rms_norm(TensorView x, TensorView w, float eps, Tensor
 }
 
 void ReferenceBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
-  const bool round_inputs = w.dtype == DType::kBF16;
+  std::vector<double> in(static_cast<std::size_t>(w.cols));
   for (std::int64_t t = 0; t < x.shape[0]; ++t) {
+    for (std::int64_t j = 0; j < w.cols; ++j) {
+      const auto value = static_cast<float>(at(x, t, j));
+      in[static_cast<std::size_t>(j)] =
+          static_cast<double>(w.dtype == DType::kBF16 ? bf16_to_f32(f32_to_bf16(value)) : value);
+    }
     for (std::int64_t i = 0; i < w.rows; ++i) {
       double sum = 0;
       for (std::int64_t j = 0; j < w.cols; ++j) {
-        double in = at(x, t, j);
-        if (round_inputs) {
-          in = static_cast<double>(bf16_to_f32(f32_to_bf16(static_cast<float>(in))));
-        }
-        sum += in * load(w.storage.data(), w.dtype, i * w.cols + j);
+        sum += in[static_cast<std::size_t>(j)] * load(w.storage.data(), w.dtype, i * w.cols + j);
       }
       set(out, t, i, accumulate ? at(out, t, i) + sum : sum);
     }

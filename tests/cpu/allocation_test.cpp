@@ -1,4 +1,4 @@
-#include "cpu/count_allocations.h"
+#include "allocations.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/cpu_test_support.h"
 

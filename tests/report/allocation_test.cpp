@@ -2,30 +2,12 @@
 // of hours exist only in memory until then.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <new>
 
+#include "allocations.h"
 #include "report/golden.h"
 #include "report/sample_result.h"
 #include "triforce/report.h"
-
-namespace {
-// Allocations until one fails; negative: none does.
-std::int64_t g_left = -1;
-
-void* allocate(std::size_t bytes) {
-  if (g_left >= 0 && g_left-- == 0) throw std::bad_alloc();
-  if (void* p = std::malloc(bytes == 0 ? 1 : bytes); p != nullptr) return p;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(std::size_t bytes) { return allocate(bytes); }
-void* operator new[](std::size_t bytes) { return allocate(bytes); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t /*bytes*/) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t /*bytes*/) noexcept { std::free(p); }
 
 namespace triforce {
 namespace {
@@ -34,13 +16,12 @@ namespace {
 template <class Call>
 std::int64_t fail_everywhere(const Call& call) {
   for (std::int64_t n = 0;; n += n < 500 ? 1 : 61) {
-    g_left = n;
+    fail_allocation_after(n);
     try {
       call();
-      g_left = -1;
+      fail_allocation_after(-1);
       return n;
     } catch (const std::bad_alloc&) {
-      g_left = -1;
     }
   }
 }
