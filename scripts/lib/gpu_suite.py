@@ -394,6 +394,8 @@ class Suite:
             met = "not measured" if g["value"] is None else (
                 {None: "", True: "met", False: "MISSED"}[g["met"]])
             print(f"{g['name']:<62} {value:>8}  {bound:<8} {met}".rstrip())
+            if g["at_least"] is True and g["met"] is False:  # not a matter of speed
+                failed.append(g["name"])
         print(f"\n{self.out}: {self.result['seconds']} s")
         if failed:
             print(f"failed: {'; '.join(failed)}")

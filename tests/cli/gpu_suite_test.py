@@ -20,6 +20,12 @@ if sys.argv[1] == "list-devices":
 if sys.argv[1] == "selftest":
     print("ok      a\nFAILED  b: 2 expected, 3 found\nselftest failed: 1 of 2 checks")
     sys.exit(7)
+if "--acceptance" in sys.argv:  # a method whose tokens are not the baseline's
+    cases = [{"method": m, "status": "ok", "lossless": {"equal_to_baseline": m == "ar"}}
+             for m in ("ar", "triforce")]
+    with open(sys.argv[sys.argv.index("--json") + 1], "w") as f:
+        json.dump({"cases": cases}, f)
+    sys.exit(0)
 print("words of the failure", file=sys.stderr)
 sys.exit(5)
 """
@@ -94,6 +100,12 @@ class GpuSuite(unittest.TestCase):
         self.assertEqual(step["exit_code"], 7)
         self.assertEqual(step["failed"], ["FAILED  b: 2 expected, 3 found"])
         self.assertEqual(step["summary"], "selftest failed: 1 of 2 checks")
+
+    def test_tokens_that_are_not_the_baselines(self):
+        done = self.suite("--device", "cuda:1", "--only", "pair", code=1)
+        failed = done.stdout[done.stdout.index("failed: "):]
+        self.assertEqual(failed, "failed: pair, greedy; built-in pair, coupled, triforce: "
+                                 "equal to ar\n")
 
     def test_an_unusable_device_and_an_unknown_step(self):
         done = self.suite("--device", "cuda:0", code=77)
