@@ -1,8 +1,7 @@
-#include "kernels/attention.h"
+#include "kernels/kernels.h"
 
 #include <algorithm>
 
-#include "kernels/attention_mass.cuh"
 #include "kernels/attention_tile.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/reduce.cuh"
@@ -219,10 +218,6 @@ __global__ void combine_kernel(Queries q, const std::int32_t* length, std::int64
   if (totals != nullptr && j == 0) totals[std::int64_t{head} * rows + row] = {m, l};
 }
 
-std::int64_t splits_of(std::int64_t capacity, std::int64_t split) {
-  return (capacity + split - 1) / split;
-}
-
 // Two blocks fit a multiprocessor; four waves keep the last one's idle share small.
 std::int64_t max_splits(int multiprocessors, int kv_heads) {
   return std::max<std::int64_t>(1, std::int64_t{8} * multiprocessors / kv_heads);
@@ -244,50 +239,34 @@ struct Workspace {
   }
 };
 
-template <class T, int kDim, int kGroups>
-void run_split(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
-               const Partials& partials, dim3 grid, cudaStream_t stream) {
-  constexpr std::size_t kTiles = std::size_t{kStages} * 2 * kTileKeys * kDim * 2;
-  constexpr std::size_t kStates = std::size_t{kWarps} * kGroups * 8 * (kDim * 4 + 8);
-  launch(split_kernel<T, kDim, kGroups>, grid, dim3(kThreads), std::max(kTiles, kStates), stream, q,
-         kv, angles_of(rope), split, score_scale(kDim), partials);
-}
-
 template <class T, int kDim>
 void run(const Queries& q, const KvView& kv, const RopeView& rope, const TensorView& out,
          std::int64_t split, const Partials& partials, SoftmaxStats* totals, cudaStream_t stream) {
   const int rows = q.tokens * q.group;
-  const dim3 grid(static_cast<unsigned>(partials.splits), static_cast<unsigned>(kv.kv_heads),
-                  static_cast<unsigned>((rows + kAttentionRows - 1) / kAttentionRows));
-  switch ((std::min(rows, kAttentionRows) + 7) / 8) {
-    case 1:
-      run_split<T, kDim, 1>(q, kv, rope, split, partials, grid, stream);
-      break;
-    case 2:
-      run_split<T, kDim, 2>(q, kv, rope, split, partials, grid, stream);
-      break;
-    case 3:
-      run_split<T, kDim, 3>(q, kv, rope, split, partials, grid, stream);
-      break;
-    default:
-      run_split<T, kDim, 4>(q, kv, rope, split, partials, grid, stream);
-  }
-  launch(combine_kernel<T>, dim3(static_cast<unsigned>(rows), static_cast<unsigned>(kv.kv_heads)),
-         dim3(kDim), static_cast<std::size_t>(partials.splits) * 8 + kDim / 32 * 4, stream, q,
-         kv.length, split, partials, static_cast<T*>(out.data), out.stride[0], totals);
+  with_count<kAttentionRows / 8>(ceil_div(rows, 8), [&](auto groups) {
+    constexpr std::size_t kTiles = std::size_t{kStages} * 2 * kTileKeys * kDim * 2;
+    constexpr std::size_t kStates = std::size_t{kWarps} * groups * 8 * (kDim * 4 + 8);
+    launch(split_kernel<T, kDim, groups>,
+           dims(partials.splits, kv.kv_heads, ceil_div(rows, kAttentionRows)), dims(kThreads),
+           std::max(kTiles, kStates), stream, q, kv, angles_of(rope), split, score_scale(kDim),
+           partials);
+  });
+  launch(combine_kernel<T>, dims(rows, kv.kv_heads), dims(kDim),
+         static_cast<std::size_t>(partials.splits) * 8 + kDim / 32 * 4, stream, q, kv.length, split,
+         partials, static_cast<T*>(out.data), out.stride[0], totals);
 }
 
 }  // namespace
 
 std::int64_t split_tokens(int multiprocessors, int kv_heads, std::int64_t capacity) {
   const std::int64_t splits = max_splits(multiprocessors, kv_heads);
-  const std::int64_t tokens = (capacity + splits - 1) / splits;
-  return std::max<std::int64_t>(2, (tokens + kTileKeys - 1) / kTileKeys) * kTileKeys;
+  const std::int64_t tokens = ceil_div(capacity, splits);
+  return std::max<std::int64_t>(2, ceil_div(tokens, kTileKeys)) * kTileKeys;
 }
 
 std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int head_dim,
                              std::int64_t capacity, std::int64_t split, bool mass) {
-  return Workspace(queries, heads, kv_heads, head_dim, capacity, splits_of(capacity, split), mass)
+  return Workspace(queries, heads, kv_heads, head_dim, capacity, ceil_div(capacity, split), mass)
       .bytes;
 }
 
@@ -304,18 +283,13 @@ void attention(const TensorView& q, const KvView& kv, const RopeView& rope, cons
   TF_CHECK(split > 0 && split % kTileKeys == 0, "attention: splits of {} tokens", split);
   const bool with_mass = mass.data != nullptr;
   const Workspace w(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim, kv.capacity,
-                    splits_of(kv.capacity, split), with_mass);
+                    ceil_div(kv.capacity, split), with_mass);
   auto* const memory = static_cast<std::byte*>(workspace);
   const Partials partials{reinterpret_cast<float*>(memory + w.o),
                           reinterpret_cast<SoftmaxStats*>(memory + w.stats), w.splits};
   auto* const totals = with_mass ? reinterpret_cast<SoftmaxStats*>(memory + w.totals) : nullptr;
-  with_half(kv.dtype, [&](auto t) {
-    using T = decltype(t);
-    if (kv.head_dim == 64) {
-      run<T, 64>(queries, kv, rope, out, split, partials, totals, stream);
-    } else {
-      run<T, 128>(queries, kv, rope, out, split, partials, totals, stream);
-    }
+  with_rows_of(kv, [&](auto t, auto dim) {
+    run<decltype(t), dim>(queries, kv, rope, out, split, partials, totals, stream);
   });
   if (with_mass) {
     attention_mass(queries, kv, rope, totals, reinterpret_cast<float*>(memory + w.key_mass), mass,

@@ -1,4 +1,4 @@
-#include "kernels/attention_mass.cuh"
+#include "kernels/attention_tile.cuh"
 #include "kernels/launch.cuh"
 
 namespace triforce::kernels {
@@ -62,25 +62,15 @@ __global__ void chunk_mass_kernel(const float* key_mass, std::int64_t capacity, 
 void attention_mass(const Queries& q, const KvView& kv, const RopeView& rope,
                     const SoftmaxStats* totals, float* key_mass, const TensorView& mass, int chunk,
                     cudaStream_t stream) {
-  const auto heads = static_cast<unsigned>(kv.kv_heads);
-  const dim3 tiles(static_cast<unsigned>((kv.capacity + kTileKeys - 1) / kTileKeys), heads);
-  with_half(kv.dtype, [&](auto t) {
-    using T = decltype(t);
-    const auto run = [&](auto kernel, std::size_t parts) {
-      launch(kernel, tiles, dim3(kAttentionThreads), parts * sizeof(uint4), stream, q, kv,
-             angles_of(rope), score_scale(kv.head_dim), totals, key_mass);
-    };
-    if (kv.head_dim == 64) {
-      run(key_mass_kernel<T, 64>, kTileParts<64>);
-    } else {
-      run(key_mass_kernel<T, 128>, kTileParts<128>);
-    }
+  with_rows_of(kv, [&](auto t, auto dim) {
+    launch(key_mass_kernel<decltype(t), dim>, dims(ceil_div(kv.capacity, kTileKeys), kv.kv_heads),
+           dims(kAttentionThreads), kTileParts<dim> * sizeof(uint4), stream, q, kv, angles_of(rope),
+           score_scale(kv.head_dim), totals, key_mass);
   });
-  constexpr unsigned kThreads = 128;
-  const auto blocks = static_cast<unsigned>((mass.shape[1] + kThreads - 1) / kThreads);
-  launch(chunk_mass_kernel, dim3(blocks, heads), dim3(kThreads), 0, stream,
-         static_cast<const float*>(key_mass), kv.capacity, chunk, static_cast<float*>(mass.data),
-         mass.stride[0], mass.shape[1]);
+  constexpr int kThreads = 128;
+  launch(chunk_mass_kernel, dims(ceil_div(mass.shape[1], kThreads), kv.kv_heads), dims(kThreads), 0,
+         stream, static_cast<const float*>(key_mass), kv.capacity, chunk,
+         static_cast<float*>(mass.data), mass.stride[0], mass.shape[1]);
 }
 
 }  // namespace triforce::kernels

@@ -1,4 +1,4 @@
-#include "kernels/attention_prefill.h"
+#include "kernels/kernels.h"
 
 #include "kernels/attention_tile.cuh"
 #include "kernels/launch.cuh"
@@ -240,20 +240,12 @@ __global__ void __launch_bounds__(kAttentionThreads)
 void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& rope,
                        const TensorView& out, cudaStream_t stream) {
   const Queries queries = queries_of(q, kv);
-  const dim3 grid(static_cast<unsigned>((q.shape[0] + kBlockRows - 1) / kBlockRows),
-                  static_cast<unsigned>(q.shape[1]));
-  with_half(kv.dtype, [&](auto t) {
+  with_rows_of(kv, [&](auto t, auto dim) {
     using T = decltype(t);
-    const auto run = [&](auto kernel, std::size_t tile_parts) {
-      const std::size_t parts = kBlockRows / kTileKeys * tile_parts + kStages * 2 * tile_parts;
-      launch(kernel, grid, dim3(kAttentionThreads), parts * sizeof(uint4), stream, queries, kv,
-             angles_of(rope), score_scale(kv.head_dim), static_cast<T*>(out.data), out.stride[0]);
-    };
-    if (kv.head_dim == 64) {
-      run(prefill_kernel<T, 64>, kTileParts<64>);
-    } else {
-      run(prefill_kernel<T, 128>, kTileParts<128>);
-    }
+    constexpr std::size_t kParts = (kBlockRows / kTileKeys + kStages * 2) * kTileParts<dim>;
+    launch(prefill_kernel<T, dim>, dims(ceil_div(q.shape[0], kBlockRows), q.shape[1]),
+           dims(kAttentionThreads), kParts * sizeof(uint4), stream, queries, kv, angles_of(rope),
+           score_scale(kv.head_dim), static_cast<T*>(out.data), out.stride[0]);
   });
 }
 

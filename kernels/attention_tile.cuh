@@ -62,15 +62,6 @@ inline Queries queries_of(const TensorView& q, const KvView& kv) {
 // The factor of scores, for weights in base 2.
 inline float score_scale(int head_dim) { return kLog2e / std::sqrt(static_cast<float>(head_dim)); }
 
-struct Angles {
-  const float *cos, *sin;
-  std::int64_t stride;  // elements between rows
-};
-inline Angles angles_of(const RopeView& rope) {
-  return {static_cast<const float*>(rope.cos.data), static_cast<const float*>(rope.sin.data),
-          rope.cos.rank > 0 ? rope.cos.stride[0] : std::int64_t{0}};
-}
-
 // Rotates the keys of a tile in place, each by its row's index.
 template <class T, int kDim>
 TF_DEVICE void rotate_tile(T* keys, std::int64_t first, const Angles& angles, std::int64_t rows) {
@@ -135,5 +126,13 @@ TF_DEVICE void key_scores(const T* keys, int warp, int lane,
     for (int g = 0; g < kGroups; ++g) ptx::mma<T>(score[g], k, query[g][s]);
   }
 }
+
+// The probability that each chunk of keys gets (attention_mass.cu).
+// mass[Hkv, n] f32: the weights of chunk c summed over all packed rows; 0 beyond the length.
+// totals[Hkv][rows]: of each row over the whole cache, as attention() leaves them; key_mass:
+// workspace [Hkv][capacity].
+void attention_mass(const Queries& q, const KvView& kv, const RopeView& rope,
+                    const SoftmaxStats* totals, float* key_mass, const TensorView& mass, int chunk,
+                    cudaStream_t stream);
 
 }  // namespace triforce::kernels

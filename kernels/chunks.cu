@@ -1,4 +1,4 @@
-#include "kernels/chunks.h"
+#include "kernels/kernels.h"
 
 #include <algorithm>
 #include <bit>
@@ -112,9 +112,7 @@ std::int64_t padded_size(std::int64_t n) {
   return static_cast<std::int64_t>(
       std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 2))));
 }
-dim3 grid_of(std::int64_t n, std::int64_t heads) {
-  return dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads), static_cast<unsigned>(heads));
-}
+dim3 grid_of(std::int64_t n, std::int64_t heads) { return dims(ceil_div(n, kThreads), heads); }
 
 }  // namespace
 
@@ -122,10 +120,8 @@ void score_chunks(const TensorView& q, const KvView& kv, int chunk, std::int64_t
                   const TensorView& scores, cudaStream_t stream) {
   with_half(kv.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(score_kernel<T>,
-           dim3(static_cast<unsigned>((n_chunks + kWarps - 1) / kWarps),
-                static_cast<unsigned>(kv.kv_heads)),
-           dim3(kThreads), 0, stream, static_cast<const T*>(q.data), q.stride[0],
+    launch(score_kernel<T>, dims(ceil_div(n_chunks, kWarps), kv.kv_heads), dims(kThreads), 0,
+           stream, static_cast<const T*>(q.data), q.stride[0],
            static_cast<int>(q.shape[0]) / kv.kv_heads, kv, chunk, n_chunks,
            static_cast<float*>(scores.data), scores.stride[0]);
   });
@@ -140,24 +136,23 @@ void top_chunks(const TensorView& scores, const TensorView& ids, void* workspace
   const std::int64_t heads = scores.shape[0], n = scores.shape[1], wanted = ids.shape[1];
   const std::int64_t padded = padded_size(n);
   auto* const keys = static_cast<std::uint64_t*>(workspace);
-  launch(keys_kernel, grid_of(padded, heads), dim3(kThreads), 0, stream,
+  launch(keys_kernel, grid_of(padded, heads), dims(kThreads), 0, stream,
          static_cast<const float*>(scores.data), scores.stride[0], n, padded, keys);
   const std::int64_t segment = std::min(padded, kSegment);
   const auto sort_segments = [&](std::int64_t first_run, std::int64_t last_run) {
-    launch(segment_kernel,
-           dim3(static_cast<unsigned>(padded / segment), static_cast<unsigned>(heads)),
-           dim3(kThreads), static_cast<std::size_t>(segment) * sizeof(std::uint64_t), stream, keys,
-           padded, segment, first_run, last_run);
+    launch(segment_kernel, dims(padded / segment, heads), dims(kThreads),
+           static_cast<std::size_t>(segment) * sizeof(std::uint64_t), stream, keys, padded, segment,
+           first_run, last_run);
   };
   sort_segments(2, segment);
   for (std::int64_t run = 2 * segment; run <= padded; run *= 2) {
     for (std::int64_t distance = run / 2; distance >= segment; distance /= 2) {
-      launch(exchange_kernel, grid_of(padded / 2, heads), dim3(kThreads), 0, stream, keys, padded,
+      launch(exchange_kernel, grid_of(padded / 2, heads), dims(kThreads), 0, stream, keys, padded,
              run, distance);
     }
     sort_segments(run, run);
   }
-  launch(ids_kernel, grid_of(wanted, heads), dim3(kThreads), 0, stream,
+  launch(ids_kernel, grid_of(wanted, heads), dims(kThreads), 0, stream,
          static_cast<const std::uint64_t*>(keys), padded, wanted,
          static_cast<std::int32_t*>(ids.data), ids.stride[0]);
 }

@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "kernels/platform.cuh"
-#include "triforce/tensor.h"
+#include "triforce/backend.h"
 
 namespace triforce::kernels {
 
@@ -41,6 +41,19 @@ void with_float(DType type, const Body& body) {
   } else {
     with_half(type, body);
   }
+}
+
+// body(T{}, std::integral_constant<int, d>{}) with element type and head dimension of a cache: the
+// dimensions that attention is built for are 64 and 128.
+template <class Body>
+void with_rows_of(const KvView& kv, const Body& body) {
+  with_half(kv.dtype, [&](auto t) {
+    if (kv.head_dim == 64) {
+      body(t, std::integral_constant<int, 64>{});
+    } else {
+      body(t, std::integral_constant<int, 128>{});
+    }
+  });
 }
 
 }  // namespace triforce::kernels

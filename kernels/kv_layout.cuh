@@ -5,7 +5,7 @@
 // ldmatrix without bank conflicts. The pattern repeats every 8 rows, the granule, so moves of whole
 // granules are plain copies.
 #pragma once
-#include "kernels/kv_rows.h"
+#include "kernels/kernels.h"
 #include "kernels/platform.cuh"
 #include "triforce/backend.h"
 
@@ -20,6 +20,16 @@ TF_HOST_DEVICE inline std::int64_t kv_part(std::int64_t row, int part, int head_
 // Element (row, dim) from the head's first element.
 TF_HOST_DEVICE inline std::int64_t kv_element(std::int64_t row, int dim, int head_dim) {
   return kv_part(row, dim / kPartElements, head_dim) + dim % kPartElements;
+}
+
+// What keys are rotated by.
+struct Angles {
+  const float *cos, *sin;
+  std::int64_t stride;  // elements between rows
+};
+inline Angles angles_of(const RopeView& rope) {
+  return {static_cast<const float*>(rope.cos.data), static_cast<const float*>(rope.sin.data),
+          rope.cos.rank > 0 ? rope.cos.stride[0] : std::int64_t{0}};
 }
 
 }  // namespace triforce::kernels

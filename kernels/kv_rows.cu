@@ -1,4 +1,4 @@
-#include "kernels/kv_rows.h"
+#include "kernels/kernels.h"
 
 #include <algorithm>
 
@@ -61,19 +61,16 @@ void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::
                std::int64_t count, cudaStream_t stream) {
   if (src.k == dst.k && src_row == dst_row) return;
   const bool overlap = src.k == dst.k && src_row < dst_row + count;
-  const std::int64_t blocks = (count * src.head_dim / kPartElements + kThreads - 1) / kThreads;
+  const std::int64_t blocks = ceil_div(count * src.head_dim / kPartElements, kThreads);
   launch(copy_rows_kernel,
-         dim3(overlap ? 1U : static_cast<unsigned>(std::min<std::int64_t>(blocks, 1024)),
-              static_cast<unsigned>(src.kv_heads), 2),
-         dim3(kThreads), 0, stream, src, src_row, dst, dst_row, count);
+         dims(overlap ? 1 : std::min<std::int64_t>(blocks, 1024), src.kv_heads, 2), dims(kThreads),
+         0, stream, src, src_row, dst, dst_row, count);
 }
 
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,
                    cudaStream_t stream) {
-  launch(gather_kernel,
-         dim3(static_cast<unsigned>(ids.shape[1]), static_cast<unsigned>(src.kv_heads), 2),
-         dim3(kThreads), 0, stream, src, static_cast<const std::int32_t*>(ids.data), ids.stride[0],
-         chunk, dst);
+  launch(gather_kernel, dims(ids.shape[1], src.kv_heads, 2), dims(kThreads), 0, stream, src,
+         static_cast<const std::int32_t*>(ids.data), ids.stride[0], chunk, dst);
 }
 
 }  // namespace triforce::kernels

@@ -1,8 +1,11 @@
 // The one way to launch a kernel.
 #pragma once
+#include <algorithm>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
+#include "core/rounding.h"
 #include "kernels/platform.cuh"
 #include "triforce/error.h"
 
@@ -40,6 +43,29 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_b
   config.stream = stream;
   detail::check_launch(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), grid,
                        block, smem_bytes);
+}
+
+// A grid or a block; sizes that a device takes: below 2^31 in x, 2^16 in y and z.
+inline dim3 dims(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
+  return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
+}
+
+// body(first, count) for parts of [0, rows) that fit a grid's y.
+template <class Body>
+void in_parts(std::int64_t rows, const Body& body) {
+  constexpr std::int64_t kMaxRows = 65535;
+  for (std::int64_t first = 0; first < rows; first += kMaxRows) {
+    body(first, std::min(kMaxRows, rows - first));
+  }
+}
+
+// body(std::integral_constant<int, k>{}) for k = n, or the nearest of 1 to kMax.
+template <int kMax, class Body>
+void with_count(std::int64_t n, const Body& body) {
+  if constexpr (kMax > 1) {
+    if (n < kMax) return with_count<kMax - 1>(n, body);
+  }
+  body(std::integral_constant<int, kMax>{});
 }
 
 }  // namespace triforce::kernels

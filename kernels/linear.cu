@@ -1,4 +1,4 @@
-#include "kernels/linear.h"
+#include "kernels/kernels.h"
 
 #include "kernels/element.cuh"
 #include "kernels/launch.cuh"
@@ -106,31 +106,22 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T, class Out>
-void run(const TensorView& x, const PackedMatrix& w, const TensorView& out, bool accumulate,
+void run(const TensorView& x, const Matrix& w, const TensorView& out, bool accumulate,
          cudaStream_t stream) {
   const int rows = static_cast<int>(x.shape[0]);
-  const auto go = [&](auto kernel, int groups) {
-    launch(kernel, dim3(static_cast<unsigned>(tiles_of(w.rows, kTileRows))), dim3(kThreads),
-           sizeof(float) * kWarps * kTokens * kTileRows * static_cast<std::size_t>(groups), stream,
+  with_count<kMaxBatchInvariantRows / kTokens>(ceil_div(rows, kTokens), [&](auto groups) {
+    launch(linear_kernel<T, Out, groups>, dims(tiles_of(w.rows, kTileRows)), dims(kThreads),
+           sizeof(float) * kWarps * kTokens * kTileRows * groups, stream,
            static_cast<const T*>(x.data), x.stride[0], rows, static_cast<int>(w.cols),
-           static_cast<const uint4*>(w.data), static_cast<int>(tiles_of(w.cols, kTileCols)),
-           static_cast<Out*>(out.data), out.stride[0], static_cast<int>(w.rows), accumulate);
-  };
-  switch ((rows + kTokens - 1) / kTokens) {
-    case 1:
-      return go(linear_kernel<T, Out, 1>, 1);
-    case 2:
-      return go(linear_kernel<T, Out, 2>, 2);
-    case 3:
-      return go(linear_kernel<T, Out, 3>, 3);
-    default:
-      return go(linear_kernel<T, Out, 4>, 4);
-  }
+           static_cast<const uint4*>(w.storage.data()),
+           static_cast<int>(tiles_of(w.cols, kTileCols)), static_cast<Out*>(out.data),
+           out.stride[0], static_cast<int>(w.rows), accumulate);
+  });
 }
 
 }  // namespace
 
-void linear(const TensorView& x, const PackedMatrix& w, const TensorView& out, bool accumulate,
+void linear(const TensorView& x, const Matrix& w, const TensorView& out, bool accumulate,
             cudaStream_t stream) {
   with_half(w.dtype, [&](auto t) {
     using T = decltype(t);

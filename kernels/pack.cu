@@ -1,4 +1,4 @@
-#include "kernels/pack.h"
+#include "kernels/kernels.h"
 
 #include "kernels/element.cuh"
 #include "kernels/launch.cuh"
@@ -35,12 +35,8 @@ __global__ void unpack_kernel(const T* packed, std::int64_t k_tiles, std::int64_
 }
 
 dim3 grid_of(std::int64_t rows, std::int64_t cols) {
-  return dim3(static_cast<unsigned>((cols + 4 * kThreads - 1) / (4 * kThreads)),
-              static_cast<unsigned>(rows));
+  return dims(ceil_div(cols, 4 * kThreads), rows);
 }
-
-// A grid has at most 65,535 blocks in y.
-constexpr std::int64_t kMaxRows = 65535;
 
 }  // namespace
 
@@ -48,32 +44,30 @@ std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols) {
   return tiles_of(rows, kTileRows) * tiles_of(cols, kTileCols) * kTileElements * 2;
 }
 
-void pack_rows(const PackedMatrix& m, std::int64_t row_begin, const TensorView& src,
+void pack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& src,
                cudaStream_t stream) {
   with_half(m.dtype, [&](auto t) {
     with_float(src.dtype, [&](auto s) {
       using T = decltype(t);
       using S = decltype(s);
-      for (std::int64_t at = 0; at < src.shape[0]; at += kMaxRows) {
-        const TensorView part = src.rows(at, std::min(kMaxRows, src.shape[0] - at));
-        launch(pack_kernel<T, S>, grid_of(part.shape[0], m.cols), dim3(kThreads), 0, stream,
-               static_cast<T*>(m.data), tiles_of(m.cols, kTileCols), m.cols, row_begin + at,
-               static_cast<const S*>(part.data), part.stride[0]);
-      }
+      in_parts(src.shape[0], [&](std::int64_t at, std::int64_t rows) {
+        launch(pack_kernel<T, S>, grid_of(rows, m.cols), dims(kThreads), 0, stream,
+               static_cast<T*>(m.storage.data()), tiles_of(m.cols, kTileCols), m.cols,
+               row_begin + at, static_cast<const S*>(src.data) + at * src.stride[0], src.stride[0]);
+      });
     });
   });
 }
 
-void unpack_rows(const PackedMatrix& m, std::int64_t row_begin, const TensorView& dst,
+void unpack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& dst,
                  cudaStream_t stream) {
   with_half(m.dtype, [&](auto t) {
     using T = decltype(t);
-    for (std::int64_t at = 0; at < dst.shape[0]; at += kMaxRows) {
-      const TensorView part = dst.rows(at, std::min(kMaxRows, dst.shape[0] - at));
-      launch(unpack_kernel<T>, grid_of(part.shape[0], m.cols), dim3(kThreads), 0, stream,
-             static_cast<const T*>(m.data), tiles_of(m.cols, kTileCols), m.cols, row_begin + at,
-             static_cast<T*>(part.data), part.stride[0]);
-    }
+    in_parts(dst.shape[0], [&](std::int64_t at, std::int64_t rows) {
+      launch(unpack_kernel<T>, grid_of(rows, m.cols), dims(kThreads), 0, stream,
+             static_cast<const T*>(m.storage.data()), tiles_of(m.cols, kTileCols), m.cols,
+             row_begin + at, static_cast<T*>(dst.data) + at * dst.stride[0], dst.stride[0]);
+    });
   });
 }
 

@@ -1,6 +1,6 @@
 // Where an element of a packed matrix lies (pack.h).
 #pragma once
-#include "kernels/pack.h"
+#include "kernels/kernels.h"
 #include "kernels/platform.cuh"
 #include "triforce/random.h"
 

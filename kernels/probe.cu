@@ -1,4 +1,4 @@
-#include "kernels/probe.h"
+#include "kernels/kernels.h"
 
 #include "kernels/launch.cuh"
 #include "kernels/platform.cuh"
@@ -40,8 +40,8 @@ bool runs_here() {
 
 void read_all(const void* data, std::int64_t bytes, int blocks, std::uint32_t* sink,
               cudaStream_t stream) {
-  launch(read_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream,
-         static_cast<const uint4*>(data), bytes / 16, sink);
+  launch(read_kernel, dims(blocks), dims(kThreads), 0, stream, static_cast<const uint4*>(data),
+         bytes / 16, sink);
 }
 
 }  // namespace triforce::kernels

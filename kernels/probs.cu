@@ -1,4 +1,4 @@
-#include "kernels/probs.h"
+#include "kernels/kernels.h"
 
 #include <bit>
 
@@ -240,9 +240,9 @@ void to_probs(const TensorView& logits, const SamplingParams& params, const Tens
   const auto vocab = static_cast<std::uint64_t>(logits.shape[1]);
   // Sums stay below 2^53: whole numbers in double.
   const double granules = 0x1p52 / static_cast<double>(std::bit_ceil(vocab));
-  launch(probs_kernel, dim3(static_cast<unsigned>(logits.shape[0])), dim3(kThreads),
-         sizeof(Scratch), stream, static_cast<const float*>(logits.data), logits.stride[0], params,
-         granules, static_cast<float*>(probs.data), probs.stride[0], logits.shape[1]);
+  launch(probs_kernel, dims(logits.shape[0]), dims(kThreads), sizeof(Scratch), stream,
+         static_cast<const float*>(logits.data), logits.stride[0], params, granules,
+         static_cast<float*>(probs.data), probs.stride[0], logits.shape[1]);
 }
 
 }  // namespace triforce::kernels

@@ -1,4 +1,4 @@
-#include "kernels/random.h"
+#include "kernels/kernels.h"
 
 #include "kernels/launch.cuh"
 
@@ -27,8 +27,8 @@ __global__ void random_kernel(float* out, std::int64_t first, std::int64_t end, 
 void random_values(const TensorView& out, const DrawKey& key, std::int64_t first, double scale,
                    cudaStream_t stream) {
   const std::int64_t end = first + out.numel(), groups = (end + 3) / 4 - first / 4;
-  launch(random_kernel, dim3(static_cast<unsigned>((groups + kThreads - 1) / kThreads)),
-         dim3(kThreads), 0, stream, static_cast<float*>(out.data), first, end, key, scale);
+  launch(random_kernel, dims(ceil_div(groups, kThreads)), dims(kThreads), 0, stream,
+         static_cast<float*>(out.data), first, end, key, scale);
 }
 
 }  // namespace triforce::kernels

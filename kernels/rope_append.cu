@@ -1,4 +1,4 @@
-#include "kernels/rope_append.h"
+#include "kernels/kernels.h"
 
 #include "kernels/element.cuh"
 #include "kernels/kv_layout.cuh"
@@ -6,11 +6,6 @@
 
 namespace triforce::kernels {
 namespace {
-
-struct Angles {
-  const float *cos, *sin;
-  std::int64_t stride;
-};
 
 // One block per (head of q, k or v; token), one thread per pair of dimensions (j, j + d / 2).
 template <class T>
@@ -51,12 +46,9 @@ void rope_append(const TensorView& qkv, const TensorView& positions, const RopeV
   const auto heads = static_cast<int>(q.shape[1]);
   with_half(kv.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(rope_append_kernel<T>,
-           dim3(static_cast<unsigned>(heads + 2 * kv.kv_heads), static_cast<unsigned>(tokens)),
-           dim3(static_cast<unsigned>(kv.head_dim / 2)), 0, stream, static_cast<const T*>(qkv.data),
-           qkv.stride[0], static_cast<const std::int32_t*>(positions.data),
-           Angles{static_cast<const float*>(rope.cos.data),
-                  static_cast<const float*>(rope.sin.data), rope.cos.stride[0]},
+    launch(rope_append_kernel<T>, dims(heads + 2 * kv.kv_heads, tokens), dims(kv.head_dim / 2), 0,
+           stream, static_cast<const T*>(qkv.data), qkv.stride[0],
+           static_cast<const std::int32_t*>(positions.data), angles_of(rope),
            static_cast<T*>(q.data), q.stride[0], heads, kv, tokens);
   });
 }

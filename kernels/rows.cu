@@ -1,4 +1,4 @@
-#include "kernels/rows.h"
+#include "kernels/kernels.h"
 
 #include <algorithm>
 
@@ -10,12 +10,6 @@ namespace triforce::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-// A grid has at most 65,535 blocks in y; more rows come in several launches.
-constexpr std::int64_t kMaxRows = 65535;
-
-unsigned blocks_for(std::int64_t elements) {
-  return static_cast<unsigned>((elements + kThreads - 1) / kThreads);
-}
 
 template <class T>
 __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::int64_t vocab,
@@ -65,16 +59,8 @@ __global__ void convert_kernel(const From* src, std::int64_t src_stride, std::in
   }
 }
 
-// body(first, rows) for parts of [0, rows) that fit a grid's y.
-template <class Body>
-void in_parts(std::int64_t rows, const Body& body) {
-  for (std::int64_t first = 0; first < rows; first += kMaxRows) {
-    body(first, std::min(kMaxRows, rows - first));
-  }
-}
-
 dim3 grid_of(std::int64_t width, std::int64_t rows) {
-  return dim3(blocks_for(width), static_cast<unsigned>(rows));
+  return dims(ceil_div(width, kThreads), rows);
 }
 
 }  // namespace
@@ -84,7 +70,7 @@ void embed(const TensorView& tokens, const TensorView& table, const TensorView& 
   with_float(table.dtype, [&](auto t) {
     using T = decltype(t);
     in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
-      launch(embed_kernel<T>, grid_of(out.shape[1], rows), dim3(kThreads), 0, stream,
+      launch(embed_kernel<T>, grid_of(out.shape[1], rows), dims(kThreads), 0, stream,
              tokens.as<const std::int32_t>() + first, static_cast<const T*>(table.data),
              table.shape[0], table.shape[1], out.as<float>() + first * out.stride[0],
              out.stride[0]);
@@ -96,8 +82,8 @@ void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorV
               cudaStream_t stream) {
   with_float(out.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(rms_norm_kernel<T>, dim3(static_cast<unsigned>(x.shape[0])), dim3(kThreads),
-           sizeof(float) * kThreads / 32, stream, static_cast<const float*>(x.data), x.stride[0],
+    launch(rms_norm_kernel<T>, dims(x.shape[0]), dims(kThreads), sizeof(float) * kThreads / 32,
+           stream, static_cast<const float*>(x.data), x.stride[0],
            static_cast<const float*>(w.data), x.shape[1], eps, static_cast<T*>(out.data),
            out.stride[0]);
   });
@@ -107,7 +93,7 @@ void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t strea
   with_half(out.dtype, [&](auto t) {
     using T = decltype(t);
     in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
-      launch(swiglu_kernel<T>, grid_of(out.shape[1], rows), dim3(kThreads), 0, stream,
+      launch(swiglu_kernel<T>, grid_of(out.shape[1], rows), dims(kThreads), 0, stream,
              static_cast<const T*>(gate_up.data) + first * gate_up.stride[0], gate_up.stride[0],
              out.shape[1], static_cast<T*>(out.data) + first * out.stride[0], out.stride[0]);
     });
@@ -119,7 +105,7 @@ void convert(const TensorView& src, const TensorView& dst, cudaStream_t stream) 
     using From = decltype(from);
     using To = decltype(to);
     in_parts(dst.shape[0], [&](std::int64_t first, std::int64_t rows) {
-      launch(convert_kernel<From, To>, grid_of(dst.shape[1], rows), dim3(kThreads), 0, stream,
+      launch(convert_kernel<From, To>, grid_of(dst.shape[1], rows), dims(kThreads), 0, stream,
              static_cast<const From*>(src.data) + first * src.stride[0], src.stride[0],
              dst.shape[1], static_cast<To*>(dst.data) + first * dst.stride[0], dst.stride[0]);
     });

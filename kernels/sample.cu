@@ -1,4 +1,4 @@
-#include "kernels/sample.h"
+#include "kernels/kernels.h"
 
 #include <algorithm>
 
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void sample(const TensorView& probs, const DrawKey& key, std::int64_t position,
             Acceptance acceptance, VerifyResult* out, cudaStream_t stream) {
-  launch(sample_kernel, dim3(1), dim3(kThreads), sizeof(Scratch), stream,
+  launch(sample_kernel, dims(1), dims(kThreads), sizeof(Scratch), stream,
          static_cast<const float*>(probs.data), probs.numel(), key, position, acceptance, out);
 }
 
@@ -208,7 +208,7 @@ void verify(const TensorView& p, const TensorView& q, std::span<const Token> tok
   }
   const Rule plain{rule.acceptance, rule.correction, rule.synthetic_rate.has_value(),
                    rule.synthetic_rate.value_or(0.0)};
-  launch(verify_kernel, dim3(1), dim3(kThreads), sizeof(Scratch), stream,
+  launch(verify_kernel, dims(1), dims(kThreads), sizeof(Scratch), stream,
          static_cast<const float*>(p.data), p.stride[0],
          n == 0 ? nullptr : static_cast<const float*>(q.data),
          n == 0 ? std::int64_t{0} : q.stride[0], p.shape[1], proposals, key, position, plain, out);

@@ -8,17 +8,7 @@
 #include "cuda/gemm.h"
 #include "cuda/graph_cache.h"
 #include "cuda/transfer.h"
-#include "kernels/attention.h"
-#include "kernels/attention_prefill.h"
-#include "kernels/chunks.h"
-#include "kernels/kv_rows.h"
-#include "kernels/linear.h"
-#include "kernels/probe.h"
-#include "kernels/probs.h"
-#include "kernels/random.h"
-#include "kernels/rope_append.h"
-#include "kernels/rows.h"
-#include "kernels/sample.h"
+#include "kernels/kernels.h"
 
 namespace triforce {
 namespace {
@@ -133,7 +123,7 @@ class CudaBackend final : public Backend {
   }
   void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
     transfer_.for_each_piece(src, [&](const TensorView& piece, std::int64_t first) {
-      kernels::pack_rows(packed(m), row_begin + first, piece, stream());
+      kernels::pack_rows(m, row_begin + first, piece, stream());
     });
   }
   void do_upload(TensorView dst, TensorView src) override { transfer_.upload(dst, src); }
@@ -220,9 +210,6 @@ class CudaBackend final : public Backend {
   }
   cudaStream_t stream() const { return compute_.get(); }
   VerifyResult* verify_result() const { return static_cast<VerifyResult*>(verdict_.data()); }
-  static kernels::PackedMatrix packed(const Matrix& m) {
-    return {m.storage.data(), m.dtype, m.rows, m.cols};
-  }
   void need(std::int64_t bytes) const {
     const auto leased = static_cast<std::int64_t>(scratch().size());
     TF_CHECK(bytes <= leased, "{} bytes of scratch, {} leased", bytes, leased);
@@ -280,13 +267,13 @@ Backend::Bandwidths CudaBackend::measure_bandwidths() {
 
 void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
   if (x.shape[0] <= kMaxBatchInvariantRows) {
-    kernels::linear(x, packed(w), out, accumulate, stream());
+    kernels::linear(x, w, out, accumulate, stream());
     return;
   }
   if (!gemm_) {
     for (std::int64_t begin = 0; begin < x.shape[0]; begin += kMaxBatchInvariantRows) {
       const std::int64_t rows = std::min<std::int64_t>(kMaxBatchInvariantRows, x.shape[0] - begin);
-      kernels::linear(x.rows(begin, rows), packed(w), out.rows(begin, rows), accumulate, stream());
+      kernels::linear(x.rows(begin, rows), w, out.rows(begin, rows), accumulate, stream());
     }
     return;
   }
@@ -295,7 +282,7 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
     const std::int64_t rows = std::min(max_rows, w.rows - begin);
     const TensorView part = make_view(scratch().data(), w.dtype, {rows, w.cols});
     need(part.bytes());
-    kernels::unpack_rows(packed(w), begin, part, stream());
+    kernels::unpack_rows(w, begin, part, stream());
     gemm_->run(x, part, columns(out, begin, rows), accumulate, stream());
   }
 }

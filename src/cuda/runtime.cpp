@@ -1,6 +1,6 @@
 #include "cuda/runtime.h"
 
-#include "kernels/probe.h"
+#include "kernels/kernels.h"
 
 namespace triforce::cuda {
 

@@ -1,10 +1,9 @@
 // Attention against the oracle, and for few queries bit for bit whatever their company.
-#include "kernels/attention.h"
+#include "kernels/kernels.h"
 
 #include <cmath>
 
 #include "cuda/kv_test_support.h"
-#include "kernels/attention_prefill.h"
 #include "reference/reference_backend.h"
 
 namespace triforce::kernels {

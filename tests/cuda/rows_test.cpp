@@ -1,5 +1,5 @@
 // Conversion between strided rows, which only this backend uses by itself.
-#include "kernels/rows.h"
+#include "kernels/kernels.h"
 
 #include "cuda/cuda_test_support.h"
 

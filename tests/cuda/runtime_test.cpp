@@ -6,7 +6,7 @@
 
 #include "cuda/cuda_test_support.h"
 #include "cuda/graph_cache.h"
-#include "cuda/staging.h"
+#include "cuda/transfer.h"
 
 namespace triforce::cuda {
 namespace {

@@ -1,0 +1,148 @@
+// The kernels as plain C++ sees them: one operation a .cu file of its name. Contracts are those of
+// Backend (triforce/backend.h), which checks them; tensors lie in device memory.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+
+#include "triforce/backend.h"
+
+namespace triforce::kernels {
+
+// Weights in the order in which tensor cores take them (pack.cu, linear.cu).
+//
+// A matrix [N, K] is padded with zeros to N16 x K32 and cut in tiles of 16 x 32; the tiles of 16
+// rows lie one after another in k. A tile is two operands A of mma.m16n8k16, each 32 lanes x 16
+// bytes, so that a warp's loads of weights are consecutive and need no shared memory. Lane 4 g + p
+// holds rows g and g + 8, columns 8 p .. 8 p + 7 of its tile: the first four in the first operand.
+// Operand B then is 16 consecutive bytes of x for both. (The order of k within a tile is free as
+// long as A and B agree.)
+inline constexpr int kTileRows = 16, kTileCols = 32;
+
+// Bytes of a Matrix's storage, which is 16-byte aligned. Its dtype is f16 or bf16.
+std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols);
+
+// Rows [row_begin, row_begin + src.shape[0]) of m = src [n, K], f32, f16 or bf16 in device memory,
+// rounded to m's type. The padding is not written: memory begins as zeros.
+void pack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& src, cudaStream_t stream);
+// dst [n, K] of m's type, row-major = rows [row_begin, row_begin + n) of m.
+void unpack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& dst,
+                 cudaStream_t stream);
+
+// out[T, N] (+)= x[T, K] w^T for T of 1 to 32: at the speed at which w can be read. x of w's type,
+// out of that type or f32; accumulate only into f32, one addition of the finished sum. The bits of
+// a row do not depend on T: eight warps take every eighth tile of k, and their sums are added in
+// order.
+void linear(const TensorView& x, const Matrix& w, const TensorView& out, bool accumulate,
+            cudaStream_t stream);
+
+// Operations on rows of activations (rows.cu).
+
+// out[T, D] f32 = table[tokens[T], D]; table f32, f16 or bf16, tokens i32. A token outside the
+// table reads row 0: callers have checked tokens.
+void embed(const TensorView& tokens, const TensorView& table, const TensorView& out,
+           cudaStream_t stream);
+
+// out[T, D] = x * rsqrt(mean(x^2) + eps) * w; x and w f32, out f32, f16 or bf16; out may be x. One
+// block a row, the order of its sum fixed by D.
+void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out,
+              cudaStream_t stream);
+
+// out[T, F] = silu(gate) * up; gate_up[T, 2 F] holds gate, then up; f16 or bf16, in f32 inside.
+void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t stream);
+
+// dst[n, m] = src[n, m] between f32, f16 and bf16, or any type and itself; rows may be strided.
+void convert(const TensorView& src, const TensorView& dst, cudaStream_t stream);
+
+// Backend::rope_append: qkv[T, (H + 2 Hkv) d] and q[T, H, d] of kv's type, positions[T] i32. Angles
+// in f32, results rounded once.
+void rope_append(const TensorView& qkv, const TensorView& positions, const RopeView& rope,
+                 const TensorView& q, const KvView& kv, cudaStream_t stream);
+
+// Rows after which the layout repeats (kv_layout.cuh).
+inline constexpr int kKvGranule = 8;
+
+// Backend::copy_rows. Rows that overlap move in order, by one block per head.
+void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
+               std::int64_t count, cudaStream_t stream);
+
+// Backend::gather_chunks; ids[Hkv, n] i32 in device memory.
+void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,
+                   cudaStream_t stream);
+
+// Rows of queries one block computes: T times the group of query heads of a KV head; more come in
+// further blocks, which read the keys again.
+inline constexpr int kAttentionRows = 32;
+
+// Tokens of a split: a multiple of 64 that gives a device of `multiprocessors` a few blocks of
+// equal work each. A pure function, so that bits depend on the cache alone and not on its length.
+std::int64_t split_tokens(int multiprocessors, int kv_heads, std::int64_t capacity);
+
+// Bytes of workspace for T queries of H heads over caches of that capacity.
+std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int head_dim,
+                             std::int64_t capacity, std::int64_t split, bool mass);
+
+// The same for every cache of up to that capacity, cut by split_tokens().
+std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int heads, int kv_heads,
+                                 int head_dim, std::int64_t capacity, bool mass);
+
+// Backend::attention for T of 1 to 32: q[T, H, d] and out[T, H d] of kv's type. Keys are the rows
+// of the matrix unit's product and queries its columns. The cache is cut at multiples of `split`; a
+// block takes 64 keys at a time, 16 a warp; sums of warps and of splits are added in order. So the
+// bits of a row depend neither on T nor on what comes after it. mass.data set: mass[Hkv, n] f32
+// receives the probability of each chunk, by a second pass over the keys.
+void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
+               const TensorView& mass, int chunk, std::int64_t split, void* workspace,
+               cudaStream_t stream);
+
+// Backend::attention without mass for any T; made for more than 32. q[T, H, d] and out[T, H d] of
+// kv's type. A block takes a tile of queries of one head, the rows of the matrix unit's products,
+// and passes over 64 keys at a time with a running maximum (FlashAttention-2, arXiv 2307.08691).
+void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& rope,
+                       const TensorView& out, cudaStream_t stream);
+
+// Backend::score_chunks: q[H, d] of kv's type, scores[Hkv, n_chunks] f32.
+void score_chunks(const TensorView& q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                  const TensorView& scores, cudaStream_t stream);
+
+// Backend::top_chunks. Sorts in `workspace` (device memory, top_chunks_bytes of the scores'
+// columns).
+std::int64_t top_chunks_bytes(int kv_heads, std::int64_t n_chunks);
+void top_chunks(const TensorView& scores, const TensorView& ids, void* workspace,
+                cudaStream_t stream);
+
+// Backend::to_probs; logits and probs [T, V] f32, not the same memory. One block a row. Ids rank by
+// falling logit, lower id first among equals; the cuts of top-k and top-p are found by radix
+// selection and are those that sorting would find: weights are summed as whole multiples of
+// 2^-52 V, so that every order of summation gives the same.
+void to_probs(const TensorView& logits, const SamplingParams& params, const TensorView& probs,
+              cudaStream_t stream);
+
+// Backend::sample and Backend::verify: what sampling.h does, with the same numbers from Philox, by
+// one block. probs[V]; p[n + 1, V], q[n, V], all f32. The result goes to `out`, device
+// memory or page-locked host memory; sample() leaves accepted at 0. Sums over the vocabulary are in
+// double and in an order of their own, so a draw within some 1e-13 of the boundary between two
+// tokens may differ from the host's.
+void sample(const TensorView& probs, const DrawKey& key, std::int64_t position,
+            Acceptance acceptance, VerifyResult* out, cudaStream_t stream);
+void verify(const TensorView& p, const TensorView& q, std::span<const Token> tokens,
+            const DrawKey& key, std::int64_t position, const VerifyRule& rule, VerifyResult* out,
+            cudaStream_t stream);
+
+// Backend::random_values; out contiguous f32.
+void random_values(const TensorView& out, const DrawKey& key, std::int64_t first, double scale,
+                   cudaStream_t stream);
+
+// What the device can do (probe.cu).
+
+// Whether this build holds code for the current device.
+bool runs_here();
+
+// Reads bytes [0, bytes) at `data` (16-byte aligned, bytes a multiple of 16) once and may write one
+// checksum word to `sink`, so that the reads are not optimised away; `blocks` blocks of 512
+// threads.
+void read_all(const void* data, std::int64_t bytes, int blocks, std::uint32_t* sink,
+              cudaStream_t stream);
+
+}  // namespace triforce::kernels
