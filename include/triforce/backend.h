@@ -260,7 +260,6 @@ class Backend {
   virtual std::size_t recorded_passes() const { return 0; }
 
  protected:
-  virtual Matrix do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) = 0;
   virtual std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const = 0;
   virtual void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) = 0;
   virtual void do_upload(TensorView dst, TensorView src) = 0;

@@ -116,7 +116,7 @@ void expect_matrix(std::int64_t rows, std::int64_t cols, DType dtype, unsigned t
 
 Matrix Backend::make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) {
   expect_matrix(rows, cols, dtype, stored(traits_));
-  return do_make_matrix(rows, cols, dtype, tag);
+  return {Buffer(allocator(), do_matrix_bytes(rows, cols, dtype), place(), tag), dtype, rows, cols};
 }
 
 std::int64_t Backend::matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const {

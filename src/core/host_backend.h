@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/elements.h"
 #include "core/host_allocator.h"
 #include "triforce/sampling.h"
 
@@ -32,6 +33,10 @@ class HostBackend : public Backend {
     return verify_proposals(rows(p), tokens.empty() ? ProbRows{} : rows(q), tokens, key, position,
                             rule);
   }
+  void do_upload(TensorView dst, TensorView src) override {
+    convert(dst.data, dst.dtype, src.data, src.dtype, src.numel());
+  }
+  void do_download(TensorView host_dst, TensorView src) override { do_upload(host_dst, src); }
   void do_copy(TensorView dst, TensorView src) override {
     if (dst.is_contiguous() && src.is_contiguous()) {
       std::memmove(dst.data, src.data, static_cast<std::size_t>(src.bytes()));

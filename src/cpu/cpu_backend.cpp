@@ -1,7 +1,6 @@
 #include "cpu/cpu_backend.h"
 
 #include "core/host_backend.h"
-#include "cpu/convert.h"
 #include "cpu/gemm.h"
 #include "cpu/kv_ops.h"
 #include "cpu/linear.h"
@@ -43,20 +42,12 @@ class CpuBackend final : public HostBackend {
   }
 
  protected:
-  Matrix do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
-    return {Buffer(allocator(), cpu::packed_bytes(rows, cols, dtype), Place::kHost, tag), dtype,
-            rows, cols};
-  }
   std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const override {
     return cpu::packed_bytes(rows, cols, dtype);
   }
   void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
     cpu::pack_rows(context_, m, row_begin, src);
   }
-  void do_upload(TensorView dst, TensorView src) override {
-    cpu::convert(dst.data, dst.dtype, src.data, src.dtype, src.numel());
-  }
-  void do_download(TensorView host_dst, TensorView src) override { do_upload(host_dst, src); }
   void do_random_values(TensorView out, const DrawKey& key, std::int64_t first,
                         double scale) override {
     cpu::random_values(context_, out, key, first, scale);

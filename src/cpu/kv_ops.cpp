@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "core/elements.h"
 #include "cpu/attention_pass.h"
 #include "cpu/chunks.h"
-#include "cpu/elements.h"
 
 namespace triforce::cpu {
 namespace {

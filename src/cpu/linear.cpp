@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/convert.h"
-#include "cpu/elements.h"
+#include "core/elements.h"
 #include "cpu/linear_kernels.h"
 #include "cpu/scratch.h"
 

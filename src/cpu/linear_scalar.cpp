@@ -1,5 +1,5 @@
 // Portable tiles: plain C++ that the compiler vectorises for the baseline of the architecture.
-#include "cpu/elements.h"
+#include "core/elements.h"
 #include "cpu/linear_kernels.h"
 
 namespace triforce::cpu {

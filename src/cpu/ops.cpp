@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "cpu/convert.h"
+#include "core/elements.h"
 #include "cpu/linear_kernels.h"
 #include "cpu/vector.h"
 

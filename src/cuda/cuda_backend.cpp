@@ -113,10 +113,6 @@ class CudaBackend final : public Backend {
   std::size_t recorded_passes() const override { return graphs_.recorded(); }
 
  protected:
-  Matrix do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
-    return {Buffer(allocator_, kernels::packed_bytes(rows, cols), Place::kDevice, tag), dtype, rows,
-            cols};
-  }
   std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols,
                                DType /*dtype*/) const override {
     return kernels::packed_bytes(rows, cols);

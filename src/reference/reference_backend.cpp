@@ -1,22 +1,129 @@
 #include "reference/reference_backend.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
-#include "reference/reference_impl.h"
+#include "core/elements.h"
 
 namespace triforce {
-namespace reference {
 namespace {
 
-void convert(const TensorView& dst, const TensorView& src) {
-  const std::int64_t n = dst.numel();
-  if (dst.dtype == src.dtype) {
-    std::memcpy(dst.data, src.data, static_cast<std::size_t>(dst.bytes()));
-    return;
+// One element of any floating-point dtype.
+double load(const void* data, DType dtype, std::int64_t i) {
+  return visit_float(dtype, [&](auto format) {
+    using F = decltype(format);
+    return static_cast<double>(F::load(static_cast<const typename F::Stored*>(data)[i]));
+  });
+}
+void store(void* data, DType dtype, std::int64_t i, double value) {
+  visit_float(dtype, [&](auto format) {
+    using F = decltype(format);
+    static_cast<typename F::Stored*>(data)[i] = F::store(static_cast<float>(value));
+  });
+}
+
+// Element j of row i of a matrix whose rows may be strided.
+double at(const TensorView& m, std::int64_t i, std::int64_t j) {
+  return load(m.data, m.dtype, i * m.stride[0] + j);
+}
+void set(const TensorView& m, std::int64_t i, std::int64_t j, double value) {
+  store(m.data, m.dtype, i * m.stride[0] + j, value);
+}
+
+// Offset of dimension 0 of a row, in elements.
+std::int64_t row_offset(const KvView& kv, int head, std::int64_t row) {
+  return head * kv.head_stride + row * kv.head_dim;
+}
+
+// Dimension j of a vector of `d` rotated by `position`; pairs are (j, j + d / 2).
+template <class Get>
+double rotated(const RopeView& rope, std::int64_t position, std::int64_t d, std::int64_t j,
+               const Get& get) {
+  const std::int64_t half = d / 2;
+  const std::int64_t pair = j < half ? j : j - half;
+  const double c = at(rope.cos, position, pair);
+  const double s = at(rope.sin, position, pair);
+  return j < half ? get(j) * c - get(j + half) * s : get(j) * c + get(j - half) * s;
+}
+
+// Rotated keys of the first `length` rows of a head, [length, d].
+std::vector<double> keys_of(const KvView& kv, const RopeView& rope, int head, std::int64_t length) {
+  const std::int64_t d = kv.head_dim;
+  std::vector<double> keys(static_cast<std::size_t>(length * d));
+  for (std::int64_t r = 0; r < length; ++r) {
+    const auto stored = [&](std::int64_t j) {
+      return load(kv.k, kv.dtype, row_offset(kv, head, r) + j);
+    };
+    for (std::int64_t j = 0; j < d; ++j) {
+      keys[static_cast<std::size_t>(r * d + j)] =
+          kv.rotate_on_read ? rotated(rope, r, d, j, stored) : stored(j);
+    }
   }
-  for (std::int64_t i = 0; i < n; ++i) store(dst.data, dst.dtype, i, load(src.data, src.dtype, i));
+  return keys;
+}
+
+// What query (t, h) gives each of the first `visible` rows.
+std::vector<double> probabilities(const TensorView& q, std::int64_t t, std::int64_t h,
+                                  const std::vector<double>& keys, std::int64_t visible) {
+  const std::int64_t d = q.shape[2];
+  std::vector<double> p(static_cast<std::size_t>(visible));
+  for (std::int64_t r = 0; r < visible; ++r) {
+    double s = 0;
+    for (std::int64_t j = 0; j < d; ++j) {
+      s += load(q.data, q.dtype, t * q.stride[0] + h * q.stride[1] + j) *
+           keys[static_cast<std::size_t>(r * d + j)];
+    }
+    p[static_cast<std::size_t>(r)] = s / std::sqrt(static_cast<double>(d));
+  }
+  const double top = *std::max_element(p.begin(), p.end());
+  double total = 0;
+  for (double& x : p) total += x = std::exp(x - top);
+  for (double& x : p) x /= total;
+  return p;
+}
+
+// Ids by falling logit, lower id first among equals.
+std::vector<std::int64_t> ranking(const TensorView& logits, std::int64_t row) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(logits.shape[1]));
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_sort(ids.begin(), ids.end(), [&](std::int64_t a, std::int64_t b) {
+    return at(logits, row, a) > at(logits, row, b);
+  });
+  return ids;
+}
+
+// Probability of each rank: softmax at the temperature over the top k, then the smallest set of
+// leading ranks whose probability reaches top_p, renormalised.
+std::vector<double> ranked_probs(const TensorView& logits, std::int64_t row,
+                                 const std::vector<std::int64_t>& ids,
+                                 const SamplingParams& params) {
+  std::size_t kept = ids.size();
+  if (params.temperature <= 0) {
+    kept = 1;
+  } else if (params.top_k > 0) {
+    kept = std::min(kept, static_cast<std::size_t>(params.top_k));
+  }
+  const double temperature = params.temperature > 0 ? static_cast<double>(params.temperature) : 1.0;
+  std::vector<double> p(kept);
+  double total = 0;
+  for (std::size_t i = 0; i < kept; ++i) {
+    p[i] = std::exp((at(logits, row, ids[i]) - at(logits, row, ids[0])) / temperature);
+    total += p[i];
+  }
+  if (params.top_p < 1) {
+    double sum = 0;
+    for (std::size_t i = 0; i < kept; ++i) {
+      sum += p[i];
+      if (sum >= static_cast<double>(params.top_p) * total) kept = i + 1;
+    }
+    p.resize(kept);
+    total = std::accumulate(p.begin(), p.end(), 0.0);
+  }
+  for (double& x : p) x /= total;
+  return p;
 }
 
 }  // namespace
@@ -27,12 +134,6 @@ ReferenceBackend::ReferenceBackend(int kv_granule)
 }
 
 std::string ReferenceBackend::description() const { return "reference, plain loops in double"; }
-
-Matrix ReferenceBackend::do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype,
-                                        MemTag tag) {
-  return {Buffer(allocator(), do_matrix_bytes(rows, cols, dtype), Place::kHost, tag), dtype, rows,
-          cols};
-}
 
 std::int64_t ReferenceBackend::do_matrix_bytes(std::int64_t rows, std::int64_t cols,
                                                DType dtype) const {
@@ -46,9 +147,6 @@ void ReferenceBackend::do_set_rows(Matrix& m, std::int64_t row_begin, TensorView
     }
   }
 }
-
-void ReferenceBackend::do_upload(TensorView dst, TensorView host_src) { convert(dst, host_src); }
-void ReferenceBackend::do_download(TensorView host_dst, TensorView src) { convert(host_dst, src); }
 
 void ReferenceBackend::do_random_values(TensorView out, const DrawKey& key, std::int64_t first,
                                         double scale) {
@@ -106,10 +204,147 @@ void ReferenceBackend::do_swiglu(TensorView gate_up, TensorView out) {
   }
 }
 
-}  // namespace reference
+void ReferenceBackend::do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
+                                      TensorView q, const KvView& kv) {
+  const std::int64_t n = qkv.shape[0];
+  const std::int64_t d = kv.head_dim;
+  const std::int64_t heads = q.shape[1];
+  const std::int64_t first = *kv.length - n;
+  for (std::int64_t t = 0; t < n; ++t) {
+    const std::int64_t position = positions.as<std::int32_t>()[t];
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const auto get = [&](std::int64_t j) { return at(qkv, t, h * d + j); };
+      for (std::int64_t j = 0; j < d; ++j) {
+        store(q.data, q.dtype, t * q.stride[0] + h * q.stride[1] + j,
+              rotated(rope, position, d, j, get));
+      }
+    }
+    for (int h = 0; h < kv.kv_heads; ++h) {
+      const auto key = [&](std::int64_t j) { return at(qkv, t, (heads + h) * d + j); };
+      const std::int64_t row = row_offset(kv, h, first + t);
+      for (std::int64_t j = 0; j < d; ++j) {
+        store(kv.k, kv.dtype, row + j,
+              kv.rotate_on_read ? key(j) : rotated(rope, position, d, j, key));
+        store(kv.v, kv.dtype, row + j, at(qkv, t, (heads + kv.kv_heads + h) * d + j));
+      }
+    }
+  }
+}
+
+void ReferenceBackend::do_attention(TensorView q, const KvView& kv, const RopeView& rope,
+                                    TensorView out, TensorView mass, int chunk) {
+  const std::int64_t n = q.shape[0];
+  const std::int64_t heads = q.shape[1];
+  const std::int64_t length = *kv.length;
+  const bool with_mass = mass.data != nullptr;
+  const std::int64_t group = heads / kv.kv_heads;
+  for (int hk = 0; hk < kv.kv_heads; ++hk) {
+    const std::vector<double> keys = keys_of(kv, rope, hk, length);
+    std::vector<double> head_mass(static_cast<std::size_t>(with_mass ? mass.shape[1] : 0));
+    for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
+      for (std::int64_t t = 0; t < n; ++t) {
+        const std::vector<double> p = probabilities(q, t, h, keys, length - n + t + 1);
+        for (std::int64_t j = 0; j < kv.head_dim; ++j) {
+          double sum = 0;
+          for (std::size_t r = 0; r < p.size(); ++r) {
+            sum +=
+                p[r] * load(kv.v, kv.dtype, row_offset(kv, hk, static_cast<std::int64_t>(r)) + j);
+          }
+          set(out, t, h * kv.head_dim + j, sum);
+        }
+        for (std::size_t r = 0; with_mass && r < p.size(); ++r) {
+          const std::size_t c = r / static_cast<std::size_t>(chunk);
+          if (c < head_mass.size()) head_mass[c] += p[r];
+        }
+      }
+    }
+    for (std::size_t c = 0; with_mass && c < head_mass.size(); ++c) {
+      set(mass, hk, static_cast<std::int64_t>(c), head_mass[c]);
+    }
+  }
+}
+
+void ReferenceBackend::do_score_chunks(TensorView q, const KvView& kv, int chunk,
+                                       std::int64_t n_chunks, TensorView scores) {
+  const std::int64_t group = q.shape[0] / kv.kv_heads;
+  for (int h = 0; h < kv.kv_heads; ++h) {
+    for (std::int64_t c = 0; c < n_chunks; ++c) {
+      double score = 0;
+      for (std::int64_t j = 0; j < kv.head_dim; ++j) {
+        double query = 0;
+        for (std::int64_t g = 0; g < group; ++g) query += at(q, h * group + g, j);
+        double mean = 0;
+        for (std::int64_t r = c * chunk; r < (c + 1) * chunk; ++r) {
+          mean += load(kv.k, kv.dtype, row_offset(kv, h, r) + j);
+        }
+        score += query * mean / chunk;
+      }
+      set(scores, h, c, score);
+    }
+  }
+}
+
+void ReferenceBackend::do_top_chunks(TensorView scores, TensorView ids) {
+  const std::int64_t n = ids.shape[1];
+  std::vector<std::int32_t> order(static_cast<std::size_t>(scores.shape[1]));
+  for (std::int64_t h = 0; h < ids.shape[0]; ++h) {
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin() + 1, order.end(), [&](std::int32_t a, std::int32_t b) {
+      return at(scores, h, a) > at(scores, h, b);
+    });
+    std::copy_n(order.begin(), n, ids.as<std::int32_t>() + h * ids.stride[0]);
+  }
+}
+
+void ReferenceBackend::do_gather_chunks(const KvView& src, TensorView ids, int chunk,
+                                        const KvView& dst) {
+  KvView one_src = src;
+  KvView one_dst = dst;
+  one_src.kv_heads = one_dst.kv_heads = 1;
+  const auto advance = [](KvView& kv, std::int64_t elements) {
+    kv.k = static_cast<std::byte*>(kv.k) + elements * size_of(kv.dtype);
+    kv.v = static_cast<std::byte*>(kv.v) + elements * size_of(kv.dtype);
+  };
+  for (std::int64_t h = 0; h < ids.shape[0]; ++h) {
+    for (std::int64_t j = 0; j < ids.shape[1]; ++j) {
+      const std::int64_t id = ids.as<std::int32_t>()[h * ids.stride[0] + j];
+      do_copy_rows(one_src, id * chunk, one_dst, j * chunk, chunk);
+    }
+    advance(one_src, src.head_stride);
+    advance(one_dst, dst.head_stride);
+  }
+}
+
+void ReferenceBackend::do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                                    std::int64_t dst_row, std::int64_t count) {
+  const auto bytes = static_cast<std::size_t>(count * src.head_dim * size_of(src.dtype));
+  const auto byte_at = [](void* p, std::int64_t element, DType dtype) {
+    return static_cast<std::byte*>(p) + element * size_of(dtype);
+  };
+  for (int h = 0; h < src.kv_heads && count > 0; ++h) {
+    const std::int64_t from = row_offset(src, h, src_row);
+    const std::int64_t to = row_offset(dst, h, dst_row);
+    std::memmove(byte_at(dst.k, to, dst.dtype), byte_at(src.k, from, src.dtype), bytes);
+    std::memmove(byte_at(dst.v, to, dst.dtype), byte_at(src.v, from, src.dtype), bytes);
+  }
+}
+
+void ReferenceBackend::do_to_probs(TensorView logits, const SamplingParams& params,
+                                   TensorView probs) {
+  const std::int64_t vocab = logits.shape[1];
+  for (std::int64_t t = 0; t < logits.shape[0]; ++t) {
+    bool finite = true;
+    for (std::int64_t i = 0; i < vocab; ++i) finite = finite && std::isfinite(at(logits, t, i));
+    for (std::int64_t i = 0; i < vocab; ++i) set(probs, t, i, finite ? 0 : NAN);
+    if (!finite) continue;
+    const std::vector<std::int64_t> ids = ranking(logits, t);
+    const std::vector<double> p = ranked_probs(logits, t, ids, params);
+    for (std::size_t i = 0; i < p.size(); ++i) set(probs, t, ids[i], p[i]);
+  }
+}
 
 std::unique_ptr<Backend> make_reference_backend(int kv_granule) {
-  return std::make_unique<reference::ReferenceBackend>(kv_granule);
+  return std::make_unique<ReferenceBackend>(kv_granule);
 }
 
 }  // namespace triforce

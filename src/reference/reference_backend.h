@@ -2,8 +2,9 @@
 // Independent of the other backends; op tests and `selftest` compare against it.
 #pragma once
 #include <memory>
+#include <string>
 
-#include "triforce/backend.h"
+#include "core/host_backend.h"
 
 namespace triforce {
 
@@ -11,6 +12,41 @@ namespace triforce {
 // weights the inputs of linear() are rounded to bf16. KV rows are plain: [capacity][head_dim] per
 // head, with capacities and row moves checked against `kv_granule` rows. Bits of a row never depend
 // on the rows computed with it.
+class ReferenceBackend : public HostBackend {
+ public:
+  explicit ReferenceBackend(int kv_granule = 8);
+
+  std::string description() const override;
+  Bandwidths measure_bandwidths() override {
+    TF_CHECK(false, "the reference backend has no speed");
+    return {};
+  }
+  std::int64_t scratch_bytes(const ScratchShape&) const override { return 0; }  // plain loops
+
+ protected:
+  std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const override;
+  void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override;
+
+  void do_random_values(TensorView out, const DrawKey& key, std::int64_t first,
+                        double scale) override;
+  void do_embed(TensorView tokens, TensorView table, TensorView out) override;
+  void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override;
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override;
+  void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                      const KvView& kv) override;
+  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                    TensorView mass, int chunk) override;
+  void do_swiglu(TensorView gate_up, TensorView out) override;
+  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override;
+
+  void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                       TensorView scores) override;
+  void do_top_chunks(TensorView scores, TensorView ids) override;
+  void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override;
+  void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                    std::int64_t dst_row, std::int64_t count) override;
+};
+
 std::unique_ptr<Backend> make_reference_backend(int kv_granule = 8);
 
 }  // namespace triforce

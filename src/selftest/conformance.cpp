@@ -9,15 +9,14 @@ namespace triforce::selftest {
 
 void run_conformance(Backend& tested, const Conformance& c, const Emit& emit) {
   const Sizes s;
-  Backend::ScratchShape shape;
-  shape.rows = s.context;
-  shape.context = s.positions;
-  shape.heads = s.heads;
-  shape.kv_heads = s.kv_heads;
-  shape.head_dim = s.head_dim;
-  shape.max_width = 1200;
-  shape.vocab = c.every_size ? 131072 : 32003;
-  shape.chunk_size = s.chunk;
+  Backend::ScratchShape shape{.rows = s.context,
+                              .context = s.positions,
+                              .heads = s.heads,
+                              .kv_heads = s.kv_heads,
+                              .head_dim = s.head_dim,
+                              .max_width = 1200,
+                              .vocab = c.every_size ? 131072 : 32003,
+                              .chunk_size = s.chunk};
   const Lease passes(tested, shape);
   // Ranking 16384 chunks, and single rows of more and wider heads.
   shape.rows = 1;

@@ -6,8 +6,6 @@
 namespace triforce::selftest {
 namespace {
 
-constexpr const char* kGroup = "operations";
-
 double norm_of(const float* x, std::int64_t n) {
   double sum = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -22,7 +20,7 @@ class Bounds {
   Bounds(const Sizes& s, DType dtype, DType activation, const Floats& qkv)
       : s_(s),
         unit_(unit_of(dtype)),
-        activation_unit_(activation == DType::kF32 ? 0 : unit_of(activation)),
+        activation_unit_(rounding_of(activation)),
         underflow_(underflow_of(activation)) {
     // bf16 kernels may round queries and probabilities to bf16, for products of pairs, and those of
     // half activations to the same half.
@@ -91,9 +89,6 @@ class AttentionChecks {
   std::string label(const char* op) const {
     return fmt::format("{}, {} rows{}", op, to_string(dtype_), rotate_ ? ", rotate on read" : "");
   }
-  double act_unit() const {
-    return tested_.activation_dtype() == DType::kF32 ? 0 : unit_of(tested_.activation_dtype());
-  }
   Floats queries(std::int64_t begin, std::int64_t n) const {
     return {mine_.q.begin() + begin * s_.hidden(), mine_.q.begin() + (begin + n) * s_.hidden()};
   }
@@ -106,28 +101,26 @@ class AttentionChecks {
       const float* row = qkv_.data() + t * s_.qkv();
       const double size =
           std::abs(static_cast<double>(row[column])) + std::abs(static_cast<double>(row[other]));
-      worst.see(static_cast<double>(mine_.q[static_cast<std::size_t>(i)]),
-                static_cast<double>(theirs_.q[static_cast<std::size_t>(i)]),
-                (3 * kEps + act_unit()) * size + underflow_of(tested_.activation_dtype()));
+      const auto at = static_cast<std::size_t>(i);
+      worst.see(mine_.q[at], theirs_.q[at],
+                (3 * kEps + rounding_of(tested_.activation_dtype())) * size +
+                    underflow_of(tested_.activation_dtype()));
     }
-    emit(worst.check(kGroup));
+    emit(worst.check());
   }
   // What n queries read at `length` rows, on both sides, from a cache of each.
   void compare(const Floats& q, std::int64_t n, std::int64_t length, Filled& mine, Filled& theirs,
                Filled& sizes, Worst& worst, Worst* mass) {
     for (Filled* f : {&mine, &theirs, &sizes}) f->cache.set_length(length);
     const bool with_mass = mass != nullptr && n <= kMaxBatchInvariantRows;
-    const auto on = [&](Filled& f) {
-      return attend(f.b, s_, f.cache.view(), f.rope.view(), q, n, with_mass);
-    };
+    const auto on = [&](const Filled& f) { return attend(f, s_, q, n, with_mass); };
     const Attended got = on(mine), want = on(theirs), size = on(sizes);
     double worst_probability = 0;
     for (std::size_t i = 0; i < got.out.size(); ++i) {
       const auto head = static_cast<std::int64_t>(i) / s_.head_dim;
       const float* query = q.data() + head * s_.head_dim;
       worst_probability = std::max(worst_probability, bounds_.probability(query));
-      worst.see(static_cast<double>(got.out[i]), static_cast<double>(want.out[i]),
-                bounds_.output(query, static_cast<double>(size.out[i])));
+      worst.see(got.out[i], want.out[i], bounds_.output(query, static_cast<double>(size.out[i])));
     }
     if (!with_mass) return;
     const double relative = 2 * (worst_probability + static_cast<double>(length) * kEps);
@@ -151,8 +144,8 @@ class AttentionChecks {
       compare(queries(s_.context - n, n), n, s_.context, mine_, theirs_, sizes_, worst,
               rotate_ ? nullptr : &mass);
     }
-    emit(worst.check(kGroup));
-    if (!rotate_) emit(mass.check(kGroup));
+    emit(worst.check());
+    if (!rotate_) emit(mass.check());
   }
   void check_chunks(const Emit& emit) {
     Worst scores(label("score_chunks, after prefill"));
@@ -173,9 +166,9 @@ class AttentionChecks {
         tolerance +=
             bounds_.scores_of_chunks(q.data() + (std::int64_t{h} * s_.group() + g) * s_.head_dim);
       }
-      scores.see(static_cast<double>(got[i]), static_cast<double>(want[i]), tolerance);
+      scores.see(got[i], want[i], tolerance);
     }
-    emit(scores.check(kGroup));
+    emit(scores.check());
   }
 
   Sizes s_;

@@ -8,8 +8,6 @@
 namespace triforce::selftest {
 namespace {
 
-constexpr const char* kGroup = "operations";
-
 std::string label(const char* op, DType dtype, const char* more = "") {
   return fmt::format("{}, {} rows{}", op, to_string(dtype), more);
 }
@@ -34,7 +32,7 @@ struct AppendInputs {
       : a(append),
         width((a.heads + 2 * a.kv_heads) * a.d),
         qkv(as_held(b, normal_values(a.tokens * width, 4))),
-        rope(b, sizes_of(a.d)),
+        rope(rope_of(b, a.d)),
         cos(floats_of(b, rope.view().cos)),
         sin(floats_of(b, rope.view().sin)) {
     for (std::int64_t t = 0; t < a.tokens; ++t) {
@@ -51,21 +49,16 @@ struct AppendInputs {
     const double own = static_cast<double>(x[i]) * static_cast<double>(cos[angle]);
     const double other = static_cast<double>(i < half ? -x[i + half] : x[i - half]) *
                          static_cast<double>(sin[angle]);
-    const double unit = type == DType::kF32 ? 0 : unit_of(type);
     turned.see(static_cast<double>(got), own + other,
-               3 * kEps * (std::abs(own) + std::abs(other)) + unit * std::abs(own + other) +
+               3 * kEps * (std::abs(own) + std::abs(other)) +
+                   rounding_of(type) * std::abs(own + other) +
                    (type == DType::kF32 ? 1e-30 : 0x1p-25));
-  }
-  static Sizes sizes_of(int d) {
-    Sizes sizes;
-    sizes.head_dim = d;
-    return sizes;
   }
 
   Append a;
   std::int64_t width;
   Floats qkv;
-  Rope rope;
+  RopeTable rope;
   Floats cos, sin;
   std::vector<std::int32_t> positions;
 };
@@ -139,8 +132,8 @@ void check_appends(Backend& b, DType dtype, const Emit& emit) {
                             {2, 2, 64, 7, 71}}) {
       if (has_head_dim(b, a.d)) check_append(b, dtype, rotate, a, exact, turned);
     }
-    emit(exact.check(kGroup));
-    emit(turned.check(kGroup));
+    emit(exact.check());
+    emit(turned.check());
   }
 }
 
@@ -188,8 +181,8 @@ void check_moves(Backend& b, DType dtype, const Emit& emit) {
       source.compare(within);
     }
   }
-  emit(between.check(kGroup));
-  emit(within.check(kGroup));
+  emit(between.check());
+  emit(within.check());
 }
 
 void check_gathers(Backend& b, DType dtype, const Emit& emit) {
@@ -215,7 +208,7 @@ void check_gathers(Backend& b, DType dtype, const Emit& emit) {
     }
     to.compare(worst);
   }
-  emit(worst.check(kGroup));
+  emit(worst.check());
 }
 
 struct Scored {
@@ -267,7 +260,7 @@ void check_scores(Backend& b, DType dtype, const Emit& emit) {
       }
     }
   }
-  emit(worst.check(kGroup));
+  emit(worst.check());
 }
 
 // Best first, lower id first among equals, chunk 0 always.
@@ -310,7 +303,7 @@ void check_top(Backend& tested, const Emit& emit) {
     ties[0] = -std::numeric_limits<float>::infinity();
     for (const std::int64_t wanted : {std::int64_t{1}, (n + 1) / 2, n}) with(ties, heads, wanted);
   }
-  emit(worst.check(kGroup));
+  emit(worst.check());
 }
 
 }  // namespace

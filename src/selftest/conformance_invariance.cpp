@@ -47,7 +47,7 @@ void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& e
             Part::kLast, emit, [&](std::int64_t begin, std::int64_t n) {
               const Floats part(q.begin() + begin * s.hidden(),
                                 q.begin() + (begin + n) * s.hidden());
-              return attend(tested, s, f.cache.view(), f.rope.view(), part, n, false).out;
+              return attend(f, s, part, n, false).out;
             });
     }
   }

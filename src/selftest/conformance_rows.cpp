@@ -9,8 +9,6 @@
 namespace triforce::selftest {
 namespace {
 
-constexpr const char* kGroup = "operations";
-
 double as_double(float x) { return static_cast<double>(x); }
 
 // Where the input's gaps are NaN and the output's are sentinels.
@@ -66,7 +64,7 @@ void check_exact_linear(Backend& tested, DType dtype, const Emit& emit) {
       worst.see_intact(sum);
     }
   }
-  emit(worst.check(kGroup));
+  emit(worst.check());
 }
 
 Floats run_linear(Backend& b, const Matrix& m, const Floats& x, std::int64_t rows, DType to,
@@ -100,15 +98,14 @@ void check_linear(Backend& tested, Backend& oracle, DType dtype, const Emit& emi
             // A sum of k products in any order, twice as much for units that round pairs.
             const double sum = 2 * static_cast<double>(in + 1) * kEps *
                                (as_double(size[i]) + (accumulate ? 1 : 0));
-            const double rounding =
-                to == DType::kF32 ? 0 : unit_of(to) * std::abs(as_double(want[i]));
-            worst.see(as_double(got[i]), as_double(want[i]), sum + rounding + underflow_of(to));
+            const double rounding = rounding_of(to) * std::abs(as_double(want[i]));
+            worst.see(got[i], want[i], sum + rounding + underflow_of(to));
           }
         }
       }
     }
   }
-  emit(worst.check(kGroup));
+  emit(worst.check());
 }
 
 // Rows set piece by piece, from every source format, come back: x = I gives w^T.
@@ -141,7 +138,7 @@ void check_set_rows(Backend& tested, Backend& oracle, DType dtype, const Emit& e
       worst.see_equal(columns(tested), columns(oracle));
     }
   }
-  emit(worst.check(kGroup));
+  emit(worst.check());
 }
 
 void check_embed(Backend& tested, Backend& oracle, const Emit& emit) {
@@ -163,7 +160,7 @@ void check_embed(Backend& tested, Backend& oracle, const Emit& emit) {
       worst.see_equal(out.values(), rows);
       worst.see_intact(out);
     }
-    emit(worst.check(kGroup));
+    emit(worst.check());
   }
 }
 
@@ -185,7 +182,7 @@ void check_random_values(Backend& tested, Backend& oracle, const Emit& emit) {
       worst.see_equal(got.back() == 7);
     }
   }
-  emit(worst.check(kGroup));
+  emit(worst.check());
 }
 
 void check_rms_norm(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit) {
@@ -208,24 +205,23 @@ void check_rms_norm(Backend& tested, Backend& oracle, const Conformance& c, cons
         // Half the relative error of a sum of squares, the root, and the products.
         const double relative =
             (static_cast<double>(width) / (2 * c.norm_sums) + c.norm_steps) * kEps +
-            (to == DType::kF32 ? 0 : unit_of(to));
+            rounding_of(to);
         for (std::size_t i = 0; i < got.size(); ++i) {
-          worst.see(as_double(got[i]), as_double(want[i]),
-                    relative * std::abs(as_double(want[i])) + underflow_of(to));
+          worst.see(got[i], want[i], relative * std::abs(as_double(want[i])) + underflow_of(to));
         }
       }
       if (run(tested, DType::kF32, true) != run(tested, DType::kF32, false)) {
-        worst.see(1, 0, 0.5);  // in place differs
+        worst.see(1.0, 0.0, 0.5);  // in place differs
       }
     }
   }
-  emit(worst.check(kGroup));
+  emit(worst.check());
 }
 
 void check_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
   Worst worst("swiglu"), ends("swiglu, ends of the range");
   const DType type = tested.activation_dtype();
-  const double unit = type == DType::kF32 ? 0 : unit_of(type);
+  const double unit = rounding_of(type);
   for (const std::int64_t width : {1, 15, 16, 17, 203, 261, 343, 688}) {
     constexpr std::int64_t kRows = 5;
     Floats gates = normal_values(kRows * 2 * width, 6, 8);
@@ -242,11 +238,11 @@ void check_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
     const Floats got = run(tested), want = run(oracle);
     for (std::size_t i = 0; i < got.size(); ++i) {
       // exp to 2 units in the last place (4 kEps), the sum, the quotient, the product.
-      worst.see(as_double(got[i]), as_double(want[i]),
+      worst.see(got[i], want[i],
                 (7 * kEps + unit) * std::abs(as_double(want[i])) + underflow_of(type));
     }
   }
-  emit(worst.check(kGroup));
+  emit(worst.check());
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const Tensor in =
       activations(tested, {1, 10},
@@ -256,7 +252,7 @@ void check_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
   const Floats got = floats_of(tested, out.view());
   ends.see_equal(got[0] == 100 && std::abs(got[1]) < 1e-35F && got[2] == 0 && std::isnan(got[3]) &&
                  got[4] == kInf);
-  emit(ends.check(kGroup));
+  emit(ends.check());
 }
 
 // Conversions round to nearest even; copies keep gaps.
@@ -286,7 +282,7 @@ void check_copies(Backend& tested, const Emit& emit) {
   std::vector<std::int32_t> host(3);
   tested.download(make_view(host.data(), DType::kI32, {3}), copied.view());
   worst.see_equal(host == std::vector<std::int32_t>{1, 2, 3});
-  emit(worst.check(kGroup));
+  emit(worst.check());
 }
 
 }  // namespace

@@ -9,8 +9,6 @@
 namespace triforce::selftest {
 namespace {
 
-constexpr const char* kGroup = "operations";
-
 Floats probs_of(Backend& b, const Floats& logits, std::int64_t rows, const SamplingParams& params,
                 Worst* worst = nullptr) {
   const std::int64_t vocab = static_cast<std::int64_t>(logits.size()) / rows;
@@ -84,8 +82,8 @@ void check_grid(Backend& tested, Backend& oracle, const Conformance& c, const Em
       with(logits, params);
     }
   }
-  emit(worst.check(kGroup));
-  emit(support.check(kGroup));
+  emit(worst.check());
+  emit(support.check());
 }
 
 // Known probs: ties, rows that are not finite, logits at the ends of the range.
@@ -104,7 +102,7 @@ void check_edges(Backend& tested, const Emit& emit) {
   // Of several equal ids at the cut the lower ones stay; -0 and 0 are equal.
   const Floats cut = probs_of(tested, {0.0F, 5.0F, -0.0F, 5.0F, 0.0F}, 1, {1, 1, 3});
   ties.see_equal(cut[0] > 0 && cut[2] == 0 && cut[4] == 0);
-  emit(ties.check(kGroup));
+  emit(ties.check());
 
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInf, -kInf}) {
@@ -117,9 +115,9 @@ void check_edges(Backend& tested, const Emit& emit) {
       bad_rows.see_equal(std::abs(std::accumulate(got.begin() + 100, got.end(), 0.0) - 1) < 1e-5);
     }
   }
-  emit(bad_rows.check(kGroup));
+  emit(bad_rows.check());
   ends.see_equal(probs_of(tested, {3e38F, -3e38F, 0, 2.9e38F}, 1, {0.01F, 0.9F, 0}), {1, 0, 0, 0});
-  emit(ends.check(kGroup));
+  emit(ends.check());
 }
 
 // Rows of probs, every third id impossible.
@@ -194,8 +192,8 @@ void check_sampling_ops(Backend& tested, Backend& oracle, const Conformance& c, 
   check_edges(tested, emit);
   Worst sample("sample"), verify("verify");
   for (const std::int64_t vocab : {3, 256, 1001}) check_tokens(tested, vocab, sample, verify);
-  emit(sample.check(kGroup));
-  emit(verify.check(kGroup));
+  emit(sample.check());
+  emit(verify.check());
 }
 
 }  // namespace triforce::selftest

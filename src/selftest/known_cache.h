@@ -13,31 +13,19 @@ struct Rows {
 };
 
 // One layer's cache, and what its rows must hold.
-class KnownCache {
+class KnownCache : public LayerCache {
  public:
   KnownCache(Backend& b, DType dtype, int kv_heads, int d, std::int64_t capacity)
-      : b_(b),
+      : LayerCache(b, dtype, kv_heads, d, capacity, 3),  // between two fences
         heads_(kv_heads),
         d_(d),
-        dtype_(dtype),
-        storage_(b, 3, kv_heads, d, capacity, dtype, MemTag::kKvFull),
-        length_(make_tensor(b, DType::kI32, {1})) {
+        dtype_(dtype) {
     std::vector<std::int32_t> words = fences();
     b_.upload(storage_.bytes_view(), host(words));
     model.k.resize(static_cast<std::size_t>(heads_ * this->capacity() * d_));
     model.v = model.k;
   }
   std::int64_t capacity() const { return storage_.capacity(); }
-  KvView view(bool rotate_on_read = false) const {
-    KvView kv = storage_.layer(1);  // between two fences
-    kv.length = static_cast<const std::int32_t*>(length_.view().data);
-    kv.rotate_on_read = rotate_on_read;
-    return kv;
-  }
-  void set_length(std::int64_t n) {
-    auto value = static_cast<std::int32_t>(n);
-    b_.upload(length_.view(), make_view(&value, DType::kI32, {1}));
-  }
   std::size_t at(std::int64_t head, std::int64_t row, std::int64_t i) const {
     return static_cast<std::size_t>((head * capacity() + row) * d_ + i);
   }
@@ -131,12 +119,9 @@ class KnownCache {
     return make_view(words.data(), DType::kI32, {static_cast<std::int64_t>(words.size())});
   }
 
-  Backend& b_;
   int compared_ = 0;
   int heads_, d_;
   DType dtype_;
-  KvStorage storage_;
-  Tensor length_;
 };
 
 }  // namespace triforce::selftest

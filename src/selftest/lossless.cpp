@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "core/forwarding_backend.h"
+#include "reference/reference_backend.h"
 #include "triforce/decode.h"
 #include "triforce/sampling.h"
 #include "triforce/speculate.h"
@@ -202,10 +202,12 @@ class Explorer {
   double probability_ = 1;
 };
 
-class ExploringBackend final : public ForwardingBackend {
+// Mutants that differ in verify() itself; the others are options of the loop.
+bool verifies_wrongly(Mutant m) { return m != Mutant::kNone && m != Mutant::kInnerFromTarget; }
+
+class ExploringBackend final : public ReferenceBackend {
  public:
-  ExploringBackend(Backend& to, Explorer& explorer, Mutant mutant)
-      : ForwardingBackend(to), explorer_(explorer), mutant_(mutant) {}
+  ExploringBackend(Explorer& explorer, Mutant mutant) : explorer_(explorer), mutant_(mutant) {}
   Token do_sample(TensorView probs, const DrawKey& /*key*/, std::int64_t position,
                   Acceptance acceptance) override {
     const ProbRows rows = rows_of(probs);
@@ -214,7 +216,7 @@ class ExploringBackend final : public ForwardingBackend {
   VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
                          const DrawKey& /*key*/, std::int64_t position,
                          const VerifyRule& rule) override {
-    if (mutant_ == Mutant::kNone || mutant_ == Mutant::kInnerFromTarget)
+    if (!verifies_wrongly(mutant_))
       return verify_with(explorer_, rows_of(p), rows_of(q), tokens, position, rule);
     return wrong_verify(mutant_, explorer_, rows_of(p), rows_of(q), tokens, position);
   }
@@ -224,14 +226,12 @@ class ExploringBackend final : public ForwardingBackend {
   Mutant mutant_;
 };
 
-class MutantBackend final : public ForwardingBackend {
+class MutantBackend final : public ReferenceBackend {
  public:
-  MutantBackend(Backend& to, Mutant mutant) : ForwardingBackend(to), mutant_(mutant) {}
+  explicit MutantBackend(Mutant mutant) : mutant_(mutant) {}
   VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
                          const DrawKey& key, std::int64_t position,
-                         const VerifyRule& rule) override {
-    if (mutant_ == Mutant::kNone || mutant_ == Mutant::kInnerFromTarget)
-      return ForwardingBackend::do_verify(p, q, tokens, key, position, rule);
+                         const VerifyRule& /*rule*/) override {
     PhiloxRng rng(key);
     return wrong_verify(mutant_, rng, rows_of(p), rows_of(q), tokens, position);
   }
@@ -313,11 +313,11 @@ std::vector<Case> cases(std::vector<Case> exact, const std::vector<int>& mutant_
   return exact;
 }
 
-EnumerationResult enumerate(Backend& backend, const Case& c) {
+EnumerationResult enumerate(const Case& c) {
   constexpr int kTokens = 3;
   constexpr std::int64_t kVocab = 3;
   Explorer explorer;
-  ExploringBackend exploring(backend, explorer, c.mutant);
+  ExploringBackend exploring(explorer, c.mutant);
   ToyLoop loop(exploring, kVocab, c.steps, c.mutant);
   const std::vector<double> expected = target_joint_probs(kTokens, kVocab);
   std::vector<double> found(expected.size());
@@ -345,8 +345,7 @@ bool ChiSquareResult::too_few_runs() const {
   return mutant && !as_expected() && runs < kEnoughRuns;
 }
 
-std::vector<EnumerationResult> enumerate_joint_probs(Backend& backend) {
-  TF_CHECK(backend.place() == Place::kHost);
+std::vector<EnumerationResult> enumerate_joint_probs() {
   std::vector<EnumerationResult> results;
   for (const Case& c : cases({{"autoregressive", {}},
                               {"one level, gamma 2", {2}},
@@ -354,7 +353,7 @@ std::vector<EnumerationResult> enumerate_joint_probs(Backend& backend) {
                               {"two levels, gamma 1, inner 2", {1, 2}},
                               {"three levels, gammas 1", {1, 1, 1}}},
                              {2, 1}))
-    results.push_back(enumerate(backend, c));
+    results.push_back(enumerate(c));
   return results;
 }
 
@@ -407,8 +406,8 @@ std::vector<ChiSquareResult> chi_square_joint_probs(Backend& backend, std::int64
                               {"two levels, gamma 5, inner 3", {5, 3}},
                               {"three levels, gammas 3 2 1", {3, 2, 1}}},
                              {6, 1})) {
-    MutantBackend verifying(backend, c.mutant);
-    ToyLoop loop(verifying, kVocab, c.steps, c.mutant);
+    MutantBackend wrong(c.mutant);
+    ToyLoop loop(verifies_wrongly(c.mutant) ? wrong : backend, kVocab, c.steps, c.mutant);
     std::vector<std::int64_t> counts(expected.size());
     for (std::int64_t r = 0; r < runs; ++r)
       ++counts[loop.run(kTokens, seed + static_cast<std::uint64_t>(r))];

@@ -25,10 +25,9 @@ struct SelftestOptions {
   std::int64_t chi_square_runs = ChiSquareResult::kEnoughRuns;  // 0: none
   bool operations = true, losslessness = true;
 };
-// Called with every check as it ends.
-using OnSelftestCheck = std::function<void(const SelftestCheck&)>;
+// `on_check`, if any, is called with every check as it ends.
 SelftestReport run_selftest(Backend& backend, const SelftestOptions& options,
-                            const OnSelftestCheck& on_check);
+                            const selftest::Emit& on_check);
 
 // One line a check, and the verdict: "selftest passed: 64 checks", "selftest failed: 2 of 64
 // checks" or "selftest inconclusive: 1 of 64 checks had too few runs ...".

@@ -11,6 +11,7 @@
 #include "selftest/conformance.h"
 #include "triforce/kv_cache.h"
 #include "triforce/random.h"
+#include "triforce/weights.h"
 
 namespace triforce::selftest {
 
@@ -34,6 +35,9 @@ inline Floats normal_values(std::int64_t n, std::uint64_t seed, float scale = 1.
 inline double unit_of(DType t) {
   return t == DType::kBF16 ? 0x1.0p-8 : t == DType::kF16 ? 0x1.0p-11 : kEps;
 }
+
+// Relative error of rounding a result to t: none beyond that of f32 arithmetic.
+inline double rounding_of(DType t) { return t == DType::kF32 ? 0 : unit_of(t); }
 
 // Absolute error of rounding to t where its numbers are subnormal, and of a product that
 // underflows.
@@ -158,6 +162,9 @@ class Strided {
 class Worst {
  public:
   explicit Worst(std::string name) : name_(std::move(name)) {}
+  void see(float got, float want, double tolerance) {
+    see(static_cast<double>(got), static_cast<double>(want), tolerance);
+  }
   void see(double got, double want, double tolerance) {
     ++count_;
     const double share = std::abs(got - want) / tolerance;
@@ -178,7 +185,7 @@ class Worst {
     ++count_;
     if (!equal) ++wrong_;
   }
-  Check check(const char* group) const {
+  Check check(const char* group = "operations") const {
     if (outside_) return {group, name_, "wrote outside its output", false};
     if (exact_) {
       return {group, name_, fmt::format("{} of {} differ", wrong_, count_),
@@ -204,54 +211,38 @@ struct Sizes {
   std::int64_t hidden() const { return std::int64_t{heads} * head_dim; }
 };
 
-// One layer's cache on one backend.
+// One layer's cache on one backend, the middle one of `layers`.
 class LayerCache {
  public:
-  LayerCache(Backend& b, const Sizes& s, DType dtype, bool rotate_on_read)
+  LayerCache(Backend& b, DType dtype, int kv_heads, int d, std::int64_t capacity, int layers = 1)
       : b_(b),
-        storage_(b, 1, s.kv_heads, s.head_dim, s.positions, dtype, MemTag::kKvFull),
-        length_(make_tensor(b, DType::kI32, {1})),
-        rotate_(rotate_on_read) {}
+        storage_(b, layers, kv_heads, d, capacity, dtype, MemTag::kKvFull),
+        length_(make_tensor(b, DType::kI32, {1})) {}
   void set_length(std::int64_t n) {
     auto value = static_cast<std::int32_t>(n);
     b_.upload(length_.view(), make_view(&value, DType::kI32, {1}));
   }
-  KvView view() const {
-    KvView kv = storage_.layer(0);
+  KvView view(bool rotate_on_read = false) const {
+    KvView kv = storage_.layer(storage_.layers() / 2);
     kv.length = static_cast<const std::int32_t*>(length_.view().data);
-    kv.rotate_on_read = rotate_;
+    kv.rotate_on_read = rotate_on_read;
     return kv;
   }
 
- private:
+ protected:
   Backend& b_;
   KvStorage storage_;
+
+ private:
   Tensor length_;
-  bool rotate_;
 };
 
 // RoPE tables of base 10000 without scaling.
-class Rope {
- public:
-  Rope(Backend& b, const Sizes& s) {
-    const std::int64_t half = s.head_dim / 2;
-    Floats cos(static_cast<std::size_t>(s.positions * half)), sin(cos.size());
-    for (std::int64_t p = 0; p < s.positions; ++p) {
-      for (std::int64_t i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(p) *
-                             std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half));
-        cos[static_cast<std::size_t>(p * half + i)] = static_cast<float>(std::cos(angle));
-        sin[static_cast<std::size_t>(p * half + i)] = static_cast<float>(std::sin(angle));
-      }
-    }
-    cos_ = tensor_of(b, DType::kF32, {s.positions, half}, std::move(cos));
-    sin_ = tensor_of(b, DType::kF32, {s.positions, half}, std::move(sin));
-  }
-  RopeView view() const { return {cos_.view(), sin_.view()}; }
-
- private:
-  Tensor cos_, sin_;
-};
+inline RopeTable rope_of(Backend& b, int head_dim) {
+  ModelConfig config;
+  config.head_dim = head_dim;
+  return make_rope_table(b, config, Sizes{}.positions, MemTag::kActivations);
+}
 
 // The parts of run_conformance().
 void check_row_wise_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit);

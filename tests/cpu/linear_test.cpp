@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "core/elements.h"
 #include "core/float16.h"
-#include "cpu/convert.h"
 #include "cpu/cpu_test_support.h"
 
 namespace triforce::cpu {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cpu/elements.h"
+#include "core/elements.h"
 #include "cpu/kv_ops.h"
 
 namespace triforce::cpu::test {

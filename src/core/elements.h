@@ -1,11 +1,12 @@
 // One type per stored floating-point format, so that loops over elements are written once.
 #pragma once
 #include <cstdint>
+#include <cstring>
 
 #include "core/float16.h"
 #include "triforce/tensor.h"
 
-namespace triforce::cpu {
+namespace triforce {
 
 struct F32 {
   using Stored = float;
@@ -26,9 +27,9 @@ struct Bf16 {
   static std::uint16_t store(float x) { return f32_to_bf16(x); }
 };
 
-// Calls f with F32{}, F16{} or Bf16{}; anything else is an internal error.
+// What f gives for F32{}, F16{} or Bf16{}; anything else is an internal error.
 template <class F>
-void visit_float(DType type, const F& f) {
+auto visit_float(DType type, const F& f) {
   switch (type) {
     case DType::kF32:
       return f(F32{});
@@ -42,4 +43,20 @@ void visit_float(DType type, const F& f) {
   TF_CHECK(false, "expected a floating-point type, found {}", to_string(type));
 }
 
-}  // namespace triforce::cpu
+// dst[n] = src[n], converted to nearest even; f32, f16 and bf16 to each other, i32 to i32 only
+// (TF_CHECK). The arrays must not overlap.
+inline void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t n) {
+  if (dst_type == src_type) {
+    if (n > 0) std::memcpy(dst, src, static_cast<std::size_t>(n * size_of(src_type)));
+    return;
+  }
+  visit_float(dst_type, [&](auto to) {
+    visit_float(src_type, [&](auto from) {
+      auto* d = static_cast<typename decltype(to)::Stored*>(dst);
+      const auto* s = static_cast<const typename decltype(from)::Stored*>(src);
+      for (std::int64_t i = 0; i < n; ++i) d[i] = to.store(from.load(s[i]));
+    });
+  });
+}
+
+}  // namespace triforce

@@ -28,9 +28,6 @@ class ForwardingBackend : public Backend {
   std::size_t recorded_passes() const override { return to_.recorded_passes(); }
 
  protected:
-  Matrix do_make_matrix(std::int64_t rows, std::int64_t cols, DType dtype, MemTag tag) override {
-    return to_.make_matrix(rows, cols, dtype, tag);
-  }
   std::int64_t do_matrix_bytes(std::int64_t rows, std::int64_t cols, DType dtype) const override {
     return to_.matrix_bytes(rows, cols, dtype);
   }
