@@ -1,5 +1,4 @@
 // Attention kernels of 16 floats in two AVX2 registers.
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "cpu/attention_exp2.h"
@@ -121,4 +120,3 @@ const AttentionKernels& attention_kernels_avx2(DType type) {
 }
 
 }  // namespace triforce::cpu
-#endif

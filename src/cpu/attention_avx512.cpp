@@ -1,5 +1,4 @@
 // Attention kernels in AVX-512, f32 arithmetic.
-#if defined(__x86_64__)
 #define TF_ISA __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c")))
 #include "cpu/attention_vector512.h"
 //
@@ -12,4 +11,3 @@ const AttentionKernels& attention_kernels_avx512(DType type) {
 }
 
 }  // namespace triforce::cpu
-#endif

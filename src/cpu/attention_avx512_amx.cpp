@@ -1,7 +1,6 @@
 // Attention kernels whose two products are AMX tiles: a block of 16 keys by 32 dimensions of K, and
 // 32 keys by 16 dimensions of V, lie in memory as the second operand of tdpbf16ps. A row of a
 // product depends on its own row of the first operand only.
-#if defined(__x86_64__)
 #define TF_ISA                                                                      \
   __attribute__((                                                                   \
       target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,f16c,amx-tile,amx-" \
@@ -157,4 +156,3 @@ const AttentionKernels& attention_kernels_amx() {
 }
 
 }  // namespace triforce::cpu
-#endif

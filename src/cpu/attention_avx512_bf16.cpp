@@ -1,5 +1,4 @@
 // Attention kernels whose two products are vdpbf16ps.
-#if defined(__x86_64__)
 #define TF_ISA __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,f16c")))
 #include "cpu/attention_dot512.h"
 //
@@ -38,4 +37,3 @@ const AttentionKernels& attention_kernels_avx512_bf16() {
 }
 
 }  // namespace triforce::cpu
-#endif

@@ -49,7 +49,7 @@ struct AttentionKernels {
 
 const AttentionKernels& attention_kernels(Isa isa, DType type);
 
-// Of one level each; the AVX tables exist on x86-64 only.
+// Of one level each.
 const AttentionKernels& attention_kernels_scalar(DType type);
 const AttentionKernels& attention_kernels_avx2(DType type);
 const AttentionKernels& attention_kernels_avx512(DType type);

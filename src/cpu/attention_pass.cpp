@@ -164,21 +164,14 @@ float sum_lanes(const float* l) {
 
 Context with_threads_for(const Context& context, std::int64_t work_bytes) {
   constexpr std::int64_t kWorthAThread = 64 << 10;  // about two microseconds of reading
-  Context c = context;
-  c.threads = static_cast<int>(
-      std::clamp<std::int64_t>(work_bytes / kWorthAThread, 1, std::max(1, context.threads)));
-  return c;
+  return with_threads(context, work_bytes / kWorthAThread);
 }
 
 const AttentionKernels& attention_kernels(Isa isa, DType type) {
-#if defined(__x86_64__)
   if (isa >= Isa::kAmx && type == DType::kBF16) return attention_kernels_amx();
   if (isa >= Isa::kAvx512Bf16 && type == DType::kBF16) return attention_kernels_avx512_bf16();
   if (isa >= Isa::kAvx512) return attention_kernels_avx512(type);
   if (isa == Isa::kAvx2) return attention_kernels_avx2(type);
-#else
-  (void)isa;
-#endif
   return attention_kernels_scalar(type);
 }
 

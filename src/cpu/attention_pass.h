@@ -72,6 +72,7 @@ float sum_lanes(const float* l);
 std::int64_t exact_scratch_bytes(std::int64_t queries, int heads, int kv_heads, int d,
                                  std::int64_t length, int mass_chunk, int threads);
 std::int64_t prefill_scratch_bytes(int group, int d, int threads);
+std::int64_t chunk_scratch_bytes(int kv_heads, std::int64_t context, int chunk);
 void attention_exact(const Context& context, const AttentionPass& pass, TensorView mass, int chunk);
 void attention_prefill(const Context& context, const AttentionPass& pass);
 

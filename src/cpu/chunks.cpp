@@ -1,6 +1,4 @@
 // Scoring and choosing chunks of keys (TriForce, arXiv 2404.11912, section 4.1).
-#include "cpu/chunks.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -40,6 +40,13 @@ struct Context {
       scratch;  // 64-byte aligned, shared by all ops, contents never survive a call
 };
 
+// The same with at most as many threads; never affects results.
+inline Context with_threads(Context context, std::int64_t threads) {
+  context.threads =
+      static_cast<int>(std::clamp<std::int64_t>(threads, 1, std::max(1, context.threads)));
+  return context;
+}
+
 // Allocation-free OpenMP loop over [0, count): body(index, thread), static schedule; thread is in
 // [0, threads). Which thread runs an index never changes results.
 template <class Body>

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string_view>
 #include <unordered_map>
@@ -20,17 +21,6 @@ struct Entry {
   dnnl::matmul primitive;
   dnnl::memory x, w, out;
   std::unordered_map<int, dnnl::memory> arguments;
-};
-
-struct ShapeHash {
-  std::size_t operator()(const Gemm::Shape& s) const {
-    std::uint64_t h = static_cast<std::uint64_t>(s.weights) * 2U + (s.accumulate ? 1U : 0U);
-    for (const std::int64_t v : {s.m, s.k, s.n, s.lda, s.ldb, s.ldc}) {
-      h = (h ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15ULL;
-      h ^= h >> 29U;
-    }
-    return static_cast<std::size_t>(h);
-  }
 };
 
 dnnl::memory::desc weight_desc(const Gemm::Shape& s) {
@@ -98,7 +88,7 @@ void limit_gemm_isa(Isa isa) {
 struct Gemm::Cache {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
-  std::unordered_map<Shape, Entry, ShapeHash> entries;
+  std::map<Shape, Entry> entries;
 
   Entry& get(const Context& context, const Shape& shape) {
     // oneDNN takes its threads from the calling thread's OpenMP default.

@@ -1,5 +1,6 @@
 // oneDNN's matmul behind a cache of primitives: the throughput path of linear().
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <memory>
 
@@ -24,7 +25,7 @@ class Gemm {
     std::int64_t m = 0, k = 0, n = 0;
     std::int64_t lda = 0, ldb = 0, ldc = 0;
     bool accumulate = false;
-    bool operator==(const Shape&) const = default;
+    auto operator<=>(const Shape&) const = default;
   };
 
   Gemm();

@@ -1,50 +1,32 @@
 // Detection and naming of instruction levels. __builtin_cpu_supports also asks the operating system
 // (XGETBV) whether the wide registers are saved, so a level it grants is safe to run.
-#if defined(__x86_64__)
 #include <cpuid.h>
-#endif
-#if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
-
-#include <array>
 
 #include "cpu/context.h"
 
 namespace triforce::cpu {
 namespace {
 
-constexpr std::array<Isa, 5> kLevels = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,
-                                        Isa::kAmx};
-
-#if defined(__x86_64__)
 // AMX has to be asked for: Linux enlarges a thread's saved state only on request. The grant holds
 // for every thread of the process.
 bool amx_granted() {
-#if defined(__linux__)
   constexpr unsigned kAmxBf16 = 1U << 22U, kAmxTile = 1U << 24U;
   constexpr unsigned long kRequestPermission = 0x1023, kTileData = 18;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
   if ((d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
 }
-#endif
 
-#if defined(__x86_64__)
 // clang 14 does not know the name "f16c".
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
-#endif
 
 Isa detect() {
-#if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("fma") == 0 || !has_f16c()) {
     return Isa::kScalar;
@@ -55,9 +37,6 @@ Isa detect() {
   }
   if (__builtin_cpu_supports("avx512bf16") == 0) return Isa::kAvx512;
   return amx_granted() ? Isa::kAmx : Isa::kAvx512Bf16;
-#else
-  return Isa::kScalar;
-#endif
 }
 
 }  // namespace
@@ -68,7 +47,8 @@ Isa best_isa() {
 }
 
 Isa parse_isa(std::string_view name) {
-  for (const Isa isa : kLevels) {
+  for (std::size_t i = 0; i < names_of(Isa{}).size(); ++i) {
+    const auto isa = static_cast<Isa>(i);
     if (name != to_string(isa)) continue;
     if (isa > best_isa()) {
       throw Error(ExitCode::kDevice, "UnsupportedIsa",

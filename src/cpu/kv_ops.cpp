@@ -4,7 +4,6 @@
 
 #include "core/elements.h"
 #include "cpu/attention_pass.h"
-#include "cpu/chunks.h"
 
 namespace triforce::cpu {
 namespace {

@@ -123,10 +123,7 @@ void linear_own(const Context& context, TensorView x, const Matrix& w, TensorVie
   const std::int64_t total = x.shape[0];
   const std::int64_t tiles = (std::min<std::int64_t>(total, kMaxBatchInvariantRows) + 3) / 4;
   const std::int64_t worth = panels * panel_bytes(w.cols, w.dtype) * tiles / kBytesPerThread;
-  Context team = context;
-  team.threads = static_cast<int>(
-      std::clamp<std::int64_t>(worth, 1, static_cast<std::int64_t>(context.threads)));
-  parallel_for(team, panels, [&](std::int64_t panel, int) {
+  parallel_for(with_threads(context, worth), panels, [&](std::int64_t panel, int) {
     for (std::int64_t r = 0; r < total; r += kMaxBatchInvariantRows) {
       run_panel(set, w, panel, {rows.data + r * rows.stride_bytes, rows.stride_bytes},
                 std::min<std::int64_t>(kMaxBatchInvariantRows, total - r),

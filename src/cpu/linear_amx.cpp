@@ -1,7 +1,6 @@
 // AMX tiles for bf16 weights: 16 x 16 accumulators, 32 k per instruction. A tile of weights is 16
 // pairs of k by 16 columns, which is how the panels lie in memory. A row of the product depends on
 // its own row of x only, so rows keep their bits whatever the number of rows in the tile.
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include <utility>
@@ -72,4 +71,3 @@ const LinearKernels& amx_kernels() {
 }
 
 }  // namespace triforce::cpu
-#endif

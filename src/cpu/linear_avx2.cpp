@@ -1,6 +1,5 @@
 // AVX2 + FMA + F16C tiles: 16 registers hold R x (8 * kWide) accumulators, so wide groups of
 // columns go with few rows and narrow ones with many.
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "cpu/linear_kernels.h"
@@ -115,4 +114,3 @@ const LinearKernels& avx2_kernels() {
 }
 
 }  // namespace triforce::cpu
-#endif

@@ -1,6 +1,5 @@
 // AVX-512 tiles, with and without vdpbf16ps: R x 64 accumulators in up to 28 of 32 registers, the
 // weights one register at a time, x broadcast from memory.
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "cpu/linear_kernels.h"
@@ -165,4 +164,3 @@ const LinearKernels& avx512_bf16_kernels() {
 }
 
 }  // namespace triforce::cpu
-#endif

@@ -71,7 +71,6 @@ const LinearKernels& scalar_kernels() {
 
 const LinearKernels& linear_kernels(Isa isa) {
   switch (isa) {
-#if defined(__x86_64__)
     case Isa::kAmx:
       return amx_kernels();
     case Isa::kAvx512Bf16:
@@ -80,7 +79,6 @@ const LinearKernels& linear_kernels(Isa isa) {
       return avx512_kernels();
     case Isa::kAvx2:
       return avx2_kernels();
-#endif
     default:
       return scalar_kernels();
   }

@@ -13,10 +13,7 @@ namespace {
 constexpr std::int64_t kElementsPerThread = 16 * 1024;
 
 Context team_for(const Context& context, std::int64_t elements) {
-  Context team = context;
-  team.threads = static_cast<int>(
-      std::clamp<std::int64_t>(elements / kElementsPerThread, 1, std::int64_t{context.threads}));
-  return team;
+  return with_threads(context, elements / kElementsPerThread);
 }
 
 TF_INLINE void rms_row_body(const float* x, const float* w, std::int64_t n, float eps, float* out) {

@@ -6,8 +6,6 @@
 #include <vector>
 
 #include "core/host_allocator.h"
-#include "cpu/gemm.h"
-#include "cpu/scratch.h"
 #include "cpu/vector.h"
 
 namespace triforce::cpu {
@@ -16,7 +14,6 @@ namespace {
 constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
 constexpr std::int64_t kSliceBytes = std::int64_t{8} << 20;
 constexpr int kSweeps = 4;
-constexpr double kGemmSeconds = 0.25;
 
 // The sum is returned so that no load can be left out.
 TF_INLINE void sum_body(const std::byte* p, std::int64_t bytes, std::int32_t* out) {
@@ -46,13 +43,6 @@ TF_INLINE void sum_body(const std::byte* p, std::int64_t bytes, std::int32_t* ou
 TF_PER_LEVEL(sum, sum_body, (const std::byte* p, std::int64_t bytes, std::int32_t* out),
              (p, bytes, out))
 
-template <class F>
-double seconds_of(const F& f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 }  // namespace
 
 double measure_read_bandwidth_gbs(const Context& context) {
@@ -67,50 +57,20 @@ double measure_read_bandwidth_gbs(const Context& context) {
   std::vector<double> seconds;
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
     for (std::int64_t begin = 0; begin < kReadBytes; begin += kSliceBytes) {
-      const double took = seconds_of([&] {
-        parallel_for(context, context.threads, [&](std::int64_t t, int) {
-          std::int32_t one = 0;
-          read(data + begin + t * part, part, &one);
-          result += one;
-        });
+      const auto start = std::chrono::steady_clock::now();
+      parallel_for(context, context.threads, [&](std::int64_t t, int) {
+        std::int32_t one = 0;
+        read(data + begin + t * part, part, &one);
+        result += one;
       });
-      if (sweep > 0) seconds.push_back(took);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      if (sweep > 0) seconds.push_back(took.count());
     }
   }
   TF_CHECK(result == 0, "a zero-filled buffer sums to {}", result.load());
   const auto decile = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 10);
   std::nth_element(seconds.begin(), decile, seconds.end());
   return static_cast<double>(part * context.threads) / *decile * 1e-9;
-}
-
-double measure_gemm_gflops(const Context& context, DType dtype, int size) {
-  const bool bf16 = dtype == DType::kBF16;
-  const std::int64_t n = round_up(size, 64);
-  const Gemm::Shape shape{.weights = bf16                          ? Gemm::Weights::kPanelsBf16
-                                     : context.isa >= Isa::kAvx512 ? Gemm::Weights::kPanelsF32
-                                                                   : Gemm::Weights::kPlainF32,
-                          .m = n,
-                          .k = n,
-                          .n = n,
-                          .lda = n,
-                          .ldb = n,
-                          .ldc = n,
-                          .accumulate = false};
-  Gemm gemm;
-  if ((bf16 && context.isa < Isa::kAvx512Bf16) || !gemm.supports(context, shape)) return 0;
-  HostAllocator allocator;
-  const std::int64_t bytes = n * n * (bf16 ? 2 : 4);
-  const Buffer x(allocator, bytes, Place::kHost, MemTag::kWorkspace);
-  const Buffer w(allocator, bytes, Place::kHost, MemTag::kWorkspace);
-  const Buffer out(allocator, n * n * 4, Place::kHost, MemTag::kWorkspace);
-  double best = 1e30, spent = 0;
-  while (spent < kGemmSeconds) {
-    const double took = seconds_of(
-        [&] { gemm.run(context, shape, x.data(), w.data(), static_cast<float*>(out.data())); });
-    best = std::min(best, took);
-    spent += took;
-  }
-  return 2.0 * static_cast<double>(n * n * n) / best * 1e-9;
 }
 
 }  // namespace triforce::cpu

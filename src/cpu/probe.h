@@ -1,4 +1,4 @@
-// What this machine can do, measured: the bounds that achieved figures are put beside.
+// What this machine can do, measured: the bound that achieved figures are put beside.
 #pragma once
 #include "cpu/context.h"
 
@@ -8,10 +8,5 @@ namespace triforce::cpu {
 // context.isa, the fastest decile of its 8 MB slices over three sweeps; a fraction of a second.
 // Throws Error(kResources) without the memory.
 double measure_read_bandwidth_gbs(const Context& context);
-
-// Best rate in GFLOP/s of oneDNN's matmul at size^3 (2 size^3 operations) on packed weights within
-// a quarter of a second: bf16 inputs for kBF16, f32 otherwise; 0 if oneDNN has no fast path for it
-// at this level.
-double measure_gemm_gflops(const Context& context, DType dtype, int size = 1024);
 
 }  // namespace triforce::cpu

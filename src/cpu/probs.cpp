@@ -34,6 +34,13 @@ struct Work {
   float* weights = nullptr;       // [vocab + 16], of candidates, e^((logit - max) / T)
   float* block_max = nullptr;     // [blocks]
 };
+Work take_work(Scratch& scratch, std::int64_t vocab, std::int64_t rows) {
+  return {.keys = scratch.take<std::uint64_t>(vocab * rows),
+          .ids = scratch.take<std::int32_t>((vocab + kSlack) * rows),
+          .values = scratch.take<float>((vocab + kSlack) * rows),
+          .weights = scratch.take<float>((vocab + kSlack) * rows),
+          .block_max = scratch.take<float>(blocks_of(vocab) * rows)};
+}
 
 class Row {
  public:
@@ -212,23 +219,18 @@ class Row {
 }  // namespace
 
 std::int64_t probs_scratch_bytes(std::int64_t vocab, int threads) {
-  return round_up(threads * vocab * 8, 64) + 3 * round_up(threads * (vocab + kSlack) * 4, 64) +
-         round_up(threads * blocks_of(vocab) * 4, 64);
+  Scratch all = Scratch::counting();
+  take_work(all, vocab, threads);
+  return all.used();
 }
 
 void to_probs(const Context& context, TensorView logits, const SamplingParams& params,
               TensorView probs) {
   const std::int64_t rows = logits.shape[0], vocab = logits.shape[1];
-  Context team = context;
-  team.threads = static_cast<int>(std::clamp<std::int64_t>(
-      rows * vocab / kIdsPerThread, 1, std::min<std::int64_t>(rows, context.threads)));
+  const Context team = with_threads(context, std::min(rows, rows * vocab / kIdsPerThread));
   const std::int64_t blocks = blocks_of(vocab), padded = vocab + kSlack;
   Scratch scratch(context);
-  const Work all{.keys = scratch.take<std::uint64_t>(vocab * team.threads),
-                 .ids = scratch.take<std::int32_t>(padded * team.threads),
-                 .values = scratch.take<float>(padded * team.threads),
-                 .weights = scratch.take<float>(padded * team.threads),
-                 .block_max = scratch.take<float>(blocks * team.threads)};
+  const Work all = take_work(scratch, vocab, team.threads);
   const ProbsKernels kernels = probs_kernels(context.isa);
   parallel_for(team, rows, [&](std::int64_t t, int thread) {
     const Work mine{.keys = all.keys + vocab * thread,

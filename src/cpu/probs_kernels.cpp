@@ -1,8 +1,6 @@
 #include "cpu/probs_kernels.h"
 
-#if defined(__x86_64__)
 #include <immintrin.h>
-#endif
 
 #include <limits>
 
@@ -158,7 +156,6 @@ TF_PER_LEVEL(collect_portable, collect_body,
               std::int32_t* ids, float* values, std::int64_t* count),
              (x, n, block_max, bound, ids, values, count))
 
-#if defined(__x86_64__)
 // The same with the compress instruction.
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,popcnt"))) void collect_compress(
     const float* x, std::int64_t n, const float* block_max, float bound, std::int32_t* ids,
@@ -183,9 +180,6 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,popcnt"))) void collec
 }
 
 auto collect(Isa isa) { return isa >= Isa::kAvx512 ? collect_compress : collect_portable(isa); }
-#else
-auto collect(Isa isa) { return collect_portable(isa); }
-#endif
 
 }  // namespace
 

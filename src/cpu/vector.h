@@ -9,7 +9,6 @@
 
 #define TF_INLINE inline __attribute__((always_inline))
 
-#if defined(__x86_64__)
 // Defines name(Isa, arguments...) that calls body(arguments...) compiled for that level.
 #define TF_PER_LEVEL(name, body, parameters, arguments)                                         \
   __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq"))) void name##_avx512 parameters { \
@@ -22,11 +21,6 @@
            : isa == Isa::kAvx2 ? name##_avx2                                                    \
                                : name##_baseline;                                               \
   }
-#else
-#define TF_PER_LEVEL(name, body, parameters, arguments) \
-  void name##_baseline parameters { body arguments; }   \
-  auto name(Isa) { return name##_baseline; }
-#endif
 
 namespace triforce::cpu {
 

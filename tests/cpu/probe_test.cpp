@@ -1,6 +1,7 @@
 #include "cpu/probe.h"
 
 #include "cpu/cpu_test_support.h"
+#include "gemm_rate.h"
 
 namespace triforce::cpu {
 namespace {
