@@ -17,12 +17,6 @@ void check_range(const char* option, std::int64_t value, std::int64_t low, std::
 // inner one beyond them, and one more token.
 std::int64_t round_tokens(const Gammas& g) { return g.gamma + g.inner_gamma + 1; }
 
-// StreamingCache: the sinks and two granules to move among.
-std::int64_t min_streaming_budget(int granule) {
-  const int sinks = (StreamingCache::kSinks + granule - 1) / granule * granule;
-  return sinks + 2 * granule;
-}
-
 // Max tokens of a draft of the i-th pass when it is asked for n: a level may keep more than it was
 // asked for, see SpeculativeProposer::max_tokens().
 std::int64_t max_draft(const MethodSpec& m, int i, std::int64_t n, const Gammas& g) {
@@ -101,17 +95,17 @@ void check_target(const ModelConfig& target, const SpeculationOptions& o, const 
         "--prefill and --gen-len: expected together with {} tokens of the last round at most the "
         "{} positions of {}, found {}",
         needed - run.max_prompt - run.max_generated, target.max_position, target.name, needed);
-  if (any_uses(run.methods, Pass::kStreaming) && o.budget < min_streaming_budget(kv_granule))
+  if (any_uses(run.methods, Pass::kStreaming) && o.budget < StreamingCache::min_budget(kv_granule))
     throw_usage("--budget: expected at least {} tokens for the target's streaming cache, found {}",
-                min_streaming_budget(kv_granule), o.budget);
+                StreamingCache::min_budget(kv_granule), o.budget);
 }
 
 void check_drafter(const ModelConfig& target, const ModelConfig* draft, const SpeculationOptions& o,
                    std::span<const Method> methods, int kv_granule) {
   if (!any_uses(methods, Pass::kDraft)) return;
-  if (o.draft_budget < min_streaming_budget(kv_granule))
+  if (o.draft_budget < StreamingCache::min_budget(kv_granule))
     throw_usage("--draft-cache-budget: expected at least {} tokens, found {}",
-                min_streaming_budget(kv_granule), o.draft_budget);
+                StreamingCache::min_budget(kv_granule), o.draft_budget);
   if (draft == nullptr)
     throw_usage("--draft: expected a drafter for the methods chosen, found none");
   if (draft->vocab != target.vocab)

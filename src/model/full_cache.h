@@ -8,17 +8,30 @@ class FullCache final : public StoredCache {
  public:
   // capacity in tokens, rounded up to the granule.
   FullCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t capacity,
-            std::int64_t max_append, DType dtype);
+            std::int64_t max_append, DType dtype)
+      : StoredCache(backend, layers, kv_heads, head_dim, capacity, max_append, dtype,
+                    MemTag::kKvFull, Keys::kRotated) {
+    lease(max_append, storage_.capacity(), kv_heads, 0);
+  }
   std::int64_t committed() const override { return committed_; }
   std::int64_t capacity() const override { return storage_.capacity(); }
-  void commit(std::int64_t length) override;
-  void mark() override;
-  void rewind() override;
-  void reset() override;
+  void commit(std::int64_t length) override {
+    check_commit(length, length_);
+    committed_ = length;
+  }
+  void mark() override { committed_ = marked_ = length_; }
+  void rewind() override {
+    TF_CHECK(committed_ >= marked_);
+    length_ = committed_ = marked_;
+  }
+  void reset() override { length_ = committed_ = marked_ = 0; }
 
  private:
   std::int64_t rows() const override { return length_; }
-  void check_room(std::int64_t n) const override;
+  void check_room(std::int64_t n) const override {
+    TF_CHECK(length_ + n <= capacity(), "{} + {} tokens in a full cache of {}", length_, n,
+             capacity());
+  }
 
   std::int64_t committed_ = 0, marked_ = 0;
 };

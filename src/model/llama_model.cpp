@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "model/kv_pass.h"
 #include "triforce/model.h"
 
 namespace triforce {

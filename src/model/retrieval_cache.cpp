@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace triforce {
+namespace {
+
+// A view of [data, ...) with the strides of a contiguous tensor of `shape`.
+TensorView reshape(const TensorView& v, std::initializer_list<std::int64_t> shape) {
+  return make_view(v.data, v.dtype, shape);
+}
+
+}  // namespace
 
 RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, int heads,
                                int kv_heads, int head_dim, std::int64_t max_append, DType dtype,

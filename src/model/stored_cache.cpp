@@ -1,6 +1,24 @@
 #include "model/stored_cache.h"
 
+#include <limits>
+#include <numeric>
+
 namespace triforce {
+
+PassInputs::PassInputs(Backend& backend, std::int64_t max_append)
+    : b_(backend),
+      device_(backend.allocator(), DType::kI32, {1 + max_append}, backend.place(),
+              MemTag::kWorkspace),
+      host_(static_cast<std::size_t>(1 + max_append)) {}
+
+void PassInputs::set(std::int64_t first_position, std::int64_t n, std::int64_t length) {
+  TF_CHECK(first_position + n <= std::numeric_limits<std::int32_t>::max());
+  TF_CHECK(n >= 1 && n < static_cast<std::int64_t>(host_.size()), "pass of {} rows", n);
+  n_ = n;
+  host_[0] = static_cast<std::int32_t>(length);
+  std::iota(host_.begin() + 1, host_.begin() + 1 + n, static_cast<std::int32_t>(first_position));
+  b_.upload(device_.view().rows(0, 1 + n), make_view(host_.data(), DType::kI32, {1 + n}));
+}
 
 StoredCache::StoredCache(Backend& backend, int layers, int kv_heads, int head_dim,
                          std::int64_t rows, std::int64_t max_append, DType dtype, MemTag tag,
@@ -19,14 +37,12 @@ void StoredCache::lease(std::int64_t pass_rows, std::int64_t context, int heads,
 
 Backend::ScratchShape StoredCache::scratch_shape(std::int64_t pass_rows, std::int64_t context,
                                                  int heads, int kv_heads, int head_dim, int chunk) {
-  Backend::ScratchShape shape;
-  shape.rows = pass_rows;
-  shape.context = context;
-  shape.heads = heads;
-  shape.kv_heads = kv_heads;
-  shape.head_dim = head_dim;
-  shape.chunk_size = chunk;
-  return shape;
+  return {.rows = pass_rows,
+          .context = context,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .chunk_size = chunk};
 }
 
 void StoredCache::begin(std::int64_t n) {

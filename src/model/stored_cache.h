@@ -2,11 +2,28 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <vector>
 
-#include "model/kv_pass.h"
 #include "triforce/kv_cache.h"
 
 namespace triforce {
+
+// Length and positions of the pass in progress, in memory that ops read. Fixed addresses, so that
+// recorded passes stay valid.
+class PassInputs {
+ public:
+  PassInputs(Backend& backend, std::int64_t max_append);
+  // n rows at [first_position, first_position + n); `length` rows are valid after the append.
+  void set(std::int64_t first_position, std::int64_t n, std::int64_t length);
+  TensorView positions() const { return device_.view().rows(1, n_); }  // [n] i32
+  const std::int32_t* length() const { return device_.view().as<std::int32_t>(); }
+
+ private:
+  Backend& b_;
+  Tensor device_;  // [1 + max_append] i32: length, then positions
+  std::vector<std::int32_t> host_;
+  std::int64_t n_ = 0;
+};
 
 class StoredCache : public KvCache {
  public:

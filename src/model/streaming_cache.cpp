@@ -1,7 +1,5 @@
 #include "model/streaming_cache.h"
 
-#include "core/rounding.h"
-
 namespace triforce {
 
 StreamingCache::StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim,
@@ -12,8 +10,8 @@ StreamingCache::StreamingCache(Backend& backend, int layers, int kv_heads, int h
                    MemTag::kKvStreaming),
       budget_(budget),
       sinks_(round_up(kSinks, backend.kv_granule())) {
-  const std::int64_t min_budget = sinks_ + 2 * std::int64_t{backend.kv_granule()};
-  TF_CHECK(budget >= min_budget, "streaming budget of {} tokens, at least {}", budget, min_budget);
+  const std::int64_t least = min_budget(backend.kv_granule());
+  TF_CHECK(budget >= least, "streaming budget of {} tokens, at least {}", budget, least);
   lease(max_append, storage_.capacity(), kv_heads, 0);
 }
 

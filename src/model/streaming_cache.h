@@ -1,6 +1,7 @@
 #pragma once
 #include <limits>
 
+#include "core/rounding.h"
 #include "model/stored_cache.h"
 
 namespace triforce {
@@ -12,8 +13,12 @@ namespace triforce {
 class StreamingCache final : public StoredCache {
  public:
   static constexpr int kSinks = 16;
-  // budget in tokens, sinks included: at least 2 granules more than the sinks, which are rounded up
-  // to granules. Keeps a second copy of its rows for rewind().
+  // The least budget: the sinks, rounded up to granules, and two granules to move among.
+  static constexpr std::int64_t min_budget(int granule) {
+    return round_up(kSinks, granule) + 2 * std::int64_t{granule};
+  }
+  // budget in tokens, sinks included, at least min_budget(). Keeps a second copy of its rows for
+  // rewind().
   StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t budget,
                  std::int64_t max_append, DType dtype);
   std::int64_t committed() const override { return state_.committed; }

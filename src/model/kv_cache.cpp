@@ -1,9 +1,6 @@
-#include <limits>
-#include <numeric>
+#include "triforce/kv_cache.h"
 
 #include "core/rounding.h"
-#include "model/kv_pass.h"
-#include "triforce/kv_cache.h"
 
 namespace triforce {
 
@@ -45,19 +42,13 @@ TensorView KvStorage::bytes_view() const {
   return make_view(buffer_.data(), DType::kI32, {buffer_.bytes() / size_of(DType::kI32)});
 }
 
-PassInputs::PassInputs(Backend& backend, std::int64_t max_append)
+LastQueries::LastQueries(Backend& backend, int layers, int heads, int head_dim)
     : b_(backend),
-      device_(backend.allocator(), DType::kI32, {1 + max_append}, backend.place(),
-              MemTag::kWorkspace),
-      host_(static_cast<std::size_t>(1 + max_append)) {}
+      queries_(backend.allocator(), backend.activation_dtype(), {layers, heads, head_dim},
+               backend.place(), MemTag::kActivations) {}
 
-void PassInputs::set(std::int64_t first_position, std::int64_t n, std::int64_t length) {
-  TF_CHECK(first_position + n <= std::numeric_limits<std::int32_t>::max());
-  TF_CHECK(n >= 1 && n < static_cast<std::int64_t>(host_.size()), "pass of {} rows", n);
-  n_ = n;
-  host_[0] = static_cast<std::int32_t>(length);
-  std::iota(host_.begin() + 1, host_.begin() + 1 + n, static_cast<std::int32_t>(first_position));
-  b_.upload(device_.view().rows(0, 1 + n), make_view(host_.data(), DType::kI32, {1 + n}));
+void LastQueries::on_layer(int layer, TensorView q, const KvView& /*kv*/) {
+  b_.copy(queries_.view().rows(layer, 1), q.rows(q.shape[0] - 1, 1));
 }
 
 }  // namespace triforce
