@@ -105,7 +105,7 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
   }
   if (any_uses(methods, Pass::kStreaming)) {
     streaming = std::make_unique<StreamingCache>(b, t.layers, t.kv_heads, t.head_dim, o.budget,
-                                                 sizes.streaming_append, w.dtype);
+                                                 kStreamingChunk, w.dtype);
   }
   if (any_uses(methods, Pass::kDraft)) add_drafter(*draft_weights);
   compositions.push_back(compose(spec_of(kBaselineMethod)));
@@ -116,8 +116,8 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
 void Methods::Impl::add_drafter(const ModelWeights& w) {
   const ModelConfig& d = w.config;
   draft_streaming = std::make_unique<StreamingCache>(
-      b, d.layers, d.kv_heads, d.head_dim, options.draft_budget, sizes.streaming_append, w.dtype);
-  draft = std::make_unique<LlamaModel>(b, w, sizes.draft_positions, sizes.draft_rows,
+      b, d.layers, d.kv_heads, d.head_dim, options.draft_budget, kStreamingChunk, w.dtype);
+  draft = std::make_unique<LlamaModel>(b, w, sizes.draft_positions, kStreamingChunk,
                                        kMaxBatchInvariantRows);
 }
 

@@ -155,15 +155,14 @@ class Planner {
   }
   // A streaming cache keeps a second copy, to return to the prompt.
   void add_streaming(const ModelConfig& c, std::int64_t budget, Pass pass) {
-    add(MemTag::kKvStreaming, 2 * kv(c, budget + methods_.streaming_append));
-    add(MemTag::kWorkspace, pass_inputs_bytes(methods_.streaming_append));
-    lease_passes(c, methods_.streaming_append, whole_granules(budget + methods_.streaming_append),
-                 c.kv_heads, 0);
+    add(MemTag::kKvStreaming, 2 * kv(c, budget + kStreamingChunk));
+    add(MemTag::kWorkspace, pass_inputs_bytes(kStreamingChunk));
+    lease_passes(c, kStreamingChunk, whole_granules(budget + kStreamingChunk), c.kv_heads, 0);
     add_pass(pass, c, budget);
   }
   void add_drafter(const ModelConfig& d) {
     add_streaming(d, in_.options.draft_budget, Pass::kDraft);
-    add_model(d, MemTag::kDraftWeights, methods_.draft_positions, methods_.draft_rows,
+    add_model(d, MemTag::kDraftWeights, methods_.draft_positions, kStreamingChunk,
               kMaxBatchInvariantRows);
   }
 

@@ -57,8 +57,6 @@ MethodSizes method_sizes(const SpeculationOptions& o, std::span<const Method> me
   const Gammas g = o.gammas();
   MethodSizes s;
   s.pending_rows = 2 * round_tokens(g);
-  s.streaming_append = kStreamingChunk;
-  s.draft_rows = kStreamingChunk;
   s.draft_positions = o.draft_budget + kStreamingChunk;
   for (const MethodSpec& m : method_table()) {
     const bool wanted = m.method == kBaselineMethod ||

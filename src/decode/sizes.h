@@ -16,11 +16,9 @@ struct ContextSizes {
 ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows);
 
 struct MethodSizes {
-  std::int64_t pending_rows = 0;      // retrieval cache: tokens not committed yet
-  std::int64_t prob_rows = 0;         // probabilities of all proposers together
-  std::int64_t streaming_append = 0;  // max tokens of one pass over a streaming cache
-  std::int64_t draft_rows = 0;        // max rows of a pass of the drafter
-  std::int64_t draft_positions = 0;   // rows of the drafter's streaming cache
+  std::int64_t pending_rows = 0;     // retrieval cache: tokens not committed yet
+  std::int64_t prob_rows = 0;        // probabilities of all proposers together
+  std::int64_t draft_positions = 0;  // rows of the drafter's streaming cache
 };
 // The baseline's proposer is always counted, whether `methods` names it or not.
 MethodSizes method_sizes(const SpeculationOptions& options, std::span<const Method> methods);

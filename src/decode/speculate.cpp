@@ -1,7 +1,12 @@
 #include "triforce/speculate.h"
 
+#include <algorithm>
+
 namespace triforce {
 namespace {
+
+// Capacity that spares the loop any allocation: a round of the largest gammas on both levels.
+constexpr std::size_t kReserve = 256;
 
 Token checked(Token token, std::int64_t position) {
   if (token < 0)
@@ -15,6 +20,135 @@ Tensor make_probs(Backend& backend, std::int64_t rows, std::int64_t vocab) {
 }
 
 }  // namespace
+
+void PhaseTimer::start() {
+  totals_.fill(0.0);
+  marks_.clear();
+  current_ = Phase::kHostGap;
+  running_ = true;
+  marks_.push_back({backend_.record(), current_});
+}
+
+void PhaseTimer::stop() {
+  if (!running_) return;
+  marks_.push_back({backend_.record(), current_});
+  flush();
+  running_ = false;
+}
+
+void PhaseTimer::enter(Phase phase) {
+  current_ = phase;
+  if (!running_) return;
+  marks_.push_back({backend_.record(), phase});
+  if (marks_.size() > kMaxMarks) flush();
+}
+
+// Each span belongs to the phase entered at its start; the last mark opens the next span.
+void PhaseTimer::flush() {
+  for (std::size_t i = 0; i + 1 < marks_.size(); ++i)
+    totals_[static_cast<std::size_t>(marks_[i].phase)] +=
+        backend_.elapsed_ms(marks_[i].event, marks_[i + 1].event);
+  marks_.front() = marks_.back();
+  marks_.resize(1);
+}
+
+ModelScorer::ModelScorer(Backend& backend, LlamaModel& model, KvCache& cache,
+                         LayerObserver* observer, const SamplingParams& sampling, PhaseTimer& timer,
+                         Phase pass_phase)
+    : backend_(backend),
+      model_(model),
+      cache_(cache),
+      observer_(observer),
+      sampling_(sampling),
+      timer_(timer),
+      pass_phase_(pass_phase) {}
+
+void ModelScorer::feed(std::span<const Token> tokens, TensorView probs) {
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t wanted = probs.shape[0];
+  TF_CHECK(wanted >= 1 && wanted <= n, "{} probs of {} tokens", wanted, n);
+  const PhaseTimer::Scope scope(timer_, pass_phase_);
+  for (std::int64_t begin = 0; begin < n;) {
+    const std::int64_t rows =
+        std::min<std::int64_t>({n - begin, kMaxBatchInvariantRows, cache_.max_append()});
+    const std::int64_t end = begin + rows;
+    const std::int64_t first_wanted = std::max(begin, n - wanted);
+    const std::int64_t probs_here = std::max<std::int64_t>(end - first_wanted, 0);
+    const Logits want = probs_here == 0   ? Logits::kNone
+                        : probs_here == 1 ? Logits::kLast
+                                          : Logits::kAll;
+    const TensorView logits = model_.forward(
+        tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)), cache_,
+        want, observer_);
+    if (probs_here > 0) {
+      const PhaseTimer::Scope sampling(timer_, Phase::kSampling);
+      backend_.to_probs(logits.rows(logits.shape[0] - probs_here, probs_here), sampling_,
+                        probs.rows(first_wanted - (n - wanted), probs_here));
+    }
+    begin = end;
+  }
+}
+
+void ModelScorer::commit(std::int64_t length) {
+  const PhaseTimer::Scope scope(timer_, Phase::kCacheUpdate);
+  cache_.commit(length);
+}
+
+void Sequence::start(std::int64_t prefix, Token last) {
+  TF_CHECK(scorer_.length() == prefix, "cache holds {} tokens, expected {}", scorer_.length(),
+           prefix);
+  base_ = prefix;
+  for (auto* v : {&tokens_, &fed_, &input_}) {
+    v->reserve(kReserve);
+    v->clear();
+  }
+  tokens_.push_back(last);
+}
+
+void Sequence::extend(std::span<const Token> tokens) {
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+}
+
+void Sequence::truncate(std::int64_t length) {
+  TF_CHECK(length > base_ && length <= this->length(), "truncate to {} of [{}, {}]", length, base_,
+           this->length());
+  tokens_.resize(static_cast<std::size_t>(length - base_));
+}
+
+void Sequence::drop_stale() {
+  const auto common = std::min(fed_.size(), tokens_.size());
+  const auto stale = std::mismatch(fed_.begin(), fed_.begin() + static_cast<std::ptrdiff_t>(common),
+                                   tokens_.begin());
+  fed_.erase(stale.first, fed_.end());
+  scorer_.truncate(base_ + static_cast<std::int64_t>(fed_.size()));
+}
+
+void Sequence::commit(std::int64_t length) {
+  drop_stale();
+  const std::int64_t final_length = std::min(length, scorer_.length());
+  scorer_.commit(final_length);
+  const auto done = static_cast<std::ptrdiff_t>(final_length - base_);
+  tokens_.erase(tokens_.begin(), tokens_.begin() + done);
+  fed_.erase(fed_.begin(), fed_.begin() + done);
+  base_ = final_length;
+}
+
+void Sequence::score(std::span<const Token> guess, TensorView probs) {
+  drop_stale();
+  // The distribution after the last token of the sequence is needed, so that token is fed (again).
+  const auto keep = std::min(fed_.size(), tokens_.size() - 1);
+  fed_.resize(keep);
+  scorer_.truncate(base_ + static_cast<std::int64_t>(keep));
+  input_.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(keep), tokens_.end());
+  input_.insert(input_.end(), guess.begin(), guess.end());
+  scorer_.feed(input_, probs);
+  fed_.insert(fed_.end(), input_.begin(), input_.end());
+}
+
+void Sequence::score_next(Token guess, TensorView probs) {
+  scorer_.feed({&guess, 1}, probs);
+  fed_.push_back(guess);
+}
 
 ModelProposer::ModelProposer(Backend& backend, std::unique_ptr<Scorer> scorer, int max_request,
                              Acceptance acceptance, PhaseTimer& timer)
