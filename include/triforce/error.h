@@ -12,18 +12,14 @@ namespace triforce {
 // Process exit codes; stable, documented in README.md.
 enum class ExitCode : std::uint8_t {
   kOk = 0,
-  kRegression = 1,
   kUsage = 2,
   kBadInput = 3,
   kResources = 4,
   kDevice = 5,
-  kCommunication = 6,
   kNumeric = 7,
   kInconclusive = 8,
   kInternal = 70,
-  kNoDevice = 77,
   kInterrupted = 130,
-  kTerminated = 143,
 };
 
 // Anything the program cannot continue from. `what()` is one line that names the item, what was

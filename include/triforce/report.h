@@ -117,7 +117,7 @@ struct DataInfo {
 template <class V>
 void fields(V& v, DataInfo& d) {
   v("kind", d.kind, "data set or file");
-  v("sha256", d.sha256, "SHA-256 of the prompts' token ids, hex; null: none were read");
+  v("sha256", d.sha256, "SHA-256 of the data file or of the generated text, hex; null: neither");
   v("n_prompts", d.n_prompts, "prompts used");
   v("n_skipped", d.n_skipped, "documents left out because they are too short");
   v("bytes_as_ids", d.bytes_as_ids,
