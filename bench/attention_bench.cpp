@@ -68,7 +68,7 @@ class Fixture {
     kv.k = static_cast<std::byte*>(kv_.data()) + 2 * l * part;
     kv.v = static_cast<std::byte*>(kv.k) + part;
     kv.dtype = kv_type();
-    kv.kv_heads = model_.kv_heads;
+    kv.kv_heads = kv.layer_heads = model_.kv_heads;
     kv.head_dim = model_.d;
     kv.capacity = capacity_;
     kv.head_stride = capacity_ * model_.d;

@@ -258,8 +258,8 @@ void run(const Queries& q, const KvView& kv, const RopeView& rope, const TensorV
 
 }  // namespace
 
-std::int64_t split_tokens(int multiprocessors, int kv_heads, std::int64_t capacity) {
-  const std::int64_t splits = max_splits(multiprocessors, kv_heads);
+std::int64_t split_tokens(int multiprocessors, int layer_heads, std::int64_t capacity) {
+  const std::int64_t splits = max_splits(multiprocessors, layer_heads);
   const std::int64_t tokens = ceil_div(capacity, splits);
   return std::max<std::int64_t>(2, ceil_div(tokens, kTileKeys)) * kTileKeys;
 }

@@ -76,8 +76,9 @@ void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const Kv
 inline constexpr int kAttentionRows = 32;
 
 // Tokens of a split: a multiple of 64 that gives a device of `multiprocessors` a few blocks of
-// equal work each. A pure function, so that bits depend on the cache alone and not on its length.
-std::int64_t split_tokens(int multiprocessors, int kv_heads, std::int64_t capacity);
+// equal work each, for all KV heads of a layer. A pure function, so that bits depend on the cache
+// alone and not on its length, nor on which heads are computed together.
+std::int64_t split_tokens(int multiprocessors, int layer_heads, std::int64_t capacity);
 
 // Bytes of workspace for T queries of H heads over caches of that capacity.
 std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int head_dim,

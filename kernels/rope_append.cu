@@ -11,12 +11,18 @@ namespace {
 template <class T>
 __global__ void rope_append_kernel(const T* qkv, std::int64_t qkv_stride,
                                    const std::int32_t* positions, Angles angles, T* q,
-                                   std::int64_t q_stride, int heads, KvView kv, int tokens) {
+                                   std::int64_t q_stride, int heads, QkvColumns columns, KvView kv,
+                                   int tokens) {
   const int head = static_cast<int>(blockIdx.x), token = static_cast<int>(blockIdx.y);
   const int half = kv.head_dim / 2, j = static_cast<int>(threadIdx.x);
-  const T* const in = qkv + token * qkv_stride + std::int64_t{head} * kv.head_dim;
-  T low = in[j], high = in[j + half];
   const bool is_q = head < heads, is_k = !is_q && head < heads + kv.kv_heads;
+  const int nth = is_q ? head : is_k ? head - heads : head - heads - kv.kv_heads;
+  const T* const in = qkv + token * qkv_stride +
+                      (is_q   ? columns.q
+                       : is_k ? columns.k
+                              : columns.v) +
+                      std::int64_t{nth} * kv.head_dim;
+  T low = in[j], high = in[j + half];
   if (is_q || (is_k && !kv.rotate_on_read)) {
     const std::int64_t at = positions[token] * angles.stride + j;
     const float c = angles.cos[at], s = angles.sin[at];
@@ -25,15 +31,14 @@ __global__ void rope_append_kernel(const T* qkv, std::int64_t qkv_stride,
     high = from_float<T>(fmaf(a, s, b * c));
   }
   if (is_q) {
-    T* const out = q + token * q_stride + std::int64_t{head} * kv.head_dim;
+    T* const out = q + token * q_stride + std::int64_t{nth} * kv.head_dim;
     out[j] = low;
     out[j + half] = high;
     return;
   }
-  const int kv_head = is_k ? head - heads : head - heads - kv.kv_heads;
   const std::int64_t row = *kv.length - tokens + token;
   if (row < 0 || row >= kv.capacity) return;
-  T* const rows = static_cast<T*>(is_k ? kv.k : kv.v) + kv_head * kv.head_stride;
+  T* const rows = static_cast<T*>(is_k ? kv.k : kv.v) + nth * kv.head_stride;
   rows[kv_element(row, j, kv.head_dim)] = low;
   rows[kv_element(row, j + half, kv.head_dim)] = high;
 }
@@ -49,7 +54,8 @@ void rope_append(const TensorView& qkv, const TensorView& positions, const RopeV
     launch(rope_append_kernel<T>, dims(heads + 2 * kv.kv_heads, tokens), dims(kv.head_dim / 2), 0,
            stream, static_cast<const T*>(qkv.data), qkv.stride[0],
            static_cast<const std::int32_t*>(positions.data), angles_of(rope),
-           static_cast<T*>(q.data), q.stride[0], heads, kv, tokens);
+           static_cast<T*>(q.data), q.stride[0], heads, qkv_columns(kv, heads / kv.kv_heads), kv,
+           tokens);
   });
 }
 

@@ -33,18 +33,44 @@ struct Matrix {
   std::int64_t rows = 0, cols = 0;  // out features, in features
 };
 
-// Where the K and V rows of one layer are. A row is one token of one kv head; the order of rows and
-// dimensions inside a granule is the backend's business.
+// Where the K and V rows of KV heads [first_head, first_head + kv_heads) of a layer are, out of its
+// layer_heads. A row is one token of one of them; the order of rows and dimensions inside a granule
+// is the backend's business. What an op does with a head does not depend on the heads beside it.
 struct KvView {
   void* k = nullptr;
   void* v = nullptr;
   DType dtype = DType::kF32;
-  int kv_heads = 0, head_dim = 0;
+  int first_head = 0, kv_heads = 0, layer_heads = 0;
+  int head_dim = 0;
   std::int64_t capacity = 0;             // rows per head, a multiple of kv_granule()
   std::int64_t head_stride = 0;          // elements between heads, the same for k and v
   const std::int32_t* length = nullptr;  // device memory: rows valid after the append of this pass
   bool rotate_on_read = false;           // keys stored unrotated; rotate by row index when read
+
+  // Heads [first, first + count) of the layer, which are among these.
+  KvView heads(int first, int count) const {
+    TF_CHECK(first >= first_head && count >= 0 && first + count <= first_head + kv_heads,
+             "KV heads [{}, {}) of [{}, {})", first, first + count, first_head,
+             first_head + kv_heads);
+    KvView part = *this;
+    const std::int64_t bytes = (first - first_head) * head_stride * size_of(dtype);
+    part.k = static_cast<std::byte*>(k) + bytes;
+    part.v = static_cast<std::byte*>(v) + bytes;
+    part.first_head = first;
+    part.kv_heads = count;
+    return part;
+  }
 };
+
+// The columns of qkv[T, (H + 2 Hkv) d] that belong to a view's first head, `group` query heads to
+// each of its KV heads.
+struct QkvColumns {
+  std::int64_t q, k, v;
+};
+inline QkvColumns qkv_columns(const KvView& kv, std::int64_t group) {
+  const std::int64_t d = kv.head_dim, heads = kv.layer_heads, first = kv.first_head;
+  return {first * group * d, (heads * group + first) * d, (heads * group + heads + first) * d};
+}
 
 // RoPE tables, [max_position, head_dim / 2] f32 each, scaling folded in (weights.h).
 struct RopeView {
@@ -195,16 +221,16 @@ class Backend {
   void rms_norm(TensorView x, TensorView w, float eps, TensorView out);
   // out[T, rows] (+)= x[T, cols] * w^T; out is an activation, or f32, to which alone it adds.
   void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate);
-  // Splits qkv[T, (H + 2 Hkv) d], rotates q into q[T, H, d] and k by positions[T] (i32; with
-  // rotate_on_read k stays unrotated), and writes rows [length - T, length) of kv.
-  // T <= kMaxPassRows; q and positions have no gaps.
+  // Of qkv[T, (H + 2 Hkv) d], for the KV heads of kv and their query heads: rotates q into
+  // q[T, h, d] and k by positions[T] (i32; with rotate_on_read k stays unrotated), and writes rows
+  // [length - T, length) of kv. T <= kMaxPassRows; positions have no gaps, q none within a token.
   void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                    const KvView& kv);
-  // out[T, H d]: softmax(q k / sqrt(d)) v, where query i sees rows [0, length - T + i]. `rope` is
-  // read with rotate_on_read only. If mass.data is set, mass[Hkv, capacity / chunk] f32 receives
-  // the probability of each chunk of `chunk` rows, summed over the T queries and the head's group
-  // (T <= kMaxBatchInvariantRows; chunks beyond length are 0). T <= kMaxPassRows; q and out have no
-  // gaps.
+  // out[T, h d]: softmax(q k / sqrt(d)) v of q[T, h, d], the query heads of kv's KV heads, where
+  // query i sees rows [0, length - T + i]. `rope` is read with rotate_on_read only. If mass.data is
+  // set, mass[kv_heads, capacity / chunk] f32 receives the probability of each chunk of `chunk`
+  // rows, summed over the T queries and the head's group (T <= kMaxBatchInvariantRows; chunks
+  // beyond length are 0). T <= kMaxPassRows; q and out have no gaps within a token.
   void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                  TensorView mass, int chunk);
   // out[T, F] = silu(gate) * up; gate_up[T, 2F] holds gate then up.
@@ -221,7 +247,7 @@ class Backend {
   VerifyResult verify(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
                       std::int64_t position, const VerifyRule& rule);
 
-  // scores[Hkv, n_chunks] f32 = q[H, d] . mean key of chunk c, summed over the head's group
+  // scores[kv_heads, n_chunks] f32 = q[h, d] . mean key of chunk c, summed over the head's group
   // (arXiv 2404.11912, section 4.1; under GQA the sum over the group).
   void score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                     TensorView scores);

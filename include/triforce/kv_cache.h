@@ -3,44 +3,59 @@
 // Lengths count tokens of the sequence, not rows of memory.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "triforce/backend.h"
 
 namespace triforce {
 
-// Memory of one cache: all layers, K and V. Zero-filled, because masked rows are still multiplied.
+// KV heads [first, first + count) of a layer.
+struct HeadRange {
+  int first = 0, count = 0;
+};
+
+// Memory of one cache, or of the part of it that has one home: K and V of one range of heads per
+// layer, each head's rows in one piece. Zero-filled, because masked rows are still multiplied.
 class KvStorage {
  public:
-  // capacity in tokens is rounded up to the backend's granule. Throws Error(kResources).
+  // All heads of every layer, where ops expect tensors. capacity in tokens is rounded up to the
+  // backend's granule. Throws Error(kResources).
   KvStorage(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t capacity,
             DType dtype, MemTag tag);
-  // `length` is filled in by the cache.
+  // heads[l] of layer l, out of kv_heads, at `place`; none is possible.
+  KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads, int head_dim,
+            std::int64_t capacity, DType dtype, Place place, MemTag tag);
+  // Its heads of layer l, kv_heads 0 if none. `length` is filled in by the cache.
   KvView layer(int l) const;
   std::int64_t capacity() const { return capacity_; }
-  int layers() const { return layers_; }
+  int kv_heads() const { return kv_heads_; }  // of a layer, elsewhere or here
+  int head_dim() const { return head_dim_; }
+  int layers() const { return static_cast<int>(heads_.size()); }
   TensorView bytes_view() const;  // everything, as i32 words
 
   static std::int64_t bytes(int layers, int kv_heads, int head_dim, std::int64_t capacity,
                             DType dtype, int granule);
 
  private:
-  Buffer buffer_;
-  int layers_, kv_heads_, head_dim_;
+  std::vector<HeadRange> heads_;            // of each layer
+  std::vector<std::int64_t> heads_before_;  // of all layers before it
+  int kv_heads_, head_dim_;
   std::int64_t capacity_;
   DType dtype_;
+  Buffer buffer_;
 };
 
-// Sees each layer right after its attention, while that layer's full rows are on the device.
+// Sees each run of KV heads of each layer right after its attention, while its rows are there.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
   // A pass over n rows begins. false: it may be recorded, and the hooks below are skipped.
   virtual bool begin_pass(std::int64_t n) = 0;
-  // Where attention shall write the chunk mass of this layer; data == nullptr: not wanted.
+  // Where attention shall write the chunk mass [Hkv, .] of this layer; data == nullptr: not wanted.
   virtual TensorView mass(int layer) = 0;
   virtual int mass_chunk() const = 0;
-  // q[n, H, d] rotated queries of the pass.
-  virtual void on_layer(int layer, TensorView q, const KvView& kv) = 0;
+  // q[n, h, d]: rotated queries of the pass, those of the heads of kv.
+  virtual void on_run(int layer, TensorView q, const KvView& kv) = 0;
 };
 
 // Keeps the newest query of every layer of the passes it observes: after a prompt, those of its
@@ -52,7 +67,7 @@ class LastQueries final : public LayerObserver {
   bool begin_pass(std::int64_t /*n*/) override { return true; }
   TensorView mass(int /*layer*/) override { return {}; }
   int mass_chunk() const override { return 0; }
-  void on_layer(int layer, TensorView q, const KvView& kv) override;
+  void on_run(int layer, TensorView q, const KvView& kv) override;
   TensorView view() const { return queries_.view(); }
 
  private:
@@ -70,11 +85,15 @@ class KvCache {
   // Most tokens of one begin(); the throughput path may take more at once than the exact one.
   virtual std::int64_t max_append() const = 0;
 
-  // One forward pass over n new tokens: begin(n), then layer(0) .. layer(L - 1), then end().
-  // begin() puts length and positions where ops read them; layer() only returns a view.
+  // One forward pass over n new tokens: begin(n), the runs of each layer in order, then end().
+  // begin() puts length and positions where ops read them. A run is a range of KV heads whose rows
+  // are at one place; the runs of a layer hold each head once, in rising order. What is queued
+  // between run(l, i) and done(l, i) may read and append its rows.
   virtual void begin(std::int64_t n) = 0;
   virtual TensorView positions() const = 0;  // [n] i32: what to rotate the new rows by
-  virtual KvView layer(int l) = 0;
+  virtual int runs(int l) const = 0;
+  virtual KvView run(int l, int i) = 0;
+  virtual void done(int l, int i) = 0;
   virtual void end() = 0;
 
   virtual void truncate(std::int64_t length) = 0;  // committed() <= length <= length()

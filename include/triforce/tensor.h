@@ -67,15 +67,17 @@ struct TensorView {
     TF_DCHECK(static_cast<std::int64_t>(sizeof(T)) == size_of(dtype));
     return static_cast<T*>(data);
   }
-  // Rows [begin, begin + count) of the outermost dimension.
-  TensorView rows(std::int64_t begin, std::int64_t count) const {
-    TF_CHECK(rank > 0 && begin >= 0 && count >= 0 && begin + count <= shape[0],
-             "rows [{}, {}) of {}", begin, begin + count, shape[0]);
+  // Elements [begin, begin + count) of dimension `i`.
+  TensorView slice(std::size_t i, std::int64_t begin, std::int64_t count) const {
+    TF_CHECK(i < rank && begin >= 0 && count >= 0 && begin + count <= shape[i],
+             "[{}, {}) of dimension {} of {} elements", begin, begin + count, i, shape[i]);
     TensorView v = *this;
-    v.data = static_cast<std::byte*>(data) + begin * stride[0] * size_of(dtype);
-    v.shape[0] = count;
+    v.data = static_cast<std::byte*>(data) + begin * stride[i] * size_of(dtype);
+    v.shape[i] = count;
     return v;
   }
+  // Rows [begin, begin + count) of the outermost dimension.
+  TensorView rows(std::int64_t begin, std::int64_t count) const { return slice(0, begin, count); }
 };
 
 inline TensorView make_view(void* data, DType t, std::initializer_list<std::int64_t> shape) {

@@ -34,14 +34,15 @@ std::string types_text(unsigned types) {
 
 enum class Gaps : std::uint8_t { kBetweenRows, kNone };
 
-// `v` has memory, one of `types`, these sizes, all positive, and no gaps within its rows or at all.
+// `v` has memory, one of `types`, these sizes, all positive, and no gaps within its rows (elements
+// of its first dimension; all of a vector) or at all.
 void expect(const char* what, const TensorView& v, unsigned types,
             std::initializer_list<std::int64_t> shape, Gaps gaps = Gaps::kBetweenRows) {
   bool ok = v.data != nullptr && (bit(v.dtype) & types) != 0 && v.rank == shape.size();
   std::size_t i = 0;
   for (const std::int64_t n : shape) ok = ok && n > 0 && v.shape[i++] == n;
-  ok = ok && (gaps == Gaps::kNone ? v.is_contiguous()
-                                  : v.shape[v.rank - 1U] == 1 || v.stride[v.rank - 1U] == 1);
+  ok =
+      ok && (gaps == Gaps::kNone || v.rank == 1 ? v.is_contiguous() : v.rows(0, 1).is_contiguous());
   TF_CHECK(ok, "{}: expected {} {} in memory{}, found {} {}{}", what, types_text(types),
            shape_text(shape, shape.size()), gaps == Gaps::kNone ? " without gaps" : "",
            to_string(v.dtype), shape_text(v.shape, v.rank), v.data == nullptr ? " without it" : "");
@@ -67,6 +68,9 @@ void expect_kv(const char* op, const KvView& kv, const Backend::Traits& t) {
   TF_CHECK(kv.k != nullptr && kv.v != nullptr, "{}: KV rows without memory", op);
   TF_CHECK((bit(kv.dtype) & stored(t)) != 0, "{}: expected KV rows of {}, found {}", op,
            types_text(stored(t)), to_string(kv.dtype));
+  TF_CHECK(kv.first_head >= 0 && kv.first_head + kv.kv_heads <= kv.layer_heads,
+           "{}: KV heads [{}, {}) of {}", op, kv.first_head, kv.first_head + kv.kv_heads,
+           kv.layer_heads);
   TF_CHECK(kv.kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % t.head_dim_step == 0 &&
                kv.head_dim <= t.max_head_dim,
            "{}: {} KV heads of {} dimensions; expected a multiple of {} up to {}", op, kv.kv_heads,
@@ -76,6 +80,13 @@ void expect_kv(const char* op, const KvView& kv, const Backend::Traits& t) {
   TF_CHECK(kv.kv_heads == 1 || kv.head_stride >= kv.capacity * kv.head_dim,
            "{}: KV heads {} elements apart, of {} rows of {}", op, kv.head_stride, kv.capacity,
            kv.head_dim);
+}
+
+// Query heads of each KV head, of q[T, h, d].
+std::int64_t group_of(const char* op, const TensorView& q, const KvView& kv) {
+  TF_CHECK(q.rank == 3 && q.shape[1] > 0 && q.shape[1] % kv.kv_heads == 0,
+           "{}: {} query heads over {}", op, q.rank == 3 ? q.shape[1] : 0, kv.kv_heads);
+  return q.shape[1] / kv.kv_heads;
 }
 
 // The views of a pass of `rows` rows that ends at kv's length.
@@ -93,9 +104,11 @@ void expect_rope(const char* op, const RopeView& rope, const KvView& kv) {
 }
 
 void expect_same_rows(const char* op, const KvView& src, const KvView& dst) {
-  TF_CHECK(src.dtype == dst.dtype && src.kv_heads == dst.kv_heads && src.head_dim == dst.head_dim,
-           "{}: {} heads of {} {} to {} heads of {} {}", op, src.kv_heads, src.head_dim,
-           to_string(src.dtype), dst.kv_heads, dst.head_dim, to_string(dst.dtype));
+  TF_CHECK(src.dtype == dst.dtype && src.first_head == dst.first_head &&
+               src.kv_heads == dst.kv_heads && src.head_dim == dst.head_dim,
+           "{}: {} heads from {} of {} {} to {} heads from {} of {} {}", op, src.kv_heads,
+           src.first_head, src.head_dim, to_string(src.dtype), dst.kv_heads, dst.first_head,
+           dst.head_dim, to_string(dst.dtype));
 }
 
 void expect_transfer(const char* op, const TensorView& dst, const TensorView& src) {
@@ -176,10 +189,10 @@ void Backend::linear(TensorView x, const Matrix& w, TensorView out, bool accumul
 void Backend::rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                           const KvView& kv) {
   expect_kv("rope_append", kv, traits_);
-  const std::int64_t rows = q.shape[0], heads = q.shape[1];
-  expect("rope_append: q", q, activations(traits_), {rows, heads, kv.head_dim}, Gaps::kNone);
+  const std::int64_t rows = q.shape[0], group = group_of("rope_append", q, kv);
+  expect("rope_append: q", q, activations(traits_), {rows, q.shape[1], kv.head_dim});
   expect("rope_append: qkv", qkv, activations(traits_),
-         {rows, (heads + 2 * std::int64_t{kv.kv_heads}) * kv.head_dim});
+         {rows, (group + 2) * kv.layer_heads * kv.head_dim});
   expect("rope_append: positions", positions, kI32, {rows}, Gaps::kNone);
   expect_rope("rope_append: tables", rope, kv);
   expect_apart("rope_append", qkv, q);
@@ -194,9 +207,9 @@ void Backend::attention(TensorView q, const KvView& kv, const RopeView& rope, Te
                         TensorView mass, int chunk) {
   expect_kv("attention", kv, traits_);
   const std::int64_t rows = q.shape[0], heads = q.shape[1];
-  expect("attention: q", q, activations(traits_), {rows, heads, kv.head_dim}, Gaps::kNone);
-  expect("attention: out", out, activations(traits_), {rows, heads * kv.head_dim}, Gaps::kNone);
-  TF_CHECK(heads % kv.kv_heads == 0, "attention: {} query heads over {}", heads, kv.kv_heads);
+  expect("attention: q", q, activations(traits_), {rows, heads, kv.head_dim});
+  expect("attention: out", out, activations(traits_), {rows, heads * kv.head_dim});
+  group_of("attention", q, kv);
   expect_apart("attention", q, out);
   expect_length("attention", kv, rows, traits_);
   if (kv.rotate_on_read) {

@@ -108,7 +108,7 @@ class Exact {
     float largest = -std::numeric_limits<float>::infinity();
     for (std::int64_t s = 0; s < seen; ++s) largest = std::max(largest, s_.m[state(s)]);
     const std::int64_t query_head = head * p_.group + row % p_.group;
-    float* out = p_.out + (row / p_.group * p_.heads + query_head) * p_.d;
+    float* out = p_.out + row / p_.group * p_.out_stride + query_head * p_.d;
     std::fill_n(out, p_.d, 0.0F);
     float sum = 0.0F;
     for (std::int64_t s = 0; s < seen; ++s) {

@@ -63,11 +63,12 @@ AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView&
   p.kernels = &attention_kernels(isa, kv.dtype);
   p.q = q.as<float>();
   p.out = out.as<float>();
+  p.q_stride = q.stride[0];
+  p.out_stride = out.stride[0];
   p.queries = q.shape[0];
   p.length = *kv.length;
   p.past = p.length - p.queries;
-  p.heads = static_cast<int>(q.shape[1]);
-  p.group = p.heads / kv.kv_heads;
+  p.group = static_cast<int>(q.shape[1]) / kv.kv_heads;
   p.d = kv.head_dim;
   if (kv.rotate_on_read) {
     p.cos = rope.cos.as<float>();
@@ -94,7 +95,7 @@ void reset(const AttentionState& s, int d) {
 
 void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t row, std::byte* out) {
   const std::int64_t i = row / pass.group, h = head * pass.group + row % pass.group;
-  const float* q = pass.q + (i * pass.heads + h) * pass.d;
+  const float* q = pass.q + i * pass.q_stride + h * pass.d;
   const auto scale =
       static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(pass.d)));
   if (pass.kernels->bf16_queries) {

@@ -16,12 +16,13 @@ namespace triforce::cpu {
 struct AttentionPass {
   const KvView* kv = nullptr;
   const AttentionKernels* kernels = nullptr;
-  const float* q = nullptr;    // [T, H, d]
-  float* out = nullptr;        // [T, H, d]
-  const float* cos = nullptr;  // [., d / 2], with rotate_on_read
+  const float* q = nullptr;                   // [T, H, d]
+  float* out = nullptr;                       // [T, H, d]
+  std::int64_t q_stride = 0, out_stride = 0;  // elements between tokens
+  const float* cos = nullptr;                 // [., d / 2], with rotate_on_read
   const float* sin = nullptr;
   std::int64_t queries = 0, length = 0, past = 0;  // past = length - queries
-  int heads = 0, group = 0, d = 0;
+  int group = 0, d = 0;
 
   std::int64_t head_rows() const { return queries * group; }
   std::int64_t query_bytes() const { return d * (kernels->bf16_queries ? 2 : 4); }

@@ -39,7 +39,7 @@ void run_block(const AttentionPass& p, std::int64_t head, std::int64_t first, st
   run_tiles(p, head, 0, p.horizon(s.state.first_row + s.state.rows - 1), s.state, s.buffers, {});
   for (std::int64_t r = 0; r < s.state.rows; ++r) {
     const std::int64_t row = s.state.first_row + r;
-    float* out = p.out + (row / p.group * p.heads + head * p.group + row % p.group) * p.d;
+    float* out = p.out + row / p.group * p.out_stride + (head * p.group + row % p.group) * p.d;
     const float inverse = 1.0F / sum_lanes(s.state.l + r * kLanes);
     for (int i = 0; i < p.d; ++i) out[i] = s.state.o[r * p.d + i] * inverse;
   }

@@ -42,6 +42,7 @@ void rope_append(const Context& context, TensorView qkv, TensorView positions, c
   const std::int64_t length = *kv.length;
   const std::int64_t tokens = q.shape[0], heads = q.shape[1], first_row = length - tokens;
   const int d = kv.head_dim;
+  const QkvColumns columns = qkv_columns(kv, heads / kv.kv_heads);
   const auto* at = positions.as<std::int32_t>();
   const auto* cos = rope.cos.as<float>();
   const auto* sin = rope.sin.as<float>();
@@ -50,19 +51,20 @@ void rope_append(const Context& context, TensorView qkv, TensorView positions, c
     const float* c = cos + at[t] * rope.cos.stride[0];
     const float* s = sin + at[t] * rope.sin.stride[0];
     float turned[kMaxHeadDim];
-    for (std::int64_t h = 0; h < heads; ++h, from += d) {
-      rotate_row(from, c, s, d, q.as<float>() + t * q.stride[0] + h * q.stride[1]);
+    for (std::int64_t h = 0; h < heads; ++h) {
+      rotate_row(from + columns.q + h * d, c, s, d,
+                 q.as<float>() + t * q.stride[0] + h * q.stride[1]);
     }
     visit_float(kv.dtype, [&](auto format) {
       using F = decltype(format);
       for (std::int64_t h = 0; h < kv.kv_heads; ++h) {
-        const float* key = from + h * d;
+        const float* key = from + columns.k + h * d;
         if (!kv.rotate_on_read) {
           rotate_row(key, c, s, d, turned);
           key = turned;
         }
         write_k<F>(kv, h, first_row + t, key);
-        write_v<F>(kv, h, first_row + t, from + (kv.kv_heads + h) * d);
+        write_v<F>(kv, h, first_row + t, from + columns.v + h * d);
       }
     });
   };

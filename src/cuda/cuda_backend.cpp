@@ -289,7 +289,7 @@ void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& r
     kernels::attention_prefill(q, kv, rope, out, stream());
     return;
   }
-  const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.kv_heads, kv.capacity);
+  const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.layer_heads, kv.capacity);
   need(kernels::attention_bytes(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
                                 kv.capacity, split, mass.data != nullptr));
   kernels::attention(q, kv, rope, out, mass, chunk, split, scratch().data(), stream());

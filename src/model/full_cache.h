@@ -3,16 +3,15 @@
 
 namespace triforce {
 
-// Every token, RoPE at absolute position, append-only; rollback is a shorter length.
+// Every token, RoPE at absolute position, append-only; rollback is a shorter length. Each KV head
+// of each layer has a home: near, where ops expect tensors, or far, in page-locked host memory,
+// which ops reach as well, at the speed of the bus.
 class FullCache final : public StoredCache {
  public:
-  // capacity in tokens, rounded up to the granule.
+  // capacity in tokens, rounded up to the granule. near_heads[l]: how many KV heads of layer l, the
+  // first ones, are near; empty: all.
   FullCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t capacity,
-            std::int64_t max_append, DType dtype)
-      : StoredCache(backend, layers, kv_heads, head_dim, capacity, max_append, dtype,
-                    MemTag::kKvFull, Keys::kRotated) {
-    lease(max_append, storage_.capacity(), kv_heads, 0);
-  }
+            std::int64_t max_append, DType dtype, const std::vector<int>& near_heads = {});
   std::int64_t committed() const override { return committed_; }
   std::int64_t capacity() const override { return storage_.capacity(); }
   void commit(std::int64_t length) override {
@@ -33,6 +32,7 @@ class FullCache final : public StoredCache {
              capacity());
   }
 
+  KvStorage far_;
   std::int64_t committed_ = 0, marked_ = 0;
 };
 

@@ -6,14 +6,30 @@ namespace triforce {
 
 KvStorage::KvStorage(Backend& backend, int layers, int kv_heads, int head_dim,
                      std::int64_t capacity, DType dtype, MemTag tag)
-    : buffer_(backend.allocator(),
-              bytes(layers, kv_heads, head_dim, capacity, dtype, backend.kv_granule()),
-              backend.place(), tag),
-      layers_(layers),
+    : KvStorage(backend,
+                std::vector<HeadRange>(static_cast<std::size_t>(layers), HeadRange{0, kv_heads}),
+                kv_heads, head_dim, capacity, dtype, backend.place(), tag) {}
+
+KvStorage::KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads,
+                     int head_dim, std::int64_t capacity, DType dtype, Place place, MemTag tag)
+    : heads_(heads),
       kv_heads_(kv_heads),
       head_dim_(head_dim),
       capacity_(round_up(capacity, backend.kv_granule())),
-      dtype_(dtype) {}
+      dtype_(dtype) {
+  std::int64_t total = 0;
+  for (const HeadRange& r : heads_) {
+    TF_CHECK(r.first >= 0 && r.count >= 0 && r.first + r.count <= kv_heads,
+             "KV heads [{}, {}) of {}", r.first, r.first + r.count, kv_heads);
+    heads_before_.push_back(total);
+    total += r.count;
+  }
+  if (total == 0) return;
+  buffer_ =
+      Buffer(backend.allocator(),
+             bytes(1, static_cast<int>(total), head_dim, capacity, dtype, backend.kv_granule()),
+             place, tag);
+}
 
 std::int64_t KvStorage::bytes(int layers, int kv_heads, int head_dim, std::int64_t capacity,
                               DType dtype, int granule) {
@@ -23,15 +39,19 @@ std::int64_t KvStorage::bytes(int layers, int kv_heads, int head_dim, std::int64
 }
 
 KvView KvStorage::layer(int l) const {
-  TF_CHECK(l >= 0 && l < layers_, "layer {} of {}", l, layers_);
+  TF_CHECK(l >= 0 && l < layers(), "layer {} of {}", l, layers());
+  const HeadRange heads = heads_[static_cast<std::size_t>(l)];
   const std::int64_t head_stride = capacity_ * head_dim_;
-  const std::int64_t half_bytes = head_stride * kv_heads_ * size_of(dtype_);
-  auto* base = static_cast<std::byte*>(buffer_.data()) + 2 * l * half_bytes;
+  const std::int64_t head_bytes = head_stride * size_of(dtype_);
+  auto* base = static_cast<std::byte*>(buffer_.data()) +
+               2 * heads_before_[static_cast<std::size_t>(l)] * head_bytes;
   KvView kv;
   kv.k = base;
-  kv.v = base + half_bytes;
+  kv.v = base + heads.count * head_bytes;
   kv.dtype = dtype_;
-  kv.kv_heads = kv_heads_;
+  kv.first_head = heads.first;
+  kv.kv_heads = heads.count;
+  kv.layer_heads = kv_heads_;
   kv.head_dim = head_dim_;
   kv.capacity = capacity_;
   kv.head_stride = head_stride;
@@ -47,8 +67,10 @@ LastQueries::LastQueries(Backend& backend, int layers, int heads, int head_dim)
       queries_(backend.allocator(), backend.activation_dtype(), {layers, heads, head_dim},
                backend.place(), MemTag::kActivations) {}
 
-void LastQueries::on_layer(int layer, TensorView q, const KvView& /*kv*/) {
-  b_.copy(queries_.view().rows(layer, 1), q.rows(q.shape[0] - 1, 1));
+void LastQueries::on_run(int layer, TensorView q, const KvView& kv) {
+  const std::int64_t heads = q.shape[1], group = heads / kv.kv_heads;
+  b_.copy(queries_.view().rows(layer, 1).slice(1, kv.first_head * group, heads),
+          q.rows(q.shape[0] - 1, 1));
 }
 
 }  // namespace triforce

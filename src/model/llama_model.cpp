@@ -108,15 +108,24 @@ void LlamaModel::attend(int l, std::int64_t n, std::int64_t needed, KvCache& cac
   const RopeView rope = rope_.view();
   b_.rms_norm(x_.view().rows(0, n), w.attn_norm.view(), static_cast<float>(c.rms_norm_eps), h);
   b_.linear(h, w.qkv, qkv, false);
-  const KvView kv = cache.layer(l);
-  b_.rope_append(qkv, cache.positions(), rope, q, kv);
   const TensorView mass = observer != nullptr ? observer->mass(l) : TensorView{};
   const std::int64_t rows = mass.data != nullptr ? n : needed;  // the mass is of all queries
-  if (rows > 0) {
-    b_.attention(q.rows(n - rows, rows), kv, rope, attn_.view().rows(n - rows, rows), mass,
-                 mass.data != nullptr ? observer->mass_chunk() : 0);
+  for (int i = 0; i < cache.runs(l); ++i) {
+    const KvView kv = cache.run(l, i);
+    const std::int64_t group = c.heads / c.kv_heads;
+    const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
+    const TensorView run_q = q.slice(1, first, heads);
+    b_.rope_append(qkv, cache.positions(), rope, run_q, kv);
+    if (rows > 0) {
+      const TensorView out = attn_.view().slice(1, first * c.head_dim, heads * c.head_dim);
+      const bool with_mass = mass.data != nullptr;
+      b_.attention(run_q.rows(n - rows, rows), kv, rope, out.rows(n - rows, rows),
+                   with_mass ? mass.rows(kv.first_head, kv.kv_heads) : TensorView{},
+                   with_mass ? observer->mass_chunk() : 0);
+    }
+    if (observer != nullptr) observer->on_run(l, run_q, kv);
+    cache.done(l, i);
   }
-  if (observer != nullptr) observer->on_layer(l, q, kv);
   if (needed > 0) {
     b_.linear(attn_.view().rows(n - needed, needed), w.out, x_.view().rows(n - needed, needed),
               true);

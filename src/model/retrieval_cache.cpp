@@ -15,8 +15,10 @@ TensorView reshape(const TensorView& v, std::initializer_list<std::int64_t> shap
 RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, int heads,
                                int kv_heads, int head_dim, std::int64_t max_append, DType dtype,
                                const Options& o)
-    : StoredCache(backend, layers, kv_heads, head_dim, o.budget + max_append, max_append, dtype,
-                  MemTag::kKvRetrieval, Keys::kRotated),
+    : StoredCache(backend,
+                  KvStorage(backend, layers, kv_heads, head_dim, o.budget + max_append, dtype,
+                            MemTag::kKvRetrieval),
+                  max_append, Keys::kRotated),
       full_(full),
       options_(o),
       kv_heads_(kv_heads),
@@ -68,31 +70,30 @@ void RetrievalCache::select(int l, TensorView q, const KvView& kv, const Retriev
                             bool by_attention) {
   if (after.selected_rows == 0) return;
   const std::int64_t chunks = after.n_scored / options_.chunk_size;
-  TensorView scores = make_view(scores_.view().data, DType::kF32, {kv_heads_, chunks});
-  if (by_attention) {
-    scores.stride[0] = kv.capacity / options_.chunk_size;  // of attention_mass()
-  } else {
-    b_.score_chunks(q, kv, options_.chunk_size, chunks, scores);
-  }
-  b_.top_chunks(scores, ids_of(l, after.selected_rows));
+  const TensorView scores = attention_mass().slice(1, 0, chunks).rows(kv.first_head, kv.kv_heads);
+  if (!by_attention) b_.score_chunks(q, kv, options_.chunk_size, chunks, scores);
+  b_.top_chunks(scores, ids_of(l, after.selected_rows).rows(kv.first_head, kv.kv_heads));
 }
 
 void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
   TF_CHECK(layout_.committed == 0, "a prompt over {} tokens", layout_.committed);
-  const std::int64_t heads = queries.shape[1], head_dim = queries.shape[2];
+  const std::int64_t group = queries.shape[1] / kv_heads_, head_dim = queries.shape[2];
   const std::int64_t tokens = full_.committed();
   const bool by_attention = options_.selection == Selection::kAttention;
   const RetrievalLayout after = prefix(tokens / options_.chunk_size * options_.chunk_size);
   if (after.selected_rows > 0) inputs_.set(tokens - 1, 1, tokens);  // for the length alone
   for (int l = 0; l < storage_.layers(); ++l) {
-    KvView kv = full_.layer(l);
-    kv.length = inputs_.length();
-    const TensorView q = queries.rows(l, 1);
-    if (by_attention && after.selected_rows > 0) {
-      b_.attention(q, kv, rope, attended_.view(), attention_mass(), options_.chunk_size);
+    for (KvView kv : full_.homes(l)) {
+      kv.length = inputs_.length();
+      const std::int64_t n = kv.kv_heads * group;
+      const TensorView q = queries.rows(l, 1).slice(1, kv.first_head * group, n);
+      if (by_attention && after.selected_rows > 0) {
+        b_.attention(q, kv, rope, attended_.view().slice(1, 0, n * head_dim),
+                     attention_mass().rows(kv.first_head, kv.kv_heads), options_.chunk_size);
+      }
+      select(l, reshape(q, {n, head_dim}), kv, after, by_attention);
+      write(l, kv, after);
     }
-    select(l, reshape(q, {heads, head_dim}), kv, after, by_attention);
-    write(l, kv, after);
   }
   layout_ = after;
   length_ = after.committed;
@@ -109,19 +110,22 @@ void RetrievalCache::write_recent(const KvView& src, const KvView& dst, const Re
 }
 
 void RetrievalCache::write(int l, const KvView& src, const RetrievalLayout& r) {
-  const KvView dst = storage_.layer(l);
+  const KvView dst = storage_.layer(l).heads(src.first_head, src.kv_heads);
   if (r.token_order) {
     if (r.committed > 0) b_.copy_rows(src, 0, dst, 0, r.committed);
     return;
   }
   if (r.selected_rows > 0) {
-    b_.gather_chunks(src, ids_of(l, r.selected_rows), options_.chunk_size, dst);
+    b_.gather_chunks(src, ids_of(l, r.selected_rows).rows(src.first_head, src.kv_heads),
+                     options_.chunk_size, dst);
   }
   write_recent(src, dst, r, r.first_recent);
 }
 
 void RetrievalCache::write_all() {
-  for (int l = 0; l < storage_.layers(); ++l) write(l, full_.layer(l), layout_);
+  for (int l = 0; l < storage_.layers(); ++l) {
+    for (const KvView& kv : full_.homes(l)) write(l, kv, layout_);
+  }
 }
 
 void RetrievalCache::check_room(std::int64_t n) const {
@@ -144,12 +148,13 @@ void RetrievalCache::commit(std::int64_t length) {
   const bool replace = overflow || after.token_order != before.token_order;
   const std::int64_t still_pending = std::max<std::int64_t>(length_ - length, 0);
   for (int l = 0; l < storage_.layers(); ++l) {
-    const KvView src = full_.layer(l);
     const KvView dst = storage_.layer(l);
-    if (replace) {
-      write(l, src, after);
-    } else {
-      write_recent(src, dst, after, before.committed);
+    for (const KvView& src : full_.homes(l)) {
+      if (replace) {
+        write(l, src, after);
+      } else {
+        write_recent(src, dst.heads(src.first_head, src.kv_heads), after, before.committed);
+      }
     }
     const std::int64_t from = before.rows() + tokens;
     if (still_pending > 0 && from != after.rows()) {
@@ -204,14 +209,14 @@ TensorView RetrievalCache::mass(int) {
   return pass_ && pass_->by_attention ? attention_mass() : TensorView{};
 }
 
-void RetrievalCache::on_layer(int l, TensorView q, const KvView& kv) {
+void RetrievalCache::on_run(int l, TensorView q, const KvView& kv) {
   if (!pass_) return;
   const RetrievalLayout& after = pass_->after;
   // The first query of a verification is that of a token which is always kept.
   select(l, reshape(q.rows(0, 1), {q.shape[1], q.shape[2]}), kv, after, pass_->by_attention);
   // In token order a new selection moves nothing; it only ranks chunks for later.
   if (!layout_.token_order || !after.token_order) write(l, kv, after);
-  if (l + 1 < storage_.layers()) return;
+  if (l + 1 < storage_.layers() || kv.first_head + kv.kv_heads < kv_heads_) return;
   layout_ = after;
   selected_ = true;
   trigger_.selected();

@@ -50,7 +50,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   bool begin_pass(std::int64_t n) override;
   TensorView mass(int layer) override;
   int mass_chunk() const override { return options_.chunk_size; }
-  void on_layer(int layer, TensorView q, const KvView& kv) override;
+  void on_run(int layer, TensorView q, const KvView& kv) override;
 
  private:
   // A pass over the full cache that selects, from begin_pass() to its last layer.

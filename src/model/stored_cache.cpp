@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace triforce {
 
@@ -20,19 +21,26 @@ void PassInputs::set(std::int64_t first_position, std::int64_t n, std::int64_t l
   b_.upload(device_.view().rows(0, 1 + n), make_view(host_.data(), DType::kI32, {1 + n}));
 }
 
-StoredCache::StoredCache(Backend& backend, int layers, int kv_heads, int head_dim,
-                         std::int64_t rows, std::int64_t max_append, DType dtype, MemTag tag,
-                         Keys keys)
+StoredCache::StoredCache(Backend& backend, KvStorage storage, std::int64_t max_append, Keys keys)
     : b_(backend),
-      storage_(backend, layers, kv_heads, head_dim, rows, dtype, tag),
+      storage_(std::move(storage)),
       inputs_(backend, max_append),
       keys_(keys),
-      kv_heads_(kv_heads),
-      head_dim_(head_dim),
-      max_append_(max_append) {}
+      homes_(static_cast<std::size_t>(storage_.layers())),
+      max_append_(max_append) {
+  add_home(storage_);
+}
+
+void StoredCache::add_home(const KvStorage& storage) {
+  for (int l = 0; l < storage.layers(); ++l) {
+    const KvView kv = storage.layer(l);
+    if (kv.kv_heads > 0) homes_.at(static_cast<std::size_t>(l)).push_back(kv);
+  }
+}
 
 void StoredCache::lease(std::int64_t pass_rows, std::int64_t context, int heads, int chunk) {
-  lease_.emplace(b_, scratch_shape(pass_rows, context, heads, kv_heads_, head_dim_, chunk));
+  lease_.emplace(b_, scratch_shape(pass_rows, context, heads, storage_.kv_heads(),
+                                   storage_.head_dim(), chunk));
 }
 
 Backend::ScratchShape StoredCache::scratch_shape(std::int64_t pass_rows, std::int64_t context,
@@ -54,8 +62,8 @@ void StoredCache::begin(std::int64_t n) {
   appending_ = n;
 }
 
-KvView StoredCache::layer(int l) {
-  KvView kv = storage_.layer(l);
+KvView StoredCache::run(int l, int i) {
+  KvView kv = homes(l)[static_cast<std::size_t>(i)];
   kv.length = inputs_.length();
   kv.rotate_on_read = keys_ == Keys::kRotatedOnRead;
   return kv;

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "triforce/kv_cache.h"
@@ -31,10 +32,14 @@ class StoredCache : public KvCache {
   std::int64_t max_append() const final { return max_append_; }
   void begin(std::int64_t n) final;
   TensorView positions() const final { return inputs_.positions(); }
-  KvView layer(int l) final;
+  int runs(int l) const final { return static_cast<int>(homes(l).size()); }
+  KvView run(int l, int i) override;
+  void done(int /*l*/, int /*i*/) override {}
   void end() final;
   void truncate(std::int64_t length) final;
   std::uint64_t id() const final { return lease_->id(); }
+  // Where the rows of layer l lie between passes: its runs, without a length.
+  std::span<const KvView> homes(int l) const { return homes_.at(static_cast<std::size_t>(l)); }
   // Scratch of passes of up to pass_rows rows over up to `context` tokens; chunk 0: no chunks are
   // scored.
   static Backend::ScratchShape scratch_shape(std::int64_t pass_rows, std::int64_t context,
@@ -43,9 +48,10 @@ class StoredCache : public KvCache {
  protected:
   // Whether keys are stored rotated, by their position, or are rotated by their row when read.
   enum class Keys : std::uint8_t { kRotated, kRotatedOnRead };
-  // Storage for `rows` rows per head, rounded up to the granule, in passes of up to max_append.
-  StoredCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t rows,
-              std::int64_t max_append, DType dtype, MemTag tag, Keys keys);
+  // In passes of up to max_append rows.
+  StoredCache(Backend& backend, KvStorage storage, std::int64_t max_append, Keys keys);
+  // The rows that `storage` holds are in no home so far; it outlives this cache or is a part of it.
+  void add_home(const KvStorage& storage);
 
   // Rows in use, those of tokens not committed yet included.
   virtual std::int64_t rows() const = 0;
@@ -63,7 +69,7 @@ class StoredCache : public KvCache {
 
  private:
   Keys keys_;
-  int kv_heads_, head_dim_;
+  std::vector<std::vector<KvView>> homes_;  // of each layer
   std::int64_t max_append_;
   std::int64_t appending_ = 0;  // rows of the pass in progress
   std::optional<Lease> lease_;

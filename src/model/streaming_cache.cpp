@@ -4,8 +4,10 @@ namespace triforce {
 
 StreamingCache::StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim,
                                std::int64_t budget, std::int64_t max_append, DType dtype)
-    : StoredCache(backend, layers, kv_heads, head_dim, budget + max_append, max_append, dtype,
-                  MemTag::kKvStreaming, Keys::kRotatedOnRead),
+    : StoredCache(backend,
+                  KvStorage(backend, layers, kv_heads, head_dim, budget + max_append, dtype,
+                            MemTag::kKvStreaming),
+                  max_append, Keys::kRotatedOnRead),
       marked_rows_(backend, layers, kv_heads, head_dim, budget + max_append, dtype,
                    MemTag::kKvStreaming),
       budget_(budget),

@@ -209,23 +209,24 @@ void ReferenceBackend::do_rope_append(TensorView qkv, TensorView positions, cons
   const std::int64_t n = qkv.shape[0];
   const std::int64_t d = kv.head_dim;
   const std::int64_t heads = q.shape[1];
+  const QkvColumns columns = qkv_columns(kv, heads / kv.kv_heads);
   const std::int64_t first = *kv.length - n;
   for (std::int64_t t = 0; t < n; ++t) {
     const std::int64_t position = positions.as<std::int32_t>()[t];
     for (std::int64_t h = 0; h < heads; ++h) {
-      const auto get = [&](std::int64_t j) { return at(qkv, t, h * d + j); };
+      const auto get = [&](std::int64_t j) { return at(qkv, t, columns.q + h * d + j); };
       for (std::int64_t j = 0; j < d; ++j) {
         store(q.data, q.dtype, t * q.stride[0] + h * q.stride[1] + j,
               rotated(rope, position, d, j, get));
       }
     }
     for (int h = 0; h < kv.kv_heads; ++h) {
-      const auto key = [&](std::int64_t j) { return at(qkv, t, (heads + h) * d + j); };
+      const auto key = [&](std::int64_t j) { return at(qkv, t, columns.k + h * d + j); };
       const std::int64_t row = row_offset(kv, h, first + t);
       for (std::int64_t j = 0; j < d; ++j) {
         store(kv.k, kv.dtype, row + j,
               kv.rotate_on_read ? key(j) : rotated(rope, position, d, j, key));
-        store(kv.v, kv.dtype, row + j, at(qkv, t, (heads + kv.kv_heads + h) * d + j));
+        store(kv.v, kv.dtype, row + j, at(qkv, t, columns.v + h * d + j));
       }
     }
   }

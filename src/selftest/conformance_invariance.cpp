@@ -1,4 +1,5 @@
-// The bits of a row do not depend on the rows computed with it.
+// The bits of a row do not depend on the rows computed with it, nor those of a KV head on other
+// heads.
 #include "selftest/filled_cache.h"
 
 namespace triforce::selftest {
@@ -53,6 +54,31 @@ void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& e
   }
 }
 
+bool same_bits(const Floats& a, const Floats& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// A cache that is appended to and read one KV head at a time, as if the heads lay apart.
+void check_heads(Backend& tested, const Sizes& s, const Emit& emit) {
+  const Floats qkv = normal_values(s.context * s.qkv(), 27, 0.7F);
+  for (const DType dtype : formats_of(tested)) {
+    for (const bool rotate : {false, true}) {
+      const Filled whole(tested, s, dtype, rotate, qkv), apart(tested, s, dtype, rotate, qkv, 1);
+      Worst worst(
+          fmt::format("attention, {} rows{}", to_string(dtype), rotate ? ", rotate on read" : ""));
+      worst.see_equal(same_bits(whole.q, apart.q));
+      for (const std::int64_t n : {std::int64_t{1}, kRows, kRows + 8}) {
+        const bool with_mass = n <= kRows;
+        const Floats q(whole.q.end() - n * s.hidden(), whole.q.end());
+        const Attended want = attend(whole, s, q, n, with_mass);
+        const Attended found = attend(apart, s, q, n, with_mass);
+        worst.see_equal(same_bits(want.out, found.out) && same_bits(want.mass, found.mass));
+      }
+      emit(worst.check("one KV head at a time"));
+    }
+  }
+}
+
 void check_rows(Backend& tested, const Sizes& s, const Emit& emit) {
   const Floats values = normal_values(kRows * 2 * kIn, 24);
   const Tensor residual = tensor_of(tested, DType::kF32, {kRows, 2 * kIn}, values);
@@ -87,6 +113,7 @@ void check_rows(Backend& tested, const Sizes& s, const Emit& emit) {
 void check_row_invariance(Backend& tested, const Emit& emit) {
   const Sizes sizes;
   check_products_and_attention(tested, sizes, emit);
+  check_heads(tested, sizes, emit);
   check_rows(tested, sizes, emit);
 }
 

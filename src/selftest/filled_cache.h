@@ -4,11 +4,14 @@
 
 namespace triforce::selftest {
 
-// One cache, filled through rope_append, on one backend.
+// One cache, filled through rope_append, on one backend; appended to and read `at_once` KV heads at
+// a time, 0: all.
 struct Filled {
-  Filled(Backend& backend, const Sizes& s, DType dtype, bool rotate_on_read, Floats rows)
+  Filled(Backend& backend, const Sizes& s, DType dtype, bool rotate_on_read, Floats rows,
+         int at_once = 0)
       : b(backend),
         rotate(rotate_on_read),
+        heads_at_once(at_once > 0 ? at_once : s.kv_heads),
         cache(b, dtype, s.kv_heads, s.head_dim, s.positions),
         rope(rope_of(b, s.head_dim)),
         qkv(std::move(rows)) {
@@ -28,14 +31,27 @@ struct Filled {
     const Tensor at = ints_of(b, positions);
     const Tensor out = make_tensor(b, b.activation_dtype(), {n, s.heads, s.head_dim});
     cache.set_length(begin + n);
-    b.rope_append(in.view(), at.view(), rope.view(), out.view(), view());
+    const std::int64_t group = s.group();
+    for (const KvView& kv : runs()) {
+      b.rope_append(in.view(), at.view(), rope.view(),
+                    out.view().slice(1, kv.first_head * group, kv.kv_heads * group), kv);
+    }
     const Floats rotated = floats_of(b, out.view());
     q.insert(q.end(), rotated.begin(), rotated.end());
   }
   KvView view() const { return cache.view(rotate); }
+  std::vector<KvView> runs() const {
+    std::vector<KvView> all;
+    const KvView kv = view();
+    for (int h = 0; h < kv.kv_heads; h += heads_at_once) {
+      all.push_back(kv.heads(h, std::min(heads_at_once, kv.kv_heads - h)));
+    }
+    return all;
+  }
 
   Backend& b;
   bool rotate;
+  int heads_at_once;
   LayerCache cache;
   RopeTable rope;
   Floats qkv;  // what the rows were made from
@@ -49,13 +65,17 @@ struct Attended {
 inline Attended attend(const Filled& f, const Sizes& s, const Floats& q, std::int64_t n,
                        bool with_mass) {
   Backend& b = f.b;
-  const KvView kv = f.view();
+  const std::int64_t chunks = f.view().capacity / s.chunk, group = s.group();
   const Tensor in = activations(b, {n, s.heads, s.head_dim}, q);
   const Tensor out = make_tensor(b, b.activation_dtype(), {n, s.hidden()});
   Tensor mass;
-  if (with_mass) mass = make_tensor(b, DType::kF32, {s.kv_heads, kv.capacity / s.chunk});
-  b.attention(in.view(), kv, f.rope.view(), out.view(), with_mass ? mass.view() : TensorView{},
-              s.chunk);
+  if (with_mass) mass = make_tensor(b, DType::kF32, {s.kv_heads, chunks});
+  for (const KvView& kv : f.runs()) {
+    const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
+    b.attention(in.view().slice(1, first, heads), kv, f.rope.view(),
+                out.view().slice(1, first * s.head_dim, heads * s.head_dim),
+                with_mass ? mass.view().rows(kv.first_head, kv.kv_heads) : TensorView{}, s.chunk);
+  }
   return {floats_of(b, out.view()), with_mass ? floats_of(b, mass.view()) : Floats{}};
 }
 

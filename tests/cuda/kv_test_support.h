@@ -38,7 +38,7 @@ class TestCache {
     kv.k = keys;
     kv.v = values;
     kv.dtype = type_;
-    kv.kv_heads = heads_;
+    kv.kv_heads = kv.layer_heads = heads_;
     kv.head_dim = d_;
     kv.capacity = capacity_;
     kv.head_stride = capacity_ * d_;

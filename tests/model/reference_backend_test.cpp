@@ -78,7 +78,7 @@ TEST_F(Reference, AttentionOverTwoRows) {
   KvView kv;
   kv.k = k.data();
   kv.v = v.data();
-  kv.kv_heads = 1;
+  kv.kv_heads = kv.layer_heads = 1;
   kv.head_dim = 2;
   kv.capacity = 3;
   kv.head_stride = 6;
@@ -108,7 +108,7 @@ TEST_F(Reference, ChunksByMeanKeyKeepTheFirst) {
   KvView src;
   src.k = k.data();
   src.v = v.data();
-  src.kv_heads = 1;
+  src.kv_heads = src.layer_heads = 1;
   src.head_dim = 2;
   src.capacity = 8;
   src.head_stride = 16;

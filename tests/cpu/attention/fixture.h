@@ -78,7 +78,7 @@ struct Cache {
     kv.k = k.data();
     kv.v = v.data();
     kv.dtype = type;
-    kv.kv_heads = heads;
+    kv.kv_heads = kv.layer_heads = heads;
     kv.head_dim = d;
     kv.capacity = capacity;
     kv.head_stride = capacity * d;
