@@ -322,6 +322,10 @@ void row_op(benchmark::State& state, std::string_view op) {
     const Tensor gate_up = gpu.filled({rows, 2 * m.ffn}, 1.0, gpu.dtype());
     const Tensor out = gpu.tensor(gpu.dtype(), {rows, m.ffn});
     measure(state, [&] { b.swiglu(gate_up.view(), out.view()); });
+  } else if (op == "add_parts") {
+    const Tensor parts = gpu.filled({2, rows, m.hidden}, 1.0, DType::kF32);
+    const Tensor x = gpu.tensor(DType::kF32, {rows, m.hidden});
+    measure(state, [&] { b.add_parts(parts.view(), x.view()); });
   } else if (op == "random_values") {
     const Tensor out = gpu.tensor(DType::kF32, {rows << 20});
     const double s = measure(state, [&] { b.random_values(out.view(), {}, 0, 1.0); });
@@ -448,7 +452,7 @@ void register_all() {
   add("select_chunks/7b", [=](auto& s) { select_chunks(s, k7b, context); }, {1});
   add("rope_append/7b", [](auto& s) { rope_append(s, k7b); }, {1, 7, 32});
   add("copy_rows/68m", [](auto& s) { copy_rows(s, k68m, kStreamed); }, {1});
-  for (const char* const op : {"embed", "rms_norm", "swiglu", "random_values"}) {
+  for (const char* const op : {"embed", "rms_norm", "swiglu", "add_parts", "random_values"}) {
     add(op, [op](auto& s) { row_op(s, op); }, {1, 7});
   }
   for (const char* const op : {"to_probs", "sample", "verify"}) {

@@ -67,6 +67,21 @@ void swiglu(benchmark::State& state) {
   report_bytes(state, watch, static_cast<double>(rows * 2 * f * 4));
 }
 
+// Two ranks' parts.
+void add_parts(benchmark::State& state) {
+  const std::int64_t rows = state.range(0), d = state.range(1);
+  std::vector<float> parts = normal_values(2 * rows * d, 1.0F);
+  std::vector<float> x(static_cast<std::size_t>(rows * d));
+  Stopwatch watch;
+  for (auto _ : state) {
+    watch.time([&] {
+      cpu::add_parts(context(), make_view(parts.data(), DType::kF32, {2, rows, d}),
+                     make_view(x.data(), DType::kF32, {rows, d}));
+    });
+  }
+  report_bytes(state, watch, static_cast<double>(rows * 4 * d * 4));
+}
+
 void to_probs(benchmark::State& state, const SamplingParams& params) {
   const std::int64_t rows = state.range(0), vocab = state.range(1);
   std::vector<float> logits = normal_values(rows * vocab, 2.5F), probs(logits.size());
@@ -102,6 +117,7 @@ void sample(benchmark::State& state, Acceptance acceptance) {
 BENCHMARK(embed)->Args({1, 256})->Args({7, 256})->Args({512, 256})->Args({7, 4096});
 BENCHMARK(rms_norm)->Args({1, 256})->Args({7, 256})->Args({512, 256})->Args({7, 4096});
 BENCHMARK(swiglu)->Args({1, 688})->Args({7, 688})->Args({512, 688})->Args({7, 11008});
+BENCHMARK(add_parts)->Args({1, 256})->Args({7, 256})->Args({512, 256})->Args({7, 4096});
 BENCHMARK_CAPTURE(to_probs, greedy, SamplingParams{0.0F, 1.0F, 0})
     ->ArgsProduct({{1, 7}, {4096, 32000}});
 BENCHMARK_CAPTURE(to_probs, softmax, SamplingParams{1.0F, 1.0F, 0})

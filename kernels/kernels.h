@@ -52,6 +52,9 @@ void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorV
 // out[T, F] = silu(gate) * up; gate_up[T, 2 F] holds gate, then up; f16 or bf16, in f32 inside.
 void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t stream);
 
+// x[T, D] += parts[0] + parts[1] + ... of parts[n, T, D], f32: the sum in that order, then x.
+void add_parts(const TensorView& parts, const TensorView& x, cudaStream_t stream);
+
 // dst[n, m] = src[n, m] between f32, f16 and bf16, or any type and itself; rows may be strided.
 void convert(const TensorView& src, const TensorView& dst, cudaStream_t stream);
 

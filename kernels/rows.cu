@@ -46,6 +46,16 @@ __global__ void swiglu_kernel(const T* gate_up, std::int64_t in_stride, std::int
   out[blockIdx.y * out_stride + col] = from_float<T>(gate / (1.0F + expf(-gate)) * up);
 }
 
+__global__ void add_parts_kernel(const float* parts, std::int64_t part_stride, std::int64_t count,
+                                 std::int64_t width, float* x, std::int64_t stride) {
+  const std::int64_t col = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (col >= width) return;
+  const float* const part = parts + blockIdx.y * width + col;
+  float sum = *part;
+  for (std::int64_t i = 1; i < count; ++i) sum += part[i * part_stride];
+  x[blockIdx.y * stride + col] += sum;
+}
+
 template <class From, class To>
 __global__ void convert_kernel(const From* src, std::int64_t src_stride, std::int64_t width,
                                To* dst, std::int64_t dst_stride) {
@@ -97,6 +107,14 @@ void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t strea
              static_cast<const T*>(gate_up.data) + first * gate_up.stride[0], gate_up.stride[0],
              out.shape[1], static_cast<T*>(out.data) + first * out.stride[0], out.stride[0]);
     });
+  });
+}
+
+void add_parts(const TensorView& parts, const TensorView& x, cudaStream_t stream) {
+  in_parts(x.shape[0], [&](std::int64_t first, std::int64_t rows) {
+    launch(add_parts_kernel, grid_of(x.shape[1], rows), dims(kThreads), 0, stream,
+           static_cast<const float*>(parts.data) + first * x.shape[1], parts.stride[0],
+           parts.shape[0], x.shape[1], x.as<float>() + first * x.stride[0], x.stride[0]);
   });
 }
 

@@ -233,6 +233,13 @@ void Backend::swiglu(TensorView gate_up, TensorView out) {
   do_swiglu(gate_up, out);
 }
 
+void Backend::add_parts(TensorView parts, TensorView x) {
+  expect("add_parts: x", x, kF32, {x.shape[0], x.shape[1]});
+  expect("add_parts: parts", parts, kF32, {parts.shape[0], x.shape[0], x.shape[1]});
+  expect_apart("add_parts", parts, x);
+  do_add_parts(parts, x);
+}
+
 void Backend::to_probs(TensorView logits, const SamplingParams& params, TensorView probs) {
   expect("to_probs: logits", logits, kF32, {logits.shape[0], logits.shape[1]});
   expect("to_probs: probs", probs, kF32, {logits.shape[0], logits.shape[1]});

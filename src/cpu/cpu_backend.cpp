@@ -73,6 +73,7 @@ class CpuBackend final : public HostBackend {
   void do_swiglu(TensorView gate_up, TensorView out) override {
     cpu::swiglu(context_, gate_up, out);
   }
+  void do_add_parts(TensorView parts, TensorView x) override { cpu::add_parts(context_, parts, x); }
   void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
     cpu::to_probs(context_, logits, params, probs);
   }

@@ -68,11 +68,36 @@ TF_INLINE void swiglu_row_body(const float* gate, const float* up, std::int64_t 
   }
 }
 
+TF_INLINE void add_parts_row_body(const float* parts, std::int64_t part_stride, std::int64_t count,
+                                  std::int64_t n, float* x) {
+  F32x16 sum, v;
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    load16(parts + i, sum);
+    for (std::int64_t p = 1; p < count; ++p) {
+      load16(parts + p * part_stride + i, v);
+      sum += v;
+    }
+    load16(x + i, v);
+    v += sum;
+    store16(x + i, v);
+  }
+  for (; i < n; ++i) {
+    float last = parts[i];
+    for (std::int64_t p = 1; p < count; ++p) last += parts[p * part_stride + i];
+    x[i] += last;
+  }
+}
+
 TF_PER_LEVEL(rms_row, rms_row_body,
              (const float* x, const float* w, std::int64_t n, float eps, float* out),
              (x, w, n, eps, out))
 TF_PER_LEVEL(swiglu_row, swiglu_row_body,
              (const float* gate, const float* up, std::int64_t n, float* out), (gate, up, n, out))
+TF_PER_LEVEL(add_parts_row, add_parts_row_body,
+             (const float* parts, std::int64_t part_stride, std::int64_t count, std::int64_t n,
+              float* x),
+             (parts, part_stride, count, n, x))
 
 }  // namespace
 
@@ -120,6 +145,15 @@ void swiglu(const Context& context, TensorView gate_up, TensorView out) {
   parallel_for(team_for(context, 2 * out.numel()), out.shape[0], [&](std::int64_t t, int) {
     const float* gate = gate_up.as<float>() + t * gate_up.stride[0];
     row(gate, gate + f, f, out.as<float>() + t * out.stride[0]);
+  });
+}
+
+void add_parts(const Context& context, TensorView parts, TensorView x) {
+  const std::int64_t n = x.shape[1];
+  const auto row = add_parts_row(context.isa);
+  parallel_for(team_for(context, parts.numel()), x.shape[0], [&](std::int64_t t, int) {
+    row(parts.as<float>() + t * n, parts.stride[0], parts.shape[0], n,
+        x.as<float>() + t * x.stride[0]);
   });
 }
 

@@ -14,5 +14,7 @@ void embed(const Context& context, TensorView tokens, TensorView table, TensorVi
 void rms_norm(const Context& context, TensorView x, TensorView w, float eps, TensorView out);
 // Backend::swiglu. exp within 2 units in the last place (vector.h).
 void swiglu(const Context& context, TensorView gate_up, TensorView out);
+// Backend::add_parts.
+void add_parts(const Context& context, TensorView parts, TensorView x);
 
 }  // namespace triforce::cpu

@@ -147,6 +147,9 @@ class CudaBackend final : public Backend {
   void do_swiglu(TensorView gate_up, TensorView out) override {
     kernels::swiglu(gate_up, out, stream());
   }
+  void do_add_parts(TensorView parts, TensorView x) override {
+    kernels::add_parts(parts, x, stream());
+  }
 
   void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
     kernels::to_probs(logits, params, probs, stream());

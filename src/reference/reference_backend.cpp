@@ -204,6 +204,17 @@ void ReferenceBackend::do_swiglu(TensorView gate_up, TensorView out) {
   }
 }
 
+void ReferenceBackend::do_add_parts(TensorView parts, TensorView x) {
+  for (std::int64_t t = 0; t < x.shape[0]; ++t) {
+    for (std::int64_t j = 0; j < x.shape[1]; ++j) {
+      const float* part = parts.as<float>() + t * x.shape[1] + j;
+      float sum = *part;  // f32 by contract: its order is what is promised
+      for (std::int64_t i = 1; i < parts.shape[0]; ++i) sum += part[i * parts.stride[0]];
+      x.as<float>()[t * x.stride[0] + j] += sum;
+    }
+  }
+}
+
 void ReferenceBackend::do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
                                       TensorView q, const KvView& kv) {
   const std::int64_t n = qkv.shape[0];

@@ -37,6 +37,7 @@ class ReferenceBackend : public HostBackend {
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                     TensorView mass, int chunk) override;
   void do_swiglu(TensorView gate_up, TensorView out) override;
+  void do_add_parts(TensorView parts, TensorView x) override;
   void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override;
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,

@@ -104,6 +104,14 @@ void check_rows(Backend& tested, const Sizes& s, const Emit& emit) {
     tested.swiglu(x.view().rows(begin, n), out.view());
     return floats_of(tested, out.view());
   });
+  const Tensor parts =
+      tensor_of(tested, DType::kF32, {3, kRows, kIn}, normal_values(3 * kRows * kIn, 28));
+  check("add_parts", Part::kFirst, emit, [&](std::int64_t begin, std::int64_t n) {
+    const Tensor out =
+        tensor_of(tested, DType::kF32, {n, kIn}, Floats(static_cast<std::size_t>(n * kIn), 0.7F));
+    tested.add_parts(parts.view().slice(1, begin, n), out.view());
+    return floats_of(tested, out.view());
+  });
   const Tensor logits =
       tensor_of(tested, DType::kF32, {kRows, s.vocab}, normal_values(kRows * s.vocab, 26, 3));
   for (const SamplingParams& params :

@@ -27,6 +27,15 @@ Matrix matrix_of(Backend& b, DType dtype, Floats w, std::int64_t rows, std::int6
   return m;
 }
 
+// `parts` of n values each, `gap` values of NaN behind each.
+Floats with_gaps(const Floats& parts, std::int64_t count, std::int64_t n, std::int64_t gap) {
+  Floats out(static_cast<std::size_t>(count * (n + gap)), std::numeric_limits<float>::quiet_NaN());
+  for (std::int64_t p = 0; p < count; ++p) {
+    std::copy_n(parts.begin() + p * n, n, out.begin() + p * (n + gap));
+  }
+  return out;
+}
+
 // Sums that are exact in f32 whatever their order, so that every bit is known.
 void check_exact_linear(Backend& tested, DType dtype, const Emit& emit) {
   Worst worst(fmt::format("linear, exact sums, {} weights", to_string(dtype)));
@@ -255,6 +264,34 @@ void check_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
   emit(ends.check());
 }
 
+// The sum of the parts in their order, then x: every bit is known.
+void check_add_parts(Backend& tested, const Emit& emit) {
+  Worst worst("add_parts");
+  constexpr std::int64_t kRows = 5;
+  for (const std::int64_t width : {1, 15, 16, 17, 203, 261, 688}) {
+    for (const std::int64_t count : {1, 2, 3, 8}) {
+      // The sums of other orders differ: the parts spread over many powers of two.
+      Floats parts = normal_values(count * kRows * width, 9), x = normal_values(kRows * width, 10);
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        parts[i] = std::ldexp(parts[i], static_cast<int>(i * 7 % 13));
+      }
+      const Tensor in = tensor_of(tested, DType::kF32, {count, kRows + 3, width},
+                                  with_gaps(parts, count, kRows * width, 3 * width));
+      const Strided out(tested, DType::kF32, kRows, width, x, Strided::kSentinel);
+      tested.add_parts(in.view().slice(1, 0, kRows), out.view());
+      const auto n = static_cast<std::size_t>(kRows * width);
+      for (std::size_t i = 0; i < n; ++i) {
+        float sum = parts[i];
+        for (std::size_t p = 1; p < static_cast<std::size_t>(count); ++p) sum += parts[p * n + i];
+        x[i] += sum;
+      }
+      worst.see_equal(out.values(), x);
+      worst.see_intact(out);
+    }
+  }
+  emit(worst.check());
+}
+
 // Conversions round to nearest even; copies keep gaps.
 void check_copies(Backend& tested, const Emit& emit) {
   Worst worst("upload, download and copy");
@@ -297,6 +334,7 @@ void check_row_wise_ops(Backend& tested, Backend& oracle, const Conformance& c, 
   check_random_values(tested, oracle, emit);
   check_rms_norm(tested, oracle, c, emit);
   check_swiglu(tested, oracle, emit);
+  check_add_parts(tested, emit);
   check_copies(tested, emit);
 }
 

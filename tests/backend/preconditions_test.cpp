@@ -391,6 +391,20 @@ TEST_P(Preconditions, Swiglu) {
   refused("out over gate_up", [&] { b_->swiglu(in, same); });
 }
 
+TEST_P(Preconditions, AddParts) {
+  op_ = "add_parts";
+  const TensorView parts = tensor(DType::kF32, {2, kRows, kWidth}),
+                   x = tensor(DType::kF32, {kRows, kWidth});
+  b_->add_parts(parts, x);
+  tensor_refused(
+      "parts", parts, [&](auto& v) { b_->add_parts(v, x); }, Rows::kFree);
+  tensor_refused("x", x, [&](auto& v) { b_->add_parts(parts, v); });
+  refused("a row less", [&] { b_->add_parts(parts.slice(1, 0, kRows - 1), x); });
+  TensorView same = x;
+  same.data = parts.data;
+  refused("x over parts", [&] { b_->add_parts(parts, same); });
+}
+
 TEST_P(Preconditions, ToProbs) {
   op_ = "to_probs";
   const TensorView logits = tensor(DType::kF32, {kRows, kVocab}),

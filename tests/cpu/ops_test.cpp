@@ -18,11 +18,18 @@ TEST_P(OpsTest, BitsDependOnNeitherRowsThreadsNorLevel) {
   const std::int64_t rows = 32, d = 1111;
   std::vector<float> w = normal_values(2 * d, 5), x = normal_values(rows * 2 * d, 6, 3.0F);
   const TensorView wv = make_view(w.data(), DType::kF32, {2 * d});
+  // The first `count` rows of three parts.
+  std::vector<float> values = normal_values(3 * rows * d, 7);
+  const auto in_parts = [&](std::int64_t count) {
+    return make_view(values.data(), DType::kF32, {3, rows, d}).slice(1, 0, count);
+  };
   const auto run = [&](const Context& context, std::int64_t count) {
-    std::vector<float> out(static_cast<std::size_t>(count * 3 * d));
+    std::vector<float> out(static_cast<std::size_t>(count * 4 * d));
     const TensorView in = make_view(x.data(), DType::kF32, {count, 2 * d});
     rms_norm(context, in, wv, 1e-5F, make_view(out.data(), DType::kF32, {count, 2 * d}));
     swiglu(context, in, make_view(out.data() + count * 2 * d, DType::kF32, {count, d}));
+    add_parts(context, in_parts(count),
+              make_view(out.data() + count * 3 * d, DType::kF32, {count, d}));
     return out;
   };
   const TestContext scalar(Isa::kScalar, 1, 64);
@@ -32,7 +39,11 @@ TEST_P(OpsTest, BitsDependOnNeitherRowsThreadsNorLevel) {
     EXPECT_EQ(run(env_.get(), rows), want) << threads;
     const std::vector<float> one = run(env_.get(), 1);
     EXPECT_EQ(std::memcmp(one.data(), want.data(), sizeof(float) * 2 * d), 0);
-    EXPECT_EQ(std::memcmp(one.data() + 2 * d, want.data() + rows * 2 * d, sizeof(float) * d), 0);
+    for (const std::int64_t part : {2, 3}) {
+      EXPECT_EQ(
+          std::memcmp(one.data() + part * d, want.data() + rows * part * d, sizeof(float) * d), 0)
+          << part;
+    }
   }
 }
 

@@ -43,6 +43,7 @@ class Broken final : public ForwardingBackend {
     kLinear,
     kNorm,
     kSwiglu,
+    kAddParts,
     kAttention,
     kRowDependence,
     kProbs,
@@ -72,6 +73,13 @@ class Broken final : public ForwardingBackend {
   void do_swiglu(TensorView gate_up, TensorView out) override {
     ForwardingBackend::do_swiglu(gate_up, out);
     if (fault_ == Fault::kSwiglu) scale(out, 1.0001F);
+  }
+  void do_add_parts(TensorView parts, TensorView x) override {
+    if (fault_ != Fault::kAddParts) return ForwardingBackend::do_add_parts(parts, x);
+    // In the order in which they arrive: one after another to x.
+    for (std::int64_t i = 0; i < parts.shape[0]; ++i) {
+      ForwardingBackend::do_add_parts(parts.rows(i, 1), x);
+    }
   }
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                       const KvView& kv) override {
@@ -136,6 +144,7 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
   for (const auto& [fault, name] : {std::pair{Fault::kLinear, "operations: linear"},
                                     {Fault::kNorm, "operations: rms_norm"},
                                     {Fault::kSwiglu, "operations: swiglu"},
+                                    {Fault::kAddParts, "operations: add_parts"},
                                     {Fault::kAttention, "operations: attention, f32"},
                                     {Fault::kRowDependence, "32 rows: attention"},
                                     {Fault::kProbs, "operations: to_probs, probabilities"},
