@@ -7,9 +7,11 @@
 
 #include "triforce/backend.h"
 #include "triforce/checkpoint.h"
+#include "triforce/shard.h"
 
 namespace triforce {
 
+// H, Hkv and F are those of the shard: LocalShape.
 struct LayerWeights {
   Tensor attn_norm;  // [D] f32
   Matrix qkv;        // [(H + 2 Hkv) d, D]: q rows, k rows, v rows
@@ -39,7 +41,8 @@ RopeTable make_rope_table(Backend& backend, const ModelConfig& config, std::int6
 using LoadProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 struct ModelWeights {
-  ModelConfig config;
+  ModelConfig config;         // of the whole model
+  Shard shard;                // what of it is here
   DType dtype = DType::kF32;  // of matrices, embedding and KV cache
   MemTag tag = MemTag::kTargetWeights;
   Tensor embed;  // [V, D]
@@ -50,19 +53,24 @@ struct ModelWeights {
   std::uint64_t random_seed = 0;
   std::string config_sha256;  // empty for random weights
   // SHA-256 of the tensors that were loaded: name, dtype, shape and bytes of each, in the order of
-  // the model, so that it does not depend on how they are spread over files. Empty for random
-  // weights.
+  // the model, so that it does not depend on how they are spread over files. Rank 0 reads whole
+  // tensors for it, so that it does not depend on the number of ranks either. Empty for random
+  // weights, and on other ranks.
   std::string weights_digest;
+
+  LocalShape shape() const { return local_shape(config, shard); }
 };
 
-// Converts to `dtype` while reading. Throws Error(kBadInput) from Checkpoint, Error(kResources).
+// Reads the shard's rows and columns and converts them to `dtype`. Throws Error(kBadInput) from
+// Checkpoint, Error(kResources).
 ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype, MemTag tag,
-                          const LoadProgress& progress);
+                          const LoadProgress& progress, const Shard& shard = {});
 // Bell-shaped weights (a sum of four uniforms) of standard deviation 1.28 / sqrt(inputs), that is
 // 0.02 at 4,096 inputs, so that logits spread alike at every width; norms 1. A pure function of
-// (config, seed); dtype only rounds.
+// (config, seed); dtype only rounds, and a shard is a part of the whole.
 ModelWeights random_weights(Backend& backend, const ModelConfig& config, DType dtype,
-                            std::uint64_t seed, MemTag tag, const LoadProgress& progress);
+                            std::uint64_t seed, MemTag tag, const LoadProgress& progress,
+                            const Shard& shard = {});
 // Bytes tagged kWorkspace that random_weights() takes and gives back.
 std::int64_t random_weights_workspace(const ModelConfig& config);
 

@@ -19,33 +19,85 @@ namespace {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
+  virtual PartShape shape(WeightPart part) const = 0;
   // Rows [begin, begin + n) of a part (elements of a norm), in host memory or where ops expect
-  // tensors, valid until the next call. `layer` is ignored by parts outside the layers.
+  // tensors, valid until the next call; at most block_rows() of the whole part. Each part's rows
+  // are asked for once, from the first on. `layer` is ignored by parts outside the layers.
   virtual TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) = 0;
 };
 
 constexpr std::int64_t kBlockBytes = 4 << 20;  // of f32, read and converted at once
 
-// Rows of a matrix that build_weights() asks of its source at once: at most so many.
+// Rows of a part of a whole model that build_weights() asks of its source at once: at most so many.
 std::int64_t block_rows(const PartShape& shape) {
   const std::int64_t rows = kBlockBytes / (shape.cols * size_of(DType::kF32));
   return std::clamp<std::int64_t>(rows, 1, shape.rows);
 }
 
+// What a shard holds of the parts of another source: rows of what leads into heads and intermediate
+// features, columns of what leads out of them, and the others whole.
+class ShardSource final : public WeightSource {
+ public:
+  ShardSource(WeightSource& whole, const ModelConfig& c, const Shard& shard)
+      : whole_(whole),
+        kv_(times(part_of(c.kv_heads, shard), c.head_dim)),
+        q_(times(kv_, c.heads / c.kv_heads)),
+        ffn_(part_of(c.intermediate, shard)) {}
+
+  PartShape shape(WeightPart part) const override {
+    const Cut cut = cut_of(part);
+    return {cut.rows.count, cut.cols.count};
+  }
+  TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) override {
+    const Cut cut = cut_of(part);
+    const TensorView whole = whole_.rows(part, layer, cut.rows.begin + begin, n);
+    return whole.rank == 1 ? whole : whole.slice(1, cut.cols.begin, cut.cols.count);
+  }
+
+ private:
+  struct Cut {
+    Part rows, cols;
+  };
+  static Part times(const Part& p, std::int64_t n) { return {p.begin * n, p.count * n}; }
+  Cut cut_of(WeightPart part) const {
+    const PartShape whole = whole_.shape(part);
+    const Part rows{0, whole.rows}, cols{0, whole.cols};
+    switch (part) {
+      case WeightPart::kQ:
+        return {q_, cols};
+      case WeightPart::kK:
+      case WeightPart::kV:
+        return {kv_, cols};
+      case WeightPart::kOut:
+        return {rows, q_};
+      case WeightPart::kGate:
+      case WeightPart::kUp:
+        return {ffn_, cols};
+      case WeightPart::kDown:
+        return {rows, ffn_};
+      default:
+        return {rows, cols};
+    }
+  }
+
+  WeightSource& whole_;
+  Part kv_, q_, ffn_;  // features
+};
+
 class Builder {
  public:
   Builder(Backend& backend, const ModelConfig& config, DType dtype, MemTag tag,
-          WeightSource& source, const LoadProgress& progress)
+          WeightSource& source, const Shard& shard, const LoadProgress& progress)
       : b_(backend),
         c_(config),
         dtype_(dtype),
         tag_(tag),
         source_(source),
         progress_(progress),
-        total_(config.weight_bytes(dtype)) {}
+        total_(weight_bytes(config, shard, dtype)) {}
 
   Tensor norm(WeightPart part, int layer = 0) {
-    const std::int64_t n = part_shape(c_, part).rows;
+    const std::int64_t n = source_.shape(part).rows;
     Tensor t(b_.allocator(), DType::kF32, {n}, b_.place(), tag_);
     b_.upload(t.view(), source_.rows(part, layer, 0, n));
     advance(t.view().bytes());
@@ -55,20 +107,20 @@ class Builder {
   // The parts, one above the other.
   Matrix matrix(std::initializer_list<WeightPart> parts, int layer = 0) {
     std::int64_t rows = 0;
-    for (const WeightPart part : parts) rows += part_shape(c_, part).rows;
-    Matrix m = b_.make_matrix(rows, part_shape(c_, *parts.begin()).cols, dtype_, tag_);
+    for (const WeightPart part : parts) rows += source_.shape(part).rows;
+    Matrix m = b_.make_matrix(rows, source_.shape(*parts.begin()).cols, dtype_, tag_);
     std::int64_t at = 0;
     for (const WeightPart part : parts) {
       for_blocks(part, layer, [&](std::int64_t begin, const TensorView& block) {
         b_.set_rows(m, at + begin, block);
       });
-      at += part_shape(c_, part).rows;
+      at += source_.shape(part).rows;
     }
     return m;
   }
 
   Tensor table(WeightPart part) {
-    const PartShape shape = part_shape(c_, part);
+    const PartShape shape = source_.shape(part);
     Tensor t(b_.allocator(), dtype_, {shape.rows, shape.cols}, b_.place(), tag_);
     for_blocks(part, 0, [&](std::int64_t begin, const TensorView& block) {
       b_.upload(t.view().rows(begin, block.shape[0]), block);
@@ -79,8 +131,8 @@ class Builder {
  private:
   template <class Body>
   void for_blocks(WeightPart part, int layer, const Body& body) {
-    const PartShape shape = part_shape(c_, part);
-    const std::int64_t step = block_rows(shape);
+    const PartShape shape = source_.shape(part);
+    const std::int64_t step = block_rows(part_shape(c_, part));
     for (std::int64_t begin = 0; begin < shape.rows; begin += step) {
       const std::int64_t n = std::min(step, shape.rows - begin);
       body(begin, source_.rows(part, layer, begin, n));
@@ -104,11 +156,13 @@ class Builder {
 
 // Reads every part in blocks of a few MiB, stacks q, k, v and gate, up, and converts to `dtype`.
 ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dtype, MemTag tag,
-                           WeightSource& source, const LoadProgress& progress) {
+                           WeightSource& whole, const Shard& shard, const LoadProgress& progress) {
   TF_CHECK(dtype != DType::kI32, "weights of {}", to_string(dtype));
-  Builder build(backend, config, dtype, tag, source, progress);
+  ShardSource source(whole, config, shard);
+  Builder build(backend, config, dtype, tag, source, shard, progress);
   ModelWeights w;
   w.config = config;
+  w.shard = shard;
   w.dtype = dtype;
   w.tag = tag;
   w.embed = build.table(WeightPart::kEmbed);
@@ -130,36 +184,79 @@ ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dt
 
 class CheckpointSource final : public WeightSource {
  public:
-  explicit CheckpointSource(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  // hashes: digest() will be asked for.
+  CheckpointSource(const Checkpoint& checkpoint, bool hashes)
+      : checkpoint_(checkpoint), hashes_(hashes) {}
+
+  PartShape shape(WeightPart part) const override { return part_shape(checkpoint_.config(), part); }
 
   TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) override {
-    const ModelConfig& c = checkpoint_.config();
-    const PartShape shape = part_shape(c, part);
-    const std::array<std::int64_t, 2> dims = {shape.rows, shape.cols};
-    const std::size_t rank = shape.cols == 0 ? 1 : 2;
-    DType dtype{};
-    const std::span<const std::int64_t> tensor_shape = std::span(dims).first(rank);
-    const std::string name = part_name(c, part, layer);
-    checkpoint_.read_rows(name, tensor_shape, begin, n, bytes_, dtype);
-    // The head of a tied model is the embedding, which has been hashed already.
-    if (part != WeightPart::kLmHead || !c.tied_embeddings) {
-      if (begin == 0) {
-        digest_.update(
-            fmt::format("{} {} [{}]\n", name, to_string(dtype), fmt::join(tensor_shape, ", ")));
-      }
-      digest_.update(bytes_);
+    if (hashes_ && begin == 0) {
+      hash_rest();
+      open_ = {part, layer, 0};
     }
-    return rank == 1 ? make_view(bytes_.data(), dtype, {n})
-                     : make_view(bytes_.data(), dtype, {n, shape.cols});
+    const DType dtype = read(part, layer, begin, n);
+    if (hashes_) hash(begin, n, dtype);
+    const PartShape s = shape(part);
+    return s.cols == 0 ? make_view(bytes_.data(), dtype, {n})
+                       : make_view(bytes_.data(), dtype, {n, s.cols});
   }
 
-  // Of everything that was read; call once, last.
-  std::string digest() { return digest_.hex(); }
+  // Of every tensor that was asked for, all its rows; call once, last.
+  std::string digest() {
+    hash_rest();
+    return digest_.hex();
+  }
 
  private:
+  // The tensor that is being hashed; its rows up to `next` have been.
+  struct Open {
+    WeightPart part = WeightPart::kEmbed;
+    int layer = 0;
+    std::int64_t next = 0;
+  };
+
+  std::array<std::int64_t, 2> dims(WeightPart part) const {
+    return {shape(part).rows, shape(part).cols};
+  }
+  static std::span<const std::int64_t> as_tensor(const std::array<std::int64_t, 2>& dims) {
+    return std::span(dims).first(dims[1] == 0 ? 1 : 2);
+  }
+  DType read(WeightPart part, int layer, std::int64_t begin, std::int64_t n) {
+    const auto d = dims(part);
+    DType dtype{};
+    checkpoint_.read_rows(part_name(checkpoint_.config(), part, layer), as_tensor(d), begin, n,
+                          bytes_, dtype);
+    return dtype;
+  }
+  // bytes_ holds rows [begin, begin + n) of the open tensor.
+  void hash(std::int64_t begin, std::int64_t n, DType dtype) {
+    TF_CHECK(begin == open_.next, "row {} is hashed after {}", begin, open_.next);
+    open_.next += n;
+    // The head of a tied model is the embedding, which has been hashed already.
+    const ModelConfig& c = checkpoint_.config();
+    if (open_.part == WeightPart::kLmHead && c.tied_embeddings) return;
+    if (begin == 0) {
+      const auto d = dims(open_.part);
+      digest_.update(fmt::format("{} {} [{}]\n", part_name(c, open_.part, open_.layer),
+                                 to_string(dtype), fmt::join(as_tensor(d), ", ")));
+    }
+    digest_.update(bytes_);
+  }
+  // The rows of the open tensor that other ranks hold.
+  void hash_rest() {
+    const PartShape s = shape(open_.part);
+    while (open_.next > 0 && open_.next < s.rows) {
+      const std::int64_t n = std::min(block_rows(s), s.rows - open_.next);
+      hash(open_.next, n, read(open_.part, open_.layer, open_.next, n));
+    }
+  }
+
   const Checkpoint& checkpoint_;
+  bool hashes_;
   std::vector<std::byte> bytes_;
   Sha256 digest_;
+  Open open_;
 };
 
 class RandomSource final : public WeightSource {
@@ -172,6 +269,8 @@ class RandomSource final : public WeightSource {
                 MemTag::kWorkspace) {
     key_.seed = seed;
   }
+
+  PartShape shape(WeightPart part) const override { return part_shape(c_, part); }
 
   TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) override {
     const PartShape shape = part_shape(c_, part);
@@ -202,12 +301,13 @@ class RandomSource final : public WeightSource {
 }  // namespace
 
 ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType dtype, MemTag tag,
-                          const LoadProgress& progress) {
+                          const LoadProgress& progress, const Shard& shard) {
   checkpoint.check_llama_tensors();
-  CheckpointSource source(checkpoint);
-  ModelWeights w = build_weights(backend, checkpoint.config(), dtype, tag, source, progress);
+  const bool hashes = shard.rank == 0;
+  CheckpointSource source(checkpoint, hashes);
+  ModelWeights w = build_weights(backend, checkpoint.config(), dtype, tag, source, shard, progress);
   w.config_sha256 = checkpoint.config_sha256();
-  w.weights_digest = source.digest();
+  if (hashes) w.weights_digest = source.digest();
   return w;
 }
 
@@ -222,9 +322,10 @@ std::int64_t random_weights_workspace(const ModelConfig& config) {
 }
 
 ModelWeights random_weights(Backend& backend, const ModelConfig& config, DType dtype,
-                            std::uint64_t seed, MemTag tag, const LoadProgress& progress) {
+                            std::uint64_t seed, MemTag tag, const LoadProgress& progress,
+                            const Shard& shard) {
   RandomSource source(backend, config, seed);
-  ModelWeights w = build_weights(backend, config, dtype, tag, source, progress);
+  ModelWeights w = build_weights(backend, config, dtype, tag, source, shard, progress);
   w.random = true;
   w.random_seed = seed;
   return w;

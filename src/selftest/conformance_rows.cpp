@@ -125,7 +125,7 @@ void check_set_rows(Backend& tested, Backend& oracle, DType dtype, const Emit& e
     for (const DType source : {DType::kF32, DType::kF16, DType::kBF16}) {
       const Floats values = normal_values(rows * cols, 5);
       const auto columns = [&, rows = rows, cols = cols](Backend& b) {
-        const Tensor from = tensor_of(b, source, {rows, cols}, values);
+        const Strided from = strided_input(b, source, rows, cols, values);
         Matrix m = b.make_matrix(rows, cols, dtype, MemTag::kTargetWeights);
         // The later rows first; the cuts divide no tile.
         const std::int64_t cuts[] = {rows, rows * 2 / 3, rows / 7, std::min<std::int64_t>(rows, 1),
