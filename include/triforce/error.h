@@ -16,6 +16,7 @@ enum class ExitCode : std::uint8_t {
   kBadInput = 3,
   kResources = 4,
   kDevice = 5,
+  kCommunication = 6,
   kNumeric = 7,
   kInconclusive = 8,
   kInternal = 70,

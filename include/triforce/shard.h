@@ -10,6 +10,7 @@ namespace triforce {
 // The part of rank `rank` of `size`; one rank alone holds the whole model.
 struct Shard {
   int rank = 0, size = 1;
+  bool operator==(const Shard&) const = default;
 };
 
 // Elements [begin, begin + count).

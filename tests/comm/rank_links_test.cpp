@@ -1,0 +1,188 @@
+// Bytes between ranks, and what the others see of one that ends, stops or fails.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "comm/ranks.h"
+
+namespace triforce {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::RankEnd;
+using testing::run_ranks;
+
+std::span<std::byte> bytes_of(std::string& text) { return std::as_writable_bytes(std::span(text)); }
+
+// What rank r gives to an operation of n bytes.
+std::string part_of_rank(int r, std::size_t n, int salt) {
+  std::string part(n, '\0');
+  for (std::size_t i = 0; i < n; ++i) {
+    part[i] = static_cast<char>(i * 31 + static_cast<std::size_t>(r * 7 + salt));
+  }
+  return part;
+}
+
+// Sizes below, at and far above what a socket holds.
+constexpr std::size_t kSizes[] = {1, 40, 16384, 3 << 20, 5};
+
+TEST(RankLinks, AllGatherGivesEveryRankAllPartsInOrder) {
+  for (const int size : {1, 2, 3, 5}) {
+    const auto ends = run_ranks(size, [&](RankLinks& links) {
+      std::string wrong;
+      for (const std::size_t n : kSizes) {
+        std::string parts(n * static_cast<std::size_t>(size), '\0'), want;
+        const auto mine = n * static_cast<std::size_t>(links.shard().rank);
+        parts.replace(mine, n, part_of_rank(links.shard().rank, n, 1));
+        for (int r = 0; r < size; ++r) want += part_of_rank(r, n, 1);
+        links.all_gather(bytes_of(parts));
+        if (parts != want) wrong += fmt::format("{} bytes ", n);
+      }
+      return wrong;
+    });
+    for (const RankEnd& end : ends) {
+      EXPECT_TRUE(end.returned) << end.what;
+      EXPECT_EQ(end.value, "") << size;
+    }
+  }
+}
+
+TEST(RankLinks, BroadcastGivesEveryRankWhatRankZeroHas) {
+  const auto ends = run_ranks(3, [&](RankLinks& links) {
+    std::string wrong;
+    for (const std::size_t n : kSizes) {
+      std::string bytes = part_of_rank(links.shard().rank, n, 2);
+      links.broadcast(bytes_of(bytes));
+      if (bytes != part_of_rank(0, n, 2)) wrong += fmt::format("{} bytes ", n);
+    }
+    int value = 10 + links.shard().rank;
+    links.broadcast_value(value);
+    return wrong + std::to_string(value);
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.value, "10") << end.what;
+}
+
+TEST(RankLinks, WaitsForRankZeroAsLongAsItIsThere) {
+  const auto ends = run_ranks(
+      2,
+      [](RankLinks& links) {
+        if (links.shard().rank == 0) {
+          ::usleep(700'000);
+        } else {
+          links.await_rank_0();
+        }
+        int value = links.shard().rank;
+        links.broadcast_value(value);
+        return std::to_string(value);
+      },
+      milliseconds(300));
+  EXPECT_EQ(ends[0].value, "0") << ends[0].what;
+  EXPECT_EQ(ends[1].value, "0") << ends[1].what;
+}
+
+// Ranks gather until one of them does something else.
+std::vector<RankEnd> gather_until(int size, int which, milliseconds timeout,
+                                  const std::function<void()>& ends, std::size_t bytes = 64) {
+  return run_ranks(
+      size,
+      [&](RankLinks& links) -> std::string {
+        std::string parts(bytes * static_cast<std::size_t>(size), 'x');
+        for (int round = 0;; ++round) {
+          if (round == 10 && links.shard().rank == which) ends();
+          links.all_gather(bytes_of(parts));
+        }
+      },
+      timeout);
+}
+
+void expect_named(const RankEnd& end, const std::string& kind, int rank, const std::string& what) {
+  EXPECT_EQ(end.code, ExitCode::kCommunication) << what;
+  EXPECT_EQ(end.kind, kind) << what << ": " << end.what;
+  EXPECT_NE(end.what.find(fmt::format("rank {}: expected", rank)), std::string::npos)
+      << what << ": " << end.what;
+}
+
+TEST(RankLinks, ARankThatEndsOrIsKilledIsNamedByTheOthers) {
+  for (const std::size_t bytes : {std::size_t{64}, std::size_t{1} << 21}) {
+    for (const int which : {1, 2}) {
+      for (const bool killed : {false, true}) {
+        const auto ends = gather_until(
+            3, which, std::chrono::seconds(60), [&] { killed ? std::abort() : ::_exit(0); }, bytes);
+        for (const int r : {0, 3 - which}) {
+          expect_named(ends[static_cast<std::size_t>(r)], "RankGone", which,
+                       fmt::format("rank {}, {} bytes", r, bytes));
+        }
+        EXPECT_FALSE(ends[static_cast<std::size_t>(which)].returned);
+      }
+    }
+  }
+}
+
+TEST(RankLinks, AStoppedRankIsNamedWithinTheTimeout) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto ends = gather_until(3, 1, milliseconds(600), [] { ::raise(SIGSTOP); });
+  const auto took = std::chrono::steady_clock::now() - begin;
+  for (const std::size_t r : {0U, 2U}) expect_named(ends[r], "RankSilent", 1, std::to_string(r));
+  EXPECT_GE(took, milliseconds(600));
+  EXPECT_LT(took, std::chrono::seconds(20));
+}
+
+TEST(RankLinks, TheFailureOfOneRankIsThrownByAll) {
+  const auto ends = gather_until(3, 2, std::chrono::seconds(60),
+                                 [] { throw_resources("OutOfMemory", "cannot allocate 7 GB"); });
+  for (const std::size_t r : {0U, 1U}) {
+    EXPECT_EQ(ends[r].code, ExitCode::kResources);
+    EXPECT_EQ(ends[r].kind, "OutOfMemory");
+    EXPECT_NE(ends[r].what.find("rank 2: cannot allocate 7 GB"), std::string::npos) << ends[r].what;
+  }
+}
+
+TEST(RankLinks, OtherRanksEndWithRankZero) {
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  {
+    const Descriptor held(pipe[1]);  // by every rank, as long as it lives
+    gather_until(3, 0, std::chrono::seconds(60), [] { ::raise(SIGKILL); });
+  }
+  const Descriptor read(pipe[0]);
+  pollfd fd{read.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&fd, 1, 10'000), 1);
+  char byte = 0;
+  EXPECT_EQ(::read(read.get(), &byte, 1), 0);  // nobody holds it any more
+}
+
+TEST(RankLinks, DifferentOperationsAreRefused) {
+  const auto ends = run_ranks(2, [](RankLinks& links) -> std::string {
+    std::string parts(links.shard().rank == 0 ? 64 : 32, 'x');
+    links.all_gather(bytes_of(parts));
+    return "";
+  });
+  // The first to look names the other; that one may find it gone by then.
+  EXPECT_TRUE(ends[0].kind == "RankMismatch" || ends[1].kind == "RankMismatch");
+  for (const RankEnd& end : ends) {
+    EXPECT_EQ(end.code, ExitCode::kCommunication);
+    if (end.kind != "RankMismatch") continue;
+    EXPECT_NE(end.what.find("bytes of operation 1, found"), std::string::npos) << end.what;
+  }
+}
+
+TEST(RankLinks, WhatHasFailedStaysFailed) {
+  const auto ends = run_ranks(2, [](RankLinks& links) -> std::string {
+    if (links.shard().rank == 1) return "left";
+    std::string parts(8, 'x');
+    std::string lines;
+    for (int i = 0; i < 3; ++i) {
+      try {
+        links.all_gather(bytes_of(parts));
+      } catch (const Error& e) {
+        lines += std::string(e.what()) + "\n";
+      }
+    }
+    return lines;
+  });
+  const std::string line = "rank 1: expected 4 bytes of operation 1, found that it has ended\n";
+  EXPECT_EQ(ends[0].value, line + line + line);
+}
+
+}  // namespace
+}  // namespace triforce
