@@ -69,7 +69,8 @@ inline constexpr std::int64_t kStreamingChunk = 128;
 // One prompt: the target's full cache holds all of it but the last token, which decoding feeds
 // first, so that every token that is verified comes from the same batch-invariant path. Keeps the
 // rotated query of the last token in every layer, from which a retrieval cache can select chunks at
-// any time. Methods are built over a context as often as wanted; one prefill serves them all.
+// any time. Methods are built over a context as often as wanted; one prefill serves them all. Calls
+// throw as LlamaModel::forward().
 class Context {
  public:
   struct Shape {
@@ -79,9 +80,11 @@ class Context {
   // Throws Error(kUsage) for lengths out of range.
   static Shape shape_of(const RunShape& run);
 
-  // Allocates the full cache and the target's activations; backend and weights outlive it.
-  // Throws Error(kResources).
-  Context(Backend& backend, const ModelWeights& target, const Shape& shape);
+  // Allocates the full cache and the target's activations; backend, weights and ranks outlive it.
+  // `ranks` as for LlamaModel: then every rank has a context and makes the same calls of it and of
+  // its methods. Throws Error(kResources).
+  Context(Backend& backend, const ModelWeights& target, const Shape& shape,
+          Communicator* ranks = nullptr);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

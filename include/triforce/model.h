@@ -4,6 +4,7 @@
 #include <span>
 
 #include "triforce/backend.h"
+#include "triforce/communicator.h"
 #include "triforce/kv_cache.h"
 #include "triforce/weights.h"
 
@@ -14,15 +15,18 @@ enum class Logits : std::uint8_t { kNone, kLast, kAll };
 class LlamaModel {
  public:
   // RoPE tables of `positions` rows; activations for passes of up to max_rows tokens, logits for up
-  // to max_logits rows. `weights` outlives the model. Throws Error(kResources).
+  // to max_logits rows. `weights` outlives the model, and so does `ranks`, which connects the
+  // shards of a model that is split; it is not used, and may be null, where one rank holds it
+  // whole. Throws Error(kResources).
   LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t positions,
-             std::int64_t max_rows, std::int64_t max_logits);
+             std::int64_t max_rows, std::int64_t max_logits, Communicator* ranks = nullptr);
 
   // Appends `tokens` to `cache`. Returns f32 logits [n, V] (kAll, n <= max_logits), [1, V] of the
   // last token (kLast), or an empty view; valid until the next call. One pass: tokens.size() <=
   // max_rows, and the result's bits are those of single-token passes if tokens.size() <=
   // kMaxBatchInvariantRows. Throws Error(kBadInput, "TokenRange") for a token outside the
-  // vocabulary.
+  // vocabulary. Every rank of a model that is split appends the same tokens at the same time, to
+  // caches of its own heads, and gets the same logits; throws as Communicator.
   TensorView forward(std::span<const Token> tokens, KvCache& cache, Logits want,
                      LayerObserver* observer = nullptr);
 
@@ -31,21 +35,25 @@ class LlamaModel {
   RopeView rope() const { return rope_.view(); }
   // Bytes of activations a model of this shape allocates, for the plan.
   static std::int64_t activation_bytes(const ModelConfig& config, DType activation,
-                                       std::int64_t max_rows, std::int64_t max_logits);
+                                       std::int64_t max_rows, std::int64_t max_logits,
+                                       const Shard& shard = {});
   // The scratch it reserves; `positions`: of its RoPE table. No cache holds more rows than that.
   static Backend::ScratchShape scratch_shape(const ModelConfig& config, std::int64_t max_rows,
-                                             std::int64_t positions);
+                                             std::int64_t positions, const Shard& shard = {});
 
  private:
   void enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer);
   void attend(int l, std::int64_t n, std::int64_t needed, KvCache& cache, LayerObserver* observer);
   void feed_forward(const LayerWeights& w, TensorView x);
+  void add_product(TensorView in, const Matrix& w, TensorView x);
 
   Backend& b_;
   const ModelWeights& weights_;
+  LocalShape shape_;
+  Communicator* ranks_;  // null: this one holds all of the model
   std::int64_t max_rows_, max_logits_;
   RopeTable rope_;
-  Tensor tokens_, x_, h_, qkv_, q_, attn_, gate_up_, ffn_, logits_;
+  Tensor tokens_, x_, h_, qkv_, q_, attn_, gate_up_, ffn_, parts_, logits_;
   Lease lease_;
 };
 

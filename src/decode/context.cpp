@@ -26,16 +26,17 @@ bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt
   return true;
 }
 
-Context::Context(Backend& backend, const ModelWeights& target, const Shape& shape)
+Context::Context(Backend& backend, const ModelWeights& target, const Shape& shape,
+                 Communicator* ranks)
     : backend_(backend),
       weights_(target),
       shape_(shape),
       cache_(std::make_unique<FullCache>(
-          backend, target.config.layers, target.config.kv_heads, target.config.head_dim,
+          backend, target.config.layers, target.shape().kv_heads, target.shape().head_dim,
           shape.capacity, context_sizes(shape, backend.prefill_rows()).append, target.dtype)),
       model_(backend, target, shape.capacity, context_sizes(shape, backend.prefill_rows()).rows,
-             kMaxBatchInvariantRows),
-      queries_(backend, target.config.layers, target.config.heads, target.config.head_dim) {
+             kMaxBatchInvariantRows, ranks),
+      queries_(backend, target.config.layers, target.shape().heads, target.shape().head_dim) {
   prompt_.reserve(static_cast<std::size_t>(shape.max_prompt));
 }
 

@@ -96,15 +96,16 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
       sizes(method_sizes(o, methods)),
       timer(b) {
   const ModelWeights& w = c.weights();
-  const ModelConfig& t = w.config;
+  const int layers = w.config.layers;
+  const LocalShape t = w.shape();
   if (any_uses(methods, Pass::kRetrieval)) {
     retrieval = std::make_unique<RetrievalCache>(
-        b, c.cache(), t.layers, t.heads, t.kv_heads, t.head_dim, sizes.pending_rows, w.dtype,
+        b, c.cache(), layers, t.heads, t.kv_heads, t.head_dim, sizes.pending_rows, w.dtype,
         RetrievalCache::Options{o.budget, o.chunk_size, o.selection, o.rebuild});
     observer = std::make_unique<TimedObserver>(*retrieval, timer);
   }
   if (any_uses(methods, Pass::kStreaming)) {
-    streaming = std::make_unique<StreamingCache>(b, t.layers, t.kv_heads, t.head_dim, o.budget,
+    streaming = std::make_unique<StreamingCache>(b, layers, t.kv_heads, t.head_dim, o.budget,
                                                  kStreamingChunk, w.dtype);
   }
   if (any_uses(methods, Pass::kDraft)) add_drafter(*draft_weights);

@@ -3,24 +3,21 @@
 #include "triforce/model.h"
 
 namespace triforce {
-namespace {
-
-std::int64_t query_width(const ModelConfig& c) { return std::int64_t{c.heads} * c.head_dim; }
-std::int64_t qkv_width(const ModelConfig& c) {
-  return (std::int64_t{c.heads} + 2 * std::int64_t{c.kv_heads}) * c.head_dim;
-}
-
-}  // namespace
 
 LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t positions,
-                       std::int64_t max_rows, std::int64_t max_logits)
+                       std::int64_t max_rows, std::int64_t max_logits, Communicator* ranks)
     : b_(backend),
       weights_(weights),
+      shape_(weights.shape()),
+      ranks_(weights.shard.size > 1 ? ranks : nullptr),
       max_rows_(max_rows),
       max_logits_(max_logits),
       rope_(make_rope_table(backend, weights.config, positions, weights.tag)),
-      lease_(backend, scratch_shape(weights.config, max_rows, positions)) {
+      lease_(backend, scratch_shape(weights.config, max_rows, positions, weights.shard)) {
   TF_CHECK(max_rows >= 1 && max_logits >= 1, "{} rows, {} logits", max_rows, max_logits);
+  const Shard& s = weights.shard;
+  TF_CHECK(s.size == 1 || (ranks != nullptr && ranks->shard() == s), "no ranks for shard {} of {}",
+           s.rank, s.size);
   const ModelConfig& c = weights.config;
   const auto make = [&](DType dtype, std::initializer_list<std::int64_t> shape) {
     return Tensor(b_.allocator(), dtype, shape, b_.place(), MemTag::kActivations);
@@ -29,31 +26,37 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
   tokens_ = make(DType::kI32, {max_rows});
   x_ = make(DType::kF32, {max_rows, c.hidden});  // the residual stream
   h_ = make(act, {max_rows, c.hidden});
-  qkv_ = make(act, {max_rows, qkv_width(c)});
-  q_ = make(act, {max_rows, c.heads, c.head_dim});
-  attn_ = make(act, {max_rows, query_width(c)});
-  gate_up_ = make(act, {max_rows, 2 * c.intermediate});
-  ffn_ = make(act, {max_rows, c.intermediate});
+  qkv_ = make(act, {max_rows, shape_.qkv_width()});
+  q_ = make(act, {max_rows, shape_.heads, shape_.head_dim});
+  attn_ = make(act, {max_rows, shape_.query_width()});
+  gate_up_ = make(act, {max_rows, 2 * shape_.intermediate});
+  ffn_ = make(act, {max_rows, shape_.intermediate});
+  if (ranks_ != nullptr) parts_ = make(DType::kF32, {s.size, max_rows, c.hidden});
   logits_ = make(DType::kF32, {max_logits, c.vocab});
 }
 
 Backend::ScratchShape LlamaModel::scratch_shape(const ModelConfig& c, std::int64_t max_rows,
-                                                std::int64_t positions) {
+                                                std::int64_t positions, const Shard& shard) {
+  const LocalShape local = local_shape(c, shard);
   Backend::ScratchShape shape;
   shape.rows = max_rows;
   shape.context = positions;
-  shape.heads = c.heads;
-  shape.kv_heads = c.kv_heads;
-  shape.head_dim = c.head_dim;
-  shape.max_width = std::max({c.hidden, qkv_width(c), 2 * c.intermediate, c.vocab});
+  shape.heads = local.heads;
+  shape.kv_heads = local.kv_heads;
+  shape.head_dim = local.head_dim;
+  shape.max_width = std::max({c.hidden, local.qkv_width(), 2 * local.intermediate, c.vocab});
   shape.vocab = c.vocab;
   return shape;
 }
 
 std::int64_t LlamaModel::activation_bytes(const ModelConfig& c, DType activation,
-                                          std::int64_t max_rows, std::int64_t max_logits) {
-  const std::int64_t per_row = c.hidden + qkv_width(c) + 2 * query_width(c) + 3 * c.intermediate;
-  const std::int64_t residual = c.hidden * size_of(DType::kF32);
+                                          std::int64_t max_rows, std::int64_t max_logits,
+                                          const Shard& shard) {
+  const LocalShape local = local_shape(c, shard);
+  const std::int64_t per_row =
+      c.hidden + local.qkv_width() + 2 * local.query_width() + 3 * local.intermediate;
+  const int parts = shard.size > 1 ? shard.size : 0;
+  const std::int64_t residual = (1 + parts) * c.hidden * size_of(DType::kF32);
   return max_rows * (size_of(DType::kI32) + residual + per_row * size_of(activation)) +
          max_logits * c.vocab * size_of(DType::kF32);
 }
@@ -77,7 +80,8 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
       observer != nullptr && observer->begin_pass(n) ? observer : nullptr;
   cache.begin(n);
   const auto body = [&] { enqueue(n, cache, want, observing); };
-  if (observing == nullptr && n <= kMaxBatchInvariantRows) {
+  const bool recordable = ranks_ == nullptr || ranks_->recordable();
+  if (observing == nullptr && recordable && n <= kMaxBatchInvariantRows) {
     // One captured pointer: std::function would allocate for the five of `body`.
     const auto kind = 4 * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(want);
     b_.replay({lease_.id(), cache.id(), kind}, [&body] { body(); });
@@ -96,28 +100,41 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
   return {};
 }
 
+// x[rows, D] += in w^T, where every rank holds some of the columns of w: the sum of what they all
+// have, in their order, so that a row's bits depend on the number of ranks but on no other row.
+void LlamaModel::add_product(TensorView in, const Matrix& w, TensorView x) {
+  if (ranks_ == nullptr) return b_.linear(in, w, x, true);
+  const Shard& s = ranks_->shard();
+  const std::int64_t rows = x.shape[0], width = x.shape[1];
+  const TensorView all = make_view(parts_.view().data, DType::kF32, {s.size * rows, width});
+  b_.linear(in, w, all.rows(s.rank * rows, rows), false);
+  const TensorView parts = make_view(all.data, DType::kF32, {s.size, rows, width});
+  ranks_->all_gather(parts);
+  b_.add_parts(parts, x);
+}
+
 // Attention of layer l over the newest `needed` of the n rows; 0: only its K and V are wanted.
 // Adds the result to those rows of x.
 void LlamaModel::attend(int l, std::int64_t n, std::int64_t needed, KvCache& cache,
                         LayerObserver* observer) {
-  const ModelConfig& c = weights_.config;
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(l)];
   const TensorView h = h_.view().rows(0, n);
   const TensorView qkv = qkv_.view().rows(0, n);
   const TensorView q = q_.view().rows(0, n);
   const RopeView rope = rope_.view();
-  b_.rms_norm(x_.view().rows(0, n), w.attn_norm.view(), static_cast<float>(c.rms_norm_eps), h);
+  b_.rms_norm(x_.view().rows(0, n), w.attn_norm.view(),
+              static_cast<float>(weights_.config.rms_norm_eps), h);
   b_.linear(h, w.qkv, qkv, false);
   const TensorView mass = observer != nullptr ? observer->mass(l) : TensorView{};
   const std::int64_t rows = mass.data != nullptr ? n : needed;  // the mass is of all queries
   for (int i = 0; i < cache.runs(l); ++i) {
     const KvView kv = cache.run(l, i);
-    const std::int64_t group = c.heads / c.kv_heads;
+    const std::int64_t group = shape_.heads / shape_.kv_heads;
     const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
     const TensorView run_q = q.slice(1, first, heads);
     b_.rope_append(qkv, cache.positions(), rope, run_q, kv);
     if (rows > 0) {
-      const TensorView out = attn_.view().slice(1, first * c.head_dim, heads * c.head_dim);
+      const TensorView out = attn_.view().slice(1, first * kv.head_dim, heads * kv.head_dim);
       const bool with_mass = mass.data != nullptr;
       b_.attention(run_q.rows(n - rows, rows), kv, rope, out.rows(n - rows, rows),
                    with_mass ? mass.rows(kv.first_head, kv.kv_heads) : TensorView{},
@@ -127,8 +144,7 @@ void LlamaModel::attend(int l, std::int64_t n, std::int64_t needed, KvCache& cac
     cache.done(l, i);
   }
   if (needed > 0) {
-    b_.linear(attn_.view().rows(n - needed, needed), w.out, x_.view().rows(n - needed, needed),
-              true);
+    add_product(attn_.view().rows(n - needed, needed), w.out, x_.view().rows(n - needed, needed));
   }
 }
 
@@ -141,7 +157,7 @@ void LlamaModel::feed_forward(const LayerWeights& w, TensorView x) {
   b_.rms_norm(x, w.ffn_norm.view(), static_cast<float>(weights_.config.rms_norm_eps), h);
   b_.linear(h, w.gate_up, gate_up, false);
   b_.swiglu(gate_up, ffn);
-  b_.linear(ffn, w.down, x, true);
+  add_product(ffn, w.down, x);
 }
 
 void LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer) {

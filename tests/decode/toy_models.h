@@ -32,8 +32,9 @@ struct ToyPair {
       : ToyPair(backend, dtype, toy_config("toy-target", 2, 4, 2, 16, vocab),
                 toy_config("toy-draft", 1, 2, 2, 16, vocab)) {}
   ToyPair(Backend& backend, DType dtype, const ModelConfig& target_config,
-          const ModelConfig& draft_config)
-      : target(random_weights(backend, target_config, dtype, 11, MemTag::kTargetWeights, nullptr)),
+          const ModelConfig& draft_config, const Shard& shard = {})
+      : target(random_weights(backend, target_config, dtype, 11, MemTag::kTargetWeights, nullptr,
+                              shard)),
         draft(random_weights(backend, draft_config, dtype, 12, MemTag::kDraftWeights, nullptr)) {}
   ModelWeights target, draft;
 };
@@ -104,8 +105,8 @@ inline std::vector<Variant> variants() {
 // A context and methods over it, for runs of one shape.
 struct ToyRun {
   ToyRun(Backend& backend, const ToyPair& pair, const SpeculationOptions& options,
-         const RunShape& run)
-      : context(backend, pair.target, Context::shape_of(run)),
+         const RunShape& run, Communicator* ranks = nullptr)
+      : context(backend, pair.target, Context::shape_of(run), ranks),
         methods(context, &pair.draft, options, run.methods) {}
   // False: a stop was requested.
   bool prefill(const std::vector<Token>& prompt, const StopRequested& stop = {}) {
