@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "triforce/random.h"
 #include "triforce/tensor.h"
@@ -25,6 +26,10 @@ inline constexpr int kMaxProposals = 64;
 struct Event {
   std::uint32_t id = 0;
 };
+
+// Where work is queued: the copy queue runs beside the compute queue, in no order with it but that
+// of a Signal.
+enum class Queue : std::uint8_t { kCompute, kCopy };
 
 // A weight matrix [rows, cols] in its backend's own layout; only that backend reads `storage`.
 struct Matrix {
@@ -111,7 +116,8 @@ struct VerifyResult {
 // are activation_dtype(), but for the residual stream (what embed writes, rms_norm reads and linear
 // accumulates to), logits and probs, which are f32. Calls are asynchronous unless they return a
 // value; they allocate nothing beyond the scratch of a Lease, and read every per-step value from
-// device memory, so that a sequence of them can be recorded.
+// device memory, so that a sequence of them can be recorded. They are queued on the compute queue
+// unless they say otherwise.
 //
 // Each public operation checks what its comment asks of the arguments (types, shapes, no gaps
 // between the elements of a row, rows within the capacity, which tensors may share memory; token
@@ -158,9 +164,9 @@ class Backend {
 
   virtual std::string description() const = 0;  // "cpu avx512-bf16, 2 threads"
   virtual Allocator& allocator() = 0;
-  // Bytes that the backend itself holds of allocator()'s memory for all its life, such as staging
-  // and a library's workspace; all of them tagged kWorkspace.
-  virtual std::int64_t own_bytes() const { return 0; }
+  // Bytes that the backend itself holds of allocator()'s memory for all its life: of kWorkspace,
+  // such as a library's, and of kStaging.
+  virtual std::int64_t own_bytes(MemTag /*tag*/) const { return 0; }
 
   // Bytes that are free in a memory of the device's own; nullopt: it works in the host's.
   virtual std::optional<std::int64_t> available_bytes() const { return std::nullopt; }
@@ -267,14 +273,21 @@ class Backend {
                  std::int64_t count);
 
   // dst = src, of one dtype: equally many elements without gaps, or two [n, m] with gaps between
-  // rows.
-  void copy(TensorView dst, TensorView src);
+  // rows. One transfer, also between page-locked host memory and where ops expect tensors.
+  void copy(TensorView dst, TensorView src, Queue queue = Queue::kCompute);
 
   // Now, in the order of the calls. The newest kEvents can be asked for.
   static constexpr std::uint32_t kEvents = 4096;
   Event record();
   double elapsed_ms(Event a, Event b);  // blocks until b has happened
   virtual void synchronize() = 0;
+
+  // Signal calls them, and says what they do. A backend whose calls have finished when they return
+  // needs none.
+  virtual std::uint32_t make_signal() { return 0; }
+  virtual void drop_signal(std::uint32_t /*id*/) noexcept {}
+  virtual void set_signal(std::uint32_t /*id*/, Queue /*after*/) {}
+  virtual void wait_signal(std::uint32_t /*id*/, Queue /*before*/) {}
 
   // A pass over memory of two leases; `kind` tells apart those over the same two.
   struct PassKey {
@@ -318,7 +331,7 @@ class Backend {
                                 const KvView& dst) = 0;
   virtual void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                             std::int64_t dst_row, std::int64_t count) = 0;
-  virtual void do_copy(TensorView dst, TensorView src) = 0;
+  virtual void do_copy(TensorView dst, TensorView src, Queue queue) = 0;
   // Slots of events, in [0, kEvents).
   virtual void do_record(std::size_t slot) = 0;
   virtual double do_elapsed_ms(std::size_t a, std::size_t b) = 0;
@@ -363,6 +376,26 @@ class Lease {
  private:
   Backend& backend_;
   std::uint64_t id_;
+};
+
+// What orders one queue of a backend after another. Not for recorded passes. The backend outlives
+// it.
+class Signal {
+ public:
+  explicit Signal(Backend& backend) : backend_(&backend), id_(backend.make_signal()) {}
+  Signal(Signal&& o) noexcept : backend_(std::exchange(o.backend_, nullptr)), id_(o.id_) {}
+  Signal& operator=(Signal&&) = delete;
+  ~Signal() {
+    if (backend_ != nullptr) backend_->drop_signal(id_);
+  }
+  // Stands for the end of what `after` holds now, and no longer for an earlier moment.
+  void set(Queue after) { backend_->set_signal(id_, after); }
+  // What `before` is given from here on begins after that moment. Never set: at once.
+  void wait(Queue before) const { backend_->wait_signal(id_, before); }
+
+ private:
+  Backend* backend_;
+  std::uint32_t id_;
 };
 
 }  // namespace triforce

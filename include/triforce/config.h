@@ -37,9 +37,10 @@ struct RunConfig {
   std::string random_weights, random_draft;
   std::optional<DType> dtype;  // nullopt: bf16 where the processor computes with it, else f32
   std::string device = "auto";
-  int threads = 0;      // 0: one per core this process may run on
-  std::string cpu_isa;  // empty: the best one of the processor
-  std::optional<int> on_chip;
+  int threads = 0;             // 0: one per core this process may run on
+  std::string cpu_isa;         // empty: the best one of the processor
+  bool kv_offload = false;     // or on_chip below the target's layers
+  std::optional<int> on_chip;  // nullopt: all layers; with kv_offload as much as fits
 
   // Methods in the order given, each once; `ar` comes first unless no_baseline.
   std::vector<Method> methods = {kBaselineMethod, kDefaultMethod};

@@ -51,6 +51,7 @@ struct RunShape {
   std::int64_t max_prompt = 0;     // tokens
   std::int64_t max_generated = 0;  // tokens
   std::vector<Method> methods;     // the baseline may be missing; it is always possible
+  KvHomes homes = {};              // of the full cache's KV heads
 };
 
 // Called with tokens as they become final, and who produced each: 0 the proposer, l + 1 level l.
@@ -76,6 +77,7 @@ class Context {
   struct Shape {
     std::int64_t max_prompt = 0;  // tokens
     std::int64_t capacity = 0;    // tokens: prompt, generated, and rounds of any gammas
+    KvHomes homes = {};
   };
   // Throws Error(kUsage) for lengths out of range.
   static Shape shape_of(const RunShape& run);

@@ -14,6 +14,16 @@ struct HeadRange {
   int first = 0, count = 0;
 };
 
+// Where the KV heads of a full cache live.
+struct KvHomes {
+  // How many KV heads of each layer, the first ones, are near: where ops expect tensors. The others
+  // are far, in page-locked host memory. Empty: all are near.
+  std::vector<int> near_heads;
+  // Near memory of so many heads through which far ones are brought; 0: ops read them where they
+  // lie.
+  int slots = 0;
+};
+
 // Memory of one cache, or of the part of it that has one home: K and V of one range of heads per
 // layer, each head's rows in one piece. Zero-filled, because masked rows are still multiplied.
 class KvStorage {
@@ -108,6 +118,8 @@ class KvCache {
   virtual void reset() = 0;
 
   virtual std::uint64_t id() const = 0;  // of its lease, for Backend::replay()
+  // What run() and done() queue is the same in every pass over as many tokens.
+  virtual bool recordable() const { return true; }
 };
 
 class FullCache;       // model/full_cache.h

@@ -14,18 +14,26 @@ namespace triforce {
 struct PassBytes {
   std::int64_t weights = 0;
   std::int64_t kv_per_token = 0;
-  std::int64_t max_tokens = 0;  // that its cache holds
+  std::int64_t far_per_token = 0;  // of these, of KV heads that are far
+  std::int64_t max_tokens = 0;     // that its cache holds
   // With `tokens` of sequence so far.
   std::int64_t at(std::int64_t tokens) const {
     return weights + std::min(tokens, max_tokens) * kv_per_token;
   }
+  // Of these, those that come over the bus.
+  std::int64_t far_at(std::int64_t tokens) const {
+    return std::min(tokens, max_tokens) * far_per_token;
+  }
 };
 
 struct MemoryPlan {
+  Place place = Place::kDevice;  // where ops expect tensors
   std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> bytes{};  // by MemTag
   std::int64_t total_bytes() const;
-  std::int64_t held_bytes = 0;  // of these: Backend::own_bytes(), there before the run begins
-  std::int64_t bytes_to_take() const { return total_bytes() - held_bytes; }
+  std::int64_t far_bytes() const;  // of these, page-locked: what place_of() says
+  std::int64_t near_bytes() const { return total_bytes() - far_bytes(); }
+  std::int64_t held_bytes = 0;  // of the near ones: the backend's own, there before the run begins
+  std::int64_t bytes_to_take() const { return near_bytes() - held_bytes; }
   std::int64_t kv_bytes_per_token = 0;  // of the full cache
   PerPass<PassBytes> passes;            // zero for passes that no method runs
 };
@@ -41,6 +49,16 @@ struct PlanInput {
   // of `dtype`), without its workspace.
   const Backend* backend = nullptr;
 };
+// Slots through which far KV heads are brought: one in use, one under way, and two so that the bus
+// goes on while the layers between attention are computed.
+inline constexpr int kKvSlots = 4;
+// Homes in which so many KV heads of all layers together are near, spread evenly over the layers:
+// while a layer computes with its near heads the bus brings the others. All of them: no slots.
+KvHomes spread_homes(const ModelConfig& target, std::int64_t near_heads);
+// Those with the most near heads with which plan_memory() of the same input has at most
+// `near_bytes`; with none if there is no room for one. input.run.homes does not count.
+KvHomes fit_homes(PlanInput input, std::int64_t near_bytes);
+
 // What a CUDA backend says of itself, for plans where there is none.
 inline constexpr std::int64_t kDevicePrefillRows = 4096;
 inline constexpr int kDeviceKvGranule = 8;

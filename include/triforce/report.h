@@ -276,6 +276,8 @@ struct PassTraffic {
   std::int64_t bytes_per_pass = 0;
   double passes_per_token = 0;
   std::optional<double> ms_per_pass, achieved_gbs, fraction_read;
+  std::int64_t bus_bytes_per_pass = 0;
+  std::optional<double> bus_gbs, fraction_h2d;
 };
 template <class V>
 void fields(V& v, PassTraffic& t) {
@@ -286,6 +288,11 @@ void fields(V& v, PassTraffic& t) {
   v("achieved_gbs", t.achieved_gbs, "bytes_per_pass over ms_per_pass, 1e9 bytes/s");
   v("fraction_read", t.fraction_read,
     "of context.measured_read_gbs; above 1 where a small model stays in cache");
+  v("bus_bytes_per_pass", t.bus_bytes_per_pass,
+    "of bytes_per_pass, KV rows brought from page-locked host memory, bytes");
+  v("bus_gbs", t.bus_gbs, "bus_bytes_per_pass over ms_per_pass, 1e9 bytes/s; null without any");
+  v("fraction_h2d", t.fraction_h2d,
+    "of context.measured_h2d_gbs; above 1 where rows are brought between passes");
 }
 
 struct StepResult {
@@ -322,12 +329,14 @@ void fields(V& v, TaggedBytes& t) {
   constexpr std::array<const char*, static_cast<std::size_t>(MemTag::kCount)> kWhat = {
       "weights of the target, bytes",
       "weights of the drafter, bytes",
-      "full KV cache, bytes",
+      "full KV cache where it is computed with, bytes",
+      "full KV cache in page-locked host memory, bytes",
       "retrieval KV cache, bytes",
       "streaming KV caches of target and drafter, bytes",
       "probabilities and logits, bytes",
       "activations, bytes",
-      "workspace of the backend, bytes"};
+      "workspace of the backend, bytes",
+      "page-locked memory of transfers, bytes"};
   for (std::size_t i = 0; i < kWhat.size(); ++i) {
     v(to_string(static_cast<MemTag>(i)), t.bytes[i], kWhat[i]);
   }

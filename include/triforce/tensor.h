@@ -24,18 +24,24 @@ enum class Place : std::uint8_t { kHost, kPinned, kDevice };
 enum class MemTag : std::uint8_t {
   kTargetWeights,
   kDraftWeights,
-  kKvFull,
+  kKvFull,  // where ops expect tensors
+  kKvFar,   // the rest of it, page-locked
   kKvRetrieval,
   kKvStreaming,
   kProbs,
   kActivations,
   kWorkspace,
+  kStaging,  // of transfers, page-locked
   kCount
 };
 // As the keys of the result file.
 constexpr auto names_of(MemTag /*any*/) {
-  return std::array{"target_weights", "draft_weights", "kv_full",     "kv_retrieval",
-                    "kv_streaming",   "probs",         "activations", "workspace"};
+  return std::array{"target_weights", "draft_weights", "kv_full",     "kv_far",    "kv_retrieval",
+                    "kv_streaming",   "probs",         "activations", "workspace", "staging"};
+}
+// Where memory of that kind lies, beside ops that expect their tensors at `ops`.
+constexpr Place place_of(MemTag tag, Place ops) {
+  return tag == MemTag::kKvFar || tag == MemTag::kStaging ? Place::kPinned : ops;
 }
 static_assert(names_of(MemTag{}).size() == static_cast<std::size_t>(MemTag::kCount));
 

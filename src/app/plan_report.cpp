@@ -1,6 +1,8 @@
 #include "app/plan_report.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "core/fields.h"
 #include "host/machine.h"
@@ -14,30 +16,55 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 double gb(double bytes) { return bytes / 1e9; }
 
+// Bytes that a device's own memory has room for, what its backend holds already included; none: it
+// works in the host's.
+std::optional<std::int64_t> near_limit(const Backend* backend) {
+  const std::optional<std::int64_t> free =
+      backend == nullptr ? std::nullopt : backend->available_bytes();
+  if (!free) return std::nullopt;
+  return *free + backend->own_bytes(MemTag::kWorkspace);
+}
+
 double pass_ms(const GpuAssumption& gpu, std::int64_t bytes, int layers) {
   return static_cast<double>(bytes) / gpu.bytes_per_s * 1e3 + gpu.pass_overhead_ms +
          gpu.layer_overhead_ms * layers;
 }
 
-// A verification costs one step whatever its rows.
-StepCurves gpu_steps(const GpuAssumption& gpu, const PlanReport& r) {
+// A verification costs one step whatever its rows. The bus brings far KV heads while the others are
+// computed.
+StepCurves gpu_steps(const GpuAssumption& gpu, const MemoryPlan& memory, const PlanInput& in) {
   StepCurves steps;
   for (int i = 0; i < static_cast<int>(Pass::kCount); ++i) {
     const auto pass = static_cast<Pass>(i);
-    const std::int64_t bytes = r.device_memory.passes[pass].at(r.input.run.max_prompt);
-    if (bytes == 0) continue;
-    const ModelConfig& model = pass == Pass::kDraft ? *r.input.draft : r.input.target;
-    steps[pass].points = {{1, pass_ms(gpu, bytes, model.layers)}};
+    const PassBytes& bytes = memory.passes[pass];
+    const std::int64_t tokens = in.run.max_prompt;
+    if (bytes.at(tokens) == 0) continue;
+    const ModelConfig& model = pass == Pass::kDraft ? *in.draft : in.target;
+    const double bus_ms = static_cast<double>(bytes.far_at(tokens)) / gpu.bus_bytes_per_s * 1e3;
+    steps[pass].points = {{1, std::max(pass_ms(gpu, bytes.at(tokens), model.layers), bus_ms)}};
   }
   return steps;
+}
+
+// The same run on a GPU, all of whose sizes are its own.
+PlanInput on_device(const PlanReport& r) {
+  PlanInput in = r.input;
+  in.backend = nullptr;
+  in.dtype = r.device_dtype;
+  in.run.homes = {};
+  return in;
 }
 
 GpuPrediction predict(const GpuAssumption& gpu, const RunConfig& config, const PlanReport& r) {
   GpuPrediction p;
   p.gpu = &gpu;
-  p.fits =
-      static_cast<double>(r.device_memory.total_bytes()) + kGpuReserveBytes <= gpu.capacity_bytes;
-  const StepCurves steps = gpu_steps(gpu, r);
+  PlanInput in = on_device(r);
+  const auto room = static_cast<std::int64_t>(gpu.capacity_bytes - kGpuReserveBytes);
+  in.run.homes = choose_homes(config, in, room);
+  const MemoryPlan memory = plan_memory(in);
+  p.fits = memory.near_bytes() <= room;
+  p.near_layers = near_layers(in);
+  const StepCurves steps = gpu_steps(gpu, memory, in);
   p.autoregressive_ms = steps[Pass::kFull].at(1);
   for (const Method method : config.methods) {
     const MethodSpec& m = spec_of(method);
@@ -56,10 +83,10 @@ GpuPrediction predict(const GpuAssumption& gpu, const RunConfig& config, const P
 
 const std::vector<GpuAssumption>& gpu_table() {
   static const std::vector<GpuAssumption> kGpus = {
-      {"A100-80GB", 79.25 * kGiB, 1.79e12, 0.024, 0.0133},
-      {"H100-80GB", 79.6 * kGiB, 3.0e12, 0.033, 0.0083},
-      {"H200", 140.4 * kGiB, 4.3e12, 0.033, 0.0083},
-      {"RTX 4090", 23.99 * kGiB, 0.93e12, 0.024, 0.0133},
+      {"A100-80GB", 79.25 * kGiB, 1.79e12, 25e9, 0.024, 0.0133},
+      {"H100-80GB", 79.6 * kGiB, 3.0e12, 50e9, 0.033, 0.0083},
+      {"H200", 140.4 * kGiB, 4.3e12, 50e9, 0.033, 0.0083},
+      {"RTX 4090", 23.99 * kGiB, 0.93e12, 25e9, 0.024, 0.0133},
   };
   return kGpus;
 }
@@ -77,6 +104,22 @@ std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOp
   return alphas;
 }
 
+KvHomes choose_homes(const RunConfig& config, const PlanInput& in,
+                     std::optional<std::int64_t> near_bytes) {
+  if (config.on_chip) {
+    return spread_homes(in.target, std::int64_t{*config.on_chip} * in.target.kv_heads);
+  }
+  if (!config.kv_offload) return {};
+  return near_bytes ? fit_homes(in, *near_bytes) : spread_homes(in.target, 0);
+}
+
+double near_layers(const PlanInput& in) {
+  const std::vector<int>& near = in.run.homes.near_heads;
+  if (near.empty()) return in.target.layers;
+  return static_cast<double>(std::accumulate(near.begin(), near.end(), std::int64_t{0})) /
+         in.target.kv_heads;
+}
+
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
                      const Backend* backend) {
   PlanInput in;
@@ -88,6 +131,9 @@ PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dty
   in.random_draft = models.draft && models.draft->random;
   in.options = config.speculation;
   in.run = {config.prefill, config.gen_len, config.methods};
+  const std::int64_t limit = config.memory_limit_bytes;
+  const std::optional<std::int64_t> device = near_limit(backend);
+  in.run.homes = choose_homes(config, in, device && limit > 0 ? limit : device);
   return in;
 }
 
@@ -98,25 +144,25 @@ PlanReport make_plan_report(const RunConfig& config, const PlanInput& input) {
   r.memory = plan_memory(r.input);
   const bool half = config.dtype && *config.dtype != DType::kF32;
   r.device_dtype = half ? *config.dtype : DType::kF16;
-  PlanInput on_device = input;
-  on_device.backend = nullptr;
-  on_device.dtype = r.device_dtype;
-  r.device_memory = plan_memory(on_device);
+  r.device_memory = plan_memory(on_device(r));
   for (const GpuAssumption& gpu : gpu_table()) r.gpus.push_back(predict(gpu, config, r));
   return r;
 }
 
-std::vector<std::pair<std::string, std::int64_t>> memory_rows(const MemoryPlan& memory) {
-  const auto of = [&](MemTag tag) { return memory.bytes[static_cast<std::size_t>(tag)]; };
-  return {{"target weights", of(MemTag::kTargetWeights)},
-          {"drafter weights", of(MemTag::kDraftWeights)},
-          {"full KV cache", of(MemTag::kKvFull)},
-          {"retrieval KV cache", of(MemTag::kKvRetrieval)},
-          {"streaming KV caches", of(MemTag::kKvStreaming)},
-          {"probs and logits", of(MemTag::kProbs)},
-          {"activations", of(MemTag::kActivations)},
-          {"workspace", of(MemTag::kWorkspace)},
-          {"total", memory.total_bytes()}};
+std::vector<MemoryRow> memory_rows(const MemoryPlan& memory) {
+  constexpr std::array<const char*, static_cast<std::size_t>(MemTag::kCount)> kLabels = {
+      "target weights",     "drafter weights",
+      "full KV cache",      "full KV cache, far",
+      "retrieval KV cache", "streaming KV caches",
+      "probs and logits",   "activations",
+      "workspace",          "staging"};
+  std::vector<MemoryRow> rows;
+  for (std::size_t i = 0; i < kLabels.size(); ++i) {
+    const Place place = place_of(static_cast<MemTag>(i), memory.place);
+    rows.push_back({kLabels[i], place == Place::kDevice ? "device" : "host", memory.bytes[i]});
+  }
+  rows.push_back({"total", "", memory.total_bytes()});
+  return rows;
 }
 
 std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
@@ -124,17 +170,17 @@ std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
   const auto figure = [](double x) {
     return x < 10 ? fmt::format("{:.3f}", x) : fmt::format("{:.1f}", x);
   };
-  const auto row = [&](const std::string& label, std::int64_t bytes) {
-    const auto b = static_cast<double>(bytes);
-    return fmt::format("{:<22}{:>18}{:>11}{:>11}\n", label, bytes, figure(b / 1e9),
-                       figure(b / kGiB));
+  const auto line = [&](const MemoryRow& row) {
+    const auto b = static_cast<double>(row.bytes);
+    std::string text = fmt::format("{:<22}{:>18}{:>11}{:>11}", row.label, row.bytes,
+                                   figure(b / 1e9), figure(b / kGiB));
+    return text + (*row.place == '\0' ? "\n" : fmt::format("  {}\n", row.place));
   };
-  std::string out = fmt::format("{:<22}{:>18}{:>11}{:>11}\n", "memory", "bytes", "GB", "GiB");
-  for (const auto& [label, bytes] : memory_rows(memory)) {
-    if (bytes == 0) continue;
-    out += row(label, bytes);
-    if (label == "full KV cache" && prompt_tokens > 0) {
-      out += row("  the prompt's part", prompt_tokens * memory.kv_bytes_per_token);
+  std::string out = fmt::format("{:<22}{:>18}{:>11}{:>11}  in\n", "memory", "bytes", "GB", "GiB");
+  for (const MemoryRow& row : memory_rows(memory)) {
+    if (row.bytes > 0) out += line(row);
+    if (prompt_tokens > 0 && std::string_view(row.label) == "full KV cache, far") {
+      out += line({"  the prompt's part", "", prompt_tokens * memory.kv_bytes_per_token});
     }
   }
   return out;
@@ -146,7 +192,11 @@ constexpr PerPass<const char*> kPassLabels = {{"target, full cache (ar, outer ve
                                                "target, retrieval cache", "target, streaming cache",
                                                "drafter, streaming cache"}};
 
-std::string gpu_rows(const GpuPrediction& p) {
+// One row a method; below the GPU's name, how much of the KV cache it holds if that is not all.
+std::string gpu_rows(const GpuPrediction& p, int layers) {
+  std::string below;
+  if (p.near_layers < layers)
+    below = fmt::format("  {:.1f} of {} layers near", p.near_layers, layers);
   const auto row = [](const std::string& gpu, const char* method, double ms, double speedup,
                       const std::string& gammas) {
     return fmt::format("{:<33}{:<20}{:>9.2f}{:>8.2f}x  {}\n", gpu, method, ms, speedup, gammas);
@@ -155,11 +205,13 @@ std::string gpu_rows(const GpuPrediction& p) {
       row(fmt::format("{:<12}{:>5.0f} GB{:>6.0f}  {:<4}", p.gpu->name, gb(p.gpu->capacity_bytes),
                       gb(p.gpu->bytes_per_s), p.fits ? "yes" : "no"),
           to_string(kBaselineMethod), p.autoregressive_ms, 1.0, "-");
-  for (const MethodPrediction& m : p.methods)
-    out += row("", m.method->name, m.ms_per_token, p.autoregressive_ms / m.ms_per_token,
+  for (const MethodPrediction& m : p.methods) {
+    out += row(std::exchange(below, ""), m.method->name, m.ms_per_token,
+               p.autoregressive_ms / m.ms_per_token,
                m.method->levels() > 1 ? fmt::format("{}, {}", m.gammas.gamma, m.gammas.inner_gamma)
                                       : fmt::format("{}", m.gammas.gamma));
-  return out;
+  }
+  return below.empty() ? out : out + below + '\n';
 }
 
 std::string assumptions(const RunConfig& config) {
@@ -170,6 +222,7 @@ std::string assumptions(const RunConfig& config) {
       "one\n"
       "autoregressive step. Where the run does not fit, the times are those of a GPU with more "
       "memory.\n"
+      "KV heads that are not near come over the bus at 25 GB/s (H100, H200: 50) beside that.\n"
       "Per-token acceptance, innermost level first";
   for (const Method method : config.methods) {
     const MethodSpec& m = spec_of(method);
@@ -195,7 +248,8 @@ std::string plan_table(const RunConfig& config, const PlanReport& r) {
       r.input.run.max_prompt, r.input.run.max_generated, to_string(r.input.dtype),
       r.memory.kv_bytes_per_token);
   out += memory_table(r.memory, r.input.run.max_prompt);
-  out += fmt::format("\nOn a GPU ({}) the same run takes {:.1f} GB.\n", to_string(r.device_dtype),
+  out += fmt::format("\nOn a GPU ({}) the same run takes {:.1f} GB in all.\n",
+                     to_string(r.device_dtype),
                      gb(static_cast<double>(r.device_memory.total_bytes())));
   out += fmt::format("\n{:<38}{:>11}\n", "one pass there reads", "GB");
   for (int i = 0; i < static_cast<int>(Pass::kCount); ++i) {
@@ -206,7 +260,7 @@ std::string plan_table(const RunConfig& config, const PlanReport& r) {
   }
   out += fmt::format("\n{:<12}{:>8}{:>6}  {:<5}{:<20}{:>9}{:>9}  {}\n", "gpu", "memory", "GB/s",
                      "fits", "method", "ms/token", "speedup", "gammas");
-  for (const GpuPrediction& p : r.gpus) out += gpu_rows(p);
+  for (const GpuPrediction& p : r.gpus) out += gpu_rows(p, r.input.target.layers);
   out += assumptions(config);
   if (!r.obstacles.empty()) out += "\nHere the run would end before it loads anything:\n";
   for (const std::string& line : r.obstacles) out += "  " + printable(line) + '\n';
@@ -226,6 +280,7 @@ std::string plan_json(const RunConfig& config, const PlanReport& r) {
   v("draft", r.input.draft ? std::optional(info(*r.input.draft)) : std::nullopt);
   v("memory_bytes", TaggedBytes{r.memory.bytes});
   v("kv_bytes_per_token", r.memory.kv_bytes_per_token);
+  v("near_layers", near_layers(r.input));
   v("device_dtype", std::string(to_string(r.device_dtype)));
   v("device_bytes", r.device_memory.total_bytes());
   v.group("pass_bytes", "", [&](FieldWriter& g) {
@@ -249,6 +304,8 @@ std::string plan_json(const RunConfig& config, const PlanReport& r) {
     v("name", std::string(p.gpu->name));
     v("capacity_bytes", p.gpu->capacity_bytes);
     v("achievable_gbs", gb(p.gpu->bytes_per_s));
+    v("bus_gbs", gb(p.gpu->bus_bytes_per_s));
+    v("near_layers", p.near_layers);
     v("fits", p.fits);
     v("pass_overhead_ms", p.gpu->pass_overhead_ms);
     v("layer_overhead_ms", p.gpu->layer_overhead_ms);
@@ -273,25 +330,32 @@ std::string plan_json(const RunConfig& config, const PlanReport& r) {
 }
 
 void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backend* backend) {
-  std::int64_t limit = config.memory_limit_bytes;
-  const char* source = "--memory-limit";
-  const std::optional<std::int64_t> device =
-      backend == nullptr ? std::nullopt : backend->available_bytes();
-  if (limit == 0 && device) {
-    limit = *device + memory.held_bytes;
-    source = "the memory that is free on the device";
-  } else if (limit == 0) {
-    const std::optional<MemoryState> state = memory_state();
-    if (!state) return;
-    limit = state->available_bytes;
-    source = "the memory this machine has available";
+  const auto check = [](const char* what, std::int64_t planned, std::int64_t limit,
+                        const char* source, const char* advice) {
+    if (planned <= limit) return;
+    throw_resources(
+        "MemoryLimit", "{}: expected a plan of at most {:.2f} GB ({}), found {:.2f} GB; {}", what,
+        gb(static_cast<double>(limit)), source, gb(static_cast<double>(planned)), advice);
+  };
+  constexpr const char* kSmaller =
+      "a shorter --prefill, smaller caches or chunks, or another --dtype need less";
+  const std::int64_t limit = config.memory_limit_bytes;
+  const std::optional<std::int64_t> device = near_limit(backend);
+  if (device) {
+    check("memory", memory.near_bytes(), limit > 0 ? limit : *device,
+          limit > 0 ? "--memory-limit" : "the memory that is free on the device",
+          config.kv_offload ? kSmaller
+                            : "--kv-offload keeps KV rows in host memory; a shorter --prefill, "
+                              "smaller caches or chunks, or another --dtype need less");
+  } else if (limit > 0) {
+    check("memory", memory.total_bytes(), limit, "--memory-limit", kSmaller);
+    return;
   }
-  if (memory.total_bytes() <= limit) return;
-  throw_resources("MemoryLimit",
-                  "memory: expected a plan of at most {:.2f} GB ({}), found {:.2f} GB; a shorter "
-                  "--prefill, smaller caches or chunks, or another --dtype need less",
-                  gb(static_cast<double>(limit)), source,
-                  gb(static_cast<double>(memory.total_bytes())));
+  const std::optional<MemoryState> state = memory_state();
+  if (!state) return;
+  check(device ? "host memory" : "memory", device ? memory.far_bytes() : memory.total_bytes(),
+        state->available_bytes, "the memory this machine has available",
+        device ? "a larger --on-chip or a shorter --prefill need less" : kSmaller);
 }
 
 }  // namespace triforce

@@ -181,6 +181,7 @@ class Run {
 void Run::open() {
   Prepared prepared = prepare(config_, files_.claimed());
   input_.plan = plan_memory(prepared.plan);
+  input_.homes = prepared.plan.run.homes;
   open_weights(config_, prepared.models);
   tokenizer_ = open_tokenizer(prepared);
   session_ = std::move(prepared.session);

@@ -318,14 +318,14 @@ void Backend::copy_rows(const KvView& src, std::int64_t src_row, const KvView& d
   if (count > 0) do_copy_rows(src, src_row, dst, dst_row, count);
 }
 
-void Backend::copy(TensorView dst, TensorView src) {
+void Backend::copy(TensorView dst, TensorView src, Queue queue) {
   const bool dense = dst.is_contiguous() && src.is_contiguous() && dst.numel() == src.numel();
   TF_CHECK(dst.dtype == src.dtype &&
                (dense || (src.rank == 2 && dst.rank == 2 && src.shape == dst.shape &&
                           src.stride[1] == 1 && dst.stride[1] == 1)),
            "copy: {} {} to {} {}", to_string(src.dtype), shape_text(src.shape, src.rank),
            to_string(dst.dtype), shape_text(dst.shape, dst.rank));
-  if (src.numel() > 0) do_copy(dst, src);
+  if (src.numel() > 0) do_copy(dst, src, queue);
 }
 
 Event Backend::record() {

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cuda/gemm.h"
 #include "cuda/graph_cache.h"
@@ -58,13 +59,16 @@ class CudaBackend final : public Backend {
         multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, device_)),
         allocator_(device_),
         compute_(make_stream()),
+        copy_(make_stream()),
         transfer_(allocator_, compute_.get()),
-        verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kWorkspace) {
+        verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kStaging) {
     graphs_.set_enabled(options.replay);
     for (EventHandle& e : events_) e = make_event(true);
     if (options.cublas_lt) lt_ = CublasLt::open();
     if (lt_ != nullptr) gemm_.emplace(allocator_, lt_);
-    own_bytes_ = allocator_.ledger(MemTag::kWorkspace).live_bytes;
+    for (const MemTag tag : {MemTag::kWorkspace, MemTag::kStaging}) {
+      own_bytes_[static_cast<std::size_t>(tag)] = allocator_.ledger(tag).live_bytes;
+    }
   }
   ~CudaBackend() override { static_cast<void>(cudaDeviceSynchronize()); }
 
@@ -76,7 +80,9 @@ class CudaBackend final : public Backend {
                        lt_ ? "cuBLASLt " + lt_->version() : "own kernels (no cuBLASLt)");
   }
   Allocator& allocator() override { return allocator_; }
-  std::int64_t own_bytes() const override { return own_bytes_; }
+  std::int64_t own_bytes(MemTag tag) const override {
+    return own_bytes_[static_cast<std::size_t>(tag)];
+  }
 
   std::optional<std::int64_t> available_bytes() const override {
     std::size_t free_bytes = 0, total_bytes = 0;
@@ -106,6 +112,14 @@ class CudaBackend final : public Backend {
     return bytes;
   }
 
+  std::uint32_t make_signal() override;
+  void drop_signal(std::uint32_t id) noexcept override { signals_[id] = {}; }
+  void set_signal(std::uint32_t id, Queue after) override {
+    TF_CUDA(cudaEventRecord(signals_[id].get(), stream_of(after)));
+  }
+  void wait_signal(std::uint32_t id, Queue before) override {
+    TF_CUDA(cudaStreamWaitEvent(stream_of(before), signals_[id].get()));
+  }
   void synchronize() override { TF_CUDA(cudaDeviceSynchronize()); }
   void replay(const PassKey& key, const std::function<void()>& body) override {
     graphs_.run(key, stream(), body);
@@ -183,7 +197,7 @@ class CudaBackend final : public Backend {
                     std::int64_t dst_row, std::int64_t count) override {
     kernels::copy_rows(src, src_row, dst, dst_row, count, stream());
   }
-  void do_copy(TensorView dst, TensorView src) override;
+  void do_copy(TensorView dst, TensorView src, Queue queue) override;
   void do_record(std::size_t slot) override {
     TF_CUDA(cudaEventRecord(events_[slot].get(), stream()));
   }
@@ -208,6 +222,9 @@ class CudaBackend final : public Backend {
     return options.device;
   }
   cudaStream_t stream() const { return compute_.get(); }
+  cudaStream_t stream_of(Queue queue) const {
+    return queue == Queue::kCopy ? copy_.get() : compute_.get();
+  }
   VerifyResult* verify_result() const { return static_cast<VerifyResult*>(verdict_.data()); }
   void need(std::int64_t bytes) const {
     const auto leased = static_cast<std::int64_t>(scratch().size());
@@ -217,15 +234,25 @@ class CudaBackend final : public Backend {
   int device_;
   int multiprocessors_;
   CudaAllocator allocator_;
-  Stream compute_;
+  Stream compute_, copy_;
   Transfer transfer_;
   std::shared_ptr<const CublasLt> lt_;
-  std::optional<Gemm> gemm_;    // with lt_
-  std::int64_t own_bytes_ = 0;  // of everything above
+  std::optional<Gemm> gemm_;  // with lt_
+  std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> own_bytes_{};
   GraphCache graphs_;
   Buffer verdict_;
   std::array<EventHandle, kEvents> events_;
+  std::vector<EventHandle> signals_;  // empty: dropped
 };
+
+std::uint32_t CudaBackend::make_signal() {
+  const auto empty = std::find_if(signals_.begin(), signals_.end(),
+                                  [](const EventHandle& e) { return e.get() == nullptr; });
+  const auto id = static_cast<std::uint32_t>(empty - signals_.begin());
+  if (empty == signals_.end()) signals_.emplace_back();
+  signals_[id] = make_event(false);
+  return id;
+}
 
 Backend::Bandwidths CudaBackend::measure_bandwidths() {
   constexpr int kRepetitions = 5, kBlocksPerMultiprocessor = 4;
@@ -298,13 +325,18 @@ void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& r
   kernels::attention(q, kv, rope, out, mass, chunk, split, scratch().data(), stream());
 }
 
-void CudaBackend::do_copy(TensorView dst, TensorView src) {
+void CudaBackend::do_copy(TensorView dst, TensorView src, Queue queue) {
+  const auto bytes = static_cast<std::size_t>(src.bytes());
   if (dst.is_contiguous() && src.is_contiguous()) {
-    TF_CUDA(cudaMemcpyAsync(dst.data, src.data, static_cast<std::size_t>(src.bytes()),
-                            cudaMemcpyDefault, stream()));
+    TF_CUDA(cudaMemcpyAsync(dst.data, src.data, bytes, cudaMemcpyDefault, stream_of(queue)));
     return;
   }
-  kernels::convert(src, dst, stream());
+  const auto pitch = [](const TensorView& v) {
+    return static_cast<std::size_t>(v.stride[0] * size_of(v.dtype));
+  };
+  const auto rows = static_cast<std::size_t>(src.shape[0]);
+  TF_CUDA(cudaMemcpy2DAsync(dst.data, pitch(dst), src.data, pitch(src), bytes / rows, rows,
+                            cudaMemcpyDefault, stream_of(queue)));
 }
 
 }  // namespace

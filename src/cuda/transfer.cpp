@@ -20,7 +20,7 @@ TensorView flat(const TensorView& v, std::int64_t begin, std::int64_t count) {
 }  // namespace
 
 StagingRing::StagingRing(CudaAllocator& allocator, int slots, std::int64_t slot_bytes)
-    : memory_(allocator, slots * slot_bytes, Place::kPinned, MemTag::kWorkspace),
+    : memory_(allocator, slots * slot_bytes, Place::kPinned, MemTag::kStaging),
       slot_bytes_(slot_bytes) {
   for (int i = 0; i < slots; ++i) taken_.push_back(make_event(false));
 }

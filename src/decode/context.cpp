@@ -33,7 +33,8 @@ Context::Context(Backend& backend, const ModelWeights& target, const Shape& shap
       shape_(shape),
       cache_(std::make_unique<FullCache>(
           backend, target.config.layers, target.shape().kv_heads, target.shape().head_dim,
-          shape.capacity, context_sizes(shape, backend.prefill_rows()).append, target.dtype)),
+          shape.capacity, context_sizes(shape, backend.prefill_rows()).append, target.dtype,
+          shape.homes)),
       model_(backend, target, shape.capacity, context_sizes(shape, backend.prefill_rows()).rows,
              kMaxBatchInvariantRows, ranks),
       queries_(backend, target.config.layers, target.shape().heads, target.shape().head_dim) {

@@ -42,6 +42,13 @@ int granule_of(const PlanInput& in) {
   return in.backend == nullptr ? kDeviceKvGranule : in.backend->kv_granule();
 }
 
+// KV heads of all layers together that are near.
+std::int64_t near_heads(const PlanInput& in) {
+  const std::vector<int>& near = in.run.homes.near_heads;
+  const std::int64_t all = std::int64_t{in.target.layers} * in.target.kv_heads;
+  return near.empty() ? all : std::accumulate(near.begin(), near.end(), std::int64_t{0});
+}
+
 // What the caches allocate besides their rows.
 std::int64_t pass_inputs_bytes(std::int64_t max_append) {
   return (1 + max_append) * size_of(DType::kI32);
@@ -90,8 +97,11 @@ class Planner {
   std::int64_t kv(const ModelConfig& c, std::int64_t tokens) const {
     return KvStorage::bytes(c.layers, c.kv_heads, c.head_dim, tokens, in_.dtype, granule_of(in_));
   }
+  std::int64_t kv_head(const ModelConfig& c, std::int64_t tokens) const {
+    return KvStorage::bytes(1, 1, c.head_dim, tokens, in_.dtype, granule_of(in_));
+  }
   void add_pass(Pass pass, const ModelConfig& c, std::int64_t max_tokens) {
-    plan_.passes[pass] = {read_weight_bytes(c, in_.dtype), c.kv_bytes_per_token(in_.dtype),
+    plan_.passes[pass] = {read_weight_bytes(c, in_.dtype), c.kv_bytes_per_token(in_.dtype), 0,
                           max_tokens};
   }
   MemoryPlan finished() {
@@ -103,8 +113,11 @@ class Planner {
     if (in_.draft && in_.random_draft) {
       workspace = std::max(workspace, random_weights_workspace(*in_.draft));
     }
-    plan_.held_bytes = in_.backend == nullptr ? 0 : in_.backend->own_bytes();
+    if (in_.backend == nullptr) return plan_;
+    plan_.place = in_.backend->place();
+    plan_.held_bytes = in_.backend->own_bytes(MemTag::kWorkspace);
     workspace += plan_.held_bytes;
+    add(MemTag::kStaging, in_.backend->own_bytes(MemTag::kStaging));
     return plan_;
   }
   // One lease after another grows the scratch: the largest counts.
@@ -129,10 +142,14 @@ class Planner {
   }
   void add_full_cache(std::int64_t capacity, std::int64_t append) {
     const ModelConfig& t = in_.target;
-    add(MemTag::kKvFull, kv(t, capacity));
+    const std::int64_t all = std::int64_t{t.layers} * t.kv_heads, near = near_heads(in_);
+    const std::int64_t slots = std::min<std::int64_t>(in_.run.homes.slots, all - near);
+    add(MemTag::kKvFull, (near + slots) * kv_head(t, capacity));
+    add(MemTag::kKvFar, (all - near) * kv_head(t, capacity));
     add(MemTag::kWorkspace, pass_inputs_bytes(append));
     lease_passes(t, append, whole_granules(capacity), t.kv_heads, 0);
     add_pass(Pass::kFull, t, capacity);
+    plan_.passes[Pass::kFull].far_per_token = (all - near) * 2 * t.head_dim * size_of(in_.dtype);
   }
 
   void add_context() {
@@ -181,6 +198,41 @@ class Planner {
 
 std::int64_t MemoryPlan::total_bytes() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+std::int64_t MemoryPlan::far_bytes() const {
+  std::int64_t far = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (place_of(static_cast<MemTag>(i), place) == Place::kPinned) far += bytes[i];
+  }
+  return far;
+}
+
+KvHomes spread_homes(const ModelConfig& target, std::int64_t near_heads) {
+  const std::int64_t layers = target.layers, all = layers * target.kv_heads;
+  TF_CHECK(near_heads >= 0 && near_heads <= all, "{} near KV heads of {}", near_heads, all);
+  if (near_heads == all) return {};
+  KvHomes homes;
+  homes.slots = kKvSlots;
+  for (std::int64_t l = 0; l < layers; ++l) {
+    const std::int64_t before = near_heads * l / layers, after = near_heads * (l + 1) / layers;
+    homes.near_heads.push_back(static_cast<int>(after - before));
+  }
+  return homes;
+}
+
+KvHomes fit_homes(PlanInput in, std::int64_t near_bytes) {
+  const std::int64_t all = std::int64_t{in.target.layers} * in.target.kv_heads;
+  const auto fits = [&](std::int64_t near) {
+    in.run.homes = spread_homes(in.target, near);
+    return plan_memory(in).near_bytes() <= near_bytes;
+  };
+  std::int64_t best = 0, beyond = all + 1;  // the first is taken to fit, the second not to
+  while (beyond - best > 1) {
+    const std::int64_t middle = best + (beyond - best) / 2;
+    (fits(middle) ? best : beyond) = middle;
+  }
+  return spread_homes(in.target, best);
 }
 
 void check_run(const PlanInput& in) {

@@ -41,7 +41,7 @@ Context::Shape Context::shape_of(const RunShape& run) {
   // Room for rounds of any gammas: the capacity decides how CUDA splits the keys, and the
   // baseline's bits shall not depend on what it is compared with.
   return {run.max_prompt,
-          run.max_prompt + run.max_generated + 2 * round_tokens({kMaxGamma, kMaxGamma})};
+          run.max_prompt + run.max_generated + 2 * round_tokens({kMaxGamma, kMaxGamma}), run.homes};
 }
 
 ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows) {

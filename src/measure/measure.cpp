@@ -287,7 +287,7 @@ bool Measurement::measure_prompt(int prompt) {
 
 RunResult Measurement::run() {
   const bool built = guarded(nullptr, [&] {
-    const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods};
+    const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods, in_.homes};
     context_.emplace(*in_.backend, *in_.target, Context::shape_of(shape));
     methods_.emplace(*context_, in_.draft, c_.speculation, c_.methods);
   });

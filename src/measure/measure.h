@@ -53,6 +53,7 @@ struct MeasureInput {
   ResultContext context;  // `end` and what the monitor saw are filled in
   DataInfo data;
   MemoryPlan plan;            // plan_memory() of this run
+  KvHomes homes;              // those it was planned with
   std::vector<Param> params;  // echo_params(config)
   // Ids to text, for the output section; may be empty.
   std::function<std::string(std::span<const Token>)> decode_text;

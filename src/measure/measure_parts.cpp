@@ -24,6 +24,10 @@ void for_each_timed(const std::vector<MeasuredRun>& runs, const Visit& visit) {
   }
 }
 
+std::optional<double> fraction(double achieved, const std::optional<double>& measured) {
+  return measured && *measured > 0 ? std::optional(achieved / *measured) : std::nullopt;
+}
+
 void trim_untested(LevelCounters& level) {
   std::size_t tested = level.tested_at.size();
   while (tested > 0 && level.tested_at[tested - 1] == 0) --tested;
@@ -204,7 +208,7 @@ std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& 
                            : i == 0             ? run.levels.front().drafted
                                     : run.levels[static_cast<std::size_t>(i) - 1].rounds;
     const Pass pass = method.chain[static_cast<std::size_t>(i)];
-    passes.push_back({method.phase(i), n, bytes[pass].at(context)});
+    passes.push_back({method.phase(i), n, bytes[pass].at(context), bytes[pass].far_at(context)});
   }
   return passes;
 }
@@ -219,7 +223,7 @@ std::vector<double> alphas_of(const std::vector<LevelCounters>& levels) {
 std::vector<PassTraffic> make_traffic(const MethodSpec& method,
                                       const std::vector<MeasuredRun>& runs,
                                       const PerPass<PassBytes>& bytes, std::int64_t context,
-                                      const std::optional<double>& read_gbs) {
+                                      const ResultContext& measured) {
   std::vector<PassCount> sums;
   PhaseTimes ms{};
   std::int64_t tokens = 0;
@@ -239,12 +243,17 @@ std::vector<PassTraffic> make_traffic(const MethodSpec& method,
     PassTraffic t;
     t.pass = to_string(sum.phase);
     t.bytes_per_pass = sum.bytes_per_pass;
+    t.bus_bytes_per_pass = sum.bus_bytes_per_pass;
     t.passes_per_token = static_cast<double>(sum.passes) / static_cast<double>(tokens);
     const double total_ms = ms[static_cast<std::size_t>(sum.phase)];
     if (sum.passes > 0 && total_ms > 0) {
       t.ms_per_pass = total_ms / static_cast<double>(sum.passes);
       t.achieved_gbs = static_cast<double>(t.bytes_per_pass) / *t.ms_per_pass / 1e6;
-      if (read_gbs && *read_gbs > 0) t.fraction_read = *t.achieved_gbs / *read_gbs;
+      t.fraction_read = fraction(*t.achieved_gbs, measured.measured_read_gbs);
+      if (t.bus_bytes_per_pass > 0) {
+        t.bus_gbs = static_cast<double>(t.bus_bytes_per_pass) / *t.ms_per_pass / 1e6;
+        t.fraction_h2d = fraction(*t.bus_gbs, measured.measured_h2d_gbs);
+      }
     }
     traffic.push_back(std::move(t));
   }

@@ -58,7 +58,7 @@ std::optional<Speedup> make_speedup(const std::vector<MeasuredRun>& baseline,
 // its mean length over a generation.
 struct PassCount {
   Phase phase = Phase::kOuterVerify;  // that it is timed under
-  std::int64_t passes = 0, bytes_per_pass = 0;
+  std::int64_t passes = 0, bytes_per_pass = 0, bus_bytes_per_pass = 0;
 };
 // context: tokens of sequence, see PassBytes::at().
 std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& run,
@@ -66,7 +66,7 @@ std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& 
 std::vector<PassTraffic> make_traffic(const MethodSpec& method,
                                       const std::vector<MeasuredRun>& runs,
                                       const PerPass<PassBytes>& bytes, std::int64_t context,
-                                      const std::optional<double>& read_gbs);
+                                      const ResultContext& measured);
 
 // The `n` most probable tokens of a distribution in falling order, lower ids first among equals,
 // and their probabilities; those of probability 0 are left out.

@@ -84,7 +84,7 @@ void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   });
   fill_prefill(c);
   c.phases_ms_per_round = phases_per_round(m.runs);
-  c.traffic = make_traffic(*m.method, m.runs, in_.plan.passes, context, context_.measured_read_gbs);
+  c.traffic = make_traffic(*m.method, m.runs, in_.plan.passes, context, context_);
   c.steps = steps(m);
   c.acceptance = merged_levels(m.runs);
   c.memory = s_.memory;

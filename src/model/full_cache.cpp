@@ -1,11 +1,13 @@
 #include "model/full_cache.h"
 
+#include <utility>
+
 namespace triforce {
 namespace {
 
 // The near or the far KV heads of each layer.
-std::vector<HeadRange> heads_at(bool near, const std::vector<int>& near_heads, int layers,
-                                int kv_heads) {
+std::vector<HeadRange> heads_at(bool near, const KvHomes& homes, int layers, int kv_heads) {
+  const std::vector<int>& near_heads = homes.near_heads;
   TF_CHECK(near_heads.empty() || near_heads.size() == static_cast<std::size_t>(layers),
            "homes of {} layers, {} in all", near_heads.size(), layers);
   std::vector<HeadRange> ranges;
@@ -17,19 +19,69 @@ std::vector<HeadRange> heads_at(bool near, const std::vector<int>& near_heads, i
   return ranges;
 }
 
+// One by one, in the order of a pass.
+std::vector<KvView> single_heads(const KvStorage& storage) {
+  std::vector<KvView> heads;
+  for (int l = 0; l < storage.layers(); ++l) {
+    const KvView kv = storage.layer(l);
+    for (int h = 0; h < kv.kv_heads; ++h) heads.push_back(kv.heads(kv.first_head + h, 1));
+  }
+  return heads;
+}
+
 }  // namespace
 
 FullCache::FullCache(Backend& backend, int layers, int kv_heads, int head_dim,
                      std::int64_t capacity, std::int64_t max_append, DType dtype,
-                     const std::vector<int>& near_heads)
+                     const KvHomes& homes)
     : StoredCache(backend,
-                  KvStorage(backend, heads_at(true, near_heads, layers, kv_heads), kv_heads,
-                            head_dim, capacity, dtype, backend.place(), MemTag::kKvFull),
+                  KvStorage(backend, heads_at(true, homes, layers, kv_heads), kv_heads, head_dim,
+                            capacity, dtype, backend.place(), MemTag::kKvFull),
                   max_append, Keys::kRotated),
-      far_(backend, heads_at(false, near_heads, layers, kv_heads), kv_heads, head_dim, capacity,
-           dtype, Place::kPinned, MemTag::kKvFull) {
+      far_(backend, heads_at(false, homes, layers, kv_heads), kv_heads, head_dim, capacity, dtype,
+           Place::kPinned, MemTag::kKvFar) {
   add_home(far_);
+  std::vector<KvView> far = single_heads(far_);
+  if (homes.slots > 0 && !far.empty()) ring_.emplace(backend, std::move(far), homes.slots);
   lease(max_append, storage_.capacity(), kv_heads, 0);
 }
+
+void FullCache::begin(std::int64_t n) {
+  StoredCache::begin(n);
+  if (ring_) ring_->begin(length_, n);
+}
+
+int FullCache::runs(int l) const {
+  const int near_runs = storage_.layer(l).kv_heads > 0 ? 1 : 0;
+  return ring_ ? near_runs + far_.layer(l).kv_heads : StoredCache::runs(l);
+}
+
+KvView FullCache::run(int l, int i) {
+  if (!in_ring(l, i)) return StoredCache::run(l, i);
+  KvView kv = ring_->next();
+  kv.length = inputs_.length();
+  return kv;
+}
+
+void FullCache::done(int l, int i) {
+  if (in_ring(l, i)) ring_->done();
+}
+
+void FullCache::truncate(std::int64_t length) {
+  StoredCache::truncate(length);
+  if (ring_) ring_->truncate(length);
+}
+
+void FullCache::start_from(std::int64_t length) {
+  length_ = committed_ = marked_ = length;
+  if (ring_) ring_->truncate(length);
+}
+
+void FullCache::rewind() {
+  TF_CHECK(committed_ >= marked_);
+  start_from(marked_);
+}
+
+void FullCache::reset() { start_from(0); }
 
 }  // namespace triforce

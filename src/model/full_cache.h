@@ -1,29 +1,35 @@
 #pragma once
+#include <optional>
+
+#include "model/kv_ring.h"
 #include "model/stored_cache.h"
 
 namespace triforce {
 
 // Every token, RoPE at absolute position, append-only; rollback is a shorter length. Each KV head
-// of each layer has a home: near, where ops expect tensors, or far, in page-locked host memory,
-// which ops reach as well, at the speed of the bus.
+// of each layer has a home: near, where ops expect tensors, or far, in page-locked host memory.
+// Passes read far heads in near slots, through which they are brought (kv_ring.h), or without slots
+// where they lie, over the bus.
 class FullCache final : public StoredCache {
  public:
-  // capacity in tokens, rounded up to the granule. near_heads[l]: how many KV heads of layer l, the
-  // first ones, are near; empty: all.
+  // capacity in tokens, rounded up to the granule.
   FullCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t capacity,
-            std::int64_t max_append, DType dtype, const std::vector<int>& near_heads = {});
+            std::int64_t max_append, DType dtype, const KvHomes& homes = {});
   std::int64_t committed() const override { return committed_; }
   std::int64_t capacity() const override { return storage_.capacity(); }
+  bool recordable() const override { return !ring_; }
+  void begin(std::int64_t n) override;
+  int runs(int l) const override;
+  KvView run(int l, int i) override;
+  void done(int l, int i) override;
+  void truncate(std::int64_t length) override;
   void commit(std::int64_t length) override {
     check_commit(length, length_);
     committed_ = length;
   }
   void mark() override { committed_ = marked_ = length_; }
-  void rewind() override {
-    TF_CHECK(committed_ >= marked_);
-    length_ = committed_ = marked_;
-  }
-  void reset() override { length_ = committed_ = marked_ = 0; }
+  void rewind() override;
+  void reset() override;
 
  private:
   std::int64_t rows() const override { return length_; }
@@ -31,8 +37,12 @@ class FullCache final : public StoredCache {
     TF_CHECK(length_ + n <= capacity(), "{} + {} tokens in a full cache of {}", length_, n,
              capacity());
   }
+  // Run i of layer l comes through the ring: the near heads, if any, are the first run.
+  bool in_ring(int l, int i) const { return ring_ && (i > 0 || storage_.layer(l).kv_heads == 0); }
+  void start_from(std::int64_t length);
 
   KvStorage far_;
+  std::optional<KvRing> ring_;
   std::int64_t committed_ = 0, marked_ = 0;
 };
 

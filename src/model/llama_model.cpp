@@ -80,7 +80,7 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
       observer != nullptr && observer->begin_pass(n) ? observer : nullptr;
   cache.begin(n);
   const auto body = [&] { enqueue(n, cache, want, observing); };
-  const bool recordable = ranks_ == nullptr || ranks_->recordable();
+  const bool recordable = cache.recordable() && (ranks_ == nullptr || ranks_->recordable());
   if (observing == nullptr && recordable && n <= kMaxBatchInvariantRows) {
     // One captured pointer: std::function would allocate for the five of `body`.
     const auto kind = 4 * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(want);

@@ -30,15 +30,15 @@ class StoredCache : public KvCache {
  public:
   std::int64_t length() const final { return length_; }
   std::int64_t max_append() const final { return max_append_; }
-  void begin(std::int64_t n) final;
+  void begin(std::int64_t n) override;
   TensorView positions() const final { return inputs_.positions(); }
-  int runs(int l) const final { return static_cast<int>(homes(l).size()); }
+  int runs(int l) const override { return static_cast<int>(homes(l).size()); }
   KvView run(int l, int i) override;
   void done(int /*l*/, int /*i*/) override {}
   void end() final;
-  void truncate(std::int64_t length) final;
+  void truncate(std::int64_t length) override;
   std::uint64_t id() const final { return lease_->id(); }
-  // Where the rows of layer l lie between passes: its runs, without a length.
+  // Where the rows of layer l lie between passes, without a length.
   std::span<const KvView> homes(int l) const { return homes_.at(static_cast<std::size_t>(l)); }
   // Scratch of passes of up to pass_rows rows over up to `context` tokens; chunk 0: no chunks are
   // scored.

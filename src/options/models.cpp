@@ -102,10 +102,9 @@ std::int64_t builtin_positions() {
 }
 
 void check_on_chip(const RunConfig& config, const ModelConfig& target) {
-  if (config.on_chip && *config.on_chip != target.layers) {
-    throw_usage("--on-chip: expected auto or {}, all layers of {}, found {}{}", target.layers,
-                target.name, *config.on_chip,
-                *config.on_chip < target.layers ? "; this version has no KV offload" : "");
+  if (config.on_chip && *config.on_chip > target.layers) {
+    throw_usage("--on-chip: expected auto or 0 to {}, the layers of {}, found {}", target.layers,
+                target.name, *config.on_chip);
   }
 }
 

@@ -75,9 +75,15 @@ std::vector<Option> models_and_machine() {
         "instruction set of the CPU backend; auto: the best of this processor", kComputing,
         Role::kNames, cpu_isa()),
       o("on-chip", {"on-chip-layers"}, "N|auto", "layers",
-        "layers of the full KV cache that stay in the device's memory; this version has no KV "
-        "offload, so N must be the target's layer count",
+        "keep as many KV heads of the full cache in the device's memory as N layers have; below "
+        "the "
+        "target's layers it implies --kv-offload. auto: all, with --kv-offload as many as its free "
+        "memory or --memory-limit holds (on the CPU none)",
         kShaped, Role::kMeasures, integer(0, kMaxLayers, at(&C::on_chip), "auto")),
+      o("kv-offload", {}, "", "",
+        "KV heads of the full cache may lie in page-locked host memory, from where every pass over "
+        "the full cache brings them through a few slots",
+        kShaped, Role::kMeasures, flag(at(&C::kv_offload))),
   };
 }
 

@@ -175,6 +175,22 @@ TextTable traffic_table(const RunResult& r) {
   return t;
 }
 
+TextTable bus_table(const RunResult& r) {
+  TextTable t;
+  t.title = "KV rows from host memory";
+  t.caption = "brought through the bus by each pass, some of them before it begins";
+  t.head = {"method", "pass", "bytes/pass", "GB/s", "of measured bus"};
+  t.left_columns = 2;
+  for (const CaseResult& c : r.cases) {
+    for (const PassTraffic& p : c.traffic) {
+      if (p.bus_bytes_per_pass == 0) continue;
+      t.rows.push_back({c.name, p.pass, byte_size(p.bus_bytes_per_pass), short_number(p.bus_gbs),
+                        percent(p.fraction_h2d)});
+    }
+  }
+  return t;
+}
+
 TextTable phase_table(const RunResult& r) {
   TextTable t;
   t.title = "Time of a round, ms and share";
@@ -286,7 +302,7 @@ ReportText describe_result(const RunResult& result) {
   text.header = header_lines(result);
   for (TextTable& table :
        std::vector<TextTable>{main_table(result), acceptance_table(result), traffic_table(result),
-                              phase_table(result), memory_table(result)}) {
+                              bus_table(result), phase_table(result), memory_table(result)}) {
     if (!table.rows.empty()) text.tables.push_back(std::move(table));
   }
   for (const CaseResult& c : result.cases) add_notes(c, text.notes);

@@ -292,6 +292,32 @@ void check_add_parts(Backend& tested, const Emit& emit) {
   emit(worst.check());
 }
 
+// From the compute queue over the copy queue to page-locked memory and back, in the order of
+// signals.
+void check_queues(Backend& tested, const Emit& emit) {
+  Worst worst("copies in the order of signals");
+  const Floats values = normal_values(4096, 28);
+  const Tensor from = tensor_of(tested, DType::kF32, {4096}, values);
+  const Tensor made = make_tensor(tested, DType::kF32, {4096});
+  const Tensor host(tested.allocator(), DType::kF32, {4096}, Place::kPinned, MemTag::kWorkspace);
+  const Tensor back = make_tensor(tested, DType::kF32, {4096});
+  Signal ready(tested), there(tested);
+  for (const float scale : {1.0F, 2.0F}) {
+    Floats expected = values;
+    for (float& x : expected) x *= scale;
+    tested.upload(from.view(), make_view(expected.data(), DType::kF32, {4096}));
+    tested.copy(made.view(), from.view());
+    ready.set(Queue::kCompute);
+    ready.wait(Queue::kCopy);
+    tested.copy(host.view(), made.view(), Queue::kCopy);
+    there.set(Queue::kCopy);
+    there.wait(Queue::kCompute);
+    tested.copy(back.view(), host.view());
+    worst.see_equal(floats_of(tested, back.view()), expected);
+  }
+  emit(worst.check());
+}
+
 // Conversions round to nearest even; copies keep gaps.
 void check_copies(Backend& tested, const Emit& emit) {
   Worst worst("upload, download and copy");
@@ -336,6 +362,7 @@ void check_row_wise_ops(Backend& tested, Backend& oracle, const Conformance& c, 
   check_swiglu(tested, oracle, emit);
   check_add_parts(tested, emit);
   check_copies(tested, emit);
+  check_queues(tested, emit);
 }
 
 }  // namespace triforce::selftest

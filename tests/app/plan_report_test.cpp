@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "backend/forwarding_backend.h"
 #include "options/options.h"
 #include "reference/reference_backend.h"
@@ -100,9 +103,9 @@ TEST(PlanReport, TheTableAddsUp) {
   const PlanReport r = Planned(paper_config()).report;
   const auto rows = memory_rows(r.memory);
   std::int64_t sum = 0;
-  for (std::size_t i = 0; i + 1 < rows.size(); ++i) sum += rows[i].second;
-  EXPECT_EQ(sum, rows.back().second);
-  EXPECT_EQ(rows.back().first, "total");
+  for (std::size_t i = 0; i + 1 < rows.size(); ++i) sum += rows[i].bytes;
+  EXPECT_EQ(sum, rows.back().bytes);
+  EXPECT_STREQ(rows.back().label, "total");
 }
 
 // A device with memory of its own.
@@ -140,6 +143,60 @@ TEST(PlanReport, LimitsAreChecked) {
     EXPECT_EQ(e.code(), ExitCode::kResources);
     EXPECT_NE(std::string(e.what()).find("free on the device"), std::string::npos);
   }
+}
+
+// --kv-offload keeps near what fits, to the last head; --on-chip says how much, in layers.
+TEST(PlanReport, HomesFitTheDevice) {
+  constexpr std::int64_t kShort = std::int64_t{2} << 30;  // what the device lacks
+  RunConfig config = paper_config();
+  config.prefill = 8192;
+  const auto reference = make_reference_backend();
+  const ModelPair models = choose_models(config, true);
+  const auto planned = [&](const Backend& b) {
+    return plan_input(config, models, DType::kF16, &b);
+  };
+  const SmallDevice large(*reference, std::int64_t{200} << 30);
+  EXPECT_TRUE(planned(large).run.homes.near_heads.empty());
+  const std::int64_t resident = plan_memory(planned(large)).near_bytes();
+
+  config.kv_offload = true;
+  EXPECT_TRUE(planned(large).run.homes.near_heads.empty());
+  const SmallDevice small(*reference, resident - kShort);
+  const PlanInput half = planned(small);
+  const MemoryPlan memory = plan_memory(half);
+  const std::int64_t all = 32 * 32, head = memory.bytes[static_cast<std::size_t>(MemTag::kKvFar)] /
+                                           std::lround(all - 32 * near_layers(half));
+  EXPECT_LE(memory.near_bytes(), resident - kShort);
+  EXPECT_GT(memory.near_bytes() + head, resident - kShort);
+  EXPECT_EQ(memory.total_bytes(), resident + kKvSlots * head);
+  EXPECT_EQ(half.run.homes.slots, kKvSlots);
+  const auto [least, most] =
+      std::minmax_element(half.run.homes.near_heads.begin(), half.run.homes.near_heads.end());
+  EXPECT_LE(*most - *least, 1);
+  EXPECT_NO_THROW(check_memory(config, memory, &small));
+
+  config.memory_limit_bytes = resident - 2 * kShort;
+  EXPECT_LE(plan_memory(planned(small)).near_bytes(), resident - 2 * kShort);
+  config.on_chip = 9;
+  EXPECT_DOUBLE_EQ(near_layers(planned(small)), 9);
+  config.on_chip = 32;
+  EXPECT_TRUE(planned(small).run.homes.near_heads.empty());
+  config.on_chip.reset();
+  EXPECT_DOUBLE_EQ(near_layers(planned(*reference)), 0);  // the host has no memory of a device
+}
+
+// PCIe-bound passes: what one RTX 4090 would need for all KV heads that it cannot hold.
+TEST(PlanReport, FarHeadsComeOverTheBus) {
+  RunConfig config = paper_config();
+  config.kv_offload = true;
+  const PlanReport r = Planned(config).report;
+  const GpuPrediction& p = r.gpus[3];
+  EXPECT_TRUE(p.fits);
+  EXPECT_GT(p.near_layers, 2);
+  EXPECT_LT(p.near_layers, 6);
+  const double far_bytes = (1 - p.near_layers / 32) * 124'928 * 524'288;
+  EXPECT_NEAR(p.autoregressive_ms, far_bytes / p.gpu->bus_bytes_per_s * 1e3, 1);
+  EXPECT_DOUBLE_EQ(r.gpus[2].near_layers, 32);  // an H200 holds all
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ class ForwardingBackend : public Backend {
 
   std::string description() const override { return to_.description(); }
   Allocator& allocator() override { return to_.allocator(); }
-  std::int64_t own_bytes() const override { return to_.own_bytes(); }
+  std::int64_t own_bytes(MemTag tag) const override { return to_.own_bytes(tag); }
   std::optional<std::int64_t> available_bytes() const override { return to_.available_bytes(); }
   void reserve_memory(std::int64_t bytes) override { to_.reserve_memory(bytes); }
   Bandwidths measure_bandwidths() override { return to_.measure_bandwidths(); }
@@ -21,6 +21,10 @@ class ForwardingBackend : public Backend {
   }
   std::uint64_t begin_lease(const ScratchShape& shape) override { return to_.begin_lease(shape); }
   void end_lease(std::uint64_t id) noexcept override { to_.end_lease(id); }
+  std::uint32_t make_signal() override { return to_.make_signal(); }
+  void drop_signal(std::uint32_t id) noexcept override { to_.drop_signal(id); }
+  void set_signal(std::uint32_t id, Queue after) override { to_.set_signal(id, after); }
+  void wait_signal(std::uint32_t id, Queue before) override { to_.wait_signal(id, before); }
   void synchronize() override { to_.synchronize(); }
   void replay(const PassKey& key, const std::function<void()>& body) override {
     to_.replay(key, body);
@@ -83,7 +87,7 @@ class ForwardingBackend : public Backend {
                     std::int64_t dst_row, std::int64_t count) override {
     to_.copy_rows(src, src_row, dst, dst_row, count);
   }
-  void do_copy(TensorView dst, TensorView src) override { to_.copy(dst, src); }
+  void do_copy(TensorView dst, TensorView src, Queue queue) override { to_.copy(dst, src, queue); }
   void do_record(std::size_t slot) override { events_[slot] = to_.record(); }
   double do_elapsed_ms(std::size_t a, std::size_t b) override {
     return to_.elapsed_ms(events_[a], events_[b]);

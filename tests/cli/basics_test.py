@@ -33,7 +33,7 @@ class Basics(ProgramTest):
         self.assertFalse(os.path.exists(self.path("--verbose")))
         self.fails(2, "inspect", says="inspect")
         self.fails(2, *self.tiny(prefill=5000), says=["--prefill", "4096"])
-        self.fails(2, *self.tiny(**{"on-chip": 1}), says=["--on-chip", "2", "KV offload"])
+        self.fails(2, *self.tiny(**{"on-chip": 3}), says=["--on-chip", "0 to 2", "found 3"])
         self.fails(2, *self.tiny(**{"random-draft": "llama-68M"}), says="vocabulary")
         self.fails(2, *self.tiny(**{"random-draft": None}), says="--draft")
 

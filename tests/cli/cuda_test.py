@@ -49,6 +49,20 @@ class Cuda(ProgramTest):
                                          method="ar,triforce", acceptance="coupled"))
         self.assertTrue(result["cases"][1]["lossless"]["equal_to_baseline"])
 
+    def test_far_kv_heads_give_the_same_tokens(self):
+        options = {"rebuild": "every:4", "method": "ar,triforce", "acceptance": "coupled"}
+        resident = self.result(*self.small(**options))
+        for where in [{"on-chip": 1}, {"kv-offload": True, "memory-limit": "1500000"}]:
+            far = self.result(*self.small(**options, **where))
+            for a, b in zip(resident["cases"], far["cases"], strict=True):
+                self.assertEqual(a["output"], b["output"])
+                self.assertEqual(a["acceptance"], b["acceptance"])
+            case = far["cases"][0]
+            self.assertGreater(case["memory"]["peak"]["kv_far"], 0)
+            self.assertGreater(case["memory"]["peak_pinned_bytes"],
+                               case["memory"]["peak"]["kv_far"])
+            self.assertGreater(case["traffic"][0]["fraction_h2d"], 0)
+
     def test_the_built_in_pair(self):
         result = self.result("run", "--device", "cuda", "--prefill", "200", "--gen-len", "5",
                              "--gamma", "2", "--budget", "64", "--draft-cache-budget", "64",

@@ -32,19 +32,23 @@ class Published(ProgramTest):
             self.fails(3, "--draft", "llama-68M", "--prefill", "124928",
                        says=FETCH + "llama-7B-128K llama-68M")
 
-    def test_offload_is_refused_truly(self):
+    def test_offload(self):
         commands = [
-            "--budget 12288 --prefill 130048 --dataset gs --target llama-7B-128K --on_chip 9 --gamma 16",
-            "--budget 8192 --prefill 130048 --dataset gs --target llama-7B-128K --on_chip 0 --gamma 12",
-            "--budget 0 --prefill 130048 --dataset demo --target lwm-128K --on_chip 12 --baseline",
-            "--budget 0 --prefill 130048 --dataset demo --target lwm-128K --on_chip 2 --baseline",
+            ("--budget 12288 --prefill 130048 --dataset gs --target llama-7B-128K --on_chip 9 --gamma 16", 9),
+            ("--budget 8192 --prefill 130048 --dataset gs --target llama-7B-128K --on_chip 0 --gamma 12", 0),
+            ("--budget 0 --prefill 130048 --dataset demo --target lwm-128K --on_chip 12 --baseline", 12),
+            ("--budget 0 --prefill 130048 --dataset demo --target lwm-128K --on_chip 2 --baseline", 2),
         ]
-        for command in commands:
-            run = self.fails(2, *command.split(), says=["--on-chip", "no KV offload", "32"])
-            self.assertEqual(self.fails(2, "plan", *command.split()), run)
-        self.run_program("plan", "--target", "llama-7B-128K", "--on_chip", "32")
-        self.assertNotIn("offload", self.fails(2, "plan", "--target", "llama-7B-128K", "--on_chip",
-                                               "33", says="--on-chip"))
+        for command, layers in commands:
+            plan = strict_json(self.run_program("plan", *command.split(), "-o", "json").out)
+            memory = plan["memory_bytes"]
+            self.assertEqual(plan["near_layers"], layers)
+            # Beside the near heads stand four slots.
+            head = memory["kv_far"] // ((32 - layers) * 32)
+            self.assertEqual(memory["kv_full"], (layers * 32 + 4) * head)
+            self.assertEqual({gpu["near_layers"] for gpu in plan["gpus"]}, {layers})
+        self.fails(2, "plan", "--target", "llama-7B-128K", "--on_chip", "33",
+                   says=["--on-chip", "0 to 32", "found 33"])
 
     def test_baseline_needs_no_budget(self):
         out = self.path("out.json")

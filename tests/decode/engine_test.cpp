@@ -334,6 +334,7 @@ TEST_F(EngineOnce, LedgerEqualsThePlan) {
     in.options = toy_options();
     in.options.selection = selection;
     in.run = {300, 40, all_methods()};
+    if (selection == Selection::kAttention) in.run.homes = spread_homes(tc, 1);
     const MemoryPlan passes = plan_memory(in);
     in.random_target = in.random_draft = true;
     const MemoryPlan plan = plan_memory(in);
@@ -421,7 +422,9 @@ TEST_F(EngineOnce, TeacherForcingTakesWhatIsPlanned) {
 class HoldingBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
-  std::int64_t own_bytes() const override { return 1000; }
+  std::int64_t own_bytes(MemTag tag) const override {
+    return tag == MemTag::kWorkspace ? 1000 : tag == MemTag::kStaging ? 300 : 0;
+  }
 };
 
 TEST_F(EngineOnce, WhatABackendHoldsIsPlanned) {
@@ -436,7 +439,9 @@ TEST_F(EngineOnce, WhatABackendHoldsIsPlanned) {
   const HoldingBackend holding(*backend_);
   in.backend = &holding;
   const MemoryPlan with = plan_memory(in);
-  EXPECT_EQ(with.total_bytes(), without.total_bytes() + holding.own_bytes());
+  EXPECT_EQ(with.total_bytes(), without.total_bytes() + 1300);
+  EXPECT_EQ(with.far_bytes(), 300);
+  EXPECT_EQ(with.near_bytes(), without.total_bytes() + 1000);
   EXPECT_EQ(with.bytes_to_take(), without.total_bytes());
 }
 

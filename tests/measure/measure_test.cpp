@@ -254,23 +254,34 @@ TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
   MeasuredRun a = run_of(0, 0, 1);
   a.metrics = triforce_metrics();
   PerPass<PassBytes> bytes;
-  bytes[Pass::kFull] = {10'000'000, 20'000, 4000};  // 40 MB at 1500 tokens
+  bytes[Pass::kFull] = {10'000'000, 20'000, 8'000, 4000};  // 40 MB at 1500 tokens, 12 of them far
   const MethodSpec& triforce = spec_of(Method::kTriForce);
-  const auto traffic = make_traffic(triforce, {a, a}, bytes, 1500, 20.0);
+  ResultContext measured;
+  measured.measured_read_gbs = 20.0;
+  measured.measured_h2d_gbs = 4.0;
+  const auto traffic = make_traffic(triforce, {a, a}, bytes, 1500, measured);
   ASSERT_EQ(traffic.size(), 3U);
   EXPECT_EQ(traffic[2].pass, "outer_verify");
   EXPECT_DOUBLE_EQ(traffic[2].passes_per_token, 0.2);
   EXPECT_DOUBLE_EQ(*traffic[2].ms_per_pass, 4);    // 16 ms over 4 passes
   EXPECT_DOUBLE_EQ(*traffic[2].achieved_gbs, 10);  // 40 MB in 4 ms
   EXPECT_DOUBLE_EQ(*traffic[2].fraction_read, 0.5);
-  EXPECT_FALSE(make_traffic(triforce, {a}, bytes, 1500, {})[0].fraction_read.has_value());
-  EXPECT_TRUE(make_traffic(triforce, {}, bytes, 1500, 20.0).empty());
+  EXPECT_EQ(traffic[2].bus_bytes_per_pass, 12'000'000);
+  EXPECT_DOUBLE_EQ(*traffic[2].bus_gbs, 3);
+  EXPECT_DOUBLE_EQ(*traffic[2].fraction_h2d, 0.75);
+  EXPECT_EQ(traffic[1].bus_bytes_per_pass, 0);
+  EXPECT_FALSE(traffic[1].bus_gbs.has_value());
+  EXPECT_FALSE(make_traffic(triforce, {a}, bytes, 1500, {})[2].fraction_read.has_value());
+  EXPECT_FALSE(make_traffic(triforce, {a}, bytes, 1500, {})[2].fraction_h2d.has_value());
+  EXPECT_TRUE(make_traffic(triforce, {}, bytes, 1500, measured).empty());
 }
 
 TEST(Traffic, ACacheReadsWhatItHolds) {
-  const PassBytes bytes{5000, 100, 64};
+  const PassBytes bytes{5000, 100, 25, 64};
   EXPECT_EQ(bytes.at(1000), 5000 + 64 * 100);
   EXPECT_EQ(bytes.at(50), 5000 + 50 * 100);
+  EXPECT_EQ(bytes.far_at(1000), 64 * 25);
+  EXPECT_EQ(bytes.far_at(50), 50 * 25);
 }
 
 // ---- From made-up measurements to a result.

@@ -189,8 +189,8 @@ TEST(Reader, ValuesThatDoNotFit) {
   EXPECT_EQ(refusal(changed(R"("alpha": 0.4999999999999999)", R"("alpha": 0.51)")),
             "r.json: cases[1].acceptance[0].alpha: expected 0.4999999999999999, which follows from "
             "what stands beside, found 0.51 (not written as an integer)");
-  EXPECT_EQ(refusal(changed(R"("total": 59416384)", R"("total": 59416385)")),
-            "r.json: cases[0].memory.planned.total: expected 59416384, which follows from what "
+  EXPECT_EQ(refusal(changed(R"("total": 59416684)", R"("total": 59416385)")),
+            "r.json: cases[0].memory.planned.total: expected 59416684, which follows from what "
             "stands beside, found 59416385");
   EXPECT_EQ(refusal(changed(R"("name": "inner")", R"("name": "middle")")),
             "r.json: cases[1].acceptance[0]: expected one named inner, outer, found an object");

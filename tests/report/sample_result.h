@@ -84,10 +84,12 @@ inline CaseResult sample_baseline() {
   warm.tokens_sha256 = "cc33";
   c.timing.samples = {warm};
   c.phases_ms_per_round = PhaseTimes{0, 0, 3.75, 0.2, 0, 0, 0.05};
-  c.traffic = {{"outer_verify", 60'000'000, 1.0, 3.75, 16.0, 0.8}};
+  c.traffic = {{"outer_verify", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}}};
   c.steps.autoregressive_ms = 3.5;
-  c.memory.planned = TaggedBytes{{19'300'000, 0, 40'000'000, 0, 0, 16'384, 100'000, 0}};
-  c.memory.peak = TaggedBytes{{19'300'000, 0, 40'000'000, 0, 0, 16'384, 100'000, 5'000}};
+  c.memory.planned =
+      TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 16'384, 100'000, 0, 300}};
+  c.memory.peak =
+      TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 16'384, 100'000, 5'000, 300}};
   c.memory.peak_host_bytes = 59'421'384;
   c.memory.peak_process_bytes = 200'000'000;
   c.lossless.mode = LosslessMode::kBaseline;
@@ -115,9 +117,9 @@ inline CaseResult sample_triforce() {
   c.timing.tokens_per_s = 500.0;
   c.timing.samples.clear();
   c.phases_ms_per_round = PhaseTimes{1.0, 3.0, 4.0, 1.0, 0.5, 0, 0.5};
-  c.traffic = {{"draft", 2'000'000, 1.5, 0.1, 20.0, 1.0},
-               {"inner_verify", 24'000'000, 1.25, 1.5, 16.0, 0.8},
-               {"outer_verify", 60'000'000, 0.25, 4.0, 15.0, 0.75}};
+  c.traffic = {{"draft", 2'000'000, 1.5, 0.1, 20.0, 1.0, 0, {}, {}},
+               {"inner_verify", 24'000'000, 1.25, 1.5, 16.0, 0.8, 0, {}, {}},
+               {"outer_verify", 60'000'000, 0.25, 4.0, 15.0, 0.75, 8'000'000, 2.0, 0.8}};
   c.steps = {3.5, 4.0, 1.25, 0.0625};
   LevelCounters inner;
   inner.name = "inner";

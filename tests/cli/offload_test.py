@@ -1,0 +1,60 @@
+"""A full KV cache whose heads do not all stay on chip gives the tokens of one that does."""
+import unittest
+
+from program import ProgramTest, strict_json
+
+# Three KV heads in each of three layers: homes of one and of two layers are spread over all.
+SHAPE = {"num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 96,
+         "head_dim": 16}
+METHODS = "ar,triforce,retrieval"
+
+
+class Offload(ProgramTest):
+    def result(self, **changes):
+        options = self.tiny(SHAPE, method=METHODS, acceptance="coupled", warmup=0, **changes)
+        result = strict_json(self.run_program(*options, "-o", "json").out)
+        for case in result["cases"]:
+            self.assertEqual(case["status"], "ok")
+            self.assertIsNot(case["lossless"]["equal_to_baseline"], False)
+        return result
+
+    def test_tokens_and_counters_are_those_of_a_resident_cache(self):
+        for options in [{"selection": "mean-key", "rebuild": "every:4"},
+                        {"selection": "attention", "prompts": 2}]:
+            resident = self.result(**options)
+            for where in [{"on-chip": 0}, {"on-chip": 1}, {"on-chip": 2}, {"kv-offload": True}]:
+                with self.subTest(**options, **where):
+                    found = self.result(**options, **where)
+                    for a, b in zip(resident["cases"], found["cases"], strict=True):
+                        for key in ["case_id", "output", "acceptance", "lossless"]:
+                            self.assertEqual(a[key], b[key], key)
+
+    def test_far_rows_are_counted(self):
+        resident, far = self.result(), self.result(**{"on-chip": 1})
+        for a, b in zip(resident["cases"], far["cases"], strict=True):
+            for here, there in zip(a["traffic"], b["traffic"], strict=True):
+                self.assertEqual(here["bus_bytes_per_pass"], 0)
+                self.assertIsNone(here["bus_gbs"])
+                self.assertEqual(here["bytes_per_pass"], there["bytes_per_pass"])
+                if here["pass"] == "outer_verify":
+                    # Two layers of three, K and V of 3 heads of 16 dimensions, of 128 tokens and
+                    # half of the generated ones.
+                    row = 2 * 2 * 3 * 16 * (4 if b["model"]["target"]["dtype"] == "f32" else 2)
+                    self.assertEqual(there["bus_bytes_per_pass"] % row, 0)
+                    self.assertGreaterEqual(there["bus_bytes_per_pass"], 128 * row)
+                    self.assertGreater(there["bus_gbs"], 0)
+                else:
+                    self.assertEqual(there["bus_bytes_per_pass"], 0)
+        planned = far["cases"][0]["memory"]["planned"]
+        head = planned["kv_far"] // 6
+        self.assertEqual(planned["kv_full"], 7 * head)  # three near ones and four slots
+        self.assertIn("KV rows from host memory", self.run_program(
+            *self.tiny(SHAPE, **{"on-chip": 1})).out)
+
+    def test_all_layers_on_chip_is_no_offload(self):
+        planned = self.result(**{"on-chip": 3, "kv-offload": True})["cases"][0]["memory"]["planned"]
+        self.assertEqual(planned["kv_far"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
