@@ -55,7 +55,8 @@ class KvStorage {
   Buffer buffer_;
 };
 
-// Sees each run of KV heads of each layer right after its attention, while its rows are there.
+// Sees each run of KV heads of each layer right after its attention (of the last tile, if there are
+// several), while its rows are there.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
@@ -95,16 +96,20 @@ class KvCache {
   // Most tokens of one begin(); the throughput path may take more at once than the exact one.
   virtual std::int64_t max_append() const = 0;
 
-  // One forward pass over n new tokens: begin(n), the runs of each layer in order, then end().
-  // begin() puts length and positions where ops read them. A run is a range of KV heads whose rows
-  // are at one place; the runs of a layer hold each head once, in rising order. What is queued
-  // between run(l, i) and done(l, i) may read and append its rows.
-  virtual void begin(std::int64_t n) = 0;
+  // One forward pass over n new tokens: begin(), each layer in order, then end() or cancel(). A
+  // layer takes the tokens in tiles of tile_rows, the last one what is left; a layer takes a tile
+  // in runs. A run is a range of KV heads whose rows are at one place; the runs of a layer hold
+  // each head once, in rising order. What is queued between run(l, i, tile) and done(l, i, tile)
+  // may read the rows before the tile and append those of the tile. More than one tile: of more
+  // than kMaxBatchInvariantRows rows.
+  virtual void begin(std::int64_t n, std::int64_t tile_rows) = 0;
   virtual TensorView positions() const = 0;  // [n] i32: what to rotate the new rows by
   virtual int runs(int l) const = 0;
-  virtual KvView run(int l, int i) = 0;
-  virtual void done(int l, int i) = 0;
+  virtual KvView run(int l, int i, int tile) = 0;
+  virtual void done(int l, int i, int tile) = 0;
   virtual void end() = 0;
+  // Ends the pass wherever it is; nothing was appended.
+  virtual void cancel() = 0;
 
   virtual void truncate(std::int64_t length) = 0;  // committed() <= length <= length()
   // Tokens before `length` are final: the streaming cache evicts here, the retrieval cache takes

@@ -1,6 +1,7 @@
 // One Llama forward for target and drafter, every cache and every backend.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "triforce/backend.h"
@@ -14,12 +15,13 @@ enum class Logits : std::uint8_t { kNone, kLast, kAll };
 
 class LlamaModel {
  public:
-  // RoPE tables of `positions` rows; activations for passes of up to max_rows tokens, logits for up
-  // to max_logits rows. `weights` outlives the model, and so does `ranks`, which connects the
-  // shards of a model that is split; it is not used, and may be null, where one rank holds it
-  // whole. Throws Error(kResources).
+  // RoPE tables of `positions` rows; activations for max_rows tokens at once, and the residual
+  // stream for max_block of them (0: max_rows); logits for up to max_logits rows. `weights`
+  // outlives the model, and so does `ranks`, which connects the shards of a model that is split; it
+  // is not used, and may be null, where one rank holds it whole. Throws Error(kResources).
   LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t positions,
-             std::int64_t max_rows, std::int64_t max_logits, Communicator* ranks = nullptr);
+             std::int64_t max_rows, std::int64_t max_logits, Communicator* ranks = nullptr,
+             std::int64_t max_block = 0);
 
   // Appends `tokens` to `cache`. Returns f32 logits [n, V] (kAll, n <= max_logits), [1, V] of the
   // last token (kLast), or an empty view; valid until the next call. One pass: tokens.size() <=
@@ -30,20 +32,40 @@ class LlamaModel {
   TensorView forward(std::span<const Token> tokens, KvCache& cache, Logits want,
                      LayerObserver* observer = nullptr);
 
+  // Appends up to max_block() tokens in one pass whose layers take them in tiles of max_rows():
+  // what a layer's keys and values need of memory or bus, they need once. on_tile(done, total) is
+  // called after each tile of each layer, in tokens of a whole pass; may be empty; false: stop.
+  // Returns false if it stopped; the cache then holds what it held. Else as forward() without
+  // logits.
+  using OnTile = std::function<bool(std::int64_t done, std::int64_t total)>;
+  bool prefill(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer,
+               const OnTile& on_tile);
+
   const ModelConfig& config() const { return weights_.config; }
   std::int64_t max_rows() const { return max_rows_; }
+  std::int64_t max_block() const { return tokens_.view().shape[0]; }
   RopeView rope() const { return rope_.view(); }
   // Bytes of activations a model of this shape allocates, for the plan.
   static std::int64_t activation_bytes(const ModelConfig& config, DType activation,
                                        std::int64_t max_rows, std::int64_t max_logits,
-                                       const Shard& shard = {});
+                                       const Shard& shard = {}, std::int64_t max_block = 0);
   // The scratch it reserves; `positions`: of its RoPE table. No cache holds more rows than that.
   static Backend::ScratchShape scratch_shape(const ModelConfig& config, std::int64_t max_rows,
                                              std::int64_t positions, const Shard& shard = {});
 
  private:
-  void enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer);
-  void attend(int l, std::int64_t n, std::int64_t needed, KvCache& cache, LayerObserver* observer);
+  // Rows [first, first + rows) of a pass over n rows.
+  struct Tile {
+    int index = 0;
+    std::int64_t first = 0, rows = 0;
+    bool last = true;
+  };
+  Tile tile_of(std::int64_t n, int index) const;
+  LayerObserver* begin(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer);
+  bool enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer,
+               const OnTile& on_tile);
+  void attend(int l, const Tile& tile, std::int64_t needed, KvCache& cache,
+              LayerObserver* observer);
   void feed_forward(const LayerWeights& w, TensorView x);
   void add_product(TensorView in, const Matrix& w, TensorView x);
 

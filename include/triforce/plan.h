@@ -49,11 +49,13 @@ struct PlanInput {
   // of `dtype`), without its workspace.
   const Backend* backend = nullptr;
 };
-// Slots through which far KV heads are brought: one in use, one under way, and two so that the bus
-// goes on while the layers between attention are computed.
+// Least number of slots through which far KV heads are brought: one in use, one under way, and two
+// so that the bus goes on while the layers between attention are computed.
 inline constexpr int kKvSlots = 4;
 // Homes in which so many KV heads of all layers together are near, spread evenly over the layers:
-// while a layer computes with its near heads the bus brings the others. All of them: no slots.
+// while a layer computes with its near heads the bus brings the others. As many slots as a layer
+// has far heads, since a prompt passes through them layer by layer; between passes they are filled,
+// so that they serve as near heads do. All heads near: no slots.
 KvHomes spread_homes(const ModelConfig& target, std::int64_t near_heads);
 // Those with the most near heads with which plan_memory() of the same input has at most
 // `near_bytes`; with none if there is no room for one. input.run.homes does not count.

@@ -9,16 +9,22 @@ bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt
                 LayerObserver* last_pass_observer, const PrefillProgress& progress,
                 const StopRequested& stop) {
   const auto n = static_cast<std::int64_t>(prompt.size());
-  const std::int64_t max_rows = std::min(cache.max_append(), model.max_rows());
+  const std::int64_t max_rows = std::min(cache.max_append(), model.max_block());
   for (std::int64_t begin = 0; begin < n;) {
     if (stop && stop()) return false;
     const std::int64_t rows = std::min(max_rows, n - begin);
     const bool last = begin + rows == n;
-    model.forward(prompt.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)),
-                  cache, Logits::kNone, last ? last_pass_observer : nullptr);
+    const auto on_tile = [&](std::int64_t done, std::int64_t /*total*/) {
+      if (progress) progress(pass, begin + done, n);
+      return !stop || !stop();
+    };
+    if (!model.prefill(
+            prompt.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)), cache,
+            last ? last_pass_observer : nullptr, on_tile)) {
+      return false;
+    }
     begin += rows;
     if (!last) cache.commit(cache.length());
-    if (progress) progress(pass, begin, n);
   }
   cache.truncate(n - 1);
   cache.commit(n - 1);
@@ -31,12 +37,12 @@ Context::Context(Backend& backend, const ModelWeights& target, const Shape& shap
     : backend_(backend),
       weights_(target),
       shape_(shape),
-      cache_(std::make_unique<FullCache>(
-          backend, target.config.layers, target.shape().kv_heads, target.shape().head_dim,
-          shape.capacity, context_sizes(shape, backend.prefill_rows()).append, target.dtype,
-          shape.homes)),
+      cache_(std::make_unique<FullCache>(backend, target.config.layers, target.shape().kv_heads,
+                                         target.shape().head_dim, shape.capacity,
+                                         context_sizes(shape, backend.prefill_rows()).append,
+                                         target.dtype, shape.homes)),
       model_(backend, target, shape.capacity, context_sizes(shape, backend.prefill_rows()).rows,
-             kMaxBatchInvariantRows, ranks),
+             kMaxBatchInvariantRows, ranks, context_sizes(shape, backend.prefill_rows()).append),
       queries_(backend, target.config.layers, target.shape().heads, target.shape().head_dim) {
   prompt_.reserve(static_cast<std::size_t>(shape.max_prompt));
 }

@@ -50,9 +50,6 @@ std::int64_t near_heads(const PlanInput& in) {
 }
 
 // What the caches allocate besides their rows.
-std::int64_t pass_inputs_bytes(std::int64_t max_append) {
-  return (1 + max_append) * size_of(DType::kI32);
-}
 std::int64_t selection_bytes(const ModelConfig& t, const SpeculationOptions& o,
                              std::int64_t capacity, DType activation) {
   const std::int64_t ids = std::int64_t{t.layers} * t.kv_heads * (o.budget / o.chunk_size);
@@ -135,9 +132,10 @@ class Planner {
     return round_up(tokens, granule_of(in_));
   }
   void add_model(const ModelConfig& c, MemTag weights, std::int64_t positions, std::int64_t rows,
-                 std::int64_t logits) {
+                 std::int64_t logits, std::int64_t block = 0) {
     add(weights, stored_weight_bytes(c, in_) + rope_bytes(c, positions));
-    add(MemTag::kActivations, LlamaModel::activation_bytes(c, activation_, rows, logits));
+    add(MemTag::kActivations,
+        LlamaModel::activation_bytes(c, activation_, rows, logits, {}, block));
     lease(LlamaModel::scratch_shape(c, rows, positions));
   }
   void add_full_cache(std::int64_t capacity, std::int64_t append) {
@@ -146,8 +144,9 @@ class Planner {
     const std::int64_t slots = std::min<std::int64_t>(in_.run.homes.slots, all - near);
     add(MemTag::kKvFull, (near + slots) * kv_head(t, capacity));
     add(MemTag::kKvFar, (all - near) * kv_head(t, capacity));
-    add(MemTag::kWorkspace, pass_inputs_bytes(append));
-    lease_passes(t, append, whole_granules(capacity), t.kv_heads, 0);
+    add(MemTag::kWorkspace, PassInputs::bytes(append));
+    lease_passes(t, std::min<std::int64_t>(append, kMaxBatchInvariantRows),
+                 whole_granules(capacity), t.kv_heads, 0);
     add_pass(Pass::kFull, t, capacity);
     plan_.passes[Pass::kFull].far_per_token = (all - near) * 2 * t.head_dim * size_of(in_.dtype);
   }
@@ -155,7 +154,8 @@ class Planner {
   void add_context() {
     const ModelConfig& t = in_.target;
     add_full_cache(context_.capacity, context_.append);
-    add_model(t, MemTag::kTargetWeights, context_.capacity, context_.rows, kMaxBatchInvariantRows);
+    add_model(t, MemTag::kTargetWeights, context_.capacity, context_.rows, kMaxBatchInvariantRows,
+              context_.append);
     add(MemTag::kActivations,  // the last queries
         std::int64_t{t.layers} * t.heads * t.head_dim * size_of(activation_));
   }
@@ -164,7 +164,7 @@ class Planner {
     const SpeculationOptions& o = in_.options;
     add(MemTag::kKvRetrieval, kv(t, o.budget + methods_.pending_rows));
     add(MemTag::kWorkspace,
-        pass_inputs_bytes(methods_.pending_rows) + selection_bytes(t, o, held_, activation_));
+        PassInputs::bytes(methods_.pending_rows) + selection_bytes(t, o, held_, activation_));
     lease_passes(t, std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows),
                  std::max(held_, whole_granules(o.budget + methods_.pending_rows)), t.heads,
                  o.chunk_size);
@@ -173,7 +173,7 @@ class Planner {
   // A streaming cache keeps a second copy, to return to the prompt.
   void add_streaming(const ModelConfig& c, std::int64_t budget, Pass pass) {
     add(MemTag::kKvStreaming, 2 * kv(c, budget + kStreamingChunk));
-    add(MemTag::kWorkspace, pass_inputs_bytes(kStreamingChunk));
+    add(MemTag::kWorkspace, PassInputs::bytes(kStreamingChunk));
     lease_passes(c, kStreamingChunk, whole_granules(budget + kStreamingChunk), c.kv_heads, 0);
     add_pass(pass, c, budget);
   }
@@ -216,7 +216,9 @@ KvHomes spread_homes(const ModelConfig& target, std::int64_t near_heads) {
   homes.slots = kKvSlots;
   for (std::int64_t l = 0; l < layers; ++l) {
     const std::int64_t before = near_heads * l / layers, after = near_heads * (l + 1) / layers;
-    homes.near_heads.push_back(static_cast<int>(after - before));
+    const auto near = static_cast<int>(after - before);
+    homes.near_heads.push_back(near);
+    homes.slots = std::max(homes.slots, target.kv_heads - near);
   }
   return homes;
 }
@@ -227,7 +229,9 @@ KvHomes fit_homes(PlanInput in, std::int64_t near_bytes) {
     in.run.homes = spread_homes(in.target, near);
     return plan_memory(in).near_bytes() <= near_bytes;
   };
-  std::int64_t best = 0, beyond = all + 1;  // the first is taken to fit, the second not to
+  // With the last head near, slots and the long pass over the prompt are gone.
+  if (fits(all)) return {};
+  std::int64_t best = 0, beyond = all;  // the first is taken to fit, the second not to
   while (beyond - best > 1) {
     const std::int64_t middle = best + (beyond - best) / 2;
     (fits(middle) ? best : beyond) = middle;

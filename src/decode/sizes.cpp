@@ -47,9 +47,11 @@ Context::Shape Context::shape_of(const RunShape& run) {
 ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows) {
   ContextSizes s;
   s.capacity = shape.capacity;
-  s.append = std::max<std::int64_t>(std::min(prefill_rows, shape.max_prompt),
-                                    round_tokens({kMaxGamma, kMaxGamma}));
-  s.rows = std::max<std::int64_t>(s.append, kMaxBatchInvariantRows);
+  const std::int64_t round = round_tokens({kMaxGamma, kMaxGamma});
+  s.rows = std::max(
+      {std::min(prefill_rows, shape.max_prompt), round, std::int64_t{kMaxBatchInvariantRows}});
+  // A prompt whose KV rows go to far heads is one pass, so that each row crosses the bus once.
+  s.append = shape.homes.slots > 0 ? std::max(s.rows, shape.max_prompt) : s.rows;
   return s;
 }
 

@@ -10,7 +10,7 @@ namespace triforce {
 struct ContextSizes {
   std::int64_t capacity = 0;  // tokens of the full cache
   std::int64_t append = 0;    // max tokens of one pass over it
-  std::int64_t rows = 0;      // max rows of a pass of the target
+  std::int64_t rows = 0;      // max rows of the target at once
 };
 // prefill_rows: Backend::prefill_rows().
 ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows);

@@ -1,5 +1,6 @@
 #include "model/full_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace triforce {
@@ -43,12 +44,18 @@ FullCache::FullCache(Backend& backend, int layers, int kv_heads, int head_dim,
   add_home(far_);
   std::vector<KvView> far = single_heads(far_);
   if (homes.slots > 0 && !far.empty()) ring_.emplace(backend, std::move(far), homes.slots);
-  lease(max_append, storage_.capacity(), kv_heads, 0);
+  for (int l = 0, before = 0; l < layers; ++l) {
+    far_before_.push_back(static_cast<std::size_t>(before));
+    before += far_.layer(l).kv_heads;
+  }
+  // Longer passes are those of a model, which has scratch for its own.
+  lease(std::min<std::int64_t>(max_append, kMaxBatchInvariantRows), storage_.capacity(), kv_heads,
+        0);
 }
 
-void FullCache::begin(std::int64_t n) {
-  StoredCache::begin(n);
-  if (ring_) ring_->begin(length_, n);
+void FullCache::begin(std::int64_t n, std::int64_t tile_rows) {
+  StoredCache::begin(n, tile_rows);
+  if (ring_) ring_->begin(length_, n, tile_rows);
 }
 
 int FullCache::runs(int l) const {
@@ -56,15 +63,32 @@ int FullCache::runs(int l) const {
   return ring_ ? near_runs + far_.layer(l).kv_heads : StoredCache::runs(l);
 }
 
-KvView FullCache::run(int l, int i) {
-  if (!in_ring(l, i)) return StoredCache::run(l, i);
-  KvView kv = ring_->next();
-  kv.length = inputs_.length();
+std::optional<std::size_t> FullCache::ring_head(int l, int i) const {
+  const int far = i - (storage_.layer(l).kv_heads > 0 ? 1 : 0);
+  if (!ring_ || far < 0) return std::nullopt;
+  return far_before_[static_cast<std::size_t>(l)] + static_cast<std::size_t>(far);
+}
+
+KvView FullCache::run(int l, int i, int tile) {
+  const std::optional<std::size_t> head = ring_head(l, i);
+  if (!head) return StoredCache::run(l, i, tile);
+  KvView kv = ring_->use(*head, tile);
+  kv.length = inputs_.length(tile);
   return kv;
 }
 
-void FullCache::done(int l, int i) {
-  if (in_ring(l, i)) ring_->done();
+void FullCache::done(int l, int i, int tile) {
+  if (const std::optional<std::size_t> head = ring_head(l, i)) ring_->done(*head, tile);
+}
+
+void FullCache::end() {
+  StoredCache::end();
+  if (ring_) ring_->end();
+}
+
+void FullCache::cancel() {
+  StoredCache::cancel();
+  if (ring_) ring_->cancel();
 }
 
 void FullCache::truncate(std::int64_t length) {

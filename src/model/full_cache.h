@@ -18,10 +18,12 @@ class FullCache final : public StoredCache {
   std::int64_t committed() const override { return committed_; }
   std::int64_t capacity() const override { return storage_.capacity(); }
   bool recordable() const override { return !ring_; }
-  void begin(std::int64_t n) override;
+  void begin(std::int64_t n, std::int64_t tile_rows) override;
   int runs(int l) const override;
-  KvView run(int l, int i) override;
-  void done(int l, int i) override;
+  KvView run(int l, int i, int tile) override;
+  void done(int l, int i, int tile) override;
+  void end() override;
+  void cancel() override;
   void truncate(std::int64_t length) override;
   void commit(std::int64_t length) override {
     check_commit(length, length_);
@@ -37,11 +39,13 @@ class FullCache final : public StoredCache {
     TF_CHECK(length_ + n <= capacity(), "{} + {} tokens in a full cache of {}", length_, n,
              capacity());
   }
-  // Run i of layer l comes through the ring: the near heads, if any, are the first run.
-  bool in_ring(int l, int i) const { return ring_ && (i > 0 || storage_.layer(l).kv_heads == 0); }
+  // The head of the ring that is run i of layer l: the near heads, if any, are the first run. None:
+  // the run does not come through the ring.
+  std::optional<std::size_t> ring_head(int l, int i) const;
   void start_from(std::int64_t length);
 
   KvStorage far_;
+  std::vector<std::size_t> far_before_;  // far heads of the layers before each
   std::optional<KvRing> ring_;
   std::int64_t committed_ = 0, marked_ = 0;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/rounding.h"
+
 namespace triforce {
 namespace {
 
@@ -24,10 +26,25 @@ KvStorage make_slots(Backend& backend, const std::vector<KvView>& heads, int slo
           MemTag::kKvFull};
 }
 
+// Rows [begin, end) of one head, K and V, on the copy queue; multiples of the granule.
+void copy_granules(Backend& b, const KvView& from, const KvView& to, std::int64_t begin,
+                   std::int64_t end) {
+  const auto rows = [&](void* head) {
+    const std::int64_t d = from.head_dim;
+    return make_view(static_cast<std::byte*>(head) + begin * d * size_of(from.dtype), from.dtype,
+                     {(end - begin) * d});
+  };
+  b.copy(rows(to.k), rows(from.k), Queue::kCopy);
+  b.copy(rows(to.v), rows(from.v), Queue::kCopy);
+}
+
 }  // namespace
 
 KvRing::KvRing(Backend& backend, std::vector<KvView> heads, int slots)
-    : b_(backend), heads_(std::move(heads)), near_(make_slots(backend, heads_, slots)) {
+    : b_(backend),
+      heads_(std::move(heads)),
+      near_(make_slots(backend, heads_, slots)),
+      home_(backend) {
   const std::size_t n = slots_of(heads_, slots);
   slots_.reserve(n);
   for (std::size_t i = 0; i < n; ++i) slots_.emplace_back(backend, i);
@@ -46,40 +63,71 @@ KvView KvRing::view(const Slot& slot) const {
 void KvRing::fetch(Slot& slot, std::size_t head, std::int64_t rows) {
   slot.head = head;
   slot.rows = rows / b_.kv_granule() * b_.kv_granule();
-  const KvView home = heads_[head], near = view(slot);
   slot.free.wait(Queue::kCopy);
-  const auto flat = [&](void* data) {
-    return make_view(data, home.dtype, {slot.rows * home.head_dim});
-  };
-  b_.copy(flat(near.k), flat(home.k), Queue::kCopy);
-  b_.copy(flat(near.v), flat(home.v), Queue::kCopy);
+  copy_granules(b_, heads_[head], view(slot), 0, slot.rows);
   slot.arrived.set(Queue::kCopy);
 }
 
-void KvRing::begin(std::int64_t before, std::int64_t n) {
-  TF_CHECK(next_ % heads_.size() == 0, "a pass begins at head {}", next_ % heads_.size());
-  before_ = before;
-  after_ = before + n;
+// A few rows are written by the compute queue: behind what the bus brings they would come late.
+// Many go by the copy queue.
+void KvRing::send_home(Slot& slot, std::int64_t begin, std::int64_t end) {
+  const KvView near = view(slot), &home = heads_[slot.head];
+  if (end - begin <= kMaxBatchInvariantRows) {
+    b_.copy_rows(near, begin, home, begin, end - begin);
+    return;
+  }
+  const std::int64_t granule = b_.kv_granule();
+  slot.free.set(Queue::kCompute);
+  slot.free.wait(Queue::kCopy);
+  copy_granules(b_, near, home, begin / granule * granule, round_up(end, granule));
+  slot.arrived.set(Queue::kCopy);
+  sent_ = true;
 }
 
-KvView KvRing::next() {
-  const Slot& slot = slots_[next_ % slots_.size()];
-  TF_CHECK(slot.head == next_ % heads_.size(), "head {} in the slot of {}", slot.head, next_);
+void KvRing::begin(std::int64_t before, std::int64_t n, std::int64_t tile_rows) {
+  before_ = before;
+  after_ = before + n;
+  tile_rows_ = tile_rows;
+}
+
+KvView KvRing::use(std::size_t head, int tile) {
+  Slot& slot = slot_of(head);
+  TF_CHECK(slot.head == head, "head {} in the slot of {}", slot.head, head);
   const KvView near = view(slot);
+  if (tile > 0) return near;
   slot.arrived.wait(Queue::kCompute);
-  b_.copy_rows(heads_[slot.head], slot.rows, near, slot.rows, before_ - slot.rows);
+  if (slot.rows < before_)
+    b_.copy_rows(heads_[head], slot.rows, near, slot.rows, before_ - slot.rows);
   return near;
 }
 
-void KvRing::done() {
-  Slot& slot = slots_[next_ % slots_.size()];
-  b_.copy_rows(view(slot), before_, heads_[slot.head], before_, after_ - before_);
+void KvRing::done(std::size_t head, int tile) {
+  Slot& slot = slot_of(head);
+  const std::int64_t begin = before_ + tile * tile_rows_,
+                     end = std::min(after_, begin + tile_rows_);
+  send_home(slot, begin, end);
+  if (end < after_) return;
   slot.free.set(Queue::kCompute);
-  // There are no more slots than heads: what comes next into this one was either not yet in use in
+  // There are no more slots than heads: what comes next into this one is either not yet used in
   // this pass, or has its new rows at home.
-  const std::size_t coming = next_ % heads_.size() + slots_.size();
+  const std::size_t coming = head + slots_.size();
   fetch(slot, coming % heads_.size(), coming < heads_.size() ? before_ : after_);
-  ++next_;
+}
+
+void KvRing::end() {
+  first_ += heads_.size();
+  if (!std::exchange(sent_, false)) return;
+  home_.set(Queue::kCopy);
+  home_.wait(Queue::kCompute);
+}
+
+void KvRing::cancel() {
+  first_ = 0;
+  sent_ = false;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].free.set(Queue::kCompute);
+    fetch(slots_[i], i, 0);
+  }
 }
 
 void KvRing::truncate(std::int64_t rows) {

@@ -13,38 +13,49 @@ namespace triforce {
 //   slot 0   | use 0 | fetch 2 | use 2 | fetch 0 ...
 //   slot 1   | fetch 1 | use 1 | fetch 3 | use 3 | fetch 1 ...
 //
-// New rows are appended in the slot and go home from there.
+// New rows are appended in the slot and go home from there. A pass in several tiles uses all heads
+// of a layer tile by tile: they are in as many slots at the same time.
 class KvRing {
  public:
   // `heads`: the homes, one head each, in the order of a pass. At most `slots` slots, no more than
   // heads. Throws Error(kResources).
   KvRing(Backend& backend, std::vector<KvView> heads, int slots);
 
-  // A pass begins: it appends n rows to rows [0, before).
-  void begin(std::int64_t before, std::int64_t n);
-  // The next head where ops expect tensors, with rows [0, before). What is queued on the compute
-  // queue until done() may read it and append to it.
-  KvView next();
-  void done();
+  // A pass begins: it appends n rows to rows [0, before), in tiles of tile_rows.
+  void begin(std::int64_t before, std::int64_t n, std::int64_t tile_rows);
+  // The head where ops expect tensors, with the rows before a tile. What is queued on the compute
+  // queue until done() may read them and append those of the tile. Heads that are not done with
+  // their last tile are at most as many as slots, and follow each other.
+  KvView use(std::size_t head, int tile);
+  void done(std::size_t head, int tile);
+  // All rows are at home for what is queued from here on.
+  void end();
+  void cancel();  // the pass, wherever it is
   // Rows from `rows` on may change: those fetched are no longer used.
   void truncate(std::int64_t rows);
 
  private:
   struct Slot {
     Slot(Backend& backend, std::size_t h) : head(h), arrived(backend), free(backend) {}
-    std::size_t head;
+    std::size_t head;       // that it holds or is about to
     std::int64_t rows = 0;  // of the head, there or under way
     Signal arrived, free;
   };
+  // Of this pass: it is use number first_ + head of the ring, and the slots take turns.
+  Slot& slot_of(std::size_t head) { return slots_[(first_ + head) % slots_.size()]; }
   KvView view(const Slot& slot) const;
   void fetch(Slot& slot, std::size_t head, std::int64_t rows);
+  void send_home(Slot& slot, std::int64_t begin, std::int64_t end);
 
   Backend& b_;
   std::vector<KvView> heads_;
   KvStorage near_;  // a layer is a slot
   std::vector<Slot> slots_;
-  std::size_t next_ = 0;  // the n-th use is of head n modulo heads, in slot n modulo slots
+  Signal home_;                          // rows that went home by the copy queue are there
+  bool sent_ = false;                    // some did so in this pass
+  std::size_t first_ = 0;                // uses before this pass
   std::int64_t before_ = 0, after_ = 0;  // rows of the pass, without and with the new ones
+  std::int64_t tile_rows_ = 1;
 };
 
 }  // namespace triforce

@@ -5,7 +5,8 @@
 namespace triforce {
 
 LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t positions,
-                       std::int64_t max_rows, std::int64_t max_logits, Communicator* ranks)
+                       std::int64_t max_rows, std::int64_t max_logits, Communicator* ranks,
+                       std::int64_t max_block)
     : b_(backend),
       weights_(weights),
       shape_(weights.shape()),
@@ -23,8 +24,9 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
     return Tensor(b_.allocator(), dtype, shape, b_.place(), MemTag::kActivations);
   };
   const DType act = b_.activation_dtype();
-  tokens_ = make(DType::kI32, {max_rows});
-  x_ = make(DType::kF32, {max_rows, c.hidden});  // the residual stream
+  const std::int64_t block = std::max(max_rows, max_block);
+  tokens_ = make(DType::kI32, {block});
+  x_ = make(DType::kF32, {block, c.hidden});  // the residual stream
   h_ = make(act, {max_rows, c.hidden});
   qkv_ = make(act, {max_rows, shape_.qkv_width()});
   q_ = make(act, {max_rows, shape_.heads, shape_.head_dim});
@@ -51,23 +53,28 @@ Backend::ScratchShape LlamaModel::scratch_shape(const ModelConfig& c, std::int64
 
 std::int64_t LlamaModel::activation_bytes(const ModelConfig& c, DType activation,
                                           std::int64_t max_rows, std::int64_t max_logits,
-                                          const Shard& shard) {
+                                          const Shard& shard, std::int64_t max_block) {
   const LocalShape local = local_shape(c, shard);
   const std::int64_t per_row =
       c.hidden + local.qkv_width() + 2 * local.query_width() + 3 * local.intermediate;
   const int parts = shard.size > 1 ? shard.size : 0;
-  const std::int64_t residual = (1 + parts) * c.hidden * size_of(DType::kF32);
-  return max_rows * (size_of(DType::kI32) + residual + per_row * size_of(activation)) +
+  const std::int64_t residual = c.hidden * size_of(DType::kF32);
+  return std::max(max_rows, max_block) * (size_of(DType::kI32) + residual) +
+         max_rows * (parts * residual + per_row * size_of(activation)) +
          max_logits * c.vocab * size_of(DType::kF32);
 }
 
-TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Logits want,
-                               LayerObserver* observer) {
+LlamaModel::Tile LlamaModel::tile_of(std::int64_t n, int index) const {
+  const std::int64_t first = index * max_rows_, rows = std::min(max_rows_, n - first);
+  return {index, first, rows, first + rows == n};
+}
+
+// Returns the observer if it wants to see the pass.
+LayerObserver* LlamaModel::begin(std::span<const Token> tokens, KvCache& cache,
+                                 LayerObserver* observer) {
   const auto n = static_cast<std::int64_t>(tokens.size());
   const std::int64_t vocab = weights_.config.vocab;
-  TF_CHECK(n >= 1 && n <= max_rows_, "pass of {} rows, at most {}", n, max_rows_);
-  TF_CHECK(want != Logits::kAll || n <= max_logits_, "{} rows of logits, at most {}", n,
-           max_logits_);
+  TF_CHECK(n >= 1 && n <= max_block(), "pass of {} rows, at most {}", n, max_block());
   for (const Token t : tokens) {
     if (t < 0 || t >= vocab) {
       throw_input("TokenRange", "token {}: expected 0 to {}", t, vocab - 1);
@@ -78,8 +85,18 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
             make_view(const_cast<Token*>(tokens.data()), DType::kI32, {n}));
   LayerObserver* const observing =
       observer != nullptr && observer->begin_pass(n) ? observer : nullptr;
-  cache.begin(n);
-  const auto body = [&] { enqueue(n, cache, want, observing); };
+  cache.begin(n, std::min(n, max_rows_));
+  return observing;
+}
+
+TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Logits want,
+                               LayerObserver* observer) {
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  TF_CHECK(n <= max_rows_, "pass of {} rows, at most {}", n, max_rows_);
+  TF_CHECK(want != Logits::kAll || n <= max_logits_, "{} rows of logits, at most {}", n,
+           max_logits_);
+  LayerObserver* const observing = begin(tokens, cache, observer);
+  const auto body = [&] { enqueue(n, cache, want, observing, {}); };
   const bool recordable = cache.recordable() && (ranks_ == nullptr || ranks_->recordable());
   if (observing == nullptr && recordable && n <= kMaxBatchInvariantRows) {
     // One captured pointer: std::function would allocate for the five of `body`.
@@ -100,6 +117,15 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
   return {};
 }
 
+bool LlamaModel::prefill(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer,
+                         const OnTile& on_tile) {
+  LayerObserver* const observing = begin(tokens, cache, observer);
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  const bool whole = enqueue(n, cache, Logits::kNone, observing, on_tile);
+  whole ? cache.end() : cache.cancel();
+  return whole;
+}
+
 // x[rows, D] += in w^T, where every rank holds some of the columns of w: the sum of what they all
 // have, in their order, so that a row's bits depend on the number of ranks but on no other row.
 void LlamaModel::add_product(TensorView in, const Matrix& w, TensorView x) {
@@ -113,26 +139,27 @@ void LlamaModel::add_product(TensorView in, const Matrix& w, TensorView x) {
   b_.add_parts(parts, x);
 }
 
-// Attention of layer l over the newest `needed` of the n rows; 0: only its K and V are wanted.
+// Attention of layer l over the newest `needed` rows of a tile; 0: only its K and V are wanted.
 // Adds the result to those rows of x.
-void LlamaModel::attend(int l, std::int64_t n, std::int64_t needed, KvCache& cache,
+void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed, KvCache& cache,
                         LayerObserver* observer) {
+  const std::int64_t n = tile.rows;
+  const TensorView x = x_.view().rows(tile.first, n);
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(l)];
   const TensorView h = h_.view().rows(0, n);
   const TensorView qkv = qkv_.view().rows(0, n);
   const TensorView q = q_.view().rows(0, n);
   const RopeView rope = rope_.view();
-  b_.rms_norm(x_.view().rows(0, n), w.attn_norm.view(),
-              static_cast<float>(weights_.config.rms_norm_eps), h);
+  b_.rms_norm(x, w.attn_norm.view(), static_cast<float>(weights_.config.rms_norm_eps), h);
   b_.linear(h, w.qkv, qkv, false);
   const TensorView mass = observer != nullptr ? observer->mass(l) : TensorView{};
   const std::int64_t rows = mass.data != nullptr ? n : needed;  // the mass is of all queries
   for (int i = 0; i < cache.runs(l); ++i) {
-    const KvView kv = cache.run(l, i);
+    const KvView kv = cache.run(l, i, tile.index);
     const std::int64_t group = shape_.heads / shape_.kv_heads;
     const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
     const TensorView run_q = q.slice(1, first, heads);
-    b_.rope_append(qkv, cache.positions(), rope, run_q, kv);
+    b_.rope_append(qkv, cache.positions().rows(tile.first, n), rope, run_q, kv);
     if (rows > 0) {
       const TensorView out = attn_.view().slice(1, first * kv.head_dim, heads * kv.head_dim);
       const bool with_mass = mass.data != nullptr;
@@ -140,11 +167,11 @@ void LlamaModel::attend(int l, std::int64_t n, std::int64_t needed, KvCache& cac
                    with_mass ? mass.rows(kv.first_head, kv.kv_heads) : TensorView{},
                    with_mass ? observer->mass_chunk() : 0);
     }
-    if (observer != nullptr) observer->on_run(l, run_q, kv);
-    cache.done(l, i);
+    if (observer != nullptr && tile.last) observer->on_run(l, run_q, kv);
+    cache.done(l, i, tile.index);
   }
   if (needed > 0) {
-    add_product(attn_.view().rows(n - needed, needed), w.out, x_.view().rows(n - needed, needed));
+    add_product(attn_.view().rows(n - needed, needed), w.out, x.rows(n - needed, needed));
   }
 }
 
@@ -160,24 +187,33 @@ void LlamaModel::feed_forward(const LayerWeights& w, TensorView x) {
   add_product(ffn, w.down, x);
 }
 
-void LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer) {
+// False: on_tile stopped it.
+bool LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer,
+                         const OnTile& on_tile) {
   const std::int64_t logits_rows = want == Logits::kAll ? n : want == Logits::kLast ? 1 : 0;
   b_.embed(tokens_.view().rows(0, n), weights_.embed.view(), x_.view().rows(0, n));
   const int layers = static_cast<int>(weights_.layers.size());
   for (int l = 0; l < layers; ++l) {
-    // After the last layer's keys and values only the rows that logits are made of matter.
-    const std::int64_t needed = l + 1 < layers ? n : logits_rows;
-    attend(l, n, needed, cache, observer);
-    if (needed > 0) {
-      feed_forward(weights_.layers[static_cast<std::size_t>(l)],
-                   x_.view().rows(n - needed, needed));
-    }
+    Tile tile;
+    do {
+      tile = tile_of(n, tile.rows == 0 ? 0 : tile.index + 1);
+      // After the last layer's keys and values only the rows that logits are made of matter.
+      const std::int64_t needed = l + 1 < layers ? tile.rows : tile.last ? logits_rows : 0;
+      attend(l, tile, needed, cache, observer);
+      if (needed > 0) {
+        feed_forward(weights_.layers[static_cast<std::size_t>(l)],
+                     x_.view().rows(tile.first + tile.rows - needed, needed));
+      }
+      const std::int64_t rows = l * n + tile.first + tile.rows;
+      if (on_tile && !on_tile(rows / layers, n)) return false;
+    } while (!tile.last);
   }
-  if (logits_rows == 0) return;
+  if (logits_rows == 0) return true;
   const TensorView h = h_.view().rows(0, logits_rows);
   b_.rms_norm(x_.view().rows(n - logits_rows, logits_rows), weights_.final_norm.view(),
               static_cast<float>(weights_.config.rms_norm_eps), h);
   b_.linear(h, weights_.lm_head, logits_.view().rows(0, logits_rows), false);
+  return true;
 }
 
 }  // namespace triforce

@@ -81,10 +81,10 @@ void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
   const std::int64_t tokens = full_.committed();
   const bool by_attention = options_.selection == Selection::kAttention;
   const RetrievalLayout after = prefix(tokens / options_.chunk_size * options_.chunk_size);
-  if (after.selected_rows > 0) inputs_.set(tokens - 1, 1, tokens);  // for the length alone
+  if (after.selected_rows > 0) inputs_.set(tokens - 1, 1, tokens - 1, 1);  // for the length alone
   for (int l = 0; l < storage_.layers(); ++l) {
     for (KvView kv : full_.homes(l)) {
-      kv.length = inputs_.length();
+      kv.length = inputs_.length(0);
       const std::int64_t n = kv.kv_heads * group;
       const TensorView q = queries.rows(l, 1).slice(1, kv.first_head * group, n);
       if (by_attention && after.selected_rows > 0) {

@@ -14,14 +14,20 @@ namespace triforce {
 class PassInputs {
  public:
   PassInputs(Backend& backend, std::int64_t max_append);
-  // n rows at [first_position, first_position + n); `length` rows are valid after the append.
-  void set(std::int64_t first_position, std::int64_t n, std::int64_t length);
-  TensorView positions() const { return device_.view().rows(1, n_); }  // [n] i32
-  const std::int32_t* length() const { return device_.view().as<std::int32_t>(); }
+  // n rows at [first_position, first_position + n) after rows [0, before), in tiles.
+  void set(std::int64_t first_position, std::int64_t n, std::int64_t before,
+           std::int64_t tile_rows);
+  TensorView positions() const { return device_.view().rows(tiles_, n_); }  // [n] i32
+  // Of the rows with those of a tile.
+  const std::int32_t* length(int tile) const {
+    return device_.view().as<std::int32_t>() + (tiles_ - 1 - tile);
+  }
+  static std::int64_t bytes(std::int64_t max_append);
 
  private:
   Backend& b_;
-  Tensor device_;  // [1 + max_append] i32: length, then positions
+  std::int64_t tiles_;  // at most
+  Tensor device_;  // i32 [tiles + max_append]: lengths, those of the last tiles first; positions
   std::vector<std::int32_t> host_;
   std::int64_t n_ = 0;
 };
@@ -30,12 +36,13 @@ class StoredCache : public KvCache {
  public:
   std::int64_t length() const final { return length_; }
   std::int64_t max_append() const final { return max_append_; }
-  void begin(std::int64_t n) override;
+  void begin(std::int64_t n, std::int64_t tile_rows) override;
   TensorView positions() const final { return inputs_.positions(); }
   int runs(int l) const override { return static_cast<int>(homes(l).size()); }
-  KvView run(int l, int i) override;
-  void done(int /*l*/, int /*i*/) override {}
-  void end() final;
+  KvView run(int l, int i, int tile) override;
+  void done(int /*l*/, int /*i*/, int /*tile*/) override {}
+  void end() override;
+  void cancel() override { appending_ = 0; }
   void truncate(std::int64_t length) override;
   std::uint64_t id() const final { return lease_->id(); }
   // Where the rows of layer l lie between passes, without a length.

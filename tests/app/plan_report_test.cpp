@@ -147,7 +147,7 @@ TEST(PlanReport, LimitsAreChecked) {
 
 // --kv-offload keeps near what fits, to the last head; --on-chip says how much, in layers.
 TEST(PlanReport, HomesFitTheDevice) {
-  constexpr std::int64_t kShort = std::int64_t{2} << 30;  // what the device lacks
+  constexpr std::int64_t kShort = std::int64_t{1} << 30;  // what the device lacks
   RunConfig config = paper_config();
   config.prefill = 8192;
   const auto reference = make_reference_backend();
@@ -157,22 +157,26 @@ TEST(PlanReport, HomesFitTheDevice) {
   };
   const SmallDevice large(*reference, std::int64_t{200} << 30);
   EXPECT_TRUE(planned(large).run.homes.near_heads.empty());
-  const std::int64_t resident = plan_memory(planned(large)).near_bytes();
+  const MemoryPlan all_near = plan_memory(planned(large));
+  const std::int64_t resident = all_near.near_bytes();
 
   config.kv_offload = true;
   EXPECT_TRUE(planned(large).run.homes.near_heads.empty());
   const SmallDevice small(*reference, resident - kShort);
   const PlanInput half = planned(small);
   const MemoryPlan memory = plan_memory(half);
-  const std::int64_t all = 32 * 32, head = memory.bytes[static_cast<std::size_t>(MemTag::kKvFar)] /
-                                           std::lround(all - 32 * near_layers(half));
+  const auto kv = [](const MemoryPlan& m, MemTag tag) {
+    return m.bytes[static_cast<std::size_t>(tag)];
+  };
+  const std::int64_t head = kv(all_near, MemTag::kKvFull) / (32 * 32);
   EXPECT_LE(memory.near_bytes(), resident - kShort);
   EXPECT_GT(memory.near_bytes() + head, resident - kShort);
-  EXPECT_EQ(memory.total_bytes(), resident + kKvSlots * head);
-  EXPECT_EQ(half.run.homes.slots, kKvSlots);
+  EXPECT_EQ(kv(memory, MemTag::kKvFull) + kv(memory, MemTag::kKvFar),
+            (32 * 32 + half.run.homes.slots) * head);
   const auto [least, most] =
       std::minmax_element(half.run.homes.near_heads.begin(), half.run.homes.near_heads.end());
   EXPECT_LE(*most - *least, 1);
+  EXPECT_EQ(half.run.homes.slots, 32 - *least);  // a layer's far heads, for the prompt
   EXPECT_NO_THROW(check_memory(config, memory, &small));
 
   config.memory_limit_bytes = resident - 2 * kShort;

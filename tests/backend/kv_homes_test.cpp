@@ -1,6 +1,7 @@
 // Where the rows of a full cache lie changes no bit of what is computed from them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/backends.h"
@@ -12,7 +13,7 @@ namespace triforce {
 namespace {
 
 constexpr int kKvHeads = 3, kHeadDim = 64, kGamma = 5;
-constexpr std::int64_t kPrompt = 83, kRounds = 8, kCapacity = 200, kMaxAppend = 64;
+constexpr std::int64_t kPrompt = 107, kRounds = 8, kCapacity = 200, kMaxAppend = 64;
 
 // Spoils all rows of a slot before some are brought into it: rows of another head that are taken
 // for this one's then show. The spoilt rows are finite, since rows that are masked are multiplied.
@@ -24,10 +25,17 @@ class SpoiltSlots final : public ForwardingBackend {
     spoilt_ = Tensor(to.allocator(), DType::kI32, {elements / 2}, to.place(), MemTag::kWorkspace);
     to.upload(spoilt_.view(), host);
   }
+  // The memory of these is no slot.
+  void know_homes(const FullCache& cache, int layers) {
+    homes_.clear();
+    for (int l = 0; l < layers; ++l) {
+      for (const KvView& kv : cache.homes(l)) homes_.push_back(kv);
+    }
+  }
 
  protected:
   void do_copy(TensorView dst, TensorView src, Queue queue) override {
-    if (queue == Queue::kCopy) {
+    if (queue == Queue::kCopy && !is_home(dst.data)) {
       const std::int64_t words = spoilt_.view().numel();
       to_.copy(make_view(dst.data, DType::kI32, {words}), spoilt_.view(), queue);
     }
@@ -35,8 +43,18 @@ class SpoiltSlots final : public ForwardingBackend {
   }
 
  private:
+  bool is_home(const void* p) const {
+    const auto within = [&](const void* rows, const KvView& kv) {
+      const auto offset = static_cast<const std::byte*>(p) - static_cast<const std::byte*>(rows);
+      return offset >= 0 && offset < kv.kv_heads * kv.head_stride * size_of(kv.dtype);
+    };
+    return std::any_of(homes_.begin(), homes_.end(),
+                       [&](const KvView& kv) { return within(kv.k, kv) || within(kv.v, kv); });
+  }
+
   Backend& to_;
   Tensor spoilt_;
+  std::vector<KvView> homes_;
 };
 
 class KvHomesTest : public ::testing::TestWithParam<BackendCase> {
@@ -47,8 +65,11 @@ class KvHomesTest : public ::testing::TestWithParam<BackendCase> {
   // selects every 9 tokens.
   std::vector<float> transcript(Selection selection, const KvHomes& homes) {
     const ModelConfig& c = weights_.config;
-    FullCache full(*backend_, c.layers, c.kv_heads, c.head_dim, kCapacity, kMaxAppend,
-                   weights_.dtype, homes);
+    // Where a layer's far heads have a slot each the prompt is one pass in tiles of kMaxAppend.
+    const bool in_tiles = homes.slots >= kKvHeads;
+    FullCache full(*backend_, c.layers, c.kv_heads, c.head_dim, kCapacity,
+                   in_tiles ? kPrompt : kMaxAppend, weights_.dtype, homes);
+    backend_->know_homes(full, c.layers);
     RetrievalCache retrieval(*backend_, full, c.layers, c.heads, c.kv_heads, c.head_dim, kMaxAppend,
                              weights_.dtype,
                              {32, 8, selection, {RebuildPolicy::Kind::kEvery, 9, 0}});
@@ -61,9 +82,21 @@ class KvHomesTest : public ::testing::TestWithParam<BackendCase> {
       all.insert(all.end(), logits.begin(), logits.end());
     };
     const std::span<const Token> tokens(tokens_);
-    model_.forward(tokens.first(kMaxAppend), full, Logits::kNone);
-    testing::end_prompt(model_, tokens.subspan(kMaxAppend, kPrompt - kMaxAppend), full, retrieval,
-                        queries);
+    const auto prefill = [&](std::int64_t begin, std::int64_t n) {
+      const auto part =
+          tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
+      EXPECT_TRUE(model_.prefill(part, full, begin + n == kPrompt ? &queries : nullptr, {}));
+    };
+    if (in_tiles) {
+      stop_in_the_middle(full);
+      prefill(0, kPrompt);
+    } else {
+      prefill(0, kMaxAppend);
+      prefill(kMaxAppend, kPrompt - kMaxAppend);
+    }
+    full.truncate(kPrompt - 1);
+    full.commit(kPrompt - 1);
+    retrieval.select_prompt(queries.view(), model_.rope());
     forward(tokens.subspan(kPrompt - 1, 1), full);
     full.commit(kPrompt);
     retrieval.commit(kPrompt);
@@ -88,14 +121,28 @@ class KvHomesTest : public ::testing::TestWithParam<BackendCase> {
     return all;
   }
 
+  // A pass that was asked to end in its second layer leaves nothing behind.
+  void stop_in_the_middle(FullCache& full) {
+    std::vector<std::int64_t> asked;
+    const auto on_tile = [&](std::int64_t done, std::int64_t total) {
+      EXPECT_EQ(total, kPrompt);
+      asked.push_back(done);
+      return asked.size() < 3;
+    };
+    EXPECT_FALSE(model_.prefill(std::span(tokens_).last(kPrompt), full, nullptr, on_tile));
+    EXPECT_EQ(asked,
+              (std::vector<std::int64_t>{kMaxAppend / 2, kPrompt / 2, (kPrompt + kMaxAppend) / 2}));
+    EXPECT_EQ(full.length(), 0);
+  }
+
   std::unique_ptr<Backend> device_;
-  std::unique_ptr<Backend> backend_ = std::make_unique<SpoiltSlots>(
+  std::unique_ptr<SpoiltSlots> backend_ = std::make_unique<SpoiltSlots>(
       *device_, round_up(kCapacity, device_->kv_granule()) * kHeadDim);
   ModelWeights weights_ =
       random_weights(*backend_, testing::tiny_config(6, kKvHeads, kHeadDim),
                      backend_->activation_dtype() == DType::kF16 ? DType::kF16 : DType::kBF16, 7,
                      MemTag::kTargetWeights, {});
-  LlamaModel model_{*backend_, weights_, kCapacity, kMaxAppend, 16};
+  LlamaModel model_{*backend_, weights_, kCapacity, kMaxAppend, 16, nullptr, kPrompt};
   std::vector<Token> tokens_ = testing::random_tokens(kCapacity, weights_.config.vocab, 11);
 };
 
@@ -112,9 +159,14 @@ TEST_P(KvHomesTest, FarHeadsGiveTheSameBits) {
     }
   };
   const std::vector<int> none = {0, 0}, some = {1, 2}, all_but_one = {kKvHeads, kKvHeads - 1};
-  expect_resident_bits(
-      Selection::kMeanKey,
-      {{none, 0}, {none, 1}, {none, 2}, {some, 0}, {some, 2}, {all_but_one, 4}, {none, 100}});
+  expect_resident_bits(Selection::kMeanKey, {{none, 0},
+                                             {none, 1},
+                                             {none, 2},
+                                             {none, 3},
+                                             {some, 0},
+                                             {some, 2},
+                                             {all_but_one, 4},
+                                             {none, 100}});
   expect_resident_bits(Selection::kAttention, {{some, 0}, {some, 2}});
 }
 

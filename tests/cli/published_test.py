@@ -43,9 +43,9 @@ class Published(ProgramTest):
             plan = strict_json(self.run_program("plan", *command.split(), "-o", "json").out)
             memory = plan["memory_bytes"]
             self.assertEqual(plan["near_layers"], layers)
-            # Beside the near heads stand four slots.
+            # Beside the near heads stand slots for a layer's far ones.
             head = memory["kv_far"] // ((32 - layers) * 32)
-            self.assertEqual(memory["kv_full"], (layers * 32 + 4) * head)
+            self.assertEqual(memory["kv_full"], (layers * 32 + 32 - layers) * head)
             self.assertEqual({gpu["near_layers"] for gpu in plan["gpus"]}, {layers})
         self.fails(2, "plan", "--target", "llama-7B-128K", "--on_chip", "33",
                    says=["--on-chip", "0 to 32", "found 33"])

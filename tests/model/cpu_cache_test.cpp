@@ -69,7 +69,7 @@ TEST(CpuScratch, IsReservedForEveryContextAndGroup) {
   const std::vector<Token> tokens = random_tokens(32, c.vocab, 5);
   for (const std::int64_t n : {512, 512 - 32}) {  // zero rows will do
     while (full.length() + n <= 8192 - 32) {
-      full.begin(n);
+      full.begin(n, n);
       full.end();
     }
   }

@@ -46,7 +46,7 @@ struct Scene {
 
   // Component j of key `row` of a head; the reference backend keeps rows plain.
   double key(int l, int h, std::int64_t row, int j) {
-    const KvView kv = full.run(l, 0);
+    const KvView kv = full.run(l, 0, 0);
     return static_cast<double>(static_cast<const float*>(kv.k)[h * kv.head_stride + row * 8 + j]);
   }
   double query(int l, std::int64_t row, int h, int j) const {
