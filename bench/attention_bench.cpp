@@ -21,14 +21,15 @@ constexpr int kChunk = 8;
 
 DType kv_type() { return setup().isa >= cpu::Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32; }
 
-// bf16 or f32 caches of `rows` rows per layer, filled, and what the ops need beside them.
+// Caches of `rows` rows per layer, of bf16 or else f32, filled, and what the ops need beside them.
 class Fixture {
  public:
-  Fixture(const Model& model, std::int64_t rows, std::int64_t queries, bool mass = false)
-      : model_(model), capacity_((rows + 15) / 16 * 16), queries_(queries) {
+  Fixture(const Model& model, std::int64_t rows, std::int64_t queries, bool mass = false,
+          DType type = kv_type())
+      : model_(model), type_(type), capacity_((rows + 15) / 16 * 16), queries_(queries) {
     length_ = static_cast<std::int32_t>(rows);
     const std::int64_t head = capacity_ * model.d;
-    kv_ = Buffer(allocator_, 2 * model.layers * model.kv_heads * head * size_of(kv_type()),
+    kv_ = Buffer(allocator_, 2 * model.layers * model.kv_heads * head * size_of(type_),
                  Place::kHost, MemTag::kKvFull);
     fill();
     Backend::ScratchShape shape;
@@ -63,11 +64,11 @@ class Fixture {
                         static_cast<std::size_t>(scratch_.bytes())}};
   }
   KvView layer(int l) const {
-    const std::int64_t part = model_.kv_heads * capacity_ * model_.d * size_of(kv_type());
+    const std::int64_t part = model_.kv_heads * capacity_ * model_.d * size_of(type_);
     KvView kv;
     kv.k = static_cast<std::byte*>(kv_.data()) + 2 * l * part;
     kv.v = static_cast<std::byte*>(kv.k) + part;
-    kv.dtype = kv_type();
+    kv.dtype = type_;
     kv.kv_heads = kv.layer_heads = model_.kv_heads;
     kv.head_dim = model_.d;
     kv.capacity = capacity_;
@@ -78,7 +79,7 @@ class Fixture {
   KvView next_layer() { return layer(layer_++ % model_.layers); }
   // Bytes of K, or of V, of one layer.
   double half_bytes() const {
-    return static_cast<double>(model_.kv_heads * length_ * model_.d * size_of(kv_type()));
+    return static_cast<double>(model_.kv_heads * length_ * model_.d * size_of(type_));
   }
   HostAllocator& allocator() { return allocator_; }
   const Model& model() const { return model_; }
@@ -98,12 +99,12 @@ class Fixture {
   }
   // Small numbers of both signs in either type.
   void fill() {
-    const std::int64_t n = kv_.bytes() / size_of(kv_type());
+    const std::int64_t n = kv_.bytes() / size_of(type_);
     for (std::int64_t i = 0; i < n; ++i) {
       const float x = static_cast<float>(i * 7919 % 513) / 512 - 0.5F;
       std::uint32_t bits;
       std::memcpy(&bits, &x, sizeof bits);
-      if (kv_type() == DType::kBF16) {
+      if (type_ == DType::kBF16) {
         static_cast<std::uint16_t*>(kv_.data())[i] = static_cast<std::uint16_t>(bits >> 16);
       } else {
         static_cast<float*>(kv_.data())[i] = x;
@@ -113,6 +114,7 @@ class Fixture {
 
   HostAllocator allocator_;
   Model model_;
+  DType type_;
   std::int64_t capacity_, queries_;
   std::int32_t length_ = 0;
   int layer_ = 0;
@@ -135,6 +137,30 @@ void run_attention(benchmark::State& state, const Model& model, bool mass) {
 void attention(benchmark::State& state) { run_attention(state, kBuiltIn, false); }
 void attention_mass(benchmark::State& state) { run_attention(state, kBuiltIn, true); }
 void attention_7b(benchmark::State& state) { run_attention(state, kLlama7b, false); }
+
+// One head at a time of bf16 rows, in our own order and in a device's, as HostAttention reads them.
+void run_head_attention(benchmark::State& state, bool device_order) {
+  Fixture f(kLlama7b, state.range(1), state.range(0), false, DType::kBF16);
+  const int d = kLlama7b.d;
+  Stopwatch watch;
+  for (auto _ : state) {
+    const KvView layer = f.next_layer();
+    for (int head = 0; head < kLlama7b.heads; ++head) {
+      const KvView kv = layer.heads(head, 1);
+      const TensorView q = f.q().slice(1, head, 1), out = f.out().slice(1, head * d, d);
+      watch.time([&] {
+        if (device_order) {
+          cpu::imported_attention(f.context(), q, kv, out, {}, 0);
+        } else {
+          cpu::attention(f.context(), q, kv, {}, out, {}, 0);
+        }
+      });
+    }
+  }
+  report_bytes(state, watch, 2 * f.half_bytes() / kLlama7b.kv_heads);
+}
+void head_attention(benchmark::State& state) { run_head_attention(state, false); }
+void host_attention(benchmark::State& state) { run_head_attention(state, true); }
 
 // A chunk of a prompt over itself and what came before; bounded by arithmetic.
 void attention_prefill(benchmark::State& state) {
@@ -245,6 +271,14 @@ BENCHMARK(attention)
     ->UseRealTime();
 BENCHMARK(attention_mass)->Args({7, 16384})->ArgNames({"rows", "keys"})->UseRealTime();
 BENCHMARK(attention_7b)->ArgsProduct({{1, 7}, {8192}})->ArgNames({"rows", "keys"})->UseRealTime();
+BENCHMARK(head_attention)
+    ->ArgsProduct({{1, 7, 17}, {16384}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
+BENCHMARK(host_attention)
+    ->ArgsProduct({{1, 7, 17}, {16384}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
 BENCHMARK(attention_prefill)
     ->ArgsProduct({{2048}, {2048, 16384}})
     ->ArgNames({"rows", "keys"})

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "triforce/host_attention.h"
+
 namespace triforce {
 namespace {
 
@@ -101,6 +103,29 @@ void expect_length(const char* op, const KvView& kv, std::int64_t rows, const Ba
 void expect_rope(const char* op, const RopeView& rope, const KvView& kv) {
   expect(op, rope.cos, kF32, {rope.cos.shape[0], kv.head_dim / 2}, Gaps::kNone);
   expect(op, rope.sin, kF32, {rope.cos.shape[0], kv.head_dim / 2}, Gaps::kNone);
+}
+
+void expect_attention(const TensorView& q, const KvView& kv, const RopeView& rope,
+                      const TensorView& out, const TensorView& mass, int chunk,
+                      const Backend::Traits& t) {
+  expect_kv("attention", kv, t);
+  const std::int64_t rows = q.shape[0], heads = q.shape[1];
+  expect("attention: q", q, activations(t), {rows, heads, kv.head_dim});
+  expect("attention: out", out, activations(t), {rows, heads * kv.head_dim});
+  group_of("attention", q, kv);
+  expect_apart("attention", q, out);
+  expect_length("attention", kv, rows, t);
+  if (kv.rotate_on_read) {
+    expect_rope("attention: tables", rope, kv);
+    TF_CHECK(t.place != Place::kHost || *kv.length <= rope.cos.shape[0],
+             "attention: tables of {} positions for {} rows", rope.cos.shape[0], *kv.length);
+  }
+  if (mass.data != nullptr) {
+    TF_CHECK(chunk > 0 && rows <= kMaxBatchInvariantRows,
+             "attention: mass of chunks of {} rows over {} queries, at most {}", chunk, rows,
+             kMaxBatchInvariantRows);
+    expect("attention: mass", mass, kF32, {kv.kv_heads, kv.capacity / chunk});
+  }
 }
 
 void expect_same_rows(const char* op, const KvView& src, const KvView& dst) {
@@ -205,25 +230,26 @@ void Backend::rope_append(TensorView qkv, TensorView positions, const RopeView& 
 
 void Backend::attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                         TensorView mass, int chunk) {
-  expect_kv("attention", kv, traits_);
-  const std::int64_t rows = q.shape[0], heads = q.shape[1];
-  expect("attention: q", q, activations(traits_), {rows, heads, kv.head_dim});
-  expect("attention: out", out, activations(traits_), {rows, heads * kv.head_dim});
-  group_of("attention", q, kv);
-  expect_apart("attention", q, out);
-  expect_length("attention", kv, rows, traits_);
-  if (kv.rotate_on_read) {
-    expect_rope("attention: tables", rope, kv);
-    TF_CHECK(place() != Place::kHost || *kv.length <= rope.cos.shape[0],
-             "attention: tables of {} positions for {} rows", rope.cos.shape[0], *kv.length);
-  }
-  if (mass.data != nullptr) {
-    TF_CHECK(chunk > 0 && rows <= kMaxBatchInvariantRows,
-             "attention: mass of chunks of {} rows over {} queries, at most {}", chunk, rows,
-             kMaxBatchInvariantRows);
-    expect("attention: mass", mass, kF32, {kv.kv_heads, kv.capacity / chunk});
-  }
+  expect_attention(q, kv, rope, out, mass, chunk, traits_);
   do_attention(q, kv, rope, out, mass, chunk);
+}
+
+void HostAttention::attend(TensorView q, const KvView& kv, TensorView out, TensorView mass,
+                           int chunk) {
+  static constexpr Backend::Traits kTraits = {.kv_granule = 8,
+                                              .head_dim_step = 64,
+                                              .max_head_dim = 256,
+                                              .formats = Backend::Formats::kStored};
+  expect_attention(q, kv, {}, out, mass, chunk, kTraits);
+  TF_CHECK(kv.dtype != DType::kF32 && !kv.rotate_on_read && q.shape[0] <= kMaxBatchInvariantRows,
+           "attend: {} queries over {} rows{}", q.shape[0], to_string(kv.dtype),
+           kv.rotate_on_read ? " to be rotated" : "");
+  do_attend(q, kv, out, mass, chunk);
+}
+
+void HostAttention::reserve(Allocator& allocator, const Backend::ScratchShape& shape) {
+  scratch_ = Buffer();  // not both at a time
+  scratch_ = Buffer(allocator, scratch_bytes(shape), Place::kHost, MemTag::kWorkspace);
 }
 
 void Backend::swiglu(TensorView gate_up, TensorView out) {

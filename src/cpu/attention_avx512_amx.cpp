@@ -40,7 +40,7 @@ TF_ISA_INLINE void prefetch_lines(const std::byte* p, std::int64_t stride) {
 // One tile of keys against up to 16 rows.
 struct Step {
   const std::byte *k, *v;
-  std::int64_t ahead;  // bytes to the tile to prefetch, 0: none
+  const std::byte *next_k, *next_v;  // the tile to prefetch, null: none
   int tile, row, rows;
 };
 
@@ -54,9 +54,10 @@ TF_ISA inline void scores(const TileArgs& a, const Step& step, float* s) {
   _tile_zero(2);
   _tile_zero(3);
   for (int i = 0; i < a.d; i += 32) {
-    const std::byte* k = step.k + i * kLanes * kKeyBytes;
-    if (step.ahead != 0) {
-      for (int b = 0; b < 4; ++b) prefetch_lines(k + b * block + step.ahead, 64);
+    const std::int64_t at = i * kLanes * kKeyBytes;
+    const std::byte* k = step.k + at;
+    if (step.next_k != nullptr) {
+      for (int b = 0; b < 4; ++b) prefetch_lines(step.next_k + at + b * block, 64);
     }
     _tile_loadd(4, q + i * kKeyBytes, q_stride);
     _tile_loadd(5, k, 64);
@@ -82,10 +83,11 @@ TF_ISA inline void values(const TileArgs& a, const Step& step, const std::uint16
   _tile_loadd(0, o, stride);
   _tile_loadd(1, o + kLanes, stride);
   for (int t = 0; t < kTileKeys; t += 32) {
-    const std::byte* v = step.v + t * a.d * kKeyBytes + dim * 4;
-    if (step.ahead != 0) {
-      prefetch_lines(v + step.ahead, stride);
-      prefetch_lines(v + step.ahead + 64, stride);
+    const std::int64_t at = t * a.d * kKeyBytes + dim * 4;
+    const std::byte* v = step.v + at;
+    if (step.next_v != nullptr) {
+      prefetch_lines(step.next_v + at, stride);
+      prefetch_lines(step.next_v + at + 64, stride);
     }
     _tile_loadd(4, p + t, kTileKeys * kKeyBytes);
     _tile_loadd(5, v, stride);
@@ -117,9 +119,11 @@ TF_ISA void run(const TileArgs& a) {
   const std::int64_t bytes = kTileKeys * a.d * kKeyBytes;
   const auto make_step = [&](int tile, int pass) {
     const int begin = a.rows * pass / passes, end = a.rows * (pass + 1) / passes;
-    return Step{
-        a.k + tile * bytes, a.v + tile * bytes, a.prefetch && pass == 0 ? bytes : 0, tile, begin,
-        end - begin};
+    const auto next = [&](const std::byte* p) {
+      return p == nullptr || pass > 0 ? nullptr : p + tile * bytes;
+    };
+    return Step{a.k + tile * bytes, a.v + tile * bytes, next(a.next_k), next(a.next_v), tile, begin,
+                end - begin};
   };
   alignas(64) float s[kTileRows * kTileKeys];
   alignas(64) std::uint16_t p[kTileRows * kTileKeys];

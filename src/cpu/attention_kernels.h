@@ -19,7 +19,9 @@ struct TileArgs {
   const std::byte* k = nullptr;  // tiles * kTileKeys rows in the layout of kv_layout.h
   const std::byte* v = nullptr;  // masked rows must be finite
   int tiles = 1;
-  bool prefetch = false;  // the tile that follows in memory is read next
+  // Prefetched meanwhile, as many bytes as the tiles have; null: nothing.
+  const std::byte* next_k = nullptr;
+  const std::byte* next_v = nullptr;
   int d = 0;
   int rows = 0;
   const std::byte* q = nullptr;  // [rows, d] log2(e) / sqrt(d) q, f32 or bf16 (bf16_queries)

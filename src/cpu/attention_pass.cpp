@@ -18,6 +18,10 @@ struct Tile {
   const std::byte* v;
 };
 
+std::int64_t tile_bytes(const AttentionPass& pass) {
+  return std::int64_t{kTileKeys} * pass.d * size_of(pass.kv->dtype);
+}
+
 // The valid keys of the tile at `start`, the others zero: what lies beyond `length` is never read,
 // since it may be NaN and beyond the capacity.
 Tile partial_tile(const AttentionPass& pass, Tile source, std::int64_t start,
@@ -40,6 +44,23 @@ Tile partial_tile(const AttentionPass& pass, Tile source, std::int64_t start,
   return {buffers.k, buffers.v};
 }
 
+// The tile at `start` of rows in a device's order. Rows beyond `length` count as zero.
+Tile import_tile(const AttentionPass& pass, Tile source, std::int64_t start,
+                 const TileBuffers& buffers) {
+  const std::int64_t bytes = tile_bytes(pass), valid = pass.length - start;
+  if (valid < kTileKeys) {
+    std::byte *k = buffers.other, *v = buffers.other + bytes;
+    const auto valid_bytes = static_cast<std::size_t>(valid * (bytes / kTileKeys));
+    std::memset(k, 0, static_cast<std::size_t>(2 * bytes));
+    std::memcpy(k, source.k, valid_bytes);
+    std::memcpy(v, source.v, valid_bytes);
+    source = {k, v};
+  }
+  pass.import->keys(source.k, pass.d, buffers.k);
+  pass.import->values(source.v, pass.d, buffers.v);
+  return {buffers.k, buffers.v};
+}
+
 void rotate_tile(const AttentionPass& pass, const std::byte* k, std::int64_t start,
                  std::byte* out) {
   const std::int64_t block_bytes = kKeyBlock * pass.d * size_of(pass.kv->dtype);
@@ -52,6 +73,28 @@ void rotate_tile(const AttentionPass& pass, const std::byte* k, std::int64_t sta
     pass.kernels->rotate(k + b * block_bytes, pass.cos, pass.sin, rows, pass.d,
                          out + b * block_bytes);
   }
+}
+
+// The tile at `start`, and if they are read where they lie those behind it, `full` in all.
+void find_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t start, std::int64_t full,
+                const TileBuffers& buffers, TileArgs& a) {
+  const std::int64_t bytes = tile_bytes(pass), offset = start / kTileKeys * bytes;
+  Tile tile{k_head(*pass.kv, head) + offset, v_head(*pass.kv, head) + offset};
+  const bool whole = start + kTileKeys <= pass.length, prefetch = whole && !pass.kv->rotate_on_read;
+  a.tiles = prefetch && pass.import == nullptr && full > 1 ? static_cast<int>(full) : 1;
+  a.next_k = prefetch ? tile.k + bytes : nullptr;
+  a.next_v = prefetch ? tile.v + bytes : nullptr;
+  if (pass.import != nullptr) {
+    tile = import_tile(pass, tile, start, buffers);
+  } else if (!whole) {
+    tile = partial_tile(pass, tile, start, buffers);
+  }
+  if (pass.kv->rotate_on_read) {
+    rotate_tile(pass, tile.k, start, buffers.other);
+    tile.k = buffers.other;
+  }
+  a.k = tile.k;
+  a.v = tile.v;
 }
 
 }  // namespace
@@ -82,7 +125,7 @@ TileBuffers take_tile_buffers(Scratch& scratch, int d, std::int64_t rows) {
   TileBuffers b;
   b.k = scratch.take<std::byte>(bytes);
   b.v = scratch.take<std::byte>(bytes);
-  b.rotated = scratch.take<std::byte>(bytes);
+  b.other = scratch.take<std::byte>(bytes);
   b.visible = scratch.take<int>(rows);
   return b;
 }
@@ -109,7 +152,6 @@ void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t ro
 
 void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin, std::int64_t end,
                const AttentionState& state, const TileBuffers& buffers, const MassOutput& mass) {
-  const std::int64_t row_bytes = pass.d * size_of(pass.kv->dtype);
   const std::int64_t mass_row = mass.sums == nullptr ? 0 : kTileKeys / mass.unit;
   const std::int64_t horizon = pass.horizon(state.first_row);  // the shortest
   TileArgs a;
@@ -119,19 +161,7 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
     // Rows that see at least the first key of this tile: those from query start - past on.
     const std::int64_t skip =
         std::clamp<std::int64_t>((start - pass.past) * pass.group - state.first_row, 0, state.rows);
-    Tile tile{k_head(*pass.kv, head) + start * row_bytes,
-              v_head(*pass.kv, head) + start * row_bytes};
-    const bool in_place = start + kTileKeys <= pass.length && !pass.kv->rotate_on_read;
-    const std::int64_t full = (std::min(horizon, end) - start) / kTileKeys;
-    a.tiles = in_place && full > 1 ? static_cast<int>(full) : 1;
-    a.prefetch = in_place;
-    if (start + kTileKeys > pass.length) tile = partial_tile(pass, tile, start, buffers);
-    if (pass.kv->rotate_on_read) {
-      rotate_tile(pass, tile.k, start, buffers.rotated);
-      tile.k = buffers.rotated;
-    }
-    a.k = tile.k;
-    a.v = tile.v;
+    find_tiles(pass, head, start, (std::min(horizon, end) - start) / kTileKeys, buffers, a);
     a.rows = static_cast<int>(state.rows - skip);
     a.q = state.q + skip * pass.query_bytes();
     a.o = state.o + skip * pass.d;
@@ -176,11 +206,26 @@ const AttentionKernels& attention_kernels(Isa isa, DType type) {
   return attention_kernels_scalar(type);
 }
 
+const ImportKernels& import_kernels(Isa isa, DType type) {
+  TF_CHECK(type == DType::kF16 || type == DType::kBF16, "rows of {} in a device's order",
+           to_string(type));
+  if (isa >= Isa::kAvx512) return import_kernels_avx512(type);
+  if (isa == Isa::kAvx2) return import_kernels_avx2(type);
+  return import_kernels_scalar(type);
+}
+
 void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
                TensorView out, TensorView mass, int chunk) {
   const AttentionPass pass = make_pass(context.isa, q, kv, rope, out);
   if (pass.queries <= kMaxBatchInvariantRows) return attention_exact(context, pass, mass, chunk);
   attention_prefill(context, pass);
+}
+
+void imported_attention(const Context& context, TensorView q, const KvView& kv, TensorView out,
+                        TensorView mass, int chunk) {
+  AttentionPass pass = make_pass(context.isa, q, kv, {}, out);
+  pass.import = &import_kernels(context.isa, kv.dtype);
+  attention_exact(context, pass, mass, chunk);
 }
 
 }  // namespace triforce::cpu

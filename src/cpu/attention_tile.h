@@ -261,7 +261,8 @@ struct AttentionTile {
       const std::byte* k = a.k + tile * bytes;
       const std::byte* v = a.v + tile * bytes;
       Source from{reinterpret_cast<const Element*>(k), reinterpret_cast<const Element*>(v),
-                  a.prefetch ? k + bytes : nullptr, a.prefetch ? v + bytes : nullptr};
+                  a.next_k == nullptr ? nullptr : a.next_k + tile * bytes,
+                  a.next_v == nullptr ? nullptr : a.next_v + tile * bytes};
       for (int pass = 0, row = 0; pass < passes; ++pass) {
         const int count = (a.rows - row + passes - pass - 1) / (passes - pass);
         rows_of<V::kMaxRows>(a, from, tile, row, count);

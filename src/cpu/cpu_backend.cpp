@@ -11,9 +11,22 @@
 namespace triforce {
 namespace {
 
+cpu::Context make_context(const CpuOptions& options) {
+  if (options.threads < 0) throw_usage("--threads: expected 0 or more, found {}", options.threads);
+  if (options.isa.has_value()) cpu::parse_isa(to_string(*options.isa));  // throws if it is missing
+  return {.isa = options.isa.value_or(cpu::best_isa()),
+          .threads = options.threads > 0 ? options.threads : omp_get_num_procs(),
+          .scratch = {}};
+}
+
+std::string describe(const cpu::Context& context) {
+  return fmt::format("cpu {}, {} thread{}", to_string(context.isa), context.threads,
+                     context.threads == 1 ? "" : "s");
+}
+
 class CpuBackend final : public HostBackend {
  public:
-  CpuBackend(cpu::Isa isa, int threads)
+  explicit CpuBackend(const cpu::Context& context)
       : HostBackend({.place = Place::kHost,
                      .activation = DType::kF32,
                      // The operands of a GEMM then stay in the second-level cache.
@@ -21,15 +34,10 @@ class CpuBackend final : public HostBackend {
                      .kv_granule = cpu::kKeyBlock,
                      .head_dim_step = 16,
                      .max_head_dim = cpu::kMaxHeadDim,
-                     .formats = Formats::kStored}) {
-    context_.isa = isa;
-    context_.threads = threads;
-  }
+                     .formats = Formats::kStored}),
+        context_(context) {}
 
-  std::string description() const override {
-    return fmt::format("cpu {}, {} thread{}", to_string(context_.isa), context_.threads,
-                       context_.threads == 1 ? "" : "s");
-  }
+  std::string description() const override { return describe(context_); }
 
   Bandwidths measure_bandwidths() override {
     return {cpu::measure_read_bandwidth_gbs(context_), {}, {}};
@@ -100,16 +108,38 @@ class CpuBackend final : public HostBackend {
   cpu::Gemm gemm_;
 };
 
+class CpuHostAttention final : public HostAttention {
+ public:
+  explicit CpuHostAttention(const cpu::Context& context) : context_(context) {}
+
+  std::string description() const override { return describe(context_); }
+  int threads() const override { return context_.threads; }
+  std::int64_t scratch_bytes(const Backend::ScratchShape& shape) const override {
+    return cpu::imported_scratch_bytes(shape, context_.threads);
+  }
+
+ protected:
+  void do_attend(TensorView q, const KvView& kv, TensorView out, TensorView mass,
+                 int chunk) override {
+    cpu::Context context = context_;
+    context.scratch = scratch();
+    cpu::imported_attention(context, q, kv, out, mass, chunk);
+  }
+
+ private:
+  cpu::Context context_;
+};
+
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
-  if (options.threads < 0) throw_usage("--threads: expected 0 or more, found {}", options.threads);
-  if (options.isa.has_value()) {
-    cpu::parse_isa(to_string(*options.isa));  // throws if this processor lacks it
-    cpu::limit_gemm_isa(*options.isa);
-  }
-  return std::make_unique<CpuBackend>(options.isa.value_or(cpu::best_isa()),
-                                      options.threads > 0 ? options.threads : omp_get_num_procs());
+  const cpu::Context context = make_context(options);
+  if (options.isa.has_value()) cpu::limit_gemm_isa(*options.isa);
+  return std::make_unique<CpuBackend>(context);
+}
+
+std::unique_ptr<HostAttention> make_host_attention(const CpuOptions& options) {
+  return std::make_unique<CpuHostAttention>(make_context(options));
 }
 
 }  // namespace triforce

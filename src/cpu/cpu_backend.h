@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "cpu/context.h"
-#include "triforce/backend.h"
+#include "triforce/host_attention.h"
 
 namespace triforce {
 
@@ -16,5 +16,8 @@ struct CpuOptions {
 // Throws Error(kUsage) for a negative thread count and Error(kDevice, "UnsupportedIsa") for a level
 // this processor lacks. A forced level also limits oneDNN, if it is the first backend made.
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
+// The same level and threads for rows that a device keeps. Throws the same; oneDNN has no part in
+// it.
+std::unique_ptr<HostAttention> make_host_attention(const CpuOptions& options);
 
 }  // namespace triforce

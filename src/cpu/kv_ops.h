@@ -25,6 +25,13 @@ void rope_append(const Context& context, TensorView qkv, TensorView positions, c
 void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
                TensorView out, TensorView mass, int chunk);
 
+// The same over rows in a device's order (kv_import.h), for at most kMaxBatchInvariantRows queries,
+// with the bits that the same rows in our own order give; kv.rotate_on_read is false. f16 or bf16.
+void imported_attention(const Context& context, TensorView q, const KvView& kv, TensorView out,
+                        TensorView mass, int chunk);
+// Bytes of Context::scratch that it needs.
+std::int64_t imported_scratch_bytes(const Backend::ScratchShape& shape, int threads);
+
 void score_chunks(const Context& context, TensorView q, const KvView& kv, int chunk,
                   std::int64_t n_chunks, TensorView scores);
 // NaN scores rank last.

@@ -54,6 +54,40 @@ TEST_P(AllocationTest, NothingAllocatesAfterWarmUp) {
   EXPECT_GT(allocation_count(), before);
 }
 
+TEST_P(AllocationTest, HostAttentionAllocatesNothingAfterItsFirstCall) {
+  HostAllocator allocator;
+  const std::int64_t rows = 7, heads = 4, kv_heads = 2, d = 64, capacity = 600;
+  const auto tensor = [&](DType type, std::initializer_list<std::int64_t> shape) {
+    return Tensor(allocator, type, shape, Place::kHost, MemTag::kActivations);
+  };
+  const Tensor q = tensor(DType::kF32, {rows, heads, d}), out = tensor(DType::kF32, {rows, 256});
+  const Tensor k = tensor(DType::kF16, {kv_heads, capacity, d});
+  const Tensor mass = tensor(DType::kF32, {kv_heads, capacity / 8});
+  const std::int32_t length = 590;
+  const KvView kv{.k = k.view().data,
+                  .v = k.view().data,
+                  .dtype = DType::kF16,
+                  .kv_heads = 2,
+                  .layer_heads = 2,
+                  .head_dim = 64,
+                  .capacity = capacity,
+                  .head_stride = capacity * d,
+                  .length = &length};
+  const auto host = make_host_attention({.threads = 2, .isa = GetParam()});
+  host->reserve(allocator, {.rows = rows,
+                            .context = capacity,
+                            .heads = 4,
+                            .kv_heads = 2,
+                            .head_dim = 64,
+                            .chunk_size = 8});
+  host->attend(q.view(), kv, out.view(), mass.view(), 8);
+  const std::int64_t before = allocation_count();
+  const std::int64_t from_allocator = allocator.total(Place::kHost).allocations;
+  host->attend(q.view(), kv, out.view(), mass.view(), 8);
+  EXPECT_EQ(allocation_count(), before);
+  EXPECT_EQ(allocator.total(Place::kHost).allocations, from_allocator);
+}
+
 INSTANTIATE_TEST_SUITE_P(Levels, AllocationTest, testing::ValuesIn(levels()),
                          [](const auto& test) { return test_name(test.param); });
 
