@@ -17,10 +17,13 @@ enum cudaError {
   cudaErrorDevicesUnavailable = 46,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorOperatingSystem = 304,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
+  cudaErrorHostMemoryAlreadyRegistered = 712,
+  cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorMisalignedAddress = 716,
   cudaErrorLaunchFailure = 719,
   cudaErrorNotSupported = 801,
@@ -61,6 +64,9 @@ constexpr unsigned cudaHostAllocDefault = 0;
 constexpr unsigned cudaHostAllocPortable = 1;
 constexpr unsigned cudaHostAllocMapped = 2;
 constexpr unsigned cudaHostAllocWriteCombined = 4;
+constexpr unsigned cudaHostRegisterDefault = 0;
+constexpr unsigned cudaHostRegisterPortable = 1;
+constexpr unsigned cudaHostRegisterMapped = 2;
 
 enum cudaStreamCaptureMode {
   cudaStreamCaptureModeGlobal = 0,
@@ -116,6 +122,7 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };
 

@@ -145,7 +145,11 @@ struct Limits {
   int devices = 1;
   int multiprocessors = 4;
   std::size_t shared_optin_bytes = 163 << 10;
-  bool driver = true;    // false: as on a machine without a driver
+  // Host memory that cudaHostRegister takes; what it says of more.
+  std::size_t register_bytes = std::size_t{1} << 40;
+  int register_error = 2;           // a cudaError_t: cudaErrorMemoryAllocation
+  bool registered_pointers = true;  // cudaDevAttrCanUseHostPointerForRegisteredMem
+  bool driver = true;               // false: as on a machine without a driver
   int busy_device = -1;  // cudaSetDevice refuses it, as one that another process has for itself
 };
 void set_limits(const Limits& limits);
@@ -163,9 +167,10 @@ struct Counters {
 };
 Counters counters();
 
-// Bytes of device memory and of pinned host memory now allocated.
+// Bytes of device memory and of pinned host memory now allocated, and of host memory registered.
 std::size_t device_bytes();
 std::size_t pinned_bytes();
+std::size_t registered_bytes();
 
 // Whether loads and stores of kernel code are checked (the instrumented build), as opposed to
 // AddressSanitizer or nothing watching them.

@@ -62,6 +62,7 @@ ShortText where(std::uintptr_t address) {
   }
   if (m.device.contains(pointer)) return short_text(m.device.describe(address));
   if (m.pinned.contains(pointer)) return short_text(m.pinned.describe(address));
+  if (m.registered.is_near(address)) return short_text(m.registered.describe(address));
   if (running->any_stack(address)) return short_text("the local memory of another thread");
   return short_text(fmt::format("host memory {}", pointer));
 }
@@ -144,6 +145,7 @@ template <Access kAccess>
     }
     return;
   }
+  if (m.registered.holds(address, bytes)) return;
   if (running->argument(address) && kAccess == Access::kRead) return;
   static const ReadOnly read_only;
   if (kAccess == Access::kRead && read_only.holds(address)) return;

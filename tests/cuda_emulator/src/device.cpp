@@ -31,10 +31,16 @@ constexpr ErrorName kErrors[] = {
                       "CUDA-capable device(s) is/are busy or unavailable"),
     TF_EMULATOR_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
     TF_EMULATOR_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+    TF_EMULATOR_ERROR(cudaErrorOperatingSystem,
+                      "OS call failed or operation not supported on this OS"),
     TF_EMULATOR_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
     TF_EMULATOR_ERROR(cudaErrorNotReady, "device not ready"),
     TF_EMULATOR_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
     TF_EMULATOR_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
+    TF_EMULATOR_ERROR(cudaErrorHostMemoryAlreadyRegistered,
+                      "part or all of the requested memory range is already mapped"),
+    TF_EMULATOR_ERROR(cudaErrorHostMemoryNotRegistered,
+                      "pointer does not correspond to a registered memory region"),
     TF_EMULATOR_ERROR(cudaErrorMisalignedAddress, "misaligned address"),
     TF_EMULATOR_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
     TF_EMULATOR_ERROR(cudaErrorNotSupported, "operation not supported"),
@@ -201,6 +207,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
       *value = static_cast<int>(p.sharedMemPerMultiprocessor);
       break;
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+      *value = Call()->limits.registered_pointers ? 1 : 0;
+      break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = static_cast<int>(p.sharedMemPerBlockOptin);
       break;
@@ -254,6 +263,7 @@ void reset() {
   call->limits = {};
   memory().device.release_all();
   memory().pinned.release_all();
+  memory().registered.remove_all();
 }
 Counters counters() {
   const Call call;
@@ -266,6 +276,10 @@ std::size_t device_bytes() {
 std::size_t pinned_bytes() {
   const Call call;
   return memory().pinned.live_bytes();
+}
+std::size_t registered_bytes() {
+  const Call call;
+  return memory().registered.bytes();
 }
 
 }  // namespace tf_emulator

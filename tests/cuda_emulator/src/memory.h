@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "registered.h"
+
 namespace tf_emulator::detail {
 
 enum State : std::uint8_t {
@@ -82,6 +84,7 @@ constexpr std::size_t kSharedBytes = 228 << 10;
 struct Memory {
   Region device;
   Region pinned;
+  Registered registered;
   char* shared;                 // the arena of the running block, kSharedBytes
   std::uint8_t* shared_states;  // of each byte of it
   Memory();

@@ -19,6 +19,11 @@ Place place_of(const void* address, std::size_t bytes) {
   if (m.pinned.contains(address)) {
     return m.pinned.holds(address, bytes) ? Place::kPinned : Place::kInvalid;
   }
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  if (m.registered.touches(begin, bytes)) {
+    return m.registered.holds(begin, bytes) && is_mapped(address, bytes) ? Place::kPinned
+                                                                         : Place::kInvalid;
+  }
   return address == nullptr ? Place::kInvalid : Place::kPageable;
 }
 
@@ -67,9 +72,10 @@ void copy_row(char* to, const char* from, std::size_t bytes) {
   }
 }
 
-void copy_now(void* to, const void* from, const Rectangle& r) {
-  if (place_of(to, r.span(r.pitch_to)) == Place::kInvalid ||
-      place_of(from, r.span(r.pitch_from)) == Place::kInvalid) {
+// The places are those at the time of the call: pinned memory may have become pageable.
+void copy_now(void* to, Place to_place, const void* from, Place from_place, const Rectangle& r) {
+  if (place_of(to, r.span(r.pitch_to)) != to_place ||
+      place_of(from, r.span(r.pitch_from)) != from_place) {
     runtime().set_trap({Trap::kOutOfBounds, "a copy came to memory that had been freed meanwhile"});
     return;
   }
@@ -102,10 +108,13 @@ cudaError_t copy(void* to, const void* from, const Rectangle& r, cudaMemcpyKind 
                   r.width);
     }
     const Rectangle packed{r.pitch_to, r.width, r.width, r.height};
-    TF_EMULATOR_TRY(
-        call->enqueue(stream, [to, kept, packed] { copy_now(to, kept->data(), packed); }));
+    TF_EMULATOR_TRY(call->enqueue(stream, [to, to_place, kept, packed] {
+      copy_now(to, to_place, kept->data(), Place::kPageable, packed);
+    }));
   } else {
-    TF_EMULATOR_TRY(call->enqueue(stream, [to, from, r] { copy_now(to, from, r); }));
+    TF_EMULATOR_TRY(call->enqueue(stream, [to, to_place, from, from_place, r] {
+      copy_now(to, to_place, from, from_place, r);
+    }));
   }
   const bool within_device = to_place == Place::kDevice && from_place == Place::kDevice;
   const bool waits = blocking && !within_device && from_place != Place::kPageable;
@@ -158,6 +167,40 @@ cudaError_t release(Region& region, void* pointer) {
   return call->ready();
 }
 
+cudaError_t register_host(void* pointer, std::size_t bytes, unsigned flags) {
+  const Call call;
+  TF_EMULATOR_TRY(call->ready_outside_capture());
+  Memory& m = memory();
+  const unsigned known = cudaHostRegisterPortable | cudaHostRegisterMapped;
+  if (pointer == nullptr || bytes == 0 || (flags & ~known) != 0 || m.device.contains(pointer) ||
+      !is_mapped(pointer, bytes)) {
+    return call->fail(cudaErrorInvalidValue);
+  }
+  if (m.pinned.contains(pointer) || !m.registered.is_free(pointer, bytes)) {
+    return call->fail(cudaErrorHostMemoryAlreadyRegistered);
+  }
+  if (bytes > call->limits.register_bytes - m.registered.bytes()) {
+    return call->fail(static_cast<cudaError_t>(call->limits.register_error));
+  }
+  m.registered.add(pointer, bytes);
+  return cudaSuccess;
+}
+
+// Waits for nothing: work that still uses the memory then finds that the device cannot reach it.
+cudaError_t unregister_host(void* pointer) {
+  const Call call;
+  TF_EMULATOR_TRY(call->ready_outside_capture());
+  if (pointer == nullptr) return call->fail(cudaErrorInvalidValue);
+  Registered& registered = memory().registered;
+  const Registered::Range* const found = registered.find(reinterpret_cast<std::uintptr_t>(pointer));
+  const bool freed = found != nullptr && !is_mapped(pointer, found->bytes);
+  if (!registered.remove(pointer)) return call->fail(cudaErrorHostMemoryNotRegistered);
+  if (freed) {
+    call->set_trap({Trap::kOutOfBounds, "host memory was freed while it was registered"});
+  }
+  return call->ready();
+}
+
 }  // namespace
 }  // namespace tf_emulator::detail
 
@@ -174,6 +217,10 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
   return allocate(memory().pinned, pointer, bytes);
 }
 cudaError_t cudaFreeHost(void* pointer) { return release(memory().pinned, pointer); }
+cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
+  return register_host(pointer, bytes, flags);
+}
+cudaError_t cudaHostUnregister(void* pointer) { return unregister_host(pointer); }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   const Call call;

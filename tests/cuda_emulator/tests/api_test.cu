@@ -1,4 +1,6 @@
 // Limits, errors and the formats' conversions.
+#include <sys/mman.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -94,6 +96,76 @@ TEST_F(Api, CopiesOutsideOfAllocationsAreRefused) {
   EXPECT_EQ(cudaMemcpyAsync(nullptr, host, 16, cudaMemcpyHostToDevice, stream_),
             cudaErrorInvalidValue);
   ok(cudaMemcpy(device, host, 16, cudaMemcpyHostToDevice));
+}
+
+TEST_F(Api, HostMemoryIsRegisteredOnceAndByItsFirstByte) {
+  constexpr std::size_t kPage = 4096;
+  alignas(kPage) static char memory[4 * kPage];
+  ok(cudaHostRegister(memory + kPage, kPage + 1, cudaHostRegisterPortable));
+  EXPECT_EQ(tf_emulator::registered_bytes(), kPage + 1);
+  // Whole pages are: the next range begins on the next one.
+  for (const std::size_t offset : {kPage - 8, kPage, kPage + 8, 2 * kPage + 8}) {
+    EXPECT_EQ(cudaHostRegister(memory + offset, 16, cudaHostRegisterDefault),
+              cudaErrorHostMemoryAlreadyRegistered)
+        << offset;
+  }
+  EXPECT_EQ(cudaHostRegister(memory, 4 * kPage, cudaHostRegisterDefault),
+            cudaErrorHostMemoryAlreadyRegistered);
+  ok(cudaHostRegister(memory, kPage, cudaHostRegisterDefault));
+  ok(cudaHostRegister(memory + 3 * kPage, kPage, cudaHostRegisterMapped));
+  cudaPointerAttributes attributes{};
+  ok(cudaPointerGetAttributes(&attributes, memory + 2 * kPage));
+  EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
+  ok(cudaPointerGetAttributes(&attributes, memory + 2 * kPage + 1));
+  EXPECT_EQ(attributes.type, cudaMemoryTypeUnregistered);
+  EXPECT_EQ(cudaHostUnregister(memory + kPage + 8), cudaErrorHostMemoryNotRegistered);
+  ok(cudaHostUnregister(memory + kPage));
+  EXPECT_EQ(cudaHostUnregister(memory + kPage), cudaErrorHostMemoryNotRegistered);
+  EXPECT_EQ(tf_emulator::registered_bytes(), 2 * kPage);
+  // A copy lies in one range or in none.
+  int* const device = device_array<int>(2 * kPage / sizeof(int));
+  EXPECT_EQ(cudaMemcpy(device, memory + kPage - 8, 16, cudaMemcpyHostToDevice),
+            cudaErrorInvalidValue);
+}
+
+TEST_F(Api, OnlyHostMemoryThatIsThereIsRegistered) {
+  static char memory[64];
+  const auto expect = [](void* at, std::size_t bytes, unsigned flags, cudaError_t error) {
+    EXPECT_EQ(cudaHostRegister(at, bytes, flags), error);
+    EXPECT_EQ(cudaGetLastError(), error);
+  };
+  expect(nullptr, 64, cudaHostRegisterDefault, cudaErrorInvalidValue);
+  expect(memory, 0, cudaHostRegisterDefault, cudaErrorInvalidValue);
+  expect(memory, 64, 64, cudaErrorInvalidValue);
+  expect(device_array<int>(4), 16, cudaHostRegisterDefault, cudaErrorInvalidValue);
+  void* pinned = nullptr;
+  ok(cudaMallocHost(&pinned, 64));
+  expect(pinned, 64, cudaHostRegisterDefault, cudaErrorHostMemoryAlreadyRegistered);
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  const auto map = [] {
+    return mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  };
+  void* mapped = map();
+  ASSERT_EQ(munmap(mapped, kBytes), 0);
+  expect(mapped, kBytes, cudaHostRegisterDefault, cudaErrorInvalidValue);
+  // As much as the machine can lock.
+  tf_emulator::Limits limits;
+  limits.register_bytes = kBytes - 1;
+  tf_emulator::set_limits(limits);
+  mapped = map();
+  expect(mapped, kBytes, cudaHostRegisterDefault, cudaErrorMemoryAllocation);
+  limits.register_error = cudaErrorOperatingSystem;
+  tf_emulator::set_limits(limits);
+  expect(mapped, kBytes, cudaHostRegisterDefault, cudaErrorOperatingSystem);
+  tf_emulator::set_limits({});
+  ok(cudaHostRegister(mapped, kBytes, cudaHostRegisterDefault));
+  // Freed too early.
+  int* const device = device_array<int>(4);
+  ASSERT_EQ(munmap(mapped, kBytes), 0);
+  EXPECT_EQ(cudaMemcpy(device, mapped, 16, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaHostUnregister(mapped), cudaErrorIllegalAddress);
+  EXPECT_NE(tf_emulator::last_trap().message.find("freed while it was registered"),
+            std::string::npos);
 }
 
 TEST_F(Api, NoDriverAndNoDevice) {

@@ -168,6 +168,20 @@ TEST_F(Streams, PinnedSourceIsReadWhenTheStreamComesToIt) {
   EXPECT_EQ(result, 8);
 }
 
+TEST_F(Streams, RegisteredSourceIsReadWhenTheStreamComesToIt) {
+  alignas(4096) static int source[1024];
+  source[0] = 7;
+  ok(cudaHostRegister(source, sizeof source, cudaHostRegisterDefault));
+  ok(cudaMemcpyAsync(value_, source, 4, cudaMemcpyHostToDevice, stream_));
+  source[0] = 8;  // a mistake: the copy is still under way
+  int result = 0;
+  ok(cudaMemcpyAsync(&result, value_, 4, cudaMemcpyDeviceToHost, stream_));
+  EXPECT_EQ(result, 8);
+  ok(cudaMemcpyAsync(value_, source, 4, cudaMemcpyHostToDevice, stream_));
+  ok(cudaHostUnregister(source));  // the same mistake
+  EXPECT_EQ(cudaStreamSynchronize(stream_), cudaErrorIllegalAddress);
+}
+
 TEST_F(Streams, Copies2D) {
   std::vector<int> in{1, 2, 3, 4, 5, 6}, out(6, 0);
   int* const device = device_array<int>(6);

@@ -71,6 +71,26 @@ TEST_F(Traps, PinnedMemoryIsReachableUpToItsEnd) {
   expect_trap(Trap::kOutOfBounds, {"pinned host memory"});
 }
 
+TEST_F(Traps, RegisteredMemoryIsReachableUpToItsEnd) {
+  NEEDS_INSTRUMENTATION();
+  alignas(4096) static int memory[1024];
+  ok(cudaHostRegister(memory, 32 * sizeof(int), cudaHostRegisterDefault));
+  launch(store_at, 1, 32, 0, stream_, memory, 0);
+  expect_fine();
+  EXPECT_EQ(memory[31], 1);
+  launch(store_at, 1, 32, 0, stream_, memory, 1);
+  expect_trap(Trap::kOutOfBounds, {"range 1 of registered host memory (128 bytes) at offset 128"});
+}
+
+TEST_F(Traps, MemoryThatIsRegisteredNoLongerIsOutOfReach) {
+  NEEDS_INSTRUMENTATION();
+  alignas(4096) static int memory[1024];
+  ok(cudaHostRegister(memory, sizeof memory, cudaHostRegisterDefault));
+  launch(store_at, 1, 32, 0, stream_, memory, 0);
+  ok(cudaHostUnregister(memory));
+  expect_trap(Trap::kOutOfBounds, {"memory the device cannot reach"});
+}
+
 __global__ void load_wide(const uint4* in, uint4* out, int shift) {
   const auto* const bytes = reinterpret_cast<const char*>(in) + shift;
   out[threadIdx.x] = reinterpret_cast<const uint4*>(bytes)[threadIdx.x];
