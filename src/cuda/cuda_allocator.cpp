@@ -112,16 +112,13 @@ void* CudaAllocator::allocate(std::int64_t bytes, Place place, MemTag tag) {
     TF_CUDA(cudaMemset(p, 0, static_cast<std::size_t>(size)));
     TF_CUDA(cudaStreamSynchronize(nullptr));
   } else {
-    if (const cudaError_t status =
-            cudaHostAlloc(&p, static_cast<std::size_t>(size), cudaHostAllocDefault);
-        status == cudaErrorMemoryAllocation) {
-      static_cast<void>(cudaGetLastError());
+    PinnedBlock block = allocate_pinned(size, device_);
+    if (block == nullptr) {
       throw_resources("OutOfMemory", "{}: {} bytes of page-locked host memory are not available",
                       to_string(tag), bytes);
-    } else {
-      check(status, "cudaHostAlloc");
     }
-    std::fill_n(static_cast<std::byte*>(p), size, std::byte{});
+    p = block.get();
+    pinned_.emplace(p, std::move(block));
   }
   count(bytes, place, tag);
   return p;
@@ -140,7 +137,7 @@ void CudaAllocator::release(void* p, std::int64_t bytes, Place place, MemTag tag
     }
     drop_empty();
   } else {
-    static_cast<void>(cudaFreeHost(p));
+    pinned_.erase(p);
   }
   count(-bytes, place, tag);
 }

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cuda/pinned_memory.h"
 #include "cuda/runtime.h"
 #include "triforce/tensor.h"
 
@@ -60,6 +61,7 @@ class CudaAllocator final : public Allocator {
   int device_;
   mutable std::mutex mutex_;
   std::vector<Piece> pieces_;
+  std::map<void*, PinnedBlock> pinned_;
 };
 
 }  // namespace triforce::cuda

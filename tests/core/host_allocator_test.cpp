@@ -1,12 +1,38 @@
 #include "core/host_allocator.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "core/host_pages.h"
+
 namespace triforce {
 namespace {
+
+TEST(HostPages, EveryPageIsPresentWhateverTheNumberOfThreads) {
+  constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
+  const std::int64_t page = sysconf(_SC_PAGESIZE);
+  for (const std::int64_t bytes : {std::int64_t{1}, kHugePage, 5 * kHugePage - 1}) {
+    for (const int threads : {1, 3, 100}) {
+      std::byte* p = map_pages(bytes);
+      ASSERT_NE(p, nullptr);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(p) % kHugePage, 0U);
+      touch_pages(p, bytes, threads);
+      std::vector<unsigned char> resident(static_cast<std::size_t>((bytes + page - 1) / page));
+      ASSERT_EQ(mincore(p, static_cast<std::size_t>(bytes), resident.data()), 0);
+      EXPECT_TRUE(
+          std::all_of(resident.begin(), resident.end(), [](auto bits) { return (bits & 1) != 0; }))
+          << bytes << " bytes, " << threads << " threads";
+      EXPECT_TRUE(std::all_of(p, p + bytes, [](std::byte b) { return b == std::byte{0}; }));
+      unmap_pages(p, bytes);
+      EXPECT_NE(mincore(p, static_cast<std::size_t>(bytes), resident.data()), 0);
+    }
+  }
+  EXPECT_EQ(map_pages(std::int64_t{1} << 60), nullptr);
+}
 
 TEST(HostAllocator, BlocksAreAlignedZeroedAndWritable) {
   HostAllocator a;

@@ -1,12 +1,18 @@
 // Memory, staging and recorded passes.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <numeric>
 
 #include "cuda/cuda_test_support.h"
 #include "cuda/graph_cache.h"
 #include "cuda/transfer.h"
+#ifdef TF_CUDA_EMULATED
+#include "tf_emulator.h"
+#endif
 
 namespace triforce::cuda {
 namespace {
@@ -124,6 +130,100 @@ TEST(CudaAllocator, TooMuchIsRefusedWithWhatIsFree) {
   // The failure has left nothing behind.
   EXPECT_NE(Buffer(a, 64, Place::kDevice, MemTag::kProbs).data(), nullptr);
 }
+
+TEST(CudaAllocator, PinnedBlocksOfAnySizeAreZeroedPageLockedAndReadByCopies) {
+  CudaAllocator a(0);
+  for (const std::int64_t bytes :
+       {std::int64_t{64}, kRegisteredBytes - 2048, kRegisteredBytes, 3 * kRegisteredBytes + 100}) {
+    for (int again = 0; again < 2; ++again) {
+      const Buffer b(a, bytes, Place::kPinned, MemTag::kKvFull);
+      auto* data = static_cast<std::uint8_t*>(b.data());
+      EXPECT_EQ(std::count(data, data + bytes, 0), bytes) << bytes;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 256, 0U);
+      for (const std::int64_t at : {std::int64_t{0}, bytes - 1}) {
+        cudaPointerAttributes attributes{};
+        TF_CUDA(cudaPointerGetAttributes(&attributes, data + at));
+        EXPECT_EQ(attributes.type, cudaMemoryTypeHost) << bytes << " at " << at;
+        EXPECT_EQ(attributes.devicePointer, data + at);
+      }
+      data[bytes - 1] = 7;
+      const Buffer to(a, 1, Place::kDevice, MemTag::kWorkspace);
+      TF_CUDA(cudaMemcpy(to.data(), data + bytes - 1, 1, cudaMemcpyHostToDevice));
+      std::uint8_t got = 0;
+      TF_CUDA(cudaMemcpy(&got, to.data(), 1, cudaMemcpyDeviceToHost));
+      EXPECT_EQ(got, 7);
+    }
+  }
+  EXPECT_EQ(a.total(Place::kPinned).live_bytes, 0);
+}
+
+// A copy that the host has not waited for still finds the memory it reads.
+TEST(CudaAllocator, PinnedBlocksOutliveTheWorkThatUsesThem) {
+  CudaAllocator a(0);
+  const Stream stream = make_stream();
+  const OnDevice<std::uint8_t> target(a, {0});
+  Buffer b(a, kRegisteredBytes, Place::kPinned, MemTag::kKvFull);
+  *static_cast<std::uint8_t*>(b.data()) = 9;
+  TF_CUDA(cudaMemcpyAsync(target.data(), b.data(), 1, cudaMemcpyHostToDevice, stream.get()));
+  b = Buffer();
+  EXPECT_EQ(target.values()[0], 9);
+}
+
+// Of address space that this process has mapped.
+std::int64_t mapped_bytes() {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+TEST(CudaAllocator, PinnedMemoryThatIsNotThereIsRefused) {
+  CudaAllocator a(0);
+  const auto expect_refused = [&](std::int64_t bytes) {
+    const std::int64_t before = mapped_bytes();
+    try {
+      const Buffer b(a, bytes, Place::kPinned, MemTag::kKvFull);
+      FAIL() << bytes;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kResources);
+      EXPECT_NE(std::string(e.what()).find("kv_full: "), std::string::npos) << e.what();
+    }
+    EXPECT_LT(mapped_bytes() - before, kRegisteredBytes);
+    EXPECT_EQ(a.total(Place::kPinned).live_bytes, 0);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  };
+  expect_refused(std::int64_t{1} << 60);
+#ifdef TF_CUDA_EMULATED
+  // Registration refuses, in both ways that drivers have; nothing stays mapped or registered.
+  for (const cudaError_t error : {cudaErrorMemoryAllocation, cudaErrorOperatingSystem}) {
+    tf_emulator::Limits limits;
+    limits.register_bytes = kRegisteredBytes;
+    limits.register_error = error;
+    tf_emulator::set_limits(limits);
+    expect_refused(2 * kRegisteredBytes);
+    EXPECT_EQ(tf_emulator::registered_bytes(), 0U);
+    const Buffer fits(a, kRegisteredBytes, Place::kPinned, MemTag::kKvFull);
+    EXPECT_EQ(tf_emulator::registered_bytes(), static_cast<std::size_t>(kRegisteredBytes));
+  }
+  tf_emulator::set_limits({});
+#endif
+}
+
+#ifdef TF_CUDA_EMULATED
+TEST(CudaAllocator, PinnedMemoryIsTheDriversWhereRegisteredMemoryHasAnotherAddress) {
+  tf_emulator::Limits limits;
+  limits.registered_pointers = false;
+  tf_emulator::set_limits(limits);
+  CudaAllocator a(0);
+  {
+    const std::size_t before = tf_emulator::pinned_bytes();
+    const Buffer b(a, kRegisteredBytes, Place::kPinned, MemTag::kKvFull);
+    EXPECT_EQ(tf_emulator::registered_bytes(), 0U);
+    EXPECT_EQ(tf_emulator::pinned_bytes() - before, static_cast<std::size_t>(kRegisteredBytes));
+    tf_emulator::set_limits({});  // a block goes back as it came
+  }
+  EXPECT_EQ(tf_emulator::pinned_bytes(), 0U);
+}
+#endif
 
 // More pieces than slots: a slot that was reused too early would carry another piece's bytes.
 TEST(StagingRing, CarriesEveryPiece) {
