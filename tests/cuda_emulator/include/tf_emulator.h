@@ -131,6 +131,14 @@ struct TrapReport {
 // The last trap since the last reset(), on any thread.
 TrapReport last_trap();
 
+// Bytes that crossed the bus so far between host and device, in the order in which work ran: by
+// copies, and by loads and stores of kernels in page-locked memory (nothing is cached).
+struct Bus {
+  std::uint64_t copied_to_device = 0, copied_to_host = 0;
+  std::uint64_t read_by_kernels = 0, written_by_kernels = 0;
+};
+Bus bus();
+
 // Which of several streams with runnable work goes first, when the host waits for one of them.
 enum class Order : std::uint8_t {
   kLazy,  // only what the host waits for, and what that waits for; else the newest stream (default)

@@ -143,9 +143,12 @@ template <Access kAccess>
     for (std::size_t i = 0; i < bytes; ++i) {
       if ((states[i] & kForbidden) != 0) refuse_state(kAccess, address, bytes, states);
     }
+  }
+  if (pinned < m.pinned.top() || m.registered.holds(address, bytes)) {
+    if (kAccess != Access::kWrite) m.bus.read_by_kernels += bytes;
+    if (kAccess != Access::kRead) m.bus.written_by_kernels += bytes;
     return;
   }
-  if (m.registered.holds(address, bytes)) return;
   if (running->argument(address) && kAccess == Access::kRead) return;
   static const ReadOnly read_only;
   if (kAccess == Access::kRead && read_only.holds(address)) return;

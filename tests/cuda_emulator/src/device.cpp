@@ -255,6 +255,10 @@ TrapReport last_trap() {
   const Call call;
   return call->trap;
 }
+Bus bus() {
+  const Call call;
+  return memory().bus;
+}
 void set_order(Order order) { Call()->order = order; }
 void set_limits(const Limits& limits) { Call()->limits = limits; }
 void reset() {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "registered.h"
+#include "tf_emulator.h"
 
 namespace tf_emulator::detail {
 
@@ -87,6 +88,7 @@ struct Memory {
   Registered registered;
   char* shared;                 // the arena of the running block, kSharedBytes
   std::uint8_t* shared_states;  // of each byte of it
+  Bus bus;                      // what crossed it so far
   Memory();
 };
 Memory& memory();

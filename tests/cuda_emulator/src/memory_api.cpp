@@ -56,7 +56,9 @@ void copy_row(char* to, const char* from, std::size_t bytes) {
   std::uint8_t* const to_states =
       to_device ? m.device.states(m.device.offset(reinterpret_cast<std::uintptr_t>(to))) : nullptr;
   std::memmove(to, from, bytes);
+  if (from_device && !to_device) m.bus.copied_to_host += bytes;
   if (!from_device) {
+    if (to_device) m.bus.copied_to_device += bytes;
     if (to_device) std::memset(to_states, kInitialised, bytes);
     return;
   }

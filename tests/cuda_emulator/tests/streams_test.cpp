@@ -182,6 +182,21 @@ TEST_F(Streams, RegisteredSourceIsReadWhenTheStreamComesToIt) {
   EXPECT_EQ(cudaStreamSynchronize(stream_), cudaErrorIllegalAddress);
 }
 
+TEST_F(Streams, CopiesAreCountedByTheirDirection) {
+  const tf_emulator::Bus before = tf_emulator::bus();
+  set(1, stream_);
+  copy(stream_);
+  fetch(stream_);
+  ok(cudaStreamSynchronize(stream_));
+  tf_emulator::Bus now = tf_emulator::bus();
+  EXPECT_EQ(now.copied_to_host - before.copied_to_host, 4U);
+  EXPECT_EQ(now.copied_to_device, before.copied_to_device);
+  ok(cudaMemcpyAsync(value_, host_, 4, cudaMemcpyHostToDevice, stream_));
+  ok(cudaStreamSynchronize(stream_));
+  now = tf_emulator::bus();
+  EXPECT_EQ(now.copied_to_device - before.copied_to_device, 4U);
+}
+
 TEST_F(Streams, Copies2D) {
   std::vector<int> in{1, 2, 3, 4, 5, 6}, out(6, 0);
   int* const device = device_array<int>(6);

@@ -64,9 +64,12 @@ TEST_F(Traps, PinnedMemoryIsReachableUpToItsEnd) {
   NEEDS_INSTRUMENTATION();
   int* pinned = nullptr;
   ok(cudaMallocHost(&pinned, 32 * sizeof(int)));
+  const tf_emulator::Bus before = tf_emulator::bus();
   launch(store_at, 1, 32, 0, stream_, pinned, 0);
   expect_fine();
   EXPECT_EQ(pinned[31], 1);
+  EXPECT_EQ(tf_emulator::bus().written_by_kernels - before.written_by_kernels, 128U);
+  EXPECT_EQ(tf_emulator::bus().read_by_kernels, before.read_by_kernels);
   launch(store_at, 1, 32, 0, stream_, pinned, 1);
   expect_trap(Trap::kOutOfBounds, {"pinned host memory"});
 }

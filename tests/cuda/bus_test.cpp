@@ -1,0 +1,98 @@
+// What a far KV cache moves over the bus, counted by the emulated device.
+#include <gtest/gtest.h>
+#include <tf_emulator.h>
+
+#include "cuda/cuda_backend.h"
+#include "model/full_cache.h"
+#include "model/tiny_model.h"
+
+namespace triforce {
+namespace {
+
+constexpr std::int64_t kCapacity = 320, kPrompt = 200, kTile = 64;
+constexpr std::int64_t kRowBytes = 2 * 64 * 2;  // K and V of one head of 64 dimensions in f16
+
+class BusTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!tf_emulator::instrumented()) GTEST_SKIP() << "accesses are not counted in this build";
+  }
+  // What `work` moved.
+  template <class Work>
+  tf_emulator::Bus moved(const Work& work) {
+    backend_->synchronize();
+    const tf_emulator::Bus before = tf_emulator::bus();
+    work();
+    backend_->synchronize();
+    const tf_emulator::Bus after = tf_emulator::bus();
+    return {after.copied_to_device - before.copied_to_device,
+            after.copied_to_host - before.copied_to_host,
+            after.read_by_kernels - before.read_by_kernels,
+            after.written_by_kernels - before.written_by_kernels};
+  }
+  std::uint64_t bytes(std::int64_t heads, std::int64_t rows) const {
+    return static_cast<std::uint64_t>(heads * rows * kRowBytes);
+  }
+  // What a pass over n rows uploads beside KV rows: tokens, length and positions.
+  static std::uint64_t inputs(std::int64_t n) {
+    return static_cast<std::uint64_t>(4 * (2 * n + 1));
+  }
+
+  std::unique_ptr<Backend> backend_ = make_cuda_backend({.dtype = DType::kF16});
+  ModelWeights weights_ = random_weights(*backend_, testing::tiny_config(6, 3, 64), DType::kF16, 7,
+                                         MemTag::kTargetWeights, {});
+  LlamaModel model_{*backend_, weights_, kCapacity, kTile, 16, nullptr, kPrompt};
+  std::vector<Token> tokens_ = testing::random_tokens(kCapacity, weights_.config.vocab, 11);
+};
+
+// A prompt's far rows go home once and are not read again but for the first heads of the next pass;
+// a verification brings each row of a far head once, and takes its own rows home.
+TEST_F(BusTest, EveryRowCrossesItOnceAPass) {
+  const ModelConfig& c = weights_.config;
+  constexpr int kSlots = 3;
+  FullCache full(*backend_, c.layers, c.kv_heads, c.head_dim, kCapacity, kPrompt, DType::kF16,
+                 {{1, 0}, kSlots});
+  const std::int64_t far = 5;  // of 2 layers of 3 heads
+  const std::span<const Token> tokens(tokens_);
+  const tf_emulator::Bus prompt =
+      moved([&] { model_.prefill(tokens.first(kPrompt), full, nullptr, {}); });
+  EXPECT_EQ(prompt.copied_to_host + prompt.written_by_kernels, bytes(far, kPrompt));
+  EXPECT_EQ(prompt.copied_to_device, bytes(kSlots, kPrompt) + inputs(kPrompt) + 4 * 3);
+  EXPECT_EQ(prompt.read_by_kernels, 0U);
+
+  constexpr std::int64_t kRows = 5;
+  std::int64_t length = kPrompt;
+  for (int round = 0; round < 4; ++round) {
+    full.commit(length);
+    const tf_emulator::Bus pass = moved([&] {
+      model_.forward(tokens.subspan(static_cast<std::size_t>(length), kRows), full, Logits::kAll);
+    });
+    EXPECT_EQ(pass.copied_to_host, 0U);
+    EXPECT_EQ(pass.written_by_kernels, bytes(far, kRows));
+    // Whole granules of 8 rows are copied, those of the first heads after the pass with its own
+    // rows; what is left of the others is read by kernels.
+    const auto whole = [](std::int64_t rows) { return rows / 8 * 8; };
+    EXPECT_EQ(pass.copied_to_device, bytes(far - kSlots, whole(length)) +
+                                         bytes(kSlots, whole(length + kRows)) + inputs(kRows));
+    EXPECT_EQ(pass.read_by_kernels, bytes(far, length - whole(length)));
+    length += kRows;
+  }
+  full.truncate(length);
+}
+
+// Without slots kernels read far rows where they lie.
+TEST_F(BusTest, RowsInPlaceAreReadByKernels) {
+  const ModelConfig& c = weights_.config;
+  FullCache full(*backend_, c.layers, c.kv_heads, c.head_dim, kCapacity, kPrompt, DType::kF16,
+                 {{0, 0}, 0});
+  const std::span<const Token> tokens(tokens_);
+  model_.forward(tokens.first(kTile), full, Logits::kNone);
+  const tf_emulator::Bus pass =
+      moved([&] { model_.forward(tokens.subspan(kTile, 1), full, Logits::kAll); });
+  EXPECT_EQ(pass.copied_to_device, inputs(1));
+  EXPECT_GE(pass.read_by_kernels, bytes(6, kTile + 1));
+  EXPECT_EQ(pass.written_by_kernels, bytes(6, 1));
+}
+
+}  // namespace
+}  // namespace triforce
