@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/forwarding_backend.h"
+#include "core/forwarding_backend.h"
 #include "options/options.h"
 #include "reference/reference_backend.h"
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "backend/forwarding_backend.h"
+#include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
 #include "decode/teacher_forced.h"
 #include "decode/toy_models.h"
