@@ -40,6 +40,8 @@ struct RunConfig {
   int threads = 0;      // 0: one per core this process may run on
   std::string cpu_isa;  // empty: the best one of the processor
   std::optional<int> on_chip;
+  int tp = 1;                  // ranks that share the target
+  double comm_timeout_s = 60;  // how long a rank may be silent while others wait for it
 
   // Methods in the order given, each once; `ar` comes first unless no_baseline.
   std::vector<Method> methods = {kBaselineMethod, kDefaultMethod};

@@ -1,4 +1,4 @@
-// What a run will allocate and move, computed from the configurations alone.
+// What a run will allocate and move, on each of its ranks, computed from the configurations alone.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,9 +24,10 @@ struct PassBytes {
 struct MemoryPlan {
   std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> bytes{};  // by MemTag
   std::int64_t total_bytes() const;
-  std::int64_t held_bytes = 0;  // of these: Backend::own_bytes(), there before the run begins
+  // Of these: own_bytes() of backend and communicator, there before the run begins.
+  std::int64_t held_bytes = 0;
   std::int64_t bytes_to_take() const { return total_bytes() - held_bytes; }
-  std::int64_t kv_bytes_per_token = 0;  // of the full cache
+  std::int64_t kv_bytes_per_token = 0;  // of the full cache, as far as it is on this rank
   PerPass<PassBytes> passes;            // zero for passes that no method runs
 };
 
@@ -37,6 +38,8 @@ struct PlanInput {
   bool random_target = false, random_draft = false;  // weights are drawn: random_weights()
   SpeculationOptions options;
   RunShape run;
+  Shard shard;                          // of the target; every rank has the whole drafter
+  std::int64_t communicator_bytes = 0;  // Communicator::own_bytes()
   // Whose layouts count; null: those of a CUDA device (kDevicePrefillRows and so on, activations
   // of `dtype`), without its workspace.
   const Backend* backend = nullptr;

@@ -88,6 +88,7 @@ PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dty
   in.random_draft = models.draft && models.draft->random;
   in.options = config.speculation;
   in.run = {config.prefill, config.gen_len, config.methods};
+  in.shard = {0, config.tp};
   return in;
 }
 
@@ -195,6 +196,7 @@ std::string plan_table(const RunConfig& config, const PlanReport& r) {
       r.input.run.max_prompt, r.input.run.max_generated, to_string(r.input.dtype),
       r.memory.kv_bytes_per_token);
   out += memory_table(r.memory, r.input.run.max_prompt);
+  if (config.tp > 1) out += fmt::format("on each of {} ranks\n", config.tp);
   out += fmt::format("\nOn a GPU ({}) the same run takes {:.1f} GB.\n", to_string(r.device_dtype),
                      gb(static_cast<double>(r.device_memory.total_bytes())));
   out += fmt::format("\n{:<38}{:>11}\n", "one pass there reads", "GB");
@@ -286,12 +288,15 @@ void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backe
     limit = state->available_bytes;
     source = "the memory this machine has available";
   }
-  if (memory.total_bytes() <= limit) return;
+  // Ranks have a device each, but the machine's memory together.
+  const int ranks = device ? 1 : config.tp;
+  const std::int64_t needed = ranks * memory.total_bytes();
+  if (needed <= limit) return;
   throw_resources("MemoryLimit",
-                  "memory: expected a plan of at most {:.2f} GB ({}), found {:.2f} GB; a shorter "
+                  "memory: expected a plan of at most {:.2f} GB ({}), found {:.2f} GB{}; a shorter "
                   "--prefill, smaller caches or chunks, or another --dtype need less",
-                  gb(static_cast<double>(limit)), source,
-                  gb(static_cast<double>(memory.total_bytes())));
+                  gb(static_cast<double>(limit)), source, gb(static_cast<double>(needed)),
+                  ranks > 1 ? fmt::format(" for {} ranks", ranks) : "");
 }
 
 }  // namespace triforce

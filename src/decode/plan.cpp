@@ -13,25 +13,24 @@ namespace triforce {
 namespace {
 
 // Bytes of all weights as the backend stores them: ModelConfig::weight_bytes() and its padding.
-std::int64_t stored_weight_bytes(const ModelConfig& c, const PlanInput& in) {
-  if (in.backend == nullptr) return c.weight_bytes(in.dtype);
+std::int64_t stored_weight_bytes(const ModelConfig& c, const Shard& shard, const PlanInput& in) {
+  if (in.backend == nullptr) return weight_bytes(c, shard, in.dtype);
+  const LocalShape s = local_shape(c, shard);
   const auto matrix = [&](std::int64_t rows, std::int64_t cols) {
     return in.backend->matrix_bytes(rows, cols, in.dtype);
   };
-  const std::int64_t q = std::int64_t{c.heads} * c.head_dim;
-  const std::int64_t kv = std::int64_t{c.kv_heads} * c.head_dim;
-  const std::int64_t layer = matrix(q + 2 * kv, c.hidden) + matrix(c.hidden, q) +
-                             matrix(2 * c.intermediate, c.hidden) +
-                             matrix(c.hidden, c.intermediate);
+  const std::int64_t layer = matrix(s.qkv_width(), c.hidden) + matrix(c.hidden, s.query_width()) +
+                             matrix(2 * s.intermediate, c.hidden) +
+                             matrix(c.hidden, s.intermediate);
   const std::int64_t norms = (2 * std::int64_t{c.layers} + 1) * c.hidden * size_of(DType::kF32);
   return c.layers * layer + matrix(c.vocab, c.hidden) + c.vocab * c.hidden * size_of(in.dtype) +
          norms;
 }
 
 // Weights a pass reads: all but the embedding table, of which it reads one row a token.
-std::int64_t read_weight_bytes(const ModelConfig& c, DType dtype) {
+std::int64_t read_weight_bytes(const ModelConfig& c, const Shard& shard, DType dtype) {
   const std::int64_t embedding = c.vocab * c.hidden * size_of(dtype);
-  return c.weight_bytes(dtype) - (c.tied_embeddings ? 0 : embedding);
+  return weight_bytes(c, shard, dtype) - (c.tied_embeddings ? 0 : embedding);
 }
 
 std::int64_t rope_bytes(const ModelConfig& c, std::int64_t positions) {
@@ -46,12 +45,12 @@ int granule_of(const PlanInput& in) {
 std::int64_t pass_inputs_bytes(std::int64_t max_append) {
   return (1 + max_append) * size_of(DType::kI32);
 }
-std::int64_t selection_bytes(const ModelConfig& t, const SpeculationOptions& o,
+std::int64_t selection_bytes(int layers, const LocalShape& t, const SpeculationOptions& o,
                              std::int64_t capacity, DType activation) {
-  const std::int64_t ids = std::int64_t{t.layers} * t.kv_heads * (o.budget / o.chunk_size);
+  const std::int64_t ids = std::int64_t{layers} * t.kv_heads * (o.budget / o.chunk_size);
   const std::int64_t chunks = std::max<std::int64_t>(1, capacity / o.chunk_size);
   return 2 * ids * size_of(DType::kI32) + t.kv_heads * chunks * size_of(DType::kF32) +
-         std::int64_t{t.heads} * t.head_dim * size_of(activation);
+         t.query_width() * size_of(activation);
 }
 
 // Adds up what the backend, loading, Context and Methods allocate, in the order in which they do.
@@ -64,6 +63,7 @@ class Planner {
             shape_, in.backend == nullptr ? kDevicePrefillRows : in.backend->prefill_rows())),
         held_(round_up(context_.capacity, granule_of(in))),
         methods_(method_sizes(in.options, in.run.methods)),
+        target_(local_shape(in.target, in.shard)),
         activation_(in.backend == nullptr ? in.dtype : in.backend->activation_dtype()) {}
 
   MemoryPlan run() {
@@ -78,7 +78,7 @@ class Planner {
   MemoryPlan teacher_forced(std::int64_t chunk) {
     const ModelConfig& t = in_.target;
     const std::int64_t tokens = in_.run.max_prompt, rows = std::min(chunk, tokens);
-    add_model(t, MemTag::kTargetWeights, tokens, rows, rows);
+    add_model(t, in_.shard, MemTag::kTargetWeights, tokens, rows, rows);
     add_full_cache(tokens, rows);
     const bool copies = in_.backend == nullptr || in_.backend->place() != Place::kHost;
     if (copies) add(MemTag::kProbs, rows * t.vocab * size_of(DType::kF32));
@@ -87,15 +87,18 @@ class Planner {
 
  private:
   void add(MemTag tag, std::int64_t bytes) { plan_.bytes[static_cast<std::size_t>(tag)] += bytes; }
-  std::int64_t kv(const ModelConfig& c, std::int64_t tokens) const {
-    return KvStorage::bytes(c.layers, c.kv_heads, c.head_dim, tokens, in_.dtype, granule_of(in_));
+  // The target is shared by ranks, the drafter whole on each.
+  Shard shard_of(Pass pass) const { return pass == Pass::kDraft ? Shard{} : in_.shard; }
+  std::int64_t kv(const ModelConfig& c, Pass pass, std::int64_t tokens) const {
+    const LocalShape s = local_shape(c, shard_of(pass));
+    return KvStorage::bytes(c.layers, s.kv_heads, s.head_dim, tokens, in_.dtype, granule_of(in_));
   }
   void add_pass(Pass pass, const ModelConfig& c, std::int64_t max_tokens) {
-    plan_.passes[pass] = {read_weight_bytes(c, in_.dtype), c.kv_bytes_per_token(in_.dtype),
-                          max_tokens};
+    plan_.passes[pass] = {read_weight_bytes(c, shard_of(pass), in_.dtype),
+                          triforce::kv_bytes_per_token(c, shard_of(pass), in_.dtype), max_tokens};
   }
   MemoryPlan finished() {
-    plan_.kv_bytes_per_token = in_.target.kv_bytes_per_token(in_.dtype);
+    plan_.kv_bytes_per_token = triforce::kv_bytes_per_token(in_.target, in_.shard, in_.dtype);
     add(MemTag::kWorkspace, scratch_bytes_);
     // What drawing takes is given back before the rest is taken.
     std::int64_t& workspace = plan_.bytes[static_cast<std::size_t>(MemTag::kWorkspace)];
@@ -104,6 +107,7 @@ class Planner {
       workspace = std::max(workspace, random_weights_workspace(*in_.draft));
     }
     plan_.held_bytes = in_.backend == nullptr ? 0 : in_.backend->own_bytes();
+    plan_.held_bytes += in_.communicator_bytes;
     workspace += plan_.held_bytes;
     return plan_;
   }
@@ -114,55 +118,57 @@ class Planner {
     scratch_bytes_ = std::max(
         {scratch_bytes_, in_.backend->scratch_bytes(scratch_), in_.backend->scratch_bytes(shape)});
   }
-  void lease_passes(const ModelConfig& c, std::int64_t rows, std::int64_t context, int heads,
+  void lease_passes(const LocalShape& s, std::int64_t rows, std::int64_t context, int heads,
                     int chunk) {
-    lease(StoredCache::scratch_shape(rows, context, heads, c.kv_heads, c.head_dim, chunk));
+    lease(StoredCache::scratch_shape(rows, context, heads, s.kv_heads, s.head_dim, chunk));
   }
   std::int64_t whole_granules(std::int64_t tokens) const {
     return round_up(tokens, granule_of(in_));
   }
-  void add_model(const ModelConfig& c, MemTag weights, std::int64_t positions, std::int64_t rows,
-                 std::int64_t logits) {
-    add(weights, stored_weight_bytes(c, in_) + rope_bytes(c, positions));
-    add(MemTag::kActivations, LlamaModel::activation_bytes(c, activation_, rows, logits));
-    lease(LlamaModel::scratch_shape(c, rows, positions));
+  void add_model(const ModelConfig& c, const Shard& shard, MemTag weights, std::int64_t positions,
+                 std::int64_t rows, std::int64_t logits) {
+    add(weights, stored_weight_bytes(c, shard, in_) + rope_bytes(c, positions));
+    add(MemTag::kActivations, LlamaModel::activation_bytes(c, activation_, rows, logits, shard));
+    lease(LlamaModel::scratch_shape(c, rows, positions, shard));
   }
   void add_full_cache(std::int64_t capacity, std::int64_t append) {
     const ModelConfig& t = in_.target;
-    add(MemTag::kKvFull, kv(t, capacity));
+    add(MemTag::kKvFull, kv(t, Pass::kFull, capacity));
     add(MemTag::kWorkspace, pass_inputs_bytes(append));
-    lease_passes(t, append, whole_granules(capacity), t.kv_heads, 0);
+    lease_passes(target_, append, whole_granules(capacity), target_.kv_heads, 0);
     add_pass(Pass::kFull, t, capacity);
   }
 
   void add_context() {
     const ModelConfig& t = in_.target;
     add_full_cache(context_.capacity, context_.append);
-    add_model(t, MemTag::kTargetWeights, context_.capacity, context_.rows, kMaxBatchInvariantRows);
+    add_model(t, in_.shard, MemTag::kTargetWeights, context_.capacity, context_.rows,
+              kMaxBatchInvariantRows);
     add(MemTag::kActivations,  // the last queries
-        std::int64_t{t.layers} * t.heads * t.head_dim * size_of(activation_));
+        t.layers * target_.query_width() * size_of(activation_));
   }
   void add_retrieval() {
     const ModelConfig& t = in_.target;
     const SpeculationOptions& o = in_.options;
-    add(MemTag::kKvRetrieval, kv(t, o.budget + methods_.pending_rows));
-    add(MemTag::kWorkspace,
-        pass_inputs_bytes(methods_.pending_rows) + selection_bytes(t, o, held_, activation_));
-    lease_passes(t, std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows),
-                 std::max(held_, whole_granules(o.budget + methods_.pending_rows)), t.heads,
+    add(MemTag::kKvRetrieval, kv(t, Pass::kRetrieval, o.budget + methods_.pending_rows));
+    add(MemTag::kWorkspace, pass_inputs_bytes(methods_.pending_rows) +
+                                selection_bytes(t.layers, target_, o, held_, activation_));
+    lease_passes(target_, std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows),
+                 std::max(held_, whole_granules(o.budget + methods_.pending_rows)), target_.heads,
                  o.chunk_size);
     add_pass(Pass::kRetrieval, t, o.budget);
   }
   // A streaming cache keeps a second copy, to return to the prompt.
   void add_streaming(const ModelConfig& c, std::int64_t budget, Pass pass) {
-    add(MemTag::kKvStreaming, 2 * kv(c, budget + kStreamingChunk));
+    const LocalShape s = local_shape(c, shard_of(pass));
+    add(MemTag::kKvStreaming, 2 * kv(c, pass, budget + kStreamingChunk));
     add(MemTag::kWorkspace, pass_inputs_bytes(kStreamingChunk));
-    lease_passes(c, kStreamingChunk, whole_granules(budget + kStreamingChunk), c.kv_heads, 0);
+    lease_passes(s, kStreamingChunk, whole_granules(budget + kStreamingChunk), s.kv_heads, 0);
     add_pass(pass, c, budget);
   }
   void add_drafter(const ModelConfig& d) {
     add_streaming(d, in_.options.draft_budget, Pass::kDraft);
-    add_model(d, MemTag::kDraftWeights, methods_.draft_positions, kStreamingChunk,
+    add_model(d, {}, MemTag::kDraftWeights, methods_.draft_positions, kStreamingChunk,
               kMaxBatchInvariantRows);
   }
 
@@ -171,6 +177,7 @@ class Planner {
   ContextSizes context_;
   std::int64_t held_;  // tokens the full cache has room for, whole granules
   MethodSizes methods_;
+  LocalShape target_;
   DType activation_;
   Backend::ScratchShape scratch_;
   std::int64_t scratch_bytes_ = 0;
@@ -187,6 +194,7 @@ void check_run(const PlanInput& in) {
   const int granule = granule_of(in);
   check_shape(in.run);
   check_options(in.options, in.run.methods);
+  check_ranks(in.target, in.shard.size);
   check_target(in.target, in.options, in.run, granule);
   check_drafter(in.target, in.draft ? &*in.draft : nullptr, in.options, in.run.methods, granule);
 }

@@ -140,7 +140,8 @@ TEST(Echo, HasTheOptionsOfRun) {
     by_name[name] = to_text(value);
   }
   EXPECT_EQ(names,
-            "target draft random_weights random_draft dtype device threads cpu_isa on_chip method "
+            "target draft random_weights random_draft dtype device threads cpu_isa on_chip tp "
+            "comm_timeout method "
             "baseline no_baseline prefill gen_len gamma inner_gamma budget chunk_size "
             "draft_cache_budget rebuild selection temp top_p top_k seed acceptance inner_rule "
             "ignore_eos synthetic_acceptance dataset prompts repetitions warmup max_noise timeout "
