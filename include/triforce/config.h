@@ -41,6 +41,8 @@ struct RunConfig {
   std::string cpu_isa;         // empty: the best one of the processor
   bool kv_offload = false;     // or on_chip below the target's layers
   std::optional<int> on_chip;  // nullopt: all layers; with kv_offload as much as fits
+  int tp = 1;                  // ranks that share the target
+  double comm_timeout_s = 60;  // how long a rank may be silent while others wait for it
 
   // Methods in the order given, each once; `ar` comes first unless no_baseline.
   std::vector<Method> methods = {kBaselineMethod, kDefaultMethod};

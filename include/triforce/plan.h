@@ -1,4 +1,4 @@
-// What a run will allocate and move, computed from the configurations alone.
+// What a run will allocate and move, on each of its ranks, computed from the configurations alone.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -32,9 +32,10 @@ struct MemoryPlan {
   std::int64_t total_bytes() const;
   std::int64_t far_bytes() const;  // of these, page-locked: what place_of() says
   std::int64_t near_bytes() const { return total_bytes() - far_bytes(); }
-  std::int64_t held_bytes = 0;  // of the near ones: the backend's own, there before the run begins
+  // Of the near ones: own_bytes() of backend and communicator, there before the run begins.
+  std::int64_t held_bytes = 0;
   std::int64_t bytes_to_take() const { return near_bytes() - held_bytes; }
-  std::int64_t kv_bytes_per_token = 0;  // of the full cache
+  std::int64_t kv_bytes_per_token = 0;  // of the full cache, as far as it is on this rank
   PerPass<PassBytes> passes;            // zero for passes that no method runs
 };
 
@@ -45,6 +46,8 @@ struct PlanInput {
   bool random_target = false, random_draft = false;  // weights are drawn: random_weights()
   SpeculationOptions options;
   RunShape run;
+  Shard shard;                          // of the target; every rank has the whole drafter
+  std::int64_t communicator_bytes = 0;  // Communicator::own_bytes()
   // Whose layouts count; null: those of a CUDA device (kDevicePrefillRows and so on, activations
   // of `dtype`), without its workspace.
   const Backend* backend = nullptr;
@@ -52,11 +55,11 @@ struct PlanInput {
 // Least number of slots through which far KV heads are brought: one in use, one under way, and two
 // so that the bus goes on while the layers between attention are computed.
 inline constexpr int kKvSlots = 4;
-// Homes in which so many KV heads of all layers together are near, spread evenly over the layers:
-// while a layer computes with its near heads the bus brings the others. As many slots as a layer
-// has far heads, since a prompt passes through them layer by layer; between passes they are filled,
-// so that they serve as near heads do. All heads near: no slots.
-KvHomes spread_homes(const ModelConfig& target, std::int64_t near_heads);
+// Homes of `kv_heads` a layer in which near_heads of all layers together are near, spread evenly
+// over the layers: while a layer computes with its near heads the bus brings the others. As many
+// slots as a layer has far heads, since a prompt passes through them layer by layer; between passes
+// they are filled, so that they serve as near heads do. All heads near: no slots.
+KvHomes spread_homes(int layers, int kv_heads, std::int64_t near_heads);
 // Those with the most near heads with which plan_memory() of the same input has at most
 // `near_bytes`; with none if there is no room for one. input.run.homes does not count.
 KvHomes fit_homes(PlanInput input, std::int64_t near_bytes);

@@ -38,6 +38,8 @@ struct ResultContext {
   std::string backend;
   std::string cpu_model, isa;
   int threads = 0;
+  int ranks = 1;
+  std::optional<std::string> communication;
   std::int64_t host_memory_bytes = 0;
   std::string os;
   std::optional<std::string> gpu_name, sm, driver, cuda;
@@ -59,7 +61,9 @@ void fields(V& v, ResultContext& c) {
   v("backend", c.backend, "what computed: backend, instruction set or GPU, threads");
   v("cpu_model", c.cpu_model, "processor, as the system names it");
   v("isa", c.isa, "instruction-set level of the CPU kernels");
-  v("threads", c.threads, "threads of the CPU kernels");
+  v("threads", c.threads, "threads of the CPU kernels, of each rank");
+  v("ranks", c.ranks, "processes that shared the target; memory and bandwidths are of one of them");
+  v("communication", c.communication, "how data went between ranks; null: one rank");
   v("host_memory_bytes", c.host_memory_bytes, "memory of the machine, bytes");
   v("os", c.os, "operating system, release and architecture");
   v("gpu_name", c.gpu_name, "GPU; null: computed on the CPU");

@@ -106,18 +106,20 @@ std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOp
 
 KvHomes choose_homes(const RunConfig& config, const PlanInput& in,
                      std::optional<std::int64_t> near_bytes) {
+  if (!config.on_chip && !config.kv_offload) return {};
+  check_ranks(in.target, in.shard.size);
+  const int layers = in.target.layers, kv_heads = local_shape(in.target, in.shard).kv_heads;
   if (config.on_chip) {
-    return spread_homes(in.target, std::int64_t{*config.on_chip} * in.target.kv_heads);
+    return spread_homes(layers, kv_heads, std::int64_t{*config.on_chip} * kv_heads);
   }
-  if (!config.kv_offload) return {};
-  return near_bytes ? fit_homes(in, *near_bytes) : spread_homes(in.target, 0);
+  return near_bytes ? fit_homes(in, *near_bytes) : spread_homes(layers, kv_heads, 0);
 }
 
 double near_layers(const PlanInput& in) {
   const std::vector<int>& near = in.run.homes.near_heads;
   if (near.empty()) return in.target.layers;
   return static_cast<double>(std::accumulate(near.begin(), near.end(), std::int64_t{0})) /
-         in.target.kv_heads;
+         local_shape(in.target, in.shard).kv_heads;
 }
 
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
@@ -131,6 +133,7 @@ PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dty
   in.random_draft = models.draft && models.draft->random;
   in.options = config.speculation;
   in.run = {config.prefill, config.gen_len, config.methods};
+  in.shard = {0, config.tp};
   const std::int64_t limit = config.memory_limit_bytes;
   const std::optional<std::int64_t> device = near_limit(backend);
   in.run.homes = choose_homes(config, in, device && limit > 0 ? limit : device);
@@ -248,6 +251,7 @@ std::string plan_table(const RunConfig& config, const PlanReport& r) {
       r.input.run.max_prompt, r.input.run.max_generated, to_string(r.input.dtype),
       r.memory.kv_bytes_per_token);
   out += memory_table(r.memory, r.input.run.max_prompt);
+  if (config.tp > 1) out += fmt::format("on each of {} ranks\n", config.tp);
   out += fmt::format("\nOn a GPU ({}) the same run takes {:.1f} GB in all.\n",
                      to_string(r.device_dtype),
                      gb(static_cast<double>(r.device_memory.total_bytes())));
@@ -330,32 +334,38 @@ std::string plan_json(const RunConfig& config, const PlanReport& r) {
 }
 
 void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backend* backend) {
-  const auto check = [](const char* what, std::int64_t planned, std::int64_t limit,
+  const auto check = [](const char* what, std::int64_t bytes, int ranks, std::int64_t limit,
                         const char* source, const char* advice) {
-    if (planned <= limit) return;
-    throw_resources(
-        "MemoryLimit", "{}: expected a plan of at most {:.2f} GB ({}), found {:.2f} GB; {}", what,
-        gb(static_cast<double>(limit)), source, gb(static_cast<double>(planned)), advice);
+    const std::int64_t needed = ranks * bytes;
+    if (needed <= limit) return;
+    throw_resources("MemoryLimit",
+                    "{}: expected a plan of at most {:.2f} GB ({}), found {:.2f} GB{}; {}", what,
+                    gb(static_cast<double>(limit)), source, gb(static_cast<double>(needed)),
+                    ranks > 1 ? fmt::format(" for {} ranks", ranks) : "", advice);
   };
   constexpr const char* kSmaller =
       "a shorter --prefill, smaller caches or chunks, or another --dtype need less";
+  constexpr const char* kOffload =
+      "--kv-offload keeps KV rows in host memory; a shorter --prefill, smaller caches or chunks, "
+      "or "
+      "another --dtype need less";
   const std::int64_t limit = config.memory_limit_bytes;
-  const std::optional<std::int64_t> device = near_limit(backend);
-  if (device) {
-    check("memory", memory.near_bytes(), limit > 0 ? limit : *device,
+  const std::optional<MemoryState> host = memory_state();
+  // Ranks have a device each, but the machine's memory together.
+  if (const std::optional<std::int64_t> device = near_limit(backend)) {
+    check("memory", memory.near_bytes(), 1, limit > 0 ? limit : *device,
           limit > 0 ? "--memory-limit" : "the memory that is free on the device",
-          config.kv_offload ? kSmaller
-                            : "--kv-offload keeps KV rows in host memory; a shorter --prefill, "
-                              "smaller caches or chunks, or another --dtype need less");
+          config.kv_offload ? kSmaller : kOffload);
+    if (!host) return;
+    check("host memory", memory.far_bytes(), config.tp, host->available_bytes,
+          "the memory this machine has available",
+          "a larger --on-chip or a shorter --prefill need less");
   } else if (limit > 0) {
-    check("memory", memory.total_bytes(), limit, "--memory-limit", kSmaller);
-    return;
+    check("memory", memory.total_bytes(), config.tp, limit, "--memory-limit", kSmaller);
+  } else if (host) {
+    check("memory", memory.total_bytes(), config.tp, host->available_bytes,
+          "the memory this machine has available", kSmaller);
   }
-  const std::optional<MemoryState> state = memory_state();
-  if (!state) return;
-  check(device ? "host memory" : "memory", device ? memory.far_bytes() : memory.total_bytes(),
-        state->available_bytes, "the memory this machine has available",
-        device ? "a larger --on-chip or a shorter --prefill need less" : kSmaller);
 }
 
 }  // namespace triforce

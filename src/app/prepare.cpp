@@ -80,7 +80,7 @@ std::vector<OutputRequest> output_requests(const RunConfig& config) {
 
 Prepared prepare(const RunConfig& config, const OutputFiles& outputs) {
   Prepared p;
-  p.session = open_session(config);
+  p.session = open_session(config, {0, config.tp});
   p.models = choose_models(config, any_uses(config.methods, Pass::kDraft));
   const ModelChoice& target = p.models.target;
   p.plan = plan_input(config, p.models, p.session.dtype, p.session.backend.get());

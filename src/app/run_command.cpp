@@ -12,6 +12,9 @@
 #include "app/prepare.h"
 #include "app/progress.h"
 #include "app/signals.h"
+#include "comm/host_communicator.h"
+#include "comm/rank_engine.h"
+#include "comm/rank_processes.h"
 #include "host/gpu_monitor.h"
 #include "host/machine.h"
 #include "host/session.h"
@@ -132,10 +135,29 @@ class Observer final : public MeasureObserver {
 // Thrown when --timeout has passed before the measurement began.
 struct TimedOut {};
 
+// What a rank computes with: its backend, and what connects it to the others.
+struct RankMembers {
+  RankMembers(Backend& to, RankLinks& links) : backend(to, links), communicator(to, links) {}
+  RankBackend backend;
+  HostCommunicator communicator;
+};
+
+// Another seed than the target's, or a drafter of the same shape would be the target.
+ModelWeights load_target(Backend& backend, const RunConfig& config, const ModelPair& models,
+                         DType dtype, const Shard& shard, const LoadProgress& progress) {
+  return load_model(backend, models.target, dtype, config.seed, MemTag::kTargetWeights, progress,
+                    shard);
+}
+ModelWeights load_drafter(Backend& backend, const RunConfig& config, const ModelPair& models,
+                          DType dtype, const LoadProgress& progress) {
+  return load_model(backend, *models.draft, dtype, config.seed + 1, MemTag::kDraftWeights,
+                    progress);
+}
+
 class Run {
  public:
-  Run(const RunConfig& config, const std::vector<std::string>& argv)
-      : config_(config), progress_(config.progress), files_(config_) {
+  Run(const RunConfig& config, const std::vector<std::string>& argv, RankLinks& links)
+      : config_(config), links_(links), progress_(config.progress), files_(config_) {
     input_.config = config;
     input_.context = make_context(argv);
     input_.data.kind = "not read";
@@ -167,10 +189,12 @@ class Run {
   }
 
   const RunConfig& config_;
+  RankLinks& links_;
   Clock::time_point begin_ = Clock::now();
   Progress progress_;
   ResultFiles files_;
   Session session_;
+  std::optional<RankMembers> rank_;
   ModelPair models_;
   std::optional<Tokenizer> tokenizer_;
   ModelWeights target_, draft_;
@@ -180,6 +204,8 @@ class Run {
 
 void Run::open() {
   Prepared prepared = prepare(config_, files_.claimed());
+  rank_.emplace(*prepared.session.backend, links_);
+  prepared.plan.communicator_bytes = rank_->communicator.own_bytes();
   input_.plan = plan_memory(prepared.plan);
   input_.homes = prepared.plan.run.homes;
   open_weights(config_, prepared.models);
@@ -194,6 +220,8 @@ void Run::open() {
   input_.context.backend = session_.backend->description();
   input_.context.isa = to_string(session_.isa);
   input_.context.threads = session_.threads;
+  input_.context.ranks = config_.tp;
+  if (config_.tp > 1) input_.context.communication = rank_->communicator.description();
   if (const std::optional<CudaFacts>& gpu = session_.gpu) {
     input_.context.gpu_name = gpu->name;
     input_.context.sm = gpu->architecture;
@@ -240,16 +268,25 @@ LoadProgress Run::load_progress(const char* what) {
 }
 
 void Run::load() {
-  target_ = load_model(*session_.backend, models_.target, session_.dtype, config_.seed,
-                       MemTag::kTargetWeights, load_progress("load target"));
+  links_.meet();  // all have what they compute with
+  Backend& backend = *session_.backend;
+  target_ = load_target(backend, config_, models_, session_.dtype, links_.shard(),
+                        load_progress("load target"));
   input_.target = &target_;
   input_.target_info = target_info(model_info(target_));
-  if (!models_.draft) return;
-  // Another seed than the target's, or a drafter of the same shape would be the target.
-  draft_ = load_model(*session_.backend, *models_.draft, session_.dtype, config_.seed + 1,
-                      MemTag::kDraftWeights, load_progress("load drafter"));
-  input_.draft = &draft_;
-  input_.draft_info = model_info(draft_);
+  if (models_.draft) {
+    draft_ = load_drafter(backend, config_, models_, session_.dtype, load_progress("load drafter"));
+    input_.draft = &draft_;
+    input_.draft_info = model_info(draft_);
+  }
+  links_.meet();  // all have loaded
+  input_.make_engine = [this](const RunShape& run) {
+    const BuildEngine build = [this](std::int64_t max_prompt, std::int64_t max_generated) {
+      return make_engine(rank_->backend, target_, input_.draft, config_.speculation,
+                         {max_prompt, max_generated, config_.methods}, &rank_->communicator);
+    };
+    return lead(links_, build, run.max_prompt, run.max_generated);
+  };
 }
 
 // Before the memory is taken: a run that fills it leaves none to measure with.
@@ -287,6 +324,9 @@ RunResult Run::measure() {
     return not_run(CaseStatus::kOom, "out of memory while loading the models",
                    ExitCode::kResources);
   } catch (const Error& e) {
+    if (e.code() == ExitCode::kCommunication) {
+      return not_run(CaseStatus::kError, e.what(), e.code());
+    }
     if (e.code() != ExitCode::kResources) throw;
     return not_run(CaseStatus::kOom, e.what(), e.code());
   }
@@ -342,10 +382,67 @@ ExitCode Run::operator()() {
   return result.exit_code != ExitCode::kOk ? result.exit_code : written;
 }
 
+// Any rank but 0. It prints and writes nothing: its errors are rank 0's to tell.
+void follow_rank_0(const RunConfig& config, RankLinks& links) {
+  const Session session = open_session(config, links.shard());
+  const ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));
+  RankMembers rank(*session.backend, links);
+  PlanInput plan = plan_input(config, models, session.dtype, session.backend.get());
+  plan.shard = links.shard();
+  plan.communicator_bytes = rank.communicator.own_bytes();
+  const std::int64_t bytes = plan_memory(plan).bytes_to_take();
+  links.meet();
+  session.backend->reserve_memory(bytes);
+  const ModelWeights target =
+      load_target(*session.backend, config, models, session.dtype, links.shard(), {});
+  ModelWeights draft;
+  if (models.draft) draft = load_drafter(*session.backend, config, models, session.dtype, {});
+  links.meet();
+  follow(links, [&](std::int64_t max_prompt, std::int64_t max_generated) {
+    return make_engine(rank.backend, target, models.draft ? &draft : nullptr, config.speculation,
+                       {max_prompt, max_generated, config.methods}, &rank.communicator);
+  });
+}
+
+ExitCode run_follower(const RunConfig& config, RankLinks& links) {
+  try {
+    let_allocations_throw();
+    follow_rank_0(config, links);
+    return ExitCode::kOk;
+  } catch (const Error& e) {
+    links.fail(e);
+    return e.code();
+  } catch (const std::bad_alloc&) {
+    links.fail({ExitCode::kResources, "OutOfMemory", "the system refused an allocation"});
+    return ExitCode::kResources;
+  } catch (const std::exception& e) {
+    links.fail({ExitCode::kInternal, "Internal", e.what()});
+    return ExitCode::kInternal;
+  }
+}
+
+// Lets the other ranks go; those that do not are ended with `ranks`.
+void dismiss_others(RankLinks& links, RankProcesses& ranks) {
+  constexpr std::chrono::seconds kLimit{2};
+  try {
+    dismiss(links);
+  } catch (const Error&) {
+    return;  // the result says so
+  }
+  ranks.join(kLimit);
+}
+
 }  // namespace
 
 ExitCode run_command(const RunConfig& config, const std::vector<std::string>& argv) {
-  return Run(config, argv)();
+  RankProcesses ranks = RankProcesses::start(config.tp);
+  const std::chrono::duration<double> timeout(config.comm_timeout_s);
+  RankLinks links(ranks.shard(), ranks.take_sockets(),
+                  std::chrono::ceil<std::chrono::milliseconds>(timeout));
+  if (links.shard().rank != 0) return run_follower(config, links);
+  const ExitCode code = Run(config, argv, links)();
+  dismiss_others(links, ranks);
+  return code;
 }
 
 }  // namespace triforce

@@ -16,7 +16,7 @@ class HostCommunicator final : public Communicator {
   std::string description() const override { return "sockets, through host memory"; }
   void all_gather(TensorView parts) override;
   bool recordable() const override { return false; }
-  std::int64_t own_bytes() const override { return staged_.view().bytes(); }
+  std::int64_t own_bytes() const override { return staged_ ? staged_.view().bytes() : 0; }
 
  private:
   Backend& b_;

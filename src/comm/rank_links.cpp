@@ -36,7 +36,7 @@ bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == 
 
 RankLinks::RankLinks(const Shard& shard, std::vector<Descriptor> sockets,
                      std::chrono::milliseconds timeout)
-    : shard_(shard), timeout_(timeout) {
+    : shard_(shard), timeout_(timeout), limit_(timeout) {
   TF_CHECK(sockets.size() == static_cast<std::size_t>(shard.size), "{} sockets of {} ranks",
            sockets.size(), shard.size);
   for (int r = 0; r < shard.size; ++r) {
@@ -51,12 +51,19 @@ RankLinks::RankLinks(const Shard& shard, std::vector<Descriptor> sockets,
   polled_.resize(links_.size());
 }
 
-void RankLinks::all_gather(std::span<std::byte> parts) {
+void RankLinks::all_gather(std::span<std::byte> parts) { all_gather_within(timeout_, parts); }
+
+void RankLinks::meet() {
+  std::vector<std::byte> here(static_cast<std::size_t>(shard_.size));
+  all_gather_within(std::chrono::milliseconds::max(), here);
+}
+
+void RankLinks::all_gather_within(std::chrono::milliseconds limit, std::span<std::byte> parts) {
   const auto size = static_cast<std::size_t>(shard_.size);
   TF_CHECK(parts.size() % size == 0, "{} bytes of {} ranks", parts.size(), size);
   const std::size_t n = parts.size() / size;
   const auto part = [&](int rank) { return parts.subspan(static_cast<std::size_t>(rank) * n, n); };
-  operation([&] {
+  operation(limit, [&] {
     for (Link& link : links_) {
       send_to(link, part(shard_.rank));
       receive_from(link, part(link.rank));
@@ -65,7 +72,7 @@ void RankLinks::all_gather(std::span<std::byte> parts) {
 }
 
 void RankLinks::broadcast(std::span<std::byte> bytes) {
-  operation([&] {
+  operation(timeout_, [&] {
     for (Link& link : links_) {
       if (shard_.rank == 0) {
         send_to(link, bytes);
@@ -77,8 +84,9 @@ void RankLinks::broadcast(std::span<std::byte> bytes) {
 }
 
 template <class Body>
-void RankLinks::operation(const Body& body) {
+void RankLinks::operation(std::chrono::milliseconds limit, const Body& body) {
   if (error_) throw Error(*error_);
+  limit_ = limit;
   ++operation_;
   for (Link& link : links_) link.silent = {};
   body();
@@ -200,7 +208,7 @@ void RankLinks::wait() {
     Link& link = links_[i];
     if (polled_[i].fd < 0 || polled_[i].revents != 0) continue;
     link.silent += passed;
-    if (link.silent < timeout_) continue;
+    if (link.silent < limit_) continue;
     broken({ExitCode::kCommunication, "RankSilent",
             fmt::format("rank {}: expected to hear of it within {:.3g} s, found silence", link.rank,
                         std::chrono::duration<double>(timeout_).count())});

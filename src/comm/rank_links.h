@@ -41,6 +41,8 @@ class RankLinks {
     static_assert(std::is_trivially_copyable_v<T>);
     broadcast(std::as_writable_bytes(std::span(&value, 1)));
   }
+  // Returns when all ranks have come to it, however long that takes.
+  void meet();
   // On the other ranks: returns when rank 0 has begun an operation, however long that takes. Throws
   // as the operations if it is gone.
   void await_rank_0();
@@ -82,6 +84,7 @@ class RankLinks {
     bool finished() const { return (deaf || out.finished()) && in.finished(); }
   };
 
+  void all_gather_within(std::chrono::milliseconds limit, std::span<std::byte> parts);
   void send_to(Link& link, std::span<const std::byte> bytes);
   void receive_from(Link& link, std::span<std::byte> bytes);
   // Completes what was begun on all links.
@@ -95,12 +98,13 @@ class RankLinks {
   void tell_others() noexcept;
   [[noreturn]] void gone(const Link& link);
   template <class Body>
-  void operation(const Body& body);
+  void operation(std::chrono::milliseconds limit, const Body& body);
 
   Shard shard_;
   std::chrono::milliseconds timeout_;
-  std::vector<Link> links_;     // to all other ranks
-  std::vector<pollfd> polled_;  // one for each
+  std::chrono::milliseconds limit_;  // of a silence during this operation
+  std::vector<Link> links_;          // to all other ranks
+  std::vector<pollfd> polled_;       // one for each
   std::uint64_t operation_ = 0;
   std::optional<Error> error_;  // what ended it
 };

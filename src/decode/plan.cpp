@@ -13,25 +13,24 @@ namespace triforce {
 namespace {
 
 // Bytes of all weights as the backend stores them: ModelConfig::weight_bytes() and its padding.
-std::int64_t stored_weight_bytes(const ModelConfig& c, const PlanInput& in) {
-  if (in.backend == nullptr) return c.weight_bytes(in.dtype);
+std::int64_t stored_weight_bytes(const ModelConfig& c, const Shard& shard, const PlanInput& in) {
+  if (in.backend == nullptr) return weight_bytes(c, shard, in.dtype);
+  const LocalShape s = local_shape(c, shard);
   const auto matrix = [&](std::int64_t rows, std::int64_t cols) {
     return in.backend->matrix_bytes(rows, cols, in.dtype);
   };
-  const std::int64_t q = std::int64_t{c.heads} * c.head_dim;
-  const std::int64_t kv = std::int64_t{c.kv_heads} * c.head_dim;
-  const std::int64_t layer = matrix(q + 2 * kv, c.hidden) + matrix(c.hidden, q) +
-                             matrix(2 * c.intermediate, c.hidden) +
-                             matrix(c.hidden, c.intermediate);
+  const std::int64_t layer = matrix(s.qkv_width(), c.hidden) + matrix(c.hidden, s.query_width()) +
+                             matrix(2 * s.intermediate, c.hidden) +
+                             matrix(c.hidden, s.intermediate);
   const std::int64_t norms = (2 * std::int64_t{c.layers} + 1) * c.hidden * size_of(DType::kF32);
   return c.layers * layer + matrix(c.vocab, c.hidden) + c.vocab * c.hidden * size_of(in.dtype) +
          norms;
 }
 
 // Weights a pass reads: all but the embedding table, of which it reads one row a token.
-std::int64_t read_weight_bytes(const ModelConfig& c, DType dtype) {
+std::int64_t read_weight_bytes(const ModelConfig& c, const Shard& shard, DType dtype) {
   const std::int64_t embedding = c.vocab * c.hidden * size_of(dtype);
-  return c.weight_bytes(dtype) - (c.tied_embeddings ? 0 : embedding);
+  return weight_bytes(c, shard, dtype) - (c.tied_embeddings ? 0 : embedding);
 }
 
 std::int64_t rope_bytes(const ModelConfig& c, std::int64_t positions) {
@@ -42,20 +41,21 @@ int granule_of(const PlanInput& in) {
   return in.backend == nullptr ? kDeviceKvGranule : in.backend->kv_granule();
 }
 
-// KV heads of all layers together that are near.
+// KV heads that this rank holds of all layers together, and those of them that are near.
+std::int64_t all_heads(const PlanInput& in) {
+  return std::int64_t{in.target.layers} * local_shape(in.target, in.shard).kv_heads;
+}
 std::int64_t near_heads(const PlanInput& in) {
   const std::vector<int>& near = in.run.homes.near_heads;
-  const std::int64_t all = std::int64_t{in.target.layers} * in.target.kv_heads;
-  return near.empty() ? all : std::accumulate(near.begin(), near.end(), std::int64_t{0});
+  return near.empty() ? all_heads(in) : std::accumulate(near.begin(), near.end(), std::int64_t{0});
 }
 
-// What the caches allocate besides their rows.
-std::int64_t selection_bytes(const ModelConfig& t, const SpeculationOptions& o,
+std::int64_t selection_bytes(int layers, const LocalShape& t, const SpeculationOptions& o,
                              std::int64_t capacity, DType activation) {
-  const std::int64_t ids = std::int64_t{t.layers} * t.kv_heads * (o.budget / o.chunk_size);
+  const std::int64_t ids = std::int64_t{layers} * t.kv_heads * (o.budget / o.chunk_size);
   const std::int64_t chunks = std::max<std::int64_t>(1, capacity / o.chunk_size);
   return 2 * ids * size_of(DType::kI32) + t.kv_heads * chunks * size_of(DType::kF32) +
-         std::int64_t{t.heads} * t.head_dim * size_of(activation);
+         t.query_width() * size_of(activation);
 }
 
 // Adds up what the backend, loading, Context and Methods allocate, in the order in which they do.
@@ -68,6 +68,7 @@ class Planner {
             shape_, in.backend == nullptr ? kDevicePrefillRows : in.backend->prefill_rows())),
         held_(round_up(context_.capacity, granule_of(in))),
         methods_(method_sizes(in.options, in.run.methods)),
+        target_(local_shape(in.target, in.shard)),
         activation_(in.backend == nullptr ? in.dtype : in.backend->activation_dtype()) {}
 
   MemoryPlan run() {
@@ -82,7 +83,7 @@ class Planner {
   MemoryPlan teacher_forced(std::int64_t chunk) {
     const ModelConfig& t = in_.target;
     const std::int64_t tokens = in_.run.max_prompt, rows = std::min(chunk, tokens);
-    add_model(t, MemTag::kTargetWeights, tokens, rows, rows);
+    add_model(t, in_.shard, MemTag::kTargetWeights, tokens, rows, rows);
     add_full_cache(tokens, rows);
     const bool copies = in_.backend == nullptr || in_.backend->place() != Place::kHost;
     if (copies) add(MemTag::kProbs, rows * t.vocab * size_of(DType::kF32));
@@ -91,18 +92,22 @@ class Planner {
 
  private:
   void add(MemTag tag, std::int64_t bytes) { plan_.bytes[static_cast<std::size_t>(tag)] += bytes; }
-  std::int64_t kv(const ModelConfig& c, std::int64_t tokens) const {
-    return KvStorage::bytes(c.layers, c.kv_heads, c.head_dim, tokens, in_.dtype, granule_of(in_));
+  // The target is shared by ranks, the drafter whole on each.
+  Shard shard_of(Pass pass) const { return pass == Pass::kDraft ? Shard{} : in_.shard; }
+  std::int64_t kv(const ModelConfig& c, Pass pass, std::int64_t tokens) const {
+    const LocalShape s = local_shape(c, shard_of(pass));
+    return KvStorage::bytes(c.layers, s.kv_heads, s.head_dim, tokens, in_.dtype, granule_of(in_));
   }
   std::int64_t kv_head(const ModelConfig& c, std::int64_t tokens) const {
     return KvStorage::bytes(1, 1, c.head_dim, tokens, in_.dtype, granule_of(in_));
   }
   void add_pass(Pass pass, const ModelConfig& c, std::int64_t max_tokens) {
-    plan_.passes[pass] = {read_weight_bytes(c, in_.dtype), c.kv_bytes_per_token(in_.dtype), 0,
+    plan_.passes[pass] = {read_weight_bytes(c, shard_of(pass), in_.dtype),
+                          triforce::kv_bytes_per_token(c, shard_of(pass), in_.dtype), 0,
                           max_tokens};
   }
   MemoryPlan finished() {
-    plan_.kv_bytes_per_token = in_.target.kv_bytes_per_token(in_.dtype);
+    plan_.kv_bytes_per_token = triforce::kv_bytes_per_token(in_.target, in_.shard, in_.dtype);
     add(MemTag::kWorkspace, scratch_bytes_);
     // What drawing takes is given back before the rest is taken.
     std::int64_t& workspace = plan_.bytes[static_cast<std::size_t>(MemTag::kWorkspace)];
@@ -112,7 +117,7 @@ class Planner {
     }
     if (in_.backend == nullptr) return plan_;
     plan_.place = in_.backend->place();
-    plan_.held_bytes = in_.backend->own_bytes(MemTag::kWorkspace);
+    plan_.held_bytes = in_.backend->own_bytes(MemTag::kWorkspace) + in_.communicator_bytes;
     workspace += plan_.held_bytes;
     add(MemTag::kStaging, in_.backend->own_bytes(MemTag::kStaging));
     return plan_;
@@ -124,29 +129,29 @@ class Planner {
     scratch_bytes_ = std::max(
         {scratch_bytes_, in_.backend->scratch_bytes(scratch_), in_.backend->scratch_bytes(shape)});
   }
-  void lease_passes(const ModelConfig& c, std::int64_t rows, std::int64_t context, int heads,
+  void lease_passes(const LocalShape& s, std::int64_t rows, std::int64_t context, int heads,
                     int chunk) {
-    lease(StoredCache::scratch_shape(rows, context, heads, c.kv_heads, c.head_dim, chunk));
+    lease(StoredCache::scratch_shape(rows, context, heads, s.kv_heads, s.head_dim, chunk));
   }
   std::int64_t whole_granules(std::int64_t tokens) const {
     return round_up(tokens, granule_of(in_));
   }
-  void add_model(const ModelConfig& c, MemTag weights, std::int64_t positions, std::int64_t rows,
-                 std::int64_t logits, std::int64_t block = 0) {
-    add(weights, stored_weight_bytes(c, in_) + rope_bytes(c, positions));
+  void add_model(const ModelConfig& c, const Shard& shard, MemTag weights, std::int64_t positions,
+                 std::int64_t rows, std::int64_t logits, std::int64_t block = 0) {
+    add(weights, stored_weight_bytes(c, shard, in_) + rope_bytes(c, positions));
     add(MemTag::kActivations,
-        LlamaModel::activation_bytes(c, activation_, rows, logits, {}, block));
-    lease(LlamaModel::scratch_shape(c, rows, positions));
+        LlamaModel::activation_bytes(c, activation_, rows, logits, shard, block));
+    lease(LlamaModel::scratch_shape(c, rows, positions, shard));
   }
   void add_full_cache(std::int64_t capacity, std::int64_t append) {
     const ModelConfig& t = in_.target;
-    const std::int64_t all = std::int64_t{t.layers} * t.kv_heads, near = near_heads(in_);
+    const std::int64_t all = all_heads(in_), near = near_heads(in_);
     const std::int64_t slots = std::min<std::int64_t>(in_.run.homes.slots, all - near);
     add(MemTag::kKvFull, (near + slots) * kv_head(t, capacity));
     add(MemTag::kKvFar, (all - near) * kv_head(t, capacity));
     add(MemTag::kWorkspace, PassInputs::bytes(append));
-    lease_passes(t, std::min<std::int64_t>(append, kMaxBatchInvariantRows),
-                 whole_granules(capacity), t.kv_heads, 0);
+    lease_passes(target_, std::min<std::int64_t>(append, kMaxBatchInvariantRows),
+                 whole_granules(capacity), target_.kv_heads, 0);
     add_pass(Pass::kFull, t, capacity);
     plan_.passes[Pass::kFull].far_per_token = (all - near) * 2 * t.head_dim * size_of(in_.dtype);
   }
@@ -154,32 +159,33 @@ class Planner {
   void add_context() {
     const ModelConfig& t = in_.target;
     add_full_cache(context_.capacity, context_.append);
-    add_model(t, MemTag::kTargetWeights, context_.capacity, context_.rows, kMaxBatchInvariantRows,
-              context_.append);
+    add_model(t, in_.shard, MemTag::kTargetWeights, context_.capacity, context_.rows,
+              kMaxBatchInvariantRows, context_.append);
     add(MemTag::kActivations,  // the last queries
-        std::int64_t{t.layers} * t.heads * t.head_dim * size_of(activation_));
+        t.layers * target_.query_width() * size_of(activation_));
   }
   void add_retrieval() {
     const ModelConfig& t = in_.target;
     const SpeculationOptions& o = in_.options;
-    add(MemTag::kKvRetrieval, kv(t, o.budget + methods_.pending_rows));
-    add(MemTag::kWorkspace,
-        PassInputs::bytes(methods_.pending_rows) + selection_bytes(t, o, held_, activation_));
-    lease_passes(t, std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows),
-                 std::max(held_, whole_granules(o.budget + methods_.pending_rows)), t.heads,
+    add(MemTag::kKvRetrieval, kv(t, Pass::kRetrieval, o.budget + methods_.pending_rows));
+    add(MemTag::kWorkspace, PassInputs::bytes(methods_.pending_rows) +
+                                selection_bytes(t.layers, target_, o, held_, activation_));
+    lease_passes(target_, std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows),
+                 std::max(held_, whole_granules(o.budget + methods_.pending_rows)), target_.heads,
                  o.chunk_size);
     add_pass(Pass::kRetrieval, t, o.budget);
   }
   // A streaming cache keeps a second copy, to return to the prompt.
   void add_streaming(const ModelConfig& c, std::int64_t budget, Pass pass) {
-    add(MemTag::kKvStreaming, 2 * kv(c, budget + kStreamingChunk));
+    const LocalShape s = local_shape(c, shard_of(pass));
+    add(MemTag::kKvStreaming, 2 * kv(c, pass, budget + kStreamingChunk));
     add(MemTag::kWorkspace, PassInputs::bytes(kStreamingChunk));
-    lease_passes(c, kStreamingChunk, whole_granules(budget + kStreamingChunk), c.kv_heads, 0);
+    lease_passes(s, kStreamingChunk, whole_granules(budget + kStreamingChunk), s.kv_heads, 0);
     add_pass(pass, c, budget);
   }
   void add_drafter(const ModelConfig& d) {
     add_streaming(d, in_.options.draft_budget, Pass::kDraft);
-    add_model(d, MemTag::kDraftWeights, methods_.draft_positions, kStreamingChunk,
+    add_model(d, {}, MemTag::kDraftWeights, methods_.draft_positions, kStreamingChunk,
               kMaxBatchInvariantRows);
   }
 
@@ -188,6 +194,7 @@ class Planner {
   ContextSizes context_;
   std::int64_t held_;  // tokens the full cache has room for, whole granules
   MethodSizes methods_;
+  LocalShape target_;
   DType activation_;
   Backend::ScratchShape scratch_;
   std::int64_t scratch_bytes_ = 0;
@@ -208,8 +215,8 @@ std::int64_t MemoryPlan::far_bytes() const {
   return far;
 }
 
-KvHomes spread_homes(const ModelConfig& target, std::int64_t near_heads) {
-  const std::int64_t layers = target.layers, all = layers * target.kv_heads;
+KvHomes spread_homes(int layers, int kv_heads, std::int64_t near_heads) {
+  const std::int64_t all = std::int64_t{layers} * kv_heads;
   TF_CHECK(near_heads >= 0 && near_heads <= all, "{} near KV heads of {}", near_heads, all);
   if (near_heads == all) return {};
   KvHomes homes;
@@ -218,17 +225,18 @@ KvHomes spread_homes(const ModelConfig& target, std::int64_t near_heads) {
     const std::int64_t before = near_heads * l / layers, after = near_heads * (l + 1) / layers;
     const auto near = static_cast<int>(after - before);
     homes.near_heads.push_back(near);
-    homes.slots = std::max(homes.slots, target.kv_heads - near);
+    homes.slots = std::max(homes.slots, kv_heads - near);
   }
   return homes;
 }
 
 KvHomes fit_homes(PlanInput in, std::int64_t near_bytes) {
-  const std::int64_t all = std::int64_t{in.target.layers} * in.target.kv_heads;
+  const int layers = in.target.layers, kv_heads = local_shape(in.target, in.shard).kv_heads;
   const auto fits = [&](std::int64_t near) {
-    in.run.homes = spread_homes(in.target, near);
+    in.run.homes = spread_homes(layers, kv_heads, near);
     return plan_memory(in).near_bytes() <= near_bytes;
   };
+  const std::int64_t all = all_heads(in);
   // With the last head near, slots and the long pass over the prompt are gone.
   if (fits(all)) return {};
   std::int64_t best = 0, beyond = all;  // the first is taken to fit, the second not to
@@ -236,13 +244,14 @@ KvHomes fit_homes(PlanInput in, std::int64_t near_bytes) {
     const std::int64_t middle = best + (beyond - best) / 2;
     (fits(middle) ? best : beyond) = middle;
   }
-  return spread_homes(in.target, best);
+  return spread_homes(layers, kv_heads, best);
 }
 
 void check_run(const PlanInput& in) {
   const int granule = granule_of(in);
   check_shape(in.run);
   check_options(in.options, in.run.methods);
+  check_ranks(in.target, in.shard.size);
   check_target(in.target, in.options, in.run, granule);
   check_drafter(in.target, in.draft ? &*in.draft : nullptr, in.options, in.run.methods, granule);
 }

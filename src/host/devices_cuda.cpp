@@ -46,26 +46,31 @@ CudaDevices find_cuda_devices() {
   return found;
 }
 
-std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype) {
+std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype,
+                                     const Shard& rank) {
   if (device == "cpu" || (device == "auto" && !kTakenByAuto)) return std::nullopt;
   std::string reason;
   const int count = cuda::count_devices(&reason);
-  if (device == "auto") {
-    for (int i = 0; i < count; ++i) {
-      const CudaDevice found = describe(cuda::inspect_device(i));
-      if (found.problem.empty()) return open(found, dtype);
-    }
-    return std::nullopt;
-  }
   const auto refuse = [&](const std::string& why) {
     throw Error(ExitCode::kDevice, "NoCuda", fmt::format("--device {}: {}", device, why));
   };
-  if (count == 0) refuse(reason);
-  const auto ordinal = device == "cuda" ? 0 : parse_integer(device.substr(5)).value_or(-1);
-  if (ordinal < 0 || ordinal >= count) {
-    refuse(fmt::format("expected a device of 0 to {}", count - 1));
+  if (device == "auto") {
+    int usable = 0;
+    for (int i = 0; i < count; ++i) {
+      const CudaDevice found = describe(cuda::inspect_device(i));
+      if (found.problem.empty() && usable++ == rank.rank) return open(found, dtype);
+    }
+    if (usable == 0) return std::nullopt;
+    refuse(fmt::format("expected {} usable devices for --tp, found {}", rank.size, usable));
   }
-  const CudaDevice wanted = describe(cuda::inspect_device(static_cast<int>(ordinal)));
+  if (count == 0) refuse(reason);
+  const auto first = device == "cuda" ? 0 : parse_integer(device.substr(5)).value_or(-1);
+  if (first < 0 || first >= count) refuse(fmt::format("expected a device of 0 to {}", count - 1));
+  if (first + rank.size > count) {
+    refuse(fmt::format("expected {} devices for --tp, found {} from this one on", rank.size,
+                       count - first));
+  }
+  const CudaDevice wanted = describe(cuda::inspect_device(static_cast<int>(first) + rank.rank));
   if (!wanted.problem.empty()) {
     refuse(fmt::format("{} ({}) cannot be used: {}", wanted.name, wanted.architecture,
                        wanted.problem));

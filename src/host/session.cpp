@@ -1,16 +1,18 @@
 #include "host/session.h"
 
+#include <algorithm>
+
 #include "cpu/cpu_backend.h"
 #include "host/devices.h"
 #include "host/machine.h"
 
 namespace triforce {
 
-Session open_session(const RunConfig& config) {
+Session open_session(const RunConfig& config, const Shard& rank) {
   Session s;
   s.isa = config.cpu_isa.empty() ? cpu::best_isa() : cpu::parse_isa(config.cpu_isa);
-  s.threads = config.threads > 0 ? config.threads : available_threads();
-  if (std::optional<CudaSession> cuda = open_cuda(config.device, config.dtype)) {
+  s.threads = config.threads > 0 ? config.threads : std::max(1, available_threads() / rank.size);
+  if (std::optional<CudaSession> cuda = open_cuda(config.device, config.dtype, rank)) {
     s.backend = std::move(cuda->backend);
     s.gpu = std::move(cuda->gpu);
     s.dtype = s.backend->activation_dtype();

@@ -6,6 +6,7 @@
 #include "host/devices.h"
 #include "triforce/backend.h"
 #include "triforce/config.h"
+#include "triforce/shard.h"
 
 namespace triforce {
 
@@ -16,7 +17,9 @@ struct Session {
   int threads = 0;
   DType dtype = DType::kF32;  // of weights and KV caches
 };
-// Throws Error(kDevice) for an instruction level or a device that is not there.
-Session open_session(const RunConfig& config);
+// That of one rank, on the CPU with its part of the threads, on CUDA with a device of its own:
+// those of a run take devices from the one asked for on. Throws Error(kDevice) for an instruction
+// level or a device that is not there.
+Session open_session(const RunConfig& config, const Shard& rank = {});
 
 }  // namespace triforce

@@ -9,7 +9,6 @@
 #include "host/machine.h"
 #include "measure/measure_state.h"
 #include "measure/statistics.h"
-#include "model/retrieval_cache.h"
 
 namespace triforce {
 namespace {
@@ -21,15 +20,12 @@ constexpr std::array<int, 5> kStepRows = {1, 2, 8, 16, 32};
 
 using Clock = std::chrono::steady_clock;
 
-// [layers, heads, n] of a list of ids, the last index running fastest.
-std::vector<std::vector<std::vector<std::int32_t>>> nested(const std::vector<std::int32_t>& ids,
-                                                           int layers, int heads) {
-  std::vector<std::vector<std::vector<std::int32_t>>> out(static_cast<std::size_t>(layers));
-  const auto n = static_cast<std::ptrdiff_t>(ids.size()) / layers / heads;
+// [heads, n] of a list of ids.
+std::vector<std::vector<std::int32_t>> rows_of(const std::vector<std::int32_t>& ids, int heads) {
+  const auto n = static_cast<std::ptrdiff_t>(ids.size()) / heads;
+  std::vector<std::vector<std::int32_t>> out;
   auto row = ids.begin();
-  for (auto& layer : out) {
-    for (int h = 0; h < heads; ++h, row += n) layer.emplace_back(row, row + n);
-  }
+  for (int h = 0; h < heads; ++h, row += n) out.emplace_back(row, row + n);
   return out;
 }
 
@@ -90,8 +86,7 @@ class Measurement {
   MeasureObserver& observer_;
   Clock::time_point begin_;
   std::int64_t index_ = 0, total_ = 0;
-  std::optional<Context> context_;
-  std::optional<Methods> methods_;
+  std::unique_ptr<Engine> engine_;
   MeasurementState state_;
 };
 
@@ -141,10 +136,10 @@ bool Measurement::prefill(int prompt) {
   PrefillMetrics metrics;
   const bool done = guarded(nullptr, [&] {
     const auto begin = Clock::now();
-    const bool filled = context_->prefill(tokens, progress, stop);
+    const bool filled = engine_->prefill_context(tokens, progress, stop);
     const double target_ms =
         std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-    if (filled) metrics = methods_->prefill(progress, stop);
+    if (filled) metrics = engine_->prefill_methods(progress, stop);
     metrics.interrupted = metrics.interrupted || !filled;
     metrics.target_ms = target_ms;
   });
@@ -159,13 +154,15 @@ bool Measurement::record(int prompt) {
   AfterPrompt after;
   after.prompt = prompt;
   const bool done = guarded(nullptr, [&] {
-    const RetrievalCache* cache = methods_->retrieval_cache();
-    if (c_.record.chunks && cache != nullptr) {
-      const ModelConfig& t = in_.target->config;
-      after.chunks = nested(cache->selected_chunks(), t.layers, t.kv_heads);
+    if (c_.record.chunks) {
+      const auto layers = engine_->selected_chunks();
+      if (!layers.empty()) after.chunks.emplace();
+      for (const auto& ids : layers) {
+        after.chunks->push_back(rows_of(ids, in_.target->config.kv_heads));
+      }
     }
     if (c_.record.probs) {
-      top_of(methods_->probs_after_prompt(), kRecordedProbs, after.top_tokens.emplace(),
+      top_of(engine_->probs_after_prompt(), kRecordedProbs, after.top_tokens.emplace(),
              after.top_probs.emplace());
     }
   });
@@ -189,10 +186,10 @@ void Measurement::generate(MethodState& m, int prompt, int repetition, bool warm
                   c_.seed + static_cast<std::uint64_t>(warmup ? 0 : repetition),
                   {}};
   const bool done = guarded(&m, [&] {
-    methods_->set_gammas(m.gammas);
-    run.metrics = methods_->generate(m.method->method, c_.gen_len, run.seed,
-                                     static_cast<std::uint32_t>(prompt), on_tokens,
-                                     [this] { return stopped(); });
+    engine_->set_gammas(m.gammas);
+    run.metrics = engine_->generate(m.method->method, c_.gen_len, run.seed,
+                                    static_cast<std::uint32_t>(prompt), on_tokens,
+                                    [this] { return stopped(); });
   });
   if (!done || run.metrics.interrupted) return;
   if (!warmup && first) {
@@ -219,7 +216,7 @@ void Measurement::measure_steps() {
     const auto pass = static_cast<Pass>(p);
     for (const int r : rows[pass]) {
       if (stopped()) return;
-      state_.steps[pass].points.emplace_back(r, methods_->pass_ms(pass, r, kStepRepetitions));
+      state_.steps[pass].points.emplace_back(r, engine_->pass_ms(pass, r, kStepRepetitions));
     }
   }
 }
@@ -266,7 +263,7 @@ void Measurement::measure_margins(int prompt) {
     if (!found || found->prompt != prompt) continue;
     const MeasuredRun* run = find_timed(base->runs, prompt, found->repetition);
     guarded(&m, [&] {
-      m.top2_margin = methods_->top2_margin(
+      m.top2_margin = engine_->top2_margin(
           std::span(run->metrics.tokens).first(static_cast<std::size_t>(found->position)));
     });
   }
@@ -288,8 +285,9 @@ bool Measurement::measure_prompt(int prompt) {
 RunResult Measurement::run() {
   const bool built = guarded(nullptr, [&] {
     const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods, in_.homes};
-    context_.emplace(*in_.backend, *in_.target, Context::shape_of(shape));
-    methods_.emplace(*context_, in_.draft, c_.speculation, c_.methods);
+    engine_ = in_.make_engine
+                  ? in_.make_engine(shape)
+                  : make_engine(*in_.backend, *in_.target, in_.draft, c_.speculation, shape);
   });
   const auto n = static_cast<int>(in_.prompts.size());
   for (int p = 0; built && p < n && measure_prompt(p);) ++p;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "decode/engine.h"
 #include "host/gpu_monitor.h"
 #include "triforce/backend.h"
 #include "triforce/config.h"
@@ -47,6 +48,8 @@ struct MeasureInput {
   Backend* backend = nullptr;
   const ModelWeights* target = nullptr;
   const ModelWeights* draft = nullptr;  // null if no method needs it
+  // The engine to measure; empty: one over the three above.
+  std::function<std::unique_ptr<Engine>(const RunShape&)> make_engine;
   std::optional<ModelInfo> target_info, draft_info;
   RunConfig config;  // methods, speculation, gen_len, seed, repetitions, ...
   std::vector<std::vector<Token>> prompts;

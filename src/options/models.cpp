@@ -140,12 +140,13 @@ void open_weights(const RunConfig& config, const ModelPair& models) {
 }
 
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
-                        std::uint64_t seed, MemTag tag, const LoadProgress& progress) {
+                        std::uint64_t seed, MemTag tag, const LoadProgress& progress,
+                        const Shard& shard) {
   if (choice.random) {
-    return random_weights(backend, choice.config, dtype, seed, tag, progress);
+    return random_weights(backend, choice.config, dtype, seed, tag, progress, shard);
   }
   const Checkpoint checkpoint = Checkpoint::open(choice.folder);
-  ModelWeights weights = load_weights(backend, checkpoint, dtype, tag, progress);
+  ModelWeights weights = load_weights(backend, checkpoint, dtype, tag, progress, shard);
   weights.config.name = choice.config.name;
   return weights;
 }

@@ -37,9 +37,10 @@ ModelPair choose_models(const RunConfig& config, bool want_draft);
 // scripts/download_models.sh command that fetches them.
 void open_weights(const RunConfig& config, const ModelPair& models);
 
-// Reads or makes the weights. Throws as load_weights.
+// Reads or makes the shard's weights. Throws as load_weights.
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
-                        std::uint64_t seed, MemTag tag, const LoadProgress& progress);
+                        std::uint64_t seed, MemTag tag, const LoadProgress& progress,
+                        const Shard& shard = {});
 
 // Throws Error(kBadInput, "UnsupportedConfig") for a target without a token that begins a text:
 // every prompt begins with it.

@@ -18,6 +18,7 @@ constexpr unsigned kShaped = kRun | kPlan;  // a run can be planned with its own
 constexpr unsigned kWithModel = kShaped | kPerplexity;
 constexpr unsigned kComputing = kWithModel | kSelftest;
 constexpr std::int64_t kManyTimes = 1 << 20;
+constexpr int kMaxRanks = 64;
 // seed + repetition is a seed too, and results hold it as a signed integer.
 constexpr std::int64_t kMaxSeed = std::int64_t{1} << 62;
 // What every backend can hold: the sinks and two granules to move among.
@@ -69,7 +70,8 @@ std::vector<Option> models_and_machine() {
       o("device", {}, "NAME", "",
         "where to compute; auto: the first CUDA device that this program can use, else the CPU",
         kComputing, Role::kNames, device_name()),
-      o("threads", {"t"}, "N|auto", "", "threads of the CPU backend; auto: one per core",
+      o("threads", {"t"}, "N|auto", "",
+        "threads of the CPU backend, of each rank; auto: one per core, divided among the ranks",
         kComputing, Role::kMeasures, integer(1, 1024, at(&C::threads), "auto")),
       o("cpu-isa", {}, "LEVEL", "",
         "instruction set of the CPU backend; auto: the best of this processor", kComputing,
@@ -84,6 +86,15 @@ std::vector<Option> models_and_machine() {
         "KV heads of the full cache may lie in page-locked host memory, from where every pass over "
         "the full cache brings them through a few slots",
         kShaped, Role::kMeasures, flag(at(&C::kv_offload))),
+      o("tp", {"tensor-parallel-size"}, "N", "",
+        "tensor parallelism: processes that share the target, each with a part of the heads and "
+        "features of every layer, on a CUDA device of its own or on the CPU; a divisor of the KV "
+        "heads",
+        kShaped, Role::kDecides, integer(1, kMaxRanks, at(&C::tp))),
+      o("comm-timeout", {}, "S", "seconds",
+        "how long one of them may be silent while the others wait for it; then the run ends with "
+        "code 6 and the result so far",
+        kShaped, Role::kMeasures, real({.high = 1e6, .open = true}, at(&C::comm_timeout_s))),
   };
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/forwarding_backend.h"
+#include "core/forwarding_backend.h"
 #include "options/options.h"
 #include "reference/reference_backend.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "backend/backends.h"
-#include "backend/forwarding_backend.h"
+#include "core/forwarding_backend.h"
 #include "core/rounding.h"
 #include "model/tiny_model.h"
 

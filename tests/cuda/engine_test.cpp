@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "backend/forwarding_backend.h"
+#include "core/forwarding_backend.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/runtime.h"
 #include "decode/toy_models.h"

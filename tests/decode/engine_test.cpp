@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "backend/forwarding_backend.h"
+#include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
 #include "decode/teacher_forced.h"
 #include "decode/toy_models.h"
@@ -334,7 +334,7 @@ TEST_F(EngineOnce, LedgerEqualsThePlan) {
     in.options = toy_options();
     in.options.selection = selection;
     in.run = {300, 40, all_methods()};
-    if (selection == Selection::kAttention) in.run.homes = spread_homes(tc, 1);
+    if (selection == Selection::kAttention) in.run.homes = spread_homes(tc.layers, tc.kv_heads, 1);
     const MemoryPlan passes = plan_memory(in);
     in.random_target = in.random_draft = true;
     const MemoryPlan plan = plan_memory(in);

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "backend/forwarding_backend.h"
+#include "core/forwarding_backend.h"
 #include "core/strict_json.h"
 #include "cpu/cpu_backend.h"
 #include "decode/toy_models.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "allocations.h"
-#include "backend/forwarding_backend.h"
+#include "core/forwarding_backend.h"
 #include "model/tiny_model.h"
 
 namespace triforce {

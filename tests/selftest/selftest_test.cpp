@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "backend/forwarding_backend.h"
+#include "core/forwarding_backend.h"
 #include "cpu/context.h"
 #include "cpu/cpu_backend.h"
 

@@ -1,4 +1,4 @@
-// A backend that hands every call to another one; tests and the self-test override what they study.
+// A backend that hands every call to another one; what derives from it overrides some of them.
 #pragma once
 #include <array>
 

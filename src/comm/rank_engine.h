@@ -1,0 +1,44 @@
+// Rank 0 leads: it announces every call of its engine, the others make the same one. What is drawn
+// and verified, and whether to stop, is rank 0's; the others have no clocks, data, files or
+// signals.
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "comm/rank_links.h"
+#include "core/forwarding_backend.h"
+#include "decode/engine.h"
+
+namespace triforce {
+
+// Draws and verifies on rank 0 alone; all ranks get its results.
+class RankBackend final : public ForwardingBackend {
+ public:
+  RankBackend(Backend& to, RankLinks& links) : ForwardingBackend(to), links_(links) {}
+
+ protected:
+  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
+                  Acceptance acceptance) override;
+  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
+                         const DrawKey& key, std::int64_t position,
+                         const VerifyRule& rule) override;
+
+ private:
+  RankLinks& links_;
+};
+
+// Builds a rank's engine, over a RankBackend, for prompts and generations of these lengths.
+using BuildEngine =
+    std::function<std::unique_ptr<Engine>(std::int64_t max_prompt, std::int64_t max_generated)>;
+
+// Rank 0: an engine over its own one of `build` and those of the ranks that follow(). An error that
+// not every rank has by itself ends the links. Throws as `build`.
+std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,
+                             std::int64_t max_generated);
+// Another rank: makes the calls that rank 0 announces, until it says that there are no more. Throws
+// the error that ended the links.
+void follow(RankLinks& links, const BuildEngine& build);
+// Rank 0, after the last engine.
+void dismiss(RankLinks& links);
+
+}  // namespace triforce

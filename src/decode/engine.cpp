@@ -1,0 +1,62 @@
+#include "decode/engine.h"
+
+#include "model/retrieval_cache.h"
+
+namespace triforce {
+namespace {
+
+class LocalEngine final : public Engine {
+ public:
+  LocalEngine(Backend& backend, const ModelWeights& target, const ModelWeights* draft,
+              const SpeculationOptions& options, const RunShape& run, Communicator* ranks)
+      : context_(backend, target, Context::shape_of(run), ranks),
+        methods_(context_, draft, options, run.methods) {}
+
+  bool prefill_context(std::span<const Token> prompt, const PrefillProgress& progress,
+                       const StopRequested& stop) override {
+    return context_.prefill(prompt, progress, stop);
+  }
+  PrefillMetrics prefill_methods(const PrefillProgress& progress,
+                                 const StopRequested& stop) override {
+    return methods_.prefill(progress, stop);
+  }
+  RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
+                      std::uint32_t prompt_index, const TokenCallback& on_tokens,
+                      const StopRequested& stop) override {
+    return methods_.generate(method, count, seed, prompt_index, on_tokens, stop);
+  }
+  void set_gammas(const Gammas& gammas) override { methods_.set_gammas(gammas); }
+  double pass_ms(Pass pass, int rows, int repetitions) override {
+    return methods_.pass_ms(pass, rows, repetitions);
+  }
+  double top2_margin(std::span<const Token> generated) override {
+    return methods_.top2_margin(generated);
+  }
+  std::vector<float> probs_after_prompt() override { return methods_.probs_after_prompt(); }
+  std::vector<std::vector<std::int32_t>> selected_chunks() override {
+    const RetrievalCache* cache = methods_.retrieval_cache();
+    if (cache == nullptr) return {};
+    const std::vector<std::int32_t> ids = cache->selected_chunks();
+    const int layers = context_.weights().config.layers;
+    const auto of_layer = static_cast<std::ptrdiff_t>(ids.size()) / layers;
+    std::vector<std::vector<std::int32_t>> out;
+    for (int l = 0; l < layers; ++l) {
+      out.emplace_back(ids.begin() + l * of_layer, ids.begin() + (l + 1) * of_layer);
+    }
+    return out;
+  }
+
+ private:
+  Context context_;
+  Methods methods_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_engine(Backend& backend, const ModelWeights& target,
+                                    const ModelWeights* draft, const SpeculationOptions& options,
+                                    const RunShape& run, Communicator* ranks) {
+  return std::make_unique<LocalEngine>(backend, target, draft, options, run, ranks);
+}
+
+}  // namespace triforce

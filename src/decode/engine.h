@@ -1,0 +1,41 @@
+// What is asked of a context and the methods over it, behind one interface: a run on one rank, or
+// on several (comm/rank_engine.h).
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "triforce/decode.h"
+
+namespace triforce {
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // Context::prefill and Methods::prefill.
+  virtual bool prefill_context(std::span<const Token> prompt, const PrefillProgress& progress,
+                               const StopRequested& stop) = 0;
+  virtual PrefillMetrics prefill_methods(const PrefillProgress& progress,
+                                         const StopRequested& stop) = 0;
+  // The methods of that name.
+  virtual RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
+                              std::uint32_t prompt_index, const TokenCallback& on_tokens,
+                              const StopRequested& stop) = 0;
+  virtual void set_gammas(const Gammas& gammas) = 0;
+  virtual double pass_ms(Pass pass, int rows, int repetitions) = 0;
+  virtual double top2_margin(std::span<const Token> generated) = 0;
+  virtual std::vector<float> probs_after_prompt() = 0;
+  // The chunk ids [Hkv, n] that the retrieval cache holds of each layer of the whole target; empty
+  // if no method uses that cache.
+  virtual std::vector<std::vector<std::int32_t>> selected_chunks() = 0;
+};
+
+// A context and methods over it. `draft` may be null if no method uses the drafter. Throws as they
+// do. On one of several ranks selected_chunks() has those of its own KV heads.
+std::unique_ptr<Engine> make_engine(Backend& backend, const ModelWeights& target,
+                                    const ModelWeights* draft, const SpeculationOptions& options,
+                                    const RunShape& run, Communicator* ranks = nullptr);
+
+}  // namespace triforce

@@ -1,0 +1,258 @@
+// One rank leads, the others follow: its calls, its draws, its stop, its end.
+#include "comm/rank_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "comm/host_communicator.h"
+#include "comm/ranks.h"
+#include "cpu/cpu_backend.h"
+#include "decode/toy_models.h"
+
+namespace triforce {
+namespace {
+
+using testing::as_text;
+using testing::from_text;
+using testing::RankEnd;
+using testing::run_ranks;
+
+constexpr std::int64_t kVocab = 211, kPrompt = 300, kCount = 40;
+
+// Draws and verifies only where it should.
+class RankZeroOnly final : public ForwardingBackend {
+ public:
+  RankZeroOnly(Backend& to, int rank) : ForwardingBackend(to), rank_(rank) {}
+
+ protected:
+  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
+                  Acceptance acceptance) override {
+    TF_CHECK(rank_ == 0, "rank {} draws", rank_);
+    return ForwardingBackend::do_sample(probs, key, position, acceptance);
+  }
+  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
+                         const DrawKey& key, std::int64_t position,
+                         const VerifyRule& rule) override {
+    TF_CHECK(rank_ == 0, "rank {} verifies", rank_);
+    return ForwardingBackend::do_verify(p, q, tokens, key, position, rule);
+  }
+
+ private:
+  int rank_;
+};
+
+// A rank of a toy pair in f32.
+struct Rank {
+  explicit Rank(RankLinks& l)
+      : links(l),
+        cpu(make_cpu_backend({.threads = 1, .isa = {}})),
+        checked(*cpu, l.shard().rank),
+        backend(checked, l),
+        ranks(*cpu, l),
+        pair(*cpu, DType::kF32, toy_config("toy-target", 2, 12, 6, 16, kVocab),
+             toy_config("toy-draft", 1, 2, 2, 16, kVocab), l.shard()) {}
+
+  BuildEngine builder(const SpeculationOptions& options) {
+    return [this, options](std::int64_t max_prompt, std::int64_t max_generated) {
+      return make_engine(backend, pair.target, &pair.draft, options,
+                         {max_prompt, max_generated, all_methods()}, &ranks);
+    };
+  }
+  // What `led` returns on rank 0; the others follow.
+  std::string run(const BuildEngine& build, const std::function<std::string(Engine&)>& led) {
+    if (links.shard().rank != 0) {
+      follow(links, build);
+      return "followed";
+    }
+    std::string value;
+    {
+      const std::unique_ptr<Engine> engine = lead(links, build, kPrompt, kCount);
+      value = led(*engine);
+    }
+    dismiss(links);
+    return value;
+  }
+
+  RankLinks& links;
+  std::unique_ptr<Backend> cpu;
+  RankZeroOnly checked;
+  RankBackend backend;
+  HostCommunicator ranks;
+  ToyPair pair;
+};
+
+void prefill(Engine& e, std::uint32_t prompt = 5) {
+  EXPECT_TRUE(e.prefill_context(toy_prompt(kPrompt, kVocab, prompt), {}, {}));
+  EXPECT_FALSE(e.prefill_methods({}, {}).interrupted);
+}
+
+std::vector<RankEnd> run_engines(int size, const SpeculationOptions& options,
+                                 const std::function<std::string(Engine&)>& led) {
+  return run_ranks(size, [&](RankLinks& links) {
+    Rank rank(links);
+    return rank.run(rank.builder(options), led);
+  });
+}
+
+std::string value_of_rank_0(const std::vector<RankEnd>& ends) {
+  for (std::size_t r = 0; r < ends.size(); ++r) {
+    EXPECT_TRUE(ends[r].returned) << "rank " << r << ": " << ends[r].what;
+    if (r > 0) {
+      EXPECT_EQ(ends[r].value, "followed");
+    }
+  }
+  return ends[0].value;
+}
+
+SpeculationOptions greedy() {
+  SpeculationOptions o = toy_options();
+  o.sampling = {0.0F, 1.0F, 0};
+  return o;
+}
+
+TEST(RankEngine, EveryCallAnswersAsOnOneRank) {
+  const auto all_calls = [](Engine& e) {
+    std::string out;
+    for (const std::uint32_t prompt : {5U, 6U}) {
+      prefill(e, prompt);
+      for (const auto& ids : e.selected_chunks()) out += as_text(ids);
+      e.set_gammas({3, 1});
+      std::vector<Token> tokens;
+      for (const MethodSpec& m : method_table()) {
+        tokens = e.generate(m.method, kCount, 17, prompt, {}, {}).tokens;
+        out += as_text(tokens);
+      }
+      EXPECT_GT(e.pass_ms(Pass::kFull, 7, 2), 0);
+      EXPECT_GT(e.top2_margin(std::span(tokens).first(20)), 0);
+      EXPECT_EQ(e.probs_after_prompt().size(), static_cast<std::size_t>(kVocab));
+    }
+    return out;
+  };
+  const std::string alone = value_of_rank_0(run_engines(1, greedy(), all_calls));
+  // Two prompts: chunks of two layers and six heads, tokens of each method.
+  const std::size_t methods = method_table().size();
+  EXPECT_EQ(alone.size(), 2 * sizeof(Token) * (2 * 6 * 8 + methods * kCount));
+  for (const int size : {2, 3}) {
+    EXPECT_EQ(value_of_rank_0(run_engines(size, greedy(), all_calls)), alone) << size;
+  }
+}
+
+TEST(RankEngine, CoupledStreamsOfAllMethodsEqualTheBaseline) {
+  SpeculationOptions o = toy_options();
+  o.acceptance = Acceptance::kCoupled;
+  const auto ends = run_engines(2, o, [](Engine& e) -> std::string {
+    prefill(e);
+    const auto stream = [&](Method m) {
+      return as_text(e.generate(m, kCount, 3, 0, {}, {}).tokens);
+    };
+    const std::string baseline = stream(kBaselineMethod);
+    for (const Method m : all_methods()) {
+      if (stream(m) != baseline) return to_string(m);
+    }
+    return "equal";
+  });
+  EXPECT_EQ(value_of_rank_0(ends), "equal");
+}
+
+TEST(RankEngine, TokensAndProgressReachRankZeroOnly) {
+  const auto ends = run_engines(2, greedy(), [](Engine& e) {
+    std::int64_t passes = 0;
+    EXPECT_TRUE(e.prefill_context(toy_prompt(kPrompt, kVocab, 5),
+                                  [&](Pass, std::int64_t, std::int64_t) { ++passes; }, {}));
+    EXPECT_FALSE(e.prefill_methods({}, {}).interrupted);
+    std::vector<Token> seen;
+    const auto on_tokens = [&](std::span<const Token> tokens, std::span<const std::uint8_t>) {
+      seen.insert(seen.end(), tokens.begin(), tokens.end());
+    };
+    const RunMetrics m = e.generate(kDefaultMethod, kCount, 1, 0, on_tokens, {});
+    return passes > 0 && seen == m.tokens ? std::string("seen") : "not seen";
+  });
+  EXPECT_EQ(value_of_rank_0(ends), "seen");
+}
+
+TEST(RankEngine, AStopOnRankZeroStopsAllAndTheyGoOn) {
+  const auto ends = run_engines(3, greedy(), [](Engine& e) {
+    EXPECT_FALSE(e.prefill_context(toy_prompt(kPrompt, kVocab, 5), {}, [] { return true; }));
+    prefill(e);
+    int rounds = 0;
+    const RunMetrics cut =
+        e.generate(kDefaultMethod, kCount, 1, 0, {}, [&] { return ++rounds > 3; });
+    const RunMetrics whole = e.generate(kDefaultMethod, kCount, 1, 0, {}, {});
+    EXPECT_TRUE(cut.interrupted);
+    EXPECT_LT(cut.tokens.size(), whole.tokens.size());
+    return std::to_string(whole.tokens.size());
+  });
+  EXPECT_EQ(value_of_rank_0(ends), std::to_string(kCount));
+}
+
+TEST(RankEngine, WhatIsWrongOnAllRanksIsAnErrorOfTheCallAlone) {
+  const auto ends = run_ranks(2, [](RankLinks& links) {
+    Rank rank(links);
+    std::string said;
+    // Refused the first time, with these lengths.
+    const BuildEngine build = [&](std::int64_t max_prompt, std::int64_t max_generated) {
+      SpeculationOptions o = greedy();
+      if (max_prompt == 2) o.gamma = 99;
+      return rank.builder(o)(max_prompt, max_generated);
+    };
+    if (links.shard().rank == 0) {
+      try {
+        lead(links, build, 2, kCount);
+      } catch (const Error& e) {
+        said = e.what();
+      }
+    }
+    return said + rank.run(build, [](Engine& e) {
+      prefill(e);
+      return fmt::format(", then {}",
+                         e.generate(kDefaultMethod, kCount, 1, 0, {}, {}).tokens.size());
+    });
+  });
+  EXPECT_EQ(value_of_rank_0(ends), "--gamma: expected 1 to 31, found 99, then 40");
+}
+
+TEST(RankEngine, WhatIsWrongOnOneRankEndsTheRun) {
+  const auto ends = run_ranks(3, [](RankLinks& links) {
+    Rank rank(links);
+    const BuildEngine build = [&](std::int64_t max_prompt, std::int64_t max_generated) {
+      if (links.shard().rank == 1) throw_resources("OutOfMemory", "cannot allocate 7 GB");
+      return rank.builder(greedy())(max_prompt, max_generated);
+    };
+    return rank.run(build, [](Engine& e) {
+      prefill(e);
+      return "went on";
+    });
+  });
+  for (const RankEnd& end : ends) {
+    EXPECT_EQ(end.code, ExitCode::kResources) << end.value;
+    EXPECT_NE(end.what.find("cannot allocate 7 GB"), std::string::npos) << end.what;
+  }
+  EXPECT_NE(ends[0].what.find("rank 1: "), std::string::npos) << ends[0].what;
+}
+
+TEST(RankEngine, AFollowerThatIsKilledOrStoppedIsNamed) {
+  for (const bool stops : {false, true}) {
+    const auto ends = run_ranks(
+        2,
+        [&](RankLinks& links) {
+          Rank rank(links);
+          int built = 0;
+          const BuildEngine build = [&](std::int64_t max_prompt, std::int64_t max_generated) {
+            if (links.shard().rank == 1 && ++built == 2) ::raise(stops ? SIGSTOP : SIGKILL);
+            return rank.builder(greedy())(max_prompt, max_generated);
+          };
+          if (links.shard().rank == 0) lead(links, build, kPrompt, kCount).reset();
+          return rank.run(build, [](Engine& e) {
+            prefill(e);
+            return "went on";
+          });
+        },
+        std::chrono::milliseconds(600));
+    EXPECT_EQ(ends[0].code, ExitCode::kCommunication) << ends[0].value;
+    EXPECT_NE(ends[0].what.find("rank 1: expected"), std::string::npos) << ends[0].what;
+  }
+}
+
+}  // namespace
+}  // namespace triforce
