@@ -11,9 +11,8 @@
 #include "app/plan_report.h"
 #include "app/prepare.h"
 #include "app/progress.h"
+#include "app/ranks.h"
 #include "app/signals.h"
-#include "comm/host_communicator.h"
-#include "comm/rank_engine.h"
 #include "comm/rank_processes.h"
 #include "host/gpu_monitor.h"
 #include "host/machine.h"
@@ -134,25 +133,6 @@ class Observer final : public MeasureObserver {
 
 // Thrown when --timeout has passed before the measurement began.
 struct TimedOut {};
-
-// What a rank computes with: its backend, and what connects it to the others.
-struct RankMembers {
-  RankMembers(Backend& to, RankLinks& links) : backend(to, links), communicator(to, links) {}
-  RankBackend backend;
-  HostCommunicator communicator;
-};
-
-// Another seed than the target's, or a drafter of the same shape would be the target.
-ModelWeights load_target(Backend& backend, const RunConfig& config, const ModelPair& models,
-                         DType dtype, const Shard& shard, const LoadProgress& progress) {
-  return load_model(backend, models.target, dtype, config.seed, MemTag::kTargetWeights, progress,
-                    shard);
-}
-ModelWeights load_drafter(Backend& backend, const RunConfig& config, const ModelPair& models,
-                          DType dtype, const LoadProgress& progress) {
-  return load_model(backend, *models.draft, dtype, config.seed + 1, MemTag::kDraftWeights,
-                    progress);
-}
 
 class Run {
  public:
@@ -380,45 +360,6 @@ ExitCode Run::operator()() {
   const std::optional<ExitCode> signal = received_signal();
   if (signal && result.exit_code == ExitCode::kInterrupted) return *signal;
   return result.exit_code != ExitCode::kOk ? result.exit_code : written;
-}
-
-// Any rank but 0. It prints and writes nothing: its errors are rank 0's to tell.
-void follow_rank_0(const RunConfig& config, RankLinks& links) {
-  const Session session = open_session(config, links.shard());
-  const ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));
-  RankMembers rank(*session.backend, links);
-  PlanInput plan = plan_input(config, models, session.dtype, session.backend.get());
-  plan.shard = links.shard();
-  plan.communicator_bytes = rank.communicator.own_bytes();
-  const std::int64_t bytes = plan_memory(plan).bytes_to_take();
-  links.meet();
-  session.backend->reserve_memory(bytes);
-  const ModelWeights target =
-      load_target(*session.backend, config, models, session.dtype, links.shard(), {});
-  ModelWeights draft;
-  if (models.draft) draft = load_drafter(*session.backend, config, models, session.dtype, {});
-  links.meet();
-  follow(links, [&](std::int64_t max_prompt, std::int64_t max_generated) {
-    return make_engine(rank.backend, target, models.draft ? &draft : nullptr, config.speculation,
-                       {max_prompt, max_generated, config.methods}, &rank.communicator);
-  });
-}
-
-ExitCode run_follower(const RunConfig& config, RankLinks& links) {
-  try {
-    let_allocations_throw();
-    follow_rank_0(config, links);
-    return ExitCode::kOk;
-  } catch (const Error& e) {
-    links.fail(e);
-    return e.code();
-  } catch (const std::bad_alloc&) {
-    links.fail({ExitCode::kResources, "OutOfMemory", "the system refused an allocation"});
-    return ExitCode::kResources;
-  } catch (const std::exception& e) {
-    links.fail({ExitCode::kInternal, "Internal", e.what()});
-    return ExitCode::kInternal;
-  }
 }
 
 // Lets the other ranks go; those that do not are ended with `ranks`.

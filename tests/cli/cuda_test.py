@@ -85,6 +85,11 @@ class Cuda(ProgramTest):
     def test_a_device_that_is_not_there(self):
         self.fails(5, *self.small(device="cuda:7"), says=["--device cuda:7", "0 to 0"])
 
+    @unittest.skipUnless(EMULATED, "another machine may have two")
+    def test_more_ranks_than_devices(self):
+        self.fails(5, *self.small(device="cuda", tp=2),
+                   says=["--device cuda: ", "expected 2 devices for --tp, found 1 from this one on"])
+
     def test_f32_is_the_cpus(self):
         self.fails(2, *self.small(dtype="f32"), says=["--dtype", "f16 or bf16", "f32"])
 

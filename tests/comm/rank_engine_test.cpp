@@ -237,6 +237,7 @@ TEST(RankEngine, AFollowerThatIsKilledOrStoppedIsNamed) {
         2,
         [&](RankLinks& links) {
           Rank rank(links);
+          links.meet();
           int built = 0;
           const BuildEngine build = [&](std::int64_t max_prompt, std::int64_t max_generated) {
             if (links.shard().rank == 1 && ++built == 2) ::raise(stops ? SIGSTOP : SIGKILL);
@@ -248,7 +249,7 @@ TEST(RankEngine, AFollowerThatIsKilledOrStoppedIsNamed) {
             return "went on";
           });
         },
-        std::chrono::milliseconds(600));
+        std::chrono::seconds(3));
     EXPECT_EQ(ends[0].code, ExitCode::kCommunication) << ends[0].value;
     EXPECT_NE(ends[0].what.find("rank 1: expected"), std::string::npos) << ends[0].what;
   }

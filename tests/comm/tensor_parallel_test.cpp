@@ -200,12 +200,13 @@ TEST(TensorParallel, ARankThatStopsOrEndsIsNamedByTheOthers) {
         3,
         [&](RankLinks& links) -> std::string {
           RankModel rank(links, six_kv_heads(), DType::kF32);
+          links.meet();
           rank.greedy(5);
           if (links.shard().rank == 1) stops ? ::raise(SIGSTOP) : ::raise(SIGKILL);
           rank.greedy(5);
           return "went on";
         },
-        std::chrono::milliseconds(600));
+        std::chrono::seconds(3));
     for (const std::size_t r : {0U, 2U}) {
       EXPECT_EQ(ends[r].code, ExitCode::kCommunication) << ends[r].value;
       EXPECT_EQ(ends[r].kind, stops ? "RankSilent" : "RankGone") << ends[r].what;

@@ -1,0 +1,28 @@
+// What the ranks of a run do alike, and what all but rank 0 do.
+#pragma once
+#include "comm/host_communicator.h"
+#include "comm/rank_engine.h"
+#include "options/models.h"
+#include "triforce/config.h"
+
+namespace triforce {
+
+// What a rank computes with: its backend, and what connects it to the others. Throws
+// Error(kResources).
+struct RankMembers {
+  RankMembers(Backend& to, RankLinks& links) : backend(to, links), communicator(to, links) {}
+  RankBackend backend;
+  HostCommunicator communicator;
+};
+
+// Load the models of a run. Throw as load_model().
+ModelWeights load_target(Backend& backend, const RunConfig& config, const ModelPair& models,
+                         DType dtype, const Shard& shard, const LoadProgress& progress);
+ModelWeights load_drafter(Backend& backend, const RunConfig& config, const ModelPair& models,
+                          DType dtype, const LoadProgress& progress);
+
+// A run on any rank but 0, until that dismisses it. Prints and writes nothing: rank 0 is told of
+// errors. The exit code.
+ExitCode run_follower(const RunConfig& config, RankLinks& links);
+
+}  // namespace triforce

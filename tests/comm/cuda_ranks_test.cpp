@@ -1,0 +1,142 @@
+// Ranks with a device each, their data through pinned memory: two emulated devices.
+#include <gtest/gtest.h>
+
+#include "comm/host_communicator.h"
+#include "comm/ranks.h"
+#include "cuda/cuda_backend.h"
+#include "decode/toy_models.h"
+#include "model/full_cache.h"
+#include "tf_emulator.h"
+#include "triforce/model.h"
+
+namespace triforce {
+namespace {
+
+using testing::as_text;
+using testing::RankEnd;
+using testing::run_ranks;
+
+constexpr std::int64_t kVocab = 61;
+
+class CudaRanks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    tf_emulator::Limits limits;
+    limits.devices = 2;
+    tf_emulator::set_limits(limits);
+  }
+  void TearDown() override { tf_emulator::reset(); }
+};
+
+// As small as the kernels' head dimensions allow, of sizes that divide nothing.
+ModelConfig config() {
+  ModelConfig c = toy_config("toy-target", 2, 4, 2, 64, kVocab);
+  c.hidden = 40;
+  c.intermediate = 57;
+  return c;
+}
+
+// A rank's device and what connects it.
+struct Device {
+  explicit Device(RankLinks& links)
+      : backend(make_cuda_backend({.device = links.shard().rank, .dtype = DType::kBF16})),
+        before(backend->allocator().ledger(MemTag::kWorkspace).live_bytes),
+        ranks(*backend, links) {}
+  std::unique_ptr<Backend> backend;
+  std::int64_t before;  // bytes of workspace
+  HostCommunicator ranks;
+};
+
+void expect_all_return(const std::vector<RankEnd>& ends, const std::string& value) {
+  for (const RankEnd& end : ends) {
+    EXPECT_TRUE(end.returned) << end.what;
+    EXPECT_EQ(end.value, value);
+  }
+}
+
+// More than is staged at once, by an odd number of elements.
+TEST_F(CudaRanks, TensorsAreGatheredThroughPinnedMemory) {
+  const auto ends = run_ranks(2, [](RankLinks& links) -> std::string {
+    Device d(links);
+    const std::int64_t n = 2 * (std::int64_t{1} << 18) + 77;
+    const auto value = [&](int rank, std::int64_t i) {
+      return static_cast<float>(i % 4099) + 0.5F * static_cast<float>(rank);
+    };
+    const Tensor parts(d.backend->allocator(), DType::kF32, {2, n}, Place::kDevice,
+                       MemTag::kActivations);
+    std::vector<float> host(static_cast<std::size_t>(n));
+    for (std::int64_t i = 0; i < n; ++i) {
+      host[static_cast<std::size_t>(i)] = value(links.shard().rank, i);
+    }
+    const TensorView view = make_view(host.data(), DType::kF32, {1, n});
+    d.backend->upload(parts.view().rows(links.shard().rank, 1), view);
+    d.ranks.all_gather(parts.view());
+    for (int rank = 0; rank < 2; ++rank) {
+      d.backend->download(view, parts.view().rows(rank, 1));
+      for (std::int64_t i = 0; i < n; ++i) {
+        if (host[static_cast<std::size_t>(i)] != value(rank, i)) {
+          return fmt::format("element {} of rank {}", i, rank);
+        }
+      }
+    }
+    const std::int64_t held =
+        d.backend->allocator().ledger(MemTag::kWorkspace).live_bytes - d.before;
+    return held == d.ranks.own_bytes() && held > 0 ? "equal" : fmt::format("{} bytes", held);
+  });
+  expect_all_return(ends, "equal");
+}
+
+TEST_F(CudaRanks, ARowsBitsDependOnNoOtherRowAndAllRanksHaveThem) {
+  const auto ends = run_ranks(2, [](RankLinks& links) {
+    Device d(links);
+    const ModelWeights w = random_weights(*d.backend, config(), DType::kBF16, 3,
+                                          MemTag::kTargetWeights, {}, links.shard());
+    LlamaModel model(*d.backend, w, 128, 64, 32, &d.ranks);
+    FullCache cache(*d.backend, w.config.layers, w.shape().kv_heads, w.config.head_dim, 128, 64,
+                    w.dtype);
+    const std::vector<Token> tokens = toy_prompt(kMaxBatchInvariantRows, kVocab, 2);
+    const auto logits = [&](std::size_t step) {
+      cache.reset();
+      model.forward(toy_prompt(40, kVocab, 1), cache, Logits::kNone);
+      std::vector<float> all;
+      for (std::size_t at = 0; at < tokens.size(); at += step) {
+        const std::size_t n = std::min(step, tokens.size() - at);
+        const TensorView part =
+            model.forward(std::span(tokens).subspan(at, n), cache, Logits::kAll);
+        std::vector<float> host(static_cast<std::size_t>(part.numel()));
+        d.backend->download(make_view(host.data(), DType::kF32, {part.shape[0], part.shape[1]}),
+                            part);
+        all.insert(all.end(), host.begin(), host.end());
+      }
+      return as_text(all);
+    };
+    const std::string single = logits(1);
+    for (const std::size_t rows : {2U, 7U, 9U, 31U, 32U}) EXPECT_EQ(logits(rows), single) << rows;
+    return single;
+  });
+  EXPECT_EQ(ends[0].value.size(), kMaxBatchInvariantRows * kVocab * sizeof(float));
+  expect_all_return(ends, ends[0].value);
+}
+
+TEST_F(CudaRanks, StreamsOfAllMethodsEqualTheBaseline) {
+  const auto ends = run_ranks(2, [](RankLinks& links) {
+    Device d(links);
+    const ToyPair pair(*d.backend, DType::kBF16, config(),
+                       toy_config("toy-draft", 1, 1, 1, 64, kVocab), links.shard());
+    SpeculationOptions o = toy_options();
+    o.acceptance = Acceptance::kCoupled;
+    o.gamma = 3;
+    o.rebuild = {RebuildPolicy::Kind::kEvery, 4, 0};
+    ToyRun run(*d.backend, pair, o, {130, 8, all_methods()}, &d.ranks);
+    run.prefill(toy_prompt(130, kVocab, 1));
+    const Streams streams = run_all(run, 8, 3, 0);
+    expect_equal_streams(streams, "two devices");
+    EXPECT_EQ(d.backend->recorded_passes() > 0, true);  // the drafter's, which is not split
+    return as_text(streams.of(kBaselineMethod).tokens);
+  });
+  EXPECT_EQ(ends[0].value.size(), 8 * sizeof(Token));
+  expect_all_return(ends, ends[0].value);
+}
+
+}  // namespace
+}  // namespace triforce
