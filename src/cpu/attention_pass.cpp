@@ -56,7 +56,7 @@ Tile import_tile(const AttentionPass& pass, Tile source, std::int64_t start,
     std::memcpy(v, source.v, valid_bytes);
     source = {k, v};
   }
-  pass.import->keys(source.k, pass.d, buffers.k);
+  pass.import->keys(source.k, source.v, pass.d, buffers.k);
   pass.import->values(source.v, pass.d, buffers.v);
   return {buffers.k, buffers.v};
 }
@@ -83,7 +83,7 @@ void find_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t start
   const bool whole = start + kTileKeys <= pass.length, prefetch = whole && !pass.kv->rotate_on_read;
   a.tiles = prefetch && pass.import == nullptr && full > 1 ? static_cast<int>(full) : 1;
   a.next_k = prefetch ? tile.k + bytes : nullptr;
-  a.next_v = prefetch ? tile.v + bytes : nullptr;
+  a.next_v = prefetch && pass.import == nullptr ? tile.v + bytes : nullptr;
   if (pass.import != nullptr) {
     tile = import_tile(pass, tile, start, buffers);
   } else if (!whole) {

@@ -22,19 +22,20 @@ constexpr std::int64_t part_offset(std::int64_t row_bytes, int row, int part) {
   return row * row_bytes + (part ^ row % kLineParts) * kPartBytes;
 }
 
-// What the copying of a tile is about to read, a kilobyte ahead: the kernels of attention
-// prefetched it while they computed the tile before, and may have driven it out of the first-level
-// cache. `from`: where the next kBytes are counted as read.
+// Memory must not idle while a tile is copied: V comes while K is copied, and the next tile's K
+// while attention reads the copies (TileArgs). More would drive the copies out of the first-level
+// cache. What was driven out of it in the meantime comes back a kilobyte ahead of the copying.
+inline constexpr int kImportAhead = 1024;
+
 template <int kBytes>
-inline __attribute__((always_inline)) void prefetch_import(const std::byte* from) {
-  constexpr int kAhead = 1024, kCacheLine = 64;
-  for (int i = 0; i < kBytes; i += kCacheLine) __builtin_prefetch(from + kAhead + i);
+inline __attribute__((always_inline)) void prefetch_bytes(const std::byte* p) {
+  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(p + i);
 }
 
-// Each copies one tile, kTileKeys rows of d elements that begin at a multiple of 8 rows, to the
-// 64-byte aligned `out`.
+// Each copies the K or V of one tile, kTileKeys rows of d elements that begin at a multiple of 8
+// rows, to the 64-byte aligned `out`. keys prefetches the tile's V from `values` on.
 struct ImportKernels {
-  void (*keys)(const std::byte* rows, int d, std::byte* out);
+  void (*keys)(const std::byte* rows, const std::byte* values, int d, std::byte* out);
   void (*values)(const std::byte* rows, int d, std::byte* out);
 };
 

@@ -58,7 +58,7 @@ TF_ISA_INLINE void import_part(const std::byte* line, std::int64_t row_bytes, in
 }
 
 template <int kPair>
-TF_ISA void import_keys(const std::byte* rows, int d, std::byte* out) {
+TF_ISA void import_keys(const std::byte* rows, const std::byte* values, int d, std::byte* out) {
   const std::int64_t row_bytes = std::int64_t{d} * kElementBytes;
   constexpr int kBlockPartBytes = kKeyBlock * kPartBytes;
   const std::byte* tile = rows;
@@ -67,7 +67,8 @@ TF_ISA void import_keys(const std::byte* rows, int d, std::byte* out) {
     for (std::int64_t line = 0; line < row_bytes; line += kLineBytes) {
 #pragma GCC unroll 8
       for (int part = 0; part < kLineParts; ++part) {
-        prefetch_import<kBlockPartBytes>(tile + at);
+        prefetch_bytes<kBlockPartBytes>(tile + at + kImportAhead);
+        prefetch_bytes<kBlockPartBytes>(values + at);
         import_part<kPair>(rows + line, row_bytes, part, out + at);
         at += kBlockPartBytes;
       }
@@ -115,7 +116,7 @@ TF_ISA void import_values(const std::byte* rows, int d, std::byte* out) {
 #pragma GCC unroll 8
     for (int row = 0; row < kLineParts; row += kPair) {
       for (std::int64_t line = 0; line < row_bytes; line += kLineBytes) {
-        prefetch_import<kPair * kLineBytes>(tile + at);
+        prefetch_bytes<kPair * kLineBytes>(tile + at + kImportAhead);
         import_value_line<kPair>(rows + line, row_bytes, row, out + at);
         at += kPair * kLineBytes;
       }

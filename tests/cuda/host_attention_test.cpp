@@ -62,9 +62,10 @@ TEST_P(HostOrder, IsTheOneInWhichKernelsWriteRows) {
     const Tensor keys(host, type, {kRows, d}, Place::kHost, MemTag::kWorkspace);
     const Tensor values(host, type, {kRows, d}, Place::kHost, MemTag::kWorkspace);
     const cpu::ImportKernels& import = cpu::import_kernels(cpu::best_isa(), type);
-    import.keys(static_cast<const std::byte*>(kv.k), d, static_cast<std::byte*>(keys.view().data));
-    import.values(static_cast<const std::byte*>(kv.v), d,
-                  static_cast<std::byte*>(values.view().data));
+    const auto* from_k = static_cast<const std::byte*>(kv.k);
+    const auto* from_v = static_cast<const std::byte*>(kv.v);
+    import.keys(from_k, from_v, d, static_cast<std::byte*>(keys.view().data));
+    import.values(from_v, d, static_cast<std::byte*>(values.view().data));
     const int pair = cpu::pairing(type);
     for (std::int64_t row = 0; row < kRows; ++row) {
       for (int i = 0; i < d; ++i) {

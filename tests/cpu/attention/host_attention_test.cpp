@@ -117,7 +117,7 @@ void expect_bits_of_own_order(const Case& c, unsigned seed) {
 }
 
 template <class Body>
-void at_every_device_format(std::vector<Case> shapes, unsigned seed, const Body& body) {
+void at_every_device_format(const std::vector<Case>& shapes, unsigned seed, const Body& body) {
   for (const Isa isa : levels()) {
     for (const DType type : kDeviceFormats) {
       for (Case c : shapes) {
@@ -246,7 +246,7 @@ TEST(HostAttention, ImportsAreExactAndStayInTheirTile) {
           }
         }
         FencedBytes k(2 * elements), v(2 * elements);
-        import_kernels(isa, type).keys(rows.data(), d, k.data());
+        import_kernels(isa, type).keys(rows.data(), rows.data(), d, k.data());
         import_kernels(isa, type).values(rows.data(), d, v.data());
         const auto bytes = static_cast<std::size_t>(2 * elements);
         EXPECT_EQ(std::memcmp(k.data(), expected_k.data(), bytes), 0);
