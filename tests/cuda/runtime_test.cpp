@@ -169,17 +169,18 @@ TEST(CudaAllocator, PinnedBlocksOutliveTheWorkThatUsesThem) {
   EXPECT_EQ(target.values()[0], 9);
 }
 
+#ifdef TF_CUDA_EMULATED
 // Of address space that this process has mapped.
 std::int64_t mapped_bytes() {
   std::int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   return pages * sysconf(_SC_PAGESIZE);
 }
+#endif
 
 TEST(CudaAllocator, PinnedMemoryThatIsNotThereIsRefused) {
   CudaAllocator a(0);
   const auto expect_refused = [&](std::int64_t bytes) {
-    const std::int64_t before = mapped_bytes();
     try {
       const Buffer b(a, bytes, Place::kPinned, MemTag::kKvFull);
       FAIL() << bytes;
@@ -187,7 +188,6 @@ TEST(CudaAllocator, PinnedMemoryThatIsNotThereIsRefused) {
       EXPECT_EQ(e.code(), ExitCode::kResources);
       EXPECT_NE(std::string(e.what()).find("kv_full: "), std::string::npos) << e.what();
     }
-    EXPECT_LT(mapped_bytes() - before, kRegisteredBytes);
     EXPECT_EQ(a.total(Place::kPinned).live_bytes, 0);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   };
@@ -199,7 +199,11 @@ TEST(CudaAllocator, PinnedMemoryThatIsNotThereIsRefused) {
     limits.register_bytes = kRegisteredBytes;
     limits.register_error = error;
     tf_emulator::set_limits(limits);
-    expect_refused(2 * kRegisteredBytes);
+    // Often enough that a leak shows beside the stacks of threads, which are kept for the next.
+    constexpr int kTimes = 32;
+    const std::int64_t before = mapped_bytes();
+    for (int i = 0; i < kTimes; ++i) expect_refused(2 * kRegisteredBytes);
+    EXPECT_LT(mapped_bytes() - before, kTimes * kRegisteredBytes);
     EXPECT_EQ(tf_emulator::registered_bytes(), 0U);
     const Buffer fits(a, kRegisteredBytes, Place::kPinned, MemTag::kKvFull);
     EXPECT_EQ(tf_emulator::registered_bytes(), static_cast<std::size_t>(kRegisteredBytes));
