@@ -1,12 +1,27 @@
 #include "app/ranks.h"
 
+#include <algorithm>
 #include <new>
+#include <numeric>
 
 #include "app/last_resort.h"
 #include "app/plan_report.h"
 #include "host/session.h"
 
 namespace triforce {
+
+void agree_on_homes(RankLinks& links, PlanInput& plan) {
+  const Shard& shard = links.shard();
+  if (shard.size == 1) return;
+  const int layers = plan.target.layers, kv_heads = local_shape(plan.target, shard).kv_heads;
+  const std::vector<int>& near = plan.run.homes.near_heads;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(shard.size));
+  counts[static_cast<std::size_t>(shard.rank)] =
+      near.empty() ? std::int64_t{layers} * kv_heads
+                   : std::accumulate(near.begin(), near.end(), std::int64_t{0});
+  links.all_gather(std::as_writable_bytes(std::span(counts)));
+  plan.run.homes = spread_homes(layers, kv_heads, *std::min_element(counts.begin(), counts.end()));
+}
 
 ModelWeights load_target(Backend& backend, const RunConfig& config, const ModelPair& models,
                          DType dtype, const Shard& shard, const LoadProgress& progress) {
@@ -30,6 +45,7 @@ void follow_rank_0(const RunConfig& config, RankLinks& links) {
   PlanInput plan = plan_input(config, models, session.dtype, session.backend.get());
   plan.shard = links.shard();
   plan.communicator_bytes = rank.communicator.own_bytes();
+  agree_on_homes(links, plan);
   const std::int64_t bytes = plan_memory(plan).bytes_to_take();
   links.meet();
   session.backend->reserve_memory(bytes);
@@ -40,7 +56,8 @@ void follow_rank_0(const RunConfig& config, RankLinks& links) {
   links.meet();
   follow(links, [&](std::int64_t max_prompt, std::int64_t max_generated) {
     return make_engine(rank.backend, target, models.draft ? &draft : nullptr, config.speculation,
-                       {max_prompt, max_generated, config.methods}, &rank.communicator);
+                       {max_prompt, max_generated, config.methods, plan.run.homes},
+                       &rank.communicator);
   });
 }
 

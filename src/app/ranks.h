@@ -4,6 +4,7 @@
 #include "comm/rank_engine.h"
 #include "options/models.h"
 #include "triforce/config.h"
+#include "triforce/plan.h"
 
 namespace triforce {
 
@@ -14,6 +15,10 @@ struct RankMembers {
   RankBackend backend;
   HostCommunicator communicator;
 };
+
+// All ranks keep as many KV heads near as the one with the least room: a pass must be cut into the
+// same tiles everywhere. To be called on every rank. Throws as RankLinks.
+void agree_on_homes(RankLinks& links, PlanInput& plan);
 
 // Load the models of a run. Throw as load_model().
 ModelWeights load_target(Backend& backend, const RunConfig& config, const ModelPair& models,

@@ -186,6 +186,7 @@ void Run::open() {
   Prepared prepared = prepare(config_, files_.claimed());
   rank_.emplace(*prepared.session.backend, links_);
   prepared.plan.communicator_bytes = rank_->communicator.own_bytes();
+  agree_on_homes(links_, prepared.plan);
   input_.plan = plan_memory(prepared.plan);
   input_.homes = prepared.plan.run.homes;
   open_weights(config_, prepared.models);
@@ -263,7 +264,8 @@ void Run::load() {
   input_.make_engine = [this](const RunShape& run) {
     const BuildEngine build = [this](std::int64_t max_prompt, std::int64_t max_generated) {
       return make_engine(rank_->backend, target_, input_.draft, config_.speculation,
-                         {max_prompt, max_generated, config_.methods}, &rank_->communicator);
+                         {max_prompt, max_generated, config_.methods, input_.homes},
+                         &rank_->communicator);
     };
     return lead(links_, build, run.max_prompt, run.max_generated);
   };

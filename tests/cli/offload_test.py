@@ -51,6 +51,15 @@ class Offload(ProgramTest):
         self.assertIn("KV rows from host memory", self.run_program(
             *self.tiny(SHAPE, **{"on-chip": 1})).out)
 
+    def test_ranks_have_far_heads_of_their_own(self):
+        resident = self.result(tp=3)
+        for where in [{"on-chip": 1}, {"kv-offload": True}]:
+            far = self.result(tp=3, **where)
+            for a, b in zip(resident["cases"], far["cases"], strict=True):
+                self.assertEqual(a["output"], b["output"])
+                self.assertEqual(a["acceptance"], b["acceptance"])
+            self.assertGreater(far["cases"][0]["memory"]["peak"]["kv_far"], 0)
+
     def test_all_layers_on_chip_is_no_offload(self):
         planned = self.result(**{"on-chip": 3, "kv-offload": True})["cases"][0]["memory"]["planned"]
         self.assertEqual(planned["kv_far"], 0)
