@@ -51,6 +51,7 @@ struct KvView {
   std::int64_t head_stride = 0;          // elements between heads, the same for k and v
   const std::int32_t* length = nullptr;  // device memory: rows valid after the append of this pass
   bool rotate_on_read = false;           // keys stored unrotated; rotate by row index when read
+  bool on_host = false;                  // attention() is computed by the host: see join_host()
 
   // Heads [first, first + count) of the layer, which are among these.
   KvView heads(int first, int count) const {
@@ -183,6 +184,8 @@ class Backend {
     std::int64_t max_width = 0;  // largest in or out feature count of any linear layer
     std::int64_t vocab = 0;
     int chunk_size = 0;  // smallest chunk of score_chunks or attention mass, 0: neither is used
+    // Query and KV heads of one attention that the host computes; 0: none.
+    int host_heads = 0, host_kv_heads = 0;
 
     // To the larger of both in every respect.
     void grow(const ScratchShape& o) {
@@ -193,6 +196,8 @@ class Backend {
       head_dim = std::max(head_dim, o.head_dim);
       max_width = std::max(max_width, o.max_width);
       vocab = std::max(vocab, o.vocab);
+      host_heads = std::max(host_heads, o.host_heads);
+      host_kv_heads = std::max(host_kv_heads, o.host_kv_heads);
       if (o.chunk_size > 0 && (chunk_size == 0 || o.chunk_size < chunk_size)) {
         chunk_size = o.chunk_size;
       }
@@ -200,6 +205,8 @@ class Backend {
   };
   // Bytes that a first Lease of `shape` takes of the memory that allocator() gives.
   virtual std::int64_t scratch_bytes(const ScratchShape& shape) const = 0;
+  // The same, tagged kStaging: page-locked.
+  virtual std::int64_t staging_bytes(const ScratchShape& /*shape*/) const { return 0; }
   // Lease calls them, and says what they do; begin_lease() returns its id.
   virtual std::uint64_t begin_lease(const ScratchShape& shape);
   virtual void end_lease(std::uint64_t id) noexcept;
@@ -237,8 +244,12 @@ class Backend {
   // set, mass[kv_heads, capacity / chunk] f32 receives the probability of each chunk of `chunk`
   // rows, summed over the T queries and the head's group (T <= kMaxBatchInvariantRows; chunks
   // beyond length are 0). T <= kMaxPassRows; q and out have no gaps within a token.
+  // Where kv.on_host, T <= kMaxBatchInvariantRows, the rows are in page-locked host memory, the
+  // host computes beside what the compute queue is given next, and out and mass are there for what
+  // it is given after the next join_host(); at most one such call lies before it.
   void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                  TensorView mass, int chunk);
+  virtual void join_host() {}
   // out[T, F] = silu(gate) * up; gate_up[T, 2F] holds gate then up.
   void swiglu(TensorView gate_up, TensorView out);
   // x[T, D] += parts[0] + parts[1] + ... of parts[n, T, D], all f32: the sum in f32 and in that
@@ -339,6 +350,9 @@ class Backend {
   virtual void do_forget(std::uint64_t /*id*/) noexcept {}
   // scratch() is at another place; the old one is gone.
   virtual void do_scratch_moved() noexcept {}
+  // Takes staging_bytes(all) in place of what it had for the leases so far; of an empty shape:
+  // gives it back. Throws Error(kResources, "OutOfMemory"), and then has nothing.
+  virtual void do_stage(const ScratchShape& /*all*/) {}
 
   std::span<std::byte> scratch() const {
     return {static_cast<std::byte*>(scratch_.data()), static_cast<std::size_t>(scratch_.bytes())};
@@ -347,11 +361,13 @@ class Backend {
  private:
   std::size_t slot_of(Event e) const;
   void resize_scratch(std::int64_t bytes);
+  void stage(const ScratchShape& all);
 
   Traits traits_;
   std::uint32_t next_event_ = 0;
   ScratchShape leased_;  // the largest of each
   Buffer scratch_;       // of allocator(), empty when the last lease has ended
+  std::int64_t staged_bytes_ = 0;
   std::uint64_t next_lease_ = 0;
   std::int64_t leases_ = 0;  // not ended
 };

@@ -14,6 +14,10 @@ namespace triforce {
 enum class OutputFormat : std::uint8_t { kTable, kJson, kJsonl, kCsv, kMarkdown };
 enum class ProgressMode : std::uint8_t { kAuto, kPlain, kNone };
 
+// Who computes attention with KV heads in host memory: the device, to which they are brought; the
+// host, where they lie; or the host with some of each layer and the device with the others.
+enum class OffloadAttention : std::uint8_t { kStream, kHost, kHybrid };
+
 // What a result holds besides figures: numbers that grow with prompts and methods.
 struct RecordOptions {
   bool tokens = false;  // of every timed repetition; else of the first of each prompt
@@ -37,9 +41,11 @@ struct RunConfig {
   std::string random_weights, random_draft;
   std::optional<DType> dtype;  // nullopt: bf16 where the processor computes with it, else f32
   std::string device = "auto";
-  int threads = 0;             // 0: one per core this process may run on
-  std::string cpu_isa;         // empty: the best one of the processor
-  bool kv_offload = false;     // or on_chip below the target's layers
+  int threads = 0;          // 0: one per core this process may run on
+  std::string cpu_isa;      // empty: the best one of the processor
+  bool kv_offload = false;  // or on_chip below the target's layers
+  OffloadAttention offload_attention = OffloadAttention::kStream;
+  int hybrid_split = 0;        // kHybrid: far KV heads of each layer that the host computes with
   std::optional<int> on_chip;  // nullopt: all layers; with kv_offload as much as fits
   int tp = 1;                  // ranks that share the target
   double comm_timeout_s = 60;  // how long a rank may be silent while others wait for it

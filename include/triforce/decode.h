@@ -110,6 +110,7 @@ class Context {
   std::unique_ptr<FullCache> cache_;
   LlamaModel model_;
   LastQueries queries_;
+  std::optional<Lease> host_attention_;
   std::vector<Token> prompt_;
 };
 

@@ -26,9 +26,11 @@ class HostAttention {
   // query rows of `heads` heads over `kv_heads` KV heads in one call, of `context` rows, with mass
   // of chunks of `chunk_size` rows or more; 0: without mass. The other sizes are not read.
   virtual std::int64_t scratch_bytes(const Backend::ScratchShape& shape) const = 0;
-  // Takes host memory for calls of this shape in place of what was reserved before; `allocator`
-  // outlives it. Throws Error(kResources, "OutOfMemory"), after which nothing is reserved.
+  // Takes host memory, tagged kStaging, for calls of this shape in place of what was reserved
+  // before; `allocator` outlives it. Throws Error(kResources, "OutOfMemory"), after which nothing
+  // is reserved.
   void reserve(Allocator& allocator, const Backend::ScratchShape& shape);
+  void release() noexcept { scratch_ = Buffer(); }
 
   // Backend::attention over such rows: T <= kMaxBatchInvariantRows; q[T, h, d] and out[T, h d] f32;
   // head_dim a multiple of 64 up to 256, rotate_on_read false. All memory is host memory, kv.length

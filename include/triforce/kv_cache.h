@@ -14,14 +14,18 @@ struct HeadRange {
   int first = 0, count = 0;
 };
 
-// Where the KV heads of a full cache live.
+// Where the KV heads of a full cache live. Of each layer come first those that the host computes
+// with, then the near ones, then the others.
 struct KvHomes {
-  // How many KV heads of each layer, the first ones, are near: where ops expect tensors. The others
-  // are far, in page-locked host memory. Empty: all are near.
+  // How many KV heads of each layer are near: where ops expect tensors. The others are far, in
+  // page-locked host memory. Empty: all are near.
   std::vector<int> near_heads;
   // Near memory of so many heads through which far ones are brought; 0: ops read them where they
   // lie.
   int slots = 0;
+  // How many of the far ones the host computes attention with where they lie, in passes of up to
+  // kMaxBatchInvariantRows rows. Empty: none.
+  std::vector<int> host_heads = {};
 };
 
 // Memory of one cache, or of the part of it that has one home: K and V of one range of heads per
@@ -99,9 +103,9 @@ class KvCache {
   // One forward pass over n new tokens: begin(), each layer in order, then end() or cancel(). A
   // layer takes the tokens in tiles of tile_rows, the last one what is left; a layer takes a tile
   // in runs. A run is a range of KV heads whose rows are at one place; the runs of a layer hold
-  // each head once, in rising order. What is queued between run(l, i, tile) and done(l, i, tile)
-  // may read the rows before the tile and append those of the tile. More than one tile: of more
-  // than kMaxBatchInvariantRows rows.
+  // each head once, in rising order; only the first may be on_host. What is queued between run(l,
+  // i, tile) and done(l, i, tile) may read the rows before the tile and append those of the tile.
+  // More than one tile: of more than kMaxBatchInvariantRows rows.
   virtual void begin(std::int64_t n, std::int64_t tile_rows) = 0;
   virtual TensorView positions() const = 0;  // [n] i32: what to rotate the new rows by
   virtual int runs(int l) const = 0;

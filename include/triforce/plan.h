@@ -14,8 +14,9 @@ namespace triforce {
 struct PassBytes {
   std::int64_t weights = 0;
   std::int64_t kv_per_token = 0;
-  std::int64_t far_per_token = 0;  // of these, of KV heads that are far
-  std::int64_t max_tokens = 0;     // that its cache holds
+  std::int64_t far_per_token = 0;   // of these, of KV heads that come over the bus
+  std::int64_t host_per_token = 0;  // and of those that the host computes with
+  std::int64_t max_tokens = 0;      // that its cache holds
   // With `tokens` of sequence so far.
   std::int64_t at(std::int64_t tokens) const {
     return weights + std::min(tokens, max_tokens) * kv_per_token;
@@ -23,6 +24,9 @@ struct PassBytes {
   // Of these, those that come over the bus.
   std::int64_t far_at(std::int64_t tokens) const {
     return std::min(tokens, max_tokens) * far_per_token;
+  }
+  std::int64_t host_at(std::int64_t tokens) const {
+    return std::min(tokens, max_tokens) * host_per_token;
   }
 };
 
@@ -59,10 +63,11 @@ inline constexpr int kKvSlots = 4;
 // over the layers: while a layer computes with its near heads the bus brings the others. As many
 // slots as a layer has far heads, since a prompt passes through them layer by layer; between passes
 // they are filled, so that they serve as near heads do. All heads near: no slots.
-KvHomes spread_homes(int layers, int kv_heads, std::int64_t near_heads);
+// host_split: of the far heads of each layer the host computes so many, or all there are.
+KvHomes spread_homes(int layers, int kv_heads, std::int64_t near_heads, int host_split = 0);
 // Those with the most near heads with which plan_memory() of the same input has at most
 // `near_bytes`; with none if there is no room for one. input.run.homes does not count.
-KvHomes fit_homes(PlanInput input, std::int64_t near_bytes);
+KvHomes fit_homes(PlanInput input, std::int64_t near_bytes, int host_split = 0);
 
 // What a CUDA backend says of itself, for plans where there is none.
 inline constexpr std::int64_t kDevicePrefillRows = 4096;

@@ -12,6 +12,8 @@
 namespace triforce {
 namespace {
 
+// Of a host's memory while the bus reads it too: two channels of DDR5.
+constexpr double kHostBytesPerS = 72e9;
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 double gb(double bytes) { return bytes / 1e9; }
@@ -40,8 +42,11 @@ StepCurves gpu_steps(const GpuAssumption& gpu, const MemoryPlan& memory, const P
     const std::int64_t tokens = in.run.max_prompt;
     if (bytes.at(tokens) == 0) continue;
     const ModelConfig& model = pass == Pass::kDraft ? *in.draft : in.target;
+    const std::int64_t on_host = bytes.host_at(tokens);
     const double bus_ms = static_cast<double>(bytes.far_at(tokens)) / gpu.bus_bytes_per_s * 1e3;
-    steps[pass].points = {{1, std::max(pass_ms(gpu, bytes.at(tokens), model.layers), bus_ms)}};
+    const double host_ms = static_cast<double>(on_host) / kHostBytesPerS * 1e3;
+    steps[pass].points = {
+        {1, std::max({pass_ms(gpu, bytes.at(tokens) - on_host, model.layers), bus_ms, host_ms})}};
   }
   return steps;
 }
@@ -109,10 +114,23 @@ KvHomes choose_homes(const RunConfig& config, const PlanInput& in,
   if (!config.on_chip && !config.kv_offload) return {};
   check_ranks(in.target, in.shard.size);
   const int layers = in.target.layers, kv_heads = local_shape(in.target, in.shard).kv_heads;
+  const int split = host_split(config, kv_heads);
   if (config.on_chip) {
-    return spread_homes(layers, kv_heads, std::int64_t{*config.on_chip} * kv_heads);
+    return spread_homes(layers, kv_heads, std::int64_t{*config.on_chip} * kv_heads, split);
   }
-  return near_bytes ? fit_homes(in, *near_bytes) : spread_homes(layers, kv_heads, 0);
+  return near_bytes ? fit_homes(in, *near_bytes, split) : spread_homes(layers, kv_heads, 0, split);
+}
+
+int host_split(const RunConfig& config, int kv_heads) {
+  switch (config.offload_attention) {
+    case OffloadAttention::kStream:
+      return 0;
+    case OffloadAttention::kHost:
+      return kv_heads;
+    case OffloadAttention::kHybrid:
+      return config.hybrid_split;
+  }
+  return 0;
 }
 
 double near_layers(const PlanInput& in) {
@@ -225,7 +243,10 @@ std::string assumptions(const RunConfig& config) {
       "one\n"
       "autoregressive step. Where the run does not fit, the times are those of a GPU with more "
       "memory.\n"
-      "KV heads that are not near come over the bus at 25 GB/s (H100, H200: 50) beside that.\n"
+      "KV heads that are not near come over the bus at 25 GB/s (H100, H200: 50) beside that, or "
+      "the "
+      "host\n"
+      "reads them at 72 GB/s (two channels of DDR5).\n"
       "Per-token acceptance, innermost level first";
   for (const Method method : config.methods) {
     const MethodSpec& m = spec_of(method);

@@ -10,7 +10,7 @@
 
 namespace triforce {
 
-void agree_on_homes(RankLinks& links, PlanInput& plan) {
+void agree_on_homes(RankLinks& links, const RunConfig& config, PlanInput& plan) {
   const Shard& shard = links.shard();
   if (shard.size == 1) return;
   const int layers = plan.target.layers, kv_heads = local_shape(plan.target, shard).kv_heads;
@@ -20,7 +20,8 @@ void agree_on_homes(RankLinks& links, PlanInput& plan) {
       near.empty() ? std::int64_t{layers} * kv_heads
                    : std::accumulate(near.begin(), near.end(), std::int64_t{0});
   links.all_gather(std::as_writable_bytes(std::span(counts)));
-  plan.run.homes = spread_homes(layers, kv_heads, *std::min_element(counts.begin(), counts.end()));
+  plan.run.homes = spread_homes(layers, kv_heads, *std::min_element(counts.begin(), counts.end()),
+                                host_split(config, kv_heads));
 }
 
 ModelWeights load_target(Backend& backend, const RunConfig& config, const ModelPair& models,
@@ -45,7 +46,7 @@ void follow_rank_0(const RunConfig& config, RankLinks& links) {
   PlanInput plan = plan_input(config, models, session.dtype, session.backend.get());
   plan.shard = links.shard();
   plan.communicator_bytes = rank.communicator.own_bytes();
-  agree_on_homes(links, plan);
+  agree_on_homes(links, config, plan);
   const std::int64_t bytes = plan_memory(plan).bytes_to_take();
   links.meet();
   session.backend->reserve_memory(bytes);

@@ -18,7 +18,7 @@ struct RankMembers {
 
 // All ranks keep as many KV heads near as the one with the least room: a pass must be cut into the
 // same tiles everywhere. To be called on every rank. Throws as RankLinks.
-void agree_on_homes(RankLinks& links, PlanInput& plan);
+void agree_on_homes(RankLinks& links, const RunConfig& config, PlanInput& plan);
 
 // Load the models of a run. Throw as load_model().
 ModelWeights load_target(Backend& backend, const RunConfig& config, const ModelPair& models,

@@ -186,7 +186,7 @@ void Run::open() {
   Prepared prepared = prepare(config_, files_.claimed());
   rank_.emplace(*prepared.session.backend, links_);
   prepared.plan.communicator_bytes = rank_->communicator.own_bytes();
-  agree_on_homes(links_, prepared.plan);
+  agree_on_homes(links_, config_, prepared.plan);
   input_.plan = plan_memory(prepared.plan);
   input_.homes = prepared.plan.run.homes;
   open_weights(config_, prepared.models);

@@ -126,6 +126,9 @@ void expect_attention(const TensorView& q, const KvView& kv, const RopeView& rop
              kMaxBatchInvariantRows);
     expect("attention: mass", mass, kF32, {kv.kv_heads, kv.capacity / chunk});
   }
+  TF_CHECK(!kv.on_host || (rows <= kMaxBatchInvariantRows && !kv.rotate_on_read),
+           "attention: {} rows on the host, at most {}{}", rows, kMaxBatchInvariantRows,
+           kv.rotate_on_read ? ", keys that are rotated when read" : "");
 }
 
 void expect_same_rows(const char* op, const KvView& src, const KvView& dst) {
@@ -248,8 +251,8 @@ void HostAttention::attend(TensorView q, const KvView& kv, TensorView out, Tenso
 }
 
 void HostAttention::reserve(Allocator& allocator, const Backend::ScratchShape& shape) {
-  scratch_ = Buffer();  // not both at a time
-  scratch_ = Buffer(allocator, scratch_bytes(shape), Place::kHost, MemTag::kWorkspace);
+  release();  // not both at a time
+  scratch_ = Buffer(allocator, scratch_bytes(shape), Place::kPinned, MemTag::kStaging);
 }
 
 void Backend::swiglu(TensorView gate_up, TensorView out) {
@@ -363,13 +366,14 @@ std::uint64_t Backend::begin_lease(const ScratchShape& shape) {
   ScratchShape all = leased_;
   all.grow(shape);
   const std::int64_t before = scratch_.bytes();
-  if (const auto bytes = std::max(scratch_bytes(all), scratch_bytes(shape)); bytes > before) {
-    try {
-      resize_scratch(bytes);
-    } catch (...) {
-      resize_scratch(before);
-      throw;
-    }
+  const std::int64_t bytes = std::max({scratch_bytes(all), scratch_bytes(shape), before});
+  try {
+    if (bytes > before) resize_scratch(bytes);
+    stage(all);
+  } catch (...) {
+    if (bytes > before) resize_scratch(before);
+    stage(leased_);
+    throw;
   }
   leased_ = all;
   ++leases_;
@@ -381,6 +385,15 @@ void Backend::end_lease(std::uint64_t id) noexcept {
   if (--leases_ > 0) return;
   leased_ = {};
   resize_scratch(0);
+  stage({});
+}
+
+void Backend::stage(const ScratchShape& all) {
+  const std::int64_t bytes = staging_bytes(all);
+  if (bytes == staged_bytes_) return;
+  staged_bytes_ = 0;
+  do_stage(all);
+  staged_bytes_ = bytes;
 }
 
 void Backend::resize_scratch(std::int64_t bytes) {

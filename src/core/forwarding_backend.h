@@ -25,6 +25,10 @@ class ForwardingBackend : public Backend {
   void drop_signal(std::uint32_t id) noexcept override { to_.drop_signal(id); }
   void set_signal(std::uint32_t id, Queue after) override { to_.set_signal(id, after); }
   void wait_signal(std::uint32_t id, Queue before) override { to_.wait_signal(id, before); }
+  void join_host() override { to_.join_host(); }
+  std::int64_t staging_bytes(const ScratchShape& shape) const override {
+    return to_.staging_bytes(shape);
+  }
   void synchronize() override { to_.synchronize(); }
   void replay(const PassKey& key, const std::function<void()>& body) override {
     to_.replay(key, body);

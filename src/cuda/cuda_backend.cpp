@@ -8,6 +8,7 @@
 
 #include "cuda/gemm.h"
 #include "cuda/graph_cache.h"
+#include "cuda/host_attend.h"
 #include "cuda/transfer.h"
 #include "kernels/kernels.h"
 
@@ -63,6 +64,7 @@ class CudaBackend final : public Backend {
         transfer_(allocator_, compute_.get()),
         verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kStaging) {
     graphs_.set_enabled(options.replay);
+    if (options.host_attention != nullptr) host_.emplace(options.host_attention);
     for (EventHandle& e : events_) e = make_event(true);
     if (options.cublas_lt) lt_ = CublasLt::open();
     if (lt_ != nullptr) gemm_.emplace(allocator_, lt_);
@@ -120,7 +122,14 @@ class CudaBackend final : public Backend {
   void wait_signal(std::uint32_t id, Queue before) override {
     TF_CUDA(cudaStreamWaitEvent(stream_of(before), signals_[id].get()));
   }
-  void synchronize() override { TF_CUDA(cudaDeviceSynchronize()); }
+  void synchronize() override {
+    TF_CUDA(cudaDeviceSynchronize());
+    if (host_) host_->rethrow();
+  }
+  std::int64_t staging_bytes(const ScratchShape& s) const override {
+    return host_ ? host_->bytes(s) : 0;
+  }
+  void join_host() override { host_->join(stream()); }
   void replay(const PassKey& key, const std::function<void()>& body) override {
     graphs_.run(key, stream(), body);
   }
@@ -171,14 +180,14 @@ class CudaBackend final : public Backend {
   Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
                   Acceptance acceptance) override {
     kernels::sample(probs, key, position, acceptance, verify_result(), stream());
-    TF_CUDA(cudaStreamSynchronize(stream()));
+    wait();
     return verify_result()->next;
   }
   VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
                          const DrawKey& key, std::int64_t position,
                          const VerifyRule& rule) override {
     kernels::verify(p, q, tokens, key, position, rule, verify_result(), stream());
-    TF_CUDA(cudaStreamSynchronize(stream()));
+    wait();
     return *verify_result();
   }
 
@@ -203,6 +212,9 @@ class CudaBackend final : public Backend {
   }
   void do_forget(std::uint64_t id) noexcept override { graphs_.forget(id); }
   void do_scratch_moved() noexcept override { graphs_.clear(); }  // they point to the old one
+  void do_stage(const ScratchShape& all) override {
+    if (host_) host_->stage(allocator_, all);
+  }
   double do_elapsed_ms(std::size_t a, std::size_t b) override {
     float ms = 0;
     TF_CUDA(cudaEventSynchronize(events_[b].get()));
@@ -225,6 +237,10 @@ class CudaBackend final : public Backend {
   cudaStream_t stream_of(Queue queue) const {
     return queue == Queue::kCopy ? copy_.get() : compute_.get();
   }
+  void wait() {
+    TF_CUDA(cudaStreamSynchronize(stream()));
+    if (host_) host_->rethrow();
+  }
   VerifyResult* verify_result() const { return static_cast<VerifyResult*>(verdict_.data()); }
   void need(std::int64_t bytes) const {
     const auto leased = static_cast<std::int64_t>(scratch().size());
@@ -239,6 +255,7 @@ class CudaBackend final : public Backend {
   std::shared_ptr<const CublasLt> lt_;
   std::optional<Gemm> gemm_;  // with lt_
   std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> own_bytes_{};
+  std::optional<HostAttend> host_;
   GraphCache graphs_;
   Buffer verdict_;
   std::array<EventHandle, kEvents> events_;
@@ -315,6 +332,11 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
 
 void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                                TensorView mass, int chunk) {
+  if (kv.on_host) {
+    TF_CHECK(host_, "attention on the host, which has no part in this backend");
+    host_->queue(q, kv, out, mass, chunk, stream());
+    return;
+  }
   if (q.shape[0] > kMaxBatchInvariantRows) {
     kernels::attention_prefill(q, kv, rope, out, stream());
     return;

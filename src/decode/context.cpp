@@ -45,6 +45,9 @@ Context::Context(Backend& backend, const ModelWeights& target, const Shape& shap
              kMaxBatchInvariantRows, ranks, context_sizes(shape, backend.prefill_rows()).append),
       queries_(backend, target.config.layers, target.shape().heads, target.shape().head_dim) {
   prompt_.reserve(static_cast<std::size_t>(shape.max_prompt));
+  if (const auto host = host_attention_shape(shape, target.shape())) {
+    host_attention_.emplace(backend, *host);
+  }
 }
 
 Context::~Context() = default;

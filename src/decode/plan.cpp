@@ -103,7 +103,7 @@ class Planner {
   }
   void add_pass(Pass pass, const ModelConfig& c, std::int64_t max_tokens) {
     plan_.passes[pass] = {read_weight_bytes(c, shard_of(pass), in_.dtype),
-                          triforce::kv_bytes_per_token(c, shard_of(pass), in_.dtype), 0,
+                          triforce::kv_bytes_per_token(c, shard_of(pass), in_.dtype), 0, 0,
                           max_tokens};
   }
   MemoryPlan finished() {
@@ -119,7 +119,8 @@ class Planner {
     plan_.place = in_.backend->place();
     plan_.held_bytes = in_.backend->own_bytes(MemTag::kWorkspace) + in_.communicator_bytes;
     workspace += plan_.held_bytes;
-    add(MemTag::kStaging, in_.backend->own_bytes(MemTag::kStaging));
+    add(MemTag::kStaging,
+        in_.backend->own_bytes(MemTag::kStaging) + in_.backend->staging_bytes(scratch_));
     return plan_;
   }
   // One lease after another grows the scratch: the largest counts.
@@ -153,7 +154,11 @@ class Planner {
     lease_passes(target_, std::min<std::int64_t>(append, kMaxBatchInvariantRows),
                  whole_granules(capacity), target_.kv_heads, 0);
     add_pass(Pass::kFull, t, capacity);
-    plan_.passes[Pass::kFull].far_per_token = (all - near) * 2 * t.head_dim * size_of(in_.dtype);
+    const std::vector<int>& host = in_.run.homes.host_heads;
+    const std::int64_t on_host = std::accumulate(host.begin(), host.end(), std::int64_t{0});
+    const std::int64_t row = 2 * std::int64_t{t.head_dim} * size_of(in_.dtype);
+    plan_.passes[Pass::kFull].far_per_token = (all - near - on_host) * row;
+    plan_.passes[Pass::kFull].host_per_token = on_host * row;
   }
 
   void add_context() {
@@ -161,6 +166,7 @@ class Planner {
     add_full_cache(context_.capacity, context_.append);
     add_model(t, in_.shard, MemTag::kTargetWeights, context_.capacity, context_.rows,
               kMaxBatchInvariantRows, context_.append);
+    if (const auto host = host_attention_shape(shape_, target_)) lease(*host);
     add(MemTag::kActivations,  // the last queries
         t.layers * target_.query_width() * size_of(activation_));
   }
@@ -215,7 +221,7 @@ std::int64_t MemoryPlan::far_bytes() const {
   return far;
 }
 
-KvHomes spread_homes(int layers, int kv_heads, std::int64_t near_heads) {
+KvHomes spread_homes(int layers, int kv_heads, std::int64_t near_heads, int host_split) {
   const std::int64_t all = std::int64_t{layers} * kv_heads;
   TF_CHECK(near_heads >= 0 && near_heads <= all, "{} near KV heads of {}", near_heads, all);
   if (near_heads == all) return {};
@@ -226,14 +232,15 @@ KvHomes spread_homes(int layers, int kv_heads, std::int64_t near_heads) {
     const auto near = static_cast<int>(after - before);
     homes.near_heads.push_back(near);
     homes.slots = std::max(homes.slots, kv_heads - near);
+    if (host_split > 0) homes.host_heads.push_back(std::min(host_split, kv_heads - near));
   }
   return homes;
 }
 
-KvHomes fit_homes(PlanInput in, std::int64_t near_bytes) {
+KvHomes fit_homes(PlanInput in, std::int64_t near_bytes, int host_split) {
   const int layers = in.target.layers, kv_heads = local_shape(in.target, in.shard).kv_heads;
   const auto fits = [&](std::int64_t near) {
-    in.run.homes = spread_homes(layers, kv_heads, near);
+    in.run.homes = spread_homes(layers, kv_heads, near, host_split);
     return plan_memory(in).near_bytes() <= near_bytes;
   };
   const std::int64_t all = all_heads(in);
@@ -244,7 +251,7 @@ KvHomes fit_homes(PlanInput in, std::int64_t near_bytes) {
     const std::int64_t middle = best + (beyond - best) / 2;
     (fits(middle) ? best : beyond) = middle;
   }
-  return spread_homes(layers, kv_heads, best);
+  return spread_homes(layers, kv_heads, best, host_split);
 }
 
 void check_run(const PlanInput& in) {

@@ -55,6 +55,20 @@ ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_row
   return s;
 }
 
+std::optional<Backend::ScratchShape> host_attention_shape(const Context::Shape& shape,
+                                                          const LocalShape& target) {
+  const std::vector<int>& heads = shape.homes.host_heads;
+  const int most = heads.empty() ? 0 : *std::max_element(heads.begin(), heads.end());
+  if (most == 0) return std::nullopt;
+  Backend::ScratchShape s;
+  s.rows = kMaxBatchInvariantRows;
+  s.context = shape.capacity;
+  s.head_dim = target.head_dim;
+  s.kv_heads = s.host_kv_heads = most;
+  s.heads = s.host_heads = most * (target.heads / target.kv_heads);
+  return s;
+}
+
 MethodSizes method_sizes(const SpeculationOptions& o, std::span<const Method> methods) {
   const Gammas g = o.gammas();
   MethodSizes s;

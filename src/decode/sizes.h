@@ -15,6 +15,10 @@ struct ContextSizes {
 // prefill_rows: Backend::prefill_rows().
 ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows);
 
+// Of attention that the host computes in passes over the full cache; none if it computes none.
+std::optional<Backend::ScratchShape> host_attention_shape(const Context::Shape& shape,
+                                                          const LocalShape& target);
+
 struct MethodSizes {
   std::int64_t pending_rows = 0;     // retrieval cache: tokens not committed yet
   std::int64_t prob_rows = 0;        // probabilities of all proposers together

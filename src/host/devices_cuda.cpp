@@ -1,5 +1,6 @@
 // devices.h of a program that was built with CUDA.
 #include <array>
+#include <utility>
 
 #include "core/parse_number.h"
 #include "cuda/cuda_backend.h"
@@ -21,8 +22,10 @@ CudaDevice describe(const cuda::DeviceInfo& d) {
           d.memory_bytes, d.free_bytes, d.problem};
 }
 
-CudaSession open(const CudaDevice& device, std::optional<DType> dtype) {
+CudaSession open(const CudaDevice& device, std::optional<DType> dtype,
+                 std::shared_ptr<HostAttention> host_attention) {
   CudaOptions options;
+  options.host_attention = std::move(host_attention);
   options.device = device.ordinal;
   options.dtype = dtype.value_or(options.dtype);
   std::unique_ptr<Backend> backend = make_cuda_backend(options);
@@ -47,7 +50,8 @@ CudaDevices find_cuda_devices() {
 }
 
 std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype,
-                                     const Shard& rank) {
+                                     const Shard& rank,
+                                     std::shared_ptr<HostAttention> host_attention) {
   if (device == "cpu" || (device == "auto" && !kTakenByAuto)) return std::nullopt;
   std::string reason;
   const int count = cuda::count_devices(&reason);
@@ -58,7 +62,8 @@ std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DT
     int usable = 0;
     for (int i = 0; i < count; ++i) {
       const CudaDevice found = describe(cuda::inspect_device(i));
-      if (found.problem.empty() && usable++ == rank.rank) return open(found, dtype);
+      if (found.problem.empty() && usable++ == rank.rank)
+        return open(found, dtype, std::move(host_attention));
     }
     if (usable == 0) return std::nullopt;
     refuse(fmt::format("expected {} usable devices for --tp, found {}", rank.size, usable));
@@ -75,7 +80,7 @@ std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DT
     refuse(fmt::format("{} ({}) cannot be used: {}", wanted.name, wanted.architecture,
                        wanted.problem));
   }
-  return open(wanted, dtype);
+  return open(wanted, dtype, std::move(host_attention));
 }
 
 }  // namespace triforce

@@ -12,7 +12,12 @@ Session open_session(const RunConfig& config, const Shard& rank) {
   Session s;
   s.isa = config.cpu_isa.empty() ? cpu::best_isa() : cpu::parse_isa(config.cpu_isa);
   s.threads = config.threads > 0 ? config.threads : std::max(1, available_threads() / rank.size);
-  if (std::optional<CudaSession> cuda = open_cuda(config.device, config.dtype, rank)) {
+  std::shared_ptr<HostAttention> host;
+  if (config.offload_attention != OffloadAttention::kStream) {
+    host = make_host_attention({s.threads, s.isa});
+  }
+  if (std::optional<CudaSession> cuda =
+          open_cuda(config.device, config.dtype, rank, std::move(host))) {
     s.backend = std::move(cuda->backend);
     s.gpu = std::move(cuda->gpu);
     s.dtype = s.backend->activation_dtype();

@@ -6,28 +6,31 @@
 namespace triforce {
 namespace {
 
-// The near or the far KV heads of each layer.
-std::vector<HeadRange> heads_at(bool near, const KvHomes& homes, int layers, int kv_heads) {
-  const std::vector<int>& near_heads = homes.near_heads;
-  TF_CHECK(near_heads.empty() || near_heads.size() == static_cast<std::size_t>(layers),
-           "homes of {} layers, {} in all", near_heads.size(), layers);
-  std::vector<HeadRange> ranges;
+// KV heads of each layer in the order of KvHomes.
+struct Ranges {
+  std::vector<HeadRange> host, near, far;
+};
+
+Ranges ranges_of(const KvHomes& homes, int layers, int kv_heads) {
+  const auto count = [&](const std::vector<int>& heads, int l, int otherwise) {
+    TF_CHECK(heads.empty() || heads.size() == static_cast<std::size_t>(layers),
+             "homes of {} layers, {} in all", heads.size(), layers);
+    return heads.empty() ? otherwise : heads[static_cast<std::size_t>(l)];
+  };
+  Ranges r;
   for (int l = 0; l < layers; ++l) {
-    const int n = near_heads.empty() ? kv_heads : near_heads[static_cast<std::size_t>(l)];
-    TF_CHECK(n >= 0 && n <= kv_heads, "layer {}: {} near KV heads of {}", l, n, kv_heads);
-    ranges.push_back(near ? HeadRange{0, n} : HeadRange{n, kv_heads - n});
+    const int host = count(homes.host_heads, l, 0), near = count(homes.near_heads, l, kv_heads);
+    TF_CHECK(host >= 0 && near >= 0 && host + near <= kv_heads,
+             "layer {}: {} KV heads on the host, {} near ones of {}", l, host, near, kv_heads);
+    r.host.push_back({0, host});
+    r.near.push_back({host, near});
+    r.far.push_back({host + near, kv_heads - host - near});
   }
-  return ranges;
+  return r;
 }
 
-// One by one, in the order of a pass.
-std::vector<KvView> single_heads(const KvStorage& storage) {
-  std::vector<KvView> heads;
-  for (int l = 0; l < storage.layers(); ++l) {
-    const KvView kv = storage.layer(l);
-    for (int h = 0; h < kv.kv_heads; ++h) heads.push_back(kv.heads(kv.first_head + h, 1));
-  }
-  return heads;
+void add_single_heads(const KvView& kv, std::vector<KvView>& heads) {
+  for (int h = 0; h < kv.kv_heads; ++h) heads.push_back(kv.heads(kv.first_head + h, 1));
 }
 
 }  // namespace
@@ -36,69 +39,111 @@ FullCache::FullCache(Backend& backend, int layers, int kv_heads, int head_dim,
                      std::int64_t capacity, std::int64_t max_append, DType dtype,
                      const KvHomes& homes)
     : StoredCache(backend,
-                  KvStorage(backend, heads_at(true, homes, layers, kv_heads), kv_heads, head_dim,
+                  KvStorage(backend, ranges_of(homes, layers, kv_heads).near, kv_heads, head_dim,
                             capacity, dtype, backend.place(), MemTag::kKvFull),
                   max_append, Keys::kRotated),
-      far_(backend, heads_at(false, homes, layers, kv_heads), kv_heads, head_dim, capacity, dtype,
+      host_(backend, ranges_of(homes, layers, kv_heads).host, kv_heads, head_dim, capacity, dtype,
+            Place::kPinned, MemTag::kKvFar),
+      far_(backend, ranges_of(homes, layers, kv_heads).far, kv_heads, head_dim, capacity, dtype,
            Place::kPinned, MemTag::kKvFar) {
+  add_home(host_);
   add_home(far_);
-  std::vector<KvView> far = single_heads(far_);
-  if (homes.slots > 0 && !far.empty()) ring_.emplace(backend, std::move(far), homes.slots);
-  for (int l = 0, before = 0; l < layers; ++l) {
-    far_before_.push_back(static_cast<std::size_t>(before));
-    before += far_.layer(l).kv_heads;
+  if (homes.slots > 0) make_rings(homes.slots);
+  short_runs_ = make_runs(true);
+  long_runs_ = make_runs(false);
+  for (const std::vector<Run>& runs : short_runs_) {
+    for (const Run& r : runs) recordable_ = recordable_ && !r.ring_head && !r.home.on_host;
   }
   // Longer passes are those of a model, which has scratch for its own.
   lease(std::min<std::int64_t>(max_append, kMaxBatchInvariantRows), storage_.capacity(), kv_heads,
         0);
 }
 
+void FullCache::make_rings(int slots) {
+  std::vector<KvView> far, all;
+  for (int l = 0; l < storage_.layers(); ++l) {
+    add_single_heads(host_.layer(l), all);
+    add_single_heads(far_.layer(l), far);
+    add_single_heads(far_.layer(l), all);
+  }
+  if (all.empty()) return;
+  const std::size_t n = std::min(all.size(), static_cast<std::size_t>(slots));
+  const KvView& kv = all.front();
+  slots_.emplace(b_, std::vector<HeadRange>(n, {0, 1}), 1, kv.head_dim, kv.capacity, kv.dtype,
+                 b_.place(), MemTag::kKvFull);
+  const bool host_has_some = all.size() > far.size();
+  if (!far.empty()) ring_.emplace(b_, std::move(far), *slots_);
+  if (host_has_some) long_ring_.emplace(b_, std::move(all), *slots_);
+}
+
+FullCache::Runs FullCache::make_runs(bool host_computes) const {
+  Runs runs(static_cast<std::size_t>(storage_.layers()));
+  std::size_t next_in_ring = 0;
+  for (int l = 0; l < storage_.layers(); ++l) {
+    std::vector<Run>& of_layer = runs[static_cast<std::size_t>(l)];
+    const auto add = [&](const KvView& kv, bool brought) {
+      if (kv.kv_heads == 0) return;
+      if (!brought) of_layer.push_back({kv, {}});
+      for (int h = 0; brought && h < kv.kv_heads; ++h) of_layer.push_back({{}, next_in_ring++});
+    };
+    KvView on_host = host_.layer(l);
+    on_host.on_host = host_computes;
+    add(on_host, !host_computes && slots_);
+    add(storage_.layer(l), false);
+    add(far_.layer(l), slots_.has_value());
+  }
+  return runs;
+}
+
 void FullCache::begin(std::int64_t n, std::int64_t tile_rows) {
   StoredCache::begin(n, tile_rows);
-  if (ring_) ring_->begin(length_, n, tile_rows);
+  const bool host_computes = n <= kMaxBatchInvariantRows;
+  runs_ = host_computes ? &short_runs_ : &long_runs_;
+  in_use_ = !host_computes && long_ring_ ? &*long_ring_ : ring_ ? &*ring_ : nullptr;
+  if (in_use_ == nullptr) return;
+  if (last_ != nullptr && last_ != in_use_) in_use_->restart(length_);
+  last_ = in_use_;
+  in_use_->begin(length_, n, tile_rows);
 }
 
 int FullCache::runs(int l) const {
-  const int near_runs = storage_.layer(l).kv_heads > 0 ? 1 : 0;
-  return ring_ ? near_runs + far_.layer(l).kv_heads : StoredCache::runs(l);
-}
-
-std::optional<std::size_t> FullCache::ring_head(int l, int i) const {
-  const int far = i - (storage_.layer(l).kv_heads > 0 ? 1 : 0);
-  if (!ring_ || far < 0) return std::nullopt;
-  return far_before_[static_cast<std::size_t>(l)] + static_cast<std::size_t>(far);
+  return static_cast<int>((*runs_)[static_cast<std::size_t>(l)].size());
 }
 
 KvView FullCache::run(int l, int i, int tile) {
-  const std::optional<std::size_t> head = ring_head(l, i);
-  if (!head) return StoredCache::run(l, i, tile);
-  KvView kv = ring_->use(*head, tile);
+  const Run& r = run_of(l, i);
+  KvView kv = r.ring_head ? in_use_->use(*r.ring_head, tile) : r.home;
   kv.length = inputs_.length(tile);
   return kv;
 }
 
 void FullCache::done(int l, int i, int tile) {
-  if (const std::optional<std::size_t> head = ring_head(l, i)) ring_->done(*head, tile);
+  if (const Run& r = run_of(l, i); r.ring_head) in_use_->done(*r.ring_head, tile);
 }
 
 void FullCache::end() {
   StoredCache::end();
-  if (ring_) ring_->end();
+  if (in_use_ != nullptr) in_use_->end();
 }
 
 void FullCache::cancel() {
   StoredCache::cancel();
-  if (ring_) ring_->cancel();
+  if (in_use_ != nullptr) in_use_->restart(0);
+}
+
+void FullCache::truncate_rings(std::int64_t rows) {
+  if (ring_) ring_->truncate(rows);
+  if (long_ring_) long_ring_->truncate(rows);
 }
 
 void FullCache::truncate(std::int64_t length) {
   StoredCache::truncate(length);
-  if (ring_) ring_->truncate(length);
+  truncate_rings(length);
 }
 
 void FullCache::start_from(std::int64_t length) {
   length_ = committed_ = marked_ = length;
-  if (ring_) ring_->truncate(length);
+  truncate_rings(length);
 }
 
 void FullCache::rewind() {

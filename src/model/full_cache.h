@@ -17,7 +17,7 @@ class FullCache final : public StoredCache {
             std::int64_t max_append, DType dtype, const KvHomes& homes = {});
   std::int64_t committed() const override { return committed_; }
   std::int64_t capacity() const override { return storage_.capacity(); }
-  bool recordable() const override { return !ring_; }
+  bool recordable() const override { return recordable_; }
   void begin(std::int64_t n, std::int64_t tile_rows) override;
   int runs(int l) const override;
   KvView run(int l, int i, int tile) override;
@@ -34,19 +34,37 @@ class FullCache final : public StoredCache {
   void reset() override;
 
  private:
+  // One of a pass over a layer: its rows as they lie, or the head of a ring that brings them.
+  struct Run {
+    KvView home;
+    std::optional<std::size_t> ring_head;
+  };
+  // Of each layer; passes that the host computes no attention of may have others.
+  using Runs = std::vector<std::vector<Run>>;
+  Runs make_runs(bool host_computes) const;
+  const Run& run_of(int l, int i) const {
+    return (*runs_)[static_cast<std::size_t>(l)][static_cast<std::size_t>(i)];
+  }
+  void make_rings(int slots);
+
   std::int64_t rows() const override { return length_; }
   void check_room(std::int64_t n) const override {
     TF_CHECK(length_ + n <= capacity(), "{} + {} tokens in a full cache of {}", length_, n,
              capacity());
   }
-  // The head of the ring that is run i of layer l: the near heads, if any, are the first run. None:
-  // the run does not come through the ring.
-  std::optional<std::size_t> ring_head(int l, int i) const;
   void start_from(std::int64_t length);
+  void truncate_rings(std::int64_t rows);
 
-  KvStorage far_;
-  std::vector<std::size_t> far_before_;  // far heads of the layers before each
-  std::optional<KvRing> ring_;
+  KvStorage host_, far_;            // the far heads, by who computes with them
+  std::optional<KvStorage> slots_;  // a layer is a slot
+  // Over far_, and over both for passes that the host does not compute, if there are such heads.
+  std::optional<KvRing> ring_, long_ring_;
+  Runs short_runs_, long_runs_;
+  bool recordable_ = true;
+  // Of the pass in progress; the ring that used the slots last.
+  const Runs* runs_ = &short_runs_;
+  KvRing* in_use_ = nullptr;
+  KvRing* last_ = nullptr;
   std::int64_t committed_ = 0, marked_ = 0;
 };
 

@@ -8,24 +8,6 @@
 namespace triforce {
 namespace {
 
-std::size_t slots_of(const std::vector<KvView>& heads, int slots) {
-  TF_CHECK(slots >= 1, "{} slots", slots);
-  return std::min(heads.size(), static_cast<std::size_t>(slots));
-}
-
-KvStorage make_slots(Backend& backend, const std::vector<KvView>& heads, int slots) {
-  TF_CHECK(!heads.empty(), "a ring of no heads");
-  const KvView& kv = heads.front();
-  return {backend,
-          std::vector<HeadRange>(slots_of(heads, slots), {0, 1}),
-          1,
-          kv.head_dim,
-          kv.capacity,
-          kv.dtype,
-          backend.place(),
-          MemTag::kKvFull};
-}
-
 // Rows [begin, end) of one head, K and V, on the copy queue; multiples of the granule.
 void copy_granules(Backend& b, const KvView& from, const KvView& to, std::int64_t begin,
                    std::int64_t end) {
@@ -40,12 +22,10 @@ void copy_granules(Backend& b, const KvView& from, const KvView& to, std::int64_
 
 }  // namespace
 
-KvRing::KvRing(Backend& backend, std::vector<KvView> heads, int slots)
-    : b_(backend),
-      heads_(std::move(heads)),
-      near_(make_slots(backend, heads_, slots)),
-      home_(backend) {
-  const std::size_t n = slots_of(heads_, slots);
+KvRing::KvRing(Backend& backend, std::vector<KvView> heads, const KvStorage& slots)
+    : b_(backend), heads_(std::move(heads)), near_(slots), home_(backend) {
+  const std::size_t n = std::min(heads_.size(), static_cast<std::size_t>(slots.layers()));
+  TF_CHECK(n > 0, "{} heads in {} slots", heads_.size(), slots.layers());
   slots_.reserve(n);
   for (std::size_t i = 0; i < n; ++i) slots_.emplace_back(backend, i);
 }
@@ -121,12 +101,12 @@ void KvRing::end() {
   home_.wait(Queue::kCompute);
 }
 
-void KvRing::cancel() {
+void KvRing::restart(std::int64_t rows) {
   first_ = 0;
   sent_ = false;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     slots_[i].free.set(Queue::kCompute);
-    fetch(slots_[i], i, 0);
+    fetch(slots_[i], i, rows);
   }
 }
 

@@ -17,9 +17,9 @@ namespace triforce {
 // of a layer tile by tile: they are in as many slots at the same time.
 class KvRing {
  public:
-  // `heads`: the homes, one head each, in the order of a pass. At most `slots` slots, no more than
-  // heads. Throws Error(kResources).
-  KvRing(Backend& backend, std::vector<KvView> heads, int slots);
+  // `heads`: the homes, one head each, in the order of a pass. `slots`: one a layer, near; those in
+  // use are no more than heads. It outlives the ring.
+  KvRing(Backend& backend, std::vector<KvView> heads, const KvStorage& slots);
 
   // A pass begins: it appends n rows to rows [0, before), in tiles of tile_rows.
   void begin(std::int64_t before, std::int64_t n, std::int64_t tile_rows);
@@ -30,7 +30,9 @@ class KvRing {
   void done(std::size_t head, int tile);
   // All rows are at home for what is queued from here on.
   void end();
-  void cancel();  // the pass, wherever it is
+  // The pass in progress, if any, is over, and the slots may have served others: rows [0, rows) of
+  // the first heads are fetched again.
+  void restart(std::int64_t rows);
   // Rows from `rows` on may change: those fetched are no longer used.
   void truncate(std::int64_t rows);
 
@@ -49,7 +51,7 @@ class KvRing {
 
   Backend& b_;
   std::vector<KvView> heads_;
-  KvStorage near_;  // a layer is a slot
+  const KvStorage& near_;
   std::vector<Slot> slots_;
   Signal home_;                          // rows that went home by the copy queue are there
   bool sent_ = false;                    // some did so in this pass

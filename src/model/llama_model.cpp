@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "triforce/model.h"
 
@@ -154,21 +155,37 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed, KvCache& c
   b_.linear(h, w.qkv, qkv, false);
   const TensorView mass = observer != nullptr ? observer->mass(l) : TensorView{};
   const std::int64_t rows = mass.data != nullptr ? n : needed;  // the mass is of all queries
+  const auto observe = [&](int i, const TensorView& run_q, const KvView& kv) {
+    if (observer != nullptr && tile.last) observer->on_run(l, run_q, kv);
+    cache.done(l, i, tile.index);
+  };
+  const std::int64_t group = shape_.heads / shape_.kv_heads;
+  const auto queries_of = [&](const KvView& kv) {
+    return q.slice(1, kv.first_head * group, kv.kv_heads * group);
+  };
+  std::optional<KvView> on_host;  // run 0, which the host computes while the others are queued
   for (int i = 0; i < cache.runs(l); ++i) {
     const KvView kv = cache.run(l, i, tile.index);
-    const std::int64_t group = shape_.heads / shape_.kv_heads;
-    const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
-    const TensorView run_q = q.slice(1, first, heads);
+    const TensorView run_q = queries_of(kv);
     b_.rope_append(qkv, cache.positions().rows(tile.first, n), rope, run_q, kv);
     if (rows > 0) {
+      const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
       const TensorView out = attn_.view().slice(1, first * kv.head_dim, heads * kv.head_dim);
       const bool with_mass = mass.data != nullptr;
       b_.attention(run_q.rows(n - rows, rows), kv, rope, out.rows(n - rows, rows),
                    with_mass ? mass.rows(kv.first_head, kv.kv_heads) : TensorView{},
                    with_mass ? observer->mass_chunk() : 0);
     }
-    if (observer != nullptr && tile.last) observer->on_run(l, run_q, kv);
-    cache.done(l, i, tile.index);
+    if (kv.on_host && rows > 0) {
+      TF_CHECK(i == 0, "run {} on the host", i);
+      on_host = kv;
+    } else {
+      observe(i, run_q, kv);
+    }
+  }
+  if (on_host) {
+    b_.join_host();
+    observe(0, queries_of(*on_host), *on_host);
   }
   if (needed > 0) {
     add_product(attn_.view().rows(n - needed, needed), w.out, x.rows(n - needed, needed));

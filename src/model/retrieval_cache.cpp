@@ -216,7 +216,8 @@ void RetrievalCache::on_run(int l, TensorView q, const KvView& kv) {
   select(l, reshape(q.rows(0, 1), {q.shape[1], q.shape[2]}), kv, after, pass_->by_attention);
   // In token order a new selection moves nothing; it only ranks chunks for later.
   if (!layout_.token_order || !after.token_order) write(l, kv, after);
-  if (l + 1 < storage_.layers() || kv.first_head + kv.kv_heads < kv_heads_) return;
+  pass_->heads += kv.kv_heads;
+  if (pass_->heads < std::int64_t{storage_.layers()} * kv_heads_) return;
   layout_ = after;
   selected_ = true;
   trigger_.selected();

@@ -57,6 +57,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   struct Pass {
     bool by_attention = false;
     RetrievalLayout after;
+    std::int64_t heads = 0;  // of all layers together, those that were seen
   };
   struct Marked {
     RetrievalLayout layout;

@@ -18,7 +18,7 @@ constexpr unsigned kShaped = kRun | kPlan;  // a run can be planned with its own
 constexpr unsigned kWithModel = kShaped | kPerplexity;
 constexpr unsigned kComputing = kWithModel | kSelftest;
 constexpr std::int64_t kManyTimes = 1 << 20;
-constexpr int kMaxRanks = 64;
+constexpr int kMaxRanks = 64, kMaxKvHeads = 1024;
 // seed + repetition is a seed too, and results hold it as a signed integer.
 constexpr std::int64_t kMaxSeed = std::int64_t{1} << 62;
 // What every backend can hold: the sinks and two granules to move among.
@@ -86,6 +86,19 @@ std::vector<Option> models_and_machine() {
         "KV heads of the full cache may lie in page-locked host memory, from where every pass over "
         "the full cache brings them through a few slots",
         kShaped, Role::kMeasures, flag(at(&C::kv_offload))),
+      o("offload-attention", {}, "WHERE", "",
+        "who computes attention with KV heads in host memory: stream brings them to the device; "
+        "host leaves them to the processor (prompts excepted); hybrid does so with --hybrid-split "
+        "of each layer",
+        kShaped, Role::kDecides,
+        choice<OffloadAttention>({{"stream", OffloadAttention::kStream},
+                                  {"host", OffloadAttention::kHost},
+                                  {"hybrid", OffloadAttention::kHybrid}},
+                                 at(&C::offload_attention))),
+      o("hybrid-split", {}, "N", "KV heads",
+        "far KV heads of each layer that the processor computes with under --offload-attention "
+        "hybrid",
+        kShaped, Role::kDecides, integer(0, kMaxKvHeads, at(&C::hybrid_split))),
       o("tp", {"tensor-parallel-size"}, "N", "",
         "tensor parallelism: processes that share the target, each with a part of the heads and "
         "features of every layer, on a CUDA device of its own or on the CPU; a divisor of the KV "

@@ -91,6 +91,20 @@ void check_budget(const RunConfig& c) {
   }
 }
 
+void check_offload(const RunConfig& c) {
+  const bool hybrid = c.offload_attention == OffloadAttention::kHybrid;
+  if (hybrid && c.hybrid_split == 0) {
+    throw_usage("--offload-attention hybrid: expected --hybrid-split of at least 1, found 0");
+  }
+  if (!hybrid && c.hybrid_split > 0) {
+    throw_usage("--hybrid-split: expected --offload-attention hybrid beside it, found {}",
+                c.offload_attention == OffloadAttention::kHost ? "host" : "stream");
+  }
+  if (c.offload_attention != OffloadAttention::kStream && !c.kv_offload && !c.on_chip) {
+    throw_usage("--offload-attention: expected --kv-offload or --on-chip beside it, found neither");
+  }
+}
+
 void check_record(const RunConfig& c) {
   const bool to_stdout =
       c.output_format == OutputFormat::kJson || c.output_format == OutputFormat::kJsonl;
@@ -243,6 +257,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
     if (!target.empty()) c = fill_in(command, given, target);
   }
   check_models(c, given);
+  check_offload(c);
   if ((command & (kRun | kPlan)) != 0) {
     settle_methods(c, given);
     check_speculation(c);

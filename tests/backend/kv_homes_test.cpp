@@ -168,6 +168,14 @@ TEST_P(KvHomesTest, FarHeadsGiveTheSameBits) {
                                              {all_but_one, 4},
                                              {none, 100}});
   expect_resident_bits(Selection::kAttention, {{some, 0}, {some, 2}});
+  // Of a backend in host memory the host's heads have the same bits, too.
+  if (backend_->place() == Place::kHost) {
+    const std::vector<int> two = {2, 2}, one = {0, 1}, every = {3, 3};
+    expect_resident_bits(
+        Selection::kMeanKey,
+        {{none, 0, every}, {none, 3, every}, {none, 3, two}, {some, 2, one}, {some, 0, one}});
+    expect_resident_bits(Selection::kAttention, {{none, 3, two}, {none, 3, every}});
+  }
 }
 
 TEST_P(KvHomesTest, FarHeadsAreInPageLockedMemory) {

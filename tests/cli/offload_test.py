@@ -22,11 +22,18 @@ class Offload(ProgramTest):
         for options in [{"selection": "mean-key", "rebuild": "every:4"},
                         {"selection": "attention", "prompts": 2}]:
             resident = self.result(**options)
-            for where in [{"on-chip": 0}, {"on-chip": 1}, {"on-chip": 2}, {"kv-offload": True}]:
+            for where in [{"on-chip": 0}, {"on-chip": 1}, {"on-chip": 2}, {"kv-offload": True},
+                          {"on-chip": 0, "offload-attention": "host"},
+                          {"on-chip": 1, "offload-attention": "hybrid", "hybrid-split": 1},
+                          {"on-chip": 2, "offload-attention": "hybrid", "hybrid-split": 2}]:
                 with self.subTest(**options, **where):
                     found = self.result(**options, **where)
                     for a, b in zip(resident["cases"], found["cases"], strict=True):
-                        for key in ["case_id", "output", "acceptance", "lossless"]:
+                        same = ["output", "acceptance", "lossless"]
+                        # Another processor's attention is another case.
+                        if "offload-attention" not in where:
+                            same.append("case_id")
+                        for key in same:
                             self.assertEqual(a[key], b[key], key)
 
     def test_far_rows_are_counted(self):
@@ -59,6 +66,15 @@ class Offload(ProgramTest):
                 self.assertEqual(a["output"], b["output"])
                 self.assertEqual(a["acceptance"], b["acceptance"])
             self.assertGreater(far["cases"][0]["memory"]["peak"]["kv_far"], 0)
+
+    def test_options_that_do_not_fit_together(self):
+        for says, options in [
+                ("--offload-attention: expected --kv-offload", {"offload-attention": "host"}),
+                ("expected --hybrid-split of at least 1, found 0",
+                 {"kv-offload": True, "offload-attention": "hybrid"}),
+                ("expected --offload-attention hybrid beside it, found host",
+                 {"kv-offload": True, "offload-attention": "host", "hybrid-split": 2})]:
+            self.fails(2, *self.tiny(SHAPE, **options), says=says)
 
     def test_all_layers_on_chip_is_no_offload(self):
         planned = self.result(**{"on-chip": 3, "kv-offload": True})["cases"][0]["memory"]["planned"]

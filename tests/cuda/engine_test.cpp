@@ -6,12 +6,14 @@
 #include <optional>
 
 #include "core/forwarding_backend.h"
+#include "cpu/cpu_backend.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/runtime.h"
 #include "decode/toy_models.h"
 #include "model/full_cache.h"
 #include "reference/reference_backend.h"
 #include "triforce/model.h"
+#include "triforce/plan.h"
 
 namespace triforce {
 namespace {
@@ -103,8 +105,8 @@ TEST_P(CudaEngineTest, RecordingsEndWithTheCacheAndTheModelTheyAreOver) {
     const std::int64_t capacity = 100 + 64 * (round % 3);
     make(cache, *recorded, capacity);
     make(other, *launched, capacity);
-    if (round == 0) place = cache->run(0, 0).k;
-    EXPECT_EQ(cache->run(0, 0).k, place);
+    if (round == 0) place = cache->run(0, 0, 0).k;
+    EXPECT_EQ(cache->run(0, 0, 0).k, place);
     const std::vector<Token> tokens = toy_prompt(kRows + 3, kVocab, round);
     ASSERT_EQ(logits_of(*recorded, *model, *cache, tokens),
               logits_of(*launched, reference, *other, tokens))
@@ -220,6 +222,90 @@ TEST_P(CudaEngineTest, ProbsAreTheOraclesUpToRounding) {
   EXPECT_GT(tolerance, 0);
   EXPECT_LT(tolerance, 0.05);  // a mistake in an operation moves probs by more
   EXPECT_LE(largest_difference(exact, got), tolerance);
+}
+
+// Attention of some or all far heads by the host: every method's stream is that of the baseline of
+// the same homes, and the memory is what was planned.
+TEST_P(CudaEngineTest, TheHostAttendsToRowsInItsMemory) {
+  const ModelConfig target = toy_config("t", 2, 6, 3, 64, kVocab), draft = tiny("d", 1, 1);
+  SpeculationOptions o = toy_options();
+  o.acceptance = Acceptance::kCoupled;
+  o.gamma = 3;
+  o.rebuild = {RebuildPolicy::Kind::kEvery, 5, 0};
+  for (const auto& [near, split] : {std::pair{0, 3}, {1, 3}, {0, 1}, {2, 1}}) {
+    o.selection = near == 1 || split == 1 ? Selection::kAttention : Selection::kMeanKey;
+    const std::unique_ptr<Backend> backend = make_cuda_backend(
+        {.dtype = GetParam(), .host_attention = make_host_attention({2, std::nullopt})});
+    PlanInput in;
+    in.target = target;
+    in.draft = draft;
+    in.random_target = in.random_draft = true;
+    in.dtype = GetParam();
+    in.backend = backend.get();
+    in.options = o;
+    in.run = {90,
+              10,
+              {Method::kTriForce, Method::kRetrieval},
+              spread_homes(target.layers, target.kv_heads, near, split)};
+    const MemoryPlan plan = plan_memory(in);
+    const ToyPair pair(*backend, GetParam(), target, draft);
+    ToyRun run(*backend, pair, o, in.run);
+    run.prefill(toy_prompt(90, kVocab, 0));
+    const std::vector<Token> ar = run.generate(kBaselineMethod, 8, 5, 0).tokens;
+    const std::string which = fmt::format("{} near, {} on the host", near, split);
+    for (const Method m : in.run.methods) {
+      EXPECT_EQ(run.generate(m, 8, 5, 0).tokens, ar) << to_string(m) << ", " << which;
+    }
+    for (std::size_t i = 0; i < plan.bytes.size(); ++i) {
+      EXPECT_EQ(backend->allocator().ledger(static_cast<MemTag>(i)).peak_bytes, plan.bytes[i])
+          << to_string(static_cast<MemTag>(i)) << ", " << which;
+    }
+  }
+}
+
+// What the host computes is what the device does, up to rounding.
+TEST_P(CudaEngineTest, TheHostsAttentionIsTheDevicesUpToRounding) {
+  const std::unique_ptr<Backend> backend = make_cuda_backend(
+      {.dtype = GetParam(), .host_attention = make_host_attention({2, std::nullopt})});
+  const ModelWeights weights = random_weights(*backend, toy_config("t", 2, 6, 3, 64, kVocab),
+                                              GetParam(), 7, MemTag::kTargetWeights, {});
+  const ModelConfig& c = weights.config;
+  LlamaModel model(*backend, weights, 256, 64, 16);
+  const std::vector<Token> tokens = toy_prompt(120, kVocab, 1);
+  const auto logits = [&](const KvHomes& homes) {
+    FullCache cache(*backend, c.layers, c.kv_heads, c.head_dim, 256, 64, GetParam(), homes);
+    const Lease host(*backend, {.rows = 32,
+                                .context = 256,
+                                .heads = 6,
+                                .kv_heads = 3,
+                                .head_dim = 64,
+                                .host_heads = 6,
+                                .host_kv_heads = 3});
+    std::vector<float> all;
+    for (std::size_t at = 0; at < tokens.size(); at += 40) {
+      const TensorView row = model.forward(std::span(tokens).subspan(at, 40), cache, Logits::kLast);
+      for (int i = 0; i < 2; ++i) {  // twice: rows are appended again
+        cache.truncate(static_cast<std::int64_t>(at) + 35);
+        const TensorView rows =
+            model.forward(std::span(tokens).subspan(at + 35, 5), cache, Logits::kAll);
+        std::vector<float> values(static_cast<std::size_t>(rows.numel()));
+        backend->download(make_view(values.data(), DType::kF32, {5, kVocab}), rows);
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      EXPECT_NE(row.data, nullptr);
+    }
+    return all;
+  };
+  const std::vector<float> device = logits({}), host = logits({{0, 0}, 3, {3, 3}}),
+                           hybrid = logits({{1, 0}, 3, {1, 2}});
+  double spread = 0, worst = 0;
+  for (std::size_t i = 0; i < device.size(); ++i) {
+    spread = std::max(spread, std::abs(double{device[i]}));
+    worst = std::max({worst, std::abs(double{device[i]} - double{host[i]}),
+                      std::abs(double{device[i]} - double{hybrid[i]})});
+  }
+  EXPECT_GT(worst, 0);  // it is another processor
+  EXPECT_LT(worst, spread * (GetParam() == DType::kF16 ? 0x1p-7 : 0x1p-4));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaEngineTest, ::testing::Values(DType::kF16, DType::kBF16),

@@ -254,7 +254,8 @@ TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
   MeasuredRun a = run_of(0, 0, 1);
   a.metrics = triforce_metrics();
   PerPass<PassBytes> bytes;
-  bytes[Pass::kFull] = {10'000'000, 20'000, 8'000, 4000};  // 40 MB at 1500 tokens, 12 of them far
+  bytes[Pass::kFull] = {10'000'000, 20'000, 8'000, 0,
+                        4000};  // 40 MB at 1500 tokens, 12 of them far
   const MethodSpec& triforce = spec_of(Method::kTriForce);
   ResultContext measured;
   measured.measured_read_gbs = 20.0;
@@ -277,11 +278,12 @@ TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
 }
 
 TEST(Traffic, ACacheReadsWhatItHolds) {
-  const PassBytes bytes{5000, 100, 25, 64};
+  const PassBytes bytes{5000, 100, 25, 10, 64};
   EXPECT_EQ(bytes.at(1000), 5000 + 64 * 100);
   EXPECT_EQ(bytes.at(50), 5000 + 50 * 100);
   EXPECT_EQ(bytes.far_at(1000), 64 * 25);
   EXPECT_EQ(bytes.far_at(50), 50 * 25);
+  EXPECT_EQ(bytes.host_at(1000), 64 * 10);
 }
 
 // ---- From made-up measurements to a result.

@@ -282,7 +282,7 @@ TEST(Options, UnknownNamesSuggestTheNearest) {
   EXPECT_NE(usage_error({"list-devices", "--gamma", "3"}).find("unknown option"),
             std::string::npos);
   // Later work is not half there.
-  for (const char* name : {"offload-attention", "resume", "fail-fast", "list"}) {
+  for (const char* name : {"resume", "fail-fast", "list"}) {
     EXPECT_NE(usage_error({"--" + std::string(name)}).find("unknown option"), std::string::npos);
   }
 }

@@ -1,0 +1,62 @@
+// Attention over page-locked rows that the host computes in the order of a stream.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "cuda/cuda_allocator.h"
+#include "cuda/runtime.h"
+#include "triforce/host_attention.h"
+
+namespace triforce::cuda {
+
+// Queries go to page-locked memory and results come from there by kernels, since a copy would wait
+// behind those that bring KV rows; the host computes on a stream of its own meanwhile.
+class HostAttend {
+ public:
+  explicit HostAttend(std::shared_ptr<HostAttention> attention)
+      : attention_(std::move(attention)) {}
+
+  // Page-locked bytes that stage() takes for leases of this shape.
+  std::int64_t bytes(const Backend::ScratchShape& shape) const;
+  // Throws Error(kResources, "OutOfMemory").
+  void stage(CudaAllocator& allocator, const Backend::ScratchShape& shape);
+
+  // As Backend::attention(), beside what `stream` is given next and before join().
+  void queue(TensorView q, const KvView& kv, TensorView out, TensorView mass, int chunk,
+             cudaStream_t stream);
+  void join(cudaStream_t stream);
+  // Throws what went wrong on the host before the last synchronisation.
+  void rethrow();
+
+ private:
+  struct Job {
+    HostAttend* self = nullptr;
+    TensorView q, out, mass;  // in page-locked memory
+    KvView kv;
+    int chunk = 0;
+  };
+  // Where out and mass of the call that was not joined yet shall be.
+  struct Pending {
+    const Job* job = nullptr;
+    TensorView out, mass;
+  };
+  Job& next_job();
+  void run(const Job& job) noexcept;
+
+  std::shared_ptr<HostAttention> attention_;
+  Stream stream_ = make_stream();
+  EventHandle ready_ = make_event(false), finished_ = make_event(false);
+  Buffer length_, q_, out_, mass_;
+  // Those queued but not run yet must stay: a pass is queued ahead of its layers.
+  std::array<Job, 256> jobs_;
+  std::uint64_t queued_ = 0;
+  std::atomic<std::uint64_t> ended_{0};
+  std::optional<Pending> pending_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace triforce::cuda
