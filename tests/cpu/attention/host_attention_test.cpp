@@ -282,7 +282,7 @@ TEST(HostAttention, RefusesWhatItDoesNotCompute) {
   };
   EXPECT_TRUE(refuses(rows.kv, 2)) << "nothing is reserved";
   host->reserve(allocator, shape_of(good));
-  EXPECT_EQ(allocator.total(Place::kHost).live_bytes, host->scratch_bytes(shape_of(good)));
+  EXPECT_EQ(allocator.total(Place::kPinned).live_bytes, host->scratch_bytes(shape_of(good)));
   EXPECT_NO_THROW(attend(rows.kv, 2));
   EXPECT_TRUE(refuses(rows.kv, 33));
   KvView kv = rows.kv;
@@ -309,7 +309,7 @@ TEST(HostAttention, AReserveThatFailsLeavesNothing) {
   Backend::ScratchShape larger = shape;
   larger.context = 2000;
   EXPECT_THROW(host->reserve(allocator, larger), Error);
-  EXPECT_EQ(allocator.total(Place::kHost).live_bytes, 0);
+  EXPECT_EQ(allocator.total(Place::kPinned).live_bytes, 0);
   host->reserve(allocator, shape);
   EXPECT_EQ(host->threads(), 2);
   EXPECT_THROW(make_host_attention({.threads = -1, .isa = {}}), Error);
