@@ -82,10 +82,10 @@ TEST_P(AllocationTest, HostAttentionAllocatesNothingAfterItsFirstCall) {
                             .chunk_size = 8});
   host->attend(q.view(), kv, out.view(), mass.view(), 8);
   const std::int64_t before = allocation_count();
-  const std::int64_t from_allocator = allocator.total(Place::kHost).allocations;
+  const std::int64_t from_allocator = allocator.total(Place::kPinned).allocations;
   host->attend(q.view(), kv, out.view(), mass.view(), 8);
   EXPECT_EQ(allocation_count(), before);
-  EXPECT_EQ(allocator.total(Place::kHost).allocations, from_allocator);
+  EXPECT_EQ(allocator.total(Place::kPinned).allocations, from_allocator);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, AllocationTest, testing::ValuesIn(levels()),
