@@ -1,12 +1,8 @@
 // Imports in AVX2. Offsets inside a line are constants of the unrolled loops.
 #include <immintrin.h>
 
-#include "cpu/attention_kernels.h"
-#include "cpu/kv_import.h"
-#include "cpu/kv_layout.h"
-
 #define TF_ISA __attribute__((target("avx2")))
-#define TF_ISA_INLINE TF_ISA inline __attribute__((always_inline))
+#include "cpu/kv_import_tile.h"
 
 namespace triforce::cpu {
 namespace {
@@ -55,29 +51,6 @@ TF_ISA_INLINE void import_part(const std::byte* line, std::int64_t row_bytes, in
   store_pair<kPair>(out + 3 * kBlockPairBytes, _mm256_unpackhi_epi64(ab_high, ce_high));
 }
 
-template <int kPair>
-TF_ISA void import_keys(const std::byte* rows, const std::byte* values, int d, std::byte* out) {
-  const std::int64_t row_bytes = std::int64_t{d} * kElementBytes;
-  // Where the second half of a block begins in each pair of dimensions.
-  constexpr int kHalfBytes = kHalfBlock * kPair * kElementBytes;
-  constexpr int kBlockPartBytes = kKeyBlock * kPartBytes;
-  const std::byte* tile = rows;
-  std::int64_t at = 0;
-  for (int block = 0; block < kTileKeys / kKeyBlock; ++block, rows += kKeyBlock * row_bytes) {
-    for (std::int64_t line = 0; line < row_bytes; line += kLineBytes) {
-#pragma GCC unroll 8
-      for (int part = 0; part < kLineParts; ++part) {
-        prefetch_bytes<kBlockPartBytes>(tile + at + kImportAhead);
-        prefetch_bytes<kBlockPartBytes>(values + at);
-        const std::byte* half = rows + kHalfBlock * row_bytes;
-        import_part<kPair>(rows + line, row_bytes, part, out + at);
-        import_part<kPair>(half + line, row_bytes, part, out + at + kHalfBytes);
-        at += kBlockPartBytes;
-      }
-    }
-  }
-}
-
 // The line of rows row to row + kPair - 1 of 8.
 template <int kPair>
 TF_ISA_INLINE void import_value_line(const std::byte* line, std::int64_t row_bytes, int row,
@@ -96,30 +69,23 @@ TF_ISA_INLINE void import_value_line(const std::byte* line, std::int64_t row_byt
   }
 }
 
-template <int kPair>
-TF_ISA void import_values(const std::byte* rows, int d, std::byte* out) {
-  const std::int64_t row_bytes = std::int64_t{d} * kElementBytes;
-  const std::byte* tile = rows;
-  std::int64_t at = 0;
-  for (int block = 0; block < kTileKeys; block += kLineParts, rows += kLineParts * row_bytes) {
-#pragma GCC unroll 8
-    for (int row = 0; row < kLineParts; row += kPair) {
-      for (std::int64_t line = 0; line < row_bytes; line += kLineBytes) {
-        prefetch_bytes<kPair * kLineBytes>(tile + at + kImportAhead);
-        import_value_line<kPair>(rows + line, row_bytes, row, out + at);
-        at += kPair * kLineBytes;
-      }
-    }
+struct Avx2 {
+  template <int kPair>
+  TF_ISA_INLINE static void key_part(const std::byte* line, std::int64_t row_bytes, int part,
+                                     std::byte* out) {
+    constexpr int kHalfBytes = kHalfBlock * kPair * kElementBytes;
+    import_part<kPair>(line, row_bytes, part, out);
+    import_part<kPair>(line + kHalfBlock * row_bytes, row_bytes, part, out + kHalfBytes);
   }
-}
-
-template <int kPair>
-constexpr ImportKernels kImport = {import_keys<kPair>, import_values<kPair>};
+  template <int kPair>
+  TF_ISA_INLINE static void value_line(const std::byte* line, std::int64_t row_bytes, int row,
+                                       std::byte* out) {
+    import_value_line<kPair>(line, row_bytes, row, out);
+  }
+};
 
 }  // namespace
 
-const ImportKernels& import_kernels_avx2(DType type) {
-  return pairing(type) == 2 ? kImport<2> : kImport<1>;
-}
+const ImportKernels& import_kernels_avx2(DType type) { return import_kernels_of<Avx2>(type); }
 
 }  // namespace triforce::cpu

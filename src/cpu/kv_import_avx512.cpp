@@ -1,12 +1,8 @@
 // Imports in AVX-512. Offsets inside a line are constants of the unrolled loops.
 #include <immintrin.h>
 
-#include "cpu/attention_kernels.h"
-#include "cpu/kv_import.h"
-#include "cpu/kv_layout.h"
-
 #define TF_ISA __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
-#define TF_ISA_INLINE TF_ISA inline __attribute__((always_inline))
+#include "cpu/kv_import_tile.h"
 
 namespace triforce::cpu {
 namespace {
@@ -57,25 +53,6 @@ TF_ISA_INLINE void import_part(const std::byte* line, std::int64_t row_bytes, in
   }
 }
 
-template <int kPair>
-TF_ISA void import_keys(const std::byte* rows, const std::byte* values, int d, std::byte* out) {
-  const std::int64_t row_bytes = std::int64_t{d} * kElementBytes;
-  constexpr int kBlockPartBytes = kKeyBlock * kPartBytes;
-  const std::byte* tile = rows;
-  std::int64_t at = 0;
-  for (int block = 0; block < kTileKeys / kKeyBlock; ++block, rows += kKeyBlock * row_bytes) {
-    for (std::int64_t line = 0; line < row_bytes; line += kLineBytes) {
-#pragma GCC unroll 8
-      for (int part = 0; part < kLineParts; ++part) {
-        prefetch_bytes<kBlockPartBytes>(tile + at + kImportAhead);
-        prefetch_bytes<kBlockPartBytes>(values + at);
-        import_part<kPair>(rows + line, row_bytes, part, out + at);
-        at += kBlockPartBytes;
-      }
-    }
-  }
-}
-
 // Half a line of row `row`, its parts in order. In memory part p of them lies at p ^ (row mod 4);
 // `order` is that of their quadwords where row mod 4 is 0.
 TF_ISA_INLINE __m512i load_half(const std::byte* line, std::int64_t row_bytes, int row, int half,
@@ -107,30 +84,21 @@ TF_ISA_INLINE void import_value_line(const std::byte* line, std::int64_t row_byt
   }
 }
 
-template <int kPair>
-TF_ISA void import_values(const std::byte* rows, int d, std::byte* out) {
-  const std::int64_t row_bytes = std::int64_t{d} * kElementBytes;
-  const std::byte* tile = rows;
-  std::int64_t at = 0;
-  for (int block = 0; block < kTileKeys; block += kLineParts, rows += kLineParts * row_bytes) {
-#pragma GCC unroll 8
-    for (int row = 0; row < kLineParts; row += kPair) {
-      for (std::int64_t line = 0; line < row_bytes; line += kLineBytes) {
-        prefetch_bytes<kPair * kLineBytes>(tile + at + kImportAhead);
-        import_value_line<kPair>(rows + line, row_bytes, row, out + at);
-        at += kPair * kLineBytes;
-      }
-    }
+struct Avx512 {
+  template <int kPair>
+  TF_ISA_INLINE static void key_part(const std::byte* line, std::int64_t row_bytes, int part,
+                                     std::byte* out) {
+    import_part<kPair>(line, row_bytes, part, out);
   }
-}
-
-template <int kPair>
-constexpr ImportKernels kImport = {import_keys<kPair>, import_values<kPair>};
+  template <int kPair>
+  TF_ISA_INLINE static void value_line(const std::byte* line, std::int64_t row_bytes, int row,
+                                       std::byte* out) {
+    import_value_line<kPair>(line, row_bytes, row, out);
+  }
+};
 
 }  // namespace
 
-const ImportKernels& import_kernels_avx512(DType type) {
-  return pairing(type) == 2 ? kImport<2> : kImport<1>;
-}
+const ImportKernels& import_kernels_avx512(DType type) { return import_kernels_of<Avx512>(type); }
 
 }  // namespace triforce::cpu
