@@ -28,6 +28,15 @@ struct KvHomes {
   std::vector<int> host_heads = {};
 };
 
+// KV heads of all layers together, by where attention of decoding passes reads them.
+struct KvHeadCounts {
+  std::int64_t near = 0;  // where ops expect tensors
+  std::int64_t bus = 0;   // from host memory, over the bus
+  std::int64_t host = 0;  // in host memory, by the host
+};
+// Of a cache of kv_heads in each layer.
+KvHeadCounts count_heads(const KvHomes& homes, int layers, int kv_heads);
+
 // Memory of one cache, or of the part of it that has one home: K and V of one range of heads per
 // layer, each head's rows in one piece. Zero-filled, because masked rows are still multiplied.
 class KvStorage {

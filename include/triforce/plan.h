@@ -36,7 +36,7 @@ struct MemoryPlan {
   std::int64_t total_bytes() const;
   std::int64_t far_bytes() const;  // of these, page-locked: what place_of() says
   std::int64_t near_bytes() const { return total_bytes() - far_bytes(); }
-  // Of the near ones: own_bytes() of backend and communicator, there before the run begins.
+  // Of the near ones: the backend's own_bytes(), there before the run begins.
   std::int64_t held_bytes = 0;
   std::int64_t bytes_to_take() const { return near_bytes() - held_bytes; }
   std::int64_t kv_bytes_per_token = 0;  // of the full cache, as far as it is on this rank

@@ -1,7 +1,6 @@
 #include "app/plan_report.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "core/fields.h"
@@ -134,10 +133,8 @@ int host_split(const RunConfig& config, int kv_heads) {
 }
 
 double near_layers(const PlanInput& in) {
-  const std::vector<int>& near = in.run.homes.near_heads;
-  if (near.empty()) return in.target.layers;
-  return static_cast<double>(std::accumulate(near.begin(), near.end(), std::int64_t{0})) /
-         local_shape(in.target, in.shard).kv_heads;
+  const int kv_heads = local_shape(in.target, in.shard).kv_heads;
+  return static_cast<double>(count_heads(in.run.homes, in.target.layers, kv_heads).near) / kv_heads;
 }
 
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
@@ -243,10 +240,9 @@ std::string assumptions(const RunConfig& config) {
       "one\n"
       "autoregressive step. Where the run does not fit, the times are those of a GPU with more "
       "memory.\n"
-      "KV heads that are not near come over the bus at 25 GB/s (H100, H200: 50) beside that, or "
-      "the "
-      "host\n"
-      "reads them at 72 GB/s (two channels of DDR5).\n"
+      "KV heads that are not near come over the bus at 25 GB/s (H100, H200: 50) beside that, "
+      "or the\n"
+      "host reads them at 72 GB/s (two channels of DDR5).\n"
       "Per-token acceptance, innermost level first";
   for (const Method method : config.methods) {
     const MethodSpec& m = spec_of(method);

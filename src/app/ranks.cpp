@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-#include <numeric>
 
 #include "app/last_resort.h"
 #include "app/plan_report.h"
@@ -14,11 +13,8 @@ void agree_on_homes(RankLinks& links, const RunConfig& config, PlanInput& plan) 
   const Shard& shard = links.shard();
   if (shard.size == 1) return;
   const int layers = plan.target.layers, kv_heads = local_shape(plan.target, shard).kv_heads;
-  const std::vector<int>& near = plan.run.homes.near_heads;
   std::vector<std::int64_t> counts(static_cast<std::size_t>(shard.size));
-  counts[static_cast<std::size_t>(shard.rank)] =
-      near.empty() ? std::int64_t{layers} * kv_heads
-                   : std::accumulate(near.begin(), near.end(), std::int64_t{0});
+  counts[static_cast<std::size_t>(shard.rank)] = count_heads(plan.run.homes, layers, kv_heads).near;
   links.all_gather(std::as_writable_bytes(std::span(counts)));
   plan.run.homes = spread_homes(layers, kv_heads, *std::min_element(counts.begin(), counts.end()),
                                 host_split(config, kv_heads));

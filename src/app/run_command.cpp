@@ -261,6 +261,7 @@ void Run::load() {
     input_.draft_info = model_info(draft_);
   }
   links_.meet();  // all have loaded
+  if (config_.tp == 1) return;
   input_.make_engine = [this](const RunShape& run) {
     const BuildEngine build = [this](std::int64_t max_prompt, std::int64_t max_generated) {
       return make_engine(rank_->backend, target_, input_.draft, config_.speculation,

@@ -17,7 +17,7 @@ HostCommunicator::HostCommunicator(Backend& backend, RankLinks& links)
     : Communicator(links.shard()), b_(backend), links_(links) {
   if (backend.place() == Place::kHost) return;
   staged_ = Tensor(backend.allocator(), DType::kF32, {shard().size, kPiece}, Place::kPinned,
-                   MemTag::kWorkspace);
+                   MemTag::kStaging);
 }
 
 void HostCommunicator::all_gather(TensorView parts) {

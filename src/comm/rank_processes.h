@@ -26,20 +26,15 @@ class RankProcesses {
   const Shard& shard() const { return shard_; }
   // For RankLinks; once.
   std::vector<Descriptor> take_sockets() { return std::move(sockets_); }
-  // Rank 0: waits until the others have ended, those that have not after `limit` are killed. How
-  // each rank ended that did not by exit code 0: "rank 2: killed by signal 9".
-  std::vector<std::string> join(std::chrono::milliseconds limit);
+  // Rank 0: waits until the others have ended; those that have not after `limit` are killed.
+  void join(std::chrono::milliseconds limit);
 
  private:
-  struct Child {
-    int rank = 0;
-    pid_t pid = 0;
-  };
   RankProcesses() = default;
 
   Shard shard_;
   std::vector<Descriptor> sockets_;
-  std::vector<Child> children_;
+  std::vector<pid_t> children_;
 };
 
 }  // namespace triforce

@@ -8,6 +8,8 @@
 #include <exception>
 #include <thread>
 
+#include "core/rounding.h"
+
 namespace triforce {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kMostThreads = 32;
 
 std::size_t huge_pages(std::int64_t bytes) {
-  return (static_cast<std::size_t>(bytes) + kHugePage - 1) / kHugePage;
+  return static_cast<std::size_t>(ceil_div(bytes, std::int64_t{kHugePage}));
 }
 
 void touch(std::byte* huge_page) {

@@ -41,15 +41,6 @@ int granule_of(const PlanInput& in) {
   return in.backend == nullptr ? kDeviceKvGranule : in.backend->kv_granule();
 }
 
-// KV heads that this rank holds of all layers together, and those of them that are near.
-std::int64_t all_heads(const PlanInput& in) {
-  return std::int64_t{in.target.layers} * local_shape(in.target, in.shard).kv_heads;
-}
-std::int64_t near_heads(const PlanInput& in) {
-  const std::vector<int>& near = in.run.homes.near_heads;
-  return near.empty() ? all_heads(in) : std::accumulate(near.begin(), near.end(), std::int64_t{0});
-}
-
 std::int64_t selection_bytes(int layers, const LocalShape& t, const SpeculationOptions& o,
                              std::int64_t capacity, DType activation) {
   const std::int64_t ids = std::int64_t{layers} * t.kv_heads * (o.budget / o.chunk_size);
@@ -117,10 +108,10 @@ class Planner {
     }
     if (in_.backend == nullptr) return plan_;
     plan_.place = in_.backend->place();
-    plan_.held_bytes = in_.backend->own_bytes(MemTag::kWorkspace) + in_.communicator_bytes;
+    plan_.held_bytes = in_.backend->own_bytes(MemTag::kWorkspace);
     workspace += plan_.held_bytes;
-    add(MemTag::kStaging,
-        in_.backend->own_bytes(MemTag::kStaging) + in_.backend->staging_bytes(scratch_));
+    add(MemTag::kStaging, in_.backend->own_bytes(MemTag::kStaging) + in_.communicator_bytes +
+                              in_.backend->staging_bytes(scratch_));
     return plan_;
   }
   // One lease after another grows the scratch: the largest counts.
@@ -146,19 +137,17 @@ class Planner {
   }
   void add_full_cache(std::int64_t capacity, std::int64_t append) {
     const ModelConfig& t = in_.target;
-    const std::int64_t all = all_heads(in_), near = near_heads(in_);
-    const std::int64_t slots = std::min<std::int64_t>(in_.run.homes.slots, all - near);
-    add(MemTag::kKvFull, (near + slots) * kv_head(t, capacity));
-    add(MemTag::kKvFar, (all - near) * kv_head(t, capacity));
+    const KvHeadCounts n = count_heads(in_.run.homes, t.layers, target_.kv_heads);
+    const std::int64_t slots = std::min<std::int64_t>(in_.run.homes.slots, n.bus + n.host);
+    add(MemTag::kKvFull, (n.near + slots) * kv_head(t, capacity));
+    add(MemTag::kKvFar, (n.bus + n.host) * kv_head(t, capacity));
     add(MemTag::kWorkspace, PassInputs::bytes(append));
     lease_passes(target_, std::min<std::int64_t>(append, kMaxBatchInvariantRows),
                  whole_granules(capacity), target_.kv_heads, 0);
     add_pass(Pass::kFull, t, capacity);
-    const std::vector<int>& host = in_.run.homes.host_heads;
-    const std::int64_t on_host = std::accumulate(host.begin(), host.end(), std::int64_t{0});
     const std::int64_t row = 2 * std::int64_t{t.head_dim} * size_of(in_.dtype);
-    plan_.passes[Pass::kFull].far_per_token = (all - near - on_host) * row;
-    plan_.passes[Pass::kFull].host_per_token = on_host * row;
+    plan_.passes[Pass::kFull].far_per_token = n.bus * row;
+    plan_.passes[Pass::kFull].host_per_token = n.host * row;
   }
 
   void add_context() {
@@ -243,7 +232,7 @@ KvHomes fit_homes(PlanInput in, std::int64_t near_bytes, int host_split) {
     in.run.homes = spread_homes(layers, kv_heads, near, host_split);
     return plan_memory(in).near_bytes() <= near_bytes;
   };
-  const std::int64_t all = all_heads(in);
+  const std::int64_t all = std::int64_t{layers} * kv_heads;
   // With the last head near, slots and the long pass over the prompt are gone.
   if (fits(all)) return {};
   std::int64_t best = 0, beyond = all;  // the first is taken to fit, the second not to

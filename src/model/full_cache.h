@@ -9,7 +9,7 @@ namespace triforce {
 // Every token, RoPE at absolute position, append-only; rollback is a shorter length. Each KV head
 // of each layer has a home: near, where ops expect tensors, or far, in page-locked host memory.
 // Passes read far heads in near slots, through which they are brought (kv_ring.h), or without slots
-// where they lie, over the bus.
+// where they lie, over the bus; those of the host are brought for longer passes only.
 class FullCache final : public StoredCache {
  public:
   // capacity in tokens, rounded up to the granule.

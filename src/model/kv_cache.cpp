@@ -1,8 +1,22 @@
 #include "triforce/kv_cache.h"
 
+#include <numeric>
+
 #include "core/rounding.h"
 
 namespace triforce {
+
+KvHeadCounts count_heads(const KvHomes& homes, int layers, int kv_heads) {
+  const auto sum = [](const std::vector<int>& heads) {
+    return std::accumulate(heads.begin(), heads.end(), std::int64_t{0});
+  };
+  const std::int64_t all = std::int64_t{layers} * kv_heads;
+  KvHeadCounts n;
+  n.near = homes.near_heads.empty() ? all : sum(homes.near_heads);
+  n.host = sum(homes.host_heads);
+  n.bus = all - n.near - n.host;
+  return n;
+}
 
 KvStorage::KvStorage(Backend& backend, int layers, int kv_heads, int head_dim,
                      std::int64_t capacity, DType dtype, MemTag tag)
