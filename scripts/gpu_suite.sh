@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Everything this project can say about a machine with a GPU, in under 8 minutes on an H200, what
+# Everything this project can say about a machine with a GPU, in under 10 minutes on an H200, what
 # matters most first: micro-benchmarks, Llama2-7B with random weights at the longest prefill that
-# fits, tests, self-test, the built-in pair, compute-sanitizer. Writes one JSON file after each step,
-# and ends with a table of every kernel and goal, which also lies beside that file as .txt.
+# fits, tests, self-test, the built-in pair, KV offload, compute-sanitizer. Writes one JSON file
+# after each step, and ends with a table of every kernel and goal, which also lies beside that file
+# as .txt.
 #   scripts/gpu_suite.sh [--build DIR] [--device cuda:N] [--out FILE|DIR] [--only STEP,...]
 #                        [--time-limit SECONDS] [--small]
 # --build DIR: use what was built there instead of building for the GPU that is found. --only: steps
-# of device, micro, long_context, tests, selftest, pair, sanitizer. --time-limit: what is not done by
-# then is left out. --small: toy sizes, for the emulated device. Exit status 1 if a step failed, 77 if
-# there is no such device; goals that were missed are said. A machine without compilers takes the
-# archive of scripts/gpu_bundle.sh instead.
+# of device, micro, long_context, tests, selftest, pair, offload, sanitizer. --time-limit: what is
+# not done by then is left out. --small: toy sizes, for the emulated device. Exit status 1 if a step
+# failed, 77 if there is no such device; goals that were missed are said. A machine without
+# compilers takes the archive of scripts/gpu_bundle.sh instead.
 set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -19,7 +20,7 @@ arguments=()
 while (($# > 0)); do
   case "$1" in
     -h | --help)
-      sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     --build)

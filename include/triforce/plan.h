@@ -40,6 +40,7 @@ struct MemoryPlan {
   std::int64_t held_bytes = 0;
   std::int64_t bytes_to_take() const { return near_bytes() - held_bytes; }
   std::int64_t kv_bytes_per_token = 0;  // of the full cache, as far as it is on this rank
+  KvHeadCounts kv_heads;                // of the full cache, as far as it is on this rank
   PerPass<PassBytes> passes;            // zero for passes that no method runs
 };
 

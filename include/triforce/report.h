@@ -351,6 +351,7 @@ struct MemoryResult {
   std::optional<TaggedBytes> planned, peak;
   std::optional<std::int64_t> peak_device_bytes, peak_pinned_bytes, peak_host_bytes;
   std::optional<std::int64_t> peak_process_bytes;
+  std::optional<std::int64_t> near_kv_heads, bus_kv_heads, host_kv_heads;
 };
 template <class V>
 void fields(V& v, MemoryResult& m) {
@@ -361,6 +362,10 @@ void fields(V& v, MemoryResult& m) {
   v("peak_host_bytes", m.peak_host_bytes, "allocated at most in host memory, bytes");
   v("peak_process_bytes", m.peak_process_bytes,
     "resident set of the process at most, whatever allocated it, bytes");
+  v("near_kv_heads", m.near_kv_heads,
+    "KV heads of all layers of the full cache that are in the device's memory");
+  v("bus_kv_heads", m.bus_kv_heads, "those that every pass brings from host memory");
+  v("host_kv_heads", m.host_kv_heads, "those that the host computes attention with");
 }
 
 struct Divergence {

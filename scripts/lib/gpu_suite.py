@@ -45,7 +45,7 @@ TINY_CONFIG = {
 class Suite:
     # (step, seconds it is expected to take on an H200): what matters most comes first.
     STEPS = (("device", 5), ("micro", 80), ("long_context", 170), ("tests", 60), ("selftest", 60),
-             ("pair", 30), ("sanitizer", 60))
+             ("pair", 30), ("offload", 120), ("sanitizer", 60))
 
     def __init__(self, options):
         self.o = options
@@ -215,22 +215,55 @@ class Suite:
                 for name, rule in (("coupled", ["--acceptance", "coupled"]),
                                    ("greedy", ["--temp", "0"]))}
 
+    def random_models(self):
+        """Options of autoregressive decoding and TriForce with random weights."""
+        common = ["--method", "ar,triforce", "--ignore-eos"]
+        if not self.o.small:
+            return common + ["--random-weights", "llama-7B-128K", "--random-draft", "llama-68M",
+                             "--budget", 4096]
+        config = self.scratch / "config.json"
+        config.write_text(json.dumps(TINY_CONFIG))
+        ids = self.scratch / "prompt.ids"
+        ids.write_text(" ".join(str(3 + (i * i) % 90) for i in range(600)) + "\n")
+        return common + ["--random-weights", config, "--random-draft", config, "--dataset", ids,
+                         "--budget", 64, "--draft-cache-budget", 48]
+
+    def offload(self):
+        """The KV cache of a 24 GB card: what does not fit is brought over the bus, computed with by
+        the host, or both, shared by the rates of the two runs before."""
+        common = self.random_models() + ["--synthetic-acceptance", PAPER_RATES, "--warmup", 0,
+                                         "--repetitions", 1]
+        common += (["--prefill", 128, "--gen-len", 8, "--gamma", 2, "--on-chip", 1] if self.o.small
+                   else ["--prefill", 32768, "--gen-len", 16, "--gamma", 12, "--kv-offload",
+                         "--memory-limit", "22G"])
+        steps = {"stream": self.bench("stream", common, 200),
+                 "host": self.bench("host", [*common, "--offload-attention", "host"], 200)}
+        rates = [self.far_gbs(steps[name]) for name in ("stream", "host")]
+        if None not in rates:
+            heads = steps["host"]["result"]["cases"][0]["model"]["target"]["kv_heads"]
+            split = max(1, round(heads * rates[1] / sum(rates)))
+            steps["hybrid"] = self.bench(
+                "hybrid", [*common, "--offload-attention", "hybrid", "--hybrid-split", split], 200)
+        return steps
+
+    @staticmethod
+    def far_gbs(step):
+        """Bytes of KV rows in host memory over the time of an autoregressive pass, in GB/s."""
+        found = {case["method"]: case for case in cases(step)}
+        if "ar" not in found or not found["ar"]["traffic"]:
+            return None
+        ms = found["ar"]["traffic"][0]["ms_per_pass"]
+        return found["ar"]["memory"]["planned"]["kv_far"] / ms / 1e6 if ms else None
+
     def long_context(self):
         """Autoregressive decoding against TriForce: the paper's setting, the same with tuned gammas,
         and the paper's gammas at optimistic rates."""
-        common = ["--method", "ar,triforce", "--ignore-eos"]
+        common = self.random_models()
         if self.o.small:
-            config = self.scratch / "config.json"
-            config.write_text(json.dumps(TINY_CONFIG))
-            ids = self.scratch / "prompt.ids"
-            ids.write_text(" ".join(str(3 + (i * i) % 90) for i in range(600)) + "\n")
-            common += ["--random-weights", config, "--random-draft", config, "--dataset", ids,
-                       "--budget", 64, "--draft-cache-budget", 48, "--gen-len", 12,
-                       "--repetitions", 1, "--warmup", 0]
+            common += ["--gen-len", 12, "--repetitions", 1, "--warmup", 0]
             prefills = (128,)
         else:
-            common += ["--random-weights", "llama-7B-128K", "--random-draft", "llama-68M",
-                       "--budget", 4096, "--gen-len", 128, "--repetitions", 3, "--warmup", 1]
+            common += ["--gen-len", 128, "--repetitions", 3, "--warmup", 1]
             prefills = PREFILLS
         published = ["--gamma", 6, "--inner-gamma", 1]
         steps = {}
@@ -320,6 +353,18 @@ class Suite:
                  case["timing"]["ms_per_token"]["median"] if case else None, most=most)
             speedup = case.get("speedup") if case else None
             goal(f"TriForce, {said}, speedup", speedup["value"] if speedup else None)
+        offload = {name: {c["method"]: c for c in cases(step)}
+                   for name, step in parts_of(steps.get("offload")).items()}
+        for name in ("stream", "host", "hybrid"):
+            case = offload.get(name, {}).get("ar")
+            traffic = case["traffic"][0] if case and case["traffic"] else {}
+            if name == "stream":
+                goal("KV offload, stream: of measured host-to-device bandwidth",
+                     traffic.get("fraction_h2d"), least=0.9)
+            goal(f"KV offload, {name}: autoregressive step, ms", traffic.get("ms_per_pass"))
+            case = offload.get(name, {}).get("triforce")
+            goal(f"KV offload, {name}: TriForce, ms/token",
+                 case["timing"]["ms_per_token"]["median"] if case else None)
         goal("prefill, s", ar["timing"]["prefill_ms"] / 1e3
              if ar and ar["timing"]["prefill_ms"] else None, most=of_device(PREFILL_S))
         return goals

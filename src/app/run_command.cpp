@@ -221,7 +221,7 @@ std::int64_t Run::memory_for_prompts() const {
     const std::optional<MemoryState> state = memory_state();
     limit = state ? state->available_bytes : std::numeric_limits<std::int64_t>::max();
   }
-  return std::max(kAlways, limit - (on_host ? input_.plan.total_bytes() : 0));
+  return std::max(kAlways, limit - (on_host ? input_.plan.total_bytes() : input_.plan.far_bytes()));
 }
 
 void Run::read_data() {

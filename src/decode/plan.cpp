@@ -138,6 +138,7 @@ class Planner {
   void add_full_cache(std::int64_t capacity, std::int64_t append) {
     const ModelConfig& t = in_.target;
     const KvHeadCounts n = count_heads(in_.run.homes, t.layers, target_.kv_heads);
+    plan_.kv_heads = n;
     const std::int64_t slots = std::min<std::int64_t>(in_.run.homes.slots, n.bus + n.host);
     add(MemTag::kKvFull, (n.near + slots) * kv_head(t, capacity));
     add(MemTag::kKvFar, (n.bus + n.host) * kv_head(t, capacity));

@@ -306,7 +306,7 @@ RunResult Measurement::result(bool ended) {
 MemoryResult Measurement::memory() const {
   Allocator& a = in_.backend->allocator();
   MemoryResult m;
-  m.planned = TaggedBytes{in_.plan.bytes};
+  set_plan(in_.plan, m);
   m.peak = TaggedBytes{};
   for (std::size_t i = 0; i < m.peak->bytes.size(); ++i) {
     m.peak->bytes[i] = a.ledger(static_cast<MemTag>(i)).peak_bytes;

@@ -213,6 +213,13 @@ std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& 
   return passes;
 }
 
+void set_plan(const MemoryPlan& plan, MemoryResult& memory) {
+  memory.planned = TaggedBytes{plan.bytes};
+  memory.near_kv_heads = plan.kv_heads.near;
+  memory.bus_kv_heads = plan.kv_heads.bus;
+  memory.host_kv_heads = plan.kv_heads.host;
+}
+
 std::vector<double> alphas_of(const std::vector<LevelCounters>& levels) {
   std::vector<double> alphas;
   alphas.reserve(levels.size());

@@ -73,6 +73,9 @@ std::vector<PassTraffic> make_traffic(const MethodSpec& method,
 void top_of(std::span<const float> probs, std::size_t n, std::vector<Token>& tokens,
             std::vector<double>& values);
 
+// What of a plan is a fact about a run.
+void set_plan(const MemoryPlan& plan, MemoryResult& memory);
+
 // The levels' alphas, innermost first.
 std::vector<double> alphas_of(const std::vector<LevelCounters>& levels);
 

@@ -53,6 +53,7 @@ void CaseBuilder::fill_identity(const MethodState& m, CaseResult& c) const {
   if (m.method->levels() > 0) {
     c.gammas = CaseGammas{m.gammas.gamma, m.gammas.inner_gamma, m.gammas_chosen};
   }
+  c.memory = s_.memory;
   c.case_id = case_id_of(c, context_);
   c.timing_id = timing_id_of(c, context_);
 }
@@ -87,7 +88,6 @@ void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   c.traffic = make_traffic(*m.method, m.runs, in_.plan.passes, context, context_);
   c.steps = steps(m);
   c.acceptance = merged_levels(m.runs);
-  c.memory = s_.memory;
 }
 
 void CaseBuilder::fill_prefill(CaseResult& c) const {
@@ -249,7 +249,7 @@ RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::
     m.reason = reason;
     state.methods.push_back(std::move(m));
   }
-  state.memory.planned = TaggedBytes{input.plan.bytes};
+  set_plan(input.plan, state.memory);
   state.ended = true;
   state.first_error = exit_code;
   state.salt = reason;

@@ -85,6 +85,10 @@ std::string case_id_of(const CaseResult& c, const ResultContext& context) {
   }
   if (c.target) add_model(key, "target", *c.target);
   if (c.draft && spec.uses(Pass::kDraft)) add_model(key, "draft", *c.draft);
+  // Whose attention it is decides bits; where the rows of one processor's are does not.
+  if (c.memory.host_kv_heads.value_or(0) > 0) {
+    key.add("near_kv_heads", c.memory.near_kv_heads).add("host_kv_heads", c.memory.host_kv_heads);
+  }
   key.add("data", c.data.sha256).add("n_prompts", c.data.n_prompts);
   key.add("bytes_as_ids", c.data.bytes_as_ids);
   if (context.sm) {

@@ -14,8 +14,8 @@ RunConfig resolved(RunConfig config, const Session& session);
 // 16 hex digits over what decides the tokens and counters of a case: the options of its method
 // whose role says so (options.h), gammas as they were used, digests of weights, tokenizer and data,
 // dtype and instruction level, with which bits may differ. Not over threads, repetitions, limits,
-// paths as typed or what else was measured. Reads method, params, target, draft, data and gammas of
-// `c`.
+// paths as typed or what else was measured. Reads method, params, target, draft, data, gammas and
+// memory of `c`.
 std::string case_id_of(const CaseResult& c, const ResultContext& context);
 
 // The same with what decides its times too: threads, processor or GPU, backend. Reads case_id.

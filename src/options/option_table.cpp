@@ -90,7 +90,7 @@ std::vector<Option> models_and_machine() {
         "who computes attention with KV heads in host memory: stream brings them to the device; "
         "host leaves them to the processor (prompts excepted); hybrid does so with --hybrid-split "
         "of each layer",
-        kShaped, Role::kDecides,
+        kShaped, Role::kMeasures,
         choice<OffloadAttention>({{"stream", OffloadAttention::kStream},
                                   {"host", OffloadAttention::kHost},
                                   {"hybrid", OffloadAttention::kHybrid}},
@@ -98,7 +98,7 @@ std::vector<Option> models_and_machine() {
       o("hybrid-split", {}, "N", "KV heads",
         "far KV heads of each layer that the processor computes with under --offload-attention "
         "hybrid",
-        kShaped, Role::kDecides, integer(0, kMaxKvHeads, at(&C::hybrid_split))),
+        kShaped, Role::kMeasures, integer(0, kMaxKvHeads, at(&C::hybrid_split))),
       o("tp", {"tensor-parallel-size"}, "N", "",
         "tensor parallelism: processes that share the target, each with a part of the heads and "
         "features of every layer, on a CUDA device of its own or on the CPU; a divisor of the KV "

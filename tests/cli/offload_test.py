@@ -29,12 +29,14 @@ class Offload(ProgramTest):
                 with self.subTest(**options, **where):
                     found = self.result(**options, **where)
                     for a, b in zip(resident["cases"], found["cases"], strict=True):
-                        same = ["output", "acceptance", "lossless"]
-                        # Another processor's attention is another case.
-                        if "offload-attention" not in where:
-                            same.append("case_id")
-                        for key in same:
+                        for key in ["output", "acceptance", "lossless"]:
                             self.assertEqual(a[key], b[key], key)
+                        # Another processor's attention is another case.
+                        self.assertEqual(a["case_id"] == b["case_id"],
+                                         "offload-attention" not in where)
+                        heads = b["memory"]
+                        self.assertEqual(9, heads["near_kv_heads"] + heads["bus_kv_heads"] +
+                                         heads["host_kv_heads"])
 
     def test_far_rows_are_counted(self):
         resident, far = self.result(), self.result(**{"on-chip": 1})

@@ -20,6 +20,7 @@ struct Facts {
   std::optional<ModelInfo> target, draft;
   DataInfo data;
   std::optional<CaseGammas> gammas;
+  MemoryResult memory;
 };
 
 Facts facts(const std::string& method = "triforce") {
@@ -53,6 +54,7 @@ CaseResult make_case(const Facts& f) {
   c.target = f.target;
   if (f.method == "triforce" || f.method == "draft") c.draft = f.draft;
   c.data = f.data;
+  c.memory = f.memory;
   if (f.method != "ar") {
     c.gammas = f.gammas.value_or(
         CaseGammas{config.speculation.gamma, config.speculation.inner_gamma, false});
@@ -161,6 +163,11 @@ TEST(CaseId, DependsOnModelsDataAndBits) {
       {"sm", [](Facts& f) { f.context.sm = "sm_90"; }},
       {"sm", [](Facts& f) { f.context.sm = "sm_80"; }},
       {"random", [](Facts& f) { f.target->random_seed = 7; }},
+      {"some on the host",
+       [](Facts& f) { f.memory.near_kv_heads = 2, f.memory.host_kv_heads = 3; }},
+      {"more on the host",
+       [](Facts& f) { f.memory.near_kv_heads = 2, f.memory.host_kv_heads = 4; }},
+      {"fewer near", [](Facts& f) { f.memory.near_kv_heads = 1, f.memory.host_kv_heads = 3; }},
   };
   for (const char* method : {"ar", "triforce"}) {
     std::set<std::string> ids = {case_id(facts(method))};
@@ -177,6 +184,12 @@ TEST(CaseId, DependsOnModelsDataAndBits) {
     f.draft->weights_digest = "w9";
     EXPECT_EQ(case_id(f) == case_id(facts(method)), equal) << method;
   }
+  // Heads that are brought have the bits of those that are near.
+  Facts far = facts();
+  far.memory.near_kv_heads = 2;
+  far.memory.bus_kv_heads = 6;
+  far.memory.host_kv_heads = 0;
+  EXPECT_EQ(case_id(far), case_id(facts()));
   // What a folder is called is no fact about it; a preset of random weights has nothing else.
   Facts f = facts();
   f.target->name = "other";

@@ -92,6 +92,9 @@ inline CaseResult sample_baseline() {
       TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 16'384, 100'000, 5'000, 300}};
   c.memory.peak_host_bytes = 59'421'384;
   c.memory.peak_process_bytes = 200'000'000;
+  c.memory.near_kv_heads = 20;
+  c.memory.bus_kv_heads = 8;
+  c.memory.host_kv_heads = 4;
   c.lossless.mode = LosslessMode::kBaseline;
   c.output = {{0, 0, {5, 6, 7, 8}, {0, 0, 0, 0}, "one\ttwo", "dd44"}};
   return c;
