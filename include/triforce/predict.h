@@ -18,8 +18,12 @@ struct StepCurve {
 };
 using StepCurves = PerPass<StepCurve>;
 
+// Tokens that a round yields on average in which g are proposed and each is accepted with
+// probability a: 1 + a + ... + a^g.
+double tokens_per_round(double a, int g);
+
 // With T_i(n) the time of the i-th pass of the chain over n rows, a_l the acceptance of level l and
-// g_l what it asks per verification, a level yields E_l = (1 - a_l^(g_l + 1)) / (1 - a_l) tokens:
+// g_l what it asks per verification, a level yields E_l = tokens_per_round(a_l, g_l) tokens:
 //
 //   cost_0(n) = n T_0(1)                          n tokens of the proposer
 //   round_l   = cost_l(g_l) + T_(l+1)(g_l + 1)    one verification

@@ -8,11 +8,6 @@
 namespace triforce {
 namespace {
 
-// E = 1 + a + ... + a^g.
-double tokens_per_round(double a, int g) {
-  return a >= 1.0 ? g + 1.0 : (1.0 - std::pow(a, g + 1)) / (1.0 - a);
-}
-
 bool predictable(const MethodSpec& method, const StepCurves& steps,
                  std::span<const double> alphas) {
   if (alphas.size() != static_cast<std::size_t>(method.levels())) return false;
@@ -33,6 +28,10 @@ double predict(const MethodSpec& method, const StepCurves& steps, std::span<cons
 }
 
 }  // namespace
+
+double tokens_per_round(double a, int g) {
+  return a >= 1.0 ? g + 1.0 : (1.0 - std::pow(a, g + 1)) / (1.0 - a);
+}
 
 double StepCurve::at(int rows) const {
   TF_CHECK(!points.empty());

@@ -1,0 +1,99 @@
+#include "forecast/forecast.h"
+
+#include <algorithm>
+
+namespace triforce {
+namespace {
+
+double ms_of(std::int64_t bytes, double gbs) { return static_cast<double>(bytes) / gbs * 1e-6; }
+
+// A verification costs one step whatever its rows.
+double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, std::int64_t bytes) {
+  const ModelConfig& model = pass == Pass::kDraft ? *in.draft : in.target;
+  const bool gathers = pass != Pass::kDraft && in.shard.size > 1;
+  return ms_of(bytes, m.gpu_gbs) + m.pass_overhead_ms +
+         model.layers * (m.layer_overhead_ms + (gathers ? kGathersPerLayer * m.gather_ms : 0));
+}
+
+// Far heads are brought, or computed with by the host, while the GPU computes with the others.
+double full_pass_ms(const MachineSpec& m, const PlanInput& in, const PassBytes& bytes,
+                    const FarTraffic& far) {
+  const std::int64_t of_gpu = bytes.at(in.run.max_prompt) - far.host_bytes;
+  return std::max(compute_ms(m, in, Pass::kFull, of_gpu), transfer_ms(m, far));
+}
+
+void add_far(const MachineSpec& m, const PlanInput& in, Forecast& f) {
+  const PassBytes& full = f.memory.passes[Pass::kFull];
+  const std::int64_t bus_heads = f.memory.kv_heads.bus;
+  f.far = {full.far_at(in.run.max_prompt), full.host_at(in.run.max_prompt)};
+  f.far_ms = transfer_ms(m, f.far);
+  if (bus_heads > 0) {
+    f.ahead_bytes =
+        f.far.bus_bytes / bus_heads * std::min<std::int64_t>(in.run.homes.slots, bus_heads);
+  }
+}
+
+// Without the full pass, which is not the same for drafts and without.
+StepCurves draft_steps(const MachineSpec& m, const PlanInput& in, const MemoryPlan& memory) {
+  StepCurves steps;
+  for (int i = 0; i < static_cast<int>(Pass::kCount); ++i) {
+    const auto pass = static_cast<Pass>(i);
+    const std::int64_t bytes = memory.passes[pass].at(in.run.max_prompt);
+    if (bytes == 0 || pass == Pass::kFull) continue;
+    steps[pass].points = {{1, compute_ms(m, in, pass, bytes)}};
+  }
+  return steps;
+}
+
+}  // namespace
+
+double transfer_ms(const MachineSpec& m, const FarTraffic& t) {
+  return std::max({ms_of(t.bus_bytes, m.bus_gbs), ms_of(m.gpus * t.bus_bytes, m.bus_together_gbs),
+                   ms_of(m.gpus * (t.bus_bytes + t.host_bytes), m.host_gbs)});
+}
+
+std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options) {
+  std::vector<double> alphas;
+  for (int l = 0; l < method.levels(); ++l) {
+    if (!options.synthetic) {
+      alphas.push_back(method.paper_alpha[static_cast<std::size_t>(l)]);
+    } else {
+      alphas.push_back(method.is_outermost(l) ? options.synthetic->outer
+                                              : options.synthetic->inner);
+    }
+  }
+  return alphas;
+}
+
+Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaChoice& chosen) {
+  TF_CHECK(in.shard.size == m.gpus, "{} ranks on {} GPUs", in.shard.size, m.gpus);
+  Forecast f;
+  f.memory = plan_memory(in);
+  f.host_bytes = m.gpus * f.memory.far_bytes();
+  f.gpu_missing_bytes = std::max<std::int64_t>(0, f.memory.near_bytes() - gpu_room_bytes(m));
+  f.host_missing_bytes =
+      std::max<std::int64_t>(0, f.host_bytes + kHostReserveBytes - m.host_memory_bytes);
+  f.near_layers =
+      static_cast<double>(f.memory.kv_heads.near) / local_shape(in.target, in.shard).kv_heads;
+  add_far(m, in, f);
+  const PassBytes& full = f.memory.passes[Pass::kFull];
+  f.autoregressive_ms = full_pass_ms(m, in, full, f.far);
+  StepCurves steps = draft_steps(m, in, f.memory);
+  const FarTraffic verified = {f.far.bus_bytes - f.ahead_bytes, f.far.host_bytes};
+  steps[Pass::kFull].points = {{1, full_pass_ms(m, in, full, verified)}};
+  // However short the drafts, all of this comes over the bus once a round.
+  const double bus_ms = transfer_ms(m, {f.far.bus_bytes, 0});
+  for (const Method method : in.run.methods) {
+    const MethodSpec& spec = spec_of(method);
+    if (spec.levels() == 0) continue;
+    const std::vector<double> alphas = assumed_alphas(spec, in.options);
+    const auto gammas =
+        choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen);
+    const double bound = bus_ms / tokens_per_round(alphas.back(), gammas->gamma);
+    f.methods.push_back(
+        {&spec, *gammas, std::max(bound, *predicted_ms_per_token(spec, steps, alphas, *gammas))});
+  }
+  return f;
+}
+
+}  // namespace triforce

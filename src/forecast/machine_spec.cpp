@@ -1,0 +1,119 @@
+#include "forecast/machine_spec.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include "core/fields.h"
+#include "core/file.h"
+#include "core/utf8.h"
+
+namespace triforce {
+namespace {
+
+constexpr std::int64_t kMaxFileBytes = 1 << 16;
+constexpr std::size_t kMaxName = 40;
+constexpr int kMaxGpus = 64;
+constexpr std::int64_t kMaxMemoryBytes = std::int64_t{1} << 50;
+constexpr double kMinGbs = 0.1, kMaxGbs = 1e6;
+constexpr double kMaxOverheadMs = 1e3;
+
+// GPUs keep a little of the memory they are known by; these are what their drivers report.
+constexpr std::int64_t gib(double n) { return static_cast<std::int64_t>(n * 1024 * 1024 * 1024); }
+
+// Reads what fields() lists; the unit that ends a name says which values are possible.
+class MachineReader {
+ public:
+  explicit MachineReader(const JsonView& at) : at_(at) {}
+  void operator()(std::string_view name, std::string& text, const char* /*description*/) {
+    const JsonView at = take(name);
+    text = at.string();
+    const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+      return c >= ' ' && c < 0x7f;  // it is printed
+    });
+    if (text.empty() || text.size() > kMaxName || !plain) {
+      at.fail(fmt::format("1 to {} printable ASCII characters", kMaxName));
+    }
+  }
+  void operator()(std::string_view name, int& count, const char* /*description*/) {
+    count = static_cast<int>(take(name).integer(1, kMaxGpus));
+  }
+  void operator()(std::string_view name, std::int64_t& bytes, const char* /*description*/) {
+    bytes = take(name).integer(1, kMaxMemoryBytes);
+  }
+  void operator()(std::string_view name, double& value, const char* /*description*/) {
+    const bool rate = name.ends_with("_gbs");
+    value = take(name).number(rate ? kMinGbs : 0, rate ? kMaxGbs : kMaxOverheadMs);
+  }
+  // Refuses members that nobody asked for.
+  void finish() const { at_.only(seen_); }
+
+ private:
+  JsonView take(std::string_view name) {
+    seen_.push_back(name);
+    return at_.at(name);
+  }
+  const JsonView& at_;
+  std::vector<std::string_view> seen_;
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+}  // namespace
+
+// GPUs: about 89% of the vendor's bandwidth, as good decode kernels reach, and the gaps between the
+// kernels of a replayed graph. Bus: 16 lanes of PCIe 4.0 or 5.0 at 80%. Hosts: two channels of DDR5
+// (rtx4090), eight of DDR4 (a100-80g, l40, 2xrtx4090) or of DDR5 (h100, h200).
+const std::vector<MachineSpec>& builtin_machines() {
+  static const std::vector<MachineSpec> kMachines = {
+      {"a100-80g", "A100 80 GB", 1, gib(79.25), 1790, 25, 25, gib(512), 165, 0.024, 0.0133, 0.012},
+      {"h100", "H100 80 GB", 1, gib(79.6), 3000, 50, 50, gib(512), 250, 0.033, 0.0083, 0.012},
+      {"h200", "H200 141 GB", 1, gib(140.4), 4300, 50, 50, gib(512), 250, 0.033, 0.0083, 0.012},
+      {"l40", "L40 48 GB", 1, gib(44.99), 770, 25, 25, gib(256), 165, 0.024, 0.0133, 0.012},
+      {"rtx4090", "RTX 4090 24 GB", 1, gib(23.99), 930, 25, 25, gib(128), 72, 0.024, 0.0133, 0.012},
+      {"2xrtx4090", "2x RTX 4090 24 GB", 2, gib(23.99), 930, 25, 50, gib(256), 165, 0.024, 0.0133,
+       0.012},
+  };
+  return kMachines;
+}
+
+std::string machine_ids() {
+  std::string ids;
+  for (const MachineSpec& m : builtin_machines()) ids += (ids.empty() ? "" : ", ") + m.id;
+  return ids;
+}
+
+MachineSpec parse_machine(std::string_view text, const std::string& source) {
+  const JsonValue value = parse_json(text, source, {.max_bytes = kMaxFileBytes});
+  const JsonView root(value, source, "InvalidMachine");
+  MachineReader reader(root);
+  MachineSpec m;
+  fields(reader, m);
+  reader.finish();
+  if (m.bus_together_gbs < m.bus_gbs || m.bus_together_gbs > m.gpus * m.bus_gbs) {
+    root.at("bus_together_gbs")
+        .fail(
+            fmt::format("bus_gbs to gpus times bus_gbs, {} to {}", m.bus_gbs, m.gpus * m.bus_gbs));
+  }
+  return m;
+}
+
+std::vector<MachineSpec> find_machines(const std::string& name) {
+  const std::vector<MachineSpec>& known = builtin_machines();
+  if (name.empty()) return known;
+  const auto it = std::find_if(known.begin(), known.end(),
+                               [&](const MachineSpec& m) { return m.id == lower(name); });
+  if (it != known.end()) return {*it};
+  std::error_code error;
+  if (!std::filesystem::exists(name, error)) {
+    throw_input("FileNotFound", "--machine: expected a file or one of {}, found {}", machine_ids(),
+                quote_text(name));
+  }
+  return {parse_machine(read_file(name, kMaxFileBytes), name)};
+}
+
+}  // namespace triforce

@@ -1,0 +1,51 @@
+// Machines that a run may be planned for: what their GPUs, bus and host achieve. Some are built in,
+// others are read from a file.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace triforce {
+
+struct MachineSpec {
+  std::string id;    // what --machine calls a built-in one; empty: from a file
+  std::string name;  // with the memory that its GPUs are known by: "RTX 4090 24 GB"
+  int gpus = 1;      // alike; a run uses all, one rank each
+  std::int64_t gpu_memory_bytes = 0;
+  double gpu_gbs = 0;                        // achieved
+  double bus_gbs = 0, bus_together_gbs = 0;  // from page-locked memory; one GPU alone, all at once
+  std::int64_t host_memory_bytes = 0;
+  double host_gbs = 0;  // achieved, what the bus reads included
+  double pass_overhead_ms = 0, layer_overhead_ms = 0;
+  double gather_ms = 0;
+};
+// The members of a machine file.
+template <class V>
+void fields(V& v, MachineSpec& m) {
+  v("name", m.name, "the machine, with the memory that its GPUs are known by");
+  v("gpus", m.gpus, "GPUs, all alike; a run uses all of them, one rank each");
+  v("gpu_memory_bytes", m.gpu_memory_bytes, "memory of each GPU, bytes");
+  v("gpu_gbs", m.gpu_gbs, "bandwidth that kernels achieve in the memory of a GPU, GB/s");
+  v("bus_gbs", m.bus_gbs, "from page-locked host memory to one GPU alone, GB/s");
+  v("bus_together_gbs", m.bus_together_gbs, "the same to all GPUs at once, GB/s");
+  v("host_memory_bytes", m.host_memory_bytes, "memory of the host, bytes");
+  v("host_gbs", m.host_gbs,
+    "what bus and processor together achieve in the memory of the host, GB/s");
+  v("pass_overhead_ms", m.pass_overhead_ms, "of a pass besides its bytes, ms");
+  v("layer_overhead_ms", m.layer_overhead_ms, "of a layer of a pass besides its bytes, ms");
+  v("gather_ms", m.gather_ms, "of an all-gather between the GPUs, ms");
+}
+
+// In the order in which plans show them.
+const std::vector<MachineSpec>& builtin_machines();
+std::string machine_ids();  // "a100-80g, h100, ...", for messages
+// A machine file. Throws Error(kBadInput, "InvalidMachine" or what parse_json() says) with one line
+// that names `source` and the key.
+MachineSpec parse_machine(std::string_view text, const std::string& source);
+// What --machine names: a built-in machine in any case of its letters, or a file. Empty: all that
+// are built in. Throws as parse_machine(), Error(kBadInput, "FileNotFound") for neither, and as
+// read_file().
+std::vector<MachineSpec> find_machines(const std::string& name);
+
+}  // namespace triforce

@@ -1,0 +1,46 @@
+// What the authors of TriForce published: the one place that holds it. Temperatures, prompts and
+// gammas that a source does not state are those of the published command beside it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "triforce/config.h"
+
+namespace triforce {
+
+struct PublishedResult {
+  std::string_view machine;  // MachineSpec::id
+  std::string_view target;   // a preset
+  Method method = kBaselineMethod;
+  std::int64_t prompt = 0, generated = 256;  // tokens
+  // What a method depends on; none: not stated, or it does not depend on it.
+  std::optional<double> temperature;
+  std::optional<std::int64_t> budget, draft_budget;
+  std::optional<int> gamma, inner_gamma;
+  // KV heads in host memory: who computes with them, and layers of the others where they are
+  // stated.
+  std::optional<OffloadAttention> offloaded;
+  std::optional<int> on_chip;
+  // One of them.
+  std::optional<double> ms_per_token, speedup;
+  std::string source;  // table and row
+};
+std::span<const PublishedResult> published_results();
+
+// The setting of one method whose published results are asked for.
+struct PublishedQuery {
+  std::string_view machine, target;
+  int layers = 0;  // of the target
+  Method method = kBaselineMethod;
+  Gammas gammas;
+};
+// Those with the same setting: the first with a time and the first with a speedup, if any. Where
+// `config` leaves open how many layers are on chip (--kv-offload alone), whatever was published.
+std::vector<const PublishedResult*> find_published(const RunConfig& config,
+                                                   const PublishedQuery& query);
+
+}  // namespace triforce

@@ -1,0 +1,102 @@
+#include "forecast/forecast.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace triforce {
+namespace {
+
+MachineSpec two_cards() {
+  MachineSpec m;
+  m.name = "two";
+  m.gpus = 2;
+  m.gpu_memory_bytes = std::int64_t{64} << 30;
+  m.gpu_gbs = 1000;
+  m.bus_gbs = 20;
+  m.bus_together_gbs = 30;
+  m.host_memory_bytes = std::int64_t{256} << 30;
+  m.host_gbs = 50;
+  m.gather_ms = 0.01;
+  return m;
+}
+
+constexpr std::int64_t kGb = 1'000'000'000;
+
+TEST(Forecast, TheNarrowestWayDecides) {
+  MachineSpec m = two_cards();
+  EXPECT_DOUBLE_EQ(transfer_ms(m, {0, 0}), 0);
+  EXPECT_DOUBLE_EQ(transfer_ms(m, {kGb, 0}), 2 / 30. * 1e3);  // both share the bus
+  m.bus_together_gbs = 40;
+  EXPECT_DOUBLE_EQ(transfer_ms(m, {kGb, 0}), 1 / 20. * 1e3);        // each its own lanes
+  EXPECT_DOUBLE_EQ(transfer_ms(m, {0, kGb}), 2 / 50. * 1e3);        // the host reads for both
+  EXPECT_DOUBLE_EQ(transfer_ms(m, {kGb, kGb}), 4 / 50. * 1e3);      // beside what the bus reads
+  EXPECT_DOUBLE_EQ(transfer_ms(m, {kGb, kGb / 8}), 1 / 20. * 1e3);  // not all of it
+  m.host_gbs = 10;
+  EXPECT_DOUBLE_EQ(transfer_ms(m, {kGb, 0}), 2 / 10. * 1e3);  // the bus reads the host's memory
+}
+
+PlanInput two_ranks(std::int64_t near_heads, std::vector<Method> methods) {
+  PlanInput in;
+  in.target = find_preset("llama-7B-128K").value();
+  in.draft = find_preset("llama-68M").value();
+  in.run = {124'928, 256, std::move(methods)};
+  in.shard = {0, 2};
+  in.run.homes = spread_homes(32, 16, near_heads);
+  return in;
+}
+
+TEST(Forecast, RanksGatherTwiceALayer) {
+  MachineSpec m = two_cards();
+  const PlanInput in = two_ranks(32 * 16, {Method::kAutoregressive, Method::kTriForce});
+  const Forecast with = make_forecast(m, in, {});
+  EXPECT_TRUE(with.fits());
+  EXPECT_DOUBLE_EQ(with.near_layers, 32);
+  m.gather_ms = 0;
+  const Forecast without = make_forecast(m, in, {});
+  EXPECT_NEAR(with.autoregressive_ms - without.autoregressive_ms, 64 * 0.01, 1e-9);
+  // The drafter is whole on each rank. A round: 6 / 1.4036 inner passes and one outer one.
+  const double rounds = 6 / 1.4036 + 1;
+  EXPECT_NEAR(with.methods.at(0).ms_per_token - without.methods.at(0).ms_per_token,
+              rounds * 64 * 0.01 / tokens_per_round(0.9137, 6), 1e-9);
+}
+
+// Heads in the slots are there when a verification begins, but never before the bus has brought
+// them.
+TEST(Forecast, SlotsFillWhileOthersDraft) {
+  const MachineSpec m = two_cards();
+  PlanInput in = two_ranks(0, {Method::kAutoregressive, Method::kTriForce});
+  in.run.homes.slots = 32;
+  in.options.gamma = 31;
+  const Forecast long_drafts = make_forecast(m, in, {});
+  EXPECT_EQ(long_drafts.ahead_bytes, long_drafts.far.bus_bytes / (32 * 16) * 32);
+  const double draft_ms = 0.08846e9 / 1e9, inner_ms = (6.607e9 + 1.0737e9 + 0.131e9) / 1e9 + 0.64;
+  const double round = 31 / 1.4036 * (draft_ms + inner_ms) +
+                       transfer_ms(m, {long_drafts.far.bus_bytes - long_drafts.ahead_bytes, 0});
+  EXPECT_NEAR(long_drafts.methods.at(0).ms_per_token, round / tokens_per_round(0.9137, 31),
+              0.005 * round / tokens_per_round(0.9137, 31));
+
+  in.options.gamma = 1;
+  const Forecast short_drafts = make_forecast(m, in, {});
+  EXPECT_DOUBLE_EQ(short_drafts.methods.at(0).ms_per_token,
+                   short_drafts.far_ms / tokens_per_round(0.9137, 1));
+  EXPECT_DOUBLE_EQ(short_drafts.autoregressive_ms, short_drafts.far_ms);
+}
+
+TEST(Forecast, MissingMemoryIsCountedToTheByte) {
+  MachineSpec m = two_cards();
+  const PlanInput in = two_ranks(100, {Method::kTriForce});
+  const MemoryPlan memory = plan_memory(in);
+  m.gpu_memory_bytes = memory.near_bytes() + kGpuReserveBytes;
+  m.host_memory_bytes = 2 * memory.far_bytes() + kHostReserveBytes;
+  EXPECT_TRUE(make_forecast(m, in, {}).fits());
+  m.gpu_memory_bytes -= 7;
+  m.host_memory_bytes -= 5;
+  const Forecast f = make_forecast(m, in, {});
+  EXPECT_FALSE(f.fits());
+  EXPECT_EQ(f.gpu_missing_bytes, 7);
+  EXPECT_EQ(f.host_missing_bytes, 5);
+}
+
+}  // namespace
+}  // namespace triforce

@@ -1,0 +1,98 @@
+#include "forecast/published.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "forecast/machine_spec.h"
+#include "triforce/checkpoint.h"
+
+namespace triforce {
+namespace {
+
+TEST(Published, EveryResultCanBeAskedFor) {
+  int speedups = 0;
+  for (const PublishedResult& r : published_results()) {
+    EXPECT_EQ(find_machines(std::string(r.machine)).size(), 1U) << r.source;
+    const auto preset = find_preset(r.target);
+    ASSERT_TRUE(preset.has_value()) << r.source;
+    EXPECT_NE(r.ms_per_token.has_value(), r.speedup.has_value()) << r.source;
+    EXPECT_LE(r.prompt + r.generated, preset->max_position) << r.source;
+    EXPECT_FALSE(r.source.empty());
+    RunConfig c;
+    c.prefill = r.prompt;
+    c.gen_len = r.generated;
+    if (r.temperature) c.speculation.sampling.temperature = static_cast<float>(*r.temperature);
+    if (r.budget) c.speculation.budget = *r.budget;
+    if (r.draft_budget) c.speculation.draft_budget = *r.draft_budget;
+    if (r.offloaded) {
+      c.kv_offload = true;
+      c.offload_attention = *r.offloaded;
+      c.on_chip = r.on_chip;
+    }
+    const Gammas gammas = {r.gamma.value_or(6), r.inner_gamma.value_or(1)};
+    const auto found = find_published(c, {r.machine, r.target, preset->layers, r.method, gammas});
+    EXPECT_TRUE(std::any_of(found.begin(), found.end(), [&](const PublishedResult* f) {
+      return f->ms_per_token == r.ms_per_token && f->method == r.method;
+    })) << r.source;
+    speedups += r.speedup ? 1 : 0;
+  }
+  EXPECT_EQ(speedups, 7 + 7 + 2 + 5 + 8 + 8);  // tables 2, 7 and 8
+}
+
+// One option after the other that is not the published one.
+TEST(Published, AnotherSettingIsNotPublished) {
+  RunConfig c;
+  c.prefill = 130'048;
+  c.speculation.budget = 12'288;
+  c.on_chip = 9;
+  const PublishedQuery query = {"2xrtx4090", "llama-7B-128K", 32, Method::kTriForce, {16, 1}};
+  const auto ms = [](const RunConfig& config, const PublishedQuery& q) {
+    const auto found = find_published(config, q);
+    return found.empty() ? 0 : found.at(0)->ms_per_token.value_or(0);
+  };
+  EXPECT_EQ(ms(c, query), 108);
+  const auto changed = [&](const auto& change) {
+    RunConfig other = c;
+    PublishedQuery q = query;
+    change(other, q);
+    return ms(other, q);
+  };
+  using Config = RunConfig;
+  using Query = PublishedQuery;
+  EXPECT_EQ(changed([](Config& o, Query&) { o.prefill += 8; }), 0);
+  EXPECT_EQ(changed([](Config& o, Query&) { o.gen_len = 255; }), 0);
+  EXPECT_EQ(changed([](Config& o, Query&) { o.on_chip = 10; }), 0);
+  EXPECT_EQ(changed([](Config& o, Query&) { o.on_chip = 32; }), 0);
+  EXPECT_EQ(changed([](Config& o, Query&) { o.on_chip.reset(); }), 0);  // all of it on chip
+  EXPECT_EQ(changed([](Config& o, Query&) { o.speculation.budget = 8192; }), 0);
+  EXPECT_EQ(changed([](Config& o, Query&) { o.speculation.sampling.temperature = 0; }), 0);
+  EXPECT_EQ(changed([](Config& o, Query&) { o.offload_attention = OffloadAttention::kHost; }), 0);
+  EXPECT_EQ(changed([](Config&, Query& q) { q.gammas.gamma = 15; }), 0);
+  EXPECT_EQ(changed([](Config&, Query& q) { q.gammas.inner_gamma = 2; }), 0);
+  EXPECT_EQ(changed([](Config&, Query& q) { q.machine = "rtx4090"; }), 0);
+  EXPECT_EQ(changed([](Config&, Query& q) { q.target = "lwm-128K"; }), 114);
+  EXPECT_EQ(changed([](Config&, Query& q) { q.method = Method::kRetrieval; }), 0);
+  EXPECT_EQ(changed([](Config& o, Query&) {
+              o.on_chip.reset();
+              o.kv_offload = true;  // as many layers as fit
+            }),
+            108);
+}
+
+TEST(Published, TableAboutGammasGoesFirst) {
+  RunConfig c;
+  c.speculation.sampling.temperature = 0;
+  const auto speedup = [&](int inner) {
+    const auto found =
+        find_published(c, {"a100-80g", "llama-7B-128K", 32, Method::kTriForce, {6, inner}});
+    return found.empty() ? 0 : found.at(0)->speedup.value_or(0);
+  };
+  EXPECT_EQ(speedup(1), 2.30);
+  EXPECT_EQ(speedup(2), 2.31);
+  EXPECT_EQ(speedup(8), 1.83);
+  EXPECT_EQ(speedup(9), 2.31);  // Table 2 does not state it
+}
+
+}  // namespace
+}  // namespace triforce
