@@ -83,6 +83,7 @@ struct RunConfig {
   bool verbose = false;
   std::string config_file;  // where some of these came from; empty: none
 
+  std::string machine;                 // plan: a built-in machine or a file; empty: all built in
   std::int64_t chunk = kPrefillChunk;  // perplexity: tokens of one pass
   std::string inspect_path;            // inspect: a checkpoint folder or one .safetensors file
   bool json_to_stdout = false;         // inspect, list-devices

@@ -8,7 +8,7 @@ namespace triforce {
 ExitCode plan_command(const RunConfig& config) {
   OutputFiles files(output_requests(config));
   const Prepared prepared = prepare(config, files);
-  PlanReport report = make_plan_report(config, prepared.plan);
+  PlanReport report = make_plan_report(config, prepared.plan, find_machines(config.machine));
   report.obstacles = find_obstacles(config, prepared, report.memory);
   OutputWriter out;
   const std::string json = plan_json(config, report) + "\n";

@@ -48,8 +48,8 @@ void add_folder(const fs::path& folder, std::vector<fs::path>& files) {
   if (error == std::errc::not_enough_memory) throw std::bad_alloc();
 }
 
-// The files a command reads, so that no output is one of them: the data set, the file of --config,
-// and what lies in the folders of the models. Some of them may not exist.
+// The files a command reads, so that no output is one of them: the data set, the files of --config
+// and --machine, and what lies in the folders of the models. Some of them may not exist.
 std::vector<fs::path> input_files(const RunConfig& config, const ModelPair& models) {
   std::vector<fs::path> files;
   if (is_published_dataset(config.dataset)) {
@@ -57,7 +57,9 @@ std::vector<fs::path> input_files(const RunConfig& config, const ModelPair& mode
   } else if (config.dataset != "synthetic") {
     files.emplace_back(config.dataset);
   }
-  if (!config.config_file.empty()) files.emplace_back(config.config_file);
+  for (const std::string& file : {config.config_file, config.machine}) {
+    if (!file.empty()) files.emplace_back(file);
+  }
   // Presets and plans have no folder; their options may name one, or a config.json.
   for (const std::string& name :
        {config.target, config.draft, config.random_weights, config.random_draft}) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cpu/kv_layout.h"
+#include "forecast/machine_spec.h"
 #include "host/machine.h"
 #include "model/streaming_cache.h"
 #include "options/option_kinds.h"
@@ -47,6 +48,8 @@ OptionValue cpu_isa() {
   for (const std::string& level : kLevels) words.emplace_back(level, level);
   return choice(words, at(&C::cpu_isa));
 }
+
+OptionValue machine() { return text("a file or one of " + machine_ids(), at(&C::machine)); }
 
 std::vector<Option> models_and_machine() {
   return {
@@ -226,6 +229,10 @@ std::vector<Option> measuring() {
       o("memory-limit", {}, "BYTES", "bytes",
         "most memory the run may plan for; a run that needs more is refused with its table",
         kWithModel, Role::kMeasures, byte_count(), "what the machine has available"),
+      o("machine", {}, "NAME|FILE", "",
+        "predict for this machine alone, in detail; its GPUs are the ranks. The README describes "
+        "the file, a JSON document",
+        kPlan, Role::kMeasures, machine(), "all that are built in"),
       o("chunk", {}, "N", "tokens", "tokens of one pass; changes the speed only", kPerplexity,
         Role::kMeasures, integer(1, 1 << 16, at(&C::chunk))),
   };

@@ -61,12 +61,17 @@ class Basics(ProgramTest):
         self.assertAlmostEqual(plan["pass_bytes"]["retrieval"] / 1e9, 15.36, delta=0.02)
         for text in ["13.5", "65.5", "78.71", "15.36", "A100", "H200", "4090", "0.9137"]:
             self.assertIn(text, table)
-        fits = {gpu["name"]: gpu["fits"] for gpu in plan["gpus"]}
-        self.assertEqual(fits, {"A100-80GB": True, "H100-80GB": True, "H200": True,
-                                "RTX 4090": False})
-        for gpu in plan["gpus"]:
-            self.assertEqual([m["method"] for m in gpu["methods"]], ["triforce"])
-            self.assertLess(gpu["methods"][0]["ms_per_token"], gpu["ar_ms_per_token"])
+        fits = {m["id"]: m["fits"] for m in plan["machines"]}
+        self.assertEqual(fits, {"a100-80g": True, "h100": True, "h200": True, "l40": False,
+                                "rtx4090": False, "2xrtx4090": False})
+        for machine in plan["machines"]:
+            ar, triforce = machine["forecast"]["methods"]
+            self.assertEqual([ar["method"], triforce["method"]], ["ar", "triforce"])
+            if machine["fits"]:
+                self.assertLess(triforce["ms_per_token"], ar["ms_per_token"])
+            else:
+                self.assertIsNone(ar["ms_per_token"])
+                self.assertIsNone(triforce["ms_per_token"])
 
     def test_plan_sinks_and_limit(self):
         out = self.path("plan.json")
@@ -81,9 +86,9 @@ class Basics(ProgramTest):
     def test_plan_with_chosen_gammas(self):
         args = ["plan", "--target", "llama-7B-128K", "--gamma", "auto", "--inner-gamma", "auto",
                 "--output-format", "json", "--synthetic-acceptance", "outer=.95,inner=.6"]
-        for gpu in strict_json(self.run_program(*args).out)["gpus"]:
-            self.assertGreater(gpu["methods"][0]["gamma"], 6)
-            self.assertGreater(gpu["methods"][0]["inner_gamma"], 1)
+        for machine in strict_json(self.run_program(*args).out)["machines"][:3]:
+            self.assertGreater(machine["forecast"]["methods"][1]["gamma"], 6)
+            self.assertGreater(machine["forecast"]["methods"][1]["inner_gamma"], 1)
 
     def test_unknown_models(self):
         self.fails(3, "plan", "--target", "no-such-model", says=["llama-7B-128K", "no-such-model"])

@@ -1,4 +1,5 @@
 """The commands that the published TriForce README shows, with this program's name in front."""
+import re
 import unittest
 
 from program import SOURCE, ProgramTest, strict_json
@@ -33,22 +34,61 @@ class Published(ProgramTest):
                        says=FETCH + "llama-7B-128K llama-68M")
 
     def test_offload(self):
+        # test/offloading_TP.py of the published README, --tp where torchrun had --nproc_per_node;
+        # layers on chip, the machine it was run on, published ms of ar and of TriForce.
         commands = [
-            ("--budget 12288 --prefill 130048 --dataset gs --target llama-7B-128K --on_chip 9 --gamma 16", 9),
-            ("--budget 8192 --prefill 130048 --dataset gs --target llama-7B-128K --on_chip 0 --gamma 12", 0),
-            ("--budget 0 --prefill 130048 --dataset demo --target lwm-128K --on_chip 12 --baseline", 12),
-            ("--budget 0 --prefill 130048 --dataset demo --target lwm-128K --on_chip 2 --baseline", 2),
+            ("--tp 2 --budget 12288 --prefill 130048 --dataset gs --target llama-7B-128K --on_chip 9 "
+             "--gamma 16", 9, "2xrtx4090", [None, 108]),
+            ("--tp 1 --budget 8192 --prefill 130048 --dataset gs --target llama-7B-128K --on_chip 0 "
+             "--gamma 12", 0, "rtx4090", [None, 312]),
+            ("--tp 2 --budget 0 --prefill 130048 --dataset demo --target lwm-128K --on_chip 12 "
+             "--baseline", 12, "2xrtx4090", [840]),
+            ("--tp 1 --budget 0 --prefill 130048 --dataset demo --target lwm-128K --on_chip 2 "
+             "--baseline", 2, "rtx4090", [None]),
         ]
-        for command, layers in commands:
-            plan = strict_json(self.run_program("plan", *command.split(), "-o", "json").out)
-            memory = plan["memory_bytes"]
-            self.assertEqual(plan["near_layers"], layers)
-            # Beside the near heads stand slots for a layer's far ones.
-            head = memory["kv_far"] // ((32 - layers) * 32)
-            self.assertEqual(memory["kv_full"], (layers * 32 + 32 - layers) * head)
-            self.assertEqual({gpu["near_layers"] for gpu in plan["gpus"]}, {layers})
+        for command, layers, machine, published in commands:
+            with self.subTest(command=command):
+                plan = strict_json(self.run_program("plan", *command.split(), "--machine", machine,
+                                                    "-o", "json").out)
+                memory = plan["memory_bytes"]
+                self.assertEqual(plan["near_layers"], layers)
+                # Beside the near heads stand slots for a layer's far ones.
+                heads = 32 // plan["params"]["tp"]
+                near = [layers * heads * (l + 1) // 32 - layers * heads * l // 32
+                        for l in range(32)]
+                head = memory["kv_far"] // ((32 - layers) * heads)
+                self.assertEqual(memory["kv_full"], (layers * heads + heads - min(near)) * head)
+                there, = plan["machines"]
+                self.assertTrue(there["fits"])
+                self.assertEqual(there["forecast"]["near_layers"], layers)
+                self.assertEqual(self.published(there), published)
+                self.assertEqual(self.published_table(command, machine), published)
         self.fails(2, "plan", "--target", "llama-7B-128K", "--on_chip", "33",
                    says=["--on-chip", "0 to 32", "found 33"])
+
+    def published(self, machine):
+        """Published ms of each method, None where there are none."""
+        return [method["published"][0]["ms_per_token"] if method["published"] else None
+                for method in machine["forecast"]["methods"]]
+
+    def published_table(self, command, machine):
+        """The same from the table."""
+        table = self.run_program("plan", *command.split(), "--machine", machine).out
+        rows = re.findall(r"^.{34}(?:ar|triforce) .*x  (?:-|\d+, \d+) *(?:(\d+) ms)?$", table,
+                          re.MULTILINE)
+        return [int(ms) if ms else None for ms in rows]
+
+    def test_offload_without_tensor_parallelism(self):
+        # test/offloading.py, which keeps no KV rows on the GPU; ours keeps what fits.
+        command = ("--prefill 130048 --chunk_size 8 --temp 0.6 --top_p 0.9 --gamma 12 --dataset gs "
+                   "--budget 8192 --target llama-7B-128K --kv-offload --machine rtx4090")
+        there, = strict_json(self.run_program("plan", *command.split(), "-o", "json").out)["machines"]
+        self.assertGreater(there["forecast"]["near_layers"], 0)
+        self.assertEqual(self.published(there), [None, 312])
+        # DeepSpeed-ZeRO-Inference is attention on the host.
+        there, = strict_json(self.run_program("plan", *command.split(), "--offload-attention", "host",
+                                              "-o", "json").out)["machines"]
+        self.assertEqual(self.published(there), [1516, None])
 
     def test_baseline_needs_no_budget(self):
         out = self.path("out.json")
