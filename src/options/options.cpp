@@ -105,6 +105,13 @@ void check_offload(const RunConfig& c) {
   }
 }
 
+void check_machine(const RunConfig& c) {
+  if (c.machine.empty() || c.memory_limit_bytes == 0) return;
+  throw_usage(
+      "--machine and --memory-limit: expected one of them, found both; a machine has the memory "
+      "that it has");
+}
+
 void check_record(const RunConfig& c) {
   const bool to_stdout =
       c.output_format == OutputFormat::kJson || c.output_format == OutputFormat::kJsonl;
@@ -258,6 +265,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
   }
   check_models(c, given);
   check_offload(c);
+  check_machine(c);
   if ((command & (kRun | kPlan)) != 0) {
     settle_methods(c, given);
     check_speculation(c);

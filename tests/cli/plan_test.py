@@ -306,6 +306,7 @@ class Machines(ProgramTest):
         self.fails(3, "plan", "--machine", "rtx5090", says=["2xrtx4090", "found \"rtx5090\""])
         self.fails(2, "plan", "--machine", "", says="--machine: expected")
         self.fails(2, "run", "--machine", "h100", says="--machine")
+        self.fails(2, "plan", "--machine", "h100", "--memory-limit", "9G", says="found both")
         file = self.write_machine()
         self.fails(2, "plan", "--machine", file, "--json", file, says="does not read")
 

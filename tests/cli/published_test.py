@@ -90,6 +90,31 @@ class Published(ProgramTest):
                                               "-o", "json").out)["machines"]
         self.assertEqual(self.published(there), [1516, None])
 
+    def test_table_of_the_readme(self):
+        """Every row of "Which machine" is what plan says now."""
+        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| (\S+) \| `(--target [^`]*)` \|(.*)\|$", readme, re.MULTILINE)
+        self.assertGreaterEqual(len(rows), 8)
+        for machine, options, figures in rows:
+            with self.subTest(machine=machine, options=options):
+                there, = strict_json(self.run_program(
+                    "plan", *options.split(), "--machine", machine, "-o", "json").out)["machines"]
+                shown = [cell.strip() for cell in figures.split("|")]
+                expected = []
+                for method, published in zip(there["forecast"]["methods"], self.published(there)):
+                    ms = method["ms_per_token"]
+                    expected += [f"{ms:.1f}" if ms < 100 else f"{ms:.0f}",
+                                 "" if published is None else f"{published:.0f}"]
+                self.assertEqual(shown, expected + [""] * (4 - len(expected)))
+
+    def test_machine_file_of_the_readme(self):
+        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+        text, = re.findall(r"^```json\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+        plan = strict_json(self.run_program("plan", "--target", "llama-7B-128K", "--machine",
+                                            self.write("machine.json", text), "-o", "json").out)
+        self.assertEqual(plan["machines"][0]["machine"], strict_json(text))
+        self.assertTrue(plan["machines"][0]["fits"])
+
     def test_baseline_needs_no_budget(self):
         out = self.path("out.json")
         self.run_program(*self.tiny(budget=0, baseline=True, json=out))
