@@ -128,6 +128,7 @@ void fields(V& v, PlanPart& p) {
 
 std::vector<PublishedPart> published_part(const std::vector<const PublishedResult*>& results) {
   std::vector<PublishedPart> parts;
+  parts.reserve(results.size());
   for (const PublishedResult* r : results) {
     parts.push_back({r->ms_per_token, r->speedup, r->on_chip, r->source});
   }

@@ -11,6 +11,7 @@ namespace triforce {
 namespace {
 
 double gb(std::int64_t bytes) { return static_cast<double>(bytes) / 1e9; }
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 constexpr PerPass<const char*> kPassLabels = {{"target, full cache (ar, outer verify)",
                                                "target, retrieval cache", "target, streaming cache",
@@ -29,6 +30,7 @@ std::string pass_table(const MemoryPlan& memory, std::int64_t prompt, const char
 // "108 ms, 2.19x"
 std::string published_text(const std::vector<const PublishedResult*>& results) {
   std::vector<std::string> parts;
+  parts.reserve(results.size());
   for (const PublishedResult* r : results) {
     parts.push_back(r->ms_per_token ? fmt::format("{:g} ms", *r->ms_per_token)
                                     : fmt::format("{:.2f}x", *r->speedup));
@@ -144,13 +146,13 @@ std::string assumptions(const RunConfig& config, const PlanReport& r) {
     out += fmt::format("Ranks: {} all-gathers in a pass of the target.\n",
                        kGathersPerLayer * r.input.target.layers);
   }
-  out += fmt::format("{:<20}{:>6}{:>9}{:>7}{:>9}{:>10}{:>10}{:>7}{:>11}\n", "", "GPUs", "GB each",
-                     "GB/s", "bus GB/s", "together", "host GB", "GB/s", "gather us");
+  out += fmt::format("{:<20}{:>6}{:>9}{:>7}{:>9}{:>10}{:>10}{:>7}{:>11}\n", "", "GPUs", "GiB each",
+                     "GB/s", "bus GB/s", "together", "host GiB", "GB/s", "gather us");
   for (const MachinePlan& p : r.machines) {
     const MachineSpec& m = p.machine;
     out += fmt::format("{:<20}{:>6}{:>9.1f}{:>7g}{:>9g}{:>10g}{:>10.1f}{:>7g}{:>11}\n", m.name,
-                       m.gpus, gb(m.gpu_memory_bytes), m.gpu_gbs, m.bus_gbs, m.bus_together_gbs,
-                       gb(m.host_memory_bytes), m.host_gbs,
+                       m.gpus, gib(m.gpu_memory_bytes), m.gpu_gbs, m.bus_gbs, m.bus_together_gbs,
+                       gib(m.host_memory_bytes), m.host_gbs,
                        m.gpus > 1 ? fmt::format("{:g}", m.gather_ms * 1e3) : "-");
   }
   return out + acceptances(config);
@@ -191,7 +193,7 @@ std::string machine_detail(const MachinePlan& p) {
     line("one verification, by the host",
          fmt::format("{:.2f} GB of KV rows read{}", gb(f.far.host_bytes), each));
   }
-  if (f.far_ms > 0) line("which take", fmt::format("{:.0f} ms", f.far_ms));
+  if (f.far_ms > 0) line("all of which takes", fmt::format("{:.0f} ms", f.far_ms));
   return out + pass_table(f.memory, p.input.run.max_prompt,
                           m.gpus > 1 ? "one pass reads, on each rank" : "one pass reads");
 }
