@@ -14,6 +14,7 @@ namespace {
 constexpr std::int64_t kMaxFileBytes = 1 << 16;
 constexpr std::size_t kMaxName = 40;
 constexpr int kMaxGpus = 64;
+constexpr std::int64_t kMinMemoryBytes = std::int64_t{1} << 32;  // more than is left free
 constexpr std::int64_t kMaxMemoryBytes = std::int64_t{1} << 50;
 constexpr double kMinGbs = 0.1, kMaxGbs = 1e6;
 constexpr double kMaxOverheadMs = 1e3;
@@ -39,7 +40,7 @@ class MachineReader {
     count = static_cast<int>(take(name).integer(1, kMaxGpus));
   }
   void operator()(std::string_view name, std::int64_t& bytes, const char* /*description*/) {
-    bytes = take(name).integer(1, kMaxMemoryBytes);
+    bytes = take(name).integer(kMinMemoryBytes, kMaxMemoryBytes);
   }
   void operator()(std::string_view name, double& value, const char* /*description*/) {
     const bool rate = name.ends_with("_gbs");

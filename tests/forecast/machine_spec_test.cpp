@@ -13,10 +13,17 @@ namespace triforce {
 namespace {
 
 const std::vector<std::pair<std::string, std::string>> kMembers = {
-    {"name", "\"2x A 24 GB\""}, {"gpus", "2"},          {"gpu_memory_bytes", "25000000000"},
-    {"gpu_gbs", "930"},         {"bus_gbs", "25"},      {"bus_together_gbs", "40.5"},
-    {"host_memory_bytes", "1"}, {"host_gbs", "1.65e2"}, {"pass_overhead_ms", "0"},
-    {"layer_overhead_ms", "1"}, {"gather_ms", "0.012"}};
+    {"name", "\"2x A 24 GB\""},
+    {"gpus", "2"},
+    {"gpu_memory_bytes", "25000000000"},
+    {"gpu_gbs", "930"},
+    {"bus_gbs", "25"},
+    {"bus_together_gbs", "40.5"},
+    {"host_memory_bytes", "4294967296"},
+    {"host_gbs", "1.65e2"},
+    {"pass_overhead_ms", "0"},
+    {"layer_overhead_ms", "1"},
+    {"gather_ms", "0.012"}};
 
 // The file with one member replaced or added, or left out (value empty).
 std::string file_with(const std::string& key = "", const std::string& value = "") {
@@ -56,7 +63,7 @@ TEST(MachineSpec, AFileHoldsEveryMember) {
   EXPECT_EQ(m.gpu_gbs, 930);
   EXPECT_EQ(m.bus_gbs, 25);
   EXPECT_EQ(m.bus_together_gbs, 40.5);
-  EXPECT_EQ(m.host_memory_bytes, 1);
+  EXPECT_EQ(m.host_memory_bytes, std::int64_t{1} << 32);
   EXPECT_EQ(m.host_gbs, 165);
   EXPECT_EQ(m.pass_overhead_ms, 0);
   EXPECT_EQ(m.layer_overhead_ms, 1);
@@ -99,10 +106,10 @@ TEST(MachineSpec, ValuesOutOfRange) {
   for (const Case& c : {Case{"gpus", "64", "65", "65"},
                         {"gpus", "2", "0", "1"},
                         {"gpus", "2", "2.0", "integer"},
-                        {"gpu_memory_bytes", "1", "0", "0"},
+                        {"gpu_memory_bytes", "4294967296", "4294967295", "4294967295"},
                         {"gpu_memory_bytes", "1125899906842624", "1125899906842625", "11258"},
                         {"gpu_memory_bytes", "25000000000", "25e9", "integer"},
-                        {"host_memory_bytes", "1", "-1", "-1"},
+                        {"host_memory_bytes", "4294967296", "-1", "-1"},
                         {"gpu_gbs", "0.1", "0.09", "0.09"},
                         {"gpu_gbs", "1e6", "1.1e6", "1"},
                         {"host_gbs", "1", "0", "0"},

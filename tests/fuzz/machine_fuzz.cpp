@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::require(m.id.empty() && !m.name.empty() && m.name.size() <= 40, "name");
   fuzz::require(m.gpus >= 1 && m.gpus <= 64, "gpus");
   for (const std::int64_t bytes : {m.gpu_memory_bytes, m.host_memory_bytes}) {
-    fuzz::require(bytes > 0 && bytes <= std::int64_t{1} << 50, "memory");
+    fuzz::require(bytes >= std::int64_t{1} << 32 && bytes <= std::int64_t{1} << 50, "memory");
   }
   for (const double gbs : {m.gpu_gbs, m.bus_gbs, m.bus_together_gbs, m.host_gbs}) {
     fuzz::require(gbs >= 0.1 && gbs <= 1e6, "bandwidth");
