@@ -134,12 +134,13 @@ std::string acceptances(const RunConfig& config) {
 }
 
 std::string assumptions(const RunConfig& config, const PlanReport& r) {
-  std::string out =
+  std::string out = fmt::format(
       "\nAssumed: bytes over the bandwidths below and gaps between kernels; a verification costs "
       "one\n"
-      "autoregressive step; 1 GiB of each GPU and 4 GiB of the host left free. KV heads that are "
-      "not\n"
-      "near come over the bus beside that, and bus and processor share the host's bandwidth.\n";
+      "autoregressive step; {:g} GiB of each GPU and {:g} GiB of the host left free. KV heads that "
+      "are not\n"
+      "near come over the bus beside that, and bus and processor share the host's bandwidth.\n",
+      gib(kGpuReserveBytes), gib(kHostReserveBytes));
   const bool ranks = std::any_of(r.machines.begin(), r.machines.end(),
                                  [](const MachinePlan& p) { return p.machine.gpus > 1; });
   if (ranks) {
