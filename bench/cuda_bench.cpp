@@ -1,6 +1,7 @@
 // triforce-cuda-bench: the operations of the CUDA backend at the shapes of Llama2-7B and Llama-68M,
-// each beside the copy bandwidth or the GEMM rate measured in the same run. Options of Google
-// Benchmark, and before them --device=N, --dtype=f16|bf16 and --context=TOKENS of the full cache.
+// each beside the copy bandwidth, the bus or the GEMM rate measured in the same run. Options of
+// Google Benchmark, and before them --device=N, --dtype=f16|bf16 and --context=TOKENS of the full
+// cache.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -19,6 +20,7 @@
 #include "triforce/checkpoint.h"
 #include "triforce/kv_cache.h"
 #include "triforce/model.h"
+#include "triforce/plan.h"
 #include "triforce/weights.h"
 
 namespace triforce::bench {
@@ -35,6 +37,8 @@ constexpr Model k7b{"7b", 32, 32, 128, 4096, 11008, 32000};
 constexpr Model k68m{"68m", 12, 12, 64, 768, 3072, 32000};
 constexpr int kChunk = 8;
 constexpr std::int64_t kRetrieved = 4096 + 16, kStreamed = 256 + 32, kPrefillRows = 4096;
+// Of a far cache: its rate is that of the bus, whatever the length.
+constexpr std::int64_t kMaxFar = 32768;
 
 struct Setup {
   CudaOptions options;
@@ -57,6 +61,7 @@ class Gpu {
   std::int64_t cold_bytes() const { return cold_bytes_; }
   double read_gbs() const { return read_gbs_; }
   double copy_gbs() const { return copy_gbs_; }
+  double upload_gbs() const { return upload_gbs_; }
   // None: cuBLASLt is not installed.
   std::optional<double> gemm_tflops() const { return gemm_tflops_; }
 
@@ -99,6 +104,7 @@ class Gpu {
     const Backend::Bandwidths measured = backend_->measure_bandwidths();
     read_gbs_ = measured.read_gbs;
     copy_gbs_ = measured.copy_gbs.value();
+    upload_gbs_ = measured.upload_gbs.value();
     gemm_tflops_ = measure_gemm();
   }
   std::optional<double> measure_gemm() {
@@ -129,7 +135,7 @@ class Gpu {
   std::unique_ptr<Backend> backend_;
   DrawKey key_{.seed = 1};
   std::int64_t cold_bytes_ = 0;  // many times the second-level cache
-  double read_gbs_ = 0, copy_gbs_ = 0;
+  double read_gbs_ = 0, copy_gbs_ = 0, upload_gbs_ = 0;
   std::optional<double> gemm_tflops_;
 };
 
@@ -243,6 +249,42 @@ void attention(benchmark::State& state, const Model& m, std::int64_t rows, bool 
   const double s = measure(
       state, [&] { c.gpu.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), {}, 0); });
   report_bytes(state, s, kv_bytes(m, rows));
+}
+
+// A layer whose KV rows are all in page-locked host memory, as a pass reads them: brought head by
+// head through `slots`, or with none by kernels that read them where they lie.
+void far_attention(benchmark::State& state, const Model& m, std::int64_t cached, int slots) {
+  Gpu& gpu = Gpu::get();
+  Backend& b = gpu.backend();
+  const std::int64_t rows = state.range(0), group = m.heads / m.kv_heads;
+  FullCache cache(b, 1, m.kv_heads, m.d, cached + rows, cached, gpu.dtype(), {{0}, slots});
+  const Lease lease(b, {.rows = rows,
+                        .context = cache.capacity(),
+                        .heads = m.heads,
+                        .kv_heads = m.kv_heads,
+                        .head_dim = m.d});
+  const Tensor q = gpu.filled({rows, m.heads, m.d}, 1.0, gpu.dtype());
+  const Tensor out = gpu.tensor(gpu.dtype(), {rows, m.query_width()});
+  const auto pass = [&](std::int64_t n, const auto& attend) {
+    cache.begin(n, n);
+    for (int i = 0; i < cache.runs(0); ++i) {
+      attend(cache.run(0, i, 0));
+      cache.done(0, i, 0);
+    }
+    cache.end();
+  };
+  pass(cached, [](const KvView&) {});  // of zeros
+  const double s = measure(state, [&] {
+    pass(rows, [&](const KvView& kv) {
+      const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
+      b.attention(q.view().slice(1, first, heads), kv, {},
+                  out.view().slice(1, first * m.d, heads * m.d), {}, 0);
+    });
+    cache.truncate(cached);
+  });
+  const double gbs = kv_bytes(m, cached) / s * 1e-9;
+  state.counters["GB/s"] = gbs;
+  state.counters["of_h2d"] = gbs / gpu.upload_gbs();
 }
 
 void attention_mass(benchmark::State& state, const Model& m, std::int64_t rows) {
@@ -446,6 +488,13 @@ void register_all() {
   add("attention/7b_retrieval",
       [=](auto& s) { attention(s, k7b, std::min(kRetrieved, context), false); }, {1, 2, 7, 16});
   add("attention/68m_streaming", [](auto& s) { attention(s, k68m, kStreamed, true); }, {1, 2, 7});
+  const std::int64_t far = std::min(kMaxFar, context);
+  for (const Model* const m : {&k7b, &k68m}) {
+    for (const auto& [way, slots] : {std::pair{"streamed", kKvSlots}, {"mapped", 0}}) {
+      add(fmt::format("far/{}_{}", m->name, way),
+          [=, slots = slots](auto& s) { far_attention(s, *m, far, slots); }, {1, 7, 17});
+    }
+  }
   add("attention_mass/7b_full", [=](auto& s) { attention_mass(s, k7b, context); }, {7});
   add("prefill_attention/7b", [=](auto& s) { attention_prefill(s, k7b, context); },
       {static_cast<int>(std::min(kPrefillRows, context))});
@@ -491,6 +540,7 @@ void prepare() {
   benchmark::AddCustomContext("context_tokens", std::to_string(setup().context));
   benchmark::AddCustomContext("read_GB/s", fmt::format("{:.1f}", gpu.read_gbs()));
   benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.1f}", gpu.copy_gbs()));
+  benchmark::AddCustomContext("h2d_GB/s", fmt::format("{:.1f}", gpu.upload_gbs()));
   if (const std::optional<double> best = gpu.gemm_tflops()) {
     benchmark::AddCustomContext("gemm_TFLOP/s", fmt::format("{:.1f}", *best));
   }

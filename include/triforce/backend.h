@@ -177,6 +177,27 @@ class Backend {
   // Measured now, within a fraction of a second. Throws Error(kResources) without the memory.
   virtual Bandwidths measure_bandwidths() = 0;
 
+  // KV heads in page-locked host memory as a decoding pass reads them.
+  struct FarShape {
+    int kv_heads = 0;        // of all layers: measuring takes no more memory than they do
+    int layer_kv_heads = 0;  // of these, of one layer
+    int group = 1;           // query heads of each
+    int head_dim = 0;
+    std::int64_t rows = 0;     // of each, a multiple of kv_granule()
+    std::int64_t queries = 1;  // rows of the pass, at most kMaxBatchInvariantRows and `rows`
+  };
+  // GB/s (1e9 bytes) of K and V while both are at work: the bus brings heads to slots in the
+  // device's memory, the host computes attention with others where they lie.
+  struct FarRates {
+    double bus_gbs = 0, host_gbs = 0;
+  };
+  // Measured now, within a second, while nothing is leased; what it allocates is given back, and in
+  // no ledger. nullopt: ops read host memory where it lies, so there is no bus. Throws
+  // Error(kResources) without the memory.
+  virtual std::optional<FarRates> measure_far_rates(const FarShape& /*shape*/) {
+    return std::nullopt;
+  }
+
   // Scratch for passes of up to `rows` rows over caches of up to `context` tokens.
   struct ScratchShape {
     std::int64_t rows = 0, context = 0;

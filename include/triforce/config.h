@@ -45,7 +45,9 @@ struct RunConfig {
   std::string cpu_isa;      // empty: the best one of the processor
   bool kv_offload = false;  // or on_chip below the target's layers
   OffloadAttention offload_attention = OffloadAttention::kStream;
-  int hybrid_split = 0;        // kHybrid: far KV heads of each layer that the host computes with
+  // kHybrid: far KV heads of each layer that the host computes with; nullopt: as many as finish
+  // with the bus, by measured rates.
+  std::optional<int> hybrid_split;
   std::optional<int> on_chip;  // nullopt: all layers; with kv_offload as much as fits
   int tp = 1;                  // ranks that share the target
   double comm_timeout_s = 60;  // how long a rank may be silent while others wait for it

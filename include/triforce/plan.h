@@ -66,6 +66,14 @@ inline constexpr int kKvSlots = 4;
 // they are filled, so that they serve as near heads do. All heads near: no slots.
 // host_split: of the far heads of each layer the host computes so many, or all there are.
 KvHomes spread_homes(int layers, int kv_heads, std::int64_t near_heads, int host_split = 0);
+// The same homes of kv_heads a layer with another host_split.
+KvHomes with_host_split(KvHomes homes, int kv_heads, int host_split);
+// Far KV heads of the layer that has the most.
+int max_far_heads(const KvHomes& homes, int kv_heads);
+// Of a layer's far_heads KV heads as many as the host shall compute with while the bus brings the
+// others, so that the longer of both is shortest: the h with the least max((far_heads - h) /
+// bus_gbs, h / host_gbs), of equal ones the least. Rates are positive, or infinite.
+int choose_host_split(int far_heads, const Backend::FarRates& rates);
 // Those with the most near heads with which plan_memory() of the same input has at most
 // `near_bytes`; with none if there is no room for one. input.run.homes does not count.
 KvHomes fit_homes(PlanInput input, std::int64_t near_bytes, int host_split = 0);

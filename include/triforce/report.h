@@ -30,6 +30,24 @@ void fields(V& v, ClockRange& c) {
   v("max", c.max, "highest clock seen, MHz");
 }
 
+// What --hybrid-split auto came to.
+struct HybridSplit {
+  std::optional<double> bus_gbs, host_gbs;
+  std::int64_t rows = 0;
+  int kv_heads = 0;
+};
+template <class V>
+void fields(V& v, HybridSplit& s) {
+  v("bus_gbs", s.bus_gbs,
+    "KV rows brought over the bus while the host computes attention, 1e9 bytes/s, measured; of "
+    "ranks the lowest; null: there is no bus");
+  v("host_gbs", s.host_gbs,
+    "KV rows that the host computes attention with meanwhile, 1e9 bytes/s, measured; of ranks the "
+    "lowest");
+  v("rows", s.rows, "query rows that it computed with: a verification's");
+  v("kv_heads", s.kv_heads, "of the far KV heads of a layer, those given to the host");
+}
+
 struct ResultContext {
   std::string version;
   std::optional<std::string> commit;
@@ -47,6 +65,7 @@ struct ResultContext {
   std::optional<std::vector<std::string>> throttle_reasons;
   std::optional<std::string> pcie;
   std::optional<double> measured_read_gbs, measured_copy_gbs, measured_h2d_gbs;
+  std::optional<HybridSplit> hybrid_split;
   std::vector<std::string> argv;
   std::string start;
   std::optional<std::string> end;
@@ -76,6 +95,7 @@ void fields(V& v, ResultContext& c) {
   v("measured_read_gbs", c.measured_read_gbs, "read bandwidth measured in this run, 1e9 bytes/s");
   v("measured_copy_gbs", c.measured_copy_gbs, "copy bandwidth (read and write), 1e9 bytes/s");
   v("measured_h2d_gbs", c.measured_h2d_gbs, "host-to-device bandwidth, 1e9 bytes/s");
+  v("hybrid_split", c.hybrid_split, "what --hybrid-split auto chose, and why; null: not asked");
   v("argv", c.argv, "command line");
   v("start", c.start, "start of the run, ISO 8601, UTC");
   v("end", c.end, "end of the run, ISO 8601, UTC; null: it was still going on");

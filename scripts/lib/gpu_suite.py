@@ -15,6 +15,7 @@ SCHEMA = "triforce-bench.gpu-suite/2"
 
 # Kernel shapes of the goals: rows of one verification.
 ROWS = (1, 7, 16)
+FAR_ROWS = (1, 7, 17)
 LINEAR_7B = ("qkv", "out", "gate_up", "down", "head")
 # Prefills to try, longest first; 124,928 is the paper's.
 PREFILLS = (124928, 65536, 32768, 16384, 8192)
@@ -22,12 +23,15 @@ PREFILLS = (124928, 65536, 32768, 16384, 8192)
 # better drafter would give; they are never reported without the paper's beside them.
 PAPER_RATES = "outer=0.9137,inner=0.4036"
 OPTIMISTIC_RATES = "outer=0.976,inner=0.6"
+# Who computes attention with KV heads in host memory: values of --offload-attention.
+OFFLOAD = ("stream", "host", "hybrid")
 # Goals at the paper's setting and rates, by what is in the device's name.
 TRIFORCE_MS = {"A100": 16.0, "H200": 6.8}
 PREFILL_S = {"A100": 30.0, "H200": 15.0}
 # The benchmarks of one process; a process that fails or hangs costs its own rows.
 MICRO = {"linear": "^linear/", "attention": "^attention", "prefill": "^prefill_",
-         "passes": "^pass/", "rest": "-^(linear/|attention|prefill_|pass/)"}
+         "far": "^far/7b", "passes": "^pass/",
+         "rest": "-^(linear/|attention|prefill_|pass/|far/)"}
 SANITIZER = (("memcheck", "*MatchesTheOracle/0:*Mass*/0"), ("racecheck", "*OnlyVisibleRows*"),
              ("memcheck", "*Linear*"), ("racecheck", "*Ties*"), ("memcheck", "*KvTest*/0"),
              ("synccheck", "*Sample*/0"))
@@ -44,7 +48,7 @@ TINY_CONFIG = {
 
 class Suite:
     # (step, seconds it is expected to take on an H200): what matters most comes first.
-    STEPS = (("device", 5), ("micro", 80), ("long_context", 170), ("tests", 60), ("selftest", 60),
+    STEPS = (("device", 5), ("micro", 90), ("long_context", 170), ("tests", 60), ("selftest", 60),
              ("pair", 30), ("offload", 120), ("sanitizer", 60))
 
     def __init__(self, options):
@@ -141,7 +145,7 @@ class Suite:
         """One process for each group of benchmarks; what it wrote counts however it ended."""
         steps = {}
         toy = {"attention": "^attention/68m_streaming/2", "linear": "^linear/68m_out/7",
-               "passes": "^pass/builtin_streaming/2"}
+               "far": "^far/68m_.*/7/", "passes": "^pass/builtin_streaming/2"}
         for group, chosen in (toy if self.o.small else MICRO).items():
             path = self.scratch / f"micro_{group}.json"
             command = [self.build / "bin" / "triforce-cuda-bench",
@@ -230,30 +234,14 @@ class Suite:
 
     def offload(self):
         """The KV cache of a 24 GB card: what does not fit is brought over the bus, computed with by
-        the host, or both, shared by the rates of the two runs before."""
+        the host, or both, shared by the rates that the run measures."""
         common = self.random_models() + ["--synthetic-acceptance", PAPER_RATES, "--warmup", 0,
                                          "--repetitions", 1]
         common += (["--prefill", 128, "--gen-len", 8, "--gamma", 2, "--on-chip", 1] if self.o.small
                    else ["--prefill", 32768, "--gen-len", 16, "--gamma", 12, "--kv-offload",
                          "--memory-limit", "22G"])
-        steps = {"stream": self.bench("stream", common, 200),
-                 "host": self.bench("host", [*common, "--offload-attention", "host"], 200)}
-        rates = [self.far_gbs(steps[name]) for name in ("stream", "host")]
-        if None not in rates:
-            heads = steps["host"]["result"]["cases"][0]["model"]["target"]["kv_heads"]
-            split = max(1, round(heads * rates[1] / sum(rates)))
-            steps["hybrid"] = self.bench(
-                "hybrid", [*common, "--offload-attention", "hybrid", "--hybrid-split", split], 200)
-        return steps
-
-    @staticmethod
-    def far_gbs(step):
-        """Bytes of KV rows in host memory over the time of an autoregressive pass, in GB/s."""
-        found = {case["method"]: case for case in cases(step)}
-        if "ar" not in found or not found["ar"]["traffic"]:
-            return None
-        ms = found["ar"]["traffic"][0]["ms_per_pass"]
-        return found["ar"]["memory"]["planned"]["kv_far"] / ms / 1e6 if ms else None
+        return {where: self.bench(where, [*common, "--offload-attention", where], 200)
+                for where in OFFLOAD}
 
     def long_context(self):
         """Autoregressive decoding against TriForce: the paper's setting, the same with tuned gammas,
@@ -355,7 +343,11 @@ class Suite:
             goal(f"TriForce, {said}, speedup", speedup["value"] if speedup else None)
         offload = {name: {c["method"]: c for c in cases(step)}
                    for name, step in parts_of(steps.get("offload")).items()}
-        for name in ("stream", "host", "hybrid"):
+        for n in FAR_ROWS:
+            for way, least in (("streamed", 0.9), ("mapped", None)):
+                goal(f"far KV rows {way}, {n} queries, of host-to-device bandwidth",
+                     rows.get(f"far/7b_{way}/{n}", {}).get("of_h2d"), least=least)
+        for name in OFFLOAD:
             case = offload.get(name, {}).get("ar")
             traffic = case["traffic"][0] if case and case["traffic"] else {}
             if name == "stream":
@@ -365,6 +357,9 @@ class Suite:
             case = offload.get(name, {}).get("triforce")
             goal(f"KV offload, {name}: TriForce, ms/token",
                  case["timing"]["ms_per_token"]["median"] if case else None)
+            if name == "hybrid":
+                goal("KV offload, hybrid: verification, over its bound",
+                     of_hybrid_bound(parts_of(steps.get("offload")).get(name), case), most=1.15)
         goal("prefill, s", ar["timing"]["prefill_ms"] / 1e3
              if ar and ar["timing"]["prefill_ms"] else None, most=of_device(PREFILL_S))
         return goals
@@ -416,10 +411,12 @@ class Suite:
                 print(f"{name:<34} failed: {row.get('error_message')}")
                 continue
             rate = share = ""
-            for unit, bound, of in (("GB/s", "of_copy", "copy"), ("TFLOP/s", "of_gemm", "GEMM")):
+            for unit in ("GB/s", "TFLOP/s"):
                 if unit in row:
                     rate = f"{row[unit]:.1f} {unit}"
-                    share = f"{row[bound]:.3f} of {of}" if bound in row else ""
+            for bound, of in (("of_copy", "copy"), ("of_h2d", "bus"), ("of_gemm", "GEMM")):
+                if bound in row:
+                    share = f"{row[bound]:.3f} of {of}"
             print(f"{name:<34} {row['best_us']:>11.2f}  {rate:>16}  {share}")
         print()
         for name, step in self.result["steps"].items():
@@ -467,6 +464,19 @@ def parts_of(step):
 def cases(step):
     result = (step or {}).get("result")
     return [c for c in result["cases"] if c["status"] == "ok"] if result else []
+
+
+def of_hybrid_bound(step, case):
+    """Time of a verification over the longer of what its run's own rates say of bus and host."""
+    split = ((step or {}).get("result") or {}).get("context", {}).get("hybrid_split")
+    verify = [t for t in case["traffic"] if t["pass"] == "outer_verify"] if case else []
+    if not split or not verify or not verify[0]["ms_per_pass"]:
+        return None
+    memory = case["memory"]
+    bus, host = memory["bus_kv_heads"], memory["host_kv_heads"]
+    gb_of_head = memory["planned"]["kv_far"] / (bus + host) / 1e9
+    bound_s = gb_of_head * max(bus / split["bus_gbs"], host / split["host_gbs"])
+    return verify[0]["ms_per_pass"] / 1e3 / bound_s
 
 
 def partial_json(text):

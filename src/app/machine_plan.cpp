@@ -1,6 +1,6 @@
 #include "app/machine_plan.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "app/plan_report.h"
 
@@ -52,6 +52,12 @@ MachinePlan plan_for_machine(const RunConfig& config, const PlanInput& device,
   p.input = device;
   p.input.shard = largest_shard(device.target, machine.gpus);
   p.input.run.homes = choose_homes(config, p.input, gpu_room_bytes(machine));
+  if (is_split_by_rates(config)) {
+    const int kv_heads = local_shape(device.target, p.input.shard).kv_heads;
+    KvHomes& homes = p.input.run.homes;
+    p.host_split = best_host_split(machine, max_far_heads(homes, kv_heads));
+    homes = with_host_split(std::move(homes), kv_heads, *p.host_split);
+  }
   p.forecast = make_forecast(machine, p.input, {config.auto_gamma, config.auto_inner_gamma});
   for (const Method method : config.methods) {
     p.published.push_back(

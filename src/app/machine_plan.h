@@ -1,5 +1,6 @@
 // What a configuration takes and does on a machine that one may choose.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@ struct MachinePlan {
   MachineSpec machine;
   std::string refusal;  // why its GPUs cannot share the run, one line; empty: they can
   // Without a refusal:
-  PlanInput input;  // of one rank, the one with the most of the target
+  std::optional<int> host_split;  // what --hybrid-split auto would choose
+  PlanInput input;                // of one rank, the one with the most of the target
   Forecast forecast;
   // Of each method of the configuration, in its order; empty where nothing was published.
   std::vector<std::vector<const PublishedResult*>> published;

@@ -55,6 +55,7 @@ struct ForecastPart {
   TaggedBytes memory;
   std::int64_t gpu_bytes = 0, host_bytes = 0, gpu_missing_bytes = 0, host_missing_bytes = 0;
   double near_layers = 0;
+  std::optional<int> hybrid_split;
   FarPart far;
   std::vector<MethodPart> methods;
 };
@@ -66,6 +67,8 @@ void fields(V& v, ForecastPart& f) {
   v("gpu_missing_bytes", f.gpu_missing_bytes, "what each GPU lacks; 0: it fits");
   v("host_missing_bytes", f.host_missing_bytes, "what the host lacks; 0: it fits");
   v("near_layers", f.near_layers, "KV heads of the full cache on the GPU, in layers");
+  v("hybrid_split", f.hybrid_split,
+    "far KV heads of each layer that --hybrid-split auto gives the host; null: not auto");
   v("far_kv", f.far, "the other KV heads in one verification");
   v("methods", f.methods, "one entry a method, ar first where it is measured");
 }
@@ -170,6 +173,7 @@ MachinePart machine_part(const RunConfig& config, const MachinePlan& p) {
                    f.gpu_missing_bytes,
                    f.host_missing_bytes,
                    f.near_layers,
+                   p.host_split,
                    {f.far.bus_bytes, f.ahead_bytes, f.far.host_bytes, f.far_ms},
                    {}};
   for (std::size_t i = 0; i < config.methods.size(); ++i) {

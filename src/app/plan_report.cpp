@@ -41,9 +41,13 @@ int host_split(const RunConfig& config, int kv_heads) {
     case OffloadAttention::kHost:
       return kv_heads;
     case OffloadAttention::kHybrid:
-      return config.hybrid_split;
+      return config.hybrid_split.value_or(kv_heads);
   }
   return 0;
+}
+
+bool is_split_by_rates(const RunConfig& config) {
+  return config.offload_attention == OffloadAttention::kHybrid && !config.hybrid_split;
 }
 
 double near_layers(const PlanInput& in) {

@@ -25,8 +25,11 @@ struct PlanReport {
 // aside. near_bytes: the room of the device's own memory; none: it works in the host's.
 KvHomes choose_homes(const RunConfig& config, const PlanInput& in,
                      std::optional<std::int64_t> near_bytes);
-// Far KV heads of each layer, of the kv_heads of a rank, that the host computes with at most.
+// Far KV heads of each layer, of the kv_heads of a rank, that the host computes with at most: all
+// while --hybrid-split auto is not settled.
 int host_split(const RunConfig& config, int kv_heads);
+// Whether --hybrid-split auto has to be settled.
+bool is_split_by_rates(const RunConfig& config);
 // KV heads that are near, counted in layers.
 double near_layers(const PlanInput& in);
 // The input of plan_memory() for a configuration; see PlanInput for a null backend. Throws as

@@ -5,6 +5,7 @@
 
 #include "app/last_resort.h"
 #include "app/plan_report.h"
+#include "core/rounding.h"
 #include "host/session.h"
 
 namespace triforce {
@@ -18,6 +19,57 @@ void agree_on_homes(RankLinks& links, const RunConfig& config, PlanInput& plan) 
   links.all_gather(std::as_writable_bytes(std::span(counts)));
   plan.run.homes = spread_homes(layers, kv_heads, *std::min_element(counts.begin(), counts.end()),
                                 host_split(config, kv_heads));
+}
+
+namespace {
+
+// What a verification of `plan`, on its rank, reads of far KV heads.
+Backend::FarShape far_shape(const RunConfig& config, const Backend& backend,
+                            const PlanInput& plan) {
+  // Longer rows change no rate, but the time it takes to measure one.
+  constexpr std::int64_t kMaxRows = 65536;
+  const LocalShape target = local_shape(plan.target, plan.shard);
+  const KvHeadCounts heads = count_heads(plan.run.homes, plan.target.layers, target.kv_heads);
+  const bool proposes = std::any_of(config.methods.begin(), config.methods.end(),
+                                    [](Method m) { return spec_of(m).levels() > 0; });
+  Backend::FarShape s;
+  s.kv_heads = static_cast<int>(heads.bus + heads.host);
+  s.layer_kv_heads = max_far_heads(plan.run.homes, target.kv_heads);
+  s.group = target.heads / target.kv_heads;
+  s.head_dim = target.head_dim;
+  s.rows = round_up(std::min(plan.run.max_prompt, kMaxRows), backend.kv_granule());
+  s.queries = proposes ? config.speculation.gamma + 1 : 1;
+  s.queries = std::min({s.queries, s.rows, std::int64_t{kMaxBatchInvariantRows}});
+  return s;
+}
+
+}  // namespace
+
+std::optional<HybridSplit> agree_on_split(RankLinks& links, const RunConfig& config,
+                                          Backend& backend, PlanInput& plan) {
+  const Backend::FarShape shape = far_shape(config, backend, plan);
+  if (!is_split_by_rates(config) || shape.kv_heads == 0) return std::nullopt;
+  links.meet();  // they share the host's memory, and maybe the bus
+  HybridSplit split;
+  split.rows = shape.queries;
+  split.kv_heads = shape.layer_kv_heads;
+  const std::optional<Backend::FarRates> measured = backend.measure_far_rates(shape);
+  if (measured) {
+    const Shard& shard = links.shard();
+    std::vector<Backend::FarRates> of_ranks(static_cast<std::size_t>(shard.size));
+    of_ranks[static_cast<std::size_t>(shard.rank)] = *measured;
+    links.all_gather(std::as_writable_bytes(std::span(of_ranks)));
+    Backend::FarRates lowest = *measured;
+    for (const Backend::FarRates& r : of_ranks) {
+      lowest = {std::min(lowest.bus_gbs, r.bus_gbs), std::min(lowest.host_gbs, r.host_gbs)};
+    }
+    split.bus_gbs = lowest.bus_gbs;
+    split.host_gbs = lowest.host_gbs;
+    split.kv_heads = choose_host_split(shape.layer_kv_heads, lowest);
+  }
+  const int kv_heads = local_shape(plan.target, plan.shard).kv_heads;
+  plan.run.homes = with_host_split(std::move(plan.run.homes), kv_heads, split.kv_heads);
+  return split;
 }
 
 ModelWeights load_target(Backend& backend, const RunConfig& config, const ModelPair& models,
@@ -43,6 +95,7 @@ void follow_rank_0(const RunConfig& config, RankLinks& links) {
   plan.shard = links.shard();
   plan.communicator_bytes = rank.communicator.own_bytes();
   agree_on_homes(links, config, plan);
+  agree_on_split(links, config, *session.backend, plan);
   const std::int64_t bytes = plan_memory(plan).bytes_to_take();
   links.meet();
   session.backend->reserve_memory(bytes);

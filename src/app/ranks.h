@@ -5,6 +5,7 @@
 #include "options/models.h"
 #include "triforce/config.h"
 #include "triforce/plan.h"
+#include "triforce/report.h"
 
 namespace triforce {
 
@@ -19,6 +20,13 @@ struct RankMembers {
 // All ranks keep as many KV heads near as the one with the least room: a pass must be cut into the
 // same tiles everywhere. To be called on every rank. Throws as RankLinks.
 void agree_on_homes(RankLinks& links, const RunConfig& config, PlanInput& plan);
+
+// Settles --hybrid-split auto in plan.run.homes: all ranks measure bus and host at the same time,
+// with the rows of one verification, and the slowest of each decides. To be called on every rank
+// before anything is leased or reserved. nullopt: there is nothing to settle. Throws as
+// Backend::measure_far_rates() and RankLinks.
+std::optional<HybridSplit> agree_on_split(RankLinks& links, const RunConfig& config,
+                                          Backend& backend, PlanInput& plan);
 
 // Load the models of a run. Throw as load_model().
 ModelWeights load_target(Backend& backend, const RunConfig& config, const ModelPair& models,

@@ -160,6 +160,7 @@ class Run {
   void check_time() const;
   LoadProgress load_progress(const char* what);
   void measure_bandwidths();
+  void settle_homes();
   RunResult measure();
   RunResult not_run(CaseStatus status, const std::string& reason, ExitCode code) {
     progress_.finish();
@@ -178,6 +179,7 @@ class Run {
   ModelPair models_;
   std::optional<Tokenizer> tokenizer_;
   ModelWeights target_, draft_;
+  PlanInput plan_;
   MeasureInput input_;
   bool reported_ = false;  // why nothing was measured has been said
 };
@@ -187,8 +189,8 @@ void Run::open() {
   rank_.emplace(*prepared.session.backend, links_);
   prepared.plan.communicator_bytes = rank_->communicator.own_bytes();
   agree_on_homes(links_, config_, prepared.plan);
-  input_.plan = plan_memory(prepared.plan);
-  input_.homes = prepared.plan.run.homes;
+  plan_ = prepared.plan;
+  input_.plan = plan_memory(plan_);
   open_weights(config_, prepared.models);
   tokenizer_ = open_tokenizer(prepared);
   session_ = std::move(prepared.session);
@@ -284,6 +286,13 @@ void Run::measure_bandwidths() {
   }
 }
 
+// What the memory was checked for until then is the most that it can be.
+void Run::settle_homes() {
+  input_.context.hybrid_split = agree_on_split(links_, config_, *session_.backend, plan_);
+  input_.homes = plan_.run.homes;
+  input_.plan = plan_memory(plan_);
+}
+
 RunResult Run::measure() {
   try {
     check_memory(config_, input_.plan, session_.backend.get());
@@ -292,6 +301,7 @@ RunResult Run::measure() {
     return not_run(CaseStatus::kSkippedMemory, e.what(), e.code());
   }
   try {
+    settle_homes();
     read_data();
     check_time();
     let_allocations_throw();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/far_rates.h"
 #include "cuda/gemm.h"
 #include "cuda/graph_cache.h"
 #include "cuda/host_attend.h"
@@ -94,6 +95,13 @@ class CudaBackend final : public Backend {
   }
   void reserve_memory(std::int64_t bytes) override { allocator_.reserve(bytes + kReserveSlack); }
   Bandwidths measure_bandwidths() override;
+  std::optional<FarRates> measure_far_rates(const FarShape& shape) override {
+    TF_CHECK(host_ && scratch().empty(),
+             "rates of bus and host: expected a host that computes "
+             "attention, and no lease");
+    return cuda::measure_far_rates(device_, copy_.get(), host_->attention(), activation_dtype(),
+                                   shape);
+  }
 
   std::int64_t scratch_bytes(const ScratchShape& s) const override {
     std::int64_t bytes = 0;

@@ -25,6 +25,8 @@ class HostAttend {
   // Throws Error(kResources, "OutOfMemory").
   void stage(CudaAllocator& allocator, const Backend::ScratchShape& shape);
 
+  HostAttention& attention() const { return *attention_; }
+
   // As Backend::attention(), beside what `stream` is given next and before join().
   void queue(TensorView q, const KvView& kv, TensorView out, TensorView mass, int chunk,
              cudaStream_t stream);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/rounding.h"
 #include "decode/sizes.h"
@@ -222,9 +223,33 @@ KvHomes spread_homes(int layers, int kv_heads, std::int64_t near_heads, int host
     const auto near = static_cast<int>(after - before);
     homes.near_heads.push_back(near);
     homes.slots = std::max(homes.slots, kv_heads - near);
-    if (host_split > 0) homes.host_heads.push_back(std::min(host_split, kv_heads - near));
+  }
+  return with_host_split(std::move(homes), kv_heads, host_split);
+}
+
+KvHomes with_host_split(KvHomes homes, int kv_heads, int host_split) {
+  homes.host_heads.clear();
+  if (host_split == 0) return homes;
+  for (const int near : homes.near_heads) {
+    homes.host_heads.push_back(std::min(host_split, kv_heads - near));
   }
   return homes;
+}
+
+int max_far_heads(const KvHomes& homes, int kv_heads) {
+  const auto least = std::min_element(homes.near_heads.begin(), homes.near_heads.end());
+  return least == homes.near_heads.end() ? 0 : kv_heads - *least;
+}
+
+int choose_host_split(int far_heads, const Backend::FarRates& rates) {
+  const auto longer = [&](int host) {
+    return std::max((far_heads - host) / rates.bus_gbs, host / rates.host_gbs);
+  };
+  int best = 0;
+  for (int host = 1; host <= far_heads; ++host) {
+    if (longer(host) < longer(best)) best = host;
+  }
+  return best;
 }
 
 KvHomes fit_homes(PlanInput in, std::int64_t near_bytes, int host_split) {

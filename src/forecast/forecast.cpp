@@ -52,6 +52,18 @@ double transfer_ms(const MachineSpec& m, const FarTraffic& t) {
                    ms_of(m.gpus * (t.bus_bytes + t.host_bytes), m.host_gbs)});
 }
 
+int best_host_split(const MachineSpec& m, int far_heads) {
+  constexpr std::int64_t kHeadBytes = std::int64_t{1} << 30;  // of any size
+  const auto ms = [&](int h) {
+    return transfer_ms(m, {(far_heads - h) * kHeadBytes, h * kHeadBytes});
+  };
+  int best = 0;
+  for (int h = 1; h <= far_heads; ++h) {
+    if (ms(h) < ms(best)) best = h;
+  }
+  return best;
+}
+
 std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options) {
   std::vector<double> alphas;
   for (int l = 0; l < method.levels(); ++l) {

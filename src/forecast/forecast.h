@@ -26,6 +26,9 @@ struct FarTraffic {
 };
 // How long that takes on all ranks at once: what bus and processor read shares the host's memory.
 double transfer_ms(const MachineSpec& machine, const FarTraffic& traffic);
+// Of a layer's far_heads KV heads as many as the host computes with where transfer_ms() of the
+// layer is least, of equal ones the least.
+int best_host_split(const MachineSpec& machine, int far_heads);
 
 // Per-token acceptance of each level, innermost first: what --synthetic-acceptance says, else what
 // the paper reports for the method.

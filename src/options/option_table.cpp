@@ -98,10 +98,11 @@ std::vector<Option> models_and_machine() {
                                   {"host", OffloadAttention::kHost},
                                   {"hybrid", OffloadAttention::kHybrid}},
                                  at(&C::offload_attention))),
-      o("hybrid-split", {}, "N", "KV heads",
+      o("hybrid-split", {}, "N|auto", "KV heads",
         "far KV heads of each layer that the processor computes with under --offload-attention "
-        "hybrid",
-        kShaped, Role::kMeasures, integer(0, kMaxKvHeads, at(&C::hybrid_split))),
+        "hybrid; auto: as many as keep it busy while the bus brings the others, by rates measured "
+        "together before the run (plan: assumed ones); on the CPU, which has no bus, all",
+        kShaped, Role::kMeasures, integer(1, kMaxKvHeads, at(&C::hybrid_split), "auto")),
       o("tp", {"tensor-parallel-size"}, "N", "",
         "tensor parallelism: processes that share the target, each with a part of the heads and "
         "features of every layer, on a CUDA device of its own or on the CPU; a divisor of the KV "

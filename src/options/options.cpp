@@ -92,11 +92,7 @@ void check_budget(const RunConfig& c) {
 }
 
 void check_offload(const RunConfig& c) {
-  const bool hybrid = c.offload_attention == OffloadAttention::kHybrid;
-  if (hybrid && c.hybrid_split == 0) {
-    throw_usage("--offload-attention hybrid: expected --hybrid-split of at least 1, found 0");
-  }
-  if (!hybrid && c.hybrid_split > 0) {
+  if (c.offload_attention != OffloadAttention::kHybrid && c.hybrid_split) {
     throw_usage("--hybrid-split: expected --offload-attention hybrid beside it, found {}",
                 c.offload_attention == OffloadAttention::kHost ? "host" : "stream");
   }

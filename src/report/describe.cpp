@@ -49,6 +49,14 @@ std::string param_text(const CaseResult& c, std::string_view name) {
   return it == c.params.end() ? "?" : to_text(it->second, "none", ",");
 }
 
+std::string split_line(const HybridSplit& s) {
+  const std::string chosen =
+      fmt::format("far KV heads: up to {} of each layer computed with by the host", s.kv_heads);
+  if (!s.bus_gbs) return chosen + ", as there is no bus";
+  return fmt::format("{}, at {} GB/s with {} rows while the bus brings {} GB/s (measured)", chosen,
+                     short_number(s.host_gbs), s.rows, short_number(s.bus_gbs));
+}
+
 std::vector<std::string> header_lines(const RunResult& r) {
   const ResultContext& x = r.context;
   std::vector<std::string> lines;
@@ -66,6 +74,7 @@ std::vector<std::string> header_lines(const RunResult& r) {
   }
   if (x.pcie) machine += fmt::format(", PCIe {}", *x.pcie);
   lines.push_back(machine);
+  if (x.hybrid_split) lines.push_back(split_line(*x.hybrid_split));
   if (r.cases.empty()) return lines;
   const CaseResult& first = r.cases.front();
   if (first.target) lines.push_back(model_line("target", *first.target));

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "app/ranks.h"
+#include "comm/ranks.h"
 #include "core/forwarding_backend.h"
 #include "options/options.h"
 #include "reference/reference_backend.h"
@@ -207,6 +210,96 @@ TEST(PlanReport, HomesFitTheDevice) {
 
 TEST(PlanReport, TheSchemaIsPublished) {
   expect_golden(plan_schema(), "data/schema/plan.schema.json");
+}
+
+// What --hybrid-split auto chooses by the assumed rates is no slower than any split that is given;
+// on this machine's memory, which has no bus, the host gets all.
+TEST(PlanReport, TheSplitByRatesIsTheBest) {
+  const auto planned = [](const char* split) {
+    return Planned(make_config(kPlan, {{"target", "llama-7B-128K"},
+                                       {"draft", "llama-68M"},
+                                       {"on-chip", "4"},
+                                       {"offload-attention", "hybrid"},
+                                       {"hybrid-split", split}}));
+  };
+  const Planned chosen = planned("auto");
+  const MachinePlan& p = chosen.on("rtx4090");
+  ASSERT_TRUE(p.host_split);
+  EXPECT_EQ(*p.host_split, 19);  // of 28: all of them at 72 GB/s, 9 of those at 25
+  for (int split = 1; split <= 32; ++split) {
+    const Planned given = planned(fmt::format("{}", split).c_str());
+    EXPECT_FALSE(given.on("rtx4090").host_split);
+    const double ms = given.on("rtx4090").forecast.autoregressive_ms;
+    EXPECT_LE(p.forecast.autoregressive_ms, ms) << split;
+    if (split == *p.host_split) {
+      EXPECT_EQ(p.forecast.autoregressive_ms, ms);
+    }
+  }
+  EXPECT_EQ(chosen.report.input.run.homes.host_heads, std::vector<int>(32, 28));
+}
+
+// A device whose rates are known.
+class KnownRates final : public ForwardingBackend {
+ public:
+  KnownRates(Backend& to, FarRates rates) : ForwardingBackend(to), rates_(rates) {}
+  std::optional<FarRates> measure_far_rates(const FarShape& s) override {
+    shape = s;
+    return rates_;
+  }
+  FarShape shape;
+
+ private:
+  FarRates rates_;
+};
+
+// The lowest rate of each kind decides on all ranks.
+TEST(PlanReport, RanksAgreeOnOneSplit) {
+  const RunConfig config = make_config(kRun, {{"random-weights", "llama-7B-128K"},
+                                              {"random-draft", "llama-68M"},
+                                              {"on-chip", "8"},
+                                              {"tp", "2"},
+                                              {"gamma", "12"},
+                                              {"offload-attention", "hybrid"}});
+  const auto ends = testing::run_ranks(2, [&](RankLinks& links) {
+    const auto reference = make_reference_backend();
+    const bool first = links.shard().rank == 0;
+    KnownRates backend(*reference, first ? Backend::FarRates{40, 10} : Backend::FarRates{20, 60});
+    PlanInput plan = plan_input(config, choose_models(config, true), DType::kF16, &backend);
+    plan.shard = links.shard();
+    const std::optional<HybridSplit> split = agree_on_split(links, config, backend, plan);
+    const Backend::FarShape& s = backend.shape;
+    return fmt::format(
+        "{} {} {} {}; {} {} {} {} {} {}; {}", split->bus_gbs.value_or(0),
+        split->host_gbs.value_or(0), split->rows, split->kv_heads, s.kv_heads, s.layer_kv_heads,
+        s.group, s.head_dim, s.rows, s.queries,
+        fmt::join(std::set(plan.run.homes.host_heads.begin(), plan.run.homes.host_heads.end()),
+                  ","));
+  });
+  // Of 16 heads 4 are near; h / 10 and (12 - h) / 20 are equal at 4.
+  for (const testing::RankEnd& end : ends) {
+    EXPECT_EQ(end.value, "20 10 13 4; 384 12 1 128 65536 13; 4") << end.what;
+  }
+}
+
+TEST(PlanReport, ASplitThatIsGivenIsNotMeasured) {
+  const auto reference = make_reference_backend();
+  const auto host_heads = [&](const char* on_chip, const char* split) {
+    const RunConfig config = make_config(kRun, {{"target", "llama-7B-128K"},
+                                                {"draft", "llama-68M"},
+                                                {"on-chip", on_chip},
+                                                {"offload-attention", "hybrid"},
+                                                {"hybrid-split", split}});
+    KnownRates backend(*reference, {1, 1});
+    PlanInput plan = plan_input(config, choose_models(config, true), DType::kF16, &backend);
+    const auto before = plan.run.homes.host_heads;
+    RankLinks alone({}, std::move(connect_ranks(1).at(0)), std::chrono::seconds(1));
+    EXPECT_FALSE(agree_on_split(alone, config, backend, plan));
+    EXPECT_EQ(backend.shape.kv_heads, 0);
+    EXPECT_EQ(plan.run.homes.host_heads, before);
+    return before;
+  };
+  EXPECT_EQ(host_heads("0", "5"), std::vector<int>(32, 5));
+  EXPECT_EQ(host_heads("32", "auto"), std::vector<int>());  // nothing is far
 }
 
 }  // namespace

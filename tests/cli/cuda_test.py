@@ -63,6 +63,24 @@ class Cuda(ProgramTest):
                                case["memory"]["peak"]["kv_far"])
             self.assertGreater(case["traffic"][0]["fraction_h2d"], 0)
 
+    def test_bus_and_host_share_far_kv_heads_by_their_rates(self):
+        options = self.tiny({**SMALL, "num_attention_heads": 8, "num_key_value_heads": 4},
+                            **{"device": "cuda", "gen-len": 8, "gamma": 3, "repetitions": 1,
+                               "warmup": 0, "method": "ar,triforce", "acceptance": "coupled",
+                               "on-chip": 0, "offload-attention": "hybrid"})
+        result = self.result(*options)
+        split = result["context"]["hybrid_split"]
+        bus, host, heads = split["bus_gbs"], split["host_gbs"], split["kv_heads"]
+        self.assertEqual(split["rows"], 4)
+        longer = [max((4 - h) / bus, h / host) for h in range(5)]
+        self.assertEqual(heads, longer.index(min(longer)))
+        for case in result["cases"]:
+            self.assertIsNot(case["lossless"]["equal_to_baseline"], False)
+            layers = case["model"]["target"]["layers"]
+            self.assertEqual(case["memory"]["host_kv_heads"], layers * heads)
+            self.assertEqual(case["memory"]["bus_kv_heads"], layers * (4 - heads))
+            self.assertEqual(case["memory"]["peak"], case["memory"]["planned"])
+
     def test_the_built_in_pair(self):
         result = self.result("run", "--device", "cuda", "--prefill", "200", "--gen-len", "5",
                              "--gamma", "2", "--budget", "64", "--draft-cache-budget", "64",

@@ -25,7 +25,8 @@ class Offload(ProgramTest):
             for where in [{"on-chip": 0}, {"on-chip": 1}, {"on-chip": 2}, {"kv-offload": True},
                           {"on-chip": 0, "offload-attention": "host"},
                           {"on-chip": 1, "offload-attention": "hybrid", "hybrid-split": 1},
-                          {"on-chip": 2, "offload-attention": "hybrid", "hybrid-split": 2}]:
+                          {"on-chip": 2, "offload-attention": "hybrid", "hybrid-split": 2},
+                          {"on-chip": 1, "offload-attention": "hybrid"}]:
                 with self.subTest(**options, **where):
                     found = self.result(**options, **where)
                     for a, b in zip(resident["cases"], found["cases"], strict=True):
@@ -69,11 +70,27 @@ class Offload(ProgramTest):
                 self.assertEqual(a["acceptance"], b["acceptance"])
             self.assertGreater(far["cases"][0]["memory"]["peak"]["kv_far"], 0)
 
+    def test_without_a_bus_the_processor_computes_with_all_far_heads(self):
+        hybrid = {"on-chip": 1, "offload-attention": "hybrid", "gamma": 5}
+        for where in [hybrid, {**hybrid, "tp": 3}]:
+            result = self.result(**where)
+            far_of_a_layer = 2 if "tp" not in where else 1
+            self.assertEqual(result["context"]["hybrid_split"],
+                             {"bus_gbs": None, "host_gbs": None, "rows": 6,
+                              "kv_heads": far_of_a_layer})
+            for case in result["cases"]:
+                self.assertEqual(case["memory"]["bus_kv_heads"], 0)
+        self.assertIsNone(self.result(**hybrid, **{"hybrid-split": 1})["context"]["hybrid_split"])
+        self.assertIn("far KV heads: up to 2 of each layer computed with by the host, as there is "
+                      "no bus", " ".join(self.run_program(*self.tiny(SHAPE, **hybrid)).out.split()))
+
     def test_options_that_do_not_fit_together(self):
         for says, options in [
                 ("--offload-attention: expected --kv-offload", {"offload-attention": "host"}),
-                ("expected --hybrid-split of at least 1, found 0",
-                 {"kv-offload": True, "offload-attention": "hybrid"}),
+                ("--hybrid-split: expected an integer in 1..1024 or auto, found",
+                 {"kv-offload": True, "offload-attention": "hybrid", "hybrid-split": 0}),
+                ("expected --offload-attention hybrid beside it, found stream",
+                 {"kv-offload": True, "hybrid-split": 2}),
                 ("expected --offload-attention hybrid beside it, found host",
                  {"kv-offload": True, "offload-attention": "host", "hybrid-split": 2})]:
             self.fails(2, *self.tiny(SHAPE, **options), says=says)

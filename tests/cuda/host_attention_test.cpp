@@ -1,6 +1,7 @@
 // The order in which kernels write KV rows is the one that HostAttention reads.
 #include "core/host_allocator.h"
 #include "cpu/attention_kernels.h"
+#include "cpu/cpu_backend.h"
 #include "cpu/kv_import.h"
 #include "cpu/kv_layout.h"
 #include "cuda/cuda_backend.h"
@@ -21,6 +22,37 @@ struct Device {
   }
   std::unique_ptr<Backend> backend;
 };
+
+// Rates of both sides at once; nothing of it stays or is counted.
+TEST(FarRates, AreMeasuredBeforeAnythingIsLeased) {
+  const auto backend = make_cuda_backend(
+      {.dtype = DType::kBF16, .host_attention = make_host_attention({2, std::nullopt})});
+  Backend::FarShape shape;
+  shape.group = 2;
+  shape.head_dim = 64;
+  shape.rows = 136;
+  shape.queries = 7;
+  for (const auto& [heads, of_layer] : {std::pair{1, 1}, {3, 2}, {32, 8}}) {
+    shape.kv_heads = heads;
+    shape.layer_kv_heads = of_layer;
+    const auto rates = backend->measure_far_rates(shape);
+    ASSERT_TRUE(rates);
+    for (const double gbs : {rates->bus_gbs, rates->host_gbs}) {
+      EXPECT_GT(gbs, 0);
+      EXPECT_LT(gbs, 1e4);
+    }
+  }
+  for (const MemTag tag : {MemTag::kKvFull, MemTag::kKvFar}) {
+    EXPECT_EQ(backend->allocator().ledger(tag).peak_bytes, 0);
+  }
+  const Lease lease(*backend,
+                    {.rows = 8, .context = 128, .heads = 2, .kv_heads = 1, .head_dim = 64});
+  EXPECT_THROW(backend->measure_far_rates(shape), Error);
+}
+
+TEST(FarRates, NeedAHostThatComputes) {
+  EXPECT_THROW(make_cuda_backend({})->measure_far_rates({}), Error);
+}
 
 class HostOrder : public ::testing::TestWithParam<DType> {};
 

@@ -27,6 +27,7 @@ inline ResultContext sample_context() {
   c.measured_read_gbs = 20.0;
   c.measured_copy_gbs = 18.0;
   c.measured_h2d_gbs = 2.5;
+  c.hybrid_split = HybridSplit{2.25, 6.5, 7, 1};
   c.argv = {"triforce-bench", "run", "--name", "a \"b\""};
   c.start = "2026-01-31T12:00:00Z";
   c.end = "2026-01-31T12:00:30Z";

@@ -1,0 +1,63 @@
+// Which KV heads the host computes with, by rates and by homes.
+#include "triforce/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace triforce {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+TEST(HostSplit, NoOtherSplitTakesLess) {
+  for (const double bus : {0.5, 12.0, 25.0, 50.0, 400.0}) {
+    for (const double host : {0.5, 20.0, 25.0, 72.0, 400.0}) {
+      for (const int far : {1, 2, 5, 8, 27, 32, 96}) {
+        const int chosen = choose_host_split(far, {bus, host});
+        ASSERT_GE(chosen, 0);
+        ASSERT_LE(chosen, far);
+        const auto longer = [&](int h) { return std::max((far - h) / bus, h / host); };
+        for (int h = 0; h <= far; ++h) EXPECT_LE(longer(chosen), longer(h)) << far << " " << h;
+        // Both sides end within the time of one head.
+        EXPECT_LE(std::abs((far - chosen) / bus - chosen / host), 1 / bus + 1 / host);
+      }
+    }
+  }
+}
+
+TEST(HostSplit, AtTheEdges) {
+  EXPECT_EQ(choose_host_split(0, {25, 72}), 0);
+  EXPECT_EQ(choose_host_split(32, {kInfinite, 72}), 0);
+  EXPECT_EQ(choose_host_split(32, {25, kInfinite}), 32);
+  EXPECT_EQ(choose_host_split(32, {25, 1e-6}), 0);  // a slow host gets none
+  EXPECT_EQ(choose_host_split(32, {1e-6, 72}), 32);
+  EXPECT_EQ(choose_host_split(1, {25, 24}), 0);  // one head goes to the faster side
+  EXPECT_EQ(choose_host_split(1, {25, 26}), 1);
+  EXPECT_EQ(choose_host_split(1, {25, 25}), 0);  // of equal ones the least
+  EXPECT_EQ(choose_host_split(8, {25, 72}), 6);  // GQA: 2 / 25 s against 6 / 72 s
+  EXPECT_EQ(choose_host_split(32, {25, 72}), 24);
+}
+
+TEST(HostSplit, AnotherSplitOfTheSameHomes) {
+  for (const std::int64_t near : {0, 7, 20, 24}) {
+    const KvHomes none = spread_homes(3, 8, near);
+    EXPECT_TRUE(none.host_heads.empty());
+    for (int split = 0; split <= 8; ++split) {
+      const KvHomes homes = with_host_split(none, 8, split), want = spread_homes(3, 8, near, split);
+      EXPECT_EQ(homes.near_heads, want.near_heads);
+      EXPECT_EQ(homes.host_heads, want.host_heads);
+      EXPECT_EQ(homes.slots, want.slots);
+      EXPECT_EQ(with_host_split(homes, 8, 0).host_heads, none.host_heads);
+    }
+  }
+  EXPECT_EQ(with_host_split(spread_homes(3, 8, 7), 8, 6).host_heads, (std::vector<int>{6, 6, 5}));
+  EXPECT_EQ(max_far_heads(spread_homes(3, 8, 7), 8), 6);  // near: 2, 2, 3
+  EXPECT_EQ(max_far_heads(spread_homes(3, 8, 0), 8), 8);
+  EXPECT_EQ(max_far_heads({}, 8), 0);
+}
+
+}  // namespace
+}  // namespace triforce
