@@ -191,7 +191,7 @@ class Backend {
   struct FarRates {
     double bus_gbs = 0, host_gbs = 0;
   };
-  // Measured now, within a second, while nothing is leased; what it allocates is given back, and in
+  // Measured now, in about a second, nothing being leased; what it allocates is given back, and in
   // no ledger. nullopt: ops read host memory where it lies, so there is no bus. Throws
   // Error(kResources) without the memory.
   virtual std::optional<FarRates> measure_far_rates(const FarShape& /*shape*/) {

@@ -357,9 +357,13 @@ class Suite:
             case = offload.get(name, {}).get("triforce")
             goal(f"KV offload, {name}: TriForce, ms/token",
                  case["timing"]["ms_per_token"]["median"] if case else None)
-            if name == "hybrid":
-                goal("KV offload, hybrid: verification, over its bound",
-                     of_hybrid_bound(parts_of(steps.get("offload")).get(name), case), most=1.15)
+        hybrid = parts_of(steps.get("offload")).get("hybrid") or {}
+        split = ((hybrid.get("result") or {}).get("context") or {}).get("hybrid_split") or {}
+        goal("KV offload, hybrid: bus while the host computes, GB/s", split.get("bus_gbs"))
+        goal("KV offload, hybrid: host while the bus brings, GB/s", split.get("host_gbs"))
+        goal("KV offload, hybrid: KV heads of a layer that the host has", split.get("kv_heads"))
+        goal("KV offload, hybrid: verification, over its bound",
+             of_hybrid_bound(split, offload.get("hybrid", {}).get("triforce")), most=1.15)
         goal("prefill, s", ar["timing"]["prefill_ms"] / 1e3
              if ar and ar["timing"]["prefill_ms"] else None, most=of_device(PREFILL_S))
         return goals
@@ -466,9 +470,8 @@ def cases(step):
     return [c for c in result["cases"] if c["status"] == "ok"] if result else []
 
 
-def of_hybrid_bound(step, case):
+def of_hybrid_bound(split, case):
     """Time of a verification over the longer of what its run's own rates say of bus and host."""
-    split = ((step or {}).get("result") or {}).get("context", {}).get("hybrid_split")
     verify = [t for t in case["traffic"] if t["pass"] == "outer_verify"] if case else []
     if not split or not verify or not verify[0]["ms_per_pass"]:
         return None

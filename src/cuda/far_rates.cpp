@@ -11,7 +11,7 @@ namespace {
 
 // Bytes of K and V that each side works through before it comes to the first ones again: more than
 // the caches of a processor keep.
-constexpr std::int64_t kSideBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kSideBytes = std::int64_t{512} << 20;
 // Before those that count, two runs find out how many calls a round takes: one starts threads.
 constexpr int kRounds = 3;
 constexpr double kRoundSeconds = 0.1;

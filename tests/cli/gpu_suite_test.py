@@ -26,6 +26,15 @@ if "--acceptance" in sys.argv:  # a method whose tokens are not the baseline's
     with open(sys.argv[sys.argv.index("--json") + 1], "w") as f:
         json.dump({"cases": cases}, f)
     sys.exit(0)
+if "--offload-attention" in sys.argv:  # 24 KV heads of 0.1 GB over the bus in 0.1 s, 8 on the host
+    verify = {"pass": "outer_verify", "ms_per_pass": 120, "fraction_h2d": 0.8}
+    memory = {"planned": {"kv_far": 3.2e9}, "bus_kv_heads": 24, "host_kv_heads": 8}
+    cases = [{"method": m, "status": "ok", "traffic": [verify], "memory": memory,
+              "timing": {"ms_per_token": {"median": 40}}} for m in ("ar", "triforce")]
+    split = {"bus_gbs": 24, "host_gbs": 10, "rows": 13, "kv_heads": 8}
+    with open(sys.argv[sys.argv.index("--json") + 1], "w") as f:
+        json.dump({"cases": cases, "context": {"hybrid_split": split}}, f)
+    sys.exit(0)
 print("words of the failure", file=sys.stderr)
 sys.exit(5)
 """
@@ -107,6 +116,17 @@ class GpuSuite(unittest.TestCase):
         failed = done.stdout[done.stdout.index("failed: "):]
         self.assertEqual(failed, "failed: pair, greedy; built-in pair, coupled, triforce: "
                                  "equal to ar\n")
+
+    def test_the_bound_of_hybrid_is_that_of_its_own_rates(self):
+        done = self.suite("--device", "cuda:1", "--only", "offload", code=0)
+        goals = {g["name"]: g for g in
+                 json.loads((self.out / "gpu_suite.json").read_text())["goals"]}
+        found = goals["KV offload, hybrid: verification, over its bound"]
+        self.assertAlmostEqual(found["value"], 1.2)
+        self.assertIs(found["met"], False)
+        stream = goals["KV offload, stream: of measured host-to-device bandwidth"]
+        self.assertEqual((stream["value"], stream["met"]), (0.8, False))
+        self.assertRegex(done.stdout, r"over its bound +1\.200  <= 1\.15  MISSED")
 
     def test_an_unusable_device_and_an_unknown_step(self):
         done = self.suite("--device", "cuda:0", code=77)
