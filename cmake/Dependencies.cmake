@@ -84,6 +84,19 @@ else()
   add_library(sentencepiece::sentencepiece ALIAS sentencepiece_fetched)
 endif()
 
+# Which MPI it is decides with whose launchers ranks can be started.
+set(TF_MPI OFF)
+set(MPI_CXX_SKIP_MPICXX ON)  # the C interface is enough
+if(NOT TRIFORCE_MPI STREQUAL OFF)
+  if(TRIFORCE_MPI STREQUAL ON)
+    find_package(MPI REQUIRED COMPONENTS CXX)
+  else()
+    find_package(MPI QUIET COMPONENTS CXX)
+  endif()
+  set(TF_MPI ${MPI_CXX_FOUND})
+endif()
+message(STATUS "MPI: ${TF_MPI}")
+
 if(TRIFORCE_CUDA STREQUAL EMULATED)
   # Fibers of the emulated threads; assembly for every processor, so there is no small source to fetch.
   find_package(Boost 1.74 QUIET COMPONENTS context)

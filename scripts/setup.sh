@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the system packages that are missing and says so; does nothing when all are there.
 #   scripts/setup.sh           what building, running and testing need
-#   scripts/setup.sh --checks  also what scripts/check.sh needs (clang, clang-tidy, clang-format)
+#   scripts/setup.sh --checks  also what scripts/check.sh needs (clang and its tools, Open MPI)
 set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -15,7 +15,8 @@ packages=(
   "libboost-context-dev -"  # fibers of the CUDA emulator, for its tests only
 )
 check_packages=("clang-14 clang++-14" "libclang-rt-14-dev -" "libomp-14-dev -"
-  "clang-tidy-14 clang-tidy-14" "clang-format-14 clang-format-14")
+  "clang-tidy-14 clang-tidy-14" "clang-format-14 clang-format-14"
+  "libopenmpi-dev mpicxx" "openmpi-bin mpiexec")  # ranks that a launcher started
 
 case "${1:-}" in
   "") ;;

@@ -56,7 +56,7 @@ struct ResultContext {
   std::string backend;
   std::string cpu_model, isa;
   int threads = 0;
-  int ranks = 1;
+  int ranks = 1, machines = 1;
   std::optional<std::string> communication;
   std::int64_t host_memory_bytes = 0;
   std::string os;
@@ -82,6 +82,7 @@ void fields(V& v, ResultContext& c) {
   v("isa", c.isa, "instruction-set level of the CPU kernels");
   v("threads", c.threads, "threads of the CPU kernels, of each rank");
   v("ranks", c.ranks, "processes that shared the target; memory and bandwidths are of one of them");
+  v("machines", c.machines, "machines that they ran on; facts about hardware are of rank 0's");
   v("communication", c.communication, "how data went between ranks; null: one rank");
   v("host_memory_bytes", c.host_memory_bytes, "memory of the machine, bytes");
   v("os", c.os, "operating system, release and architecture");

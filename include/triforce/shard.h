@@ -13,6 +13,13 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
+// What a rank shares with others of its machine.
+struct LocalRank {
+  int device = 0;   // its number among the ranks that see the same CUDA devices,
+  int devices = 1;  // how many those are,
+  int on_cpus = 1;  // and how many may run on the same processors; both count itself
+};
+
 // Elements [begin, begin + count).
 struct Part {
   std::int64_t begin = 0, count = 0;

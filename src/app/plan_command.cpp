@@ -7,7 +7,9 @@ namespace triforce {
 
 ExitCode plan_command(const RunConfig& config) {
   OutputFiles files(output_requests(config));
-  const Prepared prepared = prepare(config, files);
+  // What another machine takes is no question of the devices here.
+  const int devices = config.machine.empty() ? config.tp : 1;
+  const Prepared prepared = prepare(config, files, {0, devices, config.tp});
   PlanReport report = make_plan_report(config, prepared.plan, find_machines(config.machine));
   report.obstacles = find_obstacles(config, prepared, report.memory);
   OutputWriter out;

@@ -80,9 +80,9 @@ std::vector<OutputRequest> output_requests(const RunConfig& config) {
           {"--csv", config.csv_file}};
 }
 
-Prepared prepare(const RunConfig& config, const OutputFiles& outputs) {
+Prepared prepare(const RunConfig& config, const OutputFiles& outputs, const LocalRank& rank) {
   Prepared p;
-  p.session = open_session(config, {0, config.tp});
+  p.session = open_session(config, rank);
   p.models = choose_models(config, any_uses(config.methods, Pass::kDraft));
   const ModelChoice& target = p.models.target;
   p.plan = plan_input(config, p.models, p.session.dtype, p.session.backend.get());

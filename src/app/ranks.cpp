@@ -5,10 +5,42 @@
 
 #include "app/last_resort.h"
 #include "app/plan_report.h"
+#include "comm/same_on_ranks.h"
 #include "core/rounding.h"
-#include "host/session.h"
+#include "host/machine.h"
+#include "measure/measure.h"
+#include "options/options.h"
+#include "report/printers.h"
 
 namespace triforce {
+
+void expect_same_options(RankLinks& links, const RunConfig& config) {
+  const ResultContext build = make_context({});
+  RankFacts facts = {{"version", build.version},
+                     {"commit", build.commit.value_or("")},
+                     {"build type", build.build_type},
+                     {"compiler", build.compiler}};
+  for (const Option& o : option_table()) {
+    if ((o.commands & kRun) == 0 || o.value.get == nullptr || o.role == Role::kOutputs) continue;
+    facts.emplace_back(fmt::format("--{}", o.name), to_text(o.value.get(config)));
+  }
+  expect_same(links, facts);
+  if (config.tp == links.shard().size) return;
+  throw_usage("--tp: expected {}, the processes that were started together, found {}",
+              links.shard().size, config.tp);
+}
+
+void expect_same_models(RankLinks& links, const Session& session, const ModelPair& models) {
+  RankFacts facts = {
+      {"dtype", to_string(session.dtype)},
+      {"processor", session.gpu ? session.gpu->architecture : std::string(to_string(session.isa))},
+      {"target", model_line("", model_info(models.target.config, session.dtype))}};
+  if (models.draft) {
+    facts.emplace_back("drafter", model_line("", model_info(models.draft->config, session.dtype)));
+  }
+  links.meet();  // opening a device takes its time
+  expect_same(links, facts);
+}
 
 void agree_on_homes(RankLinks& links, const RunConfig& config, PlanInput& plan) {
   const Shard& shard = links.shard();
@@ -87,9 +119,11 @@ ModelWeights load_drafter(Backend& backend, const RunConfig& config, const Model
 
 namespace {
 
-void follow_rank_0(const RunConfig& config, RankLinks& links) {
-  const Session session = open_session(config, links.shard());
+void follow_rank_0(const RunConfig& config, RankLinks& links, const LocalRank& local) {
+  expect_same_options(links, config);
+  const Session session = open_session(config, local);
   const ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));
+  expect_same_models(links, session, models);
   RankMembers rank(*session.backend, links);
   PlanInput plan = plan_input(config, models, session.dtype, session.backend.get());
   plan.shard = links.shard();
@@ -113,10 +147,10 @@ void follow_rank_0(const RunConfig& config, RankLinks& links) {
 
 }  // namespace
 
-ExitCode run_follower(const RunConfig& config, RankLinks& links) {
+ExitCode run_follower(const RunConfig& config, RankLinks& links, const LocalRank& local) {
   try {
     let_allocations_throw();
-    follow_rank_0(config, links);
+    follow_rank_0(config, links, local);
     return ExitCode::kOk;
   } catch (const Error& e) {
     links.fail(e);

@@ -2,6 +2,8 @@
 #pragma once
 #include "comm/host_communicator.h"
 #include "comm/rank_engine.h"
+#include "comm/rank_processes.h"
+#include "host/session.h"
 #include "options/models.h"
 #include "triforce/config.h"
 #include "triforce/plan.h"
@@ -16,6 +18,11 @@ struct RankMembers {
   RankBackend backend;
   HostCommunicator communicator;
 };
+
+// Called on all ranks at once, these throw Error(kUsage) where the ranks differ: in the build, in
+// an option, or in number from --tp; in dtype, kind of processor or models.
+void expect_same_options(RankLinks& links, const RunConfig& config);
+void expect_same_models(RankLinks& links, const Session& session, const ModelPair& models);
 
 // All ranks keep as many KV heads near as the one with the least room: a pass must be cut into the
 // same tiles everywhere. To be called on every rank. Throws as RankLinks.
@@ -36,6 +43,6 @@ ModelWeights load_drafter(Backend& backend, const RunConfig& config, const Model
 
 // A run on any rank but 0, until that dismisses it. Prints and writes nothing: rank 0 is told of
 // errors. The exit code.
-ExitCode run_follower(const RunConfig& config, RankLinks& links);
+ExitCode run_follower(const RunConfig& config, RankLinks& links, const LocalRank& local);
 
 }  // namespace triforce

@@ -136,10 +136,16 @@ struct TimedOut {};
 
 class Run {
  public:
-  Run(const RunConfig& config, const std::vector<std::string>& argv, RankLinks& links)
-      : config_(config), links_(links), progress_(config.progress), files_(config_) {
+  Run(const RunConfig& config, const std::vector<std::string>& argv, RankLinks& links,
+      const RankProcesses& ranks)
+      : config_(config),
+        links_(links),
+        local_(ranks.local()),
+        progress_(config.progress),
+        files_(config_) {
     input_.config = config;
     input_.context = make_context(argv);
+    input_.context.machines = ranks.machines();
     input_.data.kind = "not read";
   }
   ExitCode operator()();
@@ -171,6 +177,7 @@ class Run {
 
   const RunConfig& config_;
   RankLinks& links_;
+  LocalRank local_;
   Clock::time_point begin_ = Clock::now();
   Progress progress_;
   ResultFiles files_;
@@ -185,7 +192,9 @@ class Run {
 };
 
 void Run::open() {
-  Prepared prepared = prepare(config_, files_.claimed());
+  expect_same_options(links_, config_);
+  Prepared prepared = prepare(config_, files_.claimed(), local_);
+  expect_same_models(links_, prepared.session, prepared.models);
   rank_.emplace(*prepared.session.backend, links_);
   prepared.plan.communicator_bytes = rank_->communicator.own_bytes();
   agree_on_homes(links_, config_, prepared.plan);
@@ -389,14 +398,19 @@ void dismiss_others(RankLinks& links, RankProcesses& ranks) {
 }  // namespace
 
 ExitCode run_command(const RunConfig& config, const std::vector<std::string>& argv) {
-  RankProcesses ranks = RankProcesses::start(config.tp);
-  const std::chrono::duration<double> timeout(config.comm_timeout_s);
-  RankLinks links(ranks.shard(), ranks.take_sockets(),
-                  std::chrono::ceil<std::chrono::milliseconds>(timeout));
-  if (links.shard().rank != 0) return run_follower(config, links);
-  const ExitCode code = Run(config, argv, links)();
-  dismiss_others(links, ranks);
-  return code;
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(
+      std::chrono::duration<double>(config.comm_timeout_s));
+  RankProcesses ranks = RankProcesses::start(config.tp, timeout);
+  RankLinks links(ranks.shard(), ranks.take_sockets(), timeout);
+  if (links.shard().rank != 0) return run_follower(config, links, ranks.local());
+  try {
+    const ExitCode code = Run(config, argv, links, ranks)();
+    dismiss_others(links, ranks);
+    return code;
+  } catch (const Error& e) {
+    links.fail(e);  // the others end with the same code
+    throw;
+  }
 }
 
 }  // namespace triforce

@@ -263,21 +263,4 @@ void RankLinks::gone(const Link& link) {
                       link.rank, link.in.bytes.size(), operation_)});
 }
 
-std::vector<std::vector<Descriptor>> connect_ranks(int size) {
-  const auto n = static_cast<std::size_t>(size);
-  std::vector<std::vector<Descriptor>> sockets(n);
-  for (auto& of_rank : sockets) of_rank.resize(n);
-  for (std::size_t a = 0; a < n; ++a) {
-    for (std::size_t b = a + 1; b < n; ++b) {
-      std::array<int, 2> pair{};
-      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
-        throw_resources("OpenFailed", "sockets between {} ranks: {}", size, std::strerror(errno));
-      }
-      sockets[a][b] = Descriptor(pair[0]);
-      sockets[b][a] = Descriptor(pair[1]);
-    }
-  }
-  return sockets;
-}
-
 }  // namespace triforce

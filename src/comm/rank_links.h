@@ -109,8 +109,4 @@ class RankLinks {
   std::optional<Error> error_;  // what ended it
 };
 
-// Connects every two of `size` ranks while they are still one process; [r] are the sockets of rank
-// r. Throws Error(kResources, "OpenFailed").
-std::vector<std::vector<Descriptor>> connect_ranks(int size);
-
 }  // namespace triforce

@@ -8,10 +8,27 @@
 #include <cstring>
 #include <thread>
 
-#include "comm/rank_links.h"
+#include "comm/launcher.h"
+#include "comm/rank_sockets.h"
+#include "triforce/error.h"
 
 namespace triforce {
-RankProcesses RankProcesses::start(int size) {
+
+RankProcesses RankProcesses::start(int size, std::chrono::milliseconds limit) {
+  const std::unique_ptr<Launcher> launcher = Launcher::find();
+  if (launcher == nullptr) return fork_all(size);
+  Connected connected = connect_started_ranks(
+      launcher->shard(), [&](std::span<std::byte> parts) { launcher->all_gather(parts); },
+      [&] { launcher->finish(); }, limit);
+  RankProcesses started;
+  started.shard_ = launcher->shard();
+  started.local_ = connected.local;
+  started.machines_ = connected.machines;
+  started.sockets_ = std::move(connected.sockets);
+  return started;
+}
+
+RankProcesses RankProcesses::fork_all(int size) {
   std::vector<std::vector<Descriptor>> sockets = connect_ranks(size);
   const pid_t leader = ::getpid();
   RankProcesses all;
@@ -31,6 +48,7 @@ RankProcesses RankProcesses::start(int size) {
     if (::getppid() != leader) ::_exit(0);  // it had ended before that
     break;
   }
+  all.local_ = {all.shard_.rank, size, size};
   all.sockets_ = std::move(sockets[static_cast<std::size_t>(all.shard_.rank)]);
   return all;  // the sockets of other ranks are closed here
 }

@@ -11,19 +11,22 @@
 
 namespace triforce {
 
-// Forks a run into `size` ranks. The process that starts it is rank 0; the others end with it,
-// however it ends.
+// The ranks of a run: those that a launcher started together (launcher.h) or else forks of the one
+// process that was started, which is rank 0, and with which the others end, however it ends.
 class RankProcesses {
  public:
-  // Before the process has threads, or devices. Returns once in each rank. Throws
-  // Error(kResources).
-  static RankProcesses start(int size);
+  // Before the process has threads, or devices. Returns once in each rank. `size` is what is
+  // forked; how many a launcher started it says itself. Throws Error(kResources), and for a
+  // launcher's ranks as Launcher and connect_started_ranks(), with `limit`.
+  static RankProcesses start(int size, std::chrono::milliseconds limit);
   RankProcesses(RankProcesses&&) noexcept = default;
   RankProcesses& operator=(RankProcesses&&) noexcept = default;
   // Rank 0: ends the others that have not ended by themselves.
   ~RankProcesses();
 
   const Shard& shard() const { return shard_; }
+  const LocalRank& local() const { return local_; }
+  int machines() const { return machines_; }
   // For RankLinks; once.
   std::vector<Descriptor> take_sockets() { return std::move(sockets_); }
   // Rank 0: waits until the others have ended; those that have not after `limit` are killed.
@@ -32,7 +35,11 @@ class RankProcesses {
  private:
   RankProcesses() = default;
 
+  static RankProcesses fork_all(int size);
+
   Shard shard_;
+  LocalRank local_;
+  int machines_ = 1;
   std::vector<Descriptor> sockets_;
   std::vector<pid_t> children_;
 };

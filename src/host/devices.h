@@ -38,13 +38,13 @@ struct CudaSession {
   CudaFacts gpu;
 };
 // The backend of --device auto, cpu, cuda or cuda:N; nullopt: the CPU's. `auto` takes the first
-// usable device. Rank r takes the r-th device after that one, for `auto` the r-th usable one. No
+// usable device. Local rank r takes the r-th after that one, for `auto` the r-th usable one. No
 // device but the wanted one (for `auto`, those before it) is touched. dtype: of weights, KV caches
 // and activations, f16 unless said. host_attention: for rows in host memory; null: none. Throws
 // Error(kDevice, "NoCuda") if a device is asked for that is not there or not usable, Error(kUsage)
 // for f32.
 std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype,
-                                     const Shard& rank = {},
+                                     const LocalRank& rank = {},
                                      std::shared_ptr<HostAttention> host_attention = nullptr);
 
 }  // namespace triforce

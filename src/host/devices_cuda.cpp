@@ -50,7 +50,7 @@ CudaDevices find_cuda_devices() {
 }
 
 std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype,
-                                     const Shard& rank,
+                                     const LocalRank& rank,
                                      std::shared_ptr<HostAttention> host_attention) {
   if (device == "cpu" || (device == "auto" && !kTakenByAuto)) return std::nullopt;
   std::string reason;
@@ -62,20 +62,20 @@ std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DT
     int usable = 0;
     for (int i = 0; i < count; ++i) {
       const CudaDevice found = describe(cuda::inspect_device(i));
-      if (found.problem.empty() && usable++ == rank.rank)
+      if (found.problem.empty() && usable++ == rank.device)
         return open(found, dtype, std::move(host_attention));
     }
     if (usable == 0) return std::nullopt;
-    refuse(fmt::format("expected {} usable devices for --tp, found {}", rank.size, usable));
+    refuse(fmt::format("expected {} usable devices for --tp, found {}", rank.devices, usable));
   }
   if (count == 0) refuse(reason);
   const auto first = device == "cuda" ? 0 : parse_integer(device.substr(5)).value_or(-1);
   if (first < 0 || first >= count) refuse(fmt::format("expected a device of 0 to {}", count - 1));
-  if (first + rank.size > count) {
-    refuse(fmt::format("expected {} devices for --tp, found {} from this one on", rank.size,
+  if (first + rank.devices > count) {
+    refuse(fmt::format("expected {} devices for --tp, found {} from this one on", rank.devices,
                        count - first));
   }
-  const CudaDevice wanted = describe(cuda::inspect_device(static_cast<int>(first) + rank.rank));
+  const CudaDevice wanted = describe(cuda::inspect_device(static_cast<int>(first) + rank.device));
   if (!wanted.problem.empty()) {
     refuse(fmt::format("{} ({}) cannot be used: {}", wanted.name, wanted.architecture,
                        wanted.problem));

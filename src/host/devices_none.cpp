@@ -5,7 +5,7 @@ namespace triforce {
 
 CudaDevices find_cuda_devices() { return {false, {}, "this program was built without CUDA"}; }
 
-std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType>, const Shard&,
+std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType>, const LocalRank&,
                                      std::shared_ptr<HostAttention>) {
   if (!device.starts_with("cuda")) return std::nullopt;
   throw Error(ExitCode::kDevice, "NoCuda",

@@ -18,8 +18,8 @@ struct Session {
   DType dtype = DType::kF32;  // of weights and KV caches
 };
 // That of one rank, on the CPU with its part of the threads, on CUDA with a device of its own:
-// those of a run take devices from the one asked for on. Throws Error(kDevice) for an instruction
-// level or a device that is not there.
-Session open_session(const RunConfig& config, const Shard& rank = {});
+// those that see the same devices take them from the one asked for on. Throws Error(kDevice) for an
+// instruction level or a device that is not there.
+Session open_session(const RunConfig& config, const LocalRank& rank = {});
 
 }  // namespace triforce

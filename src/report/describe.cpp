@@ -75,6 +75,11 @@ std::vector<std::string> header_lines(const RunResult& r) {
   if (x.pcie) machine += fmt::format(", PCIe {}", *x.pcie);
   lines.push_back(machine);
   if (x.hybrid_split) lines.push_back(split_line(*x.hybrid_split));
+  if (x.ranks > 1) {
+    lines.push_back(fmt::format("ranks: {} on {} machine{}; data between them: {}", x.ranks,
+                                x.machines, x.machines == 1 ? "" : "s",
+                                x.communication.value_or("unknown")));
+  }
   if (r.cases.empty()) return lines;
   const CaseResult& first = r.cases.front();
   if (first.target) lines.push_back(model_line("target", *first.target));

@@ -92,6 +92,14 @@ class Ranks(ProgramTest):
         self.fails(3, "run", *options, says="none.json")
         self.fails(5, "run", *self.ranks(2, device="cuda:999"), says="--device cuda:999")
 
+    def test_a_launcher_that_cannot_be_followed_is_named(self):
+        # As MPICH's mpiexec and srun name themselves, but with nothing behind it.
+        launched = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "3"}
+        done = self.run_program("run", *self.ranks(3), code=2, env=launched)
+        self.assertEqual(done.out, "")
+        self.assertEqual(done.err.count("\n"), 1, done.err)
+        self.assertIn("(PMI) started 3 processes: expected ", done.err)
+
     def start(self, tp, **changes):
         """A run that would take hours, when it has written a result; and its other ranks."""
         self.out = self.path("out.json")

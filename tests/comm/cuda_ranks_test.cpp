@@ -40,10 +40,10 @@ ModelConfig config() {
 struct Device {
   explicit Device(RankLinks& links)
       : backend(make_cuda_backend({.device = links.shard().rank, .dtype = DType::kBF16})),
-        before(backend->allocator().ledger(MemTag::kWorkspace).live_bytes),
+        before(backend->allocator().ledger(MemTag::kStaging).live_bytes),
         ranks(*backend, links) {}
   std::unique_ptr<Backend> backend;
-  std::int64_t before;  // bytes of workspace
+  std::int64_t before;  // bytes of staging
   HostCommunicator ranks;
 };
 
@@ -80,7 +80,7 @@ TEST_F(CudaRanks, TensorsAreGatheredThroughPinnedMemory) {
       }
     }
     const std::int64_t held =
-        d.backend->allocator().ledger(MemTag::kWorkspace).live_bytes - d.before;
+        d.backend->allocator().ledger(MemTag::kStaging).live_bytes - d.before;
     return held == d.ranks.own_bytes() && held > 0 ? "equal" : fmt::format("{} bytes", held);
   });
   expect_all_return(ends, "equal");

@@ -70,7 +70,7 @@ inline std::vector<RankEnd> run_ranks(
   const pid_t leader = ::fork();
   if (leader == 0) {
     {
-      RankProcesses ranks = RankProcesses::start(size);
+      RankProcesses ranks = RankProcesses::start(size, timeout);
       run_rank(body, ranks, timeout, reports[static_cast<std::size_t>(ranks.shard().rank)]);
       ranks.join(std::chrono::seconds(1));
     }

@@ -1,0 +1,40 @@
+// Programs that start the ranks of a run together, on one machine or several: mpirun, mpiexec,
+// srun.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "triforce/shard.h"
+
+struct TriforceMpi;
+
+namespace triforce {
+
+// This process as a launcher started it. MPI is there to bring ranks together once; what they
+// compute with goes over connections of their own.
+class Launcher {
+ public:
+  // nullptr: this process was started alone. Loads the module triforce_mpi.so, which is built where
+  // MPI was found, and starts MPI with it. Throws Error(kUsage) if there is no such module or it
+  // was built with another MPI than the launcher's.
+  static std::unique_ptr<Launcher> find();
+
+  const Shard& shard() const { return shard_; }
+  // `parts`: size equal parts, of which this rank has set its own; those of the others come in.
+  // Throws Error(kCommunication, "LauncherFailed").
+  void all_gather(std::span<std::byte> parts);
+  // Ends MPI, on all ranks; nothing else may be called afterwards. Throws as all_gather().
+  void finish();
+
+ private:
+  Launcher(const TriforceMpi& module, std::string name);
+  void expect(const char* call, const char* error) const;
+
+  const TriforceMpi& module_;
+  std::string name_;  // of the launcher: "mpirun"
+  Shard shard_;
+};
+
+}  // namespace triforce
