@@ -42,6 +42,15 @@ void expect_same_models(RankLinks& links, const Session& session, const ModelPai
   expect_same(links, facts);
 }
 
+RankMembers::RankMembers(const Session& session, RankLinks& links)
+    : backend(*session.backend, links) {
+  if (session.gpu && links.shard().size > 1)
+    communicator = connect_devices(*session.backend, links);
+  if (communicator == nullptr) {
+    communicator = std::make_unique<HostCommunicator>(*session.backend, links);
+  }
+}
+
 void agree_on_homes(RankLinks& links, const RunConfig& config, PlanInput& plan) {
   const Shard& shard = links.shard();
   if (shard.size == 1) return;
@@ -124,10 +133,10 @@ void follow_rank_0(const RunConfig& config, RankLinks& links, const LocalRank& l
   const Session session = open_session(config, local);
   const ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));
   expect_same_models(links, session, models);
-  RankMembers rank(*session.backend, links);
+  RankMembers rank(session, links);
   PlanInput plan = plan_input(config, models, session.dtype, session.backend.get());
   plan.shard = links.shard();
-  plan.communicator_bytes = rank.communicator.own_bytes();
+  plan.communicator_bytes = rank.communicator->own_bytes();
   agree_on_homes(links, config, plan);
   agree_on_split(links, config, *session.backend, plan);
   const std::int64_t bytes = plan_memory(plan).bytes_to_take();
@@ -141,7 +150,7 @@ void follow_rank_0(const RunConfig& config, RankLinks& links, const LocalRank& l
   follow(links, [&](std::int64_t max_prompt, std::int64_t max_generated) {
     return make_engine(rank.backend, target, models.draft ? &draft : nullptr, config.speculation,
                        {max_prompt, max_generated, config.methods, plan.run.homes},
-                       &rank.communicator);
+                       rank.communicator.get());
   });
 }
 

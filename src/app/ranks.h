@@ -11,12 +11,13 @@
 
 namespace triforce {
 
-// What a rank computes with: its backend, and what connects it to the others. Throws
-// Error(kResources).
+// What a rank computes with: its backend, and what connects it to the others: its device if there
+// is one and NCCL, else the host's memory.
 struct RankMembers {
-  RankMembers(Backend& to, RankLinks& links) : backend(to, links), communicator(to, links) {}
+  // To be called on all ranks at once. Throws as connect_devices().
+  RankMembers(const Session& session, RankLinks& links);
   RankBackend backend;
-  HostCommunicator communicator;
+  std::unique_ptr<Communicator> communicator;
 };
 
 // Called on all ranks at once, these throw Error(kUsage) where the ranks differ: in the build, in

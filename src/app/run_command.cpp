@@ -195,8 +195,11 @@ void Run::open() {
   expect_same_options(links_, config_);
   Prepared prepared = prepare(config_, files_.claimed(), local_);
   expect_same_models(links_, prepared.session, prepared.models);
-  rank_.emplace(*prepared.session.backend, links_);
-  prepared.plan.communicator_bytes = rank_->communicator.own_bytes();
+  rank_.emplace(prepared.session, links_);
+  // Once more: NCCL has taken memory of the device.
+  prepared.plan =
+      plan_input(config_, prepared.models, prepared.session.dtype, prepared.session.backend.get());
+  prepared.plan.communicator_bytes = rank_->communicator->own_bytes();
   agree_on_homes(links_, config_, prepared.plan);
   plan_ = prepared.plan;
   input_.plan = plan_memory(plan_);
@@ -213,7 +216,7 @@ void Run::open() {
   input_.context.isa = to_string(session_.isa);
   input_.context.threads = session_.threads;
   input_.context.ranks = config_.tp;
-  if (config_.tp > 1) input_.context.communication = rank_->communicator.description();
+  if (config_.tp > 1) input_.context.communication = rank_->communicator->description();
   if (const std::optional<CudaFacts>& gpu = session_.gpu) {
     input_.context.gpu_name = gpu->name;
     input_.context.sm = gpu->architecture;
@@ -277,7 +280,7 @@ void Run::load() {
     const BuildEngine build = [this](std::int64_t max_prompt, std::int64_t max_generated) {
       return make_engine(rank_->backend, target_, input_.draft, config_.speculation,
                          {max_prompt, max_generated, config_.methods, input_.homes},
-                         &rank_->communicator);
+                         rank_->communicator.get());
     };
     return lead(links_, build, run.max_prompt, run.max_generated);
   };

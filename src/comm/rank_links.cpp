@@ -111,6 +111,21 @@ void RankLinks::await_rank_0() {
   }
 }
 
+void RankLinks::check() {
+  if (error_) throw Error(*error_);
+  for (Link& link : links_) {
+    Header next;
+    const ssize_t n = ::recv(link.socket.get(), &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && !would_block())) gone(link);
+    if (n < ssize_t{sizeof next} || next.kind != kFailure) continue;
+    // Its words are on their way, if it has not gone meanwhile: either is thrown.
+    receive_from(link, {});
+    while (!link.in.finished()) {
+      if (!read_some(link)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
 void RankLinks::run() {
   for (;;) {
     bool moved = true;
@@ -259,8 +274,8 @@ void RankLinks::tell_others() noexcept {
 
 void RankLinks::gone(const Link& link) {
   broken({ExitCode::kCommunication, "RankGone",
-          fmt::format("rank {}: expected {} bytes of operation {}, found that it has ended",
-                      link.rank, link.in.bytes.size(), operation_)});
+          fmt::format("rank {}: expected it at operation {}, found that it has ended", link.rank,
+                      operation_)});
 }
 
 }  // namespace triforce

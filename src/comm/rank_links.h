@@ -32,6 +32,7 @@ class RankLinks {
   RankLinks(const Shard& shard, std::vector<Descriptor> sockets, std::chrono::milliseconds timeout);
 
   const Shard& shard() const { return shard_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
   // `parts`: size equal parts, of which this rank has set its own; those of the others come in.
   void all_gather(std::span<std::byte> parts);
   // `bytes` of all ranks become those of rank 0.
@@ -46,6 +47,9 @@ class RankLinks {
   // On the other ranks: returns when rank 0 has begun an operation, however long that takes. Throws
   // as the operations if it is gone.
   void await_rank_0();
+  // Throws if another rank is seen to have gone, or to have said that it fails; waits for nothing.
+  // Between operations.
+  void check();
   // Tells the others why this rank takes no further part; not those that do not listen at once.
   // Between operations; one that throws has told them.
   void fail(const Error& error) noexcept;

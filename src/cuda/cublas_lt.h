@@ -6,20 +6,18 @@
 #include <span>
 #include <string>
 
+#include "cuda/shared_library.h"
+
 namespace triforce::cuda {
 
 // The functions of the library that are used. Lives as long as somebody may call one of them.
 class CublasLt {
  public:
   // File names in the order in which they are tried: libcublasLt.so of the major version that this
-  // program was built with, then of the other one (12, 13), each first as the system's loader finds
-  // it (LD_LIBRARY_PATH, ld.so.cache), then in the folders where the toolkit installs itself.
+  // program was built with, then of the other one (12, 13).
   static std::span<const std::string> usual_names();
   // The first of `names` that can be loaded and has every function; nullptr: none.
   static std::shared_ptr<const CublasLt> open(std::span<const std::string> names = usual_names());
-  CublasLt(const CublasLt&) = delete;
-  CublasLt& operator=(const CublasLt&) = delete;
-  ~CublasLt();
 
   std::string version() const;  // "13.0.2"
 
@@ -38,11 +36,7 @@ class CublasLt {
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
 
  private:
-  explicit CublasLt(void* library);
-  bool complete() const { return complete_; }
-
-  void* library_;
-  bool complete_ = true;
+  bool load(const SharedLibrary& from);
 };
 
 }  // namespace triforce::cuda

@@ -47,7 +47,7 @@ TensorView columns(TensorView v, std::int64_t begin, std::int64_t count) {
   return v;
 }
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend, public DeviceQueue {
  public:
   explicit CudaBackend(const CudaOptions& options)
       : Backend({.place = Place::kDevice,
@@ -62,10 +62,10 @@ class CudaBackend final : public Backend {
         allocator_(device_),
         compute_(make_stream()),
         copy_(make_stream()),
-        transfer_(allocator_, compute_.get()),
+        transfer_(allocator_, compute_.get(), wait_),
         verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kStaging) {
     graphs_.set_enabled(options.replay);
-    if (options.host_attention != nullptr) host_.emplace(options.host_attention);
+    if (options.host_attention != nullptr) host_.emplace(options.host_attention, wait_);
     for (EventHandle& e : events_) e = make_event(true);
     if (options.cublas_lt) lt_ = CublasLt::open();
     if (lt_ != nullptr) gemm_.emplace(allocator_, lt_);
@@ -131,9 +131,13 @@ class CudaBackend final : public Backend {
     TF_CUDA(cudaStreamWaitEvent(stream_of(before), signals_[id].get()));
   }
   void synchronize() override {
-    TF_CUDA(cudaDeviceSynchronize());
-    if (host_) host_->rethrow();
+    for (const Stream* s : {&compute_, &copy_}) wait_.for_stream(s->get());
+    if (!host_) return;
+    host_->synchronize();
+    host_->rethrow();
   }
+  cudaStream_t compute_stream() const override { return stream(); }
+  HostWait& host_wait() override { return wait_; }
   std::int64_t staging_bytes(const ScratchShape& s) const override {
     return host_ ? host_->bytes(s) : 0;
   }
@@ -225,7 +229,7 @@ class CudaBackend final : public Backend {
   }
   double do_elapsed_ms(std::size_t a, std::size_t b) override {
     float ms = 0;
-    TF_CUDA(cudaEventSynchronize(events_[b].get()));
+    wait_.for_event(events_[b].get());
     TF_CUDA(cudaEventElapsedTime(&ms, events_[a].get(), events_[b].get()));
     return static_cast<double>(ms);
   }
@@ -246,7 +250,7 @@ class CudaBackend final : public Backend {
     return queue == Queue::kCopy ? copy_.get() : compute_.get();
   }
   void wait() {
-    TF_CUDA(cudaStreamSynchronize(stream()));
+    wait_.for_stream(stream());
     if (host_) host_->rethrow();
   }
   VerifyResult* verify_result() const { return static_cast<VerifyResult*>(verdict_.data()); }
@@ -259,6 +263,7 @@ class CudaBackend final : public Backend {
   int multiprocessors_;
   CudaAllocator allocator_;
   Stream compute_, copy_;
+  HostWait wait_;
   Transfer transfer_;
   std::shared_ptr<const CublasLt> lt_;
   std::optional<Gemm> gemm_;  // with lt_

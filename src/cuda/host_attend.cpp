@@ -56,7 +56,7 @@ void HostAttend::stage(CudaAllocator& allocator, const Backend::ScratchShape& sh
 }
 
 HostAttend::Job& HostAttend::next_job() {
-  if (queued_ - ended_.load() == jobs_.size()) TF_CUDA(cudaStreamSynchronize(stream_.get()));
+  if (queued_ - ended_.load() == jobs_.size()) synchronize();
   return jobs_[queued_++ % jobs_.size()];
 }
 

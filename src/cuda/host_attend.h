@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cuda/cuda_allocator.h"
+#include "cuda/host_wait.h"
 #include "cuda/runtime.h"
 #include "triforce/host_attention.h"
 
@@ -17,8 +18,11 @@ namespace triforce::cuda {
 // behind those that bring KV rows; the host computes on a stream of its own meanwhile.
 class HostAttend {
  public:
-  explicit HostAttend(std::shared_ptr<HostAttention> attention)
-      : attention_(std::move(attention)) {}
+  // `wait` outlives it.
+  HostAttend(std::shared_ptr<HostAttention> attention, const HostWait& wait)
+      : attention_(std::move(attention)), wait_(wait) {}
+  // Returns when all that was queued is done.
+  void synchronize() { wait_.for_stream(stream_.get()); }
 
   // Page-locked bytes that stage() takes for leases of this shape.
   std::int64_t bytes(const Backend::ScratchShape& shape) const;
@@ -50,6 +54,7 @@ class HostAttend {
   void run(const Job& job) noexcept;
 
   std::shared_ptr<HostAttention> attention_;
+  const HostWait& wait_;
   Stream stream_ = make_stream();
   EventHandle ready_ = make_event(false), finished_ = make_event(false);
   Buffer length_, q_, out_, mass_;

@@ -19,14 +19,16 @@ TensorView flat(const TensorView& v, std::int64_t begin, std::int64_t count) {
 
 }  // namespace
 
-StagingRing::StagingRing(CudaAllocator& allocator, int slots, std::int64_t slot_bytes)
+StagingRing::StagingRing(CudaAllocator& allocator, int slots, std::int64_t slot_bytes,
+                         const HostWait& wait)
     : memory_(allocator, slots * slot_bytes, Place::kPinned, MemTag::kStaging),
+      wait_(wait),
       slot_bytes_(slot_bytes) {
   for (int i = 0; i < slots; ++i) taken_.push_back(make_event(false));
 }
 
 std::byte* StagingRing::fill() {
-  TF_CUDA(cudaEventSynchronize(taken_[next_].get()));  // at once for a slot never used
+  wait_.for_event(taken_[next_].get());  // at once for a slot never used
   return static_cast<std::byte*>(memory_.data()) + static_cast<std::int64_t>(next_) * slot_bytes_;
 }
 
@@ -41,9 +43,10 @@ bool is_on_device(const void* p) {
   return attributes.type == cudaMemoryTypeDevice;
 }
 
-Transfer::Transfer(CudaAllocator& allocator, cudaStream_t stream)
+Transfer::Transfer(CudaAllocator& allocator, cudaStream_t stream, const HostWait& wait)
     : stream_(stream),
-      ring_(allocator, kSlots, kSlotBytes),
+      wait_(wait),
+      ring_(allocator, kSlots, kSlotBytes, wait),
       device_(allocator, kSlotBytes, Place::kDevice, MemTag::kWorkspace) {}
 
 void Transfer::send(void* to, const TensorView& host_rows) {
@@ -91,7 +94,7 @@ void Transfer::download(const TensorView& dst, const TensorView& src) {
     }
     TF_CUDA(cudaMemcpyAsync(to.data, from.data, static_cast<std::size_t>(to.bytes()),
                             cudaMemcpyDeviceToHost, stream_));
-    TF_CUDA(cudaStreamSynchronize(stream_));
+    wait_.for_stream(stream_);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cuda/cuda_allocator.h"
+#include "cuda/host_wait.h"
 #include "cuda/runtime.h"
 #include "triforce/tensor.h"
 
@@ -15,7 +16,7 @@ namespace triforce::cuda {
 // ahead. Its source may be reused at once.
 class StagingRing {
  public:
-  StagingRing(CudaAllocator& allocator, int slots, std::int64_t slot_bytes);
+  StagingRing(CudaAllocator& allocator, int slots, std::int64_t slot_bytes, const HostWait& wait);
 
   std::int64_t slot_bytes() const { return slot_bytes_; }
   // The next free slot's memory, slot_bytes() long.
@@ -25,6 +26,7 @@ class StagingRing {
 
  private:
   Buffer memory_;
+  const HostWait& wait_;
   std::int64_t slot_bytes_;
   std::vector<EventHandle> taken_;
   std::size_t next_ = 0;
@@ -35,7 +37,8 @@ bool is_on_device(const void* p);
 
 class Transfer {
  public:
-  Transfer(CudaAllocator& allocator, cudaStream_t stream);
+  // Allocator and `wait` outlive it.
+  Transfer(CudaAllocator& allocator, cudaStream_t stream, const HostWait& wait);
 
   // dst (device) = src (host or device), converting f32/f16/bf16; both contiguous. Returns when
   // src in host memory may be reused; the device has it in the stream's order.
@@ -63,6 +66,7 @@ class Transfer {
   TensorView stage(const TensorView& host_rows);
 
   cudaStream_t stream_;
+  const HostWait& wait_;
   StagingRing ring_;
   Buffer device_;  // of one slot's size
 };

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/rank_links.h"
+#include "triforce/communicator.h"
 #include "triforce/host_attention.h"
 #include "triforce/shard.h"
 
@@ -46,5 +48,9 @@ struct CudaSession {
 std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DType> dtype,
                                      const LocalRank& rank = {},
                                      std::shared_ptr<HostAttention> host_attention = nullptr);
+// Tensors from device to device, by NCCL, for backends that open_cuda() opened. To be called on all
+// ranks at once; nullptr on all of them if NCCL is not installed for one. Throws as the links and
+// make_nccl_communicator() (nccl.h).
+std::unique_ptr<Communicator> connect_devices(Backend& backend, RankLinks& links);
 
 }  // namespace triforce

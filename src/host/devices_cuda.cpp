@@ -1,9 +1,12 @@
 // devices.h of a program that was built with CUDA.
+#include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "core/parse_number.h"
 #include "cuda/cuda_backend.h"
+#include "cuda/nccl.h"
 #include "cuda/runtime.h"
 #include "host/devices.h"
 
@@ -81,6 +84,17 @@ std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DT
                        wanted.problem));
   }
   return open(wanted, dtype, std::move(host_attention));
+}
+
+std::unique_ptr<Communicator> connect_devices(Backend& backend, RankLinks& links) {
+  std::vector<std::uint8_t> found(static_cast<std::size_t>(links.shard().size));
+  found[static_cast<std::size_t>(links.shard().rank)] = has_nccl() ? 1 : 0;
+  links.all_gather(std::as_writable_bytes(std::span(found)));
+  if (std::find(found.begin(), found.end(), 0) != found.end()) return nullptr;
+  NcclOptions options{links.shard(), {}, links.timeout(), [&links] { links.check(); }};
+  if (links.shard().rank == 0) options.id = make_nccl_id();
+  links.broadcast_value(options.id);
+  return make_nccl_communicator(backend, std::move(options));
 }
 
 }  // namespace triforce

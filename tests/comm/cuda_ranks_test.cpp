@@ -1,10 +1,13 @@
-// Ranks with a device each, their data through pinned memory: two emulated devices.
+// Ranks with an emulated device each, their data by NCCL or through pinned memory.
 #include <gtest/gtest.h>
+
+#include <csignal>
 
 #include "comm/host_communicator.h"
 #include "comm/ranks.h"
 #include "cuda/cuda_backend.h"
 #include "decode/toy_models.h"
+#include "host/devices.h"
 #include "model/full_cache.h"
 #include "tf_emulator.h"
 #include "triforce/model.h"
@@ -18,7 +21,8 @@ using testing::run_ranks;
 
 constexpr std::int64_t kVocab = 61;
 
-class CudaRanks : public ::testing::Test {
+// Parameter: whether by NCCL.
+class CudaRanks : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     tf_emulator::Limits limits;
@@ -38,13 +42,18 @@ ModelConfig config() {
 
 // A rank's device and what connects it.
 struct Device {
-  explicit Device(RankLinks& links)
+  Device(RankLinks& links, bool nccl)
       : backend(make_cuda_backend({.device = links.shard().rank, .dtype = DType::kBF16})),
-        before(backend->allocator().ledger(MemTag::kStaging).live_bytes),
-        ranks(*backend, links) {}
+        before(backend->allocator().ledger(MemTag::kStaging).live_bytes) {
+    if (nccl) {
+      ranks = connect_devices(*backend, links);
+    } else {
+      ranks = std::make_unique<HostCommunicator>(*backend, links);
+    }
+  }
   std::unique_ptr<Backend> backend;
   std::int64_t before;  // bytes of staging
-  HostCommunicator ranks;
+  std::unique_ptr<Communicator> ranks;
 };
 
 void expect_all_return(const std::vector<RankEnd>& ends, const std::string& value) {
@@ -55,9 +64,11 @@ void expect_all_return(const std::vector<RankEnd>& ends, const std::string& valu
 }
 
 // More than is staged at once, by an odd number of elements.
-TEST_F(CudaRanks, TensorsAreGatheredThroughPinnedMemory) {
-  const auto ends = run_ranks(2, [](RankLinks& links) -> std::string {
-    Device d(links);
+TEST_P(CudaRanks, TensorsAreGathered) {
+  const bool nccl = GetParam();
+  const auto ends = run_ranks(2, [nccl](RankLinks& links) -> std::string {
+    Device d(links, nccl);
+    EXPECT_EQ(d.ranks->description(), nccl ? "NCCL 2.14.0" : "sockets, through host memory");
     const std::int64_t n = 2 * (std::int64_t{1} << 18) + 77;
     const auto value = [&](int rank, std::int64_t i) {
       return static_cast<float>(i % 4099) + 0.5F * static_cast<float>(rank);
@@ -70,7 +81,7 @@ TEST_F(CudaRanks, TensorsAreGatheredThroughPinnedMemory) {
     }
     const TensorView view = make_view(host.data(), DType::kF32, {1, n});
     d.backend->upload(parts.view().rows(links.shard().rank, 1), view);
-    d.ranks.all_gather(parts.view());
+    d.ranks->all_gather(parts.view());
     for (int rank = 0; rank < 2; ++rank) {
       d.backend->download(view, parts.view().rows(rank, 1));
       for (std::int64_t i = 0; i < n; ++i) {
@@ -79,19 +90,19 @@ TEST_F(CudaRanks, TensorsAreGatheredThroughPinnedMemory) {
         }
       }
     }
-    const std::int64_t held =
-        d.backend->allocator().ledger(MemTag::kStaging).live_bytes - d.before;
-    return held == d.ranks.own_bytes() && held > 0 ? "equal" : fmt::format("{} bytes", held);
+    const std::int64_t held = d.backend->allocator().ledger(MemTag::kStaging).live_bytes - d.before;
+    return held == d.ranks->own_bytes() && (held > 0) != nccl ? "equal"
+                                                              : fmt::format("{} bytes", held);
   });
   expect_all_return(ends, "equal");
 }
 
-TEST_F(CudaRanks, ARowsBitsDependOnNoOtherRowAndAllRanksHaveThem) {
-  const auto ends = run_ranks(2, [](RankLinks& links) {
-    Device d(links);
+TEST_P(CudaRanks, ARowsBitsDependOnNoOtherRowAndAllRanksHaveThem) {
+  const auto ends = run_ranks(2, [nccl = GetParam()](RankLinks& links) {
+    Device d(links, nccl);
     const ModelWeights w = random_weights(*d.backend, config(), DType::kBF16, 3,
                                           MemTag::kTargetWeights, {}, links.shard());
-    LlamaModel model(*d.backend, w, 128, 64, 32, &d.ranks);
+    LlamaModel model(*d.backend, w, 128, 64, 32, d.ranks.get());
     FullCache cache(*d.backend, w.config.layers, w.shape().kv_heads, w.config.head_dim, 128, 64,
                     w.dtype);
     const std::vector<Token> tokens = toy_prompt(kMaxBatchInvariantRows, kVocab, 2);
@@ -118,24 +129,97 @@ TEST_F(CudaRanks, ARowsBitsDependOnNoOtherRowAndAllRanksHaveThem) {
   expect_all_return(ends, ends[0].value);
 }
 
-TEST_F(CudaRanks, StreamsOfAllMethodsEqualTheBaseline) {
-  const auto ends = run_ranks(2, [](RankLinks& links) {
-    Device d(links);
+TEST_P(CudaRanks, StreamsOfAllMethodsEqualTheBaseline) {
+  const auto ends = run_ranks(2, [nccl = GetParam()](RankLinks& links) {
+    Device d(links, nccl);
     const ToyPair pair(*d.backend, DType::kBF16, config(),
                        toy_config("toy-draft", 1, 1, 1, 64, kVocab), links.shard());
     SpeculationOptions o = toy_options();
     o.acceptance = Acceptance::kCoupled;
     o.gamma = 3;
     o.rebuild = {RebuildPolicy::Kind::kEvery, 4, 0};
-    ToyRun run(*d.backend, pair, o, {130, 8, all_methods()}, &d.ranks);
+    ToyRun run(*d.backend, pair, o, {130, 8, all_methods()}, d.ranks.get());
     run.prefill(toy_prompt(130, kVocab, 1));
     const Streams streams = run_all(run, 8, 3, 0);
     expect_equal_streams(streams, "two devices");
-    EXPECT_EQ(d.backend->recorded_passes() > 0, true);  // the drafter's, which is not split
+    // The drafter, which is not split, has one pass of one row.
+    EXPECT_EQ(d.backend->recorded_passes() > 3, nccl) << d.backend->recorded_passes();
+    EXPECT_GT(d.backend->recorded_passes(), 0U);
     return as_text(streams.of(kBaselineMethod).tokens);
   });
   EXPECT_EQ(ends[0].value.size(), 8 * sizeof(Token));
   expect_all_return(ends, ends[0].value);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, CudaRanks, ::testing::Bool(),
+                         [](const auto& way) { return way.param ? "Nccl" : "Host"; });
+
+using NcclRanks = CudaRanks;
+
+// What rank 0 is told when rank 1 does `instead` of the operation for which it waits on its device,
+// by itself and in a recorded pass.
+std::vector<RankEnd> ends_without(const std::function<void()>& instead, int operations,
+                                  std::chrono::milliseconds timeout) {
+  return run_ranks(
+      2,
+      [&](RankLinks& links) -> std::string {
+        Device d(links, true);
+        const Tensor parts(d.backend->allocator(), DType::kF32, {2, 8}, Place::kDevice,
+                           MemTag::kActivations);
+        std::array<float, 16> zeros{};
+        d.backend->upload(parts.view(), make_view(zeros.data(), DType::kF32, {2, 8}));
+        for (int i = 0; i < operations; ++i) {
+          if (i == operations - 1 && links.shard().rank == 1) instead();
+          d.backend->replay({1, 1, 1}, [&] { d.ranks->all_gather(parts.view()); });
+          d.backend->synchronize();
+        }
+        return "done";
+      },
+      timeout);
+}
+
+TEST_F(NcclRanks, AWaitForADeviceEndsWithTheRankThatItWaitsFor) {
+  constexpr std::chrono::seconds kLong{60};
+  constexpr std::chrono::milliseconds kShort{700};
+  for (const int operations : {1, 4}) {
+    const auto done = ends_without([] {}, operations, kLong);
+    expect_all_return(done, "done");
+
+    const RankEnd gone = ends_without([] { ::_exit(0); }, operations, kLong)[0];
+    EXPECT_EQ(gone.kind, "RankGone") << gone.what;
+    EXPECT_TRUE(gone.what.starts_with("rank 1: expected")) << gone.what;
+
+    const RankEnd failed =
+        ends_without([] { throw Error(ExitCode::kResources, "OutOfMemory", "too little"); },
+                     operations, kLong)[0];
+    EXPECT_EQ(failed.kind, "OutOfMemory") << failed.what;
+    EXPECT_EQ(failed.what, "rank 1: too little");
+
+    const auto begin = std::chrono::steady_clock::now();
+    const RankEnd silent = ends_without([] { ::raise(SIGSTOP); }, operations, kShort)[0];
+    EXPECT_EQ(silent.kind, "RankSilent") << silent.what;
+    EXPECT_EQ(silent.code, ExitCode::kCommunication);
+    EXPECT_EQ(silent.what,
+              "NCCL: expected all ranks at an operation within 0.7 s, found that one is missing");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  }
+}
+
+TEST_F(NcclRanks, OneThatDoesNotStartIsMissed) {
+  const auto ends = run_ranks(
+      2,
+      [](RankLinks& links) -> std::string {
+        const std::unique_ptr<Backend> backend =
+            make_cuda_backend({.device = links.shard().rank, .dtype = DType::kBF16});
+        if (links.shard().rank == 1) {
+          std::vector<std::uint8_t> found = {1, 1};
+          links.all_gather(std::as_writable_bytes(std::span(found)));
+          ::raise(SIGSTOP);
+        }
+        return connect_devices(*backend, links)->description();
+      },
+      std::chrono::milliseconds(500));
+  EXPECT_EQ(ends[0].kind, "RankSilent") << ends[0].what << ends[0].value;
 }
 
 }  // namespace

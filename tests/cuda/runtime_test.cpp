@@ -235,7 +235,8 @@ TEST(StagingRing, CarriesEveryPiece) {
   CudaAllocator a(0);
   const Stream stream = make_stream();
   const OnDevice<std::uint8_t> target(a, std::vector<std::uint8_t>(kPieces * kPieceBytes));
-  StagingRing ring(a, 3, kPieceBytes);
+  const HostWait wait;
+  StagingRing ring(a, 3, kPieceBytes, wait);
   for (std::size_t i = 0; i < kPieces; ++i) {
     std::memset(ring.fill(), static_cast<int>(i), kPieceBytes);
     TF_CUDA(cudaMemcpyAsync(target.data() + i * kPieceBytes, ring.fill(), kPieceBytes,

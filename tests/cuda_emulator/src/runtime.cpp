@@ -118,21 +118,22 @@ cudaError_t Runtime::before_default() {
   return cudaSuccess;
 }
 
-cudaError_t Runtime::enqueue(CUstream_st* stream, std::function<void()> run) {
+cudaError_t Runtime::enqueue(CUstream_st* stream, std::function<void()> run,
+                             std::function<bool()> ready) {
   if (!known(stream)) return fail(cudaErrorInvalidResourceHandle);
   if (stream == nullptr) {
     if (const cudaError_t error = before_default(); error != cudaSuccess) return error;
-    push(default_, {std::move(run), nullptr, nullptr});
+    push(default_, {std::move(run), nullptr, nullptr, std::move(ready)});
     return cudaSuccess;
   }
   if (stream->capture != nullptr) {
     if (!stream->capture->valid) return fail(cudaErrorStreamCaptureInvalidated);
     GraphNodes& nodes = stream->capture->nodes;
-    nodes.push_back({std::move(run), std::move(stream->tail)});
+    nodes.push_back({std::move(run), std::move(ready), std::move(stream->tail)});
     stream->tail = {nodes.size() - 1};
     return cudaSuccess;
   }
-  push(*stream, {std::move(run), nullptr, nullptr});
+  push(*stream, {std::move(run), nullptr, nullptr, std::move(ready)});
   return cudaSuccess;
 }
 
@@ -150,7 +151,7 @@ cudaError_t Runtime::record(CUevent_st* event, CUstream_st* stream) {
   event->capture = nullptr;
   event->last = std::make_shared<Completion>();
   event->last->stream = queue_of(stream);
-  push(*queue_of(stream), {nullptr, nullptr, event->last});
+  push(*queue_of(stream), {nullptr, nullptr, event->last, nullptr});
   return cudaSuccess;
 }
 
@@ -173,13 +174,17 @@ cudaError_t Runtime::wait(CUstream_st* stream, CUevent_st* event) {
     return fail(cudaErrorStreamCaptureIsolation);
   }
   if (event->last == nullptr) return cudaSuccess;
-  push(*queue_of(stream), {nullptr, event->last, nullptr});
+  push(*queue_of(stream), {nullptr, event->last, nullptr, nullptr});
   return cudaSuccess;
 }
 
-bool Runtime::runnable(const CUstream_st& stream) const {
-  return !stream.queue.empty() &&
-         (stream.queue.front().wait == nullptr || stream.queue.front().wait->done);
+bool Runtime::runnable(const CUstream_st& stream) {
+  if (stream.queue.empty()) return false;
+  const Work& front = stream.queue.front();
+  if (front.wait != nullptr && !front.wait->done) return false;
+  if (front.ready == nullptr || sticky != cudaSuccess) return true;
+  memory().device.open();
+  return front.ready();
 }
 
 void Runtime::run_front(CUstream_st& stream) {
@@ -210,25 +215,29 @@ CUstream_st* Runtime::choose(bool blocking_only) {
 
 bool Runtime::step(CUstream_st* stream) {
   if (stream->queue.empty()) return false;
-  if (!runnable(*stream)) finish(stream->queue.front().wait);
-  run_front(*stream);
+  if (runnable(*stream)) {
+    run_front(*stream);
+    return true;
+  }
+  const Completion* const wait = stream->queue.front().wait.get();
+  if (wait != nullptr && !wait->done) return step(next_for(wait->stream));
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
   return true;
 }
 
+// The stream whose turn it is when the host waits for `wanted`.
+CUstream_st* Runtime::next_for(CUstream_st* wanted) {
+  if (order != Order::kOldest && order != Order::kNewest) return wanted;
+  CUstream_st* const chosen = choose(false);
+  return chosen == nullptr ? wanted : chosen;
+}
+
 void Runtime::finish_stream(CUstream_st* stream) {
-  while (!stream->queue.empty()) {
-    CUstream_st* next = stream;
-    if (order == Order::kOldest || order == Order::kNewest) next = choose(false);
-    step(next);
-  }
+  while (!stream->queue.empty()) step(next_for(stream));
 }
 
 void Runtime::finish(const std::shared_ptr<Completion>& completion) {
-  while (!completion->done) {
-    CUstream_st* next = completion->stream;
-    if (order == Order::kOldest || order == Order::kNewest) next = choose(false);
-    step(next);
-  }
+  while (!completion->done) step(next_for(completion->stream));
 }
 
 void Runtime::finish_all(bool blocking_only) {
@@ -316,21 +325,25 @@ cudaError_t Runtime::end_capture(CUstream_st* stream, std::shared_ptr<const Grap
 }
 
 // Of the nodes that may run the latest captured goes first, under Order::kOldest the earliest.
-void Runtime::run_graph(const GraphNodes& nodes) {
-  std::vector<bool> done(nodes.size(), false);
-  for (std::size_t round = 0; round < nodes.size(); ++round) {
-    std::size_t chosen = nodes.size();
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
+cudaError_t Runtime::launch_graph(CUstream_st* stream,
+                                  const std::shared_ptr<const GraphNodes>& nodes) {
+  std::vector<bool> done(nodes->size(), false);
+  for (std::size_t round = 0; round < nodes->size(); ++round) {
+    std::size_t chosen = nodes->size();
+    for (std::size_t i = 0; i < nodes->size(); ++i) {
       if (done[i]) continue;
       bool can = true;
-      for (const std::size_t earlier : nodes[i].after) can = can && done[earlier];
+      for (const std::size_t earlier : (*nodes)[i].after) can = can && done[earlier];
       if (!can) continue;
       chosen = i;
       if (order == Order::kOldest || order == Order::kEager) break;
     }
     done[chosen] = true;
-    if (sticky == cudaSuccess) nodes[chosen].run();
+    const cudaError_t error = enqueue(
+        stream, [nodes, chosen] { (*nodes)[chosen].run(); }, (*nodes)[chosen].ready);
+    if (error != cudaSuccess) return error;
   }
+  return cudaSuccess;
 }
 
 }  // namespace tf_emulator::detail

@@ -25,16 +25,19 @@ struct Completion {
   std::chrono::steady_clock::time_point when;
 };
 
-// One entry of a stream's queue: waits for `wait`, runs `run`, completes `record`; each may be
-// null.
+// One entry of a stream's queue: waits for `wait`, then until `ready` says so, runs `run`,
+// completes `record`; each may be null. What other processes take part in is asked whether it is
+// ready again and again, so that who polls a stream comes back meanwhile.
 struct Work {
   std::function<void()> run;
   std::shared_ptr<Completion> wait;
   std::shared_ptr<Completion> record;
+  std::function<bool()> ready;
 };
 
 struct GraphNode {
   std::function<void()> run;
+  std::function<bool()> ready;
   std::vector<std::size_t> after;  // indices of earlier nodes
 };
 using GraphNodes = std::vector<GraphNode>;
@@ -101,13 +104,15 @@ class Runtime {
   bool known(CUstream_st* stream) const { return stream == nullptr || streams_.contains(stream); }
   // nullptr is the default stream.
   CUstream_st* queue_of(CUstream_st* stream) { return stream == nullptr ? &default_ : stream; }
-  cudaError_t enqueue(CUstream_st* stream, std::function<void()> run);
+  cudaError_t enqueue(CUstream_st* stream, std::function<void()> run,
+                      std::function<bool()> ready = nullptr);
   cudaError_t record(CUevent_st* event, CUstream_st* stream);
   cudaError_t wait(CUstream_st* stream, CUevent_st* event);
   void finish_stream(CUstream_st* stream);
   void finish(const std::shared_ptr<Completion>& completion);
   void finish_all(bool blocking_only = false);
-  // Runs one entry of the stream and whatever that needs; false when there was nothing to do.
+  // Runs one entry of the stream or, if that waits, of another that it waits for; sleeps a moment
+  // if nothing can run. false when there was nothing to do.
   bool step(CUstream_st* stream);
   void drop_all();
 
@@ -115,14 +120,15 @@ class Runtime {
   cudaError_t begin_capture(CUstream_st* stream, cudaStreamCaptureMode mode);
   cudaError_t end_capture(CUstream_st* stream, std::shared_ptr<const GraphNodes>* nodes);
   void invalidate(const std::shared_ptr<Capture>& capture);
-  void run_graph(const GraphNodes& nodes);
+  cudaError_t launch_graph(CUstream_st* stream, const std::shared_ptr<const GraphNodes>& nodes);
 
   std::set<CUevent_st*> events;
   std::set<CUgraph_st*> graphs;
   std::set<CUgraphExec_st*> execs;
 
  private:
-  bool runnable(const CUstream_st& stream) const;
+  bool runnable(const CUstream_st& stream);
+  CUstream_st* next_for(CUstream_st* wanted);
   CUstream_st* choose(bool blocking_only);
   void run_front(CUstream_st& stream);
   // What is queued next in the default stream comes after everything in blocking streams.

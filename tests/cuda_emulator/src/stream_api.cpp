@@ -193,8 +193,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const Call call;
   TF_EMULATOR_TRY(call->ready());
   if (!call->execs.contains(exec)) return call->fail(cudaErrorInvalidValue);
-  return call->enqueue(stream,
-                       [nodes = exec->nodes] { tf_emulator::detail::runtime().run_graph(*nodes); });
+  return call->launch_graph(stream, exec->nodes);
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {

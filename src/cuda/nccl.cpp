@@ -1,0 +1,181 @@
+#include "cuda/nccl.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "cuda/host_wait.h"
+#include "cuda/nccl_api.h"
+#include "cuda/runtime.h"
+#include "cuda/shared_library.h"
+
+namespace triforce {
+namespace {
+
+using namespace cuda;
+using Clock = std::chrono::steady_clock;
+
+// The functions of the library that are used.
+struct Library {
+  nccl::GetVersion* get_version = nullptr;
+  nccl::GetUniqueId* get_unique_id = nullptr;
+  nccl::CommInitRankConfig* init = nullptr;
+  nccl::CommGetAsyncError* get_async_error = nullptr;
+  nccl::CommAbort* abort = nullptr;
+  nccl::AllGather* all_gather = nullptr;
+  nccl::GetErrorString* error_string = nullptr;
+  int version = 0;
+
+  bool load(const SharedLibrary& from) {
+    constexpr int kNonBlocking = 21400;
+    return from.find(get_version, "ncclGetVersion") &&
+           from.find(get_unique_id, "ncclGetUniqueId") &&
+           from.find(init, "ncclCommInitRankConfig") &&
+           from.find(get_async_error, "ncclCommGetAsyncError") &&
+           from.find(abort, "ncclCommAbort") && from.find(all_gather, "ncclAllGather") &&
+           from.find(error_string, "ncclGetErrorString") &&
+           get_version(&version) == nccl::kSuccess && version >= kNonBlocking;
+  }
+};
+
+// nullptr: not installed.
+const Library* library() {
+#ifdef TF_CUDA_EMULATED
+  const std::vector<std::string> names = {"libtf_emulated_nccl.so"};
+#else
+  const std::vector<std::string> names = library_names("libnccl.so.2", CUDART_VERSION / 1000);
+#endif
+  static Library functions;
+  static const bool found = static_cast<bool>(
+      SharedLibrary::open(names, [](const SharedLibrary& from) { return functions.load(from); }));
+  return found ? &functions : nullptr;
+}
+
+[[noreturn]] void throw_failed(const Library& nccl, nccl::Result result, const char* what) {
+  throw Error(ExitCode::kCommunication, "NcclFailed",
+              fmt::format("NCCL: expected to {}, found: {}", what, nccl.error_string(result)));
+}
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(Backend& backend, NcclOptions options)
+      : Communicator(options.shard),
+        nccl_(*library()),
+        queue_(dynamic_cast<DeviceQueue&>(backend)),
+        options_(std::move(options)) {
+    nccl::UniqueId id{};
+    std::memcpy(id.bytes.data(), options_.id.data(), id.bytes.size());
+    nccl::Config config;
+    try {
+      settle(nccl_.init(&comm_, shard().size, id, shard().rank, &config), "start");
+      queue_.host_wait().set_watch([this](Clock::duration waited) { watch(waited); });
+      connect(backend);
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  ~NcclCommunicator() override { end(); }
+
+  std::string description() const override {
+    return fmt::format("NCCL {}.{}.{}", nccl_.version / 10000, nccl_.version / 100 % 100,
+                       nccl_.version % 100);
+  }
+  bool recordable() const override { return true; }
+
+  void all_gather(TensorView parts) override {
+    TF_CHECK(parts.dtype == DType::kF32 && parts.rank > 0 && parts.shape[0] == shard().size &&
+                 parts.is_contiguous(),
+             "parts of {} ranks: {} {}, first of {}", shard().size, to_string(parts.dtype),
+             parts.rank, parts.shape[0]);
+    if (failure_) std::rethrow_exception(failure_);
+    const std::int64_t n = parts.numel() / shard().size;
+    const float* const own = static_cast<const float*>(parts.data) + shard().rank * n;
+    settle(nccl_.all_gather(own, parts.data, static_cast<std::size_t>(n), nccl::kFloat32, comm_,
+                            queue_.compute_stream()),
+           "gather");
+  }
+
+ private:
+  // The first operation makes the connections, which must not happen while a pass is recorded.
+  void connect(Backend& backend) {
+    const Tensor parts(backend.allocator(), DType::kF32, {shard().size, 1}, Place::kDevice,
+                       MemTag::kWorkspace);
+    const float rank = static_cast<float>(shard().rank);
+    backend.upload(parts.view().rows(shard().rank, 1),
+                   make_view(const_cast<float*>(&rank), DType::kF32, {1, 1}));
+    all_gather(parts.view());
+    backend.synchronize();
+  }
+
+  // Waits until what a call began is on its way.
+  void settle(nccl::Result result, const char* what) {
+    const auto begin = Clock::now();
+    while (result == nccl::kInProgress) {
+      if (const nccl::Result asked = nccl_.get_async_error(comm_, &result); asked != nccl::kSuccess)
+        result = asked;
+      if (result != nccl::kInProgress) break;
+      watch(Clock::now() - begin);
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    if (result != nccl::kSuccess) throw_failed(nccl_, result, what);
+  }
+
+  // Ends a wait that will not end by itself: the device is set free first.
+  void watch(Clock::duration waited) {
+    try {
+      if (options_.check_ranks) options_.check_ranks();
+      nccl::Result state = nccl::kSuccess;
+      if (nccl_.get_async_error(comm_, &state) == nccl::kSuccess && state != nccl::kSuccess &&
+          state != nccl::kInProgress) {
+        throw_failed(nccl_, state, "go on");
+      }
+      if (waited < options_.timeout) return;
+      throw Error(ExitCode::kCommunication, "RankSilent",
+                  fmt::format("NCCL: expected all ranks at an operation within {:.3g} s, found "
+                              "that one is missing",
+                              std::chrono::duration<double>(options_.timeout).count()));
+    } catch (...) {
+      failure_ = std::current_exception();
+      end();
+      throw;
+    }
+  }
+  // Needs no other rank, and ends what the device waits for.
+  void end() noexcept {
+    queue_.host_wait().set_watch({});
+    if (comm_ != nullptr) static_cast<void>(nccl_.abort(comm_));
+    comm_ = nullptr;
+  }
+
+  const Library& nccl_;
+  DeviceQueue& queue_;
+  NcclOptions options_;
+  nccl::Comm comm_ = nullptr;
+  std::exception_ptr failure_;  // that of a wait
+};
+
+}  // namespace
+
+bool has_nccl() { return library() != nullptr; }
+
+NcclId make_nccl_id() {
+  TF_CHECK(has_nccl(), "NCCL is not installed");
+  nccl::UniqueId id{};
+  if (const nccl::Result result = library()->get_unique_id(&id); result != nccl::kSuccess) {
+    throw_failed(*library(), result, "find an address");
+  }
+  NcclId bytes{};
+  std::memcpy(bytes.data(), id.bytes.data(), bytes.size());
+  return bytes;
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(Backend& backend, NcclOptions options) {
+  TF_CHECK(has_nccl(), "NCCL is not installed");
+  return std::make_unique<NcclCommunicator>(backend, std::move(options));
+}
+
+}  // namespace triforce
