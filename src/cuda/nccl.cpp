@@ -92,6 +92,7 @@ class NcclCommunicator final : public Communicator {
              "parts of {} ranks: {} {}, first of {}", shard().size, to_string(parts.dtype),
              parts.rank, parts.shape[0]);
     if (failure_) std::rethrow_exception(failure_);
+    keep_up();
     const std::int64_t n = parts.numel() / shard().size;
     const float* const own = static_cast<const float*>(parts.data) + shard().rank * n;
     settle(nccl_.all_gather(own, parts.data, static_cast<std::size_t>(n), nccl::kFloat32, comm_,
@@ -111,6 +112,17 @@ class NcclCommunicator final : public Communicator {
     backend.synchronize();
   }
 
+  // Lets the host be so many operations ahead of its device at most: a prompt is queued as a whole,
+  // and no single wait may take as long as that.
+  void keep_up() {
+    constexpr int kAhead = 32;
+    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    TF_CUDA(cudaStreamIsCapturing(queue_.compute_stream(), &capturing));
+    if (capturing != cudaStreamCaptureStatusNone || ++queued_ % kAhead != 0) return;
+    const EventHandle& mark = marks_[static_cast<std::size_t>(queued_ / kAhead % 2)];
+    queue_.host_wait().for_event(mark.get());  // at once if it was never recorded
+    TF_CUDA(cudaEventRecord(mark.get(), queue_.compute_stream()));
+  }
   // Waits until what a call began is on its way.
   void settle(nccl::Result result, const char* what) {
     const auto begin = Clock::now();
@@ -155,6 +167,8 @@ class NcclCommunicator final : public Communicator {
   DeviceQueue& queue_;
   NcclOptions options_;
   nccl::Comm comm_ = nullptr;
+  std::int64_t queued_ = 0;  // not counting what was recorded
+  std::array<EventHandle, 2> marks_{make_event(false), make_event(false)};
   std::exception_ptr failure_;  // that of a wait
 };
 

@@ -20,6 +20,11 @@ def setUpModule():
         raise unittest.SkipTest("no CUDA device")
 
 
+# An emulated device works while its host waits for it, and no rank may wait for another one's host
+# with work left on its device.
+TWO_DEVICES = {"TF_EMULATOR_DEVICES": "2", "TF_EMULATOR_ORDER": "eager"}
+
+
 class Cuda(ProgramTest):
     def small(self, **changes):
         return self.tiny(SMALL, **{"device": "cuda", "gen-len": 8, "gamma": 3, "repetitions": 1,
@@ -107,6 +112,23 @@ class Cuda(ProgramTest):
     def test_more_ranks_than_devices(self):
         self.fails(5, *self.small(device="cuda", tp=2),
                    says=["--device cuda: ", "expected 2 devices for --tp, found 1 from this one on"])
+
+    @unittest.skipUnless(EMULATED, "needs two devices")
+    def test_ranks_with_a_device_each(self):
+        heads = {"num_key_value_heads": 2}
+        for where in ({}, {"on-chip": 0, "rebuild": "every:4"}):
+            config = self.tiny({**SMALL, **heads}, **{
+                "device": "cuda", "gen-len": 8, "gamma": 3, "repetitions": 1, "warmup": 0, "tp": 2,
+                "temp": 1, "acceptance": "coupled", "method": "ar,triforce", **where})
+            done = self.run_program(*config, "--output-format", "json",
+                                    env={**os.environ, **TWO_DEVICES})
+            result = strict_json(done.out)
+            self.assertEqual(result["context"]["communication"], "NCCL 2.14.0")
+            self.assertIn("cuda:0", result["context"]["backend"])
+            for case in result["cases"]:
+                self.assertEqual(case["status"], "ok")
+                self.assertIn(case["lossless"]["equal_to_baseline"], (None, True))
+                self.assertEqual(case["memory"]["planned"], case["memory"]["peak"])
 
     def test_f32_is_the_cpus(self):
         self.fails(2, *self.small(dtype="f32"), says=["--dtype", "f16 or bf16", "f32"])

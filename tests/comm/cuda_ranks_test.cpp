@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <thread>
 
 #include "comm/host_communicator.h"
 #include "comm/ranks.h"
 #include "cuda/cuda_backend.h"
+#include "cuda/host_wait.h"
 #include "decode/toy_models.h"
 #include "host/devices.h"
 #include "model/full_cache.h"
@@ -203,6 +205,32 @@ TEST_F(NcclRanks, AWaitForADeviceEndsWithTheRankThatItWaitsFor) {
               "NCCL: expected all ranks at an operation within 0.7 s, found that one is missing");
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
   }
+}
+
+// What a prompt queues takes longer than a rank may be silent; each single wait does not.
+TEST_F(NcclRanks, ALongQueueIsWaitedForInParts) {
+  static constexpr std::chrono::milliseconds kTimeout{1500}, kEach{10};
+  constexpr int kOperations = 330;
+  const auto ends = run_ranks(
+      2,
+      [&](RankLinks& links) {
+        Device d(links, true);
+        const Tensor parts(d.backend->allocator(), DType::kF32, {2, 1}, Place::kDevice,
+                           MemTag::kActivations);
+        std::array<float, 2> zeros{};
+        d.backend->upload(parts.view(), make_view(zeros.data(), DType::kF32, {2, 1}));
+        auto& queue = dynamic_cast<cuda::DeviceQueue&>(*d.backend);
+        const auto begin = std::chrono::steady_clock::now();
+        for (int i = 0; i < kOperations; ++i) {
+          cudaLaunchHostFunc(
+              queue.compute_stream(), [](void*) { std::this_thread::sleep_for(kEach); }, nullptr);
+          d.ranks->all_gather(parts.view());
+        }
+        d.backend->synchronize();
+        return std::chrono::steady_clock::now() - begin > 2 * kTimeout ? "longer" : "shorter";
+      },
+      kTimeout);
+  expect_all_return(ends, "longer");
 }
 
 TEST_F(NcclRanks, OneThatDoesNotStartIsMissed) {

@@ -42,6 +42,9 @@ Runtime& runtime() {
 Runtime::Runtime() : order(order_from_environment()) {
   const char* const text = std::getenv("TF_EMULATOR_ABORT");
   abort_on_trap = text != nullptr && std::strcmp(text, "0") != 0;
+  if (const char* const devices = std::getenv("TF_EMULATOR_DEVICES")) {
+    limits.devices = std::atoi(devices);
+  }
 }
 
 cudaError_t Runtime::fail(cudaError_t error) {
