@@ -387,15 +387,26 @@ ExitCode Run::operator()() {
   return result.exit_code != ExitCode::kOk ? result.exit_code : written;
 }
 
-// Lets the other ranks go; those that do not are ended with `ranks`.
-void dismiss_others(RankLinks& links, RankProcesses& ranks) {
+// Lets the other ranks go, or ends them.
+void dismiss_others(RankLinks& links, RankProcesses& ranks, ExitCode code) {
   constexpr std::chrono::seconds kLimit{2};
   try {
     dismiss(links);
-  } catch (const Error&) {
-    return;  // the result says so
+    ranks.join(kLimit);
+  } catch (const Error&) {  // the result says so
+    ranks.abandon(code);
   }
-  ranks.join(kLimit);
+}
+
+ExitCode follow_command(const RunConfig& config, RankLinks& links, RankProcesses& ranks) {
+  constexpr std::chrono::seconds kLimit{10};
+  const ExitCode code = run_follower(config, links, ranks.local());
+  if (code == ExitCode::kOk) {
+    ranks.join(kLimit);
+  } else {
+    links.outlast_rank_0(kLimit);
+  }
+  return code;
 }
 
 }  // namespace
@@ -405,15 +416,17 @@ ExitCode run_command(const RunConfig& config, const std::vector<std::string>& ar
       std::chrono::duration<double>(config.comm_timeout_s));
   RankProcesses ranks = RankProcesses::start(config.tp, timeout);
   RankLinks links(ranks.shard(), ranks.take_sockets(), timeout);
-  if (links.shard().rank != 0) return run_follower(config, links, ranks.local());
+  if (links.shard().rank != 0) return follow_command(config, links, ranks);
+  ExitCode code = ExitCode::kOk;
   try {
-    const ExitCode code = Run(config, argv, links, ranks)();
-    dismiss_others(links, ranks);
+    code = Run(config, argv, links, ranks)();
+  } catch (...) {
+    code = report_current_exception();
+    ranks.abandon(code);
     return code;
-  } catch (const Error& e) {
-    links.fail(e);  // the others end with the same code
-    throw;
   }
+  dismiss_others(links, ranks, code);
+  return code;
 }
 
 }  // namespace triforce

@@ -15,7 +15,7 @@ std::span<std::byte> bytes_of(const TensorView& v) {
 
 HostCommunicator::HostCommunicator(Backend& backend, RankLinks& links)
     : Communicator(links.shard()), b_(backend), links_(links) {
-  if (backend.place() == Place::kHost) return;
+  if (shard().size == 1 || backend.place() == Place::kHost) return;
   staged_ = Tensor(backend.allocator(), DType::kF32, {shard().size, kPiece}, Place::kPinned,
                    MemTag::kStaging);
 }

@@ -9,8 +9,8 @@ namespace triforce {
 // that reach each other in no other way.
 class HostCommunicator final : public Communicator {
  public:
-  // Takes pinned memory where the backend's tensors are not in host memory. Backend and links
-  // outlive it. Throws Error(kResources).
+  // Several ranks take pinned memory where the backend's tensors are not in host memory. Backend
+  // and links outlive it. Throws Error(kResources).
   HostCommunicator(Backend& backend, RankLinks& links);
 
   std::string description() const override { return "sockets, through host memory"; }

@@ -12,8 +12,8 @@ struct TriforceMpi;
 
 namespace triforce {
 
-// This process as a launcher started it. MPI is there to bring ranks together once; what they
-// compute with goes over connections of their own.
+// This process as a launcher started it. MPI brings ranks together and ends them; what they compute
+// with goes over connections of their own.
 class Launcher {
  public:
   // nullptr: this process was started alone. Loads the module triforce_mpi.so, which is built where
@@ -25,8 +25,10 @@ class Launcher {
   // `parts`: size equal parts, of which this rank has set its own; those of the others come in.
   // Throws Error(kCommunication, "LauncherFailed").
   void all_gather(std::span<std::byte> parts);
-  // Ends MPI, on all ranks; nothing else may be called afterwards. Throws as all_gather().
-  void finish();
+  // Ends MPI when all ranks do; nothing else may be called afterwards.
+  void finish() noexcept;
+  // Ends all ranks, whatever they do, and the launcher with this exit status.
+  void abort(int code) noexcept;
 
  private:
   Launcher(const TriforceMpi& module, std::string name);

@@ -126,6 +126,16 @@ void RankLinks::check() {
   }
 }
 
+void RankLinks::outlast_rank_0(std::chrono::milliseconds limit) noexcept {
+  const auto end = Clock::now() + limit;
+  std::array<std::byte, 4096> rest;
+  while (Clock::now() < end) {
+    const ssize_t n = ::recv(links_.front().socket.get(), rest.data(), rest.size(), MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && !would_block())) return;
+    if (n < 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 void RankLinks::run() {
   for (;;) {
     bool moved = true;

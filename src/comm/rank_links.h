@@ -50,6 +50,9 @@ class RankLinks {
   // Throws if another rank is seen to have gone, or to have said that it fails; waits for nothing.
   // Between operations.
   void check();
+  // After an error, on the other ranks: returns when rank 0 has gone too, or has not for `limit`. A
+  // launcher would end it in the middle of its result for the first rank that ends.
+  void outlast_rank_0(std::chrono::milliseconds limit) noexcept;
   // Tells the others why this rank takes no further part; not those that do not listen at once.
   // Between operations; one that throws has told them.
   void fail(const Error& error) noexcept;

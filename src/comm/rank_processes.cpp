@@ -8,23 +8,21 @@
 #include <cstring>
 #include <thread>
 
-#include "comm/launcher.h"
 #include "comm/rank_sockets.h"
-#include "triforce/error.h"
 
 namespace triforce {
 
 RankProcesses RankProcesses::start(int size, std::chrono::milliseconds limit) {
-  const std::unique_ptr<Launcher> launcher = Launcher::find();
+  std::unique_ptr<Launcher> launcher = Launcher::find();
   if (launcher == nullptr) return fork_all(size);
   Connected connected = connect_started_ranks(
-      launcher->shard(), [&](std::span<std::byte> parts) { launcher->all_gather(parts); },
-      [&] { launcher->finish(); }, limit);
+      launcher->shard(), [&](std::span<std::byte> parts) { launcher->all_gather(parts); }, limit);
   RankProcesses started;
   started.shard_ = launcher->shard();
   started.local_ = connected.local;
   started.machines_ = connected.machines;
   started.sockets_ = std::move(connected.sockets);
+  started.launcher_ = std::move(launcher);
   return started;
 }
 
@@ -53,9 +51,19 @@ RankProcesses RankProcesses::fork_all(int size) {
   return all;  // the sockets of other ranks are closed here
 }
 
-RankProcesses::~RankProcesses() { join(std::chrono::milliseconds(0)); }
+RankProcesses::~RankProcesses() { end_forks(std::chrono::milliseconds(0)); }
 
 void RankProcesses::join(std::chrono::milliseconds limit) {
+  end_forks(limit);
+  if (launcher_ != nullptr) launcher_->finish();
+}
+
+void RankProcesses::abandon(ExitCode code) {
+  end_forks(std::chrono::milliseconds(0));
+  if (launcher_ != nullptr) launcher_->abort(static_cast<int>(code));
+}
+
+void RankProcesses::end_forks(std::chrono::milliseconds limit) {
   constexpr std::chrono::milliseconds kStep{5};
   const auto end = std::chrono::steady_clock::now() + limit;
   for (const pid_t child : children_) {

@@ -3,10 +3,13 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "comm/launcher.h"
 #include "core/file.h"
+#include "triforce/error.h"
 #include "triforce/shard.h"
 
 namespace triforce {
@@ -21,7 +24,7 @@ class RankProcesses {
   static RankProcesses start(int size, std::chrono::milliseconds limit);
   RankProcesses(RankProcesses&&) noexcept = default;
   RankProcesses& operator=(RankProcesses&&) noexcept = default;
-  // Rank 0: ends the others that have not ended by themselves.
+  // Rank 0: ends its forks that have not ended by themselves.
   ~RankProcesses();
 
   const Shard& shard() const { return shard_; }
@@ -29,19 +32,25 @@ class RankProcesses {
   int machines() const { return machines_; }
   // For RankLinks; once.
   std::vector<Descriptor> take_sockets() { return std::move(sockets_); }
-  // Rank 0: waits until the others have ended; those that have not after `limit` are killed.
+  // All ranks, when rank 0 has let the others go: rank 0 waits until its forks have ended, and
+  // kills those that have not after `limit`; a launcher's ranks leave together.
   void join(std::chrono::milliseconds limit);
+  // Rank 0, when the others may not end by themselves, as its last act: ends its forks, or with all
+  // ranks of a launcher this process and the launcher, whose status it is.
+  void abandon(ExitCode code);
 
  private:
   RankProcesses() = default;
 
   static RankProcesses fork_all(int size);
+  void end_forks(std::chrono::milliseconds limit);
 
   Shard shard_;
   LocalRank local_;
   int machines_ = 1;
   std::vector<Descriptor> sockets_;
   std::vector<pid_t> children_;
+  std::unique_ptr<Launcher> launcher_;
 };
 
 }  // namespace triforce

@@ -306,14 +306,12 @@ std::vector<std::vector<Descriptor>> connect_ranks(int size) {
 }
 
 Connected connect_started_ranks(const Shard& shard, const GatherParts& gather,
-                                const std::function<void()>& listening,
                                 std::chrono::milliseconds limit) {
   std::uint16_t port = 0;
   Descriptor listener = listen_everywhere(port);
   std::vector<Greeting> greetings(static_cast<std::size_t>(shard.size));
   greetings[static_cast<std::size_t>(shard.rank)] = make_greeting(port);
   gather(std::as_writable_bytes(std::span(greetings)));
-  listening();
   Connected connected;
   connected.local = find_local(greetings, shard);
   std::set<std::string> machines;

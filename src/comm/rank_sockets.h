@@ -26,12 +26,10 @@ struct Connected {
 };
 
 // Connects ranks that were started apart, on one machine or several, over TCP: each listens on all
-// addresses of its machine, on a port and with secrets that `gather` tells the others. `listening`
-// is called after that. Throws what `gather` and `listening` throw, Error(kResources,
-// "OpenFailed"), and Error(kCommunication, "RankUnreachable") if a rank is not connected within
-// `limit`.
+// addresses of its machine, on a port and with secrets that `gather` tells the others. Throws what
+// `gather` throws, Error(kResources, "OpenFailed"), and Error(kCommunication, "RankUnreachable") if
+// a rank is not connected within `limit`.
 Connected connect_started_ranks(const Shard& shard, const GatherParts& gather,
-                                const std::function<void()>& listening,
                                 std::chrono::milliseconds limit);
 
 }  // namespace triforce

@@ -30,10 +30,12 @@ const char* all_gather(void* parts, int bytes) {
 
 const char* finish() { return text_of(MPI_Finalize()); }
 
+void abort_all(int code) { MPI_Abort(MPI_COMM_WORLD, code); }
+
 }  // namespace
 
 const TriforceMpi* triforce_mpi() {
-  static const TriforceMpi module{g_library.data(), start, all_gather, finish};
+  static const TriforceMpi module{g_library.data(), start, all_gather, finish, abort_all};
   int length = 0;
   MPI_Get_library_version(g_library.data(), &length);
   return &module;

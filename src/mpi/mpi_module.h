@@ -11,8 +11,10 @@ struct TriforceMpi {
   const char* (*start)(int* rank, int* size);
   // parts: [size][bytes], of which each rank has set its own; those of the others come in.
   const char* (*all_gather)(void* parts, int bytes);
-  // MPI_Finalize; no call may follow.
+  // MPI_Finalize, when all ranks do; no call may follow.
   const char* (*finish)();
+  // MPI_Abort: ends all ranks, whatever they do, and the launcher with this status.
+  void (*abort)(int code);
 };
 
 // The one symbol of the module.

@@ -20,8 +20,7 @@ constexpr std::chrono::seconds kLimit{20};
 // Connects the ranks once more, the way of those that a launcher started.
 Connected connect(RankLinks& links, std::chrono::milliseconds limit = kLimit) {
   return connect_started_ranks(
-      links.shard(), [&](std::span<std::byte> parts) { links.all_gather(parts); },
-      [&] { links.meet(); }, limit);
+      links.shard(), [&](std::span<std::byte> parts) { links.all_gather(parts); }, limit);
 }
 
 void expect_values(const std::vector<RankEnd>& ends, const std::vector<std::string>& values) {
@@ -74,7 +73,8 @@ sockaddr_in listening_address() {
 TEST(RankSockets, StrangersAreHungUpOn) {
   const auto ends = run_ranks(2, [](RankLinks& first) -> std::string {
     std::vector<Descriptor> strangers;
-    const auto listening = [&] {
+    const auto gather = [&](std::span<std::byte> parts) {
+      first.all_gather(parts);
       if (first.shard().rank == 0) {
         const sockaddr_in to = listening_address();
         for (const std::size_t bytes : {0U, 7U, 4096U}) {
@@ -89,9 +89,7 @@ TEST(RankSockets, StrangersAreHungUpOn) {
       }
       first.meet();  // they called before the other rank does
     };
-    Connected connected = connect_started_ranks(
-        first.shard(), [&](std::span<std::byte> parts) { first.all_gather(parts); }, listening,
-        kLimit);
+    Connected connected = connect_started_ranks(first.shard(), gather, kLimit);
     RankLinks links(first.shard(), std::move(connected.sockets), kLimit);
     links.meet();
     char byte = 0;
@@ -138,15 +136,9 @@ TEST(RankSockets, ARankThatDoesNotConnectIsNamed) {
           links.all_gather(parts);
           throw Error(ExitCode::kInternal, "Left", "left");
         };
-        static_cast<void>(connect_started_ranks(
-            links.shard(), gather, [] {}, kLimit));
+        static_cast<void>(connect_started_ranks(links.shard(), gather, kLimit));
       }
-      return connect_started_ranks(
-                 links.shard(), [&](std::span<std::byte> parts) { links.all_gather(parts); }, [] {},
-                 std::chrono::milliseconds(1500))
-                     .sockets.empty()
-                 ? "none"
-                 : "connected";
+      return connect(links, std::chrono::milliseconds(1500)).sockets.empty() ? "none" : "connected";
     });
     const RankEnd& told = ends[1];
     EXPECT_EQ(told.code, ExitCode::kCommunication) << told.value;
