@@ -1,6 +1,7 @@
 // Bytes between ranks, and what the others see of one that ends, stops or fails.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <csignal>
 
 #include "comm/ranks.h"
@@ -192,8 +193,58 @@ TEST(RankLinks, WhatHasFailedStaysFailed) {
     }
     return lines;
   });
-  const std::string line = "rank 1: expected 4 bytes of operation 1, found that it has ended\n";
+  const std::string line = "rank 1: expected it at operation 1, found that it has ended\n";
   EXPECT_EQ(ends[0].value, line + line + line);
+}
+
+TEST(RankLinks, ACheckSeesWhoHasGoneOrFailedAndWaitsForNothing) {
+  struct Case {
+    std::function<void(RankLinks&)> body;  // of rank 1
+    std::string says;
+  };
+  const std::vector<Case> cases = {
+      {[](RankLinks& links) { links.meet(); }, ""},
+      // Ahead of rank 0: its bytes lie there already.
+      {[](RankLinks& links) {
+         links.meet();
+         std::array<std::byte, 2> parts{};
+         links.all_gather(parts);
+       },
+       ""},
+      {[](RankLinks& links) {
+         links.meet();
+         ::_exit(0);
+       },
+       "rank 1: expected it at operation 1, found that it has ended"},
+      {[](RankLinks& links) {
+         links.meet();
+         links.fail({ExitCode::kDevice, "Cuda", "a device is gone"});
+       },
+       "rank 1: a device is gone"},
+  };
+  for (const Case& c : cases) {
+    const auto ends = run_ranks(2, [&](RankLinks& links) -> std::string {
+      if (links.shard().rank == 1) {
+        c.body(links);
+        links.outlast_rank_0(std::chrono::seconds(20));
+        return "";
+      }
+      links.meet();
+      std::string said;
+      const auto end =
+          std::chrono::steady_clock::now() + milliseconds(c.says.empty() ? 300 : 20000);
+      while (said.empty() && std::chrono::steady_clock::now() < end) {
+        try {
+          links.check();
+        } catch (const Error& e) {
+          said = e.what();
+        }
+      }
+      return said;
+    });
+    EXPECT_TRUE(ends[0].returned) << ends[0].what;
+    EXPECT_EQ(ends[0].value, c.says);
+  }
 }
 
 }  // namespace
