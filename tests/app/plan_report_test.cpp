@@ -8,6 +8,7 @@
 #include <set>
 
 #include "app/ranks.h"
+#include "comm/rank_sockets.h"
 #include "comm/ranks.h"
 #include "core/forwarding_backend.h"
 #include "options/options.h"
