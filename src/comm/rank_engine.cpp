@@ -134,6 +134,13 @@ Call receive(RankLinks& links, std::vector<Token>& tokens) {
   return call;
 }
 
+// After a rank has dropped its engine: no device is then at work for another rank's, and each may
+// go.
+void all_have_dropped(RankLinks& links) {
+  std::vector<std::byte> here(static_cast<std::size_t>(links.shard().size));
+  links.all_gather(here);
+}
+
 class LeadingEngine final : public Engine {
  public:
   LeadingEngine(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,
@@ -148,6 +155,8 @@ class LeadingEngine final : public Engine {
   ~LeadingEngine() override {
     try {
       announce(links_, {.kind = Call::Kind::kDrop});
+      local_.reset();
+      all_have_dropped(links_);
     } catch (const Error&) {
       // The links have ended, and with them the engines of other ranks.
     }
@@ -237,6 +246,7 @@ void follow(RankLinks& links, const BuildEngine& build) {
     if (call.kind == Call::Kind::kEnd) return;
     if (call.kind == Call::Kind::kDrop) {
       engine.reset();
+      all_have_dropped(links);
       continue;
     }
     try {

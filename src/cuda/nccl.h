@@ -27,9 +27,10 @@ struct NcclOptions {
   std::function<void()> check_ranks;
 };
 // A communicator on the queue of `backend`, one of CUDA; to be called on all ranks at once, each
-// with a device of its own. A host that waits for its device then sees when others have gone.
-// Throws what check_ranks throws, Error(kCommunication, "RankSilent") if others do not come within
-// the timeout, and Error(kCommunication, "NcclFailed").
+// with a device of its own, and to be destroyed when no rank's device is at work with it. A host
+// that waits for its device then sees when others have gone. Throws what check_ranks throws,
+// Error(kCommunication, "RankSilent") if others do not come within the timeout, and
+// Error(kCommunication, "NcclFailed").
 std::unique_ptr<Communicator> make_nccl_communicator(Backend& backend, NcclOptions options);
 
 }  // namespace triforce

@@ -12,6 +12,17 @@ class LocalEngine final : public Engine {
       : context_(backend, target, Context::shape_of(run), ranks),
         methods_(context_, draft, options, run.methods) {}
 
+  // What is queued still uses its memory, and maybe that of other ranks.
+  ~LocalEngine() override {
+    try {
+      context_.backend().synchronize();
+    } catch (const Error&) {
+      // Of a device that is of no use any more, or of a rank that has gone.
+    }
+  }
+  LocalEngine(const LocalEngine&) = delete;
+  LocalEngine& operator=(const LocalEngine&) = delete;
+
   bool prefill_context(std::span<const Token> prompt, const PrefillProgress& progress,
                        const StopRequested& stop) override {
     return context_.prefill(prompt, progress, stop);

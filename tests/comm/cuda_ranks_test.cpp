@@ -92,6 +92,7 @@ TEST_P(CudaRanks, TensorsAreGathered) {
         }
       }
     }
+    links.meet();
     const std::int64_t held = d.backend->allocator().ledger(MemTag::kStaging).live_bytes - d.before;
     return held == d.ranks->own_bytes() && (held > 0) != nccl ? "equal"
                                                               : fmt::format("{} bytes", held);
@@ -125,6 +126,7 @@ TEST_P(CudaRanks, ARowsBitsDependOnNoOtherRowAndAllRanksHaveThem) {
     };
     const std::string single = logits(1);
     for (const std::size_t rows : {2U, 7U, 9U, 31U, 32U}) EXPECT_EQ(logits(rows), single) << rows;
+    links.meet();
     return single;
   });
   EXPECT_EQ(ends[0].value.size(), kMaxBatchInvariantRows * kVocab * sizeof(float));
@@ -147,6 +149,7 @@ TEST_P(CudaRanks, StreamsOfAllMethodsEqualTheBaseline) {
     // The drafter, which is not split, has one pass of one row.
     EXPECT_EQ(d.backend->recorded_passes() > 3, nccl) << d.backend->recorded_passes();
     EXPECT_GT(d.backend->recorded_passes(), 0U);
+    links.meet();  // no device waits for another rank's now
     return as_text(streams.of(kBaselineMethod).tokens);
   });
   EXPECT_EQ(ends[0].value.size(), 8 * sizeof(Token));
@@ -175,6 +178,7 @@ std::vector<RankEnd> ends_without(const std::function<void()>& instead, int oper
           d.backend->replay({1, 1, 1}, [&] { d.ranks->all_gather(parts.view()); });
           d.backend->synchronize();
         }
+        links.meet();
         return "done";
       },
       timeout);
@@ -227,7 +231,9 @@ TEST_F(NcclRanks, ALongQueueIsWaitedForInParts) {
           d.ranks->all_gather(parts.view());
         }
         d.backend->synchronize();
-        return std::chrono::steady_clock::now() - begin > 2 * kTimeout ? "longer" : "shorter";
+        const auto took = std::chrono::steady_clock::now() - begin;
+        links.meet();
+        return took > 2 * kTimeout ? "longer" : "shorter";
       },
       kTimeout);
   expect_all_return(ends, "longer");
