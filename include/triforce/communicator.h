@@ -24,11 +24,21 @@ class Communicator {
   // parts[size, ...] f32 without gaps, where ops expect tensors. parts[rank] holds what this rank
   // gives, in the order of the backend's queue; what is queued after the call finds in parts[r]
   // what rank r gave.
-  virtual void all_gather(TensorView parts) = 0;
+  void all_gather(TensorView parts) {
+    TF_CHECK(parts.dtype == DType::kF32 && parts.rank > 0 && parts.shape[0] == shard_.size &&
+                 parts.is_contiguous(),
+             "parts of {} ranks: {} {}, first of {}", shard_.size, to_string(parts.dtype),
+             parts.rank, parts.shape[0]);
+    do_all_gather(parts);
+  }
   // Whether calls may be part of a pass that Backend::replay() records.
   virtual bool recordable() const = 0;
   // Bytes of its backend's memory that it holds for all its life, tagged kWorkspace.
   virtual std::int64_t own_bytes() const { return 0; }
+
+ protected:
+  // With parts as all_gather() expects them.
+  virtual void do_all_gather(TensorView parts) = 0;
 
  private:
   Shard shard_;

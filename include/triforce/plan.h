@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "triforce/checkpoint.h"
@@ -70,9 +71,13 @@ KvHomes spread_homes(int layers, int kv_heads, std::int64_t near_heads, int host
 KvHomes with_host_split(KvHomes homes, int kv_heads, int host_split);
 // Far KV heads of the layer that has the most.
 int max_far_heads(const KvHomes& homes, int kv_heads);
+// KV heads of in.run.homes that are near, counted in layers.
+double near_layers(const PlanInput& in);
 // Of a layer's far_heads KV heads as many as the host shall compute with while the bus brings the
-// others, so that the longer of both is shortest: the h with the least max((far_heads - h) /
-// bus_gbs, h / host_gbs), of equal ones the least. Rates are positive, or infinite.
+// others: the h with the least time(far_heads - h, h), of equal ones the least.
+int choose_host_split(int far_heads, const std::function<double(int bus, int host)>& time);
+// That with the shorter longest side: max((far_heads - h) / bus_gbs, h / host_gbs). Rates are
+// positive, or infinite.
 int choose_host_split(int far_heads, const Backend::FarRates& rates);
 // Those with the most near heads with which plan_memory() of the same input has at most
 // `near_bytes`; with none if there is no room for one. input.run.homes does not count.

@@ -50,11 +50,6 @@ bool is_split_by_rates(const RunConfig& config) {
   return config.offload_attention == OffloadAttention::kHybrid && !config.hybrid_split;
 }
 
-double near_layers(const PlanInput& in) {
-  const int kv_heads = local_shape(in.target, in.shard).kv_heads;
-  return static_cast<double>(count_heads(in.run.homes, in.target.layers, kv_heads).near) / kv_heads;
-}
-
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
                      const Backend* backend) {
   PlanInput in;

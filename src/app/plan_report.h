@@ -30,8 +30,6 @@ KvHomes choose_homes(const RunConfig& config, const PlanInput& in,
 int host_split(const RunConfig& config, int kv_heads);
 // Whether --hybrid-split auto has to be settled.
 bool is_split_by_rates(const RunConfig& config);
-// KV heads that are near, counted in layers.
-double near_layers(const PlanInput& in);
 // The input of plan_memory() for a configuration; see PlanInput for a null backend. Throws as
 // plan_memory().
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,

@@ -51,15 +51,18 @@ RankMembers::RankMembers(const Session& session, RankLinks& links)
   }
 }
 
-void agree_on_homes(RankLinks& links, const RunConfig& config, PlanInput& plan) {
-  const Shard& shard = links.shard();
-  if (shard.size == 1) return;
-  const int layers = plan.target.layers, kv_heads = local_shape(plan.target, shard).kv_heads;
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(shard.size));
-  counts[static_cast<std::size_t>(shard.rank)] = count_heads(plan.run.homes, layers, kv_heads).near;
-  links.all_gather(std::as_writable_bytes(std::span(counts)));
-  plan.run.homes = spread_homes(layers, kv_heads, *std::min_element(counts.begin(), counts.end()),
+PlanInput agree_on_plan(RankLinks& links, const RunConfig& config, const Session& session,
+                        const ModelPair& models, const RankMembers& rank) {
+  PlanInput plan = plan_input(config, models, session.dtype, session.backend.get());
+  plan.shard = links.shard();
+  plan.communicator_bytes = rank.communicator->own_bytes();
+  if (plan.shard.size == 1) return plan;
+  const int layers = plan.target.layers, kv_heads = local_shape(plan.target, plan.shard).kv_heads;
+  const std::vector<std::int64_t> near =
+      links.gather_values(count_heads(plan.run.homes, layers, kv_heads).near);
+  plan.run.homes = spread_homes(layers, kv_heads, *std::min_element(near.begin(), near.end()),
                                 host_split(config, kv_heads));
+  return plan;
 }
 
 namespace {
@@ -96,12 +99,8 @@ std::optional<HybridSplit> agree_on_split(RankLinks& links, const RunConfig& con
   split.kv_heads = shape.layer_kv_heads;
   const std::optional<Backend::FarRates> measured = backend.measure_far_rates(shape);
   if (measured) {
-    const Shard& shard = links.shard();
-    std::vector<Backend::FarRates> of_ranks(static_cast<std::size_t>(shard.size));
-    of_ranks[static_cast<std::size_t>(shard.rank)] = *measured;
-    links.all_gather(std::as_writable_bytes(std::span(of_ranks)));
     Backend::FarRates lowest = *measured;
-    for (const Backend::FarRates& r : of_ranks) {
+    for (const Backend::FarRates& r : links.gather_values(*measured)) {
       lowest = {std::min(lowest.bus_gbs, r.bus_gbs), std::min(lowest.host_gbs, r.host_gbs)};
     }
     split.bus_gbs = lowest.bus_gbs;
@@ -134,10 +133,7 @@ void follow_rank_0(const RunConfig& config, RankLinks& links, const LocalRank& l
   const ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));
   expect_same_models(links, session, models);
   RankMembers rank(session, links);
-  PlanInput plan = plan_input(config, models, session.dtype, session.backend.get());
-  plan.shard = links.shard();
-  plan.communicator_bytes = rank.communicator->own_bytes();
-  agree_on_homes(links, config, plan);
+  PlanInput plan = agree_on_plan(links, config, session, models, rank);
   agree_on_split(links, config, *session.backend, plan);
   const std::int64_t bytes = plan_memory(plan).bytes_to_take();
   links.meet();

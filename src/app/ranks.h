@@ -25,9 +25,11 @@ struct RankMembers {
 void expect_same_options(RankLinks& links, const RunConfig& config);
 void expect_same_models(RankLinks& links, const Session& session, const ModelPair& models);
 
-// All ranks keep as many KV heads near as the one with the least room: a pass must be cut into the
-// same tiles everywhere. To be called on every rank. Throws as RankLinks.
-void agree_on_homes(RankLinks& links, const RunConfig& config, PlanInput& plan);
+// plan_input() of a rank, beside what its communicator has taken of the device. All ranks keep as
+// many KV heads near as the one with the least room: a pass must be cut into the same tiles
+// everywhere. To be called on every rank. Throws as plan_input() and RankLinks.
+PlanInput agree_on_plan(RankLinks& links, const RunConfig& config, const Session& session,
+                        const ModelPair& models, const RankMembers& rank);
 
 // Settles --hybrid-split auto in plan.run.homes: all ranks measure bus and host at the same time,
 // with the rows of one verification, and the slowest of each decides. To be called on every rank

@@ -196,12 +196,7 @@ void Run::open() {
   Prepared prepared = prepare(config_, files_.claimed(), local_);
   expect_same_models(links_, prepared.session, prepared.models);
   rank_.emplace(prepared.session, links_);
-  // Once more: NCCL has taken memory of the device.
-  prepared.plan =
-      plan_input(config_, prepared.models, prepared.session.dtype, prepared.session.backend.get());
-  prepared.plan.communicator_bytes = rank_->communicator->own_bytes();
-  agree_on_homes(links_, config_, prepared.plan);
-  plan_ = prepared.plan;
+  plan_ = agree_on_plan(links_, config_, prepared.session, prepared.models, *rank_);
   input_.plan = plan_memory(plan_);
   open_weights(config_, prepared.models);
   tokenizer_ = open_tokenizer(prepared);

@@ -20,11 +20,7 @@ HostCommunicator::HostCommunicator(Backend& backend, RankLinks& links)
                    MemTag::kStaging);
 }
 
-void HostCommunicator::all_gather(TensorView parts) {
-  TF_CHECK(parts.dtype == DType::kF32 && parts.rank > 0 && parts.shape[0] == shard().size &&
-               parts.is_contiguous(),
-           "parts of {} ranks: {} {}, first of {}", shard().size, to_string(parts.dtype),
-           parts.rank, parts.shape[0]);
+void HostCommunicator::do_all_gather(TensorView parts) {
   if (!staged_) return links_.all_gather(bytes_of(parts));
   const std::int64_t n = parts.numel() / shard().size;
   const TensorView all = make_view(parts.data, DType::kF32, {shard().size, n});

@@ -14,9 +14,11 @@ class HostCommunicator final : public Communicator {
   HostCommunicator(Backend& backend, RankLinks& links);
 
   std::string description() const override { return "sockets, through host memory"; }
-  void all_gather(TensorView parts) override;
   bool recordable() const override { return false; }
   std::int64_t own_bytes() const override { return staged_ ? staged_.view().bytes() : 0; }
+
+ protected:
+  void do_all_gather(TensorView parts) override;
 
  private:
   Backend& b_;

@@ -134,13 +134,6 @@ Call receive(RankLinks& links, std::vector<Token>& tokens) {
   return call;
 }
 
-// After a rank has dropped its engine: no device is then at work for another rank's, and each may
-// go.
-void all_have_dropped(RankLinks& links) {
-  std::vector<std::byte> here(static_cast<std::size_t>(links.shard().size));
-  links.all_gather(here);
-}
-
 class LeadingEngine final : public Engine {
  public:
   LeadingEngine(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,
@@ -156,7 +149,8 @@ class LeadingEngine final : public Engine {
     try {
       announce(links_, {.kind = Call::Kind::kDrop});
       local_.reset();
-      all_have_dropped(links_);
+      // No device is then at work for another rank's, and each may go.
+      links_.meet(links_.timeout());
     } catch (const Error&) {
       // The links have ended, and with them the engines of other ranks.
     }
@@ -246,7 +240,7 @@ void follow(RankLinks& links, const BuildEngine& build) {
     if (call.kind == Call::Kind::kEnd) return;
     if (call.kind == Call::Kind::kDrop) {
       engine.reset();
-      all_have_dropped(links);
+      links.meet(links.timeout());
       continue;
     }
     try {

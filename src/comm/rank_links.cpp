@@ -53,9 +53,9 @@ RankLinks::RankLinks(const Shard& shard, std::vector<Descriptor> sockets,
 
 void RankLinks::all_gather(std::span<std::byte> parts) { all_gather_within(timeout_, parts); }
 
-void RankLinks::meet() {
+void RankLinks::meet(std::chrono::milliseconds limit) {
   std::vector<std::byte> here(static_cast<std::size_t>(shard_.size));
-  all_gather_within(std::chrono::milliseconds::max(), here);
+  all_gather_within(limit, here);
 }
 
 void RankLinks::all_gather_within(std::chrono::milliseconds limit, std::span<std::byte> parts) {

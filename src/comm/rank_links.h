@@ -42,8 +42,17 @@ class RankLinks {
     static_assert(std::is_trivially_copyable_v<T>);
     broadcast(std::as_writable_bytes(std::span(&value, 1)));
   }
-  // Returns when all ranks have come to it, however long that takes.
-  void meet();
+  // What each rank has called it with, in their order.
+  template <class T>
+  std::vector<T> gather_values(const T& own) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::vector<T> values(static_cast<std::size_t>(shard_.size));
+    values[static_cast<std::size_t>(shard_.rank)] = own;
+    all_gather(std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  // Returns when all ranks have come to it, however long that takes unless a limit is said.
+  void meet(std::chrono::milliseconds limit = std::chrono::milliseconds::max());
   // On the other ranks: returns when rank 0 has begun an operation, however long that takes. Throws
   // as the operations if it is gone.
   void await_rank_0();

@@ -1,7 +1,6 @@
 #include "comm/same_on_ranks.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -23,9 +22,7 @@ std::string text_of(const RankFacts& facts) {
 std::vector<std::string> gather(RankLinks& links, const std::string& own) {
   const auto size = static_cast<std::size_t>(links.shard().size);
   const auto rank = static_cast<std::size_t>(links.shard().rank);
-  std::vector<std::uint64_t> lengths(size);
-  lengths[rank] = own.size();
-  links.all_gather(std::as_writable_bytes(std::span(lengths)));
+  const std::vector<std::size_t> lengths = links.gather_values(own.size());
   const std::size_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::string all(size * longest, kEnd);
   own.copy(all.data() + rank * longest, longest);

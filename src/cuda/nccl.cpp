@@ -86,11 +86,8 @@ class NcclCommunicator final : public Communicator {
   }
   bool recordable() const override { return true; }
 
-  void all_gather(TensorView parts) override {
-    TF_CHECK(parts.dtype == DType::kF32 && parts.rank > 0 && parts.shape[0] == shard().size &&
-                 parts.is_contiguous(),
-             "parts of {} ranks: {} {}, first of {}", shard().size, to_string(parts.dtype),
-             parts.rank, parts.shape[0]);
+ protected:
+  void do_all_gather(TensorView parts) override {
     if (failure_) std::rethrow_exception(failure_);
     keep_up();
     const std::int64_t n = parts.numel() / shard().size;

@@ -241,15 +241,23 @@ int max_far_heads(const KvHomes& homes, int kv_heads) {
   return least == homes.near_heads.end() ? 0 : kv_heads - *least;
 }
 
-int choose_host_split(int far_heads, const Backend::FarRates& rates) {
-  const auto longer = [&](int host) {
-    return std::max((far_heads - host) / rates.bus_gbs, host / rates.host_gbs);
-  };
+double near_layers(const PlanInput& in) {
+  const int kv_heads = local_shape(in.target, in.shard).kv_heads;
+  return static_cast<double>(count_heads(in.run.homes, in.target.layers, kv_heads).near) / kv_heads;
+}
+
+int choose_host_split(int far_heads, const std::function<double(int bus, int host)>& time) {
   int best = 0;
   for (int host = 1; host <= far_heads; ++host) {
-    if (longer(host) < longer(best)) best = host;
+    if (time(far_heads - host, host) < time(far_heads - best, best)) best = host;
   }
   return best;
+}
+
+int choose_host_split(int far_heads, const Backend::FarRates& rates) {
+  return choose_host_split(far_heads, [&](int bus, int host) {
+    return std::max(bus / rates.bus_gbs, host / rates.host_gbs);
+  });
 }
 
 KvHomes fit_homes(PlanInput in, std::int64_t near_bytes, int host_split) {

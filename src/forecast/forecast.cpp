@@ -54,14 +54,9 @@ double transfer_ms(const MachineSpec& m, const FarTraffic& t) {
 
 int best_host_split(const MachineSpec& m, int far_heads) {
   constexpr std::int64_t kHeadBytes = std::int64_t{1} << 30;  // of any size
-  const auto ms = [&](int h) {
-    return transfer_ms(m, {(far_heads - h) * kHeadBytes, h * kHeadBytes});
-  };
-  int best = 0;
-  for (int h = 1; h <= far_heads; ++h) {
-    if (ms(h) < ms(best)) best = h;
-  }
-  return best;
+  return choose_host_split(far_heads, [&](int bus, int host) {
+    return transfer_ms(m, {bus * kHeadBytes, host * kHeadBytes});
+  });
 }
 
 std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options) {
@@ -85,8 +80,7 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   f.gpu_missing_bytes = std::max<std::int64_t>(0, f.memory.near_bytes() - gpu_room_bytes(m));
   f.host_missing_bytes =
       std::max<std::int64_t>(0, f.host_bytes + kHostReserveBytes - m.host_memory_bytes);
-  f.near_layers =
-      static_cast<double>(f.memory.kv_heads.near) / local_shape(in.target, in.shard).kv_heads;
+  f.near_layers = near_layers(in);
   add_far(m, in, f);
   const PassBytes& full = f.memory.passes[Pass::kFull];
   f.autoregressive_ms = full_pass_ms(m, in, full, f.far);

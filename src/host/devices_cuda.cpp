@@ -87,9 +87,7 @@ std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DT
 }
 
 std::unique_ptr<Communicator> connect_devices(Backend& backend, RankLinks& links) {
-  std::vector<std::uint8_t> found(static_cast<std::size_t>(links.shard().size));
-  found[static_cast<std::size_t>(links.shard().rank)] = has_nccl() ? 1 : 0;
-  links.all_gather(std::as_writable_bytes(std::span(found)));
+  const std::vector<std::uint8_t> found = links.gather_values<std::uint8_t>(has_nccl() ? 1 : 0);
   if (std::find(found.begin(), found.end(), 0) != found.end()) return nullptr;
   NcclOptions options{links.shard(), {}, links.timeout(), [&links] { links.check(); }};
   if (links.shard().rank == 0) options.id = make_nccl_id();

@@ -6,13 +6,12 @@ import subprocess
 import time
 import unittest
 
-from program import BINARY, ProgramTest, strict_json
+from program import BINARY, FOUR_HEADS, ProgramTest, has_samples, strict_json
 
 LAUNCHER = os.environ["TRIFORCE_MPIEXEC"]
 # As a launcher must be told where it is not usual: as root, on fewer processors than ranks.
 FREE = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_plm_rsh_agent": "false"}
-FOUR_HEADS = [("num_key_value_heads", 4), ("intermediate_size", 98)]
 
 
 def rank_of(pid):
@@ -107,7 +106,7 @@ class Launched(ProgramTest):
             tp=3, dtype="f32", device="cpu", threads=1, json=self.out, repetitions=100000,
             method="ar", **{"gen-len": 64, "comm-timeout": 3})))
         end = time.monotonic() + 60
-        while time.monotonic() < end and not self.has_samples():
+        while time.monotonic() < end and not has_samples(self.out):
             self.assertIsNone(process.poll())
             time.sleep(0.05)
         ranks = {}
@@ -118,20 +117,12 @@ class Launched(ProgramTest):
         self.assertEqual(sorted(ranks), [0, 1, 2])
         return process, ranks
 
-    def has_samples(self):
-        try:
-            with open(self.out, encoding="utf-8") as file:
-                text = file.read()
-        except FileNotFoundError:
-            return False
-        return bool(text) and all(c["timing"] and c["timing"]["samples"]
-                                  for c in strict_json(text)["cases"])
-
     def test_a_rank_that_is_killed_or_stopped_ends_all_with_a_valid_result(self):
-        # A launcher that ends a run for the death of a rank gives its own status.
-        for number, rank, codes in ((signal.SIGSTOP, 1, {6}),
-                                    (signal.SIGKILL, 1, {6, 128 + signal.SIGKILL, signal.SIGKILL}),
-                                    (signal.SIGKILL, 0, {128 + signal.SIGKILL, signal.SIGKILL})):
+        # For a rank that was killed a launcher gives that rank's status, or that of a rank which
+        # missed it first.
+        killed = {6, 128 + signal.SIGKILL, signal.SIGKILL}
+        for number, rank, codes in ((signal.SIGSTOP, 1, {6}), (signal.SIGKILL, 1, killed),
+                                    (signal.SIGKILL, 0, killed)):
             with self.subTest(signal=number, rank=rank):
                 process, ranks = self.endless()
                 os.kill(ranks[rank], number)

@@ -1,15 +1,13 @@
 """--tp: processes that share the target give one rank's tokens, and end together."""
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import time
 import unittest
 
-from program import BINARY, ProgramTest, strict_json
+from program import BINARY, FOUR_HEADS, ProgramTest, has_samples, strict_json
 
-FOUR_HEADS = [("num_key_value_heads", 4), ("intermediate_size", 98)]
 METHODS = "ar,triforce,retrieval,streaming,draft"
 
 
@@ -114,22 +112,12 @@ class Ranks(ProgramTest):
                              stdin=subprocess.DEVNULL, text=True))
         self.addCleanup(process.kill)
         end = time.monotonic() + 60
-        while time.monotonic() < end and not self.has_samples():
+        while time.monotonic() < end and not has_samples(self.out):
             self.assertIsNone(process.poll())
             time.sleep(0.05)
         others = children_of(process.pid)
         self.assertEqual(len(others), tp - 1)
         return process, others
-
-    def has_samples(self):
-        try:
-            with open(self.out, encoding="utf-8") as file:
-                cases = strict_json(file.read())["cases"]
-        except FileNotFoundError:
-            return False
-        except json.JSONDecodeError:
-            return False  # claimed, nothing written yet
-        return all(c["timing"] and c["timing"]["samples"] for c in cases)
 
     def finish(self, process, others, code, within):
         begin = time.monotonic()
