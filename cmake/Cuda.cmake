@@ -59,7 +59,7 @@ function(tf_cuda_sources target)
     return()
   endif()
   target_link_libraries(${target} PUBLIC tf_cuda_emulator)
-  set(options -Wno-unknown-pragmas)
+  set(options -Wno-unknown-pragmas -O2)
   if(TF_CUDA_INSTRUMENT)
     # ThreadSanitizer's instrumentation with the emulator as its run-time library. AddressSanitizer's
     # leaves out the check of a write that follows a read of the same place.
@@ -70,7 +70,8 @@ function(tf_cuda_sources target)
         -mllvm -tsan-instrument-read-before-write=1 -mllvm -tsan-instrument-atomics=0)
     endif()
   endif()
-  set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "${options}")
+  set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "${options}"
+    SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # tf_cuda_library(name SOURCES .cu and .cpp ... LINK ...): as tf_library, for code that uses CUDA.

@@ -21,20 +21,48 @@ if(TRIFORCE_FUZZ)
     message(FATAL_ERROR "TRIFORCE_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}; use the preset asan")
   endif()
 endif()
-target_link_libraries(triforce_flags INTERFACE fmt::fmt)
+target_link_libraries(triforce_flags INTERFACE fmt::fmt OpenMP::OpenMP_CXX)
 
-# tf_library(name SOURCES ... LINK ... [PRIVATE_LINK ...]): one static library per layer.
+# tf_precompiled(target options headers...): headers that targets with the same options parse once,
+# by target_precompile_headers(... REUSE_FROM target).
+function(tf_precompiled name options)
+  file(CONFIGURE OUTPUT ${name}.cpp CONTENT "// CMake wants a source beside the headers.\n")
+  add_library(${name} STATIC ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  target_precompile_headers(${name} PRIVATE ${ARGN} <algorithm> <array> <chrono> <cmath> <cstdint>
+    <cstring> <filesystem> <fstream> <functional> <limits> <map> <memory> <optional> <set> <span>
+    <string> <string_view> <thread> <utility> <vector> <fmt/format.h>)
+  target_link_libraries(${name} PRIVATE triforce_flags)
+  target_compile_options(${name} PRIVATE ${options})
+endfunction()
+
+# OPTIMISED: arithmetic and parsing are compiled at -O2 in Debug builds as well, where tests would
+# wait for little else.
+set(TF_OPTIMISED $<$<CONFIG:Debug>:-O2>)
+if(TRIFORCE_PCH)
+  tf_precompiled(triforce_pch "")
+  tf_precompiled(triforce_optimised_pch ${TF_OPTIMISED})
+endif()
+
+# tf_library(name [OPTIMISED] SOURCES ... LINK ... [PRIVATE_LINK ...]): one static library per layer.
 function(tf_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PUBLIC triforce_flags ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK})
+  set(precompiled triforce_pch)
+  if(ARG_OPTIMISED)
+    target_compile_options(${name} PRIVATE ${TF_OPTIMISED})
+    set(precompiled triforce_optimised_pch)
+  endif()
+  if(TRIFORCE_PCH)
+    target_precompile_headers(${name} REUSE_FROM ${precompiled})
+  endif()
 endfunction()
 
-# tf_test(name SOURCES ... LINK ... [TIMEOUT seconds] [LABELS ...]): one GoogleTest binary, one ctest
-# entry. TF_SOURCE_DIR is the root of the project, for test data.
+# tf_test(name [OPTIMISED] SOURCES ... LINK ... [TIMEOUT seconds] [LABELS ...] [ARGS ...]): one
+# GoogleTest binary, one ctest entry. TF_SOURCE_DIR is the root of the project, for test data.
 function(tf_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED" "TIMEOUT" "SOURCES;LINK;LABELS;ARGS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -42,6 +70,11 @@ function(tf_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE TF_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE triforce_flags ${ARG_LINK} GTest::gtest_main)
+  if(ARG_OPTIMISED)
+    target_compile_options(${name} PRIVATE ${TF_OPTIMISED})
+  elseif(TRIFORCE_PCH)
+    target_precompile_headers(${name} REUSE_FROM triforce_test_pch)
+  endif()
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
