@@ -273,6 +273,8 @@ class Backend {
   virtual void join_host() {}
   // out[T, F] = silu(gate) * up; gate_up[T, 2F] holds gate then up.
   void swiglu(TensorView gate_up, TensorView out);
+  // All elements of a tensor without gaps become zero.
+  void clear(TensorView out);
   // x[T, D] += parts[0] + parts[1] + ... of parts[n, T, D], all f32: the sum in f32 and in that
   // order, then one addition to x, so the same bits on every backend. There are no gaps within a
   // part. What ranks that share a model add to the residual stream.
@@ -349,6 +351,7 @@ class Backend {
   virtual void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                             TensorView mass, int chunk) = 0;
   virtual void do_swiglu(TensorView gate_up, TensorView out) = 0;
+  virtual void do_clear(TensorView out) = 0;
   virtual void do_add_parts(TensorView parts, TensorView x) = 0;
   virtual void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) = 0;
   virtual Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,

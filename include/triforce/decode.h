@@ -67,6 +67,8 @@ inline constexpr std::int64_t kPrefillChunk = 512;
 // Tokens of one pass into a streaming cache.
 inline constexpr std::int64_t kStreamingChunk = 128;
 
+struct ContextSizes;
+
 // One prompt: the target's full cache holds all of it but the last token, which decoding feeds
 // first, so that every token that is verified comes from the same batch-invariant path. Keeps the
 // rotated query of the last token in every layer, from which a retrieval cache can select chunks at
@@ -78,9 +80,12 @@ class Context {
     std::int64_t max_prompt = 0;  // tokens
     std::int64_t capacity = 0;    // tokens: prompt, generated, and rounds of any gammas
     KvHomes homes = {};
+    // Memory that methods lend for as long as a prompt is processed. The residual stream of one
+    // that is a single pass takes it if it is enough; the context cannot do without it then.
+    std::int64_t lent_bytes = 0;
   };
   // Throws Error(kUsage) for lengths out of range.
-  static Shape shape_of(const RunShape& run);
+  static Shape shape_of(const RunShape& run, std::int64_t lent_bytes = 0);
 
   // Allocates the full cache and the target's activations; backend, weights and ranks outlive it.
   // `ranks` as for LlamaModel: then every rank has a context and makes the same calls of it and of
@@ -96,6 +101,9 @@ class Context {
   bool prefill(std::span<const Token> prompt, const PrefillProgress& progress,
                const StopRequested& stop);
 
+  // Of Shape::lent_bytes or more, by Methods; empty: no longer.
+  void lend(TensorView memory);
+
   Backend& backend() { return backend_; }
   const ModelWeights& weights() const { return weights_; }
   LlamaModel& model() { return model_; }
@@ -104,6 +112,9 @@ class Context {
   TensorView last_queries() const { return queries_.view(); }  // [L, H, d]
 
  private:
+  Context(Backend& backend, const ModelWeights& target, const Shape& shape,
+          const ContextSizes& sizes, Communicator* ranks);
+
   Backend& backend_;
   const ModelWeights& weights_;
   Shape shape_;

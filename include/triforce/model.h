@@ -13,15 +13,26 @@ namespace triforce {
 
 enum class Logits : std::uint8_t { kNone, kLast, kAll };
 
+// How many tokens LlamaModel::prefill() takes, where that is more than max_rows, and whether their
+// residual stream lies in memory that is lent for each such pass.
+struct PromptBlock {
+  std::int64_t tokens = 0;
+  bool is_lent = false;
+  // Bytes of the residual stream.
+  static std::int64_t bytes(std::int64_t tokens, std::int64_t hidden) {
+    return tokens * hidden * size_of(DType::kF32);
+  }
+};
+
 class LlamaModel {
  public:
   // RoPE tables of `positions` rows; activations for max_rows tokens at once, and the residual
-  // stream for max_block of them (0: max_rows); logits for up to max_logits rows. `weights`
-  // outlives the model, and so does `ranks`, which connects the shards of a model that is split; it
-  // is not used, and may be null, where one rank holds it whole. Throws Error(kResources).
+  // stream for those of a block; logits for up to max_logits rows. `weights` outlives the model,
+  // and so does `ranks`, which connects the shards of a model that is split; it is not used, and
+  // may be null, where one rank holds it whole. Throws Error(kResources).
   LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t positions,
              std::int64_t max_rows, std::int64_t max_logits, Communicator* ranks = nullptr,
-             std::int64_t max_block = 0);
+             const PromptBlock& block = {});
 
   // Appends `tokens` to `cache`. Returns f32 logits [n, V] (kAll, n <= max_logits), [1, V] of the
   // last token (kLast), or an empty view; valid until the next call. One pass: tokens.size() <=
@@ -41,6 +52,10 @@ class LlamaModel {
   bool prefill(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer,
                const OnTile& on_tile);
 
+  // Memory for the residual stream of a lent block, where ops expect tensors. A prefill() that
+  // takes it leaves zeros: KV rows that are masked must be finite. Empty: no longer.
+  void lend(TensorView memory);
+
   const ModelConfig& config() const { return weights_.config; }
   std::int64_t max_rows() const { return max_rows_; }
   std::int64_t max_block() const { return tokens_.view().shape[0]; }
@@ -48,7 +63,7 @@ class LlamaModel {
   // Bytes of activations a model of this shape allocates, for the plan.
   static std::int64_t activation_bytes(const ModelConfig& config, DType activation,
                                        std::int64_t max_rows, std::int64_t max_logits,
-                                       const Shard& shard = {}, std::int64_t max_block = 0);
+                                       const Shard& shard = {}, const PromptBlock& block = {});
   // The scratch it reserves; `positions`: of its RoPE table. No cache holds more rows than that.
   static Backend::ScratchShape scratch_shape(const ModelConfig& config, std::int64_t max_rows,
                                              std::int64_t positions, const Shard& shard = {});
@@ -74,7 +89,9 @@ class LlamaModel {
   LocalShape shape_;
   Communicator* ranks_;  // null: this one holds all of the model
   std::int64_t max_rows_, max_logits_;
+  TensorView stream_;  // f32 [n, D]: the residual stream of the pass
   RopeTable rope_;
+  TensorView lent_;
   Tensor tokens_, x_, h_, qkv_, q_, attn_, gate_up_, ffn_, parts_, logits_;
   Lease lease_;
 };

@@ -262,6 +262,11 @@ void Backend::swiglu(TensorView gate_up, TensorView out) {
   do_swiglu(gate_up, out);
 }
 
+void Backend::clear(TensorView out) {
+  TF_CHECK(out.is_contiguous(), "clear: {} with gaps", shape_text(out.shape, out.rank));
+  if (out.numel() > 0) do_clear(out);
+}
+
 void Backend::add_parts(TensorView parts, TensorView x) {
   expect("add_parts: x", x, kF32, {x.shape[0], x.shape[1]});
   expect("add_parts: parts", parts, kF32, {parts.shape[0], x.shape[0], x.shape[1]});

@@ -69,6 +69,7 @@ class ForwardingBackend : public Backend {
     to_.attention(q, kv, rope, out, mass, chunk);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override { to_.swiglu(gate_up, out); }
+  void do_clear(TensorView out) override { to_.clear(out); }
   void do_add_parts(TensorView parts, TensorView x) override { to_.add_parts(parts, x); }
   void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
     to_.to_probs(logits, params, probs);

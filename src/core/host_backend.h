@@ -37,6 +37,9 @@ class HostBackend : public Backend {
     convert(dst.data, dst.dtype, src.data, src.dtype, src.numel());
   }
   void do_download(TensorView host_dst, TensorView src) override { do_upload(host_dst, src); }
+  void do_clear(TensorView out) override {
+    std::memset(out.data, 0, static_cast<std::size_t>(out.bytes()));
+  }
   void do_copy(TensorView dst, TensorView src, Queue /*queue*/) override {
     if (dst.is_contiguous() && src.is_contiguous()) {
       std::memmove(dst.data, src.data, static_cast<std::size_t>(src.bytes()));

@@ -182,6 +182,9 @@ class CudaBackend final : public Backend, public DeviceQueue {
   void do_swiglu(TensorView gate_up, TensorView out) override {
     kernels::swiglu(gate_up, out, stream());
   }
+  void do_clear(TensorView out) override {
+    TF_CUDA(cudaMemsetAsync(out.data, 0, static_cast<std::size_t>(out.bytes()), stream()));
+  }
   void do_add_parts(TensorView parts, TensorView x) override {
     kernels::add_parts(parts, x, stream());
   }

@@ -34,15 +34,18 @@ bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt
 
 Context::Context(Backend& backend, const ModelWeights& target, const Shape& shape,
                  Communicator* ranks)
+    : Context(backend, target, shape, context_sizes(shape, backend.prefill_rows()), ranks) {}
+
+Context::Context(Backend& backend, const ModelWeights& target, const Shape& shape,
+                 const ContextSizes& sizes, Communicator* ranks)
     : backend_(backend),
       weights_(target),
       shape_(shape),
       cache_(std::make_unique<FullCache>(backend, target.config.layers, target.shape().kv_heads,
-                                         target.shape().head_dim, shape.capacity,
-                                         context_sizes(shape, backend.prefill_rows()).append,
+                                         target.shape().head_dim, sizes.capacity, sizes.append,
                                          target.dtype, shape.homes)),
-      model_(backend, target, shape.capacity, context_sizes(shape, backend.prefill_rows()).rows,
-             kMaxBatchInvariantRows, ranks, context_sizes(shape, backend.prefill_rows()).append),
+      model_(backend, target, sizes.capacity, sizes.rows, kMaxBatchInvariantRows, ranks,
+             block_of(shape, sizes, target.config.hidden)),
       queries_(backend, target.config.layers, target.shape().heads, target.shape().head_dim) {
   prompt_.reserve(static_cast<std::size_t>(shape.max_prompt));
   if (const auto host = host_attention_shape(shape, target.shape())) {
@@ -63,6 +66,12 @@ bool Context::prefill(std::span<const Token> prompt, const PrefillProgress& prog
   prompt_.assign(prompt.begin(), prompt.end());
   backend_.synchronize();
   return true;
+}
+
+void Context::lend(TensorView memory) {
+  TF_CHECK(memory.data == nullptr || memory.bytes() >= shape_.lent_bytes, "{} bytes lent, {} said",
+           memory.bytes(), shape_.lent_bytes);
+  model_.lend(memory);
 }
 
 }  // namespace triforce

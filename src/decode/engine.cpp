@@ -1,5 +1,6 @@
 #include "decode/engine.h"
 
+#include "decode/sizes.h"
 #include "model/retrieval_cache.h"
 
 namespace triforce {
@@ -9,7 +10,10 @@ class LocalEngine final : public Engine {
  public:
   LocalEngine(Backend& backend, const ModelWeights& target, const ModelWeights* draft,
               const SpeculationOptions& options, const RunShape& run, Communicator* ranks)
-      : context_(backend, target, Context::shape_of(run), ranks),
+      : context_(backend, target,
+                 Context::shape_of(run, lent_bytes(target.config, target.shape(), target.dtype,
+                                                   options, run.methods, backend.kv_granule())),
+                 ranks),
         methods_(context_, draft, options, run.methods) {}
 
   // What is queued still uses its memory, and maybe that of other ranks.

@@ -47,6 +47,11 @@ const SpeculationOptions& checked(const SpeculationOptions& options,
 struct Methods::Impl {
   Impl(Context& c, const ModelWeights* draft_weights, const SpeculationOptions& o,
        std::span<const Method> methods);
+  ~Impl() {
+    if (retrieval) context.lend({});
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   // Levels of one method by the chain of its table entry.
   struct Composition {
@@ -103,6 +108,7 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
         b, c.cache(), layers, t.heads, t.kv_heads, t.head_dim, sizes.pending_rows, w.dtype,
         RetrievalCache::Options{o.budget, o.chunk_size, o.selection, o.rebuild});
     observer = std::make_unique<TimedObserver>(*retrieval, timer);
+    context.lend(retrieval->memory());
   }
   if (any_uses(methods, Pass::kStreaming)) {
     streaming = std::make_unique<StreamingCache>(b, layers, t.kv_heads, t.head_dim, o.budget,

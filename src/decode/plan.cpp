@@ -55,7 +55,9 @@ class Planner {
  public:
   explicit Planner(const PlanInput& in)
       : in_(in),
-        shape_(Context::shape_of(in.run)),
+        shape_(Context::shape_of(
+            in.run, lent_bytes(in.target, local_shape(in.target, in.shard), in.dtype, in.options,
+                               in.run.methods, granule_of(in)))),
         context_(context_sizes(
             shape_, in.backend == nullptr ? kDevicePrefillRows : in.backend->prefill_rows())),
         held_(round_up(context_.capacity, granule_of(in))),
@@ -130,7 +132,7 @@ class Planner {
     return round_up(tokens, granule_of(in_));
   }
   void add_model(const ModelConfig& c, const Shard& shard, MemTag weights, std::int64_t positions,
-                 std::int64_t rows, std::int64_t logits, std::int64_t block = 0) {
+                 std::int64_t rows, std::int64_t logits, const PromptBlock& block = {}) {
     add(weights, stored_weight_bytes(c, shard, in_) + rope_bytes(c, positions));
     add(MemTag::kActivations,
         LlamaModel::activation_bytes(c, activation_, rows, logits, shard, block));
@@ -156,7 +158,7 @@ class Planner {
     const ModelConfig& t = in_.target;
     add_full_cache(context_.capacity, context_.append);
     add_model(t, in_.shard, MemTag::kTargetWeights, context_.capacity, context_.rows,
-              kMaxBatchInvariantRows, context_.append);
+              kMaxBatchInvariantRows, block_of(shape_, context_, t.hidden));
     if (const auto host = host_attention_shape(shape_, target_)) lease(*host);
     add(MemTag::kActivations,  // the last queries
         t.layers * target_.query_width() * size_of(activation_));

@@ -36,12 +36,13 @@ int max_request(const MethodSpec& m, int i, const Gammas& g) {
   return i == m.levels() ? 1 : m.step(i, g);
 }
 
-Context::Shape Context::shape_of(const RunShape& run) {
+Context::Shape Context::shape_of(const RunShape& run, std::int64_t lent_bytes) {
   check_shape(run);
   // Room for rounds of any gammas: the capacity decides how CUDA splits the keys, and the
   // baseline's bits shall not depend on what it is compared with.
   return {run.max_prompt,
-          run.max_prompt + run.max_generated + 2 * round_tokens({kMaxGamma, kMaxGamma}), run.homes};
+          run.max_prompt + run.max_generated + 2 * round_tokens({kMaxGamma, kMaxGamma}), run.homes,
+          lent_bytes};
 }
 
 ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows) {
@@ -53,6 +54,20 @@ ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_row
   // A prompt whose KV rows go to far heads is one pass, so that each row crosses the bus once.
   s.append = shape.homes.slots > 0 ? std::max(s.rows, shape.max_prompt) : s.rows;
   return s;
+}
+
+PromptBlock block_of(const Context::Shape& shape, const ContextSizes& sizes, std::int64_t hidden) {
+  const bool is_long = sizes.append > sizes.rows;
+  return {sizes.append, is_long && PromptBlock::bytes(sizes.append, hidden) <= shape.lent_bytes};
+}
+
+std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DType dtype,
+                        const SpeculationOptions& options, std::span<const Method> methods,
+                        int kv_granule) {
+  if (!any_uses(methods, Pass::kRetrieval)) return 0;
+  return KvStorage::bytes(target.layers, local.kv_heads, local.head_dim,
+                          options.budget + method_sizes(options, methods).pending_rows, dtype,
+                          kv_granule);
 }
 
 std::optional<Backend::ScratchShape> host_attention_shape(const Context::Shape& shape,

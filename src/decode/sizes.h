@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "triforce/decode.h"
+#include "triforce/model.h"
 
 namespace triforce {
 
@@ -14,6 +15,13 @@ struct ContextSizes {
 };
 // prefill_rows: Backend::prefill_rows().
 ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows);
+
+// The residual stream of prompts in one pass.
+PromptBlock block_of(const Context::Shape& shape, const ContextSizes& sizes, std::int64_t hidden);
+// Of memory that methods use between prompts alone: the retrieval cache, if there is one.
+std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DType dtype,
+                        const SpeculationOptions& options, std::span<const Method> methods,
+                        int kv_granule);
 
 // Of attention that the host computes in passes over the full cache; none if it computes none.
 std::optional<Backend::ScratchShape> host_attention_shape(const Context::Shape& shape,

@@ -7,7 +7,7 @@ namespace triforce {
 
 LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t positions,
                        std::int64_t max_rows, std::int64_t max_logits, Communicator* ranks,
-                       std::int64_t max_block)
+                       const PromptBlock& block)
     : b_(backend),
       weights_(weights),
       shape_(weights.shape()),
@@ -25,9 +25,9 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
     return Tensor(b_.allocator(), dtype, shape, b_.place(), MemTag::kActivations);
   };
   const DType act = b_.activation_dtype();
-  const std::int64_t block = std::max(max_rows, max_block);
-  tokens_ = make(DType::kI32, {block});
-  x_ = make(DType::kF32, {block, c.hidden});  // the residual stream
+  const std::int64_t most = std::max(max_rows, block.tokens);
+  tokens_ = make(DType::kI32, {most});
+  x_ = make(DType::kF32, {block.is_lent ? max_rows : most, c.hidden});
   h_ = make(act, {max_rows, c.hidden});
   qkv_ = make(act, {max_rows, shape_.qkv_width()});
   q_ = make(act, {max_rows, shape_.heads, shape_.head_dim});
@@ -54,15 +54,23 @@ Backend::ScratchShape LlamaModel::scratch_shape(const ModelConfig& c, std::int64
 
 std::int64_t LlamaModel::activation_bytes(const ModelConfig& c, DType activation,
                                           std::int64_t max_rows, std::int64_t max_logits,
-                                          const Shard& shard, std::int64_t max_block) {
+                                          const Shard& shard, const PromptBlock& block) {
   const LocalShape local = local_shape(c, shard);
   const std::int64_t per_row =
       c.hidden + local.qkv_width() + 2 * local.query_width() + 3 * local.intermediate;
   const int parts = shard.size > 1 ? shard.size : 0;
-  const std::int64_t residual = c.hidden * size_of(DType::kF32);
-  return std::max(max_rows, max_block) * (size_of(DType::kI32) + residual) +
-         max_rows * (parts * residual + per_row * size_of(activation)) +
+  const std::int64_t most = std::max(max_rows, block.tokens);
+  return most * size_of(DType::kI32) +
+         PromptBlock::bytes(block.is_lent ? max_rows : most, c.hidden) +
+         parts * PromptBlock::bytes(max_rows, c.hidden) + max_rows * per_row * size_of(activation) +
          max_logits * c.vocab * size_of(DType::kF32);
+}
+
+void LlamaModel::lend(TensorView memory) {
+  const std::int64_t width = weights_.config.hidden;
+  const std::int64_t rows = memory.bytes() / PromptBlock::bytes(1, width);
+  lent_ =
+      memory.data == nullptr ? TensorView{} : make_view(memory.data, DType::kF32, {rows, width});
 }
 
 LlamaModel::Tile LlamaModel::tile_of(std::int64_t n, int index) const {
@@ -74,7 +82,11 @@ LlamaModel::Tile LlamaModel::tile_of(std::int64_t n, int index) const {
 LayerObserver* LlamaModel::begin(std::span<const Token> tokens, KvCache& cache,
                                  LayerObserver* observer) {
   const auto n = static_cast<std::int64_t>(tokens.size());
-  const std::int64_t vocab = weights_.config.vocab;
+  const std::int64_t vocab = weights_.config.vocab, width = weights_.config.hidden;
+  stream_ = n <= x_.view().shape[0] ? x_.view() : lent_;
+  TF_CHECK(n <= stream_.shape[0], "the residual stream of {} rows: memory for {}", n,
+           stream_.shape[0]);
+  stream_ = make_view(stream_.data, DType::kF32, {n, width});
   TF_CHECK(n >= 1 && n <= max_block(), "pass of {} rows, at most {}", n, max_block());
   for (const Token t : tokens) {
     if (t < 0 || t >= vocab) {
@@ -124,6 +136,7 @@ bool LlamaModel::prefill(std::span<const Token> tokens, KvCache& cache, LayerObs
   const auto n = static_cast<std::int64_t>(tokens.size());
   const bool whole = enqueue(n, cache, Logits::kNone, observing, on_tile);
   whole ? cache.end() : cache.cancel();
+  if (stream_.data == lent_.data) b_.clear(stream_);
   return whole;
 }
 
@@ -145,7 +158,7 @@ void LlamaModel::add_product(TensorView in, const Matrix& w, TensorView x) {
 void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed, KvCache& cache,
                         LayerObserver* observer) {
   const std::int64_t n = tile.rows;
-  const TensorView x = x_.view().rows(tile.first, n);
+  const TensorView x = stream_.rows(tile.first, n);
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(l)];
   const TensorView h = h_.view().rows(0, n);
   const TensorView qkv = qkv_.view().rows(0, n);
@@ -208,7 +221,7 @@ void LlamaModel::feed_forward(const LayerWeights& w, TensorView x) {
 bool LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer,
                          const OnTile& on_tile) {
   const std::int64_t logits_rows = want == Logits::kAll ? n : want == Logits::kLast ? 1 : 0;
-  b_.embed(tokens_.view().rows(0, n), weights_.embed.view(), x_.view().rows(0, n));
+  b_.embed(tokens_.view().rows(0, n), weights_.embed.view(), stream_);
   const int layers = static_cast<int>(weights_.layers.size());
   for (int l = 0; l < layers; ++l) {
     Tile tile;
@@ -219,7 +232,7 @@ bool LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObser
       attend(l, tile, needed, cache, observer);
       if (needed > 0) {
         feed_forward(weights_.layers[static_cast<std::size_t>(l)],
-                     x_.view().rows(tile.first + tile.rows - needed, needed));
+                     stream_.rows(tile.first + tile.rows - needed, needed));
       }
       const std::int64_t rows = l * n + tile.first + tile.rows;
       if (on_tile && !on_tile(rows / layers, n)) return false;
@@ -227,7 +240,7 @@ bool LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObser
   }
   if (logits_rows == 0) return true;
   const TensorView h = h_.view().rows(0, logits_rows);
-  b_.rms_norm(x_.view().rows(n - logits_rows, logits_rows), weights_.final_norm.view(),
+  b_.rms_norm(stream_.rows(n - logits_rows, logits_rows), weights_.final_norm.view(),
               static_cast<float>(weights_.config.rms_norm_eps), h);
   b_.linear(h, weights_.lm_head, logits_.view().rows(0, logits_rows), false);
   return true;

@@ -32,6 +32,8 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // chunks by that token's rotated queries [L, H, d] (by mean key, or with kAttention by their
   // attention to the prefix) and takes over the prefix. Only after reset().
   void select_prompt(TensorView queries, const RopeView& rope);
+  // Where its rows lie, as i32 words: free until select_prompt() after a reset(), and zeros then.
+  TensorView memory() const { return storage_.bytes_view(); }
   // Outer acceptance of the last round, for the adaptive policy; accepted <= tested.
   void report_round(std::int64_t accepted, std::int64_t tested);
   // Since the last rewind() or reset(), the prompt's not counted.

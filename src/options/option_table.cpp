@@ -106,7 +106,7 @@ std::vector<Option> models_and_machine() {
       o("tp", {"tensor-parallel-size"}, "N", "",
         "tensor parallelism: processes that share the target, each with a part of the heads and "
         "features of every layer, on a CUDA device of its own or on the CPU; a divisor of the KV "
-        "heads",
+        "heads. The program starts them, or mpirun, mpiexec or srun starts as many",
         kShaped, Role::kDecides, integer(1, kMaxRanks, at(&C::tp))),
       o("comm-timeout", {}, "S", "seconds",
         "how long one of them may be silent while the others wait for it; then the run ends with "

@@ -264,6 +264,20 @@ void check_swiglu(Backend& tested, Backend& oracle, const Emit& emit) {
   emit(ends.check());
 }
 
+void check_clear(Backend& tested, const Emit& emit) {
+  Worst worst("clear");
+  for (const std::int64_t n : {1, 7, 1000}) {
+    const Tensor out = tensor_of(tested, DType::kF32, {3, n}, normal_values(3 * n, 8));
+    tested.clear(out.view().rows(1, 1));
+    Floats expected = normal_values(3 * n, 8);
+    std::fill_n(expected.begin() + n, n, 0.0F);
+    Floats got(expected.size());
+    tested.download(make_view(got.data(), DType::kF32, {3, n}), out.view());
+    worst.see_equal(got, expected);
+  }
+  emit(worst.check());
+}
+
 // The sum of the parts in their order, then x: every bit is known.
 void check_add_parts(Backend& tested, const Emit& emit) {
   Worst worst("add_parts");
@@ -360,6 +374,7 @@ void check_row_wise_ops(Backend& tested, Backend& oracle, const Conformance& c, 
   check_random_values(tested, oracle, emit);
   check_rms_norm(tested, oracle, c, emit);
   check_swiglu(tested, oracle, emit);
+  check_clear(tested, emit);
   check_add_parts(tested, emit);
   check_copies(tested, emit);
   check_queues(tested, emit);

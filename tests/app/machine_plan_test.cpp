@@ -29,24 +29,18 @@ GivenOptions offloaded(const char* target, const char* budget, const char* gamma
 double triforce_ms(const MachinePlan& p) { return p.forecast.methods.at(0).ms_per_token; }
 
 // Bytes over 25 GB/s of a bus, every byte of the GPUs' memory used, acceptances of Table 2: worked
-// out by hand with nothing but weights and caches in that memory. Ours also holds the residual
-// stream of a prompt, f32, there, in the place of KV heads.
+// out by hand with nothing but weights and caches in that memory. The residual stream of the prompt
+// is where the retrieval cache will be.
 TEST(MachinePlan, PublishedOffloadSettings) {
   struct Setting {
     const char *machine, *target, *budget, *gamma;
-    int hidden;
     double by_hand_ms;
   };
-  for (const Setting& s : {Setting{"2xrtx4090", "llama-7B-128K", "12288", "16", 4096, 104},
-                           {"rtx4090", "llama-7B-128K", "8192", "12", 4096, 331},
-                           {"2xrtx4090", "llama-13B-128K", "12288", "16", 5120, 236}}) {
+  for (const Setting& s : {Setting{"2xrtx4090", "llama-7B-128K", "12288", "16", 104},
+                           {"rtx4090", "llama-7B-128K", "8192", "12", 331},
+                           {"2xrtx4090", "llama-13B-128K", "12288", "16", 236}}) {
     const GivenOptions given = offloaded(s.target, s.budget, s.gamma);
-    MachineSpec m = machine(s.machine);
-    const double ms = triforce_ms(plan_on(m, given));
-    EXPECT_GT(ms, s.by_hand_ms) << s.machine << ' ' << s.target;
-    EXPECT_LT(ms, 1.1 * s.by_hand_ms) << s.machine << ' ' << s.target;
-    m.gpu_memory_bytes += std::int64_t{130'048} * s.hidden * 4;
-    EXPECT_NEAR(triforce_ms(plan_on(m, given)), s.by_hand_ms, 0.01 * s.by_hand_ms)
+    EXPECT_NEAR(triforce_ms(plan_on(machine(s.machine), given)), s.by_hand_ms, 0.01 * s.by_hand_ms)
         << s.machine << ' ' << s.target;
   }
 }
@@ -87,9 +81,8 @@ TEST(MachinePlan, FarHeadsComeOverTheBus) {
     EXPECT_TRUE(f.fits()) << m.id;
     const double far_bytes = (1 - f.near_layers / 32) * 130'048 * 524'288 / m.gpus;
     EXPECT_NEAR(static_cast<double>(f.far.bus_bytes), far_bytes, 1e3) << m.id;
-    if (far_bytes > 0) {
-      EXPECT_NEAR(f.autoregressive_ms, far_bytes / m.bus_gbs / 1e6, 1e-3) << m.id;
-    }
+    EXPECT_NEAR(f.far_ms, far_bytes / m.bus_gbs / 1e6, 1e-3) << m.id;
+    EXPECT_GE(f.autoregressive_ms, f.far_ms) << m.id;
     EXPECT_LE(f.memory.near_bytes(), gpu_room_bytes(m)) << m.id;
     EXPECT_EQ(f.host_bytes, m.gpus * f.memory.far_bytes());
   }

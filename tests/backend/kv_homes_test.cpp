@@ -142,7 +142,7 @@ class KvHomesTest : public ::testing::TestWithParam<BackendCase> {
       random_weights(*backend_, testing::tiny_config(6, kKvHeads, kHeadDim),
                      backend_->activation_dtype() == DType::kF16 ? DType::kF16 : DType::kBF16, 7,
                      MemTag::kTargetWeights, {});
-  LlamaModel model_{*backend_, weights_, kCapacity, kMaxAppend, 16, nullptr, kPrompt};
+  LlamaModel model_{*backend_, weights_, kCapacity, kMaxAppend, 16, nullptr, {kPrompt}};
   std::vector<Token> tokens_ = testing::random_tokens(kCapacity, weights_.config.vocab, 11);
 };
 

@@ -41,7 +41,7 @@ class BusTest : public ::testing::Test {
   std::unique_ptr<Backend> backend_ = make_cuda_backend({.dtype = DType::kF16});
   ModelWeights weights_ = random_weights(*backend_, testing::tiny_config(6, 3, 64), DType::kF16, 7,
                                          MemTag::kTargetWeights, {});
-  LlamaModel model_{*backend_, weights_, kCapacity, kTile, 16, nullptr, kPrompt};
+  LlamaModel model_{*backend_, weights_, kCapacity, kTile, 16, nullptr, {kPrompt}};
   std::vector<Token> tokens_ = testing::random_tokens(kCapacity, weights_.config.vocab, 11);
 };
 

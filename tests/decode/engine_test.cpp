@@ -321,6 +321,44 @@ TEST_F(EngineOnce, MethodsShareAContext) {
   }
 }
 
+// A prompt in one pass of more rows than the model takes at once, whose KV rows go to far heads:
+// its residual stream lies where the retrieval cache will be, if that is large enough.
+TEST_F(EngineOnce, ALongPromptTakesTheMemoryOfTheRetrievalCache) {
+  constexpr std::int64_t kPrompt = 700, kCount = 10;
+  const ToyPair pair(*backend_, DType::kBF16, kVocab);
+  const ModelConfig& t = pair.target.config;
+  const KvHomes homes = spread_homes(t.layers, t.kv_heads, 1);
+  std::array<std::int64_t, 2> activations{};
+  for (const bool lent : {false, true}) {
+    PlanInput in;
+    in.target = t;
+    in.draft = pair.draft.config;
+    in.dtype = DType::kBF16;
+    in.backend = backend_.get();
+    in.options = toy_options();
+    in.options.budget = lent ? 704 : 64;
+    in.options.rebuild = {RebuildPolicy::Kind::kEvery, 4, 0};
+    in.run = {kPrompt, kCount, all_methods(), homes};
+    activations[lent ? 1 : 0] =
+        plan_memory(in).bytes[static_cast<std::size_t>(MemTag::kActivations)];
+    ToyRun resident(*backend_, pair, in.options, {kPrompt, kCount, all_methods()});
+    ToyRun far(*backend_, pair, in.options, in.run);
+    for (std::uint32_t prompt = 0; prompt < 2; ++prompt) {
+      int asked = 0;
+      EXPECT_FALSE(far.prefill(toy_prompt(kPrompt, kVocab, 7), [&] { return ++asked > 3; }));
+      const std::vector<Token> tokens = toy_prompt(kPrompt - 40 * prompt, kVocab, prompt);
+      ASSERT_TRUE(resident.prefill(tokens) && far.prefill(tokens));
+      const Streams a = run_all(resident, kCount, 3, prompt), b = run_all(far, kCount, 3, prompt);
+      for (const auto& [method, metrics] : a.by_method) {
+        EXPECT_EQ(metrics.tokens, b.of(method).tokens) << to_string(method);
+        EXPECT_EQ(metrics.origins, b.of(method).origins) << to_string(method);
+      }
+    }
+  }
+  const std::int64_t rows = backend_->prefill_rows();
+  EXPECT_EQ(activations[0] - activations[1], (kPrompt - rows) * t.hidden * 4);
+}
+
 // The plan is what a run allocates, tag by tag; what a backend allocates beside is workspace too.
 TEST_F(EngineOnce, LedgerEqualsThePlan) {
   const ModelConfig tc = toy_config("t", 2, 4, 2, 32, 131), dc = toy_config("d", 1, 2, 2, 32, 131);
@@ -334,7 +372,11 @@ TEST_F(EngineOnce, LedgerEqualsThePlan) {
     in.options = toy_options();
     in.options.selection = selection;
     in.run = {300, 40, all_methods()};
-    if (selection == Selection::kAttention) in.run.homes = spread_homes(tc.layers, tc.kv_heads, 1);
+    if (selection == Selection::kAttention) {
+      in.run.max_prompt = 700;  // one pass, in the memory of the retrieval cache
+      in.options.budget = 1024;
+      in.run.homes = spread_homes(tc.layers, tc.kv_heads, 1);
+    }
     const MemoryPlan passes = plan_memory(in);
     in.random_target = in.random_draft = true;
     const MemoryPlan plan = plan_memory(in);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "decode/sizes.h"
 #include "triforce/decode.h"
 #include "triforce/weights.h"
 
@@ -106,7 +107,11 @@ inline std::vector<Variant> variants() {
 struct ToyRun {
   ToyRun(Backend& backend, const ToyPair& pair, const SpeculationOptions& options,
          const RunShape& run, Communicator* ranks = nullptr)
-      : context(backend, pair.target, Context::shape_of(run), ranks),
+      : context(backend, pair.target,
+                Context::shape_of(
+                    run, lent_bytes(pair.target.config, pair.target.shape(), pair.target.dtype,
+                                    options, run.methods, backend.kv_granule())),
+                ranks),
         methods(context, &pair.draft, options, run.methods) {}
   // False: a stop was requested.
   bool prefill(const std::vector<Token>& prompt, const StopRequested& stop = {}) {

@@ -43,6 +43,7 @@ class Broken final : public ForwardingBackend {
     kLinear,
     kNorm,
     kSwiglu,
+    kClear,
     kAddParts,
     kAttention,
     kRowDependence,
@@ -73,6 +74,10 @@ class Broken final : public ForwardingBackend {
   void do_swiglu(TensorView gate_up, TensorView out) override {
     ForwardingBackend::do_swiglu(gate_up, out);
     if (fault_ == Fault::kSwiglu) scale(out, 1.0001F);
+  }
+  void do_clear(TensorView out) override {
+    if (fault_ == Fault::kClear) out = make_view(out.data, out.dtype, {1, out.numel() - 1});
+    ForwardingBackend::do_clear(out);
   }
   void do_add_parts(TensorView parts, TensorView x) override {
     if (fault_ != Fault::kAddParts) return ForwardingBackend::do_add_parts(parts, x);
@@ -144,6 +149,7 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
   for (const auto& [fault, name] : {std::pair{Fault::kLinear, "operations: linear"},
                                     {Fault::kNorm, "operations: rms_norm"},
                                     {Fault::kSwiglu, "operations: swiglu"},
+                                    {Fault::kClear, "operations: clear"},
                                     {Fault::kAddParts, "operations: add_parts"},
                                     {Fault::kAttention, "operations: attention, f32"},
                                     {Fault::kRowDependence, "32 rows: attention"},
