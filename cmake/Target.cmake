@@ -35,8 +35,7 @@ function(tf_precompiled name options)
   target_compile_options(${name} PRIVATE ${options})
 endfunction()
 
-# OPTIMISED: arithmetic and parsing are compiled at -O2 in Debug builds as well, where tests would
-# wait for little else.
+# OPTIMISED: what tests spend their time in is compiled at -O2 in Debug builds as well.
 set(TF_OPTIMISED $<$<CONFIG:Debug>:-O2>)
 if(TRIFORCE_PCH)
   tf_precompiled(triforce_pch "")
