@@ -65,9 +65,14 @@ class Trainer:
         rate = self.args.rate * min(1.0, (step + 1) / WARM_UP)
         return rate * (0.03 + 0.97 * min(1.0, (1 - fraction) / 0.5))
 
+    def clock(self):
+        """Seconds; on a CPU of computing, so that a stopped process does not use up its minutes."""
+        return (time.time() if self.device.type == "cuda"
+                else time.process_time() / self.args.threads)
+
     def run(self):
         total, done = self.args.minutes * 60, self.done
-        last = time.time()
+        last = self.clock()
         said, saved, said_tokens = done["seconds"], done["seconds"], done["tokens"]
         loader, bf16 = self.batches.loader(), multiplies_bf16(self.device)
         started, report = done["step"], self.steps.report()
@@ -84,7 +89,7 @@ class Trainer:
             loss.backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step(rate)
-            now = time.time()
+            now = self.clock()
             done["step"] += 1
             done["tokens"] += tokens
             done["seconds"] += now - last
@@ -132,7 +137,8 @@ def main():
     parser.add_argument("--init", help="folder of weights to start from")
     parser.add_argument("--distill", help="target folder: the drafter learns its probs with a "
                         "retrieval cache")
-    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--minutes", type=float, default=60,
+                        help="of training in all; on a CPU minutes of computing")
     parser.add_argument("--rate", type=float, default=1.5e-3, help="peak learning rate")
     parser.add_argument("--batch-tokens", type=int, default=8192)
     parser.add_argument("--window", type=int, default=1024)
