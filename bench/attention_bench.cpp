@@ -138,8 +138,8 @@ void attention(benchmark::State& state) { run_attention(state, kBuiltIn, false);
 void attention_mass(benchmark::State& state) { run_attention(state, kBuiltIn, true); }
 void attention_7b(benchmark::State& state) { run_attention(state, kLlama7b, false); }
 
-// One head at a time of bf16 rows, in our own order and in a device's, as HostAttention reads them.
-void run_head_attention(benchmark::State& state, bool device_order) {
+// One head at a time of bf16 rows, as HostAttention reads them.
+void head_attention(benchmark::State& state) {
   Fixture f(kLlama7b, state.range(1), state.range(0), false, DType::kBF16);
   const int d = kLlama7b.d;
   Stopwatch watch;
@@ -148,19 +148,11 @@ void run_head_attention(benchmark::State& state, bool device_order) {
     for (int head = 0; head < kLlama7b.heads; ++head) {
       const KvView kv = layer.heads(head, 1);
       const TensorView q = f.q().slice(1, head, 1), out = f.out().slice(1, head * d, d);
-      watch.time([&] {
-        if (device_order) {
-          cpu::imported_attention(f.context(), q, kv, out, {}, 0);
-        } else {
-          cpu::attention(f.context(), q, kv, {}, out, {}, 0);
-        }
-      });
+      watch.time([&] { cpu::attention(f.context(), q, kv, {}, out, {}, 0); });
     }
   }
   report_bytes(state, watch, 2 * f.half_bytes() / kLlama7b.kv_heads);
 }
-void head_attention(benchmark::State& state) { run_head_attention(state, false); }
-void host_attention(benchmark::State& state) { run_head_attention(state, true); }
 
 // A chunk of a prompt over itself and what came before; bounded by arithmetic.
 void attention_prefill(benchmark::State& state) {
@@ -272,10 +264,6 @@ BENCHMARK(attention)
 BENCHMARK(attention_mass)->Args({7, 16384})->ArgNames({"rows", "keys"})->UseRealTime();
 BENCHMARK(attention_7b)->ArgsProduct({{1, 7}, {8192}})->ArgNames({"rows", "keys"})->UseRealTime();
 BENCHMARK(head_attention)
-    ->ArgsProduct({{1, 7, 17}, {16384}})
-    ->ArgNames({"rows", "keys"})
-    ->UseRealTime();
-BENCHMARK(host_attention)
     ->ArgsProduct({{1, 7, 17}, {16384}})
     ->ArgNames({"rows", "keys"})
     ->UseRealTime();

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "triforce/backend.h"
+#include "triforce/host_kv_order.h"
 
 namespace triforce::kernels {
 
@@ -63,8 +64,8 @@ void convert(const TensorView& src, const TensorView& dst, cudaStream_t stream);
 void rope_append(const TensorView& qkv, const TensorView& positions, const RopeView& rope,
                  const TensorView& q, const KvView& kv, cudaStream_t stream);
 
-// Rows after which the layout repeats (kv_layout.cuh).
-inline constexpr int kKvGranule = 8;
+// The layout of rows repeats every 8 (kv_layout.cuh), that of rows on the host every 16.
+inline constexpr int kKvGranule = kHostKeyBlock;
 
 // Backend::copy_rows. Rows that overlap move in order, by one block per head.
 void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,

@@ -2,12 +2,13 @@
 //
 // [kv_head][row][head_dim], head_stride elements between heads. Inside a row the 16-byte part c
 // lies at c ^ (row mod 8): a tile of rows that is copied to shared memory as it is can be read by
-// ldmatrix without bank conflicts. The pattern repeats every 8 rows, the granule, so moves of whole
-// granules are plain copies.
+// ldmatrix without bank conflicts. The pattern repeats every 8 rows, half a granule, so moves of
+// whole granules are plain copies. Rows on the host are in the order of host_kv_order.h.
 #pragma once
 #include "kernels/kernels.h"
 #include "kernels/platform.cuh"
 #include "triforce/backend.h"
+#include "triforce/host_kv_order.h"
 
 namespace triforce::kernels {
 
@@ -20,6 +21,15 @@ TF_HOST_DEVICE inline std::int64_t kv_part(std::int64_t row, int part, int head_
 // Element (row, dim) from the head's first element.
 TF_HOST_DEVICE inline std::int64_t kv_element(std::int64_t row, int dim, int head_dim) {
   return kv_part(row, dim / kPartElements, head_dim) + dim % kPartElements;
+}
+
+// Element (row, dim) of K or V of a head of `kv`, wherever it is.
+TF_HOST_DEVICE inline std::int64_t element_of(const KvView& kv, bool is_k, std::int64_t row,
+                                              int dim) {
+  const int d = kv.head_dim;
+  if (!kv.on_host) return kv_element(row, dim, d);
+  const int pair = pairing(kv.dtype);
+  return is_k ? k_element(pair, d, row, dim) : v_element(pair, d, row, dim);
 }
 
 // What keys are rotated by.

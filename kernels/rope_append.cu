@@ -39,8 +39,8 @@ __global__ void rope_append_kernel(const T* qkv, std::int64_t qkv_stride,
   const std::int64_t row = *kv.length - tokens + token;
   if (row < 0 || row >= kv.capacity) return;
   T* const rows = static_cast<T*>(is_k ? kv.k : kv.v) + nth * kv.head_stride;
-  rows[kv_element(row, j, kv.head_dim)] = low;
-  rows[kv_element(row, j + half, kv.head_dim)] = high;
+  rows[element_of(kv, is_k, row, j)] = low;
+  rows[element_of(kv, is_k, row, j + half)] = high;
 }
 
 }  // namespace

@@ -40,7 +40,8 @@ struct Matrix {
 
 // Where the K and V rows of KV heads [first_head, first_head + kv_heads) of a layer are, out of its
 // layer_heads. A row is one token of one of them; the order of rows and dimensions inside a granule
-// is the backend's business. What an op does with a head does not depend on the heads beside it.
+// is the backend's business, but for rows on the host. What an op does with a head does not depend
+// on the heads beside it.
 struct KvView {
   void* k = nullptr;
   void* v = nullptr;
@@ -51,7 +52,9 @@ struct KvView {
   std::int64_t head_stride = 0;          // elements between heads, the same for k and v
   const std::int32_t* length = nullptr;  // device memory: rows valid after the append of this pass
   bool rotate_on_read = false;           // keys stored unrotated; rotate by row index when read
-  bool on_host = false;                  // attention() is computed by the host: see join_host()
+  // The rows are in page-locked host memory, in the order of host_kv_order.h, and attention() and
+  // score_chunks() are computed by the host; rotate_on_read is false.
+  bool on_host = false;
 
   // Heads [first, first + count) of the layer, which are among these.
   KvView heads(int first, int count) const {
@@ -265,9 +268,9 @@ class Backend {
   // set, mass[kv_heads, capacity / chunk] f32 receives the probability of each chunk of `chunk`
   // rows, summed over the T queries and the head's group (T <= kMaxBatchInvariantRows; chunks
   // beyond length are 0). T <= kMaxPassRows; q and out have no gaps within a token.
-  // Where kv.on_host, T <= kMaxBatchInvariantRows, the rows are in page-locked host memory, the
-  // host computes beside what the compute queue is given next, and out and mass are there for what
-  // it is given after the next join_host(); at most one such call lies before it.
+  // Where kv.on_host, T <= kMaxBatchInvariantRows, the host computes beside what the compute queue
+  // is given next, and out and mass are there for what it is given after the next join_host(); at
+  // most one such call lies before it, and no score_chunks() between both.
   void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                  TensorView mass, int chunk);
   virtual void join_host() {}
@@ -302,9 +305,9 @@ class Backend {
   // another cache than src.
   void gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst);
   // Rows [dst_row, dst_row + count) of dst = rows [src_row, ...) of src, any alignment, count >= 0.
-  // dst may be src if dst_row <= src_row.
+  // dst may be src if dst_row <= src_row; not both are on_host.
   void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
-                 std::int64_t count);
+                 std::int64_t count, Queue queue = Queue::kCompute);
 
   // dst = src, of one dtype: equally many elements without gaps, or two [n, m] with gaps between
   // rows. One transfer, also between page-locked host memory and where ops expect tensors.
@@ -365,7 +368,7 @@ class Backend {
   virtual void do_gather_chunks(const KvView& src, TensorView ids, int chunk,
                                 const KvView& dst) = 0;
   virtual void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
-                            std::int64_t dst_row, std::int64_t count) = 0;
+                            std::int64_t dst_row, std::int64_t count, Queue queue) = 0;
   virtual void do_copy(TensorView dst, TensorView src, Queue queue) = 0;
   // Slots of events, in [0, kEvents).
   virtual void do_record(std::size_t slot) = 0;

@@ -8,10 +8,11 @@
 
 namespace triforce {
 
-// Rows are in the order of the CUDA backend (kernels/kv_layout.cuh): of each head [row][head_dim]
-// of f16 or bf16, inside a row the 16-byte part c at c ^ (row mod 8). Results are those of the CPU
-// backend over the same rows, bit for bit: equal for any number of query rows computed together, of
-// heads and of threads. Not thread-safe: one call at a time.
+// What Backend asks of KV views that are on_host: rows of f16 or bf16 in the order of
+// host_kv_order.h. Results are those of the CPU backend over the same rows, bit for bit: equal for
+// any number of query rows computed together, of heads and of threads. All memory is host memory,
+// kv.length included. Not thread-safe: one call at a time. Calls allocate nothing, but for the
+// threads that the first one starts, and throw kInternal for arguments that break what they ask.
 class HostAttention {
  public:
   HostAttention() = default;
@@ -32,16 +33,18 @@ class HostAttention {
   void reserve(Allocator& allocator, const Backend::ScratchShape& shape);
   void release() noexcept { scratch_ = Buffer(); }
 
-  // Backend::attention over such rows: T <= kMaxBatchInvariantRows; q[T, h, d] and out[T, h d] f32;
-  // head_dim a multiple of 64 up to 256, rotate_on_read false. All memory is host memory, kv.length
-  // included; rows from *kv.length on are not read. Returns when `out` and `mass` are written.
-  // Allocates nothing, but for the threads that the first call starts. Throws kInternal for
-  // arguments that break this or the reserved shape.
+  // Backend::attention: q[T, h, d] and out[T, h d] f32, T <= kMaxBatchInvariantRows, head_dim a
+  // multiple of 64 up to 256; within the reserved shape. Values of rows from *kv.length on do not
+  // matter. Returns when `out` and `mass` are written.
   void attend(TensorView q, const KvView& kv, TensorView out, TensorView mass, int chunk);
+  // Backend::score_chunks: q[h, d] f32. Returns when `scores` is written.
+  void score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks, TensorView scores);
 
  protected:
   virtual void do_attend(TensorView q, const KvView& kv, TensorView out, TensorView mass,
                          int chunk) = 0;
+  virtual void do_score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                        TensorView scores) = 0;
   std::span<std::byte> scratch() const {
     return {static_cast<std::byte*>(scratch_.data()), static_cast<std::size_t>(scratch_.bytes())};
   }

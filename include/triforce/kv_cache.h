@@ -24,7 +24,7 @@ struct KvHomes {
   // lie.
   int slots = 0;
   // How many of the far ones the host computes attention with where they lie, in passes of up to
-  // kMaxBatchInvariantRows rows. Empty: none.
+  // kMaxBatchInvariantRows rows; longer ones need a slot to bring them. Empty: none.
   std::vector<int> host_heads = {};
 };
 
@@ -45,9 +45,10 @@ class KvStorage {
   // backend's granule. Throws Error(kResources).
   KvStorage(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t capacity,
             DType dtype, MemTag tag);
-  // heads[l] of layer l, out of kv_heads, at `place`; none is possible.
+  // heads[l] of layer l, out of kv_heads, at `place`, or for the host to compute with (on_host,
+  // page-locked); none is possible.
   KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads, int head_dim,
-            std::int64_t capacity, DType dtype, Place place, MemTag tag);
+            std::int64_t capacity, DType dtype, Place place, MemTag tag, bool on_host = false);
   // Its heads of layer l, kv_heads 0 if none. `length` is filled in by the cache.
   KvView layer(int l) const;
   std::int64_t capacity() const { return capacity_; }
@@ -65,6 +66,7 @@ class KvStorage {
   int kv_heads_, head_dim_;
   std::int64_t capacity_;
   DType dtype_;
+  bool on_host_;
   Buffer buffer_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "triforce/checkpoint.h"
 #include "triforce/decode.h"
+#include "triforce/host_kv_order.h"
 
 namespace triforce {
 
@@ -85,7 +86,7 @@ KvHomes fit_homes(PlanInput input, std::int64_t near_bytes, int host_split = 0);
 
 // What a CUDA backend says of itself, for plans where there is none.
 inline constexpr std::int64_t kDevicePrefillRows = 4096;
-inline constexpr int kDeviceKvGranule = 8;
+inline constexpr int kDeviceKvGranule = kHostKeyBlock;
 
 // Positions of the target that a run needs: prompt, generated tokens and the last round.
 std::int64_t target_positions(const SpeculationOptions& options, const RunShape& run);

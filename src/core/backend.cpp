@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "triforce/host_attention.h"
+#include "triforce/host_kv_order.h"
 
 namespace triforce {
 namespace {
@@ -131,6 +132,28 @@ void expect_attention(const TensorView& q, const KvView& kv, const RopeView& rop
            kv.rotate_on_read ? ", keys that are rotated when read" : "");
 }
 
+void expect_scores(const TensorView& q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                   const TensorView& scores, const Backend::Traits& t) {
+  expect_kv("score_chunks", kv, t);
+  expect("score_chunks: q", q, activations(t), {q.shape[0], kv.head_dim}, Gaps::kNone);
+  expect("score_chunks: scores", scores, kF32, {kv.kv_heads, n_chunks});
+  TF_CHECK(q.shape[0] % kv.kv_heads == 0, "score_chunks: {} query heads over {}", q.shape[0],
+           kv.kv_heads);
+  TF_CHECK(chunk > 0 && n_chunks <= kv.capacity / chunk, "score_chunks: {} chunks of {} rows of {}",
+           n_chunks, chunk, kv.capacity);
+}
+
+// Of what HostAttention reads; activations f32.
+constexpr Backend::Traits kHostTraits = {.kv_granule = kHostKeyBlock,
+                                         .head_dim_step = 64,
+                                         .max_head_dim = 256,
+                                         .formats = Backend::Formats::kStored};
+
+void expect_on_host(const char* op, const KvView& kv) {
+  TF_CHECK(kv.on_host && kv.dtype != DType::kF32, "{}: rows of {} that are {}on the host", op,
+           to_string(kv.dtype), kv.on_host ? "" : "not ");
+}
+
 void expect_same_rows(const char* op, const KvView& src, const KvView& dst) {
   TF_CHECK(src.dtype == dst.dtype && src.first_head == dst.first_head &&
                src.kv_heads == dst.kv_heads && src.head_dim == dst.head_dim,
@@ -239,15 +262,16 @@ void Backend::attention(TensorView q, const KvView& kv, const RopeView& rope, Te
 
 void HostAttention::attend(TensorView q, const KvView& kv, TensorView out, TensorView mass,
                            int chunk) {
-  static constexpr Backend::Traits kTraits = {.kv_granule = 8,
-                                              .head_dim_step = 64,
-                                              .max_head_dim = 256,
-                                              .formats = Backend::Formats::kStored};
-  expect_attention(q, kv, {}, out, mass, chunk, kTraits);
-  TF_CHECK(kv.dtype != DType::kF32 && !kv.rotate_on_read && q.shape[0] <= kMaxBatchInvariantRows,
-           "attend: {} queries over {} rows{}", q.shape[0], to_string(kv.dtype),
-           kv.rotate_on_read ? " to be rotated" : "");
+  expect_on_host("attend", kv);
+  expect_attention(q, kv, {}, out, mass, chunk, kHostTraits);
   do_attend(q, kv, out, mass, chunk);
+}
+
+void HostAttention::score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                          TensorView scores) {
+  expect_on_host("score", kv);
+  expect_scores(q, kv, chunk, n_chunks, scores, kHostTraits);
+  do_score(q, kv, chunk, n_chunks, scores);
 }
 
 void HostAttention::reserve(Allocator& allocator, const Backend::ScratchShape& shape) {
@@ -308,13 +332,7 @@ VerifyResult Backend::verify(TensorView p, TensorView q, std::span<const Token> 
 
 void Backend::score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                            TensorView scores) {
-  expect_kv("score_chunks", kv, traits_);
-  expect("score_chunks: q", q, activations(traits_), {q.shape[0], kv.head_dim}, Gaps::kNone);
-  expect("score_chunks: scores", scores, kF32, {kv.kv_heads, n_chunks});
-  TF_CHECK(q.shape[0] % kv.kv_heads == 0, "score_chunks: {} query heads over {}", q.shape[0],
-           kv.kv_heads);
-  TF_CHECK(chunk > 0 && n_chunks <= kv.capacity / chunk, "score_chunks: {} chunks of {} rows of {}",
-           n_chunks, chunk, kv.capacity);
+  expect_scores(q, kv, chunk, n_chunks, scores, traits_);
   do_score_chunks(q, kv, chunk, n_chunks, scores);
 }
 
@@ -339,7 +357,7 @@ void Backend::gather_chunks(const KvView& src, TensorView ids, int chunk, const 
 }
 
 void Backend::copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
-                        std::int64_t dst_row, std::int64_t count) {
+                        std::int64_t dst_row, std::int64_t count, Queue queue) {
   expect_kv("copy_rows: source", src, traits_);
   expect_kv("copy_rows: destination", dst, traits_);
   expect_same_rows("copy_rows", src, dst);
@@ -349,7 +367,8 @@ void Backend::copy_rows(const KvView& src, std::int64_t src_row, const KvView& d
            dst.capacity);
   TF_CHECK(src.k != dst.k || dst_row <= src_row, "copy_rows: rows {} to later rows {} of one cache",
            src_row, dst_row);
-  if (count > 0) do_copy_rows(src, src_row, dst, dst_row, count);
+  TF_CHECK(!src.on_host || !dst.on_host, "copy_rows: both caches are on the host");
+  if (count > 0) do_copy_rows(src, src_row, dst, dst_row, count, queue);
 }
 
 void Backend::copy(TensorView dst, TensorView src, Queue queue) {

@@ -92,8 +92,8 @@ class ForwardingBackend : public Backend {
     to_.gather_chunks(src, ids, chunk, dst);
   }
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
-                    std::int64_t dst_row, std::int64_t count) override {
-    to_.copy_rows(src, src_row, dst, dst_row, count);
+                    std::int64_t dst_row, std::int64_t count, Queue queue) override {
+    to_.copy_rows(src, src_row, dst, dst_row, count, queue);
   }
   void do_copy(TensorView dst, TensorView src, Queue queue) override { to_.copy(dst, src, queue); }
   void do_record(std::size_t slot) override { events_[slot] = to_.record(); }

@@ -44,23 +44,6 @@ Tile partial_tile(const AttentionPass& pass, Tile source, std::int64_t start,
   return {buffers.k, buffers.v};
 }
 
-// The tile at `start` of rows in a device's order. Rows beyond `length` count as zero.
-Tile import_tile(const AttentionPass& pass, Tile source, std::int64_t start,
-                 const TileBuffers& buffers) {
-  const std::int64_t bytes = tile_bytes(pass), valid = pass.length - start;
-  if (valid < kTileKeys) {
-    std::byte *k = buffers.other, *v = buffers.other + bytes;
-    const auto valid_bytes = static_cast<std::size_t>(valid * (bytes / kTileKeys));
-    std::memset(k, 0, static_cast<std::size_t>(2 * bytes));
-    std::memcpy(k, source.k, valid_bytes);
-    std::memcpy(v, source.v, valid_bytes);
-    source = {k, v};
-  }
-  pass.import->keys(source.k, source.v, pass.d, buffers.k);
-  pass.import->values(source.v, pass.d, buffers.v);
-  return {buffers.k, buffers.v};
-}
-
 void rotate_tile(const AttentionPass& pass, const std::byte* k, std::int64_t start,
                  std::byte* out) {
   const std::int64_t block_bytes = kKeyBlock * pass.d * size_of(pass.kv->dtype);
@@ -81,14 +64,10 @@ void find_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t start
   const std::int64_t bytes = tile_bytes(pass), offset = start / kTileKeys * bytes;
   Tile tile{k_head(*pass.kv, head) + offset, v_head(*pass.kv, head) + offset};
   const bool whole = start + kTileKeys <= pass.length, prefetch = whole && !pass.kv->rotate_on_read;
-  a.tiles = prefetch && pass.import == nullptr && full > 1 ? static_cast<int>(full) : 1;
+  a.tiles = prefetch && full > 1 ? static_cast<int>(full) : 1;
   a.next_k = prefetch ? tile.k + bytes : nullptr;
-  a.next_v = prefetch && pass.import == nullptr ? tile.v + bytes : nullptr;
-  if (pass.import != nullptr) {
-    tile = import_tile(pass, tile, start, buffers);
-  } else if (!whole) {
-    tile = partial_tile(pass, tile, start, buffers);
-  }
+  a.next_v = prefetch ? tile.v + bytes : nullptr;
+  if (!whole) tile = partial_tile(pass, tile, start, buffers);
   if (pass.kv->rotate_on_read) {
     rotate_tile(pass, tile.k, start, buffers.other);
     tile.k = buffers.other;
@@ -206,26 +185,11 @@ const AttentionKernels& attention_kernels(Isa isa, DType type) {
   return attention_kernels_scalar(type);
 }
 
-const ImportKernels& import_kernels(Isa isa, DType type) {
-  TF_CHECK(type == DType::kF16 || type == DType::kBF16, "rows of {} in a device's order",
-           to_string(type));
-  if (isa >= Isa::kAvx512) return import_kernels_avx512(type);
-  if (isa == Isa::kAvx2) return import_kernels_avx2(type);
-  return import_kernels_scalar(type);
-}
-
 void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
                TensorView out, TensorView mass, int chunk) {
   const AttentionPass pass = make_pass(context.isa, q, kv, rope, out);
   if (pass.queries <= kMaxBatchInvariantRows) return attention_exact(context, pass, mass, chunk);
   attention_prefill(context, pass);
-}
-
-void imported_attention(const Context& context, TensorView q, const KvView& kv, TensorView out,
-                        TensorView mass, int chunk) {
-  AttentionPass pass = make_pass(context.isa, q, kv, {}, out);
-  pass.import = &import_kernels(context.isa, kv.dtype);
-  attention_exact(context, pass, mass, chunk);
 }
 
 }  // namespace triforce::cpu

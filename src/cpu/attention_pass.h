@@ -5,7 +5,6 @@
 
 #include "cpu/attention_kernels.h"
 #include "cpu/context.h"
-#include "cpu/kv_import.h"
 #include "cpu/kv_layout.h"
 #include "cpu/scratch.h"
 #include "triforce/backend.h"
@@ -17,7 +16,6 @@ namespace triforce::cpu {
 struct AttentionPass {
   const KvView* kv = nullptr;
   const AttentionKernels* kernels = nullptr;
-  const ImportKernels* import = nullptr;      // the rows are in a device's order; null: kv_layout.h
   const float* q = nullptr;                   // [T, H, d]
   float* out = nullptr;                       // [T, H, d]
   std::int64_t q_stride = 0, out_stride = 0;  // elements between tokens
@@ -37,7 +35,7 @@ AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView&
 struct TileBuffers {
   std::byte* k = nullptr;
   std::byte* v = nullptr;
-  std::byte* other = nullptr;  // rotated keys; K and V rows to be imported
+  std::byte* other = nullptr;  // rotated keys
   int* visible = nullptr;
 };
 TileBuffers take_tile_buffers(Scratch& scratch, int d, std::int64_t rows);

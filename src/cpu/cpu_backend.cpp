@@ -97,7 +97,7 @@ class CpuBackend final : public HostBackend {
     cpu::gather_chunks(context_, src, ids, chunk, dst);
   }
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
-                    std::int64_t dst_row, std::int64_t count) override {
+                    std::int64_t dst_row, std::int64_t count, Queue /*queue*/) override {
     cpu::copy_rows(context_, src, src_row, dst, dst_row, count);
   }
 
@@ -115,7 +115,7 @@ class CpuHostAttention final : public HostAttention {
   std::string description() const override { return describe(context_); }
   int threads() const override { return context_.threads; }
   std::int64_t scratch_bytes(const Backend::ScratchShape& shape) const override {
-    return cpu::imported_scratch_bytes(shape, context_.threads);
+    return cpu::attention_scratch_bytes(shape, context_.threads);
   }
 
  protected:
@@ -123,7 +123,11 @@ class CpuHostAttention final : public HostAttention {
                  int chunk) override {
     cpu::Context context = context_;
     context.scratch = scratch();
-    cpu::imported_attention(context, q, kv, out, mass, chunk);
+    cpu::attention(context, q, kv, {}, out, mass, chunk);
+  }
+  void do_score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                TensorView scores) override {
+    cpu::score_chunks(context_, q, kv, chunk, n_chunks, scores);
   }
 
  private:

@@ -78,7 +78,7 @@ void rope_append(const Context& context, TensorView qkv, TensorView positions, c
   });
 }
 
-std::int64_t imported_scratch_bytes(const Backend::ScratchShape& shape, int threads) {
+std::int64_t attention_scratch_bytes(const Backend::ScratchShape& shape, int threads) {
   return exact_scratch_bytes(std::clamp<std::int64_t>(shape.rows, 1, kMaxBatchInvariantRows),
                              shape.heads, shape.kv_heads, shape.head_dim, shape.context,
                              shape.chunk_size, threads);
@@ -86,7 +86,7 @@ std::int64_t imported_scratch_bytes(const Backend::ScratchShape& shape, int thre
 
 std::int64_t kv_scratch_bytes(const Backend::ScratchShape& shape, int threads) {
   if (shape.heads == 0 || shape.kv_heads == 0) return 0;
-  const std::int64_t exact = imported_scratch_bytes(shape, threads);
+  const std::int64_t exact = attention_scratch_bytes(shape, threads);
   const std::int64_t prefill = prefill_scratch_bytes(
       static_cast<int>(ceil_div(shape.heads, shape.kv_heads)), shape.head_dim, threads);
   const std::int64_t chunks =

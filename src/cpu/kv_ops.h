@@ -12,6 +12,8 @@ namespace triforce::cpu {
 // Bytes of Context::scratch the ops below need for passes of this shape. With chunk_size not a
 // multiple of 8, attention mass needs room for every key instead of every eighth.
 std::int64_t kv_scratch_bytes(const Backend::ScratchShape& shape, int threads);
+// Of them, those of attention() of up to kMaxBatchInvariantRows queries.
+std::int64_t attention_scratch_bytes(const Backend::ScratchShape& shape, int threads);
 
 void rope_append(const Context& context, TensorView qkv, TensorView positions, const RopeView& rope,
                  TensorView q, const KvView& kv);
@@ -24,13 +26,6 @@ void rope_append(const Context& context, TensorView qkv, TensorView positions, c
 // (relative 2^-8 each at most), the row sum is that of the rounded probabilities.
 void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
                TensorView out, TensorView mass, int chunk);
-
-// The same over rows in a device's order (kv_import.h), for at most kMaxBatchInvariantRows queries,
-// with the bits that the same rows in our own order give; kv.rotate_on_read is false. f16 or bf16.
-void imported_attention(const Context& context, TensorView q, const KvView& kv, TensorView out,
-                        TensorView mass, int chunk);
-// Bytes of Context::scratch that it needs.
-std::int64_t imported_scratch_bytes(const Backend::ScratchShape& shape, int threads);
 
 void score_chunks(const Context& context, TensorView q, const KvView& kv, int chunk,
                   std::int64_t n_chunks, TensorView scores);

@@ -208,6 +208,10 @@ class CudaBackend final : public Backend, public DeviceQueue {
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores) override {
+    if (kv.on_host) {
+      host_part().score(q, kv, chunk, n_chunks, scores, stream());
+      return;
+    }
     kernels::score_chunks(q, kv, chunk, n_chunks, scores, stream());
   }
   void do_top_chunks(TensorView scores, TensorView ids) override {
@@ -218,8 +222,8 @@ class CudaBackend final : public Backend, public DeviceQueue {
     kernels::gather_chunks(src, ids, chunk, dst, stream());
   }
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
-                    std::int64_t dst_row, std::int64_t count) override {
-    kernels::copy_rows(src, src_row, dst, dst_row, count, stream());
+                    std::int64_t dst_row, std::int64_t count, Queue queue) override {
+    kernels::copy_rows(src, src_row, dst, dst_row, count, stream_of(queue));
   }
   void do_copy(TensorView dst, TensorView src, Queue queue) override;
   void do_record(std::size_t slot) override {
@@ -255,6 +259,10 @@ class CudaBackend final : public Backend, public DeviceQueue {
   void wait() {
     wait_.for_stream(stream());
     if (host_) host_->rethrow();
+  }
+  HostAttend& host_part() {
+    TF_CHECK(host_, "rows on the host, which has no part in this backend");
+    return *host_;
   }
   VerifyResult* verify_result() const { return static_cast<VerifyResult*>(verdict_.data()); }
   void need(std::int64_t bytes) const {
@@ -349,8 +357,7 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
 void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                                TensorView mass, int chunk) {
   if (kv.on_host) {
-    TF_CHECK(host_, "attention on the host, which has no part in this backend");
-    host_->queue(q, kv, out, mass, chunk, stream());
+    host_part().queue(q, kv, out, mass, chunk, stream());
     return;
   }
   if (q.shape[0] > kMaxBatchInvariantRows) {

@@ -43,6 +43,7 @@ class FarHeads {
     kv_.capacity = s.rows;
     kv_.head_stride = s.rows * s.head_dim;
     kv_.length = &length_;
+    kv_.on_host = true;
     const std::int64_t query_heads = std::int64_t{per_call_} * s.group;
     const auto host_tensor = [&](std::initializer_list<std::int64_t> dims) {
       return Tensor(allocator_, DType::kF32, dims, Place::kPinned, MemTag::kStaging);

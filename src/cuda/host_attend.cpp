@@ -24,8 +24,9 @@ Backend::ScratchShape shape_of_call(Backend::ScratchShape s) {
   return s;
 }
 
-// [T, h, d] as [T, h d].
-TensorView flat_heads(TensorView q) {
+// [T, h, d] as [T, h d]; [h, d] as it is.
+TensorView flat(TensorView q) {
+  if (q.rank == 2) return q;
   TensorView v = make_view(q.data, q.dtype, {q.shape[0], q.shape[1] * q.shape[2]});
   v.stride[0] = q.stride[0];
   return v;
@@ -55,42 +56,30 @@ void HostAttend::stage(CudaAllocator& allocator, const Backend::ScratchShape& sh
   attention_->reserve(allocator, shape_of_call(shape));
 }
 
-HostAttend::Job& HostAttend::next_job() {
+HostAttend::Job& HostAttend::next_job(TensorView q, const KvView& kv, int chunk,
+                                      cudaStream_t stream) {
+  TF_CHECK(!pending_, "work for the host before the last one was joined");
+  TF_CHECK(q.numel() * size_of(DType::kF32) <= q_.bytes(), "{} elements of queries on the host",
+           q.numel());
   if (queued_ - ended_.load() == jobs_.size()) synchronize();
-  return jobs_[queued_++ % jobs_.size()];
-}
-
-void HostAttend::run(const Job& job) noexcept {
-  try {
-    attention_->attend(job.q, job.kv, job.out, job.mass, job.chunk);
-  } catch (...) {
-    failure_ = std::current_exception();
-  }
-  ++ended_;
-}
-
-void HostAttend::queue(TensorView q, const KvView& kv, TensorView out, TensorView mass, int chunk,
-                       cudaStream_t stream) {
-  TF_CHECK(!pending_, "attention on the host before the last one was joined");
-  const std::int64_t rows = q.shape[0], heads = q.shape[1], d = kv.head_dim;
-  TF_CHECK(q.numel() * size_of(DType::kF32) <= q_.bytes(), "{} queries of {} heads on the host",
-           rows, heads);
-  Job& job = next_job();
+  Job& job = jobs_[queued_++ % jobs_.size()];
+  job = Job();
   job.self = this;
-  job.q = make_view(q_.data(), DType::kF32, {rows, heads, d});
-  job.out = make_view(out_.data(), DType::kF32, {rows, heads * d});
-  job.mass = {};
-  if (mass.data != nullptr) {
-    job.mass = make_view(mass_.data(), DType::kF32, {mass.shape[0], mass.shape[1]});
-    TF_CHECK(job.mass.bytes() <= mass_.bytes(), "mass of {} chunks on the host", mass.numel());
-  }
   job.kv = kv;
-  job.kv.length = static_cast<const std::int32_t*>(length_.data());
   job.chunk = chunk;
+  job.q = q.rank == 3 ? make_view(q_.data(), DType::kF32, {q.shape[0], q.shape[1], q.shape[2]})
+                      : make_view(q_.data(), DType::kF32, {q.shape[0], q.shape[1]});
+  kernels::convert(flat(q), flat(job.q), stream);
+  return job;
+}
 
-  kernels::convert(flat_heads(q), flat_heads(job.q), stream);
-  TF_CUDA(cudaMemcpyAsync(length_.data(), kv.length, sizeof(std::int32_t), cudaMemcpyDeviceToHost,
-                          stream));
+TensorView HostAttend::staged_mass(std::int64_t n, std::int64_t m) const {
+  const TensorView v = make_view(mass_.data(), DType::kF32, {n, m});
+  TF_CHECK(v.bytes() <= mass_.bytes(), "{} chunks of {} KV heads on the host", m, n);
+  return v;
+}
+
+void HostAttend::start(Job& job, cudaStream_t stream) {
   TF_CUDA(cudaEventRecord(ready_.get(), stream));
   TF_CUDA(cudaStreamWaitEvent(stream_.get(), ready_.get()));
   TF_CUDA(cudaLaunchHostFunc(
@@ -101,16 +90,48 @@ void HostAttend::queue(TensorView q, const KvView& kv, TensorView out, TensorVie
       },
       &job));
   TF_CUDA(cudaEventRecord(finished_.get(), stream_.get()));
+}
+
+void HostAttend::run(const Job& job) noexcept {
+  try {
+    if (job.scores) {
+      attention_->score(job.q, job.kv, job.chunk, job.mass.shape[1], job.mass);
+    } else {
+      attention_->attend(job.q, job.kv, job.out, job.mass, job.chunk);
+    }
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  ++ended_;
+}
+
+void HostAttend::queue(TensorView q, const KvView& kv, TensorView out, TensorView mass, int chunk,
+                       cudaStream_t stream) {
+  Job& job = next_job(q, kv, chunk, stream);
+  job.out = make_view(out_.data(), DType::kF32, {q.shape[0], q.shape[1] * q.shape[2]});
+  if (mass.data != nullptr) job.mass = staged_mass(mass.shape[0], mass.shape[1]);
+  job.kv.length = static_cast<const std::int32_t*>(length_.data());
+  TF_CUDA(cudaMemcpyAsync(length_.data(), kv.length, sizeof(std::int32_t), cudaMemcpyDeviceToHost,
+                          stream));
+  start(job, stream);
   pending_ = {&job, out, mass};
+}
+
+void HostAttend::score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
+                       TensorView scores, cudaStream_t stream) {
+  Job& job = next_job(q, kv, chunk, stream);
+  job.scores = true;
+  job.mass = staged_mass(kv.kv_heads, n_chunks);
+  start(job, stream);
+  pending_ = {&job, {}, scores};
+  join(stream);
 }
 
 void HostAttend::join(cudaStream_t stream) {
   TF_CHECK(pending_.has_value(), "nothing on the host to join");
   TF_CUDA(cudaStreamWaitEvent(stream, finished_.get()));
-  kernels::convert(pending_->job->out, pending_->out, stream);
-  if (pending_->mass.data != nullptr) {
-    kernels::convert(pending_->job->mass, pending_->mass, stream);
-  }
+  if (pending_->out.data != nullptr) kernels::convert(pending_->job->out, pending_->out, stream);
+  if (pending_->mass.data != nullptr) kernels::convert(pending_->job->mass, pending_->mass, stream);
   pending_.reset();
 }
 

@@ -35,12 +35,16 @@ class HostAttend {
   void queue(TensorView q, const KvView& kv, TensorView out, TensorView mass, int chunk,
              cudaStream_t stream);
   void join(cudaStream_t stream);
+  // Backend::score_chunks().
+  void score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks, TensorView scores,
+             cudaStream_t stream);
   // Throws what went wrong on the host before the last synchronisation.
   void rethrow();
 
  private:
   struct Job {
     HostAttend* self = nullptr;
+    bool scores = false;      // mass is to be score_chunks(), and there is no out
     TensorView q, out, mass;  // in page-locked memory
     KvView kv;
     int chunk = 0;
@@ -50,7 +54,11 @@ class HostAttend {
     const Job* job = nullptr;
     TensorView out, mass;
   };
-  Job& next_job();
+  // The queries q[n, m], or [n, h, d], as job.q of the same shape.
+  Job& next_job(TensorView q, const KvView& kv, int chunk, cudaStream_t stream);
+  // [n, m] in mass_.
+  TensorView staged_mass(std::int64_t n, std::int64_t m) const;
+  void start(Job& job, cudaStream_t stream);
   void run(const Job& job) noexcept;
 
   std::shared_ptr<HostAttention> attention_;

@@ -43,7 +43,7 @@ FullCache::FullCache(Backend& backend, int layers, int kv_heads, int head_dim,
                             capacity, dtype, backend.place(), MemTag::kKvFull),
                   max_append, Keys::kRotated),
       host_(backend, ranges_of(homes, layers, kv_heads).host, kv_heads, head_dim, capacity, dtype,
-            Place::kPinned, MemTag::kKvFar),
+            Place::kPinned, MemTag::kKvFar, true),
       far_(backend, ranges_of(homes, layers, kv_heads).far, kv_heads, head_dim, capacity, dtype,
            Place::kPinned, MemTag::kKvFar) {
   add_home(host_);
@@ -86,9 +86,9 @@ FullCache::Runs FullCache::make_runs(bool host_computes) const {
       if (!brought) of_layer.push_back({kv, {}});
       for (int h = 0; brought && h < kv.kv_heads; ++h) of_layer.push_back({{}, next_in_ring++});
     };
-    KvView on_host = host_.layer(l);
-    on_host.on_host = host_computes;
-    add(on_host, !host_computes && slots_);
+    const KvView on_host = host_.layer(l);
+    TF_CHECK(on_host.kv_heads == 0 || slots_, "KV heads on the host, and no slot to bring them");
+    add(on_host, !host_computes);
     add(storage_.layer(l), false);
     add(far_.layer(l), slots_.has_value());
   }

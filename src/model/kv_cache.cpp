@@ -25,12 +25,14 @@ KvStorage::KvStorage(Backend& backend, int layers, int kv_heads, int head_dim,
                 kv_heads, head_dim, capacity, dtype, backend.place(), tag) {}
 
 KvStorage::KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads,
-                     int head_dim, std::int64_t capacity, DType dtype, Place place, MemTag tag)
+                     int head_dim, std::int64_t capacity, DType dtype, Place place, MemTag tag,
+                     bool on_host)
     : heads_(heads),
       kv_heads_(kv_heads),
       head_dim_(head_dim),
       capacity_(round_up(capacity, backend.kv_granule())),
-      dtype_(dtype) {
+      dtype_(dtype),
+      on_host_(on_host) {
   std::int64_t total = 0;
   for (const HeadRange& r : heads_) {
     TF_CHECK(r.first >= 0 && r.count >= 0 && r.first + r.count <= kv_heads,
@@ -69,6 +71,7 @@ KvView KvStorage::layer(int l) const {
   kv.head_dim = head_dim_;
   kv.capacity = capacity_;
   kv.head_stride = head_stride;
+  kv.on_host = on_host_;
   return kv;
 }
 

@@ -11,6 +11,10 @@ namespace {
 // Rows [begin, end) of one head, K and V, on the copy queue; multiples of the granule.
 void copy_granules(Backend& b, const KvView& from, const KvView& to, std::int64_t begin,
                    std::int64_t end) {
+  if (from.on_host || to.on_host) {  // in another order
+    b.copy_rows(from, begin, to, begin, end - begin, Queue::kCopy);
+    return;
+  }
   const auto rows = [&](void* head) {
     const std::int64_t d = from.head_dim;
     return make_view(static_cast<std::byte*>(head) + begin * d * size_of(from.dtype), from.dtype,
@@ -36,6 +40,7 @@ KvView KvRing::view(const Slot& slot) const {
   kv.k = layer.k;
   kv.v = layer.v;
   kv.head_stride = layer.head_stride;
+  kv.on_host = false;
   return kv;
 }
 

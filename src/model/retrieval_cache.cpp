@@ -90,6 +90,7 @@ void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
       if (by_attention && after.selected_rows > 0) {
         b_.attention(q, kv, rope, attended_.view().slice(1, 0, n * head_dim),
                      attention_mass().rows(kv.first_head, kv.kv_heads), options_.chunk_size);
+        if (kv.on_host) b_.join_host();
       }
       select(l, reshape(q, {n, head_dim}), kv, after, by_attention);
       write(l, kv, after);

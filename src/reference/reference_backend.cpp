@@ -320,7 +320,7 @@ void ReferenceBackend::do_gather_chunks(const KvView& src, TensorView ids, int c
   for (std::int64_t h = 0; h < ids.shape[0]; ++h) {
     for (std::int64_t j = 0; j < ids.shape[1]; ++j) {
       const std::int64_t id = ids.as<std::int32_t>()[h * ids.stride[0] + j];
-      do_copy_rows(one_src, id * chunk, one_dst, j * chunk, chunk);
+      do_copy_rows(one_src, id * chunk, one_dst, j * chunk, chunk, Queue::kCompute);
     }
     advance(one_src, src.head_stride);
     advance(one_dst, dst.head_stride);
@@ -328,7 +328,7 @@ void ReferenceBackend::do_gather_chunks(const KvView& src, TensorView ids, int c
 }
 
 void ReferenceBackend::do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
-                                    std::int64_t dst_row, std::int64_t count) {
+                                    std::int64_t dst_row, std::int64_t count, Queue /*queue*/) {
   const auto bytes = static_cast<std::size_t>(count * src.head_dim * size_of(src.dtype));
   const auto byte_at = [](void* p, std::int64_t element, DType dtype) {
     return static_cast<std::byte*>(p) + element * size_of(dtype);

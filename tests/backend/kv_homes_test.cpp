@@ -35,14 +35,24 @@ class SpoiltSlots final : public ForwardingBackend {
 
  protected:
   void do_copy(TensorView dst, TensorView src, Queue queue) override {
-    if (queue == Queue::kCopy && !is_home(dst.data)) {
-      const std::int64_t words = spoilt_.view().numel();
-      to_.copy(make_view(dst.data, DType::kI32, {words}), spoilt_.view(), queue);
-    }
+    if (queue == Queue::kCopy) spoil(dst.data);
     to_.copy(dst, src, queue);
+  }
+  void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
+                    std::int64_t dst_row, std::int64_t count, Queue queue) override {
+    if (queue == Queue::kCopy) {
+      spoil(dst.k);
+      spoil(dst.v);
+    }
+    to_.copy_rows(src, src_row, dst, dst_row, count, queue);
   }
 
  private:
+  void spoil(void* slot) {
+    if (is_home(slot)) return;
+    const std::int64_t words = spoilt_.view().numel();
+    to_.copy(make_view(slot, DType::kI32, {words}), spoilt_.view(), Queue::kCopy);
+  }
   bool is_home(const void* p) const {
     const auto within = [&](const void* rows, const KvView& kv) {
       const auto offset = static_cast<const std::byte*>(p) - static_cast<const std::byte*>(rows);
@@ -173,9 +183,17 @@ TEST_P(KvHomesTest, FarHeadsGiveTheSameBits) {
     const std::vector<int> two = {2, 2}, one = {0, 1}, every = {3, 3};
     expect_resident_bits(
         Selection::kMeanKey,
-        {{none, 0, every}, {none, 3, every}, {none, 3, two}, {some, 2, one}, {some, 0, one}});
+        {{none, 1, every}, {none, 3, every}, {none, 3, two}, {some, 2, one}, {some, 1, one}});
     expect_resident_bits(Selection::kAttention, {{none, 3, two}, {none, 3, every}});
   }
+}
+
+// Passes too long for the host bring its heads, too.
+TEST_P(KvHomesTest, TheHostsHeadsNeedASlot) {
+  const ModelConfig& c = weights_.config;
+  EXPECT_THROW(FullCache(*backend_, c.layers, c.kv_heads, c.head_dim, kCapacity, kMaxAppend,
+                         weights_.dtype, {{0, 0}, 0, {1, 0}}),
+               Error);
 }
 
 TEST_P(KvHomesTest, FarHeadsAreInPageLockedMemory) {

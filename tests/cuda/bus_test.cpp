@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <tf_emulator.h>
 
+#include "cpu/cpu_backend.h"
 #include "cuda/cuda_backend.h"
 #include "model/full_cache.h"
 #include "model/tiny_model.h"
@@ -33,12 +34,17 @@ class BusTest : public ::testing::Test {
   std::uint64_t bytes(std::int64_t heads, std::int64_t rows) const {
     return static_cast<std::uint64_t>(heads * rows * kRowBytes);
   }
+  // Those of `rows` rows that are in whole granules.
+  std::int64_t whole(std::int64_t rows) const {
+    return rows / backend_->kv_granule() * backend_->kv_granule();
+  }
   // What a pass over n rows uploads beside KV rows: tokens, length and positions.
   static std::uint64_t inputs(std::int64_t n) {
     return static_cast<std::uint64_t>(4 * (2 * n + 1));
   }
 
-  std::unique_ptr<Backend> backend_ = make_cuda_backend({.dtype = DType::kF16});
+  std::unique_ptr<Backend> backend_ = make_cuda_backend(
+      {.dtype = DType::kF16, .host_attention = make_host_attention({1, std::nullopt})});
   ModelWeights weights_ = random_weights(*backend_, testing::tiny_config(6, 3, 64), DType::kF16, 7,
                                          MemTag::kTargetWeights, {});
   LlamaModel model_{*backend_, weights_, kCapacity, kTile, 16, nullptr, {kPrompt}};
@@ -57,7 +63,7 @@ TEST_F(BusTest, EveryRowCrossesItOnceAPass) {
   const tf_emulator::Bus prompt =
       moved([&] { model_.prefill(tokens.first(kPrompt), full, nullptr, {}); });
   EXPECT_EQ(prompt.copied_to_host + prompt.written_by_kernels, bytes(far, kPrompt));
-  EXPECT_EQ(prompt.copied_to_device, bytes(kSlots, kPrompt) + inputs(kPrompt) + 4 * 3);
+  EXPECT_EQ(prompt.copied_to_device, bytes(kSlots, whole(kPrompt)) + inputs(kPrompt) + 4 * 3);
   EXPECT_EQ(prompt.read_by_kernels, 0U);
 
   constexpr std::int64_t kRows = 5;
@@ -69,15 +75,49 @@ TEST_F(BusTest, EveryRowCrossesItOnceAPass) {
     });
     EXPECT_EQ(pass.copied_to_host, 0U);
     EXPECT_EQ(pass.written_by_kernels, bytes(far, kRows));
-    // Whole granules of 8 rows are copied, those of the first heads after the pass with its own
-    // rows; what is left of the others is read by kernels.
-    const auto whole = [](std::int64_t rows) { return rows / 8 * 8; };
+    // Whole granules are copied, those of the first heads after the pass with its own rows; what is
+    // left of the others is read by kernels.
     EXPECT_EQ(pass.copied_to_device, bytes(far - kSlots, whole(length)) +
                                          bytes(kSlots, whole(length + kRows)) + inputs(kRows));
     EXPECT_EQ(pass.read_by_kernels, bytes(far, length - whole(length)));
     length += kRows;
   }
   full.truncate(length);
+}
+
+// Heads that the host computes with cross it with their new rows alone, and with queries and what
+// comes of them.
+TEST_F(BusTest, RowsOfTheHostStayThere) {
+  const ModelConfig& c = weights_.config;
+  FullCache full(*backend_, c.layers, c.kv_heads, c.head_dim, kCapacity, kPrompt, DType::kF16,
+                 {{1, 0}, 3, {1, 1}});
+  const std::int64_t brought = 3, host = 2;  // of 2 layers of 3 heads, 2 queries to each
+  const Lease staging(*backend_, {.rows = 8,
+                                  .context = kCapacity,
+                                  .heads = 6,
+                                  .kv_heads = 3,
+                                  .head_dim = 64,
+                                  .host_heads = 2,
+                                  .host_kv_heads = 1});
+  const std::span<const Token> tokens(tokens_);
+  const tf_emulator::Bus prompt =
+      moved([&] { model_.prefill(tokens.first(kPrompt), full, nullptr, {}); });
+  EXPECT_EQ(prompt.copied_to_host + prompt.written_by_kernels, bytes(brought + host, kPrompt));
+
+  constexpr std::int64_t kRows = 5;
+  constexpr std::uint64_t kQueries = 2 * kRows * 2 * 64 * 4;  // of both layers, f32
+  for (std::int64_t length = kPrompt; length < kPrompt + 2 * kRows; length += kRows) {
+    full.commit(length);
+    const tf_emulator::Bus pass = moved([&] {
+      model_.forward(tokens.subspan(static_cast<std::size_t>(length), kRows), full, Logits::kAll);
+    });
+    EXPECT_EQ(pass.copied_to_host, 2U * sizeof(std::int32_t));  // the length, in each layer
+    EXPECT_EQ(pass.written_by_kernels, bytes(brought + host, kRows) + kQueries);
+    // Slots that served the prompt's pass held heads of the host, too, and are filled again.
+    const std::int64_t again = length == kPrompt ? whole(length) : 0;
+    EXPECT_EQ(pass.copied_to_device, bytes(brought, whole(length + kRows) + again) + inputs(kRows));
+    EXPECT_EQ(pass.read_by_kernels, bytes(brought, length - whole(length)) + kQueries);
+  }
 }
 
 // Without slots kernels read far rows where they lie.

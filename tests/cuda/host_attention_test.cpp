@@ -1,11 +1,10 @@
-// The order in which kernels write KV rows is the one that HostAttention reads.
-#include "core/host_allocator.h"
-#include "cpu/attention_kernels.h"
+// Rows on the host: kernels write and read them in the order that HostAttention computes with.
+#include <cstring>
+
 #include "cpu/cpu_backend.h"
-#include "cpu/kv_import.h"
-#include "cpu/kv_layout.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_test_support.h"
+#include "triforce/host_kv_order.h"
 
 namespace triforce {
 namespace {
@@ -30,7 +29,7 @@ TEST(FarRates, AreMeasuredBeforeAnythingIsLeased) {
   Backend::FarShape shape;
   shape.group = 2;
   shape.head_dim = 64;
-  shape.rows = 136;
+  shape.rows = 144;
   shape.queries = 7;
   for (const auto& [heads, of_layer] : {std::pair{1, 1}, {3, 2}, {32, 8}}) {
     shape.kv_heads = heads;
@@ -54,64 +53,139 @@ TEST(FarRates, NeedAHostThatComputes) {
   EXPECT_THROW(make_cuda_backend({})->measure_far_rates({}), Error);
 }
 
-class HostOrder : public ::testing::TestWithParam<DType> {};
+class HostOrder : public ::testing::TestWithParam<DType> {
+ protected:
+  static constexpr std::int64_t kRows = 64;
 
-// Angles of 0, so that rows are stored as they come; then a tile of them is imported.
-TEST_P(HostOrder, IsTheOneInWhichKernelsWriteRows) {
-  const DType type = GetParam();
-  const Device device(type);
-  for (const int d : {64, 128}) {
-    constexpr std::int64_t kRows = cpu::kTileKeys;
-    const std::int64_t elements = kRows * d;
-    std::vector<std::uint16_t> qkv(static_cast<std::size_t>(3 * elements));
-    for (std::size_t i = 0; i < qkv.size(); ++i) {
-      qkv[i] = static_cast<std::uint16_t>(0x2000 + i % 0x4000);  // a normal number in both formats
+  // KV rows of two heads at a place, with a length of `rows`.
+  struct Rows {
+    Rows(Backend& b, DType type, int d, Place at, std::int64_t rows)
+        : place(at),
+          k(b.allocator(), type, {2 * kRows, d}, place, MemTag::kKvFull),
+          v(b.allocator(), type, {2 * kRows, d}, place, MemTag::kKvFull),
+          length(b.allocator(), DType::kI32, {1}, b.place(), MemTag::kWorkspace) {
+      const auto value = static_cast<std::int32_t>(rows);
+      b.upload(length.view(), make_view(const_cast<std::int32_t*>(&value), DType::kI32, {1}));
     }
-    const std::vector<std::int32_t> positions(kRows), length{kRows};
+    KvView view() const {
+      return {.k = k.view().data,
+              .v = v.view().data,
+              .dtype = k.view().dtype,
+              .kv_heads = 2,
+              .layer_heads = 2,
+              .head_dim = static_cast<int>(k.view().shape[1]),
+              .capacity = kRows,
+              .head_stride = kRows * k.view().shape[1],
+              .length = length.view().as<std::int32_t>(),
+              .on_host = place == Place::kPinned};
+    }
+    Place place;
+    Tensor k, v, length;
+  };
+  // Element (head, row, dim) of K or V in the order of the host.
+  static std::uint16_t element(const Rows& rows, bool is_k, int head, std::int64_t row, int dim) {
+    const KvView kv = rows.view();
+    const int pair = pairing(kv.dtype);
+    const std::int64_t at =
+        is_k ? k_element(pair, kv.head_dim, row, dim) : v_element(pair, kv.head_dim, row, dim);
+    return static_cast<const std::uint16_t*>(is_k ? kv.k : kv.v)[head * kv.head_stride + at];
+  }
+  // What fill() gives that element: a normal number in both formats.
+  static std::uint16_t value(bool is_k, int head, std::int64_t row, int dim) {
+    return static_cast<std::uint16_t>(0x2000 +
+                                      ((row * 256 + dim) * 4 + head * 2 + (is_k ? 1 : 0)) % 0x4000);
+  }
+  // Appends rows [0, n) with angles of 0, so that they are stored as they come.
+  static void fill(const Device& device, DType type, int d, std::int64_t n, const KvView& kv) {
+    std::vector<std::uint16_t> qkv(static_cast<std::size_t>(n * 6 * d));
+    for (std::int64_t row = 0; row < n; ++row) {
+      for (int i = 0; i < 4 * d; ++i) {
+        const int head = i / d % 2;
+        qkv[static_cast<std::size_t>(row * 6 * d + 2 * d + i)] = value(i < 2 * d, head, row, i % d);
+      }
+    }
+    const std::vector<std::int32_t> positions(static_cast<std::size_t>(n));
     const std::vector<float> cos(static_cast<std::size_t>(d / 2), 1.0F), sin(cos.size());
-    const Tensor on_device = device.upload(type, {kRows, 3 * d}, qkv.data());
-    const Tensor at = device.upload(DType::kI32, {kRows}, positions.data());
-    const Tensor rows = device.upload(DType::kI32, {1}, length.data());
+    const Tensor in = device.upload(type, {n, 6 * d}, qkv.data());
+    const Tensor at = device.upload(DType::kI32, {n}, positions.data());
     const Tensor c = device.upload(DType::kF32, {1, d / 2}, cos.data());
     const Tensor s = device.upload(DType::kF32, {1, d / 2}, sin.data());
-    Allocator& allocator = device.backend->allocator();
-    const Tensor q(allocator, type, {kRows, 1, d}, Place::kDevice, MemTag::kActivations);
-    const Tensor k(allocator, type, {kRows, d}, Place::kPinned, MemTag::kKvFull);
-    const Tensor v(allocator, type, {kRows, d}, Place::kPinned, MemTag::kKvFull);
-    const KvView kv{.k = k.view().data,
-                    .v = v.view().data,
-                    .dtype = type,
-                    .kv_heads = 1,
-                    .layer_heads = 1,
-                    .head_dim = d,
-                    .capacity = kRows,
-                    .head_stride = elements,
-                    .length = rows.view().as<std::int32_t>()};
-    device.backend->rope_append(on_device.view(), at.view(), {c.view(), s.view()}, q.view(), kv);
+    const Tensor q(device.backend->allocator(), type, {n, 2, d}, Place::kDevice,
+                   MemTag::kActivations);
+    device.backend->rope_append(in.view(), at.view(), {c.view(), s.view()}, q.view(), kv);
     device.backend->synchronize();
-
-    HostAllocator host;
-    const Tensor keys(host, type, {kRows, d}, Place::kHost, MemTag::kWorkspace);
-    const Tensor values(host, type, {kRows, d}, Place::kHost, MemTag::kWorkspace);
-    const cpu::ImportKernels& import = cpu::import_kernels(cpu::best_isa(), type);
-    const auto* from_k = static_cast<const std::byte*>(kv.k);
-    const auto* from_v = static_cast<const std::byte*>(kv.v);
-    import.keys(from_k, from_v, d, static_cast<std::byte*>(keys.view().data));
-    import.values(from_v, d, static_cast<std::byte*>(values.view().data));
-    const int pair = cpu::pairing(type);
-    for (std::int64_t row = 0; row < kRows; ++row) {
-      for (int i = 0; i < d; ++i) {
-        const auto at_row = static_cast<std::size_t>(row * 3 * d + i);
-        const auto step = static_cast<std::size_t>(d);
-        ASSERT_EQ(keys.view().as<std::uint16_t>()[cpu::k_element(pair, d, row, i)],
-                  qkv[at_row + step])
-            << "K " << row << ", " << i;
-        ASSERT_EQ(values.view().as<std::uint16_t>()[cpu::v_element(pair, d, row, i)],
-                  qkv[at_row + 2 * step])
-            << "V " << row << ", " << i;
+  }
+  // Rows [begin, end) of `rows` are rows [from, ...) of fill().
+  static void expect_rows(const Rows& rows, std::int64_t begin, std::int64_t end,
+                          std::int64_t from) {
+    for (const bool is_k : {true, false}) {
+      for (int head = 0; head < 2; ++head) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          for (int i = 0; i < rows.view().head_dim; ++i) {
+            ASSERT_EQ(element(rows, is_k, head, row, i), value(is_k, head, from + row - begin, i))
+                << (is_k ? "K " : "V ") << head << ", " << row << ", " << i;
+          }
+        }
       }
     }
   }
+};
+
+TEST_P(HostOrder, IsTheOneInWhichRowsAreAppendedThere) {
+  const Device device(GetParam());
+  for (const int d : {64, 128}) {
+    const Rows rows(*device.backend, GetParam(), d, Place::kPinned, 37);
+    fill(device, GetParam(), d, 37, rows.view());
+    expect_rows(rows, 0, 37, 0);
+  }
+}
+
+// Rows on the host -> device -> host, at places that are no whole blocks of either order.
+TEST_P(HostOrder, IsKeptByCopiesAndGathers) {
+  const Device device(GetParam());
+  Backend& b = *device.backend;
+  for (const int d : {64, 128}) {
+    const Rows from(b, GetParam(), d, Place::kPinned, kRows),
+        there(b, GetParam(), d, Place::kDevice, kRows), back(b, GetParam(), d, Place::kPinned, 1);
+    fill(device, GetParam(), d, kRows, from.view());
+    for (const Queue queue : {Queue::kCompute, Queue::kCopy}) {
+      for (const Tensor* t : {&back.k, &back.v}) {  // page-locked, and nothing is queued
+        std::memset(t->view().data, 0, static_cast<std::size_t>(t->view().bytes()));
+      }
+      b.copy_rows(from.view(), 3, there.view(), 11, 29, queue);
+      b.copy_rows(there.view(), 11, back.view(), 18, 29, queue);
+      b.synchronize();
+      expect_rows(back, 18, 18 + 29, 3);
+      for (const std::int64_t row : {17, 47}) {  // nothing beside them
+        for (const bool is_k : {true, false}) EXPECT_EQ(element(back, is_k, 1, row, d - 1), 0);
+      }
+    }
+    const std::int32_t ids[] = {5, 0, 2, 3, 1, 4};
+    const Tensor chunks = device.upload(DType::kI32, {2, 3}, ids);
+    b.gather_chunks(from.view(), chunks.view(), 9, there.view());
+    b.copy_rows(there.view(), 0, back.view(), 0, 27);
+    b.synchronize();
+    for (int head = 0; head < 2; ++head) {
+      for (int row = 0; row < 27; ++row) {
+        const std::int64_t source = ids[head * 3 + row / 9] * 9 + row % 9;
+        for (const bool is_k : {true, false}) {
+          ASSERT_EQ(element(back, is_k, head, row, 5), value(is_k, head, source, 5))
+              << head << ", " << row;
+        }
+      }
+    }
+  }
+}
+
+// What a device cannot compute without a host that does.
+TEST_P(HostOrder, IsScoredByTheHostAlone) {
+  const Device device(GetParam());
+  const Rows rows(*device.backend, GetParam(), 64, Place::kPinned, kRows);
+  const std::vector<std::uint16_t> zeros(2 * 64);
+  const Tensor q = device.upload(GetParam(), {2, 64}, zeros.data());
+  const Tensor scores(device.backend->allocator(), DType::kF32, {2, 8}, Place::kDevice,
+                      MemTag::kWorkspace);
+  EXPECT_THROW(device.backend->score_chunks(q.view(), rows.view(), 8, 8, scores.view()), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, HostOrder, ::testing::Values(DType::kF16, DType::kBF16));

@@ -131,9 +131,9 @@ class Broken final : public ForwardingBackend {
     if (fault_ == Fault::kGather) std::swap(ids.as<std::int32_t>()[1], ids.as<std::int32_t>()[2]);
   }
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
-                    std::int64_t dst_row, std::int64_t count) override {
+                    std::int64_t dst_row, std::int64_t count, Queue queue) override {
     if (fault_ == Fault::kCopyRows) --count;
-    ForwardingBackend::do_copy_rows(src, src_row, dst, dst_row, count);
+    ForwardingBackend::do_copy_rows(src, src_row, dst, dst_row, count, queue);
   }
 
  private:
