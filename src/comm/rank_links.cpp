@@ -229,11 +229,15 @@ void RankLinks::wait() {
   TF_CHECK(ready >= 0 || errno == EINTR, "poll: {}", std::strerror(errno));
   const auto passed =
       std::min(kSlice, std::chrono::ceil<std::chrono::milliseconds>(Clock::now() - begin));
+  // One of several may only be waiting for another, and is about to say so.
+  const auto waited_for = std::count_if(polled_.begin(), polled_.end(),
+                                        [](const pollfd& polled) { return polled.fd >= 0; });
+  const auto patience = waited_for > 1 ? kFarewell : std::chrono::milliseconds{};
   for (std::size_t i = 0; i < links_.size(); ++i) {
     Link& link = links_[i];
     if (polled_[i].fd < 0 || polled_[i].revents != 0) continue;
     link.silent += passed;
-    if (link.silent < limit_) continue;
+    if (link.silent - patience < limit_) continue;
     broken({ExitCode::kCommunication, "RankSilent",
             fmt::format("rank {}: expected to hear of it within {:.3g} s, found silence", link.rank,
                         std::chrono::duration<double>(timeout_).count())});

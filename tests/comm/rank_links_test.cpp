@@ -1,8 +1,10 @@
 // Bytes between ranks, and what the others see of one that ends, stops or fails.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <csignal>
+#include <thread>
 
 #include "comm/ranks.h"
 
@@ -138,6 +140,43 @@ TEST(RankLinks, AStoppedRankIsNamedWithinTheTimeout) {
   for (const std::size_t r : {0U, 2U}) expect_named(ends[r], "RankSilent", 1, std::to_string(r));
   EXPECT_GE(took, milliseconds(2000));
   EXPECT_LT(took, std::chrono::seconds(20));
+}
+
+// Rank 2 gives its part to rank 0, but not to rank 1: rank 0 then waits for both, and rank 1, which
+// waits for rank 2 alone, is a little more patient.
+TEST(RankLinks, ARankThatWaitsForASilentOneIsNotNamed) {
+  Descriptor sockets[4][2];  // of ranks 0 and 1, 0 and 2; of 1 and 2, whose other ends nobody holds
+  for (auto& pair : sockets) {
+    int fds[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    for (int i = 0; i < 2; ++i) pair[i] = Descriptor(fds[i]);
+  }
+  const auto connected = [](int rank, Descriptor& a, Descriptor& b, milliseconds timeout) {
+    std::vector<Descriptor> all(3);
+    all[rank == 0 ? 1 : 0] = std::move(a);
+    all[rank == 2 ? 1 : 2] = std::move(b);
+    return RankLinks({.rank = rank, .size = 3}, std::move(all), timeout);
+  };
+  RankLinks first = connected(0, sockets[0][0], sockets[1][0], milliseconds(1000)),
+            second = connected(1, sockets[0][1], sockets[2][0], milliseconds(1200)),
+            third = connected(2, sockets[1][1], sockets[3][0], milliseconds(2500));
+  const auto gather_twice = [](RankLinks& links) {
+    try {
+      for (int i = 0; i < 2; ++i) links.gather_values(links.shard().rank);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  std::string seen_by_second;
+  std::thread rank_1([&] { seen_by_second = gather_twice(second); });
+  std::thread rank_2([&] { gather_twice(third); });
+  const std::string seen_by_first = gather_twice(first);
+  rank_1.join();
+  rank_2.join();
+  const std::string silence = "rank 2: expected to hear of it within 1.2 s, found silence";
+  EXPECT_EQ(seen_by_second, silence);
+  EXPECT_EQ(seen_by_first, "rank 1: " + silence);
 }
 
 TEST(RankLinks, TheFailureOfOneRankIsThrownByAll) {
