@@ -66,8 +66,7 @@ TF_DEVICE void reorder_rows(const KvView& src, std::int64_t src_row, const KvVie
 __global__ void __launch_bounds__(kThreads)
     reorder_rows_kernel(KvView src, std::int64_t src_row, KvView dst, std::int64_t dst_row,
                         std::int64_t count) {
-  reorder_rows(src, src_row, dst, dst_row, count,
-               std::int64_t{blockIdx.x} * kThreads + threadIdx.x,
+  reorder_rows(src, src_row, dst, dst_row, count, std::int64_t{blockIdx.x} * kThreads + threadIdx.x,
                std::int64_t{gridDim.x} * kThreads);
 }
 
@@ -98,7 +97,8 @@ void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::
   if (src.k == dst.k && src_row == dst_row) return;
   const bool overlap = src.k == dst.k && src_row < dst_row + count;
   const bool reorder = src.on_host || dst.on_host;
-  const std::int64_t steps = ceil_div(count * src.head_dim / (reorder ? 1 : kPartElements), kThreads);
+  const std::int64_t steps =
+      ceil_div(count * src.head_dim / (reorder ? 1 : kPartElements), kThreads);
   const std::int64_t blocks = overlap ? 1 : std::min<std::int64_t>(steps, 1024);
   launch(reorder ? reorder_rows_kernel : copy_rows_kernel, dims(blocks, src.kv_heads, 2),
          dims(kThreads), 0, stream, src, src_row, dst, dst_row, count);

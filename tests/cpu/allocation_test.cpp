@@ -56,7 +56,7 @@ TEST_P(AllocationTest, NothingAllocatesAfterWarmUp) {
 
 TEST_P(AllocationTest, HostAttentionAllocatesNothingAfterItsFirstCall) {
   HostAllocator allocator;
-  const std::int64_t rows = 7, heads = 4, kv_heads = 2, d = 64, capacity = 600;
+  const std::int64_t rows = 7, heads = 4, kv_heads = 2, d = 64, capacity = 608;
   const auto tensor = [&](DType type, std::initializer_list<std::int64_t> shape) {
     return Tensor(allocator, type, shape, Place::kHost, MemTag::kActivations);
   };
@@ -72,7 +72,8 @@ TEST_P(AllocationTest, HostAttentionAllocatesNothingAfterItsFirstCall) {
                   .head_dim = 64,
                   .capacity = capacity,
                   .head_stride = capacity * d,
-                  .length = &length};
+                  .length = &length,
+                  .on_host = true};
   const auto host = make_host_attention({.threads = 2, .isa = GetParam()});
   host->reserve(allocator, {.rows = rows,
                             .context = capacity,
