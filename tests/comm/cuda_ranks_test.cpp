@@ -213,8 +213,8 @@ TEST_F(NcclRanks, AWaitForADeviceEndsWithTheRankThatItWaitsFor) {
 
 // What a prompt queues takes longer than a rank may be silent; each single wait does not.
 TEST_F(NcclRanks, ALongQueueIsWaitedForInParts) {
-  static constexpr std::chrono::milliseconds kTimeout{1500}, kEach{10};
-  constexpr int kOperations = 330;
+  static constexpr std::chrono::milliseconds kTimeout{3000}, kEach{10};
+  constexpr int kOperations = 650;
   const auto ends = run_ranks(
       2,
       [&](RankLinks& links) {
