@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <stdexcept>
@@ -140,15 +141,16 @@ bool Region::release(void* pointer) {
   Allocation& freed = found->second;
   freed.live = false;
   live_bytes_ -= freed.bytes;
-  const std::size_t begin = offset(freed.address);
+  const std::size_t begin = offset(freed.address), first = round_up(begin, kPage);
+  const std::size_t end = std::max(first, (begin + freed.bytes) / kPage * kPage);
+  // Addresses are never given again, but memory is: allow() would have to walk its pages.
+  madvise(reinterpret_cast<void*>(base_ + first), end - first, MADV_DONTNEED);
   // Large blocks become inaccessible pages instead of marks: marks would fill memory.
   if (freed.bytes > kMarkedWhenFreed) {
-    const std::size_t first = round_up(begin, kPage);
-    const std::size_t bytes = (begin + freed.bytes) / kPage * kPage - first;
-    for (const std::uintptr_t range : {base_, reinterpret_cast<std::uintptr_t>(states_)}) {
-      madvise(reinterpret_cast<void*>(range + first), bytes, MADV_DONTNEED);
-      protect(range + first, bytes, PROT_NONE);
-    }
+    const auto states = reinterpret_cast<std::uintptr_t>(states_);
+    madvise(reinterpret_cast<void*>(states + first), end - first, MADV_DONTNEED);
+    for (const std::uintptr_t range : {base_, states})
+      protect(range + first, end - first, PROT_NONE);
     return true;
   }
   forbid(begin, freed.bytes);
