@@ -95,6 +95,9 @@ struct RunConfig {
 
 // What the built-in pair was trained for, in tokens.
 inline constexpr std::int64_t kBuiltinPrefill = 15872, kBuiltinBudget = 2048;
+// So small that several prompts take seconds; more of them say more than more repetitions.
+inline constexpr std::int64_t kBuiltinPrompts = 4;
+inline constexpr int kBuiltinRepetitions = 2;
 
 // `params` of the result file: every option of `run` in the order of the table, names in
 // snake_case ("gen_len", "draft_cache_budget"); implemented in src/options/options.cpp.

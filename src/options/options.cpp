@@ -234,6 +234,8 @@ RunConfig fill_in(Command command, const GivenOptions& given, const std::string&
   if (implied.empty() && !given.contains("target") && !given.contains("random-weights")) {
     c.prefill = kBuiltinPrefill;
     c.speculation.budget = kBuiltinBudget;
+    c.prompts = kBuiltinPrompts;
+    c.repetitions = kBuiltinRepetitions;
   }
   for (const auto& [name, value] : given) {
     const Option* o = find_option(command, name);

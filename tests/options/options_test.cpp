@@ -198,6 +198,22 @@ TEST(Options, PaperDefaultsForOtherTargets) {
   EXPECT_FALSE(c.builtin_pair());
 }
 
+TEST(Options, SeveralPromptsWhereTheyAreCheap) {
+  for (const auto& args : std::vector<std::vector<std::string>>{{"run"}, {"--prefill", "1k"}}) {
+    EXPECT_EQ(parse(args).prompts, 4);
+    EXPECT_EQ(parse(args).repetitions, 2);
+  }
+  EXPECT_EQ(parse({"-r", "7", "--prompts", "3"}).prompts, 3);
+  EXPECT_EQ(parse({"-r", "7"}).repetitions, 7);
+  for (const auto& args :
+       std::vector<std::vector<std::string>>{{"--target", "llama-7B-128K"},
+                                             {"--prefill", "124928"},
+                                             {"--random-weights", "llama-68M"}}) {
+    EXPECT_EQ(parse(args).prompts, 1);
+    EXPECT_EQ(parse(args).repetitions, 5);
+  }
+}
+
 // A run needs 8 positions more than prompt and output at gamma 6 and inner gamma 1: a round.
 TEST(Options, APromptBeyondTheBuiltInPairMeansThePapersModels) {
   const auto target = [](std::vector<std::string> args) { return parse(args).target; };
