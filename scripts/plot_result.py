@@ -12,7 +12,7 @@ import json
 import math
 import sys
 
-SCHEMA = "triforce-bench.result/2"
+SCHEMA = "triforce-bench.result/3"
 WIDTH, LEFT, ROW, TOP = 760, 130, 44, 62
 CHARACTER = 7.9  # width of the widest digits of the labels, with room to spare
 NAMES = {"ar": "autoregressive", "draft": "drafter alone"}
@@ -61,9 +61,10 @@ def rows_of(result):
     rows = []
     for case in result["cases"]:
         ms = case["timing"]["ms_per_token"]
-        if ms["median"] is None:
+        if ms["geometric_mean"] is None:
             continue
-        rows.append((case["method"], ms["median"], ms["ci95_low"], ms["ci95_high"], case["speedup"]))
+        rows.append((case["method"], ms["geometric_mean"], ms["ci95_low"], ms["ci95_high"],
+                     case["speedup"]))
     return rows
 
 
@@ -108,7 +109,7 @@ def draw(result):
     # Every label must end within the picture.
     scale = min((WIDTH - LEFT - 20 - CHARACTER * len(label)) / end
                 for end, label in zip(ends, labels))
-    intervals = any(low is not None and high is not None for _, _, low, high, _ in rows)
+    over = {case["timing"]["ms_per_token"]["ci95_over"] for case in result["cases"]} - {None}
     bottom = TOP + ROW * len(rows)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 44}" role="img">',
            f"<style>{STYLE}</style>",
@@ -128,9 +129,10 @@ def draw(result):
             a, b = LEFT + low * scale, LEFT + high * scale
             out.append(f'<line class="whisker" x1="{a:.1f}" y1="{y + 17}" x2="{b:.1f}" y2="{y + 17}"/>')
         out.append(f'<text x="{LEFT + ends[i] * scale + 8:.1f}" y="{y + 22}">{labels[i]}</text>')
-    if intervals:
+    if over:
+        of = "prompts" if over == {"prompts"} else "repetitions of one prompt"
         out.append(f'<text class="small" x="10" y="{bottom + 36}">'
-                   "Lines and brackets: 95% confidence intervals.</text>")
+                   f"Lines and brackets: 95% confidence intervals over {of}.</text>")
     return "\n".join(out + ["</svg>", ""])
 
 

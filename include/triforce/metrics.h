@@ -73,7 +73,7 @@ struct RunMetrics {
 struct PrefillMetrics {
   std::int64_t tokens = 0;
   double target_ms = 0;           // the full cache
-  double retrieval_build_ms = 0;  // scoring, selecting, gathering; part of target_ms
+  double retrieval_build_ms = 0;  // then scoring, selecting, gathering
   double streaming_ms = 0;        // the target's streaming cache
   double draft_ms = 0;
   bool interrupted = false;

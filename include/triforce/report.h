@@ -17,7 +17,7 @@
 
 namespace triforce {
 
-inline constexpr std::string_view kResultSchema = "triforce-bench.result/2";
+inline constexpr std::string_view kResultSchema = "triforce-bench.result/3";
 
 // ---- Where and with what a run was made
 struct ClockRange {
@@ -172,40 +172,97 @@ void fields(V& v, Validity& x) {
   v("reasons", x.reasons, "why not, one line each");
 }
 
+// What the values are of that a 95% interval takes for a random sample.
+enum class IntervalOver : std::uint8_t {
+  kPrompts,      // prompts like these
+  kRepetitions,  // of the only prompt; says nothing of other prompts
+};
+constexpr auto names_of(IntervalOver /*any*/) { return std::array{"prompts", "repetitions"}; }
+
 // The levels that have counters, innermost first.
 inline constexpr std::array<std::string_view, 2> kLevelNames = {"inner", "outer"};
 
-// How often a level accepted the proposal at each position of those that were tested.
+// How often a level accepted the proposal at each position: of the rounds that tested it, and of
+// all rounds.
 std::vector<double> rate_per_position(const LevelCounters& level);
+std::vector<double> unconditional_rate_per_position(const LevelCounters& level);
+
+// A 95% interval, and those of positions. NaN: none.
+struct Interval {
+  double low = 0, high = 0;
+};
+template <class V>
+void fields(V& v, Interval& b) {
+  v("low", b.low, "lower end");
+  v("high", b.high, "upper end");
+}
+struct PositionIntervals {
+  std::vector<double> low, high;
+};
+template <class V>
+void fields(V& v, PositionIntervals& b) {
+  v("low", b.low, "[i]: lower end");
+  v("high", b.high, "[i]: upper end");
+}
+
+struct LevelIntervals {
+  IntervalOver over = IntervalOver::kPrompts;
+  Interval acceptance_rate, alpha, accepted_per_drafted, mean_accepted_length;
+  PositionIntervals rate_per_position, unconditional_rate_per_position;
+};
+template <class V>
+void fields(V& v, LevelIntervals& i) {
+  v("over", i.over,
+    "prompts, or repetitions: of the only prompt, so that it says nothing of other prompts");
+  v("acceptance_rate", i.acceptance_rate, "of acceptance_rate");
+  v("alpha", i.alpha, "of alpha");
+  v("accepted_per_drafted", i.accepted_per_drafted, "of accepted_per_drafted");
+  v("mean_accepted_length", i.mean_accepted_length, "of mean_accepted_length");
+  v("rate_per_position", i.rate_per_position, "of rate_per_position");
+  v("unconditional_rate_per_position", i.unconditional_rate_per_position,
+    "of unconditional_rate_per_position");
+}
+
+// A level over all timed samples.
+struct LevelResult : LevelCounters {
+  std::optional<LevelIntervals> ci95;
+};
 
 template <class V>
 void fields(V& v, LevelCounters& l) {
   v("name", l.name,
     "level: inner (the target with a small cache verifies) or outer (with its full cache)");
-  v("rounds", l.rounds, "verifications");
+  v("rounds", l.rounds, "verifications (vLLM: num_drafts)");
   v("requested", l.requested, "tokens asked of the proposer: rounds times gamma");
-  v("drafted", l.drafted, "tokens proposed; an inner level may keep more than it was asked for");
-  v("accepted", l.accepted, "of those, accepted");
+  v("drafted", l.drafted,
+    "tokens proposed; an inner level may keep more than it was asked for (vLLM: num_draft_tokens)");
+  v("accepted", l.accepted, "of those, accepted (vLLM: num_accepted_tokens)");
   v("rejected", l.rejected, "rounds that ended in a rejection");
   v("emitted", l.emitted, "accepted, and one redrawn or bonus token a round");
   v("tested_per_position", l.tested_at, "[i]: rounds in which proposal i was tested");
-  v("accepted_per_position", l.accepted_at, "[i]: of those, rounds that accepted it");
+  v("accepted_per_position", l.accepted_at,
+    "[i]: of those, rounds that accepted it (vLLM: num_accepted_tokens_per_pos)");
   v("histogram", l.histogram, "[k]: rounds with k proposals accepted");
 }
 template <class V>
-void acceptance_fields(V& v, LevelCounters& l) {
-  fields(v, l);
+void acceptance_fields(V& v, LevelResult& l) {
+  fields(v, static_cast<LevelCounters&>(l));
   v.derived("acceptance_rate", l.acceptance_rate(),
             "accepted / (accepted + rejected): tokens after a rejection are not counted");
   v.derived("alpha", l.alpha(),
             "the paper's per-token rate: solves (1 - a^(g+1)) / (1 - a) = 1 + accepted / rounds "
             "with g = requested / rounds, the gamma; at most 1");
   v.derived("accepted_per_drafted", l.accepted_per_drafted(),
-            "accepted / drafted: the published code's acceptance rate");
+            "accepted / drafted: the published code's acceptance rate (vLLM: draft acceptance "
+            "rate)");
   v.derived("mean_accepted_length", l.mean_accepted_length(),
-            "emitted / rounds: tokens a round, bonus included");
+            "emitted / rounds: tokens a round, bonus included (vLLM: mean acceptance length)");
   v.derived("rate_per_position", rate_per_position(l),
             "[i]: accepted / tested, that is, given that all before it were accepted");
+  v.derived("unconditional_rate_per_position", unconditional_rate_per_position(l),
+            "[i]: accepted / rounds (vLLM: per-position acceptance rate)");
+  v("ci95", l.ci95,
+    "95% confidence intervals; null: of one prompt alone, without repetitions that may differ");
 }
 
 // One generation. Warm-ups are kept and flagged; statistics and counters leave them out.
@@ -240,12 +297,22 @@ void fields(V& v, Sample& s) {
 
 struct Distribution {
   std::int64_t n = 0;
-  std::optional<double> mean, median, stddev, min, max, p90, p95, p99, ci95_low, ci95_high;
+  std::optional<double> geometric_mean, ci95_low, ci95_high;
+  std::optional<IntervalOver> ci95_over;
+  std::optional<double> mean, median, stddev, min, max, p90, p95, p99;
 };
 template <class V>
 void fields(V& v, Distribution& d) {
   v("n", d.n, "timed samples");
-  v("mean", d.mean, "mean");
+  v("geometric_mean", d.geometric_mean,
+    "geometric mean over the prompts of the geometric mean of each prompt's samples");
+  v("ci95_low", d.ci95_low,
+    "95% confidence interval of geometric_mean, lower end; null: fewer than two samples");
+  v("ci95_high", d.ci95_high, "95% confidence interval of geometric_mean, upper end");
+  v("ci95_over", d.ci95_over,
+    "prompts: the interval is Student's t on the prompts' mean logarithms; repetitions: on those "
+    "of the only prompt, so that it says nothing of other prompts");
+  v("mean", d.mean, "arithmetic mean of the samples");
   v("median", d.median, "median");
   v("stddev", d.stddev, "standard deviation of the samples");
   v("min", d.min, "smallest");
@@ -253,14 +320,13 @@ void fields(V& v, Distribution& d) {
   v("p90", d.p90, "90th percentile");
   v("p95", d.p95, "95th percentile; null below 20 samples");
   v("p99", d.p99, "99th percentile; null below 100 samples");
-  v("ci95_low", d.ci95_low, "95% confidence interval of the median, lower end");
-  v("ci95_high", d.ci95_high, "95% confidence interval of the median, upper end");
 }
 
 struct Timing {
   std::optional<double> prefill_ms, retrieval_build_ms, streaming_prefill_ms, draft_prefill_ms;
   Distribution ms_per_token;
   std::optional<double> tokens_per_s;
+  std::optional<double> preparation_ms, end_to_end_ms;
   // Per byte, because the work of a speculative run depends on its seed.
   std::optional<double> noise_pct;
   std::vector<Sample> samples;
@@ -270,11 +336,16 @@ void fields(V& v, Timing& t) {
   v("prefill_ms", t.prefill_ms,
     "prefill of the target, median over the prompts, ms; shared by all methods and repetitions");
   v("retrieval_build_ms", t.retrieval_build_ms,
-    "of that, scoring, selecting and gathering the retrieval cache, ms");
+    "after that, scoring, selecting and gathering the retrieval cache, ms");
   v("streaming_prefill_ms", t.streaming_prefill_ms, "prefill of the target's streaming cache, ms");
   v("draft_prefill_ms", t.draft_prefill_ms, "prefill of the drafter, ms");
   v("ms_per_token", t.ms_per_token, "decode time per generated token over the timed samples, ms");
-  v("tokens_per_s", t.tokens_per_s, "1000 / median ms per token");
+  v("tokens_per_s", t.tokens_per_s, "1000 / ms_per_token.geometric_mean");
+  v("preparation_ms", t.preparation_ms,
+    "prefill of the target and of the caches that this method uses, geometric mean over the "
+    "prompts, ms");
+  v("end_to_end_ms", t.end_to_end_ms,
+    "preparation and decoding of one generation, mean as ms_per_token.geometric_mean, ms");
   v("noise_pct", t.noise_pct,
     "spread of the time per byte read, within prompts, in percent of the mean");
   v("samples", t.samples, "every generation, warm-ups included");
@@ -334,15 +405,30 @@ void fields(V& v, StepResult& s) {
 struct Speedup {
   std::string baseline;
   std::optional<double> value, ci95_low, ci95_high;
+  std::optional<IntervalOver> ci95_over;
   std::optional<double> predicted;
+  std::optional<double> end_to_end, end_to_end_ci95_low, end_to_end_ci95_high;
+  std::optional<std::int64_t> break_even_tokens;
 };
 template <class V>
 void fields(V& v, Speedup& s) {
   v("baseline", s.baseline, "name of the case that this one is compared with");
-  v("value", s.value, "time per token of the baseline over that of this case, ratio of medians");
-  v("ci95_low", s.ci95_low, "95% confidence interval, lower end");
-  v("ci95_high", s.ci95_high, "95% confidence interval, upper end");
+  v("value", s.value,
+    "time per token of the baseline over that of this case: geometric mean over the prompts, each "
+    "that of its repetitions, paired");
+  v("ci95_low", s.ci95_low, "95% confidence interval of value, lower end");
+  v("ci95_high", s.ci95_high, "95% confidence interval of value, upper end");
+  v("ci95_over", s.ci95_over, "as timing.ms_per_token.ci95_over, of both intervals here");
   v("predicted", s.predicted, "from the times of single steps and the acceptances");
+  v("end_to_end", s.end_to_end,
+    "the same of whole generations, timing.preparation_ms included in both times");
+  v("end_to_end_ci95_low", s.end_to_end_ci95_low,
+    "95% confidence interval of end_to_end, lower end; each prompt was prepared once");
+  v("end_to_end_ci95_high", s.end_to_end_ci95_high,
+    "95% confidence interval of end_to_end, upper end");
+  v("break_even_tokens", s.break_even_tokens,
+    "generated tokens from which preparation and decoding take no longer than the baseline's, by "
+    "preparation_ms and geometric means of the ms per token; null: never at this speed");
 }
 
 struct TaggedBytes {
@@ -496,7 +582,7 @@ struct CaseResult {
   std::optional<PhaseTimes> phases_ms_per_round;
   std::vector<PassTraffic> traffic;
   StepResult steps;
-  std::vector<LevelCounters> acceptance;
+  std::vector<LevelResult> acceptance;
   std::optional<Speedup> speedup;
   MemoryResult memory;
   Lossless lossless;
@@ -526,9 +612,9 @@ void fields(V& v, CaseResult& c) {
           "what each kind of pass reads and how fast",
           [](auto& g, PassTraffic& t) { fields(g, t); });
   v("steps", c.steps, "smallest times of single passes, caches at the prompt");
-  v.named("acceptance", c.acceptance, &LevelCounters::name, kLevelNames,
-          "counters and rates over the timed samples, innermost level first",
-          [](auto& g, LevelCounters& level) { acceptance_fields(g, level); });
+  v.named("acceptance", c.acceptance, static_cast<std::string LevelResult::*>(&LevelResult::name),
+          kLevelNames, "counters and rates over the timed samples, innermost level first",
+          [](auto& g, LevelResult& level) { acceptance_fields(g, level); });
   v("speedup", c.speedup, "against the baseline; null: this is it, or the run has none");
   v("memory", c.memory, "memory");
   v("lossless", c.lossless, "comparison of the tokens with the baseline's");

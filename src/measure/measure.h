@@ -1,6 +1,6 @@
 // Measures methods against each other on the same prompts by the rules of measurement: one prefill
 // per prompt shared by all, warm-up kept and flagged, methods interleaved A B B A, the same stop
-// rule and count of tokens, ratios of medians with bootstrap intervals, losslessness checked.
+// rule and count of tokens, intervals over the prompts, losslessness checked.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -7,6 +7,7 @@
 
 #include "core/sha256.h"
 #include "host/gpu_monitor.h"
+#include "measure/level_intervals.h"
 #include "measure/statistics.h"
 
 namespace triforce {
@@ -16,9 +17,29 @@ double ms_per_token(const RunMetrics& m) {
   return m.decode_ms / static_cast<double>(m.tokens.size());
 }
 
+// Samples of each prompt, in its order.
+using ByPrompt = std::map<int, std::vector<double>>;
+
+std::vector<std::vector<double>> groups_of(ByPrompt&& samples) {
+  std::vector<std::vector<double>> groups;
+  groups.reserve(samples.size());
+  for (auto& [prompt, of_prompt] : samples) groups.push_back(std::move(of_prompt));
+  return groups;
+}
+
+// nullopt: it is not known of this prompt.
+std::optional<double> of_prompt(const std::vector<double>& by_prompt, int prompt) {
+  const auto i = static_cast<std::size_t>(prompt);
+  return i < by_prompt.size() ? std::optional(by_prompt[i]) : std::nullopt;
+}
+
+std::optional<double> value_of(const std::optional<Estimate>& estimate) {
+  return estimate ? std::optional(estimate->value) : std::nullopt;
+}
+
 // Timed runs that generated something.
 template <class Visit>
-void for_each_timed(const std::vector<MeasuredRun>& runs, const Visit& visit) {
+void for_each_timed(std::span<const MeasuredRun> runs, const Visit& visit) {
   for (const MeasuredRun& r : runs) {
     if (!r.warmup && !r.metrics.tokens.empty()) visit(r);
   }
@@ -157,44 +178,135 @@ std::optional<PhaseTimes> phases_per_round(const std::vector<MeasuredRun>& runs)
   return sum;
 }
 
-Timing make_timing(const std::vector<MeasuredRun>& runs, std::uint64_t seed,
+std::vector<LevelResult> make_acceptance(const std::vector<MeasuredRun>& runs, bool repeats) {
+  std::map<int, std::vector<const MeasuredRun*>> by_prompt;
+  for (const MeasuredRun& r : runs) {
+    if (!r.warmup && !r.metrics.levels.empty()) by_prompt[r.prompt].push_back(&r);
+  }
+  std::vector<LevelResult> levels;
+  for (LevelCounters& sum : merged_levels(runs)) {
+    const std::size_t i = levels.size();
+    LevelResult& level = levels.emplace_back();
+    static_cast<LevelCounters&>(level) = std::move(sum);
+    const bool one = by_prompt.size() == 1;
+    if (one && repeats) continue;
+    std::vector<LevelCounters> counters;
+    double generations = 0;
+    for (const auto& [prompt, of_prompt] : by_prompt) {
+      if (!one) counters.emplace_back();
+      for (const MeasuredRun* r : of_prompt) {
+        if (one) counters.emplace_back();
+        if (i < r->metrics.levels.size()) counters.back().merge(r->metrics.levels[i]);
+        ++generations;
+      }
+    }
+    level.ci95 =
+        level_intervals(counters, one ? IntervalOver::kRepetitions : IntervalOver::kPrompts,
+                        repeats ? static_cast<double>(by_prompt.size()) / generations : 1.0);
+  }
+  return levels;
+}
+
+std::vector<double> preparation_ms(const MethodSpec& method,
+                                   const std::vector<PrefillMetrics>& prefills) {
+  std::vector<double> ms;
+  ms.reserve(prefills.size());
+  for (const PrefillMetrics& p : prefills) {
+    ms.push_back(p.target_ms + (method.uses(Pass::kRetrieval) ? p.retrieval_build_ms : 0) +
+                 (method.uses(Pass::kStreaming) ? p.streaming_ms : 0) +
+                 (method.uses(Pass::kDraft) ? p.draft_ms : 0));
+  }
+  return ms;
+}
+
+Timing make_timing(const std::vector<MeasuredRun>& runs, const std::vector<double>& preparation,
                    const std::function<double(const RunMetrics&)>& bytes_of) {
   Timing timing;
-  std::vector<double> times;
-  std::map<int, std::vector<double>> per_byte;  // by prompt
+  ByPrompt times, per_byte, prepared, whole;
   timing.samples.reserve(runs.size());
   for (const MeasuredRun& r : runs) timing.samples.push_back(to_sample(r));
   for_each_timed(runs, [&](const MeasuredRun& r) {
-    times.push_back(ms_per_token(r.metrics));
+    times[r.prompt].push_back(ms_per_token(r.metrics));
     per_byte[r.prompt].push_back(r.metrics.decode_ms / bytes_of(r.metrics));
+    if (const auto before = of_prompt(preparation, r.prompt)) {
+      prepared[r.prompt] = {*before};
+      whole[r.prompt].push_back(*before + r.metrics.decode_ms);
+    }
   });
-  timing.ms_per_token = summarize(times, seed);
-  if (timing.ms_per_token.median) timing.tokens_per_s = 1000.0 / *timing.ms_per_token.median;
-  std::vector<std::vector<double>> groups;
-  groups.reserve(per_byte.size());
-  for (auto& [prompt, values] : per_byte) groups.push_back(std::move(values));
-  timing.noise_pct = noise_percent(groups);
+  timing.ms_per_token = summarize(groups_of(std::move(times)));
+  if (const auto mean = timing.ms_per_token.geometric_mean) timing.tokens_per_s = 1000.0 / *mean;
+  timing.preparation_ms = value_of(geometric_mean(groups_of(std::move(prepared))));
+  timing.end_to_end_ms = value_of(geometric_mean(groups_of(std::move(whole))));
+  timing.noise_pct = noise_percent(groups_of(std::move(per_byte)));
   return timing;
 }
 
-std::optional<Speedup> make_speedup(const std::vector<MeasuredRun>& baseline,
-                                    const std::vector<MeasuredRun>& runs, std::uint64_t seed) {
-  std::vector<double> top, bottom;
-  for_each_timed(runs, [&](const MeasuredRun& r) {
-    const MeasuredRun* b = find_timed(baseline, r.prompt, r.repetition);
-    if (b == nullptr || b->metrics.tokens.empty()) return;
-    top.push_back(ms_per_token(b->metrics));
-    bottom.push_back(ms_per_token(r.metrics));
+namespace {
+
+// Both of a pair, by prompt.
+struct Pairs {
+  ByPrompt baseline, other;
+  void add(int prompt, double of_baseline, double of_other) {
+    baseline[prompt].push_back(of_baseline);
+    other[prompt].push_back(of_other);
+  }
+};
+
+// Generated tokens after which what was prepared longer has been gained back.
+std::optional<std::int64_t> break_even(const std::optional<Estimate>& longer_ms,
+                                       const std::optional<Estimate>& shorter_ms,
+                                       double baseline_ms_per_token, double ms_per_token) {
+  const double gain = baseline_ms_per_token - ms_per_token;
+  if (!longer_ms || !shorter_ms || !(gain > 0)) return std::nullopt;
+  const double tokens = std::max(0.0, std::ceil((longer_ms->value - shorter_ms->value) / gain));
+  constexpr double kMost = 1e15;  // more is never
+  if (!(tokens < kMost)) return std::nullopt;
+  return static_cast<std::int64_t>(tokens);
+}
+
+}  // namespace
+
+std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const PreparedRuns& other) {
+  std::map<std::pair<int, int>, const MeasuredRun*> of_baseline;
+  for_each_timed(baseline.runs, [&](const MeasuredRun& r) {
+    of_baseline[{r.prompt, r.repetition}] = &r;
   });
-  const auto estimate = median_ratio(top, bottom, seed);
-  if (!estimate) return std::nullopt;
+  Pairs times, prepared, whole;
+  for_each_timed(other.runs, [&](const MeasuredRun& r) {
+    const auto b = of_baseline.find({r.prompt, r.repetition});
+    if (b == of_baseline.end()) return;
+    const RunMetrics &base = b->second->metrics, &run = r.metrics;
+    times.add(r.prompt, ms_per_token(base), ms_per_token(run));
+    const auto before_base = of_prompt(baseline.preparation, r.prompt);
+    const auto before_run = of_prompt(other.preparation, r.prompt);
+    if (!before_base || !before_run) return;
+    prepared.add(r.prompt, *before_base, *before_run);
+    whole.add(r.prompt, *before_base + base.decode_ms, *before_run + run.decode_ms);
+  });
+  const auto base_times = groups_of(std::move(times.baseline));
+  const auto other_times = groups_of(std::move(times.other));
+  const auto speedup = ratio_interval(base_times, other_times);
+  if (!speedup) return std::nullopt;
   Speedup s;
   s.baseline = to_string(kBaselineMethod);
-  s.value = estimate->value;
-  if (estimate->interval) {
-    s.ci95_low = estimate->interval->low;
-    s.ci95_high = estimate->interval->high;
+  s.value = speedup->value;
+  if (speedup->interval) {
+    s.ci95_low = speedup->interval->low;
+    s.ci95_high = speedup->interval->high;
+    s.ci95_over = speedup->over;
   }
+  const auto generations =
+      ratio_interval(groups_of(std::move(whole.baseline)), groups_of(std::move(whole.other)));
+  if (!generations) return s;
+  s.end_to_end = generations->value;
+  if (generations->interval) {
+    s.end_to_end_ci95_low = generations->interval->low;
+    s.end_to_end_ci95_high = generations->interval->high;
+  }
+  s.break_even_tokens =
+      break_even(geometric_mean(groups_of(std::move(prepared.other))),
+                 geometric_mean(groups_of(std::move(prepared.baseline))),
+                 geometric_mean(base_times)->value, geometric_mean(other_times)->value);
   return s;
 }
 

@@ -45,14 +45,25 @@ Lossless compare_streams(const std::vector<MeasuredRun>* baseline,
 
 // Sums over the timed runs, innermost first; positions that were never tested are cut off.
 std::vector<LevelCounters> merged_levels(const std::vector<MeasuredRun>& runs);
+// The same with intervals. `repeats`: repetitions of a prompt generate the same, as at temperature
+// 0, and are one observation.
+std::vector<LevelResult> make_acceptance(const std::vector<MeasuredRun>& runs, bool repeats);
 std::optional<PhaseTimes> phases_per_round(const std::vector<MeasuredRun>& runs);
-// prefill_ms and the like are left to the caller. `bytes_of`: what a run had to read, for the
-// noise.
-Timing make_timing(const std::vector<MeasuredRun>& runs, std::uint64_t seed,
+// What a method takes before its first decode pass, by prompt, ms: the target's prefill and that of
+// the caches that the method uses.
+std::vector<double> preparation_ms(const MethodSpec& method,
+                                   const std::vector<PrefillMetrics>& prefills);
+// prefill_ms and the like are left to the caller. `preparation`: as above; whole generations are of
+// the prompts that it has. `bytes_of`: what a run had to read, for the noise.
+Timing make_timing(const std::vector<MeasuredRun>& runs, const std::vector<double>& preparation,
                    const std::function<double(const RunMetrics&)>& bytes_of);
+// A method's runs and what it took before them, by prompt, ms.
+struct PreparedRuns {
+  std::span<const MeasuredRun> runs;
+  std::vector<double> preparation;
+};
 // Over the (prompt, repetition) pairs that both have. nullopt: no such pair.
-std::optional<Speedup> make_speedup(const std::vector<MeasuredRun>& baseline,
-                                    const std::vector<MeasuredRun>& runs, std::uint64_t seed);
+std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const PreparedRuns& other);
 
 // How often a method ran each pass of its chain, and the bytes that one reads with the KV cache at
 // its mean length over a generation.

@@ -76,18 +76,22 @@ void CaseBuilder::fill_status(const MethodState& m, CaseResult& c) const {
 
 void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   const std::int64_t context = s_.longest_prompt + c_.gen_len / 2;
-  c.timing = make_timing(m.runs, c_.seed, [&](const RunMetrics& metrics) {
+  const auto bytes_of = [&](const RunMetrics& metrics) {
     double sum = 0;
     for (const PassCount& p : count_passes(*m.method, metrics, in_.plan.passes, context)) {
       sum += static_cast<double>(p.passes) * static_cast<double>(p.bytes_per_pass);
     }
     return sum;
-  });
+  };
+  c.timing = make_timing(m.runs, preparation_ms(*m.method, s_.prefills), bytes_of);
   fill_prefill(c);
   c.phases_ms_per_round = phases_per_round(m.runs);
   c.traffic = make_traffic(*m.method, m.runs, in_.plan.passes, context, context_);
   c.steps = steps(m);
-  c.acceptance = merged_levels(m.runs);
+  // Simulated acceptances are drawn anew for each repetition, whatever the temperature.
+  const bool repeats =
+      c_.speculation.sampling.temperature == 0 && !c_.speculation.synthetic.has_value();
+  c.acceptance = make_acceptance(m.runs, repeats);
 }
 
 void CaseBuilder::fill_prefill(CaseResult& c) const {
@@ -131,10 +135,11 @@ void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {
   c.lossless.exact_rule = exact_rule(c_.speculation, *m.method);
   c.lossless.top2_margin = m.top2_margin;
   if (base == nullptr || base == &m) return;
-  c.speedup = make_speedup(base->runs, m.runs, c_.seed);
+  c.speedup = make_speedup({base->runs, preparation_ms(*base->method, s_.prefills)},
+                           {m.runs, preparation_ms(*m.method, s_.prefills)});
   if (!c.speedup) return;
   const auto predicted =
-      predicted_ms_per_token(*m.method, s_.steps, alphas_of(c.acceptance), m.gammas);
+      predicted_ms_per_token(*m.method, s_.steps, alphas_of(merged_levels(m.runs)), m.gammas);
   if (predicted && *predicted > 0) c.speedup->predicted = s_.steps[Pass::kFull].at(1) / *predicted;
 }
 

@@ -1,55 +1,62 @@
 #include "measure/statistics.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <limits>
+#include <numbers>
 #include <numeric>
-
-#include "triforce/random.h"
 
 namespace triforce {
 namespace {
 
-double median_in_place(std::span<double> samples) {
-  TF_CHECK(!samples.empty());
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  if (samples.size() % 2 == 1) return *middle;
-  return 0.5 * (*std::max_element(samples.begin(), middle) + *middle);
-}
-
-// Indices of one resample: a pure function of (seed, resample), so that intervals repeat.
-void draw_indices(std::uint64_t seed, std::uint32_t resample, std::span<std::size_t> out) {
-  constexpr std::uint32_t kBootstrapStream = 0x626f6f74;
-  std::array<std::uint32_t, 4> words{};
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    if (i % 4 == 0) {
-      words = {static_cast<std::uint32_t>(i / 4), resample, kBootstrapStream, 0};
-      philox4x32_10(words.data(), static_cast<std::uint32_t>(seed),
-                    static_cast<std::uint32_t>(seed >> 32));
-    }
-    out[i] = static_cast<std::size_t>((std::uint64_t{words[i % 4]} * out.size()) >> 32);
+// P(|T| <= sqrt(freedom) tan(angle)), Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even).
+double student_within(std::int64_t freedom, double angle) {
+  const double c = std::cos(angle), s = std::sin(angle);
+  const bool odd = freedom % 2 == 1;
+  // s (c + 2/3 c^3 + 2*4 / (3*5) c^5 + ...), or s (1 + 1/2 c^2 + 1*3 / (2*4) c^4 + ...).
+  double term = odd ? c : 1.0, sum = 0;
+  for (std::int64_t i = odd ? 3 : 2; i <= freedom; i += 2) {
+    sum += term;
+    term *= c * c * static_cast<double>(i - 1) / static_cast<double>(i);
   }
+  return odd ? 2 / std::numbers::pi * (angle + s * sum) : s * sum;
 }
 
-// 2.5% and 97.5% quantiles of statistic(indices) over the resamples.
-template <class Statistic>
-Interval bootstrap(std::size_t n, std::uint64_t seed, const Statistic& statistic) {
-  std::vector<std::size_t> indices(n);
-  std::vector<double> values(kBootstrapResamples);
-  for (std::uint32_t r = 0; r < kBootstrapResamples; ++r) {
-    draw_indices(seed, r, indices);
-    values[r] = statistic(indices);
+// Student's t on the mean of at least two values.
+Interval mean_interval(std::span<const double> values) {
+  const auto n = static_cast<double>(values.size());
+  const double half =
+      student_t95(std::ssize(values) - 1) * stddev(values).value_or(0) / std::sqrt(n);
+  return {mean(values) - half, mean(values) + half};
+}
+
+// geometric_mean() of what has these logarithms.
+std::optional<Estimate> of_logarithms(SamplesByPrompt prompts) {
+  std::vector<double> means;
+  std::span<const double> only;
+  for (const std::vector<double>& logs : prompts) {
+    if (logs.empty()) continue;
+    only = logs;
+    means.push_back(mean(logs));
   }
-  std::sort(values.begin(), values.end());
-  return {quantile(values, 0.025), quantile(values, 0.975)};
+  if (means.empty() || !std::isfinite(mean(means))) return std::nullopt;
+  Estimate e;
+  e.value = std::exp(mean(means));
+  if (means.size() == 1) {
+    e.over = IntervalOver::kRepetitions;
+    means.assign(only.begin(), only.end());
+  }
+  if (means.size() < 2) return e;
+  const Interval logs = mean_interval(means);
+  e.interval = Interval{std::exp(logs.low), std::exp(logs.high)};
+  return e;
 }
 
-double median_of(std::span<const double> samples, std::span<const std::size_t> indices,
-                 std::vector<double>& scratch) {
-  scratch.clear();
-  for (const std::size_t i : indices) scratch.push_back(samples[i]);
-  return median_in_place(scratch);
+// Wilson's interval of a rate p over n independent trials.
+Interval wilson(double p, double n) {
+  const double z2 = kNormal95 * kNormal95, middle = (p + z2 / (2 * n)) / (1 + z2 / n);
+  const double half = kNormal95 / (1 + z2 / n) * std::sqrt(p * (1 - p) / n + z2 / (4 * n * n));
+  return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
 }
 
 }  // namespace
@@ -64,8 +71,9 @@ double quantile(std::span<const double> ascending, double p) {
 }
 
 double median(std::span<const double> samples) {
-  std::vector<double> copy(samples.begin(), samples.end());
-  return median_in_place(copy);
+  std::vector<double> sorted(samples.begin(), samples.end());
+  std::sort(sorted.begin(), sorted.end());
+  return quantile(sorted, 0.5);
 }
 
 double mean(std::span<const double> samples) {
@@ -81,58 +89,105 @@ std::optional<double> stddev(std::span<const double> samples) {
   return std::sqrt(sum / static_cast<double>(samples.size() - 1));
 }
 
-std::optional<Interval> bootstrap_median(std::span<const double> samples, std::uint64_t seed) {
-  if (static_cast<std::int64_t>(samples.size()) < kMinIntervalSamples) return std::nullopt;
-  std::vector<double> scratch;
-  return bootstrap(samples.size(), seed, [&](std::span<const std::size_t> indices) {
-    return median_of(samples, indices, scratch);
-  });
-}
-
-std::optional<RatioEstimate> median_ratio(std::span<const double> baseline,
-                                          std::span<const double> other, std::uint64_t seed) {
-  TF_CHECK(baseline.size() == other.size(), "{} pairs with {}", baseline.size(), other.size());
-  if (baseline.empty()) return std::nullopt;
-  RatioEstimate estimate{median(baseline) / median(other), std::nullopt};
-  if (static_cast<std::int64_t>(baseline.size()) >= kMinIntervalSamples) {
-    std::vector<double> scratch;
-    estimate.interval = bootstrap(baseline.size(), seed, [&](std::span<const std::size_t> indices) {
-      const double top = median_of(baseline, indices, scratch);
-      return top / median_of(other, indices, scratch);
-    });
+double student_t95(std::int64_t freedom) {
+  TF_CHECK(freedom >= 1);
+  const auto n = static_cast<double>(freedom);
+  if (freedom > 100) {
+    const double z = kNormal95, z2 = z * z;
+    const double g1 = z * (z2 + 1) / 4;
+    const double g2 = z * ((5 * z2 + 16) * z2 + 3) / 96;
+    const double g3 = z * (((3 * z2 + 19) * z2 + 17) * z2 - 15) / 384;
+    const double g4 = z * ((((79 * z2 + 776) * z2 + 1482) * z2 - 1920) * z2 - 945) / 92160;
+    return z + (g1 + (g2 + (g3 + g4 / n) / n) / n) / n;
   }
-  return estimate;
+  double low = 0, high = std::numbers::pi / 2;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = 0.5 * (low + high);
+    (student_within(freedom, middle) < 0.95 ? low : high) = middle;
+  }
+  return std::sqrt(n) * std::tan(0.5 * (low + high));
 }
 
-Distribution summarize(std::span<const double> samples, std::uint64_t seed) {
-  Distribution d;
-  d.n = static_cast<std::int64_t>(samples.size());
-  if (samples.empty()) return d;
-  std::vector<double> sorted(samples.begin(), samples.end());
+std::optional<Estimate> geometric_mean(SamplesByPrompt prompts) {
+  std::vector<std::vector<double>> logs(prompts.begin(), prompts.end());
+  for (std::vector<double>& of_prompt : logs) {
+    for (double& x : of_prompt) x = std::log(x);
+  }
+  return of_logarithms(logs);
+}
+
+std::optional<Estimate> ratio_interval(SamplesByPrompt baseline, SamplesByPrompt other) {
+  TF_CHECK(baseline.size() == other.size(), "{} prompts with {}", baseline.size(), other.size());
+  std::vector<std::vector<double>> logs(baseline.begin(), baseline.end());
+  for (std::size_t p = 0; p < logs.size(); ++p) {
+    TF_CHECK(logs[p].size() == other[p].size(), "{} pairs with {}", logs[p].size(),
+             other[p].size());
+    for (std::size_t i = 0; i < logs[p].size(); ++i) {
+      logs[p][i] = std::log(logs[p][i] / other[p][i]);
+    }
+  }
+  return of_logarithms(logs);
+}
+
+std::optional<Interval> proportion_interval(std::span<const Share> prompts, double trials) {
+  Share sum;
+  std::int64_t n = 0;
+  for (const Share& s : prompts) {
+    if (!(s.whole > 0)) continue;
+    sum.part += s.part;
+    sum.whole += s.whole;
+    ++n;
+  }
+  if (n < 2) return std::nullopt;
+  std::vector<double> without;  // the rate without one of the prompts
+  for (const Share& s : prompts) {
+    if (s.whole > 0) without.push_back((sum.part - s.part) / (sum.whole - s.whole));
+  }
+  const double p = std::clamp(sum.part / sum.whole, 0.0, 1.0), middle = mean(without);
+  double variance = 0;
+  for (const double x : without) variance += (x - middle) * (x - middle);
+  variance *= static_cast<double>(n - 1) / static_cast<double>(n);
+  const double narrower = kNormal95 / student_t95(n - 1);
+  const double effective = variance > 0 ? p * (1 - p) / variance * narrower * narrower
+                                        : std::numeric_limits<double>::infinity();
+  return wilson(p, p * (1 - p) > 0 ? std::min(trials, effective) : trials);
+}
+
+Distribution summarize(SamplesByPrompt prompts) {
+  std::vector<double> sorted;
+  for (const std::vector<double>& samples : prompts) {
+    sorted.insert(sorted.end(), samples.begin(), samples.end());
+  }
   std::sort(sorted.begin(), sorted.end());
+  Distribution d;
+  d.n = std::ssize(sorted);
+  if (sorted.empty()) return d;
+  if (const auto estimate = geometric_mean(prompts)) {
+    d.geometric_mean = estimate->value;
+    if (estimate->interval) {
+      d.ci95_low = estimate->interval->low;
+      d.ci95_high = estimate->interval->high;
+      d.ci95_over = estimate->over;
+    }
+  }
   d.mean = mean(sorted);
-  d.median = median(sorted);
+  d.median = quantile(sorted, 0.5);
   d.stddev = stddev(sorted);
   d.min = sorted.front();
   d.max = sorted.back();
   if (d.n >= 10) d.p90 = quantile(sorted, 0.90);
   if (d.n >= 20) d.p95 = quantile(sorted, 0.95);
   if (d.n >= 100) d.p99 = quantile(sorted, 0.99);
-  // In the given order: the resamples of median_ratio pick the same samples.
-  if (const auto interval = bootstrap_median(samples, seed)) {
-    d.ci95_low = interval->low;
-    d.ci95_high = interval->high;
-  }
   return d;
 }
 
-std::optional<double> noise_percent(std::span<const std::vector<double>> groups) {
+std::optional<double> noise_percent(SamplesByPrompt prompts) {
   double sum = 0, freedom = 0;
-  for (const std::vector<double>& group : groups) {
-    const auto deviation = stddev(group);
-    const double m = group.empty() ? 0 : mean(group);
+  for (const std::vector<double>& samples : prompts) {
+    const auto deviation = stddev(samples);
+    const double m = samples.empty() ? 0 : mean(samples);
     if (!deviation || !(m > 0)) continue;
-    const auto weight = static_cast<double>(group.size() - 1);
+    const auto weight = static_cast<double>(samples.size() - 1);
     sum += weight * (*deviation / m) * (*deviation / m);
     freedom += weight;
   }

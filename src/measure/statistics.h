@@ -1,4 +1,6 @@
-// Statistics of timings: order statistics and bootstrap intervals, the same on every machine.
+// Statistics of timings and rates, the same on every machine. What is random are the prompts:
+// repetitions of a prompt resemble each other, so that intervals count prompts, not samples. All
+// intervals are two-sided, of 95%.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,11 +11,6 @@
 
 namespace triforce {
 
-// Fewest samples for a 95% interval of a median: with fewer, not even [min, max] comes near 95%
-// (n = 5: 93.75%).
-inline constexpr std::int64_t kMinIntervalSamples = 5;
-inline constexpr int kBootstrapResamples = 10000;
-
 // The p-quantile of ascending samples by linear interpolation between order statistics at
 // (n - 1) p (type 7 of Hyndman and Fan 1996, the default of R and NumPy). Not empty; p in [0, 1].
 double quantile(std::span<const double> ascending, double p);
@@ -23,30 +20,50 @@ double mean(std::span<const double> samples);  // not empty
 // Sample standard deviation (n - 1); nothing below two samples.
 std::optional<double> stddev(std::span<const double> samples);
 
-struct Interval {
-  double low = 0, high = 0;
-};
+// The t with P(|T| <= t) = 0.95 of Student's distribution with `freedom` degrees of freedom, at
+// least 1: by bisection of the finite sums for P (Abramowitz and Stegun 26.7.3 and 26.7.4), above
+// 100 by the expansion 26.7.5; right to 1e-9.
+double student_t95(std::int64_t freedom);
+inline constexpr double kNormal95 = 1.959963984540054;  // the same of the normal distribution
 
-// 95% percentile bootstrap interval of the median. Nothing below kMinIntervalSamples.
-std::optional<Interval> bootstrap_median(std::span<const double> samples, std::uint64_t seed);
-
-// median(baseline) / median(other), where entry i of both was measured on the same prompt and
-// repetition, with a 95% percentile bootstrap interval that resamples those pairs. Nothing if
-// empty; no interval below kMinIntervalSamples. Both spans have the same size.
-struct RatioEstimate {
+struct Estimate {
   double value = 0;
   std::optional<Interval> interval;
+  IntervalOver over = IntervalOver::kPrompts;
 };
-std::optional<RatioEstimate> median_ratio(std::span<const double> baseline,
-                                          std::span<const double> other, std::uint64_t seed);
 
-// All of Distribution. p90 needs 10 samples, p95 20, p99 100: below that a percentile is the
-// maximum in disguise.
-Distribution summarize(std::span<const double> samples, std::uint64_t seed);
+// Positive samples, those of each prompt together; a prompt without any is left out.
+using SamplesByPrompt = std::span<const std::vector<double>>;
 
-// 100 * sqrt(mean over groups of (stddev / mean)^2), weighted by degrees of freedom. A group is
-// the samples of one prompt, so that differences between prompts are no noise. Nothing if no group
-// has two samples.
-std::optional<double> noise_percent(std::span<const std::vector<double>> groups);
+// exp of the mean over prompts of each prompt's mean logarithm: every prompt counts alike, however
+// many samples it has. The interval is that of Student's t on those means; of one prompt alone it
+// is that of its samples' logarithms, which says nothing of other prompts. No interval of one
+// sample. Nothing without samples, or if one is not positive and finite.
+std::optional<Estimate> geometric_mean(SamplesByPrompt prompts);
+
+// geometric_mean() of baseline / other, entry by entry: the ratio of their geometric means, whose
+// interval leaves out what a prompt or a moment changes in both. Both have equal shapes.
+std::optional<Estimate> ratio_interval(SamplesByPrompt baseline, SamplesByPrompt other);
+
+// What one prompt adds to a rate: `part` of `whole`.
+struct Share {
+  double part = 0, whole = 0;
+};
+// Interval of sum(part) / sum(whole), a rate in [0, 1]: Wilson's (1927) for the number of
+// independent trials that has the variance which the jackknife over the prompts finds, with
+// Student's t on one degree of freedom less than prompts in place of the normal quantile, and never
+// more than `trials` (Korn and Graubard 1998, who truncate Clopper and Pearson's so): prompts that
+// happen to agree are no reason for an interval narrower than that of independent trials. Where all
+// or nothing is part, prompts show no spread, and trials count as independent. Nothing below two
+// prompts with a whole.
+std::optional<Interval> proportion_interval(std::span<const Share> prompts, double trials);
+
+// All of Distribution over the samples of all prompts. p90 needs 10 samples, p95 20, p99 100: below
+// that a percentile is the maximum in disguise.
+Distribution summarize(SamplesByPrompt prompts);
+
+// 100 * sqrt(mean over prompts of (stddev / mean)^2), weighted by degrees of freedom: differences
+// between prompts are no noise. Nothing if no prompt has two samples.
+std::optional<double> noise_percent(SamplesByPrompt prompts);
 
 }  // namespace triforce

@@ -6,8 +6,8 @@
 namespace triforce {
 namespace {
 
-constexpr std::size_t kShownPositions = 8;
-// Above it the median of a few repetitions says little.
+constexpr std::size_t kShownPositions = 7;
+// Above it the mean of a few repetitions says little.
 constexpr double kNotedNoisePct = 20;
 
 std::string interval(const std::optional<double>& low, const std::optional<double>& high) {
@@ -19,12 +19,25 @@ std::string ratio(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? fmt::format("{:.2f}x", *value) : "-";
 }
 
-std::string ratio_interval(const Speedup& s) {
-  if (!s.ci95_low || !s.ci95_high) return "-";
-  return fmt::format("{:.2f}-{:.2f}", *s.ci95_low, *s.ci95_high);
+std::string ratio_interval(const std::optional<double>& low, const std::optional<double>& high) {
+  if (!low || !high) return "-";
+  // Of two prompts that differ much the upper end may be any number.
+  return *high < 1000 ? fmt::format("{:.2f}-{:.2f}", *low, *high) : interval(low, high);
 }
 
 std::string rate(double value) { return std::isfinite(value) ? fmt::format("{:.3f}", value) : "-"; }
+
+// ".95" rather than "0.95", so that many fit.
+std::string short_rate(double value, int digits) {
+  if (!std::isfinite(value)) return "-";
+  const std::string text = fmt::format("{:.{}f}", value, digits);
+  return text.starts_with('0') ? text.substr(1) : text.substr(0, 3);
+}
+
+std::string rate_interval(double low, double high, int digits) {
+  if (!std::isfinite(low) || !std::isfinite(high)) return "-";
+  return short_rate(low, digits) + "-" + short_rate(high, digits);
+}
 
 std::string lossless_text(const CaseResult& c) {
   if (!c.lossless.exact_rule) return "NOT lossless";
@@ -99,7 +112,7 @@ std::vector<std::string> header_lines(const RunResult& r) {
   if (first.timing.prefill_ms) {
     std::string prefill = fmt::format("prefill: {} ms", short_number(first.timing.prefill_ms));
     if (first.timing.retrieval_build_ms) {
-      prefill += fmt::format(", of which building the retrieval cache {} ms",
+      prefill += fmt::format("; then building the retrieval cache {} ms",
                              short_number(first.timing.retrieval_build_ms));
     }
     if (first.timing.draft_prefill_ms) {
@@ -110,63 +123,144 @@ std::vector<std::string> header_lines(const RunResult& r) {
   return lines;
 }
 
+// What the intervals of these cases take for a random sample: nothing without any interval.
+std::string intervals_text(const std::vector<std::optional<IntervalOver>>& over) {
+  const auto any = [&](IntervalOver o) { return std::count(over.begin(), over.end(), o) > 0; };
+  std::string text;
+  if (any(IntervalOver::kPrompts)) text = "; intervals: 95%, Student's t over the prompts";
+  if (any(IntervalOver::kRepetitions)) {
+    text +=
+        "; intervals of one prompt: 95%, Student's t over its repetitions, which says nothing "
+        "of other prompts";
+  }
+  return text;
+}
+
 TextTable main_table(const RunResult& r) {
   TextTable t;
   t.title = "Decoding";
-  t.caption =
-      "speedup: ratio of medians over the same prompts; intervals: 95%, bootstrap, from 5 samples "
-      "on; predicted: from single steps and acceptances; lossless: generations compared token by "
-      "token, or equal in distribution, which selftest proves";
   t.head = {"method",   "ms/token",  "ms 95% CI", "tokens/s", "speedup",
             "x 95% CI", "predicted", "noise",     "lossless"};
+  std::vector<std::optional<IntervalOver>> over;
   for (const CaseResult& c : r.cases) {
     const Distribution& d = c.timing.ms_per_token;
     const Speedup s = c.speedup.value_or(Speedup{});
+    over.insert(over.end(), {d.ci95_over, s.ci95_over});
     const bool baseline = c.lossless.mode == LosslessMode::kBaseline;
     const std::string lossless =
         c.status == CaseStatus::kOk || d.n > 0 ? lossless_text(c) : to_string(c.status);
     t.rows.push_back(
-        {c.name, short_number(d.median), interval(d.ci95_low, d.ci95_high),
+        {c.name, short_number(d.geometric_mean), interval(d.ci95_low, d.ci95_high),
          short_number(c.timing.tokens_per_s), baseline && d.n > 0 ? "1.00x" : ratio(s.value),
-         ratio_interval(s), ratio(s.predicted),
+         ratio_interval(s.ci95_low, s.ci95_high), ratio(s.predicted),
          c.timing.noise_pct ? fmt::format("{:.1f}%", *c.timing.noise_pct) : "-", lossless});
+  }
+  t.caption =
+      "ms/token and speedup: geometric means over the prompts; prefill is not part of them" +
+      intervals_text(over) +
+      "; predicted: from single steps and acceptances; lossless: generations compared token by "
+      "token, or equal in distribution, which selftest proves";
+  return t;
+}
+
+TextTable generation_table(const RunResult& r) {
+  TextTable t;
+  t.title = "Whole generations";
+  t.caption =
+      "preparing: prefill of the target and of the caches that the method uses; end to end: that "
+      "and decoding of one generation; both geometric means over the prompts; pays from: generated "
+      "tokens from which it takes no longer than the baseline";
+  t.head = {"method", "preparing ms", "end to end ms", "speedup", "x 95% CI", "pays from"};
+  for (const CaseResult& c : r.cases) {
+    if (!c.timing.end_to_end_ms) continue;
+    const Speedup s = c.speedup.value_or(Speedup{});
+    const bool baseline = c.lossless.mode == LosslessMode::kBaseline;
+    const std::string from = s.break_even_tokens ? fmt::format("{} tokens", *s.break_even_tokens)
+                             : s.end_to_end      ? std::string("never")
+                                                 : std::string("-");
+    t.rows.push_back({c.name, short_number(c.timing.preparation_ms),
+                      short_number(c.timing.end_to_end_ms),
+                      baseline ? "1.00x" : ratio(s.end_to_end),
+                      ratio_interval(s.end_to_end_ci95_low, s.end_to_end_ci95_high), from});
   }
   return t;
 }
 
-std::string position_rates(const LevelCounters& level) {
-  std::string out;
-  const std::vector<double> rates = rate_per_position(level);
-  for (std::size_t i = 0; i < rates.size() && std::isfinite(rates[i]); ++i) {
-    if (i + 1 == kShownPositions && rates.size() > kShownPositions) return out + " ...";
-    const double r = rates[i];
-    // ".95" rather than "0.95": eight of them must fit.
-    const std::string text = fmt::format("{:.2f}", r);
-    out += (out.empty() ? "" : " ") + (r < 0.995 ? text.substr(1) : "1.0");
-  }
-  return out.empty() ? "-" : out;
+std::string length_interval(const Interval& b) {
+  if (!std::isfinite(b.low) || !std::isfinite(b.high)) return "-";
+  return fmt::format("{:.2f}-{:.2f}", b.low, b.high);
 }
 
 TextTable acceptance_table(const RunResult& r) {
   TextTable t;
   t.title = "Acceptance by level";
-  t.caption =
-      "rate: accepted / tested; alpha: per token as the paper solves it; acc/draft: accepted / "
-      "drafted, as the published code prints; length: tokens per round, bonus included; by "
-      "position: "
-      "rate of each proposal, given that all before it were accepted";
-  t.head = {"method", "level",     "gamma",  "rounds",     "rate",
-            "alpha",  "acc/draft", "length", "by position"};
+  t.head = {"method", "level", "gamma",     "rounds", "rate",
+            "95% CI", "alpha", "acc/draft", "length", "95% CI"};
   t.left_columns = 2;
+  std::vector<std::optional<IntervalOver>> over;
   for (const CaseResult& c : r.cases) {
-    for (const LevelCounters& level : c.acceptance) {
+    for (const LevelResult& level : c.acceptance) {
       const CaseGammas g = c.gammas.value_or(CaseGammas{});
       const int gamma = &level == &c.acceptance.back() ? g.gamma : g.inner_gamma;
+      if (level.ci95) over.emplace_back(level.ci95->over);
+      const Interval none{NAN, NAN};
+      const Interval rates = level.ci95 ? level.ci95->acceptance_rate : none;
       t.rows.push_back({c.name, level.name, fmt::format("{}{}", gamma, g.chosen ? " auto" : ""),
                         fmt::format("{}", level.rounds), rate(level.acceptance_rate()),
-                        rate(level.alpha()), rate(level.accepted_per_drafted()),
-                        rate(level.mean_accepted_length()), position_rates(level)});
+                        rate_interval(rates.low, rates.high, 3), rate(level.alpha()),
+                        rate(level.accepted_per_drafted()), rate(level.mean_accepted_length()),
+                        length_interval(level.ci95 ? level.ci95->mean_accepted_length : none)});
     }
+  }
+  t.caption =
+      "rate: accepted / tested; alpha: per token as the paper solves it; acc/draft: accepted / "
+      "drafted, as the published code prints (vLLM: draft acceptance rate); length: tokens per "
+      "round, bonus included (vLLM: mean acceptance length)" +
+      intervals_text(over);
+  return t;
+}
+
+void add_position_rows(const CaseResult& c, const LevelResult& level, std::size_t positions,
+                       TextTable& t) {
+  const auto add = [&](const char* of, const std::vector<double>& rates,
+                       const PositionIntervals& bounds) {
+    std::vector<std::string> row = {c.name, level.name, of}, ends = {"", "", "95% CI"};
+    for (std::size_t i = 0; i < positions; ++i) {
+      row.push_back(i < rates.size() ? short_rate(rates[i], 2) : "");
+      const bool there = i < rates.size() && i < bounds.low.size() && i < bounds.high.size();
+      ends.push_back(there ? rate_interval(bounds.low[i], bounds.high[i], 2) : "");
+    }
+    t.rows.push_back(std::move(row));
+    if (level.ci95) t.rows.push_back(std::move(ends));
+  };
+  const LevelIntervals ci = level.ci95.value_or(LevelIntervals{});
+  add("of tested", rate_per_position(level), ci.rate_per_position);
+  add("of rounds", unconditional_rate_per_position(level), ci.unconditional_rate_per_position);
+}
+
+// Of levels with more than one position; the others' only rate is in the table above.
+TextTable position_table(const RunResult& r) {
+  TextTable t;
+  t.title = "Acceptance by position";
+  std::size_t positions = 0;
+  for (const CaseResult& c : r.cases) {
+    for (const LevelResult& level : c.acceptance)
+      positions = std::max(positions, level.tested_at.size());
+  }
+  const std::size_t shown = std::min(positions, kShownPositions);
+  t.head = {"method", "level", "rate"};
+  for (std::size_t i = 1; i <= shown; ++i) t.head.push_back(fmt::format("{}", i));
+  t.left_columns = 3;
+  for (const CaseResult& c : r.cases) {
+    for (const LevelResult& level : c.acceptance) {
+      if (level.tested_at.size() > 1) add_position_rows(c, level, shown, t);
+    }
+  }
+  t.caption =
+      "of tested: of the rounds that tested the position, all before it being accepted; of rounds: "
+      "of all (vLLM: per-position acceptance rate)";
+  if (positions > shown) {
+    t.caption += fmt::format("; positions up to {} are in the result files", positions);
   }
   return t;
 }
@@ -314,9 +408,10 @@ void make_printable(ReportText& text) {
 ReportText describe_result(const RunResult& result) {
   ReportText text;
   text.header = header_lines(result);
-  for (TextTable& table :
-       std::vector<TextTable>{main_table(result), acceptance_table(result), traffic_table(result),
-                              bus_table(result), phase_table(result), memory_table(result)}) {
+  for (TextTable& table : std::vector<TextTable>{main_table(result), generation_table(result),
+                                                 acceptance_table(result), position_table(result),
+                                                 traffic_table(result), bus_table(result),
+                                                 phase_table(result), memory_table(result)}) {
     if (!table.rows.empty()) text.tables.push_back(std::move(table));
   }
   for (const CaseResult& c : result.cases) add_notes(c, text.notes);

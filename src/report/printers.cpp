@@ -47,6 +47,7 @@ std::size_t cut_at(const std::string& word, std::size_t width) {
 std::string short_number(const std::optional<double>& value) {
   if (!value || !std::isfinite(*value)) return "-";
   const double size = std::abs(*value);
+  if (size >= 1e5) return fmt::format("{:.0e}", *value);
   if (size >= 1000) return fmt::format("{:.0f}", *value);
   if (size >= 100) return fmt::format("{:.1f}", *value);
   return size >= 10 ? fmt::format("{:.2f}", *value) : fmt::format("{:.3f}", *value);

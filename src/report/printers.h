@@ -31,7 +31,7 @@ std::string render_markdown(const TextTable& table);
 std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
                  std::size_t column = 0);
 
-// Five characters up to 99999: more digits the smaller the value. "-" for nothing.
+// Five characters: more digits the smaller the value, "2e+05" above 99999. "-" for nothing.
 std::string short_number(const std::optional<double>& value);
 std::string percent(const std::optional<double>& fraction);  // "61%", "-" for nothing
 std::string byte_size(std::int64_t bytes);                   // "13.5 GB", powers of 1000

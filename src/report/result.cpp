@@ -46,6 +46,14 @@ std::vector<double> rate_per_position(const LevelCounters& level) {
   return rates;
 }
 
+std::vector<double> unconditional_rate_per_position(const LevelCounters& level) {
+  std::vector<double> rates;
+  for (const std::int64_t accepted : level.accepted_at) {
+    rates.push_back(static_cast<double>(accepted) / static_cast<double>(level.rounds));
+  }
+  return rates;
+}
+
 std::string to_json(const RunResult& result) { return to_json_text(result) + '\n'; }
 
 std::string to_jsonl(const RunResult& result) {
@@ -87,7 +95,7 @@ std::string result_schema() {
 }
 
 std::string result_line_schema() {
-  return json_schema_text<ResultLine>("triforce-bench.result-line/2",
+  return json_schema_text<ResultLine>("triforce-bench.result-line/3",
                                       "A line of --jsonl of triforce-bench: one case");
 }
 

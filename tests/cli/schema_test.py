@@ -101,14 +101,23 @@ class Schema(ProgramTest):
             self.assertEqual({k: v for k, v in line.items() if k in case}, case)
             self.assertEqual(set(line) - set(case), {"schema", "run_id", "exit_code", "context"})
             # A column is the path of what it holds.
-            self.assertEqual(float(row["timing.ms_per_token.median"]),
-                             case["timing"]["ms_per_token"]["median"])
+            for mean in ("median", "geometric_mean"):
+                self.assertEqual(float(row[f"timing.ms_per_token.{mean}"]),
+                                 case["timing"]["ms_per_token"][mean])
             self.assertEqual(int(row["params.prefill"]), case["params"]["prefill"])
             levels = {level["name"]: level for level in case["acceptance"]}
             for name in ("inner", "outer"):
-                rates = row[f"acceptance.{name}.rate_per_position"]
-                self.assertEqual([float(x) for x in rates.split(";")] if rates else [],
-                                 levels.get(name, {}).get("rate_per_position", []))
+                for kind in ("rate_per_position", "unconditional_rate_per_position"):
+                    rates = row[f"acceptance.{name}.{kind}"]
+                    self.assertEqual([float(x) for x in rates.split(";")] if rates else [],
+                                     levels.get(name, {}).get(kind, []))
+                    low = row[f"acceptance.{name}.ci95.{kind}.low"]
+                    if name in levels:
+                        self.assertEqual([float(x) if x else None for x in low.split(";")],
+                                         levels[name]["ci95"][kind]["low"])
+                if name in levels:
+                    self.assertEqual(float(row[f"acceptance.{name}.ci95.mean_accepted_length.high"]),
+                                     levels[name]["ci95"]["mean_accepted_length"]["high"])
         # Counters of the samples add up to those of the case.
         case = result["cases"][1]
         timed = [s for s in case["timing"]["samples"] if not s["warmup"]]
@@ -167,15 +176,15 @@ class Schema(ProgramTest):
         self.assertIn("--jsonl", self.plot(str(GOLDEN / "result.jsonl"), 3))
         one = (GOLDEN / "result.jsonl").read_text(encoding="utf-8").splitlines()[0]
         self.assertIn("--jsonl", self.plot(self.write("one.jsonl", one), 3))
-        self.assertIn("expected triforce-bench.result/2, found triforce-bench.result/1", self.plot(
-            self.write("old.json", '{"schema": "triforce-bench.result/1", "cases": []}'), 3))
+        self.assertIn("expected triforce-bench.result/3, found triforce-bench.result/2", self.plot(
+            self.write("old.json", '{"schema": "triforce-bench.result/2", "cases": []}'), 3))
         self.assertIn("found None", self.plot(self.write("list.json", "[]"), 3))
         self.assertIn("expected JSON", self.plot(self.write("text.json", "x"), 3))
         self.assertIn("UTF-8", self.plot(self.write("bytes.json", b"\xff"), 3))
         self.assertIn("measured", self.plot(
-            self.write("none.json", '{"schema": "triforce-bench.result/2", "cases": []}'), 3))
+            self.write("none.json", '{"schema": "triforce-bench.result/3", "cases": []}'), 3))
         self.assertIn("timing", self.plot(
-            self.write("short.json", '{"schema": "triforce-bench.result/2", "cases": [{}]}'), 3))
+            self.write("short.json", '{"schema": "triforce-bench.result/3", "cases": [{}]}'), 3))
 
 
 if __name__ == "__main__":

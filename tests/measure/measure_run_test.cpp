@@ -120,9 +120,12 @@ TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
     EXPECT_EQ(c.status, CaseStatus::kOk);
     EXPECT_EQ(c.timing.ms_per_token.n, 6);
     EXPECT_EQ(c.timing.samples.size(), 7U);  // and a warm-up
-    EXPECT_TRUE(c.timing.ms_per_token.ci95_low && c.timing.ms_per_token.median);
-    EXPECT_LE(*c.timing.ms_per_token.ci95_low, *c.timing.ms_per_token.median);
-    EXPECT_GE(*c.timing.ms_per_token.ci95_high, *c.timing.ms_per_token.median);
+    EXPECT_TRUE(c.timing.ms_per_token.ci95_low && c.timing.ms_per_token.geometric_mean);
+    EXPECT_LE(*c.timing.ms_per_token.ci95_low, *c.timing.ms_per_token.geometric_mean);
+    EXPECT_GE(*c.timing.ms_per_token.ci95_high, *c.timing.ms_per_token.geometric_mean);
+    EXPECT_EQ(c.timing.ms_per_token.ci95_over, IntervalOver::kPrompts);
+    EXPECT_GE(*c.timing.end_to_end_ms, *c.timing.preparation_ms);
+    EXPECT_GE(*c.timing.preparation_ms, *r.cases[0].timing.preparation_ms);
     EXPECT_TRUE(c.timing.noise_pct && c.timing.prefill_ms);
     EXPECT_GT(*c.timing.prefill_ms, 0);
     ASSERT_EQ(c.output.size(), 2U);
@@ -152,7 +155,9 @@ TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
     EXPECT_EQ(c.lossless.equal_to_baseline, true);
     EXPECT_EQ(c.lossless.compared, 6);
     EXPECT_TRUE(c.speedup && c.speedup->value && c.speedup->ci95_low && c.speedup->ci95_high);
-    EXPECT_TRUE(c.speedup && c.speedup->predicted);
+    EXPECT_TRUE(c.speedup && c.speedup->predicted && c.speedup->end_to_end);
+    EXPECT_TRUE(c.speedup->end_to_end_ci95_low && c.speedup->end_to_end_ci95_high);
+    for (const LevelResult& level : c.acceptance) EXPECT_TRUE(level.ci95.has_value());
     EXPECT_EQ(c.acceptance.size(), c.name == "triforce" ? 2U : 1U);
     EXPECT_EQ(c.gammas->gamma, 6);
   }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "measure/level_intervals.h"
 #include "measure/measure_parts.h"
 #include "measure/measure_state.h"
 #include "report/sample_result.h"
@@ -131,10 +132,12 @@ TEST(CompareStreams, SaysNothingWhereNothingCanBeCompared) {
 
 TEST(Timing, LeavesWarmUpsOutButKeepsThem) {
   const std::vector<MeasuredRun> runs = {warmup_of(100), run_of(0, 0, 2), run_of(0, 1, 4)};
-  const Timing t = make_timing(runs, 1, [](const RunMetrics&) { return 1000.0; });
+  const Timing t = make_timing(runs, {}, [](const RunMetrics&) { return 1000.0; });
   EXPECT_EQ(t.ms_per_token.n, 2);
   EXPECT_DOUBLE_EQ(*t.ms_per_token.median, 3);
-  EXPECT_DOUBLE_EQ(*t.tokens_per_s, 1000.0 / 3);
+  EXPECT_DOUBLE_EQ(*t.ms_per_token.geometric_mean, std::sqrt(8.0));
+  EXPECT_DOUBLE_EQ(*t.tokens_per_s, 1000.0 / std::sqrt(8.0));
+  EXPECT_FALSE(t.preparation_ms || t.end_to_end_ms);
   EXPECT_DOUBLE_EQ(*t.noise_pct, 100 * std::sqrt(2.0) / 3);
   ASSERT_EQ(t.samples.size(), 3U);
   EXPECT_TRUE(t.samples[0].warmup);
@@ -144,7 +147,7 @@ TEST(Timing, LeavesWarmUpsOutButKeepsThem) {
 
 TEST(Timing, NoiseIsPerByteSoThatMoreWorkIsNoNoise) {
   const std::vector<MeasuredRun> runs = {run_of(0, 0, 2), run_of(0, 1, 4)};
-  const Timing t = make_timing(runs, 1, [](const RunMetrics& m) { return m.decode_ms * 7; });
+  const Timing t = make_timing(runs, {}, [](const RunMetrics& m) { return m.decode_ms * 7; });
   EXPECT_DOUBLE_EQ(*t.noise_pct, 0);
 }
 
@@ -157,18 +160,53 @@ TEST(SpeedupOf, PairsPromptAndRepetition) {
       runs.push_back(run_of(p, 3 - r, 2 * (1 + 0.5 * (3 - r) + p)));  // another order
     }
   }
-  const auto s = make_speedup(base, runs, 1);
+  const auto s = make_speedup({base, {}}, {runs, {}});
   ASSERT_TRUE(s.has_value());
   EXPECT_EQ(s->baseline, "ar");
-  EXPECT_DOUBLE_EQ(*s->value, 3);
-  EXPECT_DOUBLE_EQ(*s->ci95_low, 3);  // pairs are resampled together, so that drift cancels
-  EXPECT_DOUBLE_EQ(*s->ci95_high, 3);
-  // Repetitions that only one of them finished do not count.
+  EXPECT_NEAR(*s->value, 3, 1e-12);
+  EXPECT_NEAR(*s->ci95_low, 3, 1e-12);  // of pairs, in which drift cancels
+  EXPECT_NEAR(*s->ci95_high, 3, 1e-12);
+  EXPECT_EQ(s->ci95_over, IntervalOver::kPrompts);
+  EXPECT_FALSE(s->end_to_end || s->break_even_tokens);
+  // Repetitions that only one of them finished do not count: here one prompt is left, then one
+  // pair.
   base.resize(4);
-  const auto half = make_speedup(base, runs, 1);
-  EXPECT_DOUBLE_EQ(*half->value, 3);
-  EXPECT_FALSE(half->ci95_low.has_value());
-  EXPECT_FALSE(make_speedup({}, runs, 1).has_value());
+  const auto half = make_speedup({base, {}}, {runs, {}});
+  EXPECT_NEAR(*half->value, 3, 1e-12);
+  EXPECT_EQ(half->ci95_over, IntervalOver::kRepetitions);
+  base.resize(1);
+  const auto one = make_speedup({base, {}}, {runs, {}});
+  EXPECT_NEAR(*one->value, 3, 1e-12);
+  EXPECT_FALSE(one->ci95_low || one->ci95_over);
+  EXPECT_FALSE(make_speedup({}, {runs, {}}).has_value());
+}
+
+TEST(WholeGenerations, TakeTheCachesThatTheMethodUses) {
+  const std::vector<PrefillMetrics> prefills = {{100, 1000, 50, 20, 8, false}};
+  const auto of = [&](Method m) { return preparation_ms(spec_of(m), prefills).at(0); };
+  EXPECT_DOUBLE_EQ(of(Method::kAutoregressive), 1000);
+  EXPECT_DOUBLE_EQ(of(Method::kRetrieval), 1050);
+  EXPECT_DOUBLE_EQ(of(Method::kStreaming), 1020);
+  EXPECT_DOUBLE_EQ(of(Method::kDraft), 1008);
+  EXPECT_DOUBLE_EQ(of(Method::kTriForce), 1058);
+}
+
+TEST(WholeGenerations, BreakEvenWhereTheExtraPreparationIsGainedBack) {
+  // 10 tokens: 6 ms a token against 2, after 100 ms against 141 of preparation.
+  const std::vector<MeasuredRun> base = {run_of(0, 0, 6)}, runs = {run_of(0, 0, 2)};
+  const auto s = make_speedup({base, {100}}, {runs, {141}});
+  EXPECT_DOUBLE_EQ(*s->end_to_end, 160.0 / 161);
+  EXPECT_FALSE(s->end_to_end_ci95_low.has_value());
+  EXPECT_EQ(s->break_even_tokens, 11);  // 41 ms at 4 ms a token, rounded up
+  EXPECT_EQ(make_speedup({base, {100}}, {runs, {90}})->break_even_tokens, 0);
+  const auto slower = make_speedup({runs, {100}}, {base, {141}});
+  EXPECT_FALSE(slower->break_even_tokens.has_value());
+  EXPECT_DOUBLE_EQ(*slower->end_to_end, 120.0 / 201);
+  const Timing t = make_timing(runs, {141}, [](const RunMetrics&) { return 1.0; });
+  EXPECT_DOUBLE_EQ(*t.preparation_ms, 141);
+  EXPECT_DOUBLE_EQ(*t.end_to_end_ms, 161);
+  // Where the preparation is not known, there is no whole generation.
+  EXPECT_FALSE(make_speedup({base, {}}, {runs, {141}})->end_to_end.has_value());
 }
 
 RunMetrics triforce_metrics() {
@@ -199,6 +237,93 @@ TEST(Levels, AreSumsOverTimedRuns) {
   EXPECT_EQ(levels[1].accepted, 40);
   EXPECT_EQ(levels[1].tested_at.size(), 6U);
   EXPECT_EQ(levels[1].histogram, (std::vector<std::int64_t>{0, 0, 0, 0, 0, 8, 0}));
+}
+
+TEST(Acceptance, IntervalsAreOverPromptsOrOverRepetitionsOfTheOnlyOne) {
+  const auto with = [](int prompt, int repetition, int kept) {
+    MeasuredRun r = run_of(prompt, repetition, 1);
+    LevelCounters level;
+    level.name = "outer";
+    for (int i = 0; i < 10; ++i) level.add_round(6, 6, i % 2 == 0 ? kept : 3);
+    r.metrics.levels = {level};
+    return r;
+  };
+  const std::vector<MeasuredRun> one = {with(0, 0, 2), with(0, 1, 4), with(0, 2, 6)};
+  auto level = make_acceptance(one, false).at(0);
+  ASSERT_TRUE(level.ci95.has_value());
+  EXPECT_EQ(level.ci95->over, IntervalOver::kRepetitions);
+  EXPECT_LT(level.ci95->acceptance_rate.low, level.acceptance_rate());
+  EXPECT_GT(level.ci95->acceptance_rate.high, level.acceptance_rate());
+  // At temperature 0 they are one observation, of which there is no interval.
+  EXPECT_FALSE(make_acceptance(one, true).at(0).ci95.has_value());
+  EXPECT_FALSE(make_acceptance({one[0], warmup_of(1)}, false).at(0).ci95.has_value());
+
+  // Two prompts that agree: only the number of trials counts, and repetitions of the same
+  // generation add none.
+  const std::vector<MeasuredRun> once = {with(0, 0, 4), with(1, 0, 4)};
+  std::vector<MeasuredRun> twice = once;
+  twice.push_back(with(0, 1, 4));
+  twice.push_back(with(1, 1, 4));
+  const auto width = [](const LevelResult& l) {
+    EXPECT_EQ(l.ci95->over, IntervalOver::kPrompts);
+    return l.ci95->acceptance_rate.high - l.ci95->acceptance_rate.low;
+  };
+  EXPECT_DOUBLE_EQ(width(make_acceptance(twice, true).at(0)),
+                   width(make_acceptance(once, false).at(0)));
+  EXPECT_LT(width(make_acceptance(twice, false).at(0)), width(make_acceptance(once, false).at(0)));
+}
+
+TEST(Acceptance, EveryRateHasAnIntervalThatHoldsIt) {
+  LevelCounters a, b;
+  a.name = b.name = "outer";
+  for (int i = 0; i < 20; ++i) {
+    a.add_round(6, 6, i % 7);
+    b.add_round(6, 6, 6 - i % 3);
+  }
+  b.add_round(6, 7, 7);  // position 7 was tested on one prompt only
+  const auto ci = level_intervals(std::vector<LevelCounters>{a, b}, IntervalOver::kPrompts, 1);
+  ASSERT_TRUE(ci.has_value());
+  LevelCounters sum = a;
+  sum.merge(b);
+  const auto holds = [](const Interval& i, double rate) { return i.low <= rate && rate <= i.high; };
+  EXPECT_TRUE(holds(ci->acceptance_rate, sum.acceptance_rate()));
+  EXPECT_TRUE(holds(ci->alpha, sum.alpha()));
+  EXPECT_TRUE(holds(ci->accepted_per_drafted, sum.accepted_per_drafted()));
+  EXPECT_TRUE(holds(ci->mean_accepted_length, sum.mean_accepted_length()));
+  const std::vector<double> tested = rate_per_position(sum),
+                            all = unconditional_rate_per_position(sum);
+  ASSERT_EQ(ci->rate_per_position.low.size(), 7U);
+  ASSERT_EQ(ci->unconditional_rate_per_position.high.size(), 7U);
+  const auto end = [](const PositionIntervals& p, std::size_t i) {
+    return Interval{p.low[i], p.high[i]};
+  };
+  for (std::size_t i = 0; i < 7; ++i) {
+    EXPECT_TRUE(holds(end(ci->unconditional_rate_per_position, i), all[i])) << i;
+    if (i == 6) continue;
+    EXPECT_TRUE(holds(end(ci->rate_per_position, i), tested[i])) << i;
+  }
+  EXPECT_TRUE(std::isnan(ci->rate_per_position.low[6]));
+  EXPECT_DOUBLE_EQ(all[6], 1.0 / 41);
+  EXPECT_FALSE(level_intervals(std::vector<LevelCounters>{a}, IntervalOver::kPrompts, 1));
+}
+
+TEST(Acceptance, OfRoundsThatAllTookEverythingIsNotCertain) {
+  LevelCounters a;
+  for (int i = 0; i < 50; ++i) a.add_round(6, 6, 6);
+  const auto ci = level_intervals(std::vector<LevelCounters>{a, a}, IntervalOver::kPrompts, 1);
+  // Of 100 rounds, each one trial: Wilson's lower end is 1 / (1 + 1.96^2 / 100).
+  EXPECT_NEAR(ci->mean_accepted_length.low, 1 + 6 / (1 + 0.03841459), 1e-6);
+  EXPECT_DOUBLE_EQ(ci->mean_accepted_length.high, 7);
+  EXPECT_DOUBLE_EQ(ci->alpha.high, 1);
+  EXPECT_LT(ci->alpha.low, 1);
+  EXPECT_NEAR(ci->acceptance_rate.low, 1 / (1 + 0.03841459 / 6), 1e-6);  // of 600 tokens
+  // Also where an inner level proposed one more in some rounds.
+  LevelCounters more;
+  for (int i = 0; i < 50; ++i) more.add_round(6, 6 + i % 2, 6 + i % 2);
+  const auto of_more =
+      level_intervals(std::vector<LevelCounters>{more, more}, IntervalOver::kPrompts, 1);
+  EXPECT_NEAR(of_more->mean_accepted_length.low, 1 + 6.5 / (1 + 0.03841459), 1e-6);
+  EXPECT_DOUBLE_EQ(of_more->mean_accepted_length.high, 7.5);
 }
 
 TEST(Phases, ArePerRound) {
@@ -334,7 +459,7 @@ TEST(Result, OfACompleteRun) {
   EXPECT_FALSE(ar.speedup || ar.draft || ar.gammas);
   EXPECT_TRUE(triforce.draft.has_value());
   EXPECT_EQ(triforce.lossless.equal_to_baseline, true);
-  EXPECT_DOUBLE_EQ(*triforce.speedup->value, 4 / 1.9);
+  EXPECT_NEAR(*triforce.speedup->value, 4 / 1.9, 1e-12);
   EXPECT_EQ(triforce.output.size(), 1U);
   EXPECT_EQ(triforce.output[0].sha256, triforce.timing.samples[0].tokens_sha256);
 }

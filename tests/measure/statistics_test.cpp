@@ -6,8 +6,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "triforce/random.h"
-
 namespace triforce {
 namespace {
 
@@ -41,111 +39,135 @@ TEST(Stddev, IsTheSampleOne) {
   EXPECT_FALSE(stddev({}).has_value());
 }
 
-// P(median of a resample <= k-th smallest of n distinct samples): at least (n + 1) / 2 of n draws
-// fall on the k smallest.
-double bootstrap_cdf(int n, int k) {
-  const double p = static_cast<double>(k) / n;
-  double sum = 0;
-  for (int j = (n + 1) / 2; j <= n; ++j) {
-    sum += std::exp(std::lgamma(n + 1) - std::lgamma(j + 1) - std::lgamma(n - j + 1)) *
-           std::pow(p, j) * std::pow(1 - p, n - j);
+TEST(StudentT, EqualsThePrintedTable) {
+  // 97.5% quantiles to five decimals, as statistical tables print them.
+  for (const auto& [freedom, t] : {std::pair{1, 12.70620},
+                                   {2, 4.30265},
+                                   {3, 3.18245},
+                                   {4, 2.77645},
+                                   {5, 2.57058},
+                                   {6, 2.44691},
+                                   {7, 2.36462},
+                                   {8, 2.30600},
+                                   {9, 2.26216},
+                                   {10, 2.22814},
+                                   {19, 2.09302},
+                                   {29, 2.04523},
+                                   {30, 2.04227},
+                                   {40, 2.02108},
+                                   {60, 2.00030},
+                                   {100, 1.98397},
+                                   {120, 1.97993},
+                                   {1000, 1.96234}}) {
+    EXPECT_NEAR(student_t95(freedom), t, 0.5000001e-5) << freedom;
   }
-  return sum;
+  EXPECT_NEAR(student_t95(1'000'000'000), kNormal95, 1e-8);
+  EXPECT_THROW(student_t95(0), Error);
 }
 
-TEST(BootstrapMedian, EqualsTheExactBootstrapDistribution) {
-  // For odd n a resample's median is one of the samples, so the ends are order statistics that
-  // binomial sums name exactly wherever no sum lies within resampling error of 2.5%.
-  for (const int n : {5, 7, 11, 17, 27}) {
-    Samples x(static_cast<std::size_t>(n));
-    for (int i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] = (i * 2) % n;  // all of 0..n-1
-    int low = 1;
-    while (bootstrap_cdf(n, low) < 0.025) ++low;
-    const double error = 6 * std::sqrt(0.025 * 0.975 / kBootstrapResamples);
-    ASSERT_GT(std::abs(bootstrap_cdf(n, low) - 0.025), error) << n;
-    ASSERT_GT(std::abs(bootstrap_cdf(n, low - 1) - 0.025), error) << n;
-    const auto interval = bootstrap_median(x, 42);
-    ASSERT_TRUE(interval.has_value());
-    EXPECT_DOUBLE_EQ(interval->low, low - 1) << n;
-    EXPECT_DOUBLE_EQ(interval->high, n - low) << n;
-  }
+TEST(StudentT, FallsWhereTheFormulaChanges) {
+  for (int n = 1; n < 300; ++n) EXPECT_GT(student_t95(n), student_t95(n + 1)) << n;
+  // The step from 100 to 101 lies between its neighbours: the two formulas meet.
+  const double before = student_t95(99) - student_t95(100),
+               at = student_t95(100) - student_t95(101),
+               after = student_t95(101) - student_t95(102);
+  EXPECT_GT(before, at);
+  EXPECT_GT(at, after);
 }
 
-TEST(BootstrapMedian, NeedsFiveSamples) {
-  EXPECT_FALSE(bootstrap_median(Samples{1, 2, 3, 4}, 1).has_value());
-  const auto five = bootstrap_median(Samples{5, 4, 3, 2, 1}, 1);
-  ASSERT_TRUE(five.has_value());
-  EXPECT_DOUBLE_EQ(five->low, 1);
-  EXPECT_DOUBLE_EQ(five->high, 5);
+TEST(GeometricMean, OfPromptsWithTheirInterval) {
+  // Mean logarithms log 2, log 4 and log 8: mean log 4, deviation log 2.
+  const std::vector<Samples> prompts = {{1, 4}, {4}, {8, 8, 8}};
+  const auto e = geometric_mean(prompts);
+  ASSERT_TRUE(e && e->interval);
+  EXPECT_DOUBLE_EQ(e->value, 4);
+  const double half = 4.302652730 / std::sqrt(3.0);
+  EXPECT_NEAR(e->interval->low, 4 * std::pow(2, -half), 1e-8);
+  EXPECT_NEAR(e->interval->high, 4 * std::pow(2, half), 1e-6);
+  EXPECT_EQ(e->over, IntervalOver::kPrompts);
 }
 
-TEST(BootstrapMedian, RepeatsForASeed) {
-  Samples x;
-  for (int i = 0; i < 40; ++i) x.push_back(std::sin(i * 12.9898) * 3 + i);
-  const auto a = bootstrap_median(x, 7), b = bootstrap_median(x, 7);
-  EXPECT_EQ(a->low, b->low);
-  EXPECT_EQ(a->high, b->high);
+TEST(GeometricMean, OfOnePromptIsOverItsRepetitionsAndSaysSo) {
+  const auto e = geometric_mean(std::vector<Samples>{{}, {2, 8}});
+  ASSERT_TRUE(e && e->interval);
+  EXPECT_DOUBLE_EQ(e->value, 4);
+  // Deviation log 4 / sqrt 2, over sqrt 2: log 2.
+  EXPECT_NEAR(e->interval->high, 4 * std::pow(2, 12.706204736), 0.1);
+  EXPECT_EQ(e->over, IntervalOver::kRepetitions);
+  EXPECT_FALSE(geometric_mean(std::vector<Samples>{{3}})->interval.has_value());
 }
 
-// Standard normal from two uniforms, for the coverage test.
-double normal(std::uint64_t seed, std::uint32_t i) {
-  const DrawKey key{seed, 0, 0, 0};
-  const double u = 1.0 - philox_uniform(key, Purpose::kPropose, 2 * i);
-  const double v = philox_uniform(key, Purpose::kPropose, 2 * i + 1);
-  return std::sqrt(-2 * std::log(u)) * std::cos(2 * M_PI * v);
+TEST(GeometricMean, OfNothingOrOfWhatIsNoTime) {
+  EXPECT_FALSE(geometric_mean({}).has_value());
+  EXPECT_FALSE(geometric_mean(std::vector<Samples>{{}, {}}).has_value());
+  EXPECT_FALSE(geometric_mean(std::vector<Samples>{{1}, {0}}).has_value());
+  EXPECT_FALSE(geometric_mean(std::vector<Samples>{{1}, {-1}}).has_value());
 }
 
-TEST(BootstrapMedian, CoversTheMedianOfNormalSamples) {
-  // The interval is [x(l), x(n+1-l)], whose coverage of the true median is 1 - 2 P(Bin(n, 1/2) < l)
-  // whatever the distribution. n = 11: l = 3, coverage 1 - 2 (1 + 11 + 55) / 2^11 = 0.93457.
-  constexpr int kTrials = 300, kN = 11;
-  constexpr double kCoverage = 1 - 2 * 67.0 / 2048;
-  int covered = 0;
-  for (int t = 0; t < kTrials; ++t) {
-    Samples x;
-    for (int i = 0; i < kN; ++i) {
-      x.push_back(10 + normal(1000 + static_cast<std::uint64_t>(t), static_cast<std::uint32_t>(i)));
+TEST(Ratio, OfProportionalPairsIsExact) {
+  // Prompts and the drift of the machine change both of a pair, and cancel.
+  std::vector<Samples> base(3), other(3);
+  for (std::size_t p = 0; p < 3; ++p) {
+    for (std::size_t i = 0; i < 3 + p; ++i) {
+      const double drift = 1.0 + 0.25 * static_cast<double>(i) + static_cast<double>(p);
+      base[p].push_back(6 * drift);
+      other[p].push_back(2 * drift);
     }
-    const auto interval = bootstrap_median(x, static_cast<std::uint64_t>(t));
-    covered += interval->low <= 10 && 10 <= interval->high ? 1 : 0;
   }
-  const double coverage = static_cast<double>(covered) / kTrials;
-  const double error = 5 * std::sqrt(kCoverage * (1 - kCoverage) / kTrials);
-  EXPECT_NEAR(coverage, kCoverage, error);
-}
-
-TEST(MedianRatio, OfProportionalPairsIsExact) {
-  // The drift of the machine hits both of a pair; resampling pairs, it cancels.
-  Samples base, other;
-  for (int i = 0; i < 11; ++i) {
-    const double drift = 1.0 + 0.25 * i;
-    base.push_back(6 * drift);
-    other.push_back(2 * drift);
-  }
-  const auto r = median_ratio(base, other, 3);
+  const auto r = ratio_interval(base, other);
   ASSERT_TRUE(r && r->interval);
-  EXPECT_DOUBLE_EQ(r->value, 3.0);
-  EXPECT_DOUBLE_EQ(r->interval->low, 3.0);
-  EXPECT_DOUBLE_EQ(r->interval->high, 3.0);
+  EXPECT_NEAR(r->value, 3.0, 1e-12);
+  EXPECT_NEAR(r->interval->low, 3.0, 1e-12);
+  EXPECT_NEAR(r->interval->high, 3.0, 1e-12);
 }
 
-TEST(MedianRatio, IsTheRatioOfMediansNotTheMedianOfRatios) {
-  const auto r = median_ratio(Samples{1, 2, 30}, Samples{1, 1, 2}, 3);
-  EXPECT_DOUBLE_EQ(r->value, 2.0);
-  EXPECT_FALSE(r->interval.has_value());
-  const auto even = median_ratio(Samples{9, 10, 11}, Samples{4, 1, 5}, 3);
-  EXPECT_DOUBLE_EQ(even->value, 2.5);  // ratios: 2.25, 10, 2.2
+TEST(Ratio, IsThatOfTheGeometricMeans) {
+  const std::vector<Samples> base = {{1, 2}, {30, 5}}, other = {{3, 1}, {2, 7}};
+  EXPECT_NEAR(ratio_interval(base, other)->value,
+              geometric_mean(base)->value / geometric_mean(other)->value, 1e-12);
+  EXPECT_FALSE(ratio_interval({}, {}).has_value());
+  EXPECT_THROW(ratio_interval(base, std::vector<Samples>{{1, 2}}), Error);
+  EXPECT_THROW(ratio_interval(base, std::vector<Samples>{{1, 2}, {1}}), Error);
 }
 
-TEST(MedianRatio, EmptyAndUnequal) {
-  EXPECT_FALSE(median_ratio({}, {}, 1).has_value());
-  EXPECT_THROW(median_ratio(Samples{1}, Samples{1, 2}, 1), Error);
+TEST(Proportion, IsWilsonsWhereTheJackknifeFindsFewTrials) {
+  // Shares of .5, .7 and .9 of 10 each: without one .8, .7, .6; variance 2/3 * .02; effective
+  // trials .21 / .01333 = 15.75, times (1.95996 / 4.30265)^2: 3.26818.
+  const auto i = proportion_interval(std::vector<Share>{{5, 10}, {7, 10}, {9, 10}, {0, 0}}, 30);
+  ASSERT_TRUE(i.has_value());
+  const double n = 15.75 * std::pow(kNormal95 / 4.302652730, 2), z2 = kNormal95 * kNormal95;
+  // The ends are the p for which (.7 - p)^2 = z2 p (1 - p) / n.
+  for (const double p : {i->low, i->high}) {
+    EXPECT_NEAR((0.7 - p) * (0.7 - p), z2 * p * (1 - p) / n, 1e-9);
+  }
+  EXPECT_LT(i->low, 0.7);
+  EXPECT_GT(i->high, 0.7);
+}
+
+TEST(Proportion, IsNoNarrowerThanOfIndependentTrials) {
+  // Prompts that agree to the last trial: Wilson's interval of 80 of 100 is .7112 to .8666.
+  const auto same = proportion_interval(std::vector<Share>(4, Share{20, 25}), 100);
+  ASSERT_TRUE(same.has_value());
+  EXPECT_NEAR(same->low, 0.7112, 5e-5);
+  EXPECT_NEAR(same->high, 0.8666, 5e-5);
+  // All of 10: 1 / (1 + z2 / 10) to 1.
+  const auto all = proportion_interval(std::vector<Share>(2, Share{5, 5}), 10);
+  EXPECT_NEAR(all->low, 0.72247, 5e-6);
+  EXPECT_DOUBLE_EQ(all->high, 1);
+  EXPECT_DOUBLE_EQ(proportion_interval(std::vector<Share>(2, Share{0, 5}), 10)->low, 0);
+}
+
+TEST(Proportion, NeedsTwoPrompts) {
+  EXPECT_FALSE(proportion_interval({}, 0).has_value());
+  EXPECT_FALSE(proportion_interval(std::vector<Share>{{5, 10}, {0, 0}}, 10).has_value());
 }
 
 TEST(Summarize, PercentilesNeedSamples) {
   Samples x(99);
   std::iota(x.begin(), x.end(), 1.0);
-  const auto of = [&](std::size_t n) { return summarize(std::span(x).first(n), 1); };
+  const auto of = [&](std::size_t n) {
+    return summarize(std::vector<Samples>{Samples(x.begin(), x.begin() + std::ptrdiff_t(n))});
+  };
   EXPECT_FALSE(of(9).p90.has_value());
   EXPECT_TRUE(of(10).p90.has_value());
   EXPECT_FALSE(of(19).p95.has_value());
@@ -162,17 +184,29 @@ TEST(Summarize, PercentilesNeedSamples) {
   EXPECT_DOUBLE_EQ(*d.p90, 90.1);
   EXPECT_DOUBLE_EQ(*d.p95, 95.05);
   EXPECT_DOUBLE_EQ(*d.p99, 99.01);
-  EXPECT_LT(*d.ci95_low, 50.5);
-  EXPECT_GT(*d.ci95_high, 50.5);
+  EXPECT_LT(*d.ci95_low, *d.geometric_mean);
+  EXPECT_GT(*d.ci95_high, *d.geometric_mean);
+  EXPECT_EQ(d.ci95_over, IntervalOver::kRepetitions);
 }
 
 TEST(Summarize, NothingMeasuredIsNothing) {
-  const Distribution d = summarize({}, 1);
+  const Distribution d = summarize({});
   EXPECT_EQ(d.n, 0);
-  EXPECT_FALSE(d.mean || d.median || d.stddev || d.min || d.max || d.p90 || d.ci95_low);
-  const Distribution one = summarize(Samples{4}, 1);
+  EXPECT_FALSE(d.geometric_mean || d.ci95_over || d.mean || d.median || d.stddev || d.min ||
+               d.max || d.p90 || d.ci95_low);
+  const Distribution one = summarize(std::vector<Samples>{{4}});
   EXPECT_DOUBLE_EQ(*one.median, 4);
-  EXPECT_FALSE(one.stddev || one.ci95_low || one.ci95_high);
+  EXPECT_DOUBLE_EQ(*one.geometric_mean, 4);
+  EXPECT_FALSE(one.stddev || one.ci95_low || one.ci95_high || one.ci95_over);
+}
+
+TEST(Summarize, EveryPromptCountsAlikeInTheGeometricMean) {
+  const Distribution d = summarize(std::vector<Samples>{{2, 2, 2}, {8}});
+  EXPECT_EQ(d.n, 4);
+  EXPECT_DOUBLE_EQ(*d.geometric_mean, 4);
+  EXPECT_DOUBLE_EQ(*d.mean, 3.5);
+  EXPECT_DOUBLE_EQ(*d.median, 2);
+  EXPECT_EQ(d.ci95_over, IntervalOver::kPrompts);
 }
 
 TEST(Noise, IsWithinGroups) {

@@ -39,15 +39,24 @@ TEST(Table, FitsAHundredColumns) {
     c.name = "streaming";
     c.target->name = std::string(300, 'n');
     Distribution& d = c.timing.ms_per_token;
-    d.median = 12345.6;
+    d.geometric_mean = 12345.6;
     d.ci95_low = 12345.6;
     d.ci95_high = 99999.4;
     c.timing.tokens_per_s = 99999;
     c.timing.noise_pct = 100.25;
-    c.speedup = Speedup{"ar", 12.5, 11.25, 13.75, 14.0};
+    c.speedup = Speedup{"ar", 12.5, 11.25, 13.75, IntervalOver::kRepetitions,
+                        14.0, 12.5, 11.25, 13.75, std::int64_t{1} << 40};
+    c.timing.preparation_ms = c.timing.end_to_end_ms = 99999.4;
     c.lossless = {LosslessMode::kTokens, true, true, 12345, {}, {}};
     c.gammas = CaseGammas{31, 31, true};
-    for (LevelCounters& level : c.acceptance) {
+    for (LevelResult& level : c.acceptance) {
+      level.ci95 = sample_intervals();
+      level.ci95->mean_accepted_length = {20.25, 30.75};
+      for (PositionIntervals* p :
+           {&level.ci95->rate_per_position, &level.ci95->unconditional_rate_per_position}) {
+        p->low.assign(62, 0.25);
+        p->high.assign(62, 0.75);
+      }
       level.rounds = 1'234'567;
       level.tested_at.assign(62, 100);
       level.accepted_at.assign(62, 50);
@@ -79,6 +88,35 @@ TEST(Table, NoiseIsNotedWhereNothingElseSaysSo) {
   EXPECT_NE(to_table(r).find(note), std::string::npos);
   r.cases[0].validity.reasons.emplace_back("noise 70.7% over --max-noise 50%");
   EXPECT_EQ(to_table(r).find(note), std::string::npos);
+}
+
+// Without the line ends of a caption.
+std::string table_words(const RunResult& r) {
+  std::istringstream in(to_table(r));
+  std::string out;
+  for (std::string word; in >> word;) out += word + ' ';
+  return out;
+}
+
+TEST(Table, SaysWhichMeanItQuotesAndWhatItsIntervalsCover) {
+  RunResult r = sample_result();
+  EXPECT_NE(table_words(r).find("geometric means over the prompts"), std::string::npos);
+  const std::string prompts = "Student's t over the prompts", one = "says nothing of other prompts";
+  EXPECT_NE(table_words(r).find(prompts), std::string::npos);
+  EXPECT_EQ(table_words(r).find(one), std::string::npos);
+  CaseResult& c = r.cases[1];
+  c.timing.ms_per_token.ci95_over = c.speedup->ci95_over = IntervalOver::kRepetitions;
+  c.acceptance[1].ci95->over = IntervalOver::kRepetitions;
+  EXPECT_EQ(table_words(r).find(prompts), std::string::npos);
+  EXPECT_NE(table_words(r).find(one), std::string::npos);
+}
+
+TEST(Table, AnIntervalOfTwoPromptsMayBeWide) {
+  RunResult r = sample_result();
+  r.cases[1].speedup->ci95_low = 0.001;
+  r.cases[1].speedup->ci95_high = 4e8;
+  EXPECT_NE(to_table(r).find("0.001-4e+08"), std::string::npos);
+  EXPECT_LE(max_line_width(to_table(r)), 100U);
 }
 
 TEST(Table, PublishedRuleIsNeverCalledLossless) {
@@ -118,6 +156,8 @@ TEST(ShortNumber, ShowsFiveCharacters) {
   EXPECT_EQ(short_number(12.345), "12.35");
   EXPECT_EQ(short_number(123.45), "123.5");
   EXPECT_EQ(short_number(1234.5), "1234");
+  EXPECT_EQ(short_number(99999.4), "99999");
+  EXPECT_EQ(short_number(234567.0), "2e+05");
   EXPECT_EQ(short_number(std::nullopt), "-");
   EXPECT_EQ(short_number(NAN), "-");
 }

@@ -174,9 +174,9 @@ std::string changed(const std::string& from, const std::string& to) {
 }
 
 TEST(Reader, OtherVersionsAreRefusedByName) {
-  EXPECT_EQ(refusal(changed("triforce-bench.result/2", "triforce-bench.result/1")),
-            "r.json: schema: expected triforce-bench.result/2, found "
-            "\"triforce-bench.result/1\"");
+  EXPECT_EQ(refusal(changed("triforce-bench.result/3", "triforce-bench.result/2")),
+            "r.json: schema: expected triforce-bench.result/3, found "
+            "\"triforce-bench.result/2\"");
   EXPECT_EQ(refusal("{}"), "r.json: schema is missing");
   EXPECT_EQ(refusal("[]"), "r.json: expected an object, found an array of 0");
   EXPECT_NE(refusal(""), "");
@@ -219,12 +219,12 @@ TEST(Reader, CountsWhoseSumsMayNotFit) {
 }
 
 TEST(Reader, MessagesAreOneLineOfBoundedLength) {
-  const std::string other = refusal(changed("triforce-bench.result/2", std::string(5000, 'x')));
+  const std::string other = refusal(changed("triforce-bench.result/3", std::string(5000, 'x')));
   EXPECT_LT(other.size(), 200U);
-  EXPECT_EQ(refusal(changed("triforce-bench.result/2", "a\\nb")),
-            R"(r.json: schema: expected triforce-bench.result/2, found "a\x0ab")");
+  EXPECT_EQ(refusal(changed("triforce-bench.result/3", "a\\nb")),
+            R"(r.json: schema: expected triforce-bench.result/3, found "a\x0ab")");
   RunResult r = sample_result();
-  LevelCounters& level = r.cases[1].acceptance[0];
+  LevelResult& level = r.cases[1].acceptance[0];
   level.tested_at.assign(500, 7);
   level.accepted_at.assign(500, 3);
   const std::string json = to_json(r);
@@ -280,7 +280,7 @@ TEST(Json, NoNumberIsEverNaN) {
   c.traffic[0].passes_per_token = nan;
   (*c.phases_ms_per_round)[0] = nan;
   c.params.emplace_back("odd", nan);
-  LevelCounters empty;  // no rounds: all rates are 0 / 0
+  LevelResult empty;  // no rounds: all rates are 0 / 0
   empty.name = "outer";
   c.acceptance.push_back(empty);
   r.context.clocks = ClockRange{nan, nan, nan};

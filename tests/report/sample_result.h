@@ -1,5 +1,7 @@
 // A result with something in every field, for the tests of the printers.
 #pragma once
+#include <limits>
+
 #include "triforce/report.h"
 
 namespace triforce {
@@ -41,6 +43,20 @@ inline LevelCounters sample_level(const char* name, std::vector<std::int64_t> ro
   return level;
 }
 
+inline LevelIntervals sample_intervals() {
+  LevelIntervals i;
+  i.over = IntervalOver::kPrompts;
+  i.acceptance_rate = {0.75, 0.9375};
+  i.alpha = {0.8125, 0.96875};
+  i.accepted_per_drafted = {0.5, 0.75};
+  i.mean_accepted_length = {4.0, 5.5};
+  const double none = std::numeric_limits<double>::quiet_NaN();  // tested on one prompt only
+  i.rate_per_position = {{0.5, 0.5, 0.25, 0.125, 0.125, none}, {1, 1, 0.75, 1, 1, none}};
+  i.unconditional_rate_per_position = {{0.5, 0.5, 0.25, 0.25, 0.25, 0.25},
+                                       {1, 1, 0.75, 0.75, 0.75, 0.75}};
+  return i;
+}
+
 inline CaseResult sample_baseline() {
   CaseResult c;
   c.case_id = "00000000deadbeef";
@@ -72,9 +88,11 @@ inline CaseResult sample_baseline() {
   target.weights_digest = "ee55";
   target.tokenizer_sha256 = "ff66";
   c.target = target;
-  c.data = {"synthetic", "bb22", 1, 2};
+  c.data = {"synthetic", "bb22", 4, 2};
   c.timing.prefill_ms = 1234.5;
-  c.timing.ms_per_token = {2, 4.0, 4.0, 0.5, 3.5, 4.5, {}, {}, {}, {}, {}};
+  c.timing.ms_per_token = {2, 4.0, {}, {}, {}, 4.0, 4.0, 0.5, 3.5, 4.5, {}, {}, {}};
+  c.timing.preparation_ms = 1234.5;
+  c.timing.end_to_end_ms = 1250.5;
   c.timing.tokens_per_s = 250.0;
   c.timing.noise_pct = 1.25;
   Sample warm;
@@ -117,7 +135,10 @@ inline CaseResult sample_triforce() {
   c.gammas = CaseGammas{6, 1, true};
   c.timing.retrieval_build_ms = 56.75;
   c.timing.draft_prefill_ms = 120.0;
-  c.timing.ms_per_token = {20, 2.0, 2.0, 0.25, 1.5, 2.5, 2.25, 2.5, {}, 1.875, 2.125};
+  c.timing.ms_per_token = {20,  2.0,  1.875, 2.125, IntervalOver::kPrompts, 2.0, 2.0, 0.25, 1.5,
+                           2.5, 2.25, 2.5,   {}};
+  c.timing.preparation_ms = 1411.25;
+  c.timing.end_to_end_ms = 1419.25;
   c.timing.tokens_per_s = 500.0;
   c.timing.samples.clear();
   c.phases_ms_per_round = PhaseTimes{1.0, 3.0, 4.0, 1.0, 0.5, 0, 0.5};
@@ -128,8 +149,10 @@ inline CaseResult sample_triforce() {
   LevelCounters inner;
   inner.name = "inner";
   for (int i = 0; i < 8; ++i) inner.add_round(1, 1, i % 2);
-  c.acceptance = {inner, sample_level("outer", {6, 2})};
-  c.speedup = Speedup{"ar", 2.0, 1.875, 2.125, 2.5};
+  c.acceptance = {LevelResult{inner, {}},
+                  LevelResult{sample_level("outer", {6, 2}), sample_intervals()}};
+  c.speedup = Speedup{"ar", 2.0,   1.875, 2.125,  IntervalOver::kPrompts,
+                      2.5,  0.875, 0.75,  0.9375, std::int64_t{89}};
   c.lossless = {LosslessMode::kTokens, true, false, 5, Divergence{0, 3, 2, 7, 9}, {}};
   c.output[0].origins = {2, 0, 1, 2};
   c.after_prompt = {{0, {{{{0, 7}, {0, 3}}, {{0, 5}, {0, 1}}}}, {{5, 9}}, {{0.75, 0.25}}},
