@@ -9,13 +9,14 @@ Prints Markdown, for synthetic documents of seeds that no training uses and for 
   needles      of a page put into a text at five depths and asked for at its end, the share of tokens
                that the target would copy right
   acceptance   of the program's own runs: accepted / (accepted + rejected) tokens with 95% intervals
-               (bootstrap over prompts)
+               (as the program's: Student's t on a jackknife over the prompts)
   directions   the comparisons of the paper, as differences paired by prompt with their intervals
 --parts chooses among them. Needs torch, numpy, safetensors and sentencepiece.
 """
 
 import argparse
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -232,15 +233,33 @@ def rate(counts):
     return accepted / np.maximum(accepted + rejected, 1)
 
 
-def interval(counts, other=None, resamples=10000):
-    """The middle 95% of the rate, or of the difference of two rates, over resamples of the prompts;
-    both rates of a difference are of the same prompts."""
-    random = np.random.default_rng(0)
-    index = random.integers(0, len(counts), (resamples, len(counts)))
-    values = rate(counts[index])
-    if other is not None:
-        values = values - rate(other[index])
-    return np.quantile(values, (0.025, 0.975))
+def interval(counts, other=None):
+    """The 95% interval of the rate, or of the difference of two rates of the same prompts."""
+    def value(of):
+        return rate(counts[of]) - (rate(other[of]) if other is not None else 0)
+
+    n = len(counts)
+    without = np.array([value(np.arange(n) != i) for i in range(n)])
+    deviation = np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
+    return value(slice(None)) + np.array([-1, 1]) * student_t95(n - 1) * deviation
+
+
+def student_t95(freedom):
+    """The t with P(|T| <= t) = .95, as src/measure/statistics.cpp has it."""
+    def within(angle):  # Abramowitz and Stegun 26.7.3 and 26.7.4
+        odd = freedom % 2
+        term, total = (math.cos(angle) if odd else 1.0), 0.0
+        for i in range(3 if odd else 2, freedom + 1, 2):
+            total += term
+            term *= math.cos(angle) ** 2 * (i - 1) / i
+        total *= math.sin(angle)
+        return 2 / math.pi * (angle + total) if odd else total
+
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if within(middle) < 0.95 else (low, middle)
+    return math.sqrt(freedom) * math.tan((low + high) / 2)
 
 
 def main():
@@ -263,6 +282,8 @@ def main():
     parts, kinds = args.parts.split(","), args.kinds.split(",")
     if "acceptance" in parts and not args.bench:
         parser.error("--bench is needed for acceptance")
+    if args.prompts < 2:
+        parser.error(f"--prompts: expected at least 2 for an interval, found {args.prompts}")
     if args.longest < 4096:
         parser.error(f"--longest: expected at least 4096, found {args.longest}")
     torch.set_num_threads(args.threads)
