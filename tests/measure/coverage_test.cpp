@@ -3,6 +3,7 @@
 // .0031 over the 5,000 of acceptance.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -92,6 +93,56 @@ TEST(CoverageOf, TimePerToken) {
     }
     expect_nominal(by_prompt, fmt::format("ms per token, {} prompts", n));
     EXPECT_LT(by_sample.share(), 0.80) << n;  // repetitions as prompts must not pass
+  }
+}
+
+// Rules that are wrong for 4 prompts, each by something that is easily mistaken, must be seen to
+// be: their coverage is outside of what expect_nominal() takes.
+TEST(CoverageOf, WrongRulesIsNotNominal) {
+  constexpr int kN = 4;
+  const double t = student_t95(kN - 1);
+  struct Rule {
+    const char* what;
+    // Half the width of the interval, over the standard error that is right.
+    double width;
+    Coverage coverage;
+  };
+  std::vector<Rule> rules = {{"normal quantile", kNormal95, {}},
+                             {"degrees of freedom of the samples", student_t95(19), {}},
+                             {"variance over n - 1, divided by n once more", t / 2, {}},
+                             {"variance over n", t * std::sqrt(0.75), {}},
+                             {"standard deviation for standard error", t * 2, {}},
+                             {"one-sided quantile", 2.353363, {}}};
+  Coverage right, bootstrap;
+  for (int m = 0; m < kTimings; ++m) {
+    Draws draws(7'000'000 + static_cast<std::uint64_t>(m));
+    SampleGroups prompts(kN);
+    Samples logs;
+    for (auto& prompt : prompts) {
+      prompt.push_back(factor(draws, kBetweenPrompts));
+      logs.push_back(std::log(prompt[0]));
+    }
+    const double truth = mean_log_factor(kBetweenPrompts), middle = mean(logs);
+    const double error = *stddev(logs) / std::sqrt(kN);
+    right.add(geometric_mean(prompts)->interval, std::exp(truth));
+    for (Rule& r : rules)
+      r.coverage.add(Interval{middle - r.width * error, middle + r.width * error}, truth);
+    // The percentile bootstrap, by all 4^4 resamples.
+    Samples means;
+    for (int i = 0; i < 256; ++i) {
+      means.push_back(
+          (logs[static_cast<std::size_t>(i % 4)] + logs[static_cast<std::size_t>(i / 4 % 4)] +
+           logs[static_cast<std::size_t>(i / 16 % 4)] + logs[static_cast<std::size_t>(i / 64)]) /
+          4);
+    }
+    std::sort(means.begin(), means.end());
+    bootstrap.add(Interval{quantile(means, 0.025), quantile(means, 0.975)}, truth);
+  }
+  expect_nominal(right, "ms per token, 4 prompts, one repetition");
+  rules.push_back({"percentile bootstrap", 0, bootstrap});
+  for (const Rule& r : rules) {
+    std::printf("wrong: %s: %.4f\n", r.what, r.coverage.share());
+    EXPECT_TRUE(r.coverage.share() < 0.93 || r.coverage.share() > 0.97) << r.what;
   }
 }
 
