@@ -48,6 +48,20 @@ void fields(V& v, HybridSplit& s) {
   v("kv_heads", s.kv_heads, "of the far KV heads of a layer, those given to the host");
 }
 
+// What kept the processors busy while measuring, averages over that time: 1.5 is one processor and
+// half of another.
+struct MachineLoad {
+  int processors = 0;
+  double own = 0, other = 0, stolen = 0;
+};
+template <class V>
+void fields(V& v, MachineLoad& l) {
+  v("processors", l.processors, "processors that this process may run on");
+  v("own", l.own, "of these, kept busy by this process");
+  v("other", l.other, "by other processes");
+  v("stolen", l.stolen, "that a hypervisor gave to other guests");
+}
+
 struct ResultContext {
   std::string version;
   std::optional<std::string> commit;
@@ -64,6 +78,7 @@ struct ResultContext {
   std::optional<ClockRange> clocks;
   std::optional<std::vector<std::string>> throttle_reasons;
   std::optional<std::string> pcie;
+  std::optional<MachineLoad> load;
   std::optional<double> measured_read_gbs, measured_copy_gbs, measured_h2d_gbs;
   std::optional<HybridSplit> hybrid_split;
   std::vector<std::string> argv;
@@ -93,6 +108,9 @@ void fields(V& v, ResultContext& c) {
   v("clocks", c.clocks, "SM clock of the GPU while measuring");
   v("throttle_reasons", c.throttle_reasons, "why the GPU lowered its clock while measuring");
   v("pcie", c.pcie, "PCIe link of the GPU, generation and width");
+  v("load", c.load,
+    "what kept the processors busy while measuring; null: several ranks, or the system does not "
+    "say");
   v("measured_read_gbs", c.measured_read_gbs, "read bandwidth measured in this run, 1e9 bytes/s");
   v("measured_copy_gbs", c.measured_copy_gbs, "copy bandwidth (read and write), 1e9 bytes/s");
   v("measured_h2d_gbs", c.measured_h2d_gbs, "host-to-device bandwidth, 1e9 bytes/s");

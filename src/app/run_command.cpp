@@ -15,6 +15,7 @@
 #include "app/signals.h"
 #include "comm/rank_processes.h"
 #include "host/gpu_monitor.h"
+#include "host/load_monitor.h"
 #include "host/machine.h"
 #include "host/session.h"
 #include "measure/measure.h"
@@ -336,6 +337,9 @@ RunResult Run::measure() {
   }
   std::optional<GpuMonitor> monitor;
   if (session_.gpu) input_.monitor = &monitor.emplace(session_.gpu->pci_bus_id);
+  // Other ranks of this machine would count as other processes.
+  std::optional<LoadMonitor> load;
+  if (config_.tp == 1) input_.load = &load.emplace();
   Observer observer(config_, tokenizer_ ? &*tokenizer_ : nullptr, progress_, files_);
   input_.observer = &observer;
   input_.stop = [] { return received_signal().has_value(); };

@@ -298,6 +298,7 @@ RunResult Measurement::result(bool ended) {
   state_.ended = ended;
   state_.memory = memory();
   if (in_.monitor != nullptr) state_.gpu = in_.monitor->observed();
+  if (in_.load != nullptr) state_.load = in_.load->observed();
   RunResult r = build_result(in_, state_);
   if (ended) r.context.end = iso_time_now();
   return r;

@@ -11,6 +11,7 @@
 
 #include "decode/engine.h"
 #include "host/gpu_monitor.h"
+#include "host/load_monitor.h"
 #include "triforce/backend.h"
 #include "triforce/config.h"
 #include "triforce/decode.h"
@@ -61,6 +62,7 @@ struct MeasureInput {
   // Ids to text, for the output section; may be empty.
   std::function<std::string(std::span<const Token>)> decode_text;
   const GpuMonitor* monitor = nullptr;  // of the GPU that is measured; null: none
+  const LoadMonitor* load = nullptr;    // of the processors, if this process has them for itself
   MeasureObserver* observer = nullptr;
   StopRequested stop;  // ends the measurement at the next pass or round; what is finished counts
 };

@@ -7,6 +7,7 @@
 
 #include "core/sha256.h"
 #include "host/gpu_monitor.h"
+#include "host/load_monitor.h"
 #include "measure/level_intervals.h"
 #include "measure/statistics.h"
 
@@ -389,6 +390,12 @@ std::vector<std::string> build_reasons(const ResultContext& context) {
   std::erase(throttled, kPowerCap);
   if (!throttled.empty()) {
     reasons.push_back(fmt::format("throttled clocks: {}", fmt::join(throttled, ", ")));
+  }
+  if (context.load) {
+    const int threads = context.gpu_name ? 1 : context.threads;
+    for (std::string& reason : disturbances(*context.load, threads)) {
+      reasons.push_back(std::move(reason));
+    }
   }
   return reasons;
 }

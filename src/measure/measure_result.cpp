@@ -231,6 +231,7 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
   r.context.clocks = state.gpu.clocks;
   r.context.throttle_reasons = state.gpu.throttle_reasons;
   r.context.pcie = state.gpu.pcie;
+  r.context.load = state.load;
   r.run_id = make_run_id(r.context, state.salt);
   r.exit_code = state.first_error;
   if (r.exit_code == ExitCode::kOk && state.timed_out) r.exit_code = ExitCode::kInconclusive;

@@ -29,6 +29,7 @@ struct MeasurementState {
   StepCurves steps;                        // empty curves: not measured
   MemoryResult memory;
   GpuObservation gpu;
+  std::optional<MachineLoad> load;
   std::int64_t longest_prompt = 0;  // tokens
   bool ended = false;               // false: an interim result
   bool timed_out = false, stopped = false;

@@ -7,6 +7,8 @@ import os
 import resource
 import shutil
 import struct
+import subprocess
+import sys
 import time
 import unittest
 from pathlib import Path
@@ -48,6 +50,25 @@ class Results(ProgramTest):
         case = strict_json(self.run_program(*self.tiny(**{"output-format": "json"})).out)["cases"][0]
         self.assertFalse(case["validity"]["comparable"])
         self.assertTrue(any("random" in reason for reason in case["validity"]["reasons"]))
+
+    def test_a_machine_that_is_busy_otherwise_is_said_last(self):
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+                for _ in range(4 * os.cpu_count())]
+        try:
+            out = self.run_program("run", "--prefill", "2048", "--gen-len", "64", "--prompts", "1",
+                                   "--repetitions", "2", "--json", self.path("a.json")).out
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+        said = "other processes kept"
+        self.assertTrue(any(line.startswith("! not comparable") and said in line
+                            for line in out.splitlines()[-4:]), out)
+        result = strict_json(self.read("a.json"))
+        for case in result["cases"]:
+            self.assertFalse(case["validity"]["comparable"])
+            self.assertTrue(any(said in reason for reason in case["validity"]["reasons"]))
+        self.assertGreater(result["context"]["load"]["other"], 0.5)
 
     def test_case_id_is_of_what_decides_the_tokens(self):
         def run(*more, **changes):

@@ -515,6 +515,25 @@ TEST(Result, ReasonsAgainstComparing) {
   EXPECT_TRUE(f.has_reason(0, "throttled clocks: hw_slowdown"));
 }
 
+// Times of all cases are of the same disturbed machine, and so is what follows from them.
+TEST(Result, OtherWorkOnTheMachineIsAReasonOfAllCases) {
+  Fixture f;
+  f.input.context.gpu_name.reset();
+  f.input.context.threads = 2;
+  f.state.load = MachineLoad{4, 1.9, 1.5, 0};
+  EXPECT_FALSE(f.has_reason(0, "other processes"));  // enough is left for two threads
+  f.state.load->other = 3.2;
+  for (const int i : {0, 1}) {
+    EXPECT_TRUE(f.has_reason(i,
+                             "other processes kept 3.2 of 4 processors busy, and this one "
+                             "computes with 2 threads"));
+  }
+  EXPECT_EQ(f.result().context.load->other, 3.2);
+  f.input.context.gpu_name = "Example GPU";  // one thread launches
+  f.state.load->other = 2.5;
+  EXPECT_FALSE(f.has_reason(0, "other processes"));
+}
+
 TEST(Result, UnfinishedCasesKeepWhatTheyHave) {
   Fixture f;
   f.state.methods[1].runs.pop_back();
