@@ -82,6 +82,7 @@ struct RunConfig {
   std::string json_file, jsonl_file, csv_file;        // empty: not written
   RecordOptions record;
   ProgressMode progress = ProgressMode::kAuto;
+  bool details = false;
   bool verbose = false;
   std::string config_file;  // where some of these came from; empty: none
 

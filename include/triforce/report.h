@@ -684,9 +684,14 @@ std::string result_schema();
 std::string result_line_schema();
 
 // ---- For people
-// The tables of to_table() in GitHub markdown.
-std::string to_markdown(const RunResult& result);
-// For a terminal: at most 100 columns, no colours.
-std::string to_table(const RunResult& result);
+struct TableStyle {
+  std::size_t width = 100;  // columns, at least 80; tables of details may be 100 wide
+  bool details = true;      // all tables, else the one of times alone
+  bool colour = false;      // for a terminal
+};
+// What was run, tables, what speaks against the figures, and last in a sentence what came out.
+std::string to_table(const RunResult& result, const TableStyle& style = {});
+// The same in GitHub markdown.
+std::string to_markdown(const RunResult& result, bool details = true);
 
 }  // namespace triforce

@@ -1,5 +1,6 @@
 #include "app/progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +49,12 @@ bool wants_colour(int fd) {
   const char* term = std::getenv("TERM");
   return isatty(fd) == 1 && (no_colour == nullptr || *no_colour == '\0') &&
          (term == nullptr || std::string_view(term) != "dumb");
+}
+
+std::optional<std::size_t> terminal_columns(int fd) {
+  winsize size{};
+  if (isatty(fd) != 1 || ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
+  return std::clamp<std::size_t>(size.ws_col, 80, 160);
 }
 
 Progress::Progress(ProgressMode mode, int fd) : style_(Style::kSilent), fd_(fd) {

@@ -14,6 +14,8 @@ namespace triforce {
 
 // Whether `fd` is a terminal that wants colours (NO_COLOR unset, TERM not dumb).
 bool wants_colour(int fd);
+// Columns of the terminal that `fd` is, within 80 to 160; nullopt: it is none, or does not say.
+std::optional<std::size_t> terminal_columns(int fd);
 
 // One step at a time. Never throws: a progress line that cannot be written is dropped.
 class Progress {

@@ -62,7 +62,8 @@ class ResultFiles {
   std::string printed(const RunResult& result) const {
     switch (config_.output_format) {
       case OutputFormat::kTable:
-        return to_table(result);
+        return to_table(result,
+                        {terminal_columns(1).value_or(100), config_.details, wants_colour(1)});
       case OutputFormat::kJson:
         return to_json(result);
       case OutputFormat::kJsonl:
@@ -70,7 +71,7 @@ class ResultFiles {
       case OutputFormat::kCsv:
         return to_csv(result);
       case OutputFormat::kMarkdown:
-        return to_markdown(result);
+        return to_markdown(result, config_.details);
     }
     TF_CHECK(false, "output format");
   }

@@ -276,6 +276,10 @@ std::vector<Option> output() {
                               {"plain", ProgressMode::kPlain},
                               {"none", ProgressMode::kNone}},
                              at(&C::progress))),
+      o("details", {}, "", "",
+        "print all tables: acceptance by level and position, whole generations, bytes and time of "
+        "each pass, memory (plan: nothing)",
+        kShaped, Role::kOutputs, flag(at(&C::details))),
       o("verbose", {}, "", "",
         "stream the generated text to stderr, coloured by the level that produced each token "
         "(plan: nothing)",

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "report/printers.h"
@@ -9,6 +10,8 @@ namespace {
 constexpr std::size_t kShownPositions = 7;
 // Above it the mean of a few repetitions says little.
 constexpr double kNotedNoisePct = 20;
+// Below it an acceptance rate says little.
+constexpr std::int64_t kFewRounds = 20;
 
 std::string interval(const std::optional<double>& low, const std::optional<double>& high) {
   if (!low || !high) return "-";
@@ -60,6 +63,14 @@ std::string param_text(const CaseResult& c, std::string_view name) {
   const auto it = std::find_if(c.params.begin(), c.params.end(),
                                [&](const Param& p) { return p.first == name; });
   return it == c.params.end() ? "?" : to_text(it->second, "none", ",");
+}
+
+std::optional<std::int64_t> param_number(const CaseResult& c, std::string_view name) {
+  const std::string text = param_text(c, name);
+  std::int64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return n;
 }
 
 std::string split_line(const HybridSplit& s) {
@@ -139,8 +150,8 @@ std::string intervals_text(const std::vector<std::optional<IntervalOver>>& over)
 TextTable main_table(const RunResult& r) {
   TextTable t;
   t.title = "Decoding";
-  t.head = {"method",   "ms/token",  "ms 95% CI", "tokens/s", "speedup",
-            "x 95% CI", "predicted", "noise",     "lossless"};
+  t.head = {"method", "ms/token", "ms 95% CI", "speedup", "x 95% CI", "accepted", "lossless"};
+  t.optional = {"ms 95% CI", "accepted"};
   std::vector<std::optional<IntervalOver>> over;
   for (const CaseResult& c : r.cases) {
     const Distribution& d = c.timing.ms_per_token;
@@ -151,15 +162,31 @@ TextTable main_table(const RunResult& r) {
         c.status == CaseStatus::kOk || d.n > 0 ? lossless_text(c) : to_string(c.status);
     t.rows.push_back(
         {c.name, short_number(d.geometric_mean), interval(d.ci95_low, d.ci95_high),
-         short_number(c.timing.tokens_per_s), baseline && d.n > 0 ? "1.00x" : ratio(s.value),
-         ratio_interval(s.ci95_low, s.ci95_high), ratio(s.predicted),
-         c.timing.noise_pct ? fmt::format("{:.1f}%", *c.timing.noise_pct) : "-", lossless});
+         baseline && d.n > 0 ? "1.00x" : ratio(s.value), ratio_interval(s.ci95_low, s.ci95_high),
+         c.acceptance.empty() ? "-" : rate(c.acceptance.back().acceptance_rate()), lossless});
   }
   t.caption =
       "ms/token and speedup: geometric means over the prompts; prefill is not part of them" +
       intervals_text(over) +
-      "; predicted: from single steps and acceptances; lossless: generations compared token by "
-      "token, or equal in distribution, which selftest proves";
+      "; accepted: of the tokens that the full cache tested; lossless: generations compared token "
+      "by token, or equal in distribution, which selftest proves";
+  return t;
+}
+
+TextTable prediction_table(const RunResult& r) {
+  TextTable t;
+  t.title = "Speed, as measured and as predicted";
+  t.caption =
+      "predicted: from single steps and acceptances; far from the measured one where the run was "
+      "disturbed; noise: variation of the time per byte read, within a prompt";
+  t.head = {"method", "tokens/s", "speedup", "predicted", "noise"};
+  for (const CaseResult& c : r.cases) {
+    if (c.timing.ms_per_token.n == 0) continue;
+    const Speedup s = c.speedup.value_or(Speedup{});
+    t.rows.push_back({c.name, short_number(c.timing.tokens_per_s), ratio(s.value),
+                      ratio(s.predicted),
+                      c.timing.noise_pct ? fmt::format("{:.1f}%", *c.timing.noise_pct) : "-"});
+  }
   return t;
 }
 
@@ -354,6 +381,19 @@ void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
                     "--max-noise makes that a reason not to compare",
                     c.name, *c.timing.noise_pct));
   }
+  const auto budget = param_number(c, "budget"), prompt = param_number(c, "prefill");
+  const bool retrieves = c.method == "triforce" || c.method == "retrieval";
+  if (retrieves && budget && prompt && *budget >= *prompt) {
+    notes.push_back(
+        fmt::format("{}: --budget {} holds the whole prompt of {} tokens: a retrieval cache that "
+                    "leaves nothing out cannot show what retrieval does",
+                    c.name, *budget, *prompt));
+  }
+  if (!c.acceptance.empty() && c.acceptance.back().rounds < kFewRounds) {
+    notes.push_back(fmt::format("{}: {} verification{} in all: too few for an acceptance rate",
+                                c.name, c.acceptance.back().rounds,
+                                c.acceptance.back().rounds == 1 ? "" : "s"));
+  }
   if (c.lossless.equal_to_baseline == false && c.lossless.first_divergence) {
     const Divergence& d = *c.lossless.first_divergence;
     const auto token = [](const std::optional<Token>& t) {
@@ -405,17 +445,22 @@ void make_printable(ReportText& text) {
 
 }  // namespace
 
-ReportText describe_result(const RunResult& result) {
+ReportText describe_result(const RunResult& result, bool details) {
   ReportText text;
   text.header = header_lines(result);
-  for (TextTable& table : std::vector<TextTable>{main_table(result), generation_table(result),
-                                                 acceptance_table(result), position_table(result),
-                                                 traffic_table(result), bus_table(result),
-                                                 phase_table(result), memory_table(result)}) {
+  std::vector<TextTable> tables = {main_table(result)};
+  if (details) {
+    for (const auto& of : {prediction_table, generation_table, acceptance_table, position_table,
+                           traffic_table, bus_table, phase_table, memory_table}) {
+      tables.push_back(of(result));
+    }
+  }
+  for (TextTable& table : tables) {
     if (!table.rows.empty()) text.tables.push_back(std::move(table));
   }
   for (const CaseResult& c : result.cases) add_notes(c, text.notes);
   add_validity(result, text.notes);
+  text.headline = headline(result);
   make_printable(text);
   return text;
 }

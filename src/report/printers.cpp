@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <sstream>
 
 #include "core/utf8.h"
 
 namespace triforce {
 namespace {
-
-constexpr std::size_t kWidth = 100;
 
 // Columns a string takes: code points, as the text here has no wide characters.
 std::size_t width_of(const std::string& text) {
@@ -21,6 +20,22 @@ std::size_t width_of(const std::string& text) {
 std::string padded(const std::string& text, std::size_t width, bool left) {
   const std::string blanks(width - std::min(width, width_of(text)), ' ');
   return left ? text + blanks : blanks + text;
+}
+
+std::vector<std::size_t> column_widths(const TextTable& table) {
+  std::vector<std::size_t> widths(table.head.size());
+  for (std::size_t c = 0; c < widths.size(); ++c) {
+    widths[c] = width_of(table.head[c]);
+    for (const auto& row : table.rows) widths[c] = std::max(widths[c], width_of(row.at(c)));
+  }
+  return widths;
+}
+
+void drop_column(TextTable& table, const std::string& name) {
+  const auto at = std::find(table.head.begin(), table.head.end(), name) - table.head.begin();
+  TF_CHECK(at < std::ssize(table.head), "no column {}", name);
+  table.head.erase(table.head.begin() + at);
+  for (auto& row : table.rows) row.erase(row.begin() + at);
 }
 
 std::string markdown_cell(const std::string& text) {
@@ -114,11 +129,13 @@ std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
   return out + line + '\n';
 }
 
-std::string render_text(const TextTable& table) {
-  std::vector<std::size_t> widths(table.head.size());
-  for (std::size_t c = 0; c < widths.size(); ++c) {
-    widths[c] = width_of(table.head[c]);
-    for (const auto& row : table.rows) widths[c] = std::max(widths[c], width_of(row.at(c)));
+std::string render_text(TextTable table, std::size_t width) {
+  std::vector<std::size_t> widths = column_widths(table);
+  for (const std::string& name : table.optional) {
+    const std::size_t all = std::accumulate(widths.begin(), widths.end(), 2 * (widths.size() - 1));
+    if (all <= width) break;
+    drop_column(table, name);
+    widths = column_widths(table);
   }
   std::string out;
   const auto add = [&](const std::vector<std::string>& row) {
@@ -154,21 +171,30 @@ std::string render_markdown(const TextTable& table) {
   return out;
 }
 
-std::string to_table(const RunResult& result) {
-  const ReportText report = describe_result(result);
+std::string to_table(const RunResult& result, const TableStyle& style) {
+  const ReportText report = describe_result(result, style.details);
+  const auto coloured = [&](const char* code, std::string text) {
+    if (style.colour) text.insert(0, code).insert(text.size() - 1, "\x1b[0m");
+    return text;
+  };
   std::string out;
-  for (const std::string& line : report.header) out += wrap(line, kWidth, 2);
+  for (const std::string& line : report.header) out += wrap(line, style.width, 2);
   for (const TextTable& table : report.tables) {
-    out += '\n' + wrap(table.title, kWidth, 2) + render_text(table);
-    if (!table.caption.empty()) out += wrap("  " + table.caption, kWidth, 2);
+    out += '\n' + wrap(table.title, style.width, 2) + render_text(table, style.width);
+    if (!table.caption.empty()) out += wrap("  " + table.caption, style.width, 2);
   }
   if (!report.notes.empty()) out += '\n';
-  for (const std::string& note : report.notes) out += wrap("! " + note, kWidth, 2);
+  for (const std::string& note : report.notes) {
+    out += coloured("\x1b[33m", wrap("! " + note, style.width, 2));
+  }
+  if (!report.headline.empty()) {
+    out += '\n' + coloured("\x1b[1m", wrap(report.headline, style.width, 2));
+  }
   return out;
 }
 
-std::string to_markdown(const RunResult& result) {
-  const ReportText report = describe_result(result);
+std::string to_markdown(const RunResult& result, bool details) {
+  const ReportText report = describe_result(result, details);
   std::string out;
   for (const std::string& line : report.header) out += "- " + line + '\n';
   for (const TextTable& table : report.tables) {
@@ -177,6 +203,7 @@ std::string to_markdown(const RunResult& result) {
   }
   if (!report.notes.empty()) out += '\n';
   for (const std::string& note : report.notes) out += "> **Note** " + note + "\n>\n";
+  if (!report.headline.empty()) out += '\n' + report.headline + '\n';
   return out;
 }
 

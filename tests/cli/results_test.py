@@ -1,19 +1,23 @@
 """What a run writes where, and that a place that fails loses nothing elsewhere."""
 import csv
+import fcntl
 import io
 import json
 import math
 import os
+import pty
+import re
 import resource
 import shutil
 import struct
 import subprocess
 import sys
+import termios
 import time
 import unittest
 from pathlib import Path
 
-from program import SOURCE, ProgramTest, strict_json
+from program import BINARY, SOURCE, ProgramTest, strict_json
 
 
 class Results(ProgramTest):
@@ -51,6 +55,35 @@ class Results(ProgramTest):
         self.assertFalse(case["validity"]["comparable"])
         self.assertTrue(any("random" in reason for reason in case["validity"]["reasons"]))
 
+    def on_terminal(self, columns, *args):
+        """What a run prints to a terminal of so many columns."""
+        ours, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        with subprocess.Popen([BINARY, *args], stdout=its, stderr=subprocess.DEVNULL,
+                              stdin=subprocess.DEVNULL,
+                              env={**os.environ, "TERM": "xterm", "NO_COLOR": ""}) as process:
+            os.close(its)
+            out = b""
+            try:
+                while part := os.read(ours, 65536):
+                    out += part
+            except OSError:  # the terminal's other end is closed
+                pass
+        os.close(ours)
+        self.assertEqual(process.returncode, 0)
+        return out.decode()
+
+    def test_the_screen_fits_its_terminal(self):
+        for columns in (80, 120):
+            out = self.on_terminal(columns, *self.tiny(method="ar,triforce,streaming-hierarchy"))
+            lines = re.sub("\x1b\\[[0-9]*m", "", out).splitlines()
+            self.assertLessEqual(max(map(len, lines)), columns)
+            self.assertGreater(max(map(len, lines)), columns - 40)
+            self.assertIn("\x1b[1mTriForce ", out)  # the headline
+            self.assertIn("\x1b[33m! ", out)
+            self.assertNotIn("Memory, planned", out)
+        self.assertIn("Memory, planned", self.run_program(*self.tiny(), "--details").out)
+
     def test_a_machine_that_is_busy_otherwise_is_said_last(self):
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
                 for _ in range(4 * os.cpu_count())]
@@ -63,7 +96,7 @@ class Results(ProgramTest):
                 process.wait()
         said = "other processes kept"
         self.assertTrue(any(line.startswith("! not comparable") and said in line
-                            for line in out.splitlines()[-4:]), out)
+                            for line in out.splitlines()[-6:]), out)
         result = strict_json(self.read("a.json"))
         for case in result["cases"]:
             self.assertFalse(case["validity"]["comparable"])

@@ -13,6 +13,9 @@ namespace triforce {
 namespace {
 
 TEST(Golden, Table) { expect_golden(to_table(sample_result()), "tests/report/golden/result.txt"); }
+TEST(Golden, Screen) {
+  expect_golden(to_table(sample_result(), {80, false}), "tests/report/golden/screen.txt");
+}
 TEST(Golden, Markdown) {
   expect_golden(to_markdown(sample_result()), "tests/report/golden/result.md");
 }
@@ -27,6 +30,14 @@ std::size_t max_line_width(const std::string& text) {
   std::size_t max_width = 0;
   for (std::string line; std::getline(in, line);) max_width = std::max(max_width, line.size());
   return max_width;
+}
+
+// Without the line ends of a caption.
+std::string table_words(const RunResult& r) {
+  std::istringstream in(to_table(r));
+  std::string out;
+  for (std::string word; in >> word;) out += word + ' ';
+  return out;
 }
 
 TEST(Table, FitsAHundredColumns) {
@@ -69,6 +80,100 @@ TEST(Table, FitsAHundredColumns) {
   EXPECT_LE(max_line_width(text), 100U) << text;
 }
 
+TEST(Table, FitsTheWidthItIsGiven) {
+  RunResult r = sample_result();
+  for (CaseResult& c : r.cases) {
+    c.name = "streaming-hierarchy";
+    c.timing.ms_per_token.ci95_low = 12345.6;
+    c.timing.ms_per_token.ci95_high = 99999.4;
+    c.lossless.mode = LosslessMode::kDistribution;
+  }
+  const std::string narrow = to_table(r, {80, false}), wide = to_table(r, {120, false});
+  EXPECT_LE(max_line_width(narrow), 80U) << narrow;
+  EXPECT_LE(max_line_width(wide), 120U) << wide;
+  EXPECT_GT(max_line_width(wide), 80U);
+  EXPECT_EQ(narrow.find("ms 95% CI"), std::string::npos);
+  EXPECT_NE(wide.find("ms 95% CI"), std::string::npos);
+  EXPECT_EQ(narrow.find("Memory"), std::string::npos);
+}
+
+TEST(Table, ColoursWarningsAndTheHeadlineOnly) {
+  const std::string plain = to_table(sample_result()),
+                    coloured = to_table(sample_result(), {.colour = true});
+  EXPECT_EQ(plain.find('\x1b'), std::string::npos);
+  std::string without = coloured;
+  for (const std::string code : {"\x1b[33m", "\x1b[1m", "\x1b[0m"}) {
+    EXPECT_NE(without.find(code), std::string::npos);
+    for (std::size_t at = 0; (at = without.find(code)) != std::string::npos;) {
+      without.erase(at, code.size());
+    }
+  }
+  EXPECT_EQ(without, plain);
+}
+
+TEST(Headline, SaysInWordsWhatCameOut) {
+  RunResult r = sample_result();
+  r.cases[1].validity = {};
+  CaseResult& c = r.cases[1];
+  c.lossless.equal_to_baseline = true;
+  EXPECT_EQ(headline(r),
+            "TriForce is 2.00x faster than autoregressive decoding (95% CI 1.88-2.12): 2.000 "
+            "against 4.000 ms/token, output identical.");
+  c.lossless.mode = LosslessMode::kDistribution;
+  c.speedup->ci95_over = IntervalOver::kRepetitions;
+  EXPECT_EQ(headline(r),
+            "TriForce is 2.00x faster than autoregressive decoding (95% CI 1.88-2.12, of one "
+            "prompt): 2.000 against 4.000 ms/token, output of the same distribution.");
+  *c.speedup = {"ar", 0.5, 0.4, 0.8, IntervalOver::kPrompts, {}, {}, {}, {}, {}};
+  EXPECT_NE(headline(r).find("is 2.00x slower than autoregressive decoding (95% CI 1.25-2.50)"),
+            std::string::npos)
+      << headline(r);
+  c.speedup->ci95_high = 1.1;
+  EXPECT_NE(headline(r).find("is neither faster nor slower than autoregressive decoding for "
+                             "certain: 0.50x (95% CI 0.40-1.10)"),
+            std::string::npos)
+      << headline(r);
+  c.speedup->ci95_low = c.speedup->ci95_high = std::nullopt;
+  c.speedup->ci95_over = std::nullopt;
+  EXPECT_NE(headline(r).find("is 2.00x slower than autoregressive decoding: 2"), std::string::npos);
+  c.lossless.exact_rule = false;
+  EXPECT_NE(headline(r).find("not lossless"), std::string::npos);
+  c.speedup.reset();
+  EXPECT_NE(headline(r).find("TriForce: 2.000 ms/token, 500.0 tokens/s"), std::string::npos);
+  c.validity.comparable = false;
+  EXPECT_TRUE(headline(r).ends_with(" Not comparable with other runs: see above."));
+  r.cases.resize(1);
+  EXPECT_EQ(headline(r), "Autoregressive decoding: 4.000 ms/token, 250.0 tokens/s.");
+  r.cases.clear();
+  EXPECT_EQ(headline(r), "");
+}
+
+TEST(Table, WarnsOfExperimentsThatCannotShowWhatTheyAskFor) {
+  RunResult r = sample_result();
+  CaseResult& c = r.cases[1];
+  const auto has = [&](const char* words) {
+    return table_words(r).find(words) != std::string::npos;
+  };
+  const auto set = [&](const char* name, std::int64_t value) {
+    const auto it = std::find_if(c.params.begin(), c.params.end(),
+                                 [&](const Param& p) { return p.first == name; });
+    if (it == c.params.end()) {
+      c.params.emplace_back(name, value);
+    } else {
+      it->second = value;
+    }
+  };
+  set("prefill", 1024);
+  set("budget", 1023);
+  EXPECT_FALSE(has("holds the whole prompt"));
+  set("budget", 1024);
+  EXPECT_TRUE(has("! triforce: --budget 1024 holds the whole prompt of 1024 tokens"));
+  c.acceptance.back().rounds = 19;
+  EXPECT_TRUE(has("! triforce: 19 verifications in all: too few"));
+  c.acceptance.back().rounds = 20;
+  EXPECT_FALSE(has("too few"));
+}
+
 TEST(Table, NamesFromOutsideCannotDriveTheTerminal) {
   RunResult r = sample_result();
   r.cases[0].target->name = "a\x1b[31mb";
@@ -88,14 +193,6 @@ TEST(Table, NoiseIsNotedWhereNothingElseSaysSo) {
   EXPECT_NE(to_table(r).find(note), std::string::npos);
   r.cases[0].validity.reasons.emplace_back("noise 70.7% over --max-noise 50%");
   EXPECT_EQ(to_table(r).find(note), std::string::npos);
-}
-
-// Without the line ends of a caption.
-std::string table_words(const RunResult& r) {
-  std::istringstream in(to_table(r));
-  std::string out;
-  for (std::string word; in >> word;) out += word + ' ';
-  return out;
 }
 
 TEST(Table, SaysWhichMeanItQuotesAndWhatItsIntervalsCover) {
