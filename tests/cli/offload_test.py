@@ -59,7 +59,7 @@ class Offload(ProgramTest):
         head = planned["kv_far"] // 6
         self.assertEqual(planned["kv_full"], 7 * head)  # three near ones and four slots
         self.assertIn("KV rows from host memory", self.run_program(
-            *self.tiny(SHAPE, **{"on-chip": 1})).out)
+            *self.tiny(SHAPE, **{"on-chip": 1}), "--details").out)
 
     def test_ranks_have_far_heads_of_their_own(self):
         resident = self.result(tp=3)

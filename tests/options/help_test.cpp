@@ -146,7 +146,7 @@ TEST(Echo, HasTheOptionsOfRun) {
             "budget chunk_size "
             "draft_cache_budget rebuild selection temp top_p top_k seed acceptance inner_rule "
             "ignore_eos synthetic_acceptance dataset prompts repetitions warmup max_noise timeout "
-            "memory_limit output_format json jsonl csv record progress verbose ");
+            "memory_limit output_format json jsonl csv record progress details verbose ");
   EXPECT_EQ(by_name["gamma"], "auto");
   EXPECT_EQ(by_name["top_p"], "0.85");
   EXPECT_EQ(by_name["gen_len"], "256");
