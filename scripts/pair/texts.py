@@ -91,7 +91,7 @@ class Texts:
         return window
 
     def documents(self, count, length):
-        size = 3 * length + 2048  # about 2.6 bytes a token
+        size = 4 * length + 2048  # about 3.4 bytes a token
         command = [self.synthesize, "--seed", self.seed, "--first", self.next_document,
                    "--count", max(count, 2), "--bytes", size]
         self.next_document += max(count, 2)

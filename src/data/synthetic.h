@@ -7,17 +7,19 @@
 
 namespace triforce {
 
-// An English-like chronicle of at least `min_bytes` bytes (ASCII), a pure function of (seed,
-// index): integer arithmetic and Philox only, so every platform gives the same bytes, and a longer
-// request begins with the shorter one's text. It ends at the end of a section, a few kilobytes at
-// most past `min_bytes`.
+// An English-like text of at least `min_bytes` bytes (ASCII), a pure function of (seed, index):
+// integer arithmetic and Philox only, so every platform gives the same bytes, and a longer request
+// begins with the shorter one's text. It ends at the end of a section, a few kilobytes at most past
+// `min_bytes`.
 //
-// A document is a row of sections. A section is either a new page (a ledger, letter, will,
-// deposition, ... about one person with an invented name: 5 to 9 dealings with persons, goods,
-// sums, places and dates), or it returns to an earlier page and copies it out again, retells it, or
-// asks questions about it and answers each at once. How far back it returns is uniform in the
-// logarithm of the distance, from 1 KiB to the whole text, so a reader who keeps only recent text
-// misses much, and one who finds the old page again needs little else for some hundred tokens.
+// A document is a row of sections. A section is either a new page (a letter, report, diary, ...
+// about one person: 5 to 9 dealings with persons, goods, sums, places and dates), or it returns to
+// an earlier page: it retells most of its dealings in other words and another order, asks questions
+// whose answers take their facts from it, or, seldom, quotes some lines of it. Plain prose about
+// the same persons lies before and between. How far back a return goes is uniform in the logarithm
+// of the distance, from 6 KiB to the whole text, but for one in five that is nearer; texts shorter
+// than 12 KiB return less. So a reader who keeps only recent text misses much, and one who finds
+// the old page again needs little else for some hundred tokens.
 std::string synthetic_document(std::uint64_t seed, std::uint64_t index, std::size_t min_bytes);
 
 }  // namespace triforce

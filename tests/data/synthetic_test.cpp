@@ -3,14 +3,21 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <bit>
 #include <cctype>
+#include <deque>
 #include <map>
+#include <numeric>
+#include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
+
+#include "data/synthetic_words.h"
 
 namespace triforce {
 namespace {
@@ -30,10 +37,10 @@ TEST(Synthetic, GoldenHashes) {
     std::uint64_t hash;
   };
   const Golden cases[] = {
-      {42, 0, 1, 591, 2694783786078401164u},
-      {42, 0, 32768, 33420, 86809963099581157u},
-      {42, 1, 32768, 32995, 9480694362969486392u},
-      {0xFFFFFFFFFFFFFFFFu, 0x123456789ABCDEFu, 500000, 500316, 4809746260867608465u},
+      {42, 0, 1, 1109, 14179348109795974350u},
+      {42, 0, 32768, 32898, 3507704295831971521u},
+      {42, 1, 32768, 33080, 158119777455500617u},
+      {0xFFFFFFFFFFFFFFFFu, 0x123456789ABCDEFu, 500000, 501162, 5875949898434097638u},
   };
   for (const Golden& golden : cases) {
     const std::string text = synthetic_document(golden.seed, golden.index, golden.min_bytes);
@@ -70,67 +77,121 @@ TEST(Synthetic, IsPlainText) {
   }
 }
 
-// Of the lines that repeat an earlier line word for word: how many bytes back that one lies.
-std::map<int, int> repeats_by_octave(const std::string& text, std::size_t& repeated_bytes) {
-  std::unordered_map<std::string, std::size_t> seen;
-  std::map<int, int> octaves;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string line = text.substr(at, end - at);
-    if (line.size() >= 40) {
-      const auto [entry, is_new] = seen.emplace(line, at);
-      if (!is_new) {
-        ++octaves[static_cast<int>(std::bit_width(at - entry->second)) - 1];
-        repeated_bytes += line.size();
-        entry->second = at;
+// Where a thing "old silver cup" is spoken of: its three words, and where they begin.
+std::unordered_map<std::string, std::vector<std::size_t>> goods_in(const std::string& text) {
+  using namespace synthetic_words;
+  std::unordered_map<std::string, std::vector<std::size_t>> places;
+  for (const GoodsKind& kind : kGoods) {
+    for (const std::string_view material : kind.materials) {
+      const std::string middle = " " + std::string(material) + " ";
+      for (std::size_t at = text.find(middle); at != std::string::npos;
+           at = text.find(middle, at + 1)) {
+        const std::size_t begin = text.rfind(' ', at - 1) + 1;
+        const std::size_t end = text.find_first_of(" .,;\"\n", at + middle.size());
+        const std::string thing = text.substr(begin, end - begin);
+        if (!thing.starts_with("the ")) places[thing].push_back(begin);
       }
     }
-    at = end + 1;
   }
-  return octaves;
+  return places;
 }
 
-TEST(Synthetic, ReturnsAtEveryDistance) {
+TEST(Synthetic, ReturnsAreMostlyFar) {
   std::map<int, int> octaves;
-  std::size_t repeated_bytes = 0, bytes = 0;
-  int repeats = 0;
+  int returns = 0, near = 0;
   for (std::uint64_t index = 0; index < 8; ++index) {
-    const std::string text = synthetic_document(11, index, 131072);
-    bytes += text.size();
-    for (const auto& [octave, n] : repeats_by_octave(text, repeated_bytes)) {
-      octaves[octave] += n;
-      repeats += n;
+    for (const auto& [thing, places] : goods_in(synthetic_document(11, index, 131072))) {
+      for (std::size_t i = 1; i < places.size(); ++i) {
+        const std::size_t distance = places[i] - places[i - 1];
+        if (distance < 1024) continue;  // within a section
+        ++octaves[static_cast<int>(std::bit_width(distance)) - 1];
+        ++returns;
+        if (distance < 6144) ++near;
+      }
     }
   }
-  // A quarter of the text at least can be had word for word, and only from afar.
-  EXPECT_GT(repeated_bytes * 4, bytes);
-  // Log-uniform over the seven octaves from 1 KiB to 128 KiB would be 14% each; the first and the
-  // last are cut short by the page before and by the text's beginning.
-  for (int octave = 11; octave <= 15; ++octave) {
-    EXPECT_GT(octaves[octave] * 100, repeats * 7) << "octave " << octave << " of " << repeats;
-  }
-  for (const auto& [octave, n] : octaves) {
-    EXPECT_GE(octave, 9) << n << " repeats in sight of a short window";
+  EXPECT_GT(returns, 1000);
+  EXPECT_LT(near * 4, returns) << "in sight of a window of 2,048 tokens";
+  // The octaves from 8 KiB to 64 KiB would be a quarter each, were none nearer.
+  for (int octave = 13; octave <= 15; ++octave) {
+    EXPECT_GT(octaves[octave] * 100, returns * 12) << "octave " << octave << " of " << returns;
   }
 }
 
-// Names are what must be copied: most words with a capital in the midst of a line recur, far away.
-TEST(Synthetic, NamesAreRareAndRecurFarAway) {
+// Returns tell in other words: few runs of eight words have been there before.
+TEST(Synthetic, CopiesLittle) {
+  std::size_t copied = 0, all = 0;
+  for (std::uint64_t index = 0; index < 8; ++index) {
+    std::istringstream text(synthetic_document(11, index, 65536));
+    std::deque<std::string> last;
+    std::unordered_set<std::string> seen;
+    for (std::string word; text >> word;) {
+      last.push_back(word + ' ');
+      if (last.size() < 8) continue;
+      ++all;
+      if (!seen.insert(std::accumulate(last.begin(), last.end(), std::string())).second) ++copied;
+      last.pop_front();
+    }
+  }
+  EXPECT_LT(copied * 10, all);
+  EXPECT_GT(copied * 100, all);  // some quotations there are
+}
+
+// Full names recur, and far away: most are not of the moment.
+TEST(Synthetic, NamesAreManyAndRecurFarAway) {
   std::unordered_map<std::string, std::size_t> last;
   std::size_t far = 0, uses = 0;
   const std::string text = synthetic_document(3, 0, 100000);
+  const auto word_end = [&](std::size_t at) {
+    while (at < text.size() && std::isalpha(static_cast<unsigned char>(text[at])) != 0) ++at;
+    return at;
+  };
   for (std::size_t at = 1; at + 1 < text.size(); ++at) {
-    if (text[at] < 'A' || text[at] > 'Z' || text[at - 1] != ' ') continue;
-    std::size_t end = at;
-    while (end < text.size() && (std::isalpha(static_cast<unsigned char>(text[end])) != 0)) ++end;
+    if (std::isupper(static_cast<unsigned char>(text[at])) == 0 || text[at - 1] != ' ') continue;
+    const std::size_t middle = word_end(at);
+    if (middle + 1 >= text.size() || text[middle] != ' ' ||
+        std::isupper(static_cast<unsigned char>(text[middle + 1])) == 0) {
+      continue;
+    }
+    const std::size_t end = word_end(middle + 1);
     const auto [entry, is_new] = last.emplace(text.substr(at, end - at), at);
     ++uses;
-    if (!is_new && at - entry->second > 4096) ++far;
+    if (!is_new && at - entry->second > 6144) ++far;
     entry->second = at;
     at = end;
   }
-  EXPECT_GT(last.size(), 500u);     // distinct
-  EXPECT_GT(far * 100, uses * 15);  // farther back than some 1,500 tokens
+  EXPECT_GT(last.size(), 100u);     // distinct
+  EXPECT_GT(far * 100, uses * 15);  // farther back than some 2,000 tokens
+}
+
+TEST(Synthetic, WordTablesFitTheirUse) {
+  using namespace synthetic_words;
+  const auto is_sentence = [](std::string_view pattern) {
+    return !pattern.empty() && pattern.back() != '.' && pattern.find("  ") == pattern.npos &&
+           (pattern[0] < 'A' || pattern[0] > 'Z');
+  };
+  for (const Deal& deal : kDeals) {
+    // Every wording names the same facts, so that any of them can be answered from any other.
+    const auto fields = [](std::string_view pattern) {
+      std::set<char> found;
+      for (std::size_t at = pattern.find('{'); at != pattern.npos; at = pattern.find('{', at + 1)) {
+        if (std::string_view("PLGADT").find(pattern[at + 1]) != std::string_view::npos) {
+          found.insert(pattern[at + 1]);
+        }
+      }
+      return found;
+    };
+    for (const std::string_view told : deal.told) {
+      EXPECT_TRUE(is_sentence(told)) << told;
+      EXPECT_EQ(fields(told), fields(deal.told[0])) << told;
+    }
+    for (const std::string_view asked : deal.asked) EXPECT_EQ(asked.back(), '?') << asked;
+    for (const std::string_view answered : deal.answered) {
+      EXPECT_TRUE(is_sentence(answered)) << answered;
+      EXPECT_FALSE(fields(answered).empty()) << answered;
+    }
+  }
+  EXPECT_GT((kMen.size() + kWomen.size()) * kSurnames.size(), 5000u);
 }
 
 }  // namespace
