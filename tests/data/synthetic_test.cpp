@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/synthetic_templates.h"
 #include "data/synthetic_words.h"
 
 namespace triforce {

@@ -1,0 +1,86 @@
+// Who and what the synthetic documents speak of: persons, places and dealings, drawn at random.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "triforce/random.h"
+
+namespace triforce::synthetic {
+
+// A sequence of 32-bit words, its own Philox counter space (the last word of the counter is a tag
+// that no Purpose uses).
+class TextRandom {
+ public:
+  TextRandom(std::uint64_t seed, std::uint64_t index)
+      : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
+        index_{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32)} {}
+
+  // Uniform in [0, n) up to a bias of n / 2^32.
+  std::size_t below(std::size_t n) {
+    return static_cast<std::size_t>((std::uint64_t{next()} * n) >> 32);
+  }
+  bool chance(std::size_t percent) { return below(100) < percent; }
+  template <std::size_t n>
+  std::string_view pick(const std::array<std::string_view, n>& words) {
+    return words[below(n)];
+  }
+
+ private:
+  std::uint32_t next() {
+    if (used_ == 4) {
+      block_ = {counter_++, index_[0], index_[1], 0x54584554u};
+      philox4x32_10(block_.data(), key_[0], key_[1]);
+      used_ = 0;
+    }
+    return block_[used_++];
+  }
+
+  std::array<std::uint32_t, 2> key_, index_;
+  std::array<std::uint32_t, 4> block_{};
+  std::uint32_t counter_ = 0;
+  std::size_t used_ = 4;
+};
+
+struct Person {
+  std::string_view given, family, title;
+  bool is_woman = false;
+  std::size_t trade = 0;
+};
+
+// One dealing of a page's subject; the text is rendered from it whenever it is told. `person` and
+// `place` are of the cast, all others but `hundreds` (0: none) and the last two are of tables.
+struct Fact {
+  std::size_t deal = 0, wording = 0, person = 0, place = 0;
+  std::size_t trade = 0, goods = 0, adjective = 0, material = 0, noun = 0;
+  std::size_t hundreds = 0, sum = 0, coin = 0, day = 0, month = 0;
+  std::size_t begin = 0, size = 0;  // where the page has it, in the text
+};
+
+// All persons and places of a document, in the order in which they entered it.
+class Cast {
+ public:
+  explicit Cast(TextRandom& random) : random_(random) {}
+
+  const Person& person(std::size_t i) const { return people_[i]; }
+  const std::string& place(std::size_t i) const { return places_[i]; }
+
+  // Each returns an index. Which are new and which known is drawn.
+  std::size_t new_person();
+  std::size_t some_person();
+  std::size_t other_person(std::size_t subject);  // not `subject`
+  std::size_t some_place();
+
+  // The rest of the dealing is drawn, but for which deal it is.
+  Fact new_fact(std::size_t person, std::size_t place);
+
+ private:
+  TextRandom& random_;
+  std::vector<Person> people_;
+  std::vector<std::string> places_;
+};
+
+}  // namespace triforce::synthetic
