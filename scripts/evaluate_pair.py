@@ -6,8 +6,8 @@
 
 Prints Markdown, for synthetic documents of seeds that no training uses and for held-out books:
   losses       nats per token by position, and by the distance back to what a token copies
-  needles      of a page put into a text at five depths and asked for at its end, the share of tokens
-               that the target would copy right
+  needles      of a fact put into a text at five depths and asked for at its end, the share of the
+               answer's tokens that the target would give
   acceptance   of the program's own runs: accepted / (accepted + rejected) tokens with 95% intervals
                (as the program's: Student's t on a jackknife over the prompts)
   directions   the comparisons of the paper, as differences paired by prompt with their intervals
@@ -18,7 +18,6 @@ import argparse
 import json
 import math
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -34,8 +33,12 @@ from pair.texts import Texts, copy_distances
 
 DEPTHS = (0.02, 0.25, 0.5, 0.75, 0.95)
 NEWLINE = 13  # <0x0A>
-PAGE = re.compile(r"^The ledger of (?P<name>[^,]+), the [^\n]+, page (?P<number>\d+)\.\n"
-                  r"(?P<items>(?:Item\. [^\n]+\n){4,})So stands the account of [^\n]+\n", re.M)
+# Of the facts that are asked for, in the words of synthetic documents.
+SELLERS = ("Alice Hill", "Clara Stone", "Edith Wood", "Helen Mason", "Martha Webb")
+BUYERS = ("Arthur Hunt", "Frank Turner", "George Knight", "Henry Carter", "Robert Baker")
+GOODS = ("a silver watch", "an old brown horse", "a long red cloak", "a small brass lamp",
+         "a round oak table")
+SUMS = ("nine shillings", "forty pounds", "twelve guineas", "six crowns", "thirty francs")
 
 
 def table(names, rows):
@@ -104,29 +107,23 @@ class Measure:
         ids = self.texts.sp.encode("\n" + text)
         return ids[ids.index(NEWLINE) + 1:]
 
-    def needles(self, count):
-        """Pages of documents that no other measurement reads: (page, question, answer) as ids."""
-        found = []
-        self.texts.next_document = 1_000_000
-        while len(found) < count:
-            text = self.texts.sp.decode(self.texts.documents(1, 8192)[0].tolist())
-            page = PAGE.search(text)
-            if not page:
-                continue
-            heading = page.group(0)[:page.start("items") - page.start()]
-            question = (f"A true copy of the ledger of {page['name']}, number {page['number']}, "
-                        f"follows.\n{heading}")
-            found.append([self.encode_line(t) for t in (page.group(0), question, page["items"])])
-        return found
+    def needles(self, random):
+        """One per depth: (fact, question, answer) as ids."""
+        shuffled = [random.permutation(words) for words in (SELLERS, BUYERS, GOODS, SUMS)]
+        return [[self.encode_line(text) for text in (
+                    f"{seller} sold {goods} to {buyer} for {price}.\n",
+                    f'"How much did {buyer} pay {seller}, and for what?"\n',
+                    f'"{price.capitalize()}, and it was for {goods}."\n')]
+                for seller, buyer, goods, price in zip(*shuffled)]
 
     def copied(self, row, random):
-        """Per depth the share of right tokens."""
-        needles = self.needles(len(DEPTHS))
+        """Per depth the share of the answer's tokens that are right."""
+        needles = self.needles(random)
         size = self.args.longest - sum(len(part) for needle in needles for part in needle)
         ids, at = [BOS], 1
-        for depth, (page, _, _) in zip(DEPTHS, needles):
+        for depth, (fact, _, _) in zip(DEPTHS, needles):
             end = int(size * depth)
-            ids += [*row[at:end], NEWLINE, *page]
+            ids += [*row[at:end], NEWLINE, *fact]
             at = end
         ids += [*row[at:size], NEWLINE]
         spans = {}
@@ -145,7 +142,8 @@ class Measure:
             texts = self.rows(kind, self.args.texts, self.args.longest + 1)
             shares = np.mean([self.copied(row, random) for row in texts], 0)
             rows.append([kind, *(f"{s:.3f}" for s in shares)])
-        print(f"Share of tokens of a page copied right, by its depth in {self.args.longest} tokens\n")
+        print("Share of an answer's tokens right, by the depth of the fact in "
+              f"{self.args.longest} tokens\n")
         table(["text", *(f"{d:.0%}" for d in DEPTHS)], rows)
 
     # ---- acceptance ----

@@ -37,7 +37,7 @@ def gram_ids(ids, size):
     return grams
 
 
-def copy_distances(ids, positions, size=8):
+def copy_distances(ids, positions, size=5):
     """Per token the distance in positions to the nearest earlier token after the same `size` tokens
     as precede it, 0 where there is none: the way back to what a reader would copy."""
     grams = gram_ids(ids, size)
