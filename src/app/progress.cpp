@@ -13,6 +13,7 @@ namespace triforce {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw{100};
+constexpr std::chrono::seconds kBetweenLines{2};
 constexpr std::array<const char*, 4> kColours = {"\x1b[36m", "\x1b[33m", "\x1b[32m", "\x1b[35m"};
 constexpr const char* kReset = "\x1b[0m";
 
@@ -37,6 +38,21 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+// "1:07", "2:00:07"
+std::string clock_text(double seconds) {
+  const auto s = static_cast<std::int64_t>(seconds + 0.5);
+  if (s < 3600) return fmt::format("{}:{:02}", s / 60, s % 60);
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+// What has passed, and what is left if the rest takes as long: "0:21, 1:03 left".
+std::string times_of(std::chrono::duration<double> passed, std::int64_t done, std::int64_t total) {
+  std::string text = clock_text(passed.count());
+  if (done <= 0 || done >= total) return text;
+  const double each = passed.count() / static_cast<double>(done);
+  return text + fmt::format(", {} left", clock_text(each * static_cast<double>(total - done)));
+}
+
 const char* level_name(std::uint8_t level, int levels) {
   if (level == 0) return levels == 0 ? "target" : "drafter";
   return level == levels ? "target, full cache" : "target, retrieval cache";
@@ -57,39 +73,48 @@ std::optional<std::size_t> terminal_columns(int fd) {
   return std::clamp<std::size_t>(size.ws_col, 80, 160);
 }
 
-Progress::Progress(ProgressMode mode, int fd) : style_(Style::kSilent), fd_(fd) {
+Progress::Progress(ProgressMode mode, int fd, std::function<Clock::time_point()> now)
+    : style_(Style::kSilent), fd_(fd), now_(std::move(now)) {
   if (mode == ProgressMode::kPlain) style_ = Style::kLines;
   if (mode == ProgressMode::kAuto && isatty(fd) == 1) style_ = Style::kBar;
 }
 
 void Progress::update(std::string_view what, std::int64_t done, std::int64_t total,
-                      std::string_view unit) {
+                      std::string_view unit, std::string_view doing) {
   if (style_ == Style::kSilent || total <= 0) return;
+  const Clock::time_point now = now_();
   if (what != what_) {
     finish();
     what_ = what;
+    began_ = shown_ = now;
   }
+  const std::int64_t tenth = done * 10 / total;
   if (style_ == Style::kLines) {
-    const std::int64_t tenth = done * 10 / total;
-    if (tenth == shown_tenth_) return;
-    shown_tenth_ = tenth;
-    write_quietly(fd_, fmt::format("{}: {} of {} {} ({}%)\n", what_, amount(done, unit),
-                                   amount(total, unit), unit, done * 100 / total));
+    if (tenth == shown_tenth_ || now - shown_ < kBetweenLines) return;
+  } else if (on_screen_ && done < total && now - shown_ < kRedraw) {
     return;
   }
-  const auto now = std::chrono::steady_clock::now();
-  if (on_screen_ && done < total && now - drawn_ < kRedraw) return;
-  drawn_ = now;
-  draw(done, total, unit);
+  shown_tenth_ = tenth;
+  shown_ = now;
+  std::string amounts = fmt::format("{} of {} {}", amount(done, unit), amount(total, unit), unit);
+  if (!doing.empty()) amounts += fmt::format(" ({})", doing);
+  const std::string times = times_of(now - began_, done, total);
+  const std::int64_t share = std::min(done, total) * 100 / total;
+  if (style_ == Style::kBar) return draw(share, amounts, times);
+  write_quietly(fd_, fmt::format("{}: {} ({}%), {}\n", what_, amounts, share, times));
 }
 
-void Progress::draw(std::int64_t done, std::int64_t total, std::string_view unit) {
-  constexpr std::int64_t kCells = 30;
-  const auto full = static_cast<std::size_t>(std::min(done, total) * kCells / total);
-  write_quietly(
-      fd_, fmt::format("\r\x1b[K{:<12} [{}{}] {:>3}%  {} of {} {}", what_, std::string(full, '#'),
-                       std::string(kCells - full, '-'), done * 100 / total, amount(done, unit),
-                       amount(total, unit), unit));
+void Progress::draw(std::int64_t share, const std::string& amounts, const std::string& times) {
+  constexpr std::int64_t kCells = 12;
+  const auto full = static_cast<std::size_t>(share * kCells / 100);
+  std::string line = fmt::format("{:<12} [{}{}] {:>3}%", what_, std::string(full, '#'),
+                                 std::string(kCells - full, '-'), share);
+  // What there is room for, and never the last column: some terminals would begin a new line.
+  const std::size_t columns = terminal_columns(fd_).value_or(80);
+  for (const std::string& part : {times, amounts}) {
+    if (line.size() + 2 + part.size() < columns) line += "  " + part;
+  }
+  write_quietly(fd_, "\r\x1b[K" + line);
   on_screen_ = true;
 }
 

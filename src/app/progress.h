@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,28 +18,36 @@ bool wants_colour(int fd);
 // Columns of the terminal that `fd` is, within 80 to 160; nullopt: it is none, or does not say.
 std::optional<std::size_t> terminal_columns(int fd);
 
-// One step at a time. Never throws: a progress line that cannot be written is dropped.
+// One step at a time, with the time that it has taken and, by what is done of it, has left. Never
+// throws: a progress line that cannot be written is dropped.
 class Progress {
  public:
-  // kAuto: a bar if fd is a terminal, else nothing. kPlain: a line per tenth. kNone: nothing.
-  explicit Progress(ProgressMode mode, int fd = 2);
+  using Clock = std::chrono::steady_clock;
+
+  // kAuto: a bar if fd is a terminal, else nothing. kPlain: a line per tenth, at most one in two
+  // seconds, so nothing of short steps. kNone: nothing.
+  explicit Progress(ProgressMode mode, int fd = 2,
+                    std::function<Clock::time_point()> now = Clock::now);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() { finish(); }
 
-  // Starts a step when `what` changes. `unit` divides the counts for display ("MB", "tokens").
-  void update(std::string_view what, std::int64_t done, std::int64_t total, std::string_view unit);
+  // Starts a step when `what` changes. `unit` divides the counts for display ("MB", "tokens");
+  // `doing`: what the step is at, if it has parts.
+  void update(std::string_view what, std::int64_t done, std::int64_t total, std::string_view unit,
+              std::string_view doing = {});
   // Ends the step: the bar is wiped, so that results stand alone.
   void finish();
 
  private:
   enum class Style : std::uint8_t { kSilent, kLines, kBar };
-  void draw(std::int64_t done, std::int64_t total, std::string_view unit);
+  void draw(std::int64_t share, const std::string& amounts, const std::string& times);
   Style style_;
   int fd_;
+  std::function<Clock::time_point()> now_;
   std::string what_;
   std::int64_t shown_tenth_ = -1;
-  std::chrono::steady_clock::time_point drawn_{};
+  Clock::time_point began_{}, shown_{};
   bool on_screen_ = false;
 };
 

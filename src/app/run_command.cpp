@@ -102,7 +102,7 @@ class Observer final : public MeasureObserver {
   void on_generation(Method method, int prompt, int /*repetition*/, bool /*warmup*/,
                      std::int64_t index, std::int64_t total) override {
     stream_.end();
-    progress_.update("decode", index, total, "generations");
+    progress_.update("decode", index, total, "generations", to_string(method));
     method_ = method;
     prompt_ = prompt;
     titled_ = false;

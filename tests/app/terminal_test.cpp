@@ -39,17 +39,53 @@ class Pipe {
   int ends_[2] = {-1, -1};
 };
 
-TEST(Progress, PlainLinesByTenths) {
+// A clock that the test moves.
+struct FakeClock {
+  Progress::Clock::time_point now{};
+  auto reader() {
+    return [this] { return now; };
+  }
+  void pass(double seconds) {
+    now += std::chrono::duration_cast<Progress::Clock::duration>(
+        std::chrono::duration<double>(seconds));
+  }
+};
+
+TEST(Progress, PlainLinesByTenthsWithTimes) {
   Pipe out;
-  Progress p(ProgressMode::kPlain, out.fd());
-  for (int i = 0; i <= 1000; ++i) p.update("prefill", i, 1000, "tokens");
+  FakeClock clock;
+  Progress p(ProgressMode::kPlain, out.fd(), clock.reader());
+  for (int i = 0; i <= 1000; ++i, clock.pass(0.1)) p.update("prefill", i, 1000, "tokens");
+  p.update("decode", 0, 12, "generations", "ar");
+  clock.pass(4000);
+  p.update("decode", 4, 12, "generations", "triforce");
+  p.update("load", 0, 3'000'000, "MB");
+  clock.pass(2);
   p.update("load", 1'500'000, 3'000'000, "MB");
   p.finish();
   const std::string text = out.text();
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 12);
-  EXPECT_EQ(text.find("prefill: 0 of 1000 tokens (0%)\nprefill: 100 of 1000 tokens (10%)\n"), 0U);
-  EXPECT_NE(text.find("prefill: 1000 of 1000 tokens (100%)\nload: 1.5 of 3.0 MB (50%)\n"),
-            std::string::npos);
+  EXPECT_TRUE(
+      text.starts_with("prefill: 20 of 1000 tokens (2%), 0:02, 1:38 left\n"
+                       "prefill: 100 of 1000 tokens (10%), 0:10, 1:30 left\nprefill: 200 of"))
+      << text;
+  EXPECT_TRUE(
+      text.ends_with("prefill: 1000 of 1000 tokens (100%), 1:40\n"
+                     "decode: 4 of 12 generations (triforce) (33%), 1:06:40, 2:13:20 left\n"
+                     "load: 1.5 of 3.0 MB (50%), 0:02, 0:02 left\n"))
+      << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 13);
+}
+
+// What is over within two seconds prints nothing, and no line follows another sooner.
+TEST(Progress, PlainLinesAreFew) {
+  Pipe out;
+  FakeClock clock;
+  Progress p(ProgressMode::kPlain, out.fd(), clock.reader());
+  for (int i = 0; i <= 100; ++i, clock.pass(0.019)) p.update("short", i, 100, "tokens");
+  for (int i = 0; i <= 100; ++i, clock.pass(0.05)) p.update("longer", i, 100, "tokens");
+  const std::string text = out.text();
+  EXPECT_EQ(text.find("short"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
 }
 
 TEST(Progress, SilentWhereItShouldBe) {
