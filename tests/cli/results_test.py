@@ -55,12 +55,12 @@ class Results(ProgramTest):
         self.assertFalse(case["validity"]["comparable"])
         self.assertTrue(any("random" in reason for reason in case["validity"]["reasons"]))
 
-    def on_terminal(self, columns, *args):
-        """What a run prints to a terminal of so many columns."""
+    def on_terminal(self, columns, *args, stream="stdout"):
+        """What a run prints to a terminal of so many columns, which is its stdout or stderr."""
         ours, its = pty.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        with subprocess.Popen([BINARY, *args], stdout=its, stderr=subprocess.DEVNULL,
-                              stdin=subprocess.DEVNULL,
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: its}
+        with subprocess.Popen([BINARY, *args], **streams, stdin=subprocess.DEVNULL,
                               env={**os.environ, "TERM": "xterm", "NO_COLOR": ""}) as process:
             os.close(its)
             out = b""
@@ -83,6 +83,16 @@ class Results(ProgramTest):
             self.assertIn("\x1b[33m! ", out)
             self.assertNotIn("Memory, planned", out)
         self.assertIn("Memory, planned", self.run_program(*self.tiny(), "--details").out)
+
+    def test_bars_say_what_runs_and_how_long(self):
+        out = self.on_terminal(80, "run", "--prefill", "512", "--gen-len", "16", "--budget", "128",
+                               "--repetitions", "1", stream="stderr")
+        lines = [line for line in re.sub("\x1b\\[K", "", out).split("\r") if line]
+        self.assertLess(max(map(len, lines)), 80)
+        for step in ["load target", "load drafter", "prefill full", "prefill draft", "decode"]:
+            bars = [line for line in lines if line.startswith(step)]
+            self.assertRegex(bars[-1], r"\[[#-]+\] +[0-9]+%  [0-9]+:[0-9]{2}")
+        self.assertTrue(any(line.endswith(" generations (ar)") for line in lines), lines)
 
     def test_a_machine_that_is_busy_otherwise_is_said_last(self):
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
