@@ -106,7 +106,7 @@ class Results(ProgramTest):
                 process.wait()
         said = "other processes kept"
         self.assertTrue(any(line.startswith("! not comparable") and said in line
-                            for line in out.splitlines()[-6:]), out)
+                            for line in out.splitlines()[-12:]), out)
         result = strict_json(self.read("a.json"))
         for case in result["cases"]:
             self.assertFalse(case["validity"]["comparable"])
