@@ -141,7 +141,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   std::int64_t staging_bytes(const ScratchShape& s) const override {
     return host_ ? host_->bytes(s) : 0;
   }
-  void join_host() override { host_->join(stream()); }
+  void join_host() override { host_part().join(stream()); }
   void replay(const PassKey& key, const std::function<void()>& body) override {
     graphs_.run(key, stream(), body);
   }

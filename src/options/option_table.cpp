@@ -3,12 +3,12 @@
 // limit; a number that stands here is a bound of ours alone, against slips of the finger.
 #include <array>
 
-#include "cpu/kv_layout.h"
 #include "forecast/machine_spec.h"
 #include "host/machine.h"
 #include "model/streaming_cache.h"
 #include "options/option_kinds.h"
 #include "triforce/checkpoint.h"
+#include "triforce/host_kv_order.h"
 
 namespace triforce {
 namespace {
@@ -23,7 +23,7 @@ constexpr int kMaxRanks = 64, kMaxKvHeads = 1024;
 // seed + repetition is a seed too, and results hold it as a signed integer.
 constexpr std::int64_t kMaxSeed = std::int64_t{1} << 62;
 // What every backend can hold: the sinks and two granules to move among.
-constexpr std::int64_t kMinDraftBudget = StreamingCache::kSinks + 2 * cpu::kKeyBlock;
+constexpr std::int64_t kMinDraftBudget = StreamingCache::min_budget(kHostKeyBlock);
 
 // One entry. (A call, because clang-format sets one element of a braced list on each line.)
 Option o(std::string_view name, std::vector<std::string_view> aliases, std::string_view placeholder,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "report/printers.h"
@@ -59,18 +58,15 @@ std::string lossless_text(const CaseResult& c) {
   return "-";
 }
 
-std::string param_text(const CaseResult& c, std::string_view name) {
+const ParamValue* find_param(const CaseResult& c, std::string_view name) {
   const auto it = std::find_if(c.params.begin(), c.params.end(),
                                [&](const Param& p) { return p.first == name; });
-  return it == c.params.end() ? "?" : to_text(it->second, "none", ",");
+  return it == c.params.end() ? nullptr : &it->second;
 }
 
-std::optional<std::int64_t> param_number(const CaseResult& c, std::string_view name) {
-  const std::string text = param_text(c, name);
-  std::int64_t n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return n;
+std::string param_text(const CaseResult& c, std::string_view name) {
+  const ParamValue* const value = find_param(c, name);
+  return value == nullptr ? "?" : to_text(*value, "none", ",");
 }
 
 std::string split_line(const HybridSplit& s) {
@@ -381,9 +377,10 @@ void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
                     "--max-noise makes that a reason not to compare",
                     c.name, *c.timing.noise_pct));
   }
-  const auto budget = param_number(c, "budget"), prompt = param_number(c, "prefill");
+  const auto* const budget = std::get_if<std::int64_t>(find_param(c, "budget"));
+  const auto* const prompt = std::get_if<std::int64_t>(find_param(c, "prefill"));
   const bool retrieves = c.method == "triforce" || c.method == "retrieval";
-  if (retrieves && budget && prompt && *budget >= *prompt) {
+  if (retrieves && budget != nullptr && prompt != nullptr && *budget >= *prompt) {
     notes.push_back(
         fmt::format("{}: --budget {} holds the whole prompt of {} tokens: a retrieval cache that "
                     "leaves nothing out cannot show what retrieval does",
