@@ -101,7 +101,7 @@ std::string table(const CheckpointSummary& s) {
 }  // namespace
 
 ExitCode inspect_command(const RunConfig& config) {
-  const CheckpointSummary summary = summarize_checkpoint(config.inspect_path);
+  const CheckpointSummary summary = summarize_checkpoint(config.operands.front());
   print_out(config.json_to_stdout ? to_json_text(summary) + "\n" : table(summary));
   return ExitCode::kOk;
 }

@@ -43,12 +43,20 @@ class ArgumentReader {
       } else if (words && word.size() > 1 && word.front() == '-') {
         read_option(word);
       } else {
-        read_path(word);
+        read_operand(word);
       }
     }
     return std::move(given_);
   }
-  const std::string& path() const { return path_; }
+  // What is no option. Throws if there are fewer than the command needs.
+  std::vector<std::string> take_operands() {
+    const CommandInfo& info = command_info(command_);
+    if (operands_.size() < info.operands.count.first) {
+      throw_usage("{}: expected {}, found {}", info.name, info.operands.expected,
+                  operands_.empty() ? "nothing" : quote_text(operands_.front()) + " alone");
+    }
+    return std::move(operands_);
+  }
 
  private:
   void read_option(const std::string& word) {
@@ -82,18 +90,18 @@ class ArgumentReader {
     return word;
   }
 
-  void read_path(const std::string& word) {
-    if (command_ != kInspect || !path_.empty()) {
+  void read_operand(const std::string& word) {
+    if (operands_.size() == command_info(command_).operands.count.second) {
       throw_usage("unexpected argument {}; expected options beginning with --", quote_text(word));
     }
-    path_ = word;
+    operands_.push_back(word);
   }
 
   Command command_;
   const std::vector<std::string>& args_;
   std::size_t next_;
   GivenOptions given_;
-  std::string path_;
+  std::vector<std::string> operands_;
 };
 
 // Takes a word of the command line itself out of the options.
@@ -133,10 +141,7 @@ CommandLine parse_command_line(const std::vector<std::string>& args) {
   }
   line.config = make_config(line.command, given);
   line.config.config_file = config_file;
-  line.config.inspect_path = reader.path();
-  if (line.command == kInspect && line.config.inspect_path.empty()) {
-    throw_usage("inspect: expected a checkpoint folder or a .safetensors file, found nothing");
-  }
+  line.config.operands = reader.take_operands();
   return line;
 }
 

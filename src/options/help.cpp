@@ -54,9 +54,9 @@ void append_option(std::string& out, Command command, const Option& o) {
 
 std::string help_text(Command command, bool list_commands) {
   const CommandInfo& info = command_info(command);
-  std::string out =
-      fmt::format("Usage: triforce-bench {}{} [options]\n", list_commands ? "[command]" : info.name,
-                  command == kInspect ? " PATH" : "");
+  std::string out = fmt::format(
+      "Usage: triforce-bench {}{} [options]\n", list_commands ? "[command]" : info.name,
+      info.operands.placeholder.empty() ? "" : fmt::format(" {}", info.operands.placeholder));
   if (list_commands) {
     out += "\nCommands:\n";
     for (const CommandInfo& c : command_table()) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "triforce/config.h"
@@ -22,10 +23,17 @@ enum Command : unsigned {
   kSelftest = 32,
 };
 inline constexpr unsigned kAllCommands = 63;
+// The words of a command that are no options: `count.first` to `count.second` of them.
+struct Operands {
+  std::pair<std::size_t, std::size_t> count{0, 0};
+  std::string_view placeholder;  // "BASE NEW"
+  std::string_view expected;     // "a checkpoint folder or a .safetensors file", for messages
+};
 struct CommandInfo {
   Command command;
   std::string_view name;
   std::string_view summary;
+  Operands operands;
   std::vector<std::string_view> examples;  // what follows "triforce-bench "
 };
 const std::vector<CommandInfo>& command_table();

@@ -175,7 +175,8 @@ TEST(CommandLineActions, HelpAndVersion) {
   EXPECT_EQ(parse_command_line({"help", "plan"}).command, kPlan);
   EXPECT_EQ(usage_error({"help", "plam"}), "unknown command \"plam\"; did you mean plan?");
   EXPECT_EQ(usage_error({"--help=x"}), "--help: expected true or false, found \"x\"");
-  EXPECT_EQ(parse_command_line({"inspect", "a.safetensors"}).config.inspect_path, "a.safetensors");
+  EXPECT_EQ(parse_command_line({"inspect", "a.safetensors"}).config.operands,
+            std::vector<std::string>{"a.safetensors"});
   EXPECT_NE(usage_error({"inspect"}).find("inspect: expected"), std::string::npos);
 }
 

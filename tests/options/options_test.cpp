@@ -337,7 +337,7 @@ TEST(Options, AnOptionIsNoValue) {
   }
   EXPECT_EQ(parse({"--json=--verbose"}).json_file, "--verbose");
   EXPECT_EQ(parse({"--json", "-"}).json_file, "-");
-  EXPECT_EQ(parse({"inspect", "--", "--odd"}).inspect_path, "--odd");
+  EXPECT_EQ(parse({"inspect", "--", "--odd"}).operands, std::vector<std::string>{"--odd"});
 }
 
 TEST(Options, OnlyOnce) {
