@@ -84,7 +84,8 @@ class Context {
     // that is a single pass takes it if it is enough; the context cannot do without it then.
     std::int64_t lent_bytes = 0;
   };
-  // Throws Error(kUsage) for lengths out of range.
+  // lent_bytes counts where a prompt is a single pass, as far KV heads need. Throws Error(kUsage)
+  // for lengths out of range.
   static Shape shape_of(const RunShape& run, std::int64_t lent_bytes = 0);
 
   // Allocates the full cache and the target's activations; backend, weights and ranks outlive it.

@@ -80,14 +80,24 @@ std::vector<OutputRequest> output_requests(const RunConfig& config) {
           {"--csv", config.csv_file}};
 }
 
-Prepared prepare(const RunConfig& config, const OutputFiles& outputs, const LocalRank& rank) {
+Prepared prepare(std::span<const RunConfig> configs, const OutputFiles& outputs,
+                 const LocalRank& rank) {
+  const RunConfig& config = configs.front();
   Prepared p;
   p.session = open_session(config, rank);
-  p.models = choose_models(config, any_uses(config.methods, Pass::kDraft));
+  const bool drafts = std::any_of(configs.begin(), configs.end(), [](const RunConfig& c) {
+    return any_uses(c.methods, Pass::kDraft);
+  });
+  p.models = choose_models(config, drafts);
   const ModelChoice& target = p.models.target;
-  p.plan = plan_input(config, p.models, p.session.dtype, p.session.backend.get());
-  check_run(p.plan);
-  check_recorded(config, target.config);
+  const auto plan_of = [&](const RunConfig& c) {
+    return plan_input(c, p.models, p.session.dtype, p.session.backend.get());
+  };
+  p.plan = plan_of(config);
+  for (const RunConfig& c : configs) {
+    check_run(plan_of(c));
+    check_recorded(c, target.config);
+  }
   check_prompt_start(target.config);
   p.tokenizer = tokenizer_file(target);
   // What a preset that is not there will have is not known.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,18 +21,23 @@ struct Prepared {
   Session session;
   ModelPair models;                 // as choose_models() gives them
   std::filesystem::path tokenizer;  // of the target; empty: it has none
-  PlanInput plan;                   // of session.backend
+  PlanInput plan;                   // of the first configuration, and of session.backend
 };
 
 // The files of --json, --jsonl and --csv.
 std::vector<OutputRequest> output_requests(const RunConfig& config);
 
-// Opens the device, chooses the models and refuses what the options rule out, in one order: the one
-// place from which `run`, `plan` and `perplexity` do so, so that they say the same. `outputs` have
-// been claimed; `rank` is that of open_session(). Throws Error(kUsage), Error(kDevice), and
-// Error(kBadInput) for models, a tokenizer or a data set that cannot serve; weights, prompts and
-// memory are not looked at.
-Prepared prepare(const RunConfig& config, const OutputFiles& outputs, const LocalRank& rank = {});
+// For one configuration, or several of one session (run_session.h): opens the device, chooses the
+// models and refuses what the options rule out, in one order: the one place from which `run`,
+// `plan` and `perplexity` do so, so that they say the same. `outputs` have been claimed; `rank` is
+// that of open_session(). Throws Error(kUsage), Error(kDevice), and Error(kBadInput) for models, a
+// tokenizer or a data set that cannot serve; weights, prompts and memory are not looked at.
+Prepared prepare(std::span<const RunConfig> configs, const OutputFiles& outputs,
+                 const LocalRank& rank = {});
+inline Prepared prepare(const RunConfig& config, const OutputFiles& outputs,
+                        const LocalRank& rank = {}) {
+  return prepare(std::span(&config, 1), outputs, rank);
+}
 
 // The tokenizer of the target; none if it has no such file. Throws Error(kBadInput).
 std::optional<Tokenizer> open_tokenizer(const Prepared& prepared);

@@ -8,13 +8,11 @@ namespace {
 
 class LocalEngine final : public Engine {
  public:
-  LocalEngine(Backend& backend, const ModelWeights& target, const ModelWeights* draft,
-              const SpeculationOptions& options, const RunShape& run, Communicator* ranks)
-      : context_(backend, target,
-                 Context::shape_of(run, lent_bytes(target.config, target.shape(), target.dtype,
-                                                   options, run.methods, backend.kv_granule())),
-                 ranks),
-        methods_(context_, draft, options, run.methods) {}
+  LocalEngine(std::shared_ptr<Context> context, const ModelWeights* draft,
+              const SpeculationOptions& options, std::span<const Method> methods)
+      : shared_(std::move(context)),
+        context_(*shared_),
+        methods_(context_, draft, options, methods) {}
 
   // What is queued still uses its memory, and maybe that of other ranks.
   ~LocalEngine() override {
@@ -62,16 +60,31 @@ class LocalEngine final : public Engine {
   }
 
  private:
-  Context context_;
+  std::shared_ptr<Context> shared_;
+  Context& context_;
   Methods methods_;
 };
 
 }  // namespace
 
+Context::Shape context_shape(const Backend& backend, const ModelWeights& target,
+                             const SpeculationOptions& options, const RunShape& run) {
+  return Context::shape_of(run, lent_bytes(target.config, target.shape(), target.dtype, options,
+                                           run.methods, backend.kv_granule()));
+}
+
+std::unique_ptr<Engine> make_engine(std::shared_ptr<Context> context, const ModelWeights* draft,
+                                    const SpeculationOptions& options,
+                                    std::span<const Method> methods) {
+  return std::make_unique<LocalEngine>(std::move(context), draft, options, methods);
+}
+
 std::unique_ptr<Engine> make_engine(Backend& backend, const ModelWeights& target,
                                     const ModelWeights* draft, const SpeculationOptions& options,
                                     const RunShape& run, Communicator* ranks) {
-  return std::make_unique<LocalEngine>(backend, target, draft, options, run, ranks);
+  return make_engine(std::make_shared<Context>(backend, target,
+                                               context_shape(backend, target, options, run), ranks),
+                     draft, options, run.methods);
 }
 
 }  // namespace triforce

@@ -32,6 +32,17 @@ class Engine {
   virtual std::vector<std::vector<std::int32_t>> selected_chunks() = 0;
 };
 
+// What Context::shape_of() needs to know of the methods: the memory that they lend it.
+Context::Shape context_shape(const Backend& backend, const ModelWeights& target,
+                             const SpeculationOptions& options, const RunShape& run);
+
+// Methods over a context that others may be built over later: whoever comes first for a prompt
+// calls prefill_context(), the others prefill_methods() alone. One of them at a time, and each
+// lends the memory that the context's shape says. Throws as Methods.
+std::unique_ptr<Engine> make_engine(std::shared_ptr<Context> context, const ModelWeights* draft,
+                                    const SpeculationOptions& options,
+                                    std::span<const Method> methods);
+
 // A context and methods over it. `draft` may be null if no method uses the drafter. Throws as they
 // do. On one of several ranks selected_chunks() has those of its own KV heads.
 std::unique_ptr<Engine> make_engine(Backend& backend, const ModelWeights& target,

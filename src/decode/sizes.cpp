@@ -42,7 +42,7 @@ Context::Shape Context::shape_of(const RunShape& run, std::int64_t lent_bytes) {
   // baseline's bits shall not depend on what it is compared with.
   return {run.max_prompt,
           run.max_prompt + run.max_generated + 2 * round_tokens({kMaxGamma, kMaxGamma}), run.homes,
-          lent_bytes};
+          run.homes.slots > 0 ? lent_bytes : 0};
 }
 
 ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <deque>
 #include <new>
 #include <set>
 
@@ -31,11 +32,12 @@ std::vector<std::vector<std::int32_t>> rows_of(const std::vector<std::int32_t>& 
 
 class Measurement {
  public:
-  explicit Measurement(const MeasureInput& input)
+  // `shares`: its engine is over a context that others use between its prompts.
+  Measurement(const MeasureInput& input, bool shares)
       : in_(input),
         c_(input.config),
-        observer_(input.observer != nullptr ? *input.observer : silent_),
-        begin_(Clock::now()) {
+        shares_(shares),
+        observer_(input.observer != nullptr ? *input.observer : silent_) {
     TF_CHECK(in_.backend != nullptr && in_.target != nullptr && !in_.prompts.empty());
     for (const auto& prompt : in_.prompts) {
       state_.longest_prompt =
@@ -51,21 +53,27 @@ class Measurement {
           c_.auto_inner_gamma ? std::min(max.inner_gamma, Gammas{}.inner_gamma) : max.inner_gamma};
       state_.methods.push_back(std::move(state));
     }
-    state_.salt = fmt::format("{}", begin_.time_since_epoch().count());
+    state_.salt = fmt::format("{}", Clock::now().time_since_epoch().count());
+    const auto prompts = static_cast<std::int64_t>(in_.prompts.size());
     total_ = static_cast<std::int64_t>(state_.methods.size()) *
-             (c_.warmup + static_cast<std::int64_t>(in_.prompts.size()) * c_.repetitions);
+             (c_.warmup * (shares_ ? prompts : 1) + prompts * c_.repetitions);
     if (automatic()) {
       for (const MethodState& m : state_.methods) total_ += m.method->levels() > 0 ? 1 : 0;
     }
   }
 
-  RunResult run();
+  // Each prompt in order: `target_ms` is how long the target took for it, unless that is still to
+  // be done.
+  void measure_prompt(int prompt, std::optional<double>& target_ms);
+  bool device_failed() const { return state_.first_error == ExitCode::kDevice; }
+  RunResult result(bool ended);
 
  private:
-  bool measure_prompt(int prompt);
-  bool prefill(int prompt);
+  bool open();
+  void measure_open(int prompt, std::optional<double>& target_ms);
+  bool prefill(int prompt, std::optional<double>& target_ms);
   bool record(int prompt);
-  void warm_up();
+  void warm_up(int prompt);
   void choose(MethodState& m);
   void measure_steps();
   void measure_margins(int prompt);
@@ -77,14 +85,15 @@ class Measurement {
   template <class Body>
   bool guarded(MethodState* method, const Body& body);
 
-  RunResult result(bool ended);
   MemoryResult memory() const;
 
   const MeasureInput& in_;
   const RunConfig& c_;
+  bool shares_;
   MeasureObserver silent_;
   MeasureObserver& observer_;
-  Clock::time_point begin_;
+  double spent_s_ = 0;         // on the prompts before
+  Clock::time_point begin_{};  // of this one
   std::int64_t index_ = 0, total_ = 0;
   std::unique_ptr<Engine> engine_;
   MeasurementState state_;
@@ -122,12 +131,12 @@ bool Measurement::stopped() {
   state_.stopped = in_.stop && in_.stop();
   if (!state_.stopped && c_.timeout_s > 0) {
     const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
-    state_.timed_out = elapsed >= c_.timeout_s;
+    state_.timed_out = spent_s_ + elapsed >= c_.timeout_s;
   }
   return state_.stopped || state_.timed_out;
 }
 
-bool Measurement::prefill(int prompt) {
+bool Measurement::prefill(int prompt, std::optional<double>& target_ms) {
   const auto& tokens = in_.prompts[static_cast<std::size_t>(prompt)];
   const PrefillProgress progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
     observer_.on_prefill(prompt, static_cast<int>(in_.prompts.size()), pass, done, total);
@@ -135,13 +144,15 @@ bool Measurement::prefill(int prompt) {
   const StopRequested stop = [this] { return stopped(); };
   PrefillMetrics metrics;
   const bool done = guarded(nullptr, [&] {
-    const auto begin = Clock::now();
-    const bool filled = engine_->prefill_context(tokens, progress, stop);
-    const double target_ms =
-        std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-    if (filled) metrics = engine_->prefill_methods(progress, stop);
-    metrics.interrupted = metrics.interrupted || !filled;
-    metrics.target_ms = target_ms;
+    if (!target_ms) {
+      const auto begin = Clock::now();
+      if (engine_->prefill_context(tokens, progress, stop)) {
+        target_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+      }
+    }
+    if (target_ms) metrics = engine_->prefill_methods(progress, stop);
+    metrics.interrupted = metrics.interrupted || !target_ms;
+    metrics.target_ms = target_ms.value_or(0);
   });
   if (!done || metrics.interrupted) return false;
   state_.prefills.push_back(metrics);
@@ -172,7 +183,8 @@ bool Measurement::record(int prompt) {
 
 void Measurement::generate(MethodState& m, int prompt, int repetition, bool warmup) {
   if (m.failed || stopped()) return;
-  const bool first = warmup ? repetition == 0 : repetition == 0 && (prompt > 0 || c_.warmup == 0);
+  const bool warmed_up = c_.warmup > 0 && (prompt == 0 || shares_);
+  const bool first = repetition == 0 && warmup == warmed_up;
   observer_.on_generation(m.method->method, prompt, repetition, warmup, index_++, total_);
   TokenCallback on_tokens;
   if (warmup && first) {
@@ -232,12 +244,13 @@ void Measurement::choose(MethodState& m) {
   m.gammas_chosen = true;
 }
 
-void Measurement::warm_up() {
+void Measurement::warm_up(int prompt) {
   for (int w = 0; w < c_.warmup; ++w) {
     for (const std::size_t m : interleaved_order(state_.methods.size(), w)) {
-      generate(state_.methods[m], 0, w, true);
+      generate(state_.methods[m], prompt, w, true);
     }
   }
+  if (prompt > 0) return;
   const auto speculates = [](const MethodState& m) { return m.method->levels() > 0; };
   if (std::none_of(state_.methods.begin(), state_.methods.end(), speculates)) return;
   if (!guarded(nullptr, [&] { measure_steps(); })) return;
@@ -269,9 +282,19 @@ void Measurement::measure_margins(int prompt) {
   }
 }
 
-bool Measurement::measure_prompt(int prompt) {
-  if (!prefill(prompt) || !record(prompt)) return false;
-  if (prompt == 0) warm_up();
+bool Measurement::open() {
+  if (engine_) return true;
+  return guarded(nullptr, [&] {
+    const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods, in_.homes};
+    engine_ = in_.make_engine
+                  ? in_.make_engine(shape)
+                  : make_engine(*in_.backend, *in_.target, in_.draft, c_.speculation, shape);
+  });
+}
+
+void Measurement::measure_open(int prompt, std::optional<double>& target_ms) {
+  if (!prefill(prompt, target_ms) || !record(prompt)) return;
+  if (prompt == 0 || shares_) warm_up(prompt);
   for (int r = 0; r < c_.repetitions && !stopped(); ++r) {
     for (const std::size_t m : interleaved_order(state_.methods.size(), r)) {
       generate(state_.methods[m], prompt, r, false);
@@ -279,19 +302,16 @@ bool Measurement::measure_prompt(int prompt) {
     observer_.on_repetition([this] { return result(false); });
   }
   measure_margins(prompt);
-  return !stopped();
 }
 
-RunResult Measurement::run() {
-  const bool built = guarded(nullptr, [&] {
-    const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods, in_.homes};
-    engine_ = in_.make_engine
-                  ? in_.make_engine(shape)
-                  : make_engine(*in_.backend, *in_.target, in_.draft, c_.speculation, shape);
-  });
-  const auto n = static_cast<int>(in_.prompts.size());
-  for (int p = 0; built && p < n && measure_prompt(p);) ++p;
-  return result(true);
+void Measurement::measure_prompt(int prompt, std::optional<double>& target_ms) {
+  begin_ = Clock::now();
+  const bool failed = std::all_of(state_.methods.begin(), state_.methods.end(),
+                                  [](const MethodState& m) { return m.failed.has_value(); });
+  if (!failed && !stopped() && open()) measure_open(prompt, target_ms);
+  if (shares_) engine_.reset();
+  spent_s_ += std::chrono::duration<double>(Clock::now() - begin_).count();
+  begin_ = Clock::now();
 }
 
 RunResult Measurement::result(bool ended) {
@@ -308,6 +328,7 @@ MemoryResult Measurement::memory() const {
   Allocator& a = in_.backend->allocator();
   MemoryResult m;
   set_plan(in_.plan, m);
+  if (shares_) return m;
   m.peak = TaggedBytes{};
   for (std::size_t i = 0; i < m.peak->bytes.size(); ++i) {
     m.peak->bytes[i] = a.ledger(static_cast<MemTag>(i)).peak_bytes;
@@ -323,10 +344,33 @@ MemoryResult Measurement::memory() const {
 
 }  // namespace
 
+std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
+  TF_CHECK(!inputs.empty());
+  std::deque<Measurement> measurements;
+  for (const MeasureInput& input : inputs) {
+    TF_CHECK(input.prompts.size() == inputs.front().prompts.size());
+    measurements.emplace_back(input, inputs.size() > 1);
+  }
+  const auto device_failed = [&] {
+    return std::any_of(measurements.begin(), measurements.end(),
+                       [](const Measurement& m) { return m.device_failed(); });
+  };
+  const auto prompts = static_cast<int>(inputs.front().prompts.size());
+  for (int p = 0; p < prompts && !device_failed(); ++p) {
+    std::optional<double> target_ms;
+    for (Measurement& m : measurements) {
+      if (!device_failed()) m.measure_prompt(p, target_ms);
+    }
+  }
+  std::vector<RunResult> results;
+  for (Measurement& m : measurements) results.push_back(m.result(true));
+  measurements.clear();
+  inputs.front().backend->allocator().reset_peaks();  // those of the next run are its own
+  return results;
+}
+
 RunResult run_measurement(const MeasureInput& input) {
-  RunResult result = Measurement(input).run();
-  input.backend->allocator().reset_peaks();  // those of the next run are its own
-  return result;
+  return std::move(run_measurements({&input, 1}).front());
 }
 
 }  // namespace triforce

@@ -53,8 +53,8 @@ struct MeasureInput {
   std::function<std::unique_ptr<Engine>(const RunShape&)> make_engine;
   std::optional<ModelInfo> target_info, draft_info;
   RunConfig config;  // methods, speculation, gen_len, seed, repetitions, ...
-  std::vector<std::vector<Token>> prompts;
-  ResultContext context;  // `end` and what the monitor saw are filled in
+  std::span<const std::vector<Token>> prompts;  // at least one; they outlive the measurement
+  ResultContext context;                        // `end` and what the monitor saw are filled in
   DataInfo data;
   MemoryPlan plan;            // plan_memory() of this run
   KvHomes homes;              // those it was planned with
@@ -73,6 +73,14 @@ struct MeasureInput {
 // (timeout), kInterrupted, or the code of the first error. Throws only for broken contracts.
 // The peaks reported are those since the measurement before, what was loaded meanwhile included.
 RunResult run_measurement(const MeasureInput& input);
+
+// The same of several configurations with the same prompts, models and gen_len. Each make_engine
+// gives methods over one context that all share: the target processes a prompt once, for the first
+// of them, and every configuration in turn decodes from it, after a warm-up on each prompt, as its
+// methods are built anew. Tokens and counters are those of each alone; peaks of memory are null. A
+// configuration's time limit counts its own time. Ends early, with the others' results as they are
+// then, if the device of one fails (ExitCode::kDevice).
+std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs);
 
 // The result of a run that never started, one case a method: too little memory, a model that does
 // not load. Backend, weights and prompts may be missing.

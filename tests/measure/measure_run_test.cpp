@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <set>
 #include <utility>
@@ -27,9 +28,10 @@ struct Generation {
 // Writes down what it is told; may stop the run before a generation.
 class Recorder final : public MeasureObserver {
  public:
-  void on_prefill(int, int, Pass, std::int64_t done, std::int64_t total) override {
+  void on_prefill(int, int, Pass pass, std::int64_t done, std::int64_t total) override {
     EXPECT_LE(done, total);
     ++prefill_calls;
+    if (pass == Pass::kFull && done == total) ++target_prefills;
   }
   void on_generation(Method method, int prompt, int repetition, bool warmup, std::int64_t index,
                      std::int64_t total) override {
@@ -51,7 +53,7 @@ class Recorder final : public MeasureObserver {
 
   std::optional<int> stop_before;
   bool stop = false;
-  int prefill_calls = 0;
+  int prefill_calls = 0, target_prefills = 0;
   std::int64_t last_total = 0;
   std::vector<Generation> generations;
   std::map<Method, std::int64_t> streamed;
@@ -75,7 +77,8 @@ class MeasureRun : public ::testing::Test {
     c.gen_len = kGenerated;
     c.repetitions = 3;
     c.warmup = 1;
-    for (std::uint32_t p = 0; p < 2; ++p) input_.prompts.push_back(toy_prompt(kPrompt, kVocab, p));
+    for (std::uint32_t p = 0; p < 2; ++p) prompts_.push_back(toy_prompt(kPrompt, kVocab, p));
+    input_.prompts = prompts_;
     input_.data = {"toy", std::nullopt, 2, 0};
     input_.context.build_type = "Release";
     input_.context.measured_read_gbs = 10.0;
@@ -102,6 +105,7 @@ class MeasureRun : public ::testing::Test {
   std::unique_ptr<Backend> backend_ = make_cpu_backend({1, std::nullopt});
   ToyPair pair_;
   Recorder recorder_;
+  std::vector<std::vector<Token>> prompts_;
   MeasureInput input_;
 };
 
@@ -406,6 +410,117 @@ TEST_F(MeasureRun, WithoutABaselineThereIsNoSpeedup) {
   ASSERT_EQ(r.cases.size(), 1U);
   EXPECT_FALSE(r.cases[0].speedup.has_value());
   EXPECT_FALSE(r.cases[0].lossless.equal_to_baseline.has_value());
+}
+
+// ---- Several configurations over one context.
+class MeasureGroup : public MeasureRun {
+ protected:
+  // Four that differ in all that may change over a finished prompt.
+  MeasureGroup() {
+    input_.config.speculation.ignore_eos = true;
+    for (int i = 0; i < 4; ++i) inputs_.push_back(input_);
+    SpeculationOptions& smaller = inputs_[1].config.speculation;
+    smaller.budget = 32;
+    smaller.gamma = 2;
+    inputs_[1].config.methods = {Method::kAutoregressive, Method::kTriForce, Method::kRetrieval};
+    inputs_[2].config.methods = {Method::kStreaming};
+    inputs_[2].config.speculation.sampling.temperature = 0.3F;
+    inputs_[3].config.repetitions = 1;
+    inputs_[3].config.speculation.acceptance = Acceptance::kSpeculative;
+    inputs_[3].config.speculation.selection = Selection::kAttention;
+  }
+  std::vector<RunResult> measure_together() {
+    std::shared_ptr<Context> context;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      MeasureInput& input = inputs_[i];
+      input.observer = &recorders_[i];
+      input.stop = [this, i] { return recorders_[i].stop; };
+      input.make_engine = [&, i](const RunShape& shape) {
+        if (fail_building == static_cast<int>(i)) throw Error(fail_code, "Planted", "no engine");
+        if (!context) {
+          context = std::make_shared<Context>(
+              *backend_, pair_.target,
+              context_shape(*backend_, pair_.target, input.config.speculation, shape));
+        }
+        return make_engine(context, &pair_.draft, input.config.speculation, input.config.methods);
+      };
+    }
+    return run_measurements(inputs_);
+  }
+  std::vector<MeasureInput> inputs_;
+  std::array<Recorder, 4> recorders_;
+  int fail_building = -1;
+  ExitCode fail_code = ExitCode::kResources;
+};
+
+TEST_F(MeasureGroup, EachHasTheTokensAndCountersThatItHasAlone) {
+  const std::vector<RunResult> together = measure_together();
+  ASSERT_EQ(together.size(), 4U);
+  int prefills = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    prefills += recorders_[i].target_prefills;
+    Recorder alone_recorder;
+    MeasureInput alone = inputs_[i];
+    alone.make_engine = nullptr;
+    alone.observer = &alone_recorder;
+    const RunResult expected = run_measurement(alone);
+    ASSERT_EQ(together[i].cases.size(), expected.cases.size());
+    for (std::size_t c = 0; c < expected.cases.size(); ++c) {
+      const CaseResult &got = together[i].cases[c], &want = expected.cases[c];
+      SCOPED_TRACE(want.name);
+      EXPECT_EQ(got.status, CaseStatus::kOk);
+      EXPECT_EQ(got.case_id, want.case_id);
+      EXPECT_FALSE(got.memory.peak.has_value());
+      EXPECT_TRUE(want.memory.peak.has_value());
+      ASSERT_EQ(got.output.size(), want.output.size());
+      for (std::size_t o = 0; o < want.output.size(); ++o) {
+        EXPECT_EQ(got.output[o].sha256, want.output[o].sha256);
+      }
+      ASSERT_EQ(got.acceptance.size(), want.acceptance.size());
+      for (std::size_t l = 0; l < want.acceptance.size(); ++l) {
+        EXPECT_EQ(got.acceptance[l].tested_at, want.acceptance[l].tested_at);
+        EXPECT_EQ(got.acceptance[l].accepted_at, want.acceptance[l].accepted_at);
+      }
+    }
+    // A warm-up on each of the two prompts instead of one.
+    const auto methods = static_cast<std::int64_t>(inputs_[i].config.methods.size());
+    EXPECT_EQ(recorders_[i].last_total, alone_recorder.last_total + methods);
+    EXPECT_EQ(recorders_[i].last_total, std::ssize(recorders_[i].generations));
+    EXPECT_EQ(recorders_[i].streamed, alone_recorder.streamed);
+  }
+  EXPECT_EQ(prefills, 2);  // one a prompt
+}
+
+TEST_F(MeasureGroup, WhatFailsFailsAlone) {
+  fail_building = 0;
+  const std::vector<RunResult> results = measure_together();
+  EXPECT_EQ(results[0].exit_code, ExitCode::kResources);
+  for (const CaseResult& c : results[0].cases) EXPECT_EQ(c.status, CaseStatus::kOom);
+  for (std::size_t i = 1; i < 4; ++i) {
+    EXPECT_EQ(results[i].exit_code, ExitCode::kOk);
+    for (const CaseResult& c : results[i].cases) EXPECT_EQ(c.status, CaseStatus::kOk);
+  }
+  EXPECT_EQ(recorders_[1].target_prefills, 2);  // it came first instead
+}
+
+// After a fault of the device nothing that it computes counts.
+TEST_F(MeasureGroup, AFaultOfTheDeviceEndsAll) {
+  fail_building = 1;
+  fail_code = ExitCode::kDevice;
+  const std::vector<RunResult> results = measure_together();
+  EXPECT_EQ(results[1].exit_code, ExitCode::kDevice);
+  EXPECT_TRUE(recorders_[2].generations.empty());
+  for (const RunResult& r : {results[0], results[2], results[3]}) {
+    for (const CaseResult& c : r.cases) EXPECT_EQ(c.status, CaseStatus::kInterrupted);
+  }
+}
+
+TEST_F(MeasureGroup, EachHasItsOwnTimeLimit) {
+  inputs_[0].config.timeout_s = 1e-9;
+  const std::vector<RunResult> results = measure_together();
+  for (const CaseResult& c : results[0].cases) EXPECT_EQ(c.status, CaseStatus::kTimeout);
+  for (const CaseResult& c : results[1].cases) EXPECT_EQ(c.status, CaseStatus::kOk);
 }
 
 }  // namespace

@@ -417,7 +417,7 @@ struct Fixture {
     input.config.methods = {Method::kAutoregressive, Method::kTriForce};
     input.config.repetitions = 5;
     input.config.speculation.sampling.temperature = 0;
-    input.prompts.resize(1);
+    input.prompts = prompts;
     input.context = sample_context();
     input.target_info = *sample_triforce().target;
     input.draft_info = *sample_triforce().draft;
@@ -444,6 +444,7 @@ struct Fixture {
       return reason.find(part) != std::string::npos;
     });
   }
+  std::vector<std::vector<Token>> prompts{1};
   MeasureInput input;
   MeasurementState state;
 };
@@ -560,7 +561,7 @@ TEST(Result, UnfinishedCasesKeepWhatTheyHave) {
 
 TEST(Result, OfARunThatNeverStarted) {
   Fixture f;
-  f.input.prompts.clear();
+  f.input.prompts = {};
   f.input.plan.bytes[0] = 123;
   const RunResult r =
       unrun_result(f.input, CaseStatus::kSkippedMemory, "too large", ExitCode::kResources);

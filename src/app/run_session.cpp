@@ -1,0 +1,468 @@
+#include "app/run_session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <new>
+
+#include "app/diagnose.h"
+#include "app/last_resort.h"
+#include "app/output.h"
+#include "app/plan_report.h"
+#include "app/prepare.h"
+#include "app/progress.h"
+#include "app/ranks.h"
+#include "app/signals.h"
+#include "host/gpu_monitor.h"
+#include "host/load_monitor.h"
+#include "host/machine.h"
+#include "measure/measure.h"
+#include "options/identity.h"
+#include "options/models.h"
+
+namespace triforce {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What a configuration says of the session, without what may change over a finished prompt.
+std::vector<Param> session_params(RunConfig c) {
+  c.speculation = {};
+  c.methods = {};
+  c.baseline_only = c.no_baseline = c.auto_gamma = c.auto_inner_gamma = false;
+  c.repetitions = c.warmup = 1;
+  c.max_noise_pct.reset();
+  return echo_params(c);
+}
+
+// Of one run, for all runs of a session.
+class Observer final : public MeasureObserver {
+ public:
+  Observer(std::size_t run, const RunRequest& request, const Tokenizer* tokenizer,
+           Progress& progress, const RunEvents& events)
+      : run_(run),
+        label_(request.label.empty() ? "" : request.label + ": "),
+        verbose_(request.config.verbose),
+        progress_(progress),
+        stream_(tokenizer, wants_colour(2)),
+        events_(events) {}
+
+  void on_prefill(int prompt, int prompts, Pass pass, std::int64_t done,
+                  std::int64_t total) override {
+    step();
+    std::string what = fmt::format("{}prefill {}", label_, to_string(pass));
+    if (prompts > 1) what += fmt::format(" {}/{}", prompt + 1, prompts);
+    progress_.update(what, done, total, "tokens");
+  }
+  void on_generation(Method method, int prompt, int /*repetition*/, bool /*warmup*/,
+                     std::int64_t index, std::int64_t total) override {
+    step();
+    progress_.update(label_ + "decode", index, total, "generations", to_string(method));
+    method_ = method;
+    prompt_ = prompt;
+    titled_ = false;
+  }
+  void on_tokens(Method method, std::span<const Token> tokens,
+                 std::span<const std::uint8_t> origins) override {
+    if (!verbose_) return;
+    if (!titled_) {
+      progress_.finish();
+      stream_.begin(fmt::format("{}{}, prompt {}", label_, to_string(method), prompt_),
+                    spec_of(method).levels());
+      titled_ = true;
+    }
+    stream_.add(tokens, origins);
+  }
+  void on_repetition(const std::function<RunResult()>& interim) override {
+    stream_.end();
+    if (events_.on_repetition) events_.on_repetition(interim);
+  }
+
+ private:
+  void step() {
+    stream_.end();
+    if (events_.on_step) events_.on_step(run_);
+  }
+
+  std::size_t run_;
+  std::string label_;
+  bool verbose_;
+  Progress& progress_;
+  TokenStream stream_;
+  const RunEvents& events_;
+  Method method_ = kBaselineMethod;
+  int prompt_ = 0;
+  bool titled_ = false;
+};
+
+// Thrown when --timeout has passed before the measurement began.
+struct TimedOut {};
+
+// Thrown where no run of the session can be measured.
+struct NotRun {
+  CaseStatus status;
+  std::string reason;
+  ExitCode code;
+};
+
+}  // namespace
+
+bool can_share_session(const RunConfig& a, const RunConfig& b) {
+  const auto alone = [](const RunConfig& c) { return c.tp > 1 || c.kv_offload || c.on_chip; };
+  return !alone(a) && !alone(b) && session_params(a) == session_params(b);
+}
+
+struct RunSession::Impl {
+  // One request and what is known of its run.
+  struct Run {
+    RunRequest request;
+    PlanInput plan;
+    MeasureInput input;
+    std::unique_ptr<Observer> observer;
+    std::optional<RunResult> unrun;  // why it is not measured
+  };
+
+  Impl(std::vector<RunRequest> requests, const std::vector<std::string>& argv, RankLinks& l,
+       const RankProcesses& ranks, RunEvents e)
+      : links(l),
+        local(ranks.local()),
+        progress(requests.front().config.progress),
+        events(std::move(e)) {
+    const ResultContext facts = make_context(argv);
+    for (RunRequest& request : requests) {
+      Run& run = runs.emplace_back();
+      run.request = std::move(request);
+      run.input.config = run.request.config;
+      run.input.context = facts;
+      run.input.context.machines = ranks.machines();
+      run.input.data.kind = "not read";
+    }
+  }
+
+  const RunConfig& config() const { return runs.front().request.config; }
+  void for_each_to_measure(const std::function<void(Run&)>& visit) {
+    for (Run& run : runs) {
+      if (!run.unrun) visit(run);
+    }
+  }
+  void open(const OutputFiles& claimed);
+  void describe(Run& run);
+  ModelInfo target_info(ModelInfo info) const {
+    if (tokenizer) info.tokenizer_sha256 = tokenizer->sha256();
+    return info;
+  }
+  std::int64_t memory_for_prompts() const;
+  void read_data();
+  void load();
+  void build_engines();
+  double seconds_spent() const {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  void check_time() const;
+  LoadProgress load_progress(const char* what);
+  void measure_bandwidths();
+  void check_memory_of_all();
+  void settle_homes(Run& run);
+  void prepare_to_measure();
+  void guarded_preparation();
+  std::vector<RunResult> measure();
+
+  RankLinks& links;
+  LocalRank local;
+  Clock::time_point begin = Clock::now();
+  Progress progress;
+  RunEvents events;
+  std::vector<Run> runs;
+  Session session;
+  std::optional<RankMembers> rank;
+  ModelPair models;
+  std::optional<Tokenizer> tokenizer;
+  ModelWeights target, draft;
+  std::vector<std::vector<Token>> prompts;
+  std::shared_ptr<Context> context;  // of runs that share it
+};
+
+void RunSession::Impl::open(const OutputFiles& claimed) {
+  expect_same_options(links, config());
+  std::vector<RunConfig> configs;
+  for (const Run& run : runs) configs.push_back(run.request.config);
+  Prepared prepared = prepare(configs, claimed, local);
+  expect_same_models(links, prepared.session, prepared.models);
+  rank.emplace(prepared.session, links);
+  for (Run& run : runs) {
+    run.plan = agree_on_plan(links, run.request.config, prepared.session, prepared.models, *rank);
+    run.input.plan = plan_memory(run.plan);
+  }
+  open_weights(config(), prepared.models);
+  tokenizer = open_tokenizer(prepared);
+  session = std::move(prepared.session);
+  models = std::move(prepared.models);
+  for (Run& run : runs) describe(run);
+}
+
+void RunSession::Impl::describe(Run& run) {
+  MeasureInput& input = run.input;
+  input.params = echo_params(resolved(run.request.config, session));
+  input.backend = session.backend.get();
+  input.target_info = target_info(model_info(models.target.config, session.dtype));
+  if (models.draft) input.draft_info = model_info(models.draft->config, session.dtype);
+  input.context.backend = session.backend->description();
+  input.context.isa = to_string(session.isa);
+  input.context.threads = session.threads;
+  input.context.ranks = config().tp;
+  if (config().tp > 1) input.context.communication = rank->communicator->description();
+  if (const std::optional<CudaFacts>& gpu = session.gpu) {
+    input.context.gpu_name = gpu->name;
+    input.context.sm = gpu->architecture;
+    input.context.driver = gpu->driver;
+    input.context.cuda = gpu->runtime;
+  }
+}
+
+// What the plans leave of the host's memory, or of --memory-limit where that is the host's; small
+// runs need not fit twice.
+std::int64_t RunSession::Impl::memory_for_prompts() const {
+  constexpr std::int64_t kAlways = std::int64_t{64} << 20;
+  const bool on_host = !session.gpu;
+  std::int64_t limit = on_host ? config().memory_limit_bytes : 0;
+  if (limit == 0) {
+    const std::optional<MemoryState> state = memory_state();
+    limit = state ? state->available_bytes : std::numeric_limits<std::int64_t>::max();
+  }
+  std::int64_t taken = 0;
+  for (const Run& run : runs) {
+    const MemoryPlan& plan = run.input.plan;
+    if (!run.unrun) taken = std::max(taken, on_host ? plan.total_bytes() : plan.far_bytes());
+  }
+  return std::max(kAlways, limit - taken);
+}
+
+void RunSession::Impl::read_data() {
+  Dataset data = load_prompts(config(), models.target, tokenizer, memory_for_prompts(),
+                              [this] { check_time(); });
+  for (Prompt& prompt : data.prompts) prompts.push_back(std::move(prompt.tokens));
+  for (Run& run : runs) {
+    run.input.prompts = prompts;
+    run.input.data = data.info;
+    if (!tokenizer) continue;
+    run.input.decode_text = [this](std::span<const Token> ids) { return tokenizer->decode(ids); };
+  }
+}
+
+// Between steps of what comes before the measurement.
+void RunSession::Impl::check_time() const {
+  throw_if_signalled();
+  if (events.on_step) events.on_step(0);
+  if (config().timeout_s <= 0) return;
+  if (seconds_spent() > config().timeout_s) throw TimedOut();
+}
+
+LoadProgress RunSession::Impl::load_progress(const char* what) {
+  return [this, what](std::int64_t done, std::int64_t total) {
+    check_time();
+    progress.update(what, done, total, "MB");
+  };
+}
+
+void RunSession::Impl::load() {
+  links.meet();  // all have what they compute with
+  Backend& backend = *session.backend;
+  target = load_target(backend, config(), models, session.dtype, links.shard(),
+                       load_progress("load target"));
+  if (models.draft) {
+    draft = load_drafter(backend, config(), models, session.dtype, load_progress("load drafter"));
+  }
+  links.meet();  // all have loaded
+  for (Run& run : runs) {
+    run.input.target = &target;
+    run.input.target_info = target_info(model_info(target));
+    if (!models.draft) continue;
+    run.input.draft = &draft;
+    run.input.draft_info = model_info(draft);
+  }
+}
+
+void RunSession::Impl::build_engines() {
+  for_each_to_measure([this](Run& run) {
+    const RunConfig& c = run.request.config;
+    const MeasureInput& input = run.input;
+    if (runs.size() > 1) {
+      run.input.make_engine = [this, &c, &input](const RunShape& shape) {
+        if (!context) {
+          context = std::make_shared<Context>(
+              *session.backend, target,
+              context_shape(*session.backend, target, c.speculation, shape));
+        }
+        return make_engine(context, input.draft, c.speculation, c.methods);
+      };
+    } else if (c.tp > 1) {
+      run.input.make_engine = [this, &c, &input](const RunShape& shape) {
+        const BuildEngine build = [this, &c, &input](std::int64_t max_prompt,
+                                                     std::int64_t max_generated) {
+          return make_engine(rank->backend, target, input.draft, c.speculation,
+                             {max_prompt, max_generated, c.methods, input.homes},
+                             rank->communicator.get());
+        };
+        return lead(links, build, shape.max_prompt, shape.max_generated);
+      };
+    }
+  });
+}
+
+// Before the memory is taken: a run that fills it leaves none to measure with.
+void RunSession::Impl::measure_bandwidths() {
+  try {
+    const Backend::Bandwidths measured = session.backend->measure_bandwidths();
+    for (Run& run : runs) {
+      run.input.context.measured_read_gbs = measured.read_gbs;
+      run.input.context.measured_copy_gbs = measured.copy_gbs;
+      run.input.context.measured_h2d_gbs = measured.upload_gbs;
+    }
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kResources) throw;  // too little memory to measure: null
+  }
+}
+
+// What the memory was checked for until then is the most that it can be.
+void RunSession::Impl::settle_homes(Run& run) {
+  run.input.context.hybrid_split =
+      agree_on_split(links, run.request.config, *session.backend, run.plan);
+  run.input.homes = run.plan.run.homes;
+  run.input.plan = plan_memory(run.plan);
+}
+
+// Runs that need more than there is are not measured; throws if that are all.
+void RunSession::Impl::check_memory_of_all() {
+  std::optional<NotRun> last;
+  for (Run& run : runs) {
+    const RunConfig& c = run.request.config;
+    try {
+      check_memory(c, run.input.plan, session.backend.get());
+    } catch (const Error& e) {
+      write_quietly(2, memory_table(run.input.plan, c.prefill));
+      last = NotRun{CaseStatus::kSkippedMemory, e.what(), e.code()};
+      run.unrun = unrun_result(run.input, last->status, last->reason, last->code);
+    }
+  }
+  const bool all =
+      std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.unrun.has_value(); });
+  if (all) throw NotRun(*last);
+}
+
+void RunSession::Impl::prepare_to_measure() {
+  check_memory_of_all();
+  std::int64_t to_take = 0;
+  for_each_to_measure([&](Run& run) {
+    settle_homes(run);
+    to_take = std::max(to_take, run.input.plan.bytes_to_take());
+  });
+  read_data();
+  check_time();
+  let_allocations_throw();
+  measure_bandwidths();
+  session.backend->reserve_memory(to_take);
+  load();
+  build_engines();
+}
+
+// Throws NotRun for what is the status of all runs.
+void RunSession::Impl::guarded_preparation() {
+  try {
+    prepare_to_measure();
+  } catch (const TimedOut&) {
+    throw NotRun{
+        CaseStatus::kTimeout,
+        fmt::format("--timeout: {} s had passed before the models were loaded", config().timeout_s),
+        ExitCode::kInconclusive};
+  } catch (const std::bad_alloc&) {
+    throw NotRun{CaseStatus::kOom, "out of memory while loading the models", ExitCode::kResources};
+  } catch (const Error& e) {
+    if (e.code() == ExitCode::kCommunication) {
+      throw NotRun{CaseStatus::kError, e.what(), e.code()};
+    }
+    if (e.code() != ExitCode::kResources) throw;
+    throw NotRun{CaseStatus::kOom, e.what(), e.code()};
+  }
+}
+
+std::vector<RunResult> RunSession::Impl::measure() {
+  try {
+    guarded_preparation();
+  } catch (const NotRun& why) {
+    for_each_to_measure(
+        [&](Run& run) { run.unrun = unrun_result(run.input, why.status, why.reason, why.code); });
+  }
+  progress.finish();
+  std::optional<GpuMonitor> monitor;
+  if (session.gpu) monitor.emplace(session.gpu->pci_bus_id);
+  // Other ranks of this machine would count as other processes.
+  std::optional<LoadMonitor> load_of_others;
+  if (config().tp == 1) load_of_others.emplace();
+  std::vector<MeasureInput> inputs;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Run& run = runs[i];
+    if (run.unrun) continue;
+    run.observer = std::make_unique<Observer>(i, run.request, tokenizer ? &*tokenizer : nullptr,
+                                              progress, events);
+    MeasureInput& input = inputs.emplace_back(run.input);
+    if (input.config.timeout_s > 0) {
+      input.config.timeout_s = std::max(1e-3, input.config.timeout_s - seconds_spent());
+    }
+    input.monitor = monitor ? &*monitor : nullptr;
+    input.load = load_of_others ? &*load_of_others : nullptr;
+    input.observer = run.observer.get();
+    input.stop = [] { return received_signal().has_value(); };
+  }
+  std::vector<RunResult> measured;
+  if (!inputs.empty()) measured = run_measurements(inputs);
+  std::vector<RunResult> results;
+  auto next = measured.begin();
+  for (Run& run : runs) results.push_back(run.unrun ? std::move(*run.unrun) : std::move(*next++));
+  progress.finish();
+  return results;
+}
+
+RunSession::RunSession(std::vector<RunRequest> requests, const std::vector<std::string>& argv,
+                       RankLinks& links, const RankProcesses& ranks, RunEvents events)
+    : impl_(std::make_unique<Impl>(std::move(requests), argv, links, ranks, std::move(events))) {}
+RunSession::~RunSession() = default;
+
+std::vector<RunResult> RunSession::run(const OutputFiles& claimed) {
+  impl_->open(claimed);
+  return impl_->measure();
+}
+
+void RunSession::blame_weights() const {
+  const ModelPair& pair = impl_->models;
+  for (const ModelChoice* model : {&pair.target, pair.draft ? &*pair.draft : nullptr}) {
+    if (model == nullptr) continue;
+    if (const std::string found = find_non_finite_tensor(*model); !found.empty()) print_note(found);
+  }
+}
+
+void report_cases(const RunResult& result, const std::string& label) {
+  std::vector<std::pair<std::string, std::string>> lines;  // reason, names
+  for (const CaseResult& c : result.cases) {
+    std::string reason = c.status_reason.value_or("");
+    if (reason.empty() && c.lossless.equal_to_baseline == false) {
+      reason = "not lossless: tokens differ from the baseline's";
+    }
+    if (reason.empty()) continue;
+    const auto known = std::find_if(lines.begin(), lines.end(),
+                                    [&](const auto& line) { return line.first == reason; });
+    if (known == lines.end()) {
+      lines.emplace_back(std::move(reason), c.name);
+    } else {
+      known->second += ", " + c.name;
+    }
+  }
+  const bool measured =
+      std::any_of(result.cases.begin(), result.cases.end(),
+                  [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });
+  for (const auto& [reason, names] : lines) {
+    const bool of_all = lines.size() == 1 && !measured;
+    print_error({label, of_all ? "" : names, of_all ? "" : ": ", reason});
+  }
+}
+
+}  // namespace triforce

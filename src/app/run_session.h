@@ -1,0 +1,56 @@
+// From configurations to results: one session, one load of the models and one prefill a prompt
+// serve all configurations that differ in no more than what may change over a finished prompt.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/output_file.h"
+#include "comm/rank_links.h"
+#include "comm/rank_processes.h"
+#include "triforce/config.h"
+#include "triforce/report.h"
+
+namespace triforce {
+
+struct RunRequest {
+  RunConfig config;
+  std::string label;  // what progress lines begin with: "case 3 of 24"; empty: nothing
+};
+
+// Whether one session can serve both: they differ in speculation, methods, repetitions and output
+// alone, have one rank, and all KV heads of the full cache on the device.
+bool can_share_session(const RunConfig& a, const RunConfig& b);
+
+// What is told while runs go on, on the thread that measures; each may be empty.
+struct RunEvents {
+  std::function<void(std::size_t run)> on_step;  // which run is at work: before each pass of a
+                                                 // prompt and each generation, and while loading
+  std::function<void(const std::function<RunResult()>& interim)> on_repetition;
+};
+
+class RunSession {
+ public:
+  // `requests`: one or more that can share it. Links and ranks outlive the session.
+  RunSession(std::vector<RunRequest> requests, const std::vector<std::string>& argv,
+             RankLinks& links, const RankProcesses& ranks, RunEvents events);
+  ~RunSession();
+  // One result a request, in their order; what kept a run from being measured is the status of its
+  // cases. `claimed`: the outputs, which must not be inputs.
+  // Throws Error as prepare(), load_prompts() and load_model(); the signal's code if one came
+  // before anything was measured.
+  std::vector<RunResult> run(const OutputFiles& claimed);
+  // Prints which tensor of the models is not finite, if one is.
+  void blame_weights() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Prints one line for each way in which cases ended early or wrong, with their names unless it is
+// why none was measured; `label` begins it.
+void report_cases(const RunResult& result, const std::string& label = {});
+
+}  // namespace triforce
