@@ -78,6 +78,10 @@ struct RunConfig {
   std::optional<double> max_noise_pct;
   double timeout_s = 0;  // of the whole run; unfinished cases get status timeout. 0: none
 
+  // Sweeps: the journal that is begun or continued; empty: none.
+  std::string journal_file;
+  bool fail_fast = false, list_cases = false, yes = false;
+
   OutputFormat output_format = OutputFormat::kTable;  // on stdout
   std::string json_file, jsonl_file, csv_file;        // empty: not written
   RecordOptions record;

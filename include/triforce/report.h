@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -175,9 +176,11 @@ enum class CaseStatus : std::uint8_t {
   kError,
   kTimeout,
   kInterrupted,
+  kSkippedOptions,
 };
 constexpr auto names_of(CaseStatus /*any*/) {
-  return std::array{"ok", "skipped_memory", "oom", "error", "timeout", "interrupted"};
+  return std::array{"ok",          "skipped_memory", "oom", "error", "timeout",
+                    "interrupted", "skipped_options"};
 }
 
 struct Validity {
@@ -671,6 +674,8 @@ std::string to_jsonl(const RunResult& result);
 // ("timing.ms_per_token.median", "acceptance.outer.alpha"), has every plain value of context and
 // case, and is empty for null; lists of values are joined with ';'.
 std::string to_csv(const RunResult& result);
+// Of several results under one header.
+std::string to_csv(std::span<const RunResult* const> results);
 
 // Read back what to_json() and to_jsonl() wrote. `source` names the text in messages. Strict:
 // unknown, missing and repeated members, other types, other schemas and rates that do not follow

@@ -10,6 +10,7 @@
 namespace triforce {
 
 ExitCode run_command(const RunConfig& config, const std::vector<std::string>& argv);
+ExitCode sweep_command(const CommandLine& line, const std::vector<std::string>& argv);
 ExitCode plan_command(const RunConfig& config);
 ExitCode perplexity_command(const RunConfig& config);
 ExitCode inspect_command(const RunConfig& config);

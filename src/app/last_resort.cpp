@@ -120,4 +120,8 @@ void unregister_scratch_file(const std::string& path) {
   }
 }
 
+void forget_scratch_files() {
+  for (ScratchFile& file : g_scratch) file.used = false;
+}
+
 }  // namespace triforce

@@ -33,7 +33,8 @@ ExitCode execute(const CommandLine& line, const std::vector<std::string>& argv) 
   }
   switch (line.command) {
     case kRun:
-      return run_command(line.config, argv);
+    case kSweep:
+      return line.cases.empty() ? run_command(line.config, argv) : sweep_command(line, argv);
     case kPlan:
       return plan_command(line.config);
     case kPerplexity:

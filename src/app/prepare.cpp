@@ -93,10 +93,16 @@ Prepared prepare(std::span<const RunConfig> configs, const OutputFiles& outputs,
   const auto plan_of = [&](const RunConfig& c) {
     return plan_input(c, p.models, p.session.dtype, p.session.backend.get());
   };
-  p.plan = plan_of(config);
   for (const RunConfig& c : configs) {
-    check_run(plan_of(c));
-    check_recorded(c, target.config);
+    p.refusals.emplace_back();
+    try {
+      p.plan = plan_of(c);
+      check_run(p.plan);
+      check_recorded(c, target.config);
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::kUsage || configs.size() == 1) throw;
+      p.refusals.back() = e;
+    }
   }
   check_prompt_start(target.config);
   p.tokenizer = tokenizer_file(target);

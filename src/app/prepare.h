@@ -21,7 +21,9 @@ struct Prepared {
   Session session;
   ModelPair models;                 // as choose_models() gives them
   std::filesystem::path tokenizer;  // of the target; empty: it has none
-  PlanInput plan;                   // of the first configuration, and of session.backend
+  PlanInput plan;                   // of the last configuration, and of session.backend
+  // Why one of several configurations cannot run, Error(kUsage) of its own options; in their order.
+  std::vector<std::optional<Error>> refusals;
 };
 
 // The files of --json, --jsonl and --csv.

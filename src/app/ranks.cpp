@@ -169,4 +169,51 @@ ExitCode run_follower(const RunConfig& config, RankLinks& links, const LocalRank
   }
 }
 
+namespace {
+
+// Lets the other ranks go, or ends them.
+void dismiss_others(RankLinks& links, RankProcesses& ranks, ExitCode code) {
+  constexpr std::chrono::seconds kLimit{2};
+  try {
+    dismiss(links);
+    ranks.join(kLimit);
+  } catch (const Error&) {  // the result says so
+    ranks.abandon(code);
+  }
+}
+
+ExitCode follow_command(const RunConfig& config, RankLinks& links, RankProcesses& ranks) {
+  constexpr std::chrono::seconds kLimit{10};
+  const ExitCode code = run_follower(config, links, ranks.local());
+  if (code == ExitCode::kOk) {
+    ranks.join(kLimit);
+  } else {
+    links.outlast_rank_0(kLimit);
+  }
+  return code;
+}
+
+}  // namespace
+
+ExitCode with_ranks(
+    const RunConfig& config,
+    const std::function<ExitCode(RankLinks& links, const RankProcesses& ranks)>& lead,
+    const std::function<ExitCode()>& report) {
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(
+      std::chrono::duration<double>(config.comm_timeout_s));
+  RankProcesses ranks = RankProcesses::start(config.tp, timeout);
+  RankLinks links(ranks.shard(), ranks.take_sockets(), timeout);
+  if (links.shard().rank != 0) return follow_command(config, links, ranks);
+  ExitCode code = ExitCode::kOk;
+  try {
+    code = lead(links, ranks);
+  } catch (...) {
+    code = report();
+    ranks.abandon(code);
+    return code;
+  }
+  dismiss_others(links, ranks, code);
+  return code;
+}
+
 }  // namespace triforce

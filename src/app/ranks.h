@@ -1,5 +1,8 @@
 // What the ranks of a run do alike, and what all but rank 0 do.
 #pragma once
+#include <functional>
+
+#include "app/last_resort.h"
 #include "comm/host_communicator.h"
 #include "comm/rank_engine.h"
 #include "comm/rank_processes.h"
@@ -43,6 +46,14 @@ ModelWeights load_target(Backend& backend, const RunConfig& config, const ModelP
                          DType dtype, const Shard& shard, const LoadProgress& progress);
 ModelWeights load_drafter(Backend& backend, const RunConfig& config, const ModelPair& models,
                           DType dtype, const LoadProgress& progress);
+
+// Starts the ranks of a run: `lead` is rank 0's part, and the others follow it until it returns or
+// throws. The exit code; of an error that `lead` throws what `report` makes of it, which is called
+// while it is handled.
+ExitCode with_ranks(
+    const RunConfig& config,
+    const std::function<ExitCode(RankLinks& links, const RankProcesses& ranks)>& lead,
+    const std::function<ExitCode()>& report = report_current_exception);
 
 // A run on any rank but 0, until that dismisses it. Prints and writes nothing: rank 0 is told of
 // errors. The exit code.

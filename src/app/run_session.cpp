@@ -161,6 +161,9 @@ struct RunSession::Impl {
   void check_time() const;
   LoadProgress load_progress(const char* what);
   void measure_bandwidths();
+  bool none_is_left() const {
+    return std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.unrun.has_value(); });
+  }
   void check_memory_of_all();
   void settle_homes(Run& run);
   void prepare_to_measure();
@@ -189,7 +192,9 @@ void RunSession::Impl::open(const OutputFiles& claimed) {
   Prepared prepared = prepare(configs, claimed, local);
   expect_same_models(links, prepared.session, prepared.models);
   rank.emplace(prepared.session, links);
-  for (Run& run : runs) {
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (prepared.refusals[i]) continue;
+    Run& run = runs[i];
     run.plan = agree_on_plan(links, run.request.config, prepared.session, prepared.models, *rank);
     run.input.plan = plan_memory(run.plan);
   }
@@ -198,6 +203,11 @@ void RunSession::Impl::open(const OutputFiles& claimed) {
   session = std::move(prepared.session);
   models = std::move(prepared.models);
   for (Run& run : runs) describe(run);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (!prepared.refusals[i]) continue;
+    runs[i].unrun = unrun_result(runs[i].input, CaseStatus::kSkippedOptions,
+                                 prepared.refusals[i]->what(), ExitCode::kUsage);
+  }
 }
 
 void RunSession::Impl::describe(Run& run) {
@@ -334,7 +344,7 @@ void RunSession::Impl::settle_homes(Run& run) {
 // Runs that need more than there is are not measured; throws if that are all.
 void RunSession::Impl::check_memory_of_all() {
   std::optional<NotRun> last;
-  for (Run& run : runs) {
+  for_each_to_measure([&](Run& run) {
     const RunConfig& c = run.request.config;
     try {
       check_memory(c, run.input.plan, session.backend.get());
@@ -343,10 +353,8 @@ void RunSession::Impl::check_memory_of_all() {
       last = NotRun{CaseStatus::kSkippedMemory, e.what(), e.code()};
       run.unrun = unrun_result(run.input, last->status, last->reason, last->code);
     }
-  }
-  const bool all =
-      std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.unrun.has_value(); });
-  if (all) throw NotRun(*last);
+  });
+  if (last && none_is_left()) throw NotRun(*last);
 }
 
 void RunSession::Impl::prepare_to_measure() {
@@ -387,7 +395,7 @@ void RunSession::Impl::guarded_preparation() {
 
 std::vector<RunResult> RunSession::Impl::measure() {
   try {
-    guarded_preparation();
+    if (!none_is_left()) guarded_preparation();
   } catch (const NotRun& why) {
     for_each_to_measure(
         [&](Run& run) { run.unrun = unrun_result(run.input, why.status, why.reason, why.code); });

@@ -91,6 +91,14 @@ std::unique_ptr<Launcher> Launcher::find() {
   return launcher;
 }
 
+void Launcher::refuse(std::string_view what) {
+  if (const std::optional<Started> started = started_by()) {
+    throw_usage(
+        "{}: expected one process, found that {} started {}; --tp starts ranks of each case", what,
+        started->name, started->size);
+  }
+}
+
 Launcher::Launcher(const TriforceMpi& module, std::string name)
     : module_(module), name_(std::move(name)) {
   expect("start", module_.start(&shard_.rank, &shard_.size));

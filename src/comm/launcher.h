@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "triforce/shard.h"
 
@@ -20,6 +21,10 @@ class Launcher {
   // MPI was found, and starts MPI with it. Throws Error(kUsage) if there is no such module or it
   // was built with another MPI than the launcher's.
   static std::unique_ptr<Launcher> find();
+
+  // Throws Error(kUsage) if this process is one of several that a launcher started: `what` is done
+  // by one.
+  static void refuse(std::string_view what);
 
   const Shard& shard() const { return shard_; }
   // `parts`: size equal parts, of which this rank has set its own; those of the others come in.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 
 #include "core/sha256.h"
 #include "host/machine.h"
@@ -258,7 +259,9 @@ RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::
   set_plan(input.plan, state.memory);
   state.ended = true;
   state.first_error = exit_code;
-  state.salt = reason;
+  // Two of the same second and command line are not one run.
+  state.salt = fmt::format("{} {}", reason,
+                           std::chrono::steady_clock::now().time_since_epoch().count());
   RunResult r = build_result(input, state);
   r.context.end = iso_time_now();
   return r;

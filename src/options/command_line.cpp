@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/utf8.h"
+#include "options/axes.h"
 #include "options/config_file.h"
 
 namespace triforce {
@@ -112,6 +113,47 @@ bool take_flag(GivenOptions& given, std::string_view name) {
   throw_usage("--{}: expected true or false, found {}", name, quote_text(node.mapped().value));
 }
 
+// "true" of a flag that a sweep needs before it has configurations.
+bool is_set(const GivenOptions& given, std::string_view name) {
+  const auto it = given.find(name);
+  return it != given.end() && it->second.value == "true";
+}
+
+bool is_sweep(Command command, const GivenOptions& given) {
+  if (command == kSweep) return true;
+  if (command != kRun) return false;
+  const auto has_several = [&](const Option& o) {
+    const auto it = given.find(o.name);
+    return (o.commands & kRun) != 0 && it != given.end() && expand_values(o, it->second).size() > 1;
+  };
+  return given.contains("resume") || is_set(given, "list") ||
+         std::any_of(option_table().begin(), option_table().end(), has_several);
+}
+
+std::vector<SweepCase> make_cases(Command command, const GivenOptions& given) {
+  constexpr std::size_t kAny = std::size_t{1} << 24;
+  std::vector<SweepCase> cases;
+  for (AxisPoint& point : expand_axes(command, given, is_set(given, "yes") ? kAny : kMaxCases)) {
+    SweepCase& c = cases.emplace_back();
+    c.axes = std::move(point.axes);
+    try {
+      c.config = make_config(command, point.given);
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::kUsage) throw;
+      c.refusal = e.what();
+    }
+  }
+  return cases;
+}
+
+// Throws Error(kUsage) with the first case's refusal if none is valid.
+const SweepCase& first_valid(const std::vector<SweepCase>& cases) {
+  for (const SweepCase& c : cases) {
+    if (c.config) return c;
+  }
+  throw Error(ExitCode::kUsage, "Usage", cases.front().refusal);
+}
+
 }  // namespace
 
 CommandLine parse_command_line(const std::vector<std::string>& args) {
@@ -139,9 +181,20 @@ CommandLine parse_command_line(const std::vector<std::string>& args) {
     config_file = config.mapped().value;
     given.merge(read_config_file(line.command, config_file));  // what is there stays
   }
+  const std::vector<std::string> operands = reader.take_operands();
+  if (is_sweep(line.command, given)) {
+    line.cases = make_cases(line.command, given);
+    for (SweepCase& c : line.cases) {
+      if (!c.config) continue;
+      c.config->config_file = config_file;
+      c.config->operands = operands;
+    }
+    line.config = *first_valid(line.cases).config;
+    return line;
+  }
   line.config = make_config(line.command, given);
   line.config.config_file = config_file;
-  line.config.operands = reader.take_operands();
+  line.config.operands = operands;
   return line;
 }
 

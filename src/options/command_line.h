@@ -1,18 +1,30 @@
 // From argv to a command and its configuration, and the help text.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "options/options.h"
 
 namespace triforce {
 
+// A case of a sweep: the option values that tell it from the others, and its configuration, or why
+// its options do not go together.
+struct SweepCase {
+  std::vector<std::pair<std::string, std::string>> axes;
+  std::optional<RunConfig> config;
+  std::string refusal;
+};
+
 struct CommandLine {
   enum class Action : std::uint8_t { kExecute, kHelp, kVersion } action = Action::kExecute;
   Command command = kRun;
   bool named = false;  // the command's word was given
-  RunConfig config;
+  RunConfig config;  // of a sweep: its first case's that has one
+  // Of sweep, and of run where options have several values, or that is journalled or listed.
+  std::vector<SweepCase> cases;
 };
 
 // `args` without the program's name. The first may be a command's word, or help. Options may be

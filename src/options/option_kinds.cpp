@@ -47,7 +47,8 @@ OptionValue rebuild_policy() {
             if (p.kind == Kind::kEvery) return fmt::format("every:{}", p.every_tokens);
             if (p.kind == Kind::kAdaptive) return fmt::format("adaptive:{}", p.below_rate);
             return std::string("never");
-          }};
+          },
+          true};
 }
 
 OptionValue device_name() {
@@ -58,7 +59,7 @@ OptionValue device_name() {
               return parse_integer(text.substr(5)).value_or(-1) >= 0;
             return text == "auto" || text == "cpu" || text == "cuda";
           },
-          [](const RunConfig& c) -> ParamValue { return c.device; }};
+          [](const RunConfig& c) -> ParamValue { return c.device; }, true};
 }
 
 OptionValue byte_count() {

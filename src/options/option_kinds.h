@@ -39,7 +39,8 @@ OptionValue integer(std::int64_t low, std::int64_t high, Ref ref, std::string_vi
             if (n && *n >= low && *n <= high) return *n;
             if (word.empty()) return std::monostate{};
             return std::string(word);
-          }};
+          },
+          true};
 }
 
 // An integer in 1..high or auto, which sets the flag `is_auto` and the value `high`.
@@ -91,7 +92,8 @@ OptionValue real(Bounds in, Ref ref) {
             }
             if (!in.contains(x)) return std::monostate{};
             return x;
-          }};
+          },
+          true};
 }
 
 // Any text but none.
@@ -129,7 +131,8 @@ OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
               if (ref(c) == value) return std::string(word);
             }
             return std::monostate{};
-          }};
+          },
+          true};
 }
 
 template <class Ref>

@@ -225,8 +225,9 @@ std::vector<Option> measuring() {
         "comparable",
         kShaped, Role::kMeasures, real({.high = 1000, .open = true}, at(&C::max_noise_pct))),
       o("timeout", {}, "S", "seconds",
-        "of the whole run; cases that are not finished by then get the status timeout", kShaped,
-        Role::kMeasures, real({.high = 1e9, .open = true}, at(&C::timeout_s))),
+        "of the whole run, in a sweep of each case; what is not finished by then gets the status "
+        "timeout",
+        kShaped, Role::kMeasures, real({.high = 1e9, .open = true}, at(&C::timeout_s))),
       o("memory-limit", {}, "BYTES", "bytes",
         "most memory the run may plan for; a run that needs more is refused with its table",
         kWithModel, Role::kMeasures, byte_count(), "what the machine has available"),
@@ -236,6 +237,21 @@ std::vector<Option> measuring() {
         kPlan, Role::kMeasures, machine(), "all that are built in"),
       o("chunk", {}, "N", "tokens", "tokens of one pass; changes the speed only", kPerplexity,
         Role::kMeasures, integer(1, 1 << 16, at(&C::chunk))),
+  };
+}
+
+std::vector<Option> sweeping() {
+  return {
+      o("resume", {}, "FILE", "",
+        "journal of the sweep: cases are written there as they end, and those that are there "
+        "already are not measured again, unless they failed",
+        kRun, Role::kOutputs, text("a file name", at(&C::journal_file))),
+      o("fail-fast", {}, "", "", "end at the first case that fails", kRun, Role::kOutputs,
+        flag(at(&C::fail_fast))),
+      o("list", {}, "", "", "print the cases and measure none", kRun, Role::kOutputs,
+        flag(at(&C::list_cases))),
+      o("yes", {"y"}, "", "", "measure more than 10000 cases", kRun, Role::kOutputs,
+        flag(at(&C::yes))),
   };
 }
 
@@ -309,12 +325,18 @@ const std::vector<Option>& option_table() {
         {"Sampling and acceptance", sampling_and_acceptance()},
         {"Data", data()},
         {"Measuring", measuring()},
+        {"Sweeps", sweeping()},
         {"Output", output()},
         {"General", general()},
     };
     std::vector<Option> table;
     for (const auto& [title, options] : groups) {
-      for (const Option& o : options) table.emplace_back(o).group = title;
+      for (const Option& option : options) {
+        Option& o = table.emplace_back(option);
+        o.group = title;
+        if ((o.commands & kRun) != 0) o.commands |= kSweep;
+        o.value.lists = o.value.lists && o.role != Role::kOutputs;
+      }
     }
     return table;
   }();

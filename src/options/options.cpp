@@ -147,6 +147,12 @@ const std::vector<CommandInfo>& command_table() {
        {"--prefill 2k --gen-len 64 --repetitions 2",
         "--method ar,triforce,retrieval --json result.json",
         "-m llama-7B-128K --dataset gs -p 124928 --budget 4096 --gamma 6"}},
+      {kSweep,
+       "sweep",
+       "measure a recipe's cases, or all combinations of option values",
+       {},
+       {"sweep --prefill 4k-15k*2 --budget 512,1024 --json sweep.json",
+        "sweep --temp 0-1+0.2 --prompts 20 --resume sweep.journal"}},
       {kPlan,
        "plan",
        "memory and predicted speed of a run with these options; loads nothing",
@@ -269,7 +275,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
   check_models(c, given);
   check_offload(c);
   check_machine(c);
-  if ((command & (kRun | kPlan)) != 0) {
+  if ((command & (kRun | kSweep | kPlan)) != 0) {
     settle_methods(c, given);
     check_speculation(c);
     check_record(c);

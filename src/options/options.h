@@ -21,8 +21,9 @@ enum Command : unsigned {
   kInspect = 8,
   kListDevices = 16,
   kSelftest = 32,
+  kSweep = 64,
 };
-inline constexpr unsigned kAllCommands = 63;
+inline constexpr unsigned kAllCommands = 127;
 // The words of a command that are no options: `count.first` to `count.second` of them.
 struct Operands {
   std::pair<std::size_t, std::size_t> count{0, 0};
@@ -58,6 +59,7 @@ struct OptionValue {
   std::string expected;  // what a good value is, for help and errors: "an integer in 1..31"
   std::function<bool(RunConfig&, std::string_view)> set;  // false: the text is no good value
   std::function<ParamValue(const RunConfig&)> get;        // monostate: not set
+  bool lists = false;  // `run` and `sweep` take several values of it (axes.h)
 };
 
 struct Option {

@@ -362,11 +362,25 @@ TextTable memory_table(const RunResult& r) {
   return t;
 }
 
-void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
-  if (c.status != CaseStatus::kOk) {
-    notes.push_back(fmt::format("{}: {}{}", c.name, to_string(c.status),
-                                c.status_reason ? ": " + *c.status_reason : ""));
+// One note for methods that ended in the same way.
+void add_statuses(const RunResult& r, std::vector<std::string>& notes) {
+  std::vector<std::pair<std::string, std::string>> found;  // what, names
+  for (const CaseResult& c : r.cases) {
+    if (c.status == CaseStatus::kOk) continue;
+    std::string what = to_string(c.status);
+    if (c.status_reason) what += ": " + *c.status_reason;
+    const auto known =
+        std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == what; });
+    if (known == found.end()) {
+      found.emplace_back(std::move(what), c.name);
+    } else {
+      known->second += ", " + c.name;
+    }
   }
+  for (const auto& [what, names] : found) notes.push_back(names + ": " + what);
+}
+
+void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
   const std::vector<std::string>& reasons = c.validity.reasons;
   const bool limited = std::any_of(reasons.begin(), reasons.end(), [](const std::string& reason) {
     return reason.starts_with("noise ");
@@ -455,6 +469,7 @@ ReportText describe_result(const RunResult& result, bool details) {
   for (TextTable& table : tables) {
     if (!table.rows.empty()) text.tables.push_back(std::move(table));
   }
+  add_statuses(result, text.notes);
   for (const CaseResult& c : result.cases) add_notes(c, text.notes);
   add_validity(result, text.notes);
   text.headline = headline(result);

@@ -171,8 +171,7 @@ std::string render_markdown(const TextTable& table) {
   return out;
 }
 
-std::string to_table(const RunResult& result, const TableStyle& style) {
-  const ReportText report = describe_result(result, style.details);
+std::string render_report(const ReportText& report, const TableStyle& style) {
   const auto coloured = [&](const char* code, std::string text) {
     if (style.colour) text.insert(0, code).insert(text.size() - 1, "\x1b[0m");
     return text;
@@ -193,8 +192,11 @@ std::string to_table(const RunResult& result, const TableStyle& style) {
   return out;
 }
 
-std::string to_markdown(const RunResult& result, bool details) {
-  const ReportText report = describe_result(result, details);
+std::string to_table(const RunResult& result, const TableStyle& style) {
+  return render_report(describe_result(result, style.details), style);
+}
+
+std::string render_markdown(const ReportText& report) {
   std::string out;
   for (const std::string& line : report.header) out += "- " + line + '\n';
   for (const TextTable& table : report.tables) {
@@ -205,6 +207,10 @@ std::string to_markdown(const RunResult& result, bool details) {
   for (const std::string& note : report.notes) out += "> **Note** " + note + "\n>\n";
   if (!report.headline.empty()) out += '\n' + report.headline + '\n';
   return out;
+}
+
+std::string to_markdown(const RunResult& result, bool details) {
+  return render_markdown(describe_result(result, details));
 }
 
 }  // namespace triforce

@@ -30,6 +30,10 @@ ReportText describe_result(const RunResult& result, bool details);
 // 1.65-1.97): 2.17 against 3.94 ms/token, output identical." Empty if nothing was measured.
 std::string headline(const RunResult& result);
 
+// The whole of it, for a terminal and in GitHub markdown.
+std::string render_report(const ReportText& report, const TableStyle& style);
+std::string render_markdown(const ReportText& report);
+
 // Columns padded with spaces, two between them; no trailing blanks. Wider than `width` only if it
 // is so without its optional columns.
 std::string render_text(TextTable table, std::size_t width);

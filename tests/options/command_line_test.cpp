@@ -67,8 +67,9 @@ TEST_F(ConfigFile, MistakesNameFileAndLine) {
       {"\n\ngamma = 99\n", ":3: --gamma: expected an integer in 1..31 or auto, found \"99\""},
       {"gamma = 3.0\n", ":1: --gamma: expected an integer in 1..31 or auto, found \"3.0\""},
       {"gamma = true\n", ":1: --gamma: expected an integer in 1..31 or auto, found \"true\""},
-      {"seed = \"1,2\"\n",
-       ":1: --seed: expected an integer in 0..4611686018427387904, found \"1,2\""},
+      {"seed = \"1,x\"\n",
+       ":1: --seed: expected an integer in 0..4611686018427387904, or a list of such, found "
+       "\"x\""},
       {"seed = 1\ngama = 9\n", ":2: unknown option \"gama\"; did you mean gamma?"},
       {"n-gen = 9\n", ":1: unknown option \"n-gen\"; did you mean gen-len?"},
       {"p = 9\n", ":1: unknown option \"p\"; expected one of those --help lists"},

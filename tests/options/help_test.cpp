@@ -11,7 +11,7 @@
 namespace triforce {
 namespace {
 
-constexpr Command kEach[] = {kRun, kPlan, kPerplexity, kInspect, kListDevices, kSelftest};
+constexpr Command kEach[] = {kRun, kSweep, kPlan, kPerplexity, kInspect, kListDevices, kSelftest};
 
 struct PrintedDefault {
   std::string name, value, builtin_value;  // the last: where it differs for the built-in pair
@@ -146,7 +146,8 @@ TEST(Echo, HasTheOptionsOfRun) {
             "budget chunk_size "
             "draft_cache_budget rebuild selection temp top_p top_k seed acceptance inner_rule "
             "ignore_eos synthetic_acceptance dataset prompts repetitions warmup max_noise timeout "
-            "memory_limit output_format json jsonl csv record progress details verbose ");
+            "memory_limit resume fail_fast list yes output_format json jsonl csv record progress "
+            "details verbose ");
   EXPECT_EQ(by_name["gamma"], "auto");
   EXPECT_EQ(by_name["top_p"], "0.85");
   EXPECT_EQ(by_name["gen_len"], "256");

@@ -1,6 +1,7 @@
 // The option table: every option refuses bad values by name, keeps its limits and knows its
 // aliases.
 #include "options/options.h"
+#include "options/axes.h"
 
 #include <gtest/gtest.h>
 
@@ -297,10 +298,6 @@ TEST(Options, UnknownNamesSuggestTheNearest) {
   EXPECT_NE(usage_error({"plan", "--chunk", "3"}).find("unknown option"), std::string::npos);
   EXPECT_NE(usage_error({"list-devices", "--gamma", "3"}).find("unknown option"),
             std::string::npos);
-  // Later work is not half there.
-  for (const char* name : {"resume", "fail-fast", "list"}) {
-    EXPECT_NE(usage_error({"--" + std::string(name)}).find("unknown option"), std::string::npos);
-  }
 }
 
 TEST(Options, NamesOfOtherToolsAreSuggestions) {
@@ -404,6 +401,79 @@ TEST(Options, PoliciesAndRates) {
   const RunConfig d = parse({"--rebuild", "adaptive:0.75"});
   EXPECT_EQ(d.speculation.rebuild.kind, RebuildPolicy::Kind::kAdaptive);
   EXPECT_EQ(d.speculation.rebuild.below_rate, .75);
+}
+
+// ---- Options with several values
+std::string joined(const std::vector<std::string>& values) {
+  return fmt::format("{}", fmt::join(values, " "));
+}
+std::string expanded(std::string_view name, const std::string& text) {
+  return joined(expand_values(*find_option(kRun, name), text));
+}
+
+TEST(Axes, ListsAndRanges) {
+  EXPECT_EQ(expanded("budget", "512"), "512");
+  EXPECT_EQ(expanded("budget", "512,1k,4096"), "512 1k 4096");
+  EXPECT_EQ(expanded("budget", "1k-16k*2"), "1024 2048 4096 8192 16384");
+  EXPECT_EQ(expanded("budget", "16,1k-3k+1k,8k"), "16 1024 2048 3072 8k");
+  EXPECT_EQ(expanded("gamma", "1-8"), "1 2 3 4 5 6 7 8");
+  EXPECT_EQ(expanded("gamma", "1-8+3"), "1 4 7");
+  EXPECT_EQ(expanded("gamma", "auto,6"), "auto 6");
+  EXPECT_EQ(expanded("gamma", "5-5"), "5");
+  EXPECT_EQ(expanded("temp", "0-1+0.2"), "0 0.2 0.4 0.6 0.8 1");
+  EXPECT_EQ(expanded("temp", "0.1-10*10"), "0.1 1 10");
+  EXPECT_EQ(expanded("temp", "1e-3,1e-2"), "1e-3 1e-2");
+  EXPECT_EQ(expanded("temp", "1e-3-1e-1*10"), "0.001 0.01 0.1");
+  EXPECT_EQ(expanded("selection", "mean-key,attention"), "mean-key attention");
+  EXPECT_EQ(expanded("rebuild", "never,every:32,adaptive:0.5"), "never every:32 adaptive:0.5");
+  // Names of files and lists of methods are one value.
+  EXPECT_EQ(expanded("dataset", "a,b"), "a,b");
+  EXPECT_EQ(expanded("method", "ar,triforce"), "ar,triforce");
+  EXPECT_EQ(expanded("json", "a-1+2"), "a-1+2");
+}
+
+TEST(Axes, RangesThatAreNone) {
+  for (const char* text : {"8-1", "8-1+1", "1-8+0", "1-8*1", "0-8*2", "1k-512*2"}) {
+    EXPECT_NE(usage_error({"--budget", text}).find("--budget: expected a range"), std::string::npos)
+        << text;
+  }
+  for (const char* text : {"512,", ",512", "512,,1024", "512,x", "1-", "-8", "1-8+", "1-8-2"}) {
+    EXPECT_NE(usage_error({"--budget", text}).find("--budget: expected an integer in"),
+              std::string::npos)
+        << text;
+  }
+  EXPECT_EQ(usage_error({"--budget", "512,1024,512"}),
+            "--budget: expected each value once, found \"512\" twice");
+  EXPECT_NE(usage_error({"--seed", "1-10001"}).find("at most 10000 values"), std::string::npos);
+  EXPECT_NE(usage_error({"--seed", "1-1000", "--gamma", "1-11"}).find("at most 10000 cases"),
+            std::string::npos);
+  // Other commands take one value.
+  EXPECT_NE(usage_error({"plan", "--budget", "512,1024"}).find("expected an integer"),
+            std::string::npos);
+}
+
+TEST(Axes, CasesAreTheCombinations) {
+  const CommandLine line = parse_command_line(
+      {"--temp", "0,1", "--budget", "512,600,1000", "--gen-len", "9", "--chunk-size", "8"});
+  ASSERT_EQ(line.cases.size(), 6U);
+  const SweepCase& second = line.cases[1];
+  ASSERT_EQ(second.axes.size(), 2U);  // budget comes first in the table
+  EXPECT_EQ(second.axes[0], (std::pair<std::string, std::string>("budget", "512")));
+  EXPECT_EQ(second.axes[1], (std::pair<std::string, std::string>("temp", "1")));
+  ASSERT_TRUE(second.config.has_value());
+  EXPECT_EQ(second.config->speculation.budget, 512);
+  EXPECT_EQ(second.config->speculation.sampling.temperature, 1);
+  EXPECT_EQ(second.config->gen_len, 9);
+  EXPECT_TRUE(line.cases[2].config && line.cases[4].config);
+  // What one case's command line is told, its row is told.
+  const CommandLine odd = parse_command_line({"--budget", "512,601"});
+  EXPECT_FALSE(odd.cases[1].config);
+  EXPECT_EQ(odd.cases[1].refusal, usage_error({"--budget", "601"}));
+  EXPECT_EQ(usage_error({"--budget", "601,603"}), usage_error({"--budget", "601"}));
+  EXPECT_TRUE(parse_command_line({"--budget", "512"}).cases.empty());
+  EXPECT_EQ(parse_command_line({"sweep", "--budget", "512"}).cases.size(), 1U);
+  EXPECT_EQ(parse_command_line({"--resume", "j"}).cases.size(), 1U);
+  EXPECT_EQ(parse_command_line({"--list"}).cases.size(), 1U);
 }
 
 }  // namespace

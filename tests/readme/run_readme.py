@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-COMMANDS = ("run", "plan", "perplexity", "inspect", "list-devices", "selftest")
+COMMANDS = ("run", "sweep", "plan", "perplexity", "inspect", "list-devices", "selftest")
 PROGRAM = "build/triforce-bench"
 
 

@@ -8,6 +8,7 @@
 
 #include "report/golden.h"
 #include "report/sample_result.h"
+#include "triforce/sweep.h"
 
 namespace triforce {
 namespace {
@@ -21,6 +22,50 @@ TEST(Golden, Markdown) {
 }
 TEST(Golden, Csv) { expect_golden(to_csv(sample_result()), "tests/report/golden/result.csv"); }
 TEST(Golden, Json) { expect_golden(to_json(sample_result()), "tests/report/golden/result.json"); }
+// ---- A sweep: two cases that were measured, the second with another result, and one refused.
+SweepResult sample_sweep() {
+  SweepResult sweep;
+  for (std::int64_t i = 0; i < 3; ++i) {
+    sweep.rows.push_back(
+        {i + 1, {{"budget", 512 << i}, {"selection", std::string("mean-key")}}, sample_result()});
+  }
+  sweep.rows[1].result.cases[1].speedup->value = 2.5;
+  RunResult& refused = sweep.rows[2].result;
+  refused.cases.resize(1);
+  refused.cases[0].status = CaseStatus::kSkippedOptions;
+  refused.cases[0].status_reason = "--budget: expected another";
+  refused.cases[0].timing = {};
+  return sweep;
+}
+TEST(Golden, SweepTable) {
+  expect_golden(to_table(sample_sweep(), {100, false}), "tests/report/golden/sweep.txt");
+}
+TEST(Golden, SweepMarkdown) {
+  expect_golden(to_markdown(sample_sweep(), false), "tests/report/golden/sweep.md");
+}
+TEST(Golden, SweepJson) {
+  expect_golden(to_json(sample_sweep()), "tests/report/golden/sweep.json");
+}
+TEST(Sweep, FilesAreThoseOfTheCases) {
+  const SweepResult sweep = sample_sweep();
+  EXPECT_EQ(to_json(read_json_sweep(to_json(sweep), "sweep")), to_json(sweep));
+  std::string lines;
+  for (const SweepRow& row : sweep.rows) lines += to_jsonl(row.result);
+  EXPECT_EQ(to_jsonl(sweep), lines);
+  const std::string csv = to_csv(sweep), one = to_csv(sweep.rows[0].result);
+  const auto rows_of = [](const std::string& text) { return text.substr(text.find('\n')); };
+  EXPECT_EQ(csv, one + rows_of(to_csv(sweep.rows[1].result)).substr(1) +
+                     rows_of(to_csv(sweep.rows[2].result)).substr(1));
+}
+// With details, the tables of each case come before the common one.
+TEST(Sweep, Details) {
+  const SweepResult sweep = sample_sweep();
+  const std::string all = to_table(sweep, {100, true}), common = to_table(sweep, {100, false});
+  EXPECT_NE(all.find("Case 2 (budget 1024, selection mean-key)"), std::string::npos);
+  EXPECT_NE(all.find(to_table(sweep.rows[0].result, {100, true})), std::string::npos);
+  EXPECT_TRUE(all.ends_with(common));
+}
+
 TEST(Golden, Jsonl) {
   expect_golden(to_jsonl(sample_result()), "tests/report/golden/result.jsonl");
 }

@@ -185,7 +185,7 @@ TEST(Reader, OtherVersionsAreRefusedByName) {
 TEST(Reader, ValuesThatDoNotFit) {
   EXPECT_EQ(refusal(changed(R"("status": "oom")", R"("status": "Oom")")),
             "r.json: cases[2].status: expected one of ok, skipped_memory, oom, error, timeout, "
-            "interrupted, found \"Oom\"");
+            "interrupted, skipped_options, found \"Oom\"");
   EXPECT_EQ(refusal(changed(R"("alpha": 0.4999999999999999)", R"("alpha": 0.51)")),
             "r.json: cases[1].acceptance[0].alpha: expected 0.4999999999999999, which follows from "
             "what stands beside, found 0.51 (not written as an integer)");

@@ -8,6 +8,7 @@
 #include "core/strict_json.h"
 #include "report/golden.h"
 #include "triforce/report.h"
+#include "triforce/sweep.h"
 
 namespace triforce {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 TEST(Schema, PublishedFilesAreCurrent) {
   expect_golden(result_schema(), "data/schema/result.schema.json");
   expect_golden(result_line_schema(), "data/schema/result-line.schema.json");
+  expect_golden(sweep_schema(), "data/schema/sweep.schema.json");
 }
 
 int described_properties(const JsonView& schema) {
@@ -30,8 +32,8 @@ int described_properties(const JsonView& schema) {
 }
 
 TEST(Schema, EveryFieldIsDescribed) {
-  for (const std::string& text : {result_schema(), result_line_schema()}) {
-    const JsonValue schema = parse_json(text, "schema");
+  for (const std::string& text : {result_schema(), result_line_schema(), sweep_schema()}) {
+    const JsonValue schema = parse_json(text, "schema", {std::int64_t{1} << 24, 32, 100000});
     EXPECT_GT(described_properties(JsonView(schema, "schema", "Bad")), 180);
   }
 }

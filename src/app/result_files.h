@@ -1,0 +1,75 @@
+// The files of --json, --jsonl and --csv, and what is printed.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "app/output.h"
+#include "app/output_file.h"
+#include "app/prepare.h"
+#include "app/progress.h"
+#include "triforce/sweep.h"
+
+namespace triforce {
+
+// Writes results to the files that were asked for, as often as there is something new. T: RunResult
+// or SweepResult.
+template <class T>
+class ResultFiles {
+ public:
+  explicit ResultFiles(const RunConfig& config)
+      : config_(config), files_(output_requests(config)) {}
+  const OutputFiles& claimed() const { return files_; }
+
+  // While the run goes on. A file that cannot be written is a note, once: it is tried again at the
+  // end.
+  void write_interim(const std::function<T()>& interim) {
+    OutputFile* json = files_.find("--json");
+    if (warned_ || json == nullptr || !json->replaceable() ||
+        std::chrono::steady_clock::now() < next_interim_)
+      return;
+    try {
+      json->write(to_json(interim()));
+      next_interim_ = std::chrono::steady_clock::now() + kInterimInterval;
+    } catch (const Error& e) {
+      print_note(fmt::format("{}; it is tried again at the end", e.what()));
+      warned_ = true;
+    }
+  }
+
+  // All files, then stdout. kOk if all could be written.
+  ExitCode write_final(const T& result) {
+    OutputWriter out;
+    if (OutputFile* f = files_.find("--json")) out.write(f, to_json(result));
+    if (OutputFile* f = files_.find("--jsonl")) out.write(f, to_jsonl(result));
+    if (OutputFile* f = files_.find("--csv")) out.write(f, to_csv(result));
+    out.print(printed(result));
+    return out.code();
+  }
+
+ private:
+  std::string printed(const T& result) const {
+    switch (config_.output_format) {
+      case OutputFormat::kTable:
+        return to_table(result,
+                        {terminal_columns(1).value_or(100), config_.details, wants_colour(1)});
+      case OutputFormat::kJson:
+        return to_json(result);
+      case OutputFormat::kJsonl:
+        return to_jsonl(result);
+      case OutputFormat::kCsv:
+        return to_csv(result);
+      case OutputFormat::kMarkdown:
+        return to_markdown(result, config_.details);
+    }
+    TF_CHECK(false, "output format");
+  }
+  const RunConfig& config_;
+  OutputFiles files_;
+  // Building and writing a result takes its time too.
+  static constexpr std::chrono::seconds kInterimInterval{2};
+  bool warned_ = false;
+  std::chrono::steady_clock::time_point next_interim_;
+};
+
+}  // namespace triforce

@@ -1,0 +1,321 @@
+// Cases by processes of their own: this one parses, keeps the journal, the time and the files, and
+// never computes. Cases that one load of the models serves are one process's.
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <optional>
+
+#include "app/commands.h"
+#include "app/last_resort.h"
+#include "app/ranks.h"
+#include "app/result_files.h"
+#include "app/run_session.h"
+#include "app/signals.h"
+#include "comm/launcher.h"
+#include "core/fields.h"
+#include "core/sha256.h"
+#include "host/machine.h"
+#include "measure/measure.h"
+#include "report/printers.h"
+#include "sweep/journal.h"
+#include "sweep/workers.h"
+
+namespace triforce {
+namespace {
+
+std::string file_sha256(const char* path) {
+  constexpr std::int64_t kMaxBytes = std::int64_t{1} << 32;
+  return sha256_hex(read_file(path, kMaxBytes));
+}
+
+std::vector<Param> options_of(const SweepCase& c) {
+  std::vector<Param> options;
+  for (const auto& [name, value] : c.axes) {
+    std::string key(name);
+    std::replace(key.begin(), key.end(), '-', '_');
+    ParamValue shown = value;
+    if (c.config) shown = find_option(kRun, name)->value.get(*c.config);  // 4096 for 4k
+    options.emplace_back(std::move(key), std::move(shown));
+  }
+  return options;
+}
+
+// Over the options of all cases that decide what is measured.
+std::string cases_sha256(const std::vector<SweepCase>& cases) {
+  std::string text;
+  for (const SweepCase& c : cases) {
+    for (const auto& [name, value] : c.axes) text += fmt::format("{}={}\n", name, value);
+    if (!c.config) continue;
+    RunConfig config = *c.config;
+    config.output_format = {};
+    config.json_file.clear();
+    config.jsonl_file.clear();
+    config.csv_file.clear();
+    config.journal_file.clear();
+    config.progress = {};
+    config.verbose = config.details = config.fail_fast = config.yes = false;
+    for (const auto& [name, value] : echo_params(config)) {
+      text += fmt::format("{}={}\n", name, to_text(value));
+    }
+    text += '\n';
+  }
+  return sha256_hex(text);
+}
+
+// Cases by their number from 0, those together that one session serves.
+std::vector<std::vector<std::size_t>> groups_of(const std::vector<SweepCase>& cases) {
+  std::vector<std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!cases[i].config) continue;
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+      return can_share_session(*cases[group.front()].config, *cases[i].config);
+    });
+    if (same == groups.end()) {
+      groups.push_back({i});
+    } else {
+      same->push_back(i);
+    }
+  }
+  return groups;
+}
+
+bool was_cut_short(const RunResult& r) {
+  return std::any_of(r.cases.begin(), r.cases.end(),
+                     [](const CaseResult& c) { return c.status == CaseStatus::kInterrupted; });
+}
+
+// Whether a journalled row stands: what failed may succeed another time.
+bool is_settled(const RunResult& r) {
+  return std::all_of(r.cases.begin(), r.cases.end(), [](const CaseResult& c) {
+    return c.status == CaseStatus::kOk || c.status == CaseStatus::kSkippedOptions;
+  });
+}
+
+class Sweep {
+ public:
+  Sweep(const CommandLine& line, const std::vector<std::string>& argv)
+      : cases_(line.cases), config_(line.config), argv_(argv), files_(config_) {
+    rows_.resize(cases_.size());
+  }
+  ExitCode run();
+
+ private:
+  std::string label(std::size_t i) const {
+    return fmt::format("case {} of {}", i + 1, cases_.size());
+  }
+  void open_journal();
+  void refuse_what_does_not_fit();
+  void measure(std::vector<std::size_t> group);
+  ExitCode work(const std::vector<std::size_t>& cases, WorkerReport& report);
+  // A row of this case: into the table, and unless it was cut short into the journal.
+  void add(std::size_t i, RunResult result);
+  RunResult unrun(std::size_t i, CaseStatus status, const std::string& reason, ExitCode code) const;
+  bool enough() const { return received_signal().has_value() || (config_.fail_fast && failed_); }
+  const RunConfig& config_of(std::size_t i) const { return *cases_[i].config; }
+  SweepResult result_so_far() const;
+  ExitCode code_of(const SweepResult& sweep) const;
+
+  const std::vector<SweepCase>& cases_;
+  const RunConfig& config_;
+  const std::vector<std::string>& argv_;
+  ResultFiles<SweepResult> files_;
+  std::optional<Journal> journal_;
+  std::vector<std::optional<SweepRow>> rows_;
+  bool failed_ = false;
+};
+
+void Sweep::open_journal() {
+  if (config_.journal_file.empty()) return;
+  JournalHeader header;
+  header.program_sha256 = file_sha256("/proc/self/exe");
+  header.cases_sha256 = cases_sha256(cases_);
+  header.cases = static_cast<std::int64_t>(cases_.size());
+  header.cpu_model = cpu_model_name();
+  journal_.emplace(config_.journal_file, header);
+  for (const SweepRow& row : journal_->rows()) {
+    auto& known = rows_[static_cast<std::size_t>(row.number - 1)];
+    known.reset();
+    if (is_settled(row.result)) known = row;
+  }
+  const auto done = std::count_if(rows_.begin(), rows_.end(), [](const auto& r) { return r; });
+  if (done > 0) {
+    print_note(fmt::format("--resume: {} of {} cases were measured before", done, cases_.size()));
+  }
+}
+
+RunResult Sweep::unrun(std::size_t i, CaseStatus status, const std::string& reason,
+                       ExitCode code) const {
+  MeasureInput input;
+  input.config = cases_[i].config.value_or(config_);
+  input.context = make_context(argv_);
+  input.data.kind = "not read";
+  if (cases_[i].config) input.params = echo_params(input.config);
+  return unrun_result(input, status, reason, code);
+}
+
+void Sweep::refuse_what_does_not_fit() {
+  for (std::size_t i = 0; i < cases_.size(); ++i) {
+    if (cases_[i].config || rows_[i]) continue;
+    add(i, unrun(i, CaseStatus::kSkippedOptions, cases_[i].refusal, ExitCode::kUsage));
+  }
+}
+
+void Sweep::add(std::size_t i, RunResult result) {
+  SweepRow row{static_cast<std::int64_t>(i + 1), options_of(cases_[i]), std::move(result)};
+  report_cases(row.result, label(i) + ": ");
+  const bool cut_short = was_cut_short(row.result);
+  if (journal_ && !cut_short) journal_->append(row);
+  failed_ = failed_ || !is_settled(row.result);
+  rows_[i] = std::move(row);
+  if (!cut_short) files_.write_interim([this] { return result_so_far(); });
+}
+
+// What a worker does: the cases in one session, their rows when all have ended.
+ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report) {
+  forget_scratch_files();
+  if (journal_) journal_->forget();
+  const auto lead = [&](RankLinks& links, const RankProcesses& ranks) {
+    std::vector<RunRequest> requests;
+    for (const std::size_t i : cases) requests.push_back({*cases_[i].config, label(i)});
+    RunSession session(std::move(requests), argv_, links, ranks,
+                       {[&](std::size_t run) { report.step(cases[run]); }, {}});
+    const std::vector<RunResult> results = session.run(files_.claimed());
+    ExitCode code = ExitCode::kOk;
+    for (std::size_t k = 0; k < cases.size(); ++k) {
+      const bool lost = results[k].exit_code == ExitCode::kOk && was_cut_short(results[k]);
+      if (lost) continue;  // the device failed under another case
+      report.row(cases[k], to_json(results[k]));
+      if (results[k].exit_code == ExitCode::kNumeric) session.blame_weights();
+      if (code == ExitCode::kOk) code = results[k].exit_code;
+    }
+    return code;
+  };
+  return with_ranks(config_of(cases.front()), lead, [&] {
+    try {
+      throw;
+    } catch (const Error& e) {
+      const bool file = e.code() == ExitCode::kBadInput;
+      report.refuse(e.code(), file ? fmt::format("{} [{}]", e.what(), e.kind()) : e.what());
+      return e.code();
+    } catch (...) {
+      return report_current_exception();
+    }
+  });
+}
+
+void Sweep::measure(std::vector<std::size_t> group) {
+  std::erase_if(group, [this](std::size_t i) { return rows_[i].has_value(); });
+  if (group.empty()) return;
+  // A worker looks at the time itself, between passes; beyond that it hangs.
+  constexpr double kGrace_s = 15;
+  const double timeout_s = config_of(group.front()).timeout_s;
+  const auto silence = std::chrono::ceil<std::chrono::milliseconds>(
+      std::chrono::duration<double>(timeout_s > 0 ? timeout_s + kGrace_s : 0));
+  WorkerHooks hooks;
+  hooks.measure = [this](const auto& cases, WorkerReport& report) { return work(cases, report); };
+  hooks.on_row = [this](std::size_t i, const std::string& text) {
+    add(i, read_json_result(text, label(i)));
+  };
+  hooks.on_failure = [this](std::size_t i, ExitCode code, const std::string& reason) {
+    CaseStatus status = CaseStatus::kError;
+    if (code == ExitCode::kUsage) status = CaseStatus::kSkippedOptions;
+    if (code == ExitCode::kInconclusive) status = CaseStatus::kTimeout;
+    if (received_signal()) status = CaseStatus::kInterrupted;
+    add(i, unrun(i, status, reason, code));
+  };
+  hooks.stop_signal = []() -> std::optional<int> {
+    const std::optional<ExitCode> signal = received_signal();
+    if (!signal) return std::nullopt;
+    return static_cast<int>(*signal) - 128;
+  };
+  hooks.enough = [this] { return enough(); };
+  run_workers(std::move(group), hooks, silence);
+}
+
+SweepResult Sweep::result_so_far() const {
+  SweepResult sweep;
+  for (std::size_t i = 0; i < cases_.size(); ++i) {
+    if (rows_[i]) {
+      sweep.rows.push_back(*rows_[i]);
+      continue;
+    }
+    sweep.rows.push_back(
+        {static_cast<std::int64_t>(i + 1), options_of(cases_[i]),
+         unrun(i, CaseStatus::kInterrupted, "it was not its turn yet", ExitCode::kInterrupted)});
+  }
+  return sweep;
+}
+
+// The first failure's; that of what was skipped only where nothing else was to be measured.
+ExitCode Sweep::code_of(const SweepResult& sweep) const {
+  if (const std::optional<ExitCode> signal = received_signal()) return *signal;
+  ExitCode skipped = ExitCode::kOk;
+  bool measured = false;
+  for (const SweepRow& row : sweep.rows) {
+    const auto& cases = row.result.cases;
+    const auto all_are = [&](CaseStatus status) {
+      return std::all_of(cases.begin(), cases.end(),
+                         [&](const CaseResult& c) { return c.status == status; });
+    };
+    if (all_are(CaseStatus::kSkippedOptions)) {
+      if (skipped == ExitCode::kOk) skipped = row.result.exit_code;
+    } else if (!all_are(CaseStatus::kInterrupted)) {
+      if (row.result.exit_code != ExitCode::kOk) return row.result.exit_code;
+      measured = true;
+    }
+  }
+  return measured ? ExitCode::kOk : skipped;
+}
+
+ExitCode Sweep::run() {
+  open_journal();
+  refuse_what_does_not_fit();
+  for (const std::vector<std::size_t>& group : groups_of(cases_)) {
+    if (!enough()) measure(group);
+  }
+  const SweepResult sweep = result_so_far();
+  const ExitCode written = files_.write_final(sweep);
+  const ExitCode code = code_of(sweep);
+  return code != ExitCode::kOk ? code : written;
+}
+
+std::string list_of(const std::vector<SweepCase>& cases) {
+  TextTable t;
+  t.head = {"case"};
+  for (const auto& [name, value] : cases.front().axes) t.head.push_back(name);
+  t.head.emplace_back("process");
+  t.head.emplace_back("");
+  t.left_columns = t.head.size();
+  const auto groups = groups_of(cases);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    std::vector<std::string> row = {fmt::format("{}", i + 1)};
+    for (const auto& [name, value] : cases[i].axes) row.push_back(value);
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
+      return std::find(g.begin(), g.end(), i) != g.end();
+    });
+    row.push_back(group == groups.end() ? "-" : fmt::format("{}", group - groups.begin() + 1));
+    row.push_back(cases[i].config ? "" : "refused: " + cases[i].refusal);
+    t.rows.push_back(std::move(row));
+  }
+  return render_text(t, terminal_columns(1).value_or(100)) +
+         fmt::format(
+             "{} case{} by {} process{}, one after the other; each loads the models and "
+             "processes every prompt once.\n",
+             cases.size(), cases.size() == 1 ? "" : "s", groups.size(),
+             groups.size() == 1 ? "" : "es");
+}
+
+}  // namespace
+
+ExitCode sweep_command(const CommandLine& line, const std::vector<std::string>& argv) {
+  Launcher::refuse("a sweep");
+  if (line.config.list_cases) {
+    print_out(list_of(line.cases));
+    return ExitCode::kOk;
+  }
+  return Sweep(line, argv).run();
+}
+
+}  // namespace triforce

@@ -1,0 +1,138 @@
+#include "options/axes.h"
+
+#include <algorithm>
+
+#include "core/parse_number.h"
+#include "core/utf8.h"
+
+namespace triforce {
+namespace {
+
+struct Range {
+  double first = 0, last = 0, step = 1;
+  bool multiplies = false, integers = true;
+};
+
+std::optional<double> number_of(std::string_view text, bool& integers) {
+  if (const auto n = parse_integer(text)) return static_cast<double>(*n);
+  integers = false;
+  return parse_real(text);
+}
+
+// "1-8", "1k-16k*2", "0.2-1+0.2"; nullopt: no range. A minus sign may be that of an exponent.
+std::optional<Range> parse_range(std::string_view text) {
+  const std::size_t sign = std::min(text.find_last_of("+*"), text.size());
+  for (std::size_t dash = text.find('-'); dash < sign; dash = text.find('-', dash + 1)) {
+    Range r;
+    const auto first = number_of(text.substr(0, dash), r.integers);
+    const auto last = number_of(text.substr(dash + 1, sign - dash - 1), r.integers);
+    std::optional<double> step = 1;
+    if (sign < text.size()) step = number_of(text.substr(sign + 1), r.integers);
+    if (!first || !last || !step || (sign == text.size() && !r.integers)) continue;
+    r.multiplies = sign < text.size() && text[sign] == '*';
+    r.first = *first;
+    r.last = *last;
+    r.step = *step;
+    return r;
+  }
+  return std::nullopt;
+}
+
+class Expansion {
+ public:
+  Expansion(const Option& option, const Given& given) : option_(option), given_(given) {}
+
+  std::vector<std::string> run() {
+    const bool one = given_.value.find(',') == std::string::npos && !range_of(given_.value);
+    if (!option_.value.lists || one) return {given_.value};
+    for (const std::string_view item : split_list(given_.value)) {
+      if (const auto range = range_of(item)) {
+        add_range(*range, item);
+      } else {
+        add(std::string(item));
+      }
+    }
+    return std::move(values_);
+  }
+
+ private:
+  // What the option itself understands is no range.
+  std::optional<Range> range_of(std::string_view item) const {
+    RunConfig scratch;
+    if (!option_.value.lists || option_.value.set(scratch, item)) return std::nullopt;
+    return parse_range(item);
+  }
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    throw_usage("{}--{}: {}", given_.where, option_.name,
+                fmt::format(format, std::forward<Args>(args)...));
+  }
+  void add_range(const Range& r, std::string_view item) {
+    const bool ends = r.multiplies ? r.step > 1 && r.first > 0 : r.step > 0;
+    if (r.first > r.last || !ends) {
+      fail(
+          "expected a range from a least to a largest value by a positive step or a factor above "
+          "1, found {}",
+          quote_text(item));
+    }
+    // A last value that rounding has moved past the end by less than this is meant.
+    constexpr double kSlack = 1e-9;
+    double x = r.first;
+    for (int i = 1; x <= r.last * (1 + kSlack); ++i) {
+      add(r.integers ? fmt::format("{:.0f}", x) : fmt::format("{:.12g}", x));
+      x = r.multiplies ? x * r.step : r.first + i * r.step;
+    }
+  }
+  void add(std::string value) {
+    RunConfig scratch;
+    if (!option_.value.set(scratch, value)) {
+      fail("expected {}, or a list of such, found {}", option_.value.expected, quote_text(value));
+    }
+    if (std::find(values_.begin(), values_.end(), value) != values_.end()) {
+      fail("expected each value once, found {} twice", quote_text(value));
+    }
+    if (values_.size() == kMaxAxisValues) fail("expected at most {} values", kMaxAxisValues);
+    values_.push_back(std::move(value));
+  }
+
+  const Option& option_;
+  const Given& given_;
+  std::vector<std::string> values_;
+};
+
+}  // namespace
+
+std::vector<std::string> expand_values(const Option& option, const Given& given) {
+  return Expansion(option, given).run();
+}
+
+std::vector<AxisPoint> expand_axes(Command command, const GivenOptions& given,
+                                   std::size_t max_points) {
+  std::vector<AxisPoint> points(1);
+  points.front().given = given;
+  for (const Option& o : option_table()) {
+    const auto it = given.find(o.name);
+    if ((o.commands & command) == 0 || it == given.end()) continue;
+    const std::vector<std::string> values = expand_values(o, it->second);
+    if (values.size() == 1) {
+      for (AxisPoint& p : points) p.given.at(it->first).value = values.front();
+      continue;
+    }
+    if (values.size() > max_points / points.size()) {
+      throw_usage("expected at most {} cases without --yes, found {} and more", max_points,
+                  points.size() * values.size());
+    }
+    std::vector<AxisPoint> all;
+    for (const AxisPoint& p : points) {
+      for (const std::string& value : values) {
+        AxisPoint& next = all.emplace_back(p);
+        next.axes.emplace_back(o.name, value);
+        next.given.at(it->first).value = value;
+      }
+    }
+    points = std::move(all);
+  }
+  return points;
+}
+
+}  // namespace triforce

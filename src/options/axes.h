@@ -1,0 +1,33 @@
+// Options with several values: every combination of them is a case of its own, made of the option
+// texts that a command line would have for it alone.
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "options/options.h"
+
+namespace triforce {
+
+// Max values of one option, and max cases without --yes.
+inline constexpr std::size_t kMaxAxisValues = 10000, kMaxCases = 10000;
+
+// The values that a text stands for, of options that take lists (OptionValue::lists): items between
+// commas; of numbers also "a-b", "a-b+step" and "a-b*factor", ends included: "1k-16k*2" is 1024,
+// 2048, ..., 16384. One value is the text as it is. Throws Error(kUsage), naming the option: an
+// empty item or range, a value given twice, one that the option refuses, too many.
+std::vector<std::string> expand_values(const Option& option, const Given& given);
+
+// One combination.
+struct AxisPoint {
+  std::vector<std::pair<std::string, std::string>> axes;  // option and value: those that vary
+  GivenOptions given;                                     // of this case
+};
+// All combinations of the values given, in the order of option_table(), the last option varying
+// fastest; one point without axes if none has several. Throws as expand_values(), and for more than
+// max_points combinations.
+std::vector<AxisPoint> expand_axes(Command command, const GivenOptions& given,
+                                   std::size_t max_points);
+
+}  // namespace triforce

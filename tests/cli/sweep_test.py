@@ -1,0 +1,266 @@
+"""Sweeps: a case is what it is alone, and whatever is killed, the sweep goes on."""
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from json_schema import errors
+from program import BINARY, SOURCE, ProgramTest, strict_json
+
+SCHEMA = strict_json((SOURCE / "data/schema/sweep.schema.json").read_text(encoding="utf-8"))
+
+
+def of_tokens(case):
+    """What of a case must not depend on when and beside what it was measured."""
+    levels = [{k: level[k] for k in ("name", "rounds", "drafted", "accepted", "rejected", "emitted",
+                                     "accepted_at", "tested_at") if k in level}
+              for level in case["acceptance"]]
+    return {"case_id": case["case_id"], "method": case["method"], "status": case["status"],
+            "reason": case["status_reason"], "params": case["params"], "acceptance": levels,
+            "output": [[o["sha256"], o["tokens"]] for o in case["output"]["prompts"]],
+            "data": case["data"], "gammas": case["gammas"]}
+
+
+def of_sweep(sweep):
+    return [(row["case"], row["options"], [of_tokens(c) for c in row["result"]["cases"]])
+            for row in sweep["cases"]]
+
+
+def children(pid):
+    """Processes that `pid` started, those that have ended but for their status left out."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(entry))
+    return found
+
+
+class Sweep(ProgramTest):
+    def load(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return strict_json(file.read())
+
+    def sweep(self, *args, code=0, **changes):
+        out = changes.pop("json", "sweep.json")
+        done = self.run_program(*self.tiny(json=out, **changes), *args, code=code)
+        return done, self.load(out)
+
+    def test_a_case_is_what_it_is_alone(self):
+        _, sweep = self.sweep(budget="48,64", temp="0,0.7", prefill="96,128", prompts=2,
+                              method="triforce,retrieval,streaming")
+        self.assertEqual(errors(sweep, SCHEMA), [])
+        self.assertEqual(len(sweep["cases"]), 8)
+        for row in sweep["cases"]:
+            options = row["options"]
+            with self.subTest(options):
+                self.assertEqual(list(options), ["prefill", "budget", "temp"])
+                _, alone = self.sweep(json="alone.json", prompts=2,
+                                      method="triforce,retrieval,streaming", **options)
+                got = [of_tokens(c) for c in row["result"]["cases"]]
+                want = [of_tokens(c) for c in alone["cases"]]
+                for case in got + want:
+                    case["params"].pop("json")
+                self.assertEqual(got, want)
+
+    def test_a_run_with_ranks(self):
+        four = self.tiny(shape=[("num_key_value_heads", 4)], tp=2, gamma="1,3", json="s.json")
+        self.run_program(*four)
+        self.assertEqual([c["status"] for row in self.load("s.json")["cases"]
+                          for c in row["result"]["cases"]], ["ok"] * 4)
+
+    def test_what_does_not_go_together_is_a_row(self):
+        done, sweep = self.sweep(budget="64,65,32")
+        self.assertEqual([row["result"]["cases"][0]["status"] for row in sweep["cases"]],
+                         ["ok", "skipped_options", "ok"])
+        self.assertIn("case 2 of 3: --budget: expected a multiple of --chunk-size 8", done.err)
+        self.assertIn("3 cases: 2 complete, 1 skipped_options.", done.out)
+
+    def test_what_fails_is_a_row(self):
+        missing = self.path("none.ids")
+        for changes, status, code in (({"dataset": missing}, "error", 3),
+                                      ({"memory-limit": "1k"}, "skipped_memory", 4),
+                                      ({"prefill": "5000"}, "skipped_options", 2),
+                                      ({"method": "streaming", "budget": "40"},
+                                       "skipped_options", 2)):
+            with self.subTest(changes):
+                done, sweep = self.sweep(gamma="1,2", code=code, **changes)
+                failed = [row["result"]["cases"][0] for row in sweep["cases"]]
+                self.assertEqual([c["status"] for c in failed], [status] * 2)
+                self.assertIn("case ", done.err)
+
+    def test_what_one_case_is_refused_for_leaves_the_others(self):
+        done, sweep = self.sweep(method="streaming", budget="40,64", prefill="5000,128")
+        self.assertEqual([row["result"]["cases"][0]["status"] for row in sweep["cases"]],
+                         ["skipped_options"] * 3 + ["ok"])
+        self.assertIn("case 3 of 4: --budget: expected at least 48 tokens", done.err)
+
+    def test_fail_fast(self):
+        ids = self.write("short.ids", " ".join(["5"] * 100) + "\n")
+        _, sweep = self.sweep("--fail-fast", dataset=ids, prefill="128,96", code=3)
+        statuses = [row["result"]["cases"][0]["status"] for row in sweep["cases"]]
+        self.assertEqual(statuses, ["error", "interrupted"])
+
+    def test_formats(self):
+        done = self.run_program(*self.tiny(gamma="1,2", jsonl="s.jsonl", csv="s.csv",
+                                           **{"output-format": "markdown"}))
+        self.assertIn("| case | gamma | method |", done.out)
+        with open(self.path("s.jsonl"), encoding="utf-8") as file:
+            lines = [strict_json(line) for line in file]
+        self.assertEqual([line["params"]["gamma"] for line in lines], [1, 1, 2, 2])
+        with open(self.path("s.csv"), encoding="utf-8") as file:
+            self.assertEqual(len(file.readlines()), 5)
+
+    def test_list(self):
+        done = self.run_program(*self.tiny(prefill="96,128", budget="32,64,65"), "--list")
+        self.assertEqual(len(done.out.splitlines()), 9)
+        self.assertIn("6 cases by 2 processes", done.out)
+        self.assertIn("refused: --budget", done.out)
+
+    def test_journals_of_others(self):
+        journal = self.path("j")
+        self.sweep("--resume", journal, gamma="1,2")
+        done, _ = self.sweep("--resume", journal, gamma="1,2")
+        self.assertIn("2 of 2 cases were measured before", done.err)
+        for args, message in (({"gamma": "1,3"}, "another sweep"),
+                              ({"gamma": "1,2", "gen-len": 13}, "another sweep")):
+            done = self.run_program(*self.tiny(**args), "--resume", journal, code=3)
+            self.assertIn(message, done.err)
+            self.assertIn("[JournalMismatch]", done.err)
+        text = self.write("text", "hello\n")
+        done = self.run_program(*self.tiny(gamma="1,2"), "--resume", text, code=3)
+        self.assertIn("[InvalidJournal]", done.err)
+        # The same text by name, other text by content.
+        again = self.path("again")
+        options = self.tiny(gamma="1,2")
+        self.run_program(*options, "--resume", again)
+        with open(again, encoding="utf-8") as file:
+            lines = file.readlines()
+        with open(again, "w", encoding="utf-8") as file:
+            file.writelines(lines[:2])
+        with open(self.path("prompt.ids"), "a", encoding="utf-8") as file:
+            file.write(" 5" * 600)
+        done = self.run_program(*options, "--resume", again, code=3)
+        self.assertIn("data ids: SHA-256: expected", done.err)
+
+    def start(self, *args, **changes):
+        process = subprocess.Popen([BINARY, *self.tiny(**changes), *args], cwd=self.folder,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def worker_of(self, process):
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if found := children(process.pid):
+                return found[0]
+            self.assertIsNone(process.poll(), "ended without a worker")
+            time.sleep(0.005)
+        return self.fail("no worker")
+
+    # Long enough that a signal finds it at work: generations of two cases, one process each.
+    SLOW = {"prefill": "96,128", "repetitions": 60, "gen-len": 40}
+
+    def test_a_worker_that_dies_is_a_row(self):
+        process = self.start("--json", "sweep.json", **self.SLOW)
+        worker = self.worker_of(process)
+        time.sleep(0.2)
+        os.kill(worker, signal.SIGKILL)
+        process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 70)
+        first, second = [row["result"]["cases"] for row in self.load("sweep.json")["cases"]]
+        self.assertEqual({c["status"] for c in first}, {"error"})
+        self.assertIn("ended by signal 9 (SIGKILL)", first[0]["status_reason"])
+        self.assertEqual({c["status"] for c in second}, {"ok"})
+
+    def test_a_worker_that_hangs_is_a_row(self):
+        process = self.start("--json", "sweep.json", timeout=1, **{**self.SLOW, "repetitions": 2})
+        worker = self.worker_of(process)
+        os.kill(worker, signal.SIGSTOP)
+        begin = time.monotonic()
+        process.communicate(timeout=120)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertEqual(process.returncode, 8)
+        first, second = [row["result"]["cases"] for row in self.load("sweep.json")["cases"]]
+        self.assertEqual({c["status"] for c in first}, {"timeout"})
+        self.assertIn("was silent for 16 s and was ended", first[0]["status_reason"])
+        self.assertEqual({c["status"] for c in second}, {"ok"})
+
+    def test_a_signal_ends_all(self):
+        process = self.start("--json", "sweep.json", **{**self.SLOW, "repetitions": 100000})
+        worker = self.worker_of(process)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assertEqual(process.returncode, 130)
+        self.assertFalse(os.path.exists(f"/proc/{worker}"))
+        statuses = [c["status"] for row in self.load("sweep.json")["cases"]
+                    for c in row["result"]["cases"]]
+        self.assertEqual(set(statuses), {"interrupted"})
+
+    def test_killed_anywhere_it_goes_on(self):
+        """kill -9 of the worker, its parent or both at random moments: resumed until it is through,
+        the sweep is the one that nobody disturbed."""
+        options = {"gamma": "1,2", "prefill": "96,112,128", "repetitions": 4}
+        seed = int(os.environ.get("TRIFORCE_SEED", random.SystemRandom().randrange(1 << 30)))
+        print(f"seed {seed}", file=sys.stderr)
+        dice = random.Random(seed)
+        _, expected = self.sweep("--resume", "undisturbed", **options)
+        begin = time.monotonic()
+        self.sweep("--resume", "other", **options)
+        whole = time.monotonic() - begin
+        journal, kills = self.path("journal"), 0
+        while kills < 20:
+            process = self.start("--resume", journal, "--json", "sweep.json", **options)
+            worker = None
+            time.sleep(dice.uniform(0, whole))
+            if found := children(process.pid):
+                worker = found[0]
+            who = dice.choice(("worker", "parent", "both"))
+            try:
+                if who != "parent" and worker is not None:
+                    os.kill(worker, signal.SIGKILL)
+                if who != "worker":
+                    process.kill()
+            except ProcessLookupError:
+                pass
+            process.communicate(timeout=120)
+            kills += 1
+            if process.returncode == 0:  # through before it was hit: begin anew
+                os.remove(journal)
+            if worker is not None:
+                end = time.monotonic() + 10
+                while os.path.exists(f"/proc/{worker}") and time.monotonic() < end:
+                    time.sleep(0.01)
+        _, sweep = self.sweep("--resume", journal, **options)
+        for each in (expected, sweep):
+            for row in each["cases"]:
+                for case in row["result"]["cases"]:
+                    case["params"].pop("resume")
+        self.assertEqual(of_sweep(sweep), of_sweep(expected))
+
+    def test_one_writer(self):
+        process = self.start("--resume", "j", **{**self.SLOW, "repetitions": 100000})
+        self.worker_of(process)
+        done = self.run_program(*self.tiny(**{**self.SLOW, "repetitions": 100000}), "--resume", "j",
+                                code=2)
+        self.assertIn("--resume: j: another process is writing it", done.err)
+        process.kill()
+        process.communicate(timeout=60)
+
+
+if __name__ == "__main__":
+    unittest.main()
