@@ -16,6 +16,7 @@
 #include "comm/launcher.h"
 #include "core/fields.h"
 #include "core/sha256.h"
+#include "forecast/published.h"
 #include "host/machine.h"
 #include "measure/measure.h"
 #include "report/printers.h"
@@ -36,7 +37,7 @@ std::vector<Param> options_of(const SweepCase& c) {
     std::string key(name);
     std::replace(key.begin(), key.end(), '-', '_');
     ParamValue shown = value;
-    if (c.config) shown = find_option(kRun, name)->value.get(*c.config);  // 4096 for 4k
+    if (c.config) shown = find_option(kSweep, name)->value.get(*c.config);  // 4096 for 4k
     options.emplace_back(std::move(key), std::move(shown));
   }
   return options;
@@ -93,11 +94,44 @@ bool is_settled(const RunResult& r) {
   });
 }
 
+std::string name_of(const ChosenRecipe& r) {
+  return r.size.empty() || r.name.ends_with(".toml") ? r.name
+                                                     : fmt::format("{}-{}", r.size, r.name);
+}
+
+std::string axes_text(const std::vector<std::pair<std::string, std::string>>& axes) {
+  std::string text;
+  for (const auto& [name, value] : axes) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  }
+  return text;
+}
+
+// What was published for the recipe's cases at the paper's size.
+std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
+  std::vector<PublishedPoint> points;
+  for (const AxisPoint& point : recipe.paper_points) {
+    const RunConfig config = make_config(kSweep, point.given);
+    for (const Method method : config.methods) {
+      for (const PublishedResult* r : find_published(config, method)) {
+        if (recipe.published.empty() || !r->source.starts_with(recipe.published)) continue;
+        points.push_back({to_string(method), axes_text(point.axes),
+                          fmt::format("{}; {}", r->source, r->machine), r->ms_per_token, r->speedup,
+                          r->alpha});
+      }
+    }
+  }
+  return points;
+}
+
 class Sweep {
  public:
   Sweep(const CommandLine& line, const std::vector<std::string>& argv)
       : cases_(line.cases), config_(line.config), argv_(argv), files_(config_) {
     rows_.resize(cases_.size());
+    for (const ChosenRecipe& r : line.recipes) {
+      recipes_.push_back({name_of(r), r.title, r.source, r.about, r.cannot, published_of(r)});
+    }
   }
   ExitCode run();
 
@@ -109,6 +143,7 @@ class Sweep {
   void refuse_what_does_not_fit();
   void measure(std::vector<std::size_t> group);
   ExitCode work(const std::vector<std::size_t>& cases, WorkerReport& report);
+  SweepRow row_of(std::size_t i, RunResult result) const;
   // A row of this case: into the table, and unless it was cut short into the journal.
   void add(std::size_t i, RunResult result);
   RunResult unrun(std::size_t i, CaseStatus status, const std::string& reason, ExitCode code) const;
@@ -120,6 +155,7 @@ class Sweep {
   const std::vector<SweepCase>& cases_;
   const RunConfig& config_;
   const std::vector<std::string>& argv_;
+  std::vector<SweepRecipe> recipes_;
   ResultFiles<SweepResult> files_;
   std::optional<Journal> journal_;
   std::vector<std::optional<SweepRow>> rows_;
@@ -162,8 +198,15 @@ void Sweep::refuse_what_does_not_fit() {
   }
 }
 
+SweepRow Sweep::row_of(std::size_t i, RunResult result) const {
+  std::optional<std::string> recipe;
+  if (!recipes_.empty()) recipe = recipes_[cases_[i].recipe].name;
+  return {static_cast<std::int64_t>(i + 1), std::move(recipe), options_of(cases_[i]),
+          std::move(result)};
+}
+
 void Sweep::add(std::size_t i, RunResult result) {
-  SweepRow row{static_cast<std::int64_t>(i + 1), options_of(cases_[i]), std::move(result)};
+  SweepRow row = row_of(i, std::move(result));
   report_cases(row.result, label(i) + ": ");
   const bool cut_short = was_cut_short(row.result);
   if (journal_ && !cut_short) journal_->append(row);
@@ -236,14 +279,14 @@ void Sweep::measure(std::vector<std::size_t> group) {
 
 SweepResult Sweep::result_so_far() const {
   SweepResult sweep;
+  sweep.recipes = recipes_;
   for (std::size_t i = 0; i < cases_.size(); ++i) {
     if (rows_[i]) {
       sweep.rows.push_back(*rows_[i]);
       continue;
     }
-    sweep.rows.push_back(
-        {static_cast<std::int64_t>(i + 1), options_of(cases_[i]),
-         unrun(i, CaseStatus::kInterrupted, "it was not its turn yet", ExitCode::kInterrupted)});
+    sweep.rows.push_back(row_of(
+        i, unrun(i, CaseStatus::kInterrupted, "it was not its turn yet", ExitCode::kInterrupted)));
   }
   return sweep;
 }
@@ -281,22 +324,28 @@ ExitCode Sweep::run() {
   return code != ExitCode::kOk ? code : written;
 }
 
-std::string list_of(const std::vector<SweepCase>& cases) {
-  TextTable t;
-  t.head = {"case"};
-  for (const auto& [name, value] : cases.front().axes) t.head.push_back(name);
-  t.head.emplace_back("process");
-  t.head.emplace_back("");
-  t.left_columns = t.head.size();
+std::string list_of(const CommandLine& line) {
+  const std::vector<SweepCase>& cases = line.cases;
   const auto groups = groups_of(cases);
+  TextTable t;
+  t.head = {"case", "process"};
+  if (!line.recipes.empty()) t.head.emplace_back("recipe");
+  t.head.emplace_back("methods");
+  t.head.emplace_back("options");
+  t.left_columns = t.head.size();
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    std::vector<std::string> row = {fmt::format("{}", i + 1)};
-    for (const auto& [name, value] : cases[i].axes) row.push_back(value);
+    const SweepCase& c = cases[i];
     const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
       return std::find(g.begin(), g.end(), i) != g.end();
     });
+    std::vector<std::string> row = {fmt::format("{}", i + 1)};
     row.push_back(group == groups.end() ? "-" : fmt::format("{}", group - groups.begin() + 1));
-    row.push_back(cases[i].config ? "" : "refused: " + cases[i].refusal);
+    if (!line.recipes.empty()) row.push_back(name_of(line.recipes[c.recipe]));
+    std::vector<std::string_view> methods;
+    for (const Method m : c.config.value_or(RunConfig{}).methods)
+      methods.emplace_back(to_string(m));
+    row.push_back(c.config ? fmt::format("{}", fmt::join(methods, ",")) : "-");
+    row.push_back(axes_text(c.axes) + (c.config ? "" : "  refused: " + c.refusal));
     t.rows.push_back(std::move(row));
   }
   return render_text(t, terminal_columns(1).value_or(100)) +
@@ -312,7 +361,7 @@ std::string list_of(const std::vector<SweepCase>& cases) {
 ExitCode sweep_command(const CommandLine& line, const std::vector<std::string>& argv) {
   Launcher::refuse("a sweep");
   if (line.config.list_cases) {
-    print_out(list_of(line.cases));
+    print_out(list_of(line));
     return ExitCode::kOk;
   }
   return Sweep(line, argv).run();

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "triforce/checkpoint.h"
+
 namespace triforce {
 namespace {
 
@@ -31,6 +33,8 @@ PublishedResult with_budget(Method method, double temperature, int gamma, int in
                             double speedup, std::string source) {
   PublishedResult r = on_chip(method, temperature, speedup, std::move(source));
   r.budget = kOnChipBudget;
+  r.chunk_size = 8;
+  r.top_p = 0.9;
   r.gamma = gamma;
   if (inner_gamma > 0) r.inner_gamma = inner_gamma;
   return r;
@@ -39,27 +43,94 @@ PublishedResult with_budget(Method method, double temperature, int gamma, int in
 // Raw data of the naive policy was taken with gamma 2.
 void add_table_2(Results& all) {
   struct Row {
-    double temperature, triforce, naive;
+    double temperature, triforce, alpha, naive, naive_alpha;
   };
-  for (const Row& row : {Row{0.0, 2.31, 1.56},
-                         {0.2, 2.25, 1.54},
-                         {0.4, 2.20, 1.47},
-                         {0.6, 2.19, 1.42},
-                         {0.8, 2.08, 1.34},
-                         {1.0, 2.08, 1.29},
-                         {1.2, 2.02, 1.27}}) {
+  for (const Row& row : {Row{0.0, 2.31, 0.9234, 1.56, 0.4649},
+                         {0.2, 2.25, 0.9203, 1.54, 0.4452},
+                         {0.4, 2.20, 0.9142, 1.47, 0.4256},
+                         {0.6, 2.19, 0.9137, 1.42, 0.4036},
+                         {0.8, 2.08, 0.8986, 1.34, 0.3131},
+                         {1.0, 2.08, 0.9004, 1.29, 0.2872},
+                         {1.2, 2.02, 0.8902, 1.27, 0.2664}}) {
     const std::string where = fmt::format("T {:.1f}", row.temperature);
     all.push_back(with_budget(Method::kTriForce, row.temperature, 6, 0, row.triforce,
                               "Table 2, TriForce, " + where));
+    all.back().alpha = row.alpha;
     all.push_back(
         on_chip(Method::kDraft, row.temperature, row.naive, "Table 2, naive policy, " + where));
     all.back().gamma = 2;
     all.back().draft_budget = 1024;
+    all.back().alpha = row.naive_alpha;
   }
   all.push_back(with_budget(Method::kRetrieval, kTemperature, 6, 0, 1.80,
                             "Table 2, Retrieval w/o Hierarchy"));
+  all.back().chunk_size.reset();
+  all.back().alpha = 0.9126;
   all.push_back(with_budget(Method::kStreamingHierarchy, kTemperature, 6, 0, 1.90,
                             "Table 2, StreamingLLM w/ Hierarchy"));
+  all.back().alpha = 0.8745;
+}
+
+// A point of a figure: the values are those of the authors' development notebook, since the
+// figure itself has no numbers.
+struct FigurePoint {
+  std::int64_t at;
+  double speedup, alpha;
+};
+
+void add_figure_6(Results& all) {
+  for (const FigurePoint& p : {FigurePoint{384, 1.676, .8036},
+                               {512, 1.807, .8327},
+                               {1024, 1.965, .8618},
+                               {2048, 2.001, .8782},
+                               {3072, 2.166, .9068},
+                               {4096, 2.189, .9137},
+                               {6144, 2.122, .9125}}) {
+    all.push_back(with_budget(Method::kTriForce, kTemperature, 6, 0, p.speedup,
+                              fmt::format("Figure 6a, budget {}", p.at)));
+    all.back().budget = p.at;
+    all.back().alpha = p.alpha;
+  }
+  for (const FigurePoint& p : {FigurePoint{1, .712, .4496},
+                               {2, 1.810, .8459},
+                               {4, 2.101, .9024},
+                               {8, 2.189, .9137},
+                               {16, 2.111, .9010},
+                               {32, 2.154, .9061},
+                               {64, 2.081, .8971},
+                               {128, 2.140, .9059},
+                               {256, 2.077, .8970},
+                               {512, 2.090, .8978},
+                               {1024, 1.882, .8636},
+                               {2048, 1.723, .8304},
+                               {4096, .826, .5348}}) {
+    all.push_back(with_budget(Method::kTriForce, kTemperature, 6, 0, p.speedup,
+                              fmt::format("Figure 6b, chunk {}", p.at)));
+    all.back().chunk_size = static_cast<int>(p.at);
+    all.back().alpha = p.alpha;
+  }
+}
+
+void add_figure_5(Results& all) {
+  struct Point {
+    std::int64_t prompt;
+    double triforce, alpha, naive;
+  };
+  for (const Point& p : {Point{32768, 1.269, .912, 1.323},
+                         {49152, 1.447, .909, 1.341},
+                         {65536, 1.548, .889, 1.360},
+                         {81920, 1.842, .915, 1.361},
+                         {98304, 2.016, .922, 1.367},
+                         {114688, 2.077, .908, 1.382}}) {
+    const std::string source = fmt::format("Figure 5, {}K", p.prompt / 1024);
+    all.push_back(with_budget(Method::kTriForce, kTemperature, 6, 0, p.triforce, source));
+    all.back().prompt = p.prompt;
+    all.back().alpha = p.alpha;
+    all.push_back(on_chip(Method::kDraft, kTemperature, p.naive, source + ", naive policy"));
+    all.back().prompt = p.prompt;
+    all.back().gamma = 2;
+    all.back().draft_budget = 1024;
+  }
 }
 
 // Its speedup at 256 tokens is that of Table 2 at temperature 0.
@@ -167,17 +238,20 @@ bool same_place(const PublishedResult& r, const RunConfig& c, int layers) {
   return *c.on_chip < layers && (!r.on_chip || *r.on_chip == *c.on_chip);
 }
 
+// All but the machine.
 bool same_setting(const PublishedResult& r, const RunConfig& c, const PublishedQuery& q) {
   const auto same = [](const auto& stated, const auto& value) {
     return !stated || *stated == value;
   };
+  // Options are floats: 0.6f is not the double 0.6.
+  const auto same_float = [](const std::optional<double>& stated, float value) {
+    return !stated || static_cast<float>(*stated) == value;
+  };
   const SpeculationOptions& s = c.speculation;
-  // The option is a float: 0.6f is not the double 0.6.
-  const bool same_temperature =
-      !r.temperature || static_cast<float>(*r.temperature) == s.sampling.temperature;
-  return r.machine == q.machine && r.target == q.target && r.method == q.method &&
-         r.prompt == c.prefill && r.generated == c.gen_len && same_temperature &&
-         same(r.budget, s.budget) && same(r.draft_budget, s.draft_budget) &&
+  return r.target == q.target && r.method == q.method && r.prompt == c.prefill &&
+         r.generated == c.gen_len && same_float(r.temperature, s.sampling.temperature) &&
+         same_float(r.top_p, s.sampling.top_p) && same(r.budget, s.budget) &&
+         same(r.draft_budget, s.draft_budget) && same(r.chunk_size, s.chunk_size) &&
          same(r.gamma, q.gammas.gamma) && same(r.inner_gamma, q.gammas.inner_gamma) &&
          same_place(r, c, q.layers);
 }
@@ -192,6 +266,8 @@ std::span<const PublishedResult> published_results() {
     add_table_2(all);
     add_table_3(all);
     add_table_7(all);
+    add_figure_5(all);
+    add_figure_6(all);  // after Table 2, whose settings it repeats
     return all;
   }();
   return kAll;
@@ -201,13 +277,26 @@ std::vector<const PublishedResult*> find_published(const RunConfig& config,
                                                    const PublishedQuery& query) {
   const PublishedResult *ms = nullptr, *speedup = nullptr;
   for (const PublishedResult& r : published_results()) {
-    if (!same_setting(r, config, query)) continue;
+    if (r.machine != query.machine || !same_setting(r, config, query)) continue;
     const PublishedResult*& first = r.ms_per_token ? ms : speedup;
     if (first == nullptr) first = &r;
   }
   std::vector<const PublishedResult*> found;
   for (const PublishedResult* r : {ms, speedup}) {
     if (r != nullptr) found.push_back(r);
+  }
+  return found;
+}
+
+std::vector<const PublishedResult*> find_published(const RunConfig& config, Method method) {
+  PublishedQuery query;
+  query.target = config.target.empty() ? config.random_weights : config.target;
+  if (const auto preset = find_preset(query.target)) query.layers = preset->layers;
+  query.method = method;
+  query.gammas = config.speculation.gammas();
+  std::vector<const PublishedResult*> found;
+  for (const PublishedResult& r : published_results()) {
+    if (same_setting(r, config, query)) found.push_back(&r);
   }
   return found;
 }

@@ -20,13 +20,15 @@ struct PublishedResult {
   // What a method depends on; none: not stated, or it does not depend on it.
   std::optional<double> temperature;
   std::optional<std::int64_t> budget, draft_budget;
+  std::optional<int> chunk_size;
+  std::optional<double> top_p;
   std::optional<int> gamma, inner_gamma;
   // KV heads in host memory: who computes with them, and layers of the others where they are
   // stated.
   std::optional<OffloadAttention> offloaded;
   std::optional<int> on_chip;
-  // One of them.
-  std::optional<double> ms_per_token, speedup;
+  // One of the first two, and the acceptance per token of the outer level where it was published.
+  std::optional<double> ms_per_token, speedup, alpha;
   std::string source;  // table and row
 };
 std::span<const PublishedResult> published_results();
@@ -42,5 +44,8 @@ struct PublishedQuery {
 // `config` leaves open how many layers are on chip (--kv-offload alone), whatever was published.
 std::vector<const PublishedResult*> find_published(const RunConfig& config,
                                                    const PublishedQuery& query);
+
+// Those of any machine with the setting of this configuration, gammas as they are given.
+std::vector<const PublishedResult*> find_published(const RunConfig& config, Method method);
 
 }  // namespace triforce

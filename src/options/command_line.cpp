@@ -130,20 +130,34 @@ bool is_sweep(Command command, const GivenOptions& given) {
          std::any_of(option_table().begin(), option_table().end(), has_several);
 }
 
-std::vector<SweepCase> make_cases(Command command, const GivenOptions& given) {
-  constexpr std::size_t kAny = std::size_t{1} << 24;
-  std::vector<SweepCase> cases;
-  for (AxisPoint& point : expand_axes(command, given, is_set(given, "yes") ? kAny : kMaxCases)) {
+void add_cases(const std::vector<AxisPoint>& points, std::size_t recipe,
+               std::vector<SweepCase>& cases) {
+  for (const AxisPoint& point : points) {
     SweepCase& c = cases.emplace_back();
-    c.axes = std::move(point.axes);
+    c.recipe = recipe;
+    c.axes = point.axes;
     try {
-      c.config = make_config(command, point.given);
+      c.config = make_config(kSweep, point.given);
     } catch (const Error& e) {
       if (e.code() != ExitCode::kUsage) throw;
       c.refusal = e.what();
     }
   }
-  return cases;
+}
+
+// The cases of `sweep`, or of `run` with several values.
+void settle_cases(CommandLine& line, const GivenOptions& given,
+                  const std::vector<std::string>& operands) {
+  constexpr std::size_t kAny = std::size_t{1} << 24;
+  const std::size_t most = is_set(given, "yes") ? kAny : kMaxCases;
+  if (operands.empty()) {
+    add_cases(expand_axes(kSweep, given, most), 0, line.cases);
+    return;
+  }
+  line.recipes = choose_recipes(operands.front(), given, most);
+  for (std::size_t i = 0; i < line.recipes.size(); ++i) {
+    add_cases(line.recipes[i].points, i, line.cases);
+  }
 }
 
 // Throws Error(kUsage) with the first case's refusal if none is valid.
@@ -183,7 +197,7 @@ CommandLine parse_command_line(const std::vector<std::string>& args) {
   }
   const std::vector<std::string> operands = reader.take_operands();
   if (is_sweep(line.command, given)) {
-    line.cases = make_cases(line.command, given);
+    settle_cases(line, given, operands);
     for (SweepCase& c : line.cases) {
       if (!c.config) continue;
       c.config->config_file = config_file;

@@ -6,13 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include "options/options.h"
+#include "options/recipes.h"
 
 namespace triforce {
 
 // A case of a sweep: the option values that tell it from the others, and its configuration, or why
 // its options do not go together.
 struct SweepCase {
+  std::size_t recipe = 0;  // of CommandLine::recipes, if there are any
   std::vector<std::pair<std::string, std::string>> axes;
   std::optional<RunConfig> config;
   std::string refusal;
@@ -22,9 +23,10 @@ struct CommandLine {
   enum class Action : std::uint8_t { kExecute, kHelp, kVersion } action = Action::kExecute;
   Command command = kRun;
   bool named = false;  // the command's word was given
-  RunConfig config;  // of a sweep: its first case's that has one
+  RunConfig config;    // of a sweep: its first case's that has one
   // Of sweep, and of run where options have several values, or that is journalled or listed.
   std::vector<SweepCase> cases;
+  std::vector<ChosenRecipe> recipes;  // that `sweep` was asked for
 };
 
 // `args` without the program's name. The first may be a command's word, or help. Options may be

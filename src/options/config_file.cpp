@@ -38,35 +38,45 @@ constexpr std::ptrdiff_t kMaxDotsPerLine = 256;
 
 class ConfigReader {
  public:
-  ConfigReader(Command command, const std::string& path) : command_(command) {
+  // `option` begins what is said of the file as a whole.
+  ConfigReader(Command command, std::string option, const std::string& path)
+      : command_(command), option_(std::move(option)) {
     const std::string quoted = quote_text(path, 4096);  // untrusted, and at home in messages
     name_ = quoted.substr(1, quoted.rfind('"') - 1);
   }
 
-  GivenOptions read(const std::string& path) {
-    if (path.empty()) throw_usage("--config: expected a file name, found \"\"");
+  // What `use` makes of the file's table.
+  template <class Use>
+  auto read(const std::string& path, const Use& use) const {
+    if (path.empty()) throw_usage("{}: expected a file name, found \"\"", option_);
     std::string text;
     try {
       text = read_file(path, kMaxBytes);
     } catch (const Error& e) {
-      throw Error(e.code(), e.kind(), fmt::format("--config: {}", e.what()));
+      throw Error(e.code(), e.kind(), fmt::format("{}: {}", option_, e.what()));
     }
     if (text.empty())
-      throw_input("InvalidToml", "--config: {}: expected options, found nothing", name_);
+      throw_input("InvalidToml", "{}: {}: expected options, found nothing", option_, name_);
     check_dots(text);
     try {
       const toml::table table = toml::parse(text, std::string_view("config"));
-      return options_of(table);
+      return use(table);
     } catch (const toml::parse_error& e) {
       const std::string found = quote_text(e.description(), 200);
       throw_input("InvalidToml", "{}expected TOML, found {}", where(e.source()), found);
     }
   }
 
- private:
+  GivenOptions options_of(const toml::table& table) const;
+
+ protected:
   std::string where(const toml::source_region& source) const { return line(source.begin.line); }
   std::string line(std::uint32_t number) const { return fmt::format("{}:{}: ", name_, number); }
 
+  Command command_;
+  std::string option_, name_;
+
+ private:
   void check_dots(std::string_view text) const {
     std::uint32_t number = 1;
     while (!text.empty()) {
@@ -80,35 +90,6 @@ class ConfigReader {
       text.remove_prefix(end);
       ++number;
     }
-  }
-
-  GivenOptions options_of(const toml::table& table) const {
-    struct Line {
-      std::string_view key;
-      const toml::node* value;
-    };
-    std::vector<Line> lines;
-    for (const auto& [key, value] : table) lines.push_back({key.str(), &value});
-    std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
-      return a.value->source().begin.line < b.value->source().begin.line;
-    });
-    GivenOptions given;
-    for (const auto& [key, value] : lines) {
-      const std::string at = where(value->source());
-      if (value->is_table() || value->is_array_of_tables()) {
-        throw_usage("{}expected options without sections, found section {}", at, quote_text(key));
-      }
-      const Option* o = key.size() > 1 ? find_option(command_, key) : nullptr;
-      if (o == nullptr) {
-        throw_usage("{}unknown option {}; {}", at, quote_text(key),
-                    suggest_option(command_, key, ""));
-      }
-      if (o->value.set == nullptr) {
-        throw_usage("{}{}: expected on the command line alone, found in a file", at, o->name);
-      }
-      give(given, *o, Given(text_of(*o, *value, at), at));
-    }
-    return given;
   }
 
   std::string text_of(const Option& o, const toml::node& value, const std::string& at) const {
@@ -130,15 +111,110 @@ class ConfigReader {
   [[noreturn]] static void break_list(const Option& o, const std::string& at) {
     throw_usage("{}--{}: expected {}, found a list within a list", at, o.name, o.value.expected);
   }
+};
 
-  Command command_;
-  std::string name_;
+GivenOptions ConfigReader::options_of(const toml::table& table) const {
+  struct Line {
+    std::string_view key;
+    const toml::node* value;
+  };
+  std::vector<Line> lines;
+  for (const auto& [key, value] : table) lines.push_back({key.str(), &value});
+  std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
+    return a.value->source().begin.line < b.value->source().begin.line;
+  });
+  GivenOptions given;
+  for (const auto& [key, value] : lines) {
+    const std::string at = where(value->source());
+    if (value->is_table() || value->is_array_of_tables()) {
+      throw_usage("{}expected options without sections, found section {}", at, quote_text(key));
+    }
+    const Option* o = key.size() > 1 ? find_option(command_, key) : nullptr;
+    if (o == nullptr) {
+      throw_usage("{}unknown option {}; {}", at, quote_text(key),
+                  suggest_option(command_, key, ""));
+    }
+    if (o->value.set == nullptr) {
+      throw_usage("{}{}: expected on the command line alone, found in a file", at, o->name);
+    }
+    give(given, *o, Given(text_of(*o, *value, at), at));
+  }
+  return given;
+}
+
+// The sections and texts of a recipe beside its options.
+class RecipeReader : public ConfigReader {
+ public:
+  using ConfigReader::ConfigReader;
+
+  Recipe recipe_of(const toml::table& table) const {
+    Recipe recipe;
+    const std::map<std::string_view, std::string*> texts = {{"title", &recipe.title},
+                                                            {"source", &recipe.source},
+                                                            {"about", &recipe.about},
+                                                            {"published", &recipe.published}};
+    for (const auto& [key, value] : table) {
+      const std::string_view name = key.str();
+      if (const auto known = texts.find(name); known != texts.end()) {
+        *known->second = text(name, value);
+      } else if (name == "cannot") {
+        for (const toml::node& line : list(name, value)) {
+          recipe.cannot.push_back(text(name, line));
+        }
+      } else if (name == "options") {
+        recipe.options = options_of(section(name, value));
+      } else if (name == "cases") {
+        for (const toml::node& block : list(name, value)) {
+          recipe.blocks.push_back(options_of(section(name, block)));
+        }
+      } else if (is_size(name)) {
+        recipe.sizes.emplace(name, options_of(section(name, value)));
+      } else {
+        throw_usage(
+            "{}unknown entry {}; expected title, source, about, published, cannot, "
+            "[options], [{}] or "
+            "[[cases]]",
+            where(value.source()), quote_text(name), fmt::join(kRecipeSizes, "], ["));
+      }
+    }
+    if (recipe.title.empty()) {
+      throw_input("InvalidRecipe", "{}: {}: expected a title, found none", option_, name_);
+    }
+    if (recipe.blocks.empty()) recipe.blocks.emplace_back();
+    return recipe;
+  }
+
+ private:
+  static bool is_size(std::string_view name) {
+    return std::find(kRecipeSizes.begin(), kRecipeSizes.end(), name) != kRecipeSizes.end();
+  }
+  [[noreturn]] void fail(std::string_view name, const toml::node& value, const char* what) const {
+    throw_usage("{}{}: expected {}", where(value.source()), name, what);
+  }
+  std::string text(std::string_view name, const toml::node& value) const {
+    if (const auto* string = value.as_string()) return string->get();
+    fail(name, value, "a text");
+  }
+  const toml::array& list(std::string_view name, const toml::node& value) const {
+    if (const auto* array = value.as_array()) return *array;
+    fail(name, value, "a list");
+  }
+  const toml::table& section(std::string_view name, const toml::node& value) const {
+    if (const auto* table = value.as_table()) return *table;
+    fail(name, value, "a section of options");
+  }
 };
 
 }  // namespace
 
 GivenOptions read_config_file(Command command, const std::string& path) {
-  return ConfigReader(command, path).read(path);
+  const ConfigReader reader(command, "--config", path);
+  return reader.read(path, [&](const toml::table& table) { return reader.options_of(table); });
+}
+
+Recipe read_recipe(const std::string& path) {
+  const RecipeReader reader(kSweep, "recipe", path);
+  return reader.read(path, [&](const toml::table& table) { return reader.recipe_of(table); });
 }
 
 }  // namespace triforce

@@ -1,15 +1,45 @@
-// Options from a TOML file.
+// Options from TOML files, under the names of the command line: the file of --config, and recipes
+// of experiments.
 #pragma once
+#include <array>
+#include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "options/options.h"
 
 namespace triforce {
 
-// Reads `option = value` lines (TOML 1.0, no sections): names as on the command line without
-// dashes, '_' counts as '-'; strings, numbers, booleans, and arrays of them for comma lists.
-// Throws Error(kBadInput) for what is no regular file, empty, over 1 MiB or not TOML, Error(kUsage)
-// for what `command` has no option for; both name file and line.
+// Options of `command` from a file of `option = value` lines; a list is joined by commas. Messages
+// begin with file and line. Throws Error(kUsage) for unknown options and values of another type,
+// Error(kBadInput): InvalidToml, and what reading a file throws.
 GivenOptions read_config_file(Command command, const std::string& path);
+
+// What an experiment is measured with: the paper's models and sizes; the paper's sizes with random
+// weights and the published acceptances, for times; the built-in pair.
+inline constexpr std::array<std::string_view, 3> kRecipeSizes = {"paper", "gpu", "tiny"};
+
+// An experiment (data/experiments): the cases of one table or figure.
+//
+//   title = "Figure 6b: ..."     source = "arXiv 2404.11912v3, figure 6b"
+//   about = "what to look at"    published = "Figure 6b"
+//   cannot = ["published points that cannot run, and why"]
+//   [options]                    of all cases
+//   [tiny]                       of all cases of this size; also [gpu], [paper]
+//   [[cases]]                    one block of cases; none: one block without options of its own
+//
+// Options of a later section replace those of an earlier one; each may have several values
+// (axes.h).
+struct Recipe {
+  std::string title, source, about;
+  std::string published;  // of published results those whose source begins so
+  std::vector<std::string> cannot;
+  GivenOptions options;
+  std::map<std::string, GivenOptions, std::less<>> sizes;
+  std::vector<GivenOptions> blocks;
+};
+// Throws as read_config_file(), and Error(kBadInput, "InvalidRecipe") for one without a title.
+Recipe read_recipe(const std::string& path);
 
 }  // namespace triforce

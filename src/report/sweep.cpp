@@ -30,33 +30,66 @@ bool is_measured(const SweepRow& row) {
                      [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });
 }
 
-TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& texts) {
+// Rows of one experiment, whose options are columns.
+TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& texts,
+                   const std::optional<std::string>& recipe) {
   TextTable t;
   t.title = "Cases";
   t.head = {"case"};
-  t.left_columns = 1;
-  const std::vector<Param> none;
-  const std::vector<Param>& axes = sweep.rows.empty() ? none : sweep.rows.front().options;
-  for (const auto& [name, value] : axes) t.head.push_back(name);
-  t.left_columns += axes.size() + 1;  // and the method
   for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
-    if (texts[i].tables.empty()) continue;
+    const SweepRow& row = sweep.rows[i];
+    if (row.recipe != recipe || texts[i].tables.empty()) continue;
     const TextTable& of = texts[i].tables.front();
-    if (t.caption.empty()) {
+    if (t.rows.empty()) {
+      for (const auto& [name, value] : row.options) t.head.push_back(name);
+      t.left_columns = t.head.size() + 1;  // and the method
       t.head.insert(t.head.end(), of.head.begin(), of.head.end());
       t.caption = of.caption;
       t.optional = of.optional;
     }
     for (const std::vector<std::string>& cells : of.rows) {
-      std::vector<std::string> row = {fmt::format("{}", sweep.rows[i].number)};
-      for (const auto& [name, value] : sweep.rows[i].options) {
-        row.push_back(printable(to_text(value)));
-      }
-      row.insert(row.end(), cells.begin(), cells.end());
-      t.rows.push_back(std::move(row));
+      std::vector<std::string> line = {fmt::format("{}", row.number)};
+      for (const auto& [name, value] : row.options) line.push_back(printable(to_text(value)));
+      line.insert(line.end(), cells.begin(), cells.end());
+      t.rows.push_back(std::move(line));
     }
   }
   return t;
+}
+
+TextTable published_table(const SweepRecipe& recipe) {
+  TextTable t;
+  t.title = fmt::format("Published: {}", recipe.source);
+  t.caption = "at the paper's size; figures of another size here are not to be compared with them";
+  t.head = {"method", "setting", "ms/token", "speedup", "alpha", "source"};
+  t.left_columns = 2;
+  for (const PublishedPoint& p : recipe.published) {
+    const auto text = [](const std::optional<double>& x, int digits) {
+      return x ? fmt::format("{:.{}f}", *x, digits) : std::string("-");
+    };
+    t.rows.push_back({p.method, p.setting, text(p.ms_per_token, 1),
+                      p.speedup ? text(p.speedup, 2) + "x" : "-", text(p.alpha, 4), p.source});
+  }
+  t.optional = {"source"};
+  return t;
+}
+
+void add_tables(const SweepResult& sweep, const std::vector<ReportText>& texts, ReportText& all) {
+  if (sweep.recipes.empty()) all.tables = {table_of(sweep, texts, std::nullopt)};
+  for (const SweepRecipe& recipe : sweep.recipes) {
+    TextTable ours = table_of(sweep, texts, recipe.name);
+    ours.title = fmt::format("{}: {}", recipe.name, recipe.title);
+    if (&recipe != &sweep.recipes.back()) ours.caption.clear();
+    if (!recipe.about.empty()) {
+      ours.caption = recipe.about + (ours.caption.empty() ? "" : "; " + ours.caption);
+    }
+    all.tables.push_back(std::move(ours));
+    if (!recipe.published.empty()) all.tables.push_back(published_table(recipe));
+    for (const std::string& line : recipe.cannot) {
+      all.notes.push_back(
+          printable(fmt::format("{}: published, not run here: {}", recipe.name, line)));
+    }
+  }
 }
 
 // Each note once, with the cases that it is of.
@@ -133,8 +166,8 @@ ReportText describe_sweep(const SweepResult& sweep) {
     all.header.push_back(fmt::format(
         "this is of case {}; what differs between cases is in the columns", first->number));
   }
-  all.tables = {table_of(sweep, texts)};
-  all.notes = notes_of(sweep, texts);
+  add_tables(sweep, texts, all);
+  for (std::string& note : notes_of(sweep, texts)) all.notes.push_back(std::move(note));
   all.headline = headline_of(sweep);
   return all;
 }

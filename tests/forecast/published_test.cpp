@@ -24,6 +24,7 @@ TEST(Published, EveryResultCanBeAskedFor) {
     c.gen_len = r.generated;
     if (r.temperature) c.speculation.sampling.temperature = static_cast<float>(*r.temperature);
     if (r.budget) c.speculation.budget = *r.budget;
+    if (r.chunk_size) c.speculation.chunk_size = *r.chunk_size;
     if (r.draft_budget) c.speculation.draft_budget = *r.draft_budget;
     if (r.offloaded) {
       c.kv_offload = true;
@@ -36,8 +37,19 @@ TEST(Published, EveryResultCanBeAskedFor) {
       return f->ms_per_token == r.ms_per_token && f->method == r.method;
     })) << r.source;
     speedups += r.speedup ? 1 : 0;
+    const double alpha = r.alpha.value_or(0.5);
+    EXPECT_TRUE(alpha > 0.2 && alpha < 1) << r.source;
+    // The same setting on any machine.
+    c.target = r.target;
+    c.speculation.gamma = gammas.gamma;
+    c.speculation.inner_gamma = gammas.inner_gamma;
+    const auto anywhere = find_published(c, r.method);
+    EXPECT_EQ(std::count(anywhere.begin(), anywhere.end(), &r), 1) << r.source;
+    c.target = "llama-7B";
+    EXPECT_TRUE(find_published(c, r.method).empty());
   }
-  EXPECT_EQ(speedups, 7 + 7 + 2 + 5 + 8 + 8);  // tables 2, 7 and 8
+  EXPECT_EQ(speedups,
+            7 + 7 + 2 + 5 + 8 + 8 + 6 + 6 + 7 + 13);  // tables 2, 7 and 8, figures 5 and 6
 }
 
 // One option after the other that is not the published one.

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "options/parse_support.h"
@@ -474,6 +476,87 @@ TEST(Axes, CasesAreTheCombinations) {
   EXPECT_EQ(parse_command_line({"sweep", "--budget", "512"}).cases.size(), 1U);
   EXPECT_EQ(parse_command_line({"--resume", "j"}).cases.size(), 1U);
   EXPECT_EQ(parse_command_line({"--list"}).cases.size(), 1U);
+}
+
+// ---- Recipes
+class RecipeTest : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(path_); }
+  std::string write(const std::string& text) const {
+    std::ofstream(path_, std::ios::binary) << text;
+    return path_;
+  }
+  const std::string path_ =
+      (std::filesystem::temp_directory_path() / "triforce_recipe_test.toml").string();
+};
+
+TEST_F(RecipeTest, LaterSectionsReplaceEarlierOnes) {
+  write(
+      "title = 'T'\nsource = 'S'\ncannot = ['a', 'b']\n[options]\ngamma = 3\ntemp = 0\n"
+      "[tiny]\nprefill = 4096\nbudget = [512, 1024]\n[paper]\nprefill = 8192\nbudget = 2048\n"
+      "[[cases]]\ngamma = 4\n[[cases]]\nmethod = ['retrieval']\ntemp = [0.5, 1]\n");
+  const CommandLine line = parse_command_line({"sweep", path_ + ":tiny", "--gen-len", "9"});
+  ASSERT_EQ(line.recipes.size(), 1U);
+  EXPECT_EQ(line.recipes[0].title, "T");
+  EXPECT_EQ(line.recipes[0].cannot, (std::vector<std::string>{"a", "b"}));
+  ASSERT_EQ(line.cases.size(), 6U);
+  const SweepCase &first = line.cases[0], &last = line.cases[5];
+  EXPECT_EQ(first.config->speculation.gamma, 4);
+  EXPECT_EQ(first.config->speculation.budget, 512);
+  EXPECT_EQ(first.config->gen_len, 9);
+  EXPECT_EQ(last.config->speculation.gamma, 3);
+  EXPECT_EQ(last.config->speculation.sampling.temperature, 1);
+  EXPECT_EQ(last.config->methods, (std::vector{Method::kAutoregressive, Method::kRetrieval}));
+  const std::vector<std::pair<std::string, std::string>> axes = {
+      {"gamma", "3"}, {"budget", "1024"}, {"temp", "1"}};
+  EXPECT_EQ(last.axes, axes);
+  EXPECT_EQ(line.recipes[0].paper_points.size(), 3U);
+  // The command line replaces what a recipe says.
+  EXPECT_EQ(parse_command_line({"sweep", path_ + ":tiny", "--budget", "64"}).cases.size(), 3U);
+}
+
+TEST_F(RecipeTest, Mistakes) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"title = 'T'\n[tiny]\ngama = 3\n", ":3: unknown option \"gama\"; did you mean gamma?"},
+      {"title = 'T'\n[small]\n",
+       ":2: unknown entry \"small\"; expected title, source, about, "
+       "published, cannot, [options], [paper], [gpu], [tiny] or "
+       "[[cases]]"},
+      {"title = 3\n", ":1: title: expected a text"},
+      {"title = 'T'\ncannot = 'x'\n", ":2: cannot: expected a list"},
+      {"title = 'T'\ncases = [3]\n", ":2: cases: expected a section of options"},
+      {"title = 'T'\n[options]\nbudget = [1, 'x']\n",
+       ":3: --budget: expected an integer in 0..16777216, or a list of such, found \"x\""},
+  };
+  for (const auto& [text, message] : cases) {
+    EXPECT_EQ(usage_error({"sweep", write(text)}), path_ + message);
+  }
+  write("title = 'T'\n[tiny]\nprefill = 64\n[paper]\nprefill = 128\n");
+  EXPECT_EQ(usage_error({"sweep", path_}),
+            "recipe \"" + path_ + "\": expected a size after a colon (paper, tiny), found \"\"");
+  EXPECT_EQ(usage_error({"sweep", path_ + ":gpu"}),
+            "recipe \"" + path_ + "\": expected a size after a colon (paper, tiny), found \"gpu\"");
+  for (const char* name : {"tiny-none", "fig6a", "huge-fig6a", "tiny", "-", ""}) {
+    const std::string why = usage_error({"sweep", name});
+    EXPECT_EQ(why.find(std::string("recipe \"") + name + "\": expected SIZE-NAME"), 0U) << why;
+    EXPECT_NE(why.find("fig6a"), std::string::npos) << why;
+  }
+}
+
+// Every recipe is one: its cases of every size are configurations, and those of the paper's size
+// have the published results that it names.
+TEST_F(RecipeTest, TheOnesThatAreThere) {
+  for (const char* size : {"paper", "gpu", "tiny"}) {
+    const CommandLine line = parse_command_line({"sweep", std::string(size) + "-all"});
+    EXPECT_GE(line.recipes.size(), 7U);
+    for (const ChosenRecipe& r : line.recipes) {
+      EXPECT_FALSE(r.title.empty() || r.source.empty() || r.about.empty()) << r.name;
+      EXPECT_TRUE(r.published.empty() || !r.paper_points.empty()) << r.name;
+    }
+    for (const SweepCase& c : line.cases) {
+      EXPECT_TRUE(c.config.has_value()) << line.recipes[c.recipe].name << ": " << c.refusal;
+    }
+  }
 }
 
 }  // namespace

@@ -26,8 +26,10 @@ TEST(Golden, Json) { expect_golden(to_json(sample_result()), "tests/report/golde
 SweepResult sample_sweep() {
   SweepResult sweep;
   for (std::int64_t i = 0; i < 3; ++i) {
-    sweep.rows.push_back(
-        {i + 1, {{"budget", 512 << i}, {"selection", std::string("mean-key")}}, sample_result()});
+    sweep.rows.push_back({i + 1,
+                          std::nullopt,
+                          {{"budget", 512 << i}, {"selection", std::string("mean-key")}},
+                          sample_result()});
   }
   sweep.rows[1].result.cases[1].speedup->value = 2.5;
   RunResult& refused = sweep.rows[2].result;

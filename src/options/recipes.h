@@ -1,0 +1,30 @@
+// Which experiments there are, and their cases.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "options/axes.h"
+
+namespace triforce {
+
+// A recipe of one size as `sweep` was asked for it.
+struct ChosenRecipe {
+  std::string name;  // "fig6b", or the file
+  std::string size;  // "tiny"; empty: a file's without a size
+  std::string title, source, about, published;
+  std::vector<std::string> cannot;
+  // Its combinations, not checked yet; `axes` are the options that differ among them, `method`
+  // excepted.
+  std::vector<AxisPoint> points;
+  // The same of its size `paper`, whose published results stand beside it; empty: it has none.
+  std::vector<AxisPoint> paper_points;
+};
+
+// "tiny-fig6b" is that size of data/experiments/fig6b.toml, "tiny-all" that size of all that have
+// it, "my.toml" or "my.toml:tiny" a file. `given`, of the command line, replaces a recipe's
+// options. Throws Error(kUsage) for unknown names and sizes, naming what there is, and as
+// read_recipe() and expand_axes().
+std::vector<ChosenRecipe> choose_recipes(const std::string& name, const GivenOptions& given,
+                                         std::size_t max_points);
+
+}  // namespace triforce
