@@ -286,6 +286,9 @@ void acceptance_fields(V& v, LevelResult& l) {
     "95% confidence intervals; null: of one prompt alone, without repetitions that may differ");
 }
 
+// SHA-256 of ids as little-endian 32-bit words, hex: as results hold it of each generation.
+std::string tokens_sha256(std::span<const Token> tokens);
+
 // One generation. Warm-ups are kept and flagged; statistics and counters leave them out.
 struct Sample {
   int prompt = 0, repetition = 0;

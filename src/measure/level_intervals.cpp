@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "measure/statistics.h"
+#include "statistics/statistics.h"
 
 namespace triforce {
 namespace {

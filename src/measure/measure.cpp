@@ -9,7 +9,7 @@
 
 #include "host/machine.h"
 #include "measure/measure_state.h"
-#include "measure/statistics.h"
+#include "statistics/statistics.h"
 
 namespace triforce {
 namespace {

@@ -1,15 +1,13 @@
 #include "measure/measure_parts.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <map>
 
-#include "core/sha256.h"
 #include "host/gpu_monitor.h"
 #include "host/load_monitor.h"
 #include "measure/level_intervals.h"
-#include "measure/statistics.h"
+#include "statistics/statistics.h"
 
 namespace triforce {
 namespace {
@@ -80,11 +78,6 @@ Sample to_sample(const MeasuredRun& r) {
 }
 
 }  // namespace
-
-std::string tokens_sha256(std::span<const Token> tokens) {
-  static_assert(std::endian::native == std::endian::little);
-  return sha256_hex(std::as_bytes(tokens));
-}
 
 std::vector<std::size_t> interleaved_order(std::size_t methods, int repetition) {
   std::vector<std::size_t> order(methods);

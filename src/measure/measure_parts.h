@@ -21,9 +21,6 @@ struct MeasuredRun {
   RunMetrics metrics;
 };
 
-// SHA-256 of ids as little-endian 32-bit integers, hex.
-std::string tokens_sha256(std::span<const Token> tokens);
-
 // A B C, then C B A, and so on: drift of the machine hits all methods alike.
 std::vector<std::size_t> interleaved_order(std::size_t methods, int repetition);
 

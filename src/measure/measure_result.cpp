@@ -4,8 +4,8 @@
 #include "core/sha256.h"
 #include "host/machine.h"
 #include "measure/measure_state.h"
-#include "measure/statistics.h"
 #include "options/identity.h"
+#include "statistics/statistics.h"
 
 namespace triforce {
 namespace {

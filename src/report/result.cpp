@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <bit>
 #include <numeric>
 
 #include "core/fields.h"
+#include "core/sha256.h"
 #include "triforce/report.h"
 
 namespace triforce {
@@ -35,6 +37,11 @@ T read(std::string_view text, const std::string& source) {
 
 std::int64_t TaggedBytes::total() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+std::string tokens_sha256(std::span<const Token> tokens) {
+  static_assert(std::endian::native == std::endian::little);
+  return sha256_hex(std::as_bytes(tokens));
 }
 
 std::vector<double> rate_per_position(const LevelCounters& level) {

@@ -10,7 +10,7 @@
 #include <numbers>
 
 #include "measure/level_intervals.h"
-#include "measure/statistics.h"
+#include "statistics/statistics.h"
 #include "triforce/random.h"
 
 namespace triforce {

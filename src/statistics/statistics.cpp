@@ -1,4 +1,4 @@
-#include "measure/statistics.h"
+#include "statistics/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -89,11 +89,21 @@ std::optional<double> stddev(std::span<const double> samples) {
   return std::sqrt(sum / static_cast<double>(samples.size() - 1));
 }
 
-double student_t95(std::int64_t freedom) {
-  TF_CHECK(freedom >= 1);
+double normal_z(double within) {
+  TF_CHECK(within > 0 && within < 1);
+  double low = 0, high = 40;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = 0.5 * (low + high);
+    (std::erf(middle / std::numbers::sqrt2) < within ? low : high) = middle;
+  }
+  return 0.5 * (low + high);
+}
+
+double student_t(std::int64_t freedom, double within) {
+  TF_CHECK(freedom >= 1 && within > 0 && within < 1);
   const auto n = static_cast<double>(freedom);
   if (freedom > 100) {
-    const double z = kNormal95, z2 = z * z;
+    const double z = normal_z(within), z2 = z * z;
     const double g1 = z * (z2 + 1) / 4;
     const double g2 = z * ((5 * z2 + 16) * z2 + 3) / 96;
     const double g3 = z * (((3 * z2 + 19) * z2 + 17) * z2 - 15) / 384;
@@ -103,7 +113,7 @@ double student_t95(std::int64_t freedom) {
   double low = 0, high = std::numbers::pi / 2;
   for (int i = 0; i < 60; ++i) {
     const double middle = 0.5 * (low + high);
-    (student_within(freedom, middle) < 0.95 ? low : high) = middle;
+    (student_within(freedom, middle) < within ? low : high) = middle;
   }
   return std::sqrt(n) * std::tan(0.5 * (low + high));
 }
@@ -151,6 +161,48 @@ std::optional<Interval> proportion_interval(std::span<const Share> prompts, doub
   const double effective = variance > 0 ? p * (1 - p) / variance * narrower * narrower
                                         : std::numeric_limits<double>::infinity();
   return wilson(p, p * (1 - p) > 0 ? std::min(trials, effective) : trials);
+}
+
+std::optional<RateDifference> rate_difference(std::span<const SharePair> pairs) {
+  SharePair sum;
+  std::vector<SharePair> units;
+  for (const SharePair& u : pairs) {
+    if (!(u.base.whole > 0) || !(u.other.whole > 0)) continue;
+    sum = {{sum.base.part + u.base.part, sum.base.whole + u.base.whole},
+           {sum.other.part + u.other.part, sum.other.whole + u.other.whole}};
+    units.push_back(u);
+  }
+  if (units.empty()) return std::nullopt;
+  RateDifference d;
+  d.units = std::ssize(units);
+  d.base = sum.base.part / sum.base.whole;
+  d.other = sum.other.part / sum.other.whole;
+  if (d.units < 2) return d;
+  const auto without = [](const Share& all, const Share& one) {
+    return (all.part - one.part) / (all.whole - one.whole);
+  };
+  const auto n = static_cast<double>(d.units);
+  std::vector<double> pseudo;
+  for (const SharePair& u : units) {
+    const double rest = without(sum.other, u.other) - without(sum.base, u.base);
+    pseudo.push_back(n * (d.other - d.base) - (n - 1) * rest);
+  }
+  const double net = std::abs(d.other - d.base) / std::min(sum.base.whole, sum.other.whole);
+  const double error = std::max(*stddev(pseudo) / std::sqrt(n), std::sqrt(net));
+  const double middle = mean(pseudo);
+  const double half = student_t(d.units - 1, 0.90) * error;
+  d.interval = Interval{middle - half, middle + half};
+  const double independent =
+      d.base * (1 - d.base) / sum.base.whole + d.other * (1 - d.other) / sum.other.whole;
+  if (independent > 0) d.design_effect = error * error / independent;
+  return d;
+}
+
+double trials_to_tell(double base, double less) {
+  TF_CHECK(base > 0 && base < 1 && less > 0 && less < 1, "{} less {}", base, less);
+  const double z = normal_z(0.90) + normal_z(0.80);  // 95% and 90% on one side
+  const double other = std::max(0.0, base - less);
+  return z * z * (base * (1 - base) + other * (1 - other)) / (less * less);
 }
 
 Distribution summarize(SamplesByPrompt prompts) {

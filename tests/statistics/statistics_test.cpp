@@ -1,4 +1,4 @@
-#include "measure/statistics.h"
+#include "statistics/statistics.h"
 
 #include <gtest/gtest.h>
 
@@ -63,6 +63,22 @@ TEST(StudentT, EqualsThePrintedTable) {
   }
   EXPECT_NEAR(student_t95(1'000'000'000), kNormal95, 1e-8);
   EXPECT_THROW(student_t95(0), Error);
+}
+
+TEST(StudentT, EqualsThePrintedTableOfOneSide) {
+  for (const auto& [freedom, t] : {std::pair{1, 6.31375},
+                                   {2, 2.91999},
+                                   {5, 2.01505},
+                                   {10, 1.81246},
+                                   {30, 1.69726},
+                                   {120, 1.65765},
+                                   {1000, 1.64638}}) {
+    EXPECT_NEAR(student_t(freedom, 0.90), t, 0.5000001e-5) << freedom;
+  }
+  EXPECT_NEAR(normal_z(0.95), kNormal95, 1e-12);
+  EXPECT_NEAR(normal_z(0.90), 1.6448536269514722, 1e-12);
+  EXPECT_NEAR(normal_z(0.80), 1.2815515655446004, 1e-12);
+  EXPECT_THROW(student_t(5, 1.0), Error);
 }
 
 TEST(StudentT, FallsWhereTheFormulaChanges) {
@@ -160,6 +176,49 @@ TEST(Proportion, IsNoNarrowerThanOfIndependentTrials) {
 TEST(Proportion, NeedsTwoPrompts) {
   EXPECT_FALSE(proportion_interval({}, 0).has_value());
   EXPECT_FALSE(proportion_interval(std::vector<Share>{{5, 10}, {0, 0}}, 10).has_value());
+}
+
+TEST(RateDifference, IsThatOfTheMeanWhereUnitsAreEqual) {
+  // With equal wholes the pseudo-values are the units' own differences: .1, .2, .3, .0.
+  const std::vector<SharePair> pairs = {{{50, 100}, {60, 100}},
+                                        {{40, 100}, {60, 100}},
+                                        {{50, 100}, {80, 100}},
+                                        {{0, 0}, {3, 10}},  // left out
+                                        {{70, 100}, {70, 100}}};
+  const RateDifference d = *rate_difference(pairs);
+  EXPECT_EQ(d.units, 4);
+  EXPECT_DOUBLE_EQ(d.base, 0.525);
+  EXPECT_DOUBLE_EQ(d.other, 0.675);
+  const double error = std::sqrt((0.0025 + 0.0025 + 0.0225 + 0.0225) / 3 / 4);
+  EXPECT_NEAR(d.interval->low, 0.15 - 2.353363 * error, 1e-6);
+  EXPECT_NEAR(d.interval->high, 0.15 + 2.353363 * error, 1e-6);
+  const double independent = (0.525 * 0.475 + 0.675 * 0.325) / 400;
+  EXPECT_NEAR(*d.design_effect, error * error / independent, 1e-12);
+}
+
+// Of 10 trials a unit 2 changed in each: without a floor the interval would be a point.
+TEST(RateDifference, UnitsThatAgreeAreStillTrials) {
+  const std::vector<SharePair> pairs = {{{8, 10}, {6, 10}}, {{8, 10}, {6, 10}}, {{8, 10}, {6, 10}}};
+  const RateDifference d = *rate_difference(pairs);
+  EXPECT_NEAR(d.interval->low, -0.2 - 2.91999 * std::sqrt(0.2 / 30), 1e-6);
+  EXPECT_NEAR(d.interval->high, -0.2 + 2.91999 * std::sqrt(0.2 / 30), 1e-6);
+}
+
+TEST(RateDifference, NeedsUnits) {
+  EXPECT_FALSE(rate_difference({}).has_value());
+  EXPECT_FALSE(rate_difference(std::vector<SharePair>{{{0, 0}, {1, 2}}}).has_value());
+  const RateDifference one = *rate_difference(std::vector<SharePair>{{{1, 4}, {3, 4}}});
+  EXPECT_FALSE(one.interval || one.design_effect);
+  const std::vector<SharePair> sure = {{{4, 4}, {4, 4}}, {{9, 9}, {9, 9}}};
+  EXPECT_DOUBLE_EQ(rate_difference(sure)->interval->high, 0);
+  EXPECT_FALSE(rate_difference(sure)->design_effect.has_value());
+}
+
+TEST(TrialsToTell, IsTheTextbooks) {
+  // (1.6449 + 1.2816)^2 (.8 * .2 + .79 * .21) / .01^2
+  EXPECT_NEAR(trials_to_tell(0.8, 0.01), 8.563847 * 0.3259 * 1e4, 0.1);
+  EXPECT_NEAR(trials_to_tell(0.005, 0.01), 8.5638 * 0.005 * 0.995 * 1e4, 1);  // never below 0
+  EXPECT_THROW(trials_to_tell(1.0, 0.01), Error);
 }
 
 TEST(Summarize, PercentilesNeedSamples) {

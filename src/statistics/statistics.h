@@ -20,10 +20,14 @@ double mean(std::span<const double> samples);  // not empty
 // Sample standard deviation (n - 1); nothing below two samples.
 std::optional<double> stddev(std::span<const double> samples);
 
-// The t with P(|T| <= t) = 0.95 of Student's distribution with `freedom` degrees of freedom, at
+// The z with P(|Z| <= z) = `within` of the normal distribution, by bisection; right to 1e-12.
+// `within` in (0, 1).
+double normal_z(double within);
+// The t with P(|T| <= t) = `within` of Student's distribution with `freedom` degrees of freedom, at
 // least 1: by bisection of the finite sums for P (Abramowitz and Stegun 26.7.3 and 26.7.4), above
-// 100 by the expansion 26.7.5; right to 1e-9.
-double student_t95(std::int64_t freedom);
+// 100 by the expansion 26.7.5; for `within` of 0.9 to 0.99 right to 1e-9.
+double student_t(std::int64_t freedom, double within);
+inline double student_t95(std::int64_t freedom) { return student_t(freedom, 0.95); }
 inline constexpr double kNormal95 = 1.959963984540054;  // the same of the normal distribution
 
 struct Estimate {
@@ -57,6 +61,29 @@ struct Share {
 // or nothing is part, prompts show no spread, and trials count as independent. Nothing below two
 // prompts with a whole.
 std::optional<Interval> proportion_interval(std::span<const Share> prompts, double trials);
+
+// A rate before and after a change, of units that both have: prompts.
+struct SharePair {
+  Share base, other;
+};
+struct RateDifference {
+  double base = 0, other = 0;  // the rates: sums of part over sums of whole
+  // Of other - base: two-sided, 90%, so that each end alone holds with 95%. Student's t on the
+  // pseudo-values of the jackknife over the units (Tukey 1958; Miller 1974), whose standard error
+  // is taken for no smaller than that of a net difference of so many trials (McNemar 1947): units
+  // that happen to agree are no reason for a narrower interval.
+  std::optional<Interval> interval;  // nothing below two units
+  // The variance of the difference over that of independent trials: above 1 where
+  // trials of a unit resemble each other, below 1 where both sides of a unit do. Nothing below two
+  // units, or where trials cannot vary.
+  std::optional<double> design_effect;
+  std::int64_t units = 0;
+};
+// Units without a whole on both sides are left out; nothing if none is left.
+std::optional<RateDifference> rate_difference(std::span<const SharePair> pairs);
+// Independent trials a side after which a rate of `base` on both sides is told from one that is
+// `less` smaller: two samples, 5% wrong alarms on one side, 90% power. base and less in (0, 1).
+double trials_to_tell(double base, double less);
 
 // All of Distribution over the samples of all prompts. p90 needs 10 samples, p95 20, p99 100: below
 // that a percentile is the maximum in disguise.
