@@ -5,6 +5,8 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -176,11 +178,9 @@ enum class CaseStatus : std::uint8_t {
   kError,
   kTimeout,
   kInterrupted,
-  kSkippedOptions,
 };
 constexpr auto names_of(CaseStatus /*any*/) {
-  return std::array{"ok",          "skipped_memory", "oom", "error", "timeout",
-                    "interrupted", "skipped_options"};
+  return std::array{"ok", "skipped_memory", "oom", "error", "timeout", "interrupted"};
 }
 
 struct Validity {
@@ -676,9 +676,8 @@ std::string to_jsonl(const RunResult& result);
 // A header and one line a case, RFC 4180 quoting. A column is named by its path in the document
 // ("timing.ms_per_token.median", "acceptance.outer.alpha"), has every plain value of context and
 // case, and is empty for null; lists of values are joined with ';'.
-std::string to_csv(const RunResult& result);
-// Of several results under one header.
-std::string to_csv(std::span<const RunResult* const> results);
+std::string to_csv(std::span<const RunResult> results);
+inline std::string to_csv(const RunResult& result) { return to_csv({&result, 1}); }
 
 // Read back what to_json() and to_jsonl() wrote. `source` names the text in messages. Strict:
 // unknown, missing and repeated members, other types, other schemas and rates that do not follow
@@ -687,9 +686,39 @@ RunResult read_json_result(std::string_view text, const std::string& source);
 // Lines that follow each other with equal run_id make one result.
 std::vector<RunResult> read_jsonl_results(std::string_view text, const std::string& source);
 
+// What --json or --jsonl wrote, told apart by its first line.
+struct ResultFile {
+  std::string name;                // as it was given
+  std::vector<RunResult> results;  // at least one case among them
+};
+inline constexpr std::int64_t kMaxResultBytes = std::int64_t{1} << 30;
+// Throws as InputFile (core/file.h) and as the readers above; no case is InvalidResult too.
+ResultFile read_result_file(const std::filesystem::path& path);
+
 // JSON Schemas (draft 2020-12) of the document and of a line.
 std::string result_schema();
 std::string result_line_schema();
+
+// Whether an option decides the tokens of a method, so that its value tells cases apart. Both named
+// as in params and method of a result.
+using DecidesTokens = std::function<bool(std::string_view param, const std::string& method)>;
+
+// ---- For other programs
+enum class ExportFormat : std::uint8_t {
+  kBencher,        // Bencher Metric Format
+  kGithubSmaller,  // github-action-benchmark, customSmallerIsBetter: times and memory
+  kGithubBigger,   // the same, customBiggerIsBetter: rates and speedups
+  kCsv,
+  kLatex,  // tabular with booktabs
+  kMarkdown,
+  kJunit,
+};
+// The cases of all results in one text that ends in a newline. A case is named by its name and the
+// values of those options that differ among the cases and decide its tokens: "triforce temp=0.6";
+// of equal names later ones get "#2". Formats of figures alone have measured cases only: `left_out`
+// gets a line for each other one.
+std::string export_results(std::span<const RunResult> results, ExportFormat format,
+                           const DecidesTokens& decides, std::vector<std::string>& left_out);
 
 // ---- For people
 struct TableStyle {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -146,25 +145,23 @@ std::string line(RunResult& run, CaseResult& c, const std::vector<std::string>& 
 
 }  // namespace
 
-std::string to_csv(std::span<const RunResult* const> results) {
+std::string to_csv(std::span<const RunResult> results) {
   std::vector<std::string> params;
-  for (const RunResult* run : results) {
-    for (const CaseResult& c : run->cases) {
+  for (const RunResult& result : results) {
+    for (const CaseResult& c : result.cases) {
       for (const auto& [name, value] : c.params) {
         if (std::find(params.begin(), params.end(), name) == params.end()) params.push_back(name);
       }
     }
   }
   RunResult no_run;
-  CaseResult no_case;
-  std::string out = line(no_run, no_case, params, true);
-  for (const RunResult* result : results) {
-    auto& run = const_cast<RunResult&>(*result);  // only read, as in write_value()
+  CaseResult none;
+  std::string out = line(no_run, none, params, true);
+  for (const RunResult& result : results) {
+    auto& run = const_cast<RunResult&>(result);  // only read, as in write_value()
     for (CaseResult& c : run.cases) out += line(run, c, params, false);
   }
   return out;
 }
-
-std::string to_csv(const RunResult& result) { return to_csv(std::array{&result}); }
 
 }  // namespace triforce

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kErrorKind = "InvalidResult";
 // A thousand prompts with five repetitions of five methods need some 100 MB.
-constexpr JsonLimits kLimits{std::int64_t{1} << 30, 16, std::int64_t{1} << 27};
+constexpr JsonLimits kLimits{kMaxResultBytes, 16, std::int64_t{1} << 27};
 
 // One case with what its line says of the run.
 struct ResultLine {

@@ -183,8 +183,8 @@ std::string to_jsonl(const SweepResult& sweep) {
 }
 
 std::string to_csv(const SweepResult& sweep) {
-  std::vector<const RunResult*> results;
-  for (const SweepRow& row : sweep.rows) results.push_back(&row.result);
+  std::vector<RunResult> results;
+  for (const SweepRow& row : sweep.rows) results.push_back(row.result);
   return to_csv(results);
 }
 

@@ -1,0 +1,268 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/json_writer.h"
+#include "report/junit.h"
+#include "report/printers.h"
+
+namespace triforce {
+namespace {
+
+// One figure of a case.
+struct Figure {
+  std::string slug, name, unit;
+  bool smaller_is_better = false;
+  double value = 0;
+  std::optional<Interval> interval;
+};
+
+struct NamedCase {
+  const RunResult* run = nullptr;
+  const CaseResult* result = nullptr;
+  std::string name;
+};
+
+// The decisive options of a case whose values differ among those of the other cases.
+std::string setting_of(const CaseResult& c, const std::map<std::string, std::size_t>& varieties) {
+  std::string text;
+  for (const auto& [name, value] : c.params) {
+    const auto it = varieties.find(name);
+    if (it != varieties.end() && it->second > 1) {
+      text += fmt::format(" {}={}", name, to_text(value, "none"));
+    }
+  }
+  return text;
+}
+
+std::vector<NamedCase> named_cases(std::span<const RunResult> results,
+                                   const DecidesTokens& decides) {
+  std::vector<NamedCase> cases;
+  std::map<std::string, std::vector<std::string>> values;  // that a decisive option has
+  for (const RunResult& run : results) {
+    for (const CaseResult& c : run.cases) {
+      cases.push_back({&run, &c, c.name});
+      for (const auto& [name, value] : c.params) {
+        if (!decides(name, c.method)) continue;
+        std::vector<std::string>& seen = values[name];
+        std::string text = to_text(value, "none");
+        if (std::find(seen.begin(), seen.end(), text) == seen.end()) {
+          seen.push_back(std::move(text));
+        }
+      }
+    }
+  }
+  std::map<std::string, std::size_t> varieties;
+  for (const auto& [name, seen] : values) varieties[name] = seen.size();
+  std::map<std::string, int> times;
+  for (NamedCase& c : cases) {
+    std::map<std::string, std::size_t> of_case = varieties;
+    std::erase_if(of_case, [&](const auto& v) { return !decides(v.first, c.result->method); });
+    c.name = printable(c.name + setting_of(*c.result, of_case));
+    const int n = ++times[c.name];
+    if (n > 1) c.name += fmt::format("#{}", n);
+  }
+  return cases;
+}
+
+std::optional<Interval> interval_of(const std::optional<double>& low,
+                                    const std::optional<double>& high) {
+  if (!low || !high || !std::isfinite(*low) || !std::isfinite(*high)) return std::nullopt;
+  return Interval{*low, *high};
+}
+
+std::vector<Figure> figures_of(const CaseResult& c) {
+  std::vector<Figure> figures;
+  const auto add = [&](const char* slug, std::string name, const char* unit, bool smaller,
+                       const std::optional<double>& value, std::optional<Interval> interval) {
+    if (!value || !std::isfinite(*value)) return;
+    figures.push_back({slug, std::move(name), unit, smaller, *value, interval});
+  };
+  const Distribution& d = c.timing.ms_per_token;
+  add("ms-per-token", "time per token", "ms", true, d.geometric_mean,
+      interval_of(d.ci95_low, d.ci95_high));
+  add("tokens-per-second", "tokens per second", "tokens/s", false, c.timing.tokens_per_s, {});
+  add("prefill-ms", "prefill", "ms", true, c.timing.prefill_ms, {});
+  const auto& peak =
+      c.memory.peak_device_bytes ? c.memory.peak_device_bytes : c.memory.peak_host_bytes;
+  if (peak) add("peak-bytes", "peak memory", "bytes", true, static_cast<double>(*peak), {});
+  if (c.speedup) {
+    add("speedup", "speedup over " + c.speedup->baseline, "x", false, c.speedup->value,
+        interval_of(c.speedup->ci95_low, c.speedup->ci95_high));
+  }
+  for (const LevelResult& level : c.acceptance) {
+    const Interval none{NAN, NAN}, rates = level.ci95 ? level.ci95->acceptance_rate : none;
+    add(level.name == "inner" ? "acceptance-inner" : "acceptance-outer", "acceptance " + level.name,
+        "rate", false, level.acceptance_rate(), interval_of(rates.low, rates.high));
+  }
+  return figures;
+}
+
+// Those with figures; the others are said.
+std::vector<NamedCase> measured(std::vector<NamedCase> cases, std::vector<std::string>& left_out) {
+  std::vector<NamedCase> out;
+  for (NamedCase& c : cases) {
+    if (c.result->status == CaseStatus::kOk) {
+      out.push_back(std::move(c));
+    } else {
+      left_out.push_back(
+          fmt::format("{}: left out, its status is {}{}{}", c.name, to_string(c.result->status),
+                      c.result->status_reason ? ": " : "", c.result->status_reason.value_or("")));
+    }
+  }
+  return out;
+}
+
+std::string to_bencher(const std::vector<NamedCase>& cases) {
+  JsonWriter out;
+  out.begin_object();
+  for (const NamedCase& c : cases) {
+    out.key(c.name);
+    out.begin_object();
+    for (const Figure& f : figures_of(*c.result)) {
+      out.key(f.slug);
+      out.begin_object();
+      out.key("value");
+      out.value(f.value);
+      if (f.interval) {
+        out.key("lower_value");
+        out.value(f.interval->low);
+        out.key("upper_value");
+        out.value(f.interval->high);
+      }
+      out.end();
+    }
+    out.end();
+  }
+  out.end();
+  return out.take() + '\n';
+}
+
+std::string to_github(const std::vector<NamedCase>& cases, bool smaller_is_better) {
+  JsonWriter out;
+  out.begin_array(cases.empty());
+  for (const NamedCase& c : cases) {
+    for (const Figure& f : figures_of(*c.result)) {
+      if (f.smaller_is_better != smaller_is_better) continue;
+      out.begin_object();
+      out.key("name");
+      out.value(fmt::format("{}: {}", c.name, f.name));
+      out.key("unit");
+      out.value(f.unit);
+      out.key("value");
+      out.value(f.value);
+      if (f.interval) {
+        out.key("range");
+        out.value(fmt::format("{:.4g} to {:.4g}", f.interval->low, f.interval->high));
+      }
+      out.key("extra");
+      out.value(fmt::format("case {}, {}", c.result->case_id, c.run->context.backend));
+      out.end();
+    }
+  }
+  out.end();
+  return out.take() + '\n';
+}
+
+// The table of times that a run shows, of all runs.
+TextTable table_of(const std::vector<NamedCase>& cases) {
+  TextTable all;
+  for (const NamedCase& c : cases) {
+    RunResult alone;
+    alone.context = c.run->context;
+    alone.cases = {*c.result};
+    TextTable table = describe_result(alone, false).tables.at(0);
+    table.rows.at(0).at(0) = c.name;
+    all.head = table.head;
+    all.rows.push_back(std::move(table.rows[0]));
+  }
+  return all;
+}
+
+std::string latex_cell(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '\\':
+        out += "\\textbackslash{}";
+        break;
+      case '~':
+        out += "\\textasciitilde{}";
+        break;
+      case '^':
+        out += "\\textasciicircum{}";
+        break;
+      case '&':
+      case '%':
+      case '$':
+      case '#':
+      case '_':
+      case '{':
+      case '}':
+        out += '\\';
+        [[fallthrough]];
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string to_latex(const TextTable& table) {
+  const auto row = [](const std::vector<std::string>& cells) {
+    std::string out = "  ";
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      out += (i > 0 ? " & " : "") + latex_cell(cells[i]);
+    }
+    return out + " \\\\\n";
+  };
+  std::string out = "% \\usepackage{booktabs}\n\\begin{tabular}{";
+  for (std::size_t i = 0; i < table.head.size(); ++i) out += i < table.left_columns ? 'l' : 'r';
+  out += "}\n  \\toprule\n" + row(table.head) + "  \\midrule\n";
+  for (const auto& cells : table.rows) out += row(cells);
+  return out + "  \\bottomrule\n\\end{tabular}\n";
+}
+
+std::string junit_of(const std::vector<NamedCase>& cases) {
+  std::vector<JunitCase> tests;
+  for (const NamedCase& c : cases) {
+    JunitCase& t = tests.emplace_back(JunitCase{c.run->run_id, c.name, {}, {}, 0});
+    for (const Sample& s : c.result->timing.samples) t.seconds += s.decode_ms / 1000;
+    if (!std::isfinite(t.seconds)) t.seconds = 0;
+    if (c.result->status != CaseStatus::kOk) {
+      t.outcome = JunitCase::Outcome::kError;
+      t.message =
+          fmt::format("{}: {}", to_string(c.result->status), c.result->status_reason.value_or(""));
+    } else if (c.result->lossless.equal_to_baseline == false) {
+      t.outcome = JunitCase::Outcome::kFailed;
+      t.message = "tokens differ from the baseline's";
+    }
+  }
+  return to_junit("triforce-bench", tests);
+}
+
+}  // namespace
+
+std::string export_results(std::span<const RunResult> results, ExportFormat format,
+                           const DecidesTokens& decides, std::vector<std::string>& left_out) {
+  const std::vector<NamedCase> cases = named_cases(results, decides);
+  switch (format) {
+    case ExportFormat::kBencher:
+      return to_bencher(measured(cases, left_out));
+    case ExportFormat::kGithubSmaller:
+      return to_github(measured(cases, left_out), true);
+    case ExportFormat::kGithubBigger:
+      return to_github(measured(cases, left_out), false);
+    case ExportFormat::kCsv:
+      return to_csv(results);
+    case ExportFormat::kLatex:
+      return to_latex(table_of(cases));
+    case ExportFormat::kMarkdown:
+      return render_markdown(table_of(cases));
+    case ExportFormat::kJunit:
+      return junit_of(cases);
+  }
+  TF_CHECK(false, "export format");
+}
+
+}  // namespace triforce

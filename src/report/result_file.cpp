@@ -1,0 +1,32 @@
+#include "core/file.h"
+#include "core/utf8.h"
+#include "triforce/report.h"
+
+namespace triforce {
+namespace {
+
+// A document has its cases in a member of that name; in strings the quotes would be escaped.
+bool is_jsonl(std::string_view text) {
+  const std::string_view first = text.substr(0, text.find('\n'));
+  const std::size_t last = first.find_last_not_of(" \t\r");
+  return last != std::string_view::npos && first[last] == '}' &&
+         first.find("\"cases\":") == std::string_view::npos;
+}
+
+}  // namespace
+
+ResultFile read_result_file(const std::filesystem::path& path) {
+  ResultFile file{path.string(), {}};
+  const std::string text = read_file(path, kMaxResultBytes);
+  if (is_jsonl(text)) {
+    file.results = read_jsonl_results(text, file.name);
+  } else {
+    file.results.push_back(read_json_result(text, file.name));
+  }
+  for (const RunResult& run : file.results) {
+    if (!run.cases.empty()) return file;
+  }
+  throw_input("InvalidResult", "{}: expected a case, found none", quote_text(file.name));
+}
+
+}  // namespace triforce

@@ -1,0 +1,118 @@
+// What `export` writes for other programs.
+#include <gtest/gtest.h>
+
+#include "core/strict_json.h"
+#include "report/golden.h"
+#include "report/junit.h"
+#include "report/sample_result.h"
+
+namespace triforce {
+namespace {
+
+bool decides(std::string_view param, const std::string& method) {
+  return param == "temp" || (param == "budget" && method == "triforce");
+}
+
+std::string exported(std::span<const RunResult> results, ExportFormat format) {
+  std::vector<std::string> left_out;
+  return export_results(results, format, decides, left_out);
+}
+
+TEST(Export, Golden) {
+  const std::vector<RunResult> results = {sample_result()};
+  const auto check = [&](ExportFormat format, const char* name) {
+    expect_golden(exported(results, format), std::string("tests/report/golden/") + name);
+  };
+  check(ExportFormat::kBencher, "bencher.json");
+  check(ExportFormat::kGithubSmaller, "github_smaller.json");
+  check(ExportFormat::kGithubBigger, "github_bigger.json");
+  check(ExportFormat::kLatex, "export.tex");
+  check(ExportFormat::kMarkdown, "export.md");
+  check(ExportFormat::kJunit, "export.xml");
+  EXPECT_EQ(exported(results, ExportFormat::kCsv), to_csv(results[0]));
+}
+
+TEST(Export, CasesThatFailedAreInItOrSaid) {
+  const std::vector<RunResult> results = {sample_result()};
+  for (const ExportFormat format :
+       {ExportFormat::kBencher, ExportFormat::kGithubSmaller, ExportFormat::kGithubBigger}) {
+    std::vector<std::string> left_out;
+    const std::string text = export_results(results, format, decides, left_out);
+    EXPECT_EQ(text.find("retrieval"), std::string::npos);
+    ASSERT_EQ(left_out.size(), 1U);
+    EXPECT_EQ(left_out[0].find("retrieval: left out, its status is oom: out of memory"), 0U);
+    EXPECT_TRUE(parse_json(text, "export").is_object() || parse_json(text, "export").is_array());
+  }
+  for (const ExportFormat format :
+       {ExportFormat::kCsv, ExportFormat::kLatex, ExportFormat::kMarkdown, ExportFormat::kJunit}) {
+    std::vector<std::string> left_out;
+    const std::string text = export_results(results, format, decides, left_out);
+    EXPECT_NE(text.find("retrieval"), std::string::npos);
+    EXPECT_NE(text.find("oom"), std::string::npos);
+    EXPECT_TRUE(left_out.empty());
+  }
+}
+
+// Two results: one row of columns for both, and names that tell cases apart by what decides them.
+TEST(Export, CasesOfSeveralResultsAreToldApart) {
+  std::vector<RunResult> results = {sample_result(), sample_result()};
+  for (CaseResult& c : results[1].cases) {
+    c.params.emplace_back("budget", std::int64_t{512});
+    c.params.emplace_back("json", std::string("x.json"));
+  }
+  for (CaseResult& c : results[0].cases) c.params.emplace_back("budget", std::int64_t{256});
+  const std::string table = exported(results, ExportFormat::kMarkdown);
+  for (const char* name : {"| ar |", "| ar#2 |", "| triforce budget=256 |",
+                           "| triforce budget=512 |", "| retrieval |", "| retrieval#2 |"}) {
+    EXPECT_NE(table.find(name), std::string::npos) << name << "\n" << table;
+  }
+  const std::string csv = to_csv(results);
+  EXPECT_EQ(csv.substr(0, csv.find('\n')).find("params.json") != std::string::npos, true);
+  const auto columns = [](std::string_view line) {
+    return std::count(line.begin(), line.end(), ',');
+  };
+  const std::string first = to_csv(results[1]);  // the one that has all options
+  EXPECT_EQ(columns(csv.substr(0, csv.find('\n'))), columns(first.substr(0, first.find('\n'))));
+}
+
+TEST(Junit, EscapesAndCounts) {
+  using Outcome = JunitCase::Outcome;
+  const std::string xml = to_junit("s", {{"g", "<a & \"b\">\x01", Outcome::kPassed, "", 1.5},
+                                         {"g", "b", Outcome::kFailed, "x < y", 0},
+                                         {"g", "c", Outcome::kError, "", 0},
+                                         {"g", "d", Outcome::kSkipped, "", 0}});
+  EXPECT_NE(xml.find("name=\"&lt;a &amp; &quot;b&quot;&gt;?\" time=\"1.500\"/>"),
+            std::string::npos);
+  EXPECT_NE(xml.find("tests=\"4\" failures=\"1\" errors=\"1\" skipped=\"1\""), std::string::npos);
+  EXPECT_NE(xml.find("<failure message=\"x &lt; y\"/>"), std::string::npos);
+}
+
+// ---- Reading files back
+
+TEST(ResultFile, TellsItsFormatsApart) {
+  const RunResult sample = sample_result();
+  const auto write = [](const std::string& text) {
+    std::ofstream("file.any", std::ios::binary) << text;
+    return std::filesystem::path("file.any");
+  };
+  std::string compact = to_json(sample);
+  for (const std::string& text : {to_json(sample), to_jsonl(sample)}) {
+    const ResultFile file = read_result_file(write(text));
+    ASSERT_EQ(file.results.size(), 1U);
+    EXPECT_EQ(file.results[0].cases.size(), sample.cases.size());
+    EXPECT_EQ(to_json(file.results[0]), to_json(sample));
+  }
+  // A document on one line is one too.
+  std::erase(compact, '\n');
+  EXPECT_EQ(read_result_file(write(compact)).results[0].cases.size(), sample.cases.size());
+  RunResult empty = sample;
+  empty.cases.clear();
+  for (const std::string& text : {std::string(), std::string("\n"), std::string("{}"),
+                                  std::string("[]"), to_json(empty), std::string("hello\n")}) {
+    EXPECT_THROW(read_result_file(write(text)), Error) << text;
+  }
+  EXPECT_THROW(read_result_file("not/there"), Error);
+}
+
+}  // namespace
+}  // namespace triforce
