@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "triforce/compare.h"
 #include "triforce/decode.h"
 #include "triforce/param.h"
 
@@ -89,6 +90,10 @@ struct RunConfig {
   bool details = false;
   bool verbose = false;
   std::string config_file;  // where some of these came from; empty: none
+
+  CompareOptions compare;
+  std::string junit_file;                                // compare; empty: not written
+  ExportFormat export_format = ExportFormat::kMarkdown;  // export
 
   std::string machine;                 // plan: a built-in machine or a file; empty: all built in
   std::int64_t chunk = kPrefillChunk;  // perplexity: tokens of one pass

@@ -12,6 +12,7 @@ namespace triforce {
 // Process exit codes; stable, documented in README.md.
 enum class ExitCode : std::uint8_t {
   kOk = 0,
+  kRegression = 1,
   kUsage = 2,
   kBadInput = 3,
   kResources = 4,

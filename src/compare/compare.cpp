@@ -1,0 +1,146 @@
+#include "triforce/compare.h"
+
+#include <algorithm>
+
+#include "compare/metrics.h"
+#include "report/printers.h"
+
+namespace triforce {
+namespace {
+
+void add_once(std::vector<std::string>& list, std::string text) {
+  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(std::move(text));
+}
+
+ComparedFile describe(const ResultFile& file) {
+  ComparedFile f;
+  f.file = file.name;
+  for (const RunResult& run : file.results) {
+    const ResultContext& c = run.context;
+    f.run_ids.push_back(run.run_id);
+    add_once(f.commits, c.commit.value_or("unknown") + (c.dirty == true ? "+" : ""));
+    add_once(f.machines, fmt::format("{}, {}", c.gpu_name.value_or(c.cpu_model), c.backend));
+  }
+  return f;
+}
+
+MetricComparison not_comparable(const std::string& problem) {
+  MetricComparison m;
+  m.metric = "case";
+  m.verdict = Verdict::kMissing;
+  m.outcome = Outcome::kInconclusive;
+  m.reason = problem;
+  return m;
+}
+
+std::size_t count(const Comparison& c, Outcome outcome) {
+  std::size_t n = 0;
+  for (const CaseComparison& one : c.cases) {
+    n += static_cast<std::size_t>(
+        std::count_if(one.metrics.begin(), one.metrics.end(),
+                      [&](const MetricComparison& m) { return m.outcome == outcome; }));
+  }
+  return n;
+}
+
+// "triforce 6.5% slower (95% CI 4.1% to 8.0%)"
+std::string in_words(const CaseComparison& c, const MetricComparison& m) {
+  if (m.metric == "ms_per_token" && m.verdict == Verdict::kSlower) {
+    return fmt::format("{} {:.1f}% slower (95% CI {:.1f}% to {:.1f}%)", c.label,
+                       100 * (*m.change - 1), 100 * (m.interval->low - 1),
+                       100 * (m.interval->high - 1));
+  }
+  if (m.verdict == Verdict::kLower) {
+    return fmt::format("{}: {} {:.4f} lower (90% CI {:.4f} to {:.4f})", c.label, m.metric,
+                       -*m.change, -m.interval->high, -m.interval->low);
+  }
+  return fmt::format("{}: {} {}: {}", c.label, m.metric, to_string(m.verdict), m.reason);
+}
+
+// The first of those with this outcome, in words.
+std::string list_of(const Comparison& c, Outcome outcome) {
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> words;
+  for (const CaseComparison& one : c.cases) {
+    for (const MetricComparison& m : one.metrics) {
+      if (m.outcome == outcome && words.size() < kShown) words.push_back(in_words(one, m));
+    }
+  }
+  const std::size_t more = count(c, outcome) - words.size();
+  return fmt::format("{}{}", fmt::join(words, "; "),
+                     more > 0 ? fmt::format("; and {} more", more) : "");
+}
+
+std::string verdict_of(const Comparison& c) {
+  if (c.exit_code == ExitCode::kRegression) {
+    const std::size_t open = count(c, Outcome::kInconclusive);
+    return fmt::format("REGRESSION: {}.{}", list_of(c, Outcome::kRegressed),
+                       open > 0 ? fmt::format(" Besides, {} of what was compared cannot be "
+                                              "decided.",
+                                              open)
+                                : "");
+  }
+  if (c.exit_code == ExitCode::kInconclusive) {
+    return fmt::format("INCONCLUSIVE: {}.", list_of(c, Outcome::kInconclusive));
+  }
+  std::size_t undecided = 0;
+  for (const CaseComparison& one : c.cases) {
+    for (const MetricComparison& m : one.metrics) {
+      undecided += m.metric == "ms_per_token" && m.outcome == Outcome::kNotGated ? 1 : 0;
+    }
+  }
+  const std::size_t n = c.cases.size();
+  const auto cases = [](std::size_t k) { return fmt::format("{} case{}", k, k == 1 ? "" : "s"); };
+  std::string what =
+      c.options.exact ? "tokens and counters equal"
+                      : fmt::format("no acceptance lower by {:g}", c.options.acceptance_threshold);
+  if (undecided < n) {
+    what += fmt::format(", {}no time per token {:.3g}% longer",
+                        undecided == 0 ? "" : fmt::format("in {} ", n - undecided),
+                        100 * (c.options.latency_threshold - 1));
+  }
+  std::string text = fmt::format("No regression in {}: {}.", cases(n), what);
+  if (undecided > 0) {
+    text += fmt::format(" LATENCY UNDECIDED in {}: see above.", cases(undecided));
+  }
+  return text;
+}
+
+}  // namespace
+
+Comparison compare_results(const ResultFile& base, const ResultFile& other,
+                           const CompareOptions& options, const DecidesTokens& decides) {
+  Comparison out;
+  out.options = options;
+  out.base = describe(base);
+  out.other = describe(other);
+  const std::vector<MatchedCase> matched =
+      match_cases(base, other, options.runs, decides, out.notes);
+  std::vector<LatencySamples> latencies;
+  std::vector<std::size_t> timed;  // whose cases they are of
+  for (const MatchedCase& m : matched) {
+    CaseComparison& c = out.cases.emplace_back(CaseComparison{m.case_id, m.label, m.method, {}});
+    if (!m.problem.empty()) {
+      c.metrics.push_back(not_comparable(m.problem));
+      continue;
+    }
+    const auto add = [&](std::vector<MetricComparison> rows) {
+      std::move(rows.begin(), rows.end(), std::back_inserter(c.metrics));
+    };
+    add(compare_lossless(m));
+    add(compare_exactly(m, options.exact));
+    if (!options.exact) add(compare_acceptance(m, options.acceptance_threshold));
+    latencies.push_back(latency_samples(m));
+    timed.push_back(out.cases.size() - 1);
+  }
+  std::vector<MetricComparison> rows = compare_latency(latencies, options);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    out.cases[timed[i]].metrics.push_back(std::move(rows[i]));
+  }
+  if (count(out, Outcome::kInconclusive) > 0) out.exit_code = ExitCode::kInconclusive;
+  if (count(out, Outcome::kRegressed) > 0) out.exit_code = ExitCode::kRegression;
+  out.verdict = printable(verdict_of(out));
+  return out;
+}
+
+}  // namespace triforce

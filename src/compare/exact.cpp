@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <map>
+
+#include "compare/metrics.h"
+#include "core/fields.h"
+
+namespace triforce {
+namespace {
+
+// Whole numbers and words of a described struct, by path; times are not among them.
+class ExactFields {
+ public:
+  explicit ExactFields(std::vector<std::pair<std::string, std::string>>& out) : out_(out) {}
+  template <class T>
+  void operator()(std::string_view name, T& member, const char* /*description*/) {
+    if constexpr (!std::same_as<T, double> && !std::same_as<T, std::optional<double>>) {
+      out_.emplace_back(prefix_ + std::string(name), to_json_text(member, JsonStyle::kCompact));
+    }
+  }
+  template <class T, class Names, class Call>
+  void named(std::string_view name, std::vector<T>& list, std::string T::*member,
+             const Names& /*names*/, const char* /*description*/, const Call& call) {
+    for (T& element : list) {
+      const std::string before = prefix_;
+      prefix_ += fmt::format("{}.{}.", name, element.*member);
+      call(*this, element);
+      prefix_ = before;
+    }
+  }
+  template <class T>
+  void derived(std::string_view /*name*/, const T& /*value*/, const char* /*description*/) {}
+
+ private:
+  std::vector<std::pair<std::string, std::string>>& out_;
+  std::string prefix_;
+};
+
+constexpr std::string_view kTokens = "tokens_sha256";
+
+std::vector<std::pair<std::string, std::string>> counters_of(const Sample& sample) {
+  std::vector<std::pair<std::string, std::string>> counters;
+  ExactFields visitor(counters);
+  fields(visitor, const_cast<Sample&>(sample));  // only read, as in write_value()
+  std::erase_if(counters, [](const auto& c) { return c.first == kTokens; });
+  return counters;
+}
+
+// "levels.outer.accepted: 10, now 9"; empty if all are equal.
+std::string first_difference(const Sample& a, const Sample& b) {
+  const auto before = counters_of(a), now = counters_of(b);
+  for (std::size_t i = 0; i < std::max(before.size(), now.size()); ++i) {
+    if (i >= before.size())
+      return fmt::format("{}: not there, now {}", now[i].first, now[i].second);
+    if (i >= now.size() || before[i].first != now[i].first) {
+      return fmt::format("{}: {}, now not there", before[i].first, before[i].second);
+    }
+    if (before[i].second == now[i].second) continue;
+    return fmt::format("{}: {}, now {}", before[i].first, before[i].second, now[i].second);
+  }
+  return "";
+}
+
+const PromptOutput* find_output(const CaseResult& c, const Sample& s) {
+  const auto it = std::find_if(c.output.begin(), c.output.end(), [&](const PromptOutput& o) {
+    return o.prompt == s.prompt && o.repetition == s.repetition;
+  });
+  return it == c.output.end() ? nullptr : &*it;
+}
+
+// Where the tokens first differ, as far as they were recorded.
+std::string where(const CaseResult& a, const CaseResult& b, const Sample& s) {
+  const PromptOutput *before = find_output(a, s), *now = find_output(b, s);
+  if (before == nullptr || now == nullptr) {
+    return "the hashes of the tokens differ (--record tokens keeps those of every repetition)";
+  }
+  const auto shown = [](const std::vector<Token>& tokens, std::size_t i) {
+    return i < tokens.size() ? fmt::format("token {}", tokens[i]) : std::string("the end");
+  };
+  std::size_t i = 0;
+  while (i < before->tokens.size() && i < now->tokens.size() &&
+         before->tokens[i] == now->tokens[i]) {
+    ++i;
+  }
+  return fmt::format("position {}: {}, now {}", i, shown(before->tokens, i), shown(now->tokens, i));
+}
+
+std::string place(const Sample& s) {
+  return fmt::format("prompt {}, repetition {}", s.prompt, s.repetition);
+}
+
+// The first difference of two measurements in tokens and in counters.
+struct Difference {
+  std::string tokens, counters;
+  bool missing = false;  // a generation of `a` is not in `b`
+};
+Difference difference_of(const CaseResult& a, const CaseResult& b) {
+  std::map<std::pair<int, int>, const Sample*> of_b;
+  for (const Sample* s : timed_samples(b)) of_b[{s->prompt, s->repetition}] = s;
+  Difference d;
+  for (const Sample* s : timed_samples(a)) {
+    const auto found = of_b.find({s->prompt, s->repetition});
+    if (found == of_b.end()) {
+      d.missing = true;
+      if (d.tokens.empty()) d.tokens = place(*s) + " is not there";
+      if (d.counters.empty()) d.counters = place(*s) + " is not there";
+      return d;
+    }
+    if (d.tokens.empty() && s->tokens_sha256 != found->second->tokens_sha256) {
+      d.tokens = fmt::format("{}, {}", place(*s), where(a, b, *s));
+    }
+    if (!d.counters.empty()) continue;
+    const std::string counters = first_difference(*s, *found->second);
+    if (!counters.empty()) d.counters = fmt::format("{}, {}", place(*s), counters);
+  }
+  return d;
+}
+
+void add_difference(MetricComparison& m, const std::string& what, Outcome outcome,
+                    const std::string& prefix) {
+  if (what.empty() || !m.reason.empty()) return;
+  m.reason = prefix + what;
+  m.verdict = Verdict::kDifferent;
+  m.outcome = outcome;
+}
+
+}  // namespace
+
+std::vector<MetricComparison> compare_exactly(const MatchedCase& c, bool gated) {
+  MetricComparison tokens, counters;
+  tokens.metric = "tokens";
+  counters.metric = "counters";
+  const CaseResult& first = *c.base.front().result;
+  const auto n = [](const std::vector<Measured>& side) {
+    std::int64_t sum = 0;
+    for (const Measured& m : side) sum += std::ssize(timed_samples(*m.result));
+    return sum;
+  };
+  for (MetricComparison* m : {&tokens, &counters}) {
+    m->n_base = n(c.base);
+    m->n_other = n(c.other);
+  }
+  const auto add = [&](const CaseResult& other, Outcome outcome, const std::string& prefix) {
+    const Difference d = difference_of(first, other);
+    if (d.missing) outcome = Outcome::kInconclusive;
+    if (!gated) outcome = Outcome::kNotGated;
+    add_difference(tokens, d.tokens, outcome, prefix);
+    add_difference(counters, d.counters, outcome, prefix);
+  };
+  for (std::size_t i = 1; i < c.base.size(); ++i) {
+    add(*c.base[i].result, Outcome::kInconclusive, "two runs of base: ");
+  }
+  for (const Measured& m : c.other) add(*m.result, Outcome::kRegressed, "");
+  if (gated) return {tokens, counters};
+  return {tokens};
+}
+
+std::vector<MetricComparison> compare_lossless(const MatchedCase& c) {
+  const auto worst = [](const std::vector<Measured>& side) -> std::optional<bool> {
+    std::optional<bool> equal;
+    for (const Measured& m : side) {
+      const std::optional<bool>& one = m.result->lossless.equal_to_baseline;
+      if (one) equal = equal.value_or(true) && *one;
+    }
+    return equal;
+  };
+  const std::optional<bool> before = worst(c.base), now = worst(c.other);
+  MetricComparison m;
+  m.metric = "lossless";
+  if (now == false) {
+    m.verdict = Verdict::kDifferent;
+    m.outcome = before == false ? Outcome::kInconclusive : Outcome::kRegressed;
+    m.reason = "new is not lossless: its tokens differ from those of its own baseline";
+    if (before == false) m.reason += ", as those of base did";
+    return {m};
+  }
+  if (!before || now) return {};
+  m.verdict = Verdict::kMissing;
+  m.outcome = Outcome::kInconclusive;
+  m.reason = "base was compared with its baseline token by token, new was not";
+  return {m};
+}
+
+}  // namespace triforce

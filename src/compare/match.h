@@ -1,0 +1,27 @@
+// Which measurements of two files are of the same case, and what forbids to compare them.
+#pragma once
+#include "triforce/compare.h"
+
+namespace triforce {
+
+// One run's measurement of a case; points into a ResultFile.
+struct Measured {
+  const RunResult* run = nullptr;
+  const CaseResult* result = nullptr;
+};
+
+struct MatchedCase {
+  std::string case_id, label, method;
+  std::vector<Measured> base, other;  // options.runs each, unless there is a problem
+  std::string problem;                // why nothing of it can be compared, one line; empty: nothing
+};
+
+// The cases of base in its order. `notes` gets a line for each case that only `other` has. Throws
+// as compare_results().
+std::vector<MatchedCase> match_cases(const ResultFile& base, const ResultFile& other, int runs,
+                                     const DecidesTokens& decides, std::vector<std::string>& notes);
+
+// Samples that are no warm-ups.
+std::vector<const Sample*> timed_samples(const CaseResult& c);
+
+}  // namespace triforce

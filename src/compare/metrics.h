@@ -1,0 +1,30 @@
+// What is compared of one case: each gives the rows it has to say something of.
+#pragma once
+#include "compare/match.h"
+#include "statistics/ranks.h"
+
+namespace triforce {
+
+// The comparisons with the baseline's tokens: no row where they are as good as before.
+std::vector<MetricComparison> compare_lossless(const MatchedCase& c);
+// tokens and counters; `gated`: options.exact.
+std::vector<MetricComparison> compare_exactly(const MatchedCase& c, bool gated);
+// acceptance.NAME of each level.
+std::vector<MetricComparison> compare_acceptance(const MatchedCase& c, double threshold);
+
+constexpr int kResamples = 10000;  // of the bootstrap
+
+// Times per token of a case, put in groups, or why they cannot be compared.
+struct LatencySamples {
+  std::vector<Stratum> groups;
+  // Of each run of base, then of each of new: its samples' logarithms less their groups' levels.
+  std::vector<std::vector<double>> runs_base, runs_other;
+  std::string problem;  // empty: they can be compared; without groups there is nothing to show
+};
+LatencySamples latency_samples(const MatchedCase& c);
+// ms_per_token of the cases, with one correction over all of them.
+std::vector<MetricComparison> compare_latency(const std::vector<LatencySamples>& cases,
+                                              const CompareOptions& options,
+                                              int resamples = kResamples);
+
+}  // namespace triforce

@@ -1,0 +1,391 @@
+// Which results are compared, and what of them is called worse.
+#include <gtest/gtest.h>
+
+#include "compare/made_result.h"
+
+namespace triforce {
+namespace {
+
+constexpr std::size_t kAr = 0, kTriforce = 1;
+
+void expect_metric(const Comparison& c, std::size_t which, const std::string& metric,
+                   Verdict verdict, Outcome outcome, const std::string& says = "") {
+  const MetricComparison* m = find_metric(c, which, metric);
+  ASSERT_NE(m, nullptr) << metric;
+  EXPECT_STREQ(to_string(m->verdict), to_string(verdict)) << metric << ": " << m->reason;
+  EXPECT_STREQ(to_string(m->outcome), to_string(outcome)) << metric << ": " << m->reason;
+  EXPECT_NE(m->reason.find(says), std::string::npos) << m->reason;
+}
+
+Made other_times(Made made = {}) {
+  made.time_seed += 1000;
+  return made;
+}
+
+TEST(Compare, TwoRunsOfOneBuildAreTheSame) {
+  const Comparison c = compare_made(made_file("a", {}), made_file("b", other_times()));
+  EXPECT_EQ(c.exit_code, ExitCode::kOk) << c.verdict;
+  ASSERT_EQ(c.cases.size(), 2U);
+  expect_metric(c, kAr, "ms_per_token", Verdict::kSame, Outcome::kPassed);
+  expect_metric(c, kAr, "tokens", Verdict::kSame, Outcome::kPassed);
+  EXPECT_EQ(find_metric(c, kAr, "acceptance.outer"), nullptr);
+  for (const char* metric : {"tokens", "acceptance.inner", "acceptance.outer", "ms_per_token"}) {
+    expect_metric(c, kTriforce, metric, Verdict::kSame, Outcome::kPassed);
+  }
+  EXPECT_TRUE(c.notes.empty());
+  EXPECT_NE(c.verdict.find("No regression in 2 cases"), std::string::npos) << c.verdict;
+}
+
+// ---- What cannot be compared is never passed
+
+struct Spoiled {
+  const char* what;
+  std::function<void(ResultFile& base, ResultFile& other)> spoil;
+  const char* says;
+};
+
+TEST(Compare, WhatCannotBeComparedIsInconclusive) {
+  const auto triforce = [](ResultFile& f) -> CaseResult& { return f.results[0].cases[1]; };
+  const Spoiled kTable[] = {
+      {"missing", [](auto&, auto& n) { n.results[0].cases.pop_back(); }, "new has no such case"},
+      {"duplicate in new", [&](auto&, auto& n) { n.results[0].cases.push_back(triforce(n)); },
+       "new: expected once (--runs), found 2 times"},
+      {"duplicate in base", [&](auto& b, auto&) { b.results.push_back(b.results[0]); },
+       "base: expected once (--runs), found 2 times"},
+      {"timeout",
+       [&](auto&, auto& n) {
+         triforce(n).status = CaseStatus::kTimeout;
+         triforce(n).status_reason = "--timeout ran out";
+       },
+       "new has status timeout: --timeout ran out"},
+      {"base failed", [&](auto& b, auto&) { triforce(b).status = CaseStatus::kOom; },
+       "base has status oom"},
+      {"partial",
+       [&](auto&, auto& n) {
+         const LevelCounters inner = triforce(n).timing.samples.back().levels[0];
+         triforce(n) = made_case("triforce", {.repetitions = 7});
+         triforce(n).params[1].second = std::int64_t{8};
+       },
+       "new is partial: 28 of 32 generations"},
+      {"a prompt twice",
+       [&](auto&, auto& n) {
+         CaseResult& c = triforce(n);
+         c.timing.samples.back().repetition = 0;
+         c.output.clear();
+       },
+       "new has prompt 3, repetition 0 twice"},
+      {"other weights",
+       [&](auto&, auto& n) {
+         triforce(n).case_id = "other";
+         triforce(n).target->weights_digest = "cc33";
+       },
+       "new has no such case: weights of the target aa11, now cc33"},
+      {"other options",
+       [&](auto&, auto& n) {
+         triforce(n).case_id = "other";
+         triforce(n).params[0].second = 0.5;
+         triforce(n).params[2].second = std::string("y.json");
+       },
+       "new has no such case: temp 0, now 0.5"},
+      {"other data and instruction set",
+       [&](auto&, auto& n) {
+         for (CaseResult& c : n.results[0].cases) c.case_id += "other";
+         triforce(n).data.sha256 = "dd";
+         n.results[0].context.isa = "avx512";
+       },
+       "sha256 of the data bb22, now dd; isa avx2, now avx512"},
+  };
+  for (const Spoiled& s : kTable) {
+    for (const bool exact : {false, true}) {
+      ResultFile base = made_file("a", {}), other = made_file("b", other_times());
+      s.spoil(base, other);
+      const Comparison c = compare_made(base, other, {.exact = exact});
+      SCOPED_TRACE(s.what);
+      EXPECT_EQ(c.exit_code, ExitCode::kInconclusive) << c.verdict;
+      expect_metric(c, kTriforce, "case", Verdict::kMissing, Outcome::kInconclusive, s.says);
+      EXPECT_EQ(c.cases[kTriforce].metrics.size(), 1U);
+      EXPECT_NE(c.verdict.find("INCONCLUSIVE"), std::string::npos);
+    }
+  }
+}
+
+TEST(Compare, AFileThatContradictsItselfIsNoResult) {
+  const std::pair<std::function<void(CaseResult&)>, const char*> kTable[] = {
+      {[](CaseResult& c) { c.timing.samples[3].decode_ms = NAN; },
+       "case triforce: timing.samples[3].decode_ms: expected a number above 0, found nan"},
+      {[](CaseResult& c) { c.timing.samples[3].decode_ms = -1; }, "above 0, found -1"},
+      {[](CaseResult& c) { c.timing.samples[3].tokens = 0; },
+       "timing.samples[3].tokens: expected at least 1, found 0"},
+      {[](CaseResult& c) { --c.acceptance[1].accepted; }, "acceptance.outer.accepted: expected"},
+      {[](CaseResult& c) { c.output[2].tokens[5] = 1001; },
+       "output.prompts[2].sha256: expected that of its tokens"},
+      {[](CaseResult& c) { c.timing.samples[1].tokens_sha256 = "00"; },
+       "output.prompts[0].sha256: expected that of its sample"},
+  };
+  for (const auto& [spoil, says] : kTable) {
+    for (const bool first : {true, false}) {
+      ResultFile base = made_file("a", {}), other = made_file("b", {});
+      spoil((first ? base : other).results[0].cases[1]);
+      try {
+        compare_made(base, other);
+        ADD_FAILURE() << says;
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ExitCode::kBadInput);
+        EXPECT_EQ(e.kind(), "InvalidResult");
+        EXPECT_EQ(std::string(e.what()).find(first ? "a: case " : "b: case "), 0U) << e.what();
+        EXPECT_NE(std::string(e.what()).find(says), std::string::npos) << e.what();
+      }
+    }
+  }
+}
+
+TEST(Compare, CasesThatOnlyNewHasAreNoted) {
+  ResultFile base = made_file("a", {}), other = made_file("b", {});
+  other.results[0].cases.push_back(made_case("retrieval", {}));
+  const Comparison c = compare_made(base, other);
+  EXPECT_EQ(c.exit_code, ExitCode::kOk);
+  ASSERT_EQ(c.notes.size(), 1U);
+  EXPECT_NE(c.notes[0].find("only new has a case retrieval"), std::string::npos);
+}
+
+TEST(Compare, NamesThatRepeatGetTheirId) {
+  ResultFile base = made_file("a", {});
+  CaseResult more = made_case("triforce", {});
+  more.case_id = "fedcba9876543210";
+  base.results[0].cases.push_back(more);
+  const Comparison c = compare_made(base, base);
+  EXPECT_EQ(c.cases[0].label, "ar");
+  EXPECT_EQ(c.cases[1].label, "triforce@triforce");  // the first eight characters of its id
+  EXPECT_EQ(c.cases[2].label, "triforce@fedcba98");
+}
+
+TEST(Compare, Losslessness) {
+  const auto set = [](ResultFile f, std::optional<bool> equal) {
+    f.results[0].cases[1].lossless.equal_to_baseline = equal;
+    return f;
+  };
+  const ResultFile base = made_file("a", {});
+  const Comparison broken = compare_made(base, set(base, false));
+  EXPECT_EQ(broken.exit_code, ExitCode::kRegression);
+  expect_metric(broken, kTriforce, "lossless", Verdict::kDifferent, Outcome::kRegressed,
+                "not lossless");
+  const Comparison both = compare_made(set(base, false), set(base, false));
+  EXPECT_EQ(both.exit_code, ExitCode::kInconclusive);
+  const Comparison unseen = compare_made(base, set(base, std::nullopt));
+  EXPECT_EQ(unseen.exit_code, ExitCode::kInconclusive);
+  expect_metric(unseen, kTriforce, "lossless", Verdict::kMissing, Outcome::kInconclusive);
+  EXPECT_EQ(compare_made(set(base, std::nullopt), base).exit_code, ExitCode::kOk);
+}
+
+// ---- Acceptance
+
+TEST(CompareAcceptance, ThreePointsLowerAreFound) {
+  Made made{.prompts = 20, .repetitions = 1, .rounds = 400};
+  const ResultFile base = made_file("a", made);
+  made.acceptance = 0.77;
+  made.token_seed = 9;
+  const Comparison c = compare_made(base, made_file("b", made));
+  EXPECT_EQ(c.exit_code, ExitCode::kRegression) << c.verdict;
+  expect_metric(c, kTriforce, "acceptance.outer", Verdict::kLower, Outcome::kRegressed,
+                "lower by more than 0.01");
+  const MetricComparison& m = *find_metric(c, kTriforce, "acceptance.outer");
+  EXPECT_NEAR(*m.change, -0.03, 0.01);
+  EXPECT_LT(m.interval->high, -0.01);
+  EXPECT_NE(c.verdict.find("acceptance.outer 0.0"), std::string::npos) << c.verdict;
+  // The other way round it is better, which is no failure.
+  const Comparison back = compare_made(made_file("b", made), base);
+  EXPECT_EQ(back.exit_code, ExitCode::kOk) << back.verdict;
+  expect_metric(back, kTriforce, "acceptance.outer", Verdict::kHigher, Outcome::kPassed);
+  // Allowed by another threshold.
+  CompareOptions lenient;
+  lenient.acceptance_threshold = 0.06;
+  EXPECT_EQ(compare_made(base, made_file("b", made), lenient).exit_code, ExitCode::kOk);
+}
+
+TEST(CompareAcceptance, OtherTokensOfTheSameRateAreTheSame) {
+  Made made{.prompts = 30, .repetitions = 1, .rounds = 1500};
+  const ResultFile base = made_file("a", made);
+  made.token_seed = 9;
+  const Comparison c = compare_made(base, made_file("b", made));
+  EXPECT_EQ(c.exit_code, ExitCode::kOk) << c.verdict;
+  expect_metric(c, kTriforce, "acceptance.outer", Verdict::kSame, Outcome::kPassed);
+  expect_metric(c, kTriforce, "tokens", Verdict::kDifferent, Outcome::kNotGated);
+}
+
+TEST(CompareAcceptance, TooFewTokensAreInconclusiveAndItSaysHowManyAreNeeded) {
+  Made made{.prompts = 6, .repetitions = 1, .rounds = 40};
+  const ResultFile base = made_file("a", made);
+  made.token_seed = 9;
+  const Comparison c = compare_made(base, made_file("b", made));
+  EXPECT_EQ(c.exit_code, ExitCode::kInconclusive) << c.verdict;
+  expect_metric(c, kTriforce, "acceptance.outer", Verdict::kAmbiguous, Outcome::kInconclusive,
+                "tokens of 6 prompts tested, telling a difference of 0.01 needs about ");
+  const MetricComparison& m = *find_metric(c, kTriforce, "acceptance.outer");
+  EXPECT_GT(*m.n_needed, m.n_base);
+  EXPECT_TRUE(m.design_effect.has_value());
+}
+
+TEST(CompareAcceptance, RepetitionsOfAGenerationCountOnce) {
+  Made made{.prompts = 6, .repetitions = 1, .rounds = 40};
+  const auto tested = [](const Comparison& c) {
+    return find_metric(c, kTriforce, "acceptance.outer")->n_base;
+  };
+  const ResultFile once = made_file("a", made);
+  made.repetitions = 8;
+  const ResultFile often = made_file("a", made);
+  EXPECT_EQ(tested(compare_made(once, once)), tested(compare_made(often, often)));
+  made.varied = true;
+  const ResultFile varied = made_file("a", made);
+  EXPECT_GT(tested(compare_made(varied, varied)), 6 * tested(compare_made(once, once)));
+}
+
+TEST(CompareAcceptance, OnePromptHasItsRepetitionsOrNothing) {
+  Made made{.prompts = 1, .repetitions = 8, .rounds = 40};
+  ResultFile base = made_file("a", made);
+  EXPECT_EQ(compare_made(base, base).exit_code, ExitCode::kOk);
+  Made changed = made;
+  changed.token_seed = 9;
+  const Comparison nothing = compare_made(base, made_file("b", changed));
+  expect_metric(nothing, kTriforce, "acceptance.outer", Verdict::kAmbiguous, Outcome::kInconclusive,
+                "--prompts");
+  made.varied = changed.varied = true;
+  const Comparison some = compare_made(made_file("a", made), made_file("b", changed));
+  expect_metric(some, kTriforce, "acceptance.outer", Verdict::kAmbiguous, Outcome::kInconclusive,
+                "repetitions of the only prompt");
+}
+
+// ---- Latency
+
+Made slower(double factor) {
+  Made made = other_times();
+  made.ms *= factor;
+  return made;
+}
+
+TEST(CompareLatency, FivePercentSlowerFails) {
+  const ResultFile base = made_file("a", {});
+  const Comparison c = compare_made(base, made_file("b", slower(1.05)));
+  EXPECT_EQ(c.exit_code, ExitCode::kRegression) << c.verdict;
+  expect_metric(c, kAr, "ms_per_token", Verdict::kSlower, Outcome::kRegressed);
+  EXPECT_NEAR(*find_metric(c, kAr, "ms_per_token")->change, 1.05, 0.005);
+  EXPECT_NE(c.verdict.find("ar 5."), std::string::npos) << c.verdict;
+  const Comparison faster = compare_made(made_file("b", slower(1.05)), base);
+  EXPECT_EQ(faster.exit_code, ExitCode::kOk);
+  expect_metric(faster, kAr, "ms_per_token", Verdict::kFaster, Outcome::kPassed);
+  const Comparison little = compare_made(base, made_file("b", slower(1.02)));
+  expect_metric(little, kAr, "ms_per_token", Verdict::kSame, Outcome::kPassed);
+  CompareOptions strict;
+  strict.latency_threshold = 1.01;
+  EXPECT_EQ(compare_made(base, made_file("b", slower(1.02)), strict).exit_code,
+            ExitCode::kRegression);
+}
+
+struct Undecided {
+  const char* what;
+  Made base, other;
+  std::function<void(ResultFile&)> spoil;
+  const char* says;
+};
+
+TEST(CompareLatency, WhatCannotBeDecidedIsAWarningUnlessItIsRequired) {
+  const auto nothing = [](ResultFile&) {};
+  const Made few{.repetitions = 3}, noisy{.repetitions = 20, .noise = 0.05},
+      rather_noisy{.noise = 0.02};
+  const auto of_all = [](ResultFile& f, auto call) {
+    for (CaseResult& c : f.results[0].cases) call(c);
+  };
+  const Undecided kTable[] = {
+      {"few samples", few, other_times(few), nothing, "12 samples; at a noise of 0."},
+      {"noise", noisy, other_times(noisy), nothing, "is over 3%"},
+      {"noise that needs more",
+       {.repetitions = 5, .noise = 0.02},
+       other_times({.repetitions = 5, .noise = 0.02}),
+       nothing,
+       "30 are needed"},
+      {"near the threshold", rather_noisy,
+       [] {
+         Made made = other_times({.noise = 0.02});
+         made.ms *= 1.027;
+         return made;
+       }(),
+       nothing, "a ratio of 1.03 is too much"},
+      {"disturbed",
+       {},
+       other_times(),
+       [&](ResultFile& f) {
+         of_all(f, [](CaseResult& c) { c.validity = {false, {"throttled clocks: sw_thermal"}}; });
+       },
+       "new is not comparable: throttled clocks: sw_thermal"},
+      {"another machine",
+       {},
+       slower(1.5),
+       [&](ResultFile& f) {
+         f.results[0].context.cpu_model = "Another CPU";
+         of_all(f, [](CaseResult& c) { c.timing_id = "there"; });
+       },
+       "new ran on another machine or with other threads: Another CPU"},
+  };
+  for (const Undecided& u : kTable) {
+    SCOPED_TRACE(u.what);
+    const ResultFile base = made_file("a", u.base);
+    ResultFile other = made_file("b", u.other);
+    u.spoil(other);
+    const Comparison c = compare_made(base, other);
+    EXPECT_EQ(c.exit_code, ExitCode::kOk) << c.verdict;
+    EXPECT_NE(c.verdict.find("LATENCY UNDECIDED in 2 cases"), std::string::npos) << c.verdict;
+    const Verdict verdict =
+        find_metric(c, kAr, "ms_per_token")->base ? Verdict::kAmbiguous : Verdict::kMissing;
+    expect_metric(c, kAr, "ms_per_token", verdict, Outcome::kNotGated, u.says);
+    CompareOptions strict;
+    strict.require_latency = true;
+    const Comparison required = compare_made(base, other, strict);
+    EXPECT_EQ(required.exit_code, ExitCode::kInconclusive) << required.verdict;
+    expect_metric(required, kAr, "ms_per_token", verdict, Outcome::kInconclusive, u.says);
+  }
+}
+
+TEST(CompareLatency, SeedsWithOtherWorkAreGroupsOfTheirOwn) {
+  Made made{.prompts = 4, .repetitions = 10, .varied = true};
+  ResultFile base = made_file("a", made), other = made_file("b", other_times(made));
+  // Every generation took longer by what it had to do, up to twice as long.
+  for (ResultFile* f : {&base, &other}) {
+    for (Sample& s : f->results[0].cases[1].timing.samples) {
+      s.decode_ms *= 1 + double(s.levels[1].accepted % 17) / 16;
+    }
+  }
+  const Comparison c = compare_made(base, other);
+  const MetricComparison& m = *find_metric(c, kTriforce, "ms_per_token");
+  EXPECT_LT(*m.noise, 0.02);
+  EXPECT_EQ(m.verdict, Verdict::kSame) << m.reason;
+  for (Sample& s : other.results[0].cases[1].timing.samples) s.decode_ms *= 1.06;
+  EXPECT_EQ(compare_made(base, other).exit_code, ExitCode::kRegression);
+}
+
+TEST(CompareLatency, RunsArePooledAndMustAgree) {
+  const auto runs = [](double first, double second, std::uint64_t seed) {
+    Made made{.repetitions = 4, .time_seed = seed};
+    made.ms *= first;
+    ResultFile f = made_file("a", made);
+    made.time_seed += 50;
+    made.ms *= second / first;
+    f.results.push_back(made_file("again", made).results[0]);
+    return f;
+  };
+  const CompareOptions two{.runs = 2};
+  const Comparison c = compare_made(runs(1, 1, 1), runs(1, 1, 200), two);
+  EXPECT_EQ(c.exit_code, ExitCode::kOk);
+  EXPECT_EQ(find_metric(c, kAr, "ms_per_token")->n_base, 32);
+  expect_metric(c, kAr, "ms_per_token", Verdict::kSame, Outcome::kPassed);
+  EXPECT_EQ(compare_made(runs(1, 1, 1), runs(1.06, 1.06, 200), two).exit_code,
+            ExitCode::kRegression);
+  // One run of the two is slow: a machine, not a build.
+  const Comparison drift = compare_made(runs(1, 1, 1), runs(1.0, 1.1, 200), two);
+  expect_metric(drift, kAr, "ms_per_token", Verdict::kAmbiguous, Outcome::kNotGated,
+                "among themselves");
+  // Files with one run are not what was asked for.
+  EXPECT_EQ(compare_made(made_file("a", {}), runs(1, 1, 1), two).exit_code,
+            ExitCode::kInconclusive);
+}
+
+}  // namespace
+}  // namespace triforce
