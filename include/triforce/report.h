@@ -178,9 +178,11 @@ enum class CaseStatus : std::uint8_t {
   kError,
   kTimeout,
   kInterrupted,
+  kSkippedOptions,
 };
 constexpr auto names_of(CaseStatus /*any*/) {
-  return std::array{"ok", "skipped_memory", "oom", "error", "timeout", "interrupted"};
+  return std::array{"ok",          "skipped_memory", "oom", "error", "timeout",
+                    "interrupted", "skipped_options"};
 }
 
 struct Validity {

@@ -45,6 +45,10 @@ ExitCode execute(const CommandLine& line, const std::vector<std::string>& argv) 
       return list_devices_command(line.config);
     case kSelftest:
       return selftest_command(line.config);
+    case kCompare:
+      return compare_command(line.config);
+    case kExport:
+      return export_command(line.config);
   }
   return ExitCode::kInternal;
 }

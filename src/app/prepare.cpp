@@ -77,7 +77,8 @@ std::vector<fs::path> input_files(const RunConfig& config, const ModelPair& mode
 std::vector<OutputRequest> output_requests(const RunConfig& config) {
   return {{"--json", config.json_file},
           {"--jsonl", config.jsonl_file, OutputMode::kAppend},
-          {"--csv", config.csv_file}};
+          {"--csv", config.csv_file},
+          {"--junit", config.junit_file}};
 }
 
 Prepared prepare(std::span<const RunConfig> configs, const OutputFiles& outputs,

@@ -26,7 +26,7 @@ struct Prepared {
   std::vector<std::optional<Error>> refusals;
 };
 
-// The files of --json, --jsonl and --csv.
+// The files of --json, --jsonl, --csv and --junit.
 std::vector<OutputRequest> output_requests(const RunConfig& config);
 
 // For one configuration, or several of one session (run_session.h): opens the device, chooses the

@@ -79,7 +79,8 @@ std::string help_text(Command command, bool list_commands) {
       "--name value.",
       kWidth, 0);
   out += wrap(
-      "Exit codes: 0 ok, 2 usage, 3 bad input, 4 memory or disk, 5 device, 7 numeric or not "
+      "Exit codes: 0 ok, 1 regression, 2 usage, 3 bad input, 4 memory or disk, 5 device, 7 numeric "
+      "or not "
       "lossless, 8 inconclusive, 70 internal error, 129/130/143 interrupted with a valid partial "
       "result.",
       kWidth, 0);

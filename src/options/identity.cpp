@@ -66,6 +66,12 @@ RunConfig resolved(RunConfig config, const Session& session) {
   return config;
 }
 
+bool decides_tokens(std::string_view param, const std::string& method) {
+  const std::optional<Method> known = parse_method(method);
+  const Option* const o = find_option(kRun, param);
+  return known && o != nullptr && decides(o->role, spec_of(*known));
+}
+
 std::string case_id_of(const CaseResult& c, const ResultContext& context) {
   const std::optional<Method> method = parse_method(c.method);
   TF_CHECK(method, "method {}", c.method);

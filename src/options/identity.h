@@ -18,7 +18,10 @@ RunConfig resolved(RunConfig config, const Session& session);
 // memory of `c`.
 std::string case_id_of(const CaseResult& c, const ResultContext& context);
 
-// The same with what decides its times too: threads, processor or GPU, backend. Reads case_id.
+// Whether an option, named as in params, is among those; false for what is unknown.
+bool decides_tokens(std::string_view param, const std::string& method);
+
+// case_id with what decides its times too: threads, processor or GPU, backend. Reads case_id.
 std::string timing_id_of(const CaseResult& c, const ResultContext& context);
 
 }  // namespace triforce

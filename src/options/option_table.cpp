@@ -49,6 +49,19 @@ OptionValue cpu_isa() {
   return choice(words, at(&C::cpu_isa));
 }
 
+OptionValue export_format() {
+  using F = ExportFormat;
+  return choice<F>({{"bencher", F::kBencher},
+                    {"github-benchmark-smaller", F::kGithubSmaller},
+                    {"github-benchmark-bigger", F::kGithubBigger},
+                    {"csv", F::kCsv},
+                    {"latex", F::kLatex},
+                    {"markdown", F::kMarkdown},
+                    {"md", F::kMarkdown},
+                    {"junit", F::kJunit}},
+                   at(&C::export_format));
+}
+
 OptionValue machine() { return text("a file or one of " + machine_ids(), at(&C::machine)); }
 
 std::vector<Option> models_and_machine() {
@@ -255,6 +268,37 @@ std::vector<Option> sweeping() {
   };
 }
 
+std::vector<Option> comparing() {
+  using K = CompareOptions;
+  const auto member = [](auto path) { return at(&C::compare, path); };
+  return {
+      o("exact", {}, "", "",
+        "tokens and counters must be equal; without it acceptance must not be lower", kCompare,
+        Role::kOutputs, flag(member(&K::exact))),
+      o("acceptance-threshold", {}, "RATE", "",
+        "fail where an acceptance rate is lower by more than this with 95% confidence; where too "
+        "few tokens were tested to tell, the exit code is 8",
+        kCompare, Role::kOutputs,
+        real({.high = 0.5, .open = true}, member(&K::acceptance_threshold))),
+      o("latency-threshold", {}, "RATIO", "",
+        "fail where the time per token is larger than before by this factor: the 95% interval "
+        "lies above it, and --latency-alpha agrees",
+        kCompare, Role::kOutputs,
+        real({.low = 1, .high = 100, .open = true}, member(&K::latency_threshold))),
+      o("latency-alpha", {}, "P", "",
+        "largest probability, corrected for the number of cases, with which what is called slower "
+        "may be chance (exact Mann-Whitney test)",
+        kCompare, Role::kOutputs, real({.high = 0.5, .open = true}, member(&K::latency_alpha))),
+      o("require-latency", {}, "", "",
+        "exit code 8 where latency cannot be decided: another or a disturbed machine, too few or "
+        "too noisy samples. Without it that is a warning",
+        kCompare, Role::kOutputs, flag(member(&K::require_latency))),
+      o("runs", {}, "N", "",
+        "how often each file must have each case; samples of its runs are pooled", kCompare,
+        Role::kOutputs, integer(1, 1024, member(&K::runs))),
+  };
+}
+
 std::vector<Option> output() {
   using F = OutputFormat;
   const auto format = [](std::vector<std::pair<std::string_view, F>> words) {
@@ -271,8 +315,20 @@ std::vector<Option> output() {
                 {"md", F::kMarkdown}})),
       o("output-format", {"o"}, "FORMAT", "", "of what is printed on stdout", kPlan | kPerplexity,
         Role::kOutputs, format({{"table", F::kTable}, {"json", F::kJson}})),
+      o("output-format", {"o"}, "FORMAT", "", "of what is printed on stdout", kCompare,
+        Role::kOutputs,
+        format({{"table", F::kTable},
+                {"json", F::kJson},
+                {"markdown", F::kMarkdown},
+                {"md", F::kMarkdown}})),
+      o("format", {}, "FORMAT", "",
+        "of what is printed on stdout: Bencher Metric Format; github-action-benchmark, what is "
+        "better smaller or bigger; rows as --csv writes them; a table for booktabs",
+        kExport, Role::kOutputs, export_format()),
       o("json", {}, "FILE", "", "write the result as one JSON document, replaced atomically",
-        kRun | kPlan | kPerplexity, Role::kOutputs, json_file),
+        kRun | kPlan | kPerplexity | kCompare, Role::kOutputs, json_file),
+      o("junit", {}, "FILE", "", "write a test case for each case and metric, as JUnit XML",
+        kCompare, Role::kOutputs, text("a file name", at(&C::junit_file))),
       o("json", {}, "", "", "print JSON instead of a table", kInspect | kListDevices,
         Role::kOutputs, flag(at(&C::json_to_stdout))),
       o("jsonl", {}, "FILE", "", "append one line of JSON per case (plan: checked, not written)",
@@ -326,6 +382,7 @@ const std::vector<Option>& option_table() {
         {"Data", data()},
         {"Measuring", measuring()},
         {"Sweeps", sweeping()},
+        {"Comparing", comparing()},
         {"Output", output()},
         {"General", general()},
     };

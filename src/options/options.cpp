@@ -54,6 +54,8 @@ constexpr std::array<std::array<std::string_view, 2>, 17> kForeignNames = {{
     {"dataset-name", "dataset"},
 }};
 
+constexpr std::size_t kManyFiles = 4096;
+
 void check_models(const RunConfig& c, const GivenOptions& given) {
   if (given.contains("target") && given.contains("random-weights")) {
     throw_usage("--target and --random-weights: expected one of them, found both");
@@ -170,6 +172,17 @@ const std::vector<CommandInfo>& command_table() {
        {{1, 1}, "PATH", "a checkpoint folder or a .safetensors file"},
        {"inspect DIR", "inspect model.safetensors --json"}},
       {kListDevices, "list-devices", "what this machine offers", {}, {"list-devices --json"}},
+      {kCompare,
+       "compare",
+       "whether results became worse: exit code 1 if so",
+       {{2, 2}, "BASE NEW", "two result files, of --json or --jsonl"},
+       {"compare base.json new.json --exact",
+        "compare base.jsonl new.jsonl --runs 2 --junit out.xml -o md"}},
+      {kExport,
+       "export",
+       "results in the formats of other programs",
+       {{1, kManyFiles}, "RESULT...", "result files, of --json or --jsonl"},
+       {"export result.json --format latex", "export a.json b.jsonl --format bencher"}},
       {kSelftest,
        "selftest",
        "every operation against its oracle, and the losslessness tests",

@@ -22,8 +22,10 @@ enum Command : unsigned {
   kListDevices = 16,
   kSelftest = 32,
   kSweep = 64,
+  kCompare = 128,
+  kExport = 256,
 };
-inline constexpr unsigned kAllCommands = 127;
+inline constexpr unsigned kAllCommands = 511;
 // The words of a command that are no options: `count.first` to `count.second` of them.
 struct Operands {
   std::pair<std::size_t, std::size_t> count{0, 0};

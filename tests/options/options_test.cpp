@@ -15,8 +15,6 @@
 namespace triforce {
 namespace {
 
-constexpr Command kEach[] = {kRun, kPlan, kPerplexity, kInspect, kListDevices, kSelftest};
-
 // A value no option but one that takes any text accepts, besides those that are wrong by kind.
 std::vector<std::string> bad_values(const Option& o) {
   if (o.value.expected.find("folder") == 0 || o.value.expected.find("a ") == 0) {
@@ -34,7 +32,7 @@ std::vector<std::string> bad_values(const Option& o) {
 
 TEST(Options, EveryBadValueIsRefusedByName) {
   int checked = 0;
-  for (const Command command : kEach) {
+  for (const Command command : every_command()) {
     for (const Option& o : option_table()) {
       if ((o.commands & command) == 0 || o.is_flag() || o.name == "config") continue;
       for (const std::string& value : bad_values(o)) {
@@ -178,7 +176,7 @@ TEST(Options, NeedAValue) {
 }
 
 TEST(Options, NamesAreUniqueWithinACommand) {
-  for (const Command command : kEach) {
+  for (const Command command : every_command()) {
     std::set<std::string_view> seen;
     for (const Option& o : option_table()) {
       if ((o.commands & command) == 0) continue;

@@ -22,6 +22,12 @@ inline std::string usage_error(const std::vector<std::string>& args) {
   return "";
 }
 
+inline std::vector<Command> every_command() {
+  std::vector<Command> all;
+  for (const CommandInfo& c : command_table()) all.push_back(c.command);
+  return all;
+}
+
 inline RunConfig parse(std::vector<std::string> args) {
   return parse_command_line(std::move(args)).config;
 }

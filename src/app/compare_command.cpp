@@ -1,0 +1,37 @@
+#include "app/commands.h"
+#include "app/output_file.h"
+#include "app/prepare.h"
+#include "app/progress.h"
+#include "options/identity.h"
+#include "triforce/compare.h"
+
+namespace triforce {
+namespace {
+
+std::string printed(const RunConfig& config, const Comparison& comparison) {
+  switch (config.output_format) {
+    case OutputFormat::kJson:
+      return to_json(comparison);
+    case OutputFormat::kMarkdown:
+      return to_markdown(comparison);
+    default:
+      return to_table(comparison, {terminal_columns(1).value_or(80), true, wants_colour(1)});
+  }
+}
+
+}  // namespace
+
+ExitCode compare_command(const RunConfig& config) {
+  OutputFiles files(output_requests(config));
+  const std::vector<std::filesystem::path> inputs(config.operands.begin(), config.operands.end());
+  files.check_inputs(inputs);
+  const ResultFile base = read_result_file(inputs.at(0)), other = read_result_file(inputs.at(1));
+  const Comparison comparison = compare_results(base, other, config.compare, decides_tokens);
+  OutputWriter out;
+  out.write(files.find("--json"), to_json(comparison));
+  out.write(files.find("--junit"), to_junit(comparison));
+  out.print(printed(config, comparison));
+  return comparison.exit_code != ExitCode::kOk ? comparison.exit_code : out.code();
+}
+
+}  // namespace triforce

@@ -1,0 +1,277 @@
+"""compare and export on result files of the program, and on such files with one change."""
+import copy
+import csv
+import hashlib
+import io
+import json
+import re
+import struct
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+from json_schema import errors
+from program import SOURCE, ProgramTest, strict_json
+
+SCHEMA = strict_json((SOURCE / "data/schema/compare.schema.json").read_text(encoding="utf-8"))
+
+
+def sha256(tokens):
+    return hashlib.sha256(struct.pack(f"<{len(tokens)}i", *tokens)).hexdigest()
+
+
+def plant_token(case, prompt, position):
+    """Another token, with the hashes that a run would have written."""
+    for output in case["output"]["prompts"]:
+        if output["prompt"] == prompt:
+            output["tokens"][position] = (output["tokens"][position] + 1) % 97
+            output["sha256"] = sha256(output["tokens"])
+            for sample in case["timing"]["samples"]:
+                if sample["prompt"] == prompt and sample["repetition"] == output["repetition"]:
+                    sample["tokens_sha256"] = output["sha256"]
+
+
+def set_times(result, factor=1.0, noise=0.002, phase=7):
+    """Times as of a machine that is quiet, the same for every sample but for a little noise."""
+    for case in result["cases"]:
+        case["validity"] = {"comparable": True, "reasons": []}
+        for i, sample in enumerate(case["timing"]["samples"]):
+            ms = factor * (1 + noise * ((i * phase % 11) / 5 - 1))
+            sample["decode_ms"] = ms * sample["tokens"]
+            sample["ms_per_token"] = sample["decode_ms"] / sample["tokens"]
+
+
+class Compare(ProgramTest):
+    """Runs once; every test changes copies."""
+
+    def setUp(self):
+        super().setUp()
+        self.run_program(*self.tiny(json=self.path("a.json"), prompts=3, repetitions=5, seed=3))
+        with open(self.path("a.json"), encoding="utf-8") as file:
+            self.result = strict_json(file.read())
+
+    def store(self, name, change=None, result=None):
+        copied = copy.deepcopy(result or self.result)
+        if change:
+            change(copied)
+        return self.write(name, json.dumps(copied))
+
+    def compare(self, base, new, *options, code=0):
+        """The document; on stdout the table, whose last line is the verdict."""
+        out = self.run_program("compare", base, new, "--json", self.path("c.json"), *options,
+                               code=code).out
+        with open(self.path("c.json"), encoding="utf-8") as file:
+            document = strict_json(file.read())
+        self.assertEqual(errors(document, SCHEMA), [])
+        self.assertEqual(document["exit_code"], code)
+        self.assertLessEqual(max(map(len, out.splitlines())), 80)
+        self.assertIn(document["verdict"], " ".join(out.split()))
+        self.assertTrue(" ".join(out.split()).endswith(document["verdict"]))
+        return document
+
+    def metrics(self, document, case="triforce"):
+        found = [c for c in document["cases"] if c["label"] == case]
+        return {m["metric"]: m for m in found[0]["metrics"]}
+
+    def test_two_runs_of_one_program_are_equal(self):
+        self.run_program(*self.tiny(jsonl=self.path("b.jsonl"), prompts=3, repetitions=5, seed=3))
+        for options in [[], ["--exact"]]:
+            document = self.compare(self.path("a.json"), self.path("b.jsonl"), *options)
+            self.assertEqual([c["label"] for c in document["cases"]], ["ar", "triforce"])
+            metrics = self.metrics(document)
+            self.assertEqual(metrics["tokens"]["verdict"], "same")
+            self.assertEqual(metrics["tokens"]["n_new"], 15)
+            # Random weights: no machine will tell.
+            self.assertEqual(metrics["ms_per_token"]["outcome"], "not gated")
+            self.assertIn("random weights", metrics["ms_per_token"]["reason"])
+            self.assertIn("LATENCY UNDECIDED", document["verdict"])
+        self.compare(self.path("a.json"), self.path("b.jsonl"), "--require-latency", code=8)
+
+    def test_one_token_fails_an_exact_comparison(self):
+        new = self.store("new.json", lambda r: plant_token(r["cases"][1], 2, 7))
+        document = self.compare(self.path("a.json"), new, "--exact", code=1)
+        self.assertRegex(document["verdict"], "^REGRESSION: triforce: tokens different: prompt 2, "
+                         "repetition 0, position 7: token [0-9]+, now token [0-9]+")
+        self.assertEqual(self.metrics(document)["counters"]["verdict"], "same")
+
+    def test_one_counter_fails_an_exact_comparison(self):
+        def change(result):
+            for sample in result["cases"][1]["timing"]["samples"]:
+                sample["rebuilds"] += 1
+        document = self.compare(self.path("a.json"), self.store("new.json", change), "--exact", code=1)
+        self.assertIn("rebuilds: 0, now 1", document["verdict"])
+
+    def test_what_is_missing_twice_or_partial_is_inconclusive(self):
+        def drop(result):
+            result["cases"].pop()
+
+        def double(result):
+            result["cases"].append(result["cases"][1])
+
+        def fail(result):
+            result["cases"][1].update(status="oom", status_reason="none left")
+
+        def cut(result):
+            result["cases"][1]["params"]["repetitions"] = 6
+        for change, says in [(drop, "no such case"), (double, "found 2 times"),
+                             (fail, "status oom: none left"), (cut, "partial: 15 of 18")]:
+            new = self.store("new.json", change)
+            for options in [[], ["--exact"]]:
+                document = self.compare(self.path("a.json"), new, *options, code=8)
+                self.assertIn(says, document["verdict"])
+        # Of two reasons the worse one decides.
+        def both(result):
+            plant_token(result["cases"][0], 0, 0)
+            drop(result)
+        self.compare(self.path("a.json"), self.store("new.json", both), "--exact", code=1)
+
+    def test_runs_of_something_else_are_inconclusive(self):
+        for change, says in [(dict(temp=0), "temp 0.6, now 0"), (dict(gamma=3), "gamma 6, now 3"),
+                             (dict(seed=4), "seed"), ({"cpu-isa": "scalar"}, "isa "),
+                             (dict(prompts=2), "prompts 3, now 2")]:
+            options = {"prompts": 3, "repetitions": 5, "seed": 3, **change}
+            self.run_program(*self.tiny(json=self.path("b.json"), **options))
+            document = self.compare(self.path("a.json"), self.path("b.json"), "--exact", code=8)
+            self.assertIn(says, self.metrics(document)["case"]["reason"])
+        self.run_program(*self.tiny(json=self.path("t.json"), timeout=0.001), code=8)
+        self.compare(self.path("a.json"), self.path("t.json"), code=8)
+
+    def test_files_that_are_no_results(self):
+        good = self.path("a.json")
+
+        def counter(result):
+            result["cases"][1]["timing"]["samples"][1]["levels"][0]["emitted"] += 1
+
+        def hashes(result):
+            result["cases"][1]["output"]["prompts"][0]["tokens"][0] += 1
+
+        def times(result):
+            result["cases"][0]["timing"]["samples"][1].update(decode_ms=None, ms_per_token=None)
+
+        def schema(result):
+            result["schema"] = "triforce-bench.result/2"
+        text = (self.folder / "a.json").read_text()
+        for bad, says in [(self.store("1.json", counter), "acceptance.inner.emitted"),
+                          (self.store("2.json", hashes), "output.prompts[0].sha256"),
+                          (self.store("3.json", times), "timing.samples[1].decode_ms"),
+                          (self.store("4.json", schema), "schema"),
+                          (self.write("5.json", text[:len(text) // 2]), "5.json"),
+                          (self.write("6.json", ""), "6.json"), (self.write("7.json", "{}"), "7.json"),
+                          (self.write("8.jsonl", "{}\n"), "8.jsonl"),
+                          (self.path("none.json"), "none.json"), (str(self.folder), "")]:
+            for pair in [(good, bad), (bad, good)]:
+                self.fails(3, "compare", *pair, says=says)
+        self.fails(2, "compare", good, says="expected two result files")
+        self.fails(2, "compare", good, good, good, says="unexpected argument")
+        self.fails(2, "compare", good, good, "--json", good, says="--json")
+        self.fails(2, "compare", good, good, "--acceptance-threshold", "1", says="(0, 0.5]")
+
+    def test_latency(self):
+        base = self.store("base.json", set_times)
+        self.assertEqual(self.compare(base, base, "--require-latency")["verdict"],
+                         "No regression in 2 cases: no acceptance lower by 0.01, no time per "
+                         "token 3% longer.")
+        slow = self.store("slow.json", lambda r: set_times(r, 1.05))
+        document = self.compare(base, slow, code=1)
+        self.assertIn("ar 5.0% slower", document["verdict"])
+        metric = self.metrics(document)["ms_per_token"]
+        self.assertLess(metric["p_value"], 1e-4)
+        self.assertGreater(metric["interval"]["low"], 1.03)
+        self.compare(base, slow, "--latency-threshold", "1.1")
+        self.assertEqual(self.metrics(self.compare(slow, base))["ms_per_token"]["verdict"], "faster")
+        noisy = [self.store(f"{phase}.json", lambda r: set_times(r, 1.05, noise=0.1, phase=phase))
+                 for phase in (3, 5)]
+        self.assertIn("noise", self.metrics(self.compare(*noisy))["ms_per_token"]["reason"])
+        self.compare(*noisy, "--require-latency", code=8)
+
+    def test_runs_in_turns_are_pooled(self):
+        for name in ["a", "b", "b", "a"]:
+            self.run_program(*self.tiny(jsonl=self.path(name + ".jsonl"), prompts=3))
+        pair = [self.path("a.jsonl"), self.path("b.jsonl")]
+        self.compare(*pair, code=8)
+        document = self.compare(*pair, "--runs", "2", "--exact")
+        self.assertEqual(self.metrics(document)["tokens"]["n_base"], 12)
+        self.assertEqual(len(document["base"]["run_ids"]), 2)
+        self.compare(self.path("a.json"), pair[1], "--runs", "2", code=8)
+
+    def test_acceptance_that_is_lower(self):
+        """Simulated rates give counters that are as far apart as is wanted."""
+        def run(name, rate):
+            self.run_program(*self.tiny(**{
+                "json": self.path(name), "prompts": 3, "gen-len": 400, "prefill": 64,
+                "repetitions": 20, "temp": 0.6, "ignore-eos": True, "method": "retrieval",
+                "budget": 32, "synthetic-acceptance": f"outer={rate},inner=0.5"}))
+            with open(self.path(name), encoding="utf-8") as file:
+                return strict_json(file.read())
+        high, low = run("high.json", 0.9), run("low.json", 0.8)
+        for case, other in zip(low["cases"], high["cases"]):
+            case["case_id"] = other["case_id"]  # as if a change of code had done it
+        new = self.store("new.json", result=low)
+        document = self.compare(self.path("high.json"), new, code=1)
+        metric = self.metrics(document, "retrieval")["acceptance.outer"]
+        self.assertEqual((metric["verdict"], metric["outcome"]), ("lower", "regressed"))
+        self.assertAlmostEqual(metric["change"], -0.1, delta=0.03)
+        back = self.compare(new, self.path("high.json"))
+        self.assertEqual(self.metrics(back, "retrieval")["acceptance.outer"]["verdict"], "higher")
+
+    def test_other_outputs(self):
+        new = self.store("new.json", lambda r: plant_token(r["cases"][1], 0, 1))
+        done = self.run_program("compare", self.path("a.json"), new, "--exact", "-o", "markdown",
+                                "--junit", self.path("j.xml"), code=1)
+        self.assertTrue(done.out.startswith("**REGRESSION: "))
+        self.assertIn("| triforce | tokens |", done.out)
+        suite = ElementTree.parse(self.path("j.xml")).getroot().find("testsuite")
+        self.assertEqual((suite.get("tests"), suite.get("failures")), ("6", "1"))
+        failed = [t for t in suite if t.find("failure") is not None]
+        self.assertEqual([(t.get("classname"), t.get("name")) for t in failed], [("triforce", "tokens")])
+        out = self.run_program("compare", self.path("a.json"), new, "-o", "json").out
+        self.assertEqual(errors(strict_json(out), SCHEMA), [])
+
+
+class Export(ProgramTest):
+    def test_every_format(self):
+        files = [self.path("a.json"), self.path("b.jsonl")]
+        self.run_program(*self.tiny(json=files[0]))
+        self.run_program(*self.tiny(jsonl=files[1], budget=128))
+
+        def export(name, *more, code=0):
+            return self.run_program("export", *files, *more, "--format", name, code=code)
+        names = ["ar", "triforce budget=64", "ar#2", "triforce budget=128"]
+        bencher = strict_json(export("bencher").out)
+        self.assertEqual(list(bencher), names)
+        for measures in bencher.values():
+            self.assertGreater(measures["ms-per-token"]["value"], 0)
+        smaller = strict_json(export("github-benchmark-smaller").out)
+        bigger = strict_json(export("github-benchmark-bigger").out)
+        for entry in smaller + bigger:
+            self.assertTrue({"name", "unit", "value"} <= set(entry))
+        self.assertIn("ar: time per token", [e["name"] for e in smaller])
+        self.assertIn("triforce budget=64: acceptance outer", [e["name"] for e in bigger])
+        rows = list(csv.DictReader(io.StringIO(export("csv").out)))
+        self.assertEqual([r["params.budget"] for r in rows], ["64", "64", "128", "128"])
+        self.assertEqual(len(re.findall(r"\\\\$", export("latex").out, re.MULTILINE)), 5)
+        self.assertEqual(export("markdown").out, self.run_program("export", *files).out)
+        for name in names:
+            self.assertIn(f"| {name} |", export("md").out)
+        suite = ElementTree.fromstring(export("junit").out).find("testsuite")
+        self.assertEqual([t.get("name") for t in suite], names)
+
+    def test_cases_that_failed(self):
+        path = self.path("t.json")
+        self.run_program(*self.tiny(json=path, timeout=0.001), code=8)
+        done = self.run_program("export", path, "--format", "bencher")
+        self.assertEqual(strict_json(done.out), {})
+        self.assertEqual(len(done.err.splitlines()), 2)
+        self.assertIn("ar: left out, its status is timeout", done.err)
+        self.assertIn("timeout", self.run_program("export", path).out)
+        suite = ElementTree.fromstring(self.run_program("export", path, "--format", "junit").out)
+        self.assertEqual(suite.get("errors"), "2")
+
+    def test_what_it_refuses(self):
+        self.fails(2, "export", says="expected result files")
+        self.fails(2, "export", "a.json", "--format", "yaml", says=["--format", "bencher"])
+        self.fails(3, "export", self.path("none.json"), says="none.json")
+        self.fails(3, "export", self.write("x.json", "[]"), says="x.json")
+
+
+if __name__ == "__main__":
+    unittest.main()
