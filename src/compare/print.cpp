@@ -66,19 +66,30 @@ TextTable table_of(const Comparison& c) {
   return t;
 }
 
-// Why it is not simply as before.
+// Why it is not simply as before: a line for each reason, with the cases that have it.
 std::vector<std::string> notes_of(const Comparison& c) {
-  std::vector<std::string> notes;
+  struct Note {
+    std::string cases, text;
+  };
+  std::vector<Note> found;
   for (const CaseComparison& one : c.cases) {
     for (const MetricComparison& m : one.metrics) {
       if (m.outcome == Outcome::kPassed) continue;
-      std::string line = fmt::format("{}, {}: {}", one.label, m.metric, m.reason);
+      std::string text = fmt::format("{}: {}", m.metric, m.reason);
       if (m.outcome == Outcome::kNotGated) {
-        line += is_time(m) ? "; not required (--require-latency)" : "; not required (--exact)";
+        text += is_time(m) ? "; not required (--require-latency)" : "; not required (--exact)";
       }
-      notes.push_back(printable(line));
+      const auto same = std::find_if(found.begin(), found.end(),
+                                     [&](const Note& note) { return note.text == text; });
+      if (same == found.end()) {
+        found.push_back({one.label, std::move(text)});
+      } else {
+        same->cases += ", " + one.label;
+      }
     }
   }
+  std::vector<std::string> notes;
+  for (const Note& note : found) notes.push_back(printable(note.cases + ": " + note.text));
   for (const std::string& note : c.notes) notes.push_back(printable(note));
   return notes;
 }

@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 
-COMMANDS = ("run", "sweep", "plan", "perplexity", "inspect", "list-devices", "selftest")
+COMMANDS = ("run", "sweep", "plan", "perplexity", "inspect", "list-devices", "selftest", "compare",
+            "export")
 PROGRAM = "build/triforce-bench"
 
 
