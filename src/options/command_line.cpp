@@ -195,8 +195,8 @@ CommandLine parse_command_line(const std::vector<std::string>& args) {
     config_file = config.mapped().value;
     given.merge(read_config_file(line.command, config_file));  // what is there stays
   }
-  const std::vector<std::string> operands = reader.take_operands();
   if (is_sweep(line.command, given)) {
+    const std::vector<std::string> operands = reader.take_operands();
     settle_cases(line, given, operands);
     for (SweepCase& c : line.cases) {
       if (!c.config) continue;
@@ -208,7 +208,7 @@ CommandLine parse_command_line(const std::vector<std::string>& args) {
   }
   line.config = make_config(line.command, given);
   line.config.config_file = config_file;
-  line.config.operands = operands;
+  line.config.operands = reader.take_operands();
   return line;
 }
 

@@ -1,6 +1,6 @@
 #include "core/file.h"
 #include "core/utf8.h"
-#include "triforce/report.h"
+#include "triforce/sweep.h"
 
 namespace triforce {
 namespace {
@@ -13,12 +13,21 @@ bool is_jsonl(std::string_view text) {
          first.find("\"cases\":") == std::string_view::npos;
 }
 
+// Its schema is the first member.
+bool is_sweep(std::string_view text) {
+  return text.substr(0, 64).find(kSweepSchema) != std::string_view::npos;
+}
+
 }  // namespace
 
 ResultFile read_result_file(const std::filesystem::path& path) {
   ResultFile file{path.string(), {}};
   const std::string text = read_file(path, kMaxResultBytes);
-  if (is_jsonl(text)) {
+  if (is_sweep(text)) {
+    for (SweepRow& row : read_json_sweep(text, file.name).rows) {
+      file.results.push_back(std::move(row.result));
+    }
+  } else if (is_jsonl(text)) {
     file.results = read_jsonl_results(text, file.name);
   } else {
     file.results.push_back(read_json_result(text, file.name));

@@ -120,6 +120,16 @@ class Sweep(ProgramTest):
         with open(self.path("s.csv"), encoding="utf-8") as file:
             self.assertEqual(len(file.readlines()), 5)
 
+    def test_other_commands_read_sweeps(self):
+        options = {"gamma": "1,2", "temp": 0, "no-baseline": True}
+        self.sweep(**options)
+        self.sweep(json="again.json", **options)
+        self.run_program("compare", "--exact", "sweep.json", "again.json")
+        self.sweep(json="other.json", seed=7, **options)
+        self.run_program("compare", "--exact", "sweep.json", "other.json", code=8)
+        done = self.run_program("export", "sweep.json", "--format", "csv")
+        self.assertEqual(len(done.out.splitlines()), 3)
+
     def test_list(self):
         done = self.run_program(*self.tiny(prefill="96,128", budget="32,64,65"), "--list")
         self.assertEqual(len(done.out.splitlines()), 9)
