@@ -71,6 +71,7 @@ struct RunConfig {
 
   // Data: gs, 128k, one-shot, lwm, demo, synthetic, or a .txt, .jsonl or .ids file.
   std::string dataset = "synthetic";
+  std::string text_field = "text";  // of a .jsonl data set: the member that holds the text
   std::int64_t prompts = 1;
 
   int repetitions = 5, warmup = 1;

@@ -108,7 +108,7 @@ Prepared prepare(std::span<const RunConfig> configs, const OutputFiles& outputs,
   check_prompt_start(target.config);
   p.tokenizer = tokenizer_file(target);
   // What a preset that is not there will have is not known.
-  check_dataset(config.dataset, !p.tokenizer.empty() || target.is_absent());
+  check_dataset(config.dataset, !p.tokenizer.empty() || target.is_absent(), config.text_field);
   outputs.check_inputs(input_files(config, p.models));
   return p;
 }
@@ -129,7 +129,8 @@ Dataset load_prompts(const RunConfig& config, const ModelChoice& target,
                          target.config.vocab,
                          {},
                          max_bytes,
-                         std::move(check_stop)};
+                         std::move(check_stop),
+                         config.text_field};
   if (is_published_dataset(config.dataset)) request.downloads = find_data_folder().downloads();
   Encode encode;
   if (tokenizer) {

@@ -225,7 +225,8 @@ void check_utf8(std::string_view text, const std::string& where) {
   }
 }
 
-void read_jsonl(const std::filesystem::path& path, Collector& collect, DataInfo& info) {
+void read_jsonl(const std::filesystem::path& path, const std::string& text_field,
+                Collector& collect, DataInfo& info) {
   Lines lines(path);
   JsonLimits limits;
   limits.max_bytes = kMaxLineBytes;
@@ -237,18 +238,21 @@ void read_jsonl(const std::filesystem::path& path, Collector& collect, DataInfo&
     check_utf8(line, lines.where());
     const JsonValue value =
         parse_json(line, lines.where(), limits, {"InvalidDataset", "InvalidDataset"});
-    const auto field = [&](const char* name) -> std::string_view {
+    const auto field = [&](std::string_view name) -> std::string_view {
       const JsonValue* found = value.find(name);
       if (found == nullptr) return {};
       if (found->kind() != JsonValue::Kind::kString) {
-        fail_line(lines, fmt::format("a string as the {} field", name), describe(*found));
+        fail_line(lines, fmt::format("a string as the field {}", quote_text(name)),
+                  describe(*found));
       }
       return found->as_string();
     };
-    if (value.find("text") == nullptr) {
-      fail_line(lines, "an object with a text field", describe_keys(value));
+    if (value.find(text_field) == nullptr) {
+      fail_line(lines,
+                fmt::format("an object with the field {} (--text-field)", quote_text(text_field)),
+                describe_keys(value));
     }
-    const Document document{field("text"), field("prefix"), field("suffix")};
+    const Document document{field(text_field), field("prefix"), field("suffix")};
     if (document.text.empty()) fail_line(lines, "a text that is not empty", "an empty one");
     collect.add_text(document, lines.where());
   }
@@ -351,8 +355,17 @@ bool is_published_dataset(std::string_view name) {
   return std::find(kPublished.begin(), kPublished.end(), name) != kPublished.end();
 }
 
-void check_dataset(std::string_view name, bool has_tokenizer) {
+void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field) {
   const DataKind kind = kind_of(name);
+  if (text_field != "text" && kind != DataKind::kLines) {
+    throw_usage("--text-field: expected a .jsonl --dataset beside it, found {}", quote_text(name));
+  }
+  if (text_field == "prefix" || text_field == "suffix") {
+    throw_usage(
+        "--text-field: expected another field than prefix and suffix, which stand around the "
+        "text, found {}",
+        text_field);
+  }
   const bool has_text = kind == DataKind::kText || kind == DataKind::kLines;
   if (has_text && !has_tokenizer) throw_no_tokenizer(name);
 }
@@ -384,7 +397,7 @@ Dataset load_dataset(const DatasetRequest& request, const Encode& encode) {
       read_txt(path, collect, out.info);
       break;
     case DataKind::kLines:
-      read_jsonl(path, collect, out.info);
+      read_jsonl(path, request.text_field, collect, out.info);
       break;
     case DataKind::kIds:
       read_ids(path, request, collect, out.info);

@@ -36,6 +36,7 @@ struct DatasetRequest {
   // Asked before every document and after every encoding; what it throws ends the load. May be
   // empty.
   std::function<void()> check_stop = nullptr;
+  std::string text_field = "text";  // as RunConfig::text_field
 };
 
 // Text to ids without BOS. Empty: this target has no tokenizer; .ids files can be read, and of
@@ -44,7 +45,7 @@ using Encode = std::function<std::vector<Token>(std::string_view text)>;
 
 // Files, by their ending:
 //   .txt    one document, UTF-8.
-//   .jsonl  one document a line: an object whose field "text" is cut to the prompt's length. Fields
+//   .jsonl  one document a line: an object whose text field is cut to the prompt's length. Fields
 //           "prefix" and "suffix", if any, stand whole before and after it, so that the prompt is
 //           BOS + prefix + beginning of text + suffix, `prefill` tokens in all. Prefix and text are
 //           encoded as one string; the suffix as after a line end, without the space that
@@ -58,8 +59,9 @@ using Encode = std::function<std::vector<Token>(std::string_view text)>;
 // max_bytes.
 Dataset load_dataset(const DatasetRequest& request, const Encode& encode);
 // What load_dataset() refuses by the name alone: throws Error(kBadInput), UnknownDataset or
-// NoTokenizer.
-void check_dataset(std::string_view name, bool has_tokenizer);
+// NoTokenizer; and Error(kUsage) for another text field than "text" where there are no fields, or
+// one that has a meaning of its own.
+void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field);
 // The file of a data set, opened; empty for synthetic. Throws Error(kBadInput) if it is not there
 // or cannot be read.
 std::filesystem::path find_dataset(const std::string& name, const std::filesystem::path& downloads);

@@ -219,9 +219,12 @@ std::vector<Option> data() {
       o("dataset", {}, "NAME|FILE", "",
         "synthetic; gs, 128k, one-shot, lwm or demo (fetched by scripts/download_data.sh); or a "
         "file: .txt is one document; .jsonl has one a line, {\"text\": ...}, whose fields prefix "
-        "and suffix, if any, are not cut; .ids has one a line, decimal token ids between spaces. "
+        "and suffix, if any, are not cut; .ids has one a line, decimal token ids between spaces or "
+        "tabs, with or without BOS (scripts/encode_dataset.py makes them). "
         "A document that is too short is skipped and counted",
         kWithModel, Role::kNames, text("a data set or a file", at(&C::dataset))),
+      o("text-field", {}, "NAME", "", "field of a .jsonl data set that holds the text", kWithModel,
+        Role::kDecides, text("a field's name", at(&C::text_field))),
       o("prompts", {}, "N", "", "prompts to measure, at most what the data set has", kShaped,
         Role::kNames, integer(1, kManyTimes, at(&C::prompts))),
   };

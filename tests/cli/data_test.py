@@ -1,5 +1,6 @@
 """Data sets, perplexity and the built-in pair."""
 import hashlib
+import json
 import math
 import os
 import shutil
@@ -33,6 +34,16 @@ class Data(ProgramTest):
         self.fails(3, *self.tiny(dataset=self.write("a.txt", "text")), says="tokenizer")
         bad = self.write("b.jsonl", '{"text": 7}\n')
         self.fails(3, "--dataset", bad, "--prefill", "64", says=["b.jsonl:1", "InvalidDataset"])
+        # Each command that reads data reads the field that --text-field names.
+        bad = self.write("c.jsonl", json.dumps({"id": 1, "content": "many words " * 200}) + "\n")
+        for command in ["run", "perplexity"]:
+            self.fails(3, command, "--dataset", bad, "--prefill", "64",
+                       says=["c.jsonl:1", '"text" (--text-field), found keys "id", "content"'])
+            self.run_program(command, "--dataset", bad, "--prefill", "64", "--text-field", "content",
+                             *(["--baseline", "--gen-len", "4"] if command == "run" else []))
+        for command in ["run", "plan", "perplexity"]:
+            self.fails(2, command, "--text-field", "content", says=["--text-field", "synthetic"])
+        self.fails(2, "--dataset", bad, "--text-field", "suffix", says="prefix and suffix")
 
     def test_a_target_without_a_first_token(self):
         for command in ["run", "perplexity"]:

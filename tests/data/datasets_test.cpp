@@ -151,8 +151,38 @@ TEST_F(Datasets, BadJsonLinesNameTheLine) {
                 .second.find("found keys \"body\", \"\\x1b[31m\""),
             std::string::npos)
       << fail(files_.back(), 8).second;
+  EXPECT_NE(fail(write(".jsonl", "{\"body\": \"a\"}\n"), 8)
+                .second.find("the field \"text\" (--text-field)"),
+            std::string::npos);
   // A byte order mark is refused on the first line too.
   EXPECT_EQ(fail(write(".jsonl", "\xEF\xBB\xBF" + good), 8).first, "InvalidDataset");
+}
+
+TEST_F(Datasets, TextFieldOfAnotherName) {
+  const std::string file = write(
+      ".jsonl", "{\"text\": \"not this one, which is long enough\", \"body\": \"0123456789\"}\n");
+  DatasetRequest request{file, 8, 1, 42, 1, 300, {}};
+  request.text_field = "body";
+  std::vector<Token> expected = bytes_as_tokens("0123456");
+  expected.insert(expected.begin(), 1);
+  EXPECT_EQ(load_dataset(request, bytes_as_tokens).prompts[0].tokens, expected);
+  EXPECT_NE(load(file, 8).prompts[0].tokens, expected);
+
+  const auto refused = [](std::string_view name, std::string_view field) {
+    try {
+      check_dataset(name, true, field);
+    } catch (const Error& e) {
+      return e.code();
+    }
+    return ExitCode::kOk;
+  };
+  EXPECT_EQ(refused("a.jsonl", "body"), ExitCode::kOk);
+  EXPECT_EQ(refused("gs", "body"), ExitCode::kOk);
+  for (const char* name : {"synthetic", "a.txt", "a.ids"}) {
+    EXPECT_EQ(refused(name, "body"), ExitCode::kUsage) << name;
+    EXPECT_EQ(refused(name, "text"), ExitCode::kOk) << name;
+  }
+  EXPECT_EQ(refused("a.jsonl", "prefix"), ExitCode::kUsage);
 }
 
 TEST_F(Datasets, TokenIds) {
