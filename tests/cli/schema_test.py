@@ -4,9 +4,6 @@ import csv
 import io
 import json
 import pathlib
-import re
-import subprocess
-import sys
 import unittest
 
 from json_schema import errors
@@ -150,41 +147,6 @@ class Schema(ProgramTest):
         self.assertEqual(result["exit_code"], 4)
         result, _, _ = self.check_run(code=8, timeout=0.001)
         self.assertEqual({c["status"] for c in result["cases"]}, {"timeout"})
-
-    def plot(self, path, code=0):
-        done = subprocess.run([sys.executable, str(SOURCE / "scripts/plot_result.py"), path],
-                              capture_output=True, timeout=60, text=True, check=False)
-        self.assertEqual(done.returncode, code, done.stderr)
-        if code != 0:
-            self.assertEqual(done.stdout, "")
-            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-            self.assertTrue(done.stderr.startswith(f"plot_result: error: {path}: "), done.stderr)
-        return done.stderr if code else done.stdout
-
-    def test_picture(self):
-        golden = load(GOLDEN / "result.json")
-        golden["cases"][1]["timing"]["ms_per_token"]["ci95_high"] = 1000.0  # a whisker to the edge
-        picture = self.plot(self.write("a.json", json.dumps(golden)))
-        for x, size, label in re.findall(
-                r'<text( class="small")? x="([0-9.]+)" y="[0-9]+">([^<]+)</text>', picture):
-            width = 6.3 if x else 7.9
-            self.assertLess(float(size) + width * len(label), 760, label)
-        self.assertIn("2.00x (1.88\u20132.12)", picture)
-
-    def test_picture_of_what_is_no_result(self):
-        self.assertIn("No such file", self.plot(self.path("absent.json"), 3))
-        self.assertIn("--jsonl", self.plot(str(GOLDEN / "result.jsonl"), 3))
-        one = (GOLDEN / "result.jsonl").read_text(encoding="utf-8").splitlines()[0]
-        self.assertIn("--jsonl", self.plot(self.write("one.jsonl", one), 3))
-        self.assertIn("expected triforce-bench.result/3, found triforce-bench.result/2", self.plot(
-            self.write("old.json", '{"schema": "triforce-bench.result/2", "cases": []}'), 3))
-        self.assertIn("found None", self.plot(self.write("list.json", "[]"), 3))
-        self.assertIn("expected JSON", self.plot(self.write("text.json", "x"), 3))
-        self.assertIn("UTF-8", self.plot(self.write("bytes.json", b"\xff"), 3))
-        self.assertIn("measured", self.plot(
-            self.write("none.json", '{"schema": "triforce-bench.result/3", "cases": []}'), 3))
-        self.assertIn("timing", self.plot(
-            self.write("short.json", '{"schema": "triforce-bench.result/3", "cases": [{}]}'), 3))
 
 
 if __name__ == "__main__":

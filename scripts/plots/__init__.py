@@ -1,0 +1,12 @@
+"""What the scripts that draw results have in common; Python's standard library alone.
+
+command      errors as one line on stderr, exit codes, writing files whole
+json_schema  the part of JSON Schema that data/schema/ uses
+results      result files and tables of foreign results -> runs and rows
+metrics      what a row measured, with intervals; which settings differ among rows
+words        numbers and sentences as the program prints them
+text         how wide a text is at most
+picture      drawing primitives and the two themes; svg and pdf write them
+charts       lines, bars and stacked bars made of them
+page         the HTML page of report.py, of panels and tables
+"""

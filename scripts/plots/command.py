@@ -1,0 +1,93 @@
+"""What every script does alike: one line for what is wrong, the program's exit codes, whole files."""
+
+import argparse
+import os
+import sys
+import tempfile
+
+EXIT_USAGE, EXIT_BAD_INPUT, EXIT_RESOURCES = 2, 3, 4
+
+
+class BadInput(Exception):
+    """A file that is not what it should be: one line of what was expected and what was found."""
+
+
+class CannotWrite(Exception):
+    """A place that takes no file; one line."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Wrong usage is one line too."""
+
+    def error(self, message):
+        print(f"{self.prog}: error: {message}; see --help", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+
+
+def parser(name, description, epilog=None):
+    return Parser(prog=name, description=description, epilog=epilog,
+                  formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+
+
+def read_text(path):
+    """A whole file as text, or BadInput that names it."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: expected UTF-8, found another byte at {error.start}") from error
+
+
+def write_file(path, data):
+    """Bytes to a file, which is as it was until they are all there; None and "-" are stdout.
+
+    What is no plain file (/dev/stdout, a pipe) is written to as it stands.
+    """
+    try:
+        if path in (None, "-"):
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        elif os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as file:
+                file.write(data)
+        else:
+            replace(os.path.realpath(path), data)
+    except OSError as error:
+        where = "standard output" if path in (None, "-") else path
+        raise CannotWrite(f"{where}: cannot be written: {error.strerror}") from error
+
+
+def replace(path, data):
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".writing.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def run(name, main):
+    """Calls main() and exits as the program would."""
+    try:
+        main()
+    except BadInput as error:
+        print(f"{name}: error: {one_line(error)}", file=sys.stderr)
+        sys.exit(EXIT_BAD_INPUT)
+    except CannotWrite as error:
+        print(f"{name}: error: {one_line(error)}", file=sys.stderr)
+        sys.exit(EXIT_RESOURCES)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_RESOURCES)
+
+
+def one_line(error):
+    """What stands in a file must not drive the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in str(error))

@@ -1,0 +1,129 @@
+"""The pictures of results: which rows become which bars and lines."""
+
+from plots.charts import Bar, bar_chart, line_chart, stacked_chart
+from plots.metrics import METRICS, Measured, difference, level, measure, swept_axes
+from plots.settings import subtitle_of
+from plots.sweeps import Series, series_of
+from plots.words import byte_size, setting_name, short_number
+
+NAMES = {"ar": "autoregressive", "draft": "drafter alone"}
+GAMMAS = {"gamma", "inner_gamma"}
+
+
+def label_of(row, rows):
+    """The method with its gammas, innermost first, and what tells it from the other rows."""
+    label = NAMES.get(row.name, row.name)
+    if row.is_foreign:
+        label += " (foreign)"
+    elif row.case["gammas"]:
+        inner = [row.setting["inner_gamma"]] if level(row.case, "inner") else []
+        label += f" ({', '.join(map(str, inner + [row.setting['gamma']]))})"
+    different = difference(row, swept_axes(rows), GAMMAS)
+    label += f", {different}" if different else ""
+    twins = {other.run.label for other in rows if other.run and other.name == row.name
+             and other.setting == row.setting}
+    return f"{label}, {row.run.label}" if len(twins) > 1 and row.run else label
+
+
+def time_text(row):
+    ms, speedup = measure(row, "ms-per-token"), measure(row, "speedup")
+    text = f"{ms.value:.3g} ms"
+    if speedup:
+        text += f", {speedup.value:.2f}x"
+        if speedup.low is not None:
+            text += f" ({speedup.low:.2f}\u2013{speedup.high:.2f})"
+    return text
+
+
+def interval_note(rows):
+    over = {row.case["timing"]["ms_per_token"]["ci95_over"] for row in rows if row.case} - {None}
+    if not over:
+        return []
+    of = "prompts" if over == {"prompts"} else "repetitions of one prompt" if over == {
+        "repetitions"} else "prompts, or repetitions where there is one prompt"
+    return [f"Lines, and brackets after a speedup: 95% confidence intervals over {of}."]
+
+
+def time_bars(rows):
+    """Milliseconds per token of rows that have them."""
+    bars = [Bar(label_of(row, rows), *measure(row, "ms-per-token"), time_text(row),
+                "strong" if row.method == "triforce" else "plain") for row in rows]
+    small = interval_note(rows)
+    if any(row.case and row.case["gammas"] for row in rows):
+        small.insert(0, "In brackets after a method: tokens asked for per verification, innermost "
+                        "level first.")
+    return bar_chart(METRICS["ms-per-token"].label, subtitle_of(rows, GAMMAS), bars, small)
+
+
+def sweep(rows, x, y, by="method", wide=760):
+    """One metric of rows that have it, against a setting."""
+    series, also = series_of(rows, x, y, by)
+    subtitle = subtitle_of(rows, without={x, by})
+    if also:
+        subtitle.append(f"Along a line differ also: {', '.join(also)}.")
+    metric = METRICS[y]
+    return line_chart(metric.label, subtitle, setting_name(x), series, metric.from_zero, wide)
+
+
+def position_series(case):
+    lines = []
+    for one in reversed(case["acceptance"]):
+        for key, words in (("rate_per_position", "of rounds that tested it"),
+                           ("unconditional_rate_per_position", "of all rounds")):
+            ends = one["ci95"][key] if one["ci95"] else {"low": [], "high": []}
+            line = Series(f"{one['name']}, {words}")
+            for i, value in enumerate(one[key]):
+                if value is None:
+                    continue
+                low = ends["low"][i] if i < len(ends["low"]) else None
+                high = ends["high"][i] if i < len(ends["high"]) else None
+                line.points.append((i + 1, Measured(value, low, high) if None not in (low, high)
+                                    else Measured(value, None, None)))
+            if line.points:
+                lines.append(line)
+    return lines
+
+
+def positions(row, rows, wide=760):
+    """Acceptance by position of each level, of the rounds that got so far and of all; or None."""
+    lines = position_series(row.case)
+    return line_chart(f"Acceptance by position: {label_of(row, rows)}", [], "position in the round",
+                      lines, True, wide, 200) if lines else None
+
+
+def phases(rows):
+    """Where the time of a round goes, of rows that have phases."""
+    parts = list(rows[0].case["phases_ms_per_round"])
+    bars = [(label_of(row, rows), {k: v or 0 for k, v in row.case["phases_ms_per_round"].items()})
+            for row in rows]
+    unknown = sorted({key for row in rows for key, value in
+                      row.case["phases_ms_per_round"].items() if value is None})
+    small = [f"Not measured in every case: {', '.join(unknown)}."] if unknown else []
+    return stacked_chart("Milliseconds of a round, by phase", [], parts, bars,
+                         lambda total: f"{short_number(total)} ms", small)
+
+
+def memory(rows):
+    """Planned and used memory by purpose, of rows that have both."""
+    purposes = [tag for tag in rows[0].case["memory"]["planned"] if tag != "total"]
+    used = [tag for tag in purposes if any(row.case["memory"][kind][tag] for row in rows
+                                           for kind in ("planned", "peak"))]
+    bars = [(f"{label_of(row, rows)}: {kind}", {tag: row.case["memory"][kind][tag] for tag in used})
+            for row in rows for kind in ("planned", "peak")]
+    return stacked_chart("Memory by purpose, planned and at most used", [], used, bars,
+                         lambda total: byte_size(int(total)))
+
+
+def noise(rows):
+    """Every timed generation, and the spread within a prompt."""
+    bars = []
+    for row in rows:
+        timing, ms = row.case["timing"], measure(row, "ms-per-token")
+        dots = tuple((s["ms_per_token"], s["warmup"]) for s in timing["samples"]
+                     if s["ms_per_token"] is not None)
+        spread = timing["noise_pct"]
+        text = "noise not measured" if spread is None else f"noise {spread:.1f}%"
+        bars.append(Bar(label_of(row, rows), ms.value, text=text, dots=dots))
+    return bar_chart("Milliseconds per token of each generation", [], bars,
+                     ["Bars: the mean. Dots: generations; hollow: warm-ups. Noise: variation of the "
+                      "time per byte read, within prompts."])

@@ -1,0 +1,56 @@
+"""A validator of the part of JSON Schema (draft 2020-12) that data/schema/ uses.
+
+It knows nothing of the program: a keyword it does not know is an error of the schema.
+"""
+
+TYPES = {
+    "object": lambda x: isinstance(x, dict),
+    "array": lambda x: isinstance(x, list),
+    "string": lambda x: isinstance(x, str),
+    "boolean": lambda x: isinstance(x, bool),
+    "null": lambda x: x is None,
+    "integer": lambda x: isinstance(x, int) and not isinstance(x, bool)
+    or isinstance(x, float) and x.is_integer(),
+    "number": lambda x: isinstance(x, (int, float)) and not isinstance(x, bool),
+}
+NOTES = {"$schema", "$id", "title", "description"}
+KEYWORDS = NOTES | {"type", "enum", "const", "properties", "required", "additionalProperties",
+                    "items", "minimum"}
+
+
+def errors(value, schema, path="$"):
+    """What is wrong with `value`, one line each."""
+    found = []
+    unknown = set(schema) - KEYWORDS
+    if unknown:
+        raise ValueError(f"{path}: schema with {sorted(unknown)}")
+    types = schema.get("type", [])
+    types = [types] if isinstance(types, str) else types
+    if types and not any(TYPES[t](value) for t in types):
+        return [f"{path}: expected {' or '.join(types)}, found {value!r:.60}"]
+    if "const" in schema and value != schema["const"]:
+        found.append(f"{path}: expected {schema['const']!r}, found {value!r:.60}")
+    if "enum" in schema and value not in schema["enum"]:
+        found.append(f"{path}: expected one of {schema['enum']}, found {value!r:.60}")
+    if "minimum" in schema and TYPES["number"](value) and value < schema["minimum"]:
+        found.append(f"{path}: expected at least {schema['minimum']}, found {value}")
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        found += [f"{path}.{name}: missing" for name in schema.get("required", [])
+                  if name not in value]
+        others = schema.get("additionalProperties", True)
+        for name, member in value.items():
+            if name in properties:
+                found += errors(member, properties[name], f"{path}.{name}")
+            elif others is False:
+                found.append(f"{path}.{name}: not in the schema")
+            elif others is not True:
+                found += errors(member, others, f"{path}.{name}")
+    if isinstance(value, list) and "items" in schema:
+        of = schema["items"].get("type")
+        if set(schema["items"]) <= NOTES | {"type"} and isinstance(of, str) and all(
+                map(TYPES[of], value)):
+            return found  # the many numbers of a result
+        for i, element in enumerate(value):
+            found += errors(element, schema["items"], f"{path}[{i}]")
+    return found

@@ -1,0 +1,99 @@
+"""What can stand on the axes of a picture."""
+
+from collections import namedtuple
+
+from plots.words import setting_text
+
+Measured = namedtuple("Measured", "value low high")  # low and high: None without an interval
+Metric = namedtuple("Metric", "label from_zero digits foreign of_case")
+
+
+def level(case, name):
+    return next((x for x in case["acceptance"] if x["name"] == name), None)
+
+
+def rate_of(name, key):
+    def of_case(case):
+        found = level(case, name)
+        if found is None or found[key] is None:
+            return None
+        ends = found["ci95"][key] if found["ci95"] else {"low": None, "high": None}
+        return Measured(found[key], ends["low"], ends["high"])
+    return of_case
+
+
+def ms_of(case):
+    ms = case["timing"]["ms_per_token"]
+    return Measured(ms["geometric_mean"], ms["ci95_low"], ms["ci95_high"])
+
+
+def speedup_of(case):
+    speedup = case["speedup"]
+    return speedup and Measured(speedup["value"], speedup["ci95_low"], speedup["ci95_high"])
+
+
+METRICS = {
+    "ms-per-token": Metric("Milliseconds per token (less is better)", True, 3, "ms_per_token", ms_of),
+    "speedup": Metric("Speedup over autoregressive decoding", True, 3, "speedup", speedup_of),
+    "acceptance": Metric("Acceptance rate of the full cache's verification", False, 3,
+                         "acceptance_rate", rate_of("outer", "acceptance_rate")),
+    "inner-acceptance": Metric("Acceptance rate of the inner verification", False, 3,
+                               "inner_acceptance_rate", rate_of("inner", "acceptance_rate")),
+    "length": Metric("Tokens per round of the full cache's verification", True, 3,
+                     "mean_accepted_length", rate_of("outer", "mean_accepted_length")),
+}
+
+
+def measure(row, name):
+    """What a row measured, or None."""
+    metric = METRICS[name]
+    if row.is_foreign:
+        figure = row.foreign.get(metric.foreign)
+        if figure is None:
+            return None
+        if not isinstance(figure, dict):
+            return Measured(figure, None, None)
+        return Measured(figure["value"], figure.get("low"), figure.get("high"))
+    found = metric.of_case(row.case)
+    if found is None or found.value is None:
+        return None
+    if found.low is None or found.high is None:
+        return Measured(found.value, None, None)
+    return found
+
+
+def is_measured(row):
+    return any(measure(row, name) for name in METRICS)
+
+
+def same(a, b):
+    """1 and 1.0 are one setting, 1 and true are not."""
+    return a == b and isinstance(a, bool) == isinstance(b, bool)
+
+
+def values_of(rows, axis):
+    """The different values of a setting: numbers in order, others as they come."""
+    found = []
+    for row in rows:
+        if axis in row.setting and not any(same(row.setting[axis], v) for v in found):
+            found.append(row.setting[axis])
+    return sorted(found) if all(map(is_number, found)) else found
+
+
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def swept_axes(rows):
+    """Settings that differ among the rows that were measured; the length of the prompt first."""
+    names = []
+    for row in filter(is_measured, rows):
+        names += [name for name in row.setting if name not in names]
+    swept = [name for name in names if len(values_of(filter(is_measured, rows), name)) > 1]
+    return sorted(swept, key=lambda name: name != "prefill")
+
+
+def difference(row, axes, without=()):
+    """"budget 256, temp 0.6": what tells a row from others."""
+    return ", ".join(f"{name.replace('_', ' ')} {setting_text(row.setting[name])}"
+                     for name in axes if name in row.setting and name not in without)

@@ -1,0 +1,347 @@
+"""The panels of the report: (anchor, title, HTML) from rows, or None where there is nothing."""
+
+from plots import figures, latex, page
+from plots.metrics import METRICS, is_measured, level, measure, swept_axes, values_of
+from plots.page import element, text
+from plots.settings import machine_text
+from plots.sweeps import series_of
+from plots.verdicts import of_base, of_runs
+from plots.words import (NOT_MEASURED, byte_size, fixed, is_baseline, lossless_text, parameter_count,
+                         setting_name, setting_text, short_number)
+
+NONE = f"<small>{NOT_MEASURED}</small>"
+SHOWN, MANY = 4, 12  # so many pictures and verdicts stand open, others are folded
+
+
+def card(verdict):
+    comparable = ("Comparable with other runs." if not verdict.reasons else
+                  f"Not comparable: {'; '.join(verdict.reasons)}.")
+    about = element("b", text(verdict.about) + ": ") if verdict.about else ""
+    return (f'<div class="verdict {verdict.kind}">{element("p", about + text(verdict.sentence))}'
+            f'{element("p", text(comparable), "muted")}</div>')
+
+
+def cards(found):
+    """Those of the rows after the first ones are folded."""
+    out = [card(verdict) for _, verdict in found]
+    rest = out[MANY:]
+    return out[:MANY] + ([page.folded(f"{len(rest)} more", "\n".join(rest))] if rest else [])
+
+
+def verdicts(rows, base):
+    out, found = [], of_runs(rows)
+    runs = list(dict.fromkeys(row.run.label for row, _ in found))
+    if len(runs) <= 1 or len(found) > MANY:
+        out += cards(found)
+    else:
+        for run in runs:
+            out += [element("h3", text(run)), *cards([one for one in found if one[0].run.label == run])]
+    if base is not None:
+        names = ", ".join(run.path for run in base.runs)
+        out += [element("h3", f"Against the base {text(names)}"), *cards(of_base(rows, base.rows()))]
+    return ("verdict", "Verdict", "\n".join(out)) if out else None
+
+
+# ---- Environment
+def load_text(load):
+    return (f"{fixed(load['own'], 2)} of {load['processors']} processors by this run, "
+            f"{fixed(load['other'], 2)} by others, {fixed(load['stolen'], 2)} stolen")
+
+
+def clocks_text(clocks):
+    return (f"{fixed(clocks['min'], 0)} to {fixed(clocks['max'], 0)} MHz, mean "
+            f"{fixed(clocks['mean'], 0)}")
+
+
+def split_text(split):
+    bus = "no bus" if split["bus_gbs"] is None else f"{split['bus_gbs']:.1f} GB/s over the bus"
+    return (f"{split['kv_heads']} KV heads by the host ({bus}, {fixed(split['host_gbs'], 1)} GB/s by "
+            "the host)")
+
+
+def gbs(value):
+    return f"{value:.1f} GB/s"
+
+
+# Title, member of context, how it is said. The last member says whether it is shown where no run
+# has it: what a run always should have measured is.
+FACTS = (
+    ("started", "start", str, True), ("ended", "end", str, True), ("version", "version", str, True),
+    ("commit", "commit", str, True), ("uncommitted changes", "dirty", setting_text, True),
+    ("build", "build_type", str, True), ("compiler", "compiler", str, True),
+    ("backend", "backend", str, True), ("processor", "cpu_model", str, True),
+    ("instruction set", "isa", str, True), ("threads", "threads", str, True),
+    ("ranks", "ranks", str, True), ("machines", "machines", str, True),
+    ("communication", "communication", str, False),
+    ("host memory", "host_memory_bytes", byte_size, True), ("system", "os", str, True),
+    ("GPU", "gpu_name", str, False), ("architecture", "sm", str, False),
+    ("driver", "driver", str, False), ("CUDA", "cuda", str, False), ("PCIe", "pcie", str, False),
+    ("GPU clock", "clocks", clocks_text, False),
+    ("GPU throttled by", "throttle_reasons", setting_text, False),
+    ("read bandwidth", "measured_read_gbs", gbs, True),
+    ("copy bandwidth", "measured_copy_gbs", gbs, True),
+    ("host to device", "measured_h2d_gbs", gbs, False),
+    ("processors busy", "load", load_text, True), ("hybrid split", "hybrid_split", split_text, False),
+    ("command line", "argv", " ".join, True),
+)
+
+
+def model_text(model):
+    weights = "random weights" if model["random_seed"] is not None else "trained weights"
+    return (f"{model['name']}: {model['arch']}, {model['layers']} layers of {model['hidden']}, "
+            f"{model['heads']} heads ({model['kv_heads']} KV), {parameter_count(model['n_params'])} "
+            f"parameters, {model['dtype']} {byte_size(model['bytes'])}, {weights}")
+
+
+def data_text(data):
+    return f"{data['kind']}, {data['n_prompts']} prompts, {data['n_skipped']} documents skipped"
+
+
+def of_cases(run, pick, say):
+    """What the cases of a run say, each thing once."""
+    found = []
+    for case in run.cases:
+        value = pick(case)
+        if value is not None and say(value) not in found:
+            found.append(say(value))
+    return "; ".join(found) or None
+
+
+def environment(runs):
+    if not runs:
+        return None
+    facts = [("file", [run.path for run in runs], True),
+             ("exit code", [str(run.exit_code) for run in runs], True)]
+    for title, member, say, always in FACTS:
+        values = [run.context[member] for run in runs]
+        facts.append((title, [None if v is None or v == [] else say(v) for v in values], always))
+    facts += [
+        ("target", [of_cases(r, lambda c: c["model"]["target"], model_text) for r in runs], True),
+        ("drafter", [of_cases(r, lambda c: c["model"]["draft"], model_text) for r in runs], False),
+        ("data", [of_cases(r, lambda c: c["data"] if c["data"]["kind"] else None, data_text)
+                  for r in runs], True)]
+    rows = []
+    for title, values, always in facts:
+        if not always and not any(values):
+            continue
+        none = NONE if always else "\u2013"
+        cells = [none if v is None else text(v) for v in values]
+        rows.append([element("b", text(title))] +
+                    ([(cells[0], len(cells))] if len(set(cells)) == 1 else cells))
+    head = ["", *[text(run.label) for run in runs]] if len(runs) > 1 else []
+    return "environment", "Environment", page.table(head, rows)
+
+
+# ---- The main table
+def figure(measured, digits, unit=""):
+    if measured is None:
+        return NONE
+    shown = f"{measured.value:.{digits}f}{unit}"
+    if measured.low is None:
+        return shown
+    return f"{shown}<br><small>{measured.low:.{digits}f}\u2013{measured.high:.{digits}f}</small>"
+
+
+def rate_cell(row, name, level_name, digits=3):
+    """A level that a method does not have is no missing measurement."""
+    if row.case and is_measured(row) and level(row.case, level_name) is None:
+        return "\u2013"
+    return figure(measure(row, name), digits)
+
+
+def whole_cells(row):
+    """End-to-end speedup, and the length from which the method pays off."""
+    if row.is_foreign:
+        return [NONE, NONE]
+    speedup = row.case["speedup"]
+    if speedup is None:
+        return ["\u2013", "\u2013"]
+    tokens = speedup["break_even_tokens"]
+    end = speedup["end_to_end"]
+    return [NONE if end is None else f"{end:.2f}x",
+            NONE if end is None else "never" if tokens is None else str(tokens)]
+
+
+def status_cell(row):
+    if row.is_foreign:
+        return "foreign"
+    return "ok" if row.status == "ok" else element("b", text(row.status), "bad")
+
+
+class Footnotes:
+    """Reasons, each said once below a table and in it by number."""
+
+    def __init__(self):
+        self.reasons = []
+
+    def cite(self, reasons):
+        self.reasons += [reason for reason in reasons if reason not in self.reasons]
+        numbers = [str(self.reasons.index(reason) + 1) for reason in reasons]
+        return f"<small>({', '.join(numbers)})</small>" if numbers else ""
+
+    def html(self):
+        if not self.reasons:
+            return ""
+        items = "".join(element("li", text(reason)) for reason in self.reasons)
+        return f"<p>Not comparable with other runs, because:</p>\n<ol>{items}</ol>"
+
+
+def last_cells(row, notes):
+    if row.is_foreign:
+        where = ", ".join(row.foreign[key] for key in ("machine", "model") if row.foreign.get(key))
+        return ["\u2013", "\u2013", text(row.foreign["source"] + (f" ({where})" if where else ""))]
+    noise, validity = row.case["timing"]["noise_pct"], row.case["validity"]
+    comparable = "yes" if validity["comparable"] else f"no {notes.cite(validity['reasons'])}"
+    if row.case["status_reason"] and is_measured(row):
+        comparable += f"; {text(row.case['status_reason'])}"
+    lossless = lossless_text(row.case)
+    return [NONE if noise is None else f"{noise:.1f}%",
+            element("b", lossless, "bad") if lossless in ("DIFFERENT", "NOT lossless") else lossless,
+            comparable]
+
+
+def main_row(row, axes, many_runs, notes):
+    cells = ([text(row.run.label) if row.run else "\u2013"] if many_runs else [])
+    cells += [text(row.name), *[text(setting_text(row.setting[axis])) if axis in row.setting
+                                else "\u2013" for axis in axes], status_cell(row)]
+    if row.case and not is_measured(row):
+        reason = row.case["status_reason"] or "no reason is given"
+        return cells + [(text(reason), 7)] + last_cells(row, notes), "failed"
+    speedup = "1.00x" if row.case and is_baseline(row.case) else figure(
+        measure(row, "speedup"), 2, "x")
+    cells += [figure(measure(row, "ms-per-token"), 3), speedup, *whole_cells(row),
+              rate_cell(row, "acceptance", "outer"), rate_cell(row, "inner-acceptance", "inner"),
+              rate_cell(row, "length", "outer", 2), *last_cells(row, notes)]
+    return cells, "" if row.status in ("ok", "foreign") else "failed"
+
+
+def main_table(rows):
+    axes, many_runs = swept_axes(rows), len({row.run.label for row in rows if row.run}) > 1
+    before = (["run"] if many_runs else []) + ["case", *[text(setting_name(a)) for a in axes], "status"]
+    head = before + ["ms/token", "speedup", "end to end", "pays off from", "accepted", "inner accepted",
+                     "tokens/round", "noise", "lossless", "comparable"]
+    if any(row.is_foreign for row in rows):
+        head[-1] = "comparable; source"
+    notes, numeric = Footnotes(), range(len(before), len(before) + 8)
+    body = page.table(head, [main_row(row, axes, many_runs, notes) for row in rows], numeric=numeric,
+                      caption="Small: 95% confidence intervals. ms/token: decoding, without prefill; "
+                      "end to end: with it; pays off from: generated tokens.")
+    timed = [row for row in rows if measure(row, "ms-per-token")]
+    return "results", "Results", body + notes.html() + (
+        page.picture(figures.time_bars(timed)) if timed else "")
+
+
+# ---- Pictures
+def sweeps(rows):
+    """Every metric against every setting that differs, where a line has two points or more."""
+    out = []
+    for axis in swept_axes(rows):
+        drawn = []
+        for metric in METRICS:
+            having = [row for row in rows if measure(row, metric)]
+            if len(values_of(having, axis)) < 2:
+                continue
+            lines, _ = series_of(having, axis, metric)
+            if any(len({repr(x) for x, _ in line.points}) > 1 for line in lines):
+                drawn.append(page.picture(figures.sweep(having, axis, metric, wide=520)))
+        if drawn:
+            out.append(f'<h3>Against {text(setting_name(axis))}</h3>\n'
+                       f'<div class="grid">\n{chr(10).join(drawn)}\n</div>')
+    return ("sweeps", "Settings that differ", "\n".join(out)) if out else None
+
+
+def positions(rows):
+    having = [row for row in rows if row.case and row.case["acceptance"]]
+    out = []
+    for i, row in enumerate(having):
+        drawn = figures.positions(row, having)
+        if drawn is None:
+            continue
+        out.append(page.picture(drawn) if i < SHOWN else page.folded(
+            text(figures.label_of(row, having)), page.picture(drawn)))
+    return ("positions", "Acceptance by position", "\n".join(out)) if out else None
+
+
+def phases(rows):
+    having = [row for row in rows if row.case and row.case["phases_ms_per_round"]]
+    return ("phases", "Time of a round", page.picture(figures.phases(having))) if having else None
+
+
+def bytes_cell(value):
+    return NONE if value is None else byte_size(value)
+
+
+def memory(rows):
+    rows = [row for row in rows if row.case and is_measured(row)]
+    both = [row for row in rows if row.case["memory"]["planned"] and row.case["memory"]["peak"]]
+    if not rows:
+        return None
+    body = []
+    for row in rows:
+        m = row.case["memory"]
+        totals = [(m[kind] or {}).get("total") for kind in ("planned", "peak")]
+        more = NONE if None in totals else f"{(totals[1] - totals[0]) / max(totals[0], 1):+.2%}"
+        body.append([text(figures.label_of(row, rows)), *map(bytes_cell, totals), more,
+                     *[bytes_cell(m[f"peak_{kind}_bytes"]) for kind in
+                       ("device", "pinned", "host", "process")]])
+    head = ["case", "planned", "used", "difference", "on the GPU", "page-locked", "in host memory",
+            "whole process"]
+    table = page.table(head, body, numeric=range(1, 8))
+    drawn = page.picture(figures.memory(both)) if both else ""
+    return "memory", "Memory, planned against measured", table + drawn
+
+
+def noise(rows):
+    having = [row for row in rows if row.case and measure(row, "ms-per-token")]
+    return ("noise", "Noise", page.picture(figures.noise(having))) if having else None
+
+
+def lossless(rows):
+    rows = [row for row in rows if row.case and is_measured(row)]
+    body = []
+    for row in rows:
+        x = row.case["lossless"]
+        where = x["first_divergence"]
+        place = "\u2013" if where is None else (
+            f"prompt {where['prompt']}, repetition {where['repetition']}, token {where['position']}: "
+            f"expected {setting_text(where['expected'])}, found {setting_text(where['found'])}")
+        body.append([text(figures.label_of(row, rows)), lossless_text(row.case), x["mode"],
+                     "exact" if x["exact_rule"] else element("b", "published", "bad"),
+                     str(x["compared"]), place])
+    head = ["case", "output", "how it is compared", "inner rule", "generations compared",
+            "first difference"]
+    return ("lossless", "Losslessness", page.table(head, body, numeric=(4,))) if body else None
+
+
+def paper(rows):
+    many = len({row.run.label for row in rows if row.run}) > 1
+    return "latex", "Table for a paper", page.copyable(
+        "latex-table", latex.table(rows, swept_axes(rows), many))
+
+
+def data_of(rows):
+    """The figures of the page, for programs."""
+    return [{"name": row.name, "method": row.method, "status": row.status, "foreign": row.is_foreign,
+             "run": row.run.label if row.run else None, "setting": row.setting,
+             **{name.replace("-", "_"): (lambda m: m and m._asdict())(measure(row, name))
+                for name in METRICS}} for row in rows]
+
+
+def lead(rows, runs):
+    machines = ", ".join(dict.fromkeys(machine_text(run.context) for run in runs))
+    cases = sum(1 for row in rows if row.case)
+    failed = sum(1 for row in rows if row.case and row.status != "ok")
+    parts = [f"{len(runs)} run{'s' * (len(runs) != 1)}", f"{cases} case{'s' * (cases != 1)}"]
+    parts += [f"{failed} of them not finished"] if failed else []
+    parts += [f"{len(rows) - cases} foreign"] if len(rows) > cases else []
+    return element("p", text(", ".join(parts) + (f"; {machines}" if machines else "")), "muted")
+
+
+def report(results, base):
+    """The page as bytes."""
+    rows = results.rows()
+    shown = [verdicts(rows, base), environment(results.runs + (base.runs if base else [])),
+             main_table(rows), sweeps(rows), positions(rows), phases(rows), memory(rows), noise(rows),
+             lossless(rows), paper(rows)]
+    return page.document("triforce-bench report", lead(rows, results.runs),
+                         [one for one in shown if one], data_of(rows))

@@ -1,0 +1,203 @@
+"""Result files, checked against the project's own schemas, as rows that tables and pictures take."""
+
+import json
+import math
+import os
+from dataclasses import dataclass, field
+
+from plots.command import BadInput, read_text
+from plots.json_schema import errors
+
+SCHEMAS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "data", "schema")
+# Of the options in params, those that name files or say how a result is printed, and the list of
+# methods, of which each row is one.
+NO_SETTINGS = {"method", "baseline", "no_baseline", "output_format", "json", "jsonl", "csv", "record",
+               "progress", "details", "verbose"}
+# Members of a foreign result that are no figures.
+WORDS = {"name", "source", "machine", "model", "setting"}
+
+
+@dataclass
+class Run:
+    """One run of the program, whatever file it was in."""
+    label: str  # tells runs of one call apart
+    path: str
+    run_id: str
+    exit_code: int
+    context: dict
+    cases: list
+
+
+@dataclass
+class Row:
+    """One case, or one foreign result, as a line of a table and a point of a picture."""
+    name: str
+    method: str
+    setting: dict  # option -> value, gammas as they were used
+    case: dict = None  # of the program; None: foreign
+    run: Run = None
+    foreign: dict = None
+
+    @property
+    def is_foreign(self):
+        return self.foreign is not None
+
+    @property
+    def status(self):
+        return "foreign" if self.is_foreign else self.case["status"]
+
+
+@dataclass
+class Results:
+    runs: list = field(default_factory=list)
+    foreign: list = field(default_factory=list)  # rows
+
+    def rows(self):
+        """In the order of the files; foreign ones last."""
+        return [row_of(case, run) for run in self.runs for case in run.cases] + self.foreign
+
+
+def row_of(case, run):
+    setting = {name: value for name, value in case["params"].items() if name not in NO_SETTINGS}
+    if case["gammas"]:
+        setting.update(gamma=case["gammas"]["gamma"], inner_gamma=case["gammas"]["inner_gamma"])
+    return Row(case["name"], case["method"], setting, case=case, run=run)
+
+
+def schema_of(name):
+    path = os.path.join(SCHEMAS, f"{name}.schema.json")
+    return json.loads(read_text(path))
+
+
+def finite(text):
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"a number out of range: {text:.30}")
+    return value
+
+
+def refuse(word):
+    raise ValueError(f"{word}, which JSON does not have")
+
+
+def unique(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"a repeated member {next(n for n in names if names.count(n) > 1)!r:.60}")
+    return members
+
+
+def parse(text):
+    """Strict JSON; ValueError with one line."""
+    try:
+        return json.loads(text, parse_constant=refuse, parse_float=finite, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"none at line {error.lineno}: {error.msg}") from error
+    except RecursionError as error:
+        raise ValueError("one nested too deeply") from error
+
+
+def check(value, schema, where):
+    wrong = errors(value, schema)
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise BadInput(f"{where}: {wrong[0]}{more}")
+
+
+class Reader:
+    """Reads files into `results`, giving each run a label of its own."""
+
+    def __init__(self):
+        self.results = Results()
+        self.document = schema_of("result")
+        self.line = schema_of("result-line")
+        self.foreign = schema_of("foreign")
+        self.kinds = [s["properties"]["schema"]["const"] for s in (self.document, self.foreign)]
+
+    def read(self, path):
+        text = read_text(path)
+        if not text.strip():
+            raise BadInput(f"{path}: expected a result, found an empty file")
+        try:
+            self.take(parse(text), path, path)
+        except ValueError as error:
+            lines = text.splitlines()
+            if sum(1 for line in lines if line.strip()) < 2 or not self.is_line(lines[0]):
+                raise BadInput(f"{path}: expected JSON, found {error}") from error
+            self.read_lines(lines, path)
+
+    def is_line(self, text):
+        """Whether a file that is no document begins like one of --jsonl."""
+        try:
+            value = parse(text)
+        except ValueError:
+            return text.startswith(f'{{"schema":"{self.kinds[0]}"')
+        return isinstance(value, dict) and value.get("schema") == self.kinds[0]
+
+    def read_lines(self, lines, path):
+        for i, line in enumerate(lines):
+            where = f"{path}:{i + 1}"
+            try:
+                self.take(parse(line), path, where)
+            except ValueError as error:
+                raise BadInput(f"{where}: expected a line of --jsonl, found {error}") from error
+
+    def take(self, value, path, where):
+        kind = value.get("schema") if isinstance(value, dict) else None
+        if kind not in self.kinds:
+            found = "none" if kind is None else f"{kind!r:.60}"
+            raise BadInput(f"{where}: schema: expected {' or '.join(self.kinds)}, found {found}")
+        if kind == self.kinds[1]:
+            check(value, self.foreign, where)
+            self.take_foreign(value["results"], where)
+        elif "case_id" in value:
+            check(value, self.line, where)
+            runs = self.results.runs
+            if runs and (runs[-1].path, runs[-1].run_id) == (path, value["run_id"]):
+                runs[-1].cases.append(value)
+            else:
+                self.add_run(path, value, [value])
+        else:
+            check(value, self.document, where)
+            self.add_run(path, value, value["cases"])
+
+    def add_run(self, path, value, cases):
+        label = os.path.splitext(os.path.basename(path))[0] or path
+        taken = {run.label for run in self.results.runs}
+        n, base = 1, label
+        while label in taken:
+            n += 1
+            label = f"{base} ({n})"
+        self.results.runs.append(Run(label, path, value["run_id"], value["exit_code"],
+                                     value["context"], list(cases)))
+
+    def take_foreign(self, entries, where):
+        for i, entry in enumerate(entries):
+            for name, value in entry.items():
+                place = f"{where}: $.results[{i}].{name}"
+                figure = value if isinstance(value, dict) else {"value": value}
+                if name not in WORDS and "value" in figure:
+                    check_figure(figure, name, place)
+            self.results.foreign.append(
+                Row(entry["name"], entry["name"], dict(entry.get("setting", {})), foreign=entry))
+
+
+def check_figure(figure, name, where):
+    """What a schema cannot say: the order of an interval's ends, and that a rate is one."""
+    low, high = figure.get("low"), figure.get("high")
+    if name.endswith("_rate") and max(figure["value"] or 0, high or 0) > 1:
+        raise BadInput(f"{where}: expected a rate in 0..1, found {max(figure['value'], high or 0)}")
+    if (low is None) != (high is None):
+        raise BadInput(f"{where}: expected both ends of an interval or none, found one")
+    if low is not None and not low <= figure["value"] <= high:
+        raise BadInput(f"{where}: expected low <= value <= high, found {low}, {figure['value']}, "
+                       f"{high}")
+
+
+def read_results(paths):
+    """All runs and foreign results of some files, or BadInput naming one."""
+    reader = Reader()
+    for path in paths:
+        reader.read(path)
+    return reader.results

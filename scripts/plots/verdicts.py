@@ -1,0 +1,122 @@
+"""What came out, a sentence for each comparison, and whether it may be compared."""
+
+from dataclasses import dataclass
+
+from plots.figures import label_of
+from plots.metrics import difference, measure, same, swept_axes
+from plots.words import headline, is_baseline, is_measured, setting_text, short_number
+
+
+@dataclass
+class Verdict:
+    sentence: str
+    reasons: list  # why not comparable; empty: comparable
+    kind: str  # good, bad or neither
+    about: str = ""  # what tells the case from others of its name
+
+
+def of_case(row, rows):
+    """The program's own headline of a case, or why there is none."""
+    case = row.case
+    reasons = list(case["validity"]["reasons"])
+    if not is_measured(case):
+        reason = case["status_reason"] or "no reason is given"
+        return Verdict(f"{label_of(row, rows)}: {case['status']}: {reason}", reasons, "bad")
+    low, high = ((case["speedup"] or {}).get(key) for key in ("ci95_low", "ci95_high"))
+    different = case["lossless"]["equal_to_baseline"] is False
+    kind = ("bad" if different or high is not None and high < 1 else
+            "good" if low is not None and low > 1 else "")
+    return Verdict(headline(case, row.run.cases), reasons, kind,
+                   difference(row, swept_axes([r for r in rows if is_measured(r.case)])))
+
+
+def of_runs(rows):
+    """(row, verdict) for each comparison with a baseline, and each case that failed; for runs
+    that compare nothing, of what was measured."""
+    rows = [row for row in rows if row.case]
+    alone = {row.run.label for row in rows} - {
+        row.run.label for row in rows if row.case["speedup"] and is_measured(row.case)}
+    return [(row, of_case(row, rows)) for row in rows
+            if not is_measured(row.case) or not is_baseline(row.case) or row.run.label in alone]
+
+
+# ---- Against another result
+def counterparts(row, base):
+    """Cases of the base that are this one: equal times may be expected, or equal tokens, or at
+    least the options or the name are equal."""
+    for key in ("timing_id", "case_id"):
+        found = [b for b in base if b.case[key] and b.case[key] == row.case[key]]
+        if found:
+            return found
+    named = [b for b in base if b.name == row.name]
+    found = [b for b in named if b.setting == row.setting]
+    return found if found or len(named) > 1 else named
+
+
+def differences(row, other):
+    """Why two cases cannot be compared with each other."""
+    reasons = []
+    if row.case["case_id"] != other.case["case_id"]:
+        names = [name for name in row.setting if name in other.setting
+                 and not same(row.setting[name], other.setting[name])]
+        what = ", ".join(f"{name} {setting_text(other.setting[name])} and now "
+                         f"{setting_text(row.setting[name])}" for name in names)
+        reasons.append(f"settings differ: {what}" if what else
+                       "models, data or instruction set differ")
+    elif row.case["timing_id"] != other.case["timing_id"]:
+        reasons.append("machine or threads differ")
+    for of, which in ((row, "now"), (other, "base")):
+        reasons += [f"{which}: {reason}" for reason in of.case["validity"]["reasons"]]
+    return reasons
+
+
+def overlap(a, b):
+    if a.low is None or b.low is None:
+        return None
+    return a.low <= b.high and b.low <= a.high
+
+
+def against(row, other, rows):
+    """One sentence: time and acceptance beside those of the base."""
+    now, then = measure(row, "ms-per-token"), measure(other, "ms-per-token")
+    ratio = then.value / now.value if now.value else 1.0
+    word = "faster" if ratio >= 1 else "slower"
+    meet = overlap(now, then)
+    how = ("without intervals to tell whether that is a difference" if meet is None else
+           "within the intervals of both" if meet else "and their 95% intervals do not overlap")
+    sentence = (f"{label_of(row, rows)} is {max(ratio, 1 / ratio):.2f}x {word} than in the base, "
+                f"{how}: {short_number(now.value)} against {short_number(then.value)} ms/token")
+    rates = [measure(x, "acceptance") for x in (row, other)]
+    if all(rates):
+        sentence += (f", acceptance {rates[0].value:.3f} as before" if rates[0].value ==
+                     rates[1].value else
+                     f", acceptance {rates[0].value:.3f} against {rates[1].value:.3f}")
+    reasons = differences(row, other)
+    certain = meet is False and not reasons
+    return Verdict(f"{sentence}.", reasons, "" if not certain else
+                   "good" if word == "faster" else "bad")
+
+
+def of_base(rows, base):
+    """A verdict for each case of the program, and for those of the base that are missing."""
+    rows, base = [row for row in rows if row.case], [row for row in base if row.case]
+    verdicts, met = [], []
+    for row in rows:
+        found = counterparts(row, base)
+        met += found
+        if len(found) != 1:
+            how = "no such case" if not found else f"{len(found)} such cases"
+            verdicts.append((row, Verdict(f"{label_of(row, rows)}: the base has {how}.",
+                                          ["nothing to compare with"], "")))
+            continue
+        lacking = [name for name, x in (("now", row), ("base", found[0])) if not is_measured(x.case)]
+        if lacking:
+            status = {"now": row.status, "base": found[0].status}
+            verdicts.append((row, Verdict(
+                f"{label_of(row, rows)}: not measured ({', '.join(f'{x}: {status[x]}' for x in lacking)}).",
+                ["nothing to compare with"], "bad" if "now" in lacking else "")))
+            continue
+        verdicts.append((row, against(row, found[0], rows)))
+    return verdicts + [(row, Verdict(f"{label_of(row, base)}: in the base, missing here.",
+                                     ["nothing to compare with"], "bad"))
+                       for row in base if not any(row is other for other in met)]

@@ -1,0 +1,110 @@
+"""Numbers and sentences as the program itself prints them (src/report/printers.cpp, headline.cpp)."""
+
+NOT_MEASURED = "not measured"
+BASELINE = "autoregressive decoding"
+
+
+def short_number(x):
+    if x is None:
+        return "-"
+    size = abs(x)
+    if size >= 1e5:
+        return f"{x:.0e}"
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
+    return f"{x:.{digits}f}"
+
+
+def fixed(x, digits):
+    return NOT_MEASURED if x is None else f"{x:.{digits}f}"
+
+
+def byte_size(n):
+    """Powers of 1000."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(n) >= size:
+            return f"{n / size:.2f} {unit}"
+    return f"{n} B"
+
+
+def parameter_count(n):
+    return f"{n / 1e9:.2f} B" if n >= 1e9 else f"{n / 1e6:.1f} M"
+
+
+def setting_text(value):
+    """A value of params."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ",".join(setting_text(v) for v in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def setting_name(name):
+    return {"temp": "temperature", "prefill": "prompt tokens", "budget": "retrieval budget"}.get(
+        name, name.replace("_", " "))
+
+
+def interval_text(low, high, over):
+    return f"95% CI {low:.2f}-{high:.2f}{'' if over == 'prompts' else ', of one prompt'}"
+
+
+def comparison(speedup):
+    """"is 1.82x faster than autoregressive decoding (95% CI 1.65-1.97)"."""
+    value, low, high = speedup["value"], speedup["ci95_low"], speedup["ci95_high"]
+    over = speedup["ci95_over"]
+    has_interval = low is not None and high is not None and low > 0
+    if has_interval and low <= 1 <= high:
+        return (f"is neither faster nor slower than {BASELINE} for certain: {value:.2f}x "
+                f"({interval_text(low, high, over)})")
+    faster = value >= 1
+
+    def factor(x):
+        return x if faster else 1 / x
+    text = f"is {factor(value):.2f}x {'faster' if faster else 'slower'} than {BASELINE}"
+    if has_interval:
+        ends = sorted((factor(low), factor(high)))
+        text += f" ({interval_text(*ends, over)})"
+    return text
+
+
+def output_text(lossless):
+    if not lossless["exact_rule"]:
+        return ", not lossless by the rule that was asked for"
+    if lossless["mode"] == "tokens" and lossless["equal_to_baseline"] is not None:
+        return ", output identical" if lossless["equal_to_baseline"] else ", OUTPUT DIFFERENT"
+    return ", output of the same distribution" if lossless["mode"] == "distribution" else ""
+
+
+def is_baseline(case):
+    return case["lossless"]["mode"] == "baseline"
+
+
+def is_measured(case):
+    return case["timing"]["ms_per_token"]["geometric_mean"] is not None
+
+
+def headline(case, cases):
+    """The program's last line, of any case that was measured; `cases` are those of its run."""
+    baseline = next((c for c in cases if is_baseline(c) and is_measured(c)), None)
+    name = ("Autoregressive decoding" if is_baseline(case)
+            else "TriForce" if case["name"] == "triforce" else case["name"])
+    ms = short_number(case["timing"]["ms_per_token"]["geometric_mean"])
+    output, speedup = output_text(case["lossless"]), case["speedup"]
+    if speedup and (speedup["value"] or 0) > 0 and baseline:
+        against = short_number(baseline["timing"]["ms_per_token"]["geometric_mean"])
+        return f"{name} {comparison(speedup)}: {ms} against {against} ms/token{output}."
+    return f"{name}: {ms} ms/token, {short_number(case['timing']['tokens_per_s'])} tokens/s{output}."
+
+
+def lossless_text(case):
+    """As the program's table has it."""
+    lossless = case["lossless"]
+    if not lossless["exact_rule"]:
+        return "NOT lossless"
+    if lossless["mode"] == "tokens":
+        if lossless["equal_to_baseline"] is None:
+            return "-"
+        return f"equal ({lossless['compared']})" if lossless["equal_to_baseline"] else "DIFFERENT"
+    return {"baseline": "baseline", "distribution": "distribution", "none": "-"}[lossless["mode"]]

@@ -1,0 +1,247 @@
+"""scripts/report.py: one page that says what the results say, and needs nothing else."""
+import copy
+import json
+import re
+import unittest
+
+from drawn import GOLDEN, SOURCE, Page, ScriptTest, strict_json
+from plots import page, panels
+from plots.json_schema import errors
+from plots.results import Reader
+
+FOREIGN = {"schema": "triforce-bench.foreign/1", "results": [
+    {"name": "Other <method>", "source": "Doe & al., table 3", "machine": "1x card",
+     "setting": {"temp": 0.5, "prefill": 4096}, "ms_per_token": {"value": 3.0, "low": 2.5, "high": 3.75},
+     "speedup": 1.25, "acceptance_rate": None, "mean_accepted_length": 3.5}]}
+
+
+def numbers(text):
+    return [float(x) for x in re.findall(r"\d+\.\d+", text)]
+
+
+class ReportTest(ScriptTest):
+    def page(self, *files, base=None):
+        more = ["--base", base] if base else []
+        self.script("report", *files, *more, "-o", "report.html")
+        found = Page(self.read("report.html"))
+        found.check(self)
+        return found
+
+    def said(self, found):
+        """The texts of verdicts."""
+        return " ".join(found.content["p"])
+
+
+class Report(ReportTest):
+    def test_of_the_golden_result(self):
+        found = self.page(GOLDEN / "result.json")
+        rows = {row[0]: row for row in found.table(["case", "status"])}
+        self.assertEqual(numbers(rows["triforce"][2]), [2.0, 1.875, 2.125])
+        self.assertEqual(numbers(rows["triforce"][3]), [2.0, 1.88, 2.12])
+        self.assertEqual(rows["triforce"][4:6], ["0.88x", "89"])
+        self.assertEqual(numbers(rows["triforce"][6])[0], 0.889)
+        self.assertIn("DIFFERENT", rows["triforce"])
+        # The case that failed is there, with its reason and without figures.
+        self.assertEqual(rows["retrieval"][1], "oom")
+        self.assertEqual(rows["retrieval"][2], "out of memory: kv_retrieval needs 1000 bytes, found 10")
+        self.assertEqual(numbers(" ".join(rows["retrieval"])), [])
+        self.assertIn("not measured", rows["retrieval"])
+        said = self.said(found)
+        self.assertIn("TriForce is 2.00x faster than autoregressive decoding (95% CI 1.88-2.12): "
+                      "2.000 against 4.000 ms/token, OUTPUT DIFFERENT.", said)
+        self.assertIn("retrieval: oom: out of memory", said)
+        self.assertIn("random weights of the drafter", said)
+        facts = {row[0]: row[1] for row in found.table(["file"])}
+        self.assertEqual(facts["read bandwidth"], "20.0 GB/s")
+        self.assertIn("1.75 of 8 processors", facts["processors busy"])
+        self.assertIn("0123456789abcdef", facts["commit"])
+        where = found.table(["case", "output"])[2]
+        self.assertEqual(where[-1], "prompt 0, repetition 3, token 2: expected 7, found 9")
+        memory = found.table(["case", "planned"])[1]
+        self.assertEqual(memory[1:4], ["59.42 MB", "59.42 MB", "+0.01%"])
+        self.assertEqual(memory[4], "not measured")
+
+    def test_data_of_the_page(self):
+        data = {row["name"]: row for row in self.page(GOLDEN / "result.json").data()}
+        self.assertEqual(data["triforce"]["speedup"], {"value": 2.0, "low": 1.875, "high": 2.125})
+        self.assertEqual(data["ar"]["ms_per_token"], {"value": 4.0, "low": None, "high": None})
+        self.assertIsNone(data["retrieval"]["ms_per_token"])
+
+    def test_the_headline_is_the_programs(self):
+        for prompts, *more in (["2", "--temp", "0"], ["2", "--acceptance", "coupled"], ["2"],
+                               ["2", "--no-baseline", "--method", "retrieval"], ["2", "--baseline"],
+                               ["1"], ["2", "--inner-rule", "published"]):
+            done = self.run_program("run", "--prefill", "256", "--gen-len", "8", "--budget", "64",
+                                    "--prompts", prompts, "--repetitions", "3", "--threads", "1",
+                                    "--json", "r.json", "--progress", "none", *more)
+            headline = " ".join(done.out.strip().split("\n\n")[-1].split())
+            headline = headline.removesuffix(" Not comparable with other runs: see above.")
+            said = self.said(self.page("r.json"))
+            self.assertIn(headline, said)
+            reasons = [case["validity"]["reasons"] for case in strict_json(self.read("r.json"))["cases"]]
+            for reason in reasons[-1]:
+                self.assertIn(reason, said)
+
+    def test_null_is_not_measured(self):
+        """Whatever may be null is null, one by one and all together: a page, and no 0 for it."""
+        golden, schema = self.golden(), strict_json(
+            (SOURCE / "data/schema/result.schema.json").read_text(encoding="utf-8"))
+        everything, count = copy.deepcopy(golden), 0
+        for path in sorted(nullable(golden, schema), key=len, reverse=True):
+            one = copy.deepcopy(golden)
+            for document in (one, everything):
+                place(document, path)[path[-1]] = None
+            panels.report(read(one), None)
+            count += 1
+        self.assertGreater(count, 100)
+        self.page(self.write("null.json", json.dumps(everything)))
+        case = golden["cases"][1]
+        case["timing"].update(noise_pct=None)
+        case["speedup"]["end_to_end"] = None
+        rows = {row[0]: row for row in self.page(self.write("n.json", json.dumps(golden))).table(
+            ["case", "status"])}
+        self.assertEqual(rows["triforce"][4:6], ["not measured", "not measured"])
+        self.assertEqual(rows["triforce"][9], "not measured")
+
+    def test_swept_settings_are_found(self):
+        golden = self.golden()
+        golden["cases"] = [copy.deepcopy(golden["cases"][1]) for _ in range(3)]
+        for i, case in enumerate(golden["cases"]):
+            case["params"]["chunk_size"] = 8 << i
+            case["params"]["json"] = f"{i}.json"  # no setting
+        found = self.page(self.write("a.json", json.dumps(golden)))
+        self.assertEqual([h for h in found.content["h3"] if h.startswith("Against")], ["Against chunk size"])
+        titles = [re.search("<title>(.*?)</title>", p)[1] for p in found.pictures]
+        for title in ("Milliseconds per token", "Speedup over", "Acceptance rate of the full",
+                      "Acceptance rate of the inner", "Tokens per round"):
+            self.assertTrue(any(t.startswith(title) for t in titles[1:]), titles)
+        self.assertEqual(len([t for t in titles if t.startswith("Acceptance by position")]), 3)
+        # One setting alone draws no such picture.
+        self.assertNotIn("h3", self.page(GOLDEN / "result.json").content)
+
+    def test_against_a_base(self):
+        base, now = self.golden(), self.golden()
+        now["cases"][1]["timing"]["ms_per_token"].update(geometric_mean=1.0, ci95_low=0.9, ci95_high=1.1)
+        now["cases"][1]["validity"] = base["cases"][1]["validity"] = {"comparable": True, "reasons": []}
+        files = self.write("now.json", json.dumps(now)), self.write("base.json", json.dumps(base))
+        said = self.said(self.page(files[0], base=files[1]))
+        self.assertIn("triforce (1, 6) is 2.00x faster than in the base, and their 95% intervals do not "
+                      "overlap: 1.000 against 2.000 ms/token, acceptance 0.889 as before.", said)
+        self.assertIn("without intervals to tell", said)  # ar has none
+        self.assertNotIn("settings differ", said)
+        now["cases"][1].update(case_id="1", timing_id="1")
+        now["cases"][1]["params"]["temp"] = 0.0
+        del now["cases"][2]
+        said = self.said(self.page(self.write("now.json", json.dumps(now)), base=files[1]))
+        self.assertIn("settings differ: temp 0.5 and now 0", said)
+        self.assertIn("retrieval: in the base, missing here.", said)
+        self.script("report", files[0], "--base", self.write("f.json", json.dumps(FOREIGN)), "-o",
+                    "x.html", code=3)
+
+    def test_what_comes_from_outside_stays_text(self):
+        golden = self.golden()
+        evil = "</script><script>alert(1)</script><img src=http://x/> & \"'\u0000\u001b[31m\ud800"
+        golden["context"].update(cpu_model=evil, gpu_name=evil, argv=[evil])
+        golden["cases"][1].update(name=evil, method=evil, status_reason=evil)
+        golden["cases"][1]["params"]["dataset"] = evil
+        golden["cases"][0]["params"]["dataset"] = "b"
+        golden["cases"][2]["status_reason"] = evil
+        found = self.page(self.write("a.json", json.dumps(golden)))
+        self.assertEqual(len(found.content["script"]), 2)
+        self.assertNotIn("\u001b", self.read("report.html"))
+
+    def test_latex(self):
+        golden = self.golden()
+        golden["cases"][1]["name"] = "50% of_A & B {x} $y$ #1 ~ ^ \\end"
+        found = self.page(self.write("a.json", json.dumps(golden)), self.write("f.json", json.dumps(FOREIGN)))
+        table = "".join(found.content["pre"])
+        row = next(line for line in table.splitlines() if "50" in line)
+        self.assertIn(r"50\% of\_A \& B \{x\} \$y\$ \#1 \textasciitilde{} \textasciicircum{} "
+                      r"\textbackslash{}end &", row)
+        self.assertIn("2.000 [1.875, 2.125] & 2.00 [1.88, 2.12] & 0.889 [0.750, 0.938]", row)
+        self.assertRegex(table, r"retrieval .*\\multicolumn\{5\}\{l\}\{oom\}")
+        self.assertIn(r"Other \textless{}method\textgreater{} (foreign)", table)
+        columns = len(re.search(r"\\begin\{tabular\}\{(\w+)\}", table)[1])
+        for line in table.splitlines():
+            if line.endswith(r"\\"):
+                spans = sum(int(n) - 1 for n in re.findall(r"\\multicolumn\{(\d+)\}", line))
+                self.assertEqual(len(re.findall(r"(?<!\\)&", line)) + 1 + spans, columns, line)
+
+
+class Foreign(ReportTest):
+    def test_stands_in_the_same_table_and_pictures(self):
+        found = self.page(GOLDEN / "result.json", self.write("f.json", json.dumps(FOREIGN)))
+        row = next(row for row in found.table(["case"]) if row[0] == "Other <method>")
+        self.assertEqual(row[1:3], ["4096", "foreign"])  # prefill differs and is a column
+        self.assertEqual(numbers(row[3]), [3.0, 2.5, 3.75])
+        self.assertEqual(row[7], "not measured")
+        self.assertEqual(row[-1], "Doe & al., table 3 (1x card)")
+        bars = next(p for p in found.pictures if "Milliseconds per token (less" in p)
+        self.assertIn("Other &lt;method&gt; (foreign)", bars)
+        self.script("plot_sweep", GOLDEN / "result.json", "f.json", "--x", "prefill", "--y", "ms-per-token",
+                    "--out", "a.svg")
+        self.check_svg(self.read("a.svg"))
+        self.assertIn("Other &lt;method&gt; (foreign)", self.read("a.svg"))
+        self.page("f.json")  # alone
+
+    def test_bad_tables_are_refused(self):
+        schema = strict_json((SOURCE / "data/schema/foreign.schema.json").read_text(encoding="utf-8"))
+        self.assertEqual(errors(FOREIGN, schema), [])
+        for change in ({"speedup": "2x"}, {"speedup": -1}, {"speedup": {"low": 1}}, {"unknown": 1},
+                       {"ms_per_token": {"value": 1, "low": 2, "high": 3}}, {"name": None},
+                       {"ms_per_token": {"value": 1, "low": 0.5}}, {"acceptance_rate": 1.5},
+                       {"inner_acceptance_rate": {"value": 0.5, "low": 0.4, "high": 1.2}},
+                       {"setting": {"budget": [1]}}, {"source": 7}, {"speedup": True}):
+            document = copy.deepcopy(FOREIGN)
+            document["results"][0].update(change)
+            path = self.write("f.json", json.dumps(document))
+            err = self.script("report", path, "-o", "a.html", code=3).err
+            self.assertIn("f.json: $.results[0]" if "low" not in str(change) else "f.json: ", err)
+            self.assertIn(next(iter(change)), err)
+        document = copy.deepcopy(FOREIGN)
+        del document["results"][0]["source"]
+        self.assertIn("source: missing", self.script(
+            "report", self.write("f.json", json.dumps(document)), "-o", "a.html", code=3).err)
+        self.assertFalse((self.folder / "a.html").exists())
+
+
+class Pages(unittest.TestCase):
+    def test_the_checks_can_fail(self):
+        """What the other tests rely on: a page that is wrong is seen."""
+        for wrong in ("<p>", "<b><i></b></i>", '<img src="x">', "</p>"):
+            self.assertNotEqual(Page(f"<body>{wrong}</body>").problems, [], wrong)
+        self.assertEqual(Page("<body><p>a<br></p></body>").problems, [])
+
+    def test_cells(self):
+        self.assertIn('<td colspan="2">a</td><td class="n">b</td>',
+                      page.table([], [[("a", 2), "b"]], numeric=(2,)))
+
+
+def read(document):
+    reader = Reader()
+    reader.take(document, "r.json", "r.json")
+    return reader.results
+
+
+def place(document, path):
+    """Where the last key of a path is; members that are null meanwhile are no place."""
+    for key in path[:-1]:
+        document = document[key]
+    return document
+
+
+def nullable(value, schema, path=()):
+    """Paths of all members that may be null and are not."""
+    if isinstance(value, dict):
+        for key, of in schema.get("properties", {}).items():
+            if key in value and value[key] is not None:
+                if "null" in of.get("type", []):
+                    yield path + (key,)
+                yield from nullable(value[key], of, path + (key,))
+    elif isinstance(value, list) and "items" in schema:
+        for i, element in enumerate(value):
+            yield from nullable(element, schema["items"], path + (i,))
+
+
+if __name__ == "__main__":
+    unittest.main()
