@@ -13,17 +13,20 @@ TYPES = {
     or isinstance(x, float) and x.is_integer(),
     "number": lambda x: isinstance(x, (int, float)) and not isinstance(x, bool),
 }
-NOTES = {"$schema", "$id", "title", "description"}
+NOTES = {"$schema", "$id", "$defs", "title", "description"}
 KEYWORDS = NOTES | {"type", "enum", "const", "properties", "required", "additionalProperties",
-                    "items", "minimum"}
+                    "items", "minimum", "$ref"}
+DEFINITION = "#/$defs/"
 
 
-def errors(value, schema, path="$"):
-    """What is wrong with `value`, one line each."""
-    found = []
+def errors(value, schema, path="$", root=None):
+    """What is wrong with `value`, one line each. `root`: the schema whose definitions are meant."""
+    found, root = [], root or schema
     unknown = set(schema) - KEYWORDS
     if unknown:
         raise ValueError(f"{path}: schema with {sorted(unknown)}")
+    if "$ref" in schema:
+        return errors(value, root["$defs"][schema["$ref"].removeprefix(DEFINITION)], path, root)
     types = schema.get("type", [])
     types = [types] if isinstance(types, str) else types
     if types and not any(TYPES[t](value) for t in types):
@@ -41,16 +44,16 @@ def errors(value, schema, path="$"):
         others = schema.get("additionalProperties", True)
         for name, member in value.items():
             if name in properties:
-                found += errors(member, properties[name], f"{path}.{name}")
+                found += errors(member, properties[name], f"{path}.{name}", root)
             elif others is False:
                 found.append(f"{path}.{name}: not in the schema")
             elif others is not True:
-                found += errors(member, others, f"{path}.{name}")
+                found += errors(member, others, f"{path}.{name}", root)
     if isinstance(value, list) and "items" in schema:
         of = schema["items"].get("type")
         if set(schema["items"]) <= NOTES | {"type"} and isinstance(of, str) and all(
                 map(TYPES[of], value)):
             return found  # the many numbers of a result
         for i, element in enumerate(value):
-            found += errors(element, schema["items"], f"{path}[{i}]")
+            found += errors(element, schema["items"], f"{path}[{i}]", root)
     return found

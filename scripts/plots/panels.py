@@ -7,7 +7,7 @@ from plots.settings import machine_text
 from plots.sweeps import series_of
 from plots.verdicts import of_base, of_runs
 from plots.words import (NOT_MEASURED, byte_size, fixed, is_baseline, lossless_text, parameter_count,
-                         setting_name, setting_text, short_number)
+                         setting_name, setting_text)
 
 NONE = f"<small>{NOT_MEASURED}</small>"
 SHOWN, MANY = 4, 12  # so many pictures and verdicts stand open, others are folded
