@@ -118,7 +118,7 @@ def documents(path, field):
     if path.endswith(".txt"):
         found = [(text, path)]
     elif path.endswith(".jsonl"):
-        found = [(text_of(line, field, f"{path}:{i + 1}"), f"{path}:{i + 1}")
+        found = [(text_of(line, field or "text", f"{path}:{i + 1}"), f"{path}:{i + 1}")
                  for i, line in enumerate(text.split("\n")) if line.strip()]
     else:
         raise BadInput(f"{path}: expected a .txt or .jsonl file")
@@ -159,6 +159,8 @@ def ids_of(path):
 def decode(args):
     tokenizer = Tokenizer(args.tokenizer, args.vocab)
     bos = tokenizer.bos(args.bos)
+    if bos is not None and not args.input.endswith(".ids"):
+        raise BadInput(f"--bos: expected an .ids file, found {args.input}: outputs begin without BOS")
     records = []
     if args.input.endswith(".ids"):
         for ids, where in ids_of(args.input):
@@ -170,7 +172,8 @@ def decode(args):
                 where = f"{args.input}: {row.name}, prompt {output['prompt']}"
                 records.append({"case": row.name, "prompt": output["prompt"],
                                 "repetition": output["repetition"],
-                                "text": tokenizer.decode(output["tokens"], where)})
+                                "text": tokenizer.decode(tokenizer.check(output["tokens"], where),
+                                                         where)})
         if not records:
             raise BadInput(f"{args.input}: expected outputs of cases, found none")
     if args.out and args.out.endswith(".txt"):
@@ -209,12 +212,14 @@ def main():
                              help="encode: the .ids file; decode: FILE.txt or any other name for "
                              "lines of JSON (default: standard output)")
         if name == "encode":
-            command.add_argument("--text-field", metavar="NAME", default="text",
+            command.add_argument("--text-field", metavar="NAME",
                                  help="field of a .jsonl file that holds the text (default: text)")
         command.set_defaults(call=call)
     args = options.parse_args()
     if args.command == "encode" and args.out != "-" and not args.out.endswith(".ids"):
         options.error(f"--out: expected FILE.ids, found {args.out!r}")
+    if args.command == "encode" and args.text_field and not args.input.endswith(".jsonl"):
+        options.error(f"--text-field: expected a .jsonl file, found {args.input!r}")
     args.call(args)
 
 

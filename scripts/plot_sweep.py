@@ -49,10 +49,11 @@ def check_settings(args, rows):
 
 def main():
     args = arguments()
-    rows = [row for row in read_results(args.results).rows() if measure(row, args.y)]
-    if rows:
+    rows = read_results(args.results).rows()
+    having = [row for row in rows if measure(row, args.y)]
+    if having:
         check_settings(args, rows)
-    if not any(args.x in row.setting for row in rows):
+    if not any(args.x in row.setting for row in having):
         raise BadInput(f"{', '.join(args.results)}: expected a case with {args.x} and a measured "
                        f"{args.y}, found none")
     write_picture(args.out, sweep(rows, args.x, args.y, args.by))

@@ -192,7 +192,7 @@ def line_chart(title, subtitle, x_name, series, from_zero, wide=760, high=300):
         return draw
     started, y = head(title, subtitle, wide)
     picture.items = started.items
-    y = draw_legend(picture, [(s.name, sample(i, s)) for i, s in enumerate(series)], y)
+    y = draw_legend(picture, [(s.name, sample(s.index, s)) for s in series], y)
     scale = Scale(series, from_zero)
     left = MARGIN + max(width(tick_text(t), SMALL) for t in scale.ticks()) + 8
     values = ordered(value for s in series for value, _ in s.points)
@@ -202,8 +202,9 @@ def line_chart(title, subtitle, x_name, series, from_zero, wide=760, high=300):
     for tick in scale.ticks():
         picture.line([(left, scale.y(tick)), (wide - MARGIN - 6, scale.y(tick))], "grid")
         picture.text(left - 6, scale.y(tick) + 4, tick_text(tick), SMALL, "end", "muted")
+    apart = min(4, 24 / len(series))  # so that intervals at one place are seen
     for i, one in enumerate(series):
-        draw_series(picture, one, axis, scale, i, len(series))
+        draw_series(picture, one, axis, scale, (i - (len(series) - 1) / 2) * apart)
     y, explained = draw_labels(picture, axis, x_name, scale.bottom)
     notes(picture, explained + small_print(series, scale), y + 2)
     return picture
@@ -227,14 +228,14 @@ def small_print(series, scale):
     return lines
 
 
-def draw_series(picture, one, axis, scale, i, count):
-    colour = colour_of(i)
+def draw_series(picture, one, axis, scale, aside):
+    """`aside`: pixels to the right of where the settings are."""
+    colour, i = colour_of(one.index), one.index
     if one.level:
         y = scale.y(one.level.value)
         picture.line([(axis.left, y), (axis.right, y)], colour, 2, "5 4")
         return
-    shift = (i - (count - 1) / 2) * min(4, 24 / max(count, 1))  # so that intervals stay apart
-    places = [(axis.x(value) + shift, m) for value, m in one.points]
+    places = [(axis.x(value) + aside, m) for value, m in one.points]
     if len(places) > 1:
         picture.line([(x, scale.y(m.value)) for x, m in places], colour, 2,
                      "2 3" if one.foreign else "")

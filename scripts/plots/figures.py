@@ -56,9 +56,9 @@ def time_bars(rows):
 
 
 def sweep(rows, x, y, by="method", wide=760):
-    """One metric of rows that have it, against a setting."""
+    """One metric of the rows that have it, against a setting."""
     series, also = series_of(rows, x, y, by)
-    subtitle = subtitle_of(rows, without={x, by})
+    subtitle = subtitle_of([row for row in rows if measure(row, y)], without={x, by})
     if also:
         subtitle.append(f"Along a line differ also: {', '.join(also)}.")
     metric = METRICS[y]
@@ -71,7 +71,7 @@ def position_series(case):
         for key, words in (("rate_per_position", "of rounds that tested it"),
                            ("unconditional_rate_per_position", "of all rounds")):
             ends = one["ci95"][key] if one["ci95"] else {"low": [], "high": []}
-            line = Series(f"{one['name']}, {words}")
+            line = Series(f"{one['name']}, {words}", index=len(lines))
             for i, value in enumerate(one[key]):
                 if value is None:
                     continue

@@ -241,9 +241,9 @@ def sweeps(rows):
             having = [row for row in rows if measure(row, metric)]
             if len(values_of(having, axis)) < 2:
                 continue
-            lines, _ = series_of(having, axis, metric)
+            lines, _ = series_of(rows, axis, metric)
             if any(len({repr(x) for x, _ in line.points}) > 1 for line in lines):
-                drawn.append(page.picture(figures.sweep(having, axis, metric, wide=520)))
+                drawn.append(page.picture(figures.sweep(rows, axis, metric, wide=520)))
         if drawn:
             out.append(f'<h3>Against {text(setting_name(axis))}</h3>\n'
                        f'<div class="grid">\n{chr(10).join(drawn)}\n</div>')

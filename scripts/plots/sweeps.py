@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from plots.metrics import difference, measure, swept_axes, values_of
+from plots.metrics import difference, is_measured, measure, swept_axes, values_of
 from plots.words import setting_name
 
 
@@ -12,6 +12,7 @@ class Series:
     points: list = field(default_factory=list)  # (value of the setting, Measured)
     foreign: bool = False
     level: object = None  # Measured of a row that has no such setting: a line across
+    index: int = 0  # of its colour and shape: one for all pictures of the same rows
 
 
 def groups_of(rows, keys):
@@ -73,22 +74,26 @@ def name_of(row, by, settings, many_methods, by_runs):
 
 
 def series_of(rows, x, y, by="method"):
-    """The lines of a picture, and what else differs along one of them."""
-    rows = [row for row in rows if measure(row, y)]
+    """The lines of a picture, and what else differs along one of them.
+
+    Lines are divided, named and coloured by all rows, those without this metric included.
+    """
+    rows = [row for row in rows if is_measured(row)]
     placed = [row for row in rows if x in row.setting]
     keys, settings, by_runs = keys_of(placed, x, by)
     many = len({row.method for row in rows}) > 1
     lines, also = [], []
     for group in groups_of(placed, keys):
-        line = Series(name_of(group[0], by, settings, many, by_runs), foreign=group[0].is_foreign)
-        for value in values_of(group, x):
-            line.points += [(value, measure(row, y)) for row in group if row.setting[x] == value]
-        also += [name for name in swept_axes(group) if name != x and name not in also]
+        line = Series(name_of(group[0], by, settings, many, by_runs), foreign=group[0].is_foreign,
+                      index=len(lines))
+        having = [row for row in group if measure(row, y)]
+        for value in values_of(having, x):
+            line.points += [(value, measure(row, y)) for row in having if row.setting[x] == value]
+        also += [name for name in swept_axes(having) if name != x and name not in also]
         lines.append(line)
     for row in rows:
         if x not in row.setting:
             lines.append(Series(f"{row.name} (foreign)" if row.is_foreign else row.name,
-                                foreign=row.is_foreign, level=measure(row, y)))
-    return lines, [setting_name(name) for name in also]
-
-
+                                foreign=row.is_foreign, level=measure(row, y), index=len(lines)))
+    return ([line for line in lines if line.points or line.level],
+            [setting_name(name) for name in also])

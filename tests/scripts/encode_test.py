@@ -99,7 +99,8 @@ class Encode(ScriptTest):
         self.tokenizer = self.path("absent.json")
         self.assertIn("No such file", self.encode(self.path("a.txt"), code=3).err)
         for args in ([], ["encode"], ["translate"], ["encode", "a.txt", "--tokenizer", "t", "-o", "a.txt"],
-                     ["encode", "a.txt", "--tokenizer", "t", "-o", "a.ids", "--vocab", "0"]):
+                     ["encode", "a.txt", "--tokenizer", "t", "-o", "a.ids", "--vocab", "0"],
+                     ["encode", "a.txt", "--tokenizer", "t", "-o", "a.ids", "--text-field", "x"]):
             self.script("encode_dataset", *args, code=2)
 
     def test_outputs_of_a_result(self):
@@ -109,6 +110,7 @@ class Encode(ScriptTest):
                          [("ar", 0, 0), ("triforce", 0, 0)])
         self.assertEqual(lines[0]["text"], self.expected([5, 6, 7, 8]))
         self.assertEqual(self.decode(GOLDEN / "result.jsonl").out, out)
+        self.assertIn("--bos", self.decode(GOLDEN / "result.json", "--bos", "0", code=3).err)
         golden = self.golden()
         golden["cases"][0]["output"]["prompts"][0]["tokens"] = [4000]
         self.assertIn("ar, prompt 0", self.decode(self.write("r.json", json.dumps(golden)), code=3).err)

@@ -264,6 +264,16 @@ class Lines(unittest.TestCase):
         rows = [self.row(method, budget=b) for method in ("a", "b") for b in (4, 8)]
         self.assertEqual([name for name, _ in self.lines(rows, "budget", "chunk")[0]], ["a", "b"])
 
+    def test_a_method_has_one_colour_in_all_pictures(self):
+        rows = [self.row("ar", budget=b, rate=None) for b in (4, 8)] + [
+            self.row("triforce", budget=b) for b in (4, 8)]
+        for row in rows:
+            row.foreign["speedup"] = 1.0
+        indices = [{s.name: s.index for s in sweeps.series_of(rows, "budget", y)[0]}
+                   for y in ("speedup", "acceptance")]
+        self.assertEqual(len(indices[0]), 2)
+        self.assertEqual(indices[1], {"triforce (foreign)": indices[0]["triforce (foreign)"]})
+
     def test_one_and_true_differ(self):
         rows = [self.row(budget=1), self.row(budget=True)]
         self.assertEqual(len(metrics.values_of(rows, "budget")), 2)
