@@ -8,7 +8,7 @@ dark theme; neither it nor the PDF needs packages.
 """
 
 from plots.command import BadInput, parser, run
-from plots.figures import time_bars
+from plots.figures import time_bars, validity_note
 from plots.files import check_name, write_picture
 from plots.metrics import measure
 from plots.results import read_results
@@ -31,7 +31,7 @@ def main():
     rows = [row for row in results.rows() if measure(row, "ms-per-token")]
     if not rows:
         raise BadInput(f"{args.result}: expected a case with a measured time per token, found none")
-    write_picture(args.out, time_bars(rows))
+    write_picture(args.out, time_bars(rows, validity_note(rows)))
 
 
 if __name__ == "__main__":

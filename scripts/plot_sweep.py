@@ -11,7 +11,7 @@ gamma, ... A PDF needs no packages either; its font has the characters of Window
 import sys
 
 from plots.command import EXIT_USAGE, BadInput, parser, run
-from plots.figures import sweep
+from plots.figures import sweep, validity_note
 from plots.files import check_name, write_picture
 from plots.metrics import METRICS, measure, swept_axes
 from plots.results import read_results
@@ -56,7 +56,7 @@ def main():
     if not any(args.x in row.setting for row in having):
         raise BadInput(f"{', '.join(args.results)}: expected a case with {args.x} and a measured "
                        f"{args.y}, found none")
-    write_picture(args.out, sweep(rows, args.x, args.y, args.by))
+    write_picture(args.out, sweep(rows, args.x, args.y, args.by, validity_note(having)))
 
 
 if __name__ == "__main__":

@@ -176,10 +176,10 @@ def shape_of(i):
     return SHAPES[(i + i // len(SERIES)) % len(SHAPES)]
 
 
-def line_chart(title, subtitle, x_name, series, from_zero, wide=760, high=300):
+def line_chart(title, subtitle, x_name, series, from_zero, small=(), wide=760, high=300):
     """Points of series over a setting, with intervals, as a Picture.
 
-    The notes say what is hollow, dashed or cut.
+    `small` is printed below, after what is hollow, dashed or cut.
     """
     picture = Picture(wide, 0, title)
 
@@ -206,7 +206,7 @@ def line_chart(title, subtitle, x_name, series, from_zero, wide=760, high=300):
     for i, one in enumerate(series):
         draw_series(picture, one, axis, scale, (i - (len(series) - 1) / 2) * apart)
     y, explained = draw_labels(picture, axis, x_name, scale.bottom)
-    notes(picture, explained + small_print(series, scale), y + 2)
+    notes(picture, explained + small_print(series, scale) + list(small), y + 2)
     return picture
 
 

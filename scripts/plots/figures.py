@@ -1,7 +1,7 @@
 """The pictures of results: which rows become which bars and lines."""
 
 from plots.charts import Bar, bar_chart, line_chart, stacked_chart
-from plots.metrics import METRICS, Measured, difference, level, measure, swept_axes
+from plots.metrics import METRICS, difference, level, measure, swept_axes, with_ends
 from plots.settings import subtitle_of
 from plots.sweeps import Series, series_of
 from plots.words import byte_size, setting_name, short_number
@@ -44,25 +44,35 @@ def interval_note(rows):
     return [f"Lines, and brackets after a speedup: 95% confidence intervals over {of}."]
 
 
-def time_bars(rows):
+def validity_note(rows):
+    """Why figures of a picture that stands alone are not comparable with those of other runs."""
+    reasons = list(dict.fromkeys(reason for row in rows if row.case
+                                 for reason in row.case["validity"]["reasons"]))
+    if not reasons:
+        return []
+    more = f" ({len(reasons) - 2} more reasons)" if len(reasons) > 2 else ""
+    return [f"Not comparable with other runs: {'; '.join(reasons[:2])}{more}."]
+
+
+def time_bars(rows, small=()):
     """Milliseconds per token of rows that have them."""
     bars = [Bar(label_of(row, rows), *measure(row, "ms-per-token"), time_text(row),
                 "strong" if row.method == "triforce" else "plain") for row in rows]
-    small = interval_note(rows)
+    small = interval_note(rows) + list(small)
     if any(row.case and row.case["gammas"] for row in rows):
         small.insert(0, "In brackets after a method: tokens asked for per verification, innermost "
                         "level first.")
     return bar_chart(METRICS["ms-per-token"].label, subtitle_of(rows, GAMMAS), bars, small)
 
 
-def sweep(rows, x, y, by="method", wide=760):
+def sweep(rows, x, y, by="method", small=(), wide=760):
     """One metric of the rows that have it, against a setting."""
     series, also = series_of(rows, x, y, by)
     subtitle = subtitle_of([row for row in rows if measure(row, y)], without={x, by})
     if also:
         subtitle.append(f"Along a line differ also: {', '.join(also)}.")
     metric = METRICS[y]
-    return line_chart(metric.label, subtitle, setting_name(x), series, metric.from_zero, wide)
+    return line_chart(metric.label, subtitle, setting_name(x), series, metric.from_zero, small, wide)
 
 
 def position_series(case):
@@ -75,10 +85,8 @@ def position_series(case):
             for i, value in enumerate(one[key]):
                 if value is None:
                     continue
-                low = ends["low"][i] if i < len(ends["low"]) else None
-                high = ends["high"][i] if i < len(ends["high"]) else None
-                line.points.append((i + 1, Measured(value, low, high) if None not in (low, high)
-                                    else Measured(value, None, None)))
+                pair = (ends[end][i] if i < len(ends[end]) else None for end in ("low", "high"))
+                line.points.append((i + 1, with_ends(value, *pair)))
             if line.points:
                 lines.append(line)
     return lines
@@ -87,8 +95,11 @@ def position_series(case):
 def positions(row, rows, wide=760):
     """Acceptance by position of each level, of the rounds that got so far and of all; or None."""
     lines = position_series(row.case)
+    longest = max((len(one["rate_per_position"]) for one in row.case["acceptance"]), default=0)
+    small = (f"Positions past the gamma of {row.setting['gamma']}: the inner level may keep more tokens "
+             "than it was asked for.",) if longest > row.setting.get("gamma", longest) else ()
     return line_chart(f"Acceptance by position: {label_of(row, rows)}", [], "position in the round",
-                      lines, True, wide, 200) if lines else None
+                      lines, True, small, wide, 200) if lines else None
 
 
 def phases(rows):

@@ -8,6 +8,13 @@ Measured = namedtuple("Measured", "value low high")  # low and high: None withou
 Metric = namedtuple("Metric", "label from_zero digits foreign of_case")
 
 
+def with_ends(value, low, high):
+    """A figure, with its interval if both ends are there; None if it was not measured."""
+    if value is None:
+        return None
+    return Measured(value, None, None) if None in (low, high) else Measured(value, low, high)
+
+
 def level(case, name):
     return next((x for x in case["acceptance"] if x["name"] == name), None)
 
@@ -15,21 +22,27 @@ def level(case, name):
 def rate_of(name, key):
     def of_case(case):
         found = level(case, name)
-        if found is None or found[key] is None:
+        if found is None:
             return None
         ends = found["ci95"][key] if found["ci95"] else {"low": None, "high": None}
-        return Measured(found[key], ends["low"], ends["high"])
+        return with_ends(found[key], ends["low"], ends["high"])
     return of_case
 
 
 def ms_of(case):
     ms = case["timing"]["ms_per_token"]
-    return Measured(ms["geometric_mean"], ms["ci95_low"], ms["ci95_high"])
+    return with_ends(ms["geometric_mean"], ms["ci95_low"], ms["ci95_high"])
 
 
 def speedup_of(case):
     speedup = case["speedup"]
-    return speedup and Measured(speedup["value"], speedup["ci95_low"], speedup["ci95_high"])
+    return speedup and with_ends(speedup["value"], speedup["ci95_low"], speedup["ci95_high"])
+
+
+def end_to_end(case):
+    """Speedup of whole generations."""
+    speedup = case["speedup"]
+    return speedup and with_ends(*(speedup[f"end_to_end{end}"] for end in ("", "_ci95_low", "_ci95_high")))
 
 
 METRICS = {
@@ -54,12 +67,7 @@ def measure(row, name):
         if not isinstance(figure, dict):
             return Measured(figure, None, None)
         return Measured(figure["value"], figure.get("low"), figure.get("high"))
-    found = metric.of_case(row.case)
-    if found is None or found.value is None:
-        return None
-    if found.low is None or found.high is None:
-        return Measured(found.value, None, None)
-    return found
+    return metric.of_case(row.case)
 
 
 def is_measured(row):

@@ -1,7 +1,7 @@
 """The panels of the report: (anchor, title, HTML) from rows, or None where there is nothing."""
 
 from plots import figures, latex, page
-from plots.metrics import METRICS, is_measured, level, measure, swept_axes, values_of
+from plots.metrics import METRICS, end_to_end, is_measured, level, measure, swept_axes, values_of
 from plots.page import element, text
 from plots.settings import machine_text
 from plots.sweeps import series_of
@@ -157,9 +157,8 @@ def whole_cells(row):
     if speedup is None:
         return ["\u2013", "\u2013"]
     tokens = speedup["break_even_tokens"]
-    end = speedup["end_to_end"]
-    return [NONE if end is None else f"{end:.2f}x",
-            NONE if end is None else "never" if tokens is None else str(tokens)]
+    end = end_to_end(row.case)
+    return [figure(end, 2, "x"), NONE if end is None else "never" if tokens is None else str(tokens)]
 
 
 def status_cell(row):

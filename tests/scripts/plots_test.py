@@ -137,6 +137,7 @@ class Pictures(ScriptTest):
         said = texts(root)
         self.assertIn("2 ms, 2.00x (1.88\u20132.12)", said)
         self.assertIn("triforce (1, 6)", said)
+        self.assertIn("Not comparable with other runs: random weights of the drafter.", said)
         self.assertTrue(any("temperature 0.5" in text and "8192" in text for text in said), said)
         value = scale_of(root, "x")
         ends = [float(r.get("x")) + float(r.get("width")) for r in root.iter(f"{SVG}rect")]
