@@ -186,7 +186,9 @@ class Pictures(ScriptTest):
                 ms.update(geometric_mean=extreme, ci95_low=0.0, ci95_high=extreme * 1e6)
                 cases.append(case)
             document = self.write("a.json", json.dumps({**golden, "cases": cases}))
-            self.check_svg(self.script("plot_result", document).out)
+            root = self.check_svg(self.script("plot_result", document).out)
+            bars = [float(r.get("width")) for r in root.iter(f"{SVG}rect")]
+            self.assertGreater(min(bars), 30)  # no label takes their room
             for y in ("ms-per-token", "speedup", "acceptance"):
                 for by in ("method", "top_p"):
                     self.script("plot_sweep", document, "--x", "selection", "--y", y, "--by", by,
@@ -272,13 +274,17 @@ class Lines(unittest.TestCase):
             row.foreign["speedup"] = 1.0
         indices = [{s.name: s.index for s in sweeps.series_of(rows, "budget", y)[0]}
                    for y in ("speedup", "acceptance")]
-        self.assertEqual(len(indices[0]), 2)
+        self.assertEqual(sorted(indices[0].values()), [0, 1])
         self.assertEqual(indices[1], {"triforce (foreign)": indices[0]["triforce (foreign)"]})
 
     def test_one_and_true_differ(self):
         rows = [self.row(budget=1), self.row(budget=True)]
         self.assertEqual(len(metrics.values_of(rows, "budget")), 2)
         self.assertEqual(metrics.swept_axes(rows), ["budget"])
+
+    def test_the_length_of_the_prompt_is_the_first_axis(self):
+        rows = [self.row(budget=n, temp=n, prefill=n) for n in (1, 2)]
+        self.assertEqual(metrics.swept_axes(rows), ["prefill", "budget", "temp"])
 
     def test_a_result_without_the_setting_is_a_line_across(self):
         found, _ = sweeps.series_of([self.row(budget=4), self.row("other")], "budget", "acceptance")

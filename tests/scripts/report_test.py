@@ -8,6 +8,7 @@ from drawn import GOLDEN, SOURCE, Page, ScriptTest, strict_json
 from plots import page, panels
 from plots.json_schema import errors
 from plots.results import Reader
+from plots.words import comparison, short_number
 
 FOREIGN = {"schema": "triforce-bench.foreign/1", "results": [
     {"name": "Other <method>", "source": "Doe & al., table 3", "machine": "1x card",
@@ -211,6 +212,25 @@ class Foreign(ReportTest):
         self.assertIn("source: missing", self.script(
             "report", self.write("f.json", json.dumps(document)), "-o", "a.html", code=3).err)
         self.assertFalse((self.folder / "a.html").exists())
+
+
+class Sentences(unittest.TestCase):
+    """As src/report/headline.cpp has them; runs at toy size are seldom certain."""
+
+    def test_comparison(self):
+        def said(value, low=None, high=None, over="prompts"):
+            return comparison({"value": value, "ci95_low": low, "ci95_high": high, "ci95_over": over})
+        self.assertEqual(said(0.5, 0.4, 0.625),
+                         "is 2.00x slower than autoregressive decoding (95% CI 1.60-2.50)")
+        self.assertEqual(said(1.5, 1.25, 2, "repetitions"), "is 1.50x faster than autoregressive "
+                         "decoding (95% CI 1.25-2.00, of one prompt)")
+        self.assertEqual(said(0.8), "is 1.25x slower than autoregressive decoding")
+        self.assertEqual(said(1.1, 0.9, 1.3), "is neither faster nor slower than autoregressive "
+                         "decoding for certain: 1.10x (95% CI 0.90-1.30)")
+
+    def test_numbers(self):
+        self.assertEqual([short_number(x) for x in (None, 0.1234, 12.345, 123.45, 4321.5, 2e5)],
+                         ["-", "0.123", "12.35", "123.5", "4322", "2e+05"])
 
 
 class Pages(unittest.TestCase):
