@@ -4,9 +4,13 @@ command      errors as one line on stderr, exit codes, writing files whole
 json_schema  the part of JSON Schema that data/schema/ uses
 results      result files and tables of foreign results -> runs and rows
 metrics      what a row measured, with intervals; which settings differ among rows
+labels       what rows are called where several stand together
+settings     what rows have in common, for the line below a title
+sweeps       rows as the lines of one picture
 words        numbers and sentences as the program prints them
 text         how wide a text is at most
 picture      drawing primitives and the two themes; svg and pdf write them
 charts       lines, bars and stacked bars made of them
-page         the HTML page of report.py, of panels and tables
+figures      which rows become which bars and lines; files writes one by the ending of its name
+page         the frame of the HTML page of report.py; its panels, verdicts and LaTeX table
 """

@@ -1,28 +1,11 @@
 """The pictures of results: which rows become which bars and lines."""
 
 from plots.charts import Bar, bar_chart, line_chart, stacked_chart
-from plots.metrics import METRICS, difference, level, measure, swept_axes, with_ends
+from plots.labels import GAMMAS, Labels
+from plots.metrics import METRICS, measure, with_ends
 from plots.settings import subtitle_of
 from plots.sweeps import Series, series_of
 from plots.words import byte_size, setting_name, short_number
-
-NAMES = {"ar": "autoregressive", "draft": "drafter alone"}
-GAMMAS = {"gamma", "inner_gamma"}
-
-
-def label_of(row, rows):
-    """The method with its gammas, innermost first, and what tells it from the other rows."""
-    label = NAMES.get(row.name, row.name)
-    if row.is_foreign:
-        label += " (foreign)"
-    elif row.case["gammas"]:
-        inner = [row.setting["inner_gamma"]] if level(row.case, "inner") else []
-        label += f" ({', '.join(map(str, inner + [row.setting['gamma']]))})"
-    different = difference(row, swept_axes(rows), GAMMAS)
-    label += f", {different}" if different else ""
-    twins = {other.run.label for other in rows if other.run and other.name == row.name
-             and other.setting == row.setting}
-    return f"{label}, {row.run.label}" if len(twins) > 1 and row.run else label
 
 
 def time_text(row):
@@ -56,7 +39,8 @@ def validity_note(rows):
 
 def time_bars(rows, small=()):
     """Milliseconds per token of rows that have them."""
-    bars = [Bar(label_of(row, rows), *measure(row, "ms-per-token"), time_text(row),
+    label = Labels(rows).of
+    bars = [Bar(label(row), *measure(row, "ms-per-token"), time_text(row),
                 "strong" if row.method == "triforce" else "plain") for row in rows]
     small = interval_note(rows) + list(small)
     if any(row.case and row.case["gammas"] for row in rows):
@@ -92,20 +76,21 @@ def position_series(case):
     return lines
 
 
-def positions(row, rows, wide=760):
+def positions(row, label, wide=760):
     """Acceptance by position of each level, of the rounds that got so far and of all; or None."""
     lines = position_series(row.case)
     longest = max((len(one["rate_per_position"]) for one in row.case["acceptance"]), default=0)
     small = (f"Positions past the gamma of {row.setting['gamma']}: the inner level may keep more tokens "
              "than it was asked for.",) if longest > row.setting.get("gamma", longest) else ()
-    return line_chart(f"Acceptance by position: {label_of(row, rows)}", [], "position in the round",
+    return line_chart(f"Acceptance by position: {label}", [], "position in the round",
                       lines, True, small, wide, 200) if lines else None
 
 
 def phases(rows):
     """Where the time of a round goes, of rows that have phases."""
     parts = list(rows[0].case["phases_ms_per_round"])
-    bars = [(label_of(row, rows), {k: v or 0 for k, v in row.case["phases_ms_per_round"].items()})
+    label = Labels(rows).of
+    bars = [(label(row), {k: v or 0 for k, v in row.case["phases_ms_per_round"].items()})
             for row in rows]
     unknown = sorted({key for row in rows for key, value in
                       row.case["phases_ms_per_round"].items() if value is None})
@@ -119,7 +104,8 @@ def memory(rows):
     purposes = [tag for tag in rows[0].case["memory"]["planned"] if tag != "total"]
     used = [tag for tag in purposes if any(row.case["memory"][kind][tag] for row in rows
                                            for kind in ("planned", "peak"))]
-    bars = [(f"{label_of(row, rows)}: {kind}", {tag: row.case["memory"][kind][tag] for tag in used})
+    label = Labels(rows).of
+    bars = [(f"{label(row)}: {kind}", {tag: row.case["memory"][kind][tag] for tag in used})
             for row in rows for kind in ("planned", "peak")]
     return stacked_chart("Memory by purpose, planned and at most used", [], used, bars,
                          lambda total: byte_size(int(total)))
@@ -127,14 +113,14 @@ def memory(rows):
 
 def noise(rows):
     """Every timed generation, and the spread within a prompt."""
-    bars = []
+    bars, label = [], Labels(rows).of
     for row in rows:
         timing, ms = row.case["timing"], measure(row, "ms-per-token")
         dots = tuple((s["ms_per_token"], s["warmup"]) for s in timing["samples"]
                      if s["ms_per_token"] is not None)
         spread = timing["noise_pct"]
         text = "noise not measured" if spread is None else f"noise {spread:.1f}%"
-        bars.append(Bar(label_of(row, rows), ms.value, text=text, dots=dots))
+        bars.append(Bar(label(row), ms.value, text=text, dots=dots))
     return bar_chart("Milliseconds per token of each generation", [], bars,
                      ["Bars: the mean. Dots: generations; hollow: warm-ups. Noise: variation of the "
                       "time per byte read, within prompts."])

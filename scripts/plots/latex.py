@@ -1,6 +1,6 @@
 """The main table for a paper, with the rules of the package booktabs."""
 
-from plots.figures import NAMES
+from plots.labels import plain_name
 from plots.metrics import measure
 from plots.text import clean
 from plots.words import setting_name, setting_text
@@ -29,8 +29,7 @@ def table(rows, axes, many_runs):
     head = (["run"] if many_runs else []) + ["method"] + [setting_name(axis) for axis in axes]
     lines = []
     for row in rows:
-        name = NAMES.get(row.name, row.name) + (" (foreign)" if row.is_foreign else "")
-        cells = ([plain(row.run.label) if row.run else ""] if many_runs else []) + [plain(name)]
+        cells = ([plain(row.run.label) if row.run else ""] if many_runs else []) + [plain(plain_name(row))]
         cells += [plain(setting_text(row.setting[axis])) if axis in row.setting else ""
                   for axis in axes]
         if any(measure(row, metric) for _, metric, _ in COLUMNS):

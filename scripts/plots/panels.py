@@ -1,6 +1,7 @@
 """The panels of the report: (anchor, title, HTML) from rows, or None where there is nothing."""
 
 from plots import figures, latex, page
+from plots.labels import Labels
 from plots.metrics import METRICS, end_to_end, is_measured, level, measure, swept_axes, values_of
 from plots.page import element, text
 from plots.settings import machine_text
@@ -251,13 +252,13 @@ def sweeps(rows):
 
 def positions(rows):
     having = [row for row in rows if row.case and row.case["acceptance"]]
-    out = []
+    out, label = [], Labels(having).of
     for i, row in enumerate(having):
-        drawn = figures.positions(row, having)
+        drawn = figures.positions(row, label(row))
         if drawn is None:
             continue
         out.append(page.picture(drawn) if i < SHOWN else page.folded(
-            text(figures.label_of(row, having)), page.picture(drawn)))
+            text(label(row)), page.picture(drawn)))
     return ("positions", "Acceptance by position", "\n".join(out)) if out else None
 
 
@@ -275,12 +276,12 @@ def memory(rows):
     both = [row for row in rows if row.case["memory"]["planned"] and row.case["memory"]["peak"]]
     if not rows:
         return None
-    body = []
+    body, label = [], Labels(rows).of
     for row in rows:
         m = row.case["memory"]
         totals = [(m[kind] or {}).get("total") for kind in ("planned", "peak")]
         more = NONE if None in totals else f"{(totals[1] - totals[0]) / max(totals[0], 1):+.2%}"
-        body.append([text(figures.label_of(row, rows)), *map(bytes_cell, totals), more,
+        body.append([text(label(row)), *map(bytes_cell, totals), more,
                      *[bytes_cell(m[f"peak_{kind}_bytes"]) for kind in
                        ("device", "pinned", "host", "process")]])
     head = ["case", "planned", "used", "difference", "on the GPU", "page-locked", "in host memory",
@@ -297,14 +298,14 @@ def noise(rows):
 
 def lossless(rows):
     rows = [row for row in rows if row.case and is_measured(row)]
-    body = []
+    body, label = [], Labels(rows).of
     for row in rows:
         x = row.case["lossless"]
         where = x["first_divergence"]
         place = "\u2013" if where is None else (
             f"prompt {where['prompt']}, repetition {where['repetition']}, token {where['position']}: "
             f"expected {setting_text(where['expected'])}, found {setting_text(where['found'])}")
-        body.append([text(figures.label_of(row, rows)), lossless_text(row.case), x["mode"],
+        body.append([text(label(row)), lossless_text(row.case), x["mode"],
                      "exact" if x["exact_rule"] else element("b", "published", "bad"),
                      str(x["compared"]), place])
     head = ["case", "output", "how it is compared", "inner rule", "generations compared",

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from plots.figures import label_of
-from plots.metrics import difference, measure, same, swept_axes
+from plots.labels import Labels
+from plots.metrics import measure, same
 from plots.words import headline, is_baseline, is_measured, setting_text, short_number
 
 
@@ -15,28 +15,28 @@ class Verdict:
     about: str = ""  # what tells the case from others of its name
 
 
-def of_case(row, rows):
+def of_case(row, labels):
     """The program's own headline of a case, or why there is none."""
     case = row.case
     reasons = list(case["validity"]["reasons"])
     if not is_measured(case):
         reason = case["status_reason"] or "no reason is given"
-        return Verdict(f"{label_of(row, rows)}: {case['status']}: {reason}", reasons, "bad")
+        return Verdict(f"{labels.of(row)}: {case['status']}: {reason}", reasons, "bad")
     low, high = ((case["speedup"] or {}).get(key) for key in ("ci95_low", "ci95_high"))
     different = case["lossless"]["equal_to_baseline"] is False
     kind = ("bad" if different or high is not None and high < 1 else
             "good" if low is not None and low > 1 else "")
-    return Verdict(headline(case, row.run.cases), reasons, kind,
-                   difference(row, swept_axes([r for r in rows if is_measured(r.case)])))
+    return Verdict(headline(case, row.run.cases), reasons, kind, labels.about(row))
 
 
 def of_runs(rows):
     """(row, verdict) for each comparison with a baseline, and each case that failed; for runs
     that compare nothing, of what was measured."""
     rows = [row for row in rows if row.case]
+    labels = Labels(rows)
     alone = {row.run.label for row in rows} - {
         row.run.label for row in rows if row.case["speedup"] and is_measured(row.case)}
-    return [(row, of_case(row, rows)) for row in rows
+    return [(row, of_case(row, labels)) for row in rows
             if not is_measured(row.case) or not is_baseline(row.case) or row.run.label in alone]
 
 
@@ -76,7 +76,7 @@ def overlap(a, b):
     return a.low <= b.high and b.low <= a.high
 
 
-def against(row, other, rows):
+def against(row, other, label):
     """One sentence: time and acceptance beside those of the base."""
     now, then = measure(row, "ms-per-token"), measure(other, "ms-per-token")
     ratio = then.value / now.value if now.value else 1.0
@@ -84,7 +84,7 @@ def against(row, other, rows):
     meet = overlap(now, then)
     how = ("without intervals to tell whether that is a difference" if meet is None else
            "within the intervals of both" if meet else "and their 95% intervals do not overlap")
-    sentence = (f"{label_of(row, rows)} is {max(ratio, 1 / ratio):.2f}x {word} than in the base, "
+    sentence = (f"{label} is {max(ratio, 1 / ratio):.2f}x {word} than in the base, "
                 f"{how}: {short_number(now.value)} against {short_number(then.value)} ms/token")
     rates = [measure(x, "acceptance") for x in (row, other)]
     if all(rates):
@@ -100,23 +100,25 @@ def against(row, other, rows):
 def of_base(rows, base):
     """A verdict for each case of the program, and for those of the base that are missing."""
     rows, base = [row for row in rows if row.case], [row for row in base if row.case]
-    verdicts, met = [], []
+    verdicts, met, labels = [], [], Labels(rows)
     for row in rows:
+        label = labels.of(row)
         found = counterparts(row, base)
         met += found
         if len(found) != 1:
             how = "no such case" if not found else f"{len(found)} such cases"
-            verdicts.append((row, Verdict(f"{label_of(row, rows)}: the base has {how}.",
+            verdicts.append((row, Verdict(f"{label}: the base has {how}.",
                                           ["nothing to compare with"], "")))
             continue
         lacking = [name for name, x in (("now", row), ("base", found[0])) if not is_measured(x.case)]
         if lacking:
             status = {"now": row.status, "base": found[0].status}
             verdicts.append((row, Verdict(
-                f"{label_of(row, rows)}: not measured ({', '.join(f'{x}: {status[x]}' for x in lacking)}).",
+                f"{label}: not measured ({', '.join(f'{x}: {status[x]}' for x in lacking)}).",
                 ["nothing to compare with"], "bad" if "now" in lacking else "")))
             continue
-        verdicts.append((row, against(row, found[0], rows)))
-    return verdicts + [(row, Verdict(f"{label_of(row, base)}: in the base, missing here.",
+        verdicts.append((row, against(row, found[0], label)))
+    labels = Labels(base)
+    return verdicts + [(row, Verdict(f"{labels.of(row)}: in the base, missing here.",
                                      ["nothing to compare with"], "bad"))
                        for row in base if not any(row is other for other in met)]
