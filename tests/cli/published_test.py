@@ -109,7 +109,8 @@ class Published(ProgramTest):
 
     def test_machine_file_of_the_readme(self):
         readme = (SOURCE / "README.md").read_text(encoding="utf-8")
-        text, = re.findall(r"^```json\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+        text, = [block for block in re.findall(r"^```json\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+                 if "gpu_gbs" in block]
         plan = strict_json(self.run_program("plan", "--target", "llama-7B-128K", "--machine",
                                             self.write("machine.json", text), "-o", "json").out)
         self.assertEqual(plan["machines"][0]["machine"], strict_json(text))
