@@ -21,7 +21,7 @@ Needs the Python package tokenizers (pip install tokenizers).
 import json
 import os
 
-from plots.command import BadInput, parser, read_text, run, write_file
+from plots.command import BadInput, check_output, parser, read_text, run, write_file
 from plots.results import parse, read_results
 
 NAME = "encode_dataset"
@@ -216,6 +216,7 @@ def main():
                                  help="field of a .jsonl file that holds the text (default: text)")
         command.set_defaults(call=call)
     args = options.parse_args()
+    check_output(options, args.out, [args.input, args.tokenizer])
     if args.command == "encode" and args.out != "-" and not args.out.endswith(".ids"):
         options.error(f"--out: expected FILE.ids, found {args.out!r}")
     if args.command == "encode" and args.text_field and not args.input.endswith(".jsonl"):

@@ -7,7 +7,7 @@ RESULT is a file of --json, or of --jsonl with one run in it. The SVG follows th
 dark theme; neither it nor the PDF needs packages.
 """
 
-from plots.command import BadInput, parser, run
+from plots.command import BadInput, check_output, parser, run
 from plots.figures import time_bars, validity_note
 from plots.files import check_name, write_picture
 from plots.metrics import measure
@@ -24,6 +24,7 @@ def main():
     args = options.parse_args()
     if args.out is not None:
         check_name(options, args.out)
+        check_output(options, args.out, [args.result])
     results = read_results([args.result])
     if len(results.runs) != 1 or results.foreign:
         raise BadInput(f"{args.result}: expected one run of the program, found {len(results.runs)} "

@@ -10,7 +10,7 @@ gamma, ... A PDF needs no packages either; its font has the characters of Window
 
 import sys
 
-from plots.command import EXIT_USAGE, BadInput, parser, run
+from plots.command import EXIT_USAGE, BadInput, check_output, parser, run
 from plots.figures import sweep, validity_note
 from plots.files import check_name, write_picture
 from plots.metrics import METRICS, measure, swept_axes
@@ -30,6 +30,7 @@ def arguments():
     args = options.parse_args()
     args.x, args.by = args.x.lstrip("-").replace("-", "_"), args.by.lstrip("-").replace("-", "_")
     check_name(options, args.out)
+    check_output(options, args.out, args.results)
     if args.x == args.by:
         options.error(f"--by: expected another setting than --x, found {args.by!r}")
     return args

@@ -7,7 +7,7 @@ RESULT is a file of --json or --jsonl with any number of cases and runs, or a ta
 (data/schema/foreign.schema.json), which then stand in the same tables and pictures, labelled so.
 """
 
-from plots.command import BadInput, parser, run, write_file
+from plots.command import BadInput, check_output, parser, run, write_file
 from plots.panels import report
 from plots.results import read_results
 
@@ -22,6 +22,7 @@ def main():
     options.add_argument("-o", "--out", metavar="FILE", required=True,
                          help="the page to write; - for standard output")
     args = options.parse_args()
+    check_output(options, args.out, [*args.results, args.base])
     results = read_results(args.results)
     if not results.rows():
         raise BadInput(f"{', '.join(args.results)}: expected a case, found none")

@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 
-EXIT_USAGE, EXIT_BAD_INPUT, EXIT_RESOURCES = 2, 3, 4
+EXIT_USAGE, EXIT_BAD_INPUT, EXIT_RESOURCES, EXIT_INTERRUPTED = 2, 3, 4, 130
 
 
 class BadInput(Exception):
@@ -27,6 +27,13 @@ class Parser(argparse.ArgumentParser):
 def parser(name, description, epilog=None):
     return Parser(prog=name, description=description, epilog=epilog,
                   formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+
+
+def check_output(options, out, inputs):
+    """Ends with a line on wrong usage where the output would replace something that is read."""
+    for path in inputs:
+        if out and path and os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
+            options.error(f"--out: expected another file than those that are read, found {out!r}")
 
 
 def read_text(path):
@@ -83,9 +90,11 @@ def run(name, main):
     except CannotWrite as error:
         print(f"{name}: error: {one_line(error)}", file=sys.stderr)
         sys.exit(EXIT_RESOURCES)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except MemoryError:
+        print(f"{name}: error: not enough memory", file=sys.stderr)
         sys.exit(EXIT_RESOURCES)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def one_line(error):

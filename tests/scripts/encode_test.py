@@ -98,7 +98,8 @@ class Encode(ScriptTest):
         self.assertIn("expected a tokenizer.json", self.encode(self.write("a.txt", "x"), code=3).err)
         self.tokenizer = self.path("absent.json")
         self.assertIn("No such file", self.encode(self.path("a.txt"), code=3).err)
-        for args in ([], ["encode"], ["translate"], ["encode", "a.txt", "--tokenizer", "t", "-o", "a.txt"],
+        self.write("b.ids", "1 2\n")
+        for args in (["decode", "b.ids", "--tokenizer", "t", "-o", "b.ids"], [], ["encode"], ["translate"], ["encode", "a.txt", "--tokenizer", "t", "-o", "a.txt"],
                      ["encode", "a.txt", "--tokenizer", "t", "-o", "a.ids", "--vocab", "0"],
                      ["encode", "a.txt", "--tokenizer", "t", "-o", "a.ids", "--text-field", "x"]):
             self.script("encode_dataset", *args, code=2)

@@ -113,6 +113,10 @@ class Results(ScriptTest):
                 ("plot_result", [], "RESULT"), ("report", [result], "--out")):
             self.assertIn(says, self.script(script, *args, code=2).err)
         self.assertIn("absent", self.script("plot_result", result, "--out", "absent/a.svg", code=4).err)
+        kept = self.write("kept.json", json.dumps(self.golden()))
+        for args in ([kept, "-o", "kept.json"], [result, "--base", kept, "-o", kept]):
+            self.assertIn("another file", self.script("report", *args, code=2).err)
+        self.assertEqual(json.loads(self.read("kept.json")), self.golden())
         (self.folder / "kept.svg").write_text("kept")
         self.script("plot_result", self.write("x.json", "x"), "--out", "kept.svg", code=3)
         self.assertEqual(self.read("kept.svg"), "kept")
