@@ -54,8 +54,9 @@ def write_file(path, data):
     """
     try:
         if path in (None, "-"):
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            # Not sys.stdout, which may be unbuffered and then write a part alone.
+            with open(sys.stdout.fileno(), "wb", closefd=False) as file:
+                file.write(data)
         elif os.path.exists(path) and not os.path.isfile(path):
             with open(path, "wb") as file:
                 file.write(data)

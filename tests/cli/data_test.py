@@ -39,8 +39,9 @@ class Data(ProgramTest):
         for command in ["run", "perplexity"]:
             self.fails(3, command, "--dataset", bad, "--prefill", "64",
                        says=["c.jsonl:1", '"text" (--text-field), found keys "id", "content"'])
+            short = ["--baseline", "--gen-len", "4", "--repetitions", "1"] if command == "run" else []
             self.run_program(command, "--dataset", bad, "--prefill", "64", "--text-field", "content",
-                             *(["--baseline", "--gen-len", "4"] if command == "run" else []))
+                             "--threads", "1", *short)
         for command in ["run", "plan", "perplexity"]:
             self.fails(2, command, "--text-field", "content", says=["--text-field", "synthetic"])
         self.fails(2, "--dataset", bad, "--text-field", "suffix", says="prefix and suffix")

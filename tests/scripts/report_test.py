@@ -2,6 +2,9 @@
 import copy
 import json
 import re
+import subprocess
+import sys
+import time
 import unittest
 
 from drawn import GOLDEN, SOURCE, Page, ScriptTest, strict_json
@@ -62,6 +65,22 @@ class Report(ReportTest):
         memory = found.table(["case", "planned"])[1]
         self.assertEqual(memory[1:4], ["59.42 MB", "59.42 MB", "+0.01%"])
         self.assertEqual(memory[4], "not measured")
+
+    def test_standard_output(self):
+        """All of the page, also where Python does not buffer; a reader that leaves is an error."""
+        golden = self.golden()
+        golden["context"]["argv"] = ["x" * 300000]
+        path = self.write("long.json", json.dumps(golden))
+        self.script("report", path, "-o", "a.html")
+        command = [sys.executable, "-B", "-u", str(SOURCE / "scripts/report.py"), path, "-o", "-"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            time.sleep(0.5)  # the pipe is full
+            self.assertEqual(process.stdout.read().decode(), self.read("a.html"))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            process.stdout.read(10)
+            process.stdout.close()
+            self.assertIn(b"standard output: cannot be written", process.stderr.read())
+        self.assertEqual(process.returncode, 4)
 
     def test_data_of_the_page(self):
         data = {row["name"]: row for row in self.page(GOLDEN / "result.json").data()}
