@@ -49,7 +49,8 @@ def head(title, subtitle, wide, legend=()):
 
 
 def draw_legend(picture, entries, y):
-    """Entries (name, draw at x and y) in as many lines as they need; returns where they end."""
+    """Entries (name, draw in a picture at x and y) in as many lines as they need; returns where they
+    end."""
     x, sample, gap = MARGIN, 26, 18
     y += 4
     for name, draw in entries:
@@ -57,7 +58,7 @@ def draw_legend(picture, entries, y):
         needed = sample + max(width(line, SMALL) for line in lines)
         if x > MARGIN and x + needed > picture.width - MARGIN:
             x, y = MARGIN, y + LINE_HEIGHT
-        draw(x + 9, y - 4)
+        draw(picture, x + 9, y - 4)
         for i, line in enumerate(lines):
             picture.text(x + sample, y + i * LINE_HEIGHT, line, SMALL)
         y += (len(lines) - 1) * LINE_HEIGHT
@@ -176,23 +177,22 @@ def shape_of(i):
     return SHAPES[(i + i // len(SERIES)) % len(SHAPES)]
 
 
+def sample_of(one):
+    """What draws a series' line and marker for the legend."""
+    def draw(picture, x, y):
+        dash = "5 4" if one.level else "2 3" if one.foreign else ""
+        picture.line([(x - 9, y), (x + 11, y)], colour_of(one.index), 2, dash)
+        if not one.level:
+            picture.marker(shape_of(one.index), x + 1, y, 4.5, colour_of(one.index), not one.foreign)
+    return draw
+
+
 def line_chart(title, subtitle, x_name, series, from_zero, small=(), wide=760, high=300):
     """Points of series over a setting, with intervals, as a Picture.
 
     `small` is printed below, after what is hollow, dashed or cut.
     """
-    picture = Picture(wide, 0, title)
-
-    def sample(i, one):
-        def draw(x, y):
-            dash = "5 4" if one.level else "2 3" if one.foreign else ""
-            picture.line([(x - 9, y), (x + 11, y)], colour_of(i), 2, dash)
-            if not one.level:
-                picture.marker(shape_of(i), x + 1, y, 4.5, colour_of(i), not one.foreign)
-        return draw
-    started, y = head(title, subtitle, wide)
-    picture.items = started.items
-    y = draw_legend(picture, [(s.name, sample(s.index, s)) for s in series], y)
+    picture, y = head(title, subtitle, wide, [(one.name, sample_of(one)) for one in series])
     scale = Scale(series, from_zero)
     left = MARGIN + max(width(tick_text(t), SMALL) for t in scale.ticks()) + 8
     values = ordered(value for s in series for value, _ in s.points)
@@ -322,14 +322,11 @@ def draw_whisker(picture, bar, left, scale, y, largest):
 
 def stacked_chart(title, subtitle, parts, rows, text_of, small=(), wide=760):
     """Bars made of parts. rows: (label, {part: value}); text_of: the sum of a row as text."""
-    picture = Picture(wide, 0, title)
-
-    def sample(colour):
-        return lambda x, y: picture.rect(x - 6, y - 5, 12, 12, colour, 2)
-    started, top = head(title, subtitle, wide)
-    picture.items = started.items
     colours = {part: colour_of(i) for i, part in enumerate(parts)}
-    top = draw_legend(picture, [(p.replace("_", " "), sample(colours[p])) for p in parts], top)
+
+    def sample(part):
+        return lambda picture, x, y: picture.rect(x - 6, y - 5, 12, 12, colours[part], 2)
+    picture, top = head(title, subtitle, wide, [(p.replace("_", " "), sample(p)) for p in parts])
     labels = [label_lines(label, wide * 0.36) for label, _ in rows]
     left = MARGIN + max(width(line, BODY) for lines in labels for line in lines) + 10
     sums = [sum(values.values()) for _, values in rows]
