@@ -9,7 +9,7 @@ For models whose tokenizer is no SentencePiece model: the program reads their do
   scripts/encode_dataset.py decode RESULT.json --tokenizer tokenizer.json
 
 An .ids file has one document a line: decimal token ids with spaces between them. A .txt file is one
-document, a .jsonl file has one a line. Of a field "prefix" the text comes first, as in the program; a
+document, a .jsonl file has one a line. A field "prefix" is put before the text, as in the program; a
 field "suffix" is refused, because a line of ids is cut at its end. No special token is added or read
 out of the text but the one that --bos names; the program itself puts the target's BOS first, whether
 a line begins with it or not. decode writes a line {"text": ...} for each document (a .txt file: the
