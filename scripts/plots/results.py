@@ -12,7 +12,7 @@ SCHEMAS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "
 # Of the options in params, those that name files or say how a result is printed, and the list of
 # methods, of which each row is one.
 NO_SETTINGS = {"method", "baseline", "no_baseline", "output_format", "json", "jsonl", "csv", "record",
-               "progress", "details", "verbose"}
+               "progress", "details", "verbose", "resume", "fail_fast", "list", "yes"}
 # Members of a foreign result that are no figures.
 WORDS = {"name", "source", "machine", "model", "setting"}
 
@@ -113,7 +113,9 @@ class Reader:
         self.document = schema_of("result")
         self.line = schema_of("result-line")
         self.foreign = schema_of("foreign")
-        self.kinds = [s["properties"]["schema"]["const"] for s in (self.document, self.foreign)]
+        self.sweep = schema_of("sweep")
+        self.kinds = [s["properties"]["schema"]["const"]
+                      for s in (self.document, self.foreign, self.sweep)]
 
     def read(self, path):
         text = read_text(path)
@@ -147,10 +149,14 @@ class Reader:
         kind = value.get("schema") if isinstance(value, dict) else None
         if kind not in self.kinds:
             found = "none" if kind is None else f"{kind!r:.60}"
-            raise BadInput(f"{where}: schema: expected {' or '.join(self.kinds)}, found {found}")
+            raise BadInput(f"{where}: schema: expected one of {', '.join(self.kinds)}, found {found}")
         if kind == self.kinds[1]:
             check(value, self.foreign, where)
             self.take_foreign(value["results"], where)
+        elif kind == self.kinds[2]:
+            check(value, self.sweep, where)
+            for row in value["cases"]:
+                self.add_run(path, row["result"], row["result"]["cases"], f" case {row['case']}")
         elif "case_id" in value:
             check(value, self.line, where)
             runs = self.results.runs
@@ -162,8 +168,8 @@ class Reader:
             check(value, self.document, where)
             self.add_run(path, value, value["cases"])
 
-    def add_run(self, path, value, cases):
-        label = os.path.splitext(os.path.basename(path))[0] or path
+    def add_run(self, path, value, cases, part=""):
+        label = (os.path.splitext(os.path.basename(path))[0] or path) + part
         taken = {run.label for run in self.results.runs}
         n, base = 1, label
         while label in taken:

@@ -195,7 +195,7 @@ class Sweep(ProgramTest):
         self.assertEqual({c["status"] for c in second}, {"ok"})
 
     def test_a_worker_that_hangs_is_a_row(self):
-        process = self.start("--json", "sweep.json", timeout=1, **{**self.SLOW, "repetitions": 2})
+        process = self.start("--json", "sweep.json", timeout=5, **{**self.SLOW, "repetitions": 2})
         worker = self.worker_of(process)
         os.kill(worker, signal.SIGSTOP)
         begin = time.monotonic()
@@ -204,7 +204,7 @@ class Sweep(ProgramTest):
         self.assertEqual(process.returncode, 8)
         first, second = [row["result"]["cases"] for row in self.load("sweep.json")["cases"]]
         self.assertEqual({c["status"] for c in first}, {"timeout"})
-        self.assertIn("was silent for 16 s and was ended", first[0]["status_reason"])
+        self.assertIn("was silent for 20 s and was ended", first[0]["status_reason"])
         self.assertEqual({c["status"] for c in second}, {"ok"})
 
     def test_a_signal_ends_all(self):

@@ -50,7 +50,7 @@ class Results(ScriptTest):
         self.refused("text.json", "x", "expected JSON")
         self.refused("bytes.json", b"\xff\xfe", "UTF-8")
         self.refused("list.json", "[]", "schema", "found none")
-        self.refused("old.json", old, "expected triforce-bench.result/3", "found 'triforce-bench.result/2'")
+        self.refused("old.json", old, "expected one of triforce-bench.result/3", "found 'triforce-bench.result/2'")
         self.refused("cut.json", whole[:len(whole) // 2], "expected JSON")
         self.refused("cut.jsonl", line + "\n" + line[:400], "cut.jsonl:2", "expected a line of --jsonl")
         self.refused("mixed.jsonl", line + "\n{}\n", "mixed.jsonl:2", "schema")
@@ -85,6 +85,15 @@ class Results(ScriptTest):
             check(path, lambda value, key: value.__setitem__(key, {"wrong": []}))
             checked += 1
         self.assertGreater(checked, 350)
+
+    def test_sweeps_are_runs_of_their_cases(self):
+        reader = Reader()
+        reader.read(str(GOLDEN / "sweep.json"))
+        runs = reader.results.runs
+        self.assertEqual([r.label for r in runs], ["sweep case 1", "sweep case 2", "sweep case 3"])
+        self.assertEqual([len(r.cases) for r in runs], [3, 3, 1])
+        text = (GOLDEN / "sweep.json").read_text(encoding="utf-8")
+        self.refused("other.json", text.replace('"case": 2', '"case": "2"'), "other.json", "case")
 
     def test_lines_are_grouped_by_run(self):
         lines = (GOLDEN / "result.jsonl").read_text(encoding="utf-8").splitlines()
