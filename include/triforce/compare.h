@@ -79,10 +79,13 @@ void fields(V& v, MetricComparison& m) {
     "missing");
   v("outcome", m.outcome,
     "passed; regressed: exit code 1; inconclusive: exit code 8; not gated: nothing follows");
-  v("base", m.base, "before: median ms per token over all samples, or a rate");
+  v("base", m.base,
+    "before: a rate, or the median ms per token, each sample less the level of its group and all "
+    "at "
+    "the geometric mean of these levels");
   v("new", m.other, "after");
   v("change", m.change,
-    "ms_per_token: ratio of the medians, each sample less its group's level, new over base; "
+    "ms_per_token: ratio of the medians, new over base; "
     "acceptance: difference of the rates, new less base");
   v("interval", m.interval,
     "of change; ms_per_token: bootstrap, 95%; acceptance: 90%, so that each end holds with 95%");

@@ -23,6 +23,9 @@ struct ParamList {
 using ParamValue = std::variant<std::monostate, bool, std::int64_t, double, std::string, ParamList>;
 using Param = std::pair<std::string, ParamValue>;  // name in snake_case: "gen_len"
 
+// The value of that name; nullptr: there is none.
+const ParamValue* find_param(const std::vector<Param>& params, std::string_view name);
+
 // "0.6", "true", "ar,triforce"; `none` for what is not set or not finite, `separator` in lists.
 std::string to_text(const ParamValue& value, std::string_view none = "",
                     std::string_view separator = ",");

@@ -93,12 +93,6 @@ struct Tested {
   double p_slower = 1, p_faster = 1;  // corrected
 };
 
-std::vector<double> all_of(const std::vector<Stratum>& groups, std::vector<double> Stratum::*side) {
-  std::vector<double> all;
-  for (const Stratum& g : groups) all.insert(all.end(), (g.*side).begin(), (g.*side).end());
-  return all;
-}
-
 // Why nothing can be said; empty: it can. `family`: cases that are tested together.
 std::string undecided(const Tested& t, const LatencySamples& samples, const CompareOptions& o,
                       std::size_t family) {
@@ -153,13 +147,13 @@ void judge(Tested& t, const LatencySamples& samples, const CompareOptions& o, st
 
 // Fills in what was measured.
 MedianRatio estimate(const LatencySamples& samples, int resamples, MetricComparison& m) {
-  const auto base = all_of(samples.groups, &Stratum::base),
-             other = all_of(samples.groups, &Stratum::other);
   const MedianRatio medians = median_ratio(samples.groups, resamples);
-  m.n_base = std::ssize(base);
-  m.n_other = std::ssize(other);
-  m.base = median(base);
-  m.other = median(other);
+  for (const Stratum& group : samples.groups) {
+    m.n_base += std::ssize(group.base);
+    m.n_other += std::ssize(group.other);
+  }
+  m.base = medians.base;
+  m.other = medians.other;
   m.change = medians.ratio;
   m.interval = medians.ci95;
   m.noise = medians.noise;

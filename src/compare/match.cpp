@@ -26,12 +26,6 @@ Measurements measurements_of(const ResultFile& file) {
   return m;
 }
 
-const ParamValue* find_param(const CaseResult& c, std::string_view name) {
-  const auto it = std::find_if(c.params.begin(), c.params.end(),
-                               [&](const Param& p) { return p.first == name; });
-  return it == c.params.end() ? nullptr : &it->second;
-}
-
 template <class... Args>
 [[noreturn]] void contradicts(const ResultFile& file, const CaseResult& c,
                               fmt::format_string<Args...> f, Args&&... args) {
@@ -90,6 +84,17 @@ void check_output(const ResultFile& file, const CaseResult& c) {
   }
 }
 
+// Why it cannot be said of what a measurement is; empty if it can.
+std::string unidentified(const CaseResult& c) {
+  for (const auto& [role, model] : {std::pair{"target", &c.target}, std::pair{"draft", &c.draft}}) {
+    if (*model && !(*model)->weights_digest && !(*model)->random_seed) {
+      return fmt::format("does not say which weights its {} has", role);
+    }
+  }
+  if (!c.target) return "does not say what its target is";
+  return c.data.sha256 ? "" : "does not say which data it had";
+}
+
 // Why a measurement is not a whole one; empty if it is.
 std::string incomplete(const CaseResult& c) {
   if (c.status != CaseStatus::kOk) {
@@ -97,19 +102,22 @@ std::string incomplete(const CaseResult& c) {
                        c.status_reason.value_or(""));
   }
   std::set<std::pair<int, int>> seen;
-  int repetitions = 1;
+  std::int64_t repetitions = 1;
   for (const Sample* s : timed_samples(c)) {
     if (!seen.emplace(s->prompt, s->repetition).second) {
       return fmt::format("has prompt {}, repetition {} twice", s->prompt, s->repetition);
     }
-    repetitions = std::max(repetitions, s->repetition + 1);
+    repetitions = std::max(repetitions, std::int64_t{s->repetition} + 1);
   }
-  if (const ParamValue* const given = find_param(c, "repetitions")) {
-    if (const auto* n = std::get_if<std::int64_t>(given)) repetitions = static_cast<int>(*n);
+  if (const ParamValue* const given = find_param(c.params, "repetitions")) {
+    if (const auto* n = std::get_if<std::int64_t>(given); n != nullptr && *n > 0) repetitions = *n;
   }
-  const std::int64_t expected = c.data.n_prompts * repetitions;
-  if (std::ssize(seen) == expected && expected > 0) return "";
-  return fmt::format("is partial: {} of {} generations", seen.size(), expected);
+  const std::int64_t n = std::ssize(seen);
+  if (n == 0 || n % repetitions != 0 || n / repetitions != c.data.n_prompts) {
+    return fmt::format("is partial: {} generations of {} prompts with {} repetitions each", n,
+                       c.data.n_prompts, repetitions);
+  }
+  return unidentified(c);
 }
 
 // What two measurements of cases of one name differ in that makes them different cases.
@@ -119,20 +127,22 @@ class Differences {
     const CaseResult &a = *base.result, &b = *other.result;
     if (b.status != CaseStatus::kOk) add("status", to_string(a.status), to_string(b.status));
     for (const auto& [name, value] : a.params) {
-      const ParamValue* const now = find_param(b, name);
-      if (!decides(name, a.method)) continue;
+      const bool gamma = name == "gamma" || name == "inner_gamma";  // what auto came to counts
+      if (!decides(name, a.method) || (gamma && a.gammas && b.gammas)) continue;
+      const ParamValue* const now = find_param(b.params, name);
       add(name, to_text(value, "none"), now == nullptr ? "not there" : to_text(*now, "none"));
     }
     if (a.gammas && b.gammas) {
-      add("chosen gamma", a.gammas->gamma, b.gammas->gamma);
-      add("chosen inner gamma", a.gammas->inner_gamma, b.gammas->inner_gamma);
+      add("gamma", a.gammas->gamma, b.gammas->gamma);
+      add("inner gamma", a.gammas->inner_gamma, b.gammas->inner_gamma);
     }
     add_model("target", a.target, b.target);
     add_model("draft", a.draft, b.draft);
     add("sha256 of the data", a.data.sha256, b.data.sha256);
     add("prompts", a.data.n_prompts, b.data.n_prompts);
-    add("isa", base.run->context.isa, other.run->context.isa);
-    add("sm", base.run->context.sm, other.run->context.sm);
+    const ResultContext &before = base.run->context, &now = other.run->context;
+    add("sm", before.sm, now.sm);
+    if (!before.sm && !now.sm) add("isa", before.isa, now.isa);
   }
   // ": temp 0.6, now 0.2"; empty if none was found.
   std::string text() const {
@@ -187,6 +197,17 @@ std::string problem_of(std::string_view side, const std::vector<Measured>& measu
   return "";
 }
 
+// What measurements with one case_id differ in although they should not; empty if in nothing.
+std::string contradiction(const MatchedCase& m, const DecidesTokens& decides) {
+  for (const auto& [name, side] : {std::pair{"base", &m.base}, std::pair{"new", &m.other}}) {
+    for (const Measured& one : *side) {
+      const std::string text = Differences(m.base.front(), one, decides).text();
+      if (!text.empty()) return fmt::format("{} has its case_id but is another{}", name, text);
+    }
+  }
+  return "";
+}
+
 void check_file(const ResultFile& file) {
   for (const RunResult& run : file.results) {
     for (const CaseResult& c : run.cases) {
@@ -229,6 +250,7 @@ std::vector<MatchedCase> match_cases(const ResultFile& base, const ResultFile& o
     if (found != now.by_id.end()) {
       m.other = found->second;
       if (m.problem.empty()) m.problem = problem_of("new", m.other, runs);
+      if (m.problem.empty()) m.problem = contradiction(m, decides);
       continue;
     }
     if (!m.problem.empty()) continue;

@@ -107,9 +107,8 @@ class CsvCells {
   void add_param(const std::string& path, const std::string& name, const std::vector<Param>* list) {
     std::string text;
     if (list != nullptr) {
-      const auto it =
-          std::find_if(list->begin(), list->end(), [&](const Param& p) { return p.first == name; });
-      if (it != list->end()) text = to_text(it->second, "", ";");
+      const ParamValue* const value = find_param(*list, name);
+      if (value != nullptr) text = to_text(*value, "", ";");
     }
     cell(path + "." + name, text);
   }

@@ -58,14 +58,8 @@ std::string lossless_text(const CaseResult& c) {
   return "-";
 }
 
-const ParamValue* find_param(const CaseResult& c, std::string_view name) {
-  const auto it = std::find_if(c.params.begin(), c.params.end(),
-                               [&](const Param& p) { return p.first == name; });
-  return it == c.params.end() ? nullptr : &it->second;
-}
-
 std::string param_text(const CaseResult& c, std::string_view name) {
-  const ParamValue* const value = find_param(c, name);
+  const ParamValue* const value = find_param(c.params, name);
   return value == nullptr ? "?" : to_text(*value, "none", ",");
 }
 
@@ -391,8 +385,8 @@ void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
                     "--max-noise makes that a reason not to compare",
                     c.name, *c.timing.noise_pct));
   }
-  const auto* const budget = std::get_if<std::int64_t>(find_param(c, "budget"));
-  const auto* const prompt = std::get_if<std::int64_t>(find_param(c, "prefill"));
+  const auto* const budget = std::get_if<std::int64_t>(find_param(c.params, "budget"));
+  const auto* const prompt = std::get_if<std::int64_t>(find_param(c.params, "prefill"));
   const bool retrieves = c.method == "triforce" || c.method == "retrieval";
   if (retrieves && budget != nullptr && prompt != nullptr && *budget >= *prompt) {
     notes.push_back(

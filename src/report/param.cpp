@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/fields.h"
@@ -41,6 +42,12 @@ ParamValue read_param(const JsonView& at) {
 }
 
 }  // namespace
+
+const ParamValue* find_param(const std::vector<Param>& params, std::string_view name) {
+  const auto it =
+      std::find_if(params.begin(), params.end(), [&](const Param& p) { return p.first == name; });
+  return it == params.end() ? nullptr : &it->second;
+}
 
 std::string to_text(const ParamValue& value, std::string_view none, std::string_view separator) {
   return std::visit(

@@ -104,6 +104,7 @@ double median_in_place(std::vector<double>& values) {
 struct Aligned {
   std::vector<double> base, other;
   std::size_t strata = 0;
+  double level = 0;  // mean of the medians, by number of values
 };
 
 Aligned align(Strata strata) {
@@ -122,7 +123,10 @@ Aligned align(Strata strata) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       (i < s.base.size() ? aligned.base : aligned.other).push_back(all[i] - middle);
     }
+    aligned.level += middle * static_cast<double>(all.size());
   }
+  const auto n = static_cast<double>(aligned.base.size() + aligned.other.size());
+  if (n > 0) aligned.level /= n;
   return aligned;
 }
 
@@ -203,11 +207,14 @@ std::vector<double> holm(std::span<const double> p) {
 MedianRatio median_ratio(Strata strata, int resamples) {
   Aligned values = align(strata);
   TF_CHECK(!values.base.empty() && !values.other.empty() && resamples > 0, "no values");
-  const double shift = -take_median(values.base) + take_median(values.other);
+  const double base_median = take_median(values.base), other_median = take_median(values.other);
+  const double shift = other_median - base_median;
   const auto n = static_cast<double>(values.base.size() + values.other.size());
   const double widening = std::sqrt(n / std::max(1.0, n - static_cast<double>(values.strata)));
   MedianRatio out;
   out.ratio = std::exp(shift);
+  out.base = std::exp(values.level + base_median);
+  out.other = std::exp(values.level + other_median);
   out.noise = noise_of(values, widening);
   std::mt19937_64 engine(20240418);  // any: the interval is to be the same each time
   std::vector<double> drawn, shifts;

@@ -39,9 +39,10 @@ std::vector<double> holm(std::span<const double> p);
 // How much larger `other` is than `base`. Logarithms are compared: each less the median of its
 // stratum, so that strata may differ in level.
 struct MedianRatio {
-  double ratio = 1;  // median of `other` over that of `base`
-  Interval ci95;     // percentiles of a bootstrap
-  double noise = 0;  // spread of the logarithms about the median of their side, see below
+  double ratio = 1;            // median of `other` over that of `base`
+  double base = 0, other = 0;  // the medians, at the geometric mean of the strata's levels
+  Interval ci95;               // percentiles of a bootstrap
+  double noise = 0;            // spread of the logarithms about the median of their side, see below
 };
 // Positive values, at least one a side in all. The bootstrap draws `resamples` times from the
 // residuals of each side, widened by sqrt(n / (n - strata)) for the medians that were taken off;

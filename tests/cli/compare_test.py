@@ -113,7 +113,7 @@ class Compare(ProgramTest):
         def cut(result):
             result["cases"][1]["params"]["repetitions"] = 6
         for change, says in [(drop, "no such case"), (double, "found 2 times"),
-                             (fail, "status oom: none left"), (cut, "partial: 15 of 18")]:
+                             (fail, "status oom: none left"), (cut, "partial: 15 generations of 3 prompts with 6")]:
             new = self.store("new.json", change)
             for options in [[], ["--exact"]]:
                 document = self.compare(self.path("a.json"), new, *options, code=8)
@@ -204,7 +204,8 @@ class Compare(ProgramTest):
                 return strict_json(file.read())
         high, low = run("high.json", 0.9), run("low.json", 0.8)
         for case, other in zip(low["cases"], high["cases"]):
-            case["case_id"] = other["case_id"]  # as if a change of code had done it
+            # As if a change of code had done it.
+            case.update(case_id=other["case_id"], params=other["params"])
         new = self.store("new.json", result=low)
         document = self.compare(self.path("high.json"), new, code=1)
         metric = self.metrics(document, "retrieval")["acceptance.outer"]

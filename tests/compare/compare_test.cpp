@@ -66,7 +66,7 @@ TEST(Compare, WhatCannotBeComparedIsInconclusive) {
          triforce(n) = made_case("triforce", {.repetitions = 7});
          triforce(n).params[1].second = std::int64_t{8};
        },
-       "new is partial: 28 of 32 generations"},
+       "new is partial: 28 generations of 4 prompts with 8 repetitions each"},
       {"a prompt twice",
        [&](auto&, auto& n) {
          CaseResult& c = triforce(n);
@@ -80,6 +80,15 @@ TEST(Compare, WhatCannotBeComparedIsInconclusive) {
          triforce(n).target->weights_digest = "cc33";
        },
        "new has no such case: weights of the target aa11, now cc33"},
+      {"other weights under one id",
+       [&](auto&, auto& n) { triforce(n).target->weights_digest = "cc33"; },
+       "new has its case_id but is another: weights of the target aa11, now cc33"},
+      {"other data under one id", [&](auto&, auto& n) { triforce(n).data.sha256 = "cc33"; },
+       "new has its case_id but is another: sha256 of the data bb22, now cc33"},
+      {"unknown weights", [&](auto& b, auto&) { triforce(b).target->weights_digest.reset(); },
+       "base does not say which weights its target has"},
+      {"unknown data", [&](auto&, auto& n) { triforce(n).data.sha256.reset(); },
+       "new does not say which data it had"},
       {"other options",
        [&](auto&, auto& n) {
          triforce(n).case_id = "other";

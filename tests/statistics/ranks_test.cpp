@@ -158,6 +158,8 @@ Stratum spaced(double level, double factor, int n) {
 TEST(MedianRatio, IsThatOfTheMedians) {
   const Stratum s = {{2, 3, 100}, {3, 6, 7}};
   EXPECT_NEAR(median_ratio({&s, 1}).ratio, 2, 1e-12);
+  EXPECT_NEAR(median_ratio({&s, 1}).base, 3, 1e-12);
+  EXPECT_NEAR(median_ratio({&s, 1}).other, 6, 1e-12);
   // Levels of strata do not matter.
   const std::vector<Stratum> levels = {spaced(1, 1.1, 5), spaced(50, 1.1, 5), spaced(3, 1.1, 5)};
   const MedianRatio m = median_ratio(levels);
@@ -167,6 +169,8 @@ TEST(MedianRatio, IsThatOfTheMedians) {
   EXPECT_GT(m.ci95.low, 1.08);
   EXPECT_LT(m.ci95.high, 1.12);
   EXPECT_EQ(median_ratio(levels).ci95.low, m.ci95.low);  // the same every time
+  EXPECT_NEAR(m.other / m.base, m.ratio, 1e-12);
+  EXPECT_NEAR(m.base, std::cbrt(150.0), 0.01);  // of 1, 50 and 3
   const std::vector<Stratum> pairs = {{{1}, {1.1}}, {{7}, {7.7}}, {{3}, {3.3}}};
   EXPECT_NEAR(median_ratio(pairs).ratio, 1.1, 1e-9);
   EXPECT_THROW(median_ratio({}), Error);
