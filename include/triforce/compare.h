@@ -21,7 +21,8 @@ struct CompareOptions {
   double latency_threshold = 1.03;     // largest ratio of times per token, above 1
   double latency_alpha = 1e-4;         // largest p, after Holm's correction, of what is slower
   bool require_latency = false;        // latency that cannot be decided counts
-  int runs = 1;  // times that each file must have each case; the samples of its runs are pooled
+  // Times that each file must have each case, whose samples are pooled; 0: new as often as base.
+  int runs = 0;
 };
 template <class V>
 void fields(V& v, CompareOptions& o) {
@@ -30,7 +31,8 @@ void fields(V& v, CompareOptions& o) {
   v("latency_threshold", o.latency_threshold, "largest ratio of times per token");
   v("latency_alpha", o.latency_alpha, "largest corrected p of what counts as slower");
   v("require_latency", o.require_latency, "whether latency that cannot be decided counts");
-  v("runs", o.runs, "runs of each case in each file, whose samples are pooled");
+  v("runs", o.runs,
+    "runs of each case in each file, whose samples are pooled; 0: as many as in base");
 }
 
 enum class Verdict : std::uint8_t {

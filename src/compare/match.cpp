@@ -185,10 +185,11 @@ class Differences {
 std::string times(std::size_t n) { return n == 1 ? "once" : fmt::format("{} times", n); }
 
 // Why the measurements of one side cannot be taken; empty if they can.
-std::string problem_of(std::string_view side, const std::vector<Measured>& measured, int runs) {
-  if (std::ssize(measured) != runs) {
-    return fmt::format("{}: expected {} (--runs), found {}", side,
-                       times(static_cast<std::size_t>(runs)), times(measured.size()));
+std::string problem_of(std::string_view side, const std::vector<Measured>& measured,
+                       std::size_t runs) {
+  if (measured.size() != runs) {
+    return fmt::format("{}: expected {} (--runs), found {}", side, times(runs),
+                       times(measured.size()));
   }
   for (const Measured& m : measured) {
     const std::string what = incomplete(*m.result);
@@ -245,11 +246,12 @@ std::vector<MatchedCase> match_cases(const ResultFile& base, const ResultFile& o
     m.case_id = id;
     m.method = first.method;
     m.label = names[first.name] == 1 ? first.name : first.name + "@" + id.substr(0, 8);
-    m.problem = problem_of("base", m.base, runs);
+    const auto expected = runs > 0 ? static_cast<std::size_t>(runs) : m.base.size();
+    m.problem = problem_of("base", m.base, expected);
     const auto found = now.by_id.find(id);
     if (found != now.by_id.end()) {
       m.other = found->second;
-      if (m.problem.empty()) m.problem = problem_of("new", m.other, runs);
+      if (m.problem.empty()) m.problem = problem_of("new", m.other, expected);
       if (m.problem.empty()) m.problem = contradiction(m, decides);
       continue;
     }

@@ -296,9 +296,10 @@ std::vector<Option> comparing() {
         "exit code 8 where latency cannot be decided: another or a disturbed machine, too few or "
         "too noisy samples. Without it that is a warning",
         kCompare, Role::kOutputs, flag(member(&K::require_latency))),
-      o("runs", {}, "N", "",
-        "how often each file must have each case; samples of its runs are pooled", kCompare,
-        Role::kOutputs, integer(1, 1024, member(&K::runs))),
+      o("runs", {}, "N|auto", "",
+        "how often each file must have each case; samples of its runs are pooled. auto: the second "
+        "as often as the first, in which a sweep has its baseline more than once",
+        kCompare, Role::kOutputs, integer(1, 1024, member(&K::runs), "auto")),
   };
 }
 

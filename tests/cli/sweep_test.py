@@ -121,14 +121,14 @@ class Sweep(ProgramTest):
             self.assertEqual(len(file.readlines()), 5)
 
     def test_other_commands_read_sweeps(self):
-        options = {"gamma": "1,2", "temp": 0, "no-baseline": True}
+        options = {"gamma": "1,2", "temp": 0}
         self.sweep(**options)
         self.sweep(json="again.json", **options)
         self.run_program("compare", "--exact", "sweep.json", "again.json")
         self.sweep(json="other.json", seed=7, **options)
         self.run_program("compare", "--exact", "sweep.json", "other.json", code=8)
         done = self.run_program("export", "sweep.json", "--format", "csv")
-        self.assertEqual(len(done.out.splitlines()), 3)
+        self.assertEqual(len(done.out.splitlines()), 5)
 
     def test_list(self):
         done = self.run_program(*self.tiny(prefill="96,128", budget="32,64,65"), "--list")

@@ -51,7 +51,7 @@ TEST(Compare, WhatCannotBeComparedIsInconclusive) {
       {"duplicate in new", [&](auto&, auto& n) { n.results[0].cases.push_back(triforce(n)); },
        "new: expected once (--runs), found 2 times"},
       {"duplicate in base", [&](auto& b, auto&) { b.results.push_back(b.results[0]); },
-       "base: expected once (--runs), found 2 times"},
+       "new: expected 2 times (--runs), found once"},
       {"timeout",
        [&](auto&, auto& n) {
          triforce(n).status = CaseStatus::kTimeout;
