@@ -34,6 +34,7 @@ struct SpeculationOptions {
   int inner_gamma = 1;              // tokens asked per inner verification, 1..31 (paper: gamma1)
   std::int64_t budget = 4096;       // tokens: retrieval cache, and the target's streaming cache
   int chunk_size = 8;               // tokens
+  int dense_layers = 0;             // first layers of those two that read the full cache instead
   std::int64_t draft_budget = 256;  // tokens: the drafter's streaming cache, sinks included
   RebuildPolicy rebuild;
   Selection selection = Selection::kMeanKey;

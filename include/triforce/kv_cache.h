@@ -118,7 +118,7 @@ class KvCache {
   // i, tile) and done(l, i, tile) may read the rows before the tile and append those of the tile.
   // More than one tile: of more than kMaxBatchInvariantRows rows.
   virtual void begin(std::int64_t n, std::int64_t tile_rows) = 0;
-  virtual TensorView positions() const = 0;  // [n] i32: what to rotate the new rows by
+  virtual TensorView positions(int l) const = 0;  // [n] i32: what to rotate layer l's new rows by
   virtual int runs(int l) const = 0;
   virtual KvView run(int l, int i, int tile) = 0;
   virtual void done(int l, int i, int tile) = 0;

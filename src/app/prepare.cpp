@@ -24,8 +24,8 @@ void check_recorded(const RunConfig& c, const ModelConfig& target) {
   const auto prompts = static_cast<double>(c.prompts);
   const SpeculationOptions& s = c.speculation;
   const std::int64_t chunks_of_head = std::min(s.budget, c.prefill) / s.chunk_size;
-  const double ids =
-      static_cast<double>(target.layers) * target.kv_heads * static_cast<double>(chunks_of_head);
+  const double ids = static_cast<double>(target.layers - s.dense_layers) * target.kv_heads *
+                     static_cast<double>(chunks_of_head);
   const double tokens =
       c.record.tokens ? 2 * prompts * cases * c.repetitions * static_cast<double>(c.gen_len) : 0;
   const double chunks = c.record.chunks ? prompts * selecting * ids : 0;

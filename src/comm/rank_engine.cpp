@@ -58,6 +58,7 @@ StopRequested common_stop(RankLinks& links, const StopRequested& stop) {
 // The ids of all ranks' heads, from each rank's own.
 ChunksOfLayers gather_chunks(RankLinks& links, ChunksOfLayers chunks) {
   for (std::vector<std::int32_t>& ids : chunks) {
+    if (ids.empty()) continue;  // of a dense layer, on every rank
     const std::size_t n = ids.size(), rank = static_cast<std::size_t>(links.shard().rank);
     std::vector<std::int32_t> all(n * static_cast<std::size_t>(links.shard().size));
     std::copy(ids.begin(), ids.end(), all.begin() + static_cast<std::ptrdiff_t>(rank * n));

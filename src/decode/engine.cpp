@@ -12,7 +12,8 @@ class LocalEngine final : public Engine {
               const SpeculationOptions& options, std::span<const Method> methods)
       : shared_(std::move(context)),
         context_(*shared_),
-        methods_(context_, draft, options, methods) {}
+        methods_(context_, draft, options, methods),
+        dense_layers_(options.dense_layers) {}
 
   // What is queued still uses its memory, and maybe that of other ranks.
   ~LocalEngine() override {
@@ -50,9 +51,9 @@ class LocalEngine final : public Engine {
     const RetrievalCache* cache = methods_.retrieval_cache();
     if (cache == nullptr) return {};
     const std::vector<std::int32_t> ids = cache->selected_chunks();
-    const int layers = context_.weights().config.layers;
+    std::vector<std::vector<std::int32_t>> out(static_cast<std::size_t>(dense_layers_));
+    const int layers = context_.weights().config.layers - dense_layers_;
     const auto of_layer = static_cast<std::ptrdiff_t>(ids.size()) / layers;
-    std::vector<std::vector<std::int32_t>> out;
     for (int l = 0; l < layers; ++l) {
       out.emplace_back(ids.begin() + l * of_layer, ids.begin() + (l + 1) * of_layer);
     }
@@ -63,6 +64,7 @@ class LocalEngine final : public Engine {
   std::shared_ptr<Context> shared_;
   Context& context_;
   Methods methods_;
+  int dense_layers_;
 };
 
 }  // namespace

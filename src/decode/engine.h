@@ -27,8 +27,8 @@ class Engine {
   virtual double pass_ms(Pass pass, int rows, int repetitions) = 0;
   virtual double top2_margin(std::span<const Token> generated) = 0;
   virtual std::vector<float> probs_after_prompt() = 0;
-  // The chunk ids [Hkv, n] that the retrieval cache holds of each layer of the whole target; empty
-  // if no method uses that cache.
+  // The chunk ids [Hkv, n] that the retrieval cache holds of each layer of the whole target, none
+  // of a dense one; empty if no method uses that cache.
   virtual std::vector<std::vector<std::int32_t>> selected_chunks() = 0;
 };
 

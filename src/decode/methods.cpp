@@ -106,13 +106,14 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
   if (any_uses(methods, Pass::kRetrieval)) {
     retrieval = std::make_unique<RetrievalCache>(
         b, c.cache(), layers, t.heads, t.kv_heads, t.head_dim, sizes.pending_rows, w.dtype,
-        RetrievalCache::Options{o.budget, o.chunk_size, o.selection, o.rebuild});
+        RetrievalCache::Options{o.budget, o.chunk_size, o.selection, o.rebuild, o.dense_layers});
     observer = std::make_unique<TimedObserver>(*retrieval, timer);
     context.lend(retrieval->memory());
   }
   if (any_uses(methods, Pass::kStreaming)) {
     streaming = std::make_unique<StreamingCache>(b, layers, t.kv_heads, t.head_dim, o.budget,
-                                                 kStreamingChunk, w.dtype);
+                                                 kStreamingChunk, w.dtype,
+                                                 SharedLayers{&c.cache(), o.dense_layers});
   }
   if (any_uses(methods, Pass::kDraft)) add_drafter(*draft_weights);
   compositions.push_back(compose(spec_of(kBaselineMethod)));

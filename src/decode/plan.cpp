@@ -42,6 +42,20 @@ int granule_of(const PlanInput& in) {
   return in.backend == nullptr ? kDeviceKvGranule : in.backend->kv_granule();
 }
 
+// Dense layers append to rows where they lie, and those of a far head are in its slot, too.
+void check_dense_layers(const PlanInput& in) {
+  if (in.run.homes.near_heads.empty()) return;
+  const int kv_heads = local_shape(in.target, in.shard).kv_heads;
+  for (int l = 0; l < in.options.dense_layers; ++l) {
+    const int near = in.run.homes.near_heads.at(static_cast<std::size_t>(l));
+    if (near == kv_heads) continue;
+    throw_usage(
+        "--dense-layers: expected all {} KV heads of layer {} in the device's memory, found {}: "
+        "leave out --kv-offload and --on-chip",
+        kv_heads, l, near);
+  }
+}
+
 std::int64_t selection_bytes(int layers, const LocalShape& t, const SpeculationOptions& o,
                              std::int64_t capacity, DType activation) {
   const std::int64_t ids = std::int64_t{layers} * t.kv_heads * (o.budget / o.chunk_size);
@@ -88,17 +102,32 @@ class Planner {
   void add(MemTag tag, std::int64_t bytes) { plan_.bytes[static_cast<std::size_t>(tag)] += bytes; }
   // The target is shared by ranks, the drafter whole on each.
   Shard shard_of(Pass pass) const { return pass == Pass::kDraft ? Shard{} : in_.shard; }
+  // Of a small cache: layers that read the full one instead.
+  int dense_layers(Pass pass) const { return pass == Pass::kDraft ? 0 : in_.options.dense_layers; }
+  // Of a small cache.
   std::int64_t kv(const ModelConfig& c, Pass pass, std::int64_t tokens) const {
     const LocalShape s = local_shape(c, shard_of(pass));
-    return KvStorage::bytes(c.layers, s.kv_heads, s.head_dim, tokens, in_.dtype, granule_of(in_));
+    return KvStorage::bytes(c.layers - dense_layers(pass), s.kv_heads, s.head_dim, tokens,
+                            in_.dtype, granule_of(in_));
   }
   std::int64_t kv_head(const ModelConfig& c, std::int64_t tokens) const {
     return KvStorage::bytes(1, 1, c.head_dim, tokens, in_.dtype, granule_of(in_));
   }
-  void add_pass(Pass pass, const ModelConfig& c, std::int64_t max_tokens) {
-    plan_.passes[pass] = {read_weight_bytes(c, shard_of(pass), in_.dtype),
-                          triforce::kv_bytes_per_token(c, shard_of(pass), in_.dtype), 0, 0,
-                          max_tokens};
+  // Over a cache that holds max_tokens in all layers but the dense ones.
+  void add_pass(Pass pass, const ModelConfig& c, std::int64_t max_tokens, int dense = 0) {
+    const std::int64_t layer =
+        triforce::kv_bytes_per_token(c, shard_of(pass), in_.dtype) / c.layers;
+    plan_.passes[pass] = {.weights = read_weight_bytes(c, shard_of(pass), in_.dtype),
+                          .kv_per_token = (c.layers - dense) * layer,
+                          .max_tokens = max_tokens,
+                          .dense_per_token = dense * layer};
+  }
+  void add_small_pass(Pass pass, const ModelConfig& c, std::int64_t budget, std::int64_t append) {
+    const LocalShape s = local_shape(c, shard_of(pass));
+    add(MemTag::kWorkspace,
+        PassInputs::bytes(append) + DenseLayers::bytes(dense_layers(pass), s.kv_heads, s.head_dim,
+                                                       append, in_.dtype, granule_of(in_)));
+    add_pass(pass, c, budget, dense_layers(pass));
   }
   MemoryPlan finished() {
     plan_.kv_bytes_per_token = triforce::kv_bytes_per_token(in_.target, in_.shard, in_.dtype);
@@ -167,20 +196,19 @@ class Planner {
     const ModelConfig& t = in_.target;
     const SpeculationOptions& o = in_.options;
     add(MemTag::kKvRetrieval, kv(t, Pass::kRetrieval, o.budget + methods_.pending_rows));
-    add(MemTag::kWorkspace, PassInputs::bytes(methods_.pending_rows) +
-                                selection_bytes(t.layers, target_, o, held_, activation_));
+    add(MemTag::kWorkspace,
+        selection_bytes(t.layers - o.dense_layers, target_, o, held_, activation_));
     lease_passes(target_, std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows),
                  std::max(held_, whole_granules(o.budget + methods_.pending_rows)), target_.heads,
                  o.chunk_size);
-    add_pass(Pass::kRetrieval, t, o.budget);
+    add_small_pass(Pass::kRetrieval, t, o.budget, methods_.pending_rows);
   }
   // A streaming cache keeps a second copy, to return to the prompt.
   void add_streaming(const ModelConfig& c, std::int64_t budget, Pass pass) {
     const LocalShape s = local_shape(c, shard_of(pass));
     add(MemTag::kKvStreaming, 2 * kv(c, pass, budget + kStreamingChunk));
-    add(MemTag::kWorkspace, PassInputs::bytes(kStreamingChunk));
     lease_passes(s, kStreamingChunk, whole_granules(budget + kStreamingChunk), s.kv_heads, 0);
-    add_pass(pass, c, budget);
+    add_small_pass(pass, c, budget, kStreamingChunk);
   }
   void add_drafter(const ModelConfig& d) {
     add_streaming(d, in_.options.draft_budget, Pass::kDraft);
@@ -285,6 +313,7 @@ void check_run(const PlanInput& in) {
   check_options(in.options, in.run.methods);
   check_ranks(in.target, in.shard.size);
   check_target(in.target, in.options, in.run, granule);
+  check_dense_layers(in);
   check_drafter(in.target, in.draft ? &*in.draft : nullptr, in.options, in.run.methods, granule);
 }
 

@@ -65,7 +65,7 @@ std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DTyp
                         const SpeculationOptions& options, std::span<const Method> methods,
                         int kv_granule) {
   if (!any_uses(methods, Pass::kRetrieval)) return 0;
-  return KvStorage::bytes(target.layers, local.kv_heads, local.head_dim,
+  return KvStorage::bytes(target.layers - options.dense_layers, local.kv_heads, local.head_dim,
                           options.budget + method_sizes(options, methods).pending_rows, dtype,
                           kv_granule);
 }
@@ -124,6 +124,7 @@ void check_target(const ModelConfig& target, const SpeculationOptions& o, const 
         "--prefill and --gen-len: expected together with {} tokens of the last round at most the "
         "{} positions of {}, found {}",
         needed - run.max_prompt - run.max_generated, target.max_position, target.name, needed);
+  check_range("dense-layers", o.dense_layers, 0, target.layers - 1);
   if (any_uses(run.methods, Pass::kStreaming) && o.budget < StreamingCache::min_budget(kv_granule))
     throw_usage("--budget: expected at least {} tokens for the target's streaming cache, found {}",
                 StreamingCache::min_budget(kv_granule), o.budget);

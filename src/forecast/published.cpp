@@ -250,7 +250,7 @@ bool same_setting(const PublishedResult& r, const RunConfig& c, const PublishedQ
   const SpeculationOptions& s = c.speculation;
   return r.target == q.target && r.method == q.method && r.prompt == c.prefill &&
          r.generated == c.gen_len && same_float(r.temperature, s.sampling.temperature) &&
-         same_float(r.top_p, s.sampling.top_p) && same(r.budget, s.budget) &&
+         same_float(r.top_p, s.sampling.top_p) && s.dense_layers == 0 && same(r.budget, s.budget) &&
          same(r.draft_budget, s.draft_budget) && same(r.chunk_size, s.chunk_size) &&
          same(r.gamma, q.gammas.gamma) && same(r.inner_gamma, q.gammas.inner_gamma) &&
          same_place(r, c, q.layers);

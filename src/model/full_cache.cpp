@@ -97,6 +97,7 @@ FullCache::Runs FullCache::make_runs(bool host_computes) const {
 
 void FullCache::begin(std::int64_t n, std::int64_t tile_rows) {
   StoredCache::begin(n, tile_rows);
+  write_tail();
   const bool host_computes = n <= kMaxBatchInvariantRows;
   runs_ = host_computes ? &short_runs_ : &long_runs_;
   in_use_ = !host_computes && long_ring_ ? &*long_ring_ : ring_ ? &*ring_ : nullptr;

@@ -33,6 +33,11 @@ class FullCache final : public StoredCache {
   void rewind() override;
   void reset() override;
 
+  // Rows beyond length() are of whoever wrote there last: the number of its pass.
+  std::uint64_t tail() const { return tail_; }
+  // A pass that writes there begins, this cache's own or one of DenseLayers; returns its number.
+  std::uint64_t write_tail() { return ++tail_; }
+
  private:
   // One of a pass over a layer: its rows as they lie, or the head of a ring that brings them.
   struct Run {
@@ -66,6 +71,7 @@ class FullCache final : public StoredCache {
   KvRing* in_use_ = nullptr;
   KvRing* last_ = nullptr;
   std::int64_t committed_ = 0, marked_ = 0;
+  std::uint64_t tail_ = 0;
 };
 
 }  // namespace triforce

@@ -15,10 +15,11 @@ TensorView reshape(const TensorView& v, std::initializer_list<std::int64_t> shap
 RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, int heads,
                                int kv_heads, int head_dim, std::int64_t max_append, DType dtype,
                                const Options& o)
-    : StoredCache(backend,
-                  KvStorage(backend, layers, kv_heads, head_dim, o.budget + max_append, dtype,
-                            MemTag::kKvRetrieval),
-                  max_append, Keys::kRotated),
+    : StoredCache(
+          backend,
+          KvStorage(backend, stored_heads(layers, kv_heads, {&full, o.dense_layers}), kv_heads,
+                    head_dim, o.budget + max_append, dtype, backend.place(), MemTag::kKvRetrieval),
+          max_append, Keys::kRotated, {&full, o.dense_layers}),
       full_(full),
       options_(o),
       kv_heads_(kv_heads),
@@ -30,8 +31,9 @@ RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, in
   const auto make = [&](DType t, std::initializer_list<std::int64_t> shape) {
     return Tensor(b_.allocator(), t, shape, b_.place(), MemTag::kWorkspace);
   };
-  ids_ = make(DType::kI32, {layers, kv_heads * (o.budget / o.chunk_size)});
-  marked_ids_ = make(DType::kI32, {layers, kv_heads * (o.budget / o.chunk_size)});
+  const std::int64_t ids_of_layer = kv_heads * (o.budget / o.chunk_size);
+  ids_ = make(DType::kI32, {layers - o.dense_layers, ids_of_layer});
+  marked_ids_ = make(DType::kI32, {layers - o.dense_layers, ids_of_layer});
   scores_ =
       make(DType::kF32, {kv_heads * std::max<std::int64_t>(1, full.capacity() / o.chunk_size)});
   attended_ = Tensor(b_.allocator(), b_.activation_dtype(), {1, std::int64_t{heads} * head_dim},
@@ -49,16 +51,17 @@ void RetrievalCache::report_round(std::int64_t accepted, std::int64_t tested) {
 
 std::vector<std::int32_t> RetrievalCache::selected_chunks() const {
   const std::int64_t per_layer = kv_heads_ * (layout_.selected_rows / options_.chunk_size);
-  std::vector<std::int32_t> out(static_cast<std::size_t>(storage_.layers() * per_layer));
-  for (int l = 0; l < storage_.layers() && per_layer > 0; ++l) {
+  const int layers = storage_.layers() - dense_layers();
+  std::vector<std::int32_t> out(static_cast<std::size_t>(layers * per_layer));
+  for (int l = 0; l < layers && per_layer > 0; ++l) {
     b_.download(make_view(out.data() + l * per_layer, DType::kI32, {per_layer}),
-                reshape(ids_of(l, layout_.selected_rows), {per_layer}));
+                reshape(ids_of(dense_layers() + l, layout_.selected_rows), {per_layer}));
   }
   return out;
 }
 
 TensorView RetrievalCache::ids_of(int l, std::int64_t rows) const {
-  return reshape(ids_.view().rows(l, 1), {kv_heads_, rows / options_.chunk_size});
+  return reshape(ids_.view().rows(l - dense_layers(), 1), {kv_heads_, rows / options_.chunk_size});
 }
 
 TensorView RetrievalCache::attention_mass() const {
@@ -82,7 +85,7 @@ void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
   const bool by_attention = options_.selection == Selection::kAttention;
   const RetrievalLayout after = prefix(tokens / options_.chunk_size * options_.chunk_size);
   if (after.selected_rows > 0) inputs_.set(tokens - 1, 1, tokens - 1, 1);  // for the length alone
-  for (int l = 0; l < storage_.layers(); ++l) {
+  for (int l = dense_layers(); l < storage_.layers(); ++l) {
     for (KvView kv : full_.homes(l)) {
       kv.length = inputs_.length(0);
       const std::int64_t n = kv.kv_heads * group;
@@ -124,7 +127,7 @@ void RetrievalCache::write(int l, const KvView& src, const RetrievalLayout& r) {
 }
 
 void RetrievalCache::write_all() {
-  for (int l = 0; l < storage_.layers(); ++l) {
+  for (int l = dense_layers(); l < storage_.layers(); ++l) {
     for (const KvView& kv : full_.homes(l)) write(l, kv, layout_);
   }
 }
@@ -148,7 +151,7 @@ void RetrievalCache::commit(std::int64_t length) {
   if (overflow) after.first_recent = length - after.recent_capacity();
   const bool replace = overflow || after.token_order != before.token_order;
   const std::int64_t still_pending = std::max<std::int64_t>(length_ - length, 0);
-  for (int l = 0; l < storage_.layers(); ++l) {
+  for (int l = dense_layers(); l < storage_.layers(); ++l) {
     const KvView dst = storage_.layer(l);
     for (const KvView& src : full_.homes(l)) {
       if (replace) {
@@ -206,19 +209,19 @@ bool RetrievalCache::begin_pass(std::int64_t n) {
   return true;
 }
 
-TensorView RetrievalCache::mass(int) {
-  return pass_ && pass_->by_attention ? attention_mass() : TensorView{};
+TensorView RetrievalCache::mass(int l) {
+  return pass_ && pass_->by_attention && l >= dense_layers() ? attention_mass() : TensorView{};
 }
 
 void RetrievalCache::on_run(int l, TensorView q, const KvView& kv) {
-  if (!pass_) return;
+  if (!pass_ || l < dense_layers()) return;
   const RetrievalLayout& after = pass_->after;
   // The first query of a verification is that of a token which is always kept.
   select(l, reshape(q.rows(0, 1), {q.shape[1], q.shape[2]}), kv, after, pass_->by_attention);
   // In token order a new selection moves nothing; it only ranks chunks for later.
   if (!layout_.token_order || !after.token_order) write(l, kv, after);
   pass_->heads += kv.kv_heads;
-  if (pass_->heads < std::int64_t{storage_.layers()} * kv_heads_) return;
+  if (pass_->heads < std::int64_t{storage_.layers() - dense_layers()} * kv_heads_) return;
   layout_ = after;
   selected_ = true;
   trigger_.selected();

@@ -23,6 +23,8 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
     int chunk_size = 8;          // tokens
     Selection selection = Selection::kMeanKey;
     RebuildPolicy rebuild;
+    // The first layers read `full` itself: nothing is selected in them.
+    int dense_layers = 0;
   };
   // `full` outlives this cache and has the same shape. heads: query heads of the model.
   RetrievalCache(Backend& backend, FullCache& full, int layers, int heads, int kv_heads,
@@ -38,7 +40,8 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   void report_round(std::int64_t accepted, std::int64_t tested);
   // Since the last rewind() or reset(), the prompt's not counted.
   std::int64_t selections() const { return selections_; }
-  // Chunk ids [layers, Hkv, n] now selected, as a host copy, for tests and reports.
+  // Chunk ids [layers, Hkv, n] now selected, as a host copy, for tests and reports; of the layers
+  // that are not dense.
   std::vector<std::int32_t> selected_chunks() const;
 
   std::int64_t committed() const override { return layout_.committed; }
@@ -59,7 +62,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   struct Pass {
     bool by_attention = false;
     RetrievalLayout after;
-    std::int64_t heads = 0;  // of all layers together, those that were seen
+    std::int64_t heads = 0;  // of all layers that select together, those that were seen
   };
   struct Marked {
     RetrievalLayout layout;
@@ -89,6 +92,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   FullCache& full_;
   Options options_;
   int kv_heads_;
+  // Of the layers that are not dense.
   Tensor ids_, marked_ids_;  // [layers, Hkv * most chunks] i32, the first Hkv * n of each used
   Tensor scores_;            // [Hkv * chunks of the full cache] f32
   Tensor attended_;          // [1, H d]: what select_prompt()'s attention gives, not used

@@ -1,53 +1,11 @@
 #include "model/stored_cache.h"
 
-#include <algorithm>
-#include <limits>
-#include <numeric>
 #include <utility>
-
-#include "core/rounding.h"
 
 namespace triforce {
 
-namespace {
-
-std::int64_t most_tiles(std::int64_t max_append) {
-  return ceil_div(max_append, kMaxBatchInvariantRows);
-}
-
-}  // namespace
-
-PassInputs::PassInputs(Backend& backend, std::int64_t max_append)
-    : b_(backend),
-      tiles_(most_tiles(max_append)),
-      device_(backend.allocator(), DType::kI32, {tiles_ + max_append}, backend.place(),
-              MemTag::kWorkspace),
-      host_(static_cast<std::size_t>(tiles_ + max_append)) {}
-
-std::int64_t PassInputs::bytes(std::int64_t max_append) {
-  return (most_tiles(max_append) + max_append) * size_of(DType::kI32);
-}
-
-void PassInputs::set(std::int64_t first_position, std::int64_t n, std::int64_t before,
-                     std::int64_t tile_rows) {
-  TF_CHECK(first_position + n <= std::numeric_limits<std::int32_t>::max());
-  TF_CHECK(n >= 1 && tiles_ + n <= static_cast<std::int64_t>(host_.size()), "pass of {} rows", n);
-  const std::int64_t tiles = ceil_div(n, tile_rows);
-  TF_CHECK(tiles == 1 || tile_rows > kMaxBatchInvariantRows, "{} tiles of {} rows", tiles,
-           tile_rows);
-  n_ = n;
-  for (std::int64_t t = 0; t < tiles; ++t) {
-    host_[static_cast<std::size_t>(tiles_ - 1 - t)] =
-        static_cast<std::int32_t>(before + std::min(n, (t + 1) * tile_rows));
-  }
-  const auto positions = host_.begin() + tiles_;
-  std::iota(positions, positions + n, static_cast<std::int32_t>(first_position));
-  const std::int64_t first = tiles_ - tiles, count = tiles + n;
-  b_.upload(device_.view().rows(first, count),
-            make_view(host_.data() + first, DType::kI32, {count}));
-}
-
-StoredCache::StoredCache(Backend& backend, KvStorage storage, std::int64_t max_append, Keys keys)
+StoredCache::StoredCache(Backend& backend, KvStorage storage, std::int64_t max_append, Keys keys,
+                         const SharedLayers& shared)
     : b_(backend),
       storage_(std::move(storage)),
       inputs_(backend, max_append),
@@ -55,6 +13,7 @@ StoredCache::StoredCache(Backend& backend, KvStorage storage, std::int64_t max_a
       homes_(static_cast<std::size_t>(storage_.layers())),
       max_append_(max_append) {
   add_home(storage_);
+  if (shared.count > 0) dense_.emplace(backend, shared, max_append);
 }
 
 void StoredCache::add_home(const KvStorage& storage) {
@@ -83,12 +42,14 @@ void StoredCache::begin(std::int64_t n, std::int64_t tile_rows) {
   TF_CHECK(appending_ == 0 && n >= 1 && n <= max_append_, "append of {} rows, at most {}", n,
            max_append_);
   check_room(n);
+  if (dense_) dense_->begin(length_, n, tile_rows);
   const std::int64_t before = rows();
   inputs_.set(keys_ == Keys::kRotated ? length_ : before, n, before, tile_rows);
   appending_ = n;
 }
 
 KvView StoredCache::run(int l, int i, int tile) {
+  if (is_dense(l)) return dense_->run(l, i, tile);
   KvView kv = homes(l)[static_cast<std::size_t>(i)];
   kv.length = inputs_.length(tile);
   kv.rotate_on_read = keys_ == Keys::kRotatedOnRead;
@@ -96,7 +57,13 @@ KvView StoredCache::run(int l, int i, int tile) {
 }
 
 void StoredCache::end() {
+  if (dense_) dense_->end();
   length_ += appending_;
+  appending_ = 0;
+}
+
+void StoredCache::cancel() {
+  if (dense_) dense_->end();
   appending_ = 0;
 }
 

@@ -3,13 +3,14 @@
 namespace triforce {
 
 StreamingCache::StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim,
-                               std::int64_t budget, std::int64_t max_append, DType dtype)
+                               std::int64_t budget, std::int64_t max_append, DType dtype,
+                               const SharedLayers& shared)
     : StoredCache(backend,
-                  KvStorage(backend, layers, kv_heads, head_dim, budget + max_append, dtype,
-                            MemTag::kKvStreaming),
-                  max_append, Keys::kRotatedOnRead),
-      marked_rows_(backend, layers, kv_heads, head_dim, budget + max_append, dtype,
-                   MemTag::kKvStreaming),
+                  KvStorage(backend, stored_heads(layers, kv_heads, shared), kv_heads, head_dim,
+                            budget + max_append, dtype, backend.place(), MemTag::kKvStreaming),
+                  max_append, Keys::kRotatedOnRead, shared),
+      marked_rows_(backend, stored_heads(layers, kv_heads, shared), kv_heads, head_dim,
+                   budget + max_append, dtype, backend.place(), MemTag::kKvStreaming),
       budget_(budget),
       sinks_(round_up(kSinks, backend.kv_granule())) {
   const std::int64_t least = min_budget(backend.kv_granule());
@@ -28,7 +29,7 @@ void StreamingCache::evict() {
   const std::int64_t surplus = state_.committed - state_.evicted - budget_;
   if (surplus <= 0) return;
   const std::int64_t drop = round_up(surplus, b_.kv_granule());
-  for (int l = 0; l < storage_.layers(); ++l) {
+  for (int l = dense_layers(); l < storage_.layers(); ++l) {
     const KvView kv = storage_.layer(l);
     b_.copy_rows(kv, sinks_ + drop, kv, sinks_, rows() - sinks_ - drop);
   }

@@ -20,9 +20,11 @@ class StreamingCache final : public StoredCache {
   // budget in tokens, sinks included, at least min_budget(). Keeps a second copy of its rows for
   // rewind().
   StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t budget,
-                 std::int64_t max_append, DType dtype);
+                 std::int64_t max_append, DType dtype, const SharedLayers& shared = {});
   std::int64_t committed() const override { return state_.committed; }
-  std::int64_t capacity() const override { return std::numeric_limits<std::int64_t>::max(); }
+  std::int64_t capacity() const override {
+    return dense() != nullptr ? dense()->capacity() : std::numeric_limits<std::int64_t>::max();
+  }
   void commit(std::int64_t length) override;
   void mark() override;
   void rewind() override;

@@ -158,6 +158,10 @@ std::vector<Option> method_and_shape() {
         kShaped, Role::kDecidesBudget, integer(0, kMaxTokens, member(&S::budget))),
       o("chunk-size", {}, "N", "tokens", "consecutive tokens that are selected together", kShaped,
         Role::kDecidesSelected, integer(1, 4096, member(&S::chunk_size))),
+      o("dense-layers", {}, "N", "layers",
+        "first layers of the target whose drafting passes read the full cache instead of the "
+        "retrieval or streaming cache",
+        kShaped, Role::kDecidesBudget, integer(0, kMaxLayers - 1, member(&S::dense_layers))),
       o("draft-cache-budget", {"draft-budget"}, "N", "tokens",
         "tokens in the drafter's streaming cache, sinks included", kShaped, Role::kDecidesDrafted,
         integer(kMinDraftBudget, kMaxTokens, member(&S::draft_budget))),

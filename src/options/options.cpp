@@ -82,10 +82,21 @@ void settle_methods(RunConfig& c, const GivenOptions& given) {
   if (!c.no_baseline && !listed) c.methods.insert(c.methods.begin(), kBaselineMethod);
 }
 
+bool has_small_target_cache(const MethodSpec& m) {
+  return m.uses(Pass::kRetrieval) || m.uses(Pass::kStreaming);
+}
+
 void check_budget(const RunConfig& c) {
   constexpr std::int64_t kMinBudget = 16;
   const SpeculationOptions& s = c.speculation;
-  const bool used = any_uses(c.methods, Pass::kRetrieval) || any_uses(c.methods, Pass::kStreaming);
+  const bool used = std::any_of(c.methods.begin(), c.methods.end(),
+                                [](Method m) { return has_small_target_cache(spec_of(m)); });
+  if (s.dense_layers > 0 && !used) {
+    throw_usage(
+        "--dense-layers {}: expected a method that drafts by the target ({}) in --method, found "
+        "none",
+        s.dense_layers, method_names(has_small_target_cache));
+  }
   if (s.budget == 0 && !used) return;
   if (s.budget < kMinBudget || s.budget % s.chunk_size != 0) {
     throw_usage("--budget: expected a multiple of --chunk-size {} of at least {}, found {}",

@@ -80,9 +80,10 @@ struct EngineOnce : ::testing::Test {
   std::unique_ptr<Backend> backend_ = make_cpu_backend({1, std::nullopt});
 };
 
-// The joint distribution of the first three tokens of every method, against the target's exact
-// probs. Models, caches and verify are the real ones; only the vocabulary is small.
-TEST_F(EngineOnce, JointDistributionIsTheTargets) {
+// The joint distribution of the first three tokens of `methods`, against the target's exact probs.
+// Models, caches and verify are the real ones; only the vocabulary is small.
+void expect_targets_joint_distribution(Backend* backend_, std::span<const Method> methods,
+                                       int dense_layers) {
   constexpr std::int64_t kSmall = 6, kRuns = 12000;
   const ToyPair pair(*backend_, DType::kF32, kSmall);
   SpeculationOptions o = toy_options();
@@ -91,6 +92,7 @@ TEST_F(EngineOnce, JointDistributionIsTheTargets) {
   o.inner_gamma = 2;
   o.budget = 48;
   o.draft_budget = 48;
+  o.dense_layers = dense_layers;
   ToyRun run(*backend_, pair, o, {100, 8, all_methods()});
   const std::vector<Token> prompt = toy_prompt(100, kSmall, 3);
   run.prefill(prompt);
@@ -121,7 +123,7 @@ TEST_F(EngineOnce, JointDistributionIsTheTargets) {
   }
   run.context.cache().rewind();
 
-  for (const Method m : all_methods()) {
+  for (const Method m : methods) {
     std::vector<std::int64_t> counts(joint.size());
     for (std::int64_t r = 0; r < kRuns; ++r) {
       const auto t = run.generate(m, 3, 1000 + static_cast<std::uint64_t>(r), 0).tokens;
@@ -139,6 +141,57 @@ TEST_F(EngineOnce, JointDistributionIsTheTargets) {
     }
     EXPECT_LT(chi_square(to_string(m), wrong, counts).p_value, kAlpha) << to_string(m);
   }
+}
+
+TEST_F(EngineOnce, JointDistributionIsTheTargets) {
+  expect_targets_joint_distribution(backend_.get(), all_methods(), 0);
+}
+
+TEST_F(EngineOnce, JointDistributionIsTheTargetsWithDenseLayers) {
+  const std::vector<Method> methods = {Method::kTriForce, Method::kRetrieval, Method::kStreaming};
+  expect_targets_joint_distribution(backend_.get(), methods, 1);
+}
+
+// Dense layers below, room for all tokens above: the target with its retrieval cache is the target,
+// so every token it proposes is accepted, round after round, though drafts of the inner level are
+// rejected all the time.
+TEST_F(EngineOnce, WithRoomForAllTokensADenseTargetIsNeverRejected) {
+  const ModelConfig t = toy_config("t", 3, 4, 2, 16, kVocab),
+                    d = toy_config("d", 1, 2, 2, 16, kVocab);
+  const ToyPair pair(*backend_, DType::kBF16, t, d);
+  for (const int dense : {0, 1, 2}) {
+    SpeculationOptions o = toy_options();
+    o.budget = 512;
+    o.dense_layers = dense;
+    o.inner_gamma = 3;
+    o.sampling = {1.0F, 1.0F, 0};
+    ToyRun run(*backend_, pair, o, {150, 200, all_methods()});
+    run.prefill(toy_prompt(150, kVocab, 0));
+    for (const Method m : {Method::kTriForce, Method::kRetrieval}) {
+      run.generate(Method::kStreaming, 20, 4, 0);  // writes to the same rows
+      const RunMetrics r = run.generate(m, 200, 3, 0);
+      EXPECT_EQ(r.levels.back().rejected, 0) << to_string(m) << ", dense layers " << dense;
+      EXPECT_GT(r.levels.back().accepted, 150);
+      const bool has_inner = r.levels.size() > 1;
+      EXPECT_TRUE(!has_inner || r.levels.front().rejected > 20);
+    }
+  }
+}
+
+// A prompt in a streaming cache does not change the prompt in the full one.
+TEST_F(EngineOnce, TheBaselineDoesNotSeeDenseLayers) {
+  const ToyPair pair(*backend_, DType::kBF16, kVocab);
+  std::vector<std::vector<Token>> baseline;
+  for (const int dense : {0, 1}) {
+    SpeculationOptions o = toy_options();
+    o.dense_layers = dense;
+    o.sampling = {1.0F, 1.0F, 0};
+    ToyRun run(*backend_, pair, o, {400, 60, all_methods()});
+    run.prefill(toy_prompt(400, kVocab, 0));
+    run.generate(Method::kStreaming, 60, 3, 0);
+    baseline.push_back(run.generate(kBaselineMethod, 60, 3, 0).tokens);
+  }
+  EXPECT_EQ(baseline[0], baseline[1]);
 }
 
 TEST_F(EngineOnce, SyntheticRatesShowInTheCounters) {
@@ -261,6 +314,18 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
   EXPECT_TRUE(refused([](auto& o, auto&) { o.budget = 32; }));  // the target's streaming cache
   EXPECT_TRUE(refused([](auto& o, auto&) { o.draft_budget = 32; }));
   EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 1; }));
+  EXPECT_FALSE(refused([](auto& o, auto&) { o.dense_layers = 1; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.dense_layers = 2; }));  // all of them
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.dense_layers = -1; }));
+  // Near heads of its layers alone.
+  EXPECT_TRUE(refused([](auto& o, auto& s) {
+    o.dense_layers = 1;
+    s.homes = spread_homes(2, 2, 2);
+  }));
+  EXPECT_FALSE(refused([](auto& o, auto& s) {
+    o.dense_layers = 1;
+    s.homes = {{2, 1}, 4};
+  }));
   // max_position is 4096; a round holds 6 + 1 proposals and one more token, the baseline one.
   EXPECT_FALSE(refused([](auto&, auto& s) { s.max_prompt = 4096 - 20 - 8; }));
   EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 4096 - 20 - 7; }));
@@ -371,6 +436,7 @@ TEST_F(EngineOnce, LedgerEqualsThePlan) {
     in.backend = backend.get();
     in.options = toy_options();
     in.options.selection = selection;
+    in.options.dense_layers = selection == Selection::kMeanKey ? 1 : 0;
     in.run = {300, 40, all_methods()};
     if (selection == Selection::kAttention) {
       in.run.max_prompt = 700;  // one pass, in the memory of the retrieval cache
@@ -413,6 +479,7 @@ TEST_F(EngineOnce, MemoryEndsWithContextAndMethods) {
     in.options = toy_options();
     in.options.budget = 64 + 64 * (19 - round);  // smaller and smaller: no peak hides the next
     in.options.selection = round % 2 == 0 ? Selection::kMeanKey : Selection::kAttention;
+    in.options.dense_layers = round % 3 == 0 ? 1 : 0;
     in.run = {300 - round, 8, all_methods()};
     const MemoryPlan plan = plan_memory(in);
     a.reset_peaks();

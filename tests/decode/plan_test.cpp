@@ -59,5 +59,31 @@ TEST(HostSplit, AnotherSplitOfTheSameHomes) {
   EXPECT_EQ(max_far_heads({}, 8), 0);
 }
 
+// Of a target of 32 equal layers: what is read of the full cache, and what is stored beside it.
+TEST(DenseLayers, PassesReadTheFullCacheOfTheirLayers) {
+  constexpr std::int64_t kTokens = 10'000, kBudget = 1024;
+  PlanInput in;
+  in.target = *find_preset("llama-7B-128K");
+  in.options.budget = kBudget;
+  in.run = {kTokens, 16, {Method::kRetrieval, Method::kStreaming}};
+  const MemoryPlan sparse = plan_memory(in);
+  in.options.dense_layers = 2;
+  const MemoryPlan dense = plan_memory(in);
+  const std::int64_t row = 2 * 4096 * 2;  // K and V of a token in a layer
+  for (const Pass pass : {Pass::kRetrieval, Pass::kStreaming}) {
+    EXPECT_EQ(sparse.passes[pass].at(kTokens) - sparse.passes[pass].weights, 32 * kBudget * row);
+    EXPECT_EQ(dense.passes[pass].at(kTokens) - dense.passes[pass].weights,
+              (30 * kBudget + 2 * kTokens) * row);
+  }
+  EXPECT_EQ(dense.passes[Pass::kFull].at(kTokens), sparse.passes[Pass::kFull].at(kTokens));
+  const auto of = [](const MemoryPlan& plan, MemTag tag) {
+    return plan.bytes[static_cast<std::size_t>(tag)];
+  };
+  EXPECT_EQ(of(dense, MemTag::kKvFull), of(sparse, MemTag::kKvFull));
+  for (const MemTag tag : {MemTag::kKvRetrieval, MemTag::kKvStreaming}) {
+    EXPECT_EQ(32 * of(dense, tag), 30 * of(sparse, tag));
+  }
+}
+
 }  // namespace
 }  // namespace triforce

@@ -98,6 +98,12 @@ inline std::vector<Variant> variants() {
   add("rebuild every 8", [](auto& o) { o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0}; });
   add("rebuild adaptive", [](auto& o) { o.rebuild = {RebuildPolicy::Kind::kAdaptive, 0, 0.99}; });
   add("attention selection", [](auto& o) { o.selection = Selection::kAttention; });
+  add("dense layer", [](auto& o) { o.dense_layers = 1; });
+  add("dense layer, attention selection, rebuild every 8", [](auto& o) {
+    o.dense_layers = 1;
+    o.selection = Selection::kAttention;
+    o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0};
+  });
   add("budget beyond the prompt", [](auto& o) { o.budget = 1024; });
   add("chunk 5", [](auto& o) { o.chunk_size = 5, o.budget = 60; });
   return all;

@@ -403,12 +403,14 @@ TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
 }
 
 TEST(Traffic, ACacheReadsWhatItHolds) {
-  const PassBytes bytes{5000, 100, 25, 10, 64};
+  PassBytes bytes{5000, 100, 25, 10, 64};
   EXPECT_EQ(bytes.at(1000), 5000 + 64 * 100);
   EXPECT_EQ(bytes.at(50), 5000 + 50 * 100);
   EXPECT_EQ(bytes.far_at(1000), 64 * 25);
   EXPECT_EQ(bytes.far_at(50), 50 * 25);
   EXPECT_EQ(bytes.host_at(1000), 64 * 10);
+  bytes.dense_per_token = 30;  // of layers that read all tokens
+  EXPECT_EQ(bytes.at(1000), 5000 + 64 * 100 + 1000 * 30);
 }
 
 // ---- From made-up measurements to a result.

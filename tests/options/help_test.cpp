@@ -144,7 +144,7 @@ TEST(Echo, HasTheOptionsOfRun) {
       "target draft random_weights random_draft dtype device threads cpu_isa on_chip "
       "kv_offload offload_attention hybrid_split tp comm_timeout method baseline no_baseline "
       "prefill gen_len gamma inner_gamma "
-      "budget chunk_size "
+      "budget chunk_size dense_layers "
       "draft_cache_budget rebuild selection temp top_p top_k seed acceptance inner_rule "
       "ignore_eos synthetic_acceptance dataset text_field prompts repetitions warmup max_noise "
       "timeout memory_limit resume fail_fast list yes output_format json jsonl csv record progress "

@@ -132,6 +132,7 @@ TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
       {{"--inner-rule", "published"}, "triforce"},
       {{"--budget", "512"}, "triforce retrieval streaming"},
       {{"--chunk-size", "16"}, "triforce retrieval"},
+      {{"--dense-layers", "2"}, "triforce retrieval streaming"},
       {{"--rebuild", "every:32"}, "triforce retrieval"},
       {{"--selection", "attention"}, "triforce retrieval"},
       {{"--draft-cache-budget", "512"}, "triforce draft"},

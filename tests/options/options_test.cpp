@@ -130,6 +130,7 @@ TEST(Options, BothSidesOfEveryLimit) {
       {"run", "inner-gamma", "0", "1", "31", "32"},
       {"run", "budget", "8", "16", "16777216", "16777217"},
       {"run", "chunk-size", "0", "1", "2048", "4097"},  // 2048: the built-in pair's budget
+      {"run", "dense-layers", "-1", "0", "511", "512"},
       {"run", "draft-cache-budget", "47", "48", "16777216", "16777217"},
       {"run", "temp", "9e-31", "1e-30", "100", "100.1"},
       {"run", "temp", "-1e-30", "0", "1", "1e400"},
@@ -367,6 +368,8 @@ TEST(Options, OptionsThatDoNotFitTogether) {
       {{"--budget", "100", "--chunk-size", "8"}, "--budget"},
       {{"--budget", "16", "--chunk-size", "32"}, "--budget"},
       {{"--budget", "8", "--baseline"}, "--budget"},
+      {{"--dense-layers", "2", "--baseline"}, "--dense-layers"},
+      {{"--dense-layers", "2", "--method", "ar,draft"}, "--dense-layers"},
       {{"--inner-rule", "published", "--method", "retrieval"}, "--inner-rule published"},
       {{"--inner-rule", "published", "--acceptance", "coupled"}, "--inner-rule published"},
   };

@@ -1,0 +1,54 @@
+// The layers of a small cache that read every token (arXiv 2404.11912, Table 1 and figure 3: the
+// first two layers, whose attention is not sparse).
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "model/pass_inputs.h"
+#include "triforce/kv_cache.h"
+
+namespace triforce {
+
+// Which layers of a small cache of the target read `full` instead: the first `count`.
+struct SharedLayers {
+  FullCache* full = nullptr;  // may be null if there are none
+  int count = 0;
+};
+// The KV heads that the small cache stores itself of each layer: all but those of shared layers.
+std::vector<HeadRange> stored_heads(int layers, int kv_heads, const SharedLayers& shared);
+
+// Those layers in the passes of a small cache: rows in the full cache's own memory, at absolute
+// positions. Up to full.length() they are the full cache's: a pass of the small cache that feeds
+// such tokens again computes their rows anew, and end() puts back what was there. Beyond that they
+// hold what the small cache has fed and the full cache not yet, until a pass of the full cache or
+// of another small one overwrites them: from then on begin() wants those tokens truncated and fed
+// again, so that no pass reads a row of a token that is not its own.
+class DenseLayers {
+ public:
+  // The first shared.count >= 1 layers of shared.full, which outlives this and has their KV heads
+  // near. In passes of up to max_append rows. Throws Error(kResources).
+  DenseLayers(Backend& backend, const SharedLayers& shared, std::int64_t max_append);
+  // Of memory that it takes: workspace.
+  static std::int64_t bytes(int count, int kv_heads, int head_dim, std::int64_t max_append,
+                            DType dtype, int granule);
+
+  int count() const { return saved_.layers(); }
+  // Tokens of the sequence for which there is room.
+  std::int64_t capacity() const;
+  // A pass over n more tokens of a small cache that holds `length`, in tiles.
+  void begin(std::int64_t length, std::int64_t n, std::int64_t tile_rows);
+  void end();
+  TensorView positions() const { return inputs_.positions(); }
+  int runs(int l) const;
+  KvView run(int l, int i, int tile) const;
+
+ private:
+  Backend& b_;
+  FullCache& full_;
+  KvStorage saved_;  // the full cache's rows that the pass overwrites
+  PassInputs inputs_;
+  std::int64_t first_saved_ = 0, n_saved_ = 0;
+  std::uint64_t tail_ = 0;  // FullCache::tail() of its last pass
+};
+
+}  // namespace triforce
