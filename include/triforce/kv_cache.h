@@ -121,6 +121,9 @@ class KvCache {
   virtual TensorView positions(int l) const = 0;  // [n] i32: what to rotate layer l's new rows by
   virtual int runs(int l) const = 0;
   virtual KvView run(int l, int i, int tile) = 0;
+  // After a run's rows were appended and before its attention, q[n, h, d]: the rotated queries of
+  // its heads. A cache may choose now what they attend to.
+  virtual void on_queries(int /*l*/, TensorView /*q*/, const RopeView& /*rope*/) {}
   virtual void done(int l, int i, int tile) = 0;
   virtual void end() = 0;
   // Ends the pass wherever it is; nothing was appended.
@@ -149,7 +152,8 @@ class RetrievalCache;  // model/retrieval_cache.h
 // How a retrieval cache ranks chunks, and when it does so again.
 enum class Selection : std::uint8_t { kMeanKey, kAttention };
 struct RebuildPolicy {
-  enum class Kind : std::uint8_t { kNever, kEvery, kAdaptive } kind = Kind::kNever;
+  // kToken: for every token that is fed, by its own queries, in passes of one token.
+  enum class Kind : std::uint8_t { kNever, kEvery, kAdaptive, kToken } kind = Kind::kNever;
   std::int64_t every_tokens = 0;  // kEvery: committed tokens between selections
   double below_rate = 0;          // kAdaptive: rolling outer acceptance that triggers one
 };

@@ -16,13 +16,13 @@ namespace triforce {
 struct PassBytes {
   std::int64_t weights = 0;
   std::int64_t kv_per_token = 0;
-  std::int64_t far_per_token = 0;    // of these, of KV heads that come over the bus
-  std::int64_t host_per_token = 0;   // and of those that the host computes with
-  std::int64_t max_tokens = 0;       // that its cache holds
-  std::int64_t dense_per_token = 0;  // beside kv_per_token, of layers that read all tokens
+  std::int64_t far_per_token = 0;   // of these, of KV heads that come over the bus
+  std::int64_t host_per_token = 0;  // and of those that the host computes with
+  std::int64_t max_tokens = 0;      // that its cache holds
+  std::int64_t all_per_token = 0;   // beside kv_per_token, of what is read of all tokens
   // With `tokens` of sequence so far.
   std::int64_t at(std::int64_t tokens) const {
-    return weights + std::min(tokens, max_tokens) * kv_per_token + tokens * dense_per_token;
+    return weights + std::min(tokens, max_tokens) * kv_per_token + tokens * all_per_token;
   }
   // Of these, those that come over the bus.
   std::int64_t far_at(std::int64_t tokens) const {

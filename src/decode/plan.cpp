@@ -6,7 +6,7 @@
 
 #include "core/rounding.h"
 #include "decode/sizes.h"
-#include "model/stored_cache.h"
+#include "model/retrieval_cache.h"
 #include "triforce/model.h"
 #include "triforce/weights.h"
 
@@ -43,8 +43,15 @@ int granule_of(const PlanInput& in) {
 }
 
 // Dense layers append to rows where they lie, and those of a far head are in its slot, too.
-void check_dense_layers(const PlanInput& in) {
+// Selections for each token would bring every key over the bus for each that is drafted.
+void check_homes(const PlanInput& in) {
   if (in.run.homes.near_heads.empty()) return;
+  if (any_uses(in.run.methods, Pass::kRetrieval) &&
+      in.options.rebuild.kind == RebuildPolicy::Kind::kToken) {
+    throw_usage(
+        "--rebuild token: expected all KV heads in the device's memory, found some in the host's: "
+        "leave out --kv-offload and --on-chip");
+  }
   const int kv_heads = local_shape(in.target, in.shard).kv_heads;
   for (int l = 0; l < in.options.dense_layers; ++l) {
     const int near = in.run.homes.near_heads.at(static_cast<std::size_t>(l));
@@ -113,21 +120,24 @@ class Planner {
   std::int64_t kv_head(const ModelConfig& c, std::int64_t tokens) const {
     return KvStorage::bytes(1, 1, c.head_dim, tokens, in_.dtype, granule_of(in_));
   }
-  // Over a cache that holds max_tokens in all layers but the dense ones.
-  void add_pass(Pass pass, const ModelConfig& c, std::int64_t max_tokens, int dense = 0) {
-    const std::int64_t layer =
-        triforce::kv_bytes_per_token(c, shard_of(pass), in_.dtype) / c.layers;
+  void add_pass(Pass pass, const ModelConfig& c, std::int64_t max_tokens) {
     plan_.passes[pass] = {.weights = read_weight_bytes(c, shard_of(pass), in_.dtype),
-                          .kv_per_token = (c.layers - dense) * layer,
-                          .max_tokens = max_tokens,
-                          .dense_per_token = dense * layer};
+                          .kv_per_token = kv_bytes_of_layer(pass, c) * c.layers,
+                          .max_tokens = max_tokens};
+  }
+  std::int64_t kv_bytes_of_layer(Pass pass, const ModelConfig& c) const {
+    return triforce::kv_bytes_per_token(c, shard_of(pass), in_.dtype) / c.layers;
   }
   void add_small_pass(Pass pass, const ModelConfig& c, std::int64_t budget, std::int64_t append) {
     const LocalShape s = local_shape(c, shard_of(pass));
+    const int dense = dense_layers(pass);
     add(MemTag::kWorkspace,
-        PassInputs::bytes(append) + DenseLayers::bytes(dense_layers(pass), s.kv_heads, s.head_dim,
-                                                       append, in_.dtype, granule_of(in_)));
-    add_pass(pass, c, budget, dense_layers(pass));
+        PassInputs::bytes(append) +
+            DenseLayers::bytes(dense, s.kv_heads, s.head_dim, append, in_.dtype, granule_of(in_)));
+    add_pass(pass, c, budget);
+    const std::int64_t layer = kv_bytes_of_layer(pass, c);
+    plan_.passes[pass].kv_per_token -= dense * layer;
+    plan_.passes[pass].all_per_token = dense * layer;
   }
   MemoryPlan finished() {
     plan_.kv_bytes_per_token = triforce::kv_bytes_per_token(in_.target, in_.shard, in_.dtype);
@@ -201,7 +211,15 @@ class Planner {
     lease_passes(target_, std::max<std::int64_t>(methods_.pending_rows, kMaxBatchInvariantRows),
                  std::max(held_, whole_granules(o.budget + methods_.pending_rows)), target_.heads,
                  o.chunk_size);
-    add_small_pass(Pass::kRetrieval, t, o.budget, methods_.pending_rows);
+    add_small_pass(Pass::kRetrieval, t, o.budget,
+                   RetrievalCache::max_append(o.rebuild, methods_.pending_rows));
+    add(MemTag::kWorkspace, PassInputs::bytes(1));  // of selections
+    if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
+      // Each pass scores all keys, or attends to all keys and values.
+      const std::int64_t layer = kv_bytes_of_layer(Pass::kRetrieval, t);
+      plan_.passes[Pass::kRetrieval].all_per_token +=
+          (t.layers - o.dense_layers) * (o.selection == Selection::kMeanKey ? layer / 2 : layer);
+    }
   }
   // A streaming cache keeps a second copy, to return to the prompt.
   void add_streaming(const ModelConfig& c, std::int64_t budget, Pass pass) {
@@ -313,7 +331,7 @@ void check_run(const PlanInput& in) {
   check_options(in.options, in.run.methods);
   check_ranks(in.target, in.shard.size);
   check_target(in.target, in.options, in.run, granule);
-  check_dense_layers(in);
+  check_homes(in);
   check_drafter(in.target, in.draft ? &*in.draft : nullptr, in.options, in.run.methods, granule);
 }
 

@@ -108,6 +108,17 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
   if (!any_uses(methods, Pass::kRetrieval)) return;
   check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
+  if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
+    for (const Method m : methods) {
+      const MethodSpec& spec = spec_of(m);
+      if (!spec.uses(Pass::kRetrieval) || spec.proposer() == Pass::kRetrieval) continue;
+      throw_usage(
+          "--rebuild token: expected methods whose proposer has the retrieval cache ({}), found "
+          "{}, where it verifies several tokens at once",
+          method_names([](const MethodSpec& s) { return s.proposer() == Pass::kRetrieval; }),
+          spec.name);
+    }
+  }
   if (o.budget % o.chunk_size != 0 || o.budget < o.chunk_size)
     throw_usage("--budget: expected a multiple of --chunk-size {}, found {}", o.chunk_size,
                 o.budget);

@@ -181,6 +181,7 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed, KvCache& c
     const KvView kv = cache.run(l, i, tile.index);
     const TensorView run_q = queries_of(kv);
     b_.rope_append(qkv, cache.positions(l).rows(tile.first, n), rope, run_q, kv);
+    cache.on_queries(l, run_q, rope);
     if (rows > 0) {
       const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
       const TensorView out = attn_.view().slice(1, first * kv.head_dim, heads * kv.head_dim);

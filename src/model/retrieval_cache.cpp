@@ -13,16 +13,18 @@ TensorView reshape(const TensorView& v, std::initializer_list<std::int64_t> shap
 }  // namespace
 
 RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, int heads,
-                               int kv_heads, int head_dim, std::int64_t max_append, DType dtype,
+                               int kv_heads, int head_dim, std::int64_t max_pending, DType dtype,
                                const Options& o)
     : StoredCache(
           backend,
           KvStorage(backend, stored_heads(layers, kv_heads, {&full, o.dense_layers}), kv_heads,
-                    head_dim, o.budget + max_append, dtype, backend.place(), MemTag::kKvRetrieval),
-          max_append, Keys::kRotated, {&full, o.dense_layers}),
+                    head_dim, o.budget + max_pending, dtype, backend.place(), MemTag::kKvRetrieval),
+          max_append(o.rebuild, max_pending), Keys::kRotated, {&full, o.dense_layers}),
       full_(full),
       options_(o),
       kv_heads_(kv_heads),
+      max_pending_(max_pending),
+      selecting_(backend, 1),
       trigger_(o.rebuild) {
   TF_CHECK(o.chunk_size >= 1 && o.budget % o.chunk_size == 0 && o.budget >= o.chunk_size,
            "budget {} in chunks of {}", o.budget, o.chunk_size);
@@ -40,7 +42,7 @@ RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, in
                      b_.place(), MemTag::kWorkspace);
   layout_ = marked_.layout = prefix(0);
   // Its own passes, and those of the full cache whose chunks it weighs.
-  lease(std::max<std::int64_t>(max_append, kMaxBatchInvariantRows),
+  lease(std::max<std::int64_t>(max_pending, kMaxBatchInvariantRows),
         std::max(storage_.capacity(), full.capacity()), heads, o.chunk_size);
 }
 
@@ -78,32 +80,55 @@ void RetrievalCache::select(int l, TensorView q, const KvView& kv, const Retriev
   b_.top_chunks(scores, ids_of(l, after.selected_rows).rows(kv.first_head, kv.kv_heads));
 }
 
+void RetrievalCache::start_selecting(std::int64_t tokens) {
+  selecting_.set(tokens - 1, 1, tokens - 1, 1);  // for the length alone
+}
+
+void RetrievalCache::select_by_query(int l, TensorView q, const RopeView& rope,
+                                     const RetrievalLayout& after) {
+  const std::int64_t group = q.shape[1] / kv_heads_, head_dim = q.shape[2];
+  const bool by_attention = options_.selection == Selection::kAttention;
+  for (KvView kv : full_.homes(l)) {
+    kv.length = selecting_.length(0);
+    const std::int64_t n = kv.kv_heads * group;
+    const TensorView heads = q.slice(1, kv.first_head * group, n);
+    if (by_attention && after.selected_rows > 0) {
+      b_.attention(heads, kv, rope, attended_.view().slice(1, 0, n * head_dim),
+                   attention_mass().rows(kv.first_head, kv.kv_heads), options_.chunk_size);
+      if (kv.on_host) b_.join_host();
+    }
+    select(l, reshape(heads, {n, head_dim}), kv, after, by_attention);
+    write(l, kv, after);
+  }
+}
+
 void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
   TF_CHECK(layout_.committed == 0, "a prompt over {} tokens", layout_.committed);
-  const std::int64_t group = queries.shape[1] / kv_heads_, head_dim = queries.shape[2];
   const std::int64_t tokens = full_.committed();
-  const bool by_attention = options_.selection == Selection::kAttention;
   const RetrievalLayout after = prefix(tokens / options_.chunk_size * options_.chunk_size);
-  if (after.selected_rows > 0) inputs_.set(tokens - 1, 1, tokens - 1, 1);  // for the length alone
+  if (after.selected_rows > 0) start_selecting(tokens);
   for (int l = dense_layers(); l < storage_.layers(); ++l) {
-    for (KvView kv : full_.homes(l)) {
-      kv.length = inputs_.length(0);
-      const std::int64_t n = kv.kv_heads * group;
-      const TensorView q = queries.rows(l, 1).slice(1, kv.first_head * group, n);
-      if (by_attention && after.selected_rows > 0) {
-        b_.attention(q, kv, rope, attended_.view().slice(1, 0, n * head_dim),
-                     attention_mass().rows(kv.first_head, kv.kv_heads), options_.chunk_size);
-        if (kv.on_host) b_.join_host();
-      }
-      select(l, reshape(q, {n, head_dim}), kv, after, by_attention);
-      write(l, kv, after);
-    }
+    select_by_query(l, queries.rows(l, 1), rope, after);
   }
   layout_ = after;
   length_ = after.committed;
   selected_ = true;
   trigger_.selected();
   commit(tokens);
+}
+
+void RetrievalCache::begin(std::int64_t n, std::int64_t tile_rows) {
+  StoredCache::begin(n, tile_rows);
+  // In token order everything is there.
+  choosing_ = selects_each_token() && !layout_.token_order;
+  if (!choosing_) return;
+  start_selecting(layout_.committed);
+  ++selections_;
+}
+
+// The tokens to select from and those since are the same as before, and so are the rows in use.
+void RetrievalCache::on_queries(int l, TensorView q, const RopeView& rope) {
+  if (choosing_ && l >= dense_layers()) select_by_query(l, q, rope, layout_);
 }
 
 void RetrievalCache::write_recent(const KvView& src, const KvView& dst, const RetrievalLayout& r,
@@ -133,8 +158,8 @@ void RetrievalCache::write_all() {
 }
 
 void RetrievalCache::check_room(std::int64_t n) const {
-  TF_CHECK(pending() + n <= max_append(), "append of {} rows to {} pending ones, at most {}", n,
-           pending(), max_append());
+  TF_CHECK(pending() + n <= max_pending_, "append of {} rows to {} pending ones, at most {}", n,
+           pending(), max_pending_);
   TF_CHECK(length_ + n <= capacity(), "{} + {} tokens over a full cache of {}", length_, n,
            capacity());
 }
@@ -202,7 +227,8 @@ bool RetrievalCache::begin_pass(std::int64_t n) {
   pass_.reset();
   Pass pass;
   pass.by_attention = options_.selection == Selection::kAttention && n <= kMaxBatchInvariantRows;
-  if (!trigger_.due() && !(pass.by_attention && selected_)) return false;
+  const bool every_pass = pass.by_attention && !selects_each_token();
+  if (!trigger_.due() && !(every_pass && selected_)) return false;
   pass.after = prefix(layout_.committed);
   if (pass.after.n_scored == 0) return false;
   pass_ = pass;

@@ -13,9 +13,9 @@ namespace triforce {
 // (retrieval_layout.h). select_prompt() selects first; then it observes the passes over `full` and
 // selects again during those that are due, by policy, room or kind of selection. rewind() returns
 // to what mark() saw, reset() to nothing. Rows [0, budget) hold committed tokens, [budget, budget +
-// max_append) those not committed yet. As long as every committed token fits in the budget they are
-// kept in token order, so that answers are the full cache's. Before the room for recent tokens runs
-// out the next observed pass selects again, whatever the policy.
+// max_pending) those not committed yet. As long as every committed token fits in the budget they
+// are kept in token order, so that answers are the full cache's. Before the room for recent tokens
+// runs out the next observed pass selects again, whatever the policy.
 class RetrievalCache final : public StoredCache, public LayerObserver {
  public:
   struct Options {
@@ -28,7 +28,12 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   };
   // `full` outlives this cache and has the same shape. heads: query heads of the model.
   RetrievalCache(Backend& backend, FullCache& full, int layers, int heads, int kv_heads,
-                 int head_dim, std::int64_t max_append, DType dtype, const Options& options);
+                 int head_dim, std::int64_t max_pending, DType dtype, const Options& options);
+  // Of one pass.
+  static std::int64_t max_append(const RebuildPolicy& policy, std::int64_t max_pending) {
+    return policy.kind == RebuildPolicy::Kind::kToken ? 1 : max_pending;
+  }
+  using StoredCache::max_append;
 
   // `full` holds a whole prompt but its last token, all of it committed: selects among the whole
   // chunks by that token's rotated queries [L, H, d] (by mean key, or with kAttention by their
@@ -46,6 +51,10 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
 
   std::int64_t committed() const override { return layout_.committed; }
   std::int64_t capacity() const override { return full_.capacity(); }
+  // What is gathered for each token depends on how many there are.
+  bool recordable() const override { return !selects_each_token(); }
+  void begin(std::int64_t n, std::int64_t tile_rows) override;
+  void on_queries(int l, TensorView q, const RopeView& rope) override;
   // Takes the rows of `full`, which must hold them: length <= full.length().
   void commit(std::int64_t length) override;
   void mark() override;
@@ -69,6 +78,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
     bool selected = false;
   };
 
+  bool selects_each_token() const { return options_.rebuild.kind == RebuildPolicy::Kind::kToken; }
   std::int64_t pending() const { return length_ - layout_.committed; }
   std::int64_t rows() const override { return layout_.rows() + pending(); }
   void check_room(std::int64_t n) const override;
@@ -78,6 +88,10 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // The ids [Hkv, n] of layer l that fill `rows` rows.
   TensorView ids_of(int l, std::int64_t rows) const;
   TensorView attention_mass() const;  // [Hkv, chunks of the full cache], what attention writes
+  // The chunks of layer l that fill `after`, by q[1, H, d], and its rows: by their mean keys, or by
+  // the attention that q pays to all that is committed. Between start_selecting() and the next.
+  void select_by_query(int l, TensorView q, const RopeView& rope, const RetrievalLayout& after);
+  void start_selecting(std::int64_t tokens);
   // The chunks of layer l that fill `after`, by q[H, d] or by attention_mass().
   void select(int l, TensorView q, const KvView& kv, const RetrievalLayout& after,
               bool by_attention);
@@ -92,12 +106,15 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   FullCache& full_;
   Options options_;
   int kv_heads_;
+  std::int64_t max_pending_;  // tokens
+  PassInputs selecting_;      // over the tokens of the full cache that are selected from
   // Of the layers that are not dense.
   Tensor ids_, marked_ids_;  // [layers, Hkv * most chunks] i32, the first Hkv * n of each used
   Tensor scores_;            // [Hkv * chunks of the full cache] f32
   Tensor attended_;          // [1, H d]: what select_prompt()'s attention gives, not used
   RebuildTrigger trigger_;
   std::int64_t selections_ = 0;
+  bool choosing_ = false;  // what the token of the pass in progress attends to
   bool selected_ = false;  // the prompt's selection exists
   RetrievalLayout layout_;
   std::optional<Pass> pass_;

@@ -25,7 +25,7 @@ OptionValue methods() {
 
 OptionValue rebuild_policy() {
   using Kind = RebuildPolicy::Kind;
-  return {"never, every:N (N of at least 1) or adaptive:RATE (RATE in (0, 1])",
+  return {"never, every:N (N of at least 1), adaptive:RATE (RATE in (0, 1]) or token",
           [](RunConfig& c, std::string_view text) {
             const std::size_t colon = std::min(text.find(':'), text.size());
             const std::string_view word = text.substr(0, colon);
@@ -40,13 +40,14 @@ OptionValue rebuild_policy() {
               p = {Kind::kAdaptive, 0, parse_real(number).value_or(0)};
               return p.below_rate > 0 && p.below_rate <= 1;
             }
-            return text == "never";
+            if (text == "token") p.kind = Kind::kToken;
+            return text == "never" || text == "token";
           },
           [](const RunConfig& c) -> ParamValue {
             const RebuildPolicy& p = c.speculation.rebuild;
             if (p.kind == Kind::kEvery) return fmt::format("every:{}", p.every_tokens);
             if (p.kind == Kind::kAdaptive) return fmt::format("adaptive:{}", p.below_rate);
-            return std::string("never");
+            return std::string(p.kind == Kind::kToken ? "token" : "never");
           },
           true};
 }

@@ -166,12 +166,14 @@ std::vector<Option> method_and_shape() {
         "tokens in the drafter's streaming cache, sinks included", kShaped, Role::kDecidesDrafted,
         integer(kMinDraftBudget, kMaxTokens, member(&S::draft_budget))),
       o("rebuild", {}, "POLICY", "",
-        "when to select the retrieval cache again: every N generated tokens, or when the rolling "
-        "acceptance of the outer level falls below RATE",
+        "when to select the retrieval cache again: every N generated tokens; when the rolling "
+        "acceptance of the outer level falls below RATE; or for each drafted token by its own "
+        "query, an upper bound for analysis whose every draft reads the full cache",
         kShaped, Role::kDecidesSelected, rebuild_policy()),
       o("selection", {}, "RULE", "",
         "what ranks chunks: the mean key against the last query, or the attention that the last "
-        "full verification computed",
+        "full verification computed (with --rebuild token that of the drafted token: exact top-k "
+        "with --chunk-size 1)",
         kShaped, Role::kDecidesSelected,
         choice<Selection>({{"mean-key", Selection::kMeanKey}, {"attention", Selection::kAttention}},
                           member(&S::selection))),

@@ -82,18 +82,16 @@ struct EngineOnce : ::testing::Test {
 
 // The joint distribution of the first three tokens of `methods`, against the target's exact probs.
 // Models, caches and verify are the real ones; only the vocabulary is small.
-void expect_targets_joint_distribution(Backend* backend_, std::span<const Method> methods,
-                                       int dense_layers) {
+void expect_targets_joint_distribution(Backend* backend_, const std::vector<Method>& methods,
+                                       SpeculationOptions o = toy_options()) {
   constexpr std::int64_t kSmall = 6, kRuns = 12000;
   const ToyPair pair(*backend_, DType::kF32, kSmall);
-  SpeculationOptions o = toy_options();
   o.sampling = {1.5F, 1.0F, 0};
   o.gamma = 3;
   o.inner_gamma = 2;
   o.budget = 48;
   o.draft_budget = 48;
-  o.dense_layers = dense_layers;
-  ToyRun run(*backend_, pair, o, {100, 8, all_methods()});
+  ToyRun run(*backend_, pair, o, {100, 8, methods});
   const std::vector<Token> prompt = toy_prompt(100, kSmall, 3);
   run.prefill(prompt);
 
@@ -144,12 +142,14 @@ void expect_targets_joint_distribution(Backend* backend_, std::span<const Method
 }
 
 TEST_F(EngineOnce, JointDistributionIsTheTargets) {
-  expect_targets_joint_distribution(backend_.get(), all_methods(), 0);
+  expect_targets_joint_distribution(backend_.get(), all_methods());
 }
 
 TEST_F(EngineOnce, JointDistributionIsTheTargetsWithDenseLayers) {
-  const std::vector<Method> methods = {Method::kTriForce, Method::kRetrieval, Method::kStreaming};
-  expect_targets_joint_distribution(backend_.get(), methods, 1);
+  SpeculationOptions o = toy_options();
+  o.dense_layers = 1;
+  expect_targets_joint_distribution(backend_.get(),
+                                    {Method::kTriForce, Method::kRetrieval, Method::kStreaming}, o);
 }
 
 // Dense layers below, room for all tokens above: the target with its retrieval cache is the target,
@@ -176,6 +176,34 @@ TEST_F(EngineOnce, WithRoomForAllTokensADenseTargetIsNeverRejected) {
       EXPECT_TRUE(!has_inner || r.levels.front().rejected > 20);
     }
   }
+}
+
+// Selections for each drafted token: analysis of what a draft could see, lossless as any.
+TEST_F(EngineOnce, SelectionsForEachTokenAreLossless) {
+  const std::vector<Method> methods = {Method::kRetrieval, Method::kDraft};
+  const ToyPair pair(*backend_, DType::kBF16, kVocab);
+  for (const Selection selection : {Selection::kMeanKey, Selection::kAttention}) {
+    for (const int dense : {0, 1}) {
+      SpeculationOptions o = toy_options();
+      o.selection = selection;
+      o.rebuild.kind = RebuildPolicy::Kind::kToken;
+      o.chunk_size = selection == Selection::kMeanKey ? 8 : 1;
+      o.dense_layers = dense;
+      o.acceptance = Acceptance::kCoupled;
+      ToyRun run(*backend_, pair, o, {203, 90, methods});
+      run.prefill(toy_prompt(203, kVocab, 0));
+      const std::vector<Token> baseline = run.generate(kBaselineMethod, 90, 5, 0).tokens;
+      const RunMetrics r = run.generate(Method::kRetrieval, 90, 5, 0);
+      EXPECT_EQ(r.tokens, baseline);
+      EXPECT_EQ(run.generate(Method::kRetrieval, 90, 5, 0).origins, r.origins);
+      // One for each token that the proposer is fed: those it drafts, and some for the second time.
+      EXPECT_GE(r.rebuilds, r.levels[0].drafted);
+      EXPECT_GT(run.methods.pass_ms(Pass::kRetrieval, 3, 1), 0);
+    }
+  }
+  SpeculationOptions o = toy_options();
+  o.rebuild.kind = RebuildPolicy::Kind::kToken;
+  expect_targets_joint_distribution(backend_.get(), std::vector{Method::kRetrieval}, o);
 }
 
 // A prompt in a streaming cache does not change the prompt in the full one.
@@ -314,6 +342,15 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
   EXPECT_TRUE(refused([](auto& o, auto&) { o.budget = 32; }));  // the target's streaming cache
   EXPECT_TRUE(refused([](auto& o, auto&) { o.draft_budget = 32; }));
   EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 1; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.rebuild.kind = RebuildPolicy::Kind::kToken; }));
+  for (const bool offloaded : {false, true}) {
+    EXPECT_EQ(refused([&](auto& o, auto& s) {
+                o.rebuild.kind = RebuildPolicy::Kind::kToken;
+                s.methods = {Method::kRetrieval, Method::kStreamingHierarchy};
+                if (offloaded) s.homes = spread_homes(2, 2, 2);
+              }),
+              offloaded);
+  }
   EXPECT_FALSE(refused([](auto& o, auto&) { o.dense_layers = 1; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.dense_layers = 2; }));  // all of them
   EXPECT_TRUE(refused([](auto& o, auto&) { o.dense_layers = -1; }));
@@ -478,15 +515,19 @@ TEST_F(EngineOnce, MemoryEndsWithContextAndMethods) {
     in.backend = backend.get();
     in.options = toy_options();
     in.options.budget = 64 + 64 * (19 - round);  // smaller and smaller: no peak hides the next
+    in.run = {300 - round, 8, all_methods()};
     in.options.selection = round % 2 == 0 ? Selection::kMeanKey : Selection::kAttention;
     in.options.dense_layers = round % 3 == 0 ? 1 : 0;
-    in.run = {300 - round, 8, all_methods()};
+    if (round % 5 == 0) {
+      in.options.rebuild.kind = RebuildPolicy::Kind::kToken;
+      in.run.methods = {Method::kRetrieval};
+    }
     const MemoryPlan plan = plan_memory(in);
     a.reset_peaks();
     {
       ToyRun run(*backend, pair, in.options, in.run);
       run.prefill(toy_prompt(in.run.max_prompt, kVocab, 0));
-      run.generate(Method::kTriForce, 8, 1, 0);
+      run.generate(in.run.methods.front(), 8, 1, 0);
     }
     for (std::size_t i = 0; i < before.size(); ++i) {
       EXPECT_EQ(a.ledger(tag(i)).live_bytes, before[i]) << round << ' ' << to_string(tag(i));

@@ -409,7 +409,7 @@ TEST(Traffic, ACacheReadsWhatItHolds) {
   EXPECT_EQ(bytes.far_at(1000), 64 * 25);
   EXPECT_EQ(bytes.far_at(50), 50 * 25);
   EXPECT_EQ(bytes.host_at(1000), 64 * 10);
-  bytes.dense_per_token = 30;  // of layers that read all tokens
+  bytes.all_per_token = 30;
   EXPECT_EQ(bytes.at(1000), 5000 + 64 * 100 + 1000 * 30);
 }
 

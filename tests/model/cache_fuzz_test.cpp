@@ -233,7 +233,7 @@ class RetrievalScene {
     const std::int64_t base = cache.committed();
     const std::vector<Token> draft = f.tokens(f.pick(1, 8));
     const auto n = static_cast<std::int64_t>(draft.size());
-    t.run(draft, cache, f.pick(1, 4));
+    draft_pass(draft, f.pick(1, 4));
     extend(sequence, draft);
     check();
     if (f.chance(3)) {  // an outer level undoes part of a draft and goes on
@@ -241,7 +241,7 @@ class RetrievalScene {
       cache.truncate(base + keep);
       shorten(sequence, base + keep);
       const std::vector<Token> other = f.tokens(n - keep);
-      if (!other.empty()) t.run(other, cache, 8);
+      if (!other.empty()) draft_pass(other, 8);
       extend(sequence, other);
     }
     const std::int64_t before = cache.selections();
@@ -263,6 +263,10 @@ class RetrievalScene {
     full.truncate(final_length);
     cache.truncate(final_length);
     shorten(sequence, final_length);
+  }
+
+  void draft_pass(std::span<const Token> tokens, std::int64_t step) {
+    t.run(tokens, cache, std::min(step, cache.max_append()));
   }
 
   void rewind() {
@@ -365,8 +369,10 @@ class RetrievalScene {
 };
 
 TEST(RetrievalCacheFuzz, RowsAreTheSelectionAndEverythingSince) {
-  const std::vector<RebuildPolicy> policies = {
-      {}, {RebuildPolicy::Kind::kEvery, 7, 0}, {RebuildPolicy::Kind::kAdaptive, 0, 0.6}};
+  const std::vector<RebuildPolicy> policies = {{},
+                                               {RebuildPolicy::Kind::kEvery, 7, 0},
+                                               {RebuildPolicy::Kind::kAdaptive, 0, 0.6},
+                                               {RebuildPolicy::Kind::kToken, 0, 0}};
   std::uint32_t seed = 0;
   for (const RebuildPolicy& policy : policies) {
     for (const std::int64_t budget : {8, 24, 40, 100, 4}) {

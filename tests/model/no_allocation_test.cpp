@@ -52,9 +52,13 @@ TEST(NoAllocation, PassesCommitsRebuildsAndRewinds) {
   FullCache full(b, c.layers, c.kv_heads, c.head_dim, 200, 64, w.dtype);
   StreamingCache streaming(b, c.layers, c.kv_heads, c.head_dim, 40, 64, w.dtype);
   const std::vector<Token> tokens = testing::random_tokens(200, c.vocab, 1);
-  for (const Selection selection : {Selection::kMeanKey, Selection::kAttention}) {
+  for (const auto& [selection, rebuild] :
+       {std::pair(Selection::kMeanKey, RebuildPolicy::Kind::kEvery),
+        {Selection::kAttention, RebuildPolicy::Kind::kEvery},
+        {Selection::kAttention, RebuildPolicy::Kind::kToken}}) {
     RetrievalCache retrieval(b, full, c.layers, c.heads, c.kv_heads, c.head_dim, 16, w.dtype,
-                             {24, 4, selection, {RebuildPolicy::Kind::kEvery, 6, 0}});
+                             {24, 4, selection, {rebuild, 6, 0}, 1});
+    const auto rows = static_cast<std::size_t>(std::min<std::int64_t>(2, retrieval.max_append()));
     full.reset();
     streaming.reset();
     const std::int64_t before = backend_allocations(b);
@@ -71,7 +75,7 @@ TEST(NoAllocation, PassesCommitsRebuildsAndRewinds) {
       for (std::size_t at = 80; at < 140; at += 6) {
         const std::span<const Token> round = std::span(tokens).subspan(at, 6);
         model.forward(round.first(1), streaming, Logits::kLast);
-        model.forward(round.first(2), retrieval, Logits::kAll);
+        model.forward(round.first(rows), retrieval, Logits::kAll);
         model.forward(round, full, Logits::kAll, &retrieval);
         const auto length = static_cast<std::int64_t>(at) + 6;
         full.commit(length);

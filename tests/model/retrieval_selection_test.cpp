@@ -193,6 +193,47 @@ TEST(Selection, ARebuildUsesTheFirstVerifiedRow) {
   }
 }
 
+// Each token that is fed selects for itself, among the prompt's chunks; what came since stays.
+TEST(Selection, EveryDraftedTokenSelectsByItsOwnQuery) {
+  for (const int kv_heads : {1, 2, 4}) {
+    for (const auto& [selection, chunk] : {std::pair(Selection::kMeanKey, 4),
+                                           {Selection::kAttention, 4},
+                                           {Selection::kAttention, 1}}) {
+      Scene s(kv_heads, selection, 24, chunk, {RebuildPolicy::Kind::kToken, 0, 0});
+      const std::vector<Token> tokens = random_tokens(150, 61, 6);
+      s.feed_prompt(std::span(tokens).first(101), 20);
+      s.feed_again(tokens[100]);
+      s.retrieval.mark();
+      EXPECT_EQ(s.retrieval.max_append(), 1);
+      std::vector<std::vector<std::int32_t>> selected;
+      for (std::size_t at = 101; at < 109; ++at) {
+        Recorder last(*s.t.backend, s.queries);
+        s.t.run(std::span(tokens).subspan(at, 1), s.retrieval, 1, &last);
+        s.recorder.queries = last.queries;
+        const std::int64_t committed = s.retrieval.committed(), chunks = 100 / chunk;
+        for (int l = 0; l < 2; ++l) {
+          for (int h = 0; h < kv_heads; ++h) {
+            s.expect_selection(l, h,
+                               selection == Selection::kMeanKey
+                                   ? s.mean_key_scores(l, h, 0, chunks)
+                                   : s.attention_mass(l, h, 0, 1, committed - 1, chunks),
+                               24 / chunk);
+          }
+        }
+        selected.push_back(s.retrieval.selected_chunks());
+        if (at % 3 != 0) continue;  // verified: some were drafted right
+        s.t.run(std::span(tokens).subspan(static_cast<std::size_t>(s.full.length()),
+                                          at + 1 - static_cast<std::size_t>(s.full.length())),
+                s.full, 8, &s.retrieval);
+        s.full.commit(s.full.length());
+        s.retrieval.commit(s.retrieval.length());
+      }
+      EXPECT_EQ(s.retrieval.selections(), 8);
+      EXPECT_NE(selected.front(), selected.back());
+    }
+  }
+}
+
 TEST(Selection, PromptsOfFewerThanTwoChunks) {
   for (const std::int64_t prompt : {1, 3, 4, 5, 8}) {
     Scene s(2, Selection::kMeanKey, 24, 4);

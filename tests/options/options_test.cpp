@@ -85,6 +85,7 @@ TEST(Options, ExplicitBadValues) {
       {"rebuild", "adaptive:1.5"},
       {"rebuild", "adaptive:0"},
       {"rebuild", "never:3"},
+      {"rebuild", "token:1"},
       {"method", "ar,ar"},
       {"method", "ar,"},
       {"method", "triforce,x"},
@@ -404,6 +405,8 @@ TEST(Options, PoliciesAndRates) {
   const RunConfig d = parse({"--rebuild", "adaptive:0.75"});
   EXPECT_EQ(d.speculation.rebuild.kind, RebuildPolicy::Kind::kAdaptive);
   EXPECT_EQ(d.speculation.rebuild.below_rate, .75);
+  const RunConfig token = parse({"--rebuild", "token"});
+  EXPECT_EQ(token.speculation.rebuild.kind, RebuildPolicy::Kind::kToken);
 }
 
 // ---- Options with several values
