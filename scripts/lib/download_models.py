@@ -15,7 +15,12 @@ MODELS = {
     "llama-13B-128K": ("NousResearch/Yarn-Llama-2-13b-128k", "26 GB"),
     "lwm-128K": ("LargeWorldModel/LWM-Text-Chat-128K", "13.5 GB"),
     "lwm-128K-base": ("LargeWorldModel/LWM-Text-128K", "13.5 GB"),
+    "lwm-256K": ("LargeWorldModel/LWM-Text-Chat-256K", "13.5 GB"),
+    "lwm-512K": ("LargeWorldModel/LWM-Text-Chat-512K", "13.5 GB"),
+    "lwm-1M": ("LargeWorldModel/LWM-Text-Chat-1M", "13.5 GB"),
     "llama-68M": ("JackFram/llama-68m", "0.3 GB"),
+    "llama-160M": ("JackFram/llama-160m", "0.4 GB"),
+    "tinyllama-1.1B": ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "2.2 GB"),
 }
 SMALL = {"config.json", "tokenizer.model", "tokenizer_config.json", "generation_config.json"}
 RECORD = "download.json"

@@ -50,18 +50,21 @@ ModelConfig yarn_13b() {
   return c;
 }
 
-// LargeWorldModel/LWM-Text-Chat-128K and LWM-Text-128K
-ModelConfig lwm(const char* name) {
+// LargeWorldModel/LWM-Text-Chat-128K, LWM-Text-128K, and LWM-Text-Chat-256K, -512K and -1M: a base
+// of RoPE for each stage of training (arXiv 2402.08268, table of training stages of LWM-Text).
+ModelConfig lwm(const char* name, std::int64_t positions, double rope_theta) {
   ModelConfig c = llama2_7b(name);
-  c.rope_theta = 1e7;
+  c.max_position = positions;
+  c.rope_theta = rope_theta;
   return c;
 }
 
-// JackFram/llama-68m. Its config.json names BOS 0 and EOS 2; it is only ever fed the target's ids.
-ModelConfig llama_68m() {
+// JackFram/llama-68m and llama-160m. Their config.json name BOS 0 and EOS 2; they are only ever fed
+// the target's ids.
+ModelConfig jackfram(const char* name, int layers) {
   ModelConfig c;
-  c.name = "llama-68M";
-  c.layers = 2;
+  c.name = name;
+  c.layers = layers;
   c.hidden = 768;
   c.intermediate = 3'072;
   c.vocab = 32'000;
@@ -75,8 +78,34 @@ ModelConfig llama_68m() {
   return c;
 }
 
-std::array<ModelConfig, 5> presets() {
-  return {yarn_7b(), yarn_13b(), lwm("lwm-128K"), lwm("lwm-128K-base"), llama_68m()};
+// TinyLlama/TinyLlama-1.1B-Chat-v1.0; the other checkpoints of that model have the same shape.
+ModelConfig tiny_llama() {
+  ModelConfig c;
+  c.name = "tinyllama-1.1B";
+  c.layers = 22;
+  c.hidden = 2'048;
+  c.intermediate = 5'632;
+  c.vocab = 32'000;
+  c.heads = 32;
+  c.kv_heads = 4;
+  c.head_dim = 64;
+  c.max_position = 2'048;
+  c.rms_norm_eps = 1e-5;
+  c.stored_dtype = DType::kBF16;
+  return c;
+}
+
+std::array<ModelConfig, 10> presets() {
+  return {yarn_7b(),
+          yarn_13b(),
+          lwm("lwm-128K", kLongContext, 1e7),
+          lwm("lwm-128K-base", kLongContext, 1e7),
+          lwm("lwm-256K", 2 * kLongContext, 1e7),
+          lwm("lwm-512K", 4 * kLongContext, 2.5e7),
+          lwm("lwm-1M", 8 * kLongContext, 5e7),
+          jackfram("llama-68M", 2),
+          jackfram("llama-160M", 12),
+          tiny_llama()};
 }
 
 }  // namespace

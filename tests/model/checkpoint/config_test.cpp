@@ -90,7 +90,14 @@ TEST(Config, SizesOfTheModelsOfThePaper) {
   EXPECT_EQ(find_preset("llama-68M").value().parameters(), 68'030'208);
   EXPECT_EQ(find_preset("lwm-128K").value().rope_theta, 1e7);
   EXPECT_EQ(find_preset("lwm-128K-base").value().max_position, 131'072);
-  EXPECT_EQ(preset_names().size(), 5U);
+  EXPECT_EQ(find_preset("llama-160M").value().parameters(), 162'417'408);
+  EXPECT_EQ(find_preset("tinyllama-1.1B").value().parameters(), 1'100'048'384);
+  EXPECT_EQ(find_preset("lwm-1M").value().max_position, 1'048'576);
+  EXPECT_EQ(find_preset("lwm-512K").value().rope_theta, 2.5e7);
+  EXPECT_EQ(preset_names().size(), 10U);
+  for (const std::string& name : preset_names()) {  // all can draft for all
+    EXPECT_EQ(find_preset(name).value().vocab, c.vocab) << name;
+  }
   EXPECT_FALSE(find_preset("llama-7b-128k").has_value());
 }
 
