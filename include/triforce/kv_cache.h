@@ -149,8 +149,9 @@ class FullCache;       // model/full_cache.h
 class StreamingCache;  // model/streaming_cache.h
 class RetrievalCache;  // model/retrieval_cache.h
 
-// How a retrieval cache ranks chunks, and when it does so again.
-enum class Selection : std::uint8_t { kMeanKey, kAttention };
+// How a retrieval cache ranks chunks, and when it does so again. kH2O: the most recent tokens have
+// half of the budget, what has received most attention so far the other half.
+enum class Selection : std::uint8_t { kMeanKey, kAttention, kH2O };
 struct RebuildPolicy {
   // kToken: for every token that is fed, by its own queries, in passes of one token.
   enum class Kind : std::uint8_t { kNever, kEvery, kAdaptive, kToken } kind = Kind::kNever;

@@ -4,6 +4,7 @@
 
 #include "decode/fill.h"
 #include "decode/sizes.h"
+#include "model/prompt_replay.h"
 #include "model/retrieval_cache.h"
 #include "model/streaming_cache.h"
 
@@ -72,6 +73,8 @@ struct Methods::Impl {
     for (int p = 0; p < static_cast<int>(Pass::kCount); ++p)
       if (KvCache* c = cache(static_cast<Pass>(p))) visit(*c);
   }
+  // Selects the prompt's chunks; false: a stop was requested.
+  bool fill_retrieval(const PrefillProgress& progress, const StopRequested& stop);
   void rewind() {
     for_each_cache([](KvCache& c) { c.rewind(); });
   }
@@ -88,6 +91,7 @@ struct Methods::Impl {
   PhaseTimer timer;
   std::unique_ptr<RetrievalCache> retrieval;
   std::unique_ptr<TimedObserver> observer;
+  std::unique_ptr<PromptReplay> replay;  // if all attention in the prompt matters
   std::unique_ptr<StreamingCache> streaming, draft_streaming;
   std::unique_ptr<LlamaModel> draft;
   std::vector<Composition> compositions;
@@ -109,6 +113,9 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
         RetrievalCache::Options{o.budget, o.chunk_size, o.selection, o.rebuild, o.dense_layers});
     observer = std::make_unique<TimedObserver>(*retrieval, timer);
     context.lend(retrieval->memory());
+    if (o.selection == Selection::kH2O) {
+      replay = std::make_unique<PromptReplay>(b, c.cache(), layers);
+    }
   }
   if (any_uses(methods, Pass::kStreaming)) {
     streaming = std::make_unique<StreamingCache>(b, layers, t.kv_heads, t.head_dim, o.budget,
@@ -143,6 +150,24 @@ KvCache* Methods::Impl::cache(Pass pass) {
       break;
   }
   return nullptr;
+}
+
+bool Methods::Impl::fill_retrieval(const PrefillProgress& progress, const StopRequested& stop) {
+  retrieval->reset();
+  if (replay) {
+    const auto all = context.prompt().first(static_cast<std::size_t>(prefix()));
+    replay->reset();
+    for (auto rest = all; !rest.empty();) {
+      if (stop && stop()) return false;
+      const auto n = std::min(rest.size(), static_cast<std::size_t>(replay->max_append()));
+      context.model().forward(rest.first(n), *replay, Logits::kNone, retrieval.get());
+      rest = rest.subspan(n);
+      if (progress) progress(Pass::kRetrieval, replay->length(), prefix());
+    }
+  }
+  retrieval->select_prompt(context.last_queries(), context.model().rope());
+  retrieval->mark();
+  return true;
 }
 
 // The i-th pass of a method's chain. Verifications by the full cache are what a retrieval cache
@@ -209,9 +234,7 @@ PrefillMetrics Methods::prefill(const PrefillProgress& progress, const StopReque
   e.context.cache().rewind();
   if (e.retrieval) {
     const auto begin = Clock::now();
-    e.retrieval->reset();
-    e.retrieval->select_prompt(e.context.last_queries(), e.context.model().rope());
-    e.retrieval->mark();
+    m.interrupted = !e.fill_retrieval(progress, stop);
     e.b.synchronize();
     m.retrieval_build_ms = ms_since(begin);
   }

@@ -43,14 +43,17 @@ int granule_of(const PlanInput& in) {
 }
 
 // Dense layers append to rows where they lie, and those of a far head are in its slot, too.
-// Selections for each token would bring every key over the bus for each that is drafted.
+// Selections for each token would bring every key over the bus for each that is drafted, and sums
+// of attention for every 32 tokens of the prompt.
 void check_homes(const PlanInput& in) {
   if (in.run.homes.near_heads.empty()) return;
+  const bool each_token = in.options.rebuild.kind == RebuildPolicy::Kind::kToken;
   if (any_uses(in.run.methods, Pass::kRetrieval) &&
-      in.options.rebuild.kind == RebuildPolicy::Kind::kToken) {
+      (each_token || in.options.selection == Selection::kH2O)) {
     throw_usage(
-        "--rebuild token: expected all KV heads in the device's memory, found some in the host's: "
-        "leave out --kv-offload and --on-chip");
+        "{}: expected all KV heads in the device's memory, found some in the host's: leave out "
+        "--kv-offload and --on-chip",
+        each_token ? "--rebuild token" : "--selection h2o");
   }
   const int kv_heads = local_shape(in.target, in.shard).kv_heads;
   for (int l = 0; l < in.options.dense_layers; ++l) {
@@ -214,6 +217,12 @@ class Planner {
     add_small_pass(Pass::kRetrieval, t, o.budget,
                    RetrievalCache::max_append(o.rebuild, methods_.pending_rows));
     add(MemTag::kWorkspace, PassInputs::bytes(1));  // of selections
+    if (o.selection == Selection::kH2O) {
+      add(MemTag::kWorkspace,
+          AttentionSums::bytes(t.layers - o.dense_layers, target_.kv_heads, held_ / o.chunk_size) +
+              DenseLayers::bytes(t.layers, target_.kv_heads, target_.head_dim,
+                                 kMaxBatchInvariantRows, in_.dtype, granule_of(in_)));
+    }
     if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
       // Each pass scores all keys, or attends to all keys and values.
       const std::int64_t layer = kv_bytes_of_layer(Pass::kRetrieval, t);

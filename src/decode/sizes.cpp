@@ -108,7 +108,16 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
   if (!any_uses(methods, Pass::kRetrieval)) return;
   check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
+  if (o.selection == Selection::kH2O && o.budget < 2 * o.chunk_size) {
+    throw_usage("--selection h2o: expected a --budget of at least 2 chunks of {}, found {}",
+                o.chunk_size, o.budget);
+  }
   if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
+    if (o.selection == Selection::kH2O) {
+      throw_usage(
+          "--rebuild token: expected --selection mean-key or attention, found h2o, which has no "
+          "query to select by");
+    }
     for (const Method m : methods) {
       const MethodSpec& spec = spec_of(m);
       if (!spec.uses(Pass::kRetrieval) || spec.proposer() == Pass::kRetrieval) continue;

@@ -40,6 +40,9 @@ RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, in
       make(DType::kF32, {kv_heads * std::max<std::int64_t>(1, full.capacity() / o.chunk_size)});
   attended_ = Tensor(b_.allocator(), b_.activation_dtype(), {1, std::int64_t{heads} * head_dim},
                      b_.place(), MemTag::kWorkspace);
+  if (o.selection == Selection::kH2O) {
+    sums_.emplace(b_, layers - o.dense_layers, kv_heads, full.capacity() / o.chunk_size);
+  }
   layout_ = marked_.layout = prefix(0);
   // Its own passes, and those of the full cache whose chunks it weighs.
   lease(std::max<std::int64_t>(max_pending, kMaxBatchInvariantRows),
@@ -72,11 +75,13 @@ TensorView RetrievalCache::attention_mass() const {
 }
 
 void RetrievalCache::select(int l, TensorView q, const KvView& kv, const RetrievalLayout& after,
-                            bool by_attention) {
+                            Selection by) {
   if (after.selected_rows == 0) return;
   const std::int64_t chunks = after.n_scored / options_.chunk_size;
-  const TensorView scores = attention_mass().slice(1, 0, chunks).rows(kv.first_head, kv.kv_heads);
-  if (!by_attention) b_.score_chunks(q, kv, options_.chunk_size, chunks, scores);
+  const TensorView all =
+      by == Selection::kH2O ? sums_->of_layer(l - dense_layers()) : attention_mass();
+  const TensorView scores = all.slice(1, 0, chunks).rows(kv.first_head, kv.kv_heads);
+  if (by == Selection::kMeanKey) b_.score_chunks(q, kv, options_.chunk_size, chunks, scores);
   b_.top_chunks(scores, ids_of(l, after.selected_rows).rows(kv.first_head, kv.kv_heads));
 }
 
@@ -87,17 +92,17 @@ void RetrievalCache::start_selecting(std::int64_t tokens) {
 void RetrievalCache::select_by_query(int l, TensorView q, const RopeView& rope,
                                      const RetrievalLayout& after) {
   const std::int64_t group = q.shape[1] / kv_heads_, head_dim = q.shape[2];
-  const bool by_attention = options_.selection == Selection::kAttention;
+  const bool attends = options_.selection == Selection::kAttention;
   for (KvView kv : full_.homes(l)) {
     kv.length = selecting_.length(0);
     const std::int64_t n = kv.kv_heads * group;
     const TensorView heads = q.slice(1, kv.first_head * group, n);
-    if (by_attention && after.selected_rows > 0) {
+    if (attends && after.selected_rows > 0) {
       b_.attention(heads, kv, rope, attended_.view().slice(1, 0, n * head_dim),
                    attention_mass().rows(kv.first_head, kv.kv_heads), options_.chunk_size);
       if (kv.on_host) b_.join_host();
     }
-    select(l, reshape(heads, {n, head_dim}), kv, after, by_attention);
+    select(l, reshape(heads, {n, head_dim}), kv, after, options_.selection);
     write(l, kv, after);
   }
 }
@@ -198,6 +203,7 @@ void RetrievalCache::mark() {
   commit(length_);
   write_all();  // the order of rows that rewind() will give them again
   b_.copy(marked_ids_.view(), ids_.view());
+  if (sums_) sums_->mark();
   marked_ = {layout_, selected_};
   trigger_.restart();
   selections_ = 0;
@@ -214,44 +220,57 @@ void RetrievalCache::start_over(bool selected, const RetrievalLayout& layout) {
 
 void RetrievalCache::rewind() {
   b_.copy(ids_.view(), marked_ids_.view());
+  if (sums_) sums_->rewind();
   start_over(marked_.selected, marked_.layout);
   write_all();
 }
 
 void RetrievalCache::reset() {
   start_over(false, prefix(0));
+  if (sums_) sums_->reset();
   marked_ = {layout_, selected_};
 }
 
 bool RetrievalCache::begin_pass(std::int64_t n) {
   pass_.reset();
   Pass pass;
-  pass.by_attention = options_.selection == Selection::kAttention && n <= kMaxBatchInvariantRows;
-  const bool every_pass = pass.by_attention && !selects_each_token();
-  if (!trigger_.due() && !(every_pass && selected_)) return false;
+  const bool short_pass = n <= kMaxBatchInvariantRows;  // of which there is attention mass
+  if (short_pass || sums_) pass.by = options_.selection;
+  const bool every_pass = short_pass && pass.by != Selection::kMeanKey && !selects_each_token();
   pass.after = prefix(layout_.committed);
-  if (pass.after.n_scored == 0) return false;
+  pass.selects = (trigger_.due() || (every_pass && selected_)) && pass.after.n_scored > 0;
+  if (!pass.selects && !(sums_ && short_pass)) return false;
   pass_ = pass;
   return true;
 }
 
 TensorView RetrievalCache::mass(int l) {
-  return pass_ && pass_->by_attention && l >= dense_layers() ? attention_mass() : TensorView{};
+  const bool wanted = pass_ && pass_->by != Selection::kMeanKey && l >= dense_layers();
+  return wanted ? attention_mass() : TensorView{};
 }
 
 void RetrievalCache::on_run(int l, TensorView q, const KvView& kv) {
   if (!pass_ || l < dense_layers()) return;
+  if (sums_) {
+    // Queries that will be rejected count like the others: they are few.
+    sums_->add(l - dense_layers(), kv.first_head,
+               attention_mass().rows(kv.first_head, kv.kv_heads));
+  }
   const RetrievalLayout& after = pass_->after;
-  // The first query of a verification is that of a token which is always kept.
-  select(l, reshape(q.rows(0, 1), {q.shape[1], q.shape[2]}), kv, after, pass_->by_attention);
-  // In token order a new selection moves nothing; it only ranks chunks for later.
-  if (!layout_.token_order || !after.token_order) write(l, kv, after);
+  if (pass_->selects) {
+    // The first query of a verification is that of a token which is always kept.
+    select(l, reshape(q.rows(0, 1), {q.shape[1], q.shape[2]}), kv, after, pass_->by);
+    // In token order a new selection moves nothing; it only ranks chunks for later.
+    if (!layout_.token_order || !after.token_order) write(l, kv, after);
+  }
   pass_->heads += kv.kv_heads;
   if (pass_->heads < std::int64_t{storage_.layers() - dense_layers()} * kv_heads_) return;
-  layout_ = after;
-  selected_ = true;
-  trigger_.selected();
-  ++selections_;
+  if (pass_->selects) {
+    layout_ = after;
+    selected_ = true;
+    trigger_.selected();
+    ++selections_;
+  }
   pass_.reset();
 }
 

@@ -2,6 +2,7 @@
 #include <optional>
 #include <vector>
 
+#include "model/attention_sums.h"
 #include "model/full_cache.h"
 #include "model/rebuild_trigger.h"
 #include "model/retrieval_layout.h"
@@ -37,7 +38,8 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
 
   // `full` holds a whole prompt but its last token, all of it committed: selects among the whole
   // chunks by that token's rotated queries [L, H, d] (by mean key, or with kAttention by their
-  // attention to the prefix) and takes over the prefix. Only after reset().
+  // attention to the prefix; with kH2O by the attention in all passes that were observed since
+  // reset()) and takes over the prefix. Only after reset().
   void select_prompt(TensorView queries, const RopeView& rope);
   // Where its rows lie, as i32 words: free until select_prompt() after a reset(), and zeros then.
   TensorView memory() const { return storage_.bytes_view(); }
@@ -69,7 +71,8 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
  private:
   // A pass over the full cache that selects, from begin_pass() to its last layer.
   struct Pass {
-    bool by_attention = false;
+    Selection by = Selection::kMeanKey;
+    bool selects = true;  // or takes notice only
     RetrievalLayout after;
     std::int64_t heads = 0;  // of all layers that select together, those that were seen
   };
@@ -83,7 +86,9 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   std::int64_t rows() const override { return layout_.rows() + pending(); }
   void check_room(std::int64_t n) const override;
   RetrievalLayout prefix(std::int64_t tokens) const {
-    return RetrievalLayout::of_prefix(options_.budget, options_.chunk_size, tokens);
+    const std::int64_t recent = sums_ ? options_.budget / options_.chunk_size / 2 : 0;
+    return RetrievalLayout::of_prefix(options_.budget, options_.chunk_size, tokens,
+                                      recent * options_.chunk_size);
   }
   // The ids [Hkv, n] of layer l that fill `rows` rows.
   TensorView ids_of(int l, std::int64_t rows) const;
@@ -92,9 +97,8 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // the attention that q pays to all that is committed. Between start_selecting() and the next.
   void select_by_query(int l, TensorView q, const RopeView& rope, const RetrievalLayout& after);
   void start_selecting(std::int64_t tokens);
-  // The chunks of layer l that fill `after`, by q[H, d] or by attention_mass().
-  void select(int l, TensorView q, const KvView& kv, const RetrievalLayout& after,
-              bool by_attention);
+  // The chunks of layer l that fill `after`, by q[H, d], attention_mass() or the sums of it.
+  void select(int l, TensorView q, const KvView& kv, const RetrievalLayout& after, Selection by);
   // Writes recent tokens [begin, committed) of a layer.
   void write_recent(const KvView& src, const KvView& dst, const RetrievalLayout& r,
                     std::int64_t begin) const;
@@ -112,6 +116,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   Tensor ids_, marked_ids_;  // [layers, Hkv * most chunks] i32, the first Hkv * n of each used
   Tensor scores_;            // [Hkv * chunks of the full cache] f32
   Tensor attended_;          // [1, H d]: what select_prompt()'s attention gives, not used
+  std::optional<AttentionSums> sums_;  // kH2O
   RebuildTrigger trigger_;
   std::int64_t selections_ = 0;
   bool choosing_ = false;  // what the token of the pass in progress attends to

@@ -38,13 +38,17 @@ struct RetrievalLayout {
     std::int64_t token = 0, row = 0, count = 0;
   };
 
-  // A selection among the whole chunks of a prefix of `tokens`, which are committed.
-  static RetrievalLayout of_prefix(std::int64_t budget, std::int64_t chunk, std::int64_t tokens) {
+  // A selection among the whole chunks of a prefix of `tokens`, which are committed, but for the
+  // last `recent` of them, whole chunks of which there are fewer than in the budget.
+  static RetrievalLayout of_prefix(std::int64_t budget, std::int64_t chunk, std::int64_t tokens,
+                                   std::int64_t recent = 0) {
     RetrievalLayout r;
     r.budget = budget;
     r.chunk = chunk;
-    r.n_scored = tokens / chunk * chunk;
-    r.selected_rows = std::min(budget, r.n_scored);
+    r.n_scored = std::max<std::int64_t>(0, tokens - recent) / chunk * chunk;
+    // Recent tokens beyond whole chunks overwrite the end of the selection.
+    const std::int64_t kept = std::min(recent, tokens - r.n_scored) / chunk * chunk;
+    r.selected_rows = std::min(budget - kept, r.n_scored);
     r.first_recent = std::max(r.n_scored, tokens - r.recent_capacity());
     r.committed = tokens;
     r.token_order = tokens <= budget;

@@ -173,9 +173,12 @@ std::vector<Option> method_and_shape() {
       o("selection", {}, "RULE", "",
         "what ranks chunks: the mean key against the last query, or the attention that the last "
         "full verification computed (with --rebuild token that of the drafted token: exact top-k "
-        "with --chunk-size 1)",
+        "with --chunk-size 1), or h2o, for analysis: half of the budget for what has received most "
+        "attention since the prompt began, half for recent tokens",
         kShaped, Role::kDecidesSelected,
-        choice<Selection>({{"mean-key", Selection::kMeanKey}, {"attention", Selection::kAttention}},
+        choice<Selection>({{"mean-key", Selection::kMeanKey},
+                           {"attention", Selection::kAttention},
+                           {"h2o", Selection::kH2O}},
                           member(&S::selection))),
   };
 }

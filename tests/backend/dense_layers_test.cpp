@@ -5,6 +5,7 @@
 #include <random>
 
 #include "backend/backends.h"
+#include "model/prompt_replay.h"
 #include "model/tiny_model.h"
 
 namespace triforce {
@@ -161,6 +162,12 @@ TEST_P(DenseLayersTest, VerifiedRowsStayWhateverIsFed) {
     c.streaming.commit(c.streaming.length());
   }
   EXPECT_EQ(c.streaming.length(), c.full.length() + 4);  // the last pass goes beyond
+  EXPECT_EQ(c.feed(probe, c.full), expected);
+  // Nor does the prompt once more.
+  c.full.truncate(c.full.committed());
+  PromptReplay replay(*backend_, c.full, kLayers);
+  c.feed(std::span(other).first(static_cast<std::size_t>(kPrompt) - 1), replay);
+  EXPECT_EQ(replay.length(), c.full.length());
   EXPECT_EQ(c.feed(probe, c.full), expected);
 }
 

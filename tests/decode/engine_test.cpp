@@ -63,14 +63,17 @@ TEST_P(EngineTest, RewindingGivesTheSameRunAgain) {
   const ToyPair pair(*backend_, GetParam().dtype, kVocab);
   SpeculationOptions o = toy_options();
   o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0};
-  ToyRun run(*backend_, pair, o, {150, 60, all_methods()});
-  run.prefill(toy_prompt(150, kVocab, 0));
-  const Streams first = run_all(run, 60, 5, 0), second = run_all(run, 60, 5, 0);
-  for (const auto& [method, metrics] : first.by_method) {
-    EXPECT_EQ(metrics.tokens, second.of(method).tokens) << to_string(method);
-    EXPECT_EQ(metrics.origins, second.of(method).origins) << to_string(method);
+  for (const Selection selection : {Selection::kMeanKey, Selection::kH2O}) {
+    o.selection = selection;
+    ToyRun run(*backend_, pair, o, {150, 60, all_methods()});
+    run.prefill(toy_prompt(150, kVocab, 0));
+    const Streams first = run_all(run, 60, 5, 0), second = run_all(run, 60, 5, 0);
+    for (const auto& [method, metrics] : first.by_method) {
+      EXPECT_EQ(metrics.tokens, second.of(method).tokens) << to_string(method);
+      EXPECT_EQ(metrics.origins, second.of(method).origins) << to_string(method);
+    }
+    EXPECT_GT(first.of(Method::kTriForce).rebuilds, 0);
   }
-  EXPECT_GT(first.of(Method::kTriForce).rebuilds, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Numerics, EngineTest, ::testing::ValuesIn(all_numerics()),
@@ -345,12 +348,23 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
   EXPECT_TRUE(refused([](auto& o, auto&) { o.rebuild.kind = RebuildPolicy::Kind::kToken; }));
   for (const bool offloaded : {false, true}) {
     EXPECT_EQ(refused([&](auto& o, auto& s) {
+                o.selection = Selection::kH2O;
+                if (offloaded) s.homes = spread_homes(2, 2, 2);
+              }),
+              offloaded);
+    EXPECT_EQ(refused([&](auto& o, auto& s) {
                 o.rebuild.kind = RebuildPolicy::Kind::kToken;
                 s.methods = {Method::kRetrieval, Method::kStreamingHierarchy};
                 if (offloaded) s.homes = spread_homes(2, 2, 2);
               }),
               offloaded);
   }
+  EXPECT_TRUE(refused([](auto& o, auto& s) {
+    o.rebuild.kind = RebuildPolicy::Kind::kToken;
+    o.selection = Selection::kH2O;
+    s.methods = {Method::kRetrieval};
+  }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.selection = Selection::kH2O, o.chunk_size = 64; }));
   EXPECT_FALSE(refused([](auto& o, auto&) { o.dense_layers = 1; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.dense_layers = 2; }));  // all of them
   EXPECT_TRUE(refused([](auto& o, auto&) { o.dense_layers = -1; }));
@@ -516,9 +530,10 @@ TEST_F(EngineOnce, MemoryEndsWithContextAndMethods) {
     in.options = toy_options();
     in.options.budget = 64 + 64 * (19 - round);  // smaller and smaller: no peak hides the next
     in.run = {300 - round, 8, all_methods()};
-    in.options.selection = round % 2 == 0 ? Selection::kMeanKey : Selection::kAttention;
-    in.options.dense_layers = round % 3 == 0 ? 1 : 0;
-    if (round % 5 == 0) {
+    constexpr Selection kAll[] = {Selection::kMeanKey, Selection::kAttention, Selection::kH2O};
+    in.options.selection = kAll[round % 3];
+    in.options.dense_layers = round % 2;
+    if (round % 5 == 0 && in.options.selection != Selection::kH2O) {
       in.options.rebuild.kind = RebuildPolicy::Kind::kToken;
       in.run.methods = {Method::kRetrieval};
     }

@@ -104,6 +104,7 @@ inline std::vector<Variant> variants() {
     o.selection = Selection::kAttention;
     o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0};
   });
+  add("h2o", [](auto& o) { o.selection = Selection::kH2O, o.dense_layers = 1; });
   add("budget beyond the prompt", [](auto& o) { o.budget = 1024; });
   add("chunk 5", [](auto& o) { o.chunk_size = 5, o.budget = 60; });
   return all;

@@ -213,7 +213,8 @@ class RetrievalScene {
         full(t.full(kCapacity)),
         cache(*t.backend, full, 2, 4, kKvHeads, kDim, 24, DType::kF32,
               {budget, kChunk, selection, policy}),
-        budget_(budget) {}
+        budget_(budget),
+        recent_(selection == Selection::kH2O ? budget / kChunk / 2 * kChunk : 0) {}
 
   void feed_prompt(std::span<const Token> prompt) {
     const auto n = static_cast<std::int64_t>(prompt.size());
@@ -221,7 +222,7 @@ class RetrievalScene {
     t.run(prompt.first(prompt.size() / 2), full, 50, &cache);
     LastQueries queries(*t.backend, 2, 4, kDim);
     testing::end_prompt(t.model, prompt.subspan(prompt.size() / 2), full, cache, queries);
-    covered_ = (n - 1) / kChunk * kChunk;
+    covered_ = covered((n - 1) / kChunk * kChunk);
     shorten(sequence, n - 1);
     full.mark();
     cache.mark();
@@ -247,7 +248,7 @@ class RetrievalScene {
     const std::int64_t before = cache.selections();
     t.run(std::span(sequence).subspan(static_cast<std::size_t>(base)), full, 16,
           f.chance(5) ? nullptr : &cache);
-    if (cache.selections() != before) covered_ = base / kChunk * kChunk;
+    if (cache.selections() != before) covered_ = covered(base);
     check();  // pending rows survive a selection
     const std::int64_t accepted = f.pick(0, n);
     cache.report_round(accepted, n);
@@ -362,7 +363,13 @@ class RetrievalScene {
     }
   }
 
+  // Tokens that a selection over `tokens` chooses among; those after them are all present.
+  std::int64_t covered(std::int64_t tokens) const {
+    return std::max<std::int64_t>(0, tokens - recent_) / kChunk * kChunk;
+  }
+
   std::int64_t budget_;
+  std::int64_t recent_;
   std::int64_t covered_ = 0;  // by the last selection
   std::vector<Token> marked_;
   std::int64_t marked_covered_ = 0;
@@ -377,7 +384,12 @@ TEST(RetrievalCacheFuzz, RowsAreTheSelectionAndEverythingSince) {
   for (const RebuildPolicy& policy : policies) {
     for (const std::int64_t budget : {8, 24, 40, 100, 4}) {
       for (const std::int64_t prompt : {2, 30, 41, 64}) {
-        const Selection selection = ++seed % 2 == 0 ? Selection::kMeanKey : Selection::kAttention;
+        constexpr Selection kAll[] = {Selection::kMeanKey, Selection::kAttention, Selection::kH2O};
+        Selection selection = kAll[++seed % 3];
+        const bool each_token = policy.kind == RebuildPolicy::Kind::kToken;
+        if (selection == Selection::kH2O && (each_token || budget < 2 * RetrievalScene::kChunk)) {
+          selection = Selection::kAttention;
+        }
         SCOPED_TRACE(::testing::Message()
                      << "seed " << seed << " budget " << budget << " prompt " << prompt);
         RetrievalScene s(budget, selection, policy);

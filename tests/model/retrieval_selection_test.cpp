@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
+#include "model/prompt_replay.h"
 #include "model/tiny_model.h"
 
 namespace triforce {
@@ -230,6 +232,72 @@ TEST(Selection, EveryDraftedTokenSelectsByItsOwnQuery) {
       }
       EXPECT_EQ(s.retrieval.selections(), 8);
       EXPECT_NE(selected.front(), selected.back());
+    }
+  }
+}
+
+// What has received most attention from all queries of the prompt and of every verification, beside
+// the most recent half of the budget.
+TEST(Selection, HeavyHittersOfAllAttentionSinceThePromptBegan) {
+  for (const int kv_heads : {1, 2, 4}) {
+    Scene s(kv_heads, Selection::kH2O, 24, 4);
+    PromptReplay replay(*s.t.backend, s.full, 2);
+    const std::vector<Token> tokens = random_tokens(150, 61, 6);
+    std::array<std::array<std::vector<double>, 4>, 2> sums;  // [layer][head]
+    const auto observe = [&](std::int64_t first, std::int64_t rows, KvCache& cache) {
+      s.t.run(std::span(tokens).subspan(static_cast<std::size_t>(first),
+                                        static_cast<std::size_t>(rows)),
+              cache, rows, &s.recorder);
+      for (int l = 0; l < 2; ++l) {
+        for (int h = 0; h < kv_heads; ++h) {
+          auto& sum = sums[static_cast<std::size_t>(l)][static_cast<std::size_t>(h)];
+          const std::vector<double> more = s.attention_mass(l, h, 0, rows, first, 40);
+          sum.resize(more.size());
+          for (std::size_t c = 0; c < more.size(); ++c) sum[c] += more[c];
+        }
+      }
+    };
+    // Half of the 24 tokens are recent: 3 chunks of the others are kept.
+    const auto expect = [&](std::size_t scored_chunks) {
+      for (int l = 0; l < 2; ++l) {
+        for (int h = 0; h < kv_heads; ++h) {
+          std::vector<double> scores =
+              sums[static_cast<std::size_t>(l)][static_cast<std::size_t>(h)];
+          scores.resize(scored_chunks);
+          s.expect_selection(l, h, scores, 3);
+        }
+      }
+    };
+    for (int prompt = 0; prompt < 2; ++prompt) {  // nothing stays of the prompt before
+      s.full.reset();
+      s.retrieval.reset();
+      replay.reset();
+      sums = {};
+      s.t.run(std::span(tokens).first(100), s.full, 32);
+      s.full.commit(100);
+      for (std::int64_t at = 0; at < 100; at += 25) observe(at, 25, replay);
+      EXPECT_EQ(replay.length(), 100);
+      s.retrieval.select_prompt(s.queries.view(), s.t.model.rope());
+      expect(22);  // of the first 88 tokens
+    }
+    s.retrieval.mark();
+    s.full.mark();
+    const auto marked = sums;
+    std::vector<std::int32_t> first;
+    for (int generation = 0; generation < 2; ++generation) {
+      std::int64_t length = 100;
+      for (const std::int64_t rows : {7, 1, 20}) {
+        observe(length, rows, s.full);
+        expect(static_cast<std::size_t>(length - 12) / 4);
+        length += rows;
+        s.retrieval.commit(length);
+      }
+      EXPECT_EQ(s.retrieval.selections(), 3);
+      if (generation == 0) first = s.retrieval.selected_chunks();
+      EXPECT_EQ(s.retrieval.selected_chunks(), first);
+      s.full.rewind();
+      s.retrieval.rewind();
+      sums = marked;
     }
   }
 }

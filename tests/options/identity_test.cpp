@@ -135,6 +135,8 @@ TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
       {{"--dense-layers", "2"}, "triforce retrieval streaming"},
       {{"--rebuild", "every:32"}, "triforce retrieval"},
       {{"--selection", "attention"}, "triforce retrieval"},
+      {{"--selection", "h2o"}, "triforce retrieval"},
+      {{"--rebuild", "token"}, "triforce retrieval"},
       {{"--draft-cache-budget", "512"}, "triforce draft"},
   };
   for (const char* method : {"ar", "triforce", "retrieval", "streaming", "draft"}) {

@@ -1,0 +1,38 @@
+#pragma once
+#include "model/dense_layers.h"
+
+namespace triforce {
+
+// The tokens of a full cache once more, from the first one on, so that an observer sees every query
+// of a prompt with the attention it pays: a cache all of whose layers are those of the full one,
+// which stays as it is. In passes of up to kMaxBatchInvariantRows tokens, which are not recorded.
+class PromptReplay final : public KvCache {
+ public:
+  // As DenseLayers.
+  PromptReplay(Backend& backend, FullCache& full, int layers);
+  std::int64_t length() const override { return length_; }
+  std::int64_t committed() const override { return length_; }
+  std::int64_t capacity() const override { return layers_.capacity(); }
+  std::int64_t max_append() const override { return kMaxBatchInvariantRows; }
+  void begin(std::int64_t n, std::int64_t tile_rows) override;
+  TensorView positions(int /*l*/) const override { return layers_.positions(); }
+  int runs(int l) const override { return layers_.runs(l); }
+  KvView run(int l, int i, int tile) override { return layers_.run(l, i, tile); }
+  void done(int /*l*/, int /*i*/, int /*tile*/) override {}
+  void end() override;
+  void cancel() override { layers_.end(); }
+  void truncate(std::int64_t length) override { TF_CHECK(length == length_, "to {}", length); }
+  void commit(std::int64_t length) override { TF_CHECK(length == length_, "of {}", length); }
+  void mark() override {}
+  void rewind() override { length_ = 0; }
+  void reset() override { length_ = 0; }
+  std::uint64_t id() const override;
+  bool recordable() const override { return false; }
+
+ private:
+  FullCache& full_;
+  DenseLayers layers_;
+  std::int64_t length_ = 0, appending_ = 0;
+};
+
+}  // namespace triforce
