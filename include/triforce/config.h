@@ -69,9 +69,10 @@ struct RunConfig {
   std::int64_t chi_square_runs = 60000;  // of each losslessness test by sampling; 0: none
   std::uint64_t seed = 42;               // of sampling, synthetic data and random weights
 
-  // Data: gs, 128k, one-shot, lwm, demo, synthetic, or a .txt, .jsonl or .ids file.
+  // Data: gs, 128k, one-shot, lwm, demo, synthetic, needle, or a .txt, .jsonl or .ids file.
   std::string dataset = "synthetic";
   std::string text_field = "text";  // of a .jsonl data set: the member that holds the text
+  double needle_depth = 0.5;  // where in a needle's prompt the key stands: 0 begins it, 1 ends it
   std::int64_t prompts = 1;
 
   int repetitions = 5, warmup = 1;

@@ -54,7 +54,7 @@ std::vector<fs::path> input_files(const RunConfig& config, const ModelPair& mode
   std::vector<fs::path> files;
   if (is_published_dataset(config.dataset)) {
     files.push_back(find_data_folder().downloads() / (config.dataset + ".jsonl"));
-  } else if (config.dataset != "synthetic") {
+  } else if (!is_generated_dataset(config.dataset)) {
     files.emplace_back(config.dataset);
   }
   for (const std::string& file : {config.config_file, config.machine}) {
@@ -130,7 +130,9 @@ Dataset load_prompts(const RunConfig& config, const ModelChoice& target,
                          {},
                          max_bytes,
                          std::move(check_stop),
-                         config.text_field};
+                         config.text_field,
+                         config.needle_depth,
+                         config.gen_len};
   if (is_published_dataset(config.dataset)) request.downloads = find_data_folder().downloads();
   Encode encode;
   if (tokenizer) {

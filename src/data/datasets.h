@@ -19,8 +19,8 @@ struct Prompt {
 
 struct Dataset {
   std::vector<Prompt> prompts;
-  // kind: "synthetic", "txt", "jsonl", "ids", or the published name; sha256: of the file, or of the
-  // synthetic text that was used.
+  // kind: "synthetic", "needle", "txt", "jsonl", "ids", or the published name; sha256: of the file,
+  // or of the synthetic text that was used.
   DataInfo info;
 };
 
@@ -37,6 +37,8 @@ struct DatasetRequest {
   // empty.
   std::function<void()> check_stop = nullptr;
   std::string text_field = "text";  // as RunConfig::text_field
+  double needle_depth = 0.5;   // of a needle, in [0, 1]: 0 at the beginning of the prompt
+  std::int64_t generated = 0;  // tokens that will be generated after each prompt
 };
 
 // Text to ids without BOS. Empty: this target has no tokenizer; .ids files can be read, and of
@@ -66,6 +68,8 @@ void check_dataset(std::string_view name, bool has_tokenizer, std::string_view t
 // or cannot be read.
 std::filesystem::path find_dataset(const std::string& name, const std::filesystem::path& downloads);
 
+// True for synthetic and needle.
+bool is_generated_dataset(std::string_view name);
 // True for gs, 128k, one-shot, lwm and demo.
 bool is_published_dataset(std::string_view name);
 

@@ -226,7 +226,9 @@ std::vector<Option> sampling_and_acceptance() {
 std::vector<Option> data() {
   return {
       o("dataset", {}, "NAME|FILE", "",
-        "synthetic; gs, 128k, one-shot, lwm or demo (fetched by scripts/download_data.sh); or a "
+        "synthetic; needle: such documents with a random pass key in them, which the target is "
+        "asked to copy; gs, 128k, one-shot, lwm or demo (fetched by scripts/download_data.sh); or "
+        "a "
         "file: .txt is one document; .jsonl has one a line, {\"text\": ...}, whose fields prefix "
         "and suffix, if any, are not cut; .ids has one a line, decimal token ids between spaces or "
         "tabs, with or without BOS (scripts/encode_dataset.py makes them). "
@@ -234,6 +236,9 @@ std::vector<Option> data() {
         kWithModel, Role::kNames, text("a data set or a file", at(&C::dataset))),
       o("text-field", {}, "NAME", "", "field of a .jsonl data set that holds the text", kWithModel,
         Role::kDecides, text("a field's name", at(&C::text_field))),
+      o("needle-depth", {}, "F", "",
+        "where in the prompts of --dataset needle the key stands: 0 at the beginning, 1 at the end",
+        kWithModel, Role::kNames, real({.high = 1}, at(&C::needle_depth))),
       o("prompts", {}, "N", "", "prompts to measure, at most what the data set has", kShaped,
         Role::kNames, integer(1, kManyTimes, at(&C::prompts))),
   };

@@ -114,6 +114,12 @@ void check_offload(const RunConfig& c) {
   }
 }
 
+void check_data(const RunConfig& c) {
+  if (c.needle_depth == RunConfig().needle_depth || c.dataset == "needle") return;
+  throw_usage("--needle-depth: expected --dataset needle beside it, found {}",
+              quote_text(c.dataset));
+}
+
 void check_machine(const RunConfig& c) {
   if (c.machine.empty() || c.memory_limit_bytes == 0) return;
   throw_usage(
@@ -299,6 +305,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
   check_models(c, given);
   check_offload(c);
   check_machine(c);
+  check_data(c);
   if ((command & (kRun | kSweep | kPlan)) != 0) {
     settle_methods(c, given);
     check_speculation(c);

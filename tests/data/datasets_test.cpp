@@ -5,12 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <set>
 
 #include "core/json_writer.h"
 #include "core/sha256.h"
 #include "core/strict_json.h"
+#include "data/generated_prompts.h"
 #include "data/synthetic.h"
 #include "triforce/error.h"
 #include "triforce/tokenizer.h"
@@ -78,6 +81,62 @@ TEST_F(Datasets, SyntheticPromptIsTheDocumentsBeginning) {
   std::vector<Token> expected = bytes_as_tokens(std::string_view(text).substr(0, 4'999));
   expected.insert(expected.begin(), 1);
   EXPECT_EQ(a.prompts[0].tokens, expected);
+}
+
+// A document with a key in it, at the depth asked for, and a question after which the key comes.
+TEST_F(Datasets, NeedlesStandWhereTheyAreAskedFor) {
+  const std::string question = "\nWhat is the pass key? The pass key is:";
+  std::set<std::string> hashes, keys;
+  for (const double depth : {0.0, 0.3, 0.5, 1.0}) {
+    DatasetRequest request{"needle", 5'000, 2, 42, 1, 300, {}};
+    request.needle_depth = depth;
+    const Dataset d = load_dataset(request, bytes_as_tokens);
+    ASSERT_EQ(d.prompts.size(), 2U);
+    EXPECT_EQ(d.info.kind, "needle");
+    hashes.insert(*d.info.sha256);
+    EXPECT_EQ(load_dataset(request, bytes_as_tokens).info.sha256, d.info.sha256);
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      const std::string key = pass_key(42, i), told = "\nThe pass key is: " + key + "\n";
+      keys.insert(key);
+      EXPECT_EQ(key.size(), 342U);
+      const std::size_t rest = 4'999 - told.size() - question.size();
+      const auto before = static_cast<std::size_t>(std::llround(depth * static_cast<double>(rest)));
+      std::string text = synthetic_document(42, i, 5'000).substr(0, rest);
+      text.insert(before, told);
+      std::vector<Token> expected = bytes_as_tokens(text + question);
+      expected.insert(expected.begin(), 1);
+      EXPECT_EQ(d.prompts[i].tokens, expected) << depth;
+      EXPECT_EQ(d.prompts[i].source, fmt::format("needle #{}", i));
+    }
+  }
+  EXPECT_EQ(hashes.size(), 4U);  // the place is a part of the data
+  EXPECT_EQ(keys.size(), 2U);
+  EXPECT_NE(pass_key(43, 0), pass_key(42, 0));
+}
+
+// As many tokens as the key and the space before it have; more would not be copied.
+TEST_F(Datasets, NeedlesAreNotAskedForMoreThanTheKey) {
+  const auto usage_error = [](std::int64_t prefill, std::int64_t generated) -> std::string {
+    DatasetRequest request{"needle", prefill, 1, 42, 1, 300, {}};
+    request.generated = generated;
+    try {
+      load_dataset(request, bytes_as_tokens);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kUsage);
+      return e.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(usage_error(2'000, 343), "");
+  EXPECT_EQ(usage_error(2'000, 344).find("--gen-len: expected at most the 343 tokens"), 0U);
+  // BOS, 18 bytes before the key, the key, a line end, 39 bytes of the question.
+  EXPECT_EQ(usage_error(1 + 18 + 342 + 1 + 39, 0), "");
+  EXPECT_EQ(usage_error(18 + 342 + 1 + 39, 0).find("--prefill: expected at least the 401 "), 0U);
+  // Bytes are ids without a tokenizer.
+  const Dataset d = load_dataset({"needle", 2'000, 1, 42, 1, 300, {}}, nullptr);
+  EXPECT_TRUE(d.info.bytes_as_ids);
+  EXPECT_EQ(d.prompts[0].tokens,
+            load_dataset({"needle", 2'000, 1, 42, 1, 300, {}}, bytes_as_tokens).prompts[0].tokens);
 }
 
 TEST_F(Datasets, TextFileIsOneDocument) {

@@ -371,6 +371,7 @@ TEST(Options, OptionsThatDoNotFitTogether) {
       {{"--budget", "8", "--baseline"}, "--budget"},
       {{"--dense-layers", "2", "--baseline"}, "--dense-layers"},
       {{"--dense-layers", "2", "--method", "ar,draft"}, "--dense-layers"},
+      {{"--needle-depth", ".3"}, "--needle-depth"},
       {{"--inner-rule", "published", "--method", "retrieval"}, "--inner-rule published"},
       {{"--inner-rule", "published", "--acceptance", "coupled"}, "--inner-rule published"},
   };
@@ -393,6 +394,16 @@ TEST(Options, AutoGammas) {
   EXPECT_TRUE(c.auto_inner_gamma);
   EXPECT_EQ(c.speculation.gamma, 31);
   EXPECT_EQ(c.speculation.inner_gamma, 31);
+}
+
+TEST(Options, NeedleDepths) {
+  for (const double depth : {0.0, 0.25, 1.0}) {
+    EXPECT_EQ(
+        parse({"--dataset", "needle", "--needle-depth", fmt::format("{}", depth)}).needle_depth,
+        depth);
+  }
+  EXPECT_NE(usage_error({"--dataset", "needle", "--needle-depth", "1.01"}), "");
+  EXPECT_NE(usage_error({"--dataset", "needle", "--needle-depth", "-.1"}), "");
 }
 
 TEST(Options, PoliciesAndRates) {

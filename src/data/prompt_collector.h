@@ -1,0 +1,121 @@
+// What every data set does with its documents.
+#pragma once
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/utf8.h"
+#include "data/datasets.h"
+#include "triforce/error.h"
+
+namespace triforce {
+
+[[noreturn]] inline void throw_no_tokenizer(std::string_view name) {
+  throw_input("NoTokenizer",
+              "--dataset {}: expected a target with a tokenizer.model, found none; an .ids file "
+              "needs no tokenizer",
+              name);
+}
+
+// A text with what stands before and after it in the prompt. The text alone is cut.
+struct Document {
+  std::string_view text, prefix = {}, suffix = {};
+};
+
+// Collects prompts until there are enough of them.
+class PromptCollector {
+ public:
+  PromptCollector(const DatasetRequest& request, const Encode& encode, Dataset& out)
+      : request_(request), encode_(encode), out_(out) {}
+
+  // True if there is room for another document. Throws what the request's check_stop throws.
+  bool wants_more() const {
+    if (request_.check_stop) request_.check_stop();
+    return static_cast<std::int64_t>(out_.prompts.size()) < request_.prompts;
+  }
+
+  // Throws if so many prompts are too much for the memory given.
+  void check_room(std::int64_t prompts) const {
+    const std::int64_t max_prompts =
+        request_.max_bytes / static_cast<std::int64_t>(sizeof(Token)) / request_.prefill;
+    if (prompts <= max_prompts) return;
+    throw_resources("MemoryLimit",
+                    "--prompts: expected at most {} prompts of {} tokens in {} bytes of memory, "
+                    "found {} or more",
+                    max_prompts, request_.prefill, request_.max_bytes, prompts);
+  }
+
+  void add_text(const Document& document, const std::string& source) {
+    const std::vector<Token> suffix = continuation_ids(document.suffix);
+    std::vector<Token> ids = encode(document.prefix);
+    const std::size_t frame = 1 + ids.size() + suffix.size();
+    if (frame > 1 && frame >= static_cast<std::size_t>(request_.prefill)) {
+      throw_input(
+          "InvalidDataset",
+          "{}: expected a --prefill above the {} tokens of BOS, prefix and suffix, found {}",
+          source, frame, request_.prefill);
+    }
+    // A beginning of this many bytes holds enough tokens unless they are unusually long.
+    std::size_t bytes = static_cast<std::size_t>(request_.prefill) * 8;
+    while (true) {
+      ids = encode(std::string(document.prefix).append(clip(document.text, bytes)));
+      if (bytes >= document.text.size() ||
+          static_cast<std::int64_t>(ids.size()) > request_.prefill) {
+        break;
+      }
+      bytes *= 4;
+    }
+    add_ids(std::move(ids), suffix, source);
+  }
+
+  // Ids without BOS, cut to what the prompt has room for before those of the suffix.
+  void add_ids(std::vector<Token> ids, std::span<const Token> suffix, const std::string& source) {
+    const auto prefill = static_cast<std::size_t>(request_.prefill);
+    if (1 + ids.size() + suffix.size() < prefill) {
+      ++out_.info.n_skipped;
+      return;
+    }
+    check_room(static_cast<std::int64_t>(out_.prompts.size()) + 1);
+    ids.resize(prefill - 1 - suffix.size());
+    ids.insert(ids.begin(), request_.bos);
+    ids.insert(ids.end(), suffix.begin(), suffix.end());
+    ids.shrink_to_fit();
+    out_.prompts.push_back({std::move(ids), source});
+  }
+
+  // Ids of a text as after a line end: a tokenizer treats the beginning of a text unlike its
+  // middle.
+  std::vector<Token> continuation_ids(std::string_view text) const {
+    if (text.empty()) return {};
+    const std::vector<Token> before = encode("\n");
+    const std::vector<Token> both = encode(std::string("\n").append(text));
+    const auto [mid, end] = std::mismatch(before.begin(), before.end(), both.begin(), both.end());
+    if (mid != before.end()) return encode(text);  // the line end became part of another token
+    return {end, both.end()};
+  }
+
+ private:
+  std::vector<Token> encode(std::string_view text) const {
+    if (!encode_) throw_no_tokenizer(request_.name);
+    if (text.empty()) return {};
+    std::vector<Token> ids = encode_(text);
+    if (request_.check_stop) request_.check_stop();
+    return ids;
+  }
+
+  // The longest prefix of at most `bytes` bytes that does not cut a character.
+  static std::string_view clip(std::string_view text, std::size_t bytes) {
+    if (bytes >= text.size()) return text;
+    const std::string_view head = text.substr(0, bytes);
+    return head.substr(0, complete_utf8_prefix(head));
+  }
+
+  const DatasetRequest& request_;
+  const Encode& encode_;
+  Dataset& out_;
+};
+
+}  // namespace triforce
