@@ -181,7 +181,7 @@ struct RunSession::Impl {
   ModelPair models;
   std::optional<Tokenizer> tokenizer;
   ModelWeights target, draft;
-  std::vector<std::vector<Token>> prompts;
+  std::vector<std::vector<Token>> prompts, answers;
   std::shared_ptr<Context> context;  // of runs that share it
 };
 
@@ -250,9 +250,13 @@ std::int64_t RunSession::Impl::memory_for_prompts() const {
 void RunSession::Impl::read_data() {
   Dataset data = load_prompts(config(), models.target, tokenizer, memory_for_prompts(),
                               [this] { check_time(); });
-  for (Prompt& prompt : data.prompts) prompts.push_back(std::move(prompt.tokens));
+  for (Prompt& prompt : data.prompts) {
+    prompts.push_back(std::move(prompt.tokens));
+    if (!prompt.answer.empty()) answers.push_back(std::move(prompt.answer));
+  }
   for (Run& run : runs) {
     run.input.prompts = prompts;
+    run.input.answers = answers;
     run.input.data = data.info;
     if (!tokenizer) continue;
     run.input.decode_text = [this](std::span<const Token> ids) { return tokenizer->decode(ids); };

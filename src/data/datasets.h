@@ -15,6 +15,7 @@ namespace triforce {
 struct Prompt {
   std::vector<Token> tokens;  // BOS first, exactly as many as were asked for
   std::string source;         // "synthetic #0", "book.txt", "books.jsonl:3"
+  std::vector<Token> answer;  // of needles, the pass key; else empty
 };
 
 struct Dataset {

@@ -72,7 +72,8 @@ class PromptCollector {
   }
 
   // Ids without BOS, cut to what the prompt has room for before those of the suffix.
-  void add_ids(std::vector<Token> ids, std::span<const Token> suffix, const std::string& source) {
+  void add_ids(std::vector<Token> ids, std::span<const Token> suffix, const std::string& source,
+               std::vector<Token> answer = {}) {
     const auto prefill = static_cast<std::size_t>(request_.prefill);
     if (1 + ids.size() + suffix.size() < prefill) {
       ++out_.info.n_skipped;
@@ -83,7 +84,7 @@ class PromptCollector {
     ids.insert(ids.begin(), request_.bos);
     ids.insert(ids.end(), suffix.begin(), suffix.end());
     ids.shrink_to_fit();
-    out_.prompts.push_back({std::move(ids), source});
+    out_.prompts.push_back({std::move(ids), source, std::move(answer)});
   }
 
   // Ids of a text as after a line end: a tokenizer treats the beginning of a text unlike its

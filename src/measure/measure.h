@@ -54,6 +54,7 @@ struct MeasureInput {
   std::optional<ModelInfo> target_info, draft_info;
   RunConfig config;  // methods, speculation, gen_len, seed, repetitions, ...
   std::span<const std::vector<Token>> prompts;  // at least one; they outlive the measurement
+  std::span<const std::vector<Token>> answers;  // what each prompt asks to copy; empty: nothing
   ResultContext context;                        // `end` and what the monitor saw are filled in
   DataInfo data;
   MemoryPlan plan;            // plan_memory() of this run

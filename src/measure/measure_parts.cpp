@@ -304,6 +304,22 @@ std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const Prepared
   return s;
 }
 
+std::optional<double> copied_fraction(std::span<const MeasuredRun> runs,
+                                      std::span<const std::vector<Token>> answers) {
+  std::int64_t equal = 0, all = 0;
+  for_each_timed(runs, [&](const MeasuredRun& r) {
+    if (answers.empty()) return;
+    const std::vector<Token>& answer = answers[static_cast<std::size_t>(r.prompt)];
+    const std::vector<Token>& tokens = r.metrics.tokens;
+    all += static_cast<std::int64_t>(tokens.size());
+    for (std::size_t i = 0; i < std::min(tokens.size(), answer.size()); ++i) {
+      equal += tokens[i] == answer[i] ? 1 : 0;
+    }
+  });
+  if (all == 0) return std::nullopt;
+  return static_cast<double>(equal) / static_cast<double>(all);
+}
+
 std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& run,
                                     const PerPass<PassBytes>& bytes, std::int64_t context) {
   std::vector<PassCount> passes;

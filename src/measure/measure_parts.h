@@ -68,6 +68,13 @@ struct PassCount {
   Phase phase = Phase::kOuterVerify;  // that it is timed under
   std::int64_t passes = 0, bytes_per_pass = 0, bus_bytes_per_pass = 0;
 };
+// Of the tokens of timed generations those that equal their prompt's answer at their place;
+// nullopt: there are no answers, or no such tokens.
+// A target of which it is less than kMinCopied does not do what a needle asks.
+inline constexpr double kMinCopied = 0.9;
+std::optional<double> copied_fraction(std::span<const MeasuredRun> runs,
+                                      std::span<const std::vector<Token>> answers);
+
 // context: tokens of sequence, see PassBytes::at().
 std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& run,
                                     const PerPass<PassBytes>& bytes, std::int64_t context);

@@ -160,6 +160,10 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
     reasons.push_back(
         fmt::format("noise {:.1f}% over --max-noise {}%", *c.timing.noise_pct, *c_.max_noise_pct));
   }
+  if (const auto copied = copied_fraction(m.runs, in_.answers); copied && *copied < kMinCopied) {
+    reasons.push_back(fmt::format(
+        "{:.3f} of the tokens are the pass key's: acceptance is not that of copies", *copied));
+  }
   if (c_.warmup == 0) reasons.emplace_back("no warm-up");
   if (c.status != CaseStatus::kOk) reasons.push_back(fmt::format("status {}", to_string(c.status)));
   std::vector<const std::vector<MeasuredRun>*> all;

@@ -107,6 +107,7 @@ TEST_F(Datasets, NeedlesStandWhereTheyAreAskedFor) {
       expected.insert(expected.begin(), 1);
       EXPECT_EQ(d.prompts[i].tokens, expected) << depth;
       EXPECT_EQ(d.prompts[i].source, fmt::format("needle #{}", i));
+      EXPECT_EQ(d.prompts[i].answer, bytes_as_tokens(' ' + key));
     }
   }
   EXPECT_EQ(hashes.size(), 4U);  // the place is a part of the data

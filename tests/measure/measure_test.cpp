@@ -467,6 +467,25 @@ TEST(Result, OfACompleteRun) {
   EXPECT_EQ(triforce.output[0].sha256, triforce.timing.samples[0].tokens_sha256);
 }
 
+TEST(Result, CopiesOfAnAnswer) {
+  std::vector<MeasuredRun> runs = {run_of(0, 0, 4, {1, 2, 3, 4}), run_of(1, 0, 4, {5, 6, 7, 8})};
+  const std::vector<std::vector<Token>> answers = {{1, 2, 3, 4, 9}, {5, 0, 7}};
+  EXPECT_EQ(copied_fraction(runs, answers), 6.0 / 8);
+  EXPECT_EQ(copied_fraction(runs, {}), std::nullopt);
+  runs[1].warmup = true;
+  EXPECT_EQ(copied_fraction(runs, answers), 1);
+  Fixture f;
+  EXPECT_FALSE(f.has_reason(0, "pass key"));
+  std::vector<std::vector<Token>> answers = {
+      std::vector<Token>(20, 1)};  // what the baseline generates
+  f.input.answers = answers;
+  EXPECT_FALSE(f.has_reason(0, "pass key"));
+  std::fill_n(answers[0].begin(), 2, 0);
+  EXPECT_FALSE(f.has_reason(0, "pass key"));
+  answers[0][2] = 0;
+  EXPECT_TRUE(f.has_reason(0, "0.850 of the tokens are the pass key's"));
+}
+
 TEST(Result, BrokenLosslessnessExitsSeven) {
   Fixture f;
   f.state.methods[1].runs[3].metrics.tokens[2] = 9;
