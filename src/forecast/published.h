@@ -23,11 +23,15 @@ struct PublishedResult {
   std::optional<int> chunk_size;
   std::optional<double> top_p;
   std::optional<int> gamma, inner_gamma;
+  int dense_layers = 0;
+  std::optional<Selection> selection;
+  bool rebuilds_for_each_token = false;
   // KV heads in host memory: who computes with them, and layers of the others where they are
   // stated.
   std::optional<OffloadAttention> offloaded;
   std::optional<int> on_chip;
-  // One of the first two, and the acceptance per token of the outer level where it was published.
+  // One of the first two at most, and the acceptance per token of the outer level where it was
+  // published.
   std::optional<double> ms_per_token, speedup, alpha;
   std::string source;  // table and row
 };

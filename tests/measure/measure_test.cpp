@@ -476,13 +476,13 @@ TEST(Result, CopiesOfAnAnswer) {
   EXPECT_EQ(copied_fraction(runs, answers), 1);
   Fixture f;
   EXPECT_FALSE(f.has_reason(0, "pass key"));
-  std::vector<std::vector<Token>> answers = {
+  std::vector<std::vector<Token>> keys = {
       std::vector<Token>(20, 1)};  // what the baseline generates
-  f.input.answers = answers;
+  f.input.answers = keys;
   EXPECT_FALSE(f.has_reason(0, "pass key"));
-  std::fill_n(answers[0].begin(), 2, 0);
+  std::fill_n(keys[0].begin(), 2, 0);
   EXPECT_FALSE(f.has_reason(0, "pass key"));
-  answers[0][2] = 0;
+  keys[0][2] = 0;
   EXPECT_TRUE(f.has_reason(0, "0.850 of the tokens are the pass key's"));
 }
 
