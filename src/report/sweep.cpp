@@ -30,6 +30,18 @@ bool is_measured(const SweepRow& row) {
                      [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });
 }
 
+// Those in which no row has anything: speedups of cases without a baseline.
+void drop_empty_columns(TextTable& t) {
+  for (std::size_t c = t.head.size(); c-- > t.left_columns;) {
+    const bool empty =
+        std::all_of(t.rows.begin(), t.rows.end(), [c](const auto& row) { return row[c] == "-"; });
+    if (!empty) continue;
+    const auto at = static_cast<std::ptrdiff_t>(c);
+    t.head.erase(t.head.begin() + at);
+    for (std::vector<std::string>& row : t.rows) row.erase(row.begin() + at);
+  }
+}
+
 // Rows of one experiment, whose options are columns.
 TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& texts,
                    const std::optional<std::string>& recipe) {
@@ -45,7 +57,7 @@ TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& text
       t.left_columns = t.head.size() + 1;  // and the method
       t.head.insert(t.head.end(), of.head.begin(), of.head.end());
       t.caption = of.caption;
-      t.optional = of.optional;
+      t.optional = {"ms 95% CI", "x 95% CI"};
     }
     for (const std::vector<std::string>& cells : of.rows) {
       std::vector<std::string> line = {fmt::format("{}", row.number)};
@@ -54,6 +66,7 @@ TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& text
       t.rows.push_back(std::move(line));
     }
   }
+  drop_empty_columns(t);
   return t;
 }
 

@@ -233,7 +233,7 @@ class Sweep(ProgramTest):
         self.sweep("--resume", "other", **options)
         whole = time.monotonic() - begin
         journal, kills = self.path("journal"), 0
-        while kills < 20:
+        while kills < (5 if "TRIFORCE_SANITIZED" in os.environ else 20):
             process = self.start("--resume", journal, "--json", "sweep.json", **options)
             worker = None
             time.sleep(dice.uniform(0, whole))
