@@ -152,7 +152,7 @@ void fields(V& v, Comparison& c) {
 
 // Compares case by case those with equal case_id. What cannot be compared is `missing` and
 // inconclusive, never passed: a case that new lacks, that is there another number of times than
-// options.runs, was not finished or is not ok. Throws Error(kBadInput, "InvalidResult") for a file
+// options.runs says, was not finished or is not ok. Throws Error(kBadInput, "InvalidResult") for a file
 // that contradicts itself: counters that are not the sum of the samples', tokens with another hash,
 // times that are no times.
 //
@@ -167,11 +167,11 @@ void fields(V& v, Comparison& c) {
 //   what they computed: those of a prompt with equal counters form a group in which neither side
 //   should rank higher (mann_whitney() sums over the groups, median_ratio() takes their levels
 //   off), so that neither prompts nor seeds are noise. Where no sample of some work has a partner,
-//   groups are prompts. What differs from process to process is in no interval: with options.runs
-//   above 1, runs of one build that differ by more than the threshold make it inconclusive. Slower
-//   iff the corrected p is below alpha and the interval lies above the threshold; inconclusive if
-//   the noise is over 3%, or samples are fewer than 15 (noise up to 1%) or 30, or the interval
-//   reaches the threshold.
+//   groups are prompts. What differs from process to process is in no interval: of cases that
+//   are there several times, runs of one build that differ by more than the threshold make it
+//   inconclusive. Slower iff the corrected p is below alpha and the interval lies above the
+//   threshold; inconclusive if the noise is over 3%, or samples are fewer than 15 (noise up to 1%)
+//   or 30, or the interval reaches the threshold.
 Comparison compare_results(const ResultFile& base, const ResultFile& other,
                            const CompareOptions& options, const DecidesTokens& decides);
 

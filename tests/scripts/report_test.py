@@ -14,7 +14,7 @@ from plots.results import Reader
 from plots.words import comparison, short_number
 
 FOREIGN = {"schema": "triforce-bench.foreign/1", "results": [
-    {"name": "Other <method>", "source": "Doe & al., table 3", "machine": "1x card",
+    {"name": "Other <method>", "source": "A Doe & al., table 3 B, table 3", "machine": "1x card",
      "setting": {"temp": 0.5, "prefill": 4096}, "ms_per_token": {"value": 3.0, "low": 2.5, "high": 3.75},
      "speedup": 1.25, "acceptance_rate": None, "mean_accepted_length": 3.5}]}
 
@@ -196,7 +196,7 @@ class Foreign(ReportTest):
         self.assertEqual(row[1:3], ["4096", "foreign"])  # prefill differs and is a column
         self.assertEqual(numbers(row[3]), [3.0, 2.5, 3.75])
         self.assertEqual(row[7], "not measured")
-        self.assertEqual(row[-1], "Doe & al., table 3 (1x card)")
+        self.assertEqual(row[-1], "A Doe & al., table 3 B, table 3 (1x card)")
         bars = next(p for p in found.pictures if "Milliseconds per token (less" in p)
         self.assertIn("Other &lt;method&gt; (foreign)", bars)
         self.script("plot_sweep", GOLDEN / "result.json", "f.json", "--x", "prefill", "--y", "ms-per-token",
