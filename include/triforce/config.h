@@ -76,8 +76,10 @@ struct RunConfig {
   std::int64_t prompts = 1;
 
   int repetitions = 5, warmup = 1;
-  // Largest coefficient of variation of the time per token, in percent; a case above it is marked
-  // not comparable. nullopt: not checked.
+  // Largest coefficient of variation of the time per byte read within a prompt, in percent. While a
+  // method is above it, prompts are measured up to kMaxNoiseFactor times as often as repetitions
+  // says; a case that stays above is not comparable, and the run inconclusive. nullopt: not
+  // checked.
   std::optional<double> max_noise_pct;
   double timeout_s = 0;  // of the whole run; unfinished cases get status timeout. 0: none
 
@@ -110,6 +112,9 @@ inline constexpr std::int64_t kBuiltinPrefill = 15872, kBuiltinBudget = 2048;
 // So small that several prompts take seconds; more of them say more than more repetitions.
 inline constexpr std::int64_t kBuiltinPrompts = 4;
 inline constexpr int kBuiltinRepetitions = 2;
+
+// Of --max-noise: repetitions of a prompt at most, as a multiple of --repetitions.
+inline constexpr int kMaxNoiseFactor = 5;
 
 // `params` of the result file: every option of `run` in the order of the table, names in
 // snake_case ("gen_len", "draft_cache_budget"); implemented in src/options/options.cpp.

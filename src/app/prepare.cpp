@@ -26,8 +26,9 @@ void check_recorded(const RunConfig& c, const ModelConfig& target) {
   const std::int64_t chunks_of_head = std::min(s.budget, c.prefill) / s.chunk_size;
   const double ids = static_cast<double>(target.layers - s.dense_layers) * target.kv_heads *
                      static_cast<double>(chunks_of_head);
+  const double repetitions = c.max_noise_pct ? kMaxNoiseFactor * c.repetitions : c.repetitions;
   const double tokens =
-      c.record.tokens ? 2 * prompts * cases * c.repetitions * static_cast<double>(c.gen_len) : 0;
+      c.record.tokens ? 2 * prompts * cases * repetitions * static_cast<double>(c.gen_len) : 0;
   const double chunks = c.record.chunks ? prompts * selecting * ids : 0;
   const double probs =
       c.record.probs ? 2 * prompts * cases * static_cast<double>(kRecordedProbs) : 0;

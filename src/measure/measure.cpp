@@ -71,6 +71,8 @@ class Measurement {
  private:
   bool open();
   void measure_open(int prompt, std::optional<double>& target_ms);
+  void repeat(int prompt, int repetition);
+  bool noisy();
   bool prefill(int prompt, std::optional<double>& target_ms);
   bool record(int prompt);
   void warm_up(int prompt);
@@ -292,14 +294,27 @@ bool Measurement::open() {
   });
 }
 
+void Measurement::repeat(int prompt, int repetition) {
+  for (const std::size_t m : interleaved_order(state_.methods.size(), repetition)) {
+    generate(state_.methods[m], prompt, repetition, false);
+  }
+  observer_.on_repetition([this] { return result(false); });
+}
+
+bool Measurement::noisy() {
+  if (!c_.max_noise_pct) return false;
+  const std::vector<CaseResult> cases = result(false).cases;
+  return std::any_of(cases.begin(), cases.end(),
+                     [this](const CaseResult& c) { return is_noisy(c_, c); });
+}
+
 void Measurement::measure_open(int prompt, std::optional<double>& target_ms) {
   if (!prefill(prompt, target_ms) || !record(prompt)) return;
   if (prompt == 0 || shares_) warm_up(prompt);
-  for (int r = 0; r < c_.repetitions && !stopped(); ++r) {
-    for (const std::size_t m : interleaved_order(state_.methods.size(), r)) {
-      generate(state_.methods[m], prompt, r, false);
-    }
-    observer_.on_repetition([this] { return result(false); });
+  for (int r = 0; r < c_.repetitions && !stopped(); ++r) repeat(prompt, r);
+  for (int r = c_.repetitions; noisy() && r < kMaxNoiseFactor * c_.repetitions && !stopped(); ++r) {
+    total_ += std::ssize(state_.methods);
+    repeat(prompt, r);
   }
   measure_margins(prompt);
 }

@@ -71,8 +71,9 @@ struct MeasureInput {
 // Runs every method of the configuration, one case each. Errors of a method become the status of
 // its case; result.exit_code says what the process should exit with: kOk, kNumeric (losslessness
 // broken, non-finite logits), kResources (all cases skipped or out of memory), kInconclusive
-// (timeout), kInterrupted, or the code of the first error. Throws only for broken contracts.
-// The peaks reported are those since the measurement before, what was loaded meanwhile included.
+// (timeout, noise over --max-noise), kInterrupted, or the code of the first error. Throws only for
+// broken contracts. The peaks reported are those since the measurement before, what was loaded
+// meanwhile included.
 RunResult run_measurement(const MeasureInput& input);
 
 // The same of several configurations with the same prompts, models and gen_len. Each make_engine

@@ -156,7 +156,7 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
     reasons.emplace_back("synthetic acceptance, the tokens are meaningless");
   }
   if (!c.lossless.exact_rule) reasons.emplace_back("published inner rule, not lossless");
-  if (c_.max_noise_pct && c.timing.noise_pct && *c.timing.noise_pct > *c_.max_noise_pct) {
+  if (is_noisy(c_, c)) {
     reasons.push_back(
         fmt::format("noise {:.1f}% over --max-noise {}%", *c.timing.noise_pct, *c_.max_noise_pct));
   }
@@ -230,6 +230,10 @@ std::string make_run_id(const ResultContext& context, const std::string& salt) {
   return stamp + '-' + sha256_hex(hashed + context.start + '\n' + salt).substr(0, 8);
 }
 
+bool is_noisy(const RunConfig& config, const CaseResult& c) {
+  return config.max_noise_pct && c.timing.noise_pct.value_or(0) > *config.max_noise_pct;
+}
+
 RunResult build_result(const MeasureInput& input, const MeasurementState& state) {
   RunResult r;
   r.context = input.context;
@@ -244,7 +248,12 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
   const CaseBuilder builder(input, state, r.context);
   for (const MethodState& m : state.methods) {
     r.cases.push_back(builder.build(m));
-    if (r.cases.back().lossless.equal_to_baseline == false) r.exit_code = ExitCode::kNumeric;
+    const CaseResult& c = r.cases.back();
+    if (c.lossless.equal_to_baseline == false) {
+      r.exit_code = ExitCode::kNumeric;
+    } else if (r.exit_code == ExitCode::kOk && is_noisy(input.config, c)) {
+      r.exit_code = ExitCode::kInconclusive;
+    }
   }
   return r;
 }
@@ -264,8 +273,8 @@ RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::
   state.ended = true;
   state.first_error = exit_code;
   // Two of the same second and command line are not one run.
-  state.salt = fmt::format("{} {}", reason,
-                           std::chrono::steady_clock::now().time_since_epoch().count());
+  state.salt =
+      fmt::format("{} {}", reason, std::chrono::steady_clock::now().time_since_epoch().count());
   RunResult r = build_result(input, state);
   r.context.end = iso_time_now();
   return r;

@@ -47,6 +47,9 @@ struct MeasurementState {
 // "20260131T120000Z-1a2b3c4d": start of the run and a hash of the command line and `salt`.
 std::string make_run_id(const ResultContext& context, const std::string& salt);
 
+// Whether its times vary more than --max-noise allows.
+bool is_noisy(const RunConfig& config, const CaseResult& c);
+
 // Reads of `input` only what describes the run: config, context, data, params, plan, model
 // infos, prompts' number.
 RunResult build_result(const MeasureInput& input, const MeasurementState& state);

@@ -251,8 +251,9 @@ std::vector<Option> measuring() {
       o("warmup", {}, "N", "", "generations before those, kept in the result and flagged", kShaped,
         Role::kMeasures, integer(0, kManyTimes, at(&C::warmup))),
       o("max-noise", {}, "PCT", "percent",
-        "largest coefficient of variation of the time per token; a case above it is marked not "
-        "comparable",
+        "largest coefficient of variation of the time per byte read, within a prompt; while a "
+        "method is above it, up to 5 times as many repetitions are made. A case that stays above "
+        "it is marked not comparable, and the exit code is 8",
         kShaped, Role::kMeasures, real({.high = 1000, .open = true}, at(&C::max_noise_pct))),
       o("timeout", {}, "S", "seconds",
         "of the whole run, in a sweep of each case; what is not finished by then gets the status "

@@ -412,6 +412,26 @@ TEST_F(MeasureRun, WithoutABaselineThereIsNoSpeedup) {
   EXPECT_FALSE(r.cases[0].lossless.equal_to_baseline.has_value());
 }
 
+// Times always differ by more than a billionth: every prompt is measured as often as is allowed.
+TEST_F(MeasureRun, NoiseIsMeasuredMoreOften) {
+  input_.config.max_noise_pct = 1e-9;
+  input_.config.repetitions = 2;
+  const RunResult r = measure();
+  EXPECT_EQ(r.exit_code, ExitCode::kInconclusive);
+  for (const CaseResult& c : r.cases) {
+    EXPECT_EQ(c.status, CaseStatus::kOk);
+    EXPECT_EQ(c.timing.ms_per_token.n, 2 * 2 * kMaxNoiseFactor);
+    EXPECT_FALSE(c.validity.comparable);
+    EXPECT_TRUE(c.lossless.mode == LosslessMode::kBaseline || c.lossless.equal_to_baseline == true);
+  }
+  EXPECT_EQ(recorder_.last_total, std::ssize(recorder_.generations));
+  recorder_ = {};
+  input_.config.max_noise_pct = 1e9;
+  const RunResult quiet = measure();
+  EXPECT_EQ(quiet.exit_code, ExitCode::kOk);
+  for (const CaseResult& c : quiet.cases) EXPECT_EQ(c.timing.ms_per_token.n, 2 * 2);
+}
+
 // ---- Several configurations over one context.
 class MeasureGroup : public MeasureRun {
  protected:

@@ -530,6 +530,7 @@ TEST(Result, ReasonsAgainstComparing) {
   EXPECT_FALSE(f.has_reason(0, "noise"));
   f.state.methods[0].runs[0].metrics.decode_ms *= 2;
   EXPECT_TRUE(f.has_reason(0, "noise"));
+  EXPECT_EQ(f.result().exit_code, ExitCode::kInconclusive);
   f = Fixture();
   f.state.gpu.throttle_reasons = std::vector<std::string>{"sw_power_cap"};
   EXPECT_FALSE(f.has_reason(0, "throttled"));  // what full load does
