@@ -152,9 +152,9 @@ void fields(V& v, Comparison& c) {
 
 // Compares case by case those with equal case_id. What cannot be compared is `missing` and
 // inconclusive, never passed: a case that new lacks, that is there another number of times than
-// options.runs says, was not finished or is not ok. Throws Error(kBadInput, "InvalidResult") for a file
-// that contradicts itself: counters that are not the sum of the samples', tokens with another hash,
-// times that are no times.
+// options.runs says, was not finished or is not ok. Throws Error(kBadInput, "InvalidResult") for a
+// file that contradicts itself: counters that are not the sum of the samples', tokens with another
+// hash, times that are no times.
 //
 // - lossless: present where a comparison with the baseline's tokens failed, or was made in base
 //   alone.

@@ -38,8 +38,8 @@ struct DatasetRequest {
   // empty.
   std::function<void()> check_stop = nullptr;
   std::string text_field = "text";  // as RunConfig::text_field
-  double needle_depth = 0.5;   // of a needle, in [0, 1]: 0 at the beginning of the prompt
-  std::int64_t generated = 0;  // tokens that will be generated after each prompt
+  double needle_depth = 0.5;        // of a needle, in [0, 1]: 0 at the beginning of the prompt
+  std::int64_t generated = 0;       // tokens that will be generated after each prompt
 };
 
 // Text to ids without BOS. Empty: this target has no tokenizer; .ids files can be read, and of
