@@ -187,7 +187,8 @@ class Compare(ProgramTest):
         for name in ["a", "b", "b", "a"]:
             self.run_program(*self.tiny(jsonl=self.path(name + ".jsonl"), prompts=3))
         pair = [self.path("a.jsonl"), self.path("b.jsonl")]
-        self.compare(*pair, code=8)
+        self.assertIn("once (--runs)", self.compare(*pair, "--runs", "1", code=8)["verdict"])
+        self.compare(*pair, "--exact")  # as often in both
         document = self.compare(*pair, "--runs", "2", "--exact")
         self.assertEqual(self.metrics(document)["tokens"]["n_base"], 12)
         self.assertEqual(len(document["base"]["run_ids"]), 2)
