@@ -95,6 +95,11 @@ void print_error(std::initializer_list<std::string_view> parts) {
   for (const std::string_view part : parts) line.add(part);
 }
 
+std::string error_text(const Error& e) {
+  if (e.code() != ExitCode::kBadInput) return e.what();
+  return fmt::format("{} [{}]", e.what(), e.kind());
+}
+
 void print_note(std::string_view message) {
   Line line;
   line.add("triforce-bench: ");

@@ -19,7 +19,9 @@ void print_out(std::string_view text);
 // escaped. Never throws and never allocates.
 void print_error(std::initializer_list<std::string_view> parts);
 inline void print_error(std::string_view message) { print_error({message}); }
-// The same without "error: ".
+// What report_current_exception() prints of it: bad input with its class.
+std::string error_text(const Error& e);
+// The same as print_error() without "error: ".
 void print_note(std::string_view message);
 // As it is, to stderr or what stands for it: text that may be lost without harm. Never throws.
 void write_quietly(int fd, std::string_view text);

@@ -156,10 +156,7 @@ std::vector<std::string> find_obstacles(const RunConfig& config, const Prepared&
       step();
     } catch (const Error& e) {
       if (e.code() != ExitCode::kBadInput && e.code() != ExitCode::kResources) throw;
-      // As an error of `run` is printed.
-      obstacles.push_back(e.code() == ExitCode::kBadInput
-                              ? fmt::format("{} [{}]", e.what(), e.kind())
-                              : std::string(e.what()));
+      obstacles.push_back(error_text(e));
     }
   };
   attempt([&] { open_weights(config, prepared.models); });

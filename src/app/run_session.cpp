@@ -19,21 +19,12 @@
 #include "measure/measure.h"
 #include "options/identity.h"
 #include "options/models.h"
+#include "report/printers.h"
 
 namespace triforce {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// What a configuration says of the session, without what may change over a finished prompt.
-std::vector<Param> session_params(RunConfig c) {
-  c.speculation = {};
-  c.methods = {};
-  c.baseline_only = c.no_baseline = c.auto_gamma = c.auto_inner_gamma = false;
-  c.repetitions = c.warmup = 1;
-  c.max_noise_pct.reset();
-  return echo_params(c);
-}
 
 // Of one run, for all runs of a session.
 class Observer final : public MeasureObserver {
@@ -107,9 +98,18 @@ struct NotRun {
 
 }  // namespace
 
-bool can_share_session(const RunConfig& a, const RunConfig& b) {
-  const auto alone = [](const RunConfig& c) { return c.tp > 1 || c.kv_offload || c.on_chip; };
-  return !alone(a) && !alone(b) && session_params(a) == session_params(b);
+std::optional<std::string> session_key(RunConfig c) {
+  if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
+  c.speculation = {};
+  c.methods = {};
+  c.baseline_only = c.no_baseline = c.auto_gamma = c.auto_inner_gamma = false;
+  c.repetitions = c.warmup = 1;
+  c.max_noise_pct.reset();
+  std::string key;
+  for (const auto& [name, value] : echo_params(c)) {
+    key += fmt::format("{}={}\n", name, to_text(value));
+  }
+  return key;
 }
 
 struct RunSession::Impl {
@@ -453,21 +453,13 @@ void RunSession::blame_weights() const {
 }
 
 void report_cases(const RunResult& result, const std::string& label) {
-  std::vector<std::pair<std::string, std::string>> lines;  // reason, names
-  for (const CaseResult& c : result.cases) {
+  const auto lines = names_by_text(result, [](const CaseResult& c) -> std::string {
     std::string reason = c.status_reason.value_or("");
     if (reason.empty() && c.lossless.equal_to_baseline == false) {
       reason = "not lossless: tokens differ from the baseline's";
     }
-    if (reason.empty()) continue;
-    const auto known = std::find_if(lines.begin(), lines.end(),
-                                    [&](const auto& line) { return line.first == reason; });
-    if (known == lines.end()) {
-      lines.emplace_back(std::move(reason), c.name);
-    } else {
-      known->second += ", " + c.name;
-    }
-  }
+    return reason;
+  });
   const bool measured =
       std::any_of(result.cases.begin(), result.cases.end(),
                   [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });

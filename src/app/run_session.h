@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,10 @@ struct RunRequest {
   std::string label;  // what progress lines begin with: "case 3 of 24"; empty: nothing
 };
 
-// Whether one session can serve both: they differ in speculation, methods, repetitions and output
-// alone, have one rank, and all KV heads of the full cache on the device.
-bool can_share_session(const RunConfig& a, const RunConfig& b);
+// Equal for configurations that one session can serve: they differ in speculation, methods and
+// repetitions alone, have one rank, and all KV heads of the full cache on the device. nullopt: it
+// has a session for itself.
+std::optional<std::string> session_key(RunConfig config);
 
 // What is told while runs go on, on the thread that measures; each may be empty.
 struct RunEvents {
@@ -32,7 +34,7 @@ struct RunEvents {
 
 class RunSession {
  public:
-  // `requests`: one or more that can share it. Links and ranks outlive the session.
+  // `requests`: one, or more of one session_key(). Links and ranks outlive the session.
   RunSession(std::vector<RunRequest> requests, const std::vector<std::string>& argv,
              RankLinks& links, const RankProcesses& ranks, RunEvents events);
   ~RunSession();

@@ -1,9 +1,6 @@
 // Cases by processes of their own: this one parses, keeps the journal, the time and the files, and
 // never computes. Cases that one load of the models serves are one process's.
-#include <unistd.h>
-
 #include <algorithm>
-#include <csignal>
 #include <map>
 #include <optional>
 
@@ -68,16 +65,14 @@ std::string cases_sha256(const std::vector<SweepCase>& cases) {
 // Cases by their number from 0, those together that one session serves.
 std::vector<std::vector<std::size_t>> groups_of(const std::vector<SweepCase>& cases) {
   std::vector<std::vector<std::size_t>> groups;
+  std::map<std::string, std::size_t> by_key;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     if (!cases[i].config) continue;
-    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
-      return can_share_session(*cases[group.front()].config, *cases[i].config);
-    });
-    if (same == groups.end()) {
-      groups.push_back({i});
-    } else {
-      same->push_back(i);
-    }
+    const std::optional<std::string> key = session_key(*cases[i].config);
+    const auto [it, is_new] =
+        key ? by_key.emplace(*key, groups.size()) : std::pair(by_key.end(), true);
+    if (is_new) groups.emplace_back();
+    groups[it == by_key.end() ? groups.size() - 1 : it->second].push_back(i);
   }
   return groups;
 }
@@ -239,8 +234,7 @@ ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report
     try {
       throw;
     } catch (const Error& e) {
-      const bool file = e.code() == ExitCode::kBadInput;
-      report.refuse(e.code(), file ? fmt::format("{} [{}]", e.what(), e.kind()) : e.what());
+      report.refuse(e.code(), error_text(e));
       return e.code();
     } catch (...) {
       return report_current_exception();
@@ -327,6 +321,10 @@ ExitCode Sweep::run() {
 std::string list_of(const CommandLine& line) {
   const std::vector<SweepCase>& cases = line.cases;
   const auto groups = groups_of(cases);
+  std::vector<std::size_t> process_of(cases.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const std::size_t i : groups[g]) process_of[i] = g + 1;
+  }
   TextTable t;
   t.head = {"case", "process"};
   if (!line.recipes.empty()) t.head.emplace_back("recipe");
@@ -335,11 +333,8 @@ std::string list_of(const CommandLine& line) {
   t.left_columns = t.head.size();
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const SweepCase& c = cases[i];
-    const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
-      return std::find(g.begin(), g.end(), i) != g.end();
-    });
     std::vector<std::string> row = {fmt::format("{}", i + 1)};
-    row.push_back(group == groups.end() ? "-" : fmt::format("{}", group - groups.begin() + 1));
+    row.push_back(c.config ? fmt::format("{}", process_of[i]) : "-");
     if (!line.recipes.empty()) row.push_back(name_of(line.recipes[c.recipe]));
     std::vector<std::string_view> methods;
     for (const Method m : c.config.value_or(RunConfig{}).methods)

@@ -358,20 +358,11 @@ TextTable memory_table(const RunResult& r) {
 
 // One note for methods that ended in the same way.
 void add_statuses(const RunResult& r, std::vector<std::string>& notes) {
-  std::vector<std::pair<std::string, std::string>> found;  // what, names
-  for (const CaseResult& c : r.cases) {
-    if (c.status == CaseStatus::kOk) continue;
-    std::string what = to_string(c.status);
-    if (c.status_reason) what += ": " + *c.status_reason;
-    const auto known =
-        std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == what; });
-    if (known == found.end()) {
-      found.emplace_back(std::move(what), c.name);
-    } else {
-      known->second += ", " + c.name;
-    }
-  }
-  for (const auto& [what, names] : found) notes.push_back(names + ": " + what);
+  const auto ended = [](const CaseResult& c) -> std::string {
+    if (c.status == CaseStatus::kOk) return "";
+    return to_string(c.status) + (c.status_reason ? ": " + *c.status_reason : "");
+  };
+  for (const auto& [what, names] : names_by_text(r, ended)) notes.push_back(names + ": " + what);
 }
 
 void add_notes(const CaseResult& c, std::vector<std::string>& notes) {

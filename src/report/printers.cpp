@@ -31,11 +31,10 @@ std::vector<std::size_t> column_widths(const TextTable& table) {
   return widths;
 }
 
-void drop_column(TextTable& table, const std::string& name) {
+std::size_t column_of(const TextTable& table, const std::string& name) {
   const auto at = std::find(table.head.begin(), table.head.end(), name) - table.head.begin();
   TF_CHECK(at < std::ssize(table.head), "no column {}", name);
-  table.head.erase(table.head.begin() + at);
-  for (auto& row : table.rows) row.erase(row.begin() + at);
+  return static_cast<std::size_t>(at);
 }
 
 std::string markdown_cell(const std::string& text) {
@@ -105,6 +104,29 @@ std::string printable(const std::string& text) {
   return out;
 }
 
+void drop_column(TextTable& table, std::size_t column) {
+  const auto at = static_cast<std::ptrdiff_t>(column);
+  table.head.erase(table.head.begin() + at);
+  for (auto& row : table.rows) row.erase(row.begin() + at);
+}
+
+std::vector<std::pair<std::string, std::string>> names_by_text(
+    const RunResult& result, const std::function<std::string(const CaseResult&)>& text_of) {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const CaseResult& c : result.cases) {
+    std::string text = text_of(c);
+    if (text.empty()) continue;
+    const auto known =
+        std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == text; });
+    if (known == found.end()) {
+      found.emplace_back(std::move(text), c.name);
+    } else {
+      known->second += ", " + c.name;
+    }
+  }
+  return found;
+}
+
 std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
                  std::size_t column) {
   std::istringstream words(text);
@@ -134,7 +156,7 @@ std::string render_text(TextTable table, std::size_t width) {
   for (const std::string& name : table.optional) {
     const std::size_t all = std::accumulate(widths.begin(), widths.end(), 2 * (widths.size() - 1));
     if (all <= width) break;
-    drop_column(table, name);
+    drop_column(table, column_of(table, name));
     widths = column_widths(table);
   }
   std::string out;

@@ -1,7 +1,9 @@
 // What the terminal and the markdown printer share: a result as lines, tables and notes.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "triforce/report.h"
@@ -33,6 +35,13 @@ std::string headline(const RunResult& result);
 // The whole of it, for a terminal and in GitHub markdown.
 std::string render_report(const ReportText& report, const TableStyle& style);
 std::string render_markdown(const ReportText& report);
+
+void drop_column(TextTable& table, std::size_t column);
+
+// Each text that `text_of` gives for a case, once, in the order of their first appearance, with the
+// names of its cases: "ar, triforce". Cases without a text are left out.
+std::vector<std::pair<std::string, std::string>> names_by_text(
+    const RunResult& result, const std::function<std::string(const CaseResult&)>& text_of);
 
 // Columns padded with spaces, two between them; no trailing blanks. Wider than `width` only if it
 // is so without its optional columns.

@@ -3,8 +3,8 @@
 #include <bit>
 #include <numeric>
 
-#include "core/fields.h"
 #include "core/sha256.h"
+#include "report/read_json.h"
 #include "triforce/report.h"
 
 namespace triforce {
@@ -27,10 +27,7 @@ void fields(V& v, ResultLine& l) {
 
 template <class T>
 T read(std::string_view text, const std::string& source) {
-  const JsonValue root = parse_json(text, source, kLimits, {kErrorKind, kErrorKind, kErrorKind});
-  T x;
-  read_value(JsonView(root, source, kErrorKind), x);
-  return x;
+  return read_json_text<T>(text, source, kLimits, kErrorKind);
 }
 
 }  // namespace

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <map>
 
-#include "core/fields.h"
 #include "report/printers.h"
+#include "report/read_json.h"
 
 namespace triforce {
 namespace {
 
-constexpr const char* kErrorKind = "InvalidResult";
 constexpr JsonLimits kLimits{std::int64_t{1} << 30, 20, std::int64_t{1} << 27};
 
 // "3, 5-9": numbers in rising order.
@@ -35,10 +34,7 @@ void drop_empty_columns(TextTable& t) {
   for (std::size_t c = t.head.size(); c-- > t.left_columns;) {
     const bool empty =
         std::all_of(t.rows.begin(), t.rows.end(), [c](const auto& row) { return row[c] == "-"; });
-    if (!empty) continue;
-    const auto at = static_cast<std::ptrdiff_t>(c);
-    t.head.erase(t.head.begin() + at);
-    for (std::vector<std::string>& row : t.rows) row.erase(row.begin() + at);
+    if (empty) drop_column(t, c);
   }
 }
 
@@ -220,10 +216,7 @@ std::string to_markdown(const SweepResult& sweep, bool details) {
 }
 
 SweepResult read_json_sweep(std::string_view text, const std::string& source) {
-  const JsonValue root = parse_json(text, source, kLimits, {kErrorKind, kErrorKind, kErrorKind});
-  SweepResult sweep;
-  read_value(JsonView(root, source, kErrorKind), sweep);
-  return sweep;
+  return read_json_text<SweepResult>(text, source, kLimits, "InvalidResult");
 }
 
 std::string sweep_schema() {

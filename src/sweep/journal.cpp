@@ -10,9 +10,9 @@
 #include <cstring>
 #include <optional>
 
-#include "core/fields.h"
 #include "core/sha256.h"
 #include "core/utf8.h"
+#include "report/read_json.h"
 
 namespace triforce {
 namespace {
@@ -35,10 +35,7 @@ std::optional<std::string_view> body_of(std::string_view line) {
 
 template <class T>
 T read_line(std::string_view body, const std::string& source) {
-  const JsonValue root = parse_json(body, source, kLimits, {kErrorKind, kErrorKind, kErrorKind});
-  T x;
-  read_value(JsonView(root, source, kErrorKind), x);
-  return x;
+  return read_json_text<T>(body, source, kLimits, kErrorKind);
 }
 
 // Where an earlier row and a new one say different things of the same, what that is; else empty.
@@ -76,9 +73,8 @@ std::optional<Difference> model_difference(const char* role, const ModelInfo& a,
 // Whether the options that choose the prompts are the same.
 bool same_text(const CaseResult& a, const CaseResult& b) {
   const auto value = [](const CaseResult& c, std::string_view name) {
-    const auto it = std::find_if(c.params.begin(), c.params.end(),
-                                 [&](const Param& p) { return p.first == name; });
-    return it == c.params.end() ? std::string() : to_text(it->second);
+    const ParamValue* const found = find_param(c.params, name);
+    return found == nullptr ? std::string() : to_text(*found);
   };
   return std::all_of(std::begin(kTextOptions), std::end(kTextOptions),
                      [&](const char* name) { return value(a, name) == value(b, name); });

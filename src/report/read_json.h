@@ -1,0 +1,21 @@
+// What core/fields.h wrote as one JSON text, back as the struct. For the readers of results.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "core/fields.h"
+
+namespace triforce {
+
+// Strict, as read_value(); limits and messages of a broken text are of this error class. Throws
+// Error(kBadInput, error_kind).
+template <class T>
+T read_json_text(std::string_view text, const std::string& source, const JsonLimits& limits,
+                 const char* error_kind) {
+  const JsonValue root = parse_json(text, source, limits, {error_kind, error_kind, error_kind});
+  T x;
+  read_value(JsonView(root, source, error_kind), x);
+  return x;
+}
+
+}  // namespace triforce
