@@ -82,7 +82,8 @@ struct ResultContext {
   std::optional<std::vector<std::string>> throttle_reasons;
   std::optional<std::string> pcie;
   std::optional<MachineLoad> load;
-  std::optional<double> measured_read_gbs, measured_copy_gbs, measured_h2d_gbs;
+  std::optional<double> measured_read_gbs, measured_read_gbs_after, measured_copy_gbs,
+      measured_h2d_gbs;
   std::optional<HybridSplit> hybrid_split;
   std::vector<std::string> argv;
   std::string start;
@@ -115,6 +116,8 @@ void fields(V& v, ResultContext& c) {
     "what kept the processors busy while measuring; null: several ranks, or the system does not "
     "say");
   v("measured_read_gbs", c.measured_read_gbs, "read bandwidth measured in this run, 1e9 bytes/s");
+  v("measured_read_gbs_after", c.measured_read_gbs_after,
+    "the same once more when all was measured; null: cut short, several ranks, or no memory left");
   v("measured_copy_gbs", c.measured_copy_gbs, "copy bandwidth (read and write), 1e9 bytes/s");
   v("measured_h2d_gbs", c.measured_h2d_gbs, "host-to-device bandwidth, 1e9 bytes/s");
   v("hybrid_split", c.hybrid_split, "what --hybrid-split auto chose, and why; null: not asked");

@@ -67,6 +67,11 @@ class Measurement {
   void measure_prompt(int prompt, std::optional<double>& target_ms);
   bool device_failed() const { return state_.first_error == ExitCode::kDevice; }
   RunResult result(bool ended);
+  // Whether all was done that was asked for.
+  bool complete() const;
+  // Gives back what the methods hold; nothing is measured after that.
+  void close();
+  void set_read_bandwidth(std::optional<double> gbs) { state_.read_gbs_after = gbs; }
 
  private:
   bool open();
@@ -98,6 +103,7 @@ class Measurement {
   Clock::time_point begin_{};  // of this one
   std::int64_t index_ = 0, total_ = 0;
   std::unique_ptr<Engine> engine_;
+  bool closed_ = false;
   MeasurementState state_;
 };
 
@@ -329,9 +335,19 @@ void Measurement::measure_prompt(int prompt, std::optional<double>& target_ms) {
   begin_ = Clock::now();
 }
 
+bool Measurement::complete() const {
+  return state_.first_error == ExitCode::kOk && !state_.stopped && !state_.timed_out;
+}
+
+void Measurement::close() {
+  state_.memory = memory();
+  engine_.reset();
+  closed_ = true;
+}
+
 RunResult Measurement::result(bool ended) {
   state_.ended = ended;
-  state_.memory = memory();
+  if (!closed_) state_.memory = memory();
   if (in_.monitor != nullptr) state_.gpu = in_.monitor->observed();
   if (in_.load != nullptr) state_.load = in_.load->observed();
   RunResult r = build_result(in_, state_);
@@ -357,6 +373,17 @@ MemoryResult Measurement::memory() const {
   return m;
 }
 
+// nullopt where nothing is compared with it, or memory is too short to measure.
+std::optional<double> read_bandwidth_after(const MeasureInput& input) {
+  if (input.load == nullptr || !input.context.measured_read_gbs) return std::nullopt;
+  try {
+    return input.backend->measure_bandwidths().read_gbs;
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kResources) throw;
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
@@ -376,6 +403,13 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
     for (Measurement& m : measurements) {
       if (!device_failed()) m.measure_prompt(p, target_ms);
     }
+  }
+  for (Measurement& m : measurements) m.close();
+  const bool complete = std::all_of(measurements.begin(), measurements.end(),
+                                    [](const Measurement& m) { return m.complete(); });
+  if (complete) {
+    const std::optional<double> gbs = read_bandwidth_after(inputs.front());
+    for (Measurement& m : measurements) m.set_read_bandwidth(gbs);
   }
   std::vector<RunResult> results;
   for (Measurement& m : measurements) results.push_back(m.result(true));

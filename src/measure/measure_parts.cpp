@@ -389,6 +389,9 @@ std::vector<PassTraffic> make_traffic(const MethodSpec& method,
   return traffic;
 }
 
+// Below this share of the other one, two measurements of the memory are not of the same machine.
+constexpr double kSameBandwidth = 0.75;
+
 std::vector<std::string> build_reasons(const ResultContext& context) {
   std::vector<std::string> reasons;
   if (context.build_type != "Release" && context.build_type != "RelWithDebInfo") {
@@ -404,6 +407,14 @@ std::vector<std::string> build_reasons(const ResultContext& context) {
     const int threads = context.gpu_name ? 1 : context.threads;
     for (std::string& reason : disturbances(*context.load, threads)) {
       reasons.push_back(std::move(reason));
+    }
+  }
+  if (context.measured_read_gbs && context.measured_read_gbs_after) {
+    const double before = *context.measured_read_gbs, after = *context.measured_read_gbs_after;
+    if (std::min(before, after) < kSameBandwidth * std::max(before, after)) {
+      reasons.push_back(
+          fmt::format("the memory's read bandwidth was {:.3g} GB/s before and {:.3g} GB/s after",
+                      before, after));
     }
   }
   return reasons;

@@ -241,6 +241,7 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
   r.context.throttle_reasons = state.gpu.throttle_reasons;
   r.context.pcie = state.gpu.pcie;
   r.context.load = state.load;
+  r.context.measured_read_gbs_after = state.read_gbs_after;
   r.run_id = make_run_id(r.context, state.salt);
   r.exit_code = state.first_error;
   if (r.exit_code == ExitCode::kOk && state.timed_out) r.exit_code = ExitCode::kInconclusive;

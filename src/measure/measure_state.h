@@ -30,6 +30,7 @@ struct MeasurementState {
   MemoryResult memory;
   GpuObservation gpu;
   std::optional<MachineLoad> load;
+  std::optional<double> read_gbs_after;
   std::int64_t longest_prompt = 0;  // tokens
   bool ended = false;               // false: an interim result
   bool timed_out = false, stopped = false;

@@ -557,6 +557,24 @@ TEST(Result, OtherWorkOnTheMachineIsAReasonOfAllCases) {
   EXPECT_FALSE(f.has_reason(0, "other processes"));
 }
 
+TEST(Result, MemoryOfAnotherSpeedAfterwardsIsAReasonOfAllCases) {
+  Fixture f;
+  f.input.context.measured_read_gbs = 20;
+  for (const double same : {15.1, 20.0, 26.6}) {
+    f.state.read_gbs_after = same;
+    EXPECT_FALSE(f.has_reason(0, "bandwidth")) << same;
+  }
+  for (const double other : {14.9, 26.8}) {
+    f.state.read_gbs_after = other;
+    for (const int i : {0, 1}) {
+      EXPECT_TRUE(f.has_reason(i, "the memory's read bandwidth was 20 GB/s before and ")) << other;
+    }
+  }
+  EXPECT_EQ(f.result().context.measured_read_gbs_after, 26.8);
+  f.input.context.measured_read_gbs.reset();
+  EXPECT_FALSE(f.has_reason(0, "bandwidth"));
+}
+
 TEST(Result, UnfinishedCasesKeepWhatTheyHave) {
   Fixture f;
   f.state.methods[1].runs.pop_back();

@@ -28,6 +28,7 @@ inline ResultContext sample_context() {
   c.pcie = "gen5 x16";
   c.load = MachineLoad{8, 1.75, 0.125, 0};
   c.measured_read_gbs = 20.0;
+  c.measured_read_gbs_after = 19.5;
   c.measured_copy_gbs = 18.0;
   c.measured_h2d_gbs = 2.5;
   c.hybrid_split = HybridSplit{2.25, 6.5, 7, 1};
