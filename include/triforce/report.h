@@ -554,6 +554,7 @@ struct PromptOutput {
   std::vector<Token> tokens;
   std::vector<std::uint8_t> origins;
   std::string text;
+  std::vector<std::int64_t> text_ends;
   std::string sha256;
 };
 template <class V>
@@ -563,6 +564,9 @@ void fields(V& v, PromptOutput& o) {
   v("tokens", o.tokens, "generated ids");
   v("origins", o.origins, "per token, the level that produced it; 0: the innermost proposer");
   v("text", o.text, "the tokens as text; empty without a tokenizer");
+  v("text_ends", o.text_ends,
+    "per token, bytes of text (UTF-8) up to its end; a character that several tokens make is the "
+    "last one's; empty without a tokenizer");
   v("sha256", o.sha256, "as samples[].tokens_sha256");
 }
 

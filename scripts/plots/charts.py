@@ -38,7 +38,7 @@ def head(title, subtitle, wide, legend=()):
     """A picture with title, subtitle and legend, high enough for those, and where they end."""
     picture = Picture(wide, 0, title)
     y = 24
-    for line in wrap(title, TITLE * 1.2, wide - 2 * MARGIN):
+    for line in wrap(title, TITLE, wide - 2 * MARGIN, bold=True):
         picture.text(MARGIN, y, line, TITLE, bold=True)
         y += LINE_HEIGHT + 3
     for line in subtitle:

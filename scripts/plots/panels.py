@@ -1,6 +1,6 @@
 """The panels of the report: (anchor, title, HTML) from rows, or None where there is nothing."""
 
-from plots import figures, latex, page
+from plots import figures, latex, page, stream
 from plots.labels import Labels
 from plots.metrics import METRICS, end_to_end, is_measured, level, measure, swept_axes, values_of
 from plots.page import element, text
@@ -80,6 +80,7 @@ FACTS = (
     ("GPU clock", "clocks", clocks_text, False),
     ("GPU throttled by", "throttle_reasons", setting_text, False),
     ("read bandwidth", "measured_read_gbs", gbs, True),
+    ("after the run", "measured_read_gbs_after", gbs, True),
     ("copy bandwidth", "measured_copy_gbs", gbs, True),
     ("host to device", "measured_h2d_gbs", gbs, False),
     ("processors busy", "load", load_text, True), ("hybrid split", "hybrid_split", split_text, False),
@@ -267,6 +268,18 @@ def phases(rows):
     return ("phases", "Time of a round", page.picture(figures.phases(having))) if having else None
 
 
+def streams(rows):
+    """The first generation that has text, of each case that speculates."""
+    having = [(row, next(filter(stream.pieces_of, row.case["output"]["prompts"]), None))
+              for row in rows if row.case and row.case["acceptance"]]
+    having = [one for one in having if one[1]]
+    out, label = [], Labels([row for row, _ in having]).of
+    for i, (row, output) in enumerate(having):
+        drawn = page.picture(stream.draw(row, output, 100, 12))
+        out.append(drawn if i == 0 else page.folded(text(label(row)), drawn))
+    return ("text", "Text", "\n".join(out)) if out else None
+
+
 def bytes_cell(value):
     return NONE if value is None else byte_size(value)
 
@@ -342,6 +355,6 @@ def report(results, base):
     rows = results.rows()
     shown = [verdicts(rows, base), environment(results.runs + (base.runs if base else [])),
              main_table(rows), sweeps(rows), positions(rows), phases(rows), memory(rows), noise(rows),
-             lossless(rows), paper(rows)]
+             lossless(rows), streams(rows), paper(rows)]
     return page.document("triforce-bench report", lead(rows, results.runs),
                          [one for one in shown if one], data_of(rows))

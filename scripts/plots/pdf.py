@@ -46,7 +46,7 @@ def operators(item):
     if isinstance(item, Text):
         start = item.x - {"start": 0, "middle": 0.5, "end": 1}[item.anchor] * width(
             item.string, item.size, font=HELVETICA)
-        font = "B" if item.bold else "R"
+        font = "M" if item.mono else "B" if item.bold else "R"
         head = (f"BT /{font} {item.size:g} Tf {colour(item.colour)} rg "
                 f"1 0 0 -1 {start:.2f} {item.y:.2f} Tm (")
         return head.encode() + string(item.string) + b") Tj ET"
@@ -72,11 +72,12 @@ def document(picture):
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
         f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {wide:.2f} {high:.2f}] /Contents 6 0 R "
-        "/Resources << /Font << /R 4 0 R /B 5 0 R >> >> >>".encode(),
+        "/Resources << /Font << /R 4 0 R /B 5 0 R /M 8 0 R >> >> >>".encode(),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Bold /Encoding /WinAnsiEncoding >>",
         f"<< /Length {len(stream)} >>\nstream\n".encode() + stream + b"\nendstream",
         b"<< /Title (" + string(picture.title) + b") /Producer (triforce-bench) >>",
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Courier /Encoding /WinAnsiEncoding >>",
     ]
     out, offsets = b"%PDF-1.4\n", []
     for i, body in enumerate(objects):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from plots.text import clean, width
+from plots.text import MONO, clean, width
 
 # Colours of both themes. Series: the colours of Okabe and Ito, which colour-blind readers tell
 # apart, darkened or lightened until they stand out from the ground.
@@ -61,10 +61,12 @@ class Text:
     anchor: str = "start"  # or middle, end
     colour: str = "ink"
     bold: bool = False
+    mono: bool = False  # in a font with fixed widths
 
     def span(self):
         """Left and right end at most."""
-        wide = width(self.string, self.size, self.bold)
+        wide = (len(self.string) * MONO * self.size / 1000 if self.mono else
+                width(self.string, self.size, self.bold))
         left = self.x - {"start": 0, "middle": wide / 2, "end": wide}[self.anchor]
         return left, left + wide
 
@@ -86,8 +88,8 @@ class Picture:
     def line(self, points, colour, wide=1, dash=""):
         self.items.append(Line(points, colour, wide, dash))
 
-    def text(self, x, y, string, size=13, anchor="start", colour="ink", bold=False):
-        self.items.append(Text(x, y, clean(string), size, anchor, colour, bold))
+    def text(self, x, y, string, size=13, anchor="start", colour="ink", bold=False, mono=False):
+        self.items.append(Text(x, y, clean(string), size, anchor, colour, bold, mono))
 
     def marker(self, shape, x, y, size, colour, filled=True):
         if shape == "circle":

@@ -46,8 +46,9 @@ def element(item):
     assert isinstance(item, Text)
     anchor = "" if item.anchor == "start" else f' text-anchor="{item.anchor}"'
     bold = ' font-weight="600"' if item.bold else ""
+    mono = ' style="font-family:ui-monospace,monospace"' if item.mono else ""
     return (f'<text class="f-{item.colour}" x="{number(item.x)}" y="{number(item.y)}" '
-            f'font-size="{number(item.size)}"{anchor}{bold}>{escape(item.string)}</text>')
+            f'font-size="{number(item.size)}"{anchor}{bold}{mono}>{escape(item.string)}</text>')
 
 
 def inline(picture):

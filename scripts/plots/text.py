@@ -18,6 +18,7 @@ OTHER = {"\u2013": (500, 556), "\u2014": (1000, 1000), "\u00d7": (838, 584), "\u
          "\u2026": (1000, 1000), "\u00b1": (838, 584), "\u2192": (838, 556), "\u2190": (838, 556)}
 UNKNOWN = (1200, 556)  # any other character, wide ones included; the PDF has "?" for most
 BOLD = 135  # what a bold character adds at most
+MONO = 603  # of every character of a font with fixed widths: Courier's 600, DejaVu Sans Mono's 602
 
 
 def width(string, size, bold=False, font=WIDEST):
@@ -31,19 +32,19 @@ def width(string, size, bold=False, font=WIDEST):
     return total * size / 1000
 
 
-def wrap(string, size, limit):
+def wrap(string, size, limit, bold=False):
     """Lines of at most `limit`, broken at spaces and, where a word alone is wider, inside it."""
     lines, line = [], ""
     for word in string.split(" "):
         candidate = f"{line} {word}" if line else word
-        if width(candidate, size) <= limit:
+        if width(candidate, size, bold) <= limit:
             line = candidate
             continue
         if line:
             lines.append(line)
-        while width(word, size) > limit and len(word) > 1:
+        while width(word, size, bold) > limit and len(word) > 1:
             cut = len(word) - 1
-            while cut > 1 and width(word[:cut], size) > limit:
+            while cut > 1 and width(word[:cut], size, bold) > limit:
                 cut -= 1
             lines.append(word[:cut])
             word = word[cut:]

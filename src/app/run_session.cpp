@@ -26,6 +26,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+TokenText text_of(const Tokenizer& tokenizer, std::span<const Token> ids) {
+  TokenText out;
+  Tokenizer::Stream stream(tokenizer, true);
+  for (const Token id : ids) {
+    out.text += stream.push(id);
+    out.ends.push_back(std::ssize(out.text));
+  }
+  out.text += stream.finish();
+  if (!out.ends.empty()) out.ends.back() = std::ssize(out.text);
+  return out;
+}
+
 // Of one run, for all runs of a session.
 class Observer final : public MeasureObserver {
  public:
@@ -259,7 +271,7 @@ void RunSession::Impl::read_data() {
     run.input.answers = answers;
     run.input.data = data.info;
     if (!tokenizer) continue;
-    run.input.decode_text = [this](std::span<const Token> ids) { return tokenizer->decode(ids); };
+    run.input.decode_text = [this](std::span<const Token> ids) { return text_of(*tokenizer, ids); };
   }
 }
 

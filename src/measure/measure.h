@@ -45,6 +45,12 @@ class MeasureObserver {
 ModelInfo model_info(const ModelConfig& config, DType dtype);
 ModelInfo model_info(const ModelWeights& weights);
 
+// Tokens as text, and per token the bytes of the text up to its end.
+struct TokenText {
+  std::string text;
+  std::vector<std::int64_t> ends;
+};
+
 struct MeasureInput {
   Backend* backend = nullptr;
   const ModelWeights* target = nullptr;
@@ -61,7 +67,7 @@ struct MeasureInput {
   KvHomes homes;              // those it was planned with
   std::vector<Param> params;  // echo_params(config)
   // Ids to text, for the output section; may be empty.
-  std::function<std::string(std::span<const Token>)> decode_text;
+  std::function<TokenText(std::span<const Token>)> decode_text;
   const GpuMonitor* monitor = nullptr;  // of the GPU that is measured; null: none
   const LoadMonitor* load = nullptr;    // of the processors, if this process has them for itself
   MeasureObserver* observer = nullptr;

@@ -187,7 +187,11 @@ void CaseBuilder::fill_output(const MethodState& m, CaseResult& c) const {
     o.repetition = r.repetition;
     o.tokens = r.metrics.tokens;
     o.origins = r.metrics.origins;
-    if (in_.decode_text) o.text = in_.decode_text(o.tokens);
+    if (in_.decode_text) {
+      TokenText decoded = in_.decode_text(o.tokens);
+      o.text = std::move(decoded.text);
+      o.text_ends = std::move(decoded.ends);
+    }
     o.sha256 = tokens_sha256(o.tokens);
     c.output.push_back(std::move(o));
   }

@@ -85,7 +85,7 @@ inline CaseResult made_case(const std::string& method, const Made& made) {
       if (!s.warmup) {
         for (std::size_t l = 0; l < s.levels.size(); ++l) c.acceptance[l].merge(s.levels[l]);
       }
-      if (r == 0) c.output.push_back({p, 0, tokens, {}, "", s.tokens_sha256});
+      if (r == 0) c.output.push_back({p, 0, tokens, {}, "", {}, s.tokens_sha256});
       c.timing.samples.push_back(std::move(s));
     }
   }

@@ -82,7 +82,11 @@ class MeasureRun : public ::testing::Test {
     input_.data = {"toy", std::nullopt, 2, 0};
     input_.context.build_type = "Release";
     input_.context.measured_read_gbs = 10.0;
-    input_.decode_text = [](std::span<const Token> ids) { return std::to_string(ids.size()); };
+    input_.decode_text = [](std::span<const Token> ids) {
+      TokenText out{std::to_string(ids.size()), {}};
+      out.ends.assign(ids.size(), std::ssize(out.text));
+      return out;
+    };
     input_.observer = &recorder_;
     input_.stop = [this] { return recorder_.stop; };
   }
@@ -137,6 +141,7 @@ TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
     EXPECT_EQ(c.output[1].tokens, r.cases[0].output[1].tokens);
     EXPECT_EQ(c.output[0].tokens.size(), static_cast<std::size_t>(kGenerated));
     EXPECT_EQ(c.output[0].text, std::to_string(kGenerated));
+    EXPECT_EQ(std::ssize(c.output[0].text_ends), kGenerated);
     EXPECT_EQ(c.validity.reasons.front(), "random weights");
     // The phases of all rounds add up to the time of the decode loop.
     double rounds = 0, ms = 0, phases = 0;

@@ -117,7 +117,7 @@ inline CaseResult sample_baseline() {
   c.memory.bus_kv_heads = 8;
   c.memory.host_kv_heads = 4;
   c.lossless.mode = LosslessMode::kBaseline;
-  c.output = {{0, 0, {5, 6, 7, 8}, {0, 0, 0, 0}, "one\ttwo", "dd44"}};
+  c.output = {{0, 0, {5, 6, 7, 8}, {0, 0, 0, 0}, "one\ttwo", {3, 4, 4, 7}, "dd44"}};
   return c;
 }
 

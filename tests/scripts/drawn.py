@@ -10,7 +10,7 @@ from pathlib import Path
 
 SOURCE = Path(os.environ["TRIFORCE_SOURCE"])
 sys.path[:0] = [str(SOURCE / "tests/cli"), str(SOURCE / "scripts")]
-from plots.text import width  # noqa: E402  pylint: disable=wrong-import-position
+from plots.text import MONO, width  # noqa: E402  pylint: disable=wrong-import-position
 from program import ProgramTest, strict_json  # noqa: E402,F401  pylint: disable=wrong-import-position
 
 GOLDEN = SOURCE / "tests/report/golden"
@@ -48,7 +48,8 @@ class ScriptTest(ProgramTest):
         for item in root.iter():
             if item.tag == f"{SVG}text":
                 size, x, y = (float(item.get(key)) for key in ("font-size", "x", "y"))
-                length = width(item.text, size, item.get("font-weight") is not None)
+                length = (len(item.text) * MONO * size / 1000 if "monospace" in item.get("style", "")
+                          else width(item.text, size, item.get("font-weight") is not None))
                 left = x - {None: 0, "middle": length / 2, "end": length}[item.get("text-anchor")]
                 self.assertGreaterEqual(left, 0, item.text)
                 self.assertLessEqual(left + length, wide, item.text)

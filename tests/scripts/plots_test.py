@@ -220,6 +220,41 @@ class Pictures(ScriptTest):
         plain = texts(self.check_svg(self.script("plot_result", GOLDEN / "result.json").out))
         self.assertFalse(any("arrow" in text for text in plain))
 
+    def stream_of(self, **changes):
+        golden = self.golden()
+        row = next(c for c in golden["cases"] if c["method"] == "triforce")
+        row["output"]["prompts"][0].update(changes)
+        return self.write("stream.json", json.dumps(golden))
+
+    def test_every_token_has_the_colour_of_its_level(self):
+        said = "caf\u00e9 is  <red>\nand\u2013" + "long" * 60
+        data = said.encode()
+        ends = [4, 5, 8, 15, 19, 19, 22, len(data)]
+        origins = [0, 1, 1, 2, 0, 1, 2, 1]
+        result = self.stream_of(text=said, text_ends=ends, origins=origins, tokens=[5] * 8)
+        root = self.check_svg(self.script("plot_stream", result, "--method", "triforce").out)
+        drawn = [(t.text, t.get("class")) for t in root.iter(f"{SVG}text") if "style" in t.attrib]
+        self.assertEqual(drawn[0], ("caf\ufffd", "f-s0"))  # the token ends inside a character
+        self.assertEqual(drawn[1:6], [("\ufffd", "f-s1"), ("is", "f-s1"), ("<red>", "f-s2"),
+                                      ("and", "f-s0"), ("\u2013", "f-s2")])
+        self.assertEqual("".join(text for text, _ in drawn[6:]), "long" * 60)
+        self.assertEqual({c for _, c in drawn[6:]}, {"f-s1"})
+        legend = texts(root)
+        for share in ("drafter: 25%", "target, retrieval cache: 50%", "target, full cache: 25%"):
+            self.assertIn(share, legend)
+        self.script("plot_stream", result, "--out", "a.pdf")
+        few = self.script("plot_stream", result, "--columns", "40", "--lines", "2").out
+        self.assertIn("6 more lines", texts(self.check_svg(few)))
+
+    def test_streams_that_cannot_be_drawn(self):
+        for changes, args, words in (
+                ({"text": "", "text_ends": []}, ["--method", "triforce"], "ids alone"),
+                ({}, ["--method", "draft"], "a measured case of draft, found none"),
+                ({}, ["--prompt", "7"], "prompt 7")):
+            self.assertIn(words, self.script("plot_stream", self.stream_of(**changes), *args, code=3).err)
+        for wrong in (["--columns", "39"], ["--lines", "0"], ["--prompt", "x"]):
+            self.script("plot_stream", self.stream_of(), *wrong, code=2)
+
     def test_pdf(self):
         golden = self.golden()
         golden["cases"][1]["name"] = "back\\slash (open \u2013 \u6f22"
@@ -228,7 +263,7 @@ class Pictures(ScriptTest):
         data = (self.folder / "a.pdf").read_bytes()
         self.assertTrue(data.startswith(b"%PDF-1.4\n") and data.endswith(b"%%EOF\n"))
         start = int(re.search(rb"startxref\n(\d+)\n", data)[1])
-        self.assertTrue(data[start:].startswith(b"xref\n0 8\n"))
+        self.assertTrue(data[start:].startswith(b"xref\n0 9\n"))
         for i, offset in enumerate(re.findall(rb"^(\d{10}) 00000 n $", data, re.MULTILINE)):
             self.assertTrue(data[int(offset):].startswith(b"%d 0 obj\n" % (i + 1)))
         length = int(re.search(rb"/Length (\d+)", data)[1])
