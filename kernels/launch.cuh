@@ -45,6 +45,18 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_b
                        block, smem_bytes);
 }
 
+// Shared memory that a block may have on the current device, opting in.
+inline std::size_t max_shared_bytes() {
+  int device = 0, bytes = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+          cudaSuccess) {
+    cudaGetLastError();
+    return kSharedWithoutOptIn;
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
 // A grid or a block; sizes that a device takes: below 2^31 in x, 2^16 in y and z.
 inline dim3 dims(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
   return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));

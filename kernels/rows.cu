@@ -21,18 +21,49 @@ __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::in
   out[blockIdx.y * stride + col] = to_float(table[row * width + col]);
 }
 
-template <class Out>
+// A thread's elements begin, begin + kThreads, ... of a row, kEach at most: all on their way at
+// once.
+template <int kEach>
+TF_DEVICE void load_elements(const float* row, std::int64_t begin, std::int64_t width,
+                             float (&into)[kEach]) {
+  TF_UNROLL
+  for (int j = 0; j < kEach; ++j) {
+    const std::int64_t i = begin + j * kThreads;
+    into[j] = i < width ? row[i] : 0.0F;
+  }
+}
+
+// kEach * kThreads elements of a row are in registers at a time; of a wider row the parts are read
+// again. `out` may be x's memory, so that no load could pass a store.
+template <class Out, int kEach>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_kernel(const float* x, std::int64_t x_stride, const float* w, std::int64_t width,
                     float eps, Out* out, std::int64_t out_stride) {
   TF_SHARED(float, scratch);
+  constexpr std::int64_t kSpan = kEach * kThreads;
   const float* const row = x + blockIdx.x * x_stride;
+  float values[kEach] = {}, weights[kEach];
+  load_elements(w, threadIdx.x, width, weights);
   float sum = 0;
-  for (std::int64_t i = threadIdx.x; i < width; i += kThreads) sum = fmaf(row[i], row[i], sum);
+  for (std::int64_t begin = threadIdx.x; begin < width; begin += kSpan) {
+    load_elements(row, begin, width, values);
+    TF_UNROLL
+    for (int j = 0; j < kEach; ++j) sum = fmaf(values[j], values[j], sum);
+  }
   const float mean = block_reduce(sum, scratch, Add{}) / static_cast<float>(width);
   const float scale = 1.0F / sqrtf(mean + eps);
-  for (std::int64_t i = threadIdx.x; i < width; i += kThreads) {
-    out[blockIdx.x * out_stride + i] = from_float<Out>(row[i] * scale * w[i]);
+  for (std::int64_t begin = threadIdx.x; begin < width; begin += kSpan) {
+    if (width > kSpan) {
+      load_elements(w, begin, width, weights);
+      load_elements(row, begin, width, values);
+    }
+    TF_UNROLL
+    for (int j = 0; j < kEach; ++j) {
+      const std::int64_t i = begin + j * kThreads;
+      if (i < width) {
+        out[blockIdx.x * out_stride + i] = from_float<Out>(values[j] * scale * weights[j]);
+      }
+    }
   }
 }
 
@@ -90,12 +121,21 @@ void embed(const TensorView& tokens, const TensorView& table, const TensorView& 
 
 void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out,
               cudaStream_t stream) {
-  with_float(out.dtype, [&](auto t) {
+  // Rows of 1,024 elements (drafters) and of 5,120 (7B and 13B) in one part.
+  constexpr int kFew = 4, kMany = 20;
+  const auto run = [&](auto t, auto each) {
     using T = decltype(t);
-    launch(rms_norm_kernel<T>, dims(x.shape[0]), dims(kThreads), sizeof(float) * kThreads / 32,
-           stream, static_cast<const float*>(x.data), x.stride[0],
+    launch(rms_norm_kernel<T, each>, dims(x.shape[0]), dims(kThreads),
+           sizeof(float) * kThreads / 32, stream, static_cast<const float*>(x.data), x.stride[0],
            static_cast<const float*>(w.data), x.shape[1], eps, static_cast<T*>(out.data),
            out.stride[0]);
+  };
+  with_float(out.dtype, [&](auto t) {
+    if (x.shape[1] <= kFew * kThreads) {
+      run(t, std::integral_constant<int, kFew>{});
+    } else {
+      run(t, std::integral_constant<int, kMany>{});
+    }
   });
 }
 
