@@ -149,8 +149,8 @@ ChosenSide choose_side(const GivenOptions& side, const Cases& cases,
   chosen.options = text_of(side);
   if (found.size() != 1) {
     if (problem.empty()) {
-      problem = fmt::format("{} case{} {}", found.empty() ? "no" : "more than one",
-                            found.empty() ? " has" : " has", chosen.options);
+      problem =
+          fmt::format("{} case has {}", found.empty() ? "no" : "more than one", chosen.options);
     }
     return chosen;
   }
