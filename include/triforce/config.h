@@ -28,6 +28,12 @@ struct RecordOptions {
 };
 // Most probable tokens that --record probs keeps of a distribution.
 inline constexpr std::size_t kRecordedProbs = 64;
+// Which of a sweep's groups of cases are measured: every count-th, beginning with the index-th.
+struct SweepShard {
+  int index = 1, count = 1;  // 1 <= index <= count
+};
+inline constexpr int kMaxShards = 10000;
+
 // Max numbers of all that --record adds to one result.
 inline constexpr std::int64_t kMaxRecorded = std::int64_t{1} << 24;
 
@@ -85,6 +91,9 @@ struct RunConfig {
 
   // Sweeps: the journal that is begun or continued; empty: none.
   std::string journal_file;
+  SweepShard shard;
+  std::vector<std::string>
+      merge_files;  // journals whose rows are the result; empty: it is measured
   bool fail_fast = false, list_cases = false, yes = false;
 
   OutputFormat output_format = OutputFormat::kTable;  // on stdout

@@ -57,6 +57,11 @@ struct LevelCounters {
 // Solves (1 - a^(g+1)) / (1 - a) = tokens_per_round for a in [0, 1]; g may be fractional.
 double alpha_from_tokens_per_round(double tokens_per_round, double g);
 
+// The most that speculation at this per-token acceptance can gain, with infinite gamma and drafts
+// that cost nothing: 1 / (1 - alpha), the lines of the paper's figure 5. alpha in [0, 1]; infinite
+// at 1.
+double speedup_bound(double alpha);
+
 // One generation of one method from one prompt.
 struct RunMetrics {
   std::vector<std::int32_t> tokens;   // generated ids, cut at the requested count or EOS

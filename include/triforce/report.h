@@ -403,6 +403,7 @@ struct PassTraffic {
   std::optional<double> ms_per_pass, achieved_gbs, fraction_read;
   std::int64_t bus_bytes_per_pass = 0;
   std::optional<double> bus_gbs, fraction_h2d;
+  std::vector<double> ms_per_pass_of_prompt = {};  // NaN: not measured
 };
 template <class V>
 void fields(V& v, PassTraffic& t) {
@@ -418,6 +419,8 @@ void fields(V& v, PassTraffic& t) {
   v("bus_gbs", t.bus_gbs, "bus_bytes_per_pass over ms_per_pass, 1e9 bytes/s; null without any");
   v("fraction_h2d", t.fraction_h2d,
     "of context.measured_h2d_gbs; above 1 where rows are brought between passes");
+  v("ms_per_pass_of_prompt", t.ms_per_pass_of_prompt,
+    "[i]: ms_per_pass over the samples of prompt i alone, ms; null: it has none");
 }
 
 struct StepResult {

@@ -11,10 +11,39 @@ namespace triforce {
 
 inline constexpr std::string_view kSweepSchema = "triforce-bench.sweep/1";
 
+// What of a case a column of a sweep's table shows and a direction compares.
+enum class CaseMetric : std::uint8_t {
+  kMsPerToken,
+  kSpeedup,
+  kAcceptance,
+  kInnerAcceptance,
+  kAlpha,
+  kLength,
+  kBound,
+  kDraftMs,
+  kInnerVerifyMs,
+  kOuterVerifyMs,
+};
+// As options of scripts/plot_sweep.py where they are axes there too.
+constexpr auto names_of(CaseMetric /*any*/) {
+  return std::array{"ms-per-token", "speedup", "acceptance", "inner-acceptance", "alpha",
+                    "length",       "bound",   "draft-ms",   "inner-verify-ms",  "outer-verify-ms"};
+}
+// The figure of a case in its unit: times in ms, the others plain numbers; nullopt: not measured.
+std::optional<double> metric_of(const CaseResult& c, CaseMetric metric);
+// What it is, for captions.
+std::string_view meaning_of(CaseMetric metric);
+// The level whose acceptance it is; nullopt: it is no acceptance rate.
+std::optional<std::string_view> level_of(CaseMetric metric);
+// The pass whose time it is (kPassNames); nullopt: it is none.
+std::optional<std::string_view> pass_of(CaseMetric metric);
+
 // What was published for a case of the paper's size, or measured of one here.
 struct PublishedPoint {
   std::string method, setting, source;
   std::optional<double> ms_per_token, speedup, alpha;
+  std::optional<std::string> pass;
+  std::optional<double> pass_ms;
 };
 template <class V>
 void fields(V& v, PublishedPoint& p) {
@@ -23,7 +52,69 @@ void fields(V& v, PublishedPoint& p) {
   v("ms_per_token", p.ms_per_token, "milliseconds per token; null: not published");
   v("speedup", p.speedup, "over autoregressive decoding; null: not published");
   v("alpha", p.alpha, "per-token acceptance of the outer level; null: not published");
+  v("pass", p.pass, "draft, inner_verify or outer_verify: the pass of pass_ms; null: none");
+  v("pass_ms", p.pass_ms, "milliseconds of one such pass; null: not published");
   v("source", p.source, "where it was published, and on what");
+}
+
+// ---- What the experiment is to show, and whether it does
+enum class DirectionRelation : std::uint8_t { kGreater, kLess };
+constexpr auto names_of(DirectionRelation /*any*/) { return std::array{"greater", "less"}; }
+enum class DirectionVerdict : std::uint8_t { kHolds, kReversed, kUndecided, kNotMeasured };
+constexpr auto names_of(DirectionVerdict /*any*/) {
+  return std::array{"holds", "reversed", "undecided", "not_measured"};
+}
+
+// One of the two figures that are compared.
+struct DirectionSide {
+  std::optional<std::int64_t> number;
+  std::string method, options;
+  std::optional<double> value;
+};
+template <class V>
+void fields(V& v, DirectionSide& s) {
+  v("case", s.number, "number of the case; null: no case has these options");
+  v("method", s.method, "its method; empty without a case");
+  v("options", s.options, "what tells it from the experiment's other cases");
+  v("value", s.value, "the metric there; null: not measured");
+}
+
+// "side is greater (less) than `than`", where the two figures are of the same prompts. Rates are
+// subtracted, side - than; of times and speedups the ratio side / than is taken.
+struct SweepDirection {
+  std::string text;
+  CaseMetric metric = CaseMetric::kAcceptance;
+  DirectionRelation relation = DirectionRelation::kGreater;
+  DirectionSide side, than;
+  double threshold = 0;
+  std::optional<double> effect, ci95_low, ci95_high;
+  std::optional<IntervalOver> ci95_over;
+  DirectionVerdict verdict = DirectionVerdict::kNotMeasured;
+  std::optional<std::string> reason;
+
+  bool is_difference() const { return level_of(metric).has_value(); }
+};
+template <class V>
+void fields(V& v, SweepDirection& d) {
+  v("text", d.text, "what the experiment is to show");
+  v("metric", d.metric, "figure of both sides");
+  v("relation", d.relation, "of side to than");
+  v("side", d.side, "the one side");
+  v("than", d.than, "the other");
+  v("threshold", d.threshold, "what the effect must be above (greater) or below (less)");
+  v("effect", d.effect,
+    "of acceptance rates side - than, of times and speedups side / than, over the prompts that "
+    "both "
+    "have, each compared with itself; null: not measured");
+  v("ci95_low", d.ci95_low,
+    "95% confidence interval of effect, lower end: Student's t over the prompts' ratios of "
+    "geometric means, or of the jackknife over the prompts' differences");
+  v("ci95_high", d.ci95_high, "95% confidence interval of effect, upper end");
+  v("ci95_over", d.ci95_over, "as timing.ms_per_token.ci95_over");
+  v("verdict", d.verdict,
+    "holds: the whole interval is on the side of threshold that relation asks for; reversed: on "
+    "the other; undecided: the interval holds the threshold, or there is none");
+  v("reason", d.reason, "why it is undecided or not measured; null: the interval says it");
 }
 
 struct SweepRecipe {
@@ -31,6 +122,8 @@ struct SweepRecipe {
   std::string about;
   std::vector<std::string> cannot;
   std::vector<PublishedPoint> published;
+  std::vector<CaseMetric> columns = {};
+  std::vector<SweepDirection> directions = {};
 };
 template <class V>
 void fields(V& v, SweepRecipe& r) {
@@ -40,6 +133,8 @@ void fields(V& v, SweepRecipe& r) {
   v("about", r.about, "what to look at");
   v("cannot", r.cannot, "published points that cannot run here, and why");
   v("published", r.published, "of its cases at the paper's size");
+  v("columns", r.columns, "figures in its table; none: the usual ones");
+  v("directions", r.directions, "what its source shows, and whether these cases do");
 }
 
 struct SweepRow {
@@ -64,7 +159,8 @@ template <class V>
 void fields(V& v, SweepResult& s) {
   v.constant("schema", kSweepSchema, "format of this document");
   v("recipes", s.recipes, "the experiments that its cases are of");
-  v("cases", s.rows, "one per combination of options, in their order; failed ones too");
+  v("cases", s.rows,
+    "one per combination of options, in their order; failed ones too, those of other shards not");
 }
 
 // As their namesakes of report.h; a row of CSV or JSONL is that of a case's method.

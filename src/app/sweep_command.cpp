@@ -1,7 +1,6 @@
 // Cases by processes of their own: this one parses, keeps the journal, the time and the files, and
 // never computes. Cases that one load of the models serves are one process's.
 #include <algorithm>
-#include <map>
 #include <optional>
 
 #include "app/commands.h"
@@ -10,13 +9,13 @@
 #include "app/result_files.h"
 #include "app/run_session.h"
 #include "app/signals.h"
+#include "app/sweep_cases.h"
 #include "comm/launcher.h"
 #include "core/fields.h"
 #include "core/sha256.h"
-#include "forecast/published.h"
 #include "host/machine.h"
 #include "measure/measure.h"
-#include "report/printers.h"
+#include "sweep/directions.h"
 #include "sweep/journal.h"
 #include "sweep/workers.h"
 
@@ -28,113 +27,32 @@ std::string file_sha256(const char* path) {
   return sha256_hex(read_file(path, kMaxBytes));
 }
 
-std::vector<Param> options_of(const SweepCase& c) {
-  std::vector<Param> options;
-  for (const auto& [name, value] : c.axes) {
-    std::string key(name);
-    std::replace(key.begin(), key.end(), '-', '_');
-    ParamValue shown = value;
-    if (c.config) shown = find_option(kSweep, name)->value.get(*c.config);  // 4096 for 4k
-    options.emplace_back(std::move(key), std::move(shown));
-  }
-  return options;
-}
-
-// Over the options of all cases that decide what is measured.
-std::string cases_sha256(const std::vector<SweepCase>& cases) {
-  std::string text;
-  for (const SweepCase& c : cases) {
-    for (const auto& [name, value] : c.axes) text += fmt::format("{}={}\n", name, value);
-    if (!c.config) continue;
-    RunConfig config = *c.config;
-    config.output_format = {};
-    config.json_file.clear();
-    config.jsonl_file.clear();
-    config.csv_file.clear();
-    config.journal_file.clear();
-    config.progress = {};
-    config.verbose = config.details = config.fail_fast = config.yes = false;
-    for (const auto& [name, value] : echo_params(config)) {
-      text += fmt::format("{}={}\n", name, to_text(value));
-    }
-    text += '\n';
-  }
-  return sha256_hex(text);
-}
-
-// Cases by their number from 0, those together that one session serves.
-std::vector<std::vector<std::size_t>> groups_of(const std::vector<SweepCase>& cases) {
-  std::vector<std::vector<std::size_t>> groups;
-  std::map<std::string, std::size_t> by_key;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    if (!cases[i].config) continue;
-    const std::optional<std::string> key = session_key(*cases[i].config);
-    const auto [it, is_new] =
-        key ? by_key.emplace(*key, groups.size()) : std::pair(by_key.end(), true);
-    if (is_new) groups.emplace_back();
-    groups[it == by_key.end() ? groups.size() - 1 : it->second].push_back(i);
-  }
-  return groups;
-}
-
 bool was_cut_short(const RunResult& r) {
   return std::any_of(r.cases.begin(), r.cases.end(),
                      [](const CaseResult& c) { return c.status == CaseStatus::kInterrupted; });
 }
 
-// Whether a journalled row stands: what failed may succeed another time.
-bool is_settled(const RunResult& r) {
-  return std::all_of(r.cases.begin(), r.cases.end(), [](const CaseResult& c) {
-    return c.status == CaseStatus::kOk || c.status == CaseStatus::kSkippedOptions;
-  });
-}
-
-std::string name_of(const ChosenRecipe& r) {
-  return r.size.empty() || r.name.ends_with(".toml") ? r.name
-                                                     : fmt::format("{}-{}", r.size, r.name);
-}
-
-std::string axes_text(const std::vector<std::pair<std::string, std::string>>& axes) {
-  std::string text;
-  for (const auto& [name, value] : axes) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
-  }
-  return text;
-}
-
-// What was published for the recipe's cases at the paper's size.
-std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
-  std::vector<PublishedPoint> points;
-  for (const AxisPoint& point : recipe.paper_points) {
-    const RunConfig config = make_config(kSweep, point.given);
-    for (const Method method : config.methods) {
-      for (const PublishedResult* r : find_published(config, method)) {
-        if (recipe.published.empty() || !r->source.starts_with(recipe.published)) continue;
-        points.push_back({to_string(method), axes_text(point.axes),
-                          fmt::format("{}; {}", r->source, r->machine), r->ms_per_token, r->speedup,
-                          r->alpha});
-      }
-    }
-  }
-  return points;
-}
-
 class Sweep {
  public:
   Sweep(const CommandLine& line, const std::vector<std::string>& argv)
-      : cases_(line.cases), config_(line.config), argv_(argv), files_(config_) {
-    rows_.resize(cases_.size());
-    for (const ChosenRecipe& r : line.recipes) {
-      recipes_.push_back({name_of(r), r.title, r.source, r.about, r.cannot, published_of(r)});
-    }
-  }
+      : line_(line),
+        cases_(line.cases),
+        config_(line.config),
+        argv_(argv),
+        facts_(make_context(argv)),
+        recipes_(recipes_of(line)),
+        shard_(shard_of(cases_, config_.shard)),
+        files_(config_),
+        rows_(cases_.size()) {}
   ExitCode run();
 
  private:
   std::string label(std::size_t i) const {
     return fmt::format("case {} of {}", i + 1, cases_.size());
   }
+  JournalHeader header() const;
   void open_journal();
+  void merge();
   void refuse_what_does_not_fit();
   void measure(std::vector<std::size_t> group);
   ExitCode work(const std::vector<std::size_t>& cases, WorkerReport& report);
@@ -147,24 +65,38 @@ class Sweep {
   SweepResult result_so_far() const;
   ExitCode code_of(const SweepResult& sweep) const;
 
+  const CommandLine& line_;
   const std::vector<SweepCase>& cases_;
   const RunConfig& config_;
   const std::vector<std::string>& argv_;
+  ResultContext facts_;  // of this machine, for rows that were not measured
   std::vector<SweepRecipe> recipes_;
+  ShardOfCases shard_;
   ResultFiles<SweepResult> files_;
   std::optional<Journal> journal_;
   std::vector<std::optional<SweepRow>> rows_;
   bool failed_ = false;
 };
 
-void Sweep::open_journal() {
-  if (config_.journal_file.empty()) return;
+JournalHeader Sweep::header() const {
   JournalHeader header;
   header.program_sha256 = file_sha256("/proc/self/exe");
   header.cases_sha256 = cases_sha256(cases_);
   header.cases = static_cast<std::int64_t>(cases_.size());
   header.cpu_model = cpu_model_name();
-  journal_.emplace(config_.journal_file, header);
+  return header;
+}
+
+void Sweep::merge() {
+  for (SweepRow& row : merge_journals(config_.merge_files, header())) {
+    const auto i = static_cast<std::size_t>(row.number - 1);
+    rows_[i] = std::move(row);
+  }
+}
+
+void Sweep::open_journal() {
+  if (config_.journal_file.empty()) return;
+  journal_.emplace(config_.journal_file, header());
   for (const SweepRow& row : journal_->rows()) {
     auto& known = rows_[static_cast<std::size_t>(row.number - 1)];
     known.reset();
@@ -172,7 +104,8 @@ void Sweep::open_journal() {
   }
   const auto done = std::count_if(rows_.begin(), rows_.end(), [](const auto& r) { return r; });
   if (done > 0) {
-    print_note(fmt::format("--resume: {} of {} cases were measured before", done, cases_.size()));
+    print_note(fmt::format("--resume: {} of {} cases were measured before", done,
+                           std::count(shard_.has.begin(), shard_.has.end(), true)));
   }
 }
 
@@ -180,7 +113,7 @@ RunResult Sweep::unrun(std::size_t i, CaseStatus status, const std::string& reas
                        ExitCode code) const {
   MeasureInput input;
   input.config = cases_[i].config.value_or(config_);
-  input.context = make_context(argv_);
+  input.context = facts_;
   input.data.kind = "not read";
   if (cases_[i].config) input.params = echo_params(input.config);
   return unrun_result(input, status, reason, code);
@@ -188,15 +121,13 @@ RunResult Sweep::unrun(std::size_t i, CaseStatus status, const std::string& reas
 
 void Sweep::refuse_what_does_not_fit() {
   for (std::size_t i = 0; i < cases_.size(); ++i) {
-    if (cases_[i].config || rows_[i]) continue;
+    if (cases_[i].config || rows_[i] || !shard_.has[i]) continue;
     add(i, unrun(i, CaseStatus::kSkippedOptions, cases_[i].refusal, ExitCode::kUsage));
   }
 }
 
 SweepRow Sweep::row_of(std::size_t i, RunResult result) const {
-  std::optional<std::string> recipe;
-  if (!recipes_.empty()) recipe = recipes_[cases_[i].recipe].name;
-  return {static_cast<std::int64_t>(i + 1), std::move(recipe), options_of(cases_[i]),
+  return {static_cast<std::int64_t>(i + 1), recipe_of(line_, cases_[i]), options_of(cases_[i]),
           std::move(result)};
 }
 
@@ -272,15 +203,20 @@ void Sweep::measure(std::vector<std::size_t> group) {
 }
 
 SweepResult Sweep::result_so_far() const {
+  const char* const why =
+      config_.merge_files.empty() ? "it was not its turn yet" : "none of the journals has it";
   SweepResult sweep;
   sweep.recipes = recipes_;
   for (std::size_t i = 0; i < cases_.size(); ++i) {
     if (rows_[i]) {
       sweep.rows.push_back(*rows_[i]);
-      continue;
+    } else if (shard_.has[i]) {
+      sweep.rows.push_back(
+          row_of(i, unrun(i, CaseStatus::kInterrupted, why, ExitCode::kInterrupted)));
     }
-    sweep.rows.push_back(row_of(
-        i, unrun(i, CaseStatus::kInterrupted, "it was not its turn yet", ExitCode::kInterrupted)));
+  }
+  for (SweepRecipe& recipe : sweep.recipes) {
+    for (SweepDirection& d : recipe.directions) judge_direction(d, sweep.rows);
   }
   return sweep;
 }
@@ -307,48 +243,27 @@ ExitCode Sweep::code_of(const SweepResult& sweep) const {
 }
 
 ExitCode Sweep::run() {
-  open_journal();
-  refuse_what_does_not_fit();
-  for (const std::vector<std::size_t>& group : groups_of(cases_)) {
-    if (!enough()) measure(group);
+  const bool merges = !config_.merge_files.empty();
+  if (merges) {
+    merge();
+  } else {
+    open_journal();
+    refuse_what_does_not_fit();
+    if (shard_.groups.empty()) print_note("--shard: there are fewer groups of cases than parts");
+    for (const std::vector<std::size_t>& group : shard_.groups) {
+      if (!enough()) measure(group);
+    }
   }
   const SweepResult sweep = result_so_far();
   const ExitCode written = files_.write_final(sweep);
-  const ExitCode code = code_of(sweep);
+  ExitCode code = code_of(sweep);
+  const auto missing = std::count(rows_.begin(), rows_.end(), std::nullopt);
+  if (merges && missing > 0) {
+    print_error({fmt::format("--merge: expected all {} cases in the journals, found {}",
+                             cases_.size(), std::ssize(rows_) - missing)});
+    if (code == ExitCode::kOk) code = ExitCode::kBadInput;
+  }
   return code != ExitCode::kOk ? code : written;
-}
-
-std::string list_of(const CommandLine& line) {
-  const std::vector<SweepCase>& cases = line.cases;
-  const auto groups = groups_of(cases);
-  std::vector<std::size_t> process_of(cases.size());
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    for (const std::size_t i : groups[g]) process_of[i] = g + 1;
-  }
-  TextTable t;
-  t.head = {"case", "process"};
-  if (!line.recipes.empty()) t.head.emplace_back("recipe");
-  t.head.emplace_back("methods");
-  t.head.emplace_back("options");
-  t.left_columns = t.head.size();
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const SweepCase& c = cases[i];
-    std::vector<std::string> row = {fmt::format("{}", i + 1)};
-    row.push_back(c.config ? fmt::format("{}", process_of[i]) : "-");
-    if (!line.recipes.empty()) row.push_back(name_of(line.recipes[c.recipe]));
-    std::vector<std::string_view> methods;
-    for (const Method m : c.config.value_or(RunConfig{}).methods)
-      methods.emplace_back(to_string(m));
-    row.push_back(c.config ? fmt::format("{}", fmt::join(methods, ",")) : "-");
-    row.push_back(axes_text(c.axes) + (c.config ? "" : "  refused: " + c.refusal));
-    t.rows.push_back(std::move(row));
-  }
-  return render_text(t, terminal_columns(1).value_or(100)) +
-         fmt::format(
-             "{} case{} by {} process{}, one after the other; each loads the models and "
-             "processes every prompt once.\n",
-             cases.size(), cases.size() == 1 ? "" : "s", groups.size(),
-             groups.size() == 1 ? "" : "es");
 }
 
 }  // namespace

@@ -1,42 +1,26 @@
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <set>
 
 #include "compare/metrics.h"
-#include "statistics/statistics.h"
+#include "statistics/by_prompt.h"
 
 namespace triforce {
 namespace {
 
-// What a level counted, by unit: prompts, or of a single prompt its repetitions. A generation that
-// was repeated with the same outcome counts once.
-using ByUnit = std::map<int, Share>;
-
-ByUnit shares_of(const std::vector<Measured>& side, std::string_view level, bool one_prompt) {
-  ByUnit shares;
-  std::set<std::tuple<int, std::string, std::int64_t, std::int64_t>> seen;
-  for (const Measured& m : side) {
-    for (const Sample* s : timed_samples(*m.result)) {
-      for (const LevelCounters& l : s->levels) {
-        if (l.name != level) continue;
-        if (!seen.emplace(s->prompt, s->tokens_sha256, l.accepted, l.rejected).second) continue;
-        Share& share = shares[one_prompt ? s->repetition : s->prompt];
-        share.part += static_cast<double>(l.accepted);
-        share.whole += static_cast<double>(l.accepted + l.rejected);
-      }
-    }
-  }
-  return shares;
+SharesByUnit shares_of(const std::vector<Measured>& side, std::string_view level, bool one_prompt) {
+  std::vector<const CaseResult*> results;
+  results.reserve(side.size());
+  for (const Measured& m : side) results.push_back(m.result);
+  return shares_by_unit(results, level, one_prompt);
 }
 
-std::int64_t tested(const ByUnit& shares) {
+std::int64_t tested(const SharesByUnit& shares) {
   double sum = 0;
   for (const auto& [unit, share] : shares) sum += share.whole;
   return static_cast<std::int64_t>(sum);
 }
 
-bool equal(const ByUnit& a, const ByUnit& b) {
+bool equal(const SharesByUnit& a, const SharesByUnit& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
     return x.first == y.first && x.second.part == y.second.part && x.second.whole == y.second.whole;
   });
@@ -81,18 +65,15 @@ std::vector<MetricComparison> compare_acceptance(const MatchedCase& c, double th
   const CaseResult& first = *c.base.front().result;
   const bool one_prompt = first.data.n_prompts == 1;
   for (const std::string_view level : kLevelNames) {
-    const ByUnit before = shares_of(c.base, level, one_prompt),
-                 now = shares_of(c.other, level, one_prompt);
+    const SharesByUnit before = shares_of(c.base, level, one_prompt),
+                       now = shares_of(c.other, level, one_prompt);
     if (before.empty() && now.empty()) continue;
     MetricComparison& m = rows.emplace_back();
     m.metric = fmt::format("acceptance.{}", level);
     m.n_base = tested(before);
     m.n_other = tested(now);
-    std::vector<SharePair> pairs;
-    for (const auto& [unit, share] : before) {
-      if (const auto it = now.find(unit); it != now.end()) pairs.push_back({share, it->second});
-    }
-    const std::optional<RateDifference> d = rate_difference(pairs);
+    // Either end of the interval alone holds with 95%: only a fall is worse.
+    const std::optional<RateDifference> d = rate_difference(paired(before, now), 0.90);
     if (!d) {
       m.verdict = Verdict::kMissing;
       m.outcome = Outcome::kInconclusive;

@@ -3,6 +3,7 @@
 
 #include "compare/metrics.h"
 #include "core/fields.h"
+#include "statistics/by_prompt.h"
 
 namespace triforce {
 namespace {
@@ -88,6 +89,11 @@ std::string place(const Sample& s) {
   return fmt::format("prompt {}, repetition {}", s.prompt, s.repetition);
 }
 
+// Whether --max-noise may have made a repetition that the other run did not need.
+bool is_extra(const Sample& s, const CaseResult& other) {
+  return may_have_more_repetitions(other) && s.repetition >= asked_repetitions(other).value_or(0);
+}
+
 // The first difference of two measurements in tokens and in counters.
 struct Difference {
   std::string tokens, counters;
@@ -99,6 +105,7 @@ Difference difference_of(const CaseResult& a, const CaseResult& b) {
   Difference d;
   for (const Sample* s : timed_samples(a)) {
     const auto found = of_b.find({s->prompt, s->repetition});
+    if (found == of_b.end() && is_extra(*s, b)) continue;
     if (found == of_b.end()) {
       d.missing = true;
       if (d.tokens.empty()) d.tokens = place(*s) + " is not there";

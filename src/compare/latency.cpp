@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "compare/metrics.h"
-#include "statistics/statistics.h"
+#include "statistics/by_prompt.h"
 
 namespace triforce {
 namespace {

@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "statistics/by_prompt.h"
+
 namespace triforce {
 namespace {
 
@@ -102,20 +104,22 @@ std::string incomplete(const CaseResult& c) {
                        c.status_reason.value_or(""));
   }
   std::set<std::pair<int, int>> seen;
-  std::int64_t repetitions = 1;
+  std::map<int, std::int64_t> of_prompt;
+  std::int64_t most = 0;
   for (const Sample* s : timed_samples(c)) {
     if (!seen.emplace(s->prompt, s->repetition).second) {
       return fmt::format("has prompt {}, repetition {} twice", s->prompt, s->repetition);
     }
-    repetitions = std::max(repetitions, std::int64_t{s->repetition} + 1);
+    most = std::max(most, ++of_prompt[s->prompt]);
   }
-  if (const ParamValue* const given = find_param(c.params, "repetitions")) {
-    if (const auto* n = std::get_if<std::int64_t>(given); n != nullptr && *n > 0) repetitions = *n;
-  }
-  const std::int64_t n = std::ssize(seen);
-  if (n == 0 || n % repetitions != 0 || n / repetitions != c.data.n_prompts) {
-    return fmt::format("is partial: {} generations of {} prompts with {} repetitions each", n,
-                       c.data.n_prompts, repetitions);
+  const std::int64_t asked = asked_repetitions(c).value_or(most);
+  const bool more = may_have_more_repetitions(c);
+  const bool whole = std::all_of(of_prompt.begin(), of_prompt.end(), [&](const auto& n) {
+    return n.second == asked || (more && n.second > asked);
+  });
+  if (most == 0 || !whole || std::ssize(of_prompt) != c.data.n_prompts) {
+    return fmt::format("is partial: {} generations of {} prompts with {} repetitions each",
+                       seen.size(), c.data.n_prompts, asked);
   }
   return unidentified(c);
 }
@@ -222,12 +226,15 @@ void check_file(const ResultFile& file) {
 
 }  // namespace
 
-std::vector<const Sample*> timed_samples(const CaseResult& c) {
-  std::vector<const Sample*> timed;
-  for (const Sample& s : c.timing.samples) {
-    if (!s.warmup) timed.push_back(&s);
-  }
-  return timed;
+std::optional<std::int64_t> asked_repetitions(const CaseResult& c) {
+  const ParamValue* const given = find_param(c.params, "repetitions");
+  const auto* const n = given == nullptr ? nullptr : std::get_if<std::int64_t>(given);
+  return n != nullptr && *n > 0 ? std::optional(*n) : std::nullopt;
+}
+
+bool may_have_more_repetitions(const CaseResult& c) {
+  const ParamValue* const given = find_param(c.params, "max_noise");
+  return given != nullptr && !std::holds_alternative<std::monostate>(*given);
 }
 
 std::vector<MatchedCase> match_cases(const ResultFile& base, const ResultFile& other, int runs,

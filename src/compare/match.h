@@ -21,7 +21,9 @@ struct MatchedCase {
 std::vector<MatchedCase> match_cases(const ResultFile& base, const ResultFile& other, int runs,
                                      const DecidesTokens& decides, std::vector<std::string>& notes);
 
-// Samples that are no warm-ups.
-std::vector<const Sample*> timed_samples(const CaseResult& c);
+// Timed repetitions of a prompt that were asked for; with --max-noise it may have had more.
+// nullopt: the result does not say.
+std::optional<std::int64_t> asked_repetitions(const CaseResult& c);
+bool may_have_more_repetitions(const CaseResult& c);
 
 }  // namespace triforce

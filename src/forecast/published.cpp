@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <tuple>
 #include <utility>
 
 #include "triforce/checkpoint.h"
@@ -214,6 +216,47 @@ void add_figure_2a(Results& all) {
   }
 }
 
+// Forward passes of recorded graphs, in ms by rows: the curves of its raw data, and the components
+// that the figure names, whose context is 128K.
+void add_figure_1(Results& all) {
+  constexpr std::array<int, 6> kRows = {1, 2, 4, 8, 16, 32};
+  struct Curve {
+    std::int64_t context;
+    std::array<double, kRows.size()> ms;
+  };
+  const auto pass = [&all](Method method, std::int64_t prompt, Phase phase, double ms,
+                           std::string source) {
+    PublishedResult r = on_chip(method, 0, 0, std::move(source));
+    r.temperature.reset();
+    r.speedup.reset();
+    r.prompt = prompt;
+    r.pass = phase;
+    r.pass_ms = ms;
+    all.push_back(r);
+  };
+  for (const Curve& curve : {Curve{1024, {12.15, 12.58, 12.81, 13.07, 13.61, 14.37}},
+                             {4096, {13.11, 13.53, 13.76, 14.02, 14.58, 15.26}},
+                             {8192, {14.44, 14.84, 15.07, 15.32, 15.88, 16.38}},
+                             {32768, {22.20, 22.61, 22.84, 23.11, 23.66, 24.13}},
+                             {122'880, {51.94, 52.42, 52.65, 52.93, 53.48, 53.95}}}) {
+    for (std::size_t i = 0; i < kRows.size(); ++i) {
+      const int rows = kRows[i];
+      pass(rows == 1 ? Method::kAutoregressive : Method::kDraft, curve.context, Phase::kOuterVerify,
+           curve.ms[i],
+           fmt::format("Figure 1, curves: {}K, {} row{}", curve.context / 1024, rows,
+                       rows == 1 ? "" : "s"));
+      if (rows > 1) all.back().gamma = rows - 1;
+    }
+  }
+  for (const auto& [phase, ms, what] :
+       {std::tuple{Phase::kDraft, 0.45, "68M over its streaming cache"},
+        {Phase::kInnerVerify, 14.0, "7B over the retrieval cache"},
+        {Phase::kOuterVerify, 56.0, "7B over the full cache"}}) {
+    pass(Method::kTriForce, 122'880, phase, ms, fmt::format("Figure 1, {} (128K)", what));
+    all.back().budget = kOnChipBudget;
+  }
+}
+
 // Its speedup at 256 tokens is that of Table 2 at temperature 0.
 void add_table_7(Results& all) {
   struct Row {
@@ -351,6 +394,7 @@ std::span<const PublishedResult> published_results() {
     add_table_7(all);
     add_figure_5(all);
     add_table_1(all);
+    add_figure_1(all);
     add_figure_2a(all);
     add_figure_3b(all);
     add_figure_6(all);  // after Table 2, whose settings it repeats

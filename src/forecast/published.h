@@ -31,8 +31,11 @@ struct PublishedResult {
   std::optional<OffloadAttention> offloaded;
   std::optional<int> on_chip;
   // One of the first two at most, and the acceptance per token of the outer level where it was
-  // published.
+  // published; none of them where pass_ms is.
   std::optional<double> ms_per_token, speedup, alpha;
+  // Of passes: which one (Phase::kDraft, kInnerVerify, kOuterVerify), and how long it takes.
+  std::optional<Phase> pass;
+  std::optional<double> pass_ms;
   std::string source;  // table and row
 };
 std::span<const PublishedResult> published_results();

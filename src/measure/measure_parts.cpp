@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "host/gpu_monitor.h"
@@ -349,40 +350,64 @@ std::vector<double> alphas_of(const std::vector<LevelCounters>& levels) {
   return alphas;
 }
 
+namespace {
+
+// Passes of some runs and their times, by the phase that they are timed under.
+class TimedPasses {
+ public:
+  void add(const std::vector<PassCount>& counts, const PhaseTimes& times) {
+    for (const PassCount& c : counts) {
+      passes_[static_cast<std::size_t>(c.phase)] += static_cast<double>(c.passes);
+    }
+    for (std::size_t i = 0; i < ms_.size(); ++i) ms_[i] += times[i];
+  }
+  double count(Phase phase) const { return passes_[static_cast<std::size_t>(phase)]; }
+  std::optional<double> ms_per_pass(Phase phase) const {
+    const double ms = ms_[static_cast<std::size_t>(phase)];
+    return count(phase) > 0 && ms > 0 ? std::optional(ms / count(phase)) : std::nullopt;
+  }
+
+ private:
+  PhaseTimes ms_{}, passes_{};
+};
+
+}  // namespace
+
 std::vector<PassTraffic> make_traffic(const MethodSpec& method,
                                       const std::vector<MeasuredRun>& runs,
                                       const PerPass<PassBytes>& bytes, std::int64_t context,
                                       const ResultContext& measured) {
-  std::vector<PassCount> sums;
-  PhaseTimes ms{};
+  std::vector<PassCount> kinds;  // of a run
+  TimedPasses all;
+  std::map<int, TimedPasses> by_prompt;
   std::int64_t tokens = 0;
   for_each_timed(runs, [&](const MeasuredRun& r) {
-    const std::vector<PassCount> passes = count_passes(method, r.metrics, bytes, context);
-    if (sums.empty()) {
-      sums = passes;
-    } else {
-      for (std::size_t i = 0; i < std::min(sums.size(), passes.size()); ++i)
-        sums[i].passes += passes[i].passes;
-    }
-    for (std::size_t i = 0; i < ms.size(); ++i) ms[i] += r.metrics.phase_ms[i];
+    std::vector<PassCount> passes = count_passes(method, r.metrics, bytes, context);
+    all.add(passes, r.metrics.phase_ms);
+    by_prompt[r.prompt].add(passes, r.metrics.phase_ms);
     tokens += static_cast<std::int64_t>(r.metrics.tokens.size());
+    if (kinds.empty()) kinds = std::move(passes);
   });
   std::vector<PassTraffic> traffic;
-  for (const PassCount& sum : sums) {
+  for (const PassCount& kind : kinds) {
     PassTraffic t;
-    t.pass = to_string(sum.phase);
-    t.bytes_per_pass = sum.bytes_per_pass;
-    t.bus_bytes_per_pass = sum.bus_bytes_per_pass;
-    t.passes_per_token = static_cast<double>(sum.passes) / static_cast<double>(tokens);
-    const double total_ms = ms[static_cast<std::size_t>(sum.phase)];
-    if (sum.passes > 0 && total_ms > 0) {
-      t.ms_per_pass = total_ms / static_cast<double>(sum.passes);
+    t.pass = to_string(kind.phase);
+    t.bytes_per_pass = kind.bytes_per_pass;
+    t.bus_bytes_per_pass = kind.bus_bytes_per_pass;
+    t.passes_per_token = all.count(kind.phase) / static_cast<double>(tokens);
+    t.ms_per_pass = all.ms_per_pass(kind.phase);
+    if (t.ms_per_pass) {
       t.achieved_gbs = static_cast<double>(t.bytes_per_pass) / *t.ms_per_pass / 1e6;
       t.fraction_read = fraction(*t.achieved_gbs, measured.measured_read_gbs);
       if (t.bus_bytes_per_pass > 0) {
         t.bus_gbs = static_cast<double>(t.bus_bytes_per_pass) / *t.ms_per_pass / 1e6;
         t.fraction_h2d = fraction(*t.bus_gbs, measured.measured_h2d_gbs);
       }
+    }
+    for (const auto& [prompt, of_prompt] : by_prompt) {
+      constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+      t.ms_per_pass_of_prompt.resize(static_cast<std::size_t>(prompt) + 1, kNone);
+      t.ms_per_pass_of_prompt.back() = of_prompt.ms_per_pass(kind.phase).value_or(kNone);
     }
     traffic.push_back(std::move(t));
   }

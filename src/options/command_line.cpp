@@ -126,7 +126,10 @@ bool is_sweep(Command command, const GivenOptions& given) {
     const auto it = given.find(o.name);
     return (o.commands & kRun) != 0 && it != given.end() && expand_values(o, it->second).size() > 1;
   };
-  return given.contains("resume") || is_set(given, "list") ||
+  const char* const kOfSweeps[] = {"resume", "shard", "merge"};
+  return is_set(given, "list") ||
+         std::any_of(std::begin(kOfSweeps), std::end(kOfSweeps),
+                     [&](const char* name) { return given.contains(name); }) ||
          std::any_of(option_table().begin(), option_table().end(), has_several);
 }
 

@@ -23,6 +23,7 @@
 #pragma pop_macro("NDEBUG")
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "core/file.h"
@@ -149,42 +150,117 @@ class RecipeReader : public ConfigReader {
 
   Recipe recipe_of(const toml::table& table) const {
     Recipe recipe;
-    const std::map<std::string_view, std::string*> texts = {{"title", &recipe.title},
-                                                            {"source", &recipe.source},
-                                                            {"about", &recipe.about},
-                                                            {"published", &recipe.published}};
-    for (const auto& [key, value] : table) {
-      const std::string_view name = key.str();
-      if (const auto known = texts.find(name); known != texts.end()) {
-        *known->second = text(name, value);
-      } else if (name == "cannot") {
-        for (const toml::node& line : list(name, value)) {
-          recipe.cannot.push_back(text(name, line));
-        }
-      } else if (name == "options") {
-        recipe.options = options_of(section(name, value));
-      } else if (name == "cases") {
-        for (const toml::node& block : list(name, value)) {
-          recipe.blocks.push_back(options_of(section(name, block)));
-        }
-      } else if (is_size(name)) {
-        recipe.sizes.emplace(name, options_of(section(name, value)));
-      } else {
-        throw_usage(
-            "{}unknown entry {}; expected title, source, about, published, cannot, "
-            "[options], [{}] or "
-            "[[cases]]",
-            where(value.source()), quote_text(name), fmt::join(kRecipeSizes, "], ["));
-      }
-    }
+    for (const auto& [key, value] : table) read_entry(key.str(), value, recipe);
     if (recipe.title.empty()) {
       throw_input("InvalidRecipe", "{}: {}: expected a title, found none", option_, name_);
     }
     if (recipe.blocks.empty()) recipe.blocks.emplace_back();
+    for (const RecipeDirection& d : recipe.directions) {
+      for (const std::string& size : d.sizes) {
+        if (recipe.sizes.contains(size)) continue;
+        throw_usage("{}sizes: expected some of the recipe's, found {}", d.where, quote_text(size));
+      }
+    }
     return recipe;
   }
 
  private:
+  void read_entry(std::string_view name, const toml::node& value, Recipe& recipe) const {
+    const std::map<std::string_view, std::string*> texts = {{"title", &recipe.title},
+                                                            {"source", &recipe.source},
+                                                            {"about", &recipe.about},
+                                                            {"published", &recipe.published}};
+    if (const auto known = texts.find(name); known != texts.end()) {
+      *known->second = text(name, value);
+    } else if (name == "cannot") {
+      recipe.cannot = words(name, value);
+    } else if (name == "columns") {
+      for (const toml::node& column : list(name, value)) {
+        recipe.columns.push_back(metric(name, column, [](CaseMetric) { return true; }));
+      }
+    } else if (name == "options") {
+      recipe.options = options_of(section(name, value));
+    } else if (name == "cases") {
+      for (const toml::node& block : list(name, value)) {
+        recipe.blocks.push_back(options_of(section(name, block)));
+      }
+    } else if (name == "directions") {
+      for (const toml::node& direction : list(name, value)) {
+        recipe.directions.push_back(direction_of(section(name, direction)));
+      }
+    } else if (is_size(name)) {
+      recipe.sizes.emplace(name, options_of(section(name, value)));
+    } else {
+      throw_usage(
+          "{}unknown entry {}; expected title, source, about, published, cannot, columns, "
+          "[options], [{}], [[cases]] or [[directions]]",
+          where(value.source()), quote_text(name), fmt::join(kRecipeSizes, "], ["));
+    }
+  }
+
+  RecipeDirection direction_of(const toml::table& table) const {
+    RecipeDirection d;
+    d.where = where(table.source()) + "directions: ";
+    std::vector<std::string_view> sides;
+    bool has_metric = false, has_than = false;
+    std::optional<double> times, plus;
+    for (const auto& [key, value] : table) {
+      const std::string_view name = key.str();
+      if (name == "text") {
+        d.text = text(name, value);
+      } else if (name == "metric") {
+        d.metric = metric(name, value, can_be_compared);
+        has_metric = true;
+      } else if (name == "greater" || name == "less") {
+        sides.push_back(name);
+        d.relation = name == "less" ? DirectionRelation::kLess : DirectionRelation::kGreater;
+        d.side = options_of(section(name, value));
+      } else if (name == "than") {
+        d.than = options_of(section(name, value));
+        has_than = true;
+      } else if (name == "times" || name == "plus") {
+        (name == "times" ? times : plus) = number(name, value);
+      } else if (name == "sizes") {
+        d.sizes = words(name, value);
+      } else {
+        throw_usage(
+            "{}unknown entry {}; expected text, metric, greater, less, than, times, plus or sizes",
+            where(value.source()), quote_text(name));
+      }
+    }
+    if (d.text.empty() || !has_metric || sides.size() != 1 || !has_than) {
+      throw_usage("{}expected text, metric, one of greater and less, and than, found {}", d.where,
+                  sides.size() > 1 ? "greater and less" : "not all of them");
+    }
+    const bool is_rate = level_of(d.metric).has_value();
+    if (is_rate ? times.has_value() : plus.has_value()) {
+      throw_usage("{}expected {} beside {}, found {}", d.where, is_rate ? "plus" : "times",
+                  to_string(d.metric), is_rate ? "times" : "plus");
+    }
+    d.threshold = is_rate ? plus.value_or(0) : times.value_or(1);
+    return d;
+  }
+
+  static bool can_be_compared(CaseMetric m) {
+    return level_of(m) || pass_of(m) || m == CaseMetric::kMsPerToken || m == CaseMetric::kSpeedup;
+  }
+  CaseMetric metric(std::string_view name, const toml::node& value,
+                    bool (*wanted)(CaseMetric)) const {
+    const std::string given = text(name, value);
+    std::vector<std::string_view> known;
+    for (std::size_t i = 0; i < names_of(CaseMetric{}).size(); ++i) {
+      const auto m = static_cast<CaseMetric>(i);
+      if (!wanted(m)) continue;
+      if (given == to_string(m)) return m;
+      known.emplace_back(to_string(m));
+    }
+    throw_usage("{}{}: expected one of {}, found {}", where(value.source()), name,
+                fmt::join(known, ", "), quote_text(given));
+  }
+  double number(std::string_view name, const toml::node& value) const {
+    if (const auto x = value.value<double>(); x && std::isfinite(*x)) return *x;
+    fail(name, value, "a number");
+  }
   static bool is_size(std::string_view name) {
     return std::find(kRecipeSizes.begin(), kRecipeSizes.end(), name) != kRecipeSizes.end();
   }
@@ -198,6 +274,11 @@ class RecipeReader : public ConfigReader {
   const toml::array& list(std::string_view name, const toml::node& value) const {
     if (const auto* array = value.as_array()) return *array;
     fail(name, value, "a list");
+  }
+  std::vector<std::string> words(std::string_view name, const toml::node& value) const {
+    std::vector<std::string> words;
+    for (const toml::node& word : list(name, value)) words.push_back(text(name, word));
+    return words;
   }
   const toml::table& section(std::string_view name, const toml::node& value) const {
     if (const auto* table = value.as_table()) return *table;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "options/options.h"
+#include "triforce/sweep.h"
 
 namespace triforce {
 
@@ -20,6 +21,19 @@ GivenOptions read_config_file(Command command, const std::string& path);
 // weights and the published acceptances, for times; the built-in pair.
 inline constexpr std::array<std::string_view, 3> kRecipeSizes = {"paper", "gpu", "tiny"};
 
+// A sentence of a recipe about two of its cases: "side is greater (less) than than". Options tell
+// them from the others, `method` among them; in place of a value "first", "middle" and "last" are
+// those of the values that the option has in the cases that the other options leave.
+struct RecipeDirection {
+  std::string where;  // begins messages
+  std::string text;
+  CaseMetric metric = CaseMetric::kAcceptance;
+  DirectionRelation relation = DirectionRelation::kGreater;
+  GivenOptions side, than;
+  double threshold = 0;            // of the effect, see SweepDirection
+  std::vector<std::string> sizes;  // whose cases can show it; empty: any
+};
+
 // An experiment (data/experiments): the cases of one table or figure.
 //
 //   title = "Figure 6b: ..."     source = "arXiv 2404.11912v3, figure 6b"
@@ -28,6 +42,15 @@ inline constexpr std::array<std::string_view, 3> kRecipeSizes = {"paper", "gpu",
 //   [options]                    of all cases
 //   [tiny]                       of all cases of this size; also [gpu], [paper]
 //   [[cases]]                    one block of cases; none: one block without options of its own
+//   columns = ["draft-ms"]       figures in the table (CaseMetric) in place of the usual ones
+//   [[directions]]               what it is to show, with an interval paired by prompt:
+//     text = "acceptance rises with the budget"
+//     metric = "acceptance"      a CaseMetric: times, speedup, acceptance rates
+//     greater = { method = "triforce", budget = "last" }    or less = ...
+//     than = { method = "triforce", budget = "first" }
+//     times = 0.9                optional, of times and speedups: than 0.9 of the other side
+//     plus = -0.05               optional, of rates: than the other side less .05
+//     sizes = ["paper", "tiny"]  optional: not of the cases of other sizes
 //
 // Options of a later section replace those of an earlier one; each may have several values
 // (axes.h).
@@ -38,6 +61,8 @@ struct Recipe {
   GivenOptions options;
   std::map<std::string, GivenOptions, std::less<>> sizes;
   std::vector<GivenOptions> blocks;
+  std::vector<CaseMetric> columns;
+  std::vector<RecipeDirection> directions;
 };
 // Throws as read_config_file(), and Error(kBadInput, "InvalidRecipe") for one without a title.
 Recipe read_recipe(const std::string& path);

@@ -22,6 +22,7 @@ bool decides(Role role, const MethodSpec& method) {
       return method.uses(Pass::kDraft);
     case Role::kNames:
     case Role::kMeasures:
+    case Role::kRecords:
     case Role::kOutputs:
       return false;
   }

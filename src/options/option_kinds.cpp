@@ -105,6 +105,41 @@ OptionValue records() {
           }};
 }
 
+OptionValue sweep_shard() {
+  return {fmt::format("K/N with 1 <= K <= N <= {}", kMaxShards),
+          [](RunConfig& c, std::string_view text) {
+            const std::size_t slash = std::min(text.find('/'), text.size());
+            const auto k = parse_integer(text.substr(0, slash));
+            const auto n = parse_integer(text.substr(std::min(text.size(), slash + 1)));
+            if (!k || !n || *k < 1 || *n < *k || *n > kMaxShards) return false;
+            c.shard = {static_cast<int>(*k), static_cast<int>(*n)};
+            return true;
+          },
+          [](const RunConfig& c) -> ParamValue {
+            if (c.shard.count == 1) return std::monostate{};
+            return fmt::format("{}/{}", c.shard.index, c.shard.count);
+          }};
+}
+
+OptionValue journal_files() {
+  return {"a comma list of files, each once",
+          [](RunConfig& c, std::string_view text) {
+            c.merge_files.clear();
+            for (const std::string_view name : split_list(text)) {
+              auto& files = c.merge_files;
+              if (name.empty() || std::find(files.begin(), files.end(), name) != files.end()) {
+                return false;
+              }
+              files.emplace_back(name);
+            }
+            return true;
+          },
+          [](const RunConfig& c) -> ParamValue {
+            if (c.merge_files.empty()) return std::monostate{};
+            return c.merge_files;
+          }};
+}
+
 OptionValue acceptance_rates() {
   return {"outer=A,inner=B with A and B in [0, 1]",
           [](RunConfig& c, std::string_view text) {

@@ -152,5 +152,7 @@ OptionValue device_name();
 OptionValue byte_count();
 OptionValue acceptance_rates();
 OptionValue records();
+OptionValue sweep_shard();
+OptionValue journal_files();
 
 }  // namespace triforce

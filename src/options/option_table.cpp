@@ -277,6 +277,14 @@ std::vector<Option> sweeping() {
         "journal of the sweep: cases are written there as they end, and those that are there "
         "already are not measured again, unless they failed",
         kRun, Role::kOutputs, text("a file name", at(&C::journal_file))),
+      o("shard", {}, "K/N", "",
+        "measure the K-th of N parts of the sweep alone: each part has every N-th group of cases "
+        "that share a load of the models, and all parts together are the sweep",
+        kRun, Role::kOutputs, sweep_shard(), "all cases"),
+      o("merge", {}, "FILES", "",
+        "measure nothing: the result is made of the journals (--resume) of the sweep's shards, "
+        "which may come from several machines with the same processor and GPU",
+        kRun, Role::kOutputs, journal_files()),
       o("fail-fast", {}, "", "", "end at the first case that fails", kRun, Role::kOutputs,
         flag(at(&C::fail_fast))),
       o("list", {}, "", "", "print the cases and measure none", kRun, Role::kOutputs,
@@ -358,7 +366,7 @@ std::vector<Option> output() {
         "what JSON results hold besides: tokens of every timed repetition, not of the first alone; "
         "chunks that the retrieval cache selected after each prompt, per layer and KV head; probs "
         "of the first token after each prompt, the 64 largest. At most 16777216 numbers in all",
-        kShaped, Role::kOutputs, records()),
+        kShaped, Role::kRecords, records()),
       o("progress", {}, "MODE", "",
         "on stderr: a bar on a terminal (auto), lines anywhere (plain), or nothing (none); "
         "plan shows none",

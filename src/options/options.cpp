@@ -127,6 +127,15 @@ void check_machine(const RunConfig& c) {
       "that it has");
 }
 
+void check_merge(const RunConfig& c) {
+  if (c.merge_files.empty()) return;
+  const char* const other = !c.journal_file.empty() ? "--resume"
+                            : c.shard.count > 1     ? "--shard"
+                                                    : "";
+  if (*other == '\0') return;
+  throw_usage("--merge and {}: expected one of them, found both; a merge measures nothing", other);
+}
+
 void check_record(const RunConfig& c) {
   const bool to_stdout =
       c.output_format == OutputFormat::kJson || c.output_format == OutputFormat::kJsonl;
@@ -310,6 +319,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
     settle_methods(c, given);
     check_speculation(c);
     check_record(c);
+    check_merge(c);
   }
   return c;
 }

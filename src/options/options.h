@@ -53,7 +53,8 @@ enum class Role : std::uint8_t {
   kDecidesDrafted,   // of methods with a drafter
   kNames,            // names something whose digest decides: a model, a data set, a device
   kMeasures,         // what is measured, how often and with what memory, threads and time
-  kOutputs,          // what is written, and where
+  kRecords,          // what a result holds beside figures
+  kOutputs,          // what is written, and where; the result of a case is the same with any value
 };
 
 // How one member of RunConfig is read and shown (option_kinds.h has the usual kinds).

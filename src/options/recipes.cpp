@@ -70,10 +70,20 @@ std::vector<std::string> known_recipes(const fs::path& folder) {
 
 ChosenRecipe choose(const Recipe& recipe, const std::string& name, const std::string& size,
                     const GivenOptions& given, std::size_t max_points) {
-  ChosenRecipe c{name,          size,         recipe.title,
-                 recipe.source, recipe.about, recipe.published,
-                 recipe.cannot, {},           {}};
+  ChosenRecipe c{name,
+                 size,
+                 recipe.title,
+                 recipe.source,
+                 recipe.about,
+                 recipe.published,
+                 recipe.cannot,
+                 {},
+                 {},
+                 recipe.columns,
+                 {}};
   c.points = points_of(recipe, size, given, max_points);
+  c.directions =
+      choose_directions(recipe.directions, size, points_of(recipe, size, {}, max_points), c.points);
   if (recipe.sizes.contains("paper")) c.paper_points = points_of(recipe, "paper", {}, max_points);
   return c;
 }

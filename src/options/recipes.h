@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "options/axes.h"
+#include "options/directions.h"
 
 namespace triforce {
 
@@ -18,12 +18,14 @@ struct ChosenRecipe {
   std::vector<AxisPoint> points;
   // The same of its size `paper`, whose published results stand beside it; empty: it has none.
   std::vector<AxisPoint> paper_points;
+  std::vector<CaseMetric> columns;          // of its table; empty: the usual ones
+  std::vector<ChosenDirection> directions;  // among `points`
 };
 
 // "tiny-fig6b" is that size of data/experiments/fig6b.toml, "tiny-all" that size of all that have
 // it, "my.toml" or "my.toml:tiny" a file. `given`, of the command line, replaces a recipe's
 // options. Throws Error(kUsage) for unknown names and sizes, naming what there is, and as
-// read_recipe() and expand_axes().
+// read_recipe(), expand_axes() and choose_directions().
 std::vector<ChosenRecipe> choose_recipes(const std::string& name, const GivenOptions& given,
                                          std::size_t max_points);
 

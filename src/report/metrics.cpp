@@ -57,6 +57,8 @@ double LevelCounters::accepted_per_drafted() const { return ratio(accepted, draf
 
 double LevelCounters::mean_accepted_length() const { return ratio(emitted, rounds); }
 
+double speedup_bound(double alpha) { return 1 / (1 - alpha); }
+
 double alpha_from_tokens_per_round(double tokens_per_round, double g) {
   if (!std::isfinite(tokens_per_round) || !std::isfinite(g))
     return std::numeric_limits<double>::quiet_NaN();

@@ -204,6 +204,8 @@ std::string render_report(const ReportText& report, const TableStyle& style) {
     out += '\n' + wrap(table.title, style.width, 2) + render_text(table, style.width);
     if (!table.caption.empty()) out += wrap("  " + table.caption, style.width, 2);
   }
+  if (!report.findings.empty()) out += '\n' + std::string("What was to be shown\n");
+  for (const std::string& finding : report.findings) out += wrap("- " + finding, style.width, 2);
   if (!report.notes.empty()) out += '\n';
   for (const std::string& note : report.notes) {
     out += coloured("\x1b[33m", wrap("! " + note, style.width, 2));
@@ -225,6 +227,8 @@ std::string render_markdown(const ReportText& report) {
     out += "\n**" + table.title + "**\n\n" + render_markdown(table);
     if (!table.caption.empty()) out += "\n" + table.caption + '\n';
   }
+  if (!report.findings.empty()) out += "\n**What was to be shown**\n\n";
+  for (const std::string& finding : report.findings) out += "- " + finding + '\n';
   if (!report.notes.empty()) out += '\n';
   for (const std::string& note : report.notes) out += "> **Note** " + note + "\n>\n";
   if (!report.headline.empty()) out += '\n' + report.headline + '\n';

@@ -21,9 +21,10 @@ struct TextTable {
 };
 
 struct ReportText {
-  std::vector<std::string> header;  // program, models, data, machine
-  std::vector<TextTable> tables;    // without the empty ones
-  std::vector<std::string> notes;   // failures, warnings and reasons against comparing
+  std::vector<std::string> header;         // program, models, data, machine
+  std::vector<TextTable> tables;           // without the empty ones
+  std::vector<std::string> findings = {};  // of sweeps: whether they show what was to be shown
+  std::vector<std::string> notes;          // failures, warnings and reasons against comparing
   std::string headline;
 };
 // `details`: all tables, else the first alone.

@@ -34,26 +34,60 @@ void drop_empty_columns(TextTable& t) {
   for (std::size_t c = t.head.size(); c-- > t.left_columns;) {
     const bool empty =
         std::all_of(t.rows.begin(), t.rows.end(), [c](const auto& row) { return row[c] == "-"; });
-    if (empty) drop_column(t, c);
+    if (!empty) continue;
+    std::erase(t.optional, t.head[c]);
+    drop_column(t, c);
   }
+}
+
+std::string metric_text(const CaseResult& c, CaseMetric metric) {
+  const std::optional<double> value = metric_of(c, metric);
+  if (!value) return "-";
+  if (metric == CaseMetric::kSpeedup || metric == CaseMetric::kBound) {
+    return fmt::format("{:.2f}x", *value);
+  }
+  const bool is_rate = level_of(metric) || metric == CaseMetric::kAlpha;
+  return is_rate ? fmt::format("{:.3f}", *value) : short_number(value);
+}
+
+// Instead of a result's usual table: the figures that a recipe asks for, and how the case ended.
+TextTable chosen_table(const RunResult& result, const TextTable& usual,
+                       const std::vector<CaseMetric>& columns) {
+  TextTable t;
+  t.head = {usual.head.front()};
+  for (const CaseMetric metric : columns) {
+    t.head.emplace_back(to_string(metric));
+    t.caption += fmt::format("{}{}: {}", t.caption.empty() ? "" : "; ", to_string(metric),
+                             meaning_of(metric));
+  }
+  t.head.push_back(usual.head.back());
+  for (std::size_t i = 0; i < usual.rows.size(); ++i) {
+    std::vector<std::string> line = {usual.rows[i].front()};
+    for (const CaseMetric metric : columns) line.push_back(metric_text(result.cases[i], metric));
+    line.push_back(usual.rows[i].back());
+    t.rows.push_back(std::move(line));
+  }
+  return t;
 }
 
 // Rows of one experiment, whose options are columns.
 TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& texts,
-                   const std::optional<std::string>& recipe) {
+                   const std::optional<std::string>& recipe,
+                   const std::vector<CaseMetric>& columns) {
   TextTable t;
   t.title = "Cases";
   t.head = {"case"};
   for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
     const SweepRow& row = sweep.rows[i];
     if (row.recipe != recipe || texts[i].tables.empty()) continue;
-    const TextTable& of = texts[i].tables.front();
+    const TextTable& usual = texts[i].tables.front();
+    const TextTable of = columns.empty() ? usual : chosen_table(row.result, usual, columns);
     if (t.rows.empty()) {
       for (const auto& [name, value] : row.options) t.head.push_back(name);
       t.left_columns = t.head.size() + 1;  // and the method
       t.head.insert(t.head.end(), of.head.begin(), of.head.end());
       t.caption = of.caption;
-      t.optional = {"ms 95% CI", "x 95% CI"};
+      if (columns.empty()) t.optional = {"ms 95% CI", "x 95% CI"};
     }
     for (const std::vector<std::string>& cells : of.rows) {
       std::vector<std::string> line = {fmt::format("{}", row.number)};
@@ -70,23 +104,65 @@ TextTable published_table(const SweepRecipe& recipe) {
   TextTable t;
   t.title = fmt::format("Published: {}", recipe.source);
   t.caption = "at the paper's size; figures of another size here are not to be compared with them";
-  t.head = {"method", "setting", "ms/token", "speedup", "alpha", "source"};
+  t.head = {"method", "setting", "ms/token", "speedup", "alpha", "ms/pass", "pass", "source"};
   t.left_columns = 2;
   for (const PublishedPoint& p : recipe.published) {
     const auto text = [](const std::optional<double>& x, int digits) {
       return x ? fmt::format("{:.{}f}", *x, digits) : std::string("-");
     };
     t.rows.push_back({p.method, p.setting, text(p.ms_per_token, 1),
-                      p.speedup ? text(p.speedup, 2) + "x" : "-", text(p.alpha, 4), p.source});
+                      p.speedup ? text(p.speedup, 2) + "x" : "-", text(p.alpha, 4),
+                      text(p.pass_ms, 2), p.pass.value_or("-"), p.source});
   }
+  drop_empty_columns(t);
   t.optional = {"source"};
   return t;
 }
 
-void add_tables(const SweepResult& sweep, const std::vector<ReportText>& texts, ReportText& all) {
-  if (sweep.recipes.empty()) all.tables = {table_of(sweep, texts, std::nullopt)};
+std::string side_text(const DirectionSide& side, CaseMetric metric) {
+  const bool is_rate = level_of(metric).has_value();
+  const std::string value = !side.value                      ? std::string("-")
+                            : is_rate                        ? fmt::format("{:.3f}", *side.value)
+                            : metric == CaseMetric::kSpeedup ? fmt::format("{:.2f}x", *side.value)
+                                                             : short_number(side.value) + " ms";
+  return side.number ? fmt::format("{} (case {})", value, *side.number) : value;
+}
+
+// "acceptance rises with the budget: acceptance 0.912 (case 7) against 0.803 (case 1), difference
+// 0.109 (95% CI 0.08 to 0.14), expected above 0: holds"
+std::string finding_of(const SweepDirection& d) {
+  std::string text = fmt::format("{}: {} {} against {}", d.text, to_string(d.metric),
+                                 side_text(d.side, d.metric), side_text(d.than, d.metric));
+  const int digits = d.is_difference() ? 3 : 2;
+  if (d.effect) {
+    text +=
+        fmt::format(", {} {:.{}f}", d.is_difference() ? "difference" : "ratio", *d.effect, digits);
+    if (d.ci95_low && d.ci95_high) {
+      text +=
+          fmt::format(" (95% CI {:.{}f} to {:.{}f})", *d.ci95_low, digits, *d.ci95_high, digits);
+    }
+    text += fmt::format(", expected {} {:g}",
+                        d.relation == DirectionRelation::kGreater ? "above" : "below", d.threshold);
+  }
+  const bool measured = d.verdict != DirectionVerdict::kNotMeasured;
+  text += fmt::format(": {}", measured ? to_string(d.verdict) : "not measured");
+  if (d.reason) text += fmt::format(", {}", *d.reason);
+  return printable(text);
+}
+
+void add_findings(const SweepResult& sweep, ReportText& all) {
   for (const SweepRecipe& recipe : sweep.recipes) {
-    TextTable ours = table_of(sweep, texts, recipe.name);
+    for (const SweepDirection& d : recipe.directions) {
+      const std::string of = sweep.recipes.size() > 1 ? recipe.name + ": " : "";
+      all.findings.push_back(printable(of) + finding_of(d));
+    }
+  }
+}
+
+void add_tables(const SweepResult& sweep, const std::vector<ReportText>& texts, ReportText& all) {
+  if (sweep.recipes.empty()) all.tables = {table_of(sweep, texts, std::nullopt, {})};
+  for (const SweepRecipe& recipe : sweep.recipes) {
+    TextTable ours = table_of(sweep, texts, recipe.name, recipe.columns);
     ours.title = fmt::format("{}: {}", recipe.name, recipe.title);
     if (&recipe != &sweep.recipes.back()) ours.caption.clear();
     if (!recipe.about.empty()) {
@@ -176,6 +252,7 @@ ReportText describe_sweep(const SweepResult& sweep) {
         "this is of case {}; what differs between cases is in the columns", first->number));
   }
   add_tables(sweep, texts, all);
+  add_findings(sweep, all);
   for (std::string& note : notes_of(sweep, texts)) all.notes.push_back(std::move(note));
   all.headline = headline_of(sweep);
   return all;

@@ -163,7 +163,7 @@ std::optional<Interval> proportion_interval(std::span<const Share> prompts, doub
   return wilson(p, p * (1 - p) > 0 ? std::min(trials, effective) : trials);
 }
 
-std::optional<RateDifference> rate_difference(std::span<const SharePair> pairs) {
+std::optional<RateDifference> rate_difference(std::span<const SharePair> pairs, double within) {
   SharePair sum;
   std::vector<SharePair> units;
   for (const SharePair& u : pairs) {
@@ -190,7 +190,7 @@ std::optional<RateDifference> rate_difference(std::span<const SharePair> pairs) 
   const double net = std::abs(d.other - d.base) / std::min(sum.base.whole, sum.other.whole);
   const double error = std::max(*stddev(pseudo) / std::sqrt(n), std::sqrt(net));
   const double middle = mean(pseudo);
-  const double half = student_t(d.units - 1, 0.90) * error;
+  const double half = student_t(d.units - 1, within) * error;
   d.interval = Interval{middle - half, middle + half};
   const double independent =
       d.base * (1 - d.base) / sum.base.whole + d.other * (1 - d.other) / sum.other.whole;

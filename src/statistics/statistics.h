@@ -1,6 +1,6 @@
 // Statistics of timings and rates, the same on every machine. What is random are the prompts:
 // repetitions of a prompt resemble each other, so that intervals count prompts, not samples. All
-// intervals are two-sided, of 95%.
+// intervals are two-sided, of 95% where nothing else is said.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -68,10 +68,10 @@ struct SharePair {
 };
 struct RateDifference {
   double base = 0, other = 0;  // the rates: sums of part over sums of whole
-  // Of other - base: two-sided, 90%, so that each end alone holds with 95%. Student's t on the
-  // pseudo-values of the jackknife over the units (Tukey 1958; Miller 1974), whose standard error
-  // is taken for no smaller than that of a net difference of so many trials (McNemar 1947): units
-  // that happen to agree are no reason for a narrower interval.
+  // Of other - base, two-sided: Student's t on the pseudo-values of the jackknife over the units
+  // (Tukey 1958; Miller 1974), whose standard error is taken for no smaller than that of a net
+  // difference of so many trials (McNemar 1947): units that happen to agree are no reason for a
+  // narrower interval.
   std::optional<Interval> interval;  // nothing below two units
   // The variance of the difference over that of independent trials: above 1 where
   // trials of a unit resemble each other, below 1 where both sides of a unit do. Nothing below two
@@ -79,8 +79,9 @@ struct RateDifference {
   std::optional<double> design_effect;
   std::int64_t units = 0;
 };
-// Units without a whole on both sides are left out; nothing if none is left.
-std::optional<RateDifference> rate_difference(std::span<const SharePair> pairs);
+// The interval holds the difference with probability `within`, in (0, 1): with 0.90 each end alone
+// holds with 95%. Units without a whole on both sides are left out; nothing if none is left.
+std::optional<RateDifference> rate_difference(std::span<const SharePair> pairs, double within);
 // Independent trials a side after which a rate of `base` on both sides is told from one that is
 // `less` smaller: two samples, 5% wrong alarms on one side, 90% power. base and less in (0, 1).
 double trials_to_tell(double base, double less);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <optional>
 
 #include "core/sha256.h"
@@ -108,11 +109,137 @@ std::optional<Difference> find_difference(const RunResult& before, const RunResu
   return std::nullopt;
 }
 
+// "--resume: FILE", what messages begin with.
+std::string name_of(std::string_view option, const std::string& path) {
+  const std::string quoted = quote_text(path, 4096);
+  return fmt::format("{}: {}", option, quoted.substr(1, quoted.rfind('"') - 1));
+}
+
+void lock(const Descriptor& file, int how, const std::string& name) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw_usage("{}: expected a regular file", name);
+  }
+  if (::flock(file.get(), how | LOCK_NB) != 0) {
+    throw_usage("{}: another process is writing it", name);
+  }
+}
+
+struct Contents {
+  std::optional<JournalHeader> header;  // nullopt: an empty file
+  std::vector<SweepRow> rows;
+  std::size_t end = 0;  // bytes of whole lines: what follows is torn
+};
+
+Contents parse(std::string_view text, const std::string& name) {
+  Contents contents;
+  for (int number = 1; contents.end < text.size(); ++number) {
+    const std::size_t end = text.find('\n', contents.end);
+    const std::string source = fmt::format("{}:{}", name, number);
+    const std::string_view line =
+        text.substr(contents.end, std::min(end, text.size()) - contents.end);
+    const std::optional<std::string_view> body = body_of(line);
+    const bool last = end == std::string_view::npos || end + 1 == text.size();
+    if (!body || end == std::string_view::npos) {
+      if (!last || number == 1) {
+        throw_input(kErrorKind, "{}: expected a line with its checksum, found {}", source,
+                    quote_text(line));
+      }
+      break;  // torn: a process was killed while it wrote
+    }
+    contents.end = end + 1;
+    if (number == 1) {
+      contents.header = read_line<JournalHeader>(*body, source);
+      continue;
+    }
+    const std::int64_t cases = contents.header->cases;
+    const SweepRow& row = contents.rows.emplace_back(read_line<SweepRow>(*body, source));
+    if (row.number < 1 || row.number > cases) {
+      throw_input(kErrorKind, "{}: expected a case of 1 to {}, found {}", source, cases,
+                  row.number);
+    }
+  }
+  return contents;
+}
+
+// `hint` ends the message.
+void expect_header(const JournalHeader& header, const JournalHeader& found, const std::string& name,
+                   std::string_view hint) {
+  const auto expect = [&](const char* what, const auto& want, const auto& have) {
+    if (want == have) return;
+    throw_input("JournalMismatch", "{}: was written by another {} (expected {}, found {}){}", name,
+                what, want, have, hint);
+  };
+  expect("program", header.program_sha256, found.program_sha256);
+  expect("processor", header.cpu_model, found.cpu_model);
+  expect("sweep", header.cases, found.cases);
+  expect("sweep", header.cases_sha256, found.cases_sha256);
+}
+
+void check_alike(const std::vector<SweepRow>& rows, const RunResult& result,
+                 const std::string& name) {
+  for (const SweepRow& row : rows) {
+    if (const auto found = find_difference(row.result, result)) {
+      throw_input("JournalMismatch", "{}: {}: expected {} as in case {}, found {}", name,
+                  found->what, found->before, row.number, found->now);
+    }
+  }
+}
+
+Contents read_shard(const std::string& path, const std::string& name) {
+  const Descriptor file = open_fd(path, O_RDONLY);
+  if (!file) throw_usage("{}: expected a file, found: {}", name, std::strerror(errno));
+  lock(file, LOCK_SH, name);
+  Contents contents = parse(read_file(path, kMaxBytes), name);
+  if (!contents.header) throw_input(kErrorKind, "{}: expected a journal, found nothing", name);
+  return contents;
+}
+
 }  // namespace
 
-Journal::Journal(std::string path, const JournalHeader& header) : path_(std::move(path)) {
-  const std::string quoted = quote_text(path_, 4096);
-  name_ = fmt::format("--resume: {}", quoted.substr(1, quoted.rfind('"') - 1));
+bool is_settled(const RunResult& r) {
+  return std::all_of(r.cases.begin(), r.cases.end(), [](const CaseResult& c) {
+    return c.status == CaseStatus::kOk || c.status == CaseStatus::kSkippedOptions;
+  });
+}
+
+std::vector<SweepRow> merge_journals(const std::vector<std::string>& paths,
+                                     const JournalHeader& header) {
+  JournalHeader expected = header;
+  std::vector<SweepRow> merged;
+  std::map<std::int64_t, std::pair<std::size_t, std::string>> places;  // in merged, and the file
+  for (const std::string& path : paths) {
+    const std::string name = name_of("--merge", path);
+    Contents contents = read_shard(path, name);
+    if (path == paths.front()) expected.cpu_model = contents.header->cpu_model;
+    expect_header(expected, *contents.header, name, "");
+    std::map<std::int64_t, SweepRow> last;
+    for (SweepRow& row : contents.rows) last[row.number] = std::move(row);
+    for (auto& [number, row] : last) {
+      check_alike(merged, row.result, name);
+      const auto [it, is_new] = places.emplace(number, std::pair(merged.size(), path));
+      if (is_new) {
+        merged.push_back(std::move(row));
+        continue;
+      }
+      SweepRow& before = merged[it->second.first];
+      if (!is_settled(row.result)) continue;
+      if (is_settled(before.result)) {
+        throw_input("JournalMismatch",
+                    "{}: expected every case in one journal, found case {} in {} too", name, number,
+                    quote_text(it->second.second));
+      }
+      before = std::move(row);
+      it->second.second = path;
+    }
+  }
+  std::sort(merged.begin(), merged.end(),
+            [](const SweepRow& a, const SweepRow& b) { return a.number < b.number; });
+  return merged;
+}
+
+Journal::Journal(std::string path, const JournalHeader& header)
+    : path_(std::move(path)), name_(name_of("--resume", path_)) {
   file_ = open_fd(path_, O_RDWR | O_CREAT | O_APPEND);
   if (!file_) {
     const int error = errno;
@@ -121,72 +248,26 @@ Journal::Journal(std::string path, const JournalHeader& header) : path_(std::mov
     }
     throw_usage("{}: expected a file that can be written, found: {}", name_, std::strerror(error));
   }
-  struct stat status {};
-  if (::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    throw_usage("{}: expected a regular file", name_);
-  }
-  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    throw_usage("{}: another process is writing it", name_);
-  }
+  lock(file_, LOCK_EX, name_);
   read(header);
 }
 
 void Journal::read(const JournalHeader& header) {
   const std::string text = read_file(path_, kMaxBytes);
-  std::size_t begin = 0;
-  for (int number = 1; begin < text.size(); ++number) {
-    const std::size_t end = text.find('\n', begin);
-    const std::string source = fmt::format("{}:{}", name_, number);
-    const std::string_view line =
-        std::string_view(text).substr(begin, std::min(end, text.size()) - begin);
-    const std::optional<std::string_view> body = body_of(line);
-    const bool last = end == std::string::npos || end + 1 == text.size();
-    if (!body || end == std::string::npos) {
-      if (!last || number == 1) {
-        throw_input(kErrorKind, "{}: expected a line with its checksum, found {}", source,
-                    quote_text(line));
-      }
-      break;  // torn: a process was killed while it wrote
-    }
-    if (number == 1) {
-      const auto found = read_line<JournalHeader>(*body, source);
-      const auto expect = [&](const char* what, const auto& want, const auto& have) {
-        if (want == have) return;
-        throw_input("JournalMismatch",
-                    "{}: was written by another {} (expected {}, found {}); another file begins "
-                    "anew",
-                    name_, what, want, have);
-      };
-      expect("program", header.program_sha256, found.program_sha256);
-      expect("processor", header.cpu_model, found.cpu_model);
-      expect("sweep", header.cases, found.cases);
-      expect("sweep", header.cases_sha256, found.cases_sha256);
-    } else {
-      SweepRow& row = rows_.emplace_back(read_line<SweepRow>(*body, source));
-      if (row.number < 1 || row.number > header.cases) {
-        throw_input(kErrorKind, "{}: expected a case of 1 to {}, found {}", source, header.cases,
-                    row.number);
-      }
-    }
-    begin = end + 1;
+  Contents contents = parse(text, name_);
+  if (contents.header) {
+    expect_header(header, *contents.header, name_ + ":1", "; another file begins anew");
   }
-  if (begin < text.size() && ::ftruncate(file_.get(), static_cast<off_t>(begin)) != 0) {
+  rows_ = std::move(contents.rows);
+  if (contents.end < text.size() &&
+      ::ftruncate(file_.get(), static_cast<off_t>(contents.end)) != 0) {
     throw_write_error(name_, "cut off the torn last line", errno);
   }
   if (text.empty()) write_line(to_json_text(header, JsonStyle::kCompact));
 }
 
-void Journal::check_alike(const RunResult& result) const {
-  for (const SweepRow& row : rows_) {
-    if (const auto found = find_difference(row.result, result)) {
-      throw_input("JournalMismatch", "{}: {}: expected {} as in case {}, found {}", name_,
-                  found->what, found->before, row.number, found->now);
-    }
-  }
-}
-
 void Journal::append(const SweepRow& row) {
-  check_alike(row.result);
+  check_alike(rows_, row.result, name_);
   write_line(to_json_text(row, JsonStyle::kCompact));
   rows_.push_back(row);
 }

@@ -27,6 +27,18 @@ void fields(V& v, JournalHeader& h) {
   v("cpu_model", h.cpu_model, "processor");
 }
 
+// Whether a row stands: what failed may succeed another time.
+bool is_settled(const RunResult& result);
+
+// The rows of the journals of a sweep's shards, at most one a case, in the cases' order: that which
+// stands, else one that failed. `header`: of this sweep, but for the processor, which may be
+// another than this machine's if it is the same in all of them. Throws Error(kUsage) for a file
+// that cannot be read or that a process is writing, Error(kBadInput): InvalidJournal for what is no
+// journal or damaged; JournalMismatch for that of another program or sweep, for two that have one
+// case or that differ in processor, GPU, driver, model or text.
+std::vector<SweepRow> merge_journals(const std::vector<std::string>& paths,
+                                     const JournalHeader& header);
+
 class Journal {
  public:
   // Begins the file, or reads one of the same header and cuts off a last line that is torn. Holds a
@@ -46,7 +58,6 @@ class Journal {
  private:
   void read(const JournalHeader& header);
   void write_line(const std::string& body);
-  void check_alike(const RunResult& result) const;
 
   std::string path_, name_;
   Descriptor file_;

@@ -13,6 +13,29 @@ from program import BINARY, SOURCE, ProgramTest, strict_json
 SCHEMA = strict_json((SOURCE / "data/schema/sweep.schema.json").read_text(encoding="utf-8"))
 
 
+RECIPE = """title = 'Lengths'
+columns = ['outer-verify-ms', 'alpha']
+[options]
+no-baseline = true
+method = 'triforce'
+prefill = [96, 500]
+gamma = [1, 2]
+[[directions]]
+text = 'a longer prompt takes more than a hundredth'
+metric = 'ms-per-token'
+greater = { prefill = 'last', gamma = 1 }
+than = { prefill = 'first', gamma = 1 }
+times = 0.01
+[[directions]]
+text = 'more is accepted of fewer'
+metric = 'acceptance'
+greater = { prefill = 'last', gamma = 1 }
+than = { prefill = 'last', gamma = 2 }
+"""
+# What its cases are measured with beside ProgramTest.tiny(): its prompts, three of them.
+RECIPE_SHAPE = {"prefill": None, "prompts": 3}
+
+
 def of_tokens(case):
     """What of a case must not depend on when and beside what it was measured."""
     levels = [{k: level[k] for k in ("name", "rounds", "drafted", "accepted", "rejected", "emitted",
@@ -261,6 +284,135 @@ class Sweep(ProgramTest):
                 for case in row["result"]["cases"]:
                     case["params"].pop("resume")
         self.assertEqual(of_sweep(sweep), of_sweep(expected))
+
+    # ---- Shards and their journals
+
+    def test_shards_are_the_sweep(self):
+        """Three shards, each with its journal, merged: the sweep of one process."""
+        options = {"gamma": "1,2", "prefill": "96,112,128,104", "budget": "64,65"}
+        _, whole = self.sweep("--resume", "whole.journal", **options)
+        journals, seen = [], []
+        for k in (1, 2, 3):
+            journal = f"shard{k}.journal"
+            _, part = self.sweep("--shard", f"{k}/3", "--resume", journal, json=f"{k}.json", **options)
+            self.assertEqual(errors(part, SCHEMA), [])
+            seen += [row["case"] for row in part["cases"]]
+            journals.append(journal)
+        self.assertEqual(sorted(seen), list(range(1, 17)))
+        done, merged = self.sweep("--merge", ",".join(journals), json="merged.json", **options)
+        self.assertEqual(errors(merged, SCHEMA), [])
+        self.assertEqual(done.err, "")
+        for each in (whole, merged):
+            for row in each["cases"]:
+                for case in row["result"]["cases"]:
+                    for name in ("resume", "shard", "merge", "json"):
+                        case["params"].pop(name, None)
+        self.assertEqual(of_sweep(merged), of_sweep(whole))
+        self.run_program("compare", "--exact", "sweep.json", "merged.json", code=8)  # refused cases
+        # Times of the merged result are those of the shards: nothing was measured again.
+        first = merged["cases"][0]["result"]
+        self.assertEqual(first["run_id"], self.load("1.json")["cases"][0]["result"]["run_id"])
+        # Without one of them the rest is there, and the exit code says so.
+        done, part = self.sweep("--merge", "shard1.journal,shard3.journal", json="part.json", code=3,
+                                **options)
+        self.assertIn("--merge: expected all 16 cases in the journals, found 14", done.err)
+        missing = [row["result"]["cases"][0] for row in part["cases"]
+                   if row["result"]["cases"][0]["status"] == "interrupted"]
+        self.assertEqual({c["status_reason"] for c in missing}, {"none of the journals has it"})
+        # Journals of another sweep, and a case in two of them.
+        done = self.run_program(*self.tiny(**{**options, "gamma": "1,3"}), "--merge", "shard1.journal",
+                                code=3)
+        self.assertIn("was written by another sweep", done.err)
+        done = self.run_program(*self.tiny(**options), "--merge", "shard1.journal,whole.journal", code=3)
+        self.assertIn("expected every case in one journal, found case", done.err)
+
+    def test_more_shards_than_groups(self):
+        done, sweep = self.sweep("--shard", "2/2", "--resume", "empty.journal", gamma="1,2")
+        self.assertIn("--shard: there are fewer groups of cases than parts", done.err)
+        self.assertEqual(sweep["cases"], [])
+        self.sweep("--shard", "1/2", "--resume", "full.journal", gamma="1,2")
+        _, merged = self.sweep("--merge", "full.journal,empty.journal", gamma="1,2")
+        self.assertEqual([row["case"] for row in merged["cases"]], [1, 2])
+        done = self.run_program(*self.tiny(gamma="1,2"), "--shard", "2/2", "--list")
+        self.assertIn("0 cases by 0 processes", done.out)
+
+    def test_journals_of_other_outputs(self):
+        """Options that say what is written are no other sweep; what a result holds is one."""
+        self.sweep("--resume", "j", gamma="1,2")
+        done, _ = self.sweep("--resume", "j", "--details", "--csv", "x.csv", "--output-format", "json",
+                             json="other.json", gamma="1,2")
+        self.assertIn("2 of 2 cases were measured before", done.err)
+        done = self.run_program(*self.tiny(gamma="1,2", json="r.json", record="tokens"), "--resume",
+                                "j", code=3)
+        self.assertIn("another sweep", done.err)
+
+    def slurm(self, task, *args, array=(1, 2), code=0):
+        """The script as Slurm starts it for a task of an array; task None: from a shell."""
+        first, last = array
+        slurm = {} if task is None else {
+            "SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_TASK_MIN": str(first),
+            "SLURM_ARRAY_TASK_MAX": str(last), "SLURM_ARRAY_TASK_COUNT": str(last - first + 1)}
+        done = subprocess.run(
+            [SOURCE / "scripts/sweep_slurm.sh", "--program", BINARY, *args], cwd=self.folder,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+            env={**os.environ, **slurm})
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def test_an_array_of_slurm_jobs(self):
+        options = [self.write("my.toml", RECIPE), "shards", "--", *self.tiny(**RECIPE_SHAPE)]
+        self.slurm(1, *options)
+        self.slurm(2, "--shards", "2", *options, array=(2, 2))  # submitted alone, again
+        self.assertEqual(sorted(os.listdir(self.path("shards"))),
+                         ["1-of-2.journal", "1-of-2.json", "2-of-2.journal", "2-of-2.json"])
+        done = self.slurm(None, "--merge", *options, "--json", "all.json")
+        self.assertIn("What was to be shown", done.stdout)
+        self.assertEqual([row["case"] for row in self.load("all.json")["cases"]], [1, 2, 3, 4])
+        self.assertEqual(self.load("all.json")["recipes"][0]["directions"][0]["verdict"], "holds")
+
+    def test_mistakes_with_slurm(self):
+        for task, args, message in (
+                (1, ("tiny-fig1",), "expected RECIPE and DIR, found 1 words"),
+                (None, ("tiny-fig1", "d"), "expected an array job (sbatch --array=1-N), found none"),
+                (None, ("--merge", "tiny-fig1", "none"), "expected journals in none, found none"),
+                (1, ("--what", "tiny-fig1"), 'unknown option "--what"'),
+                (1, ("--shards", "0", "tiny-fig1", "d"), "--shards: expected a number above 0"),
+                (3, ("--shards", "2", "tiny-fig1", "d"), 'expected a task of 1 to 2, found "3"'),
+                (1, ("--program", "none", "tiny-fig1", "d"), '--program: expected a program, found "none"')):
+            with self.subTest(args):
+                self.assertIn(message, self.slurm(task, *args, code=2).stderr)
+        done = self.slurm(2, "tiny-fig1", "d", array=(2, 3), code=2)
+        self.assertIn("--shards: expected it where the array is not 1-N, found tasks 2 to 3", done.stderr)
+
+    # ---- What a recipe is to show
+
+    def test_directions(self):
+        recipe = self.write("my.toml", RECIPE)
+        done, sweep = self.sweep_recipe(recipe)
+        self.assertEqual(errors(sweep, SCHEMA), [])
+        self.assertEqual(sweep["recipes"][0]["columns"], ["outer-verify-ms", "alpha"])
+        longer, accepted = sweep["recipes"][0]["directions"]
+        self.assertEqual([longer["side"]["case"], longer["than"]["case"]], [3, 1])
+        self.assertEqual(longer["metric"], "ms-per-token")
+        self.assertEqual(longer["verdict"], "holds")
+        self.assertLess(0.01, longer["ci95_low"])
+        self.assertEqual(longer["ci95_over"], "prompts")
+        self.assertIn(accepted["verdict"], ("holds", "reversed", "undecided"))
+        self.assertIn("What was to be shown\n- a longer prompt takes more than a hundredth", done.out)
+        self.assertIn("outer-verify-ms", done.out)
+        self.assertNotIn("speedup", done.out.split("What was to be shown")[0])
+        # Cases that the command line left out, or that another shard has.
+        _, sweep = self.sweep_recipe(recipe, "--prefill", "96")
+        self.assertEqual([d["verdict"] for d in sweep["recipes"][0]["directions"]][0], "not_measured")
+        done, sweep = self.sweep_recipe(recipe, "--shard", "1/2", "--output-format", "markdown")
+        d = sweep["recipes"][0]["directions"][0]
+        self.assertEqual((d["verdict"], d["reason"]),
+                         ("not_measured", "case 3, triforce: it is of another shard"))
+        self.assertIn("**What was to be shown**", done.out)
+
+    def sweep_recipe(self, recipe, *args):
+        done = self.run_program("sweep", recipe, *self.tiny(json="sweep.json", **RECIPE_SHAPE), *args)
+        return done, self.load("sweep.json")
 
     def test_one_writer(self):
         process = self.start("--resume", "j", **{**self.SLOW, "repetitions": 100000})

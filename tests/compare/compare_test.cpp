@@ -118,6 +118,53 @@ TEST(Compare, WhatCannotBeComparedIsInconclusive) {
   }
 }
 
+// --max-noise may have made more repetitions on either side, on some prompts.
+TEST(Compare, RepetitionsThatNoiseMadeAreNotPartial) {
+  const auto extend = [](ResultFile& f, int prompts, int repetitions) {
+    for (CaseResult& c : f.results[0].cases) {
+      c = made_case(c.method,
+                    {.repetitions = repetitions, .time_seed = c.method == "ar" ? 5U : 6U});
+      c.params = {{"temp", 0.0},
+                  {"repetitions", std::int64_t{8}},
+                  {"json", std::string("x.json")},
+                  {"max_noise", 3.0}};
+      std::erase_if(c.timing.samples, [&](const Sample& s) {
+        const bool extra = s.prompt >= prompts && s.repetition >= 8;
+        if (!extra || s.warmup) return false;
+        for (std::size_t l = 0; l < s.levels.size(); ++l) {
+          LevelCounters& sum = c.acceptance[l];
+          for (const auto member :
+               {&LevelCounters::rounds, &LevelCounters::requested, &LevelCounters::drafted,
+                &LevelCounters::accepted, &LevelCounters::rejected, &LevelCounters::emitted}) {
+            sum.*member -= s.levels[l].*member;
+          }
+        }
+        return true;
+      });
+    }
+  };
+  for (const bool exact : {false, true}) {
+    ResultFile base = made_file("a", {}), other = made_file("b", other_times());
+    extend(base, 3, 12);  // 12 12 12 8
+    extend(other, 1, 9);  // 9 8 8 8
+    const Comparison c = compare_made(base, other, {.exact = exact});
+    EXPECT_EQ(c.exit_code, ExitCode::kOk) << c.verdict;
+    for (const CaseComparison& one : c.cases) {
+      for (const MetricComparison& m : one.metrics) EXPECT_NE(m.metric, "case") << m.reason;
+    }
+  }
+  // Fewer than asked for is partial all the same, and more without --max-noise.
+  for (const bool fewer : {true, false}) {
+    ResultFile base = made_file("a", {}), other = made_file("b", other_times());
+    extend(other, 4, fewer ? 7 : 9);
+    if (!fewer) {
+      for (CaseResult& c : other.results[0].cases) c.params.pop_back();
+    }
+    expect_metric(compare_made(base, other), kTriforce, "case", Verdict::kMissing,
+                  Outcome::kInconclusive, "new is partial");
+  }
+}
+
 TEST(Compare, AFileThatContradictsItselfIsNoResult) {
   const std::pair<std::function<void(CaseResult&)>, const char*> kTable[] = {
       {[](CaseResult& c) { c.timing.samples[3].decode_ms = NAN; },

@@ -177,7 +177,7 @@ TEST(AcceptanceRule, EndsHoldAndTheNumberSuffices) {
     for (int m = 0; m < kMeasurements; ++m) {
       Draws draws(500'000 + std::uint64_t(m));
       const Shares shares = simulate(draws, kPrompts, tested, less);
-      const RateDifference d = *rate_difference(shares.pairs);
+      const RateDifference d = *rate_difference(shares.pairs, 0.90);
       below += d.interval->high < -less ? 1 : 0;
       above += d.interval->low > -less ? 1 : 0;
       passed += d.interval->low > -kThreshold ? 1 : 0;

@@ -400,6 +400,17 @@ TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
   EXPECT_FALSE(make_traffic(triforce, {a}, bytes, 1500, {})[2].fraction_read.has_value());
   EXPECT_FALSE(make_traffic(triforce, {a}, bytes, 1500, {})[2].fraction_h2d.has_value());
   EXPECT_TRUE(make_traffic(triforce, {}, bytes, 1500, measured).empty());
+
+  // By prompt: the second has none, the third takes three times as long in half of the passes.
+  MeasuredRun c = run_of(2, 0, 1);
+  c.metrics = a.metrics;
+  c.metrics.phase_ms[static_cast<std::size_t>(Phase::kOuterVerify)] *= 3;
+  const PassTraffic outer = make_traffic(triforce, {a, c, a}, bytes, 1500, measured)[2];
+  ASSERT_EQ(outer.ms_per_pass_of_prompt.size(), 3U);
+  EXPECT_DOUBLE_EQ(outer.ms_per_pass_of_prompt[0], 4);
+  EXPECT_TRUE(std::isnan(outer.ms_per_pass_of_prompt[1]));
+  EXPECT_DOUBLE_EQ(outer.ms_per_pass_of_prompt[2], 12);
+  EXPECT_DOUBLE_EQ(*outer.ms_per_pass, (4 + 12 + 4) / 3.0);
 }
 
 TEST(Traffic, ACacheReadsWhatItHolds) {

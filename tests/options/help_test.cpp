@@ -148,7 +148,8 @@ TEST(Echo, HasTheOptionsOfRun) {
       "draft_cache_budget rebuild selection temp top_p top_k seed acceptance inner_rule "
       "ignore_eos synthetic_acceptance dataset text_field needle_depth prompts repetitions warmup "
       "max_noise "
-      "timeout memory_limit resume fail_fast list yes output_format json jsonl csv record progress "
+      "timeout memory_limit resume shard merge fail_fast list yes output_format json jsonl csv "
+      "record progress "
       "details verbose ");
   EXPECT_EQ(by_name["gamma"], "auto");
   EXPECT_EQ(by_name["top_p"], "0.85");

@@ -19,7 +19,8 @@ namespace {
 std::vector<std::string> bad_values(const Option& o) {
   if (o.value.expected.find("folder") == 0 || o.value.expected.find("a ") == 0) {
     if (o.placeholder == "DIR|PRESET" || o.placeholder == "PRESET|FILE" ||
-        o.placeholder == "NAME|FILE" || o.placeholder == "FILE" || o.placeholder == "NAME") {
+        o.placeholder == "NAME|FILE" || o.placeholder == "FILE" || o.placeholder == "FILES" ||
+        o.placeholder == "NAME") {
       return {""};  // any other text names something that may exist
     }
   }
@@ -530,13 +531,135 @@ TEST_F(RecipeTest, LaterSectionsReplaceEarlierOnes) {
   EXPECT_EQ(parse_command_line({"sweep", path_ + ":tiny", "--budget", "64"}).cases.size(), 3U);
 }
 
+constexpr const char* kSwept =
+    "title = 'T'\n[options]\nmethod = 'retrieval'\n[tiny]\nprefill = 2048\nbudget = [512, '1k', "
+    "64]\n"
+    "[paper]\nprefill = 4096\nbudget = [32, 48]\n[[cases]]\ntemp = [0, 0.5]\n";
+
+TEST_F(RecipeTest, Directions) {
+  write(std::string(kSwept) +
+        "[[directions]]\ntext = 'D'\nmetric = 'acceptance'\nplus = -0.1\n"
+        "greater = { temp = 0.5, budget = 'last' }\nthan = { temp = 0.5, budget = 'first' }\n"
+        "[[directions]]\ntext = 'E'\nmetric = 'ms-per-token'\nsizes = ['tiny']\n"
+        "less = { method = 'retrieval', temp = 'first', budget = 1024 }\n"
+        "than = { method = 'ar', temp = 'first', budget = 'middle' }\ntimes = 2\n");
+  const auto of = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"sweep", path_ + ":tiny"};
+    args.insert(args.end(), more.begin(), more.end());
+    return parse_command_line(args).recipes.at(0).directions;
+  };
+  std::vector<ChosenDirection> d = of({});
+  ASSERT_EQ(d.size(), 2U);
+  EXPECT_EQ(d[0].text, "D");
+  EXPECT_EQ(d[0].threshold, -0.1);
+  EXPECT_EQ(d[0].relation, DirectionRelation::kGreater);
+  EXPECT_EQ(d[0].side.method, "retrieval");
+  EXPECT_EQ(*d[0].side.point, 5U);  // budget 64, temp 0.5
+  EXPECT_EQ(*d[0].than.point, 1U);
+  EXPECT_EQ(d[0].side.options, "budget 64, temp 0.5");
+  EXPECT_EQ(d[1].metric, CaseMetric::kMsPerToken);
+  EXPECT_EQ(d[1].relation, DirectionRelation::kLess);
+  EXPECT_EQ(d[1].threshold, 2);
+  EXPECT_EQ(*d[1].side.point, 2U);  // 1k as it was written
+  EXPECT_EQ(*d[1].than.point, 2U);
+  EXPECT_EQ(d[1].than.method, "ar");
+  // What the command line leaves.
+  d = of({"--budget", "128,256"});
+  EXPECT_EQ(*d[0].side.point, 3U);
+  EXPECT_TRUE(d[0].problem.empty());
+  EXPECT_FALSE(d[1].side.point.has_value());
+  EXPECT_EQ(d[1].problem, "no case has budget 1024, method retrieval, temp first");
+  d = of({"--budget", "128"});
+  EXPECT_EQ(d[0].problem, "both sides are one case with these options");
+  EXPECT_FALSE(d[0].side.point && d[0].than.point);
+  // Of the other size.
+  EXPECT_EQ(parse_command_line({"sweep", path_ + ":paper"}).recipes.at(0).directions.size(), 1U);
+}
+
+TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
+  const std::string begin = std::string(kSwept) + "[[directions]]\ntext = 'D'\n";
+  const std::string both =
+      "greater = { temp = 0, budget = 64 }\nthan = { temp = 0, budget = 512 }\n";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {begin + "metric = 'acceptance'\ngreater = { temp = 0, budget = 48 }\nthan = { temp = 0, "
+               "budget = 64 }\n",
+       ":12: directions: expected options of one case, found none with budget 48, temp 0"},
+      {begin + "metric = 'acceptance'\ngreater = { temp = 0 }\nthan = { temp = 0, budget = 64 }\n",
+       ":12: directions: expected options of one case, found 3 with temp 0"},
+      {begin + "metric = 'acceptance'\ngreater = { temp = 0, gamma = 3 }\nthan = { temp = 0, "
+               "budget = 64 }\n",
+       ":12: directions: expected options in which the cases differ, found gamma"},
+      {begin + "metric = 'acceptance'\ngreater = { temp = 'big', budget = 64 }\nthan = { temp = 0, "
+               "budget = 64 }\n",
+       ":15: temp: expected 0 or a number in [1e-30, 100], or first, middle or last, found "
+       "\"big\""},
+      {begin + "metric = 'acceptance'\ngreater = { method = 'magic', temp = 0, budget = 64 }\nthan "
+               "= { temp = 0, budget = 64 }\n",
+       ":15: method: expected one of ar, triforce, retrieval, streaming, streaming-hierarchy, "
+       "draft, "
+       "found \"magic\""},
+      {begin + "metric = 'acceptance'\ngreater = { temp = 0, budget = 64 }\nthan = { temp = 0, "
+               "budget = 64 }\n",
+       ":12: directions: expected two cases, found one: budget 64, temp 0"},
+      {begin + "metric = 'beauty'\n" + both,
+       ":14: metric: expected one of ms-per-token, speedup, acceptance, inner-acceptance, "
+       "draft-ms, "
+       "inner-verify-ms, outer-verify-ms, found \"beauty\""},
+      {begin + "metric = 'acceptance'\n" + both + "less = { temp = 0, budget = 64 }\n",
+       ":12: directions: expected text, metric, one of greater and less, and than, found greater "
+       "and "
+       "less"},
+      {begin + both,
+       ":12: directions: expected text, metric, one of greater and less, and than, found not all "
+       "of "
+       "them"},
+      {begin + "metric = 'acceptance'\n" + both + "times = 2\n",
+       ":12: directions: expected plus beside acceptance, found times"},
+      {begin + "metric = 'speedup'\n" + both + "plus = 2\n",
+       ":12: directions: expected times beside speedup, found plus"},
+      {begin + "metric = 'speedup'\n" + both + "times = 'x'\n", ":17: times: expected a number"},
+      {begin + "metric = 'speedup'\n" + both + "sizes = ['gpu']\n",
+       ":12: directions: sizes: expected some of the recipe's, found \"gpu\""},
+      {begin + "metric = 'speedup'\n" + both + "size = 3\n",
+       ":17: unknown entry \"size\"; expected text, metric, greater, less, than, times, plus or "
+       "sizes"},
+      {"title = 'T'\ncolumns = ['alpha', 'beta']\n[tiny]\nprefill = 2048\n",
+       ":2: columns: expected one of ms-per-token, speedup, acceptance, inner-acceptance, alpha, "
+       "length, bound, draft-ms, inner-verify-ms, outer-verify-ms, found \"beta\""},
+  };
+  for (const auto& [text, message] : cases) {
+    write(text);
+    EXPECT_EQ(usage_error({"sweep", path_ + ":tiny"}), path_ + message);
+  }
+}
+
+TEST(Options, ShardsAndMerges) {
+  const CommandLine line = parse_command_line({"--gamma", "1,2", "--shard", "2/3"});
+  EXPECT_EQ(line.config.shard.index, 2);
+  EXPECT_EQ(line.config.shard.count, 3);
+  EXPECT_EQ(parse_command_line({"--shard", "1/1"}).cases.size(), 1U);  // a sweep of one case
+  for (const char* bad : {"0/3", "4/3", "2", "2/", "/2", "1/10001", "a/b", "1/2/3"}) {
+    EXPECT_EQ(usage_error({"--shard", bad}),
+              std::string("--shard: expected K/N with 1 <= K <= N <= 10000, found \"") + bad + '"');
+  }
+  EXPECT_EQ(parse_command_line({"--merge", "a,b"}).config.merge_files,
+            (std::vector<std::string>{"a", "b"}));
+  for (const char* bad : {"", "a,,b", "a,a"}) {
+    EXPECT_EQ(usage_error({"--merge", bad}).find("--merge: expected a comma list of files"), 0U);
+  }
+  EXPECT_EQ(usage_error({"--merge", "a", "--resume", "b"}),
+            "--merge and --resume: expected one of them, found both; a merge measures nothing");
+  EXPECT_EQ(usage_error({"--merge", "a", "--shard", "1/2"}),
+            "--merge and --shard: expected one of them, found both; a merge measures nothing");
+}
+
 TEST_F(RecipeTest, Mistakes) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"title = 'T'\n[tiny]\ngama = 3\n", ":3: unknown option \"gama\"; did you mean gamma?"},
       {"title = 'T'\n[small]\n",
        ":2: unknown entry \"small\"; expected title, source, about, "
-       "published, cannot, [options], [paper], [gpu], [tiny] or "
-       "[[cases]]"},
+       "published, cannot, columns, [options], [paper], [gpu], [tiny], [[cases]] or "
+       "[[directions]]"},
       {"title = 3\n", ":1: title: expected a text"},
       {"title = 'T'\ncannot = 'x'\n", ":2: cannot: expected a list"},
       {"title = 'T'\ncases = [3]\n", ":2: cases: expected a section of options"},
@@ -564,10 +687,15 @@ TEST_F(RecipeTest, TheOnesThatAreThere) {
   for (const char* size : {"paper", "gpu", "tiny"}) {
     const CommandLine line = parse_command_line({"sweep", std::string(size) + "-all"});
     EXPECT_GE(line.recipes.size(), 7U);
+    std::size_t directions = 0;
     for (const ChosenRecipe& r : line.recipes) {
       EXPECT_FALSE(r.title.empty() || r.source.empty() || r.about.empty()) << r.name;
       EXPECT_TRUE(r.published.empty() || !r.paper_points.empty()) << r.name;
+      for (const ChosenDirection& d : r.directions) EXPECT_EQ(d.problem, "") << r.name;
+      EXPECT_TRUE(std::string(size) == "gpu" || !r.directions.empty()) << r.name;
+      directions += r.directions.size();
     }
+    EXPECT_GE(directions, 8U);
     for (const SweepCase& c : line.cases) {
       EXPECT_TRUE(c.config.has_value()) << line.recipes[c.recipe].name << ": " << c.refusal;
     }

@@ -48,6 +48,107 @@ TEST(Golden, SweepMarkdown) {
 TEST(Golden, SweepJson) {
   expect_golden(to_json(sample_sweep()), "tests/report/golden/sweep.json");
 }
+// The same as cases of a recipe with columns of its own and things to be shown.
+SweepResult sample_recipe() {
+  SweepResult sweep = sample_sweep();
+  SweepRecipe& recipe = sweep.recipes.emplace_back();
+  recipe.name = "tiny-fig9";
+  recipe.title = "Figure 9: budgets";
+  recipe.source = "a paper, figure 9";
+  recipe.about = "acceptance rises";
+  recipe.published = {{"triforce", "budget 512", "Figure 9; a100-80g", {}, {}, {}, "draft", 0.45}};
+  recipe.columns = {CaseMetric::kSpeedup, CaseMetric::kAcceptance,    CaseMetric::kAlpha,
+                    CaseMetric::kBound,   CaseMetric::kInnerVerifyMs, CaseMetric::kLength};
+  for (SweepRow& row : sweep.rows) row.recipe = recipe.name;
+  SweepDirection d;
+  d.text = "acceptance rises with the budget";
+  d.side = {2, "triforce", "budget 1024", 0.875};
+  d.than = {1, "triforce", "budget 512", 0.8};
+  d.effect = 0.075;
+  d.ci95_low = 0.025;
+  d.ci95_high = 0.125;
+  d.ci95_over = IntervalOver::kPrompts;
+  d.verdict = DirectionVerdict::kHolds;
+  recipe.directions.push_back(d);
+  d.text = "at least nine tenths of the speedup";
+  d.metric = CaseMetric::kSpeedup;
+  d.side.value = 2.5;
+  d.than.value = 2.0;
+  d.threshold = 0.9;
+  d.effect = 1.25;
+  d.ci95_low = 0.75;
+  d.ci95_high = 1.75;
+  d.verdict = DirectionVerdict::kUndecided;
+  d.reason = "the interval holds 0.9";
+  recipe.directions.push_back(d);
+  d = {};
+  d.text = "a pass takes no longer";
+  d.metric = CaseMetric::kDraftMs;
+  d.relation = DirectionRelation::kLess;
+  d.side = {3, "triforce", "budget 2048", {}};
+  d.than = {1, "triforce", "budget 512", 0.125};
+  d.threshold = 1;
+  d.reason = "case 3, triforce: it was not measured";
+  recipe.directions.push_back(d);
+  return sweep;
+}
+TEST(Golden, RecipeTable) {
+  expect_golden(to_table(sample_recipe(), {100, false}), "tests/report/golden/recipe.txt");
+}
+TEST(Golden, RecipeMarkdown) {
+  expect_golden(to_markdown(sample_recipe(), false), "tests/report/golden/recipe.md");
+}
+TEST(Sweep, RecipesAreReadBack) {
+  const SweepResult sweep = sample_recipe();
+  const std::string text = to_json(sweep);
+  EXPECT_EQ(to_json(read_json_sweep(text, "sweep")), text);
+  for (const auto& [from, to] : {std::pair{"\"holds\"", "\"hopes\""}, {"\"bound\"", "\"bond\""}}) {
+    std::string wrong = text;
+    wrong.replace(wrong.find(from), std::string_view(from).size(), to);
+    EXPECT_THROW(read_json_sweep(wrong, "sweep"), Error) << from;
+  }
+}
+// Without a baseline there is no speedup, nor its interval, which a narrow terminal would drop.
+TEST(Sweep, FitsWithoutABaseline) {
+  SweepResult sweep = sample_sweep();
+  for (SweepRow& row : sweep.rows) {
+    std::erase_if(row.result.cases, [](const CaseResult& c) { return c.method == "ar"; });
+    for (CaseResult& c : row.result.cases) c.speedup.reset();
+    row.options.emplace_back("a_rather_long_option", std::string("with a long value"));
+  }
+  const std::string text = to_table(sweep, {80, false});
+  EXPECT_EQ(text.find("x 95% CI"), std::string::npos);
+  EXPECT_EQ(text.find("ms 95% CI"), std::string::npos);
+}
+
+TEST(Metrics, OfACase) {
+  const CaseResult c = sample_triforce();
+  EXPECT_EQ(metric_of(c, CaseMetric::kMsPerToken), 2.0);
+  EXPECT_EQ(metric_of(c, CaseMetric::kSpeedup), 2.0);
+  EXPECT_EQ(metric_of(c, CaseMetric::kDraftMs), 0.1);
+  EXPECT_EQ(metric_of(c, CaseMetric::kInnerVerifyMs), 1.5);
+  EXPECT_EQ(metric_of(c, CaseMetric::kOuterVerifyMs), 4.0);
+  EXPECT_EQ(metric_of(c, CaseMetric::kInnerAcceptance), 0.5);
+  const double alpha = c.acceptance[1].alpha();
+  EXPECT_EQ(metric_of(c, CaseMetric::kAlpha), alpha);
+  EXPECT_EQ(metric_of(c, CaseMetric::kBound), 1 / (1 - alpha));
+  EXPECT_EQ(metric_of(c, CaseMetric::kAcceptance), 8.0 / 9);
+  EXPECT_EQ(metric_of(c, CaseMetric::kLength), 5.0);
+  // The paper's asymptotes (figure 5) from the acceptances of its table 2.
+  EXPECT_NEAR(speedup_bound(0.9234), 13.05, 0.01);
+  EXPECT_NEAR(speedup_bound(0.4649), 1.87, 0.01);
+  for (std::size_t i = 0; i < names_of(CaseMetric{}).size(); ++i) {
+    const auto metric = static_cast<CaseMetric>(i);
+    EXPECT_FALSE(meaning_of(metric).empty());
+    if (metric == CaseMetric::kMsPerToken || metric == CaseMetric::kOuterVerifyMs) continue;
+    EXPECT_FALSE(metric_of(sample_baseline(), metric).has_value()) << to_string(metric);
+  }
+  CaseResult all = c;  // everything accepted: no bound
+  LevelCounters sure = sample_level("outer", {6, 6});
+  static_cast<LevelCounters&>(all.acceptance[1]) = sure;
+  EXPECT_FALSE(metric_of(all, CaseMetric::kBound).has_value());
+}
+
 TEST(Sweep, FilesAreThoseOfTheCases) {
   const SweepResult sweep = sample_sweep();
   EXPECT_EQ(to_json(read_json_sweep(to_json(sweep), "sweep")), to_json(sweep));

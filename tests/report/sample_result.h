@@ -105,7 +105,7 @@ inline CaseResult sample_baseline() {
   warm.tokens_sha256 = "cc33";
   c.timing.samples = {warm};
   c.phases_ms_per_round = PhaseTimes{0, 0, 3.75, 0.2, 0, 0, 0.05};
-  c.traffic = {{"outer_verify", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}}};
+  c.traffic = {{"outer_verify", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}, {3.75}}};
   c.steps.autoregressive_ms = 3.5;
   c.memory.planned =
       TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 16'384, 100'000, 0, 300}};

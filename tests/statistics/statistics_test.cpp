@@ -185,13 +185,14 @@ TEST(RateDifference, IsThatOfTheMeanWhereUnitsAreEqual) {
                                         {{50, 100}, {80, 100}},
                                         {{0, 0}, {3, 10}},  // left out
                                         {{70, 100}, {70, 100}}};
-  const RateDifference d = *rate_difference(pairs);
+  const RateDifference d = *rate_difference(pairs, 0.90);
   EXPECT_EQ(d.units, 4);
   EXPECT_DOUBLE_EQ(d.base, 0.525);
   EXPECT_DOUBLE_EQ(d.other, 0.675);
   const double error = std::sqrt((0.0025 + 0.0025 + 0.0225 + 0.0225) / 3 / 4);
   EXPECT_NEAR(d.interval->low, 0.15 - 2.353363 * error, 1e-6);
   EXPECT_NEAR(d.interval->high, 0.15 + 2.353363 * error, 1e-6);
+  EXPECT_NEAR(rate_difference(pairs, 0.95)->interval->low, 0.15 - 3.182446 * error, 1e-6);
   const double independent = (0.525 * 0.475 + 0.675 * 0.325) / 400;
   EXPECT_NEAR(*d.design_effect, error * error / independent, 1e-12);
 }
@@ -199,19 +200,19 @@ TEST(RateDifference, IsThatOfTheMeanWhereUnitsAreEqual) {
 // Of 10 trials a unit 2 changed in each: without a floor the interval would be a point.
 TEST(RateDifference, UnitsThatAgreeAreStillTrials) {
   const std::vector<SharePair> pairs = {{{8, 10}, {6, 10}}, {{8, 10}, {6, 10}}, {{8, 10}, {6, 10}}};
-  const RateDifference d = *rate_difference(pairs);
+  const RateDifference d = *rate_difference(pairs, 0.90);
   EXPECT_NEAR(d.interval->low, -0.2 - 2.91999 * std::sqrt(0.2 / 30), 1e-6);
   EXPECT_NEAR(d.interval->high, -0.2 + 2.91999 * std::sqrt(0.2 / 30), 1e-6);
 }
 
 TEST(RateDifference, NeedsUnits) {
-  EXPECT_FALSE(rate_difference({}).has_value());
-  EXPECT_FALSE(rate_difference(std::vector<SharePair>{{{0, 0}, {1, 2}}}).has_value());
-  const RateDifference one = *rate_difference(std::vector<SharePair>{{{1, 4}, {3, 4}}});
+  EXPECT_FALSE(rate_difference({}, 0.90).has_value());
+  EXPECT_FALSE(rate_difference(std::vector<SharePair>{{{0, 0}, {1, 2}}}, 0.90).has_value());
+  const RateDifference one = *rate_difference(std::vector<SharePair>{{{1, 4}, {3, 4}}}, 0.90);
   EXPECT_FALSE(one.interval || one.design_effect);
   const std::vector<SharePair> sure = {{{4, 4}, {4, 4}}, {{9, 9}, {9, 9}}};
-  EXPECT_DOUBLE_EQ(rate_difference(sure)->interval->high, 0);
-  EXPECT_FALSE(rate_difference(sure)->design_effect.has_value());
+  EXPECT_DOUBLE_EQ(rate_difference(sure, 0.90)->interval->high, 0);
+  EXPECT_FALSE(rate_difference(sure, 0.90)->design_effect.has_value());
 }
 
 TEST(TrialsToTell, IsTheTextbooks) {

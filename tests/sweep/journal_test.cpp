@@ -155,6 +155,99 @@ TEST_F(JournalTest, ARowOfAnotherDeviceOrModelIsRefused) {
   EXPECT_EQ(journal.rows().size(), 4U);
 }
 
+// ---- Journals of shards
+
+class MergeTest : public JournalTest {
+ protected:
+  std::string shard(const std::string& name, const std::vector<std::int64_t>& numbers,
+                    const JournalHeader& h = header(),
+                    const std::function<void(RunResult&)>& change = {}) {
+    const std::string path = (folder_ / name).string();
+    Journal journal(path, h);
+    for (const std::int64_t number : numbers) {
+      SweepRow of = row(number);
+      for (CaseResult& c : of.result.cases) c.status = CaseStatus::kOk;
+      if (change) change(of.result);
+      journal.append(of);
+    }
+    return path;
+  }
+  static std::vector<std::int64_t> merged(const std::vector<std::string>& paths) {
+    std::vector<std::int64_t> numbers;
+    for (const SweepRow& r : merge_journals(paths, header())) numbers.push_back(r.number);
+    return numbers;
+  }
+  static std::string refused(const std::vector<std::string>& paths) {
+    try {
+      merge_journals(paths, header());
+    } catch (const Error& e) {
+      return fmt::format("{} {}", e.kind(), e.what());
+    }
+    return "";
+  }
+};
+
+TEST_F(MergeTest, AllRowsInTheOrderOfTheCases) {
+  EXPECT_EQ(merged({shard("b", {3, 1}), shard("a", {2})}), (std::vector<std::int64_t>{1, 2, 3}));
+  EXPECT_EQ(merged({shard("c", {}), shard("d", {2})}), (std::vector<std::int64_t>{2}));
+}
+
+TEST_F(MergeTest, AnotherHostWithTheSameProcessor) {
+  const JournalHeader there{"aa", "bb", 3, "Their CPU"}, elsewhere{"aa", "bb", 3, "Third CPU"};
+  const std::string a = shard("a", {1}, there), b = shard("b", {2}, there);
+  EXPECT_EQ(merged({a, b}).size(), 2U);
+  const std::string why = refused({a, shard("c", {3}, elsewhere)});
+  EXPECT_EQ(why.find("JournalMismatch --merge: "), 0U) << why;
+  EXPECT_NE(why.find("another processor (expected Their CPU, found Third CPU)"), std::string::npos)
+      << why;
+}
+
+TEST_F(MergeTest, WhatIsRefused) {
+  const std::string a = shard("a", {1});
+  for (const JournalHeader& other :
+       {JournalHeader{"xx", "bb", 3, "Example CPU"}, JournalHeader{"aa", "xx", 3, "Example CPU"},
+        JournalHeader{"aa", "bb", 4, "Example CPU"}}) {
+    fs::remove(folder_ / "b");
+    const std::string why = refused({a, shard("b", {2}, other)});
+    EXPECT_EQ(why.find("JournalMismatch --merge: "), 0U) << why;
+  }
+  const std::string twice = refused({a, shard("c", {1})});
+  EXPECT_NE(twice.find("expected every case in one journal, found case 1 in"), std::string::npos)
+      << twice;
+  const std::string gpu =
+      refused({a, shard("d", {2}, header(), [](RunResult& r) { r.context.gpu_name = "Other"; })});
+  EXPECT_NE(gpu.find("GPU: expected Example GPU as in case 1, found Other"), std::string::npos)
+      << gpu;
+  EXPECT_EQ(refused({(folder_ / "none").string()}).find("Usage --merge: "), 0U);
+  EXPECT_FALSE(fs::exists(folder_ / "none"));
+  write("");
+  EXPECT_NE(refused({path_}).find("expected a journal, found nothing"), std::string::npos);
+  write("hello\n");
+  EXPECT_EQ(refused({path_}).find("InvalidJournal"), 0U);
+  const std::string busy = (folder_ / "e").string();
+  const Journal writer(busy, header());
+  EXPECT_NE(refused({busy}).find("another process is writing it"), std::string::npos);
+}
+
+TEST_F(MergeTest, WhatFailedGivesWayToWhatDidNot) {
+  const auto fail = [](RunResult& r) { r.cases[0].status = CaseStatus::kOom; };
+  const std::string failed = shard("a", {1, 2}, header(), fail), good = shard("b", {2, 3});
+  for (const auto& paths : {std::vector{failed, good}, std::vector{good, failed}}) {
+    const std::vector<SweepRow> rows = merge_journals(paths, header());
+    ASSERT_EQ(rows.size(), 3U);
+    EXPECT_FALSE(is_settled(rows[0].result));
+    EXPECT_TRUE(is_settled(rows[1].result));
+  }
+}
+
+TEST_F(MergeTest, TheLastRowOfAJournalCountsAndATornOneDoesNot) {
+  const std::string a = shard("a", {1, 2});
+  std::ofstream(a, std::ios::app | std::ios::binary) << "0123456789abcdef {\"case\"";
+  const auto size = fs::file_size(a);
+  EXPECT_EQ(merged({a}), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(fs::file_size(a), size);  // another's file is not touched
+}
+
 TEST_F(JournalTest, OneWriter) {
   const Journal journal(path_, header());
   const std::string why = refusal(header());

@@ -1,0 +1,179 @@
+#include "app/sweep_cases.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "app/progress.h"
+#include "app/run_session.h"
+#include "core/sha256.h"
+#include "forecast/published.h"
+#include "report/printers.h"
+
+namespace triforce {
+namespace {
+
+// Cases by their number from 0, those together that one session serves.
+std::vector<std::vector<std::size_t>> groups_of(const std::vector<SweepCase>& cases) {
+  std::vector<std::vector<std::size_t>> groups;
+  std::map<std::string, std::size_t> by_key;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!cases[i].config) continue;
+    const std::optional<std::string> key = session_key(*cases[i].config);
+    const auto [it, is_new] =
+        key ? by_key.emplace(*key, groups.size()) : std::pair(by_key.end(), true);
+    if (is_new) groups.emplace_back();
+    groups[it == by_key.end() ? groups.size() - 1 : it->second].push_back(i);
+  }
+  return groups;
+}
+
+std::string name_of(const ChosenRecipe& r) {
+  return r.size.empty() || r.name.ends_with(".toml") ? r.name
+                                                     : fmt::format("{}-{}", r.size, r.name);
+}
+
+std::string axes_text(const std::vector<std::pair<std::string, std::string>>& axes) {
+  std::string text;
+  for (const auto& [name, value] : axes) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  }
+  return text;
+}
+
+// What was published for the recipe's cases at the paper's size.
+std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
+  std::vector<PublishedPoint> points;
+  for (const AxisPoint& point : recipe.paper_points) {
+    const RunConfig config = make_config(kSweep, point.given);
+    for (const Method method : config.methods) {
+      for (const PublishedResult* r : find_published(config, method)) {
+        if (recipe.published.empty() || !r->source.starts_with(recipe.published)) continue;
+        points.push_back(
+            {to_string(method), axes_text(point.axes), fmt::format("{}; {}", r->source, r->machine),
+             r->ms_per_token, r->speedup, r->alpha,
+             r->pass ? std::optional<std::string>(to_string(*r->pass)) : std::nullopt, r->pass_ms});
+      }
+    }
+  }
+  return points;
+}
+
+// `first`: the sweep's number, from 1, of the recipe's first case.
+std::vector<SweepDirection> directions_of(const ChosenRecipe& recipe, std::int64_t first) {
+  std::vector<SweepDirection> directions;
+  for (const ChosenDirection& c : recipe.directions) {
+    const auto side = [first](const ChosenSide& s) {
+      DirectionSide out;
+      if (s.point) out.number = first + static_cast<std::int64_t>(*s.point);
+      out.method = s.method;
+      out.options = s.options;
+      return out;
+    };
+    SweepDirection& d = directions.emplace_back();
+    d.text = c.text;
+    d.metric = c.metric;
+    d.relation = c.relation;
+    d.side = side(c.side);
+    d.than = side(c.than);
+    d.threshold = c.threshold;
+    if (!c.problem.empty()) d.reason = c.problem;
+  }
+  return directions;
+}
+
+}  // namespace
+
+std::vector<Param> options_of(const SweepCase& c) {
+  std::vector<Param> options;
+  for (const auto& [name, value] : c.axes) {
+    std::string key(name);
+    std::replace(key.begin(), key.end(), '-', '_');
+    ParamValue shown = value;
+    if (c.config) shown = find_option(kSweep, name)->value.get(*c.config);  // 4096 for 4k
+    options.emplace_back(std::move(key), std::move(shown));
+  }
+  return options;
+}
+
+std::string cases_sha256(const std::vector<SweepCase>& cases) {
+  std::string text;
+  for (const SweepCase& c : cases) {
+    for (const auto& [name, value] : c.axes) text += fmt::format("{}={}\n", name, value);
+    if (!c.config) continue;
+    for (const Option& o : option_table()) {
+      if ((o.commands & kRun) == 0 || o.value.get == nullptr || o.role == Role::kOutputs) continue;
+      text += fmt::format("{}={}\n", o.name, to_text(o.value.get(*c.config)));
+    }
+    text += '\n';
+  }
+  return sha256_hex(text);
+}
+
+ShardOfCases shard_of(const std::vector<SweepCase>& cases, const SweepShard& shard) {
+  ShardOfCases mine;
+  mine.has.resize(cases.size());
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    mine.has[i] = !cases[i].config && shard.index == 1;
+  }
+  int turn = 0;
+  for (std::vector<std::size_t>& group : groups_of(cases)) {
+    if (turn++ % shard.count != shard.index - 1) continue;
+    for (const std::size_t i : group) mine.has[i] = true;
+    mine.groups.push_back(std::move(group));
+  }
+  return mine;
+}
+
+std::optional<std::string> recipe_of(const CommandLine& line, const SweepCase& c) {
+  if (line.recipes.empty()) return std::nullopt;
+  return name_of(line.recipes[c.recipe]);
+}
+
+std::vector<SweepRecipe> recipes_of(const CommandLine& line) {
+  std::vector<SweepRecipe> recipes;
+  std::int64_t first = 1;
+  for (const ChosenRecipe& r : line.recipes) {
+    recipes.push_back({name_of(r), r.title, r.source, r.about, r.cannot, published_of(r), r.columns,
+                       directions_of(r, first)});
+    first += std::ssize(r.points);
+  }
+  return recipes;
+}
+
+std::string list_of(const CommandLine& line) {
+  const std::vector<SweepCase>& cases = line.cases;
+  const ShardOfCases mine = shard_of(cases, line.config.shard);
+  const auto& groups = mine.groups;
+  std::vector<std::size_t> process_of(cases.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const std::size_t i : groups[g]) process_of[i] = g + 1;
+  }
+  TextTable t;
+  t.head = {"case", "process"};
+  if (!line.recipes.empty()) t.head.emplace_back("recipe");
+  t.head.emplace_back("methods");
+  t.head.emplace_back("options");
+  t.left_columns = t.head.size();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!mine.has[i]) continue;
+    const SweepCase& c = cases[i];
+    std::vector<std::string> row = {fmt::format("{}", i + 1)};
+    row.push_back(c.config ? fmt::format("{}", process_of[i]) : "-");
+    if (!line.recipes.empty()) row.push_back(name_of(line.recipes[c.recipe]));
+    std::vector<std::string_view> methods;
+    for (const Method m : c.config.value_or(RunConfig{}).methods)
+      methods.emplace_back(to_string(m));
+    row.push_back(c.config ? fmt::format("{}", fmt::join(methods, ",")) : "-");
+    row.push_back(axes_text(c.axes) + (c.config ? "" : "  refused: " + c.refusal));
+    t.rows.push_back(std::move(row));
+  }
+  return render_text(t, terminal_columns(1).value_or(100)) +
+         fmt::format(
+             "{} case{} by {} process{}, one after the other; each loads the models and "
+             "processes every prompt once.\n",
+             t.rows.size(), t.rows.size() == 1 ? "" : "s", groups.size(),
+             groups.size() == 1 ? "" : "es");
+}
+
+}  // namespace triforce

@@ -1,0 +1,37 @@
+// What a sweep knows of its cases before any is measured.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "options/command_line.h"
+#include "triforce/sweep.h"
+
+namespace triforce {
+
+// The options that tell a case from the others, as rows hold them.
+std::vector<Param> options_of(const SweepCase& c);
+
+// Hex, over the options of all cases that decide what their results are: all but those whose role
+// is kOutputs.
+std::string cases_sha256(const std::vector<SweepCase>& cases);
+
+// Cases by their number from 0.
+struct ShardOfCases {
+  // One after the other, each of a process: together what one session serves (session_key()).
+  std::vector<std::vector<std::size_t>> groups;
+  std::vector<bool> has;  // by case; those without a configuration are the first shard's
+};
+// All shards together have every case once.
+ShardOfCases shard_of(const std::vector<SweepCase>& cases, const SweepShard& shard);
+
+// Name of a case's experiment, "tiny-fig6a" or a file; nullopt: it is of none.
+std::optional<std::string> recipe_of(const CommandLine& line, const SweepCase& c);
+// The experiments, with what was published and what their cases are to show; not judged yet. Throws
+// as make_config() for a recipe whose cases of the paper's size are none.
+std::vector<SweepRecipe> recipes_of(const CommandLine& line);
+
+// What --list prints.
+std::string list_of(const CommandLine& line);
+
+}  // namespace triforce

@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <cmath>
+
+#include "triforce/sweep.h"
+
+namespace triforce {
+namespace {
+
+// A row of the table below.
+struct MetricInfo {
+  std::string_view meaning;
+  std::string_view level = {}, pass = {};  // whose rate or time it is; empty: neither
+};
+
+const MetricInfo& info_of(CaseMetric metric) {
+  static constexpr std::array<MetricInfo, names_of(CaseMetric{}).size()> kInfo = {{
+      {"time per generated token"},
+      {"time per token of autoregressive decoding over that of the method"},
+      {"accepted, of the tokens that the full cache tested", "outer"},
+      {"accepted, of the tokens that the small cache tested", "inner"},
+      {"acceptance per token as the paper solves it"},
+      {"tokens per verification over the full cache, bonus included"},
+      {"1 / (1 - alpha), the most that this acceptance can gain: infinite gamma and free drafts"},
+      {"ms of a pass of the innermost proposer", {}, "draft"},
+      {"ms of a pass of the inner verifier, over the small cache", {}, "inner_verify"},
+      {"ms of a pass over the full cache", {}, "outer_verify"},
+  }};
+  return kInfo[static_cast<std::size_t>(metric)];
+}
+
+std::optional<std::string_view> given(std::string_view text) {
+  return text.empty() ? std::nullopt : std::optional(text);
+}
+
+const LevelResult* find_level(const CaseResult& c, std::string_view name) {
+  const auto it = std::find_if(c.acceptance.begin(), c.acceptance.end(),
+                               [&](const LevelResult& l) { return l.name == name; });
+  return it == c.acceptance.end() ? nullptr : &*it;
+}
+
+std::optional<double> pass_ms(const CaseResult& c, std::string_view pass) {
+  const auto it = std::find_if(c.traffic.begin(), c.traffic.end(),
+                               [&](const PassTraffic& t) { return t.pass == pass; });
+  return it == c.traffic.end() ? std::nullopt : it->ms_per_pass;
+}
+
+double rate_of(const LevelResult& level, CaseMetric metric) {
+  switch (metric) {
+    case CaseMetric::kAlpha:
+      return level.alpha();
+    case CaseMetric::kBound:
+      return speedup_bound(level.alpha());
+    case CaseMetric::kLength:
+      return level.mean_accepted_length();
+    default:
+      return level.acceptance_rate();
+  }
+}
+
+}  // namespace
+
+std::string_view meaning_of(CaseMetric metric) { return info_of(metric).meaning; }
+std::optional<std::string_view> level_of(CaseMetric metric) { return given(info_of(metric).level); }
+std::optional<std::string_view> pass_of(CaseMetric metric) { return given(info_of(metric).pass); }
+
+std::optional<double> metric_of(const CaseResult& c, CaseMetric metric) {
+  if (metric == CaseMetric::kMsPerToken) return c.timing.ms_per_token.geometric_mean;
+  if (metric == CaseMetric::kSpeedup) return c.speedup ? c.speedup->value : std::nullopt;
+  if (const auto pass = pass_of(metric)) return pass_ms(c, *pass);
+  const LevelResult* const level = find_level(c, level_of(metric).value_or("outer"));
+  if (level == nullptr) return std::nullopt;
+  const double rate = rate_of(*level, metric);
+  return std::isfinite(rate) ? std::optional(rate) : std::nullopt;
+}
+
+}  // namespace triforce

@@ -1,0 +1,154 @@
+#include "sweep/directions.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "statistics/by_prompt.h"
+
+namespace triforce {
+namespace {
+
+// One side as it was measured, or why it was not.
+struct Found {
+  const RunResult* run = nullptr;
+  const CaseResult* result = nullptr;
+  std::string problem;
+};
+
+bool is_synthetic(const CaseResult& c) {
+  const ParamValue* const given = find_param(c.params, "synthetic_acceptance");
+  return given != nullptr && !std::holds_alternative<std::monostate>(*given);
+}
+
+// Why the metric of a measured case does not say what it is there for; empty: it does.
+std::string problem_of(const CaseResult& c, const SweepDirection& d) {
+  if (c.status != CaseStatus::kOk) {
+    return fmt::format("status {}{}{}", to_string(c.status), c.status_reason ? ": " : "",
+                       c.status_reason.value_or(""));
+  }
+  if (d.is_difference() && is_synthetic(c)) return "its acceptance was given, not measured";
+  if (!metric_of(c, d.metric)) return fmt::format("it has no {}", to_string(d.metric));
+  return "";
+}
+
+Found find_side(const DirectionSide& side, const SweepDirection& d,
+                std::span<const SweepRow> rows) {
+  Found found;
+  if (!side.number) {
+    found.problem = d.reason.value_or("no case has its options");
+    return found;
+  }
+  const std::string name = fmt::format("case {}, {}: ", *side.number, side.method);
+  const auto row = std::find_if(rows.begin(), rows.end(),
+                                [&](const SweepRow& r) { return r.number == *side.number; });
+  if (row == rows.end()) {
+    found.problem = name + "it is of another shard";
+    return found;
+  }
+  for (const CaseResult& c : row->result.cases) {
+    if (c.method != side.method) continue;
+    found.run = &row->result;
+    found.result = &c;
+    const std::string problem = problem_of(c, d);
+    if (!problem.empty()) found.problem = name + problem;
+    return found;
+  }
+  found.problem = name + "it was not measured";
+  return found;
+}
+
+FiguresBySample ms_per_token(const CaseResult& c) {
+  FiguresBySample figures;
+  for (const Sample* s : timed_samples(c)) {
+    if (s->tokens > 0) figures[{s->prompt, s->repetition}] = s->ms_per_token();
+  }
+  return figures;
+}
+
+// Over the baseline of its run, as its speedup.
+FiguresBySample speedups(const Found& found) {
+  FiguresBySample figures;
+  const auto& cases = found.run->cases;
+  const auto baseline = std::find_if(cases.begin(), cases.end(), [&](const CaseResult& c) {
+    return c.name == found.result->speedup->baseline;
+  });
+  if (baseline == cases.end()) return figures;
+  const FiguresBySample base = ms_per_token(*baseline);
+  for (const auto& [at, ms] : ms_per_token(*found.result)) {
+    if (const auto it = base.find(at); it != base.end()) figures[at] = it->second / ms;
+  }
+  return figures;
+}
+
+FiguresBySample pass_times(const CaseResult& c, std::string_view pass) {
+  FiguresBySample figures;
+  for (const PassTraffic& t : c.traffic) {
+    if (t.pass != pass) continue;
+    for (int p = 0; p < std::ssize(t.ms_per_pass_of_prompt); ++p) {
+      const double ms = t.ms_per_pass_of_prompt[static_cast<std::size_t>(p)];
+      if (ms > 0) figures[{p, 0}] = ms;
+    }
+  }
+  return figures;
+}
+
+FiguresBySample figures_of(const Found& found, CaseMetric metric) {
+  if (const auto pass = pass_of(metric)) return pass_times(*found.result, *pass);
+  return metric == CaseMetric::kSpeedup ? speedups(found) : ms_per_token(*found.result);
+}
+
+std::optional<Estimate> difference(const CaseResult& side, const CaseResult& than,
+                                   std::string_view level) {
+  constexpr double kWithin = 0.95;
+  const bool one = side.data.n_prompts == 1;
+  const auto shares = [&](const CaseResult& c) {
+    const CaseResult* const result = &c;
+    return shares_by_unit({&result, 1}, level, one);
+  };
+  const auto d = rate_difference(paired(shares(than), shares(side)), kWithin);
+  if (!d) return std::nullopt;
+  return Estimate{d->other - d->base, d->interval,
+                  one ? IntervalOver::kRepetitions : IntervalOver::kPrompts};
+}
+
+void give_verdict(SweepDirection& d, const Estimate& effect) {
+  d.effect = effect.value;
+  d.verdict = DirectionVerdict::kUndecided;
+  if (!effect.interval) {
+    d.reason = "one prompt has no interval (--prompts)";
+    return;
+  }
+  d.ci95_low = effect.interval->low;
+  d.ci95_high = effect.interval->high;
+  d.ci95_over = effect.over;
+  const bool above = *d.ci95_low > d.threshold, below = *d.ci95_high < d.threshold;
+  if (!above && !below) {
+    d.reason = fmt::format("the interval holds {:g}", d.threshold);
+  } else {
+    const bool holds = above == (d.relation == DirectionRelation::kGreater);
+    d.verdict = holds ? DirectionVerdict::kHolds : DirectionVerdict::kReversed;
+  }
+}
+
+}  // namespace
+
+void judge_direction(SweepDirection& d, std::span<const SweepRow> rows) {
+  const Found side = find_side(d.side, d, rows), than = find_side(d.than, d, rows);
+  d.verdict = DirectionVerdict::kNotMeasured;
+  if (side.result != nullptr) d.side.value = metric_of(*side.result, d.metric);
+  if (than.result != nullptr) d.than.value = metric_of(*than.result, d.metric);
+  if (!side.problem.empty() || !than.problem.empty()) {
+    d.reason = side.problem.empty() ? than.problem : side.problem;
+    return;
+  }
+  const std::optional<Estimate> effect =
+      d.is_difference() ? difference(*side.result, *than.result, *level_of(d.metric))
+                        : paired_ratio(figures_of(side, d.metric), figures_of(than, d.metric));
+  if (effect) {
+    give_verdict(d, *effect);
+  } else {
+    d.reason = "the two cases have no prompt in common";
+  }
+}
+
+}  // namespace triforce
