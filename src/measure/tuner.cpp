@@ -19,8 +19,9 @@ constexpr std::int64_t kLeastTokens = 32, kMostTokens = 384;
 constexpr std::int64_t kBaselinePart = 8;
 // Generations at most that these tokens come from, where texts end early.
 constexpr int kMostGenerations = 12;
-// Gammas of those generations: deep enough for the rates of what may be chosen.
-constexpr Gammas kProbedGammas = {12, 6};
+// Gammas of those generations: about what is chosen, and deep enough for its rates; passes of other
+// rows are between them.
+constexpr std::array<Gammas, 2> kProbedGammas = {{{5, 1}, {12, 6}}};
 // Rows between which step times are interpolated, and repetitions, the least of which counts: of
 // short passes as many as take kSteps_ms together.
 constexpr std::array<int, 6> kStepRows = {1, 2, 4, 8, 16, 32};
@@ -70,11 +71,15 @@ Tuner::Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Ho
       own_prompts_(own_prompts),
       hooks_(std::move(hooks)),
       space_(gamma_space(config)),
-      probed_(space_.given),
       order_(budgets_in_order(config)) {
-  if (config.auto_gamma) probed_.gamma = std::min(space_.max.gamma, kProbedGammas.gamma);
-  if (config.auto_inner_gamma) {
-    probed_.inner_gamma = std::min(space_.max.inner_gamma, kProbedGammas.inner_gamma);
+  const bool several = config.auto_gamma || config.auto_inner_gamma;
+  for (std::size_t i = 0; i < (several ? kProbedGammas.size() : 1); ++i) {
+    Gammas g = space_.given;
+    if (config.auto_gamma) g.gamma = std::min(g.gamma, kProbedGammas[i].gamma);
+    if (config.auto_inner_gamma) {
+      g.inner_gamma = std::min(g.inner_gamma, kProbedGammas[i].inner_gamma);
+    }
+    probed_.push_back(g);
   }
   for (const Method m : config.methods) tunings_[m].reset();
 }
@@ -176,20 +181,26 @@ bool Tuner::explore(Engine& engine, Candidate& candidate) {
                                kLeastTokens, kMostTokens);
   }
   const bool first = &candidate == &candidates_.front();
-  const auto probe = [&](const MethodSpec& m, std::int64_t tokens) {
-    return generate(engine, m.method, probed_, tokens, [&](const RunMetrics& run) {
-      sums_[m.method].add(m, candidate.steps, run);
+  const auto probe = [&](const MethodSpec& m, std::size_t gammas, std::int64_t tokens) {
+    std::vector<ProbeSums>& sums = sums_[m.method];
+    sums.resize(std::max(sums.size(), gammas + 1));
+    return generate(engine, m.method, probed_[gammas], tokens, [&](const RunMetrics& run) {
+      sums[gammas].add(m, candidate.steps, run);
       if (m.levels() == 0) return;
       candidate.outer[m.method].merge(run.levels.back());
       if (m.levels() > 1) candidate.inner[m.method].merge(run.levels.front());
     });
   };
-  if (!probe(spec_of(kBaselineMethod), std::max(kLeastTokens / 2, probe_tokens_ / kBaselinePart))) {
+  if (!probe(spec_of(kBaselineMethod), 0,
+             std::max(kLeastTokens / 2, probe_tokens_ / kBaselinePart))) {
     return false;
   }
   for (const Method method : config_.methods) {
     const MethodSpec& m = spec_of(method);
-    if (is_tuned(m) && (first || m.has_budget()) && !probe(m, probe_tokens_)) return false;
+    if (!is_tuned(m) || (!first && !m.has_budget())) continue;
+    for (std::size_t g = 0; g < probed_.size(); ++g) {
+      if (!probe(m, g, probe_tokens_ / std::ssize(probed_))) return false;
+    }
   }
   return true;
 }
@@ -230,7 +241,7 @@ MethodModel Tuner::model_of(const MethodSpec& m) const {
     }
     model.budgets.push_back(std::move(b));
   }
-  model.calibrate(sums_.at(m.method), sums_.at(kBaselineMethod));
+  model.calibrate(sums_.at(m.method), sums_.at(kBaselineMethod).front());
   return model;
 }
 
@@ -242,7 +253,7 @@ void Tuner::choose() {
     if (is_tuned(spec_of(method))) models.push_back(model_of(spec_of(method)));
   }
   best_ = best_budget(models, space_);
-  const ProbeSums& baseline = sums_.at(kBaselineMethod);
+  const ProbeSums& baseline = sums_.at(kBaselineMethod).front();
   double baseline_ms = 0;
   for (const double ms : baseline.phase_ms) baseline_ms += ms;
   for (const MethodModel& model : models) {
@@ -253,7 +264,7 @@ void Tuner::choose() {
                                    setting_of(m, budget, usual_gammas(config_)), context_);
     t.autoregressive_ms_per_token = baseline_ms / static_cast<double>(baseline.tokens);
     t.prompts = prompts_;
-    t.tokens = sums_.at(m.method).tokens;
+    for (const ProbeSums& sums : sums_.at(m.method)) t.tokens += sums.tokens;
     t.own_prompts = own_prompts_;
     t.cut_short = cut_short_;
     if (config_.auto_budget && m.has_budget()) t.too_large = too_large_budgets(config_);

@@ -69,10 +69,10 @@ class Tuner {
   bool own_prompts_;
   Hooks hooks_;
   GammaSpace space_;
-  Gammas probed_;
-  std::vector<std::int64_t> order_;    // budgets, the usual one first
-  std::vector<Candidate> candidates_;  // those tried, in that order
-  std::map<Method, ProbeSums> sums_;   // the baseline's, too
+  std::vector<Gammas> probed_;
+  std::vector<std::int64_t> order_;                // budgets, the usual one first
+  std::vector<Candidate> candidates_;              // those tried, in that order
+  std::map<Method, std::vector<ProbeSums>> sums_;  // the baseline's, too
   std::map<Method, std::optional<CaseTuning>> tunings_;
   std::size_t best_ = 0;           // of candidates_, once chosen
   std::int64_t probe_tokens_ = 0;  // of one generation; 0: not known yet

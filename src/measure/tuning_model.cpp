@@ -23,10 +23,36 @@ double step_ms(const StepCurve& curve, std::int64_t passes, double rows) {
          ((1 - above) * curve.at(below) + above * curve.at(below + 1));
 }
 
-// What it is in the loop over what it is alone.
-double factor(const ProbeSums& sums, Phase phase) {
-  const double step = sums.step_ms[index_of(phase)], loop = sums.phase_ms[index_of(phase)];
-  return step > 0 && loop > 0 ? loop / step : 1;
+// What a pass takes in the loop over what it takes alone, by its rows.
+using Factors = std::vector<std::pair<double, double>>;
+
+void add_factor(const ProbeSums& sums, Phase phase, Factors& factors) {
+  const std::size_t i = index_of(phase);
+  if (sums.step_ms[i] <= 0 || sums.phase_ms[i] <= 0) return;
+  factors.emplace_back(sums.rows_of[i] / sums.passes_of[i], sums.phase_ms[i] / sums.step_ms[i]);
+}
+
+double factor_at(const Factors& factors, double rows) {
+  if (factors.empty()) return 1;
+  const auto above = std::find_if(factors.begin(), factors.end(),
+                                  [rows](const auto& f) { return f.first >= rows; });
+  if (above == factors.end()) return factors.back().second;
+  if (above == factors.begin()) return above->second;
+  const auto below = above - 1;
+  const double weight = (rows - below->first) / (above->first - below->first);
+  return below->second + weight * (above->second - below->second);
+}
+
+StepCurve scaled(const StepCurve& curve, const Factors& factors) {
+  std::set<int> rows;
+  for (const auto& point : curve.points) rows.insert(point.first);
+  for (const auto& factor : factors) {
+    rows.insert(
+        std::clamp(static_cast<int>(std::lround(factor.first)), *rows.begin(), *rows.rbegin()));
+  }
+  StepCurve out;
+  for (const int r : rows) out.points.emplace_back(r, curve.at(r) * factor_at(factors, r));
+  return out;
 }
 
 double per(double ms, std::int64_t n) { return n > 0 ? ms / static_cast<double>(n) : 0; }
@@ -125,9 +151,12 @@ void ProbeSums::add(const MethodSpec& method, const StepCurves& steps, const Run
   const std::int64_t proposed = method.levels() == 0 ? run.rounds : run.levels.front().requested;
   const auto count = [&](Pass pass, Phase phase, std::int64_t n, double rows_each) {
     if (n == 0) return;
+    const auto passes_here = static_cast<double>(n);
     step_ms[index_of(phase)] += triforce::step_ms(steps[pass], n, rows_each);
+    passes_of[index_of(phase)] += passes_here;
+    rows_of[index_of(phase)] += passes_here * rows_each;
     passes += n;
-    rows += std::llround(static_cast<double>(n) * rows_each);
+    rows += std::llround(passes_here * rows_each);
   };
   count(method.proposer(), method.phase(0), proposed, 1);
   for (int l = 0; l < method.levels(); ++l) {
@@ -137,17 +166,35 @@ void ProbeSums::add(const MethodSpec& method, const StepCurves& steps, const Run
   }
 }
 
-void MethodModel::calibrate(const ProbeSums& probes, const ProbeSums& baseline) {
-  const auto ms = [&](Phase phase) { return probes.phase_ms[index_of(phase)]; };
-  costs = {per(ms(Phase::kHostGap), probes.passes), per(ms(Phase::kSampling), probes.rows),
-           per(ms(Phase::kCacheUpdate), probes.rounds), per(ms(Phase::kRebuild), probes.tokens)};
-  for (BudgetModel& b : budgets) {
-    for (int i = 0; i < method->n_passes; ++i) {
-      const Phase phase = method->phase(i);
-      for (auto& [rows, step] : b.steps[method->chain[static_cast<std::size_t>(i)]].points) {
-        const bool alone = phase == Phase::kOuterVerify && rows == 1;
-        step *= factor(alone ? baseline : probes, phase);
-      }
+void ProbeSums::add(const ProbeSums& other) {
+  for (std::size_t i = 0; i < phase_ms.size(); ++i) {
+    phase_ms[i] += other.phase_ms[i];
+    step_ms[i] += other.step_ms[i];
+    passes_of[i] += other.passes_of[i];
+    rows_of[i] += other.rows_of[i];
+  }
+  tokens += other.tokens;
+  rounds += other.rounds;
+  passes += other.passes;
+  rows += other.rows;
+}
+
+void MethodModel::calibrate(std::span<const ProbeSums> probes, const ProbeSums& baseline) {
+  ProbeSums all;
+  for (const ProbeSums& probe : probes) all.add(probe);
+  const auto ms = [&](Phase phase) { return all.phase_ms[index_of(phase)]; };
+  costs = {per(ms(Phase::kHostGap), all.passes), per(ms(Phase::kSampling), all.rows),
+           per(ms(Phase::kCacheUpdate), all.rounds), per(ms(Phase::kRebuild), all.tokens)};
+  for (int i = 0; i < method->n_passes; ++i) {
+    const Phase phase = method->phase(i);
+    Factors factors;
+    if (phase == Phase::kOuterVerify) add_factor(baseline, phase, factors);
+    for (const ProbeSums& probe : probes) add_factor(probe, phase, factors);
+    std::stable_sort(factors.begin(), factors.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (BudgetModel& b : budgets) {
+      StepCurve& curve = b.steps[method->chain[static_cast<std::size_t>(i)]];
+      if (!curve.points.empty()) curve = scaled(curve, factors);
     }
   }
 }

@@ -24,12 +24,15 @@ AcceptanceCurve measured_acceptance(const LevelCounters& level);
 // having been lucky beside a larger one.
 void pool_violators(std::vector<LevelCounters>& of_rising_budgets);
 
-// Generations of one method on tuning prompts, and what its passes would have taken at their
-// measured step times.
+// Generations of one method with the same gammas on tuning prompts, and what their passes would
+// have taken at their measured step times.
 struct ProbeSums {
-  PhaseTimes phase_ms{}, step_ms{};  // step_ms of kDraft, kInnerVerify and kOuterVerify alone
+  // Of kDraft, kInnerVerify and kOuterVerify alone: at step times, and passes and their rows.
+  PhaseTimes step_ms{}, passes_of{}, rows_of{};
+  PhaseTimes phase_ms{};
   std::int64_t tokens = 0, rounds = 0, passes = 0, rows = 0;  // rows of probabilities
   void add(const MethodSpec& method, const StepCurves& steps, const RunMetrics& run);
+  void add(const ProbeSums& other);
 };
 
 // One budget as it was measured for one method.
@@ -39,16 +42,18 @@ struct BudgetModel {
   AcceptanceCurves acceptance;
 };
 
-// A method with what its loop takes: passes take longer in the loop than alone, where their data
-// was at hand, by the same factor at all budgets.
+// A method with what its loop takes. Passes take longer in the loop than alone, where their data
+// was at hand and nothing else ran: by a factor that is taken to depend on their rows, not the
+// budget.
 struct MethodModel {
   const MethodSpec* method = nullptr;
   std::vector<BudgetModel> budgets;  // rising
   LoopCosts costs;
 
-  // Scales the steps of all budgets by what `probes` took in the loop, that of single rows of the
-  // full cache by `baseline`, those of autoregressive decoding; sets the costs.
-  void calibrate(const ProbeSums& probes, const ProbeSums& baseline);
+  // Scales the steps of all budgets by what each of `probes` took in the loop at its rows, linear
+  // between these, and `baseline`, autoregressive decoding, for single rows of the full cache; sets
+  // the costs.
+  void calibrate(std::span<const ProbeSums> probes, const ProbeSums& baseline);
   // nullopt: what it needs was not measured.
   std::optional<double> ms_per_token(std::size_t budget, const Gammas& gammas) const;
 };

@@ -191,7 +191,8 @@ TEST(Calibration, FindsWhatTheLoopTakes) {
   probes.add(*model.method, steps, run);
   baseline.add(spec_of(kBaselineMethod), steps, alone);
   const MethodModel before = model;
-  model.calibrate(probes, baseline);
+  const StepCurves& steps_before = before.budgets[0].steps;
+  model.calibrate({&probes, 1}, baseline);
   EXPECT_NEAR(model.costs.per_row_ms, 0.01, 1e-12);
   EXPECT_NEAR(model.costs.per_pass_ms, 0.004, 1e-12);
   EXPECT_NEAR(model.costs.per_round_ms, 0.2, 1e-12);
@@ -204,6 +205,20 @@ TEST(Calibration, FindsWhatTheLoopTakes) {
       EXPECT_NEAR(is[Pass::kFull].at(rows), (rows == 1 ? 1.1 : 1.5) * was[Pass::kFull].at(rows),
                   1e-12);
     }
+  }
+  // Of two generations with other gammas each counts at its own rows.
+  RunMetrics longer = run;
+  longer.levels[1] = LevelCounters();
+  for (int i = 0; i < 100; ++i) longer.levels[1].add_round(15, 15, 4);
+  longer.phase_ms[at(Phase::kOuterVerify)] = 1.2 * 100 * steps_before[Pass::kFull].at(16);
+  std::vector<ProbeSums> both(2);
+  both[0].add(*model.method, steps_before, run);
+  both[1].add(*model.method, steps_before, longer);
+  model = before;
+  model.calibrate(both, baseline);
+  const StepCurve &was = steps_before[Pass::kFull], &is = model.budgets[0].steps[Pass::kFull];
+  for (const auto& [rows, factor] : {std::pair{1, 1.1}, {8, 1.5}, {16, 1.2}, {32, 1.2}}) {
+    EXPECT_NEAR(is.at(rows), factor * was.at(rows), 1e-12) << rows;
   }
 }
 
