@@ -26,7 +26,7 @@ constexpr std::array<Gammas, 2> kProbedGammas = {{{5, 1}, {12, 6}}};
 // short passes as many as take kSteps_ms together.
 constexpr std::array<int, 6> kStepRows = {1, 2, 4, 8, 16, 32};
 constexpr int kStepRepetitions = 3, kMostStepRepetitions = 40;
-constexpr double kSteps_ms = 30;
+constexpr double kSteps_ms = 150;
 // Tuning prompts draw other numbers than any prompt that is measured.
 constexpr std::uint32_t kPromptIndex = std::uint32_t{1} << 30;
 
@@ -160,13 +160,13 @@ void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
       candidate.steps[pass] = first.steps[pass];
       continue;
     }
-    int repetitions = kStepRepetitions;
+    if (rows[pass].empty()) continue;
+    const double about_ms = engine.pass_ms(pass, 1, kStepRepetitions);
+    const int repetitions = std::clamp(static_cast<int>(kSteps_ms / std::max(about_ms, 1e-3)),
+                                       kStepRepetitions, kMostStepRepetitions);
     for (const int r : rows[pass]) {
       if (stopped()) return;
-      const double ms = engine.pass_ms(pass, r, repetitions);
-      candidate.steps[pass].points.emplace_back(r, ms);
-      repetitions = std::clamp(static_cast<int>(kSteps_ms / std::max(ms, 1e-3)), kStepRepetitions,
-                               kMostStepRepetitions);
+      candidate.steps[pass].points.emplace_back(r, engine.pass_ms(pass, r, repetitions));
     }
   }
 }
