@@ -69,6 +69,9 @@ struct RunConfig {
   std::int64_t prefill = 124928;  // tokens of a prompt, BOS included
   std::int64_t gen_len = 256;
   bool auto_gamma = false, auto_inner_gamma = false;
+  // Likewise speculation.budget and .least_budget are the largest and the least that may be tried.
+  bool auto_budget = false;
+  bool tuned() const { return auto_gamma || auto_inner_gamma || auto_budget; }
   SpeculationOptions speculation;
 
   std::int64_t memory_limit_bytes = 0;   // 0: what the machine has available
@@ -124,6 +127,9 @@ inline constexpr int kBuiltinRepetitions = 2;
 
 // Of --max-noise: repetitions of a prompt at most, as a multiple of --repetitions.
 inline constexpr int kMaxNoiseFactor = 5;
+
+// --budget where it is not given, tokens; implemented in src/options/options.cpp.
+std::int64_t usual_budget(const RunConfig& config);
 
 // `params` of the result file: every option of `run` in the order of the table, names in
 // snake_case ("gen_len", "draft_cache_budget"); implemented in src/options/options.cpp.

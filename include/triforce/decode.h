@@ -33,6 +33,7 @@ struct SpeculationOptions {
   int gamma = 6;                    // tokens asked per outer verification, 1..31 (paper: gamma2)
   int inner_gamma = 1;              // tokens asked per inner verification, 1..31 (paper: gamma1)
   std::int64_t budget = 4096;       // tokens: retrieval cache, and the target's streaming cache
+  std::int64_t least_budget = 0;    // tokens: that set_budget() is asked for; 0: never asked
   int chunk_size = 8;               // tokens
   int dense_layers = 0;             // first layers of those two that read the full cache instead
   std::int64_t draft_budget = 256;  // tokens: the drafter's streaming cache, sinks included
@@ -127,7 +128,8 @@ class Context {
   std::vector<Token> prompt_;
 };
 
-// Methods over one context: the caches, proposers and probabilities of one set of options.
+// Methods over one context: the caches, proposers and probabilities of one set of options. After an
+// error of set_budget() they can only be destroyed.
 class Methods {
  public:
   // Allocates the caches and buffers that `methods` need besides the context's. The context
@@ -146,8 +148,13 @@ class Methods {
   RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
                       std::uint32_t prompt_index, const TokenCallback& on_tokens,
                       const StopRequested& stop);
-  // Changes the gammas of later generations; at most those given at construction.
+  // Changes the gammas of later generations; at most those given at construction, at least 0:
+  // nothing is asked of what is below, and the level draws from its own pass.
   void set_gammas(const Gammas& gammas);
+  // Changes the budget, in tokens, within [options.least_budget, options.budget] of construction:
+  // caches and gammas are then as those of Methods constructed with it. Methods::prefill is to be
+  // called after it. Throws as the constructor.
+  void set_budget(std::int64_t budget);
 
   // Milliseconds of one pass over `rows` new tokens, 1..kMaxBatchInvariantRows, the minimum of
   // `repetitions`; caches are left at the prompt.
@@ -163,6 +170,10 @@ class Methods {
 
  private:
   struct Impl;
+  Context& context_;
+  const ModelWeights* draft_;
+  SpeculationOptions options_;  // as constructed
+  std::vector<Method> methods_;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -89,6 +89,8 @@ struct MethodSpec {
     return i == 0 ? Phase::kDraft : Phase::kInnerVerify;
   }
   bool uses(Pass pass) const;
+  // Whether a pass of the target has a cache of --budget tokens.
+  bool has_budget() const { return uses(Pass::kRetrieval) || uses(Pass::kStreaming); }
 };
 
 // In the order of the help text, the baseline first.

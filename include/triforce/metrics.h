@@ -54,7 +54,8 @@ struct LevelCounters {
   double mean_accepted_length() const;  // emitted / rounds, bonus included
 };
 
-// Solves (1 - a^(g+1)) / (1 - a) = tokens_per_round for a in [0, 1]; g may be fractional.
+// Solves (1 - a^(g+1)) / (1 - a) = tokens_per_round for a in [0, 1]; g may be fractional. NaN for g
+// = 0.
 double alpha_from_tokens_per_round(double tokens_per_round, double g);
 
 // The most that speculation at this per-token acceptance can gain, with infinite gamma and drafts

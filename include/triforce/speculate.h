@@ -194,7 +194,8 @@ class SpeculativeProposer final : public Proposer {
   void commit(std::int64_t length) override;
   void append_counters(std::vector<LevelCounters>& out) const override;
   std::uint32_t level() const override { return inner_->level() + 1; }
-  // Changes the step for rounds to come; at most the one given at construction.
+  // Changes the step for rounds to come; at most the one given at construction. With 0 the inner
+  // proposer is not asked, and each round draws one token from the verifier's pass.
   void set_step(int step);
 
  private:

@@ -90,6 +90,7 @@ void fields(V& v, MachinePart& m) {
 
 struct PlanPart {
   std::vector<Param> params;
+  std::int64_t budget = 0;
   std::string backend;
   DType dtype = DType::kF16, device_dtype = DType::kF16;
   ModelInfo target;
@@ -106,6 +107,9 @@ template <class V>
 void fields(V& v, PlanPart& p) {
   v.constant("schema", kPlanSchema, "of this document");
   v("params", p.params, "options after resolution");
+  v("budget", p.budget,
+    "tokens in the target's small cache that memory and predictions are of: with --budget auto the "
+    "largest that a run would try");
   v("backend", p.backend, "what a run would compute with here");
   v("dtype", p.dtype, "of weights and KV caches here");
   v("target", p.target, "the target");
@@ -185,6 +189,7 @@ MachinePart machine_part(const RunConfig& config, const MachinePlan& p) {
 PlanPart plan_part(const RunConfig& config, const PlanReport& r) {
   PlanPart p;
   p.params = echo_params(config);
+  p.budget = r.input.options.budget;
   p.backend = r.backend;
   p.dtype = r.input.dtype;
   p.device_dtype = r.device_dtype;

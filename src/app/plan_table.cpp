@@ -233,6 +233,13 @@ std::string plan_table(const RunConfig& config, const PlanReport& r) {
   const bool chosen = !config.machine.empty();
   std::string out = chosen ? there(r, r.machines.front()) : here(config, r);
   out += machine_table(config, r) + assumptions(config, r);
+  if (config.auto_budget) {
+    const SpeculationOptions& s = config.speculation;
+    out += fmt::format(
+        "--budget auto: a run chooses among {} to {} tokens by what it measures first; memory and "
+        "times above\nare those of {}, the largest.\n",
+        s.least_budget, s.budget, s.budget);
+  }
   if (chosen || r.obstacles.empty()) return out;
   out += "\nHere the run would end before it loads anything:\n";
   for (const std::string& line : r.obstacles) out += "  " + printable(line) + '\n';

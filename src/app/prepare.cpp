@@ -7,6 +7,7 @@
 #include "app/output.h"
 #include "app/plan_report.h"
 #include "core/utf8.h"
+#include "measure/tuner.h"
 
 namespace triforce {
 namespace {
@@ -119,9 +120,11 @@ std::optional<Tokenizer> open_tokenizer(const Prepared& prepared) {
   return Tokenizer::open(prepared.tokenizer, prepared.models.target.config.vocab);
 }
 
-Dataset load_prompts(const RunConfig& config, const ModelChoice& target,
-                     const std::optional<Tokenizer>& tokenizer, std::int64_t max_bytes,
-                     std::function<void()> check_stop) {
+namespace {
+
+Dataset load(const RunConfig& config, const ModelChoice& target,
+             const std::optional<Tokenizer>& tokenizer, std::int64_t max_bytes,
+             std::function<void()> check_stop) {
   DatasetRequest request{config.dataset,
                          config.prefill,
                          config.prompts,
@@ -139,13 +142,39 @@ Dataset load_prompts(const RunConfig& config, const ModelChoice& target,
   if (tokenizer) {
     encode = [&](std::string_view text) { return tokenizer->encode(text); };
   }
-  Dataset data = load_dataset(request, encode);
+  return load_dataset(request, encode);
+}
+
+}  // namespace
+
+Dataset load_prompts(const RunConfig& config, const ModelChoice& target,
+                     const std::optional<Tokenizer>& tokenizer, std::int64_t max_bytes,
+                     std::function<void()> check_stop) {
+  Dataset data = load(config, target, tokenizer, max_bytes, std::move(check_stop));
   if (data.info.bytes_as_ids && !target.random) {
     print_note(
         fmt::format("{}: expected a tokenizer.model, found none: bytes of text are taken as ids",
                     quote_text(target.folder.string())));
   }
   return data;
+}
+
+std::vector<std::vector<Token>> load_tuning_prompts(const RunConfig& config,
+                                                    const ModelChoice& target,
+                                                    const std::optional<Tokenizer>& tokenizer,
+                                                    std::int64_t max_bytes,
+                                                    std::function<void()> check_stop) {
+  constexpr std::uint64_t kOtherDocuments = std::uint64_t{1} << 61;
+  RunConfig other = config;
+  const bool generated = is_generated_dataset(config.dataset);
+  if (generated) other.seed ^= kOtherDocuments;
+  other.prompts = kTuningPrompts + (generated ? 0 : config.prompts);
+  Dataset data = load(other, target, tokenizer, max_bytes, std::move(check_stop));
+  std::vector<std::vector<Token>> prompts;
+  for (auto i = generated ? 0 : config.prompts; i < std::ssize(data.prompts); ++i) {
+    prompts.push_back(std::move(data.prompts[static_cast<std::size_t>(i)].tokens));
+  }
+  return prompts;
 }
 
 std::vector<std::string> find_obstacles(const RunConfig& config, const Prepared& prepared,

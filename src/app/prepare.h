@@ -51,6 +51,14 @@ Dataset load_prompts(const RunConfig& config, const ModelChoice& target,
                      const std::optional<Tokenizer>& tokenizer, std::int64_t max_bytes,
                      std::function<void()> check_stop);
 
+// Up to kTuningPrompts (measure/tuner.h) such prompts that are none of load_prompts(): generated
+// documents of another seed, or those of the data set that come after; maybe none. Throws likewise.
+std::vector<std::vector<Token>> load_tuning_prompts(const RunConfig& config,
+                                                    const ModelChoice& target,
+                                                    const std::optional<Tokenizer>& tokenizer,
+                                                    std::int64_t max_bytes,
+                                                    std::function<void()> check_stop);
+
 // What keeps `run` from running here and now, one line each, in its words: weights and data that
 // are not there, too little memory. Empty: nothing.
 std::vector<std::string> find_obstacles(const RunConfig& config, const Prepared& prepared,

@@ -11,6 +11,7 @@
 #include "measure/measure.h"
 #include "options/options.h"
 #include "report/printers.h"
+#include "triforce/predict.h"
 
 namespace triforce {
 
@@ -51,11 +52,47 @@ RankMembers::RankMembers(const Session& session, RankLinks& links)
   }
 }
 
-PlanInput agree_on_plan(RankLinks& links, const RunConfig& config, const Session& session,
+namespace {
+
+bool fits(const RunConfig& config, const PlanInput& plan, const Backend* backend) {
+  try {
+    check_memory(config, plan_memory(plan), backend);
+    return true;
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kResources) throw;
+    return false;
+  }
+}
+
+// On this rank.
+std::int64_t largest_budget(RunConfig config, const Backend* backend,
+                            const std::function<PlanInput(const RunConfig&)>& plan_of) {
+  SpeculationOptions& s = config.speculation;
+  const std::int64_t most = s.budget;
+  const auto budgets = budgets_to_try(config.prefill, s.chunk_size, usual_budget(config));
+  for (auto b = budgets.rbegin(); b != budgets.rend(); ++b) {
+    s.budget = std::min(*b, most);
+    if (fits(config, plan_of(config), backend)) break;
+  }
+  return s.budget;
+}
+
+}  // namespace
+
+PlanInput agree_on_plan(RankLinks& links, RunConfig& config, const Session& session,
                         const ModelPair& models, const RankMembers& rank) {
-  PlanInput plan = plan_input(config, models, session.dtype, session.backend.get());
-  plan.shard = links.shard();
-  plan.communicator_bytes = rank.communicator->own_bytes();
+  const auto plan_of = [&](const RunConfig& c) {
+    PlanInput plan = plan_input(c, models, session.dtype, session.backend.get());
+    plan.shard = links.shard();
+    plan.communicator_bytes = rank.communicator->own_bytes();
+    return plan;
+  };
+  if (config.auto_budget) {
+    const std::vector<std::int64_t> budgets =
+        links.gather_values(largest_budget(config, session.backend.get(), plan_of));
+    config.speculation.budget = *std::min_element(budgets.begin(), budgets.end());
+  }
+  PlanInput plan = plan_of(config);
   if (plan.shard.size == 1) return plan;
   const int layers = plan.target.layers, kv_heads = local_shape(plan.target, plan.shard).kv_heads;
   const std::vector<std::int64_t> near =
@@ -127,7 +164,7 @@ ModelWeights load_drafter(Backend& backend, const RunConfig& config, const Model
 
 namespace {
 
-void follow_rank_0(const RunConfig& config, RankLinks& links, const LocalRank& local) {
+void follow_rank_0(RunConfig config, RankLinks& links, const LocalRank& local) {
   expect_same_options(links, config);
   const Session session = open_session(config, local);
   const ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));

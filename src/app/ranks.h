@@ -30,8 +30,10 @@ void expect_same_models(RankLinks& links, const Session& session, const ModelPai
 
 // plan_input() of a rank, beside what its communicator has taken of the device. All ranks keep as
 // many KV heads near as the one with the least room: a pass must be cut into the same tiles
-// everywhere. To be called on every rank. Throws as plan_input() and RankLinks.
-PlanInput agree_on_plan(RankLinks& links, const RunConfig& config, const Session& session,
+// everywhere. With --budget auto, config.speculation.budget becomes the largest one that is to be
+// tried for which every rank has memory, or the least. To be called on every rank. Throws as
+// plan_input() and RankLinks.
+PlanInput agree_on_plan(RankLinks& links, RunConfig& config, const Session& session,
                         const ModelPair& models, const RankMembers& rank);
 
 // Settles --hybrid-split auto in plan.run.homes: all ranks measure bus and host at the same time,

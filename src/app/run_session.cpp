@@ -57,6 +57,11 @@ class Observer final : public MeasureObserver {
     if (prompts > 1) what += fmt::format(" {}/{}", prompt + 1, prompts);
     progress_.update(what, done, total, "tokens");
   }
+  void on_tuning(int prompt, int prompts, std::int64_t done, std::int64_t total) override {
+    step();
+    const std::string what = label_ + "tune";
+    progress_.update(what, prompt * total + done, prompts * total, "steps");
+  }
   void on_generation(Method method, int prompt, int /*repetition*/, bool /*warmup*/,
                      std::int64_t index, std::int64_t total) override {
     step();
@@ -114,7 +119,8 @@ std::optional<std::string> session_key(RunConfig c) {
   if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
   c.speculation = {};
   c.methods = {};
-  c.baseline_only = c.no_baseline = c.auto_gamma = c.auto_inner_gamma = false;
+  c.baseline_only = c.no_baseline = false;
+  c.auto_gamma = c.auto_inner_gamma = c.auto_budget = false;
   c.repetitions = c.warmup = 1;
   c.max_noise_pct.reset();
   std::string key;
@@ -193,7 +199,7 @@ struct RunSession::Impl {
   ModelPair models;
   std::optional<Tokenizer> tokenizer;
   ModelWeights target, draft;
-  std::vector<std::vector<Token>> prompts, answers;
+  std::vector<std::vector<Token>> prompts, tuning_prompts, answers;
   std::shared_ptr<Context> context;  // of runs that share it
 };
 
@@ -209,6 +215,7 @@ void RunSession::Impl::open(const OutputFiles& claimed) {
     Run& run = runs[i];
     run.plan = agree_on_plan(links, run.request.config, prepared.session, prepared.models, *rank);
     run.input.plan = plan_memory(run.plan);
+    run.input.config = run.request.config;
   }
   open_weights(config(), prepared.models);
   tokenizer = open_tokenizer(prepared);
@@ -266,8 +273,15 @@ void RunSession::Impl::read_data() {
     prompts.push_back(std::move(prompt.tokens));
     if (!prompt.answer.empty()) answers.push_back(std::move(prompt.answer));
   }
+  const bool tuned =
+      std::any_of(runs.begin(), runs.end(), [](const Run& r) { return r.request.config.tuned(); });
+  if (tuned) {
+    tuning_prompts = load_tuning_prompts(config(), models.target, tokenizer, memory_for_prompts(),
+                                         [this] { check_time(); });
+  }
   for (Run& run : runs) {
     run.input.prompts = prompts;
+    run.input.tuning_prompts = tuning_prompts;
     run.input.answers = answers;
     run.input.data = data.info;
     if (!tokenizer) continue;

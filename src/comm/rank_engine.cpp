@@ -17,6 +17,7 @@ struct Call {
     kPrefillMethods,
     kGenerate,
     kSetGammas,
+    kSetBudget,
     kPassMs,
     kTop2Margin,
     kProbsAfterPrompt,
@@ -30,7 +31,7 @@ struct Call {
   int rows = 0, repetitions = 0;
   std::uint32_t prompt_index = 0;
   std::uint64_t seed = 0;
-  std::int64_t count = 0;       // to generate
+  std::int64_t count = 0;       // to generate; of kSetBudget, tokens
   std::int64_t max_prompt = 0;  // kBuild, and `count`
   std::int64_t tokens = 0;
 };
@@ -81,6 +82,9 @@ Answer perform(RankLinks& links, Engine& engine, const Call& c, std::span<const 
       return engine.generate(c.method, c.count, c.seed, c.prompt_index, on_rank_0.on_tokens, stop);
     case Call::Kind::kSetGammas:
       engine.set_gammas(c.gammas);
+      return {};
+    case Call::Kind::kSetBudget:
+      engine.set_budget(c.count);
       return {};
     case Call::Kind::kPassMs:
       return engine.pass_ms(c.pass, c.rows, c.repetitions);
@@ -176,6 +180,11 @@ class LeadingEngine final : public Engine {
   }
   void set_gammas(const Gammas& gammas) override {
     make<std::monostate>({.kind = Call::Kind::kSetGammas, .gammas = gammas}, {}, {});
+  }
+  void set_budget(std::int64_t budget) override {
+    Call call{.kind = Call::Kind::kSetBudget};
+    call.count = budget;
+    make<std::monostate>(call, {}, {});
   }
   double pass_ms(Pass pass, int rows, int repetitions) override {
     Call call{.kind = Call::Kind::kPassMs, .pass = pass};

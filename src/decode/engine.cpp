@@ -40,6 +40,7 @@ class LocalEngine final : public Engine {
     return methods_.generate(method, count, seed, prompt_index, on_tokens, stop);
   }
   void set_gammas(const Gammas& gammas) override { methods_.set_gammas(gammas); }
+  void set_budget(std::int64_t budget) override { methods_.set_budget(budget); }
   double pass_ms(Pass pass, int rows, int repetitions) override {
     return methods_.pass_ms(pass, rows, repetitions);
   }

@@ -24,6 +24,7 @@ class Engine {
                               std::uint32_t prompt_index, const TokenCallback& on_tokens,
                               const StopRequested& stop) = 0;
   virtual void set_gammas(const Gammas& gammas) = 0;
+  virtual void set_budget(std::int64_t budget) = 0;
   virtual double pass_ms(Pass pass, int rows, int repetitions) = 0;
   virtual double top2_margin(std::span<const Token> generated) = 0;
   virtual std::vector<float> probs_after_prompt() = 0;

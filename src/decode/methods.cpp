@@ -213,7 +213,11 @@ Methods::Impl::Composition Methods::Impl::compose(const MethodSpec& m) {
 
 Methods::Methods(Context& context, const ModelWeights* draft, const SpeculationOptions& options,
                  std::span<const Method> methods)
-    : impl_(std::make_unique<Impl>(context, draft, options, methods)) {}
+    : context_(context),
+      draft_(draft),
+      options_(options),
+      methods_(methods.begin(), methods.end()),
+      impl_(std::make_unique<Impl>(context, draft, options, methods)) {}
 
 Methods::~Methods() = default;
 
@@ -271,6 +275,18 @@ void Methods::set_gammas(const Gammas& gammas) {
   for (const Impl::Composition& c : impl_->compositions)
     for (int l = 0; l < c.spec->levels(); ++l)
       c.levels[static_cast<std::size_t>(l)]->set_step(c.spec->step(l, gammas));
+}
+
+// The old caches go first: the plan has room for one set of them.
+void Methods::set_budget(std::int64_t budget) {
+  TF_CHECK(budget >= options_.least_budget && budget <= options_.budget, "budget {} of {} to {}",
+           budget, options_.least_budget, options_.budget);
+  if (budget == impl_->options.budget) return;
+  context_.backend().synchronize();  // what is queued uses them
+  impl_.reset();
+  SpeculationOptions options = options_;
+  options.budget = budget;
+  impl_ = std::make_unique<Impl>(context_, draft_, options, methods_);
 }
 
 double Methods::pass_ms(Pass pass, int rows, int repetitions) {

@@ -1,30 +1,110 @@
 #include "triforce/predict.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "core/rounding.h"
+#include "triforce/backend.h"
 #include "triforce/error.h"
 
 namespace triforce {
 namespace {
 
-bool predictable(const MethodSpec& method, const StepCurves& steps,
-                 std::span<const double> alphas) {
-  if (alphas.size() != static_cast<std::size_t>(method.levels())) return false;
-  return std::all_of(method.passes().begin(), method.passes().end(),
-                     [&](Pass p) { return !steps[p].points.empty(); }) &&
-         std::all_of(alphas.begin(), alphas.end(), [](double a) { return std::isfinite(a); });
+// probability[n]: of n tokens.
+using TokenCounts = std::vector<double>;
+
+double mean(const TokenCounts& counts) {
+  double sum = 0;
+  for (std::size_t n = 0; n < counts.size(); ++n) sum += static_cast<double>(n) * counts[n];
+  return sum;
 }
 
-double predict(const MethodSpec& method, const StepCurves& steps, std::span<const double> alphas,
-               const Gammas& gammas) {
-  double ms_per_token = steps[method.proposer()].at(1);
-  for (int l = 0; l < method.levels(); ++l) {
-    const int step = method.step(l, gammas);
-    const double round = step * ms_per_token + steps[method.verifier(l)].at(step + 1);
-    ms_per_token = round / tokens_per_round(alphas[static_cast<std::size_t>(l)], step);
+struct Tokens {
+  TokenCounts counts;
+  double ms = 0;  // on average
+};
+
+class Loop {
+ public:
+  Loop(const MethodSpec& method, const StepCurves& steps,
+       std::span<const AcceptanceCurve> acceptance, const Gammas& gammas, const LoopCosts& costs)
+      : method_(method), steps_(steps), acceptance_(acceptance), gammas_(gammas), costs_(costs) {}
+
+  RoundForecast round() const {
+    const Tokens root = method_.levels() == 0 ? proposed(0, 1) : yielded(method_.levels() - 1);
+    const double tokens = mean(root.counts);
+    return {root.ms + costs_.per_round_ms + tokens * costs_.per_token_ms, tokens};
   }
-  return ms_per_token;
+
+ private:
+  // One verification by `level`, and what comes of it.
+  Tokens yielded(int level) const {
+    const Tokens draft = proposed(level, method_.step(level, gammas_));
+    const StepCurve& pass = steps_[method_.verifier(level)];
+    Tokens t{TokenCounts(draft.counts.size() + 1, 0.0), draft.ms};
+    for (std::size_t n = 0; n < draft.counts.size(); ++n) {
+      if (draft.counts[n] == 0) continue;
+      const int proposals = static_cast<int>(n);
+      t.ms += draft.counts[n] * pass_ms(pass, proposals + 1);
+      double reached = draft.counts[n];
+      for (int i = 0; i < proposals; ++i) {
+        const double rate = acceptance_[static_cast<std::size_t>(level)].at(i);
+        t.counts[static_cast<std::size_t>(i) + 1] += reached * (1 - rate);
+        reached *= rate;
+      }
+      t.counts[n + 1] += reached;
+    }
+    return t;
+  }
+  // What stands below `level` when it is asked for n tokens.
+  Tokens proposed(int level, int n) const {
+    Tokens t{TokenCounts(static_cast<std::size_t>(n) + 1, 0.0), 0};
+    if (n == 0 || level == 0) {
+      t.counts.back() = 1;
+      t.ms = n == 0 ? 0 : n * pass_ms(steps_[method_.proposer()], 1);
+      return t;
+    }
+    const Tokens round = yielded(level - 1);
+    const auto asked = static_cast<std::size_t>(n);
+    std::vector<double> visits(asked, 0.0);  // how often it has i tokens and goes on
+    visits[0] = 1;
+    t.counts.resize(asked + round.counts.size() - 1, 0.0);
+    double rounds = 0;
+    for (std::size_t i = 0; i < asked; ++i) {
+      rounds += visits[i];
+      for (std::size_t y = 1; y < round.counts.size(); ++y) {
+        (i + y < asked ? visits[i + y] : t.counts[i + y]) += visits[i] * round.counts[y];
+      }
+    }
+    t.ms = rounds * round.ms;
+    return t;
+  }
+  double pass_ms(const StepCurve& curve, int rows) const {
+    double ms = rows * costs_.per_row_ms + costs_.per_pass_ms;
+    for (; rows > kMaxBatchInvariantRows; rows -= kMaxBatchInvariantRows) {
+      ms += curve.at(kMaxBatchInvariantRows);
+    }
+    return ms + curve.at(rows);
+  }
+
+  const MethodSpec& method_;
+  const StepCurves& steps_;
+  std::span<const AcceptanceCurve> acceptance_;
+  Gammas gammas_;
+  const LoopCosts& costs_;
+};
+
+bool predictable(const MethodSpec& method, const StepCurves& steps,
+                 std::span<const AcceptanceCurve> acceptance) {
+  if (acceptance.size() != static_cast<std::size_t>(method.levels())) return false;
+  const auto finite = [](const AcceptanceCurve& a) {
+    return !a.rates.empty() && std::all_of(a.rates.begin(), a.rates.end(),
+                                           [](double rate) { return std::isfinite(rate); });
+  };
+  return std::all_of(method.passes().begin(), method.passes().end(),
+                     [&](Pass p) { return !steps[p].points.empty(); }) &&
+         std::all_of(acceptance.begin(), acceptance.end(), finite);
 }
 
 }  // namespace
@@ -45,25 +125,44 @@ double StepCurve::at(int rows) const {
   return below->second + weight * (above->second - below->second);
 }
 
+double AcceptanceCurve::at(int i) const {
+  TF_CHECK(!rates.empty() && i >= 0);
+  return rates[std::min(static_cast<std::size_t>(i), rates.size() - 1)];
+}
+
+AcceptanceCurves constant_acceptance(std::span<const double> alphas) {
+  AcceptanceCurves curves;
+  for (const double alpha : alphas) curves.push_back({{alpha}});
+  return curves;
+}
+
+std::optional<RoundForecast> predicted_round(const MethodSpec& method, const StepCurves& steps,
+                                             std::span<const AcceptanceCurve> acceptance,
+                                             const Gammas& gammas, const LoopCosts& costs) {
+  if (!predictable(method, steps, acceptance)) return std::nullopt;
+  return Loop(method, steps, acceptance, gammas, costs).round();
+}
+
 std::optional<double> predicted_ms_per_token(const MethodSpec& method, const StepCurves& steps,
                                              std::span<const double> alphas, const Gammas& gammas) {
-  if (!predictable(method, steps, alphas)) return std::nullopt;
-  return predict(method, steps, alphas, gammas);
+  const auto round = predicted_round(method, steps, constant_acceptance(alphas), gammas);
+  return round ? std::optional(round->ms_per_token()) : std::nullopt;
 }
 
 std::optional<Gammas> choose_gammas(const MethodSpec& method, const StepCurves& steps,
-                                    std::span<const double> alphas, const Gammas& max,
-                                    const Gammas& given, const GammaChoice& chosen) {
-  if (!predictable(method, steps, alphas)) return std::nullopt;
+                                    std::span<const AcceptanceCurve> acceptance, const Gammas& max,
+                                    const Gammas& given, const GammaChoice& chosen,
+                                    const LoopCosts& costs) {
+  if (!predictable(method, steps, acceptance)) return std::nullopt;
   const bool search_inner = chosen.inner_gamma && method.levels() > 1;
   const bool search_outer = chosen.gamma && method.levels() > 0;
   Gammas best = given;
   double best_ms = INFINITY;
-  for (int k = search_inner ? 1 : given.inner_gamma;
-       k <= (search_inner ? max.inner_gamma : given.inner_gamma); ++k) {
-    for (int g = search_outer ? 1 : given.gamma; g <= (search_outer ? max.gamma : given.gamma);
-         ++g) {
-      const double ms = predict(method, steps, alphas, {g, k});
+  for (int g = search_outer ? 0 : given.gamma; g <= (search_outer ? max.gamma : given.gamma); ++g) {
+    const int most = g == 0 ? 0 : max.inner_gamma;  // nothing is asked of the inner level
+    for (int k = search_inner ? 0 : given.inner_gamma;
+         k <= (search_inner ? most : given.inner_gamma); ++k) {
+      const double ms = Loop(method, steps, acceptance, {g, k}, costs).round().ms_per_token();
       if (ms < best_ms) {
         best_ms = ms;
         best = {g, k};
@@ -71,6 +170,25 @@ std::optional<Gammas> choose_gammas(const MethodSpec& method, const StepCurves& 
     }
   }
   return best;
+}
+
+std::vector<std::int64_t> budgets_to_try(std::int64_t prefill, int chunk_size, std::int64_t usual) {
+  constexpr int kTried = 6;
+  const auto whole = [&](std::int64_t tokens) {
+    return round_up(tokens, std::int64_t{chunk_size});
+  };
+  const std::int64_t least = whole(std::max<std::int64_t>(kLeastTriedBudget, 2 * chunk_size));
+  std::vector<std::int64_t> budgets;
+  auto power = static_cast<std::int64_t>(
+      std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(prefill / 4, 1))));
+  for (int i = 0; i < kTried; ++i, power /= 2) {
+    if (whole(power) >= least && whole(power) < prefill) budgets.push_back(whole(power));
+  }
+  if (whole(usual) < prefill && whole(usual) >= least) budgets.push_back(whole(usual));
+  if (budgets.empty()) budgets.push_back(least);
+  std::sort(budgets.begin(), budgets.end());
+  budgets.erase(std::unique(budgets.begin(), budgets.end()), budgets.end());
+  return budgets;
 }
 
 }  // namespace triforce

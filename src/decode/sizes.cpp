@@ -65,9 +65,9 @@ std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DTyp
                         const SpeculationOptions& options, std::span<const Method> methods,
                         int kv_granule) {
   if (!any_uses(methods, Pass::kRetrieval)) return 0;
+  const std::int64_t budget = options.least_budget > 0 ? options.least_budget : options.budget;
   return KvStorage::bytes(target.layers - options.dense_layers, local.kv_heads, local.head_dim,
-                          options.budget + method_sizes(options, methods).pending_rows, dtype,
-                          kv_granule);
+                          budget + method_sizes(options, methods).pending_rows, dtype, kv_granule);
 }
 
 std::optional<Backend::ScratchShape> host_attention_shape(const Context::Shape& shape,

@@ -18,7 +18,8 @@ ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_row
 
 // The residual stream of prompts in one pass.
 PromptBlock block_of(const Context::Shape& shape, const ContextSizes& sizes, std::int64_t hidden);
-// Of memory that methods use between prompts alone: the retrieval cache, if there is one.
+// Of memory that methods use between prompts alone: the retrieval cache, if there is one, of the
+// least budget that it may have.
 std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DType dtype,
                         const SpeculationOptions& options, std::span<const Method> methods,
                         int kv_granule);

@@ -219,7 +219,7 @@ Draft SpeculativeProposer::propose(int n) {
   tokens_.clear();
   origins_.clear();
   while (static_cast<int>(tokens_.size()) < n) {
-    const Draft draft = inner_->propose(options_.step);
+    const Draft draft = options_.step > 0 ? inner_->propose(options_.step) : Draft{};
     const auto proposed = static_cast<std::int64_t>(draft.tokens.size());
     // Probs of tokens that are kept stay where they are: the next round writes behind them.
     const TensorView p =
@@ -268,7 +268,7 @@ void SpeculativeProposer::append_counters(std::vector<LevelCounters>& out) const
 }
 
 void SpeculativeProposer::set_step(int step) {
-  TF_CHECK(step >= 1 && step <= max_step_, "step {} of at most {}", step, max_step_);
+  TF_CHECK(step >= 0 && step <= max_step_, "step {} of at most {}", step, max_step_);
   options_.step = step;
 }
 

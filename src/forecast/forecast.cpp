@@ -92,12 +92,12 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   for (const Method method : in.run.methods) {
     const MethodSpec& spec = spec_of(method);
     if (spec.levels() == 0) continue;
-    const std::vector<double> alphas = assumed_alphas(spec, in.options);
+    const AcceptanceCurves alphas = constant_acceptance(assumed_alphas(spec, in.options));
     const auto gammas =
         choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen);
-    const double bound = bus_ms / tokens_per_round(alphas.back(), gammas->gamma);
-    f.methods.push_back(
-        {&spec, *gammas, std::max(bound, *predicted_ms_per_token(spec, steps, alphas, *gammas))});
+    RoundForecast round = *predicted_round(spec, steps, alphas, *gammas);
+    round.ms = std::max(round.ms, bus_ms);
+    f.methods.push_back({&spec, *gammas, round.ms_per_token()});
   }
   return f;
 }

@@ -1,7 +1,6 @@
 #include "measure/measure.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <deque>
 #include <new>
@@ -9,6 +8,7 @@
 
 #include "host/machine.h"
 #include "measure/measure_state.h"
+#include "measure/tuner.h"
 #include "statistics/statistics.h"
 
 namespace triforce {
@@ -16,8 +16,6 @@ namespace {
 
 // Repetitions of a single pass when step times are measured; the least of them counts.
 constexpr int kStepRepetitions = 5;
-// Rows between which step times are interpolated when gammas are chosen.
-constexpr std::array<int, 5> kStepRows = {1, 2, 8, 16, 32};
 
 using Clock = std::chrono::steady_clock;
 
@@ -40,28 +38,31 @@ class Measurement {
         observer_(input.observer != nullptr ? *input.observer : silent_) {
     TF_CHECK(in_.backend != nullptr && in_.target != nullptr && !in_.prompts.empty());
     for (const auto& prompt : in_.prompts) {
-      state_.longest_prompt =
-          std::max(state_.longest_prompt, static_cast<std::int64_t>(prompt.size()));
+      state_.longest_prompt = std::max(state_.longest_prompt, std::ssize(prompt));
     }
     for (const Method m : c_.methods) {
       MethodState state;
       state.method = &spec_of(m);
-      // Before `auto` has chosen, the paper's gammas as far as they are allowed.
-      const Gammas max = c_.speculation.gammas();
-      state.gammas = {
-          c_.auto_gamma ? std::min(max.gamma, Gammas{}.gamma) : max.gamma,
-          c_.auto_inner_gamma ? std::min(max.inner_gamma, Gammas{}.inner_gamma) : max.inner_gamma};
+      state.gammas = c_.speculation.gammas();
       state_.methods.push_back(std::move(state));
     }
     state_.salt = fmt::format("{}", Clock::now().time_since_epoch().count());
     const auto prompts = static_cast<std::int64_t>(in_.prompts.size());
     total_ = static_cast<std::int64_t>(state_.methods.size()) *
              (c_.warmup * (shares_ ? prompts : 1) + prompts * c_.repetitions);
-    if (automatic()) {
-      for (const MethodState& m : state_.methods) total_ += m.method->levels() > 0 ? 1 : 0;
-    }
+    if (!c_.tuned()) return;
+    tuner_.emplace(c_, state_.longest_prompt, !in_.tuning_prompts.empty(),
+                   Tuner::Hooks{[this](Pass pass, std::int64_t done, std::int64_t total) {
+                                  observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
+                                },
+                                [this](std::int64_t done, std::int64_t total) {
+                                  observer_.on_tuning(tuned_, kTuningPrompts, done, total);
+                                },
+                                [this] { return stopped(); }});
   }
 
+  // Each tuning prompt in order, before all others: `target_ms` as below.
+  void tune(const std::vector<Token>& tokens, bool last, std::optional<double>& target_ms);
   // Each prompt in order: `target_ms` is how long the target took for it, unless that is still to
   // be done.
   void measure_prompt(int prompt, std::optional<double>& target_ms);
@@ -77,15 +78,15 @@ class Measurement {
   bool open();
   void measure_open(int prompt, std::optional<double>& target_ms);
   void repeat(int prompt, int repetition);
+  void pause();
   bool noisy();
   bool prefill(int prompt, std::optional<double>& target_ms);
   bool record(int prompt);
   void warm_up(int prompt);
-  void choose(MethodState& m);
+  void tune_open(const std::vector<Token>& tokens, bool last, std::optional<double>& target_ms);
   void measure_steps();
   void measure_margins(int prompt);
   void generate(MethodState& m, int prompt, int repetition, bool warmup);
-  bool automatic() const { return c_.auto_gamma || c_.auto_inner_gamma; }
   // Whether a stop was requested or the time is up; remembered.
   bool stopped();
   void fail(MethodState* method, CaseStatus status, ExitCode code, const std::string& reason);
@@ -104,6 +105,8 @@ class Measurement {
   std::int64_t index_ = 0, total_ = 0;
   std::unique_ptr<Engine> engine_;
   bool closed_ = false;
+  std::optional<Tuner> tuner_;  // if anything is left to auto
+  int tuned_ = 0;               // tuning prompts so far
   MeasurementState state_;
 };
 
@@ -218,7 +221,7 @@ void Measurement::generate(MethodState& m, int prompt, int repetition, bool warm
   m.runs.push_back(std::move(run));
 }
 
-// Single passes on the first prompt: for `auto`, and for the prediction beside each speedup.
+// Single passes on the first prompt, for the prediction beside each speedup.
 void Measurement::measure_steps() {
   PerPass<std::set<int>> rows;
   rows[Pass::kFull].insert(1);
@@ -226,10 +229,11 @@ void Measurement::measure_steps() {
     rows[m.method->proposer()].insert(1);
     for (int l = 0; l < m.method->levels(); ++l) {
       std::set<int>& of = rows[m.method->verifier(l)];
-      const int max = m.method->step(l, c_.speculation.gammas()) + 1;
-      of.insert({1, max});
-      for (const int r : kStepRows)
-        if (automatic() && r <= max) of.insert(r);
+      const int asked = m.method->step(l, m.gammas);
+      of.insert({1, asked + 1});
+      if (l == 0) continue;
+      // The level below may hand over more than it was asked for.
+      of.insert(std::min(asked + m.method->step(l - 1, m.gammas) + 1, kMaxBatchInvariantRows));
     }
   }
   for (int p = 0; p < static_cast<int>(Pass::kCount); ++p) {
@@ -241,17 +245,6 @@ void Measurement::measure_steps() {
   }
 }
 
-void Measurement::choose(MethodState& m) {
-  std::vector<MeasuredRun> warm = m.runs;
-  for (MeasuredRun& r : warm) r.warmup = false;  // only warm-ups so far, and they count here
-  const auto chosen =
-      choose_gammas(*m.method, state_.steps, alphas_of(merged_levels(warm)),
-                    c_.speculation.gammas(), m.gammas, {c_.auto_gamma, c_.auto_inner_gamma});
-  if (!chosen) return;
-  m.gammas = *chosen;
-  m.gammas_chosen = true;
-}
-
 void Measurement::warm_up(int prompt) {
   for (int w = 0; w < c_.warmup; ++w) {
     for (const std::size_t m : interleaved_order(state_.methods.size(), w)) {
@@ -261,15 +254,43 @@ void Measurement::warm_up(int prompt) {
   if (prompt > 0) return;
   const auto speculates = [](const MethodState& m) { return m.method->levels() > 0; };
   if (std::none_of(state_.methods.begin(), state_.methods.end(), speculates)) return;
-  if (!guarded(nullptr, [&] { measure_steps(); })) return;
-  if (!automatic()) return;
-  // The shapes of the passes have changed: what was chosen is warmed up as well.
-  for (MethodState& m : state_.methods) {
-    if (!speculates(m) || m.failed) continue;
-    if (m.runs.empty()) generate(m, 0, 0, true);
-    choose(m);
-    generate(m, 0, c_.warmup, true);
+  guarded(nullptr, [&] { measure_steps(); });
+}
+
+void Measurement::tune_open(const std::vector<Token>& tokens, bool last,
+                            std::optional<double>& target_ms) {
+  const auto begin = Clock::now();
+  if (!target_ms) {
+    const auto progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
+      observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
+    };
+    if (!engine_->prefill_context(tokens, progress, [this] { return stopped(); })) return;
+    target_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   }
+  tuner_->use_prompt(*engine_, *target_ms * 1e-3, last);
+  ++tuned_;
+  if (!tuner_->chosen()) return;
+  for (MethodState& m : state_.methods) {
+    m.tuning = tuner_->of(m.method->method);
+    if (!m.tuning) continue;
+    m.gammas = gammas_of(m.tuning->chosen);
+    m.gammas_chosen = true;
+  }
+}
+
+void Measurement::tune(const std::vector<Token>& tokens, bool last,
+                       std::optional<double>& target_ms) {
+  if (!tuner_ || tuner_->chosen()) return;
+  begin_ = Clock::now();
+  if (!stopped() && open()) guarded(nullptr, [&] { tune_open(tokens, last, target_ms); });
+  pause();
+}
+
+// Until the next prompt.
+void Measurement::pause() {
+  if (shares_) engine_.reset();
+  spent_s_ += std::chrono::duration<double>(Clock::now() - begin_).count();
+  begin_ = Clock::now();
 }
 
 // For a stream that left the baseline's on this prompt: was it a close call?
@@ -297,6 +318,7 @@ bool Measurement::open() {
     engine_ = in_.make_engine
                   ? in_.make_engine(shape)
                   : make_engine(*in_.backend, *in_.target, in_.draft, c_.speculation, shape);
+    if (tuner_ && tuner_->chosen() && tuner_->budget()) engine_->set_budget(*tuner_->budget());
   });
 }
 
@@ -330,9 +352,7 @@ void Measurement::measure_prompt(int prompt, std::optional<double>& target_ms) {
   const bool failed = std::all_of(state_.methods.begin(), state_.methods.end(),
                                   [](const MethodState& m) { return m.failed.has_value(); });
   if (!failed && !stopped() && open()) measure_open(prompt, target_ms);
-  if (shares_) engine_.reset();
-  spent_s_ += std::chrono::duration<double>(Clock::now() - begin_).count();
-  begin_ = Clock::now();
+  pause();
 }
 
 bool Measurement::complete() const {
@@ -397,6 +417,14 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
     return std::any_of(measurements.begin(), measurements.end(),
                        [](const Measurement& m) { return m.device_failed(); });
   };
+  const auto own = inputs.front().tuning_prompts;
+  const auto tuning = own.empty() ? inputs.front().prompts.first(1) : own;
+  for (std::size_t p = 0; p < tuning.size(); ++p) {
+    std::optional<double> target_ms;
+    for (Measurement& m : measurements) {
+      if (!device_failed()) m.tune(tuning[p], p + 1 == tuning.size(), target_ms);
+    }
+  }
   const auto prompts = static_cast<int>(inputs.front().prompts.size());
   for (int p = 0; p < prompts && !device_failed(); ++p) {
     std::optional<double> target_ms;

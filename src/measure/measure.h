@@ -29,6 +29,9 @@ class MeasureObserver {
   // `done` of `total` tokens of the prompt have gone through such passes.
   virtual void on_prefill(int /*prompt*/, int /*prompts*/, Pass /*pass*/, std::int64_t /*done*/,
                           std::int64_t /*total*/) {}
+  // `auto` is at step `done` of `total` on tuning prompt `prompt` of `prompts`.
+  virtual void on_tuning(int /*prompt*/, int /*prompts*/, std::int64_t /*done*/,
+                         std::int64_t /*total*/) {}
   // A generation is about to start; `index` of `total` of the whole measurement.
   virtual void on_generation(Method /*method*/, int /*prompt*/, int /*repetition*/, bool /*warmup*/,
                              std::int64_t /*index*/, std::int64_t /*total*/) {}
@@ -60,6 +63,9 @@ struct MeasureInput {
   std::optional<ModelInfo> target_info, draft_info;
   RunConfig config;  // methods, speculation, gen_len, seed, repetitions, ...
   std::span<const std::vector<Token>> prompts;  // at least one; they outlive the measurement
+  // What config.tuned() is tuned on, none of it in `prompts` and none longer than the longest of
+  // these; empty: on the first of these, as the result says. They outlive the measurement.
+  std::span<const std::vector<Token>> tuning_prompts;
   std::span<const std::vector<Token>> answers;  // what each prompt asks to copy; empty: nothing
   ResultContext context;                        // `end` and what the monitor saw are filled in
   DataInfo data;
@@ -82,12 +88,12 @@ struct MeasureInput {
 // meanwhile included.
 RunResult run_measurement(const MeasureInput& input);
 
-// The same of several configurations with the same prompts, models and gen_len. Each make_engine
-// gives methods over one context that all share: the target processes a prompt once, for the first
-// of them, and every configuration in turn decodes from it, after a warm-up on each prompt, as its
-// methods are built anew. Tokens and counters are those of each alone; peaks of memory are null. A
-// configuration's time limit counts its own time. Ends early, with the others' results as they are
-// then, if the device of one fails (ExitCode::kDevice).
+// The same of several configurations with the same prompts, tuning prompts, models and gen_len.
+// Each make_engine gives methods over one context that all share: the target processes a prompt
+// once, for the first of them, and every configuration in turn decodes from it, after a warm-up on
+// each prompt, as its methods are built anew. Tokens and counters are those of each alone; peaks of
+// memory are null. A configuration's time limit counts its own time. Ends early, with the others'
+// results as they are then, if the device of one fails (ExitCode::kDevice).
 std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs);
 
 // The result of a run that never started, one case a method: too little memory, a model that does

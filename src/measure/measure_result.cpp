@@ -26,7 +26,9 @@ class CaseBuilder {
   void fill_speedup(const MethodState& m, CaseResult& c) const;
   void fill_validity(const MethodState& m, CaseResult& c) const;
   void fill_output(const MethodState& m, CaseResult& c) const;
+  void fill_tuning(CaseResult& c) const;
   StepResult steps(const MethodState& m) const;
+  PerPass<PassBytes> pass_bytes(const MethodState& m) const;
 
   const MeasureInput& in_;
   const RunConfig& c_;
@@ -54,6 +56,7 @@ void CaseBuilder::fill_identity(const MethodState& m, CaseResult& c) const {
   if (m.method->levels() > 0) {
     c.gammas = CaseGammas{m.gammas.gamma, m.gammas.inner_gamma, m.gammas_chosen};
   }
+  c.tuning = m.tuning;
   c.memory = s_.memory;
   c.case_id = case_id_of(c, context_);
   c.timing_id = timing_id_of(c, context_);
@@ -77,22 +80,41 @@ void CaseBuilder::fill_status(const MethodState& m, CaseResult& c) const {
 
 void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   const std::int64_t context = s_.longest_prompt + c_.gen_len / 2;
+  const PerPass<PassBytes> bytes = pass_bytes(m);
   const auto bytes_of = [&](const RunMetrics& metrics) {
     double sum = 0;
-    for (const PassCount& p : count_passes(*m.method, metrics, in_.plan.passes, context)) {
+    for (const PassCount& p : count_passes(*m.method, metrics, bytes, context)) {
       sum += static_cast<double>(p.passes) * static_cast<double>(p.bytes_per_pass);
     }
     return sum;
   };
   c.timing = make_timing(m.runs, preparation_ms(*m.method, s_.prefills), bytes_of);
   fill_prefill(c);
+  fill_tuning(c);
   c.phases_ms_per_round = phases_per_round(m.runs);
-  c.traffic = make_traffic(*m.method, m.runs, in_.plan.passes, context, context_);
+  c.traffic = make_traffic(*m.method, m.runs, bytes, context, context_);
   c.steps = steps(m);
   // Simulated acceptances are drawn anew for each repetition, whatever the temperature.
   const bool repeats =
       c_.speculation.sampling.temperature == 0 && !c_.speculation.synthetic.has_value();
   c.acceptance = make_acceptance(m.runs, repeats);
+}
+
+// The plan's, but for caches of a budget that was chosen below the one planned for.
+PerPass<PassBytes> CaseBuilder::pass_bytes(const MethodState& m) const {
+  PerPass<PassBytes> bytes = in_.plan.passes;
+  if (!m.tuning || !m.tuning->chosen.budget) return bytes;
+  for (const Pass pass : {Pass::kRetrieval, Pass::kStreaming}) {
+    bytes[pass].max_tokens = std::min(bytes[pass].max_tokens, *m.tuning->chosen.budget);
+  }
+  return bytes;
+}
+
+void CaseBuilder::fill_tuning(CaseResult& c) const {
+  const std::optional<double>& measured = c.timing.ms_per_token.geometric_mean;
+  if (!c.tuning || !measured) return;
+  c.tuning->measured_ms_per_token = measured;
+  c.tuning->error_pct = 100 * (c.tuning->predicted_ms_per_token / *measured - 1);
 }
 
 void CaseBuilder::fill_prefill(CaseResult& c) const {

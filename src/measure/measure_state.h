@@ -17,6 +17,7 @@ struct MethodState {
   std::vector<MeasuredRun> runs;
   Gammas gammas;
   bool gammas_chosen = false;         // by `auto`
+  std::optional<CaseTuning> tuning;   // what `auto` chose; measured figures are filled in later
   std::optional<double> top2_margin;  // where its stream first left the baseline's
   std::optional<CaseStatus> failed;
   std::string reason;  // of the failure

@@ -82,7 +82,9 @@ std::string case_id_of(const CaseResult& c, const ResultContext& context) {
   for (const auto& [name, value] : c.params) {
     const Option* o = find_option(kRun, name);
     if (o == nullptr || !decides(o->role, spec)) continue;
-    if (c.gammas && name == "gamma") {
+    if (c.tuning && c.tuning->chosen.budget && name == "budget") {
+      key.add(name, *c.tuning->chosen.budget);
+    } else if (c.gammas && name == "gamma") {
       key.add(name, c.gammas->gamma);
     } else if (c.gammas && name == "inner_gamma") {
       key.add(name, c.gammas->inner_gamma);

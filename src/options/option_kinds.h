@@ -43,15 +43,13 @@ OptionValue integer(std::int64_t low, std::int64_t high, Ref ref, std::string_vi
           true};
 }
 
-// An integer in 1..high or auto, which sets the flag `is_auto` and the value `high`.
+// An integer in low..high or auto, which sets the flag `is_auto` and leaves the member as it is.
 template <class Ref, class Auto>
-OptionValue integer_or_auto(int high, Ref ref, Auto is_auto) {
-  OptionValue value = integer(1, high, ref, "auto");
-  value.set = [set = value.set, ref, is_auto, high](RunConfig& c, std::string_view text) {
+OptionValue integer_or_auto(std::int64_t low, std::int64_t high, Ref ref, Auto is_auto) {
+  OptionValue value = integer(low, high, ref, "auto");
+  value.set = [set = value.set, is_auto](RunConfig& c, std::string_view text) {
     is_auto(c) = text == "auto";
-    const bool good = set(c, text);
-    if (is_auto(c)) ref(c) = high;
-    return good;
+    return is_auto(c) || set(c, text);
   };
   value.get = [get = value.get, is_auto](const RunConfig& c) -> ParamValue {
     if (is_auto(c)) return std::string("auto");

@@ -146,16 +146,24 @@ std::vector<Option> method_and_shape() {
       o("gen-len", {"n", "gen-length"}, "N", "tokens", "tokens to generate per repetition", kShaped,
         Role::kDecides, integer(1, kMaxTokens, at(&C::gen_len))),
       o("gamma", {}, "N|auto", "tokens",
-        "tokens proposed per verification by the target with its full cache", kShaped,
-        Role::kDecidesProposed, integer_or_auto(kMaxGamma, member(&S::gamma), at(&C::auto_gamma))),
+        "tokens proposed per verification by the target with its full cache; auto: as many as "
+        "passes and acceptances measured before the run predict to be fastest, on prompts of their "
+        "own where the data set has more; 0 (do not speculate) may be among them",
+        kShaped, Role::kDecidesProposed,
+        integer_or_auto(1, kMaxGamma, member(&S::gamma), at(&C::auto_gamma))),
       o("inner-gamma", {}, "N|auto", "tokens",
-        "tokens the drafter proposes per verification by the target with its retrieval cache",
+        "tokens the drafter proposes per verification by the target with its retrieval cache; "
+        "auto: likewise",
         kShaped, Role::kDecidesInner,
-        integer_or_auto(kMaxGamma, member(&S::inner_gamma), at(&C::auto_inner_gamma))),
-      o("budget", {}, "N", "tokens",
+        integer_or_auto(1, kMaxGamma, member(&S::inner_gamma), at(&C::auto_inner_gamma))),
+      o("budget", {}, "N|auto", "tokens",
         "tokens in the retrieval cache (and in the target's streaming cache), a multiple of "
-        "--chunk-size, at least 16; 0 where no method has them",
-        kShaped, Role::kDecidesBudget, integer(0, kMaxTokens, member(&S::budget))),
+        "--chunk-size, at least 16; 0 where no method has them; auto: likewise, of up to six "
+        "powers "
+        "of two that are at most a quarter of --prefill and fit in memory, and the default (plan: "
+        "the largest of them)",
+        kShaped, Role::kDecidesBudget,
+        integer_or_auto(0, kMaxTokens, member(&S::budget), at(&C::auto_budget))),
       o("chunk-size", {}, "N", "tokens", "consecutive tokens that are selected together", kShaped,
         Role::kDecidesSelected, integer(1, 4096, member(&S::chunk_size))),
       o("dense-layers", {}, "N", "layers",

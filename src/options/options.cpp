@@ -6,6 +6,7 @@
 #include "core/utf8.h"
 #include "options/models.h"
 #include "triforce/plan.h"
+#include "triforce/predict.h"
 
 namespace triforce {
 namespace {
@@ -82,8 +83,35 @@ void settle_methods(RunConfig& c, const GivenOptions& given) {
   if (!c.no_baseline && !listed) c.methods.insert(c.methods.begin(), kBaselineMethod);
 }
 
-bool has_small_target_cache(const MethodSpec& m) {
-  return m.uses(Pass::kRetrieval) || m.uses(Pass::kStreaming);
+bool has_small_target_cache(const MethodSpec& m) { return m.has_budget(); }
+
+// What `auto` may choose among; what it cannot have any effect on is refused.
+void settle_tuning(RunConfig& c) {
+  struct Axis {
+    bool is_auto;
+    const char *option, *method;
+    bool (*has_it)(const MethodSpec& m);
+  };
+  const Axis axes[] = {
+      {c.auto_gamma, "gamma", "that speculates",
+       [](const MethodSpec& m) { return m.levels() > 0; }},
+      {c.auto_inner_gamma, "inner-gamma", "with an inner level",
+       [](const MethodSpec& m) { return m.levels() > 1; }},
+      {c.auto_budget, "budget", "that drafts by the target", has_small_target_cache}};
+  for (const Axis& axis : axes) {
+    const bool used = std::any_of(c.methods.begin(), c.methods.end(),
+                                  [&](Method m) { return axis.has_it(spec_of(m)); });
+    if (!axis.is_auto || used) continue;
+    throw_usage("--{} auto: expected a method {} ({}) in --method, found none", axis.option,
+                axis.method, method_names(axis.has_it));
+  }
+  SpeculationOptions& s = c.speculation;
+  if (c.auto_gamma) s.gamma = kMaxGamma;
+  if (c.auto_inner_gamma) s.inner_gamma = kMaxGamma;
+  if (!c.auto_budget) return;
+  const auto budgets = budgets_to_try(c.prefill, s.chunk_size, usual_budget(c));
+  s.least_budget = budgets.front();
+  s.budget = budgets.back();
 }
 
 void check_budget(const RunConfig& c) {
@@ -283,7 +311,7 @@ RunConfig fill_in(Command command, const GivenOptions& given, const std::string&
   c.target_implied = !implied.empty();
   if (implied.empty() && !given.contains("target") && !given.contains("random-weights")) {
     c.prefill = kBuiltinPrefill;
-    c.speculation.budget = kBuiltinBudget;
+    c.speculation.budget = usual_budget(c);
     c.prompts = kBuiltinPrompts;
     c.repetitions = kBuiltinRepetitions;
   }
@@ -305,6 +333,10 @@ std::int64_t positions_needed(Command command, const RunConfig& c) {
 
 }  // namespace
 
+std::int64_t usual_budget(const RunConfig& config) {
+  return config.builtin_pair() ? kBuiltinBudget : SpeculationOptions{}.budget;
+}
+
 RunConfig make_config(Command command, const GivenOptions& given) {
   RunConfig c = fill_in(command, given, {});
   if (c.builtin_pair() && given.contains("prefill")) {
@@ -317,6 +349,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
   check_data(c);
   if ((command & (kRun | kSweep | kPlan)) != 0) {
     settle_methods(c, given);
+    settle_tuning(c);
     check_speculation(c);
     check_record(c);
     check_merge(c);

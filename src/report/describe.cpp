@@ -376,7 +376,8 @@ void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
                     "--max-noise makes that a reason not to compare",
                     c.name, *c.timing.noise_pct));
   }
-  const auto* const budget = std::get_if<std::int64_t>(find_param(c.params, "budget"));
+  const auto* budget = std::get_if<std::int64_t>(find_param(c.params, "budget"));
+  if (c.tuning && c.tuning->chosen.budget) budget = &*c.tuning->chosen.budget;
   const auto* const prompt = std::get_if<std::int64_t>(find_param(c.params, "prefill"));
   const bool retrieves = c.method == "triforce" || c.method == "retrieval";
   if (retrieves && budget != nullptr && prompt != nullptr && *budget >= *prompt) {
@@ -432,6 +433,7 @@ void add_validity(const RunResult& r, std::vector<std::string>& notes) {
 void make_printable(ReportText& text) {
   for (std::string& line : text.header) line = printable(line);
   for (std::string& note : text.notes) note = printable(note);
+  for (std::string& line : text.tuning) line = printable(line);
   for (TextTable& table : text.tables) {
     for (std::vector<std::string>& row : table.rows) {
       for (std::string& cell : row) cell = printable(cell);
@@ -446,8 +448,8 @@ ReportText describe_result(const RunResult& result, bool details) {
   text.header = header_lines(result);
   std::vector<TextTable> tables = {main_table(result)};
   if (details) {
-    for (const auto& of : {prediction_table, generation_table, acceptance_table, position_table,
-                           traffic_table, bus_table, phase_table, memory_table}) {
+    for (const auto& of : {prediction_table, tuning_table, generation_table, acceptance_table,
+                           position_table, traffic_table, bus_table, phase_table, memory_table}) {
       tables.push_back(of(result));
     }
   }
@@ -457,6 +459,9 @@ ReportText describe_result(const RunResult& result, bool details) {
   add_statuses(result, text.notes);
   for (const CaseResult& c : result.cases) add_notes(c, text.notes);
   add_validity(result, text.notes);
+  for (const CaseResult& c : result.cases) {
+    if (c.tuning) text.tuning.push_back(tuning_text(c));
+  }
   text.headline = headline(result);
   make_printable(text);
   return text;

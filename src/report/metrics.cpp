@@ -60,7 +60,7 @@ double LevelCounters::mean_accepted_length() const { return ratio(emitted, round
 double speedup_bound(double alpha) { return 1 / (1 - alpha); }
 
 double alpha_from_tokens_per_round(double tokens_per_round, double g) {
-  if (!std::isfinite(tokens_per_round) || !std::isfinite(g))
+  if (!std::isfinite(tokens_per_round) || !std::isfinite(g) || g == 0)
     return std::numeric_limits<double>::quiet_NaN();
   const auto expected = [g](double a) {
     return a >= 1.0 ? g + 1.0 : (1.0 - std::pow(a, g + 1.0)) / (1.0 - a);

@@ -210,6 +210,8 @@ std::string render_report(const ReportText& report, const TableStyle& style) {
   for (const std::string& note : report.notes) {
     out += coloured("\x1b[33m", wrap("! " + note, style.width, 2));
   }
+  if (!report.tuning.empty()) out += '\n';
+  for (const std::string& line : report.tuning) out += wrap(line, style.width, 2);
   if (!report.headline.empty()) {
     out += '\n' + coloured("\x1b[1m", wrap(report.headline, style.width, 2));
   }
@@ -231,6 +233,7 @@ std::string render_markdown(const ReportText& report) {
   for (const std::string& finding : report.findings) out += "- " + finding + '\n';
   if (!report.notes.empty()) out += '\n';
   for (const std::string& note : report.notes) out += "> **Note** " + note + "\n>\n";
+  for (const std::string& line : report.tuning) out += '\n' + line + '\n';
   if (!report.headline.empty()) out += '\n' + report.headline + '\n';
   return out;
 }

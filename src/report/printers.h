@@ -25,8 +25,14 @@ struct ReportText {
   std::vector<TextTable> tables;           // without the empty ones
   std::vector<std::string> findings = {};  // of sweeps: whether they show what was to be shown
   std::vector<std::string> notes;          // failures, warnings and reasons against comparing
+  std::vector<std::string> tuning = {};    // what auto chose, a line a method
   std::string headline;
 };
+// What auto chose for a case and what came of it, in two sentences at most; empty: nothing was left
+// to auto.
+std::string tuning_text(const CaseResult& c);
+// Predicted times by budget and gamma.
+TextTable tuning_table(const RunResult& result);
 // `details`: all tables, else the first alone.
 ReportText describe_result(const RunResult& result, bool details);
 // What came out, in a sentence: "TriForce is 1.82x faster than autoregressive decoding (95% CI

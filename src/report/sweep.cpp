@@ -254,6 +254,11 @@ ReportText describe_sweep(const SweepResult& sweep) {
   add_tables(sweep, texts, all);
   add_findings(sweep, all);
   for (std::string& note : notes_of(sweep, texts)) all.notes.push_back(std::move(note));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    for (const std::string& line : texts[i].tuning) {
+      all.tuning.push_back(fmt::format("case {}: {}", sweep.rows[i].number, line));
+    }
+  }
   all.headline = headline_of(sweep);
   return all;
 }

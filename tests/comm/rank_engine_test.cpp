@@ -107,6 +107,7 @@ std::string value_of_rank_0(const std::vector<RankEnd>& ends) {
 
 SpeculationOptions greedy() {
   SpeculationOptions o = toy_options();
+  o.least_budget = 48;
   o.sampling = {0.0F, 1.0F, 0};
   return o;
 }
@@ -117,6 +118,9 @@ TEST(RankEngine, EveryCallAnswersAsOnOneRank) {
     for (const std::uint32_t prompt : {5U, 6U}) {
       prefill(e, prompt);
       for (const auto& ids : e.selected_chunks()) out += as_text(ids);
+      e.set_budget(48);
+      e.set_budget(64);
+      EXPECT_FALSE(e.prefill_methods({}, {}).interrupted);
       e.set_gammas({3, 1});
       std::vector<Token> tokens;
       for (const MethodSpec& m : method_table()) {

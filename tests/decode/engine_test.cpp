@@ -11,6 +11,7 @@
 #include "decode/teacher_forced.h"
 #include "decode/toy_models.h"
 #include "model/full_cache.h"
+#include "model/retrieval_cache.h"
 #include "selftest/lossless.h"
 #include "triforce/plan.h"
 #include "triforce/sampling.h"
@@ -404,6 +405,53 @@ TEST_F(EngineOnce, TheLastPositionsCanBeUsed) {
 
 // One prefill serves several sets of methods, one after the other and side by side; each gives what
 // it gives alone.
+// A gamma of 0 draws from the verifier's own pass; what is below is not asked.
+TEST_F(EngineOnce, GammasOfZeroAreTheVerifiersOwnPasses) {
+  const ToyPair pair(*backend_, DType::kF32, kVocab);
+  for (const Variant& v : variants()) {
+    ToyRun run(*backend_, pair, v.options, {150, 60, all_methods()});
+    run.prefill(toy_prompt(150, kVocab, 0));
+    for (const Gammas gammas : {Gammas{0, 0}, {0, 1}, {1, 0}}) {
+      const Gammas allowed{std::min(gammas.gamma, v.options.gamma),
+                           std::min(gammas.inner_gamma, v.options.inner_gamma)};
+      run.methods.set_gammas(allowed);
+      const Streams streams = run_all(run, 60, 3, 0);
+      expect_equal_streams(
+          streams, fmt::format("{}, gammas {} {}", v.name, allowed.gamma, allowed.inner_gamma));
+      const RunMetrics& m = streams.of(Method::kTriForce);
+      EXPECT_EQ(m.levels[1].drafted > 0, allowed.gamma > 0);
+      EXPECT_EQ(m.levels[0].drafted > 0, allowed.gamma > 0 && allowed.inner_gamma > 0);
+      EXPECT_EQ(m.phase_ms[static_cast<std::size_t>(Phase::kDraft)] > 0,
+                allowed.gamma > 0 && allowed.inner_gamma > 0);
+    }
+  }
+}
+
+// Another budget, smaller and larger again, gives what methods constructed with it give.
+TEST_F(EngineOnce, ABudgetThatIsSetIsThatOfItsOwnMethods) {
+  const ToyPair pair(*backend_, DType::kF32, kVocab);
+  SpeculationOptions o = toy_options();
+  o.least_budget = 64;
+  o.budget = 128;
+  ToyRun run(*backend_, pair, o, {150, 60, all_methods()});
+  run.prefill(toy_prompt(150, kVocab, 0));
+  for (const std::int64_t budget : {64, 128, 96}) {
+    SpeculationOptions own = toy_options();
+    own.budget = budget;
+    ToyRun expected(*backend_, pair, own, {150, 60, all_methods()});
+    expected.prefill(toy_prompt(150, kVocab, 0));
+    run.methods.set_budget(budget);
+    run.methods.prefill({}, {});
+    const Streams got = run_all(run, 60, 5, 0), want = run_all(expected, 60, 5, 0);
+    for (const auto& [method, metrics] : want.by_method) {
+      EXPECT_EQ(metrics.tokens, got.of(method).tokens) << to_string(method);
+      EXPECT_EQ(metrics.origins, got.of(method).origins) << to_string(method);
+    }
+    EXPECT_EQ(run.methods.retrieval_cache()->selected_chunks(),
+              expected.methods.retrieval_cache()->selected_chunks());
+  }
+}
+
 TEST_F(EngineOnce, MethodsShareAContext) {
   const ToyPair pair(*backend_, DType::kF32, kVocab);
   const RunShape shape{100, 40, all_methods()};

@@ -20,6 +20,7 @@ struct Facts {
   std::optional<ModelInfo> target, draft;
   DataInfo data;
   std::optional<CaseGammas> gammas;
+  std::optional<CaseTuning> tuning;
   MemoryResult memory;
 };
 
@@ -56,6 +57,7 @@ CaseResult make_case(const Facts& f) {
   c.data = f.data;
   c.memory = f.memory;
   if (f.method != "ar") {
+    c.tuning = f.tuning;
     c.gammas = f.gammas.value_or(
         CaseGammas{config.speculation.gamma, config.speculation.inner_gamma, false});
   }
@@ -210,6 +212,16 @@ TEST(CaseId, CountsTheGammasThatWereUsed) {
   f.gammas = CaseGammas{6, 1, true};
   EXPECT_EQ(case_id(f), case_id(facts()));
   f.gammas->gamma = 7;
+  EXPECT_NE(case_id(f), case_id(facts()));
+}
+
+TEST(CaseId, CountsTheBudgetThatWasUsed) {
+  Facts f = facts();
+  f.args = {"--budget", "auto"};
+  f.tuning.emplace();
+  f.tuning->chosen.budget = usual_budget(RunConfig());
+  EXPECT_EQ(case_id(f), case_id(facts()));
+  f.tuning->chosen.budget = 64;
   EXPECT_NE(case_id(f), case_id(facts()));
 }
 

@@ -397,6 +397,30 @@ TEST(Options, AutoGammas) {
   EXPECT_EQ(c.speculation.inner_gamma, 31);
 }
 
+TEST(Options, AutoBudget) {
+  const RunConfig c = parse({"--budget", "auto"});
+  EXPECT_TRUE(c.auto_budget);
+  EXPECT_EQ(c.speculation.least_budget, 64);
+  EXPECT_EQ(c.speculation.budget, 2048);
+  const RunConfig paper = parse({"--budget", "auto", "--prefill", "124928", "--chunk-size", "24"});
+  EXPECT_EQ(paper.speculation.least_budget, 528);
+  EXPECT_EQ(paper.speculation.budget, 16392);
+  const RunConfig given = parse({"--budget", "512"});
+  EXPECT_FALSE(given.auto_budget);
+  EXPECT_EQ(given.speculation.least_budget, 0);
+}
+
+// What auto has nothing to choose for is no option that is silently ignored.
+TEST(Options, AutoIsRefusedWhereItHasNoEffect) {
+  EXPECT_NE(usage_error({"--baseline", "--gamma", "auto"}).find("--gamma auto: expected a method "),
+            std::string::npos);
+  EXPECT_NE(usage_error({"--method", "draft", "--budget", "auto"}).find("triforce, retrieval"),
+            std::string::npos);
+  EXPECT_NE(usage_error({"--method", "retrieval", "--inner-gamma", "auto"}).find("found none"),
+            std::string::npos);
+  EXPECT_NO_THROW(parse({"--method", "retrieval,draft", "--budget", "auto", "--gamma", "auto"}));
+}
+
 TEST(Options, NeedleDepths) {
   for (const double depth : {0.0, 0.25, 1.0}) {
     EXPECT_EQ(
@@ -664,7 +688,7 @@ TEST_F(RecipeTest, Mistakes) {
       {"title = 'T'\ncannot = 'x'\n", ":2: cannot: expected a list"},
       {"title = 'T'\ncases = [3]\n", ":2: cases: expected a section of options"},
       {"title = 'T'\n[options]\nbudget = [1, 'x']\n",
-       ":3: --budget: expected an integer in 0..16777216, or a list of such, found \"x\""},
+       ":3: --budget: expected an integer in 0..16777216 or auto, or a list of such, found \"x\""},
   };
   for (const auto& [text, message] : cases) {
     EXPECT_EQ(usage_error({"sweep", write(text)}), path_ + message);

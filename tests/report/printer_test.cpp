@@ -313,6 +313,8 @@ TEST(Table, WarnsOfExperimentsThatCannotShowWhatTheyAskFor) {
   };
   set("prefill", 1024);
   set("budget", 1023);
+  EXPECT_TRUE(has("--budget 1024 holds the whole prompt"));  // what auto chose counts
+  c.tuning.reset();
   EXPECT_FALSE(has("holds the whole prompt"));
   set("budget", 1024);
   EXPECT_TRUE(has("! triforce: --budget 1024 holds the whole prompt of 1024 tokens"));
@@ -320,6 +322,38 @@ TEST(Table, WarnsOfExperimentsThatCannotShowWhatTheyAskFor) {
   EXPECT_TRUE(has("! triforce: 19 verifications in all: too few"));
   c.acceptance.back().rounds = 20;
   EXPECT_FALSE(has("too few"));
+}
+
+// What auto chose, in words: whatever came of it.
+TEST(Tuning, IsSaidInTwoSentences) {
+  CaseResult c = sample_result().cases[1];
+  CaseTuning& t = *c.tuning;
+  const auto says = [&](const char* words) {
+    return tuning_text(c).find(words) != std::string::npos;
+  };
+  EXPECT_TRUE(
+      says("on 2 other prompts: budget 1024, gamma 6, inner gamma 1: 1.875 ms/token "
+           "predicted, 2.000 measured (-6%)."));
+  EXPECT_TRUE(says("1.20x as fast predicted, 1.25x measured on a tuning prompt."));
+  t.own_prompts = false;
+  t.cut_short = true;
+  t.measured_ms_per_token.reset();
+  EXPECT_TRUE(says("on the first measured prompt, as the data set has no more: "));
+  EXPECT_TRUE(says("inner gamma 1: 1.875 ms/token predicted. "));
+  EXPECT_TRUE(says("Not all budgets were tried"));
+  t.chosen = t.defaults->setting;
+  EXPECT_TRUE(says(" These are the defaults."));
+  t.overruled = TunedSetting{512, 4, 1};
+  t.defaults->best_measured_ms_per_token = 5;
+  EXPECT_TRUE(
+      says("These are the defaults: budget 512, gamma 4, inner gamma 1 is predicted to be "
+           "faster, but on a tuning prompt it was 0.50x as fast."));
+  t.defaults.reset();
+  t.overruled.reset();
+  t.chosen = {1024, 9, 0};
+  EXPECT_TRUE(says("gamma 9, inner gamma 0 (without the drafter): "));
+  c.tuning.reset();
+  EXPECT_EQ(tuning_text(c), "");
 }
 
 TEST(Table, NamesFromOutsideCannotDriveTheTerminal) {

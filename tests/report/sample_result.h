@@ -1,5 +1,6 @@
 // A result with something in every field, for the tests of the printers.
 #pragma once
+#include <cmath>
 #include <limits>
 
 #include "triforce/report.h"
@@ -135,6 +136,24 @@ inline CaseResult sample_triforce() {
   draft.random_seed = 7;
   c.draft = draft;
   c.gammas = CaseGammas{6, 1, true};
+  CaseTuning& t = c.tuning.emplace();
+  t.chosen = {1024, 6, 1};
+  t.predicted_ms_per_token = 1.875;
+  t.autoregressive_ms_per_token = 4.125;
+  t.measured_ms_per_token = 2.0;
+  t.error_pct = -6.25;
+  t.defaults = TuningDefaults{{4096, 6, 1}, 2.25, 2.5, 2.0};
+  t.seconds = 12.5;
+  t.prompts = 2;
+  t.tokens = 768;
+  t.too_large = {8192};
+  for (const std::int64_t budget : {512, 1024, 4096}) {
+    t.surface.push_back({8192, {budget, 0, 0}, 4.125, {}, {}});
+    for (const int gamma : {4, 6, 8}) {
+      const double ms = 1.875 + 0.125 * std::abs(gamma - 6) + 0.25 * (budget == 1024 ? 0 : 1);
+      t.surface.push_back({8192, {budget, gamma, gamma / 4}, ms, 0.875, 0.5});
+    }
+  }
   c.timing.retrieval_build_ms = 56.75;
   c.timing.draft_prefill_ms = 120.0;
   c.timing.ms_per_token = {20,  2.0,  1.875, 2.125, IntervalOver::kPrompts, 2.0, 2.0, 0.25, 1.5,

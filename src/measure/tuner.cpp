@@ -1,0 +1,326 @@
+#include "measure/tuner.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace triforce {
+namespace {
+
+// Time that is spent on generations of one prompt, about, and after which no other budget or prompt
+// is begun. Prefills of the target are not counted: without them nothing can be known.
+constexpr double kGenerating_s = 15, kEnough_s = 45;
+// Tokens of a generation that acceptances and times are taken from.
+constexpr std::int64_t kLeastTokens = 32, kMostTokens = 384;
+// Of those so many for the baseline, whose every round is like the others.
+constexpr std::int64_t kBaselinePart = 8;
+// Generations at most that these tokens come from, where texts end early.
+constexpr int kMostGenerations = 12;
+// Gammas of those generations: about what is chosen, and deep enough for its rates; passes of other
+// rows are between them.
+constexpr std::array<Gammas, 2> kProbedGammas = {{{5, 1}, {12, 6}}};
+// Rows between which step times are interpolated, and repetitions, the least of which counts: of
+// short passes as many as take kSteps_ms together.
+constexpr std::array<int, 6> kStepRows = {1, 2, 4, 8, 16, 32};
+constexpr int kStepRepetitions = 3, kMostStepRepetitions = 40;
+constexpr double kSteps_ms = 150;
+// Tuning prompts draw other numbers than any prompt that is measured.
+constexpr std::uint32_t kPromptIndex = std::uint32_t{1} << 30;
+
+Gammas usual_gammas(const RunConfig& c) {
+  Gammas usual = gamma_space(c).given;
+  if (c.auto_gamma) usual.gamma = Gammas{}.gamma;
+  if (c.auto_inner_gamma) usual.inner_gamma = Gammas{}.inner_gamma;
+  return usual;
+}
+
+// The budgets that may be tried, those like the usual one first.
+std::vector<std::int64_t> budgets_in_order(const RunConfig& c) {
+  const SpeculationOptions& s = c.speculation;
+  if (!c.auto_budget) return {s.budget};
+  const std::int64_t usual = usual_budget(c);
+  std::vector<std::int64_t> budgets = budgets_to_try(c.prefill, s.chunk_size, usual);
+  std::erase_if(budgets, [&](std::int64_t b) { return b > s.budget; });
+  const auto distance = [usual](std::int64_t b) {
+    return std::abs(std::log(static_cast<double>(b) / static_cast<double>(usual)));
+  };
+  std::stable_sort(budgets.begin(), budgets.end(),
+                   [&](std::int64_t a, std::int64_t b) { return distance(a) < distance(b); });
+  return budgets;
+}
+
+std::vector<std::int64_t> too_large_budgets(const RunConfig& c) {
+  std::vector<std::int64_t> budgets =
+      budgets_to_try(c.prefill, c.speculation.chunk_size, usual_budget(c));
+  std::erase_if(budgets, [&](std::int64_t b) { return b <= c.speculation.budget; });
+  return budgets;
+}
+
+}  // namespace
+
+GammaSpace gamma_space(const RunConfig& c) {
+  return {c.speculation.gammas(), c.speculation.gammas(), {c.auto_gamma, c.auto_inner_gamma}};
+}
+
+Tuner::Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Hooks hooks)
+    : config_(config),
+      context_(context),
+      own_prompts_(own_prompts),
+      hooks_(std::move(hooks)),
+      space_(gamma_space(config)),
+      order_(budgets_in_order(config)) {
+  const bool several = config.auto_gamma || config.auto_inner_gamma;
+  for (std::size_t i = 0; i < (several ? kProbedGammas.size() : 1); ++i) {
+    Gammas g = space_.given;
+    if (config.auto_gamma) g.gamma = std::min(g.gamma, kProbedGammas[i].gamma);
+    if (config.auto_inner_gamma) {
+      g.inner_gamma = std::min(g.inner_gamma, kProbedGammas[i].inner_gamma);
+    }
+    probed_.push_back(g);
+  }
+  for (const Method m : config.methods) tunings_[m].reset();
+}
+
+bool Tuner::is_tuned(const MethodSpec& m) const {
+  return (config_.auto_gamma && m.levels() > 0) || (config_.auto_inner_gamma && m.levels() > 1) ||
+         (config_.auto_budget && m.has_budget());
+}
+
+std::optional<std::int64_t> Tuner::budget() const {
+  if (!config_.auto_budget) return std::nullopt;
+  return candidates_.at(best_).budget;
+}
+
+void Tuner::use_prompt(Engine& engine, double spent_s, bool last) {
+  if (chosen_) return;
+  begin_ = Clock::now();
+  spent_s_ += spent_s;
+  if (!explore(engine)) return;
+  ++prompts_;
+  const double here_s = std::chrono::duration<double>(Clock::now() - begin_).count();
+  exploring_s_ += here_s;
+  const bool again = seconds() + spent_s + here_s < kEnough_s;
+  if (last || !again || config_.speculation.synthetic) {
+    choose();
+    if (!compare_with_defaults(engine)) return;
+    for (auto& [method, tuning] : tunings_) {
+      if (tuning) tuning->seconds = seconds();
+    }
+    chosen_ = true;
+  }
+  spent_s_ = seconds();
+}
+
+bool Tuner::explore(Engine& engine) {
+  const auto total = std::ssize(order_);
+  for (std::size_t i = 0; i < order_.size(); ++i) {
+    if (stopped()) return false;
+    const double here_s = std::chrono::duration<double>(Clock::now() - begin_).count();
+    if (i > 0 && exploring_s_ + here_s > kEnough_s) cut_short_ = true;
+    const bool is_new = i >= candidates_.size();
+    if (is_new && (cut_short_ || prompts_ > 0)) break;  // what is compared has the same prompts
+    if (cut_short_ && prompts_ > 0) break;
+    if (is_new) candidates_.push_back({order_[i], {}, {}, {}});
+    hooks_.step(static_cast<std::int64_t>(i), total);
+    if (!set_budget(engine, order_[i]) || !explore(engine, candidates_[i])) return false;
+  }
+  return true;
+}
+
+bool Tuner::set_budget(Engine& engine, std::int64_t budget) {
+  if (config_.auto_budget) engine.set_budget(budget);
+  return !engine.prefill_methods(hooks_.prefill, hooks_.stop).interrupted;
+}
+
+// The full cache and the drafter do not depend on the budget.
+void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
+  PerPass<std::set<int>> rows;
+  rows[Pass::kFull].insert(1);
+  for (const Method method : config_.methods) {
+    const MethodSpec& m = spec_of(method);
+    rows[m.proposer()].insert(1);
+    for (int l = 0; l < m.levels(); ++l) {
+      const int most = std::min(m.step(l, space_.max) + (l > 0 ? m.step(l - 1, space_.max) : 0) + 1,
+                                kMaxBatchInvariantRows);
+      std::set<int>& of = rows[m.verifier(l)];
+      of.insert(most);
+      for (const int r : kStepRows) {
+        if (r <= most) of.insert(r);
+      }
+    }
+  }
+  for (int p = 0; p < static_cast<int>(Pass::kCount); ++p) {
+    const auto pass = static_cast<Pass>(p);
+    const bool fixed = pass == Pass::kFull || pass == Pass::kDraft;
+    const Candidate& first = candidates_.front();
+    if (fixed && &first != &candidate) {
+      candidate.steps[pass] = first.steps[pass];
+      continue;
+    }
+    if (rows[pass].empty()) continue;
+    const double about_ms = engine.pass_ms(pass, 1, kStepRepetitions);
+    const int repetitions = std::clamp(static_cast<int>(kSteps_ms / std::max(about_ms, 1e-3)),
+                                       kStepRepetitions, kMostStepRepetitions);
+    for (const int r : rows[pass]) {
+      if (stopped()) return;
+      candidate.steps[pass].points.emplace_back(r, engine.pass_ms(pass, r, repetitions));
+    }
+  }
+}
+
+bool Tuner::explore(Engine& engine, Candidate& candidate) {
+  if (candidate.steps[Pass::kFull].points.empty()) measure_steps(engine, candidate);
+  if (stopped()) return false;
+  if (probe_tokens_ == 0) {
+    const double step_s = candidate.steps[Pass::kFull].at(1) * 1e-3;
+    const auto runs = static_cast<double>(order_.size() * config_.methods.size());
+    probe_tokens_ = std::clamp(static_cast<std::int64_t>(kGenerating_s / (runs * step_s)),
+                               kLeastTokens, kMostTokens);
+  }
+  const bool first = &candidate == &candidates_.front();
+  const auto probe = [&](const MethodSpec& m, std::size_t gammas, std::int64_t tokens) {
+    std::vector<ProbeSums>& sums = sums_[m.method];
+    sums.resize(std::max(sums.size(), gammas + 1));
+    return generate(engine, m.method, probed_[gammas], tokens, [&](const RunMetrics& run) {
+      sums[gammas].add(m, candidate.steps, run);
+      if (m.levels() == 0) return;
+      candidate.outer[m.method].merge(run.levels.back());
+      if (m.levels() > 1) candidate.inner[m.method].merge(run.levels.front());
+    });
+  };
+  if (!probe(spec_of(kBaselineMethod), 0,
+             std::max(kLeastTokens / 2, probe_tokens_ / kBaselinePart))) {
+    return false;
+  }
+  for (const Method method : config_.methods) {
+    const MethodSpec& m = spec_of(method);
+    if (!is_tuned(m) || (!first && !m.has_budget())) continue;
+    for (std::size_t g = 0; g < probed_.size(); ++g) {
+      if (!probe(m, g, probe_tokens_ / std::ssize(probed_))) return false;
+    }
+  }
+  return true;
+}
+
+bool Tuner::generate(Engine& engine, Method method, const Gammas& gammas, std::int64_t tokens,
+                     const std::function<void(const RunMetrics&)>& use) {
+  engine.set_gammas(gammas);
+  const auto index = kPromptIndex + static_cast<std::uint32_t>(prompts_);
+  for (int i = 0; tokens > 0 && i < kMostGenerations; ++i) {
+    const RunMetrics run =
+        engine.generate(method, std::min(tokens, config_.gen_len),
+                        config_.seed + static_cast<std::uint64_t>(i), index, {}, hooks_.stop);
+    if (run.interrupted) return false;
+    use(run);
+    tokens -= std::ssize(run.tokens);
+  }
+  return true;
+}
+
+MethodModel Tuner::model_of(const MethodSpec& m) const {
+  MethodModel model{&m, {}, {}};
+  std::vector<LevelCounters> outer;
+  for (const Candidate& c : candidates_) {
+    if (c.outer.contains(m.method)) outer.push_back(c.outer.at(m.method));
+  }
+  pool_violators(outer);
+  for (const Candidate& c : candidates_) {
+    if (!c.outer.contains(m.method)) continue;
+    BudgetModel b;
+    if (m.has_budget()) b.budget = c.budget;
+    b.steps = c.steps;
+    if (const auto& synthetic = config_.speculation.synthetic) {
+      if (m.levels() > 1) b.acceptance.push_back({{synthetic->inner}});
+      b.acceptance.push_back({{synthetic->outer}});
+    } else {
+      if (m.levels() > 1) b.acceptance.push_back(measured_acceptance(c.inner.at(m.method)));
+      b.acceptance.push_back(measured_acceptance(outer[model.budgets.size()]));
+    }
+    model.budgets.push_back(std::move(b));
+  }
+  model.calibrate(sums_.at(m.method), sums_.at(kBaselineMethod).front());
+  return model;
+}
+
+void Tuner::choose() {
+  std::sort(candidates_.begin(), candidates_.end(),
+            [](const Candidate& a, const Candidate& b) { return a.budget < b.budget; });
+  std::vector<MethodModel> models;
+  for (const Method method : config_.methods) {
+    if (is_tuned(spec_of(method))) models.push_back(model_of(spec_of(method)));
+  }
+  best_ = best_budget(models, space_);
+  const ProbeSums& baseline = sums_.at(kBaselineMethod).front();
+  double baseline_ms = 0;
+  for (const double ms : baseline.phase_ms) baseline_ms += ms;
+  for (const MethodModel& model : models) {
+    const MethodSpec& m = *model.method;
+    std::optional<std::int64_t> budget;
+    if (m.has_budget()) budget = config_.auto_budget ? usual_budget(config_) : order_.front();
+    CaseTuning t = describe_choice(model, m.has_budget() ? best_ : 0, space_,
+                                   setting_of(m, budget, usual_gammas(config_)), context_);
+    t.autoregressive_ms_per_token = baseline_ms / static_cast<double>(baseline.tokens);
+    t.prompts = prompts_;
+    for (const ProbeSums& sums : sums_.at(m.method)) t.tokens += sums.tokens;
+    t.own_prompts = own_prompts_;
+    t.cut_short = cut_short_;
+    if (config_.auto_budget && m.has_budget()) t.too_large = too_large_budgets(config_);
+    tunings_[m.method] = std::move(t);
+  }
+}
+
+// In turns, best, usual, usual, best, so that drift of the machine hits both.
+bool Tuner::compare_with_defaults(Engine& engine) {
+  const auto sizes = [](const TunedSetting& s) {
+    return std::tuple(s.budget, s.gamma, s.inner_gamma);
+  };
+  constexpr std::array<bool, 4> kUsual = {false, true, true, false};
+  std::map<Method, std::array<std::pair<double, double>, 2>> spent;  // ms and tokens
+  for (std::size_t i = 0; i < kUsual.size(); ++i) {
+    for (const auto& [method, tuning] : tunings_) {
+      if (!tuning || !tuning->defaults) continue;
+      if (sizes(tuning->defaults->setting) == sizes(tuning->chosen)) continue;
+      const TunedSetting& s = kUsual[i] ? tuning->defaults->setting : tuning->chosen;
+      hooks_.step(static_cast<std::int64_t>(i), std::ssize(kUsual));
+      if (stopped() || !set_budget(engine, s.budget.value_or(candidates_[best_].budget))) {
+        return false;
+      }
+      auto& [ms, tokens] = spent[method][kUsual[i] ? 1 : 0];
+      const auto add = [&](const RunMetrics& run) {
+        ms += run.decode_ms;
+        tokens += static_cast<double>(run.tokens.size());
+      };
+      if (!generate(engine, method, gammas_of(s), probe_tokens_, add)) return false;
+    }
+  }
+  double log_gain = 0;
+  for (const auto& [method, of] : spent) {
+    TuningDefaults& d = *tunings_[method]->defaults;
+    d.best_measured_ms_per_token = of[0].first / of[0].second;
+    d.measured_ms_per_token = of[1].first / of[1].second;
+    log_gain += std::log(*d.measured_ms_per_token / *d.best_measured_ms_per_token);
+  }
+  if (log_gain < 0) overrule();
+  if (config_.auto_budget) engine.set_budget(candidates_[best_].budget);
+  return true;
+}
+
+// Methods share a budget, so that all of them get the defaults.
+void Tuner::overrule() {
+  for (auto& [method, tuning] : tunings_) {
+    if (!tuning || !tuning->defaults) continue;
+    const TunedSetting best = std::exchange(tuning->chosen, tuning->defaults->setting);
+    if (tuning->defaults->measured_ms_per_token) tuning->overruled = best;
+    tuning->predicted_ms_per_token = tuning->defaults->predicted_ms_per_token;
+  }
+  if (!config_.auto_budget) return;
+  const auto usual =
+      std::find_if(candidates_.begin(), candidates_.end(),
+                   [this](const Candidate& c) { return c.budget == usual_budget(config_); });
+  if (usual != candidates_.end()) best_ = static_cast<std::size_t>(usual - candidates_.begin());
+}
+
+}  // namespace triforce

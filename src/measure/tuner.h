@@ -1,0 +1,89 @@
+// What `auto` does before a measurement: single passes and short generations on tuning prompts,
+// from which the settings of least predicted time follow (tuning_model.h), and those beside the
+// defaults.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "decode/engine.h"
+#include "measure/tuning_model.h"
+#include "triforce/config.h"
+#include "triforce/report.h"
+
+namespace triforce {
+
+// Prompts that are enough, and one of them where acceptance is simulated.
+inline constexpr int kTuningPrompts = 3;
+
+class Tuner {
+ public:
+  struct Hooks {
+    PrefillProgress prefill;
+    std::function<void(std::int64_t done, std::int64_t total)> step;  // of the current prompt's
+    StopRequested stop;
+  };
+  // `context`: tokens of the prompts. own_prompts: none of them is measured afterwards.
+  Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Hooks hooks);
+
+  // The engine's context holds a tuning prompt that no call saw before; `spent_s` is what that
+  // took. Measures and, on the last prompt or when time is up, chooses, compares with the defaults,
+  // which are chosen instead if they are faster, and leaves the engine with the chosen budget, its
+  // methods not prefilled. Does nothing once chosen. Throws as Engine.
+  void use_prompt(Engine& engine, double spent_s, bool last);
+  bool chosen() const { return chosen_; }
+  // Of a chosen one. nullopt: no size of the method was left to auto.
+  const std::optional<CaseTuning>& of(Method method) const { return tunings_.at(method); }
+  // Tokens; nullopt: it was given.
+  std::optional<std::int64_t> budget() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Candidate {
+    std::int64_t budget = 0;
+    StepCurves steps;  // of all passes that run
+    std::map<Method, LevelCounters> outer, inner;
+  };
+  bool is_tuned(const MethodSpec& method) const;
+  bool explore(Engine& engine);
+  bool explore(Engine& engine, Candidate& candidate);
+  void measure_steps(Engine& engine, Candidate& candidate);
+  void choose();
+  MethodModel model_of(const MethodSpec& method) const;
+  bool compare_with_defaults(Engine& engine);
+  void overrule();
+  bool set_budget(Engine& engine, std::int64_t budget);
+  // At least `tokens` of them unless the text ends; false: a stop was requested.
+  bool generate(Engine& engine, Method method, const Gammas& gammas, std::int64_t tokens,
+                const std::function<void(const RunMetrics&)>& use);
+  bool stopped() const { return hooks_.stop && hooks_.stop(); }
+  double seconds() const {
+    return spent_s_ + std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+
+  const RunConfig& config_;
+  std::int64_t context_;
+  bool own_prompts_;
+  Hooks hooks_;
+  GammaSpace space_;
+  std::vector<Gammas> probed_;
+  std::vector<std::int64_t> order_;                // budgets, the usual one first
+  std::vector<Candidate> candidates_;              // those tried, in that order
+  std::map<Method, std::vector<ProbeSums>> sums_;  // the baseline's, too
+  std::map<Method, std::optional<CaseTuning>> tunings_;
+  std::size_t best_ = 0;           // of candidates_, once chosen
+  std::int64_t probe_tokens_ = 0;  // of one generation; 0: not known yet
+  std::int64_t prompts_ = 0;
+  double spent_s_ = 0;      // on other prompts, and on prefills
+  double exploring_s_ = 0;  // without prefills of the target
+  Clock::time_point begin_{};
+  bool cut_short_ = false, chosen_ = false;
+};
+
+// The gammas that are tried before they are chosen, within those that config allows.
+GammaSpace gamma_space(const RunConfig& config);
+
+}  // namespace triforce

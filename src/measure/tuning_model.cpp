@@ -1,0 +1,257 @@
+#include "measure/tuning_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "triforce/error.h"
+
+namespace triforce {
+namespace {
+
+// Gammas that a surface shows.
+constexpr std::array<int, 13> kShownGammas = {0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, kMaxGamma};
+
+std::size_t index_of(Phase phase) { return static_cast<std::size_t>(phase); }
+
+// `passes` of a mean of `rows` rows.
+double step_ms(const StepCurve& curve, std::int64_t passes, double rows) {
+  const int below = static_cast<int>(rows);
+  const double above = rows - below;
+  return static_cast<double>(passes) *
+         ((1 - above) * curve.at(below) + above * curve.at(below + 1));
+}
+
+// What a pass takes in the loop over what it takes alone, by its rows.
+using Factors = std::vector<std::pair<double, double>>;
+
+void add_factor(const ProbeSums& sums, Phase phase, Factors& factors) {
+  const std::size_t i = index_of(phase);
+  if (sums.step_ms[i] <= 0 || sums.phase_ms[i] <= 0) return;
+  factors.emplace_back(sums.rows_of[i] / sums.passes_of[i], sums.phase_ms[i] / sums.step_ms[i]);
+}
+
+double factor_at(const Factors& factors, double rows) {
+  if (factors.empty()) return 1;
+  const auto above = std::find_if(factors.begin(), factors.end(),
+                                  [rows](const auto& f) { return f.first >= rows; });
+  if (above == factors.end()) return factors.back().second;
+  if (above == factors.begin()) return above->second;
+  const auto below = above - 1;
+  const double weight = (rows - below->first) / (above->first - below->first);
+  return below->second + weight * (above->second - below->second);
+}
+
+StepCurve scaled(const StepCurve& curve, const Factors& factors) {
+  std::set<int> rows;
+  for (const auto& point : curve.points) rows.insert(point.first);
+  for (const auto& factor : factors) {
+    rows.insert(
+        std::clamp(static_cast<int>(std::lround(factor.first)), *rows.begin(), *rows.rbegin()));
+  }
+  StepCurve out;
+  for (const int r : rows) out.points.emplace_back(r, curve.at(r) * factor_at(factors, r));
+  return out;
+}
+
+double per(double ms, std::int64_t n) { return n > 0 ? ms / static_cast<double>(n) : 0; }
+
+// The rate at which `gamma` proposals yield what the curve's rates do.
+std::optional<double> alpha_of(const AcceptanceCurve& curve, int gamma) {
+  if (gamma == 0) return std::nullopt;
+  double tokens = 1, reached = 1;
+  for (int i = 0; i < gamma; ++i) tokens += reached *= curve.at(i);
+  return alpha_from_tokens_per_round(tokens, gamma);
+}
+
+TuningPoint point_of(const MethodModel& model, const BudgetModel& budget, const Gammas& gammas,
+                     double ms, std::int64_t context) {
+  TuningPoint p{context, setting_of(*model.method, budget.budget, gammas), ms, {}, {}};
+  p.outer_alpha = alpha_of(budget.acceptance.back(), gammas.gamma);
+  if (model.method->levels() > 1 && gammas.gamma > 0) {
+    p.inner_alpha = alpha_of(budget.acceptance.front(), gammas.inner_gamma);
+  }
+  return p;
+}
+
+std::optional<Gammas> best_gammas(const MethodModel& model, std::size_t budget,
+                                  const GammaSpace& space) {
+  const BudgetModel& b = model.budgets[budget];
+  return choose_gammas(*model.method, b.steps, b.acceptance, space.max, space.given, space.chosen,
+                       model.costs);
+}
+
+void add_surface(const MethodModel& model, const GammaSpace& space, std::int64_t context,
+                 CaseTuning& tuning) {
+  std::set<int> gammas = {space.given.gamma};
+  if (space.chosen.gamma) {
+    gammas = {tuning.chosen.gamma};
+    for (const int g : kShownGammas) {
+      if (g <= space.max.gamma) gammas.insert(g);
+    }
+  }
+  GammaSpace row = space;
+  row.chosen.gamma = false;
+  for (std::size_t b = 0; b < model.budgets.size(); ++b) {
+    for (const int gamma : gammas) {
+      row.given.gamma = gamma;
+      const std::optional<Gammas> best = best_gammas(model, b, row);
+      if (!best) continue;
+      const auto ms = model.ms_per_token(b, *best);
+      tuning.surface.push_back(point_of(model, model.budgets[b], *best, *ms, context));
+    }
+  }
+}
+
+}  // namespace
+
+AcceptanceCurve measured_acceptance(const LevelCounters& level) {
+  double tested = 0, accepted = 0;
+  for (std::size_t i = 0; i < level.tested_at.size(); ++i) {
+    tested += static_cast<double>(level.tested_at[i]);
+    accepted += static_cast<double>(level.accepted_at[i]);
+  }
+  const double all = (accepted + 1) / (tested + 2);  // the rule of succession
+  AcceptanceCurve curve;
+  for (std::size_t i = 0; i < level.tested_at.size() && level.tested_at[i] > 0; ++i) {
+    curve.rates.push_back((static_cast<double>(level.accepted_at[i]) + kPriorTests * all) /
+                          (static_cast<double>(level.tested_at[i]) + kPriorTests));
+  }
+  curve.rates.push_back(all);
+  return curve;
+}
+
+void pool_violators(std::vector<LevelCounters>& of_rising_budgets) {
+  struct Block {
+    LevelCounters sum;
+    std::size_t budgets = 1;
+  };
+  std::vector<Block> blocks;
+  for (const LevelCounters& level : of_rising_budgets) {
+    blocks.push_back({level, 1});
+    while (blocks.size() > 1 &&
+           blocks[blocks.size() - 2].sum.acceptance_rate() > blocks.back().sum.acceptance_rate()) {
+      const Block last = std::move(blocks.back());
+      blocks.pop_back();
+      blocks.back().sum.merge(last.sum);
+      blocks.back().budgets += last.budgets;
+    }
+  }
+  auto level = of_rising_budgets.begin();
+  for (const Block& block : blocks) {
+    level = std::fill_n(level, block.budgets, block.sum);
+  }
+}
+
+void ProbeSums::add(const MethodSpec& method, const StepCurves& steps, const RunMetrics& run) {
+  for (std::size_t i = 0; i < phase_ms.size(); ++i) phase_ms[i] += run.phase_ms[i];
+  tokens += std::ssize(run.tokens);
+  rounds += run.rounds;
+  const std::int64_t proposed = method.levels() == 0 ? run.rounds : run.levels.front().requested;
+  const auto count = [&](Pass pass, Phase phase, std::int64_t n, double rows_each) {
+    if (n == 0) return;
+    const auto passes_here = static_cast<double>(n);
+    step_ms[index_of(phase)] += triforce::step_ms(steps[pass], n, rows_each);
+    passes_of[index_of(phase)] += passes_here;
+    rows_of[index_of(phase)] += passes_here * rows_each;
+    passes += n;
+    rows += std::llround(passes_here * rows_each);
+  };
+  count(method.proposer(), method.phase(0), proposed, 1);
+  for (int l = 0; l < method.levels(); ++l) {
+    const LevelCounters& level = run.levels[static_cast<std::size_t>(l)];
+    const double drafted = per(static_cast<double>(level.drafted), level.rounds);
+    count(method.verifier(l), method.phase(l + 1), level.rounds, drafted + 1);
+  }
+}
+
+void ProbeSums::add(const ProbeSums& other) {
+  for (std::size_t i = 0; i < phase_ms.size(); ++i) {
+    phase_ms[i] += other.phase_ms[i];
+    step_ms[i] += other.step_ms[i];
+    passes_of[i] += other.passes_of[i];
+    rows_of[i] += other.rows_of[i];
+  }
+  tokens += other.tokens;
+  rounds += other.rounds;
+  passes += other.passes;
+  rows += other.rows;
+}
+
+void MethodModel::calibrate(std::span<const ProbeSums> probes, const ProbeSums& baseline) {
+  ProbeSums all;
+  for (const ProbeSums& probe : probes) all.add(probe);
+  const auto ms = [&](Phase phase) { return all.phase_ms[index_of(phase)]; };
+  costs = {per(ms(Phase::kHostGap), all.passes), per(ms(Phase::kSampling), all.rows),
+           per(ms(Phase::kCacheUpdate), all.rounds), per(ms(Phase::kRebuild), all.tokens)};
+  for (int i = 0; i < method->n_passes; ++i) {
+    const Phase phase = method->phase(i);
+    Factors factors;
+    if (phase == Phase::kOuterVerify) add_factor(baseline, phase, factors);
+    for (const ProbeSums& probe : probes) add_factor(probe, phase, factors);
+    std::stable_sort(factors.begin(), factors.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (BudgetModel& b : budgets) {
+      StepCurve& curve = b.steps[method->chain[static_cast<std::size_t>(i)]];
+      if (!curve.points.empty()) curve = scaled(curve, factors);
+    }
+  }
+}
+
+std::optional<double> MethodModel::ms_per_token(std::size_t budget, const Gammas& gammas) const {
+  const BudgetModel& b = budgets.at(budget);
+  const auto round = predicted_round(*method, b.steps, b.acceptance, gammas, costs);
+  return round ? std::optional(round->ms_per_token()) : std::nullopt;
+}
+
+std::size_t best_budget(std::span<const MethodModel> models, const GammaSpace& space) {
+  std::size_t best = 0;
+  double best_log = INFINITY;
+  for (std::size_t b = 0;; ++b) {
+    double sum = 0;
+    bool any = false;
+    for (const MethodModel& model : models) {
+      if (!model.method->has_budget() || b >= model.budgets.size()) continue;
+      const std::optional<Gammas> gammas = best_gammas(model, b, space);
+      if (!gammas) continue;
+      any = true;
+      sum += std::log(*model.ms_per_token(b, *gammas));
+    }
+    if (!any) return best;
+    if (sum < best_log) {
+      best_log = sum;
+      best = b;
+    }
+  }
+}
+
+TunedSetting setting_of(const MethodSpec& method, std::optional<std::int64_t> budget,
+                        const Gammas& gammas) {
+  TunedSetting s{budget, gammas.gamma, {}};
+  if (method.levels() > 1) s.inner_gamma = gammas.inner_gamma;
+  return s;
+}
+
+Gammas gammas_of(const TunedSetting& setting) {
+  return {setting.gamma, setting.inner_gamma.value_or(0)};
+}
+
+CaseTuning describe_choice(const MethodModel& model, std::size_t budget, const GammaSpace& space,
+                           const TunedSetting& usual, std::int64_t context) {
+  const std::optional<Gammas> best = best_gammas(model, budget, space);
+  TF_CHECK(best, "{} was not measured", model.method->name);
+  CaseTuning t;
+  t.chosen = setting_of(*model.method, model.budgets[budget].budget, *best);
+  t.predicted_ms_per_token = *model.ms_per_token(budget, *best);
+  for (std::size_t b = 0; b < model.budgets.size(); ++b) {
+    if (model.budgets[b].budget != usual.budget) continue;
+    t.defaults.emplace();
+    t.defaults->setting = usual;
+    t.defaults->predicted_ms_per_token = *model.ms_per_token(b, gammas_of(usual));
+  }
+  add_surface(model, space, context, t);
+  return t;
+}
+
+}  // namespace triforce

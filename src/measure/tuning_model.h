@@ -1,0 +1,81 @@
+// From what was measured on tuning prompts to the settings of least predicted time: pure functions,
+// so that tests can make up the machine.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "triforce/config.h"
+#include "triforce/predict.h"
+#include "triforce/report.h"
+
+namespace triforce {
+
+// Rates by position from the counters of a level: each is drawn towards that of all positions
+// together as if kPriorTests more proposals had been tested there; beyond the last position that
+// was tested it is that of all.
+inline constexpr double kPriorTests = 16;
+AcceptanceCurve measured_acceptance(const LevelCounters& level);
+
+// A larger cache of the same prompt is accepted no less often, so that where the counters of rising
+// budgets say otherwise, chance does: such neighbours get the sum of their counters (isotonic
+// regression of the acceptance rate by pooling adjacent violators), and no budget is chosen for
+// having been lucky beside a larger one.
+void pool_violators(std::vector<LevelCounters>& of_rising_budgets);
+
+// Generations of one method with the same gammas on tuning prompts, and what their passes would
+// have taken at their measured step times.
+struct ProbeSums {
+  // Of kDraft, kInnerVerify and kOuterVerify alone: at step times, and passes and their rows.
+  PhaseTimes step_ms{}, passes_of{}, rows_of{};
+  PhaseTimes phase_ms{};
+  std::int64_t tokens = 0, rounds = 0, passes = 0, rows = 0;  // rows of probabilities
+  void add(const MethodSpec& method, const StepCurves& steps, const RunMetrics& run);
+  void add(const ProbeSums& other);
+};
+
+// One budget as it was measured for one method.
+struct BudgetModel {
+  std::optional<std::int64_t> budget;  // tokens; nullopt: the method has none
+  StepCurves steps;                    // single passes
+  AcceptanceCurves acceptance;
+};
+
+// A method with what its loop takes. Passes take longer in the loop than alone, where their data
+// was at hand and nothing else ran: by a factor that is taken to depend on their rows, not the
+// budget.
+struct MethodModel {
+  const MethodSpec* method = nullptr;
+  std::vector<BudgetModel> budgets;  // rising
+  LoopCosts costs;
+
+  // Scales the steps of all budgets by what each of `probes` took in the loop at its rows, linear
+  // between these, and `baseline`, autoregressive decoding, for single rows of the full cache; sets
+  // the costs.
+  void calibrate(std::span<const ProbeSums> probes, const ProbeSums& baseline);
+  // nullopt: what it needs was not measured.
+  std::optional<double> ms_per_token(std::size_t budget, const Gammas& gammas) const;
+};
+
+// What may be chosen of gammas, and what it is where it may not.
+struct GammaSpace {
+  Gammas max, given;
+  GammaChoice chosen;
+};
+
+// The budget, an index, at which the methods' best gammas have the least geometric mean of
+// predicted times. Methods without a budget do not count. All have as many budgets.
+std::size_t best_budget(std::span<const MethodModel> models, const GammaSpace& space);
+
+// Chosen setting, predictions and surface of a method at a chosen budget (an index; 0 for methods
+// without one). `usual`: the setting without auto; the comparison is left out where its budget is
+// none of the model's.
+CaseTuning describe_choice(const MethodModel& model, std::size_t budget, const GammaSpace& space,
+                           const TunedSetting& usual, std::int64_t context);
+// As results say it.
+TunedSetting setting_of(const MethodSpec& method, std::optional<std::int64_t> budget,
+                        const Gammas& gammas);
+Gammas gammas_of(const TunedSetting& setting);
+
+}  // namespace triforce

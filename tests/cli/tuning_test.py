@@ -1,0 +1,142 @@
+"""--budget auto, --gamma auto, --inner-gamma auto: what is chosen is run, and said."""
+import unittest
+
+from json_schema import errors
+from program import FOUR_HEADS, SOURCE, ProgramTest, strict_json
+
+AUTO = {"budget": "auto", "gamma": "auto", "inner-gamma": "auto"}
+SCHEMA = strict_json((SOURCE / "data/schema/result.schema.json").read_text(encoding="utf-8"))
+
+
+def cases_of(result):
+    return {case["method"]: case for case in result["cases"]}
+
+
+class Tuning(ProgramTest):
+    def result(self, *args, shape=(), **changes):
+        """A run on random weights, all of whose streams must be the baseline's."""
+        options = {**AUTO, "acceptance": "coupled", "prefill": 512, "repetitions": 1, **changes}
+        result = strict_json(self.run_program(*self.tiny(shape, **options), *args,
+                                              "-o", "json").out)
+        self.assertEqual(errors(result, SCHEMA), [])
+        for case in result["cases"]:
+            self.assertEqual(case["status"], "ok")
+            self.assertIsNot(case["lossless"]["equal_to_baseline"], False)
+        return result
+
+    def check_tuning(self, case, budgets, prompts=2, own=True):
+        tuning = case["tuning"]
+        chosen = tuning["chosen"]
+        self.assertEqual(chosen["gamma"], case["gammas"]["gamma"])
+        self.assertTrue(case["gammas"]["chosen"])
+        self.assertEqual((tuning["prompts"], tuning["own_prompts"]), (prompts, own))
+        self.assertEqual({p["setting"]["budget"] for p in tuning["surface"]}, budgets)
+        self.assertIn(chosen["budget"], budgets)
+        self.assertEqual(tuning["measured_ms_per_token"],
+                         case["timing"]["ms_per_token"]["geometric_mean"])
+        error = 100 * (tuning["predicted_ms_per_token"] / tuning["measured_ms_per_token"] - 1)
+        self.assertAlmostEqual(tuning["error_pct"], error, places=6)
+        # No point of the surface at the chosen budget is faster than what was chosen.
+        at_budget = [p["predicted_ms_per_token"] for p in tuning["surface"]
+                     if p["setting"]["budget"] == chosen["budget"]]
+        if tuning["overruled"] is None:
+            self.assertAlmostEqual(min(at_budget), tuning["predicted_ms_per_token"], places=9)
+        return tuning
+
+    def test_what_is_chosen_is_run_and_said(self):
+        # The data set of these tests has three documents, of which one is measured.
+        result = self.result(method="ar,triforce,retrieval,streaming,draft")
+        cases = cases_of(result)
+        self.assertIsNone(cases["ar"]["tuning"])
+        for name in ["triforce", "retrieval", "streaming"]:
+            self.check_tuning(cases[name], {64, 128})
+        self.check_tuning(cases["draft"], {None})
+        self.assertIsNone(cases["retrieval"]["tuning"]["chosen"]["inner_gamma"])
+        self.assertEqual(cases["triforce"]["params"]["budget"], "auto")
+        # A run with these settings given is the same case, with the same tokens.
+        chosen = cases["triforce"]["tuning"]["chosen"]
+        if chosen["gamma"] > 0 and chosen["inner_gamma"] > 0:
+            given = self.result(method="triforce", budget=chosen["budget"], gamma=chosen["gamma"],
+                                **{"inner-gamma": chosen["inner_gamma"]})
+            case = cases_of(given)["triforce"]
+            self.assertIsNone(case["tuning"])
+            for key in ["case_id", "acceptance", "output"]:
+                self.assertEqual(case[key], cases["triforce"][key], key)
+        text = self.run_program(*self.tiny(**AUTO, method="triforce", prefill=512), "--details").out
+        self.assertRegex(text, r"triforce, tuned in [0-9.]+ s on 2 other prompts: ")
+        self.assertRegex(text, r"ms/token\s+predicted,\s+[0-9.]+\s+measured")
+        self.assertIn("Tuning: predicted ms/token by gamma", text)
+
+    def test_without_other_prompts_it_says_so(self):
+        result = self.result(method="triforce", prompts=3)
+        self.check_tuning(cases_of(result)["triforce"], {64, 128}, prompts=1, own=False)
+        text = self.run_program(*self.tiny(**AUTO, method="triforce", prefill=512, prompts=3)).out
+        self.assertRegex(text, r"on the first\s+measured\s+prompt")
+
+    def test_ranks_offloading_and_given_rates(self):
+        for changes in [{"tp": 2, "shape": FOUR_HEADS}, {"kv-offload": True}, {"on-chip": 1},
+                        {"tp": 2, "kv-offload": True, "shape": FOUR_HEADS},
+                        {"rebuild": "every:4", "selection": "attention"}, {"warmup": 0}]:
+            with self.subTest(changes):
+                result = self.result(method="triforce,retrieval", **changes)
+                for name in ["triforce", "retrieval"]:
+                    self.check_tuning(cases_of(result)[name], {64, 128})
+        result = self.result(method="triforce",
+                             **{"synthetic-acceptance": "outer=0.95,inner=0.7",
+                                "acceptance": "speculative"})
+        tuning = self.check_tuning(cases_of(result)["triforce"], {64, 128}, prompts=1)
+        for point in tuning["surface"]:
+            if point["outer_alpha"] is not None:
+                self.assertAlmostEqual(point["outer_alpha"], 0.95, places=6)
+
+    def test_only_what_is_auto_is_chosen(self):
+        case = cases_of(self.result(method="triforce", budget=128, gamma=5))["triforce"]
+        tuning = self.check_tuning(case, {128})
+        self.assertEqual(tuning["chosen"]["gamma"], 5)
+        case = cases_of(self.result(method="triforce", gamma=5, **{"inner-gamma": 2}))["triforce"]
+        tuning = self.check_tuning(case, {64, 128})
+        self.assertEqual((tuning["chosen"]["gamma"], tuning["chosen"]["inner_gamma"]), (5, 2))
+
+    def test_cases_of_a_sweep_are_tuned_by_themselves(self):
+        self.run_program(*self.tiny(budget="auto,64", gamma="auto", prefill="256,512",
+                                    method="triforce", json="sweep.json"))
+        with open(self.path("sweep.json"), encoding="utf-8") as file:
+            sweep = strict_json(file.read())
+        self.assertEqual(len(sweep["cases"]), 4)
+        for row in sweep["cases"]:
+            case = row["result"]["cases"][1]
+            budgets = ({64} if row["options"]["budget"] == 64 or row["options"]["prefill"] == 256
+                       else {64, 128})
+            tuning = self.check_tuning(case, budgets)
+            self.assertEqual({p["context"] for p in tuning["surface"]},
+                             {row["options"]["prefill"]})
+
+    def test_a_budget_without_memory_is_left_out(self):
+        options = {**AUTO, "method": "triforce", "prefill": 512, "repetitions": 1}
+        plans = {}
+        for budget in [64, 128]:
+            plan = strict_json(self.run_program(
+                "plan", *self.tiny(**{**options, "budget": budget, "gamma": 31, "inner-gamma": 31,
+                                      "progress": None}), "-o", "json").out)
+            plans[budget] = plan["memory_bytes"]["total"]
+        limit = (plans[64] + plans[128]) // 2
+        result = self.result(method="triforce", **{"memory-limit": limit})
+        tuning = self.check_tuning(cases_of(result)["triforce"], {64})
+        self.assertEqual(tuning["too_large"], [128])
+        done = self.run_program(*self.tiny(**{**options, "memory-limit": plans[64] // 2}), code=4)
+        self.assertIn("(--memory-limit)", done.err)
+
+    def test_plan_says_that_it_is_chosen_later(self):
+        args = ["plan", "--target", "llama-7B-128K", "--budget", "auto"]
+        self.assertIn("a run chooses among 512 to 16384 tokens", self.run_program(*args).out)
+        plan = strict_json(self.run_program(*args, "-o", "json").out)
+        self.assertEqual((plan["budget"], plan["params"]["budget"]), (16384, "auto"))
+
+    def test_auto_that_has_no_effect_is_refused(self):
+        for method, option in [("ar", "gamma"), ("draft", "budget"), ("retrieval", "inner-gamma")]:
+            done = self.run_program(*self.tiny(**{"method": method, option: "auto"}), code=2)
+            self.assertIn(f"--{option} auto: expected a method", done.err)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,226 @@
+// From probes to settings, on machines that are made up.
+#include "measure/tuning_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/printers.h"
+
+namespace triforce {
+namespace {
+
+std::size_t at(Phase p) { return static_cast<std::size_t>(p); }
+
+// A larger budget is accepted more often and takes longer.
+MethodModel sample_model(double outer_at_once = 0.55) {
+  MethodModel m{&spec_of(kDefaultMethod), {}, {0.02, 0.003, 0.05, 0.01}};
+  double outer = outer_at_once, ms = 0.4;
+  for (const std::int64_t budget : {128, 256, 512, 1024, 2048}) {
+    BudgetModel b;
+    b.budget = budget;
+    b.steps[Pass::kDraft].points = {{1, 0.08}};
+    b.steps[Pass::kRetrieval].points = {{1, ms}, {8, 1.3 * ms}, {32, 2.2 * ms}};
+    b.steps[Pass::kFull].points = {{1, 2.5}, {8, 3.5}, {32, 7}};
+    b.acceptance = {{{0.8, 0.7, 0.6}}, {{outer, outer + 0.05, outer + 0.02}}};
+    m.budgets.push_back(std::move(b));
+    outer += 0.9 * (0.93 - outer) / 2;
+    ms *= 1.5;
+  }
+  return m;
+}
+
+const GammaSpace kAll{{kMaxGamma, kMaxGamma}, {kMaxGamma, kMaxGamma}, {true, true}};
+
+TEST(BestBudget, IsThatOfAnExhaustiveSearch) {
+  for (const double outer : {0.1, 0.3, 0.55, 0.8, 0.92}) {
+    SCOPED_TRACE(outer);
+    const MethodModel model = sample_model(outer);
+    const std::size_t budget = best_budget({&model, 1}, kAll);
+    const CaseTuning t = describe_choice(model, budget, kAll, {2048, 6, 1}, 15872);
+    EXPECT_EQ(t.chosen.budget, model.budgets[budget].budget);
+    double least = INFINITY;
+    for (std::size_t b = 0; b < model.budgets.size(); ++b) {
+      for (int g = 0; g <= kMaxGamma; ++g) {
+        for (int k = 0; k <= kMaxGamma; ++k) {
+          least = std::min(least, *model.ms_per_token(b, {g, k}));
+        }
+      }
+    }
+    EXPECT_DOUBLE_EQ(t.predicted_ms_per_token, least);
+    EXPECT_DOUBLE_EQ(*model.ms_per_token(budget, gammas_of(t.chosen)), least);
+    ASSERT_TRUE(t.defaults.has_value());
+    EXPECT_DOUBLE_EQ(t.defaults->predicted_ms_per_token, *model.ms_per_token(4, {6, 1}));
+    EXPECT_GE(t.defaults->predicted_ms_per_token, least);
+    // The surface has it, all budgets, and nothing faster.
+    bool found = false;
+    for (const TuningPoint& p : t.surface) {
+      EXPECT_GE(p.ms_per_token, least);
+      EXPECT_EQ(p.context, 15872);
+      found = found || (p.ms_per_token == least && p.setting.budget == t.chosen.budget &&
+                        p.setting.gamma == t.chosen.gamma);
+    }
+    EXPECT_TRUE(found);
+    EXPECT_EQ(t.surface.back().setting.budget, 2048);
+  }
+}
+
+// The budgets at which these models are fastest are not all the same, or the search would be no
+// search.
+TEST(BestBudget, DependsOnWhatIsAccepted) {
+  const MethodModel rarely = sample_model(0.1), often = sample_model(0.92);
+  EXPECT_GT(best_budget({&rarely, 1}, kAll), best_budget({&often, 1}, kAll));
+}
+
+TEST(BestBudget, OfSeveralMethodsIsTheirCompromise) {
+  const std::vector<MethodModel> both = {sample_model(0.1), sample_model(0.92)};
+  const std::size_t chosen = best_budget(both, kAll);
+  const auto product = [&](std::size_t b) {
+    double p = 1;
+    for (const MethodModel& m : both) {
+      double least = INFINITY;
+      for (int g = 0; g <= kMaxGamma; ++g) {
+        for (int k = 0; k <= kMaxGamma; ++k) least = std::min(least, *m.ms_per_token(b, {g, k}));
+      }
+      p *= least;
+    }
+    return p;
+  };
+  for (std::size_t b = 0; b < both[0].budgets.size(); ++b) EXPECT_LE(product(chosen), product(b));
+}
+
+// Only what is auto is searched.
+TEST(Choice, KeepsWhatIsGiven) {
+  const MethodModel model = sample_model();
+  const CaseTuning t = describe_choice(model, 1, {{5, 3}, {5, 3}, {false, true}}, {256, 5, 1}, 9);
+  EXPECT_EQ(t.chosen.budget, 256);
+  EXPECT_EQ(t.chosen.gamma, 5);
+  EXPECT_LE(*t.chosen.inner_gamma, 3);
+  for (const TuningPoint& p : t.surface) EXPECT_EQ(p.setting.gamma, 5);
+  EXPECT_EQ(t.surface.size(), model.budgets.size());
+}
+
+// A machine whose small cache costs what the full one does, with drafts that are not accepted.
+TEST(Choice, IsNotToSpeculateWhereThatIsFaster) {
+  MethodModel model = sample_model(0.02);
+  for (BudgetModel& b : model.budgets) {
+    b.steps[Pass::kRetrieval].points = {{1, 2.4}};
+    b.acceptance = constant_acceptance(std::vector{0.05, 0.02});
+  }
+  const std::size_t budget = best_budget({&model, 1}, kAll);
+  const CaseTuning t = describe_choice(model, budget, kAll, {2048, 6, 1}, 15872);
+  EXPECT_EQ(t.chosen.gamma, 0);
+  EXPECT_EQ(t.chosen.inner_gamma, 0);
+  CaseResult c;
+  c.name = "triforce";
+  c.tuning = t;
+  const std::string text = tuning_text(c);
+  EXPECT_NE(text.find("do not speculate: autoregressive decoding is predicted "), std::string::npos)
+      << text;
+  double best = INFINITY;
+  for (const TuningPoint& p : t.surface) {
+    if (p.setting.gamma > 0) best = std::min(best, p.ms_per_token);
+  }
+  EXPECT_NE(text.find(fmt::format("predicted {:.0f}% faster",
+                                  100 * (best / t.predicted_ms_per_token - 1))),
+            std::string::npos)
+      << text;
+}
+
+TEST(MeasuredAcceptance, IsByPositionWhereThereIsEnoughOfIt) {
+  LevelCounters level;
+  level.tested_at = {10000, 4000, 2, 0};
+  level.accepted_at = {4000, 3600, 0, 0};
+  const AcceptanceCurve curve = measured_acceptance(level);
+  ASSERT_EQ(curve.rates.size(), 4U);
+  EXPECT_NEAR(curve.at(0), 0.4, 0.001);
+  EXPECT_NEAR(curve.at(1), 0.9, 0.002);
+  const double all = 7600. / 14002;
+  EXPECT_NEAR(curve.at(2), all, 0.07);  // two tests say little
+  EXPECT_NEAR(curve.at(3), all, 1e-3);
+  EXPECT_NEAR(curve.at(30), all, 1e-3);
+  EXPECT_EQ(measured_acceptance({}).at(0), 0.5);  // nothing is known
+}
+
+TEST(PoolViolators, IsIsotonicRegression) {
+  const auto level = [](std::int64_t accepted, std::int64_t rejected) {
+    LevelCounters l;
+    for (std::int64_t i = 0; i < accepted; ++i) l.add_round(1, 1, 1);
+    for (std::int64_t i = 0; i < rejected; ++i) l.add_round(1, 1, 0);
+    return l;
+  };
+  // .9 and .5 become .6, .95 and .9 become .925; .8 and .93 rise as they should.
+  std::vector<LevelCounters> levels = {level(9, 1),  level(15, 15), level(80, 20),
+                                       level(95, 5), level(90, 10), level(93, 7)};
+  pool_violators(levels);
+  const std::vector<double> expected = {.6, .6, .8, .925, .925, .93};
+  ASSERT_EQ(levels.size(), expected.size());
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    EXPECT_NEAR(levels[i].acceptance_rate(), expected[i], 1e-12);
+  }
+  EXPECT_EQ(levels[3].tested_at, (std::vector<std::int64_t>{200}));
+}
+
+// A loop whose costs are known, as the phases and counters of its generations: they are found
+// again, and with them the time per token of the same gammas.
+TEST(Calibration, FindsWhatTheLoopTakes) {
+  MethodModel model = sample_model();
+  const StepCurves& steps = model.budgets[0].steps;
+  // 100 outer rounds of 7 proposals each from 400 inner ones of 3; in the loop passes of the small
+  // cache take 1.25 times as long, of the full one 1.5 times, of the drafter twice.
+  RunMetrics run;
+  run.rounds = 100;
+  run.tokens.resize(500);
+  LevelCounters inner, outer;
+  for (int i = 0; i < 400; ++i) inner.add_round(3, 3, 1);
+  for (int i = 0; i < 100; ++i) outer.add_round(6, 7, 4);
+  run.levels = {inner, outer};
+  run.phase_ms[at(Phase::kDraft)] = 2 * 1200 * 0.08;
+  run.phase_ms[at(Phase::kInnerVerify)] = 1.25 * 400 * steps[Pass::kRetrieval].at(4);
+  run.phase_ms[at(Phase::kOuterVerify)] = 1.5 * 100 * steps[Pass::kFull].at(8);
+  run.phase_ms[at(Phase::kSampling)] = 0.01 * (1200 + 400 * 4 + 100 * 8);
+  run.phase_ms[at(Phase::kHostGap)] = 0.004 * (1200 + 400 + 100);
+  run.phase_ms[at(Phase::kCacheUpdate)] = 0.2 * 100;
+  run.phase_ms[at(Phase::kRebuild)] = 0.06 * 500;
+  RunMetrics alone;
+  alone.rounds = 50;
+  alone.tokens.resize(50);
+  alone.phase_ms[at(Phase::kOuterVerify)] = 1.1 * 50 * 2.5;
+  ProbeSums probes, baseline;
+  probes.add(*model.method, steps, run);
+  baseline.add(spec_of(kBaselineMethod), steps, alone);
+  const MethodModel before = model;
+  const StepCurves& steps_before = before.budgets[0].steps;
+  model.calibrate({&probes, 1}, baseline);
+  EXPECT_NEAR(model.costs.per_row_ms, 0.01, 1e-12);
+  EXPECT_NEAR(model.costs.per_pass_ms, 0.004, 1e-12);
+  EXPECT_NEAR(model.costs.per_round_ms, 0.2, 1e-12);
+  EXPECT_NEAR(model.costs.per_token_ms, 0.06, 1e-12);
+  for (std::size_t b = 0; b < model.budgets.size(); ++b) {
+    const StepCurves &was = before.budgets[b].steps, &is = model.budgets[b].steps;
+    for (const int rows : {1, 8, 20}) {
+      EXPECT_NEAR(is[Pass::kDraft].at(rows), 2 * was[Pass::kDraft].at(rows), 1e-12);
+      EXPECT_NEAR(is[Pass::kRetrieval].at(rows), 1.25 * was[Pass::kRetrieval].at(rows), 1e-12);
+      EXPECT_NEAR(is[Pass::kFull].at(rows), (rows == 1 ? 1.1 : 1.5) * was[Pass::kFull].at(rows),
+                  1e-12);
+    }
+  }
+  // Of two generations with other gammas each counts at its own rows.
+  RunMetrics longer = run;
+  longer.levels[1] = LevelCounters();
+  for (int i = 0; i < 100; ++i) longer.levels[1].add_round(15, 15, 4);
+  longer.phase_ms[at(Phase::kOuterVerify)] = 1.2 * 100 * steps_before[Pass::kFull].at(16);
+  std::vector<ProbeSums> both(2);
+  both[0].add(*model.method, steps_before, run);
+  both[1].add(*model.method, steps_before, longer);
+  model = before;
+  model.calibrate(both, baseline);
+  const StepCurve &was = steps_before[Pass::kFull], &is = model.budgets[0].steps[Pass::kFull];
+  for (const auto& [rows, factor] : {std::pair{1, 1.1}, {8, 1.5}, {16, 1.2}, {32, 1.2}}) {
+    EXPECT_NEAR(is.at(rows), factor * was.at(rows), 1e-12) << rows;
+  }
+}
+
+}  // namespace
+}  // namespace triforce
