@@ -63,7 +63,8 @@ TEST(Options, ExplicitBadValues) {
       {"gen-len", "0"},
       {"budget", "15"},
       {"chunk-size", "0"},
-      {"draft-cache-budget", "47"},
+      {"draft-cache-budget", "0"},
+      {"draft-cache", "none"},
       {"temp", "-0.1"},
       {"temp", "101"},
       {"top-p", "0"},
@@ -132,7 +133,7 @@ TEST(Options, BothSidesOfEveryLimit) {
       {"run", "budget", "8", "16", "16777216", "16777217"},
       {"run", "chunk-size", "0", "1", "2048", "4097"},  // 2048: the built-in pair's budget
       {"run", "dense-layers", "-1", "0", "511", "512"},
-      {"run", "draft-cache-budget", "47", "48", "16777216", "16777217"},
+      {"run", "draft-cache-budget", "0", "1", "16777216", "16777217"},
       {"run", "temp", "9e-31", "1e-30", "100", "100.1"},
       {"run", "temp", "-1e-30", "0", "1", "1e400"},
       {"run", "top-p", "0", "1e-30", "1", "1.001"},

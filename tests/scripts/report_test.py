@@ -143,7 +143,8 @@ class Report(ReportTest):
     def test_against_a_base(self):
         base, now = self.golden(), self.golden()
         now["cases"][1]["timing"]["ms_per_token"].update(geometric_mean=1.0, ci95_low=0.9, ci95_high=1.1)
-        now["cases"][1]["validity"] = base["cases"][1]["validity"] = {"comparable": True, "reasons": []}
+        now["cases"][1]["validity"] = base["cases"][1]["validity"] = {"comparable": True, "reasons": [],
+                                                                                  "notes": []}
         files = self.write("now.json", json.dumps(now)), self.write("base.json", json.dumps(base))
         said = self.said(self.page(files[0], base=files[1]))
         self.assertIn("triforce (1, 6) is 2.00x faster than in the base, and their 95% intervals do not "
