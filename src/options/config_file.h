@@ -26,7 +26,8 @@ inline constexpr std::array<std::string_view, 3> kRecipeSizes = {"paper", "gpu",
 //   about = "what to look at"    published = "Figure 6b"
 //   cannot = ["published points that cannot run, and why"]
 //   [options]                    of all cases
-//   [tiny]                       of all cases of this size; also [gpu], [paper]
+//   [tiny]                       of all cases of this size; also [gpu], [paper]; [[tiny]], more
+//                                than once: of each in turn
 //   [[cases]]                    one block of cases; none: one block without options of its own
 //
 // Options of a later section replace those of an earlier one; each may have several values
@@ -36,7 +37,7 @@ struct Recipe {
   std::string published;  // of published results those whose source begins so
   std::vector<std::string> cannot;
   GivenOptions options;
-  std::map<std::string, GivenOptions, std::less<>> sizes;
+  std::map<std::string, std::vector<GivenOptions>, std::less<>> sizes;  // each at least one
   std::vector<GivenOptions> blocks;
 };
 // Throws as read_config_file(), and Error(kBadInput, "InvalidRecipe") for one without a title.

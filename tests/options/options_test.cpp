@@ -531,6 +531,25 @@ TEST_F(RecipeTest, LaterSectionsReplaceEarlierOnes) {
   EXPECT_EQ(parse_command_line({"sweep", path_ + ":tiny", "--budget", "64"}).cases.size(), 3U);
 }
 
+// A size that stands there more than once has each block of cases in each of its sections.
+TEST_F(RecipeTest, ASizeMayHaveSeveralSections) {
+  write(
+      "title = 'T'\n[options]\ngamma = 3\n[[tiny]]\nprefill = 4096\nbudget = [512, 1024]\n"
+      "[[tiny]]\nprefill = 2048\nbudget = 256\n[[cases]]\n[[cases]]\ngamma = 4\n");
+  const CommandLine line = parse_command_line({"sweep", path_ + ":tiny"});
+  std::vector<std::vector<std::int64_t>> got;
+  for (const SweepCase& c : line.cases) {
+    const RunConfig& config = *c.config;
+    got.push_back({config.prefill, config.speculation.budget, config.speculation.gamma});
+  }
+  EXPECT_EQ(got, (std::vector<std::vector<std::int64_t>>{{4096, 512, 3},
+                                                         {4096, 1024, 3},
+                                                         {4096, 512, 4},
+                                                         {4096, 1024, 4},
+                                                         {2048, 256, 3},
+                                                         {2048, 256, 4}}));
+}
+
 TEST_F(RecipeTest, Mistakes) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"title = 'T'\n[tiny]\ngama = 3\n", ":3: unknown option \"gama\"; did you mean gamma?"},
@@ -540,6 +559,8 @@ TEST_F(RecipeTest, Mistakes) {
        "[[cases]]"},
       {"title = 3\n", ":1: title: expected a text"},
       {"title = 'T'\ncannot = 'x'\n", ":2: cannot: expected a list"},
+      {"title = 'T'\ntiny = []\n", ":2: tiny: expected a section of options"},
+      {"title = 'T'\ntiny = [3]\n", ":2: tiny: expected a section of options"},
       {"title = 'T'\ncases = [3]\n", ":2: cases: expected a section of options"},
       {"title = 'T'\n[options]\nbudget = [1, 'x']\n",
        ":3: --budget: expected an integer in 0..16777216, or a list of such, found \"x\""},
@@ -564,7 +585,7 @@ TEST_F(RecipeTest, Mistakes) {
 TEST_F(RecipeTest, TheOnesThatAreThere) {
   for (const char* size : {"paper", "gpu", "tiny"}) {
     const CommandLine line = parse_command_line({"sweep", std::string(size) + "-all"});
-    EXPECT_GE(line.recipes.size(), 7U);
+    EXPECT_GE(line.recipes.size(), 8U);
     for (const ChosenRecipe& r : line.recipes) {
       EXPECT_FALSE(r.title.empty() || r.source.empty() || r.about.empty()) << r.name;
       EXPECT_TRUE(r.published.empty() || !r.paper_points.empty()) << r.name;
