@@ -102,7 +102,7 @@ std::string axes_text(const std::vector<std::pair<std::string, std::string>>& ax
   return text;
 }
 
-// What was published for the recipe's cases at the paper's size.
+// What was published for the recipe's cases at the paper's size, and for what no case is.
 std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
   std::vector<PublishedPoint> points;
   for (const AxisPoint& point : recipe.paper_points) {
@@ -110,11 +110,27 @@ std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
     for (const Method method : config.methods) {
       for (const PublishedResult* r : find_published(config, method)) {
         if (recipe.published.empty() || !r->source.starts_with(recipe.published)) continue;
-        points.push_back({to_string(method), axes_text(point.axes),
-                          fmt::format("{}; {}", r->source, r->machine), r->ms_per_token, r->speedup,
-                          r->alpha});
+        points.push_back({to_string(method),
+                          axes_text(point.axes),
+                          fmt::format("{}; {}", r->source, r->machine),
+                          r->ms_per_token,
+                          r->speedup,
+                          r->alpha,
+                          {},
+                          {}});
       }
     }
+  }
+  for (const PublishedElsewhere& r : published_elsewhere()) {
+    if (recipe.published.empty() || !r.source.starts_with(recipe.published)) continue;
+    points.push_back({std::string(r.method),
+                      std::string(r.setting),
+                      r.source,
+                      {},
+                      r.speedup,
+                      {},
+                      r.tokens_per_round,
+                      std::string(r.needs)});
   }
   return points;
 }

@@ -1,6 +1,7 @@
 #include "triforce/sweep.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "report/printers.h"
@@ -38,6 +39,16 @@ void drop_empty_columns(TextTable& t) {
   }
 }
 
+std::string figure(const std::optional<double>& x, int digits) {
+  return x ? fmt::format("{:.{}f}", *x, digits) : std::string("-");
+}
+
+// Of the outermost level.
+std::string length_of(const CaseResult& c) {
+  if (c.acceptance.empty() || c.acceptance.back().rounds == 0) return "-";
+  return figure(c.acceptance.back().mean_accepted_length(), 2);
+}
+
 // Rows of one experiment, whose options are columns.
 TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& texts,
                    const std::optional<std::string>& recipe) {
@@ -52,13 +63,15 @@ TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& text
       for (const auto& [name, value] : row.options) t.head.push_back(name);
       t.left_columns = t.head.size() + 1;  // and the method
       t.head.insert(t.head.end(), of.head.begin(), of.head.end());
-      t.caption = of.caption;
+      t.head.emplace_back("length");
+      t.caption = of.caption + "; length: tokens per verification by the full cache";
       t.optional = {"ms 95% CI", "x 95% CI"};
     }
-    for (const std::vector<std::string>& cells : of.rows) {
+    for (std::size_t c = 0; c < of.rows.size(); ++c) {
       std::vector<std::string> line = {fmt::format("{}", row.number)};
       for (const auto& [name, value] : row.options) line.push_back(printable(to_text(value)));
-      line.insert(line.end(), cells.begin(), cells.end());
+      line.insert(line.end(), of.rows[c].begin(), of.rows[c].end());
+      line.push_back(length_of(row.result.cases[c]));
       t.rows.push_back(std::move(line));
     }
   }
@@ -73,13 +86,28 @@ TextTable published_table(const SweepRecipe& recipe) {
   t.head = {"method", "setting", "ms/token", "speedup", "alpha", "source"};
   t.left_columns = 2;
   for (const PublishedPoint& p : recipe.published) {
-    const auto text = [](const std::optional<double>& x, int digits) {
-      return x ? fmt::format("{:.{}f}", *x, digits) : std::string("-");
-    };
-    t.rows.push_back({p.method, p.setting, text(p.ms_per_token, 1),
-                      p.speedup ? text(p.speedup, 2) + "x" : "-", text(p.alpha, 4), p.source});
+    if (p.needs) continue;
+    t.rows.push_back({p.method, p.setting, figure(p.ms_per_token, 1),
+                      p.speedup ? figure(p.speedup, 2) + "x" : "-", figure(p.alpha, 4), p.source});
   }
   t.optional = {"source"};
+  return t;
+}
+
+// Not beside any case: what it needs is in each row.
+TextTable elsewhere_table(const SweepRecipe& recipe) {
+  TextTable t;
+  t.title = fmt::format("Published, of what cannot run here: {}", recipe.source);
+  t.caption = "no case here is one of these experiments";
+  t.head = {"method", "setting", "speedup", "tokens/round", "needs", "source"};
+  t.left_columns = 2;
+  for (const PublishedPoint& p : recipe.published) {
+    if (!p.needs) continue;
+    t.rows.push_back({p.method, p.setting, p.speedup ? figure(p.speedup, 2) + "x" : "-",
+                      figure(p.tokens_per_round, 2), *p.needs, p.source});
+  }
+  t.optional = {"source"};
+  drop_empty_columns(t);
   return t;
 }
 
@@ -93,7 +121,9 @@ void add_tables(const SweepResult& sweep, const std::vector<ReportText>& texts, 
       ours.caption = recipe.about + (ours.caption.empty() ? "" : "; " + ours.caption);
     }
     all.tables.push_back(std::move(ours));
-    if (!recipe.published.empty()) all.tables.push_back(published_table(recipe));
+    for (TextTable& t : std::array{published_table(recipe), elsewhere_table(recipe)}) {
+      if (!t.rows.empty()) all.tables.push_back(std::move(t));
+    }
     for (const std::string& line : recipe.cannot) {
       all.notes.push_back(
           printable(fmt::format("{}: published, not run here: {}", recipe.name, line)));
