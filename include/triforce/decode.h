@@ -29,6 +29,12 @@ struct SyntheticAcceptance {
   double outer = 0, inner = 0;  // per-token rates in [0, 1]
 };
 
+// What the drafter sees of the sequence, in --draft-cache-budget tokens: a streaming cache that it
+// adds to, or the most recent tokens, read anew at positions from 0 for every token that it drafts,
+// so that their keys and values depend on nothing before them (the sliding window with
+// re-computation of arXiv 2309.17453, section 3.1, and of 2404.11912, figure 2a). For analysis.
+enum class DraftCache : std::uint8_t { kStreaming, kWindow };
+
 struct SpeculationOptions {
   int gamma = 6;                    // tokens asked per outer verification, 1..31 (paper: gamma2)
   int inner_gamma = 1;              // tokens asked per inner verification, 1..31 (paper: gamma1)
@@ -36,7 +42,8 @@ struct SpeculationOptions {
   std::int64_t least_budget = 0;    // tokens: that set_budget() is asked for; 0: never asked
   int chunk_size = 8;               // tokens
   int dense_layers = 0;             // first layers of those two that read the full cache instead
-  std::int64_t draft_budget = 256;  // tokens: the drafter's streaming cache, sinks included
+  std::int64_t draft_budget = 256;  // tokens: the drafter's cache, sinks included
+  DraftCache draft_cache = DraftCache::kStreaming;
   RebuildPolicy rebuild;
   Selection selection = Selection::kMeanKey;
   SamplingParams sampling;

@@ -1,9 +1,11 @@
 // What a run will allocate and move, on each of its ranks, computed from the configurations alone.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "triforce/checkpoint.h"
 #include "triforce/decode.h"
@@ -20,9 +22,19 @@ struct PassBytes {
   std::int64_t host_per_token = 0;  // and of those that the host computes with
   std::int64_t max_tokens = 0;      // that its cache holds
   std::int64_t all_per_token = 0;   // beside kv_per_token, of what is read of all tokens
+  // Above 0: a pass finds nothing in its cache and reads its tokens anew, in parts of so many rows.
+  // Each part reads the rows before it, all but the last one leave out what only logits need.
+  std::int64_t part_rows = 0;
+  std::int64_t only_last_weights = 0;
+  std::int64_t parts(std::int64_t tokens) const {
+    if (part_rows == 0) return 1;
+    return std::max<std::int64_t>(1, (std::min(tokens, max_tokens) + part_rows - 1) / part_rows);
+  }
   // With `tokens` of sequence so far.
   std::int64_t at(std::int64_t tokens) const {
-    return weights + std::min(tokens, max_tokens) * kv_per_token + tokens * all_per_token;
+    const std::int64_t before = parts(tokens) - 1, held = std::min(tokens, max_tokens);
+    return weights + before * (weights - only_last_weights) +
+           (held + before * (before + 1) / 2 * part_rows) * kv_per_token + tokens * all_per_token;
   }
   // Of these, those that come over the bus.
   std::int64_t far_at(std::int64_t tokens) const {
@@ -91,6 +103,13 @@ inline constexpr int kDeviceKvGranule = kHostKeyBlock;
 
 // Positions of the target that a run needs: prompt, generated tokens and the last round.
 std::int64_t target_positions(const SpeculationOptions& options, const RunShape& run);
+
+// Positions at which a run reads its drafter at most: rows of its cache, and of the pass.
+std::int64_t draft_positions(const SpeculationOptions& options, const RunShape& run);
+// What a reader of a run with this drafter should know, in one line: that it is read beyond the
+// positions that it has, its rotary embedding continued. Empty: nothing.
+std::string note_on_drafter(const ModelConfig& draft, const SpeculationOptions& options,
+                            const RunShape& run);
 
 // Everything that a run must satisfy besides memory: values in range, budgets and chunks that fit
 // together, positions that the models have. The one check of run, plan and perplexity.

@@ -190,12 +190,13 @@ constexpr auto names_of(CaseStatus /*any*/) {
 
 struct Validity {
   bool comparable = true;
-  std::vector<std::string> reasons;
+  std::vector<std::string> reasons, notes;
 };
 template <class V>
 void fields(V& v, Validity& x) {
   v("comparable", x.comparable, "whether the figures may be compared with those of other runs");
   v("reasons", x.reasons, "why not, one line each");
+  v("notes", x.notes, "what else a reader should know, one line each; no reason against comparing");
 }
 
 // What the values are of that a 95% interval takes for a random sample.

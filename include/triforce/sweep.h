@@ -38,22 +38,28 @@ std::optional<std::string_view> level_of(CaseMetric metric);
 // The pass whose time it is (kPassNames); nullopt: it is none.
 std::optional<std::string_view> pass_of(CaseMetric metric);
 
-// What was published for a case of the paper's size, or measured of one here.
+// What was published for a case of the paper's size, or measured of one here, or of what no case is.
 struct PublishedPoint {
   std::string method, setting, source;
-  std::optional<double> ms_per_token, speedup, alpha;
+  std::optional<double> ms_per_token, speedup, alpha, tokens_per_round;
   std::optional<std::string> pass;
   std::optional<double> pass_ms;
+  std::optional<std::string> needs;
 };
 template <class V>
 void fields(V& v, PublishedPoint& p) {
-  v("method", p.method, "name of the method here");
-  v("setting", p.setting, "options that differ among the experiment's cases, at the paper's size");
+  v("method", p.method, "name of the method here, or there");
+  v("setting", p.setting,
+    "options that differ among the experiment's cases, at the paper's size, or words");
   v("ms_per_token", p.ms_per_token, "milliseconds per token; null: not published");
   v("speedup", p.speedup, "over autoregressive decoding; null: not published");
   v("alpha", p.alpha, "per-token acceptance of the outer level; null: not published");
   v("pass", p.pass, "draft, inner_verify or outer_verify: the pass of pass_ms; null: none");
   v("pass_ms", p.pass_ms, "milliseconds of one such pass; null: not published");
+  v("tokens_per_round", p.tokens_per_round, "tokens per verification; null: not published");
+  v("needs", p.needs,
+    "what it takes that is not here, so that it is to be compared with no case; null: a case at "
+    "the paper's size is the same experiment");
   v("source", p.source, "where it was published, and on what");
 }
 
@@ -132,7 +138,7 @@ void fields(V& v, SweepRecipe& r) {
   v("source", r.source, "of the experiment");
   v("about", r.about, "what to look at");
   v("cannot", r.cannot, "published points that cannot run here, and why");
-  v("published", r.published, "of its cases at the paper's size");
+  v("published", r.published, "of its cases at the paper's size, and of what no case is");
   v("columns", r.columns, "figures in its table; none: the usual ones");
   v("directions", r.directions, "what its source shows, and whether these cases do");
 }

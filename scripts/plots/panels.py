@@ -17,6 +17,7 @@ SHOWN, MANY = 4, 12  # so many pictures and verdicts stand open, others are fold
 def card(verdict):
     comparable = ("Comparable with other runs." if not verdict.reasons else
                   f"Not comparable: {'; '.join(verdict.reasons)}.")
+    comparable = " ".join([comparable, *(f"Note: {note}." for note in verdict.notes)])
     about = element("b", text(verdict.about) + ": ") if verdict.about else ""
     return (f'<div class="verdict {verdict.kind}">{element("p", about + text(verdict.sentence))}'
             f'{element("p", text(comparable), "muted")}</div>')

@@ -13,6 +13,7 @@ class Verdict:
     reasons: list  # why not comparable; empty: comparable
     kind: str  # good, bad or neither
     about: str = ""  # what tells the case from others of its name
+    notes: tuple = ()  # what else a reader should know
 
 
 def of_case(row, labels):
@@ -26,7 +27,8 @@ def of_case(row, labels):
     different = case["lossless"]["equal_to_baseline"] is False
     kind = ("bad" if different or high is not None and high < 1 else
             "good" if low is not None and low > 1 else "")
-    return Verdict(headline(case, row.run.cases), reasons, kind, labels.about(row))
+    notes = tuple(case["validity"].get("notes", ()))  # files of earlier programs have none
+    return Verdict(headline(case, row.run.cases), reasons, kind, labels.about(row), notes)
 
 
 def of_runs(rows):

@@ -101,7 +101,7 @@ struct PlanPart {
   PerPass<std::optional<std::int64_t>> pass_bytes;
   std::string acceptance_source;
   std::vector<MachinePart> machines;
-  std::vector<std::string> obstacles;
+  std::vector<std::string> notes, obstacles;
 };
 template <class V>
 void fields(V& v, PlanPart& p) {
@@ -128,6 +128,7 @@ void fields(V& v, PlanPart& p) {
           });
   v("acceptance_source", p.acceptance_source, "where the assumed acceptances come from");
   v("machines", p.machines, "predictions: of --machine, else of all built-in machines");
+  v("notes", p.notes, "as validity.notes of the result would say them");
   v("obstacles", p.obstacles, "why a run would end here before it loads anything");
 }
 
@@ -194,7 +195,11 @@ PlanPart plan_part(const RunConfig& config, const PlanReport& r) {
   p.dtype = r.input.dtype;
   p.device_dtype = r.device_dtype;
   p.target = model_info(r.input.target, r.input.dtype);
-  if (r.input.draft) p.draft = model_info(*r.input.draft, r.input.dtype);
+  if (r.input.draft) {
+    p.draft = model_info(*r.input.draft, r.input.dtype);
+    std::string note = note_on_drafter(*r.input.draft, r.input.options, r.input.run);
+    if (!note.empty()) p.notes.push_back(std::move(note));
+  }
   p.memory = {r.memory.bytes};
   p.kv_bytes_per_token = r.memory.kv_bytes_per_token;
   p.device_bytes = r.device_memory.total_bytes();

@@ -16,13 +16,15 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); 
 constexpr PerPass<const char*> kPassLabels = {{"target, full cache (ar, outer verify)",
                                                "target, retrieval cache", "target, streaming cache",
                                                "drafter, streaming cache"}};
+constexpr const char* kWindowLabel = "drafter, all of its window anew";
 
 std::string pass_table(const MemoryPlan& memory, std::int64_t prompt, const char* head) {
   std::string out = fmt::format("\n{:<38}{:>11}\n", head, "GB");
   for (int i = 0; i < static_cast<int>(Pass::kCount); ++i) {
     const auto pass = static_cast<Pass>(i);
     const std::int64_t bytes = memory.passes[pass].at(prompt);
-    if (bytes > 0) out += fmt::format("{:<38}{:>11.3f}\n", kPassLabels[pass], gb(bytes));
+    const char* label = memory.passes[pass].part_rows > 0 ? kWindowLabel : kPassLabels[pass];
+    if (bytes > 0) out += fmt::format("{:<38}{:>11.3f}\n", label, gb(bytes));
   }
   return out;
 }
@@ -201,8 +203,10 @@ std::string machine_detail(const MachinePlan& p) {
 
 std::string models(const PlanReport& r, DType dtype) {
   std::string out = model_line("target", model_info(r.input.target, dtype)) + '\n';
-  if (r.input.draft) out += model_line("draft", model_info(*r.input.draft, dtype)) + '\n';
-  return out;
+  if (!r.input.draft) return out;
+  out += model_line("draft", model_info(*r.input.draft, dtype)) + '\n';
+  const std::string note = note_on_drafter(*r.input.draft, r.input.options, r.input.run);
+  return note.empty() ? out : out + "! " + note + '\n';
 }
 
 // The run on this machine, and what is common to GPUs.

@@ -41,20 +41,38 @@ std::string axes_text(const std::vector<std::pair<std::string, std::string>>& ax
   return text;
 }
 
-// What was published for the recipe's cases at the paper's size.
+// What was published for the recipe's cases at the paper's size, and of what no case is.
 std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
   std::vector<PublishedPoint> points;
+  const auto is_asked = [&](const std::string& source) {
+    return !recipe.published.empty() && source.starts_with(recipe.published);
+  };
   for (const AxisPoint& point : recipe.paper_points) {
     const RunConfig config = make_config(kSweep, point.given);
     for (const Method method : config.methods) {
       for (const PublishedResult* r : find_published(config, method)) {
-        if (recipe.published.empty() || !r->source.starts_with(recipe.published)) continue;
-        points.push_back(
-            {to_string(method), axes_text(point.axes), fmt::format("{}; {}", r->source, r->machine),
-             r->ms_per_token, r->speedup, r->alpha,
-             r->pass ? std::optional<std::string>(to_string(*r->pass)) : std::nullopt, r->pass_ms});
+        if (!is_asked(r->source)) continue;
+        PublishedPoint& p = points.emplace_back();
+        p.method = to_string(method);
+        p.setting = axes_text(point.axes);
+        p.source = fmt::format("{}; {}", r->source, r->machine);
+        p.ms_per_token = r->ms_per_token;
+        p.speedup = r->speedup;
+        p.alpha = r->alpha;
+        if (r->pass) p.pass = to_string(*r->pass);
+        p.pass_ms = r->pass_ms;
       }
     }
+  }
+  for (const PublishedElsewhere& r : published_elsewhere()) {
+    if (!is_asked(r.source)) continue;
+    PublishedPoint& p = points.emplace_back();
+    p.method = r.method;
+    p.setting = r.setting;
+    p.source = r.source;
+    p.speedup = r.speedup;
+    p.tokens_per_round = r.tokens_per_round;
+    p.needs = r.needs;
   }
   return points;
 }

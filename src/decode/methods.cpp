@@ -4,6 +4,7 @@
 
 #include "decode/fill.h"
 #include "decode/sizes.h"
+#include "decode/window_scorer.h"
 #include "model/prompt_replay.h"
 #include "model/retrieval_cache.h"
 #include "model/streaming_cache.h"
@@ -36,10 +37,10 @@ class TimedObserver final : public LayerObserver {
 
 const SpeculationOptions& checked(const SpeculationOptions& options,
                                   std::span<const Method> methods, const Context& context,
-                                  const ModelWeights* draft, int kv_granule) {
+                                  const ModelWeights* draft) {
   check_options(options, methods);
   check_drafter(context.weights().config, draft == nullptr ? nullptr : &draft->config, options,
-                methods, kv_granule);
+                methods);
   return options;
 }
 
@@ -59,12 +60,17 @@ struct Methods::Impl {
     const MethodSpec* spec = nullptr;
     std::unique_ptr<Proposer> root;
     std::vector<SpeculativeProposer*> levels;  // innermost first, owned by root
+    WindowScorer* window = nullptr;            // of the drafter, if it has one; owned by root
   };
   void add_drafter(const ModelWeights& weights);
   Composition compose(const MethodSpec& m);
   std::unique_ptr<Scorer> scorer(const MethodSpec& m, int i);
+  std::unique_ptr<WindowScorer> window_scorer(const MethodSpec& m);
   SpeculativeProposer::Options level_options(const MethodSpec& m, int level);
 
+  bool reads_window(Pass pass) const {
+    return pass == Pass::kDraft && options.draft_cache == DraftCache::kWindow;
+  }
   KvCache* cache(Pass pass);
   LlamaModel& model(Pass pass) { return pass == Pass::kDraft ? *draft : context.model(); }
   // The full cache first: the retrieval cache takes its rows from there.
@@ -101,7 +107,7 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
                     std::span<const Method> methods)
     : context(c),
       b(c.backend()),
-      options(checked(o, methods, c, draft_weights, b.kv_granule())),
+      options(checked(o, methods, c, draft_weights)),
       sizes(method_sizes(o, methods)),
       timer(b) {
   const ModelWeights& w = c.weights();
@@ -180,6 +186,12 @@ std::unique_ptr<Scorer> Methods::Impl::scorer(const MethodSpec& m, int i) {
                                        m.phase(i));
 }
 
+std::unique_ptr<WindowScorer> Methods::Impl::window_scorer(const MethodSpec& m) {
+  return std::make_unique<WindowScorer>(b, *draft, *draft_streaming, options.draft_budget,
+                                        context.cache().capacity(), options.sampling, timer,
+                                        m.phase(0));
+}
+
 SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, int level) {
   const bool outermost = m.is_outermost(level);
   SpeculativeProposer::Options o;
@@ -200,7 +212,15 @@ SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, i
 Methods::Impl::Composition Methods::Impl::compose(const MethodSpec& m) {
   Composition c;
   c.spec = &m;
-  c.root = std::make_unique<ModelProposer>(b, scorer(m, 0), max_request(m, 0, options.gammas()),
+  std::unique_ptr<Scorer> first;
+  if (reads_window(m.proposer())) {
+    auto window = window_scorer(m);
+    c.window = window.get();
+    first = std::move(window);
+  } else {
+    first = scorer(m, 0);
+  }
+  c.root = std::make_unique<ModelProposer>(b, std::move(first), max_request(m, 0, options.gammas()),
                                            options.acceptance, timer);
   for (int l = 0; l < m.levels(); ++l) {
     auto level = std::make_unique<SpeculativeProposer>(b, std::move(c.root), scorer(m, l + 1),
@@ -228,7 +248,7 @@ PrefillMetrics Methods::prefill(const PrefillProgress& progress, const StopReque
   PrefillMetrics m;
   const auto fill = [&](Pass pass, double& ms) {
     KvCache* const cache = e.cache(pass);
-    if (cache == nullptr || m.interrupted) return;
+    if (cache == nullptr || e.reads_window(pass) || m.interrupted) return;
     const auto begin = Clock::now();
     cache->reset();
     m.interrupted = !fill_cache(e.model(pass), *cache, prompt, pass, nullptr, progress, stop);
@@ -255,6 +275,8 @@ RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t se
                                [&](const auto& c) { return c.spec->method == method; });
   TF_CHECK(it != e.compositions.end(), "method {} was not asked for", to_string(method));
   e.rewind();
+  const auto prefix = static_cast<std::size_t>(e.prefix());
+  if (it->window != nullptr) it->window->start(e.context.prompt().first(prefix));
   it->root->start({seed, prompt_index, e.prefix(), e.last_token()});
   const std::vector<Token>& eos = e.context.weights().config.eos;
   e.b.synchronize();
@@ -295,14 +317,21 @@ double Methods::pass_ms(Pass pass, int rows, int repetitions) {
   TF_CHECK(cache != nullptr && rows >= 1 && rows <= kMaxBatchInvariantRows);
   const std::vector<Token> tokens(static_cast<std::size_t>(rows), e.last_token());
   e.rewind();
+  const auto window =
+      std::min(e.context.prompt().size(), static_cast<std::size_t>(e.options.draft_budget));
   double best = 0;
   for (int i = 0; i <= repetitions; ++i) {  // the first is the warm-up
     e.b.synchronize();
     const auto begin = Clock::now();
-    for (std::span<const Token> rest(tokens); !rest.empty();) {
-      const auto n = std::min(rest.size(), static_cast<std::size_t>(cache->max_append()));
-      e.model(pass).forward(rest.first(n), *cache, Logits::kAll);
-      rest = rest.subspan(n);
+    if (e.reads_window(pass)) {
+      // As many rows as are new: all of them are read anew.
+      read_anew(e.model(pass), *cache, e.context.prompt().last(window));
+    } else {
+      for (std::span<const Token> rest(tokens); !rest.empty();) {
+        const auto n = std::min(rest.size(), static_cast<std::size_t>(cache->max_append()));
+        e.model(pass).forward(rest.first(n), *cache, Logits::kAll);
+        rest = rest.subspan(n);
+      }
     }
     e.b.synchronize();
     const double ms = ms_since(begin);

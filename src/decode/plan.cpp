@@ -34,6 +34,13 @@ std::int64_t read_weight_bytes(const ModelConfig& c, const Shard& shard, DType d
   return weight_bytes(c, shard, dtype) - (c.tied_embeddings ? 0 : embedding);
 }
 
+// Of these, what only logits need: all of the last layer after its keys and values, and the head.
+std::int64_t logits_weight_bytes(const ModelConfig& c, DType dtype) {
+  const std::int64_t width = std::int64_t{c.heads} * c.head_dim;
+  return (c.hidden * width + 3 * c.hidden * c.intermediate + c.vocab * c.hidden) * size_of(dtype) +
+         2 * c.hidden * size_of(DType::kF32);
+}
+
 std::int64_t rope_bytes(const ModelConfig& c, std::int64_t positions) {
   return 2 * positions * (c.head_dim / 2) * size_of(DType::kF32);
 }
@@ -239,6 +246,11 @@ class Planner {
   }
   void add_drafter(const ModelConfig& d) {
     add_streaming(d, in_.options.draft_budget, Pass::kDraft);
+    if (in_.options.draft_cache == DraftCache::kWindow) {
+      PassBytes& pass = plan_.passes[Pass::kDraft];
+      pass.part_rows = kStreamingChunk;
+      pass.only_last_weights = logits_weight_bytes(d, in_.dtype);
+    }
     add_model(d, {}, MemTag::kDraftWeights, methods_.draft_positions, kStreamingChunk,
               kMaxBatchInvariantRows);
   }
@@ -335,13 +347,12 @@ KvHomes fit_homes(PlanInput in, std::int64_t near_bytes, int host_split) {
 }
 
 void check_run(const PlanInput& in) {
-  const int granule = granule_of(in);
   check_shape(in.run);
   check_options(in.options, in.run.methods);
   check_ranks(in.target, in.shard.size);
-  check_target(in.target, in.options, in.run, granule);
+  check_target(in.target, in.options, in.run);
   check_homes(in);
-  check_drafter(in.target, in.draft ? &*in.draft : nullptr, in.options, in.run.methods, granule);
+  check_drafter(in.target, in.draft ? &*in.draft : nullptr, in.options, in.run.methods);
 }
 
 MemoryPlan plan_memory(const PlanInput& in) {

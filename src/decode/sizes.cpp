@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "model/streaming_cache.h"
 #include "triforce/plan.h"
 
 namespace triforce {
@@ -30,6 +29,21 @@ std::int64_t target_positions(const SpeculationOptions& o, const RunShape& run) 
                                       [](Method m) { return spec_of(m).levels() > 0; });
   if (run.max_generated == 0) return run.max_prompt;
   return run.max_prompt + run.max_generated + (speculates ? round_tokens(o.gammas()) : 1);
+}
+
+std::int64_t draft_positions(const SpeculationOptions& o, const RunShape& run) {
+  const bool adds = o.draft_cache == DraftCache::kStreaming;
+  return std::min(o.draft_budget + (adds ? kStreamingChunk : 0), target_positions(o, run));
+}
+
+std::string note_on_drafter(const ModelConfig& draft, const SpeculationOptions& o,
+                            const RunShape& run) {
+  const std::int64_t reached = draft_positions(o, run);
+  if (reached <= draft.max_position) return {};
+  return fmt::format(
+      "the drafter is read at up to {} positions, of which {} has {}: its rotary embedding is "
+      "continued beyond what it was trained on",
+      reached, draft.name, draft.max_position);
 }
 
 int max_request(const MethodSpec& m, int i, const Gammas& g) {
@@ -133,8 +147,7 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
                 o.budget);
 }
 
-void check_target(const ModelConfig& target, const SpeculationOptions& o, const RunShape& run,
-                  int kv_granule) {
+void check_target(const ModelConfig& target, const SpeculationOptions& o, const RunShape& run) {
   const std::int64_t needed = target_positions(o, run);
   if (run.max_generated == 0 && needed > target.max_position)
     throw_usage("--prefill: expected at most the {} positions of {}, found {}", target.max_position,
@@ -145,28 +158,18 @@ void check_target(const ModelConfig& target, const SpeculationOptions& o, const 
         "{} positions of {}, found {}",
         needed - run.max_prompt - run.max_generated, target.max_position, target.name, needed);
   check_range("dense-layers", o.dense_layers, 0, target.layers - 1);
-  if (any_uses(run.methods, Pass::kStreaming) && o.budget < StreamingCache::min_budget(kv_granule))
-    throw_usage("--budget: expected at least {} tokens for the target's streaming cache, found {}",
-                StreamingCache::min_budget(kv_granule), o.budget);
+  if (any_uses(run.methods, Pass::kStreaming)) check_range("budget", o.budget, 1, kMaxTokens);
 }
 
 void check_drafter(const ModelConfig& target, const ModelConfig* draft, const SpeculationOptions& o,
-                   std::span<const Method> methods, int kv_granule) {
+                   std::span<const Method> methods) {
   if (!any_uses(methods, Pass::kDraft)) return;
-  if (o.draft_budget < StreamingCache::min_budget(kv_granule))
-    throw_usage("--draft-cache-budget: expected at least {} tokens, found {}",
-                StreamingCache::min_budget(kv_granule), o.draft_budget);
+  check_range("draft-cache-budget", o.draft_budget, 1, kMaxTokens);
   if (draft == nullptr)
     throw_usage("--draft: expected a drafter for the methods chosen, found none");
   if (draft->vocab != target.vocab)
     throw_usage("--draft: expected the target's vocabulary of {} tokens, found {}", target.vocab,
                 draft->vocab);
-  const std::int64_t needed = method_sizes(o, methods).draft_positions;
-  if (needed > draft->max_position)
-    throw_usage(
-        "--draft-cache-budget: expected with {} tokens of a pass at most the {} positions of {}, "
-        "found {}",
-        kStreamingChunk, draft->max_position, draft->name, needed);
 }
 
 }  // namespace triforce

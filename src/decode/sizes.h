@@ -31,7 +31,7 @@ std::optional<Backend::ScratchShape> host_attention_shape(const Context::Shape& 
 struct MethodSizes {
   std::int64_t pending_rows = 0;     // retrieval cache: tokens not committed yet
   std::int64_t prob_rows = 0;        // probabilities of all proposers together
-  std::int64_t draft_positions = 0;  // rows of the drafter's streaming cache
+  std::int64_t draft_positions = 0;  // rows of the drafter's cache
 };
 // The baseline's proposer is always counted, whether `methods` names it or not.
 MethodSizes method_sizes(const SpeculationOptions& options, std::span<const Method> methods);
@@ -43,12 +43,12 @@ int max_request(const MethodSpec& method, int i, const Gammas& gammas);
 void check_options(const SpeculationOptions& options, std::span<const Method> methods);
 void check_shape(const RunShape& run);
 // Throws Error(kUsage) if the target cannot follow a sequence of that length, or a cache would be
-// too small. kv_granule: Backend::kv_granule().
-void check_target(const ModelConfig& target, const SpeculationOptions& options, const RunShape& run,
-                  int kv_granule);
-// The same for the drafter; null if no model was given. Nothing if no method uses it.
+// too small.
+void check_target(const ModelConfig& target, const SpeculationOptions& options,
+                  const RunShape& run);
+// The same for the drafter; null if no model was given. Nothing if no method uses it. Its positions
+// are no limit: note_on_drafter().
 void check_drafter(const ModelConfig& target, const ModelConfig* draft,
-                   const SpeculationOptions& options, std::span<const Method> methods,
-                   int kv_granule);
+                   const SpeculationOptions& options, std::span<const Method> methods);
 
 }  // namespace triforce

@@ -8,11 +8,14 @@ namespace {
 double ms_of(std::int64_t bytes, double gbs) { return static_cast<double>(bytes) / gbs * 1e-6; }
 
 // A verification costs one step whatever its rows.
-double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, std::int64_t bytes) {
+double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, std::int64_t bytes,
+                  std::int64_t parts = 1) {
   const ModelConfig& model = pass == Pass::kDraft ? *in.draft : in.target;
   const bool gathers = pass != Pass::kDraft && in.shard.size > 1;
-  return ms_of(bytes, m.gpu_gbs) + m.pass_overhead_ms +
-         model.layers * (m.layer_overhead_ms + (gathers ? kGathersPerLayer * m.gather_ms : 0));
+  const double gaps_ms =
+      m.pass_overhead_ms +
+      model.layers * (m.layer_overhead_ms + (gathers ? kGathersPerLayer * m.gather_ms : 0));
+  return ms_of(bytes, m.gpu_gbs) + static_cast<double>(parts) * gaps_ms;
 }
 
 // Far heads are brought, or computed with by the host, while the GPU computes with the others.
@@ -40,7 +43,8 @@ StepCurves draft_steps(const MachineSpec& m, const PlanInput& in, const MemoryPl
     const auto pass = static_cast<Pass>(i);
     const std::int64_t bytes = memory.passes[pass].at(in.run.max_prompt);
     if (bytes == 0 || pass == Pass::kFull) continue;
-    steps[pass].points = {{1, compute_ms(m, in, pass, bytes)}};
+    const std::int64_t parts = memory.passes[pass].parts(in.run.max_prompt);
+    steps[pass].points = {{1, compute_ms(m, in, pass, bytes, parts)}};
   }
   return steps;
 }

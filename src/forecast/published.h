@@ -20,6 +20,9 @@ struct PublishedResult {
   // What a method depends on; none: not stated, or it does not depend on it.
   std::optional<double> temperature;
   std::optional<std::int64_t> budget, draft_budget;
+  // Of methods with a drafter alone.
+  std::string_view draft = "llama-68M";  // a preset
+  DraftCache draft_cache = DraftCache::kStreaming;
   std::optional<int> chunk_size;
   std::optional<double> top_p;
   std::optional<int> gamma, inner_gamma;
@@ -39,6 +42,15 @@ struct PublishedResult {
   std::string source;  // table and row
 };
 std::span<const PublishedResult> published_results();
+
+// A figure of what this program cannot be asked for, so that no case of it is the same experiment.
+struct PublishedElsewhere {
+  std::string_view method, setting;  // in words
+  std::optional<double> speedup, tokens_per_round;
+  std::string_view needs;  // what it would take
+  std::string source;      // table and row
+};
+std::span<const PublishedElsewhere> published_elsewhere();
 
 // The setting of one method whose published results are asked for.
 struct PublishedQuery {

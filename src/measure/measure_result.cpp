@@ -130,7 +130,8 @@ void CaseBuilder::fill_prefill(CaseResult& c) const {
   t.prefill_ms = median_of(&PrefillMetrics::target_ms);
   if (used(Pass::kRetrieval)) t.retrieval_build_ms = median_of(&PrefillMetrics::retrieval_build_ms);
   if (used(Pass::kStreaming)) t.streaming_prefill_ms = median_of(&PrefillMetrics::streaming_ms);
-  if (used(Pass::kDraft)) t.draft_prefill_ms = median_of(&PrefillMetrics::draft_ms);
+  const bool keeps_rows = c_.speculation.draft_cache == DraftCache::kStreaming;
+  if (used(Pass::kDraft) && keeps_rows) t.draft_prefill_ms = median_of(&PrefillMetrics::draft_ms);
 }
 
 StepResult CaseBuilder::steps(const MethodState& m) const {
@@ -167,6 +168,11 @@ void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {
 }
 
 void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
+  if (m.method->uses(Pass::kDraft) && in_.draft != nullptr) {
+    const RunShape run{s_.longest_prompt, c_.gen_len, c_.methods};
+    std::string note = note_on_drafter(in_.draft->config, c_.speculation, run);
+    if (!note.empty()) c.validity.notes.push_back(std::move(note));
+  }
   std::vector<std::string>& reasons = c.validity.reasons;
   reasons = build_reasons(context_);
   if (c.target && c.target->random_seed) reasons.emplace_back("random weights");

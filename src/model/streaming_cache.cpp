@@ -1,5 +1,7 @@
 #include "model/streaming_cache.h"
 
+#include <algorithm>
+
 namespace triforce {
 
 StreamingCache::StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim,
@@ -12,9 +14,9 @@ StreamingCache::StreamingCache(Backend& backend, int layers, int kv_heads, int h
       marked_rows_(backend, stored_heads(layers, kv_heads, shared), kv_heads, head_dim,
                    budget + max_append, dtype, backend.place(), MemTag::kKvStreaming),
       budget_(budget),
-      sinks_(round_up(kSinks, backend.kv_granule())) {
-  const std::int64_t least = min_budget(backend.kv_granule());
-  TF_CHECK(budget >= least, "streaming budget of {} tokens, at least {}", budget, least);
+      sinks_(std::min(round_up(kSinks, backend.kv_granule()), budget / 2)),
+      step_(budget - sinks_ >= 2 * backend.kv_granule() ? backend.kv_granule() : 1) {
+  TF_CHECK(budget >= 1, "streaming budget of {} tokens", budget);
   lease(max_append, storage_.capacity(), kv_heads, 0);
 }
 
@@ -24,11 +26,11 @@ void StreamingCache::check_room(std::int64_t n) const {
            max_append());
 }
 
-// Drops whole granules after the sinks until the committed rows fit.
+// Drops rows after the sinks until the committed ones fit.
 void StreamingCache::evict() {
   const std::int64_t surplus = state_.committed - state_.evicted - budget_;
   if (surplus <= 0) return;
-  const std::int64_t drop = round_up(surplus, b_.kv_granule());
+  const std::int64_t drop = round_up(surplus, step_);
   for (int l = dense_layers(); l < storage_.layers(); ++l) {
     const KvView kv = storage_.layer(l);
     b_.copy_rows(kv, sinks_ + drop, kv, sinks_, rows() - sinks_ - drop);

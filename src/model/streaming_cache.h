@@ -7,18 +7,15 @@
 namespace triforce {
 
 // StreamingLLM (arXiv 2309.17453): sinks + the most recent tokens, at most `budget` committed ones.
-// Keys are stored unrotated and rotated by row when read. Evicts whole granules.
+// Keys are stored unrotated and rotated by row when read. The sinks are kSinks tokens, of a budget
+// of less than twice as many the smaller half: none of a budget of 1. Evicts whole granules, and
+// token by token where a budget has no two granules beside the sinks.
 // Positions are rows: below budget + max_append, which the RoPE tables must cover. What is not
 // committed yet must fit in max_append tokens, so a long prompt is committed append by append.
 class StreamingCache final : public StoredCache {
  public:
   static constexpr int kSinks = 16;
-  // The least budget: the sinks, rounded up to granules, and two granules to move among.
-  static constexpr std::int64_t min_budget(int granule) {
-    return round_up(kSinks, granule) + 2 * std::int64_t{granule};
-  }
-  // budget in tokens, sinks included, at least min_budget(). Keeps a second copy of its rows for
-  // rewind().
+  // budget in tokens, sinks included, at least 1. Keeps a second copy of its rows for rewind().
   StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t budget,
                  std::int64_t max_append, DType dtype, const SharedLayers& shared = {});
   std::int64_t committed() const override { return state_.committed; }
@@ -41,6 +38,7 @@ class StreamingCache final : public StoredCache {
 
   KvStorage marked_rows_;
   std::int64_t budget_, sinks_;
+  std::int64_t step_;  // evictions drop multiples of so many rows
   State state_, marked_;
 };
 

@@ -189,7 +189,13 @@ class RecipeReader : public ConfigReader {
         recipe.directions.push_back(direction_of(section(name, direction)));
       }
     } else if (is_size(name)) {
-      recipe.sizes.emplace(name, options_of(section(name, value)));
+      std::vector<GivenOptions>& parts = recipe.sizes[std::string(name)];
+      const auto* const several = value.as_array();
+      if (several == nullptr || several->empty()) {
+        parts.push_back(options_of(section(name, value)));
+      } else {
+        for (const toml::node& part : *several) parts.push_back(options_of(section(name, part)));
+      }
     } else {
       throw_usage(
           "{}unknown entry {}; expected title, source, about, published, cannot, columns, "

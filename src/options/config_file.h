@@ -40,7 +40,8 @@ struct RecipeDirection {
 //   about = "what to look at"    published = "Figure 6b"
 //   cannot = ["published points that cannot run, and why"]
 //   [options]                    of all cases
-//   [tiny]                       of all cases of this size; also [gpu], [paper]
+//   [tiny]                       of all cases of this size; also [gpu], [paper]; [[tiny]], more
+//                                than once: of each in turn
 //   [[cases]]                    one block of cases; none: one block without options of its own
 //   columns = ["draft-ms"]       figures in the table (CaseMetric) in place of the usual ones
 //   [[directions]]               what it is to show, with an interval paired by prompt:
@@ -59,7 +60,7 @@ struct Recipe {
   std::string published;  // of published results those whose source begins so
   std::vector<std::string> cannot;
   GivenOptions options;
-  std::map<std::string, GivenOptions, std::less<>> sizes;
+  std::map<std::string, std::vector<GivenOptions>, std::less<>> sizes;  // each at least one
   std::vector<GivenOptions> blocks;
   std::vector<CaseMetric> columns;
   std::vector<RecipeDirection> directions;

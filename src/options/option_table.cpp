@@ -5,10 +5,8 @@
 
 #include "forecast/machine_spec.h"
 #include "host/machine.h"
-#include "model/streaming_cache.h"
 #include "options/option_kinds.h"
 #include "triforce/checkpoint.h"
-#include "triforce/host_kv_order.h"
 
 namespace triforce {
 namespace {
@@ -22,8 +20,6 @@ constexpr std::int64_t kManyTimes = 1 << 20;
 constexpr int kMaxRanks = 64, kMaxKvHeads = 1024;
 // seed + repetition is a seed too, and results hold it as a signed integer.
 constexpr std::int64_t kMaxSeed = std::int64_t{1} << 62;
-// What every backend can hold: the sinks and two granules to move among.
-constexpr std::int64_t kMinDraftBudget = StreamingCache::min_budget(kHostKeyBlock);
 
 // One entry. (A call, because clang-format sets one element of a braced list on each line.)
 Option o(std::string_view name, std::vector<std::string_view> aliases, std::string_view placeholder,
@@ -171,8 +167,17 @@ std::vector<Option> method_and_shape() {
         "retrieval or streaming cache",
         kShaped, Role::kDecidesBudget, integer(0, kMaxLayers - 1, member(&S::dense_layers))),
       o("draft-cache-budget", {"draft-budget"}, "N", "tokens",
-        "tokens in the drafter's streaming cache, sinks included", kShaped, Role::kDecidesDrafted,
-        integer(kMinDraftBudget, kMaxTokens, member(&S::draft_budget))),
+        "tokens in the drafter's cache, the sinks of a streaming one included: 16, at most half of "
+        "it; beyond the positions that the drafter has its rotary embedding is continued, and the "
+        "result says so",
+        kShaped, Role::kDecidesDrafted, integer(1, kMaxTokens, member(&S::draft_budget))),
+      o("draft-cache", {}, "KIND", "",
+        "what the drafter sees: streaming keeps its first and most recent tokens; window, for "
+        "analysis, reads the most recent ones anew for every token that it drafts, as a text of "
+        "their own, which is slow",
+        kShaped, Role::kDecidesDrafted,
+        choice<DraftCache>({{"streaming", DraftCache::kStreaming}, {"window", DraftCache::kWindow}},
+                           member(&S::draft_cache))),
       o("rebuild", {}, "POLICY", "",
         "when to select the retrieval cache again: every N generated tokens; when the rolling "
         "acceptance of the outer level falls below RATE; or for each drafted token by its own "

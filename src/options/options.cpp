@@ -132,6 +132,13 @@ void check_budget(const RunConfig& c) {
   }
 }
 
+void check_draft_cache(const RunConfig& c) {
+  if (c.speculation.draft_cache == DraftCache::kStreaming) return;
+  if (any_uses(c.methods, Pass::kDraft)) return;
+  throw_usage("--draft-cache window: expected a method with a drafter ({}) in --method, found none",
+              method_names([](const MethodSpec& m) { return m.uses(Pass::kDraft); }));
+}
+
 void check_offload(const RunConfig& c) {
   if (c.offload_attention != OffloadAttention::kHybrid && c.hybrid_split) {
     throw_usage("--hybrid-split: expected --offload-attention hybrid beside it, found {}",
@@ -174,6 +181,7 @@ void check_record(const RunConfig& c) {
 
 void check_speculation(const RunConfig& c) {
   check_budget(c);
+  check_draft_cache(c);
   const SpeculationOptions& s = c.speculation;
   if (s.inner_correction == Correction::kTarget) {
     const bool inner_level = std::any_of(c.methods.begin(), c.methods.end(),

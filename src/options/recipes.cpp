@@ -44,14 +44,15 @@ void name_axes(std::vector<AxisPoint>& points) {
 
 std::vector<AxisPoint> points_of(const Recipe& recipe, const std::string& size,
                                  const GivenOptions& given, std::size_t max_points) {
-  static const GivenOptions kNone;
+  static const std::vector<GivenOptions> kNone(1);
   const auto it = recipe.sizes.find(size);
-  const GivenOptions& of_size = it == recipe.sizes.end() ? kNone : it->second;
   std::vector<AxisPoint> points;
-  for (const GivenOptions& block : recipe.blocks) {
-    for (AxisPoint& p :
-         expand_axes(kSweep, merged({&recipe.options, &of_size, &block, &given}), max_points)) {
-      points.push_back(std::move(p));
+  for (const GivenOptions& of_size : it == recipe.sizes.end() ? kNone : it->second) {
+    for (const GivenOptions& block : recipe.blocks) {
+      for (AxisPoint& p :
+           expand_axes(kSweep, merged({&recipe.options, &of_size, &block, &given}), max_points)) {
+        points.push_back(std::move(p));
+      }
     }
   }
   name_axes(points);

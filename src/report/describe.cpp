@@ -408,6 +408,13 @@ void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
   }
 }
 
+void add_readers_notes(const RunResult& r, std::vector<std::string>& notes) {
+  const auto said = [](const CaseResult& c) {
+    return fmt::format("{}", fmt::join(c.validity.notes, "; "));
+  };
+  for (const auto& [what, names] : names_by_text(r, said)) notes.push_back(names + ": " + what);
+}
+
 // One note for what all cases share, so that a reason is not repeated for every method.
 void add_validity(const RunResult& r, std::vector<std::string>& notes) {
   std::vector<std::string> seen;
@@ -458,6 +465,7 @@ ReportText describe_result(const RunResult& result, bool details) {
   }
   add_statuses(result, text.notes);
   for (const CaseResult& c : result.cases) add_notes(c, text.notes);
+  add_readers_notes(result, text.notes);
   add_validity(result, text.notes);
   for (const CaseResult& c : result.cases) {
     if (c.tuning) text.tuning.push_back(tuning_text(c));

@@ -1,6 +1,7 @@
 #include "triforce/sweep.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "report/printers.h"
@@ -38,6 +39,10 @@ void drop_empty_columns(TextTable& t) {
     std::erase(t.optional, t.head[c]);
     drop_column(t, c);
   }
+}
+
+std::string figure(const std::optional<double>& x, int digits) {
+  return x ? fmt::format("{:.{}f}", *x, digits) : std::string("-");
 }
 
 std::string metric_text(const CaseResult& c, CaseMetric metric) {
@@ -89,10 +94,10 @@ TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& text
       t.caption = of.caption;
       if (columns.empty()) t.optional = {"ms 95% CI", "x 95% CI"};
     }
-    for (const std::vector<std::string>& cells : of.rows) {
+    for (std::size_t c = 0; c < of.rows.size(); ++c) {
       std::vector<std::string> line = {fmt::format("{}", row.number)};
       for (const auto& [name, value] : row.options) line.push_back(printable(to_text(value)));
-      line.insert(line.end(), cells.begin(), cells.end());
+      line.insert(line.end(), of.rows[c].begin(), of.rows[c].end());
       t.rows.push_back(std::move(line));
     }
   }
@@ -107,15 +112,30 @@ TextTable published_table(const SweepRecipe& recipe) {
   t.head = {"method", "setting", "ms/token", "speedup", "alpha", "ms/pass", "pass", "source"};
   t.left_columns = 2;
   for (const PublishedPoint& p : recipe.published) {
-    const auto text = [](const std::optional<double>& x, int digits) {
-      return x ? fmt::format("{:.{}f}", *x, digits) : std::string("-");
-    };
-    t.rows.push_back({p.method, p.setting, text(p.ms_per_token, 1),
-                      p.speedup ? text(p.speedup, 2) + "x" : "-", text(p.alpha, 4),
-                      text(p.pass_ms, 2), p.pass.value_or("-"), p.source});
+    if (p.needs) continue;
+    t.rows.push_back({p.method, p.setting, figure(p.ms_per_token, 1),
+                      p.speedup ? figure(p.speedup, 2) + "x" : "-", figure(p.alpha, 4),
+                      figure(p.pass_ms, 2), p.pass.value_or("-"), p.source});
   }
   drop_empty_columns(t);
   t.optional = {"source"};
+  return t;
+}
+
+// Not beside any case: what it needs is in each row.
+TextTable elsewhere_table(const SweepRecipe& recipe) {
+  TextTable t;
+  t.title = fmt::format("Published, of what cannot run here: {}", recipe.source);
+  t.caption = "no case here is one of these experiments";
+  t.head = {"method", "setting", "speedup", "tokens/round", "needs", "source"};
+  t.left_columns = 2;
+  for (const PublishedPoint& p : recipe.published) {
+    if (!p.needs) continue;
+    t.rows.push_back({p.method, p.setting, p.speedup ? figure(p.speedup, 2) + "x" : "-",
+                      figure(p.tokens_per_round, 2), *p.needs, p.source});
+  }
+  t.optional = {"source"};
+  drop_empty_columns(t);
   return t;
 }
 
@@ -169,7 +189,9 @@ void add_tables(const SweepResult& sweep, const std::vector<ReportText>& texts, 
       ours.caption = recipe.about + (ours.caption.empty() ? "" : "; " + ours.caption);
     }
     all.tables.push_back(std::move(ours));
-    if (!recipe.published.empty()) all.tables.push_back(published_table(recipe));
+    for (TextTable& t : std::array{published_table(recipe), elsewhere_table(recipe)}) {
+      if (!t.rows.empty()) all.tables.push_back(std::move(t));
+    }
     for (const std::string& line : recipe.cannot) {
       all.notes.push_back(
           printable(fmt::format("{}: published, not run here: {}", recipe.name, line)));

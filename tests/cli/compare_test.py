@@ -33,7 +33,7 @@ def plant_token(case, prompt, position):
 def set_times(result, factor=1.0, noise=0.002, phase=7):
     """Times as of a machine that is quiet, the same for every sample but for a little noise."""
     for case in result["cases"]:
-        case["validity"] = {"comparable": True, "reasons": []}
+        case["validity"] = {"comparable": True, "reasons": [], "notes": []}
         for i, sample in enumerate(case["timing"]["samples"]):
             ms = factor * (1 + noise * ((i * phase % 11) / 5 - 1))
             sample["decode_ms"] = ms * sample["tokens"]

@@ -29,6 +29,8 @@ SETS = [
     {"method": "streaming", "budget": 1024, "chunk-size": 4},
     {"method": "retrieval", "no-baseline": True, "chunk-size": 64, "budget": 1024, "gamma": 31},
     {"method": "draft", "no-baseline": True, "draft-cache-budget": 300, "dtype": "f16"},
+    {"draft-cache-budget": 1},
+    {"draft-cache-budget": 5000, "draft-cache": "window", "dtype": "f16"},
     {"prefill": 400, "rebuild": "every:4", "selection": "attention", "chunk-size": 1,
      "threads": 3},
     {"method": "streaming-hierarchy,triforce", "inner-gamma": 9, "gamma": 12, "gen-len": 33,
@@ -38,7 +40,7 @@ SETS = [
     {"kv-offload": True, "baseline": True},
 ]
 # Those that differ most for a device; the emulator is slow.
-DEVICE_SETS = [SETS[0], SETS[3], SETS[4], SETS[10]]
+DEVICE_SETS = [SETS[0], SETS[3], SETS[4], SETS[12]]
 
 
 class Memory(ProgramTest):
@@ -102,7 +104,7 @@ class Refusals(ProgramTest):
         for option, value, says in [
                 ("gamma", "0", "1..31"), ("inner-gamma", "32", "1..31"), ("gen-len", "0", "1.."),
                 ("prefill", "1", "2.."), ("chunk-size", "0", "1..4096"), ("budget", "-8", "0.."),
-                ("draft-cache-budget", "40", "48.."), ("method", "foo", "comma list"),
+                ("draft-cache-budget", "0", "1.."), ("draft-cache", "none", "window"), ("method", "foo", "comma list"),
                 ("method", "ar,ar", "at most once"), ("dtype", "f64", "bf16"),
                 ("rebuild", "every:0", "every:N"), ("selection", "best", "mean-key"),
                 ("temp", "-1", "a number"), ("top-p", "0", "a number"), ("seed", "x", "an integer"),
@@ -126,8 +128,7 @@ class Refusals(ProgramTest):
                 ("at least 16", {"budget": 8}),
                 ("4096 positions", {"prefill": 5000}),
                 ("4096 positions", {"prefill": 4000, "gen-len": 90}),
-                ("4096 positions", {"draft-cache-budget": 4000}),
-                ("target's streaming cache", {"method": "streaming", "budget": 32}),
+                ("with a drafter (triforce,", {"draft-cache": "window", "method": "retrieval"}),
                 ("vocabulary of 97", {"random-draft": "llama-68M"}),
                 ("found none", {"random-draft": None}),
                 ("expected auto or 0 to 2", {"on-chip": 3}),

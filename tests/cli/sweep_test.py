@@ -113,7 +113,7 @@ class Sweep(ProgramTest):
         for changes, status, code in (({"dataset": missing}, "error", 3),
                                       ({"memory-limit": "1k"}, "skipped_memory", 4),
                                       ({"prefill": "5000"}, "skipped_options", 2),
-                                      ({"method": "streaming", "budget": "40"},
+                                      ({"method": "streaming", "dense-layers": "2"},
                                        "skipped_options", 2)):
             with self.subTest(changes):
                 done, sweep = self.sweep(gamma="1,2", code=code, **changes)
@@ -122,10 +122,11 @@ class Sweep(ProgramTest):
                 self.assertIn("case ", done.err)
 
     def test_what_one_case_is_refused_for_leaves_the_others(self):
-        done, sweep = self.sweep(method="streaming", budget="40,64", prefill="5000,128")
+        done, sweep = self.sweep(method="streaming", prefill="5000,128",
+                                 **{"dense-layers": "2,1"})
         self.assertEqual([row["result"]["cases"][0]["status"] for row in sweep["cases"]],
                          ["skipped_options"] * 3 + ["ok"])
-        self.assertIn("case 3 of 4: --budget: expected at least 48 tokens", done.err)
+        self.assertIn("case 3 of 4: --dense-layers: expected 0 to 1, found 2", done.err)
 
     def test_fail_fast(self):
         ids = self.write("short.ids", " ".join(["5"] * 100) + "\n")

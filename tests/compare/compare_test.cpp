@@ -369,7 +369,9 @@ TEST(CompareLatency, WhatCannotBeDecidedIsAWarningUnlessItIsRequired) {
        {},
        other_times(),
        [&](ResultFile& f) {
-         of_all(f, [](CaseResult& c) { c.validity = {false, {"throttled clocks: sw_thermal"}}; });
+         of_all(f, [](CaseResult& c) {
+           c.validity = {false, {"throttled clocks: sw_thermal"}, {}};
+         });
        },
        "new is not comparable: throttled clocks: sw_thermal"},
       {"another machine",

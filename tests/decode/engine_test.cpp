@@ -10,8 +10,11 @@
 #include "cpu/cpu_backend.h"
 #include "decode/teacher_forced.h"
 #include "decode/toy_models.h"
+#include "decode/window_scorer.h"
 #include "model/full_cache.h"
 #include "model/retrieval_cache.h"
+#include "model/streaming_cache.h"
+#include "reference/reference_backend.h"
 #include "selftest/lossless.h"
 #include "triforce/plan.h"
 #include "triforce/sampling.h"
@@ -343,8 +346,10 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
   EXPECT_TRUE(refused([](auto& o, auto&) { o.gamma = 32; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.inner_gamma = 32; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.budget = 68; }));
-  EXPECT_TRUE(refused([](auto& o, auto&) { o.budget = 32; }));  // the target's streaming cache
-  EXPECT_TRUE(refused([](auto& o, auto&) { o.draft_budget = 32; }));
+  EXPECT_FALSE(refused([](auto& o, auto&) { o.budget = 8; }));
+  EXPECT_FALSE(refused([](auto& o, auto&) { o.draft_budget = 1; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.draft_budget = 0; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.draft_budget = kMaxTokens + 1; }));
   EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 1; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.rebuild.kind = RebuildPolicy::Kind::kToken; }));
   for (const bool offloaded : {false, true}) {
@@ -383,8 +388,84 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
   EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 4096 - 20 - 7; }));
   EXPECT_FALSE(refused([](auto&, auto& s) { s = {4096 - 20 - 1, 20, {kBaselineMethod}}; }));
   EXPECT_TRUE(refused([](auto&, auto& s) { s = {4096 - 20, 20, {kBaselineMethod}}; }));
-  EXPECT_FALSE(refused([](auto& o, auto&) { o.draft_budget = 4096 - kStreamingChunk; }));
-  EXPECT_TRUE(refused([](auto& o, auto&) { o.draft_budget = 4097 - kStreamingChunk; }));
+  // The drafter's positions are no limit: what is beyond them is noted.
+  EXPECT_FALSE(refused([](auto& o, auto&) { o.draft_budget = 5000; }));
+}
+
+// A drafter reads its window anew, and what it says is what a model says that never saw more.
+TEST_F(EngineOnce, AWindowIsATextOfItsOwn) {
+  const std::unique_ptr<Backend> reference = make_reference_backend();
+  for (Backend* b : {backend_.get(), reference.get()}) {
+    const ToyPair pair(*b, DType::kF32, kVocab);
+    const ModelConfig& d = pair.draft.config;
+    // No token follows itself: a second one would change nothing.
+    std::vector<Token> tokens(260);
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<Token>(7 * i % kVocab);
+    constexpr std::int64_t kLength = 220;
+    for (const std::int64_t window : {1, 2, 31, 128, 150, 250}) {
+      LlamaModel model(*b, pair.draft, 512, kStreamingChunk, kMaxBatchInvariantRows);
+      StreamingCache cache(*b, d.layers, d.kv_heads, d.head_dim, window, kStreamingChunk,
+                           pair.draft.dtype);
+      PhaseTimer timer(*b);
+      WindowScorer scorer(*b, model, cache, window, 400, {1.0F, 1.0F, 0}, timer, Phase::kDraft);
+      scorer.start(std::span(tokens).first(kLength));
+      Tensor got(b->allocator(), DType::kF32, {2, kVocab}, b->place(), MemTag::kProbs);
+      scorer.feed(std::span(tokens).subspan(kLength, 20), got.view());
+      scorer.truncate(kLength + 5);  // rejected, and others in their place
+      scorer.feed(std::span(tokens).subspan(kLength + 5, 15), got.view());
+      ASSERT_EQ(scorer.length(), kLength + 20);
+      // In single-token passes over a full cache of nothing but the window, or of one token more.
+      const auto alone = [&](std::int64_t end, std::int64_t n) {
+        FullCache fresh(*b, d.layers, d.kv_heads, d.head_dim, 512, 1, pair.draft.dtype);
+        TensorView logits;
+        for (std::int64_t i = end - n; i < end; ++i) {
+          logits = model.forward({&tokens[static_cast<std::size_t>(i)], 1}, fresh, Logits::kLast);
+        }
+        std::vector<float> probs(kVocab);
+        b->to_probs(logits, {1.0F, 1.0F, 0}, make_view(probs.data(), DType::kF32, {1, kVocab}));
+        return probs;
+      };
+      // Roundings of f32, of sums of some hundred terms: there the keys are rotated when stored.
+      const auto differs = [](const std::vector<float>& x, const std::vector<float>& y) {
+        double most = 0;
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          most = std::max(most, std::abs(double{x[i]} / double{y[i]} - 1));
+        }
+        return most > 0x1p-16;
+      };
+      for (const std::int64_t row : {0, 1}) {
+        const std::int64_t end = kLength + 19 + row, n = std::min(window, end);
+        std::vector<float> probs(kVocab);
+        b->download(make_view(probs.data(), DType::kF32, {1, kVocab}), got.view().rows(row, 1));
+        EXPECT_FALSE(differs(probs, alone(end, n))) << window << ", row " << row;
+        EXPECT_TRUE(n == end || differs(probs, alone(end, n + 1))) << window << ", row " << row;
+      }
+    }
+  }
+}
+
+TEST_F(EngineOnce, JointDistributionIsTheTargetsWithAWindow) {
+  SpeculationOptions o = toy_options();
+  o.draft_cache = DraftCache::kWindow;
+  expect_targets_joint_distribution(backend_.get(), {Method::kDraft, Method::kTriForce}, o);
+}
+
+// Of the drafter beyond what it has, and not of one that has room.
+TEST_F(EngineOnce, ADrafterBeyondItsPositionsIsNoted) {
+  const ModelConfig d = toy_config("d", 1, 2, 2, 16, kVocab);  // 4096 positions
+  SpeculationOptions o = toy_options();
+  const RunShape run{6000, 100, {Method::kDraft}};
+  EXPECT_EQ(note_on_drafter(d, o, run), "");
+  o.draft_budget = 4096 - kStreamingChunk;
+  EXPECT_EQ(note_on_drafter(d, o, run), "");
+  o.draft_budget += 1;
+  EXPECT_NE(note_on_drafter(d, o, run).find("up to 4097 positions, of which d has 4096"),
+            std::string::npos);
+  EXPECT_EQ(note_on_drafter(d, o, {1000, 100, {Method::kDraft}}), "");  // it never gets so far
+  o.draft_cache = DraftCache::kWindow;
+  EXPECT_EQ(note_on_drafter(d, o, run), "");
+  o.draft_budget = 4097;
+  EXPECT_NE(note_on_drafter(d, o, run), "");
 }
 
 // Up to the last position that a model has: the streams are those of a run with room to spare.

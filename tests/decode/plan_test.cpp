@@ -85,6 +85,35 @@ TEST(DenseLayers, PassesReadTheFullCacheOfTheirLayers) {
   }
 }
 
+// A window is read anew in parts: each reads the rows before it, and all weights but what only
+// logits need, which the last one reads too.
+TEST(DraftWindow, PassesReadAllOfItEachTime) {
+  PlanInput in;
+  in.target = *find_preset("llama-7B-128K");
+  in.draft = find_preset("llama-68M");
+  in.run = {10'000, 16, {Method::kDraft}};
+  const auto draft = [&](std::int64_t budget, DraftCache cache) {
+    in.options.draft_budget = budget;
+    in.options.draft_cache = cache;
+    return plan_memory(in).passes[Pass::kDraft];
+  };
+  const std::int64_t row = 2 * 2 * 768 * 2;  // K and V of a token in two layers
+  const PassBytes streams = draft(300, DraftCache::kStreaming);
+  EXPECT_EQ(streams.at(10'000), streams.weights + 300 * row);
+  const PassBytes window = draft(300, DraftCache::kWindow);
+  EXPECT_EQ(window.weights, streams.weights);
+  // Of 768 x 32000 logits, 768 x 768 outputs and 3 x 768 x 3072 of the feed-forward, and two norms.
+  const std::int64_t last = 2 * (768 * 32'000 + 768 * 768 + 3 * 768 * 3072) + 2 * 4 * 768;
+  EXPECT_EQ(window.parts(10'000), 3);
+  EXPECT_EQ(window.at(10'000), 3 * window.weights - 2 * last + (128 + 256 + 300) * row);
+  EXPECT_EQ(window.at(128), window.weights + 128 * row);  // a text that is no longer
+  EXPECT_EQ(draft(1, DraftCache::kWindow).at(10'000), window.weights + row);
+  // What it allocates is what a streaming cache of that budget takes.
+  const std::int64_t bytes = plan_memory(in).total_bytes();
+  in.options.draft_cache = DraftCache::kStreaming;
+  EXPECT_EQ(plan_memory(in).total_bytes(), bytes);
+}
+
 // A selection for each drafted token scores every key, or attends to every key and value.
 TEST(TokenSelection, PassesReadWhatTheySelectFrom) {
   constexpr std::int64_t kTokens = 10'000;

@@ -106,6 +106,13 @@ inline std::vector<Variant> variants() {
   });
   add("h2o", [](auto& o) { o.selection = Selection::kH2O, o.dense_layers = 1; });
   add("budget beyond the prompt", [](auto& o) { o.budget = 1024; });
+  add("a drafter with one token", [](auto& o) { o.draft_budget = 1; });
+  add("a drafter beyond its positions", [](auto& o) { o.draft_budget = 5000; });
+  add("a drafter with a window", [](auto& o) {
+    o.draft_cache = DraftCache::kWindow;
+    o.draft_budget = 150;
+    o.inner_gamma = 2;
+  });
   add("chunk 5", [](auto& o) { o.chunk_size = 5, o.budget = 60; });
   return all;
 }

@@ -1,8 +1,13 @@
 #include "forecast/published.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <queue>
+#include <string>
+#include <vector>
 
 #include "forecast/machine_spec.h"
 #include "triforce/checkpoint.h"
@@ -31,6 +36,9 @@ TEST(Published, EveryResultCanBeAskedFor) {
     if (r.selection) c.speculation.selection = *r.selection;
     if (r.rebuilds_for_each_token) c.speculation.rebuild.kind = RebuildPolicy::Kind::kToken;
     if (r.draft_budget) c.speculation.draft_budget = *r.draft_budget;
+    c.speculation.draft_cache = r.draft_cache;
+    if (r.draft != "llama-68M") c.draft = r.draft;
+    EXPECT_TRUE(find_preset(r.draft).has_value()) << r.source;
     if (r.offloaded) {
       c.kv_offload = true;
       c.offload_attention = *r.offloaded;
@@ -55,7 +63,71 @@ TEST(Published, EveryResultCanBeAskedFor) {
     EXPECT_TRUE(find_published(c, r.method).empty());
   }
   EXPECT_EQ(speedups,
-            7 + 7 + 2 + 5 + 8 + 8 + 6 + 6 + 7 + 13);  // tables 2, 7 and 8, figures 5 and 6
+            // tables 2, 7, 8, 5 and 6, figures 5 and 6
+            7 + 7 + 2 + 5 + 8 + 8 + 1 + 2 + 6 + 6 + 7 + 13);
+}
+
+// What was measured with one drafter, or with what it sees, was not with another.
+TEST(Published, AnotherDrafterIsAnotherSetting) {
+  RunConfig c;
+  c.target = "llama-7B-128K";
+  c.prefill = 65'536;
+  c.speculation.gamma = 1;
+  const auto sources = [&] {
+    std::vector<std::string> found;
+    for (const PublishedResult* r : find_published(c, Method::kDraft)) found.push_back(r->source);
+    return found;
+  };
+  EXPECT_TRUE(sources().empty());
+  c.draft = "llama-160M";
+  EXPECT_EQ(sources(),
+            (std::vector<std::string>{"Figure 2a, llama-160M, StreamingLLM, 65536 tokens"}));
+  c.speculation.draft_cache = DraftCache::kWindow;
+  EXPECT_TRUE(sources().empty());
+  c.draft.clear();
+  c.prefill = 512;
+  EXPECT_EQ(sources(),
+            (std::vector<std::string>{"Figure 2a, llama-68M, sliding window, 512 tokens"}));
+  c.random_draft = "llama-160M";
+  EXPECT_TRUE(sources().empty());
+}
+
+// Nothing of it is what a configuration can be.
+TEST(Published, ElsewhereSaysWhatItNeeds) {
+  for (const PublishedElsewhere& r : published_elsewhere()) {
+    EXPECT_NE(r.speedup.has_value(), r.tokens_per_round.has_value()) << r.source;
+    EXPECT_FALSE(r.method.empty() || r.setting.empty() || r.needs.empty()) << r.source;
+    for (const PublishedResult& same : published_results()) EXPECT_NE(same.source, r.source);
+  }
+}
+
+// The tree with the most tokens is made of the nodes that are most probably accepted; a node's
+// children are accepted at the rates of the published vector, and no node is below level 24.
+TEST(Published, TreesFollowFromTheAcceptanceVector) {
+  constexpr double kRates[] = {.91692, .04625, .01472, .00694, .00490,
+                               .00258, .00236, .00158, .00081};
+  constexpr int kLevels = 24;
+  std::map<std::string, double> expected;
+  std::priority_queue<std::pair<double, int>> nodes;  // probability, level
+  nodes.emplace(1.0, 1);
+  double tokens = 0;
+  for (int n = 1; n <= 1024; ++n) {
+    const auto [p, level] = nodes.top();
+    nodes.pop();
+    tokens += p;
+    expected[fmt::format("tree of {} tokens", n)] = tokens;
+    for (const double rate : kRates) {
+      if (level < kLevels) nodes.emplace(p * rate, level + 1);
+    }
+  }
+  expected["however long"] = 1 / (1 - kRates[0]);
+  int trees = 0;
+  for (const PublishedElsewhere& r : published_elsewhere()) {
+    if (!r.tokens_per_round) continue;
+    EXPECT_NEAR(*r.tokens_per_round, expected.at(std::string(r.setting)), 0.006) << r.setting;
+    ++trees;
+  }
+  EXPECT_EQ(trees, 7);
 }
 
 // One option after the other that is not the published one.

@@ -120,6 +120,29 @@ TEST_P(CpuCaches, StreamingWindowOfTheWholeLengthIsTheFullCache) {
   }
 }
 
+// A row of the first layer depends on its token alone, so that a cache which evicted is the one
+// that never saw what it dropped, bit for bit: sinks and recent tokens of budgets down to 1.
+TEST_P(CpuCaches, StreamingKeepsSinksAndRecentTokensOfAnyBudget) {
+  ModelConfig c = tiny_config(4, 2, 16);
+  c.layers = 1;
+  Tiny t(c, GetParam(), 7, 512, cpu_backend());
+  const std::vector<Token> tokens = random_tokens(140, c.vocab, 6);
+  const std::vector<Token> probe = {3, 1, 4};
+  for (const std::int64_t budget : {1, 2, 3, 15, 20, 33, 47}) {
+    StreamingCache cache(*t.backend, c.layers, c.kv_heads, c.head_dim, budget, 40, t.weights.dtype);
+    for (std::size_t i = 0; i < tokens.size(); i += 7) {
+      t.run(std::span(tokens).subspan(i, 7), cache, 4);
+      cache.commit(cache.length());
+    }
+    const auto sinks = std::min<std::ptrdiff_t>(StreamingCache::kSinks, budget / 2);
+    std::vector<Token> kept(tokens.begin(), tokens.begin() + sinks);
+    kept.insert(kept.end(), tokens.end() - (budget - sinks), tokens.end());
+    StreamingCache fresh(*t.backend, c.layers, c.kv_heads, c.head_dim, 96, 64, t.weights.dtype);
+    t.run(kept, fresh, 8);
+    EXPECT_EQ(t.run(probe, cache, 3), t.run(probe, fresh, 3)) << budget;
+  }
+}
+
 // Eviction and rewind move the right rows: what follows has the bits of the first time.
 TEST_P(CpuCaches, RewindRepeatsTheBits) {
   Tiny t(tiny_config(4, 2, 16), GetParam(), 7, 512, cpu_backend());

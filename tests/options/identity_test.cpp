@@ -140,6 +140,7 @@ TEST(CaseId, DependsOnTheOptionsOfItsMethod) {
       {{"--selection", "h2o"}, "triforce retrieval"},
       {{"--rebuild", "token"}, "triforce retrieval"},
       {{"--draft-cache-budget", "512"}, "triforce draft"},
+      {{"--draft-cache", "window"}, "triforce draft"},
   };
   for (const char* method : {"ar", "triforce", "retrieval", "streaming", "draft"}) {
     std::set<std::string> ids = {with(method, {})};

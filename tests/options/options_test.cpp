@@ -64,7 +64,8 @@ TEST(Options, ExplicitBadValues) {
       {"gen-len", "0"},
       {"budget", "15"},
       {"chunk-size", "0"},
-      {"draft-cache-budget", "47"},
+      {"draft-cache-budget", "0"},
+      {"draft-cache", "none"},
       {"temp", "-0.1"},
       {"temp", "101"},
       {"top-p", "0"},
@@ -133,7 +134,7 @@ TEST(Options, BothSidesOfEveryLimit) {
       {"run", "budget", "8", "16", "16777216", "16777217"},
       {"run", "chunk-size", "0", "1", "2048", "4097"},  // 2048: the built-in pair's budget
       {"run", "dense-layers", "-1", "0", "511", "512"},
-      {"run", "draft-cache-budget", "47", "48", "16777216", "16777217"},
+      {"run", "draft-cache-budget", "0", "1", "16777216", "16777217"},
       {"run", "temp", "9e-31", "1e-30", "100", "100.1"},
       {"run", "temp", "-1e-30", "0", "1", "1e400"},
       {"run", "top-p", "0", "1e-30", "1", "1.001"},
@@ -677,6 +678,25 @@ TEST(Options, ShardsAndMerges) {
             "--merge and --shard: expected one of them, found both; a merge measures nothing");
 }
 
+// A size that stands there more than once has each block of cases in each of its sections.
+TEST_F(RecipeTest, ASizeMayHaveSeveralSections) {
+  write(
+      "title = 'T'\n[options]\ngamma = 3\n[[tiny]]\nprefill = 4096\nbudget = [512, 1024]\n"
+      "[[tiny]]\nprefill = 2048\nbudget = 256\n[[cases]]\n[[cases]]\ngamma = 4\n");
+  const CommandLine line = parse_command_line({"sweep", path_ + ":tiny"});
+  std::vector<std::vector<std::int64_t>> got;
+  for (const SweepCase& c : line.cases) {
+    const RunConfig& config = *c.config;
+    got.push_back({config.prefill, config.speculation.budget, config.speculation.gamma});
+  }
+  EXPECT_EQ(got, (std::vector<std::vector<std::int64_t>>{{4096, 512, 3},
+                                                         {4096, 1024, 3},
+                                                         {4096, 512, 4},
+                                                         {4096, 1024, 4},
+                                                         {2048, 256, 3},
+                                                         {2048, 256, 4}}));
+}
+
 TEST_F(RecipeTest, Mistakes) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"title = 'T'\n[tiny]\ngama = 3\n", ":3: unknown option \"gama\"; did you mean gamma?"},
@@ -686,6 +706,8 @@ TEST_F(RecipeTest, Mistakes) {
        "[[directions]]"},
       {"title = 3\n", ":1: title: expected a text"},
       {"title = 'T'\ncannot = 'x'\n", ":2: cannot: expected a list"},
+      {"title = 'T'\ntiny = []\n", ":2: tiny: expected a section of options"},
+      {"title = 'T'\ntiny = [3]\n", ":2: tiny: expected a section of options"},
       {"title = 'T'\ncases = [3]\n", ":2: cases: expected a section of options"},
       {"title = 'T'\n[options]\nbudget = [1, 'x']\n",
        ":3: --budget: expected an integer in 0..16777216 or auto, or a list of such, found \"x\""},
@@ -710,7 +732,7 @@ TEST_F(RecipeTest, Mistakes) {
 TEST_F(RecipeTest, TheOnesThatAreThere) {
   for (const char* size : {"paper", "gpu", "tiny"}) {
     const CommandLine line = parse_command_line({"sweep", std::string(size) + "-all"});
-    EXPECT_GE(line.recipes.size(), 7U);
+    EXPECT_GE(line.recipes.size(), 8U);
     std::size_t directions = 0;
     for (const ChosenRecipe& r : line.recipes) {
       EXPECT_FALSE(r.title.empty() || r.source.empty() || r.about.empty()) << r.name;

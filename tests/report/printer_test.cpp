@@ -22,6 +22,35 @@ TEST(Golden, Markdown) {
 }
 TEST(Golden, Csv) { expect_golden(to_csv(sample_result()), "tests/report/golden/result.csv"); }
 TEST(Golden, Json) { expect_golden(to_json(sample_result()), "tests/report/golden/result.json"); }
+// What no case is stands in a table of its own, so that no figure of ours is in its row or above
+// it.
+TEST(Sweep, WhatCannotRunIsInNoTableWithCases) {
+  SweepResult sweep;
+  SweepRecipe& recipe = sweep.recipes.emplace_back();
+  recipe.name = "tiny-table4";
+  recipe.title = "Table 4";
+  recipe.source = "the paper";
+  recipe.published = {{"draft", "temp 0", "Table 4, a row", {}, 1.5, .25, {}, {}},
+                      {"REST", "PG-19", "Table 4, another", {}, 1.25, {}, 3.5, "a datastore"}};
+  sweep.rows.push_back({1, "tiny-table4", {}, sample_result()});
+  const std::string text = to_table(sweep, {100, false});
+  const std::size_t ours = text.find("tiny-table4: Table 4");
+  const std::size_t published = text.find("Published: the paper");
+  const std::size_t elsewhere = text.find("Published, of what cannot run here: the paper");
+  ASSERT_LT(ours, published);
+  ASSERT_LT(published, elsewhere);
+  ASSERT_NE(elsewhere, std::string::npos);
+  EXPECT_LT(text.find("Table 4, a row"), elsewhere);
+  for (const char* cell : {"REST", "1.25x", "3.50", "a datastore"}) {
+    EXPECT_GT(text.find(cell), elsewhere) << cell;
+    EXPECT_NE(text.find(cell), std::string::npos) << cell;
+  }
+  // Without such rows there is no such table, and the other way round.
+  recipe.published.pop_back();
+  EXPECT_EQ(to_table(sweep, {100, false}).find("of what cannot run here"), std::string::npos);
+  EXPECT_EQ(to_json(read_json_sweep(to_json(sweep), "sweep")), to_json(sweep));
+}
+
 // ---- A sweep: two cases that were measured, the second with another result, and one refused.
 SweepResult sample_sweep() {
   SweepResult sweep;

@@ -127,7 +127,7 @@ inline CaseResult sample_triforce() {
   c.case_id = "00000000cafecafe";
   c.timing_id = "00000000feedcafe";
   c.name = c.method = "triforce";
-  c.validity = {false, {"random weights of the drafter"}};
+  c.validity = {false, {"random weights of the drafter"}, {"a note on the drafter"}};
   ModelInfo draft = *c.target;
   draft.weights_digest.reset();
   draft.tokenizer_sha256.reset();
@@ -187,7 +187,7 @@ inline CaseResult sample_failure() {
   c.name = c.method = "retrieval";
   c.status = CaseStatus::kOom;
   c.status_reason = "out of memory: kv_retrieval needs 1000 bytes,\nfound 10";
-  c.validity = {false, {"status oom"}};
+  c.validity = {false, {"status oom"}, {}};
   c.lossless.mode = LosslessMode::kTokens;
   return c;
 }

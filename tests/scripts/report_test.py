@@ -103,6 +103,14 @@ class Report(ReportTest):
             for reason in reasons[-1]:
                 self.assertIn(reason, said)
 
+    def test_a_note_is_said(self):
+        self.run_program("run", "--prefill", "2200", "--gen-len", "8", "--prompts", "1", "--warmup", "0",
+                         "--method", "draft", "--draft-cache-budget", "4096", "--repetitions", "1",
+                         "--json", "r.json", "--progress", "none")
+        note, = strict_json(self.read("r.json"))["cases"][-1]["validity"]["notes"]
+        self.assertIn("beyond what it was trained on", note)
+        self.assertIn(f"Note: {note}.", self.said(self.page("r.json")))
+
     def test_null_is_not_measured(self):
         """Whatever may be null is null, one by one and all together: a page, and no 0 for it."""
         golden, schema = self.golden(), strict_json(
@@ -143,7 +151,8 @@ class Report(ReportTest):
     def test_against_a_base(self):
         base, now = self.golden(), self.golden()
         now["cases"][1]["timing"]["ms_per_token"].update(geometric_mean=1.0, ci95_low=0.9, ci95_high=1.1)
-        now["cases"][1]["validity"] = base["cases"][1]["validity"] = {"comparable": True, "reasons": []}
+        now["cases"][1]["validity"] = base["cases"][1]["validity"] = {"comparable": True, "reasons": [],
+                                                                                  "notes": []}
         files = self.write("now.json", json.dumps(now)), self.write("base.json", json.dumps(base))
         said = self.said(self.page(files[0], base=files[1]))
         self.assertIn("triforce (1, 6) is 2.00x faster than in the base, and their 95% intervals do not "

@@ -1,0 +1,74 @@
+// Which published results have the setting of a configuration.
+#include "forecast/published.h"
+#include "triforce/checkpoint.h"
+
+namespace triforce {
+namespace {
+
+bool same_place(const PublishedResult& r, const RunConfig& c, int layers) {
+  const bool all_near = !c.on_chip || *c.on_chip == layers;
+  if (!r.offloaded) return all_near;
+  if (c.offload_attention != *r.offloaded) return false;
+  if (!c.on_chip) return c.kv_offload;
+  return *c.on_chip < layers && (!r.on_chip || *r.on_chip == *c.on_chip);
+}
+
+// A configuration without a drafter's name has llama-68M where its target is a preset.
+bool same_drafter(const PublishedResult& r, const RunConfig& c) {
+  if (!spec_of(r.method).uses(Pass::kDraft)) return true;
+  const std::string& named = c.random_draft.empty() ? c.draft : c.random_draft;
+  return (named.empty() ? "llama-68M" : named) == r.draft &&
+         c.speculation.draft_cache == r.draft_cache;
+}
+
+// All but the machine.
+bool same_setting(const PublishedResult& r, const RunConfig& c, const PublishedQuery& q) {
+  const auto same = [](const auto& stated, const auto& value) {
+    return !stated || *stated == value;
+  };
+  // Options are floats: 0.6f is not the double 0.6.
+  const auto same_float = [](const std::optional<double>& stated, float value) {
+    return !stated || static_cast<float>(*stated) == value;
+  };
+  const SpeculationOptions& s = c.speculation;
+  return r.target == q.target && r.method == q.method && r.prompt == c.prefill &&
+         r.generated == c.gen_len && same_float(r.temperature, s.sampling.temperature) &&
+         same_float(r.top_p, s.sampling.top_p) && s.dense_layers == r.dense_layers &&
+         same(r.budget, s.budget) && same(r.draft_budget, s.draft_budget) &&
+         same(r.chunk_size, s.chunk_size) && same(r.gamma, q.gammas.gamma) &&
+         same(r.inner_gamma, q.gammas.inner_gamma) && same(r.selection, s.selection) &&
+         r.rebuilds_for_each_token == (s.rebuild.kind == RebuildPolicy::Kind::kToken) &&
+         same_place(r, c, q.layers) && same_drafter(r, c);
+}
+
+}  // namespace
+
+std::vector<const PublishedResult*> find_published(const RunConfig& config,
+                                                   const PublishedQuery& query) {
+  const PublishedResult *ms = nullptr, *speedup = nullptr;
+  for (const PublishedResult& r : published_results()) {
+    if (r.machine != query.machine || !same_setting(r, config, query)) continue;
+    const PublishedResult*& first = r.ms_per_token ? ms : speedup;
+    if (first == nullptr && (r.ms_per_token || r.speedup)) first = &r;
+  }
+  std::vector<const PublishedResult*> found;
+  for (const PublishedResult* r : {ms, speedup}) {
+    if (r != nullptr) found.push_back(r);
+  }
+  return found;
+}
+
+std::vector<const PublishedResult*> find_published(const RunConfig& config, Method method) {
+  PublishedQuery query;
+  query.target = config.target.empty() ? config.random_weights : config.target;
+  if (const auto preset = find_preset(query.target)) query.layers = preset->layers;
+  query.method = method;
+  query.gammas = config.speculation.gammas();
+  std::vector<const PublishedResult*> found;
+  for (const PublishedResult& r : published_results()) {
+    if (same_setting(r, config, query)) found.push_back(&r);
+  }
+  return found;
+}
+
+}  // namespace triforce
