@@ -14,7 +14,7 @@ inline constexpr std::string_view kSweepSchema = "triforce-bench.sweep/1";
 // What was published for a case of the paper's size, or measured of one here.
 struct PublishedPoint {
   std::string method, setting, source;
-  std::optional<double> ms_per_token, speedup, alpha;
+  std::optional<double> ms_per_token, speedup, alpha, recovery, copied;
 };
 template <class V>
 void fields(V& v, PublishedPoint& p) {
@@ -23,6 +23,8 @@ void fields(V& v, PublishedPoint& p) {
   v("ms_per_token", p.ms_per_token, "milliseconds per token; null: not published");
   v("speedup", p.speedup, "over autoregressive decoding; null: not published");
   v("alpha", p.alpha, "per-token acceptance of the outer level; null: not published");
+  v("recovery", p.recovery, "attention recovered, mean over the layers; null: not published");
+  v("copied", p.copied, "accuracy of needle retrieval; null: not published");
   v("source", p.source, "where it was published, and on what");
 }
 

@@ -112,7 +112,7 @@ std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
         if (recipe.published.empty() || !r->source.starts_with(recipe.published)) continue;
         points.push_back({to_string(method), axes_text(point.axes),
                           fmt::format("{}; {}", r->source, r->machine), r->ms_per_token, r->speedup,
-                          r->alpha});
+                          r->alpha, r->recovery, r->copied});
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "decode/fill.h"
+#include "decode/recovery_meter.h"
 #include "decode/sizes.h"
 #include "model/prompt_replay.h"
 #include "model/retrieval_cache.h"
@@ -34,6 +35,28 @@ class TimedObserver final : public LayerObserver {
   PhaseTimer& timer_;
 };
 
+// The target over its retrieval cache where nothing verifies: its own rows become the full cache's,
+// from which that cache takes and selects what it keeps.
+class UnverifiedScorer final : public Scorer {
+ public:
+  UnverifiedScorer(std::unique_ptr<Scorer> scorer, RetrievalCache& cache)
+      : scorer_(std::move(scorer)), cache_(cache) {}
+  std::int64_t length() const override { return scorer_->length(); }
+  void feed(std::span<const Token> tokens, TensorView probs) override {
+    scorer_->feed(tokens, probs);
+  }
+  void truncate(std::int64_t length) override { scorer_->truncate(length); }
+  void commit(std::int64_t length) override {
+    cache_.hand_over(length);
+    scorer_->commit(length);
+  }
+  std::int64_t vocab() const override { return scorer_->vocab(); }
+
+ private:
+  std::unique_ptr<Scorer> scorer_;
+  RetrievalCache& cache_;
+};
+
 const SpeculationOptions& checked(const SpeculationOptions& options,
                                   std::span<const Method> methods, const Context& context,
                                   const ModelWeights* draft, int kv_granule) {
@@ -63,6 +86,9 @@ struct Methods::Impl {
   void add_drafter(const ModelWeights& weights);
   Composition compose(const MethodSpec& m);
   std::unique_ptr<Scorer> scorer(const MethodSpec& m, int i);
+  LayerObserver* observer_of(const MethodSpec& m, Pass pass);
+  // Of the small cache of the target that the method verifies tokens of; nullptr: not measured.
+  RecoveryMeter* meter_of(const MethodSpec& m);
   SpeculativeProposer::Options level_options(const MethodSpec& m, int level);
 
   KvCache* cache(Pass pass);
@@ -93,6 +119,7 @@ struct Methods::Impl {
   std::unique_ptr<TimedObserver> observer;
   std::unique_ptr<PromptReplay> replay;  // if all attention in the prompt matters
   std::unique_ptr<StreamingCache> streaming, draft_streaming;
+  std::unique_ptr<RecoveryMeter> retrieval_meter, streaming_meter;
   std::unique_ptr<LlamaModel> draft;
   std::vector<Composition> compositions;
 };
@@ -122,6 +149,15 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
                                                  kStreamingChunk, w.dtype,
                                                  SharedLayers{&c.cache(), o.dense_layers});
   }
+  const auto measure = [&](const StoredCache& cache) {
+    return std::make_unique<RecoveryMeter>(b, c.cache(), cache, layers, t.heads, t.kv_heads,
+                                           t.head_dim);
+  };
+  if (o.measure_recovery && retrieval) {
+    retrieval_meter = measure(*retrieval);
+    retrieval_meter->pass_on_to(observer.get());
+  }
+  if (o.measure_recovery && streaming) streaming_meter = measure(*streaming);
   if (any_uses(methods, Pass::kDraft)) add_drafter(*draft_weights);
   compositions.push_back(compose(spec_of(kBaselineMethod)));
   for (const Method m : methods)
@@ -170,14 +206,30 @@ bool Methods::Impl::fill_retrieval(const PrefillProgress& progress, const StopRe
   return true;
 }
 
-// The i-th pass of a method's chain. Verifications by the full cache are what a retrieval cache
-// selects from.
+RecoveryMeter* Methods::Impl::meter_of(const MethodSpec& m) {
+  if (!m.is_lossless()) return nullptr;
+  if (m.uses(Pass::kRetrieval)) return retrieval_meter.get();
+  return m.uses(Pass::kStreaming) ? streaming_meter.get() : nullptr;
+}
+
+// Verifications by the full cache are what a retrieval cache selects from.
+LayerObserver* Methods::Impl::observer_of(const MethodSpec& m, Pass pass) {
+  RecoveryMeter* const meter = meter_of(m);
+  if (pass == Pass::kRetrieval || pass == Pass::kStreaming) {
+    return meter != nullptr ? &meter->drafts() : nullptr;
+  }
+  if (pass != Pass::kFull) return nullptr;
+  if (meter != nullptr) return &meter->verifications();
+  return m.uses(Pass::kRetrieval) ? observer.get() : nullptr;
+}
+
+// The i-th pass of a method's chain.
 std::unique_ptr<Scorer> Methods::Impl::scorer(const MethodSpec& m, int i) {
   const Pass pass = m.chain[static_cast<std::size_t>(i)];
-  const bool selects = pass == Pass::kFull && m.uses(Pass::kRetrieval);
-  return std::make_unique<ModelScorer>(b, model(pass), *cache(pass),
-                                       selects ? observer.get() : nullptr, options.sampling, timer,
-                                       m.phase(i));
+  auto scorer = std::make_unique<ModelScorer>(b, model(pass), *cache(pass), observer_of(m, pass),
+                                              options.sampling, timer, m.phase(i));
+  if (m.is_lossless() || pass != Pass::kRetrieval) return scorer;
+  return std::make_unique<UnverifiedScorer>(std::move(scorer), *retrieval);
 }
 
 SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, int level) {
@@ -251,6 +303,8 @@ RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t se
                                [&](const auto& c) { return c.spec->method == method; });
   TF_CHECK(it != e.compositions.end(), "method {} was not asked for", to_string(method));
   e.rewind();
+  RecoveryMeter* const meter = e.meter_of(*it->spec);
+  if (meter != nullptr) meter->restart();
   it->root->start({seed, prompt_index, e.prefix(), e.last_token()});
   const std::vector<Token>& eos = e.context.weights().config.eos;
   e.b.synchronize();
@@ -264,6 +318,7 @@ RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t se
   m.decode_ms = ms_since(begin);
   m.phase_ms = e.timer.totals();
   if (it->spec->uses(Pass::kRetrieval)) m.rebuilds = e.retrieval->selections();
+  if (meter != nullptr) m.recovery = meter->counters();
   return m;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/rounding.h"
+#include "decode/recovery_meter.h"
 #include "decode/sizes.h"
 #include "model/retrieval_cache.h"
 #include "triforce/model.h"
@@ -94,6 +95,9 @@ class Planner {
     add_context();
     if (uses(Pass::kRetrieval)) add_retrieval();
     if (uses(Pass::kStreaming)) add_streaming(in_.target, in_.options.budget, Pass::kStreaming);
+    for (const Pass small : {Pass::kRetrieval, Pass::kStreaming}) {
+      if (in_.options.measure_recovery && uses(small)) add_recovery_meter();
+    }
     if (uses(Pass::kDraft)) add_drafter(*in_.draft);
     add(MemTag::kProbs, methods_.prob_rows * in_.target.vocab * size_of(DType::kF32));
     return finished();
@@ -237,6 +241,11 @@ class Planner {
     lease_passes(s, kStreamingChunk, whole_granules(budget + kStreamingChunk), s.kv_heads, 0);
     add_small_pass(pass, c, budget, kStreamingChunk);
   }
+  void add_recovery_meter() {
+    add(MemTag::kWorkspace, RecoveryMeter::bytes(target_.heads, target_.kv_heads, target_.head_dim,
+                                                 held_, activation_));
+    lease(RecoveryMeter::scratch_shape(target_.heads, target_.kv_heads, target_.head_dim, held_));
+  }
   void add_drafter(const ModelConfig& d) {
     add_streaming(d, in_.options.draft_budget, Pass::kDraft);
     add_model(d, {}, MemTag::kDraftWeights, methods_.draft_positions, kStreamingChunk,
@@ -338,6 +347,9 @@ void check_run(const PlanInput& in) {
   const int granule = granule_of(in);
   check_shape(in.run);
   check_options(in.options, in.run.methods);
+  if (in.options.measure_recovery && in.shard.size > 1) {
+    throw_usage("--measure-recovery: expected --tp 1, found {}", in.shard.size);
+  }
   check_ranks(in.target, in.shard.size);
   check_target(in.target, in.options, in.run, granule);
   check_homes(in);

@@ -91,11 +91,12 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   const double bus_ms = transfer_ms(m, {f.far.bus_bytes, 0});
   for (const Method method : in.run.methods) {
     const MethodSpec& spec = spec_of(method);
-    if (spec.levels() == 0) continue;
+    if (spec.is_baseline()) continue;
     const std::vector<double> alphas = assumed_alphas(spec, in.options);
     const auto gammas =
         choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen);
-    const double bound = bus_ms / tokens_per_round(alphas.back(), gammas->gamma);
+    const double bound =
+        alphas.empty() ? 0 : bus_ms / tokens_per_round(alphas.back(), gammas->gamma);
     f.methods.push_back(
         {&spec, *gammas, std::max(bound, *predicted_ms_per_token(spec, steps, alphas, *gammas))});
   }

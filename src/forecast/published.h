@@ -33,6 +33,8 @@ struct PublishedResult {
   // One of the first two at most, and the acceptance per token of the outer level where it was
   // published.
   std::optional<double> ms_per_token, speedup, alpha;
+  // Attention recovered, mean over the layers, and accuracy of needle retrieval.
+  std::optional<double> recovery, copied;
   std::string source;  // table and row
 };
 std::span<const PublishedResult> published_results();

@@ -17,7 +17,7 @@ TEST(Published, EveryResultCanBeAskedFor) {
     const auto preset = find_preset(r.target);
     ASSERT_TRUE(preset.has_value()) << r.source;
     EXPECT_FALSE(r.ms_per_token && r.speedup) << r.source;
-    EXPECT_TRUE(r.ms_per_token || r.speedup || r.alpha) << r.source;
+    EXPECT_TRUE(r.ms_per_token || r.speedup || r.alpha || r.recovery || r.copied) << r.source;
     EXPECT_LE(r.prompt + r.generated, preset->max_position) << r.source;
     EXPECT_FALSE(r.source.empty());
     RunConfig c;

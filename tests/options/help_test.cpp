@@ -147,7 +147,7 @@ TEST(Echo, HasTheOptionsOfRun) {
       "budget chunk_size dense_layers "
       "draft_cache_budget rebuild selection temp top_p top_k seed acceptance inner_rule "
       "ignore_eos synthetic_acceptance dataset text_field needle_depth prompts repetitions warmup "
-      "max_noise "
+      "measure_recovery max_noise "
       "timeout memory_limit resume fail_fast list yes output_format json jsonl csv record progress "
       "details verbose ");
   EXPECT_EQ(by_name["gamma"], "auto");

@@ -396,6 +396,12 @@ TEST(Options, AutoGammas) {
   EXPECT_EQ(c.speculation.inner_gamma, 31);
 }
 
+TEST(Options, RecoveryIsMeasuredWhereAskedFor) {
+  EXPECT_FALSE(parse({}).speculation.measure_recovery);
+  EXPECT_TRUE(parse({"--measure-recovery"}).speculation.measure_recovery);
+  EXPECT_NE(usage_error({"--measure-recovery=maybe"}), "");
+}
+
 TEST(Options, NeedleDepths) {
   for (const double depth : {0.0, 0.25, 1.0}) {
     EXPECT_EQ(
