@@ -149,6 +149,7 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
                                                  kStreamingChunk, w.dtype,
                                                  SharedLayers{&c.cache(), o.dense_layers});
   }
+  TF_CHECK(!o.measure_recovery || w.shard.size == 1, "recovery of {} ranks", w.shard.size);
   const auto measure = [&](const StoredCache& cache) {
     return std::make_unique<RecoveryMeter>(b, c.cache(), cache, layers, t.heads, t.kv_heads,
                                            t.head_dim);

@@ -347,9 +347,6 @@ void check_run(const PlanInput& in) {
   const int granule = granule_of(in);
   check_shape(in.run);
   check_options(in.options, in.run.methods);
-  if (in.options.measure_recovery && in.shard.size > 1) {
-    throw_usage("--measure-recovery: expected --tp 1, found {}", in.shard.size);
-  }
   check_ranks(in.target, in.shard.size);
   check_target(in.target, in.options, in.run, granule);
   check_homes(in);

@@ -174,14 +174,13 @@ TEST_F(SmallCaches, RecoveryTakesWhatIsPlanned) {
 }
 
 TEST_F(SmallCaches, WhatCannotBeMeasuredIsRefused) {
-  const auto refusal = [&](const SpeculationOptions& o, const RunShape& run, int ranks = 1) {
+  const auto refusal = [&](const SpeculationOptions& o, const RunShape& run) {
     PlanInput in;
     in.target = toy_config("t", 2, 4, 2, 16, kVocab);
     in.draft = toy_config("d", 1, 2, 2, 16, kVocab);
     in.backend = backend_.get();
     in.options = o;
     in.run = run;
-    in.shard = {0, ranks};
     try {
       plan_memory(in);
     } catch (const Error& e) {
@@ -199,8 +198,6 @@ TEST_F(SmallCaches, WhatCannotBeMeasuredIsRefused) {
               std::string::npos)
         << to_string(m);
   }
-  EXPECT_NE(refusal(o, {100, 20, kMeasured}, 2).find("expected --tp 1, found 2"),
-            std::string::npos);
   o = toy_options();
   o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0};
   EXPECT_NE(refusal(o, {100, 20, {Method::kLossyRetrieval}}).find("expected never or token"),

@@ -400,6 +400,8 @@ TEST(Options, RecoveryIsMeasuredWhereAskedFor) {
   EXPECT_FALSE(parse({}).speculation.measure_recovery);
   EXPECT_TRUE(parse({"--measure-recovery"}).speculation.measure_recovery);
   EXPECT_NE(usage_error({"--measure-recovery=maybe"}), "");
+  EXPECT_NE(usage_error({"--measure-recovery", "--tp", "2"}).find("expected --tp 1, found 2"),
+            std::string::npos);
 }
 
 TEST(Options, NeedleDepths) {
