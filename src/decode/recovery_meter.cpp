@@ -18,7 +18,7 @@ RecoveryMeter::RecoveryMeter(Backend& backend, const FullCache& full, const Stor
       attended_(b_.allocator(), b_.activation_dtype(), {1, std::int64_t{heads} * head_dim},
                 b_.place(), MemTag::kWorkspace),
       host_mass_(static_cast<std::size_t>(mass_.view().numel())) {
-  held_.position = -1;
+  restart();
 }
 
 std::int64_t RecoveryMeter::bytes(int heads, int kv_heads, int head_dim, std::int64_t capacity,

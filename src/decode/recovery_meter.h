@@ -32,7 +32,10 @@ class RecoveryMeter {
   // What else observes the verifications, after the meter; null: nothing.
   void pass_on_to(LayerObserver* next) { verifications_.next = next; }
 
-  void restart() { counters_ = {}; }
+  void restart() {
+    counters_ = {};
+    held_.position = -1;
+  }
   const RecoveryCounters& counters() const { return counters_; }  // since restart()
 
  private:

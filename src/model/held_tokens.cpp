@@ -14,11 +14,10 @@ double HeldTokens::share_of(int layer, int kv_head, std::span<const float> value
   const auto sum = [&](std::int64_t begin, std::int64_t n) {
     return std::accumulate(values.begin() + begin, values.begin() + begin + n, 0.0);
   };
-  const double all =
-      sum(0, first) + sum(first, last_from - first) + sum(last_from, tokens - last_from);
+  double there = sum(0, first) + sum(last_from, tokens - last_from);
+  const double all = there + sum(first, last_from - first);
   const bool sees_all = layer < dense_layers || first == last_from;
   if (sees_all) return all / all;
-  double there = sum(0, first) + sum(last_from, tokens - last_from);
   const std::int64_t head = std::int64_t{layer - dense_layers} * kv_heads + kv_head;
   for (std::int64_t row = 0; row < selected_rows; row += chunk) {
     const auto id = chunks.at(static_cast<std::size_t>(head * chunks_per_head + row / chunk));
