@@ -51,6 +51,7 @@ struct SpeculationOptions {
   Correction inner_correction = Correction::kResidual;
   std::optional<SyntheticAcceptance> synthetic;
   bool ignore_eos = false;
+  bool measure_recovery = false;  // by the first row of each verification; changes times alone
 
   Gammas gammas() const { return {gamma, inner_gamma}; }
 };

@@ -42,7 +42,9 @@ enum class Method : std::uint8_t {
   kRetrieval,
   kStreaming,
   kStreamingHierarchy,
-  kDraft
+  kDraft,
+  kLossyRetrieval,
+  kLossyStreaming
 };
 // The method that the others are compared with, and the one that is measured by default.
 inline constexpr Method kBaselineMethod = Method::kAutoregressive;
@@ -54,11 +56,13 @@ struct Gammas {
 };
 
 // A method is a chain of passes, innermost first: the first one proposes, each other one verifies
-// what comes from below, and the last one is the target over its full cache.
+// what comes from below. Where the last one is the target over its full cache, the output is the
+// target's; else it is that of a small cache, and nothing repairs what that left out.
 //
 //   {full}                     autoregressive: nothing proposes
 //   {draft, full}              the drafter proposes, one level
 //   {draft, retrieval, full}   TriForce: two levels, "inner" and "outer"
+//   {streaming}                the target over a streaming cache alone, lossy
 struct MethodSpec {
   static constexpr int kMaxPasses = 3;
   Method method;
@@ -74,6 +78,9 @@ struct MethodSpec {
     return std::span(chain).first(static_cast<std::size_t>(n_passes));
   }
   Pass proposer() const { return chain[0]; }
+  bool is_baseline() const { return method == kBaselineMethod; }
+  // Whether the full cache has the last word.
+  bool is_lossless() const { return passes().back() == Pass::kFull; }
   // Levels of verification; level l in [0, levels()) verifies with verifier(l), 0 is the innermost.
   int levels() const { return n_passes - 1; }
   Pass verifier(int level) const { return chain[static_cast<std::size_t>(level) + 1]; }
@@ -85,7 +92,7 @@ struct MethodSpec {
   }
   // The phase that the i-th pass of the chain is timed under.
   Phase phase(int i) const {
-    if (i == levels()) return Phase::kOuterVerify;
+    if (chain[static_cast<std::size_t>(i)] == Pass::kFull) return Phase::kOuterVerify;
     return i == 0 ? Phase::kDraft : Phase::kInnerVerify;
   }
   bool uses(Pass pass) const;

@@ -2,6 +2,8 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +65,27 @@ double alpha_from_tokens_per_round(double tokens_per_round, double g);
 // at 1.
 double speedup_bound(double alpha);
 
+// How much of the full cache's attention falls on tokens that a small cache of the target held
+// (arXiv 2404.11912, figures 3a and 3c): of each verification the first row, whose token the small
+// cache was fed before anything was guessed. A row adds, for each layer, the share of the softmax
+// over the whole sequence, mean over the query heads.
+struct RecoveryCounters {
+  // Rows whose token came so many tokens after the one that selected what was held, or up to twice
+  // as many, not included; 0 and 1 are groups of their own.
+  struct Group {
+    std::int64_t from_tokens = 0;
+    std::int64_t rows = 0;
+    std::vector<double> by_layer;  // sums over the rows
+  };
+  std::int64_t rows = 0;
+  std::vector<double> by_layer;  // sums over the rows
+  std::vector<Group> by_age;     // in rising order; empty: nothing is selected
+
+  // age: tokens since the selection, >= 0; nullopt: nothing is selected.
+  void add(std::optional<std::int64_t> age, std::span<const double> shares);
+  void merge(const RecoveryCounters& other);
+};
+
 // One generation of one method from one prompt.
 struct RunMetrics {
   std::vector<std::int32_t> tokens;   // generated ids, cut at the requested count or EOS
@@ -72,6 +95,7 @@ struct RunMetrics {
   PhaseTimes phase_ms{};              // sums over the rounds
   std::vector<LevelCounters> levels;  // innermost first; empty for autoregressive
   std::int64_t rebuilds = 0;          // selections after the prompt's
+  std::optional<RecoveryCounters> recovery;
   bool stopped_at_eos = false;
   bool interrupted = false;
 };

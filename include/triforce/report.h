@@ -527,9 +527,10 @@ enum class LosslessMode : std::uint8_t {
   kTokens,        // temperature 0 or coupled: every token must equal the baseline's
   kDistribution,  // equal in distribution only; `selftest` proves that, no comparison of tokens can
   kNone,          // synthetic acceptance: the output means nothing
+  kLossy,         // nothing verifies: the output is that of a small cache
 };
 constexpr auto names_of(LosslessMode /*any*/) {
-  return std::array{"baseline", "tokens", "distribution", "none"};
+  return std::array{"baseline", "tokens", "distribution", "none", "lossy"};
 }
 struct Lossless {
   LosslessMode mode = LosslessMode::kNone;
@@ -538,12 +539,15 @@ struct Lossless {
   std::int64_t compared = 0;
   std::optional<Divergence> first_divergence;
   std::optional<double> top2_margin;
+  std::optional<double> equal_tokens;
 };
 template <class V>
 void fields(V& v, Lossless& l) {
   v("mode", l.mode,
     "baseline: the stream the others are compared with; tokens: every token must equal the "
-    "baseline's; distribution: equal in distribution only; none: synthetic acceptance");
+    "baseline's; distribution: equal in distribution only; none: synthetic acceptance; lossy: "
+    "nothing "
+    "verifies what the target says with a small cache");
   v("exact_rule", l.exact_rule, "false: the published inner rule, which is not lossless");
   v("equal_to_baseline", l.equal_to_baseline,
     "whether all tokens were equal; null: mode is not tokens, or nothing to compare with");
@@ -551,6 +555,10 @@ void fields(V& v, Lossless& l) {
   v("first_divergence", l.first_divergence, "where a stream first left the baseline's");
   v("top2_margin", l.top2_margin,
     "there, the target's largest logit minus the second: near 0 blames rounding");
+  v("equal_tokens", l.equal_tokens,
+    "of a lossy method, the share of the baseline's tokens before the first that it has otherwise; "
+    "null: other modes, no baseline, or draws that need not be equal (neither temperature 0 nor "
+    "coupled)");
 }
 
 struct PromptOutput {
@@ -591,6 +599,70 @@ void fields(V& v, AfterPrompt& a) {
     "the most probable ids, in falling order; null: --record has no probs");
   v("top_probs", a.top_probs,
     "their probabilities after temperature, top-k and top-p: what ar draws the first token from");
+}
+
+// RecoveryCounters as means over the rows of the timed samples.
+struct RecoveryResult {
+  struct Group {
+    std::int64_t from_tokens = 0, to_tokens = 0;
+    std::int64_t rows = 0;
+    double mean = 0;
+    std::vector<double> by_layer;
+  };
+  std::int64_t rows = 0;
+  double mean = 0;
+  std::optional<double> ci95_low, ci95_high;
+  std::optional<IntervalOver> ci95_over;
+  std::optional<double> mean_from_layer_2;
+  std::vector<double> by_layer;
+  std::vector<Group> by_age;
+};
+template <class V>
+void fields(V& v, RecoveryResult::Group& g) {
+  v("from_tokens", g.from_tokens,
+    "least tokens from the one that selected what the small cache held to the row's");
+  v("to_tokens", g.to_tokens, "most");
+  v("rows", g.rows, "verifications");
+  v("mean", g.mean, "as that of all rows");
+  v("by_layer", g.by_layer, "as that of all rows");
+}
+template <class V>
+void fields(V& v, RecoveryResult& r) {
+  v("rows", r.rows, "verifications, of each the first row");
+  v("mean", r.mean,
+    "of its attention over the whole sequence with the full cache, the share on tokens that the "
+    "small cache held when it was fed there; mean over rows, layers and query heads");
+  v("ci95_low", r.ci95_low,
+    "95% confidence interval of mean, lower end; null: of one prompt alone, without repetitions "
+    "that may differ");
+  v("ci95_high", r.ci95_high, "95% confidence interval of mean, upper end");
+  v("ci95_over", r.ci95_over, "prompts, or repetitions of the only one");
+  v("mean_from_layer_2", r.mean_from_layer_2,
+    "of all layers but the first two (arXiv 2404.11912, figure 3a); null: there are no others");
+  v("by_layer", r.by_layer, "[layer]: mean over rows and heads; 1 in layers that read every token");
+  v("by_age", r.by_age,
+    "the same by the tokens since what was held was selected; empty: nothing is selected");
+}
+
+// Of prompts whose answer is known: pass keys.
+struct CopiedResult {
+  std::int64_t generations = 0, whole_generations = 0;
+  std::int64_t asked_tokens = 0, equal_tokens = 0;
+  double tokens() const {
+    return static_cast<double>(equal_tokens) / static_cast<double>(asked_tokens);
+  }
+  double whole() const {
+    return static_cast<double>(whole_generations) / static_cast<double>(generations);
+  }
+};
+template <class V>
+void fields(V& v, CopiedResult& c) {
+  v("generations", c.generations, "timed samples");
+  v("whole_generations", c.whole_generations, "of those, with every token that was asked for");
+  v("asked_tokens", c.asked_tokens, "tokens of the pass keys, of each the first gen_len");
+  v("equal_tokens", c.equal_tokens, "of those, generated at their place");
+  v.derived("tokens", c.tokens(), "equal_tokens / asked_tokens");
+  v.derived("whole", c.whole(), "whole_generations / generations");
 }
 
 struct CaseGammas {
@@ -713,6 +785,8 @@ struct CaseResult {
   std::vector<PassTraffic> traffic;
   StepResult steps;
   std::vector<LevelResult> acceptance;
+  std::optional<RecoveryResult> recovery;
+  std::optional<CopiedResult> copied;
   std::optional<Speedup> speedup;
   MemoryResult memory;
   Lossless lossless;
@@ -725,7 +799,7 @@ void fields(V& v, CaseResult& c) {
     "hash of what decides tokens and counters; equal cases of two runs have equal ones");
   v("timing_id", c.timing_id, "hash of that and of what decides times: machine and threads");
   v("name", c.name, "name of the case in this run");
-  v("method", c.method, "ar, triforce, retrieval, streaming or draft");
+  v("method", c.method, "name of the method, as --method takes it");
   v("status", c.status, "whether it was measured; what was finished is there in any case");
   v("status_reason", c.status_reason, "one line; null: ok");
   v("validity", c.validity, "whether the figures may be compared");
@@ -735,7 +809,7 @@ void fields(V& v, CaseResult& c) {
     g("draft", c.draft, "the drafter; null: this method has none");
   });
   v("data", c.data, "the prompts");
-  v("gammas", c.gammas, "tokens asked for per verification; null: autoregressive");
+  v("gammas", c.gammas, "tokens asked for per verification; null: nothing is verified");
   v("tuning", c.tuning, "what auto chose for this method; null: nothing was left to auto");
   v("timing", c.timing, "times");
   v("phases_ms_per_round", c.phases_ms_per_round, "where the time of a round goes, mean");
@@ -746,6 +820,10 @@ void fields(V& v, CaseResult& c) {
   v.named("acceptance", c.acceptance, static_cast<std::string LevelResult::*>(&LevelResult::name),
           kLevelNames, "counters and rates over the timed samples, innermost level first",
           [](auto& g, LevelResult& level) { acceptance_fields(g, level); });
+  v("recovery", c.recovery,
+    "attention of the full cache that the small cache of the target holds; null: not asked for "
+    "(--measure-recovery), or the method verifies nothing that the target drafts");
+  v("copied", c.copied, "what was copied of the prompts' pass keys; null: they have none");
   v("speedup", c.speedup, "against the baseline; null: this is it, or the run has none");
   v("memory", c.memory, "memory");
   v("lossless", c.lossless, "comparison of the tokens with the baseline's");

@@ -41,7 +41,7 @@ std::optional<std::string_view> pass_of(CaseMetric metric);
 // What was published for a case of the paper's size, or measured of one here, or of what no case is.
 struct PublishedPoint {
   std::string method, setting, source;
-  std::optional<double> ms_per_token, speedup, alpha, tokens_per_round;
+  std::optional<double> ms_per_token, speedup, alpha, tokens_per_round, recovery, copied;
   std::optional<std::string> pass;
   std::optional<double> pass_ms;
   std::optional<std::string> needs;
@@ -60,6 +60,8 @@ void fields(V& v, PublishedPoint& p) {
   v("needs", p.needs,
     "what it takes that is not here, so that it is to be compared with no case; null: a case at "
     "the paper's size is the same experiment");
+  v("recovery", p.recovery, "attention recovered, mean over the layers; null: not published");
+  v("copied", p.copied, "accuracy of needle retrieval; null: not published");
   v("source", p.source, "where it was published, and on what");
 }
 

@@ -29,6 +29,16 @@ def rate_of(name, key):
     return of_case
 
 
+def recovery_of(case):
+    recovery = case.get("recovery")  # results of earlier versions have none
+    return recovery and with_ends(recovery["mean"], recovery["ci95_low"], recovery["ci95_high"])
+
+
+def copied_of(case):
+    copied = case.get("copied")
+    return copied and with_ends(copied["tokens"], None, None)
+
+
 def ms_of(case):
     ms = case["timing"]["ms_per_token"]
     return with_ends(ms["geometric_mean"], ms["ci95_low"], ms["ci95_high"])
@@ -54,6 +64,9 @@ METRICS = {
                                "inner_acceptance_rate", rate_of("inner", "acceptance_rate")),
     "length": Metric("Tokens per round of the full cache's verification", True, 3,
                      "mean_accepted_length", rate_of("outer", "mean_accepted_length")),
+    "recovery": Metric("Attention on tokens that the small cache holds", False, 3, "recovery",
+                       recovery_of),
+    "copied": Metric("Tokens of the pass keys that were copied", True, 3, "copied", copied_of),
 }
 
 

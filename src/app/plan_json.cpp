@@ -155,7 +155,7 @@ MethodPart method_part(const RunConfig& config, const MachinePlan& p, std::size_
   for (const MethodForecast& m : f.methods) {
     if (m.method != &spec) continue;
     part.ms_per_token = m.ms_per_token;
-    part.gamma = m.gammas.gamma;
+    if (spec.levels() > 0) part.gamma = m.gammas.gamma;
     if (spec.levels() > 1) part.inner_gamma = m.gammas.inner_gamma;
   }
   part.speedup = f.autoregressive_ms / *part.ms_per_token;

@@ -57,6 +57,7 @@ std::string text(const Row& r) {
 }
 
 std::string gammas_text(const MethodForecast& m) {
+  if (m.method->levels() == 0) return "-";
   return m.method->levels() > 1 ? fmt::format("{}, {}", m.gammas.gamma, m.gammas.inner_gamma)
                                 : fmt::format("{}", m.gammas.gamma);
 }
@@ -116,6 +117,10 @@ std::string machine_table(const RunConfig& config, const PlanReport& r) {
   if (short_of_gpu && !config.kv_offload && !config.on_chip) {
     out += "--kv-offload would keep KV rows that do not fit in host memory.\n";
   }
+  const bool lossy = std::any_of(config.methods.begin(), config.methods.end(),
+                                 [](Method m) { return !spec_of(m).is_lossless(); });
+  if (lossy)
+    out += "What a lossy method generates is not the target's text, and nothing verifies it.\n";
   return out + sources(config, r);
 }
 

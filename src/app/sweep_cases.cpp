@@ -59,6 +59,8 @@ std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
         p.ms_per_token = r->ms_per_token;
         p.speedup = r->speedup;
         p.alpha = r->alpha;
+        p.recovery = r->recovery;
+        p.copied = r->copied;
         if (r->pass) p.pass = to_string(*r->pass);
         p.pass_ms = r->pass_ms;
       }

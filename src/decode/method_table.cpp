@@ -40,6 +40,18 @@ constexpr MethodSpec kTable[] = {
      3,
      {0.4036, 0.8745}},
     {Method::kDraft, "draft", "drafter alone", {Pass::kDraft, Pass::kFull}, 2, {0.4036}},
+    {Method::kLossyRetrieval,
+     "lossy-retrieval",
+     "nothing verifies the target with its retrieval cache: not lossless",
+     {Pass::kRetrieval},
+     1,
+     {}},
+    {Method::kLossyStreaming,
+     "lossy-streaming",
+     "nothing verifies the target with a streaming cache: not lossless",
+     {Pass::kStreaming},
+     1,
+     {}},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "decode/fill.h"
+#include "decode/recovery_meter.h"
 #include "decode/sizes.h"
 #include "decode/window_scorer.h"
 #include "model/prompt_replay.h"
@@ -33,6 +34,28 @@ class TimedObserver final : public LayerObserver {
  private:
   RetrievalCache& cache_;
   PhaseTimer& timer_;
+};
+
+// The target over its retrieval cache where nothing verifies: its own rows become the full cache's,
+// from which that cache takes and selects what it keeps.
+class UnverifiedScorer final : public Scorer {
+ public:
+  UnverifiedScorer(std::unique_ptr<Scorer> scorer, RetrievalCache& cache)
+      : scorer_(std::move(scorer)), cache_(cache) {}
+  std::int64_t length() const override { return scorer_->length(); }
+  void feed(std::span<const Token> tokens, TensorView probs) override {
+    scorer_->feed(tokens, probs);
+  }
+  void truncate(std::int64_t length) override { scorer_->truncate(length); }
+  void commit(std::int64_t length) override {
+    cache_.hand_over(length);
+    scorer_->commit(length);
+  }
+  std::int64_t vocab() const override { return scorer_->vocab(); }
+
+ private:
+  std::unique_ptr<Scorer> scorer_;
+  RetrievalCache& cache_;
 };
 
 const SpeculationOptions& checked(const SpeculationOptions& options,
@@ -66,6 +89,9 @@ struct Methods::Impl {
   Composition compose(const MethodSpec& m);
   std::unique_ptr<Scorer> scorer(const MethodSpec& m, int i);
   std::unique_ptr<WindowScorer> window_scorer(const MethodSpec& m);
+  LayerObserver* observer_of(const MethodSpec& m, Pass pass);
+  // Of the small cache of the target that the method verifies tokens of; nullptr: not measured.
+  RecoveryMeter* meter_of(const MethodSpec& m);
   SpeculativeProposer::Options level_options(const MethodSpec& m, int level);
 
   bool reads_window(Pass pass) const {
@@ -99,6 +125,7 @@ struct Methods::Impl {
   std::unique_ptr<TimedObserver> observer;
   std::unique_ptr<PromptReplay> replay;  // if all attention in the prompt matters
   std::unique_ptr<StreamingCache> streaming, draft_streaming;
+  std::unique_ptr<RecoveryMeter> retrieval_meter, streaming_meter;
   std::unique_ptr<LlamaModel> draft;
   std::vector<Composition> compositions;
 };
@@ -128,6 +155,16 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
                                                  kStreamingChunk, w.dtype,
                                                  SharedLayers{&c.cache(), o.dense_layers});
   }
+  TF_CHECK(!o.measure_recovery || w.shard.size == 1, "recovery of {} ranks", w.shard.size);
+  const auto measure = [&](const StoredCache& cache) {
+    return std::make_unique<RecoveryMeter>(b, c.cache(), cache, layers, t.heads, t.kv_heads,
+                                           t.head_dim);
+  };
+  if (o.measure_recovery && retrieval) {
+    retrieval_meter = measure(*retrieval);
+    retrieval_meter->pass_on_to(observer.get());
+  }
+  if (o.measure_recovery && streaming) streaming_meter = measure(*streaming);
   if (any_uses(methods, Pass::kDraft)) add_drafter(*draft_weights);
   compositions.push_back(compose(spec_of(kBaselineMethod)));
   for (const Method m : methods)
@@ -176,14 +213,30 @@ bool Methods::Impl::fill_retrieval(const PrefillProgress& progress, const StopRe
   return true;
 }
 
-// The i-th pass of a method's chain. Verifications by the full cache are what a retrieval cache
-// selects from.
+RecoveryMeter* Methods::Impl::meter_of(const MethodSpec& m) {
+  if (!m.is_lossless()) return nullptr;
+  if (m.uses(Pass::kRetrieval)) return retrieval_meter.get();
+  return m.uses(Pass::kStreaming) ? streaming_meter.get() : nullptr;
+}
+
+// Verifications by the full cache are what a retrieval cache selects from.
+LayerObserver* Methods::Impl::observer_of(const MethodSpec& m, Pass pass) {
+  RecoveryMeter* const meter = meter_of(m);
+  if (pass == Pass::kRetrieval || pass == Pass::kStreaming) {
+    return meter != nullptr ? &meter->drafts() : nullptr;
+  }
+  if (pass != Pass::kFull) return nullptr;
+  if (meter != nullptr) return &meter->verifications();
+  return m.uses(Pass::kRetrieval) ? observer.get() : nullptr;
+}
+
+// The i-th pass of a method's chain.
 std::unique_ptr<Scorer> Methods::Impl::scorer(const MethodSpec& m, int i) {
   const Pass pass = m.chain[static_cast<std::size_t>(i)];
-  const bool selects = pass == Pass::kFull && m.uses(Pass::kRetrieval);
-  return std::make_unique<ModelScorer>(b, model(pass), *cache(pass),
-                                       selects ? observer.get() : nullptr, options.sampling, timer,
-                                       m.phase(i));
+  auto scorer = std::make_unique<ModelScorer>(b, model(pass), *cache(pass), observer_of(m, pass),
+                                              options.sampling, timer, m.phase(i));
+  if (m.is_lossless() || pass != Pass::kRetrieval) return scorer;
+  return std::make_unique<UnverifiedScorer>(std::move(scorer), *retrieval);
 }
 
 std::unique_ptr<WindowScorer> Methods::Impl::window_scorer(const MethodSpec& m) {
@@ -277,6 +330,8 @@ RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t se
   e.rewind();
   const auto prefix = static_cast<std::size_t>(e.prefix());
   if (it->window != nullptr) it->window->start(e.context.prompt().first(prefix));
+  RecoveryMeter* const meter = e.meter_of(*it->spec);
+  if (meter != nullptr) meter->restart();
   it->root->start({seed, prompt_index, e.prefix(), e.last_token()});
   const std::vector<Token>& eos = e.context.weights().config.eos;
   e.b.synchronize();
@@ -290,6 +345,7 @@ RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t se
   m.decode_ms = ms_since(begin);
   m.phase_ms = e.timer.totals();
   if (it->spec->uses(Pass::kRetrieval)) m.rebuilds = e.retrieval->selections();
+  if (meter != nullptr) m.recovery = meter->counters();
   return m;
 }
 

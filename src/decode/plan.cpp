@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/rounding.h"
+#include "decode/recovery_meter.h"
 #include "decode/sizes.h"
 #include "model/retrieval_cache.h"
 #include "triforce/model.h"
@@ -101,6 +102,9 @@ class Planner {
     add_context();
     if (uses(Pass::kRetrieval)) add_retrieval();
     if (uses(Pass::kStreaming)) add_streaming(in_.target, in_.options.budget, Pass::kStreaming);
+    for (const Pass small : {Pass::kRetrieval, Pass::kStreaming}) {
+      if (in_.options.measure_recovery && uses(small)) add_recovery_meter();
+    }
     if (uses(Pass::kDraft)) add_drafter(*in_.draft);
     add(MemTag::kProbs, methods_.prob_rows * in_.target.vocab * size_of(DType::kF32));
     return finished();
@@ -243,6 +247,11 @@ class Planner {
     add(MemTag::kKvStreaming, 2 * kv(c, pass, budget + kStreamingChunk));
     lease_passes(s, kStreamingChunk, whole_granules(budget + kStreamingChunk), s.kv_heads, 0);
     add_small_pass(pass, c, budget, kStreamingChunk);
+  }
+  void add_recovery_meter() {
+    add(MemTag::kWorkspace, RecoveryMeter::bytes(target_.heads, target_.kv_heads, target_.head_dim,
+                                                 held_, activation_));
+    lease(RecoveryMeter::scratch_shape(target_.heads, target_.kv_heads, target_.head_dim, held_));
   }
   void add_drafter(const ModelConfig& d) {
     add_streaming(d, in_.options.draft_budget, Pass::kDraft);

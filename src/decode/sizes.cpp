@@ -22,6 +22,33 @@ std::int64_t max_draft(const MethodSpec& m, int i, std::int64_t n, const Gammas&
   return i == 0 ? n : n + max_draft(m, i - 1, m.step(i - 1, g), g);
 }
 
+// Whose first verified row was drafted from a small cache of the target.
+bool shows_recovery(const MethodSpec& m) {
+  return m.is_lossless() && (m.uses(Pass::kRetrieval) || m.uses(Pass::kStreaming));
+}
+
+void check_recovery(std::span<const Method> methods) {
+  for (const Method m : methods) {
+    if (shows_recovery(spec_of(m))) return;
+  }
+  throw_usage(
+      "--measure-recovery: expected a method whose proposals from a small cache of the target are "
+      "verified ({}), found none",
+      method_names(shows_recovery));
+}
+
+// What nothing verifies has no verification to select by.
+void check_lossy_rebuild(const SpeculationOptions& o, std::span<const Method> methods) {
+  using Kind = RebuildPolicy::Kind;
+  if (o.rebuild.kind != Kind::kEvery && o.rebuild.kind != Kind::kAdaptive) return;
+  for (const Method m : methods) {
+    const MethodSpec& spec = spec_of(m);
+    if (spec.is_lossless() || !spec.uses(Pass::kRetrieval)) continue;
+    throw_usage("--rebuild: expected never or token with {}, which verifies nothing, found {}",
+                spec.name, o.rebuild.kind == Kind::kEvery ? "every" : "adaptive");
+  }
+}
+
 }  // namespace
 
 std::int64_t target_positions(const SpeculationOptions& o, const RunShape& run) {
@@ -120,12 +147,14 @@ void check_shape(const RunShape& run) {
 void check_options(const SpeculationOptions& o, std::span<const Method> methods) {
   check_range("gamma", o.gamma, 1, kMaxGamma);
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
+  if (o.measure_recovery) check_recovery(methods);
   if (!any_uses(methods, Pass::kRetrieval)) return;
   check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
   if (o.selection == Selection::kH2O && o.budget < 2 * o.chunk_size) {
     throw_usage("--selection h2o: expected a --budget of at least 2 chunks of {}, found {}",
                 o.chunk_size, o.budget);
   }
+  check_lossy_rebuild(o, methods);
   if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
     if (o.selection == Selection::kH2O) {
       throw_usage(

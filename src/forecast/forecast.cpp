@@ -95,12 +95,12 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   const double bus_ms = transfer_ms(m, {f.far.bus_bytes, 0});
   for (const Method method : in.run.methods) {
     const MethodSpec& spec = spec_of(method);
-    if (spec.levels() == 0) continue;
+    if (spec.is_baseline()) continue;
     const AcceptanceCurves alphas = constant_acceptance(assumed_alphas(spec, in.options));
     const auto gammas =
         choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen);
     RoundForecast round = *predicted_round(spec, steps, alphas, *gammas);
-    round.ms = std::max(round.ms, bus_ms);
+    if (spec.levels() > 0) round.ms = std::max(round.ms, bus_ms);
     f.methods.push_back({&spec, *gammas, round.ms_per_token()});
   }
   return f;

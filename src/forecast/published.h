@@ -39,6 +39,8 @@ struct PublishedResult {
   // Of passes: which one (Phase::kDraft, kInnerVerify, kOuterVerify), and how long it takes.
   std::optional<Phase> pass;
   std::optional<double> pass_ms;
+  // Attention recovered, mean over the layers, and accuracy of needle retrieval.
+  std::optional<double> recovery, copied;
   std::string source;  // table and row
 };
 std::span<const PublishedResult> published_results();

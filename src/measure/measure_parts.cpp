@@ -93,12 +93,15 @@ std::optional<std::int64_t> first_difference(std::span<const Token> a, std::span
   return static_cast<std::int64_t>(i);
 }
 
+bool draws_equally(const SpeculationOptions& options) {
+  return options.sampling.temperature == 0 || options.acceptance == Acceptance::kCoupled;
+}
+
 LosslessMode lossless_mode(const SpeculationOptions& options, const MethodSpec& method) {
-  if (method.levels() == 0) return LosslessMode::kBaseline;
+  if (method.is_baseline()) return LosslessMode::kBaseline;
+  if (!method.is_lossless()) return LosslessMode::kLossy;
   if (options.synthetic) return LosslessMode::kNone;
-  const bool same_stream =
-      options.sampling.temperature == 0 || options.acceptance == Acceptance::kCoupled;
-  return same_stream ? LosslessMode::kTokens : LosslessMode::kDistribution;
+  return draws_equally(options) ? LosslessMode::kTokens : LosslessMode::kDistribution;
 }
 
 bool exact_rule(const SpeculationOptions& options, const MethodSpec& method) {
@@ -131,6 +134,21 @@ Lossless compare_streams(const std::vector<MeasuredRun>* baseline,
   }
   if (out.compared > 0) out.equal_to_baseline = !out.first_divergence.has_value();
   return out;
+}
+
+std::optional<double> equal_tokens(const std::vector<MeasuredRun>& baseline,
+                                   const std::vector<MeasuredRun>& runs) {
+  std::int64_t equal = 0, all = 0;
+  for (const MeasuredRun& run : runs) {
+    if (run.warmup) continue;
+    const MeasuredRun* expected = find_timed(baseline, run.prompt, run.repetition);
+    if (expected == nullptr) continue;
+    const std::int64_t tokens = std::ssize(expected->metrics.tokens);
+    equal += first_difference(expected->metrics.tokens, run.metrics.tokens).value_or(tokens);
+    all += tokens;
+  }
+  if (all == 0) return std::nullopt;
+  return static_cast<double>(equal) / static_cast<double>(all);
 }
 
 void top_of(std::span<const float> probs, std::size_t n, std::vector<Token>& tokens,
@@ -305,20 +323,28 @@ std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const Prepared
   return s;
 }
 
-std::optional<double> copied_fraction(std::span<const MeasuredRun> runs,
-                                      std::span<const std::vector<Token>> answers) {
-  std::int64_t equal = 0, all = 0;
-  for_each_timed(runs, [&](const MeasuredRun& r) {
-    if (answers.empty()) return;
-    const std::vector<Token>& answer = answers[static_cast<std::size_t>(r.prompt)];
-    const std::vector<Token>& tokens = r.metrics.tokens;
-    all += static_cast<std::int64_t>(tokens.size());
+std::optional<CopiedResult> copied_answers(std::span<const MeasuredRun> runs,
+                                           std::span<const std::vector<Token>> answers,
+                                           std::int64_t asked) {
+  CopiedResult r;
+  std::int64_t whole = 0;
+  for (const MeasuredRun& run : runs) {
+    if (run.warmup || answers.empty()) continue;
+    std::span<const Token> answer = answers[static_cast<std::size_t>(run.prompt)];
+    answer = answer.first(std::min(answer.size(), static_cast<std::size_t>(asked)));
+    const std::vector<Token>& tokens = run.metrics.tokens;
+    std::int64_t equal = 0;
     for (std::size_t i = 0; i < std::min(tokens.size(), answer.size()); ++i) {
       equal += tokens[i] == answer[i] ? 1 : 0;
     }
-  });
-  if (all == 0) return std::nullopt;
-  return static_cast<double>(equal) / static_cast<double>(all);
+    r.equal_tokens += equal;
+    r.asked_tokens += std::ssize(answer);
+    whole += equal == std::ssize(answer) ? 1 : 0;
+    ++r.generations;
+  }
+  if (r.asked_tokens == 0) return std::nullopt;
+  r.whole_generations = whole;
+  return r;
 }
 
 std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& run,

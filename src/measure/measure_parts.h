@@ -28,6 +28,8 @@ std::vector<std::size_t> interleaved_order(std::size_t methods, int repetition);
 // its end.
 std::optional<std::int64_t> first_difference(std::span<const Token> a, std::span<const Token> b);
 
+// Whether equal distributions draw equal tokens, whoever draws them.
+bool draws_equally(const SpeculationOptions& options);
 // What a token comparison of this configuration means.
 LosslessMode lossless_mode(const SpeculationOptions& options, const MethodSpec& method);
 // False: the published inner rule decides. The label does not depend on the temperature, although
@@ -39,6 +41,10 @@ const MeasuredRun* find_timed(const std::vector<MeasuredRun>& runs, int prompt, 
 // null or lack some of them.
 Lossless compare_streams(const std::vector<MeasuredRun>* baseline,
                          const std::vector<MeasuredRun>& runs, LosslessMode mode);
+// Of the baseline's tokens those before the first that a timed run of the same prompt and
+// repetition has otherwise; nullopt: there is no such pair.
+std::optional<double> equal_tokens(const std::vector<MeasuredRun>& baseline,
+                                   const std::vector<MeasuredRun>& runs);
 
 // Sums over the timed runs, innermost first; positions that were never tested are cut off.
 std::vector<LevelCounters> merged_levels(const std::vector<MeasuredRun>& runs);
@@ -62,19 +68,23 @@ struct PreparedRuns {
 // Over the (prompt, repetition) pairs that both have. nullopt: no such pair.
 std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const PreparedRuns& other);
 
+// Of the first `asked` tokens of each prompt's answer those that timed generations have at their
+// place; nullopt: there are no answers, or no such generations.
+std::optional<CopiedResult> copied_answers(std::span<const MeasuredRun> runs,
+                                           std::span<const std::vector<Token>> answers,
+                                           std::int64_t asked);
+// A target that copies fewer of the tokens does not do what a needle asks.
+inline constexpr double kMinCopied = 0.9;
+// Over the timed runs; nullopt: nothing was measured. The interval as those of make_acceptance(),
+// of which `repeats`.
+std::optional<RecoveryResult> make_recovery(std::span<const MeasuredRun> runs, bool repeats);
+
 // How often a method ran each pass of its chain, and the bytes that one reads with the KV cache at
 // its mean length over a generation.
 struct PassCount {
   Phase phase = Phase::kOuterVerify;  // that it is timed under
   std::int64_t passes = 0, bytes_per_pass = 0, bus_bytes_per_pass = 0;
 };
-// Of the tokens of timed generations those that equal their prompt's answer at their place;
-// nullopt: there are no answers, or no such tokens.
-// A target of which it is less than kMinCopied does not do what a needle asks.
-inline constexpr double kMinCopied = 0.9;
-std::optional<double> copied_fraction(std::span<const MeasuredRun> runs,
-                                      std::span<const std::vector<Token>> answers);
-
 // context: tokens of sequence, see PassBytes::at().
 std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& run,
                                     const PerPass<PassBytes>& bytes, std::int64_t context);

@@ -98,6 +98,8 @@ void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   const bool repeats =
       c_.speculation.sampling.temperature == 0 && !c_.speculation.synthetic.has_value();
   c.acceptance = make_acceptance(m.runs, repeats);
+  c.recovery = make_recovery(m.runs, repeats);
+  c.copied = copied_answers(m.runs, in_.answers, c_.gen_len);
 }
 
 // The plan's, but for caches of a budget that was chosen below the one planned for.
@@ -159,6 +161,9 @@ void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {
   c.lossless.exact_rule = exact_rule(c_.speculation, *m.method);
   c.lossless.top2_margin = m.top2_margin;
   if (base == nullptr || base == &m) return;
+  if (c.lossless.mode == LosslessMode::kLossy && draws_equally(c_.speculation)) {
+    c.lossless.equal_tokens = equal_tokens(base->runs, m.runs);
+  }
   c.speedup = make_speedup({base->runs, preparation_ms(*base->method, s_.prefills)},
                            {m.runs, preparation_ms(*m.method, s_.prefills)});
   if (!c.speedup) return;
@@ -184,13 +189,18 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
     reasons.emplace_back("synthetic acceptance, the tokens are meaningless");
   }
   if (!c.lossless.exact_rule) reasons.emplace_back("published inner rule, not lossless");
+  if (c.lossless.mode == LosslessMode::kLossy) {
+    reasons.emplace_back("not lossless, nothing verifies what the small cache says");
+  }
+  if (c.recovery) reasons.emplace_back("times include those of --measure-recovery");
   if (is_noisy(c_, c)) {
     reasons.push_back(
         fmt::format("noise {:.1f}% over --max-noise {}%", *c.timing.noise_pct, *c_.max_noise_pct));
   }
-  if (const auto copied = copied_fraction(m.runs, in_.answers); copied && *copied < kMinCopied) {
-    reasons.push_back(fmt::format(
-        "{:.3f} of the tokens are the pass key's: acceptance is not that of copies", *copied));
+  if (c.copied && m.method->is_lossless() && c.copied->tokens() < kMinCopied) {
+    reasons.push_back(
+        fmt::format("{:.3f} of the tokens are the pass key's: acceptance is not that of copies",
+                    c.copied->tokens()));
   }
   if (c_.warmup == 0) reasons.emplace_back("no warm-up");
   if (c.status != CaseStatus::kOk) reasons.push_back(fmt::format("status {}", to_string(c.status)));

@@ -41,7 +41,7 @@ struct MeasurementState {
   // The method the others are compared with; nullptr: there is none.
   const MethodState* baseline() const {
     const auto it = std::find_if(methods.begin(), methods.end(),
-                                 [](const MethodState& m) { return m.method->levels() == 0; });
+                                 [](const MethodState& m) { return m.method->is_baseline(); });
     return it == methods.end() ? nullptr : &*it;
   }
 };

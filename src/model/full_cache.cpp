@@ -147,6 +147,12 @@ void FullCache::start_from(std::int64_t length) {
   truncate_rings(length);
 }
 
+void FullCache::adopt(std::int64_t n) {
+  check_room(n);
+  write_tail();
+  length_ += n;
+}
+
 void FullCache::rewind() {
   TF_CHECK(committed_ >= marked_);
   start_from(marked_);

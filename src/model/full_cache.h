@@ -33,6 +33,10 @@ class FullCache final : public StoredCache {
   void rewind() override;
   void reset() override;
 
+  HeldTokens held(std::int64_t position) const override { return HeldTokens::all(position); }
+  // The next n tokens are held now: their rows lie in homes() already, written by the caller.
+  void adopt(std::int64_t n);
+
   // Rows beyond length() are of whoever wrote there last: the number of its pass.
   std::uint64_t tail() const { return tail_; }
   // A pass that writes there begins, this cache's own or one of DenseLayers; returns its number.

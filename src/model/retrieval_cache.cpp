@@ -65,6 +65,35 @@ std::vector<std::int32_t> RetrievalCache::selected_chunks() const {
   return out;
 }
 
+HeldTokens RetrievalCache::held(std::int64_t position) const {
+  HeldTokens h = HeldTokens::all(position);
+  h.dense_layers = dense_layers();
+  h.age = position - selected_at_;
+  if (layout_.token_order) return h;
+  h.last_from = layout_.first_recent;
+  h.chunk = options_.chunk_size;
+  h.kv_heads = kv_heads_;
+  h.chunks_per_head = layout_.selected_rows / options_.chunk_size;
+  h.selected_rows = layout_.intact_rows();
+  h.chunks = selected_chunks();
+  return h;
+}
+
+void RetrievalCache::hand_over(std::int64_t length) {
+  const std::int64_t from = full_.length(), n = length - from;
+  TF_CHECK(from >= layout_.committed && length <= length_, "tokens [{}, {}) of [{}, {})", from,
+           length, layout_.committed, length_);
+  if (n <= 0) return;
+  const std::int64_t row = layout_.rows() + from - layout_.committed;
+  for (int l = dense_layers(); l < storage_.layers(); ++l) {
+    const KvView src = storage_.layer(l);
+    for (const KvView& dst : full_.homes(l)) {
+      b_.copy_rows(src.heads(dst.first_head, dst.kv_heads), row, dst, from, n);
+    }
+  }
+  full_.adopt(n);
+}
+
 TensorView RetrievalCache::ids_of(int l, std::int64_t rows) const {
   return reshape(ids_.view().rows(l - dense_layers(), 1), {kv_heads_, rows / options_.chunk_size});
 }
@@ -118,6 +147,7 @@ void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
   layout_ = after;
   length_ = after.committed;
   selected_ = true;
+  selected_at_ = tokens;
   trigger_.selected();
   commit(tokens);
 }
@@ -128,6 +158,7 @@ void RetrievalCache::begin(std::int64_t n, std::int64_t tile_rows) {
   choosing_ = selects_each_token() && !layout_.token_order;
   if (!choosing_) return;
   start_selecting(layout_.committed);
+  selected_at_ = length_;
   ++selections_;
 }
 
@@ -204,15 +235,16 @@ void RetrievalCache::mark() {
   write_all();  // the order of rows that rewind() will give them again
   b_.copy(marked_ids_.view(), ids_.view());
   if (sums_) sums_->mark();
-  marked_ = {layout_, selected_};
+  marked_ = {layout_, selected_, selected_at_};
   trigger_.restart();
   selections_ = 0;
 }
 
-void RetrievalCache::start_over(bool selected, const RetrievalLayout& layout) {
-  selected_ = selected;
-  layout_ = layout;
-  length_ = layout.committed;
+void RetrievalCache::start_over(const Marked& from) {
+  selected_ = from.selected;
+  selected_at_ = from.selected_at;
+  layout_ = from.layout;
+  length_ = layout_.committed;
   pass_.reset();
   trigger_.restart();
   selections_ = 0;
@@ -221,14 +253,14 @@ void RetrievalCache::start_over(bool selected, const RetrievalLayout& layout) {
 void RetrievalCache::rewind() {
   b_.copy(ids_.view(), marked_ids_.view());
   if (sums_) sums_->rewind();
-  start_over(marked_.selected, marked_.layout);
+  start_over(marked_);
   write_all();
 }
 
 void RetrievalCache::reset() {
-  start_over(false, prefix(0));
+  marked_ = {prefix(0)};
+  start_over(marked_);
   if (sums_) sums_->reset();
-  marked_ = {layout_, selected_};
 }
 
 bool RetrievalCache::begin_pass(std::int64_t n) {
@@ -238,6 +270,7 @@ bool RetrievalCache::begin_pass(std::int64_t n) {
   if (short_pass || sums_) pass.by = options_.selection;
   const bool every_pass = short_pass && pass.by != Selection::kMeanKey && !selects_each_token();
   pass.after = prefix(layout_.committed);
+  pass.at = full_.length();
   pass.selects = (trigger_.due() || (every_pass && selected_)) && pass.after.n_scored > 0;
   if (!pass.selects && !(sums_ && short_pass)) return false;
   pass_ = pass;
@@ -268,6 +301,7 @@ void RetrievalCache::on_run(int l, TensorView q, const KvView& kv) {
   if (pass_->selects) {
     layout_ = after;
     selected_ = true;
+    selected_at_ = pass_->at;
     trigger_.selected();
     ++selections_;
   }

@@ -50,6 +50,10 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // Chunk ids [layers, Hkv, n] now selected, as a host copy, for tests and reports; of the layers
   // that are not dense.
   std::vector<std::int32_t> selected_chunks() const;
+  HeldTokens held(std::int64_t position) const override;
+  // Where nothing verifies: tokens [full.length(), length) that this cache was fed become the full
+  // cache's with the rows that they have here, so that commit() finds them.
+  void hand_over(std::int64_t length);
 
   std::int64_t committed() const override { return layout_.committed; }
   std::int64_t capacity() const override { return full_.capacity(); }
@@ -74,11 +78,13 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
     Selection by = Selection::kMeanKey;
     bool selects = true;  // or takes notice only
     RetrievalLayout after;
+    std::int64_t at = 0;     // position of the first query
     std::int64_t heads = 0;  // of all layers that select together, those that were seen
   };
   struct Marked {
     RetrievalLayout layout;
     bool selected = false;
+    std::int64_t selected_at = 0;
   };
 
   bool selects_each_token() const { return options_.rebuild.kind == RebuildPolicy::Kind::kToken; }
@@ -105,7 +111,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // Writes every committed row of layer l.
   void write(int l, const KvView& src, const RetrievalLayout& r);
   void write_all();
-  void start_over(bool selected, const RetrievalLayout& layout);
+  void start_over(const Marked& from);
 
   FullCache& full_;
   Options options_;
@@ -119,8 +125,9 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   std::optional<AttentionSums> sums_;  // kH2O
   RebuildTrigger trigger_;
   std::int64_t selections_ = 0;
-  bool choosing_ = false;  // what the token of the pass in progress attends to
-  bool selected_ = false;  // the prompt's selection exists
+  bool choosing_ = false;         // what the token of the pass in progress attends to
+  bool selected_ = false;         // the prompt's selection exists
+  std::int64_t selected_at_ = 0;  // position of the query that selected last
   RetrievalLayout layout_;
   std::optional<Pass> pass_;
   Marked marked_;

@@ -58,6 +58,10 @@ struct RetrievalLayout {
   // Rows in use, not counting those of tokens that are not committed yet.
   std::int64_t rows() const { return std::min(committed, budget); }
   std::int64_t n_recent() const { return committed - first_recent; }
+  // Rows at the beginning that still are what the selection filled them with.
+  std::int64_t intact_rows() const {
+    return std::clamp<std::int64_t>(budget - n_recent(), 0, selected_rows);
+  }
   // Rows at the beginning that are never overwritten: chunk 0, or, where the budget is that one
   // chunk, the sinks of it.
   std::int64_t kept_rows() const {

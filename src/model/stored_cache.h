@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/dense_layers.h"
+#include "model/held_tokens.h"
 #include "triforce/kv_cache.h"
 
 namespace triforce {
@@ -27,6 +28,9 @@ class StoredCache : public KvCache {
   void cancel() override;
   void truncate(std::int64_t length) override;
   std::uint64_t id() const final { return lease_->id(); }
+  // What the token at `position`, committed() or later, sees in a pass over this cache. For
+  // analysis: may copy from the device.
+  virtual HeldTokens held(std::int64_t position) const = 0;
   // Where the rows of layer l lie between passes, without a length. None of a dense layer.
   std::span<const KvView> homes(int l) const { return homes_.at(static_cast<std::size_t>(l)); }
   // Scratch of passes of up to pass_rows rows over up to `context` tokens; chunk 0: no chunks are

@@ -44,6 +44,14 @@ void StreamingCache::commit(std::int64_t length) {
   evict();
 }
 
+HeldTokens StreamingCache::held(std::int64_t position) const {
+  HeldTokens h = HeldTokens::all(position);
+  h.dense_layers = dense_layers();
+  h.first = sinks_;
+  h.last_from = sinks_ + state_.evicted;
+  return h;
+}
+
 void StreamingCache::mark() {
   commit(length_);
   b_.copy(marked_rows_.bytes_view(), storage_.bytes_view());

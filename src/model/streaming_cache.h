@@ -22,6 +22,7 @@ class StreamingCache final : public StoredCache {
   std::int64_t capacity() const override {
     return dense() != nullptr ? dense()->capacity() : std::numeric_limits<std::int64_t>::max();
   }
+  HeldTokens held(std::int64_t position) const override;
   void commit(std::int64_t length) override;
   void mark() override;
   void rewind() override;

@@ -263,6 +263,11 @@ std::vector<Option> measuring() {
         Role::kMeasures, integer(1, kManyTimes, at(&C::repetitions))),
       o("warmup", {}, "N", "", "generations before those, kept in the result and flagged", kShaped,
         Role::kMeasures, integer(0, kManyTimes, at(&C::warmup))),
+      o("measure-recovery", {}, "", "",
+        "also measure how much of the full cache's attention falls on tokens that the small cache "
+        "of the target held, by the first row of each verification; tokens stay the same, times "
+        "are marked not comparable",
+        kShaped, Role::kMeasures, flag(at(&C::speculation, &S::measure_recovery))),
       o("max-noise", {}, "PCT", "percent",
         "largest coefficient of variation of the time per byte read, within a prompt; while a "
         "method is above it, up to 5 times as many repetitions are made. A case that stays above "

@@ -183,6 +183,9 @@ void check_speculation(const RunConfig& c) {
   check_budget(c);
   check_draft_cache(c);
   const SpeculationOptions& s = c.speculation;
+  if (s.measure_recovery && c.tp > 1) {
+    throw_usage("--measure-recovery: expected --tp 1, found {}", c.tp);
+  }
   if (s.inner_correction == Correction::kTarget) {
     const bool inner_level = std::any_of(c.methods.begin(), c.methods.end(),
                                          [](Method m) { return spec_of(m).levels() > 1; });

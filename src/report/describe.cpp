@@ -7,6 +7,8 @@ namespace triforce {
 namespace {
 
 constexpr std::size_t kShownPositions = 7;
+// Of the table of recovery: layers, and the columns before them.
+constexpr std::size_t kShownLayers = 8, kLayerColumn = 6;
 // Above it the mean of a few repetitions says little.
 constexpr double kNotedNoisePct = 20;
 // Below it an acceptance rate says little.
@@ -54,6 +56,8 @@ std::string lossless_text(const CaseResult& c) {
       return "distribution";
     case LosslessMode::kNone:
       return "-";
+    case LosslessMode::kLossy:
+      return "NOT lossless";
   }
   return "-";
 }
@@ -140,8 +144,18 @@ std::string intervals_text(const std::vector<std::optional<IntervalOver>>& over)
 TextTable main_table(const RunResult& r) {
   TextTable t;
   t.title = "Decoding";
-  t.head = {"method", "ms/token", "ms 95% CI", "speedup", "x 95% CI", "accepted", "lossless"};
-  t.optional = {"ms 95% CI", "accepted"};
+  const auto any = [&](const auto& is_measured) {
+    return std::any_of(r.cases.begin(), r.cases.end(), is_measured);
+  };
+  const bool recovery = any([](const CaseResult& c) { return c.recovery.has_value(); });
+  const bool copied = any([](const CaseResult& c) { return c.copied.has_value(); });
+  const bool equal = any([](const CaseResult& c) { return c.lossless.equal_tokens.has_value(); });
+  t.head = {"method", "ms/token", "ms 95% CI", "speedup", "x 95% CI", "accepted"};
+  if (recovery) t.head.emplace_back("recovery");
+  if (copied) t.head.insert(t.head.end(), {"copied", "whole"});
+  if (equal) t.head.emplace_back("as ar");
+  t.head.emplace_back("lossless");
+  t.optional = {"ms 95% CI", "accepted", "whole", "x 95% CI"};
   std::vector<std::optional<IntervalOver>> over;
   for (const CaseResult& c : r.cases) {
     const Distribution& d = c.timing.ms_per_token;
@@ -150,16 +164,28 @@ TextTable main_table(const RunResult& r) {
     const bool baseline = c.lossless.mode == LosslessMode::kBaseline;
     const std::string lossless =
         c.status == CaseStatus::kOk || d.n > 0 ? lossless_text(c) : to_string(c.status);
-    t.rows.push_back(
-        {c.name, short_number(d.geometric_mean), interval(d.ci95_low, d.ci95_high),
-         baseline && d.n > 0 ? "1.00x" : ratio(s.value), ratio_interval(s.ci95_low, s.ci95_high),
-         c.acceptance.empty() ? "-" : rate(c.acceptance.back().acceptance_rate()), lossless});
+    t.rows.push_back({c.name, short_number(d.geometric_mean), interval(d.ci95_low, d.ci95_high),
+                      baseline && d.n > 0 ? "1.00x" : ratio(s.value),
+                      ratio_interval(s.ci95_low, s.ci95_high),
+                      c.acceptance.empty() ? "-" : rate(c.acceptance.back().acceptance_rate())});
+    std::vector<std::string>& row = t.rows.back();
+    if (recovery) row.push_back(c.recovery ? rate(c.recovery->mean) : "-");
+    if (copied) {
+      row.push_back(c.copied ? rate(c.copied->tokens()) : "-");
+      row.push_back(c.copied ? rate(c.copied->whole()) : "-");
+    }
+    if (equal) row.push_back(rate(c.lossless.equal_tokens.value_or(NAN)));
+    row.push_back(lossless);
   }
   t.caption =
       "ms/token and speedup: geometric means over the prompts; prefill is not part of them" +
       intervals_text(over) +
       "; accepted: of the tokens that the full cache tested; lossless: generations compared token "
       "by token, or equal in distribution, which selftest proves";
+  if (recovery)
+    t.caption += "; recovery: of the full cache's attention, on tokens that the small one held";
+  if (copied) t.caption += "; copied, whole: tokens of the pass keys, and keys whole";
+  if (equal) t.caption += "; as ar: tokens before the first that is not ar's";
   return t;
 }
 
@@ -282,6 +308,47 @@ TextTable position_table(const RunResult& r) {
   return t;
 }
 
+// The columns of layers, of as many as a line has room for, from row `first` on.
+void add_layers(const RecoveryResult& a, std::size_t first, TextTable& t) {
+  const std::size_t shown = std::min(a.by_layer.size(), kShownLayers);
+  while (t.head.size() < kLayerColumn + shown) {
+    t.head.push_back(fmt::format("{}", t.head.size() - kLayerColumn));
+  }
+  for (std::size_t i = first; i < t.rows.size(); ++i) {
+    const std::vector<double>& shares = i == first ? a.by_layer : a.by_age[i - first - 1].by_layer;
+    for (std::size_t l = 0; l < shown; ++l) t.rows[i].push_back(short_rate(shares[l], 2));
+  }
+}
+
+TextTable recovery_table(const RunResult& r) {
+  TextTable t;
+  t.title = "Attention recovered, by tokens since the selection and by layer";
+  t.head = {"method", "tokens", "rows", "mean", "95% CI", "layers 2-"};
+  t.left_columns = 2;
+  std::vector<std::optional<IntervalOver>> over;
+  for (const CaseResult& c : r.cases) {
+    if (!c.recovery) continue;
+    const RecoveryResult& a = *c.recovery;
+    over.push_back(a.ci95_over);
+    const std::size_t first = t.rows.size();
+    t.rows.push_back({c.name, "all", fmt::format("{}", a.rows), rate(a.mean),
+                      rate_interval(a.ci95_low.value_or(NAN), a.ci95_high.value_or(NAN), 3),
+                      rate(a.mean_from_layer_2.value_or(NAN))});
+    for (const RecoveryResult::Group& g : a.by_age) {
+      const std::string tokens = g.to_tokens > g.from_tokens
+                                     ? fmt::format("{}-{}", g.from_tokens, g.to_tokens)
+                                     : fmt::format("{}", g.from_tokens);
+      t.rows.push_back({c.name, tokens, fmt::format("{}", g.rows), rate(g.mean), "", ""});
+    }
+    add_layers(a, first, t);
+  }
+  t.caption =
+      "of each verification's first row, the share of its attention with the full cache on tokens "
+      "that the small cache held; columns: layers" +
+      intervals_text(over);
+  return t;
+}
+
 TextTable traffic_table(const RunResult& r) {
   TextTable t;
   t.title = "Passes and the bytes they must read";
@@ -379,7 +446,7 @@ void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
   const auto* budget = std::get_if<std::int64_t>(find_param(c.params, "budget"));
   if (c.tuning && c.tuning->chosen.budget) budget = &*c.tuning->chosen.budget;
   const auto* const prompt = std::get_if<std::int64_t>(find_param(c.params, "prefill"));
-  const bool retrieves = c.method == "triforce" || c.method == "retrieval";
+  const bool retrieves = c.method == "triforce" || c.method.ends_with("retrieval");
   if (retrieves && budget != nullptr && prompt != nullptr && *budget >= *prompt) {
     notes.push_back(
         fmt::format("{}: --budget {} holds the whole prompt of {} tokens: a retrieval cache that "
@@ -455,8 +522,9 @@ ReportText describe_result(const RunResult& result, bool details) {
   text.header = header_lines(result);
   std::vector<TextTable> tables = {main_table(result)};
   if (details) {
-    for (const auto& of : {prediction_table, tuning_table, generation_table, acceptance_table,
-                           position_table, traffic_table, bus_table, phase_table, memory_table}) {
+    for (const auto& of :
+         {prediction_table, tuning_table, generation_table, acceptance_table, position_table,
+          recovery_table, traffic_table, bus_table, phase_table, memory_table}) {
       tables.push_back(of(result));
     }
   }

@@ -1,5 +1,7 @@
 #include "triforce/metrics.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -45,6 +47,44 @@ void LevelCounters::merge(const LevelCounters& other) {
   add(tested_at, other.tested_at);
   add(accepted_at, other.accepted_at);
   add(histogram, other.histogram);
+}
+
+namespace {
+
+void add(std::vector<double>& into, std::span<const double> from) {
+  if (into.size() < from.size()) into.resize(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) into[i] += from[i];
+}
+
+RecoveryCounters::Group& group_of(RecoveryCounters& counters, std::int64_t from_tokens) {
+  auto& groups = counters.by_age;
+  const auto at = std::lower_bound(
+      groups.begin(), groups.end(), from_tokens,
+      [](const RecoveryCounters::Group& g, std::int64_t from) { return g.from_tokens < from; });
+  if (at != groups.end() && at->from_tokens == from_tokens) return *at;
+  return *groups.insert(at, {from_tokens, 0, {}});
+}
+
+}  // namespace
+
+void RecoveryCounters::add(std::optional<std::int64_t> age, std::span<const double> shares) {
+  ++rows;
+  triforce::add(by_layer, shares);
+  if (!age) return;
+  const auto from = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(*age)));
+  Group& group = group_of(*this, from);
+  ++group.rows;
+  triforce::add(group.by_layer, shares);
+}
+
+void RecoveryCounters::merge(const RecoveryCounters& other) {
+  rows += other.rows;
+  triforce::add(by_layer, other.by_layer);
+  for (const Group& from : other.by_age) {
+    Group& into = group_of(*this, from.from_tokens);
+    into.rows += from.rows;
+    triforce::add(into.by_layer, from.by_layer);
+  }
 }
 
 double LevelCounters::acceptance_rate() const { return ratio(accepted, accepted + rejected); }

@@ -75,6 +75,27 @@ TextTable chosen_table(const RunResult& result, const TextTable& usual,
   return t;
 }
 
+// Where the columns `names` are among those from `first` on; what is not there yet is put in, in
+// the same order.
+std::vector<std::size_t> add_columns(const std::vector<std::string>& names, std::size_t first,
+                                     TextTable& t) {
+  std::vector<std::size_t> at;
+  std::size_t next = first;
+  for (const std::string& name : names) {
+    const auto begin = t.head.begin() + static_cast<std::ptrdiff_t>(next);
+    auto found = std::find(begin, t.head.end(), name);
+    if (found == t.head.end()) {
+      for (std::vector<std::string>& row : t.rows) {
+        row.insert(row.begin() + static_cast<std::ptrdiff_t>(next), "-");
+      }
+      found = t.head.insert(begin, name);
+    }
+    next = static_cast<std::size_t>(found - t.head.begin()) + 1;
+    at.push_back(next - 1);
+  }
+  return at;
+}
+
 // Rows of one experiment, whose options are columns.
 TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& texts,
                    const std::optional<std::string>& recipe,
@@ -90,14 +111,15 @@ TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& text
     if (t.rows.empty()) {
       for (const auto& [name, value] : row.options) t.head.push_back(name);
       t.left_columns = t.head.size() + 1;  // and the method
-      t.head.insert(t.head.end(), of.head.begin(), of.head.end());
-      t.caption = of.caption;
       if (columns.empty()) t.optional = {"ms 95% CI", "x 95% CI"};
     }
-    for (std::size_t c = 0; c < of.rows.size(); ++c) {
+    const std::vector<std::size_t> at = add_columns(of.head, t.left_columns - 1, t);
+    if (of.head.size() + t.left_columns - 1 == t.head.size()) t.caption = of.caption;
+    for (const std::vector<std::string>& cells : of.rows) {
       std::vector<std::string> line = {fmt::format("{}", row.number)};
       for (const auto& [name, value] : row.options) line.push_back(printable(to_text(value)));
-      line.insert(line.end(), of.rows[c].begin(), of.rows[c].end());
+      line.resize(t.head.size(), "-");
+      for (std::size_t k = 0; k < cells.size(); ++k) line[at[k]] = cells[k];
       t.rows.push_back(std::move(line));
     }
   }
@@ -109,13 +131,15 @@ TextTable published_table(const SweepRecipe& recipe) {
   TextTable t;
   t.title = fmt::format("Published: {}", recipe.source);
   t.caption = "at the paper's size; figures of another size here are not to be compared with them";
-  t.head = {"method", "setting", "ms/token", "speedup", "alpha", "ms/pass", "pass", "source"};
+  t.head = {"method",   "setting", "ms/token", "speedup", "alpha",
+            "recovery", "copied",  "ms/pass",  "pass",    "source"};
   t.left_columns = 2;
   for (const PublishedPoint& p : recipe.published) {
     if (p.needs) continue;
     t.rows.push_back({p.method, p.setting, figure(p.ms_per_token, 1),
                       p.speedup ? figure(p.speedup, 2) + "x" : "-", figure(p.alpha, 4),
-                      figure(p.pass_ms, 2), p.pass.value_or("-"), p.source});
+                      figure(p.recovery, 3), figure(p.copied, 2), figure(p.pass_ms, 2),
+                      p.pass.value_or("-"), p.source});
   }
   drop_empty_columns(t);
   t.optional = {"source"};

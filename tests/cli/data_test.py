@@ -29,6 +29,31 @@ class Data(ProgramTest):
             self.assertEqual(data["sha256"], hashlib.sha256(file.read()).hexdigest())
         self.fails(3, *self.tiny(dataset=ids, prefill=300), says=["300 tokens", "NoPrompts"])
 
+    def test_needles_that_are_copied_or_not(self):
+        """By what the full cache makes of them, and a streaming cache that nothing verifies."""
+        out = self.path("out.json")
+        shown = self.run_program(
+            "run", "--dataset", "needle", "--method", "ar,lossy-streaming", "--prefill", "1024",
+            "--gen-len", "8", "--budget", "128", "--temp", "0", "--prompts", "2", "--repetitions", "2",
+            "--warmup", "0", "--threads", "1", "--progress", "none", "--json", out).out
+        with open(out, encoding="utf-8") as file:
+            ar, lossy = strict_json(file.read())["cases"]
+        for case in (ar, lossy):
+            copied, outputs = case["copied"], case["output"]["prompts"]
+            self.assertEqual((copied["generations"], copied["asked_tokens"]), (4, 4 * 8))
+            self.assertEqual(copied["tokens"], copied["equal_tokens"] / 32)
+            self.assertEqual(len(outputs), 2)
+            self.assertIsNone(case["recovery"])
+        self.assertEqual((ar["lossless"]["mode"], lossy["lossless"]["mode"]), ("baseline", "lossy"))
+        self.assertIsNone(lossy["gammas"])
+        self.assertEqual(lossy["acceptance"], [])
+        same = [next((i for i, (x, y) in enumerate(zip(a["tokens"], b["tokens"])) if x != y), 8)
+                for a, b in zip(ar["output"]["prompts"], lossy["output"]["prompts"])]
+        self.assertEqual(lossy["lossless"]["equal_tokens"], sum(same) / 16)
+        self.assertFalse(lossy["validity"]["comparable"])
+        for words in ("copied", "whole", "as ar", "NOT lossless: nothing verifies"):
+            self.assertIn(words, " ".join(shown.split()))
+
     def test_bad_documents(self):
         self.fails(3, *self.tiny(dataset=self.write("a.ids", "1 2 97\n")), says=["a.ids:1", "97"])
         self.fails(3, *self.tiny(dataset=self.write("a.txt", "text")), says="tokenizer")

@@ -15,7 +15,8 @@ CUDA_SHAPE = {"hidden_size": 40, "intermediate_size": 56, "num_attention_heads":
               "num_key_value_heads": 1, "head_dim": 64}
 # A block of weights that is drawn takes more than the passes' workspace.
 WIDE_SHAPE = {"hidden_size": 512, "intermediate_size": 512, "head_dim": 128}
-EVERY_METHOD = "ar,triforce,retrieval,streaming,streaming-hierarchy,draft"
+EVERY_METHOD = ("ar,triforce,retrieval,streaming,streaming-hierarchy,draft,lossy-retrieval,"
+                "lossy-streaming")
 # Set by hand, for all sets on the device: a quarter of an hour on the emulator.
 ALL_SETS = bool(os.environ.get("TRIFORCE_ALL_PLANS"))
 
@@ -38,6 +39,8 @@ SETS = [
     {"shape": WIDE_SHAPE, "prefill": 16, "budget": 16, "chunk-size": 8, "method": "retrieval"},
     {"on-chip": 1, "rebuild": "every:4"},
     {"kv-offload": True, "baseline": True},
+    {"method": "triforce,streaming", "measure-recovery": True, "kv-offload": True},
+    {"method": "lossy-retrieval", "no-baseline": True},
 ]
 # Those that differ most for a device; the emulator is slow.
 DEVICE_SETS = [SETS[0], SETS[3], SETS[4], SETS[12]]

@@ -123,10 +123,12 @@ TEST(RankEngine, EveryCallAnswersAsOnOneRank) {
       EXPECT_FALSE(e.prefill_methods({}, {}).interrupted);
       e.set_gammas({3, 1});
       std::vector<Token> tokens;
-      for (const MethodSpec& m : method_table()) {
-        tokens = e.generate(m.method, kCount, 17, prompt, {}, {}).tokens;
+      for (const Method m : all_methods()) {
+        tokens = e.generate(m, kCount, 17, prompt, {}, {}).tokens;
         out += as_text(tokens);
       }
+      tokens = e.generate(kBaselineMethod, kCount, 17, prompt, {}, {}).tokens;
+      out += as_text(tokens);
       EXPECT_GT(e.pass_ms(Pass::kFull, 7, 2), 0);
       EXPECT_GT(e.top2_margin(std::span(tokens).first(20)), 0);
       EXPECT_EQ(e.probs_after_prompt().size(), static_cast<std::size_t>(kVocab));
@@ -135,7 +137,7 @@ TEST(RankEngine, EveryCallAnswersAsOnOneRank) {
   };
   const std::string alone = value_of_rank_0(run_engines(1, greedy(), all_calls));
   // Two prompts: chunks of two layers and six heads, tokens of each method.
-  const std::size_t methods = method_table().size();
+  const std::size_t methods = all_methods().size() + 1;
   EXPECT_EQ(alone.size(), 2 * sizeof(Token) * (2 * 6 * 8 + methods * kCount));
   for (const int size : {2, 3}) {
     EXPECT_EQ(value_of_rank_0(run_engines(size, greedy(), all_calls)), alone) << size;

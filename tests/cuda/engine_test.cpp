@@ -70,6 +70,50 @@ TEST_P(CudaEngineTest, RecordedPassesGiveTheSameStreamsAsLaunchedOnes) {
   }
 }
 
+// Recovery is measured beside the streams, which stay as they are, wherever the KV heads are; the
+// first verification's is the reference backend's. What nothing verifies repeats itself.
+TEST_P(CudaEngineTest, RecoveryIsTheReferencesWhereverHeadsAre) {
+  const ModelConfig target = toy_config("toy-target", 2, 4, 2, 64, kVocab);
+  const std::unique_ptr<Backend> device = make_cuda_backend(
+      {.dtype = GetParam(), .host_attention = make_host_attention({2, std::nullopt})});
+  // A streaming cache evicts granules.
+  const std::unique_ptr<Backend> reference = make_reference_backend(device->kv_granule());
+  const std::vector<Method> methods = {Method::kRetrieval, Method::kStreaming,
+                                       Method::kLossyRetrieval, Method::kLossyStreaming};
+  SpeculationOptions o = toy_options();
+  o.measure_recovery = true;
+  o.gamma = 2;
+  o.sampling = {0.0F, 1.0F, 0};
+  const auto generate = [&](Backend& b, const KvHomes& homes, std::int64_t count) {
+    const ToyPair pair(b, GetParam(), target, tiny("toy-draft", 1, 1));
+    ToyRun run(b, pair, o, {130, count, methods, homes});
+    run.prefill(toy_prompt(130, kVocab, 1));
+    const std::vector<Token> ar = run.generate(kBaselineMethod, count, 5, 0).tokens;
+    std::vector<std::vector<double>> recovered;
+    for (const Method m : {Method::kRetrieval, Method::kStreaming}) {
+      const RunMetrics r = run.generate(m, count, 5, 0);
+      EXPECT_EQ(r.tokens, ar) << to_string(m);
+      recovered.push_back(r.recovery->by_layer);
+    }
+    for (const Method m : {Method::kLossyRetrieval, Method::kLossyStreaming}) {
+      EXPECT_EQ(run.generate(m, count, 5, 0).tokens, run.generate(m, count, 5, 0).tokens);
+    }
+    return recovered;
+  };
+  const auto expected = generate(*reference, {}, 1);
+  for (const KvHomes& homes : {KvHomes{}, spread_homes(2, 2, 2, 1)}) {  // and the host's attention
+    const auto found = generate(*device, homes, 1);
+    for (std::size_t m = 0; m < expected.size(); ++m) {
+      for (std::size_t l = 0; l < expected[m].size(); ++l) {
+        EXPECT_NEAR(found[m][l], expected[m][l], 0.02) << to_string(methods[m]) << ", layer " << l;
+        EXPECT_LT(expected[m][l], 0.95);
+      }
+    }
+  }
+  const auto resident = generate(*device, {}, 6);
+  EXPECT_EQ(generate(*device, spread_homes(2, 2, 2), 6), resident);
+}
+
 // The logits of the last 3 tokens, by one pass that is run three times (launched, recorded and
 // replayed) over a cache of the tokens before, which are too many for a pass that is recorded.
 std::vector<float> logits_of(Backend& b, LlamaModel& model, KvCache& cache,

@@ -40,12 +40,12 @@ struct ToyPair {
   ModelWeights target, draft;
 };
 
-// Every method of the table but the baseline.
+// Every lossless method of the table but the baseline.
 inline const std::vector<Method>& all_methods() {
   static const std::vector<Method> methods = [] {
     std::vector<Method> all;
     for (const MethodSpec& m : method_table())
-      if (m.method != kBaselineMethod) all.push_back(m.method);
+      if (!m.is_baseline() && m.is_lossless()) all.push_back(m.method);
     return all;
   }();
   return methods;
@@ -139,7 +139,7 @@ struct ToyRun {
   Methods methods;
 };
 
-// What every method made of one prompt.
+// What every lossless method made of one prompt.
 struct Streams {
   std::map<Method, RunMetrics> by_method;
   const RunMetrics& of(Method m) const { return by_method.at(m); }
@@ -147,8 +147,8 @@ struct Streams {
 
 inline Streams run_all(ToyRun& run, std::int64_t count, std::uint64_t seed, std::uint32_t prompt) {
   Streams s;
-  for (const MethodSpec& m : method_table())
-    s.by_method[m.method] = run.generate(m.method, count, seed, prompt);
+  s.by_method[kBaselineMethod] = run.generate(kBaselineMethod, count, seed, prompt);
+  for (const Method m : all_methods()) s.by_method[m] = run.generate(m, count, seed, prompt);
   return s;
 }
 

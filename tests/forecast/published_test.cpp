@@ -22,7 +22,8 @@ TEST(Published, EveryResultCanBeAskedFor) {
     const auto preset = find_preset(r.target);
     ASSERT_TRUE(preset.has_value()) << r.source;
     EXPECT_FALSE(r.ms_per_token && r.speedup) << r.source;
-    EXPECT_TRUE(r.ms_per_token || r.speedup || r.alpha || r.pass_ms) << r.source;
+    EXPECT_TRUE(r.ms_per_token || r.speedup || r.alpha || r.pass_ms || r.recovery || r.copied)
+        << r.source;
     EXPECT_EQ(r.pass.has_value(), r.pass_ms.has_value()) << r.source;
     EXPECT_LE(r.prompt + r.generated, preset->max_position) << r.source;
     EXPECT_FALSE(r.source.empty());

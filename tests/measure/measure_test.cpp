@@ -481,10 +481,19 @@ TEST(Result, OfACompleteRun) {
 TEST(Result, CopiesOfAnAnswer) {
   std::vector<MeasuredRun> runs = {run_of(0, 0, 4, {1, 2, 3, 4}), run_of(1, 0, 4, {5, 6, 7, 8})};
   const std::vector<std::vector<Token>> answers = {{1, 2, 3, 4, 9}, {5, 0, 7}};
-  EXPECT_EQ(copied_fraction(runs, answers), 6.0 / 8);
-  EXPECT_EQ(copied_fraction(runs, {}), std::nullopt);
+  const CopiedResult c = *copied_answers(runs, answers, 4);
+  EXPECT_EQ(c.asked_tokens, 4 + 3);
+  EXPECT_EQ(c.equal_tokens, 4 + 2);
+  EXPECT_EQ(c.generations, 2);
+  EXPECT_EQ(c.whole_generations, 1);
+  EXPECT_EQ(c.tokens(), 6.0 / 7);
+  EXPECT_EQ(c.whole(), 0.5);
+  EXPECT_EQ(copied_answers(runs, answers, 5)->whole(), 0);  // one ended before the key did
+  EXPECT_FALSE(copied_answers(runs, {}, 4));
   runs[1].warmup = true;
-  EXPECT_EQ(copied_fraction(runs, answers), 1);
+  EXPECT_EQ(copied_answers(runs, answers, 4)->tokens(), 1);
+  runs[0].warmup = true;
+  EXPECT_FALSE(copied_answers(runs, answers, 4));
   Fixture f;
   EXPECT_FALSE(f.has_reason(0, "pass key"));
   std::vector<std::vector<Token>> keys = {
@@ -495,6 +504,90 @@ TEST(Result, CopiesOfAnAnswer) {
   EXPECT_FALSE(f.has_reason(0, "pass key"));
   keys[0][2] = 0;
   EXPECT_TRUE(f.has_reason(0, "0.850 of the tokens are the pass key's"));
+  EXPECT_EQ(f.result().cases[0].copied->tokens(), 0.85);
+  EXPECT_EQ(f.result().cases[0].copied->whole(), 0);
+}
+
+// A second method of Fixture that nothing verifies.
+Fixture lossy_fixture() {
+  Fixture f;
+  MethodState& lossy = f.state.methods[1];
+  lossy.method = &spec_of(Method::kLossyStreaming);
+  f.input.config.methods[1] = Method::kLossyStreaming;
+  for (MeasuredRun& r : lossy.runs) {
+    r.metrics.levels.clear();
+    r.metrics.tokens = std::vector<Token>(20, 1);
+    r.metrics.tokens[static_cast<std::size_t>(r.repetition) + 5] = 9;
+  }
+  return f;
+}
+
+TEST(Result, LossyMethodsAreLabelled) {
+  Fixture f = lossy_fixture();
+  const RunResult r = f.result();
+  const CaseResult& c = r.cases[1];
+  EXPECT_EQ(r.exit_code, ExitCode::kOk);
+  EXPECT_EQ(c.lossless.mode, LosslessMode::kLossy);
+  EXPECT_FALSE(c.lossless.equal_to_baseline || c.gammas);
+  EXPECT_TRUE(f.has_reason(1, "not lossless"));
+  EXPECT_FALSE(f.has_reason(0, "lossless"));
+  EXPECT_TRUE(c.acceptance.empty());
+  EXPECT_EQ(c.lossless.equal_tokens, (5 + 6 + 7 + 8 + 9) / 100.0);
+  EXPECT_EQ(r.cases[0].lossless.equal_tokens, std::nullopt);
+  f.input.config.speculation.sampling.temperature = 0.6F;  // then they need not be equal
+  EXPECT_EQ(f.result().cases[1].lossless.equal_tokens, std::nullopt);
+  f.input.config.speculation.acceptance = Acceptance::kCoupled;
+  EXPECT_TRUE(f.result().cases[1].lossless.equal_tokens.has_value());
+  EXPECT_EQ(lossless_mode({}, spec_of(Method::kLossyRetrieval)), LosslessMode::kLossy);
+}
+
+MeasuredRun recovered(int prompt, int repetition, double share, std::int64_t rows) {
+  MeasuredRun r = run_of(prompt, repetition, 1);
+  r.metrics.recovery.emplace();
+  for (std::int64_t i = 0; i < rows; ++i) {
+    r.metrics.recovery->add(i, std::vector<double>{share / 4, share / 2, share, share});
+  }
+  return r;
+}
+
+TEST(Recovery, IsAMeanOverRowsWithAnIntervalOverPrompts) {
+  std::vector<MeasuredRun> runs = {recovered(0, 0, 0.8, 10), recovered(1, 0, 0.4, 30)};
+  const RecoveryResult r = *make_recovery(runs, false);
+  EXPECT_EQ(r.rows, 40);
+  EXPECT_NEAR(r.by_layer[2], 0.5, 1e-12);
+  EXPECT_NEAR(r.mean, 0.5 * 2.75 / 4, 1e-12);
+  EXPECT_NEAR(*r.mean_from_layer_2, 0.5, 1e-12);
+  EXPECT_EQ(r.ci95_over, IntervalOver::kPrompts);
+  EXPECT_LT(*r.ci95_low, r.mean);
+  EXPECT_GT(*r.ci95_high, r.mean);
+  ASSERT_EQ(r.by_age.size(), 6U);  // 0, 1, 2-3, 4-7, 8-15, 16-31
+  EXPECT_EQ(r.by_age[0].to_tokens, 0);
+  EXPECT_EQ(r.by_age[1].to_tokens, 1);
+  EXPECT_EQ(r.by_age[4].to_tokens, 15);
+  EXPECT_EQ(r.by_age[4].rows, 2 + 8);
+  EXPECT_NEAR(r.by_age[4].by_layer[3], (2 * 0.8 + 8 * 0.4) / 10, 1e-12);
+  // Prompts that agree more have a narrower interval, and nothing of one prompt that repeats
+  // itself.
+  const std::vector<MeasuredRun> alike = {recovered(0, 0, 0.51, 20), recovered(1, 0, 0.49, 20)};
+  const RecoveryResult a = *make_recovery(alike, false);
+  EXPECT_LT(*a.ci95_high - *a.ci95_low, *r.ci95_high - *r.ci95_low);
+  runs[1].prompt = 0;
+  runs[1].repetition = 1;
+  EXPECT_EQ(make_recovery(runs, false)->ci95_over, IntervalOver::kRepetitions);
+  EXPECT_FALSE(make_recovery(runs, true)->ci95_low);
+  runs[0].warmup = true;
+  EXPECT_EQ(make_recovery(runs, false)->rows, 30);
+  runs[1].metrics.recovery.reset();
+  EXPECT_FALSE(make_recovery(runs, false));
+}
+
+TEST(Recovery, ItsTimesAreNotComparable) {
+  Fixture f;
+  EXPECT_FALSE(f.has_reason(1, "--measure-recovery"));
+  f.state.methods[1].runs[2].metrics.recovery = recovered(0, 0, 0.5, 2).metrics.recovery;
+  EXPECT_TRUE(f.has_reason(1, "--measure-recovery"));
+  EXPECT_FALSE(f.has_reason(0, "--measure-recovery"));
+  EXPECT_EQ(f.result().cases[1].recovery->rows, 2);
 }
 
 TEST(Result, BrokenLosslessnessExitsSeven) {

@@ -148,7 +148,7 @@ TEST(Echo, HasTheOptionsOfRun) {
       "draft_cache_budget draft_cache rebuild selection temp top_p top_k seed acceptance "
       "inner_rule "
       "ignore_eos synthetic_acceptance dataset text_field needle_depth prompts repetitions warmup "
-      "max_noise "
+      "measure_recovery max_noise "
       "timeout memory_limit resume shard merge fail_fast list yes output_format json jsonl csv "
       "record progress "
       "details verbose ");

@@ -422,6 +422,14 @@ TEST(Options, AutoIsRefusedWhereItHasNoEffect) {
   EXPECT_NO_THROW(parse({"--method", "retrieval,draft", "--budget", "auto", "--gamma", "auto"}));
 }
 
+TEST(Options, RecoveryIsMeasuredWhereAskedFor) {
+  EXPECT_FALSE(parse({}).speculation.measure_recovery);
+  EXPECT_TRUE(parse({"--measure-recovery"}).speculation.measure_recovery);
+  EXPECT_NE(usage_error({"--measure-recovery=maybe"}), "");
+  EXPECT_NE(usage_error({"--measure-recovery", "--tp", "2"}).find("expected --tp 1, found 2"),
+            std::string::npos);
+}
+
 TEST(Options, NeedleDepths) {
   for (const double depth : {0.0, 0.25, 1.0}) {
     EXPECT_EQ(

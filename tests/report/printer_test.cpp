@@ -198,6 +198,36 @@ TEST(Sweep, Details) {
   EXPECT_TRUE(all.ends_with(common));
 }
 
+// What only some cases have is a column of all.
+TEST(Sweep, ColumnsThatNotAllCasesHave) {
+  SweepResult sweep = sample_sweep();
+  for (CaseResult& c : sweep.rows[0].result.cases) {
+    c.recovery.reset();
+    c.copied.reset();
+  }
+  sweep.rows[1].result.cases[1].lossless.equal_tokens = 0.25;
+  std::istringstream in(to_table(sweep, {120, false}));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) {
+    if (line.find("triforce") != std::string::npos && line.find("mean-key") != std::string::npos) {
+      lines.push_back(line);
+    }
+    if (line.find("recovery") != std::string::npos && lines.empty()) lines.push_back(line);
+  }
+  ASSERT_EQ(lines.size(), 3U);
+  const auto cell = [&](std::size_t row, const std::string& column) {
+    const std::size_t end = lines[0].find(column) + column.size();
+    const std::size_t begin = lines[row].find_last_of(' ', end - 1) + 1;
+    return lines[row].substr(begin, end - begin);
+  };
+  EXPECT_EQ(cell(1, "recovery"), "-");
+  EXPECT_EQ(cell(2, "recovery"), "0.500");
+  EXPECT_EQ(cell(1, "as ar"), "-");
+  EXPECT_EQ(cell(2, "as ar"), "0.250");
+  EXPECT_EQ(cell(1, "lossless"), "DIFFERENT");
+  EXPECT_EQ(cell(2, "lossless"), "DIFFERENT");
+}
+
 TEST(Golden, Jsonl) {
   expect_golden(to_jsonl(sample_result()), "tests/report/golden/result.jsonl");
 }
@@ -235,7 +265,7 @@ TEST(Table, FitsAHundredColumns) {
     c.speedup = Speedup{"ar", 12.5, 11.25, 13.75, IntervalOver::kRepetitions,
                         14.0, 12.5, 11.25, 13.75, std::int64_t{1} << 40};
     c.timing.preparation_ms = c.timing.end_to_end_ms = 99999.4;
-    c.lossless = {LosslessMode::kTokens, true, true, 12345, {}, {}};
+    c.lossless = {LosslessMode::kTokens, true, true, 12345, {}, {}, {}};
     c.gammas = CaseGammas{31, 31, true};
     for (LevelResult& level : c.acceptance) {
       level.ci95 = sample_intervals();
@@ -315,10 +345,23 @@ TEST(Headline, SaysInWordsWhatCameOut) {
   EXPECT_NE(headline(r).find("is 2.00x slower than autoregressive decoding: 2"), std::string::npos);
   c.lossless.exact_rule = false;
   EXPECT_NE(headline(r).find("not lossless"), std::string::npos);
+  c.lossless = {};
+  c.lossless.mode = LosslessMode::kLossy;
+  EXPECT_NE(headline(r).find("ms/token, NOT lossless: nothing verifies."), std::string::npos);
+  c.lossless.exact_rule = false;
   c.speedup.reset();
   EXPECT_NE(headline(r).find("TriForce: 2.000 ms/token, 500.0 tokens/s"), std::string::npos);
   c.validity.comparable = false;
   EXPECT_TRUE(headline(r).ends_with(" Not comparable with other runs: see above."));
+  // A lossless method is what a run is about, whichever comes first.
+  RunResult two = sample_result();
+  two.cases[2] = two.cases[1];
+  two.cases[1].name = two.cases[1].method = "lossy-streaming";
+  two.cases[1].lossless.mode = LosslessMode::kLossy;
+  two.cases[2].name = two.cases[2].method = "streaming";
+  EXPECT_TRUE(headline(two).starts_with("streaming is"));
+  two.cases.resize(2);
+  EXPECT_TRUE(headline(two).starts_with("lossy-streaming is"));
   r.cases.resize(1);
   EXPECT_EQ(headline(r), "Autoregressive decoding: 4.000 ms/token, 250.0 tokens/s.");
   r.cases.clear();
@@ -415,6 +458,7 @@ TEST(Table, SaysWhichMeanItQuotesAndWhatItsIntervalsCover) {
   CaseResult& c = r.cases[1];
   c.timing.ms_per_token.ci95_over = c.speedup->ci95_over = IntervalOver::kRepetitions;
   c.acceptance[1].ci95->over = IntervalOver::kRepetitions;
+  c.recovery->ci95_over = IntervalOver::kRepetitions;
   EXPECT_EQ(table_words(r).find(prompts), std::string::npos);
   EXPECT_NE(table_words(r).find(one), std::string::npos);
 }
@@ -429,7 +473,7 @@ TEST(Table, AnIntervalOfTwoPromptsMayBeWide) {
 
 TEST(Table, PublishedRuleIsNeverCalledLossless) {
   RunResult r = sample_result();
-  r.cases[1].lossless = {LosslessMode::kTokens, false, true, 5, {}, {}};
+  r.cases[1].lossless = {LosslessMode::kTokens, false, true, 5, {}, {}, {}};
   EXPECT_NE(to_table(r).find("NOT lossless"), std::string::npos);
   EXPECT_EQ(to_table(r).find("equal (5)"), std::string::npos);
   r.cases[1].lossless.exact_rule = true;

@@ -108,6 +108,7 @@ inline CaseResult sample_baseline() {
   c.phases_ms_per_round = PhaseTimes{0, 0, 3.75, 0.2, 0, 0, 0.05};
   c.traffic = {{"outer_verify", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}, {3.75}}};
   c.steps.autoregressive_ms = 3.5;
+  c.copied = CopiedResult{4, 1, 64, 40};
   c.memory.planned =
       TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 16'384, 100'000, 0, 300}};
   c.memory.peak =
@@ -174,7 +175,16 @@ inline CaseResult sample_triforce() {
                   LevelResult{sample_level("outer", {6, 2}), sample_intervals()}};
   c.speedup = Speedup{"ar", 2.0,   1.875, 2.125,  IntervalOver::kPrompts,
                       2.5,  0.875, 0.75,  0.9375, std::int64_t{89}};
-  c.lossless = {LosslessMode::kTokens, true, false, 5, Divergence{0, 3, 2, 7, 9}, {}};
+  c.recovery = RecoveryResult{
+      10,
+      0.5,
+      0.375,
+      0.625,
+      IntervalOver::kPrompts,
+      0.75,
+      {0.25, 0.25, 0.75, 0.75},
+      {{0, 0, 2, 0.75, {0.5, 0.5, 1.0, 1.0}}, {4, 7, 8, 0.4375, {0.1875, 0.1875, 0.6875, 0.6875}}}};
+  c.lossless = {LosslessMode::kTokens, true, false, 5, Divergence{0, 3, 2, 7, 9}, {}, {}};
   c.output[0].origins = {2, 0, 1, 2};
   c.after_prompt = {{0, {{{{0, 7}, {0, 3}}, {{0, 5}, {0, 1}}}}, {{5, 9}}, {{0.75, 0.25}}},
                     {1, {{{{0}, {2}}, {{1}, {0}}}}, {}, {}}};

@@ -279,8 +279,12 @@ class Pictures(ScriptTest):
         for budget in (64, 128):
             self.run_program("run", "--prefill", "512", "--gen-len", "16", "--prompts", "2",
                              "--repetitions", "1", "--budget", str(budget), "--jsonl", "a.jsonl",
-                             "--progress", "none", "--threads", "1")
+                             "--progress", "none", "--threads", "1", "--measure-recovery")
         for y in metrics.METRICS:
+            if y == "copied":  # these prompts have no pass keys
+                self.assertIn("copied", self.script("plot_sweep", "a.jsonl", "--x", "budget", "--y",
+                                                    y, "--out", "a.svg", code=3).err)
+                continue
             self.script("plot_sweep", "a.jsonl", "--x", "budget", "--y", y, "--out", "a.svg")
             root = self.check_svg(self.read("a.svg"))
             self.assertIn("128", texts(root))

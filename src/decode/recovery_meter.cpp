@@ -1,0 +1,88 @@
+#include "decode/recovery_meter.h"
+
+#include <algorithm>
+
+namespace triforce {
+
+RecoveryMeter::RecoveryMeter(Backend& backend, const FullCache& full, const StoredCache& small,
+                             int layers, int heads, int kv_heads, int head_dim)
+    : b_(backend),
+      full_(full),
+      small_(small),
+      layers_(layers),
+      kv_heads_(kv_heads),
+      lease_(backend, scratch_shape(heads, kv_heads, head_dim, full.capacity())),
+      length_(backend, 1),
+      mass_(b_.allocator(), DType::kF32, {kv_heads, full.capacity()}, b_.place(),
+            MemTag::kWorkspace),
+      attended_(b_.allocator(), b_.activation_dtype(), {1, std::int64_t{heads} * head_dim},
+                b_.place(), MemTag::kWorkspace),
+      host_mass_(static_cast<std::size_t>(mass_.view().numel())) {
+  restart();
+}
+
+std::int64_t RecoveryMeter::bytes(int heads, int kv_heads, int head_dim, std::int64_t capacity,
+                                  DType activation) {
+  return PassInputs::bytes(1) + kv_heads * capacity * size_of(DType::kF32) +
+         std::int64_t{heads} * head_dim * size_of(activation);
+}
+
+// The pass that feeds the token which the full cache will see first.
+bool RecoveryMeter::Drafts::begin_pass(std::int64_t n) {
+  const std::int64_t next = meter.full_.committed(), begin = meter.small_.length();
+  return begin <= next && next < begin + n;
+}
+
+// After the last layer's queries all selections for this token have been made.
+void RecoveryMeter::Drafts::on_run(int layer, TensorView /*q*/, const KvView& /*kv*/) {
+  if (layer + 1 == meter.layers_) meter.held_ = meter.small_.held(meter.full_.committed());
+}
+
+bool RecoveryMeter::Verifications::begin_pass(std::int64_t n) {
+  const std::int64_t position = meter.full_.length();
+  next_observes = next != nullptr && next->begin_pass(n);
+  measures = position == meter.full_.committed();  // or a later part of a verification
+  if (measures) {
+    TF_CHECK(meter.held_.position == position, "token {} is verified, {} was drafted from",
+             position, meter.held_.position);
+    meter.length_.set(position, 1, position, 1);
+    meter.shares_.assign(static_cast<std::size_t>(meter.layers_), 0.0);
+    meter.heads_seen_ = 0;
+  }
+  return measures || next_observes;
+}
+
+TensorView RecoveryMeter::Verifications::mass(int layer) {
+  return next_observes ? next->mass(layer) : TensorView{};
+}
+
+int RecoveryMeter::Verifications::mass_chunk() const {
+  return next_observes ? next->mass_chunk() : 0;
+}
+
+void RecoveryMeter::Verifications::on_run(int layer, TensorView q, const KvView& kv) {
+  if (measures) meter.measure(layer, q.rows(0, 1), kv);
+  if (next_observes) next->on_run(layer, q, kv);
+}
+
+void RecoveryMeter::measure(int layer, TensorView q, KvView kv) {
+  kv.length = length_.length(0);
+  const std::int64_t group = q.shape[1] / kv.kv_heads, capacity = mass_.view().shape[1];
+  const std::int64_t tokens = held_.position + 1;
+  const TensorView out = attended_.view().slice(1, kv.first_head * group * kv.head_dim,
+                                                kv.kv_heads * group * kv.head_dim);
+  const TensorView mass = mass_.view().rows(kv.first_head, kv.kv_heads);
+  b_.attention(q, kv, {}, out, mass, 1);
+  if (kv.on_host) b_.join_host();
+  b_.download(make_view(host_mass_.data(), DType::kF32, {kv.kv_heads, capacity}), mass);
+  for (int h = 0; h < kv.kv_heads; ++h) {
+    const std::span<const float> of_head(host_mass_.data() + h * capacity,
+                                         static_cast<std::size_t>(tokens));
+    shares_[static_cast<std::size_t>(layer)] +=
+        held_.share_of(layer, kv.first_head + h, of_head) / kv_heads_;
+  }
+  heads_seen_ += kv.kv_heads;
+  if (heads_seen_ == std::int64_t{layers_} * kv_heads_) counters_.add(held_.age, shares_);
+}
+
+}  // namespace triforce
