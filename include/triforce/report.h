@@ -609,14 +609,26 @@ struct RecoveryResult {
     double mean = 0;
     std::vector<double> by_layer;
   };
+  struct OfPrompt {
+    int prompt = 0;
+    std::int64_t rows = 0;
+    double mean = 0;
+  };
   std::int64_t rows = 0;
   double mean = 0;
   std::optional<double> ci95_low, ci95_high;
   std::optional<IntervalOver> ci95_over;
   std::optional<double> mean_from_layer_2;
   std::vector<double> by_layer;
+  std::vector<OfPrompt> by_prompt;
   std::vector<Group> by_age;
 };
+template <class V>
+void fields(V& v, RecoveryResult::OfPrompt& p) {
+  v("prompt", p.prompt, "index of the prompt");
+  v("rows", p.rows, "verifications");
+  v("mean", p.mean, "as that of all rows");
+}
 template <class V>
 void fields(V& v, RecoveryResult::Group& g) {
   v("from_tokens", g.from_tokens,
@@ -640,6 +652,7 @@ void fields(V& v, RecoveryResult& r) {
   v("mean_from_layer_2", r.mean_from_layer_2,
     "of all layers but the first two (arXiv 2404.11912, figure 3a); null: there are no others");
   v("by_layer", r.by_layer, "[layer]: mean over rows and heads; 1 in layers that read every token");
+  v("by_prompt", r.by_prompt, "the same by prompt");
   v("by_age", r.by_age,
     "the same by the tokens since what was held was selected; empty: nothing is selected");
 }

@@ -23,22 +23,29 @@ enum class CaseMetric : std::uint8_t {
   kDraftMs,
   kInnerVerifyMs,
   kOuterVerifyMs,
+  kRecovery,
+  kCopied,
+  kAsAr,
 };
 // As options of scripts/plot_sweep.py where they are axes there too.
 constexpr auto names_of(CaseMetric /*any*/) {
   return std::array{"ms-per-token", "speedup", "acceptance", "inner-acceptance", "alpha",
-                    "length",       "bound",   "draft-ms",   "inner-verify-ms",  "outer-verify-ms"};
+                    "length",       "bound",   "draft-ms",   "inner-verify-ms",  "outer-verify-ms",
+                    "recovery",     "copied",  "as-ar"};
 }
 // The figure of a case in its unit: times in ms, the others plain numbers; nullopt: not measured.
 std::optional<double> metric_of(const CaseResult& c, CaseMetric metric);
 // What it is, for captions.
 std::string_view meaning_of(CaseMetric metric);
+// Whether it is a share of something, in [0, 1], whose intervals are of differences.
+bool is_rate(CaseMetric metric);
 // The level whose acceptance it is; nullopt: it is no acceptance rate.
 std::optional<std::string_view> level_of(CaseMetric metric);
 // The pass whose time it is (kPassNames); nullopt: it is none.
 std::optional<std::string_view> pass_of(CaseMetric metric);
 
-// What was published for a case of the paper's size, or measured of one here, or of what no case is.
+// What was published for a case of the paper's size, or measured of one here, or of what no case
+// is.
 struct PublishedPoint {
   std::string method, setting, source;
   std::optional<double> ms_per_token, speedup, alpha, tokens_per_round, recovery, copied;
@@ -100,7 +107,7 @@ struct SweepDirection {
   DirectionVerdict verdict = DirectionVerdict::kNotMeasured;
   std::optional<std::string> reason;
 
-  bool is_difference() const { return level_of(metric).has_value(); }
+  bool is_difference() const { return is_rate(metric); }
 };
 template <class V>
 void fields(V& v, SweepDirection& d) {

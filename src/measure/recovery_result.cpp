@@ -47,7 +47,6 @@ std::optional<RecoveryResult> make_recovery(std::span<const MeasuredRun> runs, b
   }
   for (const RecoveryCounters::Group& g : all.by_age) out.by_age.push_back(group_result(g));
   const bool one = by_prompt.size() == 1;
-  if (one && repeats) return out;
   std::vector<Share> shares;
   for (const auto& [prompt, counters] : by_prompt) {
     RecoveryCounters of_prompt;
@@ -55,8 +54,11 @@ std::optional<RecoveryResult> make_recovery(std::span<const MeasuredRun> runs, b
       if (one) shares.push_back(share_of(*c));
       of_prompt.merge(*c);
     }
-    if (!one) shares.push_back(share_of(of_prompt));
+    const Share share = share_of(of_prompt);
+    out.by_prompt.push_back({prompt, of_prompt.rows, share.part / share.whole});
+    if (!one) shares.push_back(share);
   }
+  if (one && repeats) return out;
   // A row's share varies less than a token that is accepted or not: its spread is all that counts.
   const auto interval = proportion_interval(shares, std::numeric_limits<double>::infinity());
   if (!interval) return out;

@@ -238,17 +238,18 @@ class RecipeReader : public ConfigReader {
       throw_usage("{}expected text, metric, one of greater and less, and than, found {}", d.where,
                   sides.size() > 1 ? "greater and less" : "not all of them");
     }
-    const bool is_rate = level_of(d.metric).has_value();
-    if (is_rate ? times.has_value() : plus.has_value()) {
-      throw_usage("{}expected {} beside {}, found {}", d.where, is_rate ? "plus" : "times",
-                  to_string(d.metric), is_rate ? "times" : "plus");
+    const bool is_share = is_rate(d.metric);
+    if (is_share ? times.has_value() : plus.has_value()) {
+      throw_usage("{}expected {} beside {}, found {}", d.where, is_share ? "plus" : "times",
+                  to_string(d.metric), is_share ? "times" : "plus");
     }
-    d.threshold = is_rate ? plus.value_or(0) : times.value_or(1);
+    d.threshold = is_share ? plus.value_or(0) : times.value_or(1);
     return d;
   }
 
   static bool can_be_compared(CaseMetric m) {
-    return level_of(m) || pass_of(m) || m == CaseMetric::kMsPerToken || m == CaseMetric::kSpeedup;
+    return level_of(m) || pass_of(m) || m == CaseMetric::kMsPerToken || m == CaseMetric::kSpeedup ||
+           m == CaseMetric::kRecovery || m == CaseMetric::kAsAr;
   }
   CaseMetric metric(std::string_view name, const toml::node& value,
                     bool (*wanted)(CaseMetric)) const {

@@ -24,6 +24,9 @@ const MetricInfo& info_of(CaseMetric metric) {
       {"ms of a pass of the innermost proposer", {}, "draft"},
       {"ms of a pass of the inner verifier, over the small cache", {}, "inner_verify"},
       {"ms of a pass over the full cache", {}, "outer_verify"},
+      {"share of the full cache's attention on tokens that the small cache held"},
+      {"tokens of the pass keys that were copied"},
+      {"tokens before the first that is not autoregressive decoding's"},
   }};
   return kInfo[static_cast<std::size_t>(metric)];
 }
@@ -61,12 +64,21 @@ double rate_of(const LevelResult& level, CaseMetric metric) {
 
 std::string_view meaning_of(CaseMetric metric) { return info_of(metric).meaning; }
 std::optional<std::string_view> level_of(CaseMetric metric) { return given(info_of(metric).level); }
+bool is_rate(CaseMetric metric) {
+  return level_of(metric) || metric == CaseMetric::kAlpha || metric >= CaseMetric::kRecovery;
+}
 std::optional<std::string_view> pass_of(CaseMetric metric) { return given(info_of(metric).pass); }
 
 std::optional<double> metric_of(const CaseResult& c, CaseMetric metric) {
   if (metric == CaseMetric::kMsPerToken) return c.timing.ms_per_token.geometric_mean;
   if (metric == CaseMetric::kSpeedup) return c.speedup ? c.speedup->value : std::nullopt;
   if (const auto pass = pass_of(metric)) return pass_ms(c, *pass);
+  if (metric == CaseMetric::kAsAr) return c.lossless.equal_tokens;
+  if (metric == CaseMetric::kCopied)
+    return c.copied ? std::optional(c.copied->tokens()) : std::nullopt;
+  if (metric == CaseMetric::kRecovery) {
+    return c.recovery ? std::optional(c.recovery->mean) : std::nullopt;
+  }
   const LevelResult* const level = find_level(c, level_of(metric).value_or("outer"));
   if (level == nullptr) return std::nullopt;
   const double rate = rate_of(*level, metric);

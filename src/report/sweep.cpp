@@ -51,8 +51,7 @@ std::string metric_text(const CaseResult& c, CaseMetric metric) {
   if (metric == CaseMetric::kSpeedup || metric == CaseMetric::kBound) {
     return fmt::format("{:.2f}x", *value);
   }
-  const bool is_rate = level_of(metric) || metric == CaseMetric::kAlpha;
-  return is_rate ? fmt::format("{:.3f}", *value) : short_number(value);
+  return is_rate(metric) ? fmt::format("{:.3f}", *value) : short_number(value);
 }
 
 // Instead of a result's usual table: the figures that a recipe asks for, and how the case ended.
@@ -164,9 +163,8 @@ TextTable elsewhere_table(const SweepRecipe& recipe) {
 }
 
 std::string side_text(const DirectionSide& side, CaseMetric metric) {
-  const bool is_rate = level_of(metric).has_value();
   const std::string value = !side.value                      ? std::string("-")
-                            : is_rate                        ? fmt::format("{:.3f}", *side.value)
+                            : is_rate(metric)                ? fmt::format("{:.3f}", *side.value)
                             : metric == CaseMetric::kSpeedup ? fmt::format("{:.2f}x", *side.value)
                                                              : short_number(side.value) + " ms";
   return side.number ? fmt::format("{} (case {})", value, *side.number) : value;

@@ -65,14 +65,18 @@ FiguresBySample ms_per_token(const CaseResult& c) {
   return figures;
 }
 
+// What the other cases of a run are compared with; nullptr: nothing.
+const CaseResult* baseline_of(const RunResult& run) {
+  const auto it = std::find_if(run.cases.begin(), run.cases.end(),
+                               [](const CaseResult& c) { return c.method == "ar"; });
+  return it == run.cases.end() ? nullptr : &*it;
+}
+
 // Over the baseline of its run, as its speedup.
 FiguresBySample speedups(const Found& found) {
   FiguresBySample figures;
-  const auto& cases = found.run->cases;
-  const auto baseline = std::find_if(cases.begin(), cases.end(), [&](const CaseResult& c) {
-    return c.name == found.result->speedup->baseline;
-  });
-  if (baseline == cases.end()) return figures;
+  const CaseResult* const baseline = baseline_of(*found.run);
+  if (baseline == nullptr) return figures;
   const FiguresBySample base = ms_per_token(*baseline);
   for (const auto& [at, ms] : ms_per_token(*found.result)) {
     if (const auto it = base.find(at); it != base.end()) figures[at] = it->second / ms;
@@ -97,13 +101,42 @@ FiguresBySample figures_of(const Found& found, CaseMetric metric) {
   return metric == CaseMetric::kSpeedup ? speedups(found) : ms_per_token(*found.result);
 }
 
-std::optional<Estimate> difference(const CaseResult& side, const CaseResult& than,
-                                   std::string_view level) {
+SharesByUnit recoveries(const CaseResult& c) {
+  SharesByUnit shares;
+  for (const RecoveryResult::OfPrompt& p : c.recovery->by_prompt) {
+    const auto rows = static_cast<double>(p.rows);
+    shares[p.prompt] = {p.mean * rows, rows};
+  }
+  return shares;
+}
+
+// Tokens of a case before the first that is not the baseline's, by prompt.
+SharesByUnit tokens_as_baseline(const Found& found) {
+  SharesByUnit shares;
+  const CaseResult* const baseline = baseline_of(*found.run);
+  if (baseline == nullptr) return shares;
+  for (const PromptOutput& expected : baseline->output) {
+    for (const PromptOutput& got : found.result->output) {
+      if (got.prompt != expected.prompt || got.repetition != expected.repetition) continue;
+      const std::size_t n = std::min(expected.tokens.size(), got.tokens.size());
+      const auto end = expected.tokens.begin() + static_cast<std::ptrdiff_t>(n);
+      const auto equal = std::mismatch(expected.tokens.begin(), end, got.tokens.begin()).first -
+                         expected.tokens.begin();
+      Share& share = shares[got.prompt];
+      share.part += static_cast<double>(equal);
+      share.whole += static_cast<double>(expected.tokens.size());
+    }
+  }
+  return shares;
+}
+
+std::optional<Estimate> difference(const Found& side, const Found& than, CaseMetric metric) {
   constexpr double kWithin = 0.95;
-  const bool one = side.data.n_prompts == 1;
-  const auto shares = [&](const CaseResult& c) {
-    const CaseResult* const result = &c;
-    return shares_by_unit({&result, 1}, level, one);
+  const bool one = side.result->data.n_prompts == 1;
+  const auto shares = [&](const Found& f) {
+    if (metric == CaseMetric::kRecovery) return recoveries(*f.result);
+    if (metric == CaseMetric::kAsAr) return tokens_as_baseline(f);
+    return shares_by_unit({&f.result, 1}, *level_of(metric), one);
   };
   const auto d = rate_difference(paired(shares(than), shares(side)), kWithin);
   if (!d) return std::nullopt;
@@ -142,7 +175,7 @@ void judge_direction(SweepDirection& d, std::span<const SweepRow> rows) {
     return;
   }
   const std::optional<Estimate> effect =
-      d.is_difference() ? difference(*side.result, *than.result, *level_of(d.metric))
+      d.is_difference() ? difference(side, than, d.metric)
                         : paired_ratio(figures_of(side, d.metric), figures_of(than, d.metric));
   if (effect) {
     give_verdict(d, *effect);

@@ -180,7 +180,8 @@ TEST(RecoveryMeter, OfARetrievalCacheByTheRowsInIt) {
       s.feed_prompt(&queries);
       small.select_prompt(queries.view(), s.t.model.rope());
       s.compare(small, &small, o.dense_layers, true, [&](std::int64_t position) {
-        // Whose keys, which are rotated by their place, lie in its rows; what is not committed it has been fed itself.
+        // Whose keys, which are rotated by their place, lie in its rows; what is not committed it
+        // has been fed itself.
         std::vector<std::vector<std::set<std::int64_t>>> held(kLayers);
         const std::int64_t committed = small.committed();
         for (int l = o.dense_layers; l < kLayers; ++l) {

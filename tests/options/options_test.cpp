@@ -629,7 +629,7 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
       {begin + "metric = 'acceptance'\ngreater = { method = 'magic', temp = 0, budget = 64 }\nthan "
                "= { temp = 0, budget = 64 }\n",
        ":15: method: expected one of ar, triforce, retrieval, streaming, streaming-hierarchy, "
-       "draft, "
+       "draft, lossy-retrieval, lossy-streaming, "
        "found \"magic\""},
       {begin + "metric = 'acceptance'\ngreater = { temp = 0, budget = 64 }\nthan = { temp = 0, "
                "budget = 64 }\n",
@@ -637,7 +637,7 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
       {begin + "metric = 'beauty'\n" + both,
        ":14: metric: expected one of ms-per-token, speedup, acceptance, inner-acceptance, "
        "draft-ms, "
-       "inner-verify-ms, outer-verify-ms, found \"beauty\""},
+       "inner-verify-ms, outer-verify-ms, recovery, as-ar, found \"beauty\""},
       {begin + "metric = 'acceptance'\n" + both + "less = { temp = 0, budget = 64 }\n",
        ":12: directions: expected text, metric, one of greater and less, and than, found greater "
        "and "
@@ -658,7 +658,8 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
        "sizes"},
       {"title = 'T'\ncolumns = ['alpha', 'beta']\n[tiny]\nprefill = 2048\n",
        ":2: columns: expected one of ms-per-token, speedup, acceptance, inner-acceptance, alpha, "
-       "length, bound, draft-ms, inner-verify-ms, outer-verify-ms, found \"beta\""},
+       "length, bound, draft-ms, inner-verify-ms, outer-verify-ms, recovery, copied, as-ar, found "
+       "\"beta\""},
   };
   for (const auto& [text, message] : cases) {
     write(text);

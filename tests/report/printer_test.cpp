@@ -30,8 +30,20 @@ TEST(Sweep, WhatCannotRunIsInNoTableWithCases) {
   recipe.name = "tiny-table4";
   recipe.title = "Table 4";
   recipe.source = "the paper";
-  recipe.published = {{"draft", "temp 0", "Table 4, a row", {}, 1.5, .25, {}, {}},
-                      {"REST", "PG-19", "Table 4, another", {}, 1.25, {}, 3.5, "a datastore"}};
+  recipe.published = {PublishedPoint(), PublishedPoint()};
+  PublishedPoint& row = recipe.published[0];
+  row.method = "draft";
+  row.setting = "temp 0";
+  row.source = "Table 4, a row";
+  row.speedup = 1.5;
+  row.alpha = .25;
+  PublishedPoint& other = recipe.published[1];
+  other.method = "REST";
+  other.setting = "PG-19";
+  other.source = "Table 4, another";
+  other.speedup = 1.25;
+  other.tokens_per_round = 3.5;
+  other.needs = "a datastore";
   sweep.rows.push_back({1, "tiny-table4", {}, sample_result()});
   const std::string text = to_table(sweep, {100, false});
   const std::size_t ours = text.find("tiny-table4: Table 4");
@@ -85,7 +97,13 @@ SweepResult sample_recipe() {
   recipe.title = "Figure 9: budgets";
   recipe.source = "a paper, figure 9";
   recipe.about = "acceptance rises";
-  recipe.published = {{"triforce", "budget 512", "Figure 9; a100-80g", {}, {}, {}, "draft", 0.45}};
+  recipe.published = {PublishedPoint()};
+  PublishedPoint& point = recipe.published.front();
+  point.method = "triforce";
+  point.setting = "budget 512";
+  point.source = "Figure 9; a100-80g";
+  point.pass = "draft";
+  point.pass_ms = 0.45;
   recipe.columns = {CaseMetric::kSpeedup, CaseMetric::kAcceptance,    CaseMetric::kAlpha,
                     CaseMetric::kBound,   CaseMetric::kInnerVerifyMs, CaseMetric::kLength};
   for (SweepRow& row : sweep.rows) row.recipe = recipe.name;
@@ -163,13 +181,18 @@ TEST(Metrics, OfACase) {
   EXPECT_EQ(metric_of(c, CaseMetric::kBound), 1 / (1 - alpha));
   EXPECT_EQ(metric_of(c, CaseMetric::kAcceptance), 8.0 / 9);
   EXPECT_EQ(metric_of(c, CaseMetric::kLength), 5.0);
+  EXPECT_EQ(metric_of(c, CaseMetric::kRecovery), 0.5);
+  EXPECT_EQ(metric_of(c, CaseMetric::kCopied), c.copied->tokens());
   // The paper's asymptotes (figure 5) from the acceptances of its table 2.
   EXPECT_NEAR(speedup_bound(0.9234), 13.05, 0.01);
   EXPECT_NEAR(speedup_bound(0.4649), 1.87, 0.01);
   for (std::size_t i = 0; i < names_of(CaseMetric{}).size(); ++i) {
     const auto metric = static_cast<CaseMetric>(i);
     EXPECT_FALSE(meaning_of(metric).empty());
-    if (metric == CaseMetric::kMsPerToken || metric == CaseMetric::kOuterVerifyMs) continue;
+    if (metric == CaseMetric::kMsPerToken || metric == CaseMetric::kOuterVerifyMs ||
+        metric == CaseMetric::kCopied) {
+      continue;
+    }
     EXPECT_FALSE(metric_of(sample_baseline(), metric).has_value()) << to_string(metric);
   }
   CaseResult all = c;  // everything accepted: no bound

@@ -183,6 +183,7 @@ inline CaseResult sample_triforce() {
       IntervalOver::kPrompts,
       0.75,
       {0.25, 0.25, 0.75, 0.75},
+      {{0, 2, 0.75}, {1, 8, 0.4375}},
       {{0, 0, 2, 0.75, {0.5, 0.5, 1.0, 1.0}}, {4, 7, 8, 0.4375, {0.1875, 0.1875, 0.6875, 0.6875}}}};
   c.lossless = {LosslessMode::kTokens, true, false, 5, Divergence{0, 3, 2, 7, 9}, {}, {}};
   c.output[0].origins = {2, 0, 1, 2};

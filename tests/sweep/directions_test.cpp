@@ -110,6 +110,51 @@ TEST(Directions, RatesArePairedByPrompt) {
   EXPECT_EQ(wrong.reason, "the interval holds 0");
 }
 
+// Recoveries that differ by prompt more than by case, weighed by their verifications.
+TEST(Directions, RecoveriesArePairedByPrompt) {
+  std::vector<SweepRow> rows = {row_of(1, kHigh), row_of(2, kLow)};
+  for (SweepRow& row : rows) {
+    CaseResult& c = row.result.cases[1];
+    c.recovery.emplace();
+    for (int p = 0; p < 4; ++p) {
+      const double mean = 0.9 - 0.2 * p - (row.number == 1 ? 0.0 : 0.05 + 0.002 * p);
+      c.recovery->by_prompt.push_back({p, 5000, mean});
+    }
+    c.recovery->mean = row.number == 1 ? 0.6 : 0.547;
+  }
+  const SweepDirection d = judged(direction(CaseMetric::kRecovery, 0), rows);
+  EXPECT_EQ(d.verdict, V::kHolds);
+  EXPECT_NEAR(*d.effect, 0.053, 1e-9);
+  EXPECT_GT(*d.ci95_low, 0.03);
+  EXPECT_EQ(judged(direction(CaseMetric::kRecovery, 0.2), rows).verdict, V::kReversed);
+  rows[1].result.cases[1].recovery.reset();
+  EXPECT_EQ(judged(direction(CaseMetric::kRecovery, 0), rows).reason,
+            "case 2, triforce: it has no recovery");
+}
+
+// Tokens before the first that is not the baseline's of the same run.
+TEST(Directions, AgreementWithTheBaselineIsOfItsOwnRun) {
+  std::vector<SweepRow> rows = {row_of(1, kHigh), row_of(2, kLow)};
+  for (SweepRow& row : rows) {
+    const Token base = static_cast<Token>(1000 * row.number);
+    for (int p = 0; p < 4; ++p) {
+      std::vector<Token> expected, got;
+      const int equal = row.number == 1 ? 60 + p : 10 + p;
+      for (int i = 0; i < 100; ++i) {
+        expected.push_back(base + p + i);
+        got.push_back(base + p + i + (i == equal ? 1 : 0));
+      }
+      row.result.cases[0].output.push_back({p, 0, expected, {}, "", {}, ""});
+      row.result.cases[1].output.push_back({p, 0, got, {}, "", {}, ""});
+    }
+    row.result.cases[1].lossless.equal_tokens = row.number == 1 ? 0.615 : 0.115;
+  }
+  const SweepDirection d = judged(direction(CaseMetric::kAsAr, 0), rows);
+  EXPECT_EQ(d.verdict, V::kHolds);
+  EXPECT_NEAR(*d.effect, 0.5, 1e-9);
+  EXPECT_NEAR(*d.side.value, 0.615, 1e-9);
+}
+
 TEST(Directions, EachVerdictAndBothRelations) {
   const std::vector<SweepRow> rows = {row_of(1, kHigh), row_of(2, kLow)};
   const std::vector<SweepRow> swapped = {row_of(1, kLow), row_of(2, kHigh)};
