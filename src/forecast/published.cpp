@@ -313,13 +313,14 @@ void add_table_6(Results& all) {
   }
 }
 
+constexpr std::array<int, 6> kFigure1Rows = {1, 2, 4, 8, 16, 32};
+
 // Forward passes of recorded graphs, in ms by rows: the curves of its raw data, and the components
 // that the figure names, whose context is 128K.
 void add_figure_1(Results& all) {
-  constexpr std::array<int, 6> kRows = {1, 2, 4, 8, 16, 32};
   struct Curve {
     std::int64_t context;
-    std::array<double, kRows.size()> ms;
+    std::array<double, kFigure1Rows.size()> ms;
   };
   const auto pass = [&all](Method method, std::int64_t prompt, Phase phase, double ms,
                            std::string source) {
@@ -336,8 +337,8 @@ void add_figure_1(Results& all) {
                              {8192, {14.44, 14.84, 15.07, 15.32, 15.88, 16.38}},
                              {32768, {22.20, 22.61, 22.84, 23.11, 23.66, 24.13}},
                              {122'880, {51.94, 52.42, 52.65, 52.93, 53.48, 53.95}}}) {
-    for (std::size_t i = 0; i < kRows.size(); ++i) {
-      const int rows = kRows[i];
+    for (std::size_t i = 0; i < kFigure1Rows.size(); ++i) {
+      const int rows = kFigure1Rows[i];
       pass(rows == 1 ? Method::kAutoregressive : Method::kDraft, curve.context, Phase::kOuterVerify,
            curve.ms[i],
            fmt::format("Figure 1, curves: {}K, {} row{}", curve.context / 1024, rows,
