@@ -288,10 +288,10 @@ bool Tuner::compare_with_defaults(Engine& engine) {
       if (stopped() || !set_budget(engine, s.budget.value_or(candidates_[best_].budget))) {
         return false;
       }
-      auto& [ms, tokens] = spent[method][kUsual[i] ? 1 : 0];
-      const auto add = [&](const RunMetrics& run) {
-        ms += run.decode_ms;
-        tokens += static_cast<double>(run.tokens.size());
+      std::pair<double, double>& of = spent[method][kUsual[i] ? 1 : 0];
+      const auto add = [&of](const RunMetrics& run) {
+        of.first += run.decode_ms;
+        of.second += static_cast<double>(run.tokens.size());
       };
       if (!generate(engine, method, gammas_of(s), probe_tokens_, add)) return false;
     }
