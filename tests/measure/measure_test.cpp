@@ -664,17 +664,17 @@ TEST(Result, OtherWorkOnTheMachineIsAReasonOfAllCases) {
 TEST(Result, MemoryOfAnotherSpeedAfterwardsIsAReasonOfAllCases) {
   Fixture f;
   f.input.context.measured_read_gbs = 20;
-  for (const double same : {15.1, 20.0, 26.6}) {
+  for (const double same : {10.1, 20.0, 39.9}) {
     f.state.read_gbs_after = same;
     EXPECT_FALSE(f.has_reason(0, "bandwidth")) << same;
   }
-  for (const double other : {14.9, 26.8}) {
+  for (const double other : {9.9, 40.5}) {
     f.state.read_gbs_after = other;
     for (const int i : {0, 1}) {
       EXPECT_TRUE(f.has_reason(i, "the memory's read bandwidth was 20 GB/s before and ")) << other;
     }
   }
-  EXPECT_EQ(f.result().context.measured_read_gbs_after, 26.8);
+  EXPECT_EQ(f.result().context.measured_read_gbs_after, 40.5);
   f.input.context.measured_read_gbs.reset();
   EXPECT_FALSE(f.has_reason(0, "bandwidth"));
 }
