@@ -39,13 +39,6 @@ TF_DEVICE std::uint64_t rank_of(float logit, std::int64_t id) {
   return (std::uint64_t{~rising} << 32) | static_cast<std::uint32_t>(id);
 }
 
-struct Min {
-  template <class V>
-  TF_DEVICE V operator()(V a, V b) const {
-    return a < b ? a : b;
-  }
-};
-
 // w 2^shift rounded to the nearest whole number, to even from the middle; w in [0, 1], shift < 127.
 // In whole numbers, because f64 is slow on some cards.
 TF_DEVICE Word whole(float w, int shift) {

@@ -32,6 +32,12 @@ struct Add {
     return a + b;
   }
 };
+struct Min {
+  template <class V>
+  TF_DEVICE V operator()(V a, V b) const {
+    return a < b ? a : b;
+  }
+};
 struct Max {
   template <class V>
   TF_DEVICE V operator()(V a, V b) const {

@@ -138,13 +138,6 @@ TF_DEVICE std::int32_t categorical(const Weight& weight, std::int64_t vocab, dou
   return scratch->chosen;
 }
 
-struct Least {
-  template <class V>
-  TF_DEVICE V operator()(V a, V b) const {
-    return a < b ? a : b;
-  }
-};
-
 // sampling.h: coupled_token().
 TF_DEVICE std::int32_t race(const float* probs, std::int64_t vocab, const DrawKey& key,
                             std::int64_t position, Scratch* scratch) {
@@ -163,8 +156,8 @@ TF_DEVICE std::int32_t race(const float* probs, std::int64_t vocab, const DrawKe
       id = static_cast<std::int32_t>(i);
     }
   }
-  const double first = block_reduce(best, scratch->times, Least{});
-  const std::int32_t won = block_reduce(best == first ? id : kNone, scratch->ids, Least{});
+  const double first = block_reduce(best, scratch->times, Min{});
+  const std::int32_t won = block_reduce(best == first ? id : kNone, scratch->ids, Min{});
   return won == kNone ? -1 : won;
 }
 

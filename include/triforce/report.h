@@ -695,6 +695,7 @@ struct TunedSetting {
   std::optional<std::int64_t> budget;
   int gamma = 0;
   std::optional<int> inner_gamma;
+  bool operator==(const TunedSetting&) const = default;
 };
 template <class V>
 void fields(V& v, TunedSetting& s) {

@@ -72,7 +72,7 @@ class Measurement {
   bool complete() const;
   // Gives back what the methods hold; nothing is measured after that.
   void close();
-  void set_read_bandwidth(std::optional<double> gbs) { state_.read_gbs_after = gbs; }
+  void set_read_bandwidth(double gbs) { state_.read_gbs_after = gbs; }
 
  private:
   bool open();
@@ -393,18 +393,16 @@ MemoryResult Measurement::memory() const {
   return m;
 }
 
-// nullopt where nothing is compared with it, or memory is too short to measure.
-std::optional<double> read_bandwidth_after(const MeasureInput& input) {
-  if (input.load == nullptr || !input.context.measured_read_gbs) return std::nullopt;
+}  // namespace
+
+std::optional<Backend::Bandwidths> bandwidths_now(Backend& backend) {
   try {
-    return input.backend->measure_bandwidths().read_gbs;
+    return backend.measure_bandwidths();
   } catch (const Error& e) {
     if (e.code() != ExitCode::kResources) throw;
     return std::nullopt;
   }
 }
-
-}  // namespace
 
 std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
   TF_CHECK(!inputs.empty());
@@ -435,9 +433,11 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
   for (Measurement& m : measurements) m.close();
   const bool complete = std::all_of(measurements.begin(), measurements.end(),
                                     [](const Measurement& m) { return m.complete(); });
-  if (complete) {
-    const std::optional<double> gbs = read_bandwidth_after(inputs.front());
-    for (Measurement& m : measurements) m.set_read_bandwidth(gbs);
+  const MeasureInput& first = inputs.front();
+  if (complete && first.load != nullptr && first.context.measured_read_gbs) {
+    if (const auto after = bandwidths_now(*first.backend)) {
+      for (Measurement& m : measurements) m.set_read_bandwidth(after->read_gbs);
+    }
   }
   std::vector<RunResult> results;
   for (Measurement& m : measurements) results.push_back(m.result(true));

@@ -44,6 +44,9 @@ class MeasureObserver {
   virtual void on_repetition(const std::function<RunResult()>& /*interim*/) {}
 };
 
+// What `backend` measures now; nullopt: too little memory is left to measure with.
+std::optional<Backend::Bandwidths> bandwidths_now(Backend& backend);
+
 // What results say of a model.
 ModelInfo model_info(const ModelConfig& config, DType dtype);
 ModelInfo model_info(const ModelWeights& weights);

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <set>
-#include <tuple>
 #include <utility>
 
 namespace triforce {
@@ -274,15 +273,12 @@ void Tuner::choose() {
 
 // In turns, best, usual, usual, best, so that drift of the machine hits both.
 bool Tuner::compare_with_defaults(Engine& engine) {
-  const auto sizes = [](const TunedSetting& s) {
-    return std::tuple(s.budget, s.gamma, s.inner_gamma);
-  };
   constexpr std::array<bool, 4> kUsual = {false, true, true, false};
   std::map<Method, std::array<std::pair<double, double>, 2>> spent;  // ms and tokens
   for (std::size_t i = 0; i < kUsual.size(); ++i) {
     for (const auto& [method, tuning] : tunings_) {
       if (!tuning || !tuning->defaults) continue;
-      if (sizes(tuning->defaults->setting) == sizes(tuning->chosen)) continue;
+      if (tuning->defaults->setting == tuning->chosen) continue;
       const TunedSetting& s = kUsual[i] ? tuning->defaults->setting : tuning->chosen;
       hooks_.step(static_cast<std::int64_t>(i), std::ssize(kUsual));
       if (stopped() || !set_budget(engine, s.budget.value_or(candidates_[best_].budget))) {

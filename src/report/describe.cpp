@@ -161,7 +161,7 @@ TextTable main_table(const RunResult& r) {
     const Distribution& d = c.timing.ms_per_token;
     const Speedup s = c.speedup.value_or(Speedup{});
     over.insert(over.end(), {d.ci95_over, s.ci95_over});
-    const bool baseline = c.lossless.mode == LosslessMode::kBaseline;
+    const bool baseline = is_baseline(c);
     const std::string lossless =
         c.status == CaseStatus::kOk || d.n > 0 ? lossless_text(c) : to_string(c.status);
     t.rows.push_back({c.name, short_number(d.geometric_mean), interval(d.ci95_low, d.ci95_high),

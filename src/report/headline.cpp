@@ -7,7 +7,6 @@ namespace triforce {
 namespace {
 
 bool is_measured(const CaseResult& c) { return c.timing.ms_per_token.geometric_mean.has_value(); }
-bool is_baseline(const CaseResult& c) { return c.lossless.mode == LosslessMode::kBaseline; }
 
 // What the run is about: TriForce if it was measured, else the first lossless method beside the
 // baseline, else the first lossy one, else the baseline.
@@ -63,6 +62,8 @@ std::string output_text(const Lossless& l) {
 }
 
 }  // namespace
+
+bool is_baseline(const CaseResult& c) { return c.lossless.mode == LosslessMode::kBaseline; }
 
 std::string headline(const RunResult& r) {
   const CaseResult* const c = subject_of(r);

@@ -28,6 +28,8 @@ struct ReportText {
   std::vector<std::string> tuning = {};    // what auto chose, a line a method
   std::string headline;
 };
+// Whether the others of its run are compared with it.
+bool is_baseline(const CaseResult& c);
 // What auto chose for a case and what came of it, in two sentences at most; empty: nothing was left
 // to auto.
 std::string tuning_text(const CaseResult& c);

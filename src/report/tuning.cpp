@@ -20,10 +20,6 @@ std::string setting_text(const TunedSetting& s) {
   return text;
 }
 
-bool same(const TunedSetting& a, const TunedSetting& b) {
-  return a.budget == b.budget && a.gamma == b.gamma && a.inner_gamma == b.inner_gamma;
-}
-
 // The fastest of those that propose anything.
 const TuningPoint* best_speculation(const CaseTuning& t) {
   const TuningPoint* best = nullptr;
@@ -62,7 +58,7 @@ std::string defaults_text(const TuningDefaults& d, const CaseTuning& t) {
         " These are the defaults: {} is predicted to be faster, but on a tuning prompt it was {}.",
         setting_text(*t.overruled), speed_text(ratio));
   }
-  if (same(d.setting, t.chosen)) return " These are the defaults.";
+  if (d.setting == t.chosen) return " These are the defaults.";
   std::string text = fmt::format(" Against the defaults ({}) {} predicted", setting_text(d.setting),
                                  speed_text(d.predicted_ms_per_token / t.predicted_ms_per_token));
   if (measured) text += fmt::format(", {:.2f}x measured on a tuning prompt", ratio);
@@ -146,7 +142,7 @@ TextTable tuning_table(const RunResult& r) {
         if (p.setting.gamma > 0 && p.setting.inner_gamma) {
           cell += fmt::format("({})", *p.setting.inner_gamma);
         }
-        if (same(p.setting, c.tuning->chosen)) cell.insert(0, 1, '*');
+        if (p.setting == c.tuning->chosen) cell.insert(0, 1, '*');
         row[2 + static_cast<std::size_t>(at - columns.begin())] = cell;
       }
       t.rows.push_back(std::move(row));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/printers.h"
 #include "statistics/by_prompt.h"
 
 namespace triforce {
@@ -67,8 +68,7 @@ FiguresBySample ms_per_token(const CaseResult& c) {
 
 // What the other cases of a run are compared with; nullptr: nothing.
 const CaseResult* baseline_of(const RunResult& run) {
-  const auto it = std::find_if(run.cases.begin(), run.cases.end(),
-                               [](const CaseResult& c) { return c.method == "ar"; });
+  const auto it = std::find_if(run.cases.begin(), run.cases.end(), is_baseline);
   return it == run.cases.end() ? nullptr : &*it;
 }
 
@@ -118,10 +118,8 @@ SharesByUnit tokens_as_baseline(const Found& found) {
   for (const PromptOutput& expected : baseline->output) {
     for (const PromptOutput& got : found.result->output) {
       if (got.prompt != expected.prompt || got.repetition != expected.repetition) continue;
-      const std::size_t n = std::min(expected.tokens.size(), got.tokens.size());
-      const auto end = expected.tokens.begin() + static_cast<std::ptrdiff_t>(n);
-      const auto equal = std::mismatch(expected.tokens.begin(), end, got.tokens.begin()).first -
-                         expected.tokens.begin();
+      const std::vector<Token>&a = expected.tokens, &b = got.tokens;
+      const auto equal = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
       Share& share = shares[got.prompt];
       share.part += static_cast<double>(equal);
       share.whole += static_cast<double>(expected.tokens.size());

@@ -30,6 +30,7 @@ Sample sample_of(int prompt, int repetition, double ms) {
 SweepRow row_of(std::int64_t number, const std::vector<Prompt>& prompts, int repetitions = 2) {
   CaseResult ar, triforce;
   ar.name = ar.method = "ar";
+  ar.lossless.mode = LosslessMode::kBaseline;
   triforce.name = triforce.method = "triforce";
   LevelResult outer;
   outer.name = "outer";
