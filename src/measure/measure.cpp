@@ -17,6 +17,10 @@ namespace {
 // Repetitions of a single pass when step times are measured; the least of them counts.
 constexpr int kStepRepetitions = 5;
 
+// A warm-up on a later prompt: kernels and weights are warm by then, and so many tokens touch the
+// caches of that prompt.
+constexpr std::int64_t kLaterWarmupTokens = 32;
+
 using Clock = std::chrono::steady_clock;
 
 // [heads, n] of a list of ids.
@@ -194,8 +198,9 @@ bool Measurement::record(int prompt) {
 
 void Measurement::generate(MethodState& m, int prompt, int repetition, bool warmup) {
   if (m.failed || stopped()) return;
-  const bool warmed_up = c_.warmup > 0 && (prompt == 0 || shares_);
-  const bool first = repetition == 0 && warmup == warmed_up;
+  const bool later_warmup = warmup && prompt > 0;
+  const bool shown_by_warmup = c_.warmup > 0 && prompt == 0;
+  const bool first = repetition == 0 && warmup == shown_by_warmup;
   observer_.on_generation(m.method->method, prompt, repetition, warmup, index_++, total_);
   TokenCallback on_tokens;
   if (warmup && first) {
@@ -210,9 +215,11 @@ void Measurement::generate(MethodState& m, int prompt, int repetition, bool warm
                   {}};
   const bool done = guarded(&m, [&] {
     engine_->set_gammas(m.gammas);
-    run.metrics = engine_->generate(m.method->method, c_.gen_len, run.seed,
-                                    static_cast<std::uint32_t>(prompt), on_tokens,
-                                    [this] { return stopped(); });
+    const std::int64_t tokens =
+        later_warmup ? std::min<std::int64_t>(c_.gen_len, kLaterWarmupTokens) : c_.gen_len;
+    run.metrics =
+        engine_->generate(m.method->method, tokens, run.seed, static_cast<std::uint32_t>(prompt),
+                          on_tokens, [this] { return stopped(); });
   });
   if (!done || run.metrics.interrupted) return;
   if (!warmup && first) {

@@ -261,8 +261,10 @@ std::vector<Option> measuring() {
   return {
       o("repetitions", {"r"}, "N", "", "timed generations per method and prompt", kShaped,
         Role::kMeasures, integer(1, kManyTimes, at(&C::repetitions))),
-      o("warmup", {}, "N", "", "generations before those, kept in the result and flagged", kShaped,
-        Role::kMeasures, integer(0, kManyTimes, at(&C::warmup))),
+      o("warmup", {}, "N", "",
+        "generations before those, kept in the result and flagged; on the later prompts of a sweep "
+        "of 32 tokens",
+        kShaped, Role::kMeasures, integer(0, kManyTimes, at(&C::warmup))),
       o("measure-recovery", {}, "", "",
         "also measure how much of the full cache's attention falls on tokens that the small cache "
         "of the target held, by the first row of each verification; tokens stay the same, times "

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -661,6 +662,14 @@ TEST_F(MeasureGroup, EachHasTheTokensAndCountersThatItHasAlone) {
     EXPECT_EQ(recorders_[i].last_total, alone_recorder.last_total + methods);
     EXPECT_EQ(recorders_[i].last_total, std::ssize(recorders_[i].generations));
     EXPECT_EQ(recorders_[i].streamed, alone_recorder.streamed);
+    for (const CaseResult& c : together[i].cases) {
+      ASSERT_TRUE(c.timing.samples.front().warmup);
+      std::map<int, std::int64_t> tokens;  // of the warm-up, by prompt
+      for (const Sample& s : c.timing.samples) {
+        if (s.warmup) tokens[s.prompt] = s.tokens;
+      }
+      EXPECT_EQ(tokens, (std::map<int, std::int64_t>{{0, kGenerated}, {1, 32}}));
+    }
   }
   EXPECT_EQ(prefills, 2);  // one a prompt
 }
