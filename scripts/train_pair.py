@@ -148,8 +148,10 @@ def main():
     parser.add_argument("--last-share", type=float, default=0.1,
                         help="share of the time, at the end, at the true length --span")
     parser.add_argument("--sparse-share", type=float, default=0.2,
-                        help="share of the target's steps with attention as a retrieval cache gives")
-    parser.add_argument("--sparse-budget", type=int, default=256)
+                        help="share of the target's steps in which it also learns to say the same over a "
+                        "retrieval cache")
+    parser.add_argument("--sparse-budget", type=int, default=128,
+                        help="tokens of that cache, of a window of --window")
     parser.add_argument("--retrieval-budget", type=int, default=2048, help="of the drafter's teacher")
     parser.add_argument("--draft-budget", type=int, default=256, help="of its streaming cache")
     parser.add_argument("--anchors", type=int, default=32,

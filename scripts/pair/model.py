@@ -110,16 +110,22 @@ class Full:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sparse:
-    """Attention as with a retrieval cache: the tokens of a block see their own block and, of all
-    before it, `budget` tokens in chunks, chosen per head by mean keys with the last query before the
-    block; chunk 0 is always among them."""
+class FullAndRetrieval:
+    """Of a batch whose second half repeats the first: attention to all tokens before, and as over a
+    retrieval cache. A token of the second half sees itself and the tokens before it that are not
+    verified yet, `fresh` in all, by keys and values of the second half; by those of the first, which
+    is the full pass, the others of its block, and of the blocks before `budget` tokens. These are
+    chunks of `chunk` tokens, chosen per head by mean keys with the last query before the block;
+    chunk 0 is always among them."""
 
     budget: int
     chunk: int = 8
     block: int = 128
+    fresh: int = 4
 
-    def mask(self, q, k):  # [batch, head, length, dim] -> bool [batch, head, length, length]
+    def cached(self, q, k):
+        """q, k [batch, head, length, dim], rotated -> bool [batch, head, length, length]: which
+        tokens of the blocks before each token sees."""
         length = q.shape[2]
         blocks, chunks = length // self.block, length // self.chunk
         device = q.device
@@ -132,15 +138,19 @@ class Sparse:
         scores[..., 1:, 0] = torch.inf
         lowest = scores.topk(min(self.budget // self.chunk, chunks), -1).values[..., -1:]
         seen = (scores >= lowest) & ~future
-        seen = seen.repeat_interleave(self.chunk, -1).repeat_interleave(self.block, -2)
-        token = torch.arange(length, device=device)
-        same = token[:, None] // self.block == token // self.block
-        return seen | (same & (token <= token[:, None]))
+        return seen.repeat_interleave(self.chunk, -1).repeat_interleave(self.block, -2)
 
     def __call__(self, q, k, v, cos, sin):
         q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
-        mask = self.mask(q.detach(), k.detach())
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        (q, own_q), (k, own_k), (v, own_v) = (t.chunk(2) for t in (q, k, v))
+        token = torch.arange(q.shape[2], device=q.device)
+        back = token[:, None] - token
+        own = (token[:, None] // self.block == token // self.block) & (back >= 0)
+        seen = self.cached(q.detach(), k.detach()) | (own & (back >= self.fresh))
+        seen = torch.cat((seen, (own & (back < self.fresh)).expand(seen.shape)), -1)
+        keys, values = torch.cat((k, own_k), 2), torch.cat((v, own_v), 2)
+        full = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return torch.cat((full, F.scaled_dot_product_attention(own_q, keys, values, attn_mask=seen)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from .distill import RetrievalTeacher
-from .model import SINKS, Full, Llama, Shape, Sparse, Streaming, rope_tables, rotate
+from .model import SINKS, Full, FullAndRetrieval, Llama, Shape, Streaming, rope_tables, rotate
+from .steps import rejected, target_loss
 from .texts import copy_distances
 
 LENGTH = 256
@@ -69,18 +70,97 @@ class Patterns(unittest.TestCase):
         self.assertLess(self.difference(self.logits(Streaming(budget)), found), 1e-4)
         self.assertGreater(self.difference(self.logits(), found), 1e-2)
 
-    def test_sparse_with_everything_in_the_budget(self):
-        sparse = self.logits(Sparse(LENGTH, chunk=8, block=64))
-        self.assertLess(self.difference(self.logits(), sparse), 1e-4)
+    @torch.no_grad()
+    def over_cache(self, budget):
+        """Logits [LENGTH, vocab] of both halves of FullAndRetrieval, blocks of 64."""
+        pattern = FullAndRetrieval(budget, chunk=8, block=64)
+        return self.model(self.ids.expand(2, -1), *self.tables, pattern)
 
-    def test_sparse_keeps_chunk_0_its_own_block_and_the_budget(self):
+    def test_retrieval_with_everything_in_the_budget(self):
+        full = self.logits()
+        for half in self.over_cache(LENGTH):
+            self.assertLess(self.difference(full, half), 1e-4)
+
+    @torch.no_grad()
+    def token_by_token_over_cache(self, budget, block, fresh, chunk=8):
+        """Logits [LENGTH, vocab]: each token over a cache of keys and values of the full pass,
+        chosen before its block, and of its own for the last `fresh` tokens."""
+        cos, sin = self.tables
+        body, rows = self.model.model, []
+        kept = []  # per layer q, k, v [head, length, dim] of the full pass
+        x = body.embed_tokens(self.ids)[None]
+        for layer in body.layers:
+            attention, h = layer.self_attn, layer.input_layernorm(x)
+            q, k, v = (f(h).view(LENGTH, 2, 16).transpose(0, 1)
+                       for f in (attention.q_proj, attention.k_proj, attention.v_proj))
+            kept.append((rotate(q, cos, sin), rotate(k, cos, sin), v))
+            x = layer(x, cos, sin, Full())
+        own = [([], []) for _ in body.layers]
+        for n in range(LENGTH):
+            start, x = n // block * block, body.embed_tokens(self.ids[n:n + 1])[None]
+            for layer, (q_full, k_full, v_full), (keys, values) in zip(body.layers, kept, own):
+                attention, h = layer.self_attn, layer.input_layernorm(x)
+                q, k, v = (f(h).view(2, 1, 16)
+                           for f in (attention.q_proj, attention.k_proj, attention.v_proj))
+                keys.append(rotate(k, cos[n:n + 1], sin[n:n + 1]))
+                values.append(v)
+                q = rotate(q, cos[n:n + 1], sin[n:n + 1])
+                verified = max(start, n + 1 - fresh)
+                mixed = []
+                for head in range(2):
+                    means = k_full[head, :start].view(-1, chunk, 16).mean(1)
+                    order = (means @ q_full[head, start - 1]).argsort(descending=True).tolist()
+                    best = ([0] + [c for c in order if c != 0])[:min(budget // chunk, len(means))]
+                    seen = [c * chunk + i for c in best for i in range(chunk)] if start else []
+                    seen += range(start, verified)
+                    k = torch.cat([k_full[head, seen]] + [t[head] for t in keys[verified:]])
+                    v = torch.cat([v_full[head, seen]] + [t[head] for t in values[verified:]])
+                    mixed.append((q[head] @ k.T / 4).softmax(-1) @ v)
+                x = x + attention.o_proj(torch.cat(mixed, -1)[None])
+                x = x + layer.mlp(layer.post_attention_layernorm(x))
+            rows.append(self.model.lm_head(body.norm(x))[0, 0])
+        return torch.stack(rows)
+
+    def test_retrieval(self):
+        full, found = self.over_cache(32)
+        self.assertLess(self.difference(self.logits(), full), 1e-4)
+        expected = self.token_by_token_over_cache(32, block=64, fresh=4)
+        self.assertLess(self.difference(expected, found), 1e-4)
+        self.assertGreater(self.difference(full, found), 1e-2)
+
+    def test_chunk_0_is_always_cached(self):
         q, k = torch.randn(1, 2, LENGTH, 16), torch.randn(1, 2, LENGTH, 16)
-        mask = Sparse(32, chunk=8, block=64).mask(q, k)
-        n = 3 * 64 + 5
-        self.assertTrue(mask[0, :, n, :8].all())
-        self.assertEqual(mask[0, :, n, :3 * 64].sum(-1).tolist(), [32, 32])
-        self.assertTrue(mask[0, :, n, 3 * 64:n + 1].all())
-        self.assertFalse(mask[0, :, n, n + 1:].any())
+        seen = FullAndRetrieval(32, chunk=8, block=64).cached(q, k)[0, :, 3 * 64 + 5]
+        self.assertTrue(seen[:, :8].all())
+        self.assertEqual(seen.sum(-1).tolist(), [32, 32])
+        self.assertFalse(seen[:, 3 * 64:].any())
+
+    def test_loss_over_a_cache(self):
+        labels, weights = self.ids.roll(-1)[None], torch.ones(1, LENGTH)
+        cos, sin = (t[None, None] for t in self.tables)
+
+        def loss(pattern):
+            return target_loss(self.model, self.ids[None], labels, weights, cos, sin, pattern)
+
+        full, losses, none = loss(Full())
+        self.assertIsNone(none)
+        whole, same, accepted = loss(FullAndRetrieval(LENGTH, block=64))
+        self.assertAlmostEqual(full.item(), whole.item(), places=3)
+        self.assertLess(self.difference(losses, same), 1e-4)
+        self.assertGreater(accepted.min().item(), 0.999)
+        part, same, accepted = loss(FullAndRetrieval(32, block=64))
+        self.assertLess(self.difference(losses, same), 1e-4)
+        self.assertGreater(part.item(), whole.item() + 0.01)
+        self.assertLess(accepted.max().item(), 0.999)
+        part.backward()
+
+    def test_rejected(self):
+        a, b = torch.randn(5, 64), torch.randn(5, 64)
+        extra, accepted = rejected(a, b)
+        p, q = a.softmax(-1), b.softmax(-1)
+        self.assertAlmostEqual(accepted[2].item(), torch.minimum(p, q).sum(-1).mean().item(), places=5)
+        kl = (q * (q / p).log()).sum(-1).mean()
+        self.assertAlmostEqual(extra.item(), (kl + 1 - accepted.mean()).item(), places=4)
 
     def test_teacher(self):
         places = np.array([128, 200, 232])

@@ -10,79 +10,45 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from .distill import RetrievalTeacher
-from .model import SINKS, Full, Sparse, Streaming, rope_tables
+from .model import SINKS, Full, FullAndRetrieval, Streaming, rope_tables
 from .texts import Texts
 
 DISTANCES = (1, 512, 2048, 4096, 8192)  # lower bounds of the printed classes of distance
-TEMPERATURES = (0.3, 0.6, 1.0)  # at which the drafter's proposals are judged
+TEMPERATURES = (0.3, 0.6, 1.0)  # at which proposals are judged
+AGREE_EVERY = 4  # tokens: the logits of all would take as long as the layers
+
+
+def rejected(logits, verifier):
+    """Of rows of logits [n, vocab] of a proposer and a verifier: the KL to the verifier's probs plus
+    the mean share of proposals that it rejects at TEMPERATURES; and the accepted share at each."""
+    kl = F.kl_div(logits.log_softmax(-1), verifier.log_softmax(-1), log_target=True,
+                  reduction="batchmean")
+    accepted = torch.stack([torch.minimum((logits / t).softmax(-1), (verifier / t).softmax(-1))
+                            .sum(-1).mean() for t in TEMPERATURES])
+    return kl + (1 - accepted).mean(), accepted.detach()
 
 
 def target_loss(model, ids, labels, weights, cos, sin, pattern):
-    """The weighted mean and each label's own loss [batch, length], in nats."""
+    """The weighted mean and each label's own loss [batch, length], in nats; where the pattern is
+    FullAndRetrieval, the mean has rejected() of what the model says over a retrieval cache added,
+    with itself over all tokens as the verifier."""
+    if isinstance(pattern, FullAndRetrieval):
+        ids, cos, sin = (torch.cat((t, t)) for t in (ids, cos, sin))
     logits = model(ids, cos, sin, pattern).float()
-    losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    full, over_cache = logits[:len(labels)], logits[len(labels):]
+    losses = F.cross_entropy(full.flatten(0, 1), labels.flatten(), reduction="none")
     losses = losses.view_as(weights)
-    return (losses * weights).sum() / weights.sum(), losses.detach()
-
-
-class LossByDistance:
-    """Mean losses since the last line: of labels that copy nothing earlier (0), and of those that
-    do, by how many tokens back."""
-
-    def __init__(self):
-        self.sums, self.counts = np.zeros(len(DISTANCES) + 1), np.zeros(len(DISTANCES) + 1)
-
-    def add(self, losses, sources):
-        kind = np.searchsorted(DISTANCES, sources.reshape(-1), side="right")
-        self.sums += np.bincount(kind, losses.reshape(-1), len(self.sums))
-        self.counts += np.bincount(kind, minlength=len(self.counts))
-
-    def line(self):
-        names = ["new"] + [f"{low}+" for low in DISTANCES]
-        return " ".join(f"{name}:{s / n:.3f}" for name, s, n in zip(names, self.sums, self.counts) if n)
-
-
-class TargetSteps:
-    """Batches of the target, and their loss."""
-
-    report = LossByDistance
-
-    def __init__(self, args, model, device, compile_, teacher=None):
-        self.args, self.model, self.device = args, model, device
-        self.compiled_loss = compile_(target_loss)
-        self.tables = [t.to(device) for t in rope_tables(model.shape, args.span)]
-        self.full, self.sparse = Full(), Sparse(args.sparse_budget)
-
-    @staticmethod
-    def batch(args, texts, fraction):
-        """At `fraction` of the time: windows and whether attention is full."""
-        full = True
-        if fraction > 1 - args.last_share:
-            windows = texts.plain(max(1, args.batch_tokens // args.span), args.span)
-        else:
-            rows = max(1, args.batch_tokens // args.window)
-            full = texts.random.random() >= args.sparse_share
-            if texts.random.random() < args.skip_share:
-                windows = texts.skipping(rows, args.window, args.span)
-            else:
-                windows = texts.plain(rows, args.window)
-        names = ("ids", "labels", "positions", "weights", "sources")
-        return {n: torch.from_numpy(np.stack([getattr(w, n) for w in windows])) for n in names}, full
-
-    def loss(self, batch, report):
-        windows, full = batch
-        ids, labels, positions, weights = (
-            windows[name].to(self.device) for name in ("ids", "labels", "positions", "weights"))
-        cos, sin = (table[positions][:, None] for table in self.tables)
-        pattern = self.full if full else self.sparse
-        loss, losses = self.compiled_loss(self.model, ids, labels, weights, cos, sin, pattern)
-        if full:
-            report.add(losses.float().cpu().numpy(), windows["sources"].numpy())
-        return loss, ids.numel()
+    loss = (losses * weights).sum() / weights.sum()
+    if len(over_cache) == 0:
+        return loss, losses.detach(), None
+    some = slice(pattern.block + AGREE_EVERY - 1, None, AGREE_EVERY)
+    extra, accepted = rejected(over_cache[:, some].flatten(0, 1),
+                               full[:, some].flatten(0, 1).detach())
+    return loss + extra, losses.detach(), accepted
 
 
 class MeanOverlaps:
-    """Means since the last line of the share of proposals that the teacher accepts."""
+    """Means since the last line of the share of proposals that the verifier accepts."""
 
     def __init__(self):
         self.sums, self.count = torch.zeros(len(TEMPERATURES)), 0
@@ -96,21 +62,79 @@ class MeanOverlaps:
         return "accepted " + " ".join(f"T{t}:{m:.3f}" for t, m in zip(TEMPERATURES, means))
 
 
+class LossByDistance:
+    """Mean losses since the last line: of labels that copy nothing earlier (0), and of those that
+    do, by how many tokens back; and what is accepted of the target over a retrieval cache."""
+
+    def __init__(self):
+        self.sums, self.counts = np.zeros(len(DISTANCES) + 1), np.zeros(len(DISTANCES) + 1)
+        self.overlaps = MeanOverlaps()
+
+    def add(self, losses, sources):
+        kind = np.searchsorted(DISTANCES, sources.reshape(-1), side="right")
+        self.sums += np.bincount(kind, losses.reshape(-1), len(self.sums))
+        self.counts += np.bincount(kind, minlength=len(self.counts))
+
+    def line(self):
+        names = ["new"] + [f"{low}+" for low in DISTANCES]
+        losses = zip(names, self.sums, self.counts)
+        text = " ".join(f"{name}:{s / n:.3f}" for name, s, n in losses if n)
+        return f"{text} {self.overlaps.line()}" if self.overlaps.count else text
+
+
+class TargetSteps:
+    """Batches of the target, and their loss."""
+
+    report = LossByDistance
+
+    def __init__(self, args, model, device, compile_, teacher=None):
+        self.args, self.model, self.device = args, model, device
+        self.compiled_loss = compile_(target_loss)
+        self.tables = [t.to(device) for t in rope_tables(model.shape, args.span)]
+        self.full, self.both = Full(), FullAndRetrieval(args.sparse_budget)
+
+    @staticmethod
+    def batch(args, texts, fraction):
+        """At `fraction` of the time: windows and whether attention over a retrieval cache is learned
+        beside that to all tokens."""
+        both = False
+        if fraction > 1 - args.last_share:
+            windows = texts.plain(max(1, args.batch_tokens // args.span), args.span)
+        else:
+            rows = max(1, args.batch_tokens // args.window)
+            both = texts.random.random() < args.sparse_share
+            if texts.random.random() < args.skip_share:
+                windows = texts.skipping(rows, args.window, args.span)
+            else:
+                windows = texts.plain(rows, args.window)
+        names = ("ids", "labels", "positions", "weights", "sources")
+        return {n: torch.from_numpy(np.stack([getattr(w, n) for w in windows])) for n in names}, both
+
+    def loss(self, batch, report):
+        windows, both = batch
+        ids, labels, positions, weights = (
+            windows[name].to(self.device) for name in ("ids", "labels", "positions", "weights"))
+        cos, sin = (table[positions][:, None] for table in self.tables)
+        pattern = self.both if both else self.full
+        loss, losses, accepted = self.compiled_loss(self.model, ids, labels, weights, cos, sin,
+                                                    pattern)
+        report.add(losses.float().cpu().numpy(), windows["sources"].numpy())
+        if both:
+            report.overlaps.add(accepted)
+        return loss, ids.numel()
+
+
 def draft_loss(model, rows, labels, teacher, cos, sin, pattern):
-    """rows [anchors, length]. With teacher [anchors, follow, vocab]: over the last `follow` tokens
-    the KL to the teacher's probs plus the mean share of proposals that it rejects at TEMPERATURES,
-    since that is what the drafter is for; without: cross-entropy with labels [anchors, length]. Also
-    returns the accepted share per temperature."""
+    """rows [anchors, length]. With teacher [anchors, follow, vocab]: rejected() of the last `follow`
+    tokens with the teacher as the verifier, since that is what the drafter is for; without:
+    cross-entropy with labels [anchors, length]. Also returns the accepted share per temperature."""
     logits = model(rows, cos, sin, pattern).float()
     text = F.cross_entropy(logits[:, SINKS:].flatten(0, 1), labels[:, SINKS:].flatten())
     if teacher is None:
         return text, torch.zeros(len(TEMPERATURES))
-    logits, teacher = logits[:, -teacher.shape[1]:].flatten(0, 1), teacher.flatten(0, 1).float()
-    kl = F.kl_div(logits.log_softmax(-1), teacher.log_softmax(-1), log_target=True,
-                  reduction="batchmean")
-    accepted = torch.stack([torch.minimum((logits / t).softmax(-1), (teacher / t).softmax(-1))
-                            .sum(-1).mean() for t in TEMPERATURES])
-    return 0.1 * text + kl + (1 - accepted).mean(), accepted.detach()
+    extra, accepted = rejected(logits[:, -teacher.shape[1]:].flatten(0, 1),
+                               teacher.flatten(0, 1).float())
+    return 0.1 * text + extra, accepted
 
 
 class DraftSteps:
