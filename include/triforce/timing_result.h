@@ -1,0 +1,189 @@
+// Generations and their times, as results hold them (report.h).
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "triforce/acceptance_result.h"
+#include "triforce/metrics.h"
+#include "triforce/tensor.h"
+
+namespace triforce {
+
+// SHA-256 of ids as little-endian 32-bit words, hex: as results hold it of each generation.
+std::string tokens_sha256(std::span<const Token> tokens);
+
+// One generation. Warm-ups are kept and flagged; statistics and counters leave them out.
+struct Sample {
+  int prompt = 0, repetition = 0;
+  bool warmup = false;
+  std::uint64_t seed = 0;
+  std::int64_t tokens = 0, rounds = 0, rebuilds = 0;
+  double decode_ms = 0;
+  bool stopped_at_eos = false;
+  std::string tokens_sha256;
+  std::vector<LevelCounters> levels;  // innermost first
+  // Not finite without tokens.
+  double ms_per_token() const { return decode_ms / static_cast<double>(tokens); }
+};
+template <class V>
+void fields(V& v, Sample& s) {
+  v("prompt", s.prompt, "index of the prompt");
+  v("repetition", s.repetition, "index of the repetition");
+  v("warmup", s.warmup, "a warm-up: left out of statistics and counters");
+  v("seed", s.seed, "seed of this generation");
+  v("tokens", s.tokens, "tokens generated");
+  v("rounds", s.rounds, "outermost rounds (autoregressive: tokens)");
+  v("rebuilds", s.rebuilds, "selections of the retrieval cache after the prompt's");
+  v("decode_ms", s.decode_ms, "from the first decode pass to the last token, ms");
+  v.derived("ms_per_token", s.ms_per_token(), "decode_ms / tokens; null: no tokens");
+  v("stopped_at_eos", s.stopped_at_eos, "whether an end-of-sequence token ended it");
+  v("tokens_sha256", s.tokens_sha256, "SHA-256 of the ids as little-endian 32-bit words, hex");
+  v.named("levels", s.levels, &LevelCounters::name, kLevelNames, "counters, innermost level first",
+          [](auto& g, LevelCounters& level) { fields(g, level); });
+}
+
+struct Distribution {
+  std::int64_t n = 0;
+  std::optional<double> geometric_mean, ci95_low, ci95_high;
+  std::optional<IntervalOver> ci95_over;
+  std::optional<double> mean, median, stddev, min, max, p90, p95, p99;
+};
+template <class V>
+void fields(V& v, Distribution& d) {
+  v("n", d.n, "timed samples");
+  v("geometric_mean", d.geometric_mean,
+    "geometric mean over the prompts of the geometric mean of each prompt's samples");
+  v("ci95_low", d.ci95_low,
+    "95% confidence interval of geometric_mean, lower end; null: fewer than two samples");
+  v("ci95_high", d.ci95_high, "95% confidence interval of geometric_mean, upper end");
+  v("ci95_over", d.ci95_over,
+    "prompts: the interval is Student's t on the prompts' mean logarithms; repetitions: on those "
+    "of the only prompt, so that it says nothing of other prompts");
+  v("mean", d.mean, "arithmetic mean of the samples");
+  v("median", d.median, "median");
+  v("stddev", d.stddev, "standard deviation of the samples");
+  v("min", d.min, "smallest");
+  v("max", d.max, "largest");
+  v("p90", d.p90, "90th percentile");
+  v("p95", d.p95, "95th percentile; null below 20 samples");
+  v("p99", d.p99, "99th percentile; null below 100 samples");
+}
+
+struct Timing {
+  std::optional<double> prefill_ms, retrieval_build_ms, streaming_prefill_ms, draft_prefill_ms;
+  Distribution ms_per_token;
+  std::optional<double> tokens_per_s;
+  std::optional<double> preparation_ms, end_to_end_ms;
+  // Per byte, because the work of a speculative run depends on its seed.
+  std::optional<double> noise_pct;
+  std::vector<Sample> samples;
+};
+template <class V>
+void fields(V& v, Timing& t) {
+  v("prefill_ms", t.prefill_ms,
+    "prefill of the target, median over the prompts, ms; shared by all methods and repetitions");
+  v("retrieval_build_ms", t.retrieval_build_ms,
+    "after that, scoring, selecting and gathering the retrieval cache, ms");
+  v("streaming_prefill_ms", t.streaming_prefill_ms, "prefill of the target's streaming cache, ms");
+  v("draft_prefill_ms", t.draft_prefill_ms, "prefill of the drafter, ms");
+  v("ms_per_token", t.ms_per_token, "decode time per generated token over the timed samples, ms");
+  v("tokens_per_s", t.tokens_per_s, "1000 / ms_per_token.geometric_mean");
+  v("preparation_ms", t.preparation_ms,
+    "prefill of the target and of the caches that this method uses, geometric mean over the "
+    "prompts, ms");
+  v("end_to_end_ms", t.end_to_end_ms,
+    "preparation and decoding of one generation, mean as ms_per_token.geometric_mean, ms");
+  v("noise_pct", t.noise_pct,
+    "spread of the time per byte read, within prompts, in percent of the mean");
+  v("samples", t.samples, "every generation, warm-ups included");
+}
+
+template <class V>
+void fields(V& v, PhaseTimes& p) {
+  constexpr std::array<const char*, std::tuple_size_v<PhaseTimes>> kWhat = {
+      "passes of the innermost proposer, ms",
+      "passes of the inner verifier, ms",
+      "passes of the outermost verifier; autoregressive: all passes, ms",
+      "probabilities, draws, acceptance, ms",
+      "commit, eviction, copies into the retrieval cache, ms",
+      "selecting and gathering chunks again, ms",
+      "what no other phase claims, ms"};
+  for (std::size_t i = 0; i < p.size(); ++i) v(to_string(static_cast<Phase>(i)), p[i], kWhat[i]);
+}
+
+// The passes that read weights, named as the phases they are timed under.
+inline constexpr std::array<std::string_view, 3> kPassNames = {"draft", "inner_verify",
+                                                               "outer_verify"};
+struct PassTraffic {
+  std::string pass;
+  std::int64_t bytes_per_pass = 0;
+  double passes_per_token = 0;
+  std::optional<double> ms_per_pass, achieved_gbs, fraction_read;
+  std::int64_t bus_bytes_per_pass = 0;
+  std::optional<double> bus_gbs, fraction_h2d;
+  std::vector<double> ms_per_pass_of_prompt = {};  // NaN: not measured
+};
+template <class V>
+void fields(V& v, PassTraffic& t) {
+  v("pass", t.pass, "draft, inner_verify or outer_verify, as its phase");
+  v("bytes_per_pass", t.bytes_per_pass, "weights and KV cache, each read once, bytes");
+  v("passes_per_token", t.passes_per_token, "over the timed samples");
+  v("ms_per_pass", t.ms_per_pass, "from the phase times, ms");
+  v("achieved_gbs", t.achieved_gbs, "bytes_per_pass over ms_per_pass, 1e9 bytes/s");
+  v("fraction_read", t.fraction_read,
+    "of context.measured_read_gbs; above 1 where a small model stays in cache");
+  v("bus_bytes_per_pass", t.bus_bytes_per_pass,
+    "of bytes_per_pass, KV rows brought from page-locked host memory, bytes");
+  v("bus_gbs", t.bus_gbs, "bus_bytes_per_pass over ms_per_pass, 1e9 bytes/s; null without any");
+  v("fraction_h2d", t.fraction_h2d,
+    "of context.measured_h2d_gbs; above 1 where rows are brought between passes");
+  v("ms_per_pass_of_prompt", t.ms_per_pass_of_prompt,
+    "[i]: ms_per_pass over the samples of prompt i alone, ms; null: it has none");
+}
+
+struct StepResult {
+  std::optional<double> autoregressive_ms, outer_verify_ms, inner_verify_ms, draft_ms;
+};
+template <class V>
+void fields(V& v, StepResult& s) {
+  v("autoregressive_ms", s.autoregressive_ms, "one token over the full cache, ms");
+  v("outer_verify_ms", s.outer_verify_ms, "gamma + 1 tokens over the full cache, ms");
+  v("inner_verify_ms", s.inner_verify_ms, "inner gamma + 1 tokens over the retrieval cache, ms");
+  v("draft_ms", s.draft_ms, "one token of the innermost proposer, ms");
+}
+
+struct Speedup {
+  std::string baseline;
+  std::optional<double> value, ci95_low, ci95_high;
+  std::optional<IntervalOver> ci95_over;
+  std::optional<double> predicted;
+  std::optional<double> end_to_end, end_to_end_ci95_low, end_to_end_ci95_high;
+  std::optional<std::int64_t> break_even_tokens;
+};
+template <class V>
+void fields(V& v, Speedup& s) {
+  v("baseline", s.baseline, "name of the case that this one is compared with");
+  v("value", s.value,
+    "time per token of the baseline over that of this case: geometric mean over the prompts, each "
+    "that of its repetitions, paired");
+  v("ci95_low", s.ci95_low, "95% confidence interval of value, lower end");
+  v("ci95_high", s.ci95_high, "95% confidence interval of value, upper end");
+  v("ci95_over", s.ci95_over, "as timing.ms_per_token.ci95_over, of both intervals here");
+  v("predicted", s.predicted, "from the times of single steps and the acceptances");
+  v("end_to_end", s.end_to_end,
+    "the same of whole generations, timing.preparation_ms included in both times");
+  v("end_to_end_ci95_low", s.end_to_end_ci95_low,
+    "95% confidence interval of end_to_end, lower end; each prompt was prepared once");
+  v("end_to_end_ci95_high", s.end_to_end_ci95_high,
+    "95% confidence interval of end_to_end, upper end");
+  v("break_even_tokens", s.break_even_tokens,
+    "generated tokens from which preparation and decoding take no longer than the baseline's, by "
+    "preparation_ms and geometric means of the ms per token; null: never at this speed");
+}
+
+}  // namespace triforce

@@ -1,0 +1,113 @@
+// The gammas of a case, and what `auto` chose and from what, as results hold it (report.h).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace triforce {
+
+struct CaseGammas {
+  int gamma = 0, inner_gamma = 0;
+  bool chosen = false;
+};
+template <class V>
+void fields(V& v, CaseGammas& g) {
+  v("gamma", g.gamma, "tokens asked for per outer verification (the paper's gamma2)");
+  v("inner_gamma", g.inner_gamma, "tokens asked for per inner verification (the paper's gamma1)");
+  v("chosen", g.chosen, "chosen by auto from measured steps");
+}
+
+// Sizes of a method; null: it has no such size.
+struct TunedSetting {
+  std::optional<std::int64_t> budget;
+  int gamma = 0;
+  std::optional<int> inner_gamma;
+  bool operator==(const TunedSetting&) const = default;
+};
+template <class V>
+void fields(V& v, TunedSetting& s) {
+  v("budget", s.budget, "tokens in the target's small cache; null: this method has none");
+  v("gamma", s.gamma,
+    "tokens asked for per outer verification; 0: do not speculate, the full cache's own passes are "
+    "predicted to be faster");
+  v("inner_gamma", s.inner_gamma,
+    "tokens asked for per inner verification; 0: without the drafter; null: no inner level");
+}
+
+// The settings that a run without `auto` has, beside those chosen.
+struct TuningDefaults {
+  TunedSetting setting;
+  double predicted_ms_per_token = 0;
+  std::optional<double> measured_ms_per_token, best_measured_ms_per_token;
+};
+template <class V>
+void fields(V& v, TuningDefaults& d) {
+  v("setting", d.setting, "default for each size that is auto, as given for the others");
+  v("predicted_ms_per_token", d.predicted_ms_per_token, "predicted, ms");
+  v("measured_ms_per_token", d.measured_ms_per_token,
+    "measured on the last tuning prompt, ms; null: no setting was predicted to be faster");
+  v("best_measured_ms_per_token", d.best_measured_ms_per_token,
+    "the setting of least predicted time, measured there in turns with it, ms");
+}
+
+struct TuningPoint {
+  std::int64_t context = 0;
+  TunedSetting setting;
+  double ms_per_token = 0;
+  std::optional<double> outer_alpha, inner_alpha;
+};
+template <class V>
+void fields(V& v, TuningPoint& p) {
+  v("context", p.context, "tokens of the prompt");
+  v("setting", p.setting, "the sizes; the inner gamma is the best one of budget and gamma");
+  v("predicted_ms_per_token", p.ms_per_token, "predicted, ms");
+  v("outer_alpha", p.outer_alpha,
+    "the paper's per-token rate that yields as many tokens a round as the rates measured by "
+    "position; null: nothing is proposed");
+  v("inner_alpha", p.inner_alpha, "of the inner level; null: nothing is proposed to it");
+}
+
+struct CaseTuning {
+  TunedSetting chosen;
+  std::optional<TunedSetting> overruled;
+  double predicted_ms_per_token = 0, autoregressive_ms_per_token = 0;
+  std::optional<double> measured_ms_per_token, error_pct;
+  std::optional<TuningDefaults> defaults;
+  double seconds = 0;
+  std::int64_t prompts = 0, tokens = 0;
+  bool own_prompts = true, cut_short = false;
+  std::vector<std::int64_t> too_large;
+  std::vector<TuningPoint> surface;
+};
+template <class V>
+void fields(V& v, CaseTuning& t) {
+  v("chosen", t.chosen,
+    "the settings with which the case was measured: of least predicted time, unless overruled");
+  v("overruled", t.overruled,
+    "the settings of least predicted time, where the defaults were measured to be faster on the "
+    "tuning prompt, and so chosen for all methods of the run; null: it was not so");
+  v("predicted_ms_per_token", t.predicted_ms_per_token, "predicted for them, ms");
+  v("autoregressive_ms_per_token", t.autoregressive_ms_per_token,
+    "of autoregressive decoding on the tuning prompts, ms, measured");
+  v("measured_ms_per_token", t.measured_ms_per_token,
+    "timing.ms_per_token.geometric_mean, again; null: not measured");
+  v("error_pct", t.error_pct,
+    "by how much the prediction is above what was measured, percent of the latter");
+  v("defaults", t.defaults,
+    "what a run without auto has; null: its budget leaves nothing out of the prompt, or was not "
+    "tried");
+  v("seconds", t.seconds, "that tuning took, prefill of its prompts included");
+  v("prompts", t.prompts, "tuning prompts, each of params.prefill tokens");
+  v("tokens", t.tokens, "generated on them by this method, comparisons with the defaults excepted");
+  v("own_prompts", t.own_prompts,
+    "whether none of them is measured afterwards; false: the data set has no more, and the first "
+    "measured prompt was used");
+  v("cut_short", t.cut_short, "whether the time for tuning ended before all budgets were tried");
+  v("too_large", t.too_large, "budgets that were left out for want of memory, tokens");
+  v("surface", t.surface,
+    "what was predicted: all budgets, and the gammas that tell the shape; of a given gamma that "
+    "alone");
+}
+
+}  // namespace triforce
