@@ -124,8 +124,8 @@ class FullAndRetrieval:
     fresh: int = 4
 
     def cached(self, q, k):
-        """q, k [batch, head, length, dim], rotated -> bool [batch, head, length, length]: which
-        tokens of the blocks before each token sees."""
+        """q, k [batch, head, length, dim], rotated -> the tokens that each block has cached,
+        [batch, head, blocks, budget], and which of them there are."""
         length = q.shape[2]
         blocks, chunks = length // self.block, length // self.chunk
         device = q.device
@@ -134,23 +134,34 @@ class FullAndRetrieval:
         scores = query @ means.transpose(-1, -2)  # [batch, head, blocks, chunks]
         begin = torch.arange(blocks, device=device)[:, None] * (self.block // self.chunk)
         future = torch.arange(chunks, device=device) >= begin
-        scores = scores.masked_fill(future, -torch.inf)
-        scores[..., 1:, 0] = torch.inf
-        lowest = scores.topk(min(self.budget // self.chunk, chunks), -1).values[..., -1:]
-        seen = (scores >= lowest) & ~future
-        return seen.repeat_interleave(self.chunk, -1).repeat_interleave(self.block, -2)
+        scores[..., 0] = torch.inf
+        best = scores.masked_fill(future, -torch.inf).topk(min(self.budget // self.chunk, chunks), -1)
+        tokens = best.indices[..., None] * self.chunk + torch.arange(self.chunk, device=device)
+        there = (best.values > -torch.inf).repeat_interleave(self.chunk, -1)
+        return tokens.flatten(-2), there
+
+    def _over_cache(self, q, k, v, own_q, own_k, own_v):
+        """A block's keys are those cached, those of the block in the full pass, and its own."""
+        tokens, there = self.cached(q.detach(), k.detach())
+        index = tokens.flatten(2)[..., None].expand(-1, -1, -1, q.shape[-1])
+        blocks = [t.unflatten(2, (-1, self.block)) for t in (k, own_k, v, own_v)]
+        keys, values = (
+            torch.cat((t.gather(2, index).view(*tokens.shape, -1), *of_block), 3).flatten(0, 1)
+            for t, of_block in ((k, blocks[:2]), (v, blocks[2:])))
+        token = torch.arange(self.block, device=q.device)
+        back = token[:, None] - token
+        own = torch.cat((back >= self.fresh, (back >= 0) & (back < self.fresh)), -1)
+        there = there[..., None, :].expand(-1, -1, -1, self.block, -1)
+        seen = torch.cat((there, own.expand(*there.shape[:-1], -1)), -1).flatten(0, 1)
+        queries = own_q.unflatten(2, (-1, self.block)).flatten(0, 1)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
+        return mixed.flatten(1, 2).view_as(own_q)
 
     def __call__(self, q, k, v, cos, sin):
         q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
         (q, own_q), (k, own_k), (v, own_v) = (t.chunk(2) for t in (q, k, v))
-        token = torch.arange(q.shape[2], device=q.device)
-        back = token[:, None] - token
-        own = (token[:, None] // self.block == token // self.block) & (back >= 0)
-        seen = self.cached(q.detach(), k.detach()) | (own & (back >= self.fresh))
-        seen = torch.cat((seen, (own & (back < self.fresh)).expand(seen.shape)), -1)
-        keys, values = torch.cat((k, own_k), 2), torch.cat((v, own_v), 2)
         full = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return torch.cat((full, F.scaled_dot_product_attention(own_q, keys, values, attn_mask=seen)))
+        return torch.cat((full, self._over_cache(q, k, v, own_q, own_k, own_v)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -130,10 +130,12 @@ class Patterns(unittest.TestCase):
 
     def test_chunk_0_is_always_cached(self):
         q, k = torch.randn(1, 2, LENGTH, 16), torch.randn(1, 2, LENGTH, 16)
-        seen = FullAndRetrieval(32, chunk=8, block=64).cached(q, k)[0, :, 3 * 64 + 5]
-        self.assertTrue(seen[:, :8].all())
-        self.assertEqual(seen.sum(-1).tolist(), [32, 32])
-        self.assertFalse(seen[:, 3 * 64:].any())
+        tokens, there = FullAndRetrieval(64, chunk=8, block=64).cached(q, k)
+        self.assertEqual(there.sum(-1)[0].tolist(), [[0, 64, 64, 64]] * 2)
+        for block, chosen in enumerate(tokens[0, 0].tolist()[1:], start=1):
+            self.assertTrue(set(range(8)) <= set(chosen))
+            self.assertEqual(len(set(chosen)), 64)
+            self.assertLess(max(chosen), block * 64)
 
     def test_loss_over_a_cache(self):
         labels, weights = self.ids.roll(-1)[None], torch.ones(1, LENGTH)
