@@ -16,7 +16,7 @@ namespace triforce {
 // constant beyond the last; more than kMaxBatchInvariantRows are several passes.
 struct StepCurve {
   std::vector<std::pair<int, double>> points;  // (rows, ms), rising rows; empty: not measured
-  double at(int rows) const;
+  double at(double rows) const;  // `rows` may be a mean of passes; throws if not measured
 };
 using StepCurves = PerPass<StepCurve>;
 

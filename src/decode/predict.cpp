@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "core/piecewise_linear.h"
 #include "core/rounding.h"
 #include "triforce/backend.h"
 #include "triforce/error.h"
@@ -113,17 +114,7 @@ double tokens_per_round(double a, int g) {
   return a >= 1.0 ? g + 1.0 : (1.0 - std::pow(a, g + 1)) / (1.0 - a);
 }
 
-double StepCurve::at(int rows) const {
-  TF_CHECK(!points.empty());
-  const auto above = std::find_if(points.begin(), points.end(),
-                                  [&](const auto& point) { return point.first >= rows; });
-  if (above == points.end()) return points.back().second;
-  if (above == points.begin() || above->first == rows) return above->second;
-  const auto below = above - 1;
-  const double weight =
-      static_cast<double>(rows - below->first) / static_cast<double>(above->first - below->first);
-  return below->second + weight * (above->second - below->second);
-}
+double StepCurve::at(double rows) const { return piecewise_linear<int>(points, rows); }
 
 double AcceptanceCurve::at(int i) const {
   TF_CHECK(!rates.empty() && i >= 0);

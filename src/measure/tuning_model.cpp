@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/piecewise_linear.h"
 #include "triforce/error.h"
 
 namespace triforce {
@@ -15,14 +16,6 @@ constexpr std::array<int, 13> kShownGammas = {0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 2
 
 std::size_t index_of(Phase phase) { return static_cast<std::size_t>(phase); }
 
-// `passes` of a mean of `rows` rows.
-double step_ms(const StepCurve& curve, std::int64_t passes, double rows) {
-  const int below = static_cast<int>(rows);
-  const double above = rows - below;
-  return static_cast<double>(passes) *
-         ((1 - above) * curve.at(below) + above * curve.at(below + 1));
-}
-
 // What a pass takes in the loop over what it takes alone, by its rows.
 using Factors = std::vector<std::pair<double, double>>;
 
@@ -30,17 +23,6 @@ void add_factor(const ProbeSums& sums, Phase phase, Factors& factors) {
   const std::size_t i = index_of(phase);
   if (sums.step_ms[i] <= 0 || sums.phase_ms[i] <= 0) return;
   factors.emplace_back(sums.rows_of[i] / sums.passes_of[i], sums.phase_ms[i] / sums.step_ms[i]);
-}
-
-double factor_at(const Factors& factors, double rows) {
-  if (factors.empty()) return 1;
-  const auto above = std::find_if(factors.begin(), factors.end(),
-                                  [rows](const auto& f) { return f.first >= rows; });
-  if (above == factors.end()) return factors.back().second;
-  if (above == factors.begin()) return above->second;
-  const auto below = above - 1;
-  const double weight = (rows - below->first) / (above->first - below->first);
-  return below->second + weight * (above->second - below->second);
 }
 
 StepCurve scaled(const StepCurve& curve, const Factors& factors) {
@@ -51,7 +33,10 @@ StepCurve scaled(const StepCurve& curve, const Factors& factors) {
         std::clamp(static_cast<int>(std::lround(factor.first)), *rows.begin(), *rows.rbegin()));
   }
   StepCurve out;
-  for (const int r : rows) out.points.emplace_back(r, curve.at(r) * factor_at(factors, r));
+  for (const int r : rows) {
+    const double factor = factors.empty() ? 1 : piecewise_linear<double>(factors, r);
+    out.points.emplace_back(r, curve.at(r) * factor);
+  }
   return out;
 }
 
@@ -152,7 +137,7 @@ void ProbeSums::add(const MethodSpec& method, const StepCurves& steps, const Run
   const auto count = [&](Pass pass, Phase phase, std::int64_t n, double rows_each) {
     if (n == 0) return;
     const auto passes_here = static_cast<double>(n);
-    step_ms[index_of(phase)] += triforce::step_ms(steps[pass], n, rows_each);
+    step_ms[index_of(phase)] += passes_here * steps[pass].at(rows_each);
     passes_of[index_of(phase)] += passes_here;
     rows_of[index_of(phase)] += passes_here * rows_each;
     passes += n;

@@ -1,0 +1,25 @@
+// A function given by points.
+#pragma once
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "triforce/error.h"
+
+namespace triforce {
+
+// Its value at x: linear between `points`, at least one, whose places rise, and constant beyond
+// them.
+template <class X>
+double piecewise_linear(std::span<const std::pair<X, double>> points, double x) {
+  TF_CHECK(!points.empty());
+  const auto above = std::find_if(points.begin(), points.end(),
+                                  [x](const auto& point) { return point.first >= x; });
+  if (above == points.end()) return points.back().second;
+  if (above == points.begin()) return above->second;
+  const auto below = above - 1;
+  const double weight = (x - below->first) / (above->first - below->first);
+  return below->second + weight * (above->second - below->second);
+}
+
+}  // namespace triforce
