@@ -3,6 +3,7 @@
 #include "options/command_line.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/utf8.h"
 #include "options/axes.h"
@@ -39,12 +40,13 @@ class ArgumentReader {
   GivenOptions read() {
     for (bool words = true; next_ < args_.size();) {
       const std::string& word = args_[next_++];
+      const std::string flag_before = std::exchange(flag_before_, "");
       if (words && word == "--") {
         words = false;
       } else if (words && word.size() > 1 && word.front() == '-') {
         read_option(word);
       } else {
-        read_operand(word);
+        read_operand(word, flag_before);
       }
     }
     return std::move(given_);
@@ -73,6 +75,7 @@ class ArgumentReader {
     if (equals < word.size()) {
       give(given_, *o, word.substr(equals + 1));
     } else {
+      if (o->is_flag()) flag_before_ = word;
       give(given_, *o, o->is_flag() ? "true" : next_value(*o));
     }
   }
@@ -91,8 +94,14 @@ class ArgumentReader {
     return word;
   }
 
-  void read_operand(const std::string& word) {
+  // `flag_before`: the word before it, if that is a flag: `inspect --json FILE` means --json of
+  // run.
+  void read_operand(const std::string& word, const std::string& flag_before) {
     if (operands_.size() == command_info(command_).operands.count.second) {
+      if (!flag_before.empty()) {
+        throw_usage("unexpected argument {}; {} of {} takes no value", quote_text(word),
+                    flag_before, command_info(command_).name);
+      }
       throw_usage("unexpected argument {}; expected options beginning with --", quote_text(word));
     }
     operands_.push_back(word);
@@ -103,6 +112,7 @@ class ArgumentReader {
   std::size_t next_;
   GivenOptions given_;
   std::vector<std::string> operands_;
+  std::string flag_before_;
 };
 
 // Takes a word of the command line itself out of the options.

@@ -35,7 +35,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 // What other programs of the field (llama-bench, vLLM, SGLang) call an option of ours. Suggested,
 // not accepted: the meaning is not always quite the same.
-constexpr std::array<std::array<std::string_view, 2>, 17> kForeignNames = {{
+constexpr std::array<std::array<std::string_view, 2>, 19> kForeignNames = {{
     {"model", "target"},
     {"draft-model", "draft"},
     {"model-draft", "draft"},
@@ -43,6 +43,8 @@ constexpr std::array<std::array<std::string_view, 2>, 17> kForeignNames = {{
     {"num-speculative-tokens", "gamma"},
     {"n-prompt", "prefill"},
     {"n-depth", "prefill"},
+    {"depth", "prefill"},
+    {"d", "prefill"},
     {"input-len", "prefill"},
     {"n-gen", "gen-len"},
     {"output-len", "gen-len"},

@@ -298,6 +298,11 @@ TEST(Options, UnknownNamesSuggestTheNearest) {
   EXPECT_EQ(usage_error({"--p", "4"}).find("unknown option \"--p\""), 0U);
   EXPECT_EQ(usage_error({"helpp"}), "unknown command \"helpp\"; did you mean help?");
   EXPECT_NE(usage_error({"run", "stray"}).find("unexpected argument \"stray\""), std::string::npos);
+  // A flag here, an option with a value in run.
+  EXPECT_EQ(usage_error({"list-devices", "--json", "x.json"}),
+            "unexpected argument \"x.json\"; --json of list-devices takes no value");
+  EXPECT_EQ(usage_error({"list-devices", "x.json", "--json"}),
+            "unexpected argument \"x.json\"; expected options beginning with --");
   // An option of another command is unknown here.
   EXPECT_NE(usage_error({"plan", "--chunk", "3"}).find("unknown option"), std::string::npos);
   EXPECT_NE(usage_error({"list-devices", "--gamma", "3"}).find("unknown option"),
@@ -306,13 +311,14 @@ TEST(Options, UnknownNamesSuggestTheNearest) {
 
 TEST(Options, NamesOfOtherToolsAreSuggestions) {
   const std::vector<std::pair<std::string, std::string>> names = {
-      {"model", "target"},        {"n-gen", "gen-len"},       {"n_prompt", "prefill"},
-      {"num-prompts", "prompts"}, {"input-len", "prefill"},   {"output-len", "gen-len"},
-      {"max-tokens", "gen-len"},  {"output", "output-format"}};
+      {"model", "target"},        {"n-gen", "gen-len"},        {"n_prompt", "prefill"},
+      {"num-prompts", "prompts"}, {"input-len", "prefill"},    {"output-len", "gen-len"},
+      {"max-tokens", "gen-len"},  {"output", "output-format"}, {"depth", "prefill"}};
   for (const auto& [theirs, ours] : names) {
     EXPECT_EQ(usage_error({"--" + theirs, "3"}),
               "unknown option \"--" + theirs + "\"; did you mean --" + ours + "?");
   }
+  EXPECT_EQ(usage_error({"-d", "4096"}), "unknown option \"-d\"; did you mean --prefill?");
   // Not where the command has no such option.
   EXPECT_EQ(usage_error({"inspect", "--n-gen", "3"}).find("gen-len"), std::string::npos);
 }
