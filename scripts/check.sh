@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # What CI runs besides the tests. Ends with status 1 if a stage found something.
-#   scripts/check.sh [format] [tidy] [cuda] [emulated] [emulated-asan] [asan] [fuzz] [tsan]
+#   scripts/check.sh [format] [tidy] [cuda] [cuda-rtx] [emulated] [emulated-asan] [asan] [fuzz] [tsan]
 # Without arguments all but emulated-asan and tsan.
 # format: clang-format on every C++ file. tidy: clang-tidy on every file of src/ and bench/.
-# cuda: kernels/ and src/cuda/ by nvcc for sm_80 and sm_90, and what their registers spill; nothing
-# where there is no nvcc.
+# cuda: kernels/ and src/cuda/ by nvcc for sm_80 and sm_90: what their registers spill, what their
+# machine code has and lacks, blocks on a multiprocessor and cycles of their loops; nothing where
+# there is no nvcc. cuda-rtx: the same for sm_86 and sm_89.
 # emulated: the CUDA sources compiled for the emulator of tests/cuda_emulator, their tests, and the
 # program's with --device cuda. asan: the tests of a build without CUDA under AddressSanitizer and
 # UndefinedBehaviorSanitizer. emulated-asan: the same with the emulated CUDA sources and their tests.
@@ -17,12 +18,12 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd -- "$TF_ROOT"
 
 stages=("$@")
-((${#stages[@]} > 0)) || stages=(format tidy cuda emulated asan fuzz)
+((${#stages[@]} > 0)) || stages=(format tidy cuda cuda-rtx emulated asan fuzz)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    format | tidy | cuda | emulated | emulated-asan | asan | fuzz | tsan) ;;
+    format | tidy | cuda | cuda-rtx | emulated | emulated-asan | asan | fuzz | tsan) ;;
     *)
-      sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+      sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
   esac
@@ -77,19 +78,23 @@ check_tests() {  # PRESET
 }
 
 # g++ accepts in the emulated build what nvcc refuses. No build: every file is compiled once, by the
-# report of its registers.
-check_cuda() {
-  local nvcc
+# report of its registers, and its machine code is read then.
+check_cuda() {  # FOLDER ARCHITECTURES
+  local nvcc status=0
   nvcc="$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)"
   if [[ ! -x $nvcc ]]; then
     say "cuda: no nvcc on this machine, the CUDA sources were not compiled for devices"
     return 0
   fi
-  tf_configure "$TF_ROOT/build/cuda-check" -DCMAKE_BUILD_TYPE=Release -DTRIFORCE_WERROR=ON \
-    -DTRIFORCE_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real" \
+  tf_configure "$TF_ROOT/build/$1" -DCMAKE_BUILD_TYPE=Release -DTRIFORCE_WERROR=ON \
+    -DTRIFORCE_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=$2" \
     -DTRIFORCE_TESTS=OFF -DTRIFORCE_BENCHMARKS=OFF || return
-  python3 tests/cuda/register_report.py --commands build/cuda-check/compile_commands.json \
-    --jobs "$(tf_jobs)"
+  rm -rf -- "build/$1/objects"
+  python3 tests/cuda/register_report.py --commands "build/$1/compile_commands.json" \
+    --jobs "$(tf_jobs)" --objects "build/$1/objects" || return
+  python3 tests/cuda/machine_code/check.py --objects "build/$1/objects" --jobs "$(tf_jobs)" \
+    --json "build/$1/loops.json" || status=$?
+  ((status == 0 || status == 77))  # 77: said that there is nothing to read them with
 }
 
 check_emulated() {
@@ -141,7 +146,8 @@ run_stage() {
     format) check_format ;;
     tidy) check_tidy ;;
     asan | emulated-asan | tsan) check_tests "$1" ;;
-    cuda) check_cuda ;;
+    cuda) check_cuda cuda-check "80-real;90-real" ;;
+    cuda-rtx) check_cuda cuda-rtx-check "86-real;89-real" ;;
     fuzz) check_fuzz ;;
     emulated) check_emulated ;;
   esac

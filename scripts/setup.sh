@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the system packages that are missing and says so; does nothing when all are there.
 #   scripts/setup.sh           what building, running and testing need
-#   scripts/setup.sh --checks  also what scripts/check.sh needs (clang and its tools, Open MPI)
+#   scripts/setup.sh --checks  also what scripts/check.sh needs: clang and its tools, Open MPI and,
+#                              where there is nvcc, what reads its machine code (build/check-tools)
 set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -17,51 +18,17 @@ packages=(
 check_packages=("clang-14 clang++-14" "libclang-rt-14-dev -" "libomp-14-dev -"
   "clang-tidy-14 clang-tidy-14" "clang-format-14 clang-format-14"
   "libopenmpi-dev mpicxx" "openmpi-bin mpiexec")  # ranks that a launcher started
+has_nvcc() { command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; }
+! has_nvcc || check_packages+=("python3-pip pip3")  # install_check_tools
 
 case "${1:-}" in
   "") ;;
   --checks) packages+=("${check_packages[@]}") ;;
   *)
-    sed -n '2,4s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
-
-# Other systems: name what is needed and let CMake find or fetch it.
-if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-  for tool in cmake c++ python3; do
-    command -v "$tool" >/dev/null || missing_tool=1
-  done
-  if [[ -n ${missing_tool:-} || ! -f $TF_ROOT/build/CMakeCache.txt ]]; then
-    say "setup: no apt-get here. Needed: a C++20 compiler (gcc 12 or newer) with OpenMP, cmake 3.24,"
-    say "  ninja, python3, fmt 9, toml++ 3.3, nlohmann_json 3.11, SentencePiece, oneDNN 2.6, OpenSSL 3,"
-    say "  and for the tests GoogleTest 1.12 and Google Benchmark 1.7. For example:"
-    say "  dnf install gcc-c++ cmake ninja-build python3 fmt-devel tomlplusplus-devel json-devel \\"
-    say "    sentencepiece-devel onednn-devel openssl-devel gtest-devel google-benchmark-devel"
-    say "  pacman -S gcc cmake ninja python fmt tomlplusplus nlohmann-json onednn openssl gtest benchmark"
-    say "  brew install gcc cmake ninja fmt tomlplusplus nlohmann-json sentencepiece onednn openssl@3 \\"
-    say "    googletest google-benchmark"
-    say "  Libraries that are not found are downloaded by CMake (cmake/Dependencies.cmake)."
-  fi
-  [[ -z ${missing_tool:-} ]] || die "cmake, a C++ compiler and python3 must be installed first"
-  exit 0
-fi
-
-names=()
-for entry in "${packages[@]}"; do
-  [[ ${entry#* } == - ]] && names+=("${entry% *}")
-done
-installed=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' "${names[@]}" 2>/dev/null || true) "
-missing=()
-for entry in "${packages[@]}"; do
-  package=${entry% *} tool=${entry#* }
-  if [[ $tool != - ]]; then
-    command -v "$tool" >/dev/null || missing+=("$package")
-  elif [[ $installed != *" installed:$package "* ]]; then
-    missing+=("$package")
-  fi
-done
-((${#missing[@]} > 0)) || exit 0
 
 # sudo asks for a password only where somebody can type it.
 may_sudo() {
@@ -69,36 +36,96 @@ may_sudo() {
   sudo -n true 2>/dev/null || { [[ -t 0 ]] && sudo -v; }
 }
 as_root=()
-if ((EUID != 0)); then
-  if ! may_sudo; then
-    say "setup: missing packages: ${missing[*]}"
-    say "setup: neither root nor sudo; going on with what CMake finds or downloads."
-    say "setup: an administrator can run: apt-get install ${missing[*]}"
-    exit 0
-  fi
-  as_root=(sudo)
-fi
 apt() {
   ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -y -q \
     -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@"
 }
-log="$(mktemp)"
-trap 'rm -f -- "$log"' EXIT
-say "setup: installing ${missing[*]} with ${as_root[*]:+sudo }apt-get"
 lists_present() { compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
-updated=
-if ! lists_present; then
-  say "setup: no package lists yet, running apt-get update"
-  apt update >"$log" 2>&1 || { cat "$log" >&2; die "apt-get update failed"; }
-  updated=1
-fi
-if ! apt install --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
-  # Lists that are too old name files which are gone.
-  if [[ -z $updated ]]; then
-    say "setup: that failed, trying once more after apt-get update"
-    apt update >"$log" 2>&1 || { cat "$log" >&2; die "apt-get update failed"; }
-    apt install --no-install-recommends "${missing[@]}" >"$log" 2>&1 && exit 0
+
+install_packages() {
+  # Other systems: name what is needed and let CMake find or fetch it.
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    for tool in cmake c++ python3; do
+      command -v "$tool" >/dev/null || missing_tool=1
+    done
+    if [[ -n ${missing_tool:-} || ! -f $TF_ROOT/build/CMakeCache.txt ]]; then
+      say "setup: no apt-get here. Needed: a C++20 compiler (gcc 12 or newer) with OpenMP, cmake 3.24,"
+      say "  ninja, python3, fmt 9, toml++ 3.3, nlohmann_json 3.11, SentencePiece, oneDNN 2.6, OpenSSL 3,"
+      say "  and for the tests GoogleTest 1.12 and Google Benchmark 1.7. For example:"
+      say "  dnf install gcc-c++ cmake ninja-build python3 fmt-devel tomlplusplus-devel json-devel \\"
+      say "    sentencepiece-devel onednn-devel openssl-devel gtest-devel google-benchmark-devel"
+      say "  pacman -S gcc cmake ninja python fmt tomlplusplus nlohmann-json onednn openssl gtest benchmark"
+      say "  brew install gcc cmake ninja fmt tomlplusplus nlohmann-json sentencepiece onednn openssl@3 \\"
+      say "    googletest google-benchmark"
+      say "  Libraries that are not found are downloaded by CMake (cmake/Dependencies.cmake)."
+    fi
+    [[ -z ${missing_tool:-} ]] || die "cmake, a C++ compiler and python3 must be installed first"
+    return 0
   fi
-  tail -n 30 "$log" >&2
-  die "apt-get could not install ${missing[*]}"
-fi
+
+  names=()
+  for entry in "${packages[@]}"; do
+    [[ ${entry#* } == - ]] && names+=("${entry% *}")
+  done
+  installed=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' "${names[@]}" 2>/dev/null || true) "
+  missing=()
+  for entry in "${packages[@]}"; do
+    package=${entry% *} tool=${entry#* }
+    if [[ $tool != - ]]; then
+      command -v "$tool" >/dev/null || missing+=("$package")
+    elif [[ $installed != *" installed:$package "* ]]; then
+      missing+=("$package")
+    fi
+  done
+  ((${#missing[@]} > 0)) || return 0
+
+  if ((EUID != 0)); then
+    if ! may_sudo; then
+      say "setup: missing packages: ${missing[*]}"
+      say "setup: neither root nor sudo; going on with what CMake finds or downloads."
+      say "setup: an administrator can run: apt-get install ${missing[*]}"
+      return 0
+    fi
+    as_root=(sudo)
+  fi
+  log="$(mktemp)"
+  trap 'rm -f -- "$log"' EXIT
+  say "setup: installing ${missing[*]} with ${as_root[*]:+sudo }apt-get"
+  updated=
+  if ! lists_present; then
+    say "setup: no package lists yet, running apt-get update"
+    apt update >"$log" 2>&1 || { cat "$log" >&2; die "apt-get update failed"; }
+    updated=1
+  fi
+  if ! apt install --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
+    # Lists that are too old name files which are gone.
+    if [[ -z $updated ]]; then
+      say "setup: that failed, trying once more after apt-get update"
+      apt update >"$log" 2>&1 || { cat "$log" >&2; die "apt-get update failed"; }
+      apt install --no-install-recommends "${missing[@]}" >"$log" 2>&1 && return 0
+    fi
+    tail -n 30 "$log" >&2
+    die "apt-get could not install ${missing[*]}"
+  fi
+}
+
+# Python packages that only the checks of machine code need, pinned: cuobjdump and nvdisasm, which few
+# installations of CUDA have, and the headers of CuTe. Without them those checks say so and are left out.
+install_check_tools() {
+  local folder="$TF_ROOT/build/check-tools"
+  local wanted="$TF_ROOT/tests/cuda/machine_code/requirements.txt"
+  has_nvcc || return 0
+  ! cmp -s "$wanted" "$folder/requirements.txt" || return 0
+  say "setup: installing what reads machine code in $folder"
+  rm -rf -- "$folder"
+  if ! python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore \
+    --no-deps --require-hashes --only-binary :all: --target "$folder" -r "$wanted" >&2; then
+    say "setup: pip could not install them; machine code and fragments will not be checked"
+    rm -rf -- "$folder"
+    return 0
+  fi
+  cp -- "$wanted" "$folder/requirements.txt"
+}
+
+install_packages
+[[ ${1:-} != --checks ]] || install_check_tools

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compiles the CUDA sources as a build would, and reports registers and spills of every kernel.
 
-Every command of kernels/ and src/cuda/ in a compile_commands.json is run once, its object thrown
-away. Fails if one does not compile, or if a kernel spills more than SPILLS says: registers that are
+Every command of kernels/ and src/cuda/ in a compile_commands.json is run once; --objects says where
+what it makes stays, for check_machine_code.py. Fails if one does not compile, or if a kernel spills more than SPILLS says: registers that are
 spilled are memory traffic in kernels that are bound by memory."""
 import argparse
 import concurrent.futures
@@ -31,12 +31,12 @@ ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(sm_\w+)'.*?"
 
 
 def compile_one(entry, folder):
-    """(file, exit status, the compiler's words) of one command."""
+    """(file, exit status, the compiler's words) of one command, which leaves its object in folder."""
     argv = shlex.split(entry["command"])
     launcher = os.environ.get("CMAKE_CUDA_COMPILER_LAUNCHER")  # ccache keeps what ptxas says, too
     if launcher and argv[0] != launcher:
         argv.insert(0, launcher)
-    name = entry["file"].replace("/", "_") + ".o"
+    name = pathlib.Path(entry["file"]).name + ".o"
     argv[argv.index("-o") + 1] = str(pathlib.Path(folder) / name)
     for flag in ("-MF", "-MT"):  # dependencies are nobody's here
         if flag in argv:
@@ -61,6 +61,7 @@ def kernels_of(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--commands", required=True, help="compile_commands.json of a CUDA build")
+    parser.add_argument("--objects", help="folder that gets what was compiled; default: nowhere")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compilers at a time")
     args = parser.parse_args()
     root = pathlib.Path(__file__).resolve().parents[2]
@@ -76,6 +77,9 @@ def main():
     rows, failed = [], 0
     with tempfile.TemporaryDirectory() as folder, \
             concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        if args.objects:
+            folder = pathlib.Path(args.objects).resolve()
+            folder.mkdir(parents=True, exist_ok=True)
         for file, status, text in pool.map(lambda e: compile_one(e, folder), entries):
             if status != 0:
                 failed += 1

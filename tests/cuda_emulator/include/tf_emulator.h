@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tf_emulator {
 
@@ -174,6 +175,14 @@ struct Counters {
   std::uint64_t contexts = 0;  // bit i: cudaSetDevice(i) has succeeded
 };
 Counters counters();
+
+// Kernels launched since the last reset(), by name, each once.
+struct LaunchedKernel {
+  std::string name;              // with template arguments and parameters
+  unsigned threads = 0;          // of its largest block
+  std::size_t shared_bytes = 0;  // the most dynamic shared memory that a block had
+};
+std::vector<LaunchedKernel> launched_kernels();
 
 // Bytes of device memory and of pinned host memory now allocated, and of host memory registered.
 std::size_t device_bytes();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "block_inline.h"
+#include "fragments.h"
 #include "memory.h"
 #include "tf_half_bits.h"
 
@@ -114,22 +115,21 @@ void trap(std::string message) { detail::raise_trap(Trap::kOther, std::move(mess
 
 namespace {
 
-// Lane l holds, of A (16 x 16): rows l/4 and l/4 + 8, columns 2*(l%4) and the next, then 8 further
-// on; of B (16 x 8): rows as A's columns, column l/4; of D: rows as A, columns 2*(l%4) and the
-// next.
 template <auto kToFloat>
 void mma(MmaOperands* const* lanes) {
   alignas(16) std::uint16_t a16[16][16], b16[16][8];
   alignas(16) float a[16][16], b[16][8], d[16][8];
   for (int l = 0; l < 32; ++l) {
     const MmaOperands& lane = *lanes[l];
-    const int row = l / 4, column = l % 4 * 2;
-    for (int r = 0; r < 4; ++r)
-      std::memcpy(&a16[row + r % 2 * 8][column + r / 2 * 8], &lane.a[r], 4);
+    for (int r = 0; r < 4; ++r) {
+      const Element at = Fragments::a(l, r);
+      std::memcpy(&a16[at.row][at.column], &lane.a[r], 4);
+    }
     for (int r = 0; r < 2; ++r) {
-      b16[column + r * 8][row] = static_cast<std::uint16_t>(lane.b[r]);
-      b16[column + r * 8 + 1][row] = static_cast<std::uint16_t>(lane.b[r] >> 16);
-      std::memcpy(&d[row + r * 8][column], &lane.d[r * 2], 8);
+      const Element at = Fragments::b(l, r), sum = Fragments::d(l, r);
+      b16[at.row][at.column] = static_cast<std::uint16_t>(lane.b[r]);
+      b16[at.row + 1][at.column] = static_cast<std::uint16_t>(lane.b[r] >> 16);
+      std::memcpy(&d[sum.row][sum.column], &lane.d[r * 2], 8);
     }
   }
   for (int m = 0; m < 16; ++m) {
@@ -150,7 +150,10 @@ void mma(MmaOperands* const* lanes) {
     std::memcpy(d[m], sum, sizeof(sum));
   }
   for (int l = 0; l < 32; ++l) {
-    for (int r = 0; r < 2; ++r) std::memcpy(&lanes[l]->d[r * 2], &d[l / 4 + r * 8][l % 4 * 2], 8);
+    for (int r = 0; r < 2; ++r) {
+      const Element sum = Fragments::d(l, r);
+      std::memcpy(&lanes[l]->d[r * 2], &d[sum.row][sum.column], 8);
+    }
   }
 }
 
@@ -184,9 +187,11 @@ void ldmatrix(const void* row, std::uint32_t* out, int count, bool transposed, S
         }
         for (int matrix = 0; matrix < count; ++matrix) {
           std::uint16_t tile[8][8];
-          for (int r = 0; r < 8; ++r) std::memcpy(tile[r], lanes[matrix * 8 + r]->row, 16);
+          for (int r = 0; r < 8; ++r) {
+            std::memcpy(tile[r], lanes[Fragments::row_lane(matrix, r)]->row, 16);
+          }
           for (int l = 0; l < 32; ++l) {
-            const int r = l / 4, c = l % 4 * 2;
+            const auto [r, c] = Fragments::matrix(l);
             const std::uint16_t low = transposed ? tile[c][r] : tile[r][c];
             const std::uint16_t high = transposed ? tile[c + 1][r] : tile[r][c + 1];
             lanes[l]->out[matrix] = low | static_cast<std::uint32_t>(high) << 16;
@@ -205,9 +210,12 @@ std::uint32_t movmatrix(std::uint32_t value, Site site) {
       *detail::running, "movmatrix", mine,
       [](Lane* const* lanes) {
         std::uint16_t tile[8][8];
-        for (int l = 0; l < 32; ++l) std::memcpy(&tile[l / 4][l % 4 * 2], &lanes[l]->in, 4);
         for (int l = 0; l < 32; ++l) {
-          const int r = l / 4, c = l % 4 * 2;
+          const auto [r, c] = Fragments::matrix(l);
+          std::memcpy(&tile[r][c], &lanes[l]->in, 4);
+        }
+        for (int l = 0; l < 32; ++l) {
+          const auto [r, c] = Fragments::matrix(l);
           lanes[l]->out = tile[c][r] | static_cast<std::uint32_t>(tile[c + 1][r]) << 16;
         }
       },

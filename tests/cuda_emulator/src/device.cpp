@@ -1,9 +1,11 @@
 // The made-up device, its errors' names, and the emulator's own controls.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
 #include "api.h"
 #include "block.h"
+#include "trap.h"
 
 using namespace tf_emulator::detail;
 
@@ -272,6 +274,17 @@ void reset() {
 Counters counters() {
   const Call call;
   return call->counters;
+}
+std::vector<LaunchedKernel> launched_kernels() {
+  const Call call;
+  std::vector<LaunchedKernel> all;
+  for (const auto& [function, launched] : call->launched) {
+    all.push_back(launched);
+    all.back().name = function_name(function);
+  }
+  std::sort(all.begin(), all.end(),
+            [](const LaunchedKernel& a, const LaunchedKernel& b) { return a.name < b.name; });
+  return all;
 }
 std::size_t device_bytes() {
   const Call call;

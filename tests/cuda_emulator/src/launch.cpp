@@ -47,6 +47,9 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, KernelCall kernel) {
     BlockRunner& runner = block_runner();
     const std::uint64_t before = runner.switches(), accesses = runner.reach().accesses;
     ++state.counters.launches;
+    LaunchedKernel& launched = state.launched[kernel.function];
+    launched.threads = std::max(launched.threads, shape.block.x * shape.block.y * shape.block.z);
+    launched.shared_bytes = std::max(launched.shared_bytes, shape.shared_bytes);
     if (!runner.run(shape, kernel)) state.set_trap(runner.report());
     state.counters.fiber_switches += runner.switches() - before;
     state.counters.accesses += runner.reach().accesses - accesses;

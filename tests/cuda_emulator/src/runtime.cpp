@@ -275,6 +275,7 @@ void Runtime::drop_all() {
   sticky = last_error_ = cudaSuccess;
   trap = {};
   counters = {};
+  launched.clear();
   stream_count_ = 0;
 }
 

@@ -84,6 +84,7 @@ class Runtime {
   cudaError_t sticky = cudaSuccess;
   TrapReport trap;
   Counters counters;
+  std::map<const void*, LaunchedKernel> launched;     // unnamed
   std::map<const void*, std::size_t> dynamic_shared;  // by kernel, what it has opted in to
 
   Runtime();

@@ -1,0 +1,59 @@
+"""The cards whose memory kernels are to keep busy, and how many blocks of a kernel fit one of their
+multiprocessors.
+
+Limits of a multiprocessor: CUDA C++ Programming Guide, "Technical Specifications per Compute
+Capability". Multiprocessors, boost clock and bandwidth: the vendor's data sheets. Rates of units:
+the guide's table of arithmetic throughput and, for matrix products, the data sheets' TFLOP/s over
+multiprocessors and clock. Latencies: published micro-benchmarks (arXiv 2208.11174 for the A100,
+2402.13499 for Hopper and Ada), rounded.
+"""
+from dataclasses import dataclass
+
+REGISTERS = 65536       # of a multiprocessor
+REGISTER_UNIT = 256     # a warp gets a multiple of it
+RESERVED_SHARED = 1024  # bytes of every block
+SHARED_UNIT = 128
+
+
+@dataclass(frozen=True)
+class Card:
+    name: str
+    architecture: str
+    multiprocessors: int
+    clock_hz: float
+    bytes_per_s: float  # of its memory, nominal
+    shared_bytes: int   # of a multiprocessor
+    threads: int
+    blocks: int
+    # Cycles for which one instruction of a warp keeps its unit of a quarter multiprocessor.
+    product_cycles: float  # mma.m16n8k16, sums in f32
+    f32_cycles: int
+    f64_cycles: int
+    # Cycles from request to result.
+    memory_cycles: int
+    l2_cycles: int
+
+    def memory_cycles_for(self, transfer_bytes):
+        """Cycles that a multiprocessor's share of the bandwidth needs for so many bytes."""
+        return transfer_bytes * self.multiprocessors / self.bytes_per_s * self.clock_hz
+
+
+CARDS = (
+    Card("A100", "sm_80", 108, 1.41e9, 2039e9, 164 << 10, 2048, 32, 8, 2, 4, 570, 200),
+    Card("H200", "sm_90", 132, 1.755e9, 4800e9, 228 << 10, 2048, 32, 6.5, 1, 2, 660, 260),
+    Card("RTX 3090", "sm_86", 82, 1.695e9, 936e9, 100 << 10, 1536, 16, 32, 1, 64, 500, 220),
+    Card("RTX 4090", "sm_89", 128, 2.52e9, 1008e9, 100 << 10, 1536, 24, 32, 1, 64, 560, 270),
+)
+
+
+def round_up(n, unit):
+    return -(-n // unit) * unit
+
+
+def blocks_on(card, registers, threads, shared_bytes):
+    """Blocks of a kernel that fit a multiprocessor: registers of a thread, threads of a block, bytes
+    of shared memory of a block, static and dynamic. 0: none does."""
+    warps = -(-threads // 32)
+    of_registers = REGISTERS // (round_up(registers * 32, REGISTER_UNIT) * warps)
+    of_shared = card.shared_bytes // round_up(shared_bytes + RESERVED_SHARED, SHARED_UNIT)
+    return min(of_registers, of_shared, card.threads // (warps * 32), card.blocks)

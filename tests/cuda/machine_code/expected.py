@@ -1,0 +1,114 @@
+"""What is known of the kernels' machine code: instructions that must be there, the loops whose time
+is compared with memory's, and the list of exceptions from the rules."""
+import re
+from dataclasses import dataclass
+
+# The compiler that the amounts below are of. With another one only findings without an exception
+# are failures.
+NVCC = "13.0"
+
+# In the outermost loop of matrix products, on the way of a full tile, or of the whole kernel where it has no matrix products. Copies past the first-level
+# cache and without registers, weights read once, operands by matrix loads, products by tensor cores.
+REQUIRED = {
+    "split_kernel": ("LDGSTS.E.BYPASS.128", "LDSM.16.M88.4", "LDSM.16.MT88.4", "MOVM.16.MT88",
+                     "HMMA.16816.F32"),
+    "prefill_kernel": ("LDGSTS.E.BYPASS.128", "LDSM.16.M88.4", "LDSM.16.MT88.4", "HMMA.16816.F32"),
+    "key_mass_kernel": ("LDSM.16.M88.4", "HMMA.16816.F32"),
+    "linear_kernel": ("LDG.E.NA.128.CONSTANT", "LDG.E.128", "HMMA.16816.F32"),
+    "read_kernel": ("LDG.E.128",),
+}
+
+
+@dataclass(frozen=True)
+class TimedLoop:
+    """A loop over tiles from memory, which is to take less time than they do."""
+    kernel: str         # a regular expression
+    tile_bytes: object  # of a match of it: what a block reads in a turn
+
+
+TIMED_LOOPS = (
+    # 64 keys and values of 16 bits.
+    TimedLoop(r"split_kernel<T, (\d+), \d>", lambda m: 64 * int(m[1]) * 2 * 2),
+    # Four tiles of 16 x 32 weights of 16 bits for each of eight warps.
+    TimedLoop(r"linear_kernel<T, T, \d>", lambda m: 8 * 4 * 16 * 32 * 2),
+)
+
+# Blocks of a kernel that a multiprocessor is to hold: (kernel, {architecture: at least}, else). Two
+# cover what the other waits for; with 100 KiB of shared memory split attention has to do with one.
+BLOCKS = (
+    (r"split_kernel<T, 128, \d>", {"sm_80": 2, "sm_90": 2}, 1),
+    (r"split_kernel<T, 64, \d>", {}, 2),
+    (r"linear_kernel<.*", {}, 2),
+)
+
+
+def blocks_wanted(kernel, architecture):
+    """At least how many blocks a multiprocessor is to hold; 1: the kernel is to start at all."""
+    for pattern, wanted, otherwise in BLOCKS:
+        if re.fullmatch(pattern, kernel):
+            return wanted.get(architecture, otherwise)
+    return 1
+
+
+@dataclass(frozen=True)
+class Exemption:
+    """Findings of a rule that are known. One that finds nothing any more is an error, and so is a
+    larger amount."""
+    rule: str
+    kernel: str           # a regular expression
+    amount: int           # the largest of all matching kernels; see rules.py
+    reason: str
+    architecture: str = ""  # empty: all
+
+
+EXEMPTIONS = (
+    Exemption("spill", r"split_kernel<T, 128, 4>", 26,
+              "the states of 25 to 32 rows are more than 255 registers hold"),
+    Exemption("spill", r"prefill_kernel<T, 128>", 13,
+              "once a tile of 64 keys, which takes thousands of cycles"),
+    Exemption("size", r"prefill_kernel<T, 128>", 71168,
+              "products of a tile are written out; the loop itself is 13 KB"),
+    Exemption("serial", r"(split|prefill|key_mass)_kernel<.*", 2,
+              "keys that are rotated where they lie, only in the drafter's window"),
+    Exemption("serial", r"linear_kernel<T, float, \d>", 2,
+              "the residual stream is read and written at the end of a block, two numbers a thread"),
+    Exemption("serial", r"gather_kernel", 4,
+              "rows move within a cache, so that source and target may be the same memory"),
+    Exemption("serial", r"probs_kernel<false>", 4,
+              "filtered laws are made where the logits lie, one value after another"),
+    Exemption("narrow", r"score_kernel<T>", 16, "once after a prompt and a rebuild"),
+    Exemption("narrow", r"(pack|unpack)_kernel<.*", 1,
+              "weights change their order when they are loaded, and for prompts' products"),
+    Exemption("narrow", r"gather_kernel|reorder_rows_kernel", 1,
+              "rows change between the device's and the host's order, element by element"),
+    Exemption("f64", r"(sample|verify)_kernel", 214,
+              "sums over the vocabulary are in double, as the host's are"),
+    Exemption("f64", r"probs_kernel<.*", 7, "the sum of a law is in double"),
+    Exemption("issue", r"split_kernel<T, 128, 4>", 127, "25 to 32 rows; see their spill", "sm_90"),
+    Exemption("issue", r"linear_kernel<T, T, [34]>", 189,
+              "17 to 32 rows wait for x, group by group, from the second-level cache", "sm_90"),
+    Exemption("issue", r"linear_kernel<T, T, 4>", 100, "as on the H200; just so", "sm_80"),
+)
+
+
+def judge(findings, architectures, exact, exemptions=EXEMPTIONS):
+    """Lines: what is wrong with findings of code for `architectures`. `exact`: amounts count, too,
+    because the compiler is NVCC's."""
+    wrong, used = [], set()
+    for f in sorted(findings, key=lambda f: (f.kernel, f.architecture, f.rule, f.words)):
+        known = next((e for e in exemptions if e.rule == f.rule and
+                      e.architecture in ("", f.architecture) and re.fullmatch(e.kernel, f.kernel)),
+                     None)
+        if known is None:
+            wrong.append(f"{f.kernel} ({f.architecture}): {f.rule}: {f.words}")
+            continue
+        used.add((known, f.architecture))
+        if exact and f.amount > known.amount:
+            wrong.append(f"{f.kernel} ({f.architecture}): {f.rule}: {f.words}; expected at most "
+                         f"{known.amount}, found {f.amount}")
+    for e in exemptions:
+        for architecture in architectures:
+            if exact and e.architecture in ("", architecture) and (e, architecture) not in used:
+                wrong.append(f"the exemption of {e.kernel} from {e.rule} no longer applies to "
+                             f"{architecture}: take it out")
+    return wrong

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""The checks of machine code (tests/cuda/machine_code) find planted mistakes and nothing in code that
+has none. What needs nvcc and cuobjdump is skipped without them."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cuda"))
+from machine_code import cards, check, expected, issue, rules, sass  # noqa: E402
+from machine_code.flow import Flow  # noqa: E402
+
+A100, H200, RTX_3090, RTX_4090 = cards.CARDS
+PLANTED = pathlib.Path(sass.__file__).with_name("planted.cu")
+
+
+def control(stall=1, written=7, read=7, waits=0):
+    return stall << 41 | written << 46 | read << 49 | waits << 52
+
+
+def listing(*lines):
+    """Instructions from lines like "@P0 BRA 0x40"."""
+    code = []
+    for at, line in enumerate(lines):
+        code.append(sass.parse_instruction(
+            f"        /*{at * 16:04x}*/     {line} ;    /* 0x0000000000000000 */"))
+        code[-1].control = control()
+    return code
+
+
+def starts(flow, blocks):
+    return {flow.blocks[b].start for b in blocks}
+
+
+class Listings(unittest.TestCase):
+    def test_instructions_are_read(self):
+        kernel, = sass.parse_listing(
+            "\tcode for sm_80\n\t\tFunction : _Z1fv\n"
+            "        /*0010*/              @!P3 LDG.E.128 R4, [R2.64+0x10] ;   /* 0x0000000402047981 */\n"
+            "                                                          /* 0x002ea2000c1e1d00 */\n")
+        i, = kernel.instructions
+        self.assertEqual((kernel.architecture, i.address, i.predicate, i.opcode, i.operands),
+                         ("sm_80", 16, "!P3", "LDG.E.128", "R4, [R2.64+0x10]"))
+        self.assertEqual((i.stall, i.written, i.read, i.waits), (1, 2, 7, 0b000010))
+
+    def test_names_are_short(self):
+        self.assertEqual(list(sass.demangle(["_ZN8triforce7kernels12_GLOBAL__N_11fILi3EEEvPf"])),
+                         ["f<3>"])
+
+
+class Flows(unittest.TestCase):
+    def test_loops_nest(self):
+        flow = Flow(listing("NOP", "IADD3 R1", "FADD R2", "@P0 BRA 0x20", "@P1 BRA 0x10", "EXIT",
+                            "BRA 0x60"))
+        inner, outer = flow.loops()  # the jump to itself that ends all code is none
+        self.assertEqual(starts(flow, inner.blocks), {2})
+        self.assertEqual(starts(flow, outer.blocks), {1, 2, 4})
+        self.assertEqual(outer.inner, inner.blocks)
+
+    def test_code_out_of_line_is_no_loop(self):
+        self.assertEqual(Flow(listing("@P0 BRA 0x30", "FADD R1", "EXIT", "MOV R1", "BRA 0x10"))
+                         .loops(), [])
+
+    def test_calls_return_or_only_jump(self):
+        # 0x60 returns; 0x40, which is called from the loop's end, does not.
+        flow = Flow(listing("NOP", "CALL.REL 0x60", "@P0 CALL.REL 0x40", "BRA 0x10", "FADD R1",
+                            "EXIT", "MUFU.RCP R1", "RET.REL R2"))
+        self.assertEqual(flow.routines, {0x60})
+        loop, = flow.loops()
+        self.assertEqual(starts(flow, loop.blocks), {1, 3})
+
+    def test_a_full_tile_is_the_way_with_most_work(self):
+        flow = Flow(listing("NOP", "@P0 BRA 0x50", "HMMA R1", "LDSM R2", "BRA 0x60", "LDG.E.U16 R3",
+                            "@P1 BRA 0x10", "EXIT"))
+        path = flow.busiest_path(flow.loops()[0], lambda i: i.starts("HMMA", "LDSM"))
+        self.assertEqual([i.address for i in path], [0x10, 0x20, 0x30, 0x40, 0x60])
+
+
+class Occupancy(unittest.TestCase):
+    # As CUDA's occupancy calculator has it.
+    def test_blocks(self):
+        for card, registers, threads, shared, blocks in (
+                (A100, 64, 256, 0, 4), (A100, 65, 256, 0, 3), (A100, 255, 128, 0, 2),
+                (A100, 32, 32, 0, 32), (A100, 32, 1024, 0, 2), (A100, 32, 128, 65536, 2),
+                (A100, 32, 128, 98304, 1), (H200, 32, 128, 65536, 3), (RTX_4090, 32, 128, 65536, 1),
+                (RTX_4090, 32, 1024, 0, 1), (RTX_4090, 32, 32, 0, 24), (RTX_3090, 32, 32, 0, 16),
+                (RTX_3090, 32, 128, 101377, 0), (A100, 168, 384, 0, 1)):
+            self.assertEqual(cards.blocks_on(card, registers, threads, shared), blocks,
+                             (card.name, registers, threads, shared))
+
+    def test_a_share_of_the_bandwidth(self):
+        # 2039 GB/s over 108 multiprocessors at 1.41 GHz: 13.4 bytes a cycle.
+        self.assertAlmostEqual(A100.memory_cycles_for(32768), 2447.2, delta=0.1)
+
+
+class Issue(unittest.TestCase):
+    @staticmethod
+    def cycles(code, card=A100, blocks=1, warps=4):
+        return issue.cycles_of_turn(code, card, blocks, warps)
+
+    def test_units_have_a_rate(self):
+        products = listing(*["HMMA.16816.F32 R1"] * 32)
+        self.assertAlmostEqual(self.cycles(products), 32 * 8, delta=2)
+        self.assertAlmostEqual(self.cycles(products, RTX_4090), 32 * 32, delta=2)
+        self.assertAlmostEqual(self.cycles(listing(*["FFMA R1"] * 64)), 64 * 2, delta=2)
+        self.assertAlmostEqual(self.cycles(listing(*["FFMA R1"] * 64), H200), 64, delta=2)
+        self.assertAlmostEqual(self.cycles(listing(*["DADD R1"] * 8), RTX_4090), 8 * 64, delta=2)
+        # One unit for loads and stores: four warps' matrix loads, 4 cycles each.
+        self.assertAlmostEqual(self.cycles(listing(*["LDSM.16.M88.4 R1"] * 16)), 4 * 16 * 4, delta=12)
+
+    def test_a_quarter_issues_one_instruction_a_cycle(self):
+        self.assertAlmostEqual(self.cycles(listing(*["NOP"] * 100), warps=16), 400, delta=8)
+
+    def test_a_result_is_waited_for(self):
+        code = listing("LDG.E.128 R1", "FADD R2", *["NOP"] * 10)
+        code[0].control, code[1].control = control(written=2), control(waits=4)
+        alone = self.cycles(code)
+        self.assertGreater(alone, A100.l2_cycles)
+        self.assertLess(alone, A100.l2_cycles + 40)
+        # Other blocks issue meanwhile.
+        self.assertLess(self.cycles(code, blocks=4), alone / 3)
+        code[1].control = control()
+        self.assertLess(self.cycles(code), 20)
+
+    def test_stalls_are_kept(self):
+        code = listing(*["NOP"] * 10)
+        for i in code:
+            i.control = control(stall=7)
+        self.assertAlmostEqual(self.cycles(code), 70, delta=2)
+
+    def test_a_barrier_waits_for_the_block(self):
+        # 8 warps on 4 quarters; those that come first wait for the others.
+        code = listing("BAR.SYNC 0x0", *["FFMA R1"] * 20)
+        self.assertGreater(self.cycles(code, warps=8), 2 * 20 * 2 - 4)
+
+
+class Exemptions(unittest.TestCase):
+    FINDING = rules.Finding("f<T>", "sm_80", "spill", 5, "5 LDL")
+
+    def judge(self, findings, *exemptions, exact=True):
+        return expected.judge(findings, ["sm_80"], exact, exemptions)
+
+    def test_what_is_known_passes(self):
+        self.assertEqual(self.judge([self.FINDING], expected.Exemption("spill", "f<T>", 5, "")), [])
+
+    def test_what_is_not_fails(self):
+        for other in (expected.Exemption("spill", "g", 5, ""), expected.Exemption("f64", "f<T>", 5, ""),
+                      expected.Exemption("spill", "f", 5, "")):
+            self.assertIn("f<T> (sm_80): spill: 5 LDL", self.judge([self.FINDING], other))
+        elsewhere = expected.Exemption("spill", "f<T>", 5, "", "sm_90")
+        self.assertEqual(len(self.judge([self.FINDING], elsewhere)), 1)
+
+    def test_more_of_it_fails(self):
+        line, = self.judge([self.FINDING], expected.Exemption("spill", "f<T>", 4, ""))
+        self.assertIn("expected at most 4, found 5", line)
+
+    def test_an_exemption_without_a_finding_fails(self):
+        line, = self.judge([], expected.Exemption("spill", "f<T>", 5, ""))
+        self.assertIn("no longer applies to sm_80", line)
+
+    def test_another_compiler_has_other_amounts(self):
+        known = expected.Exemption("spill", "f<T>", 4, "")
+        self.assertEqual(self.judge([self.FINDING], known, exact=False), [])
+        self.assertEqual(self.judge([], known, exact=False), [])
+        self.assertEqual(len(self.judge([self.FINDING], exact=False)), 1)
+
+
+class Planted(unittest.TestCase):
+    """Every rule finds its mistake in code that nvcc made."""
+
+    @classmethod
+    def setUpClass(cls):
+        nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+        if not os.access(nvcc, os.X_OK):
+            raise unittest.SkipTest("no nvcc on this machine")
+        try:
+            for tool in ("cuobjdump", "nvdisasm"):
+                sass.find_tool(tool)
+        except sass.NoTools as e:
+            raise unittest.SkipTest(str(e))
+        cls.folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.object = pathlib.Path(cls.folder) / "planted.cu.o"
+        subprocess.run([nvcc, "-std=c++20", "-O3", "-fmad=false", "-arch=sm_80", "-c", PLANTED, "-o",
+                        cls.object], check=True)
+        cls.codes = {k.name: rules.Code(k) for k in sass.read_object(cls.object)}
+
+    def test_rules(self):
+        found = {name: {f.rule for f in rules.find(code)} for name, code in self.codes.items()}
+        self.assertEqual(found, {
+            "spill_kernel": {"spill"}, "generic_kernel": {"generic"}, "serial_kernel": {"serial"},
+            "serial_loop_kernel": {"serial"}, "narrow_kernel": {"narrow"}, "f64_kernel": {"f64"},
+            "size_kernel": {"size"}, "clean_products_kernel": set(), "slow_products_kernel": set(),
+            "cached_kernel": set()})
+        self.assertEqual(set(rules.RULES), set().union(*found.values()))  # each has its mistake
+
+    def test_missing_instructions(self):
+        stream = ("LDG.E.NA.128", "HMMA.16816.F32")
+        self.assertEqual(list(rules.missing(self.codes["clean_products_kernel"], stream)), [])
+        self.assertEqual([f.words for f in rules.missing(self.codes["cached_kernel"], stream)],
+                         ["no LDG.E.NA.128 in the kernel", "no HMMA.16816.F32 in the kernel"])
+
+    def test_loops_that_issue_longer_than_memory_takes(self):
+        timed = expected.TimedLoop(r"(clean|slow)_products_kernel", lambda m: 256 * 16)
+
+        def findings(name, shared_bytes=0):
+            with unittest.mock.patch.object(expected, "TIMED_LOOPS", (timed,)):
+                row = check.measure(self.codes[name],
+                                    {"threads": 256, "shared_bytes": shared_bytes}, A100)
+            return [f.words for f in check.findings_of(row)]
+        self.assertEqual(findings("clean_products_kernel"), [])
+        slow, = findings("slow_products_kernel")
+        self.assertRegex(slow, r"a tile takes \d+ cycles, reading it \d+ on A100")
+        self.assertEqual(findings("clean_products_kernel", 1 << 20),
+                         ["0 blocks on a multiprocessor, expected at least 1, on A100"])
+
+    def test_the_program_fails(self):
+        done = subprocess.run([sys.executable, check.__file__, "--objects", self.folder],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("spill_kernel (sm_80): spill: ", done.stderr)
+
+
+class Program(unittest.TestCase):
+    def test_no_objects(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, check.__file__, "--objects", folder],
+                                  capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("expected objects of .cu files, found none", done.stderr)
+
+    def test_no_tools(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                unittest.mock.patch.object(sass, "INSTALLED_TOOLS", pathlib.Path(folder)), \
+                self.assertRaisesRegex(sass.NoTools, "expected in CUDA's bin folder"):
+            sass.find_tool("a-tool-that-nobody-has")
+
+
+if __name__ == "__main__":
+    unittest.main()
