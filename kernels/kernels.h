@@ -95,11 +95,12 @@ std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int 
 // Backend::attention for T of 1 to 32: q[T, H, d] and out[T, H d] of kv's type. Keys are the rows
 // of the matrix unit's product and queries its columns. The cache is cut at multiples of `split`; a
 // block takes 64 keys at a time, 16 a warp; sums of warps and of splits are added in order. So the
-// bits of a row depend neither on T nor on what comes after it. mass.data set: mass[Hkv, n] f32
-// receives the probability of each chunk, by a second pass over the keys.
+// bits of a row depend neither on T nor on what comes after it. The block that finishes a head
+// last adds its splits. mass.data set: mass[Hkv, n] f32 receives the probability of each chunk, by
+// a second pass over the keys. arrivals[H]: zeros in device memory, left so when the call has run.
 void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
                const TensorView& mass, int chunk, std::int64_t split, void* workspace,
-               cudaStream_t stream);
+               unsigned* arrivals, cudaStream_t stream);
 
 // Backend::attention without mass for any T; made for more than 32. q[T, H, d] and out[T, H d] of
 // kv's type. A block takes a tile of queries of one head, the rows of the matrix unit's products,

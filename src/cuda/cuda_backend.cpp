@@ -27,6 +27,8 @@ constexpr std::int64_t kUnpackedBytes = std::int64_t{64} << 20, kUnpackedRows = 
 constexpr std::int64_t kDriverBytes = std::int64_t{384} << 20;
 // Beyond the plan in a reserve: the rounding of allocations and the blocks that weights come in.
 constexpr std::int64_t kReserveSlack = std::int64_t{16} << 20;
+// Query heads of one attention; configurations have at most so many.
+constexpr std::int64_t kMaxHeads = 1024;
 
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
@@ -63,7 +65,9 @@ class CudaBackend final : public Backend, public DeviceQueue {
         compute_(make_stream()),
         copy_(make_stream()),
         transfer_(allocator_, compute_.get(), wait_),
-        verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kStaging) {
+        verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kStaging),
+        arrivals_(allocator_, kMaxHeads * static_cast<std::int64_t>(sizeof(unsigned)),
+                  Place::kDevice, MemTag::kWorkspace) {
     graphs_.set_enabled(options.replay);
     if (options.host_attention != nullptr) host_.emplace(options.host_attention, wait_);
     for (EventHandle& e : events_) e = make_event(true);
@@ -282,6 +286,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   std::optional<HostAttend> host_;
   GraphCache graphs_;
   Buffer verdict_;
+  Buffer arrivals_;  // of attention: zeros between its launches
   std::array<EventHandle, kEvents> events_;
   std::vector<EventHandle> signals_;  // empty: dropped
 };
@@ -367,7 +372,9 @@ void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& r
   const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.layer_heads, kv.capacity);
   need(kernels::attention_bytes(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
                                 kv.capacity, split, mass.data != nullptr));
-  kernels::attention(q, kv, rope, out, mass, chunk, split, scratch().data(), stream());
+  TF_CHECK(q.shape[1] <= kMaxHeads, "attention of {} heads, at most {}", q.shape[1], kMaxHeads);
+  kernels::attention(q, kv, rope, out, mass, chunk, split, scratch().data(),
+                     static_cast<unsigned*>(arrivals_.data()), stream());
 }
 
 void CudaBackend::do_copy(TensorView dst, TensorView src, Queue queue) {

@@ -148,6 +148,17 @@ enum class Order : std::uint8_t {
 };
 void set_order(Order order);
 
+// How the blocks of a launch run.
+enum class BlockOrder : std::uint8_t { kForward, kBackward, kShuffled };
+struct Blocks {
+  BlockOrder order = BlockOrder::kForward;  // of x, y, z; one after another
+  std::uint64_t seed = 0;                   // of kShuffled
+  // Whether a block that uses what another one wrote in the same launch traps where no fence and
+  // atomic operation of both lies between: there another order is possible. Slow.
+  bool checked = false;
+};
+void set_blocks(const Blocks& blocks);
+
 struct Limits {
   std::size_t memory_bytes = std::size_t{8} << 30;
   int devices = 1;

@@ -260,6 +260,7 @@ Bus bus() {
   return memory().bus;
 }
 void set_order(Order order) { Call()->order = order; }
+void set_blocks(const Blocks& blocks) { Call()->blocks = blocks; }
 void set_limits(const Limits& limits) { Call()->limits = limits; }
 void reset() {
   const Call call;

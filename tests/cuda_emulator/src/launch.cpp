@@ -47,7 +47,7 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, KernelCall kernel) {
     BlockRunner& runner = block_runner();
     const std::uint64_t before = runner.switches(), accesses = runner.reach().accesses;
     ++state.counters.launches;
-    if (!runner.run(shape, kernel)) state.set_trap(runner.report());
+    if (!runner.run(shape, kernel, state.blocks)) state.set_trap(runner.report());
     state.counters.fiber_switches += runner.switches() - before;
     state.counters.accesses += runner.reach().accesses - accesses;
   });
