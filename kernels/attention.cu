@@ -179,6 +179,18 @@ TF_DEVICE void combine_row(const Queries& q, const Partials& in, int head, int r
   if (to.totals != nullptr && lane == 0) to.totals[std::int64_t{head} * rows + row] = {m, l};
 }
 
+// Those of the block's packed rows, each by a warp. A call, since inlined it takes registers from
+// the loop over tiles.
+template <class T, int kDim>
+__device__ __noinline__ void combine_rows(Queries q, Partials in, int splits, Combined to) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
+  const int first = static_cast<int>(blockIdx.z) * kAttentionRows;
+  for (int row = first + warp; row < min(rows, first + kAttentionRows); row += kWarps) {
+    combine_row<T, kDim>(q, in, head, row, rows, splits, lane, to);
+  }
+}
+
 // grid: (split, KV head, 32 packed rows). The last block of a head's rows combines their splits.
 template <class T, int kDim, int kGroups>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -188,6 +200,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
   const int first_row = static_cast<int>(blockIdx.z) * kAttentionRows;
+  ptx::wait_for_earlier_grids();
+  ptx::let_next_grid_start();
   const std::int64_t length = *kv.length;
   const std::int64_t begin = blockIdx.x * split,
                      end = length < begin + split ? length : begin + split;
@@ -240,13 +254,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     out.o[(unit + first_row + row) * kDim + j] = sum;
     if (j == 0) out.stats[unit + first_row + row] = {m, l};
   }
-  const auto splits = static_cast<int>((length + split - 1) / split);
+  const auto splits = static_cast<int>((*kv.length + split - 1) / split);
   unsigned* const arrivals = out.arrivals + head * gridDim.z + blockIdx.z;
   if (!arrives_last(arrivals, static_cast<unsigned>(splits), reinterpret_cast<unsigned*>(o)))
     return;
-  for (int row = first_row + warp; row < rows && row < first_row + kRows; row += kWarps) {
-    combine_row<T, kDim>(q, out, head, row, rows, splits, lane, result);
-  }
+  combine_rows<T, kDim>(q, out, splits, result);
 }
 
 // Two blocks fit a multiprocessor; four waves keep the last one's idle share small.
@@ -277,10 +289,10 @@ void run(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t 
   with_count<kAttentionRows / 8>(ceil_div(rows, 8), [&](auto groups) {
     constexpr std::size_t kTiles = std::size_t{kStages} * 2 * kTileKeys * kDim * 2;
     constexpr std::size_t kStates = std::size_t{kWarps} * groups * 8 * (kDim * 4 + 8);
-    launch(split_kernel<T, kDim, groups>,
-           dims(partials.splits, kv.kv_heads, ceil_div(rows, kAttentionRows)), dims(kThreads),
-           std::max(kTiles, kStates), stream, q, kv, angles_of(rope), split, score_scale(kDim),
-           partials, to);
+    launch_early(split_kernel<T, kDim, groups>,
+                 dims(partials.splits, kv.kv_heads, ceil_div(rows, kAttentionRows)), dims(kThreads),
+                 std::max(kTiles, kStates), stream, q, kv, angles_of(rope), split,
+                 score_scale(kDim), partials, to);
   });
 }
 
