@@ -135,41 +135,62 @@ struct NormedRows {
   }
 };
 
-// Epilogue::kStrips: strips of the matrix that a block takes; strip(block, s): which;
-// operator()(token, block, column, sums): what becomes of the sums of one column of each.
-template <class T, class Rows, class Epilogue, int kGroups>
-__global__ void __launch_bounds__(kLinearThreads)
-    linear_kernel(Rows x, const uint4* weights, int k_tiles, Epilogue epilogue) {
-  constexpr int kStrips = Epilogue::kStrips, kTiles = kTilesAhead / kStrips;
-  constexpr int kSums = kGroups * kTokens * kTileRows;  // of a strip and warp
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int group = lane / 4, pair = lane % 4, block = static_cast<int>(blockIdx.x);
-  const uint4* strip[kStrips];
+constexpr int sums_of(int groups) { return groups * kTokens * kTileRows; }  // of a strip and warp
+
+// A lane's sums of a strip to shared memory: partial[warp][row][column].
+template <int kGroups>
+TF_DEVICE void keep_sums(const float (&sum)[kGroups][4], int warp, int lane, float* partial) {
+  const int group = lane / 4, pair = lane % 4;
   TF_UNROLL
-  for (int s = 0; s < kStrips; ++s) {
-    strip[s] = weights + std::int64_t{epilogue.strip(block, s)} * k_tiles * 64 + lane;
+  for (int j = 0; j < kGroups; ++j) {
+    float* const mine = partial + (warp * kGroups + j) * kTokens * kTileRows;
+    TF_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      mine[(pair * 2 + i % 2) * kTileRows + group + i / 2 * 8] = sum[j][i];
+    }
   }
+}
+
+// The sums of all warps of partial[strip][warp][row][column], in order, to the epilogue.
+template <int kGroups, class Epilogue>
+TF_DEVICE void add_warps(const float* partial, int rows, int block, const Epilogue& epilogue) {
+  constexpr int kStrips = Epilogue::kStrips, kSums = sums_of(kGroups);
+  for (int o = static_cast<int>(threadIdx.x); o < kSums; o += kLinearThreads) {
+    const int token = o / kTileRows, column = o % kTileRows;
+    if (token >= rows) continue;
+    float total[kStrips];
+    TF_UNROLL
+    for (int s = 0; s < kStrips; ++s) {
+      const float* const of_strip = partial + s * kLinearWarps * kSums + o;
+      total[s] = of_strip[0];
+      TF_UNROLL
+      for (int w = 1; w < kLinearWarps; ++w) total[s] += of_strip[w * kSums];
+    }
+    epilogue(token, block, column, total);
+  }
+}
+
+// The weights of one round of a warp: kTiles tiles of each strip, kLinearWarps apart in k.
+template <int kTiles, int kStrips>
+struct Round {
   uint4 a[kTiles][kStrips][2] = {};
-  const auto request = [&](int first) {
+
+  // strip: from the lane's first operand on.
+  TF_DEVICE void request(const uint4* const (&strip)[kStrips], int first, int k_tiles) {
     TF_UNROLL
     for (int i = 0; i < kTiles; ++i) {
       const int tile = first + i * kLinearWarps;
-      if (tile < k_tiles) {
-        TF_UNROLL
-        for (int s = 0; s < kStrips; ++s) {
-          a[i][s][0] = ptx::load_stream(strip[s] + std::int64_t{tile} * 64);
-          a[i][s][1] = ptx::load_stream(strip[s] + std::int64_t{tile} * 64 + 32);
-        }
+      if (tile >= k_tiles) break;
+      TF_UNROLL
+      for (int s = 0; s < kStrips; ++s) {
+        a[i][s][0] = ptx::load_stream(strip[s] + std::int64_t{tile} * 64);
+        a[i][s][1] = ptx::load_stream(strip[s] + std::int64_t{tile} * 64 + 32);
       }
     }
-  };
-  request(warp);
-  ptx::wait_for_earlier_grids();  // weights are older than any of them
-  ptx::let_next_grid_start();
-  TF_SHARED(unsigned char, shared);
-  const RowReader<T, kGroups> rows = x.template prepare<kGroups>(shared, group);
-  float sum[kStrips][kGroups][4] = {};
-  for (int first = warp; first < k_tiles; first += kLinearWarps * kTiles) {
+  }
+  template <class T, int kGroups>
+  TF_DEVICE void multiply(const RowReader<T, kGroups>& rows, int first, int k_tiles, int pair,
+                          float (&sum)[kStrips][kGroups][4]) const {
     TF_UNROLL
     for (int i = 0; i < kTiles; ++i) {
       const int tile = first + i * kLinearWarps;
@@ -188,34 +209,40 @@ __global__ void __launch_bounds__(kLinearThreads)
         }
       }
     }
-    request(first + kLinearWarps * kTiles);
+  }
+};
+
+// Epilogue::kStrips: strips of the matrix that a block takes; strip(block, s): which;
+// operator()(token, block, column, sums): what becomes of the sums of one column of each.
+template <class T, class Rows, class Epilogue, int kGroups>
+__global__ void __launch_bounds__(kLinearThreads)
+    linear_kernel(Rows x, const uint4* weights, int k_tiles, Epilogue epilogue) {
+  constexpr int kStrips = Epilogue::kStrips, kTiles = kTilesAhead / kStrips;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int block = static_cast<int>(blockIdx.x);
+  const uint4* strip[kStrips];
+  TF_UNROLL
+  for (int s = 0; s < kStrips; ++s) {
+    strip[s] = weights + std::int64_t{epilogue.strip(block, s)} * k_tiles * 64 + lane;
+  }
+  Round<kTiles, kStrips> round;
+  round.request(strip, warp, k_tiles);
+  ptx::wait_for_earlier_grids();  // weights are older than any of them
+  ptx::let_next_grid_start();
+  TF_SHARED(unsigned char, shared);
+  const RowReader<T, kGroups> rows = x.template prepare<kGroups>(shared, lane / 4);
+  float sum[kStrips][kGroups][4] = {};
+  for (int first = warp; first < k_tiles; first += kLinearWarps * kTiles) {
+    round.multiply(rows, first, k_tiles, lane % 4, sum);
+    round.request(strip, first + kLinearWarps * kTiles, k_tiles);
   }
   float* const partial = reinterpret_cast<float*>(shared + x.shared_bytes());
   TF_UNROLL
   for (int s = 0; s < kStrips; ++s) {
-    TF_UNROLL
-    for (int j = 0; j < kGroups; ++j) {
-      float* const mine = partial + ((s * kLinearWarps + warp) * kGroups + j) * kTokens * kTileRows;
-      TF_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        mine[(pair * 2 + i % 2) * kTileRows + group + i / 2 * 8] = sum[s][j][i];
-      }
-    }
+    keep_sums(sum[s], warp, lane, partial + s * kLinearWarps * sums_of(kGroups));
   }
   __syncthreads();
-  for (int o = static_cast<int>(threadIdx.x); o < kSums; o += kLinearThreads) {
-    const int token = o / kTileRows, column = o % kTileRows;
-    if (token >= x.rows) continue;
-    float total[kStrips];
-    TF_UNROLL
-    for (int s = 0; s < kStrips; ++s) {
-      const float* const of_strip = partial + s * kLinearWarps * kSums + o;
-      total[s] = of_strip[0];
-      TF_UNROLL
-      for (int w = 1; w < kLinearWarps; ++w) total[s] += of_strip[w * kSums];
-    }
-    epilogue(token, block, column, total);
-  }
+  add_warps<kGroups>(partial, x.rows, block, epilogue);
 }
 
 // Runs it for what a call multiplies: activations, or the norm that norm.x is set for.
@@ -223,10 +250,10 @@ template <class T, class Epilogue>
 void run_linear(const TensorView& x, const Norm& norm, const PackedMatrix& w, std::int64_t blocks,
                 const Epilogue& epilogue, cudaStream_t stream) {
   const auto start = [&](const auto& rows, auto groups) {
-    const std::size_t partial = sizeof(float) * Epilogue::kStrips * kLinearWarps * kTokens *
-                                kTileRows * static_cast<std::size_t>(groups.value);
+    constexpr std::size_t kPartial =
+        sizeof(float) * Epilogue::kStrips * kLinearWarps * sums_of(groups);
     launch_early(linear_kernel<T, std::decay_t<decltype(rows)>, Epilogue, groups>, dims(blocks),
-                 dims(kLinearThreads), rows.shared_bytes() + partial, stream, rows,
+                 dims(kLinearThreads), rows.shared_bytes() + kPartial, stream, rows,
                  static_cast<const uint4*>(w.data), static_cast<int>(tiles_of(w.cols, kTileCols)),
                  epilogue);
   };

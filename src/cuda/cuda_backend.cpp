@@ -149,10 +149,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   }
   void join_host() override { host_part().join(stream()); }
   void replay(const PassKey& key, const std::function<void()>& body) override {
-    graphs_.run(key, stream(), [&] {
-      body();
-      steps_.finish(compute_.get());
-    });
+    graphs_.run(key, stream(), [&] { steps_.finish_after(body, compute_.get()); });
   }
   std::size_t recorded_passes() const override { return graphs_.recorded(); }
 

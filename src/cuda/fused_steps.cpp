@@ -55,6 +55,16 @@ void FusedSteps::finish(cudaStream_t stream) {
   }
 }
 
+void FusedSteps::finish_after(const std::function<void()>& body, cudaStream_t stream) {
+  try {
+    body();
+  } catch (...) {
+    *this = {};
+    throw;
+  }
+  finish(stream);
+}
+
 void FusedSteps::rms_norm(TensorView x, TensorView w, float eps, TensorView out,
                           cudaStream_t stream) {
   finish(stream);

@@ -1,5 +1,7 @@
 // Calls that follow each other in a pass, done by one kernel where there is one for them.
 #pragma once
+#include <functional>
+
 #include "kernels/kernels.h"
 
 namespace triforce::cuda {
@@ -18,6 +20,9 @@ class FusedSteps {
                    const KvView& kv, cudaStream_t stream);
   // Queues in `stream` what was held back.
   void finish(cudaStream_t stream);
+  // body(), and what it leaves held back; nothing of that if it throws: a recording that is given
+  // up takes its calls along.
+  void finish_after(const std::function<void()>& body, cudaStream_t stream);
 
  private:
   // A product whose sums nobody has taken yet.
