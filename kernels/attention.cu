@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/arrival.cuh"
 #include "kernels/attention_tile.cuh"
 #include "kernels/launch.cuh"
-#include "kernels/reduce.cuh"
 
 namespace triforce::kernels {
 namespace {
@@ -12,10 +12,18 @@ namespace {
 constexpr int kWarps = kAttentionWarps, kThreads = kAttentionThreads;
 constexpr int kStages = 2;
 
+// What the splits of a cache leave for the one that finishes last.
 struct Partials {
   float* o;             // [kv_head][split][row][d]
   SoftmaxStats* stats;  // [kv_head][split][row]
   std::int64_t splits;
+  unsigned* arrivals;  // [kv_head][32 packed rows], zeros between launches
+};
+// Where the result goes: rows of T, `out_stride` elements apart; totals[Hkv][rows] or null.
+struct Combined {
+  void* out;
+  std::int64_t out_stride;
+  SoftmaxStats* totals;
 };
 
 // One warp's state: 16 keys of every tile against 8 kGroups rows, as S^T = K Q^T and O^T += V^T
@@ -124,15 +132,76 @@ struct WarpState {
   }
 };
 
-// grid: (split, KV head, 32 packed rows)
+// Splits [0, splits) of one packed row, in order, by one warp; a lane has kDim / 32 dimensions.
+template <class T, int kDim>
+TF_DEVICE void combine_row(const Queries& q, const Partials& in, int head, int row, int rows,
+                           int splits, int lane, const Combined& to) {
+  constexpr int kEach = kDim / 32;
+  constexpr int kAhead = 16;  // splits on their way at once: the latency of memory counts here
+  using Lane = std::conditional_t<kEach == 4, float4, float2>;
+  static_assert(sizeof(Lane) == kEach * sizeof(float));
+  const std::int64_t first = std::int64_t{head} * in.splits * rows + row;
+  const float2* const stats = reinterpret_cast<const float2*>(in.stats + first);
+  const float* const o = in.o + first * kDim + lane * kEach;
+  float m = -INFINITY;
+  for (int s = lane; s < splits; s += 32) m = fmaxf(m, __ldcg(stats + std::int64_t{s} * rows).x);
+  TF_UNROLL
+  for (int mask = 1; mask < 32; mask *= 2) m = fmaxf(m, __shfl_xor_sync(0xffffffffU, m, mask));
+  float sum[kEach] = {}, l = 0;
+  for (int begin = 0; begin < splits; begin += kAhead) {
+    const int mine = begin + lane % kAhead;
+    float2 part{-INFINITY, 0};
+    if (mine < splits) part = __ldcg(stats + std::int64_t{mine} * rows);
+    Lane ahead[kAhead] = {};
+    TF_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      if (begin + i >= splits) break;
+      ahead[i] = __ldcg(reinterpret_cast<const Lane*>(o + std::int64_t{begin + i} * rows * kDim));
+    }
+    const float factor = exp2f(part.x - m);
+    TF_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      const float f = __shfl_sync(0xffffffffU, factor, i);
+      const float part_l = __shfl_sync(0xffffffffU, part.y, i);
+      if (begin + i >= splits) continue;
+      float values[kEach];
+      memcpy(values, &ahead[i], sizeof(values));
+      TF_UNROLL
+      for (int j = 0; j < kEach; ++j) sum[j] = fmaf(values[j], f, sum[j]);
+      l = fmaf(part_l, f, l);
+    }
+  }
+  const int query_head = head * q.group + row % q.group;
+  T* const out = static_cast<T*>(to.out) + row / q.group * to.out_stride +
+                 std::int64_t{query_head} * kDim + lane * kEach;
+  TF_UNROLL
+  for (int j = 0; j < kEach; ++j) out[j] = from_float<T>(sum[j] / l);
+  if (to.totals != nullptr && lane == 0) to.totals[std::int64_t{head} * rows + row] = {m, l};
+}
+
+// Those of the block's packed rows, each by a warp. A call, since inlined it takes registers from
+// the loop over tiles.
+template <class T, int kDim>
+__device__ __noinline__ void combine_rows(Queries q, Partials in, int splits, Combined to) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
+  const int first = static_cast<int>(blockIdx.z) * kAttentionRows;
+  for (int row = first + warp; row < min(rows, first + kAttentionRows); row += kWarps) {
+    combine_row<T, kDim>(q, in, head, row, rows, splits, lane, to);
+  }
+}
+
+// grid: (split, KV head, 32 packed rows). The last block of a head's rows combines their splits.
 template <class T, int kDim, int kGroups>
 __global__ void __launch_bounds__(kThreads, 1)
-    split_kernel(Queries q, KvView kv, Angles angles, std::int64_t split, float scale,
-                 Partials out) {
+    split_kernel(Queries q, KvView kv, Angles angles, std::int64_t split, float scale, Partials out,
+                 Combined result) {
   constexpr int kStageParts = 2 * kTileParts<kDim>;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
   const int first_row = static_cast<int>(blockIdx.z) * kAttentionRows;
+  ptx::wait_for_earlier_grids();
+  ptx::let_next_grid_start();
   const std::int64_t length = *kv.length;
   const std::int64_t begin = blockIdx.x * split,
                      end = length < begin + split ? length : begin + split;
@@ -185,37 +254,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     out.o[(unit + first_row + row) * kDim + j] = sum;
     if (j == 0) out.stats[unit + first_row + row] = {m, l};
   }
-}
-
-// One block a packed row and KV head, one thread a dimension: splits in order.
-template <class T>
-__global__ void combine_kernel(Queries q, const std::int32_t* length, std::int64_t split,
-                               Partials in, T* out, std::int64_t out_stride, SoftmaxStats* totals) {
-  const int d = static_cast<int>(blockDim.x), j = static_cast<int>(threadIdx.x);
-  const int row = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
-  const int rows = q.tokens * q.group;
-  const std::int64_t splits = (*length + split - 1) / split;
-  const SoftmaxStats* const stats = in.stats + std::int64_t{head} * in.splits * rows + row;
-  const float* const o = in.o + (std::int64_t{head} * in.splits * rows + row) * d + j;
-  // What all threads need of the splits is fetched at once: the latency of memory counts here.
-  TF_SHARED(SoftmaxStats, parts);  // [split]: m, then its factor, and l; then one value a warp
-  float m = -INFINITY;
-  for (std::int64_t s = j; s < splits; s += d) {
-    parts[s] = stats[s * rows];
-    m = fmaxf(m, parts[s].m);
-  }
-  m = block_reduce(m, reinterpret_cast<float*>(parts + in.splits), Max{});
-  for (std::int64_t s = j; s < splits; s += d) parts[s].m = exp2f(parts[s].m - m);
-  __syncthreads();
-  float sum = 0, l = 0;
-  TF_UNROLL_N(8)
-  for (std::int64_t s = 0; s < splits; ++s) {
-    sum = fmaf(o[s * rows * d], parts[s].m, sum);
-    l = fmaf(parts[s].l, parts[s].m, l);
-  }
-  const int query_head = head * q.group + row % q.group;
-  out[row / q.group * out_stride + std::int64_t{query_head} * d + j] = from_float<T>(sum / l);
-  if (totals != nullptr && j == 0) totals[std::int64_t{head} * rows + row] = {m, l};
+  const auto splits = static_cast<int>((*kv.length + split - 1) / split);
+  unsigned* const arrivals = out.arrivals + head * gridDim.z + blockIdx.z;
+  if (!arrives_last(arrivals, static_cast<unsigned>(splits), reinterpret_cast<unsigned*>(o)))
+    return;
+  combine_rows<T, kDim>(q, out, splits, result);
 }
 
 // Two blocks fit a multiprocessor; four waves keep the last one's idle share small.
@@ -240,20 +283,17 @@ struct Workspace {
 };
 
 template <class T, int kDim>
-void run(const Queries& q, const KvView& kv, const RopeView& rope, const TensorView& out,
-         std::int64_t split, const Partials& partials, SoftmaxStats* totals, cudaStream_t stream) {
+void run(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
+         const Partials& partials, const Combined& to, cudaStream_t stream) {
   const int rows = q.tokens * q.group;
   with_count<kAttentionRows / 8>(ceil_div(rows, 8), [&](auto groups) {
     constexpr std::size_t kTiles = std::size_t{kStages} * 2 * kTileKeys * kDim * 2;
     constexpr std::size_t kStates = std::size_t{kWarps} * groups * 8 * (kDim * 4 + 8);
-    launch(split_kernel<T, kDim, groups>,
-           dims(partials.splits, kv.kv_heads, ceil_div(rows, kAttentionRows)), dims(kThreads),
-           std::max(kTiles, kStates), stream, q, kv, angles_of(rope), split, score_scale(kDim),
-           partials);
+    launch_early(split_kernel<T, kDim, groups>,
+                 dims(partials.splits, kv.kv_heads, ceil_div(rows, kAttentionRows)), dims(kThreads),
+                 std::max(kTiles, kStates), stream, q, kv, angles_of(rope), split,
+                 score_scale(kDim), partials, to);
   });
-  launch(combine_kernel<T>, dims(rows, kv.kv_heads), dims(kDim),
-         static_cast<std::size_t>(partials.splits) * 8 + kDim / 32 * 4, stream, q, kv.length, split,
-         partials, static_cast<T*>(out.data), out.stride[0], totals);
 }
 
 }  // namespace
@@ -278,7 +318,7 @@ std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int 
 
 void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
                const TensorView& mass, int chunk, std::int64_t split, void* workspace,
-               cudaStream_t stream) {
+               unsigned* arrivals, cudaStream_t stream) {
   const Queries queries = queries_of(q, kv);
   TF_CHECK(split > 0 && split % kTileKeys == 0, "attention: splits of {} tokens", split);
   const bool with_mass = mass.data != nullptr;
@@ -286,10 +326,11 @@ void attention(const TensorView& q, const KvView& kv, const RopeView& rope, cons
                     ceil_div(kv.capacity, split), with_mass);
   auto* const memory = static_cast<std::byte*>(workspace);
   const Partials partials{reinterpret_cast<float*>(memory + w.o),
-                          reinterpret_cast<SoftmaxStats*>(memory + w.stats), w.splits};
+                          reinterpret_cast<SoftmaxStats*>(memory + w.stats), w.splits, arrivals};
   auto* const totals = with_mass ? reinterpret_cast<SoftmaxStats*>(memory + w.totals) : nullptr;
   with_rows_of(kv, [&](auto t, auto dim) {
-    run<decltype(t), dim>(queries, kv, rope, out, split, partials, totals, stream);
+    run<decltype(t), dim>(queries, kv, rope, split, partials, {out.data, out.stride[0], totals},
+                          stream);
   });
   if (with_mass) {
     attention_mass(queries, kv, rope, totals, reinterpret_cast<float*>(memory + w.key_mass), mass,

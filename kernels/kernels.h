@@ -1,5 +1,6 @@
-// The kernels as plain C++ sees them: one operation a .cu file of its name. Contracts are those of
-// Backend (triforce/backend.h), which checks them; tensors lie in device memory.
+// The kernels as plain C++ sees them: one operation, or what follows a product, a .cu file.
+// Contracts are those of Backend (triforce/backend.h), which checks them; tensors lie in device
+// memory.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -8,6 +9,7 @@
 
 #include "triforce/backend.h"
 #include "triforce/host_kv_order.h"
+#include "triforce/pass_kernels.h"
 
 namespace triforce::kernels {
 
@@ -31,12 +33,37 @@ void pack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& src, c
 void unpack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& dst,
                  cudaStream_t stream);
 
+// A matrix in that order as kernels read it.
+struct PackedMatrix {
+  const void* data = nullptr;
+  DType dtype = DType::kF16;
+  std::int64_t rows = 0, cols = 0;
+};
+inline PackedMatrix packed(const Matrix& m) { return {m.storage.data(), m.dtype, m.rows, m.cols}; }
+
+// A call of rms_norm() with `out` of a product's type.
+struct Norm {
+  TensorView x, w;
+  float eps = 0;
+  TensorView out;
+};
 // out[T, N] (+)= x[T, K] w^T for T of 1 to 32: at the speed at which w can be read. x of w's type,
 // out of that type or f32; accumulate only into f32, one addition of the finished sum. The bits of
 // a row do not depend on T: eight warps take every eighth tile of k, and their sums are added in
-// order.
-void linear(const TensorView& x, const Matrix& w, const TensorView& out, bool accumulate,
-            cudaStream_t stream);
+// order. norm.x set: x is norm.out, and is made on the way, to the bits of rms_norm(), for T up to
+// kMaxNormedRows.
+void linear(const TensorView& x, const Norm& norm, const PackedMatrix& w, const TensorView& out,
+            bool accumulate, cudaStream_t stream);
+// linear() to gate_up[T, 2 F] and swiglu() of that to out[T, F], to the same bits; F is a multiple
+// of 16 (has_linear_swiglu).
+bool has_linear_swiglu(const PackedMatrix& w);
+void linear_swiglu(const TensorView& x, const Norm& norm, const PackedMatrix& w,
+                   const TensorView& gate_up, const TensorView& out, cudaStream_t stream);
+// linear() to qkv[T, (H + 2 Hkv) d] and rope_append() of that, to the same bits; kv holds all heads
+// of its layer.
+void linear_rope_append(const TensorView& x, const Norm& norm, const PackedMatrix& w,
+                        const TensorView& qkv, const TensorView& positions, const RopeView& rope,
+                        const TensorView& q, const KvView& kv, cudaStream_t stream);
 
 // Operations on rows of activations (rows.cu).
 
@@ -95,11 +122,12 @@ std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int 
 // Backend::attention for T of 1 to 32: q[T, H, d] and out[T, H d] of kv's type. Keys are the rows
 // of the matrix unit's product and queries its columns. The cache is cut at multiples of `split`; a
 // block takes 64 keys at a time, 16 a warp; sums of warps and of splits are added in order. So the
-// bits of a row depend neither on T nor on what comes after it. mass.data set: mass[Hkv, n] f32
-// receives the probability of each chunk, by a second pass over the keys.
+// bits of a row depend neither on T nor on what comes after it. The block that finishes a head
+// last adds its splits. mass.data set: mass[Hkv, n] f32 receives the probability of each chunk, by
+// a second pass over the keys. arrivals[H]: zeros in device memory, left so when the call has run.
 void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
                const TensorView& mass, int chunk, std::int64_t split, void* workspace,
-               cudaStream_t stream);
+               unsigned* arrivals, cudaStream_t stream);
 
 // Backend::attention without mass for any T; made for more than 32. q[T, H, d] and out[T, H d] of
 // kv's type. A block takes a tile of queries of one head, the rows of the matrix unit's products,

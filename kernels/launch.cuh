@@ -26,23 +26,61 @@ inline void check_launch(cudaError_t error, dim3 grid, dim3 block, std::size_t s
 }
 }  // namespace detail
 
-// Runs kernel(args...) in `stream`; smem_bytes of dynamic shared memory per block. Throws
-// Error(kDevice) when the launch is refused. Errors of the kernel itself come with a later call.
+namespace detail {
+// Whether the kernel's code for the current device has the instructions of programmatic dependent
+// launch (PTX for 9.0 on) and the driver records such launches (12.3 on).
+template <class... Params>
+bool can_begin_early(void (*kernel)(Params...)) {
+  constexpr int kPtx = 90, kDriver = 12030;
+  cudaFuncAttributes attributes{};
+  int driver = 0;
+  const bool known = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
+                     cudaDriverGetVersion(&driver) == cudaSuccess;
+  if (!known) cudaGetLastError();
+  return known && attributes.ptxVersion >= kPtx && driver >= kDriver;
+}
+
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_bytes,
-            cudaStream_t stream, Args&&... args) {
+            cudaStream_t stream, bool early, Args&&... args) {
   if (smem_bytes > kSharedWithoutOptIn) {
-    detail::check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              static_cast<int>(smem_bytes)),
-                         grid, block, smem_bytes);
+    check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(smem_bytes)),
+                 grid, block, smem_bytes);
   }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = smem_bytes;
   config.stream = stream;
-  detail::check_launch(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), grid,
-                       block, smem_bytes);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  if (early) {
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  check_launch(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), grid, block,
+               smem_bytes);
+}
+}  // namespace detail
+
+// Runs kernel(args...) in `stream`; smem_bytes of dynamic shared memory per block. Throws
+// Error(kDevice) when the launch is refused. Errors of the kernel itself come with a later call.
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_bytes,
+            cudaStream_t stream, Args&&... args) {
+  detail::launch(kernel, grid, block, smem_bytes, stream, false, std::forward<Args>(args)...);
+}
+
+// The same for a kernel whose threads all call ptx::wait_for_earlier_grids(): where the device can,
+// it begins while kernels before it still run (CUDA C++ Programming Guide, "Programmatic dependent
+// launch"). Recordings keep that.
+template <class... Params, class... Args>
+void launch_early(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_bytes,
+                  cudaStream_t stream, Args&&... args) {
+  detail::launch(kernel, grid, block, smem_bytes, stream, detail::can_begin_early(kernel),
+                 std::forward<Args>(args)...);
 }
 
 // Shared memory that a block may have on the current device, opting in.

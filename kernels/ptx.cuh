@@ -111,6 +111,21 @@ TF_DEVICE void cp_async_wait() {
 #endif
 }
 
+// Programmatic dependent launch (launch_early): the kernel goes on here when all that were given to
+// its stream before it have ended and what they wrote can be seen. Every thread calls it before it
+// writes, or reads what such a kernel writes. Elsewhere kernels begin only then.
+TF_DEVICE void wait_for_earlier_grids() {
+#if !defined(TF_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel of the stream may begin, as far as there is room, when all blocks have come here.
+TF_DEVICE void let_next_grid_start() {
+#if !defined(TF_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // 16 bytes that are read once: past the first-level cache. Memory that no kernel writes meanwhile.
 TF_DEVICE uint4 load_stream(const uint4* from) {
 #ifdef TF_CUDA_EMULATED

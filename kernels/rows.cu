@@ -4,12 +4,14 @@
 
 #include "kernels/element.cuh"
 #include "kernels/launch.cuh"
-#include "kernels/reduce.cuh"
+#include "kernels/norm.cuh"
+#include "kernels/ptx.cuh"
+#include "kernels/swiglu.cuh"
 
 namespace triforce::kernels {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = kNormThreads;
 
 template <class T>
 __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::int64_t vocab,
@@ -19,18 +21,6 @@ __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::in
   const std::int64_t token = tokens[blockIdx.y];
   const std::int64_t row = token >= 0 && token < vocab ? token : 0;
   out[blockIdx.y * stride + col] = to_float(table[row * width + col]);
-}
-
-// A thread's elements begin, begin + kThreads, ... of a row, kEach at most: all on their way at
-// once.
-template <int kEach>
-TF_DEVICE void load_elements(const float* row, std::int64_t begin, std::int64_t width,
-                             float (&into)[kEach]) {
-  TF_UNROLL
-  for (int j = 0; j < kEach; ++j) {
-    const std::int64_t i = begin + j * kThreads;
-    into[j] = i < width ? row[i] : 0.0F;
-  }
 }
 
 // kEach * kThreads elements of a row are in registers at a time; of a wider row the parts are read
@@ -43,15 +33,15 @@ __global__ void __launch_bounds__(kThreads)
   constexpr std::int64_t kSpan = kEach * kThreads;
   const float* const row = x + blockIdx.x * x_stride;
   float values[kEach] = {}, weights[kEach];
+  ptx::wait_for_earlier_grids();
+  ptx::let_next_grid_start();
   load_elements(w, threadIdx.x, width, weights);
   float sum = 0;
   for (std::int64_t begin = threadIdx.x; begin < width; begin += kSpan) {
     load_elements(row, begin, width, values);
-    TF_UNROLL
-    for (int j = 0; j < kEach; ++j) sum = fmaf(values[j], values[j], sum);
+    sum = add_squares(values, sum);
   }
-  const float mean = block_reduce(sum, scratch, Add{}) / static_cast<float>(width);
-  const float scale = 1.0F / sqrtf(mean + eps);
+  const float scale = norm_scale(sum, width, eps, scratch);
   for (std::int64_t begin = threadIdx.x; begin < width; begin += kSpan) {
     if (width > kSpan) {
       load_elements(w, begin, width, weights);
@@ -61,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kEach; ++j) {
       const std::int64_t i = begin + j * kThreads;
       if (i < width) {
-        out[blockIdx.x * out_stride + i] = from_float<Out>(values[j] * scale * weights[j]);
+        out[blockIdx.x * out_stride + i] = normed<Out>(values[j], scale, weights[j]);
       }
     }
   }
@@ -73,8 +63,7 @@ __global__ void swiglu_kernel(const T* gate_up, std::int64_t in_stride, std::int
   const std::int64_t col = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (col >= width) return;
   const T* const row = gate_up + blockIdx.y * in_stride;
-  const float gate = to_float(row[col]), up = to_float(row[width + col]);
-  out[blockIdx.y * out_stride + col] = from_float<T>(gate / (1.0F + expf(-gate)) * up);
+  out[blockIdx.y * out_stride + col] = swiglu_of(row[col], row[width + col]);
 }
 
 __global__ void add_parts_kernel(const float* parts, std::int64_t part_stride, std::int64_t count,
@@ -125,10 +114,10 @@ void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorV
   constexpr int kFew = 4, kMany = 20;
   const auto run = [&](auto t, auto each) {
     using T = decltype(t);
-    launch(rms_norm_kernel<T, each>, dims(x.shape[0]), dims(kThreads),
-           sizeof(float) * kThreads / 32, stream, static_cast<const float*>(x.data), x.stride[0],
-           static_cast<const float*>(w.data), x.shape[1], eps, static_cast<T*>(out.data),
-           out.stride[0]);
+    launch_early(rms_norm_kernel<T, each>, dims(x.shape[0]), dims(kThreads),
+                 sizeof(float) * kThreads / 32, stream, static_cast<const float*>(x.data),
+                 x.stride[0], static_cast<const float*>(w.data), x.shape[1], eps,
+                 static_cast<T*>(out.data), out.stride[0]);
   };
   with_float(out.dtype, [&](auto t) {
     if (x.shape[1] <= kFew * kThreads) {

@@ -1,14 +1,28 @@
-// How many kernels a pass is: what a GPU does between two of them takes time of its own.
+// How many kernels a decoding pass is on a CUDA device: what plans and checks count gaps by.
 #pragma once
+#include <cstdint>
 
 namespace triforce {
 
-// Kernels of a pass of LlamaModel over up to kMaxBatchInvariantRows rows on the CUDA backend, with
-// logits, one rank, and a cache in one run of KV heads a layer. A layer: norm, q k v, RoPE with
-// append, attention over splits and their sum, output projection, norm, gate and up, SwiGLU, down.
-inline constexpr int kKernelsOfLayer = 10;
-// Besides the layers: embedding, last norm, logits.
-inline constexpr int kKernelsOfEnds = 3;
-constexpr int pass_kernels(int layers) { return layers * kKernelsOfLayer + kKernelsOfEnds; }
+// Rows whose norms the products after them make themselves (kernels/kernels.h: linear()): those of
+// baseline, drafter and inner verification of one draft. A block reads 4 bytes of x for every
+// element instead of 2 and once more the norm's weights, which hides behind its 128 or 256 KiB of
+// weights of a 7B layer as long as L2 gives 1.2 times what DRAM does (H200: about 5.5 to 4.3 TB/s);
+// it needs 16 registers and some 200 issue slots a scheduler for each row, and saves a kernel of 2
+// to 3 us. From three rows on there is a kernel for norms.
+inline constexpr int kMaxNormedRows = 2;
+
+// Of each layer: qkv with RoPE and append, attention, out, gate and up with SwiGLU, down; before
+// the first and the fourth a norm, unless it is made in them.
+constexpr std::int64_t kernels_per_layer(std::int64_t rows) {
+  return rows <= kMaxNormedRows ? 5 : 7;
+}
+
+// Of a pass over `rows` rows (1 to kMaxBatchInvariantRows) that wants logits of all, over a cache
+// whose heads are near, of a model whose intermediate features are a multiple of 16 and that is
+// whole on its device: the embedding, the layers, the last norm and the head.
+constexpr std::int64_t pass_kernels(int layers, std::int64_t rows) {
+  return layers * kernels_per_layer(rows) + (rows <= kMaxNormedRows ? 2 : 3);
+}
 
 }  // namespace triforce

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda/far_rates.h"
+#include "cuda/fused_steps.h"
 #include "cuda/gemm.h"
 #include "cuda/graph_cache.h"
 #include "cuda/host_attend.h"
@@ -27,6 +28,8 @@ constexpr std::int64_t kUnpackedBytes = std::int64_t{64} << 20, kUnpackedRows = 
 constexpr std::int64_t kDriverBytes = std::int64_t{384} << 20;
 // Beyond the plan in a reserve: the rounding of allocations and the blocks that weights come in.
 constexpr std::int64_t kReserveSlack = std::int64_t{16} << 20;
+// Query heads of one attention; configurations have at most so many.
+constexpr std::int64_t kMaxHeads = 1024;
 
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
@@ -63,7 +66,9 @@ class CudaBackend final : public Backend, public DeviceQueue {
         compute_(make_stream()),
         copy_(make_stream()),
         transfer_(allocator_, compute_.get(), wait_),
-        verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kStaging) {
+        verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kStaging),
+        arrivals_(allocator_, kMaxHeads * static_cast<std::int64_t>(sizeof(unsigned)),
+                  Place::kDevice, MemTag::kWorkspace) {
     graphs_.set_enabled(options.replay);
     if (options.host_attention != nullptr) host_.emplace(options.host_attention, wait_);
     for (EventHandle& e : events_) e = make_event(true);
@@ -131,6 +136,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
     TF_CUDA(cudaStreamWaitEvent(stream_of(before), signals_[id].get()));
   }
   void synchronize() override {
+    steps_.finish(compute_.get());
     for (const Stream* s : {&compute_, &copy_}) wait_.for_stream(s->get());
     if (!host_) return;
     host_->synchronize();
@@ -143,7 +149,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   }
   void join_host() override { host_part().join(stream()); }
   void replay(const PassKey& key, const std::function<void()>& body) override {
-    graphs_.run(key, stream(), body);
+    graphs_.run(key, stream(), [&] { steps_.finish_after(body, compute_.get()); });
   }
   std::size_t recorded_passes() const override { return graphs_.recorded(); }
 
@@ -157,8 +163,12 @@ class CudaBackend final : public Backend, public DeviceQueue {
       kernels::pack_rows(m, row_begin + first, piece, stream());
     });
   }
-  void do_upload(TensorView dst, TensorView src) override { transfer_.upload(dst, src); }
+  void do_upload(TensorView dst, TensorView src) override {
+    steps_.finish(compute_.get());
+    transfer_.upload(dst, src);
+  }
   void do_download(TensorView host_dst, TensorView src) override {
+    steps_.finish(compute_.get());
     transfer_.download(host_dst, src);
   }
   void do_random_values(TensorView out, const DrawKey& key, std::int64_t first,
@@ -170,17 +180,18 @@ class CudaBackend final : public Backend, public DeviceQueue {
     kernels::embed(tokens, table, out, stream());
   }
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
-    kernels::rms_norm(x, w, eps, out, stream());
+    if (x.shape[0] > kMaxBatchInvariantRows) return kernels::rms_norm(x, w, eps, out, stream());
+    steps_.rms_norm(x, w, eps, out, compute_.get());
   }
   void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override;
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                       const KvView& kv) override {
-    kernels::rope_append(qkv, positions, rope, q, kv, stream());
+    steps_.rope_append(qkv, positions, rope, q, kv, compute_.get());
   }
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                     TensorView mass, int chunk) override;
   void do_swiglu(TensorView gate_up, TensorView out) override {
-    kernels::swiglu(gate_up, out, stream());
+    steps_.swiglu(gate_up, out, compute_.get());
   }
   void do_clear(TensorView out) override {
     TF_CUDA(cudaMemsetAsync(out.data, 0, static_cast<std::size_t>(out.bytes()), stream()));
@@ -252,9 +263,13 @@ class CudaBackend final : public Backend, public DeviceQueue {
     TF_CUDA(cudaSetDevice(options.device));
     return options.device;
   }
-  cudaStream_t stream() const { return compute_.get(); }
+  // The compute stream with all calls so far in it.
+  cudaStream_t stream() const {
+    steps_.finish(compute_.get());
+    return compute_.get();
+  }
   cudaStream_t stream_of(Queue queue) const {
-    return queue == Queue::kCopy ? copy_.get() : compute_.get();
+    return queue == Queue::kCopy ? copy_.get() : stream();
   }
   void wait() {
     wait_.for_stream(stream());
@@ -274,6 +289,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   int multiprocessors_;
   CudaAllocator allocator_;
   Stream compute_, copy_;
+  mutable FusedSteps steps_;  // what is not in compute_ yet
   HostWait wait_;
   Transfer transfer_;
   std::shared_ptr<const CublasLt> lt_;
@@ -282,6 +298,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   std::optional<HostAttend> host_;
   GraphCache graphs_;
   Buffer verdict_;
+  Buffer arrivals_;  // of attention: zeros between its launches
   std::array<EventHandle, kEvents> events_;
   std::vector<EventHandle> signals_;  // empty: dropped
 };
@@ -334,13 +351,14 @@ Backend::Bandwidths CudaBackend::measure_bandwidths() {
 
 void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
   if (x.shape[0] <= kMaxBatchInvariantRows) {
-    kernels::linear(x, w, out, accumulate, stream());
+    steps_.linear(x, w, out, accumulate, compute_.get());
     return;
   }
   if (!gemm_) {
     for (std::int64_t begin = 0; begin < x.shape[0]; begin += kMaxBatchInvariantRows) {
       const std::int64_t rows = std::min<std::int64_t>(kMaxBatchInvariantRows, x.shape[0] - begin);
-      kernels::linear(x.rows(begin, rows), w, out.rows(begin, rows), accumulate, stream());
+      kernels::linear(x.rows(begin, rows), {}, kernels::packed(w), out.rows(begin, rows),
+                      accumulate, stream());
     }
     return;
   }
@@ -367,7 +385,9 @@ void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& r
   const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.layer_heads, kv.capacity);
   need(kernels::attention_bytes(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
                                 kv.capacity, split, mass.data != nullptr));
-  kernels::attention(q, kv, rope, out, mass, chunk, split, scratch().data(), stream());
+  TF_CHECK(q.shape[1] <= kMaxHeads, "attention of {} heads, at most {}", q.shape[1], kMaxHeads);
+  kernels::attention(q, kv, rope, out, mass, chunk, split, scratch().data(),
+                     static_cast<unsigned*>(arrivals_.data()), stream());
 }
 
 void CudaBackend::do_copy(TensorView dst, TensorView src, Queue queue) {

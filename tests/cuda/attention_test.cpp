@@ -5,6 +5,9 @@
 
 #include "cuda/kv_test_support.h"
 #include "reference/reference_backend.h"
+#ifdef TF_CUDA_EMULATED
+#include "tf_emulator.h"
+#endif
 
 namespace triforce::kernels {
 namespace {
@@ -36,7 +39,10 @@ std::vector<std::uint16_t> attend(CudaAllocator& a, const std::vector<std::uint1
                          attention_bytes(c.queries, c.heads, c.kv_heads, c.d, c.capacity, kSplit,
                                          mass.data != nullptr),
                          Place::kDevice, MemTag::kWorkspace);
-  attention(queries, kv, rope, outputs, mass, chunk, kSplit, workspace.data(), nullptr);
+  const OnDevice<unsigned> arrivals(a, std::vector<unsigned>(static_cast<std::size_t>(c.heads)));
+  attention(queries, kv, rope, outputs, mass, chunk, kSplit, workspace.data(), arrivals.data(),
+            nullptr);
+  EXPECT_EQ(arrivals.values(), std::vector<unsigned>(static_cast<std::size_t>(c.heads)));
   return out.values();
 }
 
@@ -179,6 +185,26 @@ TEST_P(AttentionTest, OnlyVisibleRowsMatter) {
   }
   EXPECT_EQ(attend(a_, q, type, c, cache.device(), rope.device()), before);
 }
+
+#ifdef TF_CUDA_EMULATED
+// Whichever block comes last: the same bits, and nothing that fences do not order.
+TEST_P(AttentionTest, BlocksInAnyOrderGiveTheSameBits) {
+  using tf_emulator::BlockOrder;
+  const DType type = GetParam();
+  for (const Case& c : {Case{4, 2, 64, 3, 520, 515}, Case{8, 1, 128, 9, 400, 393}}) {
+    Setting s(a_, type, c, 55);
+    const std::vector<std::uint16_t> forward = attend(a_, s.q, type, c, s.device, s.rope.device());
+    for (const auto& [order, seed] : {std::pair{BlockOrder::kForward, 0},
+                                      {BlockOrder::kBackward, 0},
+                                      {BlockOrder::kShuffled, 1},
+                                      {BlockOrder::kShuffled, 2}}) {
+      tf_emulator::set_blocks({order, static_cast<std::uint64_t>(seed), true});
+      EXPECT_EQ(attend(a_, s.q, type, c, s.device, s.rope.device()), forward) << seed;
+      tf_emulator::set_blocks({});
+    }
+  }
+}
+#endif
 
 TEST(SplitTokens, AreMultiplesOf64ThatCoverTheCache) {
   for (const int sms : {4, 108, 132}) {

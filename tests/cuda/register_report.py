@@ -20,7 +20,7 @@ import tempfile
 NVCC = "13.0"
 SPILLS = {
     "prefill_kernel<T, 128>": {"sm_80": 60, "sm_86": 56, "sm_89": 56, "sm_90": 48},
-    "split_kernel<T, 128, 4>": {"sm_80": 104, "sm_86": 104, "sm_89": 104, "sm_90": 104},
+    "split_kernel<T, 128, 4>": {"sm_80": 108, "sm_86": 104, "sm_89": 104, "sm_90": 104},
 }
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
 # What no compiler may spill: one to sixteen rows on the verification path.

@@ -57,6 +57,7 @@ T shuffle_value(Shuffle mode, unsigned mask, T value, int argument, int width, S
 }
 // Checks an atomic access: initialised, in bounds, and in shared memory not racing with plain ones.
 void check_atomic(const void* address, std::size_t bytes);
+void fence();
 }  // namespace tf_emulator::detail
 
 #define TF_EMULATOR_SITE ::tf_emulator::Site site = ::tf_emulator::Site::here()
@@ -97,10 +98,11 @@ inline int __all_sync(unsigned mask, int predicate, TF_EMULATOR_SITE) {
 #undef TF_EMULATOR_SITE
 
 // Blocks run one after another and only collectives let other threads run: a plain
-// read-modify-write is atomic, and every store is visible to all at once.
-inline void __threadfence() {}
+// read-modify-write is atomic, and every store is visible to all at once. Fences are noted where
+// blocks are checked (tf_emulator::set_blocks).
+inline void __threadfence() { tf_emulator::detail::fence(); }
 inline void __threadfence_block() {}
-inline void __threadfence_system() {}
+inline void __threadfence_system() { tf_emulator::detail::fence(); }
 
 // The check is check_atomic's; instrumentation would take the access for a plain one.
 #define TF_EMULATOR_ATOMIC(name, result)                                                     \
@@ -113,6 +115,7 @@ inline void __threadfence_system() {}
   }
 TF_EMULATOR_ATOMIC(atomicAdd, old + value)
 TF_EMULATOR_ATOMIC(atomicSub, old - value)
+TF_EMULATOR_ATOMIC(atomicInc, old >= value ? 0 : old + 1)
 TF_EMULATOR_ATOMIC(atomicExch, value)
 TF_EMULATOR_ATOMIC(atomicMin, old < value ? old : value)
 TF_EMULATOR_ATOMIC(atomicMax, old > value ? old : value)

@@ -157,7 +157,16 @@ struct cudaDeviceProp {
   size_t sharedMemPerBlockOptin;
 };
 
-struct cudaLaunchAttribute;
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  union {
+    char pad[64];
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;

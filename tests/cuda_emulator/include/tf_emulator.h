@@ -149,10 +149,22 @@ enum class Order : std::uint8_t {
 };
 void set_order(Order order);
 
+// How the blocks of a launch run.
+enum class BlockOrder : std::uint8_t { kForward, kBackward, kShuffled };
+struct Blocks {
+  BlockOrder order = BlockOrder::kForward;  // of x, y, z; one after another
+  std::uint64_t seed = 0;                   // of kShuffled
+  // Whether a block that uses what another one wrote in the same launch traps where no fence and
+  // atomic operation of both lies between: there another order is possible. Slow.
+  bool checked = false;
+};
+void set_blocks(const Blocks& blocks);
+
 struct Limits {
   std::size_t memory_bytes = std::size_t{8} << 30;
   int devices = 1;
   int multiprocessors = 4;
+  int architecture = 80;  // 10 times the compute capability, and of the kernels' code
   std::size_t shared_optin_bytes = 163 << 10;
   // Host memory that cudaHostRegister takes; what it says of more.
   std::size_t register_bytes = std::size_t{1} << 40;
@@ -170,6 +182,7 @@ void reset();
 // Counters since the last reset(), for measurements.
 struct Counters {
   std::uint64_t launches = 0;
+  std::uint64_t early_launches = 0;  // of these, with programmatic dependent launch
   std::uint64_t fiber_switches = 0;
   std::uint64_t accesses = 0;  // only counted by the instrumented build
   std::uint64_t contexts = 0;  // bit i: cudaSetDevice(i) has succeeded

@@ -103,6 +103,15 @@ ShortText where(std::uintptr_t address) {
                   race.other_thread(), race.other_wrote() ? "wrote" : "read"));
 }
 
+[[noreturn, gnu::cold]] void refuse_block(Access access, std::uintptr_t address,
+                                          std::size_t bytes) {
+  const uint3 other = running->block_at(running->device_race()->other_block());
+  running->fail(Trap::kRace,
+                fmt::format("race: {} of {} bytes, {}, which block ({},{},{}) wrote with no fences "
+                            "and atomic operations between",
+                            verb(access), bytes, where(address).text, other.x, other.y, other.z));
+}
+
 constexpr std::uint64_t kAll = 0x0101010101010101u;
 
 // Whether one state, or eight at once, allow the access. Without instrumentation nobody notes the
@@ -176,6 +185,14 @@ template <Access kAccess>
     if (!states_allow<kAccess>(states, bytes)) [[unlikely]] {
       refuse_state(kAccess, address, bytes, states);
     }
+    DeviceRace* const race = kInstrumented ? running->device_race() : nullptr;
+    if (race != nullptr) [[unlikely]] {
+      const unsigned thread = running->thread();
+      const bool fine = kAccess == Access::kRead    ? race->read(address, bytes, thread)
+                        : kAccess == Access::kWrite ? race->write(address, bytes, thread)
+                                                    : race->atomic(address, bytes, thread);
+      if (!fine) refuse_block(kAccess, address, bytes);
+    }
     return;
   }
   const std::size_t offset = address - reach.shared;
@@ -199,6 +216,10 @@ template <Access kAccess>
 }
 
 }  // namespace
+
+void fence() {
+  if (running != nullptr) running->fence();
+}
 
 void check_atomic(const void* address, std::size_t bytes) {
   check_if_kernel<Access::kAtomic>(address, bytes, true);

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <random>
 #include <stdexcept>
 
 #include "block_inline.h"
@@ -63,6 +66,7 @@ void BlockRunner::end_thread() {
 void BlockRunner::release_barrier() {
   at_barrier_ = 0;
   race_.order_block();
+  if (blocks_.checked) device_race_.order_block();
   for (unsigned t = 0; t < thread_count_; ++t) {
     if (threads_[t].waiting != Waiting::kBarrier) continue;
     threads_[t].waiting = Waiting::kRunning;
@@ -136,8 +140,15 @@ void BlockRunner::fail(Trap kind, std::string what) {
   leave_fiber(fibers_[current_], main_);
 }
 
-void BlockRunner::begin_block(uint3 block) {
-  block_index = block;
+uint3 BlockRunner::block_at(std::uint64_t number) const {
+  const uint3& grid = shape_.grid;
+  return {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y),
+          static_cast<unsigned>(number / grid.x / grid.y)};
+}
+
+void BlockRunner::begin_block(std::uint64_t number) {
+  block_index = block_at(number);
+  if (blocks_.checked) device_race_.begin_block(number);
   live_ = thread_count_;
   at_barrier_ = 0;
   in_collective_ = false;
@@ -158,9 +169,10 @@ void BlockRunner::begin_block(uint3 block) {
   race_.begin_block();
 }
 
-bool BlockRunner::run(const LaunchShape& shape, const KernelCall& call) {
+bool BlockRunner::run(const LaunchShape& shape, const KernelCall& call, const Blocks& blocks) {
   if (running != nullptr) throw std::logic_error("CUDA emulator: a launch inside a kernel");
   shape_ = shape;
+  blocks_ = blocks;
   call_ = &call;
   report_ = {};
   thread_count_ = shape.block.x * shape.block.y * shape.block.z;
@@ -178,16 +190,19 @@ bool BlockRunner::run(const LaunchShape& shape, const KernelCall& call) {
   reach_.device_states = m.device.states(0);
   reach_.shared = reinterpret_cast<std::uintptr_t>(m.shared);
   reach_.shared_states = m.shared_states;
+  const std::uint64_t count = std::uint64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
+  std::vector<std::uint64_t> shuffled(blocks.order == BlockOrder::kShuffled ? count : 0);
+  std::iota(shuffled.begin(), shuffled.end(), std::uint64_t{0});
+  std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937_64(blocks.seed));
+  if (blocks_.checked) device_race_.begin_launch();
   running = this;
-  for (unsigned z = 0; z < shape.grid.z && report_.kind == Trap::kNone; ++z) {
-    for (unsigned y = 0; y < shape.grid.y && report_.kind == Trap::kNone; ++y) {
-      for (unsigned x = 0; x < shape.grid.x && report_.kind == Trap::kNone; ++x) {
-        begin_block({x, y, z});
-        set_current(0);
-        ++switches_;
-        switch_fiber(main_, fibers_[0]);
-      }
-    }
+  for (std::uint64_t i = 0; i < count && report_.kind == Trap::kNone; ++i) {
+    begin_block(!shuffled.empty()                       ? shuffled[i]
+                : blocks.order == BlockOrder::kBackward ? count - 1 - i
+                                                        : i);
+    set_current(0);
+    ++switches_;
+    switch_fiber(main_, fibers_[0]);
   }
   running = nullptr;
   std::memset(m.shared_states, kForbidden, shape.shared_bytes);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "device_race.h"
 #include "fiber.h"
 #include "shared_race.h"
 #include "trap.h"
@@ -66,7 +67,7 @@ class BlockRunner {
   BlockRunner();
 
   // Runs every block of a launch; false: it trapped, see report().
-  bool run(const LaunchShape& shape, const KernelCall& call);
+  bool run(const LaunchShape& shape, const KernelCall& call, const Blocks& blocks);
   const TrapReport& report() const { return report_; }
   std::uint64_t switches() const { return switches_; }
 
@@ -74,7 +75,13 @@ class BlockRunner {
   void barrier(Site site);
   void* const* arrive(const char* kind, void* mine, Site site);
   void release_warp();
-  void memory_barrier_of_warp() { race_.order_warp(warp_index()); }
+  void memory_barrier_of_warp() {
+    race_.order_warp(warp_index());
+    if (blocks_.checked) device_race_.order_warp(warp_index());
+  }
+  void fence() {
+    if (blocks_.checked) device_race_.fence(current_);
+  }
   // Ends the launch. The caller's frame is left as it is: nothing in it may own memory but `what`.
   [[noreturn]] void fail(Trap kind, std::string what);
 
@@ -84,6 +91,9 @@ class BlockRunner {
   AsyncCopies& async() { return threads_[current_].async; }
   std::size_t shared_bytes() const { return shape_.shared_bytes; }
   SharedRace& race() { return race_; }
+  // Of device memory between blocks; null: not checked.
+  DeviceRace* device_race() { return blocks_.checked ? &device_race_ : nullptr; }
+  uint3 block_at(std::uint64_t number) const;  // in order of x, y, z
   bool in_collective() const { return in_collective_; }
   Reach& reach() { return reach_; }
   bool any_stack(std::uintptr_t address) const { return fibers_.contains(address); }
@@ -95,7 +105,7 @@ class BlockRunner {
 
  private:
   static void fiber_body();
-  void begin_block(uint3 block);
+  void begin_block(std::uint64_t number);
   void end_thread();
   void go_on_elsewhere();
   [[noreturn]] void stuck();
@@ -112,6 +122,8 @@ class BlockRunner {
   std::vector<Thread> threads_;
   std::array<Warp, 32> warps_{};
   SharedRace race_;
+  DeviceRace device_race_;
+  Blocks blocks_;
   LaunchShape shape_{};
   const KernelCall* call_ = nullptr;
   TrapReport report_;

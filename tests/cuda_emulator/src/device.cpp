@@ -141,8 +141,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
   prop->maxThreadsDim[2] = 64;
   prop->maxGridSize[0] = 0x7fffffff;
   prop->maxGridSize[1] = prop->maxGridSize[2] = 65535;
-  prop->major = 8;
-  prop->minor = 0;
+  prop->major = call->limits.architecture / 10;
+  prop->minor = call->limits.architecture % 10;
   prop->multiProcessorCount = call->limits.multiprocessors;
   prop->canMapHostMemory = 1;
   prop->pciBusID = device + 1;
@@ -262,6 +262,7 @@ Bus bus() {
   return memory().bus;
 }
 void set_order(Order order) { Call()->order = order; }
+void set_blocks(const Blocks& blocks) { Call()->blocks = blocks; }
 void set_limits(const Limits& limits) { Call()->limits = limits; }
 void reset() {
   const Call call;

@@ -30,7 +30,15 @@ cudaError_t check_shape(const Runtime& state, const cudaLaunchConfig_t& config,
   const std::size_t allowed =
       opted == state.dynamic_shared.end() ? kSharedWithoutOptIn : opted->second;
   if (config.dynamicSmemBytes > allowed) return cudaErrorInvalidValue;
-  return config.numAttrs == 0 ? cudaSuccess : cudaErrorNotSupported;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const bool known = config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
+    if (!known || state.limits.architecture < 90) return cudaErrorNotSupported;
+  }
+  return cudaSuccess;
+}
+
+bool may_begin_early(const cudaLaunchConfig_t& config) {
+  return config.numAttrs > 0 && config.attrs[0].val.programmaticStreamSerializationAllowed != 0;
 }
 
 }  // namespace
@@ -42,7 +50,8 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, KernelCall kernel) {
   const LaunchShape shape{{config.gridDim.x, config.gridDim.y, config.gridDim.z},
                           {config.blockDim.x, config.blockDim.y, config.blockDim.z},
                           config.dynamicSmemBytes};
-  return call->enqueue(config.stream, [shape, kernel = std::move(kernel)] {
+  const bool early = may_begin_early(config);
+  return call->enqueue(config.stream, [shape, early, kernel = std::move(kernel)] {
     Runtime& state = runtime();
     BlockRunner& runner = block_runner();
     const std::uint64_t before = runner.switches(), accesses = runner.reach().accesses;
@@ -50,7 +59,8 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, KernelCall kernel) {
     LaunchedKernel& launched = state.launched[kernel.function];
     launched.threads = std::max(launched.threads, shape.block.x * shape.block.y * shape.block.z);
     launched.shared_bytes = std::max(launched.shared_bytes, shape.shared_bytes);
-    if (!runner.run(shape, kernel)) state.set_trap(runner.report());
+    state.counters.early_launches += early ? 1 : 0;
+    if (!runner.run(shape, kernel, state.blocks)) state.set_trap(runner.report());
     state.counters.fiber_switches += runner.switches() - before;
     state.counters.accesses += runner.reach().accesses - accesses;
   });
@@ -78,7 +88,7 @@ cudaError_t function_attributes(cudaFuncAttributes* attributes, const void* func
   *attributes = {};
   attributes->maxThreadsPerBlock = 1024;
   attributes->numRegs = 64;  // made up: fits 1024 threads
-  attributes->ptxVersion = attributes->binaryVersion = 80;
+  attributes->ptxVersion = attributes->binaryVersion = call->limits.architecture;
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(shared);
   return cudaSuccess;
 }

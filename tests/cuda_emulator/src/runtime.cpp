@@ -19,6 +19,16 @@ Order order_from_environment() {
   return Order::kLazy;
 }
 
+Blocks blocks_from_environment() {
+  Blocks blocks;
+  const char* const text = std::getenv("TF_EMULATOR_BLOCKS");
+  if (text == nullptr) return blocks;
+  blocks.checked = true;
+  if (std::strcmp(text, "backward") == 0) blocks.order = BlockOrder::kBackward;
+  if (std::strcmp(text, "shuffled") == 0) blocks.order = BlockOrder::kShuffled;
+  return blocks;
+}
+
 cudaError_t error_of(Trap kind) {
   switch (kind) {
     case Trap::kNone:
@@ -39,7 +49,7 @@ Runtime& runtime() {
   return instance;
 }
 
-Runtime::Runtime() : order(order_from_environment()) {
+Runtime::Runtime() : order(order_from_environment()), blocks(blocks_from_environment()) {
   const char* const text = std::getenv("TF_EMULATOR_ABORT");
   abort_on_trap = text != nullptr && std::strcmp(text, "0") != 0;
   if (const char* const devices = std::getenv("TF_EMULATOR_DEVICES")) {

@@ -80,6 +80,7 @@ class Runtime {
   int calls = 0;  // under way; the memory is closed when the last one ends
   Limits limits;
   Order order = Order::kLazy;
+  Blocks blocks;
   bool abort_on_trap = false;
   cudaError_t sticky = cudaSuccess;
   TrapReport trap;

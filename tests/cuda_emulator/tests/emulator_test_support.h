@@ -32,9 +32,13 @@ class Emulator : public testing::Test {
   void SetUp() override {
     tf_emulator::reset();
     tf_emulator::set_order(tf_emulator::Order::kLazy);
+    tf_emulator::set_blocks({});
     ok(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
-  void TearDown() override { tf_emulator::reset(); }
+  void TearDown() override {
+    tf_emulator::set_blocks({});
+    tf_emulator::reset();
+  }
 
   // Waits for what was launched; it must have trapped with this kind, its message naming `words`.
   void expect_trap(tf_emulator::Trap kind, std::initializer_list<const char*> words) {

@@ -1,0 +1,276 @@
+// Products of few rows with a packed matrix (kernels.h): one kernel, which differs in where its
+// rows come from and in what becomes of its sums.
+//
+// A block makes 16 columns of one strip of the matrix for all rows, or of two strips whose columns
+// belong together. Eight warps take every eighth tile of k, and their sums are added in order: the
+// bits of a sum depend neither on the number of rows nor on what is done with it.
+#pragma once
+#include "kernels/element.cuh"
+#include "kernels/kernels.h"
+#include "kernels/launch.cuh"
+#include "kernels/norm.cuh"
+#include "kernels/packing.cuh"
+#include "kernels/ptx.cuh"
+
+namespace triforce::kernels {
+
+constexpr int kLinearWarps = 8, kLinearThreads = kLinearWarps * 32;
+static_assert(kLinearThreads == kNormThreads);
+// Tiles of weights a warp has under way: 8 warps x 4 x 1 KiB, and two or more blocks on a
+// multiprocessor, cover the latency of an H200's memory.
+constexpr int kTilesAhead = 4;
+constexpr int kTokens = 8;  // columns of operand B
+
+// Eight elements of x from column k on; zeros from K on and for rows that are not there.
+template <class T>
+TF_DEVICE uint4 load_x(const T* row, int k, int cols, bool aligned) {
+  if (row == nullptr || k >= cols) return uint4{0, 0, 0, 0};
+  if (aligned && k + 8 <= cols) return *reinterpret_cast<const uint4*>(row + k);
+  std::uint32_t words[4] = {0, 0, 0, 0};
+  for (int i = 0; i < 8 && k + i < cols; ++i) {
+    std::uint16_t bits;
+    memcpy(&bits, row + k + i, 2);
+    words[i / 2] |= std::uint32_t{bits} << (16 * (i % 2));
+  }
+  return uint4{words[0], words[1], words[2], words[3]};
+}
+
+// One lane's rows of operand B, one in each group of 8.
+template <class T, int kGroups>
+struct RowReader {
+  const T* row[kGroups];
+  int cols;
+  bool aligned;
+  TF_DEVICE uint4 operator()(int group, int k) const {
+    return load_x(row[group], k, cols, aligned);
+  }
+};
+
+// Rows of T as they lie.
+template <class T>
+struct StoredRows {
+  const T* x;
+  std::int64_t stride;
+  int rows, cols;
+
+  TF_HOST_DEVICE std::size_t shared_bytes() const { return 0; }
+  template <int kGroups>
+  TF_DEVICE RowReader<T, kGroups> prepare(unsigned char* /*shared*/, int group) const {
+    RowReader<T, kGroups> reader;
+    TF_UNROLL
+    for (int j = 0; j < kGroups; ++j) {
+      const int token = j * kTokens + group;
+      reader.row[j] = token < rows ? x + token * stride : nullptr;
+    }
+    reader.cols = cols;
+    reader.aligned = stride % 8 == 0;
+    return reader;
+  }
+};
+
+// The norm of f32 rows: every block makes it for itself in shared memory, and the first one also
+// writes it to where rms_norm() would.
+template <class T>
+struct NormedRows {
+  const float* x;
+  std::int64_t stride;
+  const float* w;
+  float eps;
+  T* out;
+  std::int64_t out_stride;
+  int rows, cols;
+
+  // Elements between rows in shared memory: whole tiles, and half of what all banks have, so that
+  // two rows are read at once.
+  TF_HOST_DEVICE int shared_stride() const {
+    return (cols + kTileCols - 1) / kTileCols * kTileCols + kTileCols;
+  }
+  TF_HOST_DEVICE std::size_t shared_bytes() const {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(shared_stride()) * sizeof(T);
+  }
+  template <int kGroups>
+  TF_DEVICE RowReader<T, kGroups> prepare(unsigned char* shared, int group) const {
+    static_assert(kGroups == 1);
+    T* const h = reinterpret_cast<T*>(shared);
+    // The partial sums' memory, which nobody uses yet.
+    float* const scratch = reinterpret_cast<float*>(h + rows * shared_stride());
+    // Registers are what limits both: the first tiles of weights are on their way to others.
+    constexpr int kFirst = 16, kSecond = 8;
+    float sum[kMaxNormedRows] = {};
+    for (std::int64_t begin = threadIdx.x; begin < cols; begin += kFirst * kNormThreads) {
+      float values[kMaxNormedRows][kFirst] = {};
+      TF_UNROLL
+      for (int r = 0; r < kMaxNormedRows; ++r) {
+        if (r < rows) load_elements(x + r * stride, begin, cols, values[r]);
+      }
+      TF_UNROLL
+      for (int r = 0; r < kMaxNormedRows; ++r) sum[r] = add_squares(values[r], sum[r]);
+    }
+    float scale[kMaxNormedRows] = {};
+    TF_UNROLL
+    for (int r = 0; r < kMaxNormedRows; ++r) {
+      if (r < rows) scale[r] = norm_scale(sum[r], cols, eps, scratch);
+    }
+    for (std::int64_t begin = threadIdx.x; begin < shared_stride();
+         begin += kSecond * kNormThreads) {
+      float weights[kSecond];
+      load_elements(w, begin, cols, weights);
+      TF_UNROLL
+      for (int r = 0; r < kMaxNormedRows; ++r) {
+        if (r >= rows) break;
+        float values[kSecond];
+        load_elements(x + r * stride, begin, cols, values);  // near by now
+        TF_UNROLL
+        for (int j = 0; j < kSecond; ++j) {
+          const std::int64_t i = begin + j * kNormThreads;
+          if (i >= shared_stride()) break;
+          const T value = normed<T>(values[j], scale[r], weights[j]);
+          h[r * shared_stride() + i] = value;  // 0 past the row's end
+          if (blockIdx.x == 0 && i < cols) out[r * out_stride + i] = value;
+        }
+      }
+    }
+    __syncthreads();
+    return {{group < rows ? h + group * shared_stride() : nullptr}, shared_stride(), true};
+  }
+};
+
+constexpr int sums_of(int groups) { return groups * kTokens * kTileRows; }  // of a strip and warp
+
+// A lane's sums of a strip to shared memory: partial[warp][row][column].
+template <int kGroups>
+TF_DEVICE void keep_sums(const float (&sum)[kGroups][4], int warp, int lane, float* partial) {
+  const int group = lane / 4, pair = lane % 4;
+  TF_UNROLL
+  for (int j = 0; j < kGroups; ++j) {
+    float* const mine = partial + (warp * kGroups + j) * kTokens * kTileRows;
+    TF_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      mine[(pair * 2 + i % 2) * kTileRows + group + i / 2 * 8] = sum[j][i];
+    }
+  }
+}
+
+// The sums of all warps of partial[strip][warp][row][column], in order, to the epilogue.
+template <int kGroups, class Epilogue>
+TF_DEVICE void add_warps(const float* partial, int rows, int block, const Epilogue& epilogue) {
+  constexpr int kStrips = Epilogue::kStrips, kSums = sums_of(kGroups);
+  for (int o = static_cast<int>(threadIdx.x); o < kSums; o += kLinearThreads) {
+    const int token = o / kTileRows, column = o % kTileRows;
+    if (token >= rows) continue;
+    float total[kStrips];
+    TF_UNROLL
+    for (int s = 0; s < kStrips; ++s) {
+      const float* const of_strip = partial + s * kLinearWarps * kSums + o;
+      total[s] = of_strip[0];
+      TF_UNROLL
+      for (int w = 1; w < kLinearWarps; ++w) total[s] += of_strip[w * kSums];
+    }
+    epilogue(token, block, column, total);
+  }
+}
+
+// The weights of one round of a warp: kTiles tiles of each strip, kLinearWarps apart in k.
+template <int kTiles, int kStrips>
+struct Round {
+  uint4 a[kTiles][kStrips][2] = {};
+
+  // strip: from the lane's first operand on.
+  TF_DEVICE void request(const uint4* const (&strip)[kStrips], int first, int k_tiles) {
+    TF_UNROLL
+    for (int i = 0; i < kTiles; ++i) {
+      const int tile = first + i * kLinearWarps;
+      if (tile >= k_tiles) break;
+      TF_UNROLL
+      for (int s = 0; s < kStrips; ++s) {
+        a[i][s][0] = ptx::load_stream(strip[s] + std::int64_t{tile} * 64);
+        a[i][s][1] = ptx::load_stream(strip[s] + std::int64_t{tile} * 64 + 32);
+      }
+    }
+  }
+  template <class T, int kGroups>
+  TF_DEVICE void multiply(const RowReader<T, kGroups>& rows, int first, int k_tiles, int pair,
+                          float (&sum)[kStrips][kGroups][4]) const {
+    TF_UNROLL
+    for (int i = 0; i < kTiles; ++i) {
+      const int tile = first + i * kLinearWarps;
+      if (tile >= k_tiles) break;  // the same for all lanes
+      TF_UNROLL
+      for (int j = 0; j < kGroups; ++j) {
+        const uint4 b = rows(j, tile * kTileCols + pair * 8);
+        const std::uint32_t b0[2] = {b.x, b.y}, b1[2] = {b.z, b.w};
+        TF_UNROLL
+        for (int s = 0; s < kStrips; ++s) {
+          const uint4 &lo = a[i][s][0], &hi = a[i][s][1];
+          const std::uint32_t a0[4] = {lo.x, lo.y, lo.z, lo.w};
+          const std::uint32_t a1[4] = {hi.x, hi.y, hi.z, hi.w};
+          ptx::mma<T>(sum[s][j], a0, b0);
+          ptx::mma<T>(sum[s][j], a1, b1);
+        }
+      }
+    }
+  }
+};
+
+// Epilogue::kStrips: strips of the matrix that a block takes; strip(block, s): which;
+// operator()(token, block, column, sums): what becomes of the sums of one column of each.
+template <class T, class Rows, class Epilogue, int kGroups>
+__global__ void __launch_bounds__(kLinearThreads)
+    linear_kernel(Rows x, const uint4* weights, int k_tiles, Epilogue epilogue) {
+  constexpr int kStrips = Epilogue::kStrips, kTiles = kTilesAhead / kStrips;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int block = static_cast<int>(blockIdx.x);
+  const uint4* strip[kStrips];
+  TF_UNROLL
+  for (int s = 0; s < kStrips; ++s) {
+    strip[s] = weights + std::int64_t{epilogue.strip(block, s)} * k_tiles * 64 + lane;
+  }
+  Round<kTiles, kStrips> round;
+  round.request(strip, warp, k_tiles);
+  ptx::wait_for_earlier_grids();  // weights are older than any of them
+  ptx::let_next_grid_start();
+  TF_SHARED(unsigned char, shared);
+  const RowReader<T, kGroups> rows = x.template prepare<kGroups>(shared, lane / 4);
+  float sum[kStrips][kGroups][4] = {};
+  for (int first = warp; first < k_tiles; first += kLinearWarps * kTiles) {
+    round.multiply(rows, first, k_tiles, lane % 4, sum);
+    round.request(strip, first + kLinearWarps * kTiles, k_tiles);
+  }
+  float* const partial = reinterpret_cast<float*>(shared + x.shared_bytes());
+  TF_UNROLL
+  for (int s = 0; s < kStrips; ++s) {
+    keep_sums(sum[s], warp, lane, partial + s * kLinearWarps * sums_of(kGroups));
+  }
+  __syncthreads();
+  add_warps<kGroups>(partial, x.rows, block, epilogue);
+}
+
+// Runs it for what a call multiplies: activations, or the norm that norm.x is set for.
+template <class T, class Epilogue>
+void run_linear(const TensorView& x, const Norm& norm, const PackedMatrix& w, std::int64_t blocks,
+                const Epilogue& epilogue, cudaStream_t stream) {
+  const auto start = [&](const auto& rows, auto groups) {
+    constexpr std::size_t kPartial =
+        sizeof(float) * Epilogue::kStrips * kLinearWarps * sums_of(groups);
+    launch_early(linear_kernel<T, std::decay_t<decltype(rows)>, Epilogue, groups>, dims(blocks),
+                 dims(kLinearThreads), rows.shared_bytes() + kPartial, stream, rows,
+                 static_cast<const uint4*>(w.data), static_cast<int>(tiles_of(w.cols, kTileCols)),
+                 epilogue);
+  };
+  const auto cols = static_cast<int>(w.cols);
+  if (norm.x.data != nullptr) {
+    const auto rows = static_cast<int>(norm.x.shape[0]);
+    TF_CHECK(rows <= kMaxNormedRows, "norms of {} rows in a product, at most {}", rows,
+             kMaxNormedRows);
+    start(NormedRows<T>{norm.x.as<const float>(), norm.x.stride[0], norm.w.as<const float>(),
+                        norm.eps, static_cast<T*>(norm.out.data), norm.out.stride[0], rows, cols},
+          std::integral_constant<int, 1>{});
+    return;
+  }
+  const auto rows = static_cast<int>(x.shape[0]);
+  with_count<kMaxBatchInvariantRows / kTokens>(ceil_div(rows, kTokens), [&](auto groups) {
+    start(StoredRows<T>{static_cast<const T*>(x.data), x.stride[0], rows, cols}, groups);
+  });
+}
+
+}  // namespace triforce::kernels

@@ -1,0 +1,109 @@
+#include "cuda/fused_steps.h"
+
+#include <cstdint>
+#include <utility>
+
+namespace triforce::cuda {
+namespace {
+
+bool same(const TensorView& a, const TensorView& b) {
+  return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && a.shape == b.shape &&
+         a.stride == b.stride;
+}
+
+struct Span {
+  std::uintptr_t begin, end;
+};
+Span span_of(const TensorView& v) {
+  std::int64_t last = 0;  // element
+  for (std::size_t i = 0; i < v.rank; ++i) last += (v.shape[i] - 1) * v.stride[i];
+  const auto begin = reinterpret_cast<std::uintptr_t>(v.data);
+  return {begin, begin + static_cast<std::uintptr_t>((last + 1) * size_of(v.dtype))};
+}
+bool apart(const TensorView& a, const TensorView& b) {
+  if (a.data == nullptr || b.data == nullptr) return true;
+  const Span s = span_of(a), t = span_of(b);
+  return s.end <= t.begin || t.end <= s.begin;
+}
+
+// Blocks of one kernel read and write in any order: what it writes must not be what it reads.
+bool apart(const TensorView& written, const kernels::Norm& norm) {
+  return apart(written, norm.x) && apart(written, norm.w);
+}
+
+// A product can make the norm itself: of few rows, and not of f32.
+bool can_be_made_in_products(const kernels::Norm& norm) {
+  return norm.x.shape[0] <= kMaxNormedRows && norm.out.dtype != DType::kF32 &&
+         apart(norm.out, norm);
+}
+
+}  // namespace
+
+bool FusedSteps::can_go_on(const TensorView& out, const TensorView& result) const {
+  return product_.w.data != nullptr && same(product_.out, out) && apart(result, product_.x) &&
+         apart(result, out) && apart(result, norm_);
+}
+
+void FusedSteps::finish(cudaStream_t stream) {
+  // Each once, even if a launch throws.
+  const kernels::Norm norm = std::exchange(norm_, {});
+  const Product product = std::exchange(product_, {});
+  if (product.w.data != nullptr) {
+    kernels::linear(product.x, norm, product.w, product.out, false, stream);
+  } else if (norm.x.data != nullptr) {
+    kernels::rms_norm(norm.x, norm.w, norm.eps, norm.out, stream);
+  }
+}
+
+void FusedSteps::finish_after(const std::function<void()>& body, cudaStream_t stream) {
+  try {
+    body();
+  } catch (...) {
+    *this = {};
+    throw;
+  }
+  finish(stream);
+}
+
+void FusedSteps::rms_norm(TensorView x, TensorView w, float eps, TensorView out,
+                          cudaStream_t stream) {
+  finish(stream);
+  norm_ = {x, w, eps, out};
+  if (!can_be_made_in_products(norm_)) finish(stream);
+}
+
+void FusedSteps::linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                        cudaStream_t stream) {
+  if (product_.w.data != nullptr || !same(norm_.out, x) || !apart(out, norm_)) finish(stream);
+  if (accumulate) {
+    finish(stream);
+    kernels::linear(x, {}, kernels::packed(w), out, true, stream);
+    return;
+  }
+  product_ = {x, kernels::packed(w), out};
+}
+
+void FusedSteps::swiglu(TensorView gate_up, TensorView out, cudaStream_t stream) {
+  if (!can_go_on(gate_up, out) || !kernels::has_linear_swiglu(product_.w)) {
+    finish(stream);
+    kernels::swiglu(gate_up, out, stream);
+    return;
+  }
+  const kernels::Norm norm = std::exchange(norm_, {});
+  const Product product = std::exchange(product_, {});
+  kernels::linear_swiglu(product.x, norm, product.w, gate_up, out, stream);
+}
+
+void FusedSteps::rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
+                             TensorView q, const KvView& kv, cudaStream_t stream) {
+  if (!can_go_on(qkv, q) || kv.kv_heads != kv.layer_heads) {
+    finish(stream);
+    kernels::rope_append(qkv, positions, rope, q, kv, stream);
+    return;
+  }
+  const kernels::Norm norm = std::exchange(norm_, {});
+  const Product product = std::exchange(product_, {});
+  kernels::linear_rope_append(product.x, norm, product.w, qkv, positions, rope, q, kv, stream);
+}
+
+}  // namespace triforce::cuda

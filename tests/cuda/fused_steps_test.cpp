@@ -1,0 +1,236 @@
+// Calls that one kernel does together against the same calls one at a time, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "cuda/cuda_backend.h"
+#include "cuda/kv_test_support.h"
+#include "decode/toy_models.h"
+#include "model/full_cache.h"
+#include "triforce/model.h"
+#include "triforce/pass_kernels.h"
+#ifdef TF_CUDA_EMULATED
+#include "tf_emulator.h"
+#endif
+
+namespace triforce {
+namespace {
+
+using namespace cuda;
+
+struct Shape {
+  std::int64_t rows, hidden, features;
+  int heads, kv_heads, d;
+  bool rotate_on_read = false, on_host = false;
+};
+
+class FusedStepsTest : public ::testing::TestWithParam<DType> {
+ protected:
+  std::unique_ptr<Backend> b_ = make_cuda_backend({.device = 0, .dtype = GetParam()});
+
+  Tensor filled(DType dtype, std::initializer_list<std::int64_t> shape, unsigned seed) {
+    Tensor t(b_->allocator(), dtype, shape, Place::kDevice, MemTag::kWorkspace);
+    std::vector<float> values = normals(static_cast<std::size_t>(t.view().numel()), seed);
+    TensorView host = t.view();
+    host.data = values.data();
+    host.dtype = DType::kF32;
+    b_->upload(t.view(), host);
+    return t;
+  }
+  Matrix matrix(std::int64_t rows, std::int64_t cols, unsigned seed) {
+    Matrix m = b_->make_matrix(rows, cols, GetParam(), MemTag::kTargetWeights);
+    std::vector<float> values = normals(count(rows, cols), seed);
+    for (float& v : values) v /= 16;
+    b_->set_rows(m, 0, make_view(values.data(), DType::kF32, {rows, cols}));
+    return m;
+  }
+  // The bits of a tensor without gaps; of what nobody wrote, too.
+  std::vector<std::uint16_t> bits(const Tensor& t, Place place = Place::kDevice) {
+    std::vector<std::uint16_t> out(static_cast<std::size_t>(t.view().bytes() / 2));
+    TensorView host = t.view();
+    host.data = out.data();
+    if (place == Place::kPinned) {
+      b_->synchronize();
+      std::memcpy(out.data(), t.view().data, out.size() * 2);
+    } else {
+      b_->download(host, t.view());
+    }
+    return out;
+  }
+};
+
+// All that a call writes.
+using Written = std::vector<std::vector<std::uint16_t>>;
+
+// body(after_each): the calls, with after_each() behind each of them.
+template <class Body>
+void expect_equal_at_once(Backend& b, const Body& body) {
+  const Written apart = body([&] { b.synchronize(); });
+  const Written together = body([] {});
+  ASSERT_EQ(apart.size(), together.size());
+  for (std::size_t i = 0; i < apart.size(); ++i) EXPECT_EQ(apart[i], together[i]) << i;
+}
+
+TEST_P(FusedStepsTest, FeedForward) {
+  for (const Shape& s :
+       {Shape{1, 40, 16, 0, 0, 0}, Shape{2, 200, 48, 0, 0, 0}, Shape{2, 4100, 16, 0, 0, 0},
+        Shape{3, 200, 48, 0, 0, 0}, Shape{2, 72, 56, 0, 0, 0}, Shape{9, 72, 32, 0, 0, 0},
+        Shape{32, 264, 16, 0, 0, 0}}) {
+    SCOPED_TRACE(fmt::format("{} rows, {} to {}", s.rows, s.hidden, s.features));
+    const Tensor x = filled(DType::kF32, {s.rows, s.hidden}, 1);
+    const Tensor w = filled(DType::kF32, {s.hidden}, 2);
+    const Matrix m = matrix(2 * s.features, s.hidden, 3);
+    expect_equal_at_once(*b_, [&](const auto& after_each) -> Written {
+      const Tensor h = filled(GetParam(), {s.rows, s.hidden}, 4);
+      const Tensor both = filled(GetParam(), {s.rows, 2 * s.features}, 5);
+      const Tensor out = filled(GetParam(), {s.rows, s.features}, 6);
+      b_->rms_norm(x.view(), w.view(), 1e-5F, h.view());
+      after_each();
+      b_->linear(h.view(), m, both.view(), false);
+      after_each();
+      b_->swiglu(both.view(), out.view());
+      return {bits(h), bits(both), bits(out)};
+    });
+  }
+}
+
+TEST_P(FusedStepsTest, RotationAndAppend) {
+  for (const Shape& s :
+       {Shape{1, 40, 0, 1, 1, 64}, Shape{2, 200, 0, 4, 2, 64}, Shape{3, 72, 0, 2, 1, 128},
+        Shape{2, 72, 0, 2, 2, 128, true}, Shape{17, 40, 0, 2, 1, 64, false, true}}) {
+    SCOPED_TRACE(fmt::format("{} rows, {} heads over {} of {}", s.rows, s.heads, s.kv_heads, s.d));
+    const std::int64_t width = (s.heads + 2 * s.kv_heads) * s.d, capacity = 48;
+    const Tensor x = filled(DType::kF32, {s.rows, s.hidden}, 1);
+    const Tensor w = filled(DType::kF32, {s.hidden}, 2);
+    const Matrix m = matrix(width, s.hidden, 3);
+    const Tensor cos = filled(DType::kF32, {capacity, s.d / 2}, 4);
+    const Tensor sin = filled(DType::kF32, {capacity, s.d / 2}, 5);
+    Tensor numbers(b_->allocator(), DType::kI32, {1 + s.rows}, Place::kDevice, MemTag::kWorkspace);
+    std::vector<std::int32_t> host{37};
+    for (std::int64_t i = 0; i < s.rows; ++i) host.push_back(static_cast<std::int32_t>(20 + i));
+    b_->upload(numbers.view(), make_view(host.data(), DType::kI32, {1 + s.rows}));
+    expect_equal_at_once(*b_, [&](const auto& after_each) -> Written {
+      const Place place = s.on_host ? Place::kPinned : Place::kDevice;
+      const Tensor k(b_->allocator(), GetParam(), {s.kv_heads, capacity, s.d}, place,
+                     MemTag::kKvFull);
+      const Tensor v(b_->allocator(), GetParam(), {s.kv_heads, capacity, s.d}, place,
+                     MemTag::kKvFull);
+      const Tensor h = filled(GetParam(), {s.rows, s.hidden}, 6);
+      const Tensor qkv = filled(GetParam(), {s.rows, width}, 7);
+      const Tensor q = filled(GetParam(), {s.rows, s.heads, s.d}, 8);
+      KvView kv;
+      kv.k = k.view().data;
+      kv.v = v.view().data;
+      kv.dtype = GetParam();
+      kv.kv_heads = kv.layer_heads = s.kv_heads;
+      kv.head_dim = s.d;
+      kv.capacity = capacity;
+      kv.head_stride = capacity * s.d;
+      kv.length = numbers.view().as<std::int32_t>();
+      kv.rotate_on_read = s.rotate_on_read;
+      kv.on_host = s.on_host;
+      b_->rms_norm(x.view(), w.view(), 1e-5F, h.view());
+      after_each();
+      b_->linear(h.view(), m, qkv.view(), false);
+      after_each();
+      b_->rope_append(qkv.view(), numbers.view().rows(1, s.rows), {cos.view(), sin.view()},
+                      q.view(), kv);
+      return {bits(h), bits(qkv), bits(q), bits(k, place), bits(v, place)};
+    });
+  }
+}
+
+// What a later call writes may be what an earlier one reads.
+TEST_P(FusedStepsTest, CallsThatShareMemory) {
+  const std::int64_t rows = 2, width = 32;
+  const Tensor w = filled(DType::kF32, {width}, 2);
+  const Matrix square = matrix(width, width, 3), wide = matrix(2 * width, width, 4);
+  expect_equal_at_once(*b_, [&](const auto& after_each) -> Written {
+    const Tensor x = filled(DType::kF32, {rows, width}, 1);
+    const Tensor h = filled(GetParam(), {rows, width}, 5);
+    const Tensor both = filled(GetParam(), {rows, 2 * width}, 6);
+    b_->rms_norm(x.view(), w.view(), 1e-5F, h.view());
+    after_each();
+    b_->linear(h.view(), square, x.view(), false);  // over what the norm was of
+    after_each();
+    b_->rms_norm(x.view(), w.view(), 1e-5F, h.view());
+    after_each();
+    b_->linear(h.view(), wide, both.view(), false);
+    after_each();
+    b_->swiglu(both.view(), h.view());  // over what the product was of
+    after_each();
+    b_->rms_norm(x.view(), w.view(), 1e-5F, x.view());  // in place
+    after_each();
+    b_->linear(h.view(), square, x.view(), true);
+    return {bits(x), bits(h), bits(both)};
+  });
+}
+
+#ifdef TF_CUDA_EMULATED
+// A model of sizes as real ones have them, but for their size.
+struct Passes {
+  explicit Passes(Backend& b)
+      : config(model_config()),
+        weights(random_weights(b, config, b.activation_dtype(), 3, MemTag::kTargetWeights, {})),
+        model(b, weights, 128, 32, 32),
+        cache(b, config.layers, config.kv_heads, config.head_dim, 128, 32, weights.dtype) {}
+  static ModelConfig model_config() {
+    ModelConfig c = toy_config("toy", 2, 2, 1, 64, 61);
+    c.hidden = 40;
+    c.intermediate = 64;
+    return c;
+  }
+  // Launched, recorded and replayed; the kernels of the last.
+  tf_emulator::Counters replayed(Backend& b, std::int64_t rows) {
+    const std::vector<Token> tokens(static_cast<std::size_t>(rows), 7);
+    tf_emulator::Counters before, after;
+    for (int i = 0; i < 3; ++i) {
+      b.synchronize();
+      before = tf_emulator::counters();
+      model.forward(tokens, cache, Logits::kAll);
+      b.synchronize();
+      after = tf_emulator::counters();
+      cache.truncate(0);
+    }
+    return {.launches = after.launches - before.launches,
+            .early_launches = after.early_launches - before.early_launches};
+  }
+  ModelConfig config;
+  ModelWeights weights;
+  LlamaModel model;
+  FullCache cache;
+};
+
+TEST_P(FusedStepsTest, ARecordedPassIsAsManyKernelsAsPlansCount) {
+  Passes passes(*b_);
+  for (const std::int64_t rows : {1, kMaxNormedRows, kMaxNormedRows + 1, 7, 32}) {
+    EXPECT_EQ(passes.replayed(*b_, rows).launches,
+              static_cast<std::uint64_t>(pass_kernels(passes.config.layers, rows)))
+        << rows;
+  }
+  EXPECT_EQ(pass_kernels(32, 2), 162);
+  EXPECT_EQ(pass_kernels(32, 7), 227);
+}
+
+// On sm_90 all kernels of a pass but the first may begin before those before them have ended.
+TEST_P(FusedStepsTest, RecordedKernelsBeginEarlyWhereTheDeviceCan) {
+  Passes before(*b_);
+  EXPECT_EQ(before.replayed(*b_, 2).early_launches, 0U);
+  tf_emulator::Limits limits;
+  limits.architecture = 90;
+  tf_emulator::set_limits(limits);
+  {
+    Passes passes(*b_);
+    for (const std::int64_t rows : {2, 7}) {
+      const tf_emulator::Counters counters = passes.replayed(*b_, rows);
+      EXPECT_EQ(counters.early_launches + 1, counters.launches) << rows;
+    }
+  }
+  tf_emulator::set_limits({});
+}
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Types, FusedStepsTest, ::testing::Values(DType::kF16, DType::kBF16));
+
+}  // namespace
+}  // namespace triforce
