@@ -3,6 +3,7 @@
 // Lengths count tokens of the sequence, not rows of memory.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "triforce/backend.h"
@@ -118,6 +119,10 @@ class KvCache {
   // i, tile) and done(l, i, tile) may read the rows before the tile and append those of the tile.
   // More than one tile: of more than kMaxBatchInvariantRows rows.
   virtual void begin(std::int64_t n, std::int64_t tile_rows) = 0;
+  // The tokens of the pass that begin() is called for next: what it uploads has room for them, so
+  // that a pass needs one transfer. Only a model asks for them.
+  virtual void take_tokens(std::span<const Token> tokens) = 0;
+  virtual TensorView tokens() const = 0;          // [n] i32, of the pass in progress
   virtual TensorView positions(int l) const = 0;  // [n] i32: what to rotate layer l's new rows by
   virtual int runs(int l) const = 0;
   virtual KvView run(int l, int i, int tile) = 0;

@@ -58,7 +58,7 @@ class LlamaModel {
 
   const ModelConfig& config() const { return weights_.config; }
   std::int64_t max_rows() const { return max_rows_; }
-  std::int64_t max_block() const { return tokens_.view().shape[0]; }
+  std::int64_t max_block() const { return max_block_; }
   RopeView rope() const { return rope_.view(); }
   // Bytes of activations a model of this shape allocates, for the plan.
   static std::int64_t activation_bytes(const ModelConfig& config, DType activation,
@@ -88,11 +88,11 @@ class LlamaModel {
   const ModelWeights& weights_;
   LocalShape shape_;
   Communicator* ranks_;  // null: this one holds all of the model
-  std::int64_t max_rows_, max_logits_;
+  std::int64_t max_rows_, max_logits_, max_block_;
   TensorView stream_;  // f32 [n, D]: the residual stream of the pass
   RopeTable rope_;
   TensorView lent_;
-  Tensor tokens_, x_, h_, qkv_, q_, attn_, gate_up_, ffn_, parts_, logits_;
+  Tensor x_, h_, qkv_, q_, attn_, gate_up_, ffn_, parts_, logits_;
   Lease lease_;
 };
 

@@ -2,6 +2,7 @@
 // first two layers, whose attention is not sparse).
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/pass_inputs.h"
@@ -39,6 +40,8 @@ class DenseLayers {
   void begin(std::int64_t length, std::int64_t n, std::int64_t tile_rows);
   void end();
   TensorView positions() const { return inputs_.positions(); }
+  void take_tokens(std::span<const Token> tokens) { inputs_.take_tokens(tokens); }
+  TensorView tokens() const { return inputs_.tokens(); }
   int runs(int l) const;
   KvView run(int l, int i, int tile) const;
 

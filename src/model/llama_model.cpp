@@ -14,6 +14,7 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
       ranks_(weights.shard.size > 1 ? ranks : nullptr),
       max_rows_(max_rows),
       max_logits_(max_logits),
+      max_block_(std::max(max_rows, block.tokens)),
       rope_(make_rope_table(backend, weights.config, positions, weights.tag)),
       lease_(backend, scratch_shape(weights.config, max_rows, positions, weights.shard)) {
   TF_CHECK(max_rows >= 1 && max_logits >= 1, "{} rows, {} logits", max_rows, max_logits);
@@ -25,9 +26,7 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
     return Tensor(b_.allocator(), dtype, shape, b_.place(), MemTag::kActivations);
   };
   const DType act = b_.activation_dtype();
-  const std::int64_t most = std::max(max_rows, block.tokens);
-  tokens_ = make(DType::kI32, {most});
-  x_ = make(DType::kF32, {block.is_lent ? max_rows : most, c.hidden});
+  x_ = make(DType::kF32, {block.is_lent ? max_rows : max_block_, c.hidden});
   h_ = make(act, {max_rows, c.hidden});
   qkv_ = make(act, {max_rows, shape_.qkv_width()});
   q_ = make(act, {max_rows, shape_.heads, shape_.head_dim});
@@ -60,8 +59,7 @@ std::int64_t LlamaModel::activation_bytes(const ModelConfig& c, DType activation
       c.hidden + local.qkv_width() + 2 * local.query_width() + 3 * local.intermediate;
   const int parts = shard.size > 1 ? shard.size : 0;
   const std::int64_t most = std::max(max_rows, block.tokens);
-  return most * size_of(DType::kI32) +
-         PromptBlock::bytes(block.is_lent ? max_rows : most, c.hidden) +
+  return PromptBlock::bytes(block.is_lent ? max_rows : most, c.hidden) +
          parts * PromptBlock::bytes(max_rows, c.hidden) + max_rows * per_row * size_of(activation) +
          max_logits * c.vocab * size_of(DType::kF32);
 }
@@ -93,9 +91,7 @@ LayerObserver* LlamaModel::begin(std::span<const Token> tokens, KvCache& cache,
       throw_input("TokenRange", "token {}: expected 0 to {}", t, vocab - 1);
     }
   }
-  // Backend::upload only reads its source.
-  b_.upload(tokens_.view().rows(0, n),
-            make_view(const_cast<Token*>(tokens.data()), DType::kI32, {n}));
+  cache.take_tokens(tokens);
   LayerObserver* const observing =
       observer != nullptr && observer->begin_pass(n) ? observer : nullptr;
   cache.begin(n, std::min(n, max_rows_));
@@ -222,7 +218,7 @@ void LlamaModel::feed_forward(const LayerWeights& w, TensorView x) {
 bool LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer,
                          const OnTile& on_tile) {
   const std::int64_t logits_rows = want == Logits::kAll ? n : want == Logits::kLast ? 1 : 0;
-  b_.embed(tokens_.view().rows(0, n), weights_.embed.view(), stream_);
+  b_.embed(cache.tokens(), weights_.embed.view(), stream_);
   const int layers = static_cast<int>(weights_.layers.size());
   for (int l = 0; l < layers; ++l) {
     Tile tile;

@@ -15,6 +15,8 @@ class PromptReplay final : public KvCache {
   std::int64_t capacity() const override { return layers_.capacity(); }
   std::int64_t max_append() const override { return kMaxBatchInvariantRows; }
   void begin(std::int64_t n, std::int64_t tile_rows) override;
+  void take_tokens(std::span<const Token> tokens) override { layers_.take_tokens(tokens); }
+  TensorView tokens() const override { return layers_.tokens(); }
   TensorView positions(int /*l*/) const override { return layers_.positions(); }
   int runs(int l) const override { return layers_.runs(l); }
   KvView run(int l, int i, int tile) override { return layers_.run(l, i, tile); }

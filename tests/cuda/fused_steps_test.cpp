@@ -22,6 +22,7 @@ struct Shape {
   std::int64_t rows, hidden, features;
   int heads, kv_heads, d;
   bool rotate_on_read = false, on_host = false;
+  int runs = 1;  // of KV heads
 };
 
 class FusedStepsTest : public ::testing::TestWithParam<DType> {
@@ -97,7 +98,8 @@ TEST_P(FusedStepsTest, FeedForward) {
 TEST_P(FusedStepsTest, RotationAndAppend) {
   for (const Shape& s :
        {Shape{1, 40, 0, 1, 1, 64}, Shape{2, 200, 0, 4, 2, 64}, Shape{3, 72, 0, 2, 1, 128},
-        Shape{2, 72, 0, 2, 2, 128, true}, Shape{17, 40, 0, 2, 1, 64, false, true}}) {
+        Shape{2, 40, 0, 4, 2, 64, false, false, 2}, Shape{2, 72, 0, 2, 2, 128, true},
+        Shape{17, 40, 0, 2, 1, 64, false, true}}) {
     SCOPED_TRACE(fmt::format("{} rows, {} heads over {} of {}", s.rows, s.heads, s.kv_heads, s.d));
     const std::int64_t width = (s.heads + 2 * s.kv_heads) * s.d, capacity = 48;
     const Tensor x = filled(DType::kF32, {s.rows, s.hidden}, 1);
@@ -133,37 +135,50 @@ TEST_P(FusedStepsTest, RotationAndAppend) {
       after_each();
       b_->linear(h.view(), m, qkv.view(), false);
       after_each();
-      b_->rope_append(qkv.view(), numbers.view().rows(1, s.rows), {cos.view(), sin.view()},
-                      q.view(), kv);
+      const int each = s.kv_heads / s.runs, group = s.heads / s.kv_heads;
+      for (int first = 0; first < s.kv_heads; first += each) {
+        b_->rope_append(qkv.view(), numbers.view().rows(1, s.rows), {cos.view(), sin.view()},
+                        q.view().slice(1, first * group, each * group), kv.heads(first, each));
+        after_each();
+      }
       return {bits(h), bits(qkv), bits(q), bits(k, place), bits(v, place)};
     });
   }
 }
 
-// What a later call writes may be what an earlier one reads.
+// What a later call writes may be what an earlier one reads: of two rows, whose norm a product
+// makes, and of three.
 TEST_P(FusedStepsTest, CallsThatShareMemory) {
-  const std::int64_t rows = 2, width = 32;
+  const std::int64_t width = 32;
   const Tensor w = filled(DType::kF32, {width}, 2);
   const Matrix square = matrix(width, width, 3), wide = matrix(2 * width, width, 4);
-  expect_equal_at_once(*b_, [&](const auto& after_each) -> Written {
-    const Tensor x = filled(DType::kF32, {rows, width}, 1);
-    const Tensor h = filled(GetParam(), {rows, width}, 5);
-    const Tensor both = filled(GetParam(), {rows, 2 * width}, 6);
-    b_->rms_norm(x.view(), w.view(), 1e-5F, h.view());
-    after_each();
-    b_->linear(h.view(), square, x.view(), false);  // over what the norm was of
-    after_each();
-    b_->rms_norm(x.view(), w.view(), 1e-5F, h.view());
-    after_each();
-    b_->linear(h.view(), wide, both.view(), false);
-    after_each();
-    b_->swiglu(both.view(), h.view());  // over what the product was of
-    after_each();
-    b_->rms_norm(x.view(), w.view(), 1e-5F, x.view());  // in place
-    after_each();
-    b_->linear(h.view(), square, x.view(), true);
-    return {bits(x), bits(h), bits(both)};
-  });
+  const auto check = [&](std::int64_t rows) {
+    expect_equal_at_once(*b_, [&](const auto& after_each) -> Written {
+      const Tensor x = filled(DType::kF32, {rows, width}, 1);
+      const Tensor h = filled(GetParam(), {rows, width}, 5);
+      const Tensor both = filled(GetParam(), {rows, 2 * width}, 6);
+      b_->rms_norm(x.view(), w.view(), 1e-5F, h.view());
+      after_each();
+      b_->linear(h.view(), square, x.view(), false);  // over what the norm was of
+      after_each();
+      b_->rms_norm(x.view(), w.view(), 1e-5F, h.view());
+      after_each();
+      b_->linear(h.view(), wide, both.view(), false);
+      after_each();
+      b_->swiglu(both.view(), h.view());  // over what the product was of
+      after_each();
+      b_->rms_norm(x.view(), w.view(), 1e-5F, x.view());  // in place
+      after_each();
+      b_->linear(h.view(), square, x.view(), true);
+      return {bits(x), bits(h), bits(both)};
+    });
+  };
+  for (const std::int64_t rows : {2, 3}) check(rows);
+#ifdef TF_CUDA_EMULATED
+  tf_emulator::set_blocks({tf_emulator::BlockOrder::kBackward, 0, true});
+  for (const std::int64_t rows : {2, 3}) check(rows);
+  tf_emulator::set_blocks({});
+#endif
 }
 
 #ifdef TF_CUDA_EMULATED

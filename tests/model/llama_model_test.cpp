@@ -1,6 +1,7 @@
 // The forward pass: any split into passes, any kind of logits, bad tokens.
 #include <gtest/gtest.h>
 
+#include "core/forwarding_backend.h"
 #include "model/tiny_model.h"
 
 namespace triforce {
@@ -57,6 +58,42 @@ TEST(LlamaModel, RejectsTokensOutsideTheVocabulary) {
     }
     EXPECT_EQ(cache.length(), 0);
   }
+}
+
+struct Reference {
+  std::unique_ptr<Backend> backend = make_reference_backend(8);
+};
+class CountedUploads final : private Reference, public ForwardingBackend {
+ public:
+  CountedUploads() : ForwardingBackend(*backend) {}
+  int uploads = 0;
+
+ protected:
+  void do_upload(TensorView dst, TensorView src) override {
+    ++uploads;
+    ForwardingBackend::do_upload(dst, src);
+  }
+};
+
+// Tokens, length and positions go together; first layers that read the full cache have their own.
+TEST(LlamaModel, APassIsOneUpload) {
+  auto counted = std::make_unique<CountedUploads>();
+  const int& uploads = counted->uploads;
+  Tiny t(tiny_config(), DType::kF32, 7, 512, std::move(counted));
+  const ModelConfig& c = t.weights.config;
+  const std::vector<Token> tokens = random_tokens(60, c.vocab, 3);
+  FullCache full = t.full();
+  for (const std::size_t n : {1U, 7U, 40U}) {
+    const int before = uploads;
+    t.model.forward(std::span(tokens).first(n), full, Logits::kAll);
+    EXPECT_EQ(uploads, before + 1) << n;
+  }
+  RetrievalCache small(*t.backend, full, c.layers, c.heads, c.kv_heads, c.head_dim, 8,
+                       t.weights.dtype, {32, 8, Selection::kMeanKey, {}, 1});
+  testing::end_and_feed_again(t, std::span(tokens).first(5), full, small);
+  const int before = uploads;
+  t.model.forward(std::span(tokens).first(2), small, Logits::kAll);
+  EXPECT_EQ(uploads, before + 2);
 }
 
 TEST(LlamaModel, LedgerEqualsTheFormula) {
