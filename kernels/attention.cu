@@ -1,6 +1,7 @@
 #include "kernels/kernels.h"
 
 #include <algorithm>
+#include <cfloat>
 
 #include "kernels/arrival.cuh"
 #include "kernels/attention_tile.cuh"
@@ -11,6 +12,9 @@ namespace {
 
 constexpr int kWarps = kAttentionWarps, kThreads = kAttentionThreads;
 constexpr int kStages = 2;
+constexpr int kWarpKeys = kTileKeys / kWarps;
+// Stands for the maximum of no keys: 2^(-inf - kLeast) = 0.
+constexpr float kLeast = -FLT_MAX;
 
 // What the splits of a cache leave for the one that finishes last.
 struct Partials {
@@ -32,12 +36,13 @@ template <class T, int kDim, int kGroups>
 struct WarpState {
   static constexpr int kSteps = kDim / 16;  // products of 16 along a row
   std::uint32_t query[kGroups][kSteps][2];
-  float o[kGroups][kSteps][4];  // transposed: dimension, row
-  float m[kGroups][2], l[kGroups][2];
-  std::int64_t visible[kGroups][2];  // keys below this index; rows 2 pair and + 1 of a group
+  float o[kGroups][kSteps][4];         // transposed: dimension, row
+  float m[kGroups][2], l[kGroups][2];  // rows 2 pair and + 1 of a group
+  int first, heads;                    // its first packed row, and rows of a token
 
-  TF_DEVICE void start(const Queries& q, int kv_head, int first_row, int rows, std::int64_t length,
-                       int lane) {
+  TF_DEVICE void start(const Queries& q, int kv_head, int first_row, int rows, int lane) {
+    first = first_row;
+    heads = q.group;
     TF_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       load_queries<T, kDim>(q, kv_head, first_row + g * 8, rows, lane, query[g]);
@@ -48,22 +53,27 @@ struct WarpState {
       }
       TF_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const int column = first_row + g * 8 + lane % 4 * 2 + i;
-        visible[g][i] = column < rows ? visible_keys(q, length, column) : 0;
         m[g][i] = -INFINITY;
         l[g][i] = 0;
       }
     }
   }
 
-  // keys, values: this tile; `first`: index of the warp's first key.
-  TF_DEVICE void add_tile(const T* keys, const T* values, std::int64_t first, int warp, int lane,
+  // keys, values: this tile; visible: how many of the warp's 16 keys the first token's rows see;
+  // those of each next token see one more.
+  TF_DEVICE void add_tile(const T* keys, const T* values, int visible, int warp, int lane,
                           float scale) {
     float score[kGroups][4];
     key_scores<T, kDim, kGroups>(keys, warp, lane, query, score);
+    TF_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      TF_UNROLL
+      for (int i = 0; i < 4; ++i) score[g][i] *= scale;
+    }
+    if (visible < kWarpKeys) mask(score, visible, lane);  // at the cache's end alone
     std::uint32_t p[kGroups][2];
     TF_UNROLL
-    for (int g = 0; g < kGroups; ++g) softmax(score[g], first + lane / 4, scale, g, p[g]);
+    for (int g = 0; g < kGroups; ++g) softmax(score[g], g, p[g]);
     const int row = warp * 16 + lane % 8 + lane / 16 * 8, side = lane / 8 % 2;
     TF_UNROLL
     for (int s = 0; s < kSteps; ++s) {
@@ -96,16 +106,26 @@ struct WarpState {
   }
 
  private:
-  // Scores of keys `key` and key + 8 for rows 2 pair and + 1, to weights as operand B; what was
-  // summed before is brought to the new maximum. A masked key weighs exactly 0, and a tile that is
-  // masked as a whole changes nothing: the factor is 1.
-  TF_DEVICE void softmax(const float (&score)[4], std::int64_t key, float scale, int g,
-                         std::uint32_t (&p)[2]) {
-    float x[4], factor[2];
+  // Scores are of keys lane / 4 and + 8 for rows 2 pair and + 1. Row r's token sees `visible` of
+  // the warp's keys and r / heads more. Rows that are not there have queries of zeros, and their
+  // results go nowhere.
+  TF_DEVICE void mask(float (&x)[kGroups][4], int visible, int lane) const {
+    const int row = first + lane % 4 * 2, key = lane / 4 - visible;
+    const int below[2] = {(key + 1) * heads - row, (key + 9) * heads - row};
     TF_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      x[i] = key + i / 2 * 8 < visible[g][i % 2] ? score[i] * scale : -INFINITY;
+    for (int g = 0; g < kGroups; ++g) {
+      TF_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (below[i / 2] > g * 8 + i % 2) x[g][i] = -INFINITY;
+      }
     }
+  }
+
+  // Scores to weights as operand B; what was summed before is brought to the new maximum. A masked
+  // key weighs exactly 0, and a tile that is masked as a whole changes nothing: the factor is 1, or
+  // what it multiplies 0.
+  TF_DEVICE void softmax(float (&x)[4], int g, std::uint32_t (&p)[2]) {
+    float factor[2];
     TF_UNROLL
     for (int i = 0; i < 2; ++i) {
       float m_new = fmaxf(x[i], x[i + 2]);
@@ -114,9 +134,8 @@ struct WarpState {
         m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffffU, m_new, mask));
       }
       m_new = fmaxf(m_new, m[g][i]);
-      const float base = m_new == -INFINITY ? 0.0F : m_new;
+      const float base = fmaxf(m_new, kLeast);
       factor[i] = exp2f(m[g][i] - base);  // 0 before the first key
-      if (m[g][i] == -INFINITY && m_new == -INFINITY) factor[i] = 1.0F;
       m[g][i] = m_new;
       x[i] = exp2f(x[i] - base);
       x[i + 2] = exp2f(x[i + 2] - base);
@@ -192,7 +211,7 @@ __device__ __noinline__ void combine_rows(Queries q, Partials in, int splits, Co
 }
 
 // grid: (split, KV head, 32 packed rows). The last block of a head's rows combines their splits.
-template <class T, int kDim, int kGroups>
+template <class T, int kDim, int kGroups, bool kRotate>
 __global__ void __launch_bounds__(kThreads, 1)
     split_kernel(Queries q, KvView kv, Angles angles, std::int64_t split, float scale, Partials out,
                  Combined result) {
@@ -209,26 +228,33 @@ __global__ void __launch_bounds__(kThreads, 1)
   TF_SHARED(uint4, shared);
   const int tiles = static_cast<int>((end - begin + kTileKeys - 1) / kTileKeys);
   WarpState<T, kDim, kGroups> state;
+  const HeadRows at = head_rows<kDim>(kv, head, begin);
+  // Of the split's keys, what the first token's rows see of those from the warp's first one on.
+  const int seen = static_cast<int>(visible_keys(q, length, 0) - begin) - warp * kWarpKeys;
   const auto load = [&](int t) {
     uint4* const to = shared + t % kStages * kStageParts;
-    load_tile<kDim>(kv.k, kv, head, begin + std::int64_t{t} * kTileKeys, to);
-    load_tile<kDim>(kv.v, kv, head, begin + std::int64_t{t} * kTileKeys, to + kTileParts<kDim>);
+    const int first = t * kTileKeys;
+    load_tile<kDim>(at.k + first * kDim, at.there - first, to);
+    load_tile<kDim>(at.v + first * kDim, at.there - first, to + kTileParts<kDim>);
   };
   load(0);
   ptx::cp_async_commit();
-  state.start(q, head, first_row, rows, length, lane);
+  state.start(q, head, first_row, rows, lane);
   for (int t = 0; t < tiles; ++t) {
     if (t + 1 < tiles) load(t + 1);
     ptx::cp_async_commit();  // an empty group keeps the count
+    [[maybe_unused]] const std::int64_t first = begin + std::int64_t{t} * kTileKeys;
+    [[maybe_unused]] Rotation<T, kDim> rotation;
+    if constexpr (kRotate) rotation.fetch(first, angles, length);
     ptx::cp_async_wait<1>();
     __syncthreads();
     T* const keys = reinterpret_cast<T*>(shared + t % kStages * kStageParts);
-    const std::int64_t first = begin + std::int64_t{t} * kTileKeys;
-    if (kv.rotate_on_read) {
-      rotate_tile<T, kDim>(keys, first, angles, length);
+    if constexpr (kRotate) {
+      rotation.rotate(keys, first, angles, length);
       __syncthreads();
     }
-    state.add_tile(keys, keys + kTileKeys * kDim, first + warp * 16, warp, lane, scale);
+    const auto tile_lane = static_cast<int>(ptx::opaque(threadIdx.x) % 32);
+    state.add_tile(keys, keys + kTileKeys * kDim, seen - t * kTileKeys, warp, tile_lane, scale);
     __syncthreads();  // the stage is loaded anew
   }
   constexpr int kRows = kGroups * 8;
@@ -289,7 +315,8 @@ void run(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t 
   with_count<kAttentionRows / 8>(ceil_div(rows, 8), [&](auto groups) {
     constexpr std::size_t kTiles = std::size_t{kStages} * 2 * kTileKeys * kDim * 2;
     constexpr std::size_t kStates = std::size_t{kWarps} * groups * 8 * (kDim * 4 + 8);
-    launch_early(split_kernel<T, kDim, groups>,
+    launch_early(kv.rotate_on_read ? split_kernel<T, kDim, groups, true>
+                                   : split_kernel<T, kDim, groups, false>,
                  dims(partials.splits, kv.kv_heads, ceil_div(rows, kAttentionRows)), dims(kThreads),
                  std::max(kTiles, kStates), stream, q, kv, angles_of(rope), split,
                  score_scale(kDim), partials, to);

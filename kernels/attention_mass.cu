@@ -13,13 +13,16 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
   const std::int64_t first = std::int64_t{blockIdx.x} * kTileKeys, length = *kv.length;
   TF_SHARED(uint4, tile);
-  load_tile<kDim>(kv.k, kv, head, first, tile);
+  const HeadRows at = head_rows<kDim>(kv, head, first);
+  load_tile<kDim>(at.k, at.there, tile);
   ptx::cp_async_commit();
+  Rotation<T, kDim> rotation;
+  if (kv.rotate_on_read) rotation.fetch(first, angles, length);
   ptx::cp_async_wait<0>();
   __syncthreads();
   T* const keys = reinterpret_cast<T*>(tile);
   if (kv.rotate_on_read) {
-    rotate_tile<T, kDim>(keys, first, angles, length);
+    rotation.rotate(keys, first, angles, length);
     __syncthreads();
   }
   const std::int64_t key = first + warp * 16 + lane / 4;  // and key + 8

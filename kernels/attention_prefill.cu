@@ -7,6 +7,11 @@ namespace triforce::kernels {
 namespace {
 
 constexpr int kStages = 2;
+// Keys of a tile, and of a step: as many as registers hold scores of beside the sums. With the
+// queries, two tiles of 32 keys of 128 dimensions leave room for a second block on a
+// multiprocessor of sm_80, as registers do.
+template <int kDim>
+constexpr int kStepKeys = kDim > 64 ? 32 : 64;
 constexpr int kRowTiles = 2;  // of 16 queries, a warp: operands of keys and values serve both
 constexpr int kWarpRows = kRowTiles * 16, kBlockRows = kAttentionWarps * kWarpRows;
 
@@ -29,9 +34,7 @@ TF_DEVICE void load_query_tile(const Queries& q, int head, int first, uint4* to)
 // One warp's state: 32 queries. S = Q K^T and O += P V.
 template <class T, int kDim>
 struct WarpState {
-  // Keys of one step: what registers hold of scores beside the sums.
-  static constexpr int kStepKeys = kDim > 64 ? 32 : 64;
-  static constexpr int kKeyTiles = kStepKeys / 8, kDimTiles = kDim / 8;
+  static constexpr int kKeys = kStepKeys<kDim>, kKeyTiles = kKeys / 8, kDimTiles = kDim / 8;
   float o[kRowTiles][kDimTiles][4];
   float m[kRowTiles][2], l[kRowTiles][2];  // rows group and group + 8
 
@@ -51,7 +54,7 @@ struct WarpState {
     }
   }
 
-  // visible: keys of these kStepKeys that the warp's first row may see; each next row one more.
+  // visible: keys of these kKeys that the warp's first row may see; each next row one more.
   TF_DEVICE void add_keys(const T* queries, const T* keys, const T* values, std::int64_t visible,
                           int lane, float scale) {
     float score[kRowTiles][kKeyTiles][4];
@@ -60,7 +63,7 @@ struct WarpState {
     for (int r = 0; r < kRowTiles; ++r) softmax(score[r], r, visible, lane, scale);
     const int row = lane % 16, side = lane / 16;
     TF_UNROLL
-    for (int j = 0; j < kStepKeys / 16; ++j) {
+    for (int j = 0; j < kKeys / 16; ++j) {
       std::uint32_t p[kRowTiles][4];
       TF_UNROLL
       for (int r = 0; r < kRowTiles; ++r) {
@@ -142,7 +145,7 @@ struct WarpState {
   // cache's first key, so that a maximum is finite from the first tile on.
   TF_DEVICE void softmax(float (&x)[kKeyTiles][4], int r, std::int64_t visible, int lane,
                          float scale) {
-    if (visible < kStepKeys) {
+    if (visible < kKeys) {
       TF_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
         TF_UNROLL
@@ -182,28 +185,29 @@ struct WarpState {
 };
 
 // grid: (tile of queries, the last first; query head)
-template <class T, int kDim>
+template <class T, int kDim, bool kRotate>
 __global__ void __launch_bounds__(kAttentionThreads)
     prefill_kernel(Queries q, KvView kv, Angles angles, float scale, T* out,
                    std::int64_t out_stride) {
-  constexpr int kStageParts = 2 * kTileParts<kDim>;
+  using State = WarpState<T, kDim>;
+  constexpr int kKeys = State::kKeys, kParts = kTileParts<kDim, kKeys>;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int head = static_cast<int>(blockIdx.y), kv_head = head / q.group;
   const int first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kBlockRows;
   const std::int64_t length = *kv.length, before = length - q.tokens;
   const std::int64_t end = min(before + first_row + kBlockRows, length);
-  const auto tiles = static_cast<int>((end + kTileKeys - 1) / kTileKeys);
+  const auto tiles = static_cast<int>((end + kKeys - 1) / kKeys);
   TF_SHARED(uint4, query_tile);
   uint4* const stages = query_tile + kBlockRows * kDim / kPartElements;
   const auto load = [&](int t) {
-    uint4* const to = stages + t % kStages * kStageParts;
-    load_tile<kDim>(kv.k, kv, kv_head, std::int64_t{t} * kTileKeys, to);
-    load_tile<kDim>(kv.v, kv, kv_head, std::int64_t{t} * kTileKeys, to + kTileParts<kDim>);
+    uint4* const to = stages + t % kStages * 2 * kParts;
+    const HeadRows at = head_rows<kDim>(kv, kv_head, std::int64_t{t} * kKeys);
+    load_tile<kDim, kKeys>(at.k, at.there, to);
+    load_tile<kDim, kKeys>(at.v, at.there, to + kParts);
   };
   load_query_tile<kDim>(q, head, first_row, query_tile);
   load(0);
   ptx::cp_async_commit();
-  using State = WarpState<T, kDim>;
   State state;
   state.start();
   const T* const queries = reinterpret_cast<const T*>(query_tile) + warp * kWarpRows * kDim;
@@ -211,21 +215,20 @@ __global__ void __launch_bounds__(kAttentionThreads)
   for (int t = 0; t < tiles; ++t) {
     if (t + 1 < tiles) load(t + 1);
     ptx::cp_async_commit();  // an empty group keeps the count
+    const std::int64_t first = std::int64_t{t} * kKeys;
+    Rotation<T, kDim, kKeys> rotation;
+    if constexpr (kRotate) rotation.fetch(first, angles, length);
     ptx::cp_async_wait<1>();
     __syncthreads();
-    T* const keys = reinterpret_cast<T*>(stages + t % kStages * kStageParts);
-    const std::int64_t first = std::int64_t{t} * kTileKeys;
-    if (kv.rotate_on_read) {
-      rotate_tile<T, kDim>(keys, first, angles, length);
+    T* const keys = reinterpret_cast<T*>(stages + t % kStages * 2 * kParts);
+    if constexpr (kRotate) {
+      rotation.rotate(keys, first, angles, length);
       __syncthreads();
     }
-    TF_UNROLL_N(1)
-    for (int step = 0; step < kTileKeys; step += State::kStepKeys) {
-      // Keys after the warp's last row have nothing for it.
-      const std::int64_t visible = row + 1 - first - step;
-      if (visible + kWarpRows <= 1) break;
-      state.add_keys(queries, keys + step * kDim, keys + (kTileKeys + step) * kDim, visible, lane,
-                     scale);
+    // Keys after the warp's last row have nothing for it.
+    const std::int64_t visible = row + 1 - first;
+    if (visible + kWarpRows > 1) {
+      state.add_keys(queries, keys, keys + kKeys * kDim, visible, lane, scale);
     }
     __syncthreads();  // the stage is loaded anew
   }
@@ -242,10 +245,12 @@ void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& ro
   const Queries queries = queries_of(q, kv);
   with_rows_of(kv, [&](auto t, auto dim) {
     using T = decltype(t);
-    constexpr std::size_t kParts = (kBlockRows / kTileKeys + kStages * 2) * kTileParts<dim>;
-    launch(prefill_kernel<T, dim>, dims(ceil_div(q.shape[0], kBlockRows), q.shape[1]),
-           dims(kAttentionThreads), kParts * sizeof(uint4), stream, queries, kv, angles_of(rope),
-           score_scale(kv.head_dim), static_cast<T*>(out.data), out.stride[0]);
+    constexpr std::size_t kParts =
+        kBlockRows * dim / kPartElements + kStages * 2 * kTileParts<dim, kStepKeys<dim>>;
+    launch(kv.rotate_on_read ? prefill_kernel<T, dim, true> : prefill_kernel<T, dim, false>,
+           dims(ceil_div(q.shape[0], kBlockRows), q.shape[1]), dims(kAttentionThreads),
+           kParts * sizeof(uint4), stream, queries, kv, angles_of(rope), score_scale(kv.head_dim),
+           static_cast<T*>(out.data), out.stride[0]);
   });
 }
 

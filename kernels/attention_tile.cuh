@@ -28,23 +28,36 @@ TF_DEVICE std::int64_t visible_keys(const Queries& q, std::int64_t length, int r
   return length - q.tokens + row / q.group + 1;
 }
 
-// 16-byte parts of one tile, of keys or of values.
-template <int kDim>
-constexpr int kTileParts = kTileKeys* kDim / kPartElements;
+// 16-byte parts of a tile of kKeys rows, of keys or of values.
+template <int kDim, int kKeys = kTileKeys>
+constexpr int kTileParts = kKeys* kDim / kPartElements;
 
-// Copies rows [first, first + 64) of `rows` (kv.k or kv.v) as they lie; zeros past the capacity.
-template <int kDim>
-TF_DEVICE void load_tile(const void* rows, const KvView& kv, int head, std::int64_t first,
-                         uint4* to) {
-  constexpr int kParts = kDim / kPartElements;
-  const auto* const from =
-      static_cast<const std::uint16_t*>(rows) + head * kv.head_stride + first * kDim;
+// Copies kKeys rows of keys or of values as they lie; zeros for those past the first `there`, of
+// which nothing is read.
+template <int kDim, int kKeys = kTileKeys>
+TF_DEVICE void load_tile(const std::uint16_t* rows, int there, uint4* to) {
+  constexpr int kParts = kDim / kPartElements, kRowsAtOnce = kAttentionThreads / kParts;
+  const int thread = static_cast<int>(threadIdx.x), left = there - thread / kParts;
+  const std::uint16_t* const from = rows + thread * kPartElements;
+  to += thread;
   TF_UNROLL
-  for (int i = 0; i < kTileParts<kDim> / kAttentionThreads; ++i) {
-    const int part = i * kAttentionThreads + static_cast<int>(threadIdx.x);
-    const bool there = first + part / kParts < kv.capacity;
-    ptx::cp_async16(to + part, from + (there ? std::int64_t{part} * kPartElements : 0), there);
+  for (int i = 0; i < kKeys / kRowsAtOnce; ++i) {
+    ptx::cp_async16(to + i * kAttentionThreads, from + i * kAttentionThreads * kPartElements,
+                    i * kRowsAtOnce < left);
   }
+}
+
+// A head's keys and values from row `begin` on, and how many rows there are: as many as 32 bits
+// count.
+struct HeadRows {
+  const std::uint16_t *k, *v;
+  int there;
+};
+template <int kDim>
+TF_DEVICE HeadRows head_rows(const KvView& kv, int head, std::int64_t begin) {
+  const std::int64_t at = head * kv.head_stride + begin * kDim, there = kv.capacity - begin;
+  return {static_cast<const std::uint16_t*>(kv.k) + at,
+          static_cast<const std::uint16_t*>(kv.v) + at, static_cast<int>(there)};
 }
 
 // Online softmax of one row over keys seen so far, in base 2: m = max s, l = sum 2^(s - m), and
@@ -62,21 +75,77 @@ inline Queries queries_of(const TensorView& q, const KvView& kv) {
 // The factor of scores, for weights in base 2.
 inline float score_scale(int head_dim) { return kLog2e / std::sqrt(static_cast<float>(head_dim)); }
 
-// Rotates the keys of a tile in place, each by its row's index.
-template <class T, int kDim>
-TF_DEVICE void rotate_tile(T* keys, std::int64_t first, const Angles& angles, std::int64_t rows) {
-  constexpr int kHalf = kDim / 2;
-  for (int i = static_cast<int>(threadIdx.x); i < kTileKeys * kHalf; i += kAttentionThreads) {
-    const int r = i / kHalf, j = i % kHalf;
-    if (first + r >= rows) continue;
-    T* const low = keys + kv_element(r, j, kDim);
-    T* const high = keys + kv_element(r, j + kHalf, kDim);
-    const float a = to_float(*low), b = to_float(*high);
-    const std::int64_t at = (first + r) * angles.stride + j;
-    *low = from_float<T>(fmaf(-b, angles.sin[at], a * angles.cos[at]));
-    *high = from_float<T>(fmaf(a, angles.sin[at], b * angles.cos[at]));
+// Rotates the keys of a tile in place, each by its row's index. A thread turns 16 bytes of a row
+// and those half a row on at a time; the angles of the first such turns are fetched while the tile
+// is still under way.
+template <class T, int kDim, int kKeys = kTileKeys>
+class Rotation {
+ public:
+  TF_DEVICE Rotation() : thread_(static_cast<int>(ptx::opaque(threadIdx.x) % kAttentionThreads)) {}
+  // Of the tile from row `first` on, of a cache of `rows`.
+  TF_DEVICE void fetch(std::int64_t first, const Angles& angles, std::int64_t rows) {
+    fetch_turns(0, first, angles, rows);
   }
-}
+  // After fetch() of the same tile.
+  TF_DEVICE void rotate(T* keys, std::int64_t first, const Angles& angles, std::int64_t rows) {
+    TF_UNROLL
+    for (int turn = 0; turn < kTurns; turn += kAhead) {
+      if (turn > 0) fetch_turns(turn, first, angles, rows);
+      TF_UNROLL
+      for (int i = 0; i < kAhead; ++i) {
+        const int row = row_of(turn + i);
+        if (first + row < rows) turn_parts(keys, row, i);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kHalfParts = kDim / 2 / kPartElements;
+  static constexpr int kTurns = kKeys * kHalfParts / kAttentionThreads;
+  static constexpr int kAhead = kDim > 64 ? 1 : 2;
+  static_assert(kTurns % kAhead == 0);
+
+  TF_DEVICE int part() const { return thread_ % kHalfParts; }
+  TF_DEVICE int row_of(int turn) const { return (turn * kAttentionThreads + thread_) / kHalfParts; }
+  // Rows that are not there have no angles: the last one's stand for them.
+  TF_DEVICE void fetch_turns(int turn, std::int64_t first, const Angles& angles,
+                             std::int64_t rows) {
+    TF_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      const std::int64_t row = first + row_of(turn + i);
+      const std::int64_t at =
+          (row < rows ? row : rows - 1) * angles.stride + part() * kPartElements;
+      TF_UNROLL
+      for (int q = 0; q < 2; ++q) {
+        cos_[i][q] = *reinterpret_cast<const float4*>(angles.cos + at + q * 4);
+        sin_[i][q] = *reinterpret_cast<const float4*>(angles.sin + at + q * 4);
+      }
+    }
+  }
+  TF_DEVICE void turn_parts(T* keys, int row, int turn) const {
+    auto* const low_at = reinterpret_cast<uint4*>(keys + kv_part(row, part(), kDim));
+    auto* const high_at = reinterpret_cast<uint4*>(keys + kv_part(row, part() + kHalfParts, kDim));
+    const uint4 low_bits = *low_at, high_bits = *high_at;
+    T low[kPartElements], high[kPartElements];
+    memcpy(low, &low_bits, sizeof low);
+    memcpy(high, &high_bits, sizeof high);
+    TF_UNROLL
+    for (int j = 0; j < kPartElements; ++j) {
+      const float c = nth(cos_[turn][j / 4], j % 4), s = nth(sin_[turn][j / 4], j % 4);
+      const float a = to_float(low[j]), b = to_float(high[j]);
+      low[j] = from_float<T>(fmaf(-b, s, a * c));
+      high[j] = from_float<T>(fmaf(a, s, b * c));
+    }
+    memcpy(low_at, low, sizeof low);
+    memcpy(high_at, high, sizeof high);
+  }
+  TF_DEVICE static float nth(const float4& v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+  }
+
+  int thread_;
+  float4 cos_[kAhead][2], sin_[kAhead][2];
+};
 
 template <class T>
 TF_DEVICE std::uint32_t pack_pair(float a, float b) {

@@ -81,6 +81,15 @@ TF_DEVICE std::uint32_t movmatrix(std::uint32_t value TF_SITE_PARAMETER) {
 #endif
 }
 
+// x, of which the compiler knows nothing: in a loop, what follows from it is computed each time
+// and takes no registers between.
+TF_DEVICE unsigned opaque(unsigned x) {
+#ifndef TF_CUDA_EMULATED
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 // 16 bytes from global to shared memory; !valid: zeros, and `from` is not read. They are there
 // after a wait for their group and, for other threads, a barrier.
 TF_DEVICE void cp_async16(void* to, const void* from, bool valid) {
