@@ -193,6 +193,9 @@ TF_DEVICE void combine_row(const Queries& q, const Partials& in, int head, int r
   const int query_head = head * q.group + row % q.group;
   T* const out = static_cast<T*>(to.out) + row / q.group * to.out_stride +
                  std::int64_t{query_head} * kDim + lane * kEach;
+  // A function that is called knows nothing of where its pointers point.
+  TF_IN_DEVICE_MEMORY(out);
+  TF_IN_DEVICE_MEMORY(to.totals);
   TF_UNROLL
   for (int j = 0; j < kEach; ++j) out[j] = from_float<T>(sum[j] / l);
   if (to.totals != nullptr && lane == 0) to.totals[std::int64_t{head} * rows + row] = {m, l};

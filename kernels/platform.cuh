@@ -12,12 +12,15 @@
 #define TF_UNROLL_N(n) TF_PRAGMA(GCC unroll n)
 // The block's dynamic shared memory as a pointer `name` to T; 128-byte aligned.
 #define TF_SHARED(T, name) T* const name = static_cast<T*>(::tf_emulator::shared_arena())
+#define TF_IN_DEVICE_MEMORY(p) static_cast<void>(p)
 #else
 #define TF_UNROLL TF_PRAGMA(unroll)
 #define TF_UNROLL_N(n) TF_PRAGMA(unroll n)
 #define TF_SHARED(T, name)                                          \
   extern __shared__ __align__(128) unsigned char tf_shared_arena[]; \
   T* const name = reinterpret_cast<T*>(tf_shared_arena)
+// Tells the compiler, which knows it of parameters of kernels alone, where pointer p points.
+#define TF_IN_DEVICE_MEMORY(p) __builtin_assume(__isGlobal(p))
 #endif
 
 // For small functions of device code.
