@@ -2,11 +2,12 @@
 #include "app/plan_report.h"
 #include "core/fields.h"
 #include "measure/measure.h"
+#include "triforce/pass_kernels.h"
 
 namespace triforce {
 namespace {
 
-constexpr const char* kPlanSchema = "triforce-bench.plan/3";
+constexpr const char* kPlanSchema = "triforce-bench.plan/4";
 
 struct PublishedPart {
   std::optional<double> ms_per_token, speedup;
@@ -99,6 +100,7 @@ struct PlanPart {
   std::int64_t kv_bytes_per_token = 0, device_bytes = 0;
   double near_layers = 0;
   PerPass<std::optional<std::int64_t>> pass_bytes;
+  PerPass<std::optional<int>> pass_kernels;
   std::string acceptance_source;
   std::vector<MachinePart> machines;
   std::vector<std::string> notes, obstacles;
@@ -124,6 +126,13 @@ void fields(V& v, PlanPart& p) {
             for (std::size_t i = 0; i < kPassKinds; ++i) {
               g(to_string(static_cast<Pass>(i)), p.pass_bytes.values[i],
                 "weights and KV rows, bytes");
+            }
+          });
+  v.group("pass_kernels", "kernels of one pass of few rows on a GPU; null: no method runs it",
+          [&](auto& g) {
+            for (std::size_t i = 0; i < kPassKinds; ++i) {
+              g(to_string(static_cast<Pass>(i)), p.pass_kernels.values[i],
+                "each takes kernel_gap_ms");
             }
           });
   v("acceptance_source", p.acceptance_source, "where the assumed acceptances come from");
@@ -206,7 +215,10 @@ PlanPart plan_part(const RunConfig& config, const PlanReport& r) {
   p.near_layers = near_layers(r.input);
   for (std::size_t i = 0; i < kPassKinds; ++i) {
     const std::int64_t bytes = r.device_memory.passes.values[i].at(r.input.run.max_prompt);
-    if (bytes > 0) p.pass_bytes.values[i] = bytes;
+    if (bytes == 0) continue;
+    p.pass_bytes.values[i] = bytes;
+    const bool drafts = static_cast<Pass>(i) == Pass::kDraft;
+    p.pass_kernels.values[i] = pass_kernels((drafts ? *r.input.draft : r.input.target).layers);
   }
   p.acceptance_source = config.speculation.synthetic
                             ? "--synthetic-acceptance"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "triforce/pass_kernels.h"
+
 namespace triforce {
 namespace {
 
@@ -12,9 +14,8 @@ double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, std::int
                   std::int64_t parts = 1) {
   const ModelConfig& model = pass == Pass::kDraft ? *in.draft : in.target;
   const bool gathers = pass != Pass::kDraft && in.shard.size > 1;
-  const double gaps_ms =
-      m.pass_overhead_ms +
-      model.layers * (m.layer_overhead_ms + (gathers ? kGathersPerLayer * m.gather_ms : 0));
+  const double gaps_ms = m.pass_overhead_ms + pass_kernels(model.layers) * m.kernel_gap_ms +
+                         (gathers ? model.layers * kGathersPerLayer * m.gather_ms : 0);
   return ms_of(bytes, m.gpu_gbs) + static_cast<double>(parts) * gaps_ms;
 }
 

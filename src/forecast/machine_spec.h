@@ -17,7 +17,7 @@ struct MachineSpec {
   double bus_gbs = 0, bus_together_gbs = 0;  // from page-locked memory; one GPU alone, all at once
   std::int64_t host_memory_bytes = 0;
   double host_gbs = 0;  // achieved, what the bus reads included
-  double pass_overhead_ms = 0, layer_overhead_ms = 0;
+  double pass_overhead_ms = 0, kernel_gap_ms = 0;
   double gather_ms = 0;
 };
 // The members of a machine file.
@@ -32,8 +32,8 @@ void fields(V& v, MachineSpec& m) {
   v("host_memory_bytes", m.host_memory_bytes, "memory of the host, bytes");
   v("host_gbs", m.host_gbs,
     "what bus and processor together achieve in the memory of the host, GB/s");
-  v("pass_overhead_ms", m.pass_overhead_ms, "of a pass besides its bytes, ms");
-  v("layer_overhead_ms", m.layer_overhead_ms, "of a layer of a pass besides its bytes, ms");
+  v("pass_overhead_ms", m.pass_overhead_ms, "of a pass besides its bytes and kernels, ms");
+  v("kernel_gap_ms", m.kernel_gap_ms, "of each kernel of a pass besides its bytes, ms");
   v("gather_ms", m.gather_ms, "of an all-gather between the GPUs, ms");
 }
 

@@ -16,6 +16,7 @@
 #include "options/options.h"
 #include "reference/reference_backend.h"
 #include "report/golden.h"
+#include "triforce/pass_kernels.h"
 
 namespace triforce {
 namespace {
@@ -86,7 +87,7 @@ TEST(PlanReport, AcceptancesCanBeGiven) {
   const auto ms = [&](Pass pass, int layers) {
     return static_cast<double>(p.report.device_memory.passes[pass].at(124'928)) /
                a100.machine.gpu_gbs / 1e6 +
-           a100.machine.pass_overhead_ms + layers * a100.machine.layer_overhead_ms;
+           a100.machine.pass_overhead_ms + pass_kernels(layers) * a100.machine.kernel_gap_ms;
   };
   const double expected =
       (3 * (ms(Pass::kDraft, 2) + ms(Pass::kRetrieval, 32)) + ms(Pass::kFull, 32)) / 7;

@@ -226,7 +226,7 @@ class Machines(ProgramTest):
 
     MACHINE = {"name": "4x A 48 GB", "gpus": 4, "gpu_memory_bytes": 48 << 30, "gpu_gbs": 800,
                "bus_gbs": 25, "bus_together_gbs": 60.5, "host_memory_bytes": 128 << 30,
-               "host_gbs": 200, "pass_overhead_ms": 0.02, "layer_overhead_ms": 0.01,
+               "host_gbs": 200, "pass_overhead_ms": 0.02, "kernel_gap_ms": 0.01,
                "gather_ms": 0.02}
 
     def plan(self, *options):

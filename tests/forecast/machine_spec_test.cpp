@@ -22,7 +22,7 @@ const std::vector<std::pair<std::string, std::string>> kMembers = {
     {"host_memory_bytes", "4294967296"},
     {"host_gbs", "1.65e2"},
     {"pass_overhead_ms", "0"},
-    {"layer_overhead_ms", "1"},
+    {"kernel_gap_ms", "1"},
     {"gather_ms", "0.012"}};
 
 // The file with one member replaced or added, or left out (value empty).
@@ -66,7 +66,7 @@ TEST(MachineSpec, AFileHoldsEveryMember) {
   EXPECT_EQ(m.host_memory_bytes, std::int64_t{1} << 32);
   EXPECT_EQ(m.host_gbs, 165);
   EXPECT_EQ(m.pass_overhead_ms, 0);
-  EXPECT_EQ(m.layer_overhead_ms, 1);
+  EXPECT_EQ(m.kernel_gap_ms, 1);
   EXPECT_EQ(m.gather_ms, 0.012);
 }
 
@@ -118,7 +118,7 @@ TEST(MachineSpec, ValuesOutOfRange) {
                         {"bus_together_gbs", "50", "50.1", "25 to 50"},
                         {"bus_together_gbs", "25", "24.9", "25 to 50"},
                         {"pass_overhead_ms", "1000", "1000.1", "1000"},
-                        {"layer_overhead_ms", "0", "-0.1", "-0.1"},
+                        {"kernel_gap_ms", "0", "-0.1", "-0.1"},
                         {"gather_ms", "0", "1e400", ""},
                         {"name", "\"x\"", "\"\"", "1 to 40"},
                         {"name", "\"x\"", "\"a\\nb\"", "printable"},

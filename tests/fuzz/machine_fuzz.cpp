@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   for (const double gbs : {m.gpu_gbs, m.bus_gbs, m.bus_together_gbs, m.host_gbs}) {
     fuzz::require(gbs >= 0.1 && gbs <= 1e6, "bandwidth");
   }
-  for (const double ms : {m.pass_overhead_ms, m.layer_overhead_ms, m.gather_ms}) {
+  for (const double ms : {m.pass_overhead_ms, m.kernel_gap_ms, m.gather_ms}) {
     fuzz::require(ms >= 0 && ms <= 1e3, "overhead");
   }
   return 0;

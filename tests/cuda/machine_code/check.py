@@ -36,6 +36,7 @@ def measure(code, launch, card):
     shared = kernel.shared_bytes + launch["shared_bytes"]
     blocks = cards.blocks_on(card, kernel.registers, launch["threads"], shared)
     row = {"kernel": kernel.of_any_type, "card": card.name, "architecture": card.architecture,
+           "nominal_gbs": card.bytes_per_s / 1e9,
            "registers": kernel.registers, "shared_bytes": shared, "blocks": blocks,
            "tile_bytes": None, "instructions": None, "cycles": None, "memory_cycles": None}
     for timed in expected.TIMED_LOOPS:
