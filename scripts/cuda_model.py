@@ -11,13 +11,15 @@ terms are the constants of CARDS. Within 5% where bytes dominate, 30% on each sm
 """
 import json
 import pathlib
+import re
 import subprocess
 from dataclasses import dataclass
 
 from plots.command import BadInput, parser, read_text, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-ROWS_OF_GROUP = 8  # of a kernel's instance: split_kernel<T, 128, 2> is for 9 to 16 rows
+ROWS_OF_GROUP = 8  # of a kernel's instance: split_kernel<T, 128, 2, false> is for 9 to 16 rows
+NARROW_ROWS = 2    # up to which a pass has the fewer kernels of `plan`
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,9 @@ class Card:
 
 
 CARDS = (
-    Card("A100", "a100-80g", "A100", 1.3, 1.6, 1.4, 12, 59, 18, 21, 20, 3, 113, 245),
-    Card("H200", "h200", "H200", 1.2, 1.6, 1.4, 12, 44, 14, 17, 20, 3, 270, 620),
-    Card("RTX 4090", "rtx4090", "RTX 4090", 1.0, 1.6, 1.2, 9, 80, 32, 36, 18, 3, 125, 150),
+    Card("A100", "a100-80g", "A100", 1.3, 1.6, 1.4, 12, 59, 18, 21, 20, 3, 180, 245),
+    Card("H200", "h200", "H200", 1.2, 1.6, 1.4, 12, 44, 14, 17, 20, 3, 295, 620),
+    Card("RTX 4090", "rtx4090", "RTX 4090", 1.0, 1.6, 1.2, 9, 80, 32, 36, 18, 3, 130, 150),
 )
 
 
@@ -54,7 +56,8 @@ class Work:
     full_bytes: int       # with these, over the whole prompt
     retrieval_bytes: int
     draft_bytes: int
-    kernels: dict         # of a pass over the full cache, the retrieval cache, the drafter
+    kernels: dict         # of a pass over the full cache, the retrieval cache, the drafter, each
+                          # of up to NARROW_ROWS rows and of more
     layers: int
     draft_layers: int
     prompt: int
@@ -101,24 +104,35 @@ def read_loops(paths):
 
 
 def read_us(card, work, loops, kernel, rows, total_bytes):
-    """How long a kernel reads so many bytes: at what the card achieves, or at what it can issue."""
+    """How long kernels read so many bytes: at what the card achieves, or at what the slowest of
+    them can issue. `kernel`: of their names, with {} for the groups of rows."""
     groups = min(4, -(-rows // ROWS_OF_GROUP))
-    issued = loops.get((card.loops, f"{kernel}{groups}>"), float("inf"))
+    name = re.compile(kernel.format(groups))
+    issued = min((gbs for (of, k), gbs in loops.items() if of == card.loops and name.fullmatch(k)),
+                 default=float("inf"))
     return total_bytes / min(work.gbs[card.machine], issued) / 1e3
 
 
-def pass_us(card, work, loops, rows, total_bytes, kernels):
-    """A pass of the target over a cache: bytes, ramps, small kernels and gaps."""
+def kernels_of(work, which, rows):
+    return work.kernels[which]["narrow" if rows <= NARROW_ROWS else "wide"]
+
+
+def pass_us(card, work, loops, which, rows):
+    """A pass of the target over its full cache or its retrieval cache: bytes, ramps, small kernels
+    and gaps."""
+    total_bytes = {"full": work.full_bytes, "retrieval": work.retrieval_bytes}[which]
+    kernels = kernels_of(work, which, rows)
     products = 4 * work.layers + 1       # q k v, output, gate and up, down; logits
     wide = products + work.layers        # and attention
-    weights = read_us(card, work, loops, "linear_kernel<T, T, ", rows, work.weight_bytes)
-    kv = read_us(card, work, loops, "split_kernel<T, 128, ", rows, total_bytes - work.weight_bytes)
+    weights = read_us(card, work, loops, "linear_kernel<.*, {}>", rows, work.weight_bytes)
+    kv = read_us(card, work, loops, "split_kernel<T, 128, {}, false>", rows,
+                 total_bytes - work.weight_bytes)
     return weights + kv + wide * card.ramp + (kernels - wide) * card.small + kernels * card.gap
 
 
 def draft_us(card, work):
     """A pass of the drafter over its window."""
-    kernels = work.kernels["draft"]
+    kernels = kernels_of(work, "draft", 1)
     wide = 5 * work.draft_layers + 1
     return (work.draft_bytes / (work.gbs[card.machine] * 1e3) + wide * card.ramp +
             (kernels - wide) * card.small + kernels * card.gap + work.draft_layers * card.rotate)
@@ -141,25 +155,21 @@ def expected_round(gamma, inner_gamma, outer, inner):
 
 def times(card, work, loops):
     """Microseconds of single passes, and of steps with what lies between them."""
-    uploads = 2 * card.upload
-    plain = pass_us(card, work, loops, 1, work.full_bytes, work.kernels["full"])
+    plain = pass_us(card, work, loops, "full", 1)
     draft = draft_us(card, work)
-    return {"ar": plain + card.laws + card.sample + card.host + uploads,
-            "verify": pass_us(card, work, loops, 7, work.full_bytes, work.kernels["full"]),
-            "retrieval": pass_us(card, work, loops, 2, work.retrieval_bytes,
-                                 work.kernels["retrieval"]),
-            "draft": draft, "draft step": draft + card.laws + card.sample + card.host + uploads}
+    return {"ar": plain + card.laws + card.sample + card.host + card.upload,
+            "verify": pass_us(card, work, loops, "full", 7),
+            "retrieval": pass_us(card, work, loops, "retrieval", 2),
+            "draft": draft, "draft step": draft + card.laws + card.sample + card.host + card.upload}
 
 
 def triforce_us(card, work, loops, gammas, alphas):
     """Of a token."""
     t = times(card, work, loops)
     tokens, rounds, drafted = expected_round(*gammas, *alphas)
-    verify = pass_us(card, work, loops, gammas[0] + gammas[1] + 1, work.full_bytes,
-                     work.kernels["full"])
-    judged = card.laws + card.judge + card.host + 2 * card.upload
-    retrieval = pass_us(card, work, loops, gammas[1] + 1, work.retrieval_bytes,
-                        work.kernels["retrieval"])
+    verify = pass_us(card, work, loops, "full", gammas[0] + gammas[1] + 1)
+    judged = card.laws + card.judge + card.host + card.upload
+    retrieval = pass_us(card, work, loops, "retrieval", gammas[1] + 1)
     return (rounds * (retrieval + judged) + drafted * t["draft step"] + verify + judged) / tokens
 
 
@@ -175,8 +185,9 @@ def table(work, loops, cards=CARDS):
     def floor_us(card, total_bytes):
         return total_bytes / work.gbs[card.machine] / 1e3
     measured = {card.name: times(card, work, loops) for card in cards}
-    rows = [("kernels of a pass: full, drafter",
-             lambda c: f"{work.kernels['full']}, {work.kernels['draft']}")]
+    counts = ", ".join(str(kernels_of(work, which, rows)) for which, rows in
+                       (("full", 1), ("full", 7), ("draft", 1)))
+    rows = [("kernels of a pass: full, of 7 rows, drafter", lambda c: counts)]
     for name, key, total_bytes, scale, digits in (
             ("AR step, ms (bytes alone)", "ar", work.full_bytes, 1e3, 2),
             ("verify, 7 rows, ms", "verify", work.full_bytes, 1e3, 2),

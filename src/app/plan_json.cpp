@@ -89,6 +89,15 @@ void fields(V& v, MachinePart& m) {
   v("forecast", m.forecast, "what the run takes and does there; null: refused");
 }
 
+struct PassKernels {
+  std::int64_t narrow = 0, wide = 0;
+};
+template <class V>
+void fields(V& v, PassKernels& k) {
+  v("narrow", k.narrow, "of one or two rows");
+  v("wide", k.wide, "of 3 to 32 rows");
+}
+
 struct PlanPart {
   std::vector<Param> params;
   std::int64_t budget = 0;
@@ -100,7 +109,7 @@ struct PlanPart {
   std::int64_t kv_bytes_per_token = 0, device_bytes = 0;
   double near_layers = 0;
   PerPass<std::optional<std::int64_t>> pass_bytes;
-  PerPass<std::optional<int>> pass_kernels;
+  PerPass<std::optional<PassKernels>> pass_kernels;
   std::string acceptance_source;
   std::vector<MachinePart> machines;
   std::vector<std::string> notes, obstacles;
@@ -128,13 +137,11 @@ void fields(V& v, PlanPart& p) {
                 "weights and KV rows, bytes");
             }
           });
-  v.group("pass_kernels", "kernels of one pass of few rows on a GPU; null: no method runs it",
-          [&](auto& g) {
-            for (std::size_t i = 0; i < kPassKinds; ++i) {
-              g(to_string(static_cast<Pass>(i)), p.pass_kernels.values[i],
-                "each takes kernel_gap_ms");
-            }
-          });
+  v.group("pass_kernels", "kernels of one pass on a GPU; null: no method runs it", [&](auto& g) {
+    for (std::size_t i = 0; i < kPassKinds; ++i) {
+      g(to_string(static_cast<Pass>(i)), p.pass_kernels.values[i], "each takes kernel_gap_ms");
+    }
+  });
   v("acceptance_source", p.acceptance_source, "where the assumed acceptances come from");
   v("machines", p.machines, "predictions: of --machine, else of all built-in machines");
   v("notes", p.notes, "as validity.notes of the result would say them");
@@ -218,7 +225,9 @@ PlanPart plan_part(const RunConfig& config, const PlanReport& r) {
     if (bytes == 0) continue;
     p.pass_bytes.values[i] = bytes;
     const bool drafts = static_cast<Pass>(i) == Pass::kDraft;
-    p.pass_kernels.values[i] = pass_kernels((drafts ? *r.input.draft : r.input.target).layers);
+    const int layers = (drafts ? *r.input.draft : r.input.target).layers;
+    p.pass_kernels.values[i] = {pass_kernels(layers, kMaxNormedRows),
+                                pass_kernels(layers, kMaxNormedRows + 1)};
   }
   p.acceptance_source = config.speculation.synthetic
                             ? "--synthetic-acceptance"

@@ -1,6 +1,7 @@
 #include "forecast/forecast.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "triforce/pass_kernels.h"
 
@@ -9,21 +10,33 @@ namespace {
 
 double ms_of(std::int64_t bytes, double gbs) { return static_cast<double>(bytes) / gbs * 1e-6; }
 
-// A verification costs one step whatever its rows.
-double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, std::int64_t bytes,
-                  std::int64_t parts = 1) {
+// A pass of `rows` rows, which read the same bytes however many there are.
+double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, int rows,
+                  std::int64_t bytes, std::int64_t parts = 1) {
   const ModelConfig& model = pass == Pass::kDraft ? *in.draft : in.target;
   const bool gathers = pass != Pass::kDraft && in.shard.size > 1;
-  const double gaps_ms = m.pass_overhead_ms + pass_kernels(model.layers) * m.kernel_gap_ms +
+  const auto kernels = static_cast<double>(pass_kernels(model.layers, rows));
+  const double gaps_ms = m.pass_overhead_ms + kernels * m.kernel_gap_ms +
                          (gathers ? model.layers * kGathersPerLayer * m.gather_ms : 0);
   return ms_of(bytes, m.gpu_gbs) + static_cast<double>(parts) * gaps_ms;
 }
 
+// Rows at which the kernels of a pass change, and with them its time.
+StepCurve curve_of(const std::function<double(int rows)>& ms) {
+  StepCurve curve;
+  for (const int rows : {kMaxNormedRows, kMaxNormedRows + 1}) {
+    curve.points.emplace_back(rows, ms(rows));
+  }
+  return curve;
+}
+
 // Far heads are brought, or computed with by the host, while the GPU computes with the others.
-double full_pass_ms(const MachineSpec& m, const PlanInput& in, const PassBytes& bytes,
+StepCurve full_pass(const MachineSpec& m, const PlanInput& in, const PassBytes& bytes,
                     const FarTraffic& far) {
   const std::int64_t of_gpu = bytes.at(in.run.max_prompt) - far.host_bytes;
-  return std::max(compute_ms(m, in, Pass::kFull, of_gpu), transfer_ms(m, far));
+  return curve_of([&](int rows) {
+    return std::max(compute_ms(m, in, Pass::kFull, rows, of_gpu), transfer_ms(m, far));
+  });
 }
 
 void add_far(const MachineSpec& m, const PlanInput& in, Forecast& f) {
@@ -45,7 +58,7 @@ StepCurves draft_steps(const MachineSpec& m, const PlanInput& in, const MemoryPl
     const std::int64_t bytes = memory.passes[pass].at(in.run.max_prompt);
     if (bytes == 0 || pass == Pass::kFull) continue;
     const std::int64_t parts = memory.passes[pass].parts(in.run.max_prompt);
-    steps[pass].points = {{1, compute_ms(m, in, pass, bytes, parts)}};
+    steps[pass] = curve_of([&](int rows) { return compute_ms(m, in, pass, rows, bytes, parts); });
   }
   return steps;
 }
@@ -88,10 +101,10 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   f.near_layers = near_layers(in);
   add_far(m, in, f);
   const PassBytes& full = f.memory.passes[Pass::kFull];
-  f.autoregressive_ms = full_pass_ms(m, in, full, f.far);
+  f.autoregressive_ms = full_pass(m, in, full, f.far).at(1);
   StepCurves steps = draft_steps(m, in, f.memory);
   const FarTraffic verified = {f.far.bus_bytes - f.ahead_bytes, f.far.host_bytes};
-  steps[Pass::kFull].points = {{1, full_pass_ms(m, in, full, verified)}};
+  steps[Pass::kFull] = full_pass(m, in, full, verified);
   // However short the drafts, all of this comes over the bus once a round.
   const double bus_ms = transfer_ms(m, {f.far.bus_bytes, 0});
   for (const Method method : in.run.methods) {

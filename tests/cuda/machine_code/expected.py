@@ -14,7 +14,7 @@ REQUIRED = {
                      "HMMA.16816.F32"),
     "prefill_kernel": ("LDGSTS.E.BYPASS.128", "LDSM.16.M88.4", "LDSM.16.MT88.4", "HMMA.16816.F32"),
     "key_mass_kernel": ("LDSM.16.M88.4", "HMMA.16816.F32"),
-    "linear_kernel": ("LDG.E.NA.128.CONSTANT", "LDG.E.128", "HMMA.16816.F32"),
+    "linear_kernel": ("LDG.E.NA.128.CONSTANT", "HMMA.16816.F32"),
     "read_kernel": ("LDG.E.128",),
 }
 
@@ -28,16 +28,18 @@ class TimedLoop:
 
 TIMED_LOOPS = (
     # 64 keys and values of 16 bits.
-    TimedLoop(r"split_kernel<T, (\d+), \d>", lambda m: 64 * int(m[1]) * 2 * 2),
-    # Four tiles of 16 x 32 weights of 16 bits for each of eight warps.
-    TimedLoop(r"linear_kernel<T, T, \d>", lambda m: 8 * 4 * 16 * 32 * 2),
+    TimedLoop(r"split_kernel<T, (\d+), \d, false>", lambda m: 64 * int(m[1]) * 2 * 2),
+    # Four tiles of 16 x 32 weights of 16 bits for each of eight warps, of one strip or of two.
+    TimedLoop(r"linear_kernel<T, \w+<T>, StoreColumns<float>, \d>", lambda m: 8 * 4 * 16 * 32 * 2),
+    TimedLoop(r"linear_kernel<T, \w+<T>, Store(Swiglu|Rotated)<T>, \d>",
+              lambda m: 2 * 8 * 4 * 16 * 32 * 2),
 )
 
 # Blocks of a kernel that a multiprocessor is to hold: (kernel, {architecture: at least}, else). Two
 # cover what the other waits for; with 100 KiB of shared memory split attention has to do with one.
 BLOCKS = (
-    (r"split_kernel<T, 128, \d>", {"sm_80": 2, "sm_90": 2}, 1),
-    (r"split_kernel<T, 64, \d>", {}, 2),
+    (r"split_kernel<T, 128, .*", {"sm_80": 2, "sm_90": 2}, 1),
+    (r"split_kernel<T, 64, .*", {}, 2),
     (r"linear_kernel<.*", {}, 2),
 )
 
