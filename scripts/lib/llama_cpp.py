@@ -277,7 +277,8 @@ def unpack(archive, folder):
                     version, member.name = match[1], match[2]
                     members.append(member)
             if not any(member.name == "CMakeLists.txt" for member in members):
-                raise Failure(BAD_INPUT, f"{archive}: expected llama_cpp_python-*/vendor/llama.cpp, found no such folder")
+                raise Failure(BAD_INPUT, f"{archive}: expected llama_cpp_python-*/vendor/llama.cpp, found no such "
+                                         "folder")
             safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
             tar.extractall(folder, members=members, **safe)
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
