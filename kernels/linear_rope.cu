@@ -8,6 +8,7 @@ namespace {
 template <class T>
 struct StoreRotated {
   static constexpr int kStrips = 2;
+  static constexpr bool is_for(int /*groups*/) { return true; }
   T* qkv;
   std::int64_t stride;
   RopeAppend<T> append;

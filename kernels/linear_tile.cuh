@@ -21,28 +21,33 @@ static_assert(kLinearThreads == kNormThreads);
 constexpr int kTilesAhead = 4;
 constexpr int kTokens = 8;  // columns of operand B
 
-// Eight elements of x from column k on; zeros from K on and for rows that are not there.
+// Eight elements of x, of which the first `there` are there; zeros for the others.
 template <class T>
-TF_DEVICE uint4 load_x(const T* row, int k, int cols, bool aligned) {
-  if (row == nullptr || k >= cols) return uint4{0, 0, 0, 0};
-  if (aligned && k + 8 <= cols) return *reinterpret_cast<const uint4*>(row + k);
+TF_DEVICE uint4 load_part(const T* x, int there) {
   std::uint32_t words[4] = {0, 0, 0, 0};
-  for (int i = 0; i < 8 && k + i < cols; ++i) {
+  for (int i = 0; i < 8 && i < there; ++i) {
     std::uint16_t bits;
-    memcpy(&bits, row + k + i, 2);
+    memcpy(&bits, x + i, 2);
     words[i / 2] |= std::uint32_t{bits} << (16 * (i % 2));
   }
   return uint4{words[0], words[1], words[2], words[3]};
 }
 
-// One lane's rows of operand B, one in each group of 8.
+// One lane's rows of operand B, one in each group of 8. Rows that are not there are those of
+// others, whose sums go nowhere: so nothing has to be asked before they are read.
 template <class T, int kGroups>
 struct RowReader {
   const T* row[kGroups];
-  int cols;
-  bool aligned;
-  TF_DEVICE uint4 operator()(int group, int k) const {
-    return load_x(row[group], k, cols, aligned);
+  int cols, whole_tiles;  // whole: a lane's 16 bytes of it are one load
+
+  template <bool kWhole>
+  TF_DEVICE void load(int tile, int pair, uint4 (&b)[kGroups]) const {
+    const int k = tile * kTileCols + pair * 8;
+    TF_UNROLL
+    for (int j = 0; j < kGroups; ++j) {
+      b[j] = kWhole || tile < whole_tiles ? *reinterpret_cast<const uint4*>(row[j] + k)
+                                          : load_part(row[j] + k, cols - k);
+    }
   }
 };
 
@@ -59,11 +64,10 @@ struct StoredRows {
     RowReader<T, kGroups> reader;
     TF_UNROLL
     for (int j = 0; j < kGroups; ++j) {
-      const int token = j * kTokens + group;
-      reader.row[j] = token < rows ? x + token * stride : nullptr;
+      reader.row[j] = x + min(j * kTokens + group, rows - 1) * stride;
     }
     reader.cols = cols;
-    reader.aligned = stride % 8 == 0;
+    reader.whole_tiles = stride % 8 == 0 ? cols / kTileCols : 0;
     return reader;
   }
 };
@@ -131,7 +135,7 @@ struct NormedRows {
       }
     }
     __syncthreads();
-    return {{group < rows ? h + group * shared_stride() : nullptr}, shared_stride(), true};
+    return {{h + min(group, rows - 1) * shared_stride()}, cols, shared_stride() / kTileCols - 1};
   }
 };
 
@@ -175,12 +179,13 @@ template <int kTiles, int kStrips>
 struct Round {
   uint4 a[kTiles][kStrips][2] = {};
 
-  // strip: from the lane's first operand on.
+  // strip: from the lane's first operand on. kWhole: all tiles are there, and whole.
+  template <bool kWhole>
   TF_DEVICE void request(const uint4* const (&strip)[kStrips], int first, int k_tiles) {
     TF_UNROLL
     for (int i = 0; i < kTiles; ++i) {
       const int tile = first + i * kLinearWarps;
-      if (tile >= k_tiles) break;
+      if (!kWhole && tile >= k_tiles) break;
       TF_UNROLL
       for (int s = 0; s < kStrips; ++s) {
         a[i][s][0] = ptx::load_stream(strip[s] + std::int64_t{tile} * 64);
@@ -188,22 +193,23 @@ struct Round {
       }
     }
   }
-  template <class T, int kGroups>
+  template <bool kWhole, class T, int kGroups>
   TF_DEVICE void multiply(const RowReader<T, kGroups>& rows, int first, int k_tiles, int pair,
                           float (&sum)[kStrips][kGroups][4]) const {
     TF_UNROLL
     for (int i = 0; i < kTiles; ++i) {
       const int tile = first + i * kLinearWarps;
-      if (tile >= k_tiles) break;  // the same for all lanes
+      if (!kWhole && tile >= k_tiles) break;  // the same for all lanes
+      uint4 b[kGroups];
+      rows.template load<kWhole>(tile, pair, b);
       TF_UNROLL
-      for (int j = 0; j < kGroups; ++j) {
-        const uint4 b = rows(j, tile * kTileCols + pair * 8);
-        const std::uint32_t b0[2] = {b.x, b.y}, b1[2] = {b.z, b.w};
+      for (int s = 0; s < kStrips; ++s) {
+        const uint4 &lo = a[i][s][0], &hi = a[i][s][1];
+        const std::uint32_t a0[4] = {lo.x, lo.y, lo.z, lo.w};
+        const std::uint32_t a1[4] = {hi.x, hi.y, hi.z, hi.w};
         TF_UNROLL
-        for (int s = 0; s < kStrips; ++s) {
-          const uint4 &lo = a[i][s][0], &hi = a[i][s][1];
-          const std::uint32_t a0[4] = {lo.x, lo.y, lo.z, lo.w};
-          const std::uint32_t a1[4] = {hi.x, hi.y, hi.z, hi.w};
+        for (int j = 0; j < kGroups; ++j) {
+          const std::uint32_t b0[2] = {b[j].x, b[j].y}, b1[2] = {b[j].z, b[j].w};
           ptx::mma<T>(sum[s][j], a0, b0);
           ptx::mma<T>(sum[s][j], a1, b1);
         }
@@ -212,10 +218,11 @@ struct Round {
   }
 };
 
-// Epilogue::kStrips: strips of the matrix that a block takes; strip(block, s): which;
-// operator()(token, block, column, sums): what becomes of the sums of one column of each.
+// Epilogue::kStrips: strips of the matrix that a block takes; is_for(groups): whether it is
+// launched for so many groups of rows; strip(block, s): which strips; operator()(token, block,
+// column, sums): what becomes of the sums of one column of each.
 template <class T, class Rows, class Epilogue, int kGroups>
-__global__ void __launch_bounds__(kLinearThreads)
+__global__ void __launch_bounds__(kLinearThreads, 2)
     linear_kernel(Rows x, const uint4* weights, int k_tiles, Epilogue epilogue) {
   constexpr int kStrips = Epilogue::kStrips, kTiles = kTilesAhead / kStrips;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -226,15 +233,22 @@ __global__ void __launch_bounds__(kLinearThreads)
     strip[s] = weights + std::int64_t{epilogue.strip(block, s)} * k_tiles * 64 + lane;
   }
   Round<kTiles, kStrips> round;
-  round.request(strip, warp, k_tiles);
+  round.template request<false>(strip, warp, k_tiles);
   ptx::wait_for_earlier_grids();  // weights are older than any of them
   ptx::let_next_grid_start();
   TF_SHARED(unsigned char, shared);
   const RowReader<T, kGroups> rows = x.template prepare<kGroups>(shared, lane / 4);
   float sum[kStrips][kGroups][4] = {};
-  for (int first = warp; first < k_tiles; first += kLinearWarps * kTiles) {
-    round.multiply(rows, first, k_tiles, lane % 4, sum);
-    round.request(strip, first + kLinearWarps * kTiles, k_tiles);
+  constexpr int kStep = kLinearWarps * kTiles, kLast = kLinearWarps * (kTiles - 1);
+  int first = warp;
+  // Rounds that are whole, and followed by one that is: their loads are one block of code.
+  for (; first + kStep + kLast < rows.whole_tiles; first += kStep) {
+    round.template multiply<true>(rows, first, k_tiles, lane % 4, sum);
+    round.template request<true>(strip, first + kStep, k_tiles);
+  }
+  for (; first < k_tiles; first += kStep) {
+    round.template multiply<false>(rows, first, k_tiles, lane % 4, sum);
+    round.template request<false>(strip, first + kStep, k_tiles);
   }
   float* const partial = reinterpret_cast<float*>(shared + x.shared_bytes());
   TF_UNROLL
@@ -258,18 +272,22 @@ void run_linear(const TensorView& x, const Norm& norm, const PackedMatrix& w, st
                  epilogue);
   };
   const auto cols = static_cast<int>(w.cols);
-  if (norm.x.data != nullptr) {
-    const auto rows = static_cast<int>(norm.x.shape[0]);
-    TF_CHECK(rows <= kMaxNormedRows, "norms of {} rows in a product, at most {}", rows,
-             kMaxNormedRows);
-    start(NormedRows<T>{norm.x.as<const float>(), norm.x.stride[0], norm.w.as<const float>(),
-                        norm.eps, static_cast<T*>(norm.out.data), norm.out.stride[0], rows, cols},
-          std::integral_constant<int, 1>{});
-    return;
+  if constexpr (Epilogue::is_for(1)) {
+    if (norm.x.data != nullptr) {
+      const auto rows = static_cast<int>(norm.x.shape[0]);
+      TF_CHECK(rows <= kMaxNormedRows, "norms of {} rows in a product, at most {}", rows,
+               kMaxNormedRows);
+      start(NormedRows<T>{norm.x.as<const float>(), norm.x.stride[0], norm.w.as<const float>(),
+                          norm.eps, static_cast<T*>(norm.out.data), norm.out.stride[0], rows, cols},
+            std::integral_constant<int, 1>{});
+      return;
+    }
   }
   const auto rows = static_cast<int>(x.shape[0]);
   with_count<kMaxBatchInvariantRows / kTokens>(ceil_div(rows, kTokens), [&](auto groups) {
-    start(StoredRows<T>{static_cast<const T*>(x.data), x.stride[0], rows, cols}, groups);
+    if constexpr (Epilogue::is_for(groups)) {
+      start(StoredRows<T>{static_cast<const T*>(x.data), x.stride[0], rows, cols}, groups);
+    }
   });
 }
 

@@ -49,7 +49,7 @@ std::string short_name(const std::string& name) {
 
 TEST(LaunchTest, BlocksAreThoseOfTheChecksOfMachineCode) {
   tf_emulator::reset();
-  for (const int head_dim : {64, 128}) run_passes(2, head_dim, {1, 9, 17, 25});
+  for (const int head_dim : {64, 128}) run_passes(2, head_dim, {1, 7, 9, 17, 25});
   const std::regex checked("(split|prefill|linear)_kernel.*");
   std::string lines;
   for (const tf_emulator::LaunchedKernel& k : tf_emulator::launched_kernels()) {
