@@ -3,24 +3,35 @@
 namespace triforce::kernels {
 namespace {
 
+// Of 17 rows and more x is as large as the strip of weights that it meets, or larger, and of the
+// widest products no first-level cache holds it: two strips share what was fetched.
+constexpr bool are_many(int groups) { return groups > 2; }
+
 // Every column to where it belongs, or added to what is there.
-template <class Out>
+template <class Out, int kOwnStrips>
 struct StoreColumns {
-  static constexpr int kStrips = 1;
+  static constexpr int kStrips = kOwnStrips;
   Out* out;
   std::int64_t stride;
   int cols;
   bool accumulate;
 
-  TF_DEVICE int strip(int block, int /*s*/) const { return block; }
-  TF_DEVICE void operator()(int token, int block, int column, const float (&sum)[1]) const {
-    const int col = block * kTileRows + column;
-    if (col >= cols) return;
-    Out* const to = out + token * stride + col;
-    if constexpr (std::is_same_v<Out, float>) {
-      *to = accumulate ? *to + sum[0] : sum[0];
-    } else {
-      *to = from_float<Out>(sum[0]);
+  static constexpr bool is_for(int groups) { return are_many(groups) == (kStrips > 1); }
+  // The last one again where there is none; its columns go nowhere.
+  TF_DEVICE int strip(int block, int s) const {
+    return min(block * kStrips + s, (cols - 1) / kTileRows);
+  }
+  TF_DEVICE void operator()(int token, int block, int column, const float (&sum)[kStrips]) const {
+    TF_UNROLL
+    for (int s = 0; s < kStrips; ++s) {
+      const int col = (block * kStrips + s) * kTileRows + column;
+      if (col >= cols) return;
+      Out* const to = out + token * stride + col;
+      if constexpr (std::is_same_v<Out, float>) {
+        *to = accumulate ? *to + sum[s] : sum[s];
+      } else {
+        *to = from_float<Out>(sum[s]);
+      }
     }
   }
 };
@@ -31,17 +42,24 @@ void linear(const TensorView& x, const Norm& norm, const PackedMatrix& w, const 
             bool accumulate, cudaStream_t stream) {
   with_half(w.dtype, [&](auto t) {
     using T = decltype(t);
-    const auto run = [&](auto o) {
+    const auto run = [&](auto o, auto strips) {
       using Out = decltype(o);
-      run_linear<T>(x, norm, w, tiles_of(w.rows, kTileRows),
-                    StoreColumns<Out>{static_cast<Out*>(out.data), out.stride[0],
-                                      static_cast<int>(w.rows), accumulate},
+      run_linear<T>(x, norm, w, tiles_of(w.rows, strips * kTileRows),
+                    StoreColumns<Out, strips>{static_cast<Out*>(out.data), out.stride[0],
+                                              static_cast<int>(w.rows), accumulate},
                     stream);
     };
+    const auto run_rows = [&](auto o) {
+      if (are_many(static_cast<int>(ceil_div(x.shape[0], kTokens)))) {
+        run(o, std::integral_constant<int, 2>{});
+      } else {
+        run(o, std::integral_constant<int, 1>{});
+      }
+    };
     if (out.dtype == DType::kF32) {
-      run(float{});
+      run_rows(float{});
     } else {
-      run(t);
+      run_rows(t);
     }
   });
 }

@@ -25,7 +25,9 @@ constexpr int kTokens = 8;  // columns of operand B
 template <class T>
 TF_DEVICE uint4 load_part(const T* x, int there) {
   std::uint32_t words[4] = {0, 0, 0, 0};
-  for (int i = 0; i < 8 && i < there; ++i) {
+  TF_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    if (i >= there) break;
     std::uint16_t bits;
     memcpy(&bits, x + i, 2);
     words[i / 2] |= std::uint32_t{bits} << (16 * (i % 2));
