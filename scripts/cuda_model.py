@@ -32,8 +32,8 @@ class Card:
     ramp: float           # until a kernel that reads weights or KV runs at full rate, and its end
     small: float          # a kernel of a few rows of activations: start, two round trips, end
     rotate: float         # keys of a layer of the drafter's window, rotated where they lie
-    laws: float           # logits to a law
-    sample: float
+    laws: float           # logits to a law; these three are of kernels with twice the passes over
+    sample: float         # the vocabulary, and so too high
     judge: float
     host: float           # the result to the host, the next pass from it
     upload: float

@@ -2,8 +2,9 @@
 """Compiles the CUDA sources as a build would, and reports registers and spills of every kernel.
 
 Every command of kernels/ and src/cuda/ in a compile_commands.json is run once; --objects says where
-what it makes stays, for check_machine_code.py. Fails if one does not compile, or if a kernel spills more than SPILLS says: registers that are
-spilled are memory traffic in kernels that are bound by memory."""
+what it makes stays, for machine_code/check.py. Fails if one does not compile, or if a kernel spills
+more than SPILLS says: registers that are spilled are memory traffic in kernels that are bound by
+memory."""
 import argparse
 import concurrent.futures
 import json

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 # are failures.
 NVCC = "13.0"
 
-# In the outermost loop of matrix products, on the way of a full tile, or of the whole kernel where it has no matrix products. Copies past the first-level
-# cache and without registers, weights read once, operands by matrix loads, products by tensor cores.
+# In the outermost loop of matrix products, on the way of a full tile, or of the whole kernel where it
+# has none. Copies past the first-level cache and without registers, weights read once, operands by
+# matrix loads, products by tensor cores.
 REQUIRED = {
     "split_kernel": ("LDGSTS.E.BYPASS.128", "LDSM.16.M88.4", "LDSM.16.MT88.4", "MOVM.16.MT88",
                      "HMMA.16816.F32"),
