@@ -1,7 +1,6 @@
 #include "cuda/fused_steps.h"
 
 #include <cstdint>
-#include <utility>
 
 namespace triforce::cuda {
 namespace {
@@ -44,10 +43,12 @@ bool FusedSteps::can_go_on(const TensorView& out, const TensorView& result) cons
          apart(result, out) && apart(result, norm_);
 }
 
+std::pair<kernels::Norm, FusedSteps::Product> FusedSteps::take() {
+  return {std::exchange(norm_, {}), std::exchange(product_, {})};
+}
+
 void FusedSteps::finish(cudaStream_t stream) {
-  // Each once, even if a launch throws.
-  const kernels::Norm norm = std::exchange(norm_, {});
-  const Product product = std::exchange(product_, {});
+  const auto [norm, product] = take();
   if (product.w.data != nullptr) {
     kernels::linear(product.x, norm, product.w, product.out, false, stream);
   } else if (norm.x.data != nullptr) {
@@ -89,8 +90,7 @@ void FusedSteps::swiglu(TensorView gate_up, TensorView out, cudaStream_t stream)
     kernels::swiglu(gate_up, out, stream);
     return;
   }
-  const kernels::Norm norm = std::exchange(norm_, {});
-  const Product product = std::exchange(product_, {});
+  const auto [norm, product] = take();
   kernels::linear_swiglu(product.x, norm, product.w, gate_up, out, stream);
 }
 
@@ -101,8 +101,7 @@ void FusedSteps::rope_append(TensorView qkv, TensorView positions, const RopeVie
     kernels::rope_append(qkv, positions, rope, q, kv, stream);
     return;
   }
-  const kernels::Norm norm = std::exchange(norm_, {});
-  const Product product = std::exchange(product_, {});
+  const auto [norm, product] = take();
   kernels::linear_rope_append(product.x, norm, product.w, qkv, positions, rope, q, kv, stream);
 }
 

@@ -1,6 +1,7 @@
 // Calls that follow each other in a pass, done by one kernel where there is one for them.
 #pragma once
 #include <functional>
+#include <utility>
 
 #include "kernels/kernels.h"
 
@@ -33,6 +34,8 @@ class FusedSteps {
   };
   // Whether the kernel of the product held back, which is `out`, can also write `result`.
   bool can_go_on(const TensorView& out, const TensorView& result) const;
+  // What is held back, which ends with that: each is queued once, even if a launch throws.
+  std::pair<kernels::Norm, Product> take();
 
   kernels::Norm norm_;  // x.data set: held back; with a product held back, it is of this norm
   Product product_;     // w.data set: held back
