@@ -72,7 +72,10 @@ struct CaseTuning {
   TunedSetting chosen;
   std::optional<TunedSetting> overruled;
   double predicted_ms_per_token = 0, autoregressive_ms_per_token = 0;
-  std::optional<double> measured_ms_per_token, error_pct;
+  std::optional<double> measured_ms_per_token, error_pct, speedup_error_pct;
+
+  // Over autoregressive decoding on the same prompts, in the same minute.
+  double predicted_speedup() const { return autoregressive_ms_per_token / predicted_ms_per_token; }
   std::optional<TuningDefaults> defaults;
   double seconds = 0;
   std::int64_t prompts = 0, tokens = 0;
@@ -94,6 +97,10 @@ void fields(V& v, CaseTuning& t) {
     "timing.ms_per_token.geometric_mean, again; null: not measured");
   v("error_pct", t.error_pct,
     "by how much the prediction is above what was measured, percent of the latter");
+  v("speedup_error_pct", t.speedup_error_pct,
+    "the same of the speedup: autoregressive_ms_per_token over predicted_ms_per_token, beside "
+    "speedup.value; a machine whose speed changed between tuning and measuring changes error_pct, "
+    "but hardly this; null: no baseline was measured");
   v("defaults", t.defaults,
     "what a run without auto has; null: its budget leaves nothing out of the prompt, or was not "
     "tried");

@@ -42,6 +42,7 @@ CaseResult CaseBuilder::build(const MethodState& m) const {
   fill_status(m, c);
   fill_figures(m, c);
   fill_speedup(m, c);
+  fill_tuning(c);
   fill_validity(m, c);
   fill_output(m, c);
   return c;
@@ -90,7 +91,6 @@ void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   };
   c.timing = make_timing(m.runs, preparation_ms(*m.method, s_.prefills), bytes_of);
   fill_prefill(c);
-  fill_tuning(c);
   c.phases_ms_per_round = phases_per_round(m.runs);
   c.traffic = make_traffic(*m.method, m.runs, bytes, context, context_);
   c.steps = steps(m);
@@ -116,7 +116,10 @@ void CaseBuilder::fill_tuning(CaseResult& c) const {
   const std::optional<double>& measured = c.timing.ms_per_token.geometric_mean;
   if (!c.tuning || !measured) return;
   c.tuning->measured_ms_per_token = measured;
-  c.tuning->error_pct = 100 * (c.tuning->predicted_ms_per_token / *measured - 1);
+  const auto error_pct = [](double predicted, double of) { return 100 * (predicted / of - 1); };
+  c.tuning->error_pct = error_pct(c.tuning->predicted_ms_per_token, *measured);
+  if (!c.speedup || !c.speedup->value) return;
+  c.tuning->speedup_error_pct = error_pct(c.tuning->predicted_speedup(), *c.speedup->value);
 }
 
 void CaseBuilder::fill_prefill(CaseResult& c) const {

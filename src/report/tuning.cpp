@@ -30,7 +30,8 @@ const TuningPoint* best_speculation(const CaseTuning& t) {
   return best;
 }
 
-std::string chosen_text(const CaseTuning& t) {
+std::string chosen_text(const CaseResult& c) {
+  const CaseTuning& t = *c.tuning;
   std::string text;
   const TuningPoint* const best = best_speculation(t);
   if (t.chosen.gamma == 0 && best != nullptr) {
@@ -44,8 +45,12 @@ std::string chosen_text(const CaseTuning& t) {
   }
   text += fmt::format(": {} ms/token predicted", short_number(t.predicted_ms_per_token));
   if (!t.measured_ms_per_token) return text;
-  return text + fmt::format(", {} measured ({:+.0f}%)", short_number(t.measured_ms_per_token),
-                            t.error_pct.value_or(NAN));
+  text += fmt::format(", {} measured ({:+.0f}%)", short_number(t.measured_ms_per_token),
+                      t.error_pct.value_or(NAN));
+  if (!t.speedup_error_pct) return text;
+  return text + fmt::format("; {:.2f}x {} predicted, {:.2f}x measured ({:+.0f}%)",
+                            t.predicted_speedup(), c.speedup->baseline, *c.speedup->value,
+                            *t.speedup_error_pct);
 }
 
 std::string speed_text(double ratio) { return fmt::format("{:.2f}x as fast", ratio); }
@@ -104,7 +109,7 @@ std::string tuning_text(const CaseResult& c) {
   if (!c.tuning) return {};
   const CaseTuning& t = *c.tuning;
   std::string text = fmt::format("{}, tuned in {} s on {}: {}.", c.name, short_number(t.seconds),
-                                 prompts_text(t), chosen_text(t));
+                                 prompts_text(t), chosen_text(c));
   if (t.defaults) text += defaults_text(*t.defaults, t);
   if (t.cut_short) text += " Not all budgets were tried: the time for tuning was up.";
   if (!t.too_large.empty()) {

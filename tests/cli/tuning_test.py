@@ -36,6 +36,12 @@ class Tuning(ProgramTest):
                          case["timing"]["ms_per_token"]["geometric_mean"])
         error = 100 * (tuning["predicted_ms_per_token"] / tuning["measured_ms_per_token"] - 1)
         self.assertAlmostEqual(tuning["error_pct"], error, places=6)
+        speedup = tuning["autoregressive_ms_per_token"] / tuning["predicted_ms_per_token"]
+        if case["speedup"] is None:
+            self.assertIsNone(tuning["speedup_error_pct"])
+        else:
+            self.assertAlmostEqual(tuning["speedup_error_pct"],
+                                   100 * (speedup / case["speedup"]["value"] - 1), places=6)
         # No point of the surface at the chosen budget is faster than what was chosen.
         at_budget = [p["predicted_ms_per_token"] for p in tuning["surface"]
                      if p["setting"]["budget"] == chosen["budget"]]
@@ -65,6 +71,7 @@ class Tuning(ProgramTest):
         text = self.run_program(*self.tiny(**AUTO, method="triforce", prefill=512), "--details").out
         self.assertRegex(text, r"triforce, tuned in [0-9.]+ s on 2 other prompts: ")
         self.assertRegex(text, r"ms/token\s+predicted,\s+[0-9.]+\s+measured")
+        self.assertRegex(text, r"x\s+ar\s+predicted,\s+[0-9.]+x\s+measured")
         self.assertIn("Tuning: predicted ms/token by gamma", text)
 
     def test_without_other_prompts_it_says_so(self):

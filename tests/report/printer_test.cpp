@@ -428,10 +428,12 @@ TEST(Tuning, IsSaidInTwoSentences) {
   };
   EXPECT_TRUE(
       says("on 2 other prompts: budget 1024, gamma 6, inner gamma 1: 1.875 ms/token "
-           "predicted, 2.000 measured (-6%)."));
+           "predicted, 2.000 measured (-6%); 2.20x ar predicted, 2.00x measured (+10%)."));
   EXPECT_TRUE(says("1.20x as fast predicted, 1.25x measured on a tuning prompt."));
   t.own_prompts = false;
   t.cut_short = true;
+  t.speedup_error_pct.reset();
+  EXPECT_TRUE(says("1.875 ms/token predicted, 2.000 measured (-6%). Against the defaults"));
   t.measured_ms_per_token.reset();
   EXPECT_TRUE(says("on the first measured prompt, as the data set has no more: "));
   EXPECT_TRUE(says("inner gamma 1: 1.875 ms/token predicted. "));

@@ -143,6 +143,7 @@ inline CaseResult sample_triforce() {
   t.autoregressive_ms_per_token = 4.125;
   t.measured_ms_per_token = 2.0;
   t.error_pct = -6.25;
+  t.speedup_error_pct = 10;
   t.defaults = TuningDefaults{{4096, 6, 1}, 2.25, 2.5, 2.0};
   t.seconds = 12.5;
   t.prompts = 2;
