@@ -2,6 +2,7 @@
 // predictions and the columns of reports follow from the entry; nothing else asks which method it
 // is dealing with.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -27,6 +28,12 @@ constexpr auto names_of(Pass /*any*/) {
   return std::array{"full", "retrieval", "streaming", "draft"};
 }
 static_assert(names_of(Pass{}).size() == kPassKinds);
+
+// The target over a cache of --budget tokens.
+inline constexpr std::array kBudgetPasses = {Pass::kRetrieval, Pass::kStreaming};
+constexpr bool has_budget(Pass p) {
+  return std::find(kBudgetPasses.begin(), kBudgetPasses.end(), p) != kBudgetPasses.end();
+}
 
 // One value for each kind of pass.
 template <class T>
@@ -96,8 +103,10 @@ struct MethodSpec {
     return i == 0 ? Phase::kDraft : Phase::kInnerVerify;
   }
   bool uses(Pass pass) const;
-  // Whether a pass of the target has a cache of --budget tokens.
-  bool has_budget() const { return uses(Pass::kRetrieval) || uses(Pass::kStreaming); }
+  bool has_budget() const {
+    const auto of_chain = passes();
+    return std::any_of(of_chain.begin(), of_chain.end(), triforce::has_budget);
+  }
 };
 
 // In the order of the help text, the baseline first.

@@ -102,7 +102,7 @@ class Planner {
     add_context();
     if (uses(Pass::kRetrieval)) add_retrieval();
     if (uses(Pass::kStreaming)) add_streaming(in_.target, in_.options.budget, Pass::kStreaming);
-    for (const Pass small : {Pass::kRetrieval, Pass::kStreaming}) {
+    for (const Pass small : kBudgetPasses) {
       if (in_.options.measure_recovery && uses(small)) add_recovery_meter();
     }
     if (uses(Pass::kDraft)) add_drafter(*in_.draft);

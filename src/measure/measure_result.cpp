@@ -106,7 +106,7 @@ void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
 PerPass<PassBytes> CaseBuilder::pass_bytes(const MethodState& m) const {
   PerPass<PassBytes> bytes = in_.plan.passes;
   if (!m.tuning || !m.tuning->chosen.budget) return bytes;
-  for (const Pass pass : {Pass::kRetrieval, Pass::kStreaming}) {
+  for (const Pass pass : kBudgetPasses) {
     bytes[pass].max_tokens = std::min(bytes[pass].max_tokens, *m.tuning->chosen.budget);
   }
   return bytes;

@@ -13,7 +13,7 @@ namespace {
 // is begun. Prefills of the target are not counted: without them nothing can be known.
 constexpr double kGenerating_s = 15, kEnough_s = 45;
 // Tokens of a generation that acceptances and times are taken from.
-constexpr std::int64_t kLeastTokens = 32, kMostTokens = 384;
+constexpr std::int64_t kLeastTokens = 32, kMostTokens = 1024;
 // Of those so many for the baseline, whose every round is like the others.
 constexpr std::int64_t kBaselinePart = 8;
 // Generations at most that these tokens come from, where texts end early.
@@ -90,7 +90,7 @@ bool Tuner::is_tuned(const MethodSpec& m) const {
 
 std::optional<std::int64_t> Tuner::budget() const {
   if (!config_.auto_budget) return std::nullopt;
-  return candidates_.at(best_).budget;
+  return best_;
 }
 
 void Tuner::use_prompt(Engine& engine, double spent_s, bool last) {
@@ -102,7 +102,9 @@ void Tuner::use_prompt(Engine& engine, double spent_s, bool last) {
   const double here_s = std::chrono::duration<double>(Clock::now() - begin_).count();
   exploring_s_ += here_s;
   const bool again = seconds() + spent_s + here_s < kEnough_s;
-  if (last || !again || config_.speculation.synthetic) {
+  if (!last && again && !config_.speculation.synthetic) {
+    narrow();
+  } else {
     choose();
     if (!compare_with_defaults(engine)) return;
     for (auto& [method, tuning] : tunings_) {
@@ -118,13 +120,13 @@ bool Tuner::explore(Engine& engine) {
   for (std::size_t i = 0; i < order_.size(); ++i) {
     if (stopped()) return false;
     const double here_s = std::chrono::duration<double>(Clock::now() - begin_).count();
-    if (i > 0 && exploring_s_ + here_s > kEnough_s) cut_short_ = true;
-    const bool is_new = i >= candidates_.size();
-    if (is_new && (cut_short_ || prompts_ > 0)) break;  // what is compared has the same prompts
-    if (cut_short_ && prompts_ > 0) break;
-    if (is_new) candidates_.push_back({order_[i], {}, {}, {}});
+    if (i > 0 && exploring_s_ + here_s > kEnough_s) {
+      cut_short_ = true;
+      if (prompts_ == 0) order_.resize(i);
+      break;
+    }
     hooks_.step(static_cast<std::int64_t>(i), total);
-    if (!set_budget(engine, order_[i]) || !explore(engine, candidates_[i])) return false;
+    if (!set_budget(engine, order_[i]) || !explore(engine, candidates_[order_[i]])) return false;
   }
   return true;
 }
@@ -153,9 +155,8 @@ void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
   }
   for (int p = 0; p < static_cast<int>(Pass::kCount); ++p) {
     const auto pass = static_cast<Pass>(p);
-    const bool fixed = pass == Pass::kFull || pass == Pass::kDraft;
-    const Candidate& first = candidates_.front();
-    if (fixed && &first != &candidate) {
+    const Candidate& first = candidates_.at(order_.front());
+    if (!has_budget(pass) && &first != &candidate) {
       candidate.steps[pass] = first.steps[pass];
       continue;
     }
@@ -173,25 +174,24 @@ void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
 bool Tuner::explore(Engine& engine, Candidate& candidate) {
   if (candidate.steps[Pass::kFull].points.empty()) measure_steps(engine, candidate);
   if (stopped()) return false;
-  if (probe_tokens_ == 0) {
-    const double step_s = candidate.steps[Pass::kFull].at(1) * 1e-3;
-    const auto runs = static_cast<double>(order_.size() * config_.methods.size());
-    probe_tokens_ = std::clamp(static_cast<std::int64_t>(kGenerating_s / (runs * step_s)),
-                               kLeastTokens, kMostTokens);
-  }
-  const bool first = &candidate == &candidates_.front();
+  const double step_s = candidate.steps[Pass::kFull].at(1) * 1e-3;
+  const auto runs = static_cast<double>(order_.size() * config_.methods.size());
+  probe_tokens_ = std::clamp(static_cast<std::int64_t>(kGenerating_s / (runs * step_s)),
+                             kLeastTokens, kMostTokens);
+  const bool first = &candidate == &candidates_.at(order_.front());
   const auto probe = [&](const MethodSpec& m, std::size_t gammas, std::int64_t tokens) {
-    std::vector<ProbeSums>& sums = sums_[m.method];
-    sums.resize(std::max(sums.size(), gammas + 1));
+    std::vector<ProbeSums>& sums = candidate.probes[m.method];
+    sums.resize(probed_.size());
     return generate(engine, m.method, probed_[gammas], tokens, [&](const RunMetrics& run) {
       sums[gammas].add(m, candidate.steps, run);
-      if (m.levels() == 0) return;
       candidate.outer[m.method].merge(run.levels.back());
       if (m.levels() > 1) candidate.inner[m.method].merge(run.levels.front());
     });
   };
-  if (!probe(spec_of(kBaselineMethod), 0,
-             std::max(kLeastTokens / 2, probe_tokens_ / kBaselinePart))) {
+  const MethodSpec& baseline = spec_of(kBaselineMethod);
+  if (!generate(engine, kBaselineMethod, probed_.front(),
+                std::max(kLeastTokens / 2, probe_tokens_ / kBaselinePart),
+                [&](const RunMetrics& run) { baseline_.add(baseline, candidate.steps, run); })) {
     return false;
   }
   for (const Method method : config_.methods) {
@@ -222,15 +222,16 @@ bool Tuner::generate(Engine& engine, Method method, const Gammas& gammas, std::i
 MethodModel Tuner::model_of(const MethodSpec& m) const {
   MethodModel model{&m, {}, {}};
   std::vector<LevelCounters> outer;
-  for (const Candidate& c : candidates_) {
+  for (const auto& [budget, c] : candidates_) {
     if (c.outer.contains(m.method)) outer.push_back(c.outer.at(m.method));
   }
   pool_violators(outer);
-  for (const Candidate& c : candidates_) {
+  for (const auto& [budget, c] : candidates_) {
     if (!c.outer.contains(m.method)) continue;
     BudgetModel b;
-    if (m.has_budget()) b.budget = c.budget;
+    if (m.has_budget()) b.budget = budget;
     b.steps = c.steps;
+    b.probes = c.probes.at(m.method);
     if (const auto& synthetic = config_.speculation.synthetic) {
       if (m.levels() > 1) b.acceptance.push_back({{synthetic->inner}});
       b.acceptance.push_back({{synthetic->outer}});
@@ -240,30 +241,57 @@ MethodModel Tuner::model_of(const MethodSpec& m) const {
     }
     model.budgets.push_back(std::move(b));
   }
-  model.calibrate(sums_.at(m.method), sums_.at(kBaselineMethod).front());
+  model.calibrate(baseline_);
   return model;
 }
 
-void Tuner::choose() {
-  std::sort(candidates_.begin(), candidates_.end(),
-            [](const Candidate& a, const Candidate& b) { return a.budget < b.budget; });
+std::vector<MethodModel> Tuner::models() const {
   std::vector<MethodModel> models;
   for (const Method method : config_.methods) {
     if (is_tuned(spec_of(method))) models.push_back(model_of(spec_of(method)));
   }
-  best_ = best_budget(models, space_);
-  const ProbeSums& baseline = sums_.at(kBaselineMethod).front();
+  return models;
+}
+
+// Of order_, best first.
+std::vector<std::int64_t> Tuner::ranked(std::span<const MethodModel> models) const {
+  std::vector<std::int64_t> budgets;
+  for (const std::size_t i : rank_budgets(models, space_)) {
+    const std::int64_t budget =
+        std::next(candidates_.begin(), static_cast<std::ptrdiff_t>(i))->first;
+    if (std::find(order_.begin(), order_.end(), budget) != order_.end()) budgets.push_back(budget);
+  }
+  return budgets;
+}
+
+// The next prompt is for the better half of the budgets, and for the usual one.
+void Tuner::narrow() {
+  std::vector<std::int64_t> budgets = ranked(models());
+  budgets.resize((budgets.size() + 1) / 2);
+  const std::int64_t usual = order_.front();
+  std::erase_if(order_, [&](std::int64_t b) {
+    return b != usual && std::find(budgets.begin(), budgets.end(), b) == budgets.end();
+  });
+}
+
+void Tuner::choose() {
+  const std::vector<MethodModel> all = models();
+  best_ = ranked(all).front();
+  const auto best =
+      static_cast<std::size_t>(std::distance(candidates_.begin(), candidates_.find(best_)));
   double baseline_ms = 0;
-  for (const double ms : baseline.phase_ms) baseline_ms += ms;
-  for (const MethodModel& model : models) {
+  for (const double ms : baseline_.phase_ms) baseline_ms += ms;
+  for (const MethodModel& model : all) {
     const MethodSpec& m = *model.method;
     std::optional<std::int64_t> budget;
     if (m.has_budget()) budget = config_.auto_budget ? usual_budget(config_) : order_.front();
-    CaseTuning t = describe_choice(model, m.has_budget() ? best_ : 0, space_,
+    CaseTuning t = describe_choice(model, m.has_budget() ? best : 0, space_,
                                    setting_of(m, budget, usual_gammas(config_)), context_);
-    t.autoregressive_ms_per_token = baseline_ms / static_cast<double>(baseline.tokens);
+    t.autoregressive_ms_per_token = baseline_ms / static_cast<double>(baseline_.tokens);
     t.prompts = prompts_;
-    for (const ProbeSums& sums : sums_.at(m.method)) t.tokens += sums.tokens;
+    for (const BudgetModel& b : model.budgets) {
+      for (const ProbeSums& probe : b.probes) t.tokens += probe.tokens;
+    }
     t.own_prompts = own_prompts_;
     t.cut_short = cut_short_;
     if (config_.auto_budget && m.has_budget()) t.too_large = too_large_budgets(config_);
@@ -281,7 +309,7 @@ bool Tuner::compare_with_defaults(Engine& engine) {
       if (tuning->defaults->setting == tuning->chosen) continue;
       const TunedSetting& s = kUsual[i] ? tuning->defaults->setting : tuning->chosen;
       hooks_.step(static_cast<std::int64_t>(i), std::ssize(kUsual));
-      if (stopped() || !set_budget(engine, s.budget.value_or(candidates_[best_].budget))) {
+      if (stopped() || !set_budget(engine, s.budget.value_or(best_))) {
         return false;
       }
       std::pair<double, double>& of = spent[method][kUsual[i] ? 1 : 0];
@@ -300,7 +328,7 @@ bool Tuner::compare_with_defaults(Engine& engine) {
     log_gain += std::log(*d.measured_ms_per_token / *d.best_measured_ms_per_token);
   }
   if (log_gain < 0) overrule();
-  if (config_.auto_budget) engine.set_budget(candidates_[best_].budget);
+  if (config_.auto_budget) engine.set_budget(best_);
   return true;
 }
 
@@ -312,11 +340,9 @@ void Tuner::overrule() {
     if (tuning->defaults->measured_ms_per_token) tuning->overruled = best;
     tuning->predicted_ms_per_token = tuning->defaults->predicted_ms_per_token;
   }
-  if (!config_.auto_budget) return;
-  const auto usual =
-      std::find_if(candidates_.begin(), candidates_.end(),
-                   [this](const Candidate& c) { return c.budget == usual_budget(config_); });
-  if (usual != candidates_.end()) best_ = static_cast<std::size_t>(usual - candidates_.begin());
+  if (config_.auto_budget && candidates_.contains(usual_budget(config_))) {
+    best_ = usual_budget(config_);
+  }
 }
 
 }  // namespace triforce

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "decode/engine.h"
@@ -43,16 +44,19 @@ class Tuner {
  private:
   using Clock = std::chrono::steady_clock;
   struct Candidate {
-    std::int64_t budget = 0;
     StepCurves steps;  // of all passes that run
     std::map<Method, LevelCounters> outer, inner;
+    std::map<Method, std::vector<ProbeSums>> probes;  // one of each of probed_
   };
   bool is_tuned(const MethodSpec& method) const;
   bool explore(Engine& engine);
   bool explore(Engine& engine, Candidate& candidate);
   void measure_steps(Engine& engine, Candidate& candidate);
-  void choose();
+  std::vector<MethodModel> models() const;
   MethodModel model_of(const MethodSpec& method) const;
+  std::vector<std::int64_t> ranked(std::span<const MethodModel> models) const;
+  void narrow();
+  void choose();
   bool compare_with_defaults(Engine& engine);
   void overrule();
   bool set_budget(Engine& engine, std::int64_t budget);
@@ -70,11 +74,11 @@ class Tuner {
   Hooks hooks_;
   GammaSpace space_;
   std::vector<Gammas> probed_;
-  std::vector<std::int64_t> order_;                // budgets, the usual one first
-  std::vector<Candidate> candidates_;              // those tried, in that order
-  std::map<Method, std::vector<ProbeSums>> sums_;  // the baseline's, too
+  std::vector<std::int64_t> order_;               // budgets that may be chosen, the usual one first
+  std::map<std::int64_t, Candidate> candidates_;  // those tried, by budget
+  ProbeSums baseline_;
   std::map<Method, std::optional<CaseTuning>> tunings_;
-  std::size_t best_ = 0;           // of candidates_, once chosen
+  std::int64_t best_ = 0;          // budget, once chosen
   std::int64_t probe_tokens_ = 0;  // of one generation; 0: not known yet
   std::int64_t prompts_ = 0;
   double spent_s_ = 0;      // on other prompts, and on prefills

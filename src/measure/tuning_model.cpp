@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "core/piecewise_linear.h"
@@ -164,22 +165,31 @@ void ProbeSums::add(const ProbeSums& other) {
   rows += other.rows;
 }
 
-void MethodModel::calibrate(std::span<const ProbeSums> probes, const ProbeSums& baseline) {
+void MethodModel::calibrate(const ProbeSums& baseline) {
+  std::vector<ProbeSums> of_all;  // budgets, by pair of gammas
   ProbeSums all;
-  for (const ProbeSums& probe : probes) all.add(probe);
+  for (const BudgetModel& b : budgets) {
+    of_all.resize(std::max(of_all.size(), b.probes.size()));
+    for (std::size_t i = 0; i < b.probes.size(); ++i) of_all[i].add(b.probes[i]);
+  }
+  for (const ProbeSums& probe : of_all) all.add(probe);
   const auto ms = [&](Phase phase) { return all.phase_ms[index_of(phase)]; };
   costs = {per(ms(Phase::kHostGap), all.passes), per(ms(Phase::kSampling), all.rows),
            per(ms(Phase::kCacheUpdate), all.rounds), per(ms(Phase::kRebuild), all.tokens)};
   for (int i = 0; i < method->n_passes; ++i) {
     const Phase phase = method->phase(i);
-    Factors factors;
-    if (phase == Phase::kOuterVerify) add_factor(baseline, phase, factors);
-    for (const ProbeSums& probe : probes) add_factor(probe, phase, factors);
-    std::stable_sort(factors.begin(), factors.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    const Pass pass = method->chain[static_cast<std::size_t>(i)];
     for (BudgetModel& b : budgets) {
-      StepCurve& curve = b.steps[method->chain[static_cast<std::size_t>(i)]];
-      if (!curve.points.empty()) curve = scaled(curve, factors);
+      StepCurve& curve = b.steps[pass];
+      if (curve.points.empty()) continue;
+      Factors factors;
+      if (phase == Phase::kOuterVerify) add_factor(baseline, phase, factors);
+      for (const ProbeSums& p : has_budget(pass) ? b.probes : of_all) {
+        add_factor(p, phase, factors);
+      }
+      std::stable_sort(factors.begin(), factors.end(),
+                       [](const auto& x, const auto& y) { return x.first < y.first; });
+      curve = scaled(curve, factors);
     }
   }
 }
@@ -190,25 +200,23 @@ std::optional<double> MethodModel::ms_per_token(std::size_t budget, const Gammas
   return round ? std::optional(round->ms_per_token()) : std::nullopt;
 }
 
-std::size_t best_budget(std::span<const MethodModel> models, const GammaSpace& space) {
-  std::size_t best = 0;
-  double best_log = INFINITY;
-  for (std::size_t b = 0;; ++b) {
-    double sum = 0;
-    bool any = false;
-    for (const MethodModel& model : models) {
-      if (!model.method->has_budget() || b >= model.budgets.size()) continue;
+std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models,
+                                      const GammaSpace& space) {
+  std::vector<double> logs;  // sums over the methods
+  for (const MethodModel& model : models) {
+    if (!model.method->has_budget()) continue;
+    logs.resize(model.budgets.size());
+    for (std::size_t b = 0; b < logs.size(); ++b) {
       const std::optional<Gammas> gammas = best_gammas(model, b, space);
-      if (!gammas) continue;
-      any = true;
-      sum += std::log(*model.ms_per_token(b, *gammas));
-    }
-    if (!any) return best;
-    if (sum < best_log) {
-      best_log = sum;
-      best = b;
+      TF_CHECK(gammas, "{} was not measured", model.method->name);
+      logs[b] += std::log(*model.ms_per_token(b, *gammas));
     }
   }
+  std::vector<std::size_t> order(std::max<std::size_t>(logs.size(), 1));
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return logs[a] < logs[b]; });
+  return order;
 }
 
 TunedSetting setting_of(const MethodSpec& method, std::optional<std::int64_t> budget,

@@ -40,20 +40,21 @@ struct BudgetModel {
   std::optional<std::int64_t> budget;  // tokens; nullopt: the method has none
   StepCurves steps;                    // single passes
   AcceptanceCurves acceptance;
+  std::vector<ProbeSums> probes;  // one of each pair of gammas
 };
 
 // A method with what its loop takes. Passes take longer in the loop than alone, where their data
-// was at hand and nothing else ran: by a factor that is taken to depend on their rows, not the
-// budget.
+// was at hand and nothing else ran: by a factor that is taken to depend on their rows and, for a
+// cache of a budget, on that: a small one is at hand alone and is not in the loop.
 struct MethodModel {
   const MethodSpec* method = nullptr;
   std::vector<BudgetModel> budgets;  // rising
   LoopCosts costs;
 
-  // Scales the steps of all budgets by what each of `probes` took in the loop at its rows, linear
-  // between these, and `baseline`, autoregressive decoding, for single rows of the full cache; sets
-  // the costs.
-  void calibrate(std::span<const ProbeSums> probes, const ProbeSums& baseline);
+  // Scales the steps by what each of the probes took in the loop at its rows, linear between these:
+  // those of a budget's own cache by that budget's probes, others by all, and single rows of the
+  // full cache by `baseline`, autoregressive decoding. Sets the costs.
+  void calibrate(const ProbeSums& baseline);
   // nullopt: what it needs was not measured.
   std::optional<double> ms_per_token(std::size_t budget, const Gammas& gammas) const;
 };
@@ -64,9 +65,10 @@ struct GammaSpace {
   GammaChoice chosen;
 };
 
-// The budget, an index, at which the methods' best gammas have the least geometric mean of
-// predicted times. Methods without a budget do not count. All have as many budgets.
-std::size_t best_budget(std::span<const MethodModel> models, const GammaSpace& space);
+// Indices of the budgets, best first: by the geometric mean of the times predicted for the methods'
+// best gammas. Methods without a budget do not count; all others have as many budgets. Only the
+// first one if there is no such method.
+std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models, const GammaSpace& space);
 
 // Chosen setting, predictions and surface of a method at a chosen budget (an index; 0 for methods
 // without one). `usual`: the setting without auto; the comparison is left out where its budget is
