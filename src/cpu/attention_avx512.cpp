@@ -1,6 +1,6 @@
 // Attention kernels in AVX-512, f32 arithmetic.
 #define TF_ISA __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c")))
-#include "cpu/attention_vector512.h"
+#include "cpu/vector512.h"
 //
 #include "cpu/attention_tile.h"
 

@@ -6,7 +6,7 @@
       target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,f16c,amx-tile,amx-" \
              "bf16")))
 #include "cpu/amx_tiles.h"
-#include "cpu/attention_dot512.h"
+#include "cpu/dot512.h"
 //
 #include "cpu/attention_tile.h"
 

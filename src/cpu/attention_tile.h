@@ -8,72 +8,10 @@
 #endif
 #include <xmmintrin.h>
 
-#define TF_ISA_INLINE TF_ISA inline __attribute__((always_inline))
+#include "cpu/row_formats.h"
 
 namespace triforce::cpu {
 namespace {
-
-// (x, y) turned by the angle of (cos, sin).
-template <class V>
-TF_ISA_INLINE void rotate_pair(typename V::Vec& x, typename V::Vec& y, typename V::Vec cos,
-                               typename V::Vec sin) {
-  const typename V::Vec turned = V::sub(V::mul(x, cos), V::mul(y, sin));
-  y = V::add(V::mul(y, cos), V::mul(x, sin));
-  x = turned;
-}
-
-// Elements of type T side by side, f32 arithmetic.
-template <class V, class T>
-struct PlainFormat {
-  using Element = T;
-  using Query = float;
-  using Vec = typename V::Vec;
-  static constexpr int kPair = 1;
-  TF_ISA_INLINE static Vec load(const T* p) { return V::load(p); }
-  TF_ISA_INLINE static Vec broadcast(const float* p) { return V::set1(*p); }
-  TF_ISA_INLINE static Vec mad(Vec acc, Vec x, Vec s) { return V::fma(x, s, acc); }
-  // Stores 32 probabilities as the second product reads them; returns l plus what was stored.
-  TF_ISA_INLINE static Vec pack(Vec p0, Vec p1, float* out, Vec l) {
-    V::store(out, p0);
-    V::store(out + kLanes, p1);
-    return V::add(V::add(l, p0), p1);
-  }
-  TF_ISA_INLINE static void store(T* p, Vec x) { V::store(p, x); }
-  TF_ISA_INLINE static void rotate(Vec& low, Vec& high, const float* cos, const float* sin) {
-    rotate_pair<V>(low, high, V::load(cos), V::load(sin));
-  }
-};
-
-// bf16 in pairs, f32 arithmetic.
-template <class V>
-struct PairFormat {
-  using Element = std::uint16_t;
-  using Query = float;
-  using Vec = typename V::Vec;
-  struct Two {
-    Vec even, odd;
-  };
-  static constexpr int kPair = 2;
-  TF_ISA_INLINE static Two load(const std::uint16_t* p) {
-    Two t;
-    V::load_pairs(p, t.even, t.odd);
-    return t;
-  }
-  TF_ISA_INLINE static Two broadcast(const float* p) { return {V::set1(p[0]), V::set1(p[1])}; }
-  TF_ISA_INLINE static Vec mad(Vec acc, const Two& x, const Two& s) {
-    return V::fma(x.odd, s.odd, V::fma(x.even, s.even, acc));
-  }
-  TF_ISA_INLINE static Vec pack(Vec p0, Vec p1, float* out, Vec l) {
-    return PlainFormat<V, float>::pack(p0, p1, out, l);
-  }
-  TF_ISA_INLINE static void store(std::uint16_t* p, const Two& x) {
-    V::store_pairs(p, x.even, x.odd);
-  }
-  TF_ISA_INLINE static void rotate(Two& low, Two& high, const float* cos, const float* sin) {
-    rotate_pair<V>(low.even, high.even, V::load(cos), V::load(sin));
-    rotate_pair<V>(low.odd, high.odd, V::load(cos + kLanes), V::load(sin + kLanes));
-  }
-};
 
 template <class V, class F>
 struct AttentionTile {

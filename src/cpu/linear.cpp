@@ -17,6 +17,9 @@ constexpr std::int64_t kBlockBytes = 32 * 1024;
 constexpr std::int64_t kBytesPerThread = 64 * 1024;
 // Columns unpacked at a time where oneDNN cannot read the panels.
 constexpr std::int64_t kUnpackColumns = 256;
+// Bytes between rows of x that a tile reads side by side: without it those of a width of 4,096 fall
+// into one set of the first-level cache.
+constexpr std::int64_t kRowGap = 64;
 
 std::int64_t padded_depth(std::int64_t cols, DType dtype) {
   return round_up(cols, dtype == DType::kBF16 ? 32 : 16);
@@ -54,9 +57,11 @@ Rows prepare(const Context& context, const LinearKernels& kernels, XFormat forma
   }
   const std::int64_t width = round_up(cols, 32);  // padding is zero: 0 * 0 in the padded weights
   const std::int64_t size = format == XFormat::kBf16 ? 2 : 4;
-  auto* to = scratch.take<std::byte>(rows * width * size);
+  const bool few = rows <= kMaxBatchInvariantRows;
+  const std::int64_t stride = width * size + (few ? kRowGap : 0);
+  auto* to = scratch.take<std::byte>(rows * stride);
   const auto convert_row = [&](std::int64_t r, int) {
-    std::byte* row = to + r * width * size;
+    std::byte* row = to + r * stride;
     const float* from = source + r * x.stride[0];
     if (format == XFormat::kBf16) {
       kernels.to_bf16(from, cols, reinterpret_cast<std::uint16_t*>(row));
@@ -65,12 +70,12 @@ Rows prepare(const Context& context, const LinearKernels& kernels, XFormat forma
     }
     std::memset(row + cols * size, 0, static_cast<std::size_t>((width - cols) * size));
   };
-  if (rows <= kMaxBatchInvariantRows) {
+  if (few) {
     for (std::int64_t r = 0; r < rows; ++r) convert_row(r, 0);
   } else {
     parallel_for(context, rows, convert_row);
   }
-  return {to, width * size};
+  return {to, stride};
 }
 
 void add_to(float* out, const float* acc, std::int64_t n, bool accumulate) {
@@ -257,7 +262,8 @@ void pack_rows(const Context& context, Matrix& m, std::int64_t row_begin, Tensor
 
 std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width) {
   const std::int64_t width = round_up(max_width, 32);
-  return round_up(rows * width * 4, 64) + round_up(kUnpackColumns * width * 4, 64);
+  return round_up(rows * width * 4 + kMaxBatchInvariantRows * kRowGap, 64) +
+         round_up(kUnpackColumns * width * 4, 64);
 }
 
 void linear(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,

@@ -1,5 +1,5 @@
-// 16 floats in one AVX-512 register, for the kernels of attention_tile.h. Included by the AVX-512
-// sources only, after TF_ISA.
+// 16 floats in one AVX-512 register, for the kernels of attention_tile.h and linear_tile.h.
+// Included by the AVX-512 sources only, after TF_ISA.
 #pragma once
 #include <immintrin.h>
 
@@ -14,6 +14,7 @@ namespace {
 
 struct Avx512Vector {
   using Vec = __m512;
+  static constexpr int kRegisters = 32;
   static constexpr int kMaxRows = 8;
   static constexpr int blocks(int rows) { return rows <= 6 ? 4 : 2; }
 

@@ -1,7 +1,7 @@
-// The row format of the levels with vdpbf16ps, for the kernels of attention_tile.h. Included after
-// TF_ISA, by the sources of those levels only.
+// The row format of the levels with vdpbf16ps, for the kernels of attention_tile.h and
+// linear_tile.h. Included after TF_ISA, by the sources of those levels only.
 #pragma once
-#include "cpu/attention_vector512.h"
+#include "cpu/vector512.h"
 
 namespace triforce::cpu {
 namespace {
@@ -11,6 +11,7 @@ struct DotFormat {
   using Element = std::uint16_t;
   using Query = std::uint16_t;
   static constexpr int kPair = 2;
+  static constexpr int kLoaded = 1;
   TF_AVX512 __m512bh load(const std::uint16_t* p) {
     return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
   }

@@ -1,0 +1,18 @@
+// Linear layers of bf16 weights by vdpbf16ps.
+#define TF_ISA __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,f16c")))
+#include "cpu/dot512.h"
+//
+#include "cpu/linear_tile.h"
+
+namespace triforce::cpu {
+
+const LinearKernels& avx512_bf16_kernels() {
+  static const LinearKernels kKernels = [] {
+    LinearKernels k = avx512_kernels();
+    k.bf16 = LinearTile<Avx512Vector, DotFormat>::set(XFormat::kBf16);
+    return k;
+  }();
+  return kKernels;
+}
+
+}  // namespace triforce::cpu

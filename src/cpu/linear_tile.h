@@ -1,0 +1,128 @@
+// The tiles of linear_kernels.h over a vector type V of 16 floats and a row format F
+// (row_formats.h). Included by one source per instruction level, which defines TF_ISA (the target
+// attribute) and V first.
+//
+// All sums of a tile stay in registers: of 64 columns for few rows, of 32 or 16 at a time for more,
+// a block of the panel's depth after the other, so that each weight comes from memory once:
+//
+//       depth ->                       few rows: | all 64 columns, whole depth            |
+//   64  +-------+-------+----         more rows: | 1 | 3 | 5 |     16 or 32 columns by
+//  col. | block | next  |                        | 2 | 4 | 6 |     one block, in this order
+//       +-------+-------+----
+#ifndef TF_ISA
+#error "define TF_ISA and V before including this file"
+#endif
+#include <xmmintrin.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cpu/linear_kernels.h"
+#include "cpu/row_formats.h"
+
+namespace triforce::cpu {
+namespace {
+
+template <class V, class F>
+struct LinearTile {
+  using Vec = typename V::Vec;
+  using Element = typename F::Element;
+  using Query = typename F::Query;
+  static constexpr int kVecs = kPanel / kLanes;
+  static constexpr std::int64_t kVecElements = std::int64_t{kLanes} * F::kPair;
+  static constexpr std::int64_t kStepElements = kPanel * F::kPair;
+  // Steps of a block of 16 KB: half of a first-level cache, and the next one in the other half.
+  static constexpr std::int64_t kBlockSteps = (16 << 10) / (kStepElements * sizeof(Element));
+  // Bytes ahead of the load: past the end of a page, where the hardware prefetcher stops.
+  static constexpr std::int64_t kAhead = 4096;
+  // Rows whose sums, with the loads of `vecs` vectors and a broadcast, fit into the registers.
+  static constexpr int rows_of(int vecs) { return (V::kRegisters - 1) / vecs - F::kLoaded; }
+  // With one vector a step a broadcast is read for each product, so that more rows are no faster.
+  static constexpr int kMaxRows = std::min(kMaxTileRows, rows_of(V::kRegisters < 32 ? 1 : 2));
+
+  // Vectors of a step that go with R rows.
+  static constexpr int width(int rows) {
+    int vecs = kVecs;
+    while (vecs > 1 && rows > std::max(rows_of(vecs), 1)) vecs /= 2;
+    return vecs;
+  }
+
+  // acc[r][0..16 kWide) += x[r] . w, and a request for as many bytes from `ahead` on.
+  template <int R, int kWide>
+  TF_ISA static void columns(const Element* w, const std::byte* x, std::int64_t x_stride_bytes,
+                             std::int64_t steps, float* acc, const char* ahead) {
+    constexpr std::int64_t kBytes = kWide * kVecElements * sizeof(Element);
+    Vec sum[R][kWide];
+    const Query* from[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      from[r] = reinterpret_cast<const Query*>(x + r * x_stride_bytes);
+#pragma GCC unroll 4
+      for (int j = 0; j < kWide; ++j) sum[r][j] = V::load(acc + r * kPanel + j * kLanes);
+    }
+    for (std::int64_t s = 0; s < steps; ++s, w += kStepElements, ahead += kBytes) {
+      for (std::int64_t line = 0; line < kBytes; line += 64)
+        _mm_prefetch(ahead + line, _MM_HINT_T0);
+      decltype(F::load(w)) weights[kWide];
+#pragma GCC unroll 4
+      for (int j = 0; j < kWide; ++j) weights[j] = F::load(w + j * kVecElements);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const auto factor = F::broadcast(from[r] + s * F::kPair);
+#pragma GCC unroll 4
+        for (int j = 0; j < kWide; ++j) sum[r][j] = F::mad(sum[r][j], weights[j], factor);
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kWide; ++j) V::store(acc + r * kPanel + j * kLanes, sum[r][j]);
+    }
+  }
+
+  template <int R>
+  TF_ISA static void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
+                          std::int64_t steps, float* acc, bool prefetch) {
+    constexpr int kWide = width(R);
+    const auto* weights = reinterpret_cast<const Element*>(w);
+    const std::int64_t block = kWide == kVecs ? steps : kBlockSteps;
+    for (std::int64_t s = 0; s < steps; s += block) {
+      const std::int64_t count = std::min(block, steps - s);
+      const Element* here = weights + s * kStepElements;
+      for (int j = 0; j < kVecs; j += kWide) {
+        // In shares what comes after this block.
+        const auto* ahead = reinterpret_cast<const char*>(here);
+        if (prefetch && kWide == kVecs) ahead += kAhead;
+        if (prefetch && kWide < kVecs) {
+          ahead += count * (kVecs + j) * kVecElements * std::int64_t{sizeof(Element)};
+        }
+        columns<R, kWide>(here + j * kVecElements, x + s * F::kPair * std::int64_t{sizeof(Query)},
+                          x_stride_bytes, count, acc + j * kLanes, ahead);
+      }
+    }
+  }
+
+  static TileSet set(XFormat format) {
+    return set_of(format, std::make_integer_sequence<int, kMaxRows>());
+  }
+
+ private:
+  template <int... kRows>
+  static TileSet set_of(XFormat format, std::integer_sequence<int, kRows...> /*rows*/) {
+    return {.x_format = format,
+            .k_per_step = F::kPair,
+            .max_rows = kMaxRows,
+            .tiles = {nullptr, tile<kRows + 1>...}};
+  }
+};
+
+// f32, f16 and bf16 weights in f32 arithmetic.
+template <class V>
+void set_float_tiles(LinearKernels& k) {
+  k.f32 = LinearTile<V, PlainFormat<V, float>>::set(XFormat::kF32);
+  k.f16 = LinearTile<V, PlainFormat<V, std::uint16_t>>::set(XFormat::kF32);
+  k.bf16 = LinearTile<V, PairFormat<V>>::set(XFormat::kRoundedF32);
+}
+
+}  // namespace
+}  // namespace triforce::cpu
