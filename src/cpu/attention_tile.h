@@ -20,38 +20,37 @@ struct AttentionTile {
   using Query = typename F::Query;
   static constexpr int kVecs = kTileKeys / kLanes;
 
-  // s[r][.] = q[r] . k of kBlocks key blocks.
+  // s[r][.] = q[r] . k of kBlocks key blocks. What lies at the same places from `next` on is asked
+  // for, without a branch in the loop: GCC would keep the loads of both its ways in memory.
   template <int R, int kBlocks>
-  TF_ISA static void scores(const Element* k, const Query* q, int d, float* s,
-                            const std::byte* next) {
+  TF_ISA_ALONE static void scores(const Element* k, const Query* q, int d, float* s,
+                                  const std::byte* next) {
     Vec acc[R][kBlocks];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int b = 0; b < kBlocks; ++b) acc[r][b] = V::set1(0.0F);
     }
     const std::int64_t block = static_cast<std::int64_t>(d) * kLanes;
     for (int i = 0; i < d; i += F::kPair) {
       decltype(F::load(k)) keys[kBlocks];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int b = 0; b < kBlocks; ++b) {
         const std::int64_t at = b * block + static_cast<std::int64_t>(i) * kLanes;
         keys[b] = F::load(k + at);
-        if (next != nullptr) {
-          _mm_prefetch(reinterpret_cast<const char*>(next) + at * std::int64_t{sizeof(Element)},
-                       _MM_HINT_T0);
-        }
+        _mm_prefetch(reinterpret_cast<const char*>(next) + at * std::int64_t{sizeof(Element)},
+                     _MM_HINT_T0);
       }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         const auto x = F::broadcast(q + static_cast<std::int64_t>(r) * d + i);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int b = 0; b < kBlocks; ++b) acc[r][b] = F::mad(acc[r][b], keys[b], x);
       }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int b = 0; b < kBlocks; ++b) V::store(s + r * kTileKeys + b * kLanes, acc[r][b]);
     }
   }
@@ -106,14 +105,14 @@ struct AttentionTile {
 
   // o[r][16 kBlocks dimensions] = factor[r] o + p[r] v
   template <int R, int kBlocks>
-  TF_ISA static void values(const Element* v, const Query* p, int d, const float* factor, float* o,
-                            const std::byte* next) {
+  TF_ISA_ALONE static void values(const Element* v, const Query* p, int d, const float* factor,
+                                  float* o, const std::byte* next) {
     Vec acc[R][kBlocks];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const Vec f = V::set1(factor[r]);
       // Adding +0 keeps a zero positive, so that a masked tile leaves it as it was.
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int b = 0; b < kBlocks; ++b) {
         acc[r][b] =
             V::fma(V::load(o + static_cast<std::int64_t>(r) * d + b * kLanes), f, V::set1(0.0F));
@@ -121,32 +120,31 @@ struct AttentionTile {
     }
     for (int t = 0; t < kTileKeys; t += F::kPair) {
       decltype(F::load(v)) rows[kBlocks];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int b = 0; b < kBlocks; ++b) {
         const std::int64_t at = static_cast<std::int64_t>(t) * d + b * kLanes * F::kPair;
         rows[b] = F::load(v + at);
-        if (next != nullptr) {
-          _mm_prefetch(reinterpret_cast<const char*>(next) + at * std::int64_t{sizeof(Element)},
-                       _MM_HINT_T0);
-        }
+        _mm_prefetch(reinterpret_cast<const char*>(next) + at * std::int64_t{sizeof(Element)},
+                     _MM_HINT_T0);
       }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         const auto x = F::broadcast(p + r * kTileKeys + t);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int b = 0; b < kBlocks; ++b) acc[r][b] = F::mad(acc[r][b], rows[b], x);
       }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int b = 0; b < kBlocks; ++b) {
         V::store(o + static_cast<std::int64_t>(r) * d + b * kLanes, acc[r][b]);
       }
     }
   }
 
-  // One tile: where it lies, and where the next one does if it is to be prefetched.
+  // One tile: where it lies, and where the next one does; this one again if that is not to be
+  // prefetched.
   struct Source {
     const Element *k, *v;
     const std::byte *next_k, *next_v;
@@ -157,9 +155,9 @@ struct AttentionTile {
                                  const float* factor, int& dim) {
     for (; dim + kBlocks * kLanes <= a.d; dim += kBlocks * kLanes) {
       const std::int64_t at = static_cast<std::int64_t>(dim) * F::kPair;
-      values<R, kBlocks>(
-          from.v + at, p, a.d, factor, a.o + static_cast<std::int64_t>(row) * a.d + dim,
-          from.next_v == nullptr ? nullptr : from.next_v + at * std::int64_t{sizeof(Element)});
+      values<R, kBlocks>(from.v + at, p, a.d, factor,
+                         a.o + static_cast<std::int64_t>(row) * a.d + dim,
+                         from.next_v + at * std::int64_t{sizeof(Element)});
     }
   }
 
@@ -172,9 +170,8 @@ struct AttentionTile {
     const auto* q = reinterpret_cast<const Query*>(a.q) + static_cast<std::int64_t>(row) * a.d;
     for (int b = 0; b < kVecs; b += kBlocks) {
       const std::int64_t at = static_cast<std::int64_t>(b) * a.d * kLanes;
-      scores<R, kBlocks>(
-          from.k + at, q, a.d, s + b * kLanes,
-          from.next_k == nullptr ? nullptr : from.next_k + at * std::int64_t{sizeof(Element)});
+      scores<R, kBlocks>(from.k + at, q, a.d, s + b * kLanes,
+                         from.next_k + at * std::int64_t{sizeof(Element)});
     }
     softmax(a, tile, row, R, s, p, factor);
     int dim = 0;
@@ -198,14 +195,15 @@ struct AttentionTile {
     for (int tile = 0; tile < a.tiles; ++tile) {
       const std::byte* k = a.k + tile * bytes;
       const std::byte* v = a.v + tile * bytes;
-      Source from{reinterpret_cast<const Element*>(k), reinterpret_cast<const Element*>(v),
-                  a.next_k == nullptr ? nullptr : a.next_k + tile * bytes,
-                  a.next_v == nullptr ? nullptr : a.next_v + tile * bytes};
+      const std::byte* next_k = a.next_k == nullptr ? k : a.next_k + tile * bytes;
+      const std::byte* next_v = a.next_v == nullptr ? v : a.next_v + tile * bytes;
       for (int pass = 0, row = 0; pass < passes; ++pass) {
         const int count = (a.rows - row + passes - pass - 1) / (passes - pass);
+        // The first pass asks for the next keys, the second one, if there is one, for the values.
+        const Source from{reinterpret_cast<const Element*>(k), reinterpret_cast<const Element*>(v),
+                          pass == 0 ? next_k : k, pass == (passes > 1 ? 1 : 0) ? next_v : v};
         rows_of<V::kMaxRows>(a, from, tile, row, count);
         row += count;
-        from.next_k = from.next_v = nullptr;
       }
     }
   }

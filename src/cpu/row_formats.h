@@ -14,6 +14,8 @@
 #include "cpu/attention_kernels.h"
 
 #define TF_ISA_INLINE TF_ISA inline __attribute__((always_inline))
+// For loops whose sums fill the registers: inlined, what the caller holds would be kept there too.
+#define TF_ISA_ALONE TF_ISA __attribute__((noinline))
 
 namespace triforce::cpu {
 namespace {
