@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 
 #include "app/output.h"
@@ -100,20 +101,25 @@ void Progress::update(std::string_view what, std::int64_t done, std::int64_t tot
   if (!doing.empty()) amounts += fmt::format(" ({})", doing);
   const std::string times = times_of(now - began_, done, total);
   const std::int64_t share = std::min(done, total) * 100 / total;
-  if (style_ == Style::kBar) return draw(share, amounts, times);
+  if (style_ == Style::kBar) return draw(share, amounts, doing, times);
   write_quietly(fd_, fmt::format("{}: {} ({}%), {}\n", what_, amounts, share, times));
 }
 
-void Progress::draw(std::int64_t share, const std::string& amounts, const std::string& times) {
+void Progress::draw(std::int64_t share, const std::string& amounts, std::string_view doing,
+                    const std::string& times) {
   constexpr std::int64_t kCells = 12;
   const auto full = static_cast<std::size_t>(share * kCells / 100);
   std::string line = fmt::format("{:<12} [{}{}] {:>3}%", what_, std::string(full, '#'),
                                  std::string(kCells - full, '-'), share);
   // What there is room for, and never the last column: some terminals would begin a new line.
   const std::size_t columns = terminal_columns(fd_).value_or(80);
-  for (const std::string& part : {times, amounts}) {
-    if (line.size() + 2 + part.size() < columns) line += "  " + part;
-  }
+  const auto add = [&](std::string_view part) {
+    const bool fits = line.size() + 2 + part.size() < columns;
+    if (fits) line.append("  ").append(part);
+    return fits;
+  };
+  add(times);
+  if (!add(amounts) && !doing.empty()) add(doing);
   write_quietly(fd_, "\r\x1b[K" + line);
   on_screen_ = true;
 }
@@ -123,6 +129,25 @@ void Progress::finish() {
   on_screen_ = false;
   shown_tenth_ = -1;
   what_.clear();
+}
+
+void FiguresSoFar::add(Method method, double ms_per_token) {
+  Sum& sum = sums_[method];
+  sum.log_ms += std::log(ms_per_token);
+  ++sum.n;
+}
+
+std::string FiguresSoFar::text() const {
+  const auto ms = [](const Sum& s) { return std::exp(s.log_ms / s.n); };
+  const auto baseline = sums_.find(kBaselineMethod);
+  std::string text;
+  for (const auto& [method, sum] : sums_) {
+    const bool compares = baseline != sums_.end() && method != kBaselineMethod;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", to_string(method),
+                        compares ? fmt::format("{:.1f}x", ms(baseline->second) / ms(sum))
+                                 : fmt::format("{:.3g} ms", ms(sum)));
+  }
+  return text;
 }
 
 TokenStream::TokenStream(const Tokenizer* tokenizer, bool colour, int fd)

@@ -65,11 +65,14 @@ class Observer final : public MeasureObserver {
   void on_generation(Method method, int prompt, int /*repetition*/, bool /*warmup*/,
                      std::int64_t index, std::int64_t total) override {
     step();
-    progress_.update(label_ + "decode", index, total, "generations", to_string(method));
+    const std::string figures = figures_.text();
+    progress_.update(label_ + "decode", index, total, "generations",
+                     figures.empty() ? to_string(method) : figures);
     method_ = method;
     prompt_ = prompt;
     titled_ = false;
   }
+  void on_timed(Method method, double ms_per_token) override { figures_.add(method, ms_per_token); }
   void on_tokens(Method method, std::span<const Token> tokens,
                  std::span<const std::uint8_t> origins) override {
     if (!verbose_) return;
@@ -97,6 +100,7 @@ class Observer final : public MeasureObserver {
   bool verbose_;
   Progress& progress_;
   TokenStream stream_;
+  FiguresSoFar figures_;
   const RunEvents& events_;
   Method method_ = kBaselineMethod;
   int prompt_ = 0;

@@ -222,6 +222,10 @@ void Measurement::generate(MethodState& m, int prompt, int repetition, bool warm
                           on_tokens, [this] { return stopped(); });
   });
   if (!done || run.metrics.interrupted) return;
+  if (!warmup) {
+    const auto tokens = static_cast<double>(run.metrics.tokens.size());
+    observer_.on_timed(m.method->method, run.metrics.decode_ms / tokens);
+  }
   if (!warmup && first) {
     observer_.on_tokens(m.method->method, run.metrics.tokens, run.metrics.origins);
   }

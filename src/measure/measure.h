@@ -35,6 +35,8 @@ class MeasureObserver {
   // A generation is about to start; `index` of `total` of the whole measurement.
   virtual void on_generation(Method /*method*/, int /*prompt*/, int /*repetition*/, bool /*warmup*/,
                              std::int64_t /*index*/, std::int64_t /*total*/) {}
+  // A timed generation took so long.
+  virtual void on_timed(Method /*method*/, double /*ms_per_token*/) {}
   // Tokens of the first generation of each method on each prompt: as they become final in a
   // warm-up, all at once after a timed repetition.
   virtual void on_tokens(Method /*method*/, std::span<const Token> /*tokens*/,
