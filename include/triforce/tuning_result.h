@@ -73,15 +73,15 @@ struct CaseTuning {
   std::optional<TunedSetting> overruled;
   double predicted_ms_per_token = 0, autoregressive_ms_per_token = 0;
   std::optional<double> measured_ms_per_token, error_pct, speedup_error_pct;
-
-  // Over autoregressive decoding on the same prompts, in the same minute.
-  double predicted_speedup() const { return autoregressive_ms_per_token / predicted_ms_per_token; }
   std::optional<TuningDefaults> defaults;
   double seconds = 0;
   std::int64_t prompts = 0, tokens = 0;
   bool own_prompts = true, cut_short = false;
   std::vector<std::int64_t> too_large;
   std::vector<TuningPoint> surface;
+
+  // Over autoregressive decoding, measured on the same prompts in between.
+  double predicted_speedup() const { return autoregressive_ms_per_token / predicted_ms_per_token; }
 };
 template <class V>
 void fields(V& v, CaseTuning& t) {
@@ -105,7 +105,10 @@ void fields(V& v, CaseTuning& t) {
     "what a run without auto has; null: its budget leaves nothing out of the prompt, or was not "
     "tried");
   v("seconds", t.seconds, "that tuning took, prefill of its prompts included");
-  v("prompts", t.prompts, "tuning prompts, each of params.prefill tokens");
+  v("prompts", t.prompts,
+    "tuning prompts, each of params.prefill tokens; each after the first was for the better half "
+    "of "
+    "the budgets that were left, and for the default");
   v("tokens", t.tokens, "generated on them by this method, comparisons with the defaults excepted");
   v("own_prompts", t.own_prompts,
     "whether none of them is measured afterwards; false: the data set has no more, and the first "
@@ -113,7 +116,8 @@ void fields(V& v, CaseTuning& t) {
   v("cut_short", t.cut_short, "whether the time for tuning ended before all budgets were tried");
   v("too_large", t.too_large, "budgets that were left out for want of memory, tokens");
   v("surface", t.surface,
-    "what was predicted: all budgets, and the gammas that tell the shape; of a given gamma that "
+    "what was predicted: all budgets, those given up by what was known then, and the gammas that "
+    "tell the shape; of a given gamma that "
     "alone");
 }
 

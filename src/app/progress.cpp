@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "app/output.h"
+#include "report/printers.h"
 
 namespace triforce {
 namespace {
@@ -145,7 +146,7 @@ std::string FiguresSoFar::text() const {
     const bool compares = baseline != sums_.end() && method != kBaselineMethod;
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", to_string(method),
                         compares ? fmt::format("{:.1f}x", ms(baseline->second) / ms(sum))
-                                 : fmt::format("{:.3g} ms", ms(sum)));
+                                 : fmt::format("{} ms", short_number(ms(sum))));
   }
   return text;
 }

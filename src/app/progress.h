@@ -55,8 +55,9 @@ class Progress {
   bool on_screen_ = false;
 };
 
-// Geometric means of what generations have taken so far, for a progress line: "ar 2.61 ms, triforce
-// 2.4x" per token, or without the baseline "triforce 1.07 ms". Empty before the first one.
+// Geometric means of what generations have taken so far, for a progress line: "ar 2.610 ms,
+// triforce 2.4x" per token, or without the baseline "triforce 1.070 ms". Empty before the first
+// one.
 class FiguresSoFar {
  public:
   void add(Method method, double ms_per_token);

@@ -2,12 +2,13 @@
 // by one source per instruction level, which defines TF_ISA (the target attribute) and V first.
 //
 // V has kMaxRows, query rows per pass over a tile, and blocks(rows), the vectors per row such that
-// all accumulators stay in registers. F has kPair, the dimensions per step in K and tokens in V.
+// all accumulators stay in registers.
 #ifndef TF_ISA
 #error "define TF_ISA and V before including this file"
 #endif
 #include <xmmintrin.h>
 
+#include "cpu/attention_kernels.h"
 #include "cpu/row_formats.h"
 
 namespace triforce::cpu {
@@ -20,8 +21,8 @@ struct AttentionTile {
   using Query = typename F::Query;
   static constexpr int kVecs = kTileKeys / kLanes;
 
-  // s[r][.] = q[r] . k of kBlocks key blocks. What lies at the same places from `next` on is asked
-  // for, without a branch in the loop: GCC would keep the loads of both its ways in memory.
+  // s[r][.] = q[r] . k of kBlocks key blocks. The same places from `next` on are
+  // prefetched, always: with a branch in the loop GCC would keep the loaded keys on the stack.
   template <int R, int kBlocks>
   TF_ISA_ALONE static void scores(const Element* k, const Query* q, int d, float* s,
                                   const std::byte* next) {
@@ -189,7 +190,7 @@ struct AttentionTile {
   }
 
   TF_ISA static void run(const TileArgs& a) {
-    // As even as possible: 9 rows are 5 and 4, not 8 and 1.
+    // As even as possible: where a pass takes 12, 13 rows are 7 and 6, not 12 and 1.
     const int passes = (a.rows + V::kMaxRows - 1) / V::kMaxRows;
     const std::int64_t bytes = std::int64_t{kTileKeys} * a.d * std::int64_t{sizeof(Element)};
     for (int tile = 0; tile < a.tiles; ++tile) {

@@ -17,8 +17,8 @@ constexpr std::int64_t kBlockBytes = 32 * 1024;
 constexpr std::int64_t kBytesPerThread = 64 * 1024;
 // Columns unpacked at a time where oneDNN cannot read the panels.
 constexpr std::int64_t kUnpackColumns = 256;
-// Bytes between rows of x that a tile reads side by side: without it those of a width of 4,096 fall
-// into one set of the first-level cache.
+// Bytes between converted rows of x where a tile reads them side by side: without it those of a
+// width of 4,096 fall into one set of the first-level cache.
 constexpr std::int64_t kRowGap = 64;
 
 std::int64_t padded_depth(std::int64_t cols, DType dtype) {
@@ -215,6 +215,8 @@ void linear_gemm(const Context& context, Gemm& gemm, TensorView x, const Matrix&
   Scratch scratch(context);
   const Rows rows = prepare(context, linear_kernels(context.isa),
                             bf16 ? XFormat::kBf16 : XFormat::kF32, x, scratch);
+  TF_CHECK(rows.stride_bytes == shape.lda * (bf16 ? 2 : 4), "rows {} bytes apart",
+           rows.stride_bytes);
   gemm.run(context, shape, rows.data, w.storage.data(), out.as<float>());
 }
 

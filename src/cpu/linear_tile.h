@@ -1,6 +1,6 @@
 // The tiles of linear_kernels.h over a vector type V of 16 floats and a row format F
 // (row_formats.h). Included by one source per instruction level, which defines TF_ISA (the target
-// attribute) and V first.
+// attribute) and V first. V has kRegisters, the vectors that the registers hold.
 //
 // All sums of a tile stay in registers: of 64 columns for few rows, of 32 or 16 at a time for more,
 // a block of the panel's depth after the other, so that each weight comes from memory once:
@@ -49,8 +49,9 @@ struct LinearTile {
 
   // acc[r][0..16 kWide) += x[r] . w, and a request for as many bytes from `ahead` on.
   template <int R, int kWide>
-  TF_ISA static void columns(const Element* w, const std::byte* x, std::int64_t x_stride_bytes,
-                             std::int64_t steps, float* acc, const char* ahead) {
+  TF_ISA_ALONE static void columns(const Element* w, const std::byte* x,
+                                   std::int64_t x_stride_bytes, std::int64_t steps, float* acc,
+                                   const char* ahead) {
     constexpr std::int64_t kBytes = kWide * kVecElements * sizeof(Element);
     Vec sum[R][kWide];
     const Query* from[R];
@@ -90,7 +91,7 @@ struct LinearTile {
       const std::int64_t count = std::min(block, steps - s);
       const Element* here = weights + s * kStepElements;
       for (int j = 0; j < kVecs; j += kWide) {
-        // In shares what comes after this block.
+        // Few rows: kAhead bytes ahead. More: each group of columns its share of the next block.
         const auto* ahead = reinterpret_cast<const char*>(here);
         if (prefetch && kWide == kVecs) ahead += kAhead;
         if (prefetch && kWide < kVecs) {

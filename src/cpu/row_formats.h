@@ -11,7 +11,7 @@
 #endif
 #include <cstdint>
 
-#include "cpu/attention_kernels.h"
+#include "cpu/context.h"
 
 #define TF_ISA_INLINE TF_ISA inline __attribute__((always_inline))
 // For loops whose sums fill the registers: inlined, what the caller holds would be kept there too.

@@ -4,8 +4,8 @@
 #include <immintrin.h>
 
 #include "cpu/attention_exp2.h"
-#include "cpu/attention_kernels.h"
 #include "cpu/attention_transpose.h"
+#include "cpu/context.h"
 
 #define TF_AVX2 TF_ISA static inline __attribute__((always_inline))
 
@@ -16,7 +16,7 @@ struct Avx2Vector {
   struct Vec {
     __m256 a, b;  // lanes 0..7 and 8..15
   };
-  static constexpr int kRegisters = 8;  // that a Vec fits into
+  static constexpr int kRegisters = 8;
   static constexpr int kMaxRows = 4;
   static constexpr int blocks(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 

@@ -28,7 +28,7 @@ class CaseBuilder {
   void fill_output(const MethodState& m, CaseResult& c) const;
   void fill_tuning(CaseResult& c) const;
   StepResult steps(const MethodState& m) const;
-  PerPass<PassBytes> pass_bytes(const MethodState& m) const;
+  PerPass<PassBytes> pass_bytes() const;
 
   const MeasureInput& in_;
   const RunConfig& c_;
@@ -81,7 +81,7 @@ void CaseBuilder::fill_status(const MethodState& m, CaseResult& c) const {
 
 void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   const std::int64_t context = s_.longest_prompt + c_.gen_len / 2;
-  const PerPass<PassBytes> bytes = pass_bytes(m);
+  const PerPass<PassBytes> bytes = pass_bytes();
   const auto bytes_of = [&](const RunMetrics& metrics) {
     double sum = 0;
     for (const PassCount& p : count_passes(*m.method, metrics, bytes, context)) {
@@ -102,12 +102,15 @@ void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   c.copied = copied_answers(m.runs, in_.answers, c_.gen_len);
 }
 
-// The plan's, but for caches of a budget that was chosen below the one planned for.
-PerPass<PassBytes> CaseBuilder::pass_bytes(const MethodState& m) const {
+// The plan's, but for caches of a budget that was chosen below the one planned for; methods share
+// it.
+PerPass<PassBytes> CaseBuilder::pass_bytes() const {
   PerPass<PassBytes> bytes = in_.plan.passes;
-  if (!m.tuning || !m.tuning->chosen.budget) return bytes;
-  for (const Pass pass : kBudgetPasses) {
-    bytes[pass].max_tokens = std::min(bytes[pass].max_tokens, *m.tuning->chosen.budget);
+  for (const MethodState& m : s_.methods) {
+    if (!m.tuning || !m.tuning->chosen.budget) continue;
+    for (const Pass pass : kBudgetPasses) {
+      bytes[pass].max_tokens = std::min(bytes[pass].max_tokens, *m.tuning->chosen.budget);
+    }
   }
   return bytes;
 }

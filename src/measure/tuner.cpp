@@ -85,7 +85,7 @@ Tuner::Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Ho
 
 bool Tuner::is_tuned(const MethodSpec& m) const {
   return (config_.auto_gamma && m.levels() > 0) || (config_.auto_inner_gamma && m.levels() > 1) ||
-         (config_.auto_budget && m.has_budget());
+         (config_.auto_budget && m.levels() > 0 && m.has_budget());
 }
 
 std::optional<std::int64_t> Tuner::budget() const {
@@ -103,7 +103,7 @@ void Tuner::use_prompt(Engine& engine, double spent_s, bool last) {
   exploring_s_ += here_s;
   const bool again = seconds() + spent_s + here_s < kEnough_s;
   if (!last && again && !config_.speculation.synthetic) {
-    narrow();
+    order_ = better_half(order_.front(), ranked(models()));
   } else {
     choose();
     if (!compare_with_defaults(engine)) return;
@@ -121,8 +121,10 @@ bool Tuner::explore(Engine& engine) {
     if (stopped()) return false;
     const double here_s = std::chrono::duration<double>(Clock::now() - begin_).count();
     if (i > 0 && exploring_s_ + here_s > kEnough_s) {
-      cut_short_ = true;
-      if (prompts_ == 0) order_.resize(i);
+      if (prompts_ == 0) {
+        cut_short_ = true;
+        order_.resize(i);
+      }
       break;
     }
     hooks_.step(static_cast<std::int64_t>(i), total);
@@ -223,21 +225,23 @@ MethodModel Tuner::model_of(const MethodSpec& m) const {
   MethodModel model{&m, {}, {}};
   std::vector<LevelCounters> outer;
   for (const auto& [budget, c] : candidates_) {
-    if (c.outer.contains(m.method)) outer.push_back(c.outer.at(m.method));
+    if (c.outer.contains(m.method) && is_left(budget)) outer.push_back(c.outer.at(m.method));
   }
-  pool_violators(outer);
+  pool_violators(outer);  // of those that have seen the same prompts
+  auto pooled = outer.begin();
   for (const auto& [budget, c] : candidates_) {
     if (!c.outer.contains(m.method)) continue;
     BudgetModel b;
     if (m.has_budget()) b.budget = budget;
     b.steps = c.steps;
     b.probes = c.probes.at(m.method);
+    const LevelCounters& its = is_left(budget) ? *pooled++ : c.outer.at(m.method);
     if (const auto& synthetic = config_.speculation.synthetic) {
       if (m.levels() > 1) b.acceptance.push_back({{synthetic->inner}});
       b.acceptance.push_back({{synthetic->outer}});
     } else {
       if (m.levels() > 1) b.acceptance.push_back(measured_acceptance(c.inner.at(m.method)));
-      b.acceptance.push_back(measured_acceptance(outer[model.budgets.size()]));
+      b.acceptance.push_back(measured_acceptance(its));
     }
     model.budgets.push_back(std::move(b));
   }
@@ -257,21 +261,14 @@ std::vector<MethodModel> Tuner::models() const {
 std::vector<std::int64_t> Tuner::ranked(std::span<const MethodModel> models) const {
   std::vector<std::int64_t> budgets;
   for (const std::size_t i : rank_budgets(models, space_)) {
-    const std::int64_t budget =
-        std::next(candidates_.begin(), static_cast<std::ptrdiff_t>(i))->first;
-    if (std::find(order_.begin(), order_.end(), budget) != order_.end()) budgets.push_back(budget);
+    const auto candidate = std::next(candidates_.begin(), static_cast<std::ptrdiff_t>(i));
+    if (is_left(candidate->first)) budgets.push_back(candidate->first);
   }
   return budgets;
 }
 
-// The next prompt is for the better half of the budgets, and for the usual one.
-void Tuner::narrow() {
-  std::vector<std::int64_t> budgets = ranked(models());
-  budgets.resize((budgets.size() + 1) / 2);
-  const std::int64_t usual = order_.front();
-  std::erase_if(order_, [&](std::int64_t b) {
-    return b != usual && std::find(budgets.begin(), budgets.end(), b) == budgets.end();
-  });
+bool Tuner::is_left(std::int64_t budget) const {
+  return std::find(order_.begin(), order_.end(), budget) != order_.end();
 }
 
 void Tuner::choose() {

@@ -31,9 +31,10 @@ class Tuner {
   Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Hooks hooks);
 
   // The engine's context holds a tuning prompt that no call saw before; `spent_s` is what that
-  // took. Measures and, on the last prompt or when time is up, chooses, compares with the defaults,
-  // which are chosen instead if they are faster, and leaves the engine with the chosen budget, its
-  // methods not prefilled. Does nothing once chosen. Throws as Engine.
+  // took. Measures and gives up the worse half of the budgets or, on the last prompt or when time
+  // is up, chooses, compares with the defaults, which are chosen instead if they are faster, and
+  // leaves the engine with the chosen budget, its methods not prefilled. Does nothing once chosen.
+  // Throws as Engine.
   void use_prompt(Engine& engine, double spent_s, bool last);
   bool chosen() const { return chosen_; }
   // Of a chosen one. nullopt: no size of the method was left to auto.
@@ -55,7 +56,7 @@ class Tuner {
   std::vector<MethodModel> models() const;
   MethodModel model_of(const MethodSpec& method) const;
   std::vector<std::int64_t> ranked(std::span<const MethodModel> models) const;
-  void narrow();
+  bool is_left(std::int64_t budget) const;
   void choose();
   bool compare_with_defaults(Engine& engine);
   void overrule();
@@ -79,7 +80,7 @@ class Tuner {
   ProbeSums baseline_;
   std::map<Method, std::optional<CaseTuning>> tunings_;
   std::int64_t best_ = 0;          // budget, once chosen
-  std::int64_t probe_tokens_ = 0;  // of one generation; 0: not known yet
+  std::int64_t probe_tokens_ = 0;  // of one generation on the current prompt
   std::int64_t prompts_ = 0;
   double spent_s_ = 0;      // on other prompts, and on prefills
   double exploring_s_ = 0;  // without prefills of the target

@@ -166,7 +166,7 @@ void ProbeSums::add(const ProbeSums& other) {
 }
 
 void MethodModel::calibrate(const ProbeSums& baseline) {
-  std::vector<ProbeSums> of_all;  // budgets, by pair of gammas
+  std::vector<ProbeSums> of_all;  // sums over the budgets, one of each pair of gammas
   ProbeSums all;
   for (const BudgetModel& b : budgets) {
     of_all.resize(std::max(of_all.size(), b.probes.size()));
@@ -217,6 +217,13 @@ std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models,
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return logs[a] < logs[b]; });
   return order;
+}
+
+std::vector<std::int64_t> better_half(std::int64_t usual, std::vector<std::int64_t> ranked) {
+  ranked.resize((ranked.size() + 1) / 2);
+  std::erase(ranked, usual);
+  ranked.insert(ranked.begin(), usual);
+  return ranked;
 }
 
 TunedSetting setting_of(const MethodSpec& method, std::optional<std::int64_t> budget,

@@ -44,8 +44,9 @@ struct BudgetModel {
 };
 
 // A method with what its loop takes. Passes take longer in the loop than alone, where their data
-// was at hand and nothing else ran: by a factor that is taken to depend on their rows and, for a
-// cache of a budget, on that: a small one is at hand alone and is not in the loop.
+// was at hand and nothing else ran: by a factor that is taken to depend on their rows and, where
+// the cache has a budget, on that: a small cache stays in the processor's caches while its passes
+// run alone, but not in the loop.
 struct MethodModel {
   const MethodSpec* method = nullptr;
   std::vector<BudgetModel> budgets;  // rising
@@ -69,6 +70,9 @@ struct GammaSpace {
 // best gammas. Methods without a budget do not count; all others have as many budgets. Only the
 // first one if there is no such method.
 std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models, const GammaSpace& space);
+
+// The budgets that the next prompt is for: `usual`, then the better half of `ranked`, best first.
+std::vector<std::int64_t> better_half(std::int64_t usual, std::vector<std::int64_t> ranked);
 
 // Chosen setting, predictions and surface of a method at a chosen budget (an index; 0 for methods
 // without one). `usual`: the setting without auto; the comparison is left out where its budget is

@@ -94,12 +94,12 @@ void settle_tuning(RunConfig& c) {
     const char *option, *method;
     bool (*has_it)(const MethodSpec& m);
   };
-  const Axis axes[] = {
-      {c.auto_gamma, "gamma", "that speculates",
-       [](const MethodSpec& m) { return m.levels() > 0; }},
-      {c.auto_inner_gamma, "inner-gamma", "with an inner level",
-       [](const MethodSpec& m) { return m.levels() > 1; }},
-      {c.auto_budget, "budget", "that drafts by the target", has_small_target_cache}};
+  const Axis axes[] = {{c.auto_gamma, "gamma", "that speculates",
+                        [](const MethodSpec& m) { return m.levels() > 0; }},
+                       {c.auto_inner_gamma, "inner-gamma", "with an inner level",
+                        [](const MethodSpec& m) { return m.levels() > 1; }},
+                       {c.auto_budget, "budget", "that drafts by the target",
+                        [](const MethodSpec& m) { return m.levels() > 0 && m.has_budget(); }}};
   for (const Axis& axis : axes) {
     const bool used = std::any_of(c.methods.begin(), c.methods.end(),
                                   [&](Method m) { return axis.has_it(spec_of(m)); });

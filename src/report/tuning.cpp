@@ -20,11 +20,12 @@ std::string setting_text(const TunedSetting& s) {
   return text;
 }
 
-// The fastest of those that propose anything.
+// The fastest of the chosen budget's that propose anything.
 const TuningPoint* best_speculation(const CaseTuning& t) {
   const TuningPoint* best = nullptr;
   for (const TuningPoint& p : t.surface) {
-    if (p.setting.gamma == 0 || (best != nullptr && p.ms_per_token >= best->ms_per_token)) continue;
+    if (p.setting.gamma == 0 || p.setting.budget != t.chosen.budget) continue;
+    if (best != nullptr && p.ms_per_token >= best->ms_per_token) continue;
     best = &p;
   }
   return best;

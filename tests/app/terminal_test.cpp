@@ -80,11 +80,11 @@ TEST(Progress, FiguresAreWhatTheyAreSoFar) {
   FiguresSoFar figures;
   EXPECT_EQ(figures.text(), "");
   figures.add(Method::kTriForce, 1);
-  EXPECT_EQ(figures.text(), "triforce 1 ms");
+  EXPECT_EQ(figures.text(), "triforce 1.000 ms");
   figures.add(Method::kAutoregressive, 2.5);
   figures.add(Method::kTriForce, 4);
   figures.add(Method::kAutoregressive, 10);
-  EXPECT_EQ(figures.text(), "ar 5 ms, triforce 2.5x");
+  EXPECT_EQ(figures.text(), "ar 5.000 ms, triforce 2.5x");
 }
 
 // What is over within two seconds prints nothing, and no line follows another sooner.

@@ -133,6 +133,17 @@ class Tuning(ProgramTest):
         done = self.run_program(*self.tiny(**{**options, "memory-limit": plans[64] // 2}), code=4)
         self.assertIn("(--memory-limit)", done.err)
 
+    def test_a_lossy_method_gets_the_budget_of_the_others(self):
+        cases = cases_of(self.result(method="ar,triforce,lossy-streaming"))
+        self.assertIsNone(cases["lossy-streaming"]["tuning"])
+        budget = self.check_tuning(cases["triforce"], {64, 128})["chosen"]["budget"]
+        mine = cases["lossy-streaming"]
+        given = cases_of(self.result(method="lossy-streaming", budget=budget, gamma=None,
+                                     **{"inner-gamma": None}))["lossy-streaming"]
+        self.assertEqual(mine["output"], given["output"])
+        self.assertEqual([p["bytes_per_pass"] for p in mine["traffic"]],
+                         [p["bytes_per_pass"] for p in given["traffic"]])
+
     def test_plan_says_that_it_is_chosen_later(self):
         args = ["plan", "--target", "llama-7B-128K", "--budget", "auto"]
         self.assertIn("a run chooses among 512 to 16384 tokens", self.run_program(*args).out)
@@ -140,7 +151,8 @@ class Tuning(ProgramTest):
         self.assertEqual((plan["budget"], plan["params"]["budget"]), (16384, "auto"))
 
     def test_auto_that_has_no_effect_is_refused(self):
-        for method, option in [("ar", "gamma"), ("draft", "budget"), ("retrieval", "inner-gamma")]:
+        for method, option in [("ar", "gamma"), ("draft", "budget"), ("retrieval", "inner-gamma"),
+                               ("ar,lossy-streaming", "budget")]:
             done = self.run_program(*self.tiny(**{"method": method, option: "auto"}), code=2)
             self.assertIn(f"--{option} auto: expected a method", done.err)
 

@@ -75,7 +75,6 @@ TEST(RankBudgets, DependsOnWhatIsAccepted) {
 
 TEST(RankBudgets, OfSeveralMethodsIsTheirCompromise) {
   const std::vector<MethodModel> both = {sample_model(0.1), sample_model(0.92)};
-  const std::size_t chosen = rank_budgets(both, kAll).front();
   const auto product = [&](std::size_t b) {
     double p = 1;
     for (const MethodModel& m : both) {
@@ -87,7 +86,22 @@ TEST(RankBudgets, OfSeveralMethodsIsTheirCompromise) {
     }
     return p;
   };
-  for (std::size_t b = 0; b < both[0].budgets.size(); ++b) EXPECT_LE(product(chosen), product(b));
+  const std::vector<std::size_t> order = rank_budgets(both, kAll);
+  std::vector<std::size_t> all = order;
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, (std::vector<std::size_t>{0, 1, 2, 3, 4}));
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    EXPECT_LE(product(order[i - 1]), product(order[i]));
+  }
+}
+
+TEST(BetterHalf, KeepsTheUsualBudgetInFront) {
+  using Budgets = std::vector<std::int64_t>;
+  EXPECT_EQ(better_half(64, {8, 16, 32, 64, 128, 256, 512}), (Budgets{64, 8, 16, 32}));
+  EXPECT_EQ(better_half(8, {16, 8, 32, 64, 128, 256}), (Budgets{8, 16, 32}));
+  EXPECT_EQ(better_half(8, {16, 8}), (Budgets{8, 16}));
+  EXPECT_EQ(better_half(8, {8, 16}), (Budgets{8}));
+  EXPECT_EQ(better_half(8, {8}), (Budgets{8}));
 }
 
 // Only what is auto is searched.
