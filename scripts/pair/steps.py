@@ -14,7 +14,7 @@ from .model import SINKS, Full, FullAndRetrieval, Streaming, rope_tables
 from .texts import Texts
 
 DISTANCES = (1, 512, 2048, 4096, 8192)  # lower bounds of the printed classes of distance
-TEMPERATURES = (0.3, 0.6, 1.0)  # at which proposals are judged
+TEMPERATURES = (0.1, 0.3, 0.6, 1.0)  # at which proposals are judged; 0.1 stands for greedy
 AGREE_EVERY = 4  # tokens: the logits of all would take as long as the layers
 
 

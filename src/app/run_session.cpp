@@ -12,6 +12,7 @@
 #include "app/prepare.h"
 #include "app/progress.h"
 #include "app/ranks.h"
+#include "app/run_observer.h"
 #include "app/signals.h"
 #include "host/gpu_monitor.h"
 #include "host/load_monitor.h"
@@ -37,75 +38,6 @@ TokenText text_of(const Tokenizer& tokenizer, std::span<const Token> ids) {
   if (!out.ends.empty()) out.ends.back() = std::ssize(out.text);
   return out;
 }
-
-// Of one run, for all runs of a session.
-class Observer final : public MeasureObserver {
- public:
-  Observer(std::size_t run, const RunRequest& request, const Tokenizer* tokenizer,
-           Progress& progress, const RunEvents& events)
-      : run_(run),
-        label_(request.label.empty() ? "" : request.label + ": "),
-        verbose_(request.config.verbose),
-        progress_(progress),
-        stream_(tokenizer, wants_colour(2)),
-        events_(events) {}
-
-  void on_prefill(int prompt, int prompts, Pass pass, std::int64_t done,
-                  std::int64_t total) override {
-    step();
-    std::string what = fmt::format("{}prefill {}", label_, to_string(pass));
-    if (prompts > 1) what += fmt::format(" {}/{}", prompt + 1, prompts);
-    progress_.update(what, done, total, "tokens");
-  }
-  void on_tuning(int prompt, int prompts, std::int64_t done, std::int64_t total) override {
-    step();
-    const std::string what = label_ + "tune";
-    progress_.update(what, prompt * total + done, prompts * total, "steps");
-  }
-  void on_generation(Method method, int prompt, int /*repetition*/, bool /*warmup*/,
-                     std::int64_t index, std::int64_t total) override {
-    step();
-    const std::string figures = figures_.text();
-    progress_.update(label_ + "decode", index, total, "generations",
-                     figures.empty() ? to_string(method) : figures);
-    method_ = method;
-    prompt_ = prompt;
-    titled_ = false;
-  }
-  void on_timed(Method method, double ms_per_token) override { figures_.add(method, ms_per_token); }
-  void on_tokens(Method method, std::span<const Token> tokens,
-                 std::span<const std::uint8_t> origins) override {
-    if (!verbose_) return;
-    if (!titled_) {
-      progress_.finish();
-      stream_.begin(fmt::format("{}{}, prompt {}", label_, to_string(method), prompt_),
-                    spec_of(method).levels());
-      titled_ = true;
-    }
-    stream_.add(tokens, origins);
-  }
-  void on_repetition(const std::function<RunResult()>& interim) override {
-    stream_.end();
-    if (events_.on_repetition) events_.on_repetition(interim);
-  }
-
- private:
-  void step() {
-    stream_.end();
-    if (events_.on_step) events_.on_step(run_);
-  }
-
-  std::size_t run_;
-  std::string label_;
-  bool verbose_;
-  Progress& progress_;
-  TokenStream stream_;
-  FiguresSoFar figures_;
-  const RunEvents& events_;
-  Method method_ = kBaselineMethod;
-  int prompt_ = 0;
-  bool titled_ = false;
-};
 
 // Thrown when --timeout has passed before the measurement began.
 struct TimedOut {};
@@ -140,7 +72,7 @@ struct RunSession::Impl {
     RunRequest request;
     PlanInput plan;
     MeasureInput input;
-    std::unique_ptr<Observer> observer;
+    std::unique_ptr<RunObserver> observer;
     std::optional<RunResult> unrun;  // why it is not measured
   };
 
@@ -441,8 +373,8 @@ std::vector<RunResult> RunSession::Impl::measure() {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = runs[i];
     if (run.unrun) continue;
-    run.observer = std::make_unique<Observer>(i, run.request, tokenizer ? &*tokenizer : nullptr,
-                                              progress, events);
+    run.observer = std::make_unique<RunObserver>(i, run.request, tokenizer ? &*tokenizer : nullptr,
+                                                 progress, events);
     MeasureInput& input = inputs.emplace_back(run.input);
     if (input.config.timeout_s > 0) {
       input.config.timeout_s = std::max(1e-3, input.config.timeout_s - seconds_spent());

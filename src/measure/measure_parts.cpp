@@ -1,53 +1,14 @@
 #include "measure/measure_parts.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 
 #include "host/gpu_monitor.h"
 #include "host/load_monitor.h"
 #include "measure/level_intervals.h"
-#include "statistics/statistics.h"
 
 namespace triforce {
 namespace {
-
-double ms_per_token(const RunMetrics& m) {
-  return m.decode_ms / static_cast<double>(m.tokens.size());
-}
-
-// Samples of each prompt, in its order.
-using ByPrompt = std::map<int, std::vector<double>>;
-
-std::vector<std::vector<double>> groups_of(ByPrompt&& samples) {
-  std::vector<std::vector<double>> groups;
-  groups.reserve(samples.size());
-  for (auto& [prompt, of_prompt] : samples) groups.push_back(std::move(of_prompt));
-  return groups;
-}
-
-// nullopt: it is not known of this prompt.
-std::optional<double> of_prompt(const std::vector<double>& by_prompt, int prompt) {
-  const auto i = static_cast<std::size_t>(prompt);
-  return i < by_prompt.size() ? std::optional(by_prompt[i]) : std::nullopt;
-}
-
-std::optional<double> value_of(const std::optional<Estimate>& estimate) {
-  return estimate ? std::optional(estimate->value) : std::nullopt;
-}
-
-// Timed runs that generated something.
-template <class Visit>
-void for_each_timed(std::span<const MeasuredRun> runs, const Visit& visit) {
-  for (const MeasuredRun& r : runs) {
-    if (!r.warmup && !r.metrics.tokens.empty()) visit(r);
-  }
-}
-
-std::optional<double> fraction(double achieved, const std::optional<double>& measured) {
-  return measured && *measured > 0 ? std::optional(achieved / *measured) : std::nullopt;
-}
 
 void trim_untested(LevelCounters& level) {
   std::size_t tested = level.tested_at.size();
@@ -57,98 +18,12 @@ void trim_untested(LevelCounters& level) {
   level.histogram.resize(std::min(level.histogram.size(), tested + 1));
 }
 
-std::optional<Token> token_at(const std::vector<Token>& tokens, std::int64_t i) {
-  if (i >= static_cast<std::int64_t>(tokens.size())) return std::nullopt;
-  return tokens[static_cast<std::size_t>(i)];
-}
-
-Sample to_sample(const MeasuredRun& r) {
-  Sample s;
-  s.prompt = r.prompt;
-  s.repetition = r.repetition;
-  s.warmup = r.warmup;
-  s.seed = r.seed;
-  s.tokens = static_cast<std::int64_t>(r.metrics.tokens.size());
-  s.rounds = r.metrics.rounds;
-  s.rebuilds = r.metrics.rebuilds;
-  s.decode_ms = r.metrics.decode_ms;
-  s.stopped_at_eos = r.metrics.stopped_at_eos;
-  s.tokens_sha256 = tokens_sha256(r.metrics.tokens);
-  s.levels = r.metrics.levels;
-  return s;
-}
-
 }  // namespace
 
 std::vector<std::size_t> interleaved_order(std::size_t methods, int repetition) {
   std::vector<std::size_t> order(methods);
   for (std::size_t i = 0; i < methods; ++i) order[i] = repetition % 2 == 0 ? i : methods - 1 - i;
   return order;
-}
-
-std::optional<std::int64_t> first_difference(std::span<const Token> a, std::span<const Token> b) {
-  const auto [at, _] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  const auto i = at - a.begin();
-  if (a.size() == b.size() && at == a.end()) return std::nullopt;
-  return static_cast<std::int64_t>(i);
-}
-
-bool draws_equally(const SpeculationOptions& options) {
-  return options.sampling.temperature == 0 || options.acceptance == Acceptance::kCoupled;
-}
-
-LosslessMode lossless_mode(const SpeculationOptions& options, const MethodSpec& method) {
-  if (method.is_baseline()) return LosslessMode::kBaseline;
-  if (!method.is_lossless()) return LosslessMode::kLossy;
-  if (options.synthetic) return LosslessMode::kNone;
-  return draws_equally(options) ? LosslessMode::kTokens : LosslessMode::kDistribution;
-}
-
-bool exact_rule(const SpeculationOptions& options, const MethodSpec& method) {
-  return method.levels() < 2 || options.inner_correction == Correction::kResidual ||
-         options.acceptance == Acceptance::kCoupled;
-}
-
-const MeasuredRun* find_timed(const std::vector<MeasuredRun>& runs, int prompt, int repetition) {
-  const auto it = std::find_if(runs.begin(), runs.end(), [&](const MeasuredRun& r) {
-    return !r.warmup && r.prompt == prompt && r.repetition == repetition;
-  });
-  return it == runs.end() ? nullptr : &*it;
-}
-
-Lossless compare_streams(const std::vector<MeasuredRun>* baseline,
-                         const std::vector<MeasuredRun>& runs, LosslessMode mode) {
-  Lossless out;
-  out.mode = mode;
-  if (mode != LosslessMode::kTokens || baseline == nullptr) return out;
-  for (const MeasuredRun& run : runs) {
-    if (run.warmup) continue;
-    const MeasuredRun* expected = find_timed(*baseline, run.prompt, run.repetition);
-    if (expected == nullptr) continue;
-    ++out.compared;
-    const std::vector<Token>&a = expected->metrics.tokens, &b = run.metrics.tokens;
-    const auto at = first_difference(a, b);
-    if (!at || out.first_divergence) continue;
-    out.first_divergence =
-        Divergence{run.prompt, run.repetition, *at, token_at(a, *at), token_at(b, *at)};
-  }
-  if (out.compared > 0) out.equal_to_baseline = !out.first_divergence.has_value();
-  return out;
-}
-
-std::optional<double> equal_tokens(const std::vector<MeasuredRun>& baseline,
-                                   const std::vector<MeasuredRun>& runs) {
-  std::int64_t equal = 0, all = 0;
-  for (const MeasuredRun& run : runs) {
-    if (run.warmup) continue;
-    const MeasuredRun* expected = find_timed(baseline, run.prompt, run.repetition);
-    if (expected == nullptr) continue;
-    const std::int64_t tokens = std::ssize(expected->metrics.tokens);
-    equal += first_difference(expected->metrics.tokens, run.metrics.tokens).value_or(tokens);
-    all += tokens;
-  }
-  if (all == 0) return std::nullopt;
-  return static_cast<double>(equal) / static_cast<double>(all);
 }
 
 void top_of(std::span<const float> probs, std::size_t n, std::vector<Token>& tokens,
@@ -177,18 +52,6 @@ std::vector<LevelCounters> merged_levels(const std::vector<MeasuredRun>& runs) {
   }
   for (LevelCounters& level : merged) trim_untested(level);
   return merged;
-}
-
-std::optional<PhaseTimes> phases_per_round(const std::vector<MeasuredRun>& runs) {
-  PhaseTimes sum{};
-  std::int64_t rounds = 0;
-  for_each_timed(runs, [&](const MeasuredRun& r) {
-    rounds += r.metrics.rounds;
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += r.metrics.phase_ms[i];
-  });
-  if (rounds == 0) return std::nullopt;
-  for (double& ms : sum) ms /= static_cast<double>(rounds);
-  return sum;
 }
 
 std::vector<LevelResult> make_acceptance(const std::vector<MeasuredRun>& runs, bool repeats) {
@@ -220,148 +83,6 @@ std::vector<LevelResult> make_acceptance(const std::vector<MeasuredRun>& runs, b
   return levels;
 }
 
-std::vector<double> preparation_ms(const MethodSpec& method,
-                                   const std::vector<PrefillMetrics>& prefills) {
-  std::vector<double> ms;
-  ms.reserve(prefills.size());
-  for (const PrefillMetrics& p : prefills) {
-    ms.push_back(p.target_ms + (method.uses(Pass::kRetrieval) ? p.retrieval_build_ms : 0) +
-                 (method.uses(Pass::kStreaming) ? p.streaming_ms : 0) +
-                 (method.uses(Pass::kDraft) ? p.draft_ms : 0));
-  }
-  return ms;
-}
-
-Timing make_timing(const std::vector<MeasuredRun>& runs, const std::vector<double>& preparation,
-                   const std::function<double(const RunMetrics&)>& bytes_of) {
-  Timing timing;
-  ByPrompt times, per_byte, prepared, whole;
-  timing.samples.reserve(runs.size());
-  for (const MeasuredRun& r : runs) timing.samples.push_back(to_sample(r));
-  for_each_timed(runs, [&](const MeasuredRun& r) {
-    times[r.prompt].push_back(ms_per_token(r.metrics));
-    per_byte[r.prompt].push_back(r.metrics.decode_ms / bytes_of(r.metrics));
-    if (const auto before = of_prompt(preparation, r.prompt)) {
-      prepared[r.prompt] = {*before};
-      whole[r.prompt].push_back(*before + r.metrics.decode_ms);
-    }
-  });
-  timing.ms_per_token = summarize(groups_of(std::move(times)));
-  if (const auto mean = timing.ms_per_token.geometric_mean) timing.tokens_per_s = 1000.0 / *mean;
-  timing.preparation_ms = value_of(geometric_mean(groups_of(std::move(prepared))));
-  timing.end_to_end_ms = value_of(geometric_mean(groups_of(std::move(whole))));
-  timing.noise_pct = noise_percent(groups_of(std::move(per_byte)));
-  return timing;
-}
-
-namespace {
-
-// Both of a pair, by prompt.
-struct Pairs {
-  ByPrompt baseline, other;
-  void add(int prompt, double of_baseline, double of_other) {
-    baseline[prompt].push_back(of_baseline);
-    other[prompt].push_back(of_other);
-  }
-};
-
-// Generated tokens after which what was prepared longer has been gained back.
-std::optional<std::int64_t> break_even(const std::optional<Estimate>& longer_ms,
-                                       const std::optional<Estimate>& shorter_ms,
-                                       double baseline_ms_per_token, double ms_per_token) {
-  const double gain = baseline_ms_per_token - ms_per_token;
-  if (!longer_ms || !shorter_ms || !(gain > 0)) return std::nullopt;
-  const double tokens = std::max(0.0, std::ceil((longer_ms->value - shorter_ms->value) / gain));
-  constexpr double kMost = 1e15;  // more is never
-  if (!(tokens < kMost)) return std::nullopt;
-  return static_cast<std::int64_t>(tokens);
-}
-
-}  // namespace
-
-std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const PreparedRuns& other) {
-  std::map<std::pair<int, int>, const MeasuredRun*> of_baseline;
-  for_each_timed(baseline.runs, [&](const MeasuredRun& r) {
-    of_baseline[{r.prompt, r.repetition}] = &r;
-  });
-  Pairs times, prepared, whole;
-  for_each_timed(other.runs, [&](const MeasuredRun& r) {
-    const auto b = of_baseline.find({r.prompt, r.repetition});
-    if (b == of_baseline.end()) return;
-    const RunMetrics &base = b->second->metrics, &run = r.metrics;
-    times.add(r.prompt, ms_per_token(base), ms_per_token(run));
-    const auto before_base = of_prompt(baseline.preparation, r.prompt);
-    const auto before_run = of_prompt(other.preparation, r.prompt);
-    if (!before_base || !before_run) return;
-    prepared.add(r.prompt, *before_base, *before_run);
-    whole.add(r.prompt, *before_base + base.decode_ms, *before_run + run.decode_ms);
-  });
-  const auto base_times = groups_of(std::move(times.baseline));
-  const auto other_times = groups_of(std::move(times.other));
-  const auto speedup = ratio_interval(base_times, other_times);
-  if (!speedup) return std::nullopt;
-  Speedup s;
-  s.baseline = to_string(kBaselineMethod);
-  s.value = speedup->value;
-  if (speedup->interval) {
-    s.ci95_low = speedup->interval->low;
-    s.ci95_high = speedup->interval->high;
-    s.ci95_over = speedup->over;
-  }
-  const auto generations =
-      ratio_interval(groups_of(std::move(whole.baseline)), groups_of(std::move(whole.other)));
-  if (!generations) return s;
-  s.end_to_end = generations->value;
-  if (generations->interval) {
-    s.end_to_end_ci95_low = generations->interval->low;
-    s.end_to_end_ci95_high = generations->interval->high;
-  }
-  s.break_even_tokens =
-      break_even(geometric_mean(groups_of(std::move(prepared.other))),
-                 geometric_mean(groups_of(std::move(prepared.baseline))),
-                 geometric_mean(base_times)->value, geometric_mean(other_times)->value);
-  return s;
-}
-
-std::optional<CopiedResult> copied_answers(std::span<const MeasuredRun> runs,
-                                           std::span<const std::vector<Token>> answers,
-                                           std::int64_t asked) {
-  CopiedResult r;
-  std::int64_t whole = 0;
-  for (const MeasuredRun& run : runs) {
-    if (run.warmup || answers.empty()) continue;
-    std::span<const Token> answer = answers[static_cast<std::size_t>(run.prompt)];
-    answer = answer.first(std::min(answer.size(), static_cast<std::size_t>(asked)));
-    const std::vector<Token>& tokens = run.metrics.tokens;
-    std::int64_t equal = 0;
-    for (std::size_t i = 0; i < std::min(tokens.size(), answer.size()); ++i) {
-      equal += tokens[i] == answer[i] ? 1 : 0;
-    }
-    r.equal_tokens += equal;
-    r.asked_tokens += std::ssize(answer);
-    whole += equal == std::ssize(answer) ? 1 : 0;
-    ++r.generations;
-  }
-  if (r.asked_tokens == 0) return std::nullopt;
-  r.whole_generations = whole;
-  return r;
-}
-
-std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& run,
-                                    const PerPass<PassBytes>& bytes, std::int64_t context) {
-  std::vector<PassCount> passes;
-  if (run.levels.size() != static_cast<std::size_t>(method.levels())) return passes;
-  for (int i = 0; i < method.n_passes; ++i) {
-    // The proposer runs one pass for each token it drafts, a verifier one a round.
-    const std::int64_t n = method.levels() == 0 ? run.rounds
-                           : i == 0             ? run.levels.front().drafted
-                                    : run.levels[static_cast<std::size_t>(i) - 1].rounds;
-    const Pass pass = method.chain[static_cast<std::size_t>(i)];
-    passes.push_back({method.phase(i), n, bytes[pass].at(context), bytes[pass].far_at(context)});
-  }
-  return passes;
-}
-
 void set_plan(const MemoryPlan& plan, MemoryResult& memory) {
   memory.planned = TaggedBytes{plan.bytes};
   memory.near_kv_heads = plan.kv_heads.near;
@@ -374,70 +95,6 @@ std::vector<double> alphas_of(const std::vector<LevelCounters>& levels) {
   alphas.reserve(levels.size());
   for (const LevelCounters& level : levels) alphas.push_back(level.alpha());
   return alphas;
-}
-
-namespace {
-
-// Passes of some runs and their times, by the phase that they are timed under.
-class TimedPasses {
- public:
-  void add(const std::vector<PassCount>& counts, const PhaseTimes& times) {
-    for (const PassCount& c : counts) {
-      passes_[static_cast<std::size_t>(c.phase)] += static_cast<double>(c.passes);
-    }
-    for (std::size_t i = 0; i < ms_.size(); ++i) ms_[i] += times[i];
-  }
-  double count(Phase phase) const { return passes_[static_cast<std::size_t>(phase)]; }
-  std::optional<double> ms_per_pass(Phase phase) const {
-    const double ms = ms_[static_cast<std::size_t>(phase)];
-    return count(phase) > 0 && ms > 0 ? std::optional(ms / count(phase)) : std::nullopt;
-  }
-
- private:
-  PhaseTimes ms_{}, passes_{};
-};
-
-}  // namespace
-
-std::vector<PassTraffic> make_traffic(const MethodSpec& method,
-                                      const std::vector<MeasuredRun>& runs,
-                                      const PerPass<PassBytes>& bytes, std::int64_t context,
-                                      const ResultContext& measured) {
-  std::vector<PassCount> kinds;  // of a run
-  TimedPasses all;
-  std::map<int, TimedPasses> by_prompt;
-  std::int64_t tokens = 0;
-  for_each_timed(runs, [&](const MeasuredRun& r) {
-    std::vector<PassCount> passes = count_passes(method, r.metrics, bytes, context);
-    all.add(passes, r.metrics.phase_ms);
-    by_prompt[r.prompt].add(passes, r.metrics.phase_ms);
-    tokens += static_cast<std::int64_t>(r.metrics.tokens.size());
-    if (kinds.empty()) kinds = std::move(passes);
-  });
-  std::vector<PassTraffic> traffic;
-  for (const PassCount& kind : kinds) {
-    PassTraffic t;
-    t.pass = to_string(kind.phase);
-    t.bytes_per_pass = kind.bytes_per_pass;
-    t.bus_bytes_per_pass = kind.bus_bytes_per_pass;
-    t.passes_per_token = all.count(kind.phase) / static_cast<double>(tokens);
-    t.ms_per_pass = all.ms_per_pass(kind.phase);
-    if (t.ms_per_pass) {
-      t.achieved_gbs = static_cast<double>(t.bytes_per_pass) / *t.ms_per_pass / 1e6;
-      t.fraction_read = fraction(*t.achieved_gbs, measured.measured_read_gbs);
-      if (t.bus_bytes_per_pass > 0) {
-        t.bus_gbs = static_cast<double>(t.bus_bytes_per_pass) / *t.ms_per_pass / 1e6;
-        t.fraction_h2d = fraction(*t.bus_gbs, measured.measured_h2d_gbs);
-      }
-    }
-    for (const auto& [prompt, of_prompt] : by_prompt) {
-      constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-      t.ms_per_pass_of_prompt.resize(static_cast<std::size_t>(prompt) + 1, kNone);
-      t.ms_per_pass_of_prompt.back() = of_prompt.ms_per_pass(kind.phase).value_or(kNone);
-    }
-    traffic.push_back(std::move(t));
-  }
-  return traffic;
 }
 
 // Below this share of the other one, two measurements of the memory are not of the same machine. On
@@ -470,18 +127,6 @@ std::vector<std::string> build_reasons(const ResultContext& context) {
     }
   }
   return reasons;
-}
-
-bool unequal_counts(const std::vector<const std::vector<MeasuredRun>*>& methods) {
-  std::map<std::pair<int, int>, std::size_t> counts;
-  for (const auto* runs : methods) {
-    for (const MeasuredRun& r : *runs) {
-      if (r.warmup) continue;
-      const std::size_t n = r.metrics.tokens.size();
-      if (counts.emplace(std::pair{r.prompt, r.repetition}, n).first->second != n) return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace triforce
