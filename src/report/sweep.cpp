@@ -170,6 +170,10 @@ std::string side_text(const DirectionSide& side, CaseMetric metric) {
   return side.number ? fmt::format("{} (case {})", value, *side.number) : value;
 }
 
+std::string words_of(DirectionVerdict verdict) {
+  return verdict == DirectionVerdict::kNotMeasured ? "not measured" : to_string(verdict);
+}
+
 // "acceptance rises with the budget: acceptance 0.912 (case 7) against 0.803 (case 1), difference
 // 0.109 (95% CI 0.08 to 0.14), expected above 0: holds"
 std::string finding_of(const SweepDirection& d) {
@@ -186,8 +190,7 @@ std::string finding_of(const SweepDirection& d) {
     text += fmt::format(", expected {} {:g}",
                         d.relation == DirectionRelation::kGreater ? "above" : "below", d.threshold);
   }
-  const bool measured = d.verdict != DirectionVerdict::kNotMeasured;
-  text += fmt::format(": {}", measured ? to_string(d.verdict) : "not measured");
+  text += fmt::format(": {}", words_of(d.verdict));
   if (d.reason) text += fmt::format(", {}", *d.reason);
   return printable(text);
 }
@@ -255,8 +258,28 @@ std::string case_title(const SweepRow& row) {
   return printable(fmt::format("Case {}{}", row.number, options_text(row)));
 }
 
-// "12 cases: 11 complete, 1 error. Fastest against its baseline: case 4 (budget 512), triforce
-// 2.31x."
+// " 5 of 7 directions hold, 2 undecided.", or nothing without directions.
+std::string verdicts_text(const SweepResult& sweep) {
+  std::map<DirectionVerdict, int> counts;
+  int all = 0;
+  for (const SweepRecipe& recipe : sweep.recipes) {
+    for (const SweepDirection& d : recipe.directions) {
+      ++counts[d.verdict];
+      ++all;
+    }
+  }
+  if (all == 0) return "";
+  std::string text = fmt::format(" {} of {} direction{} hold{}", counts[DirectionVerdict::kHolds],
+                                 all, all == 1 ? "" : "s", all == 1 ? "s" : "");
+  for (const auto& [verdict, count] : counts) {
+    if (verdict != DirectionVerdict::kHolds)
+      text += fmt::format(", {} {}", count, words_of(verdict));
+  }
+  return text + '.';
+}
+
+// "12 cases: 11 complete, 1 error. 5 of 7 directions hold, 2 undecided. Fastest against its
+// baseline: case 4 (budget 512), triforce 2.31x."
 std::string headline_of(const SweepResult& sweep) {
   std::map<std::string, int> others;
   int measured = 0;
@@ -277,7 +300,7 @@ std::string headline_of(const SweepResult& sweep) {
   std::string text = fmt::format("{} case{}: {} complete", sweep.rows.size(),
                                  sweep.rows.size() == 1 ? "" : "s", measured);
   for (const auto& [status, count] : others) text += fmt::format(", {} {}", count, status);
-  text += '.';
+  text += '.' + verdicts_text(sweep);
   if (best != nullptr) {
     text += fmt::format(" Fastest against its baseline: case {}{}, {} {:.2f}x.", best->number,
                         options_text(*best), best_case->name, *best_case->speedup->value);
