@@ -25,8 +25,14 @@ inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 // Max tokens per chunk of the retrieval cache.
 inline constexpr std::int64_t kMaxChunk = std::int64_t{1} << 20;
 
+// Per-token rates in [0, 1]: of what the target proposes over a small cache, and of what the
+// drafter does, whichever cache verifies it.
 struct SyntheticAcceptance {
-  double outer = 0, inner = 0;  // per-token rates in [0, 1]
+  double outer = 0, inner = 0;
+  // At a level of a method.
+  double of(const MethodSpec& method, int level) const {
+    return level == 0 && method.proposer() == Pass::kDraft ? inner : outer;
+  }
 };
 
 // What the drafter sees of the sequence, in --draft-cache-budget tokens: a streaming cache that it

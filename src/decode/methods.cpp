@@ -252,8 +252,7 @@ SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, i
   o.max_request = max_request(m, level + 1, options.gammas());
   o.rule.acceptance = options.acceptance;
   if (!outermost) o.rule.correction = options.inner_correction;
-  if (options.synthetic)
-    o.rule.synthetic_rate = outermost ? options.synthetic->outer : options.synthetic->inner;
+  if (options.synthetic) o.rule.synthetic_rate = options.synthetic->of(m, level);
   o.name = m.level_name(level);
   if (outermost && m.uses(Pass::kRetrieval))
     o.on_round = [this](std::int64_t accepted, std::int64_t tested) {

@@ -1,4 +1,5 @@
 // Which published results have the setting of a configuration.
+#include "forecast/machine_spec.h"
 #include "forecast/published.h"
 #include "triforce/checkpoint.h"
 
@@ -38,8 +39,10 @@ bool same_setting(const PublishedResult& r, const RunConfig& c, const PublishedQ
          same(r.chunk_size, s.chunk_size) && same(r.gamma, q.gammas.gamma) &&
          same(r.inner_gamma, q.gammas.inner_gamma) && same(r.selection, s.selection) &&
          r.rebuilds_for_each_token == (s.rebuild.kind == RebuildPolicy::Kind::kToken) &&
-         same_place(r, c, q.layers) && same_drafter(r, c);
+         r.needle == (c.dataset == "needle") && same_place(r, c, q.layers) && same_drafter(r, c);
 }
+
+int gpus_of(const PublishedResult& r) { return find_machines(std::string(r.machine)).front().gpus; }
 
 }  // namespace
 
@@ -66,7 +69,7 @@ std::vector<const PublishedResult*> find_published(const RunConfig& config, Meth
   query.gammas = config.speculation.gammas();
   std::vector<const PublishedResult*> found;
   for (const PublishedResult& r : published_results()) {
-    if (same_setting(r, config, query)) found.push_back(&r);
+    if (same_setting(r, config, query) && gpus_of(r) == config.tp) found.push_back(&r);
   }
   return found;
 }

@@ -80,12 +80,8 @@ int best_host_split(const MachineSpec& m, int far_heads) {
 std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options) {
   std::vector<double> alphas;
   for (int l = 0; l < method.levels(); ++l) {
-    if (!options.synthetic) {
-      alphas.push_back(method.paper_alpha[static_cast<std::size_t>(l)]);
-    } else {
-      alphas.push_back(method.is_outermost(l) ? options.synthetic->outer
-                                              : options.synthetic->inner);
-    }
+    alphas.push_back(options.synthetic ? options.synthetic->of(method, l)
+                                       : method.paper_alpha[static_cast<std::size_t>(l)]);
   }
   return alphas;
 }

@@ -28,6 +28,7 @@ struct PublishedResult {
   std::optional<int> gamma, inner_gamma;
   int dense_layers = 0;
   std::optional<Selection> selection;
+  bool needle = false;  // prompts of --dataset needle, else books
   bool rebuilds_for_each_token = false;
   // KV heads in host memory: who computes with them, and layers of the others where they are
   // stated.
@@ -66,7 +67,8 @@ struct PublishedQuery {
 std::vector<const PublishedResult*> find_published(const RunConfig& config,
                                                    const PublishedQuery& query);
 
-// Those of any machine with the setting of this configuration, gammas as they are given.
+// Those of any machine of as many GPUs as the configuration has ranks, and with its setting; gammas
+// as they are given.
 std::vector<const PublishedResult*> find_published(const RunConfig& config, Method method);
 
 }  // namespace triforce

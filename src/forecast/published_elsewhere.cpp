@@ -43,6 +43,15 @@ void add_table_5(Results& all) {
                  "Table 5, Skipping Layers; a100-80g"});
 }
 
+// Its text names the limits alone: drafts that cost nothing and have no end, 1 / (1 - alpha) with
+// the alphas of table 2 at temperature 0.
+void add_figure_5(Results& all) {
+  constexpr std::string_view kNeeds = "drafts without cost or end; the column bound has ours";
+  constexpr const char* kSource = "Figure 5, limits";
+  all.push_back({"TriForce", "any prompt, T 0.0", 13.1, {}, kNeeds, kSource});
+  all.push_back({"naive policy", "any prompt, T 0.0", 1.87, {}, kNeeds, kSource});
+}
+
 // Tokens per verification by the published acceptance vector (tree/acceptance-rate-vector.pt of the
 // authors' repository: the rate of each rank among the children of a node): of the best tree of so
 // many tokens and 24 levels at most, the root being one, and of one child alone at any depth,
@@ -77,6 +86,7 @@ std::span<const PublishedElsewhere> published_elsewhere() {
     Results all;
     add_table_4(all);
     add_table_5(all);
+    add_figure_5(all);
     add_figure_6c(all);
     return all;
   }();

@@ -237,8 +237,7 @@ MethodModel Tuner::model_of(const MethodSpec& m) const {
     b.probes = c.probes.at(m.method);
     const LevelCounters& its = is_left(budget) ? *pooled++ : c.outer.at(m.method);
     if (const auto& synthetic = config_.speculation.synthetic) {
-      if (m.levels() > 1) b.acceptance.push_back({{synthetic->inner}});
-      b.acceptance.push_back({{synthetic->outer}});
+      for (int l = 0; l < m.levels(); ++l) b.acceptance.push_back({{synthetic->of(m, l)}});
     } else {
       if (m.levels() > 1) b.acceptance.push_back(measured_acceptance(c.inner.at(m.method)));
       b.acceptance.push_back(measured_acceptance(its));

@@ -168,6 +168,11 @@ void settle_cases(CommandLine& line, const GivenOptions& given,
     return;
   }
   line.recipes = choose_recipes(operands.front(), given, most);
+  std::size_t points = 0;
+  for (const ChosenRecipe& r : line.recipes) points += r.points.size();
+  if (points > most) {
+    throw_usage("expected at most {} cases without --yes, found {}", most, points);
+  }
   for (std::size_t i = 0; i < line.recipes.size(); ++i) {
     add_cases(line.recipes[i].points, i, line.cases);
   }

@@ -68,7 +68,8 @@ class ConfigReader {
     }
   }
 
-  GivenOptions options_of(const toml::table& table) const;
+  // Its entries but the one of that name.
+  GivenOptions options_of(const toml::table& table, std::string_view except = {}) const;
 
  protected:
   std::string where(const toml::source_region& source) const { return line(source.begin.line); }
@@ -114,13 +115,15 @@ class ConfigReader {
   }
 };
 
-GivenOptions ConfigReader::options_of(const toml::table& table) const {
+GivenOptions ConfigReader::options_of(const toml::table& table, std::string_view except) const {
   struct Line {
     std::string_view key;
     const toml::node* value;
   };
   std::vector<Line> lines;
-  for (const auto& [key, value] : table) lines.push_back({key.str(), &value});
+  for (const auto& [key, value] : table) {
+    if (key.str() != except) lines.push_back({key.str(), &value});
+  }
   std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
     return a.value->source().begin.line < b.value->source().begin.line;
   });
@@ -155,16 +158,27 @@ class RecipeReader : public ConfigReader {
       throw_input("InvalidRecipe", "{}: {}: expected a title, found none", option_, name_);
     }
     if (recipe.blocks.empty()) recipe.blocks.emplace_back();
-    for (const RecipeDirection& d : recipe.directions) {
-      for (const std::string& size : d.sizes) {
-        if (recipe.sizes.contains(size)) continue;
-        throw_usage("{}sizes: expected some of the recipe's, found {}", d.where, quote_text(size));
-      }
+    for (const RecipeDirection& d : recipe.directions) check_sizes(recipe, d.where, d.sizes);
+    for (const RecipeBlock& b : recipe.blocks) check_sizes(recipe, b.where, b.sizes);
+    for (const auto& [size, options] : recipe.sizes) {
+      const bool has_cases =
+          std::any_of(recipe.blocks.begin(), recipe.blocks.end(),
+                      [&size = size](const RecipeBlock& b) { return is_of(b.sizes, size); });
+      if (has_cases) continue;
+      throw_usage("{} {}: expected [[cases]] of the size {}, found none", option_, name_, size);
     }
     return recipe;
   }
 
  private:
+  static void check_sizes(const Recipe& recipe, const std::string& where,
+                          const std::vector<std::string>& sizes) {
+    for (const std::string& size : sizes) {
+      if (recipe.sizes.contains(size)) continue;
+      throw_usage("{}sizes: expected some of the recipe's, found {}", where, quote_text(size));
+    }
+  }
+
   void read_entry(std::string_view name, const toml::node& value, Recipe& recipe) const {
     const std::map<std::string_view, std::string*> texts = {{"title", &recipe.title},
                                                             {"source", &recipe.source},
@@ -182,7 +196,7 @@ class RecipeReader : public ConfigReader {
       recipe.options = options_of(section(name, value));
     } else if (name == "cases") {
       for (const toml::node& block : list(name, value)) {
-        recipe.blocks.push_back(options_of(section(name, block)));
+        recipe.blocks.push_back(block_of(section(name, block)));
       }
     } else if (name == "directions") {
       for (const toml::node& direction : list(name, value)) {
@@ -202,6 +216,15 @@ class RecipeReader : public ConfigReader {
           "[options], [{}], [[cases]] or [[directions]]",
           where(value.source()), quote_text(name), fmt::join(kRecipeSizes, "], ["));
     }
+  }
+
+  RecipeBlock block_of(const toml::table& table) const {
+    constexpr std::string_view kSizes = "sizes";
+    RecipeBlock b;
+    b.where = where(table.source()) + "cases: ";
+    if (const toml::node* const sizes = table.get(kSizes)) b.sizes = words(kSizes, *sizes);
+    b.options = options_of(table, kSizes);
+    return b;
   }
 
   RecipeDirection direction_of(const toml::table& table) const {

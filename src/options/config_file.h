@@ -1,6 +1,7 @@
 // Options from TOML files, under the names of the command line: the file of --config, and recipes
 // of experiments.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <map>
 #include <string>
@@ -21,6 +22,11 @@ GivenOptions read_config_file(Command command, const std::string& path);
 // weights and the published acceptances, for times; the built-in pair.
 inline constexpr std::array<std::string_view, 3> kRecipeSizes = {"paper", "gpu", "tiny"};
 
+// Of a direction's or block's sizes, of which none are all.
+inline bool is_of(const std::vector<std::string>& sizes, std::string_view size) {
+  return sizes.empty() || std::find(sizes.begin(), sizes.end(), size) != sizes.end();
+}
+
 // A sentence of a recipe about two of its cases: "side is greater (less) than than". Options tell
 // them from the others, `method` among them; in place of a value "first", "middle" and "last" are
 // those of the values that the option has in the cases that the other options leave.
@@ -34,6 +40,13 @@ struct RecipeDirection {
   std::vector<std::string> sizes;  // whose cases can show it; empty: any
 };
 
+// Cases with options of their own.
+struct RecipeBlock {
+  std::string where;  // begins messages
+  GivenOptions options;
+  std::vector<std::string> sizes;  // that have them; empty: all
+};
+
 // An experiment (data/experiments): the cases of one table or figure.
 //
 //   title = "Figure 6b: ..."     source = "arXiv 2404.11912v3, figure 6b"
@@ -43,6 +56,7 @@ struct RecipeDirection {
 //   [tiny]                       of all cases of this size; also [gpu], [paper]; [[tiny]], more
 //                                than once: of each in turn
 //   [[cases]]                    one block of cases; none: one block without options of its own
+//     sizes = ["paper", "tiny"]  optional: not of other sizes
 //   columns = ["draft-ms"]       figures in the table (CaseMetric) in place of the usual ones
 //   [[directions]]               what it is to show, with an interval paired by prompt:
 //     text = "acceptance rises with the budget"
@@ -61,7 +75,7 @@ struct Recipe {
   std::vector<std::string> cannot;
   GivenOptions options;
   std::map<std::string, std::vector<GivenOptions>, std::less<>> sizes;  // each at least one
-  std::vector<GivenOptions> blocks;
+  std::vector<RecipeBlock> blocks;
   std::vector<CaseMetric> columns;
   std::vector<RecipeDirection> directions;
 };

@@ -128,10 +128,6 @@ std::vector<Candidate> candidates_of(const GivenOptions& side, const Cases& case
 }
 
 void check_side(const RecipeDirection& d, const GivenOptions& side, const Cases& own) {
-  for (const auto& [o, given] : options_in(side)) {
-    if (own.differ_in(*o)) continue;
-    throw_usage("{}expected options in which the cases differ, found {}", d.where, o->name);
-  }
   if (const auto it = side.find(kMethod); it != side.end() && !parse_method(it->second.value)) {
     throw_usage("{}method: expected one of {}, found {}", it->second.where, method_names(),
                 quote_text(it->second.value));
@@ -140,6 +136,16 @@ void check_side(const RecipeDirection& d, const GivenOptions& side, const Cases&
   if (n == 1) return;
   throw_usage("{}expected options of one case, found {} with {}", d.where,
               n == 0 ? "none" : fmt::format("{}", n), side.empty() ? "any" : text_of(side));
+}
+
+// Without the options in which the cases of this size do not differ, as those of another may: a
+// sweep may change what does not tell them apart.
+GivenOptions telling(GivenOptions side, const Cases& own) {
+  const GivenOptions all = side;
+  for (const auto& [o, given] : options_in(all)) {
+    if (!own.differ_in(*o)) side.erase(std::string(o->name));
+  }
+  return side;
 }
 
 ChosenSide choose_side(const GivenOptions& side, const Cases& cases,
@@ -177,9 +183,7 @@ std::vector<ChosenDirection> choose_directions(const std::vector<RecipeDirection
   const Cases of_recipe(own), cases(points);
   std::vector<ChosenDirection> chosen;
   for (const RecipeDirection& d : directions) {
-    const bool is_of_size =
-        d.sizes.empty() || std::find(d.sizes.begin(), d.sizes.end(), size) != d.sizes.end();
-    if (!is_of_size) continue;
+    if (!is_of(d.sizes, size)) continue;
     check_side(d, d.side, of_recipe);
     check_side(d, d.than, of_recipe);
     std::string unused;
@@ -192,8 +196,8 @@ std::vector<ChosenDirection> choose_directions(const std::vector<RecipeDirection
     c.metric = d.metric;
     c.relation = d.relation;
     c.threshold = d.threshold;
-    c.side = choose_side(d.side, cases, points, c.problem);
-    c.than = choose_side(d.than, cases, points, c.problem);
+    c.side = choose_side(telling(d.side, of_recipe), cases, points, c.problem);
+    c.than = choose_side(telling(d.than, of_recipe), cases, points, c.problem);
     if (!is_one(c.side, c.than)) continue;
     c.problem = "both sides are one case with these options";
     c.than.point.reset();

@@ -230,8 +230,10 @@ std::vector<Option> sampling_and_acceptance() {
       o("ignore-eos", {}, "", "", "generate --gen-len tokens even past an end-of-text token",
         kShaped, Role::kDecides, flag(member(&S::ignore_eos))),
       o("synthetic-acceptance", {}, "RATES", "",
-        "accept proposals at these per-token rates instead of verifying them; the output is then "
-        "meaningless and the result is marked not comparable (plan: the rates to predict with)",
+        "accept proposals at these per-token rates instead of verifying them: inner of what the "
+        "drafter proposes, to whichever cache (of the method draft as well), outer of what the "
+        "target proposes over a small cache; the output is then meaningless and the result is "
+        "marked not comparable (plan: the rates to predict with)",
         kShaped, Role::kDecidesProposed, acceptance_rates()),
   };
 }

@@ -48,9 +48,10 @@ std::vector<AxisPoint> points_of(const Recipe& recipe, const std::string& size,
   const auto it = recipe.sizes.find(size);
   std::vector<AxisPoint> points;
   for (const GivenOptions& of_size : it == recipe.sizes.end() ? kNone : it->second) {
-    for (const GivenOptions& block : recipe.blocks) {
-      for (AxisPoint& p :
-           expand_axes(kSweep, merged({&recipe.options, &of_size, &block, &given}), max_points)) {
+    for (const RecipeBlock& block : recipe.blocks) {
+      if (!is_of(block.sizes, size)) continue;
+      const GivenOptions all = merged({&recipe.options, &of_size, &block.options, &given});
+      for (AxisPoint& p : expand_axes(kSweep, all, max_points)) {
         points.push_back(std::move(p));
       }
     }

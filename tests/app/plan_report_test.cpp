@@ -115,11 +115,9 @@ TEST(PlanReport, ChosenGammasAreTheBest) {
   }
 }
 
-// Every case of the sizes with the paper's models is one that `plan` accepts, on any machine, and
-// what was published of a recipe's experiment is found for one of its cases, or is of none.
+// Every case of the sizes with the paper's models is one that `plan` accepts, on any machine.
 TEST(PlanReport, RecipesOfThePapersSizesCanBePlanned) {
   const auto backend = make_reference_backend();
-  std::set<std::string> shown;
   for (const char* size : {"paper", "gpu"}) {
     const CommandLine line = parse_command_line({"sweep", std::string(size) + "-all"});
     for (const SweepCase& c : line.cases) {
@@ -128,17 +126,8 @@ TEST(PlanReport, RecipesOfThePapersSizesCanBePlanned) {
       const ModelPair models = choose_models(*c.config, any_uses(c.config->methods, Pass::kDraft));
       EXPECT_NO_THROW(plan_memory(plan_input(*c.config, models, DType::kF16, backend.get())))
           << recipe.name;
-      for (const Method m : c.config->methods) {
-        for (const PublishedResult* r : find_published(*c.config, m)) shown.insert(r->source);
-      }
     }
   }
-  std::map<std::string, int> missing;  // by the experiment
-  for (const PublishedResult& r : published_results()) {
-    if (!shown.contains(r.source)) ++missing[r.source.substr(0, r.source.find(','))];
-  }
-  // Of Table 3 two GPUs, other models and other baselines; a page of which there is no recipe.
-  EXPECT_EQ(missing, (std::map<std::string, int>{{"Table 3", 7}}));
 }
 
 TEST(PlanReport, BaselineAloneNeedsNoDrafter) {

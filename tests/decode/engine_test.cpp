@@ -243,6 +243,14 @@ TEST_F(EngineOnce, SyntheticRatesShowInTheCounters) {
     const double sigma = std::sqrt(rates[l] * (1 - rates[l]) / tested);
     EXPECT_NEAR(m.levels[l].acceptance_rate(), rates[l], 5 * sigma) << m.levels[l].name;
   }
+  // One level: of the drafter's proposals, and of the target's.
+  for (const auto& [method, rate] : {std::pair{Method::kDraft, 0.5}, {Method::kRetrieval, 0.9}}) {
+    const RunMetrics one = run.generate(method, 1500, 3, 0);
+    ASSERT_EQ(one.levels.size(), 1U);
+    const auto tested = static_cast<double>(one.levels[0].accepted + one.levels[0].rejected);
+    const double sigma = std::sqrt(rate * (1 - rate) / tested);
+    EXPECT_NEAR(one.levels[0].acceptance_rate(), rate, 5 * sigma) << to_string(method);
+  }
 }
 
 TEST_F(EngineOnce, EveryMethodStopsAtTheSameEos) {

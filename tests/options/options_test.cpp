@@ -615,6 +615,42 @@ TEST_F(RecipeTest, Directions) {
   EXPECT_EQ(parse_command_line({"sweep", path_ + ":paper"}).recipes.at(0).directions.size(), 1U);
 }
 
+TEST_F(RecipeTest, BlocksCanBeOfSomeSizes) {
+  const std::string begin =
+      "title = 'T'\n[paper]\nprefill = 8192\n[tiny]\nprefill = 4096\n[[cases]]\nbudget = 64\n";
+  write(begin +
+        "[[cases]]\nsizes = ['paper']\nbudget = 128\n[[directions]]\ntext = 'D'\n"
+        "metric = 'speedup'\ngreater = { method = 'triforce', prefill = 4096, budget = 64 }\n"
+        "than = { method = 'ar', budget = 64 }\nsizes = ['tiny']\n");
+  EXPECT_EQ(parse_command_line({"sweep", path_ + ":paper"}).cases.size(), 2U);
+  // What does not tell cases of the size apart may be changed.
+  for (const char* prefill : {"4096", "2048"}) {
+    const CommandLine line = parse_command_line({"sweep", path_ + ":tiny", "--prefill", prefill});
+    ASSERT_EQ(line.cases.size(), 1U);
+    EXPECT_EQ(line.recipes[0].directions.at(0).problem, "");
+  }
+  write(begin + "[[cases]]\nsizes = ['gpu']\nbudget = 128\n");
+  EXPECT_EQ(usage_error({"sweep", path_ + ":tiny"}),
+            path_ + ":8: cases: sizes: expected some of the recipe's, found \"gpu\"");
+  write(
+      "title = 'T'\n[paper]\nprefill = 8192\n[tiny]\nprefill = 4096\n[[cases]]\n"
+      "sizes = ['paper']\n");
+  EXPECT_EQ(usage_error({"sweep", path_ + ":tiny"}),
+            "recipe " + path_ + ": expected [[cases]] of the size tiny, found none");
+}
+
+TEST_F(RecipeTest, TooManyCasesAreRefusedInAll) {
+  write("title = 'T'\n[tiny]\nprefill = 4096\n[[cases]]\nbudget = 64\n[[cases]]\nbudget = 128\n");
+  const std::vector<std::string> args = {"sweep", path_ + ":tiny", "--seed", "1-5001"};
+  EXPECT_EQ(usage_error(args), "expected at most 10000 cases without --yes, found 10002");
+  std::vector<std::string> meant = args;
+  meant.emplace_back("--yes");
+  EXPECT_EQ(parse_command_line(meant).cases.size(), 10002U);
+  EXPECT_EQ(usage_error({"sweep", "tiny-all", "--seed", "1-200"})
+                .find("expected at most 10000 cases without --yes"),
+            0U);
+}
+
 TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
   const std::string begin = std::string(kSwept) + "[[directions]]\ntext = 'D'\n";
   const std::string both =
@@ -627,7 +663,7 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
        ":12: directions: expected options of one case, found 3 with temp 0"},
       {begin + "metric = 'acceptance'\ngreater = { temp = 0, gamma = 3 }\nthan = { temp = 0, "
                "budget = 64 }\n",
-       ":12: directions: expected options in which the cases differ, found gamma"},
+       ":12: directions: expected options of one case, found none with gamma 3, temp 0"},
       {begin + "metric = 'acceptance'\ngreater = { temp = 'big', budget = 64 }\nthan = { temp = 0, "
                "budget = 64 }\n",
        ":15: temp: expected 0 or a number in [1e-30, 100], or first, middle or last, found "
@@ -742,8 +778,7 @@ TEST_F(RecipeTest, Mistakes) {
   }
 }
 
-// Every recipe is one: its cases of every size are configurations, and those of the paper's size
-// have the published results that it names.
+// Every recipe is one: its cases of every size are configurations.
 TEST_F(RecipeTest, TheOnesThatAreThere) {
   for (const char* size : {"paper", "gpu", "tiny"}) {
     const CommandLine line = parse_command_line({"sweep", std::string(size) + "-all"});

@@ -1,0 +1,69 @@
+// The recipes of data/experiments against what was published.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "app/sweep_cases.h"
+#include "forecast/published.h"
+
+namespace triforce {
+namespace {
+
+// The same setting may be published in two places: a source is not a key.
+std::multiset<std::string> sources_of(const std::vector<SweepRecipe>& recipes) {
+  std::multiset<std::string> sources;
+  for (const SweepRecipe& r : recipes) {
+    for (const PublishedPoint& p : r.published) sources.insert(p.source);
+  }
+  return sources;
+}
+
+TEST(Recipes, ShowEveryPublishedResult) {
+  const std::vector<SweepRecipe> recipes = recipes_of(parse_command_line({"sweep", "paper-all"}));
+  const std::multiset<std::string> shown = sources_of(recipes);
+  for (const PublishedResult& r : published_results()) {
+    // The project page has no experiment of its own; `plan` shows its times.
+    if (r.source.starts_with("project page")) continue;
+    EXPECT_GE(shown.count(r.source + "; " + std::string(r.machine)), 1U) << r.source;
+  }
+  for (const PublishedElsewhere& r : published_elsewhere()) {
+    EXPECT_EQ(shown.count(r.source) > 0, true) << r.source;
+  }
+}
+
+TEST(Recipes, StandBesideResultsOfAsManyGpus) {
+  const auto recipes = recipes_of(parse_command_line({"sweep", "paper-table3"}));
+  ASSERT_EQ(recipes.size(), 1U);
+  EXPECT_EQ(recipes[0].published.size(), 10U);  // five pairs
+  for (const PublishedPoint& p : recipes[0].published) {
+    const bool of_two = p.setting.find("tp 2") != std::string::npos;
+    EXPECT_EQ(of_two, p.source.find("2x RTX 4090s") != std::string::npos) << p.source;
+  }
+}
+
+// Of random weights the acceptance is given: it is what was published for the case's experiment,
+// where that has one.
+TEST(Recipes, RandomWeightsAcceptAsPublished) {
+  const CommandLine line = parse_command_line({"sweep", "gpu-all"});
+  int compared = 0;
+  for (const SweepCase& c : line.cases) {
+    ASSERT_TRUE(c.config.has_value()) << c.refusal;
+    const ChosenRecipe& recipe = line.recipes[c.recipe];
+    if (!c.config->speculation.synthetic || recipe.published.empty()) continue;
+    for (const Method method : c.config->methods) {
+      const MethodSpec& m = spec_of(method);
+      if (m.levels() == 0) continue;
+      const double given = c.config->speculation.synthetic->of(m, m.levels() - 1);
+      for (const PublishedResult* r : find_published(*c.config, method)) {
+        if (!r->alpha || !r->source.starts_with(recipe.published)) continue;
+        EXPECT_EQ(given, *r->alpha) << recipe.name << ", " << m.name << ": " << r->source;
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GE(compared, 30);
+}
+
+}  // namespace
+}  // namespace triforce
