@@ -24,7 +24,7 @@ for stage in "${stages[@]}"; do
   case "$stage" in
     format | tidy | cuda | cuda-rtx | emulated | emulated-asan | asan | fuzz | tsan) ;;
     *)
-      sed -n '2,17s/^# \{0,1\}//p' "$0" >&2
+      sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
   esac
