@@ -336,7 +336,7 @@ RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t se
   RecoveryMeter* const meter = e.meter_of(*it->spec);
   if (meter != nullptr) meter->restart();
   it->root->start({seed, prompt_index, e.prefix(), e.last_token()});
-  it->root->record_passes(1);
+  it->root->record_passes(1);  // only the newest token is ever new to it
   const std::vector<Token>& eos = e.context.weights().config.eos;
   e.b.synchronize();
   const auto begin = Clock::now();
