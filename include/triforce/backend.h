@@ -334,8 +334,11 @@ class Backend {
   };
   // Runs `body` now, and may replay it the next time `key` comes up instead of calling it, until
   // one of the leases ends. `body` only calls Backend methods, with the same arguments for the same
-  // key.
+  // key. What is recorded is so by the second time at the latest.
   virtual void replay(const PassKey& key, const std::function<void()>& body) = 0;
+  // Whether replay() has yet to record `key`, which takes it milliseconds once; false where nothing
+  // is ever recorded.
+  virtual bool is_unrecorded(const PassKey& /*key*/) const { return false; }
   // Passes that were recorded and can be replayed.
   virtual std::size_t recorded_passes() const { return 0; }
 

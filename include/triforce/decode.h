@@ -157,8 +157,9 @@ class Methods {
   // target_ms of the result is left 0. To be called after every Context::prefill.
   PrefillMetrics prefill(const PrefillProgress& progress, const StopRequested& stop);
   // Rolls the caches back to the prompt and generates `count` tokens, or up to an end-of-sequence
-  // token, or to where a stop was requested. (seed, prompt_index) name the random numbers. Throws
-  // Error(kNumeric) if probabilities that are needed are not finite.
+  // token, or to where a stop was requested. (seed, prompt_index) name the random numbers. Before
+  // its time begins, every pass that its rounds can have is recorded, where the backend does that
+  // and has not yet. Throws Error(kNumeric) if probabilities that are needed are not finite.
   RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
                       std::uint32_t prompt_index, const TokenCallback& on_tokens,
                       const StopRequested& stop);

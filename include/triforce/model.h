@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "triforce/backend.h"
@@ -43,6 +44,11 @@ class LlamaModel {
   TensorView forward(std::span<const Token> tokens, KvCache& cache, Logits want,
                      LayerObserver* observer = nullptr);
 
+  // Runs forward() without an observer, and takes it back, until its backend has recorded the pass:
+  // until then one of so many tokens over this cache takes longer. Nothing where there is nothing
+  // to record. The cache holds what it held; rows that it may append next are overwritten.
+  void record_pass(std::span<const Token> tokens, KvCache& cache, Logits want);
+
   // Appends up to max_block() tokens in one pass whose layers take them in tiles of max_rows():
   // what a layer's keys and values need of memory or bus, they need once. on_tile(done, total) is
   // called after each tile of each layer, in tokens of a whole pass; may be empty; false: stop.
@@ -76,6 +82,8 @@ class LlamaModel {
     bool last = true;
   };
   Tile tile_of(std::int64_t n, int index) const;
+  // Of a pass over n tokens that nothing observes; nullopt: no such pass is recorded.
+  std::optional<Backend::PassKey> key_of(std::int64_t n, const KvCache& cache, Logits want) const;
   LayerObserver* begin(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer);
   bool enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer,
                const OnTile& on_tile);

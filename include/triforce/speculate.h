@@ -21,6 +21,9 @@ class Scorer {
   virtual std::int64_t length() const = 0;  // tokens its cache holds
   // Appends tokens and writes the probs after each of the last probs.shape[0] of them.
   virtual void feed(std::span<const Token> tokens, TensorView probs) = 0;
+  // Records the passes of feed(tokens, so many probs) that its backend records and has not yet
+  // (LlamaModel::record_pass); length() stays.
+  virtual void record_passes(std::span<const Token> tokens, std::int64_t probs) = 0;
   virtual void truncate(std::int64_t length) = 0;
   virtual void commit(std::int64_t length) = 0;
   virtual std::int64_t vocab() const = 0;
@@ -73,11 +76,25 @@ class ModelScorer final : public Scorer {
               const SamplingParams& sampling, PhaseTimer& timer, Phase pass_phase);
   std::int64_t length() const override { return cache_.length(); }
   void feed(std::span<const Token> tokens, TensorView probs) override;
+  void record_passes(std::span<const Token> tokens, std::int64_t probs) override;
   void truncate(std::int64_t length) override { cache_.truncate(length); }
   void commit(std::int64_t length) override;
   std::int64_t vocab() const override { return model_.config().vocab; }
 
  private:
+  // One pass over tokens [begin, begin + rows) of those that are fed; the last `probs` want probs.
+  struct Part {
+    std::int64_t begin = 0, rows = 0, probs = 0;
+    Logits want() const {
+      return probs == 0 ? Logits::kNone : probs == 1 ? Logits::kLast : Logits::kAll;
+    }
+    std::span<const Token> of(std::span<const Token> fed) const {
+      return fed.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows));
+    }
+  };
+  template <class Visit>
+  void for_each_part(std::int64_t tokens, std::int64_t probs, const Visit& visit) const;
+
   Backend& backend_;
   LlamaModel& model_;
   KvCache& cache_;
@@ -101,6 +118,9 @@ class Sequence {
   void score(std::span<const Token> guess, TensorView probs);
   // The distribution after one more guessed token, following a score() or score_next().
   void score_next(Token guess, TensorView probs);
+  // Records the passes of a score() of `guesses` tokens that feeds the newest `unfed` tokens of the
+  // sequence with them.
+  void record_score(int unfed, int guesses);
 
  private:
   void drop_stale();
@@ -135,6 +155,10 @@ class Proposer {
   // At least n guesses (at most max_tokens(n)); does not change the sequence.
   virtual Draft propose(int n) = 0;
   virtual int max_tokens(int n) const = 0;
+  // Records every pass that propose() can run (Scorer::record_passes), so that no round has to.
+  // unfed: how many of the newest tokens its scorer may not have been fed when it is asked, at
+  // most: the last one that it gave itself, and one of each level above. Once started.
+  virtual void record_passes(int unfed) = 0;
   virtual std::int64_t length() const = 0;
   virtual void extend(std::span<const Token> tokens) = 0;
   virtual void truncate(std::int64_t length) = 0;
@@ -153,6 +177,7 @@ class ModelProposer final : public Proposer {
   void start(const GenerationStart& s) override;
   Draft propose(int n) override;
   int max_tokens(int n) const override { return n; }
+  void record_passes(int unfed) override;
   std::int64_t length() const override { return sequence_.length(); }
   void extend(std::span<const Token> tokens) override { sequence_.extend(tokens); }
   void truncate(std::int64_t length) override { sequence_.truncate(length); }
@@ -188,6 +213,7 @@ class SpeculativeProposer final : public Proposer {
   void start(const GenerationStart& s) override;
   Draft propose(int n) override;
   int max_tokens(int n) const override { return n + inner_->max_tokens(options_.step); }
+  void record_passes(int unfed) override;
   std::int64_t length() const override { return sequence_.length(); }
   void extend(std::span<const Token> tokens) override;
   void truncate(std::int64_t length) override;

@@ -36,6 +36,7 @@ class ForwardingBackend : public Backend {
   void replay(const PassKey& key, const std::function<void()>& body) override {
     to_.replay(key, body);
   }
+  bool is_unrecorded(const PassKey& key) const override { return to_.is_unrecorded(key); }
   std::size_t recorded_passes() const override { return to_.recorded_passes(); }
 
  protected:

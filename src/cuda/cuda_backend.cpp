@@ -151,6 +151,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   void replay(const PassKey& key, const std::function<void()>& body) override {
     graphs_.run(key, stream(), [&] { steps_.finish_after(body, compute_.get()); });
   }
+  bool is_unrecorded(const PassKey& key) const override { return graphs_.is_unrecorded(key); }
   std::size_t recorded_passes() const override { return graphs_.recorded(); }
 
  protected:

@@ -45,6 +45,11 @@ void GraphCache::forget(std::uint64_t id) noexcept {
   std::erase_if(passes_, [&](const auto& p) { return p.first.model == id || p.first.cache == id; });
 }
 
+bool GraphCache::is_unrecorded(const Backend::PassKey& key) const {
+  const auto pass = passes_.find(key);
+  return enabled_ && (pass == passes_.end() || !pass->second);
+}
+
 std::size_t GraphCache::recorded() const {
   return static_cast<std::size_t>(std::count_if(
       passes_.begin(), passes_.end(), [](const auto& p) { return static_cast<bool>(p.second); }));

@@ -22,6 +22,8 @@ class GraphCache {
   void forget(std::uint64_t id) noexcept;
   // Eager for comparison with replay, in tests; recordings are kept.
   void set_enabled(bool enabled) { enabled_ = enabled; }
+  // Whether run() has yet to record `key`.
+  bool is_unrecorded(const Backend::PassKey& key) const;
   std::size_t recorded() const;
 
  private:

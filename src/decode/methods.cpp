@@ -46,6 +46,9 @@ class UnverifiedScorer final : public Scorer {
   void feed(std::span<const Token> tokens, TensorView probs) override {
     scorer_->feed(tokens, probs);
   }
+  void record_passes(std::span<const Token> tokens, std::int64_t probs) override {
+    scorer_->record_passes(tokens, probs);
+  }
   void truncate(std::int64_t length) override { scorer_->truncate(length); }
   void commit(std::int64_t length) override {
     cache_.hand_over(length);
@@ -332,6 +335,7 @@ RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t se
   RecoveryMeter* const meter = e.meter_of(*it->spec);
   if (meter != nullptr) meter->restart();
   it->root->start({seed, prompt_index, e.prefix(), e.last_token()});
+  it->root->record_passes(1);  // only the newest token is ever new to it
   const std::vector<Token>& eos = e.context.weights().config.eos;
   e.b.synchronize();
   const auto begin = Clock::now();

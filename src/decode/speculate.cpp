@@ -63,30 +63,34 @@ ModelScorer::ModelScorer(Backend& backend, LlamaModel& model, KvCache& cache,
       timer_(timer),
       pass_phase_(pass_phase) {}
 
-void ModelScorer::feed(std::span<const Token> tokens, TensorView probs) {
-  const auto n = static_cast<std::int64_t>(tokens.size());
-  const std::int64_t wanted = probs.shape[0];
-  TF_CHECK(wanted >= 1 && wanted <= n, "{} probs of {} tokens", wanted, n);
-  const PhaseTimer::Scope scope(timer_, pass_phase_);
-  for (std::int64_t begin = 0; begin < n;) {
-    const std::int64_t rows =
-        std::min<std::int64_t>({n - begin, kMaxBatchInvariantRows, cache_.max_append()});
-    const std::int64_t end = begin + rows;
-    const std::int64_t first_wanted = std::max(begin, n - wanted);
-    const std::int64_t probs_here = std::max<std::int64_t>(end - first_wanted, 0);
-    const Logits want = probs_here == 0   ? Logits::kNone
-                        : probs_here == 1 ? Logits::kLast
-                                          : Logits::kAll;
-    const TensorView logits = model_.forward(
-        tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)), cache_,
-        want, observer_);
-    if (probs_here > 0) {
-      const PhaseTimer::Scope sampling(timer_, Phase::kSampling);
-      backend_.to_probs(logits.rows(logits.shape[0] - probs_here, probs_here), sampling_,
-                        probs.rows(first_wanted - (n - wanted), probs_here));
-    }
-    begin = end;
+// Calls visit(part) of each pass over `tokens` tokens, of which the last `probs` want probs.
+template <class Visit>
+void ModelScorer::for_each_part(std::int64_t tokens, std::int64_t probs, const Visit& visit) const {
+  TF_CHECK(probs >= 1 && probs <= tokens, "{} probs of {} tokens", probs, tokens);
+  for (Part p; p.begin < tokens; p.begin += p.rows) {
+    p.rows =
+        std::min<std::int64_t>({tokens - p.begin, kMaxBatchInvariantRows, cache_.max_append()});
+    p.probs = std::clamp<std::int64_t>(p.begin + p.rows - (tokens - probs), 0, p.rows);
+    visit(p);
   }
+}
+
+void ModelScorer::feed(std::span<const Token> tokens, TensorView probs) {
+  const PhaseTimer::Scope scope(timer_, pass_phase_);
+  std::int64_t done = 0;
+  for_each_part(std::ssize(tokens), probs.shape[0], [&](const Part& p) {
+    const TensorView logits = model_.forward(p.of(tokens), cache_, p.want(), observer_);
+    if (p.probs == 0) return;
+    const PhaseTimer::Scope sampling(timer_, Phase::kSampling);
+    backend_.to_probs(logits.rows(logits.shape[0] - p.probs, p.probs), sampling_,
+                      probs.rows(done, p.probs));
+    done += p.probs;
+  });
+}
+
+void ModelScorer::record_passes(std::span<const Token> tokens, std::int64_t probs) {
+  for_each_part(std::ssize(tokens), probs,
+                [&](const Part& p) { model_.record_pass(p.of(tokens), cache_, p.want()); });
 }
 
 void ModelScorer::commit(std::int64_t length) {
@@ -150,6 +154,12 @@ void Sequence::score_next(Token guess, TensorView probs) {
   fed_.push_back(guess);
 }
 
+void Sequence::record_score(int unfed, int guesses) {
+  TF_CHECK(unfed >= 1 && guesses >= 0, "{} tokens and {} guesses", unfed, guesses);
+  input_.assign(static_cast<std::size_t>(unfed + guesses), tokens_.back());
+  scorer_.record_passes(input_, guesses + 1);
+}
+
 ModelProposer::ModelProposer(Backend& backend, std::unique_ptr<Scorer> scorer, int max_request,
                              Acceptance acceptance, PhaseTimer& timer)
     : backend_(backend),
@@ -182,6 +192,11 @@ Draft ModelProposer::propose(int n) {
     tokens_.push_back(checked(backend_.sample(probs, key_, position, acceptance_), position));
   }
   return {tokens_, {origins_.data(), tokens_.size()}, probs_.view().rows(0, n)};
+}
+
+// What score_next() feeds is one token, too.
+void ModelProposer::record_passes(int unfed) {
+  for (int fed = 1; fed <= unfed; ++fed) sequence_.record_score(fed, 0);
 }
 
 void ModelProposer::append_counters(std::vector<LevelCounters>& /*out*/) const {}
@@ -244,6 +259,14 @@ Draft SpeculativeProposer::propose(int n) {
   }
   truncate(base);
   return {tokens_, origins_, probs_.view().rows(0, static_cast<std::int64_t>(tokens_.size()))};
+}
+
+void SpeculativeProposer::record_passes(int unfed) {
+  const int asked = options_.step, most = asked > 0 ? inner_->max_tokens(asked) : 0;
+  if (asked > 0) inner_->record_passes(unfed + 1);
+  for (int guesses = asked; guesses <= most; ++guesses) {
+    for (int fed = 1; fed <= unfed; ++fed) sequence_.record_score(fed, guesses);
+  }
 }
 
 void SpeculativeProposer::extend(std::span<const Token> tokens) {

@@ -4,10 +4,19 @@
 
 namespace triforce {
 
+namespace {
+
+// Of a pass.
+std::size_t most_rows(const LlamaModel& model, const KvCache& cache) {
+  return static_cast<std::size_t>(std::min(model.max_rows(), cache.max_append()));
+}
+
+}  // namespace
+
 TensorView read_anew(LlamaModel& model, KvCache& cache, std::span<const Token> tokens) {
   TF_CHECK(!tokens.empty());
   cache.reset();
-  const auto rows = static_cast<std::size_t>(std::min(model.max_rows(), cache.max_append()));
+  const std::size_t rows = most_rows(model, cache);
   for (; tokens.size() > rows; tokens = tokens.subspan(rows)) {
     model.forward(tokens.first(rows), cache, Logits::kNone);
     cache.commit(cache.length());
@@ -22,11 +31,12 @@ WindowScorer::WindowScorer(Backend& backend, LlamaModel& model, KvCache& cache, 
       model_(model),
       cache_(cache),
       window_(static_cast<std::size_t>(window)),
+      max_tokens_(static_cast<std::size_t>(max_tokens)),
       sampling_(sampling),
       timer_(timer),
       pass_phase_(pass_phase) {
   TF_CHECK(window >= 1, "a window of {} tokens", window);
-  tokens_.reserve(static_cast<std::size_t>(max_tokens));  // rounds do not allocate
+  tokens_.reserve(max_tokens_);  // rounds do not allocate
 }
 
 void WindowScorer::start(std::span<const Token> prefix) {
@@ -43,6 +53,19 @@ void WindowScorer::feed(std::span<const Token> tokens, TensorView probs) {
     const TensorView logits = read_anew(model_, cache_, read.last(std::min(window_, read.size())));
     const PhaseTimer::Scope sampling(timer_, Phase::kSampling);
     backend_.to_probs(logits, sampling_, probs.rows(static_cast<std::int64_t>(row), 1));
+  }
+}
+
+void WindowScorer::record_passes(std::span<const Token> tokens, std::int64_t /*probs*/) {
+  const std::size_t most = most_rows(model_, cache_);
+  const std::vector<Token> any(most, tokens.front());
+  const auto record = [&](std::size_t rows, Logits want) {
+    model_.record_pass(std::span(any).first(rows), cache_, want);
+  };
+  const std::size_t longest = std::min(window_, max_tokens_);
+  for (auto read = std::min(window_, tokens_.size() + 1); read <= longest; ++read) {
+    if (read > most) record(most, Logits::kNone);
+    record((read - 1) % most + 1, Logits::kLast);
   }
 }
 

@@ -23,6 +23,8 @@ class WindowScorer final : public Scorer {
   void start(std::span<const Token> prefix);
   std::int64_t length() const override { return static_cast<std::int64_t>(tokens_.size()); }
   void feed(std::span<const Token> tokens, TensorView probs) override;
+  // Those of any sequence from here on: what is read depends on its length alone.
+  void record_passes(std::span<const Token> tokens, std::int64_t probs) override;
   void truncate(std::int64_t length) override;
   void commit(std::int64_t /*length*/) override {}
   std::int64_t vocab() const override { return model_.config().vocab; }
@@ -31,7 +33,7 @@ class WindowScorer final : public Scorer {
   Backend& backend_;
   LlamaModel& model_;
   KvCache& cache_;
-  std::size_t window_;
+  std::size_t window_, max_tokens_;
   SamplingParams sampling_;
   PhaseTimer& timer_;
   Phase pass_phase_;

@@ -106,11 +106,10 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
            max_logits_);
   LayerObserver* const observing = begin(tokens, cache, observer);
   const auto body = [&] { enqueue(n, cache, want, observing, {}); };
-  const bool recordable = cache.recordable() && (ranks_ == nullptr || ranks_->recordable());
-  if (observing == nullptr && recordable && n <= kMaxBatchInvariantRows) {
+  const auto key = observing == nullptr ? key_of(n, cache, want) : std::nullopt;
+  if (key) {
     // One captured pointer: std::function would allocate for the five of `body`.
-    const auto kind = 4 * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(want);
-    b_.replay({lease_.id(), cache.id(), kind}, [&body] { body(); });
+    b_.replay(*key, [&body] { body(); });
   } else {
     body();
   }
@@ -124,6 +123,24 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
       return logits_.view().rows(0, n);
   }
   return {};
+}
+
+std::optional<Backend::PassKey> LlamaModel::key_of(std::int64_t n, const KvCache& cache,
+                                                   Logits want) const {
+  const bool recordable = cache.recordable() && (ranks_ == nullptr || ranks_->recordable());
+  if (!recordable || n > kMaxBatchInvariantRows) return std::nullopt;
+  const auto kind = 4 * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(want);
+  return Backend::PassKey{lease_.id(), cache.id(), kind};
+}
+
+void LlamaModel::record_pass(std::span<const Token> tokens, KvCache& cache, Logits want) {
+  const auto key = key_of(static_cast<std::int64_t>(tokens.size()), cache, want);
+  if (!key) return;
+  const std::int64_t length = cache.length();
+  for (int time = 0; time < 2 && b_.is_unrecorded(*key); ++time) {
+    forward(tokens, cache, want);
+    cache.truncate(length);
+  }
 }
 
 bool LlamaModel::prefill(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer,

@@ -64,6 +64,7 @@ class ToyScorer final : public Scorer {
                       make_view(next_probs(before, t).data(), DType::kF32, {1, vocab_}));
     }
   }
+  void record_passes(std::span<const Token> /*tokens*/, std::int64_t /*probs*/) override {}
   void truncate(std::int64_t length) override {
     TF_CHECK(length >= committed_ && length <= this->length());
     fed_.resize(static_cast<std::size_t>(length));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
@@ -68,6 +69,78 @@ TEST_P(CudaEngineTest, RecordedPassesGiveTheSameStreamsAsLaunchedOnes) {
     EXPECT_EQ(streams[1].of(m).tokens, streams[3].of(m).tokens) << to_string(m);
     EXPECT_EQ(streams[1].of(m).origins, streams[3].of(m).origins) << to_string(m);
   }
+}
+
+// Whatever gammas, drafter's caches and policies there are: what a generation can have is recorded
+// before it begins. A pass that is left out is recorded in the second of two like generations.
+TEST_P(CudaEngineTest, NothingIsRecordedWithinAGeneration) {
+  const std::unique_ptr<Backend> backend = open();
+  const ToyPair pair = toy_pair(*backend, GetParam());
+  std::vector<Variant> settings;
+  const auto add = [&](const std::string& name, const auto& change) {
+    settings.push_back({name, toy_options()});
+    SpeculationOptions& o = settings.back().options;
+    o.gamma = 4;
+    o.inner_gamma = 2;
+    change(o);
+  };
+  using Kind = RebuildPolicy::Kind;
+  add("rebuild never", [](auto& o) { o.synthetic = SyntheticAcceptance{0.9, 0.9}; });
+  add("rebuild every", [](auto& o) { o.rebuild = {Kind::kEvery, 4, 0}; });
+  add("rebuild adaptive, a window", [](auto& o) {
+    o.rebuild = {Kind::kAdaptive, 0, 0.99};
+    o.draft_cache = DraftCache::kWindow;
+    o.draft_budget = 20;
+  });
+  add("rebuild token", [](auto& o) { o.rebuild.kind = Kind::kToken; });
+  add("attention, a dense layer", [](auto& o) {
+    o.selection = Selection::kAttention;
+    o.dense_layers = 1;
+  });
+  for (const Variant& v : settings) {
+    std::vector<Method> methods = {kBaselineMethod, Method::kRetrieval, Method::kStreaming};
+    if (v.options.rebuild.kind == Kind::kNever) methods.push_back(Method::kLossyRetrieval);
+    if (v.options.rebuild.kind != Kind::kToken) {
+      methods.insert(methods.end(), {Method::kTriForce, Method::kStreamingHierarchy});
+    }
+    ToyRun run(*backend, pair, v.options, {40, 12, methods});
+    run.prefill(toy_prompt(40, kVocab, 0));
+    std::vector<Gammas> gammas = {{4, 2}};
+    if (v.options.synthetic) gammas.insert(gammas.end(), {{2, 1}, {1, 0}, {0, 1}});
+    for (const Gammas& g : gammas) {
+      run.methods.set_gammas(g);
+      for (const Method m : methods) {
+        run.generate(m, 0, 5, 0);
+        const std::size_t recorded = backend->recorded_passes();
+        EXPECT_GT(recorded, 0U);
+        for (const std::uint64_t seed : {5, 5}) run.generate(m, 12, seed, 0);
+        EXPECT_EQ(backend->recorded_passes(), recorded)
+            << to_string(m) << ", " << v.name << ", gammas " << g.gamma << " " << g.inner_gamma;
+      }
+    }
+  }
+}
+
+// As in a sweep, whose cases have methods of their own over one context.
+TEST_P(CudaEngineTest, RecordingsOfMethodsEndWithThem) {
+  const std::unique_ptr<Backend> backend = open();
+  const ToyPair pair = toy_pair(*backend, GetParam());
+  const RunShape shape = {40, 4, all_methods()};
+  Context context(*backend, pair.target, Context::shape_of(shape));
+  ASSERT_TRUE(context.prefill(toy_prompt(40, kVocab, 0), {}, {}));
+  std::set<std::size_t> with, after;
+  for (int round = 0; round < 3; ++round) {
+    {
+      Methods methods(context, &pair.draft, toy_options(), shape.methods);
+      methods.prefill({}, {});
+      for (const Method m : shape.methods) methods.generate(m, 0, 5, 0, {}, {});
+      with.insert(backend->recorded_passes());
+    }
+    after.insert(backend->recorded_passes());
+  }
+  EXPECT_EQ(after.size(), 1U);
+  EXPECT_EQ(with.size(), 1U);
+  EXPECT_GT(*with.begin(), *after.begin() + 5);
 }
 
 // Recovery is measured beside the streams, which stay as they are, wherever the KV heads are; the
