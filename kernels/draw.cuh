@@ -106,7 +106,7 @@ struct Prefix {
 TF_DEVICE Prefix sums_in_order(double mine) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   Prefix out{0, 0};
-  TF_UNROLL_N(4)
+  TF_UNROLL_N(8)
   for (int t = 0; t < 32; ++t) {
     if (t == lane) out.before = out.all;
     out.all += __shfl_sync(0xffffffffU, mine, t);

@@ -79,33 +79,17 @@ struct Row {
   float max_logit, inverse_temperature, buckets_per_unit;
 
   // body(id of the first, logits): of ids 32 apart, together so that their latencies overlap: those
-  // of kAtOnce chunks, or a single one.
+  // of a chunk, after the loads of kAtOnce of them, or a single one.
   template <int kAtOnce = 1, class Body>
   TF_DEVICE void for_groups(const Body& body) const {
-    constexpr int kEach = kChunk / 32, kLast = kWarps * (kAtOnce - 1);
-    const int lane = static_cast<int>(threadIdx.x % 32), chunks = vocab / kChunk;
-    int chunk = static_cast<int>(threadIdx.x / 32);
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    int chunk = take_chunks<kAtOnce>(static_cast<int>(threadIdx.x / 32), body);
+    if constexpr (kAtOnce > 1) chunk = take_chunks<1>(chunk, body);
+    const int end = min(chunk * kChunk + kChunk, vocab);  // of the last one, which is not whole
     TF_UNROLL_N(1)
-    for (; chunk + kLast < chunks; chunk += kWarps * kAtOnce) {
-      const int first = chunk * kChunk + lane;
-      float mine[kAtOnce][kEach];
-      TF_UNROLL
-      for (int c = 0; c < kAtOnce; ++c) {
-        TF_UNROLL
-        for (int k = 0; k < kEach; ++k) mine[c][k] = logits[first + c * kWarps * kChunk + k * 32];
-      }
-      TF_UNROLL
-      for (int c = 0; c < kAtOnce; ++c) body(first + c * kWarps * kChunk, mine[c]);
-    }
-    // Fewer than kAtOnce chunks, and the last one's ids that are there.
-    TF_UNROLL_N(1)
-    for (; chunk * kChunk < vocab; chunk += kWarps) {
-      const int end = min(chunk * kChunk + kChunk, vocab);
-      TF_UNROLL_N(1)
-      for (int i = chunk * kChunk + lane; i < end; i += 32) {
-        const float mine[1] = {logits[i]};
-        body(i, mine);
-      }
+    for (int i = chunk * kChunk + lane; i < end; i += 32) {
+      const float mine[1] = {logits[i]};
+      body(i, mine);
     }
   }
   // body(id, logit) for each.
@@ -124,7 +108,29 @@ struct Row {
   // The bucket of a logit and where in it. Rises with the rank. Buckets are equally wide, so that
   // ids spread over them; outliers, and what is not a number for huge logits, are in the last one.
   TF_DEVICE float place(float logit) const {
-    return fminf((max_logit - logit) * buckets_per_unit, static_cast<float>(kBuckets - 1));
+    return fminf((logit - max_logit) * -buckets_per_unit, static_cast<float>(kBuckets - 1));
+  }
+
+ private:
+  // Whole chunks of the warp's from `chunk` on, as many as a multiple of kAtOnce; the one after
+  // them.
+  template <int kAtOnce, class Body>
+  TF_DEVICE int take_chunks(int chunk, const Body& body) const {
+    constexpr int kEach = kChunk / 32, kLast = kWarps * (kAtOnce - 1);
+    const int lane = static_cast<int>(threadIdx.x % 32), chunks = vocab / kChunk;
+    TF_UNROLL_N(1)
+    for (; chunk + kLast < chunks; chunk += kWarps * kAtOnce) {
+      const int first = chunk * kChunk + lane;
+      float mine[kAtOnce][kEach];
+      TF_UNROLL
+      for (int c = 0; c < kAtOnce; ++c) {
+        TF_UNROLL
+        for (int k = 0; k < kEach; ++k) mine[c][k] = logits[first + c * kWarps * kChunk + k * 32];
+      }
+      TF_UNROLL
+      for (int c = 0; c < kAtOnce; ++c) body(first + c * kWarps * kChunk, mine[c]);
+    }
+    return chunk;
   }
 };
 
@@ -188,7 +194,7 @@ struct Look {
 template <bool kHeld>
 TF_DEVICE Look look(const Row& row, float* held, Scratch* s) {
   float max = -INFINITY, mean = 0, zero = 0;
-  row.for_mine<4>([&](int i, float logit) {
+  row.for_mine<2>([&](int i, float logit) {
     if constexpr (kHeld) held[i] = logit;
     max = fmaxf(max, logit);
     mean += logit;
@@ -208,26 +214,28 @@ TF_DEVICE int first_of_max(const Row& row, Scratch* s) {
   return block_reduce_tree(first, s->first, Min{});
 }
 
-// The measure of an id by which it is kept: 1 where ids are counted, or its granules.
-TF_DEVICE Word measure(const Row& row, float logit, int top_k) {
-  const Word granules = row.granules(logit);
-  return top_k > 0 ? Word{1} : granules;
-}
-
-// The first digit of all buckets: the measures of bins, of which the last, where outliers meet, is
-// chosen if no other is and so not taken. Returns the measure of all, for which alone no bins are
-// filled.
-TF_DEVICE Word fill_bins(const Row& row, const Leading& among, int top_k, bool sum_alone,
+// The first digit of all buckets. Bins get the measures of their ids: 1 where top_k > 0, and else
+// their granules. The last one, where outliers meet, is chosen if no other is and so gets none.
+// Returns the measure of all ids; for that alone no bins are filled.
+TF_DEVICE Word fill_bins(const Row& row, std::uint64_t limit, int top_k, bool sum_alone,
                          Scratch* s) {
+  const Leading among(limit);
   Word mine = 0;
   row.for_groups([&]<int kEach>(int first, const float(&values)[kEach]) {
     Word m[kEach];
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) m[k] = row.granules(values[k]);
+    if (top_k > 0) {
+      TF_UNROLL
+      for (int k = 0; k < kEach; ++k) m[k] = 1;
+    }
+    if (limit != kEverything) {
+      TF_UNROLL
+      for (int k = 0; k < kEach; ++k) m[k] = among.has(first + k * 32, values[k]) ? m[k] : 0;
+    }
     int bin[kEach];
     TF_UNROLL
     for (int k = 0; k < kEach; ++k) {
-      const bool counts = among.has(first + k * 32, values[k]);
-      const Word all = measure(row, values[k], top_k);  // no branch: ids overlap
-      m[k] = counts ? all : 0;
       bin[k] = static_cast<int>(row.place(values[k])) >> kDigitBits;
       mine += m[k];
     }
@@ -257,7 +265,7 @@ TF_DEVICE void fill_bins_of(const Range& range, const Row& row, const Leading& a
     if (!(place >= range.begin && place < range.end) || !among.has(i, logit)) return;
     const std::uint64_t rank = rank_of(logit, i);
     if (by_prefix && rank >> (range.shift + kDigitBits) != range.prefix) return;
-    const Word m = measure(row, logit, top_k);
+    const Word m = top_k > 0 ? Word{1} : row.granules(logit);
     const unsigned slot = atomicAdd(&s->found, 1U);
     if (slot < 32) {
       s->ranks[slot] = rank;
@@ -304,7 +312,7 @@ TF_DEVICE Kept cut(const Row& row, std::uint64_t limit, int top_k, float top_p, 
     const bool all = range.shift > kRankBits;
     if (all) {
       const bool sum_alone = top_k == 0 && top_p >= 1;
-      sum = fill_bins(row, among, top_k, sum_alone, s);
+      sum = fill_bins(row, limit, top_k, sum_alone, s);
       if (sum_alone) return {limit, sum};
       target = top_k > 0 ? static_cast<double>(top_k)
                          : static_cast<double>(top_p) * static_cast<double>(sum);
@@ -394,15 +402,21 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Leading among(kept.limit);
   const float none = finite ? 0.0F : NAN;
   row.for_groups([&]<int kEach>(int first, const float(&values)[kEach]) {
-    bool any = false;
+    bool has[kEach], any = false;
     TF_UNROLL
-    for (int k = 0; k < kEach; ++k) any |= among.has(first + k * 32, values[k]);
+    for (int k = 0; k < kEach; ++k) any |= has[k] = among.has(first + k * 32, values[k]);
+    float made[kEach];
     TF_UNROLL
-    for (int k = 0; k < kEach; ++k) {
-      float prob = none;
-      if (any && finite) prob = row.weight(values[k]) * factor;
-      give(first + k * 32, among.has(first + k * 32, values[k]) ? prob : none);
+    for (int k = 0; k < kEach; ++k) made[k] = none;
+    if (any && finite) {
+      TF_UNROLL
+      for (int k = 0; k < kEach; ++k) {
+        const float prob = row.weight(values[k]) * factor;
+        made[k] = has[k] ? prob : none;
+      }
     }
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) give(first + k * 32, made[k]);
   });
   if constexpr (kDraws) {
     __syncthreads();
