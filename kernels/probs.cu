@@ -3,6 +3,7 @@
 #include "kernels/draw.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/ranks.cuh"
 #include "kernels/reduce.cuh"
 
 namespace triforce::kernels {
@@ -12,9 +13,6 @@ constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kBins = 256, kDigitBits = 8, kRankBits = 64;
 constexpr int kBinsPerLane = kBins / 32;
 constexpr int kBuckets = kBins * kBins;
-constexpr std::uint64_t kEverything = ~std::uint64_t{0};
-
-using Word = std::uint64_t;  // whole granules
 
 struct Scratch {
   unsigned low[kBins], high[kBins];  // words of the bins' measures
@@ -30,47 +28,6 @@ struct Scratch {
   std::uint64_t cut;
   Word upto;  // measure of all ids of rank `cut` at most
 };
-
-// Rising ranks are falling logits, then rising ids; -0 counts as 0. Of finite logits.
-TF_DEVICE std::uint64_t rank_of(float logit, int id) {
-  const std::uint32_t bits = __float_as_uint(logit + 0.0F);
-  const std::uint32_t rising = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return (std::uint64_t{~rising} << 32) | static_cast<std::uint32_t>(id);
-}
-
-// All ids of a rank of `rank` at most; whether one is among them takes no rank.
-class Leading {
- public:
-  TF_DEVICE explicit Leading(std::uint64_t rank)
-      : logit_(logit_of(rank)), id_(static_cast<std::uint32_t>(rank)) {}
-  TF_DEVICE bool has(int id, float logit) const {
-    const bool equal = (logit == logit_) & (static_cast<std::uint32_t>(id) <= id_);
-    return (logit > logit_) | equal;  // no branches
-  }
-
- private:
-  // Infinite past the ranks of finite logits, where no id is.
-  TF_DEVICE static float logit_of(std::uint64_t rank) {
-    const auto rising = ~static_cast<std::uint32_t>(rank >> 32);
-    const bool positive = (rising & 0x80000000U) != 0;
-    const std::uint32_t bits = positive ? rising ^ 0x80000000U : ~rising;
-    if ((bits & 0x7f800000U) == 0x7f800000U) return positive ? INFINITY : -INFINITY;
-    return __uint_as_float(bits);
-  }
-
-  float logit_;
-  std::uint32_t id_;
-};
-
-// w 2^shift rounded to the nearest whole number, to even from the middle; w in [0, 1], shift < 127.
-// No conversions: f64 is slow on some cards.
-TF_DEVICE Word whole(float w, int shift) {
-  constexpr float kOnes = 0x1p23F;  // from here to its double, floats are the whole numbers
-  const float scaled = w * __uint_as_float(static_cast<unsigned>(127 + shift) << 23);  // exact
-  if (scaled < kOnes) return __float_as_uint(scaled + kOnes) - __float_as_uint(kOnes);
-  const std::uint32_t bits = __float_as_uint(scaled);
-  return Word{(bits & 0x7fffffU) | 0x800000U} << ((bits >> 23) - 150);
-}
 
 // Every thread sees to the same ids in all passes: a warp to those of a chunk at a time.
 struct Row {
@@ -358,13 +315,37 @@ TF_DEVICE Kept keep(const Row& row, const SamplingParams& params, Scratch* s) {
   return kept;
 }
 
-// A draw from the row that is made. To be made where out is set.
+// The draw from a row that is made; of nothing where none is.
 struct Draw {
   DrawKey key;
   std::int64_t position;
   bool coupled;
   VerifyResult* out;
 };
+
+// give(id, probability) for all ids: NaN where the row is not finite.
+template <class Give>
+TF_DEVICE void write_probs(const Row& row, const Leading& among, float factor, bool finite,
+                           const Give& give) {
+  const float none = finite ? 0.0F : NAN;
+  row.for_groups([&]<int kEach>(int first, const float(&values)[kEach]) {
+    bool has[kEach], any = false;
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) any |= has[k] = among.has(first + k * 32, values[k]);
+    float made[kEach];
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) made[k] = none;
+    if (any && finite) {
+      TF_UNROLL
+      for (int k = 0; k < kEach; ++k) {
+        const float prob = row.weight(values[k]) * factor;
+        made[k] = has[k] ? prob : none;
+      }
+    }
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) give(first + k * 32, made[k]);
+  });
+}
 
 // kHeld: the row is read once and then kept in shared memory; kDraws: of one row, from which a
 // token is drawn as sample() would.
@@ -399,25 +380,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else if (finite) {
     kept.limit = rank_of(row.max_logit, first_of_max(row, s));  // its weight is 1
   }
-  const Leading among(kept.limit);
-  const float none = finite ? 0.0F : NAN;
-  row.for_groups([&]<int kEach>(int first, const float(&values)[kEach]) {
-    bool has[kEach], any = false;
-    TF_UNROLL
-    for (int k = 0; k < kEach; ++k) any |= has[k] = among.has(first + k * 32, values[k]);
-    float made[kEach];
-    TF_UNROLL
-    for (int k = 0; k < kEach; ++k) made[k] = none;
-    if (any && finite) {
-      TF_UNROLL
-      for (int k = 0; k < kEach; ++k) {
-        const float prob = row.weight(values[k]) * factor;
-        made[k] = has[k] ? prob : none;
-      }
-    }
-    TF_UNROLL
-    for (int k = 0; k < kEach; ++k) give(first + k * 32, made[k]);
-  });
+  write_probs(row, Leading(kept.limit), factor, finite, give);
   if constexpr (kDraws) {
     __syncthreads();
     const Weight weight{kHeld ? held : out, nullptr};
