@@ -70,6 +70,12 @@ class CudaBackend final : public Backend, public DeviceQueue {
         arrivals_(allocator_, kMaxHeads * static_cast<std::int64_t>(sizeof(unsigned)),
                   Place::kDevice, MemTag::kWorkspace) {
     graphs_.set_enabled(options.replay);
+    allocator_.set_before_release([this] {
+      try {
+        steps_.finish(compute_.get());
+      } catch (const Error&) {  // of the device, whose next call says so again
+      }
+    });
     if (options.host_attention != nullptr) host_.emplace(options.host_attention, wait_);
     for (EventHandle& e : events_) e = make_event(true);
     if (options.cublas_lt) lt_ = CublasLt::open();

@@ -11,7 +11,8 @@ namespace triforce::cuda {
 
 // A norm and the product of it, or the probabilities of one row, are held back until the call after
 // them is known, which may take them along. What a call writes is written all the same, to the same
-// bits: who gives a stream anything else, or waits for it, only has to call finish() before.
+// bits: who gives a stream anything else, waits for it or gives memory back only has to call
+// finish() before.
 class FusedSteps {
  public:
   // As the calls of Backend, for 1 to kMaxBatchInvariantRows rows; rope_append() and swiglu() for

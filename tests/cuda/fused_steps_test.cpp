@@ -294,6 +294,22 @@ TEST_P(FusedStepsTest, ProbabilitiesAreNotLostByACallBetween) {
   }
 }
 
+// Nor by the end of what they are made of.
+TEST_P(FusedStepsTest, ProbabilitiesAreMadeBeforeTheirLogitsAreGivenBack) {
+  constexpr std::int64_t kVocab = 300;
+  const Tensor probs = filled(DType::kF32, {1, kVocab}, 4);
+  const auto made = [&](bool at_once) {
+    Tensor logits = filled(DType::kF32, {1, kVocab}, 3);
+    b_->to_probs(logits.view(), {}, probs.view());
+    if (at_once) b_->synchronize();
+    logits = {};
+    const Tensor other = filled(DType::kF32, {1, kVocab}, 5);  // where they were
+    return bits(probs);
+  };
+  const auto expected = made(true);
+  EXPECT_EQ(made(false), expected);
+}
+
 #ifdef TF_CUDA_EMULATED
 // Events between the two calls, as phases leave them, do not part them.
 TEST_P(FusedStepsTest, ProbabilitiesAndADrawAreOneKernel) {
