@@ -389,6 +389,11 @@ void probs_op(benchmark::State& state, std::string_view op) {
     measure(state, [&] { b.to_probs(logits.view().rows(0, rows), SamplingParams{}, q); });
   } else if (op == "sample") {
     measure(state, [&] { b.sample(q.rows(0, 1), {}, position++, Acceptance::kSpeculative); });
+  } else if (op == "to_probs_and_sample") {  // of one row: one kernel
+    measure(state, [&] {
+      b.to_probs(logits.view().rows(0, 1), SamplingParams{}, q.rows(0, 1));
+      b.sample(q.rows(0, 1), {}, position++, Acceptance::kSpeculative);
+    });
   } else if (op == "verify") {
     std::vector<Token> tokens;  // of q itself: all are accepted
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -507,6 +512,7 @@ void register_all() {
   for (const char* const op : {"to_probs", "sample", "verify"}) {
     add(op, [op](auto& s) { probs_op(s, op); }, {1, 7});
   }
+  add("to_probs_and_sample", [](auto& s) { probs_op(s, "to_probs_and_sample"); }, {1});
   const auto add_passes = [&](const char* name, const ModelConfig& c, std::int64_t cached,
                               bool streaming) {
     add(name, [=](auto& s) { pass(s, c, cached, streaming); }, {1, 2, 7})->Iterations(kPasses);

@@ -160,6 +160,10 @@ void to_probs(const TensorView& logits, const SamplingParams& params, const Tens
 // tokens may differ from the host's.
 void sample(const TensorView& probs, const DrawKey& key, std::int64_t position,
             Acceptance acceptance, VerifyResult* out, cudaStream_t stream);
+// to_probs() of one row and sample() of that, to the same bits.
+void to_probs_and_sample(const TensorView& logits, const SamplingParams& params,
+                         const TensorView& probs, const DrawKey& key, std::int64_t position,
+                         Acceptance acceptance, VerifyResult* out, cudaStream_t stream);
 void verify(const TensorView& p, const TensorView& q, std::span<const Token> tokens,
             const DrawKey& key, std::int64_t position, const VerifyRule& rule, VerifyResult* out,
             cudaStream_t stream);

@@ -1,8 +1,9 @@
-#include "kernels/kernels.h"
-
 #include <bit>
 
+#include "kernels/draw.cuh"
+#include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/ranks.cuh"
 #include "kernels/reduce.cuh"
 
 namespace triforce::kernels {
@@ -11,16 +12,13 @@ namespace {
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kBins = 256, kDigitBits = 8, kRankBits = 64;
 constexpr int kBinsPerLane = kBins / 32;
-constexpr unsigned kBuckets = kBins * kBins;
-constexpr std::uint64_t kNotFinite = 0;  // below every rank of a finite logit
-constexpr std::uint64_t kEverything = ~std::uint64_t{0};
-
-using Word = std::uint64_t;  // whole granules
+constexpr int kBuckets = kBins * kBins;
 
 struct Scratch {
   unsigned low[kBins], high[kBins];  // words of the bins' measures
   std::uint64_t reduce[kWarps];
-  float mean[kWarps];
+  float max[kWarps], mean[kWarps];
+  int first[kWarps];
   // The ids that are still in question, if they are at most a warp.
   std::uint64_t ranks[32];
   Word measures[32];
@@ -31,55 +29,70 @@ struct Scratch {
   Word upto;  // measure of all ids of rank `cut` at most
 };
 
-// Rising ranks are falling logits, then rising ids; -0 counts as 0.
-TF_DEVICE std::uint64_t rank_of(float logit, std::int64_t id) {
-  const std::uint32_t bits = __float_as_uint(logit + 0.0F);
-  if ((bits & 0x7f800000U) == 0x7f800000U) return kNotFinite;
-  const std::uint32_t rising = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return (std::uint64_t{~rising} << 32) | static_cast<std::uint32_t>(id);
-}
-
-// w 2^shift rounded to the nearest whole number, to even from the middle; w in [0, 1], shift < 127.
-// In whole numbers, because f64 is slow on some cards.
-TF_DEVICE Word whole(float w, int shift) {
-  const std::uint32_t bits = __float_as_uint(w), field = bits >> 23;
-  const std::uint32_t mantissa = field > 0 ? (bits & 0x7fffffU) | 0x800000U : bits;
-  const int left = static_cast<int>(field > 0 ? field : 1) - 150 + shift;
-  if (left >= 0) return Word{mantissa} << left;
-  if (left < -25) return 0;
-  const std::uint32_t one = 1U << -left, rest = mantissa & (one - 1), result = mantissa >> -left;
-  return result + (2 * rest + (result & 1U) > one ? 1U : 0U);
-}
-
-// Every thread sees to the same ids in all passes.
+// Every thread sees to the same ids in all passes: a warp to those of a chunk at a time.
 struct Row {
   const float* logits;
-  std::int64_t vocab;
-  int shift;  // a weight of 1 has 2^shift granules
+  int vocab, shift;  // a weight of 1 has 2^shift granules
   float max_logit, inverse_temperature, buckets_per_unit;
 
-  // body(id, logit)
-  template <class Body>
+  // body(id of the first, logits): of ids 32 apart, together so that their latencies overlap: those
+  // of a chunk, after the loads of kAtOnce of them, or a single one.
+  template <int kAtOnce = 1, class Body>
+  TF_DEVICE void for_groups(const Body& body) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    int chunk = take_chunks<kAtOnce>(static_cast<int>(threadIdx.x / 32), body);
+    if constexpr (kAtOnce > 1) chunk = take_chunks<1>(chunk, body);
+    const int end = min(chunk * kChunk + kChunk, vocab);  // of the last one, which is not whole
+    TF_UNROLL_N(1)
+    for (int i = chunk * kChunk + lane; i < end; i += 32) {
+      const float mine[1] = {logits[i]};
+      body(i, mine);
+    }
+  }
+  // body(id, logit) for each.
+  template <int kAtOnce = 1, class Body>
   TF_DEVICE void for_mine(const Body& body) const {
-    TF_UNROLL_N(4)
-    for (std::int64_t i = threadIdx.x; i < vocab; i += kThreads) body(i, logits[i]);
+    for_groups<kAtOnce>([&]<int kEach>(int first, const float(&mine)[kEach]) {
+      TF_UNROLL
+      for (int k = 0; k < kEach; ++k) body(first + k * 32, mine[k]);
+    });
   }
   // e^((logit - max) / T)
   TF_DEVICE float weight(float logit) const {
     return expf((logit - max_logit) * inverse_temperature);
   }
   TF_DEVICE Word granules(float logit) const { return whole(weight(logit), shift); }
-  // Rises with the rank. Buckets are equally wide, so that ids spread over them; outliers, and what
-  // is not a number for huge logits, are in the last one.
-  TF_DEVICE unsigned bucket(float logit) const {
-    const float x = (max_logit - logit) * buckets_per_unit;
-    return x < static_cast<float>(kBuckets - 1) ? static_cast<unsigned>(x) : kBuckets - 1;
+  // The bucket of a logit and where in it. Rises with the rank. Buckets are equally wide, so that
+  // ids spread over them; outliers, and what is not a number for huge logits, are in the last one.
+  TF_DEVICE float place(float logit) const {
+    return fminf((logit - max_logit) * -buckets_per_unit, static_cast<float>(kBuckets - 1));
+  }
+
+ private:
+  // Whole chunks of the warp's from `chunk` on, as many as a multiple of kAtOnce; the one after
+  // them.
+  template <int kAtOnce, class Body>
+  TF_DEVICE int take_chunks(int chunk, const Body& body) const {
+    constexpr int kEach = kChunk / 32, kLast = kWarps * (kAtOnce - 1);
+    const int lane = static_cast<int>(threadIdx.x % 32), chunks = vocab / kChunk;
+    TF_UNROLL_N(1)
+    for (; chunk + kLast < chunks; chunk += kWarps * kAtOnce) {
+      const int first = chunk * kChunk + lane;
+      float mine[kAtOnce][kEach];
+      TF_UNROLL
+      for (int c = 0; c < kAtOnce; ++c) {
+        TF_UNROLL
+        for (int k = 0; k < kEach; ++k) mine[c][k] = logits[first + c * kWarps * kChunk + k * 32];
+      }
+      TF_UNROLL
+      for (int c = 0; c < kAtOnce; ++c) body(first + c * kWarps * kChunk, mine[c]);
+    }
+    return chunk;
   }
 };
 
 // Atomics on words of 32 bits are instructions; on 64 they are loops, slow where ids meet.
 TF_DEVICE void add_to_bin(int bin, Word measure, Scratch* s) {
-  if (measure == 0) return;
   const auto low = static_cast<unsigned>(measure);
   const unsigned old = atomicAdd(&s->low[bin], low);
   const unsigned carried = static_cast<unsigned>(measure >> 32) + (old + low < old ? 1U : 0U);
@@ -130,12 +143,108 @@ TF_DEVICE void choose_rank(Word before, double target, Scratch* s) {
   if (reached && mine == lowest) s->upto = upto;
 }
 
-TF_DEVICE Word total(const Row& row, std::uint64_t limit, Scratch* s) {
-  std::uint64_t mine = 0;
-  row.for_mine([&](std::int64_t i, float logit) {
-    if (rank_of(logit, i) <= limit) mine += row.granules(logit);
+struct Look {
+  float max;   // infinite if any logit is not finite
+  float mean;  // in an order of its own
+};
+// The first pass over a row: kHeld: copies it to `held`, where the others find it.
+template <bool kHeld>
+TF_DEVICE Look look(const Row& row, float* held, Scratch* s) {
+  float max = -INFINITY, mean = 0, zero = 0;
+  row.for_mine<2>([&](int i, float logit) {
+    if constexpr (kHeld) held[i] = logit;
+    max = fmaxf(max, logit);
+    mean += logit;
+    zero = fmaf(logit, 0.0F, zero);  // NaN from what is not finite
   });
-  return block_reduce(mine, s->reduce, Add{});
+  max = block_reduce_tree(zero == 0 ? max : INFINITY, s->max, Max{});
+  mean = block_reduce_tree(mean, s->mean, Add{}) / static_cast<float>(row.vocab);
+  return {max, mean};
+}
+
+// The lowest of the ids that have the greatest logit.
+TF_DEVICE int first_of_max(const Row& row, Scratch* s) {
+  int first = row.vocab;
+  row.for_mine([&](int i, float logit) {
+    if (logit == row.max_logit) first = min(first, i);
+  });
+  return block_reduce_tree(first, s->first, Min{});
+}
+
+// The first digit of all buckets. Bins get the measures of their ids: 1 where top_k > 0, and else
+// their granules. The last one, where outliers meet, is chosen if no other is and so gets none.
+// Returns the measure of all ids; for that alone no bins are filled.
+TF_DEVICE Word fill_bins(const Row& row, std::uint64_t limit, int top_k, bool sum_alone,
+                         Scratch* s) {
+  const Leading among(limit);
+  Word mine = 0;
+  row.for_groups([&]<int kEach>(int first, const float(&values)[kEach]) {
+    Word m[kEach];
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) m[k] = row.granules(values[k]);
+    if (top_k > 0) {
+      TF_UNROLL
+      for (int k = 0; k < kEach; ++k) m[k] = 1;
+    }
+    if (limit != kEverything) {
+      TF_UNROLL
+      for (int k = 0; k < kEach; ++k) m[k] = among.has(first + k * 32, values[k]) ? m[k] : 0;
+    }
+    int bin[kEach];
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) {
+      bin[k] = static_cast<int>(row.place(values[k])) >> kDigitBits;
+      mine += m[k];
+    }
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) {
+      if (m[k] != 0 && bin[k] < kBins - 1 && !sum_alone) add_to_bin(bin[k], m[k], s);
+    }
+  });
+  return block_reduce_tree(mine, s->reduce, Add{});
+}
+
+// What a search has found so far: ids of buckets [begin, end) and, below one bucket, of ranks that
+// begin with `prefix`, of which `shift` bits are to come.
+struct Range {
+  float begin, end;
+  std::uint64_t prefix;
+  int shift;
+};
+
+// The next digit, which is the last one of buckets or one of ranks: bins as above, and a list of
+// the first ids that come.
+TF_DEVICE void fill_bins_of(const Range& range, const Row& row, const Leading& among, int top_k,
+                            Scratch* s) {
+  const bool by_bucket = range.shift >= kRankBits, by_prefix = range.shift + kDigitBits < kRankBits;
+  const auto see = [&](int i, float logit) {
+    const float place = row.place(logit);
+    if (!(place >= range.begin && place < range.end) || !among.has(i, logit)) return;
+    const std::uint64_t rank = rank_of(logit, i);
+    if (by_prefix && rank >> (range.shift + kDigitBits) != range.prefix) return;
+    const Word m = top_k > 0 ? Word{1} : row.granules(logit);
+    const unsigned slot = atomicAdd(&s->found, 1U);
+    if (slot < 32) {
+      s->ranks[slot] = rank;
+      s->measures[slot] = m;
+    }
+    const int bin = static_cast<int>(
+        (by_bucket ? static_cast<unsigned>(place) : static_cast<unsigned>(rank >> range.shift)) %
+        kBins);
+    if (m != 0 && bin < kBins - 1) add_to_bin(bin, m, s);
+  };
+  row.for_groups([&]<int kEach>(int first, const float(&values)[kEach]) {
+    bool any = false;
+    for (const float logit : values) {
+      const float place = row.place(logit);
+      any |= (place >= range.begin) & (place < range.end);
+    }
+    if (!any) return;  // as nearly always
+    TF_UNROLL_N(1)
+    for (int k = 0; k < kEach; ++k) {
+      see(first + k * 32, row.logits[first + k * 32]);
+    }
+  });
 }
 
 struct Kept {
@@ -143,47 +252,29 @@ struct Kept {
   Word sum;             // granules of what is kept; 0: not known
 };
 
-// Keeps the leading ids, of rank `limit` at most, whose measures reach a target: top_k ids, or
-// where that is 0 the share top_p of all granules. A digit of their places at a time: two of their
-// buckets', then those of their ranks.
+// Keeps the leading ids, of those up to rank `limit`, whose measures reach a target: top_k ids, or
+// where that is 0 the share top_p of all granules; all of them, only to sum them, where that is 1.
+// A digit of their places at a time: two of their buckets', then those of their ranks.
 TF_DEVICE Kept cut(const Row& row, std::uint64_t limit, int top_k, float top_p, Scratch* s) {
-  unsigned bucket = 0;       // its digits so far
-  std::uint64_t prefix = 0;  // the rank's
+  const Leading among(limit);
+  Range range{0, kBuckets, 0, kRankBits + kDigitBits};
   Word before = 0, sum = 0;
   double target = 0;
-  for (int shift = kRankBits + kDigitBits;; shift -= kDigitBits) {
+  for (;; range.shift -= kDigitBits) {
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads)
       s->low[i] = s->high[i] = 0;
     if (threadIdx.x == 0) s->found = 0;
     __syncthreads();
-    const bool all = shift > kRankBits, by_bucket = shift >= kRankBits;
-    Word mine = 0;
-    row.for_mine([&](std::int64_t i, float logit) {
-      const std::uint64_t rank = rank_of(logit, i);
-      if (rank > limit) return;
-      const unsigned at = row.bucket(logit);
-      if (!all && (by_bucket ? at >> kDigitBits : at) != bucket) return;
-      if (shift + kDigitBits < kRankBits && rank >> (shift + kDigitBits) != prefix) return;
-      const Word m = top_k > 0 ? Word{1} : row.granules(logit);
-      if (all) {
-        mine += m;
-      } else {
-        const unsigned slot = atomicAdd(&s->found, 1U);
-        if (slot < 32) {
-          s->ranks[slot] = rank;
-          s->measures[slot] = m;
-        }
-      }
-      const auto bin =
-          static_cast<int>((by_bucket ? at >> (shift - kRankBits) : rank >> shift) % kBins);
-      // The last one, where outliers meet, is chosen if no other is.
-      if (bin < kBins - 1) add_to_bin(bin, m, s);
-    });
+    const bool all = range.shift > kRankBits;
     if (all) {
-      sum = block_reduce(mine, s->reduce, Add{});
+      const bool sum_alone = top_k == 0 && top_p >= 1;
+      sum = fill_bins(row, limit, top_k, sum_alone, s);
+      if (sum_alone) return {limit, sum};
       target = top_k > 0 ? static_cast<double>(top_k)
                          : static_cast<double>(top_p) * static_cast<double>(sum);
+    } else {
+      fill_bins_of(range, row, among, top_k, s);
     }
     __syncthreads();
     const bool few = !all && s->found <= 32;
@@ -197,78 +288,137 @@ TF_DEVICE Kept cut(const Row& row, std::uint64_t limit, int top_k, float top_p, 
     __syncthreads();
     if (few) return s->cut == kEverything ? Kept{limit, sum} : Kept{s->cut, s->upto};
     before = s->before;
-    if (by_bucket) {
-      bucket = bucket << kDigitBits | static_cast<unsigned>(s->bin);
+    if (range.shift >= kRankBits) {
+      const int width = all ? kBins : 1;
+      range.begin += static_cast<float>(s->bin * width);
+      range.end = range.begin + static_cast<float>(width);
     } else {
-      prefix = prefix << kDigitBits | static_cast<std::uint64_t>(s->bin);
+      range.prefix = range.prefix << kDigitBits | static_cast<std::uint64_t>(s->bin);
       // Many equal logits of neighbouring ids; the measure of the last bin was not taken.
-      if (shift == 0) return {Min{}(limit, prefix), 0};
+      if (range.shift == 0) return {Min{}(limit, range.prefix), 0};
     }
   }
 }
 
-// kHeld: the row is read once and then kept in shared memory behind `s`.
-template <bool kHeld>
+// What is kept of a row, and what its weights are multiplied by.
+TF_DEVICE Kept keep(const Row& row, const SamplingParams& params, Scratch* s) {
+  Kept kept{kEverything, 0};
+  const int top_k = params.top_k > 0 && params.top_k < row.vocab ? params.top_k : 0;
+  // Top-k, then top-p of what it keeps, then the sum of that: one loop, so that the code is there
+  // once.
+  for (int stage = 0; stage < 3; ++stage) {
+    const bool counts = stage == 0;
+    if (counts ? top_k == 0 : kept.sum != 0 || (stage == 1 && params.top_p >= 1)) continue;
+    kept = cut(row, kept.limit, counts ? top_k : 0, stage == 1 ? params.top_p : 1.0F, s);
+    if (counts) kept.sum = 0;  // it counted ids
+  }
+  return kept;
+}
+
+// The draw from a row that is made; of nothing where none is.
+struct Draw {
+  DrawKey key;
+  std::int64_t position;
+  bool coupled;
+  VerifyResult* out;
+};
+
+// give(id, probability) for all ids: NaN where the row is not finite.
+template <class Give>
+TF_DEVICE void write_probs(const Row& row, const Leading& among, float factor, bool finite,
+                           const Give& give) {
+  const float none = finite ? 0.0F : NAN;
+  row.for_groups([&]<int kEach>(int first, const float(&values)[kEach]) {
+    bool has[kEach], any = false;
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) any |= has[k] = among.has(first + k * 32, values[k]);
+    float made[kEach];
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) made[k] = none;
+    if (any && finite) {
+      TF_UNROLL
+      for (int k = 0; k < kEach; ++k) {
+        const float prob = row.weight(values[k]) * factor;
+        made[k] = has[k] ? prob : none;
+      }
+    }
+    TF_UNROLL
+    for (int k = 0; k < kEach; ++k) give(first + k * 32, made[k]);
+  });
+}
+
+// kHeld: the row is read once and then kept in shared memory; kDraws: of one row, from which a
+// token is drawn as sample() would.
+template <bool kHeld, bool kDraws>
 __global__ void __launch_bounds__(kThreads, 1)
     probs_kernel(const float* __restrict__ logits, std::int64_t logits_stride,
                  SamplingParams params, int shift, float* __restrict__ probs,
-                 std::int64_t probs_stride, std::int64_t vocab) {
+                 std::int64_t probs_stride, int vocab, Draw draw_of) {
   TF_SHARED(Scratch, s);
-  const float* const given = logits + blockIdx.x * logits_stride;
+  auto* const behind = reinterpret_cast<unsigned char*>(s + 1);
+  auto* const held = reinterpret_cast<float*>(behind + (kDraws ? draw_scratch_bytes(vocab) : 0));
   float* const out = probs + blockIdx.x * probs_stride;
-  Row row{given, vocab, shift, 0, 0, 0};
-  std::uint64_t best = kEverything;
-  float mean = 0;
-  if constexpr (kHeld) {
-    auto* const held = reinterpret_cast<float*>(s + 1);
-    TF_UNROLL_N(8)
-    for (std::int64_t i = threadIdx.x; i < vocab; i += kThreads) held[i] = given[i];
-    row.logits = held;
-  }
-  row.for_mine([&](std::int64_t i, float logit) {
-    best = Min{}(best, rank_of(logit, i));
-    mean += logit;
-  });
-  best = block_reduce(best, s->reduce, Min{});
-  mean = block_reduce(mean, s->mean, Add{}) / static_cast<float>(vocab);
-  const auto first = static_cast<std::int64_t>(best & 0xffffffffU);
-  const bool spread = best != kNotFinite && params.temperature > 0;
+  Row row{logits + blockIdx.x * logits_stride, vocab, shift, 0, 0, 0};
+  const Look seen = look<kHeld>(row, held, s);
+  row.max_logit = seen.max;
+  if constexpr (kHeld) row.logits = held;
+  const bool finite = seen.max < INFINITY;
+  // In the place of its logit, which nobody but the same thread has read.
+  const auto give = [&](int i, float prob) {
+    out[i] = prob;
+    if constexpr (kHeld && kDraws) held[i] = prob;
+  };
   Kept kept{kEverything, 0};
-  float factor = 0;
-  if (spread) {
-    row.max_logit = row.logits[first];
+  float factor = 1;
+  if (finite && params.temperature > 0) {
     row.inverse_temperature = 1.0F / params.temperature;
     // From the greatest logit to as far below the mean.
-    row.buckets_per_unit = static_cast<float>(kBuckets) / (2 * fabsf(row.max_logit - mean));
-    const int top_k = params.top_k > 0 && params.top_k < vocab ? params.top_k : 0;
-    // Top-k, then top-p of what it keeps: one loop, so that the code is there once.
-    for (int stage = top_k > 0 ? 0 : 1; stage < (params.top_p < 1 ? 2 : 1); ++stage) {
-      kept = cut(row, kept.limit, stage == 0 ? top_k : 0, params.top_p, s);
-      if (stage == 0) kept.sum = 0;  // it counted ids
-    }
-    if (kept.sum == 0) kept.sum = total(row, kept.limit, s);
+    row.buckets_per_unit = static_cast<float>(kBuckets) / (2 * fabsf(row.max_logit - seen.mean));
+    kept = keep(row, params, s);
     factor =
         static_cast<float>(static_cast<double>(Word{1} << shift) / static_cast<double>(kept.sum));
+  } else if (finite) {
+    kept.limit = rank_of(row.max_logit, first_of_max(row, s));  // its weight is 1
   }
-  row.for_mine([&](std::int64_t i, float logit) {
-    float prob = best == kNotFinite ? NAN : i == first ? 1.0F : 0.0F;
-    if (spread) prob = rank_of(logit, i) <= kept.limit ? row.weight(logit) * factor : 0.0F;
-    out[i] = prob;
-  });
+  write_probs(row, Leading(kept.limit), factor, finite, give);
+  if constexpr (kDraws) {
+    __syncthreads();
+    const Weight weight{kHeld ? held : out, nullptr};
+    const std::int32_t token =
+        finite ? draw(weight, vocab, draw_of.key, draw_of.position, draw_of.coupled,
+                      Purpose::kPropose, reinterpret_cast<DrawScratch*>(behind))
+               : -1;
+    if (threadIdx.x == 0) *draw_of.out = VerifyResult{0, token};
+  }
+}
+
+template <bool kDraws>
+void run(const TensorView& logits, const SamplingParams& params, const TensorView& probs,
+         const Draw& draw_of, cudaStream_t stream) {
+  const auto vocab = static_cast<int>(logits.shape[1]);
+  // Sums stay below 2^53: whole numbers in double.
+  const int shift = 52 - static_cast<int>(std::bit_width(static_cast<unsigned>(vocab) - 1));
+  const std::size_t needed = sizeof(Scratch) + (kDraws ? draw_scratch_bytes(vocab) : 0),
+                    held = needed + static_cast<std::size_t>(vocab) * sizeof(float);
+  const bool fits = held <= max_shared_bytes();
+  launch(fits ? probs_kernel<true, kDraws> : probs_kernel<false, kDraws>, dims(logits.shape[0]),
+         dims(kThreads), fits ? held : needed, stream, static_cast<const float*>(logits.data),
+         logits.stride[0], params, shift, static_cast<float*>(probs.data), probs.stride[0], vocab,
+         draw_of);
 }
 
 }  // namespace
 
 void to_probs(const TensorView& logits, const SamplingParams& params, const TensorView& probs,
               cudaStream_t stream) {
-  const std::int64_t vocab = logits.shape[1];
-  // Sums stay below 2^53: whole numbers in double.
-  const int shift = 52 - static_cast<int>(std::bit_width(static_cast<std::uint64_t>(vocab) - 1));
-  const std::size_t held = sizeof(Scratch) + static_cast<std::size_t>(vocab) * sizeof(float);
-  const bool fits = held <= max_shared_bytes();
-  launch(fits ? probs_kernel<true> : probs_kernel<false>, dims(logits.shape[0]), dims(kThreads),
-         fits ? held : sizeof(Scratch), stream, static_cast<const float*>(logits.data),
-         logits.stride[0], params, shift, static_cast<float*>(probs.data), probs.stride[0], vocab);
+  run<false>(logits, params, probs, {}, stream);
+}
+
+void to_probs_and_sample(const TensorView& logits, const SamplingParams& params,
+                         const TensorView& probs, const DrawKey& key, std::int64_t position,
+                         Acceptance acceptance, VerifyResult* out, cudaStream_t stream) {
+  run<true>(logits, params, probs, {key, position, acceptance == Acceptance::kCoupled, out},
+            stream);
 }
 
 }  // namespace triforce::kernels

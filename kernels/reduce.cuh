@@ -26,6 +26,21 @@ TF_DEVICE V block_reduce(V value, V* scratch, const Op& op) {
   return all;
 }
 
+// The same by a tree over the warps, too, which takes a block of many less time; of a power of two
+// of warps.
+template <class V, class Op>
+TF_DEVICE V block_reduce_tree(V value, V* scratch, const Op& op) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warps = static_cast<int>(blockDim.x) / 32;
+  value = warp_reduce(value, op);
+  __syncthreads();  // scratch may still be read for the one before
+  if (lane == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  V all = scratch[lane % warps];
+  for (int mask = warps / 2; mask > 0; mask /= 2)
+    all = op(all, __shfl_xor_sync(0xffffffffU, all, mask));
+  return all;
+}
+
 struct Add {
   template <class V>
   TF_DEVICE V operator()(V a, V b) const {

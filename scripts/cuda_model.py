@@ -3,11 +3,13 @@
 
 usage: scripts/cuda_model.py [--program PROGRAM] [--loops FILE]... [--prompt N]
 
-Bytes and the number of kernels of a pass are those of `triforce-bench plan`. Cycles of a tile of split
-attention and of skinny products come from --loops, what tests/cuda/machine_code/check.py wrote by
---json (build/cuda-check/loops.json and build/cuda-rtx-check/loops.json after `scripts/check.sh cuda
-cuda-rtx`): where issuing a tile takes longer than reading it, that is how long its bytes take. The other
-terms are the constants of CARDS. Within 5% where bytes dominate, 30% on each small term.
+Bytes and the number of kernels of a pass are those of `triforce-bench plan`. Cycles come from --loops,
+what tests/cuda/machine_code/check.py wrote by --json (build/cuda-check/loops.json and
+build/cuda-rtx-check/loops.json after `scripts/check.sh cuda cuda-rtx`): of a tile of split attention and
+of skinny products, where issuing it takes longer than reading it; and of the passes over the vocabulary
+by which one block makes probabilities and draws from them, at --temp > 0 with a top-p cut (the
+program's default). The other terms are the constants of CARDS and WAITS. Within 5% where bytes
+dominate, 30% on each small term.
 """
 import json
 import pathlib
@@ -23,30 +25,56 @@ NARROW_ROWS = 2    # up to which a pass has the fewer kernels of `plan`
 
 
 @dataclass(frozen=True)
+class Early:
+    """Programmatic dependent launch: the kernels of a recorded pass but its first begin while the one
+    before ends. Assumes that the multiprocessors that its last blocks leave have room for blocks of the
+    next, as they do: products and attention fill them two to four times. Microseconds, of nobody's
+    measurement; together they leave a third of the gap, and of a product's ramp less than half."""
+    gap: float    # from the last block's end to where the blocks that wait go on
+    start: float  # of ramp and small: the start of blocks, which is over by then
+    first: float  # of a product's ramp: its first weights, which it requests before it waits
+
+
+@dataclass(frozen=True)
 class Card:
     name: str             # of `plan`
     machine: str          # id there, whose gpu_gbs is what kernels achieve
     loops: str            # of loops files
     # Microseconds.
-    gap: float            # between two kernels of a replayed graph
+    gap: float            # between two kernels of a replayed graph, or of a stream
     ramp: float           # until a kernel that reads weights or KV runs at full rate, and its end
     small: float          # a kernel of a few rows of activations: start, two round trips, end
-    rotate: float         # keys of a layer of the drafter's window, rotated where they lie
-    laws: float           # logits to a law; these three are of kernels with twice the passes over
-    sample: float         # the vocabulary, and so too high
-    judge: float
     host: float           # the result to the host, the next pass from it
     upload: float
     # What prefill achieves.
     attention_tflops: float
     product_tflops: float
+    early: Early = None   # where kernels begin before those before them have ended
 
 
 CARDS = (
-    Card("A100", "a100-80g", "A100", 1.3, 1.6, 1.4, 12, 59, 18, 21, 20, 3, 180, 245),
-    Card("H200", "h200", "H200", 1.2, 1.6, 1.4, 12, 44, 14, 17, 20, 3, 295, 620),
-    Card("RTX 4090", "rtx4090", "RTX 4090", 1.0, 1.6, 1.2, 9, 80, 32, 36, 18, 3, 130, 150),
+    Card("A100", "a100-80g", "A100", 1.3, 1.6, 1.4, 20, 3, 180, 245),
+    Card("H200", "h200", "H200", 1.2, 1.6, 1.4, 20, 3, 295, 620, Early(0.4, 0.5, 0.4)),
+    Card("RTX 4090", "rtx4090", "RTX 4090", 1.0, 1.6, 1.2, 18, 3, 130, 150),
 )
+
+# Cycles for which a block of 32 warps does nothing but wait, from the latencies of
+# machine_code/issue.py: 23 of an exchange and of a read of shared memory, some 40 of a barrier.
+WAITS = {
+    "reduction": 400,  # two barriers, a read, two trees of five exchanges, and as many of the other word
+    "search": 900,     # four barriers, one warp's sums over eight bins a lane and the choice among them
+    "gathered": 700,   # the same among the ids of one bin, of which there are some ten
+    "division": 400,   # of doubles, and what follows from it in every thread
+    "choice": 500,     # eight sums of chunks a lane, twice, and votes
+}
+# What a kernel of draws does: passes over the vocabulary and how often, and waits. "order" is in turns
+# of eight lanes: the sums of chunks in order, then those of ids, of which the chosen one is in the
+# second or third of four groups of 32 on average.
+ORDER_TURNS = 32 / 8 * (1 + 2.5)
+PROBS = (("look", "weigh", "gather", "give"),
+         ("reduction",) * 3 + ("search", "gathered", "division"))
+SAMPLE = (("sum",), ("choice",))
+SPARE_SHARED = 8 << 10  # bytes of a block's shared memory besides the row that it holds, at most
 
 
 @dataclass(frozen=True)
@@ -62,6 +90,7 @@ class Work:
     draft_layers: int
     prompt: int
     hidden: int
+    vocab: int
     parameters: int       # of matrices that every token meets
     gbs: dict             # machine -> achieved bandwidth
 
@@ -83,24 +112,83 @@ def read_work(program, prompt):
         weight_bytes=passes["full"] - prompt * plan["kv_bytes_per_token"],
         full_bytes=passes["full"], retrieval_bytes=passes["retrieval"], draft_bytes=passes["draft"],
         kernels=plan["pass_kernels"], layers=target["layers"], draft_layers=draft["layers"],
-        prompt=prompt, hidden=target["hidden"],
+        prompt=prompt, hidden=target["hidden"], vocab=target["vocab"],
         parameters=target["n_params"] - 2 * target["vocab"] * target["hidden"],
         gbs={m["id"]: m["machine"]["gpu_gbs"] for m in plan["machines"]})
 
 
+@dataclass(frozen=True)
+class Loops:
+    """What loops files say."""
+    tiles: dict   # (card, kernel) -> GB/s of tiles that the whole card could issue
+    passes: dict  # (card, kernel) -> {pass: its row of the file}
+
+    def cards(self):
+        return {card for card, _ in (*self.tiles, *self.passes)}
+
+
 def read_loops(paths):
-    """{(card, kernel): GB/s of tiles that the whole card could issue}."""
-    loops = {}
+    tiles, passes = {}, {}
     for path in paths:
         try:
-            for row in json.loads(read_text(path)):
+            found = json.loads(read_text(path))
+            for row in found["tiles"]:
                 if row["cycles"] is not None:
-                    loops[row["card"], row["kernel"]] = (
+                    tiles[row["card"], row["kernel"]] = (
                         row["nominal_gbs"] * row["memory_cycles"] / row["cycles"])
+            for row in found["passes"]:
+                passes.setdefault((row["card"], row["kernel"]), {})[row["pass"]] = {
+                    key: row[key] for key in ("ids", "cycles", "clock_hz", "block_shared_bytes")}
         except (ValueError, KeyError, TypeError, ZeroDivisionError) as e:
             raise BadInput(f"{path}: expected what machine_code/check.py --json wrote, found "
                            f"{type(e).__name__}: {e}") from e
-    return loops
+    return Loops(tiles, passes)
+
+
+def alone_us(card, work, loops, kernel, names, waits=()):
+    """The time of one block that makes passes over the vocabulary, and waits between them; 0 without
+    loops of the card."""
+    rows = loops.passes.get((card.loops, kernel), {})
+    cycles = sum(WAITS[w] for w in waits)
+    for name in names:
+        if name not in rows:
+            return 0.0
+        turns = -(-work.vocab // rows[name]["ids"]) if rows[name]["ids"] else 1
+        cycles += turns * rows[name]["cycles"]
+    return cycles / rows[names[0]]["clock_hz"] * 1e6
+
+
+def drawn_us(card, work, loops, kernel):
+    """What a kernel that draws does once it has probabilities."""
+    names, waits = SAMPLE
+    return (alone_us(card, work, loops, kernel, names, waits) +
+            ORDER_TURNS * alone_us(card, work, loops, kernel, ("order",)))
+
+
+def probs_kernel(card, work, loops, draws):
+    """The name of the instance that is launched: one that holds the row where it fits."""
+    name = "probs_kernel<{}, " + ("true>" if draws else "false>")
+    rows = loops.passes.get((card.loops, name.format("true")), {})
+    room = rows["look"]["block_shared_bytes"] if "look" in rows else 0
+    return name.format("true" if work.vocab * 4 + SPARE_SHARED <= room else "false")
+
+
+def probs_us(card, work, loops, draws=False):
+    """Logits to probabilities, a block a row: start and end of the kernel, passes and waits. draws: a
+    token is drawn from the only row."""
+    kernel = probs_kernel(card, work, loops, draws)
+    return (card.gap + card.small + alone_us(card, work, loops, kernel, *PROBS) +
+            (drawn_us(card, work, loops, kernel) if draws else 0))
+
+
+def sample_us(card, work, loops):
+    """A draw from probabilities that another kernel made."""
+    return card.gap + card.small + drawn_us(card, work, loops, "sample_kernel")
+
+
+def verify_us(card, work, loops):
+    """Proposals against probabilities, with one draw from what is left of them."""
+    return card.gap + card.small + drawn_us(card, work, loops, "verify_kernel")
 
 
 def read_us(card, work, loops, kernel, rows, total_bytes):
@@ -108,7 +196,7 @@ def read_us(card, work, loops, kernel, rows, total_bytes):
     them can issue. `kernel`: of their names, with {} for the groups of rows."""
     groups = min(4, -(-rows // ROWS_OF_GROUP))
     name = re.compile(kernel.format(groups))
-    issued = min((gbs for (of, k), gbs in loops.items() if of == card.loops and name.fullmatch(k)),
+    issued = min((gbs for (of, k), gbs in loops.tiles.items() if of == card.loops and name.fullmatch(k)),
                  default=float("inf"))
     return total_bytes / min(work.gbs[card.machine], issued) / 1e3
 
@@ -123,19 +211,30 @@ def pass_us(card, work, loops, which, rows):
     total_bytes = {"full": work.full_bytes, "retrieval": work.retrieval_bytes}[which]
     kernels = kernels_of(work, which, rows)
     products = 4 * work.layers + 1       # q k v, output, gate and up, down; logits
-    wide = products + work.layers        # and attention
     weights = read_us(card, work, loops, "linear_kernel<.*, {}>", rows, work.weight_bytes)
     kv = read_us(card, work, loops, "split_kernel<T, 128, {}, false>", rows,
                  total_bytes - work.weight_bytes)
-    return weights + kv + wide * card.ramp + (kernels - wide) * card.small + kernels * card.gap
+    return weights + kv + launches_us(card, kernels, products, work.layers)
 
 
-def draft_us(card, work):
-    """A pass of the drafter over its window."""
+def launches_us(card, kernels, products, attentions):
+    """Gaps, ramps and small kernels of a recorded pass."""
+    small = kernels - products - attentions
+    us = (products + attentions) * card.ramp + small * card.small + kernels * card.gap
+    if card.early is not None:  # all but the first
+        us -= (kernels - 1) * (card.gap - card.early.gap + card.early.start)
+        us -= products * card.early.first
+    return us
+
+
+def draft_us(card, work, loops):
+    """A pass of the drafter over its window: a block of its attention has one tile of keys, and nothing
+    to do meanwhile."""
     kernels = kernels_of(work, "draft", 1)
-    wide = 5 * work.draft_layers + 1
-    return (work.draft_bytes / (work.gbs[card.machine] * 1e3) + wide * card.ramp +
-            (kernels - wide) * card.small + kernels * card.gap + work.draft_layers * card.rotate)
+    products = 4 * work.draft_layers + 1
+    tile = alone_us(card, work, loops, "split_kernel<T, 64, 1, true>", ("tile",))
+    return (work.draft_bytes / (work.gbs[card.machine] * 1e3) + work.draft_layers * tile +
+            launches_us(card, kernels, products, work.draft_layers))
 
 
 def expected_round(gamma, inner_gamma, outer, inner):
@@ -156,11 +255,12 @@ def expected_round(gamma, inner_gamma, outer, inner):
 def times(card, work, loops):
     """Microseconds of single passes, and of steps with what lies between them."""
     plain = pass_us(card, work, loops, "full", 1)
-    draft = draft_us(card, work)
-    return {"ar": plain + card.laws + card.sample + card.host + card.upload,
+    draft = draft_us(card, work, loops)
+    drawn = probs_us(card, work, loops, draws=True) + card.host + card.upload
+    return {"ar": plain + drawn,
             "verify": pass_us(card, work, loops, "full", 7),
             "retrieval": pass_us(card, work, loops, "retrieval", 2),
-            "draft": draft, "draft step": draft + card.laws + card.sample + card.host + card.upload}
+            "draft": draft, "draft step": draft + drawn}
 
 
 def triforce_us(card, work, loops, gammas, alphas):
@@ -168,7 +268,8 @@ def triforce_us(card, work, loops, gammas, alphas):
     t = times(card, work, loops)
     tokens, rounds, drafted = expected_round(*gammas, *alphas)
     verify = pass_us(card, work, loops, "full", gammas[0] + gammas[1] + 1)
-    judged = card.laws + card.judge + card.host + card.upload
+    judged = (probs_us(card, work, loops) + verify_us(card, work, loops) + card.host +
+              card.upload)
     retrieval = pass_us(card, work, loops, "retrieval", gammas[1] + 1)
     return (rounds * (retrieval + judged) + drafted * t["draft step"] + verify + judged) / tokens
 
@@ -196,6 +297,10 @@ def table(work, loops, cards=CARDS):
         rows.append((name, lambda c, k=key, b=total_bytes, s=scale, d=digits:
                      f"{measured[c.name][k] / s:.{d}f} ({floor_us(c, b) / s:.{d}f})"))
     rows.append(("drafter step, us", lambda c: f"{measured[c.name]['draft step']:.0f}"))
+    rows.append(("kernels probs and sample, us (apart)", lambda c: (
+        f"{probs_us(c, work, loops, draws=True):.0f} "
+        f"({probs_us(c, work, loops) + sample_us(c, work, loops):.0f})")))
+    rows.append(("kernel verify, us", lambda c: f"{verify_us(c, work, loops):.0f}"))
     for gammas, alphas in (((6, 1), (.976, .6)), ((14, 6), (.976, .6)), ((6, 1), (.9137, .4036))):
         def cell(c, g=gammas, a=alphas):
             us = triforce_us(c, work, loops, g, a)
@@ -222,10 +327,10 @@ def main():
     work, loops = read_work(args.program, args.prompt), read_loops(args.loops)
     for line in table(work, loops):
         print(line)
-    missing = [c.name for c in CARDS if not any(card == c.loops for card, _ in loops)]
+    missing = [c.name for c in CARDS if c.loops not in loops.cards()]
     if missing:
         print(f"\nNo loops of {', '.join(missing)}: kernels are taken to issue faster than memory "
-              "reads.")
+              "reads, and probabilities and draws to take no time but that of their launches.")
 
 
 if __name__ == "__main__":

@@ -126,6 +126,7 @@ void* CudaAllocator::allocate(std::int64_t bytes, Place place, MemTag tag) {
 
 void CudaAllocator::release(void* p, std::int64_t bytes, Place place, MemTag tag) noexcept {
   if (p == nullptr) return;
+  if (place == Place::kDevice && before_release_) before_release_();
   const std::scoped_lock lock(mutex_);
   if (place == Place::kDevice) {
     // Work that still reads it must end before the memory serves someone else.

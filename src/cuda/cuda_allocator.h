@@ -1,8 +1,10 @@
 // Device and pinned memory with a ledger.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "cuda/pinned_memory.h"
@@ -37,6 +39,9 @@ class CudaAllocator final : public Allocator {
   // Takes `bytes` of device memory from the driver at once; allocations are carved from it. Throws
   // Error(kResources, "OutOfMemory") naming what is free.
   void reserve(std::int64_t bytes);
+  // Called before device memory is given back, by the thread that does so: what is not in a stream
+  // yet and uses it has to go there. It does not throw.
+  void set_before_release(std::function<void()> call) { before_release_ = std::move(call); }
   // What is held for nobody: the next reserve gives it back first.
   std::int64_t idle_bytes() const;
   // What an allocation of `bytes` takes from the reserve.
@@ -59,6 +64,7 @@ class CudaAllocator final : public Allocator {
   void drop_empty() noexcept;
 
   int device_;
+  std::function<void()> before_release_;
   mutable std::mutex mutex_;
   std::vector<Piece> pieces_;
   std::map<void*, PinnedBlock> pinned_;

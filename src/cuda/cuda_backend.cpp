@@ -70,6 +70,12 @@ class CudaBackend final : public Backend, public DeviceQueue {
         arrivals_(allocator_, kMaxHeads * static_cast<std::int64_t>(sizeof(unsigned)),
                   Place::kDevice, MemTag::kWorkspace) {
     graphs_.set_enabled(options.replay);
+    allocator_.set_before_release([this] {
+      try {
+        steps_.finish(compute_.get());
+      } catch (const Error&) {  // of the device, whose next call says so again
+      }
+    });
     if (options.host_attention != nullptr) host_.emplace(options.host_attention, wait_);
     for (EventHandle& e : events_) e = make_event(true);
     if (options.cublas_lt) lt_ = CublasLt::open();
@@ -202,11 +208,11 @@ class CudaBackend final : public Backend, public DeviceQueue {
   }
 
   void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
-    kernels::to_probs(logits, params, probs, stream());
+    steps_.to_probs(logits, params, probs, compute_.get());
   }
   Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
                   Acceptance acceptance) override {
-    kernels::sample(probs, key, position, acceptance, verify_result(), stream());
+    steps_.sample(probs, key, position, acceptance, verify_result(), compute_.get());
     wait();
     return verify_result()->next;
   }
@@ -238,9 +244,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
     kernels::copy_rows(src, src_row, dst, dst_row, count, stream_of(queue));
   }
   void do_copy(TensorView dst, TensorView src, Queue queue) override;
-  void do_record(std::size_t slot) override {
-    TF_CUDA(cudaEventRecord(events_[slot].get(), stream()));
-  }
+  void do_record(std::size_t slot) override { steps_.record(events_[slot].get(), compute_.get()); }
   void do_forget(std::uint64_t id) noexcept override { graphs_.forget(id); }
   void do_scratch_moved() noexcept override { graphs_.clear(); }  // they point to the old one
   void do_stage(const ScratchShape& all) override {
@@ -248,6 +252,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   }
   double do_elapsed_ms(std::size_t a, std::size_t b) override {
     float ms = 0;
+    steps_.finish(compute_.get());  // with the events that wait for it
     wait_.for_event(events_[b].get());
     TF_CUDA(cudaEventElapsedTime(&ms, events_[a].get(), events_[b].get()));
     return static_cast<double>(ms);

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "cuda/runtime.h"
+
 namespace triforce::cuda {
 namespace {
 
@@ -48,11 +50,23 @@ std::pair<kernels::Norm, FusedSteps::Product> FusedSteps::take() {
 }
 
 void FusedSteps::finish(cudaStream_t stream) {
+  if (probs_.probs.data != nullptr) {
+    const Probs made = std::exchange(probs_, {});
+    kernels::to_probs(made.logits, made.params, made.probs, stream);
+    record_all(made, stream);
+    return;
+  }
   const auto [norm, product] = take();
   if (product.w.data != nullptr) {
     kernels::linear(product.x, norm, product.w, product.out, false, stream);
   } else if (norm.x.data != nullptr) {
     kernels::rms_norm(norm.x, norm.w, norm.eps, norm.out, stream);
+  }
+}
+
+void FusedSteps::record_all(const Probs& probs, cudaStream_t stream) {
+  for (std::size_t i = 0; i < probs.event_count; ++i) {
+    TF_CUDA(cudaEventRecord(probs.events[i], stream));
   }
 }
 
@@ -103,6 +117,35 @@ void FusedSteps::rope_append(TensorView qkv, TensorView positions, const RopeVie
   }
   const auto [norm, product] = take();
   kernels::linear_rope_append(product.x, norm, product.w, qkv, positions, rope, q, kv, stream);
+}
+
+void FusedSteps::to_probs(TensorView logits, const SamplingParams& params, TensorView probs,
+                          cudaStream_t stream) {
+  finish(stream);
+  probs_ = {logits, params, probs};
+  if (probs.shape[0] > 1) finish(stream);  // draws are from one row
+}
+
+void FusedSteps::sample(TensorView probs, const DrawKey& key, std::int64_t position,
+                        Acceptance acceptance, VerifyResult* out, cudaStream_t stream) {
+  if (probs_.probs.data == nullptr || !same(probs_.probs, probs)) {
+    finish(stream);
+    kernels::sample(probs, key, position, acceptance, out, stream);
+    return;
+  }
+  const Probs made = std::exchange(probs_, {});
+  kernels::to_probs_and_sample(made.logits, made.params, made.probs, key, position, acceptance, out,
+                               stream);
+  record_all(made, stream);
+}
+
+void FusedSteps::record(cudaEvent_t event, cudaStream_t stream) {
+  if (probs_.probs.data != nullptr && probs_.event_count < probs_.events.size()) {
+    probs_.events[probs_.event_count++] = event;
+    return;
+  }
+  finish(stream);
+  TF_CUDA(cudaEventRecord(event, stream));
 }
 
 }  // namespace triforce::cuda

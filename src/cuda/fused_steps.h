@@ -1,5 +1,7 @@
 // Calls that follow each other in a pass, done by one kernel where there is one for them.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <functional>
 #include <utility>
 
@@ -7,9 +9,10 @@
 
 namespace triforce::cuda {
 
-// A norm and the product of it are held back until the call after them is known, which may take
-// them along. What a call writes is written all the same, to the same bits: who gives a stream
-// anything else, or waits for it, only has to call finish() before.
+// A norm and the product of it, or the probabilities of one row, are held back until the call after
+// them is known, which may take them along. What a call writes is written all the same, to the same
+// bits: who gives a stream anything else, waits for it or gives memory back only has to call
+// finish() before.
 class FusedSteps {
  public:
   // As the calls of Backend, for 1 to kMaxBatchInvariantRows rows; rope_append() and swiglu() for
@@ -19,6 +22,14 @@ class FusedSteps {
   void swiglu(TensorView gate_up, TensorView out, cudaStream_t stream);
   void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                    const KvView& kv, cudaStream_t stream);
+  // As the calls of Backend; sample() leaves its result where kernels::sample() does.
+  void to_probs(TensorView logits, const SamplingParams& params, TensorView probs,
+                cudaStream_t stream);
+  void sample(TensorView probs, const DrawKey& key, std::int64_t position, Acceptance acceptance,
+              VerifyResult* out, cudaStream_t stream);
+  // Records an event after the calls so far. Probabilities stay held back, and their time is that
+  // of the kernel they become part of: a draw then takes none of its own. Throws Error(kDevice).
+  void record(cudaEvent_t event, cudaStream_t stream);
   // Queues in `stream` what was held back.
   void finish(cudaStream_t stream);
   // body(), and what it leaves held back; nothing of that if it throws: a recording that is given
@@ -32,6 +43,15 @@ class FusedSteps {
     kernels::PackedMatrix w;
     TensorView out;
   };
+  // Probabilities that nobody has drawn from yet, and the events that follow them.
+  struct Probs {
+    TensorView logits;
+    SamplingParams params;
+    TensorView probs;
+    std::array<cudaEvent_t, 8> events{};
+    std::size_t event_count = 0;
+  };
+  static void record_all(const Probs& probs, cudaStream_t stream);
   // Whether the kernel of the product held back, which is `out`, can also write `result`.
   bool can_go_on(const TensorView& out, const TensorView& result) const;
   // What is held back, which ends with that: each is queued once, even if a launch throws.
@@ -39,6 +59,7 @@ class FusedSteps {
 
   kernels::Norm norm_;  // x.data set: held back; with a product held back, it is of this norm
   Product product_;     // w.data set: held back
+  Probs probs_;         // probs.data set: held back, and neither of the above is
 };
 
 }  // namespace triforce::cuda

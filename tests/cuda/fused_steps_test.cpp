@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
+#include <limits>
 
 #include "cuda/cuda_backend.h"
 #include "cuda/kv_test_support.h"
@@ -180,6 +182,162 @@ TEST_P(FusedStepsTest, CallsThatShareMemory) {
   tf_emulator::set_blocks({});
 #endif
 }
+
+// Rows that fit a block's shared memory and one that does not, of whole chunks and with an end;
+// cuts of all kinds, a certain token, and a row that is not finite.
+TEST_P(FusedStepsTest, ProbabilitiesAndADraw) {
+  struct Case {
+    std::int64_t vocab;
+    SamplingParams params;
+  };
+  for (const Case& c :
+       {Case{1, {}}, Case{100, {1, 1, 0}}, Case{1024, {}}, Case{1025, {0, 1, 0}},
+        Case{4097, {0.8F, 0.9F, 50}}, Case{32000, {}}, Case{70001, {1, 0.99F, 0}}}) {
+    for (const Acceptance acceptance : {Acceptance::kSpeculative, Acceptance::kCoupled}) {
+      for (const bool finite : {true, false}) {
+        SCOPED_TRACE(fmt::format("{} ids, T {}, coupled {}, finite {}", c.vocab,
+                                 c.params.temperature, acceptance == Acceptance::kCoupled, finite));
+        const Tensor logits = filled(DType::kF32, {1, c.vocab}, 3);
+        if (!finite) {
+          float bad = -std::numeric_limits<float>::infinity();
+          b_->upload(logits.view().slice(1, c.vocab / 2, 1), make_view(&bad, DType::kF32, {1, 1}));
+        }
+        expect_equal_at_once(*b_, [&](const auto& after_each) -> Written {
+          const Tensor probs = filled(DType::kF32, {1, c.vocab}, 4);
+          Written written;
+          for (std::uint32_t round = 0; round < 3; ++round) {
+            b_->to_probs(logits.view(), c.params, probs.view());
+            after_each();
+            const Token token = b_->sample(probs.view(), {7, 1, 0, round}, 50, acceptance);
+            EXPECT_EQ(token < 0, !finite);
+            written.push_back({static_cast<std::uint16_t>(token & 0xffff),
+                               static_cast<std::uint16_t>(token >> 16)});
+            written.push_back(bits(probs));
+          }
+          return written;
+        });
+      }
+    }
+  }
+}
+
+// Probabilities that are held back are there for whatever call follows, and the draw from them is
+// the same after it.
+TEST_P(FusedStepsTest, ProbabilitiesAreNotLostByACallBetween) {
+  constexpr std::int64_t kVocab = 300, kWidth = 32;
+  const Tensor logits = filled(DType::kF32, {2, kVocab}, 3);
+  const Tensor other = filled(DType::kF32, {1, kVocab}, 5);
+  const Tensor x = filled(DType::kF32, {1, kWidth}, 1), w = filled(DType::kF32, {kWidth}, 2);
+  const Tensor h = filled(GetParam(), {1, kWidth}, 6), gate_up = filled(GetParam(), {1, 64}, 7);
+  const Tensor copied = filled(DType::kF32, {1, kVocab}, 8);
+  const Matrix m = matrix(kWidth, kWidth, 3);
+  const DrawKey key{7, 1, 0, 2};
+  Tensor probs = filled(DType::kF32, {2, kVocab}, 9);
+  const TensorView row = probs.view().rows(0, 1);
+  const auto draw = [&] { return b_->sample(row, key, 50, Acceptance::kSpeculative); };
+  const auto make = [&] { b_->to_probs(logits.view().rows(0, 1), {}, row); };
+  make();
+  b_->synchronize();
+  const Token token = draw();
+  std::vector<float> expected(kVocab), read(kVocab);
+  b_->download(make_view(expected.data(), DType::kF32, {1, kVocab}), row);
+
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"nothing", [] {}},
+      {"synchronize", [&] { b_->synchronize(); }},
+      {"download",
+       [&] {
+         b_->download(make_view(read.data(), DType::kF32, {1, kVocab}), row);
+       }},
+      {"upload",
+       [&] {
+         b_->upload(x.view(), make_view(read.data(), DType::kF32, {1, kWidth}));
+       }},
+      {"copy", [&] { b_->copy(copied.view(), row); }},
+      {"clear", [&] { b_->clear(copied.view()); }},
+      {"norm", [&] { b_->rms_norm(x.view(), w.view(), 1e-5F, h.view()); }},
+      {"product", [&] { b_->linear(h.view(), m, x.view(), false); }},
+      {"swiglu", [&] { b_->swiglu(gate_up.view(), h.view()); }},
+      {"other probabilities",
+       [&] { b_->to_probs(logits.view().rows(1, 1), {}, probs.view().rows(1, 1)); }},
+      {"probabilities of two rows", [&] { b_->to_probs(logits.view(), {}, probs.view()); }},
+      {"another draw", [&] { b_->sample(other.view(), key, 51, Acceptance::kCoupled); }},
+      {"verify", [&] { b_->verify(row, {}, {}, key, 51, {}); }},
+      {"time",
+       [&] {
+         const Event begin = b_->record();
+         EXPECT_GE(b_->elapsed_ms(begin, b_->record()), 0.0);
+       }},
+      {"many events",
+       [&] {
+         for (int i = 0; i < 20; ++i) b_->record();
+       }},
+      {"signal",
+       [&] {
+         const std::uint32_t id = b_->make_signal();
+         b_->set_signal(id, Queue::kCompute);
+         b_->wait_signal(id, Queue::kCopy);
+         b_->copy(copied.view(), row, Queue::kCopy);
+         b_->synchronize();
+         b_->drop_signal(id);
+       }},
+      {"replay", [&] { b_->replay({}, [&] { b_->clear(x.view()); }); }},
+  };
+  for (const auto& [name, call] : calls) {
+    SCOPED_TRACE(name);
+    b_->clear(probs.view());
+    make();
+    call();
+    EXPECT_EQ(draw(), token);
+    b_->download(make_view(read.data(), DType::kF32, {1, kVocab}), row);
+    EXPECT_EQ(read, expected);
+  }
+}
+
+// Nor by the end of what they are made of.
+TEST_P(FusedStepsTest, ProbabilitiesAreMadeBeforeTheirLogitsAreGivenBack) {
+  constexpr std::int64_t kVocab = 300;
+  const Tensor probs = filled(DType::kF32, {1, kVocab}, 4);
+  const auto made = [&](bool at_once) {
+    Tensor logits = filled(DType::kF32, {1, kVocab}, 3);
+    b_->to_probs(logits.view(), {}, probs.view());
+    if (at_once) b_->synchronize();
+    logits = {};
+    const Tensor other = filled(DType::kF32, {1, kVocab}, 5);  // where they were
+    return bits(probs);
+  };
+  const auto expected = made(true);
+  EXPECT_EQ(made(false), expected);
+}
+
+#ifdef TF_CUDA_EMULATED
+// Events between the two calls, as phases leave them, do not part them.
+TEST_P(FusedStepsTest, ProbabilitiesAndADrawAreOneKernel) {
+  constexpr std::int64_t kVocab = 300;
+  const Tensor logits = filled(DType::kF32, {2, kVocab}, 3);
+  const Tensor probs = filled(DType::kF32, {2, kVocab}, 4);
+  const auto launches = [&](std::int64_t rows, const std::function<void()>& between) {
+    b_->synchronize();
+    const std::uint64_t before = tf_emulator::counters().launches;
+    b_->to_probs(logits.view().rows(0, rows), {}, probs.view().rows(0, rows));
+    between();
+    b_->sample(probs.view().rows(0, 1), {}, 50, Acceptance::kSpeculative);
+    b_->synchronize();
+    return tf_emulator::counters().launches - before;
+  };
+  EXPECT_EQ(launches(1, [] {}), 1U);
+  EXPECT_EQ(launches(2, [] {}), 2U);
+  EXPECT_EQ(launches(1, [&] { b_->synchronize(); }), 2U);
+  Event begin{}, end{};
+  EXPECT_EQ(launches(1,
+                     [&] {
+                       begin = b_->record();
+                       for (int i = 0; i < 4; ++i) end = b_->record();
+                     }),
+            1U);
+  EXPECT_GE(b_->elapsed_ms(begin, end), 0.0);
+}
+#endif
 
 #ifdef TF_CUDA_EMULATED
 // A model of sizes as real ones have them, but for their size.

@@ -126,6 +126,11 @@ class Issue(unittest.TestCase):
         code[1].control = control()
         self.assertLess(self.cycles(code), 20)
 
+    def test_words_come_from_l2_at_its_rate(self):
+        words, parts = listing(*["LDG.E R1"] * 64), listing(*["LDG.E.128 R1"] * 64)
+        self.assertAlmostEqual(self.cycles(words), 4 * 64 * 2, delta=12)
+        self.assertAlmostEqual(self.cycles(parts), 4 * 64 * 4, delta=12)
+
     def test_stalls_are_kept(self):
         code = listing(*["NOP"] * 10)
         for i in code:
@@ -217,6 +222,27 @@ class Planted(unittest.TestCase):
         self.assertRegex(slow, r"a tile takes \d+ cycles, reading it \d+ on A100")
         self.assertEqual(findings("clean_products_kernel", 1 << 20),
                          ["0 blocks on a multiprocessor, expected at least 1, on A100"])
+
+    def test_passes_are_found_by_what_they_do(self):
+        code = self.codes["f64_kernel"]
+        own = max((own for _, own in code.bodies()), key=len)
+        loads = sum(i.starts("LDG") for i in own)
+        self.assertGreater(loads, 0)
+
+        def rows(**timed):
+            timed = expected.TimedPass(**{"kernel": "f64_kernel", "name": "sum", "lacks": (),
+                                          "warps": 2, **timed})
+            with unittest.mock.patch.object(expected, "TIMED_PASSES", (timed,)):
+                return list(check.measure_passes(code, A100))
+        row, = rows(has={"LDG": loads})
+        self.assertEqual((row["kernel"], row["card"], row["pass"], row["ids"]),
+                         ("f64_kernel", "A100", "sum", loads * 2 * 32))
+        self.assertGreater(row["cycles"], A100.l2_cycles)  # one after another
+        self.assertIsNone(rows(has={"LDG": loads}, loads_an_id=0)[0]["ids"])
+        self.assertEqual(rows(has={"LDG": loads}, kernel="g"), [])
+        for wrong in ({"has": {"LDG": loads + 1}}, {"has": {"LDG": 1}, "lacks": ("LDG",)}):
+            with self.assertRaisesRegex(RuntimeError, "expected a loop"):
+                rows(**wrong)
 
     def test_the_program_fails(self):
         done = subprocess.run([sys.executable, check.__file__, "--objects", self.folder],

@@ -33,6 +33,11 @@ class Card:
     memory_cycles: int
     l2_cycles: int
 
+    @property
+    def block_shared_bytes(self):
+        """Shared memory that one block may have."""
+        return self.shared_bytes - RESERVED_SHARED
+
     def memory_cycles_for(self, transfer_bytes):
         """Cycles that a multiprocessor's share of the bandwidth needs for so many bytes."""
         return transfer_bytes * self.multiprocessors / self.bytes_per_s * self.clock_hz

@@ -50,6 +50,38 @@ def measure(code, launch, card):
     return row
 
 
+def measure_passes(code, card):
+    """What the timed passes of a kernel cost on a card, as dictionaries; see --json: ids of a turn of
+    the block (null: it reads none) and its cycles. Raises RuntimeError where the code has no such
+    loop."""
+    name = code.kernel.of_any_type
+    for timed in expected.TIMED_PASSES:
+        if not re.fullmatch(timed.kernel, name):
+            continue
+        turns = [t for loop, own in code.bodies() if (t := _turn_of_pass(code, loop, own, timed))]
+        if not turns:
+            raise RuntimeError(f"{name} ({card.architecture}): expected a loop \"{timed.name}\" with "
+                               f"{timed.has}, found none")
+        # The largest: others are for what is left at a row's end.
+        turn = max(turns, key=len)
+        loads = max(sum(i.starts(kind) for i in turn) for kind in ("LDG", "LDS"))
+        yield {"kernel": name, "card": card.name, "pass": timed.name, "instructions": len(turn),
+               "ids": loads // timed.loads_an_id * 32 * timed.warps if timed.loads_an_id else None,
+               "cycles": issue.cycles_of_turn(turn, card, 1, timed.warps),
+               "clock_hz": card.clock_hz, "block_shared_bytes": card.block_shared_bytes}
+
+
+def _turn_of_pass(code, loop, own, timed):
+    """One turn of a loop that is what `timed` describes, or None."""
+    def count(kind):
+        return sum(i.starts(kind) for i in own)
+    if (any(count(kind) < n for kind, n in timed.has.items()) or any(map(count, timed.lacks))):
+        return None
+    loads = ("LDG", "LDS") if timed.loads_an_id else ()
+    mine = {i.address for i in own if i.starts(*loads, *timed.has)}
+    return code.flow.busiest_path(loop, lambda i: i.address in mine)
+
+
 def findings_of(row):
     """Findings of what measure() gave: too few blocks; loops that take longer than memory, of which
     the amount is the time in percent of the memory's."""
@@ -67,30 +99,33 @@ def findings_of(row):
 
 
 def check_object(path, launches):
-    """(kernels, findings, timed loops) of one object file."""
-    findings, rows, count = [], [], 0
+    """(kernels, findings, timed loops, timed passes) of one object file."""
+    findings, rows, passes, count = [], [], [], 0
     for kernel in sass.read_object(path):
         count += 1
         code = rules.Code(kernel)
         findings += rules.find(code)
         findings += rules.missing(code, expected.REQUIRED.get(kernel.name.split("<")[0], ()))
+        of_architecture = [c for c in cards.CARDS if c.architecture == kernel.architecture]
         name = kernel.of_any_type
+        if "__nv_bfloat16" not in kernel.name:  # which has the instructions of f16
+            passes += [p for card in of_architecture for p in measure_passes(code, card)]
         if "__nv_bfloat16" in kernel.name or not any(
                 re.fullmatch(t.kernel, name) for t in expected.TIMED_LOOPS):
             continue  # bf16 has the instructions of f16
         if name not in launches:
             raise RuntimeError(f"{LAUNCHES}: expected {name}, found no such kernel; see what "
                                "cuda_launch_test of the emulated build writes")
-        rows += [measure(code, launches[name], card) for card in cards.CARDS
-                 if card.architecture == kernel.architecture]
-    return count, findings + [f for row in rows for f in findings_of(row)], rows
+        rows += [measure(code, launches[name], card) for card in of_architecture]
+    return count, findings + [f for row in rows for f in findings_of(row)], rows, passes
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--objects", required=True, help="folder of register_report.py")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="objects at a time")
-    parser.add_argument("--json", help="file that gets the timed loops")
+    parser.add_argument("--json", help="file that gets the timed loops: {\"tiles\": those over tiles "
+                        "from memory, \"passes\": those that a single block waits for}")
     args = parser.parse_args()
     objects = sorted(pathlib.Path(args.objects).glob("*.cu.o"))
     if not objects:
@@ -104,21 +139,27 @@ def main():
     launches = json.loads(LAUNCHES.read_text(encoding="utf-8"))
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
         results = list(pool.map(check_object, objects, [launches] * len(objects)))
-    findings = [f for _, found, _ in results for f in found]
-    rows = sorted((r for _, _, rows in results for r in rows),
+    findings = [f for _, found, _, _ in results for f in found]
+    rows = sorted((r for _, _, rows, _ in results for r in rows),
                   key=lambda r: (r["card"], r["kernel"]))
+    passes = sorted((p for _, _, _, passes in results for p in passes),
+                    key=lambda p: (p["card"], p["kernel"], p["pass"]))
     for r in rows:
         words = f"{r['kernel']:24} {r['card']:9} {r['registers']:3} registers, {r['blocks']} blocks"
         if r["cycles"] is not None:
             words += (f", {r['instructions']:3} instructions and {r['cycles']:.0f} cycles a tile, "
                       f"memory {r['memory_cycles']:.0f}")
         print(words)
+    for p in passes:
+        print(f"{p['kernel']:26} {p['card']:9} {p['pass']:6} {p['instructions']:3} instructions and "
+              f"{p['cycles']:.0f} cycles a turn of {p['ids'] or 'no'} ids")
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        pathlib.Path(args.json).write_text(
+            json.dumps({"tiles": rows, "passes": passes}, indent=2) + "\n", encoding="utf-8")
     architectures = sorted({r["architecture"] for r in rows})
     release = nvcc_release()
     wrong = expected.judge(findings, architectures, release == expected.NVCC)
-    print(f"{len(objects)} objects, {sum(n for n, _, _ in results)} kernels, {len(findings)} "
+    print(f"{len(objects)} objects, {sum(n for n, _, _, _ in results)} kernels, {len(findings)} "
           f"findings, {len(expected.EXEMPTIONS)} exemptions, nvcc {release or 'unknown'}")
     if wrong:
         sys.exit("\n".join(wrong))

@@ -6,6 +6,7 @@ is taken to be there: the time is that of everything but memory, which it is to 
 Loads into registers have their latency.
 """
 import math
+import re
 from dataclasses import dataclass, field
 
 QUARTERS = 4  # schedulers of a multiprocessor
@@ -18,6 +19,7 @@ OTHER_OPERANDS_READ = 12
 # Cycles for which a warp's instruction keeps the unit for loads and stores of the multiprocessor.
 LOAD_STORE = {"LDSM": 4, "LDS": 2, "STS": 2, "SHFL": 2, "LDGSTS": 4, "LDG": 4, "STG": 4, "LDL": 4,
               "STL": 4, "ATOMS": 2}
+WORD_CYCLES = 2       # LDG and STG of 4 bytes a lane: L2 gives and takes 64 bytes a cycle
 LOAD_STORE_QUEUE = 8  # cycles of work that may lie before it
 SPECIAL_CYCLES = 8    # MUFU and conversions
 FLOATS = ("FFMA", "FMUL", "FADD")
@@ -67,7 +69,8 @@ def _unit(kind, opcode, card):
     if kind in INTEGERS:
         return "integer", INTEGER_CYCLES
     if kind in LOAD_STORE:
-        return "memory", LOAD_STORE[kind]
+        narrow = kind in ("LDG", "STG") and not re.search(r"\.(64|128)\b", opcode)
+        return "memory", WORD_CYCLES if narrow else LOAD_STORE[kind]
     return "", 0
 
 
