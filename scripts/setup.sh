@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the system packages that are missing and says so; does nothing when all are there.
 #   scripts/setup.sh           what building, running and testing need
-#   scripts/setup.sh --checks  also what scripts/check.sh needs: clang and its tools, Open MPI and,
-#                              where there is nvcc, what reads its machine code (build/check-tools)
+#   scripts/setup.sh --checks  also what scripts/check.sh needs: clang and its tools, Open MPI, where there
+#                              is nvcc, what reads its machine code (build/check-tools), and Chromium
 set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -36,6 +36,12 @@ may_sudo() {
   sudo -n true 2>/dev/null || { [[ -t 0 ]] && sudo -v; }
 }
 as_root=()
+# Whether packages may be installed, and how.
+find_root() {
+  ((EUID != 0)) || return 0
+  may_sudo || return 1
+  as_root=(sudo)
+}
 apt() {
   ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -y -q \
     -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@"
@@ -79,14 +85,11 @@ install_packages() {
   done
   ((${#missing[@]} > 0)) || return 0
 
-  if ((EUID != 0)); then
-    if ! may_sudo; then
-      say "setup: missing packages: ${missing[*]}"
-      say "setup: neither root nor sudo; going on with what CMake finds or downloads."
-      say "setup: an administrator can run: apt-get install ${missing[*]}"
-      return 0
-    fi
-    as_root=(sudo)
+  if ! find_root; then
+    say "setup: missing packages: ${missing[*]}"
+    say "setup: neither root nor sudo; going on with what CMake finds or downloads."
+    say "setup: an administrator can run: apt-get install ${missing[*]}"
+    return 0
   fi
   log="$(mktemp)"
   trap 'rm -f -- "$log"' EXIT
@@ -127,5 +130,21 @@ install_check_tools() {
   cp -- "$wanted" "$folder/requirements.txt"
 }
 
+# A browser, in which tests open reports. Some systems have no such package; without one those tests
+# are skipped.
+install_browser() {
+  local name
+  for name in chromium chromium-browser google-chrome google-chrome-stable chrome; do
+    ! command -v "$name" >/dev/null || return 0
+  done
+  command -v apt-get >/dev/null && find_root || return 0
+  say "setup: installing chromium (80 MB)"
+  apt install --no-install-recommends chromium >/dev/null 2>&1 ||
+    say "setup: apt-get could not install chromium; reports will not be opened in a browser"
+}
+
 install_packages
-[[ ${1:-} != --checks ]] || install_check_tools
+if [[ ${1:-} == --checks ]]; then
+  install_check_tools
+  install_browser
+fi

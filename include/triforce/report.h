@@ -19,18 +19,39 @@ namespace triforce {
 
 inline constexpr std::string_view kResultSchema = "triforce-bench.result/3";
 
+// Which case of a sweep a run was.
+struct SweepPlace {
+  std::int64_t number = 0;
+  std::optional<std::string> recipe;
+
+  friend bool operator==(const SweepPlace&, const SweepPlace&) = default;
+};
+template <class V>
+void fields(V& v, SweepPlace& p) {
+  v("case", p.number, "number of the case, from 1");
+  v("recipe", p.recipe, "name of its experiment; null: options of the command line alone");
+}
+
 struct RunResult {
   std::string run_id;
   ExitCode exit_code = ExitCode::kOk;
   ResultContext context;
+  std::optional<SweepPlace> sweep = {};
   std::vector<CaseResult> cases;
 };
+// What of the run stands in its document.
 template <class V>
 void run_fields(V& v, RunResult& r) {
   v.constant("schema", kResultSchema, "format of this document");
   v("run_id", r.run_id, "start of the run and a hash");
   v("exit_code", r.exit_code, "exit status of the program");
   v("context", r.context, "machine, build and command line");
+}
+// And in a line of JSONL or CSV, which stands alone; a sweep's document says it beside the run.
+template <class V>
+void line_fields(V& v, RunResult& r) {
+  run_fields(v, r);
+  v("sweep", r.sweep, "which case of a sweep it was; null: of none");
 }
 template <class V>
 void fields(V& v, RunResult& r) {
@@ -41,11 +62,12 @@ void fields(V& v, RunResult& r) {
 // ---- Result files. All texts end in a newline.
 // One document: strict JSON, UTF-8; a number that is not finite is null.
 std::string to_json(const RunResult& result);
-// One case a line: what run_fields() says of the run, then the fields of the case.
+// One case a line: what line_fields() says of the run, then the fields of the case.
 std::string to_jsonl(const RunResult& result);
 // A header and one line a case, RFC 4180 quoting. A column is named by its path in the document
-// ("timing.ms_per_token.median", "acceptance.outer.alpha"), has every plain value of context and
-// case, and is empty for null; lists of values are joined with ';'.
+// ("timing.ms_per_token.median", "acceptance.outer.alpha"), or in a line of JSONL ("sweep.case"),
+// has every plain value of context and case, and is empty for null; lists of values are joined with
+// ';'.
 std::string to_csv(std::span<const RunResult> results);
 inline std::string to_csv(const RunResult& result) { return to_csv({&result, 1}); }
 
@@ -53,7 +75,7 @@ inline std::string to_csv(const RunResult& result) { return to_csv({&result, 1})
 // unknown, missing and repeated members, other types, other schemas and rates that do not follow
 // from their counters throw Error(kBadInput, "InvalidResult", ...) naming the path.
 RunResult read_json_result(std::string_view text, const std::string& source);
-// Lines that follow each other with equal run_id make one result.
+// Lines that follow each other with equal run_id and of the same case of a sweep make one result.
 std::vector<RunResult> read_jsonl_results(std::string_view text, const std::string& source);
 
 // What --json or --jsonl wrote, told apart by its first line.

@@ -152,16 +152,13 @@ void fields(V& v, SweepRecipe& r) {
   v("directions", r.directions, "what its source shows, and whether these cases do");
 }
 
-struct SweepRow {
-  std::int64_t number = 0;
-  std::optional<std::string> recipe;
+struct SweepRow : SweepPlace {
   std::vector<Param> options;
   RunResult result;
 };
 template <class V>
 void fields(V& v, SweepRow& r) {
-  v("case", r.number, "number of the case, from 1");
-  v("recipe", r.recipe, "name of its experiment; null: options of the command line alone");
+  fields(v, static_cast<SweepPlace&>(r));
   v("options", r.options, "the options that tell the cases apart");
   v("result", r.result, "what `run` with the case's options would have written");
 }
@@ -178,6 +175,8 @@ void fields(V& v, SweepResult& s) {
     "one per combination of options, in their order; failed ones too, those of other shards not");
 }
 
+// The result of a case, which says of which one: what lines of CSV and JSONL are made of.
+RunResult result_of(SweepRow row);
 // As their namesakes of report.h; a row of CSV or JSONL is that of a case's method.
 std::string to_json(const SweepResult& sweep);
 std::string to_jsonl(const SweepResult& sweep);

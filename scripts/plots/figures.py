@@ -2,7 +2,7 @@
 
 from plots.charts import Bar, bar_chart, line_chart, stacked_chart
 from plots.labels import GAMMAS, Labels
-from plots.metrics import METRICS, measure, with_ends
+from plots.metrics import METRICS, measure, values_of, with_ends
 from plots.settings import subtitle_of
 from plots.sweeps import Series, series_of
 from plots.words import byte_size, setting_name, short_number
@@ -57,6 +57,19 @@ def sweep(rows, x, y, by="method", small=(), wide=760):
         subtitle.append(f"Along a line differ also: {', '.join(also)}.")
     metric = METRICS[y]
     return line_chart(metric.label, subtitle, setting_name(x), series, metric.from_zero, small, wide)
+
+
+def along(rows, axis, metrics):
+    """Pictures of those metrics of which a line against the setting has two points or more."""
+    drawn = []
+    for metric in metrics:
+        having = [row for row in rows if measure(row, metric)]
+        if len(values_of(having, axis)) < 2:
+            continue
+        lines, _ = series_of(rows, axis, metric)
+        if any(len({repr(x) for x, _ in line.points}) > 1 for line in lines):
+            drawn.append(sweep(rows, axis, metric, wide=520))
+    return drawn
 
 
 def position_series(case):

@@ -11,7 +11,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --ink: #1f2328; --muted: #59636e; --rule: #d1d9e0;
   --good: #1a7f37; --bad: #cf222e; --card: #f6f8fa }
-@media screen and (prefers-color-scheme: dark) { :root { --ground: #0d1117; --ink: #f0f6fc;
+DARK_MODE { :root { --ground: #0d1117; --ink: #f0f6fc;
   --muted: #9198a1; --rule: #3d444d; --good: #3fb950; --bad: #f85149; --card: #151b23 } }
 * { box-sizing: border-box }
 body { margin: 0 auto; padding: 1rem 1.5rem 3rem; max-width: 72rem; background: var(--ground);
@@ -37,7 +37,7 @@ button { font: inherit; padding: .2rem .8rem } code { overflow-wrap: anywhere; f
   .verdict, svg, tr { break-inside: avoid } h2 { break-after: avoid } .wide { overflow: visible }
   th, td { padding-right: .2rem; overflow-wrap: anywhere } td.n, small { white-space: normal }
   table { font-size: 8px; table-layout: fixed; width: 100% } pre { white-space: pre-wrap } }
-"""
+""".replace("DARK_MODE", svg.DARK_MODE)
 SCRIPT = """
 for (const button of document.querySelectorAll("button[data-copies]")) {
   button.addEventListener("click", async () => {

@@ -1,16 +1,15 @@
 """The panels of the report: (anchor, title, HTML) from rows, or None where there is nothing."""
 
-from plots import figures, latex, page, stream
+from plots import figures, latex, page, recipes, stream
+from plots.cells import NONE, figure
 from plots.labels import Labels
-from plots.metrics import METRICS, end_to_end, is_measured, level, measure, swept_axes, values_of
+from plots.metrics import METRICS, end_to_end, is_measured, level, measure, swept_axes
 from plots.page import element, text
 from plots.settings import machine_text
-from plots.sweeps import series_of
 from plots.verdicts import of_base, of_runs
-from plots.words import (NOT_MEASURED, byte_size, fixed, is_baseline, lossless_text, parameter_count,
-                         setting_name, setting_text)
+from plots.words import (byte_size, fixed, is_baseline, lossless_text, parameter_count, setting_name,
+                         setting_text)
 
-NONE = f"<small>{NOT_MEASURED}</small>"
 SHOWN, MANY = 4, 12  # so many pictures and verdicts stand open, others are folded
 
 
@@ -136,15 +135,6 @@ def environment(runs):
 
 
 # ---- The main table
-def figure(measured, digits, unit=""):
-    if measured is None:
-        return NONE
-    shown = f"{measured.value:.{digits}f}{unit}"
-    if measured.low is None:
-        return shown
-    return f"{shown}<br><small>{measured.low:.{digits}f}\u2013{measured.high:.{digits}f}</small>"
-
-
 def rate_cell(row, name, level_name, digits=3):
     """A level that a method does not have is no missing measurement."""
     if row.case and is_measured(row) and level(row.case, level_name) is None:
@@ -235,17 +225,10 @@ def main_table(rows):
 
 # ---- Pictures
 def sweeps(rows):
-    """Every metric against every setting that differs, where a line has two points or more."""
+    """Every metric against every setting that differs."""
     out = []
     for axis in swept_axes(rows):
-        drawn = []
-        for metric in METRICS:
-            having = [row for row in rows if measure(row, metric)]
-            if len(values_of(having, axis)) < 2:
-                continue
-            lines, _ = series_of(rows, axis, metric)
-            if any(len({repr(x) for x, _ in line.points}) > 1 for line in lines):
-                drawn.append(page.picture(figures.sweep(rows, axis, metric, wide=520)))
+        drawn = [page.picture(one) for one in figures.along(rows, axis, METRICS)]
         if drawn:
             out.append(f'<h3>Against {text(setting_name(axis))}</h3>\n'
                        f'<div class="grid">\n{chr(10).join(drawn)}\n</div>')
@@ -354,7 +337,8 @@ def lead(rows, runs):
 def report(results, base):
     """The page as bytes."""
     rows = results.rows()
-    shown = [verdicts(rows, base), environment(results.runs + (base.runs if base else [])),
+    shown = [*map(recipes.panel, range(len(results.recipes)), results.recipes), verdicts(rows, base),
+             environment(results.runs + (base.runs if base else [])),
              main_table(rows), sweeps(rows), positions(rows), phases(rows), memory(rows), noise(rows),
              lossless(rows), streams(rows), paper(rows)]
     return page.document("triforce-bench report", lead(rows, results.runs),

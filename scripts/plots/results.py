@@ -26,6 +26,7 @@ class Run:
     exit_code: int
     context: dict
     cases: list
+    sweep: dict = None  # number and recipe of the case that it was; None: of no sweep
 
 
 @dataclass
@@ -48,9 +49,18 @@ class Row:
 
 
 @dataclass
+class Recipe:
+    """An experiment of a sweep."""
+    label: str  # its name, and what tells it from that of another file
+    said: dict  # what the sweep's document says of it
+    cases: list  # (case's number, options that tell it from others, Run)
+
+
+@dataclass
 class Results:
     runs: list = field(default_factory=list)
     foreign: list = field(default_factory=list)  # rows
+    recipes: list = field(default_factory=list)
 
     def rows(self):
         """In the order of the files; foreign ones last."""
@@ -155,28 +165,36 @@ class Reader:
             self.take_foreign(value["results"], where)
         elif kind == self.kinds[2]:
             check(value, self.sweep, where)
-            for row in value["cases"]:
-                self.add_run(path, row["result"], row["result"]["cases"], f" case {row['case']}")
+            self.take_sweep(value, path)
         elif "case_id" in value:
             check(value, self.line, where)
-            runs = self.results.runs
-            if runs and (runs[-1].path, runs[-1].run_id) == (path, value["run_id"]):
+            place, runs = value["sweep"], self.results.runs
+            if runs and (runs[-1].path, runs[-1].run_id, runs[-1].sweep) == (
+                    path, value["run_id"], place):
                 runs[-1].cases.append(value)
             else:
-                self.add_run(path, value, [value])
+                self.add_run(path, value, [value], place)
         else:
             check(value, self.document, where)
             self.add_run(path, value, value["cases"])
 
-    def add_run(self, path, value, cases, part=""):
-        label = (os.path.splitext(os.path.basename(path))[0] or path) + part
-        taken = {run.label for run in self.results.runs}
-        n, base = 1, label
-        while label in taken:
-            n += 1
-            label = f"{base} ({n})"
+    def take_sweep(self, value, path):
+        cases = {}  # name of a recipe -> its cases
+        for row in value["cases"]:
+            place = {"case": row["case"], "recipe": row["recipe"]}
+            run = self.add_run(path, row["result"], row["result"]["cases"], place)
+            cases.setdefault(row["recipe"], []).append((row["case"], row["options"], run))
+        for said in value["recipes"]:
+            label = unlike(said["name"], {recipe.label for recipe in self.results.recipes})
+            self.results.recipes.append(Recipe(label, said, cases.get(said["name"], [])))
+
+    def add_run(self, path, value, cases, place=None):
+        part = f" case {place['case']}" if place else ""
+        label = unlike((os.path.splitext(os.path.basename(path))[0] or path) + part,
+                       {run.label for run in self.results.runs})
         self.results.runs.append(Run(label, path, value["run_id"], value["exit_code"],
-                                     value["context"], list(cases)))
+                                     value["context"], list(cases), place))
+        return self.results.runs[-1]
 
     def take_foreign(self, entries, where):
         for i, entry in enumerate(entries):
@@ -187,6 +205,15 @@ class Reader:
                     check_figure(figure, name, place)
             self.results.foreign.append(
                 Row(entry["name"], entry["name"], dict(entry.get("setting", {})), foreign=entry))
+
+
+def unlike(label, taken):
+    """`label`, with a number where it is taken."""
+    n, base = 1, label
+    while label in taken:
+        n += 1
+        label = f"{base} ({n})"
+    return label
 
 
 def check_figure(figure, name, where):

@@ -4,6 +4,8 @@ from html import escape
 
 from plots.picture import DARK, LIGHT, Circle, Line, Rect, Shape, Text
 
+DARK_MODE = "@media screen and (prefers-color-scheme: dark)"
+
 
 def rules(theme, prefix=""):
     """f-NAME fills with a colour, l-NAME draws lines of it."""
@@ -14,7 +16,7 @@ def rules(theme, prefix=""):
 def style(scope=""):
     """What the pictures of a document need once. Paper is light."""
     return (f"{scope}text{{font-family:system-ui,sans-serif}}.n{{fill:none}}{rules(LIGHT)}"
-            f"@media screen and (prefers-color-scheme: dark){{{rules(DARK)}}}")
+            f"{DARK_MODE}{{{rules(DARK)}}}")
 
 
 def number(x):

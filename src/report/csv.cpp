@@ -137,7 +137,7 @@ namespace {
 std::string line(RunResult& run, CaseResult& c, const std::vector<std::string>& params,
                  bool header) {
   CsvCells cells(header, params);
-  run_fields(cells, run);
+  line_fields(cells, run);
   fields(cells, c);
   return cells.line();
 }

@@ -46,6 +46,15 @@ std::string markdown_cell(const std::string& text) {
   return out;
 }
 
+// "[1] Table 1, Top-K (greedy)"
+std::vector<std::string> note_lines(const TextTable& table) {
+  std::vector<std::string> lines;
+  for (const std::string& note : table.notes) {
+    lines.push_back(fmt::format("[{}] {}", lines.size() + 1, printable(note)));
+  }
+  return lines;
+}
+
 // The first `width` columns of a word, never inside a code point.
 std::size_t cut_at(const std::string& word, std::size_t width) {
   std::size_t columns = 0, i = 0;
@@ -108,6 +117,13 @@ void drop_column(TextTable& table, std::size_t column) {
   const auto at = static_cast<std::ptrdiff_t>(column);
   table.head.erase(table.head.begin() + at);
   for (auto& row : table.rows) row.erase(row.begin() + at);
+}
+
+std::string cite(const std::string& note, TextTable& table) {
+  const auto known = std::find(table.notes.begin(), table.notes.end(), note);
+  const auto number = known - table.notes.begin() + 1;
+  if (known == table.notes.end()) table.notes.push_back(note);
+  return fmt::format("[{}]", number);
 }
 
 std::vector<std::pair<std::string, std::string>> names_by_text(
@@ -203,6 +219,7 @@ std::string render_report(const ReportText& report, const TableStyle& style) {
   for (const TextTable& table : report.tables) {
     out += '\n' + wrap(table.title, style.width, 2) + render_text(table, style.width);
     if (!table.caption.empty()) out += wrap("  " + table.caption, style.width, 2);
+    for (const std::string& line : note_lines(table)) out += wrap(line, style.width, 4);
   }
   if (!report.findings.empty()) out += '\n' + std::string("What was to be shown\n");
   for (const std::string& finding : report.findings) out += wrap("- " + finding, style.width, 2);
@@ -228,6 +245,8 @@ std::string render_markdown(const ReportText& report) {
   for (const TextTable& table : report.tables) {
     out += "\n**" + table.title + "**\n\n" + render_markdown(table);
     if (!table.caption.empty()) out += "\n" + table.caption + '\n';
+    if (!table.notes.empty()) out += '\n';
+    for (const std::string& line : note_lines(table)) out += "- " + line + '\n';
   }
   if (!report.findings.empty()) out += "\n**What was to be shown**\n\n";
   for (const std::string& finding : report.findings) out += "- " + finding + '\n';

@@ -18,6 +18,7 @@ struct TextTable {
   std::vector<std::vector<std::string>> rows;
   // Columns that are left out where the table would be too wide, the first of them first.
   std::vector<std::string> optional = {};
+  std::vector<std::string> notes = {};  // below it, see cite()
 };
 
 struct ReportText {
@@ -46,6 +47,9 @@ std::string render_report(const ReportText& report, const TableStyle& style);
 std::string render_markdown(const ReportText& report);
 
 void drop_column(TextTable& table, std::size_t column);
+// "[2]": the cell that sends to a note below the table, which is there once however often it is
+// cited.
+std::string cite(const std::string& note, TextTable& table);
 
 // Each text that `text_of` gives for a case, once, in the order of their first appearance, with the
 // names of its cases: "ar, triforce". Cases without a text are left out.

@@ -21,7 +21,7 @@ struct ResultLine {
 };
 template <class V>
 void fields(V& v, ResultLine& l) {
-  run_fields(v, l.run);
+  line_fields(v, l.run);
   fields(v, l.result);
 }
 
@@ -66,7 +66,7 @@ std::string to_jsonl(const RunResult& result) {
     JsonWriter line(JsonStyle::kCompact);
     line.begin_object();
     FieldWriter visitor(line);
-    run_fields(visitor, const_cast<RunResult&>(result));  // only read, as in write_value()
+    line_fields(visitor, const_cast<RunResult&>(result));  // only read, as in write_value()
     fields(visitor, const_cast<CaseResult&>(c));
     line.end();
     out += line.take() + '\n';
@@ -86,7 +86,8 @@ std::vector<RunResult> read_jsonl_results(std::string_view text, const std::stri
     ResultLine line =
         read<ResultLine>(text.substr(begin, end - begin), fmt::format("{}:{}", source, number));
     begin = end + 1;
-    if (results.empty() || results.back().run_id != line.run.run_id) {
+    if (results.empty() || results.back().run_id != line.run.run_id ||
+        results.back().sweep != line.run.sweep) {
       results.push_back(std::move(line.run));
     }
     results.back().cases.push_back(std::move(line.result));

@@ -25,7 +25,7 @@ ResultFile read_result_file(const std::filesystem::path& path) {
   const std::string text = read_file(path, kMaxResultBytes);
   if (is_sweep(text)) {
     for (SweepRow& row : read_json_sweep(text, file.name).rows) {
-      file.results.push_back(std::move(row.result));
+      file.results.push_back(result_of(std::move(row)));
     }
   } else if (is_jsonl(text)) {
     file.results = read_jsonl_results(text, file.name);

@@ -131,17 +131,16 @@ TextTable published_table(const SweepRecipe& recipe) {
   t.title = fmt::format("Published: {}", recipe.source);
   t.caption = "at the paper's size; figures of another size here are not to be compared with them";
   t.head = {"method",   "setting", "ms/token", "speedup", "alpha",
-            "recovery", "copied",  "ms/pass",  "pass",    "source"};
+            "recovery", "copied",  "ms/pass",  "pass",    "note"};
   t.left_columns = 2;
   for (const PublishedPoint& p : recipe.published) {
     if (p.needs) continue;
     t.rows.push_back({p.method, p.setting, figure(p.ms_per_token, 1),
                       p.speedup ? figure(p.speedup, 2) + "x" : "-", figure(p.alpha, 4),
                       figure(p.recovery, 3), figure(p.copied, 2), figure(p.pass_ms, 2),
-                      p.pass.value_or("-"), p.source});
+                      p.pass.value_or("-"), cite(p.source, t)});
   }
   drop_empty_columns(t);
-  t.optional = {"source"};
   return t;
 }
 
@@ -150,14 +149,13 @@ TextTable elsewhere_table(const SweepRecipe& recipe) {
   TextTable t;
   t.title = fmt::format("Published, of what cannot run here: {}", recipe.source);
   t.caption = "no case here is one of these experiments";
-  t.head = {"method", "setting", "speedup", "tokens/round", "needs", "source"};
+  t.head = {"method", "setting", "speedup", "tokens/round", "needs", "note"};
   t.left_columns = 2;
   for (const PublishedPoint& p : recipe.published) {
     if (!p.needs) continue;
     t.rows.push_back({p.method, p.setting, p.speedup ? figure(p.speedup, 2) + "x" : "-",
-                      figure(p.tokens_per_round, 2), *p.needs, p.source});
+                      figure(p.tokens_per_round, 2), *p.needs, cite(p.source, t)});
   }
-  t.optional = {"source"};
   drop_empty_columns(t);
   return t;
 }
@@ -332,17 +330,22 @@ ReportText describe_sweep(const SweepResult& sweep) {
 
 }  // namespace
 
+RunResult result_of(SweepRow row) {
+  row.result.sweep = static_cast<const SweepPlace&>(row);
+  return std::move(row.result);
+}
+
 std::string to_json(const SweepResult& sweep) { return to_json_text(sweep) + '\n'; }
 
 std::string to_jsonl(const SweepResult& sweep) {
   std::string out;
-  for (const SweepRow& row : sweep.rows) out += to_jsonl(row.result);
+  for (const SweepRow& row : sweep.rows) out += to_jsonl(result_of(row));
   return out;
 }
 
 std::string to_csv(const SweepResult& sweep) {
   std::vector<RunResult> results;
-  for (const SweepRow& row : sweep.rows) results.push_back(row.result);
+  for (const SweepRow& row : sweep.rows) results.push_back(result_of(row));
   return to_csv(results);
 }
 

@@ -95,7 +95,7 @@ class Schema(ProgramTest):
         result, lines, rows = self.check_run(method="ar,triforce,retrieval,streaming,draft")
         for case, line, row in zip(result["cases"], lines, rows):
             self.assertEqual({k: v for k, v in line.items() if k in case}, case)
-            self.assertEqual(set(line) - set(case), {"schema", "run_id", "exit_code", "context"})
+            self.assertEqual(set(line) - set(case), {"schema", "run_id", "exit_code", "context", "sweep"})
             # A column is the path of what it holds.
             for mean in ("median", "geometric_mean"):
                 self.assertEqual(float(row[f"timing.ms_per_token.{mean}"]),

@@ -1,4 +1,6 @@
 """Sweeps: a case is what it is alone, and whatever is killed, the sweep goes on."""
+import csv
+import io
 import os
 import random
 import signal
@@ -141,8 +143,12 @@ class Sweep(ProgramTest):
         with open(self.path("s.jsonl"), encoding="utf-8") as file:
             lines = [strict_json(line) for line in file]
         self.assertEqual([line["params"]["gamma"] for line in lines], [1, 1, 2, 2])
-        with open(self.path("s.csv"), encoding="utf-8") as file:
-            self.assertEqual(len(file.readlines()), 5)
+        self.assertEqual([line["sweep"] for line in lines],
+                         [{"case": n, "recipe": None} for n in (1, 1, 2, 2)])
+        with open(self.path("s.csv"), encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([(row["sweep.case"], row["sweep.recipe"]) for row in rows],
+                         [(n, "") for n in "1122"])
 
     def test_other_commands_read_sweeps(self):
         options = {"gamma": "1,2", "temp": 0}
@@ -152,7 +158,8 @@ class Sweep(ProgramTest):
         self.sweep(json="other.json", seed=7, **options)
         self.run_program("compare", "--exact", "sweep.json", "other.json", code=8)
         done = self.run_program("export", "sweep.json", "--format", "csv")
-        self.assertEqual(len(done.out.splitlines()), 5)
+        self.assertEqual([row["sweep.case"] for row in csv.DictReader(io.StringIO(done.out))],
+                         list("1122"))
 
     def test_list(self):
         done = self.run_program(*self.tiny(prefill="96,128", budget="32,64,65"), "--list")
@@ -389,8 +396,12 @@ class Sweep(ProgramTest):
 
     def test_directions(self):
         recipe = self.write("my.toml", RECIPE)
-        done, sweep = self.sweep_recipe(recipe)
+        done, sweep = self.sweep_recipe(recipe, "--csv", "s.csv")
         self.assertEqual(errors(sweep, SCHEMA), [])
+        with open(self.path("s.csv"), encoding="utf-8", newline="") as file:
+            self.assertEqual([(row["sweep.case"], row["sweep.recipe"]) for row in csv.DictReader(file)],
+                             [(str(row["case"]), sweep["recipes"][0]["name"])
+                              for row in sweep["cases"]])
         self.assertEqual(sweep["recipes"][0]["columns"], ["outer-verify-ms", "alpha"])
         longer, accepted = sweep["recipes"][0]["directions"]
         self.assertEqual([longer["side"]["case"], longer["than"]["case"]], [3, 1])

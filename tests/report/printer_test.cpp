@@ -57,10 +57,36 @@ TEST(Sweep, WhatCannotRunIsInNoTableWithCases) {
     EXPECT_GT(text.find(cell), elsewhere) << cell;
     EXPECT_NE(text.find(cell), std::string::npos) << cell;
   }
+  // Sources and caveats stand below both tables, whole, however narrow the screen is.
+  const std::string narrow = to_table(sweep, {60, false});
+  for (const char* note : {"[1] Table 4, a row", "[1] Table 4, another"}) {
+    EXPECT_NE(text.find(note), std::string::npos) << note;
+    EXPECT_NE(narrow.find(note), std::string::npos) << note;
+  }
   // Without such rows there is no such table, and the other way round.
   recipe.published.pop_back();
   EXPECT_EQ(to_table(sweep, {100, false}).find("of what cannot run here"), std::string::npos);
   EXPECT_EQ(to_json(read_json_sweep(to_json(sweep), "sweep")), to_json(sweep));
+}
+
+TEST(Notes, AreThereOnceAndNumbered) {
+  TextTable table;
+  table.head = {"what", "note"};
+  for (const char* note : {"Table 1 (greedy)", "Table 1 (raw .9129)", "Table 1 (greedy)"}) {
+    table.rows.push_back({"x", cite(note, table)});
+  }
+  EXPECT_EQ(table.rows[0][1], "[1]");
+  EXPECT_EQ(table.rows[1][1], "[2]");
+  EXPECT_EQ(table.rows[2][1], "[1]");
+  ReportText report;
+  report.tables = {table};
+  const std::string text = render_report(report, {20, false});
+  EXPECT_NE(text.find("\n[1] Table 1 (greedy)\n[2] Table 1 (raw\n    .9129)\n"), std::string::npos)
+      << text;
+  const std::string markdown = render_markdown(report);
+  EXPECT_NE(markdown.find("\n\n- [1] Table 1 (greedy)\n- [2] Table 1 (raw .9129)\n"),
+            std::string::npos)
+      << markdown;
 }
 
 // ---- A sweep: two cases that were measured, the second with another result, and one refused.
@@ -205,12 +231,67 @@ TEST(Sweep, FilesAreThoseOfTheCases) {
   const SweepResult sweep = sample_sweep();
   EXPECT_EQ(to_json(read_json_sweep(to_json(sweep), "sweep")), to_json(sweep));
   std::string lines;
-  for (const SweepRow& row : sweep.rows) lines += to_jsonl(row.result);
+  for (const SweepRow& row : sweep.rows) lines += to_jsonl(result_of(row));
   EXPECT_EQ(to_jsonl(sweep), lines);
-  const std::string csv = to_csv(sweep), one = to_csv(sweep.rows[0].result);
+  const std::string csv = to_csv(sweep), one = to_csv(result_of(sweep.rows[0]));
   const auto rows_of = [](const std::string& text) { return text.substr(text.find('\n')); };
-  EXPECT_EQ(csv, one + rows_of(to_csv(sweep.rows[1].result)).substr(1) +
-                     rows_of(to_csv(sweep.rows[2].result)).substr(1));
+  EXPECT_EQ(csv, one + rows_of(to_csv(result_of(sweep.rows[1]))).substr(1) +
+                     rows_of(to_csv(result_of(sweep.rows[2]))).substr(1));
+}
+
+// The cells of these columns of a CSV text, a list a line; none is quoted before them.
+std::vector<std::vector<std::string>> cells_of(const std::string& csv,
+                                               const std::vector<std::string>& columns) {
+  const auto split = [](const std::string& line) {
+    std::vector<std::string> cells;
+    bool quoted = false;
+    cells.emplace_back();
+    for (const char c : line) {
+      if (c == '"') quoted = !quoted;
+      c == ',' && !quoted ? void(cells.emplace_back()) : cells.back().push_back(c);
+    }
+    return cells;
+  };
+  std::istringstream in(csv);
+  std::string line;
+  std::getline(in, line);
+  const std::vector<std::string> head = split(line);
+  std::vector<std::vector<std::string>> out;
+  while (std::getline(in, line)) {
+    const std::vector<std::string> cells = split(line);
+    out.emplace_back();
+    for (const std::string& name : columns) {
+      const auto at = std::find(head.begin(), head.end(), name);
+      out.back().push_back(at == head.end() ? "no " + name : cells.at(at - head.begin()));
+    }
+  }
+  return out;
+}
+
+// Each line says whose it is, and cases of one run_id stay apart.
+TEST(Sweep, LinesSayTheirCaseAndRecipe) {
+  SweepResult sweep = sample_sweep();
+  for (SweepRow& row : sweep.rows) {  // of one line a method, without line breaks in cells
+    row.result.cases.resize(1);
+    row.result.cases[0].status_reason.reset();
+  }
+  sweep.rows[0].recipe = "tiny-a,b";
+  sweep.rows[1].recipe = "tiny-c";
+  const std::vector<std::string> columns = {"sweep.case", "sweep.recipe"};
+  using Cells = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(cells_of(to_csv(sweep), columns),
+            (Cells{{"1", "\"tiny-a,b\""}, {"2", "tiny-c"}, {"3", ""}}));
+  EXPECT_EQ(cells_of(to_csv(sweep.rows[0].result), columns), (Cells{{"", ""}}));
+
+  const std::vector<RunResult> results = read_jsonl_results(to_jsonl(sweep), "sweep.jsonl");
+  ASSERT_EQ(results.size(), 3U);
+  EXPECT_EQ(results[0].run_id, results[1].run_id);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    EXPECT_EQ(results[i].sweep, static_cast<const SweepPlace&>(sweep.rows[i])) << i;
+    EXPECT_EQ(to_json(results[i]), to_json(sweep.rows[i].result)) << i;
+  }
+  EXPECT_EQ(to_csv(results), to_csv(sweep));
+  EXPECT_NE(to_jsonl(sweep.rows[0].result).find(R"("sweep":null,)"), std::string::npos);
 }
 // With details, the tables of each case come before the common one.
 TEST(Sweep, Details) {

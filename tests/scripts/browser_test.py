@@ -3,17 +3,19 @@ cut off in the fonts of this machine. Exits 77 (skipped) where there is no Chrom
 import json
 import os
 import re
-import shutil
+import struct
 import subprocess
 import sys
 import threading
 import unittest
+import zlib
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from drawn import GOLDEN, ScriptTest
+from plots import browser
+from report_picture import chunks
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+BROWSER = browser.find()
 # What a page says of itself once it is loaded.
 PROBE = """<script>
 addEventListener("load", () => {
@@ -56,14 +58,25 @@ class Visits(BaseHTTPRequestHandler):
         pass
 
 
+def first_row(png):
+    """Width, and the colours of the first row of pixels, above which there is nothing to refer to."""
+    parts = list(chunks(png))
+    width, _, depth, kind = struct.unpack(">IIBB", parts[0][1][:10])
+    size = {2: 3, 6: 4}[kind]
+    assert depth == 8
+    data = zlib.decompress(b"".join(part for name, part in parts if name == b"IDAT"))
+    row = bytearray(data[1:1 + width * size])
+    for i in range(size, len(row)):
+        row[i] = (row[i] + (0, row[i - size], 0, row[i - size] // 2, row[i - size])[data[0]]) % 256
+    return width, [tuple(row[i:i + 3]) for i in range(0, len(row), size)]
+
+
 class InBrowser(ScriptTest):
     def visit(self, path):
         """(lines of the console, what PROBE said)."""
         done = subprocess.run(
-            [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-             "--no-first-run", "--disable-sync", "--disable-component-update", "--hide-scrollbars",
-             f"--user-data-dir={self.path('profile')}", "--enable-logging=stderr", "--v=0",
-             "--virtual-time-budget=5000", "--dump-dom", f"file://{path}"],
+            browser.command(BROWSER, self.path("profile"), "--enable-logging=stderr", "--v=0",
+                            "--virtual-time-budget=5000", "--dump-dom", f"file://{path}"),
             capture_output=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
             env={**os.environ, "HOME": str(self.folder)})
         dom = done.stdout.decode()
@@ -109,6 +122,23 @@ class InBrowser(ScriptTest):
         self.script("plot_result", files[1], "--out", "a.svg")
         self.check(f"<!DOCTYPE html><title>a</title><body>{self.read('a.svg')}</body>", 5)
 
+    def test_recipe(self):
+        self.run_program("sweep", "tiny-fig6a", "--prefill", "512", "--budget", "64,128", "--gen-len", "16",
+                         "--prompts", "2", "--threads", "1", "--progress", "none", "--json", "s.json")
+        self.script("report", "s.json", "-o", "report.html")
+        self.check(self.read("report.html"), 50)
+
+    def test_picture(self):
+        files = self.results()
+        self.script("report_picture", files[0], "--out", "a.png")
+        png = (self.folder / "a.png").read_bytes()
+        self.assertLess(len(png), 200_000)
+        width, row = first_row(png)
+        self.assertGreater(width, 1000)
+        # Light on the left, dark on the right.
+        self.assertEqual([row[x] for x in (0, width // 2 - 2)], [(255, 255, 255)] * 2)
+        self.assertEqual([row[x] for x in (width // 2 + 2, width - 1)], [(13, 17, 23)] * 2)
+
     def test_these_checks_can_fail(self):
         self.script("report", GOLDEN / "result.json", "-o", "report.html")
         page = self.read("report.html")
@@ -137,6 +167,6 @@ class InBrowser(ScriptTest):
 
 if __name__ == "__main__":
     if BROWSER is None:
-        print(f"skipped: expected a browser ({', '.join(NAMES)}), found none")
+        print(f"skipped: {browser.NONE_FOUND}")
         sys.exit(77)
     unittest.main()

@@ -23,10 +23,10 @@ class ScriptTest(ProgramTest):
         with open(GOLDEN / "result.json", encoding="utf-8") as file:
             return json.load(file)
 
-    def script(self, name, *args, code=0):
+    def script(self, name, *args, code=0, env=None):
         done = subprocess.run([sys.executable, "-B", str(SOURCE / "scripts" / f"{name}.py"),
                                *map(str, args)], cwd=self.folder, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=120, check=False)
+                              capture_output=True, timeout=120, check=False, env=env)
         done.err, done.out = done.stderr.decode(), done.stdout.decode()
         self.assertEqual(done.returncode, code, f"{name} {args}\n{done.err}")
         if code == 0:

@@ -92,6 +92,15 @@ class Results(ScriptTest):
         runs = reader.results.runs
         self.assertEqual([r.label for r in runs], ["sweep case 1", "sweep case 2", "sweep case 3"])
         self.assertEqual([len(r.cases) for r in runs], [3, 3, 1])
+        # As lines they say whose they are, and cases of one run_id stay apart.
+        lines = [{**{k: v for k, v in row["result"].items() if k != "cases"},
+                  "sweep": {"case": row["case"], "recipe": None}, **case}
+                 for row in json.loads((GOLDEN / "sweep.json").read_text(encoding="utf-8"))["cases"]
+                 for case in row["result"]["cases"]]
+        self.assertEqual(len({line["run_id"] for line in lines}), 1)
+        reader.read(self.write("l.jsonl", "\n".join(map(json.dumps, lines)) + "\n"))
+        self.assertEqual([r.label for r in runs[3:]], ["l case 1", "l case 2", "l case 3"])
+        self.assertEqual([len(r.cases) for r in runs[3:]], [3, 3, 1])
         text = (GOLDEN / "sweep.json").read_text(encoding="utf-8")
         self.refused("other.json", text.replace('"case": 2', '"case": "2"'), "other.json", "case")
 

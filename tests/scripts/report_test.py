@@ -1,7 +1,9 @@
 """scripts/report.py: one page that says what the results say, and needs nothing else."""
 import copy
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -198,6 +200,110 @@ class Report(ReportTest):
                 self.assertEqual(len(re.findall(r"(?<!\\)&", line)) + 1 + spans, columns, line)
 
 
+def direction(**changes):
+    return {"text": "acceptance rises with the budget", "metric": "acceptance", "relation": "greater",
+            "side": {"case": 2, "method": "triforce", "options": "budget 1024", "value": 0.875},
+            "than": {"case": 1, "method": "triforce", "options": "budget 512", "value": 0.8},
+            "threshold": 0, "effect": 0.075, "ci95_low": 0.025, "ci95_high": 0.125,
+            "ci95_over": "prompts", "verdict": "holds", "reason": None, **changes}
+
+
+def point(**changes):
+    return {"method": "triforce", "setting": "budget 512", "ms_per_token": None, "speedup": 2.31,
+            "alpha": 0.9234, "pass": None, "pass_ms": None, "tokens_per_round": None, "needs": None,
+            "recovery": None, "copied": None, "source": "Table 9 (greedy); a100-80g", **changes}
+
+
+class Recipes(ReportTest):
+    def sweep(self, **changes):
+        """The golden sweep as cases of a recipe; its last two are of another or of none."""
+        sweep = strict_json((GOLDEN / "sweep.json").read_text(encoding="utf-8"))
+        sweep["recipes"] = [
+            {"name": "tiny-fig9", "title": "Figure 9: budgets", "source": "a paper, figure 9",
+             "about": "acceptance rises", "cannot": ["batch 4: one sequence at a time"],
+             "published": [point(), point(setting="budget 1024", alpha=None),
+                           point(method="REST", setting="PG-19", alpha=None, needs="a datastore <b>")],
+             "columns": ["speedup", "acceptance", "alpha", "bound", "inner-verify-ms"],
+             "directions": [
+                 direction(), direction(text="no slower", metric="speedup", effect=0.75, ci95_low=0.5,
+                                        ci95_high=0.875, threshold=1, verdict="reversed"),
+                 direction(text="a pass is no longer", metric="draft-ms", relation="less", threshold=1,
+                           effect=None, ci95_low=None, ci95_high=None, ci95_over=None,
+                           verdict="not_measured", reason="case 2, triforce: it was not measured",
+                           side={"case": None, "method": "", "options": "", "value": None})],
+             **changes},
+            {"name": "tiny-other", "title": "Another", "source": "elsewhere", "about": "", "cannot": [],
+             "published": [], "columns": [], "directions": []}]
+        for row, name in zip(sweep["cases"], ("tiny-fig9", "tiny-fig9", "tiny-other")):
+            row["recipe"] = name
+        return sweep
+
+    def test_figures_stand_beside_those_published(self):
+        found = self.page(self.write("s.json", json.dumps(self.sweep())))
+        head, *rows = found.table(["case", "budget", "selection", "method"])
+        self.assertEqual(head[4:], ["speedup", "acceptance", "alpha", "bound", "inner verify ms",
+                                    "lossless"])
+        self.assertEqual([row[0] for row in rows], ["1"] * 3 + ["2"] * 3)
+        mine = next(row for row in rows if row[0] == "2" and row[3] == "triforce")
+        self.assertEqual(mine[1:3], ["1024", "mean-key"])
+        self.assertEqual(numbers(mine[4])[0], 2.5)
+        self.assertEqual(numbers(mine[5]), [0.889, 0.75, 0.938])
+        alpha = self.golden()["cases"][1]["acceptance"][1]["alpha"]
+        self.assertEqual(numbers(mine[6])[0], round(alpha, 3))
+        self.assertEqual(numbers(mine[7]), [round(1 / (1 - alpha), 2)])
+        self.assertEqual(numbers(mine[8]), [1.5])
+        self.assertEqual([row[-1] for row in rows if row[3] == "retrieval"], ["oom", "oom"])
+        self.assertEqual(found.table(["method", "setting", "speedup", "alpha"])[1:], [
+            ["triforce", "budget 512", "2.31x", "0.9234", "Table 9 (greedy); a100-80g"],
+            ["triforce", "budget 1024", "2.31x", "\u2013", "Table 9 (greedy); a100-80g"]])
+        # What no case can be is in a table of its own, with what it needs.
+        self.assertEqual(found.table(["method", "setting", "speedup", "needs"])[1:], [
+            ["REST", "PG-19", "2.31x", "a datastore <b>", "Table 9 (greedy); a100-80g"]])
+        captions = " ".join(found.content["caption"])
+        self.assertIn("Measured here: Example GPU; 9.6 M parameters, bf16", captions)
+        self.assertIn("Published: a paper, figure 9; of the paper's size and machine, so that figures of "
+                      "another size or machine are not to be compared with them", captions)
+        self.assertIn("batch 4: one sequence at a time", found.content["li"])
+        self.assertIn("Not comparable with other runs: random weights of the drafter; status oom.",
+                      found.content["p"])
+        # A recipe without figures of its own has the usual ones; its case was refused.
+        self.assertEqual([row[-1] for row in found.table(["case", "budget", "selection", "method",
+                                                          "ms per token"])[1:]], ["skipped_options"])
+        self.assertEqual(found.content["h2"].count("tiny-fig9"), 1)
+        self.assertEqual(found.content["h2"].count("tiny-other"), 1)
+
+    def test_what_was_to_be_shown(self):
+        found = self.page(self.write("s.json", json.dumps(self.sweep())))
+        rows = found.table(["what was to be shown"])[1:]
+        self.assertEqual([row[-1] for row in rows], [
+            "holds", "reversed", "not measured case 2, triforce: it was not measured"])
+        self.assertEqual(rows[0][2:4], ["0.875 case 2: triforce, budget 1024",
+                                        "0.800 case 1: triforce, budget 512"])
+        self.assertEqual((numbers(rows[0][4]), rows[0][5]), ([0.075, 0.025, 0.125], "above 0"))
+        self.assertIn("difference", rows[0][4])
+        self.assertEqual((numbers(rows[1][4]), rows[1][5]), ([0.75, 0.5, 0.88], "above 1"))
+        self.assertIn("ratio", rows[1][4])
+        self.assertEqual(rows[2][2:6], ["\u2013 no such case", "0.800 ms case 1: triforce, budget 512",
+                                        "not measured", "below 1"])
+        self.assertIn("Of 3: 1 holds, 1 reversed, 1 not measured. Below an effect: its 95%",
+                      " ".join(found.content["caption"]))
+        page_text = self.read("report.html")
+        self.assertIn('<b class="good">holds</b>', page_text)
+        self.assertIn('<b class="bad">reversed</b>', page_text)
+
+    def test_two_files_and_none(self):
+        first = self.write("s.json", json.dumps(self.sweep()))
+        evil = "</script><img src=http://x/> 2"
+        other = self.sweep(name=evil, title=evil, source=evil, about=evil, cannot=[evil])
+        for row in other["cases"]:
+            row["recipe"] = evil
+        found = self.page(first, self.write("t.json", json.dumps(other)))
+        self.assertEqual([title for title in found.content["h2"] if title.startswith("tiny-other")],
+                         ["tiny-other", "tiny-other (2)"])
+        self.assertIn(evil, found.content["h2"])
+        self.assertNotIn("tiny-fig9", " ".join(self.page(GOLDEN / "sweep.json").content["h2"]))
+
+
 class Foreign(ReportTest):
     def test_stands_in_the_same_table_and_pictures(self):
         found = self.page(GOLDEN / "result.json", self.write("f.json", json.dumps(FOREIGN)))
@@ -240,6 +346,26 @@ class Foreign(ReportTest):
         self.assertIn("source: missing", self.script(
             "report", self.write("f.json", json.dumps(document)), "-o", "a.html", code=3).err)
         self.assertFalse((self.folder / "a.html").exists())
+
+
+class WithoutBrowser(ReportTest):
+    def test_no_picture(self):
+        done = self.script("report_picture", GOLDEN / "result.json", "-o", self.path("a.png"), code=4,
+                           env={**os.environ, "PATH": str(self.folder)})
+        self.assertIn("expected a browser (chromium, ", done.err)
+        self.script("report_picture", self.write("b.json", "{}"), "-o", self.path("a.png"), code=3)
+        self.script("report_picture", GOLDEN / "result.json", code=2)
+        self.assertFalse((self.folder / "a.png").exists())
+        # One that makes nothing, and one that makes no PNG.
+        for does, says in (("echo a reason >&2", "made no picture: a reason"),
+                           ('for a in "$@"; do case $a in --screenshot=*) echo x >"${a#*=}";; esac; done',
+                            "wrote no PNG")):
+            self.write("chromium", f"#!{shutil.which('sh')}\n{does}\n")
+            (self.folder / "chromium").chmod(0o755)
+            done = self.script("report_picture", GOLDEN / "result.json", "-o", self.path("a.png"), code=4,
+                               env={**os.environ, "PATH": str(self.folder)})
+            self.assertIn(says, done.err)
+        self.assertFalse((self.folder / "a.png").exists())
 
 
 class Sentences(unittest.TestCase):
