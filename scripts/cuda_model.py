@@ -28,8 +28,8 @@ NARROW_ROWS = 2    # up to which a pass has the fewer kernels of `plan`
 class Early:
     """Programmatic dependent launch: the kernels of a recorded pass but its first begin while the one
     before ends. Assumes that the multiprocessors that its last blocks leave have room for blocks of the
-    next, as they do: products and attention fill them two to four times. Microseconds, of nobody's
-    measurement; together they leave a third of the gap, and of a product's ramp less than half."""
+    next, as they do: products and attention fill them two to four times. Microseconds, assumed
+    and not measured: they leave a third of the gap, and less than half of a product's ramp."""
     gap: float    # from the last block's end to where the blocks that wait go on
     start: float  # of ramp and small: the start of blocks, which is over by then
     first: float  # of a product's ramp: its first weights, which it requests before it waits
@@ -67,10 +67,10 @@ WAITS = {
     "division": 400,   # of doubles, and what follows from it in every thread
     "choice": 500,     # eight sums of chunks a lane, twice, and votes
 }
-# What a kernel of draws does: passes over the vocabulary and how often, and waits. "order" is in turns
-# of eight lanes: the sums of chunks in order, then those of ids, of which the chosen one is in the
-# second or third of four groups of 32 on average.
-ORDER_TURNS = 32 / 8 * (1 + 2.5)
+# What kernels do: passes over the vocabulary, and waits. A draw also adds 32 numbers in order: the
+# sums of chunks, then the ids of the chosen one, group by group, of which the second or third of four
+# has the token on average.
+ORDERED = 32 * (1 + 2.5)
 PROBS = (("look", "weigh", "gather", "give"),
          ("reduction",) * 3 + ("search", "gathered", "division"))
 SAMPLE = (("sum",), ("choice",))
@@ -146,8 +146,8 @@ def read_loops(paths):
 
 
 def alone_us(card, work, loops, kernel, names, waits=()):
-    """The time of one block that makes passes over the vocabulary, and waits between them; 0 without
-    loops of the card."""
+    """The time of one block that makes passes over the vocabulary, and waits between them, or one turn
+    of a loop that reads no ids; 0 without loops of the card."""
     rows = loops.passes.get((card.loops, kernel), {})
     cycles = sum(WAITS[w] for w in waits)
     for name in names:
@@ -160,9 +160,9 @@ def alone_us(card, work, loops, kernel, names, waits=()):
 
 def drawn_us(card, work, loops, kernel):
     """What a kernel that draws does once it has probabilities."""
-    names, waits = SAMPLE
-    return (alone_us(card, work, loops, kernel, names, waits) +
-            ORDER_TURNS * alone_us(card, work, loops, kernel, ("order",)))
+    order = loops.passes.get((card.loops, kernel), {}).get("order")
+    in_order = ORDERED / order["ids"] * order["cycles"] / order["clock_hz"] * 1e6 if order else 0.0
+    return alone_us(card, work, loops, kernel, *SAMPLE) + in_order
 
 
 def probs_kernel(card, work, loops, draws):

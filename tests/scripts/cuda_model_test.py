@@ -91,7 +91,8 @@ class Parts(unittest.TestCase):
     @staticmethod
     def passes(card, shared_bytes=1 << 20, **cycles):
         """Loops of a card in which every kernel that draws has the given passes, of 4096 ids a turn."""
-        rows = {name: {"ids": None if name in ("order", "tile") else 4096, "cycles": n,
+        ids = {"order": 8, "tile": None}
+        rows = {name: {"ids": ids.get(name, 4096), "cycles": n,
                        "clock_hz": 1e9, "block_shared_bytes": shared_bytes}
                 for name, n in cycles.items()}
         kernels = [f"probs_kernel<{held}, {draws}>" for held in ("true", "false")
@@ -107,7 +108,7 @@ class Parts(unittest.TestCase):
         loops = self.passes(A100, sum=200, order=10, **probs)
         made = model.probs_us(A100, self.work, loops)
         self.assertAlmostEqual(made, launch + 8 * 1.45 + waits)
-        drawn = 8 * .2 + model.WAITS["choice"] / 1e3 + model.ORDER_TURNS * .01
+        drawn = 8 * .2 + model.WAITS["choice"] / 1e3 + model.ORDERED / 8 * .01
         self.assertAlmostEqual(model.sample_us(A100, self.work, loops), launch + drawn)
         self.assertAlmostEqual(model.verify_us(A100, self.work, loops), launch + drawn)
         # One kernel for both has one launch.

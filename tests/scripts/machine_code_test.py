@@ -238,7 +238,8 @@ class Planted(unittest.TestCase):
         self.assertEqual((row["kernel"], row["card"], row["pass"], row["ids"]),
                          ("f64_kernel", "A100", "sum", loads * 2 * 32))
         self.assertGreater(row["cycles"], A100.l2_cycles)  # one after another
-        self.assertIsNone(rows(has={"LDG": loads}, loads_an_id=0)[0]["ids"])
+        in_order, = rows(has={"LDG": loads}, loads_an_id=0)
+        self.assertEqual(in_order["ids"], loads)  # one addition of a double for each
         self.assertEqual(rows(has={"LDG": loads}, kernel="g"), [])
         for wrong in ({"has": {"LDG": loads + 1}}, {"has": {"LDG": 1}, "lacks": ("LDG",)}):
             with self.assertRaisesRegex(RuntimeError, "expected a loop"):

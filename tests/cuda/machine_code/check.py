@@ -52,7 +52,8 @@ def measure(code, launch, card):
 
 def measure_passes(code, card):
     """What the timed passes of a kernel cost on a card, as dictionaries; see --json: ids of a turn of
-    the block (null: it reads none) and its cycles. Raises RuntimeError where the code has no such
+    the block and its cycles. A loop that reads none has in their place the sums it adds up one after
+    another, or null. Raises RuntimeError where the code has no such
     loop."""
     name = code.kernel.of_any_type
     for timed in expected.TIMED_PASSES:
@@ -64,10 +65,14 @@ def measure_passes(code, card):
                                f"{timed.has}, found none")
         # The largest: others are for what is left at a row's end.
         turn = max(turns, key=len)
-        loads = max(sum(i.starts(kind) for i in turn) for kind in ("LDG", "LDS"))
+
+        def count(kind):
+            return sum(i.starts(kind) for i in turn)
+        ids = count("DADD") or None
+        if timed.loads_an_id:
+            ids = max(count("LDG"), count("LDS")) // timed.loads_an_id * 32 * timed.warps
         yield {"kernel": name, "card": card.name, "pass": timed.name, "instructions": len(turn),
-               "ids": loads // timed.loads_an_id * 32 * timed.warps if timed.loads_an_id else None,
-               "cycles": issue.cycles_of_turn(turn, card, 1, timed.warps),
+               "ids": ids, "cycles": issue.cycles_of_turn(turn, card, 1, timed.warps),
                "clock_hz": card.clock_hz, "block_shared_bytes": card.block_shared_bytes}
 
 
