@@ -7,21 +7,33 @@ The first line of a block says how:
   ```sh network  only that the script is there, parses, and knows the names given (--help lists them)
   ```sh gpu      the same
 Any other ```sh block fails the test. Every --option of the text must be in somebody's --help.
+
+The block ```text screen is what scripts/bench.sh without options prints on a terminal of 80 columns: its
+lines but for figures and warnings must be those of a run, which must look alike at 120 columns, too.
+With --update-screen the block becomes that of a run, and nothing else is done.
 """
 
 import argparse
+import fcntl
 import os
 import pathlib
+import pty
 import re
 import shlex
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 import time
 
 COMMANDS = ("run", "sweep", "plan", "perplexity", "inspect", "list-devices", "selftest", "compare",
             "export")
 PROGRAM = "build/triforce-bench"
+SCREEN = re.compile(r"^```text screen\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WIDTH, WIDE = 80, 120
+SMALLER = ("--prefill", "2048", "--gen-len", "64")  # of the run whose screen is wide
 
 
 class Failure(Exception):
@@ -41,6 +53,65 @@ def call(argv, cwd, timeout):
     if done.returncode != 0:
         raise Failure(f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return done.stdout
+
+
+def on_terminal(argv, cwd, timeout, columns):
+    """What a command prints to a terminal of so many columns, without its colours."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    with tempfile.TemporaryFile() as errors, subprocess.Popen(
+            argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=its, stderr=errors,
+            env={**os.environ, "TERM": "xterm"}) as process:
+        os.close(its)
+        late = threading.Timer(timeout, process.kill)
+        late.start()
+        out = b""
+        try:
+            while part := os.read(ours, 65536):
+                out += part
+        except OSError:  # the terminal's other end is closed
+            pass
+        process.wait()
+        late.cancel()
+        os.close(ours)
+        errors.seek(0)
+        if process.returncode != 0:
+            raise Failure(f"exit code {process.returncode}\n{errors.read().decode()[-4000:]}")
+    return re.sub("\x1b\\[[0-9;]*m", "", out.decode()).replace("\r\n", "\n")
+
+
+def shape_of(screen):
+    """Lines, wrapped or not, with # for figures; without warnings, what is a machine's own, and what
+    check_screen() looks at."""
+    lines = []
+    for line in screen.splitlines():
+        if line.startswith("  ") and lines and lines[-1]:
+            lines[-1] += " " + line.strip()
+        else:
+            lines.append(" ".join(line.split()))
+    lines = [re.sub(r"\b(f32|f16|bf16)\b", "TYPE", line) for line in lines]
+    return [re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", line) for line in lines
+            if line and not re.match(r"!|triforce-bench |machine:|method |-|ar |triforce |TriForce ", line)]
+
+
+def check_screen(screen, columns):
+    """A table and below it, last of all, the headline; nothing wider than the terminal."""
+    lines = screen.splitlines()
+    wide = [line for line in lines if len(line) > columns]
+    if wide:
+        raise Failure(f"expected at most {columns} columns, found {len(wide[0])}: {wide[0]}")
+    head = next((i for i, line in enumerate(lines) if re.match(r"method +ms/token .*lossless$", line)), None)
+    if head is None:
+        raise Failure("expected a table of methods, found none")
+    cells = [re.split(" {2,}", line) for line in lines[head:head + 4]]
+    if not set(lines[head + 1]) <= set("- ") or [row[0] for row in cells[2:]] != ["ar", "triforce"] or len(
+            {len(row) for row in cells}) != 1:
+        raise Failure(f"expected rows of ar and triforce under all columns, found {cells}")
+    if columns >= WIDE and "ms 95% CI" not in cells[0]:  # there is room for all columns
+        raise Failure(f"expected a column ms 95% CI, found {cells[0]}")
+    last = " ".join(screen[screen.rindex("\n\n"):].split())
+    if not re.fullmatch(r"TriForce is [^!]* ms/token, output [a-z ]+\.( Not comparable [a-z: ]+\.)?", last):
+        raise Failure(f"expected the headline and nothing else after an empty line, found {last[:200]!r}")
 
 
 def options_of(help_text):
@@ -122,12 +193,47 @@ class Readme:
             return call([self.binary] + argv[1:], folder, self.timeout)
         if argv[0] == "./scripts/bench.sh":
             self.check_script(argv, named=False)
-            return call([self.binary] + argv[1:], folder, self.timeout)
+            if argv[1:]:
+                return call([self.binary] + argv[1:], folder, self.timeout)
+            return self.check_screens(folder)
         if argv[0] == "./scripts/test.sh":  # running it here would not end
             return self.check_script(argv, named=False)
         if argv[0] == "python3" and argv[1].startswith("scripts/"):
             return call([sys.executable, str(self.root / argv[1])] + argv[2:], folder, self.timeout)
         raise Failure(f"the test does not know how to run {argv[0]}")
+
+    def screen(self, folder, columns, *options):
+        # Bars are for standard error, which is no terminal here.
+        return on_terminal([self.binary, *options], folder, self.timeout, columns)
+
+    def check_screens(self, folder):
+        """The default run's screen and the one that is shown, and a wide one."""
+        shown = SCREEN.findall(self.text)
+        if len(shown) != 1:
+            raise Failure(f"expected one block of text screen, found {len(shown)}")
+        check_screen(shown[0], WIDTH)
+        for spoilt in (shown[0] + "more\n", shown[0].replace("TriForce is", "It is"), "x" * 81 + shown[0],
+                       shown[0].replace("\ntriforce  ", "\nother  "), shown[0].replace("\nar  ", "\n  ")):
+            try:
+                check_screen(spoilt, WIDTH)
+            except Failure:
+                continue
+            raise Failure(f"a screen that was spoilt passes: {spoilt}")
+        found = self.screen(folder, WIDTH)
+        check_screen(found, WIDTH)
+        expected, seen = shape_of(found), shape_of(shown[0])
+        for a, b in zip(expected + [None] * len(seen), seen + [None] * len(expected)):
+            if a != b:
+                raise Failure(f"the screen that is shown: expected {a!r}, found {b!r}")
+        check_screen(self.screen(folder, WIDE, *SMALLER), WIDE)
+
+    def update_screen(self, folder):
+        screen = self.screen(folder, WIDTH)
+        check_screen(screen, WIDTH)
+        text, n = SCREEN.subn(lambda _: f"```text screen\n{screen}```", self.text)
+        if n != 1:
+            raise Failure(f"expected one block of text screen, found {n}")
+        (self.root / "README.md").write_text(text, encoding="utf-8")
 
     def check_options(self):
         """Every --option anywhere in the text is one that a command or script explains."""
@@ -149,12 +255,19 @@ def main():
     parser.add_argument("--source", required=True, help="root of the project")
     parser.add_argument("--binary", required=True, help="the triforce-bench to run")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one command")
+    parser.add_argument("--update-screen", action="store_true", help="run once, for the block of the screen")
     args = parser.parse_args()
     readme, failures, count = Readme(args), [], 0
     with tempfile.TemporaryDirectory() as name:
         # Commands see the project where a user stands in it, and write their files elsewhere.
         folder = pathlib.Path(name)
         (folder / "data").symlink_to(readme.root / "data")
+        if args.update_screen:
+            try:
+                readme.update_screen(folder)
+            except Failure as e:
+                sys.exit(f"FAILED: {e}")
+            return
         for mode, lines in blocks_of(readme.text):
             for line in lines:
                 count += 1
