@@ -174,6 +174,46 @@ class Exemptions(unittest.TestCase):
         self.assertEqual(len(self.judge([self.FINDING], exact=False)), 1)
 
 
+class Blocks(unittest.TestCase):
+    @staticmethod
+    def words(kernel, architecture, blocks):
+        row = {"kernel": kernel, "architecture": architecture, "card": "X", "blocks": blocks,
+               "cycles": None, "memory_cycles": None}
+        return [f.words for f in check.findings_of(row)]
+
+    def test_prompts_have_two_on_the_cards_of_data_centres(self):
+        kernel = "prefill_kernel<T, 128, false>"
+        for architecture in ("sm_80", "sm_90"):
+            self.assertEqual(self.words(kernel, architecture, 2), [])
+            self.assertEqual(self.words(kernel, architecture, 1),
+                             ["1 blocks on a multiprocessor, expected at least 2, on X"])
+        self.assertEqual(self.words(kernel, "sm_89", 1), [])
+
+
+class Patterns(unittest.TestCase):
+    """A kernel of another name would be checked by nothing."""
+    KERNELS = {"split_kernel<T, 128, 1, false>", "split_kernel<T, 64, 1, true>",
+               "linear_kernel<T, StoredRows<T>, StoreRotated<T>, 1>", "probs_kernel<true, true>",
+               "sample_kernel", "verify_kernel", "prefill_kernel<T, 128, false>",
+               "prefill_kernel<T, 64, false>", "key_mass_kernel<T>", "read_kernel"}
+
+    def test_all_are_used(self):
+        self.assertEqual(expected.unused_patterns(self.KERNELS, ["sample_kernel"]), [])
+
+    def test_a_renamed_kernel_is_missed(self):
+        for kernel, where in (("read_kernel", "REQUIRED"), ("sample_kernel", "TIMED_PASSES"),
+                              ("split_kernel<T, 128, 1, false>", "TIMED_LOOPS"),
+                              ("prefill_kernel<T, 64, false>", "BLOCKS")):
+            if where == "TIMED_LOOPS":
+                kernels = {k for k in self.KERNELS if not k.endswith("1, false>")}
+            else:
+                kernels = self.KERNELS - {kernel}
+            self.assertIn(where, {line.split(":")[0]
+                                  for line in expected.unused_patterns(kernels, [])})
+        line, = expected.unused_patterns(self.KERNELS, ["old_kernel"])
+        self.assertEqual(line, "launches.json: expected kernels that are old_kernel, found none")
+
+
 class Planted(unittest.TestCase):
     """Every rule finds its mistake in code that nvcc made."""
 

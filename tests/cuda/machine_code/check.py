@@ -104,10 +104,11 @@ def findings_of(row):
 
 
 def check_object(path, launches):
-    """(kernels, findings, timed loops, timed passes) of one object file."""
-    findings, rows, passes, count = [], [], [], 0
+    """({(name, architecture)} of its kernels, findings, timed loops and blocks, timed passes) of one
+    object file."""
+    findings, rows, passes, kernels = [], [], [], set()
     for kernel in sass.read_object(path):
-        count += 1
+        kernels.add((kernel.of_any_type, kernel.architecture))
         code = rules.Code(kernel)
         findings += rules.find(code)
         findings += rules.missing(code, expected.REQUIRED.get(kernel.name.split("<")[0], ()))
@@ -115,14 +116,16 @@ def check_object(path, launches):
         name = kernel.of_any_type
         if "__nv_bfloat16" not in kernel.name:  # which has the instructions of f16
             passes += [p for card in of_architecture for p in measure_passes(code, card)]
-        if "__nv_bfloat16" in kernel.name or not any(
-                re.fullmatch(t.kernel, name) for t in expected.TIMED_LOOPS):
-            continue  # bf16 has the instructions of f16
+        if "__nv_bfloat16" in kernel.name:
+            continue
+        timed = any(re.fullmatch(t.kernel, name) for t in expected.TIMED_LOOPS)
+        if not timed and name not in launches:
+            continue
         if name not in launches:
             raise RuntimeError(f"{LAUNCHES}: expected {name}, found no such kernel; see what "
                                "cuda_launch_test of the emulated build writes")
         rows += [measure(code, launches[name], card) for card in of_architecture]
-    return count, findings + [f for row in rows for f in findings_of(row)], rows, passes
+    return kernels, findings + [f for row in rows for f in findings_of(row)], rows, passes
 
 
 def main():
@@ -161,10 +164,12 @@ def main():
     if args.json:
         pathlib.Path(args.json).write_text(
             json.dumps({"tiles": rows, "passes": passes}, indent=2) + "\n", encoding="utf-8")
-    architectures = sorted({r["architecture"] for r in rows})
+    kernels = set().union(*(found for found, _, _, _ in results))
+    architectures = sorted({architecture for _, architecture in kernels})
     release = nvcc_release()
     wrong = expected.judge(findings, architectures, release == expected.NVCC)
-    print(f"{len(objects)} objects, {sum(n for n, _, _, _ in results)} kernels, {len(findings)} "
+    wrong += expected.unused_patterns({name for name, _ in kernels}, launches)
+    print(f"{len(objects)} objects, {len(kernels)} kernels, {len(findings)} "
           f"findings, {len(expected.EXEMPTIONS)} exemptions, nvcc {release or 'unknown'}")
     if wrong:
         sys.exit("\n".join(wrong))

@@ -72,8 +72,22 @@ TIMED_PASSES = (
 BLOCKS = (
     (r"split_kernel<T, 128, .*", {"sm_80": 2, "sm_90": 2}, 1),
     (r"split_kernel<T, 64, .*", {}, 2),
+    (r"prefill_kernel<T, 128, .*", {"sm_80": 2, "sm_90": 2}, 1),
+    (r"prefill_kernel<T, 64, .*", {}, 2),
     (r"linear_kernel<.*", {}, 2),
 )
+
+
+def unused_patterns(kernels, launches):
+    """Lines: what here or among the launches names no kernel, and so checks nothing."""
+    patterns = ([(name + "(<.*)?", "REQUIRED") for name in REQUIRED] +
+                [(t.kernel, "TIMED_LOOPS") for t in TIMED_LOOPS] +
+                [(t.kernel, "TIMED_PASSES") for t in TIMED_PASSES] +
+                [(pattern, "BLOCKS") for pattern, _, _ in BLOCKS] +
+                [(re.escape(name), "launches.json") for name in launches])
+    return [f"{where}: expected kernels that are {pattern}, found none"
+            for pattern, where in dict.fromkeys(patterns)
+            if not any(re.fullmatch(pattern, kernel) for kernel in kernels)]
 
 
 def blocks_wanted(kernel, architecture):
