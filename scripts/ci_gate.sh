@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Whether a change made the program worse: runs two builds of it on this machine and compares what
 # they measured. The programs, their models and options are the same but for the change.
-#   scripts/ci_gate.sh --base PROGRAM --new PROGRAM [--out DIR] [--require-latency] [--small]
+#   scripts/ci_gate.sh --base PROGRAM --new PROGRAM [--out DIR] [--turns N] [--require-latency] [--small]
 # First tokens and counters of all methods, which must be equal (AVX2 and f32, which every machine
-# has). Then times, the programs in turns: base, new, new, base. Writes both comparisons to DIR
-# (default: ci_gate) as .json, .xml (JUnit) and .md, with the results that were compared; summary.md
-# has both. --require-latency: times that cannot be decided count; else they are a warning.
+# has). Then times, the programs in turns: base, new, new, base, base, new... --turns: so many short
+# runs of each (default: 10; below 9 times cannot be decided), whose differences among themselves
+# are what a change must be told from. Writes both comparisons to DIR (default: ci_gate) as .json,
+# .xml (JUnit) and .md, with the results that were compared; summary.md has both. --require-latency:
+# times that cannot be decided count; else they are a warning, under GitHub Actions a ::warning::.
 # --small: toy sizes, for tests. Exit status: 1 for a regression, 8 where something cannot be
 # decided, that of a run that failed, else 0.
 set -euo pipefail
@@ -17,20 +19,21 @@ usage_error() {
   exit 2
 }
 
-base="" new="" out="ci_gate" small=""
-latency=(--runs 2)
+base="" new="" out="ci_gate" small="" turns=10
+latency=()
 while (($# > 0)); do
   case "$1" in
     -h | --help)
-      sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
-    --base | --new | --out)
+    --base | --new | --out | --turns)
       (($# >= 2)) || usage_error "$1: expected a value, found nothing"
       case "$1" in
         --base) base=$2 ;;
         --new) new=$2 ;;
         --out) out=$2 ;;
+        --turns) turns=$2 ;;
       esac
       shift 2
       ;;
@@ -51,15 +54,21 @@ for program in "$base" "$new"; do
   [[ -n $program ]] || usage_error "expected --base PROGRAM and --new PROGRAM, found one or none"
   [[ -f $program && -x $program ]] || usage_error "expected a program, found \"$program\""
 done
+# One run of each has nothing that it could differ from.
+if ! [[ $turns =~ ^[1-9][0-9]{0,3}$ ]] || ((turns < 2 || turns > 1024)); then
+  usage_error "--turns: expected an integer in 2..1024, found \"$turns\""
+fi
+latency+=(--runs "$turns")
 
 exact=(--method "ar,triforce,retrieval,streaming,streaming-hierarchy,draft" --cpu-isa avx2 --dtype f32
   --prefill 2048 --gen-len 96 --budget 256 --prompts 3 --repetitions 1)
-timed=(--method "ar,triforce" --prefill 4096 --gen-len 64 --budget 512 --prompts 2 --repetitions 8
+timed=(--method "ar,triforce" --prefill 4096 --gen-len 64 --budget 512 --prompts 2 --repetitions 2
   --ignore-eos)
 if [[ -n $small ]]; then
   exact=(--method "ar,triforce" --cpu-isa avx2 --dtype f32 --prefill 512 --gen-len 32 --budget 128
     --prompts 2 --repetitions 1)
-  timed=(--method "ar,triforce" --prefill 512 --gen-len 16 --budget 128 --prompts 2 --repetitions 4)
+  timed=(--method "ar,triforce" --prefill 512 --gen-len 16 --budget 128 --prompts 2 --repetitions 2
+    --ignore-eos)
 fi
 
 mkdir -p "$out"
@@ -88,16 +97,30 @@ compare() {
   return "$status"
 }
 
+# warn WHICH: what a job that passes would hide, where GitHub shows it.
+warn() {
+  local verdict
+  [[ ${GITHUB_ACTIONS:-} == true && -f $out/$1.json ]] || return 0
+  verdict=$(sed -n 's/^  "verdict": "\(.*LATENCY UNDECIDED.*\)",$/\1/p' "$out/$1.json")
+  [[ -z $verdict ]] || printf '::warning title=ci_gate::%s\n' "${verdict//%/%25}"
+}
+
 run "tokens of base" "$base" "${exact[@]}" --json "$out/exact_base.json"
 run "tokens of new" "$new" "${exact[@]}" --json "$out/exact_new.json"
 exact_status=0
-compare exact "$out/exact_base.json" "$out/exact_new.json" --exact || exact_status=$?
+compare exact "$out/exact_base.json" "$out/exact_new.json" --exact --no-latency || exact_status=$?
 
-for side in base new new base; do
-  run "times of $side" "${!side}" "${timed[@]}" --jsonl "$out/latency_$side.jsonl"
+for ((turn = 1; turn <= turns; ++turn)); do
+  # Neither is always the later one.
+  order=(base new)
+  ((turn % 2 == 1)) || order=(new base)
+  for side in "${order[@]}"; do
+    run "times of $side, turn $turn of $turns" "${!side}" "${timed[@]}" --jsonl "$out/latency_$side.jsonl"
+  done
 done
 latency_status=0
 compare latency "$out/latency_base.jsonl" "$out/latency_new.jsonl" "${latency[@]}" || latency_status=$?
+warn latency
 
 {
   printf '## Tokens and counters\n\n'

@@ -21,6 +21,7 @@ struct CompareOptions {
   double latency_threshold = 1.03;     // largest ratio of times per token, above 1
   double latency_alpha = 1e-4;         // largest p, after Holm's correction, of what is slower
   bool require_latency = false;        // latency that cannot be decided counts
+  bool no_latency = false;             // times are left out
   // Times that each file must have each case, whose samples are pooled; 0: new as often as base.
   int runs = 0;
 };
@@ -31,6 +32,7 @@ void fields(V& v, CompareOptions& o) {
   v("latency_threshold", o.latency_threshold, "largest ratio of times per token");
   v("latency_alpha", o.latency_alpha, "largest corrected p of what counts as slower");
   v("require_latency", o.require_latency, "whether latency that cannot be decided counts");
+  v("no_latency", o.no_latency, "whether times were left out");
   v("runs", o.runs,
     "runs of each case in each file, whose samples are pooled; 0: as many as in base");
 }
@@ -66,7 +68,7 @@ struct MetricComparison {
   Outcome outcome = Outcome::kPassed;
   std::optional<double> base, other, change;
   std::optional<Interval> interval;
-  std::optional<double> p_value, noise, design_effect;
+  std::optional<double> p_value, noise, drift, design_effect;
   std::int64_t n_base = 0, n_other = 0;
   std::optional<std::int64_t> n_needed;
   std::string reason;  // may be empty: of what is the same
@@ -87,14 +89,20 @@ void fields(V& v, MetricComparison& m) {
     "the geometric mean of these levels");
   v("new", m.other, "after");
   v("change", m.change,
-    "ms_per_token: ratio of the medians, new over base; "
+    "ms_per_token: ratio, new over base, of the medians; with several runs a side "
+    "Hodges and Lehmann's estimate from the runs' medians; "
     "acceptance: difference of the rates, new less base");
   v("interval", m.interval,
-    "of change; ms_per_token: bootstrap, 95%; acceptance: 90%, so that each end holds with 95%");
+    "of change; ms_per_token: 95%, a bootstrap, with several runs a side that of the rank test of "
+    "the runs; acceptance: 90%, so that each end holds with 95%");
   v("p_value", m.p_value,
     "ms_per_token: probability of so high a rank sum if nothing changed (stratified "
-    "Mann-Whitney), after Holm's correction over the cases");
+    "Mann-Whitney; of the runs' medians where there are several a side), after Holm's correction "
+    "over the cases");
   v("noise", m.noise, "ms_per_token: spread within groups of equal work, robust, as a fraction");
+  v("drift", m.drift,
+    "ms_per_token: standard deviation of the medians of runs of one build, as a fraction; null: "
+    "one run a side");
   v("design_effect", m.design_effect,
     "acceptance: variance of the difference over that of independent tokens");
   v("n_base", m.n_base,
@@ -167,11 +175,17 @@ void fields(V& v, Comparison& c) {
 //   what they computed: those of a prompt with equal counters form a group in which neither side
 //   should rank higher (mann_whitney() sums over the groups, median_ratio() takes their levels
 //   off), so that neither prompts nor seeds are noise. Where no sample of some work has a partner,
-//   groups are prompts. What differs from process to process is in no interval: of cases that
-//   are there several times, runs of one build that differ by more than the threshold make it
-//   inconclusive. Slower iff the corrected p is below alpha and the interval lies above the
+//   groups are prompts. Slower iff the corrected p is below alpha and the interval lies above the
 //   threshold; inconclusive if the noise is over 3%, or samples are fewer than 15 (noise up to 1%)
 //   or 30, or the interval reaches the threshold.
+//   What differs from process to process is in none of this. Of cases that are there several times
+//   a run is therefore one value, the median of its samples less their groups' levels, and
+//   exchangeable with the others if nothing changed: runs took turns. mann_whitney() and
+//   hodges_lehmann() of these values decide, so that drift between runs, other processes and
+//   lowered clocks widen the interval instead of forbidding a verdict. Inconclusive if so few runs
+//   cannot give a p below alpha or the interval reaches the threshold. Times of another machine, or
+//   measured otherwise, cannot be compared: inconclusive unless options.exact (then only where
+//   latency is required); the reason names what differs.
 Comparison compare_results(const ResultFile& base, const ResultFile& other,
                            const CompareOptions& options, const DecidesTokens& decides);
 

@@ -95,6 +95,9 @@ std::string result_line_schema();
 // as in params and method of a result.
 using DecidesTokens = std::function<bool(std::string_view param, const std::string& method)>;
 
+// Whether an option of a case has the value that it has in a run without options.
+using IsDefault = std::function<bool(const Param& param, const CaseResult& c)>;
+
 // ---- For other programs
 enum class ExportFormat : std::uint8_t {
   kBencher,        // Bencher Metric Format
@@ -106,11 +109,14 @@ enum class ExportFormat : std::uint8_t {
   kJunit,
 };
 // The cases of all results in one text that ends in a newline. A case is named by its name and the
-// values of those options that differ among the cases and decide its tokens: "triforce temp=0.6";
-// of equal names later ones get "#2". Formats of figures alone have measured cases only: `left_out`
-// gets a line for each other one.
+// values of options that decide its tokens: "triforce temp=0.2"; of equal names later ones get
+// "#2". For programs, which keep a history of each name, these are the options that are not at
+// their default, whatever other cases there are; for people (kLatex, kMarkdown) those that differ
+// among the cases. kJunit has the method as its class. Formats of figures alone have measured cases
+// only: `left_out` gets a line for each other one.
 std::string export_results(std::span<const RunResult> results, ExportFormat format,
-                           const DecidesTokens& decides, std::vector<std::string>& left_out);
+                           const DecidesTokens& decides, const IsDefault& is_default,
+                           std::vector<std::string>& left_out);
 
 // ---- For people
 struct TableStyle {

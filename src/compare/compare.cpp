@@ -94,7 +94,7 @@ std::string verdict_of(const Comparison& c) {
   std::string what =
       c.options.exact ? "tokens and counters equal"
                       : fmt::format("no acceptance lower by {:g}", c.options.acceptance_threshold);
-  if (undecided < n) {
+  if (undecided < n && !c.options.no_latency) {
     what += fmt::format(", {}no time per token {:.3g}% longer",
                         undecided == 0 ? "" : fmt::format("in {} ", n - undecided),
                         100 * (c.options.latency_threshold - 1));
@@ -130,6 +130,7 @@ Comparison compare_results(const ResultFile& base, const ResultFile& other,
     add(compare_lossless(m));
     add(compare_exactly(m, options.exact));
     if (!options.exact) add(compare_acceptance(m, options.acceptance_threshold));
+    if (options.no_latency) continue;
     latencies.push_back(latency_samples(m));
     timed.push_back(out.cases.size() - 1);
   }

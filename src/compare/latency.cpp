@@ -14,19 +14,45 @@ namespace {
 constexpr double kQuietNoise = 0.01, kMostNoise = 0.03;
 constexpr std::int64_t kSamplesIfQuiet = 15, kSamplesIfNoisy = 30;
 
-std::string machine_of(const ResultContext& c) {
-  std::string text = c.gpu_name ? *c.gpu_name : c.cpu_model;
-  return fmt::format("{} ({})", text, c.backend);
+bool is_set(const CaseResult& c, std::string_view flag) {
+  const ParamValue* const value = find_param(c.params, flag);
+  return value != nullptr && *value == ParamValue(true);
 }
 
-// What makes times of two machines of them; empty: one machine.
-std::string other_machine(const MatchedCase& c) {
-  const Measured& first = c.base.front();
+bool has_warmup(const CaseResult& c) {
+  const ParamValue* const value = find_param(c.params, "warmup");
+  return value == nullptr || *value != ParamValue(std::int64_t{0});
+}
+
+// What makes times of two measurements incomparable, "cpu_model A, now B; threads 1, now 2"; empty:
+// nothing.
+std::string other_times(const Measured& base, const Measured& other) {
+  std::vector<std::string> found;
+  const auto add = [&](std::string_view what, const auto& before, const auto& now) {
+    if (before != now) found.push_back(fmt::format("{} {}, now {}", what, before, now));
+  };
+  const ResultContext &before = base.run->context, &now = other.run->context;
+  add("cpu_model", before.cpu_model, now.cpu_model);
+  add("gpu_name", before.gpu_name.value_or("none"), now.gpu_name.value_or("none"));
+  add("backend", before.backend, now.backend);
+  add("threads", before.threads, now.threads);
+  add("communication", before.communication.value_or("none"), now.communication.value_or("none"));
+  add("build_type", before.build_type, now.build_type);
+  add("warm-up", has_warmup(*base.result), has_warmup(*other.result));
+  add("--measure-recovery", is_set(*base.result, "measure_recovery"),
+      is_set(*other.result, "measure_recovery"));
+  if (found.empty()) add("timing_id", base.result->timing_id, other.result->timing_id);
+  return fmt::format("{}", fmt::join(found, "; "));
+}
+
+// Why times of these measurements are of different things; empty: of the same.
+std::string incomparable(const MatchedCase& c) {
   for (const auto& [name, side] : {std::pair{"base", &c.base}, std::pair{"new", &c.other}}) {
     for (const Measured& m : *side) {
-      if (m.result->timing_id == first.result->timing_id) continue;
-      return fmt::format("{} ran on another machine or with other threads: {}, not {}", name,
-                         machine_of(m.run->context), machine_of(first.run->context));
+      const std::string text = other_times(c.base.front(), m);
+      if (!text.empty()) {
+        return fmt::format("{} was measured on another machine or otherwise: {}", name, text);
+      }
     }
   }
   return "";
@@ -75,35 +101,49 @@ double level_of(const Stratum& g) {
   return std::log(median(all));
 }
 
-// How far the medians of runs of one build are apart, as a ratio.
-double drift_of(const std::vector<std::vector<double>>& runs) {
+// The median of each run: one value a process.
+std::vector<double> medians_of(const std::vector<std::vector<double>>& runs) {
   std::vector<double> medians;
   medians.reserve(runs.size());
   for (const std::vector<double>& logs : runs) medians.push_back(median(logs));
-  const auto [low, high] = std::minmax_element(medians.begin(), medians.end());
-  return medians.empty() ? 1.0 : std::exp(*high - *low);
+  return medians;
+}
+
+// Standard deviation of the values of each side about their mean, over both sides.
+double drift_of(const Stratum& runs) {
+  double squares = 0, freedom = 0;
+  for (const std::vector<double>* side : {&runs.base, &runs.other}) {
+    const auto n = static_cast<double>(side->size()) - 1;
+    const double deviation = stddev(*side).value_or(0);
+    squares += n * deviation * deviation;
+    freedom += n;
+  }
+  return freedom > 0 ? std::sqrt(squares / freedom) : 0;
 }
 
 std::string percent_over(double ratio) { return fmt::format("{:.1f}%", 100 * (ratio - 1)); }
 
 struct Tested {
   MetricComparison row;
+  std::size_t runs = 1;  // a side; above 1 they are the values that are tested
+  std::size_t groups = 1;
   RankTest ranks;
-  MedianRatio medians;
   double p_slower = 1, p_faster = 1;  // corrected
 };
 
-// Why nothing can be said; empty: it can. `family`: cases that are tested together.
-std::string undecided(const Tested& t, const LatencySamples& samples, const CompareOptions& o,
-                      std::size_t family) {
-  const double noise = t.medians.noise;
-  for (const auto& [name, runs] :
-       {std::pair{"base", &samples.runs_base}, std::pair{"new", &samples.runs_other}}) {
-    const double drift = drift_of(*runs);
-    if (drift > o.latency_threshold) {
-      return fmt::format("runs of {} differ by {} among themselves", name, percent_over(drift));
-    }
+// The fewest runs a side whose p can be below `alpha` if as many as `family` cases are tested.
+std::size_t runs_needed(double alpha, std::size_t family) {
+  double p = 1;  // of the rarest assignment of n + n values: n! n! / (2n)!
+  for (std::size_t n = 1; n < 1024; ++n) {
+    p *= static_cast<double>(n) / static_cast<double>(2 * (2 * n - 1));
+    if (p * static_cast<double>(family) < alpha) return n;
   }
+  return 1024;
+}
+
+// Why samples of one run a side say nothing; empty: they do.
+std::string too_few_samples(const Tested& t, std::size_t family, double alpha) {
+  const double noise = *t.row.noise;
   if (noise > kMostNoise) {
     return fmt::format("noise {:.1f}% is over {:.0f}%", 100 * noise, 100 * kMostNoise);
   }
@@ -112,27 +152,42 @@ std::string undecided(const Tested& t, const LatencySamples& samples, const Comp
     return fmt::format("{} samples; at a noise of {:.1f}% {} are needed (--repetitions)", n,
                        100 * noise, *t.row.n_needed);
   }
-  if (t.ranks.least * static_cast<double>(family) >= o.latency_alpha) {
+  if (t.ranks.least * static_cast<double>(family) >= alpha) {
     return fmt::format("{} samples in {} groups of equal work cannot give a p below {:g}", n,
-                       samples.groups.size(), o.latency_alpha);
-  }
-  if (t.medians.ci95.high >= o.latency_threshold) {
-    return fmt::format("the interval reaches {:.3f}, a ratio of {:g} is too much",
-                       t.medians.ci95.high, o.latency_threshold);
+                       t.groups, alpha);
   }
   return "";
 }
 
-void judge(Tested& t, const LatencySamples& samples, const CompareOptions& o, std::size_t family) {
+// Why nothing can be said; empty: it can. `family`: cases that are tested together.
+std::string undecided(const Tested& t, const CompareOptions& o, std::size_t family) {
+  std::string of_runs;
+  if (t.runs == 1) {
+    std::string why = too_few_samples(t, family, o.latency_alpha);
+    if (!why.empty()) return why;
+  } else {
+    of_runs = fmt::format("; runs of one build differ by {:.1f}% (--runs)", 100 * *t.row.drift);
+    if (t.ranks.least * static_cast<double>(family) >= o.latency_alpha) {
+      return fmt::format("{} runs of each build cannot give a p below {:g}, {} are needed (--runs)",
+                         t.runs, o.latency_alpha, runs_needed(o.latency_alpha, family));
+    }
+  }
+  if (!t.row.interval) return "so few values have no interval";
+  if (t.row.interval->high < o.latency_threshold) return "";
+  return fmt::format("the interval reaches {:.3f}, a ratio of {:g} is too much{}",
+                     t.row.interval->high, o.latency_threshold, of_runs);
+}
+
+void judge(Tested& t, const CompareOptions& o, std::size_t family) {
   MetricComparison& m = t.row;
   m.p_value = t.p_slower;
-  m.n_needed = t.medians.noise <= kQuietNoise ? kSamplesIfQuiet : kSamplesIfNoisy;
-  const std::string why = undecided(t, samples, o, family);
-  const bool steady =
-      t.medians.noise <= kMostNoise &&
-      std::max(drift_of(samples.runs_base), drift_of(samples.runs_other)) <= o.latency_threshold;
+  if (t.runs == 1) m.n_needed = *m.noise <= kQuietNoise ? kSamplesIfQuiet : kSamplesIfNoisy;
+  const std::string why = undecided(t, o, family);
+  // Of one run a side nobody knows how far others would be from it: noise stands for that.
+  const bool steady = t.runs > 1 || *m.noise <= kMostNoise;
   // What is found so surely needs no more samples.
-  if (steady && t.p_slower < o.latency_alpha && t.medians.ci95.low > o.latency_threshold) {
+  if (steady && m.interval && t.p_slower < o.latency_alpha &&
+      m.interval->low > o.latency_threshold) {
     m.verdict = Verdict::kSlower;
     m.outcome = Outcome::kRegressed;
     m.reason = fmt::format("slower by more than {}", percent_over(o.latency_threshold));
@@ -140,33 +195,50 @@ void judge(Tested& t, const LatencySamples& samples, const CompareOptions& o, st
     m.verdict = Verdict::kAmbiguous;
     m.outcome = o.require_latency ? Outcome::kInconclusive : Outcome::kNotGated;
     m.reason = why;
-  } else if (t.p_faster < o.latency_alpha && t.medians.ci95.high * o.latency_threshold < 1) {
+  } else if (t.p_faster < o.latency_alpha && m.interval->high * o.latency_threshold < 1) {
     m.verdict = Verdict::kFaster;
   }
 }
 
-// Fills in what was measured.
-MedianRatio estimate(const LatencySamples& samples, int resamples, MetricComparison& m) {
-  const MedianRatio medians = median_ratio(samples.groups, resamples);
+// What was measured: of single runs their samples, else the runs.
+Tested measure(const LatencySamples& samples, int resamples) {
+  Tested t;
+  MetricComparison& m = t.row;
+  t.groups = samples.groups.size();
+  t.runs = std::max<std::size_t>(1, std::min(samples.runs_base.size(), samples.runs_other.size()));
+  const MedianRatio medians = median_ratio(samples.groups, t.runs == 1 ? resamples : 1);
   for (const Stratum& group : samples.groups) {
     m.n_base += std::ssize(group.base);
     m.n_other += std::ssize(group.other);
   }
   m.base = medians.base;
   m.other = medians.other;
-  m.change = medians.ratio;
-  m.interval = medians.ci95;
   m.noise = medians.noise;
-  return medians;
+  if (t.runs == 1) {
+    m.change = medians.ratio;
+    m.interval = medians.ci95;
+    t.ranks = mann_whitney(samples.groups);
+    return t;
+  }
+  const Stratum runs = {medians_of(samples.runs_base), medians_of(samples.runs_other)};
+  const Shift shift = hodges_lehmann(runs, 0.95);
+  m.change = std::exp(shift.shift);
+  if (shift.interval)
+    m.interval = Interval{std::exp(shift.interval->low), std::exp(shift.interval->high)};
+  m.drift = drift_of(runs);
+  t.ranks = mann_whitney({&runs, 1});
+  return t;
 }
 
 }  // namespace
 
 LatencySamples latency_samples(const MatchedCase& c) {
   LatencySamples samples;
-  samples.problem = other_machine(c);
-  if (!samples.problem.empty()) return samples;
-  samples.problem = disturbance(c);
+  samples.problem = incomparable(c);
+  samples.incomparable = !samples.problem.empty();
+  if (samples.incomparable) return samples;
+  // What disturbs one run among several is part of what they differ by.
+  if (c.base.size() == 1) samples.problem = disturbance(c);
   Groups groups = groups_of(c, true);
   const bool by_work = std::all_of(groups.begin(), groups.end(), [](const auto& g) {
     return !g.second.base.empty() && !g.second.other.empty();
@@ -193,17 +265,17 @@ std::vector<MetricComparison> compare_latency(const std::vector<LatencySamples>&
   std::vector<std::size_t> tested;
   std::vector<double> greater, less;
   for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!cases[i].groups.empty()) all[i] = measure(cases[i], resamples);
     MetricComparison& m = all[i].row;
     m.metric = "ms_per_token";
-    if (!cases[i].groups.empty()) all[i].medians = estimate(cases[i], resamples, m);
     if (cases[i].problem.empty()) {
-      all[i].ranks = mann_whitney(cases[i].groups);
       greater.push_back(all[i].ranks.p_greater);
       less.push_back(all[i].ranks.p_less);
       tested.push_back(i);
     } else {
+      const bool counts = options.require_latency || (cases[i].incomparable && !options.exact);
       m.verdict = cases[i].groups.empty() ? Verdict::kMissing : Verdict::kAmbiguous;
-      m.outcome = options.require_latency ? Outcome::kInconclusive : Outcome::kNotGated;
+      m.outcome = counts ? Outcome::kInconclusive : Outcome::kNotGated;
       m.reason = cases[i].problem;
     }
   }
@@ -212,7 +284,7 @@ std::vector<MetricComparison> compare_latency(const std::vector<LatencySamples>&
     Tested& t = all[tested[k]];
     t.p_slower = slower[k];
     t.p_faster = faster[k];
-    judge(t, cases[tested[k]], options, tested.size());
+    judge(t, options, tested.size());
   }
   std::vector<MetricComparison> rows;
   rows.reserve(all.size());

@@ -18,8 +18,10 @@ constexpr int kResamples = 10000;  // of the bootstrap
 struct LatencySamples {
   std::vector<Stratum> groups;
   // Of each run of base, then of each of new: its samples' logarithms less their groups' levels.
+  // Several a side are what is tested, in place of the samples.
   std::vector<std::vector<double>> runs_base, runs_other;
   std::string problem;  // empty: they can be compared; without groups there is nothing to show
+  bool incomparable = false;  // the problem is that they are of different machines or settings
 };
 LatencySamples latency_samples(const MatchedCase& c);
 // ms_per_token of the cases, with one correction over all of them.

@@ -40,15 +40,20 @@ std::string verdict_text(const MetricComparison& m) {
 }
 
 std::string caption_of(const CompareOptions& o) {
-  std::string text = fmt::format(
-      "ms_per_token: medians; 95% interval; too much if all of it is over {:+.3g}% and the ranks "
-      "agree (p < {:g})",
-      100 * (o.latency_threshold - 1), o.latency_alpha);
-  if (o.exact) return text;
-  return text + fmt::format(
-                    "; acceptance: accepted of tested tokens; 90% interval; too little if all of "
-                    "it is under {:+.3g}",
-                    -o.acceptance_threshold);
+  std::vector<std::string> parts;
+  if (!o.no_latency) {
+    parts.push_back(fmt::format(
+        "ms_per_token: medians; 95% interval; too much if all of it is over {:+.3g}% and the ranks "
+        "agree (p < {:g})",
+        100 * (o.latency_threshold - 1), o.latency_alpha));
+  }
+  if (!o.exact) {
+    parts.push_back(fmt::format(
+        "acceptance: accepted of tested tokens; 90% interval; too little if all of it is under "
+        "{:+.3g}",
+        -o.acceptance_threshold));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 TextTable table_of(const Comparison& c) {
@@ -190,7 +195,9 @@ std::string to_table(const Comparison& comparison, const TableStyle& style) {
   std::string out;
   for (const std::string& line : header_of(comparison)) out += wrap(line, style.width, 2);
   out += '\n' + coloured_table(comparison, style);
-  out += wrap("  " + table_of(comparison).caption, style.width, 2) + '\n';
+  const std::string caption = table_of(comparison).caption;
+  if (!caption.empty()) out += wrap("  " + caption, style.width, 2);
+  out += '\n';
   for (const std::string& note : notes_of(comparison)) {
     out += coloured(kYellow, wrap("! " + note, style.width, 2), style);
   }

@@ -73,6 +73,19 @@ bool decides_tokens(std::string_view param, const std::string& method) {
   return known && o != nullptr && decides(o->role, spec_of(*known));
 }
 
+bool is_default(const Param& param, const CaseResult& c) {
+  static const RunConfig kPair = make_config(kRun, {}),
+                         kOther = make_config(kRun, {{"target", "any"}});
+  const auto given = [&](std::string_view name) {
+    const ParamValue* const value = find_param(c.params, name);
+    return value != nullptr && !std::holds_alternative<std::monostate>(*value);
+  };
+  const Option* const o = find_option(kRun, param.first);
+  if (o == nullptr || !o->value.get) return false;
+  const bool other = given("target") || given("random_weights");
+  return o->value.get(other ? kOther : kPair) == param.second;
+}
+
 std::string case_id_of(const CaseResult& c, const ResultContext& context) {
   const std::optional<Method> method = parse_method(c.method);
   TF_CHECK(method, "method {}", c.method);

@@ -21,6 +21,10 @@ std::string case_id_of(const CaseResult& c, const ResultContext& context);
 // Whether an option, named as in params, is among those; false for what is unknown.
 bool decides_tokens(std::string_view param, const std::string& method);
 
+// Whether a param of a case is as in a run of the same models without options: of the built-in pair
+// or of others, whose defaults differ. False for what is unknown.
+bool is_default(const Param& param, const CaseResult& c);
+
 // case_id with what decides its times too: threads, processor or GPU, backend. Reads case_id.
 std::string timing_id_of(const CaseResult& c, const ResultContext& context);
 

@@ -338,12 +338,17 @@ std::vector<Option> comparing() {
         "may be chance (exact Mann-Whitney test)",
         kCompare, Role::kOutputs, real({.high = 0.5, .open = true}, member(&K::latency_alpha))),
       o("require-latency", {}, "", "",
-        "exit code 8 where latency cannot be decided: another or a disturbed machine, too few or "
-        "too noisy samples. Without it that is a warning",
+        "exit code 8 where latency cannot be decided: a disturbed machine, too few or too noisy "
+        "samples. Without it that is a warning",
         kCompare, Role::kOutputs, flag(member(&K::require_latency))),
+      o("no-latency", {}, "", "",
+        "compare no times. Without it times of another machine, which cannot be compared, give "
+        "exit code 8 unless --exact asks for tokens and counters alone",
+        kCompare, Role::kOutputs, flag(member(&K::no_latency))),
       o("runs", {}, "N|auto", "",
-        "how often each file must have each case; samples of its runs are pooled. auto: the second "
-        "as often as the first, in which a sweep has its baseline more than once",
+        "how often each file must have each case: runs of both builds that took turns, from 9 on "
+        "enough to decide latency whatever differs from run to run. auto: the second as often as "
+        "the first, in which a sweep has its baseline more than once",
         kCompare, Role::kOutputs, integer(1, 1024, member(&K::runs), "auto")),
   };
 }

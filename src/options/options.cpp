@@ -173,6 +173,11 @@ void check_merge(const RunConfig& c) {
   throw_usage("--merge and {}: expected one of them, found both; a merge measures nothing", other);
 }
 
+void check_compared(const RunConfig& c) {
+  if (!c.compare.no_latency || !c.compare.require_latency) return;
+  throw_usage("--no-latency and --require-latency: expected one of them, found both");
+}
+
 void check_record(const RunConfig& c) {
   const bool to_stdout =
       c.output_format == OutputFormat::kJson || c.output_format == OutputFormat::kJsonl;
@@ -244,7 +249,7 @@ const std::vector<CommandInfo>& command_table() {
        "whether results became worse: exit code 1 if so",
        {{2, 2}, "BASE NEW", "two result files, of --json or --jsonl"},
        {"compare base.json new.json --exact",
-        "compare base.jsonl new.jsonl --runs 2 --junit out.xml -o md"}},
+        "compare base.jsonl new.jsonl --runs 10 --junit out.xml -o md"}},
       {kExport,
        "export",
        "results in the formats of other programs",
@@ -367,6 +372,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
     check_record(c);
     check_merge(c);
   }
+  check_compared(c);
   return c;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/json_writer.h"
 #include "report/junit.h"
@@ -23,44 +24,48 @@ struct NamedCase {
   std::string name;
 };
 
-// The decisive options of a case whose values differ among those of the other cases.
-std::string setting_of(const CaseResult& c, const std::map<std::string, std::size_t>& varieties) {
-  std::string text;
-  for (const auto& [name, value] : c.params) {
-    const auto it = varieties.find(name);
-    if (it != varieties.end() && it->second > 1) {
-      text += fmt::format(" {}={}", name, to_text(value, "none"));
-    }
-  }
-  return text;
-}
+// Whether an option is part of the name of a case that has it.
+using Names = std::function<bool(const Param& param, const CaseResult& c)>;
 
-std::vector<NamedCase> named_cases(std::span<const RunResult> results,
-                                   const DecidesTokens& decides) {
-  std::vector<NamedCase> cases;
-  std::map<std::string, std::vector<std::string>> values;  // that a decisive option has
+// Of decisive options those whose values differ among the cases: for people, who see all of them.
+Names that_differ(std::span<const RunResult> results, const DecidesTokens& decides) {
+  std::map<std::string, std::set<std::string>> values;
   for (const RunResult& run : results) {
     for (const CaseResult& c : run.cases) {
-      cases.push_back({&run, &c, c.name});
       for (const auto& [name, value] : c.params) {
-        if (!decides(name, c.method)) continue;
-        std::vector<std::string>& seen = values[name];
-        std::string text = to_text(value, "none");
-        if (std::find(seen.begin(), seen.end(), text) == seen.end()) {
-          seen.push_back(std::move(text));
-        }
+        if (decides(name, c.method)) values[name].insert(to_text(value, "none"));
       }
     }
   }
-  std::map<std::string, std::size_t> varieties;
-  for (const auto& [name, seen] : values) varieties[name] = seen.size();
+  return [values = std::move(values), &decides](const Param& param, const CaseResult& c) {
+    const auto it = values.find(param.first);
+    return it != values.end() && it->second.size() > 1 && decides(param.first, c.method);
+  };
+}
+
+// Of decisive options those that are not as in a run without options: a name that is the same
+// whatever stands beside the case, under which other programs keep its history.
+Names that_are_set(const DecidesTokens& decides, const IsDefault& is_default) {
+  return [&](const Param& param, const CaseResult& c) {
+    return decides(param.first, c.method) && !is_default(param, c);
+  };
+}
+
+std::vector<NamedCase> named_cases(std::span<const RunResult> results, const Names& names) {
+  std::vector<NamedCase> cases;
   std::map<std::string, int> times;
-  for (NamedCase& c : cases) {
-    std::map<std::string, std::size_t> of_case = varieties;
-    std::erase_if(of_case, [&](const auto& v) { return !decides(v.first, c.result->method); });
-    c.name = printable(c.name + setting_of(*c.result, of_case));
-    const int n = ++times[c.name];
-    if (n > 1) c.name += fmt::format("#{}", n);
+  for (const RunResult& run : results) {
+    for (const CaseResult& c : run.cases) {
+      std::string name = c.name;
+      for (const Param& param : c.params) {
+        if (!names(param, c)) continue;
+        name += fmt::format(" {}={}", param.first, to_text(param.second, "none"));
+      }
+      name = printable(name);
+      const int n = ++times[name];
+      if (n > 1) name += fmt::format("#{}", n);
+      cases.push_back({&run, &c, std::move(name)});
+    }
   }
   return cases;
 }
@@ -226,7 +231,7 @@ std::string to_latex(const TextTable& table) {
 std::string junit_of(const std::vector<NamedCase>& cases) {
   std::vector<JunitCase> tests;
   for (const NamedCase& c : cases) {
-    JunitCase& t = tests.emplace_back(JunitCase{c.run->run_id, c.name, {}, {}, 0});
+    JunitCase& t = tests.emplace_back(JunitCase{c.result->method, c.name, {}, {}, 0});
     for (const Sample& s : c.result->timing.samples) t.seconds += s.decode_ms / 1000;
     if (!std::isfinite(t.seconds)) t.seconds = 0;
     if (c.result->status != CaseStatus::kOk) {
@@ -244,23 +249,25 @@ std::string junit_of(const std::vector<NamedCase>& cases) {
 }  // namespace
 
 std::string export_results(std::span<const RunResult> results, ExportFormat format,
-                           const DecidesTokens& decides, std::vector<std::string>& left_out) {
-  const std::vector<NamedCase> cases = named_cases(results, decides);
+                           const DecidesTokens& decides, const IsDefault& is_default,
+                           std::vector<std::string>& left_out) {
+  const auto kept = [&] { return named_cases(results, that_are_set(decides, is_default)); };
+  const auto shown = [&] { return named_cases(results, that_differ(results, decides)); };
   switch (format) {
     case ExportFormat::kBencher:
-      return to_bencher(measured(cases, left_out));
+      return to_bencher(measured(kept(), left_out));
     case ExportFormat::kGithubSmaller:
-      return to_github(measured(cases, left_out), true);
+      return to_github(measured(kept(), left_out), true);
     case ExportFormat::kGithubBigger:
-      return to_github(measured(cases, left_out), false);
+      return to_github(measured(kept(), left_out), false);
     case ExportFormat::kCsv:
       return to_csv(results);
     case ExportFormat::kLatex:
-      return to_latex(table_of(cases));
+      return to_latex(table_of(shown()));
     case ExportFormat::kMarkdown:
-      return render_markdown(table_of(cases));
+      return render_markdown(table_of(shown()));
     case ExportFormat::kJunit:
-      return junit_of(cases);
+      return junit_of(kept());
   }
   TF_CHECK(false, "export format");
 }

@@ -80,6 +80,29 @@ SumDistribution distribution_of(const Ranks& ranks, std::size_t n_other) {
   return {begin - p.begin(), std::vector<double>(begin, end)};
 }
 
+// The largest number of the ordered differences of all pairs, without ties, that may be left out at
+// each end so that the next one is beyond a shift of 0 with probability `tail` at most.
+std::size_t differences_in_tail(std::size_t of_base, std::size_t of_other, double tail) {
+  const std::size_t n = of_base + of_other;
+  if (n > kExactRanks) {
+    const auto a = static_cast<double>(of_base), b = static_cast<double>(of_other);
+    const double z = normal_z(1 - 2 * tail);
+    return static_cast<std::size_t>(
+        std::max(0.0, std::floor(0.5 * a * b - z * std::sqrt(a * b * (a + b + 1) / 12))));
+  }
+  Ranks ranks;
+  ranks.of_base = of_base;
+  for (std::size_t i = 1; i <= n; ++i) ranks.doubled.push_back(2 * static_cast<std::int64_t>(i));
+  const SumDistribution sums = distribution_of(ranks, of_other);  // of twice the ranks: even
+  std::size_t count = 0;
+  double p = 0;
+  for (std::size_t i = 0; i < sums.p.size(); i += 2, ++count) {
+    p += sums.p[i];
+    if (p > tail) break;
+  }
+  return count;
+}
+
 SumDistribution convolved(const SumDistribution& a, const SumDistribution& b) {
   SumDistribution sum{a.first + b.first, std::vector<double>(a.p.size() + b.p.size() - 1, 0.0)};
   for (std::size_t i = 0; i < a.p.size(); ++i) {
@@ -189,6 +212,25 @@ RankTest mann_whitney(Strata strata) {
       std::min(1.0, std::accumulate(sums.p.rbegin(), std::make_reverse_iterator(at), 0.0));
   test.p_less = std::min(1.0, std::accumulate(sums.p.begin(), at + 1, 0.0));
   return test;
+}
+
+Shift hodges_lehmann(const Stratum& values, double within) {
+  const std::size_t of_base = values.base.size(), of_other = values.other.size();
+  TF_CHECK(of_base > 0 && of_other > 0 && within > 0 && within < 1, "{} and {} values", of_base,
+           of_other);
+  std::vector<double> differences;
+  differences.reserve(of_base * of_other);
+  for (const double now : values.other) {
+    for (const double before : values.base) differences.push_back(now - before);
+  }
+  std::sort(differences.begin(), differences.end());
+  Shift out;
+  out.shift = median(differences);
+  const std::size_t below = differences_in_tail(of_base, of_other, 0.5 * (1 - within));
+  if (below > 0) {
+    out.interval = Interval{differences[below - 1], differences[differences.size() - below]};
+  }
+  return out;
 }
 
 std::vector<double> holm(std::span<const double> p) {

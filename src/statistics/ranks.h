@@ -1,6 +1,7 @@
 // Whether the values of one side tend to be larger than those of another: ranks alone decide, so
 // that neither outliers nor the shape of a distribution matter.
 #pragma once
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,17 @@ RankTest mann_whitney(Strata strata);
 // Holm's (1979) adjusted values of `p`, in its order: below a with probability at most a if none of
 // the hypotheses is wrong.
 std::vector<double> holm(std::span<const double> p);
+
+// How much larger `other` is than `base`, where the sides differ by a shift alone.
+struct Shift {
+  double shift = 0;                  // the median of all differences of a pair, other - base
+  std::optional<Interval> interval;  // nothing where no assignment is as rare as it must be
+};
+// Hodges and Lehmann's (1963) estimate, and the two-sided interval of those shifts that
+// mann_whitney() would not reject: it holds the shift with at least probability `within`, in (0,
+// 1), whatever the distribution. By the exact distribution of the ranks up to kExactRanks values,
+// beyond by the normal approximation. Finite values, at least one a side.
+Shift hodges_lehmann(const Stratum& values, double within);
 
 // How much larger `other` is than `base`. Logarithms are compared: each less the median of its
 // stratum, so that strata may differ in level.

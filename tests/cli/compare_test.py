@@ -183,6 +183,26 @@ class Compare(ProgramTest):
         self.assertIn("noise", self.metrics(self.compare(*noisy))["ms_per_token"]["reason"])
         self.compare(*noisy, "--require-latency", code=8)
 
+    def test_another_machine(self):
+        def move(result):
+            set_times(result)
+            result["context"]["cpu_model"] = "Another CPU"
+            for case in result["cases"]:
+                case["timing_id"] = "there"
+        base, new = self.store("base.json", set_times), self.store("new.json", move)
+        document = self.compare(base, new, code=8)
+        self.assertRegex(document["verdict"], "^INCONCLUSIVE: ar: ms_per_token missing: new was measured on "
+                         "another machine or otherwise: cpu_model .*, now Another CPU;")
+        self.assertIn("LATENCY UNDECIDED", self.compare(base, new, "--exact")["verdict"])
+        self.compare(base, new, "--exact", "--require-latency", code=8)
+        document = self.compare(base, new, "--no-latency")
+        self.assertNotIn("ms_per_token", self.metrics(document))
+        self.assertTrue(document["options"]["no_latency"])
+        self.assertNotIn("LATENCY", document["verdict"])
+        self.compare(base, new, "--no-latency", "--exact")
+        self.fails(2, "compare", base, new, "--no-latency", "--require-latency",
+                   says="--no-latency and --require-latency: expected one of them, found both")
+
     def test_runs_in_turns_are_pooled(self):
         for name in ["a", "b", "b", "a"]:
             self.run_program(*self.tiny(jsonl=self.path(name + ".jsonl"), prompts=3))
@@ -206,7 +226,7 @@ class Compare(ProgramTest):
         high, low = run("high.json", 0.9), run("low.json", 0.8)
         for case, other in zip(low["cases"], high["cases"]):
             # As if a change of code had done it.
-            case.update(case_id=other["case_id"], params=other["params"])
+            case.update({key: other[key] for key in ("case_id", "timing_id", "params")})
         new = self.store("new.json", result=low)
         document = self.compare(self.path("high.json"), new, code=1)
         metric = self.metrics(document, "retrieval")["acceptance.outer"]
@@ -238,16 +258,20 @@ class Export(ProgramTest):
         def export(name, *more, code=0):
             return self.run_program("export", *files, *more, "--format", name, code=code)
         names = ["ar", "triforce budget=64", "ar#2", "triforce budget=128"]
+        # Those that keep a history have names that nothing beside them changes.
+        common = "prefill=128 gen_len=12"
+        kept = [f"ar {common}", f"triforce {common} budget=64 draft_cache_budget=48",
+                f"ar {common}#2", f"triforce {common} budget=128 draft_cache_budget=48"]
         bencher = strict_json(export("bencher").out)
-        self.assertEqual(list(bencher), names)
+        self.assertEqual(list(bencher), kept)
         for measures in bencher.values():
             self.assertGreater(measures["ms-per-token"]["value"], 0)
         smaller = strict_json(export("github-benchmark-smaller").out)
         bigger = strict_json(export("github-benchmark-bigger").out)
         for entry in smaller + bigger:
             self.assertTrue({"name", "unit", "value"} <= set(entry))
-        self.assertIn("ar: time per token", [e["name"] for e in smaller])
-        self.assertIn("triforce budget=64: acceptance outer", [e["name"] for e in bigger])
+        self.assertIn(f"{kept[0]}: time per token", [e["name"] for e in smaller])
+        self.assertIn(f"{kept[1]}: acceptance outer", [e["name"] for e in bigger])
         rows = list(csv.DictReader(io.StringIO(export("csv").out)))
         self.assertEqual([r["params.budget"] for r in rows], ["64", "64", "128", "128"])
         self.assertEqual(len(re.findall(r"\\\\$", export("latex").out, re.MULTILINE)), 5)
@@ -255,7 +279,8 @@ class Export(ProgramTest):
         for name in names:
             self.assertIn(f"| {name} |", export("md").out)
         suite = ElementTree.fromstring(export("junit").out).find("testsuite")
-        self.assertEqual([t.get("name") for t in suite], names)
+        self.assertEqual([t.get("name") for t in suite], kept)
+        self.assertEqual([t.get("classname") for t in suite], ["ar", "triforce"] * 2)
 
     def test_cases_that_failed(self):
         path = self.path("t.json")
@@ -263,7 +288,7 @@ class Export(ProgramTest):
         done = self.run_program("export", path, "--format", "bencher")
         self.assertEqual(strict_json(done.out), {})
         self.assertEqual(len(done.err.splitlines()), 2)
-        self.assertIn("ar: left out, its status is timeout", done.err)
+        self.assertIn("ar prefill=128 gen_len=12: left out, its status is timeout", done.err)
         self.assertIn("timeout", self.run_program("export", path).out)
         suite = ElementTree.fromstring(self.run_program("export", path, "--format", "junit").out)
         self.assertEqual(suite.get("errors"), "2")

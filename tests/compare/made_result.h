@@ -1,5 +1,7 @@
 // Results as a run writes them, whose parts agree with each other, for what compares them.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <random>
 
@@ -126,6 +128,24 @@ inline const MetricComparison* find_metric(const Comparison& c, std::size_t whic
     if (m.metric == metric) return &m;
   }
   return nullptr;
+}
+
+inline constexpr std::size_t kAr = 0, kTriforce = 1;
+
+// That the row says so, with `says` in its reason.
+inline void expect_metric(const Comparison& c, std::size_t which, const std::string& metric,
+                          Verdict verdict, Outcome outcome, const std::string& says = "") {
+  const MetricComparison* m = find_metric(c, which, metric);
+  ASSERT_NE(m, nullptr) << metric;
+  EXPECT_STREQ(to_string(m->verdict), to_string(verdict)) << metric << ": " << m->reason;
+  EXPECT_STREQ(to_string(m->outcome), to_string(outcome)) << metric << ": " << m->reason;
+  EXPECT_NE(m->reason.find(says), std::string::npos) << m->reason;
+}
+
+// What another run of the same build is.
+inline Made other_times(Made made = {}) {
+  made.time_seed += 1000;
+  return made;
 }
 
 }  // namespace triforce

@@ -135,6 +135,112 @@ TEST(LatencyRule, PromptsAndSeedsAreNoNoise) {
   EXPECT_EQ(wrong, 0);
 }
 
+// ---- Runs of both builds that took turns
+
+constexpr int kTurns = 10, kSamplesOfTurn = 3;
+
+// So many runs a side, each as long as a run of its own moment is: `drift` is the deviation of
+// that.
+LatencySamples turns(Draws& draws, int runs, int n, double deviation, double drift, double effect) {
+  LatencySamples samples;
+  Stratum& all = samples.groups.emplace_back();
+  for (int run = 0; run < runs; ++run) {
+    for (const bool is_base : {true, false}) {
+      const double moment = std::exp(drift * draws.normal()) * (is_base ? 1 : effect);
+      std::vector<double>& logs = (is_base ? samples.runs_base : samples.runs_other).emplace_back();
+      for (int i = 0; i < n; ++i) {
+        const double x = moment * draws.time(deviation);
+        (is_base ? all.base : all.other).push_back(x);
+        logs.push_back(std::log(x));
+      }
+    }
+  }
+  return samples;
+}
+
+struct FoundInTurns {
+  int regressed = 0, same = 0;
+};
+
+// By the samples alone, where runs of one build differ by the threshold at most: found to be wrong.
+bool regressed_if_pooled(LatencySamples samples) {
+  const auto agree = [](const std::vector<std::vector<double>>& of_side) {
+    std::vector<double> medians;
+    for (const std::vector<double>& logs : of_side) medians.push_back(median(logs));
+    const auto [low, high] = std::minmax_element(medians.begin(), medians.end());
+    return *high - *low < std::log(1.03);
+  };
+  if (!agree(samples.runs_base) || !agree(samples.runs_other)) return false;
+  samples.runs_base.clear();
+  samples.runs_other.clear();
+  return compare_latency({samples}, {}, kFewResamples).at(0).outcome == Outcome::kRegressed;
+}
+
+FoundInTurns find_in_turns(int runs, int n, double deviation, double drift, double effect) {
+  FoundInTurns found;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    Draws draws(std::uint64_t(trial) + 7000 * std::uint64_t(runs) +
+                std::uint64_t(1e9 * deviation + 1e8 * drift + 1e7 * effect));
+    const LatencySamples samples = turns(draws, runs, n, deviation, drift, effect);
+    const MetricComparison m = compare_latency({samples}, {}, kFewResamples).at(0);
+    found.regressed += m.outcome == Outcome::kRegressed ? 1 : 0;
+    found.same += m.verdict == Verdict::kSame ? 1 : 0;
+  }
+  return found;
+}
+
+TEST(LatencyInTurns, DriftBetweenRunsIsNoRegression) {
+  for (const double drift : {0.0, 0.03, 0.10}) {
+    for (const double effect : {1.0, 1.02}) {
+      const FoundInTurns f = find_in_turns(kTurns, kSamplesOfTurn, 0.01, drift, effect);
+      std::printf("drift %.0f%%, %+.0f%%: %d of %d, same %d\n", 100 * drift, 100 * (effect - 1),
+                  f.regressed, kTrials, f.same);
+      EXPECT_EQ(f.regressed, 0);
+      if (drift == 0 && effect == 1) {
+        EXPECT_GT(f.same, kTrials * 9 / 10);
+      }
+    }
+  }
+}
+
+// Samples of a run are not independent: two runs a side that agree by chance are no proof.
+TEST(LatencyInTurns, SamplesOfFewRunsAreNoProof) {
+  int wrong = 0;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    Draws draws(900'000 + std::uint64_t(trial));
+    const LatencySamples two = turns(draws, 2, 15, 0.01, 0.03, 1.0);
+    EXPECT_NE(compare_latency({two}, {}, 1).at(0).outcome, Outcome::kRegressed);
+    wrong += regressed_if_pooled(two) ? 1 : 0;
+  }
+  std::printf("two runs a side, drift 3%%: samples alone find %d of %d\n", wrong, kTrials);
+  EXPECT_GT(wrong, kTrials / 100);
+}
+
+// As many samples as of one run find as much where nothing drifts.
+TEST(LatencyInTurns, WithoutDriftNothingIsLost) {
+  for (const Setting& s : kSettings) {
+    if (s.n != kTurns * kSamplesOfTurn) continue;
+    for (const auto& [effect, expected] :
+         {std::pair{1.05, s.of_5_percent}, std::pair{1.10, s.of_10_percent}}) {
+      const FoundInTurns f = find_in_turns(kTurns, kSamplesOfTurn, s.deviation, 0, effect);
+      const double share = double(f.regressed) / kTrials;
+      std::printf("noise %.1f%%, %d runs of %d, %+.0f%%: %.3f, of one run %.2f\n",
+                  100 * s.deviation, kTurns, kSamplesOfTurn, 100 * (effect - 1), share, expected);
+      EXPECT_GT(share, expected - four_errors(expected));
+    }
+  }
+}
+
+TEST(LatencyInTurns, WhatIsFarBeyondDriftIsFoundAndWhatIsWithinIsNeverPassed) {
+  const FoundInTurns far = find_in_turns(kTurns, kSamplesOfTurn, 0.01, 0.03, 1.2),
+                     within = find_in_turns(kTurns, kSamplesOfTurn, 0.01, 0.10, 1.05);
+  std::printf("20%% at a drift of 3%%: %d of %d; 5%% at 10%%: %d, same %d\n", far.regressed,
+              kTrials, within.regressed, within.same);
+  EXPECT_GT(far.regressed, kTrials * 95 / 100);
+  EXPECT_EQ(far.same, 0);
+  EXPECT_LT(within.regressed + within.same, kTrials * 5 / 100);
+}
+
 TEST(LatencyRule, ManyCasesRaiseNoFalseAlarm) {
   Draws draws(5);
   std::vector<LatencySamples> cases;

@@ -226,6 +226,28 @@ TEST(CaseId, CountsTheBudgetThatWasUsed) {
   EXPECT_NE(case_id(f), case_id(facts()));
 }
 
+// What is not at its default is part of a name that other programs keep a history by.
+TEST(IsDefault, IsAsInARunOfTheSameModelsWithoutOptions) {
+  const auto set = [](std::vector<std::string> args) {
+    Facts f = facts();
+    f.args = std::move(args);
+    const CaseResult c = make_case(f);
+    std::string names;
+    for (const Param& param : c.params) {
+      if (decides_tokens(param.first, c.method) && !is_default(param, c))
+        names += param.first + " ";
+    }
+    return names;
+  };
+  EXPECT_EQ(set({}), "");
+  EXPECT_EQ(set({"--target", "x"}), "");
+  EXPECT_EQ(set({"--random-weights", "llama-68M"}), "");
+  EXPECT_EQ(set({"--temp", "0", "--repetitions", "3", "--budget", "512", "--json", "x"}),
+            "budget temp ");
+  EXPECT_EQ(set({"--target", "x", "--temp", "0.2"}), "temp ");
+  EXPECT_FALSE(is_default({"not_an_option", true}, make_case(facts())));
+}
+
 TEST(TimingId, AddsTheMachine) {
   const std::string id = timing_id(facts());
   EXPECT_NE(id, case_id(facts()));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <random>
 
 namespace triforce {
 namespace {
@@ -176,6 +177,39 @@ TEST(MedianRatio, IsThatOfTheMedians) {
   EXPECT_THROW(median_ratio({}), Error);
   const Stratum zero = {{0}, {1}};
   EXPECT_THROW(median_ratio({&zero, 1}), Error);
+}
+
+TEST(HodgesLehmann, HoldsTheShiftsThatTheRankTestDoesNotReject) {
+  std::mt19937_64 engine(11);
+  const auto draw = [&] { return double(engine() >> 11U) * 0x1p-53; };
+  for (const auto& [a, b] : {std::pair{4, 4}, {5, 9}, {10, 10}, {30, 17}, {80, 90}}) {
+    Stratum values;
+    for (int i = 0; i < a; ++i) values.base.push_back(draw());
+    for (int i = 0; i < b; ++i) values.other.push_back(0.3 + draw());
+    const Shift s = hodges_lehmann(values, 0.95);
+    ASSERT_TRUE(s.interval) << a << " " << b;
+    EXPECT_LE(s.interval->low, s.shift);
+    EXPECT_LE(s.shift, s.interval->high);
+    const auto p_if_shifted = [&](double shift) {
+      Stratum shifted = values;
+      for (double& x : shifted.other) x -= shift;
+      return mann_whitney({&shifted, 1});
+    };
+    constexpr double kLittle = 1e-9;
+    // The normal approximation of many values has a continuity correction there and none here.
+    const bool exact = a + b <= int(kExactRanks);
+    const double inside = exact ? 0.025 : 0.024, outside = exact ? 0.025 : 0.026;
+    EXPECT_LE(p_if_shifted(s.interval->low - kLittle).p_greater, outside) << a << " " << b;
+    EXPECT_GT(p_if_shifted(s.interval->low + kLittle).p_greater, inside) << a << " " << b;
+    EXPECT_LE(p_if_shifted(s.interval->high + kLittle).p_less, outside) << a << " " << b;
+    EXPECT_GT(p_if_shifted(s.interval->high - kLittle).p_less, inside) << a << " " << b;
+  }
+  // Three and three values have twenty assignments: one of them is no 2.5%.
+  EXPECT_FALSE(hodges_lehmann({{1, 2, 3}, {4, 5, 6}}, 0.95).interval);
+  const Shift four = hodges_lehmann({{0, 1, 2, 4}, {10, 20, 30, 50}}, 0.95);
+  EXPECT_EQ(four.interval->low, 6);
+  EXPECT_EQ(four.interval->high, 50);
+  EXPECT_EQ(hodges_lehmann({{1, 1}, {3, 3}}, 0.95).shift, 2);
 }
 
 }  // namespace

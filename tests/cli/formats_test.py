@@ -1,0 +1,104 @@
+"""What export and compare --junit write for other programs fits the definitions of these; files with one
+change do not."""
+import copy
+import unittest
+
+import junit_structure
+from json_schema import errors
+from program import SOURCE, ProgramTest, strict_json
+
+SCHEMAS = {name: strict_json((SOURCE / f"tests/cli/schemas/{file}.schema.json").read_text(encoding="utf-8"))
+           for name, file in [("bencher", "bencher"), ("github-benchmark-smaller", "github_benchmark"),
+                              ("github-benchmark-bigger", "github_benchmark")]}
+GOLDEN = {"bencher": "bencher.json", "github-benchmark-smaller": "github_smaller.json",
+          "github-benchmark-bigger": "github_bigger.json"}
+
+
+def golden(name):
+    return (SOURCE / "tests" / name).read_text(encoding="utf-8")
+
+
+class Formats(ProgramTest):
+    def test_json_fits(self):
+        files = [self.path("a.json"), self.path("b.jsonl"), self.path("none.json")]
+        self.run_program(*self.tiny(json=files[0], temp=0))
+        self.run_program(*self.tiny(jsonl=files[1], budget=128, gamma="auto"))
+        self.run_program(*self.tiny(json=files[2], timeout=0.001), code=8)
+        for name, schema in SCHEMAS.items():
+            self.assertEqual(errors(strict_json(golden(f"report/golden/{GOLDEN[name]}")), schema), [])
+            for args in [files, files[:1], files[2:]]:
+                document = strict_json(self.run_program("export", *args, "--format", name).out)
+                self.assertEqual(errors(document, schema), [], name)
+                self.assertEqual(len(document) > 0, args != files[2:])
+
+    def test_json_with_one_change_does_not(self):
+        bencher = strict_json(golden("report/golden/bencher.json"))
+        measure = bencher["triforce"]["ms-per-token"]
+        for change in [lambda m: m.pop("value"), lambda m: m.update(value="2 ms"), lambda m: m.update(value=None),
+                       lambda m: m.update(lower_value=None), lambda m: m.update(unit="ms")]:
+            spoiled = copy.deepcopy(measure)
+            change(spoiled)
+            self.assertEqual(len(errors({"triforce": {"ms-per-token": spoiled}}, SCHEMAS["bencher"])), 1)
+        for document in [[], {"a": 1}, {"a": {"b": 1}}, {"a": [measure]}]:
+            self.assertEqual(len(errors(document, SCHEMAS["bencher"])), 1)
+        entry = strict_json(golden("report/golden/github_smaller.json"))[0]
+        schema = SCHEMAS["github-benchmark-smaller"]
+        for change in [lambda e: e.pop("name"), lambda e: e.pop("unit"), lambda e: e.pop("value"),
+                       lambda e: e.update(value="4"), lambda e: e.update(range=[1, 2]), lambda e: e.update(x=1)]:
+            spoiled = dict(entry)
+            change(spoiled)
+            self.assertEqual(len(errors([entry, spoiled], schema)), 1)
+        self.assertEqual(len(errors(entry, schema)), 1)
+
+    def test_junit_fits(self):
+        files = [self.path("a.json"), self.path("b.json"), self.path("none.json")]
+        self.run_program(*self.tiny(json=files[0], temp=0))
+        self.run_program(*self.tiny(json=files[1], temp=0, gamma=3))
+        self.run_program(*self.tiny(json=files[2], timeout=0.001), code=8)
+        for args in [files, files[:1]]:
+            self.assertEqual(junit_structure.errors(self.run_program("export", *args, "--format", "junit").out), [])
+        for new, code in [(files[0], 0), (files[1], 8), (files[2], 8)]:
+            self.run_program("compare", files[0], new, "--junit", self.path("c.xml"), code=code)
+            with open(self.path("c.xml"), encoding="utf-8") as file:
+                self.assertEqual(junit_structure.errors(file.read()), [])
+        for name in ["report/golden/export.xml", "compare/golden/comparison.xml"]:
+            self.assertEqual(junit_structure.errors(golden(name)), [], name)
+
+    def test_names_are_the_same_whatever_stands_beside_them(self):
+        """A CI keeps the history of a class and a name."""
+        files = [self.path(f"{i}.json") for i in range(2)]
+        self.run_program(*self.tiny(json=files[0], method="triforce", temp=0))
+        self.run_program(*self.tiny(json=files[1], method="triforce", temp=0, budget=128))
+
+        def names(*args):
+            text = self.run_program("export", *args, "--format", "junit").out
+            root = junit_structure.ElementTree.fromstring(text)
+            return [(case.get("classname"), case.get("name")) for case in root.iter("testcase")]
+        alone, both = names(files[0]), names(*files)
+        self.assertEqual(both[:len(alone)], alone)
+        self.assertEqual([c for c, _ in both], ["ar", "triforce"] * 2)
+        self.assertIn("budget=64", alone[1][1])
+        self.assertIn("budget=128", both[3][1])
+        for name in SCHEMAS:
+            alone, both = (self.run_program("export", *args, "--format", name).out for args in (files[:1], files))
+            for line in alone.splitlines():
+                if "triforce" in line:
+                    self.assertIn(line.rstrip(","), both)
+
+    def test_junit_with_one_change_does_not(self):
+        text = golden("compare/golden/comparison.xml")
+        changes = [('classname="ar" name="tokens"', 'classname="ar"'), ('name="tokens"', 'name=""'),
+                   ('time="0.000"', 'time="soon"'), ('time="0.000"', 'status="run"'),
+                   ('tests="15" failures="1"', 'tests="14" failures="1"'), ('errors="3"', 'errors="-3"'),
+                   ('errors="3">', 'errors="3" skipped="1">'), ("<failure ", "<failed "),
+                   ("<testsuites ", "<suites "), ('name="ms_per_token"', 'name="tokens"')]
+        for old, new in changes:
+            self.assertIn(old, text)
+            spoiled = text.replace(old, new, 1)
+            if old.startswith("<testsuites"):
+                spoiled = spoiled.replace("</testsuites>", "</suites>")
+            self.assertNotEqual(junit_structure.errors(spoiled), [], (old, new))
+
+
+if __name__ == "__main__":
+    unittest.main()
