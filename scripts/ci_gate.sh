@@ -24,7 +24,7 @@ latency=()
 while (($# > 0)); do
   case "$1" in
     -h | --help)
-      sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     --base | --new | --out | --turns)

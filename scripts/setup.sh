@@ -139,6 +139,7 @@ install_browser() {
   done
   command -v apt-get >/dev/null && find_root || return 0
   say "setup: installing chromium (80 MB)"
+  lists_present || apt update >/dev/null 2>&1 || true
   apt install --no-install-recommends chromium >/dev/null 2>&1 ||
     say "setup: apt-get could not install chromium; reports will not be opened in a browser"
 }

@@ -127,7 +127,8 @@ void Sweep::refuse_what_does_not_fit() {
 }
 
 SweepRow Sweep::row_of(std::size_t i, RunResult result) const {
-  return {static_cast<std::int64_t>(i + 1), recipe_of(line_, cases_[i]), options_of(cases_[i]),
+  return {{static_cast<std::int64_t>(i + 1), recipe_of(line_, cases_[i])},
+          options_of(cases_[i]),
           std::move(result)};
 }
 

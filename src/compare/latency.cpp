@@ -58,8 +58,26 @@ std::string incomparable(const MatchedCase& c) {
   return "";
 }
 
+// What holds of every run: what disturbs one among several is part of what they differ by.
+std::vector<std::string> reasons_of_all(const MatchedCase& c) {
+  std::vector<std::string> reasons = c.base.front().result->validity.reasons;
+  for (const std::vector<Measured>* side : {&c.base, &c.other}) {
+    for (const Measured& m : *side) {
+      const std::vector<std::string>& its = m.result->validity.reasons;
+      std::erase_if(reasons, [&](const std::string& reason) {
+        return std::find(its.begin(), its.end(), reason) == its.end();
+      });
+    }
+  }
+  return reasons;
+}
+
 // Why times are not what the program takes on this machine; empty: they are.
 std::string disturbance(const MatchedCase& c) {
+  if (c.base.size() > 1) {
+    const std::vector<std::string> reasons = reasons_of_all(c);
+    return reasons.empty() ? "" : fmt::format("no run is comparable: {}", fmt::join(reasons, "; "));
+  }
   for (const auto& [name, side] : {std::pair{"base", &c.base}, std::pair{"new", &c.other}}) {
     for (const Measured& m : *side) {
       if (m.result->validity.comparable) continue;
@@ -237,8 +255,7 @@ LatencySamples latency_samples(const MatchedCase& c) {
   samples.problem = incomparable(c);
   samples.incomparable = !samples.problem.empty();
   if (samples.incomparable) return samples;
-  // What disturbs one run among several is part of what they differ by.
-  if (c.base.size() == 1) samples.problem = disturbance(c);
+  samples.problem = disturbance(c);
   Groups groups = groups_of(c, true);
   const bool by_work = std::all_of(groups.begin(), groups.end(), [](const auto& g) {
     return !g.second.base.empty() && !g.second.other.empty();

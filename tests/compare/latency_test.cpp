@@ -183,6 +183,16 @@ TEST(CompareLatency, RunsInTurnsAreWhatIsCompared) {
   EXPECT_FALSE(find_metric(few, kAr, "ms_per_token")->interval);
   EXPECT_EQ(compare_made(runs(9, 1, 0.002, 1), runs(9, 1.2, 0.002, 200)).exit_code,
             ExitCode::kRegression);
+  // What holds of every run is no disturbance of one.
+  ResultFile base = runs(10, 1, 0.002, 1), other = runs(10, 1, 0.002, 200);
+  for (ResultFile* f : {&base, &other}) {
+    of_all(*f, [](CaseResult& c) {
+      c.validity.comparable = false;
+      c.validity.reasons.emplace_back("build type Debug, not Release");
+    });
+  }
+  expect_metric(compare_made(base, other), kAr, "ms_per_token", Verdict::kAmbiguous,
+                Outcome::kNotGated, "no run is comparable: build type Debug, not Release");
   // Files with one run are not what was asked for.
   EXPECT_EQ(compare_made(made_file("a", {}), runs(2, 1, 0, 1), {.runs = 2}).exit_code,
             ExitCode::kInconclusive);
