@@ -153,7 +153,7 @@ TEST_F(RecordedPasses, ChangeNothingAndLeaveNothingToRecord) {
     for (const Method m : methods) {
       const std::string what = fmt::format("{}, {}", v.name, to_string(m));
       std::set<std::string> passes = recorded_before(run, m, what);
-      for (const std::uint64_t seed : {7, 8}) {
+      for (const std::uint64_t seed : {7U, 8U}) {
         expect_equal_runs(run.generate(m, 60, seed, 0), expected.generate(m, 60, seed, 0), what);
         EXPECT_EQ(passes_of(noting_.times), passes) << what;
       }

@@ -44,7 +44,7 @@ TEST(Sweep, WhatCannotRunIsInNoTableWithCases) {
   other.speedup = 1.25;
   other.tokens_per_round = 3.5;
   other.needs = "a datastore";
-  sweep.rows.push_back({1, "tiny-table4", {}, sample_result()});
+  sweep.rows.push_back({{1, "tiny-table4"}, {}, sample_result()});
   const std::string text = to_table(sweep, {100, false});
   const std::size_t ours = text.find("tiny-table4: Table 4");
   const std::size_t published = text.find("Published: the paper");
@@ -93,8 +93,7 @@ TEST(Notes, AreThereOnceAndNumbered) {
 SweepResult sample_sweep() {
   SweepResult sweep;
   for (std::int64_t i = 0; i < 3; ++i) {
-    sweep.rows.push_back({i + 1,
-                          std::nullopt,
+    sweep.rows.push_back({{i + 1, std::nullopt},
                           {{"budget", 512 << i}, {"selection", std::string("mean-key")}},
                           sample_result()});
   }
@@ -262,7 +261,8 @@ std::vector<std::vector<std::string>> cells_of(const std::string& csv,
     out.emplace_back();
     for (const std::string& name : columns) {
       const auto at = std::find(head.begin(), head.end(), name);
-      out.back().push_back(at == head.end() ? "no " + name : cells.at(at - head.begin()));
+      out.back().push_back(
+          at == head.end() ? "no " + name : cells.at(static_cast<std::size_t>(at - head.begin())));
     }
   }
   return out;

@@ -26,7 +26,7 @@ class JournalTest : public ::testing::Test {
 
   static JournalHeader header() { return {"aa", "bb", 3, "Example CPU"}; }
   static SweepRow row(std::int64_t number) {
-    return {number, "tiny-fig6a", {{"budget", number * 512}}, sample_result()};
+    return {{number, "tiny-fig6a"}, {{"budget", number * 512}}, sample_result()};
   }
   std::string text() const {
     std::ifstream in(path_, std::ios::binary);
