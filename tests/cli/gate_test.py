@@ -83,6 +83,8 @@ def change(case, is_timed, line):
 # A clock of its own, {factor} as slow: the machine's own would make a verdict a matter of luck.
 CLOCK = """
 def change(case, is_timed, line):
+    # The build and the machine did nothing to these times.
+    case["validity"].update(comparable=True, reasons=[])
     for i, sample in enumerate(case["timing"]["samples"]):
         spread = 1 + {drift} * ((7 * line + {phase}) % 11 / 5 - 1) + 0.002 * (3 * i % 7 / 3 - 1)
         sample["ms_per_token"] = {factor} * spread
