@@ -9,6 +9,7 @@
 
 #include "block.h"
 #include "memory.h"
+#include "runtime.h"
 
 namespace tf_emulator {
 namespace detail {
@@ -140,6 +141,24 @@ inline bool states_allow(std::uint8_t* states, std::size_t bytes) {
   return true;
 }
 
+constexpr const char* kNotWaited = "before the thread has waited for earlier kernels";
+
+// Until a thread has waited for the kernels before its own it writes nothing, and reads what no
+// work writes that may still run. What it writes then is noted.
+template <Access kAccess>
+[[gnu::noinline]] void check_early(std::uintptr_t address, std::size_t bytes) {
+  Memory& m = memory();
+  if (!running->has_waited()) {
+    const bool fine = kAccess == Access::kRead &&  // of at most two lines
+                      runtime().has_ended(m.device.writer(address)) &&
+                      runtime().has_ended(m.device.writer(address + bytes - 1));
+    if (!fine) refuse(Trap::kEarly, kNotWaited, kAccess, address, bytes);
+  }
+  if (kAccess != Access::kRead) {
+    m.device.note_writer(reinterpret_cast<const void*>(address), bytes, m.work);
+  }
+}
+
 // Outside device memory, the arena and the own stack.
 template <Access kAccess>
 [[gnu::noinline]] void check_elsewhere(std::uintptr_t address, std::size_t bytes) {
@@ -154,6 +173,7 @@ template <Access kAccess>
     }
   }
   if (pinned < m.pinned.top() || m.registered.holds(address, bytes)) {
+    if (!running->has_waited()) refuse(Trap::kEarly, kNotWaited, kAccess, address, bytes);
     if (kAccess != Access::kWrite) m.bus.read_by_kernels += bytes;
     if (kAccess != Access::kRead) m.bus.written_by_kernels += bytes;
     return;
@@ -185,6 +205,8 @@ template <Access kAccess>
     if (!states_allow<kAccess>(states, bytes)) [[unlikely]] {
       refuse_state(kAccess, address, bytes, states);
     }
+    if (kInstrumented && reach.notes_writer) [[unlikely]]
+      check_early<kAccess>(address, bytes);
     DeviceRace* const race = kInstrumented ? running->device_race() : nullptr;
     if (race != nullptr) [[unlikely]] {
       const unsigned thread = running->thread();
@@ -232,6 +254,13 @@ void check_read(const void* address, std::size_t bytes) {
 }
 void check_write(const void* address, std::size_t bytes) {
   detail::check_if_kernel<detail::Access::kWrite>(address, bytes, std::has_single_bit(bytes));
+}
+
+void wait_for_earlier_grids() {
+  if (detail::running != nullptr) detail::running->wait_for_earlier_grids();
+}
+void let_next_grid_start() {
+  if (detail::running != nullptr) detail::running->let_next_grid_start();
 }
 
 bool instrumented() { return detail::kInstrumented; }
