@@ -104,13 +104,18 @@ ShortText where(std::uintptr_t address) {
                   race.other_thread(), race.other_wrote() ? "wrote" : "read"));
 }
 
-[[noreturn, gnu::cold]] void refuse_block(Access access, std::uintptr_t address,
-                                          std::size_t bytes) {
-  const uint3 other = running->block_at(running->device_race()->other_block());
-  running->fail(Trap::kRace,
-                fmt::format("race: {} of {} bytes, {}, which block ({},{},{}) wrote with no fences "
-                            "and atomic operations between",
-                            verb(access), bytes, where(address).text, other.x, other.y, other.z));
+[[noreturn, gnu::cold]] void refuse_device(Access access, std::uintptr_t address,
+                                           std::size_t bytes) {
+  const DeviceRace& race = *running->device_race();
+  const uint3 other = running->block_at(race.other_block());
+  const ShortText who =
+      race.other_block() == race.block()
+          ? short_text(fmt::format("thread number {} {} with no barrier", race.other_thread(),
+                                   race.other_wrote() ? "wrote" : "read"))
+          : short_text(fmt::format("block ({},{},{}) wrote with no fences and atomic operations",
+                                   other.x, other.y, other.z));
+  running->fail(Trap::kRace, fmt::format("race: {} of {} bytes, {}, which {} between", verb(access),
+                                         bytes, where(address).text, who.text));
 }
 
 constexpr std::uint64_t kAll = 0x0101010101010101u;
@@ -213,7 +218,7 @@ template <Access kAccess>
       const bool fine = kAccess == Access::kRead    ? race->read(address, bytes, thread)
                         : kAccess == Access::kWrite ? race->write(address, bytes, thread)
                                                     : race->atomic(address, bytes, thread);
-      if (!fine) refuse_block(kAccess, address, bytes);
+      if (!fine) refuse_device(kAccess, address, bytes);
     }
     return;
   }
