@@ -51,7 +51,8 @@ struct Norm {
 // out of that type or f32; accumulate only into f32, one addition of the finished sum. The bits of
 // a row do not depend on T: eight warps take every eighth tile of k, and their sums are added in
 // order. norm.x set: x is norm.out, and is made on the way, to the bits of rms_norm(), for T up to
-// kMaxNormedRows.
+// kMaxNormedRows. These products may read w before kernels that were queued earlier have ended
+// (launch_early): who has written w has waited for that on the host.
 void linear(const TensorView& x, const Norm& norm, const PackedMatrix& w, const TensorView& out,
             bool accumulate, cudaStream_t stream);
 // linear() to gate_up[T, 2 F] and swiglu() of that to out[T, F], to the same bits; F is a multiple

@@ -73,9 +73,25 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_b
   detail::launch(kernel, grid, block, smem_bytes, stream, false, std::forward<Args>(args)...);
 }
 
-// The same for a kernel whose threads all call ptx::wait_for_earlier_grids(): where the device can,
-// it begins while kernels before it still run (CUDA C++ Programming Guide, "Programmatic dependent
-// launch"). Recordings keep that.
+// The same for a kernel that may begin, where the device can (from sm_90 on), while the kernel
+// before it in its stream still runs. Recordings keep that.
+//
+// The law of such kernels. A kernel may begin once all blocks of the one before it have let it
+// (ptx::let_next_grid_start) or ended, and neither orders memory; a thread's wait
+// (ptx::wait_for_earlier_grids) ends when the kernel before has ended and what it wrote can be seen
+// (PTX ISA, "griddepcontrol"; CUDA C++ Programming Guide, "Programmatic Dependent Launch and
+// Synchronization"). So
+// 1. every thread waits before it ends. Otherwise its kernel may end before the one that it did not
+//    wait for, and who waits for its kernel alone goes on while that one still writes;
+// 2. before its wait a thread writes no device memory, does no atomic operation there, and reads
+// only
+//    what no kernel writes that may still run: weights, which have their place long before a pass
+//    (CudaBackend waits after it has written some);
+// 3. a thread lets the next kernel start only after its wait: then two kernels of a stream are
+// under
+//    way at most, and what one fetches ahead takes registers and shared memory from one other.
+// tests/cuda/machine_code checks it in the machine code for sm_90, which the compiler has reordered
+// (rule "early"), and the emulator in what threads do (Trap::kEarly).
 template <class... Params, class... Args>
 void launch_early(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_bytes,
                   cudaStream_t stream, Args&&... args) {

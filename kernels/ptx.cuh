@@ -120,17 +120,22 @@ TF_DEVICE void cp_async_wait() {
 #endif
 }
 
-// Programmatic dependent launch (launch_early): the kernel goes on here when all that were given to
-// its stream before it have ended and what they wrote can be seen. Every thread calls it before it
-// writes, or reads what such a kernel writes. Elsewhere kernels begin only then.
+// Programmatic dependent launch (launch_early() says what it asks of kernels): a thread goes on
+// here when all kernels that were given to its stream before its own have ended and what they wrote
+// can be seen. Where devices have no such launch kernels begin only then.
 TF_DEVICE void wait_for_earlier_grids() {
-#if !defined(TF_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
+#ifdef TF_CUDA_EMULATED
+  ::tf_emulator::wait_for_earlier_grids();
+#elif __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// The next kernel of the stream may begin, as far as there is room, when all blocks have come here.
+// The next kernel of the stream may begin, as far as there is room, when all blocks have come here
+// or ended; what they have written need not be there for it.
 TF_DEVICE void let_next_grid_start() {
-#if !defined(TF_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
+#ifdef TF_CUDA_EMULATED
+  ::tf_emulator::let_next_grid_start();
+#elif __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }

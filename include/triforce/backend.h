@@ -332,9 +332,9 @@ class Backend {
     std::uint32_t kind = 0;
     auto operator<=>(const PassKey&) const = default;
   };
-  // Runs `body` now, and may replay it the next time `key` comes up instead of calling it, until
-  // one of the leases ends. `body` only calls Backend methods, with the same arguments for the same
-  // key. What is recorded is so by the second time at the latest.
+  // Runs `body`, of which nothing is left to do if it throws, and may replay it the next time `key`
+  // comes up, until one of the leases ends; never where `key` is {}. `body` only calls Backend
+  // methods, the same for the same key. What is recorded is so by the second time at the latest.
   virtual void replay(const PassKey& key, const std::function<void()>& body) = 0;
   // Whether replay() has yet to record `key`, which takes it milliseconds once; false where nothing
   // is ever recorded.

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/far_rates.h"
@@ -155,6 +156,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   }
   void join_host() override { host_part().join(stream()); }
   void replay(const PassKey& key, const std::function<void()>& body) override {
+    settle_weights();  // not while it is recorded
     graphs_.run(key, stream(), [&] { steps_.finish_after(body, compute_.get()); });
   }
   bool is_unrecorded(const PassKey& key) const override { return graphs_.is_unrecorded(key); }
@@ -166,6 +168,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
     return kernels::packed_bytes(rows, cols);
   }
   void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
+    weights_written_ = true;
     transfer_.for_each_piece(src, [&](const TensorView& piece, std::int64_t first) {
       kernels::pack_rows(m, row_begin + first, piece, stream());
     });
@@ -274,6 +277,10 @@ class CudaBackend final : public Backend, public DeviceQueue {
     steps_.finish(compute_.get());
     return compute_.get();
   }
+  // Products fetch weights before the kernels before them have ended.
+  void settle_weights() {
+    if (std::exchange(weights_written_, false)) wait_.for_stream(stream());
+  }
   cudaStream_t stream_of(Queue queue) const {
     return queue == Queue::kCopy ? copy_.get() : stream();
   }
@@ -303,6 +310,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> own_bytes_{};
   std::optional<HostAttend> host_;
   GraphCache graphs_;
+  bool weights_written_ = false;  // since the host last waited
   Buffer verdict_;
   Buffer arrivals_;  // of attention: zeros between its launches
   std::array<EventHandle, kEvents> events_;
@@ -356,6 +364,7 @@ Backend::Bandwidths CudaBackend::measure_bandwidths() {
 }
 
 void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
+  settle_weights();
   if (x.shape[0] <= kMaxBatchInvariantRows) {
     steps_.linear(x, w, out, accumulate, compute_.get());
     return;

@@ -28,7 +28,7 @@ GraphExec record(cudaStream_t stream, const std::function<void()>& body) {
 
 void GraphCache::run(const Backend::PassKey& key, cudaStream_t stream,
                      const std::function<void()>& body) {
-  if (!enabled_) {
+  if (!enabled_ || key == Backend::PassKey{}) {
     body();
     return;
   }
@@ -47,7 +47,7 @@ void GraphCache::forget(std::uint64_t id) noexcept {
 
 bool GraphCache::is_unrecorded(const Backend::PassKey& key) const {
   const auto pass = passes_.find(key);
-  return enabled_ && (pass == passes_.end() || !pass->second);
+  return enabled_ && key != Backend::PassKey{} && (pass == passes_.end() || !pass->second);
 }
 
 std::size_t GraphCache::recorded() const {

@@ -14,7 +14,8 @@ namespace triforce::cuda {
 // which is not allowed while recording.
 class GraphCache {
  public:
-  // `body` queues work on `stream` alone, the same for the same key.
+  // `body` queues work on `stream` alone, the same for the same key; with the key {} it runs
+  // always.
   void run(const Backend::PassKey& key, cudaStream_t stream, const std::function<void()>& body);
   // Forgets every recording: memory that they point to has moved.
   void clear() noexcept { passes_.clear(); }

@@ -107,12 +107,8 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
   LayerObserver* const observing = begin(tokens, cache, observer);
   const auto body = [&] { enqueue(n, cache, want, observing, {}); };
   const auto key = observing == nullptr ? key_of(n, cache, want) : std::nullopt;
-  if (key) {
-    // One captured pointer: std::function would allocate for the five of `body`.
-    b_.replay(*key, [&body] { body(); });
-  } else {
-    body();
-  }
+  // One captured pointer: std::function would allocate for the five of `body`.
+  b_.replay(key.value_or(Backend::PassKey{}), [&body] { body(); });
   cache.end();
   switch (want) {
     case Logits::kNone:
@@ -147,7 +143,9 @@ bool LlamaModel::prefill(std::span<const Token> tokens, KvCache& cache, LayerObs
                          const OnTile& on_tile) {
   LayerObserver* const observing = begin(tokens, cache, observer);
   const auto n = static_cast<std::int64_t>(tokens.size());
-  const bool whole = enqueue(n, cache, Logits::kNone, observing, on_tile);
+  bool whole = false;
+  const auto body = [&] { whole = enqueue(n, cache, Logits::kNone, observing, on_tile); };
+  b_.replay({}, [&body] { body(); });
   whole ? cache.end() : cache.cancel();
   if (stream_.data == lent_.data) b_.clear(stream_);
   return whole;

@@ -342,15 +342,15 @@ TEST_P(FusedStepsTest, ProbabilitiesAndADrawAreOneKernel) {
 #ifdef TF_CUDA_EMULATED
 // A model of sizes as real ones have them, but for their size.
 struct Passes {
-  explicit Passes(Backend& b)
-      : config(model_config()),
+  explicit Passes(Backend& b, std::int64_t intermediate = 64)
+      : config(model_config(intermediate)),
         weights(random_weights(b, config, b.activation_dtype(), 3, MemTag::kTargetWeights, {})),
         model(b, weights, 128, 32, 32),
         cache(b, config.layers, config.kv_heads, config.head_dim, 128, 32, weights.dtype) {}
-  static ModelConfig model_config() {
+  static ModelConfig model_config(std::int64_t intermediate) {
     ModelConfig c = toy_config("toy", 2, 2, 1, 64, 61);
     c.hidden = 40;
-    c.intermediate = 64;
+    c.intermediate = intermediate;
     return c;
   }
   // Launched, recorded and replayed; the kernels of the last.
@@ -385,21 +385,125 @@ TEST_P(FusedStepsTest, ARecordedPassIsAsManyKernelsAsPlansCount) {
   EXPECT_EQ(pass_kernels(32, 7), 227);
 }
 
-// On sm_90 all kernels of a pass but the first may begin before those before them have ended.
+// So a pass with a kernel more is seen: SwiGLU is one of its own where features are no whole tiles.
+TEST_P(FusedStepsTest, AKernelMoreIsCounted) {
+  Passes passes(*b_, 56);
+  for (const std::int64_t rows : {1, 7}) {
+    const int layers = passes.config.layers;
+    EXPECT_EQ(passes.replayed(*b_, rows).launches,
+              static_cast<std::uint64_t>(pass_kernels(layers, rows) + layers))
+        << rows;
+  }
+}
+
+// A device whose kernels may begin before those before them have ended, until its end.
+struct EarlyDevice {
+  EarlyDevice() {
+    tf_emulator::Limits limits;
+    limits.architecture = 90;
+    tf_emulator::set_limits(limits);
+  }
+  EarlyDevice(const EarlyDevice&) = delete;
+  EarlyDevice& operator=(const EarlyDevice&) = delete;
+  ~EarlyDevice() { tf_emulator::set_limits({}); }
+};
+
+// On sm_90 all kernels of a pass but the first may begin before those before them have ended; the
+// emulator finds what they do too early.
 TEST_P(FusedStepsTest, RecordedKernelsBeginEarlyWhereTheDeviceCan) {
   Passes before(*b_);
   EXPECT_EQ(before.replayed(*b_, 2).early_launches, 0U);
-  tf_emulator::Limits limits;
-  limits.architecture = 90;
-  tf_emulator::set_limits(limits);
-  {
-    Passes passes(*b_);
-    for (const std::int64_t rows : {2, 7}) {
-      const tf_emulator::Counters counters = passes.replayed(*b_, rows);
-      EXPECT_EQ(counters.early_launches + 1, counters.launches) << rows;
-    }
+  const EarlyDevice device;
+  Passes passes(*b_);
+  for (const std::int64_t rows : {1, 2, 3, 7, 9, 17, 25, 32}) {
+    const tf_emulator::Counters counters = passes.replayed(*b_, rows);
+    EXPECT_EQ(counters.early_launches + 1, counters.launches) << rows;
   }
-  tf_emulator::set_limits({});
+}
+
+// Products fetch weights before they wait for the kernels before them: weights that were written
+// just now are waited for.
+TEST_P(FusedStepsTest, WeightsAreThereBeforeAProductFetchesThem) {
+  const EarlyDevice device;
+  constexpr std::int64_t kWidth = 64;
+  const Tensor x = filled(GetParam(), {1, kWidth}, 1), out = filled(DType::kF32, {1, kWidth}, 2);
+  const Tensor rows = filled(DType::kF32, {kWidth, kWidth}, 3);
+  Matrix m = b_->make_matrix(kWidth, kWidth, GetParam(), MemTag::kTargetWeights);
+  const auto product_of_new_weights = [&](const auto& around) {
+    b_->clear(out.view());
+    b_->set_rows(m, 0, rows.view());
+    around([&] { b_->linear(x.view(), m, out.view(), false); });
+    return bits(out);
+  };
+  const auto alone = product_of_new_weights([](const auto& body) { body(); });
+  EXPECT_NE(alone, std::vector<std::uint16_t>(2 * kWidth));
+  EXPECT_EQ(product_of_new_weights([&](const auto& body) { b_->replay({}, body); }), alone);
+}
+
+// Kernels by themselves do not wait: what the test above would find.
+TEST(EarlyProducts, FetchWeightsThatTheKernelBeforeWrites) {
+  if (!tf_emulator::instrumented()) GTEST_SKIP() << "accesses are not checked in this build";
+  tf_emulator::reset();
+  {
+    const EarlyDevice device;
+    constexpr std::int64_t kWidth = 64;
+    const auto zeros = [](DType dtype, std::int64_t n) {
+      void* p = nullptr;
+      TF_CUDA(cudaMalloc(&p, static_cast<std::size_t>(n * size_of(dtype))));
+      TF_CUDA(cudaMemset(p, 0, static_cast<std::size_t>(n * size_of(dtype))));
+      return make_view(p, dtype, {n / kWidth, kWidth});
+    };
+    const TensorView x = zeros(DType::kF16, kWidth), out = zeros(DType::kF32, kWidth);
+    const TensorView from = zeros(DType::kF32, kWidth * kWidth);
+    const TensorView weights = zeros(DType::kF16, kWidth * kWidth);
+    const auto run = [&] {
+      kernels::linear(x, {}, {weights.data, DType::kF16, kWidth, kWidth}, out, false, nullptr);
+      return cudaDeviceSynchronize();
+    };
+    kernels::convert(from, weights, nullptr);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(run(), cudaSuccess);
+    kernels::convert(from, weights, nullptr);
+    EXPECT_NE(run(), cudaSuccess);
+    const tf_emulator::TrapReport trap = tf_emulator::last_trap();
+    EXPECT_EQ(trap.kind, tf_emulator::Trap::kEarly);
+    EXPECT_NE(trap.message.find("linear_kernel"), std::string::npos) << trap.message;
+  }
+  tf_emulator::reset();
+}
+
+// Nor is anything left to do of a pass that throws: here where the product of a norm is held back.
+TEST_P(FusedStepsTest, APassThatThrowsLeavesNothingBehind) {
+  struct Throws final : LayerObserver {
+    bool begin_pass(std::int64_t /*n*/) override { return true; }
+    TensorView mass(int layer) override {
+      if (layer == 1) throw Error(ExitCode::kBadInput, "Test", "of the observer");
+      return {};
+    }
+    int mass_chunk() const override { return 0; }
+    void on_run(int /*layer*/, TensorView /*q*/, const KvView& /*kv*/) override {}
+  } observer;
+  Passes passes(*b_);
+  const std::vector<Token> tokens{7, 9};
+  const auto launches_of = [&](LayerObserver* observing) {
+    b_->synchronize();
+    const std::uint64_t before = tf_emulator::counters().launches;
+    EXPECT_EQ(observing != nullptr, [&] {
+      try {
+        passes.model.forward(tokens, passes.cache, Logits::kAll, observing);
+      } catch (const Error&) {
+        return true;
+      }
+      return false;
+    }());
+    b_->synchronize();
+    return tf_emulator::counters().launches - before;
+  };
+  // Of two layers: the embedding, all of the first layer, and nothing of the second.
+  EXPECT_EQ(launches_of(&observer), static_cast<std::uint64_t>(1 + kernels_per_layer(2)));
+  passes.cache.cancel();
+  EXPECT_EQ(launches_of(nullptr), static_cast<std::uint64_t>(pass_kernels(2, 2)));
+  passes.cache.truncate(0);
 }
 #endif
 

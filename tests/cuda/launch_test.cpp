@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <tf_emulator.h>
 
+#include <filesystem>
 #include <regex>
+#include <sstream>
 
 #include "cuda/cuda_backend.h"
 #include "decode/toy_models.h"
@@ -16,9 +18,10 @@ namespace {
 constexpr std::int64_t kVocab = 61, kPositions = 192, kPrompt = 40;
 
 // Runs a prompt's pass, then passes of `rows` rows each.
-void run_passes(int layers, int head_dim, const std::vector<std::int64_t>& rows) {
+void run_passes(int layers, int head_dim, std::int64_t hidden,
+                const std::vector<std::int64_t>& rows) {
   ModelConfig c = toy_config("toy", layers, 1, 1, head_dim, kVocab);
-  c.hidden = 40;
+  c.hidden = hidden;
   c.intermediate = 64;
   const std::unique_ptr<Backend> backend = make_cuda_backend({.dtype = DType::kF16});
   const ModelWeights weights =
@@ -47,9 +50,10 @@ std::string short_name(const std::string& name) {
   return std::regex_replace(text, std::regex("__half|__nv_bfloat16"), "T");
 }
 
-TEST(LaunchTest, BlocksAreThoseOfTheChecksOfMachineCode) {
+// What passes of a model launched, as launches.json has it.
+std::string launches_of(std::int64_t hidden) {
   tf_emulator::reset();
-  for (const int head_dim : {64, 128}) run_passes(2, head_dim, {1, 7, 9, 17, 25});
+  for (const int head_dim : {64, 128}) run_passes(2, head_dim, hidden, {1, 7, 9, 17, 25});
   const std::regex checked("(split|prefill|linear)_kernel.*");
   std::string lines;
   for (const tf_emulator::LaunchedKernel& k : tf_emulator::launched_kernels()) {
@@ -58,7 +62,31 @@ TEST(LaunchTest, BlocksAreThoseOfTheChecksOfMachineCode) {
     lines += fmt::format("{}  \"{}\": {{\"threads\": {}, \"shared_bytes\": {}}}",
                          lines.empty() ? "" : ",\n", name, k.threads, k.shared_bytes);
   }
-  expect_golden("{\n" + lines + "\n}\n", "tests/cuda/machine_code/launches.json");
+  return "{\n" + lines + "\n}\n";
+}
+
+const std::filesystem::path kLaunches = "tests/cuda/machine_code/launches.json";
+
+TEST(LaunchTest, BlocksAreThoseOfTheChecksOfMachineCode) {
+  expect_golden(launches_of(40), kLaunches);
+}
+
+// Wider rows take more shared memory where a block makes their norm, and only there.
+TEST(LaunchTest, OtherSharedMemoryIsSeen) {
+  const auto lines = [](const std::string& text) {
+    std::istringstream in(text);
+    std::vector<std::string> all;
+    for (std::string line; std::getline(in, line);) all.push_back(line);
+    return all;
+  };
+  const std::vector<std::string> before = lines(
+                                     read_text(std::filesystem::path(TF_SOURCE_DIR) / kLaunches)),
+                                 after = lines(launches_of(72));
+  ASSERT_EQ(before.size(), after.size());
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const bool makes_norm = before[i].find("NormedRows") != std::string::npos;
+    EXPECT_EQ(before[i] != after[i], makes_norm) << before[i] << '\n' << after[i];
+  }
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ from machine_code.flow import Flow  # noqa: E402
 
 A100, H200, RTX_3090, RTX_4090 = cards.CARDS
 PLANTED = pathlib.Path(sass.__file__).with_name("planted.cu")
+PLANTED_EARLY = PLANTED.with_name("planted_early.cu")
 
 
 def control(stall=1, written=7, read=7, waits=0):
@@ -195,13 +196,15 @@ class Patterns(unittest.TestCase):
     KERNELS = {"split_kernel<T, 128, 1, false>", "split_kernel<T, 64, 1, true>",
                "linear_kernel<T, StoredRows<T>, StoreRotated<T>, 1>", "probs_kernel<true, true>",
                "sample_kernel", "verify_kernel", "prefill_kernel<T, 128, false>",
-               "prefill_kernel<T, 64, false>", "key_mass_kernel<T>", "read_kernel"}
+               "prefill_kernel<T, 64, false>", "key_mass_kernel<T>", "read_kernel",
+               "rms_norm_kernel<T, 4>"}
 
     def test_all_are_used(self):
         self.assertEqual(expected.unused_patterns(self.KERNELS, ["sample_kernel"]), [])
 
     def test_a_renamed_kernel_is_missed(self):
-        for kernel, where in (("read_kernel", "REQUIRED"), ("sample_kernel", "TIMED_PASSES"),
+        for kernel, where in (("read_kernel", "REQUIRED"), ("rms_norm_kernel<T, 4>", "EARLY"),
+                              ("sample_kernel", "TIMED_PASSES"),
                               ("split_kernel<T, 128, 1, false>", "TIMED_LOOPS"),
                               ("prefill_kernel<T, 64, false>", "BLOCKS")):
             if where == "TIMED_LOOPS":
@@ -214,25 +217,118 @@ class Patterns(unittest.TestCase):
         self.assertEqual(line, "launches.json: expected kernels that are old_kernel, found none")
 
 
+class Early(unittest.TestCase):
+    """The law of kernels that begin early, in listings."""
+    PREFETCH = ("LDG.E.NA.128", 2)
+    CLEAN = ("LDG.E.NA.128.CONSTANT R4, [R2]", "@P1 LDG.E.NA.128.CONSTANT R8, [R2]", "LDS R1, [R9]",
+             "@!PT ACQBULK", "ACQBULK", "PREEXIT", "LDG.E R4, [R2]", "STG.E [R2], R4", "EXIT",
+             "BRA 0x90")
+
+    def words(self, *lines, prefetch=None, wanted=False, architecture="sm_90"):
+        kernel = sass.Kernel("f", "f", architecture, listing(*lines))
+        return [f.words for f in rules.early(rules.Code(kernel), prefetch, wanted)]
+
+    def test_the_law_is_kept(self):
+        self.assertEqual(self.words(*self.CLEAN, prefetch=self.PREFETCH, wanted=True), [])
+        # Other devices have no such launch; and most kernels do not begin early.
+        self.assertEqual(self.words("LDG.E R1, [R2]", "EXIT"), [])
+        self.assertEqual(self.words("LDG.E R1, [R2]", "EXIT", wanted=True, architecture="sm_89"), [])
+
+    def test_loads_that_are_not_of_weights(self):
+        self.assertEqual(self.words(*self.CLEAN, wanted=True),
+                         ["LDG.E.NA.128.CONSTANT at 0x0 before ACQBULK",
+                          "LDG.E.NA.128.CONSTANT at 0x10 before ACQBULK"])
+
+    def test_a_prefetch_that_is_lost(self):
+        late = (self.CLEAN[0], *self.CLEAN[2:5], self.CLEAN[1], *self.CLEAN[5:])
+        self.assertEqual(self.words(*late, prefetch=self.PREFETCH),
+                         ["1 LDG.E.NA.128 before ACQBULK, expected at least 2"])
+
+    def test_all_that_touches_memory_comes_after_the_wait(self):
+        for opcode in ("LD.E", "LDG.E", "ST.E", "STG.E.128", "ATOM.E.ADD", "ATOMG.E.ADD", "RED.E.ADD",
+                       "REDG.E.ADD", "LDGSTS.E.BYPASS.128", "UBLKCP.S.G", "UTMALDG.2D", "CCTL.IVALL",
+                       "TLD.LZ", "SUST.D.BA", "SULD.D.BA"):
+            self.assertEqual(self.words(opcode + " R4", "ACQBULK", "PREEXIT", "EXIT"),
+                             [f"{opcode} at 0x0 before ACQBULK"])
+        self.assertEqual(self.words("XYZ R4, desc[UR4][R2.64]", "ACQBULK", "PREEXIT", "EXIT"),
+                         ["XYZ at 0x0 before ACQBULK"])
+        for opcode in ("LDS", "STS", "ATOMS.ADD", "LDL", "STL", "LDC", "LDSM.16.M88.4", "REDUX"):
+            self.assertEqual(self.words(opcode + " R4", "ACQBULK", "PREEXIT", "EXIT"), [])
+
+    def test_every_way_comes_to_the_wait(self):
+        # Past it by a jump, by a condition, and by an end before it.
+        self.assertEqual(self.words("@P0 BRA 0x20", "ACQBULK", "PREEXIT", "STG.E [R2]", "EXIT"),
+                         ["PREEXIT at 0x20 before ACQBULK", "STG.E at 0x30 before ACQBULK",
+                          "EXIT at 0x40 before ACQBULK"])
+        self.assertEqual(self.words("@P0 ACQBULK", "PREEXIT", "EXIT"),
+                         ["PREEXIT at 0x10 before ACQBULK", "EXIT at 0x20 before ACQBULK"])
+        self.assertEqual(self.words("@P0 EXIT", "ACQBULK", "PREEXIT", "EXIT"),
+                         ["EXIT at 0x0 before ACQBULK"])
+        self.assertEqual(self.words("@P0 BRX R2", "ACQBULK", "PREEXIT", "EXIT"),
+                         ["BRX at 0x0 before ACQBULK"])
+
+    def test_what_is_called_before_the_wait_counts(self):
+        self.assertEqual(self.words("CALL.REL 0x50", "ACQBULK", "PREEXIT", "EXIT", "BRA 0x40",
+                                    "STG.E [R2]", "RET.REL R2"),
+                         ["STG.E at 0x50 before ACQBULK"])
+        self.assertEqual(self.words("ACQBULK", "CALL.REL 0x50", "PREEXIT", "EXIT", "BRA 0x40",
+                                    "STG.E [R2]", "RET.REL R2"), [])
+
+    def test_kernels_that_begin_early_wait_and_let_go(self):
+        self.assertEqual(self.words("STG.E [R2]", "EXIT", wanted=True), ["no ACQBULK", "no PREEXIT"])
+        self.assertEqual(self.words("PREEXIT", "STG.E [R2]", "EXIT"), ["no ACQBULK"])
+        self.assertEqual(self.words("ACQBULK", "STG.E [R2]", "EXIT"), ["no PREEXIT"])
+
+
+def compiled(test, source, architecture):
+    """(folder, {name: Code} of its kernels) of a source that nvcc compiles for a test class, or
+    raises SkipTest."""
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    if not os.access(nvcc, os.X_OK):
+        raise unittest.SkipTest("no nvcc on this machine")
+    try:
+        for tool in ("cuobjdump", "nvdisasm"):
+            sass.find_tool(tool)
+    except sass.NoTools as e:
+        raise unittest.SkipTest(str(e))
+    folder = tempfile.mkdtemp()
+    test.addClassCleanup(shutil.rmtree, folder)
+    made = pathlib.Path(folder) / f"{source.name}.o"
+    subprocess.run([nvcc, "-std=c++20", "-O3", "-fmad=false", f"-arch={architecture}", "-c", source,
+                    "-o", made], check=True)
+    return folder, {k.name: rules.Code(k) for k in sass.read_object(made)}
+
+
+class PlantedEarly(unittest.TestCase):
+    """The law of kernels that begin early, in code that nvcc made."""
+
+    def test_mistakes(self):
+        _, codes = compiled(type(self), PLANTED_EARLY, "sm_90")
+        prefetch = expected.EARLY["linear_kernel"]
+        found = {name: [f.words for f in rules.early(code, prefetch, True)]
+                 for name, code in codes.items()}
+        fetches = ("late", "clean", "load", "store", "atomic", "trigger")
+        words = {name.removesuffix("_kernel"): " and ".join(
+            w for w in lines if name.startswith(fetches) or not w.startswith("0 LDG"))
+            for name, lines in found.items()}
+        at = " at 0x[0-9a-f]+ before ACQBULK"
+        for name, pattern in (
+                ("clean", ""), ("late", "0 LDG.E.NA.128.CONSTANT before ACQBULK, expected at least 8"),
+                ("load", rf"LDG\.E{at}"), ("store", rf"STG\.E{at}"),
+                ("atomic", rf"(ATOMG|REDG?)\.\S+{at}"), ("copy", rf"LDGSTS\.\S+{at}"),
+                ("trigger", rf"PREEXIT{at}"), ("exit", rf"EXIT{at}"),
+                ("branch", rf"PREEXIT{at}.*STG\.E{at}.*EXIT{at}"), ("no_wait", "no ACQBULK"),
+                ("no_trigger", "no PREEXIT")):
+            self.assertRegex(words.pop(name), f"^{pattern}$", name)
+        self.assertEqual(words, {})
+
+
 class Planted(unittest.TestCase):
     """Every rule finds its mistake in code that nvcc made."""
 
     @classmethod
     def setUpClass(cls):
-        nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-        if not os.access(nvcc, os.X_OK):
-            raise unittest.SkipTest("no nvcc on this machine")
-        try:
-            for tool in ("cuobjdump", "nvdisasm"):
-                sass.find_tool(tool)
-        except sass.NoTools as e:
-            raise unittest.SkipTest(str(e))
-        cls.folder = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.folder)
-        cls.object = pathlib.Path(cls.folder) / "planted.cu.o"
-        subprocess.run([nvcc, "-std=c++20", "-O3", "-fmad=false", "-arch=sm_80", "-c", PLANTED, "-o",
-                        cls.object], check=True)
-        cls.codes = {k.name: rules.Code(k) for k in sass.read_object(cls.object)}
+        cls.folder, cls.codes = compiled(cls, PLANTED, "sm_80")
 
     def test_rules(self):
         found = {name: {f.rule for f in rules.find(code)} for name, code in self.codes.items()}

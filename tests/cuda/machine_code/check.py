@@ -111,7 +111,9 @@ def check_object(path, launches):
         kernels.add((kernel.of_any_type, kernel.architecture))
         code = rules.Code(kernel)
         findings += rules.find(code)
-        findings += rules.missing(code, expected.REQUIRED.get(kernel.name.split("<")[0], ()))
+        family = kernel.name.split("<")[0]
+        findings += rules.missing(code, expected.REQUIRED.get(family, ()))
+        findings += rules.early(code, expected.EARLY.get(family), family in expected.EARLY)
         of_architecture = [c for c in cards.CARDS if c.architecture == kernel.architecture]
         name = kernel.of_any_type
         if "__nv_bfloat16" not in kernel.name:  # which has the instructions of f16

@@ -91,6 +91,10 @@ class Flow:
         self._block_at = {b.start: n for n, b in enumerate(self.blocks)}
         self.roots = {self._block_at[r] for r in self.roots}
 
+    def block_of(self, address):
+        """The block that begins at an address which is jumped to or called."""
+        return self._block_at[self._number[address]]
+
     def _connect(self):
         self.next = [[] for _ in self.blocks]
         self.previous = [[] for _ in self.blocks]

@@ -15,6 +15,12 @@ MIN_LOADS_UNDER_WAY = 4    # of a thread, between one store and the next
 WIDE = re.compile(r"HMMA|LDSM|LDGSTS|LDG\.E\S*\.128")
 NARROW = re.compile(r"LDG\S*\.[US](8|16)\b")
 F64 = re.compile(r"(DADD|DMUL|DFMA|DSETP|DMNMX|MUFU\.\w+64)|([IF]2[IF]\S*[FSU]64)")
+# Programmatic dependent launch: the kernel waits for those before it; the next one may begin.
+WAITS, LETS_GO = "ACQBULK", "PREEXIT"
+EARLY_FROM = 90  # 10 times the compute capability from which there is such a launch
+# Opcodes, without modifiers, that touch memory which other kernels see.
+MEMORY = re.compile(r"(LD|ST|ATOM|RED)G?|LDGSTS|LDGMC|CCTL\w*|UBLK\w+|UTMA\w+|S(ULD|UST|UATOM|URED)|"
+                    r"T(EX|LD|LD4|MML|XD|XQ)")
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,60 @@ def code_size(code):
     """Code that the instruction cache does not hold."""
     if (n := code.kernel.code_bytes) > MAX_CODE_BYTES:
         yield n, f"{n} bytes of code, at most {MAX_CODE_BYTES}"
+
+
+def _before_wait(code):
+    """Instructions that a thread may come to before it waits for the kernels before its own."""
+    flow, seen, found = code.flow, set(), []
+    stack = [0]
+    while stack:
+        block = stack.pop()
+        if block in seen:
+            continue
+        seen.add(block)
+        for at in flow.blocks[block]:
+            i = flow.instructions[at]
+            if i.opcode == WAITS and not i.predicate:
+                break
+            if not i.never:
+                found.append(i)
+            if i.starts("CALL") and i.target() in flow.routines:
+                stack.append(flow.block_of(i.target()))
+        else:
+            stack += flow.next[block]
+    return found
+
+
+def early(code, prefetch, wanted):
+    """Findings: what breaks the law of launches that begin early (launch_early() of
+    kernels/launch.cuh). prefetch: (opcode, at least how many) of the loads that a thread may do
+    before it waits, or None; wanted: whether the kernel is one that begins early."""
+    kernel = code.kernel
+
+    def finding(words, amount=1):
+        return Finding(kernel.of_any_type, kernel.architecture, "early", amount, words)
+    opcodes = {i.opcode for i in kernel.instructions if not i.never}
+    if int(re.match(r"sm_(\d+)", kernel.architecture)[1]) < EARLY_FROM:
+        return
+    if not wanted and not opcodes & {WAITS, LETS_GO}:
+        return
+    for opcode in (WAITS, LETS_GO):
+        if opcode not in opcodes:
+            yield finding(f"no {opcode}")
+    if WAITS not in opcodes:
+        return
+    opcode, at_least = prefetch or (None, 0)
+    loads = 0
+    for i in _before_wait(code):
+        if opcode and i.opcode.startswith(opcode):
+            loads += 1
+        elif MEMORY.fullmatch(i.opcode.split(".")[0]) or "desc[" in i.operands:
+            yield finding(f"{i.opcode} at {i.address:#x} before {WAITS}")
+        elif i.starts(LETS_GO, "EXIT", "BRX", "JMX"):
+            yield finding(f"{i.opcode} at {i.address:#x} before {WAITS}")
+    if loads < at_least:
+        yield finding(f"{loads} {opcode} before {WAITS}, expected at least {at_least}",
+                      at_least - loads)
 
 
 RULES = {"spill": spills, "generic": generic_accesses, "serial": serial_loads,

@@ -111,6 +111,12 @@ void cp_async_wait(int pending);
 // cp.async.wait_all: everything, committed or not.
 void cp_async_wait_all();
 
+// Programmatic dependent launch: griddepcontrol.wait and griddepcontrol.launch_dependents. Of a
+// kernel that was launched to begin early, every thread has to wait before it ends, lets the next
+// kernel start, or touches device memory, but for reads of what no work that may still run writes.
+void wait_for_earlier_grids();
+void let_next_grid_start();
+
 // --- For tests -----------------------------------------------------------------------------------
 
 // What went wrong in kernel code. The launch that trapped ends, and every call after it returns the
@@ -123,6 +129,7 @@ enum class Trap : std::uint8_t {
   kRace,           // two threads, one writing, no barrier between
   kDivergence,     // threads at different barriers or collectives, or a mask that is not full
   kDeadlock,       // threads wait that nobody will wake
+  kEarly,          // done before the thread has waited for the kernels before its own
   kOther,
 };
 struct TrapReport {
@@ -155,7 +162,8 @@ struct Blocks {
   BlockOrder order = BlockOrder::kForward;  // of x, y, z; one after another
   std::uint64_t seed = 0;                   // of kShuffled
   // Whether a block that uses what another one wrote in the same launch traps where no fence and
-  // atomic operation of both lies between: there another order is possible. Slow.
+  // atomic operation of both lies between; and a thread that uses what another one of its block
+  // wrote, or writes what it read, with no barrier between. Device memory alone; slow.
   bool checked = false;
 };
 void set_blocks(const Blocks& blocks);

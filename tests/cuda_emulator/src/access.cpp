@@ -9,6 +9,7 @@
 
 #include "block.h"
 #include "memory.h"
+#include "runtime.h"
 
 namespace tf_emulator {
 namespace detail {
@@ -103,13 +104,18 @@ ShortText where(std::uintptr_t address) {
                   race.other_thread(), race.other_wrote() ? "wrote" : "read"));
 }
 
-[[noreturn, gnu::cold]] void refuse_block(Access access, std::uintptr_t address,
-                                          std::size_t bytes) {
-  const uint3 other = running->block_at(running->device_race()->other_block());
-  running->fail(Trap::kRace,
-                fmt::format("race: {} of {} bytes, {}, which block ({},{},{}) wrote with no fences "
-                            "and atomic operations between",
-                            verb(access), bytes, where(address).text, other.x, other.y, other.z));
+[[noreturn, gnu::cold]] void refuse_device(Access access, std::uintptr_t address,
+                                           std::size_t bytes) {
+  const DeviceRace& race = *running->device_race();
+  const uint3 other = running->block_at(race.other_block());
+  const ShortText who =
+      race.other_block() == race.block()
+          ? short_text(fmt::format("thread number {} {} with no barrier", race.other_thread(),
+                                   race.other_wrote() ? "wrote" : "read"))
+          : short_text(fmt::format("block ({},{},{}) wrote with no fences and atomic operations",
+                                   other.x, other.y, other.z));
+  running->fail(Trap::kRace, fmt::format("race: {} of {} bytes, {}, which {} between", verb(access),
+                                         bytes, where(address).text, who.text));
 }
 
 constexpr std::uint64_t kAll = 0x0101010101010101u;
@@ -140,6 +146,24 @@ inline bool states_allow(std::uint8_t* states, std::size_t bytes) {
   return true;
 }
 
+constexpr const char* kNotWaited = "before the thread has waited for earlier kernels";
+
+// Until a thread has waited for the kernels before its own it writes nothing, and reads what no
+// work writes that may still run. What it writes then is noted.
+template <Access kAccess>
+[[gnu::noinline]] void check_early(std::uintptr_t address, std::size_t bytes) {
+  Memory& m = memory();
+  if (!running->has_waited()) {
+    const bool fine = kAccess == Access::kRead &&  // of at most two lines
+                      runtime().has_ended(m.device.writer(address)) &&
+                      runtime().has_ended(m.device.writer(address + bytes - 1));
+    if (!fine) refuse(Trap::kEarly, kNotWaited, kAccess, address, bytes);
+  }
+  if (kAccess != Access::kRead) {
+    m.device.note_writer(reinterpret_cast<const void*>(address), bytes, m.work);
+  }
+}
+
 // Outside device memory, the arena and the own stack.
 template <Access kAccess>
 [[gnu::noinline]] void check_elsewhere(std::uintptr_t address, std::size_t bytes) {
@@ -154,6 +178,7 @@ template <Access kAccess>
     }
   }
   if (pinned < m.pinned.top() || m.registered.holds(address, bytes)) {
+    if (!running->has_waited()) refuse(Trap::kEarly, kNotWaited, kAccess, address, bytes);
     if (kAccess != Access::kWrite) m.bus.read_by_kernels += bytes;
     if (kAccess != Access::kRead) m.bus.written_by_kernels += bytes;
     return;
@@ -185,13 +210,15 @@ template <Access kAccess>
     if (!states_allow<kAccess>(states, bytes)) [[unlikely]] {
       refuse_state(kAccess, address, bytes, states);
     }
+    if (kInstrumented && reach.notes_writer) [[unlikely]]
+      check_early<kAccess>(address, bytes);
     DeviceRace* const race = kInstrumented ? running->device_race() : nullptr;
     if (race != nullptr) [[unlikely]] {
       const unsigned thread = running->thread();
       const bool fine = kAccess == Access::kRead    ? race->read(address, bytes, thread)
                         : kAccess == Access::kWrite ? race->write(address, bytes, thread)
                                                     : race->atomic(address, bytes, thread);
-      if (!fine) refuse_block(kAccess, address, bytes);
+      if (!fine) refuse_device(kAccess, address, bytes);
     }
     return;
   }
@@ -232,6 +259,13 @@ void check_read(const void* address, std::size_t bytes) {
 }
 void check_write(const void* address, std::size_t bytes) {
   detail::check_if_kernel<detail::Access::kWrite>(address, bytes, std::has_single_bit(bytes));
+}
+
+void wait_for_earlier_grids() {
+  if (detail::running != nullptr) detail::running->wait_for_earlier_grids();
+}
+void let_next_grid_start() {
+  if (detail::running != nullptr) detail::running->let_next_grid_start();
 }
 
 bool instrumented() { return detail::kInstrumented; }

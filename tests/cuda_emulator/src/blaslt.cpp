@@ -84,7 +84,7 @@ void store(void* data, cudaDataType_t type, std::size_t index, float value) {
 
 // Every line of the matrix lies in live device memory and, to be read, has been written.
 bool check_matrix(const char* name, const void* data, const Layout& layout, bool read) {
-  const Memory& m = memory();
+  Memory& m = memory();
   const std::size_t bytes = layout.line() * layout.element();
   for (std::uint64_t i = 0; i < layout.lines(); ++i) {
     const char* const line = static_cast<const char*>(data) +
@@ -100,6 +100,7 @@ bool check_matrix(const char* name, const void* data, const Layout& layout, bool
     std::uint8_t* const states = m.device.states(m.device.offset(address));
     if (!read) {
       std::memset(states, kInitialised, bytes);
+      m.device.note_writer(line, bytes, m.work);
       continue;
     }
     for (std::size_t j = 0; tf_emulator::instrumented() && j < bytes; ++j) {

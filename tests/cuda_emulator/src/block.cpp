@@ -38,6 +38,9 @@ void BlockRunner::fiber_body() {
 
 void BlockRunner::end_thread() {
   Thread& me = threads_[current_];
+  if (!me.has_waited) {
+    fail(Trap::kEarly, fmt::format("the thread ends and has not waited for earlier kernels"));
+  }
   Warp& warp = warps_[warp_index()];
   const std::uint32_t bit = 1u << lane();
   me.waiting = Waiting::kExited;
@@ -61,6 +64,12 @@ void BlockRunner::end_thread() {
   // Threads that have ended do not take part in barriers.
   if (at_barrier_ == live_) release_barrier();
   go_on_elsewhere();
+}
+
+void BlockRunner::let_next_grid_start() {
+  if (has_waited()) return;
+  fail(Trap::kEarly,
+       fmt::format("the next kernel is let start before the thread has waited for earlier ones"));
 }
 
 void BlockRunner::release_barrier() {
@@ -121,7 +130,7 @@ void BlockRunner::stuck() {
                      place(w * 32 + waiting).text, warp.kind, site_text(warp.site).text,
                      place(absent).text, site_text(threads_[absent].site).text));
   }
-  fail(Trap::kDeadlock, "no thread of the block can go on");
+  fail(Trap::kDeadlock, fmt::format("no thread of the block can go on"));
 }
 
 ShortText BlockRunner::place(unsigned thread) const {
@@ -158,7 +167,10 @@ void BlockRunner::begin_block(std::uint64_t number) {
     warp.exists = warp.ready = lanes == 32 ? 0xffffffffu : (1u << lanes) - 1u;
     warp.exited = warp.arrived = 0;
   }
-  for (unsigned t = 0; t < thread_count_; ++t) threads_[t].waiting = Waiting::kRunning;
+  for (unsigned t = 0; t < thread_count_; ++t) {
+    threads_[t].waiting = Waiting::kRunning;
+    threads_[t].has_waited = !shape_.early;
+  }
   Memory& m = memory();
   std::memset(m.shared_states, kFresh, shape_.shared_bytes);
 #if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__)
@@ -188,6 +200,7 @@ bool BlockRunner::run(const LaunchShape& shape, const KernelCall& call, const Bl
   reach_.device = reinterpret_cast<std::uintptr_t>(m.device.data(0));
   reach_.device_bytes = m.device.top();
   reach_.device_states = m.device.states(0);
+  reach_.notes_writer = shape.notes_writer;
   reach_.shared = reinterpret_cast<std::uintptr_t>(m.shared);
   reach_.shared_states = m.shared_states;
   const std::uint64_t count = std::uint64_t{shape.grid.x} * shape.grid.y * shape.grid.z;

@@ -32,6 +32,7 @@ struct Thread {
   Waiting waiting = Waiting::kRunning;
   Site site{};
   AsyncCopies async;
+  bool has_waited = true;  // for the kernels before its own, or it need not
 };
 
 struct Warp {
@@ -48,6 +49,8 @@ struct LaunchShape {
   uint3 grid;
   uint3 block;
   std::size_t shared_bytes;
+  bool early = false;         // begins while the kernels before it may still run
+  bool notes_writer = false;  // of device memory, for kernels that begin early
 };
 
 // Where the accesses of the running thread may go, close together: looked at on each of them.
@@ -60,6 +63,7 @@ struct Reach {
   std::uintptr_t shared = 0;
   std::uint8_t* shared_states = nullptr;
   std::uint64_t accesses = 0;
+  bool notes_writer = false;
 };
 
 class BlockRunner {
@@ -82,8 +86,15 @@ class BlockRunner {
   void fence() {
     if (blocks_.checked) device_race_.fence(current_);
   }
-  // Ends the launch. The caller's frame is left as it is: nothing in it may own memory but `what`.
+  // Ends the launch. The caller's frame is left as it is: nothing in it may own memory but `what`,
+  // which comes from fmt::format(): the constructor of a string from a literal may be the copy of
+  // it that is compiled for kernels, whose writes are checked.
   [[noreturn]] void fail(Trap kind, std::string what);
+
+  // Programmatic dependent launch.
+  void wait_for_earlier_grids() { threads_[current_].has_waited = true; }
+  void let_next_grid_start();
+  bool has_waited() const { return threads_[current_].has_waited; }
 
   unsigned thread() const { return current_; }
   unsigned lane() const { return current_ % 32; }

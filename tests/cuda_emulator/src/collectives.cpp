@@ -254,10 +254,10 @@ void cp_async(void* to, const void* from, int bytes, int source_bytes) {
   const detail::Memory& m = detail::memory();
   if (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(m.shared) >=
       detail::kSharedBytes) {
-    trap("cp.async to an address that is not in shared memory");
+    trap(fmt::format("cp.async to an address that is not in shared memory"));
   }
   if (reinterpret_cast<std::uintptr_t>(from) % static_cast<unsigned>(bytes) != 0) {
-    trap("cp.async from a misaligned address");
+    trap(fmt::format("cp.async from a misaligned address"));
   }
   const auto size = static_cast<std::size_t>(bytes);
   if (source_bytes > 0) check_read(from, static_cast<std::size_t>(source_bytes));

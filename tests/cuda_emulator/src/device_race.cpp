@@ -6,7 +6,7 @@
 namespace tf_emulator::detail {
 
 void DeviceRace::begin_launch() {
-  writes_.clear();
+  lines_.clear();
   released_.clear();
 }
 
@@ -46,8 +46,8 @@ void DeviceRace::fence(unsigned thread) {
   }
 }
 
-bool DeviceRace::ordered(const Write& write, unsigned thread) const {
-  if (write.block == block_) return true;  // barriers inside a block: see the README
+bool DeviceRace::ordered(const Use& write, unsigned thread) const {
+  if (write.block == block_ && before(write.tick, write.thread, now(thread))) return true;
   return std::ranges::any_of(taken_, [&](const Taken& t) {
     const auto seen = t.seen.find(write.block);
     return seen != t.seen.end() && before(write.tick, write.thread, seen->second) &&
@@ -55,36 +55,74 @@ bool DeviceRace::ordered(const Write& write, unsigned thread) const {
   });
 }
 
-bool DeviceRace::check(std::uintptr_t address, std::size_t bytes, unsigned thread,
-                       bool atomic) const {
-  for (std::size_t i = 0; i < bytes; ++i) {
-    const auto found = writes_.find(address + i);
-    if (found == writes_.end() || (atomic && found->second.atomic) ||
-        ordered(found->second, thread)) {
-      continue;
-    }
-    other_block_ = found->second.block;
-    return false;
+bool DeviceRace::read_before(const Use& read, unsigned thread) const {
+  if (read.block != block_ || read.tick < block_tick_) return true;
+  const bool same_warp = read.thread / 32 == thread / 32;
+  switch (read.by) {
+    case By::kThread:
+      return before(read.tick, read.thread, now(thread));
+    case By::kWarp:
+      return same_warp && read.tick < warp_tick_[thread / 32];
+    case By::kBlock:
+      return false;
+  }
+  return false;
+}
+
+bool DeviceRace::collide(const Use& other, bool wrote) {
+  other_ = other;
+  other_wrote_ = wrote;
+  return false;
+}
+
+template <class Fine>
+bool DeviceRace::for_bytes(std::uintptr_t address, std::size_t bytes, const Fine& fine) {
+  Line* line = nullptr;
+  for (std::uintptr_t at = address; at < address + bytes; ++at) {
+    if (line == nullptr || at % kLine == 0) line = &lines_[at / kLine];
+    if (!fine((*line)[at % kLine])) return false;
   }
   return true;
 }
 
-bool DeviceRace::read(std::uintptr_t address, std::size_t bytes, unsigned thread) const {
-  return check(address, bytes, thread, false);
+bool DeviceRace::read(std::uintptr_t address, std::size_t bytes, unsigned thread) {
+  return for_bytes(address, bytes, [&](Byte& byte) {
+    if (byte.write.tick != 0 && !ordered(byte.write, thread)) return collide(byte.write, true);
+    Use mine{tick_, static_cast<std::uint32_t>(block_), static_cast<std::uint16_t>(thread)};
+    const Use& last = byte.read;
+    if (last.tick != 0 && !read_before(last, thread)) {
+      const bool same_warp = last.by != By::kBlock && last.thread / 32 == thread / 32;
+      mine.by = same_warp ? By::kWarp : By::kBlock;
+    }
+    byte.read = mine;
+    return true;
+  });
+}
+
+bool DeviceRace::write_as(std::uintptr_t address, std::size_t bytes, unsigned thread, bool atomic,
+                          std::uint64_t tick) {
+  const Use mine{tick, static_cast<std::uint32_t>(block_), static_cast<std::uint16_t>(thread),
+                 atomic};
+  return for_bytes(address, bytes, [&](Byte& byte) {
+    const bool both_atomic = atomic && byte.write.atomic;
+    if (byte.write.tick != 0 && !both_atomic && !ordered(byte.write, thread)) {
+      return collide(byte.write, true);
+    }
+    if (byte.read.tick != 0 && !read_before(byte.read, thread)) return collide(byte.read, false);
+    byte.write = mine;
+    return true;
+  });
 }
 
 bool DeviceRace::write(std::uintptr_t address, std::size_t bytes, unsigned thread) {
-  if (!check(address, bytes, thread, false)) return false;
-  for (std::size_t i = 0; i < bytes; ++i) writes_[address + i] = {block_, tick_, thread, false};
-  return true;
+  return write_as(address, bytes, thread, false, tick_);
 }
 
 bool DeviceRace::atomic(std::uintptr_t address, std::size_t bytes, unsigned thread) {
-  if (!check(address, bytes, thread, true)) return false;
   const auto fence = fences_.find(thread);
   // Who takes up what was let go here comes after the operation itself, too.
   const std::uint64_t tick = fence == fences_.end() ? tick_ : fence->second.tick;
-  for (std::size_t i = 0; i < bytes; ++i) writes_[address + i] = {block_, tick, thread, true};
+  if (!write_as(address, bytes, thread, true, tick)) return false;
   Seen& here = released_[address];
   to_take_[thread].insert(here.begin(), here.end());
   if (fence == fences_.end()) return true;

@@ -8,6 +8,7 @@ namespace tf_emulator::detail {
 namespace {
 
 constexpr std::size_t kSharedWithoutOptIn = 48 << 10;
+constexpr int kEarlyFrom = 90;  // the architecture from which there is dependent launch
 
 BlockRunner& block_runner() {
   thread_local BlockRunner runner;
@@ -32,7 +33,7 @@ cudaError_t check_shape(const Runtime& state, const cudaLaunchConfig_t& config,
   if (config.dynamicSmemBytes > allowed) return cudaErrorInvalidValue;
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const bool known = config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
-    if (!known || state.limits.architecture < 90) return cudaErrorNotSupported;
+    if (!known || state.limits.architecture < kEarlyFrom) return cudaErrorNotSupported;
   }
   return cudaSuccess;
 }
@@ -49,9 +50,10 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, KernelCall kernel) {
   TF_EMULATOR_TRY(call->fail(check_shape(*call.operator->(), config, kernel.function)));
   const LaunchShape shape{{config.gridDim.x, config.gridDim.y, config.gridDim.z},
                           {config.blockDim.x, config.blockDim.y, config.blockDim.z},
-                          config.dynamicSmemBytes};
-  const bool early = may_begin_early(config);
-  return call->enqueue(config.stream, [shape, early, kernel = std::move(kernel)] {
+                          config.dynamicSmemBytes,
+                          may_begin_early(config),
+                          call->limits.architecture >= kEarlyFrom};
+  const auto run = [shape, kernel = std::move(kernel)] {
     Runtime& state = runtime();
     BlockRunner& runner = block_runner();
     const std::uint64_t before = runner.switches(), accesses = runner.reach().accesses;
@@ -59,11 +61,13 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, KernelCall kernel) {
     LaunchedKernel& launched = state.launched[kernel.function];
     launched.threads = std::max(launched.threads, shape.block.x * shape.block.y * shape.block.z);
     launched.shared_bytes = std::max(launched.shared_bytes, shape.shared_bytes);
-    state.counters.early_launches += early ? 1 : 0;
+    state.counters.early_launches += shape.early ? 1 : 0;
     if (!runner.run(shape, kernel, state.blocks)) state.set_trap(runner.report());
     state.counters.fiber_switches += runner.switches() - before;
     state.counters.accesses += runner.reach().accesses - accesses;
-  });
+  };
+  return call->enqueue(config.stream, run, nullptr,
+                       shape.early ? Kind::kEarlyKernel : Kind::kKernel);
 }
 
 cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attribute, int value) {

@@ -18,7 +18,7 @@
 namespace tf_emulator::detail {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // of cudaMalloc
+constexpr std::size_t kAlignment = 256;  // of cudaMalloc, and Region::kLineBytes
 constexpr std::size_t kRedzone = 1024;   // between allocations, at least
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kReserved = std::size_t{1} << 40;
@@ -82,7 +82,10 @@ Region::Region(std::size_t reserved, Space space)
       reserved_(reserved),
       base_(reinterpret_cast<std::uintptr_t>(reserve(reserved, PROT_NONE))),
       states_(static_cast<std::uint8_t*>(reserve(reserved, PROT_NONE))) {
-  if (space == Space::kDevice) key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  if (space != Space::kDevice) return;
+  key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  writers_ = static_cast<std::uint32_t*>(
+      reserve(reserved / kLineBytes * sizeof(std::uint32_t), PROT_READ | PROT_WRITE));
 }
 
 // For the calling thread where there is a key, else for all; the runtime's lock is held.
@@ -162,10 +165,18 @@ void Region::release_all() {
     madvise(reinterpret_cast<void*>(range), committed_, MADV_DONTNEED);
     protect(range, committed_, PROT_NONE);
   }
+  if (writers_ != nullptr) {
+    madvise(writers_, committed_ / kLineBytes * sizeof(std::uint32_t), MADV_DONTNEED);
+  }
   unpoison(data(0), top_);
   allocations_.clear();
   top_ = committed_ = live_bytes_ = 0;
   count_ = 0;
+}
+
+void Region::note_writer(const void* pointer, std::size_t bytes, std::uint32_t work) {
+  const std::size_t begin = offset(reinterpret_cast<std::uintptr_t>(pointer));
+  std::fill(writers_ + begin / kLineBytes, writers_ + (begin + bytes - 1) / kLineBytes + 1, work);
 }
 
 const Allocation* Region::find(std::uintptr_t address) const {

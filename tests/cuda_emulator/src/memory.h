@@ -48,6 +48,13 @@ class Region {
   std::size_t offset(std::uintptr_t address) const { return address - base_; }
   std::size_t top() const { return top_; }
   std::uint8_t* states(std::size_t offset) const { return states_ + offset; }
+  // Of device memory, by lines of kLineBytes, which are of one allocation: the number of the work
+  // that wrote there last (Runtime); 0: none, or not noted.
+  void note_writer(const void* pointer, std::size_t bytes, std::uint32_t work);
+  // The same of one line.
+  std::uint32_t writer(std::uintptr_t address) const {
+    return writers_[offset(address) / kLineBytes];
+  }
   char* data(std::size_t offset) const { return reinterpret_cast<char*>(base_) + offset; }
   std::size_t live_bytes() const { return live_bytes_; }
   // The allocation that holds the address, else the nearest below it, else null.
@@ -60,6 +67,8 @@ class Region {
   std::string describe(std::uintptr_t address) const;
 
  private:
+  static constexpr std::size_t kLineBytes = 256;
+
   void forbid(std::size_t offset, std::size_t bytes);
   void commit(std::size_t end);
   void allow(bool access);
@@ -68,6 +77,7 @@ class Region {
   std::size_t reserved_;
   std::uintptr_t base_;
   std::uint8_t* states_;
+  std::uint32_t* writers_ = nullptr;
   std::size_t top_ = 0;        // end of what was handed out, with its redzone
   std::size_t committed_ = 0;  // end of what is readable and writable
   bool open_ = false;
@@ -89,6 +99,7 @@ struct Memory {
   char* shared;                 // the arena of the running block, kSharedBytes
   std::uint8_t* shared_states;  // of each byte of it
   Bus bus;                      // what crossed it so far
+  std::uint32_t work = 0;       // number of the work that runs
   Memory();
 };
 Memory& memory();

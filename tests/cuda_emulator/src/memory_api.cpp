@@ -56,6 +56,7 @@ void copy_row(char* to, const char* from, std::size_t bytes) {
   std::uint8_t* const to_states =
       to_device ? m.device.states(m.device.offset(reinterpret_cast<std::uintptr_t>(to))) : nullptr;
   std::memmove(to, from, bytes);
+  if (to_device) m.device.note_writer(to, bytes, m.work);
   if (from_device && !to_device) m.bus.copied_to_host += bytes;
   if (!from_device) {
     if (to_device) m.bus.copied_to_device += bytes;
@@ -134,6 +135,7 @@ void set_now(void* to, int value, std::size_t bytes) {
     return;
   }
   std::memset(to, value, bytes);
+  m.device.note_writer(to, bytes, m.work);
   std::memset(m.device.states(m.device.offset(reinterpret_cast<std::uintptr_t>(to))), kInitialised,
               bytes);
 }

@@ -112,7 +112,9 @@ bool is_ready(const AllGatherCall& call) {
 void take(const AllGatherCall& call) {
   ncclComm& c = *call.comm;
   if (c.aborted || runtime().sticky != cudaSuccess) return;
-  std::memset(states_of(call.parts), kInitialised, call.bytes * static_cast<std::size_t>(c.ranks));
+  const std::size_t bytes = call.bytes * static_cast<std::size_t>(c.ranks);
+  std::memset(states_of(call.parts), kInitialised, bytes);
+  memory().device.note_writer(call.parts, bytes, memory().work);
   for (int r = 0; r < c.ranks; ++r) {
     if (c.shared->bytes[static_cast<std::size_t>(r)] != call.bytes) c.mismatch = true;
     std::memcpy(static_cast<char*>(call.parts) + static_cast<std::size_t>(r) * call.bytes,

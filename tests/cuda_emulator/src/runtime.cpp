@@ -42,6 +42,11 @@ cudaError_t error_of(Trap kind) {
   }
 }
 
+// What comes next in a stream may begin while `others` still run.
+void come_after(CUstream_st& stream, const Unended& others) {
+  stream.unended.insert(stream.unended.end(), others.begin(), others.end());
+}
+
 }  // namespace
 
 Runtime& runtime() {
@@ -116,9 +121,12 @@ void Runtime::destroy_stream(CUstream_st* stream) {
 }
 
 void Runtime::push(CUstream_st& stream, Work work) {
-  if (&stream != &default_ && (stream.flags & cudaStreamNonBlocking) == 0) finish_stream(&default_);
+  if (&stream != &default_ && (stream.flags & cudaStreamNonBlocking) == 0) {
+    run_all(&default_);
+    come_after(stream, default_.unended);
+  }
   stream.queue.push_back(std::move(work));
-  if (order == Order::kEager) finish_stream(&stream);
+  if (order == Order::kEager) run_all(&stream);
 }
 
 cudaError_t Runtime::before_default() {
@@ -126,27 +134,29 @@ cudaError_t Runtime::before_default() {
     if (capture->mode != cudaStreamCaptureModeRelaxed) return fail(cudaErrorStreamCaptureImplicit);
   }
   for (CUstream_st* stream : streams_) {
-    if (stream != &default_ && (stream->flags & cudaStreamNonBlocking) == 0) finish_stream(stream);
+    if (stream == &default_ || (stream->flags & cudaStreamNonBlocking) != 0) continue;
+    run_all(stream);
+    come_after(default_, stream->unended);
   }
   return cudaSuccess;
 }
 
 cudaError_t Runtime::enqueue(CUstream_st* stream, std::function<void()> run,
-                             std::function<bool()> ready) {
+                             std::function<bool()> ready, Kind kind) {
   if (!known(stream)) return fail(cudaErrorInvalidResourceHandle);
   if (stream == nullptr) {
     if (const cudaError_t error = before_default(); error != cudaSuccess) return error;
-    push(default_, {std::move(run), nullptr, nullptr, std::move(ready)});
+    push(default_, {std::move(run), nullptr, nullptr, std::move(ready), kind});
     return cudaSuccess;
   }
   if (stream->capture != nullptr) {
     if (!stream->capture->valid) return fail(cudaErrorStreamCaptureInvalidated);
     GraphNodes& nodes = stream->capture->nodes;
-    nodes.push_back({std::move(run), std::move(ready), std::move(stream->tail)});
+    nodes.push_back({std::move(run), std::move(ready), std::move(stream->tail), kind});
     stream->tail = {nodes.size() - 1};
     return cudaSuccess;
   }
-  push(*stream, {std::move(run), nullptr, nullptr, std::move(ready)});
+  push(*stream, {std::move(run), nullptr, nullptr, std::move(ready), kind});
   return cudaSuccess;
 }
 
@@ -203,12 +213,19 @@ bool Runtime::runnable(const CUstream_st& stream) {
 void Runtime::run_front(CUstream_st& stream) {
   const Work work = std::move(stream.queue.front());
   stream.queue.pop_front();
+  if (work.wait != nullptr) come_after(stream, work.wait->before);
   if (work.run != nullptr && sticky == cudaSuccess) {
+    if (work.kind != Kind::kEarlyKernel) note_ended(stream.unended);
+    memory().work = static_cast<std::uint32_t>(ended_.size());
+    stream.unended.push_back(memory().work);
+    ended_.push_back(false);
     memory().device.open();
     work.run();
+    if (work.kind == Kind::kOther) note_ended(stream.unended);  // what comes next waits for it
   }
   if (work.record != nullptr) {
     work.record->done = true;
+    work.record->before = stream.unended;
     work.record->when = std::chrono::steady_clock::now();
   }
 }
@@ -245,12 +262,23 @@ CUstream_st* Runtime::next_for(CUstream_st* wanted) {
   return chosen == nullptr ? wanted : chosen;
 }
 
-void Runtime::finish_stream(CUstream_st* stream) {
+void Runtime::run_all(CUstream_st* stream) {
   while (!stream->queue.empty()) step(next_for(stream));
+}
+
+void Runtime::note_ended(Unended& work) {
+  for (const std::uint32_t number : work) ended_[number] = true;
+  work.clear();
+}
+
+void Runtime::finish_stream(CUstream_st* stream) {
+  run_all(stream);
+  note_ended(stream->unended);
 }
 
 void Runtime::finish(const std::shared_ptr<Completion>& completion) {
   while (!completion->done) step(next_for(completion->stream));
+  note_ended(completion->before);
 }
 
 void Runtime::finish_all(bool blocking_only) {
@@ -263,8 +291,11 @@ void Runtime::finish_all(bool blocking_only) {
         if (wanted && !stream->queue.empty()) next = stream;
       }
     }
-    if (next == nullptr) return;
+    if (next == nullptr) break;
     step(next);
+  }
+  for (CUstream_st* stream : streams_) {
+    if (stream->queue.empty()) note_ended(stream->unended);
   }
 }
 
@@ -273,6 +304,7 @@ void Runtime::drop_all() {
     if (stream != &default_) delete stream;
   }
   default_.queue.clear();
+  default_.unended.clear();
   for (CUevent_st* event : events) delete event;
   for (CUgraph_st* graph : graphs) delete graph;
   for (CUgraphExec_st* exec : execs) delete exec;
@@ -353,8 +385,12 @@ cudaError_t Runtime::launch_graph(CUstream_st* stream,
       if (order == Order::kOldest || order == Order::kEager) break;
     }
     done[chosen] = true;
+    const GraphNode& node = (*nodes)[chosen];
+    // A graph begins when all before it has ended.
+    const Kind kind =
+        node.after.empty() && node.kind == Kind::kEarlyKernel ? Kind::kKernel : node.kind;
     const cudaError_t error = enqueue(
-        stream, [nodes, chosen] { (*nodes)[chosen].run(); }, (*nodes)[chosen].ready);
+        stream, [nodes, chosen] { (*nodes)[chosen].run(); }, (*nodes)[chosen].ready, kind);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

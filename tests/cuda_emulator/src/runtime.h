@@ -18,11 +18,20 @@
 
 namespace tf_emulator::detail {
 
+// How work begins. A kernel launched early may do so while the kernels right before it in its
+// stream still run, and before what they wrote can be seen; all else when what is before it has
+// ended.
+enum class Kind : std::uint8_t { kOther, kKernel, kEarlyKernel };
+
+// Numbers of work that may still run, as far as the order of streams tells.
+using Unended = std::vector<std::uint32_t>;
+
 // One recording of an event: done once the stream has come to it.
 struct Completion {
   CUstream_st* stream = nullptr;
   bool done = false;
   std::chrono::steady_clock::time_point when;
+  Unended before;  // of the stream, when it came to it
 };
 
 // One entry of a stream's queue: waits for `wait`, then until `ready` says so, runs `run`,
@@ -33,12 +42,14 @@ struct Work {
   std::shared_ptr<Completion> wait;
   std::shared_ptr<Completion> record;
   std::function<bool()> ready;
+  Kind kind = Kind::kOther;
 };
 
 struct GraphNode {
   std::function<void()> run;
   std::function<bool()> ready;
   std::vector<std::size_t> after;  // indices of earlier nodes
+  Kind kind = Kind::kOther;
 };
 using GraphNodes = std::vector<GraphNode>;
 
@@ -58,6 +69,7 @@ struct CUstream_st {
   std::deque<tf_emulator::detail::Work> queue;
   std::shared_ptr<tf_emulator::detail::Capture> capture;
   std::vector<std::size_t> tail;  // nodes that what is captured next comes after
+  tf_emulator::detail::Unended unended;
 };
 struct CUevent_st {
   unsigned flags = 0;
@@ -107,12 +119,15 @@ class Runtime {
   // nullptr is the default stream.
   CUstream_st* queue_of(CUstream_st* stream) { return stream == nullptr ? &default_ : stream; }
   cudaError_t enqueue(CUstream_st* stream, std::function<void()> run,
-                      std::function<bool()> ready = nullptr);
+                      std::function<bool()> ready = nullptr, Kind kind = Kind::kOther);
   cudaError_t record(CUevent_st* event, CUstream_st* stream);
   cudaError_t wait(CUstream_st* stream, CUevent_st* event);
+  // The host waits: what it has waited for has ended.
   void finish_stream(CUstream_st* stream);
   void finish(const std::shared_ptr<Completion>& completion);
   void finish_all(bool blocking_only = false);
+  void note_ended(Unended& work);
+  bool has_ended(std::uint32_t work) const { return ended_[work]; }
   // Runs one entry of the stream or, if that waits, of another that it waits for; sleeps a moment
   // if nothing can run. false when there was nothing to do.
   bool step(CUstream_st* stream);
@@ -133,6 +148,7 @@ class Runtime {
   CUstream_st* next_for(CUstream_st* wanted);
   CUstream_st* choose(bool blocking_only);
   void run_front(CUstream_st& stream);
+  void run_all(CUstream_st* stream);
   // What is queued next in the default stream comes after everything in blocking streams.
   cudaError_t before_default();
   void push(CUstream_st& stream, Work work);
@@ -140,6 +156,7 @@ class Runtime {
   CUstream_st default_;
   std::set<CUstream_st*> streams_{&default_};
   std::set<std::shared_ptr<Capture>> captures_;
+  std::vector<bool> ended_{true};  // by number of work, from 1 on
   std::uint64_t stream_count_ = 0;
   cudaError_t last_error_ = cudaSuccess;
 };

@@ -61,7 +61,10 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     call->invalidate(stream->capture);
     return call->fail(cudaErrorStreamCaptureUnsupported);
   }
-  if (stream->queue.empty()) return cudaSuccess;
+  if (stream->queue.empty()) {
+    call->note_ended(stream->unended);
+    return cudaSuccess;
+  }
   call->step(stream);  // so that polling comes to an end
   return cudaErrorNotReady;
 }
@@ -127,6 +130,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     call->invalidate(event->capture);
     return call->fail(cudaErrorCapturedEvent);
   }
+  if (event->last != nullptr && event->last->done) call->note_ended(event->last->before);
   if (event->last == nullptr || event->last->done) return cudaSuccess;
   call->step(event->last->stream);
   return cudaErrorNotReady;

@@ -1,4 +1,5 @@
-// Blocks that read what others wrote: the right way passes in every order, each mistake is found.
+// Blocks and threads that read in device memory what others wrote: the right way passes in every
+// order, each mistake is found.
 #include <cmath>
 #include <vector>
 
@@ -151,6 +152,65 @@ TEST_F(Blocks, AMissingFenceIsARaceThatNamesTheOtherBlock) {
   EXPECT_NE(out.message.find("which block (1,0,0) wrote"), std::string::npos) << out.message;
   // Without the checks such a launch passes: they are what finds it.
   EXPECT_EQ(run(sum_blocks<Mistake::kNoFence>, {}).total, expected());
+}
+
+enum class Barrier { kNone, kWarp, kBlock };
+
+// As a draw reads the probabilities that other threads of its block made: total[t] = what the
+// thread `distance` further on wrote; with kOver also what was read is written over.
+template <Barrier kBarrier, bool kOver>
+__global__ void read_in_block(float* values, int distance, float* total) {
+  const auto synchronise = [] {
+    if (kBarrier == Barrier::kWarp) __syncwarp();
+    if (kBarrier == Barrier::kBlock) __syncthreads();
+  };
+  const unsigned other = (threadIdx.x + static_cast<unsigned>(distance)) % blockDim.x;
+  values[threadIdx.x] = 1;
+  if (kOver) {
+    __syncthreads();
+  } else {
+    synchronise();
+  }
+  total[threadIdx.x] = values[other];
+  if (!kOver) return;
+  synchronise();
+  values[threadIdx.x] = 2;
+}
+
+TEST_F(Blocks, ThreadsOfABlockNeedABarrier) {
+  if (!tf_emulator::instrumented()) GTEST_SKIP() << "accesses are not checked in this build";
+  const auto message = [&](auto kernel, unsigned threads, int distance, bool checked = true) {
+    tf_emulator::reset();
+    tf_emulator::set_blocks({BlockOrder::kForward, 0, checked});
+    float* const values = device_array<float>(kThreads);
+    ok(cudaMemset(values, 0, kThreads * sizeof(float)));
+    launch(kernel, dim3(1), dim3(threads), 0, nullptr, values, distance,
+           device_array<float>(kThreads));
+    static_cast<void>(cudaDeviceSynchronize());
+    const tf_emulator::TrapReport trap = tf_emulator::last_trap();
+    EXPECT_TRUE(trap.kind == Trap::kNone || trap.kind == Trap::kRace) << trap.message;
+    return trap.message;
+  };
+  EXPECT_EQ(message(read_in_block<Barrier::kBlock, false>, 64, 63), "");
+  EXPECT_EQ(message(read_in_block<Barrier::kWarp, false>, 32, 31), "");
+  EXPECT_EQ(message(read_in_block<Barrier::kNone, false>, 64, 0), "");  // its own
+  EXPECT_EQ(message(read_in_block<Barrier::kBlock, true>, 64, 63), "");
+  EXPECT_EQ(message(read_in_block<Barrier::kWarp, true>, 32, 31), "");
+  EXPECT_EQ(message(read_in_block<Barrier::kNone, true>, 64, 0), "");
+  const auto has = [](const std::string& text, const char* words) {
+    return text.find(words) != std::string::npos ? "" : text + " without " + words;
+  };
+  constexpr const char *kWrote = "wrote with no barrier between",
+                       *kRead = "read with no barrier between";
+  // Thread 1 reads what thread 0 wrote.
+  EXPECT_EQ(has(message(read_in_block<Barrier::kNone, false>, 64, 63), kWrote), "");
+  // Thread 1 writes what thread 0 has read, before and after.
+  EXPECT_EQ(has(message(read_in_block<Barrier::kNone, false>, 64, 1), kRead), "");
+  EXPECT_EQ(has(message(read_in_block<Barrier::kNone, true>, 64, 1), kRead), "");
+  // A warp's barrier is none for two warps.
+  EXPECT_EQ(has(message(read_in_block<Barrier::kWarp, false>, 64, 32), kRead), "");
+  EXPECT_EQ(has(message(read_in_block<Barrier::kWarp, true>, 64, 32), kWrote), "");
+  EXPECT_EQ(message(read_in_block<Barrier::kNone, true>, 64, 1, false), "");
 }
 
 }  // namespace

@@ -1,0 +1,305 @@
+// Every kernel with its blocks in several orders, and what threads and blocks do with each other's
+// device memory checked: the bits are those of the first order.
+#include <gtest/gtest.h>
+#include <tf_emulator.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <regex>
+#include <set>
+
+#include "cuda/kv_test_support.h"
+#include "kernels/kernels.h"
+#include "report/golden.h"
+
+namespace triforce::kernels {
+namespace {
+
+using namespace cuda;
+using tf_emulator::BlockOrder;
+
+using Bits = std::vector<std::uint16_t>;
+
+// Memory of one call, zeros or normals; all that is in it afterwards is its result.
+class Memory {
+ public:
+  Memory(CudaAllocator& allocator, DType type) : allocator_(allocator), type_(type) {}
+
+  TensorView f32(std::initializer_list<std::int64_t> shape) {
+    return tensor(DType::kF32, shape, [&](void* to, std::size_t n) {
+      const std::vector<float> values = normals(n, ++seed_);
+      to_device(to, values.data(), n * sizeof(float));
+    });
+  }
+  TensorView half(std::initializer_list<std::int64_t> shape) {
+    return tensor(type_, shape, [&](void* to, std::size_t n) {
+      const Bits values = to_halves(normals(n, ++seed_), type_);
+      to_device(to, values.data(), n * 2);
+    });
+  }
+  TensorView ints(const std::vector<std::int32_t>& values) {
+    const auto n = static_cast<std::int64_t>(values.size());
+    return tensor(DType::kI32, {n}, [&](void* to, std::size_t) {
+      to_device(to, values.data(), values.size() * sizeof(std::int32_t));
+    });
+  }
+  void* zeros(std::int64_t bytes) { return tensor(DType::kI32, {(bytes + 3) / 4}, {}).data; }
+  PackedMatrix matrix(std::int64_t rows, std::int64_t cols) {
+    return {half({packed_bytes(rows, cols) / 2}).data, type_, rows, cols};
+  }
+  Buffer storage(std::int64_t bytes) const {
+    return {allocator_, bytes, Place::kDevice, MemTag::kTargetWeights};
+  }
+  DType type() const { return type_; }
+  KvView cache(int heads, int d, std::int64_t capacity, std::int32_t length) {
+    KvView kv;
+    kv.k = half({heads, capacity, d}).data;
+    kv.v = half({heads, capacity, d}).data;
+    kv.dtype = type_;
+    kv.kv_heads = kv.layer_heads = heads;
+    kv.head_dim = d;
+    kv.capacity = capacity;
+    kv.head_stride = capacity * d;
+    kv.length = ints({length}).as<const std::int32_t>();
+    return kv;
+  }
+  RopeView rope(std::int64_t positions, int d) {
+    return {f32({positions, d / 2}), f32({positions, d / 2})};
+  }
+  Bits bits() const {
+    TF_CUDA(cudaDeviceSynchronize());
+    Bits all;
+    for (const Buffer& b : buffers_) {
+      Bits part(static_cast<std::size_t>(b.bytes() / 2));
+      TF_CUDA(cudaMemcpy(part.data(), b.data(), part.size() * 2, cudaMemcpyDeviceToHost));
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+ private:
+  TensorView tensor(DType dtype, std::initializer_list<std::int64_t> shape,
+                    const std::function<void(void*, std::size_t)>& fill) {
+    const TensorView shaped = make_view(nullptr, dtype, shape);
+    buffers_.emplace_back(allocator_, shaped.bytes(), Place::kDevice, MemTag::kWorkspace);
+    if (fill) fill(buffers_.back().data(), static_cast<std::size_t>(shaped.numel()));
+    return make_view(buffers_.back().data(), dtype, shape);
+  }
+
+  CudaAllocator& allocator_;
+  DType type_;
+  unsigned seed_ = 0;
+  std::vector<Buffer> buffers_;
+};
+
+struct Call {
+  const char* name;
+  std::function<void(Memory&)> run;
+};
+
+// On few rows, of sizes that leave ends.
+const std::vector<Call>& products() {
+  static const std::vector<Call> calls{
+      {"linear",
+       [](Memory& m) {
+         for (const std::int64_t rows : {1, 9, 17, 25}) {
+           const PackedMatrix w = m.matrix(40, 72);
+           const TensorView x = m.half({rows, 72});
+           linear(x, {}, w, m.f32({rows, 40}), rows == 9, nullptr);
+           linear(x, {}, w, m.half({rows, 40}), false, nullptr);
+         }
+       }},
+      {"products of norms",
+       [](Memory& m) {
+         const TensorView out = m.half({2, 72}), all = m.half({2, 256});
+         const Norm norm{m.f32({2, 72}), m.f32({72}), 1e-5F, out};
+         linear(out, norm, m.matrix(40, 72), m.f32({2, 40}), false, nullptr);
+         linear_swiglu(out, norm, m.matrix(64, 72), m.half({2, 64}), m.half({2, 32}), nullptr);
+         linear_rope_append(out, norm, m.matrix(256, 72), all, m.ints({5, 6}), m.rope(16, 64),
+                            m.half({2, 2, 64}), m.cache(1, 64, 16, 7), nullptr);
+       }},
+      {"products with what follows",
+       [](Memory& m) {
+         for (const std::int64_t rows : {1, 9, 17, 25}) {
+           std::vector<std::int32_t> positions;
+           for (std::int64_t i = 0; i < rows; ++i) {
+             positions.push_back(static_cast<std::int32_t>(3 + i));
+           }
+           const TensorView x = m.half({rows, 72}), at = m.ints(positions);
+           linear_swiglu(x, {}, m.matrix(64, 72), m.half({rows, 64}), m.half({rows, 32}), nullptr);
+           linear_rope_append(x, {}, m.matrix(256, 72), m.half({rows, 256}), at, m.rope(32, 64),
+                              m.half({rows, 2, 64}),
+                              m.cache(1, 64, 32, static_cast<std::int32_t>(3 + rows)), nullptr);
+           rope_append(m.half({rows, 256}), at, m.rope(32, 64), m.half({rows, 2, 64}),
+                       m.cache(1, 64, 32, static_cast<std::int32_t>(3 + rows)), nullptr);
+         }
+       }},
+      {"weights in their order",
+       [](Memory& m) {
+         Matrix w{m.storage(packed_bytes(40, 72)), m.type(), 40, 72};
+         pack_rows(w, 3, m.f32({30, 72}), nullptr);
+         unpack_rows(w, 5, m.half({20, 72}), nullptr);
+         linear(m.half({3, 72}), {}, packed(w), m.f32({3, 40}), false, nullptr);
+       }},
+      {"rows",
+       [](Memory& m) {
+         const TensorView x = m.f32({3, 300});
+         embed(m.ints({4, 0, 6}), m.half({7, 300}), x, nullptr);
+         rms_norm(x, m.f32({300}), 1e-5F, x, nullptr);
+         rms_norm(m.f32({2, 1500}), m.f32({1500}), 1e-5F, m.half({2, 1500}), nullptr);
+         swiglu(m.half({3, 80}), m.half({3, 40}), nullptr);
+         add_parts(m.f32({3, 3, 300}), x, nullptr);
+         convert(x, m.half({3, 300}), nullptr);
+         random_values(m.f32({700}), {7, 1, 0, 2}, 5, 0.5, nullptr);
+         read_all(m.zeros(4096), 4096, 2, static_cast<std::uint32_t*>(m.zeros(4)), nullptr);
+       }},
+  };
+  return calls;
+}
+
+void attend(Memory& m, int heads, int kv_heads, int d, std::int64_t queries, bool rotate,
+            bool with_mass) {
+  constexpr std::int64_t kSplit = 128, kCapacity = 296;
+  constexpr int kChunk = 8;
+  KvView kv = m.cache(kv_heads, d, kCapacity, 290);
+  kv.rotate_on_read = rotate;
+  const TensorView q = m.half({queries, heads, d}), out = m.half({queries, heads * d});
+  const RopeView rope = m.rope(kCapacity, d);
+  if (queries > kMaxBatchInvariantRows) return attention_prefill(q, kv, rope, out, nullptr);
+  const TensorView mass = with_mass ? m.f32({kv_heads, kCapacity / kChunk}) : TensorView{};
+  const std::int64_t bytes =
+      attention_bytes(queries, heads, kv_heads, d, kCapacity, kSplit, with_mass);
+  attention(q, kv, rope, out, mass, kChunk, kSplit, m.zeros(bytes),
+            static_cast<unsigned*>(m.zeros(heads * 4)), nullptr);
+}
+
+const std::vector<Call>& attentions() {
+  static const std::vector<Call> calls{
+      {"attention", [](Memory& m) { attend(m, 4, 2, 64, 3, false, false); }},
+      {"attention of two blocks of rows", [](Memory& m) { attend(m, 8, 2, 128, 9, false, false); }},
+      {"attention with rotation", [](Memory& m) { attend(m, 2, 2, 64, 1, true, false); }},
+      {"attention with mass", [](Memory& m) { attend(m, 4, 2, 64, 9, false, true); }},
+      {"attention of a prompt", [](Memory& m) { attend(m, 2, 1, 64, 70, false, false); }},
+      {"chunks",
+       [](Memory& m) {
+         const KvView from = m.cache(2, 64, 64, 64), to = m.cache(2, 64, 32, 32);
+         score_chunks(m.half({4, 64}), from, 8, 8, m.f32({2, 8}), nullptr);
+         TensorView ids = m.ints({0, 5, 2, 0, 7, 3});
+         ids = make_view(ids.data, DType::kI32, {2, 3});
+         gather_chunks(from, ids, 8, to, nullptr);
+         KvView host = to;
+         host.on_host = true;
+         gather_chunks(host, make_view(m.ints({0, 1, 1, 2}).data, DType::kI32, {2, 2}), 8,
+                       m.cache(2, 64, 16, 16), nullptr);
+         copy_rows(from, 9, from, 4, 41, nullptr);
+         copy_rows(from, 3, to, 1, 29, nullptr);
+         copy_rows(to, 3, m.cache(2, 64, 64, 64), 6, 20, nullptr);
+         copy_rows(host, 3, from, 6, 20, nullptr);
+       }},
+      {"the best of many chunks",
+       [](Memory& m) {
+         constexpr std::int64_t kChunks = 2500;  // more than a block sorts
+         const TensorView ids = m.ints(std::vector<std::int32_t>(600));
+         top_chunks(m.f32({1, kChunks}), make_view(ids.data, DType::kI32, {1, 600}),
+                    m.zeros(top_chunks_bytes(1, kChunks)), nullptr);
+       }},
+  };
+  return calls;
+}
+
+// Rows that a block holds in shared memory, and one that it does not; all ways to draw.
+const std::vector<Call>& draws() {
+  static constexpr DrawKey kKey{7, 1, 0, 2};
+  static constexpr SamplingParams kCut{0.8F, 0.9F, 50};
+  static const std::vector<Call> calls{
+      {"probabilities",
+       [](Memory& m) {
+         to_probs(m.f32({2, 1500}), kCut, m.f32({2, 1500}), nullptr);
+       }},
+      {"draws",
+       [](Memory& m) {
+         for (const Acceptance a : {Acceptance::kSpeculative, Acceptance::kCoupled}) {
+           auto* const out = static_cast<VerifyResult*>(m.zeros(sizeof(VerifyResult)));
+           const TensorView p = m.f32({4, 1500}), q = m.f32({3, 1500});
+           to_probs(m.f32({4, 1500}), {}, p, nullptr);
+           to_probs(m.f32({3, 1500}), {}, q, nullptr);
+           sample(p.rows(0, 1), kKey, 50, a, out, nullptr);
+           to_probs_and_sample(m.f32({1, 1500}), kCut, m.f32({1, 1500}), kKey, 50, a, out, nullptr);
+           const Token tokens[] = {3, 77, 1499};
+           VerifyRule rule;
+           rule.acceptance = a;
+           verify(p, q, tokens, kKey, 50, rule,
+                  static_cast<VerifyResult*>(m.zeros(sizeof(VerifyResult))), nullptr);
+         }
+       }},
+      {"rows that shared memory does not hold",
+       [](Memory& m) {
+         constexpr std::int64_t kVocab = 42000;
+         to_probs(m.f32({1, kVocab}), {}, m.f32({1, kVocab}), nullptr);
+         for (const Acceptance a : {Acceptance::kSpeculative, Acceptance::kCoupled}) {
+           to_probs_and_sample(m.f32({1, kVocab}), kCut, m.f32({1, kVocab}), kKey, 50, a,
+                               static_cast<VerifyResult*>(m.zeros(sizeof(VerifyResult))), nullptr);
+         }
+       }},
+  };
+  return calls;
+}
+
+class BlocksTest : public ::testing::TestWithParam<DType> {
+ protected:
+  void TearDown() override { tf_emulator::set_blocks({}); }
+  Bits run(const Call& call) {
+    Memory memory(allocator_, GetParam());
+    call.run(memory);
+    return memory.bits();
+  }
+  void expect_equal_in_every_order(const std::vector<Call>& calls) {
+    for (const Call& call : calls) {
+      SCOPED_TRACE(call.name);
+      const Bits forward = run(call);
+      for (const auto& [order, seed] : {std::pair{BlockOrder::kForward, 0},
+                                        {BlockOrder::kBackward, 0},
+                                        {BlockOrder::kShuffled, 1}}) {
+        tf_emulator::set_blocks({order, static_cast<std::uint64_t>(seed), true});
+        EXPECT_EQ(run(call) == forward, true) << "order " << static_cast<int>(order);
+        tf_emulator::set_blocks({});
+      }
+    }
+  }
+  CudaAllocator allocator_{0};
+};
+
+TEST_P(BlocksTest, Products) { expect_equal_in_every_order(products()); }
+TEST_P(BlocksTest, Attention) { expect_equal_in_every_order(attentions()); }
+TEST_P(BlocksTest, Draws) { expect_equal_in_every_order(draws()); }
+
+// A kernel that none of the calls above launches would be checked by nothing.
+TEST_P(BlocksTest, EveryKernelIsLaunched) {
+  for (const auto& calls : {products(), attentions(), draws()}) {
+    for (const Call& call : calls) run(call);
+  }
+  std::set<std::string> launched, defined, missing;
+  for (const tf_emulator::LaunchedKernel& k : tf_emulator::launched_kernels()) {
+    std::smatch found;
+    if (std::regex_search(k.name, found, std::regex("(\\w+_kernel)\\b"))) launched.insert(found[1]);
+  }
+  const auto folder = std::filesystem::path(TF_SOURCE_DIR) / "kernels";
+  const std::regex kernel("__global__[^;{]*?(\\w+_kernel)\\(");
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string text = read_text(entry.path());
+    for (std::sregex_iterator i(text.begin(), text.end(), kernel), end; i != end; ++i) {
+      defined.insert((*i)[1]);
+    }
+  }
+  EXPECT_GE(defined.size(), 20U);
+  std::set_difference(defined.begin(), defined.end(), launched.begin(), launched.end(),
+                      std::inserter(missing, missing.end()));
+  EXPECT_EQ(missing, std::set<std::string>{});
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, BlocksTest, ::testing::Values(DType::kF16, DType::kBF16));
+
+}  // namespace
+}  // namespace triforce::kernels
