@@ -9,7 +9,7 @@ EXCHANGE, BARRIER = 23, 40
 # Cycles for which a block of 32 warps does nothing but wait: exchanges and reads of shared memory, 23
 # each, and barriers.
 WAITS = {
-    "reduction": 400,  # two barriers, a read, two trees of five exchanges, and as many of the other word
+    "reduction": 400,  # two barriers, a read, two trees of five exchanges, as many of the other word
     "search": 900,     # four barriers, one warp's sums over eight bins a lane and the choice among them
     "gathered": 700,   # the same among the ids of one bin, of which there are some ten
     "division": 400,   # of doubles, and what follows from it in every thread
@@ -94,8 +94,9 @@ def product_us(card, work, loops, product, rows):
 
 
 def split_kernel(model, rows, rotated):
-    return (f"split_kernel<T, {model.head_dim}, {-(-rows // 8)}, "
-            f"{'true' if rotated else 'false'}>")
+    """The instance for `rows` tokens, each of which is a row for every query head of a KV head."""
+    groups = -(-rows * model.group // 8)
+    return f"split_kernel<T, {model.head_dim}, {groups}, {'true' if rotated else 'false'}>"
 
 
 def added_us(card, loops, model, tokens, rows, rotated=False):
@@ -108,7 +109,7 @@ def added_us(card, loops, model, tokens, rows, rotated=False):
     count, _ = splits(loop["multiprocessors"], model.kv_heads, tokens)
     l2 = loop["l2_cycles"]
     row = (-(-count // 32) * l2 + 5 * EXCHANGE + -(-count // SPLITS_AT_ONCE) * loop["cycles"])
-    cycles = 2 * (l2 + BARRIER) + -(-rows // ATTENTION_WARPS) * row
+    cycles = 2 * (l2 + BARRIER) + -(-rows * model.group // ATTENTION_WARPS) * row
     return cycles / loop["clock_hz"] * 1e6
 
 

@@ -95,8 +95,8 @@ def prefill_s(card, work, loops):
     attention = 4 * width * work.prompt**2 / 2 * model.layers
     l2_gbs = next((t["l2_gbs"] for (of, _), t in loops.tiles.items() if of == card.loops), None)
     unpacked_s = max(2 * 2 * weights / gbs, 2 * 5 * weights / l2_gbs if l2_gbs else 0) / 1e9
-    norms, rope = 2 * (4 + 2) * model.hidden, 2 * 2 * (model.heads + 2 * model.kv_heads) * model.head_dim
-    row_bytes = norms + rope + 3 * 2 * model.intermediate
+    qkv = (model.heads + 2 * model.kv_heads) * model.head_dim
+    row_bytes = 2 * (4 + 2) * model.hidden + 2 * 2 * qkv + 3 * 2 * model.intermediate
     return {"attention": attention / prefill_tflops(card, work, loops) / 1e12,
             "products": 2 * work.prompt * weights / card.cublas_tflops / 1e12,
             "weights' order": unpacked_s * -(-work.prompt // PREFILL_ROWS),
@@ -116,7 +116,8 @@ def plan_constants(card, work, loops):
 
 
 def benchmark_us(card, work, loops):
-    """{name of `triforce-cuda-bench`: microseconds} of what passes consist of."""
+    """{name of `triforce-cuda-bench`: microseconds} of what passes consist of. It waits for the result
+    of every draw, and uploads what every pass is about."""
     found = {}
     for model in (work.target, work.draft):
         for product in model.products():
@@ -132,12 +133,12 @@ def benchmark_us(card, work, loops):
                 kernels.attention_us(card, work, loops, which, rows) +
                 alone_in_sequence_us(card, False))
     found["to_probs/1"] = kernels.probs_us(card, work, loops)
-    found["to_probs_and_sample/1"] = kernels.probs_us(card, work, loops, draws=True)
-    found["sample/1"] = kernels.sample_us(card, work, loops)
-    found["verify/1"] = kernels.verify_us(card, work, loops)
+    found["to_probs_and_sample/1"] = kernels.probs_us(card, work, loops, draws=True) + card.host
+    found["sample/1"] = kernels.sample_us(card, work, loops) + card.host
+    found["verify/1"] = kernels.verify_us(card, work, loops) + card.host
     for name, which in (("68m_streaming", "draft"), ("7b_retrieval", "retrieval")):
         for rows in (1, 2, 7):
-            found[f"pass/{name}/{rows}"] = pass_us(card, work, loops, which, rows)
+            found[f"pass/{name}/{rows}"] = pass_us(card, work, loops, which, rows) + card.upload
     found["step/68m_streaming/1"] = times(card, work, loops)["draft step"]
     return found
 

@@ -63,6 +63,11 @@ class Model:
         of_layers = self.parameters - (2 * self.vocab + 1) * self.hidden
         return (of_layers // self.layers - attention - 2 * self.hidden) // (3 * self.hidden)
 
+    @property
+    def group(self):
+        """Query heads of a KV head."""
+        return self.heads // self.kv_heads
+
     def layer_products(self):
         """In their order."""
         width = self.heads * self.head_dim

@@ -35,7 +35,8 @@ STEP = Goal("autoregressive step, of its byte floor at copy bandwidth", at_most=
 VERIFICATION = Goal("verification at gamma 6, in autoregressive steps", at_most=1.05)
 RETRIEVAL = Goal("retrieval pass, 2 rows, ms", of_card={"H200": 4.0})
 DRAFTER = Goal("drafter step, us", of_card={"A100": 160, "H200": 131})
-TRIFORCE = Goal("TriForce, paper's rates, gammas 6 and 1, ms/token", of_card={"A100": 16.0, "H200": 6.8})
+TRIFORCE = Goal("TriForce, paper's rates, gammas 6 and 1, ms/token",
+                of_card={"A100": 16.0, "H200": 6.8})
 PREFILL = Goal("prefill, s", of_card={"A100": 33.0, "H200": 15.0})
 FAR_ROWS = Goal("far KV rows streamed, {} queries, of host-to-device bandwidth", at_least=0.9)
 OFFLOAD = Goal("KV offload, stream: of measured host-to-device bandwidth", at_least=0.9)

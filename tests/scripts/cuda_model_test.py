@@ -169,6 +169,12 @@ class Parts(unittest.TestCase):
                                    passes.pass_us(A100, self.work, NO_LOOPS, "full", rows),
                                    32 * (arrival + of_warp * row) / 1e3, places=5)
         self.assertEqual(kernels.added_us(A100, NO_LOOPS, self.work.target, 124928, 1), 0)
+        # Four query heads share a KV head: 8 rows of 2 tokens, and more splits of fewer heads.
+        shared = dataclasses.replace(self.work.target, kv_heads=8)
+        self.assertEqual(works.splits(108, 8, 124928), (103, 1216))
+        self.assertAlmostEqual(kernels.added_us(A100, loops, shared, 124928, 2),
+                               (arrival + 2 * (4 * 200 + 5 * 23 + 7 * 100)) / 1e3)
+        self.assertEqual(kernels.split_kernel(shared, 3, True), "split_kernel<T, 128, 2, true>")
 
     @staticmethod
     def passes(card, shared_bytes=1 << 20, **cycles):
@@ -356,6 +362,9 @@ class Script(unittest.TestCase):
         names = passes.benchmark_us(H200, works.read_work(PROGRAM, 124928), NO_LOOPS)
         for name in {n.rpartition("/")[0] for n in names if not n.startswith("linear/")}:
             self.assertIn(f'"{name}"', source)
+        # A step is a pass and a draw, which are uploaded and waited for once.
+        self.assertAlmostEqual(names["step/68m_streaming/1"],
+                               names["pass/68m_streaming/1"] + names["to_probs_and_sample/1"])
 
     def test_what_is_wrong_is_one_line(self):
         with tempfile.TemporaryDirectory() as folder:
