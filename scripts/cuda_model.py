@@ -2,7 +2,7 @@
 """Predicts milliseconds of passes and of TriForce on cards that are not there, term by term.
 
 usage: scripts/cuda_model.py [--program PROGRAM] [--loops FILE]... [--prompt N]
-                             [--measured FILE]...
+                             [--measured FILE]... [--update FILE]
 
 Bytes and the number of kernels of a pass are those of `triforce-bench plan`. Cycles come from --loops,
 what tests/cuda/machine_code/check.py wrote by --json (build/cuda-check/loops.json and
@@ -16,7 +16,7 @@ scripts/gpu/kernels.py. Within 5% where bytes dominate, 30% on each small term.
 Four tables: passes; the goals of scripts/lib/gpu_goals.py; kernels by the names of
 triforce-cuda-bench; and the constants of these passes for `plan`, which has them in
 src/forecast/machine_spec.cpp. --measured: a file of scripts/gpu_suite.sh, whose kernels stand beside
-those of its card.
+those of its card. --update: puts the tables into a file that has such ones, bench/results/cuda_model.md.
 """
 import json
 import pathlib
@@ -25,7 +25,7 @@ from gpu.cards import CARDS
 from gpu.loops import read_loops
 from gpu.tables import constants_table, goal_table, kernel_table, pass_table
 from gpu.work import read_work
-from plots.command import BadInput, parser, read_text, run
+from plots.command import BadInput, parser, read_text, run, write_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -52,6 +52,20 @@ def read_measured(paths):
     return measured
 
 
+def updated(text, tables, path):
+    """A text whose tables are those that begin with the same cell, or BadInput for one that is not
+    there."""
+    lines = text.splitlines()
+    for table in tables:
+        first = table[0].split("|")[1]
+        begin = next((i for i, line in enumerate(lines) if line.startswith(f"|{first}|")), None)
+        if begin is None:
+            raise BadInput(f"{path}: expected a table that begins with \"{first.strip()}\", found none")
+        end = next((i for i in range(begin, len(lines)) if not lines[i].startswith("|")), len(lines))
+        lines[begin:end] = table
+    return "\n".join(lines) + "\n"
+
+
 def main():
     options = parser("cuda_model", __doc__)
     options.add_argument("--program", default=str(ROOT / "build" / "triforce-bench"),
@@ -62,12 +76,17 @@ def main():
                          help="tokens (default: %(default)s)")
     options.add_argument("--measured", action="append", default=[], metavar="FILE",
                          help="of gpu_suite.sh: what a card took")
+    options.add_argument("--update", metavar="FILE", help="whose tables become these")
     args = options.parse_args()
     measured = read_measured(args.measured)
     work, loops = read_work(args.program, args.prompt), read_loops(args.loops)
-    for table in (pass_table(work, loops, CARDS), goal_table(work, loops, CARDS),
-                  constants_table(work, loops, CARDS), kernel_table(work, loops, CARDS, measured)):
-        print("\n".join(table), end="\n\n")
+    tables = [list(table) for table in (
+        pass_table(work, loops, CARDS), goal_table(work, loops, CARDS),
+        constants_table(work, loops, CARDS), kernel_table(work, loops, CARDS, measured))]
+    if args.update:
+        write_file(args.update, updated(read_text(args.update), tables, args.update).encode())
+    else:
+        print("\n\n".join("\n".join(table) for table in tables), end="\n\n")
     missing = [c.name for c in CARDS if c.loops not in loops.cards()]
     if missing:
         print(f"No loops of {', '.join(missing)}: kernels are taken to issue faster than memory "

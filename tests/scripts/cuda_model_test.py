@@ -332,6 +332,29 @@ class Script(unittest.TestCase):
             self.assertGreater(cells(slow, name)[0], cells(plain, name)[0], name)
             self.assertEqual(cells(slow, name)[1:], cells(plain, name)[1:], name)
 
+    def test_tables_of_a_file_are_updated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "kept.md"
+            kept = KEPT.read_text()
+            path.write_text(kept)
+            done = self.run_script("--update", path)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertTrue(done.stdout.startswith("No loops of "))
+            now = path.read_text()
+            self.assertEqual(now.count("\n"), kept.count("\n"))
+            rows = self.run_script().stdout.partition("No loops")[0].strip().splitlines()
+            found = iter(now.splitlines())
+            for row in filter(None, rows):  # in their order
+                self.assertIn(row, found)
+
+            def others(text):
+                return [x for x in text.splitlines() if not x.startswith("|")]
+            self.assertEqual(others(now), others(kept))
+            path.write_text(kept.replace("| goal |", "| aim |"))
+            done = self.run_script("--update", path)
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (3, 1))
+            self.assertIn('expected a table that begins with "goal", found none', done.stderr)
+
     def test_measured_kernels_stand_beside_the_predicted(self):
         def suite(device, *rows):
             return json.dumps({"steps": {"micro": {
