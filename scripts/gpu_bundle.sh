@@ -86,7 +86,7 @@ while read -r library arrow path _; do
   cp -L -- "$path" "$root/build/lib/$library"
 done <"$scratch/ldd"
 cp -R -- "$TF_ROOT/data/models" "$root/data/"
-cp -- "$TF_ROOT/scripts/lib/gpu_suite.py" "$root/scripts/lib/"
+cp -- "$TF_ROOT"/scripts/lib/gpu_{suite,goals}.py "$root/scripts/lib/"
 cp -- "$TF_ROOT/LICENSE" "$root/"
 # Nothing but bash and Python is called: there may be no dirname.
 cat >"$root/run.sh" <<'EOF'

@@ -13,16 +13,18 @@ namespace triforce {
 inline constexpr int kMaxNormedRows = 2;
 
 // Of each layer: qkv with RoPE and append, attention, out, gate and up with SwiGLU, down; before
-// the first and the fourth a norm, unless it is made in them.
-constexpr std::int64_t kernels_per_layer(std::int64_t rows) {
-  return rows <= kMaxNormedRows ? 5 : 7;
+// the first and the fourth a norm, unless it is made in them; where ranks share the model, after
+// out and down the addition of what they gathered.
+constexpr std::int64_t kernels_per_layer(std::int64_t rows, int ranks = 1) {
+  return (rows <= kMaxNormedRows ? 5 : 7) + (ranks > 1 ? 2 : 0);
 }
 
 // Of a pass over `rows` rows (1 to kMaxBatchInvariantRows) that wants logits of all, over a cache
-// whose heads are near, of a model whose intermediate features are a multiple of 16 and that is
-// whole on its device: the embedding, the layers, the last norm and the head.
-constexpr std::int64_t pass_kernels(int layers, std::int64_t rows) {
-  return layers * kernels_per_layer(rows) + (rows <= kMaxNormedRows ? 2 : 3);
+// whose heads are near, of a model whose intermediate features on a rank are a multiple of 16: the
+// embedding, the layers, the last norm and the head. What gathers is not counted. Far heads come
+// one run after another, each with kernels of its own for RoPE and attention.
+constexpr std::int64_t pass_kernels(int layers, std::int64_t rows, int ranks = 1) {
+  return layers * kernels_per_layer(rows, ranks) + (rows <= kMaxNormedRows ? 2 : 3);
 }
 
 }  // namespace triforce

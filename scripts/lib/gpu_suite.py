@@ -11,27 +11,24 @@ import time
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import gpu_goals
+
 SCHEMA = "triforce-bench.gpu-suite/2"
 
 # Kernel shapes of the goals: rows of one verification.
 ROWS = (1, 7, 16)
 FAR_ROWS = (1, 7, 17)
 LINEAR_7B = ("qkv", "out", "gate_up", "down", "head")
-# Prefills to try, longest first; 124,928 is the paper's.
-PREFILLS = (124928, 65536, 32768, 16384, 8192)
-# Acceptance per token: Table 2 of the paper at temperature 0.6. The optimistic rates show what a
-# better drafter would give; they are never reported without the paper's beside them.
-PAPER_RATES = "outer=0.9137,inner=0.4036"
-OPTIMISTIC_RATES = "outer=0.976,inner=0.6"
+# Prefills to try, longest first.
+PREFILLS = (gpu_goals.PAPER_PREFILL, 65536, 32768, 16384, 8192)
+PAPER_RATES = gpu_goals.as_option(gpu_goals.PAPER_RATES)
+OPTIMISTIC_RATES = gpu_goals.as_option(gpu_goals.OPTIMISTIC_RATES)
 # Who computes attention with KV heads in host memory: values of --offload-attention.
 OFFLOAD = ("stream", "host", "hybrid")
-# Goals at the paper's setting and rates, by what is in the device's name.
-TRIFORCE_MS = {"A100": 16.0, "H200": 6.8}
-PREFILL_S = {"A100": 30.0, "H200": 15.0}
 # The benchmarks of one process; a process that fails or hangs costs its own rows.
 MICRO = {"linear": "^linear/", "attention": "^attention", "prefill": "^prefill_",
-         "far": "^far/7b", "passes": "^pass/",
-         "rest": "-^(linear/|attention|prefill_|pass/|far/)"}
+         "far": "^far/7b", "passes": "^(pass|step)/",
+         "rest": "-^(linear/|attention|prefill_|pass/|step/|far/)"}
 SANITIZER = (("memcheck", "*MatchesTheOracle/0:*Mass*/0"), ("racecheck", "*OnlyVisibleRows*"),
              ("memcheck", "*Linear*"), ("racecheck", "*Ties*"), ("memcheck", "*KvTest*/0"),
              ("synccheck", "*Sample*/0"))
@@ -144,8 +141,8 @@ class Suite:
     def micro(self):
         """One process for each group of benchmarks; what it wrote counts however it ended."""
         steps = {}
-        toy = {"attention": "^attention/68m_streaming/2", "linear": "^linear/68m_out/7",
-               "far": "^far/68m_.*/7/", "passes": "^pass/builtin_streaming/2"}
+        toy = {"attention": "^attention/68m_streaming/2", "linear": "^linear/68m_(qkv/1|out/7)/",
+               "far": "^far/68m_.*/7/", "passes": "^(pass/builtin_streaming/2|step/builtin)"}
         for group, chosen in (toy if self.o.small else MICRO).items():
             path = self.scratch / f"micro_{group}.json"
             command = [self.build / "bin" / "triforce-cuda-bench",
@@ -253,7 +250,8 @@ class Suite:
         else:
             common += ["--gen-len", 128, "--repetitions", 3, "--warmup", 1]
             prefills = PREFILLS
-        published = ["--gamma", 6, "--inner-gamma", 1]
+        published = ["--gamma", gpu_goals.PAPER_GAMMAS[0],
+                     "--inner-gamma", gpu_goals.PAPER_GAMMAS[1]]
         steps = {}
         for prefill in prefills:
             steps["paper"] = self.bench("paper", [*common, "--synthetic-acceptance", PAPER_RATES,
@@ -286,87 +284,106 @@ class Suite:
         """[{name, value, at_least, at_most, met}]; value null: not measured; no bound: to know."""
         steps = self.result["steps"]
         goals = []
+        rows, context = self.benchmarks()
+        device = context.get("device", "")
+        at_full_length = f"--prefill {gpu_goals.PAPER_PREFILL}" in " ".join(
+            parts_of(steps.get("long_context")).get("paper", {}).get("command", []))
 
-        def goal(name, value, least=None, most=None):
+        def known(name, value, least=None, most=None):
             met = None
             if value is not None and (least is not None or most is not None):
                 met = value >= least if least is not None else value <= most
             goals.append({"name": name, "value": value, "at_least": least, "at_most": most,
                           "met": met})
 
-        rows, context = self.benchmarks()
+        def goal(g, value, *words, holds=True):
+            """holds: whether this is the setting that a card's goal is of."""
+            known(g.name.format(*words), value, g.at_least, g.most_on(device if holds else ""))
 
-        def share(name):
-            return rows.get(name, {}).get("of_copy")
-
-        for n in ROWS:
-            goal(f"attention, {n} rows, of copy bandwidth", share(f"attention/7b_full/{n}"),
-                 least=0.92)
-            linear = [share(f"linear/7b_{layer}/{n}") for layer in LINEAR_7B]
-            goal(f"linear layers, {n} rows, lowest of copy bandwidth",
-                 min(linear) if None not in linear else None, least=0.92)
+        self.kernel_goals(goal, rows)
         for name in ("coupled", "greedy"):
             for case in cases(parts_of(steps.get("pair")).get(name)):
                 if case["method"] != "ar":
-                    goal(f"built-in pair, {name}, {case['method']}: equal to ar",
-                         case["lossless"]["equal_to_baseline"] is True, least=True)
+                    known(f"built-in pair, {name}, {case['method']}: equal to ar",
+                          case["lossless"]["equal_to_baseline"] is True, least=True)
         found = {name: {c["method"]: c for c in cases(step)}
                  for name, step in parts_of(steps.get("long_context")).items()}
+        self.long_context_goals(goal, known, found, context, at_full_length)
+        self.offload_goals(goal, known, rows)
+        ar = found.get("paper", {}).get("ar")
+        goal(gpu_goals.PREFILL, ar["timing"]["prefill_ms"] / 1e3
+             if ar and ar["timing"]["prefill_ms"] else None, holds=at_full_length)
+        return goals
+
+    @staticmethod
+    def kernel_goals(goal, rows):
+        def share(name):
+            return rows.get(name, {}).get("of_copy")
+
+        def time_us(name, scale=1):
+            us = rows.get(name, {}).get("best_us")
+            return None if us is None else us / scale
+
+        for n in ROWS:
+            goal(gpu_goals.ATTENTION, share(f"attention/7b_full/{n}"), n)
+            linear = [share(f"linear/7b_{layer}/{n}") for layer in LINEAR_7B]
+            goal(gpu_goals.LINEAR, min(linear) if None not in linear else None, n)
+        goal(gpu_goals.RETRIEVAL, time_us("pass/7b_retrieval/2", 1e3))
+        goal(gpu_goals.DRAFTER, time_us("step/68m_streaming/1"))
+
+    @staticmethod
+    def long_context_goals(goal, known, found, context, at_full_length):
         paper = found.get("paper", {})
         ar, triforce = paper.get("ar"), paper.get("triforce")
-        floor = None
+        floor = ratio = None
         if ar and context.get("copy_GB/s"):
             read = [t for t in ar["traffic"] if t["pass"] == "outer_verify"][0]["bytes_per_pass"]
             floor = read / float(context["copy_GB/s"]) / 1e6
-        goal("autoregressive step, of its byte floor at copy bandwidth",
-             ar["timing"]["ms_per_token"]["geometric_mean"] / floor if floor else None, most=1.10)
-        ratio = None
+        goal(gpu_goals.STEP,
+             ar["timing"]["ms_per_token"]["geometric_mean"] / floor if floor else None)
         if triforce and triforce["steps"]["outer_verify_ms"] and triforce["steps"][
                 "autoregressive_ms"]:
             ratio = (triforce["steps"]["outer_verify_ms"] /
                      triforce["steps"]["autoregressive_ms"])
-        goal("verification at gamma 6, in autoregressive steps", ratio, most=1.05)
-        device = context.get("device", "")
-        at_full_length = "--prefill 124928" in " ".join(
-            parts_of(steps.get("long_context")).get("paper", {}).get("command", []))
-
-        def of_device(table):
-            return next((v for k, v in table.items() if k in device and at_full_length), None)
-
-        for name, said, most in (("paper", "paper's rates, gammas 6 and 1", of_device(TRIFORCE_MS)),
-                                 ("tuned", "paper's rates, tuned gammas", None),
-                                 ("optimistic", f"optimistic ({OPTIMISTIC_RATES})", None)):
+        goal(gpu_goals.VERIFICATION, ratio)
+        for name, said in (("paper", "paper's rates, gammas 6 and 1"),
+                           ("tuned", "paper's rates, tuned gammas"),
+                           ("optimistic", f"optimistic ({OPTIMISTIC_RATES})")):
             case = found.get(name, {}).get("triforce")
-            goal(f"TriForce, {said}, ms/token",
-                 case["timing"]["ms_per_token"]["geometric_mean"] if case else None, most=most)
+            ms = case["timing"]["ms_per_token"]["geometric_mean"] if case else None
+            if name == "paper":
+                goal(gpu_goals.TRIFORCE, ms, holds=at_full_length)
+            else:
+                known(f"TriForce, {said}, ms/token", ms)
             speedup = case.get("speedup") if case else None
-            goal(f"TriForce, {said}, speedup", speedup["value"] if speedup else None)
+            known(f"TriForce, {said}, speedup", speedup["value"] if speedup else None)
+
+    def offload_goals(self, goal, known, rows):
+        steps = self.result["steps"]
         offload = {name: {c["method"]: c for c in cases(step)}
                    for name, step in parts_of(steps.get("offload")).items()}
+
+        def far(way, n):
+            return rows.get(f"far/7b_{way}/{n}", {}).get("of_h2d")
+
         for n in FAR_ROWS:
-            for way, least in (("streamed", 0.9), ("mapped", None)):
-                goal(f"far KV rows {way}, {n} queries, of host-to-device bandwidth",
-                     rows.get(f"far/7b_{way}/{n}", {}).get("of_h2d"), least=least)
+            goal(gpu_goals.FAR_ROWS, far("streamed", n), n)
+            known(f"far KV rows mapped, {n} queries, of host-to-device bandwidth", far("mapped", n))
         for name in OFFLOAD:
             case = offload.get(name, {}).get("ar")
             traffic = case["traffic"][0] if case and case["traffic"] else {}
             if name == "stream":
-                goal("KV offload, stream: of measured host-to-device bandwidth",
-                     traffic.get("fraction_h2d"), least=0.9)
-            goal(f"KV offload, {name}: autoregressive step, ms", traffic.get("ms_per_pass"))
+                goal(gpu_goals.OFFLOAD, traffic.get("fraction_h2d"))
+            known(f"KV offload, {name}: autoregressive step, ms", traffic.get("ms_per_pass"))
             case = offload.get(name, {}).get("triforce")
-            goal(f"KV offload, {name}: TriForce, ms/token",
-                 case["timing"]["ms_per_token"]["geometric_mean"] if case else None)
+            known(f"KV offload, {name}: TriForce, ms/token",
+                  case["timing"]["ms_per_token"]["geometric_mean"] if case else None)
         hybrid = parts_of(steps.get("offload")).get("hybrid") or {}
         split = ((hybrid.get("result") or {}).get("context") or {}).get("hybrid_split") or {}
-        goal("KV offload, hybrid: bus while the host computes, GB/s", split.get("bus_gbs"))
-        goal("KV offload, hybrid: host while the bus brings, GB/s", split.get("host_gbs"))
-        goal("KV offload, hybrid: KV heads of a layer that the host has", split.get("kv_heads"))
-        goal("KV offload, hybrid: verification, over its bound",
-             of_hybrid_bound(split, offload.get("hybrid", {}).get("triforce")), most=1.15)
-        goal("prefill, s", ar["timing"]["prefill_ms"] / 1e3
-             if ar and ar["timing"]["prefill_ms"] else None, most=of_device(PREFILL_S))
-        return goals
+        known("KV offload, hybrid: bus while the host computes, GB/s", split.get("bus_gbs"))
+        known("KV offload, hybrid: host while the bus brings, GB/s", split.get("host_gbs"))
+        known("KV offload, hybrid: KV heads of a layer that the host has", split.get("kv_heads"))
+        goal(gpu_goals.HYBRID, of_hybrid_bound(split, offload.get("hybrid", {}).get("triforce")))
 
     def main(self):
         expected = sum(s for name, s in self.STEPS if name in self.chosen)

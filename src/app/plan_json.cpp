@@ -137,11 +137,15 @@ void fields(V& v, PlanPart& p) {
                 "weights and KV rows, bytes");
             }
           });
-  v.group("pass_kernels", "kernels of one pass on a GPU; null: no method runs it", [&](auto& g) {
-    for (std::size_t i = 0; i < kPassKinds; ++i) {
-      g(to_string(static_cast<Pass>(i)), p.pass_kernels.values[i], "each takes kernel_gap_ms");
-    }
-  });
+  v.group(
+      "pass_kernels",
+      "kernels of one pass of a rank on a GPU, without what gathers; null: no method runs it, or "
+      "it reads far KV heads, whose kernels nobody counts",
+      [&](auto& g) {
+        for (std::size_t i = 0; i < kPassKinds; ++i) {
+          g(to_string(static_cast<Pass>(i)), p.pass_kernels.values[i], "each takes kernel_gap_ms");
+        }
+      });
   v("acceptance_source", p.acceptance_source, "where the assumed acceptances come from");
   v("machines", p.machines, "predictions: of --machine, else of all built-in machines");
   v("notes", p.notes, "as validity.notes of the result would say them");
@@ -149,6 +153,15 @@ void fields(V& v, PlanPart& p) {
 }
 
 // ---- From the report
+
+// nullopt: not counted, as it reads far KV heads.
+std::optional<PassKernels> kernels_of(const PlanInput& in, Pass pass) {
+  if (pass == Pass::kFull && near_layers(in) < in.target.layers) return std::nullopt;
+  const bool drafts = pass == Pass::kDraft;
+  const int layers = (drafts ? *in.draft : in.target).layers, ranks = drafts ? 1 : in.shard.size;
+  return PassKernels{pass_kernels(layers, kMaxNormedRows, ranks),
+                     pass_kernels(layers, kMaxNormedRows + 1, ranks)};
+}
 
 std::vector<PublishedPart> published_part(const std::vector<const PublishedResult*>& results) {
   std::vector<PublishedPart> parts;
@@ -224,10 +237,7 @@ PlanPart plan_part(const RunConfig& config, const PlanReport& r) {
     const std::int64_t bytes = r.device_memory.passes.values[i].at(r.input.run.max_prompt);
     if (bytes == 0) continue;
     p.pass_bytes.values[i] = bytes;
-    const bool drafts = static_cast<Pass>(i) == Pass::kDraft;
-    const int layers = (drafts ? *r.input.draft : r.input.target).layers;
-    p.pass_kernels.values[i] = {pass_kernels(layers, kMaxNormedRows),
-                                pass_kernels(layers, kMaxNormedRows + 1)};
+    p.pass_kernels.values[i] = kernels_of(r.input, static_cast<Pass>(i));
   }
   p.acceptance_source = config.speculation.synthetic
                             ? "--synthetic-acceptance"

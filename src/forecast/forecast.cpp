@@ -14,8 +14,10 @@ double ms_of(std::int64_t bytes, double gbs) { return static_cast<double>(bytes)
 double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, int rows,
                   std::int64_t bytes, std::int64_t parts = 1) {
   const ModelConfig& model = pass == Pass::kDraft ? *in.draft : in.target;
-  const bool gathers = pass != Pass::kDraft && in.shard.size > 1;
-  const auto kernels = static_cast<double>(pass_kernels(model.layers, rows));
+  const int ranks = pass == Pass::kDraft ? 1 : in.shard.size;
+  const bool gathers = ranks > 1;
+  // As if all heads were near: what brings far ones takes far longer than their kernels.
+  const auto kernels = static_cast<double>(pass_kernels(model.layers, rows, ranks));
   const double gaps_ms = m.pass_overhead_ms + kernels * m.kernel_gap_ms +
                          (gathers ? model.layers * kGathersPerLayer * m.gather_ms : 0);
   return ms_of(bytes, m.gpu_gbs) + static_cast<double>(parts) * gaps_ms;

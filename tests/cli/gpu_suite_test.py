@@ -43,8 +43,13 @@ import json, sys, time
 options = dict(a.lstrip("-").split("=", 1) for a in sys.argv[1:])
 row = {"name": "linear/68m_out/7/manual_time", "best_us": 2.5, "GB/s": 3210.0, "of_copy": 0.75}
 bad = {"name": "linear/68m_out/8/manual_time", "error_occurred": True, "error_message": "no luck"}
-text = json.dumps({"context": {"copy_GB/s": "4280.0"}, "benchmarks": [row, bad]}, indent=1)
 kind = options["benchmark_filter"]
+rows = [row, bad]
+if "pass" in kind:
+    rows = [{"name": f"{name}/iterations:4/manual_time", "best_us": us, "GB/s": 3210.0}
+            for name, us in (("pass/7b_retrieval/2", 3990), ("step/68m_streaming/1", 132))]
+text = json.dumps({"context": {"copy_GB/s": "4280.0", "device": "NVIDIA H200"}, "benchmarks": rows},
+                  indent=1)
 if "attention" in kind:  # ends in the middle of its second row, with a status
     text = text.replace("linear/68m_out/7", "attention/68m_streaming/2")
     text = text[:text.index('"error_message"')]
@@ -90,6 +95,11 @@ class GpuSuite(unittest.TestCase):
         self.assertIn("attention/68m_streaming/2", done.stdout)
         self.assertRegex(done.stdout, r"linear/68m_out/8 +failed: no luck")
         self.assertRegex(done.stdout, r"3210\.0 GB/s +0\.750 of copy")
+        # The card's goals, as scripts/lib/gpu_goals.py has them.
+        goals = {g["name"]: (g["value"], g["at_most"], g["met"]) for g in result["goals"]}
+        self.assertEqual(goals["retrieval pass, 2 rows, ms"], (3.99, 4.0, True))
+        self.assertEqual(goals["drafter step, us"], (132, 131, False))
+        self.assertEqual(goals["prefill, s"], (None, None, None))  # not of the paper's length
         # The limit left no time for the rest.
         self.assertEqual(result["steps"]["long_context"]["paper"]["status"], "skipped")
         self.assertEqual((self.out / "gpu_suite.txt").read_text(), done.stdout)

@@ -272,6 +272,20 @@ class Machines(ProgramTest):
                                machine["id"])["machines"]
             self.assertEqual(alone, machine)
 
+    def test_kernels_of_a_pass(self):
+        def kernels(*options):
+            found = self.plan("--target", "llama-7B-128K", *options, "--machine", "2xrtx4090")
+            return {k: v and (v["narrow"], v["wide"]) for k, v in found["pass_kernels"].items()}
+        alone = {"full": (162, 227), "retrieval": (162, 227), "streaming": None, "draft": (12, 17)}
+        self.assertEqual(kernels(), alone)
+        # Two additions a layer of what ranks gathered; every rank has the whole drafter.
+        shared = {**alone, "full": (226, 291), "retrieval": (226, 291)}
+        self.assertEqual(kernels("--tp", "2"), shared)
+        # Of far heads nobody counts them.
+        self.assertEqual(kernels("--on-chip", "12"), {**alone, "full": None})
+        self.assertEqual(kernels("--on-chip", "12", "--tp", "2"), {**shared, "full": None})
+        self.assertEqual(kernels("--method", "ar"), {**dict.fromkeys(alone), "full": (162, 227)})
+
     def test_no_speed_for_what_does_not_run(self):
         resident = ["plan", "--target", "llama-7B-128K", "--prefill", "124928", "--machine"]
         small = self.write_machine(host_memory_bytes=50 << 30)

@@ -9,6 +9,7 @@
 #include "cuda/kv_test_support.h"
 #include "decode/toy_models.h"
 #include "model/full_cache.h"
+#include "triforce/communicator.h"
 #include "triforce/model.h"
 #include "triforce/pass_kernels.h"
 #ifdef TF_CUDA_EMULATED
@@ -342,13 +343,15 @@ TEST_P(FusedStepsTest, ProbabilitiesAndADrawAreOneKernel) {
 #ifdef TF_CUDA_EMULATED
 // A model of sizes as real ones have them, but for their size.
 struct Passes {
-  explicit Passes(Backend& b, std::int64_t intermediate = 64)
+  explicit Passes(Backend& b, Communicator* ranks = nullptr, std::int64_t intermediate = 64)
       : config(model_config(intermediate)),
-        weights(random_weights(b, config, b.activation_dtype(), 3, MemTag::kTargetWeights, {})),
-        model(b, weights, 128, 32, 32),
-        cache(b, config.layers, config.kv_heads, config.head_dim, 128, 32, weights.dtype) {}
+        weights(random_weights(b, config, b.activation_dtype(), 3, MemTag::kTargetWeights, {},
+                                ranks == nullptr ? Shard{} : ranks->shard())),
+        model(b, weights, 128, 32, 32, ranks),
+        cache(b, config.layers, weights.shape().kv_heads, config.head_dim, 128, 32, weights.dtype) {
+  }
   static ModelConfig model_config(std::int64_t intermediate) {
-    ModelConfig c = toy_config("toy", 2, 2, 1, 64, 61);
+    ModelConfig c = toy_config("toy", 2, 4, 2, 64, 61);
     c.hidden = 40;
     c.intermediate = intermediate;
     return c;
@@ -387,11 +390,32 @@ TEST_P(FusedStepsTest, ARecordedPassIsAsManyKernelsAsPlansCount) {
 
 // So a pass with a kernel more is seen: SwiGLU is one of its own where features are no whole tiles.
 TEST_P(FusedStepsTest, AKernelMoreIsCounted) {
-  Passes passes(*b_, 56);
+  Passes passes(*b_, nullptr, 56);
   for (const std::int64_t rows : {1, 7}) {
     const int layers = passes.config.layers;
     EXPECT_EQ(passes.replayed(*b_, rows).launches,
               static_cast<std::uint64_t>(pass_kernels(layers, rows) + layers))
+        << rows;
+  }
+}
+
+// The first of two ranks; what the other one gives is whatever lies there.
+class HalfOfTheRanks final : public Communicator {
+ public:
+  HalfOfTheRanks() : Communicator({.rank = 0, .size = 2}) {}
+  std::string description() const override { return "one of two ranks"; }
+  bool recordable() const override { return true; }
+
+ private:
+  void do_all_gather(TensorView /*parts*/) override {}
+};
+
+TEST_P(FusedStepsTest, ARecordedPassOfARankIsAsManyKernelsAsPlansCount) {
+  HalfOfTheRanks ranks;
+  Passes passes(*b_, &ranks);
+  for (const std::int64_t rows : {1, kMaxNormedRows, kMaxNormedRows + 1, 32}) {
+    EXPECT_EQ(passes.replayed(*b_, rows).launches,
+              static_cast<std::uint64_t>(pass_kernels(passes.config.layers, rows, 2)))
         << rows;
   }
 }

@@ -85,6 +85,18 @@ TEST(Forecast, RanksGatherTwiceALayer) {
               rounds * 64 * 0.01 / outer_tokens(6, 0.4036, 0.9137), 1e-9);
 }
 
+// What they gathered is added by two kernels a layer more; far heads count as if they were near.
+TEST(Forecast, RanksAddWhatTheyGathered) {
+  for (const int near_heads : {32 * 16, 0}) {
+    MachineSpec m = two_cards();
+    m.bus_gbs = m.bus_together_gbs = m.host_gbs = 1e6;
+    const PlanInput in = two_ranks(near_heads, {Method::kAutoregressive});
+    const double before = make_forecast(m, in, {}).autoregressive_ms;
+    m.kernel_gap_ms += 0.01;
+    EXPECT_NEAR(make_forecast(m, in, {}).autoregressive_ms - before, (162 + 64) * 0.01, 1e-9);
+  }
+}
+
 // Heads in the slots are there when a verification begins, but never before the bus has brought
 // them.
 TEST(Forecast, SlotsFillWhileOthersDraft) {

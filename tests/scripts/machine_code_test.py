@@ -3,6 +3,7 @@
 has none. What needs nvcc and cuobjdump is skipped without them."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,15 @@ class Occupancy(unittest.TestCase):
     def test_a_share_of_the_bandwidth(self):
         # 2039 GB/s over 108 multiprocessors at 1.41 GHz: 13.4 bytes a cycle.
         self.assertAlmostEqual(A100.memory_cycles_for(32768), 2447.2, delta=0.1)
+        # 5.4 TB/s of the second-level cache: 35.5 bytes a cycle.
+        self.assertAlmostEqual(A100.l2_cycles_for(32768), 924.1, delta=0.1)
+
+    def test_what_is_left_for_the_first_level_cache(self):
+        for card, blocks, shared, left_kb in (
+                (A100, 2, 4096, 192 - 16), (A100, 1, 163 << 10, 192 - 164), (H200, 2, 32768, 256 - 100),
+                (H200, 3, 16384, 256 - 64), (H200, 0, 0, 256), (RTX_4090, 1, 65536, 128 - 100)):
+            self.assertEqual(card.first_level_bytes(blocks, shared), left_kb << 10,
+                             (card.name, blocks, shared))
 
 
 class Issue(unittest.TestCase):
@@ -358,6 +368,28 @@ class Planted(unittest.TestCase):
         self.assertRegex(slow, r"a tile takes \d+ cycles, reading it \d+ on A100")
         self.assertEqual(findings("clean_products_kernel", 1 << 20),
                          ["0 blocks on a multiprocessor, expected at least 1, on A100"])
+        # Rows that take longer to come than memory takes for the tile: 2.65 times its bytes do.
+        timed = expected.TimedLoop(timed.kernel, timed.tile_bytes, lambda m: 256 * 16 * 166 // 100)
+        fed, = findings("clean_products_kernel")
+        self.assertRegex(fed, r"a tile takes \d+ cycles of the second-level cache, reading it \d+ on")
+        timed = expected.TimedLoop(timed.kernel, timed.tile_bytes, lambda m: 256 * 16 * 164 // 100)
+        self.assertEqual(findings("clean_products_kernel"), [])
+        # A loop that reads nothing from memory is compared with its own products.
+        timed = expected.TimedLoop(timed.kernel, lambda m: 0, lambda m: 16, lambda m: 4096)
+        self.assertEqual(findings("slow_products_kernel"), [])
+        timed = expected.TimedLoop(timed.kernel, lambda m: 0, lambda m: 1 << 20)
+        self.assertRegex(findings("clean_products_kernel")[0], r"second-level cache, issuing it \d+ on")
+
+    def test_rows_of_products(self):
+        rows = {}
+        for timed in expected.TIMED_LOOPS[1:2]:
+            for rest in ("StoredRows<T>, StoreColumns<float, 1>, 2", "StoredRows<T>, StoreSwiglu<T>, 2",
+                         "NormedRows<T>, StoreRotated<T>, 1"):
+                found = re.fullmatch(timed.kernel, f"linear_kernel<T, {rest}>")
+                rows[rest] = timed.rows_bytes(found)
+                self.assertEqual(timed.tile_bytes(found), 32 << 10)
+        # 16 rows of 32 numbers for every tile of weights of 1 KB, or for two of them.
+        self.assertEqual(list(rows.values()), [32 << 10, 16 << 10, 0])
 
     def test_passes_are_found_by_what_they_do(self):
         code = self.codes["f64_kernel"]

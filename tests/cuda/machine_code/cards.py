@@ -5,7 +5,14 @@ Limits of a multiprocessor: CUDA C++ Programming Guide, "Technical Specification
 Capability". Multiprocessors, boost clock and bandwidth: the vendor's data sheets. Rates of units:
 the guide's table of arithmetic throughput and, for matrix products, the data sheets' TFLOP/s over
 multiprocessors and clock. Latencies: published micro-benchmarks (arXiv 2208.11174 for the A100,
-2402.13499 for Hopper and Ada), rounded.
+2402.13499 for Hopper and Ada), rounded. What the second-level cache gives: 3840 and 1946 bytes a
+cycle measured on A100 and RTX 4090 (analysis_A100.md and analysis_RTX4090.md of
+github.com/smallscientist1/cuda_microbenchmark, by cp.async); of the H200 the lower end of 5.5 to the
+6.65 TB/s that OpenXLA's model of fused products has as measured on an H100 within one half of its
+cache; of the RTX 3090, of which there is no measurement, half of the 64 bytes a cycle that each of its
+48 slices could give. First-level cache and shared memory are one memory: tuning guides of the
+architectures, "Unified Shared Memory/L1/Texture Cache", which also list the sizes that the shared part
+can have.
 """
 from dataclasses import dataclass
 
@@ -13,6 +20,7 @@ REGISTERS = 65536       # of a multiprocessor
 REGISTER_UNIT = 256     # a warp gets a multiple of it
 RESERVED_SHARED = 1024  # bytes of every block
 SHARED_UNIT = 128
+SHARED_SIZES_KB = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)  # as far as a card has them
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,8 @@ class Card:
     # Cycles from request to result.
     memory_cycles: int
     l2_cycles: int
+    l2_bytes_per_s: float  # to all multiprocessors together
+    near_bytes: int        # shared memory and first-level cache of a multiprocessor
 
     @property
     def block_shared_bytes(self):
@@ -42,12 +52,27 @@ class Card:
         """Cycles that a multiprocessor's share of the bandwidth needs for so many bytes."""
         return transfer_bytes * self.multiprocessors / self.bytes_per_s * self.clock_hz
 
+    def l2_cycles_for(self, transfer_bytes):
+        """The same of what the second-level cache gives."""
+        return transfer_bytes * self.multiprocessors / self.l2_bytes_per_s * self.clock_hz
+
+    def first_level_bytes(self, blocks, shared_bytes):
+        """What is left for the first-level cache beside `blocks` blocks of so much shared memory."""
+        needed = blocks * round_up(shared_bytes + RESERVED_SHARED, SHARED_UNIT)
+        return self.near_bytes - min(
+            size for size in (*(k << 10 for k in SHARED_SIZES_KB if k << 10 < self.shared_bytes),
+                              self.shared_bytes) if size >= needed)
+
 
 CARDS = (
-    Card("A100", "sm_80", 108, 1.41e9, 2039e9, 164 << 10, 2048, 32, 8, 2, 4, 570, 200),
-    Card("H200", "sm_90", 132, 1.755e9, 4800e9, 228 << 10, 2048, 32, 6.5, 1, 2, 660, 260),
-    Card("RTX 3090", "sm_86", 82, 1.695e9, 936e9, 100 << 10, 1536, 16, 32, 1, 64, 500, 220),
-    Card("RTX 4090", "sm_89", 128, 2.52e9, 1008e9, 100 << 10, 1536, 24, 32, 1, 64, 560, 270),
+    Card("A100", "sm_80", 108, 1.41e9, 2039e9, 164 << 10, 2048, 32, 8, 2, 4, 570, 200, 5.4e12,
+         192 << 10),
+    Card("H200", "sm_90", 132, 1.755e9, 4800e9, 228 << 10, 2048, 32, 6.5, 1, 2, 660, 260, 5.5e12,
+         256 << 10),
+    Card("RTX 3090", "sm_86", 82, 1.695e9, 936e9, 100 << 10, 1536, 16, 32, 1, 64, 500, 220,
+         2.6e12, 128 << 10),
+    Card("RTX 4090", "sm_89", 128, 2.52e9, 1008e9, 100 << 10, 1536, 24, 32, 1, 64, 560, 270,
+         4.9e12, 128 << 10),
 )
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks the machine code of the kernels: the rules of rules.py, instructions that must be there, how
-many blocks fit a multiprocessor, and that issuing a tile takes less time than reading it.
+many blocks fit a multiprocessor, and that issuing a tile and what the second-level cache gives of it
+take less time than reading it.
 
 Reads the objects that register_report.py leaves; no card is needed. Exits with 77 where there is no
 cuobjdump, 1 for findings without an exemption (expected.py) and exemptions without a finding."""
@@ -36,17 +37,22 @@ def measure(code, launch, card):
     shared = kernel.shared_bytes + launch["shared_bytes"]
     blocks = cards.blocks_on(card, kernel.registers, launch["threads"], shared)
     row = {"kernel": kernel.of_any_type, "card": card.name, "architecture": card.architecture,
-           "nominal_gbs": card.bytes_per_s / 1e9,
+           "nominal_gbs": card.bytes_per_s / 1e9, "l2_gbs": card.l2_bytes_per_s / 1e9,
+           "multiprocessors": card.multiprocessors, "clock_hz": card.clock_hz,
            "registers": kernel.registers, "shared_bytes": shared, "blocks": blocks,
-           "tile_bytes": None, "instructions": None, "cycles": None, "memory_cycles": None}
+           "first_level_bytes": card.first_level_bytes(blocks, shared),
+           "tile_bytes": None, "rows_bytes": None, "operations": None, "instructions": None,
+           "cycles": None, "memory_cycles": None, "l2_cycles": None}
     for timed in expected.TIMED_LOOPS:
         found = re.fullmatch(timed.kernel, kernel.of_any_type)
         if found and blocks > 0:
             turn = code.full_tile(code.product_loop())
-            tile_bytes = timed.tile_bytes(found)
-            row.update(tile_bytes=tile_bytes, instructions=len(turn),
+            tile_bytes, rows_bytes = timed.tile_bytes(found), timed.rows_bytes(found)
+            row.update(tile_bytes=tile_bytes, rows_bytes=rows_bytes,
+                       operations=timed.operations(found), instructions=len(turn),
                        cycles=issue.cycles_of_turn(turn, card, blocks, launch["threads"] // 32),
-                       memory_cycles=card.memory_cycles_for(tile_bytes))
+                       memory_cycles=card.memory_cycles_for(tile_bytes),
+                       l2_cycles=card.l2_cycles_for(tile_bytes + rows_bytes))
     return row
 
 
@@ -73,7 +79,8 @@ def measure_passes(code, card):
             ids = max(count("LDG"), count("LDS")) // timed.loads_an_id * 32 * timed.warps
         yield {"kernel": name, "card": card.name, "pass": timed.name, "instructions": len(turn),
                "ids": ids, "cycles": issue.cycles_of_turn(turn, card, 1, timed.warps),
-               "clock_hz": card.clock_hz, "block_shared_bytes": card.block_shared_bytes}
+               "clock_hz": card.clock_hz, "l2_cycles": card.l2_cycles,
+               "multiprocessors": card.multiprocessors, "block_shared_bytes": card.block_shared_bytes}
 
 
 def _turn_of_pass(code, loop, own, timed):
@@ -88,8 +95,9 @@ def _turn_of_pass(code, loop, own, timed):
 
 
 def findings_of(row):
-    """Findings of what measure() gave: too few blocks; loops that take longer than memory, of which
-    the amount is the time in percent of the memory's."""
+    """Findings of what measure() gave: too few blocks; loops that take longer to issue, or to be fed
+    by the second-level cache, than what they are to wait for: memory, or their own products where
+    they read none. Amounts are percents of that."""
     def finding(rule, amount, words):
         return rules.Finding(row["kernel"], row["architecture"], rule, amount,
                              f"{words} on {row['card']}")
@@ -97,10 +105,18 @@ def findings_of(row):
     if row["blocks"] < wanted:
         yield finding("blocks", wanted - row["blocks"],
                       f"{row['blocks']} blocks on a multiprocessor, expected at least {wanted},")
-    if row["cycles"] is not None and row["cycles"] >= row["memory_cycles"]:
-        yield finding("issue", round(row["cycles"] / row["memory_cycles"] * 100),
-                      f"a tile takes {row['cycles']:.0f} cycles, reading it "
-                      f"{row['memory_cycles']:.0f}")
+    if row["cycles"] is None:
+        return
+    bound, name = row["memory_cycles"], "reading it"
+    if not bound:
+        bound, name = row["cycles"], "issuing it"
+    elif row["cycles"] >= bound:
+        yield finding("issue", round(row["cycles"] / bound * 100),
+                      f"a tile takes {row['cycles']:.0f} cycles, {name} {bound:.0f}")
+    if row["l2_cycles"] >= bound:
+        yield finding("l2", round(row["l2_cycles"] / bound * 100),
+                      f"a tile takes {row['l2_cycles']:.0f} cycles of the second-level cache, "
+                      f"{name} {bound:.0f}")
 
 
 def check_object(path, launches):
@@ -158,7 +174,7 @@ def main():
         words = f"{r['kernel']:24} {r['card']:9} {r['registers']:3} registers, {r['blocks']} blocks"
         if r["cycles"] is not None:
             words += (f", {r['instructions']:3} instructions and {r['cycles']:.0f} cycles a tile, "
-                      f"memory {r['memory_cycles']:.0f}")
+                      f"memory {r['memory_cycles']:.0f}, second-level cache {r['l2_cycles']:.0f}")
         print(words)
     for p in passes:
         print(f"{p['kernel']:26} {p['card']:9} {p['pass']:6} {p['instructions']:3} instructions and "

@@ -32,17 +32,41 @@ EARLY = {
 
 @dataclass(frozen=True)
 class TimedLoop:
-    """A loop over tiles from memory, which is to take less time than they do."""
+    """A loop over tiles. What a block does in a turn, as functions of a match of `kernel`."""
     kernel: str         # a regular expression
-    tile_bytes: object  # of a match of it: what a block reads in a turn
+    tile_bytes: object  # from memory, which is to take longer than all else; 0: from caches alone
+    rows_bytes: object = lambda m: 0  # of activations, from caches, of as many rows as there can be
+    operations: object = lambda m: 0  # of floating point, where these are what the loop is for
+
+
+LINEAR_WARPS, LINEAR_TILES = 8, 4  # of a block; of 16 x 32 weights that a warp takes in a turn
+WEIGHT_TILE_BYTES = 16 * 32 * 2
+PREFILL_ROWS = 128                 # queries of a block
+
+
+def _rows_of_tiles(m):
+    """8 rows of 32 columns for each tile of weights, which tiles of several strips share."""
+    if m["rows"].startswith("Normed"):  # which lie in shared memory
+        return 0
+    strips = int(m["own"] or 2)
+    return LINEAR_WARPS * LINEAR_TILES // strips * int(m["groups"]) * 8 * 32 * 2
+
+
+def _prefill_keys(m):
+    return 32 if int(m["dim"]) > 64 else 64
 
 
 TIMED_LOOPS = (
     # 64 keys and values of 16 bits.
     TimedLoop(r"split_kernel<T, (\d+), \d, false>", lambda m: 64 * int(m[1]) * 2 * 2),
-    # Four tiles of 16 x 32 weights of 16 bits for each of eight warps.
-    TimedLoop(r"linear_kernel<T, \w+<T>, Store(Columns<float, \d>|Swiglu<T>|Rotated<T>), \d>",
-              lambda m: 8 * 4 * 16 * 32 * 2),
+    TimedLoop(r"linear_kernel<T, (?P<rows>\w+)<T>, "
+              r"Store(Columns<float, (?P<own>\d)>|Swiglu<T>|Rotated<T>), (?P<groups>\d)>",
+              lambda m: LINEAR_WARPS * LINEAR_TILES * WEIGHT_TILE_BYTES, _rows_of_tiles),
+    # Keys and values, which blocks of other queries have brought to the second-level cache; a
+    # product of queries and keys, one of weights and values.
+    TimedLoop(r"prefill_kernel<T, (?P<dim>\d+), false>", lambda m: 0,
+              lambda m: _prefill_keys(m) * int(m["dim"]) * 2 * 2,
+              lambda m: 2 * 2 * PREFILL_ROWS * _prefill_keys(m) * int(m["dim"])),
 )
 
 
@@ -61,6 +85,8 @@ class TimedPass:
 TIMED_PASSES = (
     # 64 keys of the drafter's window, rotated where they lie.
     TimedPass(r"split_kernel<T, 64, 1, true>", "tile", {"HMMA": 8, "LDSM": 4}, (), 4, 0),
+    # Sixteen splits of a row, which a warp of the last block adds.
+    TimedPass(r"split_kernel<T, \d+, \d, \w+>", "add", {"SHFL": 32, "FFMA": 32}, ("HMMA",), 4, 0),
     # Logits to shared memory, their greatest and their mean; measures of bins; ids of one bin; the
     # probabilities. Of an atomic operation on the lower half of a bin the one on the upper half, which
     # is rare, stands for lanes that meet.
@@ -129,6 +155,9 @@ EXEMPTIONS = (
               "the residual stream is read and written at the end of a block, two numbers a thread"),
     Exemption("serial", r"gather_kernel", 4,
               "once a rebuild: views hold pointers of which no compiler knows that caches are apart"),
+    Exemption("l2", r"linear_kernel<T, StoredRows<T>, .*", 175,
+              "where the first-level cache holds none of x, which it does of 4096 columns up to 24 "
+              "rows and of 11008 up to 10; scripts/cuda_model.py reckons with the rest", "sm_90"),
     Exemption("narrow", r"score_kernel<T>", 16, "once after a prompt and a rebuild"),
     Exemption("narrow", r"(pack|unpack)_kernel<.*", 1,
               "weights change their order when they are loaded, and for prompts' products"),

@@ -3,7 +3,8 @@
 Warps are in order. ptxas writes into every instruction after how many cycles the warp may go on,
 which scoreboard it holds and for which it waits; units have a rate. What the copies of cp.async bring
 is taken to be there: the time is that of everything but memory, which it is to be compared with.
-Loads into registers have their latency.
+Loads into registers have their latency. How many bytes the second-level cache gives is not part of it:
+check.py compares that with memory by itself.
 """
 import math
 import re
