@@ -167,7 +167,9 @@ void fields(V& v, Comparison& c) {
 // - lossless: present where a comparison with the baseline's tokens failed, or was made in base
 //   alone.
 // - tokens, counters (with options.exact): equal in every timed generation; else the first
-//   difference is named. Without it differences of tokens are said and nothing more.
+//   difference is named. Without it differences of tokens are said and nothing more. Counters that
+//   a file lacks (ResultFile::absent) are left out.
+// What a file lacks and this needed is a note.
 // - acceptance (without): rate_difference() over the prompts, which are the same in both files; of
 //   a single prompt over its repetitions. Regressed: worse by more than the threshold with 95%;
 //   passed: with 95% not so; else inconclusive.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,17 +72,26 @@ std::string to_jsonl(const RunResult& result);
 std::string to_csv(std::span<const RunResult> results);
 inline std::string to_csv(const RunResult& result) { return to_csv({&result, 1}); }
 
-// Read back what to_json() and to_jsonl() wrote. `source` names the text in messages. Strict:
-// unknown, missing and repeated members, other types, other schemas and rates that do not follow
-// from their counters throw Error(kBadInput, "InvalidResult", ...) naming the path.
-RunResult read_json_result(std::string_view text, const std::string& source);
+// Read back what to_json() and to_jsonl() wrote, in this build or an older one. `source` names the
+// text in messages. Which members must be there core/fields.h says: one that may be null may be
+// absent and is then read as null, for older builds did not write every member of kResultSchema;
+// `absent`, unless it is null, gets the paths of those ("cases[].memory.peak"). Strict otherwise:
+// unknown members (a newer build's, whose meaning cannot be known), missing and repeated ones,
+// other types, other schemas and rates that do not follow from their counters throw
+// Error(kBadInput, "InvalidResult", ...) naming the path.
+RunResult read_json_result(std::string_view text, const std::string& source,
+                           std::set<std::string>* absent = nullptr);
 // Lines that follow each other with equal run_id and of the same case of a sweep make one result.
-std::vector<RunResult> read_jsonl_results(std::string_view text, const std::string& source);
+std::vector<RunResult> read_jsonl_results(std::string_view text, const std::string& source,
+                                          std::set<std::string>* absent = nullptr);
 
 // What --json or --jsonl wrote, told apart by its first line.
 struct ResultFile {
   std::string name;                // as it was given
   std::vector<RunResult> results;  // at least one case among them
+  // Members that the file lacks, at least in places: below the case "lossless.top2_margin", of the
+  // run "context.load".
+  std::set<std::string> absent = {};
 };
 inline constexpr std::int64_t kMaxResultBytes = std::int64_t{1} << 30;
 // Throws as InputFile (core/file.h) and as the readers above; no case is InvalidResult too.

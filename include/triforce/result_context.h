@@ -40,13 +40,15 @@ void fields(V& v, HybridSplit& s) {
 struct MachineLoad {
   int processors = 0;
   double own = 0, other = 0, stolen = 0;
+  std::optional<int> processes = std::nullopt;
 };
 template <class V>
 void fields(V& v, MachineLoad& l) {
-  v("processors", l.processors, "processors that this process may run on");
-  v("own", l.own, "of these, kept busy by this process");
+  v("processors", l.processors, "processors that processes of this run may run on");
+  v("own", l.own, "of these, kept busy by these processes");
   v("other", l.other, "by other processes");
   v("stolen", l.stolen, "that a hypervisor gave to other guests");
+  v("processes", l.processes, "processes of this run there: its ranks; null: one");
 }
 
 struct ResultContext {
@@ -97,8 +99,9 @@ void fields(V& v, ResultContext& c) {
   v("throttle_reasons", c.throttle_reasons, "why the GPU lowered its clock while measuring");
   v("pcie", c.pcie, "PCIe link of the GPU, generation and width");
   v("load", c.load,
-    "what kept the processors busy while measuring; null: several ranks, or the system does not "
-    "say");
+    "what kept the processors busy while these cases were at work, others of a sweep left out; of "
+    "several machines, on that of which other processes and guests took the largest part; null: "
+    "the system does not say");
   v("measured_read_gbs", c.measured_read_gbs, "read bandwidth measured in this run, 1e9 bytes/s");
   v("measured_read_gbs_after", c.measured_read_gbs_after,
     "the same once more when all was measured; null: cut short, several ranks, or no memory left");

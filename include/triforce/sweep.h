@@ -186,8 +186,9 @@ std::string to_csv(const SweepResult& sweep);
 std::string to_table(const SweepResult& sweep, const TableStyle& style = {});
 std::string to_markdown(const SweepResult& sweep, bool details = true);
 
-// Reads what to_json() wrote. Throws Error(kBadInput, "InvalidResult").
-SweepResult read_json_sweep(std::string_view text, const std::string& source);
+// Reads what to_json() wrote, as read_json_result(). Throws Error(kBadInput, "InvalidResult").
+SweepResult read_json_sweep(std::string_view text, const std::string& source,
+                            std::set<std::string>* absent = nullptr);
 // The JSON Schema of to_json().
 std::string sweep_schema();
 

@@ -57,3 +57,19 @@ def errors(value, schema, path="$", root=None):
         for i, element in enumerate(value):
             found += errors(element, schema["items"], f"{path}[{i}]", root)
     return found
+
+
+def add_nulls(value, schema, root=None):
+    """Gives every object in `value`, which fits the schema, the members that it may lack, as null."""
+    root = root or schema
+    if "$ref" in schema:
+        add_nulls(value, root["$defs"][schema["$ref"].removeprefix(DEFINITION)], root)
+    elif isinstance(value, dict):
+        for name, member in schema.get("properties", {}).items():
+            if "null" in member.get("type", []):
+                value.setdefault(name, None)
+            if name in value:
+                add_nulls(value[name], member, root)
+    elif isinstance(value, list) and {"properties", "items", "$ref"} & set(schema.get("items", {})):
+        for element in value:
+            add_nulls(element, schema["items"], root)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from plots.command import BadInput, read_text
-from plots.json_schema import errors
+from plots.json_schema import add_nulls, errors
 
 SCHEMAS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "data", "schema")
 # Of the options in params, those that name files or say how a result is printed, and the list of
@@ -109,10 +109,13 @@ def parse(text):
 
 
 def check(value, schema, where):
+    """Refuses what does not fit the schema. What may be null and is absent, as of a build that did not
+    write it yet, becomes null, which is "not measured"."""
     wrong = errors(value, schema)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise BadInput(f"{where}: {wrong[0]}{more}")
+    add_nulls(value, schema)
 
 
 class Reader:

@@ -7,6 +7,7 @@
 #include "app/plan_report.h"
 #include "comm/same_on_ranks.h"
 #include "core/rounding.h"
+#include "host/load_monitor.h"
 #include "host/machine.h"
 #include "measure/measure.h"
 #include "options/options.h"
@@ -169,6 +170,7 @@ void follow_rank_0(RunConfig config, RankLinks& links, const LocalRank& local) {
   const Session session = open_session(config, local);
   const ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));
   expect_same_models(links, session, models);
+  const RunLoad machines(links);
   RankMembers rank(session, links);
   PlanInput plan = agree_on_plan(links, config, session, models, rank);
   agree_on_split(links, config, *session.backend, plan);
@@ -180,11 +182,12 @@ void follow_rank_0(RunConfig config, RankLinks& links, const LocalRank& local) {
   ModelWeights draft;
   if (models.draft) draft = load_drafter(*session.backend, config, models, session.dtype, {});
   links.meet();
-  follow(links, [&](std::int64_t max_prompt, std::int64_t max_generated) {
+  const BuildEngine build = [&](std::int64_t max_prompt, std::int64_t max_generated) {
     return make_engine(rank.backend, target, models.draft ? &draft : nullptr, config.speculation,
                        {max_prompt, max_generated, config.methods, plan.run.homes},
                        rank.communicator.get());
-  });
+  };
+  follow(links, build, [&] { return machines.of_rank(); });
 }
 
 }  // namespace

@@ -73,6 +73,7 @@ struct RunSession::Impl {
     PlanInput plan;
     MeasureInput input;
     std::unique_ptr<RunObserver> observer;
+    std::optional<LoadMonitor> load;
     std::optional<RunResult> unrun;  // why it is not measured
   };
 
@@ -131,6 +132,7 @@ struct RunSession::Impl {
   RunEvents events;
   std::vector<Run> runs;
   Session session;
+  std::optional<RunLoad> machines;
   std::optional<RankMembers> rank;
   ModelPair models;
   std::optional<Tokenizer> tokenizer;
@@ -145,6 +147,7 @@ void RunSession::Impl::open(const OutputFiles& claimed) {
   for (const Run& run : runs) configs.push_back(run.request.config);
   Prepared prepared = prepare(configs, claimed, local);
   expect_same_models(links, prepared.session, prepared.models);
+  machines.emplace(links);
   rank.emplace(prepared.session, links);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (prepared.refusals[i]) continue;
@@ -366,9 +369,6 @@ std::vector<RunResult> RunSession::Impl::measure() {
   progress.finish();
   std::optional<GpuMonitor> monitor;
   if (session.gpu) monitor.emplace(session.gpu->pci_bus_id);
-  // Other ranks of this machine would count as other processes.
-  std::optional<LoadMonitor> load_of_others;
-  if (config().tp == 1) load_of_others.emplace();
   std::vector<MeasureInput> inputs;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = runs[i];
@@ -380,7 +380,7 @@ std::vector<RunResult> RunSession::Impl::measure() {
       input.config.timeout_s = std::max(1e-3, input.config.timeout_s - seconds_spent());
     }
     input.monitor = monitor ? &*monitor : nullptr;
-    input.load = load_of_others ? &*load_of_others : nullptr;
+    input.load = &run.load.emplace([this] { return machines->of_machines(); });
     input.observer = run.observer.get();
     input.stop = [] { return received_signal().has_value(); };
   }

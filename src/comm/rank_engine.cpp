@@ -22,6 +22,7 @@ struct Call {
     kTop2Margin,
     kProbsAfterPrompt,
     kSelectedChunks,
+    kLoad,
     kEnd,
   };
   Kind kind = Kind::kEnd;
@@ -96,6 +97,7 @@ Answer perform(RankLinks& links, Engine& engine, const Call& c, std::span<const 
       return gather_chunks(links, engine.selected_chunks());
     case Call::Kind::kBuild:
     case Call::Kind::kDrop:
+    case Call::Kind::kLoad:
     case Call::Kind::kEnd:
       break;
   }
@@ -216,6 +218,12 @@ class LeadingEngine final : public Engine {
 
 }  // namespace
 
+bool RankBackend::is_unrecorded(const PassKey& key) const {
+  const auto here = static_cast<std::uint8_t>(ForwardingBackend::is_unrecorded(key) ? 1 : 0);
+  const std::vector<std::uint8_t> ranks = links_.gather_values(here);
+  return std::find(ranks.begin(), ranks.end(), 1) != ranks.end();
+}
+
 Token RankBackend::do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
                              Acceptance acceptance) {
   Token token = 0;
@@ -242,7 +250,7 @@ std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, std::in
   return std::make_unique<LeadingEngine>(links, build, max_prompt, max_generated);
 }
 
-void follow(RankLinks& links, const BuildEngine& build) {
+void follow(RankLinks& links, const BuildEngine& build, const std::function<LoadTimes()>& load) {
   std::unique_ptr<Engine> engine;
   std::vector<Token> tokens;
   for (;;) {
@@ -251,6 +259,10 @@ void follow(RankLinks& links, const BuildEngine& build) {
     if (call.kind == Call::Kind::kDrop) {
       engine.reset();
       links.meet(links.timeout());
+      continue;
+    }
+    if (call.kind == Call::Kind::kLoad) {
+      links.gather_values(load ? load() : LoadTimes{});
       continue;
     }
     try {
@@ -265,6 +277,11 @@ void follow(RankLinks& links, const BuildEngine& build) {
       if (!is_on_all_ranks(e)) throw;  // rank 0 has it too, and goes on
     }
   }
+}
+
+std::vector<LoadTimes> gather_load(RankLinks& links, const LoadTimes& own) {
+  announce(links, {.kind = Call::Kind::kLoad});
+  return links.gather_values(own);
 }
 
 void dismiss(RankLinks& links) { announce(links, {.kind = Call::Kind::kEnd}); }

@@ -4,17 +4,21 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "comm/rank_links.h"
 #include "core/forwarding_backend.h"
+#include "core/load_times.h"
 #include "decode/engine.h"
 
 namespace triforce {
 
-// Draws and verifies on rank 0 alone; all ranks get its results.
+// Draws and verifies on rank 0 alone; all ranks get its results. A pass is unrecorded as long as it
+// is so on any rank, for what records it must run on all of them at once.
 class RankBackend final : public ForwardingBackend {
  public:
   RankBackend(Backend& to, RankLinks& links) : ForwardingBackend(to), links_(links) {}
+  bool is_unrecorded(const PassKey& key) const override;
 
  protected:
   Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
@@ -35,9 +39,13 @@ using BuildEngine =
 // not every rank has by itself ends the links. Throws as `build`.
 std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,
                              std::int64_t max_generated);
-// Another rank: makes the calls that rank 0 announces, until it says that there are no more. Throws
-// the error that ended the links.
-void follow(RankLinks& links, const BuildEngine& build);
+// Another rank: makes the calls that rank 0 announces, until it says that there are no more; `load`
+// answers gather_load() (empty: not known). Throws the error that ended the links.
+void follow(RankLinks& links, const BuildEngine& build,
+            const std::function<LoadTimes()>& load = {});
+// Rank 0, between calls of its engine: its own times and those of the other ranks, in their order.
+// Throws as RankLinks.
+std::vector<LoadTimes> gather_load(RankLinks& links, const LoadTimes& own);
 // Rank 0, after the last engine.
 void dismiss(RankLinks& links);
 

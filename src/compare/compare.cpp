@@ -1,6 +1,7 @@
 #include "triforce/compare.h"
 
 #include <algorithm>
+#include <map>
 
 #include "compare/metrics.h"
 #include "report/printers.h"
@@ -31,6 +32,34 @@ MetricComparison not_comparable(const std::string& problem) {
   m.outcome = Outcome::kInconclusive;
   m.reason = problem;
   return m;
+}
+
+// What cannot be told without a member of a result (ResultFile::absent); empty: nothing that is
+// compared depends on it.
+std::string_view limit_without(const std::string& member, const CompareOptions& options) {
+  if (member == "lossless.equal_to_baseline") return "losslessness cannot be told from it";
+  if (member.starts_with("model.") || member == "data.sha256" || member == "context.sm") {
+    return "its cases may be others and cannot be told to be the same";
+  }
+  if (options.exact && is_exact_member(member)) return "not among the counters that are compared";
+  if (!options.no_latency && (member == "context.gpu_name" || member == "context.communication")) {
+    return "its times cannot be told to be of the same machine";
+  }
+  return {};
+}
+
+// Of a file that an older build wrote.
+void note_absent(std::string_view side, const ResultFile& file, const CompareOptions& options,
+                 std::vector<std::string>& notes) {
+  std::map<std::string_view, std::vector<std::string>> members;
+  for (const std::string& member : file.absent) {
+    const std::string_view limit = limit_without(member, options);
+    if (!limit.empty()) members[limit].push_back(member);
+  }
+  for (const auto& [limit, names] : members) {
+    notes.push_back(
+        fmt::format("{} lacks {} (of an older build?): {}", side, fmt::join(names, ", "), limit));
+  }
 }
 
 std::size_t count(const Comparison& c, Outcome outcome) {
@@ -116,6 +145,10 @@ Comparison compare_results(const ResultFile& base, const ResultFile& other,
   out.other = describe(other);
   const std::vector<MatchedCase> matched =
       match_cases(base, other, options.runs, decides, out.notes);
+  note_absent("base", base, options, out.notes);
+  note_absent("new", other, options, out.notes);
+  std::set<std::string> absent = base.absent;
+  absent.insert(other.absent.begin(), other.absent.end());
   std::vector<LatencySamples> latencies;
   std::vector<std::size_t> timed;  // whose cases they are of
   for (const MatchedCase& m : matched) {
@@ -128,7 +161,7 @@ Comparison compare_results(const ResultFile& base, const ResultFile& other,
       std::move(rows.begin(), rows.end(), std::back_inserter(c.metrics));
     };
     add(compare_lossless(m));
-    add(compare_exactly(m, options.exact));
+    add(compare_exactly(m, options.exact, absent));
     if (!options.exact) add(compare_acceptance(m, options.acceptance_threshold));
     if (options.no_latency) continue;
     latencies.push_back(latency_samples(m));

@@ -8,55 +8,69 @@
 namespace triforce {
 namespace {
 
-// Whole numbers and words of a described struct, by path; times are not among them.
+// One of the whole numbers and words of a sample.
+struct Counter {
+  std::string name;    // "levels.outer.accepted"
+  std::string member;  // as ResultFile::absent has it
+  std::string value;   // JSON
+};
+
+// Those of a described struct; times are not among them.
 class ExactFields {
  public:
-  explicit ExactFields(std::vector<std::pair<std::string, std::string>>& out) : out_(out) {}
+  explicit ExactFields(std::vector<Counter>& out) : out_(out) {}
   template <class T>
   void operator()(std::string_view name, T& member, const char* /*description*/) {
     if constexpr (!std::same_as<T, double> && !std::same_as<T, std::optional<double>>) {
-      out_.emplace_back(prefix_ + std::string(name), to_json_text(member, JsonStyle::kCompact));
+      out_.push_back({name_ + std::string(name), member_ + std::string(name),
+                      to_json_text(member, JsonStyle::kCompact)});
     }
   }
   template <class T, class Names, class Call>
   void named(std::string_view name, std::vector<T>& list, std::string T::*member,
              const Names& /*names*/, const char* /*description*/, const Call& call) {
+    const std::string name_before = name_, member_before = member_;
     for (T& element : list) {
-      const std::string before = prefix_;
-      prefix_ += fmt::format("{}.{}.", name, element.*member);
+      name_ += fmt::format("{}.{}.", name, element.*member);
+      member_ += fmt::format("{}[].", name);
       call(*this, element);
-      prefix_ = before;
+      name_ = name_before;
+      member_ = member_before;
     }
   }
   template <class T>
   void derived(std::string_view /*name*/, const T& /*value*/, const char* /*description*/) {}
 
  private:
-  std::vector<std::pair<std::string, std::string>>& out_;
-  std::string prefix_;
+  std::vector<Counter>& out_;
+  std::string name_, member_ = "timing.samples[].";
 };
 
 constexpr std::string_view kTokens = "tokens_sha256";
 
-std::vector<std::pair<std::string, std::string>> counters_of(const Sample& sample) {
-  std::vector<std::pair<std::string, std::string>> counters;
+// All but those that a file lacks.
+std::vector<Counter> counters_of(const Sample& sample, const std::set<std::string>& absent) {
+  std::vector<Counter> counters;
   ExactFields visitor(counters);
   fields(visitor, const_cast<Sample&>(sample));  // only read, as in write_value()
-  std::erase_if(counters, [](const auto& c) { return c.first == kTokens; });
+  std::erase_if(counters,
+                [&](const Counter& c) { return c.name == kTokens || absent.contains(c.member); });
   return counters;
 }
 
 // "levels.outer.accepted: 10, now 9"; empty if all are equal.
-std::string first_difference(const Sample& a, const Sample& b) {
-  const auto before = counters_of(a), now = counters_of(b);
+std::string first_difference(const Sample& a, const Sample& b,
+                             const std::set<std::string>& absent) {
+  const std::vector<Counter> before = counters_of(a, absent), now = counters_of(b, absent);
   for (std::size_t i = 0; i < std::max(before.size(), now.size()); ++i) {
-    if (i >= before.size())
-      return fmt::format("{}: not there, now {}", now[i].first, now[i].second);
-    if (i >= now.size() || before[i].first != now[i].first) {
-      return fmt::format("{}: {}, now not there", before[i].first, before[i].second);
+    if (i >= before.size()) {
+      return fmt::format("{}: not there, now {}", now[i].name, now[i].value);
     }
-    if (before[i].second == now[i].second) continue;
-    return fmt::format("{}: {}, now {}", before[i].first, before[i].second, now[i].second);
+    if (i >= now.size() || before[i].name != now[i].name) {
+      return fmt::format("{}: {}, now not there", before[i].name, before[i].value);
+    }
+    if (before[i].value == now[i].value) continue;
+    return fmt::format("{}: {}, now {}", before[i].name, before[i].value, now[i].value);
   }
   return "";
 }
@@ -99,7 +113,8 @@ struct Difference {
   std::string tokens, counters;
   bool missing = false;  // a generation of `a` is not in `b`
 };
-Difference difference_of(const CaseResult& a, const CaseResult& b) {
+Difference difference_of(const CaseResult& a, const CaseResult& b,
+                         const std::set<std::string>& absent) {
   std::map<std::pair<int, int>, const Sample*> of_b;
   for (const Sample* s : timed_samples(b)) of_b[{s->prompt, s->repetition}] = s;
   Difference d;
@@ -116,7 +131,7 @@ Difference difference_of(const CaseResult& a, const CaseResult& b) {
       d.tokens = fmt::format("{}, {}", place(*s), where(a, b, *s));
     }
     if (!d.counters.empty()) continue;
-    const std::string counters = first_difference(*s, *found->second);
+    const std::string counters = first_difference(*s, *found->second, absent);
     if (!counters.empty()) d.counters = fmt::format("{}, {}", place(*s), counters);
   }
   return d;
@@ -132,7 +147,15 @@ void add_difference(MetricComparison& m, const std::string& what, Outcome outcom
 
 }  // namespace
 
-std::vector<MetricComparison> compare_exactly(const MatchedCase& c, bool gated) {
+bool is_exact_member(const std::string& member) {
+  Sample sample;
+  sample.levels.emplace_back();
+  const std::vector<Counter> all = counters_of(sample, {});
+  return std::any_of(all.begin(), all.end(), [&](const Counter& c) { return c.member == member; });
+}
+
+std::vector<MetricComparison> compare_exactly(const MatchedCase& c, bool gated,
+                                              const std::set<std::string>& absent) {
   MetricComparison tokens, counters;
   tokens.metric = "tokens";
   counters.metric = "counters";
@@ -147,7 +170,7 @@ std::vector<MetricComparison> compare_exactly(const MatchedCase& c, bool gated) 
     m->n_other = n(c.other);
   }
   const auto add = [&](const CaseResult& other, Outcome outcome, const std::string& prefix) {
-    const Difference d = difference_of(first, other);
+    const Difference d = difference_of(first, other, absent);
     if (d.missing) outcome = Outcome::kInconclusive;
     if (!gated) outcome = Outcome::kNotGated;
     add_difference(tokens, d.tokens, outcome, prefix);

@@ -1,5 +1,7 @@
 // What is compared of one case: each gives the rows it has to say something of.
 #pragma once
+#include <set>
+
 #include "compare/match.h"
 #include "statistics/ranks.h"
 
@@ -7,8 +9,12 @@ namespace triforce {
 
 // The comparisons with the baseline's tokens: no row where they are as good as before.
 std::vector<MetricComparison> compare_lossless(const MatchedCase& c);
-// tokens and counters; `gated`: options.exact.
-std::vector<MetricComparison> compare_exactly(const MatchedCase& c, bool gated);
+// tokens and counters; `gated`: options.exact. `absent`: of either file, what it lacks
+// (ResultFile::absent); such counters are left out.
+std::vector<MetricComparison> compare_exactly(const MatchedCase& c, bool gated,
+                                              const std::set<std::string>& absent);
+// Whether a member, named as in ResultFile::absent, is one of those counters.
+bool is_exact_member(const std::string& member);
 // acceptance.NAME of each level.
 std::vector<MetricComparison> compare_acceptance(const MatchedCase& c, double threshold);
 

@@ -16,6 +16,10 @@
 //   v.derived(name, value, description) what follows from members: written, compared when read
 //   v.constant(name, text, description) always this text
 //
+// Whether a member must be there follows from its type, in reader and schema alike: one that may be
+// null may be absent, too, and is then read as null. So files stay readable by builds that write
+// more than those which wrote them. Members that nobody asked for are refused.
+//
 // | type of a member                     | JSON             | read                              |
 // | bool, integers, std::string          | the same         | exact type and range; signed ones |
 // |                                      |                  | within 2^53, so that sums fit     |
@@ -24,7 +28,7 @@
 // | std::vector<T>                       | array            |                                   |
 // | enum with names_of() (enum_names.h)  | its name         | one of the names                  |
 // | other enums                          | its number       |                                   |
-// | struct with fields()                 | object           | every member there, no other      |
+// | struct with fields()                 | object           | no other members                  |
 // | type with json_write, json_read, json_schema_type | see there |                             |
 #pragma once
 #include <fmt/format.h>
@@ -67,6 +71,8 @@ template <class T>
 concept Optional = std::same_as<T, std::optional<typename ElementOf<T>::type>>;
 template <class T>
 concept List = std::same_as<T, std::vector<typename ElementOf<T>::type>>;
+template <class T>
+concept Nullable = Optional<T> || std::same_as<T, double>;
 template <class T>
 concept PlainValue = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, std::string>;
 
@@ -149,7 +155,8 @@ std::string to_json_text(const T& x, JsonStyle style = JsonStyle::kPretty) {
   return out.take();
 }
 
-// ---- Reading. Everything throws Error(kBadInput) that names the path.
+// ---- Reading. Everything throws Error(kBadInput) that names the path. What is absent and read as
+// null is noted in the view (JsonView::find_noting()).
 
 class FieldReader;
 template <class T>
@@ -160,7 +167,13 @@ class FieldReader {
   explicit FieldReader(const JsonView& at) : at_(at) {}
   template <class T>
   void operator()(std::string_view name, T& member, const char* /*description*/) {
-    read_value(take(name), member);
+    if constexpr (Nullable<T>) {
+      const std::optional<JsonView> at = take_if_there(name);
+      if (!at) return set_null(member);
+      read_value(*at, member);
+    } else {
+      read_value(take(name), member);
+    }
   }
   template <class Call>
   void group(std::string_view name, const char* /*description*/, const Call& call) {
@@ -185,24 +198,34 @@ class FieldReader {
   }
   template <class T>
   void derived(std::string_view name, const T& value, const char* /*description*/) {
-    const JsonView at = take(name);
+    const std::optional<JsonView> at = Nullable<T> ? take_if_there(name) : take(name);
+    if (!at) return;  // it follows all the same
     T found{};
-    read_value(at, found);
+    read_value(*at, found);
     if (same(found, value)) return;
     const std::string text = to_json_text(value, JsonStyle::kCompact);
-    at.fail((text.size() <= 80 ? text + ", which" : "what") + " follows from what stands beside");
+    at->fail((text.size() <= 80 ? text + ", which" : "what") + " follows from what stands beside");
   }
   void constant(std::string_view name, std::string_view text, const char* /*description*/) {
     const JsonView at = take(name);
     if (at.string() != text) at.fail(std::string(text));
   }
   // Refuses members that nobody asked for.
-  void finish() const { at_.only(seen_); }
+  void finish() const { at_.only(seen_, " (is it of a newer build?)"); }
 
  private:
   JsonView take(std::string_view name) {
     seen_.push_back(name);
     return at_.at(name);
+  }
+  std::optional<JsonView> take_if_there(std::string_view name) {
+    seen_.push_back(name);
+    return at_.find_noting(name);
+  }
+  static void set_null(double& x) { x = std::numeric_limits<double>::quiet_NaN(); }
+  template <class T>
+  static void set_null(std::optional<T>& x) {
+    x.reset();
   }
   // Computed again, perhaps by another math library.
   static bool same(double a, double b) {
@@ -275,16 +298,16 @@ class SchemaFields {
   explicit SchemaFields(JsonWriter& out) : out_(out) {}
   template <class T>
   void operator()(std::string_view name, T& /*member*/, const char* description) {
-    property(name, [&] { write_schema<T>(out_, description, false); });
+    property(name, !Nullable<T>, [&] { write_schema<T>(out_, description, false); });
   }
   template <class Call>
   void group(std::string_view name, const char* description, const Call& call) {
-    property(name, [&] { object(out_, description, false, call); });
+    property(name, true, [&] { object(out_, description, false, call); });
   }
   template <class T, class Names, class Call>
   void named(std::string_view name, std::vector<T>& /*list*/, std::string T::* /*member*/,
              const Names& /*names*/, const char* description, const Call& call) {
-    property(name, [&] {
+    property(name, true, [&] {
       describe(out_, description, "array", false);
       out_.key("items");
       out_.begin_object();
@@ -297,10 +320,10 @@ class SchemaFields {
   }
   template <class T>
   void derived(std::string_view name, const T& /*value*/, const char* description) {
-    property(name, [&] { write_schema<T>(out_, description, false); });
+    property(name, !Nullable<T>, [&] { write_schema<T>(out_, description, false); });
   }
   void constant(std::string_view name, std::string_view text, const char* description) {
-    property(name, [&] {
+    property(name, true, [&] {
       out_.key("description");
       out_.value(description);
       out_.key("const");
@@ -308,7 +331,7 @@ class SchemaFields {
     });
   }
 
-  // An object of the members that call(v) visits: all required, no others.
+  // An object of the members that call(v) visits, and no others.
   template <class Call>
   static void object(JsonWriter& out, std::string_view description, bool nullable,
                      const Call& call) {
@@ -319,7 +342,7 @@ class SchemaFields {
     call(members);
     out.end();
     out.key("required");
-    write_value(out, members.names_);
+    write_value(out, members.required_);
     out.key("additionalProperties");
     out.value(false);
   }
@@ -339,15 +362,15 @@ class SchemaFields {
 
  private:
   template <class Call>
-  void property(std::string_view name, const Call& call) {
-    names_.emplace_back(name);
+  void property(std::string_view name, bool required, const Call& call) {
+    if (required) required_.emplace_back(name);
     out_.key(name);
     out_.begin_object();
     call();
     out_.end();
   }
   JsonWriter& out_;
-  std::vector<std::string> names_;
+  std::vector<std::string> required_;
 };
 
 template <class T>

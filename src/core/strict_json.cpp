@@ -41,7 +41,7 @@ std::string describe(const JsonValue& value) {
 }
 
 JsonView JsonView::child(const JsonValue& value, std::string path) const {
-  JsonView view(value, source_, kind_);
+  JsonView view(value, source_, kind_, absent_);
   view.path_ = path_.empty() ? std::move(path) : path_ + (path[0] == '[' ? "" : ".") + path;
   return view;
 }
@@ -73,6 +73,21 @@ std::optional<JsonView> JsonView::find(std::string_view key) const {
   return child(*v, path_key(key));
 }
 
+std::optional<JsonView> JsonView::find_noting(std::string_view key) const {
+  std::optional<JsonView> v = find(key);
+  if (!v && absent_ != nullptr) {
+    std::string path;
+    bool index = false;
+    for (const char c : child(*value_, path_key(key)).path_) {
+      if (c == ']') index = false;
+      if (!index) path += c;
+      if (c == '[') index = true;
+    }
+    absent_->insert(std::move(path));
+  }
+  return v;
+}
+
 std::optional<JsonView> JsonView::find_value(std::string_view key) const {
   std::optional<JsonView> v = find(key);
   if (v && v->is_null()) v.reset();
@@ -85,11 +100,11 @@ JsonView JsonView::at(std::string_view key) const {
   fail_with(path_key(key) + " is missing");
 }
 
-void JsonView::only(const std::vector<std::string_view>& names) const {
+void JsonView::only(const std::vector<std::string_view>& names, std::string_view others) const {
   if (!is_object()) fail("an object");
   for (const JsonMember& m : value_->members()) {
     if (std::find(names.begin(), names.end(), m.key) == names.end()) {
-      child(m.value, path_key(m.key)).fail("no such member");
+      child(m.value, path_key(m.key)).fail(fmt::format("no such member{}", others));
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -98,12 +99,17 @@ struct JsonKinds {
 JsonValue parse_json(std::string_view text, const std::string& source,
                      const JsonLimits& limits = {}, const JsonKinds& kinds = {});
 
+// Paths of members that are nowhere or not everywhere: "cases[].memory.peak".
+using AbsentMembers = std::set<std::string>;
+
 // A value with the path that led to it; getters check kind and range and name the path. The value
 // must outlive the view. Throws Error(kBadInput, kind given at the root).
 class JsonView {
  public:
-  JsonView(const JsonValue& value, std::string source, const char* error_kind)
-      : value_(&value), source_(std::move(source)), kind_(error_kind) {}
+  // `absent`: where find_noting() of this view and those below it notes; null: nowhere.
+  JsonView(const JsonValue& value, std::string source, const char* error_kind,
+           AbsentMembers* absent = nullptr)
+      : value_(&value), source_(std::move(source)), kind_(error_kind), absent_(absent) {}
 
   const JsonValue& value() const { return *value_; }
   bool is_null() const { return value_->is_null(); }
@@ -114,7 +120,9 @@ class JsonView {
 
   // The member, or nothing if it is absent. Throws if this is no object.
   std::optional<JsonView> find(std::string_view key) const;
-  // The same, and nothing for null.
+  // The same, and an absent member is noted.
+  std::optional<JsonView> find_noting(std::string_view key) const;
+  // As find(), and nothing for null.
   std::optional<JsonView> find_value(std::string_view key) const;
   // Throws if it is absent.
   JsonView at(std::string_view key) const;
@@ -131,8 +139,9 @@ class JsonView {
   bool boolean() const;
   const std::string& string() const;
 
-  // Throws unless this is an object without other members than these.
-  void only(const std::vector<std::string_view>& names) const;
+  // Throws unless this is an object without other members than these. `others`: what another one
+  // may be, for the message.
+  void only(const std::vector<std::string_view>& names, std::string_view others = {}) const;
 
   // Throws with this path: "expected ..., found <this value>".
   [[noreturn]] void fail(const std::string& expected) const;
@@ -144,6 +153,7 @@ class JsonView {
   const JsonValue* value_;
   std::string source_, path_;
   const char* kind_;
+  AbsentMembers* absent_;
 };
 
 }  // namespace triforce

@@ -1,36 +1,70 @@
-// What else kept the machine busy while this process measured, from Linux's /proc.
+// What else kept the machines of a run busy while it measured, from Linux's /proc.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "comm/rank_links.h"
+#include "core/load_times.h"
 #include "triforce/report.h"
 
 namespace triforce {
 
-// Watches from its construction on; costs nothing meanwhile.
+// Where the figures of a machine come from. Tests have their own.
+struct LoadSource {
+  std::string proc_stat = "/proc/stat";  // the time of each processor (proc_stat(5))
+  // Tells machines apart: the same in all containers of one, which count each other's time.
+  std::string machine_id = "/proc/sys/kernel/random/boot_id";
+};
+
+// The processors of all machines of a run, whose ranks know of each other's time.
+class RunLoad {
+ public:
+  // On all ranks at once; the links outlive it. Throws as RankLinks.
+  explicit RunLoad(RankLinks& links, LoadSource source = {});
+  // This rank's own time, and that of the processors that ranks of its machine may run on.
+  LoadTimes of_rank() const;
+  // On rank 0, while the others follow() with of_rank(): each machine's, in an order that stays;
+  // empty: one of them does not say, or a rank is gone.
+  std::vector<LoadTimes> of_machines() const;
+
+ private:
+  RankLinks& links_;
+  std::string proc_stat_;
+  std::vector<int> wanted_;      // numbers of those processors
+  std::vector<int> machine_of_;  // [rank]: 0, 1, ... as they first appear
+};
+
+// Watches between resume() and pause(), any number of times; costs nothing meanwhile.
 class LoadMonitor {
  public:
-  // proc_stat: where Linux counts the time of each processor (proc_stat(5)).
-  explicit LoadMonitor(std::string proc_stat = "/proc/stat");
-  // nullopt: the system does not say, or too little time has passed to tell.
+  // The times of each machine; empty: not known.
+  using Read = std::function<std::vector<LoadTimes>()>;
+  explicit LoadMonitor(Read read) : read_(std::move(read)) {}
+
+  void resume() { begin_ = read_(); }
+  void pause();
+  // Over all that was watched so far; of several machines, that of which others took the largest
+  // part. nullopt: the system does not say, or too little time has passed to tell.
   std::optional<MachineLoad> observed() const;
 
  private:
-  // Seconds since the system started.
-  struct Times {
-    double busy = 0, idle = 0, stolen = 0, own = 0;
-    int processors = 0;
-  };
-  std::optional<Times> now() const;
+  // What passed until now since resume(), in addition to what was watched before.
+  std::vector<LoadTimes> watched() const;
 
-  std::string proc_stat_;
-  std::optional<Times> begin_;
+  Read read_;
+  std::vector<LoadTimes> begin_;  // of what is being watched; empty: nothing
+  std::vector<LoadTimes> sum_;    // of what was
+  bool unknown_ = false;          // a part of it
 };
 
+// Of what the threads of a run need, or of its processors' time, what others may take before times
+// do not tell how fast the machine is: that much every system has.
+inline constexpr double kUsualShareOfOthers = 0.10, kUsualStolenShare = 0.02;
+
 // Why times that were measured under such a load do not tell how fast this machine is with
-// `threads` threads, one line each; empty: they do. Up to a tenth of what the threads need is noise
-// that every system has, a fiftieth where a hypervisor takes it.
+// `threads` threads a process, one line each; empty: they do.
 std::vector<std::string> disturbances(const MachineLoad& load, int threads);
 
 }  // namespace triforce

@@ -79,6 +79,7 @@ class Measurement {
   void set_read_bandwidth(double gbs) { state_.read_gbs_after = gbs; }
 
  private:
+  void resume();
   bool open();
   void measure_open(int prompt, std::optional<double>& target_ms);
   void repeat(int prompt, int repetition);
@@ -292,16 +293,22 @@ void Measurement::tune_open(const std::vector<Token>& tokens, bool last,
 void Measurement::tune(const std::vector<Token>& tokens, bool last,
                        std::optional<double>& target_ms) {
   if (!tuner_ || tuner_->chosen()) return;
-  begin_ = Clock::now();
+  resume();
   if (!stopped() && open()) guarded(nullptr, [&] { tune_open(tokens, last, target_ms); });
   pause();
 }
 
-// Until the next prompt.
+void Measurement::resume() {
+  begin_ = Clock::now();
+  if (in_.load != nullptr) in_.load->resume();
+}
+
+// Until the next prompt: others may be at work.
 void Measurement::pause() {
   if (shares_) engine_.reset();
   spent_s_ += std::chrono::duration<double>(Clock::now() - begin_).count();
   begin_ = Clock::now();
+  if (in_.load != nullptr) in_.load->pause();
 }
 
 // For a stream that left the baseline's on this prompt: was it a close call?
@@ -359,7 +366,7 @@ void Measurement::measure_open(int prompt, std::optional<double>& target_ms) {
 }
 
 void Measurement::measure_prompt(int prompt, std::optional<double>& target_ms) {
-  begin_ = Clock::now();
+  resume();
   const bool failed = std::all_of(state_.methods.begin(), state_.methods.end(),
                                   [](const MethodState& m) { return m.failed.has_value(); });
   if (!failed && !stopped() && open()) measure_open(prompt, target_ms);
@@ -445,7 +452,9 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
   const bool complete = std::all_of(measurements.begin(), measurements.end(),
                                     [](const Measurement& m) { return m.complete(); });
   const MeasureInput& first = inputs.front();
-  if (complete && first.load != nullptr && first.context.measured_read_gbs) {
+  // Ranks would share the memory's bandwidth, or measure it while others wait.
+  const bool alone = first.context.ranks == 1;
+  if (complete && alone && first.load != nullptr && first.context.measured_read_gbs) {
     if (const auto after = bandwidths_now(*first.backend)) {
       for (Measurement& m : measurements) m.set_read_bandwidth(after->read_gbs);
     }

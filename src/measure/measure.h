@@ -80,7 +80,7 @@ struct MeasureInput {
   // Ids to text, for the output section; may be empty.
   std::function<TokenText(std::span<const Token>)> decode_text;
   const GpuMonitor* monitor = nullptr;  // of the GPU that is measured; null: none
-  const LoadMonitor* load = nullptr;    // of the processors, if this process has them for itself
+  LoadMonitor* load = nullptr;          // of this input alone: watches while it is at work
   MeasureObserver* observer = nullptr;
   StopRequested stop;  // ends the measurement at the next pass or round; what is finished counts
 };

@@ -97,10 +97,6 @@ std::vector<double> alphas_of(const std::vector<LevelCounters>& levels) {
   return alphas;
 }
 
-// Below this share of the other one, two measurements of the memory are not of the same machine. On
-// a quiet one they differ by up to 40%, by where the pages of their buffers lie.
-constexpr double kSameBandwidth = 0.5;
-
 std::vector<std::string> build_reasons(const ResultContext& context) {
   std::vector<std::string> reasons;
   if (context.build_type != "Release" && context.build_type != "RelWithDebInfo") {

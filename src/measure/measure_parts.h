@@ -104,6 +104,9 @@ void set_plan(const MemoryPlan& plan, MemoryResult& memory);
 // The levels' alphas, innermost first.
 std::vector<double> alphas_of(const std::vector<LevelCounters>& levels);
 
+// Below this share of the other one, two measurements of the memory are not of the same machine. On
+// a quiet one they differ by up to 40%, by where the pages of their buffers lie.
+inline constexpr double kSameBandwidth = 0.5;
 // Reasons against comparing that hold for a whole run.
 std::vector<std::string> build_reasons(const ResultContext& context);
 // Whether the methods' timed runs of one prompt and repetition generated unequal numbers of tokens.

@@ -29,6 +29,8 @@ bool decides(Role role, const MethodSpec& method) {
   return false;
 }
 
+std::string digest_of(const std::string& key) { return sha256_hex(key).substr(0, 16); }
+
 // Lines "name=value" in the order they are added. No value has a line end: names, numbers, hex.
 class Key {
  public:
@@ -41,7 +43,8 @@ class Key {
   Key& add(std::string_view name, const std::optional<T>& value) {
     return value ? add(name, *value) : *this;
   }
-  std::string digest() const { return sha256_hex(text_).substr(0, 16); }
+  const std::string& text() const { return text_; }
+  std::string digest() const { return digest_of(text_); }
 
  private:
   std::string text_;
@@ -87,6 +90,10 @@ bool is_default(const Param& param, const CaseResult& c) {
 }
 
 std::string case_id_of(const CaseResult& c, const ResultContext& context) {
+  return digest_of(case_key_of(c, context));
+}
+
+std::string case_key_of(const CaseResult& c, const ResultContext& context) {
   const std::optional<Method> method = parse_method(c.method);
   TF_CHECK(method, "method {}", c.method);
   const MethodSpec& spec = spec_of(*method);
@@ -105,6 +112,13 @@ std::string case_id_of(const CaseResult& c, const ResultContext& context) {
       key.add(name, to_text(value));
     }
   }
+  // The second rule of --synthetic-acceptance: by the first the drafter alone had the outer rate.
+  const ParamValue* const synthetic = find_param(c.params, "synthetic_acceptance");
+  const bool is_synthetic =
+      synthetic != nullptr && !std::holds_alternative<std::monostate>(*synthetic);
+  if (is_synthetic && spec.levels() == 1 && spec.proposer() == Pass::kDraft) {
+    key.add("synthetic_rule", 2);
+  }
   if (c.target) add_model(key, "target", *c.target);
   if (c.draft && spec.uses(Pass::kDraft)) add_model(key, "draft", *c.draft);
   // Whose attention it is decides bits; where the rows of one processor's are does not.
@@ -118,7 +132,7 @@ std::string case_id_of(const CaseResult& c, const ResultContext& context) {
   } else {
     key.add("isa", context.isa);
   }
-  return key.digest();
+  return key.text();
 }
 
 std::string timing_id_of(const CaseResult& c, const ResultContext& context) {

@@ -171,17 +171,12 @@ std::string to_github(const std::vector<NamedCase>& cases, bool smaller_is_bette
 
 // The table of times that a run shows, of all runs.
 TextTable table_of(const std::vector<NamedCase>& cases) {
-  TextTable all;
-  for (const NamedCase& c : cases) {
-    RunResult alone;
-    alone.context = c.run->context;
-    alone.cases = {*c.result};
-    TextTable table = describe_result(alone, false).tables.at(0);
-    table.rows.at(0).at(0) = c.name;
-    all.head = table.head;
-    all.rows.push_back(std::move(table.rows[0]));
-  }
-  return all;
+  if (cases.empty()) return {};
+  RunResult all;  // of several runs: which columns there are is a matter of all cases
+  for (const NamedCase& c : cases) all.cases.push_back(*c.result);
+  TextTable table = describe_result(all, false).tables.at(0);
+  for (std::size_t i = 0; i < cases.size(); ++i) table.rows.at(i).at(0) = cases[i].name;
+  return table;
 }
 
 std::string latex_cell(const std::string& text) {

@@ -26,8 +26,8 @@ void fields(V& v, ResultLine& l) {
 }
 
 template <class T>
-T read(std::string_view text, const std::string& source) {
-  return read_json_text<T>(text, source, kLimits, kErrorKind);
+T read(std::string_view text, const std::string& source, AbsentMembers* absent) {
+  return read_json_text<T>(text, source, kLimits, kErrorKind, absent);
 }
 
 }  // namespace
@@ -74,17 +74,19 @@ std::string to_jsonl(const RunResult& result) {
   return out;
 }
 
-RunResult read_json_result(std::string_view text, const std::string& source) {
-  return read<RunResult>(text, source);
+RunResult read_json_result(std::string_view text, const std::string& source,
+                           AbsentMembers* absent) {
+  return read<RunResult>(text, source, absent);
 }
 
-std::vector<RunResult> read_jsonl_results(std::string_view text, const std::string& source) {
+std::vector<RunResult> read_jsonl_results(std::string_view text, const std::string& source,
+                                          AbsentMembers* absent) {
   std::vector<RunResult> results;
   std::size_t begin = 0;
   for (int number = 1; begin < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
-    ResultLine line =
-        read<ResultLine>(text.substr(begin, end - begin), fmt::format("{}:{}", source, number));
+    ResultLine line = read<ResultLine>(text.substr(begin, end - begin),
+                                       fmt::format("{}:{}", source, number), absent);
     begin = end + 1;
     if (results.empty() || results.back().run_id != line.run.run_id ||
         results.back().sweep != line.run.sweep) {

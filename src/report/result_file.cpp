@@ -18,20 +18,30 @@ bool is_sweep(std::string_view text) {
   return text.substr(0, 64).find(kSweepSchema) != std::string_view::npos;
 }
 
+// A path in a sweep, a document or a line, as ResultFile has it.
+std::string below_the_case(std::string_view path) {
+  for (const std::string_view above : {"cases[].result.", "cases[]."}) {
+    if (path.starts_with(above)) path.remove_prefix(above.size());
+  }
+  return std::string(path);
+}
+
 }  // namespace
 
 ResultFile read_result_file(const std::filesystem::path& path) {
   ResultFile file{path.string(), {}};
   const std::string text = read_file(path, kMaxResultBytes);
+  std::set<std::string> absent;
   if (is_sweep(text)) {
-    for (SweepRow& row : read_json_sweep(text, file.name).rows) {
+    for (SweepRow& row : read_json_sweep(text, file.name, &absent).rows) {
       file.results.push_back(result_of(std::move(row)));
     }
   } else if (is_jsonl(text)) {
-    file.results = read_jsonl_results(text, file.name);
+    file.results = read_jsonl_results(text, file.name, &absent);
   } else {
-    file.results.push_back(read_json_result(text, file.name));
+    file.results.push_back(read_json_result(text, file.name, &absent));
   }
+  for (const std::string& member : absent) file.absent.insert(below_the_case(member));
   for (const RunResult& run : file.results) {
     if (!run.cases.empty()) return file;
   }

@@ -367,8 +367,9 @@ std::string to_markdown(const SweepResult& sweep, bool details) {
   return out + render_markdown(describe_sweep(sweep));
 }
 
-SweepResult read_json_sweep(std::string_view text, const std::string& source) {
-  return read_json_text<SweepResult>(text, source, kLimits, "InvalidResult");
+SweepResult read_json_sweep(std::string_view text, const std::string& source,
+                            AbsentMembers* absent) {
+  return read_json_text<SweepResult>(text, source, kLimits, "InvalidResult", absent);
 }
 
 std::string sweep_schema() {

@@ -39,6 +39,17 @@ std::string rate_interval(double low, double high, int digits) {
   return short_rate(low, digits) + "-" + short_rate(high, digits);
 }
 
+// "0.901 .88-.92": of the level that decides the output, with its interval if it has one.
+std::string accepted_text(const CaseResult& c) {
+  if (c.acceptance.empty()) return "-";
+  const LevelResult& level = c.acceptance.back();
+  const std::string value = rate(level.acceptance_rate());
+  if (!level.ci95) return value;
+  const Interval& ci = level.ci95->acceptance_rate;
+  const std::string ends = rate_interval(ci.low, ci.high, 2);
+  return ends == "-" ? value : fmt::format("{} {}", value, ends);
+}
+
 std::string lossless_text(const CaseResult& c) {
   if (!c.lossless.exact_rule) return "NOT lossless";
   switch (c.lossless.mode) {
@@ -332,8 +343,10 @@ TextTable main_table(const RunResult& r) {
         c.status == CaseStatus::kOk || d.n > 0 ? lossless_text(c) : to_string(c.status);
     t.rows.push_back({c.name, short_number(d.geometric_mean), interval(d.ci95_low, d.ci95_high),
                       baseline && d.n > 0 ? "1.00x" : ratio(s.value),
-                      ratio_interval(s.ci95_low, s.ci95_high),
-                      c.acceptance.empty() ? "-" : rate(c.acceptance.back().acceptance_rate())});
+                      ratio_interval(s.ci95_low, s.ci95_high), accepted_text(c)});
+    if (!c.acceptance.empty() && c.acceptance.back().ci95) {
+      over.emplace_back(c.acceptance.back().ci95->over);
+    }
     std::vector<std::string>& row = t.rows.back();
     if (recovery) row.push_back(c.recovery ? rate(c.recovery->mean) : "-");
     if (copied) {
@@ -346,8 +359,8 @@ TextTable main_table(const RunResult& r) {
   t.caption =
       "ms/token and speedup: geometric means over the prompts; prefill is not part of them" +
       intervals_text(over) +
-      "; accepted: of the tokens that the full cache tested; lossless: generations compared token "
-      "by token, or equal in distribution, which selftest proves";
+      "; accepted: of the tokens that the full cache tested, and its interval; lossless: "
+      "generations compared token by token, or equal in distribution, which selftest proves";
   if (recovery)
     t.caption += "; recovery: of the full cache's attention, on tokens that the small one held";
   if (copied) t.caption += "; copied, whole: tokens of the pass keys, and keys whole";

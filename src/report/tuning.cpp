@@ -48,7 +48,7 @@ std::string chosen_text(const CaseResult& c) {
   if (!t.measured_ms_per_token) return text;
   text += fmt::format(", {} measured ({:+.0f}%)", short_number(t.measured_ms_per_token),
                       t.error_pct.value_or(NAN));
-  if (!t.speedup_error_pct) return text;
+  if (!t.speedup_error_pct || !c.speedup || !c.speedup->value) return text;
   return text + fmt::format("; {:.2f}x {} predicted, {:.2f}x measured ({:+.0f}%)",
                             t.predicted_speedup(), c.speedup->baseline, *c.speedup->value,
                             *t.speedup_error_pct);

@@ -72,6 +72,32 @@ class Compare(ProgramTest):
         found = [c for c in document["cases"] if c["label"] == case]
         return {m["metric"]: m for m in found[0]["metrics"]}
 
+    def test_a_base_of_an_older_build(self):
+        """What may be null may be missing: it is compared, and what limits that is said."""
+        new = self.store("new.json")
+        for left_out, options, code, notes in [
+                (["context.load.processes", "lossless.top2_margin", "timing.tokens_per_s"], ["--exact"], 0, []),
+                (["lossless.equal_to_baseline"], ["--exact"], 0, ["base lacks lossless.equal_to_baseline"]),
+                (["data.sha256"], [], 8, ["base lacks data.sha256"])]:
+            def strip(result, left_out=tuple(left_out)):
+                for path in left_out:
+                    *parents, name = path.split(".")
+                    for place in [result] if parents[0] == "context" else result["cases"]:
+                        for parent in parents:
+                            place = place[parent]
+                        del place[name]
+
+            base = self.store("base.json", strip)
+            document = self.compare(base, new, "--no-latency", *options, code=code)
+            self.assertEqual([note.split(" (of")[0] for note in document["notes"]], notes)
+            line = json.loads(json.dumps(self.result))
+            lines = "".join(json.dumps({**{k: v for k, v in line.items() if k != "cases"}, **case}) + "\n"
+                            for case in line["cases"])  # without "sweep"
+            self.compare(self.write("base.jsonl", lines), new, "--exact", "--no-latency")
+        del self.result["cases"][0]["timing"]["samples"]
+        self.fails(3, "compare", self.store("base.json"), new,
+                   says="base.json: cases[0].timing: samples is missing")
+
     def test_two_runs_of_one_program_are_equal(self):
         self.run_program(*self.tiny(jsonl=self.path("b.jsonl"), prompts=3, repetitions=5, seed=3))
         for options in [[], ["--exact"]]:

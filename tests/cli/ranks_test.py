@@ -43,6 +43,9 @@ class Ranks(ProgramTest):
             self.assertEqual(shared["exit_code"], 0)
             self.assertEqual(shared["context"]["ranks"], tp)
             self.assertEqual(shared["context"]["communication"], "sockets, through host memory")
+            load = shared["context"]["load"]
+            self.assertEqual(load["processes"], tp)
+            self.assertLessEqual(load["own"] + load["other"] + load["stolen"], load["processors"] + 0.3)
             self.assertEqual(len(shared["cases"]), len(alone["cases"]))
             for one, many in zip(alone["cases"], shared["cases"]):
                 self.assertEqual(many["status"], "ok")

@@ -34,13 +34,37 @@ def at(value, path):
     return value
 
 
+def schema_at(schema, path):
+    """The schema of the value at a path, and whether the object around it must have it."""
+    required = True
+    for key in path:
+        required = isinstance(key, int) or key in schema["required"]
+        schema = schema["items"] if isinstance(key, int) else schema["properties"][key]
+    return schema, required
+
+
+def lacking(value, schema, path="$"):
+    """Members of the schema that a value lacks, whether it may or not."""
+    if isinstance(value, dict):
+        for name, member in schema.get("properties", {}).items():
+            if name not in value:
+                yield f"{path}.{name}"
+            else:
+                yield from lacking(value[name], member, f"{path}.{name}")
+    elif isinstance(value, list):
+        for element in value:
+            yield from lacking(element, schema.get("items", {}), path + "[]")
+
+
 def text(path):
     return "$" + "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in path)
 
 
 class Schema(ProgramTest):
     def fits(self, value, schema):
+        """As this build writes it: with all members."""
         self.assertEqual(errors(value, schema), [])
+        self.assertEqual(list(lacking(value, schema)), [])
 
     def test_golden_files(self):
         self.fits(load(GOLDEN / "result.json"), DOCUMENT)
@@ -49,7 +73,7 @@ class Schema(ProgramTest):
 
     def test_files_with_one_change(self):
         golden = load(GOLDEN / "result.json")
-        changes = 0
+        changes, absent = 0, 0
         for path in places(golden):
             inside_params = "params" in path[:-1]
             for change in ("remove", "retype", "add"):
@@ -59,6 +83,12 @@ class Schema(ProgramTest):
                     if not isinstance(parent, dict) or inside_params:
                         continue
                     del parent[key]
+                    schema, required = schema_at(DOCUMENT, path)
+                    self.assertEqual(required, "null" not in schema.get("type", []), path)
+                    if not required:  # of an older build
+                        self.assertEqual(errors(other, DOCUMENT), [])
+                        absent += 1
+                        continue
                     wanted = text(path) + ": missing"
                 elif change == "retype":
                     parent[key] = (-0.5 if isinstance(parent[key], dict)
@@ -73,6 +103,7 @@ class Schema(ProgramTest):
                 self.assertTrue(any(e.startswith(wanted) for e in found), f"{wanted}: {found}")
                 changes += 1
         self.assertGreater(changes, 700)
+        self.assertGreater(absent, 150)
 
     def check_run(self, *options, code=0, **changes):
         paths = {name: self.path(f"r.{name}") for name in ("json", "jsonl", "csv")}

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <map>
 
 #include "comm/host_communicator.h"
 #include "comm/ranks.h"
@@ -42,14 +43,50 @@ class RankZeroOnly final : public ForwardingBackend {
   int rank_;
 };
 
-// A rank of a toy pair in f32.
+// Says that a pass is unrecorded until it ran so often.
+class Recorder final : public ForwardingBackend {
+ public:
+  Recorder(Backend& to, int times) : ForwardingBackend(to), times_(times) {}
+  void replay(const PassKey& key, const std::function<void()>& body) override {
+    ++ran_[key];
+    ++runs;
+    ForwardingBackend::replay(key, body);
+  }
+  bool is_unrecorded(const PassKey& key) const override {
+    const auto ran = ran_.find(key);
+    return (ran == ran_.end() ? 0 : ran->second) < times_;
+  }
+  int runs = 0;
+
+ private:
+  int times_;
+  std::map<PassKey, int> ran_;
+};
+
+// Between processes of the CPU nothing is recorded, and any pass can be.
+class Recordable final : public Communicator {
+ public:
+  explicit Recordable(Communicator& to) : Communicator(to.shard()), to_(to) {}
+  std::string description() const override { return to_.description(); }
+  bool recordable() const override { return true; }
+
+ protected:
+  void do_all_gather(TensorView parts) override { to_.all_gather(parts); }
+
+ private:
+  Communicator& to_;
+};
+
+// A rank of a toy pair in f32. `to_record`: how often a pass must run until it is recorded.
 struct Rank {
-  explicit Rank(RankLinks& l)
+  explicit Rank(RankLinks& l, int to_record = 0)
       : links(l),
         cpu(make_cpu_backend({.threads = 1, .isa = {}})),
-        checked(*cpu, l.shard().rank),
+        recorder(*cpu, to_record),
+        checked(recorder, l.shard().rank),
         backend(checked, l),
-        ranks(*cpu, l),
+        sockets(*cpu, l),
+        ranks(sockets),
         pair(*cpu, DType::kF32, toy_config("toy-target", 2, 12, 6, 16, kVocab),
              toy_config("toy-draft", 1, 2, 2, 16, kVocab), l.shard()) {}
 
@@ -76,9 +113,11 @@ struct Rank {
 
   RankLinks& links;
   std::unique_ptr<Backend> cpu;
+  Recorder recorder;
   RankZeroOnly checked;
   RankBackend backend;
-  HostCommunicator ranks;
+  HostCommunicator sockets;
+  Recordable ranks;
   ToyPair pair;
 };
 
@@ -159,6 +198,27 @@ TEST(RankEngine, CoupledStreamsOfAllMethodsEqualTheBaseline) {
     return "equal";
   });
   EXPECT_EQ(value_of_rank_0(ends), "equal");
+}
+
+// Whichever rank has passes to record, all run them at once.
+TEST(RankEngine, RanksRecordTheSamePasses) {
+  std::vector<std::string> streams;
+  for (const auto& [first, second] : {std::pair(0, 0), {2, 0}, {0, 2}, {1, 2}}) {
+    SCOPED_TRACE(fmt::format("{} and {} times", first, second));
+    const auto ends = run_ranks(2, [&, times = std::array{first, second}](RankLinks& links) {
+      Rank rank(links, times[static_cast<std::size_t>(links.shard().rank)]);
+      const std::string stream = rank.run(rank.builder(greedy()), [](Engine& e) {
+        prefill(e);
+        return as_text(e.generate(kDefaultMethod, kCount, 3, 0, {}, {}).tokens);
+      });
+      return fmt::format("{:6}{}", rank.recorder.runs, stream);
+    });
+    for (const RankEnd& end : ends) ASSERT_TRUE(end.returned) << end.what;
+    EXPECT_EQ(ends[0].value.substr(0, 6), ends[1].value.substr(0, 6));
+    streams.push_back(ends[0].value);
+    EXPECT_EQ(streams.back().substr(6), streams.front().substr(6));
+  }
+  for (const std::size_t i : {1U, 2U, 3U}) EXPECT_GT(streams[i], streams[0]) << "none was run";
 }
 
 TEST(RankEngine, TokensAndProgressReachRankZeroOnly) {

@@ -1,4 +1,4 @@
-// What a run says of the machine's other work: from a written /proc/stat, and from the real one.
+// What a run says of the machines' other work: from a written /proc/stat, and from the real one.
 #include "host/load_monitor.h"
 
 #include <gtest/gtest.h>
@@ -9,16 +9,28 @@
 #include <fstream>
 #include <thread>
 
+#include "comm/rank_engine.h"
+#include "comm/ranks.h"
+
 namespace triforce {
 namespace {
 
 using ::testing::TempDir;
 
-// A /proc/stat in which every processor of this process has the same ticks.
+// A /proc/stat in which every processor of this process has the same ticks, and the id of a
+// machine.
 class StatFile {
  public:
-  ~StatFile() { unlink(path_.c_str()); }
+  explicit StatFile(const std::string& name = "")
+      : path_(TempDir() + "triforce_stat_" + std::to_string(getpid()) + name) {
+    std::ofstream(path_ + "_id") << name << '\n';
+  }
+  ~StatFile() {
+    unlink(path_.c_str());
+    unlink((path_ + "_id").c_str());
+  }
   const std::string& path() const { return path_; }
+  LoadSource source() const { return {path_, path_ + "_id"}; }
   void write(long user, long system, long idle, long steal) const {
     cpu_set_t mine;
     CPU_ZERO(&mine);
@@ -36,51 +48,181 @@ class StatFile {
   }
 
  private:
-  std::string path_ = TempDir() + "triforce_stat_" + std::to_string(getpid());
+  std::string path_;
+};
+
+RankLinks no_links() { return {Shard{}, std::vector<Descriptor>(1), std::chrono::seconds(1)}; }
+
+// A run of one process, whose times come from a file.
+struct Alone {
+  explicit Alone(LoadSource source) : load(links, std::move(source)) {}
+  RankLinks links = no_links();
+  RunLoad load;
+  LoadMonitor monitor{[this] { return load.of_machines(); }};
 };
 
 TEST(LoadMonitor, TellsWhatOthersDidFromWhatWasStolen) {
   const StatFile stat;
+  Alone a(stat.source());
   stat.write(1000, 500, 7000, 30);
-  const LoadMonitor monitor(stat.path());
-  EXPECT_FALSE(monitor.observed()) << "no time has passed";
+  EXPECT_FALSE(a.monitor.observed()) << "nothing was watched";
+  a.monitor.resume();
+  EXPECT_FALSE(a.monitor.observed()) << "no time has passed";
   stat.write(1000 + 40000, 500 + 10000, 7000 + 40000, 30 + 10000);
-  const auto load = monitor.observed();
+  for (const bool paused : {false, true}) {
+    if (paused) a.monitor.pause();
+    const auto load = a.monitor.observed();
+    ASSERT_TRUE(load);
+    EXPECT_GE(load->processors, 1);
+    EXPECT_EQ(load->processes, 1);
+    const double n = load->processors;
+    // This process did next to nothing of it.
+    EXPECT_NEAR(load->other, 0.5 * n, 0.01 * n);
+    EXPECT_NEAR(load->stolen, 0.1 * n, 1e-9);
+    EXPECT_LT(load->own, 0.01 * n);
+  }
+}
+
+// What happens while another case is at work is not this one's.
+TEST(LoadMonitor, SeesOnlyWhatIsWatched) {
+  const StatFile stat;
+  Alone a(stat.source());
+  long busy = 0, idle = 0;
+  const auto pass = [&](long more_busy, long more_idle) {
+    busy += more_busy;
+    idle += more_idle;
+    stat.write(busy, 0, idle, 0);
+  };
+  pass(0, 0);
+  for (int i = 0; i < 3; ++i) {
+    a.monitor.resume();
+    pass(10000, 30000);
+    a.monitor.pause();
+    pass(50000, 0);
+  }
+  const auto load = a.monitor.observed();
   ASSERT_TRUE(load);
-  EXPECT_GE(load->processors, 1);
-  const double n = load->processors;
-  // This process did next to nothing of it.
-  EXPECT_NEAR(load->other, 0.5 * n, 0.01 * n);
-  EXPECT_NEAR(load->stolen, 0.1 * n, 1e-9);
-  EXPECT_LT(load->own, 0.01 * n);
+  EXPECT_NEAR(load->other, 0.25 * load->processors, 0.01 * load->processors);
 }
 
 TEST(LoadMonitor, SaysNothingWhereTheSystemDoesNot) {
-  EXPECT_FALSE(LoadMonitor("/nonexistent").observed());
   const StatFile stat;
-  std::ofstream(stat.path()) << "cpu0 1 2\n";
-  EXPECT_FALSE(LoadMonitor(stat.path()).observed());
-  std::ofstream(stat.path()) << "no processors\n";
-  EXPECT_FALSE(LoadMonitor(stat.path()).observed());
+  for (const char* text : {"", "cpu0 1 2\n", "no processors\n"}) {
+    std::ofstream(stat.path()) << text;
+    Alone a(stat.source());
+    a.monitor.resume();
+    EXPECT_FALSE(a.monitor.observed()) << text;
+    // Nor of the whole where it once did not say.
+    a.monitor.pause();
+    stat.write(0, 0, 0, 0);
+    a.monitor.resume();
+    stat.write(50000, 0, 50000, 0);
+    EXPECT_FALSE(a.monitor.observed()) << text;
+  }
+  Alone missing({"/nonexistent", "/nonexistent"});
+  missing.monitor.resume();
+  EXPECT_FALSE(missing.monitor.observed());
 }
 
 // Busy for half a second on one processor: that much is its own, whatever others do.
 TEST(LoadMonitor, CountsItsOwnTime) {
   if (access("/proc/stat", R_OK) != 0) GTEST_SKIP() << "no /proc/stat";
-  const LoadMonitor monitor;
+  Alone a({});
+  a.monitor.resume();
   const std::clock_t begin = std::clock();
   while (std::clock() - begin < CLOCKS_PER_SEC / 2) {
   }
-  const auto load = monitor.observed();
+  const auto load = a.monitor.observed();
   ASSERT_TRUE(load);
   EXPECT_GT(load->own, 0.02);
   EXPECT_LT(load->own, 1.3);
   EXPECT_LE(load->own + load->other + load->stolen, load->processors + 0.3);
 }
 
+// Of several machines, that which others took the most of.
+TEST(LoadMonitor, TakesTheMachineThatWasDisturbedMost) {
+  std::vector<LoadTimes> now(2);
+  now[0].processors = 4;
+  now[1].processors = 8;
+  LoadMonitor monitor([&] { return now; });
+  monitor.resume();
+  now[0].busy += 120, now[0].own += 80, now[0].idle += 280;
+  now[1].busy += 600, now[1].own += 100, now[1].idle += 100, now[1].stolen += 100;
+  now[1].processes = now[0].processes = 2;
+  monitor.pause();
+  const auto load = monitor.observed();
+  ASSERT_TRUE(load);
+  EXPECT_EQ(load->processors, 8);
+  EXPECT_EQ(load->processes, 2);
+  EXPECT_NEAR(load->own, 1, 1e-9);
+  EXPECT_NEAR(load->other, 5, 1e-9);
+  EXPECT_NEAR(load->stolen, 1, 1e-9);
+  now.pop_back();  // a machine is gone
+  monitor.resume();
+  EXPECT_FALSE(monitor.observed());
+}
+
+// ---- Ranks
+
+void burn(double for_s) {
+  const std::clock_t begin = std::clock();
+  while (static_cast<double>(std::clock() - begin) < for_s * CLOCKS_PER_SEC) {
+  }
+}
+
+// Three ranks, the last on a machine of its own: what ranks of a machine do is not others' work
+// there, and what passes on the other machine is told apart.
+TEST(RunLoad, RanksOfAMachineAreNotOthers) {
+  const StatFile stats[2] = {StatFile("first"), StatFile("second")};
+  for (const StatFile& stat : stats) stat.write(0, 0, 0, 0);
+  const auto ends = testing::run_ranks(3, [&](RankLinks& links) -> std::string {
+    const int rank = links.shard().rank;
+    const RunLoad load(links, stats[rank == 2 ? 1 : 0].source());
+    if (rank != 0) {
+      burn(0.1 * rank);
+      links.meet();
+      follow(links, {}, [&] { return load.of_rank(); });
+      return "followed";
+    }
+    links.meet();
+    const std::vector<LoadTimes> machines = load.of_machines();
+    dismiss(links);
+    if (machines.size() != 2) return fmt::format("{} machines", machines.size());
+    EXPECT_EQ(machines[0].processes, 2);
+    EXPECT_EQ(machines[1].processes, 1);
+    EXPECT_GE(machines[0].own, 0.09);  // rank 1 of the first machine
+    EXPECT_GE(machines[1].own, 0.18);
+    EXPECT_GT(machines[0].processors, 0);
+    EXPECT_EQ(machines[0].processors, machines[1].processors);
+    return "seen";
+  });
+  EXPECT_EQ(ends[0].value, "seen") << ends[0].what;
+  for (const std::size_t r : {1U, 2U}) EXPECT_EQ(ends[r].value, "followed") << ends[r].what;
+}
+
+TEST(RunLoad, IsNotKnownWhereARankDoesNotSay) {
+  const StatFile stat("first");
+  stat.write(0, 0, 0, 0);
+  const auto ends = testing::run_ranks(2, [&](RankLinks& links) -> std::string {
+    LoadSource source = stat.source();
+    if (links.shard().rank == 1) source.proc_stat = "/nonexistent";
+    const RunLoad load(links, source);
+    if (links.shard().rank != 0) {
+      follow(links, {}, [&] { return load.of_rank(); });
+      return "followed";
+    }
+    const std::size_t n = load.of_machines().size();
+    dismiss(links);
+    return std::to_string(n);
+  });
+  EXPECT_EQ(ends[0].value, "0") << ends[0].what;
+}
+
 TEST(Disturbances, AreLoadsThatTakeWhatTheThreadsNeed) {
-  const auto of = [](double other, double stolen, int threads) {
-    return disturbances({.processors = 4, .own = 1, .other = other, .stolen = stolen}, threads);
+  const auto of = [](double other, double stolen, int threads, int processes = 1) {
+    return disturbances(
+        {.processors = 4, .own = 1, .other = other, .stolen = stolen, .processes = processes},
+        threads);
   };
   EXPECT_TRUE(of(0, 0, 4).empty());
   EXPECT_TRUE(of(0.3, 0.05, 4).empty());
@@ -89,10 +231,29 @@ TEST(Disturbances, AreLoadsThatTakeWhatTheThreadsNeed) {
   EXPECT_EQ(of(2.5, 0, 2),
             (std::vector<std::string>{"other processes kept 2.5 of 4 processors busy, and this one "
                                       "computes with 2 threads"}));
+  EXPECT_EQ(of(1.9, 0, 2, 2),
+            (std::vector<std::string>{"other processes kept 1.9 of 4 processors busy, and 2 ranks "
+                                      "compute with 2 threads each"}));
   EXPECT_EQ(
       of(0, 1, 1),
       (std::vector<std::string>{"the hypervisor gave 25% of the processors' time to others"}));
   EXPECT_EQ(of(4, 0.2, 1).size(), 2U);
+  // Of results that do not say how many processes there were.
+  EXPECT_TRUE(disturbances({.processors = 4, .other = 1.9}, 2).empty());
+}
+
+// The one place where people read the limits has those of the program.
+TEST(Disturbances, TheReadmeHasTheLimits) {
+  std::ifstream file(std::string(TF_SOURCE_DIR) + "/README.md");
+  std::string readme, word;
+  while (file >> word) readme += (readme.empty() ? "" : " ") + word;
+  for (const std::string& said :
+       {fmt::format("left the threads less than {:.0f}% of what they need",
+                    100 * (1 - kUsualShareOfOthers)),
+        fmt::format("gave more than {:.0f}% of the processors' time to others",
+                    100 * kUsualStolenShare)}) {
+    EXPECT_NE(readme.find(said), std::string::npos) << said;
+  }
 }
 
 }  // namespace

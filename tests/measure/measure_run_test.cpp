@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <map>
 #include <set>
@@ -40,6 +41,7 @@ class Recorder final : public MeasureObserver {
     EXPECT_EQ(index, static_cast<std::int64_t>(generations.size()));
     last_total = total;
     generations.push_back({method, prompt, repetition, warmup});
+    if (each_generation) each_generation();
     if (stop_before && static_cast<std::size_t>(*stop_before) + 1 == generations.size()) {
       stop = true;
     }
@@ -54,6 +56,7 @@ class Recorder final : public MeasureObserver {
   }
 
   std::optional<int> stop_before;
+  std::function<void()> each_generation;
   bool stop = false;
   int prefill_calls = 0, target_prefills = 0;
   std::int64_t last_total = 0;
@@ -695,6 +698,33 @@ TEST_F(MeasureGroup, AFaultOfTheDeviceEndsAll) {
   EXPECT_TRUE(recorders_[2].generations.empty());
   for (const RunResult& r : {results[0], results[2], results[3]}) {
     for (const CaseResult& c : r.cases) EXPECT_EQ(c.status, CaseStatus::kInterrupted);
+  }
+}
+
+// Other work while one case is measured says nothing of the others.
+TEST_F(MeasureGroup, EachSaysWhatDisturbedItself) {
+  LoadTimes now{.processors = 2};
+  std::deque<LoadMonitor> monitors;
+  for (std::size_t i = 0; i < 4; ++i) {
+    inputs_[i].load = &monitors.emplace_back([&now] { return std::vector{now}; });
+    inputs_[i].context.threads = 2;
+    recorders_[i].each_generation = [&now, share = 0.25 * static_cast<double>(i)] {
+      now.busy += 40 * share;
+      now.idle += 40 * (1 - share);
+    };
+  }
+  const std::vector<RunResult> results = measure_together();
+  for (std::size_t i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_TRUE(results[i].context.load);
+    EXPECT_NEAR(results[i].context.load->other, 0.5 * static_cast<double>(i), 1e-9);
+    for (const CaseResult& c : results[i].cases) {
+      const auto is_of_others = [](const std::string& reason) {
+        return reason.starts_with("other processes kept ");
+      };
+      const std::vector<std::string>& reasons = c.validity.reasons;
+      EXPECT_EQ(std::any_of(reasons.begin(), reasons.end(), is_of_others), i > 0);
+    }
   }
 }
 

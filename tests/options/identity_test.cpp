@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 
+#include "core/sha256.h"
 #include "options/parse_support.h"
 
 namespace triforce {
@@ -205,6 +206,21 @@ TEST(CaseId, DependsOnModelsDataAndBits) {
   const std::string id = case_id(f);
   f.target->name = "another";
   EXPECT_NE(case_id(f), id);
+}
+
+// The same rates mean something else for the drafter alone than in builds of the first rule; all
+// other cases are the same as in those.
+TEST(CaseId, OfTheDrafterAloneAtSimulatedRatesIsOfTheSecondRule) {
+  for (const MethodSpec& m : method_table()) {
+    for (const bool simulated : {false, true}) {
+      Facts f = facts(m.name);
+      if (simulated) f.args = {"--synthetic-acceptance", "outer=0.9,inner=0.4"};
+      const std::string key = case_key_of(make_case(f), f.context);
+      const bool has = key.find("synthetic_rule=2\n") != std::string::npos;
+      EXPECT_EQ(has, simulated && m.method == Method::kDraft) << key;
+      EXPECT_EQ(sha256_hex(key).substr(0, 16), case_id(f));
+    }
+  }
 }
 
 TEST(CaseId, CountsTheGammasThatWereUsed) {

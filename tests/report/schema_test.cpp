@@ -134,7 +134,7 @@ TEST(Fields, SchemaOfEveryKind) {
       "minimum": 0
     }
   },
-  "required": ["kind", "inner", "colours", "table", "seed"],
+  "required": ["kind", "colours", "table", "seed"],
   "additionalProperties": false
 }
 )");

@@ -117,15 +117,24 @@ class Report(ReportTest):
         """Whatever may be null is null, one by one and all together: a page, and no 0 for it."""
         golden, schema = self.golden(), strict_json(
             (SOURCE / "data/schema/result.schema.json").read_text(encoding="utf-8"))
-        everything, count = copy.deepcopy(golden), 0
+        everything, nothing, count = copy.deepcopy(golden), copy.deepcopy(golden), 0
         for path in sorted(nullable(golden, schema), key=len, reverse=True):
-            one = copy.deepcopy(golden)
+            one, without = copy.deepcopy(golden), copy.deepcopy(golden)
             for document in (one, everything):
                 place(document, path)[path[-1]] = None
+            # A build that does not write it yet left it out.
+            for document in (without, nothing):
+                del place(document, path)[path[-1]]
+            self.assertEqual(read(without), read(one))
             panels.report(read(one), None)
             count += 1
         self.assertGreater(count, 100)
-        self.page(self.write("null.json", json.dumps(everything)))
+        page_of_null = self.page(self.write("null.json", json.dumps(everything)))
+        self.assertEqual(self.page(self.write("null.json", json.dumps(nothing))).data(),
+                         page_of_null.data())
+        del nothing["cases"][0]["name"]
+        err = self.script("report", self.write("n.json", json.dumps(nothing)), "-o", "a.html", code=3).err
+        self.assertIn("n.json: $.cases[0].name: missing", err)
         case = golden["cases"][1]
         case["timing"].update(noise_pct=None)
         case["speedup"]["end_to_end"] = None
