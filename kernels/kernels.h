@@ -60,11 +60,18 @@ void linear(const TensorView& x, const Norm& norm, const PackedMatrix& w, const 
 bool has_linear_swiglu(const PackedMatrix& w);
 void linear_swiglu(const TensorView& x, const Norm& norm, const PackedMatrix& w,
                    const TensorView& gate_up, const TensorView& out, cudaStream_t stream);
-// linear() to qkv[T, (H + 2 Hkv) d] and rope_append() of that, to the same bits; kv holds all heads
-// of its layer.
+// Ranges of KV heads of a layer that one kernel appends rows to, each at a place of its own: on the
+// host, on the device, and far from it. They follow each other, and dtype, head_dim, capacity,
+// length and rotate_on_read are the same for all.
+inline constexpr int kMaxKvParts = 3;
+inline int kv_heads_of(std::span<const KvView> parts) {
+  return parts.back().first_head + parts.back().kv_heads - parts.front().first_head;
+}
+// linear() to qkv[T, (H + 2 Hkv) d] and rope_append() of that, to the same bits; `parts`, at most
+// kMaxKvParts, hold all heads of their layer.
 void linear_rope_append(const TensorView& x, const Norm& norm, const PackedMatrix& w,
                         const TensorView& qkv, const TensorView& positions, const RopeView& rope,
-                        const TensorView& q, const KvView& kv, cudaStream_t stream);
+                        const TensorView& q, std::span<const KvView> parts, cudaStream_t stream);
 
 // Operations on rows of activations (rows.cu).
 
@@ -87,10 +94,10 @@ void add_parts(const TensorView& parts, const TensorView& x, cudaStream_t stream
 // dst[n, m] = src[n, m] between f32, f16 and bf16, or any type and itself; rows may be strided.
 void convert(const TensorView& src, const TensorView& dst, cudaStream_t stream);
 
-// Backend::rope_append: qkv[T, (H + 2 Hkv) d] and q[T, H, d] of kv's type, positions[T] i32. Angles
-// in f32, results rounded once.
+// Backend::rope_append of at most kMaxKvParts parts: qkv[T, (H + 2 Hkv) d] and q[T, h, d] of their
+// type, q for their query heads, positions[T] i32. Angles in f32, results rounded once.
 void rope_append(const TensorView& qkv, const TensorView& positions, const RopeView& rope,
-                 const TensorView& q, const KvView& kv, cudaStream_t stream);
+                 const TensorView& q, std::span<const KvView> parts, cudaStream_t stream);
 
 // The layout of rows repeats every 8 (kv_layout.cuh), that of rows on the host every 16.
 inline constexpr int kKvGranule = kHostKeyBlock;

@@ -13,7 +13,7 @@ struct StoreRotated {
   std::int64_t stride;
   RopeAppend<T> append;
 
-  TF_DEVICE int half_strips() const { return append.kv.head_dim / 2 / kTileRows; }
+  TF_DEVICE int half_strips() const { return append.head_dim() / 2 / kTileRows; }
   TF_DEVICE int strip(int block, int s) const {
     const int half = half_strips();
     return block / half * 2 * half + block % half + s * half;
@@ -21,9 +21,9 @@ struct StoreRotated {
   TF_DEVICE void operator()(int token, int block, int column, const float (&sum)[2]) const {
     const int head = block / half_strips(), j = block % half_strips() * kTileRows + column;
     const T low = from_float<T>(sum[0]), high = from_float<T>(sum[1]);
-    T* const both = qkv + token * stride + head * append.kv.head_dim + j;
+    T* const both = qkv + token * stride + head * append.head_dim() + j;
     both[0] = low;
-    both[append.kv.head_dim / 2] = high;
+    both[append.head_dim() / 2] = high;
     append(head, token, j, low, high);
   }
 };
@@ -32,12 +32,12 @@ struct StoreRotated {
 
 void linear_rope_append(const TensorView& x, const Norm& norm, const PackedMatrix& w,
                         const TensorView& qkv, const TensorView& positions, const RopeView& rope,
-                        const TensorView& q, const KvView& kv, cudaStream_t stream) {
+                        const TensorView& q, std::span<const KvView> parts, cudaStream_t stream) {
   with_half(w.dtype, [&](auto t) {
     using T = decltype(t);
     run_linear<T>(x, norm, w, w.rows / (2 * kTileRows),
                   StoreRotated<T>{static_cast<T*>(qkv.data), qkv.stride[0],
-                                  rope_append_of<T>(positions, rope, q, kv)},
+                                  rope_append_of<T>(positions, rope, q, parts)},
                   stream);
   });
 }

@@ -11,7 +11,7 @@ template <class T>
 __global__ void rope_append_kernel(const T* qkv, std::int64_t qkv_stride, QkvColumns columns,
                                    RopeAppend<T> append) {
   const int head = static_cast<int>(blockIdx.x), token = static_cast<int>(blockIdx.y);
-  const int heads = append.heads, kv_heads = append.kv.kv_heads, d = append.kv.head_dim;
+  const int heads = append.heads, kv_heads = append.kv_heads, d = append.head_dim();
   const int j = static_cast<int>(threadIdx.x);
   const bool is_q = head < heads, is_k = !is_q && head < heads + kv_heads;
   const std::int64_t first = is_q ? columns.q : is_k ? columns.k : columns.v;
@@ -23,13 +23,15 @@ __global__ void rope_append_kernel(const T* qkv, std::int64_t qkv_stride, QkvCol
 }  // namespace
 
 void rope_append(const TensorView& qkv, const TensorView& positions, const RopeView& rope,
-                 const TensorView& q, const KvView& kv, cudaStream_t stream) {
+                 const TensorView& q, std::span<const KvView> parts, cudaStream_t stream) {
   const auto heads = static_cast<int>(q.shape[1]);
+  const int kv_heads = kv_heads_of(parts);
+  const KvView& kv = parts.front();
   with_half(kv.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(rope_append_kernel<T>, dims(heads + 2 * kv.kv_heads, qkv.shape[0]),
-           dims(kv.head_dim / 2), 0, stream, static_cast<const T*>(qkv.data), qkv.stride[0],
-           qkv_columns(kv, heads / kv.kv_heads), rope_append_of<T>(positions, rope, q, kv));
+    launch(rope_append_kernel<T>, dims(heads + 2 * kv_heads, qkv.shape[0]), dims(kv.head_dim / 2),
+           0, stream, static_cast<const T*>(qkv.data), qkv.stride[0],
+           qkv_columns(kv, heads / kv_heads), rope_append_of<T>(positions, rope, q, parts));
   });
 }
 

@@ -116,14 +116,19 @@ class KvCache {
   // layer takes the tokens in tiles of tile_rows, the last one what is left; a layer takes a tile
   // in runs. A run is a range of KV heads whose rows are at one place; the runs of a layer hold
   // each head once, in rising order; only the first may be on_host. What is queued between run(l,
-  // i, tile) and done(l, i, tile) may read the rows before the tile and append those of the tile.
-  // More than one tile: of more than kMaxBatchInvariantRows rows.
+  // i, tile) and done(l, i, tile) may read the rows before the tile and append those of the tile,
+  // or read those that were appended before the layer's first run to its destinations, if it has
+  // any. More than one tile: of more than kMaxBatchInvariantRows rows.
   virtual void begin(std::int64_t n, std::int64_t tile_rows) = 0;
   // The tokens of the pass that begin() is called for next: what it uploads has room for them, so
   // that a pass needs one transfer. Only a model asks for them.
   virtual void take_tokens(std::span<const Token> tokens) = 0;
   virtual TensorView tokens() const = 0;          // [n] i32, of the pass in progress
   virtual TensorView positions(int l) const = 0;  // [n] i32: what to rotate layer l's new rows by
+  // Where all new rows of layer l are appended at once, before its first run: ranges of KV heads
+  // that hold each once, in rising order. Of a pass of one tile; 0: to each run when it is there.
+  virtual int destinations(int /*l*/) const { return 0; }
+  virtual KvView destination(int /*l*/, int /*i*/) const { return {}; }
   virtual int runs(int l) const = 0;
   virtual KvView run(int l, int i, int tile) = 0;
   // After a run's rows were appended and before its attention, q[n, h, d]: the rotated queries of

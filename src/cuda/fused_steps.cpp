@@ -1,6 +1,7 @@
 #include "cuda/fused_steps.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "cuda/runtime.h"
 
@@ -45,8 +46,23 @@ bool FusedSteps::can_go_on(const TensorView& out, const TensorView& result) cons
          apart(result, out) && apart(result, norm_);
 }
 
-std::pair<kernels::Norm, FusedSteps::Product> FusedSteps::take() {
-  return {std::exchange(norm_, {}), std::exchange(product_, {})};
+bool FusedSteps::can_append(const TensorView& qkv, const TensorView& positions,
+                            const RopeView& rope, const TensorView& q, const KvView& kv) const {
+  if (!can_go_on(qkv, q) || append_.count == append_.kv.size()) return false;
+  if (append_.count == 0) return kv.first_head == 0;
+  const KvView& last = append_.parts().back();
+  const TensorView& before = append_.q;
+  TensorView both = before;
+  both.shape[1] += q.shape[1];
+  return kv.first_head == last.first_head + last.kv_heads && kv.dtype == last.dtype &&
+         kv.head_dim == last.head_dim && kv.capacity == last.capacity && kv.length == last.length &&
+         kv.rotate_on_read == last.rotate_on_read && same(positions, append_.positions) &&
+         same(rope.cos, append_.rope.cos) && same(rope.sin, append_.rope.sin) &&
+         same(q, both.slice(1, before.shape[1], q.shape[1]));
+}
+
+FusedSteps::Held FusedSteps::take() {
+  return {std::exchange(norm_, {}), std::exchange(product_, {}), std::exchange(append_, {})};
 }
 
 void FusedSteps::finish(cudaStream_t stream) {
@@ -56,9 +72,12 @@ void FusedSteps::finish(cudaStream_t stream) {
     record_all(made, stream);
     return;
   }
-  const auto [norm, product] = take();
+  const auto [norm, product, append] = take();
   if (product.w.data != nullptr) {
     kernels::linear(product.x, norm, product.w, product.out, false, stream);
+    if (append.count == 0) return;
+    kernels::rope_append(product.out, append.positions, append.rope, append.q, append.parts(),
+                         stream);
   } else if (norm.x.data != nullptr) {
     kernels::rms_norm(norm.x, norm.w, norm.eps, norm.out, stream);
   }
@@ -99,24 +118,32 @@ void FusedSteps::linear(TensorView x, const Matrix& w, TensorView out, bool accu
 }
 
 void FusedSteps::swiglu(TensorView gate_up, TensorView out, cudaStream_t stream) {
-  if (!can_go_on(gate_up, out) || !kernels::has_linear_swiglu(product_.w)) {
+  if (!can_go_on(gate_up, out) || append_.count > 0 || !kernels::has_linear_swiglu(product_.w)) {
     finish(stream);
     kernels::swiglu(gate_up, out, stream);
     return;
   }
-  const auto [norm, product] = take();
+  const auto [norm, product, none] = take();
   kernels::linear_swiglu(product.x, norm, product.w, gate_up, out, stream);
 }
 
 void FusedSteps::rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
                              TensorView q, const KvView& kv, cudaStream_t stream) {
-  if (!can_go_on(qkv, q) || kv.kv_heads != kv.layer_heads) {
+  if (!can_append(qkv, positions, rope, q, kv)) {
     finish(stream);
-    kernels::rope_append(qkv, positions, rope, q, kv, stream);
+    kernels::rope_append(qkv, positions, rope, q, std::span(&kv, 1), stream);
     return;
   }
-  const auto [norm, product] = take();
-  kernels::linear_rope_append(product.x, norm, product.w, qkv, positions, rope, q, kv, stream);
+  if (append_.count == 0) {
+    append_ = {positions, rope, q, {}, 0};
+  } else {
+    append_.q.shape[1] += q.shape[1];
+  }
+  append_.kv[append_.count++] = kv;
+  if (kernels::kv_heads_of(append_.parts()) < kv.layer_heads) return;
+  const auto [norm, product, append] = take();
+  kernels::linear_rope_append(product.x, norm, product.w, qkv, append.positions, append.rope,
+                              append.q, append.parts(), stream);
 }
 
 void FusedSteps::to_probs(TensorView logits, const SamplingParams& params, TensorView probs,

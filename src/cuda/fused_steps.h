@@ -3,20 +3,22 @@
 #include <array>
 #include <cstddef>
 #include <functional>
-#include <utility>
+#include <span>
 
 #include "kernels/kernels.h"
 
 namespace triforce::cuda {
 
-// A norm and the product of it, or the probabilities of one row, are held back until the call after
-// them is known, which may take them along. What a call writes is written all the same, to the same
+// A norm and the product of it, the appending of some of a layer's KV heads from that, or the
+// probabilities of one row, are held back until the call after them is known, which may take them
+// along. What a call writes is written all the same, to the same
 // bits: who gives a stream anything else, waits for it or gives memory back only has to call
 // finish() before.
 class FusedSteps {
  public:
   // As the calls of Backend, for 1 to kMaxBatchInvariantRows rows; rope_append() and swiglu() for
-  // any number.
+  // any number. The product takes along the calls of rope_append() for all KV heads of its layer,
+  // if they follow each other in rising order.
   void rms_norm(TensorView x, TensorView w, float eps, TensorView out, cudaStream_t stream);
   void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate, cudaStream_t stream);
   void swiglu(TensorView gate_up, TensorView out, cudaStream_t stream);
@@ -43,6 +45,21 @@ class FusedSteps {
     kernels::PackedMatrix w;
     TensorView out;
   };
+  // What follows the product for the first KV heads of its layer; q of their query heads.
+  struct Append {
+    TensorView positions;
+    RopeView rope;
+    TensorView q;
+    std::array<KvView, kernels::kMaxKvParts> kv;
+    std::size_t count = 0;
+    std::span<const KvView> parts() const { return std::span(kv).first(count); }
+  };
+  // What one kernel makes, or two.
+  struct Held {
+    kernels::Norm norm;
+    Product product;
+    Append append;
+  };
   // Probabilities that nobody has drawn from yet, and the events that follow them.
   struct Probs {
     TensorView logits;
@@ -54,11 +71,16 @@ class FusedSteps {
   static void record_all(const Probs& probs, cudaStream_t stream);
   // Whether the kernel of the product held back, which is `out`, can also write `result`.
   bool can_go_on(const TensorView& out, const TensorView& result) const;
-  // What is held back, which ends with that: each is queued once, even if a launch throws.
-  std::pair<kernels::Norm, Product> take();
+  // Whether it can also append these heads, beside those of append_.
+  bool can_append(const TensorView& qkv, const TensorView& positions, const RopeView& rope,
+                  const TensorView& q, const KvView& kv) const;
+  // What is held back but probabilities, which ends with that: each is queued once, even if a
+  // launch throws.
+  Held take();
 
   kernels::Norm norm_;  // x.data set: held back; with a product held back, it is of this norm
   Product product_;     // w.data set: held back
+  Append append_;       // count > 0: held back, and so is the product
   Probs probs_;         // probs.data set: held back, and neither of the above is
 };
 

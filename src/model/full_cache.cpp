@@ -107,6 +107,16 @@ void FullCache::begin(std::int64_t n, std::int64_t tile_rows) {
   in_use_->begin(length_, n, tile_rows);
 }
 
+int FullCache::destinations(int l) const {
+  return runs_ == &short_runs_ ? static_cast<int>(homes(l).size()) : 0;
+}
+
+KvView FullCache::destination(int l, int i) const {
+  KvView kv = homes(l)[static_cast<std::size_t>(i)];
+  kv.length = inputs_.length(0);
+  return kv;
+}
+
 int FullCache::runs(int l) const {
   return static_cast<int>((*runs_)[static_cast<std::size_t>(l)].size());
 }

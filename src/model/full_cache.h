@@ -19,6 +19,10 @@ class FullCache final : public StoredCache {
   std::int64_t capacity() const override { return storage_.capacity(); }
   bool recordable() const override { return recordable_; }
   void begin(std::int64_t n, std::int64_t tile_rows) override;
+  // The homes of all heads in a short pass, also of those that are brought: one kernel appends
+  // them.
+  int destinations(int l) const override;
+  KvView destination(int l, int i) const override;
   int runs(int l) const override;
   KvView run(int l, int i, int tile) override;
   void done(int l, int i, int tile) override;

@@ -53,8 +53,8 @@ void KvRing::fetch(Slot& slot, std::size_t head, std::int64_t rows) {
   slot.arrived.set(Queue::kCopy);
 }
 
-// A few rows are written by the compute queue: behind what the bus brings they would come late.
-// Many go by the copy queue.
+// The few rows of a last tile are written by the compute queue: behind what the bus brings they
+// would come late. Many go by the copy queue.
 void KvRing::send_home(Slot& slot, std::int64_t begin, std::int64_t end) {
   const KvView near = view(slot), &home = heads_[slot.head];
   if (end - begin <= kMaxBatchInvariantRows) {
@@ -81,8 +81,9 @@ KvView KvRing::use(std::size_t head, int tile) {
   const KvView near = view(slot);
   if (tile > 0) return near;
   slot.arrived.wait(Queue::kCompute);
-  if (slot.rows < before_)
-    b_.copy_rows(heads_[head], slot.rows, near, slot.rows, before_ - slot.rows);
+  const std::int64_t at_home = appends_at_home() ? after_ : before_;
+  if (slot.rows < at_home)
+    b_.copy_rows(heads_[head], slot.rows, near, slot.rows, at_home - slot.rows);
   return near;
 }
 
@@ -90,7 +91,7 @@ void KvRing::done(std::size_t head, int tile) {
   Slot& slot = slot_of(head);
   const std::int64_t begin = before_ + tile * tile_rows_,
                      end = std::min(after_, begin + tile_rows_);
-  send_home(slot, begin, end);
+  if (!appends_at_home()) send_home(slot, begin, end);
   if (end < after_) return;
   slot.free.set(Queue::kCompute);
   // There are no more slots than heads: what comes next into this one is either not yet used in

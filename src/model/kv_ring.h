@@ -13,7 +13,11 @@ namespace triforce {
 //   slot 0   | use 0 | fetch 2 | use 2 | fetch 0 ...
 //   slot 1   | fetch 1 | use 1 | fetch 3 | use 3 | fetch 1 ...
 //
-// New rows are appended in the slot and go home from there. A pass in several tiles uses all heads
+// New rows of a short pass are at home before their head is used, and come to its slot with those
+// that no whole granule holds: so the product that makes them can write those of all heads of a
+// layer, of which most have no slot yet, and a head needs no kernels of its own to append them and
+// to send them home. Those of a longer pass are appended in the slot and go home from there by the
+// copy queue: stores of a kernel would take the bus longer. A pass in several tiles uses all heads
 // of a layer tile by tile: they are in as many slots at the same time.
 class KvRing {
  public:
@@ -21,11 +25,13 @@ class KvRing {
   // use are no more than heads. It outlives the ring.
   KvRing(Backend& backend, std::vector<KvView> heads, const KvStorage& slots);
 
-  // A pass begins: it appends n rows to rows [0, before), in tiles of tile_rows.
+  // A pass begins: it appends n rows to rows [0, before), in tiles of tile_rows. Up to
+  // kMaxBatchInvariantRows rows are appended at home, before use().
   void begin(std::int64_t before, std::int64_t n, std::int64_t tile_rows);
-  // The head where ops expect tensors, with the rows before a tile. What is queued on the compute
-  // queue until done() may read them and append those of the tile. Heads that are not done with
-  // their last tile are at most as many as slots, and follow each other.
+  // The head where ops expect tensors, with the rows before a tile, or with all of a pass that
+  // appends at home. What is queued on the compute queue until done() may read them and append
+  // those of the tile. Heads that are not done with their last tile are at most as many as slots,
+  // and follow each other.
   KvView use(std::size_t head, int tile);
   void done(std::size_t head, int tile);
   // All rows are at home for what is queued from here on.
@@ -45,6 +51,7 @@ class KvRing {
   };
   // Of this pass: it is use number first_ + head of the ring, and the slots take turns.
   Slot& slot_of(std::size_t head) { return slots_[(first_ + head) % slots_.size()]; }
+  bool appends_at_home() const { return after_ - before_ <= kMaxBatchInvariantRows; }
   KvView view(const Slot& slot) const;
   void fetch(Slot& slot, std::size_t head, std::int64_t rows);
   void send_home(Slot& slot, std::int64_t begin, std::int64_t end);

@@ -187,11 +187,16 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed, KvCache& c
   const auto queries_of = [&](const KvView& kv) {
     return q.slice(1, kv.first_head * group, kv.kv_heads * group);
   };
+  const auto append = [&](const KvView& kv) {
+    b_.rope_append(qkv, cache.positions(l).rows(tile.first, n), rope, queries_of(kv), kv);
+  };
+  const int destinations = cache.destinations(l);
+  for (int i = 0; i < destinations; ++i) append(cache.destination(l, i));
   std::optional<KvView> on_host;  // run 0, which the host computes while the others are queued
   for (int i = 0; i < cache.runs(l); ++i) {
     const KvView kv = cache.run(l, i, tile.index);
     const TensorView run_q = queries_of(kv);
-    b_.rope_append(qkv, cache.positions(l).rows(tile.first, n), rope, run_q, kv);
+    if (destinations == 0) append(kv);
     cache.on_queries(l, run_q, rope);
     if (rows > 0) {
       const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;

@@ -1,5 +1,6 @@
 #include "model/stored_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace triforce {
@@ -19,7 +20,10 @@ StoredCache::StoredCache(Backend& backend, KvStorage storage, std::int64_t max_a
 void StoredCache::add_home(const KvStorage& storage) {
   for (int l = 0; l < storage.layers(); ++l) {
     const KvView kv = storage.layer(l);
-    if (kv.kv_heads > 0) homes_.at(static_cast<std::size_t>(l)).push_back(kv);
+    if (kv.kv_heads == 0) continue;
+    std::vector<KvView>& of_layer = homes_.at(static_cast<std::size_t>(l));
+    const auto comes_later = [&](const KvView& v) { return v.first_head > kv.first_head; };
+    of_layer.insert(std::find_if(of_layer.begin(), of_layer.end(), comes_later), kv);
   }
 }
 

@@ -33,7 +33,8 @@ class StoredCache : public KvCache {
   // What the token at `position`, committed() or later, sees in a pass over this cache. For
   // analysis: may copy from the device.
   virtual HeldTokens held(std::int64_t position) const = 0;
-  // Where the rows of layer l lie between passes, without a length. None of a dense layer.
+  // Where the rows of layer l lie between passes, in rising order of heads and without a length.
+  // None of a dense layer.
   std::span<const KvView> homes(int l) const { return homes_.at(static_cast<std::size_t>(l)); }
   // Scratch of passes of up to pass_rows rows over up to `context` tokens; chunk 0: no chunks are
   // scored.

@@ -1,4 +1,5 @@
-// What a far KV cache moves over the bus, counted by the emulated device.
+// What a far KV cache moves over the bus and what kernels its passes take, counted by the emulated
+// device.
 #include <gtest/gtest.h>
 #include <tf_emulator.h>
 
@@ -31,6 +32,24 @@ class BusTest : public ::testing::Test {
             after.read_by_kernels - before.read_by_kernels,
             after.written_by_kernels - before.written_by_kernels};
   }
+  // Kernels of a pass of n rows after the prompt, over a cache with these homes.
+  std::uint64_t kernels(const KvHomes& homes, std::int64_t n) {
+    const ModelConfig& c = weights_.config;
+    FullCache full(*backend_, c.layers, c.kv_heads, c.head_dim, kCapacity, kPrompt, DType::kF16,
+                   homes);
+    const std::span<const Token> tokens(tokens_);
+    model_.prefill(tokens.first(kTile), full, nullptr, {});
+    std::uint64_t launches = 0;
+    for (int i = 0; i < 3; ++i) {  // one that can be recorded is replayed
+      backend_->synchronize();
+      const std::uint64_t before = tf_emulator::counters().launches;
+      model_.forward(tokens.subspan(kTile, static_cast<std::size_t>(n)), full, Logits::kAll);
+      backend_->synchronize();
+      launches = tf_emulator::counters().launches - before;
+      full.truncate(kTile);
+    }
+    return launches;
+  }
   std::uint64_t bytes(std::int64_t heads, std::int64_t rows) const {
     return static_cast<std::uint64_t>(heads * rows * kRowBytes);
   }
@@ -52,7 +71,7 @@ class BusTest : public ::testing::Test {
 };
 
 // A prompt's far rows go home once and are not read again but for the first heads of the next pass;
-// a verification brings each row of a far head once, and takes its own rows home.
+// a verification takes its own rows home and brings each row of a far head once.
 TEST_F(BusTest, EveryRowCrossesItOnceAPass) {
   const ModelConfig& c = weights_.config;
   constexpr int kSlots = 3;
@@ -75,11 +94,11 @@ TEST_F(BusTest, EveryRowCrossesItOnceAPass) {
     });
     EXPECT_EQ(pass.copied_to_host, 0U);
     EXPECT_EQ(pass.written_by_kernels, bytes(far, kRows));
-    // Whole granules are copied, those of the first heads after the pass with its own rows; what is
-    // left of the others is read by kernels.
+    // Whole granules are copied, those of the first heads after the pass with its own rows; what
+    // is left before and in the pass is read by kernels.
     EXPECT_EQ(pass.copied_to_device, bytes(far - kSlots, whole(length)) +
                                          bytes(kSlots, whole(length + kRows)) + inputs(kRows));
-    EXPECT_EQ(pass.read_by_kernels, bytes(far, length - whole(length)));
+    EXPECT_EQ(pass.read_by_kernels, bytes(far, length + kRows - whole(length)));
     length += kRows;
   }
   full.truncate(length);
@@ -116,7 +135,29 @@ TEST_F(BusTest, RowsOfTheHostStayThere) {
     // Slots that served the prompt's pass held heads of the host, too, and are filled again.
     const std::int64_t again = length == kPrompt ? whole(length) : 0;
     EXPECT_EQ(pass.copied_to_device, bytes(brought, whole(length + kRows) + again) + inputs(kRows));
-    EXPECT_EQ(pass.read_by_kernels, bytes(brought, length - whole(length)) + kQueries);
+    EXPECT_EQ(pass.read_by_kernels, bytes(brought, length + kRows - whole(length)) + kQueries);
+  }
+}
+
+// The product for q, k and v appends the rows of all heads wherever they are; beside it a head that
+// is brought takes the kernel that fetches its last rows and attention, those of the host together
+// one for their queries and one for what comes of them.
+TEST_F(BusTest, NewRowsOfALayerAreAppendedByOneKernel) {
+  const Lease staging(*backend_, {.rows = 8,
+                                  .context = kCapacity,
+                                  .heads = 6,
+                                  .kv_heads = 3,
+                                  .head_dim = 64,
+                                  .host_heads = 4,
+                                  .host_kv_heads = 2});
+  for (const std::int64_t rows : {1, 2, 3, 7}) {
+    SCOPED_TRACE(rows);
+    // Two layers of three heads; of all kernels but attention.
+    const std::uint64_t near = kernels({}, rows) - 2;
+    EXPECT_EQ(kernels({{1, 2}, 0}, rows), near + 4);          // two runs of each layer
+    EXPECT_EQ(kernels({{0, 0}, 2}, rows), near + 2 * 6);      // all are brought
+    EXPECT_EQ(kernels({{1, 2}, 3}, rows), near + 2 + 2 * 3);  // some
+    EXPECT_EQ(kernels({{1, 0}, 3, {1, 2}}, rows), near + 1 + 2 * 2 + 2 * 2);  // all kinds
   }
 }
 

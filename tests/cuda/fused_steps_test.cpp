@@ -1,6 +1,7 @@
 // Calls that one kernel does together against the same calls one at a time, bit for bit.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -147,6 +148,102 @@ TEST_P(FusedStepsTest, RotationAndAppend) {
       return {bits(h), bits(qkv), bits(q), bits(k, place), bits(v, place)};
     });
   }
+}
+
+// A layer whose KV heads are on the host, on the device and far from it: calls that are for one
+// kernel, and such that cannot be.
+TEST_P(FusedStepsTest, RotationAndAppendInSeveralPlaces) {
+  constexpr int kHeads = 6, kKvHeads = 3, kGroup = kHeads / kKvHeads, kDim = 64;
+  constexpr std::int64_t kWidth = (kHeads + 2 * kKvHeads) * kDim, kHidden = 40, kRoom = 48;
+  const Tensor w = filled(DType::kF32, {kHidden}, 2);
+  const Matrix m = matrix(kWidth, kHidden, 3);
+  const Tensor cos = filled(DType::kF32, {kRoom, kDim / 2}, 4);
+  const Tensor sin = filled(DType::kF32, {kRoom, kDim / 2}, 5);
+  struct Case {
+    std::array<int, 3> order;  // in which parts are appended
+    int odd_position = -1;     // part whose rows have other positions
+    bool is_one_kernel = false;
+  };
+  const auto check = [&](std::int64_t rows, const Case& c) {
+    SCOPED_TRACE(
+        fmt::format("{} rows, order {}, odd {}", rows, fmt::join(c.order, " "), c.odd_position));
+    const Tensor x = filled(DType::kF32, {rows, kHidden}, 1);
+    Tensor numbers(b_->allocator(), DType::kI32, {1 + 2 * rows}, Place::kDevice,
+                   MemTag::kWorkspace);
+    std::vector<std::int32_t> host{37};
+    for (std::int64_t i = 0; i < 2 * rows; ++i) host.push_back(static_cast<std::int32_t>(3 + i));
+    b_->upload(numbers.view(), make_view(host.data(), DType::kI32, {1 + 2 * rows}));
+    [[maybe_unused]] std::uint64_t launches = 0;
+    expect_equal_at_once(*b_, [&](const auto& after_each) -> Written {
+      const std::array<Place, 3> places{Place::kPinned, Place::kDevice, Place::kPinned};
+      std::vector<Tensor> k, v;
+      std::vector<KvView> parts;
+      for (int i = 0; i < kKvHeads; ++i) {
+        for (std::vector<Tensor>* t : {&k, &v}) {
+          t->emplace_back(b_->allocator(), GetParam(),
+                          std::initializer_list<std::int64_t>{kRoom, kDim},
+                          places[static_cast<std::size_t>(i)], MemTag::kKvFull);
+        }
+        KvView& kv = parts.emplace_back();
+        kv.k = k.back().view().data;
+        kv.v = v.back().view().data;
+        kv.dtype = GetParam();
+        kv.first_head = i;
+        kv.kv_heads = 1;
+        kv.layer_heads = kKvHeads;
+        kv.head_dim = kDim;
+        kv.capacity = kRoom;
+        kv.head_stride = kRoom * kDim;
+        kv.length = numbers.view().as<std::int32_t>();
+        kv.on_host = i == 0;
+      }
+      const Tensor h = filled(GetParam(), {rows, kHidden}, 6);
+      const Tensor qkv = filled(GetParam(), {rows, kWidth}, 7);
+      const Tensor q = filled(GetParam(), {rows, kHeads, kDim}, 8);
+      b_->synchronize();
+#ifdef TF_CUDA_EMULATED
+      launches = tf_emulator::counters().launches;
+#endif
+      b_->rms_norm(x.view(), w.view(), 1e-5F, h.view());
+      after_each();
+      b_->linear(h.view(), m, qkv.view(), false);
+      after_each();
+      for (const int i : c.order) {
+        b_->rope_append(qkv.view(), numbers.view().rows(i == c.odd_position ? 1 + rows : 1, rows),
+                        {cos.view(), sin.view()}, q.view().slice(1, i * kGroup, kGroup),
+                        parts[static_cast<std::size_t>(i)]);
+        after_each();
+      }
+      b_->synchronize();
+#ifdef TF_CUDA_EMULATED
+      launches = tf_emulator::counters().launches - launches;
+#endif
+      Written written{bits(h), bits(qkv), bits(q)};
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        written.push_back(bits(k[i], places[i]));
+        written.push_back(bits(v[i], places[i]));
+      }
+      return written;
+    });
+#ifdef TF_CUDA_EMULATED
+    const std::uint64_t apart = rows <= kMaxNormedRows ? 4 : 5;
+    EXPECT_EQ(launches, c.is_one_kernel ? apart - 3 : apart);
+#endif
+  };
+  const auto check_all = [&] {
+    for (const std::int64_t rows : {1, 2, 3, 17}) {
+      check(rows, {{0, 1, 2}, -1, true});
+      check(rows, {{0, 1, 2}, 1});
+      check(rows, {{0, 2, 1}});
+      check(rows, {{1, 0, 2}});
+    }
+  };
+  check_all();
+#ifdef TF_CUDA_EMULATED
+  tf_emulator::set_blocks({tf_emulator::BlockOrder::kBackward, 0, true});
+  check_all();
+  tf_emulator::set_blocks({});
+#endif
 }
 
 // What a later call writes may be what an earlier one reads: of two rows, whose norm a product
@@ -346,7 +443,7 @@ struct Passes {
   explicit Passes(Backend& b, Communicator* ranks = nullptr, std::int64_t intermediate = 64)
       : config(model_config(intermediate)),
         weights(random_weights(b, config, b.activation_dtype(), 3, MemTag::kTargetWeights, {},
-                                ranks == nullptr ? Shard{} : ranks->shard())),
+                               ranks == nullptr ? Shard{} : ranks->shard())),
         model(b, weights, 128, 32, 32, ranks),
         cache(b, config.layers, weights.shape().kv_heads, config.head_dim, 128, 32, weights.dtype) {
   }
