@@ -39,7 +39,8 @@ class KvRing {
   // The pass in progress, if any, is over, and the slots may have served others: rows [0, rows) of
   // the first heads are fetched again.
   void restart(std::int64_t rows);
-  // Rows from `rows` on may change: those fetched are no longer used.
+  // Rows from `rows` on may change, also while they are being fetched: a pass appends at home
+  // before it waits for its heads. Those fetched are no longer used.
   void truncate(std::int64_t rows);
 
  private:
