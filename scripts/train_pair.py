@@ -31,14 +31,6 @@ from pair.texts import token_files, train_tokenizer
 WARM_UP = 40  # steps
 
 
-def multiplies_bf16(device):
-    """Whether bf16 matrix products are faster there than f32 ones."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
-    has = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return bool(has and has())
-
-
 class Trainer:
     def __init__(self, args):
         self.args, self.folder = args, pathlib.Path(args.out) / args.which
@@ -74,7 +66,7 @@ class Trainer:
         total, done = self.args.minutes * 60, self.done
         last = self.clock()
         said, saved, said_tokens = done["seconds"], done["seconds"], done["tokens"]
-        loader, bf16 = self.batches.loader(), multiplies_bf16(self.device)
+        loader = self.batches.loader()
         started, report = done["step"], self.steps.report()
         stop = []
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -83,15 +75,14 @@ class Trainer:
             fraction = done["seconds"] / total
             self.batches.fraction[0] = fraction
             rate = self.rate(fraction, done["step"] - started)
-            with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
-                loss, tokens = self.steps.loss(next(loader), report)
             self.model.zero_grad(set_to_none=True)
-            loss.backward()
+            for part, share, tokens in self.steps.parts(next(loader)):
+                self.steps.loss(part, share, report).backward()
+                done["tokens"] += tokens
             nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step(rate)
             now = self.clock()
             done["step"] += 1
-            done["tokens"] += tokens
             done["seconds"] += now - last
             last = now
             if done["seconds"] - said > self.args.print_every:
