@@ -14,6 +14,7 @@ them. Needs torch, numpy, safetensors and sentencepiece.
 """
 
 import argparse
+import ctypes
 import os
 import pathlib
 import signal
@@ -25,10 +26,24 @@ from torch import nn
 
 from pair.model import DRAFT, TARGET, Llama
 from pair.optimizer import Optimizer
-from pair.steps import Batches, DraftSteps, TargetSteps
+from pair.steps import Batches, DraftSteps, TargetSteps, multiplies_bf16
 from pair.texts import token_files, train_tokenizer
 
 WARM_UP = 40  # steps
+
+
+def prepare_cpu(threads):
+    """What makes training on a CPU faster. Freed memory is used again: glibc otherwise gives large
+    blocks back, and each step is given a gigabyte anew, page by page. Where products are bf16 ones, the
+    f32 ones that are left multiply bf16 numbers too (attention's scores), and say so."""
+    torch.set_num_threads(threads)
+    if multiplies_bf16(torch.device("cpu")):
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        trim_threshold, mmap_max = -1, -4  # of malloc.h
+        libc.mallopt(mmap_max, 0)
+        libc.mallopt(trim_threshold, 2 ** 31 - 1)
 
 
 class Trainer:
@@ -45,7 +60,10 @@ class Trainer:
         self.done = {"step": 0, "tokens": 0, "seconds": 0.0}
         if args.resume and self.checkpoint.exists():
             self.resume()
-        compile_ = (lambda f: torch.compile(f, dynamic=False)) if args.compile else (lambda f: f)
+
+        def compile_(function, dynamic=False):
+            return torch.compile(function, dynamic=dynamic) if args.compile else function
+
         teacher = Llama.load(args.distill).to(self.device).eval() if args.distill else None
         steps = TargetSteps if args.which == "target" else DraftSteps
         self.steps = steps(args, self.model, self.device, compile_, teacher)
@@ -159,7 +177,7 @@ def main():
         parser.error("--distill is for the drafter")
     if args.workers is None:
         args.workers = os.cpu_count() if torch.cuda.is_available() else 0
-    torch.set_num_threads(args.threads)
+    prepare_cpu(args.threads)
     torch.manual_seed(args.seed)
     Trainer(args).run()
 

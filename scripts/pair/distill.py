@@ -12,9 +12,10 @@ class RetrievalTeacher:
     tokens of the best chunks and each other. Keys and values are those of the full cache, which the
     engine's retrieval cache also takes from verified tokens."""
 
-    def __init__(self, model, longest, budget, chunk=8, anchors=32, follow=96):
+    def __init__(self, model, longest, budget, chunk=8, anchors=32, follow=96, compile_=lambda f: f):
         self.model, self.budget, self.chunk = model, budget, chunk
         self.anchors, self.follow = anchors, follow
+        self.attend = compile_(masked)
         device = next(model.parameters()).device
         self.cos, self.sin = (t.to(device) for t in rope_tables(model.shape, longest))
 
@@ -36,7 +37,7 @@ class RetrievalTeacher:
             mixed = self._over_cache(own, q[0], k[0], v[0], places, index)
             y = self._finish(layer, y, mixed)
             if layer is not model.layers[-1]:
-                x = self._finish(layer, x, causal(q, k, v))
+                x = self._finish(layer, x, causal(q, k, v, self.attend))
         return self.model.lm_head(model.norm(y))
 
     def _over_cache(self, own, q, k, v, places, index):

@@ -104,18 +104,45 @@ class RmsNorm(nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
 
 
+def precise_product(a, b):
+    """a b in f32, also where autocast would round it to bf16."""
+    with torch.autocast(a.device.type, enabled=False):
+        return a.float() @ b.float()
+
+
+class AttentionByProducts(torch.autograd.Function):
+    """softmax(q k^T / sqrt(dim)) v where seen, with scores and their gradients in f32 as in fused
+    attention. backward() keeps the shares in v's type; autograd by itself would keep f32 ones too."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, seen):
+        scores = precise_product(q, k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+        shares = scores.masked_fill(~seen, -torch.inf).softmax(-1).to(v.dtype)
+        mixed = shares @ v
+        ctx.save_for_backward(q, k, v, shares, mixed)
+        return mixed
+
+    @staticmethod
+    def backward(ctx, grad):
+        q, k, v, shares, mixed = ctx.saved_tensors
+        of_shares = precise_product(grad, v.transpose(-1, -2))
+        mean = (grad.float() * mixed.float()).sum(-1, keepdim=True)  # of of_shares, by shares
+        of_scores = (shares.float() * (of_shares - mean) * q.shape[-1] ** -0.5).to(q.dtype)
+        return of_scores @ k, of_scores.transpose(-1, -2) @ q, shares.transpose(-1, -2) @ grad, None
+
+
 def masked(q, k, v, seen):
     """Attention of q [..., n, dim] to those of k, v [..., m, dim] that seen [..., n, m] says."""
     if q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
-    scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
-    return scores.masked_fill(~seen, -torch.inf).softmax(-1).to(v.dtype) @ v
+    return AttentionByProducts.apply(q, k, v, seen)
 
 
-def causal(q, k, v, block=256):
+def causal(q, k, v, attend=masked, block=256):
     """Attention of q [batch, head, length, dim] to k, v of the same shape up to the same token. On CPUs
-    a block of queries at a time, by plain products: PyTorch's own attention multiplies bf16 there at an
-    eighth of their rate (AMD Zen 5, one core: 50 against 400 GFLOP/s)."""
+    a block of queries at a time, by plain products in attend(), which is masked() or made of it:
+    PyTorch's own attention multiplies bf16 there at an eighth of their rate (AMD Zen 5, one core: 50
+    against 400 GFLOP/s)."""
     if q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     length, mixed = q.shape[2], []
@@ -123,7 +150,7 @@ def causal(q, k, v, block=256):
     for first in range(0, length, block):
         end = min(first + block, length)
         seen = token[:end] <= token[first:end, None]
-        mixed.append(masked(q[:, :, first:end], k[:, :, :end], v[:, :, :end], seen))
+        mixed.append(attend(q[:, :, first:end], k[:, :, :end], v[:, :, :end], seen))
     return torch.cat(mixed, 2)
 
 
@@ -150,7 +177,8 @@ class FullAndRetrieval:
 
     def cached(self, q, k):
         """q, k [batch, head, length, dim], rotated -> the tokens that each block has cached,
-        [batch, head, blocks, budget], and which of them there are."""
+        [batch, head, blocks, budget], and which of them there are, [blocks, budget]: the best come
+        first, and none of them lies in the block or after it."""
         length = q.shape[2]
         blocks, chunks = length // self.block, length // self.chunk
         device = q.device
@@ -162,7 +190,7 @@ class FullAndRetrieval:
         scores[..., 0] = torch.inf
         best = scores.masked_fill(future, -torch.inf).topk(min(self.budget // self.chunk, chunks), -1)
         tokens = best.indices[..., None] * self.chunk + torch.arange(self.chunk, device=device)
-        there = (best.values > -torch.inf).repeat_interleave(self.chunk, -1)
+        there = torch.arange(best.indices.shape[-1] * self.chunk, device=device) < begin * self.chunk
         return tokens.flatten(-2), there
 
     def _over_cache(self, q, k, v, own_q, own_k, own_v):
@@ -176,8 +204,7 @@ class FullAndRetrieval:
         token = torch.arange(self.block, device=q.device)
         back = token[:, None] - token
         own = torch.cat((back >= self.fresh, (back >= 0) & (back < self.fresh)), -1)
-        there = there[..., None, :].expand(-1, -1, -1, self.block, -1)
-        seen = torch.cat((there, own.expand(*there.shape[:-1], -1)), -1).flatten(0, 1)
+        seen = torch.cat((there[:, None].expand(-1, self.block, -1), own.expand(len(there), -1, -1)), -1)
         queries = own_q.unflatten(2, (-1, self.block)).flatten(0, 1)
         mixed = masked(queries, keys, values, seen)
         return mixed.flatten(1, 2).view_as(own_q)

@@ -18,13 +18,17 @@ TEMPERATURES = (0.1, 0.3, 0.6, 1.0)  # at which proposals are judged; 0.1 stands
 AGREE_EVERY = 4  # tokens: the logits of all would take as long as the layers
 
 
-def bf16_products(device):
-    """A context in which matrix products are bf16 ones where those are faster than f32 ones."""
+def multiplies_bf16(device):
+    """Whether bf16 matrix products are faster there than f32 ones."""
     if device.type == "cuda":
-        has = torch.cuda.is_bf16_supported()
-    else:
-        has = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bool(has))
+        return torch.cuda.is_bf16_supported()
+    has = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return bool(has and has())
+
+
+def bf16_products(device):
+    """A context in which matrix products are bf16 ones where those are faster."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=multiplies_bf16(device))
 
 
 def tokens_at_once(device):
@@ -177,7 +181,8 @@ class DraftSteps:
         self.teacher = None
         if teacher:
             self.teacher = RetrievalTeacher(teacher, args.span, args.retrieval_budget,
-                                            anchors=args.anchors, follow=args.follow)
+                                            anchors=args.anchors, follow=args.follow,
+                                            compile_=lambda f: compile_(f, dynamic=True))
         self.compiled_loss = compile_(draft_loss)
         self.pattern = Streaming(args.draft_budget)
         self.tables = [t.to(device)
