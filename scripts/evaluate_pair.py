@@ -28,7 +28,7 @@ import torch.nn.functional as F
 
 import train_pair
 from pair.model import BOS, Llama, rope_tables
-from pair.steps import DISTANCES
+from pair.steps import DISTANCES, bf16_products
 from pair.texts import Texts, copy_distances
 
 DEPTHS = (0.02, 0.25, 0.5, 0.75, 0.95)
@@ -64,8 +64,7 @@ class Measure:
     @torch.no_grad()
     def logits(self, ids):  # [length] -> [length, vocab] on the CPU
         n = len(ids)
-        with torch.autocast(self.device.type, dtype=torch.bfloat16,
-                            enabled=train_pair.multiplies_bf16(self.device)):
+        with bf16_products(self.device):
             ids = torch.from_numpy(ids)[None].to(self.device)
             return self.target(ids, *(t[:n] for t in self.tables))[0].float().cpu()
 

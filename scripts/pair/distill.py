@@ -1,9 +1,8 @@
 """What the drafter learns from: the target as the inner level of TriForce uses it."""
 
 import torch
-import torch.nn.functional as F
 
-from .model import rope_tables, rotate
+from .model import causal, masked, rope_tables, rotate
 
 
 class RetrievalTeacher:
@@ -13,9 +12,10 @@ class RetrievalTeacher:
     tokens of the best chunks and each other. Keys and values are those of the full cache, which the
     engine's retrieval cache also takes from verified tokens."""
 
-    def __init__(self, model, longest, budget, chunk=8, anchors=32, follow=96):
+    def __init__(self, model, longest, budget, chunk=8, anchors=32, follow=96, compile_=lambda f: f):
         self.model, self.budget, self.chunk = model, budget, chunk
         self.anchors, self.follow = anchors, follow
+        self.attend = compile_(masked)
         device = next(model.parameters()).device
         self.cos, self.sin = (t.to(device) for t in rope_tables(model.shape, longest))
 
@@ -31,12 +31,13 @@ class RetrievalTeacher:
         y = model.embed_tokens(ids[index])
         for layer in model.layers:
             q, k, v = self._project(layer, x)
-            q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             own, _, _ = self._project(layer, y)
-            own = rotate(own, cos[index][:, None], sin[index][:, None]).to(v.dtype)
+            own = rotate(own, cos[index][:, None], sin[index][:, None])
             mixed = self._over_cache(own, q[0], k[0], v[0], places, index)
             y = self._finish(layer, y, mixed)
-            x = self._finish(layer, x, F.scaled_dot_product_attention(q, k, v, is_causal=True))
+            if layer is not model.layers[-1]:
+                x = self._finish(layer, x, causal(q, k, v, self.attend))
         return self.model.lm_head(model.norm(y))
 
     def _over_cache(self, own, q, k, v, places, index):
@@ -57,12 +58,10 @@ class RetrievalTeacher:
         causal = torch.ones(follow, follow, dtype=torch.bool, device=k.device).tril()
         mask = torch.cat((seen, causal.expand(*seen.shape[:2], -1, -1)), -1)
         head = torch.arange(k.shape[0], device=k.device)[None, :, None]
-        return F.scaled_dot_product_attention(own, k[head, tokens], v[head, tokens], attn_mask=mask)
+        return masked(own, k[head, tokens], v[head, tokens], mask)
 
     def _project(self, layer, x):
-        attention, h = layer.self_attn, layer.input_layernorm(x)
-        return (f(h).view(*x.shape[:2], attention.heads, -1).transpose(1, 2)
-                for f in (attention.q_proj, attention.k_proj, attention.v_proj))
+        return layer.self_attn.project(layer.input_layernorm(x))
 
     def _finish(self, layer, x, mixed):
         x = x + layer.self_attn.o_proj(mixed.transpose(1, 2).reshape(x.shape))

@@ -1,16 +1,22 @@
-"""The attention patterns and the drafter's teacher against token-by-token caches.
+"""The attention patterns and the drafter's teacher against token-by-token caches; the losses of steps
+against the plain ones.
 
     cd scripts && python3 -m unittest pair.pair_test
 """
 
+import argparse
 import unittest
+from unittest import mock
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from .distill import RetrievalTeacher
-from .model import SINKS, Full, FullAndRetrieval, Llama, Shape, Streaming, rope_tables, rotate
-from .steps import rejected, target_loss
+from . import steps
+from .model import (SINKS, Full, FullAndRetrieval, Llama, Shape, Streaming, causal, masked, products,
+                    rope_tables, rotate)
+from .steps import DraftSteps, TargetSteps, rejected, target_loss
 from .texts import copy_distances
 
 LENGTH = 256
@@ -131,18 +137,25 @@ class Patterns(unittest.TestCase):
     def test_chunk_0_is_always_cached(self):
         q, k = torch.randn(1, 2, LENGTH, 16), torch.randn(1, 2, LENGTH, 16)
         tokens, there = FullAndRetrieval(64, chunk=8, block=64).cached(q, k)
-        self.assertEqual(there.sum(-1)[0].tolist(), [[0, 64, 64, 64]] * 2)
+        self.assertEqual(there.sum(-1).tolist(), [0, 64, 64, 64])
         for block, chosen in enumerate(tokens[0, 0].tolist()[1:], start=1):
             self.assertTrue(set(range(8)) <= set(chosen))
             self.assertEqual(len(set(chosen)), 64)
             self.assertLess(max(chosen), block * 64)
 
+    def test_what_there_is_to_cache_comes_first(self):
+        q, k = torch.randn(1, 2, LENGTH, 16), torch.randn(1, 2, LENGTH, 16)
+        tokens, there = FullAndRetrieval(128, chunk=8, block=64).cached(q, k)
+        self.assertEqual(there.sum(-1).tolist(), [0, 64, 128, 128])
+        before = torch.arange(4)[:, None] * 64 > tokens
+        self.assertTrue(torch.equal(before, there.expand_as(before)))
+
     def test_loss_over_a_cache(self):
-        labels, weights = self.ids.roll(-1)[None], torch.ones(1, LENGTH)
+        labels, weights = self.ids.roll(-1)[None], torch.full((1, LENGTH), 1 / LENGTH)
         cos, sin = (t[None, None] for t in self.tables)
 
         def loss(pattern):
-            return target_loss(self.model, self.ids[None], labels, weights, cos, sin, pattern)
+            return target_loss(self.model, self.ids[None], labels, weights, 1.0, cos, sin, pattern)
 
         full, losses, none = loss(Full())
         self.assertIsNone(none)
@@ -173,6 +186,148 @@ class Patterns(unittest.TestCase):
             for probs, place in zip(found, places):
                 difference = self.difference(probs, full[place:place + 24])
                 self.assertEqual(difference < 1e-4, is_full, (budget, place, difference))
+
+
+class Pieces(unittest.TestCase):
+    def test_rotate(self):
+        torch.manual_seed(0)
+        x, angle = torch.randn(3, 2, 7, 16), torch.rand(7, 8).repeat(1, 2) * 100
+        turned = torch.complex(*x.double().chunk(2, -1)) * torch.exp(1j * angle[:, :8].double())
+        expected = torch.cat((turned.real, turned.imag), -1)
+        for kind, error in ((torch.float32, 1e-5), (torch.bfloat16, 2 ** -7)):
+            found = rotate(x.to(kind), angle.cos(), angle.sin())
+            self.assertEqual(found.dtype, kind)
+            self.assertLess(((found - expected).abs() / x.abs().amax()).max().item(), error)
+
+    def test_products(self):
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(24, size, bias=False) for size in (24, 8, 40)]
+        x = torch.randn(2, 5, 24)
+        factors = [torch.randn(2, 5, len(f.weight)) for f in layers]
+        for together in (True, False):
+            y = products(x, *layers) if together else [f(x) for f in layers]
+            sum((t * factor).sum() for t, factor in zip(y, factors)).backward()
+            gradients = [f.weight.grad.clone() for f in layers]
+            for f in layers:
+                f.weight.grad = None
+            if together:
+                found = y, gradients
+        for a, b in zip((*found[0], *found[1]), (*y, *gradients)):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+class AttentionOfCpus(unittest.TestCase):
+    """Against PyTorch's own in double, gradients included; in bf16 as near as four roundings leave
+    it, which bf16 scores as peaked as these would not."""
+
+    def values(self, function, tensors, kind):
+        tensors = [t.to(kind, copy=True).requires_grad_() for t in tensors]
+        mixed = function(*tensors)
+        mixed.backward(self.grad.to(kind))
+        return [t.double() for t in (mixed.detach(), *(t.grad for t in tensors))]
+
+    def check(self, function, plain, q, k, v):
+        self.grad = torch.randn_like(q)
+        tensors = [t.bfloat16().double() for t in (q, k, v)]
+        self.grad = self.grad.bfloat16().double()
+        expected = self.values(plain, tensors, torch.float64)
+        single = self.values(function, tensors, torch.float32)
+        half = self.values(function, tensors, torch.bfloat16)
+        for name, e, s, h in zip(("mixed", "q", "k", "v"), expected, single, half):
+            self.assertLess((s - e).norm().item(), 1e-5 * e.norm().item(), name)
+            self.assertLess((h - e).norm().item(), 4 * 2 ** -8 * e.norm().item(), name)
+
+    def test_causal(self):
+        torch.manual_seed(0)
+        for length in (40, 256, 600):
+            self.check(causal, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+                       *(torch.randn(2, 3, length, 32) * 3 for _ in range(3)))
+
+    def test_masked(self):
+        torch.manual_seed(0)
+        seen = torch.rand(5, 24, 72) < 0.3
+        seen[..., 7] = True
+        q = torch.randn(4, 5, 24, 32)
+        self.check(lambda q, k, v: masked(q, k, v, seen),
+                   lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=seen),
+                   q * 3, *(torch.randn(4, 5, 72, 32) * 3 for _ in range(2)))
+
+
+class Steps(unittest.TestCase):
+    """A step learns the same however many tokens it takes at once, and that is what the plain
+    formula of the whole batch says."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.args = argparse.Namespace(span=512, sparse_budget=64, draft_budget=48, follow=24)
+        self.model = Llama(Shape(32, 2, 2, 48, yarn_factor=16.0, vocab_size=64))
+        for p in self.model.parameters():
+            p.data *= 4 if p.dim() == 2 else 1
+
+    def gradients(self, loss):
+        self.model.zero_grad()
+        loss.backward()
+        return loss.item(), [p.grad.clone() for p in self.model.parameters()]
+
+    def learned(self, kind, batch, at_once, teacher=None):
+        """What the step's parts of at most `at_once` tokens add up to, how many parts, what is
+        reported."""
+        step = kind(self.args, self.model, torch.device("cpu"), lambda f: f)
+        step.teacher = teacher
+        with (mock.patch.object(steps, "tokens_at_once", lambda _: at_once),
+              mock.patch.object(steps, "bf16_products", lambda _: torch.autocast("cpu", enabled=False))):
+            report, loss, count, whole = step.report(), 0, 0, 0
+            for part, share, tokens in step.parts(batch):
+                loss, count, whole = (loss + step.loss(part, share, report), count + tokens,
+                                      whole + share)
+        self.assertAlmostEqual(whole, 1)
+        return self.gradients(loss), count, report
+
+    def same(self, found, expected):
+        self.assertAlmostEqual(found[0], expected[0], delta=1e-5 * expected[0])
+        for a, b in zip(found[1], expected[1]):
+            self.assertLess((a - b).norm().item(), 1e-4 * b.norm().item())
+
+    def test_target(self):
+        rows, length = 5, 256
+        ids, labels = (torch.randint(3, 64, (rows, length)) for _ in range(2))
+        weights = torch.rand(rows, length)
+        windows = {"ids": ids, "labels": labels, "weights": weights,
+                   "positions": (torch.arange(length) * 2).expand(rows, -1),
+                   "sources": torch.zeros(rows, length, dtype=torch.int64)}
+        cos, sin = (t[::2] for t in rope_tables(self.model.shape, self.args.span))
+        some = slice(128 + steps.AGREE_EVERY - 1, None, steps.AGREE_EVERY)
+        for both in (False, True):
+            pattern = FullAndRetrieval(64) if both else Full()
+            logits = self.model(torch.cat((ids, ids)) if both else ids, cos, sin, pattern)
+            losses = F.cross_entropy(logits[:rows].flatten(0, 1), labels.flatten(), reduction="none")
+            loss = (losses * weights.flatten()).sum() / weights.sum()
+            if both:
+                extra, accepted = rejected(logits[rows:, some].flatten(0, 1),
+                                           logits[:rows, some].flatten(0, 1).detach())
+                loss = loss + extra
+            expected = self.gradients(loss)
+            for at_once in (1, 2 * length, 1 << 30):
+                found, count, report = self.learned(TargetSteps, (dict(windows), both), at_once)
+                self.same(found, expected)
+                self.assertEqual(count, rows * length)
+                self.assertAlmostEqual(report.sums.sum() / report.counts.sum(), losses.mean().item(),
+                                       places=4)
+                if both:
+                    self.assertAlmostEqual(report.overlaps.count, 1)
+                    self.assertLess((report.overlaps.sums - accepted).abs().max().item(), 1e-5)
+
+    def test_draft(self):
+        ids, places = torch.randint(3, 64, (200,)), torch.tensor([64, 96, 128, 160, 72])
+        logits = torch.randn(5, self.args.follow, 64) * 3
+        for teacher in (None, lambda ids, places: logits):
+            expected = None
+            for at_once in (1 << 30, 1, 150):
+                found, count, report = self.learned(DraftSteps, (ids, places), at_once, teacher)
+                expected = expected or found
+                self.same(found, expected)
+                self.assertEqual(count, 5 * (48 + 24))
+                self.assertAlmostEqual(report.count, 1)
 
 
 class Distances(unittest.TestCase):

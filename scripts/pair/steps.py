@@ -18,6 +18,25 @@ TEMPERATURES = (0.1, 0.3, 0.6, 1.0)  # at which proposals are judged; 0.1 stands
 AGREE_EVERY = 4  # tokens: the logits of all would take as long as the layers
 
 
+def multiplies_bf16(device):
+    """Whether bf16 matrix products are faster there than f32 ones."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    has = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return bool(has and has())
+
+
+def bf16_products(device):
+    """A context in which matrix products are bf16 ones where those are faster."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=multiplies_bf16(device))
+
+
+def tokens_at_once(device):
+    """How many tokens of a step go through the model together. On a CPU few: what a layer leaves then
+    still lies in the caches when the next one reads it, and memory is used again rather than new."""
+    return 2048 if device.type == "cpu" else 1 << 30
+
+
 def rejected(logits, verifier):
     """Of rows of logits [n, vocab] of a proposer and a verifier: the KL to the verifier's probs plus
     the mean share of proposals that it rejects at TEMPERATURES; and the accepted share at each."""
@@ -28,23 +47,25 @@ def rejected(logits, verifier):
     return kl + (1 - accepted).mean(), accepted.detach()
 
 
-def target_loss(model, ids, labels, weights, cos, sin, pattern):
-    """The weighted mean and each label's own loss [batch, length], in nats; where the pattern is
-    FullAndRetrieval, the mean has rejected() of what the model says over a retrieval cache added,
-    with itself over all tokens as the verifier."""
-    if isinstance(pattern, FullAndRetrieval):
+def target_loss(model, ids, labels, weights, share, cos, sin, pattern):
+    """Of some windows of a batch, which are `share` of it: the sum of their labels' losses by weights
+    [window, length], which are 1 together in the batch, and each label's own loss [window, length],
+    in nats; where the pattern is FullAndRetrieval, rejected() of what the model says over a retrieval
+    cache is added, by `share`, with itself over all tokens as the verifier."""
+    both = isinstance(pattern, FullAndRetrieval)
+    if both:
         ids, cos, sin = (torch.cat((t, t)) for t in (ids, cos, sin))
-    logits = model(ids, cos, sin, pattern).float()
-    full, over_cache = logits[:len(labels)], logits[len(labels):]
+    hidden = model.hidden(ids, cos, sin, pattern)
+    full = model.lm_head(hidden[:len(labels)]).float()
     losses = F.cross_entropy(full.flatten(0, 1), labels.flatten(), reduction="none")
     losses = losses.view_as(weights)
-    loss = (losses * weights).sum() / weights.sum()
-    if len(over_cache) == 0:
+    loss = (losses * weights).sum()
+    if not both:
         return loss, losses.detach(), None
     some = slice(pattern.block + AGREE_EVERY - 1, None, AGREE_EVERY)
-    extra, accepted = rejected(over_cache[:, some].flatten(0, 1),
-                               full[:, some].flatten(0, 1).detach())
-    return loss + extra, losses.detach(), accepted
+    over_cache = model.lm_head(hidden[len(labels):, some]).float()
+    extra, accepted = rejected(over_cache.flatten(0, 1), full[:, some].flatten(0, 1).detach())
+    return loss + share * extra, losses.detach(), accepted
 
 
 class MeanOverlaps:
@@ -53,12 +74,13 @@ class MeanOverlaps:
     def __init__(self):
         self.sums, self.count = torch.zeros(len(TEMPERATURES)), 0
 
-    def add(self, overlaps):
-        self.sums += overlaps.float().cpu()
-        self.count += 1
+    def add(self, overlaps, share):
+        """`share`: of a step."""
+        self.sums += overlaps.float().cpu() * share
+        self.count += share
 
     def line(self):
-        means = self.sums / max(self.count, 1)
+        means = self.sums / max(self.count, 1e-9)
         return "accepted " + " ".join(f"T{t}:{m:.3f}" for t, m in zip(TEMPERATURES, means))
 
 
@@ -110,31 +132,43 @@ class TargetSteps:
         names = ("ids", "labels", "positions", "weights", "sources")
         return {n: torch.from_numpy(np.stack([getattr(w, n) for w in windows])) for n in names}, both
 
-    def loss(self, batch, report):
+    def parts(self, batch):
+        """The batch a few windows at a time, the number of tokens and the share of the batch with them."""
         windows, both = batch
+        windows["weights"] = windows["weights"] / windows["weights"].sum()
+        count, length = windows["ids"].shape
+        at_once = max(1, tokens_at_once(self.device) // length)
+        for first in range(0, count, at_once):
+            part = {name: t[first:first + at_once] for name, t in windows.items()}
+            yield (part, both), len(part["ids"]) / count, part["ids"].numel()
+
+    def loss(self, part, share, report):
+        windows, both = part
         ids, labels, positions, weights = (
             windows[name].to(self.device) for name in ("ids", "labels", "positions", "weights"))
         cos, sin = (table[positions][:, None] for table in self.tables)
         pattern = self.both if both else self.full
-        loss, losses, accepted = self.compiled_loss(self.model, ids, labels, weights, cos, sin,
-                                                    pattern)
+        with bf16_products(self.device):
+            loss, losses, accepted = self.compiled_loss(self.model, ids, labels, weights, share, cos,
+                                                        sin, pattern)
         report.add(losses.float().cpu().numpy(), windows["sources"].numpy())
         if both:
-            report.overlaps.add(accepted)
-        return loss, ids.numel()
+            report.overlaps.add(accepted, share)
+        return loss
 
 
-def draft_loss(model, rows, labels, teacher, cos, sin, pattern):
+def draft_loss(model, rows, labels, teacher, share, cos, sin, pattern):
     """rows [anchors, length]. With teacher [anchors, follow, vocab]: rejected() of the last `follow`
     tokens with the teacher as the verifier, since that is what the drafter is for; without:
-    cross-entropy with labels [anchors, length]. Also returns the accepted share per temperature."""
+    cross-entropy with labels [anchors, length]. Times `share`, which these rows are of the step. Also
+    returns the accepted share per temperature."""
     logits = model(rows, cos, sin, pattern).float()
     text = F.cross_entropy(logits[:, SINKS:].flatten(0, 1), labels[:, SINKS:].flatten())
     if teacher is None:
-        return text, torch.zeros(len(TEMPERATURES))
+        return share * text, torch.zeros(len(TEMPERATURES))
     extra, accepted = rejected(logits[:, -teacher.shape[1]:].flatten(0, 1),
                                teacher.flatten(0, 1).float())
-    return 0.1 * text + extra, accepted
+    return share * (0.1 * text + extra), accepted
 
 
 class DraftSteps:
@@ -147,7 +181,8 @@ class DraftSteps:
         self.teacher = None
         if teacher:
             self.teacher = RetrievalTeacher(teacher, args.span, args.retrieval_budget,
-                                            anchors=args.anchors, follow=args.follow)
+                                            anchors=args.anchors, follow=args.follow,
+                                            compile_=lambda f: compile_(f, dynamic=True))
         self.compiled_loss = compile_(draft_loss)
         self.pattern = Streaming(args.draft_budget)
         self.tables = [t.to(device)
@@ -161,18 +196,28 @@ class DraftSteps:
         places = texts.random.integers(length // 16, (length - args.follow) // 8 + 1, args.anchors)
         return torch.from_numpy(texts.text(length + 1)), torch.from_numpy(places * 8)
 
-    def loss(self, batch, report):
-        """The rows are what the drafter's cache holds after each place: the first SINKS tokens, then
+    def parts(self, batch):
+        """A few places at a time, the share of them in the batch and the number of tokens.
+        The rows are what the drafter's cache holds after each place: the first SINKS tokens, then
         the text up to `follow` tokens after the place."""
         ids, places = (t.to(self.device) for t in batch)
-        teacher = self.teacher(ids[:-1], places) if self.teacher else None
+        with bf16_products(self.device):
+            teacher = self.teacher(ids[:-1], places) if self.teacher else None
         sinks = torch.arange(SINKS, device=self.device).expand(len(places), -1)
         recent = torch.arange(SINKS - self.args.draft_budget, self.args.follow, device=self.device)
         index = torch.cat((sinks, places[:, None] + recent), 1)
-        loss, accepted = self.compiled_loss(self.model, ids[index], ids[index + 1], teacher,
-                                            *self.tables, self.pattern)
-        report.add(accepted)
-        return loss, index.numel()
+        at_once = max(1, tokens_at_once(self.device) // index.shape[1])
+        for first in range(0, len(places), at_once):
+            some = slice(first, first + at_once)
+            rows = index[some]
+            yield ((ids[rows], ids[rows + 1], None if teacher is None else teacher[some]),
+                   len(rows) / len(places), rows.numel())
+
+    def loss(self, part, share, report):
+        with bf16_products(self.device):
+            loss, accepted = self.compiled_loss(self.model, *part, share, *self.tables, self.pattern)
+        report.add(accepted, share)
+        return loss
 
 
 class Batches(IterableDataset):
