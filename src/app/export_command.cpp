@@ -3,17 +3,24 @@
 #include "app/commands.h"
 #include "app/output.h"
 #include "options/identity.h"
+#include "triforce/foreign.h"
 
 namespace triforce {
 
 ExitCode export_command(const RunConfig& config) {
   std::vector<RunResult> results;
+  std::vector<ForeignResult> foreign;
   for (const std::string& path : config.operands) {
+    if (auto others = read_foreign_file(path)) {
+      std::move(others->begin(), others->end(), std::back_inserter(foreign));
+      continue;
+    }
     ResultFile file = read_result_file(path);
     std::move(file.results.begin(), file.results.end(), std::back_inserter(results));
   }
   std::vector<std::string> left_out;
-  print_out(export_results(results, config.export_format, decides_tokens, is_default, left_out));
+  print_out(
+      export_results(results, foreign, config.export_format, decides_tokens, is_default, left_out));
   for (const std::string& line : left_out) print_note(line);
   return ExitCode::kOk;
 }

@@ -132,6 +132,11 @@ void Progress::finish() {
   what_.clear();
 }
 
+void Progress::say(std::string_view line) {
+  finish();
+  if (style_ != Style::kSilent) write_quietly(fd_, printable(line) + '\n');
+}
+
 void FiguresSoFar::add(Method method, double ms_per_token) {
   Sum& sum = sums_[method];
   sum.log_ms += std::log(ms_per_token);

@@ -41,6 +41,8 @@ class Progress {
               std::string_view doing = {});
   // Ends the step: the bar is wiped, so that results stand alone.
   void finish();
+  // Ends the step and shows a line that stays; control characters are escaped.
+  void say(std::string_view line);
 
  private:
   enum class Style : std::uint8_t { kSilent, kLines, kBar };

@@ -33,14 +33,6 @@ std::string name_of(const ChosenRecipe& r) {
                                                      : fmt::format("{}-{}", r.size, r.name);
 }
 
-std::string axes_text(const std::vector<std::pair<std::string, std::string>>& axes) {
-  std::string text;
-  for (const auto& [name, value] : axes) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
-  }
-  return text;
-}
-
 // What was published for the recipe's cases at the paper's size, and of what no case is.
 std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
   std::vector<PublishedPoint> points;
@@ -103,6 +95,14 @@ std::vector<SweepDirection> directions_of(const ChosenRecipe& recipe, std::int64
 }
 
 }  // namespace
+
+std::string axes_text(const std::vector<std::pair<std::string, std::string>>& axes) {
+  std::string text;
+  for (const auto& [name, value] : axes) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  }
+  return text;
+}
 
 std::vector<Param> options_of(const SweepCase& c) {
   std::vector<Param> options;

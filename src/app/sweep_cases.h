@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "options/command_line.h"
@@ -9,6 +10,8 @@
 
 namespace triforce {
 
+// "budget 512, temp 0.6", as they were given.
+std::string axes_text(const std::vector<std::pair<std::string, std::string>>& axes);
 // The options that tell a case from the others, as rows hold them.
 std::vector<Param> options_of(const SweepCase& c);
 

@@ -5,6 +5,7 @@
 
 #include "app/commands.h"
 #include "app/last_resort.h"
+#include "app/progress.h"
 #include "app/ranks.h"
 #include "app/result_files.h"
 #include "app/run_session.h"
@@ -15,6 +16,7 @@
 #include "core/sha256.h"
 #include "host/machine.h"
 #include "measure/measure.h"
+#include "report/printers.h"
 #include "sweep/directions.h"
 #include "sweep/journal.h"
 #include "sweep/workers.h"
@@ -32,6 +34,21 @@ bool was_cut_short(const RunResult& r) {
                      [](const CaseResult& c) { return c.status == CaseStatus::kInterrupted; });
 }
 
+// "ar 2.610 ms, triforce 2.40x": time of a token, or how much faster than the baseline; empty if
+// nothing was measured.
+std::string figures_of(const RunResult& r) {
+  std::string text;
+  for (const CaseResult& c : r.cases) {
+    const auto ms = metric_of(c, CaseMetric::kMsPerToken);
+    const auto speedup = metric_of(c, CaseMetric::kSpeedup);
+    if (!ms) continue;
+    text += fmt::format(
+        "{}{} {}", text.empty() ? "" : ", ", c.name,
+        speedup && !is_baseline(c) ? fmt::format("{:.2f}x", *speedup) : short_number(ms) + " ms");
+  }
+  return text;
+}
+
 class Sweep {
  public:
   Sweep(const CommandLine& line, const std::vector<std::string>& argv)
@@ -43,6 +60,7 @@ class Sweep {
         recipes_(recipes_of(line)),
         shard_(shard_of(cases_, config_.shard)),
         files_(config_),
+        progress_(config_.progress),
         rows_(cases_.size()) {}
   ExitCode run();
 
@@ -73,6 +91,7 @@ class Sweep {
   std::vector<SweepRecipe> recipes_;
   ShardOfCases shard_;
   ResultFiles<SweepResult> files_;
+  Progress progress_;
   std::optional<Journal> journal_;
   std::vector<std::optional<SweepRow>> rows_;
   bool failed_ = false;
@@ -135,6 +154,11 @@ SweepRow Sweep::row_of(std::size_t i, RunResult result) const {
 void Sweep::add(std::size_t i, RunResult result) {
   SweepRow row = row_of(i, std::move(result));
   report_cases(row.result, label(i) + ": ");
+  const std::string figures = figures_of(row.result), axes = axes_text(cases_[i].axes);
+  if (!figures.empty()) {
+    progress_.say(
+        fmt::format("{}{}: {}", label(i), axes.empty() ? "" : " (" + axes + ")", figures));
+  }
   const bool cut_short = was_cut_short(row.result);
   if (journal_ && !cut_short) journal_->append(row);
   failed_ = failed_ || !is_settled(row.result);

@@ -1,6 +1,7 @@
 #include "options/axes.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/parse_number.h"
 #include "core/utf8.h"
@@ -13,21 +14,21 @@ struct Range {
   bool multiplies = false, integers = true;
 };
 
-std::optional<double> number_of(std::string_view text, bool& integers) {
-  if (const auto n = parse_integer(text)) return static_cast<double>(*n);
+std::optional<double> number_of(const Option& option, std::string_view text, bool& integers) {
+  if (const auto n = option.value.integer(text)) return static_cast<double>(*n);
   integers = false;
   return parse_real(text);
 }
 
 // "1-8", "1k-16k*2", "0.2-1+0.2"; nullopt: no range. A minus sign may be that of an exponent.
-std::optional<Range> parse_range(std::string_view text) {
+std::optional<Range> parse_range(const Option& option, std::string_view text) {
   const std::size_t sign = std::min(text.find_last_of("+*"), text.size());
   for (std::size_t dash = text.find('-'); dash < sign; dash = text.find('-', dash + 1)) {
     Range r;
-    const auto first = number_of(text.substr(0, dash), r.integers);
-    const auto last = number_of(text.substr(dash + 1, sign - dash - 1), r.integers);
+    const auto first = number_of(option, text.substr(0, dash), r.integers);
+    const auto last = number_of(option, text.substr(dash + 1, sign - dash - 1), r.integers);
     std::optional<double> step = 1;
-    if (sign < text.size()) step = number_of(text.substr(sign + 1), r.integers);
+    if (sign < text.size()) step = number_of(option, text.substr(sign + 1), r.integers);
     if (!first || !last || !step || (sign == text.size() && !r.integers)) continue;
     r.multiplies = sign < text.size() && text[sign] == '*';
     r.first = *first;
@@ -40,11 +41,12 @@ std::optional<Range> parse_range(std::string_view text) {
 
 class Expansion {
  public:
-  Expansion(const Option& option, const Given& given) : option_(option), given_(given) {}
+  Expansion(const Option& option, const Given& given, std::size_t max_values)
+      : option_(option), given_(given), max_values_(max_values) {}
 
   std::vector<std::string> run() {
     const bool one = given_.value.find(',') == std::string::npos && !range_of(given_.value);
-    if (!option_.value.lists || one) return {given_.value};
+    if (!option_.sweeps() || one) return {given_.value};
     for (const std::string_view item : split_list(given_.value)) {
       if (const auto range = range_of(item)) {
         add_range(*range, item);
@@ -59,8 +61,8 @@ class Expansion {
   // What the option itself understands is no range.
   std::optional<Range> range_of(std::string_view item) const {
     RunConfig scratch;
-    if (!option_.value.lists || option_.value.set(scratch, item)) return std::nullopt;
-    return parse_range(item);
+    if (!option_.sweeps() || option_.value.set(scratch, item)) return std::nullopt;
+    return parse_range(option_, item);
   }
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
@@ -88,46 +90,62 @@ class Expansion {
     if (!option_.value.set(scratch, value)) {
       fail("expected {}, or a list of such, found {}", option_.value.expected, quote_text(value));
     }
-    if (std::find(values_.begin(), values_.end(), value) != values_.end()) {
+    if (!known_.insert(value).second) {
       fail("expected each value once, found {} twice", quote_text(value));
     }
-    if (values_.size() == kMaxAxisValues) fail("expected at most {} values", kMaxAxisValues);
+    if (values_.size() == max_values_) {
+      fail("expected at most {}, found more", limit_text(max_values_, "values"));
+    }
     values_.push_back(std::move(value));
   }
 
   const Option& option_;
   const Given& given_;
+  std::size_t max_values_;
   std::vector<std::string> values_;
+  std::set<std::string, std::less<>> known_;
 };
 
 }  // namespace
 
-std::vector<std::string> expand_values(const Option& option, const Given& given) {
-  return Expansion(option, given).run();
+std::string limit_text(std::size_t limit, std::string_view of) {
+  return fmt::format("{} {}{}", limit, of, limit == kMaxCases ? " without --yes" : "");
+}
+
+std::vector<std::string> expand_values(const Option& option, const Given& given,
+                                       std::size_t max_values) {
+  return Expansion(option, given, max_values).run();
 }
 
 std::vector<AxisPoint> expand_axes(Command command, const GivenOptions& given,
                                    std::size_t max_points) {
   std::vector<AxisPoint> points(1);
   points.front().given = given;
+  std::vector<std::pair<const Option*, std::vector<std::string>>> several;
+  std::size_t count = 1;
   for (const Option& o : option_table()) {
     const auto it = given.find(o.name);
     if ((o.commands & command) == 0 || it == given.end()) continue;
-    const std::vector<std::string> values = expand_values(o, it->second);
+    std::vector<std::string> values = expand_values(o, it->second, max_points);
     if (values.size() == 1) {
-      for (AxisPoint& p : points) p.given.at(it->first).value = values.front();
+      points.front().given.at(it->first).value = values.front();
       continue;
     }
-    if (values.size() > max_points / points.size()) {
-      throw_usage("expected at most {} cases without --yes, found {} and more", max_points,
-                  points.size() * values.size());
+    count *= values.size();  // below the square of the larger limit
+    if (count > max_points) {
+      throw_usage("expected at most {}, found {}", limit_text(max_points, "cases"), count);
     }
+    several.emplace_back(&o, std::move(values));
+  }
+  points.front().axes.reserve(several.size());
+  for (const auto& [option, values] : several) {
     std::vector<AxisPoint> all;
+    all.reserve(points.size() * values.size());
     for (const AxisPoint& p : points) {
       for (const std::string& value : values) {
         AxisPoint& next = all.emplace_back(p);
-        next.axes.emplace_back(o.name, value);
-        next.given.at(it->first).value = value;
+        next.axes.emplace_back(option->name, value);
+        next.given.find(option->name)->second.value = value;
       }
     }
     points = std::move(all);

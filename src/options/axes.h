@@ -10,14 +10,18 @@
 
 namespace triforce {
 
-// Max values of one option, and max cases without --yes.
-inline constexpr std::size_t kMaxAxisValues = 10000, kMaxCases = 10000;
+// Most cases of a sweep, and so most values of an option: without --yes, and with it.
+inline constexpr std::size_t kMaxCases = 10000, kMaxCasesMeant = 1000000;
+// "10000 cases without --yes": one of the two as messages say it.
+std::string limit_text(std::size_t limit, std::string_view of);
 
-// The values that a text stands for, of options that take lists (OptionValue::lists): items between
-// commas; of numbers also "a-b", "a-b+step" and "a-b*factor", ends included: "1k-16k*2" is 1024,
-// 2048, ..., 16384. One value is the text as it is. Throws Error(kUsage), naming the option: an
-// empty item or range, a value given twice, one that the option refuses, too many.
-std::vector<std::string> expand_values(const Option& option, const Given& given);
+// The values that a text stands for, of options that sweep (Option::sweeps): items between commas;
+// of numbers also "a-b", "a-b+step" and "a-b*factor", ends included: "1k-16k*2" is 1024, 2048, ...,
+// 16384. One value is the text as it is. Throws Error(kUsage), naming the option: an empty item or
+// range, a value given twice, one that the option refuses, more than `max_values`, one of the two
+// limits.
+std::vector<std::string> expand_values(const Option& option, const Given& given,
+                                       std::size_t max_values);
 
 // One combination.
 struct AxisPoint {
@@ -26,7 +30,7 @@ struct AxisPoint {
 };
 // All combinations of the values given, in the order of option_table(), the last option varying
 // fastest; one point without axes if none has several. Throws as expand_values(), and for more than
-// max_points combinations.
+// max_points combinations, one of the two limits.
 std::vector<AxisPoint> expand_axes(Command command, const GivenOptions& given,
                                    std::size_t max_points);
 

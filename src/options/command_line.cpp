@@ -129,12 +129,17 @@ bool is_set(const GivenOptions& given, std::string_view name) {
   return it != given.end() && it->second.value == "true";
 }
 
+std::size_t most_cases(const GivenOptions& given) {
+  return is_set(given, "yes") ? kMaxCasesMeant : kMaxCases;
+}
+
 bool is_sweep(Command command, const GivenOptions& given) {
   if (command == kSweep) return true;
   if (command != kRun) return false;
   const auto has_several = [&](const Option& o) {
     const auto it = given.find(o.name);
-    return (o.commands & kRun) != 0 && it != given.end() && expand_values(o, it->second).size() > 1;
+    return (o.commands & kRun) != 0 && it != given.end() &&
+           expand_values(o, it->second, most_cases(given)).size() > 1;
   };
   const char* const kOfSweeps[] = {"resume", "shard", "merge"};
   return is_set(given, "list") ||
@@ -161,8 +166,7 @@ void add_cases(const std::vector<AxisPoint>& points, std::size_t recipe,
 // The cases of `sweep`, or of `run` with several values.
 void settle_cases(CommandLine& line, const GivenOptions& given,
                   const std::vector<std::string>& operands) {
-  constexpr std::size_t kAny = std::size_t{1} << 24;
-  const std::size_t most = is_set(given, "yes") ? kAny : kMaxCases;
+  const std::size_t most = most_cases(given);
   if (operands.empty()) {
     add_cases(expand_axes(kSweep, given, most), 0, line.cases);
     return;
@@ -171,7 +175,7 @@ void settle_cases(CommandLine& line, const GivenOptions& given,
   std::size_t points = 0;
   for (const ChosenRecipe& r : line.recipes) points += r.points.size();
   if (points > most) {
-    throw_usage("expected at most {} cases without --yes, found {}", most, points);
+    throw_usage("expected at most {}, found {}", limit_text(most, "cases"), points);
   }
   for (std::size_t i = 0; i < line.recipes.size(); ++i) {
     add_cases(line.recipes[i].points, i, line.cases);

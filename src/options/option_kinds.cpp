@@ -74,7 +74,8 @@ OptionValue byte_count() {
       [](const RunConfig& c) -> ParamValue {
         if (c.memory_limit_bytes == 0) return std::monostate{};
         return c.memory_limit_bytes;
-      }};
+      },
+      true, parse_bytes};
 }
 
 OptionValue records() {

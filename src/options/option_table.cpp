@@ -311,7 +311,7 @@ std::vector<Option> sweeping() {
         flag(at(&C::fail_fast))),
       o("list", {}, "", "", "print the cases and measure none", kRun, Role::kOutputs,
         flag(at(&C::list_cases))),
-      o("yes", {"y"}, "", "", "measure more than 10000 cases", kRun, Role::kOutputs,
+      o("yes", {"y"}, "", "", "measure more than 10000 cases, at most 1000000", kRun, Role::kOutputs,
         flag(at(&C::yes))),
   };
 }
@@ -446,7 +446,6 @@ const std::vector<Option>& option_table() {
         Option& o = table.emplace_back(option);
         o.group = title;
         if ((o.commands & kRun) != 0) o.commands |= kSweep;
-        o.value.lists = o.value.lists && o.role != Role::kOutputs;
       }
     }
     return table;

@@ -253,7 +253,7 @@ const std::vector<CommandInfo>& command_table() {
       {kExport,
        "export",
        "results in the formats of other programs",
-       {{1, kManyFiles}, "RESULT...", "result files, of --json or --jsonl"},
+       {{1, kManyFiles}, "RESULT...", "result files, of --json or --jsonl, or foreign results"},
        {"export result.json --format latex", "export a.json b.jsonl --format bencher"}},
       {kSelftest,
        "selftest",
@@ -337,8 +337,13 @@ RunConfig fill_in(Command command, const GivenOptions& given, const std::string&
     const Option* o = find_option(command, name);
     TF_CHECK(o != nullptr && o->value.set != nullptr, "option {}", name);
     if (o->value.set(c, value.value)) continue;
-    throw_usage("{}--{}: expected {}, found {}", value.where, name, o->value.expected,
-                quote_text(value.value));
+    const bool of_one = (command & (kRun | kSweep)) == 0 && o->value.lists;
+    throw_usage("{}--{}: expected {}, found {}{}", value.where, name, o->value.expected,
+                quote_text(value.value),
+                of_one && value.value.find(',') != std::string::npos
+                    ? fmt::format("; {} takes one value, run and sweep take lists",
+                                  command_info(command).name)
+                    : "");
   }
   return c;
 }

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/parse_number.h"
 #include "triforce/config.h"
 
 namespace triforce {
@@ -62,7 +64,9 @@ struct OptionValue {
   std::string expected;  // what a good value is, for help and errors: "an integer in 1..31"
   std::function<bool(RunConfig&, std::string_view)> set;  // false: the text is no good value
   std::function<ParamValue(const RunConfig&)> get;        // monostate: not set
-  bool lists = false;  // `run` and `sweep` take several values of it (axes.h)
+  bool lists = false;  // a text may stand for several values (axes.h): none of them has a comma
+  // How an integer of its is written, for ranges.
+  std::optional<std::int64_t> (*integer)(std::string_view) = parse_integer;
 };
 
 struct Option {
@@ -78,6 +82,8 @@ struct Option {
   std::string_view group = "";      // heading in the help text; option_table() fills it in
 
   bool is_flag() const { return placeholder.empty(); }
+  // Whether `run` and `sweep` take several values of it: not of what all cases share.
+  bool sweeps() const { return value.lists && role != Role::kOutputs; }
 };
 const std::vector<Option>& option_table();
 

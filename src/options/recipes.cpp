@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 
 #include "core/utf8.h"
@@ -13,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSuffix = ".toml", kAll = "all";
+constexpr std::string_view kSuffix = ".toml", kAll = "all", kMethod = "method";
 
 // Later ones replace earlier ones.
 GivenOptions merged(std::initializer_list<const GivenOptions*> layers) {
@@ -29,7 +30,7 @@ GivenOptions merged(std::initializer_list<const GivenOptions*> layers) {
 void name_axes(std::vector<AxisPoint>& points) {
   for (AxisPoint& p : points) p.axes.clear();
   for (const Option& o : option_table()) {
-    if ((o.commands & kSweep) == 0 || o.name == "method") continue;
+    if ((o.commands & kSweep) == 0 || o.name == kMethod) continue;
     const auto value_of = [&](const AxisPoint& p) {
       const auto it = p.given.find(o.name);
       return it == p.given.end() ? std::string("default") : it->second.value;
@@ -42,23 +43,170 @@ void name_axes(std::vector<AxisPoint>& points) {
   }
 }
 
-std::vector<AxisPoint> points_of(const Recipe& recipe, const std::string& size,
-                                 const GivenOptions& given, std::size_t max_points) {
+// What a recipe's sections say of the cases of a size: each block of cases in each section of the
+// size.
+std::vector<GivenOptions> sections_of(const Recipe& recipe, const std::string& size) {
   static const std::vector<GivenOptions> kNone(1);
   const auto it = recipe.sizes.find(size);
-  std::vector<AxisPoint> points;
+  std::vector<GivenOptions> sections;
   for (const GivenOptions& of_size : it == recipe.sizes.end() ? kNone : it->second) {
     for (const RecipeBlock& block : recipe.blocks) {
       if (!is_of(block.sizes, size)) continue;
-      const GivenOptions all = merged({&recipe.options, &of_size, &block.options, &given});
-      for (AxisPoint& p : expand_axes(kSweep, all, max_points)) {
-        points.push_back(std::move(p));
-      }
+      sections.push_back(merged({&recipe.options, &of_size, &block.options}));
     }
   }
-  name_axes(points);
-  return points;
+  return sections;
 }
+
+using Values = std::vector<ParamValue>;
+
+bool has(const Values& values, const ParamValue& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+void add_once(const Values& more, Values& values) {
+  std::copy_if(more.begin(), more.end(), std::back_inserter(values),
+               [&](const ParamValue& v) { return !has(values, v); });
+}
+
+Values names_in(std::string_view list) {
+  Values names;
+  for (const std::string_view name : split_list(list)) names.emplace_back(std::string(name));
+  return names;
+}
+
+// What a case has of an option, given or not, as a configuration holds it; of methods each.
+Values values_of(const Option& option, const GivenOptions& given) {
+  const auto it = given.find(option.name);
+  if (option.name == kMethod) {
+    return names_in(it == given.end() ? to_string(kDefaultMethod) : it->second.value);
+  }
+  RunConfig config;
+  if (it != given.end()) {
+    if (!option.value.set(config, it->second.value)) return {};
+  } else {
+    try {
+      config = make_config(kSweep, given);
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::kUsage) throw;  // a row of the sweep says so
+    }
+  }
+  return {option.value.get(config)};
+}
+
+// What the command line asks for of an option.
+Values wanted_of(const Option& option, const Given& given, std::size_t max_values) {
+  Values wanted;
+  for (const std::string& text : expand_values(option, given, max_values)) {
+    RunConfig scratch;
+    if (!option.value.set(scratch, text)) {
+      throw_usage("{}--{}: expected {}, found {}", given.where, option.name, option.value.expected,
+                  quote_text(text));
+    }
+    if (option.name == kMethod) return names_in(text);
+    wanted.push_back(option.value.get(scratch));
+  }
+  return wanted;
+}
+
+// The cases of one recipe at one size, and what the command line makes of them. It replaces what is
+// the same in all sections. Where they differ in an option, they pair its values with others of
+// their own: any value in all of them would be other experiments, and some of them twice, so that
+// it chooses the cases that have one of its values.
+class Points {
+ public:
+  // `name`: of the recipe, for messages.
+  Points(const Recipe& recipe, const std::string& name, const std::string& size,
+         std::size_t max_points)
+      : name_(name), max_points_(max_points), sections_(sections_of(recipe, size)) {
+    for (const GivenOptions& s : sections_)
+      of_sections_.push_back(expand_axes(kSweep, s, max_points));
+  }
+
+  std::vector<AxisPoint> with(const GivenOptions& given) const {
+    std::vector<GivenOptions> sections = sections_;
+    std::vector<const Option*> choosing;
+    for (const Option& o : option_table()) {
+      const auto it = given.find(o.name);
+      if ((o.commands & kSweep) == 0 || it == given.end()) continue;
+      if (differ_in(o)) {
+        choosing.push_back(&o);
+      } else {
+        for (GivenOptions& s : sections) s.insert_or_assign(it->first, it->second);
+      }
+    }
+    std::vector<AxisPoint> points;
+    for (const GivenOptions& s : sections) {
+      for (AxisPoint& p : expand_axes(kSweep, s, max_points_)) points.push_back(std::move(p));
+    }
+    std::string chosen;
+    for (const Option* const o : choosing) {
+      const Given& from = given.find(o->name)->second;
+      keep(*o, wanted(*o, from), points);
+      chosen += fmt::format("{}--{} {}", chosen.empty() ? "" : " ", o->name, from.value);
+    }
+    if (points.empty()) {
+      throw_usage("recipe {}: expected options that some of its cases have, found none with {}",
+                  quote_text(name_), chosen);
+    }
+    name_axes(points);
+    return points;
+  }
+
+ private:
+  static Values all_of(const Option& option, const std::vector<AxisPoint>& points) {
+    Values all;
+    for (const AxisPoint& p : points) add_once(values_of(option, p.given), all);
+    return all;
+  }
+  bool differ_in(const Option& option) const {
+    const Values first = all_of(option, of_sections_.front());
+    return std::any_of(of_sections_.begin(), of_sections_.end(),
+                       [&](const auto& points) { return all_of(option, points) != first; });
+  }
+
+  // Some of what the recipe's cases have. The baseline, which is measured beside any method,
+  // chooses none where no section names it.
+  Values wanted(const Option& option, const Given& given) const {
+    Values known, wanted = wanted_of(option, given, max_points_);
+    for (const auto& points : of_sections_) add_once(all_of(option, points), known);
+    const ParamValue baseline = std::string(to_string(kBaselineMethod));
+    if (option.name == kMethod && !has(known, baseline) && wanted.size() > 1) {
+      std::erase(wanted, baseline);
+    }
+    for (const ParamValue& v : wanted) {
+      if (has(known, v)) continue;
+      std::vector<std::string> texts;
+      for (const ParamValue& k : known) texts.push_back(to_text(k, "none"));
+      throw_usage(
+          "{}--{}: expected some of the values that tell cases of the recipe {} apart "
+          "({}), found {}",
+          given.where, option.name, quote_text(name_), fmt::join(texts, "; "),
+          quote_text(to_text(v, "none")));
+    }
+    return wanted;
+  }
+
+  // Of a list of methods those that are wanted.
+  static void keep(const Option& option, const Values& wanted, std::vector<AxisPoint>& points) {
+    std::erase_if(points, [&](AxisPoint& p) {
+      Values values = values_of(option, p.given);
+      std::erase_if(values, [&](const ParamValue& v) { return !has(wanted, v); });
+      if (option.name == kMethod && !values.empty()) {
+        std::vector<std::string> names;
+        for (const ParamValue& v : values) names.push_back(to_text(v));
+        p.given.insert_or_assign(std::string(kMethod),
+                                 Given(fmt::format("{}", fmt::join(names, ","))));
+      }
+      return values.empty();
+    });
+  }
+
+  std::string name_;
+  std::size_t max_points_;
+  std::vector<GivenOptions> sections_;
+  std::vector<std::vector<AxisPoint>> of_sections_;
+};
 
 std::vector<std::string> known_recipes(const fs::path& folder) {
   std::vector<std::string> names;
@@ -83,10 +231,12 @@ ChosenRecipe choose(const Recipe& recipe, const std::string& name, const std::st
                  {},
                  recipe.columns,
                  {}};
-  c.points = points_of(recipe, size, given, max_points);
-  c.directions =
-      choose_directions(recipe.directions, size, points_of(recipe, size, {}, max_points), c.points);
-  if (recipe.sizes.contains("paper")) c.paper_points = points_of(recipe, "paper", {}, max_points);
+  const Points points(recipe, name, size, max_points);
+  c.points = points.with(given);
+  c.directions = choose_directions(recipe.directions, size, points.with({}), c.points);
+  if (recipe.sizes.contains("paper")) {
+    c.paper_points = Points(recipe, name, "paper", max_points).with({});
+  }
   return c;
 }
 

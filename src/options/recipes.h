@@ -24,8 +24,10 @@ struct ChosenRecipe {
 
 // "tiny-fig6b" is that size of data/experiments/fig6b.toml, "tiny-all" that size of all that have
 // it, "my.toml" or "my.toml:tiny" a file. `given`, of the command line, replaces a recipe's
-// options. Throws Error(kUsage) for unknown names and sizes, naming what there is, and as
-// read_recipe(), expand_axes() and choose_directions().
+// options; of an option that its blocks of cases, or a size's sections, have different values of,
+// it chooses the cases with one of its values, so that it never multiplies them. Throws
+// Error(kUsage) for unknown names and sizes and for such values that no case has, naming what there
+// is, and as read_recipe(), expand_axes() and choose_directions().
 std::vector<ChosenRecipe> choose_recipes(const std::string& name, const GivenOptions& given,
                                          std::size_t max_points);
 

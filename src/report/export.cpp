@@ -6,6 +6,7 @@
 #include "core/json_writer.h"
 #include "report/junit.h"
 #include "report/printers.h"
+#include "report/tables.h"
 
 namespace triforce {
 namespace {
@@ -170,12 +171,14 @@ std::string to_github(const std::vector<NamedCase>& cases, bool smaller_is_bette
 }
 
 // The table of times that a run shows, of all runs.
-TextTable table_of(const std::vector<NamedCase>& cases) {
-  if (cases.empty()) return {};
-  RunResult all;  // of several runs: which columns there are is a matter of all cases
-  for (const NamedCase& c : cases) all.cases.push_back(*c.result);
-  TextTable table = describe_result(all, false).tables.at(0);
-  for (std::size_t i = 0; i < cases.size(); ++i) table.rows.at(i).at(0) = cases[i].name;
+TextTable table_of(const std::vector<NamedCase>& cases, std::span<const ForeignResult> foreign) {
+  RunResult all;
+  for (const NamedCase& c : cases) {
+    all.cases.push_back(*c.result);
+    all.cases.back().name = c.name;
+  }
+  TextTable table = main_table(all);
+  add_foreign_rows(foreign, table);
   return table;
 }
 
@@ -246,6 +249,19 @@ std::string junit_of(const std::vector<NamedCase>& cases) {
 std::string export_results(std::span<const RunResult> results, ExportFormat format,
                            const DecidesTokens& decides, const IsDefault& is_default,
                            std::vector<std::string>& left_out) {
+  return export_results(results, {}, format, decides, is_default, left_out);
+}
+
+std::string export_results(std::span<const RunResult> results,
+                           std::span<const ForeignResult> foreign, ExportFormat format,
+                           const DecidesTokens& decides, const IsDefault& is_default,
+                           std::vector<std::string>& left_out) {
+  if (format != ExportFormat::kLatex && format != ExportFormat::kMarkdown) {
+    for (const ForeignResult& f : foreign) {
+      left_out.push_back(fmt::format(
+          "{}: left out, tables alone (latex, markdown) have figures of others", name_of(f)));
+    }
+  }
   const auto kept = [&] { return named_cases(results, that_are_set(decides, is_default)); };
   const auto shown = [&] { return named_cases(results, that_differ(results, decides)); };
   switch (format) {
@@ -258,9 +274,9 @@ std::string export_results(std::span<const RunResult> results, ExportFormat form
     case ExportFormat::kCsv:
       return to_csv(results);
     case ExportFormat::kLatex:
-      return to_latex(table_of(shown()));
+      return to_latex(table_of(shown(), foreign));
     case ExportFormat::kMarkdown:
-      return render_markdown(table_of(shown()));
+      return render_markdown(table_of(shown(), foreign));
     case ExportFormat::kJunit:
       return junit_of(kept());
   }

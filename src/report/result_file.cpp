@@ -1,5 +1,6 @@
 #include "core/file.h"
 #include "core/utf8.h"
+#include "triforce/foreign.h"
 #include "triforce/sweep.h"
 
 namespace triforce {
@@ -36,6 +37,11 @@ ResultFile read_result_file(const std::filesystem::path& path) {
     for (SweepRow& row : read_json_sweep(text, file.name, &absent).rows) {
       file.results.push_back(result_of(std::move(row)));
     }
+  } else if (says_foreign(text)) {
+    throw_input("InvalidResult",
+                "{}: expected results of triforce-bench, found foreign ones, which export shows in "
+                "tables and nothing is compared with",
+                quote_text(file.name));
   } else if (is_jsonl(text)) {
     file.results = read_jsonl_results(text, file.name, &absent);
   } else {

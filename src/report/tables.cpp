@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace triforce {
 namespace {
@@ -366,6 +367,42 @@ TextTable main_table(const RunResult& r) {
   if (copied) t.caption += "; copied, whole: tokens of the pass keys, and keys whole";
   if (equal) t.caption += "; as ar: tokens before the first that is not ar's";
   return t;
+}
+
+std::string name_of(const ForeignResult& result) {
+  std::string name = result.name;
+  for (const auto& [option, value] : result.setting) {
+    name += fmt::format(" {}={}", option, to_text(value));
+  }
+  return printable(name + " (foreign)");
+}
+
+void add_foreign_rows(std::span<const ForeignResult> foreign, TextTable& table) {
+  if (foreign.empty()) return;
+  table.head.emplace_back("source");
+  for (std::vector<std::string>& row : table.rows) row.emplace_back("-");
+  for (const ForeignResult& f : foreign) {
+    const auto ends = [](const std::optional<ForeignFigure>& x, const auto& text) {
+      return x && x->interval ? text(x->interval->low, x->interval->high) : std::string("-");
+    };
+    std::string source = f.source;
+    for (const auto* more : {&f.machine, &f.model}) {
+      if (*more) source += "; " + **more;
+    }
+    const std::map<std::string_view, std::string> cells = {
+        {"method", name_of(f)},
+        {"ms/token", f.ms_per_token ? short_number(f.ms_per_token->value) : "-"},
+        {"ms 95% CI", ends(f.ms_per_token, interval)},
+        {"speedup", f.speedup ? ratio(f.speedup->value) : "-"},
+        {"x 95% CI", ends(f.speedup, ratio_interval)},
+        {"accepted", f.acceptance_rate ? rate(f.acceptance_rate->value) : "-"},
+        {"source", printable(source)}};
+    std::vector<std::string>& row = table.rows.emplace_back();
+    for (const std::string& column : table.head) {
+      const auto cell = cells.find(column);
+      row.push_back(cell == cells.end() ? "-" : cell->second);
+    }
+  }
 }
 
 std::vector<TextTable> detail_tables(const RunResult& result) {

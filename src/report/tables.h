@@ -3,11 +3,17 @@
 #include <vector>
 
 #include "report/printers.h"
+#include "triforce/foreign.h"
 
 namespace triforce {
 
 // A row for each case: time of a token, speedup, acceptance, what is proven of its output.
 TextTable main_table(const RunResult& result);
+// "Another method budget=256 (foreign)": its name, setting and label, for people.
+std::string name_of(const ForeignResult& result);
+// Rows of such results below a main_table(), and a column with their sources, unless there are
+// none.
+void add_foreign_rows(std::span<const ForeignResult> foreign, TextTable& table);
 // What --details adds, in the order of the screen; some may have no rows.
 std::vector<TextTable> detail_tables(const RunResult& result);
 

@@ -22,7 +22,12 @@ double student_within(std::int64_t freedom, double angle) {
   return odd ? 2 / std::numbers::pi * (angle + s * sum) : s * sum;
 }
 
-// Student's t on the mean of at least two values.
+// Student's t on the mean of at least two values, however many: one rule without a jump and without
+// draws. A bootstrap over the prompts has little to add where there are enough for one. Of 40
+// prompts that differ by 15% t covers 95.3% (times of a normal distribution), 94.8% (exponential)
+// and 93.0% (exponential logarithms); percentiles of resamples 93.9%, 93.7% and 92.0%; the
+// bootstrap-t 94.9%, 95.2% and 94.6%, in intervals as wide, 4% and 7% wider than t's
+// (tests/measure/coverage_test.cpp).
 Interval mean_interval(std::span<const double> values) {
   const auto n = static_cast<double>(values.size());
   const double half =

@@ -65,5 +65,35 @@ TEST(Recipes, RandomWeightsAcceptAsPublished) {
   EXPECT_GE(compared, 30);
 }
 
+// What was published of a side of a direction in the metric itself; nullopt: nothing.
+std::optional<double> published_of(const ChosenSide& side, const ChosenRecipe& recipe,
+                                   CaseMetric metric) {
+  const RunConfig config = make_config(kSweep, recipe.points.at(*side.point).given);
+  for (const PublishedResult* r : find_published(config, *parse_method(side.method))) {
+    if (!r->source.starts_with(recipe.published)) continue;
+    if (metric == CaseMetric::kSpeedup && r->speedup) return r->speedup;
+    if (metric == CaseMetric::kMsPerToken && r->ms_per_token) return r->ms_per_token;
+    if (metric == CaseMetric::kRecovery && r->recovery) return r->recovery;
+  }
+  return std::nullopt;
+}
+
+// A direction is what the figures of its source show, where both sides were published.
+TEST(Recipes, PublishedFiguresShowWhatIsToBeShown) {
+  int compared = 0;
+  for (const ChosenRecipe& recipe : parse_command_line({"sweep", "paper-all"}).recipes) {
+    for (const ChosenDirection& d : recipe.directions) {
+      const auto side = published_of(d.side, recipe, d.metric);
+      const auto than = published_of(d.than, recipe, d.metric);
+      if (!side || !than) continue;
+      const double effect = is_rate(d.metric) ? *side - *than : *side / *than;
+      EXPECT_EQ(d.relation == DirectionRelation::kGreater, effect > d.threshold)
+          << recipe.name << ": " << d.text << ": " << *side << ", " << *than;
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 12);
+}
+
 }  // namespace
 }  // namespace triforce

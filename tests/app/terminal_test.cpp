@@ -51,6 +51,16 @@ struct FakeClock {
   }
 };
 
+TEST(Progress, LinesThatStay) {
+  for (const auto& [mode, expected] :
+       {std::pair(ProgressMode::kPlain, "case 1\\x1b\n"), std::pair(ProgressMode::kNone, ""),
+        std::pair(ProgressMode::kAuto, "")}) {
+    Pipe out;
+    Progress(mode, out.fd()).say("case 1\x1b");
+    EXPECT_EQ(out.text(), expected);
+  }
+}
+
 TEST(Progress, PlainLinesByTenthsWithTimes) {
   Pipe out;
   FakeClock clock;

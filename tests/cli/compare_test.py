@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ElementTree
 from json_schema import errors
 from program import SOURCE, ProgramTest, strict_json
 
+FOREIGN = SOURCE / "tests/cases/foreign"
 SCHEMA = strict_json((SOURCE / "data/schema/compare.schema.json").read_text(encoding="utf-8"))
 
 
@@ -317,6 +318,40 @@ class Export(ProgramTest):
         self.assertIn("timeout", self.run_program("export", path).out)
         suite = ElementTree.fromstring(self.run_program("export", path, "--format", "junit").out)
         self.assertEqual(suite.get("errors"), "2")
+
+    def test_figures_of_others(self):
+        """In tables, labelled; in nothing that is measured here or compared."""
+        ours, theirs = self.path("a.json"), str(FOREIGN / "good.json")
+        self.run_program(*self.tiny(json=ours))
+        table = self.run_program("export", theirs, ours, "--format", "md").out.splitlines()
+        self.assertEqual({line.count("|") for line in table}, {9})
+        self.assertEqual([cell.strip() for cell in table[-1].split("|")[1:-1]],
+                         ["Other <method> temp=0.5 prefill=4096 (foreign)", "3.000", "2.500-3.750", "1.25x", "-",
+                          "-", "-", "A Doe & al., table 3 B, table 3; 1x card"])
+        self.assertTrue(all(line.endswith("| - |") for line in table[2:-1]), table)
+        latex = self.run_program("export", ours, theirs, "--format", "latex").out
+        self.assertIn(r"temp=0.5 prefill=4096 (foreign) & 3.000 & ", latex)
+        self.assertIn(r"A Doe \& al., table 3 B", latex)
+        self.run_program("export", theirs)  # alone
+        for name in ("bencher", "github-benchmark-smaller", "github-benchmark-bigger", "csv", "junit"):
+            done = self.run_program("export", ours, theirs, "--format", name)
+            self.assertEqual(done.out, self.run_program("export", ours, "--format", name).out)
+            self.assertIn("Other <method> temp=0.5 prefill=4096 (foreign): left out", done.err)
+        for args in ((ours, theirs), (theirs, ours)):
+            self.fails(3, "compare", *args, says="found foreign ones, which export shows in tables")
+
+    def test_bad_figures_of_others(self):
+        good = strict_json((FOREIGN / "good.json").read_text(encoding="utf-8"))
+        for bad in strict_json((FOREIGN / "bad.json").read_text(encoding="utf-8")):
+            with self.subTest(bad):
+                document = copy.deepcopy(good)
+                document["results"][0].update(bad.get("change", {}))
+                document["results"][0].pop(bad.get("remove"), None)
+                self.fails(3, "export", self.write("f.json", json.dumps(document)),
+                           says=["f.json: results[0]", bad["says"], "[InvalidForeignResult]"])
+        for text in (json.dumps({**good, "more": 1}), json.dumps({"schema": good["schema"]}), json.dumps(good)[:-1],
+                     json.dumps({**good, "results": {}})):
+            self.fails(3, "export", self.write("f.json", text), says=["f.json", "[InvalidForeignResult]"])
 
     def test_what_it_refuses(self):
         self.fails(2, "export", says="expected result files")

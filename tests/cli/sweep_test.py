@@ -161,6 +161,29 @@ class Sweep(ProgramTest):
         self.assertEqual([row["sweep.case"] for row in csv.DictReader(io.StringIO(done.out))],
                          list("1122"))
 
+    def test_says_what_came_of_each_case(self):
+        done, sweep = self.sweep("--no-baseline", gamma="1,2", progress="plain")
+        lines = [line for line in done.err.splitlines() if line.startswith("case ") and "gamma" in line]
+        for line, row, gamma in zip(lines, sweep["cases"], (1, 2), strict=True):
+            ms = row["result"]["cases"][0]["timing"]["ms_per_token"]["geometric_mean"]
+            self.assertRegex(line, rf"^case {gamma} of 2 \(gamma {gamma}\): triforce [0-9.]+ ms$")
+            self.assertAlmostEqual(float(line.split()[-2]), ms, delta=1e-3)
+        done, _ = self.sweep(gamma="1,2", progress="plain")
+        self.assertRegex(done.err, r"case 2 of 2 \(gamma 2\): ar [0-9.]+ ms, triforce [0-9.]+x\n")
+
+    def test_lists_of_bytes(self):
+        _, sweep = self.sweep(code=4, **{"memory-limit": "1k,1G"})
+        self.assertEqual([(row["options"]["memory_limit"], row["result"]["cases"][0]["status"])
+                          for row in sweep["cases"]], [(1024, "skipped_memory"), (1 << 30, "ok")])
+
+    def test_recipes_choose(self):
+        done = self.run_program("sweep", "gpu-fig6a", "--budget", "512,1024", "--list")
+        self.assertEqual([line.split()[-3:] for line in done.out.splitlines()[2:4]],
+                         [["512,", "synthetic-acceptance", "outer=0.8327,inner=0.4036"],
+                          ["1024,", "synthetic-acceptance", "outer=0.8618,inner=0.4036"]])
+        self.assertIn("2 cases by 1 process", done.out)
+        self.fails(2, "sweep", "gpu-fig6a", "--budget", "500", says=["(384; 512; ", 'found "500"'])
+
     def test_list(self):
         done = self.run_program(*self.tiny(prefill="96,128", budget="32,64,65"), "--list")
         self.assertEqual(len(done.out.splitlines()), 9)

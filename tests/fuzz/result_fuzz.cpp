@@ -1,8 +1,10 @@
-// Result files, as a document and as lines: what is accepted is what to_json() and to_jsonl() write
-// of it, and the tables can be made of it.
+// Result files, as a document, as lines and of others: what is accepted is what to_json() and
+// to_jsonl() write of it, and the tables can be made of it.
+#include <algorithm>
+
 #include "core/utf8.h"
 #include "fuzz_target.h"
-#include "triforce/report.h"
+#include "triforce/foreign.h"
 
 namespace {
 
@@ -19,6 +21,24 @@ std::size_t records(std::string_view csv) {
   return n;
 }
 
+// What must hold of any text that is shown.
+void check_shown(const std::string& text) {
+  fuzz::require(is_valid_utf8(text), "a table that is not UTF-8");
+  for (const char c : text)
+    fuzz::require(c == '\n' || (c >= 0x20 && c != 0x7F) || c < 0, "control");
+}
+
+void check(std::span<const ForeignResult> foreign) {
+  const auto none = [](std::string_view /*param*/, const std::string& /*method*/) { return false; };
+  const auto is_default = [](const Param& /*param*/, const CaseResult& /*c*/) { return true; };
+  std::vector<std::string> left_out;
+  const std::string table =
+      export_results({}, foreign, ExportFormat::kMarkdown, none, is_default, left_out);
+  check_shown(table);
+  const auto lines = static_cast<std::size_t>(std::count(table.begin(), table.end(), '\n'));
+  fuzz::require(lines == foreign.size() + 2, "rows of the table");
+}
+
 void check(const RunResult& result) {
   const std::string json = to_json(result);
   fuzz::require(to_json(read_json_result(json, "again")) == json, "the document reads differently");
@@ -27,11 +47,7 @@ void check(const RunResult& result) {
   for (const RunResult& r : of_lines)
     fuzz::require(to_json(r) == json, "the lines read differently");
   fuzz::require(records(to_csv(result)) == result.cases.size() + 1, "records of the CSV");
-  for (const std::string& text : {to_table(result), to_markdown(result)}) {
-    fuzz::require(is_valid_utf8(text), "a table that is not UTF-8");
-    for (const char c : text)
-      fuzz::require(c == '\n' || (c >= 0x20 && c != 0x7F) || c < 0, "control");
-  }
+  for (const std::string& text : {to_table(result), to_markdown(result)}) check_shown(text);
 }
 
 }  // namespace
@@ -45,6 +61,10 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::vector<RunResult> lines;
   if (fuzz::outcome([&] { lines = read_jsonl_results(text, "result.jsonl"); }).empty()) {
     for (const RunResult& result : lines) check(result);
+  }
+  std::vector<ForeignResult> foreign;
+  if (fuzz::outcome([&] { foreign = read_foreign_results(text, "foreign.json"); }).empty()) {
+    check(foreign);
   }
   return 0;
 }

@@ -5,6 +5,7 @@
 #include "report/golden.h"
 #include "report/junit.h"
 #include "report/sample_result.h"
+#include "triforce/foreign.h"
 
 namespace triforce {
 namespace {
@@ -92,6 +93,70 @@ TEST(Export, CasesOfSeveralResultsAreToldApart) {
   };
   const std::string first = to_csv(results[1]);  // the one that has all options
   EXPECT_EQ(columns(csv.substr(0, csv.find('\n'))), columns(first.substr(0, first.find('\n'))));
+}
+
+// Cells of a row, without the blanks around them.
+std::vector<std::string> cells_of(const std::string& row) {
+  std::vector<std::string> cells;
+  std::istringstream text(row.substr(1));
+  for (std::string cell; std::getline(text, cell, '|');) {
+    const std::size_t begin = cell.find_first_not_of(' ');
+    cells.push_back(begin == std::string::npos
+                        ? ""
+                        : cell.substr(begin, cell.find_last_not_of(' ') + 1 - begin));
+  }
+  return cells;
+}
+
+// Rows have the columns of the head, whatever the cases have that others have not.
+TEST(Export, ATableHasTheColumnsOfAllItsCases) {
+  std::vector<RunResult> results = {sample_result()};
+  results[0].cases[0].copied.reset();
+  ForeignResult other;
+  other.name = "Other\x1b";
+  other.source = "a | paper";
+  other.model = "7B";
+  other.setting = {{"budget", std::int64_t{64}}};
+  other.speedup = ForeignFigure{1.5, Interval{1.25, 1.75}};
+  other.acceptance_rate = ForeignFigure{0.8125, {}};
+  std::vector<std::string> left_out;
+  const std::string table =
+      export_results(results, {&other, 1}, ExportFormat::kMarkdown, decides, at_default, left_out);
+  EXPECT_TRUE(left_out.empty());
+  std::istringstream lines(table);
+  std::string line;
+  std::getline(lines, line);
+  const std::vector<std::string> head = cells_of(line);
+  EXPECT_EQ(head.back(), "source");
+  const auto column = [&](const char* name) {
+    const auto at = std::find(head.begin(), head.end(), name) - head.begin();
+    EXPECT_LT(at, std::ssize(head)) << name;
+    return static_cast<std::size_t>(at);
+  };
+  std::vector<std::vector<std::string>> rows;
+  while (std::getline(lines, line)) rows.push_back(cells_of(line));
+  ASSERT_EQ(rows.size(), 5U);
+  for (std::size_t i = 0; i + 1 < rows.size(); ++i) EXPECT_EQ(rows[i].size(), head.size()) << i;
+  EXPECT_EQ(rows[1][column("copied")], "-");
+  EXPECT_EQ(rows[1][column("lossless")], "baseline");
+  EXPECT_NE(rows[2][column("copied")], "-");
+  EXPECT_EQ(rows[4][column("method")], "Other? budget=64 (foreign)");
+  EXPECT_EQ(rows[4][column("speedup")], "1.50x");
+  EXPECT_EQ(rows[4][column("x 95% CI")], "1.25-1.75");
+  EXPECT_EQ(rows[4][column("ms/token")], "-");
+  EXPECT_EQ(rows[4][column("accepted")], fmt::format("{:.3f}", 0.8125));
+  EXPECT_NE(table.find("a \\| paper; 7B"), std::string::npos);
+}
+
+TEST(Foreign, SaysWhatItIs) {
+  const std::string others = "{\"results\": [], \"schema\": \"triforce-bench.foreign/1\"}";
+  EXPECT_TRUE(says_foreign(others));
+  EXPECT_TRUE(read_foreign_results(others, "f.json").empty());
+  EXPECT_FALSE(says_foreign("{}"));
+  RunResult ours = sample_result();
+  ours.cases[0].name = "\"triforce-bench.foreign/1\"";
+  EXPECT_FALSE(says_foreign(to_json(ours)));
+  EXPECT_FALSE(says_foreign(to_jsonl(ours)));
 }
 
 TEST(Junit, EscapesAndCounts) {

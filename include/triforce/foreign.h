@@ -1,0 +1,56 @@
+// Figures of other programs or papers, which stand in tables beside results, labelled as foreign.
+// Nothing is ever compared with them. scripts/report.py and scripts/plot_sweep.py read the same
+// files by the schema that is made here (data/schema/foreign.schema.json).
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "triforce/param.h"
+#include "triforce/report.h"
+
+namespace triforce {
+
+inline constexpr std::string_view kForeignSchema = "triforce-bench.foreign/1";
+
+// A figure, with the ends of its 95% interval if they are known: low <= value <= high.
+struct ForeignFigure {
+  double value = 0;
+  std::optional<Interval> interval;
+};
+
+// One setting that was measured. What is empty is not known.
+struct ForeignResult {
+  std::string name, source;
+  std::optional<std::string> machine, model;
+  std::vector<Param> setting;
+  std::optional<ForeignFigure> ms_per_token, speedup, acceptance_rate, inner_acceptance_rate,
+      mean_accepted_length;
+};
+
+// Whether a text says that it is of this format, be it right or wrong; results and sweeps, whose
+// first member is their schema, are not.
+bool says_foreign(std::string_view text);
+// Strict: unknown members, missing ones that are required, other types, negative figures, rates
+// above 1 and intervals that do not hold their figure throw Error(kBadInput,
+// "InvalidForeignResult", ...) naming the path. `source` names the text in messages.
+std::vector<ForeignResult> read_foreign_results(std::string_view text, const std::string& source);
+// nullopt: the file does not say so. Throws as InputFile (core/file.h) and as above.
+std::optional<std::vector<ForeignResult>> read_foreign_file(const std::filesystem::path& path);
+
+// The JSON Schema (draft 2020-12) of such a file. It cannot say how the ends of an interval lie to
+// its figure, nor that a rate is at most 1.
+std::string foreign_schema();
+
+// export_results() of report.h with `foreign` in its tables (kLatex, kMarkdown), in rows after
+// those of the results and with their sources. The other formats have what this program measured:
+// `left_out` gets a line for each.
+std::string export_results(std::span<const RunResult> results,
+                           std::span<const ForeignResult> foreign, ExportFormat format,
+                           const DecidesTokens& decides, const IsDefault& is_default,
+                           std::vector<std::string>& left_out);
+
+}  // namespace triforce
