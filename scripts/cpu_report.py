@@ -228,8 +228,9 @@ class Report:
         yield f"{time.strftime('%Y-%m-%d', time.gmtime())}; {machine()}; {c['threads']} threads"
         commit = (c["commit"] or "no commit")[:9] + ("+" if c["dirty"] else "")
         yield f"triforce-bench {c['version']} ({commit}), {c['build_type']}, {c['compiler']}"
-        yield (f"medians of {len(next(iter(self.rounds.values())))} rounds in which the levels take turns, and the "
-               "range; **bold**: the goal is not met")
+        rounds = len(next(iter(self.rounds.values())))
+        yield (f"medians of {rounds} round{'' if rounds == 1 else 's'} in which the levels take turns, and the range; "
+               "**bold**: the goal is not met")
         yield ("read bandwidth, GB/s, and rate of matrix products, GFLOP/s, measured in each process: " + "; ".join(
             f"{level}: {spread([r.read_gbs for r in rounds], '{:.1f}')} and "
             f"{spread([r.gemm_gflops for r in rounds])}" for level, rounds in self.rounds.items()))
