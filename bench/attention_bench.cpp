@@ -258,11 +258,14 @@ void rope_append(benchmark::State& state) {
 }
 
 BENCHMARK(attention)
-    ->ArgsProduct({{1, 7, 16, 32}, {8192, 16384}})
+    ->ArgsProduct({{1, 7, 8, 16, 32}, {8192, 16384}})
     ->ArgNames({"rows", "keys"})
     ->UseRealTime();
 BENCHMARK(attention_mass)->Args({7, 16384})->ArgNames({"rows", "keys"})->UseRealTime();
-BENCHMARK(attention_7b)->ArgsProduct({{1, 7}, {8192}})->ArgNames({"rows", "keys"})->UseRealTime();
+BENCHMARK(attention_7b)
+    ->ArgsProduct({{1, 7, 8, 16}, {8192}})
+    ->ArgNames({"rows", "keys"})
+    ->UseRealTime();
 BENCHMARK(head_attention)
     ->ArgsProduct({{1, 7, 17}, {16384}})
     ->ArgNames({"rows", "keys"})

@@ -80,7 +80,7 @@ void prefill(benchmark::State& state, const Layer& layer, DType dtype) {
       auto* few = benchmark::RegisterBenchmark(
           ("linear/" + name).c_str(),
           [&layer, dtype](benchmark::State& state) { decode(state, layer, dtype); });
-      for (const std::int64_t rows : {1, 7, 16, 32}) few->Arg(rows);
+      for (const std::int64_t rows : {1, 7, 8, 16, 32}) few->Arg(rows);
       if (std::string(layer.name).starts_with("7b")) continue;
       auto* many = benchmark::RegisterBenchmark(
           ("prefill/" + name).c_str(),

@@ -7,7 +7,6 @@
 #include "bandwidth.h"
 #include "cpu/gemm.h"
 #include "cpu/probe.h"
-#include "gemm_rate.h"
 #include "run_benchmarks.h"
 
 namespace triforce::bench {

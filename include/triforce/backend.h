@@ -179,6 +179,11 @@ class Backend {
   virtual void reserve_memory(std::int64_t /*bytes*/) {}
   // Measured now, within a fraction of a second. Throws Error(kResources) without the memory.
   virtual Bandwidths measure_bandwidths() = 0;
+  // GFLOP/s (1e9 multiplications and additions) of a large matrix product, in the type in which
+  // prefill multiplies by weights of `dtype`: the bound that its time stands beside. Measured now,
+  // within about 50 ms. nullopt: not measured on this device. Throws Error(kResources) without the
+  // memory.
+  virtual std::optional<double> measure_gemm_gflops(DType /*dtype*/) { return std::nullopt; }
 
   // KV heads in page-locked host memory as a decoding pass reads them.
   struct FarShape {

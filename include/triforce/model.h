@@ -70,6 +70,12 @@ class LlamaModel {
   static std::int64_t activation_bytes(const ModelConfig& config, DType activation,
                                        std::int64_t max_rows, std::int64_t max_logits,
                                        const Shard& shard = {}, const PromptBlock& block = {});
+  // Multiplications and additions of prefill() over `tokens` tokens from the first on, as one rank
+  // computes them: 2 m k n for each product of linear(), and for attention 4 times query width
+  // times keys for each query, of the keys that it sees. Of the last layer only what its keys and
+  // values need. What is not a product of matrices (norms, rotations, softmax) is not counted.
+  static double prefill_operations(const ModelConfig& config, std::int64_t tokens,
+                                   const Shard& shard = {});
   // The scratch it reserves; `positions`: of its RoPE table. No cache holds more rows than that.
   static Backend::ScratchShape scratch_shape(const ModelConfig& config, std::int64_t max_rows,
                                              std::int64_t positions, const Shard& shard = {});

@@ -57,6 +57,9 @@ struct MemoryPlan {
   std::int64_t kv_bytes_per_token = 0;  // of the full cache, as far as it is on this rank
   KvHeadCounts kv_heads;                // of the full cache, as far as it is on this rank
   PerPass<PassBytes> passes;            // zero for passes that no method runs
+  // Of the target over a prompt of max_prompt tokens: LlamaModel::prefill_operations() of this
+  // rank.
+  double prefill_operations = 0;
 };
 
 struct PlanInput {

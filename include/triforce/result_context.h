@@ -70,6 +70,7 @@ struct ResultContext {
   std::optional<MachineLoad> load;
   std::optional<double> measured_read_gbs, measured_read_gbs_after, measured_copy_gbs,
       measured_h2d_gbs;
+  std::optional<double> measured_gemm_gflops;
   std::optional<HybridSplit> hybrid_split;
   std::vector<std::string> argv;
   std::string start;
@@ -107,6 +108,9 @@ void fields(V& v, ResultContext& c) {
     "the same once more when all was measured; null: cut short, several ranks, or no memory left");
   v("measured_copy_gbs", c.measured_copy_gbs, "copy bandwidth (read and write), 1e9 bytes/s");
   v("measured_h2d_gbs", c.measured_h2d_gbs, "host-to-device bandwidth, 1e9 bytes/s");
+  v("measured_gemm_gflops", c.measured_gemm_gflops,
+    "rate of a matrix product of 1024 rows, columns and depth in the type that prefill multiplies "
+    "in, 1e9 operations/s; null: not measured, as on GPUs");
   v("hybrid_split", c.hybrid_split, "what --hybrid-split auto chose, and why; null: not asked");
   v("argv", c.argv, "command line");
   v("start", c.start, "start of the run, ISO 8601, UTC");

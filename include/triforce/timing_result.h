@@ -75,7 +75,8 @@ void fields(V& v, Distribution& d) {
 }
 
 struct Timing {
-  std::optional<double> prefill_ms, retrieval_build_ms, streaming_prefill_ms, draft_prefill_ms;
+  std::optional<double> prefill_ms, prefill_operations, prefill_gflops, prefill_fraction_gemm;
+  std::optional<double> retrieval_build_ms, streaming_prefill_ms, draft_prefill_ms;
   Distribution ms_per_token;
   std::optional<double> tokens_per_s;
   std::optional<double> preparation_ms, end_to_end_ms;
@@ -87,6 +88,13 @@ template <class V>
 void fields(V& v, Timing& t) {
   v("prefill_ms", t.prefill_ms,
     "prefill of the target, median over the prompts, ms; shared by all methods and repetitions");
+  v("prefill_operations", t.prefill_operations,
+    "multiplications and additions of the products of matrices in that, of a rank its own: linear "
+    "layers, and attention with the keys that a query sees; of the last layer only what keys and "
+    "values need");
+  v("prefill_gflops", t.prefill_gflops, "prefill_operations over prefill_ms, 1e9 operations/s");
+  v("prefill_fraction_gemm", t.prefill_fraction_gemm,
+    "prefill_gflops over context.measured_gemm_gflops; null: that was not measured");
   v("retrieval_build_ms", t.retrieval_build_ms,
     "after that, scoring, selecting and gathering the retrieval cache, ms");
   v("streaming_prefill_ms", t.streaming_prefill_ms, "prefill of the target's streaming cache, ms");

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from download import USAGE, Failure, Parser, run
 from llama_cpp import FAILED, WEIGHTS, LlamaCpp, call, default_cache, ending, wait
+from machine import machine, spread
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = {name: ROOT / "data" / "models" / name for name in ("target", "draft")}
@@ -374,26 +375,6 @@ class Comparison:
             words = [word.name if isinstance(word, Path) else str(word) for word in command]
             lines.append(f"    {shlex.join(words)}  # {what}")
         return "\n".join(lines) + "\n"
-
-
-def spread(values, form="{:,.0f}"):
-    """Median and range."""
-    middle, low, high = (form.format(f(values)) for f in (statistics.median, min, max))
-    return f"{middle} ({low} to {high})"
-
-
-def machine():
-    """The processor as it calls itself, with family and model, which its name may leave out."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        text = ""
-    facts = dict(re.findall(r"^(model name|cpu family|model|flags)\s*:\s*(.*)$", text, re.MULTILINE))
-    if "model name" not in facts:
-        return f"{os.uname().machine}, {os.cpu_count()} processors"
-    virtual = ", in a virtual machine" if "hypervisor" in facts.get("flags", "").split() else ""
-    return (f"{facts['model name']} (family {facts.get('cpu family', '?')}, model {facts.get('model', '?')}), "
-            f"{os.cpu_count()} processors{virtual}")
 
 
 def stop(signum, _):

@@ -64,6 +64,10 @@ def gbs(value):
     return f"{value:.1f} GB/s"
 
 
+def gflops(value):
+    return f"{value:.0f} GFLOP/s"
+
+
 # Title, member of context, how it is said. The last member says whether it is shown where no run
 # has it: what a run always should have measured is.
 FACTS = (
@@ -83,6 +87,7 @@ FACTS = (
     ("after the run", "measured_read_gbs_after", gbs, True),
     ("copy bandwidth", "measured_copy_gbs", gbs, True),
     ("host to device", "measured_h2d_gbs", gbs, False),
+    ("matrix products", "measured_gemm_gflops", gflops, False),
     ("processors busy", "load", load_text, True), ("hybrid split", "hybrid_split", split_text, False),
     ("command line", "argv", " ".join, True),
 )

@@ -115,7 +115,7 @@ struct RunSession::Impl {
   }
   void check_time() const;
   LoadProgress load_progress(const char* what);
-  void measure_bandwidths();
+  void measure_bounds();
   bool none_is_left() const {
     return std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.unrun.has_value(); });
   }
@@ -289,10 +289,12 @@ void RunSession::Impl::build_engines() {
 }
 
 // Before the memory is taken: a run that fills it leaves none to measure with.
-void RunSession::Impl::measure_bandwidths() {
+void RunSession::Impl::measure_bounds() {
   const auto measured = bandwidths_now(*session.backend);
-  if (!measured) return;
+  const auto gemm_gflops = gemm_gflops_now(*session.backend, session.dtype);
   for (Run& run : runs) {
+    run.input.context.measured_gemm_gflops = gemm_gflops;
+    if (!measured) continue;
     run.input.context.measured_read_gbs = measured->read_gbs;
     run.input.context.measured_copy_gbs = measured->copy_gbs;
     run.input.context.measured_h2d_gbs = measured->upload_gbs;
@@ -333,7 +335,7 @@ void RunSession::Impl::prepare_to_measure() {
   read_data();
   check_time();
   let_allocations_throw();
-  measure_bandwidths();
+  measure_bounds();
   session.backend->reserve_memory(to_take);
   load();
   build_engines();

@@ -16,6 +16,9 @@ class ForwardingBackend : public Backend {
   std::optional<std::int64_t> available_bytes() const override { return to_.available_bytes(); }
   void reserve_memory(std::int64_t bytes) override { to_.reserve_memory(bytes); }
   Bandwidths measure_bandwidths() override { return to_.measure_bandwidths(); }
+  std::optional<double> measure_gemm_gflops(DType dtype) override {
+    return to_.measure_gemm_gflops(dtype);
+  }
   std::optional<FarRates> measure_far_rates(const FarShape& shape) override {
     return to_.measure_far_rates(shape);
   }

@@ -43,6 +43,14 @@ class CpuBackend final : public HostBackend {
     return {cpu::measure_read_bandwidth_gbs(context_), {}, {}};
   }
 
+  std::optional<double> measure_gemm_gflops(DType dtype) override {
+    if (context_.isa == cpu::Isa::kScalar) return std::nullopt;  // its prefill is no GEMM
+    const bool bf16 = dtype == DType::kBF16 && context_.isa >= cpu::Isa::kAvx512Bf16;
+    const double rate =
+        cpu::measure_gemm_gflops(context_, bf16 ? DType::kBF16 : DType::kF32, cpu::kRunGemmSeconds);
+    return rate > 0 ? std::optional(rate) : std::nullopt;
+  }
+
   std::int64_t scratch_bytes(const ScratchShape& s) const override {
     return std::max({cpu::linear_scratch_bytes(s.rows, s.max_width),
                      cpu::probs_scratch_bytes(s.vocab, context_.threads),

@@ -10,9 +10,6 @@
 namespace triforce::cpu {
 namespace {
 
-// Weights per pass over a panel when its rows take several tiles: the second tile reads them from
-// the first-level cache.
-constexpr std::int64_t kBlockBytes = 32 * 1024;
 // Weight bytes times row tiles below which another thread costs more than it saves.
 constexpr std::int64_t kBytesPerThread = 64 * 1024;
 // Columns unpacked at a time where oneDNN cannot read the panels.
@@ -99,16 +96,16 @@ void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, 
 
   alignas(64) float acc[kMaxBatchInvariantRows * kPanel];
   std::memset(acc, 0, static_cast<std::size_t>(rows * kPanel) * sizeof(float));
-  const std::int64_t tiles = (rows + set.max_rows - 1) / set.max_rows;
-  const std::int64_t block = tiles == 1 ? steps : kBlockBytes / step_bytes;
+  const auto tiles = static_cast<int>((rows + set.max_rows - 1) / set.max_rows);
+  const std::int64_t block = tiles == 1 ? steps : set.block_bytes / step_bytes;
   for (std::int64_t s = 0; s < steps; s += block) {
     const std::int64_t count = std::min(block, steps - s);
     std::int64_t row = 0;
-    for (std::int64_t t = 0; t < tiles; ++t) {
+    for (int t = 0; t < tiles; ++t) {
       const std::int64_t n = (rows - row) / (tiles - t);  // as equal as possible
       set.tiles[static_cast<std::size_t>(n)](weights + s * step_bytes,
                                              x.data + row * x.stride_bytes + s * x_step_bytes,
-                                             x.stride_bytes, count, acc + row * kPanel, t == 0);
+                                             x.stride_bytes, count, acc + row * kPanel, {t, tiles});
       row += n;
     }
   }

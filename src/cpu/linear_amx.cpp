@@ -21,7 +21,7 @@ constexpr std::int64_t kAccBytes = kPanel * 4;
 
 template <int R>
 TF_AMX void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
-                 std::int64_t steps, float* acc, bool prefetch) {
+                 std::int64_t steps, float* acc, TileTurn turn) {
   static constexpr TileConfig kConfig = make_tile_config(R);
   _tile_loadconfig(&kConfig);
   _tile_loadd(0, acc, kAccBytes);
@@ -29,7 +29,7 @@ TF_AMX void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_b
   _tile_loadd(2, acc + 32, kAccBytes);
   _tile_loadd(3, acc + 48, kAccBytes);
   for (std::int64_t s = 0; s < steps; ++s, w += kStepBytes, x += 64) {
-    if (prefetch) {
+    if (turn.index == 0) {
       for (std::int64_t line = 0; line < kStepBytes; line += 64) {
         _mm_prefetch(reinterpret_cast<const char*>(w + kAhead + line), _MM_HINT_T0);
       }

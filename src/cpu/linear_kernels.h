@@ -17,11 +17,16 @@ namespace triforce::cpu {
 inline constexpr std::int64_t kPanel = 64;
 inline constexpr int kMaxTileRows = 16;
 
+// Which of the tiles of a panel this is, in the order in which they read it: together they ask for
+// the weights that follow, so that memory is at work while all of them compute.
+struct TileTurn {
+  int index = 0, count = 1;
+};
+
 // acc[r][0..64) += sum over steps of x[r] * w, r < R. A step is TileSet::k_per_step
 // values of k; x and w are padded with zeros to whole steps.
-// `prefetch`: the panel is read for the first time in this pass.
 using Tile = void (*)(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
-                      std::int64_t steps, float* acc, bool prefetch);
+                      std::int64_t steps, float* acc, TileTurn turn);
 
 // What x must look like for the tiles of one weight type.
 enum class XFormat : std::uint8_t {
@@ -34,6 +39,9 @@ struct TileSet {
   XFormat x_format = XFormat::kF32;
   std::int64_t k_per_step = 1;
   int max_rows = 0;  // tiles[1..max_rows] are set
+  // Weights that several tiles read one after the other before any reads what follows, so that all
+  // but the first find them in the first-level cache.
+  std::int64_t block_bytes = 32 * 1024;
   std::array<Tile, kMaxTileRows + 1> tiles{};
 };
 

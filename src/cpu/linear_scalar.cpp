@@ -9,7 +9,7 @@ constexpr int kGroup = 16;  // columns whose accumulators are kept in registers
 
 template <class Element, int R>
 void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes, std::int64_t steps,
-          float* acc, bool /*prefetch*/) {
+          float* acc, TileTurn /*turn*/) {
   constexpr int kPair = Element::kType == DType::kBF16 ? 2 : 1;
   const auto* weights = reinterpret_cast<const typename Element::Stored*>(w);
   for (int c0 = 0; c0 < kPanel; c0 += kGroup) {

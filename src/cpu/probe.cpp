@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "core/host_allocator.h"
+#include "core/rounding.h"
+#include "cpu/gemm.h"
 #include "cpu/vector.h"
 
 namespace triforce::cpu {
@@ -71,6 +73,37 @@ double measure_read_bandwidth_gbs(const Context& context) {
   const auto decile = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 10);
   std::nth_element(seconds.begin(), decile, seconds.end());
   return static_cast<double>(part * context.threads) / *decile * 1e-9;
+}
+
+double measure_gemm_gflops(const Context& context, DType dtype, double seconds, int size) {
+  const bool bf16 = dtype == DType::kBF16;
+  const std::int64_t n = round_up(size, 64);
+  const Gemm::Shape shape{.weights = bf16                          ? Gemm::Weights::kPanelsBf16
+                                     : context.isa >= Isa::kAvx512 ? Gemm::Weights::kPanelsF32
+                                                                   : Gemm::Weights::kPlainF32,
+                          .m = n,
+                          .k = n,
+                          .n = n,
+                          .lda = n,
+                          .ldb = n,
+                          .ldc = n,
+                          .accumulate = false};
+  Gemm gemm;
+  if ((bf16 && context.isa < Isa::kAvx512Bf16) || !gemm.supports(context, shape)) return 0;
+  HostAllocator allocator;
+  const std::int64_t bytes = n * n * (bf16 ? 2 : 4);
+  const Buffer x(allocator, bytes, Place::kHost, MemTag::kWorkspace);
+  const Buffer w(allocator, bytes, Place::kHost, MemTag::kWorkspace);
+  const Buffer out(allocator, n * n * 4, Place::kHost, MemTag::kWorkspace);
+  double best = 1e30, spent = 0;
+  for (int calls = 0; calls < 2 || spent < seconds; ++calls) {
+    const auto start = std::chrono::steady_clock::now();
+    gemm.run(context, shape, x.data(), w.data(), static_cast<float*>(out.data()));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count());
+    spent += took.count();
+  }
+  return 2.0 * static_cast<double>(n * n * n) / best * 1e-9;
 }
 
 }  // namespace triforce::cpu

@@ -155,6 +155,8 @@ class Planner {
   }
   MemoryPlan finished() {
     plan_.kv_bytes_per_token = triforce::kv_bytes_per_token(in_.target, in_.shard, in_.dtype);
+    plan_.prefill_operations =
+        LlamaModel::prefill_operations(in_.target, in_.run.max_prompt, in_.shard);
     add(MemTag::kWorkspace, scratch_bytes_);
     // What drawing takes is given back before the rest is taken.
     std::int64_t& workspace = plan_.bytes[static_cast<std::size_t>(MemTag::kWorkspace)];

@@ -411,15 +411,25 @@ MemoryResult Measurement::memory() const {
   return m;
 }
 
-}  // namespace
-
-std::optional<Backend::Bandwidths> bandwidths_now(Backend& backend) {
+// What `measure` returns; nullopt: too little memory.
+template <class Measure>
+auto unless_memory_lacks(const Measure& measure) -> decltype(std::optional(measure())) {
   try {
-    return backend.measure_bandwidths();
+    return measure();
   } catch (const Error& e) {
     if (e.code() != ExitCode::kResources) throw;
     return std::nullopt;
   }
+}
+
+}  // namespace
+
+std::optional<Backend::Bandwidths> bandwidths_now(Backend& backend) {
+  return unless_memory_lacks([&] { return backend.measure_bandwidths(); });
+}
+
+std::optional<double> gemm_gflops_now(Backend& backend, DType dtype) {
+  return unless_memory_lacks([&] { return backend.measure_gemm_gflops(dtype); });
 }
 
 std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {

@@ -48,6 +48,9 @@ class MeasureObserver {
 
 // What `backend` measures now; nullopt: too little memory is left to measure with.
 std::optional<Backend::Bandwidths> bandwidths_now(Backend& backend);
+// Likewise of matrix products with weights of `dtype`; nullopt also: it is not measured on this
+// device.
+std::optional<double> gemm_gflops_now(Backend& backend, DType dtype);
 
 // What results say of a model.
 ModelInfo model_info(const ModelConfig& config, DType dtype);

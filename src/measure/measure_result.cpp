@@ -136,6 +136,12 @@ void CaseBuilder::fill_prefill(CaseResult& c) const {
   const auto used = [&](Pass p) { return any_uses(c_.methods, p); };
   Timing& t = c.timing;
   t.prefill_ms = median_of(&PrefillMetrics::target_ms);
+  if (in_.plan.prefill_operations > 0 && *t.prefill_ms > 0) {
+    t.prefill_operations = in_.plan.prefill_operations;
+    t.prefill_gflops = *t.prefill_operations / *t.prefill_ms / 1e6;
+    const std::optional<double>& bound = context_.measured_gemm_gflops;
+    if (bound && *bound > 0) t.prefill_fraction_gemm = *t.prefill_gflops / *bound;
+  }
   if (used(Pass::kRetrieval)) t.retrieval_build_ms = median_of(&PrefillMetrics::retrieval_build_ms);
   if (used(Pass::kStreaming)) t.streaming_prefill_ms = median_of(&PrefillMetrics::streaming_ms);
   const bool keeps_rows = c_.speculation.draft_cache == DraftCache::kStreaming;

@@ -64,6 +64,19 @@ std::int64_t LlamaModel::activation_bytes(const ModelConfig& c, DType activation
          max_logits * c.vocab * size_of(DType::kF32);
 }
 
+// What enqueue() with Logits::kNone computes.
+double LlamaModel::prefill_operations(const ModelConfig& c, std::int64_t tokens,
+                                      const Shard& shard) {
+  const LocalShape local = local_shape(c, shard);
+  const auto n = static_cast<double>(tokens), hidden = static_cast<double>(c.hidden),
+             queries = static_cast<double>(local.query_width()),
+             features = static_cast<double>(local.intermediate);
+  const double seen = n * (n + 1) / 2;  // pairs of a query and a key
+  const double qkv = 2 * n * hidden * static_cast<double>(local.qkv_width());
+  const double rest = 2 * n * hidden * (queries + 3 * features) + 4 * queries * seen;
+  return c.layers * qkv + (c.layers - 1) * rest;
+}
+
 void LlamaModel::lend(TensorView memory) {
   const std::int64_t width = weights_.config.hidden;
   const std::int64_t rows = memory.bytes() / PromptBlock::bytes(1, width);

@@ -277,6 +277,26 @@ TextTable bus_table(const RunResult& r) {
   return t;
 }
 
+// All methods share it.
+TextTable prefill_table(const RunResult& r) {
+  TextTable t;
+  t.title = "Prefill of the target and what it computes";
+  t.caption =
+      "FLOP of linear layers and attention; measured GEMM: a product of matrices of 1024 by 1024 "
+      "in "
+      "the same run";
+  t.head = {"ms", "GFLOP", "GFLOP/s", "of measured GEMM"};
+  t.left_columns = 0;
+  for (const CaseResult& c : r.cases) {
+    const Timing& times = c.timing;
+    if (!times.prefill_operations) continue;
+    t.rows.push_back({short_number(times.prefill_ms), short_number(*times.prefill_operations / 1e9),
+                      short_number(times.prefill_gflops), percent(times.prefill_fraction_gemm)});
+    break;
+  }
+  return t;
+}
+
 TextTable phase_table(const RunResult& r) {
   TextTable t;
   t.title = "Time of a round, ms and share";
@@ -409,7 +429,7 @@ std::vector<TextTable> detail_tables(const RunResult& result) {
   std::vector<TextTable> tables;
   for (const auto& of :
        {prediction_table, tuning_table, generation_table, acceptance_table, position_table,
-        recovery_table, traffic_table, bus_table, phase_table, memory_table}) {
+        recovery_table, prefill_table, traffic_table, bus_table, phase_table, memory_table}) {
     tables.push_back(of(result));
   }
   return tables;

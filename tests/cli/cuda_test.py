@@ -42,6 +42,8 @@ class Cuda(ProgramTest):
             for name in ["gpu_name", "sm", "driver", "cuda", "measured_read_gbs",
                          "measured_copy_gbs", "measured_h2d_gbs"]:
                 self.assertIsNotNone(result["context"][name], name)
+            self.assertIsNone(result["context"]["measured_gemm_gflops"])
+            self.assertIsNone(result["cases"][0]["timing"]["prefill_fraction_gemm"])
             self.assertEqual(len(result["cases"]), 5)
             for case in result["cases"]:
                 self.assertEqual(case["status"], "ok")

@@ -84,6 +84,28 @@ class Results(ProgramTest):
             self.assertNotIn("Memory, planned", out)
         self.assertIn("Memory, planned", self.run_program(*self.tiny(), "--details").out)
 
+    def test_times_stand_beside_what_the_processor_can_do(self):
+        options = self.tiny(json=self.path("a.json"), device="cpu", details=True)
+        out = self.run_program(*options).out
+        result = strict_json(self.read("a.json"))
+        bandwidth = result["context"]["measured_read_gbs"]
+        rate = result["context"]["measured_gemm_gflops"]
+        for case in result["cases"]:
+            times = case["timing"]
+            # By hand, of TINY: two layers' q, k and v, one layer's rest, 128 tokens.
+            linear = 2 * 128 * 64 * (2 * (64 + 2 * 32) + 64 + 3 * 96)
+            self.assertEqual(times["prefill_operations"], linear + 4 * 64 * 128 * 129 / 2)
+            self.assertAlmostEqual(times["prefill_gflops"] * times["prefill_ms"] * 1e6,
+                                   times["prefill_operations"], delta=1)
+            if rate is None:  # scalar code multiplies without a library
+                self.assertIsNone(times["prefill_fraction_gemm"])
+            else:
+                self.assertAlmostEqual(times["prefill_fraction_gemm"] * rate, times["prefill_gflops"])
+            for each in case["traffic"]:
+                self.assertAlmostEqual(each["fraction_read"] * bandwidth, each["achieved_gbs"])
+        self.assertIn("of measured GEMM", out)
+        self.assertIn("of measured read", out)
+
     def test_bars_say_what_runs_and_how_long(self):
         out = self.on_terminal(80, "run", "--prefill", "512", "--gen-len", "16", "--budget", "128",
                                "--repetitions", "1", stream="stderr")

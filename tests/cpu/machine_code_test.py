@@ -76,9 +76,11 @@ class MachineCode(unittest.TestCase):
             self.assertEqual(len(loops), 1, name)
             self.assertEqual(found, [], name)
             seen[function.group(2)] += 1
-        # Of f32, f16, bf16 in f32 and bf16: up to 14, 14, 13 and 14 rows; attention's up to 12, its
-        # values at each of three widths that the rows allow.
-        self.assertEqual(seen, {"columns": 14 + 14 + 13 + 14, "scores": 12 * 4, "values": 28 * 4})
+        # Of f32, f16, bf16 in f32 and bf16: up to 14, 14, 13 and 14 rows, and 8 of each once more for
+        # one of several tiles; attention's up to 12, its values at each of three widths that the
+        # rows allow.
+        self.assertEqual(seen, {"columns": 14 + 14 + 13 + 14 + 4 * 8, "scores": 12 * 4,
+                                "values": 28 * 4})
 
     def test_what_it_looks_for(self):
         [(name, body)] = functions(GOOD)

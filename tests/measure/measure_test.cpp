@@ -661,6 +661,23 @@ TEST(Result, OtherWorkOnTheMachineIsAReasonOfAllCases) {
   EXPECT_FALSE(f.has_reason(0, "other processes"));
 }
 
+TEST(Result, APrefillStandsBesideTheMeasuredRate) {
+  Fixture f;
+  f.input.plan.prefill_operations = 3e9;
+  f.input.context.measured_gemm_gflops = 400;
+  EXPECT_FALSE(f.result().cases[0].timing.prefill_operations);  // no prompt is done
+  f.state.prefills = {{.target_ms = 8}, {.target_ms = 20}, {.target_ms = 10}};
+  const RunResult measured = f.result();
+  for (const CaseResult& c : measured.cases) {
+    EXPECT_EQ(c.timing.prefill_operations, 3e9);
+    EXPECT_EQ(c.timing.prefill_gflops, 300);  // the median prompt
+    EXPECT_EQ(c.timing.prefill_fraction_gemm, 0.75);
+  }
+  f.input.context.measured_gemm_gflops.reset();
+  EXPECT_EQ(f.result().cases[0].timing.prefill_gflops, 300);
+  EXPECT_FALSE(f.result().cases[0].timing.prefill_fraction_gemm);
+}
+
 TEST(Result, MemoryOfAnotherSpeedAfterwardsIsAReasonOfAllCases) {
   Fixture f;
   f.input.context.measured_read_gbs = 20;

@@ -1,6 +1,8 @@
 // The forward pass: any split into passes, any kind of logits, bad tokens.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "core/forwarding_backend.h"
 #include "model/tiny_model.h"
 
@@ -94,6 +96,57 @@ TEST(LlamaModel, APassIsOneUpload) {
   const int before = uploads;
   t.model.forward(std::span(tokens).first(2), small, Logits::kAll);
   EXPECT_EQ(uploads, before + 2);
+}
+
+// Counts what it is asked to multiply.
+class CountedOperations final : private Reference, public ForwardingBackend {
+ public:
+  CountedOperations() : ForwardingBackend(*backend) {}
+  double operations = 0;
+
+ protected:
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
+    operations += 2.0 * static_cast<double>(x.shape[0] * w.rows * w.cols);
+    ForwardingBackend::do_linear(x, w, out, accumulate);
+  }
+  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                    TensorView mass, int chunk) override {
+    for (std::int64_t i = 0; i < q.shape[0]; ++i) {
+      const std::int64_t keys = *kv.length - q.shape[0] + i + 1;  // q k and p v, a head each
+      operations += 4.0 * static_cast<double>(keys * q.shape[1] * q.shape[2]);
+    }
+    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk);
+  }
+};
+
+TEST(LlamaModel, PrefillComputesTheOperationsThatAreCounted) {
+  for (const auto& [heads, kv_heads, layers] :
+       {std::array{4, 2, 2}, std::array{6, 1, 3}, std::array{3, 3, 1}}) {
+    auto counted = std::make_unique<CountedOperations>();
+    const double& operations = counted->operations;
+    ModelConfig c = tiny_config(heads, kv_heads);
+    c.layers = layers;
+    Tiny t(c, DType::kF32, 7, 512, std::move(counted));
+    const std::vector<Token> tokens = random_tokens(150, c.vocab, 3);
+    for (const std::size_t n : {1U, 64U, 150U}) {
+      FullCache full = t.full();
+      const double before = operations;
+      for (std::size_t i = 0; i < n; i += 64) {
+        const std::span part = std::span(tokens).subspan(i, std::min<std::size_t>(64, n - i));
+        ASSERT_TRUE(t.model.prefill(part, full, nullptr, {}));
+      }
+      EXPECT_EQ(LlamaModel::prefill_operations(c, static_cast<std::int64_t>(n)),
+                operations - before)
+          << n;
+    }
+  }
+}
+
+TEST(LlamaModel, RanksShareTheOperationsOfAPrefill) {
+  const ModelConfig c = tiny_config(6, 3);
+  double sum = 0;
+  for (int rank = 0; rank < 3; ++rank) sum += LlamaModel::prefill_operations(c, 100, {rank, 3});
+  EXPECT_EQ(sum, LlamaModel::prefill_operations(c, 100));
 }
 
 TEST(LlamaModel, LedgerEqualsTheFormula) {

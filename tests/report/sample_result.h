@@ -32,6 +32,7 @@ inline ResultContext sample_context() {
   c.measured_read_gbs_after = 19.5;
   c.measured_copy_gbs = 18.0;
   c.measured_h2d_gbs = 2.5;
+  c.measured_gemm_gflops = 800.0;
   c.hybrid_split = HybridSplit{2.25, 6.5, 7, 1};
   c.argv = {"triforce-bench", "run", "--name", "a \"b\""};
   c.start = "2026-01-31T12:00:00Z";
@@ -93,6 +94,9 @@ inline CaseResult sample_baseline() {
   c.target = target;
   c.data = {"synthetic", "bb22", 4, 2};
   c.timing.prefill_ms = 1234.5;
+  c.timing.prefill_operations = 617'250'000'000;
+  c.timing.prefill_gflops = 500.0;
+  c.timing.prefill_fraction_gemm = 0.625;
   c.timing.ms_per_token = {2, 4.0, {}, {}, {}, 4.0, 4.0, 0.5, 3.5, 4.5, {}, {}, {}};
   c.timing.preparation_ms = 1234.5;
   c.timing.end_to_end_ms = 1250.5;

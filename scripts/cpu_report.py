@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""Measures the built-in pair at every instruction-set level of this processor and prints one table in Markdown.
+
+usage: scripts/cpu_report.py [--program PROGRAM] [--rounds N] [--levels LIST] > bench/results/cpu.md
+
+Levels take turns: each round measures every level once, by two commands that the output names. One decodes behind
+one prompt and times passes of 1, 8 and 16 rows, beside the read bandwidth and the rate of matrix products that the
+same process measured; the other is the default command, killed at the first figure beside its bar. Where a goal is
+not met, a line says what arithmetic allows: the bytes that a pass must read at the measured bandwidth, or its
+operations at the measured rate, whichever takes longer. Progress goes to stderr. About a minute a round on two
+cores; the machine should do nothing else, and the table says so where it did.
+"""
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts" / "lib"))
+from first_figure import NoFigure, first_figure  # noqa: E402
+from machine import cpu_facts, machine, spread  # noqa: E402
+from plots.command import BadInput, parser, run  # noqa: E402
+
+LEVELS = ("avx2", "avx512", "avx512-bf16", "amx")
+ROWS = (8, 16)  # of a verification: gamma is one less
+GENERATED = 64
+TIMEOUT_S = 600
+BUSY = 0.05  # share of the processors that others may take before the table says so
+# AMD's Zen 4: family 25 with these models. Nothing here has been measured on one.
+ZEN_4 = {0x10, 0x11, 0x18, 0x61, 0x74, 0x75, 0x78, 0x7C, 0xA0}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A column: its title, how a figure is written, and what it shall at least or at most be."""
+    name: str
+    title: str
+    form: str
+    least: float = None
+    most: float = None
+
+    def met(self, value):
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+    def text(self):
+        if self.least is not None:
+            return f"at least {self.form.format(self.least)}"
+        return "" if self.most is None else f"at most {self.form.format(self.most)}"
+
+
+COLUMNS = (
+    Goal("ar_ms", "`ar`, ms/token", "{:.2f}"),
+    Goal("ar_share", "its passes, of the read bandwidth", "{:.0%}", least=.85),
+    Goal("rows_8", "8 rows, in passes of one", "{:.2f}", most=1.15),
+    Goal("rows_16", "16 rows, in passes of one", "{:.2f}", most=1.6),
+    Goal("prefill_ms", "prefill, ms", "{:.0f}"),
+    Goal("prefill_share", "of the rate of matrix products", "{:.0%}", least=.6),
+    Goal("first_s", "first figure after, s", "{:.1f}", most=12),
+)
+
+
+def decode_command(program, level, prefill):
+    gammas = ",".join(str(rows - 1) for rows in ROWS)
+    return [program, "run", "--device", "cpu", "--cpu-isa", level, "--method", "ar,draft", "--gamma", gammas,
+            "--prefill", str(prefill), "--prompts", "1", "--gen-len", str(GENERATED), "--repetitions", "3",
+            "--ignore-eos", "--progress", "none", "--output-format", "json"]
+
+
+def first_command(program, level):
+    return [program, "--device", "cpu", "--cpu-isa", level]
+
+
+def called(command):
+    """What it printed on stdout; BadInput says how it ended."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              timeout=TIMEOUT_S)
+    except OSError as error:
+        raise BadInput(f"{command[0]}: cannot be started: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise BadInput(f"{command[0]}: expected an end within {TIMEOUT_S} s, found none") from error
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise BadInput(f"{' '.join(command)}: ended with {done.returncode}: {lines[-1]}")
+    return done.stdout
+
+
+def read_json(text, what):
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{what}: expected JSON, found something else: {error}") from error
+
+
+def levels_of(program):
+    """Those of this processor, in the order of LEVELS."""
+    text = called([program, "list-devices", "--json"])
+    try:
+        known = next(d["isa"] for d in read_json(text, "list-devices")["devices"] if d["device"] == "cpu")
+        return [level for level in LEVELS if level in known]
+    except (KeyError, TypeError, StopIteration) as error:
+        raise BadInput(f"list-devices: expected the levels of the processor, found none: {error!r}") from error
+
+
+def pass_operations(model, tokens, rows):
+    """Multiplications and additions of a pass of `rows` rows over `tokens` keys: of linear layers, all weights but
+    the embedding table and the norms, and of attention with all keys."""
+    norms = (2 * model["layers"] + 1) * model["hidden"]
+    weights = model["n_params"] - model["vocab"] * model["hidden"] - norms
+    return rows * (2 * weights + 4 * model["heads"] * model["head_dim"] * model["layers"] * tokens)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one run of decode_command() says. Times are in ms."""
+    figures: dict     # by name of a column
+    context: dict     # of the result
+    dtype: str        # of weights and KV cache
+    bytes: int        # that a pass over the full cache must read
+    read_gbs: float   # measured in the same process, as gemm_gflops
+    gemm_gflops: float
+    step_ops: float   # of a pass of one row
+    prefill_ops: float
+
+    def bytes_ms(self):
+        return self.bytes / self.read_gbs / 1e6
+
+    def ops_ms(self, rows):
+        return rows * self.step_ops / self.gemm_gflops / 1e6
+
+    def least_steps(self, rows):
+        """Passes of one row that a pass of so many must take, each at least as long as its bytes and operations."""
+        return max(self.bytes_ms(), self.ops_ms(rows)) / max(self.bytes_ms(), self.ops_ms(1))
+
+
+def read_round(document):
+    """A Round of the sweep that decode_command() printed."""
+    try:
+        by_rows = {entry["options"]["gamma"] + 1: entry["result"] for entry in document["cases"]}
+        cases = {rows: {c["method"]: c for c in result["cases"]} for rows, result in by_rows.items()}
+        for of_rows in cases.values():
+            for case in of_rows.values():
+                if case["status"] != "ok":
+                    raise BadInput(f"{case['method']}: {case['status']}: {case['status_reason']}")
+        context, ar = by_rows[ROWS[0]]["context"], cases[ROWS[0]]["ar"]
+        baselines = [of_rows["ar"] for of_rows in cases.values()]
+
+        def middle(pick):
+            return statistics.median(pick(case) for case in baselines)
+        figures = {
+            "ar_ms": middle(lambda c: c["timing"]["ms_per_token"]["geometric_mean"]),
+            "ar_share": middle(lambda c: c["traffic"][-1]["fraction_read"]),
+            "prefill_ms": ar["timing"]["prefill_ms"],
+            "prefill_share": ar["timing"]["prefill_fraction_gemm"]}
+        for rows in ROWS:
+            steps = cases[rows]["draft"]["steps"]
+            figures[f"rows_{rows}"] = steps["outer_verify_ms"] / steps["autoregressive_ms"]
+        model = ar["model"]["target"]
+        return Round(figures, context, model["dtype"], ar["traffic"][-1]["bytes_per_pass"],
+                     context["measured_read_gbs"], context["measured_gemm_gflops"],
+                     pass_operations(model, ar["params"]["prefill"] + GENERATED / 2, 1),
+                     ar["timing"]["prefill_operations"])
+    except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+        raise BadInput(f"triforce-bench: expected a sweep of gamma with times, found something else: "
+                       f"{error!r}") from error
+
+
+class Report:
+    """`rounds`: {level: [Round, ...]}, each with all columns; `commands`: {what: words}."""
+
+    def __init__(self, rounds, commands):
+        self.rounds, self.commands = rounds, commands
+
+    def values(self, level, column):
+        return [r.figures[column.name] for r in self.rounds[level]]
+
+    def cell(self, level, column):
+        values = self.values(level, column)
+        said = spread(values, column.form)
+        return said if column.met(statistics.median(values)) else f"**{said}**"
+
+    def table(self):
+        yield "| level | " + " | ".join(c.title for c in COLUMNS) + " |"
+        yield "|---|" + "---|" * len(COLUMNS)
+        yield "| goal | " + " | ".join(c.text() for c in COLUMNS) + " |"
+        for level, rounds in self.rounds.items():
+            cells = " | ".join(self.cell(level, c) for c in COLUMNS)
+            yield f"| {level}, {rounds[0].dtype} | {cells} |"
+
+    def bounds(self):
+        """A line for each goal that is not met."""
+        for level, rounds in self.rounds.items():
+            for column in COLUMNS:
+                value = statistics.median(self.values(level, column))
+                if not column.met(value):
+                    yield (f"{level}, {column.title}: {column.form.format(value)}, goal {column.text()}: "
+                           f"{self.bound(rounds, column)}")
+
+    def bound(self, rounds, column):
+        def middle(pick):
+            return statistics.median(pick(r) for r in rounds)
+        gbs, rate = middle(lambda r: r.read_gbs), middle(lambda r: r.gemm_gflops)
+        reads = (f"a pass must read {rounds[0].bytes / 1e6:.1f} MB, {middle(Round.bytes_ms):.2f} ms at "
+                 f"{gbs:.1f} GB/s")
+        if column.name.startswith("rows_"):
+            rows = int(column.name.removeprefix("rows_"))
+            least = middle(lambda r: r.least_steps(rows))
+            allowed = "which is beyond the goal" if least > column.most else "which would meet the goal"
+            return (f"{reads}; {rows} rows are {rows * rounds[0].step_ops / 1e9:.2f} GFLOP, "
+                    f"{middle(lambda r: r.ops_ms(rows)):.2f} ms at {rate:.0f} GFLOP/s: at least {least:.2f}, "
+                    f"{allowed}")
+        if column.name == "ar_share":
+            return (f"{reads}; its operations take {middle(lambda r: r.ops_ms(1)):.2f} ms at {rate:.0f} GFLOP/s")
+        if column.name == "prefill_share":
+            return (f"{rounds[0].prefill_ops / 1e9:.0f} GFLOP take "
+                    f"{middle(lambda r: r.prefill_ops / r.gemm_gflops / 1e6):.0f} ms at {rate:.0f} GFLOP/s; not "
+                    "counted: exponentials of attention, norms, rotations")
+        return f"prefill of a prompt takes {middle(lambda r: r.figures['prefill_ms']) / 1e3:.1f} s of it"
+
+    def notes(self):
+        c = next(iter(self.rounds.values()))[0].context
+        every = [r for rounds in self.rounds.values() for r in rounds]
+        yield f"{time.strftime('%Y-%m-%d', time.gmtime())}; {machine()}; {c['threads']} threads"
+        commit = (c["commit"] or "no commit")[:9] + ("+" if c["dirty"] else "")
+        yield f"triforce-bench {c['version']} ({commit}), {c['build_type']}, {c['compiler']}"
+        rounds = len(next(iter(self.rounds.values())))
+        yield (f"medians of {rounds} round{'' if rounds == 1 else 's'} in which the levels take turns, and the range; "
+               "**bold**: the goal is not met")
+        yield ("read bandwidth, GB/s, and rate of matrix products, GFLOP/s, measured in each process: " + "; ".join(
+            f"{level}: {spread([r.read_gbs for r in rounds], '{:.1f}')} and "
+            f"{spread([r.gemm_gflops for r in rounds])}" for level, rounds in self.rounds.items()))
+        yield ("passes of one: the least of five passes of so many rows over that of one row, in one process; bytes "
+               "and operations are those that the results say (`bytes_per_pass`, `prefill_operations`)")
+        missing = [level for level in LEVELS if level not in self.rounds]
+        if missing:
+            yield f"not measured: {', '.join(missing)} (not asked for, or not of this processor)"
+        facts = cpu_facts()
+        if not (facts.get("cpu family") == "25" and int(facts.get("model", 0)) in ZEN_4):
+            yield ("not measured: Zen 4, which computes AVX-512 in halves of 256 bits, so that more rows reach the "
+                   "bound of arithmetic sooner")
+        busy = max((r.context.get("load") or {}).get("other") or 0 for r in every)
+        stolen = max((r.context.get("load") or {}).get("stolen") or 0 for r in every)
+        if max(busy, stolen) > BUSY * (os.cpu_count() or 1):
+            yield (f"**not a quiet machine**: other programs kept up to {busy:.1f} of {os.cpu_count()} processors "
+                   f"busy, and a hypervisor took up to {stolen:.1f}; measure again before quoting these figures")
+
+    def text(self):
+        lines = ["# The built-in pair on a processor, by instruction-set level", "", *self.table(), ""]
+        lines += [f"- {note}" for note in self.notes()]
+        bounds = list(self.bounds())
+        if bounds:
+            lines += ["", "What arithmetic allows where a goal is not met:", "", *(f"- {line}" for line in bounds)]
+        lines += ["", "Commands, of each level:", ""]
+        lines += [f"    {shlex.join(words)}  # {what}" for what, words in self.commands.items()]
+        return "\n".join(lines) + "\n"
+
+
+def measure(program, levels, rounds, prefill):
+    """{level: [Round, ...]} with the first figure, too."""
+    measured = {level: [] for level in levels}
+    for index in range(rounds):
+        for level in levels if index % 2 == 0 else reversed(levels):
+            print(f"round {index + 1} of {rounds}: {level}", file=sys.stderr, flush=True)
+            result = read_round(read_json(called(decode_command(program, level, prefill)), "triforce-bench"))
+            try:
+                result.figures["first_s"] = first_figure(first_command(program, level), TIMEOUT_S)[0]
+            except NoFigure as error:
+                raise BadInput(f"{' '.join(first_command(program, level))}: {error}") from error
+            measured[level].append(result)
+    return measured
+
+
+def main():
+    options = parser("cpu_report.py", __doc__)
+    options.add_argument("--program", default=str(ROOT / "build" / "triforce-bench"),
+                         help="triforce-bench (default: that of build/)")
+    options.add_argument("--rounds", type=int, default=5, metavar="N", help="times that each level is measured "
+                         "(default: %(default)s)")
+    options.add_argument("--levels", metavar="LIST", help="of " + ", ".join(LEVELS) + " (default: those of this "
+                         "processor)")
+    options.add_argument("--prefill", type=int, default=15872, metavar="N", help="tokens of the prompt (default: "
+                         "%(default)s)")
+    args = options.parse_args()
+    if args.rounds < 1:
+        options.error(f"--rounds: expected at least 1, found {args.rounds}")
+    here = levels_of(args.program)
+    levels = args.levels.split(",") if args.levels else here
+    for level in levels:
+        if level not in here or levels.count(level) > 1:
+            options.error(f"--levels: expected some of {', '.join(here)}, each once, found {level!r}")
+    rounds = measure(args.program, levels, args.rounds, args.prefill)
+    name = os.path.basename(args.program)
+    commands = {"passes of 1, 8 and 16 rows, and prefill": decode_command(name, "LEVEL", args.prefill),
+                "first figure": first_command(name, "LEVEL")}
+    sys.stdout.write(Report(rounds, commands).text())
+
+
+if __name__ == "__main__":
+    run("cpu_report.py", main)

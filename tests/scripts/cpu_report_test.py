@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""scripts/cpu_report.py over results of the test's own: its figures, goals and bounds by hand, and the whole script
+over a stand-in of the program."""
+import copy
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SCRIPT = SOURCE / "scripts" / "cpu_report.py"
+sys.path.insert(0, str(SOURCE / "scripts"))
+import cpu_report  # noqa: E402
+from plots.command import BadInput  # noqa: E402
+
+# 2 layers of 10 in 3 heads of 4 with 40 features, 30 tokens of vocabulary: qkv 10 x 36, out 12 x 10, gate and up
+# 10 x 80, down 40 x 10; embedding and head 30 x 10; five norms of 10.
+MODEL = {"layers": 2, "hidden": 10, "vocab": 30, "heads": 3, "kv_heads": 3, "head_dim": 4, "dtype": "bf16",
+         "n_params": 2 * (360 + 120 + 800 + 400) + 2 * 300 + 50}
+WEIGHTS = 2 * (360 + 120 + 800 + 400) + 300
+
+
+def case(method, steps, ms=2.0):
+    return {"method": method, "status": "ok", "status_reason": None, "model": {"target": MODEL},
+            "params": {"prefill": 968},
+            "timing": {"prefill_ms": 500.0, "prefill_operations": 4e11, "prefill_fraction_gemm": 0.8,
+                       "ms_per_token": {"geometric_mean": ms}},
+            "traffic": [{"pass": "outer_verify", "bytes_per_pass": 90_000_000, "fraction_read": 0.9}],
+            "steps": steps}
+
+
+def document(eight=2.2, sixteen=2.8, **context):
+    facts = {"threads": 2, "commit": "0123456789abcdef", "dirty": False, "version": "0.1.0",
+             "build_type": "Release", "compiler": "GNU", "measured_read_gbs": 50.0, "measured_gemm_gflops": 1000.0,
+             "load": {"other": 0.01, "stolen": 0.0}, **context}
+    entries = []
+    for gamma, ms in ((7, eight), (15, sixteen)):
+        steps = {"autoregressive_ms": 2.0, "outer_verify_ms": ms}
+        entries.append({"options": {"gamma": gamma}, "result": {
+            "context": facts, "cases": [case("ar", {"autoregressive_ms": 2.0, "outer_verify_ms": None}),
+                                        case("draft", steps)]}})
+    return {"cases": entries}
+
+
+def report(rounds, commands=None):
+    for of_level in rounds.values():
+        for r in of_level:
+            r.figures.setdefault("first_s", 5.0)
+    return cpu_report.Report(rounds, commands or {})
+
+
+class Figures(unittest.TestCase):
+    def test_are_those_of_the_results(self):
+        r = cpu_report.read_round(document())
+        self.assertEqual(r.figures, {"ar_ms": 2.0, "ar_share": 0.9, "prefill_ms": 500.0, "prefill_share": 0.8,
+                                     "rows_8": 1.1, "rows_16": 1.4})
+        self.assertEqual((r.bytes, r.read_gbs, r.dtype), (90_000_000, 50.0, "bf16"))
+
+    def test_operations_of_a_pass(self):
+        per_row = 2 * WEIGHTS + 4 * 3 * 4 * 2 * 1000  # 968 tokens and half of those generated
+        self.assertEqual(cpu_report.pass_operations(MODEL, 1000, 1), per_row)
+        self.assertEqual(cpu_report.pass_operations(MODEL, 1000, 8), 8 * per_row)
+        self.assertEqual(cpu_report.read_round(document()).step_ops, per_row)
+
+    def test_a_pass_takes_at_least_its_bytes_and_operations(self):
+        r = cpu_report.Round({}, {}, "f32", 100_000_000, 50.0, 200.0, 1e8, 0)  # 2 ms and 0.5 ms a row
+        self.assertEqual([r.least_steps(rows) for rows in (1, 4, 8, 16)], [1, 1, 2, 4])
+
+    def test_what_is_no_such_sweep_is_refused(self):
+        broken = []
+        for spoil in (lambda d: d.pop("cases"), lambda d: d["cases"].pop(),
+                      lambda d: d["cases"][0]["result"]["cases"].pop(),
+                      lambda d: d["cases"][1]["result"]["cases"][1]["steps"].update(outer_verify_ms=None),
+                      lambda d: d["cases"][1]["result"]["cases"][1]["steps"].update(autoregressive_ms=0),
+                      lambda d: d["cases"][0]["result"]["context"].pop("measured_gemm_gflops")):
+            broken.append(copy.deepcopy(document()))
+            spoil(broken[-1])
+        for one in broken:
+            with self.assertRaisesRegex(BadInput, "expected a sweep of gamma"):
+                cpu_report.read_round(one)
+        failed = document()
+        failed["cases"][0]["result"]["cases"][1].update(status="oom", status_reason="no memory")
+        with self.assertRaisesRegex(BadInput, "draft: oom: no memory"):
+            cpu_report.read_round(failed)
+
+
+class Tables(unittest.TestCase):
+    def test_medians_ranges_and_goals(self):
+        rounds = [cpu_report.read_round(document(eight=ms)) for ms in (2.1, 2.2, 2.6)]
+        text = report({"avx512-bf16": rounds}).text()
+        self.assertIn("| avx512-bf16, bf16 | 2.00 (2.00 to 2.00) | 90% (90% to 90%) | 1.10 (1.05 to 1.30) | "
+                      "1.40 (1.40 to 1.40) | 500 (500 to 500) | 80% (80% to 80%) | 5.0 (5.0 to 5.0) |", text)
+        self.assertNotIn("What arithmetic allows", text)
+        self.assertIn("medians of 3 rounds", text)
+        self.assertIn("0.1.0 (012345678), Release", text)
+        self.assertIn("not measured: avx2, avx512, amx", text)
+        self.assertRegex(text, "not measured: Zen 4|family 25")
+        self.assertNotIn("not a quiet machine", text)
+
+    def test_a_goal_that_is_not_met_has_its_bound(self):
+        # 90 MB are 1.8 ms at 50 GB/s; a rate at which 16 rows take 3.6 ms, twice that.
+        rate = 16 * (2 * WEIGHTS + 4 * 3 * 4 * 2 * 1000) / 3.6e-3 / 1e9
+        slow = cpu_report.read_round(document(eight=2.4, sixteen=4.4, measured_gemm_gflops=rate))
+        slow.figures.update(ar_share=0.7, prefill_share=0.5, first_s=13.0)
+        text = report({"avx2": [slow]}).text()
+        for cell in ("**1.20 (1.20 to 1.20)**", "**2.20 (2.20 to 2.20)**", "**70% (70% to 70%)**",
+                     "**50% (50% to 50%)**", "**13.0 (13.0 to 13.0)**"):
+            self.assertIn(cell, text)
+        bounds = text[text.index("What arithmetic allows"):]
+        self.assertIn("avx2, 16 rows, in passes of one: 2.20, goal at most 1.60: a pass must read 90.0 MB, 1.80 ms "
+                      "at 50.0 GB/s;", bounds)
+        self.assertRegex(bounds, r"16 rows are [0-9.]+ GFLOP, 3.60 ms at 0 GFLOP/s: at least 2.00, which is beyond "
+                                 "the goal")
+        self.assertRegex(bounds, r"8 rows are [0-9.]+ GFLOP, 1.80 ms at 0 GFLOP/s: at least 1.00, which would meet")
+        self.assertIn("of the read bandwidth: 70%, goal at least 85%", bounds)
+        self.assertIn("400 GFLOP take", bounds)
+        self.assertIn("prefill of a prompt takes 0.5 s of it", bounds)
+
+    def test_a_machine_that_is_busy_otherwise_is_said(self):
+        for name in ("other", "stolen"):
+            load = {"other": 0.0, "stolen": 0.0, name: 0.5 * os.cpu_count()}
+            text = report({"avx2": [cpu_report.read_round(document(load=load))]}).text()
+            self.assertIn("**not a quiet machine**", text)
+
+
+# Writes down what it is called with; figures follow from the level and the number of the call.
+STAND_IN = f"""#!{sys.executable} -SE
+import json, pathlib, sys, time
+args, folder = sys.argv[1:], pathlib.Path(sys.argv[0]).parent
+with open(folder / "calls", "a") as calls:
+    calls.write(" ".join(args) + "\\n")
+mood = json.loads((folder / "mood.json").read_text())
+if args[0] == "list-devices":
+    print(json.dumps({{"devices": [{{"device": "cpu", "isa": mood.get("isa", ["scalar", "avx2", "avx512"])}}]}}))
+elif args[0] == "run":
+    if mood.get("fails"):
+        sys.exit("triforce-bench: error: no such level")
+    print((folder / "sweep.json").read_text())
+elif not mood.get("mute"):
+    print("decode [##--] 20%  1 of 20 generations (ar 2.5 ms)", file=sys.stderr, flush=True)
+    time.sleep(60)
+"""
+
+
+class Script(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="triforce_cpu_report_")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.program = self.folder / "triforce-bench"
+        self.program.write_text(STAND_IN)
+        self.program.chmod(0o755)
+        (self.folder / "sweep.json").write_text(json.dumps(document()))
+        self.mood()
+
+    def mood(self, **changes):
+        (self.folder / "mood.json").write_text(json.dumps(changes))
+
+    def script(self, *args, code=0):
+        done = subprocess.run([sys.executable, "-B", SCRIPT, "--program", self.program, *args], capture_output=True,
+                              text=True, check=False, timeout=120)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def test_levels_take_turns(self):
+        self.script("--rounds", "2", "--prefill", "1000")
+        calls = (self.folder / "calls").read_text().splitlines()
+        self.assertEqual(calls[0], "list-devices --json")
+        levels = [re.search("--cpu-isa ([a-z0-9-]+)", call)[1] for call in calls[1:]]
+        self.assertEqual(levels, ["avx2"] * 2 + ["avx512"] * 4 + ["avx2"] * 2)
+        self.assertIn("--gamma 7,15 --prefill 1000", calls[1])
+
+    def test_prints_one_table(self):
+        done = self.script("--rounds", "2")
+        self.assertRegex(done.stdout, r"\| avx2, bf16 \| 2.00 .*\n\| avx512, bf16 \| 2.00 ")
+        self.assertRegex(done.stdout, r"    triforce-bench run --device cpu --cpu-isa LEVEL .*--gamma 7,15 .*json  # ")
+        self.assertNotIn(str(self.folder), done.stdout)
+        self.assertEqual(done.stderr.count("round "), 4)
+
+    def test_bad_input_is_one_line(self):
+        for args, says in ((["--rounds", "0"], "--rounds: expected at least 1, found 0"),
+                           (["--levels", "amx"], "expected some of avx2, avx512, each once, found 'amx'"),
+                           (["--levels", "avx2,avx2"], "each once, found 'avx2'")):
+            self.assertIn(says, self.script(*args, code=2).stderr)
+        for mood, says in ((dict(fails=True), "ended with 1: triforce-bench: error: no such level"),
+                           (dict(mute=True), "expected a figure beside its bar, found no bar"),
+                           (dict(isa=None), "expected the levels of the processor")):
+            self.mood(**mood)
+            error = self.script("--rounds", "1", code=3).stderr.splitlines()[-1]
+            self.assertTrue(error.startswith("cpu_report.py: error: "), error)
+            self.assertIn(says, error)
+
+
+if __name__ == "__main__":
+    unittest.main()
