@@ -10,7 +10,8 @@ class RetrievalTeacher:
     places of it are then treated as if the prompt ended there: the chunks before the place are
     ranked by their mean keys against its last query, and the `follow` tokens after it see `budget`
     tokens of the best chunks and each other. Keys and values are those of the full cache, which the
-    engine's retrieval cache also takes from verified tokens."""
+    engine's retrieval cache also takes from verified tokens. `compile_` is for functions that see
+    tensors of any length."""
 
     def __init__(self, model, longest, budget, chunk=8, anchors=32, follow=96, compile_=lambda f: f):
         self.model, self.budget, self.chunk = model, budget, chunk
@@ -55,8 +56,8 @@ class RetrievalTeacher:
         tokens = torch.cat((tokens, index[:, None].expand(-1, k.shape[0], -1)), 2)
         seen = best.values > -torch.inf
         seen = seen.repeat_interleave(chunk, -1)[:, :, None].expand(-1, -1, follow, -1)
-        causal = torch.ones(follow, follow, dtype=torch.bool, device=k.device).tril()
-        mask = torch.cat((seen, causal.expand(*seen.shape[:2], -1, -1)), -1)
+        of_follow = torch.ones(follow, follow, dtype=torch.bool, device=k.device).tril()
+        mask = torch.cat((seen, of_follow.expand(*seen.shape[:2], -1, -1)), -1)
         head = torch.arange(k.shape[0], device=k.device)[None, :, None]
         return masked(own, k[head, tokens], v[head, tokens], mask)
 
