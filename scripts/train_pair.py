@@ -60,10 +60,7 @@ class Trainer:
         self.done = {"step": 0, "tokens": 0, "seconds": 0.0}
         if args.resume and self.checkpoint.exists():
             self.resume()
-
-        def compile_(function, dynamic=False):
-            return torch.compile(function, dynamic=dynamic) if args.compile else function
-
+        compile_ = (lambda f: torch.compile(f, dynamic=False)) if args.compile else (lambda f: f)
         teacher = Llama.load(args.distill).to(self.device).eval() if args.distill else None
         steps = TargetSteps if args.which == "target" else DraftSteps
         self.steps = steps(args, self.model, self.device, compile_, teacher)

@@ -1,8 +1,9 @@
 """What the drafter learns from: the target as the inner level of TriForce uses it."""
 
 import torch
+import torch.nn.functional as F
 
-from .model import causal, masked, rope_tables, rotate
+from .model import rope_tables, rotate
 
 
 class RetrievalTeacher:
@@ -12,10 +13,9 @@ class RetrievalTeacher:
     tokens of the best chunks and each other. Keys and values are those of the full cache, which the
     engine's retrieval cache also takes from verified tokens."""
 
-    def __init__(self, model, longest, budget, chunk=8, anchors=32, follow=96, compile_=lambda f: f):
+    def __init__(self, model, longest, budget, chunk=8, anchors=32, follow=96):
         self.model, self.budget, self.chunk = model, budget, chunk
         self.anchors, self.follow = anchors, follow
-        self.attend = compile_(masked)
         device = next(model.parameters()).device
         self.cos, self.sin = (t.to(device) for t in rope_tables(model.shape, longest))
 
@@ -37,7 +37,7 @@ class RetrievalTeacher:
             mixed = self._over_cache(own, q[0], k[0], v[0], places, index)
             y = self._finish(layer, y, mixed)
             if layer is not model.layers[-1]:
-                x = self._finish(layer, x, causal(q, k, v, self.attend))
+                x = self._finish(layer, x, F.scaled_dot_product_attention(q, k, v, is_causal=True))
         return self.model.lm_head(model.norm(y))
 
     def _over_cache(self, own, q, k, v, places, index):
@@ -55,10 +55,10 @@ class RetrievalTeacher:
         tokens = torch.cat((tokens, index[:, None].expand(-1, k.shape[0], -1)), 2)
         seen = best.values > -torch.inf
         seen = seen.repeat_interleave(chunk, -1)[:, :, None].expand(-1, -1, follow, -1)
-        causal = torch.ones(follow, follow, dtype=torch.bool, device=k.device).tril()
-        mask = torch.cat((seen, causal.expand(*seen.shape[:2], -1, -1)), -1)
+        of_follow = torch.ones(follow, follow, dtype=torch.bool, device=k.device).tril()
+        mask = torch.cat((seen, of_follow.expand(*seen.shape[:2], -1, -1)), -1)
         head = torch.arange(k.shape[0], device=k.device)[None, :, None]
-        return masked(own, k[head, tokens], v[head, tokens], mask)
+        return F.scaled_dot_product_attention(own, k[head, tokens], v[head, tokens], attn_mask=mask)
 
     def _project(self, layer, x):
         return layer.self_attn.project(layer.input_layernorm(x))

@@ -131,26 +131,30 @@ class AttentionByProducts(torch.autograd.Function):
         return of_scores @ k, of_scores.transpose(-1, -2) @ q, shares.transpose(-1, -2) @ grad, None
 
 
+def by_products(q):
+    """Where AttentionByProducts is the faster: compiled, in training on CPUs."""
+    return q.device.type == "cpu" and torch.is_grad_enabled()
+
+
 def masked(q, k, v, seen):
     """Attention of q [..., n, dim] to those of k, v [..., m, dim] that seen [..., n, m] says."""
-    if q.device.type != "cpu":
+    if not by_products(q):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
     return AttentionByProducts.apply(q, k, v, seen)
 
 
-def causal(q, k, v, attend=masked, block=256):
-    """Attention of q [batch, head, length, dim] to k, v of the same shape up to the same token. On CPUs
-    a block of queries at a time, by plain products in attend(), which is masked() or made of it:
-    PyTorch's own attention multiplies bf16 there at an eighth of their rate (AMD Zen 5, one core: 50
-    against 400 GFLOP/s)."""
-    if q.device.type != "cpu":
+def causal(q, k, v, block=256):
+    """Attention of q [batch, head, length, dim] to k, v of the same shape up to the same token. In
+    training on CPUs a block of queries at a time, by plain products: PyTorch's own attention
+    multiplies bf16 there at an eighth of their rate (AMD Zen 5, one core: 50 against 400 GFLOP/s)."""
+    if not by_products(q):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     length, mixed = q.shape[2], []
     token = torch.arange(length, device=q.device)
     for first in range(0, length, block):
         end = min(first + block, length)
         seen = token[:end] <= token[first:end, None]
-        mixed.append(attend(q[:, :, first:end], k[:, :, :end], v[:, :, :end], seen))
+        mixed.append(masked(q[:, :, first:end], k[:, :, :end], v[:, :, :end], seen))
     return torch.cat(mixed, 2)
 
 

@@ -181,8 +181,7 @@ class DraftSteps:
         self.teacher = None
         if teacher:
             self.teacher = RetrievalTeacher(teacher, args.span, args.retrieval_budget,
-                                            anchors=args.anchors, follow=args.follow,
-                                            compile_=lambda f: compile_(f, dynamic=True))
+                                            anchors=args.anchors, follow=args.follow)
         self.compiled_loss = compile_(draft_loss)
         self.pattern = Streaming(args.draft_budget)
         self.tables = [t.to(device)
