@@ -311,8 +311,8 @@ std::vector<Option> sweeping() {
         flag(at(&C::fail_fast))),
       o("list", {}, "", "", "print the cases and measure none", kRun, Role::kOutputs,
         flag(at(&C::list_cases))),
-      o("yes", {"y"}, "", "", "measure more than 10000 cases, at most 1000000", kRun, Role::kOutputs,
-        flag(at(&C::yes))),
+      o("yes", {"y"}, "", "", "measure more than 10000 cases, at most 1000000", kRun,
+        Role::kOutputs, flag(at(&C::yes))),
   };
 }
 

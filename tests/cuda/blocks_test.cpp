@@ -4,6 +4,7 @@
 #include <tf_emulator.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -118,7 +119,7 @@ const std::vector<Call>& products() {
          linear(out, norm, m.matrix(40, 72), m.f32({2, 40}), false, nullptr);
          linear_swiglu(out, norm, m.matrix(64, 72), m.half({2, 64}), m.half({2, 32}), nullptr);
          linear_rope_append(out, norm, m.matrix(256, 72), all, m.ints({5, 6}), m.rope(16, 64),
-                            m.half({2, 2, 64}), m.cache(1, 64, 16, 7), nullptr);
+                            m.half({2, 2, 64}), std::array{m.cache(1, 64, 16, 7)}, nullptr);
        }},
       {"products with what follows",
        [](Memory& m) {
@@ -127,13 +128,14 @@ const std::vector<Call>& products() {
            for (std::int64_t i = 0; i < rows; ++i) {
              positions.push_back(static_cast<std::int32_t>(3 + i));
            }
+           const auto length = static_cast<std::int32_t>(3 + rows);
            const TensorView x = m.half({rows, 72}), at = m.ints(positions);
            linear_swiglu(x, {}, m.matrix(64, 72), m.half({rows, 64}), m.half({rows, 32}), nullptr);
            linear_rope_append(x, {}, m.matrix(256, 72), m.half({rows, 256}), at, m.rope(32, 64),
-                              m.half({rows, 2, 64}),
-                              m.cache(1, 64, 32, static_cast<std::int32_t>(3 + rows)), nullptr);
+                              m.half({rows, 2, 64}), std::array{m.cache(1, 64, 32, length)},
+                              nullptr);
            rope_append(m.half({rows, 256}), at, m.rope(32, 64), m.half({rows, 2, 64}),
-                       m.cache(1, 64, 32, static_cast<std::int32_t>(3 + rows)), nullptr);
+                       std::array{m.cache(1, 64, 32, length)}, nullptr);
          }
        }},
       {"weights in their order",
