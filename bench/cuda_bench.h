@@ -213,6 +213,7 @@ struct Cache {
 
 // The benchmarks of products (cuda_products.cpp), at shapes of both models.
 void register_products();
+
 // The rows of Google Benchmark's report; one that fails costs its own row, not the others.
 template <class Body>
 benchmark::internal::Benchmark* add_benchmark(const std::string& name, Body body,

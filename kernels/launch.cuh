@@ -84,12 +84,10 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_b
 // 1. every thread waits before it ends. Otherwise its kernel may end before the one that it did not
 //    wait for, and who waits for its kernel alone goes on while that one still writes;
 // 2. before its wait a thread writes no device memory, does no atomic operation there, and reads
-// only
-//    what no kernel writes that may still run: weights, which have their place long before a pass
-//    (CudaBackend waits after it has written some);
-// 3. a thread lets the next kernel start only after its wait: then two kernels of a stream are
-// under
-//    way at most, and what one fetches ahead takes registers and shared memory from one other.
+//    only what no kernel writes that may still run: weights, which have their place long before a
+//    pass (CudaBackend waits after it has written some);
+// 3. a thread lets the next kernel start only after its wait: then two kernels of a stream at most
+//    are under way, and what one fetches ahead takes registers and shared memory from one other.
 // tests/cuda/machine_code checks it in the machine code for sm_90, which the compiler has reordered
 // (rule "early"), and the emulator in what threads do (Trap::kEarly).
 template <class... Params, class... Args>

@@ -22,7 +22,7 @@ constexpr std::int64_t kernels_per_layer(std::int64_t rows, int ranks = 1) {
 // Of a pass over `rows` rows (1 to kMaxBatchInvariantRows) that wants logits of all, over a cache
 // whose heads are near, of a model whose intermediate features on a rank are a multiple of 16: the
 // embedding, the layers, the last norm and the head. What gathers is not counted. Far heads come
-// one run after another, each with kernels of its own for RoPE and attention.
+// one run after another, each with kernels of its own that fetch it and for attention.
 constexpr std::int64_t pass_kernels(int layers, std::int64_t rows, int ranks = 1) {
   return layers * kernels_per_layer(rows, ranks) + (rows <= kMaxNormedRows ? 2 : 3);
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/elements.h"
+#include "core/rounding.h"
 #include "cpu/linear_kernels.h"
 #include "cpu/scratch.h"
 
@@ -96,7 +97,7 @@ void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, 
 
   alignas(64) float acc[kMaxBatchInvariantRows * kPanel];
   std::memset(acc, 0, static_cast<std::size_t>(rows * kPanel) * sizeof(float));
-  const auto tiles = static_cast<int>((rows + set.max_rows - 1) / set.max_rows);
+  const auto tiles = static_cast<int>(ceil_div(rows, std::int64_t{set.max_rows}));
   const std::int64_t block = tiles == 1 ? steps : set.block_bytes / step_bytes;
   for (std::int64_t s = 0; s < steps; s += block) {
     const std::int64_t count = std::min(block, steps - s);

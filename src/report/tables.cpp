@@ -283,8 +283,7 @@ TextTable prefill_table(const RunResult& r) {
   t.title = "Prefill of the target and what it computes";
   t.caption =
       "FLOP of linear layers and attention; measured GEMM: a product of matrices of 1024 by 1024 "
-      "in "
-      "the same run";
+      "in the same run";
   t.head = {"ms", "GFLOP", "GFLOP/s", "of measured GEMM"};
   t.left_columns = 0;
   for (const CaseResult& c : r.cases) {
