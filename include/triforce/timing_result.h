@@ -26,6 +26,7 @@ struct Sample {
   double decode_ms = 0;
   bool stopped_at_eos = false;
   std::string tokens_sha256;
+  std::optional<std::string> generated_in;
   std::vector<LevelCounters> levels;  // innermost first
   // Not finite without tokens.
   double ms_per_token() const { return decode_ms / static_cast<double>(tokens); }
@@ -43,6 +44,9 @@ void fields(V& v, Sample& s) {
   v.derived("ms_per_token", s.ms_per_token(), "decode_ms / tokens; null: no tokens");
   v("stopped_at_eos", s.stopped_at_eos, "whether an end-of-sequence token ended it");
   v("tokens_sha256", s.tokens_sha256, "SHA-256 of the ids as little-endian 32-bit words, hex");
+  v("generated_in", s.generated_in,
+    "run_id of the case of the same sweep that it was generated for, since several have the same "
+    "baseline; null: for this one");
   v.named("levels", s.levels, &LevelCounters::name, kLevelNames, "counters, innermost level first",
           [](auto& g, LevelCounters& level) { fields(g, level); });
 }

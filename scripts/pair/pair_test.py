@@ -6,6 +6,7 @@ against the plain ones.
 
 import argparse
 import unittest
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -16,7 +17,8 @@ from .distill import RetrievalTeacher
 from . import steps
 from .model import (SINKS, Full, FullAndRetrieval, Llama, Shape, Streaming, causal, masked, products,
                     rope_tables, rotate)
-from .steps import DraftSteps, TargetSteps, rejected, target_loss
+from .steps import (KL_WEIGHT, REJECTION_WEIGHTS, SHORT_SHARE, DraftSteps, TargetSteps, rejected,
+                    target_loss)
 from .texts import copy_distances
 
 LENGTH = 256
@@ -175,7 +177,9 @@ class Patterns(unittest.TestCase):
         p, q = a.softmax(-1), b.softmax(-1)
         self.assertAlmostEqual(accepted[-1].item(), torch.minimum(p, q).sum(-1).mean().item(), places=5)
         kl = (q * (q / p).log()).sum(-1).mean()
-        self.assertAlmostEqual(extra.item(), (kl + 1 - accepted.mean()).item(), places=4)
+        self.assertAlmostEqual(sum(REJECTION_WEIGHTS), 1)
+        expected = KL_WEIGHT * kl + sum(w * (1 - a) for w, a in zip(REJECTION_WEIGHTS, accepted))
+        self.assertAlmostEqual(extra.item(), expected.item(), places=4)
 
     def test_teacher(self):
         places = np.array([128, 200, 232])
@@ -316,6 +320,19 @@ class Steps(unittest.TestCase):
                 if both:
                     self.assertAlmostEqual(report.overlaps.count, 1)
                     self.assertLess((report.overlaps.sums - accepted).abs().max().item(), 1e-5)
+
+    def test_places_of_the_drafter(self):
+        args = SimpleNamespace(span=16384, follow=96, draft_budget=256, anchors=4096)
+        texts = SimpleNamespace(random=np.random.default_rng(1), text=lambda length: np.zeros(length, np.int64))
+        ids, places = DraftSteps.batch(args, texts, 0.0)
+        length, places = len(ids) - 1, places.numpy()
+        self.assertTrue((places % 8 == 0).all())
+        self.assertGreaterEqual(places.min(), args.draft_budget)
+        self.assertLessEqual(places.max() + args.follow, length)
+        first_half = (places < length // 16 * 8).mean()  # of SHORT_SHARE all octaves but the last
+        octaves = np.log2((length - args.follow) / args.draft_budget)
+        self.assertAlmostEqual(first_half, SHORT_SHARE * (1 - 1 / octaves), delta=0.02)
+        self.assertAlmostEqual((places < 512).mean(), SHORT_SHARE / octaves, delta=0.015)
 
     def test_draft(self):
         ids, places = torch.randint(3, 64, (200,)), torch.tensor([64, 96, 128, 160, 72])

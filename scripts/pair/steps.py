@@ -14,7 +14,11 @@ from .model import SINKS, Full, FullAndRetrieval, Streaming, rope_tables
 from .texts import Texts
 
 DISTANCES = (1, 512, 2048, 4096, 8192)  # lower bounds of the printed classes of distance
-TEMPERATURES = (0.1, 0.3, 0.6, 1.0)  # at which proposals are judged; 0.1 stands for greedy
+# At which proposals are judged, and what rejections count there: more when cold, since few proposals are
+# rejected where probs are spread. 0.1 stands for greedy.
+TEMPERATURES, REJECTION_WEIGHTS = (0.1, 0.3, 0.6, 1.0), (0.4, 0.25, 0.25, 0.1)
+KL_WEIGHT = 0.5
+SHORT_SHARE = 0.25  # of the drafter's places
 AGREE_EVERY = 4  # tokens: the logits of all would take as long as the layers
 
 
@@ -38,13 +42,15 @@ def tokens_at_once(device):
 
 
 def rejected(logits, verifier):
-    """Of rows of logits [n, vocab] of a proposer and a verifier: the KL to the verifier's probs plus
-    the mean share of proposals that it rejects at TEMPERATURES; and the accepted share at each."""
+    """Of rows of logits [n, vocab] of a proposer and a verifier: KL_WEIGHT times the KL to the verifier's
+    probs plus the share of proposals that it rejects at TEMPERATURES, by REJECTION_WEIGHTS; and the accepted
+    share at each."""
     kl = F.kl_div(logits.log_softmax(-1), verifier.log_softmax(-1), log_target=True,
                   reduction="batchmean")
     accepted = torch.stack([torch.minimum((logits / t).softmax(-1), (verifier / t).softmax(-1))
                             .sum(-1).mean() for t in TEMPERATURES])
-    return kl + (1 - accepted).mean(), accepted.detach()
+    rejections = ((1 - accepted) * accepted.new_tensor(REJECTION_WEIGHTS)).sum()
+    return KL_WEIGHT * kl + rejections, accepted.detach()
 
 
 def target_loss(model, ids, labels, weights, share, cos, sin, pattern):
@@ -189,10 +195,15 @@ class DraftSteps:
 
     @staticmethod
     def batch(args, texts, fraction):
-        """A text of half the span to the whole, and `anchors` places in its last half where a prompt
-        might end: multiples of 8, the teacher's chunk."""
+        """A text of half the span to the whole, and `anchors` places where a prompt might end, multiples
+        of 8, the teacher's chunk: most in its last half, each by SHORT_SHARE anywhere from where the cache
+        is full, as often in any octave."""
         length = int(texts.random.integers(args.span // 2, args.span + 1)) // 64 * 64
-        places = texts.random.integers(length // 16, (length - args.follow) // 8 + 1, args.anchors)
+        end = (length - args.follow) // 8
+        late = texts.random.integers(length // 16, end + 1, args.anchors)
+        first = args.draft_budget / 8
+        short = first * (end / first) ** texts.random.random(args.anchors)
+        places = np.where(texts.random.random(args.anchors) < SHORT_SHARE, short.astype(np.int64), late)
         return torch.from_numpy(texts.text(length + 1)), torch.from_numpy(places * 8)
 
     def parts(self, batch):

@@ -137,6 +137,13 @@ void Progress::say(std::string_view line) {
   if (style_ != Style::kSilent) write_quietly(fd_, printable(line) + '\n');
 }
 
+void append_figure(std::string& text, std::string_view name, double ms_per_token,
+                   std::optional<double> speedup) {
+  if (!text.empty()) text += ", ";
+  text += fmt::format("{} ", name);
+  text += speedup ? fmt::format("{:.2f}x", *speedup) : short_number(ms_per_token) + " ms";
+}
+
 void FiguresSoFar::add(Method method, double ms_per_token) {
   Sum& sum = sums_[method];
   sum.log_ms += std::log(ms_per_token);
@@ -148,10 +155,11 @@ std::string FiguresSoFar::text() const {
   const auto baseline = sums_.find(kBaselineMethod);
   std::string text;
   for (const auto& [method, sum] : sums_) {
-    const bool compares = baseline != sums_.end() && method != kBaselineMethod;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", to_string(method),
-                        compares ? fmt::format("{:.1f}x", ms(baseline->second) / ms(sum))
-                                 : fmt::format("{} ms", short_number(ms(sum))));
+    std::optional<double> speedup;
+    if (baseline != sums_.end() && method != kBaselineMethod) {
+      speedup = ms(baseline->second) / ms(sum);
+    }
+    append_figure(text, to_string(method), ms(sum), speedup);
   }
   return text;
 }

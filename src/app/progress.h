@@ -57,9 +57,13 @@ class Progress {
   bool on_screen_ = false;
 };
 
-// Geometric means of what generations have taken so far, for a progress line: "ar 2.610 ms,
-// triforce 2.4x" per token, or without the baseline "triforce 1.070 ms". Empty before the first
-// one.
+// Adds one method's figure to a list of such: "ar 2.610 ms, triforce 2.40x" per token, or without
+// the baseline "triforce 1.070 ms".
+void append_figure(std::string& text, std::string_view name, double ms_per_token,
+                   std::optional<double> speedup);
+
+// Geometric means of what generations have taken so far, for a progress line; empty before the
+// first one.
 class FiguresSoFar {
  public:
   void add(Method method, double ms_per_token);

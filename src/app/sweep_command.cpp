@@ -34,17 +34,14 @@ bool was_cut_short(const RunResult& r) {
                      [](const CaseResult& c) { return c.status == CaseStatus::kInterrupted; });
 }
 
-// "ar 2.610 ms, triforce 2.40x": time of a token, or how much faster than the baseline; empty if
-// nothing was measured.
+// Time of a token, or how much faster than the baseline, of each case; empty if nothing was measured.
 std::string figures_of(const RunResult& r) {
   std::string text;
   for (const CaseResult& c : r.cases) {
     const auto ms = metric_of(c, CaseMetric::kMsPerToken);
-    const auto speedup = metric_of(c, CaseMetric::kSpeedup);
     if (!ms) continue;
-    text += fmt::format(
-        "{}{} {}", text.empty() ? "" : ", ", c.name,
-        speedup && !is_baseline(c) ? fmt::format("{:.2f}x", *speedup) : short_number(ms) + " ms");
+    const auto speedup = metric_of(c, CaseMetric::kSpeedup);
+    append_figure(text, c.name, *ms, is_baseline(c) ? std::nullopt : speedup);
   }
   return text;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "compare/metrics.h"
@@ -46,15 +47,17 @@ class ExactFields {
   std::string name_, member_ = "timing.samples[].";
 };
 
-constexpr std::string_view kTokens = "tokens_sha256";
+// Of a sample: its tokens, which are compared by themselves, and whose run it is.
+constexpr std::array<std::string_view, 2> kNoCounters = {"tokens_sha256", "generated_in"};
 
 // All but those that a file lacks.
 std::vector<Counter> counters_of(const Sample& sample, const std::set<std::string>& absent) {
   std::vector<Counter> counters;
   ExactFields visitor(counters);
   fields(visitor, const_cast<Sample&>(sample));  // only read, as in write_value()
-  std::erase_if(counters,
-                [&](const Counter& c) { return c.name == kTokens || absent.contains(c.member); });
+  std::erase_if(counters, [&](const Counter& c) {
+    return std::ranges::find(kNoCounters, c.name) != kNoCounters.end() || absent.contains(c.member);
+  });
   return counters;
 }
 

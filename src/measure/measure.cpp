@@ -8,6 +8,7 @@
 
 #include "host/machine.h"
 #include "measure/measure_state.h"
+#include "measure/shared_baselines.h"
 #include "measure/tuner.h"
 #include "statistics/statistics.h"
 
@@ -34,11 +35,12 @@ std::vector<std::vector<std::int32_t>> rows_of(const std::vector<std::int32_t>& 
 
 class Measurement {
  public:
-  // `shares`: its engine is over a context that others use between its prompts.
-  Measurement(const MeasureInput& input, bool shares)
+  // `shared`: that of the measurements that use its engine's context between its prompts; nullptr:
+  // there are none.
+  Measurement(const MeasureInput& input, SharedBaselines* shared)
       : in_(input),
         c_(input.config),
-        shares_(shares),
+        shared_(shared),
         observer_(input.observer != nullptr ? *input.observer : silent_) {
     TF_CHECK(in_.backend != nullptr && in_.target != nullptr && !in_.prompts.empty());
     for (const auto& prompt : in_.prompts) {
@@ -53,7 +55,7 @@ class Measurement {
     state_.salt = fmt::format("{}", Clock::now().time_since_epoch().count());
     const auto prompts = static_cast<std::int64_t>(in_.prompts.size());
     total_ = static_cast<std::int64_t>(state_.methods.size()) *
-             (c_.warmup * (shares_ ? prompts : 1) + prompts * c_.repetitions);
+             (c_.warmup * (shared_ != nullptr ? prompts : 1) + prompts * c_.repetitions);
     if (!c_.tuned()) return;
     tuner_.emplace(c_, state_.longest_prompt, !in_.tuning_prompts.empty(),
                    Tuner::Hooks{[this](Pass pass, std::int64_t done, std::int64_t total) {
@@ -92,6 +94,8 @@ class Measurement {
   void measure_steps();
   void measure_margins(int prompt);
   void generate(MethodState& m, int prompt, int repetition, bool warmup);
+  bool generate_now(const MethodState& m, const TokenCallback& on_tokens, MeasuredRun& run);
+  bool take_baseline(MeasuredRun& run) const;
   // Whether a stop was requested or the time is up; remembered.
   bool stopped();
   void fail(MethodState* method, CaseStatus status, ExitCode code, const std::string& reason);
@@ -102,7 +106,7 @@ class Measurement {
 
   const MeasureInput& in_;
   const RunConfig& c_;
-  bool shares_;
+  SharedBaselines* shared_;
   MeasureObserver silent_;
   MeasureObserver& observer_;
   double spent_s_ = 0;         // on the prompts before
@@ -197,9 +201,33 @@ bool Measurement::record(int prompt) {
   return done;
 }
 
+// Whether it was generated to its end.
+bool Measurement::generate_now(const MethodState& m, const TokenCallback& on_tokens,
+                               MeasuredRun& run) {
+  engine_->set_gammas(m.gammas);
+  const bool later_warmup = run.warmup && run.prompt > 0;
+  const std::int64_t tokens =
+      later_warmup ? std::min<std::int64_t>(c_.gen_len, kLaterWarmupTokens) : c_.gen_len;
+  run.metrics =
+      engine_->generate(m.method->method, tokens, run.seed, static_cast<std::uint32_t>(run.prompt),
+                        on_tokens, [this] { return stopped(); });
+  if (run.metrics.interrupted) return false;
+  if (shared_ != nullptr && m.method->is_baseline()) {
+    shared_->add(c_.speculation, run, make_run_id(in_.context, state_.salt));
+  }
+  return true;
+}
+
+// Whether another measurement has generated it.
+bool Measurement::take_baseline(MeasuredRun& run) const {
+  if (shared_ == nullptr) return false;
+  const MeasuredRun* known = shared_->find(c_.speculation, run.prompt, run.repetition, run.warmup);
+  if (known != nullptr) run = *known;
+  return known != nullptr;
+}
+
 void Measurement::generate(MethodState& m, int prompt, int repetition, bool warmup) {
   if (m.failed || stopped()) return;
-  const bool later_warmup = warmup && prompt > 0;
   const bool shown_by_warmup = c_.warmup > 0 && prompt == 0;
   const bool first = repetition == 0 && warmup == shown_by_warmup;
   observer_.on_generation(m.method->method, prompt, repetition, warmup, index_++, total_);
@@ -209,25 +237,18 @@ void Measurement::generate(MethodState& m, int prompt, int repetition, bool warm
       observer_.on_tokens(m.method->method, tokens, origins);
     };
   }
-  MeasuredRun run{prompt,
-                  repetition,
-                  warmup,
-                  c_.seed + static_cast<std::uint64_t>(warmup ? 0 : repetition),
-                  {}};
-  const bool done = guarded(&m, [&] {
-    engine_->set_gammas(m.gammas);
-    const std::int64_t tokens =
-        later_warmup ? std::min<std::int64_t>(c_.gen_len, kLaterWarmupTokens) : c_.gen_len;
-    run.metrics =
-        engine_->generate(m.method->method, tokens, run.seed, static_cast<std::uint32_t>(prompt),
-                          on_tokens, [this] { return stopped(); });
-  });
-  if (!done || run.metrics.interrupted) return;
+  MeasuredRun run{prompt, repetition,
+                  warmup, c_.seed + static_cast<std::uint64_t>(warmup ? 0 : repetition),
+                  {},     {}};
+  const bool taken = m.method->is_baseline() && take_baseline(run);
+  bool done = taken;
+  if (!taken) guarded(&m, [&] { done = generate_now(m, on_tokens, run); });
+  if (!done) return;
   if (!warmup) {
     const auto tokens = static_cast<double>(run.metrics.tokens.size());
     observer_.on_timed(m.method->method, run.metrics.decode_ms / tokens);
   }
-  if (!warmup && first) {
+  if (first && (taken || !warmup)) {
     observer_.on_tokens(m.method->method, run.metrics.tokens, run.metrics.origins);
   }
   m.runs.push_back(std::move(run));
@@ -305,7 +326,7 @@ void Measurement::resume() {
 
 // Until the next prompt: others may be at work.
 void Measurement::pause() {
-  if (shares_) engine_.reset();
+  if (shared_ != nullptr) engine_.reset();
   spent_s_ += std::chrono::duration<double>(Clock::now() - begin_).count();
   begin_ = Clock::now();
   if (in_.load != nullptr) in_.load->pause();
@@ -356,7 +377,7 @@ bool Measurement::noisy() {
 
 void Measurement::measure_open(int prompt, std::optional<double>& target_ms) {
   if (!prefill(prompt, target_ms) || !record(prompt)) return;
-  if (prompt == 0 || shares_) warm_up(prompt);
+  if (prompt == 0 || shared_ != nullptr) warm_up(prompt);
   for (int r = 0; r < c_.repetitions && !stopped(); ++r) repeat(prompt, r);
   for (int r = c_.repetitions; noisy() && r < kMaxNoiseFactor * c_.repetitions && !stopped(); ++r) {
     total_ += std::ssize(state_.methods);
@@ -397,7 +418,7 @@ MemoryResult Measurement::memory() const {
   Allocator& a = in_.backend->allocator();
   MemoryResult m;
   set_plan(in_.plan, m);
-  if (shares_) return m;
+  if (shared_ != nullptr) return m;
   m.peak = TaggedBytes{};
   for (std::size_t i = 0; i < m.peak->bytes.size(); ++i) {
     m.peak->bytes[i] = a.ledger(static_cast<MemTag>(i)).peak_bytes;
@@ -434,10 +455,11 @@ std::optional<double> gemm_gflops_now(Backend& backend, DType dtype) {
 
 std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
   TF_CHECK(!inputs.empty());
+  SharedBaselines shared;
   std::deque<Measurement> measurements;
   for (const MeasureInput& input : inputs) {
     TF_CHECK(input.prompts.size() == inputs.front().prompts.size());
-    measurements.emplace_back(input, inputs.size() > 1);
+    measurements.emplace_back(input, inputs.size() > 1 ? &shared : nullptr);
   }
   const auto device_failed = [&] {
     return std::any_of(measurements.begin(), measurements.end(),

@@ -32,7 +32,8 @@ class MeasureObserver {
   // `auto` is at step `done` of `total` on tuning prompt `prompt` of `prompts`.
   virtual void on_tuning(int /*prompt*/, int /*prompts*/, std::int64_t /*done*/,
                          std::int64_t /*total*/) {}
-  // A generation is about to start; `index` of `total` of the whole measurement.
+  // A generation is about to start, or is that of another measurement (run_measurements());
+  // `index` of `total` of the whole measurement.
   virtual void on_generation(Method /*method*/, int /*prompt*/, int /*repetition*/, bool /*warmup*/,
                              std::int64_t /*index*/, std::int64_t /*total*/) {}
   // A timed generation took so long.
@@ -99,7 +100,8 @@ RunResult run_measurement(const MeasureInput& input);
 // The same of several configurations with the same prompts, tuning prompts, models and gen_len.
 // Each make_engine gives methods over one context that all share: the target processes a prompt
 // once, for the first of them, and every configuration in turn decodes from it, after a warm-up on
-// each prompt, as its methods are built anew. Tokens and counters are those of each alone; peaks of
+// each prompt, as its methods are built anew. Baselines that sample alike are generated once, for
+// the first that asks, too. Tokens and counters are those of each alone; peaks of
 // memory are null. A configuration's time limit counts its own time. Ends early, with the others'
 // results as they are then, if the device of one fails (ExitCode::kDevice).
 std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs);

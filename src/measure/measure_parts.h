@@ -19,6 +19,7 @@ struct MeasuredRun {
   bool warmup = false;
   std::uint64_t seed = 0;
   RunMetrics metrics;
+  std::optional<std::string> generated_in;  // run id of the measurement that it is taken from
 };
 
 // A B C, then C B A, and so on: drift of the machine hits all methods alike.

@@ -56,6 +56,7 @@ Sample to_sample(const MeasuredRun& r) {
   s.rebuilds = r.metrics.rebuilds;
   s.decode_ms = r.metrics.decode_ms;
   s.stopped_at_eos = r.metrics.stopped_at_eos;
+  s.generated_in = r.generated_in;
   s.tokens_sha256 = tokens_sha256(r.metrics.tokens);
   s.levels = r.metrics.levels;
   return s;

@@ -94,7 +94,7 @@ TEST(Progress, FiguresAreWhatTheyAreSoFar) {
   figures.add(Method::kAutoregressive, 2.5);
   figures.add(Method::kTriForce, 4);
   figures.add(Method::kAutoregressive, 10);
-  EXPECT_EQ(figures.text(), "ar 5.000 ms, triforce 2.5x");
+  EXPECT_EQ(figures.text(), "ar 5.000 ms, triforce 2.50x");
 }
 
 // What is over within two seconds prints nothing, and no line follows another sooner.

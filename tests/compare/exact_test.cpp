@@ -78,6 +78,13 @@ TEST(Exact, HashesOfRepetitionsThatWereNotRecorded) {
             std::string::npos);
 }
 
+TEST(Exact, WhoseRunASampleIsDoesNotCount) {
+  const ResultFile base = made_file("a", {});
+  ResultFile other = base;
+  for (Sample& s : other.results[0].cases[0].timing.samples) s.generated_in = "of another case";
+  EXPECT_EQ(compare_made(base, other, kExact).exit_code, ExitCode::kOk);
+}
+
 TEST(Exact, EveryCounterCounts) {
   const std::pair<std::function<void(Sample&)>, const char*> kTable[] = {
       {[](Sample& s) { ++s.rounds; }, "rounds: 40, now 41"},

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/forwarding_backend.h"
@@ -675,6 +676,44 @@ TEST_F(MeasureGroup, EachHasTheTokensAndCountersThatItHasAlone) {
     }
   }
   EXPECT_EQ(prefills, 2);  // one a prompt
+}
+
+// The baselines of the first two sample alike; that of the fourth accepts otherwise, and at another
+// temperature nothing is shared either.
+TEST_F(MeasureGroup, EqualBaselinesAreGeneratedOnce) {
+  inputs_[2].config.methods = {Method::kAutoregressive, Method::kStreaming};
+  inputs_[1].config.repetitions = inputs_[0].config.repetitions + 1;
+  const std::vector<RunResult> results = measure_together();
+  const auto baseline_of = [&](std::size_t i) -> const CaseResult& {
+    const auto& cases = results[i].cases;
+    return *std::find_if(cases.begin(), cases.end(),
+                         [](const CaseResult& c) { return c.method == "ar"; });
+  };
+  std::map<std::tuple<int, int, bool>, Sample> first;
+  for (const Sample& s : baseline_of(0).timing.samples) {
+    EXPECT_FALSE(s.generated_in);
+    first[{s.prompt, s.repetition, s.warmup}] = s;
+  }
+  std::size_t taken = 0;
+  for (const Sample& s : baseline_of(1).timing.samples) {
+    const auto same = first.find({s.prompt, s.repetition, s.warmup});
+    ASSERT_EQ(s.generated_in.has_value(), same != first.end());
+    if (!s.generated_in) continue;
+    ++taken;
+    EXPECT_EQ(*s.generated_in, results[0].run_id);
+    EXPECT_EQ(s.decode_ms, same->second.decode_ms);
+    EXPECT_EQ(s.tokens_sha256, same->second.tokens_sha256);
+  }
+  EXPECT_EQ(taken, first.size());
+  EXPECT_GT(baseline_of(1).timing.samples.size(), taken);  // the repetition more is its own
+  for (const std::size_t i : {2U, 3U}) {
+    for (const Sample& s : baseline_of(i).timing.samples) EXPECT_FALSE(s.generated_in) << i;
+  }
+  for (const CaseResult& c : results[1].cases) {
+    EXPECT_TRUE(c.lossless.mode == LosslessMode::kBaseline || c.lossless.compared > 0);
+    if (c.method == "ar") continue;
+    for (const Sample& s : c.timing.samples) EXPECT_FALSE(s.generated_in);
+  }
 }
 
 TEST_F(MeasureGroup, WhatFailsFailsAlone) {
