@@ -8,7 +8,7 @@
 namespace triforce::cpu {
 
 // Keys per tile: one step of the online softmax. 64 keys of 64 dimensions in bf16 are 16 KiB of K
-// and V, so that a tile and the prefetched next one share the first-level cache.
+// and V, half of a first-level cache.
 inline constexpr int kTileKeys = 64;
 // Keys per split: the unit of parallel work, and of the order in which a row is summed.
 inline constexpr int kSplitKeys = 512;

@@ -6,9 +6,8 @@
 #ifndef TF_ISA
 #error "define TF_ISA and V before including this file"
 #endif
-#include <xmmintrin.h>
-
 #include "cpu/attention_kernels.h"
+#include "cpu/prefetch.h"
 #include "cpu/row_formats.h"
 
 namespace triforce::cpu {
@@ -39,8 +38,7 @@ struct AttentionTile {
       for (int b = 0; b < kBlocks; ++b) {
         const std::int64_t at = b * block + static_cast<std::int64_t>(i) * kLanes;
         keys[b] = F::load(k + at);
-        _mm_prefetch(reinterpret_cast<const char*>(next) + at * std::int64_t{sizeof(Element)},
-                     _MM_HINT_T0);
+        prefetch_line(next + at * std::int64_t{sizeof(Element)});
       }
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
@@ -125,8 +123,7 @@ struct AttentionTile {
       for (int b = 0; b < kBlocks; ++b) {
         const std::int64_t at = static_cast<std::int64_t>(t) * d + b * kLanes * F::kPair;
         rows[b] = F::load(v + at);
-        _mm_prefetch(reinterpret_cast<const char*>(next) + at * std::int64_t{sizeof(Element)},
-                     _MM_HINT_T0);
+        prefetch_line(next + at * std::int64_t{sizeof(Element)});
       }
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
@@ -229,7 +226,7 @@ struct KeyKernels {
           const Element* at = keys + (b + j) * block + static_cast<std::int64_t>(i) * kLanes;
           acc[j] = F::mad(acc[j], F::load(at), x);
           // Past the end of a page, where the hardware prefetcher stops; never dereferenced.
-          _mm_prefetch(reinterpret_cast<const char*>(at + 4 * block), _MM_HINT_T0);
+          prefetch_line(at + 4 * block);
         }
       }
       for (int j = 0; j < 4; ++j) V::store(out + (b + j) * kLanes, acc[j]);

@@ -12,13 +12,12 @@
 #ifndef TF_ISA
 #error "define TF_ISA and V before including this file"
 #endif
-#include <xmmintrin.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "core/rounding.h"
 #include "cpu/linear_kernels.h"
+#include "cpu/prefetch.h"
 #include "cpu/row_formats.h"
 
 namespace triforce::cpu {
@@ -33,7 +32,7 @@ struct LinearTile {
   static constexpr std::int64_t kVecElements = std::int64_t{kLanes} * F::kPair;
   static constexpr std::int64_t kStepElements = kPanel * F::kPair;
   static constexpr std::int64_t kStepBytes = kStepElements * std::int64_t{sizeof(Element)};
-  // Half of a first-level cache, and the next one in the other half.
+  // Half of a first-level cache, in which all tiles of rows but the first find it.
   static constexpr std::int64_t kBlockBytes = 16 << 10, kBlockSteps = kBlockBytes / kStepBytes;
   // Bytes ahead of the load: past the end of a page, where the hardware prefetcher stops.
   static constexpr std::int64_t kAhead = 4096;
@@ -65,8 +64,7 @@ struct LinearTile {
       for (int j = 0; j < kWide; ++j) sum[r][j] = V::load(acc + r * kPanel + j * kLanes);
     }
     for (std::int64_t s = 0; s < steps; ++s, w += kStepElements, ahead += kBytes) {
-      for (std::int64_t line = 0; line < kBytes; line += 64)
-        _mm_prefetch(ahead + line, _MM_HINT_T0);
+      for (std::int64_t line = 0; line < kBytes; line += 64) prefetch_line(ahead + line);
       decltype(F::load(w)) weights[kWide];
 #pragma GCC unroll 4
       for (int j = 0; j < kWide; ++j) weights[j] = F::load(w + j * kVecElements);

@@ -8,6 +8,7 @@
 #include "core/host_allocator.h"
 #include "core/rounding.h"
 #include "cpu/gemm.h"
+#include "cpu/prefetch.h"
 #include "cpu/vector.h"
 
 namespace triforce::cpu {
@@ -22,10 +23,10 @@ TF_INLINE void sum_body(const std::byte* p, std::int64_t bytes, std::int32_t* ou
   I32x16 a{}, b{}, c{}, d{};
   for (std::int64_t i = 0; i + 256 <= bytes; i += 256) {
     I32x16 v;
-    __builtin_prefetch(p + i + 4096);
-    __builtin_prefetch(p + i + 4096 + 64);
-    __builtin_prefetch(p + i + 4096 + 128);
-    __builtin_prefetch(p + i + 4096 + 192);
+    prefetch_line(p + i + 4096);
+    prefetch_line(p + i + 4096 + 64);
+    prefetch_line(p + i + 4096 + 128);
+    prefetch_line(p + i + 4096 + 192);
     std::memcpy(&v, p + i, 64);
     a += v;
     std::memcpy(&v, p + i + 64, 64);
