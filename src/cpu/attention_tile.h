@@ -20,11 +20,26 @@ struct AttentionTile {
   using Query = typename F::Query;
   static constexpr int kVecs = kTileKeys / kLanes;
 
-  // s[r][.] = q[r] . k of kBlocks key blocks. The same places from `next` on are
-  // prefetched, always: with a branch in the loop GCC would keep the loaded keys on the stack.
+  // Where a pass takes few rows, the first two are not enough time for the requests of a tile
+  // unless they go on all along; where it takes many, those two are long enough, and shifts would
+  // cost 3%.
+  static constexpr bool kSpreads = V::kMaxRows <= 4;
+
+  // What is asked for while bytes [0, n) are read: as many from `begin` on, or half as many.
+  struct Request {
+    const std::byte* begin;
+    int halvings = 0;
+    [[gnu::always_inline]] Request from(std::int64_t at) const {
+      return {begin + (kSpreads ? at >> halvings : at), halvings};
+    }
+    [[gnu::always_inline]] void line(std::int64_t at) const { prefetch_line(from(at).begin); }
+  };
+
+  // s[r][.] = q[r] . k of kBlocks key blocks. The same places of `next` are requested, always: with
+  // a branch in the loop GCC would keep the loaded keys on the stack.
   template <int R, int kBlocks>
   TF_ISA_ALONE static void scores(const Element* k, const Query* q, int d, float* s,
-                                  const std::byte* next) {
+                                  const Request& next) {
     Vec acc[R][kBlocks];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
@@ -38,7 +53,7 @@ struct AttentionTile {
       for (int b = 0; b < kBlocks; ++b) {
         const std::int64_t at = b * block + static_cast<std::int64_t>(i) * kLanes;
         keys[b] = F::load(k + at);
-        prefetch_line(next + at * std::int64_t{sizeof(Element)});
+        next.line(at * std::int64_t{sizeof(Element)});
       }
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
@@ -105,7 +120,7 @@ struct AttentionTile {
   // o[r][16 kBlocks dimensions] = factor[r] o + p[r] v
   template <int R, int kBlocks>
   TF_ISA_ALONE static void values(const Element* v, const Query* p, int d, const float* factor,
-                                  float* o, const std::byte* next) {
+                                  float* o, const Request& next) {
     Vec acc[R][kBlocks];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
@@ -123,7 +138,7 @@ struct AttentionTile {
       for (int b = 0; b < kBlocks; ++b) {
         const std::int64_t at = static_cast<std::int64_t>(t) * d + b * kLanes * F::kPair;
         rows[b] = F::load(v + at);
-        prefetch_line(next + at * std::int64_t{sizeof(Element)});
+        next.line(at * std::int64_t{sizeof(Element)});
       }
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
@@ -141,11 +156,10 @@ struct AttentionTile {
     }
   }
 
-  // One tile: where it lies, and where the next one does; this one again if that is not to be
-  // prefetched.
+  // One tile: where it lies, and what is requested with its keys and with its values.
   struct Source {
     const Element *k, *v;
-    const std::byte *next_k, *next_v;
+    Request with_k, with_v;
   };
 
   template <int R, int kBlocks>
@@ -155,7 +169,7 @@ struct AttentionTile {
       const std::int64_t at = static_cast<std::int64_t>(dim) * F::kPair;
       values<R, kBlocks>(from.v + at, p, a.d, factor,
                          a.o + static_cast<std::int64_t>(row) * a.d + dim,
-                         from.next_v + at * std::int64_t{sizeof(Element)});
+                         from.with_v.from(at * std::int64_t{sizeof(Element)}));
     }
   }
 
@@ -169,7 +183,7 @@ struct AttentionTile {
     for (int b = 0; b < kVecs; b += kBlocks) {
       const std::int64_t at = static_cast<std::int64_t>(b) * a.d * kLanes;
       scores<R, kBlocks>(from.k + at, q, a.d, s + b * kLanes,
-                         from.next_k + at * std::int64_t{sizeof(Element)});
+                         from.with_k.from(at * std::int64_t{sizeof(Element)}));
     }
     softmax(a, tile, row, R, s, p, factor);
     int dim = 0;
@@ -186,6 +200,20 @@ struct AttentionTile {
     rows<R>(a, from, tile, row);
   }
 
+  // The first pass requests the keys of the next tile with its own, the second, or the first if it
+  // is the only one, the values; where they spread, both with their keys and with their values.
+  static void request_next(const TileArgs& a, std::int64_t at, std::int64_t half, int pass,
+                           int passes, Source& from) {
+    if (!kSpreads || passes == 1) {
+      if (pass == 0) from.with_k = {a.next_k + at};
+      if (pass == (passes > 1 ? 1 : 0)) from.with_v = {a.next_v + at};
+    } else if (pass < 2) {
+      const std::byte* next = (pass == 0 ? a.next_k : a.next_v) + at;
+      from.with_k = {next, 1};
+      from.with_v = {next + half, 1};
+    }
+  }
+
   TF_ISA static void run(const TileArgs& a) {
     // As even as possible: where a pass takes 12, 13 rows are 7 and 6, not 12 and 1.
     const int passes = (a.rows + V::kMaxRows - 1) / V::kMaxRows;
@@ -193,13 +221,11 @@ struct AttentionTile {
     for (int tile = 0; tile < a.tiles; ++tile) {
       const std::byte* k = a.k + tile * bytes;
       const std::byte* v = a.v + tile * bytes;
-      const std::byte* next_k = a.next_k == nullptr ? k : a.next_k + tile * bytes;
-      const std::byte* next_v = a.next_v == nullptr ? v : a.next_v + tile * bytes;
       for (int pass = 0, row = 0; pass < passes; ++pass) {
         const int count = (a.rows - row + passes - pass - 1) / (passes - pass);
-        // The first pass asks for the next keys, the second one, if there is one, for the values.
-        const Source from{reinterpret_cast<const Element*>(k), reinterpret_cast<const Element*>(v),
-                          pass == 0 ? next_k : k, pass == (passes > 1 ? 1 : 0) ? next_v : v};
+        Source from{
+            reinterpret_cast<const Element*>(k), reinterpret_cast<const Element*>(v), {k}, {v}};
+        if (a.next_k != nullptr) request_next(a, tile * bytes, bytes / 2, pass, passes, from);
         rows_of<V::kMaxRows>(a, from, tile, row, count);
         row += count;
       }
