@@ -34,7 +34,8 @@ bool was_cut_short(const RunResult& r) {
                      [](const CaseResult& c) { return c.status == CaseStatus::kInterrupted; });
 }
 
-// Time of a token, or how much faster than the baseline, of each case; empty if nothing was measured.
+// Time of a token, or how much faster than the baseline, of each case; empty if nothing was
+// measured.
 std::string figures_of(const RunResult& r) {
   std::string text;
   for (const CaseResult& c : r.cases) {
