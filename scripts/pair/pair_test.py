@@ -17,7 +17,7 @@ from .distill import RetrievalTeacher
 from . import steps
 from .model import (SINKS, Full, FullAndRetrieval, Llama, Shape, Streaming, causal, masked, products,
                     rope_tables, rotate)
-from .steps import (KL_WEIGHT, REJECTION_WEIGHTS, SHORT_SHARE, DraftSteps, TargetSteps, rejected,
+from .steps import (KL_WEIGHT, REJECTION_WEIGHTS, SHORT_SHARE, SHORTEST, DraftSteps, TargetSteps, rejected,
                     target_loss)
 from .texts import copy_distances
 
@@ -327,12 +327,12 @@ class Steps(unittest.TestCase):
         ids, places = DraftSteps.batch(args, texts, 0.0)
         length, places = len(ids) - 1, places.numpy()
         self.assertTrue((places % 8 == 0).all())
-        self.assertGreaterEqual(places.min(), args.draft_budget)
+        self.assertGreaterEqual(places.min(), SHORTEST)
         self.assertLessEqual(places.max() + args.follow, length)
         first_half = (places < length // 16 * 8).mean()  # of SHORT_SHARE all octaves but the last
-        octaves = np.log2((length - args.follow) / args.draft_budget)
+        octaves = np.log2((length - args.follow) / SHORTEST)
         self.assertAlmostEqual(first_half, SHORT_SHARE * (1 - 1 / octaves), delta=0.02)
-        self.assertAlmostEqual((places < 512).mean(), SHORT_SHARE / octaves, delta=0.015)
+        self.assertAlmostEqual((places < 2 * SHORTEST).mean(), SHORT_SHARE / octaves, delta=0.015)
 
     def test_draft(self):
         ids, places = torch.randint(3, 64, (200,)), torch.tensor([64, 96, 128, 160, 72])
@@ -345,6 +345,19 @@ class Steps(unittest.TestCase):
                 self.same(found, expected)
                 self.assertEqual(count, 5 * (48 + 24))
                 self.assertAlmostEqual(report.count, 1)
+
+    def test_draft_of_a_short_prompt(self):
+        """A cache that is not full holds the text from its beginning."""
+        ids, place, follow = torch.randint(3, 64, (200,)), 32, self.args.follow
+        teacher = torch.randn(1, follow, 64) * 3
+        found, _, _ = self.learned(DraftSteps, (ids, torch.tensor([place])), 1 << 30,
+                                   lambda ids, places: teacher)
+        length = self.args.draft_budget + follow
+        logits = self.model(ids[None, :length], *rope_tables(self.model.shape, length),
+                            Streaming(self.args.draft_budget))
+        extra, _ = rejected(logits[0, place:place + follow], teacher[0])
+        text = F.cross_entropy(logits[0, SINKS:], ids[SINKS + 1:length + 1])
+        self.same(found, self.gradients(0.1 * text + extra))
 
 
 class Distances(unittest.TestCase):

@@ -18,7 +18,7 @@ DISTANCES = (1, 512, 2048, 4096, 8192)  # lower bounds of the printed classes of
 # rejected where probs are spread. 0.1 stands for greedy.
 TEMPERATURES, REJECTION_WEIGHTS = (0.1, 0.3, 0.6, 1.0), (0.4, 0.25, 0.25, 0.1)
 KL_WEIGHT = 0.5
-SHORT_SHARE = 0.25  # of the drafter's places
+SHORT_SHARE, SHORTEST = 0.25, 64  # of the drafter's places, and tokens before the earliest
 AGREE_EVERY = 4  # tokens: the logits of all would take as long as the layers
 
 
@@ -163,17 +163,17 @@ class TargetSteps:
         return loss
 
 
-def draft_loss(model, rows, labels, teacher, share, cos, sin, pattern):
-    """rows [anchors, length]. With teacher [anchors, follow, vocab]: rejected() of the last `follow`
-    tokens with the teacher as the verifier, since that is what the drafter is for; without:
-    cross-entropy with labels [anchors, length]. Times `share`, which these rows are of the step. Also
-    returns the accepted share per temperature."""
+def draft_loss(model, rows, labels, at, teacher, share, cos, sin, pattern):
+    """rows [anchors, length]. With teacher [anchors, follow, vocab]: rejected() of the tokens that lie
+    at [anchors, follow] of the rows with the teacher as the verifier, since that is what the drafter is
+    for; without: cross-entropy with labels [anchors, length]. Times `share`, which these rows are of
+    the step. Also returns the accepted share per temperature."""
     logits = model(rows, cos, sin, pattern).float()
     text = F.cross_entropy(logits[:, SINKS:].flatten(0, 1), labels[:, SINKS:].flatten())
     if teacher is None:
         return share * text, torch.zeros(len(TEMPERATURES))
-    extra, accepted = rejected(logits[:, -teacher.shape[1]:].flatten(0, 1),
-                               teacher.flatten(0, 1).float())
+    followers = logits.gather(1, at[..., None].expand(-1, -1, logits.shape[-1]))
+    extra, accepted = rejected(followers.flatten(0, 1), teacher.flatten(0, 1).float())
     return share * (0.1 * text + extra), accepted
 
 
@@ -196,12 +196,12 @@ class DraftSteps:
     @staticmethod
     def batch(args, texts, fraction):
         """A text of half the span to the whole, and `anchors` places where a prompt might end, multiples
-        of 8, the teacher's chunk: most in its last half, each by SHORT_SHARE anywhere from where the cache
-        is full, as often in any octave."""
+        of 8, the teacher's chunk: most in its last half, each by SHORT_SHARE anywhere from SHORTEST on, as
+        often in any octave."""
         length = int(texts.random.integers(args.span // 2, args.span + 1)) // 64 * 64
         end = (length - args.follow) // 8
         late = texts.random.integers(length // 16, end + 1, args.anchors)
-        first = args.draft_budget / 8
+        first = SHORTEST / 8
         short = first * (end / first) ** texts.random.random(args.anchors)
         places = np.where(texts.random.random(args.anchors) < SHORT_SHARE, short.astype(np.int64), late)
         return torch.from_numpy(texts.text(length + 1)), torch.from_numpy(places * 8)
@@ -209,18 +209,22 @@ class DraftSteps:
     def parts(self, batch):
         """A few places at a time, the share of them in the batch and the number of tokens.
         The rows are what the drafter's cache holds after each place: the first SINKS tokens, then
-        the text up to `follow` tokens after the place."""
+        the text up to `follow` tokens after the place; before the cache is full, the text from its
+        beginning, as long as the other rows."""
         ids, places = (t.to(self.device) for t in batch)
         with bf16_products(self.device):
             teacher = self.teacher(ids[:-1], places) if self.teacher else None
         sinks = torch.arange(SINKS, device=self.device).expand(len(places), -1)
         recent = torch.arange(SINKS - self.args.draft_budget, self.args.follow, device=self.device)
-        index = torch.cat((sinks, places[:, None] + recent), 1)
+        full = places.clamp(min=self.args.draft_budget)
+        index = torch.cat((sinks, full[:, None] + recent), 1)
+        at = (self.args.draft_budget + places - full)[:, None]
+        at = at + torch.arange(self.args.follow, device=self.device)
         at_once = max(1, tokens_at_once(self.device) // index.shape[1])
         for first in range(0, len(places), at_once):
             some = slice(first, first + at_once)
             rows = index[some]
-            yield ((ids[rows], ids[rows + 1], None if teacher is None else teacher[some]),
+            yield ((ids[rows], ids[rows + 1], at[some], None if teacher is None else teacher[some]),
                    len(rows) / len(places), rows.numel())
 
     def loss(self, part, share, report):
