@@ -154,7 +154,8 @@ class Gate(ProgramTest):
         self.gate("--base", BINARY, "--new", one, "--out", "out", "--small", "--turns", "2", code=1)
         self.assertIn("levels.outer.accepted: ", self.metric("out/exact.json", "triforce", "counters")["reason"])
         self.assertEqual(self.document("out/latency.json")["exit_code"], 0)
-        less = self.changed("less", ACCEPTANCE, kept=0.3, of_timed=True)
+        # Nothing is accepted: what is kept of two prompts would differ between them by chance of rounding.
+        less = self.changed("less", ACCEPTANCE, kept=0, of_timed=True)
         self.gate("--base", BINARY, "--new", less, "--out", "out", "--small", "--turns", "2", code=1)
         self.assertEqual(self.document("out/exact.json")["exit_code"], 0)
         rate = self.metric("out/latency.json", "triforce", "acceptance.outer")
