@@ -101,9 +101,9 @@ RunResult run_measurement(const MeasureInput& input);
 // Each make_engine gives methods over one context that all share: the target processes a prompt
 // once, for the first of them, and every configuration in turn decodes from it, after a warm-up on
 // each prompt, as its methods are built anew. Baselines that sample alike are generated once, for
-// the first that asks, too. Tokens and counters are those of each alone; peaks of
-// memory are null. A configuration's time limit counts its own time. Ends early, with the others'
-// results as they are then, if the device of one fails (ExitCode::kDevice).
+// the first that asks, too. Tokens and counters are those of each alone; peaks of memory are null.
+// A configuration's time limit counts its own time. Ends early, with the others' results as they
+// are then, if the device of one fails (ExitCode::kDevice).
 std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs);
 
 // The result of a run that never started, one case a method: too little memory, a model that does
