@@ -12,7 +12,7 @@
 # UndefinedBehaviorSanitizer. emulated-asan: the same with the emulated CUDA sources and their tests.
 # fuzz: each fuzz target of the build asan over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
 # tsan: the tests under ThreadSanitizer (clang, its OpenMP runtime, Archer).
-# The sanitizers leave out tests that are labelled slow.
+# The sanitizers leave out tests that are labelled slow or, being of scripts, python.
 set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -75,7 +75,7 @@ check_tests() {  # PRESET
     say "$1: LeakSanitizer cannot run here (ptrace is not permitted), leaks are not checked"
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
   fi
-  ctest --preset "$1" --label-exclude slow --parallel "$(tf_jobs)"
+  ctest --preset "$1" --label-exclude "slow|python" --parallel "$(tf_jobs)"
 }
 
 # g++ accepts in the emulated build what nvcc refuses. No build: every file is compiled once, by the
