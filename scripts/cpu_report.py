@@ -6,9 +6,9 @@ usage: scripts/cpu_report.py [--program PROGRAM] [--rounds N] [--levels LIST] > 
 Levels take turns: each round measures every level once, by two commands that the output names. One decodes behind
 one prompt and times passes of 1, 8 and 16 rows, beside the read bandwidth and the rate of matrix products that the
 same process measured; the other is the default command, killed at the first figure beside its bar. Where a goal is
-not met, a line says what arithmetic allows: the bytes that a pass must read at the measured bandwidth, or its
-operations at the measured rate, whichever takes longer. Progress goes to stderr. About a minute a round on two
-cores; the machine should do nothing else, and the table says so where it did.
+not met, a line says what arithmetic allows: the products and exponentials of a pass of so many rows at the measured
+rate, beside the measured pass of one row, which reads the same bytes. Progress goes to stderr. About a minute a round
+on two cores; the machine should do nothing else, and the table says so where it did.
 """
 import json
 import os
@@ -30,6 +30,11 @@ LEVELS = ("avx2", "avx512", "avx512-bf16", "amx")
 ROWS = (8, 16)  # of a verification: gamma is one less
 GENERATED = 64
 TIMEOUT_S = 600
+# Multiply-adds of an exponential, which take the units of the products: its polynomial (src/cpu/attention_exp2.h).
+EXPONENTIAL_STEPS = 5
+# Numbers that a product's instruction multiplies in a lane where a step of an exponential multiplies one. Not of amx,
+# whose products run beside the vectors.
+PRODUCTS_IN_A_LANE = {"avx2": 1, "avx512": 1, "avx512-bf16": 2}
 BUSY = 0.05  # share of the processors that others may take before the table says so
 # AMD's Zen 4: family 25 with these models.
 ZEN_4 = {0x10, 0x11, 0x18, 0x61, 0x74, 0x75, 0x78, 0x7C, 0xA0}
@@ -115,16 +120,25 @@ def pass_operations(model, tokens, rows):
     return rows * (2 * weights + 4 * model["heads"] * model["head_dim"] * model["layers"] * tokens)
 
 
+def exponential_operations(level, model, tokens, rows):
+    """Multiplications and additions of products that take as long as the exponentials of such a pass, one for each
+    row, head, layer and key; 0 where the level has none to compare with."""
+    steps = EXPONENTIAL_STEPS * PRODUCTS_IN_A_LANE.get(level, 0)
+    return rows * 2 * steps * model["heads"] * model["layers"] * tokens
+
+
 @dataclass(frozen=True)
 class Round:
     """What one run of decode_command() says. Times are in ms."""
     figures: dict     # by name of a column
+    one_row_ms: float  # measured
     context: dict     # of the result
     dtype: str        # of weights and KV cache
     bytes: int        # that a pass over the full cache must read
     read_gbs: float   # measured in the same process, as gemm_gflops
     gemm_gflops: float
     step_ops: float   # of a pass of one row
+    exponentials: float  # of the same, as operations
     prefill_ops: float
 
     def bytes_ms(self):
@@ -133,12 +147,15 @@ class Round:
     def ops_ms(self, rows):
         return rows * self.step_ops / self.gemm_gflops / 1e6
 
+    def exponentials_ms(self, rows):
+        return rows * self.exponentials / self.gemm_gflops / 1e6
+
     def least_steps(self, rows):
-        """Passes of one row that a pass of so many must take, each at least as long as its bytes and operations."""
-        return max(self.bytes_ms(), self.ops_ms(rows)) / max(self.bytes_ms(), self.ops_ms(1))
+        """Measured passes of one row that a pass of so many must take: the same bytes, and its operations."""
+        return max(1, (self.ops_ms(rows) + self.exponentials_ms(rows)) / self.one_row_ms)
 
 
-def read_round(document):
+def read_round(level, document):
     """A Round of the sweep that decode_command() printed."""
     try:
         by_rows = {entry["options"]["gamma"] + 1: entry["result"] for entry in document["cases"]}
@@ -161,9 +178,11 @@ def read_round(document):
             steps = cases[rows]["draft"]["steps"]
             figures[f"rows_{rows}"] = steps["outer_verify_ms"] / steps["autoregressive_ms"]
         model = ar["model"]["target"]
-        return Round(figures, context, model["dtype"], ar["traffic"][-1]["bytes_per_pass"],
+        tokens = ar["params"]["prefill"] + GENERATED / 2
+        one_row = statistics.median(of_rows["draft"]["steps"]["autoregressive_ms"] for of_rows in cases.values())
+        return Round(figures, one_row, context, model["dtype"], ar["traffic"][-1]["bytes_per_pass"],
                      context["measured_read_gbs"], context["measured_gemm_gflops"],
-                     pass_operations(model, ar["params"]["prefill"] + GENERATED / 2, 1),
+                     pass_operations(model, tokens, 1), exponential_operations(level, model, tokens, 1),
                      ar["timing"]["prefill_operations"])
     except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
         raise BadInput(f"triforce-bench: expected a sweep of gamma with times, found something else: "
@@ -211,9 +230,11 @@ class Report:
             rows = int(column.name.removeprefix("rows_"))
             least = middle(lambda r: r.least_steps(rows))
             allowed = "which is beyond the goal" if least > column.most else "which would meet the goal"
-            return (f"{reads}; {rows} rows are {rows * rounds[0].step_ops / 1e9:.2f} GFLOP, "
-                    f"{middle(lambda r: r.ops_ms(rows)):.2f} ms at {rate:.0f} GFLOP/s: at least {least:.2f}, "
-                    f"{allowed}; not counted: exponentials of attention")
+            exponentials = middle(lambda r: r.exponentials_ms(rows))
+            counted = f"its exponentials {exponentials:.2f}" if exponentials else "its exponentials are not counted"
+            return (f"{reads}, and of one row took {middle(lambda r: r.one_row_ms):.2f}; {rows} rows are "
+                    f"{rows * rounds[0].step_ops / 1e9:.2f} GFLOP, {middle(lambda r: r.ops_ms(rows)):.2f} ms at "
+                    f"{rate:.0f} GFLOP/s, {counted}: at least {least:.2f}, {allowed}")
         if column.name == "ar_share":
             return (f"{reads}; its operations take {middle(lambda r: r.ops_ms(1)):.2f} ms at {rate:.0f} GFLOP/s")
         if column.name == "prefill_share":
@@ -266,7 +287,8 @@ def measure(program, levels, rounds, prefill):
     for index in range(rounds):
         for level in levels if index % 2 == 0 else reversed(levels):
             print(f"round {index + 1} of {rounds}: {level}", file=sys.stderr, flush=True)
-            result = read_round(read_json(called(decode_command(program, level, prefill)), "triforce-bench"))
+            result = read_round(level, read_json(called(decode_command(program, level, prefill)),
+                                                 "triforce-bench"))
             try:
                 result.figures["first_s"] = first_figure(first_command(program, level), TIMEOUT_S)[0]
             except NoFigure as error:
