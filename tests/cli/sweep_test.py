@@ -54,8 +54,10 @@ def of_sweep(sweep):
             for row in sweep["cases"]]
 
 
-def children(pid):
-    """Processes that `pid` started, those that have ended but for their status left out."""
+def workers(pid):
+    """Processes that `pid` started and that lead a group of their own, those that have ended but for
+    their status left out. LeakSanitizer has a process too when a program ends, in the program's
+    group: who kills that one waits for the program for ever."""
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -65,7 +67,8 @@ def children(pid):
                 fields = file.read().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[1]) == pid and fields[0] != "Z":
+        state, parent, group = fields[0], int(fields[1]), int(fields[2])
+        if parent == pid and group == int(entry) and state != "Z":
             found.append(int(entry))
     return found
 
@@ -227,7 +230,7 @@ class Sweep(ProgramTest):
     def worker_of(self, process):
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            if found := children(process.pid):
+            if found := workers(process.pid):
                 return found[0]
             self.assertIsNone(process.poll(), "ended without a worker")
             time.sleep(0.005)
@@ -291,7 +294,7 @@ class Sweep(ProgramTest):
             process = self.start("--resume", journal, "--json", "sweep.json", **options)
             worker = None
             time.sleep(dice.uniform(0, whole))
-            if found := children(process.pid):
+            if found := workers(process.pid):
                 worker = found[0]
             who = dice.choice(("worker", "parent", "both"))
             try:
