@@ -59,7 +59,7 @@ class Shape:
 
 
 TARGET = Shape(256, 6, 4, 688, yarn_factor=16.0)
-DRAFT = Shape(128, 2, 2, 352)
+DRAFT = Shape(128, 1, 2, 352)
 
 
 def rope_tables(shape, length):

@@ -50,7 +50,7 @@ class Writer {
  private:
   void add_section() {
     const std::size_t size = text_.size();
-    const std::size_t percent = size < kFirstReturn ? 0 : size < kLongText ? 35 : 65;
+    const std::size_t percent = size < kFirstReturn ? 0 : size < kLongText ? 40 : 75;
     if (random_.chance(percent)) {
       return_to_page(pick_page());
     } else {
@@ -64,7 +64,7 @@ class Writer {
     if (!pages_.empty()) {
       const Page& other = pages_[pick_page()];
       Scene scene = new_scene(other);
-      add_prose(other, scene, random_.below(4));
+      add_prose(other, scene, random_.below(3));
     }
     Page page;
     page.form = random_.below(kForms.size());
@@ -93,7 +93,7 @@ class Writer {
     ++page.tellings;
     Scene scene = new_scene(page);
     scene.is_retelling = true;
-    add_prose(page, scene, random_.below(4));
+    add_prose(page, scene, random_.below(3));
     const std::size_t how = random_.below(100);
     if (how < 50) {
       teller_.add_title(random_.pick(kRetold), scene);
@@ -151,7 +151,7 @@ class Writer {
       fact.begin = text_.size();
       teller_.tell(fact, scene);
       fact.size = text_.size() - fact.begin;
-      add_aside(15, page, scene);
+      add_aside(10, page, scene);
       text_ += form.line_end;
     }
     teller_.add_title(form.closing, scene);
@@ -163,7 +163,7 @@ class Writer {
       Fact& fact = page.facts[i];
       fact.wording = (fact.wording + 1 + random_.below(2)) % kWordings;
       teller_.tell(fact, scene);
-      add_aside(25, page, scene);
+      add_aside(12, page, scene);
       text_ += random_.chance(25) ? '\n' : ' ';
     }
     text_.back() = '\n';
@@ -224,7 +224,7 @@ class Writer {
     Scene scene;
     scene.subject = page.subject;
     scene.form = page.form;
-    scene.trade = random_.below(kTrades.size());
+    scene.trade = random_.rank(kTrades.size());
     const std::size_t person = cast_.other_person(page.subject);
     scene.head = cast_.new_fact(person, cast_.some_place());
     return scene;

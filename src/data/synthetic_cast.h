@@ -1,5 +1,6 @@
 // Who and what the synthetic documents speak of: persons, places and dealings, drawn at random.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -24,12 +25,34 @@ class TextRandom {
     return static_cast<std::size_t>((std::uint64_t{next()} * n) >> 32);
   }
   bool chance(std::size_t percent) { return below(100) < percent; }
+  // k in [0, n) with a probability proportional to 1 / (k + 1) (Zipf's law), n at most kMaxRanks.
+  std::size_t rank(std::size_t n) {
+    const auto end = kZipf.begin() + static_cast<std::ptrdiff_t>(n);
+    return static_cast<std::size_t>(std::upper_bound(kZipf.begin(), end, below(end[-1])) -
+                                    kZipf.begin());
+  }
+  // Words that stand at the front of their table are the frequent ones.
   template <std::size_t n>
   std::string_view pick(const std::array<std::string_view, n>& words) {
-    return words[below(n)];
+    static_assert(n <= kMaxRanks);
+    return words[rank(n)];
+  }
+  // Any as often as any other, as what tells one person from another.
+  template <std::size_t n>
+  std::string_view pick_name(const std::array<std::string_view, n>& names) {
+    return names[below(n)];
   }
 
  private:
+  static constexpr std::size_t kMaxRanks = 128;
+  // Sums of 2^16 / (k + 1) over the ranks up to k.
+  static constexpr auto kZipf = [] {
+    std::array<std::size_t, kMaxRanks> sums{};
+    std::size_t sum = 0;
+    for (std::size_t k = 0; k < kMaxRanks; ++k) sums[k] = sum += (std::size_t{1} << 16) / (k + 1);
+    return sums;
+  }();
+
   std::uint32_t next() {
     if (used_ == 4) {
       block_ = {counter_++, index_[0], index_[1], 0x54584554u};

@@ -98,9 +98,9 @@ std::string parameter_count(std::int64_t n) {
 
 std::string model_line(std::string_view role, const ModelInfo& m) {
   std::string line =
-      fmt::format("{}: {}, {} layers of {}, {} heads ({} KV), vocabulary {}, {} parameters, {} {}",
-                  role, printable(m.name), m.layers, m.hidden, m.heads, m.kv_heads, m.vocab,
-                  parameter_count(m.n_params), m.dtype, byte_size(m.bytes));
+      fmt::format("{}: {}, {} layer{} of {}, {} heads ({} KV), vocabulary {}, {} parameters, {} {}",
+                  role, printable(m.name), m.layers, m.layers == 1 ? "" : "s", m.hidden, m.heads,
+                  m.kv_heads, m.vocab, parameter_count(m.n_params), m.dtype, byte_size(m.bytes));
   if (m.random_seed) line += fmt::format(", RANDOM WEIGHTS (seed {})", *m.random_seed);
   return line;
 }

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cctype>
+#include <cmath>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -17,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/synthetic_cast.h"
 #include "data/synthetic_templates.h"
 #include "data/synthetic_words.h"
 
@@ -38,15 +41,30 @@ TEST(Synthetic, GoldenHashes) {
     std::uint64_t hash;
   };
   const Golden cases[] = {
-      {42, 0, 1, 1109, 14179348109795974350u},
-      {42, 0, 32768, 32898, 3507704295831971521u},
-      {42, 1, 32768, 33080, 158119777455500617u},
-      {0xFFFFFFFFFFFFFFFFu, 0x123456789ABCDEFu, 500000, 501162, 5875949898434097638u},
+      {42, 0, 1, 1123, 15329596980950874543u},
+      {42, 0, 32768, 33327, 4961151240223555295u},
+      {42, 1, 32768, 33112, 14291134252893993338u},
+      {0xFFFFFFFFFFFFFFFFu, 0x123456789ABCDEFu, 500000, 500534, 4599509657007996520u},
   };
   for (const Golden& golden : cases) {
     const std::string text = synthetic_document(golden.seed, golden.index, golden.min_bytes);
     EXPECT_EQ(text.size(), golden.size) << golden.seed << " " << golden.index;
     EXPECT_EQ(fnv1a(text), golden.hash) << golden.seed << " " << golden.index;
+  }
+}
+
+// 120,000 draws of 12 ranks: each within four standard deviations of its share 1 / (k + 1) / H(12).
+TEST(Synthetic, RanksFollowZipf) {
+  constexpr std::size_t kRanks = 12, kDraws = 120000;
+  synthetic::TextRandom random(17, 4);
+  std::array<double, kRanks> counts{};
+  for (std::size_t i = 0; i < kDraws; ++i) ++counts.at(random.rank(kRanks));
+  double harmonic = 0;
+  for (std::size_t k = 0; k < kRanks; ++k) harmonic += 1.0 / static_cast<double>(k + 1);
+  for (std::size_t k = 0; k < kRanks; ++k) {
+    const double share = 1.0 / static_cast<double>(k + 1) / harmonic;
+    const double deviation = std::sqrt(kDraws * share * (1 - share));
+    EXPECT_NEAR(counts[k], kDraws * share, 4 * deviation) << k;
   }
 }
 
