@@ -20,6 +20,10 @@ namespace triforce {
 // of the distance, from 6 KiB to the whole text, but for one in five that is nearer; texts shorter
 // than 12 KiB return less. So a reader who keeps only recent text misses much, and one who finds
 // the old page again needs little else for some hundred tokens.
+//
+// Trades, goods, sums and the words and sentences between the facts are drawn as people use them:
+// the k-th of a table 1/k times as often as its first (Zipf's law). Names, places and dates, which
+// tell one page from another, are drawn evenly, and so are the kinds of page and of dealing.
 std::string synthetic_document(std::uint64_t seed, std::uint64_t index, std::size_t min_bytes);
 
 }  // namespace triforce
