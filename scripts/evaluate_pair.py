@@ -8,6 +8,8 @@ Prints Markdown, for synthetic documents of seeds that no training uses and for 
   losses       nats per token by position, and by the distance back to what a token copies
   needles      of a fact put into a text at five depths and asked for at its end, the share of the
                answer's tokens that the target would give
+  after        what the target over a small cache that was filled at a place proposes, and the target over
+               all tokens would accept (T 0.6), by how many tokens ago that was; the texts' own tokens
   acceptance   of the program's own runs: accepted / (accepted + rejected) tokens with 95% intervals
                (as the program's: Student's t on a jackknife over the prompts)
   directions   the comparisons of the paper, as differences paired by prompt with their intervals
@@ -27,11 +29,14 @@ import torch
 import torch.nn.functional as F
 
 import train_pair
+from pair.distill import RecentTeacher, RetrievalTeacher
 from pair.model import BOS, Llama, rope_tables
 from pair.steps import DISTANCES, bf16_products
 from pair.texts import Texts, copy_distances
 
 DEPTHS = (0.02, 0.25, 0.5, 0.75, 0.95)
+FOLLOW, AFTER = 256, (0, 16, 64, 128)  # tokens after a place, and where classes of them begin
+AFTER_TEMPERATURE = 0.6
 NEWLINE = 13  # <0x0A>
 # Of the facts that are asked for, in the words of synthetic documents.
 SELLERS = ("Alice Hill", "Clara Stone", "Edith Wood", "Helen Mason", "Martha Webb")
@@ -144,6 +149,42 @@ class Measure:
         print("Share of an answer's tokens right, by the depth of the fact in "
               f"{self.args.longest} tokens\n")
         table(["text", *(f"{d:.0%}" for d in DEPTHS)], rows)
+
+    # ---- after ----
+
+    @torch.no_grad()
+    def accepted_after(self, kind, prompt, teachers):
+        """Per teacher the share accepted of each of FOLLOW tokens after places in the last half of
+        some texts, [FOLLOW]."""
+        places = torch.arange(prompt // 2, prompt - FOLLOW + 1, FOLLOW)
+        shares = [[] for _ in teachers]
+        for row in self.rows(kind, self.args.texts, prompt):
+            followers = self.logits(row)[places[:, None] + torch.arange(FOLLOW)]
+            verifier = (followers / AFTER_TEMPERATURE).softmax(-1)
+            for teacher, found in zip(teachers, shares):
+                with bf16_products(self.device):
+                    logits = teacher(torch.from_numpy(row).to(self.device), places).float().cpu()
+                proposer = (logits / AFTER_TEMPERATURE).softmax(-1)
+                found.append(torch.minimum(proposer, verifier).sum(-1).mean(0))
+        return [torch.stack(found).mean(0) for found in shares]
+
+    def print_after(self, kinds):
+        ends = [*AFTER[1:], FOLLOW]
+        rows = []
+        for kind in kinds:
+            for prompt in self.args.prompt:
+                for budget in self.args.budget:
+                    caches = {"mean-key": RetrievalTeacher, "recent": RecentTeacher}
+                    shares = self.accepted_after(kind, prompt, [
+                        teacher(self.target, prompt, budget, follow=FOLLOW)
+                        for teacher in caches.values()])
+                    rows += [[kind, prompt, budget, name,
+                              *(f"{s[a:b].mean():.3f}" for a, b in zip(AFTER, ends)), f"{s.mean():.3f}"]
+                             for name, s in zip(caches, shares)]
+        print(f"Share accepted at T {AFTER_TEMPERATURE} by the tokens since the cache was filled, "
+              f"{self.args.texts} texts\n")
+        table(["text", "tokens", "budget", "cache", *(f"{a} to {b - 1}" for a, b in zip(AFTER, ends)),
+               "all"], rows)
 
     # ---- acceptance ----
 
@@ -267,9 +308,9 @@ def main():
     parser.add_argument("--target", required=True)
     parser.add_argument("--draft", required=True)
     parser.add_argument("--bench", help="the triforce-bench program, for acceptance")
-    parser.add_argument("--parts", default="losses,needles,acceptance")
+    parser.add_argument("--parts", default="losses,needles,after,acceptance")
     parser.add_argument("--kinds", default="synthetic,books")
-    parser.add_argument("--texts", type=int, default=8, help="per kind, for losses and needles")
+    parser.add_argument("--texts", type=int, default=8, help="per kind, but for acceptance")
     parser.add_argument("--longest", type=int, default=15872, help="tokens of those texts")
     parser.add_argument("--prompts", type=int, default=20, help="per kind and run of the program")
     parser.add_argument("--prompt", type=numbers, default=[4096, 8192, 15872], help="their lengths")
@@ -286,6 +327,7 @@ def main():
     torch.set_num_threads(args.threads)
     measure = Measure(args)
     for part, print_part in (("losses", measure.print_losses), ("needles", measure.print_needles),
+                             ("after", measure.print_after),
                              ("acceptance", measure.print_acceptance)):
         if part in parts:
             print_part(kinds)

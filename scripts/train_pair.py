@@ -152,7 +152,8 @@ def main():
     parser.add_argument("--skip-share", type=float, default=0.75,
                         help="share of the windows that skip positions")
     parser.add_argument("--last-share", type=float, default=0.1,
-                        help="share of the time, at the end, at the true length --span")
+                        help="share of the time, at the end, in which every other step is at the true "
+                        "length --span")
     parser.add_argument("--sparse-share", type=float, default=0.2,
                         help="share of the target's steps in which it also learns to say the same over a "
                         "retrieval cache")

@@ -14,6 +14,7 @@ from torch import nn
 
 BOS = 1
 SINKS = 16  # tokens of the start of the text that the drafter's cache always keeps
+UNFORESEEN_EVERY = 4  # tokens: the attention of all would take twice as long as the full pass's
 
 
 @dataclasses.dataclass
@@ -143,13 +144,15 @@ def masked(q, k, v, seen):
     return AttentionByProducts.apply(q, k, v, seen)
 
 
-def causal(q, k, v, block=256):
+def causal(q, k, v):
     """Attention of q [batch, head, length, dim] to k, v of the same shape up to the same token. In
     training on CPUs a block of queries at a time, by plain products: PyTorch's own attention
-    multiplies bf16 there at an eighth of their rate (AMD Zen 5, one core: 50 against 400 GFLOP/s)."""
+    multiplies bf16 there at an eighth of their rate (AMD Zen 5, one core: 50 against 400 GFLOP/s).
+    There are at most 32 blocks, since compiling takes as long as there are many."""
     if not by_products(q):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     length, mixed = q.shape[2], []
+    block = max(256, length // 32)
     token = torch.arange(length, device=q.device)
     for first in range(0, length, block):
         end = min(first + block, length)
@@ -172,30 +175,59 @@ class FullAndRetrieval:
     verified yet, `fresh` in all, by keys and values of the second half; by those of the first, which
     is the full pass, the others of its block, and of the blocks before `budget` tokens. These are
     chunks of `chunk` tokens, chosen per head by mean keys with the last query before the block;
-    chunk 0 is always among them."""
+    chunk 0 is always among them. Where `unforeseen` is a list, each layer appends its unforeseen_by()."""
 
     budget: int
     chunk: int = 8
-    block: int = 128
+    block: int = 64
     fresh: int = 4
+    unforeseen: list = None
 
     def cached(self, q, k):
         """q, k [batch, head, length, dim], rotated -> the tokens that each block has cached,
         [batch, head, blocks, budget], and which of them there are, [blocks, budget]: the best come
         first, and none of them lies in the block or after it."""
-        length = q.shape[2]
-        blocks, chunks = length // self.block, length // self.chunk
-        device = q.device
-        means = k.float().unflatten(2, (chunks, self.chunk)).mean(3)
-        query = torch.cat((q[:, :, :1], q[:, :, self.block - 1:-1:self.block]), 2).float()
-        scores = query @ means.transpose(-1, -2)  # [batch, head, blocks, chunks]
-        begin = torch.arange(blocks, device=device)[:, None] * (self.block // self.chunk)
-        future = torch.arange(chunks, device=device) >= begin
+        scores, begin, future = self._scores(q, k)
+        chunks, device = scores.shape[-1], q.device
         scores[..., 0] = torch.inf
         best = scores.masked_fill(future, -torch.inf).topk(min(self.budget // self.chunk, chunks), -1)
         tokens = best.indices[..., None] * self.chunk + torch.arange(self.chunk, device=device)
         there = torch.arange(best.indices.shape[-1] * self.chunk, device=device) < begin * self.chunk
         return tokens.flatten(-2), there
+
+    def _scores(self, q, k):
+        """Of each block's last query before it by mean keys, [batch, head, blocks, chunks]; how many
+        chunks there are before the block, [blocks, 1]; and which chunks are later, [blocks, chunks]."""
+        length = q.shape[2]
+        blocks, chunks = length // self.block, length // self.chunk
+        means = k.float().unflatten(2, (chunks, self.chunk)).mean(3)
+        query = torch.cat((q[:, :, :1], q[:, :, self.block - 1:-1:self.block]), 2).float()
+        begin = torch.arange(blocks, device=q.device)[:, None] * (self.block // self.chunk)
+        future = torch.arange(chunks, device=q.device) >= begin
+        return precise_product(query, means.transpose(-1, -2)), begin, future
+
+    def unforeseen_by(self, q, k):
+        """How ill the last query before a block tells which chunks before it, but chunk 0, the block's
+        queries attend to: the KL of their mean attention to the softmax of the scores by which chunks
+        are chosen, times their share of attention that falls there; a mean over heads and all blocks
+        but the first. Only every UNFORESEEN_EVERY-th query is asked, and only the scores learn."""
+        scores, _, future = self._scores(q, k)
+        left_out = future[1:].clone()
+        left_out[:, 0] = True
+        foretold = (scores[:, :, 1:] * q.shape[-1] ** -0.5).masked_fill(left_out, -torch.inf)
+        foretold = foretold.log_softmax(-1)
+        with torch.no_grad():
+            every = slice(UNFORESEEN_EVERY - 1, None, UNFORESEEN_EVERY)
+            token = torch.arange(q.shape[2], device=q.device)
+            attention = precise_product(q[:, :, every], k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+            attention = attention.masked_fill(token > token[every, None], -torch.inf).softmax(-1)
+            attention = attention.unflatten(-1, (-1, self.chunk)).sum(-1)
+            attention = attention.unflatten(2, (len(future), -1)).mean(3)[:, :, 1:]
+            attention = attention.masked_fill(left_out, 0.0)
+            share = attention.sum(-1, keepdim=True).clamp(min=1e-9)
+            known = attention * (attention / share).clamp(min=1e-9).log()
+        crossed = attention * foretold.masked_fill(left_out, 0.0)
+        return (known - crossed).sum(-1).mean()
 
     def _over_cache(self, q, k, v, own_q, own_k, own_v):
         """A block's keys are those cached, those of the block in the full pass, and its own."""
@@ -217,6 +249,8 @@ class FullAndRetrieval:
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         (q, own_q), (k, own_k), (v, own_v) = (t.chunk(2) for t in (q, k, v))
         full = causal(q, k, v)
+        if self.unforeseen is not None:
+            self.unforeseen.append(self.unforeseen_by(q, k))
         return torch.cat((full, self._over_cache(q, k, v, own_q, own_k, own_v)))
 
 

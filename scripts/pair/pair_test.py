@@ -13,12 +13,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .distill import RetrievalTeacher
+from .distill import RecentTeacher, RetrievalTeacher
 from . import steps
-from .model import (SINKS, Full, FullAndRetrieval, Llama, Shape, Streaming, causal, masked, products,
+from .model import (SINKS, UNFORESEEN_EVERY, Full, FullAndRetrieval, Llama, Shape, Streaming, causal, masked, products,
                     rope_tables, rotate)
-from .steps import (KL_WEIGHT, REJECTION_WEIGHTS, SHORT_SHARE, SHORTEST, DraftSteps, TargetSteps, rejected,
-                    target_loss)
+from .steps import (KL_WEIGHT, REJECTION_WEIGHTS, SHORT_SHARE, SHORTEST, UNFORESEEN_WEIGHT, DraftSteps, TargetSteps,
+                    rejected, target_loss)
 from .texts import copy_distances
 
 LENGTH = 256
@@ -159,17 +159,44 @@ class Patterns(unittest.TestCase):
         def loss(pattern):
             return target_loss(self.model, self.ids[None], labels, weights, 1.0, cos, sin, pattern)
 
-        full, losses, none = loss(Full())
-        self.assertIsNone(none)
-        whole, same, accepted = loss(FullAndRetrieval(LENGTH, block=64))
-        self.assertAlmostEqual(full.item(), whole.item(), places=3)
+        full, losses, *nothing = loss(Full())
+        self.assertEqual(nothing, [None, None])
+        whole, same, accepted, unforeseen = loss(FullAndRetrieval(LENGTH, block=64))
+        self.assertAlmostEqual(full.item(), whole.item() - UNFORESEEN_WEIGHT * unforeseen.item(), places=3)
         self.assertLess(self.difference(losses, same), 1e-4)
         self.assertGreater(accepted.min().item(), 0.999)
-        part, same, accepted = loss(FullAndRetrieval(32, block=64))
+        part, same, accepted, unforeseen_too = loss(FullAndRetrieval(32, block=64))
         self.assertLess(self.difference(losses, same), 1e-4)
+        self.assertAlmostEqual(unforeseen.item(), unforeseen_too.item(), places=5)
         self.assertGreater(part.item(), whole.item() + 0.01)
         self.assertLess(accepted.max().item(), 0.999)
         part.backward()
+
+    def test_unforeseen(self):
+        """Against the plain formula, query by query."""
+        block, chunk, heads = 64, 8, 2
+        q, k = (torch.randn(1, heads, LENGTH, 16) * 2 for _ in range(2))
+        found, all_attention = 0, (q @ k.transpose(-1, -2) / 4).masked_fill(
+            torch.ones(LENGTH, LENGTH).triu(1).bool(), -torch.inf).softmax(-1)[0]
+        for head in range(heads):
+            for begin in range(block, LENGTH, block):
+                asked = range(begin + UNFORESEEN_EVERY - 1, begin + block, UNFORESEEN_EVERY)
+                mean = torch.stack([all_attention[head, i, chunk:begin] for i in asked]).mean(0)
+                mean = mean.view(-1, chunk).sum(-1)
+                keys = k[0, head, chunk:begin].view(-1, chunk, 16).mean(1)
+                told = (keys @ q[0, head, begin - 1] / 4).softmax(-1)
+                found += (mean * ((mean / mean.sum()) / told).log()).sum()
+        pattern = FullAndRetrieval(32, block=block)
+        q.requires_grad_(), k.requires_grad_()
+        unforeseen = pattern.unforeseen_by(q, k)
+        self.assertAlmostEqual(unforeseen.item(), found.item() / heads / (LENGTH // block - 1), places=4)
+        unforeseen.backward()
+        learns = q.grad.abs().sum((0, 1, 3)).nonzero()[:, 0].tolist()
+        self.assertEqual(learns, [63, 127, 191])  # the last queries before blocks
+        # Where a block is asked for what its last query before it tells, nothing is unforeseen.
+        alike = q.detach()[:, :, 63:64].expand(-1, -1, LENGTH, -1)
+        even = k.detach().unflatten(2, (-1, chunk)).mean(3).repeat_interleave(chunk, 2)
+        self.assertLess(pattern.unforeseen_by(alike, even).item(), 1e-4)
 
     def test_rejected(self):
         a, b = torch.randn(5, 64), torch.randn(5, 64)
@@ -185,9 +212,18 @@ class Patterns(unittest.TestCase):
         places = np.array([128, 200, 232])
         full = self.logits()
         for budget, is_full in ((LENGTH, True), (64, False)):
-            teacher = RetrievalTeacher(self.model, LENGTH, budget, anchors=3, follow=24)
+            teacher = RetrievalTeacher(self.model, LENGTH, budget, follow=24)
             found = teacher(self.ids, places)
             for probs, place in zip(found, places):
+                difference = self.difference(probs, full[place:place + 24])
+                self.assertEqual(difference < 1e-4, is_full, (budget, place, difference))
+
+    def test_recent(self):
+        """A window that reaches back to the beginning misses nothing, a shorter one does."""
+        places, full = torch.tensor([32, 128, 200]), self.logits()
+        for budget, whole in ((208, (True, True, True)), (64, (True, False, False))):
+            found = RecentTeacher(self.model, LENGTH, budget, follow=24)(self.ids, places)
+            for probs, place, is_full in zip(found, places, whole):
                 difference = self.difference(probs, full[place:place + 24])
                 self.assertEqual(difference < 1e-4, is_full, (budget, place, difference))
 
@@ -300,16 +336,17 @@ class Steps(unittest.TestCase):
                    "positions": (torch.arange(length) * 2).expand(rows, -1),
                    "sources": torch.zeros(rows, length, dtype=torch.int64)}
         cos, sin = (t[::2] for t in rope_tables(self.model.shape, self.args.span))
-        some = slice(128 + steps.AGREE_EVERY - 1, None, steps.AGREE_EVERY)
+        some = slice(64 + steps.AGREE_EVERY - 1, None, steps.AGREE_EVERY)
         for both in (False, True):
-            pattern = FullAndRetrieval(64) if both else Full()
+            pattern = FullAndRetrieval(64, unforeseen=[]) if both else Full()
             logits = self.model(torch.cat((ids, ids)) if both else ids, cos, sin, pattern)
             losses = F.cross_entropy(logits[:rows].flatten(0, 1), labels.flatten(), reduction="none")
             loss = (losses * weights.flatten()).sum() / weights.sum()
             if both:
                 extra, accepted = rejected(logits[rows:, some].flatten(0, 1),
                                            logits[:rows, some].flatten(0, 1).detach())
-                loss = loss + extra
+                unforeseen = torch.stack(pattern.unforeseen).mean()
+                loss = loss + extra + UNFORESEEN_WEIGHT * unforeseen
             expected = self.gradients(loss)
             for at_once in (1, 2 * length, 1 << 30):
                 found, count, report = self.learned(TargetSteps, (dict(windows), both), at_once)
@@ -319,6 +356,7 @@ class Steps(unittest.TestCase):
                                        places=4)
                 if both:
                     self.assertAlmostEqual(report.overlaps.count, 1)
+                    self.assertAlmostEqual(report.unforeseen, unforeseen.item(), places=4)
                     self.assertLess((report.overlaps.sums - accepted).abs().max().item(), 1e-5)
 
     def test_places_of_the_drafter(self):

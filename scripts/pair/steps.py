@@ -3,6 +3,8 @@
 Batches are made by Batches, in worker processes where there are any; losses in the main process.
 """
 
+import dataclasses
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -20,6 +22,7 @@ TEMPERATURES, REJECTION_WEIGHTS = (0.1, 0.3, 0.6, 1.0), (0.4, 0.25, 0.25, 0.1)
 KL_WEIGHT = 0.5
 SHORT_SHARE, SHORTEST = 0.25, 64  # of the drafter's places, and tokens before the earliest
 AGREE_EVERY = 4  # tokens: the logits of all would take as long as the layers
+UNFORESEEN_WEIGHT = 0.4  # in the loss, of FullAndRetrieval.unforeseen_by()
 
 
 def multiplies_bf16(device):
@@ -57,21 +60,25 @@ def target_loss(model, ids, labels, weights, share, cos, sin, pattern):
     """Of some windows of a batch, which are `share` of it: the sum of their labels' losses by weights
     [window, length], which are 1 together in the batch, and each label's own loss [window, length],
     in nats; where the pattern is FullAndRetrieval, rejected() of what the model says over a retrieval
-    cache is added, by `share`, with itself over all tokens as the verifier."""
+    cache is added, by `share`, with itself over all tokens as the verifier, and what its queries did not
+    foresee, by UNFORESEEN_WEIGHT. Also returns the accepted share per temperature and the unforeseen."""
     both = isinstance(pattern, FullAndRetrieval)
     if both:
         ids, cos, sin = (torch.cat((t, t)) for t in (ids, cos, sin))
+        pattern = dataclasses.replace(pattern, unforeseen=[])
     hidden = model.hidden(ids, cos, sin, pattern)
     full = model.lm_head(hidden[:len(labels)]).float()
     losses = F.cross_entropy(full.flatten(0, 1), labels.flatten(), reduction="none")
     losses = losses.view_as(weights)
     loss = (losses * weights).sum()
     if not both:
-        return loss, losses.detach(), None
+        return loss, losses.detach(), None, None
     some = slice(pattern.block + AGREE_EVERY - 1, None, AGREE_EVERY)
     over_cache = model.lm_head(hidden[len(labels):, some]).float()
     extra, accepted = rejected(over_cache.flatten(0, 1), full[:, some].flatten(0, 1).detach())
-    return loss + share * extra, losses.detach(), accepted
+    unforeseen = torch.stack(pattern.unforeseen).mean()
+    loss = loss + share * (extra + UNFORESEEN_WEIGHT * unforeseen)
+    return loss, losses.detach(), accepted, unforeseen.detach()
 
 
 class MeanOverlaps:
@@ -92,11 +99,17 @@ class MeanOverlaps:
 
 class LossByDistance:
     """Mean losses since the last line: of labels that copy nothing earlier (0), and of those that
-    do, by how many tokens back; and what is accepted of the target over a retrieval cache."""
+    do, by how many tokens back; what is accepted of the target over a retrieval cache, and what its
+    queries did not foresee, in nats."""
 
     def __init__(self):
         self.sums, self.counts = np.zeros(len(DISTANCES) + 1), np.zeros(len(DISTANCES) + 1)
-        self.overlaps = MeanOverlaps()
+        self.overlaps, self.unforeseen = MeanOverlaps(), 0.0
+
+    def add_cache(self, overlaps, unforeseen, share):
+        """`share`: of a step."""
+        self.overlaps.add(overlaps, share)
+        self.unforeseen += unforeseen.item() * share
 
     def add(self, losses, sources):
         kind = np.searchsorted(DISTANCES, sources.reshape(-1), side="right")
@@ -107,7 +120,9 @@ class LossByDistance:
         names = ["new"] + [f"{low}+" for low in DISTANCES]
         losses = zip(names, self.sums, self.counts)
         text = " ".join(f"{name}:{s / n:.3f}" for name, s, n in losses if n)
-        return f"{text} {self.overlaps.line()}" if self.overlaps.count else text
+        if self.overlaps.count:
+            text += f" {self.overlaps.line()} unforeseen {self.unforeseen / self.overlaps.count:.3f}"
+        return text
 
 
 class TargetSteps:
@@ -126,7 +141,7 @@ class TargetSteps:
         """At `fraction` of the time: windows and whether attention over a retrieval cache is learned
         beside that to all tokens."""
         both = False
-        if fraction > 1 - args.last_share:
+        if fraction > 1 - args.last_share and texts.random.random() < 0.5:
             windows = texts.plain(max(1, args.batch_tokens // args.span), args.span)
         else:
             rows = max(1, args.batch_tokens // args.window)
@@ -155,11 +170,11 @@ class TargetSteps:
         cos, sin = (table[positions][:, None] for table in self.tables)
         pattern = self.both if both else self.full
         with bf16_products(self.device):
-            loss, losses, accepted = self.compiled_loss(self.model, ids, labels, weights, share, cos,
-                                                        sin, pattern)
+            loss, losses, accepted, unforeseen = self.compiled_loss(
+                self.model, ids, labels, weights, share, cos, sin, pattern)
         report.add(losses.float().cpu().numpy(), windows["sources"].numpy())
         if both:
-            report.overlaps.add(accepted, share)
+            report.add_cache(accepted, unforeseen, share)
         return loss
 
 
@@ -187,7 +202,7 @@ class DraftSteps:
         self.teacher = None
         if teacher:
             self.teacher = RetrievalTeacher(teacher, args.span, args.retrieval_budget,
-                                            anchors=args.anchors, follow=args.follow)
+                                            follow=args.follow)
         self.compiled_loss = compile_(draft_loss)
         self.pattern = Streaming(args.draft_budget)
         self.tables = [t.to(device)
