@@ -15,10 +15,10 @@ import torch.nn.functional as F
 
 from .distill import RecentTeacher, RetrievalTeacher
 from . import steps
-from .model import (SINKS, UNFORESEEN_EVERY, Full, FullAndRetrieval, Llama, Shape, Streaming, causal, masked, products,
-                    rope_tables, rotate)
-from .steps import (KL_WEIGHT, REJECTION_WEIGHTS, SHORT_SHARE, SHORTEST, UNFORESEEN_WEIGHT, DraftSteps, TargetSteps,
-                    rejected, target_loss)
+from .model import (SINKS, UNFORESEEN_EVERY, Full, FullAndRetrieval, Llama, Shape, Streaming, causal,
+                    masked, products, rope_tables, rotate)
+from .steps import (KL_WEIGHT, REJECTION_WEIGHTS, SHORT_SHARE, SHORTEST, UNFORESEEN_WEIGHT, DraftSteps,
+                    TargetSteps, rejected, target_loss)
 from .texts import copy_distances
 
 LENGTH = 256
