@@ -10,15 +10,12 @@ Prints Markdown, for synthetic documents of seeds that no training uses and for 
                answer's tokens that the target would give
   after        what the target over a small cache that was filled at a place proposes, and the target over
                all tokens would accept (T 0.6), by how many tokens ago that was; the texts' own tokens
-  acceptance   of the program's own runs: accepted / (accepted + rejected) tokens with 95% intervals
-               (as the program's: Student's t on a jackknife over the prompts)
-  directions   the comparisons of the paper, as differences paired by prompt with their intervals
+  acceptance   the program's own sweep of pair/acceptance.toml: acceptance by cache, budget and temperature,
+               and which of the paper's directions hold
 --parts chooses among them. Needs torch, numpy, safetensors and sentencepiece.
 """
 
 import argparse
-import json
-import math
 import pathlib
 import subprocess
 import sys
@@ -37,6 +34,7 @@ from pair.texts import Texts, copy_distances
 DEPTHS = (0.02, 0.25, 0.5, 0.75, 0.95)
 FOLLOW, AFTER = 256, (0, 16, 64, 128)  # tokens after a place, and where classes of them begin
 AFTER_TEMPERATURE = 0.6
+ACCEPTANCE = pathlib.Path(__file__).parent / "pair" / "acceptance.toml"
 NEWLINE = 13  # <0x0A>
 # Of the facts that are asked for, in the words of synthetic documents.
 SELLERS = ("Alice Hill", "Clara Stone", "Edith Wood", "Helen Mason", "Martha Webb")
@@ -188,116 +186,26 @@ class Measure:
 
     # ---- acceptance ----
 
-    def run(self, kind, prompt, methods, budget, selection="mean-key", temperature=0.6):
-        """{method or 'inner': [prompts, 2] accepted and rejected tokens} of one run of the program."""
-        args = self.args
-        with tempfile.TemporaryDirectory() as folder:
-            dataset = "synthetic"
-            if kind == "books":
-                dataset = f"{folder}/books.ids"
-                rows = self.rows(kind, args.prompts, prompt)
-                pathlib.Path(dataset).write_text(
-                    "".join(" ".join(map(str, row.tolist())) + "\n" for row in rows))
-            command = [args.bench, "run", "--target", args.target, "--draft", args.draft, "--method",
-                       ",".join(methods), "--no-baseline", "--repetitions", 1, "--warmup", 0,
-                       "--prompts", args.prompts, "--prefill", prompt, "--gen-len", args.tokens,
-                       "--budget", budget, "--selection", selection, "--temp", temperature,
-                       "--ignore-eos", "--dataset", dataset, "--threads", args.threads,
-                       "--progress", "none", "--json", f"{folder}/result.json"]
-            subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
-            result = json.loads(pathlib.Path(folder, "result.json").read_text())
-        counts = {}
-        for case in result["cases"]:
-            for sample in case["timing"]["samples"]:
-                for level in sample["levels"]:
-                    name = "inner" if level["name"] == "inner" else case["method"]
-                    counts.setdefault(name, []).append((level["accepted"], level["rejected"]))
-        return {name: np.array(c, dtype=float) for name, c in counts.items()}
-
-    def acceptance(self, kinds):
-        """{(kind, prompt, budget, T, what): counts [prompts, 2]}, where what is retrieval (mean
-        keys), attention, streaming, triforce or inner."""
-        args, found = self.args, {}
-
-        def keep(kind, prompt, budget, t, counts, rename=lambda name: name):
-            found.update({(kind, prompt, budget, t, rename(n)): c for n, c in counts.items()})
-
-        for kind in kinds:
-            for prompt in args.prompt:
-                for budget in args.budget:
-                    keep(kind, prompt, budget, 0.6,
-                         self.run(kind, prompt, ("retrieval", "streaming"), budget))
-                    keep(kind, prompt, budget, 0.6,
-                         self.run(kind, prompt, ("retrieval",), budget, "attention"),
-                         lambda _: "attention")
-                for t in (0, 1):
-                    keep(kind, prompt, args.budget[-1], t,
-                         self.run(kind, prompt, ("retrieval",), args.budget[-1], temperature=t))
-            keep(kind, args.prompt[-1], args.budget[-1], 0.6,
-                 self.run(kind, args.prompt[-1], ("triforce",), args.budget[-1]))
-        return found
-
     def print_acceptance(self, kinds):
-        args, found = self.args, self.acceptance(kinds)
-        print(f"Acceptance rate, {args.prompts} prompts, {args.tokens} tokens each\n")
-        table(["text", "prompt", "budget", "T", "level", "rate", "95% interval"],
-              [[*key, f"{rate(c):.3f}", "{:.3f} .. {:.3f}".format(*interval(c))]
-               for key, c in found.items()])
-        rows, small, large = [], args.budget[0], args.budget[-1]
-
-        def compare(name, a, b):
-            low, high = interval(found[a], found[b])
-            verdict = "holds" if low > 0 else "reversed" if high < 0 else "undecided"
-            rows.append([name, a[0], a[1], a[2], f"{rate(found[a]) - rate(found[b]):+.3f}",
-                         f"{low:+.3f} .. {high:+.3f}", verdict])
-
+        """Of each kind and prompt the sweep of pair/acceptance.toml, whose directions it judges."""
+        args = self.args
         for kind in kinds:
             for prompt in args.prompt:
-                for budget in args.budget:
-                    key = (kind, prompt, budget, 0.6)
-                    compare("mean-key above streaming", (*key, "retrieval"), (*key, "streaming"))
-                    compare("attention above mean-key", (*key, "attention"), (*key, "retrieval"))
-                if small != large:
-                    compare(f"budget above {small}", (kind, prompt, large, 0.6, "retrieval"),
-                            (kind, prompt, small, 0.6, "retrieval"))
-                compare("T 0 above T 1", (kind, prompt, large, 0, "retrieval"),
-                        (kind, prompt, large, 1, "retrieval"))
-        print("The paper's directions\n")
-        table(["direction", "text", "prompt", "budget", "difference", "95% interval", ""], rows)
-
-
-def rate(counts):
-    accepted, rejected = counts.sum(-2)[..., 0], counts.sum(-2)[..., 1]
-    return accepted / np.maximum(accepted + rejected, 1)
-
-
-def interval(counts, other=None):
-    """The 95% interval of the rate, or of the difference of two rates of the same prompts."""
-    def value(of):
-        return rate(counts[of]) - (rate(other[of]) if other is not None else 0)
-
-    n = len(counts)
-    without = np.array([value(np.arange(n) != i) for i in range(n)])
-    deviation = np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
-    return value(slice(None)) + np.array([-1, 1]) * student_t95(n - 1) * deviation
-
-
-def student_t95(freedom):
-    """The t with P(|T| <= t) = .95, as src/measure/statistics.cpp has it."""
-    def within(angle):  # Abramowitz and Stegun 26.7.3 and 26.7.4
-        odd = freedom % 2
-        term, total = (math.cos(angle) if odd else 1.0), 0.0
-        for i in range(3 if odd else 2, freedom + 1, 2):
-            total += term
-            term *= math.cos(angle) ** 2 * (i - 1) / i
-        total *= math.sin(angle)
-        return 2 / math.pi * (angle + total) if odd else total
-
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if within(middle) < 0.95 else (low, middle)
-    return math.sqrt(freedom) * math.tan((low + high) / 2)
+                print(f"Acceptance, {kind}, prompts of {prompt} tokens\n", flush=True)
+                with tempfile.TemporaryDirectory() as folder:
+                    dataset = "synthetic"
+                    if kind == "books":
+                        dataset = f"{folder}/books.ids"
+                        rows = self.rows(kind, args.prompts, prompt)
+                        pathlib.Path(dataset).write_text(
+                            "".join(" ".join(map(str, row.tolist())) + "\n" for row in rows))
+                    command = [args.bench, "sweep", f"{ACCEPTANCE}:tiny", "--target", args.target,
+                               "--draft", args.draft, "--dataset", dataset, "--prompts", args.prompts,
+                               "--prefill", prompt, "--budget", ",".join(map(str, args.budget)),
+                               "--gen-len", args.tokens, "--threads", args.threads,
+                               "--output-format", "markdown"]
+                    subprocess.run([str(c) for c in command], check=True)
+                print(flush=True)
 
 
 def main():
@@ -314,14 +222,13 @@ def main():
     parser.add_argument("--longest", type=int, default=15872, help="tokens of those texts")
     parser.add_argument("--prompts", type=int, default=20, help="per kind and run of the program")
     parser.add_argument("--prompt", type=numbers, default=[4096, 8192, 15872], help="their lengths")
-    parser.add_argument("--budget", type=numbers, default=[512, 2048])
-    parser.add_argument("--tokens", type=int, default=64, help="generated per prompt")
+    parser.add_argument("--budget", type=numbers, default=[512, 2048], help="tokens of the small caches; "
+                        "of acceptance.toml those that are given")
+    parser.add_argument("--tokens", type=int, default=256, help="generated per prompt")
     args = parser.parse_args()
     parts, kinds = args.parts.split(","), args.kinds.split(",")
     if "acceptance" in parts and not args.bench:
         parser.error("--bench is needed for acceptance")
-    if args.prompts < 2:
-        parser.error(f"--prompts: expected at least 2 for an interval, found {args.prompts}")
     if args.longest < 4096:
         parser.error(f"--longest: expected at least 4096, found {args.longest}")
     torch.set_num_threads(args.threads)

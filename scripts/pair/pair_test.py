@@ -17,8 +17,8 @@ from .distill import RecentTeacher, RetrievalTeacher
 from . import steps
 from .model import (SINKS, UNFORESEEN_EVERY, Full, FullAndRetrieval, Llama, Shape, Streaming, causal,
                     masked, products, rope_tables, rotate)
-from .steps import (KL_WEIGHT, REJECTION_WEIGHTS, SHORT_SHARE, SHORTEST, UNFORESEEN_WEIGHT, DraftSteps,
-                    TargetSteps, rejected, target_loss)
+from .steps import (KL_WEIGHT, LEAD, LEAD_WEIGHT, REJECTION_WEIGHTS, SHORT_SHARE, SHORTEST,
+                    UNFORESEEN_WEIGHT, DraftSteps, TargetSteps, lead_missing, rejected, target_loss)
 from .texts import copy_distances
 
 LENGTH = 256
@@ -208,6 +208,14 @@ class Patterns(unittest.TestCase):
         expected = KL_WEIGHT * kl + sum(w * (1 - a) for w, a in zip(REJECTION_WEIGHTS, accepted))
         self.assertAlmostEqual(extra.item(), expected.item(), places=4)
 
+    def test_lead_missing(self):
+        logits = torch.tensor([[3.0, 1.0, 2.9], [0.0, LEAD, -9.0], [7.0, 7.0, 7.0]], requires_grad=True)
+        missing = lead_missing(logits)
+        for found, expected in zip(missing.tolist(), (LEAD - 0.1, 0.0, LEAD)):
+            self.assertAlmostEqual(found, expected, places=5)
+        missing[0].backward()  # the best one up, the second down
+        self.assertEqual(logits.grad[0].tolist(), [-1, 0, 1])
+
     def test_teacher(self):
         places = np.array([128, 200, 232])
         full = self.logits()
@@ -341,7 +349,8 @@ class Steps(unittest.TestCase):
             pattern = FullAndRetrieval(64, unforeseen=[]) if both else Full()
             logits = self.model(torch.cat((ids, ids)) if both else ids, cos, sin, pattern)
             losses = F.cross_entropy(logits[:rows].flatten(0, 1), labels.flatten(), reduction="none")
-            loss = (losses * weights.flatten()).sum() / weights.sum()
+            missing = lead_missing(logits[:rows]).flatten()
+            loss = ((losses + LEAD_WEIGHT * missing) * weights.flatten()).sum() / weights.sum()
             if both:
                 extra, accepted = rejected(logits[rows:, some].flatten(0, 1),
                                            logits[:rows, some].flatten(0, 1).detach())

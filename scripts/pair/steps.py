@@ -18,11 +18,12 @@ from .texts import Texts
 DISTANCES = (1, 512, 2048, 4096, 8192)  # lower bounds of the printed classes of distance
 # At which proposals are judged, and what rejections count there: more when cold, since few proposals are
 # rejected where probs are spread. 0.1 stands for greedy.
-TEMPERATURES, REJECTION_WEIGHTS = (0.1, 0.3, 0.6, 1.0), (0.4, 0.25, 0.25, 0.1)
+TEMPERATURES, REJECTION_WEIGHTS = (0.1, 0.3, 0.6, 1.0), (0.55, 0.25, 0.15, 0.05)
 KL_WEIGHT = 0.5
 SHORT_SHARE, SHORTEST = 0.25, 64  # of the drafter's places, and tokens before the earliest
 AGREE_EVERY = 4  # tokens: the logits of all would take as long as the layers
 UNFORESEEN_WEIGHT = 0.4  # in the loss, of FullAndRetrieval.unforeseen_by()
+LEAD, LEAD_WEIGHT = 0.5, 0.15  # of lead_missing(): nats, and in the loss
 
 
 def multiplies_bf16(device):
@@ -56,12 +57,20 @@ def rejected(logits, verifier):
     return KL_WEIGHT * kl + rejections, accepted.detach()
 
 
+def lead_missing(logits):
+    """logits [..., vocab] -> [...]: by how many nats the lead of the best token over the second is short
+    of LEAD. Where two are all but equal, the smallest error of a small cache makes a cold proposal wrong."""
+    best, second = logits.topk(2).values.unbind(-1)
+    return F.relu(LEAD - (best - second))
+
+
 def target_loss(model, ids, labels, weights, share, cos, sin, pattern):
     """Of some windows of a batch, which are `share` of it: the sum of their labels' losses by weights
-    [window, length], which are 1 together in the batch, and each label's own loss [window, length],
-    in nats; where the pattern is FullAndRetrieval, rejected() of what the model says over a retrieval
-    cache is added, by `share`, with itself over all tokens as the verifier, and what its queries did not
-    foresee, by UNFORESEEN_WEIGHT. Also returns the accepted share per temperature and the unforeseen."""
+    [window, length], which are 1 together in the batch, with lead_missing() by LEAD_WEIGHT; and each
+    label's own loss [window, length], in nats. Where the pattern is FullAndRetrieval, rejected() of what
+    the model says over a retrieval cache is added to the sum, by `share`, with itself over all tokens as
+    the verifier, and what its queries did not foresee, by UNFORESEEN_WEIGHT. Also returns the accepted
+    share per temperature and the unforeseen."""
     both = isinstance(pattern, FullAndRetrieval)
     if both:
         ids, cos, sin = (torch.cat((t, t)) for t in (ids, cos, sin))
@@ -70,7 +79,7 @@ def target_loss(model, ids, labels, weights, share, cos, sin, pattern):
     full = model.lm_head(hidden[:len(labels)]).float()
     losses = F.cross_entropy(full.flatten(0, 1), labels.flatten(), reduction="none")
     losses = losses.view_as(weights)
-    loss = (losses * weights).sum()
+    loss = ((losses + LEAD_WEIGHT * lead_missing(full)) * weights).sum()
     if not both:
         return loss, losses.detach(), None, None
     some = slice(pattern.block + AGREE_EVERY - 1, None, AGREE_EVERY)
