@@ -95,5 +95,19 @@ TEST(Recipes, PublishedFiguresShowWhatIsToBeShown) {
   EXPECT_GE(compared, 12);
 }
 
+// What scripts/evaluate_pair.py asks of a trained pair.
+TEST(Recipes, OfAPairJudgesAllItsDirections) {
+  const CommandLine line =
+      parse_command_line({"sweep", TF_SOURCE_DIR "/scripts/pair/acceptance.toml:tiny", "--prefill",
+                          "4096", "--budget", "512,2048", "--dataset", "books.ids"});
+  ASSERT_EQ(line.recipes.size(), 1U);
+  EXPECT_EQ(line.cases.size(), 12U);
+  for (const SweepCase& c : line.cases) EXPECT_TRUE(c.config.has_value()) << c.refusal;
+  EXPECT_EQ(line.recipes[0].directions.size(), 7U);
+  for (const ChosenDirection& d : line.recipes[0].directions) {
+    EXPECT_TRUE(d.side.point && d.than.point) << d.text;
+  }
+}
+
 }  // namespace
 }  // namespace triforce
