@@ -16,6 +16,7 @@ Prints Markdown, for synthetic documents of seeds that no training uses and for 
 """
 
 import argparse
+import json
 import pathlib
 import subprocess
 import sys
@@ -186,26 +187,44 @@ class Measure:
 
     # ---- acceptance ----
 
+    def sweep(self, kind, prompt):
+        """The document of the sweep of pair/acceptance.toml on prompts of `prompt` tokens."""
+        args = self.args
+        with tempfile.TemporaryDirectory() as folder:
+            dataset = "synthetic"
+            if kind == "books":
+                dataset = f"{folder}/books.ids"
+                rows = self.rows(kind, args.prompts, prompt)
+                pathlib.Path(dataset).write_text(
+                    "".join(" ".join(map(str, row.tolist())) + "\n" for row in rows))
+            command = [args.bench, "sweep", f"{ACCEPTANCE}:tiny", "--target", args.target,
+                       "--draft", args.draft, "--dataset", dataset, "--prompts", args.prompts,
+                       "--prefill", prompt, "--budget", ",".join(map(str, args.budget)),
+                       "--gen-len", args.tokens, "--threads", args.threads,
+                       "--json", f"{folder}/sweep.json"]
+            subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
+            return json.loads(pathlib.Path(folder, "sweep.json").read_text())
+
     def print_acceptance(self, kinds):
-        """Of each kind and prompt the sweep of pair/acceptance.toml, whose directions it judges."""
         args = self.args
         for kind in kinds:
+            rates, directions = [], []
             for prompt in args.prompt:
-                print(f"Acceptance, {kind}, prompts of {prompt} tokens\n", flush=True)
-                with tempfile.TemporaryDirectory() as folder:
-                    dataset = "synthetic"
-                    if kind == "books":
-                        dataset = f"{folder}/books.ids"
-                        rows = self.rows(kind, args.prompts, prompt)
-                        pathlib.Path(dataset).write_text(
-                            "".join(" ".join(map(str, row.tolist())) + "\n" for row in rows))
-                    command = [args.bench, "sweep", f"{ACCEPTANCE}:tiny", "--target", args.target,
-                               "--draft", args.draft, "--dataset", dataset, "--prompts", args.prompts,
-                               "--prefill", prompt, "--budget", ",".join(map(str, args.budget)),
-                               "--gen-len", args.tokens, "--threads", args.threads,
-                               "--output-format", "markdown"]
-                    subprocess.run([str(c) for c in command], check=True)
-                print(flush=True)
+                document = self.sweep(kind, prompt)
+                for case in document["cases"]:
+                    options = {"selection": "", "temp": 0.6, **case["options"]}
+                    for method in case["result"]["cases"]:
+                        for level in method["acceptance"]:
+                            rates.append([prompt, *(options[o] for o in ("budget", "selection", "temp")),
+                                          method["method"], level["name"],
+                                          f"{level['acceptance_rate']:.3f}"])
+                directions += [[d["text"], prompt, f"{d['side']['value']:.3f}", f"{d['than']['value']:.3f}",
+                                f"{d['effect']:+.3f}", f"{d['ci95_low']:+.3f} .. {d['ci95_high']:+.3f}",
+                                d["verdict"]]
+                               for d in document["recipes"][0]["directions"] if d["effect"] is not None]
+            print(f"Acceptance, {kind}, {args.prompts} prompts, {args.tokens} tokens each\n")
+            table(["prompt", "budget", "selection", "T", "method", "level", "accepted"], rates)
+            table(["direction", "prompt", "one", "the other", "difference", "95% interval", ""], directions)
 
 
 def main():
