@@ -10,6 +10,8 @@ Prints Markdown, for synthetic documents of seeds that no training uses and for 
                answer's tokens that the target would give
   after        what the target over a small cache that was filled at a place proposes, and the target over
                all tokens would accept (T 0.6), by how many tokens ago that was; the texts' own tokens
+  ties         of how many of these tokens the two best logits are near each other, and what is accepted cold
+               and warm
   acceptance   the program's own sweep of pair/acceptance.toml: acceptance by cache, budget and temperature,
                and which of the paper's directions hold
 --parts chooses among them. Needs torch, numpy, safetensors and sentencepiece.
@@ -35,6 +37,7 @@ from pair.texts import Texts, copy_distances
 DEPTHS = (0.02, 0.25, 0.5, 0.75, 0.95)
 FOLLOW, AFTER = 256, (0, 16, 64, 128)  # tokens after a place, and where classes of them begin
 AFTER_TEMPERATURE = 0.6
+LEADS, TEMPERATURES, TOP_P = (0.25, 0.5, 1), (0, 0.6, 1), 0.9  # of near ties
 ACCEPTANCE = pathlib.Path(__file__).parent / "pair" / "acceptance.toml"
 NEWLINE = 13  # <0x0A>
 # Of the facts that are asked for, in the words of synthetic documents.
@@ -48,6 +51,21 @@ SUMS = ("nine shillings", "forty pounds", "twelve guineas", "six crowns", "thirt
 def table(names, rows):
     lines = [names, ["---"] * len(names)] + [[str(c) for c in row] for row in rows]
     print("\n".join("| " + " | ".join(line) + " |" for line in lines), end="\n\n", flush=True)
+
+
+def probs_of(logits, temperature, top_p):
+    """Logits [..., vocab] -> probs; the fewest of the most probable tokens that have top_p together."""
+    if temperature == 0:
+        return F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
+    probs, order = (logits / temperature).softmax(-1).sort(-1, descending=True)
+    probs = probs.where(probs.cumsum(-1) - probs < top_p, 0.0)
+    return torch.zeros_like(probs).scatter(-1, order, probs / probs.sum(-1, keepdim=True))
+
+
+def accepted(logits, verifier, temperature, top_p=1.0):
+    """Logits [..., vocab] of a proposer and a verifier -> share of the proposals that it accepts [...]."""
+    proposed, verified = (probs_of(of, temperature, top_p) for of in (logits, verifier))
+    return torch.minimum(proposed, verified).sum(-1)
 
 
 class Measure:
@@ -149,23 +167,18 @@ class Measure:
               f"{self.args.longest} tokens\n")
         table(["text", *(f"{d:.0%}" for d in DEPTHS)], rows)
 
-    # ---- after ----
+    # ---- after, ties ----
 
     @torch.no_grad()
-    def accepted_after(self, kind, prompt, teachers):
-        """Per teacher the share accepted of each of FOLLOW tokens after places in the last half of
-        some texts, [FOLLOW]."""
+    def over_caches(self, kind, prompt, teachers):
+        """Of each of some texts the logits [places, FOLLOW, vocab] of the tokens after places in its last
+        half: the target's over all tokens, and a list of those over the teachers' caches."""
         places = torch.arange(prompt // 2, prompt - FOLLOW + 1, FOLLOW)
-        shares = [[] for _ in teachers]
         for row in self.rows(kind, self.args.texts, prompt):
-            followers = self.logits(row)[places[:, None] + torch.arange(FOLLOW)]
-            verifier = (followers / AFTER_TEMPERATURE).softmax(-1)
-            for teacher, found in zip(teachers, shares):
-                with bf16_products(self.device):
-                    logits = teacher(torch.from_numpy(row).to(self.device), places).float().cpu()
-                proposer = (logits / AFTER_TEMPERATURE).softmax(-1)
-                found.append(torch.minimum(proposer, verifier).sum(-1).mean(0))
-        return [torch.stack(found).mean(0) for found in shares]
+            full = self.logits(row)[places[:, None] + torch.arange(FOLLOW)]
+            with bf16_products(self.device):
+                ids = torch.from_numpy(row).to(self.device)
+                yield full, [teacher(ids, places).float().cpu() for teacher in teachers]
 
     def print_after(self, kinds):
         ends = [*AFTER[1:], FOLLOW]
@@ -174,9 +187,11 @@ class Measure:
             for prompt in self.args.prompt:
                 for budget in self.args.budget:
                     caches = {"mean-key": RetrievalTeacher, "recent": RecentTeacher}
-                    shares = self.accepted_after(kind, prompt, [
-                        teacher(self.target, prompt, budget, follow=FOLLOW)
-                        for teacher in caches.values()])
+                    teachers = [teacher(self.target, prompt, budget, follow=FOLLOW)
+                                for teacher in caches.values()]
+                    shares = torch.stack([
+                        torch.stack([accepted(small, full, AFTER_TEMPERATURE).mean(0) for small in over])
+                        for full, over in self.over_caches(kind, prompt, teachers)]).mean(0)
                     rows += [[kind, prompt, budget, name,
                               *(f"{s[a:b].mean():.3f}" for a, b in zip(AFTER, ends)), f"{s.mean():.3f}"]
                              for name, s in zip(caches, shares)]
@@ -184,6 +199,23 @@ class Measure:
               f"{self.args.texts} texts\n")
         table(["text", "tokens", "budget", "cache", *(f"{a} to {b - 1}" for a, b in zip(AFTER, ends)),
                "all"], rows)
+
+    def print_ties(self, kinds):
+        rows = []
+        for kind in kinds:
+            for prompt in self.args.prompt:
+                for budget in self.args.budget:
+                    teacher = RetrievalTeacher(self.target, prompt, budget, follow=FOLLOW)
+                    shares = []
+                    for full, (small,) in self.over_caches(kind, prompt, [teacher]):
+                        best, second = full.topk(2).values.unbind(-1)
+                        shares.append([*((best - second < lead).float().mean() for lead in LEADS),
+                                       *(accepted(small, full, t, TOP_P).mean() for t in TEMPERATURES)])
+                    rows.append([kind, prompt, budget, *(f"{s:.3f}" for s in np.mean(shares, 0))])
+        print(f"Share of tokens whose two best logits are near each other, and share accepted, top-p {TOP_P}, "
+              f"of {FOLLOW} tokens after a cache was filled by mean keys, {self.args.texts} texts\n")
+        table(["text", "tokens", "budget", *(f"less than {lead} apart" for lead in LEADS),
+               *(f"T {t}" for t in TEMPERATURES)], rows)
 
     # ---- acceptance ----
 
@@ -235,7 +267,7 @@ def main():
     parser.add_argument("--target", required=True)
     parser.add_argument("--draft", required=True)
     parser.add_argument("--bench", help="the triforce-bench program, for acceptance")
-    parser.add_argument("--parts", default="losses,needles,after,acceptance")
+    parser.add_argument("--parts", default="losses,needles,after,ties,acceptance")
     parser.add_argument("--kinds", default="synthetic,books")
     parser.add_argument("--texts", type=int, default=8, help="per kind, but for acceptance")
     parser.add_argument("--longest", type=int, default=15872, help="tokens of those texts")
@@ -253,7 +285,7 @@ def main():
     torch.set_num_threads(args.threads)
     measure = Measure(args)
     for part, print_part in (("losses", measure.print_losses), ("needles", measure.print_needles),
-                             ("after", measure.print_after),
+                             ("after", measure.print_after), ("ties", measure.print_ties),
                              ("acceptance", measure.print_acceptance)):
         if part in parts:
             print_part(kinds)
