@@ -280,6 +280,8 @@ def main():
     parts, kinds = args.parts.split(","), args.kinds.split(",")
     if "acceptance" in parts and not args.bench:
         parser.error("--bench is needed for acceptance")
+    if args.prompts < 2:
+        parser.error(f"--prompts: expected at least 2 for an interval, found {args.prompts}")
     if args.longest < 4096:
         parser.error(f"--longest: expected at least 4096, found {args.longest}")
     torch.set_num_threads(args.threads)
