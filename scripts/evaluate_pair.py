@@ -244,10 +244,10 @@ class Measure:
             for prompt in args.prompt:
                 document = self.sweep(kind, prompt)
                 for case in document["cases"]:
-                    options = {"selection": "", "temp": 0.6, **case["options"]}
                     for method in case["result"]["cases"]:
                         for level in method["acceptance"]:
-                            rates.append([prompt, *(options[o] for o in ("budget", "selection", "temp")),
+                            rates.append([prompt, *(method["params"][name] for name in
+                                                    ("budget", "selection", "temp")),
                                           method["method"], level["name"],
                                           f"{level['acceptance_rate']:.3f}"])
                 directions += [[d["text"], prompt, f"{d['side']['value']:.3f}", f"{d['than']['value']:.3f}",
