@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 
 import train_pair
-from pair.distill import RecentTeacher, RetrievalTeacher
+from pair.distill import TOP_P, RecentTeacher, RetrievalTeacher, probs_of
 from pair.model import BOS, Llama, rope_tables
 from pair.steps import DISTANCES, bf16_products
 from pair.texts import Texts, copy_distances
@@ -37,7 +37,7 @@ from pair.texts import Texts, copy_distances
 DEPTHS = (0.02, 0.25, 0.5, 0.75, 0.95)
 FOLLOW, AFTER = 256, (0, 16, 64, 128)  # tokens after a place, and where classes of them begin
 AFTER_TEMPERATURE = 0.6
-LEADS, TEMPERATURES, TOP_P = (0.25, 0.5, 1), (0, 0.6, 1), 0.9  # of near ties
+LEADS, TEMPERATURES = (0.25, 0.5, 1), (0, 0.6, 1)  # of near ties
 ACCEPTANCE = pathlib.Path(__file__).parent / "pair" / "acceptance.toml"
 NEWLINE = 13  # <0x0A>
 # Of the facts that are asked for, in the words of synthetic documents.
@@ -51,15 +51,6 @@ SUMS = ("nine shillings", "forty pounds", "twelve guineas", "six crowns", "thirt
 def table(names, rows):
     lines = [names, ["---"] * len(names)] + [[str(c) for c in row] for row in rows]
     print("\n".join("| " + " | ".join(line) + " |" for line in lines), end="\n\n", flush=True)
-
-
-def probs_of(logits, temperature, top_p):
-    """Logits [..., vocab] -> probs; the fewest of the most probable tokens that have top_p together."""
-    if temperature == 0:
-        return F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
-    probs, order = (logits / temperature).softmax(-1).sort(-1, descending=True)
-    probs = probs.where(probs.cumsum(-1) - probs < top_p, 0.0)
-    return torch.zeros_like(probs).scatter(-1, order, probs / probs.sum(-1, keepdim=True))
 
 
 def accepted(logits, verifier, temperature, top_p=1.0):

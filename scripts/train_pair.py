@@ -160,6 +160,9 @@ def main():
     parser.add_argument("--sparse-budget", type=int, default=128,
                         help="tokens of that cache, of a window of --window")
     parser.add_argument("--retrieval-budget", type=int, default=2048, help="of the drafter's teacher")
+    parser.add_argument("--written-share", type=float, default=0.5,
+                        help="share of the drafter's steps in which its teacher writes what it learns to "
+                        "foretell; in the others the text goes on")
     parser.add_argument("--draft-budget", type=int, default=256, help="of its streaming cache")
     parser.add_argument("--anchors", type=int, default=32,
                         help="places per text where the drafter takes over")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .distill import RecentTeacher, RetrievalTeacher
+from .distill import TOP_P, RecentTeacher, RetrievalTeacher, probs_of
 from . import steps
 from .model import (SINKS, UNFORESEEN_EVERY, Full, FullAndRetrieval, Llama, Shape, Streaming, causal,
                     masked, products, rope_tables, rotate)
@@ -226,6 +226,22 @@ class Patterns(unittest.TestCase):
                 difference = self.difference(probs, full[place:place + 24])
                 self.assertEqual(difference < 1e-4, is_full, (budget, place, difference))
 
+    def test_writing(self):
+        """What the teacher writes gets the logits that the same text gets; cold, it is the likeliest."""
+        places, follow = torch.tensor([128, 200, 232]), 24
+        for budget in (LENGTH, 64):
+            teacher = RetrievalTeacher(self.model, LENGTH, budget, follow=follow)
+            logits, tokens = teacher.write(self.ids, places, torch.tensor([1e-3, 1.0, 1.0]))
+            self.assertEqual(tokens[:, 0].tolist(), self.ids[places].tolist())
+            self.assertEqual(tokens[0, 1:].tolist(), logits[0].argmax(-1).tolist())
+            self.assertNotEqual(tokens[1, 1:].tolist(), logits[1].argmax(-1).tolist())
+            drawn = probs_of(logits, 1, TOP_P).gather(-1, tokens[:, 1:, None])
+            self.assertGreater(drawn.min().item(), 0)
+            for place, own, found in zip(places, tokens, logits):
+                ids = self.ids.clone()
+                ids[place:place + follow] = own[:-1]
+                self.assertLess(self.difference(found, teacher(ids, place[None])[0]), 1e-4)
+
     def test_recent(self):
         """A window that reaches back to the beginning misses nothing, a shorter one does."""
         places, full = torch.tensor([32, 128, 200]), self.logits()
@@ -369,9 +385,10 @@ class Steps(unittest.TestCase):
                     self.assertLess((report.overlaps.sums - accepted).abs().max().item(), 1e-5)
 
     def test_places_of_the_drafter(self):
-        args = SimpleNamespace(span=16384, follow=96, draft_budget=256, anchors=4096)
+        args = SimpleNamespace(span=16384, follow=96, draft_budget=256, anchors=4096, distill=None)
         texts = SimpleNamespace(random=np.random.default_rng(1), text=lambda length: np.zeros(length, np.int64))
-        ids, places = DraftSteps.batch(args, texts, 0.0)
+        ids, places, writes = DraftSteps.batch(args, texts, 0.0)
+        self.assertFalse(writes)
         length, places = len(ids) - 1, places.numpy()
         self.assertTrue((places % 8 == 0).all())
         self.assertGreaterEqual(places.min(), SHORTEST)
@@ -387,7 +404,7 @@ class Steps(unittest.TestCase):
         for teacher in (None, lambda ids, places: logits):
             expected = None
             for at_once in (1 << 30, 1, 150):
-                found, count, report = self.learned(DraftSteps, (ids, places), at_once, teacher)
+                found, count, report = self.learned(DraftSteps, (ids, places, False), at_once, teacher)
                 expected = expected or found
                 self.same(found, expected)
                 self.assertEqual(count, 5 * (48 + 24))
@@ -397,7 +414,7 @@ class Steps(unittest.TestCase):
         """A cache that is not full holds the text from its beginning."""
         ids, place, follow = torch.randint(3, 64, (200,)), 32, self.args.follow
         teacher = torch.randn(1, follow, 64) * 3
-        found, _, _ = self.learned(DraftSteps, (ids, torch.tensor([place])), 1 << 30,
+        found, _, _ = self.learned(DraftSteps, (ids, torch.tensor([place]), False), 1 << 30,
                                    lambda ids, places: teacher)
         length = self.args.draft_budget + follow
         logits = self.model(ids[None, :length], *rope_tables(self.model.shape, length),
@@ -405,6 +422,25 @@ class Steps(unittest.TestCase):
         extra, _ = rejected(logits[0, place:place + follow], teacher[0])
         text = F.cross_entropy(logits[0, SINKS:], ids[SINKS + 1:length + 1])
         self.same(found, self.gradients(0.1 * text + extra))
+
+
+    def test_draft_of_what_the_teacher_writes(self):
+        """As of texts that hold it."""
+        ids, follow = torch.randint(3, 64, (200,)), self.args.follow
+        places = torch.tensor([96, 64])
+        logits, own = torch.randn(2, follow, 64) * 3, torch.randint(3, 64, (2, follow + 1))
+        own[:, 0] = ids[places]
+        writer = SimpleNamespace(write=lambda *_: (logits, own))
+        found, _, report = self.learned(DraftSteps, (ids, places, True), 1 << 30, writer)
+        expected = []
+        for i, place in enumerate(places):
+            text = ids.clone()
+            text[place:place + follow + 1] = own[i]
+            loss, _ = self.learned(DraftSteps, (text, place[None], False), 1 << 30,
+                                   lambda *_: logits[i:i + 1])[:2]
+            expected.append(loss)
+        self.same(found, [(expected[0][0] + expected[1][0]) / 2,
+                          [(a + b) / 2 for a, b in zip(expected[0][1], expected[1][1])]])
 
 
 class Distances(unittest.TestCase):

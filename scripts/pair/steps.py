@@ -21,9 +21,10 @@ DISTANCES = (1, 512, 2048, 4096, 8192)  # lower bounds of the printed classes of
 TEMPERATURES, REJECTION_WEIGHTS = (0.1, 0.3, 0.6, 1.0), (0.55, 0.25, 0.15, 0.05)
 KL_WEIGHT = 0.5
 SHORT_SHARE, SHORTEST = 0.25, 64  # of the drafter's places, and tokens before the earliest
+WRITING_TEMPERATURES = (0.1, 0.6, 0.6, 1.0)  # of what the drafter's teacher writes: mostly the default's
 AGREE_EVERY = 4  # tokens: the logits of all would take as long as the layers
 UNFORESEEN_WEIGHT = 0.4  # in the loss, of FullAndRetrieval.unforeseen_by()
-LEAD, LEAD_WEIGHT = 0.5, 0.15  # of lead_missing(): nats, and in the loss
+LEAD, LEAD_WEIGHT = 1.0, 0.2  # of lead_missing(): nats, and in the loss
 
 
 def multiplies_bf16(device):
@@ -211,7 +212,7 @@ class DraftSteps:
         self.teacher = None
         if teacher:
             self.teacher = RetrievalTeacher(teacher, args.span, args.retrieval_budget,
-                                            follow=args.follow)
+                                            follow=args.follow, compile_=compile_)
         self.compiled_loss = compile_(draft_loss)
         self.pattern = Streaming(args.draft_budget)
         self.tables = [t.to(device)
@@ -221,35 +222,47 @@ class DraftSteps:
     def batch(args, texts, fraction):
         """A text of half the span to the whole, and `anchors` places where a prompt might end, multiples
         of 8, the teacher's chunk: most in its last half, each by SHORT_SHARE anywhere from SHORTEST on, as
-        often in any octave."""
+        often in any octave. Also whether the teacher writes what follows, or the text goes on."""
         length = int(texts.random.integers(args.span // 2, args.span + 1)) // 64 * 64
         end = (length - args.follow) // 8
         late = texts.random.integers(length // 16, end + 1, args.anchors)
         first = SHORTEST / 8
         short = first * (end / first) ** texts.random.random(args.anchors)
         places = np.where(texts.random.random(args.anchors) < SHORT_SHARE, short.astype(np.int64), late)
-        return torch.from_numpy(texts.text(length + 1)), torch.from_numpy(places * 8)
+        writes = bool(args.distill) and texts.random.random() < args.written_share
+        return torch.from_numpy(texts.text(length + 1)), torch.from_numpy(places * 8), writes
 
     def parts(self, batch):
         """A few places at a time, the share of them in the batch and the number of tokens.
         The rows are what the drafter's cache holds after each place: the first SINKS tokens, then
         the text up to `follow` tokens after the place; before the cache is full, the text from its
-        beginning, as long as the other rows."""
+        beginning, as long as the other rows. Where the teacher writes, those `follow` tokens but the first
+        are its own, each place's at one of WRITING_TEMPERATURES."""
+        *batch, writes = batch
         ids, places = (t.to(self.device) for t in batch)
+        teacher = written = None
         with bf16_products(self.device):
-            teacher = self.teacher(ids[:-1], places) if self.teacher else None
+            if writes:
+                temperatures = torch.tensor(WRITING_TEMPERATURES, device=self.device)
+                temperatures = temperatures[torch.arange(len(places), device=self.device) % len(temperatures)]
+                teacher, written = self.teacher.write(ids[:-1], places, temperatures)
+            elif self.teacher:
+                teacher = self.teacher(ids[:-1], places)
         sinks = torch.arange(SINKS, device=self.device).expand(len(places), -1)
         recent = torch.arange(SINKS - self.args.draft_budget, self.args.follow, device=self.device)
         full = places.clamp(min=self.args.draft_budget)
         index = torch.cat((sinks, full[:, None] + recent), 1)
         at = (self.args.draft_budget + places - full)[:, None]
         at = at + torch.arange(self.args.follow, device=self.device)
+        rows, labels = ids[index], ids[index + 1]
+        if written is not None:
+            rows.scatter_(1, at, written[:, :-1])
+            labels.scatter_(1, at, written[:, 1:])
         at_once = max(1, tokens_at_once(self.device) // index.shape[1])
         for first in range(0, len(places), at_once):
             some = slice(first, first + at_once)
-            rows = index[some]
-            yield ((ids[rows], ids[rows + 1], at[some], None if teacher is None else teacher[some]),
-                   len(rows) / len(places), rows.numel())
+            yield ((rows[some], labels[some], at[some], None if teacher is None else teacher[some]),
+                   len(rows[some]) / len(places), rows[some].numel())
 
     def loss(self, part, share, report):
         with bf16_products(self.device):
