@@ -46,8 +46,8 @@ class RetrievalTeacher:
         """ids [length], places -> logits [anchors, follow, vocab] for the token after each of
         ids[place : place + follow]."""
         places = torch.as_tensor(places, device=self.device)
-        caches = self._read(ids, places)
-        return self._answer(caches, ids[places[:, None] + torch.arange(self.follow, device=self.device)], places, 0)
+        tokens = ids[places[:, None] + torch.arange(self.follow, device=self.device)]
+        return self._answer(self._read(ids, places), tokens, places, 0)
 
     @torch.no_grad()
     def write(self, ids, places, temperatures):

@@ -389,6 +389,9 @@ class Steps(unittest.TestCase):
         texts = SimpleNamespace(random=np.random.default_rng(1), text=lambda length: np.zeros(length, np.int64))
         ids, places, writes = DraftSteps.batch(args, texts, 0.0)
         self.assertFalse(writes)
+        for share in (0, 1):
+            args.distill, args.written_share = "target", share
+            self.assertEqual(DraftSteps.batch(args, texts, 0.0)[2], bool(share))
         length, places = len(ids) - 1, places.numpy()
         self.assertTrue((places % 8 == 0).all())
         self.assertGreaterEqual(places.min(), SHORTEST)
@@ -423,7 +426,6 @@ class Steps(unittest.TestCase):
         text = F.cross_entropy(logits[0, SINKS:], ids[SINKS + 1:length + 1])
         self.same(found, self.gradients(0.1 * text + extra))
 
-
     def test_draft_of_what_the_teacher_writes(self):
         """As of texts that hold it."""
         ids, follow = torch.randint(3, 64, (200,)), self.args.follow
@@ -431,13 +433,13 @@ class Steps(unittest.TestCase):
         logits, own = torch.randn(2, follow, 64) * 3, torch.randint(3, 64, (2, follow + 1))
         own[:, 0] = ids[places]
         writer = SimpleNamespace(write=lambda *_: (logits, own))
-        found, _, report = self.learned(DraftSteps, (ids, places, True), 1 << 30, writer)
+        found, _, _ = self.learned(DraftSteps, (ids, places, True), 1 << 30, writer)
         expected = []
         for i, place in enumerate(places):
             text = ids.clone()
             text[place:place + follow + 1] = own[i]
-            loss, _ = self.learned(DraftSteps, (text, place[None], False), 1 << 30,
-                                   lambda *_: logits[i:i + 1])[:2]
+            loss, _, _ = self.learned(DraftSteps, (text, place[None], False), 1 << 30,
+                                      lambda *_: logits[i:i + 1])
             expected.append(loss)
         self.same(found, [(expected[0][0] + expected[1][0]) / 2,
                           [(a + b) / 2 for a, b in zip(expected[0][1], expected[1][1])]])
