@@ -59,6 +59,17 @@ def accepted(logits, verifier, temperature, top_p=1.0):
     return torch.minimum(proposed, verified).sum(-1)
 
 
+def direction_cells(direction):
+    """Of a direction of a sweep: what both sides accepted; the difference, its interval and, where it does not
+    hold, the verdict."""
+    def short(number, sign=""):
+        return f"{number:{sign}.3f}".replace("0.", ".")
+    sides = ", ".join(short(direction[side]["value"]) for side in ("side", "than"))
+    effect, low, high = (short(direction[name], "+") for name in ("effect", "ci95_low", "ci95_high"))
+    verdict = "" if direction["verdict"] == "holds" else f", {direction['verdict']}"
+    return [sides, f"{effect} ({low} to {high}){verdict}"]
+
+
 class Measure:
     def __init__(self, args):
         self.args = args
@@ -230,24 +241,28 @@ class Measure:
 
     def print_acceptance(self, kinds):
         args = self.args
+        rates, directions = [], {}
         for kind in kinds:
-            rates, directions = [], []
             for prompt in args.prompt:
                 document = self.sweep(kind, prompt)
                 for case in document["cases"]:
                     for method in case["result"]["cases"]:
                         for level in method["acceptance"]:
-                            rates.append([prompt, *(method["params"][name] for name in
-                                                    ("budget", "selection", "temp")),
+                            rates.append([kind, f"{prompt:,}", *(method["params"][name] for name in
+                                                                 ("budget", "selection", "temp")),
                                           method["method"], level["name"],
                                           f"{level['acceptance_rate']:.3f}"])
-                directions += [[d["text"], prompt, f"{d['side']['value']:.3f}", f"{d['than']['value']:.3f}",
-                                f"{d['effect']:+.3f}", f"{d['ci95_low']:+.3f} .. {d['ci95_high']:+.3f}",
-                                d["verdict"]]
-                               for d in document["recipes"][0]["directions"] if d["effect"] is not None]
-            print(f"Acceptance, {kind}, {args.prompts} prompts, {args.tokens} tokens each\n")
-            table(["prompt", "budget", "selection", "T", "method", "level", "accepted"], rates)
-            table(["direction", "prompt", "one", "the other", "difference", "95% interval", ""], directions)
+                for d in document["recipes"][0]["directions"]:
+                    if d["effect"] is not None:
+                        directions.setdefault((d["text"], prompt), []).append(direction_cells(d))
+        what = f"{args.prompts} prompts, {args.tokens} tokens of each"
+        print(f"Acceptance, {what}\n")
+        table(["text", "prompt", "budget", "selection", "T", "method", "level", "accepted"], rates)
+        print(f"The paper's directions: accepted of both, difference and its 95% interval by prompt, {what}\n")
+        texts = list(dict.fromkeys(text for text, _ in directions))
+        table(["one above the other", "prompt", *(cell for kind in kinds for cell in (kind, "difference"))],
+              [[text, f"{prompt:,}", *sum(directions[text, prompt], [])]
+               for text in texts for prompt in args.prompt])
 
 
 def main():
