@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from .model import SINKS, rope_tables, rotate
+from .model import SINKS, best_chunks, rope_tables, rotate
 
 TOP_P = 0.9  # of what is written
 
@@ -100,16 +100,11 @@ class RetrievalTeacher:
     def _cached(self, q, k, places):
         """q, k [head, length, dim] of the whole text -> the tokens cached at each place,
         [anchors, head, budget], and which of them there are, of the same shape."""
-        chunk = self.chunk
-        whole = k.shape[1] // chunk
-        means = k[:, :whole * chunk].float().unflatten(1, (whole, chunk)).mean(2)
-        scores = torch.einsum("had,hcd->ahc", q[:, places - 1].float(), means)
-        scores[:, :, 0] = torch.inf
-        after = torch.arange(whole, device=k.device) >= (places // chunk)[:, None]
-        scores = scores.masked_fill(after[:, None], -torch.inf)
-        best = scores.topk(self.budget // chunk, -1)
-        tokens = best.indices[..., None] * chunk + torch.arange(chunk, device=k.device)
-        return tokens.flatten(2), (best.values > -torch.inf).repeat_interleave(chunk, -1)
+        chunks = k.shape[1] // self.chunk
+        means = k[:, :chunks * self.chunk].float().unflatten(1, (chunks, self.chunk)).mean(2)
+        scores = q[:, places - 1].float() @ means.transpose(-1, -2)
+        tokens, there = best_chunks(scores, places // self.chunk, self.chunk, self.budget)
+        return tokens.transpose(0, 1), there[:, None].expand(-1, len(q), -1)
 
     def _project(self, layer, x):
         return layer.self_attn.project(layer.input_layernorm(x))

@@ -161,6 +161,20 @@ def causal(q, k, v):
     return torch.cat(mixed, 2)
 
 
+def best_chunks(scores, begin, chunk, budget):
+    """scores [..., place, chunks] of the chunks of `chunk` tokens, begin [place], how many of them lie
+    before each place -> the tokens of the best of these, [..., place, n], n the budget or what the
+    chunks hold, the best chunk first; and which of them there are, [place, n]. Chunk 0 is always
+    among them."""
+    chunks, device = scores.shape[-1], scores.device
+    first = torch.arange(chunks, device=device) == 0
+    later = torch.arange(chunks, device=device) >= begin[:, None]
+    scores = scores.masked_fill(first, torch.inf).masked_fill(later, -torch.inf)
+    best = scores.topk(min(budget // chunk, chunks), -1).indices
+    tokens = (best[..., None] * chunk + torch.arange(chunk, device=device)).flatten(-2)
+    return tokens, torch.arange(tokens.shape[-1], device=device) < begin[:, None] * chunk
+
+
 class Full:
     """Attention to all tokens before."""
 
@@ -187,33 +201,26 @@ class FullAndRetrieval:
         """q, k [batch, head, length, dim], rotated -> the tokens that each block has cached,
         [batch, head, blocks, budget], and which of them there are, [blocks, budget]: the best come
         first, and none of them lies in the block or after it."""
-        scores, begin, future = self._scores(q, k)
-        chunks, device = scores.shape[-1], q.device
-        scores[..., 0] = torch.inf
-        best = scores.masked_fill(future, -torch.inf).topk(min(self.budget // self.chunk, chunks), -1)
-        tokens = best.indices[..., None] * self.chunk + torch.arange(self.chunk, device=device)
-        there = torch.arange(best.indices.shape[-1] * self.chunk, device=device) < begin * self.chunk
-        return tokens.flatten(-2), there
+        return best_chunks(*self._scores(q, k), self.chunk, self.budget)
 
     def _scores(self, q, k):
-        """Of each block's last query before it by mean keys, [batch, head, blocks, chunks]; how many
-        chunks there are before the block, [blocks, 1]; and which chunks are later, [blocks, chunks]."""
+        """Of each block's last query before it by mean keys, [batch, head, blocks, chunks]; and how many
+        chunks there are before the block, [blocks]."""
         length = q.shape[2]
         blocks, chunks = length // self.block, length // self.chunk
         means = k.float().unflatten(2, (chunks, self.chunk)).mean(3)
         query = torch.cat((q[:, :, :1], q[:, :, self.block - 1:-1:self.block]), 2).float()
-        begin = torch.arange(blocks, device=q.device)[:, None] * (self.block // self.chunk)
-        future = torch.arange(chunks, device=q.device) >= begin
-        return precise_product(query, means.transpose(-1, -2)), begin, future
+        begin = torch.arange(blocks, device=q.device) * (self.block // self.chunk)
+        return precise_product(query, means.transpose(-1, -2)), begin
 
     def unforeseen_by(self, q, k):
         """How ill the last query before a block tells which chunks before it, but chunk 0, the block's
         queries attend to: the KL of their mean attention to the softmax of the scores by which chunks
         are chosen, times their share of attention that falls there; a mean over heads and all blocks
         but the first. Only every UNFORESEEN_EVERY-th query is asked, and only the scores learn."""
-        scores, _, future = self._scores(q, k)
-        left_out = future[1:].clone()
-        left_out[:, 0] = True
+        scores, begin = self._scores(q, k)
+        chunk = torch.arange(scores.shape[-1], device=q.device)
+        left_out = (chunk == 0) | (chunk >= begin[1:, None])
         foretold = (scores[:, :, 1:] * q.shape[-1] ** -0.5).masked_fill(left_out, -torch.inf)
         foretold = foretold.log_softmax(-1)
         with torch.no_grad():
@@ -222,7 +229,7 @@ class FullAndRetrieval:
             attention = precise_product(q[:, :, every], k.transpose(-1, -2)) * q.shape[-1] ** -0.5
             attention = attention.masked_fill(token > token[every, None], -torch.inf).softmax(-1)
             attention = attention.unflatten(-1, (-1, self.chunk)).sum(-1)
-            attention = attention.unflatten(2, (len(future), -1)).mean(3)[:, :, 1:]
+            attention = attention.unflatten(2, (len(begin), -1)).mean(3)[:, :, 1:]
             attention = attention.masked_fill(left_out, 0.0)
             share = attention.sum(-1, keepdim=True).clamp(min=1e-9)
             known = attention * (attention / share).clamp(min=1e-9).log()
