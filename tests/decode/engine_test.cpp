@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "core/forwarding_backend.h"
 #include "cpu/cpu_backend.h"
-#include "decode/teacher_forced.h"
 #include "decode/toy_models.h"
 #include "decode/window_scorer.h"
 #include "model/full_cache.h"
@@ -492,8 +490,6 @@ TEST_F(EngineOnce, TheLastPositionsCanBeUsed) {
     EXPECT_EQ(metrics.tokens, streams[1].of(method).tokens) << to_string(method);
 }
 
-// One prefill serves several sets of methods, one after the other and side by side; each gives what
-// it gives alone.
 // A gamma of 0 draws from the verifier's own pass; what is below is not asked.
 TEST_F(EngineOnce, GammasOfZeroAreTheVerifiersOwnPasses) {
   const ToyPair pair(*backend_, DType::kF32, kVocab);
@@ -541,6 +537,8 @@ TEST_F(EngineOnce, ABudgetThatIsSetIsThatOfItsOwnMethods) {
   }
 }
 
+// One prefill serves several sets of methods, one after the other and side by side; each gives what
+// it gives alone.
 TEST_F(EngineOnce, MethodsShareAContext) {
   const ToyPair pair(*backend_, DType::kF32, kVocab);
   const RunShape shape{100, 40, all_methods()};
@@ -572,179 +570,6 @@ TEST_F(EngineOnce, MethodsShareAContext) {
       EXPECT_EQ(b.origins, expected_large.of(method).origins) << to_string(method);
     }
   }
-}
-
-// A prompt in one pass of more rows than the model takes at once, whose KV rows go to far heads:
-// its residual stream lies where the retrieval cache will be, if that is large enough.
-TEST_F(EngineOnce, ALongPromptTakesTheMemoryOfTheRetrievalCache) {
-  constexpr std::int64_t kPrompt = 700, kCount = 10;
-  const ToyPair pair(*backend_, DType::kBF16, kVocab);
-  const ModelConfig& t = pair.target.config;
-  const KvHomes homes = spread_homes(t.layers, t.kv_heads, 1);
-  std::array<std::int64_t, 2> activations{};
-  for (const bool lent : {false, true}) {
-    PlanInput in;
-    in.target = t;
-    in.draft = pair.draft.config;
-    in.dtype = DType::kBF16;
-    in.backend = backend_.get();
-    in.options = toy_options();
-    in.options.budget = lent ? 704 : 64;
-    in.options.rebuild = {RebuildPolicy::Kind::kEvery, 4, 0};
-    in.run = {kPrompt, kCount, all_methods(), homes};
-    activations[lent ? 1 : 0] =
-        plan_memory(in).bytes[static_cast<std::size_t>(MemTag::kActivations)];
-    ToyRun resident(*backend_, pair, in.options, {kPrompt, kCount, all_methods()});
-    ToyRun far(*backend_, pair, in.options, in.run);
-    for (std::uint32_t prompt = 0; prompt < 2; ++prompt) {
-      int asked = 0;
-      EXPECT_FALSE(far.prefill(toy_prompt(kPrompt, kVocab, 7), [&] { return ++asked > 3; }));
-      const std::vector<Token> tokens = toy_prompt(kPrompt - 40 * prompt, kVocab, prompt);
-      ASSERT_TRUE(resident.prefill(tokens) && far.prefill(tokens));
-      const Streams a = run_all(resident, kCount, 3, prompt), b = run_all(far, kCount, 3, prompt);
-      for (const auto& [method, metrics] : a.by_method) {
-        EXPECT_EQ(metrics.tokens, b.of(method).tokens) << to_string(method);
-        EXPECT_EQ(metrics.origins, b.of(method).origins) << to_string(method);
-      }
-    }
-  }
-  const std::int64_t rows = backend_->prefill_rows();
-  EXPECT_EQ(activations[0] - activations[1], (kPrompt - rows) * t.hidden * 4);
-}
-
-// The plan is what a run allocates, tag by tag; what a backend allocates beside is workspace too.
-TEST_F(EngineOnce, LedgerEqualsThePlan) {
-  const ModelConfig tc = toy_config("t", 2, 4, 2, 32, 131), dc = toy_config("d", 1, 2, 2, 32, 131);
-  for (const Selection selection : {Selection::kMeanKey, Selection::kAttention}) {
-    const std::unique_ptr<Backend> backend = make_cpu_backend({1, std::nullopt});
-    PlanInput in;
-    in.target = tc;
-    in.draft = dc;
-    in.dtype = DType::kBF16;
-    in.backend = backend.get();
-    in.options = toy_options();
-    in.options.selection = selection;
-    in.options.dense_layers = selection == Selection::kMeanKey ? 1 : 0;
-    in.run = {300, 40, all_methods()};
-    if (selection == Selection::kAttention) {
-      in.run.max_prompt = 700;  // one pass, in the memory of the retrieval cache
-      in.options.budget = 1024;
-      in.run.homes = spread_homes(tc.layers, tc.kv_heads, 1);
-    }
-    const MemoryPlan passes = plan_memory(in);
-    in.random_target = in.random_draft = true;
-    const MemoryPlan plan = plan_memory(in);
-    const ToyPair pair(*backend, in.dtype, tc, dc);
-    const ToyRun run(*backend, pair, in.options, in.run);
-    for (int i = 0; i < static_cast<int>(MemTag::kCount); ++i) {
-      const auto tag = static_cast<MemTag>(i);
-      EXPECT_EQ(backend->allocator().ledger(tag).live_bytes,
-                passes.bytes[static_cast<std::size_t>(i)])
-          << to_string(tag);
-      // Drawing random weights takes workspace for a while.
-      EXPECT_EQ(backend->allocator().ledger(tag).peak_bytes,
-                plan.bytes[static_cast<std::size_t>(i)])
-          << to_string(tag);
-    }
-  }
-}
-
-// Context and methods of other sizes one after another: each takes what its plan says, and nothing
-// stays behind.
-TEST_F(EngineOnce, MemoryEndsWithContextAndMethods) {
-  const std::unique_ptr<Backend> backend = make_cpu_backend({1, std::nullopt});
-  Allocator& a = backend->allocator();
-  const ToyPair pair(*backend, DType::kBF16, kVocab);
-  std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> before{};
-  const auto tag = [](std::size_t i) { return static_cast<MemTag>(i); };
-  for (std::size_t i = 0; i < before.size(); ++i) before[i] = a.ledger(tag(i)).live_bytes;
-  for (int round = 0; round < 20; ++round) {
-    PlanInput in;
-    in.target = pair.target.config;
-    in.draft = pair.draft.config;
-    in.dtype = DType::kBF16;
-    in.backend = backend.get();
-    in.options = toy_options();
-    in.options.budget = 64 + 64 * (19 - round);  // smaller and smaller: no peak hides the next
-    in.run = {300 - round, 8, all_methods()};
-    constexpr Selection kAll[] = {Selection::kMeanKey, Selection::kAttention, Selection::kH2O};
-    in.options.selection = kAll[round % 3];
-    in.options.dense_layers = round % 2;
-    if (round % 5 == 0 && in.options.selection != Selection::kH2O) {
-      in.options.rebuild.kind = RebuildPolicy::Kind::kToken;
-      in.run.methods = {Method::kRetrieval};
-    }
-    const MemoryPlan plan = plan_memory(in);
-    a.reset_peaks();
-    {
-      ToyRun run(*backend, pair, in.options, in.run);
-      run.prefill(toy_prompt(in.run.max_prompt, kVocab, 0));
-      run.generate(in.run.methods.front(), 8, 1, 0);
-    }
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      EXPECT_EQ(a.ledger(tag(i)).live_bytes, before[i]) << round << ' ' << to_string(tag(i));
-      if (before[i] != 0) continue;  // weights
-      EXPECT_EQ(a.ledger(tag(i)).peak_bytes, plan.bytes[i]) << round << ' ' << to_string(tag(i));
-    }
-  }
-}
-
-TEST_F(EngineOnce, TeacherForcingTakesWhatIsPlanned) {
-  const ModelConfig c = toy_config("t", 2, 4, 2, 32, 1031);
-  for (const std::int64_t chunk : {1, 24, 70, 500}) {
-    SCOPED_TRACE(chunk);
-    const std::unique_ptr<Backend> backend = make_cpu_backend({1, std::nullopt});
-    PlanInput in;
-    in.target = c;
-    in.dtype = DType::kBF16;
-    in.backend = backend.get();
-    in.random_target = true;
-    in.run = {150, 0, {}};
-    const MemoryPlan plan = plan_teacher_forced(in, chunk);
-    // The logits of a whole pass are in it, and no others.
-    const std::int64_t logits = std::min<std::int64_t>(chunk, 150) * c.vocab * 4;
-    EXPECT_GE(plan.bytes[static_cast<std::size_t>(MemTag::kActivations)], logits);
-    const ModelWeights weights =
-        random_weights(*backend, c, in.dtype, 11, MemTag::kTargetWeights, nullptr);
-    std::int64_t fed = 0;
-    teacher_forced_nll(*backend, weights, toy_prompt(150, c.vocab, 0), chunk,
-                       [&](std::int64_t n) { fed = n; });
-    EXPECT_EQ(fed, 150);
-    for (int i = 0; i < static_cast<int>(MemTag::kCount); ++i) {
-      const auto tag = static_cast<MemTag>(i);
-      EXPECT_EQ(backend->allocator().ledger(tag).peak_bytes,
-                plan.bytes[static_cast<std::size_t>(i)])
-          << to_string(tag);
-    }
-    in.run.max_prompt = c.max_position + 1;
-    EXPECT_THROW(plan_teacher_forced(in, chunk), Error);
-  }
-}
-
-class HoldingBackend final : public ForwardingBackend {
- public:
-  using ForwardingBackend::ForwardingBackend;
-  std::int64_t own_bytes(MemTag tag) const override {
-    return tag == MemTag::kWorkspace ? 1000 : tag == MemTag::kStaging ? 300 : 0;
-  }
-};
-
-TEST_F(EngineOnce, WhatABackendHoldsIsPlanned) {
-  PlanInput in;
-  in.target = toy_config("t", 2, 4, 2, 32, 131);
-  in.backend = backend_.get();
-  in.dtype = DType::kF32;
-  in.options = toy_options();
-  in.run = {300, 40, {kBaselineMethod}};
-  const MemoryPlan without = plan_memory(in);
-  EXPECT_EQ(without.held_bytes, 0);
-  const HoldingBackend holding(*backend_);
-  in.backend = &holding;
-  const MemoryPlan with = plan_memory(in);
-  EXPECT_EQ(with.total_bytes(), without.total_bytes() + 1300);
-  EXPECT_EQ(with.far_bytes(), 300);
-  EXPECT_EQ(with.near_bytes(), without.total_bytes() + 1000);
-  EXPECT_EQ(with.bytes_to_take(), without.total_bytes());
 }
 
 // The baseline's first token is drawn from what probs_after_prompt() says; asking changes nothing.
