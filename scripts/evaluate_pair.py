@@ -17,11 +17,9 @@ Prints Markdown, for synthetic documents of seeds that no training uses and for 
 --parts chooses among them. Needs torch, numpy, safetensors and sentencepiece.
 """
 
-import argparse
 import json
 import pathlib
 import subprocess
-import sys
 import tempfile
 
 import numpy as np
@@ -30,10 +28,13 @@ import torch.nn.functional as F
 
 import train_pair
 from pair.distill import TOP_P, RecentTeacher, RetrievalTeacher, probs_of
-from pair.model import BOS, Llama, rope_tables
+from pair.model import BOS, CHUNK, Llama, rope_tables
+from pair.options import count, counts, model_folder, program, some_of
 from pair.steps import DISTANCES, bf16_products
 from pair.texts import Texts, copy_distances
+from plots.command import BadInput, parser, run
 
+PARTS, KINDS = ("losses", "needles", "after", "ties", "acceptance"), ("synthetic", "books")
 DEPTHS = (0.02, 0.25, 0.5, 0.75, 0.95)
 FOLLOW, AFTER = 256, (0, 16, 64, 128)  # tokens after a place, and where classes of them begin
 AFTER_TEMPERATURE = 0.6
@@ -236,7 +237,9 @@ class Measure:
                        "--prefill", prompt, "--budget", ",".join(map(str, args.budget)),
                        "--gen-len", args.tokens, "--threads", args.threads,
                        "--json", f"{folder}/sweep.json"]
-            subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
+            done = subprocess.run([str(c) for c in command], check=False, stdout=subprocess.DEVNULL)
+            if done.returncode != 0:  # it has said why
+                raise BadInput(f"{args.bench}: expected a result, found exit code {done.returncode}")
             return json.loads(pathlib.Path(folder, "sweep.json").read_text())
 
     def print_acceptance(self, kinds):
@@ -265,39 +268,47 @@ class Measure:
                for text in texts for prompt in args.prompt])
 
 
+def parse_arguments():
+    options = parser("evaluate_pair.py", __doc__)
+    train_pair.add_data_options(options)
+
+    def add(name, type_, default, text):
+        options.add_argument(name, type=type_, default=type_(default), help=f"{text} [default: {default}]")
+
+    options.add_argument("--target", required=True, type=model_folder, help="folder of the target")
+    options.add_argument("--draft", required=True, type=model_folder, help="folder of the drafter")
+    options.add_argument("--bench", type=program, help="the triforce-bench program, for acceptance")
+    add("--parts", some_of(*PARTS), ",".join(PARTS), "what to measure")
+    add("--kinds", some_of(*KINDS), ",".join(KINDS), "of texts")
+    add("--texts", count, "8", "per kind, but for acceptance")
+    add("--longest", count, "15872", "tokens of those texts")
+    add("--prompts", count, "20", "per kind and run of the program, for acceptance")
+    add("--prompt", counts, "4096,8192,15872", "tokens of these prompts")
+    add("--budget", counts, "512,2048", "tokens of the small caches; of acceptance.toml those that are given")
+    add("--tokens", count, "256", "generated per prompt")
+    args = options.parse_args()
+
+    def expect(condition, name, what):
+        if not condition:
+            options.error(f"{name}: expected {what}, found {getattr(args, name[2:])}")
+
+    expect("acceptance" not in args.parts or args.bench, "--bench", "the program, for acceptance")
+    expect(args.prompts >= 2, "--prompts", "at least 2 for an interval")
+    expect(args.longest >= 4096, "--longest", "at least 4096 tokens")
+    expect(min(args.prompt) >= 2 * FOLLOW, "--prompt", f"at least {2 * FOLLOW} tokens")
+    expect(all(budget % CHUNK == 0 and budget <= min(args.prompt) for budget in args.budget), "--budget",
+           f"multiples of {CHUNK} that are no more than --prompt")
+    return args
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    train_pair.add_data_options(parser)
-    numbers = lambda text: [int(n) for n in text.split(",")]
-    parser.add_argument("--target", required=True)
-    parser.add_argument("--draft", required=True)
-    parser.add_argument("--bench", help="the triforce-bench program, for acceptance")
-    parser.add_argument("--parts", default="losses,needles,after,ties,acceptance")
-    parser.add_argument("--kinds", default="synthetic,books")
-    parser.add_argument("--texts", type=int, default=8, help="per kind, but for acceptance")
-    parser.add_argument("--longest", type=int, default=15872, help="tokens of those texts")
-    parser.add_argument("--prompts", type=int, default=20, help="per kind and run of the program")
-    parser.add_argument("--prompt", type=numbers, default=[4096, 8192, 15872], help="their lengths")
-    parser.add_argument("--budget", type=numbers, default=[512, 2048], help="tokens of the small caches; "
-                        "of acceptance.toml those that are given")
-    parser.add_argument("--tokens", type=int, default=256, help="generated per prompt")
-    args = parser.parse_args()
-    parts, kinds = args.parts.split(","), args.kinds.split(",")
-    if "acceptance" in parts and not args.bench:
-        parser.error("--bench is needed for acceptance")
-    if args.prompts < 2:
-        parser.error(f"--prompts: expected at least 2 for an interval, found {args.prompts}")
-    if args.longest < 4096:
-        parser.error(f"--longest: expected at least 4096, found {args.longest}")
+    args = parse_arguments()
     torch.set_num_threads(args.threads)
     measure = Measure(args)
-    for part, print_part in (("losses", measure.print_losses), ("needles", measure.print_needles),
-                             ("after", measure.print_after), ("ties", measure.print_ties),
-                             ("acceptance", measure.print_acceptance)):
-        if part in parts:
-            print_part(kinds)
+    for part in PARTS:
+        if part in args.parts:
+            getattr(measure, f"print_{part}")(args.kinds)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("evaluate_pair.py", main)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from .model import SINKS, best_chunks, rope_tables, rotate
+from .model import CHUNK, SINKS, best_chunks, rope_tables, rotate
 
 TOP_P = 0.9  # of what is written
 
@@ -34,7 +34,7 @@ class RetrievalTeacher:
 
     Places [anchors] are multiples of the chunk."""
 
-    def __init__(self, model, longest, budget, chunk=8, follow=96, compile_=lambda f: f):
+    def __init__(self, model, longest, budget, chunk=CHUNK, follow=96, compile_=lambda f: f):
         self.model, self.budget, self.chunk = model, budget, chunk
         self.follow = follow
         self.attention_of_one = compile_(attention_of_one)

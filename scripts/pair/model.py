@@ -9,10 +9,13 @@ import shutil
 
 import torch
 import torch.nn.functional as F
+from plots.command import BadInput
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 BOS = 1
+CHUNK = 8  # tokens: of a retrieval cache
 SINKS = 16  # tokens of the start of the text that the drafter's cache always keeps
 UNFORESEEN_EVERY = 4  # tokens: a block's mean attention needs no more of its queries
 
@@ -192,7 +195,7 @@ class FullAndRetrieval:
     chunk 0 is always among them. Where `unforeseen` is a list, each layer appends its unforeseen_by()."""
 
     budget: int
-    chunk: int = 8
+    chunk: int = CHUNK
     block: int = 64
     fresh: int = 4
     unforeseen: list = None
@@ -366,9 +369,20 @@ class Llama(nn.Module):
 
     @staticmethod
     def load(folder):
+        """Of a folder as save() writes it; BadInput where it is of another architecture."""
         folder = pathlib.Path(folder)
-        model = Llama(Shape.from_config(json.loads((folder / "config.json").read_text())))
-        weights = load_file(str(folder / "model.safetensors"))
+        try:
+            config = json.loads((folder / "config.json").read_text())
+            model = Llama(Shape.from_config(config))
+            weights = load_file(str(folder / "model.safetensors"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+            raise BadInput(f"{folder}: expected a Llama of this project's shape, found: {error}") from error
+        expected, found = ({name: list(t.shape) for name, t in tensors.items()}
+                           for tensors in (model.state_dict(), weights))
+        for name in sorted(expected | found):
+            if expected.get(name) != found.get(name):
+                raise BadInput(f"{folder}/model.safetensors: {name}: expected {expected.get(name, 'none')}, "
+                               f"found {found.get(name, 'none')}")
         model.load_state_dict({k: v.float() for k, v in weights.items()})
         return model
 

@@ -1,10 +1,16 @@
 """The attention patterns and the drafter's teacher against token-by-token caches; the losses of steps
-against the plain ones.
+against the plain ones; what is refused.
 
     cd scripts && python3 -m unittest pair.pair_test
 """
 
 import argparse
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
 import unittest
 from types import SimpleNamespace
 from unittest import mock
@@ -12,6 +18,10 @@ from unittest import mock
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+import evaluate_pair
+import train_pair
+from plots.command import BadInput
 
 from .distill import TOP_P, RecentTeacher, RetrievalTeacher, probs_of
 from . import steps
@@ -323,7 +333,7 @@ class Steps(unittest.TestCase):
 
     def setUp(self):
         torch.manual_seed(0)
-        self.args = argparse.Namespace(span=512, sparse_budget=64, draft_budget=48, follow=24)
+        self.args = argparse.Namespace(span=512, sparse_budget=64, draft_budget=48, follow=24, distill=None)
         self.model = Llama(Shape(32, 2, 2, 48, yarn_factor=16.0, vocab_size=64))
         for p in self.model.parameters():
             p.data *= 4 if p.dim() == 2 else 1
@@ -454,6 +464,87 @@ class Distances(unittest.TestCase):
         expected = np.zeros(100, dtype=np.int64)
         expected[53:60], expected[83:90] = 40, 30
         self.assertEqual(found.tolist(), expected.tolist())
+
+
+class WhatIsRefused(unittest.TestCase):
+    def setUp(self):
+        self.shape = Shape(32, 2, 2, 48, yarn_factor=16.0, vocab_size=64)
+        self.model = Llama(self.shape)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = pathlib.Path(folder.name)
+        self.tokenizer = self.out / "tokenizer.model"
+        self.tokenizer.write_bytes(b"a tokenizer")
+        self.model.save(self.out / "model", self.tokenizer)
+        self.data = ["--books", str(self.out), "--synthesize", sys.executable, "--out", str(self.out)]
+
+    def parsed(self, script, *arguments):
+        """(exit code or the arguments, the only line on stderr)"""
+        said = io.StringIO()
+        with mock.patch.object(sys, "argv", ["script", *map(str, arguments)]), contextlib.redirect_stderr(said):
+            try:
+                found = script.parse_arguments()
+            except SystemExit as end:
+                found = end.code
+        return found, said.getvalue()
+
+    def refused(self, script, arguments, *parts):
+        found, said = self.parsed(script, *arguments)
+        self.assertEqual((found, said.count("\n")), (2, 1), (arguments, said))
+        for part in parts:
+            self.assertIn(part, said)
+
+    def test_options_of_the_training(self):
+        model = self.out / "model"
+        args, said = self.parsed(train_pair, "target", *self.data, "--init", model, "--minutes", ".5")
+        self.assertEqual((said, args.minutes, args.window), ("", 0.5, 1024))
+        for kind, *arguments, found in (
+                ("target", "--skip-share", "1.5", "'1.5'"), ("target", "--minutes", "0", "'0'"),
+                ("target", "--rate", "nan", "'nan'"), ("target", "--window", "1000", "1000"),
+                ("target", "--window", "16384", "16384"), ("target", "--sparse-budget", "12", "12"),
+                ("target", "--span", "1000", "1000"), ("target", "--threads", "0", "'0'"),
+                ("target", "--anchors", "3", "unrecognized"), ("target", "--init", "nowhere", "no config.json"),
+                ("draft", "--window", "1024", "unrecognized"), ("draft", "--follow", "4000", "4000"),
+                ("draft", "--retrieval-budget", "16384", "16384"), ("draft", "--draft-budget", "16", "16"),
+                ("draft", "--distill", self.out, "no config.json"), ("draft", "--books", "nowhere", "nowhere"),
+                ("draft", "--synthesize", "nowhere", "nowhere"), ("draft", "--seed", "-1", "'-1'")):
+            self.refused(train_pair, [kind, *self.data, *arguments], arguments[0], found)
+
+    def test_options_of_the_evaluation(self):
+        models = ["--target", self.out / "model", "--draft", self.out / "model"]
+        args, said = self.parsed(evaluate_pair, *self.data, *models, "--parts", "losses,ties")
+        self.assertEqual((said, args.parts, args.budget), ("", ["losses", "ties"], [512, 2048]))
+        self.refused(evaluate_pair, [*self.data, *models], "--bench", "acceptance")
+        for *arguments, found in (
+                ("--parts", "losses,tie", "'tie'"), ("--kinds", "book", "'book'"), ("--prompts", "1", "1"),
+                ("--prompt", "300", "300"), ("--budget", "100", "100"), ("--budget", "8192", "8192"),
+                ("--longest", "1000", "1000"), ("--tokenizer", "a", "unrecognized")):
+            self.refused(evaluate_pair, [*self.data, *models, "--bench", sys.executable, *arguments], found)
+
+    def test_a_checkpoint_is_not_overwritten(self):
+        arguments = ["draft", *self.data]
+        self.refused(train_pair, [*arguments, "--resume"], "--resume", "no such file")
+        (self.out / "draft-checkpoint.pt").write_bytes(b"hours of work")
+        self.refused(train_pair, arguments, "--resume goes on from it")
+        found, _ = self.parsed(train_pair, *arguments, "--resume")
+        self.assertTrue(found.resume)
+
+    def test_models(self):
+        folder = self.out / "model"
+        Llama.load(folder)
+        config = json.loads((folder / "config.json").read_text())
+        for changed, part in ((config | {"intermediate_size": 40}, "mlp.down_proj.weight: expected [32, 40], "
+                               "found [32, 48]"),
+                              (config | {"num_hidden_layers": 3}, "expected [32], found none"),
+                              ({"hidden_size": 32}, "missing 3 required"), ([], "found:")):
+            (folder / "config.json").write_text(json.dumps(changed))
+            with self.assertRaises(BadInput) as found:
+                Llama.load(folder)
+            self.assertIn(part, str(found.exception))
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "model.safetensors").write_bytes(b"short")
+        with self.assertRaises(BadInput):
+            Llama.load(folder)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from .distill import RetrievalTeacher
-from .model import SINKS, Full, FullAndRetrieval, Streaming, rope_tables
-from .texts import Texts
+from .model import CHUNK, SINKS, Full, FullAndRetrieval, Llama, Streaming, rope_tables
+from .texts import BLOCK, Texts
 
 DISTANCES = (1, 512, 2048, 4096, 8192)  # lower bounds of the printed classes of distance
 # At which proposals are judged, and what rejections count there: more when cold, since few proposals are
@@ -140,7 +140,7 @@ class TargetSteps:
 
     report = LossByDistance
 
-    def __init__(self, args, model, device, compile_, teacher=None):
+    def __init__(self, args, model, device, compile_):
         self.args, self.model, self.device = args, model, device
         self.compiled_loss = compile_(target_loss)
         self.tables = [t.to(device) for t in rope_tables(model.shape, args.span)]
@@ -207,11 +207,12 @@ class DraftSteps:
 
     report = MeanOverlaps
 
-    def __init__(self, args, model, device, compile_, teacher=None):
+    def __init__(self, args, model, device, compile_):
         self.args, self.model, self.device = args, model, device
         self.teacher = None
-        if teacher:
-            self.teacher = RetrievalTeacher(teacher, args.span, args.retrieval_budget,
+        if args.distill:
+            target = Llama.load(args.distill).to(device).eval()
+            self.teacher = RetrievalTeacher(target, args.span, args.retrieval_budget,
                                             follow=args.follow, compile_=compile_)
         self.compiled_loss = compile_(draft_loss)
         self.pattern = Streaming(args.draft_budget)
@@ -221,16 +222,16 @@ class DraftSteps:
     @staticmethod
     def batch(args, texts, fraction):
         """A text of half the span to the whole, and `anchors` places where a prompt might end, multiples
-        of 8, the teacher's chunk: most in its last half, each by SHORT_SHARE anywhere from SHORTEST on, as
+        of the teacher's chunk: most in its last half, each by SHORT_SHARE anywhere from SHORTEST on, as
         often in any octave. Also whether the teacher writes what follows, or the text goes on."""
-        length = int(texts.random.integers(args.span // 2, args.span + 1)) // 64 * 64
-        end = (length - args.follow) // 8
-        late = texts.random.integers(length // 16, end + 1, args.anchors)
-        first = SHORTEST / 8
+        length = int(texts.random.integers(args.span // 2, args.span + 1)) // BLOCK * BLOCK
+        end = (length - args.follow) // CHUNK
+        late = texts.random.integers(length // 2 // CHUNK, end + 1, args.anchors)
+        first = SHORTEST / CHUNK
         short = first * (end / first) ** texts.random.random(args.anchors)
         places = np.where(texts.random.random(args.anchors) < SHORT_SHARE, short.astype(np.int64), late)
         writes = bool(args.distill) and texts.random.random() < args.written_share
-        return torch.from_numpy(texts.text(length + 1)), torch.from_numpy(places * 8), writes
+        return torch.from_numpy(texts.text(length + 1)), torch.from_numpy(places * CHUNK), writes
 
     def parts(self, batch):
         """A few places at a time, the share of them in the batch and the number of tokens.
@@ -281,7 +282,7 @@ class Batches(IterableDataset):
 
     def __iter__(self):
         worker = get_worker_info()
-        texts = Texts(self.args, self.tokenizer,
+        texts = Texts(self.args, self.tokenizer, self.args.synthetic_share,
                       seed=(self.args.seed, self.start, worker.id if worker else 0))
         while True:
             yield self.make(self.args, texts, float(self.fraction))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import lzma
 import os
 import pathlib
 import subprocess
@@ -9,6 +10,7 @@ import tarfile
 
 import numpy as np
 import sentencepiece
+from plots.command import BadInput
 
 from .model import BOS, TARGET
 
@@ -64,7 +66,7 @@ def token_files(args, tokenizer):
         ids["held" if held else "train"].append(np.array([BOS] + sp.encode(text), dtype=np.uint16))
     for part, path in paths.items():
         if not ids[part]:
-            raise SystemExit(f"--books {args.books}: expected .txt files of which one in 25 is held "
+            raise BadInput(f"--books {args.books}: expected .txt files of which one in 25 is held "
                              f"out, found none for the part '{part}'")
         path.parent.mkdir(parents=True, exist_ok=True)
         np.concatenate(ids[part]).tofile(path)
@@ -72,11 +74,12 @@ def token_files(args, tokenizer):
 
 
 class Texts:
-    """Windows of random texts. `seed` is of the choice of books and places, and of the documents."""
+    """Windows of random texts. `seed` is of the choice of books and places, and of the documents;
+    `synthetic_share` of the texts of text() are documents."""
 
-    def __init__(self, args, tokenizer, held_out=False, seed=0):
+    def __init__(self, args, tokenizer, synthetic_share=0.5, held_out=False, seed=0):
         self.sp = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer))
-        self.synthesize, self.share = args.synthesize, args.synthetic_share
+        self.synthesize, self.share = args.synthesize, synthetic_share
         self.random = np.random.default_rng(seed)
         # Training draws document seeds above 2^32; the program and the evaluation use small ones.
         self.seed = 7 if held_out else int(self.random.integers(1 << 32, 1 << 40))
@@ -95,7 +98,10 @@ class Texts:
         command = [self.synthesize, "--seed", self.seed, "--first", self.next_document,
                    "--count", max(count, 2), "--bytes", size]
         self.next_document += max(count, 2)
-        out = subprocess.run([str(a) for a in command], check=True, stdout=subprocess.PIPE).stdout
+        done = subprocess.run([str(a) for a in command], check=False, stdout=subprocess.PIPE)
+        if done.returncode != 0:
+            raise BadInput(f"{self.synthesize}: expected documents, found exit code {done.returncode}")
+        out = done.stdout
         rows = []
         for text in out.decode("ascii").split("\0")[:count]:
             ids = [BOS] + self.sp.encode(text)
@@ -171,11 +177,15 @@ def read_books(source):
         for path in sorted(source.rglob("*.txt")):
             yield path.name, path.read_text(encoding="utf-8", errors="replace")
         return
-    with tarfile.open(source) as archive:
-        for member in sorted(archive.getmembers(), key=lambda m: m.name):
-            if member.isfile() and member.name.endswith(".txt"):
-                text = archive.extractfile(member).read().decode("utf-8", errors="replace")
-                yield os.path.basename(member.name), text
+    try:
+        with tarfile.open(source) as archive:
+            for member in sorted(archive.getmembers(), key=lambda m: m.name):
+                if member.isfile() and member.name.endswith(".txt"):
+                    text = archive.extractfile(member).read().decode("utf-8", errors="replace")
+                    yield os.path.basename(member.name), text
+    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError) as error:
+        raise BadInput(f"--books {source}: expected a folder or a tar archive of .txt files, found: "
+                       f"{error}") from error
 
 
 def train_tokenizer(books, path):
@@ -186,5 +196,6 @@ def train_tokenizer(books, path):
     sentencepiece.SentencePieceTrainer.train(
         input=str(corpus), model_prefix=str(path.with_suffix("")), vocab_size=TARGET.vocab_size,
         model_type="bpe", byte_fallback=True, bos_id=BOS, eos_id=2, unk_id=0, pad_id=-1,
-        num_threads=os.cpu_count(), input_sentence_size=200000, shuffle_input_sentence=True)
+        num_threads=os.cpu_count(), input_sentence_size=200000, shuffle_input_sentence=True,
+        minloglevel=1)  # warnings
     corpus.unlink()
