@@ -411,6 +411,18 @@ class Steps(unittest.TestCase):
         self.assertAlmostEqual(first_half, SHORT_SHARE * (1 - 1 / octaves), delta=0.02)
         self.assertAlmostEqual((places < 2 * SHORTEST).mean(), SHORT_SHARE / octaves, delta=0.015)
 
+    @torch.no_grad()
+    def text_loss(self, ids, places):
+        """Of what the drafter's cache holds after each place, which is full there."""
+        losses, length = [], self.args.draft_budget + self.args.follow
+        tables = rope_tables(self.model.shape, length)
+        for place in places:
+            kept = [*range(SINKS), *range(place - length + SINKS + self.args.follow, place + self.args.follow)]
+            row = ids[kept]
+            logits = self.model(row[None], *tables, Streaming(self.args.draft_budget))[0]
+            losses.append(F.cross_entropy(logits[SINKS:], ids[[n + 1 for n in kept]][SINKS:]))
+        return torch.stack(losses).mean().item()
+
     def test_draft(self):
         ids, places = torch.randint(3, 64, (200,)), torch.tensor([64, 96, 128, 160, 72])
         logits = torch.randn(5, self.args.follow, 64) * 3
@@ -422,6 +434,9 @@ class Steps(unittest.TestCase):
                 self.same(found, expected)
                 self.assertEqual(count, 5 * (48 + 24))
                 self.assertAlmostEqual(report.count, 1)
+                self.assertAlmostEqual(report.overlaps.count, 0 if teacher is None else 1)
+                self.assertIn(f"text:{self.text_loss(ids, places):.3f}", report.line())
+                self.assertEqual("accepted" in report.line(), teacher is not None)
 
     def test_draft_of_a_short_prompt(self):
         """A cache that is not full holds the text from its beginning."""

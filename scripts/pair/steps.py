@@ -107,6 +107,25 @@ class MeanOverlaps:
         return "accepted " + " ".join(f"T{t}:{m:.3f}" for t, m in zip(TEMPERATURES, means))
 
 
+class TextAndOverlaps:
+    """Means since the last line of the drafter's loss on the text, in nats per token, and of what its
+    teacher accepts."""
+
+    def __init__(self):
+        self.text, self.count, self.overlaps = 0.0, 0, MeanOverlaps()
+
+    def add(self, text, overlaps, share):
+        """overlaps: None where there is no teacher. `share`: of a step."""
+        self.text += text.item() * share
+        self.count += share
+        if overlaps is not None:
+            self.overlaps.add(overlaps, share)
+
+    def line(self):
+        text = f"text:{self.text / max(self.count, 1e-9):.3f}"
+        return f"{text} {self.overlaps.line()}" if self.overlaps.count else text
+
+
 class LossByDistance:
     """Mean losses since the last line: of labels that copy nothing earlier (0), and of those that
     do, by how many tokens back; what is accepted of the target over a retrieval cache, and what its
@@ -192,20 +211,20 @@ def draft_loss(model, rows, labels, at, teacher, share, cos, sin, pattern):
     """rows [anchors, length]. With teacher [anchors, follow, vocab]: rejected() of the tokens that lie
     at [anchors, follow] of the rows with the teacher as the verifier, since that is what the drafter is
     for; without: cross-entropy with labels [anchors, length]. Times `share`, which these rows are of
-    the step. Also returns the accepted share per temperature."""
+    the step. Also returns the cross-entropy, and the accepted share per temperature or None."""
     logits = model(rows, cos, sin, pattern).float()
     text = F.cross_entropy(logits[:, SINKS:].flatten(0, 1), labels[:, SINKS:].flatten())
     if teacher is None:
-        return share * text, torch.zeros(len(TEMPERATURES))
+        return share * text, text.detach(), None
     followers = logits.gather(1, at[..., None].expand(-1, -1, logits.shape[-1]))
     extra, accepted = rejected(followers.flatten(0, 1), teacher.flatten(0, 1).float())
-    return share * (0.1 * text + extra), accepted
+    return share * (0.1 * text + extra), text.detach(), accepted
 
 
 class DraftSteps:
     """Batches of the drafter, out of one long text each, and their loss."""
 
-    report = MeanOverlaps
+    report = TextAndOverlaps
 
     def __init__(self, args, model, device, compile_):
         self.args, self.model, self.device = args, model, device
@@ -267,8 +286,8 @@ class DraftSteps:
 
     def loss(self, part, share, report):
         with bf16_products(self.device):
-            loss, accepted = self.compiled_loss(self.model, *part, share, *self.tables, self.pattern)
-        report.add(accepted, share)
+            loss, text, accepted = self.compiled_loss(self.model, *part, share, *self.tables, self.pattern)
+        report.add(text, accepted, share)
         return loss
 
 
