@@ -17,9 +17,9 @@ Prints Markdown, for synthetic documents of seeds that no training uses and for 
 --parts chooses among them. Needs torch, numpy, safetensors and sentencepiece.
 """
 
+import functools
 import json
 import pathlib
-import subprocess
 import tempfile
 
 import numpy as np
@@ -29,10 +29,10 @@ import torch.nn.functional as F
 import train_pair
 from pair.distill import TOP_P, RecentTeacher, RetrievalTeacher, probs_of
 from pair.model import BOS, CHUNK, Llama, rope_tables
-from pair.options import count, counts, model_folder, program, some_of
+from pair.options import add, check, count, counts, model_folder, program, some_of
 from pair.steps import DISTANCES, bf16_products
-from pair.texts import Texts, copy_distances
-from plots.command import BadInput, parser, run
+from pair.texts import Texts, copy_distances, output_of
+from plots.command import parser, run
 
 PARTS, KINDS = ("losses", "needles", "after", "ties", "acceptance"), ("synthetic", "books")
 DEPTHS = (0.02, 0.25, 0.5, 0.75, 0.95)
@@ -237,9 +237,7 @@ class Measure:
                        "--prefill", prompt, "--budget", ",".join(map(str, args.budget)),
                        "--gen-len", args.tokens, "--threads", args.threads,
                        "--json", f"{folder}/sweep.json"]
-            done = subprocess.run([str(c) for c in command], check=False, stdout=subprocess.DEVNULL)
-            if done.returncode != 0:  # it has said why
-                raise BadInput(f"{args.bench}: expected a result, found exit code {done.returncode}")
+            output_of(command, "a result")
             return json.loads(pathlib.Path(folder, "sweep.json").read_text())
 
     def print_acceptance(self, kinds):
@@ -271,27 +269,20 @@ class Measure:
 def parse_arguments():
     options = parser("evaluate_pair.py", __doc__)
     train_pair.add_data_options(options)
-
-    def add(name, type_, default, text):
-        options.add_argument(name, type=type_, default=type_(default), help=f"{text} [default: {default}]")
-
     options.add_argument("--target", required=True, type=model_folder, help="folder of the target")
     options.add_argument("--draft", required=True, type=model_folder, help="folder of the drafter")
     options.add_argument("--bench", type=program, help="the triforce-bench program, for acceptance")
-    add("--parts", some_of(*PARTS), ",".join(PARTS), "what to measure")
-    add("--kinds", some_of(*KINDS), ",".join(KINDS), "of texts")
-    add("--texts", count, "8", "per kind, but for acceptance")
-    add("--longest", count, "15872", "tokens of those texts")
-    add("--prompts", count, "20", "per kind and run of the program, for acceptance")
-    add("--prompt", counts, "4096,8192,15872", "tokens of these prompts")
-    add("--budget", counts, "512,2048", "tokens of the small caches; of acceptance.toml those that are given")
-    add("--tokens", count, "256", "generated per prompt")
+    add(options, "--parts", some_of(*PARTS), ",".join(PARTS), "what to measure")
+    add(options, "--kinds", some_of(*KINDS), ",".join(KINDS), "of texts")
+    add(options, "--texts", count, 8, "per kind, but for acceptance")
+    add(options, "--longest", count, 15872, "tokens of those texts")
+    add(options, "--prompts", count, 20, "per kind and run of the program, for acceptance")
+    add(options, "--prompt", counts, "4096,8192,15872", "tokens of these prompts")
+    add(options, "--budget", counts, "512,2048", "tokens of the small caches; of acceptance.toml those that are given")
+    add(options, "--tokens", count, 256, "generated per prompt")
     args = options.parse_args()
 
-    def expect(condition, name, what):
-        if not condition:
-            options.error(f"{name}: expected {what}, found {getattr(args, name[2:])}")
-
+    expect = functools.partial(check, options, args)
     expect("acceptance" not in args.parts or args.bench, "--bench", "the program, for acceptance")
     expect(args.prompts >= 2, "--prompts", "at least 2 for an interval")
     expect(args.longest >= 4096, "--longest", "at least 4096 tokens")

@@ -14,6 +14,7 @@ them. Needs torch, numpy, safetensors and sentencepiece.
 """
 
 import ctypes
+import functools
 import os
 import pathlib
 import pickle
@@ -27,7 +28,7 @@ from torch import nn
 
 from pair.model import CHUNK, DRAFT, SINKS, TARGET, Llama
 from pair.optimizer import Optimizer
-from pair.options import count, model_folder, portion, positive, present, program, whole
+from pair.options import add, check, count, model_folder, portion, positive, present, program, whole
 from pair.steps import Batches, DraftSteps, TargetSteps, multiplies_bf16
 from pair.texts import BLOCK, token_files, train_tokenizer
 from plots.command import BadInput, CannotWrite, parser, run
@@ -157,9 +158,6 @@ def parse_arguments():
     target, draft = (kinds.add_parser(which, help=f"train the {which}; --help says how", allow_abbrev=False)
                      for which in ("target", "draft"))
 
-    def add(to, name, type_, default, text):
-        to.add_argument(name, type=type_, default=default, help=f"{text} [default: {default}]")
-
     for either in (target, draft):
         add_data_options(either)
         either.add_argument("--init", type=model_folder, help="folder of weights to start from "
@@ -197,10 +195,7 @@ def parse_arguments():
     add(draft, "--follow", count, 96, "tokens learned after each")
     args = options.parse_args()
 
-    def expect(condition, name, what):
-        if not condition:
-            options.error(f"{name}: expected {what}, found {getattr(args, name[2:].replace('-', '_'))}")
-
+    expect = functools.partial(check, options, args)
     expect(args.span % BLOCK == 0, "--span", f"a multiple of {BLOCK}")
     if args.which == "target":
         expect(args.window % BLOCK == 0 and 4 * BLOCK <= args.window <= args.span // 2, "--window",

@@ -1,4 +1,4 @@
-"""Types of the options of train_pair.py and evaluate_pair.py: each says what it expected and what it found."""
+"""Options of train_pair.py and evaluate_pair.py, and their types: each says what it expected and what it found."""
 
 import argparse
 import os
@@ -11,6 +11,16 @@ MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.model")
 def expect(condition, what, found):
     if not condition:
         raise argparse.ArgumentTypeError(f"expected {what}, found {found}")
+
+
+def add(options, name, type_, default, text):
+    options.add_argument(name, type=type_, default=default, help=f"{text} [default: {default}]")
+
+
+def check(options, args, condition, name, what):
+    """Ends with a line on wrong usage unless the condition on the value of option `name` holds."""
+    if not condition:
+        options.error(f"{name}: expected {what}, found {getattr(args, name[2:].replace('-', '_'))}")
 
 
 def number(text, kind, what, fits):

@@ -67,7 +67,7 @@ def token_files(args, tokenizer):
     for part, path in paths.items():
         if not ids[part]:
             raise BadInput(f"--books {args.books}: expected .txt files of which one in 25 is held "
-                             f"out, found none for the part '{part}'")
+                           f"out, found none for the part '{part}'")
         path.parent.mkdir(parents=True, exist_ok=True)
         np.concatenate(ids[part]).tofile(path)
     return paths
@@ -98,10 +98,7 @@ class Texts:
         command = [self.synthesize, "--seed", self.seed, "--first", self.next_document,
                    "--count", max(count, 2), "--bytes", size]
         self.next_document += max(count, 2)
-        done = subprocess.run([str(a) for a in command], check=False, stdout=subprocess.PIPE)
-        if done.returncode != 0:
-            raise BadInput(f"{self.synthesize}: expected documents, found exit code {done.returncode}")
-        out = done.stdout
+        out = output_of(command, "documents")
         rows = []
         for text in out.decode("ascii").split("\0")[:count]:
             ids = [BOS] + self.sp.encode(text)
@@ -168,6 +165,14 @@ class Texts:
         gaps = np.flatnonzero(np.diff(positions) > 1) + 1
         weights[(gaps[:, None] + np.arange(BLOCK // 8)).reshape(-1)] = 0
         return Window(rows, labels, positions, weights, sources)
+
+
+def output_of(command, expected):
+    """What a program prints, in bytes; BadInput where it fails, which says why on stderr itself."""
+    done = subprocess.run([str(a) for a in command], check=False, stdout=subprocess.PIPE)
+    if done.returncode != 0:
+        raise BadInput(f"{command[0]}: expected {expected}, found exit code {done.returncode}")
+    return done.stdout
 
 
 def read_books(source):
