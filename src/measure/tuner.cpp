@@ -9,9 +9,6 @@
 namespace triforce {
 namespace {
 
-// Time that is spent on generations of one prompt, about, and after which no other budget or prompt
-// is begun. Prefills of the target are not counted: without them nothing can be known.
-constexpr double kGenerating_s = 15, kEnough_s = 45;
 // Tokens of a generation that acceptances and times are taken from.
 constexpr std::int64_t kLeastTokens = 32, kMostTokens = 1024;
 // Of those so many for the baseline, whose every round is like the others.
@@ -21,10 +18,10 @@ constexpr int kMostGenerations = 12;
 // Gammas of those generations: about what is chosen, and deep enough for its rates; passes of other
 // rows are between them.
 constexpr std::array<Gammas, 2> kProbedGammas = {{{5, 1}, {12, 6}}};
-// Rows between which step times are interpolated, and repetitions, the least of which counts: of
-// short passes as many as take kSteps_ms together.
+// Rows between which step times are interpolated, and repetitions, the least of which counts: as
+// many as take kSteps_ms together.
 constexpr std::array<int, 6> kStepRows = {1, 2, 4, 8, 16, 32};
-constexpr int kStepRepetitions = 3, kMostStepRepetitions = 40;
+constexpr int kMostStepRepetitions = 40;
 constexpr double kSteps_ms = 150;
 // Tuning prompts draw other numbers than any prompt that is measured.
 constexpr std::uint32_t kPromptIndex = std::uint32_t{1} << 30;
@@ -64,11 +61,13 @@ GammaSpace gamma_space(const RunConfig& c) {
   return {c.speculation.gammas(), c.speculation.gammas(), {c.auto_gamma, c.auto_inner_gamma}};
 }
 
-Tuner::Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Hooks hooks)
+Tuner::Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Hooks hooks,
+             TuningLimits limits)
     : config_(config),
       context_(context),
       own_prompts_(own_prompts),
       hooks_(std::move(hooks)),
+      limits_(limits),
       space_(gamma_space(config)),
       order_(budgets_in_order(config)) {
   const bool several = config.auto_gamma || config.auto_inner_gamma;
@@ -101,7 +100,7 @@ void Tuner::use_prompt(Engine& engine, double spent_s, bool last) {
   ++prompts_;
   const double here_s = std::chrono::duration<double>(Clock::now() - begin_).count();
   exploring_s_ += here_s;
-  const bool again = seconds() + spent_s + here_s < kEnough_s;
+  const bool again = seconds() + spent_s + here_s < limits_.enough_s;
   if (!last && again && !config_.speculation.synthetic) {
     order_ = better_half(order_.front(), ranked(models()));
   } else {
@@ -115,19 +114,29 @@ void Tuner::use_prompt(Engine& engine, double spent_s, bool last) {
   spent_s_ = seconds();
 }
 
+void Tuner::begin_parts(std::int64_t parts, std::int64_t generations) {
+  part_ = 0;
+  parts_ = parts;
+  share_s_ = 2 * limits_.generating_s / static_cast<double>(std::max<std::int64_t>(1, generations));
+}
+
 bool Tuner::explore(Engine& engine) {
-  const auto total = std::ssize(order_);
+  const auto tuned = std::count_if(config_.methods.begin(), config_.methods.end(),
+                                   [this](Method m) { return is_tuned(spec_of(m)); });
+  const std::int64_t generations = 1 + tuned * std::ssize(probed_);  // and the baseline
+  begin_parts(std::ssize(order_) * (1 + generations), std::ssize(order_) * generations);
   for (std::size_t i = 0; i < order_.size(); ++i) {
     if (stopped()) return false;
     const double here_s = std::chrono::duration<double>(Clock::now() - begin_).count();
-    if (i > 0 && exploring_s_ + here_s > kEnough_s) {
+    if (i > 0 && exploring_s_ + here_s > limits_.enough_s) {
       if (prompts_ == 0) {
         cut_short_ = true;
         order_.resize(i);
       }
       break;
     }
-    hooks_.step(static_cast<std::int64_t>(i), total);
+    part_ = static_cast<std::int64_t>(i) * (1 + generations);
+    begin_part();
     if (!set_budget(engine, order_[i]) || !explore(engine, candidates_[order_[i]])) return false;
   }
   return true;
@@ -163,9 +172,9 @@ void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
       continue;
     }
     if (rows[pass].empty()) continue;
-    const double about_ms = engine.pass_ms(pass, 1, kStepRepetitions);
-    const int repetitions = std::clamp(static_cast<int>(kSteps_ms / std::max(about_ms, 1e-3)),
-                                       kStepRepetitions, kMostStepRepetitions);
+    const double about_ms = engine.pass_ms(pass, 1, 1);
+    const int repetitions =
+        std::clamp(static_cast<int>(kSteps_ms / std::max(about_ms, 1e-3)), 1, kMostStepRepetitions);
     for (const int r : rows[pass]) {
       if (stopped()) return;
       candidate.steps[pass].points.emplace_back(r, engine.pass_ms(pass, r, repetitions));
@@ -178,7 +187,7 @@ bool Tuner::explore(Engine& engine, Candidate& candidate) {
   if (stopped()) return false;
   const double step_s = candidate.steps[Pass::kFull].at(1) * 1e-3;
   const auto runs = static_cast<double>(order_.size() * config_.methods.size());
-  probe_tokens_ = std::clamp(static_cast<std::int64_t>(kGenerating_s / (runs * step_s)),
+  probe_tokens_ = std::clamp(static_cast<std::int64_t>(limits_.generating_s / (runs * step_s)),
                              kLeastTokens, kMostTokens);
   const bool first = &candidate == &candidates_.at(order_.front());
   const auto probe = [&](const MethodSpec& m, std::size_t gammas, std::int64_t tokens) {
@@ -209,12 +218,20 @@ bool Tuner::explore(Engine& engine, Candidate& candidate) {
 bool Tuner::generate(Engine& engine, Method method, const Gammas& gammas, std::int64_t tokens,
                      const std::function<void(const RunMetrics&)>& use) {
   engine.set_gammas(gammas);
+  begin_part();
   const auto index = kPromptIndex + static_cast<std::uint32_t>(prompts_);
-  for (int i = 0; tokens > 0 && i < kMostGenerations; ++i) {
-    const RunMetrics run =
-        engine.generate(method, std::min(tokens, config_.gen_len),
-                        config_.seed + static_cast<std::uint64_t>(i), index, {}, hooks_.stop);
-    if (run.interrupted) return false;
+  const auto begin = Clock::now();
+  bool late = false;
+  for (int i = 0; tokens > 0 && i < kMostGenerations && !late; ++i) {
+    bool some = false;  // a round is the least that tells anything
+    const RunMetrics run = engine.generate(
+        method, std::min(tokens, config_.gen_len), config_.seed + static_cast<std::uint64_t>(i),
+        index, [&](auto&&...) { some = true; },
+        [&] {
+          late = some && std::chrono::duration<double>(Clock::now() - begin).count() > share_s_;
+          return late || stopped();
+        });
+    if (stopped()) return false;
     use(run);
     tokens -= std::ssize(run.tokens);
   }
@@ -299,12 +316,13 @@ void Tuner::choose() {
 bool Tuner::compare_with_defaults(Engine& engine) {
   constexpr std::array<bool, 4> kUsual = {false, true, true, false};
   std::map<Method, std::array<std::pair<double, double>, 2>> spent;  // ms and tokens
+  const auto compared = std::ssize(kUsual) * std::ssize(tunings_);
+  begin_parts(compared, compared);
   for (std::size_t i = 0; i < kUsual.size(); ++i) {
     for (const auto& [method, tuning] : tunings_) {
       if (!tuning || !tuning->defaults) continue;
       if (tuning->defaults->setting == tuning->chosen) continue;
       const TunedSetting& s = kUsual[i] ? tuning->defaults->setting : tuning->chosen;
-      hooks_.step(static_cast<std::int64_t>(i), std::ssize(kUsual));
       if (stopped() || !set_budget(engine, s.budget.value_or(best_))) {
         return false;
       }

@@ -17,6 +17,14 @@
 
 namespace triforce {
 
+// Seconds that are spent on the generations of one prompt, about and at most twice; and after which
+// no other budget or prompt is begun, prefills of the target not counted: without them nothing can
+// be known. A generation ends with the round in which its share is spent, so the least that is
+// spent is one round of each method at each of its gammas.
+struct TuningLimits {
+  double generating_s = 15, enough_s = 45;
+};
+
 // Prompts that are enough, and one of them where acceptance is simulated.
 inline constexpr int kTuningPrompts = 3;
 
@@ -24,11 +32,13 @@ class Tuner {
  public:
   struct Hooks {
     PrefillProgress prefill;
-    std::function<void(std::int64_t done, std::int64_t total)> step;  // of the current prompt's
+    // Before each of the current prompt's parts: single passes, a generation.
+    std::function<void(std::int64_t done, std::int64_t total)> step;
     StopRequested stop;
   };
   // `context`: tokens of the prompts. own_prompts: none of them is measured afterwards.
-  Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Hooks hooks);
+  Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Hooks hooks,
+        TuningLimits limits = {});
 
   // The engine's context holds a tuning prompt that no call saw before; `spent_s` is what that
   // took. Measures and gives up the worse half of the budgets or, on the last prompt or when time
@@ -61,10 +71,14 @@ class Tuner {
   bool compare_with_defaults(Engine& engine);
   void overrule();
   bool set_budget(Engine& engine, std::int64_t budget);
-  // At least `tokens` of them unless the text ends; false: a stop was requested.
+  // At least `tokens` of them unless the text or its share_s_ of time ends; false: a stop was
+  // requested.
   bool generate(Engine& engine, Method method, const Gammas& gammas, std::int64_t tokens,
                 const std::function<void(const RunMetrics&)>& use);
   bool stopped() const { return hooks_.stop && hooks_.stop(); }
+  // `generations` of the time for generating are to come, in `parts`.
+  void begin_parts(std::int64_t parts, std::int64_t generations);
+  void begin_part() { hooks_.step(part_++, parts_); }
   double seconds() const {
     return spent_s_ + std::chrono::duration<double>(Clock::now() - begin_).count();
   }
@@ -73,6 +87,7 @@ class Tuner {
   std::int64_t context_;
   bool own_prompts_;
   Hooks hooks_;
+  TuningLimits limits_;
   GammaSpace space_;
   std::vector<Gammas> probed_;
   std::vector<std::int64_t> order_;               // budgets that may be chosen, the usual one first
@@ -82,6 +97,8 @@ class Tuner {
   std::int64_t best_ = 0;          // budget, once chosen
   std::int64_t probe_tokens_ = 0;  // of one generation on the current prompt
   std::int64_t prompts_ = 0;
+  std::int64_t part_ = 0, parts_ = 0;
+  double share_s_ = 0;      // of one generation, most
   double spent_s_ = 0;      // on other prompts, and on prefills
   double exploring_s_ = 0;  // without prefills of the target
   Clock::time_point begin_{};

@@ -1,0 +1,113 @@
+// How long tuning takes, by an engine whose every token takes its time.
+#include "measure/tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace triforce {
+namespace {
+
+// A round is a token, which takes `token_ms`; passes are said to be much faster.
+class SlowEngine final : public Engine {
+ public:
+  explicit SlowEngine(int token_ms) : token_ms_(token_ms) {}
+
+  bool prefill_context(std::span<const Token> /*prompt*/, const PrefillProgress& /*progress*/,
+                       const StopRequested& /*stop*/) override {
+    return true;
+  }
+  PrefillMetrics prefill_methods(const PrefillProgress& /*progress*/,
+                                 const StopRequested& /*stop*/) override {
+    return {};
+  }
+  RunMetrics generate(Method method, std::int64_t count, std::uint64_t /*seed*/,
+                      std::uint32_t /*prompt_index*/, const TokenCallback& on_tokens,
+                      const StopRequested& stop) override {
+    ++generations;
+    RunMetrics m;
+    const MethodSpec& spec = spec_of(method);
+    for (int l = 0; l < spec.levels(); ++l) m.levels.emplace_back();
+    while (std::ssize(m.tokens) < count && !m.interrupted) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(token_ms_));
+      ++tokens;
+      m.tokens.push_back(5);
+      m.origins.push_back(0);
+      m.decode_ms += token_ms_;
+      m.phase_ms[0] += token_ms_;
+      ++m.rounds;
+      on_tokens(std::span(m.tokens).last(1), std::span(m.origins).last(1));
+      m.interrupted = stop && stop();
+    }
+    return m;
+  }
+  void set_gammas(const Gammas& /*gammas*/) override {}
+  void set_budget(std::int64_t /*budget*/) override {}
+  double pass_ms(Pass /*pass*/, int /*rows*/, int /*repetitions*/) override { return 0.01; }
+  double top2_margin(std::span<const Token> /*generated*/) override { return 0; }
+  std::vector<float> probs_after_prompt() override { return {}; }
+  std::vector<std::vector<std::int32_t>> selected_chunks() override { return {}; }
+
+  int generations = 0, tokens = 0;
+
+ private:
+  int token_ms_;
+};
+
+struct Tuned {
+  int generations = 0, tokens = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> steps;
+  bool chosen = false;
+};
+
+Tuned tune(int token_ms, TuningLimits limits) {
+  RunConfig config;
+  config.methods = {Method::kAutoregressive, Method::kDraft, Method::kTriForce};
+  config.auto_gamma = config.auto_inner_gamma = true;
+  config.speculation.gamma = 20;
+  config.speculation.inner_gamma = 8;
+  config.gen_len = 4096;
+  Tuned tuned;
+  Tuner tuner(
+      config, 512, true,
+      {{},
+       [&](std::int64_t done, std::int64_t total) { tuned.steps.emplace_back(done, total); },
+       {}},
+      limits);
+  SlowEngine engine(token_ms);
+  tuner.use_prompt(engine, 0, true);
+  tuned.generations = engine.generations;
+  tuned.tokens = engine.tokens;
+  tuned.chosen = tuner.chosen();
+  return tuned;
+}
+
+// Generations are a thousand tokens by the time of a pass, and each token takes a thousand times as
+// long: what is spent stays within twice what is meant, and a round more of each generation.
+TEST(Tuner, IsBoundedByTimeNotByTheTimeOfAPass) {
+  constexpr TuningLimits kLimits{.generating_s = 0.2, .enough_s = 0.6};
+  constexpr int kTokenMs = 10;
+  const Tuned t = tune(kTokenMs, kLimits);
+  EXPECT_TRUE(t.chosen);
+  // Of the exploration and of the comparison with the defaults.
+  const double most = 2 * (2 * kLimits.generating_s / (kTokenMs * 1e-3)) + t.generations;
+  EXPECT_LE(t.tokens, most);
+  EXPECT_GE(t.tokens, t.generations);
+}
+
+TEST(Tuner, SaysEachPartBeforeItBegins) {
+  const Tuned t = tune(1, {.generating_s = 0.01, .enough_s = 0.1});
+  ASSERT_GE(t.steps.size(), 6U);
+  std::int64_t last = -1;
+  int restarts = 0;
+  for (const auto& [done, total] : t.steps) {
+    EXPECT_LT(done, total);
+    if (done <= last) ++restarts;  // the comparison with the defaults counts anew
+    last = done;
+  }
+  EXPECT_LE(restarts, 1);
+  EXPECT_GE(std::ssize(t.steps), t.generations);
+}
+
+}  // namespace
+}  // namespace triforce
