@@ -177,10 +177,11 @@ void follow_rank_0(RunConfig config, RankLinks& links, const LocalRank& local) {
   const std::int64_t bytes = plan_memory(plan).bytes_to_take();
   links.meet();
   session.backend->reserve_memory(bytes);
+  const LoadProgress at_work = [&](std::int64_t, std::int64_t) { links.alive(); };
   const ModelWeights target =
-      load_target(*session.backend, config, models, session.dtype, links.shard(), {});
+      load_target(*session.backend, config, models, session.dtype, links.shard(), at_work);
   ModelWeights draft;
-  if (models.draft) draft = load_drafter(*session.backend, config, models, session.dtype, {});
+  if (models.draft) draft = load_drafter(*session.backend, config, models, session.dtype, at_work);
   links.meet();
   const BuildEngine build = [&](std::int64_t max_prompt, std::int64_t max_generated) {
     return make_engine(rank.backend, target, models.draft ? &draft : nullptr, config.speculation,

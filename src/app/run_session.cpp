@@ -143,6 +143,7 @@ struct RunSession::Impl {
 
 void RunSession::Impl::open(const OutputFiles& claimed) {
   expect_same_options(links, config());
+  links.check_at_meetings([this] { check_time(); });
   std::vector<RunConfig> configs;
   for (const Run& run : runs) configs.push_back(run.request.config);
   Prepared prepared = prepare(configs, claimed, local);
@@ -239,6 +240,7 @@ void RunSession::Impl::check_time() const {
 LoadProgress RunSession::Impl::load_progress(const char* what) {
   return [this, what](std::int64_t done, std::int64_t total) {
     check_time();
+    links.alive();
     progress.update(what, done, total, "MB");
   };
 }

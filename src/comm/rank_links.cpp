@@ -13,7 +13,8 @@
 namespace triforce {
 namespace {
 
-constexpr std::uint32_t kData = 0x54464431, kFailure = 0x54464631;  // "TFD1", "TFF1"
+// "TFD1", "TFF1", "TFA1"
+constexpr std::uint32_t kData = 0x54464431, kFailure = 0x54464631, kAlive = 0x54464131;
 // A wait is cut into these, so that time in which this process was stopped counts as one of them.
 constexpr std::chrono::milliseconds kSlice{200};
 // How long a rank that ends tries to tell the others.
@@ -53,9 +54,27 @@ RankLinks::RankLinks(const Shard& shard, std::vector<Descriptor> sockets,
 
 void RankLinks::all_gather(std::span<std::byte> parts) { all_gather_within(timeout_, parts); }
 
+void RankLinks::meet() {
+  patient_ = true;
+  meet(kPatience * timeout_);
+  patient_ = false;
+}
+
 void RankLinks::meet(std::chrono::milliseconds limit) {
   std::vector<std::byte> here(static_cast<std::size_t>(shard_.size));
   all_gather_within(limit, here);
+}
+
+void RankLinks::alive() noexcept {
+  if (error_ || Clock::now() - last_sign_ < kSlice) return;
+  last_sign_ = Clock::now();
+  const Header sign{kAlive, static_cast<std::uint32_t>(shard_.rank), operation_, 0};
+  for (const Link& link : links_) {
+    // Whole or not at all: a few bytes go into a socket that has room for a message.
+    pollfd room{link.socket.get(), POLLOUT, 0};
+    if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) continue;
+    ::send(link.socket.get(), &sign, sizeof sign, MSG_NOSIGNAL);
+  }
 }
 
 void RankLinks::all_gather_within(std::chrono::milliseconds limit, std::span<std::byte> parts) {
@@ -117,6 +136,7 @@ void RankLinks::check() {
     Header next;
     const ssize_t n = ::recv(link.socket.get(), &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
     if (n == 0 || (n < 0 && !would_block())) gone(link);
+    // Signs of life stay for the next operation, and no failure is seen behind one until then.
     if (n < ssize_t{sizeof next} || next.kind != kFailure) continue;
     // Its words are on their way, if it has not gone meanwhile: either is thrown.
     receive_from(link, {});
@@ -191,7 +211,13 @@ bool RankLinks::read_some(Link& link) {
   if (n < 0 && would_block()) return false;
   if (n <= 0) gone(link);
   in.done += static_cast<std::size_t>(n);
-  if (header && in.done == sizeof(Header)) check_header(link);
+  if (header && in.done == sizeof(Header)) {
+    if (in.header.kind == kAlive && in.header.bytes == 0) {
+      in.done = 0;
+      return true;
+    }
+    check_header(link);
+  }
   if (in.finished() && in.header.kind == kFailure) {
     broken({static_cast<ExitCode>(link.failure.code), text_of(link.failure.kind),
             fmt::format("rank {}: {}", link.rank, text_of(link.failure.message))});
@@ -216,8 +242,19 @@ void RankLinks::check_header(Link& link) {
                       in.bytes.size(), operation_, in.header.bytes, in.header.operation)});
 }
 
+void RankLinks::check_waiting() {
+  if (!patient_ || !check_) return;
+  try {
+    check_();
+  } catch (...) {
+    fail({ExitCode::kCommunication, "RankGone", "it no longer waits for the others"});
+    throw;
+  }
+}
+
 // Until one of the sockets can move something, or a slice has passed.
 void RankLinks::wait() {
+  check_waiting();
   for (std::size_t i = 0; i < links_.size(); ++i) {
     const Link& link = links_[i];
     const bool writes = !link.deaf && !link.out.finished(), reads = !link.in.finished();
@@ -240,7 +277,7 @@ void RankLinks::wait() {
     if (link.silent - patience < limit_) continue;
     broken({ExitCode::kCommunication, "RankSilent",
             fmt::format("rank {}: expected to hear of it within {:.3g} s, found silence", link.rank,
-                        std::chrono::duration<double>(timeout_).count())});
+                        std::chrono::duration<double>(limit_).count())});
   }
 }
 

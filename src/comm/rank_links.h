@@ -6,10 +6,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/file.h"
@@ -51,8 +53,19 @@ class RankLinks {
     all_gather(std::as_writable_bytes(std::span(values)));
     return values;
   }
-  // Returns when all ranks have come to it, however long that takes unless a limit is said.
-  void meet(std::chrono::milliseconds limit = std::chrono::milliseconds::max());
+  // Returns when all ranks have come to it. What they do before it may take its time (devices are
+  // opened, memory is taken, models are loaded): a rank is silent only after kPatience timeouts
+  // without a sign of life.
+  void meet();
+  static constexpr int kPatience = 10;
+  // The same after work of known length: within `limit`.
+  void meet(std::chrono::milliseconds limit);
+  // Tells those who wait at meet() that this rank is at work. Between operations; at most five
+  // times a second, the other calls do nothing.
+  void alive() noexcept;
+  // `check` is called about five times a second while meet() without a limit waits; what it throws
+  // ends the wait and the links.
+  void check_at_meetings(std::function<void()> check) { check_ = std::move(check); }
   // On the other ranks: returns when rank 0 has begun an operation, however long that takes. Throws
   // as the operations if it is gone.
   void await_rank_0();
@@ -101,6 +114,7 @@ class RankLinks {
   };
 
   void all_gather_within(std::chrono::milliseconds limit, std::span<std::byte> parts);
+  void check_waiting();
   void send_to(Link& link, std::span<const std::byte> bytes);
   void receive_from(Link& link, std::span<std::byte> bytes);
   // Completes what was begun on all links.
@@ -123,6 +137,9 @@ class RankLinks {
   std::vector<pollfd> polled_;       // one for each
   std::uint64_t operation_ = 0;
   std::optional<Error> error_;  // what ended it
+  bool patient_ = false;        // the operation is meet() without a limit
+  std::function<void()> check_;
+  Clock::time_point last_sign_ = Clock::now();  // of alive()
 };
 
 }  // namespace triforce

@@ -83,6 +83,54 @@ TEST(RankLinks, WaitsForRankZeroAsLongAsItIsThere) {
   EXPECT_EQ(ends[1].value, "0") << ends[1].what;
 }
 
+// One that works on at something long, with a sign of life or without.
+TEST(RankLinks, MeetWaitsTenTimeoutsForASignOfLife) {
+  for (const bool signs : {true, false}) {
+    const auto ends = run_ranks(
+        3,
+        [&](RankLinks& links) {
+          for (int i = 0; links.shard().rank == 1 && i < 25; ++i) {
+            ::usleep(100'000);
+            if (signs) links.alive();
+          }
+          links.meet();
+          links.meet();  // signs that nobody waited for are in nobody's way
+          int value = links.shard().rank;
+          links.broadcast_value(value);
+          return std::string("met");
+        },
+        milliseconds(100));
+    for (const std::size_t r : {0U, 1U, 2U}) {
+      if (signs) {
+        EXPECT_EQ(ends[r].value, "met") << ends[r].what;
+      } else if (r != 1) {  // which is killed while it sleeps
+        EXPECT_EQ(ends[r].code, ExitCode::kCommunication) << ends[r].what;
+        EXPECT_NE(ends[r].what.find("rank 1: expected to hear of it within 1 s"), std::string::npos)
+            << ends[r].what;
+      }
+    }
+  }
+}
+
+TEST(RankLinks, ACheckEndsAMeeting) {
+  const auto ends = run_ranks(2, [&](RankLinks& links) {
+    if (links.shard().rank == 1) {
+      ::usleep(900'000);
+      links.meet();  // rank 0 had said that it was there
+      links.meet();
+      return std::string("met twice");
+    }
+    int calls = 0;
+    links.check_at_meetings([&] {
+      if (++calls == 3) throw Error(ExitCode::kInterrupted, "Interrupted", "stopped");
+    });
+    links.meet();
+    return std::string("met");
+  });
+  EXPECT_EQ(ends[0].what, "stopped");
+  EXPECT_EQ(ends[1].what, "rank 0: it no longer waits for the others");
+}
+
 TEST(RankLinks, MeetWaitsAsLongAsAllAreThere) {
   const auto ends = run_ranks(
       3,
