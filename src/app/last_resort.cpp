@@ -1,6 +1,9 @@
 #include "app/last_resort.h"
 
 #include <unistd.h>
+#if __has_include(<execinfo.h>)
+#include <execinfo.h>
+#endif
 
 #include <array>
 #include <atomic>
@@ -63,9 +66,19 @@ void on_library_exit(int status, void* /*unused*/) {
   end_process(ExitCode::kResources);
 }
 
+// glibc loads what unwinds the stack of a thread that ends when it is first needed, and aborts
+// where there is no memory for it then.
+void load_unwinder() {
+#if __has_include(<execinfo.h>)
+  std::array<void*, 1> frame{};
+  backtrace(frame.data(), 1);
+#endif
+}
+
 }  // namespace
 
 void install_last_resort() {
+  load_unwinder();
   g_reserve = std::malloc(kReserveBytes);
   std::set_new_handler(on_failed_new);
   std::set_terminate(on_terminate);
