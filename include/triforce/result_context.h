@@ -41,6 +41,7 @@ struct MachineLoad {
   int processors = 0;
   double own = 0, other = 0, stolen = 0;
   std::optional<int> processes = std::nullopt;
+  std::optional<double> throttled = std::nullopt;
 };
 template <class V>
 void fields(V& v, MachineLoad& l) {
@@ -49,6 +50,9 @@ void fields(V& v, MachineLoad& l) {
   v("other", l.other, "by other processes");
   v("stolen", l.stolen, "that a hypervisor gave to other guests");
   v("processes", l.processes, "processes of this run there: its ranks; null: one");
+  v("throttled", l.throttled,
+    "processors whose time these processes wanted while a quota of their control group had stopped "
+    "them; null: no quota did");
 }
 
 struct ResultContext {

@@ -1,24 +1,13 @@
 // Dispatch, and the one place where errors become messages and exit codes.
-#include <unistd.h>
-
-#include <cstdlib>
-
 #include "app/commands.h"
 #include "app/last_resort.h"
 #include "app/output.h"
 #include "app/signals.h"
 #include "host/machine.h"
+#include "host/start.h"
 
 namespace triforce {
 namespace {
-
-// Threads of the OpenMP runtime spin before they sleep: by default some ten milliseconds, so that
-// on a busy machine they take the processor from the thread they wait for. libgomp reads its
-// environment before main(), hence the second start; a user's own setting is left alone.
-void bound_spinning(char** argv) {
-  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
-  if (setenv("GOMP_SPINCOUNT", "5000", 0) == 0) execv("/proc/self/exe", argv);
-}
 
 ExitCode execute(const CommandLine& line, const std::vector<std::string>& argv) {
   switch (line.action) {
@@ -69,7 +58,7 @@ ExitCode run_program(const std::vector<std::string>& argv) {
 }  // namespace triforce
 
 int main(int argc, char** argv) {
-  triforce::bound_spinning(argv);
+  triforce::settle_start(argv);
   triforce::install_last_resort();
   const auto code = triforce::run_program(std::vector<std::string>(argv, argv + argc));
   triforce::main_returns();

@@ -7,6 +7,7 @@
 #include "cpu/ops.h"
 #include "cpu/probe.h"
 #include "cpu/probs.h"
+#include "cpu/team.h"
 
 namespace triforce {
 namespace {
@@ -14,9 +15,9 @@ namespace {
 cpu::Context make_context(const CpuOptions& options) {
   if (options.threads < 0) throw_usage("--threads: expected 0 or more, found {}", options.threads);
   if (options.isa.has_value()) cpu::parse_isa(to_string(*options.isa));  // throws if it is missing
-  return {.isa = options.isa.value_or(cpu::best_isa()),
-          .threads = options.threads > 0 ? options.threads : omp_get_num_procs(),
-          .scratch = {}};
+  const int threads = options.threads > 0 ? options.threads : cpu::team_size(omp_get_num_procs());
+  cpu::expect_team(threads);
+  return {.isa = options.isa.value_or(cpu::best_isa()), .threads = threads, .scratch = {}};
 }
 
 std::string describe(const cpu::Context& context) {
@@ -146,7 +147,7 @@ class CpuHostAttention final : public HostAttention {
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
   const cpu::Context context = make_context(options);
-  if (options.isa.has_value()) cpu::limit_gemm_isa(*options.isa);
+  cpu::limit_gemm_isa(context.isa);
   return std::make_unique<CpuBackend>(context);
 }
 

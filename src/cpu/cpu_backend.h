@@ -9,12 +9,13 @@
 namespace triforce {
 
 struct CpuOptions {
-  int threads = 0;              // 0: one per processor this process may use
+  int threads = 0;  // 0: one per processor this process may use, or as many as OpenMP starts
   std::optional<cpu::Isa> isa;  // unset: the best of this processor
 };
 
-// Throws Error(kUsage) for a negative thread count and Error(kDevice, "UnsupportedIsa") for a level
-// this processor lacks. A forced level also limits oneDNN, if it is the first backend made.
+// Throws Error(kUsage) for a negative thread count, Error(kDevice, "UnsupportedIsa") for a level
+// this processor lacks, and as expect_team() (cpu/team.h). The level also limits oneDNN, whatever
+// its environment says, if this is the first backend made.
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
 // The same level and threads for rows that a device keeps. Throws the same; oneDNN has no part in
 // it.

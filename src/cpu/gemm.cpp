@@ -1,11 +1,11 @@
 #include "cpu/gemm.h"
 
-#include <omp.h>
-
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string_view>
 #include <unordered_map>
+
+#include "cpu/team.h"
 
 namespace triforce::cpu {
 namespace {
@@ -54,6 +54,8 @@ Entry build(const dnnl::engine& engine, const Gemm::Shape& s) {
   const dnnl::memory::desc w = weight_desc(s);
   const dnnl::memory::desc out({s.m, s.n}, Type::f32, dnnl::memory::dims{s.ldc, 1});
   dnnl::primitive_attr attributes;
+  attributes.set_fpmath_mode(
+      dnnl::fpmath_mode::strict);  // whatever ONEDNN_DEFAULT_FPMATH_MODE says
   if (s.accumulate) {
     dnnl::post_ops sum;
     sum.append_sum(1.0F);
@@ -91,8 +93,9 @@ struct Gemm::Cache {
   std::map<Shape, Entry> entries;
 
   Entry& get(const Context& context, const Shape& shape) {
-    // oneDNN takes its threads from the calling thread's OpenMP default.
-    omp_set_num_threads(context.threads);
+    // oneDNN divides a product among the threads of the calling thread's OpenMP default, and leaves
+    // out what falls to those that its region does not have.
+    expect_team(context.threads);
     const auto found = entries.find(shape);
     if (found != entries.end()) return found->second;
     if (entries.size() >= kMaxPrimitives) entries.clear();

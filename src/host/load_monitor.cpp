@@ -14,6 +14,7 @@
 
 #include "comm/rank_engine.h"
 #include "core/sha256.h"
+#include "host/control_group.h"
 
 namespace triforce {
 namespace {
@@ -73,6 +74,7 @@ bool add_passed(const std::vector<LoadTimes>& begin, const std::vector<LoadTimes
     s.idle += b.idle - a.idle;
     s.stolen += b.stolen - a.stolen;
     s.own += b.own - a.own;
+    s.throttled += b.throttled - a.throttled;
     s.processors = b.processors;
     s.processes = b.processes;
   }
@@ -88,15 +90,20 @@ std::optional<MachineLoad> load_of(const LoadTimes& t) {
   load.other = std::max(0.0, t.busy - t.own) / each;
   load.stolen = std::max(0.0, t.stolen) / each;
   load.processes = t.processes;
+  if (t.throttled > 0) load.throttled = t.throttled / each;
   return load;
 }
 
-double taken_share(const MachineLoad& load) { return (load.other + load.stolen) / load.processors; }
+double taken_share(const MachineLoad& load) {
+  return (load.other + load.stolen + load.throttled.value_or(0)) / load.processors;
+}
 
 }  // namespace
 
 RunLoad::RunLoad(RankLinks& links, LoadSource source)
-    : links_(links), proc_stat_(std::move(source.proc_stat)) {
+    : links_(links),
+      proc_stat_(std::move(source.proc_stat)),
+      control_group_root_(std::move(source.control_group_root)) {
   const std::vector<RankPlace> places = links.gather_values(place_of_this(source.machine_id));
   const RankPlace& own = places[static_cast<std::size_t>(links.shard().rank)];
   std::vector<const RankPlace*> machines;
@@ -119,6 +126,7 @@ LoadTimes RunLoad::of_rank() const {
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return {};
   t.own = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  t.throttled = control_group(control_group_root_).throttled_s.value_or(0);
   std::ifstream file(proc_stat_);
   const double per_second = ticks_per_second();
   for (std::string line; std::getline(file, line);) {
@@ -150,6 +158,8 @@ std::vector<LoadTimes> RunLoad::of_machines() const {
         continue;
       }
       machines[m].own += ranks[r].own;
+      // Of one group all ranks say the same.
+      machines[m].throttled = std::max(machines[m].throttled, ranks[r].throttled);
       ++machines[m].processes;
     }
   } catch (const Error&) {  // the next call of an engine says it
@@ -194,6 +204,12 @@ std::vector<std::string> disturbances(const MachineLoad& load, int threads) {
   if (load.stolen > kUsualStolenShare * load.processors) {
     reasons.push_back(fmt::format("the hypervisor gave {:.0f}% of the processors' time to others",
                                   100 * load.stolen / load.processors));
+  }
+  if (load.throttled.value_or(0) > kUsualStolenShare * load.processors) {
+    reasons.push_back(fmt::format(
+        "the quota of the control group stopped {:.2g} processors' worth of this run's threads: "
+        "--threads within the quota avoids it",
+        *load.throttled));
   }
   return reasons;
 }

@@ -16,6 +16,7 @@ struct LoadSource {
   std::string proc_stat = "/proc/stat";  // the time of each processor (proc_stat(5))
   // Tells machines apart: the same in all containers of one, which count each other's time.
   std::string machine_id = "/proc/sys/kernel/random/boot_id";
+  std::string control_group_root;  // before the paths of control_group()
 };
 
 // The processors of all machines of a run, whose ranks know of each other's time.
@@ -31,7 +32,7 @@ class RunLoad {
 
  private:
   RankLinks& links_;
-  std::string proc_stat_;
+  std::string proc_stat_, control_group_root_;
   std::vector<int> wanted_;      // numbers of those processors
   std::vector<int> machine_of_;  // [rank]: 0, 1, ... as they first appear
 };

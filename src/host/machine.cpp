@@ -12,6 +12,7 @@
 #include "build_commit.h"
 #include "core/parse_number.h"
 #include "cpu/context.h"
+#include "host/control_group.h"
 
 namespace triforce {
 namespace {
@@ -45,35 +46,6 @@ std::optional<std::int64_t> meminfo_bytes(const char* key) {
   return *kib * 1024;
 }
 
-// A file with one number; "max" and anything else is nullopt.
-std::optional<std::int64_t> number_in(const std::string& file) {
-  std::ifstream in(file);
-  std::string word;
-  if (!(in >> word)) return std::nullopt;
-  return parse_integer(word);
-}
-
-// Bytes the control group of this process (version 2) or any above it leaves.
-std::optional<std::int64_t> cgroup_left() {
-  std::ifstream in("/proc/self/cgroup");
-  std::optional<std::int64_t> left;
-  for (std::string line; std::getline(in, line);) {
-    if (line.compare(0, 3, "0::") != 0) continue;
-    std::string path = line.substr(3);
-    while (true) {
-      const std::string folder = fmt::format("/sys/fs/cgroup{}", path == "/" ? "" : path);
-      const std::optional<std::int64_t> limit = number_in(folder + "/memory.max");
-      const std::optional<std::int64_t> used = number_in(folder + "/memory.current");
-      if (limit && used)
-        left = std::min(left.value_or(*limit), std::max<std::int64_t>(0, *limit - *used));
-      if (path.empty() || path == "/") break;
-      path.resize(path.rfind('/'));
-      if (path.empty()) path.push_back('/');
-    }
-  }
-  return left;
-}
-
 std::string os_name() {
   utsname name{};
   if (uname(&name) != 0) return "unknown";
@@ -89,8 +61,11 @@ std::string cpu_model_name() {
 int available_threads() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  int n = static_cast<int>(std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+  // More threads than a quota is worth stop together in each of its periods.
+  if (const auto quota = control_group().processors) n = std::min(n, static_cast<int>(*quota));
+  return std::max(1, n);
 }
 
 std::vector<std::string> isa_levels(bool usable) {
@@ -107,7 +82,8 @@ std::optional<MemoryState> memory_state() {
   const std::optional<std::int64_t> total = meminfo_bytes("MemTotal");
   const std::optional<std::int64_t> available = meminfo_bytes("MemAvailable");
   if (!total || !available) return std::nullopt;
-  return MemoryState{*total, std::min(*available, cgroup_left().value_or(*available))};
+  return MemoryState{*total,
+                     std::min(*available, control_group().memory_left_bytes.value_or(*available))};
 }
 
 std::string program_version() { return TRIFORCE_VERSION; }

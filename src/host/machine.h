@@ -11,7 +11,8 @@
 namespace triforce {
 
 std::string cpu_model_name();  // "AMD EPYC ..."; "unknown" where the system does not say
-int available_threads();       // processors this process may run on
+// Processors this process may run on, no more than its control group's quota is worth; 1 at least.
+int available_threads();
 
 // Names of the CPU backend's instruction levels in rising order; `usable`: only those this
 // processor has.
@@ -19,7 +20,7 @@ std::vector<std::string> isa_levels(bool usable);
 
 struct MemoryState {
   std::int64_t total_bytes = 0;
-  // What this process may still take: MemAvailable, and no more than its control group has left.
+  // What this process may still take: MemAvailable, and no more than its control group leaves.
   std::int64_t available_bytes = 0;
 };
 // nullopt where the system does not say (no /proc/meminfo).

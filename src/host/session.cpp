@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cpu/cpu_backend.h"
+#include "cpu/team.h"
 #include "host/devices.h"
 #include "host/machine.h"
 
@@ -11,7 +12,8 @@ namespace triforce {
 Session open_session(const RunConfig& config, const LocalRank& rank) {
   Session s;
   s.isa = config.cpu_isa.empty() ? cpu::best_isa() : cpu::parse_isa(config.cpu_isa);
-  s.threads = config.threads > 0 ? config.threads : std::max(1, available_threads() / rank.on_cpus);
+  s.threads = config.threads > 0 ? config.threads
+                                 : cpu::team_size(std::max(1, available_threads() / rank.on_cpus));
   std::shared_ptr<HostAttention> host;
   if (config.offload_attention != OffloadAttention::kStream) {
     host = make_host_attention({s.threads, s.isa});

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -30,7 +31,7 @@ class StatFile {
     unlink((path_ + "_id").c_str());
   }
   const std::string& path() const { return path_; }
-  LoadSource source() const { return {path_, path_ + "_id"}; }
+  LoadSource source() const { return {path_, path_ + "_id", {}}; }
   void write(long user, long system, long idle, long steal) const {
     cpu_set_t mine;
     CPU_ZERO(&mine);
@@ -83,6 +84,36 @@ TEST(LoadMonitor, TellsWhatOthersDidFromWhatWasStolen) {
   }
 }
 
+// A quota that stops the process is nobody else's work, and no idle time of its own.
+TEST(LoadMonitor, SaysWhatAQuotaTookAway) {
+  const StatFile stat;
+  const std::string root = stat.path() + "_root";
+  const auto write = [&](const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
+    std::ofstream(root + path) << text;
+  };
+  write("/proc/self/cgroup", "0::/\n");
+  write("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  write("/sys/fs/cgroup/cpu.max", "100000 100000\n");
+  write("/sys/fs/cgroup/cpu.stat", "throttled_usec 7000000\n");
+  LoadSource source = stat.source();
+  source.control_group_root = root;
+  Alone a(source);
+  stat.write(0, 0, 0, 0);
+  a.monitor.resume();
+  stat.write(1000, 0, 1000, 0);  // twenty seconds of each processor
+  write("/sys/fs/cgroup/cpu.stat", "throttled_usec 17000000\n");
+  const auto load = a.monitor.observed();
+  std::filesystem::remove_all(root);
+  ASSERT_TRUE(load);
+  EXPECT_NEAR(load->throttled.value_or(0), 0.5, 1e-9);
+  const std::vector<std::string> reasons = disturbances({4, 1, 0, 0, 1, 0.5}, 2);
+  ASSERT_EQ(reasons.size(), 1U);
+  EXPECT_NE(reasons[0].find("quota of the control group stopped 0.5 processors"),
+            std::string::npos);
+  EXPECT_TRUE(disturbances({4, 1, 0, 0, 1, 0.05}, 2).empty());
+}
+
 // What happens while another case is at work is not this one's.
 TEST(LoadMonitor, SeesOnlyWhatIsWatched) {
   const StatFile stat;
@@ -119,7 +150,7 @@ TEST(LoadMonitor, SaysNothingWhereTheSystemDoesNot) {
     stat.write(50000, 0, 50000, 0);
     EXPECT_FALSE(a.monitor.observed()) << text;
   }
-  Alone missing({"/nonexistent", "/nonexistent"});
+  Alone missing({"/nonexistent", "/nonexistent", "/nonexistent"});
   missing.monitor.resume();
   EXPECT_FALSE(missing.monitor.observed());
 }

@@ -27,7 +27,7 @@ inline ResultContext sample_context() {
   c.clocks = ClockRange{1200, 1500, 1980};
   c.throttle_reasons = std::vector<std::string>{"sw_power_cap"};
   c.pcie = "gen5 x16";
-  c.load = MachineLoad{8, 1.75, 0.125, 0, 1};
+  c.load = MachineLoad{8, 1.75, 0.125, 0, 1, 0.5};
   c.measured_read_gbs = 20.0;
   c.measured_read_gbs_after = 19.5;
   c.measured_copy_gbs = 18.0;
