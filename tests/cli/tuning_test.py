@@ -74,6 +74,16 @@ class Tuning(ProgramTest):
         self.assertRegex(text, r"x\s+ar\s+predicted,\s+[0-9.]+x\s+measured")
         self.assertIn("Tuning: predicted ms/token by gamma", text)
 
+    def test_where_nothing_is_drafted_nothing_is_recovered(self):
+        # No proposal is accepted, so auto chooses not to speculate.
+        result = strict_json(self.run_program(
+            *self.tiny(method="retrieval", gamma="auto", temp=0, prompts=1, repetitions=1, warmup=0,
+                       **{"measure-recovery": True,
+                          "synthetic-acceptance": "outer=0,inner=0"}), "-o", "json").out)
+        case = cases_of(result)["retrieval"]
+        self.assertEqual(case["gammas"]["gamma"], 0)
+        self.assertIsNone(case["recovery"])
+
     def test_without_other_prompts_it_says_so(self):
         result = self.result(method="triforce", prompts=3)
         self.check_tuning(cases_of(result)["triforce"], {64, 128}, prompts=1, own=False)
