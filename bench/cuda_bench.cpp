@@ -4,8 +4,6 @@
 // --device=N, --dtype=f16|bf16 and --context=TOKENS of the full cache.
 #include "cuda_bench.h"
 
-#include <fmt/format.h>
-
 #include <cstdlib>
 #include <string_view>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "model/streaming_cache.h"
 #include "run_benchmarks.h"
 #include "triforce/checkpoint.h"
+#include "triforce/format.h"
 #include "triforce/model.h"
 #include "triforce/plan.h"
 #include "triforce/weights.h"

@@ -1,12 +1,12 @@
 // Products as passes launch them: the norm before them made on the way where rows are few, RoPE
 // with the append to the cache, SwiGLU or the residual stream after them. Weights are cold: calls
 // take turns with copies of them.
-#include <fmt/format.h>
 
 #include <cmath>
 #include <vector>
 
 #include "cuda_bench.h"
+#include "triforce/format.h"
 #include "triforce/pass_kernels.h"
 
 namespace triforce::bench {

@@ -1,11 +1,12 @@
 // The one exception type of the project and the exit codes it maps to.
 #pragma once
-#include <fmt/format.h>
 
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "triforce/format.h"
 
 namespace triforce {
 

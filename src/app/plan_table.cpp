@@ -1,11 +1,11 @@
 // What `plan` prints.
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "app/plan_report.h"
 #include "measure/measure.h"
 #include "report/printers.h"
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

@@ -31,7 +31,6 @@
 // | struct with fields()                 | object           | no other members                  |
 // | type with json_write, json_read, json_schema_type | see there |                             |
 #pragma once
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -46,6 +45,7 @@
 #include "core/json_writer.h"
 #include "core/strict_json.h"
 #include "triforce/enum_names.h"
+#include "triforce/format.h"
 
 namespace triforce {
 

@@ -1,7 +1,6 @@
 // parse_json: the only file that sees nlohmann_json, as a tokenizer behind its SAX interface. Its
 // tree is not used: nlohmann::basic_json allocates in its destructor, which ends the process where
 // memory is short, and it copies members when an object grows.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 #include "core/strict_json.h"
 #include "core/utf8.h"
 #include "triforce/error.h"
+#include "triforce/format.h"
 
 namespace triforce {
 

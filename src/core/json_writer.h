@@ -2,13 +2,14 @@
 // become U+FFFD), integers exact, doubles with the fewest digits that read back exactly and always
 // a point or an exponent; a number that is not finite is null.
 #pragma once
-#include <fmt/format.h>
 
 #include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "triforce/format.h"
 
 namespace triforce {
 

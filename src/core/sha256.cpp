@@ -1,12 +1,12 @@
 #include "core/sha256.h"
 
-#include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include <array>
 
 #include "triforce/error.h"
+#include "triforce/format.h"
 
 namespace triforce {
 

@@ -1,12 +1,11 @@
 #include "core/strict_json.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "core/utf8.h"
 #include "triforce/error.h"
+#include "triforce/format.h"
 
 namespace triforce {
 

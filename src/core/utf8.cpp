@@ -1,6 +1,6 @@
 #include "core/utf8.h"
 
-#include <fmt/format.h>
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

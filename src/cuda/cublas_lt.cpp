@@ -1,8 +1,8 @@
 #include "cuda/cublas_lt.h"
 
-#include <fmt/format.h>
-
 #include <vector>
+
+#include "triforce/format.h"
 
 namespace triforce::cuda {
 namespace {

@@ -1,7 +1,5 @@
 #include "cuda/nccl.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <exception>
 #include <thread>
@@ -11,6 +9,7 @@
 #include "cuda/nccl_api.h"
 #include "cuda/runtime.h"
 #include "cuda/shared_library.h"
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

@@ -1,7 +1,8 @@
 #include "cuda/shared_library.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+
+#include "triforce/format.h"
 
 namespace triforce::cuda {
 

@@ -1,10 +1,10 @@
 #include "forecast/published.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <tuple>
 #include <utility>
+
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

@@ -1,7 +1,8 @@
 // What was published for experiments that no options of this program describe.
-#include <fmt/format.h>
 
 #include "forecast/published.h"
+
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

@@ -1,7 +1,6 @@
 #include "host/gpu_monitor.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,8 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

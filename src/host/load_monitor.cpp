@@ -1,6 +1,5 @@
 #include "host/load_monitor.h"
 
-#include <fmt/format.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "comm/rank_engine.h"
 #include "core/sha256.h"
 #include "host/control_group.h"
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

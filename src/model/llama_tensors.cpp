@@ -1,8 +1,8 @@
 #include "model/llama_tensors.h"
 
-#include <fmt/format.h>
-
 #include <array>
+
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

@@ -1,8 +1,6 @@
 // Assembles ModelWeights from a source of rows, be it a checkpoint or a random generator.
 #include "triforce/weights.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,6 +9,7 @@
 
 #include "core/sha256.h"
 #include "model/llama_tensors.h"
+#include "triforce/format.h"
 #include "triforce/random.h"
 
 namespace triforce {

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +5,7 @@
 #include <utility>
 
 #include "core/fields.h"
+#include "triforce/format.h"
 #include "triforce/report.h"
 
 namespace triforce {

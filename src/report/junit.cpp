@@ -1,11 +1,10 @@
 #include "report/junit.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string_view>
 
 #include "report/printers.h"
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

@@ -1,6 +1,5 @@
 #include "triforce/param.h"
-
-#include <fmt/format.h>
+#include "triforce/format.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
-#include <fmt/format.h>
 
 #include <bit>
 #include <numeric>
 
 #include "core/sha256.h"
 #include "report/read_json.h"
+#include "triforce/format.h"
 #include "triforce/report.h"
 
 namespace triforce {

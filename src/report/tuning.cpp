@@ -1,4 +1,3 @@
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +5,8 @@
 #include <set>
 
 #include "report/printers.h"
+
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

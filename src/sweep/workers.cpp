@@ -12,7 +12,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "fmt/format.h"
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

@@ -1,6 +1,5 @@
 #include "triforce/metrics.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <random>
 
 #include "triforce/decode.h"
+#include "triforce/format.h"
 #include "triforce/predict.h"
 
 namespace triforce {

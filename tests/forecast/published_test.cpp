@@ -1,6 +1,5 @@
 #include "forecast/published.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "forecast/machine_spec.h"
 #include "triforce/checkpoint.h"
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

@@ -1,6 +1,5 @@
 // The checks of loads and stores. In the instrumented build the compiler calls the functions at the
 // end before each access of kernel code: -fsanitize=thread with this file as its run-time library.
-#include <fmt/format.h>
 #include <link.h>
 
 #include <atomic>
@@ -10,6 +9,7 @@
 #include "block.h"
 #include "memory.h"
 #include "runtime.h"
+#include "triforce/format.h"
 
 namespace tf_emulator {
 namespace detail {

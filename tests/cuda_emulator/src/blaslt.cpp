@@ -1,5 +1,4 @@
 #include <cublasLt.h>
-#include <fmt/format.h>
 #include <algorithm>
 
 #include <cstring>
@@ -7,6 +6,7 @@
 
 #include "api.h"
 #include "tf_half_bits.h"
+#include "triforce/format.h"
 
 using namespace tf_emulator::detail;
 

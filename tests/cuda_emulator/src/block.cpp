@@ -1,7 +1,5 @@
 #include "block.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -10,6 +8,7 @@
 
 #include "block_inline.h"
 #include "memory.h"
+#include "triforce/format.h"
 
 __thread uint3 thread_index;
 __thread uint3 block_index;

@@ -1,5 +1,4 @@
 // Barriers, shuffles, votes and the warp-wide instructions of kernels/ptx.cuh.
-#include <fmt/format.h>
 
 #include <cstring>
 #include <utility>
@@ -8,6 +7,7 @@
 #include "fragments.h"
 #include "memory.h"
 #include "tf_half_bits.h"
+#include "triforce/format.h"
 
 namespace tf_emulator {
 namespace detail {

@@ -1,7 +1,6 @@
 // NCCL between processes with an emulated device each, over a page of memory that they share. The
 // library itself would look for real devices.
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 
 #include "api.h"
 #include "cuda/nccl_api.h"
+#include "triforce/format.h"
 
 using namespace triforce::cuda::nccl;
 using namespace tf_emulator::detail;

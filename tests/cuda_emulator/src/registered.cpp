@@ -1,10 +1,11 @@
 #include "registered.h"
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <iterator>
 #include <vector>
+
+#include "triforce/format.h"
 
 namespace tf_emulator::detail {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <cxxabi.h>
 #include <elf.h>
-#include <fmt/format.h>
 #include <link.h>
 
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "block.h"
+#include "triforce/format.h"
 
 namespace tf_emulator::detail {
 namespace {
