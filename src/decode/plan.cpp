@@ -29,10 +29,10 @@ std::int64_t stored_weight_bytes(const ModelConfig& c, const Shard& shard, const
          norms;
 }
 
-// Weights a pass reads: all but the embedding table, of which it reads one row a token.
+// Weights a pass reads: all but the embedding table, of which it reads one row a token. A tied
+// model has the table, too, beside the output matrix, which is read whole.
 std::int64_t read_weight_bytes(const ModelConfig& c, const Shard& shard, DType dtype) {
-  const std::int64_t embedding = c.vocab * c.hidden * size_of(dtype);
-  return weight_bytes(c, shard, dtype) - (c.tied_embeddings ? 0 : embedding);
+  return weight_bytes(c, shard, dtype) - c.vocab * c.hidden * size_of(dtype);
 }
 
 // Of these, what only logits need: all of the last layer after its keys and values, and the head.

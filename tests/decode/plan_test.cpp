@@ -85,6 +85,43 @@ TEST(DenseLayers, PassesReadTheFullCacheOfTheirLayers) {
   }
 }
 
+// Llama-3.2-1B with tied embeddings and with a head of its own: a pass multiplies by every matrix
+// once and reads one row of the table a token, so both read the same.
+TEST(TiedEmbeddings, APassReadsTheOutputMatrixAndNotTheTable) {
+  PlanInput in;
+  in.target.layers = 16;
+  in.target.hidden = 2048;
+  in.target.intermediate = 8192;
+  in.target.heads = 32;
+  in.target.kv_heads = 8;
+  in.target.head_dim = 64;
+  in.target.vocab = 128'256;
+  in.target.max_position = 131'072;
+  in.draft = in.target;
+  in.run = {4000, 16, {Method::kDraft, Method::kRetrieval}};
+  in.options.budget = 1024;
+  in.options.draft_budget = 256;
+  // Queries and outputs 2048 x 2048, keys and values 512 x 2048, three of 8192 x 2048.
+  constexpr std::int64_t kLayer = 2 * 2048 * 2048 + 2 * 512 * 2048 + 3 * 8192 * 2048;
+  constexpr std::int64_t kHead = 128'256 * 2048, kNorms = 33 * 2048;
+  constexpr std::int64_t kRow = 2 * 16 * 8 * 64 * 2;  // K and V of a token in all layers
+  for (const bool tied : {true, false}) {
+    SCOPED_TRACE(tied ? "tied" : "a head of its own");
+    in.target.tied_embeddings = in.draft->tied_embeddings = tied;
+    for (const int ranks : {1, 2}) {
+      SCOPED_TRACE(ranks);
+      in.shard = {0, ranks};
+      const PerPass<PassBytes> passes = plan_memory(in).passes;
+      // Ranks share the layers; each has the whole head and the norms.
+      const std::int64_t weights = (16 * kLayer / ranks + kHead) * 2 + kNorms * 4;
+      EXPECT_EQ(passes[Pass::kFull].at(4000), weights + 4000 * kRow / ranks);
+      EXPECT_EQ(passes[Pass::kRetrieval].at(4000), weights + 1024 * kRow / ranks);
+      // The drafter is whole on each.
+      EXPECT_EQ(passes[Pass::kDraft].at(4000), (16 * kLayer + kHead) * 2 + kNorms * 4 + 256 * kRow);
+    }
+  }
+}
+
 // A window is read anew in parts: each reads the rows before it, and all weights but what only
 // logits need, which the last one reads too.
 TEST(DraftWindow, PassesReadAllOfItEachTime) {
