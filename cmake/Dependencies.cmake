@@ -97,13 +97,17 @@ if(NOT TRIFORCE_MPI STREQUAL OFF)
 endif()
 message(STATUS "MPI: ${TF_MPI}")
 
+# Boost.Math is headers alone. There is no small source to fetch of it, nor of the fibers of emulated
+# threads, which are assembly for every processor.
+set(tf_boost_parts)
 if(TRIFORCE_CUDA STREQUAL EMULATED)
-  # Fibers of the emulated threads; assembly for every processor, so there is no small source to fetch.
-  find_package(Boost 1.74 QUIET COMPONENTS context)
-  if(NOT Boost_FOUND)
-    message(FATAL_ERROR "TRIFORCE_CUDA=EMULATED needs Boost.Context. Debian and Ubuntu: "
-      "apt-get install libboost-context-dev; Fedora: boost-devel; Homebrew: boost")
-  endif()
+  set(tf_boost_parts COMPONENTS context)
+endif()
+find_package(Boost 1.74 QUIET ${tf_boost_parts})
+if(NOT Boost_FOUND)
+  message(FATAL_ERROR "Boost 1.74 (headers; Boost.Context for TRIFORCE_CUDA=EMULATED) was not found. "
+    "Debian and Ubuntu: apt-get install libboost-dev libboost-context-dev; Fedora: boost-devel; "
+    "Arch Linux: boost; Homebrew: boost")
 endif()
 
 if(TRIFORCE_TESTS)

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "reference/reference_backend.h"
+#include "statistics/distributions.h"
 #include "triforce/decode.h"
 #include "triforce/sampling.h"
 #include "triforce/speculate.h"
@@ -358,13 +359,6 @@ std::vector<EnumerationResult> enumerate_joint_probs() {
   return results;
 }
 
-double chi_square_p_value(double statistic, int degrees) {
-  const double k = degrees;
-  const double z =
-      (std::cbrt(statistic / k) - (1.0 - 2.0 / (9.0 * k))) / std::sqrt(2.0 / (9.0 * k));
-  return 0.5 * std::erfc(z / std::sqrt(2.0));
-}
-
 ChiSquareResult chi_square(const std::string& name, const std::vector<double>& probabilities,
                            const std::vector<std::int64_t>& counts) {
   constexpr double kMinExpected = 5;
@@ -390,7 +384,7 @@ ChiSquareResult chi_square(const std::string& name, const std::vector<double>& p
   }
   if (pooled_expected > 0) add_cell(pooled_expected, pooled_found);
   r.degrees = cells - 1;
-  r.p_value = r.degrees < 1 ? 1.0 : chi_square_p_value(r.statistic, r.degrees);
+  r.p_value = r.degrees < 1 ? 1.0 : chi_square_tail(r.statistic, r.degrees);
   if (pooled_expected == 0 && pooled_found > 0) r.p_value = 0;  // something impossible happened
   return r;
 }

@@ -32,7 +32,7 @@ struct ChiSquareResult {
   std::int64_t runs = 0;
   double statistic = 0;
   int degrees = 0;
-  double p_value = 1;  // Wilson-Hilferty
+  double p_value = 1;  // of a statistic as large or larger
   // Exact rules: p >= kAlpha. Mutants: p < kAlpha.
   bool as_expected() const;
   // A mutant that so few runs could not catch. kEnoughRuns catch each with p < 1e-30.
@@ -40,9 +40,6 @@ struct ChiSquareResult {
   bool too_few_runs() const;
 };
 inline constexpr double kAlpha = 1e-6;
-
-// Upper tail of the chi-square distribution by the Wilson-Hilferty cube-root approximation.
-double chi_square_p_value(double statistic, int degrees);
 
 // Pearson's statistic of counts against probabilities; cells expecting fewer than 5 are pooled.
 ChiSquareResult chi_square(const std::string& name, const std::vector<double>& probabilities,

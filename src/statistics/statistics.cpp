@@ -3,24 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 #include <numeric>
 
 namespace triforce {
 namespace {
-
-// P(|T| <= sqrt(freedom) tan(angle)), Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even).
-double student_within(std::int64_t freedom, double angle) {
-  const double c = std::cos(angle), s = std::sin(angle);
-  const bool odd = freedom % 2 == 1;
-  // s (c + 2/3 c^3 + 2*4 / (3*5) c^5 + ...), or s (1 + 1/2 c^2 + 1*3 / (2*4) c^4 + ...).
-  double term = odd ? c : 1.0, sum = 0;
-  for (std::int64_t i = odd ? 3 : 2; i <= freedom; i += 2) {
-    sum += term;
-    term *= c * c * static_cast<double>(i - 1) / static_cast<double>(i);
-  }
-  return odd ? 2 / std::numbers::pi * (angle + s * sum) : s * sum;
-}
 
 // Student's t on the mean of at least two values, however many: one rule without a jump and without
 // draws. A bootstrap over the prompts has little to add where there are enough for one. Of 40
@@ -92,35 +78,6 @@ std::optional<double> stddev(std::span<const double> samples) {
   double sum = 0;
   for (const double x : samples) sum += (x - m) * (x - m);
   return std::sqrt(sum / static_cast<double>(samples.size() - 1));
-}
-
-double normal_z(double within) {
-  TF_CHECK(within > 0 && within < 1);
-  double low = 0, high = 40;
-  for (int i = 0; i < 60; ++i) {
-    const double middle = 0.5 * (low + high);
-    (std::erf(middle / std::numbers::sqrt2) < within ? low : high) = middle;
-  }
-  return 0.5 * (low + high);
-}
-
-double student_t(std::int64_t freedom, double within) {
-  TF_CHECK(freedom >= 1 && within > 0 && within < 1);
-  const auto n = static_cast<double>(freedom);
-  if (freedom > 100) {
-    const double z = normal_z(within), z2 = z * z;
-    const double g1 = z * (z2 + 1) / 4;
-    const double g2 = z * ((5 * z2 + 16) * z2 + 3) / 96;
-    const double g3 = z * (((3 * z2 + 19) * z2 + 17) * z2 - 15) / 384;
-    const double g4 = z * ((((79 * z2 + 776) * z2 + 1482) * z2 - 1920) * z2 - 945) / 92160;
-    return z + (g1 + (g2 + (g3 + g4 / n) / n) / n) / n;
-  }
-  double low = 0, high = std::numbers::pi / 2;
-  for (int i = 0; i < 60; ++i) {
-    const double middle = 0.5 * (low + high);
-    (student_within(freedom, middle) < within ? low : high) = middle;
-  }
-  return std::sqrt(n) * std::tan(0.5 * (low + high));
 }
 
 std::optional<Estimate> geometric_mean(SamplesByPrompt prompts) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "statistics/distributions.h"
 #include "triforce/report.h"
 
 namespace triforce {
@@ -19,16 +20,6 @@ double median(std::span<const double> samples);
 double mean(std::span<const double> samples);  // not empty
 // Sample standard deviation (n - 1); nothing below two samples.
 std::optional<double> stddev(std::span<const double> samples);
-
-// The z with P(|Z| <= z) = `within` of the normal distribution, by bisection; right to 1e-12.
-// `within` in (0, 1).
-double normal_z(double within);
-// The t with P(|T| <= t) = `within` of Student's distribution with `freedom` degrees of freedom, at
-// least 1: by bisection of the finite sums for P (Abramowitz and Stegun 26.7.3 and 26.7.4), above
-// 100 by the expansion 26.7.5; for `within` of 0.9 to 0.99 right to 1e-9.
-double student_t(std::int64_t freedom, double within);
-inline double student_t95(std::int64_t freedom) { return student_t(freedom, 0.95); }
-inline constexpr double kNormal95 = 1.959963984540054;  // the same of the normal distribution
 
 struct Estimate {
   double value = 0;
