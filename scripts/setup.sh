@@ -114,22 +114,26 @@ install_packages() {
   fi
 }
 
-# Python packages that only the checks of machine code need, pinned: cuobjdump and nvdisasm, which few
+# pip_install FOLDER FILE: the pinned Python packages of a file, unless they are there.
+pip_install() {
+  ! cmp -s "$2" "$1/requirements.txt" || return 0
+  say "setup: installing the packages of ${2#"$TF_ROOT/"} in ${1#"$TF_ROOT/"}"
+  rm -rf -- "$1"
+  if ! python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore \
+    --no-deps --require-hashes --only-binary :all: --target "$1" -r "$2" >&2; then
+    say "setup: pip could not install them"
+    rm -rf -- "$1"
+    return 1
+  fi
+  cp -- "$2" "$1/requirements.txt"
+}
+
+# Python packages that only the checks of machine code need: cuobjdump and nvdisasm, which few
 # installations of CUDA have, and the headers of CuTe. Without them those checks say so and are left out.
 install_check_tools() {
-  local folder="$TF_ROOT/build/check-tools"
-  local wanted="$TF_ROOT/tests/cuda/machine_code/requirements.txt"
   has_nvcc || return 0
-  ! cmp -s "$wanted" "$folder/requirements.txt" || return 0
-  say "setup: installing what reads machine code in $folder"
-  rm -rf -- "$folder"
-  if ! python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore \
-    --no-deps --require-hashes --only-binary :all: --target "$folder" -r "$wanted" >&2; then
-    say "setup: pip could not install them; machine code and fragments will not be checked"
-    rm -rf -- "$folder"
-    return 0
-  fi
-  cp -- "$wanted" "$folder/requirements.txt"
+  pip_install "$TF_ROOT/build/check-tools" "$TF_ROOT/tests/cuda/machine_code/requirements.txt" ||
+    say "setup: machine code and fragments will not be checked"
 }
 
 # A browser, in which tests open reports. Some systems have no such package; without one those tests
@@ -146,7 +150,28 @@ install_browser() {
     say "setup: apt-get could not install chromium; reports will not be opened in a browser"
 }
 
+have_python_packages() {  # found, not imported, which takes a second
+  PYTHONPATH="$1" python3 -c 'import importlib.util as i, sys
+sys.exit(not all(map(i.find_spec, ("jsonschema", "matplotlib"))))'
+}
+
+# What pictures, reports and tests of results need. Debian's Python has packages of its system, which any
+# other python3 on the path does not see.
+install_python_packages() {
+  local folder="$TF_ROOT/build/python" wanted="$TF_ROOT/scripts/requirements.txt"
+  ! have_python_packages "$folder" || return 0
+  if [[ $(command -v python3) != /usr/bin/python3 ]] || ! command -v apt-get >/dev/null; then
+    pip_install "$folder" "$wanted" && return 0
+  else
+    packages=("python3-jsonschema -" "python3-matplotlib -")
+    install_packages
+  fi
+  have_python_packages "$folder" ||
+    say "setup: python3 has no jsonschema or no matplotlib: no pictures and no reports, and their tests fail"
+}
+
 install_packages
+install_python_packages
 if [[ ${1:-} == --checks ]]; then
   install_check_tools
   install_browser

@@ -1,7 +1,8 @@
 """What the scripts that draw results have in common; Python's standard library alone.
 
 command      errors as one line on stderr, exit codes, writing files whole
-json_schema  the part of JSON Schema that data/schema/ uses
+packages     packages from outside of Python's own library
+schema       what is wrong with a document, by its schema in data/schema/
 results      result files and tables of foreign results -> runs and rows
 metrics      what a row measured, with intervals; which settings differ among rows
 labels       what rows are called where several stand together

@@ -1,9 +1,13 @@
 """What every script does alike: one line for what is wrong, the program's exit codes, whole files."""
 
 import argparse
+import errno
 import os
+import stat
 import sys
 import tempfile
+
+from plots.packages import MissingPackage
 
 EXIT_USAGE, EXIT_BAD_INPUT, EXIT_RESOURCES, EXIT_INTERRUPTED = 2, 3, 4, 130
 
@@ -39,6 +43,8 @@ def check_output(options, out, inputs):
 def read_text(path):
     """A whole file as text, or BadInput that names it."""
     try:
+        if stat.S_ISFIFO(os.stat(path).st_mode):  # opening one may wait for ever
+            raise BadInput(f"{path}: expected a file, found a pipe")
         with open(path, encoding="utf-8", newline="") as file:
             return file.read()
     except OSError as error:
@@ -54,7 +60,9 @@ def write_file(path, data):
     """
     try:
         if path in (None, "-"):
-            # Not sys.stdout, which may be unbuffered and then write a part alone.
+            if sys.stdout is None:  # closed before Python began
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            # Not sys.stdout itself, which may be unbuffered and then write a part alone.
             with open(sys.stdout.fileno(), "wb", closefd=False) as file:
                 file.write(data)
         elif os.path.exists(path) and not os.path.isfile(path):
@@ -88,7 +96,7 @@ def run(name, main):
     except BadInput as error:
         print(f"{name}: error: {one_line(error)}", file=sys.stderr)
         sys.exit(EXIT_BAD_INPUT)
-    except CannotWrite as error:
+    except (CannotWrite, MissingPackage) as error:
         print(f"{name}: error: {one_line(error)}", file=sys.stderr)
         sys.exit(EXIT_RESOURCES)
     except MemoryError:

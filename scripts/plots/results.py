@@ -3,10 +3,11 @@
 import json
 import math
 import os
+import re
 from dataclasses import dataclass, field
 
 from plots.command import BadInput, read_text
-from plots.json_schema import add_nulls, errors
+from plots.schema import add_nulls, errors
 
 SCHEMAS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "data", "schema")
 # Of the options in params, those that name files or say how a result is printed, and the list of
@@ -80,10 +81,10 @@ def schema_of(name):
 
 
 def finite(text):
-    value = float(text)
-    if not math.isfinite(value):
+    """A number that fits a double; whole ones stay whole."""
+    if not math.isfinite(float(text)):
         raise ValueError(f"a number out of range: {text:.30}")
-    return value
+    return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
 def refuse(word):
@@ -101,7 +102,13 @@ def unique(pairs):
 def parse(text):
     """Strict JSON; ValueError with one line."""
     try:
-        return json.loads(text, parse_constant=refuse, parse_float=finite, object_pairs_hook=unique)
+        value = json.loads(text, parse_constant=refuse, parse_float=finite, parse_int=finite,
+                           object_pairs_hook=unique)
+        if re.search(r"\\u[dD][89a-fA-F]", text):  # halves of characters, which must be whole ones
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError as error:
+        raise ValueError("half a surrogate pair in a text") from error
     except json.JSONDecodeError as error:
         raise ValueError(f"none at line {error.lineno}: {error.msg}") from error
     except RecursionError as error:

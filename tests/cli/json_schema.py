@@ -1,7 +1,7 @@
-"""The validator of the scripts, for tests of the program."""
+"""Checks of documents by their schemas, for tests of the program: the package jsonschema does them."""
 import sys
 
 from program import SOURCE
 
 sys.path.insert(0, str(SOURCE / "scripts"))
-from plots.json_schema import errors  # noqa: E402,F401  pylint: disable=wrong-import-position
+from plots.schema import errors  # noqa: E402,F401  pylint: disable=wrong-import-position

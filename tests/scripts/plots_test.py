@@ -2,6 +2,7 @@
 import copy
 import json
 import math
+import os
 import re
 import unittest
 
@@ -57,6 +58,9 @@ class Results(ScriptTest):
         self.refused("gap.jsonl", line + "\n\n" + line, "gap.jsonl:2")
         self.refused("nan.json", whole.replace("1234.5", "NaN", 1), "NaN")
         self.refused("huge.json", whole.replace("1234.5", "1e999", 1), "out of range")
+        self.refused("long.json", whole.replace("1234.5", "1" + "0" * 400, 1), "out of range")
+        self.refused("longer.json", whole.replace("1234.5", "1" * 5000, 1), "out of range")
+        self.refused("half.json", whole.replace('"version": "', '"version": "\\ud800', 1), "half a surrogate pair")
         self.refused("deep.json", "[" * 100000, "nested")
         self.refused("twice.json", whole.replace('"version"', '"commit"', 1), "repeated member")
         self.refused("none.json", json.dumps({**self.golden(), "cases": []}), "found none")
@@ -64,6 +68,9 @@ class Results(ScriptTest):
         for script, more in (("plot_result", []), ("report", ["-o", "out.html"])):
             for path, says in ((self.path("absent.json"), "No such file"), (self.folder, "directory")):
                 self.assertIn(says, self.script(script, path, *more, code=3).err)
+        pipe = self.path("pipe.json")
+        os.mkfifo(pipe)  # nobody writes to it
+        self.assertIn("pipe.json: expected a file", self.script("plot_result", pipe, code=3).err)
 
     def test_every_member_is_needed_and_of_its_type(self):
         golden, reader = self.golden(), Reader()
@@ -211,7 +218,7 @@ class Pictures(ScriptTest):
         """Names, settings and figures that no layout was made for."""
         golden = self.golden()
         golden["context"]["gpu_name"] = "A card " * 40
-        values = ["word " * 30, "x" * 300, "\u6f22\u5b57" * 40, "<&>\"'", "a\u0000\u001b[31m\ud800b", ""]
+        values = ["word " * 30, "x" * 300, "\u6f22\u5b57" * 40, "<&>\"'", "a\u0000\u001b[31mb", ""]
         for extreme in (1e-9, 1.0, 3e8):
             cases = []
             for value in values:

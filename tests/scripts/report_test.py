@@ -11,8 +11,8 @@ import unittest
 
 from drawn import GOLDEN, SOURCE, Page, ScriptTest, strict_json
 from plots import page, panels
-from plots.json_schema import errors
 from plots.results import Reader
+from plots.schema import errors
 from plots.words import comparison, short_number
 
 CASES = SOURCE / "tests/cases/foreign"
@@ -179,7 +179,7 @@ class Report(ReportTest):
 
     def test_what_comes_from_outside_stays_text(self):
         golden = self.golden()
-        evil = "</script><script>alert(1)</script><img src=http://x/> & \"'\u0000\u001b[31m\ud800"
+        evil = "</script><script>alert(1)</script><img src=http://x/> & \"'\u0000\u001b[31m"
         golden["context"].update(cpu_model=evil, gpu_name=evil, argv=[evil])
         golden["cases"][1].update(name=evil, method=evil, status_reason=evil)
         golden["cases"][1]["params"]["dataset"] = evil
