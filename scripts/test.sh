@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Sets up what is missing, builds everything in build/ and runs the tests.
 #   scripts/test.sh [--label REGEX] [ctest options, e.g. -R REGEX -V --rerun-failed]
+# The first time it installs packages (with apt-get, as root or by sudo; elsewhere it names them) and
+# compiles programs and tests in build/, once only. Later only what changed is compiled. Where another
+# script builds there, it waits for its end.
 set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -9,7 +12,7 @@ arguments=()
 while (($# > 0)); do
   case "$1" in
     -h | --help)
-      sed -n '2,3s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      tf_usage
       exit 0
       ;;
     --label)

@@ -24,22 +24,42 @@ tf_jobs() {
   echo $((cores < by_memory ? cores : by_memory))
 }
 
-# tf_logged LOG WHAT COMMAND...: runs COMMAND with its output in LOG and a progress line on stderr;
-# shows the log from the first error on if it fails.
+# tf_usage: the comment at the top of the script that calls it, without its first line.
+tf_usage() { awk 'NR > 1 && !/^#/ {exit} NR > 1 {sub(/^# ?/, ""); print}' "${BASH_SOURCE[1]}"; }
+
+tf_elapsed() { printf '%d:%02d' "$(($1 / 60))" "$(($1 % 60))"; }  # SECONDS
+
+# tf_logged LOG WHAT COMMAND...: runs COMMAND with its output in LOG and a progress line on stderr:
+# step of so many and time since the start; on a terminal every second, else every 20 seconds. Shows
+# the log from the first error on if it fails.
 tf_logged() {
   local log=$1 what=$2
   shift 2
   mkdir -p "$(dirname -- "$log")"
   : >"$log"
-  local status=0 started=$SECONDS shown=-20 line
-  "$@" 2>&1 | while IFS= read -r line; do
-    printf '%s\n' "$line" >>"$log"
-    [[ $line =~ ^\[([0-9]+/[0-9]+)\] ]] || continue
+  local status=0 started=$SECONDS shown=0 every=20 done="" part="" line ended
+  [[ ! -t 2 ]] || every=1
+  "$@" 2>&1 | while true; do
+    ended=0
+    IFS= read -r -t "$every" line || ended=$?
+    part+=$line
+    if ((ended == 0)); then
+      printf '%s\n' "$part" >>"$log"
+      # Looking for new files (0/2) and asking CMake again (1/2) are no steps of the work.
+      if [[ ! $part =~ ^\[[0-9/]+\]\ Re- && $part =~ ^\[\ *([0-9]+(/[0-9]+|%))\] ]]; then
+        done=" [${BASH_REMATCH[1]}]"
+      fi
+      part=""
+    elif ((ended <= 128)); then  # the end of the output, and no time-out
+      [[ -z $part ]] || printf '%s\n' "$part" >>"$log"
+      break
+    fi
+    ((SECONDS - started - shown >= every)) || continue
+    shown=$((SECONDS - started))
     if [[ -t 2 ]]; then
-      printf '\r%s %s ' "$what" "${BASH_REMATCH[1]}" >&2
-    elif ((SECONDS - started - shown >= 20)); then
-      shown=$((SECONDS - started))
-      say "$what ${BASH_REMATCH[1]}"
+      printf '\r%s%s, %s ' "$what" "$done" "$(tf_elapsed "$shown")" >&2
+    else
+      say "$what$done, $(tf_elapsed "$shown")"
     fi
   done || status=${PIPESTATUS[0]}
   [[ ! -t 2 ]] || printf '\r\033[K' >&2
@@ -51,8 +71,29 @@ tf_logged() {
   fi
 }
 
+# tf_alone FOLDER COMMAND...: runs COMMAND while no other script of this kind works in FOLDER.
+tf_alone() {
+  local folder=$1 lock status=0
+  shift
+  mkdir -p "$folder"
+  if ! command -v flock >/dev/null; then  # not on every system
+    "$@"
+    return
+  fi
+  exec {lock}>>"$folder/.tf-lock"
+  if ! flock --nonblock "$lock"; then
+    say "another build works in $folder (process $(tail -n 1 "$folder/.tf-lock")): waiting for its end"
+    flock "$lock"
+  fi
+  printf '%s\n' "$$" >"$folder/.tf-lock"
+  "$@" || status=$?
+  exec {lock}>&-
+  return "$status"
+}
+
 # tf_configure FOLDER CMAKE_ARGS...: only if something that CMake does not watch itself changed.
-tf_configure() {
+tf_configure() { tf_alone "$1" tf_configure_alone "$@"; }
+tf_configure_alone() {
   local folder=$1
   shift
   local stamp="$folder/.tf-configured" want
@@ -69,7 +110,6 @@ tf_configure() {
   if [[ ! -f $folder/CMakeCache.txt ]] && command -v ninja >/dev/null; then
     generator=(-G Ninja)
   fi
-  mkdir -p "$folder"
   rm -f -- "$stamp"
   tf_logged "$folder/configure.log" "configuring" \
     cmake -S "$TF_ROOT" -B "$folder" ${generator[@]+"${generator[@]}"} "$@" || return
@@ -77,7 +117,8 @@ tf_configure() {
 }
 
 # tf_build FOLDER [TARGET...]: everything without targets.
-tf_build() {
+tf_build() { tf_alone "$1" tf_build_alone "$@"; }
+tf_build_alone() {
   local folder=$1
   shift
   local targets=()
@@ -106,14 +147,16 @@ tf_cuda_options() {
   printf '%s\n' -DTRIFORCE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$architectures"
 }
 
-# The Release build in build/ that bench.sh, test.sh and gpu_suite.sh share. Warnings are errors under CI only:
-# a user's newer compiler may warn about more than ours does.
+# The Release build in build/ that bench.sh, test.sh and gpu_suite.sh share. Under CI alone warnings are
+# errors, as a user's newer compiler may warn about more than ours does, and every source parses the
+# headers that it names, so that one which lacks an include is found.
 tf_release_build() {
-  local werror=OFF
-  [[ ${CI:-} != true ]] || werror=ON
-  local cuda
+  local werror=OFF pch=ON cuda
+  [[ ${CI:-} != true ]] || werror=ON pch=OFF
+  [[ -f $TF_ROOT/build/CMakeCache.txt ]] ||
+    say "building in $TF_ROOT/build: some minutes, once only; later only what changed is compiled"
   mapfile -t cuda < <(tf_cuda_options)
   tf_configure "$TF_ROOT/build" -DCMAKE_BUILD_TYPE=Release "-DTRIFORCE_WERROR=$werror" \
-    "${cuda[@]}" || return
+    "-DTRIFORCE_PCH=$pch" "${cuda[@]}" || return
   tf_build "$TF_ROOT/build" "$@"
 }
