@@ -10,7 +10,7 @@
 
 namespace triforce {
 
-// Process exit codes; stable, documented in README.md.
+// Process exit codes; stable, documented in scripts/README.md.
 enum class ExitCode : std::uint8_t {
   kOk = 0,
   kRegression = 1,

@@ -1,6 +1,6 @@
 // Ends of the process that no caller can handle: memory that runs out, an exception that nothing
 // catches, a library that calls exit(). Each leaves one line on stderr, an exit code of the table
-// in README.md and no scratch file. Nothing here allocates once it is installed.
+// in scripts/README.md and no scratch file. Nothing here allocates once it is installed.
 #pragma once
 #include <cstddef>
 #include <string>

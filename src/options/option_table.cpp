@@ -285,8 +285,8 @@ std::vector<Option> measuring() {
         "most memory the run may plan for; a run that needs more is refused with its table",
         kWithModel, Role::kMeasures, byte_count(), "what the machine has available"),
       o("machine", {}, "NAME|FILE", "",
-        "predict for this machine alone, in detail; its GPUs are the ranks. The README describes "
-        "the file, a JSON document",
+        "predict for this machine alone, in detail; its GPUs are the ranks. data/schema/README.md "
+        "describes the file, a JSON document",
         kPlan, Role::kMeasures, machine(), "all that are built in"),
       o("chunk", {}, "N", "tokens", "tokens of one pass; changes the speed only", kPerplexity,
         Role::kMeasures, integer(1, 1 << 16, at(&C::chunk))),

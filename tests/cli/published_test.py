@@ -90,11 +90,16 @@ class Published(ProgramTest):
                                               "-o", "json").out)["machines"]
         self.assertEqual(self.published(there), [1516, None])
 
-    def test_table_of_the_readme(self):
-        """Every row of "Which machine" is what plan says now."""
-        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
-        rows = re.findall(r"^\| (\S+) \| `(--target [^`]*)` \|(.*)\|$", readme, re.MULTILINE)
+    def predictions(self, page):
+        """Rows of a page's table of predictions: machine, options, the other cells."""
+        text = (SOURCE / page).read_text(encoding="utf-8")
+        return re.findall(r"^\| (\S+) \| `(--target [^`]*)` \|(.*)\|$", text, re.MULTILINE)
+
+    def test_tables_of_predictions(self):
+        """Every row of the manual, and of the front page if it has some, is what plan says now."""
+        rows = self.predictions("data/schema/README.md")
         self.assertGreaterEqual(len(rows), 8)
+        rows += [row for row in self.predictions("README.md") if row not in rows]
         for machine, options, figures in rows:
             with self.subTest(machine=machine, options=options):
                 there, = strict_json(self.run_program(
@@ -107,9 +112,9 @@ class Published(ProgramTest):
                                  "" if published is None else f"{published:.0f}"]
                 self.assertEqual(shown, expected + [""] * (4 - len(expected)))
 
-    def test_machine_file_of_the_readme(self):
-        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
-        text, = [block for block in re.findall(r"^```json\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    def test_machine_file_of_the_manual(self):
+        manual = (SOURCE / "data/schema/README.md").read_text(encoding="utf-8")
+        text, = [block for block in re.findall(r"^```json\n(.*?)^```$", manual, re.MULTILINE | re.DOTALL)
                  if "gpu_gbs" in block]
         plan = strict_json(self.run_program("plan", "--target", "llama-7B-128K", "--machine",
                                             self.write("machine.json", text), "-o", "json").out)

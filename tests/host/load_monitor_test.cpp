@@ -274,8 +274,8 @@ TEST(Disturbances, AreLoadsThatTakeWhatTheThreadsNeed) {
 }
 
 // The one place where people read the limits has those of the program.
-TEST(Disturbances, TheReadmeHasTheLimits) {
-  std::ifstream file(std::string(TF_SOURCE_DIR) + "/README.md");
+TEST(Disturbances, TheManualHasTheLimits) {
+  std::ifstream file(std::string(TF_SOURCE_DIR) + "/data/schema/README.md");
   std::string readme, word;
   while (file >> word) readme += (readme.empty() ? "" : " ") + word;
   for (const std::string& said :

@@ -327,9 +327,9 @@ class Foreign(ReportTest):
         self.assertIn("Other &lt;method&gt; (foreign)", self.read("a.svg"))
         self.page("f.json")  # alone
 
-    def test_the_example_of_the_readme(self):
-        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
-        (example,) = [block for block in re.findall(r"^```json\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    def test_the_example_of_the_manual(self):
+        manual = (SOURCE / "data/schema/README.md").read_text(encoding="utf-8")
+        (example,) = [block for block in re.findall(r"^```json\n(.*?)^```$", manual, re.DOTALL | re.MULTILINE)
                       if "foreign/1" in block]
         found = self.page(self.write("f.json", example))
         self.assertEqual(found.table(["case"])[1][0], "Another method")
