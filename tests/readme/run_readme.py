@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""Runs every command that README.md shows, so that none of them goes stale.
+"""Runs every command that README.md and the pages of the manual show, so that none goes stale.
 
 The first line of a block says how:
   ```sh          as it stands; scripts/bench.sh by the program it would build and run
   ```sh large    the program's plan command with those of the options that plan knows; run must know all
   ```sh network  only that the script is there, parses, and knows the names given (--help lists them)
   ```sh gpu      the same
-Any other ```sh block fails the test. Every --option of the text must be in somebody's --help.
+Any other ```sh block fails the test. Every --option of the text must be in somebody's --help, and every
+relative link must lead to a file and a heading that are there. The commands of a page share a folder,
+and each page has its own.
 
-The block ```text screen is what scripts/bench.sh without options prints on a terminal of 80 columns: its
+README.md has one block ```text screen. It is what scripts/bench.sh without options prints on a terminal of 80 columns: its
 lines but for figures and warnings must be those of a run, which must look alike at 120 columns, too.
 With --update-screen the block becomes that of a run, and nothing else is done.
 """
 
 import argparse
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -28,6 +31,8 @@ import termios
 import threading
 import time
 
+import pages
+
 COMMANDS = ("run", "sweep", "plan", "perplexity", "inspect", "list-devices", "selftest", "compare",
             "export")
 PROGRAM = "build/triforce-bench"
@@ -38,13 +43,6 @@ SMALLER = ("--prefill", "2048", "--gen-len", "64")  # of the run whose screen is
 
 class Failure(Exception):
     pass
-
-
-def blocks_of(text):
-    """(mode, [command line, ...]) of every sh block; modes are "", "large", "network", "gpu"."""
-    for match in re.finditer(r"^```sh *(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        lines = match[2].replace("\\\n", " ").splitlines()
-        yield match[1], [line.strip() for line in lines if line.strip()]
 
 
 def call(argv, cwd, timeout):
@@ -127,11 +125,12 @@ def options_of(help_text):
     return known
 
 
-class Readme:
-    def __init__(self, args):
+class Page:
+    def __init__(self, args, name):
+        self.name = name
         self.root = pathlib.Path(args.source).resolve()
         self.binary = str(pathlib.Path(args.binary).resolve())
-        self.text = (self.root / "README.md").read_text(encoding="utf-8")
+        self.text = (self.root / name).read_text(encoding="utf-8")
         self.timeout = args.timeout
         self.known = {}
 
@@ -233,22 +232,71 @@ class Readme:
         text, n = SCREEN.subn(lambda _: f"```text screen\n{screen}```", self.text)
         if n != 1:
             raise Failure(f"expected one block of text screen, found {n}")
-        (self.root / "README.md").write_text(text, encoding="utf-8")
+        (self.root / self.name).write_text(text, encoding="utf-8")
 
-    def check_options(self):
-        """Every --option anywhere in the text is one that a command or script explains, but for those of git."""
+    def explained_options(self):
+        """Every --option that a command or script explains."""
         everywhere = set()
         for command in COMMANDS:
             everywhere |= set(self.help_of(command))
         for script in sorted((self.root / "scripts").glob("*.sh")):
             everywhere |= set(re.findall(r"--([a-z][a-z0-9-]*)", script.read_text(encoding="utf-8")))
-        for script in sorted((self.root / "scripts").glob("*.py")):
-            everywhere |= set(re.findall(r'"--([a-z][a-z0-9-]*)"', script.read_text(encoding="utf-8")))
-        ours = re.sub(r"`git [^`]*`", "", self.text)
+        for folder, names in (("scripts", "*.py"), ("scripts/lib", "*.py"), ("bench", "*.cpp")):
+            for source in sorted((self.root / folder).glob(names)):
+                text = source.read_text(encoding="utf-8")
+                everywhere |= {o.replace("_", "-") for o in re.findall(r'"--([a-z][a-z0-9_-]*)', text)}
+        return everywhere
+
+    def check_options(self):
+        ours = re.sub(r"\bgit clone [^`\n]*", "", self.text)
         used = {o.replace("_", "-") for o in re.findall(r"(?<![\w-])--([a-z][a-z0-9_-]*)", ours)}
-        if used - everywhere:
-            raise Failure(f"options nobody explains: {', '.join(sorted(used - everywhere))}")
-        return len(used)
+        unknown = used - self.explained_options()
+        if unknown:
+            raise Failure(f"options nobody explains: {', '.join(sorted(unknown))}")
+        return f"{len(used)} options are explained"
+
+    def check_links(self):
+        wrong = pages.broken_links(self.root, self.name)
+        if wrong:
+            raise Failure("; ".join(wrong))
+        return "its links lead somewhere"
+
+    def run_commands(self, folder):
+        """The count of the page's commands, and those that failed."""
+        failures, count = [], 0
+        for mode, lines in pages.commands_of(self.text):
+            for line in lines:
+                count += 1
+                begin = time.monotonic()
+                try:
+                    self.run_line(mode, line, folder)
+                    verdict = "ok"
+                except (Failure, OSError, ValueError, IndexError, subprocess.TimeoutExpired) as e:
+                    failures.append(line)
+                    verdict = f"FAILED: {e}"
+                print(f"[{time.monotonic() - begin:6.1f} s] {mode or 'run'}: {line}\n    {verdict}", flush=True)
+        return count, failures
+
+    @contextlib.contextmanager
+    def folder(self):
+        """Where commands see the project as a user who stands in it does, and write their files."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "data").symlink_to(self.root / "data")
+            yield folder
+
+    def run(self):
+        """The same, with the checks of the page's text."""
+        print(f"{self.name}:", flush=True)
+        with self.folder() as folder:
+            count, failures = self.run_commands(folder)
+        for check in (self.check_options, self.check_links):
+            try:
+                print(f"    {check()}", flush=True)
+            except Failure as e:
+                failures.append(str(e))
+                print(f"    FAILED: {e}", flush=True)
+        return count, failures
 
 
 def main():
@@ -257,36 +305,23 @@ def main():
     parser.add_argument("--binary", required=True, help="the triforce-bench to run")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one command")
     parser.add_argument("--update-screen", action="store_true", help="run once, for the block of the screen")
+    parser.add_argument("pages", nargs="*", help="below the root (default: README.md and the manual)")
     args = parser.parse_args()
-    readme, failures, count = Readme(args), [], 0
-    with tempfile.TemporaryDirectory() as name:
-        # Commands see the project where a user stands in it, and write their files elsewhere.
-        folder = pathlib.Path(name)
-        (folder / "data").symlink_to(readme.root / "data")
-        if args.update_screen:
+    if args.update_screen:
+        front = Page(args, pages.FRONT)
+        with front.folder() as folder:
             try:
-                readme.update_screen(folder)
+                front.update_screen(folder)
             except Failure as e:
                 sys.exit(f"FAILED: {e}")
-            return
-        for mode, lines in blocks_of(readme.text):
-            for line in lines:
-                count += 1
-                begin = time.monotonic()
-                try:
-                    readme.run_line(mode, line, folder)
-                    verdict = "ok"
-                except (Failure, OSError, ValueError, IndexError, subprocess.TimeoutExpired) as e:
-                    failures.append(line)
-                    verdict = f"FAILED: {e}"
-                print(f"[{time.monotonic() - begin:6.1f} s] {mode or 'run'}: {line}\n    {verdict}", flush=True)
-    try:
-        print(f"{readme.check_options()} options are explained")
-    except Failure as e:
-        failures.append(str(e))
-        print(f"FAILED: {e}")
+        return
+    failures, count = [], 0
+    for name in args.pages or pages.ALL:
+        its_count, its_failures = Page(args, name).run()
+        count += its_count
+        failures += its_failures
     print(f"{count} commands, {len(failures)} failures")
-    sys.exit(1 if failures or count < 10 else 0)
+    sys.exit(1 if failures or count < (1 if args.pages else 10) else 0)
 
 
 if __name__ == "__main__":
