@@ -24,8 +24,8 @@ class Sentences(unittest.TestCase):
 
     def script(self, text, *options):
         (self.folder / "page.md").write_text(text, encoding="utf-8")
-        return subprocess.run([sys.executable, "-B", str(SCRIPT), "--source", str(self.folder), *options, "page.md"],
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        argv = [sys.executable, "-B", str(SCRIPT), "--source", str(self.folder), *options, "page.md"]
+        return subprocess.run(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def counts(self, text):
         return [sentence[1] for sentence in sentences.sentences_of(text)]
@@ -54,7 +54,8 @@ class Sentences(unittest.TestCase):
         self.assertEqual(self.counts("It is **so.** Next.\n"), [3, 1])
 
     def test_what_is_no_word(self):
-        self.assertEqual(self.counts("## Head of it\n\n```sh\na b c d\n```\n\n    code of it\n\nTwo words\n"), [2])
+        code = "```sh\na b c d\n```\n\n    code of it\n"
+        self.assertEqual(self.counts(f"## Head of it\n\n{code}\nTwo words\n"), [2])
         self.assertEqual(self.counts("See [this page](a/b.md#c): `a --b c` - 15,872 MB.\n"), [6])
         self.assertEqual(self.counts("It is [here](https://a.b/c) or https://x.y/z\n"), [4])
         self.assertEqual(self.counts("| a b | `x|y z` |\n|:---|---:|\n| - | 3 |\n"), [2, 1, 1])
@@ -69,16 +70,17 @@ class Sentences(unittest.TestCase):
 
 class Links(unittest.TestCase):
     def test_anchors(self):
-        self.assertEqual(pages.anchors_of("# What it `does`\n\n## A & B, c\n\n## Again\n\n## Again\n\n```\n# no\n```\n"),
-                         {"what-it-does", "a--b-c", "again", "again-1"})
+        text = "# What it `does`\n\n## A & B, c\n\n## Again\n\n## Again\n\n```\n# no\n```\n"
+        self.assertEqual(pages.anchors_of(text), {"what-it-does", "a--b-c", "again", "again-1"})
 
     def test_broken_links_are_found(self):
         with tempfile.TemporaryDirectory() as name:
             root = pathlib.Path(name)
             (root / "a").mkdir()
             (root / "a/b.md").write_text("# Head\n", encoding="utf-8")
-            (root / "c.md").write_text("# Top\n\n[1](a/b.md) [2](a/b.md#head) [3](#top) [4](https://x/y) `[5](no)`\n"
-                                       "[6](a/no.md)\n[7](a/b.md#foot) ![8](no.png) [9](#no)\n", encoding="utf-8")
+            (root / "c.md").write_text(
+                "# Top\n\n[1](a/b.md) [2](a/b.md#head) [3](#top) [4](https://x/y) `[5](no)`\n"
+                "[6](a/no.md)\n[7](a/b.md#foot) ![8](no.png) [9](#no)\n", encoding="utf-8")
             self.assertEqual(pages.broken_links(root, "c.md"), [
                 "c.md: (a/no.md): there is no a/no.md", "c.md: (a/b.md#foot): no heading has this anchor",
                 "c.md: (no.png): there is no no.png", "c.md: (#no): no heading has this anchor"])

@@ -94,20 +94,28 @@ def text_at(root, revision, page):
 
 
 def compare(root, revision, names):
+    all_before, all_now = [], []
     for page in names:
-        before = text_at(root, revision, page)
-        if before is None:
+        text = text_at(root, revision, page)
+        if text is None:
             print(f"{page} at {revision}: not there")
         else:
-            print_numbers(f"{page} at {revision}", sentences_of(before))
-        print_numbers(f"{page} now", sentences_of((root / page).read_text(encoding="utf-8")))
+            before = sentences_of(text)
+            print_numbers(f"{page} at {revision}", before)
+            all_before += before
+        now = sentences_of((root / page).read_text(encoding="utf-8"))
+        print_numbers(f"{page} now", now)
+        all_now += now
+    print_numbers(f"all at {revision}", all_before)
+    print_numbers("all now", all_now)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=pathlib.Path, default=pathlib.Path(__file__).parents[2],
                         help="root of the project")
-    parser.add_argument("--compare", metavar="REV", help="print the numbers of a revision and of now, and fail for nothing")
+    parser.add_argument("--compare", metavar="REV",
+                        help="print the numbers of a revision and of now, and fail for nothing")
     parser.add_argument("pages", nargs="*", help="below the root (default: those that must pass)")
     args = parser.parse_args()
     if args.compare:
