@@ -10,9 +10,9 @@ Any other ```sh block fails the test. Every --option of the text must be in some
 relative link must lead to a file and a heading that are there. The commands of a page share a folder,
 and each page has its own.
 
-README.md has one block ```text screen. It is what scripts/bench.sh without options prints on a terminal of 80 columns: its
-lines but for figures and warnings must be those of a run, which must look alike at 120 columns, too.
-With --update-screen the block becomes that of a run, and nothing else is done.
+README.md has one block ```text screen: what scripts/bench.sh without options prints on a terminal of
+80 columns. Its lines must be those of a run, but for numbers and warnings. A run at 120 columns must
+look alike. With --update-screen the block becomes that of a run, and nothing else is done.
 """
 
 import argparse
