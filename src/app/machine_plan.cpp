@@ -1,8 +1,13 @@
 #include "app/machine_plan.h"
 
+#include <algorithm>
+#include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "app/plan_report.h"
+#include "options/options.h"
+#include "triforce/param.h"
 
 namespace triforce {
 namespace {
@@ -41,29 +46,140 @@ Gammas gammas_of(const Forecast& forecast, Method method) {
   return {};
 }
 
+// The run on one rank of the machine, and the split that --hybrid-split auto would choose.
+std::pair<PlanInput, std::optional<int>> input_on(const RunConfig& config, const PlanInput& device,
+                                                  const MachineSpec& machine) {
+  PlanInput in = device;
+  std::optional<int> split;
+  in.shard = largest_shard(device.target, machine.gpus);
+  in.run.homes = choose_homes(config, in, gpu_room_bytes(machine));
+  if (is_split_by_rates(config)) {
+    const int kv_heads = local_shape(device.target, in.shard).kv_heads;
+    split = best_host_split(machine, max_far_heads(in.run.homes, kv_heads));
+    in.run.homes = with_host_split(std::move(in.run.homes), kv_heads, *split);
+  }
+  return {std::move(in), split};
+}
+
+// With the budget that device.options has.
+MachinePlan plan_once(const RunConfig& config, const PlanInput& device,
+                      const MachineSpec& machine) {
+  MachinePlan p;
+  p.machine = machine;
+  std::tie(p.input, p.host_split) = input_on(config, device, machine);
+  p.forecast = make_forecast(machine, p.input, {config.auto_gamma, config.auto_inner_gamma},
+                             assumed_acceptance(config));
+  RunConfig of_budget = config;
+  of_budget.speculation.budget = device.options.budget;
+  for (const Method method : config.methods) {
+    p.published.push_back(
+        find_published(of_budget, {machine.id, device.target.name, device.target.layers, method,
+                                   gammas_of(p.forecast, method)}));
+  }
+  return p;
+}
+
+// Sum of the logarithms of the times that depend on the budget.
+double log_of_times(const Forecast& f) {
+  double sum = 0;
+  for (const MethodForecast& m : f.methods) {
+    if (m.method->levels() > 0 && m.method->has_budget()) sum += std::log(m.ms_per_token);
+  }
+  return sum;
+}
+
+MachinePlan plan_of_best_budget(const RunConfig& config, const PlanInput& device,
+                                const MachineSpec& machine) {
+  std::optional<MachinePlan> best;
+  for (const std::int64_t budget :
+       budgets_to_try(config.prefill, config.speculation.chunk_size, usual_budget(config))) {
+    PlanInput in = device;
+    in.options.budget = budget;
+    in.options.least_budget = 0;
+    MachinePlan p = plan_once(config, in, machine);
+    p.best_budget = budget;
+    const bool better =
+        best && p.forecast.fits() &&
+        (!best->forecast.fits() || log_of_times(p.forecast) < log_of_times(best->forecast));
+    if (!best || better) best = std::move(p);
+  }
+  return *best;
+}
+
+// Whether there is room for a prompt of so many tokens; nullopt: the options rule it out.
+std::optional<bool> has_room(const RunConfig& config, const PlanInput& in,
+                             const MachineSpec& machine, std::int64_t prompt) {
+  PlanInput other = in;
+  other.run.max_prompt = prompt;
+  try {
+    const PlanInput there = input_on(config, other, machine).first;
+    return room_on(machine, plan_memory(there)).fits();
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kUsage) throw;
+    return std::nullopt;
+  }
+}
+
+// Memory rises with the prompt, and so does the need of positions.
+void find_longest_prompt(const RunConfig& config, MachinePlan& p) {
+  constexpr std::int64_t kLeast = 2;
+  const auto fits = [&](std::int64_t prompt) {
+    return has_room(config, p.input, p.machine, prompt);
+  };
+  if (!fits(kLeast).value_or(false)) return;
+  std::int64_t good = kLeast, bad = p.input.target.max_position + 1;
+  while (good + 1 < bad) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (fits(middle).value_or(false) ? good : bad) = middle;
+  }
+  p.longest_prompt = good;
+  p.longest_of_positions = !fits(good + 1).has_value();
+}
+
+double least_ms(const Forecast& f) {
+  double ms = f.autoregressive_ms;
+  for (const MethodForecast& m : f.methods) {
+    if (m.method->is_lossless()) ms = std::min(ms, m.ms_per_token);
+  }
+  return ms;
+}
+
+void compare_offload(const RunConfig& config, MachinePlan& p) {
+  const bool given = config.offload_attention != OffloadAttention::kStream;
+  if (given || p.forecast.near_layers >= p.input.target.layers) return;
+  const OptionValue& name = find_option(kPlan, "offload-attention")->value;
+  for (const OffloadAttention attention :
+       {OffloadAttention::kStream, OffloadAttention::kHost, OffloadAttention::kHybrid}) {
+    RunConfig with = config;
+    with.offload_attention = attention;
+    const Forecast f = plan_once(with, p.input, p.machine).forecast;
+    if (f.fits()) p.offload.push_back({to_text(name.get(with)), least_ms(f)});
+  }
+  std::stable_sort(p.offload.begin(), p.offload.end(),
+                   [](const OffloadForecast& a, const OffloadForecast& b) {
+                     return a.ms_per_token < b.ms_per_token;
+                   });
+}
+
 }  // namespace
+
+AssumedAcceptance assumed_acceptance(const RunConfig& config) {
+  return config.auto_budget ? AssumedAcceptance::kByBudget : AssumedAcceptance::kTable;
+}
 
 MachinePlan plan_for_machine(const RunConfig& config, const PlanInput& device,
                              const MachineSpec& machine) {
-  MachinePlan p;
-  p.machine = machine;
-  p.refusal = refusal_of(config, device.target, machine);
-  if (!p.refusal.empty()) return p;
-  p.input = device;
-  p.input.shard = largest_shard(device.target, machine.gpus);
-  p.input.run.homes = choose_homes(config, p.input, gpu_room_bytes(machine));
-  if (is_split_by_rates(config)) {
-    const int kv_heads = local_shape(device.target, p.input.shard).kv_heads;
-    KvHomes& homes = p.input.run.homes;
-    p.host_split = best_host_split(machine, max_far_heads(homes, kv_heads));
-    homes = with_host_split(std::move(homes), kv_heads, *p.host_split);
+  std::string refusal = refusal_of(config, device.target, machine);
+  if (!refusal.empty()) {
+    MachinePlan refused;
+    refused.machine = machine;
+    refused.refusal = std::move(refusal);
+    return refused;
   }
-  p.forecast = make_forecast(machine, p.input, {config.auto_gamma, config.auto_inner_gamma});
-  for (const Method method : config.methods) {
-    p.published.push_back(
-        find_published(config, {machine.id, device.target.name, device.target.layers, method,
-                                gammas_of(p.forecast, method)}));
-  }
+  MachinePlan p = config.auto_budget ? plan_of_best_budget(config, device, machine)
+                                     : plan_once(config, device, machine);
+  find_longest_prompt(config, p);
+  compare_offload(config, p);
   return p;
 }
 
@@ -73,7 +189,7 @@ std::string missing_memory(const MachinePlan& plan) {
   const auto gb = [](std::int64_t bytes) {
     return fmt::format("{:.1f} GB short", static_cast<double>(bytes) / 1e9);
   };
-  std::string out = "does not fit: ";
+  std::string out;
   if (f.gpu_missing_bytes > 0) {
     out += gb(f.gpu_missing_bytes) + (plan.machine.gpus > 1 ? " on each GPU" : " on the GPU");
   }

@@ -1,9 +1,36 @@
+#include <fmt/ranges.h>
+
 #include "app/commands.h"
 #include "app/output_file.h"
 #include "app/plan_report.h"
 #include "app/prepare.h"
 
 namespace triforce {
+namespace {
+
+// Throws Error(kUsage) where the machine that was asked for cannot have so many ranks, and
+// Error(kResources, "MachineMemory") where nothing that was asked for has room: that machine, or
+// without one this machine and all built-in ones.
+void check_room(const RunConfig& config, const PlanReport& report, const Backend* backend) {
+  std::vector<std::string> missing;
+  for (const MachinePlan& p : report.machines) {
+    if (!p.refusal.empty()) continue;
+    if (p.forecast.fits()) return;
+    missing.push_back(fmt::format("{}: {}", p.machine.name, missing_memory(p)));
+  }
+  if (!config.machine.empty()) {
+    const MachinePlan& p = report.machines.front();
+    if (!p.refusal.empty()) throw_usage("{}", p.refusal);
+    throw_resources("MachineMemory", "--machine: expected room for this run, found {}",
+                    missing.front());
+  }
+  if (missing.empty() || fits_here(config, report.memory, backend)) return;
+  throw_resources("MachineMemory",
+                  "plan: expected a machine with room for this run, found none; {}",
+                  fmt::join(missing, "; "));
+}
+
+}  // namespace
 
 ExitCode plan_command(const RunConfig& config) {
   OutputFiles files(output_requests(config));
@@ -20,6 +47,7 @@ ExitCode plan_command(const RunConfig& config) {
   if (config.memory_limit_bytes > 0) {
     check_memory(config, report.memory, prepared.session.backend.get());
   }
+  check_room(config, report, prepared.session.backend.get());
   return ExitCode::kOk;
 }
 

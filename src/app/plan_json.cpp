@@ -7,7 +7,7 @@
 namespace triforce {
 namespace {
 
-constexpr const char* kPlanSchema = "triforce-bench.plan/4";
+constexpr const char* kPlanSchema = "triforce-bench.plan/5";
 
 struct PublishedPart {
   std::optional<double> ms_per_token, speedup;
@@ -74,10 +74,22 @@ void fields(V& v, ForecastPart& f) {
   v("methods", f.methods, "one entry a method, ar first where it is measured");
 }
 
+struct OffloadPart {
+  std::string attention;
+  double ms_per_token = 0;
+};
+template <class V>
+void fields(V& v, OffloadPart& o) {
+  v("attention", o.attention, "of --offload-attention");
+  v("ms_per_token", o.ms_per_token, "least predicted of the run's lossless methods with it, ms");
+}
+
 struct MachinePart {
   std::optional<std::string> id, refusal;
   MachineSpec machine;
   bool fits = false;
+  std::optional<std::int64_t> budget, longest_prompt;
+  std::vector<OffloadPart> offload;
   std::optional<ForecastPart> forecast;
 };
 template <class V>
@@ -86,6 +98,14 @@ void fields(V& v, MachinePart& m) {
   v("machine", m.machine, "as a file of --machine would say it");
   v("refusal", m.refusal, "why its GPUs cannot share the run; null: they can");
   v("fits", m.fits, "whether GPUs and host have enough memory");
+  v("budget", m.budget,
+    "tokens: of those that --budget auto would try the one with the least predicted times, which "
+    "forecast is of; null: not auto, or refused");
+  v("longest_prompt", m.longest_prompt,
+    "tokens of the longest prompt that fits, all else being equal; 0: none; null: refused");
+  v("offload", m.offload,
+    "ways of attention with far KV heads that fit, the fastest first; empty: no KV heads are far, "
+    "or another than stream is given");
   v("forecast", m.forecast, "what the run takes and does there; null: refused");
 }
 
@@ -119,7 +139,7 @@ void fields(V& v, PlanPart& p) {
   v.constant("schema", kPlanSchema, "of this document");
   v("params", p.params, "options after resolution");
   v("budget", p.budget,
-    "tokens in the target's small cache that memory and predictions are of: with --budget auto the "
+    "tokens in the target's small cache that memory_bytes here is of: with --budget auto the "
     "largest that a run would try");
   v("backend", p.backend, "what a run would compute with here");
   v("dtype", p.dtype, "of weights and KV caches here");
@@ -177,7 +197,7 @@ MethodPart method_part(const RunConfig& config, const MachinePlan& p, std::size_
   const MethodSpec& spec = spec_of(config.methods[i]);
   MethodPart part;
   part.method = spec.name;
-  part.acceptance = assumed_alphas(spec, config.speculation);
+  part.acceptance = assumed_alphas(spec, p.input.options, assumed_acceptance(config));
   part.published = published_part(p.published[i]);
   if (!f.fits()) return part;
   part.ms_per_token = f.autoregressive_ms;
@@ -201,6 +221,11 @@ MachinePart machine_part(const RunConfig& config, const MachinePlan& p) {
   }
   const Forecast& f = p.forecast;
   part.fits = f.fits();
+  part.budget = p.best_budget;
+  part.longest_prompt = p.longest_prompt;
+  for (const OffloadForecast& o : p.offload) {
+    part.offload.push_back({o.attention, o.ms_per_token});
+  }
   part.forecast = {TaggedBytes{f.memory.bytes},
                    f.memory.near_bytes(),
                    f.host_bytes,
@@ -239,9 +264,7 @@ PlanPart plan_part(const RunConfig& config, const PlanReport& r) {
     p.pass_bytes.values[i] = bytes;
     p.pass_kernels.values[i] = kernels_of(r.input, static_cast<Pass>(i));
   }
-  p.acceptance_source = config.speculation.synthetic
-                            ? "--synthetic-acceptance"
-                            : "arXiv 2404.11912, Table 2 at temperature 0.6";
+  p.acceptance_source = acceptance_source(config, r.input);
   for (const MachinePlan& machine : r.machines) p.machines.push_back(machine_part(config, machine));
   p.obstacles = r.obstacles;
   return p;

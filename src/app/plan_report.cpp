@@ -7,8 +7,6 @@
 namespace triforce {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-
 double gb(double bytes) { return bytes / 1e9; }
 
 // Bytes that a device's own memory has room for, what its backend holds already included; none: it
@@ -109,11 +107,10 @@ std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
   };
   const auto line = [&](const MemoryRow& row) {
     const auto b = static_cast<double>(row.bytes);
-    std::string text = fmt::format("{:<22}{:>18}{:>11}{:>11}", row.label, row.bytes,
-                                   figure(b / 1e9), figure(b / kGiB));
+    std::string text = fmt::format("{:<22}{:>18}{:>11}", row.label, row.bytes, figure(gb(b)));
     return text + (*row.place == '\0' ? "\n" : fmt::format("  {}\n", row.place));
   };
-  std::string out = fmt::format("{:<22}{:>18}{:>11}{:>11}  in\n", "memory", "bytes", "GB", "GiB");
+  std::string out = fmt::format("{:<22}{:>18}{:>11}  in\n", "memory", "bytes", "GB");
   for (const MemoryRow& row : memory_rows(memory)) {
     if (row.bytes > 0) out += line(row);
     if (prompt_tokens > 0 && std::string_view(row.label) == "full KV cache, far") {
@@ -121,6 +118,28 @@ std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
     }
   }
   return out;
+}
+
+std::string acceptance_source(const RunConfig& config, const PlanInput& in) {
+  if (config.speculation.synthetic) return "--synthetic-acceptance";
+  std::string source = "arXiv 2404.11912, Table 2 at temperature 0.6";
+  if (assumed_acceptance(config) == AssumedAcceptance::kByBudget) {
+    source += ", with other budgets as its figure 6a has it";
+  }
+  const bool of_pair =
+      in.target.name == "llama-7B-128K" && (!in.draft || in.draft->name == "llama-68M");
+  if (of_pair) return source;
+  return source + ": acceptance of Llama-2-7B-128K with llama-68M, not measured for this pair";
+}
+
+bool fits_here(const RunConfig& config, const MemoryPlan& memory, const Backend* backend) {
+  try {
+    check_memory(config, memory, backend);
+    return true;
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kResources) throw;
+    return false;
+  }
 }
 
 void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backend* backend) {

@@ -51,8 +51,13 @@ std::string plan_table(const RunConfig& config, const PlanReport& report);
 std::string plan_json(const RunConfig& config, const PlanReport& report);
 std::string plan_schema();  // the JSON Schema of plan_json()
 
+// Where the acceptances come from that are assumed, and whether they are another pair's.
+std::string acceptance_source(const RunConfig& config, const PlanInput& in);
+
 // Throws Error(kResources, "MemoryLimit") with one line if the plan needs more than --memory-limit,
 // or without it more than `backend`'s device has free; null, or no device memory: the machine.
 void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backend* backend);
+// Whether check_memory() has nothing to say.
+bool fits_here(const RunConfig& config, const MemoryPlan& memory, const Backend* backend);
 
 }  // namespace triforce

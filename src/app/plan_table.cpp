@@ -11,7 +11,6 @@ namespace triforce {
 namespace {
 
 double gb(std::int64_t bytes) { return static_cast<double>(bytes) / 1e9; }
-double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 constexpr PerPass<const char*> kPassLabels = {{"target, full cache (ar, outer verify)",
                                                "target, retrieval cache", "target, streaming cache",
@@ -69,7 +68,7 @@ std::string machine_rows(const RunConfig& config, const MachinePlan& p) {
   const int layers = p.input.target.layers;
   const std::string near =
       f.near_layers < layers ? fmt::format("{:.1f} of {}", f.near_layers, layers) : "all";
-  if (!f.fits()) return text({p.machine.name, near, missing_memory(p)});
+  if (!f.fits()) return text({p.machine.name, near, "does not fit: " + missing_memory(p)});
   const auto published = [&](Method method) {
     const auto it = std::find(config.methods.begin(), config.methods.end(), method);
     if (it == config.methods.end()) return std::string();
@@ -124,46 +123,73 @@ std::string machine_table(const RunConfig& config, const PlanReport& r) {
   return out + sources(config, r);
 }
 
-std::string acceptances(const RunConfig& config) {
+// What an owner of each machine may ask besides: how long a prompt may be, which budget, and where
+// attention with far KV heads is fastest.
+std::string answers(const PlanReport& r) {
+  std::string out = "\n";
+  for (const MachinePlan& p : r.machines) {
+    if (!p.refusal.empty()) continue;
+    const auto line = [&out](std::string_view machine, const std::string& text) {
+      out += fmt::format("{:<20}  {}\n", machine, text);
+    };
+    line(p.machine.name,
+         p.longest_prompt == 0
+             ? "longest prompt: none fits"
+             : fmt::format("longest prompt: {} tokens{}", p.longest_prompt,
+                           p.longest_of_positions ? ", for which the target has positions" : ""));
+    if (p.best_budget && p.forecast.fits()) {
+      line("", fmt::format("best --budget, as predicted: {}", *p.best_budget));
+    }
+    std::vector<std::string> ways;
+    for (const OffloadForecast& o : p.offload) {
+      ways.push_back(fmt::format("{} {:.4g} ms", o.attention, o.ms_per_token));
+    }
+    if (ways.empty()) continue;
+    line("", fmt::format("fastest --offload-attention, as predicted: {}", fmt::join(ways, ", ")));
+  }
+  return out == "\n" ? "" : out;
+}
+
+std::string acceptances(const RunConfig& config, const PlanInput& in) {
   std::vector<std::string> parts;
   for (const Method method : config.methods) {
     const MethodSpec& m = spec_of(method);
     if (m.levels() == 0) continue;
-    parts.push_back(
-        fmt::format("{} {:.4f}", m.name, fmt::join(assumed_alphas(m, config.speculation), ", ")));
+    std::vector<double> alphas = assumed_alphas(m, in.options);
+    std::reverse(alphas.begin(), alphas.end());
+    parts.push_back(fmt::format("{} {:.4f}", m.name, fmt::join(alphas, ", ")));
   }
   if (parts.empty()) return {};
-  return fmt::format("Per-token acceptance, innermost level first: {}\n({}).\n",
-                     fmt::join(parts, "; "),
-                     config.speculation.synthetic ? "from --synthetic-acceptance"
-                                                  : "arXiv 2404.11912, Table 2 at temperature 0.6; "
-                                                    "change with --synthetic-acceptance");
+  return fmt::format("Per-token acceptance, outer level first as of gammas: {}\n({}{}).\n",
+                     fmt::join(parts, "; "), acceptance_source(config, in),
+                     config.speculation.synthetic ? "" : "; change with --synthetic-acceptance");
 }
 
 std::string assumptions(const RunConfig& config, const PlanReport& r) {
   std::string out = fmt::format(
       "\nAssumed: bytes over the bandwidths below and gaps between kernels; a verification costs "
       "one\n"
-      "autoregressive step; {:g} GiB of each GPU and {:g} GiB of the host left free. KV heads that "
+      "autoregressive step; {:.1f} GB of each GPU and {:.1f} GB of the host left free. KV heads "
+      "that "
       "are not\n"
       "near come over the bus beside that, and bus and processor share the host's bandwidth.\n",
-      gib(kGpuReserveBytes), gib(kHostReserveBytes));
+      gb(kGpuReserveBytes), gb(kHostReserveBytes));
   const bool ranks = std::any_of(r.machines.begin(), r.machines.end(),
                                  [](const MachinePlan& p) { return p.machine.gpus > 1; });
   if (ranks) {
     out += fmt::format("Ranks: {} all-gathers in a pass of the target.\n",
                        kGathersPerLayer * r.input.target.layers);
   }
-  out += fmt::format("{:<20}{:>6}{:>9}{:>7}{:>9}{:>10}{:>10}{:>7}{:>11}\n", "", "GPUs", "GiB each",
-                     "GB/s", "bus GB/s", "together", "host GiB", "GB/s", "gather us");
+  out += fmt::format("{:<20}{:>6}{:>9}{:>7}{:>9}{:>10}{:>10}{:>7}{:>11}\n", "", "GPUs", "GB each",
+                     "GB/s", "bus GB/s", "together", "host GB", "GB/s", "gather us");
   for (const MachinePlan& p : r.machines) {
     const MachineSpec& m = p.machine;
     out += fmt::format("{:<20}{:>6}{:>9.1f}{:>7g}{:>9g}{:>10g}{:>10.1f}{:>7g}{:>11}\n", m.name,
-                       m.gpus, gib(m.gpu_memory_bytes), m.gpu_gbs, m.bus_gbs, m.bus_together_gbs,
-                       gib(m.host_memory_bytes), m.host_gbs,
+                       m.gpus, gb(m.gpu_memory_bytes), m.gpu_gbs, m.bus_gbs, m.bus_together_gbs,
+                       gb(m.host_memory_bytes), m.host_gbs,
                        m.gpus > 1 ? fmt::format("{:g}", m.gather_ms * 1e3) : "-");
   }
-  return out + acceptances(config);
+  return out + acceptances(config, r.input);
 }
 
 std::string room(std::int64_t used, std::int64_t usable, std::int64_t missing) {
@@ -241,12 +267,13 @@ std::string there(const PlanReport& r, const MachinePlan& p) {
 std::string plan_table(const RunConfig& config, const PlanReport& r) {
   const bool chosen = !config.machine.empty();
   std::string out = chosen ? there(r, r.machines.front()) : here(config, r);
-  out += machine_table(config, r) + assumptions(config, r);
+  out += machine_table(config, r) + answers(r) + assumptions(config, r);
   if (config.auto_budget) {
     const SpeculationOptions& s = config.speculation;
     out += fmt::format(
-        "--budget auto: a run chooses among {} to {} tokens by what it measures first; memory and "
-        "times above\nare those of {}, the largest.\n",
+        "--budget auto: a run chooses among {} to {} tokens by what it measures first, and has "
+        "memory for {}.\nWhat stands above of a machine is of its best budget as predicted, as if "
+        "that had been given.\n",
         s.least_budget, s.budget, s.budget);
   }
   if (chosen || r.obstacles.empty()) return out;

@@ -1,4 +1,7 @@
 // Which published results have the setting of a configuration.
+#include <algorithm>
+#include <cmath>
+
 #include "forecast/machine_spec.h"
 #include "forecast/published.h"
 #include "triforce/checkpoint.h"
@@ -45,6 +48,26 @@ bool same_setting(const PublishedResult& r, const RunConfig& c, const PublishedQ
 int gpus_of(const PublishedResult& r) { return find_machines(std::string(r.machine)).front().gpus; }
 
 }  // namespace
+
+double published_alpha_of_budget(std::int64_t budget) {
+  static const std::vector<std::pair<double, double>> kPoints = [] {
+    std::vector<std::pair<double, double>> points;
+    for (const PublishedResult& r : published_results()) {
+      if (!r.source.starts_with("Figure 6a,") || !r.budget || !r.alpha) continue;
+      points.emplace_back(std::log2(static_cast<double>(*r.budget)), *r.alpha);
+    }
+    std::sort(points.begin(), points.end());
+    return points;
+  }();
+  TF_CHECK(budget >= 1 && kPoints.size() >= 2, "a budget of {}", budget);
+  const double x = std::log2(static_cast<double>(budget));
+  if (x >= kPoints.back().first) return kPoints.back().second;
+  const auto above = std::find_if(kPoints.begin() + 1, kPoints.end(),
+                                  [&](const auto& point) { return x <= point.first; });
+  const auto [x0, y0] = *(above - 1);
+  const auto [x1, y1] = *above;
+  return std::clamp(y0 + (x - x0) / (x1 - x0) * (y1 - y0), 0.0, 1.0);
+}
 
 std::vector<const PublishedResult*> find_published(const RunConfig& config,
                                                    const PublishedQuery& query) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "forecast/published.h"
 #include "triforce/pass_kernels.h"
 
 namespace triforce {
@@ -79,23 +80,38 @@ int best_host_split(const MachineSpec& m, int far_heads) {
   });
 }
 
-std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options) {
+std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options,
+                                   AssumedAcceptance assumed) {
+  constexpr std::int64_t kTableBudget = 4096;
   std::vector<double> alphas;
   for (int l = 0; l < method.levels(); ++l) {
     alphas.push_back(options.synthetic ? options.synthetic->of(method, l)
                                        : method.paper_alpha[static_cast<std::size_t>(l)]);
   }
+  if (assumed == AssumedAcceptance::kByBudget && !options.synthetic && !alphas.empty() &&
+      method.uses(Pass::kRetrieval)) {
+    const double change =
+        published_alpha_of_budget(options.budget) - published_alpha_of_budget(kTableBudget);
+    alphas.back() = std::clamp(alphas.back() + change, 0.0, 1.0);
+  }
   return alphas;
 }
 
-Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaChoice& chosen) {
+RoomForecast room_on(const MachineSpec& m, const MemoryPlan& memory) {
+  RoomForecast room;
+  room.host_bytes = m.gpus * memory.far_bytes();
+  room.gpu_missing_bytes = std::max<std::int64_t>(0, memory.near_bytes() - gpu_room_bytes(m));
+  room.host_missing_bytes =
+      std::max<std::int64_t>(0, room.host_bytes + kHostReserveBytes - m.host_memory_bytes);
+  return room;
+}
+
+Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaChoice& chosen,
+                       AssumedAcceptance assumed) {
   TF_CHECK(in.shard.size == m.gpus, "{} ranks on {} GPUs", in.shard.size, m.gpus);
   Forecast f;
   f.memory = plan_memory(in);
-  f.host_bytes = m.gpus * f.memory.far_bytes();
-  f.gpu_missing_bytes = std::max<std::int64_t>(0, f.memory.near_bytes() - gpu_room_bytes(m));
-  f.host_missing_bytes =
-      std::max<std::int64_t>(0, f.host_bytes + kHostReserveBytes - m.host_memory_bytes);
+  static_cast<RoomForecast&>(f) = room_on(m, f.memory);
   f.near_layers = near_layers(in);
   add_far(m, in, f);
   const PassBytes& full = f.memory.passes[Pass::kFull];
@@ -108,7 +124,7 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   for (const Method method : in.run.methods) {
     const MethodSpec& spec = spec_of(method);
     if (spec.is_baseline()) continue;
-    const AcceptanceCurves alphas = constant_acceptance(assumed_alphas(spec, in.options));
+    const AcceptanceCurves alphas = constant_acceptance(assumed_alphas(spec, in.options, assumed));
     const auto gammas =
         choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen);
     RoundForecast round = *predicted_round(spec, steps, alphas, *gammas);

@@ -30,9 +30,23 @@ double transfer_ms(const MachineSpec& machine, const FarTraffic& traffic);
 // layer is least, of equal ones the least.
 int best_host_split(const MachineSpec& machine, int far_heads);
 
+// What acceptance is assumed of methods that draft with a retrieval cache where none is given: that
+// of the paper's Table 2 with any budget, or with less or more of it as the budget of figure 6a
+// (published_alpha_of_budget()) is from that of the table.
+enum class AssumedAcceptance : std::uint8_t { kTable, kByBudget };
 // Per-token acceptance of each level, innermost first: what --synthetic-acceptance says, else what
 // the paper reports for the method.
-std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options);
+std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOptions& options,
+                                   AssumedAcceptance assumed = AssumedAcceptance::kTable);
+
+// What a run takes of a machine's memory and what it lacks there; 0: nothing.
+struct RoomForecast {
+  std::int64_t host_bytes = 0;  // page-locked, of all ranks
+  std::int64_t gpu_missing_bytes = 0, host_missing_bytes = 0;
+  bool fits() const { return gpu_missing_bytes == 0 && host_missing_bytes == 0; }
+};
+// `memory`: of one rank of the machine.
+RoomForecast room_on(const MachineSpec& machine, const MemoryPlan& memory);
 
 // Time per token of one method.
 struct MethodForecast {
@@ -40,11 +54,8 @@ struct MethodForecast {
   Gammas gammas;
   double ms_per_token = 0;
 };
-struct Forecast {
-  MemoryPlan memory;            // of each rank
-  std::int64_t host_bytes = 0;  // page-locked, of all ranks
-  std::int64_t gpu_missing_bytes = 0, host_missing_bytes = 0;
-  bool fits() const { return gpu_missing_bytes == 0 && host_missing_bytes == 0; }
+struct Forecast : RoomForecast {
+  MemoryPlan memory;       // of each rank
   double near_layers = 0;  // near KV heads, counted in layers
   // One pass over the full cache with the whole prompt, on each rank; ahead_bytes of the bus's are
   // in their slots before a verification begins, since they come while others draft.
@@ -57,6 +68,7 @@ struct Forecast {
 // `in`: of one rank of the machine, with in.shard and in.run.homes as they would be there and no
 // backend. `chosen`: the gammas that are searched. Times are those of a machine with enough memory.
 // Throws as plan_memory().
-Forecast make_forecast(const MachineSpec& machine, const PlanInput& in, const GammaChoice& chosen);
+Forecast make_forecast(const MachineSpec& machine, const PlanInput& in, const GammaChoice& chosen,
+                       AssumedAcceptance assumed = AssumedAcceptance::kTable);
 
 }  // namespace triforce

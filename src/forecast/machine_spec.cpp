@@ -22,12 +22,18 @@ constexpr double kMaxOverheadMs = 1e3;
 // GPUs keep a little of the memory they are known by; these are what their drivers report.
 constexpr std::int64_t gib(double n) { return static_cast<std::int64_t>(n * 1024 * 1024 * 1024); }
 
-// Reads what fields() lists; the unit that ends a name says which values are possible.
+constexpr std::string_view kLike = "like";
+
+// Reads what fields() lists; the unit that ends a name says which values are possible. Members that
+// are not there stay as they are where the file is like a built-in machine.
 class MachineReader {
  public:
-  explicit MachineReader(const JsonView& at) : at_(at) {}
+  MachineReader(const JsonView& at, bool is_like) : at_(at), is_like_(is_like) {
+    if (is_like) seen_.push_back(kLike);
+  }
   void operator()(std::string_view name, std::string& text, const char* /*description*/) {
-    const JsonView at = take(name);
+    if (!takes(name)) return;
+    const JsonView at = at_.at(name);
     text = at.string();
     const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
       return c >= ' ' && c < 0x7f;  // it is printed
@@ -37,26 +43,41 @@ class MachineReader {
     }
   }
   void operator()(std::string_view name, int& count, const char* /*description*/) {
-    count = static_cast<int>(take(name).integer(1, kMaxGpus));
+    if (takes(name)) count = static_cast<int>(at_.at(name).integer(1, kMaxGpus));
   }
   void operator()(std::string_view name, std::int64_t& bytes, const char* /*description*/) {
-    bytes = take(name).integer(kMinMemoryBytes, kMaxMemoryBytes);
+    if (takes(name)) bytes = at_.at(name).integer(kMinMemoryBytes, kMaxMemoryBytes);
   }
   void operator()(std::string_view name, double& value, const char* /*description*/) {
     const bool rate = name.ends_with("_gbs");
-    value = take(name).number(rate ? kMinGbs : 0, rate ? kMaxGbs : kMaxOverheadMs);
+    if (takes(name))
+      value = at_.at(name).number(rate ? kMinGbs : 0, rate ? kMaxGbs : kMaxOverheadMs);
   }
   // Refuses members that nobody asked for.
   void finish() const { at_.only(seen_); }
 
  private:
-  JsonView take(std::string_view name) {
+  bool takes(std::string_view name) {
     seen_.push_back(name);
-    return at_.at(name);
+    return !is_like_ || at_.find(name).has_value();
   }
   const JsonView& at_;
+  bool is_like_;
   std::vector<std::string_view> seen_;
 };
+
+// The built-in machine of that id, which is no longer it.
+MachineSpec like(const JsonView& at) {
+  const std::string id = at.string();
+  const std::vector<MachineSpec>& known = builtin_machines();
+  const auto it =
+      std::find_if(known.begin(), known.end(), [&](const MachineSpec& m) { return m.id == id; });
+  if (it == known.end()) at.fail("one of " + machine_ids());
+  MachineSpec m = *it;
+  m.id.clear();
+  m.name = fmt::format("{} {}", kLike, m.name);
+  return m;
+}
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -95,14 +116,19 @@ std::string machine_ids() {
 MachineSpec parse_machine(std::string_view text, const std::string& source) {
   const JsonValue value = parse_json(text, source, {.max_bytes = kMaxFileBytes});
   const JsonView root(value, source, "InvalidMachine");
-  MachineReader reader(root);
-  MachineSpec m;
+  const std::optional<JsonView> other = root.find(kLike);
+  MachineSpec m = other ? like(*other) : MachineSpec{};
+  MachineReader reader(root, other.has_value());
   fields(reader, m);
   reader.finish();
+  const std::optional<JsonView> together = root.find("bus_together_gbs");
+  if (m.gpus == 1 && !together) m.bus_together_gbs = m.bus_gbs;  // one alone is all of them
   if (m.bus_together_gbs < m.bus_gbs || m.bus_together_gbs > m.gpus * m.bus_gbs) {
-    root.at("bus_together_gbs")
-        .fail(
-            fmt::format("bus_gbs to gpus times bus_gbs, {} to {}", m.bus_gbs, m.gpus * m.bus_gbs));
+    const std::string expected =
+        fmt::format("bus_gbs to gpus times bus_gbs, {} to {}", m.bus_gbs, m.gpus * m.bus_gbs);
+    if (together) together->fail(expected);
+    throw_input("InvalidMachine", "{}: bus_together_gbs: expected {}, found none, and {} of {}",
+                source, expected, m.bus_together_gbs, other->string());
   }
   return m;
 }

@@ -40,8 +40,9 @@ void fields(V& v, MachineSpec& m) {
 // In the order in which plans show them.
 const std::vector<MachineSpec>& builtin_machines();
 std::string machine_ids();  // "a100-80g, h100, ...", for messages
-// A machine file. Throws Error(kBadInput, "InvalidMachine" or what parse_json() says) with one line
-// that names `source` and the key.
+// A machine file: all members of fields(), or "like" with the id of a built-in machine and those in
+// which it differs; without a name it is that machine's after "like". Throws Error(kBadInput,
+// "InvalidMachine" or what parse_json() says) with one line that names `source` and the key.
 MachineSpec parse_machine(std::string_view text, const std::string& source);
 // What --machine names: a built-in machine in any case of its letters, or a file. Empty: all that
 // are built in. Throws as parse_machine(), Error(kBadInput, "FileNotFound") for neither, and as

@@ -55,6 +55,11 @@ struct PublishedElsewhere {
 };
 std::span<const PublishedElsewhere> published_elsewhere();
 
+// Acceptance of TriForce's outer level with `budget` tokens in its retrieval cache: on the lines
+// through the points of figure 6a over the logarithm of the budget, below the least along the first
+// line, beyond the largest that of the largest. In [0, 1]; budget >= 1.
+double published_alpha_of_budget(std::int64_t budget);
+
 // The setting of one method whose published results are asked for.
 struct PublishedQuery {
   std::string_view machine, target;

@@ -96,7 +96,7 @@ TEST(MachinePlan, WhatDoesNotFitHasNoSpeed) {
   const Forecast& f = without.forecast;
   EXPECT_EQ(f.gpu_missing_bytes, f.memory.total_bytes() - gpu_room_bytes(m));
   EXPECT_EQ(f.host_missing_bytes, 0);
-  EXPECT_EQ(missing_memory(without), fmt::format("does not fit: {:.1f} GB short on the GPU",
+  EXPECT_EQ(missing_memory(without), fmt::format("{:.1f} GB short on the GPU",
                                                  static_cast<double>(f.gpu_missing_bytes) / 1e9));
 
   GivenOptions given = offloaded("llama-7B-128K", "4096", "6");
@@ -105,7 +105,7 @@ TEST(MachinePlan, WhatDoesNotFitHasNoSpeed) {
   m.host_memory_bytes = fits.forecast.host_bytes + kHostReserveBytes;
   EXPECT_TRUE(plan_on(m, given).forecast.fits());
   m.host_memory_bytes -= 100'000'000;
-  EXPECT_EQ(missing_memory(plan_on(m, given)), "does not fit: 0.1 GB short on the host");
+  EXPECT_EQ(missing_memory(plan_on(m, given)), "0.1 GB short on the host");
   given.erase("kv-offload");
   given.emplace("on-chip", "31");
   m.host_memory_bytes = 1;

@@ -4,10 +4,8 @@ import os
 import resource
 import unittest
 
-from json_schema import errors
 from program import SOURCE, ProgramTest, strict_json
 
-PLAN_SCHEMA = strict_json((SOURCE / "data/schema/plan.schema.json").read_text(encoding="utf-8"))
 EMULATED = bool(os.environ.get("TRIFORCE_EMULATED"))
 SANITIZED = bool(os.environ.get("TRIFORCE_SANITIZED"))
 # As small as the kernels' head dimensions allow.
@@ -219,114 +217,6 @@ class Refusals(ProgramTest):
                                 "--prefill", "124928", "--dtype", "f32", "-o", "json").out
         self.assertTrue(any("machine has available" in o for o in strict_json(plan)["obstacles"]),
                         plan)
-
-
-class Machines(ProgramTest):
-    """plan --machine."""
-
-    MACHINE = {"name": "4x A 48 GB", "gpus": 4, "gpu_memory_bytes": 48 << 30, "gpu_gbs": 800,
-               "bus_gbs": 25, "bus_together_gbs": 60.5, "host_memory_bytes": 128 << 30,
-               "host_gbs": 200, "pass_overhead_ms": 0.02, "kernel_gap_ms": 0.01,
-               "gather_ms": 0.02}
-
-    def plan(self, *options):
-        plan = strict_json(self.run_program("plan", *options, "-o", "json").out)
-        self.assertEqual(errors(plan, PLAN_SCHEMA), [])
-        return plan
-
-    def write_machine(self, **changes):
-        members = {**self.MACHINE, **changes}
-        return self.write("machine.json", json.dumps(
-            {k: v for k, v in members.items() if v is not None}))
-
-    def test_a_file_is_a_machine(self):
-        options = ["--target", "llama-7B-128K", "--prefill", "124928"]
-        there, = self.plan(*options, "--machine", self.write_machine())["machines"]
-        self.assertEqual(there["machine"], self.MACHINE)
-        self.assertIsNone(there["id"])
-        self.assertTrue(there["fits"])
-        table = self.run_program("plan", *options, "--machine", self.path("machine.json")).out
-        self.assertIn("on each of 4 ranks", table)
-        self.assertIn("64 all-gathers", table)
-        self.assertIn("4x A 48 GB", table)
-        self.assertNotIn("published", table)
-        memory = there["forecast"]["memory_bytes"]
-        numbers = set(table.split())
-        for name, planned in memory.items():
-            self.assertTrue(planned == 0 or str(planned) in numbers, f"{name}: {planned}")
-        # The file of a built-in machine is that machine.
-        builtin, = self.plan(*options, "--machine", "H200")["machines"]
-        same, = self.plan(*options, "--machine", self.write(
-            "h200.json", json.dumps(builtin["machine"])))["machines"]
-        self.assertEqual({**same, "id": "h200"}, builtin)
-
-    def test_without_it_all_built_in_machines(self):
-        plan = self.plan("--target", "llama-7B-128K", "--prefill", "130048", "--kv-offload",
-                         "--budget", "8192", "--gamma", "12")
-        ids = [machine["id"] for machine in plan["machines"]]
-        self.assertEqual(ids, ["a100-80g", "h100", "h200", "l40", "rtx4090", "2xrtx4090"])
-        for machine in plan["machines"]:
-            self.assertTrue(machine["fits"])
-            alone, = self.plan("--target", "llama-7B-128K", "--prefill", "130048", "--kv-offload",
-                               "--budget", "8192", "--gamma", "12", "--machine",
-                               machine["id"])["machines"]
-            self.assertEqual(alone, machine)
-
-    def test_kernels_of_a_pass(self):
-        def kernels(*options):
-            found = self.plan("--target", "llama-7B-128K", *options, "--machine", "2xrtx4090")
-            return {k: v and (v["narrow"], v["wide"]) for k, v in found["pass_kernels"].items()}
-        alone = {"full": (162, 227), "retrieval": (162, 227), "streaming": None, "draft": (12, 17)}
-        self.assertEqual(kernels(), alone)
-        # Two additions a layer of what ranks gathered; every rank has the whole drafter.
-        shared = {**alone, "full": (226, 291), "retrieval": (226, 291)}
-        self.assertEqual(kernels("--tp", "2"), shared)
-        # Of far heads nobody counts them.
-        self.assertEqual(kernels("--on-chip", "12"), {**alone, "full": None})
-        self.assertEqual(kernels("--on-chip", "12", "--tp", "2"), {**shared, "full": None})
-        self.assertEqual(kernels("--method", "ar"), {**dict.fromkeys(alone), "full": (162, 227)})
-
-    def test_no_speed_for_what_does_not_run(self):
-        resident = ["plan", "--target", "llama-7B-128K", "--prefill", "124928", "--machine"]
-        small = self.write_machine(host_memory_bytes=50 << 30)
-        for says, options in [
-                ("does not fit: 57.4 GB short on the GPU", resident + ["rtx4090"]),
-                ("GB short on the host", resident + [small, "--on-chip", "0"]),
-                ("--tp: expected the 4 GPUs of this machine, found 2",
-                 resident + [small, "--tp", "2"]),
-                ("--tp: expected a divisor of the 32 KV heads of llama-7B-128K, found 3",
-                 resident + [self.write("three.json",
-                                        json.dumps({**self.MACHINE, "gpus": 3}))])]:
-            table = self.run_program(*options).out
-            self.assertIn(says, table)
-            self.assertNotRegex(table, r"\d+\.\d\dx")
-            there, = self.plan(*options[1:])["machines"]
-            self.assertFalse(there["fits"])
-            if there["refusal"]:
-                self.assertIn(there["refusal"], says)
-                self.assertIsNone(there["forecast"])
-            else:
-                for method in there["forecast"]["methods"]:
-                    self.assertIsNone(method["ms_per_token"])
-
-    def test_bad_files(self):
-        for says, changes in [
-                (["gpus", "65"], {"gpus": 65}), (["gpus", "1.5"], {"gpus": 1.5}),
-                (["gpus", "missing"], {"gpus": None}), (["name"], {"name": ""}),
-                (["gpu_gbs", "\"fast\""], {"gpu_gbs": "fast"}),
-                (["bus_together_gbs", "25 to 100"], {"bus_together_gbs": 101}),
-                (["host_gb"], {"host_gb": 1})]:
-            self.fails(3, "plan", "--machine", self.write_machine(**changes),
-                       says=["machine.json: ", *says])
-        for text in [b"", b"{", b"\xff", b"[]", b" " * 100000]:
-            self.fails(3, "plan", "--machine", self.write("bad.json", text), says="bad.json")
-        self.fails(3, "plan", "--machine", str(self.folder), says="[NotRegularFile]")
-        self.fails(3, "plan", "--machine", "rtx5090", says=["2xrtx4090", "found \"rtx5090\""])
-        self.fails(2, "plan", "--machine", "", says="--machine: expected")
-        self.fails(2, "run", "--machine", "h100", says="--machine")
-        self.fails(2, "plan", "--machine", "h100", "--memory-limit", "9G", says="found both")
-        file = self.write_machine()
-        self.fails(2, "plan", "--machine", file, "--json", file, says="does not read")
 
 
 if __name__ == "__main__":

@@ -112,14 +112,20 @@ class Published(ProgramTest):
                                  "" if published is None else f"{published:.0f}"]
                 self.assertEqual(shown, expected + [""] * (4 - len(expected)))
 
-    def test_machine_file_of_the_manual(self):
+    def test_machine_files_of_the_manual(self):
         manual = (SOURCE / "data/schema/README.md").read_text(encoding="utf-8")
-        text, = [block for block in re.findall(r"^```json\n(.*?)^```$", manual, re.MULTILINE | re.DOTALL)
+        texts = [block for block in re.findall(r"^```json\n(.*?)^```$", manual, re.MULTILINE | re.DOTALL)
                  if "gpu_gbs" in block]
-        plan = strict_json(self.run_program("plan", "--target", "llama-7B-128K", "--machine",
-                                            self.write("machine.json", text), "-o", "json").out)
-        self.assertEqual(plan["machines"][0]["machine"], strict_json(text))
-        self.assertTrue(plan["machines"][0]["fits"])
+        for text in texts:
+            plan = strict_json(self.run_program("plan", "--target", "llama-7B-128K", "--kv-offload", "--machine",
+                                                self.write("machine.json", text), "-o", "json").out)
+            there, = plan["machines"]
+            members = strict_json(text)
+            like = members.pop("like", None)
+            self.assertEqual({name: there["machine"][name] for name in members}, members)
+            self.assertEqual(len(members) < len(there["machine"]), like is not None)
+            self.assertTrue(there["fits"])
+        self.assertEqual(["like" in strict_json(text) for text in texts], [True, False])
 
     def test_baseline_needs_no_budget(self):
         out = self.path("out.json")

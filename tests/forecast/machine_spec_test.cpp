@@ -99,6 +99,41 @@ TEST(MachineSpec, EveryMemberIsNeededOnceAndNoOther) {
   }
 }
 
+// "like" stands for every member that is not there; what is there is checked as ever.
+TEST(MachineSpec, AFileMayBeLikeABuiltInMachine) {
+  const MachineSpec other = find_machines("2xrtx4090").at(0);
+  const auto like = [](const std::string& members) {
+    return "{\"like\": \"2xrtx4090\"" + members + "}";
+  };
+  MachineSpec same = parse_machine(like(""), "m.json");
+  EXPECT_EQ(same.id, "");
+  EXPECT_EQ(same.name, "like 2x RTX 4090 24 GB");
+  same.name = other.name;
+  EXPECT_EQ(to_json_text(same), to_json_text(other));
+  for (const auto& [key, value] : kMembers) {
+    const std::string member = fmt::format(", \"{}\": {}", key, value);
+    EXPECT_EQ(refusal(like(member)), "") << key;
+    EXPECT_NE(refusal(like(member + member)), "") << key;
+    EXPECT_NE(refusal(like(fmt::format(", \"{}\": null", key))), "") << key;
+    EXPECT_NE(refusal(like(fmt::format(", \"{}\": []", key))), "") << key;
+  }
+  EXPECT_EQ(parse_machine(like(", \"gpu_gbs\": 1500"), "m.json").gpu_gbs, 1500);
+  // One GPU alone has the bus as all of them have it.
+  EXPECT_EQ(parse_machine(like(", \"gpus\": 1, \"bus_gbs\": 30"), "m.json").bus_together_gbs, 30);
+  EXPECT_EQ(
+      refusal(like(", \"gpus\": 4, \"bus_gbs\": 10")),
+      "m.json: bus_together_gbs: expected bus_gbs to gpus times bus_gbs, 10 to 40, found none, "
+      "and 50 of 2xrtx4090");
+  EXPECT_NE(refusal(like(", \"bus_together_gbs\": 51")).find("25 to 50, found 51"),
+            std::string::npos);
+  EXPECT_NE(refusal(like(", \"gpu_gb\": 1")).find("gpu_gb"), std::string::npos);
+  EXPECT_NE(refusal("{\"like\": \"rtx5090\"}").find("a100-80g, h100"), std::string::npos);
+  for (const char* text : {"{\"like\": null}", "{\"like\": 1}", "{\"like\": \"\"}",
+                           "{\"like\": \"RTX4090\"}", "{\"like\": [\"l40\"]}"}) {
+    EXPECT_NE(refusal(text), "") << text;
+  }
+}
+
 TEST(MachineSpec, ValuesOutOfRange) {
   struct Case {
     const char *key, *good, *bad, *says;

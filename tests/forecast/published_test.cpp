@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <queue>
 #include <string>
@@ -186,6 +187,19 @@ TEST(Published, TableAboutGammasGoesFirst) {
   EXPECT_EQ(speedup(2), 2.31);
   EXPECT_EQ(speedup(8), 1.83);
   EXPECT_EQ(speedup(9), 2.31);  // Table 2 does not state it
+}
+
+// Figure 6a at its points, between them over the logarithm, and beyond its ends.
+TEST(Published, AcceptanceByBudget) {
+  EXPECT_DOUBLE_EQ(published_alpha_of_budget(4096), .9137);
+  EXPECT_DOUBLE_EQ(published_alpha_of_budget(384), .8036);
+  EXPECT_NEAR(published_alpha_of_budget(1448), (.8618 + .8782) / 2,
+              1e-5);  // 1024 times the root of 2
+  EXPECT_DOUBLE_EQ(published_alpha_of_budget(6144), .9125);
+  EXPECT_DOUBLE_EQ(published_alpha_of_budget(1 << 20), .9125);
+  const double slope = (.8327 - .8036) / std::log2(512 / 384.0);  // an octave
+  EXPECT_NEAR(published_alpha_of_budget(192), .8036 - slope, 1e-12);
+  EXPECT_NEAR(published_alpha_of_budget(1), .8036 - slope * std::log2(384.0), 1e-12);
 }
 
 }  // namespace
