@@ -172,6 +172,9 @@ std::string list_of(const CommandLine& line) {
   TextTable t;
   t.head = {"case", "process"};
   if (!line.recipes.empty()) t.head.emplace_back("recipe");
+  const bool for_machines = std::any_of(cases.begin(), cases.end(),
+                                        [](const SweepCase& c) { return !c.machine.empty(); });
+  if (for_machines) t.head.emplace_back("meant for");
   t.head.emplace_back("methods");
   t.head.emplace_back("options");
   t.left_columns = t.head.size();
@@ -181,6 +184,7 @@ std::string list_of(const CommandLine& line) {
     std::vector<std::string> row = {fmt::format("{}", i + 1)};
     row.push_back(c.config ? fmt::format("{}", process_of[i]) : "-");
     if (!line.recipes.empty()) row.push_back(name_of(line.recipes[c.recipe]));
+    if (for_machines) row.push_back(c.machine.empty() ? "any" : c.machine);
     std::vector<std::string_view> methods;
     for (const Method m : c.config.value_or(RunConfig{}).methods)
       methods.emplace_back(to_string(m));

@@ -27,6 +27,7 @@ std::vector<std::string> expand_values(const Option& option, const Given& given,
 struct AxisPoint {
   std::vector<std::pair<std::string, std::string>> axes;  // option and value: those that vary
   GivenOptions given;                                     // of this case
+  std::string machine;  // that its recipe is meant for (RecipePart); empty: none is named
 };
 // All combinations of the values given, in the order of option_table(), the last option varying
 // fastest; one point without axes if none has several. Throws as expand_values(), and for more than

@@ -154,6 +154,7 @@ void add_cases(const std::vector<AxisPoint>& points, std::size_t recipe,
     SweepCase& c = cases.emplace_back();
     c.recipe = recipe;
     c.axes = point.axes;
+    c.machine = point.machine;
     try {
       c.config = make_config(kSweep, point.given);
     } catch (const Error& e) {

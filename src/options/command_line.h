@@ -17,6 +17,7 @@ struct SweepCase {
   std::vector<std::pair<std::string, std::string>> axes;
   std::optional<RunConfig> config;
   std::string refusal;
+  std::string machine;  // that its recipe is meant for: AxisPoint::machine
 };
 
 struct CommandLine {

@@ -28,6 +28,7 @@
 
 #include "core/file.h"
 #include "core/utf8.h"
+#include "forecast/machine_spec.h"
 
 namespace triforce {
 namespace {
@@ -203,12 +204,12 @@ class RecipeReader : public ConfigReader {
         recipe.directions.push_back(direction_of(section(name, direction)));
       }
     } else if (is_size(name)) {
-      std::vector<GivenOptions>& parts = recipe.sizes[std::string(name)];
+      std::vector<RecipePart>& parts = recipe.sizes[std::string(name)];
       const auto* const several = value.as_array();
       if (several == nullptr || several->empty()) {
-        parts.push_back(options_of(section(name, value)));
+        parts.push_back(part_of(section(name, value)));
       } else {
-        for (const toml::node& part : *several) parts.push_back(options_of(section(name, part)));
+        for (const toml::node& part : *several) parts.push_back(part_of(section(name, part)));
       }
     } else {
       throw_usage(
@@ -216,6 +217,22 @@ class RecipeReader : public ConfigReader {
           "[options], [{}], [[cases]] or [[directions]]",
           where(value.source()), quote_text(name), fmt::join(kRecipeSizes, "], ["));
     }
+  }
+
+  RecipePart part_of(const toml::table& table) const {
+    constexpr std::string_view kMachine = "machine";
+    RecipePart part;
+    if (const toml::node* const machine = table.get(kMachine)) {
+      part.machine = text(kMachine, *machine);
+      const auto& known = builtin_machines();
+      if (std::none_of(known.begin(), known.end(),
+                       [&](const MachineSpec& m) { return m.id == part.machine; })) {
+        throw_usage("{}{}: expected one of {}, found {}", where(machine->source()), kMachine,
+                    machine_ids(), quote_text(part.machine));
+      }
+    }
+    part.options = options_of(table, kMachine);
+    return part;
   }
 
   RecipeBlock block_of(const toml::table& table) const {

@@ -40,6 +40,12 @@ struct RecipeDirection {
   std::vector<std::string> sizes;  // whose cases can show it; empty: any
 };
 
+// Options of all cases of one size.
+struct RecipePart {
+  GivenOptions options;
+  std::string machine;  // MachineSpec::id of a built-in one; empty: none is named
+};
+
 // Cases with options of their own.
 struct RecipeBlock {
   std::string where;  // begins messages
@@ -55,6 +61,8 @@ struct RecipeBlock {
 //   [options]                    of all cases
 //   [tiny]                       of all cases of this size; also [gpu], [paper]; [[tiny]], more
 //                                than once: of each in turn
+//     machine = "a100-80g"       optional: the built-in machine that its cases are meant for and
+//                                have room on
 //   [[cases]]                    one block of cases; none: one block without options of its own
 //     sizes = ["paper", "tiny"]  optional: not of other sizes
 //   columns = ["draft-ms"]       figures in the table (CaseMetric) in place of the usual ones
@@ -74,7 +82,7 @@ struct Recipe {
   std::string published;  // of published results those whose source begins so
   std::vector<std::string> cannot;
   GivenOptions options;
-  std::map<std::string, std::vector<GivenOptions>, std::less<>> sizes;  // each at least one
+  std::map<std::string, std::vector<RecipePart>, std::less<>> sizes;  // each at least one
   std::vector<RecipeBlock> blocks;
   std::vector<CaseMetric> columns;
   std::vector<RecipeDirection> directions;

@@ -45,17 +45,24 @@ void name_axes(std::vector<AxisPoint>& points) {
 
 // What a recipe's sections say of the cases of a size: each block of cases in each section of the
 // size.
-std::vector<GivenOptions> sections_of(const Recipe& recipe, const std::string& size) {
-  static const std::vector<GivenOptions> kNone(1);
+std::vector<RecipePart> sections_of(const Recipe& recipe, const std::string& size) {
+  static const std::vector<RecipePart> kNone(1);
   const auto it = recipe.sizes.find(size);
-  std::vector<GivenOptions> sections;
-  for (const GivenOptions& of_size : it == recipe.sizes.end() ? kNone : it->second) {
+  std::vector<RecipePart> sections;
+  for (const RecipePart& of_size : it == recipe.sizes.end() ? kNone : it->second) {
     for (const RecipeBlock& block : recipe.blocks) {
       if (!is_of(block.sizes, size)) continue;
-      sections.push_back(merged({&recipe.options, &of_size, &block.options}));
+      sections.push_back(
+          {merged({&recipe.options, &of_size.options, &block.options}), of_size.machine});
     }
   }
   return sections;
+}
+
+std::vector<AxisPoint> points_of(const RecipePart& section, std::size_t max_points) {
+  std::vector<AxisPoint> points = expand_axes(kSweep, section.options, max_points);
+  for (AxisPoint& p : points) p.machine = section.machine;
+  return points;
 }
 
 using Values = std::vector<ParamValue>;
@@ -119,12 +126,11 @@ class Points {
   Points(const Recipe& recipe, const std::string& name, const std::string& size,
          std::size_t max_points)
       : name_(name), max_points_(max_points), sections_(sections_of(recipe, size)) {
-    for (const GivenOptions& s : sections_)
-      of_sections_.push_back(expand_axes(kSweep, s, max_points));
+    for (const RecipePart& s : sections_) of_sections_.push_back(points_of(s, max_points));
   }
 
   std::vector<AxisPoint> with(const GivenOptions& given) const {
-    std::vector<GivenOptions> sections = sections_;
+    std::vector<RecipePart> sections = sections_;
     std::vector<const Option*> choosing;
     for (const Option& o : option_table()) {
       const auto it = given.find(o.name);
@@ -132,12 +138,12 @@ class Points {
       if (differ_in(o)) {
         choosing.push_back(&o);
       } else {
-        for (GivenOptions& s : sections) s.insert_or_assign(it->first, it->second);
+        for (RecipePart& s : sections) s.options.insert_or_assign(it->first, it->second);
       }
     }
     std::vector<AxisPoint> points;
-    for (const GivenOptions& s : sections) {
-      for (AxisPoint& p : expand_axes(kSweep, s, max_points_)) points.push_back(std::move(p));
+    for (const RecipePart& s : sections) {
+      for (AxisPoint& p : points_of(s, max_points_)) points.push_back(std::move(p));
     }
     std::string chosen;
     for (const Option* const o : choosing) {
@@ -204,7 +210,7 @@ class Points {
 
   std::string name_;
   std::size_t max_points_;
-  std::vector<GivenOptions> sections_;
+  std::vector<RecipePart> sections_;
   std::vector<std::vector<AxisPoint>> of_sections_;
 };
 

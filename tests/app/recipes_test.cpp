@@ -1,9 +1,12 @@
 // The recipes of data/experiments against what was published.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 
+#include "app/plan_report.h"
 #include "app/sweep_cases.h"
 #include "forecast/published.h"
 
@@ -40,6 +43,49 @@ TEST(Recipes, StandBesideResultsOfAsManyGpus) {
     const bool of_two = p.setting.find("tp 2") != std::string::npos;
     EXPECT_EQ(of_two, p.source.find("2x RTX 4090s") != std::string::npos) << p.source;
   }
+}
+
+// Why the case cannot run on the machine that its recipe names; empty: it can.
+std::string misfit_of(const SweepCase& c) {
+  if (!c.config) return c.refusal;
+  if (c.machine.empty()) return "no machine is named";
+  const ModelPair models = choose_models(*c.config, any_uses(c.config->methods, Pass::kDraft));
+  const MachinePlan p =
+      plan_for_machine(*c.config, plan_input(*c.config, models, DType::kF16, nullptr),
+                       find_machines(c.machine).at(0));
+  return p.refusal.empty() ? missing_memory(p) : p.refusal;
+}
+
+// Every case of the sizes with the paper's models names a machine, has as many ranks as it has
+// GPUs, and fits.
+TEST(Recipes, CasesFitTheMachineThatTheyName) {
+  for (const char* size : {"paper", "gpu"}) {
+    const CommandLine line = parse_command_line({"sweep", std::string(size) + "-all"});
+    EXPECT_GE(line.cases.size(), 70U) << size;
+    for (const SweepCase& c : line.cases) {
+      EXPECT_EQ(misfit_of(c), "") << *recipe_of(line, c) << ", " << axes_text(c.axes) << ", on "
+                                  << c.machine;
+      if (!c.config) continue;
+      EXPECT_EQ(c.config->tp, find_machines(c.machine).at(0).gpus) << *recipe_of(line, c);
+    }
+  }
+}
+
+TEST(Recipes, ACaseThatDoesNotFitIsFound) {
+  const std::string path = testing::TempDir() + "triforce_misfit.toml";
+  std::ofstream(path) << "title = 'T'\n[options]\ntarget = 'llama-7B-128K'\n"
+                         "[[paper]]\nmachine = 'a100-80g'\nprefill = [122880, 124928]\n"
+                         "method = 'streaming-hierarchy'\n"
+                         "[[paper]]\nmachine = '2xrtx4090'\ntp = 4\nkv-offload = true\n"
+                         "[[paper]]\nkv-offload = true\n";
+  const CommandLine line = parse_command_line({"sweep", path + ":paper"});
+  ASSERT_EQ(line.cases.size(), 4U);
+  EXPECT_EQ(misfit_of(line.cases[0]), "");
+  EXPECT_EQ(misfit_of(line.cases[1]), "0.3 GB short on the GPU");
+  EXPECT_EQ(misfit_of(line.cases[2]), "--tp: expected the 2 GPUs of this machine, found 4");
+  EXPECT_EQ(misfit_of(line.cases[3]), "no machine is named");
+  EXPECT_NE(list_of(line).find("2xrtx4090"), std::string::npos) << list_of(line);
+  std::filesystem::remove(path);
 }
 
 // Of random weights the acceptance is given: it is what was published for the case's experiment,

@@ -50,6 +50,29 @@ TEST_F(RecipeTest, LaterSectionsReplaceEarlierOnes) {
   EXPECT_EQ(parse_command_line({"sweep", path_ + ":tiny", "--budget", "64"}).cases.size(), 3U);
 }
 
+// Each section of a size may name the machine that its cases are meant for.
+TEST_F(RecipeTest, SectionsNameMachines) {
+  const auto with = [&](const std::string& machine) {
+    write("title = 'T'\n[options]\nprefill = 4096\n[[paper]]\nmachine = " + machine +
+          "\nbudget = [512, 1024]\n[[paper]]\nbudget = 2048\n");
+  };
+  with("'l40'");
+  const CommandLine line = parse_command_line({"sweep", path_ + ":paper", "--gamma", "3"});
+  std::vector<std::string> machines;
+  for (const SweepCase& c : line.cases) machines.push_back(c.machine);
+  EXPECT_EQ(machines, (std::vector<std::string>{"l40", "l40", ""}));
+  EXPECT_EQ(parse_command_line({"sweep", path_ + ":paper", "--budget", "1024"}).cases.at(0).machine,
+            "l40");
+  const std::string expected = "machine: expected one of a100-80g, h100, h200, l40, rtx4090, ";
+  with("'tpu'");
+  EXPECT_EQ(usage_error({"sweep", path_ + ":paper"}),
+            path_ + ":5: " + expected + "2xrtx4090, found \"tpu\"");
+  with("4090");
+  EXPECT_EQ(usage_error({"sweep", path_ + ":paper"}), path_ + ":5: machine: expected a text");
+  write("title = 'T'\n[options]\nmachine = 'l40'\n");
+  EXPECT_NE(usage_error({"sweep", path_}).find("unknown option \"machine\""), std::string::npos);
+}
+
 // Of what blocks of cases, or a size's sections, have different values of it chooses some.
 TEST_F(RecipeTest, OptionsThatTellBlocksApartChooseAmongThem) {
   write(

@@ -20,10 +20,10 @@ def without_code(text):
 
 
 def commands_of(text):
-    """(mode, [command line, ...]) of every sh block; modes are "", "large", "network", "gpu"."""
-    for match in re.finditer(r"^```sh *(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    """(mode, [command line, ...]) of every sh block; modes are "", "large MACHINE", "network", "gpu"."""
+    for match in re.finditer(r"^```sh *([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         lines = match[2].replace("\\\n", " ").splitlines()
-        yield match[1], [line.strip() for line in lines if line.strip()]
+        yield match[1].strip(), [line.strip() for line in lines if line.strip()]
 
 
 def anchors_of(text):

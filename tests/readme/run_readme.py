@@ -3,7 +3,8 @@
 
 The first line of a block says how:
   ```sh          as it stands; scripts/bench.sh by the program it would build and run
-  ```sh large    the program's plan command with those of the options that plan knows; run must know all
+  ```sh large MACHINE  the program's plan command for that machine, on which it must fit, with those of the
+                 options that plan knows; run must know all
   ```sh network  only that the script is there, parses, and knows the names given (--help lists them)
   ```sh gpu      the same
 Any other ```sh block fails the test. Every --option of the text must be in somebody's --help, and every
@@ -132,6 +133,7 @@ class Page:
         self.binary = str(pathlib.Path(args.binary).resolve())
         self.text = (self.root / name).read_text(encoding="utf-8")
         self.timeout = args.timeout
+        self.only_large = args.large
         self.known = {}
 
     def help_of(self, command):
@@ -148,12 +150,12 @@ class Page:
             return rest[0], rest[1:]
         return "run", rest
 
-    def plan_of(self, argv):
-        """A large run as a plan of the same options."""
+    def plan_of(self, argv, machine):
+        """A large run as a plan of the same options for a machine."""
         command, rest = self.program_of(argv)
         if command != "run":
             raise Failure("a large command must be a run")
-        run, plan, out = self.help_of("run"), self.help_of("plan"), ["plan"]
+        run, plan, out = self.help_of("run"), self.help_of("plan"), ["plan", "--machine", machine]
         while rest:
             name = rest.pop(0)
             key = name.removeprefix("--").replace("_", "-").split("=")[0]
@@ -182,10 +184,11 @@ class Page:
         argv = shlex.split(line)
         if mode in ("network", "gpu"):
             return self.check_script([a for a in argv if not a.endswith(".json")], named=True)
+        mode, _, machine = mode.partition(" ")
         if mode == "large":
-            if argv[0] != PROGRAM:
-                raise Failure(f"a large command must begin with {PROGRAM}")
-            return call([self.binary] + self.plan_of(argv), folder, self.timeout)
+            if argv[0] != PROGRAM or not machine:
+                raise Failure(f"a large command must begin with {PROGRAM} and its block name a machine")
+            return call([self.binary] + self.plan_of(argv, machine), folder, self.timeout)
         if mode != "":
             raise Failure(f"unknown kind of block: sh {mode}")
         if argv[0] == PROGRAM:
@@ -200,6 +203,16 @@ class Page:
         if argv[0] == "python3" and argv[1].startswith("scripts/"):
             return call([sys.executable, str(self.root / argv[1])] + argv[2:], folder, self.timeout)
         raise Failure(f"the test does not know how to run {argv[0]}")
+
+    def refuses_what_does_not_fit(self):
+        """Whether a planted large command fails, and passes where it fits."""
+        line = f"{PROGRAM} run --method streaming --target llama-7B-128K --prefill %d --budget 4096"
+        self.run_line("large a100-80g", line % 122880, self.root)
+        try:
+            self.run_line("large a100-80g", line % 124928, self.root)
+        except Failure as failure:
+            return str(failure).startswith("exit code 4\n")
+        return False
 
     def screen(self, folder, columns, *options):
         # Bars are for standard error, which is no terminal here.
@@ -265,6 +278,8 @@ class Page:
         """The count of the page's commands, and those that failed."""
         failures, count = [], 0
         for mode, lines in pages.commands_of(self.text):
+            if self.only_large and not mode.startswith("large"):
+                continue
             for line in lines:
                 count += 1
                 begin = time.monotonic()
@@ -304,6 +319,7 @@ def main():
     parser.add_argument("--source", required=True, help="root of the project")
     parser.add_argument("--binary", required=True, help="the triforce-bench to run")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one command")
+    parser.add_argument("--large", action="store_true", help="only the large commands, which takes seconds")
     parser.add_argument("--update-screen", action="store_true", help="run once, for the block of the screen")
     parser.add_argument("pages", nargs="*", help="below the root (default: README.md and the manual)")
     args = parser.parse_args()
@@ -320,6 +336,9 @@ def main():
         its_count, its_failures = Page(args, name).run()
         count += its_count
         failures += its_failures
+    if args.large and not Page(args, pages.FRONT).refuses_what_does_not_fit():
+        failures.append("a command that does not fit passes")
+        print(f"FAILED: {failures[-1]}")
     print(f"{count} commands, {len(failures)} failures")
     sys.exit(1 if failures or count < (1 if args.pages else 10) else 0)
 
