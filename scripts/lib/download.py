@@ -18,7 +18,9 @@ USAGE, BAD_INPUT, RESOURCES, INTERRUPTED = 2, 3, 4, 130
 
 BLOCK = 1 << 20
 TIMEOUT_S = 60
-ATTEMPTS = 5  # in a row without a byte
+ATTEMPTS = 5  # in a row without a byte more than any before
+MAX_JSON = 64 << 20  # bytes of a listing
+MAX_FILE = 1 << 50
 
 
 class Failure(Exception):
@@ -68,13 +70,48 @@ def describe(error):
     return str(getattr(reason, "strerror", None) or reason or type(error).__name__), True
 
 
+def parse(text, fail):
+    """The value of a JSON text; fail() makes the exception for what is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise fail() from error
+
+
+def is_size(value):
+    return type(value) is int and 0 < value <= MAX_FILE
+
+
+def is_hex(value, digits):
+    return isinstance(value, str) and re.fullmatch(f"[0-9a-f]{{{digits}}}", value) is not None
+
+
+def is_url(text):
+    """Whether it is the URL of a server."""
+    try:
+        parts = urllib.parse.urlsplit(text)
+        return (re.fullmatch(r"https?://[!-~]+", text) is not None and bool(parts.hostname)
+                and (parts.port is None or parts.port > 0) and not parts.query and not parts.fragment)
+    except ValueError:
+        return False
+
+
 class Server:
     """One base URL, e.g. https://huggingface.co. `hint` ends the line for a server that cannot be
     reached; a token is sent to this server alone, not to where it redirects."""
 
+    @classmethod
+    def of_environment(cls, variable, default, hint, token_variable=None):
+        """The server that a variable names, or the default, with the token of another one, if any."""
+        base = os.environ.get(variable) or default
+        if not is_url(base):
+            raise Failure(USAGE, f"{variable}: expected the URL of a server, found {base!a}")
+        token = os.environ.get(token_variable) if token_variable else None
+        if token and not re.fullmatch(r"[!-~]+", token):
+            raise Failure(USAGE, f"{token_variable}: expected printable ASCII without spaces, found other characters")
+        return cls(base, hint, token)
+
     def __init__(self, base, hint, token=None):
-        if not re.match(r"https?://[^/]+", base):
-            raise Failure(USAGE, f"expected the URL of a server, found {base!r}")
         self.base = base.rstrip("/")
         self.hint = hint
         self.token = token
@@ -89,7 +126,10 @@ class Server:
             request.add_header("Range", f"bytes={begin}-")
         if self.token:
             request.add_unredirected_header("Authorization", f"Bearer {self.token}")
-        return urllib.request.urlopen(request, timeout=TIMEOUT_S)
+        try:
+            return urllib.request.urlopen(request, timeout=TIMEOUT_S)
+        except ValueError as error:  # of a redirect
+            raise Failure(BAD_INPUT, f"{url}: expected the URL of a file, found another: {error}") from error
 
     def fail(self, url, error):
         words, _ = describe(error)
@@ -99,9 +139,10 @@ class Server:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self.open(url) as answer:
-                    return json.load(answer)
-            except ValueError as error:
-                raise Failure(BAD_INPUT, f"{url}: expected JSON, found something else") from error
+                    text = answer.read(MAX_JSON + 1)
+                if len(text) > MAX_JSON:
+                    raise Failure(BAD_INPUT, f"{url}: expected at most {MAX_JSON} bytes, found more")
+                return parse(text, lambda: Failure(BAD_INPUT, f"{url}: expected JSON, found something else"))
             except (OSError, http.client.HTTPException) as error:
                 # A name that does not resolve, or a refusal, will do so again.
                 again = isinstance(error, urllib.error.HTTPError) and describe(error)[1]
@@ -114,14 +155,15 @@ class Server:
         returns its SHA-256, which must be `sha256` if given. Goes on with what an earlier call left in
         path.part; `path` itself appears only when all is right."""
         part = f"{path}.part"
-        tries = 0
+        tries, most = 0, bytes_of(part)  # a server without ranges begins again, and may end earlier
         while (begin := bytes_of(part)) < size:
             try:
-                self.read_into(url, part, begin)
+                self.read_into(url, part, begin, size)
                 if bytes_of(part) < size:
                     raise http.client.IncompleteRead(b"")
             except (OSError, http.client.HTTPException) as error:
-                tries = 1 if bytes_of(part) > begin else tries + 1
+                tries = 1 if bytes_of(part) > most else tries + 1
+                most = max(most, bytes_of(part))
                 if not describe(error)[1] or tries == ATTEMPTS:
                     self.fail(url, error)
                 time.sleep(0.2 * tries)
@@ -135,12 +177,18 @@ class Server:
         os.replace(part, path)
         return found_sha256
 
-    def read_into(self, url, part, begin):
+    def read_into(self, url, part, begin, size):
+        """Adds to `part`, or begins it anew where the server does; at most `size` bytes in all."""
         with self.open(url, begin) as answer:
             appending = answer.status == 206
+            left = size - (begin if appending else 0)
             with open_part(part, "ab" if appending else "wb") as out:
-                while block := answer.read(BLOCK):
+                while block := answer.read(min(BLOCK, left + 1)):
+                    if len(block) > left:
+                        os.remove(part)
+                        raise Failure(BAD_INPUT, f"{url}: expected {size} bytes, found more; nothing was kept")
                     write(out, block)
+                    left -= len(block)
 
 
 def open_part(part, mode):
@@ -198,17 +246,17 @@ def write_whole(path, text):
     os.replace(f"{path}.part", path)
 
 
-def read_record(path):
-    """What write_record() wrote; {} if there is none."""
+def read_record(path, is_record):
+    """What write_record() wrote, which is_record() says of an object; {} if there is none."""
+    def fail():
+        return Failure(BAD_INPUT, f"{path}: expected the JSON that this script wrote; remove it to start anew")
     try:
-        with open(path, encoding="utf-8") as file:
-            record = json.load(file)
+        with open(path, "rb") as file:
+            record = parse(file.read(), fail)
     except FileNotFoundError:
         return {}
-    except ValueError as error:
-        raise Failure(BAD_INPUT, f"{path}: expected the JSON that this script wrote; remove it to start anew") from error
-    if not isinstance(record, dict):
-        raise Failure(BAD_INPUT, f"{path}: expected a JSON object; remove it to start anew")
+    if not isinstance(record, dict) or not is_record(record):
+        raise fail()
     return record
 
 

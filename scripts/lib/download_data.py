@@ -1,5 +1,6 @@
 """Makes the data sets that the published TriForce code names; scripts/download_data.sh runs it."""
 import base64
+import functools
 import hashlib
 import itertools
 import json
@@ -8,8 +9,8 @@ import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from lib.download import (BAD_INPUT, RESOURCES, Failure, Parser, Server, bytes_of, digests, make_folder,  # noqa: E402
-                          read_record, run, say, write_record, write_whole)
+from lib.download import (BAD_INPUT, RESOURCES, Failure, Parser, Server, bytes_of, digests, is_hex,  # noqa: E402
+                          is_size, make_folder, parse, read_record, run, say, write_record, write_whole)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUCKET = "deepmind-gutenberg"
@@ -48,14 +49,33 @@ exit codes: 0 done, 2 wrong usage, 3 a file is not what was expected, 4 no netwo
 package is missing"""
 
 
+def is_record(record):
+    """Whether it is what make() writes: of each data set its bytes, their SHA-256 and its sources."""
+    return bool(record) and all(
+        isinstance(entry, dict) and is_size(entry.get("bytes")) and is_hex(entry.get("sha256"), 64)
+        and isinstance(entry.get("made_of"), list) for entry in record.values())
+
+
+def listed_book(item):
+    """(number, size, md5) of an item of the bucket's listing, None of one that is no book."""
+    match = re.fullmatch(r"test/([0-9]{1,9})\.txt", item["name"])
+    if not match:
+        return None
+    size, md5 = int(item["size"]), base64.b64decode(item["md5Hash"], validate=True)
+    if not is_size(size) or len(md5) != 16:
+        raise ValueError(f"{item['name']} of {size} bytes")
+    return int(match[1]), size, md5.hex()
+
+
 class Data:
     def __init__(self, options):
         self.folder, self.documents, self.min_bytes = options.to, options.documents, options.min_bytes
-        self.storage = Server(os.environ.get("STORAGE_EMULATOR_HOST") or "https://storage.googleapis.com",
-                              "this needs a network; without one, put your own books into "
-                              f"{self.folder}/NAME.jsonl, one {{\"text\": ...}} a line")
+        self.storage = Server.of_environment(
+            "STORAGE_EMULATOR_HOST", "https://storage.googleapis.com",
+            f"this needs a network; without one, put your own books into {self.folder}/NAME.jsonl, one "
+            "{\"text\": ...} a line")
         self.record_path = os.path.join(self.folder, RECORD)
-        self.record = read_record(self.record_path)
+        self.record = read_record(self.record_path, is_record)
 
     def make(self, name):
         path = os.path.join(self.folder, f"{name}.jsonl")
@@ -81,14 +101,11 @@ class Data:
         try:
             if "nextPageToken" in answer:
                 raise ValueError("more than one page")
-            books = []
-            for item in answer["items"]:
-                match = re.fullmatch(r"test/(\d+)\.txt", item["name"])
-                if match and int(item["size"]) >= self.min_bytes:
-                    md5 = base64.b64decode(item["md5Hash"], validate=True).hex()
-                    books.append((int(match[1]), int(item["size"]), md5))
-        except (KeyError, TypeError, ValueError) as error:
-            raise Failure(BAD_INPUT, f"the listing of the bucket {BUCKET} is not what was expected: {error!r}") from error
+            listed = [listed_book(item) for item in answer["items"]]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise Failure(BAD_INPUT, f"the listing of the bucket {BUCKET} is not what was expected: "
+                                     f"{error!a:.200}") from error
+        books = [book for book in listed if book and book[1] >= self.min_bytes]
         if not books:
             raise Failure(BAD_INPUT, f"the bucket {BUCKET} has no book of {self.min_bytes} bytes")
         return sorted(books)
@@ -112,12 +129,10 @@ class Data:
 
     def rows(self):
         if self.documents:
-            with open(self.documents, encoding="utf-8") as file:
+            with open(self.documents, "rb") as file:
                 for number, line in enumerate(file, 1):
-                    try:
-                        yield json.loads(line)
-                    except ValueError as error:
-                        raise Failure(BAD_INPUT, f"{self.documents}:{number}: expected JSON: {error}") from error
+                    yield parse(line, functools.partial(Failure, BAD_INPUT,
+                                                        f"{self.documents}:{number}: expected JSON in UTF-8"))
             return
         try:
             import datasets
@@ -137,7 +152,11 @@ class Data:
                 inner = row.get("document", row) if isinstance(row, dict) else None
                 if not isinstance(inner, dict) or not isinstance(inner.get("text"), str):
                     raise Failure(BAD_INPUT, f"document {place}: expected a field \"text\" or \"document\": {{\"text\"}}")
-                found[place] = inner["text"][STORY]
+                text = inner["text"][STORY]
+                if not text.strip() or re.search("[\ud800-\udfff]", text):
+                    raise Failure(BAD_INPUT, f"document {place}: expected a text beyond its first {STORY.start} "
+                                             "characters, found " + ("surrogates" if text.strip() else "none"))
+                found[place] = text
         if len(found) != len(places):
             raise Failure(BAD_INPUT, f"expected documents at {places}, found those at {sorted(found)}")
         return ([{"prefix": PREFIX, "text": found[place], "suffix": SUFFIX} for place in places],
@@ -159,6 +178,8 @@ def main():
     if unknown or not options.names:
         parser.error(f"expected names out of {' '.join(known)} all (synthetic needs no files), "
                      f"found {' '.join(unknown) or 'none'}")
+    if options.min_bytes < 1:
+        parser.error(f"--min-bytes: expected a number of bytes, found {options.min_bytes}")
     if options.documents and not os.path.isfile(options.documents):
         raise Failure(BAD_INPUT, f"--documents: no file {options.documents}")
     data = Data(options)

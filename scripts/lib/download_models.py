@@ -6,7 +6,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import convert_checkpoint  # noqa: E402
 from lib.download import (BAD_INPUT, RESOURCES, Failure, Parser, Server, bytes_of, check_space, digests,  # noqa: E402
-                          make_folder, read_record, run, say, write_record)
+                          is_hex, is_size, make_folder, read_record, run, say, write_record)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # name: (repository, approximate size in 16 bits)
@@ -40,13 +40,23 @@ environment: HF_ENDPOINT names another hub (a mirror); HF_TOKEN is sent to the h
 exit codes: 0 done, 2 wrong usage, 3 a file is not what was expected, 4 no network or no space"""
 
 
+def size_and_digest(item, repo):
+    """(size, digest) of a file, by its item of the hub's listing."""
+    lfs = item.get("lfs")
+    oid, digits, kind = (lfs.get("oid"), 64, "sha256") if isinstance(lfs, dict) else (item.get("oid"), 40, "git")
+    if not is_size(item.get("size")) or lfs is not None and not isinstance(lfs, dict) or not is_hex(oid, digits):
+        raise Failure(BAD_INPUT, f"the listing of {repo}: {item['path']}: expected a size and a digest, "
+                                 f"found {ascii(item):.200}")
+    return item["size"], f"{kind}:{oid}"
+
+
 def wanted_files(listing, repo):
     """path -> (size, digest), in the order to fetch them. Safetensors are taken before .bin."""
-    try:
-        files = {f["path"]: (int(f["size"]), f"sha256:{f['lfs']['oid']}" if f.get("lfs") else f"git:{f['oid']}")
-                 for f in listing if f["type"] == "file"}
-    except (KeyError, TypeError, ValueError) as error:
-        raise Failure(BAD_INPUT, f"the listing of {repo} is not what was expected: {error!r}") from error
+    items = listing if isinstance(listing, list) else [listing]
+    for item in items:
+        if not isinstance(item, dict) or not isinstance(item.get("path"), str):
+            raise Failure(BAD_INPUT, f"the listing of {repo}: expected files with their paths, found {ascii(item):.200}")
+    files = {item["path"]: item for item in items if item.get("type") == "file"}
     for stem, end in (("model", "safetensors"), ("pytorch_model", "bin")):
         weights = sorted(p for p in files if re.fullmatch(rf"{stem}(-\d+-of-\d+)?\.{end}", p))
         if weights:
@@ -58,16 +68,27 @@ def wanted_files(listing, repo):
     index = [f"{stem}.{end}.index.json"] if len(weights) > 1 else []
     if set(index) - files.keys():
         raise Failure(BAD_INPUT, f"{repo} has {len(weights)} {end} shards, but no {index[0]}")
-    return {path: files[path] for path in sorted(SMALL & files.keys()) + index + weights}
+    wanted = sorted(SMALL & files.keys()) + index + weights
+    return {path: size_and_digest(files[path], repo) for path in wanted}
+
+
+def is_record(record):
+    """Whether it is what fetch() writes: the files it names lie in the model's folder."""
+    files = record.get("files")
+    return (isinstance(record.get("repository"), str) and is_hex(record.get("revision"), 40)
+            and isinstance(record.get("complete"), bool) and isinstance(files, dict)
+            and all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", path) and isinstance(entry, dict)
+                    and is_size(entry.get("size")) and is_hex(entry.get("sha256"), 64)
+                    for path, entry in files.items()))
 
 
 class Model:
     def __init__(self, name, hub, folder):
         self.repo, self.hub, self.folder = MODELS[name][0], hub, folder
         self.record_path = os.path.join(folder, RECORD)
-        self.record = read_record(self.record_path)
-        files = self.record.setdefault("files", {})
-        if self.record.setdefault("repository", self.repo) != self.repo or not isinstance(files, dict):
+        self.record = read_record(self.record_path, is_record)
+        self.record.setdefault("files", {})
+        if self.record.setdefault("repository", self.repo) != self.repo:
             raise Failure(BAD_INPUT, f"{self.record_path}: not a record of {self.repo}; remove it to start anew")
 
     def path(self, name):
@@ -82,8 +103,8 @@ class Model:
         if not revision:
             answer = self.hub.json(self.hub.url("api/models", self.repo, "revision/main"))
             revision = answer.get("sha") if isinstance(answer, dict) else None
-            if not isinstance(revision, str) or not re.fullmatch(r"[0-9a-f]{40}", revision):
-                raise Failure(BAD_INPUT, f"{self.repo}: expected the hub to name a revision, found {revision!r}")
+            if not is_hex(revision, 40):
+                raise Failure(BAD_INPUT, f"{self.repo}: expected the hub to name a revision, found {ascii(revision):.200}")
         listing = self.hub.json(self.hub.url("api/models", self.repo, "tree", revision))
         files = wanted_files(listing, self.repo)
         make_folder(self.folder)
@@ -92,6 +113,7 @@ class Model:
         self.record.update(revision=revision, complete=False)
         for path, (size, digest) in files.items():
             self.fetch_file(revision, path, size, digest)
+        self.record["files"] = {path: self.record["files"][path] for path in files}
         self.record["complete"] = True
         write_record(self.record_path, self.record)
 
@@ -113,7 +135,11 @@ class Model:
 
     def verify(self):
         for path, entry in self.record["files"].items():
-            _, sha256 = digests(self.path(path), "sha256")
+            try:
+                _, sha256 = digests(self.path(path), "sha256")
+            except FileNotFoundError as error:
+                raise Failure(BAD_INPUT, f"{self.path(path)}: expected the file that {RECORD} names, "
+                                         "found none") from error
             if sha256 != entry["sha256"]:
                 raise Failure(BAD_INPUT, f"{self.path(path)}: expected SHA-256 {entry['sha256']}, found {sha256}; "
                                          "remove it and fetch it again")
@@ -146,9 +172,9 @@ def main():
     unknown = [name for name in options.names if name not in (*MODELS, "all")]
     if unknown or not options.names:
         parser.error(f"expected names out of {' '.join(MODELS)} all, found {' '.join(unknown) or 'none'}")
-    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    hub = Server(endpoint, "this needs a network (HF_ENDPOINT names a mirror, HF_TOKEN a token); give the command "
-                           "again to go on where it stopped", os.environ.get("HF_TOKEN"))
+    hub = Server.of_environment("HF_ENDPOINT", "https://huggingface.co",
+                                "this needs a network (HF_ENDPOINT names a mirror, HF_TOKEN a token); give the "
+                                "command again to go on where it stopped", "HF_TOKEN")
     names = list(MODELS) if "all" in options.names else list(dict.fromkeys(options.names))
     for name in names:
         folder = os.path.join(options.to, name)

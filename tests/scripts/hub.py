@@ -17,12 +17,15 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 class Hub:
     """repos: repository -> path -> bytes. Large files are redirected to a second server, as the hub does.
     Faults by path: `broken` ends the connection after so many bytes, so many times; `wrong` sends other bytes;
-    `deaf` ignores Range."""
+    `deaf` ignores Range; `endless` sends more and more bytes after the file's, and says no length. Of an address
+    that begins so `raw` sends these bytes in place of the answer, endlessly again and again if `endless` names it, and
+    `moved` the place that it redirects to."""
 
     def __init__(self):
         self.repos, self.books = {}, {}
         self.large = (".safetensors", ".bin", ".model")
         self.broken, self.wrong, self.deaf, self.status = {}, set(), set(), {}
+        self.endless, self.raw, self.moved, self.sent = set(), {}, {}, 0
         self.revision = REVISION
         self.requests, self.tokens = [], {"hub": set(), "files": set()}
         self.hub = self.serve(self.answer_hub)
@@ -79,6 +82,12 @@ class Hub:
         for part, code in self.status.items():
             if part in path:
                 return self.reply(request, code)
+        for begin, place in self.moved.items():
+            if path.startswith(begin):
+                return self.reply(request, 302, Location=place)
+        for begin, body in self.raw.items():
+            if path.startswith(begin):
+                return self.send_endlessly(request, body) if begin in self.endless else self.reply(request, 200, body)
         for repo in self.repos:
             if path == f"/api/models/{repo}/revision/main":
                 return self.reply(request, 200, json.dumps({"id": repo, "sha": self.revision}).encode())
@@ -106,11 +115,26 @@ class Hub:
         *repo, name = unquote(request.path).strip("/").split("/")
         self.send(request, name, self.repos["/".join(repo)][name])
 
+    def send_endlessly(self, request, data):
+        """`sent` counts what the other side took; it ends with that side, or at 300 MB."""
+        request.send_response(200)
+        request.send_header("Connection", "close")
+        request.end_headers()
+        request.close_connection = True
+        try:
+            while self.sent < 300_000_000:
+                request.wfile.write(data)
+                self.sent += len(data)
+        except OSError:
+            pass
+
     def send(self, request, name, data):
         wanted = request.headers.get("Range")
         self.requests.append((name, wanted))
         if name in self.wrong:
             data = bytes(255 - b for b in data)
+        if name in self.endless:
+            return self.send_endlessly(request, data)
         begin, code = 0, 200
         if wanted and name not in self.deaf:
             begin, code = int(wanted.removeprefix("bytes=").removesuffix("-")), 206
@@ -120,8 +144,9 @@ class Hub:
         request.end_headers()
         limit, times = self.broken.get(name, (0, 0))
         if times > 0:
-            self.broken[name] = (limit, times - 1)
-            body = body[:limit]
+            limits = limit if isinstance(limit, tuple) else (limit,)  # in turn
+            self.broken[name] = (limits[1:] + limits[:1], times - 1)
+            body = body[:limits[0]]
             request.close_connection = True
         request.wfile.write(body)
 
