@@ -1,4 +1,5 @@
 #include "app/commands.h"
+#include "app/input_files.h"
 #include "app/output_file.h"
 #include "app/prepare.h"
 #include "app/progress.h"
@@ -22,10 +23,9 @@ std::string printed(const RunConfig& config, const Comparison& comparison) {
 }  // namespace
 
 ExitCode compare_command(const RunConfig& config) {
-  OutputFiles files(output_requests(config));
-  const std::vector<std::filesystem::path> inputs(config.operands.begin(), config.operands.end());
-  files.check_inputs(inputs);
-  const ResultFile base = read_result_file(inputs.at(0)), other = read_result_file(inputs.at(1));
+  OutputFiles files(output_requests(config), input_files(config));
+  const ResultFile base = read_result_file(config.operands.at(0)),
+                   other = read_result_file(config.operands.at(1));
   const Comparison comparison = compare_results(base, other, config.compare, decides_tokens);
   OutputWriter out;
   out.write(files.find("--json"), to_json(comparison));

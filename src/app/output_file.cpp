@@ -1,6 +1,7 @@
 #include "app/output_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "app/last_resort.h"
 #include "app/output.h"
+#include "app/signals.h"
 #include "core/file.h"
 #include "core/sha256.h"
 #include "core/utf8.h"
@@ -29,11 +31,17 @@ bool same_file(const struct stat& a, const struct stat& b) {
 }
 
 enum class Lock : std::uint8_t { kHeld, kBusy };
-// Where the file system knows no locks, everyone holds one.
+// Where the file system knows no locks, everyone holds one. A signal ends the wait, but for one
+// that had come before: then there is something to be written yet.
 Lock lock(const Descriptor& fd, bool wait) {
-  while (::flock(fd.get(), wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return Lock::kBusy;
-    if (errno != EINTR) break;
+  constexpr int kAgain_ms = 20;
+  const bool stopping = received_signal().has_value();
+  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) break;
+    if (!wait) return Lock::kBusy;
+    ::poll(nullptr, 0, kAgain_ms);
+    if (!stopping) throw_if_signalled();
   }
   return Lock::kHeld;
 }
@@ -272,7 +280,7 @@ void OutputFile::write(std::string_view contents) {
   sync(impl_->fd.get(), impl_->request.path);
 }
 
-OutputFiles::OutputFiles(std::vector<OutputRequest> requests) {
+OutputFiles::OutputFiles(std::vector<OutputRequest> requests, std::span<const fs::path> inputs) {
   for (OutputRequest& r : requests) {
     if (r.path.empty()) continue;
     Place place = resolve(r);
@@ -291,6 +299,7 @@ OutputFiles::OutputFiles(std::vector<OutputRequest> requests) {
                   quote_text(files_[i].request().path, kMaxQuoted));
     }
   }
+  check_inputs(inputs);
   for (OutputFile& file : files_) file.impl_->claim();
 }
 

@@ -39,7 +39,8 @@ class OutputFile {
   const OutputRequest& request() const;
   // Whether write() may be called again with a longer text: not for pipes, devices and kAppend.
   bool replaceable() const;
-  // Throws Error(kResources): DiskFull, WriteError, naming the file as the user did.
+  // Throws Error(kResources): DiskFull, WriteError, naming the file as the user did; the signal's
+  // error if one comes while it waits for another process that appends.
   void write(std::string_view contents);
 
  private:
@@ -55,15 +56,16 @@ class OutputFiles {
   // Requests with an empty path are left out. Throws Error(kUsage) with one line that names option
   // and file for "-", a name that begins with "--" (an option whose value is missing), a folder, a
   // place that cannot be written, a FIFO that nobody reads, two requests for one file, a file that
-  // is standard output, or one that another process is writing; Error(kResources) if the disk is
-  // full or descriptors run out.
-  explicit OutputFiles(std::vector<OutputRequest> requests);
-  // Throws Error(kUsage) if one of the outputs is one of these files.
-  void check_inputs(std::span<const std::filesystem::path> inputs) const;
+  // is standard output, one of `inputs`, which the command reads, or one that another process is
+  // writing; Error(kResources) if the disk is full or descriptors run out. Nothing is created or
+  // locked before all of that has been looked at but the last.
+  explicit OutputFiles(std::vector<OutputRequest> requests,
+                       std::span<const std::filesystem::path> inputs = {});
   // The file of that option; nullptr: not asked for.
   OutputFile* find(std::string_view option);
 
  private:
+  void check_inputs(std::span<const std::filesystem::path> inputs) const;
   std::vector<OutputFile> files_;
 };
 

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "app/commands.h"
+#include "app/input_files.h"
 #include "app/output.h"
 #include "app/output_file.h"
 #include "app/plan_report.h"
@@ -19,9 +20,9 @@ ExitCode perplexity_command(const RunConfig& config) {
   prompt_alone.methods = {kBaselineMethod};
   prompt_alone.gen_len = 0;
   prompt_alone.prompts = 1;
-  OutputFiles files(output_requests(config));
+  OutputFiles files(output_requests(config), input_files(config));
   Progress progress(config.progress);
-  const Prepared prepared = prepare(prompt_alone, files);
+  const Prepared prepared = prepare(prompt_alone);
   const Session& session = prepared.session;
   const ModelChoice& choice = prepared.models.target;
   open_weights(config, prepared.models);

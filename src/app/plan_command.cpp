@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include "app/commands.h"
+#include "app/input_files.h"
 #include "app/output_file.h"
 #include "app/plan_report.h"
 #include "app/prepare.h"
@@ -33,10 +34,10 @@ void check_room(const RunConfig& config, const PlanReport& report, const Backend
 }  // namespace
 
 ExitCode plan_command(const RunConfig& config) {
-  OutputFiles files(output_requests(config));
+  OutputFiles files(output_requests(config), input_files(config));
   // What another machine takes is no question of the devices here.
   const int devices = config.machine.empty() ? config.tp : 1;
-  const Prepared prepared = prepare(config, files, {0, devices, config.tp});
+  const Prepared prepared = prepare(config, {0, devices, config.tp});
   PlanReport report = make_plan_report(config, prepared.plan, find_machines(config.machine));
   report.obstacles = find_obstacles(config, prepared, report.memory);
   OutputWriter out;

@@ -1,8 +1,6 @@
 #include "app/prepare.h"
 
 #include <algorithm>
-#include <new>
-#include <system_error>
 
 #include "app/output.h"
 #include "app/plan_report.h"
@@ -11,8 +9,6 @@
 
 namespace triforce {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Throws if --record asks for more numbers than a result may hold.
 void check_recorded(const RunConfig& c, const ModelConfig& target) {
@@ -41,39 +37,6 @@ void check_recorded(const RunConfig& c, const ModelConfig& target) {
       kMaxRecorded, total, tokens, chunks, probs);
 }
 
-void add_folder(const fs::path& folder, std::vector<fs::path>& files) {
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    files.push_back(it->path());
-  }
-  // A folder that cannot be read is refused by name later; an output must not slip by until then.
-  if (error == std::errc::not_enough_memory) throw std::bad_alloc();
-}
-
-// The files a command reads, so that no output is one of them: the data set, the files of --config
-// and --machine, and what lies in the folders of the models. Some of them may not exist.
-std::vector<fs::path> input_files(const RunConfig& config, const ModelPair& models) {
-  std::vector<fs::path> files;
-  if (is_published_dataset(config.dataset)) {
-    files.push_back(find_data_folder().downloads() / (config.dataset + ".jsonl"));
-  } else if (!is_generated_dataset(config.dataset)) {
-    files.emplace_back(config.dataset);
-  }
-  for (const std::string& file : {config.config_file, config.machine}) {
-    if (!file.empty()) files.emplace_back(file);
-  }
-  // Presets and plans have no folder; their options may name one, or a config.json.
-  for (const std::string& name :
-       {config.target, config.draft, config.random_weights, config.random_draft}) {
-    if (name.empty()) continue;
-    files.emplace_back(name);
-    files.push_back(fs::path(name) / "config.json");
-  }
-  add_folder(models.target.folder, files);
-  if (models.draft) add_folder(models.draft->folder, files);
-  return files;
-}
-
 }  // namespace
 
 std::vector<OutputRequest> output_requests(const RunConfig& config) {
@@ -83,8 +46,7 @@ std::vector<OutputRequest> output_requests(const RunConfig& config) {
           {"--junit", config.junit_file}};
 }
 
-Prepared prepare(std::span<const RunConfig> configs, const OutputFiles& outputs,
-                 const LocalRank& rank) {
+Prepared prepare(std::span<const RunConfig> configs, const LocalRank& rank) {
   const RunConfig& config = configs.front();
   Prepared p;
   p.session = open_session(config, rank);
@@ -111,7 +73,6 @@ Prepared prepare(std::span<const RunConfig> configs, const OutputFiles& outputs,
   p.tokenizer = tokenizer_file(target);
   // What a preset that is not there will have is not known.
   check_dataset(config.dataset, !p.tokenizer.empty() || target.is_absent(), config.text_field);
-  outputs.check_inputs(input_files(config, p.models));
   return p;
 }
 

@@ -31,14 +31,12 @@ std::vector<OutputRequest> output_requests(const RunConfig& config);
 
 // For one configuration, or several of one session (run_session.h): opens the device, chooses the
 // models and refuses what the options rule out, in one order: the one place from which `run`,
-// `plan` and `perplexity` do so, so that they say the same. `outputs` have been claimed; `rank` is
-// that of open_session(). Throws Error(kUsage), Error(kDevice), and Error(kBadInput) for models, a
-// tokenizer or a data set that cannot serve; weights, prompts and memory are not looked at.
-Prepared prepare(std::span<const RunConfig> configs, const OutputFiles& outputs,
-                 const LocalRank& rank = {});
-inline Prepared prepare(const RunConfig& config, const OutputFiles& outputs,
-                        const LocalRank& rank = {}) {
-  return prepare(std::span(&config, 1), outputs, rank);
+// `plan` and `perplexity` do so, so that they say the same. `rank` is that of open_session().
+// Throws Error(kUsage), Error(kDevice), and Error(kBadInput) for models, a tokenizer or a data set
+// that cannot serve; weights, prompts and memory are not looked at.
+Prepared prepare(std::span<const RunConfig> configs, const LocalRank& rank = {});
+inline Prepared prepare(const RunConfig& config, const LocalRank& rank = {}) {
+  return prepare(std::span(&config, 1), rank);
 }
 
 // The tokenizer of the target; none if it has no such file. Throws Error(kBadInput).

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 
 #include "app/output.h"
 #include "app/output_file.h"
@@ -12,14 +14,25 @@
 
 namespace triforce {
 
+// The lines of a file, so that none is appended twice.
+class KnownLines {
+ public:
+  explicit KnownLines(const std::string& path);
+  // Whether it has all lines of the text, which is not empty.
+  bool has(std::string_view text) const;
+
+ private:
+  std::unordered_set<std::string> digests_;
+};
+
 // Writes results to the files that were asked for, as often as there is something new. T: RunResult
 // or SweepResult.
 template <class T>
 class ResultFiles {
  public:
-  explicit ResultFiles(const RunConfig& config)
-      : config_(config), files_(output_requests(config)) {}
-  const OutputFiles& claimed() const { return files_; }
+  // `inputs` as of OutputFiles.
+  ResultFiles(const RunConfig& config, const std::vector<std::filesystem::path>& inputs)
+      : config_(config), files_(output_requests(config), inputs) {}
 
   // While the run goes on. A file that cannot be written is a note, once: it is tried again at the
   // end.
@@ -37,11 +50,14 @@ class ResultFiles {
     }
   }
 
-  // All files, then stdout. kOk if all could be written.
-  ExitCode write_final(const T& result) {
+  // All files, then stdout. `appended`: what of it --jsonl gets. kOk if all could be written.
+  ExitCode write_final(const T& result) { return write_final(result, result); }
+  ExitCode write_final(const T& result, const T& appended) {
     OutputWriter out;
     if (OutputFile* f = files_.find("--json")) out.write(f, to_json(result));
-    if (OutputFile* f = files_.find("--jsonl")) out.write(f, to_jsonl(result));
+    if (OutputFile* f = files_.find("--jsonl")) {
+      if (const std::string lines = to_jsonl(appended); !lines.empty()) out.write(f, lines);
+    }
     if (OutputFile* f = files_.find("--csv")) out.write(f, to_csv(result));
     out.print(printed(result));
     return out.code();

@@ -1,4 +1,5 @@
 #include "app/commands.h"
+#include "app/input_files.h"
 #include "app/ranks.h"
 #include "app/result_files.h"
 #include "app/run_session.h"
@@ -9,10 +10,10 @@ namespace {
 
 ExitCode lead_run(const RunConfig& config, const std::vector<std::string>& argv, RankLinks& links,
                   const RankProcesses& ranks) {
-  ResultFiles<RunResult> files(config);
-  RunSession session({{config, {}}}, argv, links, ranks,
+  ResultFiles<RunResult> files(config, input_files(config));
+  RunSession session({{config}}, argv, links, ranks,
                      {{}, [&](const auto& interim) { files.write_interim(interim); }});
-  const RunResult result = std::move(session.run(files.claimed()).front());
+  const RunResult result = std::move(session.run().front());
   report_cases(result);
   if (result.exit_code == ExitCode::kNumeric) session.blame_weights();
   const ExitCode written = files.write_final(result);

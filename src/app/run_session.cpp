@@ -100,7 +100,7 @@ struct RunSession::Impl {
       if (!run.unrun) visit(run);
     }
   }
-  void open(const OutputFiles& claimed);
+  void open();
   void describe(Run& run);
   ModelInfo target_info(ModelInfo info) const {
     if (tokenizer) info.tokenizer_sha256 = tokenizer->sha256();
@@ -123,6 +123,7 @@ struct RunSession::Impl {
   void settle_homes(Run& run);
   void prepare_to_measure();
   void guarded_preparation();
+  void tell_what_is_loaded();
   std::vector<RunResult> measure();
 
   RankLinks& links;
@@ -141,12 +142,12 @@ struct RunSession::Impl {
   std::shared_ptr<Context> context;  // of runs that share it
 };
 
-void RunSession::Impl::open(const OutputFiles& claimed) {
+void RunSession::Impl::open() {
   expect_same_options(links, config());
   links.check_at_meetings([this] { check_time(); });
   std::vector<RunConfig> configs;
   for (const Run& run : runs) configs.push_back(run.request.config);
-  Prepared prepared = prepare(configs, claimed, local);
+  Prepared prepared = prepare(configs, local);
   expect_same_models(links, prepared.session, prepared.models);
   machines.emplace(links);
   rank.emplace(prepared.session, links);
@@ -267,7 +268,7 @@ void RunSession::Impl::build_engines() {
   for_each_to_measure([this](Run& run) {
     const RunConfig& c = run.request.config;
     const MeasureInput& input = run.input;
-    if (runs.size() > 1) {
+    if (run.request.shares_context) {
       run.input.make_engine = [this, &c, &input](const RunShape& shape) {
         if (!context) {
           context = std::make_shared<Context>(
@@ -363,6 +364,14 @@ void RunSession::Impl::guarded_preparation() {
   }
 }
 
+void RunSession::Impl::tell_what_is_loaded() {
+  for (std::size_t i = 0; i < runs.size() && events.on_loaded; ++i) {
+    const MeasureInput& in = runs[i].input;
+    if (runs[i].unrun) continue;
+    events.on_loaded(i, facts_of(in.context, in.target_info, in.draft_info, in.data, in.params));
+  }
+}
+
 std::vector<RunResult> RunSession::Impl::measure() {
   try {
     if (!none_is_left()) guarded_preparation();
@@ -386,8 +395,14 @@ std::vector<RunResult> RunSession::Impl::measure() {
     input.monitor = monitor ? &*monitor : nullptr;
     input.load = &run.load.emplace([this] { return machines->of_machines(); });
     input.observer = run.observer.get();
+    input.shares_context = run.request.shares_context;
+    input.records = run.request.records;
+    if (events.on_prompt) {
+      input.on_prompt = [this, i](const PromptRecord& record) { events.on_prompt(i, record); };
+    }
     input.stop = [] { return received_signal().has_value(); };
   }
+  tell_what_is_loaded();
   std::vector<RunResult> measured;
   if (!inputs.empty()) measured = run_measurements(inputs);
   std::vector<RunResult> results;
@@ -402,8 +417,8 @@ RunSession::RunSession(std::vector<RunRequest> requests, const std::vector<std::
     : impl_(std::make_unique<Impl>(std::move(requests), argv, links, ranks, std::move(events))) {}
 RunSession::~RunSession() = default;
 
-std::vector<RunResult> RunSession::run(const OutputFiles& claimed) {
-  impl_->open(claimed);
+std::vector<RunResult> RunSession::run() {
+  impl_->open();
   return impl_->measure();
 }
 

@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "app/output_file.h"
 #include "comm/rank_links.h"
 #include "comm/rank_processes.h"
+#include "measure/prompt_record.h"
+#include "sweep/case_facts.h"
 #include "triforce/config.h"
 #include "triforce/report.h"
 
@@ -17,7 +18,10 @@ namespace triforce {
 
 struct RunRequest {
   RunConfig config;
-  std::string label;  // what progress lines begin with: "case 3 of 24"; empty: nothing
+  std::string label = {};  // what progress lines begin with: "case 3 of 24"; empty: nothing
+  // As MeasureInput has them.
+  bool shares_context = false;
+  std::vector<PromptRecord> records = {};
 };
 
 // Equal for configurations that one session can serve: they differ in speculation, methods and
@@ -29,7 +33,11 @@ std::optional<std::string> session_key(RunConfig config);
 struct RunEvents {
   std::function<void(std::size_t run)> on_step;  // which run is at work: before each pass of a
                                                  // prompt and each generation, and while loading
-  std::function<void(const std::function<RunResult()>& interim)> on_repetition;
+  std::function<void(const std::function<RunResult()>& interim)> on_repetition = {};
+  // All is loaded that the run is measured with.
+  std::function<void(std::size_t run, const CaseFacts& facts)> on_loaded = {};
+  // A prompt of it has ended.
+  std::function<void(std::size_t run, const PromptRecord& record)> on_prompt = {};
 };
 
 class RunSession {
@@ -39,10 +47,10 @@ class RunSession {
              RankLinks& links, const RankProcesses& ranks, RunEvents events);
   ~RunSession();
   // One result a request, in their order; what kept a run from being measured is the status of its
-  // cases. `claimed`: the outputs, which must not be inputs.
+  // cases.
   // Throws Error as prepare(), load_prompts() and load_model(); the signal's code if one came
   // before anything was measured.
-  std::vector<RunResult> run(const OutputFiles& claimed);
+  std::vector<RunResult> run();
   // Prints which tensor of the models is not finite, if one is.
   void blame_weights() const;
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "app/commands.h"
+#include "app/input_files.h"
 #include "app/last_resort.h"
 #include "app/progress.h"
 #include "app/ranks.h"
@@ -11,23 +12,18 @@
 #include "app/run_session.h"
 #include "app/signals.h"
 #include "app/sweep_cases.h"
+#include "app/sweep_store.h"
 #include "comm/launcher.h"
 #include "core/fields.h"
-#include "core/sha256.h"
 #include "host/machine.h"
 #include "measure/measure.h"
 #include "report/printers.h"
+#include "report/read_json.h"
 #include "sweep/directions.h"
-#include "sweep/journal.h"
 #include "sweep/workers.h"
 
 namespace triforce {
 namespace {
-
-std::string file_sha256(const char* path) {
-  constexpr std::int64_t kMaxBytes = std::int64_t{1} << 32;
-  return sha256_hex(read_file(path, kMaxBytes));
-}
 
 bool was_cut_short(const RunResult& r) {
   return std::any_of(r.cases.begin(), r.cases.end(),
@@ -57,21 +53,20 @@ class Sweep {
         facts_(make_context(argv)),
         recipes_(recipes_of(line)),
         shard_(shard_of(cases_, config_.shard)),
-        files_(config_),
+        files_(config_, input_files(line)),
         progress_(config_.progress),
-        rows_(cases_.size()) {}
+        store_(line) {}
   ExitCode run();
 
  private:
   std::string label(std::size_t i) const {
     return fmt::format("case {} of {}", i + 1, cases_.size());
   }
-  JournalHeader header() const;
-  void open_journal();
-  void merge();
   void refuse_what_does_not_fit();
   void measure(std::vector<std::size_t> group);
   ExitCode work(const std::vector<std::size_t>& cases, WorkerReport& report);
+  void take(std::size_t i, const std::string& told);
+  bool shares_context(std::size_t i) const;
   SweepRow row_of(std::size_t i, RunResult result) const;
   // A row of this case: into the table, and unless it was cut short into the journal.
   void add(std::size_t i, RunResult result);
@@ -79,6 +74,8 @@ class Sweep {
   bool enough() const { return received_signal().has_value() || (config_.fail_fast && failed_); }
   const RunConfig& config_of(std::size_t i) const { return *cases_[i].config; }
   SweepResult result_so_far() const;
+  // Of a result those rows that --jsonl has not: it grows by what is new.
+  SweepResult appended(const SweepResult& sweep);
   ExitCode code_of(const SweepResult& sweep) const;
 
   const CommandLine& line_;
@@ -90,41 +87,9 @@ class Sweep {
   ShardOfCases shard_;
   ResultFiles<SweepResult> files_;
   Progress progress_;
-  std::optional<Journal> journal_;
-  std::vector<std::optional<SweepRow>> rows_;
+  SweepStore store_;
   bool failed_ = false;
 };
-
-JournalHeader Sweep::header() const {
-  JournalHeader header;
-  header.program_sha256 = file_sha256("/proc/self/exe");
-  header.cases_sha256 = cases_sha256(cases_);
-  header.cases = static_cast<std::int64_t>(cases_.size());
-  header.cpu_model = cpu_model_name();
-  return header;
-}
-
-void Sweep::merge() {
-  for (SweepRow& row : merge_journals(config_.merge_files, header())) {
-    const auto i = static_cast<std::size_t>(row.number - 1);
-    rows_[i] = std::move(row);
-  }
-}
-
-void Sweep::open_journal() {
-  if (config_.journal_file.empty()) return;
-  journal_.emplace(config_.journal_file, header());
-  for (const SweepRow& row : journal_->rows()) {
-    auto& known = rows_[static_cast<std::size_t>(row.number - 1)];
-    known.reset();
-    if (is_settled(row.result)) known = row;
-  }
-  const auto done = std::count_if(rows_.begin(), rows_.end(), [](const auto& r) { return r; });
-  if (done > 0) {
-    print_note(fmt::format("--resume: {} of {} cases were measured before", done,
-                           std::count(shard_.has.begin(), shard_.has.end(), true)));
-  }
-}
 
 RunResult Sweep::unrun(std::size_t i, CaseStatus status, const std::string& reason,
                        ExitCode code) const {
@@ -138,7 +103,7 @@ RunResult Sweep::unrun(std::size_t i, CaseStatus status, const std::string& reas
 
 void Sweep::refuse_what_does_not_fit() {
   for (std::size_t i = 0; i < cases_.size(); ++i) {
-    if (cases_[i].config || rows_[i] || !shard_.has[i]) continue;
+    if (cases_[i].config || store_.row(i) || !shard_.has[i]) continue;
     add(i, unrun(i, CaseStatus::kSkippedOptions, cases_[i].refusal, ExitCode::kUsage));
   }
 }
@@ -158,22 +123,43 @@ void Sweep::add(std::size_t i, RunResult result) {
         fmt::format("{}{}: {}", label(i), axes.empty() ? "" : " (" + axes + ")", figures));
   }
   const bool cut_short = was_cut_short(row.result);
-  if (journal_ && !cut_short) journal_->append(row);
   failed_ = failed_ || !is_settled(row.result);
-  rows_[i] = std::move(row);
+  store_.add(i, std::move(row), cut_short);
   if (!cut_short) files_.write_interim([this] { return result_so_far(); });
 }
 
-// What a worker does: the cases in one session, their rows when all have ended.
+// Whether other cases are of the same session, whether they have ended or not: what a case is must
+// not depend on that.
+bool Sweep::shares_context(std::size_t i) const {
+  return std::any_of(shard_.groups.begin(), shard_.groups.end(), [i](const auto& group) {
+    return group.size() > 1 && std::find(group.begin(), group.end(), i) != group.end();
+  });
+}
+
+// What a worker does: the cases in one session, their rows when all have ended, and before that
+// what each prompt gave.
 ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report) {
   forget_scratch_files();
-  if (journal_) journal_->forget();
+  store_.forget_journal();
+  const auto tell = [&](std::size_t run, JournalEntry entry) {
+    entry.number = static_cast<std::int64_t>(cases[run] + 1);
+    report.tell(cases[run], to_json_text(entry, JsonStyle::kCompact));
+  };
   const auto lead = [&](RankLinks& links, const RankProcesses& ranks) {
     std::vector<RunRequest> requests;
-    for (const std::size_t i : cases) requests.push_back({*cases_[i].config, label(i)});
-    RunSession session(std::move(requests), argv_, links, ranks,
-                       {[&](std::size_t run) { report.step(cases[run]); }, {}});
-    const std::vector<RunResult> results = session.run(files_.claimed());
+    for (const std::size_t i : cases) {
+      requests.push_back({*cases_[i].config, label(i), shares_context(i), store_.records(i)});
+    }
+    RunEvents events;
+    events.on_step = [&](std::size_t run) { report.step(cases[run]); };
+    events.on_loaded = [&](std::size_t run, const CaseFacts& facts) {
+      tell(run, {0, facts, {}, {}});
+    };
+    events.on_prompt = [&](std::size_t run, const PromptRecord& record) {
+      tell(run, {0, {}, record, {}});
+    };
+    RunSession session(std::move(requests), argv_, links, ranks, std::move(events));
+    const std::vector<RunResult> results = session.run();
     ExitCode code = ExitCode::kOk;
     for (std::size_t k = 0; k < cases.size(); ++k) {
       const bool lost = results[k].exit_code == ExitCode::kOk && was_cut_short(results[k]);
@@ -196,8 +182,15 @@ ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report
   });
 }
 
+void Sweep::take(std::size_t i, const std::string& told) {
+  constexpr JsonLimits kLimits{std::int64_t{1} << 30, 20, std::int64_t{1} << 27};
+  auto entry = read_json_text<JournalEntry>(told, label(i), kLimits, "Internal");
+  if (entry.facts) store_.expect(i, *entry.facts);
+  if (entry.prompt) store_.add(i, std::move(*entry.prompt));
+}
+
 void Sweep::measure(std::vector<std::size_t> group) {
-  std::erase_if(group, [this](std::size_t i) { return rows_[i].has_value(); });
+  std::erase_if(group, [this](std::size_t i) { return store_.row(i).has_value(); });
   if (group.empty()) return;
   // A worker looks at the time itself, between passes; beyond that it hangs.
   constexpr double kGrace_s = 15;
@@ -206,6 +199,7 @@ void Sweep::measure(std::vector<std::size_t> group) {
       std::chrono::duration<double>(timeout_s > 0 ? timeout_s + kGrace_s : 0));
   WorkerHooks hooks;
   hooks.measure = [this](const auto& cases, WorkerReport& report) { return work(cases, report); };
+  hooks.on_told = [this](std::size_t i, const std::string& text) { take(i, text); };
   hooks.on_row = [this](std::size_t i, const std::string& text) {
     add(i, read_json_result(text, label(i)));
   };
@@ -231,8 +225,8 @@ SweepResult Sweep::result_so_far() const {
   SweepResult sweep;
   sweep.recipes = recipes_;
   for (std::size_t i = 0; i < cases_.size(); ++i) {
-    if (rows_[i]) {
-      sweep.rows.push_back(*rows_[i]);
+    if (store_.row(i)) {
+      sweep.rows.push_back(*store_.row(i));
     } else if (shard_.has[i]) {
       sweep.rows.push_back(
           row_of(i, unrun(i, CaseStatus::kInterrupted, why, ExitCode::kInterrupted)));
@@ -244,13 +238,29 @@ SweepResult Sweep::result_so_far() const {
   return sweep;
 }
 
+// With a journal a case that is cut short goes on another time, and one of an earlier process may
+// have been appended by that, or not, if it was killed.
+SweepResult Sweep::appended(const SweepResult& sweep) {
+  SweepResult part;
+  if (!store_.has_journal()) return sweep;
+  const KnownLines known(config_.jsonl_file);
+  for (const SweepRow& row : sweep.rows) {
+    const bool old = store_.is_old(static_cast<std::size_t>(row.number - 1));
+    if (was_cut_short(row.result) || (old && known.has(to_jsonl(result_of(row))))) continue;
+    part.rows.push_back(row);
+  }
+  return part;
+}
+
 // The first failure's; that of what was skipped only where nothing else was to be measured.
 ExitCode Sweep::code_of(const SweepResult& sweep) const {
-  if (const std::optional<ExitCode> signal = received_signal()) return *signal;
+  const std::optional<ExitCode> signal = received_signal();
   ExitCode skipped = ExitCode::kOk;
   bool measured = false;
   for (const SweepRow& row : sweep.rows) {
     const auto& cases = row.result.cases;
+    // One that came when all was measured cut nothing short.
+    if (signal && was_cut_short(row.result)) return *signal;
     const auto all_are = [&](CaseStatus status) {
       return std::all_of(cases.begin(), cases.end(),
                          [&](const CaseResult& c) { return c.status == status; });
@@ -268,9 +278,9 @@ ExitCode Sweep::code_of(const SweepResult& sweep) const {
 ExitCode Sweep::run() {
   const bool merges = !config_.merge_files.empty();
   if (merges) {
-    merge();
+    store_.merge();
   } else {
-    open_journal();
+    store_.open_journal(shard_.has);
     refuse_what_does_not_fit();
     if (shard_.groups.empty()) print_note("--shard: there are fewer groups of cases than parts");
     for (const std::vector<std::size_t>& group : shard_.groups) {
@@ -278,15 +288,20 @@ ExitCode Sweep::run() {
     }
   }
   const SweepResult sweep = result_so_far();
-  const ExitCode written = files_.write_final(sweep);
+  const ExitCode kept = store_.finish();
+  const ExitCode written = files_.write_final(sweep, appended(sweep));
   ExitCode code = code_of(sweep);
-  const auto missing = std::count(rows_.begin(), rows_.end(), std::nullopt);
-  if (merges && missing > 0) {
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < cases_.size(); ++i) found += store_.row(i) ? 1U : 0U;
+  if (merges && found < cases_.size()) {
     print_error({fmt::format("--merge: expected all {} cases in the journals, found {}",
-                             cases_.size(), std::ssize(rows_) - missing)});
+                             cases_.size(), found)});
     if (code == ExitCode::kOk) code = ExitCode::kBadInput;
   }
-  return code != ExitCode::kOk ? code : written;
+  for (const ExitCode other : {kept, written}) {
+    if (code == ExitCode::kOk) code = other;
+  }
+  return code;
 }
 
 }  // namespace

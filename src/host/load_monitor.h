@@ -46,6 +46,13 @@ class LoadMonitor {
 
   void resume() { begin_ = read_(); }
   void pause();
+  // What was watched so far, of each machine; empty: not known. restore() begins with it, in place
+  // of what was watched before.
+  std::vector<LoadTimes> watched_so_far() const { return watched(); }
+  void restore(std::vector<LoadTimes> sum) {
+    unknown_ = sum.empty();
+    sum_ = std::move(sum);
+  }
   // Over all that was watched so far; of several machines, that of which others took the largest
   // part. nullopt: the system does not say, or too little time has passed to tell.
   std::optional<MachineLoad> observed() const;

@@ -33,6 +33,12 @@ std::vector<std::vector<std::int32_t>> rows_of(const std::vector<std::int32_t>& 
   return out;
 }
 
+// The target's prefill of a prompt, which the cases that share a context have in common.
+struct SharedPrefill {
+  bool done = false;
+  std::optional<double> ms;  // that it took, now or where a record of the prompt says so
+};
+
 class Measurement {
  public:
   // `shared`: that of the measurements that use its engine's context between its prompts; nullptr:
@@ -52,11 +58,13 @@ class Measurement {
       state.gammas = c_.speculation.gammas();
       state_.methods.push_back(std::move(state));
     }
-    state_.salt = fmt::format("{}", Clock::now().time_since_epoch().count());
+    state_.salt = part_ = fmt::format("{}", Clock::now().time_since_epoch().count());
+    state_.context = in_.context;
     const auto prompts = static_cast<std::int64_t>(in_.prompts.size());
     total_ = static_cast<std::int64_t>(state_.methods.size()) *
              (c_.warmup * (shared_ != nullptr ? prompts : 1) + prompts * c_.repetitions);
-    if (!c_.tuned()) return;
+    restore();
+    if (!c_.tuned() || restored_ > 0) return;
     tuner_.emplace(c_, state_.longest_prompt, !in_.tuning_prompts.empty(),
                    Tuner::Hooks{[this](Pass pass, std::int64_t done, std::int64_t total) {
                                   observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
@@ -67,11 +75,12 @@ class Measurement {
                                 [this] { return stopped(); }});
   }
 
-  // Each tuning prompt in order, before all others: `target_ms` as below.
-  void tune(const std::vector<Token>& tokens, bool last, std::optional<double>& target_ms);
-  // Each prompt in order: `target_ms` is how long the target took for it, unless that is still to
-  // be done.
-  void measure_prompt(int prompt, std::optional<double>& target_ms);
+  // Each tuning prompt in order, before all others.
+  void tune(const std::vector<Token>& tokens, bool last, SharedPrefill& target);
+  // Each prompt in order; nothing is done for one that has a record.
+  void measure_prompt(int prompt, SharedPrefill& target);
+  // How long the target's prefill of that prompt took, if a record says so.
+  std::optional<double> recorded_prefill_ms(int prompt) const;
   bool device_failed() const { return state_.first_error == ExitCode::kDevice; }
   RunResult result(bool ended);
   // Whether all was done that was asked for.
@@ -81,16 +90,20 @@ class Measurement {
   void set_read_bandwidth(double gbs) { state_.read_gbs_after = gbs; }
 
  private:
+  void restore();
+  void finish_prompt(int prompt);
   void resume();
   bool open();
-  void measure_open(int prompt, std::optional<double>& target_ms);
+  bool measure_open(int prompt, SharedPrefill& target);
+  void warm_up_again(int prompt);
+  bool has_all(int prompt) const;
   void repeat(int prompt, int repetition);
   void pause();
   bool noisy();
-  bool prefill(int prompt, std::optional<double>& target_ms);
+  bool prefill(int prompt, SharedPrefill& target);
   bool record(int prompt);
   void warm_up(int prompt);
-  void tune_open(const std::vector<Token>& tokens, bool last, std::optional<double>& target_ms);
+  void tune_open(const std::vector<Token>& tokens, bool last, SharedPrefill& target);
   void measure_steps();
   void measure_margins(int prompt);
   void generate(MethodState& m, int prompt, int repetition, bool warmup);
@@ -114,6 +127,10 @@ class Measurement {
   std::int64_t index_ = 0, total_ = 0;
   std::unique_ptr<Engine> engine_;
   bool closed_ = false;
+  std::string part_;            // of the records that this process makes
+  int restored_ = 0;            // prompts that have a record of an earlier process
+  GpuObservation gpu_before_;   // of those
+  bool warmed_ = false;         // something has been generated here
   std::optional<Tuner> tuner_;  // if anything is left to auto
   int tuned_ = 0;               // tuning prompts so far
   MeasurementState state_;
@@ -156,7 +173,7 @@ bool Measurement::stopped() {
   return state_.stopped || state_.timed_out;
 }
 
-bool Measurement::prefill(int prompt, std::optional<double>& target_ms) {
+bool Measurement::prefill(int prompt, SharedPrefill& target) {
   const auto& tokens = in_.prompts[static_cast<std::size_t>(prompt)];
   const PrefillProgress progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
     observer_.on_prefill(prompt, static_cast<int>(in_.prompts.size()), pass, done, total);
@@ -164,15 +181,15 @@ bool Measurement::prefill(int prompt, std::optional<double>& target_ms) {
   const StopRequested stop = [this] { return stopped(); };
   PrefillMetrics metrics;
   const bool done = guarded(nullptr, [&] {
-    if (!target_ms) {
+    if (!target.done) {
       const auto begin = Clock::now();
-      if (engine_->prefill_context(tokens, progress, stop)) {
-        target_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-      }
+      target.done = engine_->prefill_context(tokens, progress, stop);
+      const std::chrono::duration<double, std::milli> taken = Clock::now() - begin;
+      if (target.done && !target.ms) target.ms = taken.count();
     }
-    if (target_ms) metrics = engine_->prefill_methods(progress, stop);
-    metrics.interrupted = metrics.interrupted || !target_ms;
-    metrics.target_ms = target_ms.value_or(0);
+    if (target.done) metrics = engine_->prefill_methods(progress, stop);
+    metrics.interrupted = metrics.interrupted || !target.done;
+    metrics.target_ms = target.ms.value_or(0);
   });
   if (!done || metrics.interrupted) return false;
   state_.prefills.push_back(metrics);
@@ -213,7 +230,7 @@ bool Measurement::generate_now(const MethodState& m, const TokenCallback& on_tok
                         on_tokens, [this] { return stopped(); });
   if (run.metrics.interrupted) return false;
   if (shared_ != nullptr && m.method->is_baseline()) {
-    shared_->add(c_.speculation, run, make_run_id(in_.context, state_.salt));
+    shared_->add(c_.speculation, run, make_run_id(*state_.context, state_.salt));
   }
   return true;
 }
@@ -290,19 +307,20 @@ void Measurement::warm_up(int prompt) {
   guarded(nullptr, [&] { measure_steps(); });
 }
 
-void Measurement::tune_open(const std::vector<Token>& tokens, bool last,
-                            std::optional<double>& target_ms) {
+void Measurement::tune_open(const std::vector<Token>& tokens, bool last, SharedPrefill& target) {
   const auto begin = Clock::now();
-  if (!target_ms) {
+  if (!target.done) {
     const auto progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
       observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
     };
     if (!engine_->prefill_context(tokens, progress, [this] { return stopped(); })) return;
-    target_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    target.done = true;
+    target.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   }
-  tuner_->use_prompt(*engine_, *target_ms * 1e-3, last);
+  tuner_->use_prompt(*engine_, *target.ms * 1e-3, last);
   ++tuned_;
   if (!tuner_->chosen()) return;
+  state_.budget = tuner_->budget();
   for (MethodState& m : state_.methods) {
     m.tuning = tuner_->of(m.method->method);
     if (!m.tuning) continue;
@@ -311,12 +329,51 @@ void Measurement::tune_open(const std::vector<Token>& tokens, bool last,
   }
 }
 
-void Measurement::tune(const std::vector<Token>& tokens, bool last,
-                       std::optional<double>& target_ms) {
+void Measurement::tune(const std::vector<Token>& tokens, bool last, SharedPrefill& target) {
   if (!tuner_ || tuner_->chosen()) return;
   resume();
-  if (!stopped() && open()) guarded(nullptr, [&] { tune_open(tokens, last, target_ms); });
+  if (!stopped() && open()) guarded(nullptr, [&] { tune_open(tokens, last, target); });
   pause();
+}
+
+// What earlier processes measured, as if it had been measured here.
+void Measurement::restore() {
+  const auto& records = in_.records;
+  if (records.empty() || !are_whole(records, state_.methods.size()) ||
+      !can_go_on(records.front().start->context, in_.context)) {
+    return;
+  }
+  for (const PromptRecord& record : records) add_record(state_, record);
+  restored_ = static_cast<int>(records.size());
+  spent_s_ = records.back().spent_s;
+  gpu_before_ = records.back().gpu;
+  if (in_.load != nullptr) in_.load->restore(records.back().load);
+  for (const MethodState& m : state_.methods) {
+    index_ += std::ssize(m.runs);
+    for (const MeasuredRun& run : m.runs) {
+      if (shared_ == nullptr || !m.method->is_baseline()) continue;
+      const std::string own = make_run_id(*state_.context, state_.salt);
+      shared_->add(c_.speculation, run, run.generated_in.value_or(own));
+    }
+  }
+  total_ = std::max(total_, index_);
+}
+
+std::optional<double> Measurement::recorded_prefill_ms(int prompt) const {
+  if (prompt >= restored_) return std::nullopt;
+  return state_.prefills[static_cast<std::size_t>(prompt)].target_ms;
+}
+
+// What a record holds is what every result is made of, whether it was read or has just been made.
+void Measurement::finish_prompt(int prompt) {
+  PromptRecord record = cut_record(state_, prompt);
+  record.part = part_;
+  record.part_read_gbs = in_.context.measured_read_gbs;
+  record.spent_s = spent_s_;
+  if (in_.load != nullptr) record.load = in_.load->watched_so_far();
+  if (in_.monitor != nullptr) record.gpu = merged(gpu_before_, in_.monitor->observed());
+  if (in_.on_prompt) in_.on_prompt(record);
+  add_record(state_, std::move(record));
 }
 
 void Measurement::resume() {
@@ -357,7 +414,7 @@ bool Measurement::open() {
     engine_ = in_.make_engine
                   ? in_.make_engine(shape)
                   : make_engine(*in_.backend, *in_.target, in_.draft, c_.speculation, shape);
-    if (tuner_ && tuner_->chosen() && tuner_->budget()) engine_->set_budget(*tuner_->budget());
+    if (state_.budget) engine_->set_budget(*state_.budget);
   });
 }
 
@@ -375,23 +432,61 @@ bool Measurement::noisy() {
                      [this](const CaseResult& c) { return is_noisy(c_, c); });
 }
 
-void Measurement::measure_open(int prompt, std::optional<double>& target_ms) {
-  if (!prefill(prompt, target_ms) || !record(prompt)) return;
+// In a process that goes on at a later prompt: kernels and weights are cold, and the warm-up of the
+// first prompt was another process's.
+void Measurement::warm_up_again(int prompt) {
+  for (int w = 0; w < c_.warmup; ++w) {
+    for (const std::size_t i : interleaved_order(state_.methods.size(), w)) {
+      MethodState& m = state_.methods[i];
+      MeasuredRun run;
+      run.prompt = prompt;
+      const bool taken = m.method->is_baseline() && take_baseline(run);
+      if (m.failed || taken || stopped()) continue;
+      guarded(&m, [&] {
+        engine_->set_gammas(m.gammas);
+        engine_->generate(m.method->method, c_.gen_len, c_.seed, static_cast<std::uint32_t>(prompt),
+                          {}, [this] { return stopped(); });
+      });
+    }
+  }
+}
+
+// Whether all was generated on this prompt that was asked for.
+bool Measurement::has_all(int prompt) const {
+  return std::all_of(state_.methods.begin(), state_.methods.end(), [&](const MethodState& m) {
+    const auto timed = std::count_if(m.runs.begin(), m.runs.end(), [&](const MeasuredRun& r) {
+      return !r.warmup && r.prompt == prompt;
+    });
+    return !m.failed && timed >= c_.repetitions;
+  });
+}
+
+// Whether the prompt has ended for all methods.
+bool Measurement::measure_open(int prompt, SharedPrefill& target) {
+  if (!prefill(prompt, target) || !record(prompt)) return false;
+  if (!warmed_ && restored_ > 0) warm_up_again(prompt);
+  warmed_ = true;
   if (prompt == 0 || shared_ != nullptr) warm_up(prompt);
   for (int r = 0; r < c_.repetitions && !stopped(); ++r) repeat(prompt, r);
-  for (int r = c_.repetitions; noisy() && r < kMaxNoiseFactor * c_.repetitions && !stopped(); ++r) {
+  bool whole = has_all(prompt);
+  for (int r = c_.repetitions; noisy() && r < kMaxNoiseFactor * c_.repetitions; ++r) {
+    whole = whole && !stopped();
+    if (!whole) break;
     total_ += std::ssize(state_.methods);
     repeat(prompt, r);
   }
   measure_margins(prompt);
+  return whole;
 }
 
-void Measurement::measure_prompt(int prompt, std::optional<double>& target_ms) {
+void Measurement::measure_prompt(int prompt, SharedPrefill& target) {
+  if (prompt < restored_) return;
   resume();
   const bool failed = std::all_of(state_.methods.begin(), state_.methods.end(),
                                   [](const MethodState& m) { return m.failed.has_value(); });
-  if (!failed && !stopped() && open()) measure_open(prompt, target_ms);
+  const bool whole = !failed && !stopped() && open() && measure_open(prompt, target);
   pause();
+  if (whole && state_.first_error == ExitCode::kOk) finish_prompt(prompt);
 }
 
 bool Measurement::complete() const {
@@ -407,7 +502,7 @@ void Measurement::close() {
 RunResult Measurement::result(bool ended) {
   state_.ended = ended;
   if (!closed_) state_.memory = memory();
-  if (in_.monitor != nullptr) state_.gpu = in_.monitor->observed();
+  if (in_.monitor != nullptr) state_.gpu = merged(gpu_before_, in_.monitor->observed());
   if (in_.load != nullptr) state_.load = in_.load->observed();
   RunResult r = build_result(in_, state_);
   if (ended) r.context.end = iso_time_now();
@@ -459,7 +554,8 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
   std::deque<Measurement> measurements;
   for (const MeasureInput& input : inputs) {
     TF_CHECK(input.prompts.size() == inputs.front().prompts.size());
-    measurements.emplace_back(input, inputs.size() > 1 ? &shared : nullptr);
+    TF_CHECK(inputs.size() == 1 || input.shares_context);
+    measurements.emplace_back(input, input.shares_context ? &shared : nullptr);
   }
   const auto device_failed = [&] {
     return std::any_of(measurements.begin(), measurements.end(),
@@ -468,16 +564,19 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
   const auto own = inputs.front().tuning_prompts;
   const auto tuning = own.empty() ? inputs.front().prompts.first(1) : own;
   for (std::size_t p = 0; p < tuning.size(); ++p) {
-    std::optional<double> target_ms;
+    SharedPrefill target;
     for (Measurement& m : measurements) {
-      if (!device_failed()) m.tune(tuning[p], p + 1 == tuning.size(), target_ms);
+      if (!device_failed()) m.tune(tuning[p], p + 1 == tuning.size(), target);
     }
   }
   const auto prompts = static_cast<int>(inputs.front().prompts.size());
   for (int p = 0; p < prompts && !device_failed(); ++p) {
-    std::optional<double> target_ms;
+    SharedPrefill target;
+    for (const Measurement& m : measurements) {
+      if (!target.ms) target.ms = m.recorded_prefill_ms(p);
+    }
     for (Measurement& m : measurements) {
-      if (!device_failed()) m.measure_prompt(p, target_ms);
+      if (!device_failed()) m.measure_prompt(p, target);
     }
   }
   for (Measurement& m : measurements) m.close();

@@ -12,6 +12,7 @@
 #include "decode/engine.h"
 #include "host/gpu_monitor.h"
 #include "host/load_monitor.h"
+#include "measure/prompt_record.h"
 #include "triforce/backend.h"
 #include "triforce/config.h"
 #include "triforce/decode.h"
@@ -86,6 +87,14 @@ struct MeasureInput {
   const GpuMonitor* monitor = nullptr;  // of the GPU that is measured; null: none
   LoadMonitor* load = nullptr;          // of this input alone: watches while it is at work
   MeasureObserver* observer = nullptr;
+  // Whether other cases use the context too, in this process or in another one of the same sweep.
+  bool shares_context = false;
+  // Of its first prompts, which are not measured again unless they are of other devices, threads or
+  // methods. They outlive the measurement.
+  std::span<const PromptRecord> records;
+  // Gets the record of each prompt that was measured, when it has ended for all methods; may be
+  // empty.
+  std::function<void(const PromptRecord&)> on_prompt;
   StopRequested stop;  // ends the measurement at the next pass or round; what is finished counts
 };
 
@@ -97,13 +106,16 @@ struct MeasureInput {
 // meanwhile included.
 RunResult run_measurement(const MeasureInput& input);
 
-// The same of several configurations with the same prompts, tuning prompts, models and gen_len.
+// The same of several configurations with the same prompts, tuning prompts, models and gen_len;
+// all of them share the context, or there is only one.
 // Each make_engine gives methods over one context that all share: the target processes a prompt
 // once, for the first of them, and every configuration in turn decodes from it, after a warm-up on
 // each prompt, as its methods are built anew. Baselines that sample alike are generated once, for
 // the first that asks, too. Tokens and counters are those of each alone; peaks of memory are null.
 // A configuration's time limit counts its own time. Ends early, with the others' results as they
-// are then, if the device of one fails (ExitCode::kDevice).
+// are then, if the device of one fails (ExitCode::kDevice). Where records stand for the first
+// prompts the result is that of a measurement that was not interrupted; a prompt is warmed up once
+// more before the first one that is measured, and no sample tells of that.
 std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs);
 
 // The result of a run that never started, one case a method: too little memory, a model that does

@@ -25,6 +25,7 @@ class CaseBuilder {
   void fill_prefill(CaseResult& c) const;
   void fill_speedup(const MethodState& m, CaseResult& c) const;
   void fill_validity(const MethodState& m, CaseResult& c) const;
+  void add_parts(Validity& validity) const;
   void fill_output(const MethodState& m, CaseResult& c) const;
   void fill_tuning(CaseResult& c) const;
   StepResult steps(const MethodState& m) const;
@@ -184,6 +185,23 @@ void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {
   if (predicted && *predicted > 0) c.speedup->predicted = s_.steps[Pass::kFull].at(1) / *predicted;
 }
 
+// A case that several processes measured, one after the other.
+void CaseBuilder::add_parts(Validity& validity) const {
+  if (s_.parts.size() < 2) return;
+  validity.notes.push_back(
+      fmt::format("measured by {} processes: it was stopped and went on", s_.parts.size()));
+  std::vector<double> gbs;
+  for (const MeasuredPart& part : s_.parts) {
+    if (part.read_gbs) gbs.push_back(*part.read_gbs);
+  }
+  if (gbs.size() < 2) return;
+  const auto [least, most] = std::minmax_element(gbs.begin(), gbs.end());
+  if (*least >= kSameBandwidth * *most) return;
+  validity.reasons.push_back(
+      fmt::format("the memory's read bandwidth was {:.3g} to {:.3g} GB/s where processes began",
+                  *least, *most));
+}
+
 void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
   if (m.method->uses(Pass::kDraft) && in_.draft != nullptr) {
     const RunShape run{s_.longest_prompt, c_.gen_len, c_.methods};
@@ -192,6 +210,7 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
   }
   std::vector<std::string>& reasons = c.validity.reasons;
   reasons = build_reasons(context_);
+  add_parts(c.validity);
   if (c.target && c.target->random_seed) reasons.emplace_back("random weights");
   if (c.draft && c.draft->random_seed) reasons.emplace_back("random weights of the drafter");
   if (in_.data.bytes_as_ids && !(c.target && c.target->random_seed)) {
@@ -290,7 +309,7 @@ bool is_noisy(const RunConfig& config, const CaseResult& c) {
 
 RunResult build_result(const MeasureInput& input, const MeasurementState& state) {
   RunResult r;
-  r.context = input.context;
+  r.context = state.context.value_or(input.context);
   r.context.clocks = state.gpu.clocks;
   r.context.throttle_reasons = state.gpu.throttle_reasons;
   r.context.pcie = state.gpu.pcie;
@@ -298,12 +317,17 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
   r.context.measured_read_gbs_after = state.read_gbs_after;
   r.run_id = make_run_id(r.context, state.salt);
   r.exit_code = state.first_error;
-  if (r.exit_code == ExitCode::kOk && state.timed_out) r.exit_code = ExitCode::kInconclusive;
-  if (r.exit_code == ExitCode::kOk && state.stopped) r.exit_code = ExitCode::kInterrupted;
   const CaseBuilder builder(input, state, r.context);
   for (const MethodState& m : state.methods) {
     r.cases.push_back(builder.build(m));
     const CaseResult& c = r.cases.back();
+    // A signal or limit that came when all was measured cut nothing short.
+    if (r.exit_code == ExitCode::kOk && c.status == CaseStatus::kTimeout) {
+      r.exit_code = ExitCode::kInconclusive;
+    }
+    if (r.exit_code == ExitCode::kOk && c.status == CaseStatus::kInterrupted && state.stopped) {
+      r.exit_code = ExitCode::kInterrupted;
+    }
     if (c.lossless.equal_to_baseline == false) {
       r.exit_code = ExitCode::kNumeric;
     } else if (r.exit_code == ExitCode::kOk && is_noisy(input.config, c)) {

@@ -8,6 +8,7 @@
 
 #include "measure/measure.h"
 #include "measure/measure_parts.h"
+#include "measure/prompt_record.h"
 
 namespace triforce {
 
@@ -21,6 +22,12 @@ struct MethodState {
   std::optional<double> top2_margin;  // where its stream first left the baseline's
   std::optional<CaseStatus> failed;
   std::string reason;  // of the failure
+};
+
+// A process that measured some of the prompts, and the read bandwidth that it began with.
+struct MeasuredPart {
+  std::string id;
+  std::optional<double> read_gbs;
 };
 
 struct MeasurementState {
@@ -37,6 +44,10 @@ struct MeasurementState {
   bool timed_out = false, stopped = false;
   ExitCode first_error = ExitCode::kOk;
   std::string salt;  // of the run id
+  // What began the case; nullopt: as the input says.
+  std::optional<ResultContext> context;
+  std::optional<std::int64_t> budget;  // chosen by auto, tokens
+  std::vector<MeasuredPart> parts;     // in their order, of the prompts that have ended
 
   // The method the others are compared with; nullptr: there is none.
   const MethodState* baseline() const {

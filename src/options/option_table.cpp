@@ -296,8 +296,8 @@ std::vector<Option> measuring() {
 std::vector<Option> sweeping() {
   return {
       o("resume", {}, "FILE", "",
-        "journal of the sweep: cases are written there as they end, and those that are there "
-        "already are not measured again, unless they failed",
+        "journal of the sweep: every prompt of a case is written there as it ends, and what is "
+        "there already is not measured again; cases that failed are tried again",
         kRun, Role::kOutputs, text("a file name", at(&C::journal_file))),
       o("shard", {}, "K/N", "",
         "measure the K-th of N parts of the sweep alone: each part has every N-th group of cases "

@@ -76,6 +76,26 @@ std::string short_number(const std::optional<double>& value) {
   return size >= 10 ? fmt::format("{:.2f}", *value) : fmt::format("{:.3f}", *value);
 }
 
+std::string number_list(const std::vector<std::int64_t>& numbers) {
+  std::string out;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", numbers[i]);
+    if (end - i > 1) out += fmt::format("{}{}", end - i > 2 ? "-" : ", ", numbers[end - 1]);
+    i = end;
+  }
+  return out;
+}
+
+std::string options_text(const std::vector<Param>& options) {
+  std::string text;
+  for (const auto& [name, value] : options) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, to_text(value));
+  }
+  return text;
+}
+
 std::string percent(const std::optional<double>& fraction) {
   if (!fraction || !std::isfinite(*fraction)) return "-";
   return fmt::format("{:.0f}%", 100 * *fraction);

@@ -65,6 +65,11 @@ std::string render_markdown(const TextTable& table);
 std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
                  std::size_t column = 0);
 
+// "3, 5-9": numbers in rising order.
+std::string number_list(const std::vector<std::int64_t>& numbers);
+// "budget 512, temp 0.6"
+std::string options_text(const std::vector<Param>& options);
+
 // Five characters: more digits the smaller the value, "2e+05" above 99999. "-" for nothing.
 std::string short_number(const std::optional<double>& value);
 std::string percent(const std::optional<double>& fraction);  // "61%", "-" for nothing

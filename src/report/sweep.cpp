@@ -12,19 +12,6 @@ namespace {
 
 constexpr JsonLimits kLimits{std::int64_t{1} << 30, 20, std::int64_t{1} << 27};
 
-// "3, 5-9": numbers in rising order.
-std::string number_list(const std::vector<std::int64_t>& numbers) {
-  std::string out;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", numbers[i]);
-    if (end - i > 1) out += fmt::format("{}{}", end - i > 2 ? "-" : ", ", numbers[end - 1]);
-    i = end;
-  }
-  return out;
-}
-
 bool is_measured(const SweepRow& row) {
   return std::any_of(row.result.cases.begin(), row.result.cases.end(),
                      [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });
@@ -245,10 +232,7 @@ std::vector<std::string> notes_of(const SweepResult& sweep, const std::vector<Re
 }
 
 std::string options_text(const SweepRow& row) {
-  std::string text;
-  for (const auto& [name, value] : row.options) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, to_text(value));
-  }
+  const std::string text = options_text(row.options);
   return text.empty() ? text : " (" + text + ")";
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "core/sha256.h"
 #include "core/utf8.h"
@@ -20,7 +21,6 @@ namespace {
 
 constexpr const char* kErrorKind = "InvalidJournal";
 constexpr std::size_t kChecksumDigits = 16;
-constexpr const char* kTextOptions[] = {"dataset", "prefill", "prompts", "seed", "target"};
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 30;
 constexpr JsonLimits kLimits{kMaxBytes, 20, std::int64_t{1} << 27};
 
@@ -37,76 +37,6 @@ std::optional<std::string_view> body_of(std::string_view line) {
 template <class T>
 T read_line(std::string_view body, const std::string& source) {
   return read_json_text<T>(body, source, kLimits, kErrorKind);
-}
-
-// Where an earlier row and a new one say different things of the same, what that is; else empty.
-struct Difference {
-  std::string what, before, now;
-};
-
-template <class T>
-std::string shown(const T& value) {
-  if constexpr (Optional<T>) {
-    return value ? fmt::format("{}", *value) : "none";
-  } else {
-    return fmt::format("{}", value);
-  }
-}
-
-std::optional<Difference> model_difference(const char* role, const ModelInfo& a,
-                                           const ModelInfo& b) {
-  if (a.name != b.name) return std::nullopt;  // an axis
-  const std::string of = fmt::format("{} {}: ", role, a.name);
-  if (a.config_sha256 != b.config_sha256) {
-    return Difference{of + "config.json", shown(a.config_sha256), shown(b.config_sha256)};
-  }
-  if (a.tokenizer_sha256 != b.tokenizer_sha256) {
-    return Difference{of + "tokenizer", shown(a.tokenizer_sha256), shown(b.tokenizer_sha256)};
-  }
-  // Not loaded: no digest yet.
-  if (a.dtype == b.dtype && a.weights_digest && b.weights_digest &&
-      a.weights_digest != b.weights_digest) {
-    return Difference{of + "weights", shown(a.weights_digest), shown(b.weights_digest)};
-  }
-  return std::nullopt;
-}
-
-// Whether the options that choose the prompts are the same.
-bool same_text(const CaseResult& a, const CaseResult& b) {
-  const auto value = [](const CaseResult& c, std::string_view name) {
-    const ParamValue* const found = find_param(c.params, name);
-    return found == nullptr ? std::string() : to_text(*found);
-  };
-  return std::all_of(std::begin(kTextOptions), std::end(kTextOptions),
-                     [&](const char* name) { return value(a, name) == value(b, name); });
-}
-
-std::optional<Difference> find_difference(const RunResult& before, const RunResult& now) {
-  const ResultContext &a = before.context, &b = now.context;
-  if (a.gpu_name && b.gpu_name) {
-    if (a.gpu_name != b.gpu_name) return Difference{"GPU", *a.gpu_name, *b.gpu_name};
-    if (a.driver != b.driver) return Difference{"driver", shown(a.driver), shown(b.driver)};
-    if (a.cuda != b.cuda) return Difference{"CUDA runtime", shown(a.cuda), shown(b.cuda)};
-  }
-  if (before.cases.empty() || now.cases.empty()) return std::nullopt;
-  const CaseResult &c = before.cases.front(), &d = now.cases.front();
-  if (c.target && d.target) {
-    if (auto found = model_difference("target", *c.target, *d.target)) return found;
-  }
-  if (same_text(c, d) && c.data.sha256 && d.data.sha256 && c.data.sha256 != d.data.sha256) {
-    return Difference{fmt::format("data {}: SHA-256", c.data.kind), *c.data.sha256, *d.data.sha256};
-  }
-  const auto drafter = [](const RunResult& r) -> const ModelInfo* {
-    for (const CaseResult& x : r.cases) {
-      if (x.draft) return &*x.draft;
-    }
-    return nullptr;
-  };
-  const ModelInfo *e = drafter(before), *f = drafter(now);
-  if (e != nullptr && f != nullptr) {
-    if (auto found = model_difference("drafter", *e, *f)) return found;
-  }
-  return std::nullopt;
 }
 
 // "--resume: FILE", what messages begin with.
@@ -126,13 +56,50 @@ void lock(const Descriptor& file, int how, const std::string& name) {
 }
 
 struct Contents {
-  std::optional<JournalHeader> header;  // nullopt: an empty file
-  std::vector<SweepRow> rows;
-  std::size_t end = 0;  // bytes of whole lines: what follows is torn
+  std::optional<JournalHeader> header;  // nullopt: an empty file, or one torn in its first line
+  std::vector<JournalEntry> entries;
+  std::vector<std::string> sources;  // of them, for messages
+  std::size_t end = 0;               // bytes of whole lines: what follows is torn
 };
+
+// The first line, of whatever format.
+void check_format(std::string_view body, const std::string& source) {
+  constexpr std::string_view kBegin = R"({"schema":"triforce-bench.journal/)";
+  const std::string ours = fmt::format(R"({{"schema":"{}")", kJournalSchema);
+  if (!body.starts_with(kBegin) || body.starts_with(ours)) return;
+  const std::string_view format = body.substr(11, body.find('"', 11) - 11);
+  throw_input("JournalMismatch",
+              "{}: was written by a build with another format (expected {}, found {}); another "
+              "file begins anew",
+              source, kJournalSchema, quote_text(format));
+}
+
+// What a process leaves that is killed while it writes the first line.
+bool is_torn_header(std::string_view text) {
+  if (text.size() <= kChecksumDigits + 1) return text.empty();
+  const std::string begin = fmt::format(R"({{"schema":"{}",)", kJournalSchema);
+  const std::string_view body = text.substr(kChecksumDigits + 1);
+  const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  return text.find('\n') == std::string_view::npos && text[kChecksumDigits] == ' ' &&
+         std::all_of(text.begin(), text.begin() + kChecksumDigits, is_hex) &&
+         body.substr(0, begin.size()) == begin.substr(0, body.size());
+}
+
+void check_entry(const JournalEntry& entry, std::int64_t cases, const std::string& source) {
+  if (entry.number < 1 || entry.number > cases) {
+    throw_input(kErrorKind, "{}: expected a case of 1 to {}, found {}", source, cases,
+                entry.number);
+  }
+  const int members = (entry.facts ? 1 : 0) + (entry.prompt ? 1 : 0) + (entry.row ? 1 : 0);
+  if (members != 1 || (entry.row && entry.row->number != entry.number)) {
+    throw_input(kErrorKind, "{}: expected facts, a prompt or a row of case {}, found {}", source,
+                entry.number, entry.row ? "a row of another" : "none or several");
+  }
+}
 
 Contents parse(std::string_view text, const std::string& name) {
   Contents contents;
+  if (is_torn_header(text)) return contents;
   for (int number = 1; contents.end < text.size(); ++number) {
     const std::size_t end = text.find('\n', contents.end);
     const std::string source = fmt::format("{}:{}", name, number);
@@ -149,15 +116,13 @@ Contents parse(std::string_view text, const std::string& name) {
     }
     contents.end = end + 1;
     if (number == 1) {
+      check_format(*body, source);
       contents.header = read_line<JournalHeader>(*body, source);
       continue;
     }
-    const std::int64_t cases = contents.header->cases;
-    const SweepRow& row = contents.rows.emplace_back(read_line<SweepRow>(*body, source));
-    if (row.number < 1 || row.number > cases) {
-      throw_input(kErrorKind, "{}: expected a case of 1 to {}, found {}", source, cases,
-                  row.number);
-    }
+    contents.entries.push_back(read_line<JournalEntry>(*body, source));
+    contents.sources.push_back(source);
+    check_entry(contents.entries.back(), contents.header->cases, source);
   }
   return contents;
 }
@@ -176,16 +141,6 @@ void expect_header(const JournalHeader& header, const JournalHeader& found, cons
   expect("sweep", header.cases_sha256, found.cases_sha256);
 }
 
-void check_alike(const std::vector<SweepRow>& rows, const RunResult& result,
-                 const std::string& name) {
-  for (const SweepRow& row : rows) {
-    if (const auto found = find_difference(row.result, result)) {
-      throw_input("JournalMismatch", "{}: {}: expected {} as in case {}, found {}", name,
-                  found->what, found->before, row.number, found->now);
-    }
-  }
-}
-
 Contents read_shard(const std::string& path, const std::string& name) {
   const Descriptor file = open_fd(path, O_RDONLY);
   if (!file) throw_usage("{}: expected a file, found: {}", name, std::strerror(errno));
@@ -198,15 +153,17 @@ Contents read_shard(const std::string& path, const std::string& name) {
 }  // namespace
 
 bool is_settled(const RunResult& r) {
-  return std::all_of(r.cases.begin(), r.cases.end(), [](const CaseResult& c) {
+  const auto stands = [](const CaseResult& c) {
     return c.status == CaseStatus::kOk || c.status == CaseStatus::kSkippedOptions;
-  });
+  };
+  return !r.cases.empty() && std::all_of(r.cases.begin(), r.cases.end(), stands);
 }
 
 std::vector<SweepRow> merge_journals(const std::vector<std::string>& paths,
                                      const JournalHeader& header) {
   JournalHeader expected = header;
   std::vector<SweepRow> merged;
+  KnownFacts known;
   std::map<std::int64_t, std::pair<std::size_t, std::string>> places;  // in merged, and the file
   for (const std::string& path : paths) {
     const std::string name = name_of("--merge", path);
@@ -214,9 +171,14 @@ std::vector<SweepRow> merge_journals(const std::vector<std::string>& paths,
     if (path == paths.front()) expected.cpu_model = contents.header->cpu_model;
     expect_header(expected, *contents.header, name, "");
     std::map<std::int64_t, SweepRow> last;
-    for (SweepRow& row : contents.rows) last[row.number] = std::move(row);
+    for (JournalEntry& entry : contents.entries) {
+      if (entry.row) last[entry.number] = std::move(*entry.row);
+    }
     for (auto& [number, row] : last) {
-      check_alike(merged, row.result, name);
+      if (auto facts = facts_of(row.result)) {
+        known.check(*facts, name);
+        known.add(number, std::move(*facts));
+      }
       const auto [it, is_new] = places.emplace(number, std::pair(merged.size(), path));
       if (is_new) {
         merged.push_back(std::move(row));
@@ -258,23 +220,84 @@ void Journal::read(const JournalHeader& header) {
   if (contents.header) {
     expect_header(header, *contents.header, name_ + ":1", "; another file begins anew");
   }
-  rows_ = std::move(contents.rows);
-  if (contents.end < text.size() &&
-      ::ftruncate(file_.get(), static_cast<off_t>(contents.end)) != 0) {
+  for (std::size_t i = 0; i < contents.entries.size(); ++i) {
+    take(std::move(contents.entries[i]), contents.sources[i]);
+  }
+  torn_ = contents.end < text.size();
+  if (torn_ && ::ftruncate(file_.get(), static_cast<off_t>(contents.end)) != 0) {
     throw_write_error(name_, "cut off the torn last line", errno);
   }
-  if (text.empty()) write_line(to_json_text(header, JsonStyle::kCompact));
+  if (!contents.header) {
+    write(to_json_text(header, JsonStyle::kCompact));
+    flush();
+  }
 }
 
-void Journal::append(const SweepRow& row) {
-  check_alike(rows_, row.result, name_);
-  write_line(to_json_text(row, JsonStyle::kCompact));
-  rows_.push_back(row);
+void Journal::take(JournalEntry entry, const std::string& source) {
+  if (entry.facts) {
+    known_.add(entry.number, std::move(*entry.facts));
+  } else if (entry.row) {
+    if (auto facts = facts_of(entry.row->result)) known_.add(entry.number, std::move(*facts));
+    // A case that failed goes on with the prompts that it had, and with all of its time.
+    std::vector<PromptRecord>& prompts = prompts_[entry.number];
+    if (is_settled(entry.row->result)) prompts.clear();
+    if (!prompts.empty()) prompts.back().spent_s = 0;
+    rows_.push_back(std::move(*entry.row));
+  } else {
+    std::vector<PromptRecord>& prompts = prompts_[entry.number];
+    if (entry.prompt->prompt == 0) prompts.clear();
+    if (entry.prompt->prompt != static_cast<int>(prompts.size())) {
+      throw_input(kErrorKind, "{}: expected prompt {} of case {}, found {}", source, prompts.size(),
+                  entry.number, entry.prompt->prompt);
+    }
+    prompts.push_back(std::move(*entry.prompt));
+  }
 }
 
-void Journal::write_line(const std::string& body) {
-  write_all(file_.get(), fmt::format("{} {}\n", checksum(body), body), name_);
-  if (::fdatasync(file_.get()) != 0) throw_write_error(name_, "write to the disk", errno);
+std::vector<PromptRecord> Journal::take_prompts_of(std::int64_t number) {
+  return std::exchange(prompts_[number], {});
+}
+
+void Journal::expect(std::int64_t number, const CaseFacts& facts) {
+  known_.check(facts, name_);
+  if (!known_.add(number, facts)) return;
+  write(to_json_text(JournalEntry{number, facts, {}, {}}, JsonStyle::kCompact));
+  flush();
+}
+
+void Journal::add(const SweepRow& row) {
+  if (auto facts = facts_of(row.result)) {
+    known_.check(*facts, name_);
+    known_.add(row.number, std::move(*facts));
+  }
+  write(to_json_text(JournalEntry{row.number, {}, {}, row}, JsonStyle::kCompact));
+  flush();
+}
+
+void Journal::add(std::int64_t number, const PromptRecord& record) {
+  write(to_json_text(JournalEntry{number, {}, record, {}}, JsonStyle::kCompact));
+  flush();
+}
+
+void Journal::write(const std::string& body) {
+  unwritten_.push_back(fmt::format("{} {}\n", checksum(body), body));
+}
+
+// A line that a full disk cut short is taken away, so that those after it can be read.
+void Journal::flush() {
+  while (!unwritten_.empty()) {
+    struct stat before {};
+    if (::fstat(file_.get(), &before) != 0) throw_write_error(name_, "write", errno);
+    try {
+      write_all(file_.get(), unwritten_.front(), name_);
+      if (::fdatasync(file_.get()) != 0) throw_write_error(name_, "write to the disk", errno);
+    } catch (const Error&) {
+      while (::ftruncate(file_.get(), before.st_size) != 0 && errno == EINTR) {
+      }
+      throw;
+    }
+    unwritten_.pop_front();
+  }
 }
 
 }  // namespace triforce

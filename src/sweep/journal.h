@@ -1,15 +1,22 @@
-// The journal of a sweep: a line for each case that has ended, so that a sweep which was killed
-// goes on where it was. The file is text; a line is 16 hex digits of the SHA-256 of its rest, a
-// space, and one JSON object: first the header, then rows. A case that was measured again has
-// several; the last counts.
+// The journal of a sweep: a line for each prompt of a case that has ended and for each case, so
+// that a sweep which was killed goes on at the next prompt. The file is text; a line is 16 hex
+// digits of the SHA-256 of its rest, a space, and one JSON object: first the header, then entries.
+// A case that was measured again has several rows; the last counts.
 #pragma once
+#include <deque>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/file.h"
+#include "measure/prompt_record.h"
+#include "sweep/case_facts.h"
 #include "triforce/sweep.h"
 
 namespace triforce {
+
+inline constexpr std::string_view kJournalSchema = "triforce-bench.journal/2";
 
 // What must be the same for rows to stand in one table.
 struct JournalHeader {
@@ -20,11 +27,26 @@ struct JournalHeader {
 };
 template <class V>
 void fields(V& v, JournalHeader& h) {
-  v.constant("schema", "triforce-bench.journal/1", "format of this file");
+  v.constant("schema", kJournalSchema, "format of this file");
   v("program_sha256", h.program_sha256, "of the program's file");
   v("cases_sha256", h.cases_sha256, "of the options of all cases");
   v("cases", h.cases, "how many");
   v("cpu_model", h.cpu_model, "processor");
+}
+
+// One of the three of a case.
+struct JournalEntry {
+  std::int64_t number = 0;
+  std::optional<CaseFacts> facts;      // of the records of it and of others that follow
+  std::optional<PromptRecord> prompt;  // prompts of a case are in their order; 0 begins it anew
+  std::optional<SweepRow> row;
+};
+template <class V>
+void fields(V& v, JournalEntry& e) {
+  v("case", e.number, "number of the case, from 1");
+  v("facts", e.facts, "devices, models and text that prompts are measured with");
+  v("prompt", e.prompt, "what one prompt gave");
+  v("row", e.row, "the case has ended so");
 }
 
 // Whether a row stands: what failed may succeed another time.
@@ -44,24 +66,42 @@ class Journal {
   // Begins the file, or reads one of the same header and cuts off a last line that is torn. Holds a
   // lock until it is destroyed. Throws Error(kUsage) for a place that cannot be written or that
   // another process writes, Error(kBadInput): InvalidJournal for what is no journal or damaged,
-  // JournalMismatch for that of another program, processor or sweep; Error(kResources).
+  // JournalMismatch for that of another format, program, processor or sweep; Error(kResources).
   Journal(std::string path, const JournalHeader& header);
 
+  // "--resume: FILE"
+  const std::string& name() const { return name_; }
   // Rows in the order in which they were written.
   const std::vector<SweepRow>& rows() const { return rows_; }
-  // Is on the disk when it returns. Throws Error(kBadInput, "JournalMismatch") if the row was made
-  // with another GPU, driver, model or text than one that is there; Error(kResources).
-  void append(const SweepRow& row);
+  // Those of a case's first prompts that were there, in their order.
+  std::vector<PromptRecord> take_prompts_of(std::int64_t number);
+  // Whether a last line was cut off, because a process was killed while it wrote.
+  bool was_torn() const { return torn_; }
+
+  // Devices, models and text that case `number` is about to be measured with. Throws
+  // Error(kBadInput, "JournalMismatch") if they are other ones than those of what is there.
+  void expect(std::int64_t number, const CaseFacts& facts);
+  // These are on the disk when they return. Where it is full they throw Error(kResources), and what
+  // was to be written is kept: the next call, or flush(), writes it too. add() throws as expect(),
+  // of the facts of the row.
+  void add(const SweepRow& row);
+  void add(std::int64_t number, const PromptRecord& record);
+  void flush();
   // In a process that was forked: lets go of the file without ending the lock.
   void forget() { file_.reset(); }
 
  private:
   void read(const JournalHeader& header);
-  void write_line(const std::string& body);
+  void take(JournalEntry entry, const std::string& source);
+  void write(const std::string& body);
 
   std::string path_, name_;
   Descriptor file_;
   std::vector<SweepRow> rows_;
+  std::map<std::int64_t, std::vector<PromptRecord>> prompts_;
+  KnownFacts known_;
+  std::deque<std::string> unwritten_;  // lines
+  bool torn_ = false;
 };
 
 }  // namespace triforce

@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A message is a kind, a number and a text: case number, or exit code of a refusal.
-constexpr char kStep = 's', kRow = 'r', kRefusal = 'x';
+constexpr char kStep = 's', kTold = 't', kRow = 'r', kRefusal = 'x';
 struct MessageHeader {
   std::uint64_t kind = 0, number = 0, bytes = 0;  // no padding, which would cross the pipe
 };
@@ -73,7 +73,7 @@ class Worker {
 
  private:
   void start();
-  [[noreturn]] void be(Descriptor pipe);
+  [[noreturn]] void be(Descriptor pipe, Descriptor taken);
   bool read_messages();
   void take(const Message& m);
   void finish(std::size_t number) { std::erase(left_, number); }
@@ -88,19 +88,25 @@ class Worker {
   std::vector<std::size_t>& left_;
   const WorkerHooks& hooks_;
   pid_t pid_ = -1;
-  Descriptor pipe_;
+  Descriptor pipe_, taken_;
   MessageReader reader_;
   Clock::time_point heard_{};
   std::optional<std::size_t> current_;
   bool reported_ = false;  // a row
 };
 
-void Worker::start() {
+// The end that is read, and the one that is written.
+std::pair<Descriptor, Descriptor> open_pipe() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw_resources("PipeFailed", "a worker cannot be started: {}", std::strerror(errno));
   }
-  Descriptor read_end(ends[0]), write_end(ends[1]);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+void Worker::start() {
+  auto [read_end, write_end] = open_pipe();
+  auto [taken_read, taken_write] = open_pipe();
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ < 0) {
@@ -111,15 +117,17 @@ void Worker::start() {
     if (::getppid() != parent) ::_exit(0);  // it had ended before that
     ::setpgid(0, 0);
     read_end.reset();
-    be(std::move(write_end));
+    taken_write.reset();
+    be(std::move(write_end), std::move(taken_read));
   }
   ::setpgid(pid_, pid_);  // whoever of the two comes first
   pipe_ = std::move(read_end);
+  taken_ = std::move(taken_write);
   heard_ = Clock::now();
 }
 
-void Worker::be(Descriptor pipe) {
-  WorkerReport report(std::move(pipe));
+void Worker::be(Descriptor pipe, Descriptor taken) {
+  WorkerReport report(std::move(pipe), std::move(taken));
   const ExitCode code = hooks_.measure(left_, report);
   ::_exit(static_cast<int>(code));  // what this process has of the other's is not its to end
 }
@@ -130,6 +138,14 @@ void Worker::take(const Message& m) {
     case kStep:
       current_ = m.number;
       break;
+    case kTold: {
+      if (is_left(m.number)) hooks_.on_told(m.number, m.text);
+      const char byte = 0;
+      // Where it has ended meanwhile, nobody waits.
+      while (::write(taken_.get(), &byte, 1) < 0 && errno == EINTR) {
+      }
+      break;
+    }
     case kRow:
       if (!is_left(m.number)) break;
       finish(m.number);
@@ -243,6 +259,13 @@ void WorkerReport::step(std::size_t number) {
   last_ = number;
   last_time_ = now;
   send(kStep, number, {});
+}
+
+void WorkerReport::tell(std::size_t number, std::string_view text) {
+  send(kTold, number, text);
+  char byte = 0;
+  while (::read(taken_.get(), &byte, 1) < 0 && errno == EINTR) {
+  }
 }
 
 void WorkerReport::row(std::size_t number, std::string_view result) { send(kRow, number, result); }

@@ -16,10 +16,13 @@ namespace triforce {
 // The worker's end: what it tells the process that started it.
 class WorkerReport {
  public:
-  explicit WorkerReport(Descriptor pipe) : pipe_(std::move(pipe)) {}
+  WorkerReport(Descriptor pipe, Descriptor taken)
+      : pipe_(std::move(pipe)), taken_(std::move(taken)) {}
   // That case is at work and moves on. At most one message in a tenth of a second, but always one
   // when the case changes.
   void step(std::size_t number);
+  // What was found out of that case. Returns when on_told() has returned.
+  void tell(std::size_t number, std::string_view text);
   // It has ended so.
   void row(std::size_t number, std::string_view result);
   // None of those that have no row yet can be measured.
@@ -27,7 +30,7 @@ class WorkerReport {
 
  private:
   void send(char kind, std::size_t number, std::string_view text);
-  Descriptor pipe_;
+  Descriptor pipe_, taken_;  // taken_: a byte for each that was told
   std::optional<std::size_t> last_;
   std::chrono::steady_clock::time_point last_time_{};
 };
@@ -35,7 +38,9 @@ class WorkerReport {
 struct WorkerHooks {
   // In the worker: measures `cases` in their order; its exit code.
   std::function<ExitCode(const std::vector<std::size_t>& cases, WorkerReport& report)> measure;
-  // In the process that started it: a case has ended with a row, or without one for `reason`.
+  // In the process that started it: what the worker told of a case, which waits until this returns.
+  std::function<void(std::size_t number, const std::string& text)> on_told;
+  // A case has ended with a row, or without one for `reason`.
   std::function<void(std::size_t number, const std::string& result)> on_row;
   std::function<void(std::size_t number, ExitCode code, const std::string& reason)> on_failure;
   // The signal that shall end the workers; nullopt: none so far. Asked often.

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,6 +13,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+
+#include "app/signals.h"
+#include "core/file.h"
 
 namespace triforce {
 namespace {
@@ -117,13 +121,47 @@ TEST_F(OutputFileTest, TwoOutputsOfOneFileAreRefused) {
 TEST_F(OutputFileTest, InputsAreRefused) {
   const std::string input = write("input", "precious");
   fs::create_symlink("input", dir_ / "link");
+  const std::size_t before = files();
   for (const OutputMode mode : {OutputMode::kReplace, OutputMode::kAppend}) {
-    OutputFiles files(std::vector<OutputRequest>{{"--json", path("link"), mode}});
     const std::vector<fs::path> inputs = {path("absent"), input};
-    const std::string message = error([&] { files.check_inputs(inputs); }, ExitCode::kUsage);
+    const std::string message = error(
+        [&] {
+          OutputFiles(
+              std::vector<OutputRequest>{{"--csv", path("other")}, {"--json", path("link"), mode}},
+              inputs);
+        },
+        ExitCode::kUsage);
     EXPECT_NE(message.find("does not read"), std::string::npos) << message;
+    EXPECT_EQ(files(), before);  // nothing was claimed yet
   }
   EXPECT_EQ(read(input), "precious");
+}
+
+// Somebody else is appending: a signal ends the wait, and nothing is written.
+TEST_F(OutputFileTest, ASignalEndsTheWaitForAnotherWriter) {
+  const std::string file = write("lines", "old\n");
+  const Descriptor other = open_fd(file, O_RDWR);
+  ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    install_signal_handlers();
+    OutputFiles claimed(std::vector<OutputRequest>{{"--jsonl", file, OutputMode::kAppend}});
+    try {
+      claimed.find("--jsonl")->write("new\n");
+    } catch (const Error& e) {
+      ::_exit(static_cast<int>(e.code()));
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::usleep(200000);
+  ASSERT_EQ(::waitpid(child, &status, WNOHANG), 0);  // it waits
+  ::kill(child, SIGTERM);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+  EXPECT_EQ(read(file), "old\n");
 }
 
 TEST_F(OutputFileTest, ReplacesWholeFilesAndLeavesNothingBehind) {

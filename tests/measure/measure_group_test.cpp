@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "measure/measure_run.h"
+#include "report/read_json.h"
 
 namespace triforce {
 namespace {
@@ -29,6 +30,7 @@ class MeasureGroup : public MeasureRun {
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       MeasureInput& input = inputs_[i];
       input.observer = &recorders_[i];
+      input.shares_context = true;
       input.stop = [this, i] { return recorders_[i].stop; };
       input.make_engine = [&, i](const RunShape& shape) {
         if (fail_building == static_cast<int>(i)) throw Error(fail_code, "Planted", "no engine");
@@ -58,6 +60,7 @@ TEST_F(MeasureGroup, EachHasTheTokensAndCountersThatItHasAlone) {
     Recorder alone_recorder;
     MeasureInput alone = inputs_[i];
     alone.make_engine = nullptr;
+    alone.shares_context = false;
     alone.observer = &alone_recorder;
     const RunResult expected = run_measurement(alone);
     ASSERT_EQ(together[i].cases.size(), expected.cases.size());
@@ -155,6 +158,139 @@ TEST_F(MeasureGroup, AFaultOfTheDeviceEndsAll) {
   for (const RunResult& r : {results[0], results[2], results[3]}) {
     for (const CaseResult& c : r.cases) EXPECT_EQ(c.status, CaseStatus::kInterrupted);
   }
+}
+
+// Ended after so many prompts of cases, by a process that begins anew each time with what records
+// say: the results are those of one that was never ended, and no generation is timed twice.
+class Resumed : public MeasureGroup {
+ protected:
+  // Ends after `most` more records, of all cases together; the results of the last process.
+  std::vector<RunResult> measure_some(int most) {
+    int made = 0;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      recorders_[i] = Recorder();
+      for (const PromptRecord& r : records_[i]) {
+        for (const MethodRecord& m : r.methods) recorders_[i].first_index += std::ssize(m.runs);
+      }
+      inputs_[i].records = records_[i];
+      fresh_[i].clear();
+      inputs_[i].on_prompt = [this, i, &made, most](const PromptRecord& record) {
+        // As by a journal.
+        fresh_[i].push_back(read_json_text<PromptRecord>(to_json_text(record), "record", {}, "X"));
+        if (++made < most) return;
+        for (Recorder& r : recorders_) r.stop = true;
+      };
+    }
+    const std::vector<RunResult> results = measure_together();
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      timed_ += std::count_if(recorders_[i].generations.begin(), recorders_[i].generations.end(),
+                              [](const Generation& g) { return !g.warmup; });
+      std::move(fresh_[i].begin(), fresh_[i].end(), std::back_inserter(records_[i]));
+    }
+    return results;
+  }
+  static void expect_equal(const RunResult& got, const RunResult& want) {
+    EXPECT_EQ(got.exit_code, want.exit_code);
+    ASSERT_EQ(got.cases.size(), want.cases.size());
+    for (std::size_t c = 0; c < want.cases.size(); ++c) {
+      const CaseResult &a = got.cases[c], &b = want.cases[c];
+      SCOPED_TRACE(b.name);
+      EXPECT_EQ(a.status, b.status);
+      EXPECT_EQ(a.case_id, b.case_id);
+      EXPECT_EQ(a.timing.ms_per_token.n, b.timing.ms_per_token.n);
+      EXPECT_EQ(a.lossless.compared, b.lossless.compared);
+      EXPECT_EQ(a.lossless.equal_to_baseline, b.lossless.equal_to_baseline);
+      ASSERT_EQ(a.timing.samples.size(), b.timing.samples.size());
+      for (std::size_t i = 0; i < b.timing.samples.size(); ++i) {
+        const Sample &x = a.timing.samples[i], &y = b.timing.samples[i];
+        EXPECT_EQ(std::tuple(x.prompt, x.repetition, x.warmup, x.seed, x.tokens_sha256),
+                  std::tuple(y.prompt, y.repetition, y.warmup, y.seed, y.tokens_sha256));
+        EXPECT_EQ(x.generated_in.has_value(), y.generated_in.has_value());
+      }
+      ASSERT_EQ(a.acceptance.size(), b.acceptance.size());
+      for (std::size_t l = 0; l < b.acceptance.size(); ++l) {
+        EXPECT_EQ(to_json_text(static_cast<const LevelCounters&>(a.acceptance[l])),
+                  to_json_text(static_cast<const LevelCounters&>(b.acceptance[l])));
+      }
+      EXPECT_EQ(to_json_text(a.output), to_json_text(b.output));
+      EXPECT_EQ(a.steps.outer_verify_ms.has_value(), b.steps.outer_verify_ms.has_value());
+    }
+  }
+  std::array<std::vector<PromptRecord>, 4> records_, fresh_;
+  std::ptrdiff_t timed_ = 0;
+};
+
+TEST_F(Resumed, IsWhatNobodyStopped) {
+  prompts_.push_back(toy_prompt(kPrompt, kVocab, 2));
+  for (MeasureInput& input : inputs_) {
+    input.prompts = prompts_;
+    input.data.n_prompts = 3;
+  }
+  const std::vector<RunResult> expected = measure_together();
+  std::ptrdiff_t timed = 0;
+  for (const Recorder& r : recorders_) {
+    timed += std::count_if(r.generations.begin(), r.generations.end(),
+                           [](const Generation& g) { return !g.warmup; });
+  }
+  std::vector<RunResult> results;
+  // A few records each: every place in the order of prompts and cases is one where it ends.
+  for (const int most : {1, 2, 3, 4, 1, 100}) {
+    results = measure_some(most);
+  }
+  ASSERT_EQ(results.size(), 4U);
+  EXPECT_EQ(timed_, timed);
+  for (std::size_t i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(records_[i].size(), 3U);
+    expect_equal(results[i], expected[i]);
+  }
+}
+
+// What a row is made of is the records and nothing else: where all are there, nothing is generated
+// and the figures are the same to the last bit.
+TEST_F(Resumed, OfAllPromptsIsTheSameResult) {
+  std::vector<RunResult> first = measure_some(100), again = measure_some(100);
+  for (std::size_t i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_TRUE(recorders_[i].generations.empty());
+    EXPECT_EQ(recorders_[i].prefill_calls, 0);
+    EXPECT_EQ(again[i].run_id, first[i].run_id);
+    for (RunResult* r : {&first[i], &again[i]}) {
+      r->context.end.reset();
+      r->context.measured_read_gbs_after.reset();
+    }
+    EXPECT_EQ(to_json(again[i]), to_json(first[i]));
+  }
+}
+
+TEST_F(Resumed, OfOtherThreadsBeginsAnew) {
+  measure_some(5);
+  for (std::size_t i = 0; i < 4; ++i) {
+    inputs_[i].context.threads = 7;
+    ASSERT_FALSE(records_[i].empty());
+    inputs_[i].records = records_[i];
+    recorders_[i] = Recorder();
+    fresh_[i].clear();
+    inputs_[i].on_prompt = [this, i](const PromptRecord& r) { fresh_[i].push_back(r); };
+  }
+  measure_together();
+  for (std::size_t i = 0; i < 4; ++i) {
+    ASSERT_EQ(fresh_[i].size(), 2U);
+    EXPECT_EQ(fresh_[i].front().prompt, 0);
+  }
+}
+
+TEST_F(Resumed, SaysThatProcessesWentOn) {
+  measure_some(5);
+  for (MeasureInput& input : inputs_) input.context.measured_read_gbs = 2.0;  // 10 before
+  const RunResult r = measure_some(100).back();  // cut off after its first prompt
+  const Validity& v = r.cases.front().validity;
+  EXPECT_EQ(std::count(v.notes.begin(), v.notes.end(),
+                       "measured by 2 processes: it was stopped and went on"),
+            1);
+  EXPECT_EQ(std::count(v.reasons.begin(), v.reasons.end(),
+                       "the memory's read bandwidth was 2 to 10 GB/s where processes began"),
+            1);
 }
 
 // Other work while one case is measured says nothing of the others.

@@ -35,7 +35,7 @@ class Recorder final : public MeasureObserver {
   }
   void on_generation(Method method, int prompt, int repetition, bool warmup, std::int64_t index,
                      std::int64_t total) override {
-    EXPECT_EQ(index, static_cast<std::int64_t>(generations.size()));
+    EXPECT_EQ(index, first_index + static_cast<std::int64_t>(generations.size()));
     last_total = total;
     generations.push_back({method, prompt, repetition, warmup});
     if (each_generation) each_generation();
@@ -57,6 +57,7 @@ class Recorder final : public MeasureObserver {
   bool stop = false;
   int prefill_calls = 0, target_prefills = 0;
   std::int64_t last_total = 0;
+  std::int64_t first_index = 0;  // of the first generation: those of records come before
   std::vector<Generation> generations;
   std::map<Method, std::int64_t> streamed;
   std::vector<RunResult> results;

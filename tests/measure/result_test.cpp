@@ -283,6 +283,15 @@ TEST(Result, MemoryOfAnotherSpeedAfterwardsIsAReasonOfAllCases) {
   EXPECT_FALSE(f.has_reason(0, "bandwidth"));
 }
 
+// A signal or the time limit that comes when all is measured cuts nothing short.
+TEST(Result, WhatComesAfterTheLastGenerationChangesNothing) {
+  Fixture f;
+  f.state.stopped = true;
+  EXPECT_EQ(f.result().exit_code, ExitCode::kOk);
+  f.state.timed_out = true;
+  EXPECT_EQ(f.result().exit_code, ExitCode::kOk);
+}
+
 TEST(Result, UnfinishedCasesKeepWhatTheyHave) {
   Fixture f;
   f.state.methods[1].runs.pop_back();

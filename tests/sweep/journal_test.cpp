@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/fields.h"
+#include "core/sha256.h"
 #include "report/sample_result.h"
 
 namespace triforce {
@@ -40,9 +42,32 @@ class JournalTest : public ::testing::Test {
   // Three rows, as they are on the disk.
   std::string three_rows() {
     Journal journal(path_, header());
-    for (int i = 1; i <= 3; ++i) journal.append(row(i));
+    for (int i = 1; i <= 3; ++i) journal.add(row(i));
     return text();
   }
+  // A copy of the file, which nobody has locked.
+  std::string other_file(const std::string& name) const {
+    fs::copy_file(path_, folder_ / name);
+    return (folder_ / name).string();
+  }
+  static PromptRecord record(int prompt) {
+    PromptRecord r;
+    r.prompt = prompt;
+    MeasuredRun run;
+    run.prompt = prompt;
+    run.metrics.tokens = {3, 1, 4};
+    run.metrics.origins = {0, 1, 1};
+    run.metrics.decode_ms = 0.1 + prompt;
+    run.metrics.phase_ms[1] = 1.0 / 3;
+    run.metrics.levels.push_back({"outer", 2, 3, 4, 5, 6, 7, {8}, {9}, {10, 11}});
+    run.metrics.recovery = RecoveryCounters{2, {0.5, 0.25}, {{1, 2, {0.5, 0.125}}}};
+    r.methods.push_back({{run}, 0.5});
+    r.load.push_back({1, 2, 3, 4, 5, 6});
+    r.part = "1";
+    if (prompt == 0) r.start.emplace().methods.emplace_back();
+    return r;
+  }
+  static CaseFacts facts() { return *facts_of(sample_result()); }
   std::string refusal(const JournalHeader& h) {
     try {
       const Journal journal(path_, h);
@@ -62,6 +87,108 @@ TEST_F(JournalTest, KeepsRows) {
   EXPECT_EQ(journal.rows()[1].number, 2);
   EXPECT_EQ(to_json(journal.rows()[1].result), to_json(sample_result()));
   EXPECT_EQ(to_text(journal.rows()[2].options.front().second), "1536");
+}
+
+// A record is what it was, to the last bit of a time.
+TEST_F(JournalTest, KeepsPrompts) {
+  {
+    Journal journal(path_, header());
+    journal.expect(2, facts());
+    journal.expect(2, facts());  // known
+    for (int p = 0; p < 3; ++p) journal.add(2, record(p));
+    journal.add(3, record(0));
+  }
+  Journal journal(path_, header());
+  EXPECT_TRUE(journal.rows().empty());
+  const std::vector<PromptRecord> got = journal.take_prompts_of(2);
+  ASSERT_EQ(got.size(), 3U);
+  for (int p = 0; p < 3; ++p) {
+    EXPECT_EQ(to_json_text(got[static_cast<std::size_t>(p)]), to_json_text(record(p)));
+  }
+  EXPECT_EQ(got[1].methods[0].runs[0].metrics.phase_ms[1], 1.0 / 3);
+  EXPECT_EQ(journal.take_prompts_of(3).size(), 1U);
+  EXPECT_TRUE(journal.take_prompts_of(1).empty());
+  const std::string lines = text();
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 6);
+}
+
+TEST_F(JournalTest, PromptsOfACase) {
+  const auto after = [&](const std::function<void(Journal&)>& write) {
+    fs::remove(path_);
+    {
+      Journal journal(path_, header());
+      for (int p = 0; p < 2; ++p) journal.add(1, record(p));
+      write(journal);
+    }
+    return refusal(header());
+  };
+  // A case that failed keeps them, and has all of its time again; one that is complete does not.
+  EXPECT_EQ(after([](Journal& j) {
+              SweepRow failed = row(1);
+              failed.result.cases[0].status = CaseStatus::kTimeout;
+              j.add(failed);
+            }),
+            "");
+  {
+    const std::vector<PromptRecord> left = Journal(path_, header()).take_prompts_of(1);
+    ASSERT_EQ(left.size(), 2U);
+    EXPECT_EQ(left.back().spent_s, 0);
+  }
+  EXPECT_EQ(after([](Journal& j) {
+              SweepRow good = row(1);
+              for (CaseResult& c : good.result.cases) c.status = CaseStatus::kOk;
+              j.add(good);
+            }),
+            "");
+  EXPECT_TRUE(Journal(path_, header()).take_prompts_of(1).empty());
+  EXPECT_EQ(after([](Journal& j) { j.add(1, record(0)); }), "");  // begun anew
+  EXPECT_EQ(Journal(path_, header()).take_prompts_of(1).size(), 1U);
+  const std::string why = after([](Journal& j) { j.add(1, record(3)); });
+  EXPECT_NE(why.find("expected prompt 2 of case 1, found 3"), std::string::npos) << why;
+}
+
+TEST_F(JournalTest, PromptsOfAnotherModelAreRefused) {
+  Journal(path_, header()).expect(1, facts());
+  Journal journal(path_, header());
+  CaseFacts other = facts();
+  other.target->weights_digest = "00";
+  EXPECT_THROW(journal.expect(2, other), Error);
+  journal.expect(2, facts());
+}
+
+// Killed while it wrote the first line, a sweep begins as if there were no file.
+TEST_F(JournalTest, ATornFirstLine) {
+  { const Journal journal(path_, header()); }
+  const std::string whole = text();
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    SCOPED_TRACE(length);
+    const std::string torn = whole.substr(0, length);
+    write(torn);
+    // What little of a checksum there is may be anyone's.
+    if (length > 0 && length <= 17) {
+      EXPECT_EQ(refusal(header()).find("InvalidJournal"), 0U);
+      EXPECT_EQ(text(), torn);
+      continue;
+    }
+    {
+      const Journal journal(path_, header());
+      EXPECT_EQ(journal.was_torn(), length > 0);
+    }
+    EXPECT_EQ(text(), whole);
+  }
+}
+
+TEST_F(JournalTest, OfAnotherFormat) {
+  { const Journal journal(path_, header()); }
+  std::string body = text().substr(17);
+  body.pop_back();
+  body.replace(body.find("journal/2"), 9, "journal/1");
+  write(sha256_hex(body).substr(0, 16) + ' ' + body + '\n');
+  const std::string why = refusal(header());
+  EXPECT_NE(why.find("was written by a build with another format (expected "
+                     "triforce-bench.journal/2, found \"triforce-bench.journal/1\")"),
+            std::string::npos)
+      << why;
 }
 
 // Cut at every byte: what is left is the rows whose lines are whole, and the file goes on from
@@ -84,7 +211,7 @@ TEST_F(JournalTest, ATornLineIsCutOff) {
       Journal journal(path_, header());
       EXPECT_EQ(journal.rows().size(), lines - 1);
       EXPECT_EQ(text(), whole.substr(0, ends[lines - 1]));
-      journal.append(row(1));
+      journal.add(row(1));
     }
     EXPECT_EQ(Journal(path_, header()).rows().size(), lines);
   }
@@ -132,7 +259,7 @@ TEST_F(JournalTest, ARowOfAnotherDeviceOrModelIsRefused) {
     SweepRow other = row(2);
     change(other.result);
     try {
-      journal.append(other);
+      journal.add(other);
     } catch (const Error& e) {
       return fmt::format("{} {}", e.kind(), e.what());
     }
@@ -152,7 +279,7 @@ TEST_F(JournalTest, ARowOfAnotherDeviceOrModelIsRefused) {
        }) {
     EXPECT_EQ(why.find("JournalMismatch --resume: "), 0U) << why;
   }
-  EXPECT_EQ(journal.rows().size(), 4U);
+  EXPECT_EQ(Journal(other_file("copy"), header()).rows().size(), 4U);
 }
 
 // ---- Journals of shards
@@ -168,7 +295,7 @@ class MergeTest : public JournalTest {
       SweepRow of = row(number);
       for (CaseResult& c : of.result.cases) c.status = CaseStatus::kOk;
       if (change) change(of.result);
-      journal.append(of);
+      journal.add(of);
     }
     return path;
   }

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 struct Heard {
-  std::map<std::size_t, std::string> rows, failures;
+  std::map<std::size_t, std::string> rows, failures, told;
   std::map<std::size_t, ExitCode> codes;
   int workers = 0;
 };
@@ -31,6 +31,10 @@ Heard run(
   hooks.measure = measure;
   hooks.on_row = [&](std::size_t i, const std::string& text) {
     EXPECT_TRUE(heard.rows.emplace(i, text).second) << i;
+  };
+  hooks.on_told = [&](std::size_t i, const std::string& text) {
+    heard.told[i] += text;
+    if (text == "slow") std::this_thread::sleep_for(milliseconds(100));
   };
   hooks.on_failure = [&](std::size_t i, ExitCode code, const std::string& reason) {
     EXPECT_TRUE(heard.failures.emplace(i, reason).second) << i;
@@ -48,6 +52,33 @@ ExitCode report_all(const std::vector<std::size_t>& cases, WorkerReport& report)
     report.row(i, std::string(300000, static_cast<char>('a' + i)));  // larger than a pipe
   }
   return ExitCode::kOk;
+}
+
+// What was told was taken before the worker goes on, so that nothing of it is lost when that dies.
+TEST(Workers, WhatIsToldIsTakenAtOnce) {
+  const Heard heard = run({0, 1}, [](const auto& cases, WorkerReport& report) {
+    report.step(cases.front());
+    if (cases.front() == 1) return report_all(cases, report);
+    report.tell(0, std::string(300000, 'x'));
+    report.tell(0, "slow");
+    report.tell(0, "end");
+    ::kill(::getpid(), SIGKILL);
+    return ExitCode::kOk;
+  });
+  EXPECT_EQ(heard.told.at(0), std::string(300000, 'x') + "slowend");
+  EXPECT_TRUE(heard.failures.contains(0));
+  EXPECT_TRUE(heard.rows.contains(1));
+}
+
+TEST(Workers, TheWorkerWaitsUntilItIsTaken) {
+  const Heard heard = run({0}, [](const auto& /*cases*/, WorkerReport& report) {
+    const auto begin = std::chrono::steady_clock::now();
+    report.tell(0, "slow");
+    const bool waited = std::chrono::steady_clock::now() - begin >= milliseconds(100);
+    report.row(0, waited ? "waited" : "did not wait");
+    return ExitCode::kOk;
+  });
+  EXPECT_EQ(heard.rows.at(0), "waited");
 }
 
 TEST(Workers, OneDoesAll) {

@@ -1,0 +1,138 @@
+#include "measure/prompt_record.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/fields.h"
+#include "measure/measure_state.h"
+
+namespace triforce {
+namespace {
+
+std::vector<StepPoint> points_of(const StepCurves& curves) {
+  std::vector<StepPoint> points;
+  for (int p = 0; p < static_cast<int>(Pass::kCount); ++p) {
+    for (const auto& [rows, ms] : curves[static_cast<Pass>(p)].points) {
+      points.push_back({p, rows, ms});
+    }
+  }
+  return points;
+}
+
+CaseStart start_of(const MeasurementState& state) {
+  CaseStart start;
+  if (state.context) start.context = *state.context;
+  start.salt = state.salt;
+  start.budget = state.budget;
+  for (const MethodState& m : state.methods) {
+    start.methods.push_back({m.gammas, m.gammas_chosen, m.tuning});
+  }
+  start.steps = points_of(state.steps);
+  return start;
+}
+
+void set_start(MeasurementState& state, CaseStart start) {
+  state.context = std::move(start.context);
+  state.salt = std::move(start.salt);
+  state.budget = start.budget;
+  for (std::size_t i = 0; i < state.methods.size(); ++i) {
+    MethodState& m = state.methods[i];
+    m.gammas = start.methods[i].gammas;
+    m.gammas_chosen = start.methods[i].gammas_chosen;
+    m.tuning = std::move(start.methods[i].tuning);
+  }
+  state.steps = {};
+  for (const StepPoint& p : start.steps) {
+    state.steps[static_cast<Pass>(p.pass)].points.emplace_back(p.rows, p.ms);
+  }
+}
+
+bool same_split(const std::optional<HybridSplit>& a, const std::optional<HybridSplit>& b) {
+  return a.has_value() == b.has_value() && (!a || a->kv_heads == b->kv_heads);
+}
+
+}  // namespace
+
+PromptRecord cut_record(MeasurementState& state, int prompt) {
+  PromptRecord record;
+  record.prompt = prompt;
+  if (prompt == 0) record.start = start_of(state);
+  record.prefill = state.prefills.back();
+  state.prefills.pop_back();
+  if (!state.after_prompts.empty() && state.after_prompts.back().prompt == prompt) {
+    record.after = std::move(state.after_prompts.back());
+    state.after_prompts.pop_back();
+  }
+  for (MethodState& m : state.methods) {
+    MethodRecord& of = record.methods.emplace_back();
+    const auto first = std::find_if(m.runs.begin(), m.runs.end(),
+                                    [&](const MeasuredRun& r) { return r.prompt == prompt; });
+    of.runs.assign(std::make_move_iterator(first), std::make_move_iterator(m.runs.end()));
+    m.runs.erase(first, m.runs.end());
+    of.top2_margin = m.top2_margin;
+  }
+  return record;
+}
+
+void add_record(MeasurementState& state, PromptRecord record) {
+  TF_CHECK(record.methods.size() == state.methods.size() &&
+           record.prompt == static_cast<int>(state.prefills.size()));
+  if (record.start) set_start(state, std::move(*record.start));
+  state.prefills.push_back(record.prefill);
+  if (record.after) state.after_prompts.push_back(std::move(*record.after));
+  for (std::size_t i = 0; i < record.methods.size(); ++i) {
+    MethodState& m = state.methods[i];
+    MethodRecord& of = record.methods[i];
+    m.runs.insert(m.runs.end(), std::make_move_iterator(of.runs.begin()),
+                  std::make_move_iterator(of.runs.end()));
+    m.top2_margin = of.top2_margin;
+  }
+  if (state.parts.empty() || state.parts.back().id != record.part) {
+    state.parts.push_back({record.part, record.part_read_gbs});
+  }
+}
+
+bool are_whole(std::span<const PromptRecord> records, std::size_t methods) {
+  int prompt = 0;
+  for (const PromptRecord& r : records) {
+    const auto is_pass = [](const StepPoint& p) {
+      return p.pass >= 0 && p.pass < static_cast<int>(Pass::kCount);
+    };
+    const bool whole =
+        r.prompt == prompt && r.methods.size() == methods && r.start.has_value() == (prompt == 0) &&
+        (!r.start || (r.start->methods.size() == methods &&
+                      std::all_of(r.start->steps.begin(), r.start->steps.end(), is_pass)));
+    if (!whole) return false;
+    ++prompt;
+  }
+  return true;
+}
+
+bool can_go_on(const ResultContext& begun, const ResultContext& now) {
+  return begun.backend == now.backend && begun.threads == now.threads && begun.isa == now.isa &&
+         begun.ranks == now.ranks && same_split(begun.hybrid_split, now.hybrid_split);
+}
+
+GpuObservation merged(const GpuObservation& a, const GpuObservation& b) {
+  GpuObservation both = b;
+  if (a.clocks && b.clocks) {
+    both.clocks->min = std::min(a.clocks->min, b.clocks->min);
+    both.clocks->max = std::max(a.clocks->max, b.clocks->max);
+    both.clocks->mean = (a.clocks->mean + b.clocks->mean) / 2;  // how long each was is not known
+  } else if (a.clocks) {
+    both.clocks = a.clocks;
+  }
+  if (a.throttle_reasons) {
+    auto& reasons = both.throttle_reasons;
+    if (!reasons) reasons.emplace();
+    for (const std::string& reason : *a.throttle_reasons) {
+      if (std::find(reasons->begin(), reasons->end(), reason) == reasons->end()) {
+        reasons->push_back(reason);
+      }
+    }
+  }
+  if (!both.pcie) both.pcie = a.pcie;
+  return both;
+}
+
+}  // namespace triforce

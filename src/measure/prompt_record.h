@@ -1,0 +1,174 @@
+// What one prompt gave to a case, as raw as it was taken. A case's result is made of such records
+// alone (build_result() of the state that add_record() makes), whether one process measured all of
+// its prompts or several went on after each other; sweep/journal.h keeps them on the disk.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/load_times.h"
+#include "host/gpu_monitor.h"
+#include "measure/measure_parts.h"
+#include "triforce/decode.h"
+#include "triforce/report.h"
+
+namespace triforce {
+
+template <class V>
+void fields(V& v, RecoveryCounters::Group& g) {
+  v("from_tokens", g.from_tokens, "tokens since the selection, at least");
+  v("rows", g.rows, "rows");
+  v("by_layer", g.by_layer, "[layer]: sum of the shares over the rows");
+}
+template <class V>
+void fields(V& v, RecoveryCounters& r) {
+  v("rows", r.rows, "rows");
+  v("by_layer", r.by_layer, "[layer]: sum of the shares over the rows");
+  v("by_age", r.by_age, "the same by the age of the selection");
+}
+template <class V>
+void fields(V& v, RunMetrics& m) {
+  v("tokens", m.tokens, "generated ids");
+  v("origins", m.origins, "per token, the level that produced it");
+  v("decode_ms", m.decode_ms, "from the first decode pass to the last token, ms");
+  v("rounds", m.rounds, "outermost rounds");
+  v.group("phase_ms", "sums over the rounds, ms", [&](auto& g) { fields(g, m.phase_ms); });
+  v("levels", m.levels, "counters, innermost level first");
+  v("rebuilds", m.rebuilds, "selections after the prompt's");
+  v("recovery", m.recovery, "attention recovered; null: not measured");
+  v("stopped_at_eos", m.stopped_at_eos, "whether an end-of-sequence token ended it");
+}
+template <class V>
+void fields(V& v, MeasuredRun& r) {
+  v("prompt", r.prompt, "index of the prompt");
+  v("repetition", r.repetition, "index of the repetition");
+  v("warmup", r.warmup, "a warm-up");
+  v("seed", r.seed, "seed of this generation");
+  v("metrics", r.metrics, "what was measured");
+  v("generated_in", r.generated_in, "run_id of the case that it was generated for; null: this one");
+}
+template <class V>
+void fields(V& v, PrefillMetrics& p) {
+  v("tokens", p.tokens, "tokens of the prompt");
+  v("target_ms", p.target_ms, "the full cache, ms");
+  v("retrieval_build_ms", p.retrieval_build_ms, "the retrieval cache, ms");
+  v("streaming_ms", p.streaming_ms, "the target's streaming cache, ms");
+  v("draft_ms", p.draft_ms, "the drafter, ms");
+}
+template <class V>
+void fields(V& v, Gammas& g) {
+  v("gamma", g.gamma, "tokens asked for per outer verification");
+  v("inner_gamma", g.inner_gamma, "tokens asked for per inner verification");
+}
+template <class V>
+void fields(V& v, LoadTimes& t) {
+  v("busy", t.busy, "of all processors, s");
+  v("idle", t.idle, "of all processors, s");
+  v("stolen", t.stolen, "by other guests, s");
+  v("own", t.own, "of busy, by this run, s");
+  v("processors", t.processors, "how many; 0: not known");
+  v("processes", t.processes, "of this run");
+}
+template <class V>
+void fields(V& v, GpuObservation& g) {
+  v("clocks", g.clocks, "of the multiprocessors");
+  v("throttle_reasons", g.throttle_reasons, "why clocks were lowered");
+  v("pcie", g.pcie, "link of the GPU");
+}
+
+// The runs of one method on the prompt, warm-ups that count as samples included.
+struct MethodRecord {
+  std::vector<MeasuredRun> runs;
+  std::optional<double> top2_margin;
+};
+template <class V>
+void fields(V& v, MethodRecord& m) {
+  v("runs", m.runs, "generations in their order");
+  v("top2_margin", m.top2_margin, "where its stream first left the baseline's; null: nowhere");
+}
+
+struct StepPoint {
+  int pass = 0, rows = 0;
+  double ms = 0;
+};
+template <class V>
+void fields(V& v, StepPoint& p) {
+  v("pass", p.pass, "number of the pass");
+  v("rows", p.rows, "rows of it");
+  v("ms", p.ms, "least time of some, ms");
+}
+struct MethodStart {
+  Gammas gammas;
+  bool gammas_chosen = false;
+  std::optional<CaseTuning> tuning;
+};
+template <class V>
+void fields(V& v, MethodStart& m) {
+  v("gammas", m.gammas, "that it is measured with");
+  v("gammas_chosen", m.gammas_chosen, "by auto");
+  v("tuning", m.tuning, "what auto chose; null: it had nothing to choose");
+}
+// What is settled by the end of the first prompt and holds for the others.
+struct CaseStart {
+  ResultContext context;
+  std::string salt;
+  std::optional<std::int64_t> budget;
+  std::vector<MethodStart> methods;  // in the order of the configuration
+  std::vector<StepPoint> steps;
+};
+template <class V>
+void fields(V& v, CaseStart& s) {
+  v("context", s.context, "of the process that began the case");
+  v("salt", s.salt, "of its run id");
+  v("budget", s.budget, "chosen by auto, tokens; null: it was given");
+  v("methods", s.methods, "in the order of the configuration");
+  v("steps", s.steps, "times of single passes");
+}
+
+struct PromptRecord {
+  int prompt = 0;
+  PrefillMetrics prefill;
+  std::optional<AfterPrompt> after;   // as far as --record asks for it
+  std::vector<MethodRecord> methods;  // in the order of the configuration
+  std::optional<CaseStart> start;     // of prompt 0
+  // Which process measured it, and the bandwidth that this began with.
+  std::string part;
+  std::optional<double> part_read_gbs;
+  // Of the case until the end of this prompt.
+  double spent_s = 0;
+  std::vector<LoadTimes> load;  // empty: not known
+  GpuObservation gpu;
+};
+template <class V>
+void fields(V& v, PromptRecord& r) {
+  v("prompt", r.prompt, "index of the prompt");
+  v("prefill", r.prefill, "what its prefill took");
+  v("after", r.after, "the moment before the first token; null: not asked for");
+  v("methods", r.methods, "in the order of the configuration");
+  v("start", r.start, "of the first prompt: what holds for the others; null: of later ones");
+  v("part", r.part, "which process measured it");
+  v("part_read_gbs", r.part_read_gbs, "read bandwidth that it began with; null: not measured");
+  v("spent_s", r.spent_s, "time of the case until then, s");
+  v("load", r.load, "of each machine until then; empty: not known");
+  v("gpu", r.gpu, "of the GPU until then");
+}
+
+struct MeasurementState;
+// Adds what a prompt gave to the state of its case, whose methods are those of the record.
+void add_record(MeasurementState& state, PromptRecord record);
+// Takes what prompt `prompt`, the last one, gave out of the state. What is of the process is left
+// to the caller.
+PromptRecord cut_record(MeasurementState& state, int prompt);
+
+// Whether these are the records of the first prompts of a case of so many methods.
+bool are_whole(std::span<const PromptRecord> records, std::size_t methods);
+
+// Whether records that began so may be gone on with where this is measured now: the same devices,
+// threads and split of the KV heads. Otherwise their times are of something else.
+bool can_go_on(const ResultContext& begun, const ResultContext& now);
+
+// Of both.
+GpuObservation merged(const GpuObservation& a, const GpuObservation& b);
+
+}  // namespace triforce
