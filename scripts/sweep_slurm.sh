@@ -51,7 +51,7 @@ if [[ -n $merge ]]; then
   shopt -s nullglob
   journals=("$dir"/*.journal)
   ((${#journals[@]} > 0)) || usage_error "expected journals in $dir, found none"
-  list=$(IFS=, && printf '%s' "${journals[*]}")
+  list=$(IFS=, && printf '%s' "${journals[*]//,/\\,}")
   exec "$program" sweep "$recipe" "$@" --merge "$list"
 fi
 

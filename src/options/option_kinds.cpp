@@ -122,18 +122,28 @@ OptionValue sweep_shard() {
           }};
 }
 
+// The items of a comma list in which "\\," is a comma of a name.
+std::vector<std::string> split_names(std::string_view text) {
+  std::vector<std::string> names(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool escaped = text[i] == '\\' && i + 1 < text.size() && text[i + 1] == ',';
+    if (text[i] == ',') {
+      names.emplace_back();
+    } else {
+      names.back() += text[escaped ? ++i : i];
+    }
+  }
+  return names;
+}
+
 OptionValue journal_files() {
-  return {"a comma list of files, each once",
+  return {"a comma list of files, each once; a comma of a name is \\,",
           [](RunConfig& c, std::string_view text) {
-            c.merge_files.clear();
-            for (const std::string_view name : split_list(text)) {
-              auto& files = c.merge_files;
-              if (name.empty() || std::find(files.begin(), files.end(), name) != files.end()) {
-                return false;
-              }
-              files.emplace_back(name);
-            }
-            return true;
+            c.merge_files = split_names(text);
+            std::vector<std::string> sorted = c.merge_files;
+            std::sort(sorted.begin(), sorted.end());
+            return !sorted.front().empty() &&
+                   std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
           },
           [](const RunConfig& c) -> ParamValue {
             if (c.merge_files.empty()) return std::monostate{};

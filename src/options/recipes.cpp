@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <system_error>
 
 #include "core/utf8.h"
@@ -83,14 +84,15 @@ Values names_in(std::string_view list) {
 }
 
 // What a case has of an option, given or not, as a configuration holds it; of methods each.
-Values values_of(const Option& option, const GivenOptions& given) {
+// nullopt: it has a value that the option refuses, which its row will say.
+std::optional<Values> values_of(const Option& option, const GivenOptions& given) {
   const auto it = given.find(option.name);
   if (option.name == kMethod) {
     return names_in(it == given.end() ? to_string(kDefaultMethod) : it->second.value);
   }
   RunConfig config;
   if (it != given.end()) {
-    if (!option.value.set(config, it->second.value)) return {};
+    if (!option.value.set(config, it->second.value)) return std::nullopt;
   } else {
     try {
       config = make_config(kSweep, given);
@@ -98,7 +100,7 @@ Values values_of(const Option& option, const GivenOptions& given) {
       if (e.code() != ExitCode::kUsage) throw;  // a row of the sweep says so
     }
   }
-  return {option.value.get(config)};
+  return Values{option.value.get(config)};
 }
 
 // What the command line asks for of an option.
@@ -162,7 +164,7 @@ class Points {
  private:
   static Values all_of(const Option& option, const std::vector<AxisPoint>& points) {
     Values all;
-    for (const AxisPoint& p : points) add_once(values_of(option, p.given), all);
+    for (const AxisPoint& p : points) add_once(values_of(option, p.given).value_or(Values()), all);
     return all;
   }
   bool differ_in(const Option& option) const {
@@ -196,7 +198,9 @@ class Points {
   // Of a list of methods those that are wanted.
   static void keep(const Option& option, const Values& wanted, std::vector<AxisPoint>& points) {
     std::erase_if(points, [&](AxisPoint& p) {
-      Values values = values_of(option, p.given);
+      std::optional<Values> found = values_of(option, p.given);
+      if (!found) return false;
+      Values& values = *found;
       std::erase_if(values, [&](const ParamValue& v) { return !has(wanted, v); });
       if (option.name == kMethod && !values.empty()) {
         std::vector<std::string> names;

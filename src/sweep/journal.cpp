@@ -202,6 +202,9 @@ std::vector<SweepRow> merge_journals(const std::vector<std::string>& paths,
 
 Journal::Journal(std::string path, const JournalHeader& header)
     : path_(std::move(path)), name_(name_of("--resume", path_)) {
+  if (path_ == "-") {
+    throw_usage("--resume: expected a file name, found \"-\"; ./- names such a file");
+  }
   file_ = open_fd(path_, O_RDWR | O_CREAT | O_APPEND);
   if (!file_) {
     const int error = errno;
