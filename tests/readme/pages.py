@@ -4,7 +4,7 @@ import re
 FRONT = "README.md"
 ALL = (FRONT, "data/experiments/README.md", "data/schema/README.md", "scripts/README.md",
        "bench/README.md")
-PLAIN = ALL[1:]  # whose sentences are short
+FRONT_LINES = 260  # at most: a first page, not a manual
 LINKED = ALL + ("CONTRIBUTING.md", "data/README.md")  # whose links are checked
 
 FENCE = re.compile(r"^```.*?\n.*?^```$\n?", re.MULTILINE | re.DOTALL)

@@ -115,14 +115,17 @@ def main():
     parser.add_argument("--source", type=pathlib.Path, default=pathlib.Path(__file__).parents[2],
                         help="root of the project")
     parser.add_argument("--compare", metavar="REV",
-                        help="print the numbers of a revision and of now, and fail for nothing")
+                        help="print the numbers of a revision and of now; no sentence is too long then")
     parser.add_argument("pages", nargs="*", help="below the root (default: those that must pass)")
     args = parser.parse_args()
+    lines = (args.source / pages.FRONT).read_text(encoding="utf-8").count("\n")
+    if lines > pages.FRONT_LINES:
+        sys.exit(f"{pages.FRONT}: expected at most {pages.FRONT_LINES} lines, found {lines}")
     if args.compare:
         compare(args.source, args.compare, args.pages or pages.ALL)
         return
     everything, long_ones = [], 0
-    for page in args.pages or pages.PLAIN:
+    for page in args.pages or pages.ALL:
         sentences = sentences_of((args.source / page).read_text(encoding="utf-8"))
         print_numbers(page, sentences)
         for line, count, sentence, _ in sentences:
