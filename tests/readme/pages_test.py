@@ -22,9 +22,9 @@ class Sentences(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def script(self, text, *options):
-        (self.folder / "page.md").write_text(text, encoding="utf-8")
-        argv = [sys.executable, "-B", str(SCRIPT), "--source", str(self.folder), *options, "page.md"]
+    def script(self, text, *options, name="page.md"):
+        (self.folder / name).write_text(text, encoding="utf-8")
+        argv = [sys.executable, "-B", str(SCRIPT), "--source", str(self.folder), *options, name]
         return subprocess.run(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def counts(self, text):
@@ -59,6 +59,10 @@ class Sentences(unittest.TestCase):
         self.assertEqual(self.counts("See [this page](a/b.md#c): `a --b c` - 15,872 MB.\n"), [6])
         self.assertEqual(self.counts("It is [here](https://a.b/c) or https://x.y/z\n"), [4])
         self.assertEqual(self.counts("| a b | `x|y z` |\n|:---|---:|\n| - | 3 |\n"), [2, 1, 1])
+
+    def test_a_front_page_that_became_a_manual_fails(self):
+        for lines, code in ((pages.FRONT_LINES, 0), (pages.FRONT_LINES + 1, 1)):
+            self.assertEqual(self.script("One.\n" * lines, name=pages.FRONT).returncode, code)
 
     def test_compare_never_fails(self):
         (self.folder / ".git").mkdir()
