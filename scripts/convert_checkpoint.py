@@ -5,8 +5,8 @@ The .bin files hold a pickle, which can run code; it is read here with a list of
 and everything else is refused. Data types are kept. Shards are written as
 model-0000i-of-0000n.safetensors with an index, a single file as model.safetensors, beside a copy of the
 small files of the folder. Needs Python alone, and memory for one block of a tensor.
+exit codes: 0 done, 2 wrong usage, 3 a file is not what was expected, 4 a file cannot be read or written
 """
-import argparse
 import collections
 import itertools
 import json
@@ -19,13 +19,11 @@ import sys
 import zipfile
 from pathlib import Path
 
+from lib.download import BAD_INPUT, RESOURCES, USAGE, Failure, Parser, parse, run
+
 COPIED = ("config.json", "generation_config.json", "tokenizer.model", "tokenizer_config.json",
           "special_tokens_map.json", "tokenizer.json", "added_tokens.json")
 MAX_HEADER_BYTES = 100_000_000  # of the format
-
-
-class Failure(Exception):
-    """Ends the program with one line on stderr."""
 
 
 # Storage classes of PyTorch: name in safetensors, bytes of an element.
@@ -35,17 +33,28 @@ STORAGES = {"DoubleStorage": ("F64", 8), "FloatStorage": ("F32", 4), "HalfStorag
             "BoolStorage": ("BOOL", 1)}
 BLOCK = 1 << 24
 LFS_POINTER = b"version https://git-lfs"
+MAX_DIMENSIONS, MAX_SIZE = 64, 1 << 48
+METADATA = "__metadata__"  # no tensor, in the format
 
 Storage = collections.namedtuple("Storage", "dtype width key elements")
 
 
 def expect(condition, line):
     if not condition:
-        raise Failure(line)
+        raise Failure(BAD_INPUT, line)
 
 
 def is_sizes(value):
-    return isinstance(value, (tuple, list)) and all(type(n) is int and n >= 0 for n in value)
+    return (isinstance(value, (tuple, list)) and len(value) <= MAX_DIMENSIONS
+            and all(type(n) is int and 0 <= n <= MAX_SIZE for n in value))
+
+
+def is_name(value):
+    """Whether a header can have a tensor of this name."""
+    try:
+        return isinstance(value, str) and value != METADATA and bool(value.encode("utf-8"))
+    except UnicodeEncodeError:
+        return False
 
 
 class Tensor:
@@ -54,12 +63,19 @@ class Tensor:
     def __init__(self, source, storage, offset, shape, stride, *_):
         expect(isinstance(storage, Storage) and is_sizes([offset]) and is_sizes(shape) and is_sizes(stride)
                and len(shape) == len(stride), "a tensor of unexpected parts")
+        elements = math.prod(shape)
         last = offset + sum((n - 1) * s for n, s in zip(shape, stride))
-        expect(math.prod(shape) == 0 or last < storage.elements, f"a tensor beyond its storage {storage.key}")
+        expect(elements == 0 or last < storage.elements, f"a tensor beyond its storage {storage.key!a}")
+        expect(elements <= storage.elements, f"a tensor of {elements} elements in the {storage.elements} of its "
+                                             f"storage {storage.key!a}")
         self.source, self.storage, self.offset = source, storage, offset
         self.shape, self.stride = tuple(shape), tuple(stride)
         self.dtype, self.width = storage.dtype, storage.width
-        self.bytes = math.prod(shape) * self.width
+        self.bytes = elements * self.width
+
+    def __setstate__(self, state):
+        """What the instruction BUILD of a pickle calls, which would change what was checked."""
+        raise Failure(BAD_INPUT, "the pickle changes a tensor that it has made")
 
     def contiguous(self):
         expected = 1
@@ -92,7 +108,8 @@ def read_blocks(file, left):
 
 
 class Source:
-    """A .bin file. Pickles may name what a tensor is made of and nothing else."""
+    """A .bin file. Pickles may name what a tensor is made of and nothing else. `state` is what the file holds,
+    read(storage, begin, count) yields bytes of a storage, and place(storage) says where that is."""
 
     def __init__(self, path):
         self.path = path
@@ -110,13 +127,14 @@ class Source:
                     return lambda tensor, *_: tensor
                 if module == "torch" and name in STORAGES:
                     return STORAGES[name]
-                raise Failure(f"the pickle names {module}.{name}, which is no part of a tensor")
+                raise Failure(BAD_INPUT, f"the pickle names {module!a:.80}.{name!a:.80}, which is no part of a tensor")
 
             def persistent_load(self, saved):
                 # ("storage", class, key, device, elements), and in the old format what it is a view of
                 expect(isinstance(saved, tuple) and len(saved) >= 5 and saved[0] == "storage"
                        and saved[1] in STORAGES.values() and isinstance(saved[2], str)
-                       and is_sizes(saved[4:5]) and not any(saved[5:]), f"the pickle refers to {saved!r:.80}")
+                       and is_sizes(saved[4:5]) and all(part is None for part in saved[5:]),
+                       f"the pickle refers to {type(saved).__name__} that are no storage of a tensor")
                 return Storage(*saved[1], saved[2], saved[4])
 
         return Unpickler(file).load()
@@ -133,16 +151,31 @@ class Archive(Source):
         expect(len(pickles) == 1, f"expected one data.pkl, found {len(pickles)}")
         self.prefix = pickles[0][:-len("data.pkl")]
         order = f"{self.prefix}byteorder"
-        expect(order not in names or self.zip.read(order) == b"little", "expected little-endian data, found another order")
-        with self.zip.open(pickles[0]) as file:
+        if order in names:
+            with self.zip.open(order) as file:
+                expect(file.read(7) == b"little", "expected little-endian data, found another order")
+        with self.zip.open(self.stored(pickles[0])) as file:
             self.state = self.unpickle(file)
 
-    def read(self, storage, begin, count):
-        info = self.zip.getinfo(f"{self.prefix}data/{storage.key}")
-        expect(info.compress_type == zipfile.ZIP_STORED and info.file_size == storage.elements * storage.width,
-               f"{self.path}: storage {storage.key}: expected {storage.elements} elements of {storage.width} bytes, "
+    def stored(self, name):
+        """The entry of the archive, which as PyTorch writes it is not compressed."""
+        try:
+            info = self.zip.getinfo(name)
+        except KeyError as error:
+            raise Failure(BAD_INPUT, f"expected {name!a} in the archive, found none") from error
+        expect(info.compress_type == zipfile.ZIP_STORED and info.flag_bits & 1 == 0,
+               f"{name!a}: expected bytes as they are, found compressed or encrypted ones")
+        return info
+
+    def place(self, storage):
+        info = self.stored(f"{self.prefix}data/{storage.key}")
+        expect(info.file_size == storage.elements * storage.width,
+               f"storage {storage.key!a}: expected {storage.elements} elements of {storage.width} bytes, "
                f"found {info.file_size} bytes")
-        with self.zip.open(info) as file:
+        return info
+
+    def read(self, storage, begin, count):
+        with self.zip.open(self.place(storage)) as file:
             file.seek(begin)
             yield from read_blocks(file, count)
 
@@ -160,19 +193,27 @@ class OldFile(Source):
             expect(self.unpickle(file).get("little_endian") is True, "expected little-endian data, found another order")
             self.state = self.unpickle(file)
             keys = self.unpickle(file)
-            widths = {t.storage.key: t.width for t in self.state.values()}
-            self.begins = {}
+            widths = {t.storage.key: t.width for t in tensors_of(self.state).values()}
+            expect(isinstance(keys, list) and all(isinstance(key, str) and key in widths for key in keys),
+                   "expected the keys of its tensors' storages, found others")
+            self.begins, size = {}, os.path.getsize(path)
             for key in keys:
                 (elements,) = struct.unpack("<q", file.read(8))
-                self.begins[key] = (file.tell(), elements)
-                file.seek(elements * widths[key], os.SEEK_CUR)
+                begin, end = file.tell(), file.tell() + elements * widths[key]
+                expect(begin <= end <= size, f"storage {key!a} ends after the file")
+                self.begins[key] = (begin, elements)
+                file.seek(end)
+
+    def place(self, storage):
+        expect(storage.key in self.begins, f"expected storage {storage.key!a} in the file, found none")
+        begin, elements = self.begins[storage.key]
+        expect(elements == storage.elements, f"storage {storage.key!a}: expected {storage.elements} elements, "
+                                             f"found {elements}")
+        return begin
 
     def read(self, storage, begin, count):
-        at, elements = self.begins[storage.key]
-        expect(elements == storage.elements, f"{self.path}: storage {storage.key} of {elements} elements, "
-                                             f"expected {storage.elements}")
         with open(self.path, "rb") as file:
-            file.seek(at + begin)
+            file.seek(self.place(storage) + begin)
             yield from read_blocks(file, count)
 
 
@@ -181,47 +222,55 @@ def source_files(folder):
     index = folder / "pytorch_model.bin.index.json"
     if index.is_file():
         try:
-            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            weight_map = parse(index.read_bytes(), lambda: ValueError("no JSON"))["weight_map"]
             names = sorted(set(weight_map.values()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Failure(f"{index}: not an index of shards: {error!r}") from error
+            raise Failure(BAD_INPUT, f"{index}: not an index of shards: {error!a:.200}") from error
+        expect(names, f"{index}: expected shards, found none")
         for name in names:
-            if not isinstance(name, str) or os.path.basename(name) != name or not name.endswith(".bin"):
-                raise Failure(f"{index}: {name!r} is not the name of a .bin file")
-            if not (folder / name).is_file():
-                raise Failure(f"{folder}: shard {name} named by the index is not there")
+            expect(isinstance(name, str) and os.path.basename(name) == name and name.endswith(".bin"),
+                   f"{index}: {name!a:.200} is not the name of a .bin file")
+            expect((folder / name).is_file(), f"{folder}: shard {name!a:.200} named by the index is not there")
         return [folder / name for name in names]
     files = sorted(folder.glob("pytorch_model*.bin"))
     if len(files) == 1:
         return files
     if files:
-        raise Failure(f"{folder}: {len(files)} pytorch_model*.bin files, but no {index.name}")
-    raise Failure(f"{folder}: no pytorch_model*.bin file")
+        raise Failure(BAD_INPUT, f"{folder}: {len(files)} pytorch_model*.bin files, but no {index.name}")
+    raise Failure(BAD_INPUT, f"{folder}: no pytorch_model*.bin file")
+
+
+def tensors_of(state):
+    """The tensors by name of what a pickle holds."""
+    expect(isinstance(state, dict), f"expected a dictionary of tensors, found {type(state).__name__}")
+    tensors = dict(dict.items(state))  # whatever attributes the pickle has set
+    expect(tensors, "expected tensors, found none")
+    for name, tensor in tensors.items():
+        expect(is_name(name), f"{name!a:.200} cannot be the name of a tensor")
+        expect(isinstance(tensor, Tensor), f"{name!a:.200} is {type(tensor).__name__}, expected a tensor")
+    return tensors
 
 
 def load(path):
     """The tensors of one .bin file by name; their data stays in the file."""
     try:
         with open(path, "rb") as file:
-            if file.read(len(LFS_POINTER)) == LFS_POINTER:
-                raise Failure("a Git LFS pointer, not the file it stands for")
-        state = (Archive if zipfile.is_zipfile(path) else OldFile)(path).state
+            expect(file.read(len(LFS_POINTER)) != LFS_POINTER, "a Git LFS pointer, not the file it stands for")
+        source = (Archive if zipfile.is_zipfile(path) else OldFile)(path)
+        tensors = tensors_of(source.state)
+        for tensor in tensors.values():
+            source.place(tensor.storage)
+        return tensors
     except Exception as error:  # pickle and zip each have many kinds
         first = (str(error) or repr(error)).splitlines()[0]
-        raise Failure(f"{path}: cannot be loaded: {first}") from error
-    if not isinstance(state, dict):
-        raise Failure(f"{path}: expected a dictionary of tensors, found {type(state).__name__}")
-    for name, tensor in state.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise Failure(f"{path}: {name!r} is {type(tensor).__name__}, expected a tensor")
-    return state
+        raise Failure(BAD_INPUT, f"{path}: cannot be loaded: {first}") from error
 
 
 def write_safetensors(tensors, path):
     """Writes name -> tensor to `path`; returns the bytes of data. Order: wide types first, then name, as
     the reference writer does, so that every tensor is aligned to its type."""
     ordered = sorted(tensors, key=lambda n: (-tensors[n].width, n))
-    header = {"__metadata__": {"format": "pt"}}
+    header = {METADATA: {"format": "pt"}}
     end = 0
     for name in ordered:
         tensor = tensors[name]
@@ -231,7 +280,7 @@ def write_safetensors(tensors, path):
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER_BYTES:
-        raise Failure(f"{path.name}: a header of {len(text)} bytes, the format allows {MAX_HEADER_BYTES}")
+        raise Failure(BAD_INPUT, f"{path.name}: a header of {len(text)} bytes, the format allows {MAX_HEADER_BYTES}")
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with open(temporary, "wb") as out:
@@ -244,9 +293,9 @@ def write_safetensors(tensors, path):
             os.fsync(out.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise Failure(f"{path}: cannot write: {error.strerror}") from error
+        raise Failure(RESOURCES, f"{path}: cannot write: {error.strerror}") from error
     except (zipfile.BadZipFile, EOFError) as error:
-        raise Failure(f"{path}: cannot be made: {error}") from error
+        raise Failure(BAD_INPUT, f"{path}: cannot be made: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)  # no longer there if all went well
     return end
@@ -259,7 +308,7 @@ def convert_files(files, written, index_file, done):
         tensors = load(file)
         for name in tensors:
             if name in weight_map:
-                raise Failure(f"{file.name}: tensor {name} is in {weight_map[name]} as well")
+                raise Failure(BAD_INPUT, f"{file.name}: tensor {name!a:.200} is in {weight_map[name]} as well")
             weight_map[name] = path.name
         size = write_safetensors(tensors, path)
         done.append(path)
@@ -280,7 +329,7 @@ def convert(source, target):
     index_file = target / "model.safetensors.index.json"
     for path in written + [index_file]:
         if path.exists():
-            raise Failure(f"{path}: is there already; nothing was written")
+            raise Failure(USAGE, f"{path}: is there already; nothing was written")
     target.mkdir(parents=True, exist_ok=True)
     done = []
     try:
@@ -297,21 +346,14 @@ def convert(source, target):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="scripts/convert_checkpoint.py", description=__doc__)
     parser.add_argument("folder", type=Path, help="the checkpoint, with pytorch_model*.bin")
     parser.add_argument("--out", type=Path, metavar="FOLDER",
                         help="where to write (default: beside the .bin files)")
     options = parser.parse_args()
-    try:
-        if not options.folder.is_dir():
-            raise Failure(f"{options.folder}: no such folder")
-        convert(options.folder, options.out or options.folder)
-    except (Failure, OSError) as error:
-        print(f"convert_checkpoint: {error}", file=sys.stderr)
-        return 1
-    return 0
+    expect(options.folder.is_dir(), f"{options.folder}: no such folder")
+    convert(options.folder, options.out or options.folder)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("convert_checkpoint.py", main, "interrupted; nothing was kept"))

@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
         raise Failure(USAGE, f"{message}; see --help")
 
 
-def run(name, main):
+def run(name, main, interrupted="interrupted; give the command again to go on where it stopped"):
     """Exit code of main(); a failure is one line on stderr."""
     try:
         main()
@@ -49,7 +49,7 @@ def run(name, main):
     except Failure as failure:
         code, line = failure.code, str(failure)
     except KeyboardInterrupt:
-        code, line = INTERRUPTED, "interrupted; give the command again to go on where it stopped"
+        code, line = INTERRUPTED, interrupted
     except OSError as error:
         code, line = RESOURCES, f"{error.filename or 'a file'}: {error.strerror or error}"
     print(f"{name}: error: {' '.join(line.split())}", file=sys.stderr)

@@ -5,7 +5,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import convert_checkpoint  # noqa: E402
-from lib.download import (BAD_INPUT, RESOURCES, Failure, Parser, Server, bytes_of, check_space, digests,  # noqa: E402
+from lib.download import (BAD_INPUT, Failure, Parser, Server, bytes_of, check_space, digests,  # noqa: E402
                           is_hex, is_size, make_folder, read_record, run, say, write_record)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -150,12 +150,7 @@ class Model:
         if any(os.path.exists(self.path(f"model.safetensors{end}")) for end in ("", ".index.json")):
             return
         say("  only .bin weights are published: converting")
-        try:
-            convert_checkpoint.convert(convert_checkpoint.Path(self.folder), convert_checkpoint.Path(self.folder))
-        except convert_checkpoint.Failure as failure:
-            raise Failure(BAD_INPUT, str(failure)) from failure
-        except OSError as error:
-            raise Failure(RESOURCES, f"{self.folder}: {error.strerror}") from error
+        convert_checkpoint.convert(convert_checkpoint.Path(self.folder), convert_checkpoint.Path(self.folder))
 
 
 def main():

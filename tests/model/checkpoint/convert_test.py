@@ -1,4 +1,5 @@
-"""scripts/convert_checkpoint.py on small .bin checkpoints. Exits 77 (skipped) without PyTorch."""
+"""scripts/convert_checkpoint.py on small .bin checkpoints that PyTorch writes. Exits 77 (skipped) without
+PyTorch; tests/scripts/convert_test.py needs none."""
 import json
 import os
 import pickle
@@ -63,7 +64,7 @@ class Convert(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.check({**self.a, **self.b}, read(self.dir / "model.safetensors"))
         again = run(self.dir)
-        self.assertEqual(again.returncode, 1)
+        self.assertEqual(again.returncode, 2)
         self.assertIn("is there already", again.stderr)
 
     def test_old_format_that_cannot_be_mapped(self):
@@ -99,7 +100,7 @@ class Convert(unittest.TestCase):
         self.shards()
         (self.dir / "pytorch_model-00002-of-00002.bin").write_bytes(b"not a checkpoint")
         failed = run(self.dir)
-        self.assertEqual(failed.returncode, 1)
+        self.assertEqual(failed.returncode, 3)
         self.assertEqual(failed.stderr.count("\n"), 1, failed.stderr)
         self.assertEqual(list(self.dir.glob("*.safetensors*")), [])
         self.assertIn("no such folder", run(self.dir / "absent").stderr)
@@ -114,9 +115,9 @@ class Convert(unittest.TestCase):
                 return (os.mkdir, (str(marker),))
 
         (self.dir / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Evil()}))
-        self.assertEqual(run(self.dir).returncode, 1)
+        self.assertEqual(run(self.dir).returncode, 3)
         torch.save({"x": Evil()}, self.dir / "pytorch_model.bin")
-        self.assertEqual(run(self.dir).returncode, 1)
+        self.assertEqual(run(self.dir).returncode, 3)
         self.assertFalse(marker.exists())
 
 
