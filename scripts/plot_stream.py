@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """Draws the text of one generation, each token in the colour of the model and cache it came from.
 
-usage: scripts/plot_stream.py RESULT [--method NAME] [--prompt N] [--out PICTURE.svg|PICTURE.pdf]
+usage: scripts/plot_stream.py RESULT [--method NAME] [--prompt N] [--out PICTURE.svg|PICTURE.pdf|PICTURE.png]
 
-RESULT is a file of --json, or of --jsonl with one run in it. Neither the SVG, which follows the
-reader's light or dark theme, nor the PDF needs packages.
+RESULT is a file of --json, or of --jsonl with one run in it. The SVG follows the reader's light or dark
+theme. Needs the Python package matplotlib.
 """
 
 from plots import stream
-from plots.command import BadInput, check_output, parser, run
-from plots.files import check_name, write_picture
+from plots.command import BadInput, check_name, check_output, parser, run
 from plots.results import read_results
 
 NAME = "plot_stream"
@@ -52,7 +51,7 @@ def main():
     options.add_argument("--lines", type=positive, default=16, metavar="N",
                          help="lines that are drawn at most (default 16)")
     options.add_argument("--out", metavar="FILE",
-                         help="FILE.svg or FILE.pdf; an SVG on standard output if not given")
+                         help="FILE.svg, FILE.pdf or FILE.png; an SVG on standard output if not given")
     args = options.parse_args()
     if args.columns < 40:
         options.error(f"--columns: expected 40 or more, found {args.columns}")
@@ -61,6 +60,7 @@ def main():
         check_output(options, args.out, [args.result])
     results = read_results([args.result])
     row, output = generation(results, args.result, args.method, args.prompt)
+    from plots.canvas import write_picture  # pylint: disable=import-outside-toplevel; takes a second
     write_picture(args.out, stream.draw(row, output, args.columns, args.lines))
 
 

@@ -5,10 +5,10 @@ usage: scripts/report.py RESULT... [--base RESULT] -o report.html
 
 RESULT is a file of --json or --jsonl with any number of cases and runs, or a table of foreign results
 (data/schema/foreign.schema.json), which then stand in the same tables and pictures, labelled so.
+Needs the Python package matplotlib.
 """
 
 from plots.command import BadInput, check_output, parser, run, write_file
-from plots.panels import report
 from plots.results import read_results
 
 NAME = "report"
@@ -29,6 +29,7 @@ def main():
     base = read_results([args.base]) if args.base else None
     if base is not None and not base.runs:
         raise BadInput(f"{args.base}: expected a run of the program as --base, found none")
+    from plots.panels import report  # pylint: disable=import-outside-toplevel; takes a second
     write_file(args.out, report(results, base))
 
 

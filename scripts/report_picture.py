@@ -15,9 +15,7 @@ import zlib
 
 from plots import browser
 from plots.command import BadInput, CannotWrite, check_output, parser, run, write_file
-from plots.panels import report
 from plots.results import read_results
-from plots.svg import DARK_MODE
 
 NAME = "report_picture"
 PAGE_WIDTH, PAGE_HEIGHT, SCALE = 1160, 1240, 0.55  # CSS pixels of each page, and how small it is drawn
@@ -28,6 +26,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 def pages(html):
     """The page as a reader with a light theme sees it, and one with a dark theme."""
+    from plots.canvas import DARK_MODE  # pylint: disable=import-outside-toplevel
     media = DARK_MODE.encode()
     if media not in html:
         raise RuntimeError("the page has no dark theme")
@@ -102,6 +101,7 @@ def main():
     if path is None:
         print(f"{NAME}: error: {browser.NONE_FOUND}", file=sys.stderr)
         sys.exit(EXIT_NO_BROWSER)
+    from plots.panels import report  # pylint: disable=import-outside-toplevel; takes a second
     try:
         picture = draw(path, report(results, None))
     except subprocess.TimeoutExpired as error:

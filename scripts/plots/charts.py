@@ -1,17 +1,23 @@
-"""Lines, bars and stacked bars. What is drawn ends inside the picture, by the widest font."""
+"""Lines, bars and stacked bars on sheets. Artists have ids (bar-0, interval-0, line-0), by which an SVG can be read."""
 
 import math
 from dataclasses import dataclass
 
+from plots.canvas import BODY, LEADING, LIGHT, MARGIN, SERIES, SMALL, WIDTH, Sheet, package, width, wrap
 from plots.metrics import is_number, same
-from plots.picture import SERIES, SHAPES, Picture
-from plots.text import width, wrap
-from plots.words import setting_text
+from plots.words import clean, setting_text
 
-TITLE, BODY, SMALL = 16, 13, 12
-MARGIN = 10
-LINE_HEIGHT = 17
+LineCollection = package("matplotlib.collections").LineCollection
+Line2D = package("matplotlib.lines").Line2D
+Patch, Rectangle = package("matplotlib.patches").Patch, package("matplotlib.patches").Rectangle
+MaxNLocator = package("matplotlib.ticker").MaxNLocator
+ScaledTranslation = package("matplotlib.transforms").ScaledTranslation
+
+SHAPES = ("o", "s", "^", "D", "v", "P", "X", "*")
 LONG = 2  # an interval this many times as long as what was measured is cut, and ends in an arrow
+CUT = "An interval that leaves the picture ends in an arrow."
+ROW, THICK, TICKS = 30, 17, 16  # of bars, and of what stands below an axis, points
+COLUMNS = 3  # panels beside each other
 
 
 @dataclass
@@ -25,54 +31,17 @@ class Bar:
     dots: tuple = ()  # single measurements; (value, is a warm-up)
 
 
-def nice_step(span, ticks=5):
-    """A round step of about span / ticks."""
-    if not span > 0:
-        return 1.0
-    raw = span / ticks
-    power = 10 ** math.floor(math.log10(raw))
-    return next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
+def ticks(low, high, room):
+    """Round values from low to high, or a little beyond, as many as their texts have room for."""
+    for most in (6, 4, 2, 1):
+        found = list(MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(low, high))
+        if sum(width(tick_text(value), SMALL) + SMALL for value in found) <= room:
+            break
+    return found
 
 
-def head(title, subtitle, wide, legend=()):
-    """A picture with title, subtitle and legend, high enough for those, and where they end."""
-    picture = Picture(wide, 0, title)
-    y = 24
-    for line in wrap(title, TITLE, wide - 2 * MARGIN, bold=True):
-        picture.text(MARGIN, y, line, TITLE, bold=True)
-        y += LINE_HEIGHT + 3
-    for line in subtitle:
-        for part in wrap(line, SMALL, wide - 2 * MARGIN):
-            picture.text(MARGIN, y, part, SMALL, colour="muted")
-            y += LINE_HEIGHT - 1
-    return picture, draw_legend(picture, legend, y) if legend else y
-
-
-def draw_legend(picture, entries, y):
-    """Entries (name, draw in a picture at x and y) in as many lines as they need; returns where they
-    end."""
-    x, sample, gap = MARGIN, 26, 18
-    y += 4
-    for name, draw in entries:
-        lines = wrap(name, SMALL, picture.width - 2 * MARGIN - sample)
-        needed = sample + max(width(line, SMALL) for line in lines)
-        if x > MARGIN and x + needed > picture.width - MARGIN:
-            x, y = MARGIN, y + LINE_HEIGHT
-        draw(picture, x + 9, y - 4)
-        for i, line in enumerate(lines):
-            picture.text(x + sample, y + i * LINE_HEIGHT, line, SMALL)
-        y += (len(lines) - 1) * LINE_HEIGHT
-        x += needed + gap
-    return y + LINE_HEIGHT
-
-
-def notes(picture, lines, y):
-    """Small print at the bottom; sets the height."""
-    for line in lines:
-        for part in wrap(line, SMALL, picture.width - 2 * MARGIN):
-            picture.text(MARGIN, y, part, SMALL, colour="muted")
-            y += LINE_HEIGHT - 1
-    picture.height = y - LINE_HEIGHT + 1 + MARGIN if lines else y - LINE_HEIGHT + MARGIN
+def tick_text(value):
+    return f"{0.0 if abs(value) < 1e-12 else value:.6g}"
 
 
 def upper_end(values, highs):
@@ -81,133 +50,130 @@ def upper_end(values, highs):
     return max([largest] + [min(high, LONG * largest) for high in highs]) or 1.0
 
 
+def colour_of(i):
+    return LIGHT[SERIES[i % len(SERIES)]]
+
+
+# ---- Bars
+def rows_of(title, subtitle, labels, texts, row, small, legend=(), below=0):
+    """A sheet, its axes with a row for each label, the middles of the rows, and the room for bars."""
+    labels = [wrap(label, BODY, WIDTH * 0.36) for label in labels]
+    lines = [max(len(label), text.count("\n") + 1) for label, text in zip(labels, texts)]
+    heights = [max(row, BODY * LEADING * n + 6) for n in lines]
+    tops = [sum(heights[:i]) for i in range(len(heights) + 1)]
+    middles = [(a + b) / 2 for a, b in zip(tops, tops[1:])]
+    left = MARGIN + max(width(line, BODY) for label in labels for line in label) + 8
+    sheet = Sheet(title, subtitle, tops[-1] + below, legend, small)
+    axes = sheet.axes(left, below, WIDTH - MARGIN - left, tops[-1])
+    axes.set_ylim(tops[-1], 0)
+    axes.set_yticks(middles, ["\n".join(label) for label in labels], size=BODY, color=LIGHT["ink"])
+    axes.tick_params(axis="y", pad=8)
+    return sheet, axes, middles, WIDTH - MARGIN - left
+
+
+def set_scale(axes, room, ends, texts):
+    """Lets every text end inside the axes. ends: of the bars beside which they stand."""
+    wide = [max(width(line, BODY) for line in text.split("\n")) + 14 for text in texts]
+    per_point = max((end / max(room - w, 30) for end, w in zip(ends, wide)), default=0) or 1 / room
+    axes.set_xlim(0, per_point * room)
+
+
+def draw_bar(axes, left, y, wide, thick, colour, gid):
+    axes.add_patch(Rectangle((left, y - thick / 2), wide, thick, fc=colour, lw=0, gid=gid))
+
+
+def beside(axes, end, y, text):
+    axes.annotate(text, (end, y), (7, 0), textcoords="offset points", va="center_baseline", size=BODY,
+                  color=LIGHT["ink"], annotation_clip=False)
+
+
+def bar_chart(title, subtitle, bars, small=()):
+    """Horizontal bars from 0 with intervals, single measurements and a text at the end of each."""
+    figures = [bar.value for bar in bars] + [x for bar in bars for x, _ in bar.dots]
+    largest = upper_end(figures, [bar.high for bar in bars if bar.high is not None])
+    cut = any(bar.high is not None and bar.high > largest for bar in bars)
+    texts = ["\n".join(wrap(bar.text, BODY, WIDTH * 0.4)) for bar in bars]
+    sheet, axes, middles, room = rows_of(title, subtitle, [bar.label for bar in bars], texts, ROW,
+                                         list(small) + ([CUT] if cut else []), below=TICKS)
+    ends = [min(max([bar.value, bar.high or 0] + [x for x, _ in bar.dots]), largest) for bar in bars]
+    set_scale(axes, room, ends, texts)
+    at = [tick for tick in ticks(0, largest, room / 2) if tick <= axes.get_xlim()[1]]
+    axes.set_xticks(at, map(tick_text, at))
+    axes.grid(axis="x")
+    for i, (bar, y, end, text) in enumerate(zip(bars, middles, ends, texts)):
+        draw_bar(axes, 0, y, bar.value, THICK, LIGHT[bar.colour], f"bar-{i}")
+        for warm_up in (False, True):
+            dots = [value for value, is_warm_up in bar.dots if is_warm_up == warm_up]
+            if not dots:
+                continue
+            axes.plot(dots, [y] * len(dots), "o", ms=4, mec=LIGHT["ink"], gid=f"{'warm-ups' if warm_up else 'dots'}-{i}",
+                      mfc="none" if warm_up else LIGHT["ink"])
+        if bar.low is not None and bar.high is not None:
+            high = min(bar.high, largest)
+            axes.plot([min(bar.low, high), high], [y, y], color=LIGHT["ink"], lw=1.1, gid=f"interval-{i}")
+            axes.plot(min(bar.low, high), y, "|", color=LIGHT["ink"], ms=7)
+            axes.plot(high, y, ">" if bar.high > largest else "|", color=LIGHT["ink"],
+                      ms=5 if bar.high > largest else 7)
+        beside(axes, end, y, text)
+    return sheet
+
+
+def stacked_chart(title, subtitle, parts, rows, text_of, small=()):
+    """Bars made of parts. rows: (label, {part: value}); text_of: the sum of a row as text."""
+    sums = [sum(values.values()) for _, values in rows]
+    texts = [text_of(total) for total in sums]
+    legend = [(part.replace("_", " "), Patch(color=colour_of(i))) for i, part in enumerate(parts)]
+    sheet, axes, middles, room = rows_of(title, subtitle, [label for label, _ in rows], texts, 23, small, legend)
+    set_scale(axes, room, sums, texts)
+    axes.set_xticks([])
+    for i, ((_, values), y, total, text) in enumerate(zip(rows, middles, sums, texts)):
+        start = 0
+        for k, part in enumerate(parts):
+            draw_bar(axes, start, y, values.get(part, 0), 13, colour_of(k), f"bar-{i}-{k}")
+            start += values.get(part, 0)
+        beside(axes, total, y, text)
+    return sheet
+
+
 # ---- Lines
 class Axis:
     """The horizontal axis of settings: logarithmic for powers of two, else linear, else in order."""
 
-    def __init__(self, values, left, right):
-        self.values, self.left, self.right = values, left, right
-        numeric = all(map(is_number, values))
-        self.log = numeric and len(values) > 2 and all(is_power_of_two(v) for v in values)
-        if self.log:
-            self.at = [math.log2(v) for v in values]
-        elif numeric:
-            self.at = [float(v) for v in values]
+    def __init__(self, values):
+        self.values = ordered(values)
+        numeric = all(map(is_number, self.values))
+        self.labels = [clean(setting_text(v)) for v in self.values]
+        self.explained = []  # where the labels are numbers that stand for longer ones
+        if numeric and len(self.values) > 2 and all(map(is_power_of_two, self.values)):
+            self.at = [math.log2(v) for v in self.values]
         else:
-            self.at = list(range(len(values)))
+            self.at = [float(v) for v in self.values] if numeric else list(range(len(self.values)))
 
-    def x(self, value):
-        i = next(i for i, v in enumerate(self.values) if same(v, value))
+    def place(self, value):
+        return next(at for at, v in zip(self.at, self.values) if same(v, value))
+
+    def shorten(self, room):
+        """Numbers instead of words that have no room."""
+        most = room / max(len(self.labels) - 1, 1) - SMALL
+        if not all(map(is_number, self.values)) and max(width(label, SMALL) for label in self.labels) > most:
+            self.explained = [f"{i + 1}: {label}" for i, label in enumerate(self.labels)]
+            self.labels = list(map(str, range(1, len(self.labels) + 1)))
+
+    def draw(self, axes, room):
+        """Limits and ticks; a label that would meet the one before it is left out."""
         low, high = min(self.at), max(self.at)
-        if high == low:
-            return (self.left + self.right) / 2
-        return self.left + (self.right - self.left) * (self.at[i] - low) / (high - low)
+        inset = 18 * (high - low) / max(room - 36, 1) or 1
+        axes.set_xlim(low - inset, high + inset)
+        labels, end = [], -math.inf
+        for at, label in zip(self.at, self.labels):
+            x, half = room * (at - low + inset) / (high - low + 2 * inset), width(label, SMALL) / 2
+            labels.append(label if x - half > end + SMALL / 2 and half <= max(x, MARGIN) + MARGIN else "")
+            end = x + half if labels[-1] else end
+        axes.set_xticks(self.at, labels)
 
 
 def is_power_of_two(value):
     return value > 0 and math.frexp(value)[0] == 0.5
-
-
-def draw_labels(picture, axis, name, y):
-    """Labels of the axis; where they do not fit, numbers that lines below explain."""
-    labels = [setting_text(v) for v in axis.values]
-    numeric = all(map(is_number, axis.values))
-    spacing = (axis.right - axis.left) / max(len(labels) - 1, 1)
-    explained = []
-    if not numeric and max(width(label, SMALL) for label in labels) > spacing - 8:
-        explained = [f"{i + 1}: {label}" for i, label in enumerate(labels)]
-        labels = [str(i + 1) for i in range(len(labels))]
-    end = -math.inf
-    for value, label in zip(axis.values, labels):
-        x, half = axis.x(value), width(label, SMALL) / 2
-        picture.line([(x, y), (x, y + 4)], "muted")
-        left = min(max(x - half, 2), picture.width - 2 - 2 * half)
-        if left > end + 8:
-            picture.text(left + half, y + 18, label, SMALL, "middle", "muted")
-            end = left + 2 * half
-    y += 36
-    for line in wrap(name, SMALL, picture.width - 2 * MARGIN):
-        picture.text((axis.left + axis.right) / 2 if len(name) < 40 else MARGIN, y, line, SMALL,
-                     "middle" if len(name) < 40 else "start")
-        y += LINE_HEIGHT
-    return y, explained
-
-
-class Scale:
-    """The vertical axis."""
-
-    def __init__(self, series, from_zero):
-        figures = [m for s in series for m in ([s.level] if s.level else [p[1] for p in s.points])]
-        values = [m.value for m in figures]
-        ends = [(m.low, m.high) for m in figures if m.low is not None]
-        span = max(values) - min(values) or abs(values[0]) or 1.0
-        if from_zero:
-            low, high = 0.0, upper_end(values, [high for _, high in ends])
-        else:
-            low = min(values + [max(low, min(values) - span) for low, _ in ends])
-            high = max(values + [min(high, max(values) + span) for _, high in ends])
-        self.step = nice_step(high - low or abs(high) or 1.0)
-        self.low = 0.0 if from_zero else math.floor(low / self.step + 1e-9) * self.step
-        self.high = math.ceil(high / self.step - 1e-9) * self.step
-        if self.high <= self.low:
-            self.high = self.low + self.step
-        self.cut = False
-
-    def place(self, top, bottom):
-        self.top, self.bottom = top, bottom
-
-    def y(self, value):
-        inside = min(max(value, self.low), self.high)
-        return self.bottom - (self.bottom - self.top) * (inside - self.low) / (self.high - self.low)
-
-    def ticks(self):
-        count = round((self.high - self.low) / self.step)
-        return [self.low + i * self.step for i in range(count + 1)]
-
-
-def tick_text(value):
-    return f"{0.0 if abs(value) < 1e-12 else value:.10g}"
-
-
-def colour_of(i):
-    return SERIES[i % len(SERIES)]
-
-
-def shape_of(i):
-    return SHAPES[(i + i // len(SERIES)) % len(SHAPES)]
-
-
-def sample_of(one):
-    """What draws a series' line and marker for the legend."""
-    def draw(picture, x, y):
-        dash = "5 4" if one.level else "2 3" if one.foreign else ""
-        picture.line([(x - 9, y), (x + 11, y)], colour_of(one.index), 2, dash)
-        if not one.level:
-            picture.marker(shape_of(one.index), x + 1, y, 4.5, colour_of(one.index), not one.foreign)
-    return draw
-
-
-def line_chart(title, subtitle, x_name, series, from_zero, small=(), wide=760, high=300):
-    """Points of series over a setting, with intervals, as a Picture.
-
-    `small` is printed below, after what is hollow, dashed or cut.
-    """
-    picture, y = head(title, subtitle, wide, [(one.name, sample_of(one)) for one in series])
-    scale = Scale(series, from_zero)
-    left = MARGIN + max(width(tick_text(t), SMALL) for t in scale.ticks()) + 8
-    values = ordered(value for s in series for value, _ in s.points)
-    inset = 24 if len(values) > 1 else 0
-    axis = Axis(values, left + inset, wide - MARGIN - 6 - inset)
-    scale.place(y + 4, y + 4 + high)
-    for tick in scale.ticks():
-        picture.line([(left, scale.y(tick)), (wide - MARGIN - 6, scale.y(tick))], "grid")
-        picture.text(left - 6, scale.y(tick) + 4, tick_text(tick), SMALL, "end", "muted")
-    apart = min(4, 24 / len(series))  # so that intervals at one place are seen
-    for i, one in enumerate(series):
-        draw_series(picture, one, axis, scale, (i - (len(series) - 1) / 2) * apart)
-    y, explained = draw_labels(picture, axis, x_name, scale.bottom)
-    notes(picture, explained + small_print(series, scale) + list(small), y + 2)
-    return picture
 
 
 def ordered(values):
@@ -218,130 +184,100 @@ def ordered(values):
     return sorted(found) if all(map(is_number, found)) else found
 
 
-def small_print(series, scale):
+def limits(series, from_zero):
+    """Ticks of the vertical axis, at its ends, too; and whether an interval is cut there."""
+    figures = [m for s in series for m in ([s.level] if s.level else [p[1] for p in s.points])]
+    values = [m.value for m in figures]
+    ends = [(m.low, m.high) for m in figures if m.low is not None]
+    span = max(values) - min(values) or abs(values[0]) or 1.0
+    if from_zero:
+        low, high = 0.0, upper_end(values, [high for _, high in ends])
+    else:
+        low = min(values + [max(low, min(values) - span) for low, _ in ends])
+        high = max(values + [min(high, max(values) + span) for _, high in ends])
+    at = list(MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high if high > low else low + (abs(low) or 1)))
+    return at, any(a < at[0] or b > at[-1] for a, b in ends)
+
+
+def sample_of(one):
+    """A line and its marker, for the legend."""
+    return Line2D([], [], **style_of(one))
+
+
+def style_of(one):
+    colour = colour_of(one.colour)
+    if one.level:
+        return {"color": colour, "ls": (0, (4, 3))}
+    return {"color": colour, "ls": (0, (1.5, 2)) if one.foreign else "-", "marker": SHAPES[one.shape % len(SHAPES)],
+            "ms": 5.5, "mec": colour, "mfc": LIGHT["ground"] if one.foreign else colour}
+
+
+def line_chart(title, subtitle, x_name, panels, from_zero, small=(), high=210):
+    """Points over a setting, with intervals. panels: (heading, list of Series); all have the same axes.
+
+    `small` is printed below, after what is hollow, dashed or cut.
+    """
+    series = [one for _, of in panels for one in of]
+    legend = list({one.name: (one.name, sample_of(one)) for one in reversed(series) if one.name}.values())[::-1]
+    at, cut = limits(series, from_zero)
+    axis = Axis([value for one in series for value, _ in one.points])
+    left = MARGIN + max(width(tick_text(tick), SMALL) for tick in at) + 8
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    gap, headed = 12, 14 * any(heading for heading, _ in panels)
+    wide = (WIDTH - MARGIN - left - gap * (columns - 1)) / columns
+    high = high if rows == 1 else max(high * 0.6, 100)
+    axis.shorten(wide)
+    name = wrap(x_name, SMALL, WIDTH - left, most=1)[0]
+    one_row, below = high + headed + TICKS, SMALL * LEADING + 6
+    small = axis.explained + small_print(series, cut) + list(small)
+    sheet = Sheet(title, subtitle, one_row * rows + below, legend, small)
+    sheet.text((left + WIDTH - MARGIN) / 2, sheet.bottom + 6, name, SMALL, ha="center")
+    for i, (heading, of) in enumerate(panels):
+        row, column = divmod(i, columns)
+        axes = sheet.axes(left + column * (wide + gap), below + TICKS + one_row * (rows - 1 - row), wide, high)
+        axes.set_ylim(at[0], at[-1])
+        axes.set_yticks(at, map(tick_text, at) if column == 0 else [""] * len(at))
+        axes.grid(axis="y")
+        axis.draw(axes, wide)
+        if heading:
+            axes.set_title("\n".join(wrap(heading, SMALL, wide, most=1)), size=SMALL, loc="left", pad=3)
+        apart = min(3, 18 / len(of)) if of else 0  # so that intervals at one place are seen
+        for k, one in enumerate(of):
+            draw_series(axes, one, axis, (k - (len(of) - 1) / 2) * apart, f"{i}-{k}" if len(panels) > 1 else str(k))
+    return sheet
+
+
+def small_print(series, cut):
     lines = []
-    if any(m.low is not None for s in series for _, m in s.points):
-        lines.append("Vertical lines: 95% confidence intervals"
-                     + ("; one that leaves the picture ends in an arrow." if scale.cut else "."))
+    if any(m.low is not None for s in series for _, m in s.points) and not any(s.spread for s in series):
+        lines.append("Vertical lines: 95% confidence intervals.")
+    lines += [CUT] if cut else []
     if any(s.foreign for s in series):
         lines.append("Hollow, dotted or dashed: foreign results, not measured by this program.")
     return lines
 
 
-def draw_series(picture, one, axis, scale, aside):
-    """`aside`: pixels to the right of where the settings are."""
-    colour, i = colour_of(one.index), one.index
+def draw_series(axes, one, axis, aside, name):
+    """aside: points to the right of where the settings are."""
+    style = style_of(one)
     if one.level:
-        y = scale.y(one.level.value)
-        picture.line([(axis.left, y), (axis.right, y)], colour, 2, "5 4")
+        axes.axhline(one.level.value, gid=f"line-{name}", **style)
         return
-    places = [(axis.x(value) + aside, m) for value, m in one.points]
-    if len(places) > 1:
-        picture.line([(x, scale.y(m.value)) for x, m in places], colour, 2,
-                     "2 3" if one.foreign else "")
-    for x, m in places:
-        if m.low is not None:
-            picture.line([(x, scale.y(m.low)), (x, scale.y(m.high))], colour, 1.5)
-            for end, outside, arrow in ((m.low, m.low < scale.low, "down"),
-                                        (m.high, m.high > scale.high, "up")):
-                scale.cut = scale.cut or outside
-                if outside:
-                    picture.marker(arrow, x, scale.y(end), 4, colour)
-                else:
-                    picture.line([(x - 4, scale.y(end)), (x + 4, scale.y(end))], colour, 1.5)
-        if one.foreign:
-            picture.marker(shape_of(i), x, scale.y(m.value), 4.5, "ground")
-        picture.marker(shape_of(i), x, scale.y(m.value), 4.5, colour, not one.foreign)
-
-
-# ---- Bars
-ROW, THICK = 40, 24
-
-
-def label_lines(label, limit):
-    return wrap(label, BODY, limit)
-
-
-def bar_chart(title, subtitle, bars, small=(), wide=760):
-    """Horizontal bars from 0 with intervals, single measurements and a text at the end of each."""
-    picture, top = head(title, subtitle, wide)
-    limit = wide * 0.36
-    labels = [label_lines(bar.label, limit) for bar in bars]
-    left = MARGIN + max(width(line, BODY) for lines in labels for line in lines) + 10
-    figures = [bar.value for bar in bars] + [x for bar in bars for x, _ in bar.dots]
-    largest = upper_end(figures, [bar.high for bar in bars if bar.high is not None])
-    ends = [min(max([bar.value, bar.high or 0] + [x for x, _ in bar.dots]), largest)
-            for bar in bars]
-    texts = [wrap(bar.text, BODY, wide * 0.4) for bar in bars]
-    # Every text must end within the picture.
-    room = wide - left - MARGIN - 14
-    scale = min((room - max(width(line, BODY) for line in lines)) / end
-                for lines, end in zip(texts, ends) if end > 0) if any(ends) else 1.0
-    heights = [max(ROW, LINE_HEIGHT * max(len(a), len(b)) + 8) for a, b in zip(labels, texts)]
-    bottom = top + sum(heights)
-    step = nice_step(largest, 6)
-    for i in range(int(largest / step + 1e-9) + 1):
-        x, tick = left + i * step * scale, tick_text(i * step)
-        picture.line([(x, top - 4), (x, bottom)], "grid")
-        if x + width(tick, SMALL) / 2 < wide - 2:
-            picture.text(x, bottom + 16, tick, SMALL, "middle", "muted")
-    y, cut = top, False
-    for bar, lines, text, end, high in zip(bars, labels, texts, ends, heights):
-        draw_lines(picture, lines, left - 10, y + high / 2, "end")
-        picture.rect(left, y + (high - THICK) / 2, bar.value * scale, THICK, bar.colour, 3)
-        cut = draw_whisker(picture, bar, left, scale, y + high / 2, largest) or cut
-        draw_lines(picture, text, left + end * scale + 10, y + high / 2, "start")
-        y += high
-    small = list(small) + (["An interval that leaves the picture ends in an arrow."] if cut else [])
-    notes(picture, small, bottom + 36)
-    return picture
-
-
-def draw_lines(picture, lines, x, middle, anchor):
-    y = middle + 5 - (len(lines) - 1) * LINE_HEIGHT / 2
-    for line in lines:
-        picture.text(x, y, line, BODY, anchor)
-        y += LINE_HEIGHT
-
-
-def draw_whisker(picture, bar, left, scale, y, largest):
-    """The interval and the single measurements; whether the interval was cut."""
-    for value, warm_up in bar.dots:
-        picture.marker("circle", left + value * scale, y, 3, "ink", not warm_up)
-    if bar.low is None or bar.high is None:
-        return False
-    a, b = left + bar.low * scale, left + min(bar.high, largest) * scale
-    picture.line([(min(a, b), y), (b, y)], "ink", 1.5)
-    picture.line([(a, y - 5), (a, y + 5)], "ink", 1.5)
-    if bar.high > largest:
-        picture.marker("right", b, y, 4, "ink")
-        return True
-    picture.line([(b, y - 5), (b, y + 5)], "ink", 1.5)
-    return False
-
-
-def stacked_chart(title, subtitle, parts, rows, text_of, small=(), wide=760):
-    """Bars made of parts. rows: (label, {part: value}); text_of: the sum of a row as text."""
-    colours = {part: colour_of(i) for i, part in enumerate(parts)}
-
-    def sample(part):
-        return lambda picture, x, y: picture.rect(x - 6, y - 5, 12, 12, colours[part], 2)
-    picture, top = head(title, subtitle, wide, [(p.replace("_", " "), sample(p)) for p in parts])
-    labels = [label_lines(label, wide * 0.36) for label, _ in rows]
-    left = MARGIN + max(width(line, BODY) for lines in labels for line in lines) + 10
-    sums = [sum(values.values()) for _, values in rows]
-    texts = [text_of(total) for total in sums]
-    room = wide - left - MARGIN - 12 - max(width(text, BODY) for text in texts)
-    scale = room / (max(sums) or 1)
-    y = top + 2
-    for (_, values), lines, total, text in zip(rows, labels, sums, texts):
-        high = max(30, LINE_HEIGHT * len(lines) + 6)
-        draw_lines(picture, lines, left - 10, y + high / 2, "end")
-        x = left
-        for part in parts:
-            picture.rect(x, y + (high - 18) / 2, values.get(part, 0) * scale, 18, colours[part])
-            x += values.get(part, 0) * scale
-        draw_lines(picture, [text], left + total * scale + 8, y + high / 2, "start")
-        y += high
-    notes(picture, small, y + 18)
-    return picture
+    shift = axes.transData + ScaledTranslation(aside / 72, 0, axes.figure.dpi_scale_trans)
+    places = [(axis.place(value), m) for value, m in one.points]
+    bottom, top = axes.get_ylim()
+    with_ends = [(x, m) for x, m in places if m.low is not None]
+    if with_ends:
+        axes.add_collection(LineCollection(
+            [[(x, max(m.low, bottom)), (x, min(m.high, top))] for x, m in with_ends], colors=style["color"],
+            linewidths=1.1, transform=shift, gid=f"interval-{name}"), autolim=False)
+    ends = {"_": [], "v": [], "^": []}  # the last two: of intervals that are cut
+    for x, m in with_ends:
+        ends["v" if m.low < bottom else "_"].append((x, max(m.low, bottom)))
+        ends["^" if m.high > top else "_"].append((x, min(m.high, top)))
+    for shape, of in ends.items():
+        if of:
+            axes.plot(*zip(*of), shape, ms=5, color=style["color"], transform=shift, clip_on=False)
+    axes.plot([x for x, _ in places], [m.value for _, m in places], transform=shift, gid=f"line-{name}",
+              clip_on=False, **style)

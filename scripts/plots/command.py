@@ -33,6 +33,15 @@ def parser(name, description, epilog=None):
                   formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
 
 
+PICTURES = (".svg", ".pdf", ".png")
+
+
+def check_name(options, path):
+    """Ends with a line on wrong usage unless the name says which kind of picture it is."""
+    if not path.lower().endswith(PICTURES):
+        options.error(f"--out: expected FILE.svg, FILE.pdf or FILE.png, found {path!r}")
+
+
 def check_output(options, out, inputs):
     """Ends with a line on wrong usage where the output would replace something that is read."""
     for path in inputs:

@@ -1,11 +1,12 @@
 """The pictures of results: which rows become which bars and lines."""
 
+from plots.canvas import write_picture  # noqa: F401  of the scripts that draw one picture
 from plots.charts import Bar, bar_chart, line_chart, stacked_chart
 from plots.labels import GAMMAS, Labels
-from plots.metrics import METRICS, measure, values_of, with_ends
+from plots.metrics import METRICS, measure, same, values_of, with_ends
 from plots.settings import subtitle_of
-from plots.sweeps import Series, series_of
-from plots.words import byte_size, setting_name, short_number
+from plots.sweeps import Series, View, series_of
+from plots.words import byte_size, merged, setting_name, setting_text, short_number
 
 
 def time_text(row):
@@ -29,8 +30,8 @@ def interval_note(rows):
 
 def validity_note(rows):
     """Why figures of a picture that stands alone are not comparable with those of other runs."""
-    reasons = list(dict.fromkeys(reason for row in rows if row.case
-                                 for reason in row.case["validity"]["reasons"]))
+    reasons = list(merged(reason for row in rows if row.case
+                          for reason in row.case["validity"]["reasons"]).values())
     if not reasons:
         return []
     more = f" ({len(reasons) - 2} more reasons)" if len(reasons) > 2 else ""
@@ -49,14 +50,33 @@ def time_bars(rows, small=()):
     return bar_chart(METRICS["ms-per-token"].label, subtitle_of(rows, GAMMAS), bars, small)
 
 
-def sweep(rows, x, y, by="method", small=(), wide=760):
+def sweep_notes(lines, also, shared, view):
+    """What a reader of a picture of lines should know of them."""
+    notes = []
+    if view.mean and also:
+        how = "geometric mean" if METRICS[view.y].is_ratio else "mean"
+        notes.append(f"Each point: the {how} over {', '.join(map(setting_name, also))}; vertical lines: from the "
+                     "least to the greatest.")
+    if shared:
+        notes.append(f"{len(lines)} lines: those of one name differ in {', '.join(map(setting_name, shared))}.")
+    return notes
+
+
+def sweep(rows, view, small=()):
     """One metric of the rows that have it, against a setting."""
-    series, also = series_of(rows, x, y, by)
-    subtitle = subtitle_of([row for row in rows if measure(row, y)], without={x, by})
-    if also:
-        subtitle.append(f"Along a line differ also: {', '.join(also)}.")
-    metric = METRICS[y]
-    return line_chart(metric.label, subtitle, setting_name(x), series, metric.from_zero, small, wide)
+    lines, also, shared = series_of(rows, view)
+    having = [row for row in rows if measure(row, view.y)]
+    subtitle = subtitle_of(having, without={view.x, view.by, view.facet})
+    if also and not view.mean:
+        subtitle.append(f"Along a line differ also: {', '.join(map(setting_name, also))}.")
+    panels = [("", lines)]
+    if view.facet:
+        panels = [(f"{setting_name(view.facet)} {setting_text(value)}",
+                   [line for line in lines if line.panel is None or same(line.panel, value)])
+                  for value in values_of(having, view.facet)] or panels
+    metric = METRICS[view.y]
+    return line_chart(metric.label, subtitle, setting_name(view.x), panels, metric.from_zero,
+                      sweep_notes(lines, also, shared, view) + list(small))
 
 
 def along(rows, axis, metrics):
@@ -66,9 +86,9 @@ def along(rows, axis, metrics):
         having = [row for row in rows if measure(row, metric)]
         if len(values_of(having, axis)) < 2:
             continue
-        lines, _ = series_of(rows, axis, metric)
-        if any(len({repr(x) for x, _ in line.points}) > 1 for line in lines):
-            drawn.append(sweep(rows, axis, metric, wide=520))
+        view = View(axis, metric)
+        if any(len({repr(x) for x, _ in line.points}) > 1 for line in series_of(rows, view)[0]):
+            drawn.append(sweep(rows, view))
     return drawn
 
 
@@ -78,7 +98,7 @@ def position_series(case):
         for key, words in (("rate_per_position", "of rounds that tested it"),
                            ("unconditional_rate_per_position", "of all rounds")):
             ends = one["ci95"][key] if one["ci95"] else {"low": [], "high": []}
-            line = Series(f"{one['name']}, {words}", index=len(lines))
+            line = Series(f"{one['name']}, {words}", colour=len(lines), shape=len(lines))
             for i, value in enumerate(one[key]):
                 if value is None:
                     continue
@@ -89,14 +109,14 @@ def position_series(case):
     return lines
 
 
-def positions(row, label, wide=760):
+def positions(row, label):
     """Acceptance by position of each level, of the rounds that got so far and of all; or None."""
     lines = position_series(row.case)
     longest = max((len(one["rate_per_position"]) for one in row.case["acceptance"]), default=0)
     small = (f"Positions past the gamma of {row.setting['gamma']}: the inner level may keep more tokens "
              "than it was asked for.",) if longest > row.setting.get("gamma", longest) else ()
     return line_chart(f"Acceptance by position: {label}", [], "position in the round",
-                      lines, True, small, wide, 200) if lines else None
+                      [("", lines)], True, small, 140) if lines else None
 
 
 def phases(rows):

@@ -2,12 +2,12 @@
 
 from plots.labels import plain_name
 from plots.metrics import measure
-from plots.text import clean
-from plots.words import setting_name, setting_text
+from plots.words import clean, setting_name, setting_text
 
 SPECIAL = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
            "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
-           "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+           "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+           "[": "{[}", "*": "{*}"}  # the last two: at the start of a line they would belong to the one before
 COLUMNS = (("ms/token", "ms-per-token", 3), ("speedup", "speedup", 2), ("accepted", "acceptance", 3),
            ("inner", "inner-acceptance", 3), ("tokens/round", "length", 2))
 
@@ -41,6 +41,8 @@ def table(rows, axes, many_runs):
     return "\n".join([
         r"% needs \usepackage{booktabs}; in brackets: 95% confidence intervals",
         r"\begin{table}", r"  \centering",
+        r"  \caption{Decoding time, speedup over autoregressive decoding and acceptance.}",
+        r"  \label{tab:triforce-bench}",
         rf"  \begin{{tabular}}{{{'l' * len(head)}{'r' * len(COLUMNS)}}}", r"    \toprule",
         "    " + " & ".join(titles) + r" \\", r"    \midrule", *lines, r"    \bottomrule",
         r"  \end{tabular}", r"\end{table}", ""])

@@ -5,7 +5,7 @@ from collections import namedtuple
 from plots.words import setting_text
 
 Measured = namedtuple("Measured", "value low high")  # low and high: None without an interval
-Metric = namedtuple("Metric", "label from_zero digits foreign of_case")
+Metric = namedtuple("Metric", "label from_zero is_ratio foreign of_case")  # is_ratio: means are geometric
 
 
 def with_ends(value, low, high):
@@ -56,17 +56,17 @@ def end_to_end(case):
 
 
 METRICS = {
-    "ms-per-token": Metric("Milliseconds per token (less is better)", True, 3, "ms_per_token", ms_of),
-    "speedup": Metric("Speedup over autoregressive decoding", True, 3, "speedup", speedup_of),
-    "acceptance": Metric("Acceptance rate of the full cache's verification", False, 3,
+    "ms-per-token": Metric("Milliseconds per token (less is better)", True, True, "ms_per_token", ms_of),
+    "speedup": Metric("Speedup over autoregressive decoding", True, True, "speedup", speedup_of),
+    "acceptance": Metric("Acceptance rate of the full cache's verification", False, False,
                          "acceptance_rate", rate_of("outer", "acceptance_rate")),
-    "inner-acceptance": Metric("Acceptance rate of the inner verification", False, 3,
+    "inner-acceptance": Metric("Acceptance rate of the inner verification", False, False,
                                "inner_acceptance_rate", rate_of("inner", "acceptance_rate")),
-    "length": Metric("Tokens per round of the full cache's verification", True, 3,
+    "length": Metric("Tokens per round of the full cache's verification", True, False,
                      "mean_accepted_length", rate_of("outer", "mean_accepted_length")),
-    "recovery": Metric("Attention on tokens that the small cache holds", False, 3, "recovery",
+    "recovery": Metric("Attention on tokens that the small cache holds", False, False, "recovery",
                        recovery_of),
-    "copied": Metric("Tokens of the pass keys that were copied", True, 3, "copied", copied_of),
+    "copied": Metric("Tokens of the pass keys that were copied", True, False, "copied", copied_of),
 }
 
 

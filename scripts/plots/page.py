@@ -3,8 +3,8 @@
 import json
 from html import escape
 
-from plots import svg
-from plots.text import clean
+from plots import canvas
+from plots.words import clean
 
 # A page that could ask a network for something would be refused by the browser itself.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -30,14 +30,16 @@ ol { margin: .2rem 0 1rem; font-size: 13px } tr.failed td { background: var(--ca
   margin: .5rem 0 } .verdict.good { border-color: var(--good); color: inherit }
 .verdict.bad { border-color: var(--bad); color: inherit } .verdict p { margin: .15rem 0 }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr));
-  gap: 1rem } svg { width: 100%; height: auto; max-width: 60rem; display: block }
+  gap: 1rem } .grid > * { min-width: 0 }
+svg { width: 100%; height: auto; min-width: 560px; max-width: 60rem; display: block }
 pre { background: var(--card); padding: .8rem; overflow-x: auto; font-size: 12px }
+pre.stream { white-space: pre-wrap } THEMES
 button { font: inherit; padding: .2rem .8rem } code { overflow-wrap: anywhere; font-size: 12px }
 @media print { body { max-width: none; padding: 0; font-size: 11px } nav, button { display: none }
   .verdict, svg, tr { break-inside: avoid } h2 { break-after: avoid } .wide { overflow: visible }
   th, td { padding-right: .2rem; overflow-wrap: anywhere } td.n, small { white-space: normal }
   table { font-size: 8px; table-layout: fixed; width: 100% } pre { white-space: pre-wrap } }
-""".replace("DARK_MODE", svg.DARK_MODE)
+""".replace("DARK_MODE", canvas.DARK_MODE).replace("THEMES", canvas.text_colours())
 SCRIPT = """
 for (const button of document.querySelectorAll("button[data-copies]")) {
   button.addEventListener("click", async () => {
@@ -93,8 +95,8 @@ def table(head, rows, caption="", numeric=()):
     return "\n".join(out + ["</tbody></table></div>"])
 
 
-def picture(drawn):
-    return svg.inline(drawn)
+def picture(sheet):
+    return element("div", canvas.inline(sheet), "wide")
 
 
 def folded(summary, content):
@@ -114,14 +116,14 @@ def document(title, lead, panels, data):
     """The page as bytes. panels: (anchor, title, HTML); data: what programs may read from it."""
     inline = json.dumps(data, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     links = " ".join(f'<a href="#{anchor}">{text(name)}</a>' for anchor, name, _ in panels)
-    return "\n".join([
+    return canvas.apart("\n".join([
         "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{text(title)}</title>", f"<style>{STYLE}{svg.style('svg ')}</style>", "</head>",
+        f"<title>{text(title)}</title>", f"<style>{STYLE}{canvas.dark_mode('svg ')}</style>", "</head>",
         "<body>", f"<h1>{text(title)}</h1>", lead, f"<nav>{links}</nav>",
         *[panel(*one) for one in panels],
         '<p class="muted">TriForce: <a href="https://arxiv.org/abs/2404.11912">arXiv '
         "2404.11912</a>. This page needs no network.</p>",
         f'<script type="application/json" id="data">{inline}</script>',
-        f"<script>{SCRIPT}</script>", "</body>", "</html>", ""]).encode()
+        f"<script>{SCRIPT}</script>", "</body>", "</html>", ""])).encode()

@@ -5,12 +5,15 @@ from plots.cells import NONE, figure
 from plots.labels import Labels
 from plots.metrics import METRICS, end_to_end, is_measured, level, measure, swept_axes
 from plots.page import element, text
+from plots.results import distinct
 from plots.settings import machine_text
-from plots.verdicts import of_base, of_runs
-from plots.words import (byte_size, fixed, is_baseline, lossless_text, parameter_count, setting_name,
-                         setting_text)
+from plots.verdicts import best_settings, of_base, of_runs, unrelated_sentence
+from plots.words import (byte_size, fixed, is_baseline, kind_of, lossless_text, merged, parameter_count,
+                         setting_name, setting_text)
 
 SHOWN, MANY = 4, 12  # so many pictures and verdicts stand open, others are folded
+MOST = 60  # of verdicts and of cases in a picture; a table has all
+FEW = 3  # cases without a counterpart that have a line each
 
 
 def card(verdict):
@@ -25,12 +28,24 @@ def card(verdict):
 def cards(found):
     """Those of the rows after the first ones are folded."""
     out = [card(verdict) for _, verdict in found]
-    rest = out[MANY:]
-    return out[:MANY] + ([page.folded(f"{len(rest)} more", "\n".join(rest))] if rest else [])
+    rest = out[MANY:MOST]
+    more = [element("p", f"And {len(out) - MOST} more, which the table of results has.", "muted")] if out[MOST:] else []
+    return out[:MANY] + ([page.folded(f"{len(out) - MANY} more", "\n".join(rest + more))] if rest else [])
+
+
+def against_base(rows, base):
+    """Cases of which the base has nothing that is like them are one line where they are many."""
+    found = of_base(rows, distinct(base.rows()))
+    alone = [verdict for _, verdict in found if verdict.unrelated]
+    if len(alone) <= FEW:
+        return cards(found)
+    line = element("p", text(unrelated_sentence(alone)))
+    return cards([one for one in found if not one[1].unrelated]) + [f'<div class="verdict">{line}</div>']
 
 
 def verdicts(rows, base):
-    out, found = [], of_runs(rows)
+    found = of_runs(rows)
+    out = [element("p", element("b", text(sentence))) for sentence in best_settings(rows)[:MANY]]
     runs = list(dict.fromkeys(row.run.label for row, _ in found))
     if len(runs) <= 1 or len(found) > MANY:
         out += cards(found)
@@ -38,8 +53,8 @@ def verdicts(rows, base):
         for run in runs:
             out += [element("h3", text(run)), *cards([one for one in found if one[0].run.label == run])]
     if base is not None:
-        names = ", ".join(run.path for run in base.runs)
-        out += [element("h3", f"Against the base {text(names)}"), *cards(of_base(rows, base.rows()))]
+        names = ", ".join(dict.fromkeys(run.path for run in base.runs))
+        out += [element("h3", f"Against the base {text(names)}"), *against_base(rows, base)]
     return ("verdict", "Verdict", "\n".join(out)) if out else None
 
 
@@ -166,20 +181,21 @@ def status_cell(row):
 
 
 class Footnotes:
-    """Reasons, each said once below a table and in it by number."""
+    """Reasons, each kind said once below a table and in it by number."""
 
     def __init__(self):
         self.reasons = []
 
     def cite(self, reasons):
-        self.reasons += [reason for reason in reasons if reason not in self.reasons]
-        numbers = [str(self.reasons.index(reason) + 1) for reason in reasons]
+        self.reasons += reasons
+        kinds = list(merged(self.reasons))
+        numbers = [str(number) for number in sorted({kinds.index(kind_of(reason)) + 1 for reason in reasons})]
         return f"<small>({', '.join(numbers)})</small>" if numbers else ""
 
     def html(self):
         if not self.reasons:
             return ""
-        items = "".join(element("li", text(reason)) for reason in self.reasons)
+        items = "".join(element("li", text(reason)) for reason in merged(self.reasons).values())
         return f"<p>Not comparable with other runs, because:</p>\n<ol>{items}</ol>"
 
 
@@ -222,13 +238,20 @@ def main_table(rows):
     notes, numeric = Footnotes(), range(len(before), len(before) + 8)
     body = page.table(head, [main_row(row, axes, many_runs, notes) for row in rows], numeric=numeric,
                       caption="Small: 95% confidence intervals. ms/token: decoding, without prefill; "
-                      "end to end: with it; pays off from: generated tokens.")
+                      "end to end: with it; pays off from: generated tokens. What was generated once for several "
+                      "cases stands once, without the settings in which they differ.")
     timed = [row for row in rows if measure(row, "ms-per-token")]
     return "results", "Results", body + notes.html() + (
-        page.picture(figures.time_bars(timed)) if timed else "")
+        part(timed, figures.time_bars) if timed else "")
 
 
 # ---- Pictures
+def part(rows, draw):
+    """A picture of the rows, or of as many of them as one can show."""
+    more = element("p", f"Drawn: the first {MOST} of {len(rows)} cases.", "muted") if len(rows) > MOST else ""
+    return more + page.picture(draw(rows[:MOST]))
+
+
 def sweeps(rows):
     """Every metric against every setting that differs."""
     out = []
@@ -240,33 +263,33 @@ def sweeps(rows):
     return ("sweeps", "Settings that differ", "\n".join(out)) if out else None
 
 
-def positions(rows):
-    having = [row for row in rows if row.case and row.case["acceptance"]]
+def few(having, html):
+    """What html() makes of rows: the first ones open, others folded, and no more than can be looked at."""
     out, label = [], Labels(having).of
-    for i, row in enumerate(having):
-        drawn = figures.positions(row, label(row))
-        if drawn is None:
-            continue
-        out.append(page.picture(drawn) if i < SHOWN else page.folded(
-            text(label(row)), page.picture(drawn)))
-    return ("positions", "Acceptance by position", "\n".join(out)) if out else None
+    for i, row in enumerate(having[:MANY]):
+        out.append(html(row, label(row)) if i < SHOWN else page.folded(text(label(row)), html(row, label(row))))
+    if len(having) > MANY:
+        out.append(element("p", f"Drawn: the first {MANY} of {len(having)} cases.", "muted"))
+    return "\n".join(out)
+
+
+def positions(rows):
+    having = [row for row in rows if row.case and row.case["acceptance"] and figures.position_series(row.case)]
+    return ("positions", "Acceptance by position", few(
+        having, lambda row, label: page.picture(figures.positions(row, label)))) if having else None
 
 
 def phases(rows):
     having = [row for row in rows if row.case and row.case["phases_ms_per_round"]]
-    return ("phases", "Time of a round", page.picture(figures.phases(having))) if having else None
+    return ("phases", "Time of a round", part(having, figures.phases)) if having else None
 
 
 def streams(rows):
     """The first generation that has text, of each case that speculates."""
-    having = [(row, next(filter(stream.pieces_of, row.case["output"]["prompts"]), None))
-              for row in rows if row.case and row.case["acceptance"]]
-    having = [one for one in having if one[1]]
-    out, label = [], Labels([row for row, _ in having]).of
-    for i, (row, output) in enumerate(having):
-        drawn = page.picture(stream.draw(row, output, 100, 12))
-        out.append(drawn if i == 0 else page.folded(text(label(row)), drawn))
-    return ("text", "Text", "\n".join(out)) if out else None
+    def first(row):
+        return next(filter(stream.pieces_of, row.case["output"]["prompts"]), None)
+    having = [row for row in rows if row.case and row.case["acceptance"] and first(row)]
+    return ("text", "Text", few(having, lambda row, _: stream.html(row, first(row), 1200))) if having else None
 
 
 def bytes_cell(value):
@@ -289,13 +312,13 @@ def memory(rows):
     head = ["case", "planned", "used", "difference", "on the GPU", "page-locked", "in host memory",
             "whole process"]
     table = page.table(head, body, numeric=range(1, 8))
-    drawn = page.picture(figures.memory(both)) if both else ""
+    drawn = part(both, figures.memory) if both else ""
     return "memory", "Memory, planned against measured", table + drawn
 
 
 def noise(rows):
     having = [row for row in rows if row.case and measure(row, "ms-per-token")]
-    return ("noise", "Noise", page.picture(figures.noise(having))) if having else None
+    return ("noise", "Noise", part(having, figures.noise)) if having else None
 
 
 def lossless(rows):
@@ -341,10 +364,9 @@ def lead(rows, runs):
 
 def report(results, base):
     """The page as bytes."""
-    rows = results.rows()
-    shown = [*map(recipes.panel, range(len(results.recipes)), results.recipes), verdicts(rows, base),
-             environment(results.runs + (base.runs if base else [])),
-             main_table(rows), sweeps(rows), positions(rows), phases(rows), memory(rows), noise(rows),
-             lossless(rows), streams(rows), paper(rows)]
+    rows, once = results.rows(), distinct(results.rows())
+    shown = [*map(recipes.panel, range(len(results.recipes)), results.recipes), verdicts(once, base),
+             environment(results.runs + (base.runs if base else [])), main_table(once), sweeps(rows),
+             *(panel(once) for panel in (positions, phases, memory, noise, lossless, streams, paper))]
     return page.document("triforce-bench report", lead(rows, results.runs),
                          [one for one in shown if one], data_of(rows))

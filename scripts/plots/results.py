@@ -4,7 +4,7 @@ import json
 import math
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plots.command import BadInput, read_text
 from plots.schema import add_nulls, errors
@@ -73,6 +73,31 @@ def row_of(case, run):
     if case["gammas"]:
         setting.update(gamma=case["gammas"]["gamma"], inner_gamma=case["gammas"]["inner_gamma"])
     return Row(case["name"], case["method"], setting, case=case, run=run)
+
+
+def distinct(rows):
+    """The rows without those whose generations another row has (timing.samples[].generated_in).
+
+    That row keeps of its settings those that all of them have.
+    """
+    owners, repeated = {}, {}  # (run_id, name) -> row, and settings of its that do not hold for all
+    for row in rows:
+        if row.case and not made_in(row):
+            owners.setdefault((row.run.run_id, row.name), row)
+    for row in rows:
+        owner = owners.get((made_in(row), row.name)) if row.case else None
+        if owner:
+            repeated.setdefault(id(owner), set()).update(
+                name for name, value in owner.setting.items() if row.setting.get(name) != value)
+    return [replace(row, setting={name: value for name, value in row.setting.items()
+                                  if name not in repeated.get(id(row), ())}) if id(row) in repeated else row
+            for row in rows if not row.case or (made_in(row), row.name) not in owners]
+
+
+def made_in(row):
+    """run_id of the run in which all generations of a case were made for the first time; None: its own."""
+    found = {sample["generated_in"] for sample in row.case["timing"]["samples"]}
+    return found.pop() if len(found) == 1 else None
 
 
 def schema_of(name):

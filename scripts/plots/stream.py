@@ -1,11 +1,11 @@
 """Generated text, each token in the colour of the level that produced it."""
 
 from dataclasses import dataclass
+from html import escape
 
-from plots.charts import MARGIN, SMALL, head
 from plots.labels import plain_name
 from plots.settings import subtitle_of
-from plots.text import MONO
+from plots.words import clean
 
 # Innermost level first.
 NAMES = {"triforce": ("drafter", "target, retrieval cache", "target, full cache"),
@@ -14,7 +14,7 @@ NAMES = {"triforce": ("drafter", "target, retrieval cache", "target, full cache"
          "streaming": ("target, streaming cache", "target, full cache"),
          "draft": ("drafter", "target, full cache")}
 COLOURS = ("s0", "s1", "s2")
-SIZE, LINE = 13, 19
+MONO = 0.602  # width of a character of DejaVu Sans Mono, in sizes of type
 
 
 @dataclass
@@ -65,31 +65,52 @@ def lines_of(pieces, columns):
     return lines
 
 
+def title_of(row):
+    return f"{plain_name(row)}: which model and cache each token came from"
+
+
+def runs_of(line):
+    """(column, text, origin) of a line: neighbours of one origin together, without the spaces around them."""
+    column, runs = 0, []
+    for piece in line:
+        if runs and runs[-1][2] == piece.origin:
+            runs[-1] = (runs[-1][0], runs[-1][1] + piece.text, piece.origin)
+        else:
+            runs.append((column, piece.text, piece.origin))
+        column += len(piece.text)
+    return [(at + len(text) - len(text.lstrip()), clean(text.strip()), origin) for at, text, origin in runs
+            if text.strip()]
+
+
 def draw(row, output, columns, most_lines):
     """The picture of one generation that has text."""
-    step = MONO * SIZE / 1000
-    wide = columns * step + 2 * MARGIN
-    legend = [(said, lambda p, x, y, colour=colour: p.marker("square", x + 8, y, 5, colour))
-              for colour, said in legend_of(row, output)]
-    picture, y = head(f"{plain_name(row)}: which model and cache each token came from",
-                      subtitle_of([row]), wide, legend)
+    from plots.canvas import BODY, LIGHT, MARGIN, WIDTH, Sheet  # pylint: disable=import-outside-toplevel
+    from plots.charts import Patch  # pylint: disable=import-outside-toplevel
     lines = lines_of(pieces_of(output), columns)
-    for line in lines[:most_lines]:
-        y += LINE
-        column = 0
-        for piece in line:
-            word = piece.text.strip()
-            left = column + len(piece.text) - len(piece.text.lstrip())
-            if word:
-                picture.text(MARGIN + left * step, y, word, SIZE, mono=True,
-                             colour=COLOURS[piece.origin % len(COLOURS)])
-            column += len(piece.text)
-    if len(lines) > most_lines:
-        y += LINE
-        picture.text(MARGIN, y, f"{len(lines) - most_lines} more lines", SMALL, colour="muted")
-    picture.height = y + 2 * MARGIN
-    ground = picture.items
-    picture.items = []
-    picture.rect(0, 0, wide, picture.height, "ground")
-    picture.items += ground
-    return picture
+    step = (WIDTH - 2 * MARGIN) / columns
+    size = min(step / MONO, BODY)
+    step, leading = size * MONO, size * 1.5
+    rest = [f"{len(lines) - most_lines} more lines"] if len(lines) > most_lines else []
+    lines = lines[:most_lines]
+    sheet = Sheet(title_of(row), subtitle_of([row]), len(lines) * leading, [
+        (said, Patch(color=LIGHT[colour])) for colour, said in legend_of(row, output)], rest)
+    for i, line in enumerate(lines):
+        for column, text, origin in runs_of(line):
+            sheet.text(MARGIN + column * step, sheet.bottom + (len(lines) - 1 - i) * leading + size / 2, text, size,
+                       COLOURS[origin % len(COLOURS)], family="monospace")
+    return sheet
+
+
+def html(row, output, most):
+    """The same as text of a page, of at most so many characters."""
+    legend = " ".join(f'<span class="{colour}">{escape(said)}</span>' for colour, said in legend_of(row, output))
+    body, used = [], 0
+    for piece in pieces_of(output):
+        if used >= most:
+            body.append("\u2026")
+            break
+        body.append(f'<span class="{COLOURS[piece.origin % len(COLOURS)]}">'
+                    f'{"<br>".join(escape(clean(part)) for part in piece.text.split(chr(10)))}</span>')
+        used += len(piece.text)
+    return (f'<p>{escape(clean(title_of(row)))}</p>\n<p class="muted">{legend}</p>\n'
+            f'<pre class="stream">{"".join(body)}</pre>')

@@ -1,10 +1,11 @@
 """What came out, a sentence for each comparison, and whether it may be compared."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from plots.labels import Labels
 from plots.metrics import measure, same
-from plots.words import headline, is_baseline, is_measured, setting_text, short_number
+from plots.words import headline, is_baseline, is_measured, kind_of, merged, setting_text, short_number
 
 
 @dataclass
@@ -14,6 +15,7 @@ class Verdict:
     kind: str  # good, bad or neither
     about: str = ""  # what tells the case from others of its name
     notes: tuple = ()  # what else a reader should know
+    unrelated: str = ""  # why nothing in the other result is this case; empty: something is
 
 
 def of_case(row, labels):
@@ -40,6 +42,38 @@ def of_runs(rows):
         row.run.label for row in rows if row.case["speedup"] and is_measured(row.case)}
     return [(row, of_case(row, labels)) for row in rows
             if not is_measured(row.case) or not is_baseline(row.case) or row.run.label in alone]
+
+
+# ---- The best of several settings
+WORKLOAD = ("prefill", "gen_len", "temp", "top_p", "dataset")  # what is asked for, and not a choice
+
+
+def is_lossless(case):
+    lossless = case["lossless"]
+    return lossless["exact_rule"] and lossless["mode"] != "lossy" and lossless["equal_to_baseline"] is not False
+
+
+def best_settings(rows):
+    """A sentence for each workload: the greatest speedup of its lossless cases, and which it is not told from."""
+    having = [row for row in rows if row.case and is_lossless(row.case) and not is_baseline(row.case)
+              and measure(row, "speedup")]
+    groups, labels = {}, Labels(having)
+    for row in having:
+        groups.setdefault(repr([row.setting.get(name) for name in WORKLOAD]), []).append(row)
+    return [best_of(group, labels) for group in groups.values() if len(group) > 1]
+
+
+def best_of(rows, labels):
+    best = max(rows, key=lambda row: measure(row, "speedup").value)
+    found = measure(best, "speedup")
+    said = f"Best of {len(rows)} cases: {labels.of(best)}: {found.value:.2f}x"
+    if found.low is None:
+        return f"{said}, without an interval to tell it from the others."
+    ends = [measure(row, "speedup") for row in rows if row is not best]
+    near = sum(1 for end in ends if end.high is None or end.high >= found.low)
+    told = (f"{near} other{'s are' if near > 1 else ' is'} not told from it by the intervals" if near
+            else "the intervals of all others end below")
+    return f"{said} (95% CI {found.low:.2f}\u2013{found.high:.2f}); {told}."
 
 
 # ---- Against another result
@@ -95,8 +129,9 @@ def against(row, other, label):
                      f", acceptance {rates[0].value:.3f} against {rates[1].value:.3f}")
     reasons = differences(row, other)
     certain = meet is False and not reasons
+    unrelated = reasons[0] if row.case["case_id"] != other.case["case_id"] else ""
     return Verdict(f"{sentence}.", reasons, "" if not certain else
-                   "good" if word == "faster" else "bad")
+                   "good" if word == "faster" else "bad", unrelated=unrelated)
 
 
 def of_base(rows, base):
@@ -109,8 +144,8 @@ def of_base(rows, base):
         met += found
         if len(found) != 1:
             how = "no such case" if not found else f"{len(found)} such cases"
-            verdicts.append((row, Verdict(f"{label}: the base has {how}.",
-                                          ["nothing to compare with"], "")))
+            verdicts.append((row, Verdict(f"{label}: the base has {how}.", ["nothing to compare with"], "",
+                                          unrelated=f"the base has {how}")))
             continue
         lacking = [name for name, x in (("now", row), ("base", found[0])) if not is_measured(x.case)]
         if lacking:
@@ -122,5 +157,14 @@ def of_base(rows, base):
         verdicts.append((row, against(row, found[0], label)))
     labels = Labels(base)
     return verdicts + [(row, Verdict(f"{labels.of(row)}: in the base, missing here.",
-                                     ["nothing to compare with"], "bad"))
+                                     ["nothing to compare with"], "bad", unrelated="in the base, missing here"))
                        for row in base if not any(row is other for other in met)]
+
+
+def unrelated_sentence(verdicts):
+    """One for many cases that have no counterpart."""
+    counts = Counter(kind_of(verdict.unrelated) for verdict in verdicts)
+    words = merged(verdict.unrelated for verdict in verdicts)
+    said = "; ".join(f"{count} times: {words[kind]}" for kind, count in counts.most_common(3))
+    more = f"; and {len(counts) - 3} more reasons" if len(counts) > 3 else ""
+    return f"{len(verdicts)} cases are compared with nothing ({said}{more})."

@@ -1,5 +1,8 @@
 """Numbers and sentences as the program itself prints them (src/report/printers.cpp, headline.cpp)."""
 
+import re
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 NOT_MEASURED = "not measured"
 BASELINE = "autoregressive decoding"
 
@@ -111,3 +114,30 @@ def lossless_text(case):
         return f"equal ({lossless['compared']})" if lossless["equal_to_baseline"] else "DIFFERENT"
     return {"baseline": "baseline", "distribution": "distribution", "none": "-",
             "lossy": "NOT lossless"}[lossless["mode"]]
+
+
+def clean(value):
+    """As text without characters that XML cannot hold or that would drive a terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in
+                   str(value).replace("\n", " ").replace("\t", " "))
+
+
+def kind_of(sentence):
+    """The same for sentences that differ in numbers alone."""
+    return NUMBER.sub("#", sentence)
+
+
+def merged(sentences):
+    """{kind: one sentence for all of it}: "3 to 7 verifications in all" for those that say 3, 5 and 7."""
+    kinds = {}
+    for sentence in sentences:
+        kinds.setdefault(kind_of(sentence), []).append(sentence)
+
+    def span(numbers):
+        low, high = min(numbers, key=float), max(numbers, key=float)
+        return low if float(low) == float(high) else f"{low} to {high}"
+
+    def together(same):
+        spans = map(span, zip(*map(NUMBER.findall, same)))
+        return NUMBER.sub(lambda _: next(spans), same[0])
+    return {kind: together(same) for kind, same in kinds.items()}

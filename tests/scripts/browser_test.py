@@ -23,11 +23,11 @@ addEventListener("load", () => {
   let texts = 0;
   for (const folded of document.querySelectorAll("details")) folded.open = true;
   for (const svg of document.querySelectorAll("svg")) {
-    const all = svg.viewBox.baseVal;
+    const all = svg.getBoundingClientRect();
     for (const text of svg.querySelectorAll("text")) {
-      const box = text.getBBox();
+      const box = text.getBoundingClientRect();
       texts += 1;
-      if (box.x < 0 || box.y < 0 || box.x + box.width > all.width || box.y + box.height > all.height) {
+      if (box.left < all.left || box.top < all.top || box.right > all.right || box.bottom > all.bottom) {
         outside.push(text.textContent);
       }
     }
@@ -160,7 +160,8 @@ class InBrowser(ScriptTest):
         self.assertEqual(len(said["loaded"]), 1)
         console, _ = self.visit(self.probed(page.replace("</body>", "<script>oops()</script></body>")))
         self.assertTrue(any("oops" in line for line in console), console)
-        wide = page.replace('x="10"', 'x="700"')
+        wide = page.replace('x="6" ', 'x="460" ')
+        self.assertNotEqual(wide, page)
         _, said = self.visit(self.probed(wide))
         self.assertGreater(len(said["outside"]), 0)
 

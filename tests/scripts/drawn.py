@@ -4,13 +4,16 @@ import os
 import re
 import subprocess
 import sys
+import unicodedata
 import xml.etree.ElementTree as xml
 from html.parser import HTMLParser
 from pathlib import Path
 
 SOURCE = Path(os.environ["TRIFORCE_SOURCE"])
 sys.path[:0] = [str(SOURCE / "tests/cli"), str(SOURCE / "scripts")]
-from plots.text import MONO, width  # noqa: E402  pylint: disable=wrong-import-position
+from plots.canvas import LIGHT, text_to_path  # noqa: E402  pylint: disable=wrong-import-position
+from matplotlib import image  # noqa: E402  pylint: disable=wrong-import-position
+from matplotlib.font_manager import FontProperties  # noqa: E402  pylint: disable=wrong-import-position
 from program import ProgramTest, strict_json  # noqa: E402,F401  pylint: disable=wrong-import-position
 
 GOLDEN = SOURCE / "tests/report/golden"
@@ -42,48 +45,79 @@ class ScriptTest(ProgramTest):
         return (self.folder / name).read_text(encoding="utf-8")
 
     def check_svg(self, text):
-        """Well formed, and all of it inside the viewBox; returns the root."""
+        """Well formed, text is text, only colours of the theme, all of it inside the viewBox; returns the root."""
         root = xml.fromstring(text)
         wide, high = map(float, root.get("viewBox").split()[2:])
         for item in root.iter():
+            style = item.get("style", "")
+            for colour in re.findall("#[0-9a-f]{3,8}", style):
+                self.assertIn(colour, LIGHT.values())
             if item.tag == f"{SVG}text":
-                size, x, y = (float(item.get(key)) for key in ("font-size", "x", "y"))
-                length = (len(item.text) * MONO * size / 1000 if "monospace" in item.get("style", "")
-                          else width(item.text, size, item.get("font-weight") is not None))
-                left = x - {None: 0, "middle": length / 2, "end": length}[item.get("text-anchor")]
+                self.assertRegex(style, "fill: #")  # what has no colour would be black in the dark, too
+                size = float(re.search(r"([\d.]+)px", style)[1])
+                x, y = map(float, re.search(r"(?:translate\(|rotate\(-?0 )([\d.e-]+) ([\d.e-]+)\)",
+                                            item.get("transform")).groups())
+                length = text_width(item.text or "", size, "bold" in style or "700" in style, "Mono" in style)
+                anchor = re.search(r"text-anchor: (\w+)", style)
+                left = x - {"start": 0, "middle": length / 2, "end": length}[anchor[1] if anchor else "start"]
                 self.assertGreaterEqual(left, 0, item.text)
                 self.assertLessEqual(left + length, wide, item.text)
                 self.assertGreaterEqual(y - size, 0, item.text)
                 self.assertLessEqual(y + 0.25 * size, high, item.text)
-            for x, y in corners(item):
-                self.assertTrue(-1 <= x <= wide + 1 and -1 <= y <= high + 1,
-                                f"{xml.tostring(item)} in {wide} x {high}")
+            elif item.tag == f"{SVG}use":
+                self.assertTrue(0 <= float(item.get("x")) <= wide and 0 <= float(item.get("y")) <= high)
         return root
 
+    def check_edges(self, name):
+        """No ink at the edges of a PNG: nothing is cut off there."""
+        picture = image.imread(self.folder / name)[:, :, :3]
+        for edge in (picture[:3], picture[-3:], picture[:, :3], picture[:, -3:]):
+            self.assertEqual(edge.min(), 1.0, name)
 
-def corners(item):
-    get = lambda key: float(item.get(key))  # noqa: E731
-    if item.tag == f"{SVG}rect":
-        return [(get("x"), get("y")), (get("x") + get("width"), get("y") + get("height"))]
-    if item.tag == f"{SVG}circle":
-        return [(get("cx"), get("cy"))]
-    if item.tag in (f"{SVG}polyline", f"{SVG}polygon"):
-        return [tuple(map(float, pair.split(","))) for pair in item.get("points").split()]
-    return []
+
+def text_width(text, size, bold, mono):
+    """As matplotlib's own fonts have it; wide characters are as wide as high."""
+    of = FontProperties(family="DejaVu Sans Mono" if mono else "DejaVu Sans", size=size,
+                        weight="bold" if bold else "normal")
+    text = "".join("\u2014" if unicodedata.east_asian_width(c) in "WF" else c for c in text)
+    return text_to_path.get_text_width_height_descent(text, of, False)[0] if text else 0
+
+
+def path(item):
+    """Corners of a path."""
+    return [tuple(map(float, pair)) for pair in re.findall(r"[ML] (-?[\d.e+-]+) (-?[\d.e+-]+)", item.get("d"))]
+
+
+def group(root, name):
+    """The group with that id."""
+    return next(item for item in root.iter(f"{SVG}g") if item.get("id") == name)
+
+
+def groups(root, name):
+    """Groups with ids of that name and numbers, in order."""
+    return [item for item in root.iter(f"{SVG}g") if re.fullmatch(rf"{name}-[\d-]+", item.get("id") or "")]
 
 
 def texts(root):
-    return [item.text for item in root.iter(f"{SVG}text")]
+    """The lines of text; those of one label are joined by spaces."""
+    of = ([line.text for line in g.findall(f"{SVG}text") if line.text] for g in root.iter(f"{SVG}g"))
+    return [" ".join(lines) for lines in of if lines]
 
 
-def scale_of(root, axis):
-    """What a pixel means, from two tick labels: a function of the coordinate. axis: x or y."""
+def markers(group_of):
+    """Where the markers of a line are."""
+    return [(float(item.get("x")), float(item.get("y"))) for item in group_of.iter(f"{SVG}use")]
+
+
+def scale_of(root, axis, axes="axes_1"):
+    """What a point of an axis means, from the grid or bars at its first and last tick: a function of the coordinate."""
     ticks = []
-    for item in root.iter(f"{SVG}text"):
-        if item.get("class") == "f-muted" and re.fullmatch(r"-?[0-9.e+-]+", item.text) and (
-                (item.get("text-anchor") == "end") == (axis == "y")):
-            at = float(item.get(axis)) - (4 if axis == "y" else 0)  # the base line is 4 lower
-            ticks.append((at, float(item.text)))
+    for item in group(root, axes).iter(f"{SVG}g"):
+        if (item.get("id") or "").startswith(f"{axis}tick_"):
+            label = next((t.text for t in item.iter(f"{SVG}text") if t.text), None)
+            line = next(item.iter(f"{SVG}path"), None)
+            if label is not None and line is not None and re.fullmatch(r"-?[0-9.e+-]+", label):
+                ticks.append((path(line)[0]["xy".index(axis)], float(label)))
     (a, low), (b, high) = ticks[0], ticks[-1]
     return lambda at: low + (high - low) * (at - a) / (b - a)
 
@@ -107,7 +141,7 @@ class Page(HTMLParser):
         for name in ("src", "srcset", "href", "xlink:href", "action", "data", "poster", "background"):
             if name in attrs:
                 self.links.append((tag, name, attrs[name]))
-        if tag in ("img", "link", "iframe", "object", "embed", "base", "form", "image", "use"):
+        if tag in ("img", "link", "iframe", "object", "embed", "base", "form", "image"):
             self.problems.append(f"<{tag}>")
         if tag == "br" and ("td" in self.open or "th" in self.open):
             self.tables[-1][-1][-1] += " "
@@ -142,6 +176,7 @@ class Page(HTMLParser):
         for tag, name, value in self.links:
             if value.startswith("#"):
                 test.assertIn(value[1:], self.ids)
+                test.assertIn(tag, ("a", "use"))
             else:
                 test.assertEqual((tag, name), ("a", "href"))
                 test.assertRegex(value, r"^https://arxiv\.org/abs/")

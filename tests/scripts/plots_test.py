@@ -1,16 +1,14 @@
 """scripts/plot_result.py and plot_sweep.py: what is drawn is what was measured, and all of it shows."""
 import copy
 import json
-import math
 import os
 import re
 import unittest
 
-from drawn import GOLDEN, SVG, ScriptTest, scale_of, texts
-from plots import metrics, sweeps
+from drawn import GOLDEN, SVG, ScriptTest, group, groups, markers, path, scale_of, text_width, texts
+from plots import canvas, figures, metrics, sweeps
 from plots.command import BadInput
 from plots.results import Reader, Row
-from plots.text import WIDEST, width, wrap
 
 
 def case_with(golden, name="triforce", **params):
@@ -147,9 +145,13 @@ class Results(ScriptTest):
                 ("plot_sweep", [result, "--x", "temp", "--y", "speedup", "--by", "x", "--out", out], "--by"),
                 ("plot_sweep", [result, "--x", "temp", "--y", "speedup", "--by", "temp", "--out", out],
                  "another setting"),
-                ("plot_sweep", [result, "--x", "temp", "--y", "speedup", "--out", "a.png"], "FILE.pdf"),
+                ("plot_sweep", [result, "--x", "temp", "--y", "speedup", "--out", "a.gif"], "FILE.pdf"),
+                ("plot_sweep", [result, "--x", "temp", "--y", "speedup", "--facet", "x", "--out", out], "--facet"),
+                ("plot_sweep", [result, "--x", "temp", "--y", "speedup", "--facet", "temp", "--out", out], "--facet"),
+                ("plot_sweep", [result, "--x", "temp", "--y", "speedup", "--where", "temp", "--out", out], "--where"),
+                ("plot_sweep", [result, "--x", "temp", "--y", "speedup", "--where", "x=1", "--out", out], "--where"),
                 ("plot_sweep", [result, "--x", "temp", "--out", out], "--y"),
-                ("plot_result", [result, "--out", "a.png"], "a.png"),
+                ("plot_result", [result, "--out", "a.gif"], "a.gif"),
                 ("plot_result", [], "RESULT"), ("report", [result], "--out")):
             self.assertIn(says, self.script(script, *args, code=2).err)
         self.assertIn("absent", self.script("plot_result", result, "--out", "absent/a.svg", code=4).err)
@@ -176,6 +178,11 @@ def members(value, path=()):
 
 
 class Pictures(ScriptTest):
+    def draw(self, *args):
+        """The root of what plot_sweep.py draws, checked."""
+        self.script("plot_sweep", *args, "--out", "a.svg")
+        return self.check_svg(self.read("a.svg"))
+
     def test_bars_are_as_long_as_times(self):
         root = self.check_svg(self.script("plot_result", GOLDEN / "result.json").out)
         said = texts(root)
@@ -184,41 +191,116 @@ class Pictures(ScriptTest):
         self.assertIn("Not comparable with other runs: random weights of the drafter.", said)
         self.assertTrue(any("temperature 0.5" in text and "8192" in text for text in said), said)
         value = scale_of(root, "x")
-        ends = [float(r.get("x")) + float(r.get("width")) for r in root.iter(f"{SVG}rect")]
-        self.assertEqual([round(value(end), 2) for end in ends], [4.0, 2.0])  # none for the case that failed
+        bars = [path(next(bar.iter(f"{SVG}path"))) for bar in groups(root, "bar")]
+        self.assertEqual([[round(value(f(x for x, _ in bar)), 2) for f in (min, max)] for bar in bars],
+                         [[0.0, 4.0], [0.0, 2.0]])  # none for the case that failed
+        (interval,) = groups(root, "interval")  # ar has none
+        self.assertEqual([round(value(x), 3) for x, _ in path(interval[0])], [1.875, 2.125])
+
+    def test_several_results_and_foreign_ones(self):
+        foreign = self.write("f.json", json.dumps({"schema": "triforce-bench.foreign/1", "results": [
+            {"name": "Mine", "source": "here", "ms_per_token": {"value": 3, "low": 2.5, "high": 3.5}}]}))
+        root = self.check_svg(self.script("plot_result", GOLDEN / "result.json", GOLDEN / "result.jsonl", foreign).out)
+        said = texts(root)
+        for label in ("autoregressive, result", "autoregressive, result (2)", "Mine (foreign)", "3 ms"):
+            self.assertIn(label, said)
+        value = scale_of(root, "x")
+        self.assertEqual([round(value(max(x for x, _ in path(next(bar.iter(f"{SVG}path"))))), 2)
+                          for bar in groups(root, "bar")], [4.0, 2.0, 4.0, 2.0, 3.0])
 
     def test_points_are_where_they_belong(self):
         rates = [0.61, 0.72, 0.83, 0.9]
-        document = self.write("a.json", json.dumps(
-            sweep_document(self.golden(), "budget", [64, 128, 512, 256], rates)))
-        self.script("plot_sweep", document, "--x", "budget", "--y", "acceptance", "--out", "a.svg")
-        root = self.check_svg(self.read("a.svg"))
+        root = self.draw(self.write("a.json", json.dumps(sweep_document(
+            self.golden(), "budget", [64, 128, 512, 256], rates))), "--x", "budget", "--y", "acceptance")
         value = scale_of(root, "y")
-        dots = [(float(c.get("cx")), float(c.get("cy"))) for c in root.iter(f"{SVG}circle")][-4:]
-        for (_, y), rate in zip(dots, [0.61, 0.72, 0.9, 0.83]):  # in order of the budget
-            self.assertAlmostEqual(value(y), rate, delta=0.002)
+        dots = markers(group(root, "line-0"))
+        self.assertEqual([round(value(y), 3) for _, y in dots], [0.61, 0.72, 0.9, 0.83])  # in order of the budget
         steps = [b[0] - a[0] for a, b in zip(dots, dots[1:])]
         for step in steps:  # powers of two: a logarithmic axis
-            self.assertAlmostEqual(step, steps[0], delta=0.2)
-        ends = [p for p in (line.get("points").split() for line in root.iter(f"{SVG}polyline"))
-                if len(p) == 2 and p[0].split(",")[0] == p[1].split(",")[0]]
-        spans = {round(value(float(p[0].split(",")[1])) - value(float(p[1].split(",")[1])), 2)
-                 for p in ends}
-        self.assertIn(-0.1, spans)  # each interval is 0.1 long
+            self.assertAlmostEqual(step, steps[0], delta=0.01)
+        spans = [path(line) for line in group(root, "interval-0").iter(f"{SVG}path")]
+        self.assertEqual([[round(value(y), 2) for _, y in span] for span in spans],
+                         [[0.56, 0.66], [0.67, 0.77], [0.85, 0.95], [0.78, 0.88]])
+        self.assertEqual([x for span in spans for x, _ in span], [x for x, _ in dots for _ in range(2)])
 
     def test_a_linear_axis(self):
-        document = self.write("a.json", json.dumps(
-            sweep_document(self.golden(), "temp", [0.0, 0.2, 1.0], [0.7, 0.8, 0.9])))
-        self.script("plot_sweep", document, "--x", "temp", "--y", "acceptance", "--out", "a.svg")
-        root = self.check_svg(self.read("a.svg"))
-        at = [float(c.get("cx")) for c in root.iter(f"{SVG}circle")][-3:]
+        root = self.draw(self.write("a.json", json.dumps(sweep_document(
+            self.golden(), "temp", [0.0, 0.2, 1.0], [0.7, 0.8, 0.9]))), "--x", "temp", "--y", "acceptance")
+        at = [x for x, _ in markers(group(root, "line-0"))]
         self.assertAlmostEqual((at[1] - at[0]) / (at[2] - at[0]), 0.2, delta=0.002)
+
+    def grid_of_settings(self):
+        """TriForce at 3 budgets, 4 gammas, 2 temperatures; its rate tells the case."""
+        golden, cases = self.golden(), []
+        for i, (budget, gamma, temp) in enumerate((b, g, t) for b in (64, 128, 256) for g in (1, 2, 3, 4)
+                                                  for t in (0.0, 1.0)):
+            case = case_with(golden, budget=budget, temp=temp)
+            case["gammas"]["gamma"] = gamma
+            case["acceptance"][1].update(acceptance_rate=i / 100)
+            case["speedup"]["value"] = 4.0 ** temp
+            cases.append(case)
+        return self.write("grid.json", json.dumps({**golden, "cases": cases}))
+
+    def test_lines_have_the_colours_of_by(self):
+        """Settings that are neither the axis nor --by: other lines of the same colours, a note, a short legend."""
+        grid = self.grid_of_settings()
+        root = self.draw(grid, "--x", "temp", "--y", "acceptance", "--by", "gamma")
+        self.assertEqual(len(groups(root, "line")), 12)
+        colours = [re.search("stroke: (#[0-9a-f]+)", next(line.iter(f"{SVG}path")).get("style"))[1]
+                   for line in groups(root, "line")]
+        self.assertEqual(len(set(colours)), 4)
+        self.assertEqual([text for text in texts(root) if text.startswith("gamma ")],
+                         [f"gamma {n}" for n in (1, 2, 3, 4)])
+        self.assertIn("12 lines: those of one name differ in retrieval budget.", texts(root))
+
+    def test_where(self):
+        grid = self.grid_of_settings()
+        root = self.draw(grid, "--x", "budget", "--y", "acceptance", "--by", "gamma", "--where", "temp=0,gamma=2,gamma=4")
+        value = scale_of(root, "y")
+        self.assertEqual([[round(value(y), 3) for _, y in markers(line)] for line in groups(root, "line")],
+                         [[0.02, 0.10, 0.18], [0.06, 0.14, 0.22]])
+        self.assertIn("Only cases with temperature 0, gamma 2 or 4.", texts(root))
+        again = self.draw(grid, "--x", "budget", "--y", "acceptance", "--where", "method=triforce,temp=1.0,gamma=1")
+        self.assertEqual(len(groups(again, "line")), 1)
+        for where, words in (("temp=7", "where temperature 7"), ("method=ar", "where method ar")):
+            err = self.script("plot_sweep", grid, "--x", "budget", "--y", "acceptance", "--where", where, "--out",
+                              "b.svg", code=3).err
+            self.assertIn(words, err)
+
+    def test_facets_share_their_axes(self):
+        grid = self.grid_of_settings()
+        root = self.draw(grid, "--x", "budget", "--y", "acceptance", "--by", "gamma", "--facet", "temp")
+        for panel, odd in (("axes_1", 0), ("axes_2", 1)):
+            value = scale_of(root, "y")
+            lines = groups(group(root, panel), "line")
+            self.assertEqual([[round(value(y), 3) for _, y in markers(line)] for line in lines],
+                             [[(2 * g + odd + 8 * b) / 100 for b in range(3)] for g in range(4)])
+        self.assertEqual([text for text in texts(root) if text.startswith("temperature ")],
+                         ["temperature 0", "temperature 1"])
+        self.assertIn("gamma 4", texts(root))
+
+    def test_means_are_over_what_is_left(self):
+        grid = self.grid_of_settings()
+        root = self.draw(grid, "--x", "budget", "--y", "acceptance", "--mean")
+        value = scale_of(root, "y")
+        (line,) = groups(root, "line")
+        self.assertEqual([round(value(y), 3) for _, y in markers(line)], [0.035, 0.115, 0.195])
+        spans = [path(one) for one in group(root, "interval-0").iter(f"{SVG}path")]
+        self.assertEqual([[round(value(y), 3) for _, y in span] for span in spans],
+                         [[0.0, 0.07], [0.08, 0.15], [0.16, 0.23]])
+        self.assertIn("Each point: the mean over temperature, gamma; vertical lines: from the least to the greatest.",
+                      " ".join(texts(root)))
+        self.assertNotIn("95%", " ".join(texts(root)))
+        root = self.draw(grid, "--x", "budget", "--y", "speedup", "--mean")
+        (y,) = {round(scale_of(root, "y")(y), 3) for _, y in markers(group(root, "line-0"))}
+        self.assertEqual(y, 2.0)  # of 1 and 4, each as often
+        self.assertIn("geometric mean", " ".join(texts(root)))
 
     def test_nothing_is_cut_off(self):
         """Names, settings and figures that no layout was made for."""
         golden = self.golden()
         golden["context"]["gpu_name"] = "A card " * 40
-        values = ["word " * 30, "x" * 300, "\u6f22\u5b57" * 40, "<&>\"'", "a\u0000\u001b[31mb", ""]
+        values = ["word " * 30, "x" * 300, "\u6f22\u5b57" * 40, "<&>\"'", "a\u0000\u001b[31mb", "", "$x^2$ _a", "MW" * 2000]
         for extreme in (1e-9, 1.0, 3e8):
             cases = []
             for value in values:
@@ -229,24 +311,31 @@ class Pictures(ScriptTest):
                 ms = case["timing"]["ms_per_token"]
                 ms.update(geometric_mean=extreme, ci95_low=0.0, ci95_high=extreme * 1e6)
                 cases.append(case)
-            document = self.write("a.json", json.dumps({**golden, "cases": cases}))
-            root = self.check_svg(self.script("plot_result", document).out)
-            bars = [float(r.get("width")) for r in root.iter(f"{SVG}rect")]
-            self.assertGreater(min(bars), 30)  # no label takes their room
-            for y in ("ms-per-token", "speedup", "acceptance"):
-                for by in ("method", "top_p"):
-                    self.script("plot_sweep", document, "--x", "selection", "--y", y, "--by", by,
-                                "--out", "a.svg")
-                    self.check_svg(self.read("a.svg"))
-            self.script("plot_result", document, "--out", "a.pdf")
+            reader = Reader()
+            reader.take({**golden, "cases": cases}, "a.json", "a.json")
+            rows = reader.results.rows()
+            drawn = [figures.time_bars(rows)] + [
+                figures.sweep(rows, sweeps.View("selection", y, by, facet)) for y, by, facet in (
+                    ("ms-per-token", "method", None), ("speedup", "top_p", None), ("acceptance", "method", "selection"))]
+            for sheet in drawn:
+                self.check_svg(canvas.document(sheet).decode())
+                (self.folder / "a.png").write_bytes(canvas.document(sheet, ".png"))
+                self.check_edges("a.png")
+            root = self.check_svg(canvas.document(drawn[0]).decode())
+            for bar in groups(root, "bar"):  # no label takes their room
+                across = [x for x, _ in path(next(bar.iter(f"{SVG}path")))]
+                self.assertGreater(max(across) - min(across), 20)
+        document = self.write("a.json", json.dumps({**golden, "cases": cases}))
+        for kind in ("pdf", "png", "svg"):
+            self.script("plot_result", document, "--out", f"a.{kind}")
 
     def test_an_interval_that_is_too_long_is_cut_and_said_so(self):
         golden = self.golden()
         golden["cases"][1]["timing"]["ms_per_token"]["ci95_high"] = 1000.0
         root = self.check_svg(self.script("plot_result", self.write("a.json", json.dumps(golden))).out)
-        self.assertTrue(any("arrow" in text for text in texts(root)))
+        self.assertIn("An interval that leaves the picture ends in an arrow.", texts(root))
         value = scale_of(root, "x")
-        longest = max(float(r.get("x")) + float(r.get("width")) for r in root.iter(f"{SVG}rect"))
+        longest = max(x for bar in groups(root, "bar") for x, _ in path(next(bar.iter(f"{SVG}path"))))
         self.assertAlmostEqual(value(longest), 4.0, delta=0.02)  # the bars still show
         plain = texts(self.check_svg(self.script("plot_result", GOLDEN / "result.json").out))
         self.assertFalse(any("arrow" in text for text in plain))
@@ -264,16 +353,20 @@ class Pictures(ScriptTest):
         origins = [0, 1, 1, 2, 0, 1, 2, 1]
         result = self.stream_of(text=said, text_ends=ends, origins=origins, tokens=[5] * 8)
         root = self.check_svg(self.script("plot_stream", result, "--method", "triforce").out)
-        drawn = [(t.text, t.get("class")) for t in root.iter(f"{SVG}text") if "style" in t.attrib]
-        self.assertEqual(drawn[0], ("caf\ufffd", "f-s0"))  # the token ends inside a character
-        self.assertEqual(drawn[1:6], [("\ufffd", "f-s1"), ("is", "f-s1"), ("<red>", "f-s2"),
-                                      ("and", "f-s0"), ("\u2013", "f-s2")])
-        self.assertEqual("".join(text for text, _ in drawn[6:]), "long" * 60)
-        self.assertEqual({c for _, c in drawn[6:]}, {"f-s1"})
+        drawn = [(t.text, re.search("fill: (#[0-9a-f]+)", t.get("style"))[1], float(t.get("x")))
+                 for t in root.iter(f"{SVG}text") if "Mono" in t.get("style")]
+        colours = [canvas.LIGHT[name] for name in ("s0", "s1", "s2")]
+        # The first token ends inside a character, whose other half begins the second.
+        self.assertEqual([one[:2] for one in drawn[:5]], [
+            ("caf\ufffd", colours[0]), ("\ufffd is", colours[1]), ("<red>", colours[2]),
+            ("and", colours[0]), ("\u2013", colours[2])])
+        self.assertEqual("".join(text for text, *_ in drawn[5:]), "long" * 60)
+        self.assertEqual({colour for _, colour, _ in drawn[5:]}, {colours[1]})
+        for before, after in zip(drawn[:2], drawn[1:3]):  # each stands where the text before it ends
+            self.assertGreaterEqual(after[2] - before[2], text_width(before[0], 8, False, True) - 1)
         legend = texts(root)
         for share in ("drafter: 25%", "target, retrieval cache: 50%", "target, full cache: 25%"):
             self.assertIn(share, legend)
-        self.script("plot_stream", result, "--out", "a.pdf")
         few = self.script("plot_stream", result, "--columns", "40", "--lines", "2").out
         self.assertIn("6 more lines", texts(self.check_svg(few)))
 
@@ -286,24 +379,41 @@ class Pictures(ScriptTest):
         for wrong in (["--columns", "39"], ["--lines", "0"], ["--prompt", "x"]):
             self.script("plot_stream", self.stream_of(), *wrong, code=2)
 
-    def test_pdf(self):
+    def test_files(self):
+        """The same bytes each time, fonts inside a PDF, no dates; the SVG has a dark theme for each colour."""
         golden = self.golden()
         golden["cases"][1]["name"] = "back\\slash (open \u2013 \u6f22"
         document = self.write("a.json", json.dumps(golden))
-        self.script("plot_result", document, "--out", "a.pdf")
+        for kind in ("pdf", "png", "svg"):
+            # A home that nobody can write to, and settings of the reader's own.
+            self.write("matplotlibrc", "font.size: 30\nsvg.fonttype: path\nnonsense: 1\n")
+            odd = {**os.environ, "HOME": "/nowhere", "MPLCONFIGDIR": "/nowhere", "MATPLOTLIBRC": str(self.folder)}
+            self.script("plot_result", document, "--out", f"a.{kind}")
+            self.script("plot_result", document, "--out", f"b.{kind}", env=odd)
+            first = (self.folder / f"a.{kind}").read_bytes()
+            self.assertEqual(first, (self.folder / f"b.{kind}").read_bytes())
+            self.assertNotIn(b"Date", first)
         data = (self.folder / "a.pdf").read_bytes()
         self.assertTrue(data.startswith(b"%PDF-1.4\n") and data.endswith(b"%%EOF\n"))
-        start = int(re.search(rb"startxref\n(\d+)\n", data)[1])
-        self.assertTrue(data[start:].startswith(b"xref\n0 9\n"))
-        for i, offset in enumerate(re.findall(rb"^(\d{10}) 00000 n $", data, re.MULTILINE)):
-            self.assertTrue(data[int(offset):].startswith(b"%d 0 obj\n" % (i + 1)))
-        length = int(re.search(rb"/Length (\d+)", data)[1])
-        stream = data[data.index(b"stream\n") + 7:]
-        self.assertTrue(stream[length:].startswith(b"\nendstream"))
-        self.assertIn(b"(back\\\\slash \\(open \x96 ? \\(1, 6\\)) Tj", stream)
-        wide, high = map(float, re.search(rb"MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", data).groups())
-        for x, y in re.findall(rb"1 0 0 -1 ([\d.-]+) ([\d.-]+) Tm", stream):
-            self.assertTrue(0 <= float(x) * 0.75 <= wide and 0 <= float(y) * 0.75 <= high)
+        self.assertIn(b"/FontFile2", data)
+        self.assertNotIn(b"/Type3", data)
+        self.assertRegex(data, rb"/MediaBox \[ ?0 0 468 ")
+        png = (self.folder / "a.png").read_bytes()
+        self.assertEqual((png[:8], int.from_bytes(png[16:20], "big")), (b"\x89PNG\r\n\x1a\n", 1300))
+        text = self.read("a.svg")
+        for colour in set(re.findall("(?:fill|stroke): (#[0-9a-f]{6})", text.split("</style>", 1)[1])):
+            self.assertRegex(text, rf'\[style\*="fill: {colour}"\]\{{fill:#[0-9a-f]{{6}}!important\}}')
+
+    def test_a_missing_package_is_said_in_a_line(self):
+        result = GOLDEN / "result.json"
+        for name in ("matplotlib", "jsonschema"):
+            (self.folder / f"without_{name}").mkdir()
+            self.write(f"without_{name}/{name}.py", "raise ImportError('no such module')\n")
+            env = {**os.environ, "PYTHONPATH": self.path(f"without_{name}")}
+            for script, more in (("plot_result", []), ("report", ["-o", "a.html"]), ("plot_stream", []),
+                                 ("plot_sweep", ["--x", "temp", "--y", "speedup", "--out", "a.svg"])):
+                err = self.script(script, result, *more, code=4, env=env).err
+                self.assertIn(f"apt-get install python3-{name}, or pip install {name}", err)
 
     def test_of_the_program(self):
         """Two runs of the built-in pair at toy size, appended to one file."""
@@ -311,16 +421,14 @@ class Pictures(ScriptTest):
             self.run_program("run", "--prefill", "512", "--gen-len", "16", "--prompts", "2",
                              "--repetitions", "1", "--budget", str(budget), "--jsonl", "a.jsonl",
                              "--progress", "none", "--threads", "1", "--measure-recovery")
-        for y in metrics.METRICS:
-            if y == "copied":  # these prompts have no pass keys
-                self.assertIn("copied", self.script("plot_sweep", "a.jsonl", "--x", "budget", "--y",
-                                                    y, "--out", "a.svg", code=3).err)
-                continue
-            self.script("plot_sweep", "a.jsonl", "--x", "budget", "--y", y, "--out", "a.svg")
-            root = self.check_svg(self.read("a.svg"))
-            self.assertIn("128", texts(root))
-        self.script("plot_sweep", "a.jsonl", "--x", "budget", "--y", "acceptance", "--out", "a.pdf")
-        self.assertIn("found 2", self.script("plot_result", "a.jsonl", code=3).err)
+        self.assertIn("copied", self.script("plot_sweep", "a.jsonl", "--x", "budget", "--y", "copied", "--out", "a.svg",
+                                            code=3).err)  # these prompts have no pass keys
+        self.assertIn("128", texts(self.draw("a.jsonl", "--x", "budget", "--y", "recovery")))
+        reader = Reader()
+        reader.read(self.path("a.jsonl"))
+        for y in metrics.METRICS.keys() - {"copied"}:
+            sheet = figures.sweep(reader.results.rows(), sweeps.View("budget", y))
+            self.assertIn("128", texts(self.check_svg(canvas.document(sheet).decode())))
 
 
 class Lines(unittest.TestCase):
@@ -331,7 +439,7 @@ class Lines(unittest.TestCase):
         return Row(method, method, setting, foreign=entry)
 
     def lines(self, rows, x, by="method"):
-        found, also = sweeps.series_of(rows, x, "acceptance", by)
+        found, also, _ = sweeps.series_of(rows, sweeps.View(x, "acceptance", by))
         return [(s.name.removesuffix(" (foreign)"), [value for value, _ in s.points]) for s in found], also
 
     def test_of_one_method(self):
@@ -344,7 +452,7 @@ class Lines(unittest.TestCase):
                          [("triforce, temp 0", [4, 8]), ("triforce, temp 1", [4, 8])])
         self.assertEqual(self.lines(rows, "budget", "temp")[0], [("temp 0", [4, 8]), ("temp 1", [4, 8])])
         rows = [self.row(budget=b, temp=float(b)) for b in (4, 8)]
-        self.assertEqual(self.lines(rows, "budget"), ([("triforce", [4, 8])], ["temperature"]))
+        self.assertEqual(self.lines(rows, "budget"), ([("triforce", [4, 8])], ["temp"]))
 
     def test_methods_never_share_a_line(self):
         rows = [self.row(method, budget=b) for method in ("a", "b") for b in (4, 8)]
@@ -355,7 +463,7 @@ class Lines(unittest.TestCase):
             self.row("triforce", budget=b) for b in (4, 8)]
         for row in rows:
             row.foreign["speedup"] = 1.0
-        indices = [{s.name: s.index for s in sweeps.series_of(rows, "budget", y)[0]}
+        indices = [{s.name: s.colour for s in sweeps.series_of(rows, sweeps.View("budget", y))[0]}
                    for y in ("speedup", "acceptance")]
         self.assertEqual(sorted(indices[0].values()), [0, 1])
         self.assertEqual(indices[1], {"triforce (foreign)": indices[0]["triforce (foreign)"]})
@@ -370,23 +478,31 @@ class Lines(unittest.TestCase):
         self.assertEqual(metrics.swept_axes(rows), ["prefill", "budget", "temp"])
 
     def test_a_result_without_the_setting_is_a_line_across(self):
-        found, _ = sweeps.series_of([self.row(budget=4), self.row("other")], "budget", "acceptance")
+        found, *_ = sweeps.series_of([self.row(budget=4), self.row("other")], sweeps.View("budget", "acceptance"))
         self.assertEqual([(s.name, bool(s.level)) for s in found],
                          [("triforce (foreign)", False), ("other (foreign)", True)])
 
 
 class Widths(unittest.TestCase):
     def test_lines_are_no_wider_than_asked_for(self):
-        for text in ("several short words", "x" * 200, "\u6f22" * 50, "", "a " * 90):
-            lines = wrap(text, 12, 150)
-            self.assertTrue(all(width(line, 12) <= 150 for line in lines))
+        for text in ("several short words", "x" * 200, "\u6f22" * 50, "", "a " * 90, "MW" * 60):
+            lines = canvas.wrap(text, 12, 150, most=99)
+            self.assertTrue(all(canvas.width(line, 12) <= 150 for line in lines))
             self.assertEqual("".join(lines).replace(" ", ""), text.replace(" ", ""))
 
-    def test_bounds(self):
-        self.assertEqual(len(WIDEST), 95)
-        self.assertTrue(math.isclose(width("00", 10), 12.72))
-        self.assertGreater(width("00", 10, bold=True), width("00", 10))
+    def test_what_is_left_out_is_marked(self):
+        lines = canvas.wrap("word " * 100, 12, 150)
+        self.assertEqual((len(lines), lines[-1][-1]), (4, "\u2026"))
+
+    def test_long_names_take_no_longer(self):
+        """Their length beyond what can be seen costs nothing."""
+        def measured(length):
+            canvas.width.cache_clear()
+            canvas.wrap("x" * length, 9, 150)
+            return canvas.width.cache_info().misses
+        self.assertEqual(measured(10_000), measured(1_000_000))
+        self.assertLess(measured(1_000_000), 40)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(warnings="ignore")  # of characters that no font here has

@@ -1,6 +1,7 @@
 """scripts/report.py: one page that says what the results say, and needs nothing else."""
 import copy
 import json
+import math
 import os
 import re
 import shutil
@@ -8,12 +9,13 @@ import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
-from drawn import GOLDEN, SOURCE, Page, ScriptTest, strict_json
-from plots import page, panels
+from drawn import GOLDEN, SOURCE, Page, ScriptTest, groups, markers, strict_json
+from plots import charts, figures, metrics, page, panels, sweeps, verdicts
 from plots.results import Reader
 from plots.schema import errors
-from plots.words import comparison, short_number
+from plots.words import comparison, merged, short_number
 
 CASES = SOURCE / "tests/cases/foreign"
 FOREIGN = strict_json((CASES / "good.json").read_text(encoding="utf-8"))
@@ -124,7 +126,9 @@ class Report(ReportTest):
             for document in (without, nothing):
                 del place(document, path)[path[-1]]
             self.assertEqual(read(without), read(one))
-            panels.report(read(one), None)
+            with mock.patch.multiple(figures, bar_chart=plain, line_chart=plain, stacked_chart=plain), \
+                    mock.patch.object(page, "picture", str):  # what is drawn, without the time that takes
+                panels.report(read(one), None)
             count += 1
         self.assertGreater(count, 100)
         page_of_null = self.page(self.write("null.json", json.dumps(everything)))
@@ -177,6 +181,71 @@ class Report(ReportTest):
         self.script("report", files[0], "--base", self.write("f.json", json.dumps(FOREIGN)), "-o",
                     "x.html", code=3)
 
+    def sweep_of(self, count, generated_in=True):
+        """A result whose triforce has `count` budgets; its ar was generated in the first case."""
+        golden, lines = self.golden(), []
+        for i in range(count):
+            for case in copy.deepcopy(golden["cases"][:2]):
+                case["params"].update(budget=64 << i, gen_len=64)
+                case.update(case_id=f"{case['name']} {i}", timing_id=f"{case['name']} {i}")
+                if case["name"] == "triforce":
+                    case["lossless"].update(equal_to_baseline=True, first_divergence=None)
+                    case["speedup"].update(value=1.5 + i / 10, ci95_low=1.45 + i / 10, ci95_high=1.58 + i / 10)
+                    case["validity"]["reasons"] = [f"{i + 3} verifications in all"]
+                elif generated_in and i:
+                    for sample in case["timing"]["samples"]:
+                        sample["generated_in"] = "run 0"
+                head = {key: value for key, value in golden.items() if key != "cases"}
+                lines.append(json.dumps({**head, "run_id": f"run {i}", "sweep": {"case": i + 1, "recipe": None}, **case}))
+        return self.write("sweep.jsonl", "\n".join(lines) + "\n")
+
+    def test_of_a_sweep(self):
+        """What holds for many cases is said once: the best setting, the baseline, a reason, what has no counterpart."""
+        path = self.sweep_of(5)
+        found = self.page(path, base=self.write("b.json", json.dumps(self.golden())))
+        self.assertIn("Best of 5 cases: triforce (1, 6), budget 1024: 1.90x (95% CI 1.85\u20131.98); the intervals of "
+                      "all others end below.", found.content["b"])
+        table = found.table(["run", "case", "retrieval budget"])[1:]
+        self.assertEqual([row[2] for row in table if row[1] == "ar"], ["\u2013"])
+        self.assertEqual([row[2] for row in table if row[1] == "triforce"], ["64", "128", "256", "512", "1024"])
+        self.assertEqual(found.content["li"], ["3 to 7 verifications in all"])
+        self.assertEqual({row[-1] for row in table if row[1] == "triforce"}, {"no (1)"})
+        said = self.said(found)
+        self.assertEqual(said.count("settings differ"), 1)
+        self.assertIn("9 cases are compared with nothing (6 times: settings differ:", said.replace("  ", " "))
+        self.assertLess(self.read("report.html").count("Not comparable: "), 9)
+        # The baseline still is a line across the pictures.
+        times = next(p for p in found.pictures if "Milliseconds per token" in p and "retrieval budget" in p)
+        self.assertEqual([round(1 - len(set(y for _, y in markers(line))) / 5, 1) for line in groups(
+            self.check_svg(times), r"p\d+-line")], [0.8, 0.8])
+        # Where nothing says that they are one generation, all stand there.
+        table = self.page(self.sweep_of(3, False)).table(["run", "case", "retrieval budget"])[1:]
+        self.assertEqual([row[2] for row in table if row[1] == "ar"], ["64", "128", "256"])
+
+    def test_what_the_best_is_not_told_from(self):
+        found = read(self.golden()).rows()
+        self.assertEqual(verdicts.best_settings(found), [])  # one case, and its output differs
+        reader = Reader()
+        reader.read(self.sweep_of(2))
+        rows = reader.results.rows()
+        rows[1].case["speedup"]["ci95_high"] = 1.6
+        self.assertIn("1 other is not told from it", verdicts.best_settings(rows)[0])
+        rows[3].case["lossless"]["equal_to_baseline"] = False  # faster, and wrong
+        self.assertEqual(verdicts.best_settings(rows), [])
+
+    def test_many_cases_are_bounded(self):
+        found = self.page(self.sweep_of(14))
+        self.assertEqual(len([p for p in found.pictures if "<title>Acceptance by position" in p]), panels.MANY)
+        self.assertIn(f"Drawn: the first {panels.MANY} of 14 cases.", found.content["p"])
+        self.assertIn("2 more", found.content["summary"])
+
+    def test_no_standard_output(self):
+        for script, more in (("report", "-o -"), ("plot_result", "")):
+            command = f'exec "{sys.executable}" -B "{SOURCE}/scripts/{script}.py" "{GOLDEN}/result.json" {more} >&-'
+            done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, check=False, cwd=self.folder)
+            self.assertEqual((done.returncode, done.stderr.decode()), (
+                4, f"{script}: error: standard output: cannot be written: Bad file descriptor\n"))
+
     def test_what_comes_from_outside_stays_text(self):
         golden = self.golden()
         evil = "</script><script>alert(1)</script><img src=http://x/> & \"'\u0000\u001b[31m"
@@ -200,6 +269,11 @@ class Report(ReportTest):
         self.assertIn("2.000 [1.875, 2.125] & 2.00 [1.88, 2.12] & 0.889 [0.750, 0.938]", row)
         self.assertRegex(table, r"retrieval .*\\multicolumn\{5\}\{l\}\{oom\}")
         self.assertIn(r"Other \textless{}method\textgreater{} (foreign)", table)
+        self.assertIn(r"\label{tab:triforce-bench}", table)
+        for name in ("[1ex] of", "*"):  # would be arguments of what ends the line before
+            golden["cases"][1]["name"] = name
+            table = "".join(self.page(self.write("a.json", json.dumps(golden))).content["pre"])
+            self.assertIn(f"\n    {{{name[0]}}}{name[1:]} & ", table)
         columns = len(re.search(r"\\begin\{tabular\}\{(\w+)\}", table)[1])
         for line in table.splitlines():
             if line.endswith(r"\\"):
@@ -382,6 +456,10 @@ class Sentences(unittest.TestCase):
         self.assertEqual(said(1.1, 0.9, 1.3), "is neither faster nor slower than autoregressive "
                          "decoding for certain: 1.10x (95% CI 0.90-1.30)")
 
+    def test_sentences_that_differ_in_numbers(self):
+        self.assertEqual(list(merged(["6 of 8 in all", "no gpu", "10 of 8 in all"]).values()),
+                         ["6 to 10 of 8 in all", "no gpu"])
+
     def test_numbers(self):
         self.assertEqual([short_number(x) for x in (None, 0.1234, 12.345, 123.45, 4321.5, 2e5)],
                          ["-", "0.123", "12.35", "123.5", "4322", "2e+05"])
@@ -397,6 +475,30 @@ class Pages(unittest.TestCase):
     def test_cells(self):
         self.assertIn('<td colspan="2">a</td><td class="n">b</td>',
                       page.table([], [[("a", 2), "b"]], numeric=(2,)))
+
+
+def plain(title, subtitle, *drawn, **_):
+    """Stands for a chart: every figure that one would draw is a number."""
+    for value in flat(drawn):
+        if isinstance(value, charts.Bar):
+            value = value.value
+        elif isinstance(value, metrics.Measured):
+            value = value.value
+        if value is None or isinstance(value, float) and not math.isfinite(value):
+            raise AssertionError(f"{title} {subtitle}: {drawn}")
+    return title
+
+
+def flat(values):
+    for value in values:
+        if isinstance(value, sweeps.Series):
+            yield from (figure for _, figure in value.points)
+        elif isinstance(value, dict):
+            yield from value.values()
+        elif isinstance(value, (list, tuple)) and not isinstance(value, metrics.Measured):
+            yield from flat(value)
+        else:
+            yield value
 
 
 def read(document):
@@ -426,4 +528,4 @@ def nullable(value, schema, path=()):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(warnings="ignore")  # of characters that no font here has
