@@ -6,22 +6,21 @@ usage: scripts/report_picture.py RESULT... --out report.png
 RESULT is what scripts/report.py takes. Needs Chromium or Chrome (Debian: apt-get install chromium).
 """
 
+import io
 import os
-import struct
 import subprocess
 import sys
 import tempfile
-import zlib
 
 from plots import browser
 from plots.command import BadInput, CannotWrite, check_output, parser, run, write_file
+from plots.packages import package
 from plots.results import read_results
 
 NAME = "report_picture"
 PAGE_WIDTH, PAGE_HEIGHT, SCALE = 1160, 1240, 0.55  # CSS pixels of each page, and how small it is drawn
 EXIT_NO_BROWSER = 4
 LONGEST = 120  # seconds for the browser
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def pages(html):
@@ -44,25 +43,15 @@ def frame(names):
             width * len(names), height)
 
 
-def chunks(png):
-    """(kind, data) of the parts of a PNG."""
-    if not png.startswith(SIGNATURE):
-        raise RuntimeError("the browser wrote no PNG")
-    at = len(SIGNATURE)
-    while at < len(png):
-        (size,) = struct.unpack(">I", png[at:at + 4])
-        yield png[at + 4:at + 8], png[at + 8:at + 8 + size]
-        at += 12 + size
-
-
 def smaller(png):
-    """The same picture, packed as well as zlib can and without words about it."""
-    parts = list(chunks(png))
-    packed = zlib.compress(zlib.decompress(b"".join(data for kind, data in parts if kind == b"IDAT")), 9)
-    out = [SIGNATURE]
-    for kind, data in ((b"IHDR", parts[0][1]), (b"IDAT", packed), (b"IEND", b"")):
-        out.append(struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)))
-    return b"".join(out)
+    """The same picture, packed as well as can be and without words about it."""
+    image = package("PIL.Image")
+    out = io.BytesIO()
+    try:
+        image.open(io.BytesIO(png)).convert("RGB").save(out, "PNG", optimize=True)
+    except OSError as error:
+        raise RuntimeError("the browser wrote no PNG") from error
+    return out.getvalue()
 
 
 def draw(path, html):

@@ -84,16 +84,18 @@ def runs_of(line):
 
 def draw(row, output, columns, most_lines):
     """The picture of one generation that has text."""
+    lines = lines_of(pieces_of(output), columns)
+    rest = [f"{len(lines) - most_lines} more lines"] if len(lines) > most_lines else []
+    return sheet_of(title_of(row), subtitle_of([row]), legend_of(row, output), lines[:most_lines], columns, rest)
+
+
+def sheet_of(title, subtitle, legend, lines, columns, small):
     from plots.canvas import BODY, LIGHT, MARGIN, WIDTH, Sheet  # pylint: disable=import-outside-toplevel
     from plots.charts import Patch  # pylint: disable=import-outside-toplevel
-    lines = lines_of(pieces_of(output), columns)
-    step = (WIDTH - 2 * MARGIN) / columns
-    size = min(step / MONO, BODY)
+    size = min((WIDTH - 2 * MARGIN) / columns / MONO, BODY)
     step, leading = size * MONO, size * 1.5
-    rest = [f"{len(lines) - most_lines} more lines"] if len(lines) > most_lines else []
-    lines = lines[:most_lines]
-    sheet = Sheet(title_of(row), subtitle_of([row]), len(lines) * leading, [
-        (said, Patch(color=LIGHT[colour])) for colour, said in legend_of(row, output)], rest)
+    sheet = Sheet(title, subtitle, len(lines) * leading, [
+        (said, Patch(color=LIGHT[colour])) for colour, said in legend], small)
     for i, line in enumerate(lines):
         for column, text, origin in runs_of(line):
             sheet.text(MARGIN + column * step, sheet.bottom + (len(lines) - 1 - i) * leading + size / 2, text, size,
