@@ -67,6 +67,7 @@ void fields(V& v, LoadTimes& t) {
   v("idle", t.idle, "of all processors, s");
   v("stolen", t.stolen, "by other guests, s");
   v("own", t.own, "of busy, by this run, s");
+  v("throttled", t.throttled, "that a quota of the control group stopped this run, s");
   v("processors", t.processors, "how many; 0: not known");
   v("processes", t.processes, "of this run");
 }
