@@ -55,14 +55,11 @@ void on_failed_new() {
 }
 
 // OpenMP's runtime, for one, calls exit(1) when it cannot start its threads.
-void on_library_exit(int status, void* /*unused*/) {
+void on_library_exit() {
   if (g_main_returns) return;
-  char digits[] = "000";
-  for (int i = 2, rest = status & 0xFF; i >= 0; --i, rest /= 10) {
-    digits[i] = static_cast<char>('0' + rest % 10);
-  }
-  print_error({"a library ended the process with status ", digits,
-               ": usually threads or memory cannot be had; --threads asks for fewer"});
+  print_error(
+      "a library ended the process: usually threads or memory cannot be had; --threads asks for "
+      "fewer");
   end_process(ExitCode::kResources);
 }
 
@@ -82,7 +79,7 @@ void install_last_resort() {
   g_reserve = std::malloc(kReserveBytes);
   std::set_new_handler(on_failed_new);
   std::set_terminate(on_terminate);
-  on_exit(on_library_exit, nullptr);
+  if (std::atexit(on_library_exit) != 0) throw std::bad_alloc();
 }
 
 void let_allocations_throw() { g_throws = true; }

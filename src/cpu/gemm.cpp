@@ -13,6 +13,25 @@ namespace {
 using Tag = dnnl::memory::format_tag;
 using Type = dnnl::memory::data_type;
 
+// oneDNN 2 and 3 are the same library to this file but for two names. Every attribute that decides
+// how exactly a product is computed is set in build(), so that neither has a default of its own.
+#if DNNL_VERSION_MAJOR >= 3
+constexpr dnnl::cpu_isa kEveryIsa = dnnl::cpu_isa::isa_default;
+#else
+constexpr dnnl::cpu_isa kEveryIsa = dnnl::cpu_isa::all;
+#endif
+
+// Empty where oneDNN has nothing for these arguments.
+dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& x,
+                                      const dnnl::memory::desc& w, const dnnl::memory::desc& out,
+                                      const dnnl::primitive_attr& attributes) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine, x, w, out, attributes, /*allow_empty=*/true};
+#else
+  return {dnnl::matmul::desc(x, w, out), attributes, engine, /*allow_empty=*/true};
+#endif
+}
+
 // More distinct shapes than this (every prompt has its own last chunk) start the cache afresh.
 constexpr std::size_t kMaxPrimitives = 512;
 
@@ -54,15 +73,17 @@ Entry build(const dnnl::engine& engine, const Gemm::Shape& s) {
   const dnnl::memory::desc w = weight_desc(s);
   const dnnl::memory::desc out({s.m, s.n}, Type::f32, dnnl::memory::dims{s.ldc, 1});
   dnnl::primitive_attr attributes;
-  attributes.set_fpmath_mode(
-      dnnl::fpmath_mode::strict);  // whatever ONEDNN_DEFAULT_FPMATH_MODE says
+  // Else ONEDNN_DEFAULT_FPMATH_MODE could round f32 operands to bf16.
+  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);
+#if DNNL_VERSION_MAJOR > 3 || (DNNL_VERSION_MAJOR == 3 && DNNL_VERSION_MINOR >= 4)
+  attributes.set_accumulation_mode(dnnl::accumulation_mode::strict);  // sums are f32, as before 3.4
+#endif
   if (s.accumulate) {
     dnnl::post_ops sum;
     sum.append_sum(1.0F);
     attributes.set_post_ops(sum);
   }
-  const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(x, w, out), attributes, engine,
-                                        /*allow_empty=*/true);
+  const dnnl::matmul::primitive_desc pd = describe(engine, x, w, out, attributes);
   Entry entry;
   if (pd.get(true) == nullptr) return entry;
   entry.supported = std::string_view(pd.impl_info_str()).substr(0, 3) != "ref";
@@ -79,7 +100,7 @@ Entry build(const dnnl::engine& engine, const Gemm::Shape& s) {
 }  // namespace
 
 void limit_gemm_isa(Isa isa) {
-  const dnnl::cpu_isa cap = isa == Isa::kAmx          ? dnnl::cpu_isa::all
+  const dnnl::cpu_isa cap = isa == Isa::kAmx          ? kEveryIsa
                             : isa == Isa::kAvx512Bf16 ? dnnl::cpu_isa::avx512_core_bf16
                             : isa == Isa::kAvx512     ? dnnl::cpu_isa::avx512_core
                             : isa == Isa::kAvx2       ? dnnl::cpu_isa::avx2
