@@ -76,7 +76,11 @@ endfunction()
 
 # tf_cuda_library(name SOURCES .cu and .cpp ... LINK ...): as tf_library, for code that uses CUDA.
 function(tf_cuda_library name)
-  tf_library(${name} ${ARGN})
+  set(level "")
+  if(TF_CUDA_MODE STREQUAL ON)
+    set(level OPTIMISED)
+  endif()
+  tf_library(${name} ${level} ${ARGN})
   tf_cuda_sources(${name})
 endfunction()
 

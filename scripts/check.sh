@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What CI runs besides the tests. Ends with status 1 if a stage found something.
 #   scripts/check.sh [format] [tidy] [cuda] [cuda-rtx] [emulated] [emulated-asan] [asan] [fuzz] [tsan]
-# Without arguments all but emulated-asan and tsan.
+#                    [debian13]
+# Without arguments all but emulated-asan, tsan and debian13.
 # format: clang-format on every C++ file. tidy: clang-tidy on every file of src/ and bench/.
 # cuda: kernels/ and src/cuda/ by nvcc for sm_80 and sm_90: what their registers spill, what their
 # machine code has and lacks, blocks on a multiprocessor and cycles of their loops; skipped, which
@@ -12,6 +13,8 @@
 # UndefinedBehaviorSanitizer. emulated-asan: the same with the emulated CUDA sources and their tests.
 # fuzz: each fuzz target of the build asan over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
 # tsan: the tests under ThreadSanitizer (clang, its OpenMP runtime, Archer).
+# debian13: the program built and tested in a Debian 13 of its own (build/debian13) with what setup.sh
+# installs there and without a network; takes root and debootstrap, 2 GB, and downloads 300 MB.
 # The sanitizers leave out tests that are labelled slow or, being of scripts, python.
 set -euo pipefail
 # shellcheck source=lib/common.sh
@@ -22,9 +25,9 @@ stages=("$@")
 ((${#stages[@]} > 0)) || stages=(format tidy cuda cuda-rtx emulated asan fuzz)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    format | tidy | cuda | cuda-rtx | emulated | emulated-asan | asan | fuzz | tsan) ;;
+    format | tidy | cuda | cuda-rtx | emulated | emulated-asan | asan | fuzz | tsan | debian13) ;;
     *)
-      sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
+      tf_usage >&2
       exit 2
       ;;
   esac
@@ -141,6 +144,30 @@ check_fuzz() {
   return "$failed"
 }
 
+# Newer libraries than ours: fmt 10, oneDNN 3, g++ 14, whose warnings are no errors here.
+check_debian13() {
+  local root="$TF_ROOT/build/debian13"
+  if ((EUID != 0)) || ! command -v debootstrap >/dev/null; then
+    say "debian13: takes root and debootstrap"
+    return 77
+  fi
+  if [[ ! -d $root/src ]]; then
+    rm -rf -- "$root"
+    tf_logged "$TF_ROOT/build/debian13.log" "debian13: debootstrap" \
+      debootstrap --variant=minbase trixie "$root" || return
+    mkdir "$root/src"
+  fi
+  project_files '*' | tar --create --file=- --files-from=- | tar --extract --file=- -C "$root/src" || return
+  cp /etc/resolv.conf "$root/etc/resolv.conf"
+  chroot "$root" /src/scripts/setup.sh || return
+  # shellcheck disable=SC2016
+  env -u CI unshare --net --mount bash -euc 'mount -t proc proc "$1/proc"; exec chroot "$1" bash -euc "$2"' \
+    debian13 "$root" 'source /src/scripts/lib/common.sh
+      tf_release_build triforce-bench cpu_linear_test
+      /src/build/bin/cpu_linear_test --gtest_brief=1
+      /src/build/triforce-bench selftest --device cpu'
+}
+
 run_stage() {
   case "$1" in
     format) check_format ;;
@@ -150,6 +177,7 @@ run_stage() {
     cuda-rtx) check_cuda cuda-rtx-check "86-real;89-real" ;;
     fuzz) check_fuzz ;;
     emulated) check_emulated ;;
+    debian13) check_debian13 ;;
   esac
 }
 

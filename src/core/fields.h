@@ -113,10 +113,7 @@ class FieldWriter {
   void derived(std::string_view name, const T& value, const char* description) {
     (*this)(name, value, description);
   }
-  void constant(std::string_view name, std::string_view text, const char* /*description*/) {
-    out_.key(name);
-    out_.value(text);
-  }
+  void constant(std::string_view name, std::string_view text, const char* description);
 
  private:
   JsonWriter& out_;
@@ -164,7 +161,10 @@ void read_value(const JsonView& at, T& x);
 
 class FieldReader {
  public:
-  explicit FieldReader(const JsonView& at) : at_(at) {}
+  explicit FieldReader(const JsonView& at);
+  ~FieldReader();
+  FieldReader(const FieldReader&) = delete;
+  FieldReader& operator=(const FieldReader&) = delete;
   template <class T>
   void operator()(std::string_view name, T& member, const char* /*description*/) {
     if constexpr (Nullable<T>) {
@@ -190,10 +190,8 @@ class FieldReader {
       FieldReader members(at);
       call(members, list.emplace_back());
       members.finish();
-      const std::string& found = list.back().*member;
-      if (std::find(names.begin(), names.end(), found) == names.end()) {
-        at.fail(fmt::format("one named {}", fmt::join(names, ", ")));
-      }
+      expect_one_of(at, list.back().*member,
+                    std::vector<std::string_view>(names.begin(), names.end()), "one named ");
     }
   }
   template <class T>
@@ -203,35 +201,28 @@ class FieldReader {
     T found{};
     read_value(*at, found);
     if (same(found, value)) return;
-    const std::string text = to_json_text(value, JsonStyle::kCompact);
-    at->fail((text.size() <= 80 ? text + ", which" : "what") + " follows from what stands beside");
+    fail_derived(*at, to_json_text(value, JsonStyle::kCompact));
   }
-  void constant(std::string_view name, std::string_view text, const char* /*description*/) {
-    const JsonView at = take(name);
-    if (at.string() != text) at.fail(std::string(text));
-  }
+  void constant(std::string_view name, std::string_view text, const char* description);
   // Refuses members that nobody asked for.
-  void finish() const { at_.only(seen_, " (is it of a newer build?)"); }
+  void finish() const;
+
+  // The number of `found` among `names`; else fails with what was expected: `what` and the names.
+  static std::size_t expect_one_of(const JsonView& at, std::string_view found,
+                                   const std::vector<std::string_view>& names,
+                                   std::string_view what);
 
  private:
-  JsonView take(std::string_view name) {
-    seen_.push_back(name);
-    return at_.at(name);
-  }
-  std::optional<JsonView> take_if_there(std::string_view name) {
-    seen_.push_back(name);
-    return at_.find_noting(name);
-  }
+  JsonView take(std::string_view name);
+  std::optional<JsonView> take_if_there(std::string_view name);
+  [[noreturn]] static void fail_derived(const JsonView& at, const std::string& expected);
   static void set_null(double& x) { x = std::numeric_limits<double>::quiet_NaN(); }
   template <class T>
   static void set_null(std::optional<T>& x) {
     x.reset();
   }
   // Computed again, perhaps by another math library.
-  static bool same(double a, double b) {
-    if (!std::isfinite(a) || !std::isfinite(b)) return !std::isfinite(a) && !std::isfinite(b);
-    return std::abs(a - b) <= 1e-9 * std::max(1.0, std::abs(b));
-  }
+  static bool same(double a, double b);
   static bool same(std::int64_t a, std::int64_t b) { return a == b; }
   template <class T>
   static bool same(const std::vector<T>& a, const std::vector<T>& b) {
@@ -246,9 +237,8 @@ class FieldReader {
 template <class E>
 E read_enum(const JsonView& at) {
   constexpr auto kNames = names_of(E{});
-  const auto it = std::find(kNames.begin(), kNames.end(), at.string());
-  if (it == kNames.end()) at.fail(fmt::format("one of {}", fmt::join(kNames, ", ")));
-  return static_cast<E>(it - kNames.begin());
+  return static_cast<E>(
+      FieldReader::expect_one_of(at, at.string(), {kNames.begin(), kNames.end()}, "one of "));
 }
 
 template <class T>
@@ -298,38 +288,37 @@ class SchemaFields {
   explicit SchemaFields(JsonWriter& out) : out_(out) {}
   template <class T>
   void operator()(std::string_view name, T& /*member*/, const char* description) {
-    property(name, !Nullable<T>, [&] { write_schema<T>(out_, description, false); });
+    begin_property(name, !Nullable<T>);
+    write_schema<T>(out_, description, false);
+    out_.end();
   }
   template <class Call>
   void group(std::string_view name, const char* description, const Call& call) {
-    property(name, true, [&] { object(out_, description, false, call); });
+    begin_property(name, true);
+    object(out_, description, false, call);
+    out_.end();
   }
   template <class T, class Names, class Call>
   void named(std::string_view name, std::vector<T>& /*list*/, std::string T::* /*member*/,
              const Names& /*names*/, const char* description, const Call& call) {
-    property(name, true, [&] {
-      describe(out_, description, "array", false);
-      out_.key("items");
-      out_.begin_object();
-      object(out_, {}, false, [&](SchemaFields& v) {
-        T element{};
-        call(v, element);
-      });
-      out_.end();
+    begin_property(name, true);
+    describe(out_, description, "array", false);
+    out_.key("items");
+    out_.begin_object();
+    object(out_, {}, false, [&](SchemaFields& v) {
+      T element{};
+      call(v, element);
     });
+    out_.end();
+    out_.end();
   }
   template <class T>
   void derived(std::string_view name, const T& /*value*/, const char* description) {
-    property(name, !Nullable<T>, [&] { write_schema<T>(out_, description, false); });
+    begin_property(name, !Nullable<T>);
+    write_schema<T>(out_, description, false);
+    out_.end();
   }
-  void constant(std::string_view name, std::string_view text, const char* description) {
-    property(name, true, [&] {
-      out_.key("description");
-      out_.value(description);
-      out_.key("const");
-      out_.value(text);
-    });
-  }
+  void constant(std::string_view name, std::string_view text, const char* description);
 
   // An object of the members that call(v) visits, and no others.
   template <class Call>
@@ -340,35 +329,14 @@ class SchemaFields {
     out.begin_object();
     SchemaFields members(out);
     call(members);
-    out.end();
-    out.key("required");
-    write_value(out, members.required_);
-    out.key("additionalProperties");
-    out.value(false);
+    members.end_object();
   }
   static void describe(JsonWriter& out, std::string_view description, std::string_view type,
-                       bool nullable) {
-    if (!description.empty()) {
-      out.key("description");
-      out.value(description);
-    }
-    out.key("type");
-    if (!nullable) return out.value(type);
-    out.begin_array(true);
-    out.value(type);
-    out.value("null");
-    out.end();
-  }
+                       bool nullable);
 
  private:
-  template <class Call>
-  void property(std::string_view name, bool required, const Call& call) {
-    if (required) required_.emplace_back(name);
-    out_.key(name);
-    out_.begin_object();
-    call();
-    out_.end();
-  }
+  void begin_property(std::string_view name, bool required);
+  void end_object();
   JsonWriter& out_;
   std::vector<std::string> required_;
 };
@@ -412,20 +380,32 @@ void write_schema(JsonWriter& out, std::string_view description, bool nullable) 
   }
 }
 
+// Begins the schema of a document that `id` and `title` name.
+JsonWriter begin_schema(std::string_view id, std::string_view title);
+
 // The schema of documents of T. `id` and `title` name it.
 template <class T>
 std::string json_schema_text(std::string_view id, std::string_view title) {
-  JsonWriter out;
-  out.begin_object();
-  out.key("$schema");
-  out.value("https://json-schema.org/draft/2020-12/schema");
-  out.key("$id");
-  out.value(id);
-  out.key("title");
-  out.value(title);
+  JsonWriter out = begin_schema(id, title);
   write_schema<T>(out, {}, false);
   out.end();
   return out.take() + '\n';
 }
+
+// What most members are is compiled once, in fields.cpp.
+#define TF_FIELD_TYPES(apply)                                                                    \
+  apply(bool) apply(std::int64_t) apply(int) apply(double) apply(std::string)                    \
+      apply(std::optional<bool>) apply(std::optional<std::int64_t>) apply(std::optional<double>) \
+          apply(std::optional<std::string>) apply(std::vector<std::int64_t>)                     \
+              apply(std::vector<double>) apply(std::vector<std::string>)
+#define TF_EXTERN_FIELDS(...)                                                                     \
+  extern template void FieldWriter::operator()<__VA_ARGS__>(std::string_view, const __VA_ARGS__&, \
+                                                            const char*);                         \
+  extern template void FieldReader::operator()<__VA_ARGS__>(std::string_view, __VA_ARGS__&,       \
+                                                            const char*);                         \
+  extern template void SchemaFields::operator()<__VA_ARGS__>(std::string_view, __VA_ARGS__&,      \
+                                                             const char*);
+TF_FIELD_TYPES(TF_EXTERN_FIELDS)
+#undef TF_EXTERN_FIELDS
 
 }  // namespace triforce

@@ -36,6 +36,9 @@ void append_string(std::string& out, std::string_view text) {
 
 }  // namespace
 
+void JsonWriter::integer(std::int64_t number) { token(fmt::format("{}", number)); }
+void JsonWriter::unsigned_integer(std::uint64_t number) { token(fmt::format("{}", number)); }
+
 void JsonWriter::new_line() {
   if (style_ == JsonStyle::kCompact) return;
   out_ += '\n';

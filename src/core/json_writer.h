@@ -9,8 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "triforce/format.h"
-
 namespace triforce {
 
 enum class JsonStyle : std::uint8_t { kCompact, kPretty };  // one line; two spaces a level
@@ -34,7 +32,13 @@ class JsonWriter {
   void value(double number);
   template <std::integral T>
   void value(T number) {
-    token(fmt::format("{}", number));
+    if constexpr (std::same_as<T, bool>) {
+      token(number ? "true" : "false");
+    } else if constexpr (std::signed_integral<T>) {
+      integer(std::int64_t{number});
+    } else {
+      unsigned_integer(std::uint64_t{number});
+    }
   }
 
   // The whole text, without a line break at its end. Everything begun must have ended.
@@ -45,6 +49,8 @@ class JsonWriter {
     char closing;
     bool flat, empty;
   };
+  void integer(std::int64_t number);
+  void unsigned_integer(std::uint64_t number);
   void open(Level level);
   void token(std::string_view text);
   void before_value();  // comma, line break and indentation

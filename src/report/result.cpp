@@ -3,9 +3,8 @@
 #include <numeric>
 
 #include "core/sha256.h"
-#include "report/read_json.h"
+#include "report/result_json.h"
 #include "triforce/format.h"
-#include "triforce/report.h"
 
 namespace triforce {
 namespace {
@@ -31,6 +30,10 @@ T read(std::string_view text, const std::string& source, AbsentMembers* absent) 
 }
 
 }  // namespace
+
+template void write_value<RunResult>(JsonWriter&, const RunResult&);
+template void read_value<RunResult>(const JsonView&, RunResult&);
+template void write_schema<RunResult>(JsonWriter&, std::string_view, bool);
 
 std::int64_t TaggedBytes::total() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});

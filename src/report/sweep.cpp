@@ -5,7 +5,7 @@
 #include <map>
 
 #include "report/printers.h"
-#include "report/read_json.h"
+#include "report/result_json.h"
 
 namespace triforce {
 namespace {

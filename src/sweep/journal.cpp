@@ -14,7 +14,7 @@
 
 #include "core/sha256.h"
 #include "core/utf8.h"
-#include "report/read_json.h"
+#include "report/result_json.h"
 
 namespace triforce {
 namespace {
