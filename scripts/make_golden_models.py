@@ -129,7 +129,19 @@ def yarn_frequencies(base, dim, scaling):
         plain = base ** (-2 * pair / dim)
         interpolated = min(max((pair - low) / span, 0.0), 1.0)
         frequencies.append(plain / factor * interpolated + plain * (1 - interpolated))
-    return frequencies, (0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0)
+    return frequencies, yarn_attention_factor(scaling)
+
+
+def yarn_attention_factor(scaling):
+    """On cos and sin: that of the published code unless transformers' keys say another one."""
+    def temperature(m):
+        return 0.1 * m * math.log(scaling["factor"]) + 1.0 if scaling["factor"] > 1 else 1.0
+
+    if scaling.get("attention_factor") is not None:
+        return scaling["attention_factor"]
+    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
+        return temperature(scaling["mscale"]) / temperature(scaling["mscale_all_dim"])
+    return temperature(1.0)
 
 
 def llama3_frequencies(base, dim, scaling):

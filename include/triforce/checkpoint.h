@@ -23,25 +23,34 @@ struct RopeScaling {
   double beta_fast = 32.0, beta_slow = 1.0;              // yarn
   std::optional<double> attention_factor;                // yarn; default 0.1 ln(factor) + 1
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  bool operator==(const RopeScaling&) const = default;
 };
 constexpr auto names_of(RopeScaling::Kind /*any*/) {
   return std::array{"none", "linear", "yarn", "llama3"};
 }
 
-inline constexpr int kMaxLayers = 512;  // of a configuration that is accepted
+inline constexpr int kMaxLayers = 512;                    // of a configuration that is accepted
+inline constexpr std::int64_t kMaxConfigBytes = 1 << 20;  // of a config.json
 
 struct ModelConfig {
   std::string name;  // preset name or folder name, for reports
   int layers = 0;
   std::int64_t hidden = 0, intermediate = 0, vocab = 0;
   int heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t max_position = 0;  // tokens
+  std::int64_t max_position = 0;  // tokens, as config.json says: some mean those before scaling
   double rms_norm_eps = 1e-5, rope_theta = 10000.0;
   RopeScaling rope;
   bool tied_embeddings = false;
   std::int32_t bos = 1;  // -1: none
   std::vector<std::int32_t> eos = {2};
+  bool eos_of_generation = false;    // they are those of generation_config.json alone
   DType stored_dtype = DType::kF16;  // torch_dtype
+  // What a reader of results should know of how the files were read, one line each.
+  std::vector<std::string> notes;
+
+  // Tokens that the rotary embedding reaches: factor times the length before linear scaling or
+  // YaRN, and at least max_position.
+  std::int64_t positions() const;
 
   std::int64_t parameters() const;
   // Bytes of one token of KV cache at `dtype`: 2 layers kv_heads head_dim size.
@@ -55,6 +64,12 @@ struct ModelConfig {
 // Throws Error(kBadInput) with kind InvalidConfig, UnsupportedConfig, LimitExceeded or
 // DuplicateKey.
 ModelConfig parse_model_config(std::string_view json, const std::string& path);
+// The same of a file. Throws also what reading it throws.
+ModelConfig read_model_config(const std::filesystem::path& file);
+// Takes the end-of-text ids of a generation_config.json where it has some, as generate() of
+// transformers does; a note says so if they are others. Nothing else of it is read.
+// Throws as parse_model_config().
+void apply_generation_config(std::string_view json, const std::string& path, ModelConfig& config);
 
 // Published architectures by name, so that plan and random weights need no file:
 // llama-7B-128K, llama-13B-128K, lwm-128K, lwm-128K-base, llama-68M. Sources: their model cards'
@@ -87,8 +102,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes,
                                            std::int64_t file_bytes, const std::string& path,
                                            const SafetensorsLimits& limits = {});
 
-// The config.json of a folder in Hugging Face layout, as Checkpoint::open() reads it; the folder
-// may lack weights. Throws Error(kBadInput).
+// The config.json of a folder in Hugging Face layout, and its generation_config.json if there is
+// one, as Checkpoint::open() reads them; the folder may lack weights. Throws Error(kBadInput).
 ModelConfig read_checkpoint_config(const std::filesystem::path& dir);
 
 // A folder in Hugging Face layout: config.json and model.safetensors, or shards with an index.
@@ -106,8 +121,9 @@ class Checkpoint {
   const std::string& config_sha256() const;  // hex digest of config.json
   const std::vector<TensorInfo>& tensors() const;
   const TensorInfo* find(std::string_view name) const;  // nullptr: absent
-  std::vector<std::string> files() const;            // base names of the weight files that are used
-  const std::vector<std::string>& warnings() const;  // e.g. total_size that does not add up
+  std::vector<std::string> files() const;  // base names of the weight files that are used
+  // The notes of config(), and what else is odd, e.g. total_size that does not add up.
+  const std::vector<std::string>& warnings() const;
   // Reads rows [row_begin, row_begin + rows) of a tensor (1-D tensors: elements) whose shape must
   // be `expected_shape`; dtype must be F32, F16 or BF16 and comes back in `dtype`. out is resized.
   // Throws Error(kBadInput): MissingTensor, ShapeMismatch, UnsupportedDtype, FileChanged,
@@ -115,10 +131,16 @@ class Checkpoint {
   void read_rows(std::string_view name, std::span<const std::int64_t> expected_shape,
                  std::int64_t row_begin, std::int64_t rows, std::vector<std::byte>& out,
                  DType& dtype) const;
-  // Checks that exactly the tensors a Llama of config() needs are there, with their shapes; the
-  // error lists the first ten missing or mismatched (kind: that of the first). Unneeded tensors are
-  // warnings of open().
+  // Checks that the tensors a Llama of config() needs are there, with their shapes, and none that
+  // another architecture would compute with: a bias, a norm of queries, a scale of a quantized
+  // matrix. The error lists the first ten missing or mismatched (kind: that of the first), else the
+  // first ten that are too many ("UnsupportedTensor"). Other unneeded tensors are warnings of
+  // open(). Reads no payload.
   void check_llama_tensors() const;
+  // Checks that a head that is stored beside tied embeddings equals them: which of the two counts
+  // differs between versions of transformers. Reads both if there are two.
+  // Throws Error(kBadInput, "UnsupportedTensor"), and as read_rows().
+  void check_tied_head() const;
 
  private:
   struct Impl;

@@ -104,11 +104,16 @@ KvHomes fit_homes(PlanInput input, std::int64_t near_bytes, int host_split = 0);
 inline constexpr std::int64_t kDevicePrefillRows = 4096;
 inline constexpr int kDeviceKvGranule = kHostKeyBlock;
 
-// Positions of the target that a run needs: prompt, generated tokens and the last round.
+// Positions of the target that a run needs: prompt, generated tokens but for the last, which is not
+// fed, and the proposals of the last round.
 std::int64_t target_positions(const SpeculationOptions& options, const RunShape& run);
 
 // Positions at which a run reads its drafter at most: rows of its cache, and of the pass.
 std::int64_t draft_positions(const SpeculationOptions& options, const RunShape& run);
+// What a reader of a run with this target should know, in one line: that it is read beyond its
+// max_position, where its scaled rotary embedding reaches. Empty: nothing.
+std::string note_on_target(const ModelConfig& target, const SpeculationOptions& options,
+                           const RunShape& run);
 // What a reader of a run with this drafter should know, in one line: that it is read beyond the
 // positions that it has, its rotary embedding continued. Empty: nothing.
 std::string note_on_drafter(const ModelConfig& draft, const SpeculationOptions& options,

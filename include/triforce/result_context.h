@@ -131,6 +131,7 @@ struct ModelInfo {
   std::optional<std::string> config_sha256;
   std::optional<std::string> weights_digest;
   std::optional<std::string> tokenizer_sha256;
+  std::optional<std::vector<std::int32_t>> generation_eos;
   std::optional<std::uint64_t> random_seed;  // set: random weights
 };
 template <class V>
@@ -149,6 +150,8 @@ void fields(V& v, ModelInfo& m) {
   v("config_sha256", m.config_sha256, "SHA-256 of config.json, hex; null: no such file");
   v("weights_digest", m.weights_digest, "digest of the weights; null: not computed");
   v("tokenizer_sha256", m.tokenizer_sha256, "SHA-256 of the tokenizer file, hex; null: none read");
+  v("generation_eos", m.generation_eos,
+    "end-of-text ids of generation_config.json; null: those of config.json count");
   v("random_seed", m.random_seed, "seed of random weights; null: weights of a checkpoint");
 }
 

@@ -3,6 +3,8 @@
 #include "core/fields.h"
 #include "core/utf8.h"
 #include "model/checkpoint_summary.h"
+#include "options/models.h"
+#include "triforce/tokenizer.h"
 
 namespace triforce {
 
@@ -101,7 +103,12 @@ std::string table(const CheckpointSummary& s) {
 }  // namespace
 
 ExitCode inspect_command(const RunConfig& config) {
-  const CheckpointSummary summary = summarize_checkpoint(config.operands.front());
+  const std::string& path = config.operands.front();
+  const CheckpointSummary summary = summarize_checkpoint(path);
+  if (summary.config) {  // its tokenizer, as a run would
+    const std::filesystem::path tokenizer = tokenizer_file({*summary.config, path, false});
+    if (!tokenizer.empty()) Tokenizer::open(tokenizer, summary.config->vocab);
+  }
   print_out(config.json_to_stdout ? to_json_text(summary) + "\n" : table(summary));
   return ExitCode::kOk;
 }

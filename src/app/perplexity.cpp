@@ -15,6 +15,18 @@
 
 namespace triforce {
 
+namespace {
+
+std::vector<std::string> notes_of(const Prepared& prepared) {
+  std::vector<std::string> notes = labelled_notes(prepared.models);
+  const PlanInput& plan = prepared.plan;
+  std::string note = note_on_target(plan.target, plan.options, plan.run);
+  if (!note.empty()) notes.push_back(std::move(note));
+  return notes;
+}
+
+}  // namespace
+
 ExitCode perplexity_command(const RunConfig& config) {
   RunConfig prompt_alone = config;
   prompt_alone.methods = {kBaselineMethod};
@@ -22,7 +34,7 @@ ExitCode perplexity_command(const RunConfig& config) {
   prompt_alone.prompts = 1;
   OutputFiles files(output_requests(config), input_files(config));
   Progress progress(config.progress);
-  const Prepared prepared = prepare(prompt_alone);
+  Prepared prepared = prepare(prompt_alone);
   const Session& session = prepared.session;
   const ModelChoice& choice = prepared.models.target;
   open_weights(config, prepared.models);
@@ -43,7 +55,9 @@ ExitCode perplexity_command(const RunConfig& config) {
       });
   progress.finish();
 
-  const std::int64_t scored = config.prefill - 1;  // BOS has nothing before it
+  const std::vector<std::string> notes = notes_of(prepared);
+  for (const std::string& note : notes) print_note(note);
+  const std::int64_t scored = config.prefill - 1;  // the first has nothing before it
   const double mean = nll / static_cast<double>(scored);
   JsonWriter out;
   FieldWriter v(out);
@@ -59,6 +73,7 @@ ExitCode perplexity_command(const RunConfig& config) {
   v("nll_per_token", mean);
   v("perplexity", std::exp(mean));
   v("tokens", scored);
+  v("notes", notes);
   out.end();
   const std::string json = out.take() + "\n";
   OutputWriter outputs;
@@ -66,10 +81,11 @@ ExitCode perplexity_command(const RunConfig& config) {
   outputs.print(config.output_format == OutputFormat::kJson
                     ? json
                     : fmt::format("{} ({}, {}) on {}: nll per token {:.6f}, perplexity {:.4f} over "
-                                  "{} tokens after BOS{}\n",
+                                  "{} tokens after {}{}\n",
                                   choice.config.name, to_string(session.dtype),
                                   session.backend->description(), data.prompts.front().source, mean,
                                   std::exp(mean), scored,
+                                  choice.config.bos < 0 ? "the first" : "BOS",
                                   weights.random ? " (random weights)" : ""));
   return outputs.code();
 }

@@ -37,9 +37,10 @@ ExitCode plan_command(const RunConfig& config) {
   OutputFiles files(output_requests(config), input_files(config));
   // What another machine takes is no question of the devices here.
   const int devices = config.machine.empty() ? config.tp : 1;
-  const Prepared prepared = prepare(config, {0, devices, config.tp});
+  Prepared prepared = prepare(config, {0, devices, config.tp});
   PlanReport report = make_plan_report(config, prepared.plan, find_machines(config.machine));
   report.obstacles = find_obstacles(config, prepared, report.memory);
+  report.model_notes = labelled_notes(prepared.models);
   OutputWriter out;
   const std::string json = plan_json(config, report) + "\n";
   out.write(files.find("--json"), json);

@@ -249,11 +249,8 @@ PlanPart plan_part(const RunConfig& config, const PlanReport& r) {
   p.dtype = r.input.dtype;
   p.device_dtype = r.device_dtype;
   p.target = model_info(r.input.target, r.input.dtype);
-  if (r.input.draft) {
-    p.draft = model_info(*r.input.draft, r.input.dtype);
-    std::string note = note_on_drafter(*r.input.draft, r.input.options, r.input.run);
-    if (!note.empty()) p.notes.push_back(std::move(note));
-  }
+  if (r.input.draft) p.draft = model_info(*r.input.draft, r.input.dtype);
+  p.notes = r.notes();
   p.memory = {r.memory.bytes};
   p.kv_bytes_per_token = r.memory.kv_bytes_per_token;
   p.device_bytes = r.device_memory.total_bytes();

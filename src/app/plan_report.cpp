@@ -66,6 +66,16 @@ PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dty
   return in;
 }
 
+std::vector<std::string> PlanReport::notes() const {
+  std::vector<std::string> all = model_notes;
+  const auto add = [&](std::string note) {
+    if (!note.empty()) all.push_back(std::move(note));
+  };
+  add(note_on_target(input.target, input.options, input.run));
+  if (input.draft) add(note_on_drafter(*input.draft, input.options, input.run));
+  return all;
+}
+
 PlanReport make_plan_report(const RunConfig& config, const PlanInput& input,
                             const std::vector<MachineSpec>& machines) {
   PlanReport r;

@@ -18,7 +18,11 @@ struct PlanReport {
   DType device_dtype = DType::kF16;
   MemoryPlan device_memory;
   std::vector<MachinePlan> machines;
-  std::vector<std::string> obstacles;  // to running it here: find_obstacles()
+  std::vector<std::string> obstacles;    // to running it here: find_obstacles()
+  std::vector<std::string> model_notes;  // labelled_notes()
+
+  // What validity.notes of the result would say, of all methods together.
+  std::vector<std::string> notes() const;
 };
 
 // Where --on-chip and --kv-offload put the KV heads of in.target's full cache, the homes of `in`
@@ -34,7 +38,8 @@ bool is_split_by_rates(const RunConfig& config);
 // plan_memory().
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
                      const Backend* backend);
-// `input` is plan_input() of a backend; obstacles are left to the caller. Throws as plan_memory().
+// `input` is plan_input() of a backend; obstacles and notes of the models are left to the caller.
+// Throws as plan_memory().
 PlanReport make_plan_report(const RunConfig& config, const PlanInput& input,
                             const std::vector<MachineSpec>& machines);
 

@@ -234,10 +234,9 @@ std::string machine_detail(const MachinePlan& p) {
 
 std::string models(const PlanReport& r, DType dtype) {
   std::string out = model_line("target", model_info(r.input.target, dtype)) + '\n';
-  if (!r.input.draft) return out;
-  out += model_line("draft", model_info(*r.input.draft, dtype)) + '\n';
-  const std::string note = note_on_drafter(*r.input.draft, r.input.options, r.input.run);
-  return note.empty() ? out : out + "! " + note + '\n';
+  if (r.input.draft) out += model_line("draft", model_info(*r.input.draft, dtype)) + '\n';
+  for (const std::string& note : r.notes()) out += "! " + printable(note) + '\n';
+  return out;
 }
 
 // The run on this machine, and what is common to GPUs.

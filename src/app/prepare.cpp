@@ -69,10 +69,10 @@ Prepared prepare(std::span<const RunConfig> configs, const LocalRank& rank) {
       p.refusals.back() = e;
     }
   }
-  check_prompt_start(target.config);
   p.tokenizer = tokenizer_file(target);
   // What a preset that is not there will have is not known.
-  check_dataset(config.dataset, !p.tokenizer.empty() || target.is_absent(), config.text_field);
+  check_dataset(config.dataset, !p.tokenizer.empty() || target.is_absent(), config.text_field,
+                find_foreign_tokenizer(target));
   return p;
 }
 
@@ -138,7 +138,7 @@ std::vector<std::vector<Token>> load_tuning_prompts(const RunConfig& config,
   return prompts;
 }
 
-std::vector<std::string> find_obstacles(const RunConfig& config, const Prepared& prepared,
+std::vector<std::string> find_obstacles(const RunConfig& config, Prepared& prepared,
                                         const MemoryPlan& memory) {
   std::vector<std::string> obstacles;
   const auto attempt = [&](const auto& step) {
@@ -151,7 +151,10 @@ std::vector<std::string> find_obstacles(const RunConfig& config, const Prepared&
   };
   attempt([&] { open_weights(config, prepared.models); });
   attempt([&] { open_tokenizer(prepared); });
-  attempt([&] { find_dataset(config.dataset, find_data_folder().downloads()); });
+  attempt([&] {
+    const std::optional<DataFolder> data = find_data_folder_if_any();
+    find_dataset(config.dataset, data ? data->downloads() : "");
+  });
   attempt([&] { check_memory(config, memory, prepared.session.backend.get()); });
   return obstacles;
 }

@@ -58,8 +58,8 @@ std::vector<std::vector<Token>> load_tuning_prompts(const RunConfig& config,
                                                     std::function<void()> check_stop);
 
 // What keeps `run` from running here and now, one line each, in its words: weights and data that
-// are not there, too little memory. Empty: nothing.
-std::vector<std::string> find_obstacles(const RunConfig& config, const Prepared& prepared,
+// are not there, too little memory. Empty: nothing. Completes the notes of the models.
+std::vector<std::string> find_obstacles(const RunConfig& config, Prepared& prepared,
                                         const MemoryPlan& memory);
 
 }  // namespace triforce

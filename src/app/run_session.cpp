@@ -175,7 +175,11 @@ void RunSession::Impl::describe(Run& run) {
   input.params = echo_params(resolved(run.request.config, session));
   input.backend = session.backend.get();
   input.target_info = target_info(model_info(models.target.config, session.dtype));
-  if (models.draft) input.draft_info = model_info(models.draft->config, session.dtype);
+  input.target_notes = labelled_notes("target", models.target);
+  if (models.draft) {
+    input.draft_info = model_info(models.draft->config, session.dtype);
+    input.draft_notes = labelled_notes("drafter", *models.draft);
+  }
   input.context.backend = session.backend->description();
   input.context.isa = to_string(session.isa);
   input.context.threads = session.threads;

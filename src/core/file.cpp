@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <vector>
 
 #include "triforce/error.h"
 
@@ -126,6 +127,22 @@ std::string read_file(const fs::path& path, std::int64_t max_bytes) {
   std::string text(static_cast<std::size_t>(file.bytes()), '\0');
   file.read_exact(0, std::as_writable_bytes(std::span<char>(text)));
   return text;
+}
+
+bool same_bytes(const fs::path& a, const fs::path& b) {
+  constexpr std::int64_t kBlock = 1 << 20;
+  const InputFile first = InputFile::open(a), second = InputFile::open(b);
+  if (first.bytes() != second.bytes()) return false;
+  std::vector<std::byte> x, y;
+  for (std::int64_t at = 0; at < first.bytes(); at += kBlock) {
+    const auto n = static_cast<std::size_t>(std::min(kBlock, first.bytes() - at));
+    x.resize(n);
+    y.resize(n);
+    first.read_exact(at, x);
+    second.read_exact(at, y);
+    if (x != y) return false;
+  }
+  return true;
 }
 
 void throw_write_error(const std::string& name, const char* what, int error) {

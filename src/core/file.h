@@ -73,6 +73,9 @@ class InputFile {
 // The whole file. Throws as InputFile, and Error(kBadInput, "LimitExceeded") above max_bytes.
 std::string read_file(const std::filesystem::path& path, std::int64_t max_bytes);
 
+// Whether two files hold the same bytes. Throws as InputFile.
+bool same_bytes(const std::filesystem::path& a, const std::filesystem::path& b);
+
 // Writes all of `contents` to a descriptor, through EINTR and short writes. `name` is for messages.
 // Throws Error(kResources): DiskFull, WriteError.
 void write_all(int fd, std::string_view contents, const std::string& name);

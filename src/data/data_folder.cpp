@@ -32,4 +32,13 @@ DataFolder find_data_folder() {
   return find_data_folder(self, TRIFORCE_DATA_DIR);
 }
 
+std::optional<DataFolder> find_data_folder_if_any() {
+  try {
+    return find_data_folder();
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kBadInput) throw;
+    return std::nullopt;
+  }
+}
+
 }  // namespace triforce

@@ -1,6 +1,7 @@
 // Where the built-in models and downloaded files are.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
 namespace triforce {
@@ -22,5 +23,7 @@ DataFolder find_data_folder();
 // The same for a program at `executable` built with `built_in` as its data folder; for tests.
 DataFolder find_data_folder(const std::filesystem::path& executable,
                             const std::filesystem::path& built_in);
+// find_data_folder(), and nothing where there is none.
+std::optional<DataFolder> find_data_folder_if_any();
 
 }  // namespace triforce

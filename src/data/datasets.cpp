@@ -216,7 +216,8 @@ bool is_published_dataset(std::string_view name) {
 
 bool is_generated_dataset(std::string_view name) { return name == "synthetic" || name == "needle"; }
 
-void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field) {
+void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field,
+                   const std::filesystem::path& foreign) {
   const DataKind kind = kind_of(name);
   if (text_field != "text" && kind != DataKind::kLines) {
     throw_usage("--text-field: expected a .jsonl --dataset beside it, found {}", quote_text(name));
@@ -228,7 +229,7 @@ void check_dataset(std::string_view name, bool has_tokenizer, std::string_view t
         text_field);
   }
   const bool has_text = kind == DataKind::kText || kind == DataKind::kLines;
-  if (has_text && !has_tokenizer) throw_no_tokenizer(name);
+  if (has_text && !has_tokenizer) throw_no_tokenizer(name, foreign);
 }
 
 std::filesystem::path find_dataset(const std::string& name,

@@ -13,7 +13,7 @@
 namespace triforce {
 
 struct Prompt {
-  std::vector<Token> tokens;  // BOS first, exactly as many as were asked for
+  std::vector<Token> tokens;  // BOS first if there is one, exactly as many as were asked for
   std::string source;         // "synthetic #0", "book.txt", "books.jsonl:3"
   std::vector<Token> answer;  // of needles, the pass key; else empty
 };
@@ -26,11 +26,11 @@ struct Dataset {
 };
 
 struct DatasetRequest {
-  std::string name;          // as RunConfig::dataset
-  std::int64_t prefill = 0;  // tokens of each prompt, BOS included
-  std::int64_t prompts = 1;  // at most so many
-  std::uint64_t seed = 0;    // of the synthetic documents
-  Token bos = 1;
+  std::string name;                 // as RunConfig::dataset
+  std::int64_t prefill = 0;         // tokens of each prompt, BOS included if there is one
+  std::int64_t prompts = 1;         // at most so many
+  std::uint64_t seed = 0;           // of the synthetic documents
+  Token bos = 1;                    // -1: none, prompts begin with the text
   std::int64_t vocab = 0;           // ids of an .ids file must lie below it
   std::filesystem::path downloads;  // where scripts/download_data.sh puts <name>.jsonl
   std::int64_t max_bytes = std::numeric_limits<std::int64_t>::max();  // of all prompts' tokens
@@ -64,7 +64,9 @@ Dataset load_dataset(const DatasetRequest& request, const Encode& encode);
 // What load_dataset() refuses by the name alone: throws Error(kBadInput), UnknownDataset or
 // NoTokenizer; and Error(kUsage) for another text field than "text" where there are no fields, or
 // one that has a meaning of its own.
-void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field);
+// `foreign`: a tokenizer.json that the target has, for the message.
+void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field,
+                   const std::filesystem::path& foreign = {});
 // The file of a data set, opened; empty for synthetic. Throws Error(kBadInput) if it is not there
 // or cannot be read.
 std::filesystem::path find_dataset(const std::string& name, const std::filesystem::path& downloads);

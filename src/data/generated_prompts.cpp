@@ -89,7 +89,8 @@ void make_needles(const DatasetRequest& request, const Encode& encode, PromptCol
   for (std::uint64_t i = 0; collect.wants_more(); ++i) {
     const std::string key = pass_key(request.seed, i);
     const Needle needle = needle_of(key, request, encode, collect);
-    const auto frame = static_cast<std::int64_t>(1 + needle.told.size() + needle.asked.size());
+    const auto frame = static_cast<std::int64_t>(collect.first().size() + needle.told.size() +
+                                                 needle.asked.size());
     if (frame > request.prefill) {
       throw_usage(
           "--prefill: expected at least the {} tokens of a pass key and its question, found {}",

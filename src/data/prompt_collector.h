@@ -1,6 +1,7 @@
 // What every data set does with its documents.
 #pragma once
 #include <algorithm>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,11 +14,14 @@
 
 namespace triforce {
 
-[[noreturn]] inline void throw_no_tokenizer(std::string_view name) {
-  throw_input("NoTokenizer",
-              "--dataset {}: expected a target with a tokenizer.model, found none; an .ids file "
-              "needs no tokenizer",
-              name);
+// foreign: another kind of tokenizer that the target has, if any.
+[[noreturn]] inline void throw_no_tokenizer(std::string_view name,
+                                            const std::filesystem::path& foreign = {}) {
+  throw_input(
+      "NoTokenizer",
+      "--dataset {}: expected a target with a tokenizer.model, found {}; an .ids file needs no "
+      "tokenizer: scripts/encode_dataset.py makes one of text and a tokenizer.json",
+      name, foreign.empty() ? "none" : foreign.string());
 }
 
 // A text with what stands before and after it in the prompt. The text alone is cut.
@@ -29,7 +33,12 @@ struct Document {
 class PromptCollector {
  public:
   PromptCollector(const DatasetRequest& request, const Encode& encode, Dataset& out)
-      : request_(request), encode_(encode), out_(out) {}
+      : request_(request), encode_(encode), out_(out) {
+    if (request.bos >= 0) first_.push_back(request.bos);
+  }
+
+  // What every prompt begins with: BOS, if the model has one.
+  std::span<const Token> first() const { return first_; }
 
   // True if there is room for another document. Throws what the request's check_stop throws.
   bool wants_more() const {
@@ -51,8 +60,8 @@ class PromptCollector {
   void add_text(const Document& document, const std::string& source) {
     const std::vector<Token> suffix = continuation_ids(document.suffix);
     std::vector<Token> ids = encode(document.prefix);
-    const std::size_t frame = 1 + ids.size() + suffix.size();
-    if (frame > 1 && frame >= static_cast<std::size_t>(request_.prefill)) {
+    const std::size_t frame = first_.size() + ids.size() + suffix.size();
+    if (frame > first_.size() && frame >= static_cast<std::size_t>(request_.prefill)) {
       throw_input(
           "InvalidDataset",
           "{}: expected a --prefill above the {} tokens of BOS, prefix and suffix, found {}",
@@ -75,13 +84,13 @@ class PromptCollector {
   void add_ids(std::vector<Token> ids, std::span<const Token> suffix, const std::string& source,
                std::vector<Token> answer = {}) {
     const auto prefill = static_cast<std::size_t>(request_.prefill);
-    if (1 + ids.size() + suffix.size() < prefill) {
+    if (first_.size() + ids.size() + suffix.size() < prefill) {
       ++out_.info.n_skipped;
       return;
     }
     check_room(static_cast<std::int64_t>(out_.prompts.size()) + 1);
-    ids.resize(prefill - 1 - suffix.size());
-    ids.insert(ids.begin(), request_.bos);
+    ids.resize(prefill - first_.size() - suffix.size());
+    ids.insert(ids.begin(), first_.begin(), first_.end());
     ids.insert(ids.end(), suffix.begin(), suffix.end());
     ids.shrink_to_fit();
     out_.prompts.push_back({std::move(ids), source, std::move(answer)});
@@ -115,6 +124,7 @@ class PromptCollector {
   }
 
   const DatasetRequest& request_;
+  std::vector<Token> first_;
   const Encode& encode_;
   Dataset& out_;
 };

@@ -241,10 +241,32 @@ void check_ids(const SentencePieceModel& model, const Ids& ids, const std::strin
 
 }  // namespace
 
+namespace {
+
+// The vocabulary of tiktoken, as Llama 3 has it: a line is a token in base64, a space, its rank.
+bool is_tiktoken(std::string_view bytes) {
+  constexpr std::string_view kBase64 =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+  const std::string_view line = bytes.substr(0, bytes.find('\n'));
+  const std::size_t space = line.find(' ');
+  if (space == std::string_view::npos || space == 0 || space % 4 != 0) return false;
+  std::string_view rank = line.substr(space + 1);
+  if (!rank.empty() && rank.back() == '\r') rank.remove_suffix(1);
+  return line.substr(0, space).find_first_not_of(kBase64) == std::string_view::npos &&
+         !rank.empty() && rank.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+}  // namespace
+
 SentencePieceModel check_sentencepiece_model(std::string_view bytes, std::int64_t vocab,
                                              const std::string& source) {
   if (const std::string mistake = download_mistake(bytes); !mistake.empty()) {
     refuse_tokenizer(source, "this is {}", mistake);
+  }
+  if (is_tiktoken(bytes)) {
+    refuse_tokenizer(source,
+                     "expected a SentencePiece model, found a vocabulary of tiktoken; text becomes "
+                     ".ids by scripts/encode_dataset.py with the tokenizer.json of the same model");
   }
   if (static_cast<std::int64_t>(bytes.size()) > kMaxTokenizerBytes) {
     refuse_tokenizer(source, "{} bytes, the limit is {}", bytes.size(), kMaxTokenizerBytes);

@@ -52,10 +52,16 @@ void check_lossy_rebuild(const SpeculationOptions& o, std::span<const Method> me
 }  // namespace
 
 std::int64_t target_positions(const SpeculationOptions& o, const RunShape& run) {
-  const bool speculates = std::any_of(run.methods.begin(), run.methods.end(),
-                                      [](Method m) { return spec_of(m).levels() > 0; });
   if (run.max_generated == 0) return run.max_prompt;
-  return run.max_prompt + run.max_generated + (speculates ? round_tokens(o.gammas()) : 1);
+  const Gammas g = o.gammas();
+  std::int64_t proposals = 0;
+  for (const Method method : run.methods) {
+    const MethodSpec& m = spec_of(method);
+    const int outer = m.levels() - 1;
+    if (outer < 0) continue;
+    proposals = std::max(proposals, max_draft(m, outer, m.step(outer, g), g));
+  }
+  return run.max_prompt + run.max_generated - 1 + proposals;
 }
 
 std::int64_t draft_positions(const SpeculationOptions& o, const RunShape& run) {
@@ -63,14 +69,24 @@ std::int64_t draft_positions(const SpeculationOptions& o, const RunShape& run) {
   return std::min(o.draft_budget + (adds ? kStreamingChunk : 0), target_positions(o, run));
 }
 
+std::string note_on_target(const ModelConfig& target, const SpeculationOptions& o,
+                           const RunShape& run) {
+  const std::int64_t needed = target_positions(o, run);
+  if (needed <= target.max_position) return {};
+  return fmt::format(
+      "the target is read at up to {} positions, beyond the max_position_embeddings {} of {}: its "
+      "rotary embedding is scaled by {}, which is taken to reach {}",
+      needed, target.max_position, target.name, target.rope.factor, target.positions());
+}
+
 std::string note_on_drafter(const ModelConfig& draft, const SpeculationOptions& o,
                             const RunShape& run) {
   const std::int64_t reached = draft_positions(o, run);
-  if (reached <= draft.max_position) return {};
+  if (reached <= draft.positions()) return {};
   return fmt::format(
       "the drafter is read at up to {} positions, of which {} has {}: its rotary embedding is "
       "continued beyond what it was trained on",
-      reached, draft.name, draft.max_position);
+      reached, draft.name, draft.positions());
 }
 
 int max_request(const MethodSpec& m, int i, const Gammas& g) {
@@ -178,14 +194,15 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
 
 void check_target(const ModelConfig& target, const SpeculationOptions& o, const RunShape& run) {
   const std::int64_t needed = target_positions(o, run);
-  if (run.max_generated == 0 && needed > target.max_position)
-    throw_usage("--prefill: expected at most the {} positions of {}, found {}", target.max_position,
+  const std::int64_t positions = target.positions();
+  if (run.max_generated == 0 && needed > positions)
+    throw_usage("--prefill: expected at most the {} positions of {}, found {}", positions,
                 target.name, needed);
-  if (needed > target.max_position)
+  if (needed > positions)
     throw_usage(
-        "--prefill and --gen-len: expected together with {} tokens of the last round at most the "
-        "{} positions of {}, found {}",
-        needed - run.max_prompt - run.max_generated, target.max_position, target.name, needed);
+        "--prefill and --gen-len: expected together, less the last token and with {} proposals of "
+        "the last round, at most the {} positions of {}, found {}",
+        needed - run.max_prompt - run.max_generated + 1, positions, target.name, needed);
   check_range("dense-layers", o.dense_layers, 0, target.layers - 1);
   if (any_uses(run.methods, Pass::kStreaming)) check_range("budget", o.budget, 1, kMaxTokens);
 }

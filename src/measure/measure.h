@@ -71,6 +71,7 @@ struct MeasureInput {
   // The engine to measure; empty: one over the three above.
   std::function<std::unique_ptr<Engine>(const RunShape&)> make_engine;
   std::optional<ModelInfo> target_info, draft_info;
+  std::vector<std::string> target_notes, draft_notes;  // for validity.notes, as they stand there
   RunConfig config;  // methods, speculation, gen_len, seed, repetitions, ...
   std::span<const std::vector<Token>> prompts;  // at least one; they outlive the measurement
   // What config.tuned() is tuned on, none of it in `prompts` and none longer than the longest of

@@ -203,10 +203,16 @@ void CaseBuilder::add_parts(Validity& validity) const {
 }
 
 void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
-  if (m.method->uses(Pass::kDraft) && in_.draft != nullptr) {
-    const RunShape run{s_.longest_prompt, c_.gen_len, c_.methods};
-    std::string note = note_on_drafter(in_.draft->config, c_.speculation, run);
-    if (!note.empty()) c.validity.notes.push_back(std::move(note));
+  const RunShape run{s_.longest_prompt, c_.gen_len, c_.methods};
+  std::vector<std::string>& notes = c.validity.notes;
+  const auto add = [&](std::string note) {
+    if (!note.empty()) notes.push_back(std::move(note));
+  };
+  notes = in_.target_notes;
+  if (in_.target != nullptr) add(note_on_target(in_.target->config, c_.speculation, run));
+  if (m.method->uses(Pass::kDraft)) {
+    notes.insert(notes.end(), in_.draft_notes.begin(), in_.draft_notes.end());
+    if (in_.draft != nullptr) add(note_on_drafter(in_.draft->config, c_.speculation, run));
   }
   std::vector<std::string>& reasons = c.validity.reasons;
   reasons = build_reasons(context_);
@@ -284,6 +290,7 @@ ModelInfo model_info(const ModelConfig& config, DType dtype) {
   m.dtype = to_string(dtype);
   m.n_params = config.parameters();
   m.bytes = config.weight_bytes(dtype);
+  if (config.eos_of_generation) m.generation_eos = config.eos;
   return m;
 }
 

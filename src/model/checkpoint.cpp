@@ -1,6 +1,7 @@
 #include "triforce/checkpoint.h"
 
 #include <algorithm>
+#include <array>
 #include <system_error>
 #include <unordered_map>
 #include <unordered_set>
@@ -19,9 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfigFile = "config.json";
+constexpr const char* kGenerationFile = "generation_config.json";
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-constexpr std::int64_t kMaxConfigBytes = 1 << 20;
 
 bool is_there(const fs::path& path) {
   std::error_code error;
@@ -41,6 +42,16 @@ std::string read_text(const fs::path& dir, const char* name, std::int64_t max_by
 // "[2, 3]"
 std::string shape_text(std::span<const std::int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+// The first `most` of them as text, "..." for others.
+template <class T, class Text>
+std::string first_of(const std::vector<T>& all, std::size_t most, const Text& text) {
+  std::string out;
+  for (std::size_t i = 0; i < std::min(all.size(), most); ++i) {
+    out += (i == 0 ? "" : "; ") + text(all[i]);
+  }
+  return out + (all.size() > most ? "; ..." : "");
 }
 
 // Names what there is instead of a safetensors checkpoint.
@@ -89,6 +100,7 @@ struct Checkpoint::Impl {
   void read_shards(const SafetensorsLimits& limits);
   void check_index(const ShardIndex& index);
   void index_names();
+  std::vector<const TensorInfo*> unneeded() const;  // what no Llama of config reads
   void note_unneeded();
 };
 
@@ -134,20 +146,31 @@ void Checkpoint::Impl::read_shards(const SafetensorsLimits& limits) {
   check_index(index);
 }
 
-// Buffers of old writers, or the head of a tied model: nothing reads them.
-void Checkpoint::Impl::note_unneeded() {
+std::vector<const TensorInfo*> Checkpoint::Impl::unneeded() const {
   std::unordered_set<std::string> needed;
   for (NamedShape& t : llama_tensors(config)) needed.insert(std::move(t.name));
-  std::size_t extra = 0;
-  const TensorInfo* first = nullptr;
+  std::vector<const TensorInfo*> out;
   for (const TensorInfo& t : tensors) {
-    if (needed.contains(t.name)) continue;
-    if (first == nullptr) first = &t;
+    if (!needed.contains(t.name)) out.push_back(&t);
+  }
+  return out;
+}
+
+// Buffers of old writers, or the head of a tied model: nothing reads them.
+void Checkpoint::Impl::note_unneeded() {
+  const TensorInfo* first = nullptr;
+  std::size_t extra = 0;
+  for (const TensorInfo* t : unneeded()) {
+    if (changes_llama(config, t->name)) continue;
+    if (first == nullptr) first = t;
     ++extra;
   }
   if (extra == 0) return;
-  warnings.push_back(fmt::format("{} tensors are no part of the model and ignored, the first is {}",
-                                 extra, quote_text(first->name)));
+  const std::string name = quote_text(first->name);
+  warnings.push_back(
+      extra == 1 ? fmt::format("1 tensor is no part of the model and ignored: {}", name)
+                 : fmt::format("{} tensors are no part of the model and ignored, the first is {}",
+                               extra, name));
 }
 
 // The index and the shards must say the same; a tensor that no Llama needs may be unlisted.
@@ -165,6 +188,7 @@ void Checkpoint::Impl::check_index(const ShardIndex& index) {
   const std::vector<NamedShape> llama = llama_tensors(config);
   for (const NamedShape& t : llama) needed.insert(t.name);
   std::uint64_t data_bytes = 0;
+  int unlisted = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     data_bytes += static_cast<std::uint64_t>(tensors[i].end - tensors[i].begin);
     if (listed.contains(tensors[i].name)) continue;
@@ -174,7 +198,7 @@ void Checkpoint::Impl::check_index(const ShardIndex& index) {
     if (needed.contains(tensors[i].name)) {
       throw_input("ShardMismatch", "{}: {}", dir.string(), what);
     }
-    if (warnings.size() < 10) warnings.push_back(what);
+    if (++unlisted <= 10) warnings.push_back(what);
   }
   if (index.total_size && *index.total_size != data_bytes) {
     warnings.push_back(fmt::format("{} says total_size {}, the shards hold {} bytes of tensors",
@@ -184,7 +208,7 @@ void Checkpoint::Impl::check_index(const ShardIndex& index) {
 
 namespace {
 
-// config.json and what it says.
+// config.json, and what it and generation_config.json say.
 std::pair<std::string, ModelConfig> read_config_text(const fs::path& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error)) {
@@ -198,6 +222,10 @@ std::pair<std::string, ModelConfig> read_config_text(const fs::path& dir) {
   ModelConfig config = parse_model_config(text, (dir / kConfigFile).string());
   const fs::path named = dir.has_filename() ? dir : dir.parent_path();
   config.name = named.filename().string();
+  if (is_there(dir / kGenerationFile)) {
+    apply_generation_config(read_text(dir, kGenerationFile, kMaxConfigBytes, "InvalidConfig"),
+                            (dir / kGenerationFile).string(), config);
+  }
   return {std::move(text), std::move(config)};
 }
 
@@ -211,6 +239,7 @@ Checkpoint Checkpoint::open(const fs::path& dir, const SafetensorsLimits& limits
   impl->dir = dir;
   impl->config = std::move(config);
   impl->config_sha256 = sha256_hex(text);
+  impl->warnings = impl->config.notes;
   const bool single = is_there(dir / kSingleFile), index = is_there(dir / kIndexFile);
   if (single && index) {
     impl->warnings.push_back(
@@ -300,12 +329,49 @@ void Checkpoint::check_llama_tensors() const {
           fmt::format("{} is {}, expected F32, F16 or BF16", want.name, t->dtype));
     }
   }
+  const std::vector<const TensorInfo*> unneeded = impl_->unneeded();
   if (kind != nullptr) {
-    const std::size_t shown = std::min<std::size_t>(wrong.size(), 10);
+    const std::string there =
+        unneeded.empty()
+            ? ""
+            : fmt::format(
+                  "; of {} tensors that are there {} are none of a Llama: {}", tensors().size(),
+                  unneeded.size(),
+                  first_of(unneeded, 3, [](const TensorInfo* t) { return quote_text(t->name); }));
     throw_input(kind, "{}: {} of {} tensors are wrong: {}{}", dir().string(), wrong.size(),
-                llama.size(),
-                fmt::join(wrong.begin(), wrong.begin() + static_cast<long>(shown), "; "),
-                shown < wrong.size() ? "; ..." : "");
+                llama.size(), first_of(wrong, 10, [](const std::string& w) { return w; }), there);
+  }
+  std::vector<std::string> foreign;
+  for (const TensorInfo* t : unneeded) {
+    if (changes_llama(config(), t->name)) foreign.push_back(quote_text(t->name));
+  }
+  if (foreign.empty()) return;
+  throw_input("UnsupportedTensor",
+              "{}: expected the tensors of a Llama, found {} more that another architecture "
+              "computes with: {}",
+              dir().string(), foreign.size(),
+              first_of(foreign, 10, [](const std::string& name) { return name; }));
+}
+
+void Checkpoint::check_tied_head() const {
+  constexpr const char* kHead = "lm_head.weight";
+  constexpr std::int64_t kBlockBytes = std::int64_t{4} << 20;
+  const ModelConfig& c = config();
+  if (!c.tied_embeddings || find(kHead) == nullptr) return;
+  const std::array<std::int64_t, 2> shape = {c.vocab, c.hidden};
+  const std::string table = part_name(c, WeightPart::kEmbed, 0);
+  const std::int64_t step = std::max<std::int64_t>(1, kBlockBytes / (c.hidden * 4));
+  std::vector<std::byte> a, b;
+  DType of_table{}, of_head{};
+  for (std::int64_t row = 0; row < c.vocab; row += step) {
+    const std::int64_t rows = std::min(step, c.vocab - row);
+    read_rows(table, shape, row, rows, a, of_table);
+    read_rows(kHead, shape, row, rows, b, of_head);
+    if (of_table == of_head && a == b) continue;
+    throw_input("UnsupportedTensor",
+                "{}: {}: expected the values of {}, to which tie_word_embeddings ties it, found "
+                "others; set it to false in config.json or remove the tensor",
+                dir().string(), kHead, table);
   }
 }
 

@@ -3,15 +3,11 @@
 #include <system_error>
 
 #include "core/checked.h"
-#include "core/file.h"
-#include "core/strict_json.h"
 
 namespace triforce {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::int64_t kMaxConfigBytes = 1 << 20;
 
 void add_tensors(const std::vector<TensorInfo>& tensors, CheckpointSummary& out) {
   out.tensors.reserve(tensors.size());
@@ -20,15 +16,6 @@ void add_tensors(const std::vector<TensorInfo>& tensors, CheckpointSummary& out)
     out.elements += checked_product<std::int64_t>(t.shape).value_or(0);
     out.bytes += t.end - t.begin;
     out.tensors.push_back({t.name, t.dtype, t.shape, t.end - t.begin});
-  }
-}
-
-// Published long-context models carry code of their own, which is never run here.
-void note_auto_map(const fs::path& dir, CheckpointSummary& out) {
-  const fs::path file = resolve_inside(dir, "config.json");
-  const JsonValue config = parse_json(read_file(file, kMaxConfigBytes), file.string());
-  if (config.find("auto_map") != nullptr) {
-    out.warnings.emplace_back("config.json: auto_map is ignored, no code of a checkpoint is run");
   }
 }
 
@@ -79,7 +66,6 @@ CheckpointSummary summarize_checkpoint(const fs::path& path, const SafetensorsLi
   out.config = checkpoint.config();
   out.config_sha256 = checkpoint.config_sha256();
   out.warnings = checkpoint.warnings();
-  note_auto_map(path, out);
   add_tensors(checkpoint.tensors(), out);
   return out;
 }

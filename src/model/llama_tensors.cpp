@@ -1,6 +1,8 @@
 #include "model/llama_tensors.h"
 
 #include <array>
+#include <charconv>
+#include <system_error>
 
 #include "triforce/format.h"
 
@@ -57,6 +59,17 @@ std::vector<NamedShape> llama_tensors(const ModelConfig& c) {
   add(WeightPart::kFinalNorm, 0);
   if (!c.tied_embeddings) add(WeightPart::kLmHead, 0);
   return out;
+}
+
+bool changes_llama(const ModelConfig& c, std::string_view name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!name.starts_with("model.") && !name.starts_with("lm_head.")) return false;
+  if (name == "lm_head.weight" || name.find("rotary_emb.") != std::string_view::npos) return false;
+  if (!name.starts_with(kLayers)) return true;
+  const std::string_view rest = name.substr(kLayers.size());
+  int layer = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+  return error != std::errc() || layer < c.layers;
 }
 
 }  // namespace triforce

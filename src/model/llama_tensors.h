@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "triforce/checkpoint.h"
@@ -41,5 +42,9 @@ struct NamedShape {
 // Every tensor a Llama of this configuration is made of, in the order of the layers. With tied
 // embeddings there is no lm_head.weight.
 std::vector<NamedShape> llama_tensors(const ModelConfig& config);
+// Whether a tensor of this name, which is none of those, belongs to what the model computes: it is
+// in the model or its head. Not so are buffers of the rotary embedding, layers beyond those of the
+// configuration, and the stored head of a tied model.
+bool changes_llama(const ModelConfig& config, std::string_view name);
 
 }  // namespace triforce

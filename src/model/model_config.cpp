@@ -1,26 +1,18 @@
 // config.json of a Llama as Hugging Face transformers writes it, versions 4 and 5.
 #include <algorithm>
-#include <cmath>
-#include <iterator>
-#include <limits>
-#include <span>
+#include <array>
 #include <string_view>
 
-#include "core/checked.h"
+#include "core/file.h"
 #include "core/strict_json.h"
 #include "core/utf8.h"
+#include "model/rope_config.h"
 #include "triforce/checkpoint.h"
 
 namespace triforce {
 namespace {
 
-constexpr std::int64_t kMaxConfigBytes = 1 << 20;
 constexpr int kMaxDepth = 16;
-
-[[noreturn]] void unsupported(const JsonView& at, const std::string& reason) {
-  throw_input("UnsupportedConfig", "{}: {} is {}: {}", at.source(), at.path(), describe(at.value()),
-              reason);
-}
 
 std::int64_t integer_or(const JsonView& root, const char* key, std::int64_t fallback,
                         std::int64_t min, std::int64_t max) {
@@ -34,10 +26,17 @@ bool boolean_or(const JsonView& root, const char* key, bool fallback) {
 }
 
 void check_architecture(const JsonView& root) {
-  const JsonView architectures = root.at("architectures");
-  const std::vector<JsonView> names = architectures.items();
-  if (names.size() != 1 || names[0].string() != "LlamaForCausalLM") {
-    unsupported(architectures, "only [\"LlamaForCausalLM\"] is supported");
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> names;
+  for (const JsonView& name : root.at("architectures").items()) names.push_back(name.string());
+  if (names != std::vector<std::string>{"LlamaForCausalLM"}) {
+    std::string found;
+    for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) {
+      found += (i == 0 ? "" : ", ") + quote_text(names[i]);
+    }
+    throw_input("UnsupportedConfig",
+                "{}: architectures: only [\"LlamaForCausalLM\"] is supported, found [{}{}]",
+                root.source(), found, names.size() > kShown ? ", ..." : "");
   }
   if (const auto type = root.find_value("model_type"); type && type->string() != "llama") {
     unsupported(*type, "only \"llama\" is supported");
@@ -63,10 +62,10 @@ void read_shape(const JsonView& root, ModelConfig& c) {
   if (c.heads % c.kv_heads != 0) {
     root.at("num_key_value_heads").fail(fmt::format("a divisor of {} heads", c.heads));
   }
-  if (c.hidden % c.heads != 0) {
+  const auto explicit_dim = root.find_value("head_dim");
+  if (!explicit_dim && c.hidden % c.heads != 0) {
     root.at("hidden_size").fail(fmt::format("a multiple of {} heads", c.heads));
   }
-  const auto explicit_dim = root.find_value("head_dim");
   const std::int64_t head_dim =
       explicit_dim ? explicit_dim->integer(1, 65'536) : c.hidden / c.heads;
   if (head_dim % 16 != 0 || head_dim > 256) {
@@ -85,157 +84,93 @@ void read_shape(const JsonView& root, ModelConfig& c) {
   c.tied_embeddings = boolean_or(root, "tie_word_embeddings", false);
 }
 
-// The rotary part. Keys and defaults: transformers modeling_rope_utils; Yarn-Llama-2-7b-128k
-// config.json.
-
-constexpr double kMaxFactor = 1e6;
-constexpr std::int64_t kMaxPosition = 16'777'216;
-
-// Every key that is understood, so that one that changes the angles is never passed over.
-constexpr std::string_view kRopeKeys[] = {"type",
-                                          "rope_type",
-                                          "rope_theta",
-                                          "factor",
-                                          "original_max_position_embeddings",
-                                          "beta_fast",
-                                          "beta_slow",
-                                          "attention_factor",
-                                          "mscale",
-                                          "mscale_all_dim",
-                                          "low_freq_factor",
-                                          "high_freq_factor",
-                                          "finetuned",
-                                          "truncate",
-                                          "partial_rotary_factor"};
-
-double read_theta(const JsonView& at) {
-  const double theta = at.number();
-  if (!(theta > 0 && theta <= 1e12)) at.fail("a number in (0, 1e12]");
-  return theta;
+std::int32_t read_id(const JsonView& at, const ModelConfig& c) {
+  return static_cast<std::int32_t>(at.integer(0, c.vocab - 1));
 }
 
-double positive_or(const JsonView& scaling, const char* key, double fallback) {
-  const auto v = scaling.find_value(key);
-  if (!v) return fallback;
-  const double x = v->number();
-  if (!(x > 0 && x <= kMaxFactor)) v->fail("a number in (0, 1e6]");
-  return x;
-}
-
-// The spelling of the kind: "rope_type", or "type" of older files; both only if they agree.
-JsonView kind_of(const JsonView& scaling) {
-  const auto now = scaling.find_value("rope_type");
-  const auto old = scaling.find_value("type");
-  if (!now && !old)
-    throw_input("InvalidConfig", "{}: {}.rope_type is missing", scaling.source(), scaling.path());
-  if (now && old && now->string() != old->string()) now->fail("the same as type");
-  return now ? *now : *old;
-}
-
-// 0.1 m ln(factor) + 1, YaRN's attention temperature (arXiv 2309.00071, section 3.4).
-double yarn_mscale(double factor, double m) {
-  return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1.0;
-}
-
-void read_yarn(const JsonView& scaling, ModelConfig& c) {
-  RopeScaling& r = c.rope;
-  r.kind = RopeScaling::Kind::kYarn;
-  // transformers falls back to the model's own length.
-  const auto original = scaling.find_value("original_max_position_embeddings");
-  r.original_max_position = original ? original->integer(1, kMaxPosition) : c.max_position;
-  r.beta_fast = positive_or(scaling, "beta_fast", r.beta_fast);
-  r.beta_slow = positive_or(scaling, "beta_slow", r.beta_slow);
-  if (r.beta_fast < r.beta_slow) scaling.at("beta_fast").fail("at least beta_slow");
-  if (const auto t = scaling.find_value("truncate"); t && !t->boolean()) {
-    unsupported(*t, "only correction ranges rounded to whole dimensions are supported");
-  }
-  if (scaling.find_value("attention_factor")) {
-    r.attention_factor = positive_or(scaling, "attention_factor", 1.0);
-  } else if (scaling.find_value("mscale") && scaling.find_value("mscale_all_dim")) {
-    r.attention_factor = yarn_mscale(r.factor, positive_or(scaling, "mscale", 1.0)) /
-                         yarn_mscale(r.factor, positive_or(scaling, "mscale_all_dim", 1.0));
-  }
-}
-
-void read_llama3(const JsonView& scaling, RopeScaling& r) {
-  r.kind = RopeScaling::Kind::kLlama3;
-  r.original_max_position = scaling.at("original_max_position_embeddings").integer(1, kMaxPosition);
-  scaling.at("low_freq_factor");
-  scaling.at("high_freq_factor");
-  r.low_freq_factor = positive_or(scaling, "low_freq_factor", r.low_freq_factor);
-  r.high_freq_factor = positive_or(scaling, "high_freq_factor", r.high_freq_factor);
-  if (r.high_freq_factor <= r.low_freq_factor) {
-    scaling.at("high_freq_factor").fail("more than low_freq_factor");
-  }
-}
-
-void check_partial(const JsonView& at) {
-  const auto partial = at.find_value("partial_rotary_factor");
-  if (partial && partial->number() != 1.0) unsupported(*partial, "only 1 is supported");
-}
-
-void check_keys(const JsonView& scaling) {
-  for (const auto& [key, value] : scaling.members()) {
-    if (std::find(std::begin(kRopeKeys), std::end(kRopeKeys), key) == std::end(kRopeKeys)) {
-      unsupported(value, "this key of the rotary embedding is not known");
-    }
-  }
-  check_partial(scaling);
-}
-
-void read_scaling(const JsonView& scaling, ModelConfig& c) {
-  const JsonView at = kind_of(scaling);
-  const std::string& kind = at.string();
-  if (kind == "dynamic" || kind == "ntk") {
-    unsupported(at, "its angles change with the length, so that cached keys would be wrong");
-  }
-  if (kind != "default" && kind != "linear" && kind != "yarn" && kind != "llama3") {
-    unsupported(at, "only default, linear, yarn and llama3 are supported");
-  }
-  check_keys(scaling);
-  if (kind == "default") return;
-  c.rope.factor = scaling.at("factor").number();
-  if (!(c.rope.factor >= 1 && c.rope.factor <= kMaxFactor)) {
-    scaling.at("factor").fail("a number in [1, 1e6]");
-  }
-  if (kind == "linear") c.rope.kind = RopeScaling::Kind::kLinear;
-  if (kind == "yarn") read_yarn(scaling, c);
-  if (kind == "llama3") read_llama3(scaling, c.rope);
-}
-
-// Sets rope_theta and rope from `rope_theta` and `rope_scaling`, or from `rope_parameters` of
-// transformers 5. Needs max_position. Throws Error(kBadInput): InvalidConfig, UnsupportedConfig.
-void read_rope(const JsonView& root, ModelConfig& c) {
-  if (const auto theta = root.find_value("rope_theta")) c.rope_theta = read_theta(*theta);
-  check_partial(root);
-  const auto scaling = root.find_value("rope_scaling");
-  const auto parameters = root.find_value("rope_parameters");
-  if (parameters) {
-    if (const auto theta = parameters->find_value("rope_theta")) c.rope_theta = read_theta(*theta);
-    read_scaling(*parameters, c);
-  }
-  if (scaling && !parameters) {
-    read_scaling(*scaling, c);
-  } else if (scaling) {
-    throw_input("UnsupportedConfig", "{}: has both rope_scaling and rope_parameters",
-                root.source());
-  }
+// Of an id, a list of ids, or null: none.
+std::vector<std::int32_t> read_eos(const JsonView& at, const ModelConfig& c) {
+  if (at.is_null()) return {};
+  if (!at.is_array()) return {read_id(at, c)};
+  if (at.value().items().size() > 64) at.fail("at most 64 ids");
+  std::vector<std::int32_t> ids;
+  for (const JsonView& v : at.items()) ids.push_back(read_id(v, c));
+  return ids;
 }
 
 void read_ids(const JsonView& root, ModelConfig& c) {
-  const auto id = [&](const JsonView& v) {
-    return static_cast<std::int32_t>(v.integer(0, c.vocab - 1));
-  };
-  if (const auto bos = root.find("bos_token_id")) c.bos = bos->is_null() ? -1 : id(*bos);
-  if (const auto eos = root.find("eos_token_id")) {
-    c.eos.clear();
-    if (eos->is_array()) {
-      if (eos->value().items().size() > 64) eos->fail("at most 64 ids");
-      for (const JsonView& v : eos->items()) c.eos.push_back(id(v));
-    } else if (!eos->is_null()) {
-      c.eos.push_back(id(*eos));
-    }
+  if (const auto bos = root.find("bos_token_id")) c.bos = bos->is_null() ? -1 : read_id(*bos, c);
+  if (const auto eos = root.find("eos_token_id")) c.eos = read_eos(*eos, c);
+}
+
+// By which other architectures change what a layer computes. A Llama of transformers reads none of
+// them.
+constexpr std::string_view kForeignKeys[] = {"sliding_window",
+                                             "layer_types",
+                                             "attention_chunk_size",
+                                             "no_rope_layers",
+                                             "no_rope_layer_interval",
+                                             "rope_interleaved",
+                                             "rope_local_base_freq",
+                                             "alibi",
+                                             "qkv_bias",
+                                             "use_bias",
+                                             "use_qkv_bias",
+                                             "qk_layernorm",
+                                             "qk_norm",
+                                             "use_qk_norm",
+                                             "clip_qkv",
+                                             "attn_logit_softcapping",
+                                             "final_logit_softcapping",
+                                             "query_pre_attn_scalar",
+                                             "attention_multiplier",
+                                             "embedding_multiplier",
+                                             "residual_multiplier",
+                                             "logits_scaling",
+                                             "logit_scale",
+                                             "scale_emb",
+                                             "scale_depth",
+                                             "dim_model_base",
+                                             "num_experts",
+                                             "num_local_experts"};
+
+// Whether such a key with this value changes nothing where it is read.
+bool is_neutral(const JsonValue& value) {
+  using Kind = JsonValue::Kind;
+  switch (value.kind()) {
+    case Kind::kNull:
+      return true;
+    case Kind::kBool:
+      return !value.as_bool();
+    case Kind::kUnsigned:
+      return value.as_unsigned() <= 1;
+    case Kind::kDouble:
+      return value.as_double() == 0 || value.as_double() == 1;
+    case Kind::kString:
+      return value.as_string() == "full_attention";
+    case Kind::kArray:
+      return std::all_of(value.items().begin(), value.items().end(), is_neutral);
+    default:
+      return false;
   }
+}
+
+void note_ignored_keys(const JsonView& root, ModelConfig& c) {
+  if (root.find("auto_map")) {
+    c.notes.emplace_back("config.json: auto_map is ignored, no code of a checkpoint is run");
+  }
+  const auto use_window = root.find("use_sliding_window");
+  const bool no_window = use_window && is_neutral(use_window->value());
+  std::string keys;
+  for (const std::string_view key : kForeignKeys) {
+    const auto found = root.find(key);
+    if (!found || is_neutral(found->value())) continue;
+    if (key == "sliding_window" && no_window) continue;
+    keys += fmt::format("{}{} {}", keys.empty() ? "" : ", ", key, describe(found->value()));
+  }
+  if (keys.empty()) return;
+  c.notes.push_back(fmt::format(
+      "config.json: ignored, for no Llama of transformers reads them either: {}", keys));
 }
 
 DType read_dtype(const JsonView& root) {
@@ -250,20 +185,60 @@ DType read_dtype(const JsonView& root) {
   unsupported(*v, "only float32, float16 and bfloat16 are supported");
 }
 
+JsonValue parse_object(std::string_view json, const std::string& path) {
+  JsonValue value = parse_json(json, path, {kMaxConfigBytes, kMaxDepth, 1 << 18},
+                               {"InvalidConfig", "InvalidConfig"});
+  if (!value.is_object()) JsonView(value, path, "InvalidConfig").fail("an object");
+  return value;
+}
+
 }  // namespace
 
 ModelConfig parse_model_config(std::string_view json, const std::string& path) {
-  const JsonValue value = parse_json(json, path, {kMaxConfigBytes, kMaxDepth, 1 << 18},
-                                     {"InvalidConfig", "InvalidConfig"});
+  const JsonValue value = parse_object(json, path);
   const JsonView root(value, path, "InvalidConfig");
-  if (!root.is_object()) root.fail("an object");
   ModelConfig c;
   check_architecture(root);
   read_shape(root, c);
   read_rope(root, c);
   read_ids(root, c);
   c.stored_dtype = read_dtype(root);
+  note_ignored_keys(root, c);
   return c;
+}
+
+ModelConfig read_model_config(const std::filesystem::path& file) {
+  return parse_model_config(read_file(file, kMaxConfigBytes), file.string());
+}
+
+void apply_generation_config(std::string_view json, const std::string& path, ModelConfig& c) {
+  const JsonValue value = parse_object(json, path);
+  const JsonView root(value, path, "InvalidConfig");
+  const auto eos = root.find_value("eos_token_id");
+  if (!eos) return;
+  std::vector<std::int32_t> ids = read_eos(*eos, c);
+  const auto sorted = [](std::vector<std::int32_t> v) {
+    std::sort(v.begin(), v.end());
+    v.erase(std::unique(v.begin(), v.end()), v.end());
+    return v;
+  };
+  if (ids.empty() || sorted(ids) == sorted(c.eos)) return;
+  c.notes.push_back(
+      fmt::format("generation_config.json: a text ends at its eos_token_id [{}], not at those of "
+                  "config.json, [{}]",
+                  fmt::join(ids, ", "), fmt::join(c.eos, ", ")));
+  c.eos = std::move(ids);
+  c.eos_of_generation = true;
+}
+
+std::int64_t ModelConfig::positions() const {
+  const bool linear = rope.kind == RopeScaling::Kind::kLinear;
+  const bool yarn = rope.kind == RopeScaling::Kind::kYarn;
+  if (!linear && !yarn) return max_position;
+  const std::int64_t before = yarn ? rope.original_max_position : max_position;
+  // Below 2^45: both have limits of their own.
+  return std::max(max_position,
+                  static_cast<std::int64_t>(rope.factor * static_cast<double>(before)));
 }
 
 std::int64_t ModelConfig::parameters() const {

@@ -303,6 +303,7 @@ ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType 
                           const LoadProgress& progress, const Shard& shard) {
   checkpoint.check_llama_tensors();
   const bool hashes = shard.rank == 0;
+  if (hashes) checkpoint.check_tied_head();
   CheckpointSource source(checkpoint, hashes);
   ModelWeights w = build_weights(backend, checkpoint.config(), dtype, tag, source, shard, progress);
   w.config_sha256 = checkpoint.config_sha256();

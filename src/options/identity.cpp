@@ -56,6 +56,8 @@ void add_model(Key& key, std::string_view role, const ModelInfo& m) {
   key.add("head_dim", m.head_dim).add("dtype", m.dtype).add("n_params", m.n_params);
   key.add("config_sha256", m.config_sha256).add("weights_digest", m.weights_digest);
   key.add("tokenizer_sha256", m.tokenizer_sha256).add("random_seed", m.random_seed);
+  if (m.generation_eos)
+    key.add("generation_eos", fmt::format("{}", fmt::join(*m.generation_eos, ",")));
   // Random weights have no digest, and a preset has no file: its name stands for its configuration.
   if (m.random_seed && !m.config_sha256) key.add("name", m.name);
 }

@@ -8,7 +8,8 @@
 namespace triforce {
 namespace {
 
-constexpr std::int64_t kMaxConfigBytes = 1 << 20;
+constexpr const char* kTokenizerFile = "tokenizer.model";
+constexpr const char* kForeignTokenizer = "tokenizer.json";
 
 bool is_file(const std::filesystem::path& path) {
   std::error_code error;
@@ -19,8 +20,10 @@ bool is_folder(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path, error);
 }
 
-ModelConfig read_config(const std::filesystem::path& file) {
-  return parse_model_config(read_file(file, kMaxConfigBytes), file.string());
+ModelChoice choice_of(ModelConfig config, std::filesystem::path folder, bool random) {
+  ModelChoice choice{std::move(config), std::move(folder), random};
+  choice.notes = choice.config.notes;
+  return choice;
 }
 
 // `option` names the option in messages.
@@ -29,13 +32,15 @@ ModelChoice from_folder(const std::filesystem::path& folder, const char* option)
     throw_input("FileNotFound", "--{}: expected a folder or one of the presets {}, found {}",
                 option, fmt::join(preset_names(), ", "), quote_text(folder.string()));
   }
-  return {read_checkpoint_config(folder), folder, false};
+  return choice_of(read_checkpoint_config(folder), folder, false);
 }
 
 ModelChoice named(const std::string& name, const char* option) {
   const std::optional<ModelConfig> preset = find_preset(name);
   if (!preset || is_folder(name)) return from_folder(name, option);
-  const std::filesystem::path download = find_data_folder().downloaded_model(name);
+  // A program without its data folder has no downloads; a preset needs none to be planned.
+  const std::optional<DataFolder> data = find_data_folder_if_any();
+  const std::filesystem::path download = data ? data->downloaded_model(name) : "";
   if (!is_folder(download)) return {*preset, {}, false};
   ModelChoice choice = from_folder(download, option);
   choice.config.name = name;
@@ -44,12 +49,14 @@ ModelChoice named(const std::string& name, const char* option) {
 
 ModelChoice random_model(const std::string& name, const char* option) {
   if (const std::optional<ModelConfig> preset = find_preset(name)) return {*preset, {}, true};
-  const std::filesystem::path file = is_folder(name) ? name + "/config.json" : name;
+  const bool folder = is_folder(name);
+  const std::filesystem::path file = folder ? name + "/config.json" : name;
   if (!is_file(file)) {
     throw_input("FileNotFound", "--{}: expected a config.json or one of the presets {}, found {}",
                 option, fmt::join(preset_names(), ", "), quote_text(name));
   }
-  ModelChoice choice{read_config(file), {}, true};
+  ModelChoice choice =
+      choice_of(folder ? read_checkpoint_config(name) : read_model_config(file), {}, true);
   if (choice.config.name.empty()) {
     choice.config.name = std::filesystem::absolute(file).parent_path().filename().string();
   }
@@ -75,7 +82,7 @@ ModelChoice choose_draft(const RunConfig& config) {
 }
 
 std::int64_t builtin_positions() {
-  return read_config(find_data_folder().builtin_target() / "config.json").max_position;
+  return read_model_config(find_data_folder().builtin_target() / "config.json").positions();
 }
 
 [[noreturn]] void throw_missing(const RunConfig& config, const ModelPair& pair, bool target,
@@ -93,12 +100,37 @@ std::int64_t builtin_positions() {
         "{}",
         config.prefill, builtin_positions(), options);
   }
+  const std::optional<DataFolder> data = find_data_folder_if_any();
   throw_input("FileNotFound",
               "{}: expected model files in {}, found none; fetch them with "
               "scripts/download_models.sh {}, or make weights in memory with --random-{} {}",
-              options, find_data_folder().downloaded_model("").string(), names,
+              options, data ? data->downloaded_model("").string() : "data/downloads/models", names,
               target ? "weights" : "draft",
               target ? pair.target.config.name : pair.draft->config.name);
+}
+
+// Empty where one folder lacks such a file, as random weights do, or both have the same one.
+std::string note_on_tokenizers(const std::filesystem::path& target,
+                               const std::filesystem::path& draft) {
+  if (target.empty() || draft.empty()) return {};
+  for (const char* name : {kTokenizerFile, kForeignTokenizer}) {
+    if (!is_file(target / name) || !is_file(draft / name)) continue;
+    if (same_bytes(target / name, draft / name)) return {};
+    return fmt::format(
+        "its {} is not the target's: ids that mean other text are proposed, and few are accepted",
+        name);
+  }
+  return {};
+}
+
+void open_checkpoint(ModelChoice& model) {
+  if (model.random) return;
+  const Checkpoint checkpoint = Checkpoint::open(model.folder);
+  checkpoint.check_llama_tensors();
+  // Those of config.json, with which they begin, are there.
+  const std::vector<std::string>& warnings = checkpoint.warnings();
+  const auto known = std::ssize(checkpoint.config().notes);
+  model.notes.insert(model.notes.end(), warnings.begin() + known, warnings.end());
 }
 
 void check_on_chip(const RunConfig& config, const ModelConfig& target) {
@@ -113,7 +145,7 @@ void check_on_chip(const RunConfig& config, const ModelConfig& target) {
 std::string default_target(std::int64_t positions) {
   constexpr const char* kLarge = "llama-7B-128K";
   const bool fits = positions <= builtin_positions();
-  return fits || positions > find_preset(kLarge)->max_position ? "" : kLarge;
+  return fits || positions > find_preset(kLarge)->positions() ? "" : kLarge;
 }
 
 ModelPair choose_models(const RunConfig& config, bool want_draft) {
@@ -127,16 +159,38 @@ ModelPair choose_models(const RunConfig& config, bool want_draft) {
     pair.target.config.name = "built-in target";
   }
   check_on_chip(config, pair.target.config);
-  if (want_draft) pair.draft = choose_draft(config);
+  if (pair.target.config.bos < 0) {
+    pair.target.notes.emplace_back("config.json: bos_token_id is null: prompts begin without one");
+  }
+  if (!want_draft) return pair;
+  pair.draft = choose_draft(config);
+  if (std::string note = note_on_tokenizers(pair.target.folder, pair.draft->folder);
+      !note.empty()) {
+    pair.draft->notes.push_back(std::move(note));
+  }
   return pair;
 }
 
-void open_weights(const RunConfig& config, const ModelPair& models) {
+void open_weights(const RunConfig& config, ModelPair& models) {
   const bool no_target = models.target.is_absent();
   const bool no_draft = models.draft && models.draft->is_absent();
   if (no_target || no_draft) throw_missing(config, models, no_target, no_draft);
-  if (!models.target.random) Checkpoint::open(models.target.folder);
-  if (models.draft && !models.draft->random) Checkpoint::open(models.draft->folder);
+  open_checkpoint(models.target);
+  if (models.draft) open_checkpoint(*models.draft);
+}
+
+std::vector<std::string> labelled_notes(std::string_view role, const ModelChoice& model) {
+  std::vector<std::string> out;
+  for (const std::string& note : model.notes) out.push_back(fmt::format("{}: {}", role, note));
+  return out;
+}
+
+std::vector<std::string> labelled_notes(const ModelPair& models) {
+  std::vector<std::string> out = labelled_notes("target", models.target);
+  if (!models.draft) return out;
+  const std::vector<std::string> of_draft = labelled_notes("drafter", *models.draft);
+  out.insert(out.end(), of_draft.begin(), of_draft.end());
+  return out;
 }
 
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
@@ -151,21 +205,21 @@ ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype
   return weights;
 }
 
-void check_prompt_start(const ModelConfig& target) {
-  if (target.bos >= 0) return;
-  throw_input("UnsupportedConfig",
-              "{}: bos_token_id: expected the id of the token that begins a prompt, found none",
-              target.name);
-}
-
-std::filesystem::path tokenizer_file(const ModelChoice& target) {
-  if (target.folder.empty()) return {};
-  std::filesystem::path file = target.folder / "tokenizer.model";
+std::filesystem::path tokenizer_file(const ModelChoice& model) {
+  if (model.folder.empty()) return {};
   std::error_code error;
-  const std::filesystem::file_status found = std::filesystem::symlink_status(file, error);
+  const std::filesystem::file_status found =
+      std::filesystem::symlink_status(model.folder / kTokenizerFile, error);
   if (found.type() == std::filesystem::file_type::not_found) return {};
+  std::filesystem::path file = resolve_inside(model.folder, kTokenizerFile);
   InputFile::open(file);  // throws unless it is a file that can be read
   return file;
+}
+
+std::filesystem::path find_foreign_tokenizer(const ModelChoice& model) {
+  if (model.folder.empty()) return {};
+  std::filesystem::path file = model.folder / kForeignTokenizer;
+  return is_file(file) ? file : std::filesystem::path();
 }
 
 }  // namespace triforce

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "data/data_folder.h"
 #include "triforce/config.h"
@@ -14,6 +15,9 @@ struct ModelChoice {
   ModelConfig config;
   std::filesystem::path folder;  // empty: random weights, or a preset that was not downloaded
   bool random = false;
+  // What a reader of results should know of it and how it was read, one line each: the notes of its
+  // config.json, and with open_weights() those of its weights.
+  std::vector<std::string> notes = {};
 
   bool is_absent() const { return folder.empty() && !random; }
 };
@@ -32,22 +36,26 @@ std::string default_target(std::int64_t positions);
 // folder or of a preset's download, or from the preset itself. Throws Error(kUsage) for options
 // that name no model or do not fit it, Error(kBadInput) for what is wrong with a config.json.
 ModelPair choose_models(const RunConfig& config, bool want_draft);
-// Checks everything of their weights but the values. Throws Error(kBadInput) for what is wrong with
-// a file; presets that were not downloaded are named in one line with the
-// scripts/download_models.sh command that fetches them.
-void open_weights(const RunConfig& config, const ModelPair& models);
+// Checks everything of their weights but the values, and completes their notes. Throws
+// Error(kBadInput) for what is wrong with a file; presets that were not downloaded are named in one
+// line with the scripts/download_models.sh command that fetches them.
+void open_weights(const RunConfig& config, ModelPair& models);
+
+// The notes of both, "target: ..." before "drafter: ...".
+std::vector<std::string> labelled_notes(const ModelPair& models);
+// Of one of them.
+std::vector<std::string> labelled_notes(std::string_view role, const ModelChoice& model);
 
 // Reads or makes the shard's weights. Throws as load_weights.
 ModelWeights load_model(Backend& backend, const ModelChoice& choice, DType dtype,
                         std::uint64_t seed, MemTag tag, const LoadProgress& progress,
                         const Shard& shard = {});
 
-// Throws Error(kBadInput, "UnsupportedConfig") for a target without a token that begins a text:
-// every prompt begins with it.
-void check_prompt_start(const ModelConfig& target);
-
-// The tokenizer.model of a target; empty if it has none (random weights, a bare preset). Throws
-// Error(kBadInput) if something of that name is there that is not a readable regular file.
-std::filesystem::path tokenizer_file(const ModelChoice& target);
+// The tokenizer.model of a model; empty if it has none (random weights, a bare preset). Throws
+// Error(kBadInput) if something of that name is there that is not a readable regular file of the
+// checkpoint.
+std::filesystem::path tokenizer_file(const ModelChoice& model);
+// The tokenizer.json of a model, which only scripts/encode_dataset.py reads; empty if it has none.
+std::filesystem::path find_foreign_tokenizer(const ModelChoice& model);
 
 }  // namespace triforce

@@ -72,12 +72,17 @@ class Data(ProgramTest):
         self.fails(2, "--dataset", bad, "--text-field", "suffix", says="prefix and suffix")
 
     def test_a_target_without_a_first_token(self):
-        for command in ["run", "perplexity"]:
-            options = self.tiny({"bos_token_id": None})
-            if command == "perplexity":
-                options = ["--random-weights", self.path("tiny/config.json"), "--prefill", "64",
-                           "--dataset", self.path("prompt.ids")]
-            self.fails(3, command, *options, says="bos_token_id: expected the id of the token")
+        note = "target: config.json: bos_token_id is null: prompts begin without one"
+        options = self.tiny({"bos_token_id": None}, **{"output-format": "json"})
+        for case in strict_json(self.run_program("run", *options).out)["cases"]:
+            self.assertIn(note, case["validity"]["notes"])
+        self.assertIn(note, strict_json(self.run_program("plan", *options).out)["notes"])
+        done = self.run_program(
+            "perplexity", "--random-weights", self.path("tiny/config.json"), "--prefill", "64",
+            "--dataset", self.path("prompt.ids"), "--json", self.path("p.json"))
+        self.assertIn("over 63 tokens after the first", done.out)
+        self.assertEqual(done.err, f"triforce-bench: {note}\n")
+        self.assertEqual(strict_json((self.folder / "p.json").read_text())["notes"], [note])
 
     def test_a_tokenizer_that_is_not_a_file(self):
         target = self.folder / "target"
@@ -102,9 +107,9 @@ class Data(ProgramTest):
         self.assertNotEqual(without["case_id"], with_tokenizer["case_id"])
         for make, says in [(lambda: tokenizer.mkdir(), "a folder"),
                            (lambda: os.mkfifo(tokenizer), "a FIFO"),
-                           (lambda: tokenizer.symlink_to("absent"), "no such file"),
-                           (lambda: tokenizer.symlink_to(tokenizer), "cannot open"),
-                           (lambda: tokenizer.symlink_to("/dev/zero"), "a device")]:
+                           (lambda: tokenizer.symlink_to("absent"), "FileNotFound"),
+                           (lambda: tokenizer.symlink_to(tokenizer), "symbolic links"),
+                           (lambda: tokenizer.symlink_to("/dev/zero"), "PathEscape")]:
             make()
             for command in [options, ["perplexity", "--target", str(target), "--prefill", "64"]]:
                 self.fails(3, *command, says=["tokenizer.model", says])

@@ -176,15 +176,12 @@ class Refusals(ProgramTest):
     def test_names(self):
         text = self.write("book.txt", "Once upon a time.")
         broken = self.write("broken/config.json", "{")
-        no_bos = dict(self.read_tiny(), bos_token_id=None)
         self.refused(3, "no-such-folder", "--target", "no-such-folder")
         self.refused(3, "no-such-folder", "--draft", "no-such-folder", "--prefill", "64",
                      "--budget", "32")
         self.refused(3, "no-such-preset", *self.tiny(**{"random-weights": "no-such-preset"}))
         self.refused(3, "broken", *self.tiny(**{"random-weights": broken}))
         self.refused(3, "broken", "--target", self.path("broken"), "--baseline")
-        self.refused(3, "bos_token_id", *self.tiny(
-            **{"random-weights": self.write("no_bos/config.json", json.dumps(no_bos))}))
         self.refused(3, "found \"book.pdf\"", *self.tiny(dataset="book.pdf"))
         self.refused(3, "needs no tokenizer", *self.tiny(dataset=text))
         self.refused(3, "needs no tokenizer", *self.tiny(dataset="gs"))

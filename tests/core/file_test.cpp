@@ -81,6 +81,22 @@ TEST_F(FileTest, ChangesWhileOpenAreNoticed) {
   EXPECT_EQ(kind([&] { again.check_unchanged(); }, ExitCode::kBadInput), "FileChanged");
 }
 
+TEST_F(FileTest, SameBytesAreThoseOfTheWholeFiles) {
+  const std::string block(1 << 20, 'x');  // more than is read at once
+  const auto write = [&](const char* name, const std::string& bytes) {
+    std::ofstream(dir_ / name, std::ios::binary) << bytes;
+    return dir_ / name;
+  };
+  const fs::path a = write("a", block + "tail");
+  EXPECT_TRUE(same_bytes(a, a));
+  EXPECT_TRUE(same_bytes(a, write("b", block + "tail")));
+  EXPECT_FALSE(same_bytes(a, write("b", block + "tai1")));
+  EXPECT_FALSE(same_bytes(a, write("b", block + "tai")));
+  EXPECT_FALSE(same_bytes(a, write("b", "y" + block.substr(1) + "tail")));
+  EXPECT_TRUE(same_bytes(write("a", ""), write("b", "")));
+  EXPECT_THROW(same_bytes(a, dir_ / "c"), Error);
+}
+
 TEST_F(FileTest, MoveTransfersTheDescriptor) {
   InputFile a = InputFile::open(write("a", "1"));
   InputFile b = InputFile::open(write("b", "22"));

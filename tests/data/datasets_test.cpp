@@ -57,6 +57,31 @@ class Datasets : public ::testing::Test {
   std::vector<std::string> files_;
 };
 
+// A model without BOS: prompts are as long, of one token more of the text.
+TEST_F(Datasets, PromptsOfAModelWithoutBosBeginWithTheText) {
+  const auto first_prompt = [](const std::string& name, std::int64_t prefill, Token bos) {
+    return load_dataset({name, prefill, 1, 42, bos, 300, ""}, bytes_as_tokens).prompts.front();
+  };
+  const std::string ids = write(".ids", "1 10 11 12 13 14\n");
+  EXPECT_EQ(first_prompt(ids, 5, 1).tokens, (std::vector<Token>{1, 10, 11, 12, 13}));
+  EXPECT_EQ(first_prompt(ids, 5, -1).tokens, (std::vector<Token>{1, 10, 11, 12, 13}));
+  EXPECT_EQ(first_prompt(ids, 6, -1).tokens, (std::vector<Token>{1, 10, 11, 12, 13, 14}));
+  EXPECT_THROW(first_prompt(ids, 7, -1), Error);
+  const std::string text = write(".txt", "abcdef");
+  EXPECT_EQ(first_prompt(text, 6, -1).tokens, bytes_as_tokens("abcdef"));
+  const std::string framed = write(".jsonl", R"({"text": "abcdef", "prefix": "<", "suffix": ">"})"
+                                             "\n");
+  EXPECT_EQ(first_prompt(framed, 6, -1).tokens, bytes_as_tokens("<abcd>"));
+  EXPECT_EQ(first_prompt(framed, 3, -1).tokens, bytes_as_tokens("<a>"));
+  EXPECT_THROW(first_prompt(framed, 2, -1), Error);  // no room for text
+  for (const char* generated : {"synthetic", "needle"}) {
+    const Prompt with = first_prompt(generated, 500, 1), without = first_prompt(generated, 499, -1);
+    EXPECT_EQ(with.tokens.front(), 1);
+    EXPECT_EQ(std::vector<Token>(with.tokens.begin() + 1, with.tokens.end()), without.tokens);
+    EXPECT_EQ(with.answer, without.answer);
+  }
+}
+
 TEST_F(Datasets, SyntheticPromptsAreExactAndRepeatable) {
   const Dataset a = load("synthetic", 20'000, 3);
   ASSERT_EQ(a.prompts.size(), 3U);

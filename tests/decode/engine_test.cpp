@@ -389,11 +389,14 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
     o.dense_layers = 1;
     s.homes = {{2, 1}, 4};
   }));
-  // max_position is 4096; a round holds 6 + 1 proposals and one more token, the baseline one.
-  EXPECT_FALSE(refused([](auto&, auto& s) { s.max_prompt = 4096 - 20 - 8; }));
-  EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 4096 - 20 - 7; }));
-  EXPECT_FALSE(refused([](auto&, auto& s) { s = {4096 - 20 - 1, 20, {kBaselineMethod}}; }));
-  EXPECT_TRUE(refused([](auto&, auto& s) { s = {4096 - 20, 20, {kBaselineMethod}}; }));
+  // max_position is 4096; the last token is not fed, and before it a round may have fed 6 + 1
+  // proposals, those of a drafter alone 6, the baseline none.
+  EXPECT_FALSE(refused([](auto&, auto& s) { s.max_prompt = 4096 - 20 + 1 - 7; }));
+  EXPECT_TRUE(refused([](auto&, auto& s) { s.max_prompt = 4096 - 20 + 1 - 6; }));
+  EXPECT_FALSE(refused([](auto&, auto& s) { s = {4096 - 20 + 1 - 6, 20, {Method::kDraft}}; }));
+  EXPECT_TRUE(refused([](auto&, auto& s) { s = {4096 - 20 + 1 - 5, 20, {Method::kDraft}}; }));
+  EXPECT_FALSE(refused([](auto&, auto& s) { s = {4096 - 20 + 1, 20, {kBaselineMethod}}; }));
+  EXPECT_TRUE(refused([](auto&, auto& s) { s = {4096 - 20 + 2, 20, {kBaselineMethod}}; }));
   // The drafter's positions are no limit: what is beyond them is noted.
   EXPECT_FALSE(refused([](auto& o, auto&) { o.draft_budget = 5000; }));
 }
@@ -474,11 +477,59 @@ TEST_F(EngineOnce, ADrafterBeyondItsPositionsIsNoted) {
   EXPECT_NE(note_on_drafter(d, o, run), "");
 }
 
+// The positions that target_positions() says are those that are read: no token is fed beyond them,
+// and drafters that are always right get to the last one.
+TEST_F(EngineOnce, TheLastGeneratedTokenIsNotFed) {
+  class Positions final : public ForwardingBackend {
+   public:
+    using ForwardingBackend::ForwardingBackend;
+    void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                        const KvView& kv) override {
+      const auto* at = positions.as<std::int32_t>();
+      read_ = std::max<std::int64_t>(read_, 1 + *std::max_element(at, at + positions.shape[0]));
+      ForwardingBackend::do_rope_append(qkv, positions, rope, q, kv);
+    }
+    std::int64_t read_ = 0;
+  };
+  constexpr std::int64_t kPrompt = 100, kCount = 40;
+  const ToyPair unlike(*backend_, DType::kF32, kVocab);
+  ToyPair same(*backend_, DType::kF32, kVocab);
+  same.draft = random_weights(*backend_, same.target.config, DType::kF32, 11, MemTag::kDraftWeights,
+                              nullptr);
+  SpeculationOptions o = toy_options();
+  o.sampling = {0.0F, 1.0F, 0};
+  o.budget = o.draft_budget = 256;  // small caches hold all
+  std::vector<Method> methods = all_methods();
+  methods.push_back(kBaselineMethod);
+  for (const ToyPair* pair : std::initializer_list<const ToyPair*>{&unlike, &same}) {
+    // Whole drafts of the inner level fill all but one of the outer level's, but for the last.
+    for (const Gammas g : {Gammas{1, 1}, {7, 1}, {9, 7}, {31, 31}}) {
+      o.gamma = g.gamma;
+      o.inner_gamma = g.inner_gamma;
+      for (const Method m : methods) {
+        SCOPED_TRACE(fmt::format("{}, gamma {} and {}", to_string(m), g.gamma, g.inner_gamma));
+        Positions backend(*backend_);
+        ToyRun run(backend, *pair, o, {kPrompt, kCount, {m}});
+        run.prefill(toy_prompt(kPrompt, kVocab, 0));
+        bool reached = false;
+        for (std::int64_t n = 1; n <= kCount; ++n) {
+          backend.read_ = 0;
+          run.generate(m, n, 1, 0);
+          const std::int64_t positions = target_positions(o, {kPrompt, n, {m}});
+          EXPECT_LE(backend.read_, positions) << n;
+          reached = reached || backend.read_ == positions;
+        }
+        EXPECT_TRUE(reached || pair == &unlike || g.gamma == 31);
+      }
+    }
+  }
+}
+
 // Up to the last position that a model has: the streams are those of a run with room to spare.
 TEST_F(EngineOnce, TheLastPositionsCanBeUsed) {
   const ToyPair roomy(*backend_, DType::kF32, kVocab);
   ModelConfig tight = roomy.target.config;
-  tight.max_position = 100 + 40 + 8;
+  tight.max_position = 100 + 40 - 1 + 7;
   const ToyPair pair(*backend_, DType::kF32, tight, roomy.draft.config);
   std::vector<Streams> streams;
   for (const ToyPair* p : {&roomy, &pair}) {

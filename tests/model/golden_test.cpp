@@ -7,13 +7,14 @@
 #include <sstream>
 
 #include "cpu/cpu_backend.h"
-#include "model/tiny_model.h"
+#include "model/loaded_model.h"
 #include "triforce/checkpoint.h"
 
 namespace triforce {
 namespace {
 
 using testing::largest_difference;
+using testing::Loaded;
 
 struct Golden {
   std::vector<Token> tokens;
@@ -46,40 +47,16 @@ Golden read_golden(const std::string& name) {
   return g;
 }
 
-// One checkpoint loaded on one backend.
-struct Loaded {
-  Loaded(Backend& backend, const Checkpoint& checkpoint, DType dtype)
-      : b(backend),
-        weights(load_weights(b, checkpoint, dtype, MemTag::kTargetWeights, {})),
-        model(b, weights, 128, 128, 128) {}
-
-  // Logits [n, V], passes of `step` rows.
-  std::vector<float> run(std::span<const Token> tokens, std::size_t step) {
-    const ModelConfig& c = weights.config;
-    FullCache cache(b, c.layers, c.kv_heads, c.head_dim, 128, 128, weights.dtype);
-    std::vector<float> all;
-    for (std::size_t i = 0; i < tokens.size(); i += step) {
-      const auto part = tokens.subspan(i, std::min(step, tokens.size() - i));
-      const std::vector<float> rows =
-          testing::host_copy(b, model.forward(part, cache, Logits::kAll));
-      all.insert(all.end(), rows.begin(), rows.end());
-    }
-    return all;
+// Logits [positions, V] of a run in passes of `step` rows.
+std::vector<float> logits_at(Loaded& model, const Golden& g, std::size_t step) {
+  const std::vector<float> all = model.run(g.tokens, step);
+  std::vector<float> picked;
+  const auto vocab = static_cast<std::ptrdiff_t>(model.weights.config.vocab);
+  for (const std::int64_t p : g.positions) {
+    picked.insert(picked.end(), all.begin() + p * vocab, all.begin() + (p + 1) * vocab);
   }
-  std::vector<float> run(const Golden& g, std::size_t step) {
-    const std::vector<float> all = run(g.tokens, step);
-    std::vector<float> picked;
-    const auto vocab = static_cast<std::ptrdiff_t>(weights.config.vocab);
-    for (const std::int64_t p : g.positions) {
-      picked.insert(picked.end(), all.begin() + p * vocab, all.begin() + (p + 1) * vocab);
-    }
-    return picked;
-  }
-
-  Backend& b;
-  ModelWeights weights;
-  LlamaModel model;
-};
+  return picked;
+}
 
 // At bf16 about as many values are rounded, to 2^-9 of themselves, as at f32 to 2^-24. So what bf16
 // changes, measured here, bounds what f32 may, scaled by 2^-15, times the most roundings that one
@@ -88,7 +65,7 @@ struct Loaded {
 double f32_tolerance(Backend& b, const Checkpoint& checkpoint, const Golden& g, double roundings) {
   Loaded fine(b, checkpoint, DType::kF32);
   Loaded coarse(b, checkpoint, DType::kBF16);
-  const double effect = largest_difference(fine.run(g, 100), coarse.run(g, 100));
+  const double effect = largest_difference(logits_at(fine, g, 100), logits_at(coarse, g, 100));
   EXPECT_GT(effect, 0);
   EXPECT_TRUE(std::isfinite(effect));
   return g.reference_error + roundings * effect * 0x1p-15;
@@ -106,7 +83,7 @@ void expect_logits(Backend& b, const std::string& name, double roundings) {
   const double tolerance = f32_tolerance(b, checkpoint, g, roundings);
   Loaded model(b, checkpoint, DType::kF32);
   for (const std::size_t step : {100U, 33U, 32U, 7U, 1U}) {
-    const double difference = largest_difference(model.run(g, step), g.logits);
+    const double difference = largest_difference(logits_at(model, g, step), g.logits);
     EXPECT_LE(difference, tolerance) << b.description() << ", passes of " << step;
     if (step == 1) std::printf("%s: %.2e of %.2e\n", name.c_str(), difference, tolerance);
   }

@@ -35,8 +35,8 @@ Facts facts(const std::string& method = "triforce") {
   f.context.threads = 2;
   f.context.cpu_model = "Example CPU";
   f.context.backend = "cpu avx512-bf16, 2 threads";
-  f.target = ModelInfo{"t",    "LlamaForCausalLM", 8,          256,  4096, 8,  4, 32,
-                       "bf16", 9'600'000,          19'200'000, "c1", {},   {}, {}};
+  f.target = ModelInfo{"t",    "LlamaForCausalLM", 8,          256,  4096, 8,  4,  32,
+                       "bf16", 9'600'000,          19'200'000, "c1", {},   {}, {}, {}};
   f.target->weights_digest = "w1";
   f.target->tokenizer_sha256 = "k1";
   f.draft = f.target;
@@ -161,6 +161,14 @@ TEST(CaseId, DependsOnModelsDataAndBits) {
       {"weights", [](Facts& f) { f.target->weights_digest = "w9"; }},
       {"config", [](Facts& f) { f.target->config_sha256 = "c9"; }},
       {"tokenizer", [](Facts& f) { f.target->tokenizer_sha256 = "k9"; }},
+      {"ends",
+       [](Facts& f) {
+         f.target->generation_eos = {2, 64};
+       }},
+      {"other ends",
+       [](Facts& f) {
+         f.target->generation_eos = {2, 65};
+       }},
       {"no tokenizer", [](Facts& f) { f.target->tokenizer_sha256.reset(); }},
       {"bytes", [](Facts& f) { f.data.bytes_as_ids = true; }},
       {"dtype", [](Facts& f) { f.target->dtype = "f32"; }},

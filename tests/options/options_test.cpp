@@ -219,13 +219,14 @@ TEST(Options, SeveralPromptsWhereTheyAreCheap) {
   }
 }
 
-// A run needs 8 positions more than prompt and output at gamma 6 and inner gamma 1: a round.
+// A run feeds 7 proposals beyond prompt and output at gamma 6 and inner gamma 1, and not the last
+// token.
 TEST(Options, APromptBeyondTheBuiltInPairMeansThePapersModels) {
   const auto target = [](std::vector<std::string> args) { return parse(args).target; };
-  EXPECT_EQ(target({"--prefill", "16120"}), "");
-  EXPECT_EQ(target({"--prefill", "16121"}), "llama-7B-128K");
-  EXPECT_EQ(target({"--prefill", "16121", "--gen-len", "255"}), "");
-  EXPECT_EQ(target({"--prefill", "16120", "--gamma", "7"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "16122"}), "");
+  EXPECT_EQ(target({"--prefill", "16123"}), "llama-7B-128K");
+  EXPECT_EQ(target({"--prefill", "16123", "--gen-len", "255"}), "");
+  EXPECT_EQ(target({"--prefill", "16122", "--gamma", "7"}), "llama-7B-128K");
   EXPECT_EQ(target({"--prefill", "130048"}), "llama-7B-128K");
   EXPECT_EQ(target({"--prefill", "131072"}), "");  // too many for both
   EXPECT_EQ(target({"perplexity", "--prefill", "16384"}), "");

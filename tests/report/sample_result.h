@@ -91,6 +91,7 @@ inline CaseResult sample_baseline() {
   target.config_sha256 = "aa11";
   target.weights_digest = "ee55";
   target.tokenizer_sha256 = "ff66";
+  target.generation_eos = {2, 64};
   c.target = target;
   c.data = {"synthetic", "bb22", 4, 2};
   c.timing.prefill_ms = 1234.5;
@@ -136,6 +137,7 @@ inline CaseResult sample_triforce() {
   ModelInfo draft = *c.target;
   draft.weights_digest.reset();
   draft.tokenizer_sha256.reset();
+  draft.generation_eos.reset();
   draft.name = "draft";
   draft.config_sha256.reset();
   draft.random_seed = 7;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/file.h"
+#include "core/sha256.h"
 #include "model/checkpoint/test_files.h"
 #include "model/checkpoint_summary.h"
 #include "model/llama_tensors.h"
@@ -172,6 +173,104 @@ TEST_F(CheckpointTest, MissingAndMismatchedTensorsAreListed) {
   write("model.safetensors", safetensors_bytes("{}", 0));
   EXPECT_NE(open_message().find("21 of 21 tensors are wrong"), std::string::npos);
   EXPECT_NE(open_message().find("; ..."), std::string::npos);
+}
+
+// Names of another model, as of a language model in one that sees pictures.
+TEST_F(CheckpointTest, TensorsThatAreThereAreNamedWhereOthersAreMissing) {
+  std::vector<Stored> tensors = llama();
+  for (Stored& t : tensors) t.name = "language_model." + t.name;
+  write("model.safetensors", file_of(tensors));
+  EXPECT_EQ(open_verdict(), "MissingTensor");
+  EXPECT_NE(open_message().find("of 21 tensors that are there 21 are none of a Llama: "
+                                "\"language_model.model.embed_tokens.weight\""),
+            std::string::npos)
+      << open_message();
+}
+
+// What another architecture computes with is refused by name, in every command that loads.
+TEST_F(CheckpointTest, TensorsThatChangeWhatIsComputedAreRefused) {
+  const std::string layer = "model.layers.1.";
+  for (const std::string& name :
+       {layer + "self_attn.q_proj.bias", layer + "self_attn.o_proj.bias",
+        layer + "mlp.up_proj.bias", layer + "input_layernorm.bias",
+        layer + "self_attn.q_norm.weight", layer + "self_attn.k_norm.weight",
+        layer + "pre_feedforward_layernorm.weight", layer + "self_attn.sinks",
+        layer + "mlp.gate.weight", layer + "mlp.experts.0.up_proj.weight",
+        layer + "self_attn.q_proj.weight_scale", layer + "self_attn.q_proj.lora_A.weight",
+        std::string("model.layers.x.y"), std::string("model.norm.bias"),
+        std::string("model.embed_positions.weight"), std::string("lm_head.bias")}) {
+    std::vector<Stored> tensors = llama();
+    tensors.push_back({name, "F32", {32}});
+    write("model.safetensors", file_of(tensors));
+    EXPECT_EQ(open_verdict(), "UnsupportedTensor") << name;
+    EXPECT_NE(open_message().find('"' + name + '"'), std::string::npos) << open_message();
+    EXPECT_EQ(verdict([&] { summarize_checkpoint(dir()); }), "UnsupportedTensor") << name;
+  }
+}
+
+// Buffers of old writers, layers that the configuration leaves out, and what is beside the model.
+TEST_F(CheckpointTest, TensorsThatChangeNothingAreNoted) {
+  for (const char* name :
+       {"model.layers.1.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq",
+        "model.layers.2.self_attn.q_proj.weight", "model.layers.30.mlp.up_proj.bias",
+        "vision_tower.layers.0.weight", "score.weight", "modelling"}) {
+    std::vector<Stored> tensors = llama();
+    tensors.push_back({name, "F32", {32}});
+    write("model.safetensors", file_of(tensors));
+    EXPECT_EQ(open_verdict(), "accept") << name;
+    EXPECT_EQ(Checkpoint::open(dir()).warnings(),
+              std::vector<std::string>{
+                  fmt::format("1 tensor is no part of the model and ignored: \"{}\"", name)});
+  }
+}
+
+TEST_F(CheckpointTest, AHeadBesideTiedEmbeddingsMustEqualThem) {
+  write("config.json",
+        std::string(kConfig.substr(0, kConfig.size() - 1)) + ", \"tie_word_embeddings\": true}");
+  const auto tied_verdict = [&] {
+    return verdict([&] { Checkpoint::open(dir()).check_tied_head(); });
+  };
+  std::vector<Stored> tensors = llama();
+  write("model.safetensors", file_of(tensors));  // each counts up from 0, so the two are equal
+  EXPECT_EQ(open_verdict(), "accept");
+  EXPECT_EQ(tied_verdict(), "accept");
+  std::string bytes = file_of(tensors);
+  bytes.back() ^= 1;  // the last value of lm_head.weight
+  write("model.safetensors", bytes);
+  EXPECT_EQ(open_verdict(), "accept");  // reads no payload
+  EXPECT_EQ(tied_verdict(), "UnsupportedTensor");
+  const std::string said = message([&] { Checkpoint::open(dir()).check_tied_head(); });
+  EXPECT_NE(said.find("lm_head.weight: expected the values of model.embed_tokens.weight"),
+            std::string::npos)
+      << said;
+  tensors.back().dtype = "BF16";
+  write("model.safetensors", file_of(tensors));
+  EXPECT_EQ(tied_verdict(), "UnsupportedTensor");
+  tensors.pop_back();
+  write("model.safetensors", file_of(tensors));
+  EXPECT_EQ(tied_verdict(), "accept");
+  write("config.json", kConfig);
+  write("model.safetensors", bytes);
+  EXPECT_EQ(tied_verdict(), "accept");  // its own head
+}
+
+TEST_F(CheckpointTest, GenerationConfigIsReadBesideConfig) {
+  write("model.safetensors", file_of(llama()));
+  write("generation_config.json", R"({"eos_token_id": [3, 4]})");
+  const Checkpoint c = Checkpoint::open(dir());
+  EXPECT_EQ(c.config().eos, (std::vector<std::int32_t>{3, 4}));
+  EXPECT_EQ(read_checkpoint_config(dir()).eos, (std::vector<std::int32_t>{3, 4}));
+  ASSERT_EQ(c.warnings().size(), 1U);
+  EXPECT_EQ(c.warnings(), c.config().notes);
+  EXPECT_EQ(c.config_sha256(), sha256_hex(kConfig));
+  write("generation_config.json", R"({"eos_token_id": [20]})");
+  EXPECT_EQ(open_verdict(), "InvalidConfig");
+  EXPECT_NE(open_message().find("generation_config.json"), std::string::npos);
+  write("generation_config.json", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_NE(open_message().find("Git LFS pointer"), std::string::npos);
+  fs::remove(dir() / "generation_config.json");
+  fs::create_symlink("/etc/hostname", dir() / "generation_config.json");
+  EXPECT_EQ(open_verdict(), "PathEscape");
 }
 
 TEST_F(CheckpointTest, TiedEmbeddingsNeedNoHead) {

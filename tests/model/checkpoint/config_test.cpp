@@ -126,6 +126,113 @@ TEST(Config, TiedEmbeddingsAndGroupedHeads) {
   EXPECT_EQ(c.head_dim, 32);
 }
 
+// kanana-1.5-2.1b in small: what q, k and v are is said, so that nothing has to divide.
+TEST(Config, AHeadDimThatIsGivenNeedsNoHiddenSizeThatDivides) {
+  const ModelConfig c =
+      parse(config("hidden_size", "66, \"num_key_value_heads\": 2, \"head_dim\": 32"));
+  EXPECT_EQ(c.hidden, 66);
+  EXPECT_EQ(c.head_dim, 32);
+  EXPECT_EQ(c.parameters(),
+            2 * (2 * 66 + 66 * (2 * 4 * 32 + 2 * 2 * 32) + 3 * 66 * 96) + 66 + 2 * 100 * 66);
+  EXPECT_EQ(kind(config("hidden_size", "66, \"head_dim\": null")), "InvalidConfig");
+}
+
+// 4096 and linear 4, as vicuna-v1.5-16k; 32768 and yarn 4 of 32768, as Qwen's recipes; and what
+// says the length after scaling already.
+TEST(Config, PositionsAreThoseThatScalingReaches) {
+  const auto positions = [](int max_position, const std::string& rope) {
+    return parse(config("max_position_embeddings",
+                        fmt::format("{}, \"rope_scaling\": {{{}}}", max_position, rope)))
+        .positions();
+  };
+  const std::string linear = R"("type": "linear", "factor": 4)", yarn = R"("type": "yarn", )";
+  EXPECT_EQ(positions(4096, linear), 16384);
+  EXPECT_EQ(positions(4096, R"("type": "linear", "factor": 2.5)"), 10240);
+  EXPECT_EQ(positions(32768, yarn + R"("factor": 4, "original_max_position_embeddings": 32768)"),
+            131072);
+  EXPECT_EQ(positions(131072, yarn + R"("factor": 32, "original_max_position_embeddings": 4096)"),
+            131072);
+  EXPECT_EQ(positions(8192, yarn + R"("factor": 4, "original_max_position_embeddings": 1024)"),
+            8192);
+  EXPECT_EQ(positions(2048, yarn + R"("factor": 8)"), 16384);
+  EXPECT_EQ(positions(131072, R"("rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+      "high_freq_factor": 4, "original_max_position_embeddings": 8192)"),
+            131072);
+  EXPECT_EQ(positions(4096, R"("rope_type": "default")"), 4096);
+  // The largest of both.
+  EXPECT_EQ(positions(16'777'216, R"("type": "linear", "factor": 1e6)"), 16'777'216'000'000);
+}
+
+void generation(ModelConfig& c, const std::string& text) {
+  apply_generation_config(text, "generation_config.json", c);
+}
+
+TEST(Config, EndsOfGenerationConfigGoFirst) {
+  const auto read = [](const std::string& eos, const std::string& text) {
+    ModelConfig c = parse(config("eos_token_id", eos));
+    generation(c, text);
+    return c;
+  };
+  ModelConfig c = read("2", R"({"bos_token_id": 1, "eos_token_id": [2, 64], "temperature": 0.6})");
+  EXPECT_EQ(c.eos, (std::vector<std::int32_t>{2, 64}));
+  EXPECT_TRUE(c.eos_of_generation);
+  ASSERT_EQ(c.notes.size(), 1U);
+  EXPECT_EQ(c.notes[0],
+            "generation_config.json: a text ends at its eos_token_id [2, 64], not at those of "
+            "config.json, [2]");
+  c = read("[2, 64]", R"({"eos_token_id": 7})");  // no union: generate() knows them alone
+  EXPECT_EQ(c.eos, std::vector<std::int32_t>{7});
+  c = read("null", R"({"eos_token_id": 7})");
+  EXPECT_EQ(c.eos, std::vector<std::int32_t>{7});
+  // The same ids, or none that are said: those of config.json, and nothing to tell.
+  for (const char* same : {R"({"eos_token_id": [64, 2, 2]})", R"({"eos_token_id": null})", "{}",
+                           R"({"eos_token_id": []})"}) {
+    c = read("[2, 64]", same);
+    EXPECT_EQ(c.eos, (std::vector<std::int32_t>{2, 64})) << same;
+    EXPECT_FALSE(c.eos_of_generation);
+    EXPECT_TRUE(c.notes.empty());
+  }
+  for (const char* bad :
+       {"", "[]", "{", R"({"eos_token_id": 100})", R"({"eos_token_id": [2, -1]})",
+        R"({"eos_token_id": "2"})", R"({"eos_token_id": 2.0})", R"({"eos_token_id": true})"}) {
+    EXPECT_EQ(verdict([&] { read("2", bad); }), "InvalidConfig") << bad;
+  }
+  EXPECT_EQ(verdict([&] { read("2", R"({"eos_token_id": 2, "eos_token_id": 3})"); }),
+            "DuplicateKey");
+}
+
+TEST(Config, KeysThatNoLlamaReadsAreNoted) {
+  const auto notes = [](const std::string& more) { return parse(config("x", "1, " + more)).notes; };
+  for (const char* changes_nothing :
+       {R"("sliding_window": null)", R"("sliding_window": 64, "use_sliding_window": false)",
+        R"("logits_scaling": 1.0)", R"("qk_norm": false)", R"("num_experts": 0)",
+        R"("layer_types": ["full_attention", "full_attention"])", R"("no_rope_layers": [1, 1])",
+        R"("_name_or_path": "x", "pretraining_tp": 2, "initializer_range": 0.02)"}) {
+    EXPECT_TRUE(notes(changes_nothing).empty()) << changes_nothing;
+  }
+  const std::vector<std::string> said =
+      notes(R"("sliding_window": 64, "logits_scaling": 8.0, "alibi": true, "no_rope_layers": [1, 2],
+               "layer_types": ["full_attention", "sliding_attention"], "auto_map": {"a": "b"})");
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_NE(said[0].find("auto_map"), std::string::npos);
+  for (const char* key :
+       {"sliding_window 64", "logits_scaling 8", "alibi true", "no_rope_layers", "layer_types"}) {
+    EXPECT_NE(said[1].find(key), std::string::npos) << said[1];
+  }
+}
+
+TEST(Config, AnArchitectureThatIsNotSupportedIsNamed) {
+  const auto said = [](const std::string& value) {
+    return message([&] { parse(config("architectures", value)); });
+  };
+  EXPECT_NE(said(R"(["MistralForCausalLM"])").find("found [\"MistralForCausalLM\"]"),
+            std::string::npos);
+  EXPECT_NE(said(R"(["LlamaForCausalLM", "X"])").find("found [\"LlamaForCausalLM\", \"X\"]"),
+            std::string::npos);
+  EXPECT_NE(said("[]").find("found []"), std::string::npos);
+  EXPECT_NE(said(R"(["a", "b", "c", "d", "e"])").find("\"d\", ...]"), std::string::npos);
+}
+
 TEST(Config, EndOfSequenceIsANumberOrAListOrNull) {
   EXPECT_EQ(parse(config("eos_token_id", "7")).eos, std::vector<std::int32_t>{7});
   EXPECT_EQ(parse(config("eos_token_id", "[7, 9]")).eos, (std::vector<std::int32_t>{7, 9}));
@@ -201,6 +308,78 @@ TEST(Config, LayoutOfTransformers5) {
   EXPECT_EQ(d.rope_theta, 20000.0);
   EXPECT_EQ(d.rope.kind, RopeScaling::Kind::kNone);
   EXPECT_EQ(parse(config("dtype", R"("float16")")).stored_dtype, DType::kF16);
+  EXPECT_EQ(parse(config("rope_parameters", R"({"rope_theta": 20000})")).rope_theta, 20000.0);
+}
+
+// As transformers 5: the rope_theta of either dictionary goes before one outside.
+TEST(Config, ThetaOfTheDictionaryGoesFirst) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const std::string inside =
+        fmt::format(R"("{}": {{"rope_type": "linear", "factor": 4, "rope_theta": 500000}})", key);
+    ModelConfig c = parse(config("x", "1, " + inside));
+    EXPECT_EQ(c.rope_theta, 500000.0) << key;
+    EXPECT_EQ(c.rope.kind, RopeScaling::Kind::kLinear);
+    EXPECT_TRUE(c.notes.empty());
+    c = parse(config("rope_theta", "20000, " + inside));
+    EXPECT_EQ(c.rope_theta, 500000.0) << key;
+    ASSERT_EQ(c.notes.size(), 1U);
+    EXPECT_EQ(c.notes[0], fmt::format("config.json: {}.rope_theta 500000 is used, not the "
+                                      "rope_theta 20000 beside it",
+                                      key));
+    EXPECT_TRUE(parse(config("rope_theta", "5e5, " + inside)).notes.empty());
+  }
+  EXPECT_EQ(
+      kind(config("rope_scaling", R"({"rope_type": "linear", "factor": 4, "rope_theta": 0})")),
+      "InvalidConfig");
+}
+
+TEST(Config, BothDictionariesMustSayTheSame) {
+  const auto both = [](const std::string& scaling, const std::string& parameters) {
+    return config("rope_scaling", scaling + ", \"rope_parameters\": " + parameters);
+  };
+  const std::string linear = R"({"rope_type": "linear", "factor": 4.0})";
+  const ModelConfig c = parse(
+      both(linear, R"({"type": "linear", "factor": 4, "rope_theta": 10000.0})"));  // the default
+  EXPECT_EQ(c.rope.kind, RopeScaling::Kind::kLinear);
+  EXPECT_EQ(c.rope.factor, 4.0);
+  for (const char* other :
+       {R"({"rope_type": "linear", "factor": 8.0})", R"({"rope_type": "default"})",
+        R"({"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0})",
+        R"({"rope_type": "yarn", "factor": 4.0})"}) {
+    EXPECT_EQ(kind(both(linear, other)), "UnsupportedConfig") << other;
+  }
+  // transformers takes an empty one for none.
+  EXPECT_EQ(parse(both("{}", linear)).rope.factor, 4.0);
+  EXPECT_EQ(parse(both("null", linear)).rope.factor, 4.0);
+  EXPECT_EQ(parse(both(linear, "{}")).rope.factor, 4.0);
+}
+
+// transformers 5 finds it there first, transformers 4 not at all.
+TEST(Config, TheOriginalLengthMayStandOutside) {
+  const auto rope = [](const std::string& outside, const std::string& inside) {
+    return config("original_max_position_embeddings",
+                  outside + R"(, "rope_scaling": {"type": "yarn", "factor": 4)" + inside + "}");
+  };
+  const std::string inside = R"(, "original_max_position_embeddings": 512)";
+  EXPECT_EQ(parse(rope("512", "")).rope.original_max_position, 512);
+  EXPECT_EQ(parse(rope("512", inside)).rope.original_max_position, 512);
+  EXPECT_EQ(parse(rope("null", inside)).rope.original_max_position, 512);
+  EXPECT_EQ(kind(rope("256", inside)), "InvalidConfig");
+}
+
+// The factor is what counts, as in the published code and transformers 5.
+TEST(Config, AYarnFactorUnlikeTheRatioOfLengthsIsNoted) {
+  const auto yarn = [](const std::string& more) {
+    return parse(config("rope_scaling", R"({"type": "yarn", "factor": 8)" + more + "}"));
+  };
+  EXPECT_TRUE(yarn("").notes.empty());
+  EXPECT_TRUE(yarn(R"(, "original_max_position_embeddings": 256)").notes.empty());   // 2048 / 256
+  EXPECT_TRUE(yarn(R"(, "original_max_position_embeddings": 2048)").notes.empty());  // unscaled
+  const ModelConfig c = yarn(R"(, "original_max_position_embeddings": 512)");
+  EXPECT_EQ(c.rope.factor, 8.0);
+  ASSERT_EQ(c.notes.size(), 1U);
+  EXPECT_NE(c.notes[0].find("rope_scaling.factor 8 is used, though"), std::string::npos);
+  EXPECT_NE(c.notes[0].find("is 4"), std::string::npos);
 }
 
 TEST(Config, DynamicScalingIsRefusedWithTheReason) {
