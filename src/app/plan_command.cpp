@@ -25,7 +25,8 @@ void check_room(const RunConfig& config, const PlanReport& report, const Backend
     throw_resources("MachineMemory", "--machine: expected room for this run, found {}",
                     missing.front());
   }
-  if (missing.empty() || fits_here(config, report.memory, backend)) return;
+  if (fits_here(config, report.memory, backend)) return;
+  if (missing.empty()) missing.push_back(fmt::format("no built-in one shares it by {}", config.tp));
   throw_resources("MachineMemory",
                   "plan: expected a machine with room for this run, found none; {}",
                   fmt::join(missing, "; "));

@@ -109,7 +109,11 @@ class Machines(ProgramTest):
         found = self.run_program(*large, "124928", "--machine", "a100-80g", "--method", "streaming-hierarchy",
                                  code=4)
         self.assertIn("expected room for this run, found A100 80 GB: 0.3 GB short on the GPU", found.err)
-        found = self.run_program("plan", "--target", "lwm-1M", "--prefill", "800000", code=4)
+        # A terabyte.
+        large = ["plan", "--target", "lwm-1M", "--prefill", "1040000", "--dtype", "f32"]
+        found = self.run_program(*large, "--tp", "4", code=4)
+        self.assertIn("found none; no built-in one shares it by 4\n", found.err)
+        found = self.run_program(*large, code=4)
         for says in ["found none; A100 80 GB: ", "H200 141 GB: ", "2x RTX 4090 24 GB: "]:
             self.assertIn(says, found.err)
         self.assertEqual(found.err.count("\n"), 1)
