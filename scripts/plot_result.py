@@ -27,8 +27,8 @@ def main():
     rows = [row for row in read_results(args.results).rows() if measure(row, "ms-per-token")]
     if not rows:
         raise BadInput(f"{', '.join(args.results)}: expected a case with a measured time per token, found none")
-    from plots import figures  # pylint: disable=import-outside-toplevel; takes a second
-    figures.write_picture(args.out, figures.time_bars(rows, figures.validity_note(rows)))
+    from plots import canvas, figures  # pylint: disable=import-outside-toplevel; takes a second
+    canvas.write_picture(args.out, figures.time_bars(rows, figures.validity_note(rows)))
 
 
 if __name__ == "__main__":

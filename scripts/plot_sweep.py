@@ -12,7 +12,7 @@ which; --where, --facet and --mean leave fewer lines. Needs the Python package m
 
 import sys
 
-from plots.command import (EXIT_USAGE, BadInput, check_name, check_output, parser, run)
+from plots.command import EXIT_USAGE, BadInput, check_name, check_output, parser, run
 from plots.metrics import METRICS, measure, swept_axes
 from plots.results import read_results
 from plots.words import setting_name, setting_text
@@ -102,10 +102,10 @@ def main():
     if not any(args.x in row.setting for row in having):
         raise BadInput(f"{', '.join(args.results)}: expected a case with {args.x} and a measured "
                        f"{args.y}{' where ' if args.where else ''}{said(args.where)}, found none")
-    from plots import figures  # pylint: disable=import-outside-toplevel; takes a second
+    from plots import canvas, figures  # pylint: disable=import-outside-toplevel; takes a second
     small = [f"Only cases with {said(args.where)}."] if args.where else []
     view = figures.View(args.x, args.y, args.by, args.facet, args.mean)
-    figures.write_picture(args.out, figures.sweep(rows, view, small + figures.validity_note(having)))
+    canvas.write_picture(args.out, figures.sweep(rows, view, small + figures.validity_note(having)))
 
 
 def said(where):

@@ -3,8 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from plots.canvas import BODY, LEADING, LIGHT, MARGIN, SERIES, SMALL, WIDTH, Sheet, package, width, wrap
+from plots.canvas import BODY, LEADING, LIGHT, MARGIN, SERIES, SMALL, WIDTH, Sheet, width, wrap
 from plots.metrics import is_number, same
+from plots.packages import package
 from plots.words import clean, setting_text
 
 LineCollection = package("matplotlib.collections").LineCollection
@@ -106,8 +107,8 @@ def bar_chart(title, subtitle, bars, small=()):
             dots = [value for value, is_warm_up in bar.dots if is_warm_up == warm_up]
             if not dots:
                 continue
-            axes.plot(dots, [y] * len(dots), "o", ms=4, mec=LIGHT["ink"], gid=f"{'warm-ups' if warm_up else 'dots'}-{i}",
-                      mfc="none" if warm_up else LIGHT["ink"])
+            axes.plot(dots, [y] * len(dots), "o", ms=4, mec=LIGHT["ink"], mfc="none" if warm_up else LIGHT["ink"],
+                      gid=f"{'warm-ups' if warm_up else 'dots'}-{i}")
         if bar.low is not None and bar.high is not None:
             high = min(bar.high, largest)
             axes.plot([min(bar.low, high), high], [y, y], color=LIGHT["ink"], lw=1.1, gid=f"interval-{i}")

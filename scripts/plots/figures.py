@@ -1,6 +1,5 @@
 """The pictures of results: which rows become which bars and lines."""
 
-from plots.canvas import write_picture  # noqa: F401  of the scripts that draw one picture
 from plots.charts import Bar, bar_chart, line_chart, stacked_chart
 from plots.labels import GAMMAS, Labels
 from plots.metrics import METRICS, measure, same, values_of, with_ends

@@ -18,6 +18,6 @@ def package(name):
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        root = {"PIL": "pillow"}.get(name.partition(".")[0], name.partition(".")[0])
+        root = name.partition(".")[0]
         raise MissingPackage(f"expected the Python package {root} (apt-get install python3-{root}, or pip install "
                              f"{root}), found: {error}") from error

@@ -255,7 +255,8 @@ class Pictures(ScriptTest):
 
     def test_where(self):
         grid = self.grid_of_settings()
-        root = self.draw(grid, "--x", "budget", "--y", "acceptance", "--by", "gamma", "--where", "temp=0,gamma=2,gamma=4")
+        root = self.draw(grid, "--x", "budget", "--y", "acceptance", "--by", "gamma", "--where",
+                         "temp=0,gamma=2,gamma=4")
         value = scale_of(root, "y")
         self.assertEqual([[round(value(y), 3) for _, y in markers(line)] for line in groups(root, "line")],
                          [[0.02, 0.10, 0.18], [0.06, 0.14, 0.22]])
@@ -300,7 +301,8 @@ class Pictures(ScriptTest):
         """Names, settings and figures that no layout was made for."""
         golden = self.golden()
         golden["context"]["gpu_name"] = "A card " * 40
-        values = ["word " * 30, "x" * 300, "\u6f22\u5b57" * 40, "<&>\"'", "a\u0000\u001b[31mb", "", "$x^2$ _a", "MW" * 2000]
+        values = ["word " * 30, "x" * 300, "\u6f22\u5b57" * 40, "<&>\"'", "a\u0000\u001b[31mb", "",
+                  "$x^2$ _a", "MW" * 2000]
         for extreme in (1e-9, 1.0, 3e8):
             cases = []
             for value in values:
@@ -316,7 +318,8 @@ class Pictures(ScriptTest):
             rows = reader.results.rows()
             drawn = [figures.time_bars(rows)] + [
                 figures.sweep(rows, sweeps.View("selection", y, by, facet)) for y, by, facet in (
-                    ("ms-per-token", "method", None), ("speedup", "top_p", None), ("acceptance", "method", "selection"))]
+                    ("ms-per-token", "method", None), ("speedup", "top_p", None),
+                    ("acceptance", "method", "selection"))]
             for sheet in drawn:
                 self.check_svg(canvas.document(sheet).decode())
                 (self.folder / "a.png").write_bytes(canvas.document(sheet, ".png"))
