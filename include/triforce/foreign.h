@@ -51,6 +51,6 @@ std::string foreign_schema();
 std::string export_results(std::span<const RunResult> results,
                            std::span<const ForeignResult> foreign, ExportFormat format,
                            const DecidesTokens& decides, const IsDefault& is_default,
-                           std::vector<std::string>& left_out);
+                           std::vector<std::string>& left_out, const IsColumn& is_column = nullptr);
 
 }  // namespace triforce

@@ -69,8 +69,12 @@ std::string to_jsonl(const RunResult& result);
 // ("timing.ms_per_token.median", "acceptance.outer.alpha"), or in a line of JSONL ("sweep.case"),
 // has every plain value of context and case, and is empty for null; lists of values are joined with
 // ';'.
-std::string to_csv(std::span<const RunResult> results);
-inline std::string to_csv(const RunResult& result) { return to_csv({&result, 1}); }
+// `is_column` says of a param whether it has a column; null: each has one.
+using IsColumn = std::function<bool(std::string_view param)>;
+std::string to_csv(std::span<const RunResult> results, const IsColumn& is_column = nullptr);
+inline std::string to_csv(const RunResult& result, const IsColumn& is_column = nullptr) {
+  return to_csv({&result, 1}, is_column);
+}
 
 // Read back what to_json() and to_jsonl() wrote, in this build or an older one. `source` names the
 // text in messages. Which members must be there core/fields.h says: one that may be null may be
@@ -126,7 +130,7 @@ enum class ExportFormat : std::uint8_t {
 // only: `left_out` gets a line for each other one.
 std::string export_results(std::span<const RunResult> results, ExportFormat format,
                            const DecidesTokens& decides, const IsDefault& is_default,
-                           std::vector<std::string>& left_out);
+                           std::vector<std::string>& left_out, const IsColumn& is_column = nullptr);
 
 // ---- For people
 struct TableStyle {

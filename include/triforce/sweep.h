@@ -180,7 +180,7 @@ RunResult result_of(SweepRow row);
 // As their namesakes of report.h; a row of CSV or JSONL is that of a case's method.
 std::string to_json(const SweepResult& sweep);
 std::string to_jsonl(const SweepResult& sweep);
-std::string to_csv(const SweepResult& sweep);
+std::string to_csv(const SweepResult& sweep, const IsColumn& is_column = nullptr);
 // One line a method of each case: its options, time, speedup, acceptance. Then what must be said of
 // cases, once for all of whom it is said. With details the tables of each case come before.
 std::string to_table(const SweepResult& sweep, const TableStyle& style = {});
@@ -191,5 +191,14 @@ SweepResult read_json_sweep(std::string_view text, const std::string& source,
                             std::set<std::string>* absent = nullptr);
 // The JSON Schema of to_json().
 std::string sweep_schema();
+
+// What --json or --jsonl wrote, told apart by its first line: a sweep's document, or runs.
+struct SavedResult {
+  std::optional<SweepResult> sweep;
+  std::vector<RunResult> runs;
+};
+// Throws as read_result_file(), but not for a result without cases.
+SavedResult read_saved_result(const std::filesystem::path& path,
+                              std::set<std::string>* absent = nullptr);
 
 }  // namespace triforce

@@ -19,8 +19,8 @@ ExitCode export_command(const RunConfig& config) {
     std::move(file.results.begin(), file.results.end(), std::back_inserter(results));
   }
   std::vector<std::string> left_out;
-  print_out(
-      export_results(results, foreign, config.export_format, decides_tokens, is_default, left_out));
+  print_out(export_results(results, foreign, config.export_format, decides_tokens, is_default,
+                           left_out, is_column));
   for (const std::string& line : left_out) print_note(line);
   return ExitCode::kOk;
 }

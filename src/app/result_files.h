@@ -10,6 +10,7 @@
 #include "app/output_file.h"
 #include "app/prepare.h"
 #include "app/progress.h"
+#include "options/identity.h"
 #include "triforce/sweep.h"
 
 namespace triforce {
@@ -24,6 +25,24 @@ class KnownLines {
  private:
   std::unordered_set<std::string> digests_;
 };
+
+// A result, RunResult or SweepResult, as --output-format and --details say.
+template <class T>
+std::string printed_result(const RunConfig& config, const T& result) {
+  switch (config.output_format) {
+    case OutputFormat::kTable:
+      return to_table(result, {terminal_columns(1).value_or(100), config.details, wants_colour(1)});
+    case OutputFormat::kJson:
+      return to_json(result);
+    case OutputFormat::kJsonl:
+      return to_jsonl(result);
+    case OutputFormat::kCsv:
+      return to_csv(result, is_column);
+    case OutputFormat::kMarkdown:
+      return to_markdown(result, config.details);
+  }
+  TF_CHECK(false, "output format");
+}
 
 // Writes results to the files that were asked for, as often as there is something new. T: RunResult
 // or SweepResult.
@@ -58,28 +77,12 @@ class ResultFiles {
     if (OutputFile* f = files_.find("--jsonl")) {
       if (const std::string lines = to_jsonl(appended); !lines.empty()) out.write(f, lines);
     }
-    if (OutputFile* f = files_.find("--csv")) out.write(f, to_csv(result));
-    out.print(printed(result));
+    if (OutputFile* f = files_.find("--csv")) out.write(f, to_csv(result, is_column));
+    out.print(printed_result(config_, result));
     return out.code();
   }
 
  private:
-  std::string printed(const T& result) const {
-    switch (config_.output_format) {
-      case OutputFormat::kTable:
-        return to_table(result,
-                        {terminal_columns(1).value_or(100), config_.details, wants_colour(1)});
-      case OutputFormat::kJson:
-        return to_json(result);
-      case OutputFormat::kJsonl:
-        return to_jsonl(result);
-      case OutputFormat::kCsv:
-        return to_csv(result);
-      case OutputFormat::kMarkdown:
-        return to_markdown(result, config_.details);
-    }
-    TF_CHECK(false, "output format");
-  }
   const RunConfig& config_;
   OutputFiles files_;
   // Building and writing a result takes its time too.

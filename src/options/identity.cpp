@@ -91,6 +91,11 @@ bool is_default(const Param& param, const CaseResult& c) {
   return o->value.get(other ? kOther : kPair) == param.second;
 }
 
+bool is_column(std::string_view param) {
+  const Option* const o = find_option(kRun, param);
+  return o == nullptr || o->role != Role::kOutputs;
+}
+
 std::string case_id_of(const CaseResult& c, const ResultContext& context) {
   return digest_of(case_key_of(c, context));
 }

@@ -27,6 +27,9 @@ bool decides_tokens(std::string_view param, const std::string& method);
 // or of others, whose defaults differ. False for what is unknown.
 bool is_default(const Param& param, const CaseResult& c);
 
+// Whether a param has a column in a CSV: not one that says only what is written, and where.
+bool is_column(std::string_view param);
+
 // case_id with what decides its times too: threads, processor or GPU, backend. Reads case_id.
 std::string timing_id_of(const CaseResult& c, const ResultContext& context);
 

@@ -144,11 +144,12 @@ std::string line(RunResult& run, CaseResult& c, const std::vector<std::string>& 
 
 }  // namespace
 
-std::string to_csv(std::span<const RunResult> results) {
+std::string to_csv(std::span<const RunResult> results, const IsColumn& is_column) {
   std::vector<std::string> params;
   for (const RunResult& result : results) {
     for (const CaseResult& c : result.cases) {
       for (const auto& [name, value] : c.params) {
+        if (is_column && !is_column(name)) continue;
         if (std::find(params.begin(), params.end(), name) == params.end()) params.push_back(name);
       }
     }

@@ -248,14 +248,14 @@ std::string junit_of(const std::vector<NamedCase>& cases) {
 
 std::string export_results(std::span<const RunResult> results, ExportFormat format,
                            const DecidesTokens& decides, const IsDefault& is_default,
-                           std::vector<std::string>& left_out) {
-  return export_results(results, {}, format, decides, is_default, left_out);
+                           std::vector<std::string>& left_out, const IsColumn& is_column) {
+  return export_results(results, {}, format, decides, is_default, left_out, is_column);
 }
 
 std::string export_results(std::span<const RunResult> results,
                            std::span<const ForeignResult> foreign, ExportFormat format,
                            const DecidesTokens& decides, const IsDefault& is_default,
-                           std::vector<std::string>& left_out) {
+                           std::vector<std::string>& left_out, const IsColumn& is_column) {
   if (format != ExportFormat::kLatex && format != ExportFormat::kMarkdown) {
     for (const ForeignResult& f : foreign) {
       left_out.push_back(fmt::format(
@@ -272,7 +272,7 @@ std::string export_results(std::span<const RunResult> results,
     case ExportFormat::kGithubBigger:
       return to_github(measured(kept(), left_out), false);
     case ExportFormat::kCsv:
-      return to_csv(results);
+      return to_csv(results, is_column);
     case ExportFormat::kLatex:
       return to_latex(table_of(shown(), foreign));
     case ExportFormat::kMarkdown:

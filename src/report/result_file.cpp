@@ -29,23 +29,31 @@ std::string below_the_case(std::string_view path) {
 
 }  // namespace
 
-ResultFile read_result_file(const std::filesystem::path& path) {
-  ResultFile file{path.string(), {}};
+SavedResult read_saved_result(const std::filesystem::path& path, std::set<std::string>* absent) {
+  const std::string name = path.string();
   const std::string text = read_file(path, kMaxResultBytes);
-  std::set<std::string> absent;
+  SavedResult saved;
   if (is_sweep(text)) {
-    for (SweepRow& row : read_json_sweep(text, file.name, &absent).rows) {
-      file.results.push_back(result_of(std::move(row)));
-    }
+    saved.sweep = read_json_sweep(text, name, absent);
   } else if (says_foreign(text)) {
     throw_input("InvalidResult",
                 "{}: expected results of triforce-bench, found foreign ones, which export shows in "
                 "tables and nothing is compared with",
-                quote_text(file.name));
+                quote_text(name));
   } else if (is_jsonl(text)) {
-    file.results = read_jsonl_results(text, file.name, &absent);
+    saved.runs = read_jsonl_results(text, name, absent);
   } else {
-    file.results.push_back(read_json_result(text, file.name, &absent));
+    saved.runs.push_back(read_json_result(text, name, absent));
+  }
+  return saved;
+}
+
+ResultFile read_result_file(const std::filesystem::path& path) {
+  std::set<std::string> absent;
+  SavedResult saved = read_saved_result(path, &absent);
+  ResultFile file{path.string(), std::move(saved.runs)};
+  if (saved.sweep) {
+    for (SweepRow& row : saved.sweep->rows) file.results.push_back(result_of(std::move(row)));
   }
   for (const std::string& member : absent) file.absent.insert(below_the_case(member));
   for (const RunResult& run : file.results) {

@@ -327,10 +327,10 @@ std::string to_jsonl(const SweepResult& sweep) {
   return out;
 }
 
-std::string to_csv(const SweepResult& sweep) {
+std::string to_csv(const SweepResult& sweep, const IsColumn& is_column) {
   std::vector<RunResult> results;
   for (const SweepRow& row : sweep.rows) results.push_back(result_of(row));
-  return to_csv(results);
+  return to_csv(results, is_column);
 }
 
 std::string to_table(const SweepResult& sweep, const TableStyle& style) {

@@ -132,6 +132,9 @@ class Schema(ProgramTest):
                 self.assertEqual(float(row[f"timing.ms_per_token.{mean}"]),
                                  case["timing"]["ms_per_token"][mean])
             self.assertEqual(int(row["params.prefill"]), case["params"]["prefill"])
+            # What only says where the result is written has no column.
+            self.assertIn("json", case["params"])
+            self.assertFalse({f"params.{name}" for name in ("json", "csv", "resume", "list", "details")} & set(row))
             levels = {level["name"]: level for level in case["acceptance"]}
             for name in ("inner", "outer"):
                 for kind in ("rate_per_position", "unconditional_rate_per_position"):
