@@ -61,6 +61,13 @@ if(NOT nlohmann_json_FOUND)
     d69f9deb6a75e2580465c6c4c5111b89c4dc2fa94e3a85fcd2ffcd9a143d9273)
 endif()
 
+find_package(CLI11 2.1 QUIET)
+if(NOT CLI11_FOUND)
+  set(CLI11_INSTALL OFF)
+  tf_fetch(CLI11 URL https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.5.0.tar.gz
+    URL_HASH SHA256=17e02b4cddc2fa348e5dbdbb582c59a3486fa2b2433e70a0c3bacb871334fd55)
+endif()
+
 # Its headers alone: distributions build its library with other limits than ours.
 find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h)
 if(NOT TOMLPLUSPLUS_INCLUDE_DIR)

@@ -104,7 +104,7 @@ def read_json(text, what):
 
 def levels_of(program):
     """Those of this processor, in the order of LEVELS."""
-    text = called([program, "list-devices", "--json"])
+    text = called([program, "list-devices", "-o", "json"])
     try:
         known = next(d["isa"] for d in read_json(text, "list-devices")["devices"] if d["device"] == "cpu")
         return [level for level in LEVELS if level in known]

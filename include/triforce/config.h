@@ -114,7 +114,6 @@ struct RunConfig {
   std::string machine;                 // plan: a built-in machine or a file; empty: all built in
   std::int64_t chunk = kPrefillChunk;  // perplexity: tokens of one pass
   std::vector<std::string> operands;   // words that are no options: files, folders, recipes
-  bool json_to_stdout = false;         // inspect, list-devices
 
   bool builtin_pair() const { return target.empty() && random_weights.empty(); }
 };

@@ -104,7 +104,7 @@ def built(options):
 
 def threads_of(build, logs):
     """What triforce-bench takes where it is not told: one thread per core."""
-    out, _ = call([build / "triforce-bench", "list-devices", "--json"], logs / "devices", "looking at this machine")
+    out, _ = call([build / "triforce-bench", "list-devices", "-o", "json"], logs / "devices", "looking at this machine")
     try:
         return next(int(d["threads"]) for d in json.loads(out)["devices"] if d["device"] == "cpu")
     except (ValueError, KeyError, TypeError, StopIteration) as error:

@@ -131,7 +131,7 @@ class Suite:
     # ---- steps
 
     def device(self):
-        step, out, _ = self.run([self.program, "list-devices", "--json"], 60)
+        step, out, _ = self.run([self.program, "list-devices", "-o", "json"], 60)
         step["result"] = json.loads(out) if step["status"] == "ok" else None
         smi = shutil.which("nvidia-smi")
         if smi:

@@ -18,5 +18,7 @@ ExitCode list_devices_command(const RunConfig& config);
 ExitCode selftest_command(const RunConfig& config);
 ExitCode compare_command(const RunConfig& config);
 ExitCode export_command(const RunConfig& config);
+ExitCode show_command(const RunConfig& config);
+ExitCode list_recipes_command();  // `sweep` alone
 
 }  // namespace triforce

@@ -1,5 +1,6 @@
 #include "app/commands.h"
 #include "app/output.h"
+#include "app/prepare.h"
 #include "core/fields.h"
 #include "core/utf8.h"
 #include "model/checkpoint_summary.h"
@@ -103,14 +104,14 @@ std::string table(const CheckpointSummary& s) {
 }  // namespace
 
 ExitCode inspect_command(const RunConfig& config) {
+  OutputFiles files(output_requests(config), input_files(config));
   const std::string& path = config.operands.front();
   const CheckpointSummary summary = summarize_checkpoint(path);
   if (summary.config) {  // its tokenizer, as a run would
     const std::filesystem::path tokenizer = tokenizer_file({*summary.config, path, false});
     if (!tokenizer.empty()) Tokenizer::open(tokenizer, summary.config->vocab);
   }
-  print_out(config.json_to_stdout ? to_json_text(summary) + "\n" : table(summary));
-  return ExitCode::kOk;
+  return write_document(config, files, to_json_text(summary) + "\n", table(summary));
 }
 
 }  // namespace triforce

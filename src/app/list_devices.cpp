@@ -2,6 +2,7 @@
 
 #include "app/commands.h"
 #include "app/output.h"
+#include "app/prepare.h"
 #include "core/fields.h"
 #include "cpu/context.h"
 #include "host/devices.h"
@@ -95,9 +96,9 @@ std::string table(const DeviceList& list) {
 }  // namespace
 
 ExitCode list_devices_command(const RunConfig& config) {
+  OutputFiles files(output_requests(config));
   const DeviceList list = list_of_devices();
-  print_out(config.json_to_stdout ? to_json_text(list) + "\n" : table(list));
-  return ExitCode::kOk;
+  return write_document(config, files, to_json_text(list) + "\n", table(list));
 }
 
 }  // namespace triforce

@@ -5,6 +5,7 @@
 #include "app/signals.h"
 #include "host/machine.h"
 #include "host/start.h"
+#include "options/arguments.h"
 
 namespace triforce {
 namespace {
@@ -12,11 +13,13 @@ namespace {
 ExitCode execute(const CommandLine& line, const std::vector<std::string>& argv) {
   switch (line.action) {
     case CommandLine::Action::kHelp:
-      print_out(help_text(line.command, !line.named));
+      print_out(help_text(line.command, line.topic, line.named));
       return ExitCode::kOk;
     case CommandLine::Action::kVersion:
       print_out(fmt::format("triforce-bench {}\n", program_version()));
       return ExitCode::kOk;
+    case CommandLine::Action::kListRecipes:
+      return list_recipes_command();
     case CommandLine::Action::kExecute:
       break;
   }
@@ -38,6 +41,8 @@ ExitCode execute(const CommandLine& line, const std::vector<std::string>& argv) 
       return compare_command(line.config);
     case kExport:
       return export_command(line.config);
+    case kShow:
+      return show_command(line.config);
   }
   return ExitCode::kInternal;
 }

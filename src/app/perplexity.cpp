@@ -76,18 +76,14 @@ ExitCode perplexity_command(const RunConfig& config) {
   v("notes", notes);
   out.end();
   const std::string json = out.take() + "\n";
-  OutputWriter outputs;
-  outputs.write(files.find("--json"), json);
-  outputs.print(config.output_format == OutputFormat::kJson
-                    ? json
-                    : fmt::format("{} ({}, {}) on {}: nll per token {:.6f}, perplexity {:.4f} over "
-                                  "{} tokens after {}{}\n",
-                                  choice.config.name, to_string(session.dtype),
-                                  session.backend->description(), data.prompts.front().source, mean,
-                                  std::exp(mean), scored,
-                                  choice.config.bos < 0 ? "the first" : "BOS",
-                                  weights.random ? " (random weights)" : ""));
-  return outputs.code();
+  return write_document(
+      config, files, json,
+      fmt::format("{} ({}, {}) on {}: nll per token {:.6f}, perplexity {:.4f} over {} tokens after "
+                  "{}{}\n",
+                  choice.config.name, to_string(session.dtype), session.backend->description(),
+                  data.prompts.front().source, mean, std::exp(mean), scored,
+                  choice.config.bos < 0 ? "the first" : "BOS",
+                  weights.random ? " (random weights)" : ""));
 }
 
 }  // namespace triforce

@@ -46,6 +46,14 @@ std::vector<OutputRequest> output_requests(const RunConfig& config) {
           {"--junit", config.junit_file}};
 }
 
+ExitCode write_document(const RunConfig& config, OutputFiles& files, const std::string& json,
+                        const std::string& table) {
+  OutputWriter outputs;
+  outputs.write(files.find("--json"), json);
+  outputs.print(config.output_format == OutputFormat::kJson ? json : table);
+  return outputs.code();
+}
+
 Prepared prepare(std::span<const RunConfig> configs, const LocalRank& rank) {
   const RunConfig& config = configs.front();
   Prepared p;

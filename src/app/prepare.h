@@ -28,6 +28,10 @@ struct Prepared {
 
 // The files of --json, --jsonl, --csv and --junit.
 std::vector<OutputRequest> output_requests(const RunConfig& config);
+// Writes a command's document to --json and prints it, or its table, as --output-format says.
+// Returns the first error's code.
+ExitCode write_document(const RunConfig& config, OutputFiles& files, const std::string& json,
+                        const std::string& table);
 
 // For one configuration, or several of one session (run_session.h): opens the device, chooses the
 // models and refuses what the options rule out, in one order: the one place from which `run`,

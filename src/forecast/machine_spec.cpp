@@ -6,6 +6,7 @@
 
 #include "core/fields.h"
 #include "core/file.h"
+#include "core/nearest_name.h"
 #include "core/utf8.h"
 
 namespace triforce {
@@ -141,8 +142,10 @@ std::vector<MachineSpec> find_machines(const std::string& name) {
   if (it != known.end()) return {*it};
   std::error_code error;
   if (!std::filesystem::exists(name, error)) {
-    throw_input("FileNotFound", "--machine: expected a file or one of {}, found {}", machine_ids(),
-                quote_text(name));
+    std::vector<std::string> ids;
+    for (const MachineSpec& m : known) ids.push_back(m.id);
+    throw_input("FileNotFound", "--machine: expected a file or one of {}, found {}{}",
+                machine_ids(), quote_text(name), did_you_mean(lower(name), ids));
   }
   return {parse_machine(read_file(name, kMaxFileBytes), name)};
 }

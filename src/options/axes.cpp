@@ -88,7 +88,8 @@ class Expansion {
   void add(std::string value) {
     RunConfig scratch;
     if (!option_.value.set(scratch, value)) {
-      fail("expected {}, or a list of such, found {}", option_.value.expected, quote_text(value));
+      fail("expected {}, or a list of such, found {}{}", option_.value.expected, quote_text(value),
+           suggest_value(option_, value));
     }
     if (!known_.insert(value).second) {
       fail("expected each value once, found {} twice", quote_text(value));

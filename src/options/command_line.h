@@ -1,4 +1,4 @@
-// From argv to a command and its configuration, and the help text.
+// From argv to a command and its configuration.
 #pragma once
 #include <optional>
 #include <string>
@@ -21,9 +21,11 @@ struct SweepCase {
 };
 
 struct CommandLine {
-  enum class Action : std::uint8_t { kExecute, kHelp, kVersion } action = Action::kExecute;
+  enum class Action : std::uint8_t { kExecute, kHelp, kVersion, kListRecipes };
+  Action action = Action::kExecute;
   Command command = kRun;
   bool named = false;  // the command's word was given
+  std::string topic;   // of kHelp, as help_text() has it (arguments.h)
   RunConfig config;    // of a sweep: its first case's that has one
   // Of sweep, and of run where options have several values, or that is journalled or listed.
   std::vector<SweepCase> cases;
@@ -35,9 +37,5 @@ struct CommandLine {
 // from a TOML file (config_file.h), and the command line wins. Throws Error(kUsage) with one line
 // naming the option, what was expected and what was found.
 CommandLine parse_command_line(const std::vector<std::string>& args);
-
-// What --help prints: all options of a command with defaults, units and ranges, at most 80 columns
-// and examples; with `list_commands` also the list of commands.
-std::string help_text(Command command, bool list_commands);
 
 }  // namespace triforce

@@ -6,6 +6,11 @@
 namespace triforce {
 
 OptionValue methods() {
+  const std::string listed = method_names();
+  std::vector<std::string> known;
+  for (const std::string_view name : split_list(listed)) {
+    known.emplace_back(name.substr(name.find_first_not_of(' ')));
+  }
   return {fmt::format("a comma list of {}, each at most once", method_names()),
           [](RunConfig& c, std::string_view text) {
             c.methods.clear();
@@ -20,7 +25,10 @@ OptionValue methods() {
             std::vector<std::string> names;
             for (const Method m : c.methods) names.emplace_back(to_string(m));
             return names;
-          }};
+          },
+          false,
+          std::move(known),
+          true};
 }
 
 OptionValue rebuild_policy() {
@@ -60,7 +68,9 @@ OptionValue device_name() {
               return parse_integer(text.substr(5)).value_or(-1) >= 0;
             return text == "auto" || text == "cpu" || text == "cuda";
           },
-          [](const RunConfig& c) -> ParamValue { return c.device; }, true};
+          [](const RunConfig& c) -> ParamValue { return c.device; },
+          true,
+          {"auto", "cpu", "cuda"}};
 }
 
 OptionValue byte_count() {
@@ -75,7 +85,10 @@ OptionValue byte_count() {
         if (c.memory_limit_bytes == 0) return std::monostate{};
         return c.memory_limit_bytes;
       },
-      true, parse_bytes};
+      true,
+      {},
+      false,
+      parse_bytes};
 }
 
 OptionValue records() {
@@ -103,7 +116,10 @@ OptionValue records() {
               if (c.record.*member) names.emplace_back(name);
             }
             return names;
-          }};
+          },
+          false,
+          {"tokens", "chunks", "probs"},
+          true};
 }
 
 OptionValue sweep_shard() {

@@ -112,8 +112,10 @@ OptionValue text(std::string expected, Ref ref) {
 template <class T, class Ref>
 OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
   std::string expected;
+  std::vector<std::string> names;
   for (const auto& [word, value] : words) {
     expected += (expected.empty() ? "one of " : ", ") + std::string(word);
+    names.emplace_back(word);
   }
   return {std::move(expected),
           [=](RunConfig& c, std::string_view given) {
@@ -130,7 +132,7 @@ OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
             }
             return std::monostate{};
           },
-          true};
+          true, std::move(names)};
 }
 
 template <class Ref>

@@ -76,7 +76,8 @@ std::vector<Option> models_and_machine() {
         text("a preset or a config.json", at(&C::random_draft)),
         "llama-68M with a preset as --random-weights"),
       o("dtype", {}, "TYPE", "",
-        "of weights and KV caches; auto: f16 on a CUDA device, which has no f32; bf16 where the "
+        "data type of weights and KV caches; auto: f16 on a CUDA device, which has no f32; bf16 "
+        "where the "
         "processor multiplies it, else f32 (plan: f16)",
         kComputing, Role::kNames, dtype()),
       o("device", {}, "NAME", "",
@@ -208,7 +209,7 @@ std::vector<Option> sampling_and_acceptance() {
         real({.low = kMinPositive, .high = 1}, member(&S::sampling, &SamplingParams::top_p))),
       o("top-k", {}, "N", "tokens", "keep the N most probable tokens; 0: all", kShaped,
         Role::kDecides, integer(0, 1 << 20, member(&S::sampling, &SamplingParams::top_k))),
-      o("seed", {}, "N", "", "of sampling, synthetic documents and random weights", kComputing,
+      o("seed", {}, "N", "", "seed of sampling, synthetic documents and random weights", kComputing,
         Role::kDecides, integer(0, kMaxSeed, at(&C::seed))),
       o("chi-square-runs", {}, "N", "",
         "generations of each losslessness test by sampling; 0: none of these tests. Fewer than "
@@ -241,7 +242,8 @@ std::vector<Option> sampling_and_acceptance() {
 std::vector<Option> data() {
   return {
       o("dataset", {}, "NAME|FILE", "",
-        "synthetic; needle: such documents with a random pass key in them, which the target is "
+        "where prompts come from. synthetic: generated documents; needle: such documents with a "
+        "random pass key in them, which the target is "
         "asked to copy; gs, 128k, one-shot, lwm or demo (fetched by scripts/download_data.sh); or "
         "a "
         "file: .txt is one document; .jsonl has one a line, {\"text\": ...}, whose fields prefix "
@@ -278,7 +280,8 @@ std::vector<Option> measuring() {
         "it is marked not comparable, and the exit code is 8",
         kShaped, Role::kMeasures, real({.high = 1000, .open = true}, at(&C::max_noise_pct))),
       o("timeout", {}, "S", "seconds",
-        "of the whole run, in a sweep of each case; what is not finished by then gets the status "
+        "limit of the whole run, in a sweep of each case; what is not finished by then gets the "
+        "status "
         "timeout",
         kShaped, Role::kMeasures, real({.high = 1e9, .open = true}, at(&C::timeout_s))),
       o("memory-limit", {}, "BYTES", "bytes",
@@ -304,8 +307,8 @@ std::vector<Option> sweeping() {
         "that share a load of the models, and all parts together are the sweep",
         kRun, Role::kOutputs, sweep_shard(), "all cases"),
       o("merge", {}, "FILES", "",
-        "measure nothing: the result is made of the journals (--resume) of the sweep's shards, "
-        "which may come from several machines with the same processor and GPU",
+        "make the result of the journals (--resume) of the sweep's shards; they may come from "
+        "several machines with the same processor and GPU, and nothing is measured",
         kRun, Role::kOutputs, journal_files()),
       o("fail-fast", {}, "", "", "end at the first case that fails", kRun, Role::kOutputs,
         flag(at(&C::fail_fast))),
@@ -360,31 +363,32 @@ std::vector<Option> output() {
   };
   const OptionValue json_file = text("a file name", at(&C::json_file));
   return {
-      o("output-format", {"o"}, "FORMAT", "", "of what is printed on stdout", kRun, Role::kOutputs,
+      o("output-format", {"o"}, "FORMAT", "", "format of what is printed on stdout", kRun | kShow,
+        Role::kOutputs,
         format({{"table", F::kTable},
                 {"json", F::kJson},
                 {"jsonl", F::kJsonl},
                 {"csv", F::kCsv},
                 {"markdown", F::kMarkdown},
                 {"md", F::kMarkdown}})),
-      o("output-format", {"o"}, "FORMAT", "", "of what is printed on stdout", kPlan | kPerplexity,
-        Role::kOutputs, format({{"table", F::kTable}, {"json", F::kJson}})),
-      o("output-format", {"o"}, "FORMAT", "", "of what is printed on stdout", kCompare,
+      o("output-format", {"o"}, "FORMAT", "", "format of what is printed on stdout",
+        kPlan | kPerplexity | kInspect | kListDevices, Role::kOutputs,
+        format({{"table", F::kTable}, {"json", F::kJson}})),
+      o("output-format", {"o"}, "FORMAT", "", "format of what is printed on stdout", kCompare,
         Role::kOutputs,
         format({{"table", F::kTable},
                 {"json", F::kJson},
                 {"markdown", F::kMarkdown},
                 {"md", F::kMarkdown}})),
-      o("format", {}, "FORMAT", "",
-        "of what is printed on stdout: Bencher Metric Format; github-action-benchmark, what is "
+      o("output-format", {"o", "format"}, "FORMAT", "",
+        "format of what is printed on stdout: Bencher Metric Format; github-action-benchmark, what "
+        "is "
         "better smaller or bigger; rows as --csv writes them; a table for booktabs",
         kExport, Role::kOutputs, export_format()),
       o("json", {}, "FILE", "", "write the result as one JSON document, replaced atomically",
-        kRun | kPlan | kPerplexity | kCompare, Role::kOutputs, json_file),
+        kRun | kPlan | kPerplexity | kCompare | kInspect | kListDevices, Role::kOutputs, json_file),
       o("junit", {}, "FILE", "", "write a test case for each case and metric, as JUnit XML",
         kCompare, Role::kOutputs, text("a file name", at(&C::junit_file))),
-      o("json", {}, "", "", "print JSON instead of a table", kInspect | kListDevices,
-        Role::kOutputs, flag(at(&C::json_to_stdout))),
       o("jsonl", {}, "FILE", "", "append one line of JSON per case (plan: checked, not written)",
         kShaped, Role::kOutputs, text("a file name", at(&C::jsonl_file))),
       o("csv", {}, "FILE", "", "write one row per case (plan: checked, not written)", kShaped,
@@ -405,7 +409,7 @@ std::vector<Option> output() {
       o("details", {}, "", "",
         "print all tables: acceptance by level and position, whole generations, bytes and time of "
         "each pass, memory (plan: nothing)",
-        kShaped, Role::kOutputs, flag(at(&C::details))),
+        kShaped | kShow, Role::kOutputs, flag(at(&C::details))),
       o("verbose", {}, "", "",
         "stream the generated text to stderr, coloured by the level that produced each token "
         "(plan: nothing)",
@@ -420,31 +424,47 @@ std::vector<Option> general() {
   return {
       o("config", {}, "FILE", "", "TOML file of option = value lines; the command line wins",
         kAllCommands, Role::kOutputs, file),
-      o("help", {"h"}, "", "", "this text", kAllCommands, Role::kOutputs, word),
+      o("help", {"h"}, "", "",
+        "this text; --help GROUP: the options of a group, --help all: all options", kAllCommands,
+        Role::kOutputs, word),
       o("version", {}, "", "", "the program's version", kAllCommands, Role::kOutputs, word),
   };
 }
 
 }  // namespace
 
+const std::vector<OptionGroup>& option_groups() {
+  static const std::vector<OptionGroup> kGroups = {
+      {"models", "Models and machine", "models, dtype, device, threads, offloading, ranks"},
+      {"method", "Method and shape", "methods, lengths, gammas, budgets and caches"},
+      {"sampling", "Sampling and acceptance", "temperature, seed, and how tokens are accepted"},
+      {"data", "Data", "prompts and where they come from"},
+      {"measuring", "Measuring", "repetitions, warm-up, noise, limits of time and memory"},
+      {"sweeps", "Sweeps", "journals, shards and lists of cases"},
+      {"comparing", "Comparing", "what counts as worse"},
+      {"output", "Output", "files, formats and what is printed"},
+      {"general", "General", "configuration file, help and version"},
+  };
+  return kGroups;
+}
+
 const std::vector<Option>& option_table() {
   static const std::vector<Option> kTable = [] {
-    const std::pair<std::string_view, std::vector<Option>> groups[] = {
-        {"Models and machine", models_and_machine()},
-        {"Method and shape", method_and_shape()},
-        {"Sampling and acceptance", sampling_and_acceptance()},
-        {"Data", data()},
-        {"Measuring", measuring()},
-        {"Sweeps", sweeping()},
-        {"Comparing", comparing()},
-        {"Output", output()},
-        {"General", general()},
-    };
+    const std::vector<Option> parts[] = {models_and_machine(),
+                                         method_and_shape(),
+                                         sampling_and_acceptance(),
+                                         data(),
+                                         measuring(),
+                                         sweeping(),
+                                         comparing(),
+                                         output(),
+                                         general()};
+    TF_CHECK(std::size(parts) == option_groups().size());
     std::vector<Option> table;
-    for (const auto& [title, options] : groups) {
-      for (const Option& option : options) {
+    for (std::size_t i = 0; i < std::size(parts); ++i) {
+      for (const Option& option : parts[i]) {
         Option& o = table.emplace_back(option);
-        o.group = title;
+        o.group = option_groups()[i].name;
         if ((o.commands & kRun) != 0) o.commands |= kSweep;
       }
     }

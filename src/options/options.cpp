@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/nearest_name.h"
 #include "core/utf8.h"
 #include "options/models.h"
 #include "triforce/plan.h"
@@ -17,25 +18,9 @@ std::string canonical(std::string_view name) {
   return out;
 }
 
-// Insertions, deletions and substitutions between two words (Levenshtein).
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
-    }
-  }
-  return row[b.size()];
-}
-
 // What other programs of the field (llama-bench, vLLM, SGLang) call an option of ours. Suggested,
 // not accepted: the meaning is not always quite the same.
-constexpr std::array<std::array<std::string_view, 2>, 19> kForeignNames = {{
+constexpr std::array<std::array<std::string_view, 2>, 23> kForeignNames = {{
     {"model", "target"},
     {"draft-model", "draft"},
     {"model-draft", "draft"},
@@ -55,9 +40,20 @@ constexpr std::array<std::array<std::string_view, 2>, 19> kForeignNames = {{
     {"num-warmups", "warmup"},
     {"output", "output-format"},
     {"dataset-name", "dataset"},
+    {"q", "progress none"},
+    {"quiet", "progress none"},
+    {"silent", "progress none"},
+    {"v", "verbose"},
 }};
-
-constexpr std::size_t kManyFiles = 4096;
+// And values.
+constexpr std::array<std::array<std::string_view, 2>, 6> kForeignValues = {{
+    {"float16", "f16"},
+    {"half", "f16"},
+    {"bfloat16", "bf16"},
+    {"float32", "f32"},
+    {"float", "f32"},
+    {"gpu", "cuda"},
+}};
 
 void check_models(const RunConfig& c, const GivenOptions& given) {
   if (given.contains("target") && given.contains("random-weights")) {
@@ -212,65 +208,6 @@ void check_speculation(const RunConfig& c) {
 
 }  // namespace
 
-const std::vector<CommandInfo>& command_table() {
-  static const std::vector<CommandInfo> kTable = {
-      {kRun,
-       "run",
-       "measure methods on prompts (the default command)",
-       {},
-       {"--prefill 2k --gen-len 64 --repetitions 2",
-        "--method ar,triforce,retrieval --json result.json",
-        "-m llama-7B-128K --dataset gs -p 124928 --budget 4096 --gamma 6"}},
-      {kSweep,
-       "sweep",
-       "measure a recipe's cases, or all combinations of option values",
-       {{0, 1}, "[RECIPE]", "a recipe"},
-       {"sweep --prefill 4k-15k*2 --budget 512,1024 --json sweep.json",
-        "sweep tiny-fig6b --resume fig6b.journal"}},
-      {kPlan,
-       "plan",
-       "memory and predicted speed of a run with these options; loads nothing",
-       {},
-       {"plan --target llama-7B-128K --prefill 124928", "plan -m llama-7B-128K -p 64k --gamma auto",
-        "plan -m llama-7B-128K -p 127k --kv-offload --machine 2xrtx4090"}},
-      {kPerplexity,
-       "perplexity",
-       "teacher-forced perplexity of the target over a text",
-       {},
-       {"perplexity --prefill 2048", "perplexity --target DIR --dataset book.txt --json out.json"}},
-      {kInspect,
-       "inspect",
-       "check a checkpoint folder or a .safetensors file and list it",
-       {{1, 1}, "PATH", "a checkpoint folder or a .safetensors file"},
-       {"inspect DIR", "inspect model.safetensors --json"}},
-      {kListDevices, "list-devices", "what this machine offers", {}, {"list-devices --json"}},
-      {kCompare,
-       "compare",
-       "whether results became worse: exit code 1 if so",
-       {{2, 2}, "BASE NEW", "two result files, of --json or --jsonl"},
-       {"compare base.json new.json --exact",
-        "compare base.jsonl new.jsonl --runs 10 --junit out.xml -o md"}},
-      {kExport,
-       "export",
-       "results in the formats of other programs",
-       {{1, kManyFiles}, "RESULT...", "result files, of --json or --jsonl, or foreign results"},
-       {"export result.json --format latex", "export a.json b.jsonl --format bencher"}},
-      {kSelftest,
-       "selftest",
-       "every operation against its oracle, and the losslessness tests",
-       {},
-       {"selftest", "selftest --device cuda:0 --dtype f16"}},
-  };
-  return kTable;
-}
-
-const CommandInfo& command_info(Command command) {
-  for (const CommandInfo& c : command_table()) {
-    if (c.command == command) return c;
-  }
-  TF_CHECK(false, "command {}", static_cast<unsigned>(command));
-}
-
 const Option* find_option(Command command, std::string_view name) {
   const std::string wanted = canonical(name);
   for (const Option& o : option_table()) {
@@ -281,23 +218,12 @@ const Option* find_option(Command command, std::string_view name) {
   return nullptr;
 }
 
-std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
-  for (const std::string& candidate : known) {
-    const std::size_t d = edit_distance(canonical(name), candidate);
-    if (d < best_distance) {
-      best_distance = d;
-      best = candidate;
-    }
-  }
-  return best;
-}
-
 std::string suggest_option(Command command, std::string_view name, std::string_view dashes) {
+  const std::string wanted = canonical(name);
   std::string near;
   for (const auto& [foreign, ours] : kForeignNames) {
-    if (foreign == canonical(name) && find_option(command, ours) != nullptr) near = ours;
+    const std::string_view option = ours.substr(0, ours.find(' '));
+    if (foreign == wanted && find_option(command, option) != nullptr) near = ours;
   }
   if (near.empty() && name.size() > 1) {
     std::vector<std::string> names;
@@ -308,10 +234,42 @@ std::string suggest_option(Command command, std::string_view name, std::string_v
         if (alias.size() > 1) names.emplace_back(alias);
       }
     }
-    near = nearest_name(name, names);
+    near = nearest_name(wanted, names);
   }
   return near.empty() ? "expected one of those --help lists"
                       : fmt::format("did you mean {}{}?", dashes, near);
+}
+
+std::string suggest_value(const Option& option, std::string_view text) {
+  for (const auto& [foreign, ours] : kForeignValues) {
+    const auto& words = option.value.words;
+    if (foreign == text && std::find(words.begin(), words.end(), ours) != words.end()) {
+      return fmt::format("; did you mean {}?", ours);
+    }
+  }
+  return did_you_mean(text, option.value.words);
+}
+
+void refuse_value(const Option& option, const Given& given, std::string_view note) {
+  std::string found = quote_text(given.value), hint;
+  if (option.value.words_listed) {
+    const auto& words = option.value.words;
+    std::vector<std::string_view> seen;
+    for (const std::string_view item : split_list(given.value)) {
+      const bool twice = std::find(seen.begin(), seen.end(), item) != seen.end();
+      seen.push_back(item);
+      if (!twice && std::find(words.begin(), words.end(), item) != words.end()) continue;
+      if (item.size() < given.value.size()) {
+        found = fmt::format("{}{} in {}", quote_text(item), twice ? " twice" : "", found);
+      }
+      if (!twice) hint = suggest_value(option, item);
+      break;
+    }
+  } else {
+    hint = suggest_value(option, given.value);
+  }
+  throw_usage("{}--{}: expected {}, found {}{}{}", given.where, option.name, option.value.expected,
+              found, note, hint);
 }
 
 void give(GivenOptions& given, const Option& option, Given value) {
@@ -338,12 +296,11 @@ RunConfig fill_in(Command command, const GivenOptions& given, const std::string&
     TF_CHECK(o != nullptr && o->value.set != nullptr, "option {}", name);
     if (o->value.set(c, value.value)) continue;
     const bool of_one = (command & (kRun | kSweep)) == 0 && o->value.lists;
-    throw_usage("{}--{}: expected {}, found {}{}", value.where, name, o->value.expected,
-                quote_text(value.value),
-                of_one && value.value.find(',') != std::string::npos
-                    ? fmt::format("; {} takes one value, run and sweep take lists",
-                                  command_info(command).name)
-                    : "");
+    refuse_value(*o, value,
+                 of_one && value.value.find(',') != std::string::npos
+                     ? fmt::format("; {} takes one value, run and sweep take lists",
+                                   command_info(command).name)
+                     : "");
   }
   return c;
 }

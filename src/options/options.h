@@ -12,6 +12,7 @@
 
 #include "core/parse_number.h"
 #include "triforce/config.h"
+#include "triforce/error.h"
 
 namespace triforce {
 
@@ -26,8 +27,9 @@ enum Command : unsigned {
   kSweep = 64,
   kCompare = 128,
   kExport = 256,
+  kShow = 512,
 };
-inline constexpr unsigned kAllCommands = 511;
+inline constexpr unsigned kAllCommands = 1023;
 // The words of a command that are no options: `count.first` to `count.second` of them.
 struct Operands {
   std::pair<std::size_t, std::size_t> count{0, 0};
@@ -40,9 +42,13 @@ struct CommandInfo {
   std::string_view summary;
   Operands operands;
   std::vector<std::string_view> examples;  // what follows "triforce-bench "
+  // Options that its --help shows; the others are in groups. Empty: it shows all, being few.
+  std::vector<std::string_view> usual;
+  std::vector<ExitCode> exit_codes;  // that it can end with
 };
 const std::vector<CommandInfo>& command_table();
 const CommandInfo& command_info(Command command);
+const Command* command_named(std::string_view word);  // nullptr: none
 
 // What a value changes. A case is identified (identity.h) by the values that decide its tokens and
 // counters; some of them matter to a part of the methods only.
@@ -65,6 +71,8 @@ struct OptionValue {
   std::function<bool(RunConfig&, std::string_view)> set;  // false: the text is no good value
   std::function<ParamValue(const RunConfig&)> get;        // monostate: not set
   bool lists = false;  // a text may stand for several values (axes.h): none of them has a comma
+  std::vector<std::string> words = {};  // values that are names, for "did you mean"
+  bool words_listed = false;            // a value is a comma list of them, each once
   // How an integer of its is written, for ranges.
   std::optional<std::int64_t> (*integer)(std::string_view) = parse_integer;
 };
@@ -79,13 +87,21 @@ struct Option {
   Role role = Role::kOutputs;
   OptionValue value;                // no `set`: the command line's own (--help, --config)
   std::string_view unset = "none";  // the default in the help text where no value is set
-  std::string_view group = "";      // heading in the help text; option_table() fills it in
+  std::string_view group = "";      // an option_groups() name; option_table() fills it in
 
   bool is_flag() const { return placeholder.empty(); }
   // Whether `run` and `sweep` take several values of it: not of what all cases share.
   bool sweeps() const { return value.lists && role != Role::kOutputs; }
 };
 const std::vector<Option>& option_table();
+
+// Options that --help shows together, in the order of the table.
+struct OptionGroup {
+  std::string_view name;   // "sampling", of --help sampling
+  std::string_view title;  // "Sampling and acceptance"
+  std::string_view about;  // one line
+};
+const std::vector<OptionGroup>& option_groups();
 
 // A value as it was given; flags hold "true" or "false". `where` begins messages about it: empty
 // for the command line, "run.toml:3: " for a file.
@@ -112,7 +128,11 @@ const Option* find_option(Command command, std::string_view name);
 // "did you mean DASHES<name>?" for the known name that is closest to `name`, or the one that other
 // tools of the field call so; without any: "expected one of those --help lists".
 std::string suggest_option(Command command, std::string_view name, std::string_view dashes);
-// The known name closest to a misspelt one; empty if none is near.
-std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
+// "; did you mean <value>?" of a text that is no value of `option`, or nothing.
+std::string suggest_value(const Option& option, std::string_view text);
+// Throws Error(kUsage) for a text that is no value of `option`: "--name: expected ..., found ...",
+// which of a list names the element that is wrong, and "did you mean ...?" where a value is near.
+[[noreturn]] void refuse_value(const Option& option, const Given& given,
+                               std::string_view note = {});
 
 }  // namespace triforce

@@ -108,10 +108,7 @@ Values wanted_of(const Option& option, const Given& given, std::size_t max_value
   Values wanted;
   for (const std::string& text : expand_values(option, given, max_values)) {
     RunConfig scratch;
-    if (!option.value.set(scratch, text)) {
-      throw_usage("{}--{}: expected {}, found {}", given.where, option.name, option.value.expected,
-                  quote_text(text));
-    }
+    if (!option.value.set(scratch, text)) refuse_value(option, {text, given.where});
     if (option.name == kMethod) return names_in(text);
     wanted.push_back(option.value.get(scratch));
   }
@@ -218,7 +215,9 @@ class Points {
   std::vector<std::vector<AxisPoint>> of_sections_;
 };
 
-std::vector<std::string> known_recipes(const fs::path& folder) {
+fs::path recipe_folder() { return find_data_folder().root / "experiments"; }
+
+std::vector<std::string> names_of_recipes(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -275,11 +274,24 @@ ChosenRecipe choose_file(const std::string& name, const GivenOptions& given,
 
 }  // namespace
 
+std::vector<KnownRecipe> known_recipes() {
+  const fs::path folder = recipe_folder();
+  std::vector<KnownRecipe> known;
+  for (const std::string& name : names_of_recipes(folder)) {
+    const Recipe recipe = read_recipe((folder / name).string() + std::string(kSuffix));
+    KnownRecipe& k = known.emplace_back(KnownRecipe{name, recipe.title, {}});
+    for (const std::string_view size : kRecipeSizes) {
+      if (recipe.sizes.contains(size)) k.sizes.emplace_back(size);
+    }
+  }
+  return known;
+}
+
 std::vector<ChosenRecipe> choose_recipes(const std::string& name, const GivenOptions& given,
                                          std::size_t max_points) {
   if (name.find(kSuffix) != std::string::npos) return {choose_file(name, given, max_points)};
-  const fs::path folder = find_data_folder().root / "experiments";
-  const std::vector<std::string> known = known_recipes(folder);
+  const fs::path folder = recipe_folder();
+  const std::vector<std::string> known = names_of_recipes(folder);
   const std::size_t dash = std::min(name.find('-'), name.size());
   const std::string size = name.substr(0, dash);
   const std::string which = name.substr(std::min(dash + 1, name.size()));

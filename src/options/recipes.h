@@ -22,6 +22,15 @@ struct ChosenRecipe {
   std::vector<ChosenDirection> directions;  // among `points`
 };
 
+// A recipe of data/experiments, by the names that `sweep` takes.
+struct KnownRecipe {
+  std::string name;  // "fig6b"
+  std::string title;
+  std::vector<std::string> sizes;  // "tiny": its size is swept by "tiny-fig6b"
+};
+// By name. Throws as read_recipe().
+std::vector<KnownRecipe> known_recipes();
+
 // "tiny-fig6b" is that size of data/experiments/fig6b.toml, "tiny-all" that size of all that have
 // it, "my.toml" or "my.toml:tiny" a file. `given`, of the command line, replaces a recipe's
 // options; of an option that its blocks of cases, or a size's sections, have different values of,

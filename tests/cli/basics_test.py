@@ -1,5 +1,6 @@
 """Help, plan, inspect, list-devices, usage errors."""
 import os
+import re
 import resource
 import struct
 import subprocess
@@ -18,10 +19,21 @@ class Basics(ProgramTest):
             self.assertIn(command, overview)
             text = self.run_program(command, "--help").out
             self.assertIn(f"Usage: triforce-bench {command}", text)
-            self.assertIn("--config", text)
+            self.assertIn("--config", self.run_program(command, "--help", "all").out)
         self.assertEqual(self.run_program("help").out, overview)
         self.assertEqual(self.run_program("help", "plan").out, self.run_program("plan", "-h").out)
+        self.assertEqual(self.run_program("--help", "plan").out, self.run_program("plan", "-h").out)
+        self.assertEqual(self.run_program("help", "plan", "data").out,
+                         self.run_program("plan", "--help", "data").out)
         self.assertRegex(self.run_program("--version").out, r"^triforce-bench \d+\.\d+\.\d+\n$")
+
+    def test_a_sweep_of_nothing_lists_the_recipes(self):
+        listed = self.run_program("sweep").out
+        for path in sorted((SOURCE / "data/experiments").glob("*.toml")):
+            title = re.search(r'^title = "(.*)"$', path.read_text(encoding="utf-8"), re.MULTILINE)[1]
+            self.assertRegex(" ".join(listed.split()), rf" {re.escape(path.stem)} {re.escape(title)} \[[a-z, ]+\]")
+        self.assertLessEqual(max(map(len, listed.splitlines())), 80)
+        self.assertEqual(self.run_program("sweep", "--list").out, listed)
 
     def test_usage_errors(self):
         self.fails(2, "--gama", "3", says="did you mean --gamma?")
@@ -38,7 +50,7 @@ class Basics(ProgramTest):
         self.fails(2, *self.tiny(**{"random-draft": None}), says="--draft")
 
     def test_device_errors(self):
-        devices = strict_json(self.run_program("list-devices", "--json").out)
+        devices = strict_json(self.run_program("list-devices", "-o", "json").out)
         gpus = [d for d in devices["devices"] if d["device"].startswith("cuda")]
         missing = f"cuda:{len(gpus)}"
         says = "without CUDA" if not devices["cuda"] else missing
@@ -99,7 +111,7 @@ class Basics(ProgramTest):
     def test_list_devices(self):
         table = self.run_program("list-devices").out
         self.assertIn("scalar", table)
-        found = strict_json(self.run_program("list-devices", "--json").out)
+        found = strict_json(self.run_program("list-devices", "-o", "json").out)
         if not found["cuda"]:
             self.assertIn("without CUDA", table)
         devices = found["devices"]
@@ -111,14 +123,16 @@ class Basics(ProgramTest):
         folder = str(SOURCE / "data/models/target")
         table = self.run_program("inspect", folder).out
         self.assertIn("model.embed_tokens.weight", table)
-        found = strict_json(self.run_program("inspect", folder, "--json").out)
+        found = strict_json(self.run_program("inspect", folder, "-o", "json", "--json", self.path("i.json")).out)
+        with open(self.path("i.json"), encoding="utf-8") as file:
+            self.assertEqual(strict_json(file.read()), found)
         self.assertEqual(found["bytes"], sum(t["bytes"] for t in found["tensors"]))
         self.assertEqual(found["config"]["n_params"], found["elements"])
         self.assertEqual(found["config"]["kv_bytes_per_token_f16"], 6144)
         self.assertEqual(found["config"]["rope_scaling"]["kind"], "yarn")
         single = folder + "/model.safetensors"
         names = {t["name"] for t in strict_json(
-            self.run_program("inspect", single, "--json").out)["tensors"]}
+            self.run_program("inspect", single, "-o", "json").out)["tensors"]}
         self.assertEqual(names, {t["name"] for t in found["tensors"]})
 
     def test_inspect_refuses(self):

@@ -14,7 +14,7 @@ SMALL = {"hidden_size": 40, "intermediate_size": 56, "num_attention_heads": 2,
 
 
 def setUpModule():
-    listed = subprocess.run([BINARY, "list-devices", "--json"], capture_output=True, check=True)
+    listed = subprocess.run([BINARY, "list-devices", "-o", "json"], capture_output=True, check=True)
     devices = strict_json(listed.stdout.decode())["devices"]
     if not EMULATED and not any(d["device"].startswith("cuda") for d in devices):
         raise unittest.SkipTest("no CUDA device")
@@ -136,7 +136,7 @@ class Cuda(ProgramTest):
         self.fails(2, *self.small(dtype="f32"), says=["--dtype", "f16 or bf16", "f32"])
 
     def test_list_devices(self):
-        listed = strict_json(self.run_program("list-devices", "--json").out)
+        listed = strict_json(self.run_program("list-devices", "-o", "json").out)
         self.assertTrue(listed["cuda"])
         gpu = [d for d in listed["devices"] if d["device"] == "cuda:0"][0]
         self.assertTrue(gpu["usable"])

@@ -25,7 +25,7 @@ class FirstFigure(ProgramTest):
         self.addCleanup(os.sched_setaffinity, 0, mine)
 
     def test_comes_early(self):
-        devices = json.loads(self.run_program("list-devices", "--json").out)["devices"]
+        devices = json.loads(self.run_program("list-devices", "-o", "json").out)["devices"]
         bf16 = "avx512-bf16" in devices[0]["isa"]
         passed, used = first_figure([BINARY, "--device", "cpu"], timeout_s=240)
         print(f"first figure after {passed:.1f} s, {used:.1f} s of processors", file=sys.stderr)

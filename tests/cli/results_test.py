@@ -41,6 +41,23 @@ class Results(ProgramTest):
             if fmt == "json":
                 strict_json(out)
 
+    def test_saved_results_are_shown_again(self):
+        options = self.tiny(json=self.path("a.json"), jsonl=self.path("a.jsonl"))
+        run = self.run_program("run", *options, "--details").out
+        self.assertEqual(self.run_program("show", "a.json", "--details").out, run)
+        self.assertEqual(self.run_program("show", "a.jsonl", "--details").out, run)
+        short = self.run_program("show", "a.json").out
+        self.assertLess(len(short), len(run))
+        self.assertEqual(self.run_program("show", "a.json", "a.json").out, short + "\n" + short)
+        self.assertEqual(self.run_program("show", "a.json", "-o", "json").out, self.read("a.json"))
+        self.assertEqual(self.run_program("show", "a.json", "-o", "jsonl").out, self.read("a.jsonl"))
+        self.fails(2, "a.json", says=["did you mean show a.json?"])
+        self.fails(2, "show", says=["show: expected result files"])
+        self.fails(3, "show", "absent.json", says=["FileNotFound"])
+        with open(self.path("not.json"), "w", encoding="utf-8") as file:
+            file.write('{"schema": "mine"}\n')
+        self.fails(3, "show", "not.json", says=["InvalidResult"])
+
     def test_params_name_every_option(self):
         out = self.run_program(*self.tiny(**{"output-format": "json", "top-p": "0.8"})).out
         params = strict_json(out)["cases"][0]["params"]

@@ -160,7 +160,9 @@ class Sweep(ProgramTest):
         self.run_program("compare", "--exact", "sweep.json", "again.json")
         self.sweep(json="other.json", seed=7, **options)
         self.run_program("compare", "--exact", "sweep.json", "other.json", code=8)
-        done = self.run_program("export", "sweep.json", "--format", "csv")
+        again = self.run_program("sweep", *self.tiny(**options), "--json", "shown.json").out
+        self.assertEqual(self.run_program("show", "shown.json").out, again)
+        done = self.run_program("export", "sweep.json", "-o", "csv")
         self.assertEqual([row["sweep.case"] for row in csv.DictReader(io.StringIO(done.out))],
                          list("1122"))
 

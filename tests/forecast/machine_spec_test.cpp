@@ -182,6 +182,20 @@ TEST(MachineSpec, DamagedFilesAreReadOrRefused) {
   EXPECT_GT(refused, 500);
 }
 
+TEST(MachineSpec, ANameThatBeginsLikeAKnownOneIsSuggested) {
+  const auto ends_with = [](const std::string& name, const std::string& end) {
+    try {
+      find_machines(name);
+    } catch (const Error& e) {
+      return std::string(e.what()).ends_with(end);
+    }
+    return false;
+  };
+  EXPECT_TRUE(ends_with("a100", "found \"a100\"; did you mean a100-80g?"));
+  EXPECT_TRUE(ends_with("RTX4091", "found \"RTX4091\"; did you mean rtx4090?"));
+  EXPECT_TRUE(ends_with("dgx-spark-box", "found \"dgx-spark-box\""));
+}
+
 TEST(MachineSpec, NamesInAnyCaseOrFiles) {
   EXPECT_EQ(find_machines("").size(), builtin_machines().size());
   EXPECT_EQ(find_machines("2xRTX4090").at(0).gpus, 2);

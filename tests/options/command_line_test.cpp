@@ -174,11 +174,41 @@ TEST(CommandLineActions, HelpAndVersion) {
   EXPECT_FALSE(parse_command_line({"help"}).named);
   EXPECT_EQ(parse_command_line({"help", "plan"}).action, Action::kHelp);
   EXPECT_EQ(parse_command_line({"help", "plan"}).command, kPlan);
-  EXPECT_EQ(usage_error({"help", "plam"}), "unknown command \"plam\"; did you mean plan?");
-  EXPECT_EQ(usage_error({"--help=x"}), "--help: expected true or false, found \"x\"");
+  EXPECT_EQ(usage_error({"help", "plam"}),
+            "--help: expected a command or one of all, models, method, sampling, data, measuring, "
+            "sweeps, output, general, found \"plam\"; did you mean plan?");
+  EXPECT_EQ(usage_error({"--help=x"}).find("--help: expected a command or one of all, "), 0U);
+  EXPECT_EQ(usage_error({"help", "plan", "data", "x"}),
+            "help: expected a command or a group of options, found \"x\"");
+  EXPECT_EQ(usage_error({"--version=x"}), "--version: expected true or false, found \"x\"");
+  EXPECT_EQ(parse_command_line({"--version=false"}).action, Action::kExecute);
   EXPECT_EQ(parse_command_line({"inspect", "a.safetensors"}).config.operands,
             std::vector<std::string>{"a.safetensors"});
   EXPECT_NE(usage_error({"inspect"}).find("inspect: expected"), std::string::npos);
+  EXPECT_EQ(usage_error({"compare", "a.json"}),
+            "compare: expected two result files, of --json or --jsonl, found \"a.json\" alone");
+  // A wrong option is said before a missing operand.
+  EXPECT_EQ(usage_error({"compare", "--runs", "0"}).find("--runs: expected"), 0U);
+  EXPECT_EQ(parse_command_line({"export", "a", "b", "[c]"}).config.operands,
+            (std::vector<std::string>{"a", "b", "[c]"}));
+}
+
+TEST(CommandLineActions, ASweepOfNothingListsTheRecipes) {
+  using Action = CommandLine::Action;
+  EXPECT_EQ(parse_command_line({"sweep"}).action, Action::kListRecipes);
+  EXPECT_EQ(parse_command_line({"sweep", "--list"}).action, Action::kListRecipes);
+  EXPECT_EQ(parse_command_line({"sweep", "tiny-fig1"}).action, Action::kExecute);
+  EXPECT_EQ(parse_command_line({"sweep", "--gamma", "3"}).action, Action::kExecute);
+  EXPECT_EQ(parse_command_line({}).action, Action::kExecute);
+}
+
+TEST(CommandLineActions, AResultAloneIsToBeShown) {
+  const std::string path = ::testing::TempDir() + "triforce_shown.json";
+  EXPECT_EQ(usage_error({path}).find("did you mean show"), std::string::npos);
+  std::ofstream(path) << "{}";
+  EXPECT_EQ(usage_error({path}),
+            "unknown command \"" + path + "\"; did you mean show " + path + "?");
+  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -298,11 +298,15 @@ TEST(Options, UnknownNamesSuggestTheNearest) {
   EXPECT_EQ(usage_error({"-prefill", "4"}), "unknown option \"-prefill\"; did you mean --prefill?");
   EXPECT_EQ(usage_error({"--p", "4"}).find("unknown option \"--p\""), 0U);
   EXPECT_EQ(usage_error({"helpp"}), "unknown command \"helpp\"; did you mean help?");
+  for (const char* command : {"run", "list-devices", "sweep"}) {
+    EXPECT_EQ(usage_error({command, "tiny-fig1", ""}).find("unexpected argument \""), 0U)
+        << command;
+  }
+  EXPECT_EQ(usage_error({""}).find("unknown command \"\""), 0U);
   EXPECT_NE(usage_error({"run", "stray"}).find("unexpected argument \"stray\""), std::string::npos);
-  // A flag here, an option with a value in run.
-  EXPECT_EQ(usage_error({"list-devices", "--json", "x.json"}),
-            "unexpected argument \"x.json\"; --json of list-devices takes no value");
-  EXPECT_EQ(usage_error({"list-devices", "x.json", "--json"}),
+  EXPECT_EQ(usage_error({"--details", "x.json"}),
+            "unexpected argument \"x.json\"; --details of run takes no value");
+  EXPECT_EQ(usage_error({"list-devices", "x.json", "--json", "y.json"}),
             "unexpected argument \"x.json\"; expected options beginning with --");
   // An option of another command is unknown here.
   EXPECT_NE(usage_error({"plan", "--chunk", "3"}).find("unknown option"), std::string::npos);
@@ -319,9 +323,55 @@ TEST(Options, NamesOfOtherToolsAreSuggestions) {
     EXPECT_EQ(usage_error({"--" + theirs, "3"}),
               "unknown option \"--" + theirs + "\"; did you mean --" + ours + "?");
   }
+  for (const char* quiet : {"-q", "--quiet", "--silent"}) {
+    EXPECT_EQ(usage_error({quiet}), fmt::format("unknown option \"{}\"; did you mean "
+                                                "--progress none?",
+                                                quiet));
+  }
+  EXPECT_EQ(usage_error({"-v"}), "unknown option \"-v\"; did you mean --verbose?");
+  EXPECT_EQ(usage_error({"compare", "a", "b", "-v"}),
+            "unknown option \"-v\"; expected one of those --help lists");
   EXPECT_EQ(usage_error({"-d", "4096"}), "unknown option \"-d\"; did you mean --prefill?");
   // Not where the command has no such option.
   EXPECT_EQ(usage_error({"inspect", "--n-gen", "3"}).find("gen-len"), std::string::npos);
+}
+
+TEST(Options, ValuesThatAreNearlyRightAreSuggested) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--method", "triforse"}, "found \"triforse\"; did you mean triforce?"},
+      {{"--method", "triforce,mine"}, "found \"mine\" in \"triforce,mine\""},
+      {{"--method", "ar,triforse"},
+       "found \"triforse\" in \"ar,triforse\"; did you mean triforce?"},
+      {{"--method", "ar,ar"}, "found \"ar\" twice in \"ar,ar\""},
+      {{"--method", "ar,"}, "found \"\" in \"ar,\""},
+      {{"--dtype", "fp16"}, "found \"fp16\"; did you mean f16?"},
+      {{"--dtype", "float16"}, "found \"float16\"; did you mean f16?"},
+      {{"--dtype", "bfloat16"}, "found \"bfloat16\"; did you mean bf16?"},
+      {{"--dtype", "fp32"}, "found \"fp32\"; did you mean f32?"},
+      {{"--dtype", "f16,fp32"}, "found \"fp32\"; did you mean f32?"},
+      {{"plan", "--dtype", "float32"}, "found \"float32\"; did you mean f32?"},
+      {{"--device", "gpu"}, "found \"gpu\"; did you mean cuda?"},
+      {{"--selection", "mean"}, "found \"mean\"; did you mean mean-key?"},
+      {{"--record", "tokens,chunk", "--json", "x"},
+       "found \"chunk\" in \"tokens,chunk\"; did you mean chunks?"},
+      {{"export", "a.json", "-o", "late"}, "found \"late\"; did you mean latex?"},
+      {{"--output-format", "yaml"}, "found \"yaml\""},
+  };
+  for (const auto& [args, end] : cases) {
+    const std::string message = usage_error(args);
+    EXPECT_TRUE(message.ends_with(end)) << message;
+  }
+}
+
+TEST(Options, TheFormatIsOAllOver) {
+  EXPECT_EQ(parse({"export", "a.json", "-o", "latex"}).export_format, ExportFormat::kLatex);
+  EXPECT_EQ(parse({"export", "a.json", "--format", "latex"}).export_format, ExportFormat::kLatex);
+  for (const char* command : {"run", "plan", "perplexity", "list-devices"}) {
+    EXPECT_EQ(parse({command, "-o", "json"}).output_format, OutputFormat::kJson) << command;
+    EXPECT_EQ(parse({command, "--json", "x"}).json_file, "x") << command;
+  }
+  EXPECT_EQ(parse({"inspect", "DIR", "-o", "json"}).output_format, OutputFormat::kJson);
+  EXPECT_EQ(parse({"show", "a.json", "-o", "md"}).output_format, OutputFormat::kMarkdown);
 }
 
 TEST(Options, ShortNames) {
@@ -332,6 +382,11 @@ TEST(Options, ShortNames) {
   EXPECT_EQ(c.repetitions, 2);
   EXPECT_EQ(c.output_format, OutputFormat::kMarkdown);
   EXPECT_EQ(c.threads, 3);
+  EXPECT_EQ(parse({"-p4k", "-n32"}).prefill, 4096);
+  EXPECT_EQ(usage_error({"-o="}).find("--output-format: expected one of"), 0U);
+  EXPECT_EQ(usage_error({"-yp"}), "-yp: expected a value, found nothing");
+  EXPECT_EQ(usage_error({"--details="}).find("unexpected argument \"\""), 0U);
+  EXPECT_EQ(usage_error({"inspect", "++"}).find("unexpected argument \"++\""), 0U);
 }
 
 TEST(Options, AnOptionIsNoValue) {

@@ -35,7 +35,7 @@ import time
 import pages
 
 COMMANDS = ("run", "sweep", "plan", "perplexity", "inspect", "list-devices", "selftest", "compare",
-            "export")
+            "show", "export")
 PROGRAM = "build/triforce-bench"
 SCREEN = re.compile(r"^```text screen\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WIDTH, WIDE = 80, 120
@@ -138,7 +138,8 @@ class Page:
 
     def help_of(self, command):
         if command not in self.known:
-            self.known[command] = options_of(call([self.binary, command, "--help"], self.root, 60))
+            self.known[command] = options_of(
+                call([self.binary, command, "--help", "all"], self.root, 60))
             if len(self.known[command]) < 3:
                 raise Failure(f"the help of {command} lists no options")
         return self.known[command]

@@ -183,7 +183,7 @@ class Script(unittest.TestCase):
     def test_levels_take_turns(self):
         self.script("--rounds", "2", "--prefill", "1000")
         calls = (self.folder / "calls").read_text().splitlines()
-        self.assertEqual(calls[0], "list-devices --json")
+        self.assertEqual(calls[0], "list-devices -o json")
         levels = [re.search("--cpu-isa ([a-z0-9-]+)", call)[1] for call in calls[1:]]
         self.assertEqual(levels, ["avx2"] * 2 + ["avx512"] * 4 + ["avx2"] * 2)
         self.assertIn("--gamma 7,15 --prefill 1000", calls[1])

@@ -1,0 +1,17 @@
+// What the help text says of an option and of a command, in words.
+#pragma once
+#include <string>
+
+#include "options/options.h"
+
+namespace triforce {
+
+// The default as make_config() has it, for both sets where they differ: "124928; built-in pair:
+// 15872". Of an option with a value that RunConfig holds.
+std::string default_of(Command command, const Option& option);
+// The help of an option, and in brackets its other names, its unit and what a good value is.
+std::string description_of(const Option& option);
+// "1 regression, 2 usage": what a command can end with.
+std::string exit_codes_of(const CommandInfo& info);
+
+}  // namespace triforce
