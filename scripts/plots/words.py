@@ -1,6 +1,8 @@
 """Numbers and sentences as the program itself prints them (src/report/printers.cpp, headline.cpp)."""
 
 import re
+from math import exp, log
+from statistics import fmean
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 NOT_MEASURED = "not measured"
@@ -53,23 +55,38 @@ def interval_text(low, high, over):
     return f"95% CI {low:.2f}-{high:.2f}{'' if over == 'prompts' else ', of one prompt'}"
 
 
-def comparison(speedup):
-    """"is 1.82x faster than autoregressive decoding (95% CI 1.65-1.97)"."""
+def comparison(speedup, pairs):
+    """"is 1.82x faster than autoregressive decoding (95% CI 1.65-1.97)"; of `pairs` generations."""
     value, low, high = speedup["value"], speedup["ci95_low"], speedup["ci95_high"]
+    if low is None or high is None or low <= 0:
+        one = "one pair of generations, " if pairs == 1 else ""
+        return f"is {value:.2f}x as fast as {BASELINE} ({one}no interval)"
     over = speedup["ci95_over"]
-    has_interval = low is not None and high is not None and low > 0
-    if has_interval and low <= 1 <= high:
-        return (f"is neither faster nor slower than {BASELINE} for certain: {value:.2f}x "
+    if low <= 1 <= high:
+        return (f"shows no significant difference from {BASELINE}: {value:.2f}x "
                 f"({interval_text(low, high, over)})")
     faster = value >= 1
+    ends = sorted(x if faster else 1 / x for x in (low, high))
+    return (f"is {value if faster else 1 / value:.2f}x {'faster' if faster else 'slower'} than {BASELINE} "
+            f"({interval_text(*ends, over)})")
 
-    def factor(x):
-        return x if faster else 1 / x
-    text = f"is {factor(value):.2f}x {'faster' if faster else 'slower'} than {BASELINE}"
-    if has_interval:
-        ends = sorted((factor(low), factor(high)))
-        text += f" ({interval_text(*ends, over)})"
-    return text
+
+def compared_times(case, baseline):
+    """Times per token of the generations that both have, of which the speedup is the ratio, and how
+    many these are; without any, the means of all."""
+    def timed(of):
+        return {(s["prompt"], s["repetition"]): s["decode_ms"] / s["tokens"]
+                for s in of["timing"]["samples"] if not s["warmup"] and s["tokens"] and s["decode_ms"]}
+    now, before = timed(case), timed(baseline)
+    pairs = sorted(set(now) & set(before))
+    if not pairs:
+        return (*(x["timing"]["ms_per_token"]["geometric_mean"] for x in (case, baseline)), 0)
+
+    def mean(times):
+        of_prompts = [fmean(log(times[pair]) for pair in pairs if pair[0] == prompt)
+                      for prompt in sorted({pair[0] for pair in pairs})]
+        return exp(fmean(of_prompts))
+    return mean(now), mean(before), len(pairs)
 
 
 def output_text(lossless):
@@ -95,11 +112,14 @@ def headline(case, cases):
     baseline = next((c for c in cases if is_baseline(c) and is_measured(c)), None)
     name = ("Autoregressive decoding" if is_baseline(case)
             else "TriForce" if case["name"] == "triforce" else case["name"])
-    ms = short_number(case["timing"]["ms_per_token"]["geometric_mean"])
+    if any(c["status"] != "ok" for c in (case, baseline) if c):
+        name += " so far"
     output, speedup = output_text(case["lossless"]), case["speedup"]
     if speedup and (speedup["value"] or 0) > 0 and baseline:
-        against = short_number(baseline["timing"]["ms_per_token"]["geometric_mean"])
-        return f"{name} {comparison(speedup)}: {ms} against {against} ms/token{output}."
+        *times, pairs = compared_times(case, baseline)
+        ms, against = map(short_number, times)
+        return f"{name} {comparison(speedup, pairs)}: {ms} against {against} ms/token{output}."
+    ms = short_number(case["timing"]["ms_per_token"]["geometric_mean"])
     return f"{name}: {ms} ms/token, {short_number(case['timing']['tokens_per_s'])} tokens/s{output}."
 
 

@@ -1,4 +1,5 @@
 #include "app/commands.h"
+#include "app/input_files.h"
 #include "app/output.h"
 #include "app/prepare.h"
 #include "core/fields.h"
@@ -80,11 +81,11 @@ std::string shown(const std::string& name) {
 }
 
 std::string table(const CheckpointSummary& s) {
-  std::string out = fmt::format("{}\n", s.path);
-  out += fmt::format("files             {}\n", fmt::join(s.files, ", "));
+  std::string out = fmt::format("{}\n", shown(s.path));
+  out += printable(fmt::format("files             {}", fmt::join(s.files, ", "))) + '\n';
   if (s.config) {
     for (const auto& [label, value] : config_lines(*s.config)) {
-      out += fmt::format("{:<17} {}\n", label, value);
+      out += fmt::format("{:<17} {}\n", label, printable(value));
     }
     out += fmt::format("config sha256     {}\n", s.config_sha256);
   }
@@ -97,7 +98,7 @@ std::string table(const CheckpointSummary& s) {
     out += fmt::format("{:<{}}  {:<8} {:>14}  {}\n", shown(row.name), width, row.dtype, row.bytes,
                        shape_text(row.shape));
   }
-  for (const std::string& warning : s.warnings) out += fmt::format("warning: {}\n", warning);
+  for (const std::string& warning : s.warnings) out += printable("warning: " + warning) + '\n';
   return out;
 }
 

@@ -31,17 +31,15 @@ class Line {
   }
 
  private:
-  static constexpr std::size_t kLongest = 8;  // of what one character becomes
+  static constexpr std::size_t kLongest = 12;  // of what one character becomes
 
   void add_character(std::string_view c) {
     constexpr std::string_view kDigits = "0123456789abcdef";
     if (size_ + kLongest + 1 > buffer_.size()) flush();
-    const auto byte = static_cast<unsigned char>(c[0]);
-    const bool c1 = c.size() == 2 && byte == 0xC2 && static_cast<unsigned char>(c[1]) < 0xA0;
-    const bool malformed = c.size() == 1 && byte >= 0x80;
-    if (byte == '\n') {
+    const bool malformed = c.size() == 1 && static_cast<unsigned char>(c[0]) >= 0x80;
+    if (c == "\n") {
       append(" ");
-    } else if (byte < 0x20 || byte == 0x7F || malformed || c1) {
+    } else if (malformed || !is_printable(c)) {
       for (const char part : c) {
         const auto b = static_cast<unsigned char>(part);
         const char escaped[] = {'\\', 'x', kDigits[b >> 4U], kDigits[b & 15U]};

@@ -10,6 +10,7 @@
 #include "app/progress.h"
 #include "app/signals.h"
 #include "core/fields.h"
+#include "core/utf8.h"
 #include "decode/teacher_forced.h"
 #include "options/models.h"
 
@@ -80,8 +81,8 @@ ExitCode perplexity_command(const RunConfig& config) {
       config, files, json,
       fmt::format("{} ({}, {}) on {}: nll per token {:.6f}, perplexity {:.4f} over {} tokens after "
                   "{}{}\n",
-                  choice.config.name, to_string(session.dtype), session.backend->description(),
-                  data.prompts.front().source, mean, std::exp(mean), scored,
+                  printable(choice.config.name), to_string(session.dtype), session.backend->description(),
+                  printable(data.prompts.front().source), mean, std::exp(mean), scored,
                   choice.config.bos < 0 ? "the first" : "BOS",
                   weights.random ? " (random weights)" : ""));
 }

@@ -25,16 +25,20 @@ std::string amount(std::int64_t n, std::string_view unit) {
 }
 
 // Text of a model may hold anything; what would drive the terminal is shown as its code.
-std::string printable(std::string_view text) {
+std::string with_codes(std::string_view text) {
   std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const bool c1 = byte == 0xC2 && i + 1 < text.size() &&
-                    static_cast<unsigned char>(text[i + 1]) < 0xA0;  // U+0080 to U+009F
-    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F || c1) {
-      out += fmt::format("\\x{:02x}", c1 ? static_cast<unsigned char>(text[++i]) : byte);
-    } else {
-      out += text[i];
+  while (!text.empty()) {
+    const std::size_t n = std::max<std::size_t>(1, utf8_character_length(text));
+    const std::string_view c = text.substr(0, n);
+    const auto last = static_cast<unsigned char>(c.back());
+    text.remove_prefix(n);
+    if (is_printable(c) || c == "\n" || c == "\t") {
+      out += c;
+    } else if (n < 3) {  // up to U+009F, of which the last byte is the code
+      out += fmt::format("\\x{:02x}", last);
+    } else {  // U+2000 to U+2069
+      const auto middle = static_cast<unsigned char>(c[1]);
+      out += fmt::format("\\u{:04x}", 0x2000 + 64 * (middle - 0x80) + (last - 0x80));
     }
   }
   return out;
@@ -134,7 +138,7 @@ void Progress::finish() {
 
 void Progress::say(std::string_view line) {
   finish();
-  if (style_ != Style::kSilent) write_quietly(fd_, printable(line) + '\n');
+  if (style_ != Style::kSilent) write_quietly(fd_, with_codes(line) + '\n');
 }
 
 void append_figure(std::string& text, std::string_view name, double ms_per_token,
@@ -184,7 +188,7 @@ void TokenStream::begin(std::string_view title, int levels) {
 
 void TokenStream::show(std::string_view text, std::uint8_t origin) {
   if (text.empty()) return;
-  const std::string shown = printable(text);
+  const std::string shown = with_codes(text);
   if (!colour_) return write_quietly(fd_, shown);
   write_quietly(fd_, fmt::format("{}{}{}", kColours[origin % kColours.size()], shown, kReset));
 }

@@ -76,6 +76,34 @@ std::string replace_invalid_utf8(std::string_view text) {
   return out;
 }
 
+bool is_printable(std::string_view character) {
+  const unsigned char first = byte_at(character, 0);
+  if (character.size() == 1) return first >= 0x20 && first != 0x7F;
+  if (character.size() == 2) return first != 0xC2 || byte_at(character, 1) >= 0xA0;
+  if (character.size() != 3 || first != 0xE2) return true;
+  const unsigned char second = byte_at(character, 1), third = byte_at(character, 2);
+  if (second == 0x80) return third < 0xA8 || third > 0xAE;  // U+2028-202E
+  return second != 0x81 || third < 0xA6 || third > 0xA9;    // U+2066-2069
+}
+
+std::string printable(std::string_view text, std::string_view kept) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t n = utf8_character_length(text);
+    const std::string_view character = text.substr(0, n);
+    if (n == 0) {
+      out.append(kReplacementCharacter);
+    } else if (is_printable(character) || (n == 1 && kept.find(text[0]) != kept.npos)) {
+      out.append(character);
+    } else {
+      out += '?';
+    }
+    text.remove_prefix(n == 0 ? 1 : n);
+  }
+  return out;
+}
+
 std::size_t complete_utf8_prefix(std::string_view text) {
   // Only the last three bytes can begin a character that is not complete yet.
   for (std::size_t back = 1; back <= 3 && back <= text.size(); ++back) {
@@ -98,7 +126,7 @@ std::string quote_text(std::string_view text, std::size_t max_bytes) {
     if (b == '"' || b == '\\') {
       out += '\\';
       out += text[i];
-    } else if (n == 0 || b < 0x20 || b == 0x7F || (b == 0xC2 && byte_at(text, i + 1) < 0xA0)) {
+    } else if (n == 0 || !is_printable(text.substr(i, n))) {
       out += fmt::format("\\x{:02x}", b);
       ++i;
       continue;

@@ -5,11 +5,21 @@
 #include <utility>
 
 #include "core/fields.h"
+#include "core/parse_number.h"
+#include "core/utf8.h"
 #include "triforce/format.h"
 #include "triforce/report.h"
 
 namespace triforce {
 namespace {
+
+// Text that a spreadsheet would take for a formula begins with an apostrophe: numbers do not.
+std::string plain_cell(std::string_view text) {
+  constexpr std::string_view kKept = "\t\n\r", kFormula = "=+-@\t\r";
+  const std::string out = printable(text, kKept);
+  const bool formula = out.find_first_of(kFormula) == 0 && !parse_real(out);
+  return formula ? "'" + out : out;
+}
 
 // RFC 4180: quoted if it holds a comma, a quote or a line break.
 std::string quoted(const std::string& text) {
@@ -113,7 +123,7 @@ class CsvCells {
     cell(path + "." + name, text);
   }
   void cell(const std::string& path, const std::string& text) {
-    cells_.push_back(quoted(header_ ? path : text));
+    cells_.push_back(quoted(plain_cell(header_ ? path : text)));
   }
   template <class Call>
   void below(const std::string& path, bool absent, const Call& call) {

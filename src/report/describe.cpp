@@ -158,18 +158,6 @@ void add_validity(const RunResult& r, std::vector<std::string>& notes) {
   }
 }
 
-// Names, models, machines and reasons come from outside.
-void make_printable(ReportText& text) {
-  for (std::string& line : text.header) line = printable(line);
-  for (std::string& note : text.notes) note = printable(note);
-  for (std::string& line : text.tuning) line = printable(line);
-  for (TextTable& table : text.tables) {
-    for (std::vector<std::string>& row : table.rows) {
-      for (std::string& cell : row) cell = printable(cell);
-    }
-  }
-}
-
 }  // namespace
 
 ReportText describe_result(const RunResult& result, bool details) {
@@ -190,7 +178,6 @@ ReportText describe_result(const RunResult& result, bool details) {
     if (c.tuning) text.tuning.push_back(tuning_text(c));
   }
   text.headline = headline(result);
-  make_printable(text);
   return text;
 }
 

@@ -171,59 +171,16 @@ std::string to_github(const std::vector<NamedCase>& cases, bool smaller_is_bette
 }
 
 // The table of times that a run shows, of all runs.
-TextTable table_of(const std::vector<NamedCase>& cases, std::span<const ForeignResult> foreign) {
+TextTable table_of(const std::vector<NamedCase>& cases, std::span<const ForeignResult> foreign,
+                   AcceptedColumns accepted = AcceptedColumns::kOne) {
   RunResult all;
   for (const NamedCase& c : cases) {
     all.cases.push_back(*c.result);
     all.cases.back().name = c.name;
   }
-  TextTable table = main_table(all);
+  TextTable table = main_table(all, accepted);
   add_foreign_rows(foreign, table);
   return table;
-}
-
-std::string latex_cell(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '\\':
-        out += "\\textbackslash{}";
-        break;
-      case '~':
-        out += "\\textasciitilde{}";
-        break;
-      case '^':
-        out += "\\textasciicircum{}";
-        break;
-      case '&':
-      case '%':
-      case '$':
-      case '#':
-      case '_':
-      case '{':
-      case '}':
-        out += '\\';
-        [[fallthrough]];
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-std::string to_latex(const TextTable& table) {
-  const auto row = [](const std::vector<std::string>& cells) {
-    std::string out = "  ";
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      out += (i > 0 ? " & " : "") + latex_cell(cells[i]);
-    }
-    return out + " \\\\\n";
-  };
-  std::string out = "% \\usepackage{booktabs}\n\\begin{tabular}{";
-  for (std::size_t i = 0; i < table.head.size(); ++i) out += i < table.left_columns ? 'l' : 'r';
-  out += "}\n  \\toprule\n" + row(table.head) + "  \\midrule\n";
-  for (const auto& cells : table.rows) out += row(cells);
-  return out + "  \\bottomrule\n\\end{tabular}\n";
 }
 
 std::string junit_of(const std::vector<NamedCase>& cases) {
@@ -274,7 +231,7 @@ std::string export_results(std::span<const RunResult> results,
     case ExportFormat::kCsv:
       return to_csv(results, is_column);
     case ExportFormat::kLatex:
-      return to_latex(table_of(shown(), foreign));
+      return to_latex(table_of(shown(), foreign, AcceptedColumns::kSeparate));
     case ExportFormat::kMarkdown:
       return render_markdown(table_of(shown(), foreign));
     case ExportFormat::kJunit:

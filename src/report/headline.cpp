@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "report/printers.h"
 
@@ -27,29 +28,67 @@ std::string name_of(const CaseResult& c) {
   return c.name == "triforce" ? "TriForce" : c.name;
 }
 
-std::string interval_text(double low, double high, IntervalOver over) {
-  return fmt::format("95% CI {:.2f}-{:.2f}{}", low, high,
+// Times per token of the generations that a case and its baseline both have, which is what the
+// speedup is of: their ratio. Without such generations the means of all.
+struct ComparedTimes {
+  std::optional<double> ms, baseline_ms;
+  std::size_t pairs = 0;
+};
+ComparedTimes compared_times(const CaseResult& c, const CaseResult& baseline) {
+  struct Sums {
+    double log_ms = 0, log_baseline_ms = 0, n = 0;
+  };
+  std::map<std::pair<int, int>, double> before;
+  for (const Sample& s : baseline.timing.samples) {
+    if (!s.warmup && s.tokens > 0) before[{s.prompt, s.repetition}] = s.ms_per_token();
+  }
+  std::map<int, Sums> by_prompt;
+  ComparedTimes out{c.timing.ms_per_token.geometric_mean,
+                    baseline.timing.ms_per_token.geometric_mean};
+  for (const Sample& s : c.timing.samples) {
+    const auto it = before.find({s.prompt, s.repetition});
+    if (s.warmup || s.tokens < 1 || it == before.end()) continue;
+    Sums& sums = by_prompt[s.prompt];
+    sums.log_ms += std::log(s.ms_per_token());
+    sums.log_baseline_ms += std::log(it->second);
+    ++sums.n;
+    ++out.pairs;
+  }
+  if (out.pairs == 0) return out;
+  double log_ms = 0, log_baseline_ms = 0;
+  for (const auto& [prompt, sums] : by_prompt) {
+    log_ms += sums.log_ms / sums.n;
+    log_baseline_ms += sums.log_baseline_ms / sums.n;
+  }
+  const auto prompts = static_cast<double>(by_prompt.size());
+  out.ms = std::exp(log_ms / prompts);
+  out.baseline_ms = std::exp(log_baseline_ms / prompts);
+  return out;
+}
+
+std::string interval_words(double low, double high, IntervalOver over) {
+  return fmt::format("95% CI {}{}",
+                     interval_text(fmt::format("{:.2f}", low), fmt::format("{:.2f}", high)),
                      over == IntervalOver::kPrompts ? "" : ", of one prompt");
 }
 
-// "is 1.82x faster than autoregressive decoding (95% CI 1.65-1.97)"
-std::string comparison(const Speedup& s) {
-  const std::string than = "than autoregressive decoding";
+// "is 1.82x faster than autoregressive decoding (95% CI 1.65-1.97)"; of `pairs` generations.
+std::string comparison(const Speedup& s, std::size_t pairs) {
+  constexpr const char* kBaseline = "autoregressive decoding";
   const double value = *s.value;
-  const bool has_interval = s.ci95_low && s.ci95_high && *s.ci95_low > 0;
-  if (has_interval && *s.ci95_low <= 1 && *s.ci95_high >= 1) {
-    return fmt::format("is neither faster nor slower {} for certain: {:.2f}x ({})", than, value,
-                       interval_text(*s.ci95_low, *s.ci95_high, s.ci95_over.value()));
+  if (!s.ci95_low || !s.ci95_high || !(*s.ci95_low > 0)) {
+    return fmt::format("is {:.2f}x as fast as {} ({}no interval)", value, kBaseline,
+                       pairs == 1 ? "one pair of generations, " : "");
+  }
+  if (*s.ci95_low <= 1 && *s.ci95_high >= 1) {
+    return fmt::format("shows no significant difference from {}: {:.2f}x ({})", kBaseline, value,
+                       interval_words(*s.ci95_low, *s.ci95_high, s.ci95_over.value()));
   }
   const bool faster = value >= 1;
   const auto factor = [&](double x) { return faster ? x : 1 / x; };
-  std::string text =
-      fmt::format("is {:.2f}x {} {}", factor(value), faster ? "faster" : "slower", than);
-  if (has_interval) {
-    const double a = factor(*s.ci95_low), b = factor(*s.ci95_high);
-    text += fmt::format(" ({})", interval_text(std::min(a, b), std::max(a, b), *s.ci95_over));
-  }
-  return text;
+  const double a = factor(*s.ci95_low), b = factor(*s.ci95_high);
+  return fmt::format("is {:.2f}x {} than {} ({})", factor(value), faster ? "faster" : "slower",
+                     kBaseline, interval_words(std::min(a, b), std::max(a, b), *s.ci95_over));
 }
 
 std::string output_text(const Lossless& l) {
@@ -71,15 +110,18 @@ std::string headline(const RunResult& r) {
   const auto baseline = std::find_if(r.cases.begin(), r.cases.end(), [](const CaseResult& other) {
     return is_baseline(other) && is_measured(other);
   });
-  const std::string ms = short_number(c->timing.ms_per_token.geometric_mean);
   std::string text = name_of(*c);
+  const auto open = [](const CaseResult& one) { return one.status != CaseStatus::kOk; };
+  if (open(*c) || (baseline != r.cases.end() && open(*baseline))) text += " so far";
   if (c->speedup && c->speedup->value && *c->speedup->value > 0 && baseline != r.cases.end()) {
-    text += fmt::format(" {}: {} against {} ms/token{}.", comparison(*c->speedup), ms,
-                        short_number(baseline->timing.ms_per_token.geometric_mean),
+    const ComparedTimes times = compared_times(*c, *baseline);
+    text += fmt::format(" {}: {} against {} ms/token{}.", comparison(*c->speedup, times.pairs),
+                        short_number(times.ms), short_number(times.baseline_ms),
                         output_text(c->lossless));
   } else {
-    text += fmt::format(": {} ms/token, {} tokens/s{}.", ms, short_number(c->timing.tokens_per_s),
-                        output_text(c->lossless));
+    text += fmt::format(": {} ms/token, {} tokens/s{}.",
+                        short_number(c->timing.ms_per_token.geometric_mean),
+                        short_number(c->timing.tokens_per_s), output_text(c->lossless));
   }
   if (!c->validity.comparable) text += " Not comparable with other runs: see above.";
   return printable(text);

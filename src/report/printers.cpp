@@ -5,8 +5,6 @@
 #include <numeric>
 #include <sstream>
 
-#include "core/utf8.h"
-
 namespace triforce {
 namespace {
 
@@ -37,20 +35,11 @@ std::size_t column_of(const TextTable& table, const std::string& name) {
   return static_cast<std::size_t>(at);
 }
 
-std::string markdown_cell(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '|' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out;
-}
-
 // "[1] Table 1, Top-K (greedy)"
 std::vector<std::string> note_lines(const TextTable& table) {
   std::vector<std::string> lines;
   for (const std::string& note : table.notes) {
-    lines.push_back(fmt::format("[{}] {}", lines.size() + 1, printable(note)));
+    lines.push_back(fmt::format("[{}] {}", lines.size() + 1, note));
   }
   return lines;
 }
@@ -101,6 +90,10 @@ std::string percent(const std::optional<double>& fraction) {
   return fmt::format("{:.0f}%", 100 * *fraction);
 }
 
+std::string interval_text(const std::string& low, const std::string& high) {
+  return low + (low.starts_with('-') || high.starts_with('-') ? " to " : "-") + high;
+}
+
 std::string byte_size(std::int64_t bytes) {
   const auto b = static_cast<double>(bytes);
   if (bytes == 0) return "0";
@@ -125,10 +118,22 @@ std::string model_line(std::string_view role, const ModelInfo& m) {
   return line;
 }
 
-std::string printable(const std::string& text) {
-  std::string out = replace_invalid_utf8(text);
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+std::string markdown_text(std::string_view text) {
+  const std::string shown = printable(text);
+  std::string out;
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const char c = shown[i], next = i + 1 < shown.size() ? shown[i + 1] : ' ';
+    const bool link = c == ']' && (next == '(' || next == '[' || next == ':');
+    if (c == '|' || c == '\\' || link) out += '\\';
+    if (c == '<') {
+      out += "&lt;";
+    } else if (c == '>') {
+      out += "&gt;";
+    } else if (c == '&') {
+      out += "&amp;";
+    } else {
+      out += c;
+    }
   }
   return out;
 }
@@ -174,6 +179,7 @@ std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
     room = width - indent;
   };
   while (words >> word) {
+    word = printable(word);
     if (!line.empty() && width_of(line) + 1 + width_of(word) > room) flush();
     if (!line.empty()) line += ' ';
     while (width_of(word) > room) {
@@ -188,6 +194,10 @@ std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
 }
 
 std::string render_text(TextTable table, std::size_t width) {
+  for (std::string& cell : table.head) cell = printable(cell);
+  for (std::vector<std::string>& row : table.rows) {
+    for (std::string& cell : row) cell = printable(cell);
+  }
   std::vector<std::size_t> widths = column_widths(table);
   for (const std::string& name : table.optional) {
     const std::size_t all = std::accumulate(widths.begin(), widths.end(), 2 * (widths.size() - 1));
@@ -217,13 +227,13 @@ std::string render_text(TextTable table, std::size_t width) {
 std::string render_markdown(const TextTable& table) {
   std::string out = "|", rule = "|";
   for (std::size_t c = 0; c < table.head.size(); ++c) {
-    out += ' ' + markdown_cell(table.head[c]) + " |";
+    out += ' ' + markdown_text(table.head[c]) + " |";
     rule += c < table.left_columns ? " --- |" : " ---: |";
   }
   out += '\n' + rule + '\n';
   for (const auto& row : table.rows) {
     out += '|';
-    for (const std::string& cell : row) out += ' ' + markdown_cell(cell) + " |";
+    for (const std::string& cell : row) out += ' ' + markdown_text(cell) + " |";
     out += '\n';
   }
   return out;
@@ -261,19 +271,23 @@ std::string to_table(const RunResult& result, const TableStyle& style) {
 
 std::string render_markdown(const ReportText& report) {
   std::string out;
-  for (const std::string& line : report.header) out += "- " + line + '\n';
+  const auto add = [&](const char* before, const std::string& text, const char* after = "\n") {
+    out += before + markdown_text(text) + after;
+  };
+  for (const std::string& line : report.header) add("- ", line);
   for (const TextTable& table : report.tables) {
-    out += "\n**" + table.title + "**\n\n" + render_markdown(table);
-    if (!table.caption.empty()) out += "\n" + table.caption + '\n';
+    add("\n**", table.title, "**\n\n");
+    out += render_markdown(table);
+    if (!table.caption.empty()) add("\n", table.caption);
     if (!table.notes.empty()) out += '\n';
-    for (const std::string& line : note_lines(table)) out += "- " + line + '\n';
+    for (const std::string& line : note_lines(table)) add("- ", line);
   }
   if (!report.findings.empty()) out += "\n**What was to be shown**\n\n";
-  for (const std::string& finding : report.findings) out += "- " + finding + '\n';
+  for (const std::string& finding : report.findings) add("- ", finding);
   if (!report.notes.empty()) out += '\n';
-  for (const std::string& note : report.notes) out += "> **Note** " + note + "\n>\n";
-  for (const std::string& line : report.tuning) out += '\n' + line + '\n';
-  if (!report.headline.empty()) out += '\n' + report.headline + '\n';
+  for (const std::string& note : report.notes) add("> **Note** ", note, "\n>\n");
+  for (const std::string& line : report.tuning) add("\n", line);
+  if (!report.headline.empty()) add("\n", report.headline);
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/utf8.h"
 #include "triforce/report.h"
 
 namespace triforce {
@@ -56,12 +57,15 @@ std::string cite(const std::string& note, TextTable& table);
 std::vector<std::pair<std::string, std::string>> names_by_text(
     const RunResult& result, const std::function<std::string(const CaseResult&)>& text_of);
 
-// Columns padded with spaces, two between them; no trailing blanks. Wider than `width` only if it
-// is so without its optional columns.
+// Columns padded with spaces, two between them; no trailing blanks. Cells are made printable. Wider
+// than `width` only if it is so without its optional columns.
 std::string render_text(TextTable table, std::size_t width);
 std::string render_markdown(const TextTable& table);
-// `text` in lines of at most `width` columns, the first from `column` on, later ones indented;
-// words longer than a line are cut across lines.
+// Text for GitHub markdown that is no markup, whatever it holds: printable, and escaped where it
+// would be HTML, a link or the end of a cell.
+std::string markdown_text(std::string_view text);
+// `text`, printable, in lines of at most `width` columns, the first from `column` on, later ones
+// indented; words longer than a line are cut across lines.
 std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
                  std::size_t column = 0);
 
@@ -73,12 +77,11 @@ std::string options_text(const std::vector<Param>& options);
 // Five characters: more digits the smaller the value, "2e+05" above 99999. "-" for nothing.
 std::string short_number(const std::optional<double>& value);
 std::string percent(const std::optional<double>& fraction);  // "61%", "-" for nothing
-std::string byte_size(std::int64_t bytes);                   // "13.5 GB", powers of 1000
-std::string parameter_count(std::int64_t n);                 // "6.74 B", "6.8 M"
+// The one notation of intervals, of their ends as text: "0.37-2.46", and "-9.8% to 8.8%" where an
+// end is negative.
+std::string interval_text(const std::string& low, const std::string& high);
+std::string byte_size(std::int64_t bytes);    // "13.5 GB", powers of 1000
+std::string parameter_count(std::int64_t n);  // "6.74 B", "6.8 M"
 // "target: llama-7B-128K, 32 layers of 4096, ..., 6.74 B parameters, f16 13.48 GB"
 std::string model_line(std::string_view role, const ModelInfo& model);
-// Control characters as '?', malformed UTF-8 as U+FFFD, so that a name from outside cannot drive
-// the terminal.
-std::string printable(const std::string& text);
-
 }  // namespace triforce

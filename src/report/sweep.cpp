@@ -103,7 +103,7 @@ TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& text
     if (of.head.size() + t.left_columns - 1 == t.head.size()) t.caption = of.caption;
     for (const std::vector<std::string>& cells : of.rows) {
       std::vector<std::string> line = {fmt::format("{}", row.number)};
-      for (const auto& [name, value] : row.options) line.push_back(printable(to_text(value)));
+      for (const auto& [name, value] : row.options) line.push_back(to_text(value));
       line.resize(t.head.size(), "-");
       for (std::size_t k = 0; k < cells.size(); ++k) line[at[k]] = cells[k];
       t.rows.push_back(std::move(line));
@@ -160,7 +160,7 @@ std::string words_of(DirectionVerdict verdict) {
 }
 
 // "acceptance rises with the budget: acceptance 0.912 (case 7) against 0.803 (case 1), difference
-// 0.109 (95% CI 0.08 to 0.14), expected above 0: holds"
+// 0.109 (95% CI 0.080-0.140), expected above 0: holds"
 std::string finding_of(const SweepDirection& d) {
   std::string text = fmt::format("{}: {} {} against {}", d.text, to_string(d.metric),
                                  side_text(d.side, d.metric), side_text(d.than, d.metric));
@@ -169,22 +169,22 @@ std::string finding_of(const SweepDirection& d) {
     text +=
         fmt::format(", {} {:.{}f}", d.is_difference() ? "difference" : "ratio", *d.effect, digits);
     if (d.ci95_low && d.ci95_high) {
-      text +=
-          fmt::format(" (95% CI {:.{}f} to {:.{}f})", *d.ci95_low, digits, *d.ci95_high, digits);
+      text += fmt::format(" (95% CI {})",
+                          interval_text(figure(d.ci95_low, digits), figure(d.ci95_high, digits)));
     }
     text += fmt::format(", expected {} {:g}",
                         d.relation == DirectionRelation::kGreater ? "above" : "below", d.threshold);
   }
   text += fmt::format(": {}", words_of(d.verdict));
   if (d.reason) text += fmt::format(", {}", *d.reason);
-  return printable(text);
+  return text;
 }
 
 void add_findings(const SweepResult& sweep, ReportText& all) {
   for (const SweepRecipe& recipe : sweep.recipes) {
     for (const SweepDirection& d : recipe.directions) {
       const std::string of = sweep.recipes.size() > 1 ? recipe.name + ": " : "";
-      all.findings.push_back(printable(of) + finding_of(d));
+      all.findings.push_back(of + finding_of(d));
     }
   }
 }
@@ -203,8 +203,7 @@ void add_tables(const SweepResult& sweep, const std::vector<ReportText>& texts, 
       if (!t.rows.empty()) all.tables.push_back(std::move(t));
     }
     for (const std::string& line : recipe.cannot) {
-      all.notes.push_back(
-          printable(fmt::format("{}: published, not run here: {}", recipe.name, line)));
+      all.notes.push_back(fmt::format("{}: published, not run here: {}", recipe.name, line));
     }
   }
 }
@@ -237,7 +236,7 @@ std::string options_text(const SweepRow& row) {
 }
 
 std::string case_title(const SweepRow& row) {
-  return printable(fmt::format("Case {}{}", row.number, options_text(row)));
+  return fmt::format("Case {}{}", row.number, options_text(row));
 }
 
 // " 5 of 7 directions hold, 2 undecided.", or nothing without directions.
@@ -284,10 +283,11 @@ std::string headline_of(const SweepResult& sweep) {
   for (const auto& [status, count] : others) text += fmt::format(", {} {}", count, status);
   text += '.' + verdicts_text(sweep);
   if (best != nullptr) {
-    text += fmt::format(" Fastest against its baseline: case {}{}, {} {:.2f}x.", best->number,
-                        options_text(*best), best_case->name, *best_case->speedup->value);
+    text += fmt::format(" Fastest against its baseline{}: case {}{}, {} {:.2f}x.",
+                        others.empty() ? "" : " so far", best->number, options_text(*best),
+                        best_case->name, *best_case->speedup->value);
   }
-  return printable(text);
+  return text;
 }
 
 ReportText describe_sweep(const SweepResult& sweep) {
@@ -346,7 +346,8 @@ std::string to_markdown(const SweepResult& sweep, bool details) {
   std::string out;
   for (const SweepRow& row : sweep.rows) {
     if (!details) break;
-    out += "### " + case_title(row) + "\n\n" + to_markdown(row.result, details) + '\n';
+    out +=
+        "### " + markdown_text(case_title(row)) + "\n\n" + to_markdown(row.result, details) + '\n';
   }
   return out + render_markdown(describe_sweep(sweep));
 }

@@ -7,8 +7,13 @@
 
 namespace triforce {
 
+// Where acceptance stands: of the level that decides the output with its interval, "0.901 .88-.92";
+// or that of an inner level, this one and its interval each for itself.
+enum class AcceptedColumns : std::uint8_t { kOne, kSeparate };
 // A row for each case: time of a token, speedup, acceptance, what is proven of its output.
-TextTable main_table(const RunResult& result);
+TextTable main_table(const RunResult& result, AcceptedColumns accepted = AcceptedColumns::kOne);
+// A floating table for the package booktabs, with a caption and the label tab:triforce-bench.
+std::string to_latex(const TextTable& table);
 // "Another method budget=256 (foreign)": its name, setting and label, for people.
 std::string name_of(const ForeignResult& result);
 // Rows of such results below a main_table(), and a column with their sources, unless there are

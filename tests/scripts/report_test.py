@@ -15,7 +15,7 @@ from drawn import GOLDEN, SOURCE, Page, ScriptTest, groups, markers, strict_json
 from plots import charts, figures, metrics, page, panels, sweeps, verdicts
 from plots.results import Reader
 from plots.schema import errors
-from plots.words import comparison, merged, short_number
+from plots.words import comparison, headline, merged, short_number
 
 CASES = SOURCE / "tests/cases/foreign"
 FOREIGN = strict_json((CASES / "good.json").read_text(encoding="utf-8"))
@@ -447,15 +447,35 @@ class Sentences(unittest.TestCase):
     """As src/report/headline.cpp has them; runs at toy size are seldom certain."""
 
     def test_comparison(self):
-        def said(value, low=None, high=None, over="prompts"):
-            return comparison({"value": value, "ci95_low": low, "ci95_high": high, "ci95_over": over})
+        def said(value, low=None, high=None, over="prompts", pairs=12):
+            return comparison({"value": value, "ci95_low": low, "ci95_high": high, "ci95_over": over}, pairs)
         self.assertEqual(said(0.5, 0.4, 0.625),
                          "is 2.00x slower than autoregressive decoding (95% CI 1.60-2.50)")
         self.assertEqual(said(1.5, 1.25, 2, "repetitions"), "is 1.50x faster than autoregressive "
                          "decoding (95% CI 1.25-2.00, of one prompt)")
-        self.assertEqual(said(0.8), "is 1.25x slower than autoregressive decoding")
-        self.assertEqual(said(1.1, 0.9, 1.3), "is neither faster nor slower than autoregressive "
-                         "decoding for certain: 1.10x (95% CI 0.90-1.30)")
+        self.assertEqual(said(0.8), "is 0.80x as fast as autoregressive decoding (no interval)")
+        self.assertEqual(said(1.02, pairs=1), "is 1.02x as fast as autoregressive decoding "
+                         "(one pair of generations, no interval)")
+        self.assertEqual(said(1.1, 0.9, 1.3), "shows no significant difference from autoregressive "
+                         "decoding: 1.10x (95% CI 0.90-1.30)")
+
+    def test_times_are_those_of_the_speedup(self):
+        """An interrupted run, whose baseline has a generation more than the method."""
+        def case(mode, times, **more):
+            samples = [{"prompt": i, "repetition": 0, "warmup": False, "tokens": 10, "decode_ms": 10 * ms}
+                       for i, ms in enumerate(times)]
+            return {"name": mode, "status": "interrupted", "speedup": None, "timing": {
+                "samples": samples, "tokens_per_s": 1.0, "ms_per_token": {"geometric_mean": 95.0}},
+                "lossless": {"mode": mode, "exact_rule": True}, **more}
+        baseline = case("baseline", [97.0, 92.9])
+        method = case("distribution", [95.0], speedup={"value": 97.0 / 95.0, "ci95_low": None,
+                                                       "ci95_high": None, "ci95_over": None})
+        self.assertEqual(headline(method, [baseline, method]),
+                         "distribution so far is 1.02x as fast as autoregressive decoding (one pair of "
+                         "generations, no interval): 95.00 against 97.00 ms/token, output of the same "
+                         "distribution.")
+        self.assertEqual(headline(baseline, [baseline, method]),
+                         "Autoregressive decoding so far: 95.00 ms/token, 1.000 tokens/s.")
 
     def test_sentences_that_differ_in_numbers(self):
         self.assertEqual(list(merged(["6 of 8 in all", "no gpu", "10 of 8 in all"]).values()),

@@ -1,0 +1,23 @@
+// Cells that several tables of a result have.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "triforce/report.h"
+
+namespace triforce {
+
+// "-" wherever there is nothing, or nothing finite.
+std::string interval(const std::optional<double>& low, const std::optional<double>& high);
+std::string ratio(const std::optional<double>& value);  // "1.82x"
+std::string ratio_interval(const std::optional<double>& low, const std::optional<double>& high);
+std::string rate(double value);  // "0.901"
+std::string rate_ends(const Interval& ci);
+// ".95" rather than "0.95", so that many fit.
+std::string short_rate(double value, int digits);
+std::string rate_interval(double low, double high, int digits);  // of such
+// What these intervals take for a random sample, "; intervals: ..."; nothing without any interval.
+std::string intervals_text(const std::vector<std::optional<IntervalOver>>& over);
+
+}  // namespace triforce
