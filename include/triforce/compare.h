@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "triforce/case_rules.h"
 #include "triforce/error.h"
 #include "triforce/report.h"
 
@@ -85,8 +86,8 @@ void fields(V& v, MetricComparison& m) {
     "passed; regressed: exit code 1; inconclusive: exit code 8; not gated: nothing follows");
   v("base", m.base,
     "before: a rate, or the median ms per token, each sample less the level of its group and all "
-    "at "
-    "the geometric mean of these levels");
+    "at the geometric mean of these levels; with several runs a side such that new / base is the "
+    "change, about the geometric mean of both medians");
   v("new", m.other, "after");
   v("change", m.change,
     "ms_per_token: ratio, new over base, of the medians; with several runs a side "
@@ -158,11 +159,12 @@ void fields(V& v, Comparison& c) {
   v("notes", c.notes, "what was left out, one line each");
 }
 
-// Compares case by case those with equal case_id. What cannot be compared is `missing` and
-// inconclusive, never passed: a case that new lacks, that is there another number of times than
-// options.runs says, was not finished or is not ok. Throws Error(kBadInput, "InvalidResult") for a
-// file that contradicts itself: counters that are not the sum of the samples', tokens with another
-// hash, times that are no times.
+// Compares case by case those with equal case_id. An option that one file's build did not have is
+// no part of that where the other file has its default: such cases are compared, too. What cannot
+// be compared is `missing` and inconclusive, never passed: a case that new lacks, that is there
+// another number of times than options.runs says, was not finished or is not ok. Copies of a run
+// (run_id, or samples[].generated_in) count once. Throws as check_consistent() for a file that
+// contradicts itself.
 //
 // - lossless: present where a comparison with the baseline's tokens failed, or was made in base
 //   alone.
@@ -189,7 +191,7 @@ void fields(V& v, Comparison& c) {
 //   measured otherwise, cannot be compared: inconclusive unless options.exact (then only where
 //   latency is required); the reason names what differs.
 Comparison compare_results(const ResultFile& base, const ResultFile& other,
-                           const CompareOptions& options, const DecidesTokens& decides);
+                           const CompareOptions& options, const CaseRules& rules);
 
 // ---- Texts; all end in a newline
 std::string to_json(const Comparison& comparison);

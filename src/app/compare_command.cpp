@@ -1,9 +1,9 @@
+#include "app/case_rules.h"
 #include "app/commands.h"
 #include "app/input_files.h"
 #include "app/output_file.h"
 #include "app/prepare.h"
 #include "app/progress.h"
-#include "options/identity.h"
 #include "triforce/compare.h"
 
 namespace triforce {
@@ -26,7 +26,7 @@ ExitCode compare_command(const RunConfig& config) {
   OutputFiles files(output_requests(config), input_files(config));
   const ResultFile base = read_result_file(config.operands.at(0)),
                    other = read_result_file(config.operands.at(1));
-  const Comparison comparison = compare_results(base, other, config.compare, decides_tokens);
+  const Comparison comparison = compare_results(base, other, config.compare, case_rules());
   OutputWriter out;
   out.write(files.find("--json"), to_json(comparison));
   out.write(files.find("--junit"), to_junit(comparison));

@@ -1,8 +1,8 @@
 #include <iterator>
 
+#include "app/case_rules.h"
 #include "app/commands.h"
 #include "app/output.h"
-#include "options/identity.h"
 #include "triforce/foreign.h"
 
 namespace triforce {
@@ -16,11 +16,12 @@ ExitCode export_command(const RunConfig& config) {
       continue;
     }
     ResultFile file = read_result_file(path);
+    check_consistent(file, case_rules());
     std::move(file.results.begin(), file.results.end(), std::back_inserter(results));
   }
   std::vector<std::string> left_out;
-  print_out(export_results(results, foreign, config.export_format, decides_tokens, is_default,
-                           left_out, is_column));
+  print_out(export_results(results, foreign, config.export_format, case_rules().decides,
+                           case_rules().is_default, left_out, is_column));
   for (const std::string& line : left_out) print_note(line);
   return ExitCode::kOk;
 }

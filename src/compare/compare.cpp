@@ -72,16 +72,21 @@ std::size_t count(const Comparison& c, Outcome outcome) {
   return n;
 }
 
-// "triforce 6.5% slower (95% CI 4.1% to 8.0%)"
+// "triforce 6.5% slower (95% CI 4.1%-8.0%)"
 std::string in_words(const CaseComparison& c, const MetricComparison& m) {
   if (m.metric == "ms_per_token" && m.verdict == Verdict::kSlower) {
-    return fmt::format("{} {:.1f}% slower (95% CI {:.1f}% to {:.1f}%)", c.label,
-                       100 * (*m.change - 1), 100 * (m.interval->low - 1),
-                       100 * (m.interval->high - 1));
+    const auto percent_over = [](double ratio) {
+      return fmt::format("{:.1f}%", 100 * (ratio - 1));
+    };
+    return fmt::format(
+        "{} {} slower (95% CI {})", c.label, percent_over(*m.change),
+        interval_text(percent_over(m.interval->low), percent_over(m.interval->high)));
   }
   if (m.verdict == Verdict::kLower) {
-    return fmt::format("{}: {} {:.4f} lower (90% CI {:.4f} to {:.4f})", c.label, m.metric,
-                       -*m.change, -m.interval->high, -m.interval->low);
+    return fmt::format("{}: {} {:.4f} lower (90% CI {}, each end with 95%)", c.label, m.metric,
+                       -*m.change,
+                       interval_text(fmt::format("{:.4f}", -m.interval->high),
+                                     fmt::format("{:.4f}", -m.interval->low)));
   }
   return fmt::format("{}: {} {}: {}", c.label, m.metric, to_string(m.verdict), m.reason);
 }
@@ -100,6 +105,17 @@ std::string list_of(const Comparison& c, Outcome outcome) {
                      more > 0 ? fmt::format("; and {} more", more) : "");
 }
 
+// Why the times of these cases cannot be told, in words: reasons once where all have the same.
+std::string undecided_text(
+    const std::vector<std::pair<std::string_view, std::string_view>>& reasons) {
+  const bool same = std::all_of(reasons.begin(), reasons.end(),
+                                [&](const auto& r) { return r.second == reasons.front().second; });
+  std::string text = fmt::format("{}{}", same ? "" : fmt::format("{}: ", reasons.front().first),
+                                 reasons.front().second);
+  if (!same) text += fmt::format("; and {} more", reasons.size() - 1);
+  return text;
+}
+
 std::string verdict_of(const Comparison& c) {
   if (c.exit_code == ExitCode::kRegression) {
     const std::size_t open = count(c, Outcome::kInconclusive);
@@ -112,13 +128,14 @@ std::string verdict_of(const Comparison& c) {
   if (c.exit_code == ExitCode::kInconclusive) {
     return fmt::format("INCONCLUSIVE: {}.", list_of(c, Outcome::kInconclusive));
   }
-  std::size_t undecided = 0;
+  std::vector<std::pair<std::string_view, std::string_view>> open;
   for (const CaseComparison& one : c.cases) {
     for (const MetricComparison& m : one.metrics) {
-      undecided += m.metric == "ms_per_token" && m.outcome == Outcome::kNotGated ? 1 : 0;
+      if (m.metric != "ms_per_token" || m.outcome != Outcome::kNotGated) continue;
+      open.emplace_back(one.label, m.reason);
     }
   }
-  const std::size_t n = c.cases.size();
+  const std::size_t n = c.cases.size(), undecided = open.size();
   const auto cases = [](std::size_t k) { return fmt::format("{} case{}", k, k == 1 ? "" : "s"); };
   std::string what =
       c.options.exact ? "tokens and counters equal"
@@ -130,7 +147,7 @@ std::string verdict_of(const Comparison& c) {
   }
   std::string text = fmt::format("No regression in {}: {}.", cases(n), what);
   if (undecided > 0) {
-    text += fmt::format(" LATENCY UNDECIDED in {}: see above.", cases(undecided));
+    text += fmt::format(" LATENCY UNDECIDED in {}: {}.", cases(undecided), undecided_text(open));
   }
   return text;
 }
@@ -138,13 +155,12 @@ std::string verdict_of(const Comparison& c) {
 }  // namespace
 
 Comparison compare_results(const ResultFile& base, const ResultFile& other,
-                           const CompareOptions& options, const DecidesTokens& decides) {
+                           const CompareOptions& options, const CaseRules& rules) {
   Comparison out;
   out.options = options;
   out.base = describe(base);
   out.other = describe(other);
-  const std::vector<MatchedCase> matched =
-      match_cases(base, other, options.runs, decides, out.notes);
+  const std::vector<MatchedCase> matched = match_cases(base, other, options.runs, rules, out.notes);
   note_absent("base", base, options, out.notes);
   note_absent("new", other, options, out.notes);
   std::set<std::string> absent = base.absent;

@@ -1,10 +1,11 @@
 #include "compare/match.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
+#include "compare/differences.h"
+#include "core/utf8.h"
 #include "statistics/by_prompt.h"
 
 namespace triforce {
@@ -14,76 +15,65 @@ namespace {
 struct Measurements {
   std::vector<std::string> ids;
   std::map<std::string, std::vector<Measured>> by_id;
+  std::set<std::string> shared;  // ids of generations that several cases of a sweep show
 };
 
-Measurements measurements_of(const ResultFile& file) {
+// The runs that generated the samples of a measurement: its own, or another of the same sweep.
+std::set<std::string> origins_of(const Measured& m) {
+  std::set<std::string> origins;
+  for (const Sample* s : timed_samples(*m.result)) {
+    origins.insert(s->generated_in.value_or(m.run->run_id));
+  }
+  if (origins.empty()) origins.insert(m.run->run_id);
+  return origins;
+}
+
+bool is_copy(const Sample& a, const Sample& b) {
+  return a.prompt == b.prompt && a.repetition == b.repetition && a.decode_ms == b.decode_ms &&
+         a.tokens_sha256 == b.tokens_sha256;
+}
+
+bool is_copy(const CaseResult& a, const CaseResult& b) {
+  const std::vector<const Sample*> before = timed_samples(a), now = timed_samples(b);
+  return a.status == b.status && std::ranges::equal(before, now, [](const auto* x, const auto* y) {
+           return is_copy(*x, *y);
+         });
+}
+
+// Generations that were counted already are no further run.
+Measurements measurements_of(std::string_view side, const ResultFile& file,
+                             std::vector<std::string>& notes) {
   Measurements m;
+  std::map<std::string, std::size_t> copies;  // by run
   for (const RunResult& run : file.results) {
     for (const CaseResult& c : run.cases) {
       std::vector<Measured>& of_case = m.by_id[c.case_id];
       if (of_case.empty()) m.ids.push_back(c.case_id);
-      of_case.push_back({&run, &c});
+      const Measured one{&run, &c};
+      const std::set<std::string> origins = origins_of(one);
+      if (!origins.contains(run.run_id)) m.shared.insert(c.case_id);
+      const auto known = std::find_if(of_case.begin(), of_case.end(), [&](const Measured& other) {
+        return origins_of(other) == origins;
+      });
+      if (known == of_case.end()) {
+        of_case.push_back(one);
+        continue;
+      }
+      if (!is_copy(*known->result, c)) {
+        throw_input("InvalidResult",
+                    "{}: case {}: run {}: expected a run_id once, or copies of one run, found it "
+                    "twice with other samples",
+                    file.name, c.name, quote_text(run.run_id));
+      }
+      ++copies[*origins.begin()];
     }
+  }
+  for (const auto& [run_id, n] : copies) {
+    notes.push_back(
+        fmt::format("{} has {} of run {} again: a copy is no further run, each counts once", side,
+                    n == 1 ? "a case" : fmt::format("{} cases", n), run_id));
   }
   return m;
-}
-
-template <class... Args>
-[[noreturn]] void contradicts(const ResultFile& file, const CaseResult& c,
-                              fmt::format_string<Args...> f, Args&&... args) {
-  throw_input("InvalidResult", "{}: case {}: {}", file.name, c.name,
-              fmt::format(f, std::forward<Args>(args)...));
-}
-
-void check_samples(const ResultFile& file, const CaseResult& c) {
-  for (std::size_t i = 0; i < c.timing.samples.size(); ++i) {
-    const Sample& s = c.timing.samples[i];
-    if (!(s.decode_ms > 0) || !std::isfinite(s.decode_ms)) {
-      contradicts(file, c, "timing.samples[{}].decode_ms: expected a number above 0, found {}", i,
-                  s.decode_ms);
-    }
-    if (s.tokens < 1) {
-      contradicts(file, c, "timing.samples[{}].tokens: expected at least 1, found {}", i, s.tokens);
-    }
-  }
-}
-
-void check_counters(const ResultFile& file, const CaseResult& c) {
-  for (std::size_t l = 0; l < c.acceptance.size(); ++l) {
-    LevelCounters sum;
-    for (const Sample* s : timed_samples(c)) {
-      if (l < s->levels.size()) sum.merge(s->levels[l]);
-    }
-    const LevelCounters& level = c.acceptance[l];
-    const auto check = [&](std::string_view name, std::int64_t LevelCounters::*member) {
-      if (level.*member == sum.*member) return;
-      contradicts(file, c, "acceptance.{}.{}: expected {}, the sum over timing.samples, found {}",
-                  level.name, name, sum.*member, level.*member);
-    };
-    check("rounds", &LevelCounters::rounds);
-    check("requested", &LevelCounters::requested);
-    check("drafted", &LevelCounters::drafted);
-    check("accepted", &LevelCounters::accepted);
-    check("rejected", &LevelCounters::rejected);
-    check("emitted", &LevelCounters::emitted);
-  }
-}
-
-void check_output(const ResultFile& file, const CaseResult& c) {
-  for (std::size_t i = 0; i < c.output.size(); ++i) {
-    const PromptOutput& o = c.output[i];
-    if (o.sha256 != tokens_sha256(o.tokens)) {
-      contradicts(file, c, "output.prompts[{}].sha256: expected that of its tokens, found \"{}\"",
-                  i, o.sha256);
-    }
-    for (const Sample* s : timed_samples(c)) {
-      if (s->prompt != o.prompt || s->repetition != o.repetition) continue;
-      if (s->tokens_sha256 == o.sha256) continue;
-      contradicts(file, c,
-                  "output.prompts[{}].sha256: expected that of its sample, \"{}\", found \"{}\"", i,
-                  s->tokens_sha256, o.sha256);
-    }
-  }
 }
 
 // Why it cannot be said of what a measurement is; empty if it can.
@@ -124,68 +114,6 @@ std::string incomplete(const CaseResult& c) {
   return unidentified(c);
 }
 
-// What two measurements of cases of one name differ in that makes them different cases.
-class Differences {
- public:
-  Differences(const Measured& base, const Measured& other, const DecidesTokens& decides) {
-    const CaseResult &a = *base.result, &b = *other.result;
-    if (b.status != CaseStatus::kOk) add("status", to_string(a.status), to_string(b.status));
-    for (const auto& [name, value] : a.params) {
-      const bool gamma = name == "gamma" || name == "inner_gamma";  // what auto came to counts
-      if (!decides(name, a.method) || (gamma && a.gammas && b.gammas)) continue;
-      const ParamValue* const now = find_param(b.params, name);
-      add(name, to_text(value, "none"), now == nullptr ? "not there" : to_text(*now, "none"));
-    }
-    if (a.gammas && b.gammas) {
-      add("gamma", a.gammas->gamma, b.gammas->gamma);
-      add("inner gamma", a.gammas->inner_gamma, b.gammas->inner_gamma);
-    }
-    add_model("target", a.target, b.target);
-    add_model("draft", a.draft, b.draft);
-    add("sha256 of the data", a.data.sha256, b.data.sha256);
-    add("prompts", a.data.n_prompts, b.data.n_prompts);
-    const ResultContext &before = base.run->context, &now = other.run->context;
-    add("sm", before.sm, now.sm);
-    if (!before.sm && !now.sm) add("isa", before.isa, now.isa);
-  }
-  // ": temp 0.6, now 0.2"; empty if none was found.
-  std::string text() const {
-    constexpr std::size_t kShown = 3;
-    if (found_.empty()) return "";
-    const std::size_t n = std::min(found_.size(), kShown);
-    return fmt::format(": {}{}",
-                       fmt::join(found_.begin(), found_.begin() + std::ptrdiff_t(n), "; "),
-                       found_.size() > n ? fmt::format("; and {} more", found_.size() - n) : "");
-  }
-
- private:
-  template <class T>
-  void add(std::string_view what, const T& before, const T& now) {
-    if (before != now) found_.push_back(fmt::format("{} {}, now {}", what, before, now));
-  }
-  template <class T>
-  void add(std::string_view what, const std::optional<T>& before, const std::optional<T>& now) {
-    const auto shown = [](const std::optional<T>& x) {
-      return x ? fmt::format("{}", *x).substr(0, 12) : std::string("none");
-    };
-    if (before != now) add(what, shown(before), shown(now));
-  }
-  void add(std::string_view what, const char* before, const char* now) {
-    add(what, std::string(before), std::string(now));
-  }
-  void add_model(const std::string& role, const std::optional<ModelInfo>& before,
-                 const std::optional<ModelInfo>& now) {
-    if (!before || !now) return;
-    add(role + " type", before->dtype, now->dtype);
-    add(role + " parameters", before->n_params, now->n_params);
-    add("config of the " + role, before->config_sha256, now->config_sha256);
-    add("weights of the " + role, before->weights_digest, now->weights_digest);
-    add("tokenizer of the " + role, before->tokenizer_sha256, now->tokenizer_sha256);
-    add("random seed of the " + role, before->random_seed, now->random_seed);
-  }
-  std::vector<std::string> found_;
-};
-
 std::string times(std::size_t n) { return n == 1 ? "once" : fmt::format("{} times", n); }
 
 // Why the measurements of one side cannot be taken; empty if they can.
@@ -203,25 +131,15 @@ std::string problem_of(std::string_view side, const std::vector<Measured>& measu
 }
 
 // What measurements with one case_id differ in although they should not; empty if in nothing.
-std::string contradiction(const MatchedCase& m, const DecidesTokens& decides) {
+std::string contradiction(const MatchedCase& m, const CaseRules& rules) {
   for (const auto& [name, side] : {std::pair{"base", &m.base}, std::pair{"new", &m.other}}) {
+    const std::string called = side == &m.base ? "another run of base" : "new";
     for (const Measured& one : *side) {
-      const std::string text = Differences(m.base.front(), one, decides).text();
-      if (!text.empty()) return fmt::format("{} has its case_id but is another{}", name, text);
+      const std::string text = Differences(m.base.front(), one, rules, called).text();
+      if (!text.empty()) return fmt::format("{} has its case_id but {}", name, text);
     }
   }
   return "";
-}
-
-void check_file(const ResultFile& file) {
-  for (const RunResult& run : file.results) {
-    for (const CaseResult& c : run.cases) {
-      if (c.status != CaseStatus::kOk) continue;  // never compared
-      check_samples(file, c);
-      check_counters(file, c);
-      check_output(file, c);
-    }
-  }
 }
 
 }  // namespace
@@ -237,14 +155,54 @@ bool may_have_more_repetitions(const CaseResult& c) {
   return given != nullptr && !std::holds_alternative<std::monostate>(*given);
 }
 
+namespace {
+
+// The id of the case of `now` that is like `base` but has another id; nullptr: there is none.
+// `taken`: ids that cases of base have.
+const std::string* counterpart(const Measured& base, const Measurements& now,
+                               const std::set<std::string>& taken, const CaseRules& rules) {
+  const auto found = std::find_if(now.ids.begin(), now.ids.end(), [&](const std::string& id) {
+    return !taken.contains(id) && same_but_for_defaults(base, now.by_id.at(id).front(), rules);
+  });
+  return found == now.ids.end() ? nullptr : &*found;
+}
+
+// "; differs in: ...": of the case of the same name that differs least; empty: there is none.
+std::string nearest_differs(const Measured& base, const Measurements& now,
+                            const std::set<std::string>& taken, const CaseRules& rules) {
+  std::optional<Differences> nearest;
+  for (const std::string& id : now.ids) {
+    const Measured& like = now.by_id.at(id).front();
+    if (like.result->name != base.result->name || taken.contains(id)) continue;
+    Differences found(base, like, rules, "new", true);
+    if (!nearest || found.count() < nearest->count()) nearest = std::move(found);
+  }
+  const std::string text = nearest ? nearest->text() : "";
+  return text.empty() ? text : "; " + text;
+}
+
+// How often a sweep generated what its cases share follows from how it was divided among processes.
+void keep_as_many(MatchedCase& m, std::vector<std::string>& notes) {
+  const std::size_t n = std::min(m.base.size(), m.other.size());
+  if (m.base.size() == m.other.size()) return;
+  notes.push_back(fmt::format(
+      "{}: base has {} runs of what its sweep shares, new {}; the first {} of each count", m.label,
+      m.base.size(), m.other.size(), n));
+  m.base.resize(n);
+  m.other.resize(n);
+}
+
+}  // namespace
+
 std::vector<MatchedCase> match_cases(const ResultFile& base, const ResultFile& other, int runs,
-                                     const DecidesTokens& decides,
-                                     std::vector<std::string>& notes) {
-  check_file(base);
-  check_file(other);
-  const Measurements before = measurements_of(base), now = measurements_of(other);
+                                     const CaseRules& rules, std::vector<std::string>& notes) {
+  check_consistent(base, rules);
+  check_consistent(other, rules);
+  const Measurements before = measurements_of("base", base, notes),
+                     now = measurements_of("new", other, notes);
   std::map<std::string, int> names;
   for (const std::string& id : before.ids) ++names[before.by_id.at(id).front().result->name];
+  std::set<std::string> taken(before.ids.begin(), before.ids.end());
   std::vector<MatchedCase> matched;
   for (const std::string& id : before.ids) {
     MatchedCase& m = matched.emplace_back();
@@ -253,26 +211,26 @@ std::vector<MatchedCase> match_cases(const ResultFile& base, const ResultFile& o
     m.case_id = id;
     m.method = first.method;
     m.label = names[first.name] == 1 ? first.name : first.name + "@" + id.substr(0, 8);
+    const std::string* found = now.by_id.contains(id) ? &id : nullptr;
+    if (found == nullptr) found = counterpart(m.base.front(), now, taken, rules);
+    if (found != nullptr) {
+      taken.insert(*found);
+      m.other = now.by_id.at(*found);
+      if (runs == 0 && (before.shared.contains(id) || now.shared.contains(*found)))
+        keep_as_many(m, notes);
+    }
     const auto expected = runs > 0 ? static_cast<std::size_t>(runs) : m.base.size();
     m.problem = problem_of("base", m.base, expected);
-    const auto found = now.by_id.find(id);
-    if (found != now.by_id.end()) {
-      m.other = found->second;
-      if (m.problem.empty()) m.problem = problem_of("new", m.other, expected);
-      if (m.problem.empty()) m.problem = contradiction(m, decides);
+    if (!m.problem.empty()) continue;
+    if (found == nullptr) {
+      m.problem = "new has no such case" + nearest_differs(m.base.front(), now, taken, rules);
       continue;
     }
-    if (!m.problem.empty()) continue;
-    m.problem = "new has no such case";
-    for (const std::string& candidate : now.ids) {
-      const Measured& like = now.by_id.at(candidate).front();
-      if (like.result->name != first.name || before.by_id.contains(candidate)) continue;
-      m.problem += Differences(m.base.front(), like, decides).text();
-      break;
-    }
+    m.problem = problem_of("new", m.other, expected);
+    if (m.problem.empty()) m.problem = contradiction(m, rules);
   }
   for (const std::string& id : now.ids) {
-    if (before.by_id.contains(id)) continue;
+    if (taken.contains(id)) continue;
     notes.push_back(fmt::format("only new has a case {} {}; it is compared with nothing",
                                 now.by_id.at(id).front().result->name, id));
   }

@@ -16,10 +16,11 @@ struct MatchedCase {
   std::string problem;                // why nothing of it can be compared, one line; empty: nothing
 };
 
-// The cases of base in its order. `notes` gets a line for each case that only `other` has. Throws
-// as compare_results().
+// The cases of base in its order. Cases are the same by case_id, or where same_but_for_defaults()
+// says so. A run that is there several times counts once. `notes` gets a line for each case that
+// only `other` has, and for runs that counted once. Throws as compare_results().
 std::vector<MatchedCase> match_cases(const ResultFile& base, const ResultFile& other, int runs,
-                                     const DecidesTokens& decides, std::vector<std::string>& notes);
+                                     const CaseRules& rules, std::vector<std::string>& notes);
 
 // Timed repetitions of a prompt that were asked for; with --max-noise it may have had more.
 // nullopt: the result does not say.

@@ -17,17 +17,25 @@ std::string value_text(const MetricComparison& m, const std::optional<double>& v
   return is_rate(m) ? fmt::format("{:.4f}", *value) : short_number(value);
 }
 
-std::string change_text(const MetricComparison& m) {
-  if (!m.change) return "-";
-  return is_time(m) ? fmt::format("{:+.1f}%", 100 * (*m.change - 1))
-                    : fmt::format("{:+.4f}", *m.change);
+// What rounds to nothing has no sign.
+std::string without_sign_of_zero(std::string text) {
+  const bool zero = text.find_first_of("123456789") == std::string::npos;
+  return zero && text.find_first_of("+-") == 0 ? text.substr(1) : text;
 }
 
-std::string interval_text(const MetricComparison& m) {
+std::string change_text(const MetricComparison& m) {
+  if (!m.change) return "-";
+  return without_sign_of_zero(is_time(m) ? fmt::format("{:+.1f}%", 100 * (*m.change - 1))
+                                         : fmt::format("{:+.4f}", *m.change));
+}
+
+std::string ends_text(const MetricComparison& m) {
   if (!m.interval) return "-";
-  if (!is_time(m)) return fmt::format("{:+.4f} {:+.4f}", m.interval->low, m.interval->high);
-  return fmt::format("{:+.1f}% {:+.1f}%", 100 * (m.interval->low - 1),
-                     100 * (m.interval->high - 1));
+  const auto text = [&](double end) {
+    return without_sign_of_zero(is_time(m) ? fmt::format("{:.1f}%", 100 * (end - 1))
+                                           : fmt::format("{:.3f}", end));
+  };
+  return interval_text(text(m.interval->low), text(m.interval->high));
 }
 
 // What needs a reader is in capitals.
@@ -43,14 +51,14 @@ std::string caption_of(const CompareOptions& o) {
   std::vector<std::string> parts;
   if (!o.no_latency) {
     parts.push_back(fmt::format(
-        "ms_per_token: medians; 95% interval; too much if all of it is over {:+.3g}% and the ranks "
-        "agree (p < {:g})",
+        "ms_per_token: medians; 95% interval of the change; too much if all of it is over {:+.3g}% "
+        "and the ranks agree (p < {:g})",
         100 * (o.latency_threshold - 1), o.latency_alpha));
   }
   if (!o.exact) {
     parts.push_back(fmt::format(
-        "acceptance: accepted of tested tokens; 90% interval; too little if all of it is under "
-        "{:+.3g}",
+        "acceptance: accepted of tested tokens; 90% interval of the change, so that each end holds "
+        "with 95%, as only a fall counts; too little if all of it is under {:+.3g}",
         -o.acceptance_threshold));
   }
   return fmt::format("{}", fmt::join(parts, "; "));
@@ -64,8 +72,8 @@ TextTable table_of(const Comparison& c) {
   t.optional = {"interval", "base", "new"};
   for (const CaseComparison& one : c.cases) {
     for (const MetricComparison& m : one.metrics) {
-      t.rows.push_back({printable(one.label), m.metric, value_text(m, m.base),
-                        value_text(m, m.other), change_text(m), interval_text(m), verdict_text(m)});
+      t.rows.push_back({one.label, m.metric, value_text(m, m.base), value_text(m, m.other),
+                        change_text(m), ends_text(m), verdict_text(m)});
     }
   }
   return t;
@@ -94,8 +102,8 @@ std::vector<std::string> notes_of(const Comparison& c) {
     }
   }
   std::vector<std::string> notes;
-  for (const Note& note : found) notes.push_back(printable(note.cases + ": " + note.text));
-  for (const std::string& note : c.notes) notes.push_back(printable(note));
+  for (const Note& note : found) notes.push_back(note.cases + ": " + note.text);
+  for (const std::string& note : c.notes) notes.push_back(note);
   return notes;
 }
 
@@ -110,10 +118,9 @@ std::vector<std::string> header_of(const Comparison& c) {
   for (const auto& [name, file] : {std::pair{"base", &c.base}, std::pair{"new", &c.other}}) {
     std::vector<std::string> commits = file->commits;
     std::transform(commits.begin(), commits.end(), commits.begin(), short_commit);
-    lines.push_back(
-        printable(fmt::format("{}: {}, {} run{}, commit {}, {}", name, file->file,
-                              file->run_ids.size(), file->run_ids.size() == 1 ? "" : "s",
-                              fmt::join(commits, " "), fmt::join(file->machines, "; "))));
+    lines.push_back(fmt::format("{}: {}, {} run{}, commit {}, {}", name, file->file,
+                                file->run_ids.size(), file->run_ids.size() == 1 ? "" : "s",
+                                fmt::join(commits, " "), fmt::join(file->machines, "; ")));
   }
   return lines;
 }
@@ -206,13 +213,13 @@ std::string to_table(const Comparison& comparison, const TableStyle& style) {
 }
 
 std::string to_markdown(const Comparison& comparison) {
-  std::string out = fmt::format("**{}**\n\n", comparison.verdict);
-  for (const std::string& line : header_of(comparison)) out += "- " + line + '\n';
+  std::string out = fmt::format("**{}**\n\n", markdown_text(comparison.verdict));
+  for (const std::string& line : header_of(comparison)) out += "- " + markdown_text(line) + '\n';
   const TextTable table = table_of(comparison);
-  out += '\n' + render_markdown(table) + '\n' + table.caption + '\n';
+  out += '\n' + render_markdown(table) + '\n' + markdown_text(table.caption) + '\n';
   const std::vector<std::string> notes = notes_of(comparison);
   if (!notes.empty()) out += '\n';
-  for (const std::string& note : notes) out += "> **Note** " + note + "\n>\n";
+  for (const std::string& note : notes) out += "> **Note** " + markdown_text(note) + "\n>\n";
   return out;
 }
 

@@ -100,7 +100,8 @@ std::string case_id_of(const CaseResult& c, const ResultContext& context) {
   return digest_of(case_key_of(c, context));
 }
 
-std::string case_key_of(const CaseResult& c, const ResultContext& context) {
+std::string case_key_of(const CaseResult& c, const ResultContext& context,
+                        const ParamNames& left_out) {
   const std::optional<Method> method = parse_method(c.method);
   TF_CHECK(method, "method {}", c.method);
   const MethodSpec& spec = spec_of(*method);
@@ -108,7 +109,7 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context) {
   key.add("method", c.method);
   for (const auto& [name, value] : c.params) {
     const Option* o = find_option(kRun, name);
-    if (o == nullptr || !decides(o->role, spec)) continue;
+    if (o == nullptr || !decides(o->role, spec) || left_out.contains(name)) continue;
     if (c.tuning && c.tuning->chosen.budget && name == "budget") {
       key.add(name, *c.tuning->chosen.budget);
     } else if (c.gammas && name == "gamma") {

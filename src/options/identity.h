@@ -3,6 +3,7 @@
 #include <string>
 
 #include "host/session.h"
+#include "triforce/case_rules.h"
 #include "triforce/report.h"
 
 namespace triforce {
@@ -17,8 +18,10 @@ RunConfig resolved(RunConfig config, const Session& session);
 // paths as typed or what else was measured. Reads method, params, target, draft, data, gammas and
 // memory of `c`.
 std::string case_id_of(const CaseResult& c, const ResultContext& context);
-// What that is the beginning of the SHA-256 of: lines "name=value".
-std::string case_key_of(const CaseResult& c, const ResultContext& context);
+// What that is the beginning of the SHA-256 of: lines "name=value". Without the params in
+// `left_out`.
+std::string case_key_of(const CaseResult& c, const ResultContext& context,
+                        const ParamNames& left_out = {});
 
 // Whether an option, named as in params, is among those; false for what is unknown.
 bool decides_tokens(std::string_view param, const std::string& method);

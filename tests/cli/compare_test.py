@@ -39,6 +39,14 @@ def set_times(result, factor=1.0, noise=0.002, phase=7):
             ms = factor * (1 + noise * ((i * phase % 11) / 5 - 1))
             sample["decode_ms"] = ms * sample["tokens"]
             sample["ms_per_token"] = sample["decode_ms"] / sample["tokens"]
+        forget_statistics(case)
+
+
+def forget_statistics(case):
+    """Those of the times that a test changes would contradict them."""
+    timing = case["timing"]
+    timing.update(ms_per_token={"n": timing["ms_per_token"]["n"]}, tokens_per_s=None, noise_pct=None)
+    case["speedup"] = None
 
 
 class Compare(ProgramTest):
@@ -130,16 +138,12 @@ class Compare(ProgramTest):
         def drop(result):
             result["cases"].pop()
 
-        def double(result):
-            result["cases"].append(result["cases"][1])
-
         def fail(result):
             result["cases"][1].update(status="oom", status_reason="none left")
 
         def cut(result):
             result["cases"][1]["params"]["repetitions"] = 6
-        for change, says in [(drop, "no such case"), (double, "found 2 times"),
-                             (fail, "status oom: none left"), (cut, "partial: 15 generations of 3 prompts with 6")]:
+        for change, says in [(drop, "no such case"), (fail, "status oom: none left"), (cut, "partial: 15 generations of 3 prompts with 6")]:
             new = self.store("new.json", change)
             for options in [[], ["--exact"]]:
                 document = self.compare(self.path("a.json"), new, *options, code=8)
@@ -151,15 +155,118 @@ class Compare(ProgramTest):
         self.compare(self.path("a.json"), self.store("new.json", both), "--exact", code=1)
 
     def test_runs_of_something_else_are_inconclusive(self):
-        for change, says in [(dict(temp=0), "temp 0.6, now 0"), (dict(gamma=3), "gamma 6, now 3"),
-                             (dict(seed=4), "seed"), ({"cpu-isa": "scalar"}, "isa "),
-                             (dict(prompts=2), "prompts 3, now 2")]:
+        for change, says in [(dict(temp=0), "temp (base: 0.6, new: 0)"), (dict(gamma=3), "gamma (base: 6, new: 3)"),
+                             (dict(seed=4), "seed (base: 3, new: 4)"), ({"cpu-isa": "scalar"}, "isa (base: "),
+                             (dict(prompts=2), "prompts (base: 3, new: 2)")]:
             options = {"prompts": 3, "repetitions": 5, "seed": 3, **change}
             self.run_program(*self.tiny(json=self.path("b.json"), **options))
             document = self.compare(self.path("a.json"), self.path("b.json"), "--exact", code=8)
             self.assertIn(says, self.metrics(document)["case"]["reason"])
         self.run_program(*self.tiny(json=self.path("t.json"), timeout=0.001), code=8)
         self.compare(self.path("a.json"), self.path("t.json"), code=8)
+
+    def test_an_option_that_one_build_does_not_have(self):
+        """Another case_id, as of the other build; `rebuild` stands for the option that is new."""
+        def as_before(result):
+            for case in result["cases"]:
+                del case["params"]["rebuild"]
+                if case["method"] != "ar":  # of which it decides nothing
+                    case["case_id"] = case["timing_id"] = "before"
+        self.assertIn("rebuild", self.result["cases"][0]["params"])
+        before, now = self.store("before.json", as_before), self.path("a.json")
+        for pair in [(before, now), (now, before)]:
+            document = self.compare(*pair, "--exact", "--no-latency")
+            self.assertEqual(document["notes"], [])
+            self.assertEqual([c["label"] for c in document["cases"]], ["ar", "triforce"])
+        self.run_program(*self.tiny(json=self.path("other.json"), prompts=3, repetitions=5, seed=3, rebuild=8))
+        for pair, says in [((before, self.path("other.json")), "rebuild (base: no such option, new: 8)"),
+                           ((self.path("other.json"), before), "rebuild (base: 8, new: no such option)")]:
+            document = self.compare(*pair, "--exact", "--no-latency", code=8)
+            self.assertEqual(self.metrics(document)["case"]["reason"], f"new has no such case; differs in: {says}")
+            self.assertEqual(self.metrics(document, "ar")["tokens"]["verdict"], "same")
+
+        def unknown(result):
+            as_before(result)
+            for case in result["cases"]:
+                case["params"]["sinks"] = 16
+        document = self.compare(self.store("sinks.json", unknown), now, "--exact", "--no-latency", code=8)
+        self.assertIn("differs in: sinks (base: 16, unknown to this build, new: no such option)",
+                      self.metrics(document)["case"]["reason"])
+
+    def test_copies_of_a_run_are_one_run(self):
+        self.run_program(*self.tiny(jsonl=self.path("r.jsonl"), prompts=3))
+        with open(self.path("r.jsonl"), encoding="utf-8") as file:
+            lines = file.read()
+        copies = self.write("copies.jsonl", lines * 10)
+        document = self.compare(copies, copies, "--runs", "10", "--exact", code=8)
+        self.assertIn("base: expected 10 times (--runs), found once", document["verdict"])
+        document = self.compare(self.path("r.jsonl"), copies, "--exact")
+        self.assertRegex(document["notes"][0], "^new has 18 cases of run .* again: a copy is no further run")
+        self.assertEqual(self.metrics(document)["tokens"]["n_new"], 6)
+
+        def another(result):
+            result["cases"].append(copy.deepcopy(result["cases"][1]))
+            result["cases"][2]["timing"]["samples"][1]["decode_ms"] *= 2
+            result["cases"][2]["timing"]["samples"][1]["ms_per_token"] *= 2
+            forget_statistics(result["cases"][2])
+        self.fails(3, "compare", self.path("a.json"), self.store("b.json", another),
+                   says="expected a run_id once, or copies of one run, found it twice with other samples")
+
+    def test_what_a_file_says_of_itself_must_follow(self):
+        """Edited by hand, one thing each: no verdict and no table from it."""
+        self.run_program(*self.tiny(json=self.path("greedy.json"), prompts=3, repetitions=5, temp=0))
+        self.run_program(*self.tiny(json=self.path("coupled.json"), prompts=3, acceptance="coupled",
+                                    method="draft,retrieval,streaming-hierarchy"))
+        with open(self.path("greedy.json"), encoding="utf-8") as file:
+            greedy = strict_json(file.read())
+        self.assertIs(greedy["cases"][1]["lossless"]["equal_to_baseline"], True)
+
+        def of(*path, value):
+            def change(result):
+                place = result["cases"][1]
+                for name in path[:-1]:
+                    place = place[name]
+                place[path[-1]] = value
+            return change
+
+        def interval(result):
+            result["cases"][1]["timing"]["ms_per_token"].update(ci95_low=5e9, ci95_high=20.2)
+
+        def histogram(result):
+            result["cases"][1]["acceptance"][1]["histogram"].append(1)
+
+        def exit_code(result):
+            result["exit_code"] = 7
+        mean = ("timing", "ms_per_token")
+        for change, says in [
+                (lambda r: plant_token(r["cases"][1], 1, 3), "lossless.equal_to_baseline: expected false"),
+                (of("lossless", "compared", value=0), "lossless.compared: expected 15"),
+                (of("lossless", "compared", value=-1), "lossless.compared: expected 15"),
+                (of("lossless", "compared", value=10**9), "lossless.compared: expected 15"),
+                (of("lossless", "mode", value="lossy"), "lossless.mode: expected tokens"),
+                (of("lossless", "exact_rule", value=False), "lossless.exact_rule: expected true"),
+                (of("method", value="foo"), "method: expected one of this build"),
+                (of("method", value="ar"), "name: expected \"ar\""), (exit_code, "exit_code: expected 0"),
+                (of(*mean, "geometric_mean", value=.001), "timing.ms_per_token.geometric_mean"),
+                (of(*mean, "median", value=.001), "timing.ms_per_token.median"),
+                (of(*mean, "n", value=10**6), "timing.ms_per_token.n: expected 15"),
+                (of(*mean, "min", value=-5), "timing.ms_per_token.min"), (interval, "timing.ms_per_token.ci95_low"),
+                (of("speedup", "value", value=1000), "speedup.ci95: expected low <= 1000 <= high"),
+                (of("speedup", "value", value=-2), "speedup.ci95"),
+                (of("timing", "noise_pct", value=0), "timing.noise_pct"),
+                (of("timing", "tokens_per_s", value=1e9), "timing.tokens_per_s"),
+                (histogram, "acceptance.outer.histogram")]:
+            lie = self.store("lie.json", change, greedy)
+            for pair in [(self.path("greedy.json"), lie), (lie, self.path("greedy.json"))]:
+                self.fails(3, "compare", *pair, "--no-latency", says=["lie.json: ", says, "[InvalidResult]"])
+            self.fails(3, "export", lie, says=["lie.json: ", says, "[InvalidResult]"])
+        for path in ("greedy.json", "coupled.json"):
+            self.run_program("export", self.path(path))
+        with open(self.path("coupled.json"), encoding="utf-8") as file:
+            coupled = strict_json(file.read())
+        lie = self.store("lie.json", lambda r: plant_token(r["cases"][3], 1, 3), coupled)
+        self.fails(3, "compare", self.path("coupled.json"), lie, "--exact",
+                   says="case streaming-hierarchy: lossless.equal_to_baseline: expected false")
 
     def test_files_that_are_no_results(self):
         good = self.path("a.json")
@@ -171,6 +278,7 @@ class Compare(ProgramTest):
             result["cases"][1]["output"]["prompts"][0]["tokens"][0] += 1
 
         def times(result):
+            forget_statistics(result["cases"][0])
             result["cases"][0]["timing"]["samples"][1].update(decode_ms=None, ms_per_token=None)
 
         def schema(result):
@@ -326,8 +434,8 @@ class Export(ProgramTest):
         table = self.run_program("export", theirs, ours, "--format", "md").out.splitlines()
         self.assertEqual({line.count("|") for line in table}, {9})
         self.assertEqual([cell.strip() for cell in table[-1].split("|")[1:-1]],
-                         ["Other <method> temp=0.5 prefill=4096 (foreign)", "3.000", "2.500-3.750", "1.25x", "-",
-                          "-", "-", "A Doe & al., table 3 B, table 3; 1x card"])
+                         ["Other &lt;method&gt; temp=0.5 prefill=4096 (foreign)", "3.000", "2.500-3.750", "1.25x", "-",
+                          "-", "-", "A Doe &amp; al., table 3 B, table 3; 1x card"])
         self.assertTrue(all(line.endswith("| - |") for line in table[2:-1]), table)
         latex = self.run_program("export", ours, theirs, "--format", "latex").out
         self.assertIn(r"temp=0.5 prefill=4096 (foreign) & 3.000 & ", latex)

@@ -32,9 +32,17 @@ TEST(Compare, WhatCannotBeComparedIsInconclusive) {
   const auto triforce = [](ResultFile& f) -> CaseResult& { return f.results[0].cases[1]; };
   const Spoiled kTable[] = {
       {"missing", [](auto&, auto& n) { n.results[0].cases.pop_back(); }, "new has no such case"},
-      {"duplicate in new", [&](auto&, auto& n) { n.results[0].cases.push_back(triforce(n)); },
+      {"another run in new",
+       [&](auto&, auto& n) {
+         n.results.push_back(n.results[0]);
+         n.results[1].run_id = "another";
+       },
        "new: expected once (--runs), found 2 times"},
-      {"duplicate in base", [&](auto& b, auto&) { b.results.push_back(b.results[0]); },
+      {"another run in base",
+       [&](auto& b, auto&) {
+         b.results.push_back(b.results[0]);
+         b.results[1].run_id = "another";
+       },
        "new: expected 2 times (--runs), found once"},
       {"timeout",
        [&](auto&, auto& n) {
@@ -63,30 +71,31 @@ TEST(Compare, WhatCannotBeComparedIsInconclusive) {
          triforce(n).case_id = "other";
          triforce(n).target->weights_digest = "cc33";
        },
-       "new has no such case: weights of the target aa11, now cc33"},
+       "new has no such case; differs in: weights of the target (base: aa11, new: cc33)"},
       {"other weights under one id",
        [&](auto&, auto& n) { triforce(n).target->weights_digest = "cc33"; },
-       "new has its case_id but is another: weights of the target aa11, now cc33"},
+       "new has its case_id but differs in: weights of the target (base: aa11, new: cc33)"},
       {"other data under one id", [&](auto&, auto& n) { triforce(n).data.sha256 = "cc33"; },
-       "new has its case_id but is another: sha256 of the data bb22, now cc33"},
+       "new has its case_id but differs in: sha256 of the data (base: bb22, new: cc33)"},
       {"unknown weights", [&](auto& b, auto&) { triforce(b).target->weights_digest.reset(); },
        "base does not say which weights its target has"},
       {"unknown data", [&](auto&, auto& n) { triforce(n).data.sha256.reset(); },
        "new does not say which data it had"},
       {"other options",
        [&](auto&, auto& n) {
+         triforce(n) = made_case("triforce", {.sampled = true});
          triforce(n).case_id = "other";
          triforce(n).params[0].second = 0.5;
          triforce(n).params[2].second = std::string("y.json");
        },
-       "new has no such case: temp 0, now 0.5"},
+       "new has no such case; differs in: temp (base: 0, new: 0.5)"},
       {"other data and instruction set",
        [&](auto&, auto& n) {
          for (CaseResult& c : n.results[0].cases) c.case_id += "other";
          triforce(n).data.sha256 = "dd";
          n.results[0].context.isa = "avx512";
        },
-       "sha256 of the data bb22, now dd; isa avx2, now avx512"},
+       "sha256 of the data (base: bb22, new: dd); isa (base: avx2, new: avx512)"},
   };
   for (const Spoiled& s : kTable) {
     for (const bool exact : {false, true}) {
@@ -121,6 +130,12 @@ TEST(Compare, RepetitionsThatNoiseMadeAreNotPartial) {
                {&LevelCounters::rounds, &LevelCounters::requested, &LevelCounters::drafted,
                 &LevelCounters::accepted, &LevelCounters::rejected, &LevelCounters::emitted}) {
             sum.*member -= s.levels[l].*member;
+          }
+          for (const auto list : {&LevelCounters::tested_at, &LevelCounters::accepted_at,
+                                  &LevelCounters::histogram}) {
+            for (std::size_t i = 0; i < (s.levels[l].*list).size(); ++i) {
+              (sum.*list)[i] -= (s.levels[l].*list)[i];
+            }
           }
         }
         return true;
@@ -200,8 +215,16 @@ TEST(Compare, NamesThatRepeatGetTheirId) {
 }
 
 TEST(Compare, Losslessness) {
+  // Tokens of which one is another than the baseline's, or that were compared with nothing.
   const auto set = [](ResultFile f, std::optional<bool> equal) {
-    f.results[0].cases[1].lossless.equal_to_baseline = equal;
+    CaseResult& c = f.results[0].cases[1];
+    c.lossless.equal_to_baseline = equal;
+    if (equal != false) return f;
+    c.output[0].tokens[5] = 1001;
+    c.output[0].sha256 = tokens_sha256(c.output[0].tokens);
+    for (Sample& s : c.timing.samples) {
+      if (s.prompt == 0) s.tokens_sha256 = c.output[0].sha256;
+    }
     return f;
   };
   const ResultFile base = made_file("a", {});

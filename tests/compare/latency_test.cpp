@@ -155,7 +155,7 @@ TEST(CompareLatency, RunsInTurnsAreWhatIsCompared) {
     for (int i = 0; i < n; ++i) {
       Made made{.repetitions = 2, .time_seed = seed + 10 * std::uint64_t(i)};
       made.ms *= factor * (1 + drift * std::sqrt(12.0) * (made_uniform(moments) - 0.5));
-      f.results.push_back(made_file("run", made).results[0]);
+      f.results.push_back(made_file(fmt::format("{}", made.time_seed), made).results[0]);
     }
     for (CaseResult& c : f.results.back().cases) {
       c.validity = {false, {"other processes kept 1.5 of 2 processors busy"}, {}};

@@ -2,8 +2,10 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <tuple>
 
 #include "triforce/compare.h"
 
@@ -16,7 +18,8 @@ struct Made {
   std::uint64_t time_seed = 1;
   double acceptance = 0.8;  // of each tested token
   std::uint64_t token_seed = 7;
-  bool varied = false;  // repetitions generate other tokens, as above temperature 0
+  bool sampled = false;  // above temperature 0, where tokens need not be the baseline's
+  bool varied = false;   // the same, and repetitions generate other tokens
 };
 
 inline double made_uniform(std::mt19937_64& engine) {
@@ -59,7 +62,8 @@ inline CaseResult made_case(const std::string& method, const Made& made) {
   c.case_id = method + "-0123456789";
   c.timing_id = c.case_id + "-here";
   c.name = c.method = method;
-  c.params = {{"temp", made.varied ? 1.0 : 0.0},
+  const bool sampled = made.sampled || made.varied;
+  c.params = {{"temp", sampled ? 1.0 : 0.0},
               {"repetitions", std::int64_t{made.repetitions}},
               {"json", std::string("x.json")}};
   ModelInfo target;
@@ -94,10 +98,40 @@ inline CaseResult made_case(const std::string& method, const Made& made) {
   if (speculative) {
     c.acceptance[0].name = "inner";
     c.acceptance[1].name = "outer";
-    c.lossless.mode = made.varied ? LosslessMode::kDistribution : LosslessMode::kTokens;
-    if (!made.varied) c.lossless.equal_to_baseline = true;
+    c.lossless.mode = sampled ? LosslessMode::kDistribution : LosslessMode::kTokens;
+    if (!sampled) c.lossless.equal_to_baseline = true;
   }
+  c.lossless.compared = c.lossless.equal_to_baseline ? made.prompts * made.repetitions : 0;
+  c.timing.ms_per_token.n = std::int64_t{made.prompts} * made.repetitions;
   return c;
+}
+
+// Gives what follows from samples the value that does, as a run would have: how many there are, and
+// whether the tokens are those of the baseline. For files that a test has changed.
+inline void settle(RunResult& run) {
+  const auto key = [](const Sample& s) { return std::tuple(s.warmup, s.prompt, s.repetition); };
+  run.exit_code = ExitCode::kOk;
+  const CaseResult& baseline = run.cases.front();
+  for (CaseResult& c : run.cases) {
+    c.timing.ms_per_token.n = std::count_if(c.timing.samples.begin(), c.timing.samples.end(),
+                                            [](const Sample& s) { return !s.warmup; });
+    if (c.lossless.mode != LosslessMode::kTokens) continue;
+    std::int64_t compared = 0, equal = 0;
+    for (const Sample& s : c.timing.samples) {
+      for (const Sample& b : baseline.timing.samples) {
+        if (s.warmup || key(s) != key(b)) continue;
+        ++compared;
+        equal += s.tokens_sha256 == b.tokens_sha256 ? 1 : 0;
+      }
+    }
+    c.lossless.compared = compared;
+    if (c.lossless.equal_to_baseline) c.lossless.equal_to_baseline = compared == equal;
+    if (c.lossless.equal_to_baseline == false) run.exit_code = ExitCode::kNumeric;
+  }
+}
+inline ResultFile settled(ResultFile file) {
+  for (RunResult& run : file.results) settle(run);
+  return file;
 }
 
 inline ResultFile made_file(const std::string& name, const Made& made) {
@@ -112,14 +146,39 @@ inline ResultFile made_file(const std::string& name, const Made& made) {
   return {name, {run}};
 }
 
-// That the option decides tokens: as `run` has it for those above.
-inline bool made_decides(std::string_view param, const std::string& /*method*/) {
-  return param == "temp";
+// As `run` has it for the cases above. temp and sinks decide tokens, by default 0 and 16.
+inline CaseRules made_rules() {
+  CaseRules rules;
+  rules.decides = [](std::string_view param, const std::string& method) {
+    return param == "temp" || (param == "sinks" && method != "ar");
+  };
+  rules.is_default = [](const Param& p, const CaseResult& /*c*/) {
+    return p == Param{"temp", 0.0} || p == Param{"sinks", std::int64_t{16}};
+  };
+  rules.knows = [](std::string_view param) { return param != "of_another_build"; };
+  rules.key = [decides = rules.decides](const CaseResult& c, const ResultContext& context,
+                                        const ParamNames& left_out) {
+    std::string key = c.method + context.isa + c.data.sha256.value_or("");
+    if (c.target) key += c.target->weights_digest.value_or("");
+    for (const auto& [name, value] : c.params) {
+      if (decides(name, c.method) && !left_out.contains(name)) key += name + to_text(value);
+    }
+    return key;
+  };
+  rules.expected = [](const CaseResult& c) -> std::optional<ExpectedCase> {
+    if (c.method == "unheard-of") return std::nullopt;
+    if (c.method == "ar") return ExpectedCase{};
+    const bool greedy = *find_param(c.params, "temp") == ParamValue(0.0);
+    return ExpectedCase{2, true, greedy ? LosslessMode::kTokens : LosslessMode::kDistribution,
+                        true};
+  };
+  return rules;
 }
 
+// Of settled files.
 inline Comparison compare_made(const ResultFile& base, const ResultFile& other,
                                const CompareOptions& options = {}) {
-  return compare_results(base, other, options, made_decides);
+  return compare_results(settled(base), settled(other), options, made_rules());
 }
 
 inline const MetricComparison* find_metric(const Comparison& c, std::size_t which,

@@ -45,12 +45,12 @@ TEST(Older, ABaseOfAnOlderBuildIsCompared) {
       return without_indices(path) == member || (is_time && path.ends_with("].ms_per_token"));
     });
     if (is_time) {  // no measured case is without it
-      EXPECT_THROW(compare_results(base, now, options, made_decides), Error);
+      EXPECT_THROW(compare_results(base, now, options, made_rules()), Error);
       continue;
     }
     for (const bool base_is_older : {true, false}) {
-      const Comparison c = base_is_older ? compare_results(base, now, options, made_decides)
-                                         : compare_results(now, base, options, made_decides);
+      const Comparison c = base_is_older ? compare_results(base, now, options, made_rules())
+                                         : compare_results(now, base, options, made_rules());
       EXPECT_EQ(c.cases.size(), 2U);
       EXPECT_NE(c.exit_code, ExitCode::kRegression) << c.verdict;
       // Where it cannot be decided a note says what is missing.
@@ -72,7 +72,7 @@ TEST(Older, SaysWhatABaseLacks) {
   const ResultFile base = older(now.results.front(), [](const std::string& path) {
     return path.ends_with(".equal_to_baseline") || path.ends_with(".top2_margin");
   });
-  const Comparison c = compare_results(base, now, {.exact = true}, made_decides);
+  const Comparison c = compare_results(base, now, {.exact = true}, made_rules());
   EXPECT_EQ(c.exit_code, ExitCode::kOk) << c.verdict;
   EXPECT_EQ(c.notes,
             std::vector<std::string>{"base lacks lossless.equal_to_baseline (of an older build?): "
@@ -84,19 +84,19 @@ TEST(Older, CountersThatABaseLacksAreLeftOut) {
   ResultFile base = made_file("a", {}), other = made_file("b", {});
   for (Sample& s : other.results[0].cases[1].timing.samples) s.rebuilds += 3;
   const CompareOptions exact{.exact = true, .no_latency = true};
-  EXPECT_EQ(compare_results(base, other, exact, made_decides).exit_code, ExitCode::kRegression);
+  EXPECT_EQ(compare_results(base, other, exact, made_rules()).exit_code, ExitCode::kRegression);
   base.absent = {"timing.samples[].rebuilds"};
-  Comparison c = compare_results(base, other, exact, made_decides);
+  Comparison c = compare_results(base, other, exact, made_rules());
   EXPECT_EQ(c.exit_code, ExitCode::kOk) << c.verdict;
   EXPECT_EQ(c.notes, std::vector<std::string>{
                          "base lacks timing.samples[].rebuilds (of an older build?): not among the "
                          "counters that are compared"});
   other.results[0].cases[1].timing.samples.back().levels[1].drafted += 1;
   other.results[0].cases[1].acceptance[1].drafted += 1;
-  c = compare_results(base, other, exact, made_decides);
+  c = compare_results(base, other, exact, made_rules());
   EXPECT_EQ(c.exit_code, ExitCode::kRegression);
   base.absent = {"timing.samples[].rebuilds", "timing.samples[].levels[].drafted"};
-  EXPECT_EQ(compare_results(base, other, exact, made_decides).exit_code, ExitCode::kOk);
+  EXPECT_EQ(compare_results(base, other, exact, made_rules()).exit_code, ExitCode::kOk);
 }
 
 }  // namespace

@@ -18,9 +18,10 @@ Comparison sample_comparison() {
   base.results[0].cases.push_back(made_case("streaming", {}));
   for (Sample& s : slow.timing.samples) s.decode_ms *= 1.25;
   other.results[0].cases.push_back(slow);
-  base.results[0].cases.push_back(made_case("draft", {.prompts = 2, .rounds = 20}));
+  base.results[0].cases.push_back(
+      made_case("draft", {.prompts = 2, .rounds = 20, .sampled = true}));
   other.results[0].cases.push_back(
-      made_case("draft", {.prompts = 2, .rounds = 20, .token_seed = 8}));
+      made_case("draft", {.prompts = 2, .rounds = 20, .token_seed = 8, .sampled = true}));
   base.results[0].cases.push_back(made_case("<a|\"b\">&", {}));
   return compare_made(base, other);
 }

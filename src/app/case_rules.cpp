@@ -1,0 +1,41 @@
+#include "app/case_rules.h"
+
+#include "measure/measure_parts.h"
+#include "options/identity.h"
+#include "options/options.h"
+#include "triforce/method.h"
+
+namespace triforce {
+namespace {
+
+// What of a case's options says how its output is compared with the baseline's.
+SpeculationOptions speculation_of(const CaseResult& c) {
+  RunConfig config;
+  for (const char* name : {"temp", "acceptance", "inner_rule", "synthetic_acceptance"}) {
+    const ParamValue* const value = find_param(c.params, name);
+    if (value == nullptr || std::holds_alternative<std::monostate>(*value)) continue;
+    find_option(kRun, name)->value.set(config, to_text(*value));
+  }
+  return config.speculation;
+}
+
+std::optional<ExpectedCase> expected_case(const CaseResult& c) {
+  const std::optional<Method> method = parse_method(c.method);
+  if (!method) return std::nullopt;
+  const MethodSpec& spec = spec_of(*method);
+  const SpeculationOptions options = speculation_of(c);
+  return ExpectedCase{spec.levels(), spec.uses(Pass::kDraft), lossless_mode(options, spec),
+                      exact_rule(options, spec)};
+}
+
+}  // namespace
+
+const CaseRules& case_rules() {
+  static const CaseRules kRules = {
+      decides_tokens, is_default,
+      [](std::string_view param) { return find_option(kRun, param) != nullptr; }, case_key_of,
+      expected_case};
+  return kRules;
+}
+
+}  // namespace triforce

@@ -1,0 +1,186 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "compare/check.h"
+#include "statistics/by_prompt.h"
+
+namespace triforce {
+namespace {
+
+constexpr double kTolerance = 1e-6;
+
+bool near(double a, double b) {
+  return std::abs(a - b) <= kTolerance * std::max({std::abs(a), std::abs(b), 1e-6});
+}
+
+std::string shown(const std::optional<double>& x) {
+  return x ? fmt::format("{}", *x) : std::string("null");
+}
+
+// A statistic against what follows from the samples; null is not looked at.
+void check_value(const CheckedCase& c, std::string_view name, const std::optional<double>& found,
+                 const std::optional<double>& expected) {
+  if (!found || (expected && near(*found, *expected))) return;
+  c.contradicts("{}: expected {}, which follows from what stands beside, found {}", name,
+                shown(expected), *found);
+}
+
+// Ends and, where it is given, the value between them.
+void check_order(const CheckedCase& c, std::string_view name, const std::optional<double>& low,
+                 const std::optional<double>& high, const std::optional<double>& value = {}) {
+  if (low.has_value() != high.has_value()) {
+    c.contradicts("{}: expected both ends of an interval or none, found {} and {}", name,
+                  shown(low), shown(high));
+  }
+  if (!low || !std::isfinite(*low) || !std::isfinite(*high)) return;
+  const double slack = kTolerance * std::max(std::abs(*low), std::abs(*high));
+  const double middle = value.value_or(*low);
+  const bool between =
+      !std::isfinite(middle) || (*low <= middle + slack && middle <= *high + slack);
+  if (*low > *high || !between) {
+    c.contradicts("{}: expected low <= {} <= high, found {} to {}", name,
+                  value ? fmt::format("{}", *value) : std::string("value"), *low, *high);
+  }
+}
+
+using ByPrompt = std::map<int, std::vector<double>>;
+
+std::vector<std::vector<double>> groups_of(ByPrompt&& by_prompt) {
+  std::vector<std::vector<double>> groups;
+  groups.reserve(by_prompt.size());
+  for (auto& [prompt, samples] : by_prompt) groups.push_back(std::move(samples));
+  return groups;
+}
+
+// What statistics are of: timed samples that generated something.
+std::vector<const Sample*> measured_samples(const CaseResult& c) {
+  std::vector<const Sample*> samples = timed_samples(c);
+  std::erase_if(samples, [](const Sample* s) { return s->tokens < 1; });
+  return samples;
+}
+
+void check_times(const CheckedCase& c) {
+  const Distribution& found = c.result.timing.ms_per_token;
+  ByPrompt times;
+  for (const Sample* s : measured_samples(c.result)) times[s->prompt].push_back(s->ms_per_token());
+  const Distribution d = summarize(groups_of(std::move(times)));
+  if (found.n != d.n) {
+    c.contradicts("timing.ms_per_token.n: expected {}, as many as timing.samples, found {}", d.n,
+                  found.n);
+  }
+  const auto check = [&](std::string_view name, std::optional<double> Distribution::*member) {
+    check_value(c, fmt::format("timing.ms_per_token.{}", name), found.*member, d.*member);
+  };
+  check("geometric_mean", &Distribution::geometric_mean);
+  check("ci95_low", &Distribution::ci95_low);
+  check("ci95_high", &Distribution::ci95_high);
+  check("mean", &Distribution::mean);
+  check("median", &Distribution::median);
+  check("stddev", &Distribution::stddev);
+  check("min", &Distribution::min);
+  check("max", &Distribution::max);
+  check("p90", &Distribution::p90);
+  check("p95", &Distribution::p95);
+  check("p99", &Distribution::p99);
+  if (found.ci95_over && found.ci95_over != d.ci95_over) {
+    c.contradicts("timing.ms_per_token.ci95_over: expected {}, found {}",
+                  d.ci95_over ? to_string(*d.ci95_over) : "null", to_string(*found.ci95_over));
+  }
+  const std::optional<double>& mean = d.geometric_mean;
+  check_value(c, "timing.tokens_per_s", c.result.timing.tokens_per_s,
+              mean ? std::optional(1000 / *mean) : std::nullopt);
+}
+
+// Passes of each kind in a generation: the proposer runs one for each token that it drafts, a
+// verifier one a round.
+double bytes_read(const Sample& s, const std::vector<PassTraffic>& traffic) {
+  double bytes = 0;
+  for (std::size_t i = 0; i < traffic.size(); ++i) {
+    const std::int64_t passes = s.levels.empty() ? s.rounds
+                                : i == 0         ? s.levels.front().drafted
+                                                 : s.levels[i - 1].rounds;
+    bytes += static_cast<double>(passes) * static_cast<double>(traffic[i].bytes_per_pass);
+  }
+  return bytes;
+}
+
+void check_noise(const CheckedCase& c) {
+  const Timing& t = c.result.timing;
+  if (!t.noise_pct) return;
+  ByPrompt per_byte;
+  for (const Sample* s : measured_samples(c.result)) {
+    const double bytes =
+        s->levels.size() + 1 == c.result.traffic.size() ? bytes_read(*s, c.result.traffic) : 0;
+    if (!(bytes > 0)) {  // nobody knows what was read
+      if (!(*t.noise_pct >= 0)) {
+        c.contradicts("timing.noise_pct: expected at least 0, found {}", *t.noise_pct);
+      }
+      return;
+    }
+    per_byte[s->prompt].push_back(s->decode_ms / bytes);
+  }
+  check_value(c, "timing.noise_pct", t.noise_pct, noise_percent(groups_of(std::move(per_byte))));
+}
+
+void check_speedup(const CheckedCase& c) {
+  if (!c.result.speedup) return;
+  const Speedup& s = *c.result.speedup;
+  check_order(c, "speedup.ci95", s.ci95_low, s.ci95_high, s.value);
+  check_order(c, "speedup.end_to_end_ci95", s.end_to_end_ci95_low, s.end_to_end_ci95_high,
+              s.end_to_end);
+  for (const auto& [name, x] : {std::pair{"value", &s.value}, std::pair{"predicted", &s.predicted},
+                                std::pair{"end_to_end", &s.end_to_end}}) {
+    if (*x && !(**x > 0)) c.contradicts("speedup.{}: expected above 0, found {}", name, **x);
+  }
+  const CaseResult* const baseline = baseline_of(c.run);
+  if (baseline == nullptr || baseline->name != s.baseline) return;
+  FiguresBySample before, now;
+  for (const Sample* x : measured_samples(*baseline)) {
+    before[{x->prompt, x->repetition}] = x->ms_per_token();
+  }
+  for (const Sample* x : measured_samples(c.result)) {
+    now[{x->prompt, x->repetition}] = x->ms_per_token();
+  }
+  const std::optional<Estimate> expected = paired_ratio(before, now);
+  std::optional<double> value, low, high;
+  if (expected) {
+    value = expected->value;
+    if (expected->interval) {
+      low = expected->interval->low;
+      high = expected->interval->high;
+    }
+  }
+  check_value(c, "speedup.value", s.value, value);
+  check_value(c, "speedup.ci95_low", s.ci95_low, low);
+  check_value(c, "speedup.ci95_high", s.ci95_high, high);
+}
+
+// Generations that were repeated with the same outcome count once in an interval, and each time in
+// its rate: that need not lie in it.
+void check_rates(const CheckedCase& c) {
+  for (const LevelResult& level : c.result.acceptance) {
+    if (!level.ci95) continue;
+    const auto check = [&](std::string_view name, const Interval& i) {
+      check_order(c, fmt::format("acceptance.{}.ci95.{}", level.name, name), i.low, i.high);
+    };
+    check("acceptance_rate", level.ci95->acceptance_rate);
+    check("alpha", level.ci95->alpha);
+    check("accepted_per_drafted", level.ci95->accepted_per_drafted);
+    check("mean_accepted_length", level.ci95->mean_accepted_length);
+  }
+  if (c.result.recovery) {
+    check_order(c, "recovery.ci95", c.result.recovery->ci95_low, c.result.recovery->ci95_high);
+  }
+}
+
+}  // namespace
+
+void check_statistics(const CheckedCase& c) {
+  check_times(c);
+  check_noise(c);
+  check_speedup(c);
+  check_rates(c);
+}
+
+}  // namespace triforce
