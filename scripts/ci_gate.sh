@@ -8,8 +8,9 @@
 # are what a change must be told from. Writes both comparisons to DIR (default: ci_gate) as .json,
 # .xml (JUnit) and .md, with the results that were compared; summary.md has both. --require-latency:
 # times that cannot be decided count; else they are a warning, under GitHub Actions a ::warning::.
-# --small: toy sizes, for tests. Exit status: 1 for a regression, 8 where something cannot be
-# decided, that of a run that failed, else 0.
+# --small: toy sizes, for tests of this script: they do not find what longer prompts would, and the
+# output says so. Exit status: 1 for a regression, 8 where something cannot be decided, that of a
+# run that failed, else 0.
 set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -24,7 +25,7 @@ latency=()
 while (($# > 0)); do
   case "$1" in
     -h | --help)
-      sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     --base | --new | --out | --turns)
@@ -71,6 +72,8 @@ if [[ -n $small ]]; then
     --ignore-eos)
 fi
 
+# What a pass with these sizes does not say.
+toy="Toy sizes (--small): do not gate with these. Prompts of 512 tokens, a budget of 128 and two of six methods do not show what a change does to longer prompts or to other methods."
 mkdir -p "$out"
 rm -f "$out"/{exact,latency}_{base,new}.{json,jsonl} "$out"/{exact,latency}.{json,xml,md} "$out/summary.md"
 
@@ -122,7 +125,9 @@ latency_status=0
 compare latency "$out/latency_base.jsonl" "$out/latency_new.jsonl" "${latency[@]}" || latency_status=$?
 warn latency
 
+[[ -z $small ]] || printf '\n%s\n' "$toy"
 {
+  [[ -z $small ]] || printf '> **Warning** %s\n\n' "$toy"
   printf '## Tokens and counters\n\n'
   cat "$out/exact.md" 2>/dev/null || printf 'The files cannot be compared.\n'
   printf '\n## Times\n\n'

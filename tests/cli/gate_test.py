@@ -89,6 +89,9 @@ def change(case, is_timed, line):
         spread = 1 + {drift} * ((7 * line + {phase}) % 11 / 5 - 1) + 0.002 * (3 * i % 7 / 3 - 1)
         sample["ms_per_token"] = {factor} * spread
         sample["decode_ms"] = sample["ms_per_token"] * sample["tokens"]
+    # Statistics of other times would contradict these.
+    case["timing"].update(ms_per_token=dict(n=case["timing"]["ms_per_token"]["n"]), tokens_per_s=None, noise_pct=None)
+    case["speedup"] = None
 """
 
 
@@ -131,13 +134,17 @@ class Gate(ProgramTest):
         with open(self.path("out/summary.md"), encoding="utf-8") as file:
             summary = file.read()
         self.assertEqual(summary.count("**No regression in 2 cases"), 2)
+        for text in (done.stdout, summary):
+            self.assertIn("Toy sizes (--small): do not gate with these.", text)
+        # A sentence before the table must not send its reader above.
+        self.assertNotIn("see above", summary)
         # Again into the same folder: nothing of before is left. A workflow shows what was not decided.
         done = self.gate(*gate, code=0, GITHUB_ACTIONS="true")
         self.assertEqual(len(self.document("out/latency.json")["base"]["run_ids"]), 2)
         warning = [line for line in done.stdout.splitlines() if line.startswith("::warning")]
         self.assertEqual(len(warning), 1)
         self.assertRegex(warning[0], "^::warning title=ci_gate::No regression in 2 cases.*LATENCY "
-                         "UNDECIDED in 2 cases")
+                         "UNDECIDED in 2 cases: .*2 runs of each build cannot give a p below 0.0001")
         self.gate(*gate, "--require-latency", code=8)
 
     def test_one_token_fails(self):
