@@ -178,9 +178,9 @@ class Compare(ProgramTest):
             document = self.compare(*pair, "--exact", "--no-latency")
             self.assertEqual(document["notes"], [])
             self.assertEqual([c["label"] for c in document["cases"]], ["ar", "triforce"])
-        self.run_program(*self.tiny(json=self.path("other.json"), prompts=3, repetitions=5, seed=3, rebuild=8))
-        for pair, says in [((before, self.path("other.json")), "rebuild (base: no such option, new: 8)"),
-                           ((self.path("other.json"), before), "rebuild (base: 8, new: no such option)")]:
+        self.run_program(*self.tiny(json=self.path("other.json"), prompts=3, repetitions=5, seed=3, rebuild="every:8"))
+        for pair, says in [((before, self.path("other.json")), "rebuild (base: no such option, new: every:8)"),
+                           ((self.path("other.json"), before), "rebuild (base: every:8, new: no such option)")]:
             document = self.compare(*pair, "--exact", "--no-latency", code=8)
             self.assertEqual(self.metrics(document)["case"]["reason"], f"new has no such case; differs in: {says}")
             self.assertEqual(self.metrics(document, "ar")["tokens"]["verdict"], "same")
