@@ -146,6 +146,20 @@ std::vector<std::vector<Token>> load_tuning_prompts(const RunConfig& config,
   return prompts;
 }
 
+std::optional<Error> missing_download(const RunConfig& config) {
+  try {
+    ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));
+    const bool absent = models.target.is_absent() || (models.draft && models.draft->is_absent());
+    if (absent) open_weights(config, models);
+    if (is_published_dataset(config.dataset)) {
+      find_dataset(config.dataset, find_data_folder().downloads());
+    }
+  } catch (const Error& e) {
+    if (e.kind() == std::string_view("FileNotFound")) return e;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> find_obstacles(const RunConfig& config, Prepared& prepared,
                                         const MemoryPlan& memory) {
   std::vector<std::string> obstacles;

@@ -92,8 +92,9 @@ void Progress::update(std::string_view what, std::int64_t done, std::int64_t tot
   if (what != what_) {
     finish();
     what_ = what;
-    began_ = shown_ = now;
+    if (!whole_) began_ = shown_ = now;
   }
+  if (whole_) return update_whole(now, doing);
   const std::int64_t tenth = done * 10 / total;
   if (style_ == Style::kLines) {
     if (tenth == shown_tenth_ || now - shown_ < kBetweenLines) return;
@@ -108,6 +109,31 @@ void Progress::update(std::string_view what, std::int64_t done, std::int64_t tot
   const std::int64_t share = std::min(done, total) * 100 / total;
   if (style_ == Style::kBar) return draw(share, amounts, doing, times);
   write_quietly(fd_, fmt::format("{}: {} ({}%), {}\n", what_, amounts, share, times));
+}
+
+void Progress::update_whole(Clock::time_point now, std::string_view doing) {
+  const Whole& w = *whole_;
+  if (style_ == Style::kLines) {
+    if (what_ == said_ || now - shown_ < kBetweenLines) return;
+  } else if (on_screen_ && now - shown_ < kRedraw) {
+    return;
+  }
+  shown_ = now;
+  said_ = what_;
+  const std::chrono::duration<double> passed = now - w.began;
+  const std::int64_t here = w.done - w.before;
+  std::string times = clock_text(passed.count());
+  if (here > 0 && w.done < w.total) {
+    const double each = passed.count() / static_cast<double>(here);
+    times += fmt::format(", {} left", clock_text(each * static_cast<double>(w.total - w.done)));
+  }
+  const std::int64_t share = w.total > 0 ? w.done * 100 / w.total : 0;
+  const std::string amounts = fmt::format("{} of {} prompts", w.done, w.total);
+  if (style_ == Style::kLines) {
+    write_quietly(fd_, fmt::format("{}: {} ({}%), {}\n", what_, amounts, share, times));
+    return;
+  }
+  draw(share, doing.empty() ? amounts : fmt::format("{} ({})", amounts, doing), doing, times);
 }
 
 void Progress::draw(std::int64_t share, const std::string& amounts, std::string_view doing,

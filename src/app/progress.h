@@ -39,6 +39,19 @@ class Progress {
   // no room for the counts.
   void update(std::string_view what, std::int64_t done, std::int64_t total, std::string_view unit,
               std::string_view doing = {});
+  // Steps are parts of something larger from now on, whose share, time passed and time left are
+  // shown in place of theirs; kPlain: a line when `what` changes, at most one in two seconds.
+  // done, before: of `total` parts those done so far, and those of them that took no time since
+  // `began`.
+  struct Whole {
+    std::int64_t done = 0, before = 0, total = 0;
+    Clock::time_point began{};
+  };
+  void set_whole(const Whole& whole) { whole_ = whole; }
+  // One more is done.
+  void add_to_whole() {
+    if (whole_) ++whole_->done;
+  }
   // Ends the step: the bar is wiped, so that results stand alone.
   void finish();
   // Ends the step and shows a line that stays; control characters are escaped.
@@ -46,6 +59,7 @@ class Progress {
 
  private:
   enum class Style : std::uint8_t { kSilent, kLines, kBar };
+  void update_whole(Clock::time_point now, std::string_view doing);
   void draw(std::int64_t share, const std::string& amounts, std::string_view doing,
             const std::string& times);
   Style style_;
@@ -55,6 +69,8 @@ class Progress {
   std::int64_t shown_tenth_ = -1;
   Clock::time_point began_{}, shown_{};
   bool on_screen_ = false;
+  std::optional<Whole> whole_;
+  std::string said_;  // of it, the last line's `what`
 };
 
 // Adds one method's figure to a list of such: "ar 2.610 ms, triforce 2.40x" per token, or without

@@ -14,7 +14,7 @@ ExitCode lead_run(const RunConfig& config, const std::vector<std::string>& argv,
   RunSession session({{config}}, argv, links, ranks,
                      {{}, [&](const auto& interim) { files.write_interim(interim); }});
   const RunResult result = std::move(session.run().front());
-  report_cases(result);
+  for (const std::string& line : failures_of(result)) print_error(line);
   if (result.exit_code == ExitCode::kNumeric) session.blame_weights();
   const ExitCode written = files.write_final(result);
   const std::optional<ExitCode> signal = received_signal();

@@ -5,31 +5,39 @@ namespace triforce {
 RunObserver::RunObserver(std::size_t run, const RunRequest& request, const Tokenizer* tokenizer,
                          Progress& progress, const RunEvents& events)
     : run_(run),
+      case_(request.label),
       label_(request.label.empty() ? "" : request.label + ": "),
+      prompts_(request.config.prompts),
       verbose_(request.config.verbose),
       progress_(progress),
       stream_(tokenizer, wants_colour(2)),
       events_(events) {}
 
+std::string RunObserver::what(const std::string& step, int prompt) const {
+  if (case_.empty()) return step;
+  return prompts_ > 1 ? fmt::format("{}, prompt {} of {}", case_, prompt + 1, prompts_) : case_;
+}
+
 void RunObserver::on_prefill(int prompt, int prompts, Pass pass, std::int64_t done,
                              std::int64_t total) {
   step();
-  std::string what = fmt::format("{}prefill {}", label_, to_string(pass));
-  if (prompts > 1) what += fmt::format(" {}/{}", prompt + 1, prompts);
-  progress_.update(what, done, total, "tokens");
+  std::string step = fmt::format("prefill {}", to_string(pass));
+  if (prompts > 1) step += fmt::format(" {}/{}", prompt + 1, prompts);
+  progress_.update(what(step, prompt), done, total, "tokens",
+                   case_.empty() ? "" : fmt::format("prefill {}", to_string(pass)));
 }
 
 void RunObserver::on_tuning(int prompt, int prompts, std::int64_t done, std::int64_t total) {
   step();
-  const std::string what = label_ + "tune";
-  progress_.update(what, prompt * total + done, prompts * total, "steps");
+  progress_.update(case_.empty() ? "tune" : case_ + ", tuning", prompt * total + done,
+                   prompts * total, "steps");
 }
 
 void RunObserver::on_generation(Method method, int prompt, int /*repetition*/, bool /*warmup*/,
                                 std::int64_t index, std::int64_t total) {
   step();
   const std::string figures = figures_.text();
-  progress_.update(label_ + "decode", index, total, "generations",
+  progress_.update(what("decode", prompt), index, total, "generations",
                    figures.empty() ? to_string(method) : figures);
   method_ = method;
   prompt_ = prompt;

@@ -31,9 +31,12 @@ class RunObserver final : public MeasureObserver {
 
  private:
   void step();
+  // What a line begins with: `step`, or of a sweep, whose steps are not shown, the case and prompt.
+  std::string what(const std::string& step, int prompt) const;
 
   std::size_t run_;
-  std::string label_;
+  std::string case_, label_;
+  std::int64_t prompts_;
   bool verbose_;
   Progress& progress_;
   TokenStream stream_;

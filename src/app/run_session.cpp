@@ -402,7 +402,10 @@ std::vector<RunResult> RunSession::Impl::measure() {
     input.shares_context = run.request.shares_context;
     input.records = run.request.records;
     if (events.on_prompt) {
-      input.on_prompt = [this, i](const PromptRecord& record) { events.on_prompt(i, record); };
+      input.on_prompt = [this, i](const PromptRecord& record) {
+        events.on_prompt(i, record);
+        progress.add_to_whole();
+      };
     }
     input.stop = [] { return received_signal().has_value(); };
   }
@@ -421,6 +424,8 @@ RunSession::RunSession(std::vector<RunRequest> requests, const std::vector<std::
     : impl_(std::make_unique<Impl>(std::move(requests), argv, links, ranks, std::move(events))) {}
 RunSession::~RunSession() = default;
 
+void RunSession::set_whole(const Progress::Whole& whole) { impl_->progress.set_whole(whole); }
+
 std::vector<RunResult> RunSession::run() {
   impl_->open();
   return impl_->measure();
@@ -434,7 +439,7 @@ void RunSession::blame_weights() const {
   }
 }
 
-void report_cases(const RunResult& result, const std::string& label) {
+std::vector<std::string> failures_of(const RunResult& result) {
   const auto lines = names_by_text(result, [](const CaseResult& c) -> std::string {
     std::string reason = c.status_reason.value_or("");
     if (reason.empty() && c.lossless.equal_to_baseline == false) {
@@ -445,10 +450,12 @@ void report_cases(const RunResult& result, const std::string& label) {
   const bool measured =
       std::any_of(result.cases.begin(), result.cases.end(),
                   [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });
+  std::vector<std::string> failures;
   for (const auto& [reason, names] : lines) {
     const bool of_all = lines.size() == 1 && !measured;
-    print_error({label, of_all ? "" : names, of_all ? "" : ": ", reason});
+    failures.push_back(of_all ? reason : fmt::format("{}: {}", names, reason));
   }
+  return failures;
 }
 
 }  // namespace triforce

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/progress.h"
 #include "comm/rank_links.h"
 #include "comm/rank_processes.h"
 #include "measure/prompt_record.h"
@@ -46,6 +47,8 @@ class RunSession {
   RunSession(std::vector<RunRequest> requests, const std::vector<std::string>& argv,
              RankLinks& links, const RankProcesses& ranks, RunEvents events);
   ~RunSession();
+  // Its progress is that of a larger whole, of which a prompt of a run is a part.
+  void set_whole(const Progress::Whole& whole);
   // One result a request, in their order; what kept a run from being measured is the status of its
   // cases.
   // Throws Error as prepare(), load_prompts() and load_model(); the signal's code if one came
@@ -59,8 +62,8 @@ class RunSession {
   std::unique_ptr<Impl> impl_;
 };
 
-// Prints one line for each way in which cases ended early or wrong, with their names unless it is
-// why none was measured; `label` begins it.
-void report_cases(const RunResult& result, const std::string& label = {});
+// One line for each way in which cases ended early or wrong, with their names unless it is why none
+// was measured.
+std::vector<std::string> failures_of(const RunResult& result);
 
 }  // namespace triforce

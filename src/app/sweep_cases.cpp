@@ -6,6 +6,7 @@
 
 #include "app/progress.h"
 #include "app/run_session.h"
+#include "app/sweep_estimate.h"
 #include "core/sha256.h"
 #include "forecast/published.h"
 #include "report/printers.h"
@@ -197,7 +198,8 @@ std::string list_of(const CommandLine& line) {
              "{} case{} by {} process{}, one after the other; each loads the models and "
              "processes every prompt once.\n",
              t.rows.size(), t.rows.size() == 1 ? "" : "s", groups.size(),
-             groups.size() == 1 ? "" : "es");
+             groups.size() == 1 ? "" : "es") +
+         wrap(estimate_of(line, mine), terminal_columns(1).value_or(100), 0) + '\n';
 }
 
 }  // namespace triforce

@@ -1,6 +1,7 @@
 // Cases by processes of their own: this one parses, keeps the journal, the time and the files, and
 // never computes. Cases that one load of the models serves are one process's.
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "app/commands.h"
@@ -63,6 +64,13 @@ class Sweep {
     return fmt::format("case {} of {}", i + 1, cases_.size());
   }
   void refuse_what_does_not_fit();
+  // Cases that need a download, so that none of them starts a process. Throws the error where
+  // nothing else is to be measured, and nothing was.
+  void refuse_what_is_missing();
+  Progress::Whole whole() const;
+  // Each way in which a case ended early or wrong is one line, whoever else ends so.
+  void report(std::size_t i, const RunResult& result);
+  void report_rest(const SweepResult& sweep) const;
   void measure(std::vector<std::size_t> group);
   ExitCode work(const std::vector<std::size_t>& cases, WorkerReport& report);
   void take(std::size_t i, const std::string& told);
@@ -88,6 +96,9 @@ class Sweep {
   ResultFiles<SweepResult> files_;
   Progress progress_;
   SweepStore store_;
+  std::int64_t done_before_ = 0;  // prompts of earlier processes
+  Progress::Clock::time_point began_ = Progress::Clock::now();
+  std::map<std::string, std::vector<std::int64_t>> failures_;  // cases by line
   bool failed_ = false;
 };
 
@@ -108,6 +119,65 @@ void Sweep::refuse_what_does_not_fit() {
   }
 }
 
+void Sweep::refuse_what_is_missing() {
+  std::map<std::string, std::optional<Error>> known;  // by what it depends on
+  std::vector<std::pair<std::size_t, Error>> missing;
+  bool others = false;
+  for (std::size_t i = 0; i < cases_.size(); ++i) {
+    if (!shard_.has[i] || !cases_[i].config) continue;
+    const RunConfig& c = *cases_[i].config;
+    const std::string key =
+        fmt::format("{}\n{}\n{}\n{}\n{}\n{}", c.target, c.draft, c.random_weights, c.random_draft,
+                    c.dataset, any_uses(c.methods, Pass::kDraft));
+    auto it = known.find(key);
+    if (it == known.end()) it = known.emplace(key, missing_download(c)).first;
+    const bool lacks = !store_.row(i) && it->second;
+    if (lacks) missing.emplace_back(i, *it->second);
+    others = others || !lacks;
+  }
+  if (!others && !missing.empty()) throw Error(missing.front().second);
+  for (const auto& [i, error] : missing) {
+    add(i, unrun(i, CaseStatus::kError, error.what(), error.code()));
+  }
+}
+
+Progress::Whole Sweep::whole() const {
+  Progress::Whole whole{0, done_before_, 0, began_};
+  for (std::size_t i = 0; i < cases_.size(); ++i) {
+    if (!shard_.has[i] || !cases_[i].config) continue;
+    const std::int64_t prompts = cases_[i].config->prompts;
+    whole.total += prompts;
+    whole.done += store_.row(i) ? prompts : std::ssize(store_.records(i));
+  }
+  return whole;
+}
+
+void Sweep::report(std::size_t i, const RunResult& result) {
+  if (was_cut_short(result)) return;  // once for all at the end
+  for (const std::string& line : failures_of(result)) {
+    std::vector<std::int64_t>& numbers = failures_[line];
+    if (numbers.empty()) print_error({label(i), ": ", line});
+    numbers.push_back(static_cast<std::int64_t>(i + 1));
+  }
+}
+
+void Sweep::report_rest(const SweepResult& sweep) const {
+  for (const auto& [line, numbers] : failures_) {
+    if (numbers.size() < 2) continue;
+    const std::vector<std::int64_t> rest(numbers.begin() + 1, numbers.end());
+    print_error(fmt::format("case{} {} of {}: as case {}", rest.size() == 1 ? "" : "s",
+                            number_list(rest), cases_.size(), numbers.front()));
+  }
+  if (!received_signal()) return;
+  const auto left = std::count_if(sweep.rows.begin(), sweep.rows.end(),
+                                  [](const SweepRow& row) { return was_cut_short(row.result); });
+  if (left == 0) return;
+  const std::string how = store_.has_journal() ? "the same command goes on at the next prompt"
+                                               : "with --resume FILE the same command would go on";
+  print_error(fmt::format("stopped by a signal: {} of {} cases have not ended; {}", left,
+                          sweep.rows.size(), how));
+}
+
 SweepRow Sweep::row_of(std::size_t i, RunResult result) const {
   return {{static_cast<std::int64_t>(i + 1), recipe_of(line_, cases_[i])},
           options_of(cases_[i]),
@@ -116,7 +186,7 @@ SweepRow Sweep::row_of(std::size_t i, RunResult result) const {
 
 void Sweep::add(std::size_t i, RunResult result) {
   SweepRow row = row_of(i, std::move(result));
-  report_cases(row.result, label(i) + ": ");
+  report(i, row.result);
   const std::string figures = figures_of(row.result), axes = axes_text(cases_[i].axes);
   if (!figures.empty()) {
     progress_.say(
@@ -159,6 +229,7 @@ ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report
       tell(run, {0, {}, record, {}});
     };
     RunSession session(std::move(requests), argv_, links, ranks, std::move(events));
+    session.set_whole(whole());
     const std::vector<RunResult> results = session.run();
     ExitCode code = ExitCode::kOk;
     for (std::size_t k = 0; k < cases.size(); ++k) {
@@ -281,6 +352,8 @@ ExitCode Sweep::run() {
     store_.merge();
   } else {
     store_.open_journal(shard_.has);
+    done_before_ = whole().done;
+    refuse_what_is_missing();
     refuse_what_does_not_fit();
     if (shard_.groups.empty()) print_note("--shard: there are fewer groups of cases than parts");
     for (const std::vector<std::size_t>& group : shard_.groups) {
@@ -288,6 +361,7 @@ ExitCode Sweep::run() {
     }
   }
   const SweepResult sweep = result_so_far();
+  report_rest(sweep);
   const ExitCode kept = store_.finish();
   const ExitCode written = files_.write_final(sweep, appended(sweep));
   ExitCode code = code_of(sweep);

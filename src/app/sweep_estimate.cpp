@@ -1,0 +1,136 @@
+#include "app/sweep_estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "app/plan_report.h"
+#include "forecast/forecast.h"
+#include "host/session.h"
+#include "measure/measure.h"
+#include "options/models.h"
+
+namespace triforce {
+namespace {
+
+// Tokens of the warm-ups of later prompts; more cases than that are not worth their planning.
+constexpr std::int64_t kLaterWarmupTokens = 32;
+constexpr std::size_t kMostCases = 2000;
+
+// This machine as one GPU: all that a pass reads comes from its device's memory.
+MachineSpec machine_of(double read_gbs) {
+  MachineSpec m;
+  m.name = "this machine";
+  m.gpu_memory_bytes = m.host_memory_bytes = std::int64_t{1} << 60;
+  m.gpu_gbs = m.bus_gbs = m.bus_together_gbs = m.host_gbs = read_gbs;
+  return m;
+}
+
+class Estimate {
+ public:
+  explicit Estimate(const RunConfig& first) : session_(open_session(first, {})) {
+    const auto bandwidths = bandwidths_now(*session_.backend);
+    if (bandwidths) read_gbs_ = bandwidths->read_gbs;
+    gemm_gflops_ = gemm_gflops_now(*session_.backend, session_.dtype);
+  }
+
+  bool possible() const { return read_gbs_.has_value(); }
+  void add(const std::vector<SweepCase>& cases, const std::vector<std::size_t>& group);
+  std::string text() const;
+
+ private:
+  void add_case(const RunConfig& c, bool shares, std::set<std::string>& baselines);
+
+  Session session_;
+  std::optional<double> read_gbs_, gemm_gflops_;
+  double prefill_ms_ = 0, decode_ms_ = 0;
+  std::int64_t left_out_ = 0;
+};
+
+void Estimate::add_case(const RunConfig& c, bool shares, std::set<std::string>& baselines) {
+  PlanInput in = plan_input(c, choose_models(c, any_uses(c.methods, Pass::kDraft)), session_.dtype,
+                            session_.backend.get());
+  if (gemm_gflops_ && baselines.empty()) {
+    const double operations = static_cast<double>(c.prompts) * plan_memory(in).prefill_operations;
+    prefill_ms_ += operations / *gemm_gflops_ / 1e6;
+  }
+  in.backend = nullptr;
+  in.run.homes = {};
+  const Forecast f = make_forecast(machine_of(*read_gbs_), in, {c.auto_gamma, c.auto_inner_gamma});
+  const std::int64_t later = std::min(kLaterWarmupTokens, c.gen_len) * (c.prompts - 1);
+  const double tokens =
+      static_cast<double>(c.prompts * c.repetitions * c.gen_len) +
+      static_cast<double>(c.warmup) * static_cast<double>(c.gen_len + (shares ? later : 0));
+  const SamplingParams& s = c.speculation.sampling;
+  const std::string sampling =
+      fmt::format("{} {} {} {} {}", s.temperature, s.top_p, s.top_k,
+                  static_cast<int>(c.speculation.acceptance), c.speculation.ignore_eos);
+  const bool has_baseline =
+      std::find(c.methods.begin(), c.methods.end(), kBaselineMethod) != c.methods.end();
+  // Where cases sample alike their baseline is generated once.
+  if (baselines.insert(sampling).second && has_baseline) decode_ms_ += tokens * f.autoregressive_ms;
+  for (const MethodForecast& m : f.methods) decode_ms_ += tokens * m.ms_per_token;
+}
+
+void Estimate::add(const std::vector<SweepCase>& cases, const std::vector<std::size_t>& group) {
+  std::set<std::string> baselines;
+  for (const std::size_t i : group) {
+    const RunConfig& c = *cases[i].config;
+    try {
+      if (c.tp > 1 || c.kv_offload || c.on_chip) {
+        ++left_out_;
+      } else {
+        add_case(c, group.size() > 1, baselines);
+      }
+    } catch (const Error&) {  // what it is refused for its row says
+      ++left_out_;
+    }
+  }
+}
+
+std::string Estimate::text() const {
+  std::string out = fmt::format(
+      "About {} on this machine, by the bytes that passes read at {:.3g} GB/s (measured now){}",
+      about_time((prefill_ms_ + decode_ms_) / 1e3), *read_gbs_,
+      gemm_gflops_ ? fmt::format(" and prefill at {:.3g} GFLOP/s", *gemm_gflops_)
+                   : std::string(", prefill not counted"));
+  out += "; loading the models is not counted";
+  if (left_out_ > 0) {
+    out +=
+        fmt::format(", nor are {} case{} that have ranks or KV rows in host memory, or do not run",
+                    left_out_, left_out_ == 1 ? "" : "s");
+  }
+  return out + '.';
+}
+
+}  // namespace
+
+std::string about_time(double seconds) {
+  if (seconds < 1) return "a second";
+  if (seconds < 90) return fmt::format("{:.0f} s", seconds);
+  const auto minutes = static_cast<std::int64_t>(std::lround(seconds / 60));
+  if (minutes < 90) return fmt::format("{} min", minutes);
+  if (minutes < 48 * 60) return fmt::format("{} h {} min", minutes / 60, minutes % 60);
+  return fmt::format("{} days", (minutes + 720) / 1440);
+}
+
+std::string estimate_of(const CommandLine& line, const ShardOfCases& mine) {
+  std::size_t cases = 0;
+  for (const auto& group : mine.groups) cases += group.size();
+  if (cases == 0) return "Nothing to measure.";
+  if (cases > kMostCases) {
+    return fmt::format("No estimate of the time: there are more than {} cases.", kMostCases);
+  }
+  try {
+    Estimate estimate(*line.cases[mine.groups.front().front()].config);
+    if (!estimate.possible()) {
+      return "No estimate of the time: too little memory to measure the device's bandwidth.";
+    }
+    for (const auto& group : mine.groups) estimate.add(line.cases, group);
+    return estimate.text();
+  } catch (const Error& e) {
+    return fmt::format("No estimate of the time: {}", e.what());
+  }
+}
+
+}  // namespace triforce
