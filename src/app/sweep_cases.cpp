@@ -199,7 +199,7 @@ std::string list_of(const CommandLine& line) {
              "processes every prompt once.\n",
              t.rows.size(), t.rows.size() == 1 ? "" : "s", groups.size(),
              groups.size() == 1 ? "" : "es") +
-         wrap(estimate_of(line, mine), terminal_columns(1).value_or(100), 0) + '\n';
+         wrap(estimate_of(line, mine), terminal_columns(1).value_or(100), 0);
 }
 
 }  // namespace triforce

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "report/printers.h"
 #include "report/result_json.h"
+#include "report/sweep_words.h"
 
 namespace triforce {
 namespace {
@@ -82,6 +84,16 @@ std::vector<std::size_t> add_columns(const std::vector<std::string>& names, std:
   return at;
 }
 
+// Whether a case shows nothing that another row of the table does not: all its generations are
+// those of a baseline there.
+bool is_shown_elsewhere(const CaseResult& c, const std::set<std::string>& shown) {
+  const std::vector<Sample>& samples = c.timing.samples;
+  return is_baseline(c) && !samples.empty() &&
+         std::all_of(samples.begin(), samples.end(), [&](const Sample& s) {
+           return s.generated_in && shown.contains(*s.generated_in);
+         });
+}
+
 // Rows of one experiment, whose options are columns.
 TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& texts,
                    const std::optional<std::string>& recipe,
@@ -89,6 +101,8 @@ TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& text
   TextTable t;
   t.title = "Cases";
   t.head = {"case"};
+  std::set<std::string> shown;  // run ids
+  std::string left_out;         // name of a case
   for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
     const SweepRow& row = sweep.rows[i];
     if (row.recipe != recipe || texts[i].tables.empty()) continue;
@@ -101,15 +115,26 @@ TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& text
     }
     const std::vector<std::size_t> at = add_columns(of.head, t.left_columns - 1, t);
     if (of.head.size() + t.left_columns - 1 == t.head.size()) t.caption = of.caption;
-    for (const std::vector<std::string>& cells : of.rows) {
+    for (std::size_t of_case = 0; of_case < of.rows.size(); ++of_case) {
+      if (is_shown_elsewhere(row.result.cases[of_case], shown)) {
+        left_out = row.result.cases[of_case].name;
+        continue;
+      }
+      const std::vector<std::string>& cells = of.rows[of_case];
       std::vector<std::string> line = {fmt::format("{}", row.number)};
       for (const auto& [name, value] : row.options) line.push_back(to_text(value));
       line.resize(t.head.size(), "-");
       for (std::size_t k = 0; k < cells.size(); ++k) line[at[k]] = cells[k];
       t.rows.push_back(std::move(line));
     }
+    shown.insert(row.result.run_id);
   }
   drop_empty_columns(t);
+  if (!left_out.empty()) {
+    const std::string once =
+        fmt::format("{}: once for the cases that share its generations", printable(left_out));
+    t.caption += (t.caption.empty() ? "" : "; ") + once;
+  }
   return t;
 }
 
@@ -210,24 +235,23 @@ void add_tables(const SweepResult& sweep, const std::vector<ReportText>& texts, 
 
 // Each note once, with the cases that it is of.
 std::vector<std::string> notes_of(const SweepResult& sweep, const std::vector<ReportText>& texts) {
-  std::vector<std::string> order;
-  std::map<std::string, std::vector<std::int64_t>> of;
+  std::vector<NoteOfCases> notes;
+  std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < texts.size(); ++i) {
+    const std::int64_t number = sweep.rows[i].number;
     for (const std::string& note : texts[i].notes) {
-      std::vector<std::int64_t>& numbers = of[note];
-      if (numbers.empty()) order.push_back(note);
-      if (numbers.empty() || numbers.back() != sweep.rows[i].number) {
-        numbers.push_back(sweep.rows[i].number);
-      }
+      const auto [it, is_new] = places.emplace(note, notes.size());
+      if (is_new) notes.push_back({note, {}});
+      std::vector<std::int64_t>& numbers = notes[it->second].numbers;
+      if (numbers.empty() || numbers.back() != number) numbers.push_back(number);
     }
   }
-  std::vector<std::string> notes;
-  for (const std::string& note : order) {
-    const auto& numbers = of.at(note);
-    notes.push_back(
-        fmt::format("case{} {}: {}", numbers.size() == 1 ? "" : "s", number_list(numbers), note));
+  std::vector<std::string> lines;
+  for (const NoteOfCases& n : merge_values(std::move(notes))) {
+    lines.push_back(fmt::format("case{} {}: {}", n.numbers.size() == 1 ? "" : "s",
+                                number_list(n.numbers), n.text));
   }
-  return notes;
+  return lines;
 }
 
 std::string options_text(const SweepRow& row) {
@@ -259,22 +283,14 @@ std::string verdicts_text(const SweepResult& sweep) {
   return text + '.';
 }
 
-// "12 cases: 11 complete, 1 error. 5 of 7 directions hold, 2 undecided. Fastest against its
-// baseline: case 4 (budget 512), triforce 2.31x."
+// "12 cases: 11 complete, 1 error. 5 of 7 directions hold, 2 undecided." and the best settings.
 std::string headline_of(const SweepResult& sweep) {
   std::map<std::string, int> others;
   int measured = 0;
-  const SweepRow* best = nullptr;
-  const CaseResult* best_case = nullptr;
   for (const SweepRow& row : sweep.rows) {
     CaseStatus worst = CaseStatus::kOk;
     for (const CaseResult& c : row.result.cases) {
       if (c.status != CaseStatus::kOk) worst = c.status;
-      const bool faster = c.speedup && c.speedup->value && c.validity.comparable &&
-                          (best_case == nullptr || *c.speedup->value > *best_case->speedup->value);
-      if (!faster) continue;
-      best = &row;
-      best_case = &c;
     }
     worst == CaseStatus::kOk&& is_measured(row) ? ++measured : ++others[to_string(worst)];
   }
@@ -282,11 +298,7 @@ std::string headline_of(const SweepResult& sweep) {
                                  sweep.rows.size() == 1 ? "" : "s", measured);
   for (const auto& [status, count] : others) text += fmt::format(", {} {}", count, status);
   text += '.' + verdicts_text(sweep);
-  if (best != nullptr) {
-    text += fmt::format(" Fastest against its baseline{}: case {}{}, {} {:.2f}x.",
-                        others.empty() ? "" : " so far", best->number, options_text(*best),
-                        best_case->name, *best_case->speedup->value);
-  }
+  for (const std::string& sentence : best_settings(sweep)) text += ' ' + sentence;
   return text;
 }
 

@@ -86,6 +86,30 @@ TEST(Progress, PlainLinesByTenthsWithTimes) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 13);
 }
 
+// Of a sweep what is shown is the whole of it; what an earlier process did takes no time here.
+TEST(Progress, PartsOfAWhole) {
+  Pipe out;
+  FakeClock clock;
+  Progress p(ProgressMode::kPlain, out.fd(), clock.reader());
+  p.set_whole({10, 10, 40, clock.now});
+  clock.pass(3);
+  p.update("case 1 of 4, prompt 1 of 10", 0, 8, "generations", "ar");
+  clock.pass(5);
+  p.update("case 1 of 4, prompt 1 of 10", 5, 8, "generations", "ar");  // nothing new
+  p.add_to_whole();
+  p.update("case 2 of 4, prompt 1 of 10", 0, 8, "generations", "ar");
+  p.add_to_whole();
+  clock.pass(1);
+  p.update("case 3 of 4, prompt 1 of 10", 0, 8, "generations", "ar");  // too soon
+  clock.pass(1);
+  p.update("case 3 of 4, prompt 1 of 10", 1, 8, "generations", "ar");
+  p.finish();
+  EXPECT_EQ(out.text(),
+            "case 1 of 4, prompt 1 of 10: 10 of 40 prompts (25%), 0:03\n"
+            "case 2 of 4, prompt 1 of 10: 11 of 40 prompts (27%), 0:08, 3:52 left\n"
+            "case 3 of 4, prompt 1 of 10: 12 of 40 prompts (30%), 0:10, 2:20 left\n");
+}
+
 TEST(Progress, FiguresAreWhatTheyAreSoFar) {
   FiguresSoFar figures;
   EXPECT_EQ(figures.text(), "");

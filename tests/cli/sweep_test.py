@@ -191,7 +191,7 @@ class Sweep(ProgramTest):
 
     def test_list(self):
         done = self.run_program(*self.tiny(prefill="96,128", budget="32,64,65"), "--list")
-        self.assertEqual(len(done.out.splitlines()), 9)
+        self.assertEqual(len(done.out.partition("About ")[0].splitlines()), 9)
         self.assertIn("6 cases by 2 processes", done.out)
         self.assertIn("refused: --budget", done.out)
 
