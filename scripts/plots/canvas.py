@@ -166,19 +166,24 @@ def text_colours():
     return f"{light}{DARK_MODE}{{{dark}}}"
 
 
+def in_tags(pattern, new, text):
+    """Replaces nothing in what a reader reads."""
+    return re.sub(r"<[^>]*>", lambda tag: re.sub(pattern, new, tag[0]), text)
+
+
 def inline(sheet):
     """One element of a page that has dark_mode()."""
     text = saved(sheet, "svg", metadata={"Date": None, "Title": sheet.title}).decode()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg"):], flags=re.DOTALL)
-    return text.replace("<svg ", '<svg role="img" ', 1).strip()
+    text = in_tags(r"(\.\d\d)\d+", r"\1", text)  # hundredths of a point
+    return in_tags(r' transform="rotate\(-0 [^"]*"', "", text.replace("<svg ", '<svg role="img" ', 1)).strip()
 
 
 def apart(page):
     """A page in which no two pictures have an id in common."""
-    def renamed(number, picture):
-        return re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>p{number}-", picture)
-    pieces = re.split(r"(<svg .*?</svg>)", page, flags=re.DOTALL)
-    return "".join(renamed(i, piece) if i % 2 else piece for i, piece in enumerate(pieces))
+    pieces = re.split(r"(<svg .*?</svg>)", page, flags=re.DOTALL)  # every second one is a picture
+    return "".join(in_tags(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>p{i}-", piece) if i % 2 else piece
+                   for i, piece in enumerate(pieces))
 
 
 def document(sheet, kind=".svg"):

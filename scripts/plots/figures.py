@@ -57,7 +57,8 @@ def sweep_notes(lines, also, shared, view):
         notes.append(f"Each point: the {how} over {', '.join(map(setting_name, also))}; vertical lines: from the "
                      "least to the greatest.")
     if shared:
-        notes.append(f"{len(lines)} lines: those of one name differ in {', '.join(map(setting_name, shared))}.")
+        notes.append(f"{len(lines)} lines, without their intervals: those of one name differ in "
+                     f"{', '.join(map(setting_name, shared))}.")
     return notes
 
 

@@ -20,6 +20,7 @@ def says(error):
 
 def errors(value, schema):
     """What is wrong with `value`, a line for each member; empty: it fits."""
+    schema = {name: part for name, part in schema.items() if name != "$id"}  # old versions would look for it
     found = package("jsonschema").Draft202012Validator(schema).iter_errors(value)
     return list(dict.fromkeys(line for error in found for line in says(error)))
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean
 
 from plots.metrics import METRICS, Measured, difference, is_measured, measure, same, swept_axes, values_of
+from plots.results import made_in
 
 MOST = 10  # so many lines have names of their own; more share those of their colours
 
@@ -68,6 +69,7 @@ def keys_of(rows, view):
 
     Returns functions of a row, the settings among them besides those of the view, and whether the run is.
     """
+    rows = [row for row in rows if row.is_foreign or not made_in(row)]  # others repeat what is there
     keys, settings = [by_method, *map(by_setting, view.fixed())], []
     while not view.mean and (found := twins(groups_of(rows, keys), view.x)):
         different = [name for name in swept_axes(found) if name not in settings and name != view.x]
@@ -108,7 +110,8 @@ def points_of(group, view):
     points = []
     for value in values_of(having, view.x):
         found = [measure(row, view.y) for row in having if same(row.setting[view.x], value)]
-        points += [(value, mean_of(found, METRICS[view.y]))] if view.mean else [(value, one) for one in found]
+        found = list(dict.fromkeys(found)) if not view.mean else [mean_of(found, METRICS[view.y])]
+        points += [(value, one) for one in found]
     return points, [name for name in swept_axes(having) if name != view.x]
 
 
@@ -140,6 +143,8 @@ def series_of(rows, view):
                       colour=colours.setdefault(hue, len(colours)),
                       shape=shapes.setdefault((hue, rest), sum(1 for known in shapes if known[0] == hue)))
         line.points, differ = points_of(group, view)
+        if shared:  # nobody could tell whose intervals are whose
+            line.points = [(value, Measured(one.value, None, None)) for value, one in line.points]
         also += [name for name in differ if name not in also]
         lines.append(line)
     for i, row in enumerate(across):

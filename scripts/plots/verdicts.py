@@ -165,6 +165,6 @@ def unrelated_sentence(verdicts):
     """One for many cases that have no counterpart."""
     counts = Counter(kind_of(verdict.unrelated) for verdict in verdicts)
     words = merged(verdict.unrelated for verdict in verdicts)
-    said = "; ".join(f"{count} times: {words[kind]}" for kind, count in counts.most_common(3))
+    said = "; ".join(f"{count}: {words[kind]}" for kind, count in counts.most_common(3))
     more = f"; and {len(counts) - 3} more reasons" if len(counts) > 3 else ""
     return f"{len(verdicts)} cases are compared with nothing ({said}{more})."

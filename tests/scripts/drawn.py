@@ -55,8 +55,8 @@ class ScriptTest(ProgramTest):
             if item.tag == f"{SVG}text":
                 self.assertRegex(style, "fill: #")  # what has no colour would be black in the dark, too
                 size = float(re.search(r"([\d.]+)px", style)[1])
-                x, y = map(float, re.search(r"(?:translate\(|rotate\(-?0 )([\d.e-]+) ([\d.e-]+)\)",
-                                            item.get("transform")).groups())
+                moved = re.search(r"translate\(([\d.-]+) ([\d.-]+)\)", item.get("transform", ""))
+                x, y = map(float, moved.groups() if moved else (item.get("x"), item.get("y")))
                 length = text_width(item.text or "", size, "bold" in style or "700" in style, "Mono" in style)
                 anchor = re.search(r"text-anchor: (\w+)", style)
                 left = x - {"start": 0, "middle": length / 2, "end": length}[anchor[1] if anchor else "start"]

@@ -245,13 +245,13 @@ class Pictures(ScriptTest):
         """Settings that are neither the axis nor --by: other lines of the same colours, a note, a short legend."""
         grid = self.grid_of_settings()
         root = self.draw(grid, "--x", "temp", "--y", "acceptance", "--by", "gamma")
-        self.assertEqual(len(groups(root, "line")), 12)
+        self.assertEqual((len(groups(root, "line")), groups(root, "interval")), (12, []))
         colours = [re.search("stroke: (#[0-9a-f]+)", next(line.iter(f"{SVG}path")).get("style"))[1]
                    for line in groups(root, "line")]
         self.assertEqual(len(set(colours)), 4)
         self.assertEqual([text for text in texts(root) if text.startswith("gamma ")],
                          [f"gamma {n}" for n in (1, 2, 3, 4)])
-        self.assertIn("12 lines: those of one name differ in retrieval budget.", texts(root))
+        self.assertIn("12 lines, without their intervals: those of one name differ in retrieval budget.", texts(root))
 
     def test_where(self):
         grid = self.grid_of_settings()
