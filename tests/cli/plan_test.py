@@ -128,7 +128,7 @@ class Refusals(ProgramTest):
                 ("--chunk-size 96", {"chunk-size": 96}),
                 ("at least 16", {"budget": 8}),
                 ("4096 positions", {"prefill": 5000}),
-                ("4096 positions", {"prefill": 4000, "gen-len": 90}),
+                ("4096 positions", {"prefill": 4000, "gen-len": 91}),
                 ("with a drafter (triforce,", {"draft-cache": "window", "method": "retrieval"}),
                 ("vocabulary of 97", {"random-draft": "llama-68M"}),
                 ("found none", {"random-draft": None}),
