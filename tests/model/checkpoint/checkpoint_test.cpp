@@ -9,9 +9,8 @@
 
 #include "core/file.h"
 #include "core/sha256.h"
-#include "model/checkpoint/test_files.h"
+#include "model/checkpoint/checkpoint_folder.h"
 #include "model/checkpoint_summary.h"
-#include "model/llama_tensors.h"
 #include "model/shard_index.h"
 #include "triforce/checkpoint.h"
 
@@ -19,85 +18,14 @@ namespace triforce {
 namespace {
 
 namespace fs = std::filesystem;
+using testing_files::CheckpointTest;
+using testing_files::file_of;
+using testing_files::kConfig;
+using testing_files::llama;
 using testing_files::message;
-using testing_files::safetensors_bytes;
+using testing_files::Stored;
 using testing_files::TemporaryFolder;
 using testing_files::verdict;
-
-constexpr std::string_view kConfig = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 32,
-  "intermediate_size": 48, "max_position_embeddings": 128, "num_attention_heads": 2,
-  "num_key_value_heads": 1, "num_hidden_layers": 2, "rms_norm_eps": 1e-6, "vocab_size": 20})";
-
-struct Stored {
-  std::string name, dtype;
-  std::vector<std::int64_t> shape;
-};
-
-std::vector<Stored> llama(const std::string& dtype = "F32") {
-  std::vector<Stored> out;
-  for (const NamedShape& t : llama_tensors(parse_model_config(kConfig, "config.json"))) {
-    out.push_back({t.name, dtype, t.shape});
-  }
-  return out;
-}
-
-// A file of these tensors; the data of an F32 one count up from `first`.
-std::string file_of(const std::vector<Stored>& tensors, float first = 0) {
-  std::string header, data;
-  for (const Stored& t : tensors) {
-    std::int64_t count = 1;
-    for (const std::int64_t d : t.shape) count *= d;
-    const std::size_t begin = data.size();
-    if (t.dtype == "F32") {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const float x = first + static_cast<float>(i);
-        data.append(reinterpret_cast<const char*>(&x), sizeof x);
-      }
-    } else {
-      data.append(static_cast<std::size_t>(count) * (t.dtype == "I64" ? 8 : 2), '\0');
-    }
-    header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                          header.empty() ? "" : ",", t.name, t.dtype, fmt::join(t.shape, ","),
-                          begin, data.size());
-  }
-  return safetensors_bytes(fmt::format("{{{}}}", header), 0) + data;
-}
-
-class CheckpointTest : public testing::Test {
- protected:
-  void SetUp() override { folder_.write("config.json", kConfig); }
-  const fs::path& dir() const { return folder_.path(); }
-  void write(const std::string& name, std::string_view bytes) const { folder_.write(name, bytes); }
-  std::string open_verdict() const {
-    return verdict([&] { Checkpoint::open(dir()).check_llama_tensors(); });
-  }
-  std::string open_message() const {
-    return message([&] { Checkpoint::open(dir()).check_llama_tensors(); });
-  }
-  // Two shards with half of the tensors each, and an index of `map` (or the right one).
-  void write_shards(const std::string& index = "") const {
-    const std::vector<Stored> all = llama();
-    const auto half = static_cast<std::ptrdiff_t>(all.size() / 2);
-    const std::vector<Stored> a(all.begin(), all.begin() + half), b(all.begin() + half, all.end());
-    write(kA, file_of(a));
-    write(kB, file_of(b));
-    write("model.safetensors.index.json", index.empty() ? right_index() : index);
-  }
-  static std::string right_index(std::uint64_t total_size = 0) {
-    const std::vector<Stored> all = llama();
-    std::string map;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      map += fmt::format(R"({}"{}": "{}")", i == 0 ? "" : ",", all[i].name,
-                         i < all.size() / 2 ? kA : kB);
-    }
-    const std::string metadata =
-        total_size == 0 ? "" : fmt::format(R"("metadata": {{"total_size": {}}}, )", total_size);
-    return fmt::format(R"({{{}"weight_map": {{{}}}}})", metadata, map);
-  }
-  static constexpr const char* kA = "model-00001-of-00002.safetensors";
-  static constexpr const char* kB = "model-00002-of-00002.safetensors";
-  TemporaryFolder folder_;
-};
 
 TEST_F(CheckpointTest, SingleFile) {
   write("model.safetensors", file_of(llama(), 5));
@@ -158,102 +86,6 @@ TEST_F(CheckpointTest, FileThatChangesWhileInUseIsNoticed) {
             "FileChanged");
 }
 
-TEST_F(CheckpointTest, MissingAndMismatchedTensorsAreListed) {
-  std::vector<Stored> tensors = llama();
-  tensors[1].name += "x";
-  tensors[2].shape = {16, 32};
-  tensors[3].dtype = "I64";
-  write("model.safetensors", file_of(tensors));
-  EXPECT_EQ(open_verdict(), "MissingTensor");
-  const std::string text = open_message();
-  EXPECT_NE(text.find("3 of 21 tensors"), std::string::npos) << text;
-  EXPECT_NE(text.find("model.layers.0.input_layernorm.weight is missing"), std::string::npos);
-  EXPECT_NE(text.find("q_proj.weight has shape [16, 32], expected [32, 32]"), std::string::npos);
-  EXPECT_NE(text.find("k_proj.weight is I64"), std::string::npos);
-  write("model.safetensors", safetensors_bytes("{}", 0));
-  EXPECT_NE(open_message().find("21 of 21 tensors are wrong"), std::string::npos);
-  EXPECT_NE(open_message().find("; ..."), std::string::npos);
-}
-
-// Names of another model, as of a language model in one that sees pictures.
-TEST_F(CheckpointTest, TensorsThatAreThereAreNamedWhereOthersAreMissing) {
-  std::vector<Stored> tensors = llama();
-  for (Stored& t : tensors) t.name = "language_model." + t.name;
-  write("model.safetensors", file_of(tensors));
-  EXPECT_EQ(open_verdict(), "MissingTensor");
-  EXPECT_NE(open_message().find("of 21 tensors that are there 21 are none of a Llama: "
-                                "\"language_model.model.embed_tokens.weight\""),
-            std::string::npos)
-      << open_message();
-}
-
-// What another architecture computes with is refused by name, in every command that loads.
-TEST_F(CheckpointTest, TensorsThatChangeWhatIsComputedAreRefused) {
-  const std::string layer = "model.layers.1.";
-  for (const std::string& name :
-       {layer + "self_attn.q_proj.bias", layer + "self_attn.o_proj.bias",
-        layer + "mlp.up_proj.bias", layer + "input_layernorm.bias",
-        layer + "self_attn.q_norm.weight", layer + "self_attn.k_norm.weight",
-        layer + "pre_feedforward_layernorm.weight", layer + "self_attn.sinks",
-        layer + "mlp.gate.weight", layer + "mlp.experts.0.up_proj.weight",
-        layer + "self_attn.q_proj.weight_scale", layer + "self_attn.q_proj.lora_A.weight",
-        std::string("model.layers.x.y"), std::string("model.norm.bias"),
-        std::string("model.embed_positions.weight"), std::string("lm_head.bias")}) {
-    std::vector<Stored> tensors = llama();
-    tensors.push_back({name, "F32", {32}});
-    write("model.safetensors", file_of(tensors));
-    EXPECT_EQ(open_verdict(), "UnsupportedTensor") << name;
-    EXPECT_NE(open_message().find('"' + name + '"'), std::string::npos) << open_message();
-    EXPECT_EQ(verdict([&] { summarize_checkpoint(dir()); }), "UnsupportedTensor") << name;
-  }
-}
-
-// Buffers of old writers, layers that the configuration leaves out, and what is beside the model.
-TEST_F(CheckpointTest, TensorsThatChangeNothingAreNoted) {
-  for (const char* name :
-       {"model.layers.1.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq",
-        "model.layers.2.self_attn.q_proj.weight", "model.layers.30.mlp.up_proj.bias",
-        "vision_tower.layers.0.weight", "score.weight", "modelling"}) {
-    std::vector<Stored> tensors = llama();
-    tensors.push_back({name, "F32", {32}});
-    write("model.safetensors", file_of(tensors));
-    EXPECT_EQ(open_verdict(), "accept") << name;
-    EXPECT_EQ(Checkpoint::open(dir()).warnings(),
-              std::vector<std::string>{
-                  fmt::format("1 tensor is no part of the model and ignored: \"{}\"", name)});
-  }
-}
-
-TEST_F(CheckpointTest, AHeadBesideTiedEmbeddingsMustEqualThem) {
-  write("config.json",
-        std::string(kConfig.substr(0, kConfig.size() - 1)) + ", \"tie_word_embeddings\": true}");
-  const auto tied_verdict = [&] {
-    return verdict([&] { Checkpoint::open(dir()).check_tied_head(); });
-  };
-  std::vector<Stored> tensors = llama();
-  write("model.safetensors", file_of(tensors));  // each counts up from 0, so the two are equal
-  EXPECT_EQ(open_verdict(), "accept");
-  EXPECT_EQ(tied_verdict(), "accept");
-  std::string bytes = file_of(tensors);
-  bytes.back() ^= 1;  // the last value of lm_head.weight
-  write("model.safetensors", bytes);
-  EXPECT_EQ(open_verdict(), "accept");  // reads no payload
-  EXPECT_EQ(tied_verdict(), "UnsupportedTensor");
-  const std::string said = message([&] { Checkpoint::open(dir()).check_tied_head(); });
-  EXPECT_NE(said.find("lm_head.weight: expected the values of model.embed_tokens.weight"),
-            std::string::npos)
-      << said;
-  tensors.back().dtype = "BF16";
-  write("model.safetensors", file_of(tensors));
-  EXPECT_EQ(tied_verdict(), "UnsupportedTensor");
-  tensors.pop_back();
-  write("model.safetensors", file_of(tensors));
-  EXPECT_EQ(tied_verdict(), "accept");
-  write("config.json", kConfig);
-  write("model.safetensors", bytes);
-  EXPECT_EQ(tied_verdict(), "accept");  // its own head
-}
-
 TEST_F(CheckpointTest, GenerationConfigIsReadBesideConfig) {
   write("model.safetensors", file_of(llama()));
   write("generation_config.json", R"({"eos_token_id": [3, 4]})");
@@ -271,19 +103,6 @@ TEST_F(CheckpointTest, GenerationConfigIsReadBesideConfig) {
   fs::remove(dir() / "generation_config.json");
   fs::create_symlink("/etc/hostname", dir() / "generation_config.json");
   EXPECT_EQ(open_verdict(), "PathEscape");
-}
-
-TEST_F(CheckpointTest, TiedEmbeddingsNeedNoHead) {
-  std::vector<Stored> tensors = llama();
-  tensors.pop_back();
-  write("model.safetensors", file_of(tensors));
-  EXPECT_EQ(open_verdict(), "MissingTensor");
-  write("config.json",
-        std::string(kConfig.substr(0, kConfig.size() - 1)) + ", \"tie_word_embeddings\": true}");
-  EXPECT_EQ(open_verdict(), "accept");
-  write("model.safetensors", file_of(llama()));  // a head that is stored anyway is ignored
-  EXPECT_EQ(open_verdict(), "accept");
-  EXPECT_EQ(Checkpoint::open(dir()).warnings().size(), 1U);
 }
 
 TEST_F(CheckpointTest, Shards) {
