@@ -129,9 +129,13 @@ def of_cases(run, pick, say):
     return "; ".join(found) or None
 
 
-def environment(runs):
+def environment(results, base):
+    """A column for each run, of many for the first ones."""
+    of = [results.runs, base.runs if base else []]
+    runs = [run for some in of for run in some[:MANY]]
     if not runs:
         return None
+    left_out = sum(map(len, of)) - len(runs)
     facts = [("file", [run.path for run in runs], True),
              ("exit code", [str(run.exit_code) for run in runs], True)]
     for title, member, say, always in FACTS:
@@ -151,7 +155,8 @@ def environment(runs):
         rows.append([element("b", text(title))] +
                     ([(cells[0], len(cells))] if len(set(cells)) == 1 else cells))
     head = ["", *[text(run.label) for run in runs]] if len(runs) > 1 else []
-    return "environment", "Environment", page.table(head, rows)
+    more = element("p", f"And {left_out} runs more, whose cases are below.", "muted") if left_out else ""
+    return "environment", "Environment", page.table(head, rows) + more
 
 
 # ---- The main table
@@ -366,7 +371,7 @@ def report(results, base):
     """The page as bytes."""
     rows, once = results.rows(), distinct(results.rows())
     shown = [*map(recipes.panel, range(len(results.recipes)), results.recipes), verdicts(once, base),
-             environment(results.runs + (base.runs if base else [])), main_table(once), sweeps(rows),
+             environment(results, base), main_table(once), sweeps(rows),
              *(panel(once) for panel in (positions, phases, memory, noise, lossless, streams, paper))]
     return page.document("triforce-bench report", lead(rows, results.runs),
                          [one for one in shown if one], data_of(rows))

@@ -244,6 +244,8 @@ class Report(ReportTest):
         self.assertEqual(len([p for p in found.pictures if "<title>Acceptance by position" in p]), panels.MANY)
         self.assertIn(f"Drawn: the first {panels.MANY} of 14 cases.", found.content["p"])
         self.assertIn("2 more", found.content["summary"])
+        self.assertEqual(len(found.table(["", "sweep case 1"])[0]), 1 + panels.MANY)
+        self.assertIn("And 2 runs more, whose cases are below.", found.content["p"])
 
     def test_no_standard_output(self):
         for script, more in (("report", "-o -"), ("plot_result", "")):
