@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zlib
 
 from plots import browser
 from plots.command import BadInput, CannotWrite, check_output, parser, run, write_file
@@ -48,7 +49,8 @@ def smaller(png):
     image = package("PIL.Image")
     out = io.BytesIO()
     try:
-        image.open(io.BytesIO(png)).convert("RGB").save(out, "PNG", optimize=True)
+        image.open(io.BytesIO(png)).convert("RGB").save(out, "PNG", optimize=True,
+                                                        compress_type=zlib.Z_DEFAULT_STRATEGY)
     except OSError as error:
         raise RuntimeError("the browser wrote no PNG") from error
     return out.getvalue()
