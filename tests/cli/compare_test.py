@@ -463,7 +463,7 @@ class Export(ProgramTest):
 
     def test_what_it_refuses(self):
         self.fails(2, "export", says="expected result files")
-        self.fails(2, "export", "a.json", "--format", "yaml", says=["--format", "bencher"])
+        self.fails(2, "export", "a.json", "--format", "yaml", says=["--output-format", "bencher"])
         self.fails(3, "export", self.path("none.json"), says="none.json")
         self.fails(3, "export", self.write("x.json", "[]"), says="x.json")
 
