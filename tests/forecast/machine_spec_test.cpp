@@ -219,7 +219,7 @@ TEST(MachineSpec, NamesInAnyCaseOrFiles) {
   EXPECT_NE(message(path.string()), "");
   EXPECT_EQ(message("rtx4091"),
             "--machine: expected a file or one of a100-80g, h100, h200, l40, rtx4090, 2xrtx4090, "
-            "found \"rtx4091\"");
+            "found \"rtx4091\"; did you mean rtx4090?");
   std::filesystem::remove(path);
 }
 
