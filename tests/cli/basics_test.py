@@ -2,6 +2,7 @@
 import os
 import re
 import resource
+import shutil
 import struct
 import subprocess
 import unittest
@@ -148,6 +149,20 @@ class Basics(ProgramTest):
     def test_names_cannot_drive_the_terminal(self):
         err = self.fails(3, "--dataset", "x\x1b[31mRED\r\x07\u009b1m.txt", says="x\\x1b[31mRED")
         self.assertTrue(err.rstrip("\n").isprintable(), err)
+
+    def test_what_files_say_cannot_drive_the_terminal(self):
+        """The name of a folder, the title of a recipe and what it is about."""
+        folder = self.folder / "model\x1b[31m\x07\u009b\u202e\u2066"
+        shutil.copytree(SOURCE / "data/models/draft", folder)
+        driver = r"\u001b[31m\u0007\u009b\u202e\u2066 <b>"
+        recipe = self.write("r.toml", f'title = "{driver}"\nabout = "{driver}"\n[options]\nmethod = "draft"\n'
+                            "prefill = [96, 128]\n")
+        sweep = ["sweep", recipe, *self.tiny(prefill=None)]
+        for args in (["inspect", str(folder)], [*sweep, "--list"], sweep, [*sweep, "-o", "markdown"]):
+            out = self.run_program(*args).out
+            self.assertTrue(out.replace("\n", "").isprintable(), ascii(out))
+        self.assertIn("&lt;b&gt;", out)
+        self.assertNotIn("<b>", out)
 
     @unittest.skipIf(SANITIZED, "ThreadSanitizer's OpenMP runtime aborts")
     def test_threads_that_cannot_be_started(self):
