@@ -78,6 +78,46 @@ class Files(ProgramTest):
 
     # ---- What was measured is not lost, and not written twice
 
+    def test_goes_on_from_any_line(self):
+        """Whatever a case needs beside its samples: what auto chose, what --record and --measure-recovery ask for,
+        ranks, a case that is alone in its process."""
+        def of(name):
+            with open(self.path(name), encoding="utf-8") as file:
+                rows = strict_json(file.read())["cases"]
+            return {row["case"]: [[c["case_id"], c["status"], c["gammas"], c["output"], c["recovery"],
+                                   [(s["prompt"], s["repetition"], s["warmup"], s["tokens_sha256"],
+                                     s["generated_in"] is None) for s in c["timing"]["samples"]],
+                                   (c["tuning"] and c["tuning"]["chosen"], c["steps"])]
+                                  for c in row["result"]["cases"]] for row in rows}
+
+        for changes in ({"gamma": "auto", "budget": "auto", "temp": "0,0.5"},
+                        {"record": "tokens,chunks,probs", "measure-recovery": True, "gamma": "1,2"},
+                        {"tp": 2, "gamma": "1,3"}, {"prefill": "96,128", "warmup": 2}):
+            options = self.tiny(shape=[("num_key_value_heads", 4)], prompts=2, **changes)
+            for name in ("j", "whole.json"):
+                if os.path.exists(self.path(name)):
+                    os.remove(self.path(name))
+            self.run_program(*options, "--resume", "j", "--json", "whole.json")
+            whole = of("whole.json")
+            with open(self.path("j"), encoding="utf-8") as file:
+                lines = file.readlines()
+            prompts = [i for i, line in enumerate(lines) if '"facts":null,"prompt":{' in line]
+            self.assertEqual(len(prompts), 4)
+            for cut in (*prompts, len(lines) - 1):
+                with self.subTest(changes=changes, lines=cut):
+                    with open(self.path("j"), "w", encoding="utf-8") as file:
+                        file.writelines(lines[:cut] + [lines[cut][:len(lines[cut]) // 2]])
+                    done = self.run_program(*options, "--resume", "j", "--json", "cut.json")
+                    self.assertIn("its last line is incomplete and was left out", done.err)
+                    for number, case in of("cut.json").items():
+                        begun = any(f'"case":{number},"facts":null,"prompt":{{"prompt":0,' in line
+                                    for line in lines[:cut])
+                        # What auto chooses depends on times, and so do those of steps.
+                        if begun:
+                            self.assertEqual(case, whole[number])
+                        elif "budget" not in changes:
+                            self.assertEqual([c[:-1] for c in case], [c[:-1] for c in whole[number]])
+
     def test_lines_are_appended_once(self):
         options = self.tiny(gamma="1,2", jsonl="s.jsonl")
         for _ in range(3):
