@@ -94,7 +94,7 @@ class Threads(ProgramTest):
                                   ({"OMP_PROC_BIND": "true", "GOMP_SPINCOUNT": "1"}, given),
                                   ({"OMP_PLACES": f"{{{min(given)}}}"}, {min(given)})]:
             with self.subTest(environment=environment):
-                done = self.run_program("list-devices", "--json", env={**PLAIN, **environment})
+                done = self.run_program("list-devices", "-o", "json", env={**PLAIN, **environment})
                 self.assertEqual(strict_json(done.out)["devices"][0]["threads"], len(want))
                 process = subprocess.Popen(
                     [BINARY, *self.tiny(repetitions=100000, tp=2, device="cpu", json="r.json",
