@@ -80,7 +80,7 @@ class CheckpointTest(ProgramTest):
         self.assertIn("triforce-bench: target: " + note, done.err)
         self.assertIn("target: " + note, strict_json(done.out)["notes"])
         self.assertIn("warning: " + note, self.run_program("inspect", target).out)
-        self.assertIn(note, strict_json(self.run_program("inspect", target, "--json").out)["warnings"])
+        self.assertIn(note, strict_json(self.run_program("inspect", target, "-o", "json").out)["warnings"])
 
 
 class Tensors(CheckpointTest):
