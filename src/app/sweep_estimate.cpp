@@ -13,8 +13,7 @@
 namespace triforce {
 namespace {
 
-// Tokens of the warm-ups of later prompts; more cases than that are not worth their planning.
-constexpr std::int64_t kLaterWarmupTokens = 32;
+// More cases are not worth their planning.
 constexpr std::size_t kMostCases = 2000;
 
 // This machine as one GPU: all that a pass reads comes from its device's memory.

@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <new>
 #include <set>
 
 #include "host/machine.h"
-#include "measure/measure_state.h"
-#include "measure/shared_baselines.h"
-#include "measure/tuner.h"
+#include "measure/measurement.h"
 #include "statistics/statistics.h"
 
 namespace triforce {
@@ -17,10 +14,6 @@ namespace {
 
 // Repetitions of a single pass when step times are measured; the least of them counts.
 constexpr int kStepRepetitions = 5;
-
-// A warm-up on a later prompt: kernels and weights are warm by then, and so many tokens touch the
-// caches of that prompt.
-constexpr std::int64_t kLaterWarmupTokens = 32;
 
 using Clock = std::chrono::steady_clock;
 
@@ -33,125 +26,7 @@ std::vector<std::vector<std::int32_t>> rows_of(const std::vector<std::int32_t>& 
   return out;
 }
 
-// The target's prefill of a prompt, which the cases that share a context have in common.
-struct SharedPrefill {
-  bool done = false;
-  std::optional<double> ms;  // that it took, now or where a record of the prompt says so
-};
-
-class Measurement {
- public:
-  // `shared`: that of the measurements that use its engine's context between its prompts; nullptr:
-  // there are none.
-  Measurement(const MeasureInput& input, SharedBaselines* shared)
-      : in_(input),
-        c_(input.config),
-        shared_(shared),
-        observer_(input.observer != nullptr ? *input.observer : silent_) {
-    TF_CHECK(in_.backend != nullptr && in_.target != nullptr && !in_.prompts.empty());
-    for (const auto& prompt : in_.prompts) {
-      state_.longest_prompt = std::max(state_.longest_prompt, std::ssize(prompt));
-    }
-    for (const Method m : c_.methods) {
-      MethodState state;
-      state.method = &spec_of(m);
-      state.gammas = c_.speculation.gammas();
-      state_.methods.push_back(std::move(state));
-    }
-    state_.salt = part_ = fmt::format("{}", Clock::now().time_since_epoch().count());
-    state_.context = in_.context;
-    const auto prompts = static_cast<std::int64_t>(in_.prompts.size());
-    total_ = static_cast<std::int64_t>(state_.methods.size()) *
-             (c_.warmup * (shared_ != nullptr ? prompts : 1) + prompts * c_.repetitions);
-    restore();
-    if (!c_.tuned() || restored_ > 0) return;
-    tuner_.emplace(c_, state_.longest_prompt, !in_.tuning_prompts.empty(),
-                   Tuner::Hooks{[this](Pass pass, std::int64_t done, std::int64_t total) {
-                                  observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
-                                },
-                                [this](std::int64_t done, std::int64_t total) {
-                                  observer_.on_tuning(tuned_, kTuningPrompts, done, total);
-                                },
-                                [this] { return stopped(); }});
-  }
-
-  // Each tuning prompt in order, before all others.
-  void tune(const std::vector<Token>& tokens, bool last, SharedPrefill& target);
-  // Each prompt in order; nothing is done for one that has a record.
-  void measure_prompt(int prompt, SharedPrefill& target);
-  // How long the target's prefill of that prompt took, if a record says so.
-  std::optional<double> recorded_prefill_ms(int prompt) const;
-  bool device_failed() const { return state_.first_error == ExitCode::kDevice; }
-  RunResult result(bool ended);
-  // Whether all was done that was asked for.
-  bool complete() const;
-  // Gives back what the methods hold; nothing is measured after that.
-  void close();
-  void set_read_bandwidth(double gbs) { state_.read_gbs_after = gbs; }
-
- private:
-  void restore();
-  void finish_prompt(int prompt);
-  void resume();
-  bool open();
-  bool measure_open(int prompt, SharedPrefill& target);
-  void warm_up_again(int prompt);
-  bool has_all(int prompt) const;
-  void repeat(int prompt, int repetition);
-  void pause();
-  bool noisy();
-  bool prefill(int prompt, SharedPrefill& target);
-  bool record(int prompt);
-  void warm_up(int prompt);
-  void tune_open(const std::vector<Token>& tokens, bool last, SharedPrefill& target);
-  void measure_steps();
-  void measure_margins(int prompt);
-  void generate(MethodState& m, int prompt, int repetition, bool warmup);
-  bool generate_now(const MethodState& m, const TokenCallback& on_tokens, MeasuredRun& run);
-  bool take_baseline(MeasuredRun& run) const;
-  // Whether a stop was requested or the time is up; remembered.
-  bool stopped();
-  void fail(MethodState* method, CaseStatus status, ExitCode code, const std::string& reason);
-  template <class Body>
-  bool guarded(MethodState* method, const Body& body);
-
-  MemoryResult memory() const;
-
-  const MeasureInput& in_;
-  const RunConfig& c_;
-  SharedBaselines* shared_;
-  MeasureObserver silent_;
-  MeasureObserver& observer_;
-  double spent_s_ = 0;         // on the prompts before
-  Clock::time_point begin_{};  // of this one
-  std::int64_t index_ = 0, total_ = 0;
-  std::unique_ptr<Engine> engine_;
-  bool closed_ = false;
-  std::string part_;            // of the records that this process makes
-  int restored_ = 0;            // prompts that have a record of an earlier process
-  GpuObservation gpu_before_;   // of those
-  bool warmed_ = false;         // something has been generated here
-  std::optional<Tuner> tuner_;  // if anything is left to auto
-  int tuned_ = 0;               // tuning prompts so far
-  MeasurementState state_;
-};
-
-// Runs `body`; errors other than broken contracts become the status of `method`, or, where that is
-// null, of all methods that have not failed yet.
-template <class Body>
-bool Measurement::guarded(MethodState* method, const Body& body) {
-  try {
-    body();
-    return true;
-  } catch (const Error& e) {
-    if (e.code() == ExitCode::kInternal) throw;
-    const bool resources = e.code() == ExitCode::kResources;
-    fail(method, resources ? CaseStatus::kOom : CaseStatus::kError, e.code(), e.what());
-  } catch (const std::bad_alloc&) {
-    fail(method, CaseStatus::kOom, ExitCode::kResources, "the system refused an allocation");
-  }
-  return false;
-}
+}  // namespace
 
 void Measurement::fail(MethodState* method, CaseStatus status, ExitCode code,
                        const std::string& reason) {
@@ -307,75 +182,6 @@ void Measurement::warm_up(int prompt) {
   guarded(nullptr, [&] { measure_steps(); });
 }
 
-void Measurement::tune_open(const std::vector<Token>& tokens, bool last, SharedPrefill& target) {
-  const auto begin = Clock::now();
-  if (!target.done) {
-    const auto progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
-      observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
-    };
-    if (!engine_->prefill_context(tokens, progress, [this] { return stopped(); })) return;
-    target.done = true;
-    target.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-  }
-  tuner_->use_prompt(*engine_, *target.ms * 1e-3, last);
-  ++tuned_;
-  if (!tuner_->chosen()) return;
-  state_.budget = tuner_->budget();
-  for (MethodState& m : state_.methods) {
-    m.tuning = tuner_->of(m.method->method);
-    if (!m.tuning) continue;
-    m.gammas = gammas_of(m.tuning->chosen);
-    m.gammas_chosen = true;
-  }
-}
-
-void Measurement::tune(const std::vector<Token>& tokens, bool last, SharedPrefill& target) {
-  if (!tuner_ || tuner_->chosen()) return;
-  resume();
-  if (!stopped() && open()) guarded(nullptr, [&] { tune_open(tokens, last, target); });
-  pause();
-}
-
-// What earlier processes measured, as if it had been measured here.
-void Measurement::restore() {
-  const auto& records = in_.records;
-  if (records.empty() || !are_whole(records, state_.methods.size()) ||
-      !can_go_on(records.front().start->context, in_.context)) {
-    return;
-  }
-  for (const PromptRecord& record : records) add_record(state_, record);
-  restored_ = static_cast<int>(records.size());
-  spent_s_ = records.back().spent_s;
-  gpu_before_ = records.back().gpu;
-  if (in_.load != nullptr) in_.load->restore(records.back().load);
-  for (const MethodState& m : state_.methods) {
-    index_ += std::ssize(m.runs);
-    for (const MeasuredRun& run : m.runs) {
-      if (shared_ == nullptr || !m.method->is_baseline()) continue;
-      const std::string own = make_run_id(*state_.context, state_.salt);
-      shared_->add(c_.speculation, run, run.generated_in.value_or(own));
-    }
-  }
-  total_ = std::max(total_, index_);
-}
-
-std::optional<double> Measurement::recorded_prefill_ms(int prompt) const {
-  if (prompt >= restored_) return std::nullopt;
-  return state_.prefills[static_cast<std::size_t>(prompt)].target_ms;
-}
-
-// What a record holds is what every result is made of, whether it was read or has just been made.
-void Measurement::finish_prompt(int prompt) {
-  PromptRecord record = cut_record(state_, prompt);
-  record.part = part_;
-  record.part_read_gbs = in_.context.measured_read_gbs;
-  record.spent_s = spent_s_;
-  if (in_.load != nullptr) record.load = in_.load->watched_so_far();
-  if (in_.monitor != nullptr) record.gpu = merged(gpu_before_, in_.monitor->observed());
-  if (in_.on_prompt) in_.on_prompt(record);
-  add_record(state_, std::move(record));
-}
-
 void Measurement::resume() {
   begin_ = Clock::now();
   if (in_.load != nullptr) in_.load->resume();
@@ -489,43 +295,7 @@ void Measurement::measure_prompt(int prompt, SharedPrefill& target) {
   if (whole && state_.first_error == ExitCode::kOk) finish_prompt(prompt);
 }
 
-bool Measurement::complete() const {
-  return state_.first_error == ExitCode::kOk && !state_.stopped && !state_.timed_out;
-}
-
-void Measurement::close() {
-  state_.memory = memory();
-  engine_.reset();
-  closed_ = true;
-}
-
-RunResult Measurement::result(bool ended) {
-  state_.ended = ended;
-  if (!closed_) state_.memory = memory();
-  if (in_.monitor != nullptr) state_.gpu = merged(gpu_before_, in_.monitor->observed());
-  if (in_.load != nullptr) state_.load = in_.load->observed();
-  RunResult r = build_result(in_, state_);
-  if (ended) r.context.end = iso_time_now();
-  return r;
-}
-
-MemoryResult Measurement::memory() const {
-  Allocator& a = in_.backend->allocator();
-  MemoryResult m;
-  set_plan(in_.plan, m);
-  if (shared_ != nullptr) return m;
-  m.peak = TaggedBytes{};
-  for (std::size_t i = 0; i < m.peak->bytes.size(); ++i) {
-    m.peak->bytes[i] = a.ledger(static_cast<MemTag>(i)).peak_bytes;
-  }
-  m.peak_host_bytes = a.total(Place::kHost).peak_bytes;
-  m.peak_process_bytes = peak_process_bytes();
-  if (in_.backend->place() == Place::kDevice) {
-    m.peak_device_bytes = a.total(Place::kDevice).peak_bytes;
-    m.peak_pinned_bytes = a.total(Place::kPinned).peak_bytes;
-  }
-  return m;
-}
+namespace {
 
 // What `measure` returns; nullopt: too little memory.
 template <class Measure>

@@ -22,6 +22,10 @@
 
 namespace triforce {
 
+// A warm-up on a later prompt: kernels and weights are warm by then, and so many tokens touch the
+// caches of that prompt.
+inline constexpr std::int64_t kLaterWarmupTokens = 32;
+
 // What a measurement tells while it runs. Called on the measuring thread, never inside a timed
 // repetition.
 class MeasureObserver {

@@ -1,0 +1,116 @@
+// What surrounds the prompts of a measurement: tuning before them, records of earlier processes,
+// the result.
+#include "measure/measurement.h"
+
+#include "host/machine.h"
+
+namespace triforce {
+
+void Measurement::tune_open(const std::vector<Token>& tokens, bool last, SharedPrefill& target) {
+  const auto begin = Clock::now();
+  if (!target.done) {
+    const auto progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
+      observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
+    };
+    if (!engine_->prefill_context(tokens, progress, [this] { return stopped(); })) return;
+    target.done = true;
+    target.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  }
+  tuner_->use_prompt(*engine_, *target.ms * 1e-3, last);
+  ++tuned_;
+  if (!tuner_->chosen()) return;
+  state_.budget = tuner_->budget();
+  for (MethodState& m : state_.methods) {
+    m.tuning = tuner_->of(m.method->method);
+    if (!m.tuning) continue;
+    m.gammas = gammas_of(m.tuning->chosen);
+    m.gammas_chosen = true;
+  }
+}
+
+void Measurement::tune(const std::vector<Token>& tokens, bool last, SharedPrefill& target) {
+  if (!tuner_ || tuner_->chosen()) return;
+  resume();
+  if (!stopped() && open()) guarded(nullptr, [&] { tune_open(tokens, last, target); });
+  pause();
+}
+
+// What earlier processes measured, as if it had been measured here.
+void Measurement::restore() {
+  const auto& records = in_.records;
+  if (records.empty() || !are_whole(records, state_.methods.size()) ||
+      !can_go_on(records.front().start->context, in_.context)) {
+    return;
+  }
+  for (const PromptRecord& record : records) add_record(state_, record);
+  restored_ = static_cast<int>(records.size());
+  spent_s_ = records.back().spent_s;
+  gpu_before_ = records.back().gpu;
+  if (in_.load != nullptr) in_.load->restore(records.back().load);
+  for (const MethodState& m : state_.methods) {
+    index_ += std::ssize(m.runs);
+    for (const MeasuredRun& run : m.runs) {
+      if (shared_ == nullptr || !m.method->is_baseline()) continue;
+      const std::string own = make_run_id(*state_.context, state_.salt);
+      shared_->add(c_.speculation, run, run.generated_in.value_or(own));
+    }
+  }
+  total_ = std::max(total_, index_);
+}
+
+std::optional<double> Measurement::recorded_prefill_ms(int prompt) const {
+  if (prompt >= restored_) return std::nullopt;
+  return state_.prefills[static_cast<std::size_t>(prompt)].target_ms;
+}
+
+// What a record holds is what every result is made of, whether it was read or has just been made.
+void Measurement::finish_prompt(int prompt) {
+  PromptRecord record = cut_record(state_, prompt);
+  record.part = part_;
+  record.part_read_gbs = in_.context.measured_read_gbs;
+  record.spent_s = spent_s_;
+  if (in_.load != nullptr) record.load = in_.load->watched_so_far();
+  if (in_.monitor != nullptr) record.gpu = merged(gpu_before_, in_.monitor->observed());
+  if (in_.on_prompt) in_.on_prompt(record);
+  add_record(state_, std::move(record));
+}
+
+bool Measurement::complete() const {
+  return state_.first_error == ExitCode::kOk && !state_.stopped && !state_.timed_out;
+}
+
+void Measurement::close() {
+  state_.memory = memory();
+  engine_.reset();
+  closed_ = true;
+}
+
+RunResult Measurement::result(bool ended) {
+  state_.ended = ended;
+  if (!closed_) state_.memory = memory();
+  if (in_.monitor != nullptr) state_.gpu = merged(gpu_before_, in_.monitor->observed());
+  if (in_.load != nullptr) state_.load = in_.load->observed();
+  RunResult r = build_result(in_, state_);
+  if (ended) r.context.end = iso_time_now();
+  return r;
+}
+
+MemoryResult Measurement::memory() const {
+  Allocator& a = in_.backend->allocator();
+  MemoryResult m;
+  set_plan(in_.plan, m);
+  if (shared_ != nullptr) return m;
+  m.peak = TaggedBytes{};
+  for (std::size_t i = 0; i < m.peak->bytes.size(); ++i) {
+    m.peak->bytes[i] = a.ledger(static_cast<MemTag>(i)).peak_bytes;
+  }
+  m.peak_host_bytes = a.total(Place::kHost).peak_bytes;
+  m.peak_process_bytes = peak_process_bytes();
+  if (in_.backend->place() == Place::kDevice) {
+    m.peak_device_bytes = a.total(Place::kDevice).peak_bytes;
+    m.peak_pinned_bytes = a.total(Place::kPinned).peak_bytes;
+  }
+  return m;
+}
+
+}  // namespace triforce

@@ -1,0 +1,139 @@
+// One measurement: a configuration's methods on its prompts, one prompt after the other.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "measure/measure_state.h"
+#include "measure/shared_baselines.h"
+#include "measure/tuner.h"
+
+namespace triforce {
+
+// The target's prefill of a prompt, which the cases that share a context have in common.
+struct SharedPrefill {
+  bool done = false;
+  std::optional<double> ms;  // that it took, now or where a record of the prompt says so
+};
+
+class Measurement {
+  using Clock = std::chrono::steady_clock;
+
+ public:
+  // `shared`: that of the measurements that use its engine's context between its prompts; nullptr:
+  // there are none.
+  Measurement(const MeasureInput& input, SharedBaselines* shared)
+      : in_(input),
+        c_(input.config),
+        shared_(shared),
+        observer_(input.observer != nullptr ? *input.observer : silent_) {
+    TF_CHECK(in_.backend != nullptr && in_.target != nullptr && !in_.prompts.empty());
+    for (const auto& prompt : in_.prompts) {
+      state_.longest_prompt = std::max(state_.longest_prompt, std::ssize(prompt));
+    }
+    for (const Method m : c_.methods) {
+      MethodState state;
+      state.method = &spec_of(m);
+      state.gammas = c_.speculation.gammas();
+      state_.methods.push_back(std::move(state));
+    }
+    state_.salt = part_ = fmt::format("{}", Clock::now().time_since_epoch().count());
+    state_.context = in_.context;
+    const auto prompts = static_cast<std::int64_t>(in_.prompts.size());
+    total_ = static_cast<std::int64_t>(state_.methods.size()) *
+             (c_.warmup * (shared_ != nullptr ? prompts : 1) + prompts * c_.repetitions);
+    restore();
+    if (!c_.tuned() || restored_ > 0) return;
+    tuner_.emplace(c_, state_.longest_prompt, !in_.tuning_prompts.empty(),
+                   Tuner::Hooks{[this](Pass pass, std::int64_t done, std::int64_t total) {
+                                  observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
+                                },
+                                [this](std::int64_t done, std::int64_t total) {
+                                  observer_.on_tuning(tuned_, kTuningPrompts, done, total);
+                                },
+                                [this] { return stopped(); }});
+  }
+
+  // Each tuning prompt in order, before all others.
+  void tune(const std::vector<Token>& tokens, bool last, SharedPrefill& target);
+  // Each prompt in order; nothing is done for one that has a record.
+  void measure_prompt(int prompt, SharedPrefill& target);
+  // How long the target's prefill of that prompt took, if a record says so.
+  std::optional<double> recorded_prefill_ms(int prompt) const;
+  bool device_failed() const { return state_.first_error == ExitCode::kDevice; }
+  RunResult result(bool ended);
+  // Whether all was done that was asked for.
+  bool complete() const;
+  // Gives back what the methods hold; nothing is measured after that.
+  void close();
+  void set_read_bandwidth(double gbs) { state_.read_gbs_after = gbs; }
+
+ private:
+  void restore();
+  void finish_prompt(int prompt);
+  void resume();
+  bool open();
+  bool measure_open(int prompt, SharedPrefill& target);
+  void warm_up_again(int prompt);
+  bool has_all(int prompt) const;
+  void repeat(int prompt, int repetition);
+  void pause();
+  bool noisy();
+  bool prefill(int prompt, SharedPrefill& target);
+  bool record(int prompt);
+  void warm_up(int prompt);
+  void tune_open(const std::vector<Token>& tokens, bool last, SharedPrefill& target);
+  void measure_steps();
+  void measure_margins(int prompt);
+  void generate(MethodState& m, int prompt, int repetition, bool warmup);
+  bool generate_now(const MethodState& m, const TokenCallback& on_tokens, MeasuredRun& run);
+  bool take_baseline(MeasuredRun& run) const;
+  // Whether a stop was requested or the time is up; remembered.
+  bool stopped();
+  void fail(MethodState* method, CaseStatus status, ExitCode code, const std::string& reason);
+  template <class Body>
+  bool guarded(MethodState* method, const Body& body);
+
+  MemoryResult memory() const;
+
+  const MeasureInput& in_;
+  const RunConfig& c_;
+  SharedBaselines* shared_;
+  MeasureObserver silent_;
+  MeasureObserver& observer_;
+  double spent_s_ = 0;         // on the prompts before
+  Clock::time_point begin_{};  // of this one
+  std::int64_t index_ = 0, total_ = 0;
+  std::unique_ptr<Engine> engine_;
+  bool closed_ = false;
+  std::string part_;            // of the records that this process makes
+  int restored_ = 0;            // prompts that have a record of an earlier process
+  GpuObservation gpu_before_;   // of those
+  bool warmed_ = false;         // something has been generated here
+  std::optional<Tuner> tuner_;  // if anything is left to auto
+  int tuned_ = 0;               // tuning prompts so far
+  MeasurementState state_;
+};
+
+// Runs `body`; errors other than broken contracts become the status of `method`, or, where that is
+// null, of all methods that have not failed yet.
+template <class Body>
+bool Measurement::guarded(MethodState* method, const Body& body) {
+  try {
+    body();
+    return true;
+  } catch (const Error& e) {
+    if (e.code() == ExitCode::kInternal) throw;
+    const bool resources = e.code() == ExitCode::kResources;
+    fail(method, resources ? CaseStatus::kOom : CaseStatus::kError, e.code(), e.what());
+  } catch (const std::bad_alloc&) {
+    fail(method, CaseStatus::kOom, ExitCode::kResources, "the system refused an allocation");
+  }
+  return false;
+}
+
+}  // namespace triforce
