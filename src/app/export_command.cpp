@@ -3,6 +3,7 @@
 #include "app/case_rules.h"
 #include "app/commands.h"
 #include "app/output.h"
+#include "options/identity.h"
 #include "triforce/foreign.h"
 
 namespace triforce {
