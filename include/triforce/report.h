@@ -68,7 +68,8 @@ std::string to_jsonl(const RunResult& result);
 // A header and one line a case, RFC 4180 quoting. A column is named by its path in the document
 // ("timing.ms_per_token.median", "acceptance.outer.alpha"), or in a line of JSONL ("sweep.case"),
 // has every plain value of context and case, and is empty for null; lists of values are joined with
-// ';'. Malformed UTF-8 is U+FFFD, as in JSON, and controls are '?'. A text that begins with '=', '+',
+// ';'. Malformed UTF-8 is U+FFFD, as in JSON, and controls are '?'. A text that begins with '=',
+// '+',
 // '-', '@', a tab or a carriage return, and is no number, has an apostrophe in front, so that no
 // spreadsheet takes it for a formula.
 // `is_column` says of a param whether it has a column; null: each has one.

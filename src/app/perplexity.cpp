@@ -81,9 +81,9 @@ ExitCode perplexity_command(const RunConfig& config) {
       config, files, json,
       fmt::format("{} ({}, {}) on {}: nll per token {:.6f}, perplexity {:.4f} over {} tokens after "
                   "{}{}\n",
-                  printable(choice.config.name), to_string(session.dtype), session.backend->description(),
-                  printable(data.prompts.front().source), mean, std::exp(mean), scored,
-                  choice.config.bos < 0 ? "the first" : "BOS",
+                  printable(choice.config.name), to_string(session.dtype),
+                  session.backend->description(), printable(data.prompts.front().source), mean,
+                  std::exp(mean), scored, choice.config.bos < 0 ? "the first" : "BOS",
                   weights.random ? " (random weights)" : ""));
 }
 

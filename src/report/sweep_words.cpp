@@ -31,14 +31,16 @@ std::string speedup_text(const Speedup& s) {
   return text;
 }
 
-std::string sentence_of(const std::string& method, std::vector<Setting> settings) {
+// `so_far`: " so far" where other cases are still to come, else empty.
+std::string sentence_of(const std::string& method, std::vector<Setting> settings,
+                        std::string_view so_far) {
   const auto best = std::max_element(
       settings.begin(), settings.end(),
       [](const Setting& a, const Setting& b) { return *a.speedup->value < *b.speedup->value; });
   const Speedup& s = *best->speedup;
   const std::string options = options_text(best->row->options);
   const std::string begin =
-      fmt::format("Best setting of {}: {}, {}", method,
+      fmt::format("Best setting of {}{}: {}, {}", method, so_far,
                   options.empty() ? fmt::format("case {}", best->row->number)
                                   : fmt::format("{} (case {})", options, best->row->number),
                   speedup_text(s));
@@ -52,8 +54,9 @@ std::string sentence_of(const std::string& method, std::vector<Setting> settings
   if (!known) return begin + "; without intervals nothing tells it from the others.";
   if (alike.empty()) return begin + "; no other interval overlaps.";
   if (alike.size() + 1 == settings.size()) {
-    return fmt::format("No setting of {} differs from the fastest, {}, {}: all intervals overlap.",
-                       method, options.empty() ? "case" : options, speedup_text(s));
+    return fmt::format(
+        "No setting of {} differs{} from the fastest, {}, {}: all intervals overlap.", method,
+        so_far, options.empty() ? "case" : options, speedup_text(s));
   }
   return fmt::format("{}; no difference from case{} {}, whose interval{} overlap{}.", begin,
                      alike.size() == 1 ? "" : "s", number_list(alike), alike.size() == 1 ? "" : "s",
@@ -131,8 +134,10 @@ std::string merged_text(const std::vector<Template>& same) {
 std::vector<std::string> best_settings(const SweepResult& sweep) {
   std::vector<std::string> order;
   std::map<std::string, std::vector<Setting>> by_method;
+  std::string_view so_far;
   for (const SweepRow& row : sweep.rows) {
     for (const CaseResult& c : row.result.cases) {
+      if (c.status == CaseStatus::kInterrupted) so_far = " so far";
       const bool fails = c.status != CaseStatus::kOk || c.lossless.equal_to_baseline == false;
       if (fails || !c.speedup || !c.speedup->value) continue;
       std::vector<Setting>& settings = by_method[c.name];
@@ -143,7 +148,7 @@ std::vector<std::string> best_settings(const SweepResult& sweep) {
   std::vector<std::string> sentences;
   for (const std::string& method : order) {
     if (by_method[method].size() < 2 || sweep.recipes.size() > 1) continue;
-    sentences.push_back(sentence_of(method, by_method[method]));
+    sentences.push_back(sentence_of(method, by_method[method], so_far));
   }
   return sentences;
 }

@@ -120,23 +120,30 @@ TEST(Headline, NeverContradictsItsFigures) {
 
 TEST(Headline, OfASweepThatWasInterruptedSaysSo) {
   SweepResult sweep;
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 3; ++i) {
     SweepRow& row = sweep.rows.emplace_back();
     row.number = i + 1;
     row.result = sample_result();
     row.result.cases.resize(2);
     row.result.cases[1].validity = {};
+    row.result.cases[1].lossless.equal_to_baseline = true;
+    row.result.cases[1].speedup->value = 2.0 + 0.25 * i;
+    row.result.cases[1].speedup->ci95_low = 1.95 + 0.25 * i;
+    row.result.cases[1].speedup->ci95_high = 2.05 + 0.25 * i;
   }
   const auto last_line = [&] {
     const std::string text = to_table(sweep, {200, false, false});
     return text.substr(text.rfind('\n', text.size() - 2) + 1);
   };
-  EXPECT_EQ(last_line(),
-            "2 cases: 2 complete. Fastest against its baseline: case 1, triforce 2.00x.\n");
-  sweep.rows[1].result.cases[1].status = CaseStatus::kInterrupted;
-  EXPECT_EQ(last_line(),
-            "2 cases: 1 complete, 1 interrupted. Fastest against its baseline so far: case 1, "
-            "triforce 2.00x.\n");
+  EXPECT_EQ(
+      last_line(),
+      "3 cases: 3 complete. Best setting of triforce: case 3, 2.50x (95% CI 2.45-2.55); no other "
+      "interval overlaps.\n");
+  sweep.rows[2].result.cases[1].status = CaseStatus::kInterrupted;
+  EXPECT_EQ(
+      last_line(),
+      "3 cases: 2 complete, 1 interrupted. Best setting of triforce so far: case 2, 2.25x (95% CI "
+      "2.20-2.30); no other interval overlaps.\n");
 }
 
 }  // namespace
