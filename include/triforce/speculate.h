@@ -223,6 +223,7 @@ class SpeculativeProposer final : public Proposer {
   // Changes the step for rounds to come; at most the one given at construction. With 0 the inner
   // proposer is not asked, and each round draws one token from the verifier's pass.
   void set_step(int step);
+  int step() const { return options_.step; }
 
  private:
   Backend& backend_;

@@ -333,7 +333,7 @@ RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t se
   const auto prefix = static_cast<std::size_t>(e.prefix());
   if (it->window != nullptr) it->window->start(e.context.prompt().first(prefix));
   RecoveryMeter* const meter = e.meter_of(*it->spec);
-  if (meter != nullptr) meter->restart();
+  if (meter != nullptr) meter->restart(it->levels.empty() || it->levels.back()->step() > 0);
   it->root->start({seed, prompt_index, e.prefix(), e.last_token()});
   it->root->record_passes(1);  // only the newest token is ever new to it
   const std::vector<Token>& eos = e.context.weights().config.eos;

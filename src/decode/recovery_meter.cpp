@@ -41,8 +41,8 @@ void RecoveryMeter::Drafts::on_run(int layer, TensorView /*q*/, const KvView& /*
 bool RecoveryMeter::Verifications::begin_pass(std::int64_t n) {
   const std::int64_t position = meter.full_.length();
   next_observes = next != nullptr && next->begin_pass(n);
-  // Not a later part of a verification, and not where nothing is ever drafted (a gamma of 0).
-  measures = position == meter.full_.committed() && meter.held_.position >= 0;
+  // Not a later part of a verification.
+  measures = position == meter.full_.committed() && meter.expects_drafts_;
   if (measures) {
     TF_CHECK(meter.held_.position == position, "token {} is verified, {} was drafted from",
              position, meter.held_.position);

@@ -32,9 +32,12 @@ class RecoveryMeter {
   // What else observes the verifications, after the meter; null: nothing.
   void pass_on_to(LayerObserver* next) { verifications_.next = next; }
 
-  void restart() {
+  // `drafts`: whether a pass of the small cache precedes each verification. Where auto chose a gamma
+  // of 0 there is none, and nothing is measured.
+  void restart(bool drafts = true) {
     counters_ = {};
     held_.position = -1;
+    expects_drafts_ = drafts;
   }
   const RecoveryCounters& counters() const { return counters_; }  // since restart()
 
@@ -70,6 +73,7 @@ class RecoveryMeter {
   Tensor attended_;    // [1, H d]: what attention gives, not used
   std::vector<float> host_mass_;
   HeldTokens held_;
+  bool expects_drafts_ = true;
   std::vector<double> shares_;  // of each layer, of the heads seen so far
   std::int64_t heads_seen_ = 0;
   RecoveryCounters counters_;
