@@ -32,8 +32,8 @@ class RecoveryMeter {
   // What else observes the verifications, after the meter; null: nothing.
   void pass_on_to(LayerObserver* next) { verifications_.next = next; }
 
-  // `drafts`: whether a pass of the small cache precedes each verification. Where auto chose a gamma
-  // of 0 there is none, and nothing is measured.
+  // `drafts`: whether a pass of the small cache precedes each verification. Where auto chose a
+  // gamma of 0 there is none, and nothing is measured.
   void restart(bool drafts = true) {
     counters_ = {};
     held_.position = -1;
