@@ -31,6 +31,7 @@ const AttentionKernels& attention_kernels_avx512_bf16() {
     t.tiles = AttentionTile<Avx512Vector, DotFormat>::run;
     t.rotate = KeyKernels<Avx512Vector, RotatedFormat>::rotate;
     t.bf16_queries = true;
+    t.widen = nullptr;
     return t;
   }();
   return kTable;

@@ -47,6 +47,10 @@ struct AttentionKernels {
   void (*rotate)(const std::byte* k, const float* cos, const float* sin, const std::int32_t* rows,
                  int d, std::byte* out);
   bool bf16_queries = false;
+  // [rows, width] of 16-bit keys or values as f32, `stride` floats from row to row. Null where the
+  // kernels multiply them as they are.
+  void (*widen)(const std::byte* from, std::int64_t rows, std::int64_t width, float* out,
+                std::int64_t stride) = nullptr;
 };
 
 const AttentionKernels& attention_kernels(Isa isa, DType type);

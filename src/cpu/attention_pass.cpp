@@ -76,6 +76,17 @@ void find_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t start
   a.v = tile.v;
 }
 
+// The tile of `a` as f32 in buffers.wide, which takes the place of what is read.
+void widen_tile(const AttentionPass& pass, const TileBuffers& buffers, TileArgs& a) {
+  float* k = buffers.wide;
+  float* v = k + std::int64_t{kTileKeys} * pass.d;
+  pass.kernels->widen(a.k, std::int64_t{kTileKeys} / kKeyBlock * pass.d, kKeyBlock, k, kKeyBlock);
+  pass.kernels->widen(a.v, kTileKeys, pass.d, v, pass.d);
+  a.k = reinterpret_cast<const std::byte*>(k);
+  a.v = reinterpret_cast<const std::byte*>(v);
+  a.next_k = a.next_v = nullptr;
+}
+
 }  // namespace
 
 AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView& rope,
@@ -83,6 +94,7 @@ AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView&
   AttentionPass p;
   p.kv = &kv;
   p.kernels = &attention_kernels(isa, kv.dtype);
+  p.wide_kernels = &attention_kernels(isa, DType::kF32);
   p.q = q.as<float>();
   p.out = out.as<float>();
   p.q_stride = q.stride[0];
@@ -133,6 +145,8 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
                const AttentionState& state, const TileBuffers& buffers, const MassOutput& mass) {
   const std::int64_t mass_row = mass.sums == nullptr ? 0 : kTileKeys / mass.unit;
   const std::int64_t horizon = pass.horizon(state.first_row);  // the shortest
+  const bool widened = buffers.wide != nullptr && pass.kernels->widen != nullptr;
+  const AttentionKernels& kernels = widened ? *pass.wide_kernels : *pass.kernels;
   TileArgs a;
   a.d = pass.d;
   a.mass_unit = mass.unit;
@@ -140,7 +154,9 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
     // Rows that see at least the first key of this tile: those from query start - past on.
     const std::int64_t skip =
         std::clamp<std::int64_t>((start - pass.past) * pass.group - state.first_row, 0, state.rows);
-    find_tiles(pass, head, start, (std::min(horizon, end) - start) / kTileKeys, buffers, a);
+    const std::int64_t full = widened ? 1 : (std::min(horizon, end) - start) / kTileKeys;
+    find_tiles(pass, head, start, full, buffers, a);
+    if (widened) widen_tile(pass, buffers, a);
     a.rows = static_cast<int>(state.rows - skip);
     a.q = state.q + skip * pass.query_bytes();
     a.o = state.o + skip * pass.d;
@@ -162,7 +178,7 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
       a.mass = sums + skip * mass_row;
       a.mass_m = scale + skip;
     }
-    pass.kernels->tiles(a);
+    kernels.tiles(a);
   }
 }
 

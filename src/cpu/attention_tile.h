@@ -1,8 +1,8 @@
 // The kernels of attention_kernels.h over a vector type V of 16 floats and a row format F. Included
 // by one source per instruction level, which defines TF_ISA (the target attribute) and V first.
 //
-// V has kMaxRows, query rows per pass over a tile, and blocks(rows), the vectors per row such that
-// all accumulators stay in registers.
+// V has kMaxRows, query rows per pass over a tile, kMaxPairRows, those where a load gives two
+// vectors, and blocks(rows), the vectors per row such that all accumulators stay in registers.
 #ifndef TF_ISA
 #error "define TF_ISA and V before including this file"
 #endif
@@ -13,17 +13,21 @@
 namespace triforce::cpu {
 namespace {
 
+// Query rows of a pass that make it long against the reading of its tile.
+constexpr int kManyRows = 12;
+
 template <class V, class F>
 struct AttentionTile {
   using Vec = typename V::Vec;
   using Element = typename F::Element;
   using Query = typename F::Query;
   static constexpr int kVecs = kTileKeys / kLanes;
+  static constexpr int kMaxRows = F::kLoaded > 1 ? V::kMaxPairRows : V::kMaxRows;
 
   // Where a pass takes few rows, the first two are not enough time for the requests of a tile
   // unless they go on all along; where it takes many, those two are long enough, and shifts would
   // cost 3%.
-  static constexpr bool kSpreads = V::kMaxRows <= 4;
+  static constexpr bool kSpreads = V::kMaxRows < kManyRows;
 
   // What is asked for while bytes [0, n) are read: as many from `begin` on, or half as many.
   struct Request {
@@ -216,7 +220,7 @@ struct AttentionTile {
 
   TF_ISA static void run(const TileArgs& a) {
     // As even as possible: where a pass takes 12, 13 rows are 7 and 6, not 12 and 1.
-    const int passes = (a.rows + V::kMaxRows - 1) / V::kMaxRows;
+    const int passes = (a.rows + kMaxRows - 1) / kMaxRows;
     const std::int64_t bytes = std::int64_t{kTileKeys} * a.d * std::int64_t{sizeof(Element)};
     for (int tile = 0; tile < a.tiles; ++tile) {
       const std::byte* k = a.k + tile * bytes;
@@ -226,7 +230,7 @@ struct AttentionTile {
         Source from{
             reinterpret_cast<const Element*>(k), reinterpret_cast<const Element*>(v), {k}, {v}};
         if (a.next_k != nullptr) request_next(a, tile * bytes, bytes / 2, pass, passes, from);
-        rows_of<V::kMaxRows>(a, from, tile, row, count);
+        rows_of<kMaxRows>(a, from, tile, row, count);
         row += count;
       }
     }
@@ -312,6 +316,10 @@ struct KeyKernels {
   }
 };
 
+// Where a pass takes many rows, converting with each costs less than storing what was converted.
+template <class V, class F>
+constexpr auto kWiden = V::kMaxRows < kManyRows ? widen<V, F> : nullptr;
+
 // The three row formats in f32 arithmetic.
 template <class V>
 const AttentionKernels& float_kernels(DType type) {
@@ -322,9 +330,9 @@ const AttentionKernels& float_kernels(DType type) {
       {AttentionTile<V, Single>::run, KeyKernels<V, Single>::dots, KeyKernels<V, Single>::collapse,
        KeyKernels<V, Single>::rotate, false},
       {AttentionTile<V, Half>::run, KeyKernels<V, Half>::dots, KeyKernels<V, Half>::collapse,
-       KeyKernels<V, Half>::rotate, false},
+       KeyKernels<V, Half>::rotate, false, kWiden<V, Half>},
       {AttentionTile<V, Pair>::run, KeyKernels<V, Pair>::dots, KeyKernels<V, Pair>::collapse,
-       KeyKernels<V, Pair>::rotate, false},
+       KeyKernels<V, Pair>::rotate, false, kWiden<V, Pair>},
   };
   return kTables[type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 2];
 }

@@ -40,6 +40,12 @@ const TileSet& tiles_for(const LinearKernels& kernels, DType dtype) {
   TF_CHECK(false, "linear: weights of type {}", to_string(dtype));
 }
 
+Widen widen_for(const LinearKernels& kernels, DType dtype) {
+  return dtype == DType::kF32   ? kernels.widen_f32
+         : dtype == DType::kF16 ? kernels.widen_f16
+                                : kernels.widen_bf16;
+}
+
 // x as the kernels want it.
 struct Rows {
   const std::byte* data = nullptr;
@@ -135,31 +141,30 @@ void linear_own(const Context& context, TensorView x, const Matrix& w, TensorVie
   });
 }
 
-// Columns [begin, begin + count) of the panels as plain f32 [K][kUnpackColumns].
-template <class Element>
-void unpack_plain(const Context& context, const Matrix& w, std::int64_t begin, std::int64_t count,
-                  float* out) {
-  constexpr std::int64_t kPair = Element::kType == DType::kBF16 ? 2 : 1;
-  const auto* panels = static_cast<const typename Element::Stored*>(w.storage.data());
-  const std::int64_t panel_elements = padded_depth(w.cols, w.dtype) * kPanel;
-  parallel_for(context, w.cols, [&](std::int64_t k, int) {
-    for (std::int64_t c = 0; c < count; c += kPanel) {
-      const auto* row = panels + (begin + c) / kPanel * panel_elements + k / kPair * kPanel * kPair;
-      float* to = out + k * kUnpackColumns + c;
-      for (std::int64_t i = 0; i < kPanel; ++i) {
-        to[i] = Element::load(row[i * kPair + k % kPair]);
-      }
-    }
+// Columns [begin, begin + count) of the panels as f32: as panels, or plain [K][kUnpackColumns].
+void widen_panels(const Context& context, const Matrix& w, std::int64_t begin, std::int64_t count,
+                  bool plain, float* out) {
+  constexpr std::int64_t kPart = 64;  // rows of a panel that one thread takes
+  const Widen widen = widen_for(linear_kernels(context.isa), w.dtype);
+  const std::int64_t depth = round_up(w.cols, 16), parts = ceil_div(depth, kPart);
+  const auto* panels = static_cast<const std::byte*>(w.storage.data());
+  parallel_for(context, ceil_div(count, kPanel) * parts, [&](std::int64_t unit, int) {
+    const std::int64_t panel = unit / parts, row = unit % parts * kPart;
+    widen(
+        panels + (begin / kPanel + panel) * panel_bytes(w.cols, w.dtype) +
+            row * kPanel * size_of(w.dtype),
+        std::min(kPart, depth - row), kPanel,
+        plain ? out + row * kUnpackColumns + panel * kPanel : out + (panel * depth + row) * kPanel,
+        plain ? kUnpackColumns : kPanel);
   });
 }
 
 // Where oneDNN cannot read the panels as they lie: a block of columns at a time as f32.
 void linear_unpacked(const Context& context, Gemm& gemm, TensorView x, const Matrix& w,
                      TensorView out, bool accumulate) {
-  const LinearKernels& kernels = linear_kernels(context.isa);
   Scratch scratch(context);
   const XFormat format = w.dtype == DType::kBF16 ? XFormat::kRoundedF32 : XFormat::kF32;
-  const Rows rows = prepare(context, kernels, format, x, scratch);
+  const Rows rows = prepare(context, linear_kernels(context.isa), format, x, scratch);
   auto* block = scratch.take<float>(kUnpackColumns * padded_depth(w.cols, w.dtype));
   for (std::int64_t c = 0; c < w.rows; c += kUnpackColumns) {
     const std::int64_t columns = std::min(kUnpackColumns, w.rows - c);
@@ -171,21 +176,13 @@ void linear_unpacked(const Context& context, Gemm& gemm, TensorView x, const Mat
                       .ldb = 0,
                       .ldc = out.stride[0],
                       .accumulate = accumulate};
-    if (w.dtype == DType::kF16 && context.isa >= Isa::kAvx512 && gemm.supports(context, shape)) {
-      // The same order of elements as BA16a64b: only the type changes.
-      const std::int64_t panel_elements = padded_depth(w.cols, w.dtype) * kPanel;
-      const auto* halves =
-          static_cast<const std::uint16_t*>(w.storage.data()) + c / kPanel * panel_elements;
-      parallel_for(context, (columns + kPanel - 1) / kPanel, [&](std::int64_t p, int) {
-        kernels.from_f16(halves + p * panel_elements, panel_elements, block + p * panel_elements);
-      });
-    } else {
+    const bool plain =
+        w.dtype == DType::kF32 || context.isa < Isa::kAvx512 || !gemm.supports(context, shape);
+    if (plain) {
       shape.weights = Gemm::Weights::kPlainF32;
       shape.ldb = kUnpackColumns;
-      visit_float(w.dtype, [&](auto element) {
-        unpack_plain<decltype(element)>(context, w, c, columns, block);
-      });
     }
+    widen_panels(context, w, c, columns, plain, block);
     gemm.run(context, shape, rows.data, block, out.as<float>() + c);
   }
 }

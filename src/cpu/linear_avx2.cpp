@@ -16,12 +16,22 @@ TF_ISA void from_f16(const std::uint16_t* x, std::int64_t n, float* out) {
   if (i < n) scalar_kernels().from_f16(x + i, n - i, out + i);
 }
 
+TF_ISA void round_bf16(const float* x, std::int64_t n, float* out) {
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256i bits = Avx2Vector::rounded(_mm256_loadu_ps(x + i));
+    _mm256_storeu_ps(out + i, _mm256_castsi256_ps(bits));
+  }
+  if (i < n) scalar_kernels().round_bf16(x + i, n - i, out + i);
+}
+
 }  // namespace
 
 const LinearKernels& avx2_kernels() {
   static const LinearKernels kKernels = [] {
     LinearKernels k = scalar_kernels();
     set_float_tiles<Avx2Vector>(k);
+    k.round_bf16 = round_bf16;
     k.from_f16 = from_f16;
     return k;
   }();

@@ -45,8 +45,14 @@ struct TileSet {
   std::array<Tile, kMaxTileRows + 1> tiles{};
 };
 
+// [rows, width] of weights as f32, `stride` floats from row to row. A row is one depth of a panel.
+using Widen = void (*)(const std::byte* w, std::int64_t rows, std::int64_t width, float* out,
+                       std::int64_t stride);
+
 struct LinearKernels {
   TileSet f32, f16, bf16;
+  // Not at the scalar level, which multiplies panels alone.
+  Widen widen_f32 = nullptr, widen_f16 = nullptr, widen_bf16 = nullptr;
   // n values to bf16 (nearest even), and the same kept as f32.
   void (*to_bf16)(const float* x, std::int64_t n, std::uint16_t* out) = nullptr;
   void (*round_bf16)(const float* x, std::int64_t n, float* out) = nullptr;

@@ -137,6 +137,9 @@ void set_float_tiles(LinearKernels& k) {
   k.f32 = LinearTile<V, PlainFormat<V, float>>::set(XFormat::kF32);
   k.f16 = LinearTile<V, PlainFormat<V, std::uint16_t>>::set(XFormat::kF32);
   k.bf16 = LinearTile<V, PairFormat<V>>::set(XFormat::kRoundedF32);
+  k.widen_f32 = widen<V, PlainFormat<V, float>>;
+  k.widen_f16 = widen<V, PlainFormat<V, std::uint16_t>>;
+  k.widen_bf16 = widen<V, PairFormat<V>>;
 }
 
 }  // namespace

@@ -9,9 +9,11 @@
 #ifndef TF_ISA
 #error "define TF_ISA and V before including this file"
 #endif
+#include <cstddef>
 #include <cstdint>
 
 #include "cpu/context.h"
+#include "cpu/prefetch.h"
 
 #define TF_ISA_INLINE TF_ISA inline __attribute__((always_inline))
 // For loops whose sums fill the registers: inlined, what the caller holds would be kept there too.
@@ -83,6 +85,27 @@ struct PairFormat {
     rotate_pair<V>(low.odd, high.odd, V::load(cos + kLanes), V::load(sin + kLanes));
   }
 };
+
+// [rows, width] in format F as f32, `stride` floats from row to row; width is a multiple of kLanes.
+// Asks for as many bytes behind them meanwhile.
+template <class V, class F>
+TF_ISA void widen(const std::byte* from, std::int64_t rows, std::int64_t width, float* out,
+                  std::int64_t stride) {
+  const auto* p = reinterpret_cast<const typename F::Element*>(from);
+  const std::int64_t ahead = rows * width;
+  for (std::int64_t r = 0; r < rows; r += F::kPair, out += F::kPair * stride) {
+    for (std::int64_t c = 0; c < width; c += kLanes, p += kLanes * F::kPair) {
+      const auto x = F::load(p);
+      prefetch_line(p + ahead);
+      if constexpr (F::kPair == 2) {
+        V::store(out + c, x.even);
+        V::store(out + stride + c, x.odd);
+      } else {
+        V::store(out + c, x);
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace triforce::cpu

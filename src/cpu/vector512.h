@@ -15,7 +15,7 @@ namespace {
 struct Avx512Vector {
   using Vec = __m512;
   static constexpr int kRegisters = 32;
-  static constexpr int kMaxRows = 12;
+  static constexpr int kMaxRows = 12, kMaxPairRows = 12;
   static constexpr int blocks(int rows) { return rows <= 4 ? 4 : 2; }
 
   TF_AVX512 Vec set1(float s) { return _mm512_set1_ps(s); }

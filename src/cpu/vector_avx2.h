@@ -17,7 +17,7 @@ struct Avx2Vector {
     __m256 a, b;  // lanes 0..7 and 8..15
   };
   static constexpr int kRegisters = 8;
-  static constexpr int kMaxRows = 4;
+  static constexpr int kMaxRows = 6, kMaxPairRows = 4;
   static constexpr int blocks(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 
   TF_AVX2 Vec set1(float s) { return {_mm256_set1_ps(s), _mm256_set1_ps(s)}; }

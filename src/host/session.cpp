@@ -25,7 +25,8 @@ Session open_session(const RunConfig& config, const LocalRank& rank) {
     s.dtype = s.backend->activation_dtype();
     return s;
   }
-  s.dtype = config.dtype.value_or(s.isa >= cpu::Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32);
+  // A pass of few rows reads memory, and converting is free beside it.
+  s.dtype = config.dtype.value_or(s.isa >= cpu::Isa::kAvx2 ? DType::kBF16 : DType::kF32);
   s.backend = make_cpu_backend({s.threads, s.isa});
   return s;
 }

@@ -76,9 +76,8 @@ std::vector<Option> models_and_machine() {
         text("a preset or a config.json", at(&C::random_draft)),
         "llama-68M with a preset as --random-weights"),
       o("dtype", {}, "TYPE", "",
-        "data type of weights and KV caches; auto: f16 on a CUDA device, which has no f32; bf16 "
-        "where the "
-        "processor multiplies it, else f32 (plan: f16)",
+        "data type of weights and KV caches; auto: f16 on a CUDA device, which has no f32; bf16 on "
+        "a processor with AVX2, else f32 (plan: f16)",
         kComputing, Role::kNames, dtype()),
       o("device", {}, "NAME", "",
         "where to compute; auto: the first CUDA device that this program can use, else the CPU",

@@ -70,6 +70,7 @@ TEST(Attention, PrefillMatchesDouble) {
       {.heads = 4, .kv_heads = 2, .d = 32, .queries = 65, .length = 700, .threads = 2},
       {.heads = 6, .kv_heads = 2, .d = 80, .queries = 64, .length = 129, .threads = 2},
       {.heads = 2, .kv_heads = 2, .d = 128, .queries = 200, .length = 263},
+      {.heads = 4, .kv_heads = 2, .d = 16, .queries = 300, .length = 330, .threads = 2},
   };
   at_every_level(shapes, 200, [](const Case& c, unsigned seed) { expect_matches_oracle(c, seed); });
 }

@@ -77,6 +77,34 @@ TEST(AttentionInvariance, AnyShape) {
   }
 }
 
+// In f32 arithmetic it is no matter how rows are stored, nor whether a tile was converted for all
+// queries or for each pass of a kernel.
+TEST(AttentionInvariance, AnyFormatOfTheSameRows) {
+  const Case shapes[] = {
+      {.heads = 4, .kv_heads = 2, .d = 64, .queries = 9, .length = 517, .threads = 2},
+      {.heads = 4, .kv_heads = 2, .d = 48, .queries = 291, .length = 333, .threads = 2},
+  };
+  at_every_level(shapes, 300, [](Case c, unsigned seed) {
+    if (c.isa >= Isa::kAvx512Bf16 && c.type == DType::kBF16) return;  // multiplies bf16 as it is
+    SCOPED_TRACE(c.name());
+    Cache stored(c.type, c.kv_heads, c.d, c.length);
+    stored.fill(0, c.length, seed);
+    Cache same(DType::kF32, c.kv_heads, c.d, c.length);
+    for (std::int64_t row = 0; row < c.length; ++row) {
+      for (int h = 0; h < c.kv_heads; ++h) {
+        for (int i = 0; i < c.d; ++i) {
+          same.set(true, h, row, i, stored.get(true, h, row, i));
+          same.set(false, h, row, i, stored.get(false, h, row, i));
+        }
+      }
+    }
+    const std::vector<float> q = random_floats(c.queries * c.heads * c.d, seed + 1, 3.0F);
+    const AttentionRun as_stored(c, stored, q);
+    c.type = DType::kF32;
+    EXPECT_EQ(as_stored.out, AttentionRun(c, same, q).out);
+  });
+}
+
 TEST(AttentionInvariance, AnyThreadCountAndMass) {
   for (const Isa isa : levels()) {
     Case c{.isa = isa,
