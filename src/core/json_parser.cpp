@@ -42,9 +42,11 @@ class JsonBuilder {
     return true;
   }
   [[noreturn]] bool parse_error(std::size_t position, const std::string& last_token,
-                                const nlohmann::json::exception& /*e*/) {
-    throw_input(kinds_.syntax, "{}: not valid JSON at byte {}, near {}", source_, position,
-                quote_text(last_token, 40));
+                                const nlohmann::json::exception& e) {
+    constexpr int kNumberOverflow = 406;  // of nlohmann's documented numbers of errors
+    throw_input(kinds_.syntax, "{}: {} at byte {}, near {}", source_,
+                e.id == kNumberOverflow ? "a number beyond the largest double" : "not valid JSON",
+                position, quote_text(last_token, 40));
   }
 
   JsonValue take() { return std::move(root_); }

@@ -55,6 +55,12 @@ TEST(JsonReader, EveryKindOfValue) {
   EXPECT_EQ(v.members().back().key, "o");
 }
 
+TEST(JsonReader, NumbersThatNoDoubleHoldsAreNamed) {
+  EXPECT_EQ(failure([] { parse(R"({"x": 1e400, "text": ""})"); }),
+            "Syntax: t.json: a number beyond the largest double at byte 11, near \"1e400\"");
+  EXPECT_EQ(failure([] { parse(R"({"x": 1e})"); }).find("Syntax: t.json: not valid JSON"), 0U);
+}
+
 TEST(JsonReader, NumbersKeepTheirSpelling) {
   EXPECT_EQ(parse("0").kind(), Kind::kUnsigned);
   EXPECT_EQ(parse("-0").kind(), Kind::kSigned);
