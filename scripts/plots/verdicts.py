@@ -93,10 +93,10 @@ def differences(row, other):
     """Why two cases cannot be compared with each other."""
     reasons = []
     if row.case["case_id"] != other.case["case_id"]:
-        names = [name for name in row.setting if name in other.setting
-                 and not same(row.setting[name], other.setting[name])]
-        what = ", ".join(f"{name} {setting_text(other.setting[name])} and now "
-                         f"{setting_text(row.setting[name])}" for name in names)
+        what = ", ".join(f"{name} {setting_text(other.setting[name]) if name in other.setting else 'unknown'} "
+                         f"and now {setting_text(row.setting[name]) if name in row.setting else 'unknown'}"
+                         for name in {**row.setting, **other.setting}
+                         if not same(row.setting.get(name), other.setting.get(name)))
         reasons.append(f"settings differ: {what}" if what else
                        "models, data or instruction set differ")
     elif row.case["timing_id"] != other.case["timing_id"]:

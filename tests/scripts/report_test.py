@@ -181,6 +181,11 @@ class Report(ReportTest):
         del now["cases"][2]
         said = self.said(self.page(self.write("now.json", json.dumps(now)), base=files[1]))
         self.assertIn("settings differ: temp 0.5 and now 0", said)
+        now["cases"][1]["params"].update(temp=0.5, patience=3)  # an option that the base does not know
+        said = self.said(self.page(self.write("new.json", json.dumps(now)), base=files[1]))
+        self.assertIn("settings differ: patience unknown and now 3", said)
+        now["cases"][1]["params"].pop("patience")
+        now["cases"][1]["params"]["temp"] = 0.0
         self.assertIn("retrieval: in the base, missing here.", said)
         self.script("report", files[0], "--base", self.write("f.json", json.dumps(FOREIGN)), "-o",
                     "x.html", code=3)
