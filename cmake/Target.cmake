@@ -35,6 +35,15 @@ function(tf_precompiled name options)
   target_compile_options(${name} PRIVATE ${options})
 endfunction()
 
+# tf_use_precompiled(target precompiled): headers of tf_precompiled. gcc no longer knows then that they
+# are the system's, and sees GCC bug 105651 in them.
+function(tf_use_precompiled name precompiled)
+  target_precompile_headers(${name} REUSE_FROM ${precompiled})
+  foreach(warning array-bounds stringop-overflow stringop-overread)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-${warning}>)
+  endforeach()
+endfunction()
+
 # OPTIMISED: what tests and measurements spend their time in; -O2 in Debug builds, the build type's own
 # level in others. The rest, at -O1 there, compiles in half the time: nothing waits for it.
 set(TF_OPTIMISED $<$<AND:$<CONFIG:Debug>,$<COMPILE_LANGUAGE:CXX>>:-O2>)
@@ -58,7 +67,7 @@ function(tf_library name)
   endif()
   target_compile_options(${name} PRIVATE ${level})
   if(TRIFORCE_PCH)
-    target_precompile_headers(${name} REUSE_FROM ${precompiled})
+    tf_use_precompiled(${name} ${precompiled})
   endif()
 endfunction()
 
@@ -75,11 +84,8 @@ function(tf_test name)
   target_link_libraries(${name} PRIVATE triforce_flags ${ARG_LINK} GTest::gtest_main)
   if(ARG_OPTIMISED)
     target_compile_options(${name} PRIVATE ${TF_OPTIMISED})
-  elseif(TRIFORCE_TEST_PCH)
-    target_precompile_headers(${name} REUSE_FROM triforce_test_pch)
-    # gcc no longer knows that precompiled headers are the system's, and sees GCC bug 105651 in them.
-    target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds>
-      $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow> $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overread>)
+  elseif(TRIFORCE_PCH)
+    tf_use_precompiled(${name} triforce_test_pch)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")

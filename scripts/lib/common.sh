@@ -148,15 +148,14 @@ tf_cuda_options() {
 }
 
 # The Release build in build/ that bench.sh, test.sh and gpu_suite.sh share. Under CI alone warnings are
-# errors, as a user's newer compiler may warn about more than ours does, and every source but those of
-# tests parses the headers that it names, so that one which lacks an include is found.
+# errors, as a user's newer compiler may warn about more than ours does.
 tf_release_build() {
-  local werror=OFF pch=ON cuda
-  [[ ${CI:-} != true ]] || werror=ON pch=OFF
+  local werror=OFF cuda
+  [[ ${CI:-} != true ]] || werror=ON
   [[ -f $TF_ROOT/build/CMakeCache.txt ]] ||
     say "building in $TF_ROOT/build: some minutes, once only; later only what changed is compiled"
   mapfile -t cuda < <(tf_cuda_options)
   tf_configure "$TF_ROOT/build" -DCMAKE_BUILD_TYPE=Release "-DTRIFORCE_WERROR=$werror" \
-    "-DTRIFORCE_PCH=$pch" -DTRIFORCE_TEST_PCH=ON "${cuda[@]}" || return
+    -DTRIFORCE_PCH=ON "${cuda[@]}" || return
   tf_build "$TF_ROOT/build" "$@"
 }

@@ -106,7 +106,7 @@ class BuildScripts(unittest.TestCase):
     def test_ci_is_strict(self):
         self.go.touch()
         self.assertEqual(self.call("test.sh", CI="true")[0], 0)
-        self.assertIn("-DTRIFORCE_WERROR=ON -DTRIFORCE_PCH=OFF", self.calls()[1])
+        self.assertIn("-DTRIFORCE_WERROR=ON -DTRIFORCE_PCH=ON", self.calls()[1])
         self.assertIn("ctest --test-dir", self.calls()[-1])
 
     def test_the_second_waits_for_the_first(self):
