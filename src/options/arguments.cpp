@@ -75,7 +75,7 @@ class HelpLayout : public CLI::Formatter {
       out +=
           wrap("Numbers may end in k (1024). '_' is accepted for '-' in option names.", kWidth, 0);
     }
-    return out + wrap(fmt::format("Exit codes: {}.", exit_codes_of(info_)), kWidth, 0);
+    return out + wrap(exit_codes_of(info_), kWidth, 0);
   }
 
  private:

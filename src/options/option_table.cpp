@@ -76,8 +76,8 @@ std::vector<Option> models_and_machine() {
         text("a preset or a config.json", at(&C::random_draft)),
         "llama-68M with a preset as --random-weights"),
       o("dtype", {}, "TYPE", "",
-        "data type of weights and KV caches; auto: f16 on a CUDA device, which has no f32; bf16 on "
-        "a processor with AVX2, else f32 (plan: f16)",
+        "data type of weights and KV caches; auto: f16 on a CUDA device, which has no f32. On a "
+        "processor auto is bf16 with AVX2, else f32 (plan: f16)",
         kComputing, Role::kNames, dtype()),
       o("device", {}, "NAME", "",
         "where to compute; auto: the first CUDA device that this program can use, else the CPU",
@@ -89,19 +89,18 @@ std::vector<Option> models_and_machine() {
         "instruction set of the CPU backend; auto: the best of this processor", kComputing,
         Role::kNames, cpu_isa()),
       o("on-chip", {"on-chip-layers"}, "N|auto", "layers",
-        "keep as many KV heads of the full cache in the device's memory as N layers have; below "
-        "the "
-        "target's layers it implies --kv-offload. auto: all, with --kv-offload as many as its free "
-        "memory or --memory-limit holds (on the CPU none)",
+        "keep as many KV heads of the full cache in the device's memory as N layers have. Below "
+        "the target's layers it implies --kv-offload. auto: all; with --kv-offload as many as its "
+        "free memory or --memory-limit holds (on the CPU none)",
         kShaped, Role::kMeasures, integer(0, kMaxLayers, at(&C::on_chip), "auto")),
       o("kv-offload", {}, "", "",
-        "KV heads of the full cache may lie in page-locked host memory, from where every pass over "
-        "the full cache brings them through a few slots",
+        "KV heads of the full cache may lie in page-locked host memory. Every pass over the full "
+        "cache brings them from there through a few slots",
         kShaped, Role::kMeasures, flag(at(&C::kv_offload))),
       o("offload-attention", {}, "WHERE", "",
         "who computes attention with KV heads in host memory: stream brings them to the device; "
-        "host leaves them to the processor (prompts excepted); hybrid does so with --hybrid-split "
-        "of each layer",
+        "host leaves them to the processor (prompts excepted). hybrid leaves the processor "
+        "--hybrid-split heads of each layer, and brings the others",
         kShaped, Role::kMeasures,
         choice<OffloadAttention>({{"stream", OffloadAttention::kStream},
                                   {"host", OffloadAttention::kHost},
@@ -109,17 +108,18 @@ std::vector<Option> models_and_machine() {
                                  at(&C::offload_attention))),
       o("hybrid-split", {}, "N|auto", "KV heads",
         "far KV heads of each layer that the processor computes with under --offload-attention "
-        "hybrid; auto: as many as keep it busy while the bus brings the others, by rates measured "
-        "together before the run (plan: assumed ones); on the CPU, which has no bus, all",
+        "hybrid. auto: as many as keep it busy while the bus brings the others. Both rates are "
+        "measured together before the run (plan: assumed). The CPU has no bus and computes with "
+        "all",
         kShaped, Role::kMeasures, integer(1, kMaxKvHeads, at(&C::hybrid_split), "auto")),
       o("tp", {"tensor-parallel-size"}, "N", "",
-        "tensor parallelism: processes that share the target, each with a part of the heads and "
-        "features of every layer, on a CUDA device of its own or on the CPU; a divisor of the KV "
+        "tensor parallelism: processes that share the target, each on a CUDA device of its own or "
+        "on the CPU. Each has a part of the heads and features of every layer; N divides the KV "
         "heads. The program starts them, or mpirun, mpiexec or srun starts as many",
         kShaped, Role::kDecides, integer(1, kMaxRanks, at(&C::tp))),
       o("comm-timeout", {}, "S", "seconds",
-        "how long one of them may be silent while the others wait for it; then the run ends with "
-        "code 6 and the result so far",
+        "how long a rank may be silent while the others wait for it. Then the run ends with code "
+        "6 and the result so far",
         kShaped, Role::kMeasures, real({.high = 1e6, .open = true}, at(&C::comm_timeout_s))),
   };
 }
@@ -128,7 +128,7 @@ std::vector<Option> method_and_shape() {
   const auto member = [](auto path) { return at(&C::speculation, path); };
   return {
       o("method", {}, "LIST", "",
-        "methods to measure on the same prompts; ar (autoregressive decoding, the baseline) is "
+        "methods to measure on the same prompts. ar (autoregressive decoding, the baseline) is "
         "added unless --no-baseline",
         kShaped, Role::kMeasures, methods()),
       o("baseline", {}, "", "", "measure ar alone", kShaped, Role::kMeasures,
@@ -136,28 +136,28 @@ std::vector<Option> method_and_shape() {
       o("no-baseline", {}, "", "", "do not add ar to --method; no speedup is reported", kShaped,
         Role::kMeasures, flag(at(&C::no_baseline))),
       o("prefill", {"p"}, "N", "tokens",
-        "length of every prompt, cut exactly, BOS included; beyond the built-in pair's positions "
+        "length of every prompt, cut exactly, BOS included. Beyond the built-in pair's positions "
         "--target defaults to llama-7B-128K, and all sizes to those of the paper",
         kWithModel, Role::kDecides, integer(2, kMaxTokens, at(&C::prefill))),
       o("gen-len", {"n", "gen-length"}, "N", "tokens", "tokens to generate per repetition", kShaped,
         Role::kDecides, integer(1, kMaxTokens, at(&C::gen_len))),
       o("gamma", {}, "N|auto", "tokens",
-        "tokens proposed per verification by the target with its full cache; auto: as many as "
-        "passes and acceptances measured before the run predict to be fastest, on prompts of their "
-        "own where the data set has more; 0 (do not speculate) may be among them",
+        "tokens proposed per verification by the target with its full cache. auto: as many as are "
+        "predicted to be fastest, by passes and acceptances measured before the run. The prompts "
+        "of these measurements are others where the data set has more. 0 (do not speculate) may "
+        "be among them",
         kShaped, Role::kDecidesProposed,
         integer_or_auto(1, kMaxGamma, member(&S::gamma), at(&C::auto_gamma))),
       o("inner-gamma", {}, "N|auto", "tokens",
         "tokens the drafter proposes per verification by the target with its retrieval cache; "
-        "auto: likewise",
+        "auto: as for --gamma",
         kShaped, Role::kDecidesInner,
         integer_or_auto(1, kMaxGamma, member(&S::inner_gamma), at(&C::auto_inner_gamma))),
       o("budget", {}, "N|auto", "tokens",
-        "tokens in the retrieval cache (and in the target's streaming cache), a multiple of "
-        "--chunk-size, at least 16; 0 where no method has them; auto: likewise, of up to six "
-        "powers "
-        "of two that are at most a quarter of --prefill and fit in memory, and the default (plan: "
-        "the largest of them)",
+        "tokens in the retrieval cache (and in the target's streaming cache): a multiple of "
+        "--chunk-size, at least 16; 0 where no method has them. auto: the fastest of the default "
+        "and up to six powers of two, measured as for --gamma. These are at most a quarter of "
+        "--prefill and fit in memory (plan: the largest of them)",
         kShaped, Role::kDecidesBudget,
         integer_or_auto(0, kMaxTokens, member(&S::budget), at(&C::auto_budget))),
       o("chunk-size", {}, "N", "tokens", "consecutive tokens that are selected together", kShaped,
@@ -167,27 +167,27 @@ std::vector<Option> method_and_shape() {
         "retrieval or streaming cache",
         kShaped, Role::kDecidesBudget, integer(0, kMaxLayers - 1, member(&S::dense_layers))),
       o("draft-cache-budget", {"draft-budget"}, "N", "tokens",
-        "tokens in the drafter's cache, the sinks of a streaming one included: 16, at most half of "
-        "it; beyond the positions that the drafter has its rotary embedding is continued, and the "
+        "tokens in the drafter's cache. Those of a streaming one include its sinks: 16, at most "
+        "half of it. Beyond the drafter's positions its rotary embedding is continued, and the "
         "result says so",
         kShaped, Role::kDecidesDrafted, integer(1, kMaxTokens, member(&S::draft_budget))),
       o("draft-cache", {}, "KIND", "",
-        "what the drafter sees: streaming keeps its first and most recent tokens; window, for "
-        "analysis, reads the most recent ones anew for every token that it drafts, as a text of "
-        "their own, which is slow",
+        "what the drafter sees: streaming keeps its first and most recent tokens. window reads "
+        "the most recent ones anew for every token that it drafts, as a text of their own. That "
+        "is slow, and meant for analysis",
         kShaped, Role::kDecidesDrafted,
         choice<DraftCache>({{"streaming", DraftCache::kStreaming}, {"window", DraftCache::kWindow}},
                            member(&S::draft_cache))),
       o("rebuild", {}, "POLICY", "",
-        "when to select the retrieval cache again: every N generated tokens; when the rolling "
-        "acceptance of the outer level falls below RATE; or for each drafted token by its own "
-        "query, an upper bound for analysis whose every draft reads the full cache",
+        "when to select the retrieval cache again: every N generated tokens; or when the rolling "
+        "acceptance of the outer level falls below RATE. token selects for each drafted token by "
+        "its own query. That is an upper bound for analysis: every draft reads the full cache",
         kShaped, Role::kDecidesSelected, rebuild_policy()),
       o("selection", {}, "RULE", "",
-        "what ranks chunks: the mean key against the last query, or the attention that the last "
-        "full verification computed (with --rebuild token that of the drafted token: exact top-k "
-        "with --chunk-size 1), or h2o, for analysis: half of the budget for what has received most "
-        "attention since the prompt began, half for recent tokens",
+        "what ranks chunks: the mean key against the last query; or the attention that the last "
+        "full verification computed. With --rebuild token it is that of the drafted token: exact "
+        "top-k with --chunk-size 1. h2o is for analysis: half of the budget for what has received "
+        "most attention since the prompt began, half for recent tokens",
         kShaped, Role::kDecidesSelected,
         choice<Selection>({{"mean-key", Selection::kMeanKey},
                            {"attention", Selection::kAttention},
@@ -215,14 +215,14 @@ std::vector<Option> sampling_and_acceptance() {
         "10000 may not catch the known-wrong rules",
         kSelftest, Role::kMeasures, integer(0, 1 << 30, at(&C::chi_square_runs))),
       o("acceptance", {}, "RULE", "",
-        "speculative: accept with probability p/q and redraw from the residual; coupled: all "
+        "speculative: accept with probability p/q and redraw from the residual. coupled: all "
         "levels share their noise, and every method generates the same tokens",
         kShaped, Role::kDecides,
         choice<Acceptance>(
             {{"speculative", Acceptance::kSpeculative}, {"coupled", Acceptance::kCoupled}},
             member(&S::acceptance))),
       o("inner-rule", {}, "RULE", "",
-        "what the inner level draws after a rejection; published is the rule of the published "
+        "what the inner level draws after a rejection. published is the rule of the published "
         "code, which is not lossless and is labelled so",
         kShaped, Role::kDecidesInner,
         choice<Correction>({{"exact", Correction::kResidual}, {"published", Correction::kTarget}},
@@ -230,9 +230,9 @@ std::vector<Option> sampling_and_acceptance() {
       o("ignore-eos", {}, "", "", "generate --gen-len tokens even past an end-of-text token",
         kShaped, Role::kDecides, flag(member(&S::ignore_eos))),
       o("synthetic-acceptance", {}, "RATES", "",
-        "accept proposals at these per-token rates instead of verifying them: inner of what the "
-        "drafter proposes, to whichever cache (of the method draft as well), outer of what the "
-        "target proposes over a small cache; the output is then meaningless and the result is "
+        "accept proposals at these per-token rates instead of verifying them. inner: of what the "
+        "drafter proposes, to whichever cache (of the method draft as well). outer: of what the "
+        "target proposes over a small cache. The output is then meaningless and the result is "
         "marked not comparable (plan: the rates to predict with)",
         kShaped, Role::kDecidesProposed, acceptance_rates()),
   };
@@ -241,14 +241,13 @@ std::vector<Option> sampling_and_acceptance() {
 std::vector<Option> data() {
   return {
       o("dataset", {}, "NAME|FILE", "",
-        "where prompts come from. synthetic: generated documents; needle: such documents with a "
-        "random pass key in them, which the target is "
-        "asked to copy; gs, 128k, one-shot, lwm or demo (fetched by scripts/download_data.sh); or "
-        "a "
-        "file: .txt is one document; .jsonl has one a line, {\"text\": ...}, whose fields prefix "
-        "and suffix, if any, are not cut; .ids has one a line, decimal token ids between spaces or "
-        "tabs, with or without BOS (scripts/encode_dataset.py makes them). "
-        "A document that is too short is skipped and counted",
+        "where prompts come from. synthetic: generated documents. needle: such documents with a "
+        "random pass key in them, which the target is asked to copy. gs, 128k, one-shot, lwm or "
+        "demo: fetched by scripts/download_data.sh. Or a file. .txt is one document. .jsonl has "
+        "one a line, {\"text\": ...}, whose fields prefix and suffix, if any, are not cut. .ids "
+        "has one a line, decimal token ids between spaces or tabs, with or without BOS "
+        "(scripts/encode_dataset.py makes them). A document that is too short is skipped and "
+        "counted",
         kWithModel, Role::kNames, text("a data set or a file", at(&C::dataset))),
       o("text-field", {}, "NAME", "", "field of a .jsonl data set that holds the text", kWithModel,
         Role::kDecides, text("a field's name", at(&C::text_field))),
@@ -265,23 +264,22 @@ std::vector<Option> measuring() {
       o("repetitions", {"r"}, "N", "", "timed generations per method and prompt", kShaped,
         Role::kMeasures, integer(1, kManyTimes, at(&C::repetitions))),
       o("warmup", {}, "N", "",
-        "generations before those, kept in the result and flagged; on the later prompts of a sweep "
-        "of 32 tokens",
+        "generations before those, kept in the result and flagged. On the later prompts of a "
+        "sweep they have 32 tokens",
         kShaped, Role::kMeasures, integer(0, kManyTimes, at(&C::warmup))),
       o("measure-recovery", {}, "", "",
-        "also measure how much of the full cache's attention falls on tokens that the small cache "
-        "of the target held, by the first row of each verification; tokens stay the same, times "
-        "are marked not comparable",
+        "also measure how much of the full cache's attention falls on tokens that the target's "
+        "small cache held. It is measured by the first row of each verification. Tokens stay the "
+        "same; times are marked not comparable",
         kShaped, Role::kMeasures, flag(at(&C::speculation, &S::measure_recovery))),
       o("max-noise", {}, "PCT", "percent",
-        "largest coefficient of variation of the time per byte read, within a prompt; while a "
+        "largest coefficient of variation of the time per byte read, within a prompt. While a "
         "method is above it, up to 5 times as many repetitions are made. A case that stays above "
         "it is marked not comparable, and the exit code is 8",
         kShaped, Role::kMeasures, real({.high = 1000, .open = true}, at(&C::max_noise_pct))),
       o("timeout", {}, "S", "seconds",
-        "limit of the whole run, in a sweep of each case; what is not finished by then gets the "
-        "status "
-        "timeout",
+        "limit of the whole run, in a sweep of each case. What is not finished by then gets the "
+        "status timeout",
         kShaped, Role::kMeasures, real({.high = 1e9, .open = true}, at(&C::timeout_s))),
       o("memory-limit", {}, "BYTES", "bytes",
         "most memory the run may plan for; a run that needs more is refused with its table",
@@ -298,16 +296,16 @@ std::vector<Option> measuring() {
 std::vector<Option> sweeping() {
   return {
       o("resume", {}, "FILE", "",
-        "journal of the sweep: every prompt of a case is written there as it ends, and what is "
-        "there already is not measured again; cases that failed are tried again",
+        "journal of the sweep. Every prompt of a case is written there as it ends, and what is "
+        "there already is not measured again. Cases that failed are tried again",
         kRun, Role::kOutputs, text("a file name", at(&C::journal_file))),
       o("shard", {}, "K/N", "",
-        "measure the K-th of N parts of the sweep alone: each part has every N-th group of cases "
-        "that share a load of the models, and all parts together are the sweep",
+        "measure the K-th of N parts of the sweep alone. Each part has every N-th group of cases "
+        "that share a load of the models. All parts together are the sweep",
         kRun, Role::kOutputs, sweep_shard(), "all cases"),
       o("merge", {}, "FILES", "",
-        "make the result of the journals (--resume) of the sweep's shards; they may come from "
-        "several machines with the same processor and GPU, and nothing is measured",
+        "make the result of the journals (--resume) of the sweep's shards. They may come from "
+        "several machines with the same processor and GPU. Nothing is measured",
         kRun, Role::kOutputs, journal_files()),
       o("fail-fast", {}, "", "", "end at the first case that fails", kRun, Role::kOutputs,
         flag(at(&C::fail_fast))),
@@ -326,7 +324,7 @@ std::vector<Option> comparing() {
         "tokens and counters must be equal; without it acceptance must not be lower", kCompare,
         Role::kOutputs, flag(member(&K::exact))),
       o("acceptance-threshold", {}, "RATE", "",
-        "fail where an acceptance rate is lower by more than this with 95% confidence; where too "
+        "fail where an acceptance rate is lower by more than this with 95% confidence. Where too "
         "few tokens were tested to tell, the exit code is 8",
         kCompare, Role::kOutputs,
         real({.high = 0.5, .open = true}, member(&K::acceptance_threshold))),
@@ -336,8 +334,8 @@ std::vector<Option> comparing() {
         kCompare, Role::kOutputs,
         real({.low = 1, .high = 100, .open = true}, member(&K::latency_threshold))),
       o("latency-alpha", {}, "P", "",
-        "largest probability, corrected for the number of cases, with which what is called slower "
-        "may be chance (exact Mann-Whitney test)",
+        "largest probability with which what is called slower may be chance (exact Mann-Whitney "
+        "test), corrected for the number of cases",
         kCompare, Role::kOutputs, real({.high = 0.5, .open = true}, member(&K::latency_alpha))),
       o("require-latency", {}, "", "",
         "exit code 8 where latency cannot be decided: a disturbed machine, too few or too noisy "
@@ -345,12 +343,12 @@ std::vector<Option> comparing() {
         kCompare, Role::kOutputs, flag(member(&K::require_latency))),
       o("no-latency", {}, "", "",
         "compare no times. Without it times of another machine, which cannot be compared, give "
-        "exit code 8 unless --exact asks for tokens and counters alone",
+        "exit code 8, unless --exact asks for tokens and counters alone",
         kCompare, Role::kOutputs, flag(member(&K::no_latency))),
       o("runs", {}, "N|auto", "",
-        "how often each file must have each case: runs of both builds that took turns, from 9 on "
-        "enough to decide latency whatever differs from run to run. auto: the second as often as "
-        "the first, in which a sweep has its baseline more than once",
+        "how often each file must have each case: runs of both builds that took turns. From 9 on "
+        "they decide latency whatever differs from run to run. auto: the second as often as the "
+        "first, in which a sweep has its baseline more than once",
         kCompare, Role::kOutputs, integer(1, 1024, member(&K::runs), "auto")),
   };
 }
@@ -380,9 +378,9 @@ std::vector<Option> output() {
                 {"markdown", F::kMarkdown},
                 {"md", F::kMarkdown}})),
       o("output-format", {"o", "format"}, "FORMAT", "",
-        "format of what is printed on stdout: Bencher Metric Format; github-action-benchmark, what "
-        "is "
-        "better smaller or bigger; rows as --csv writes them; a table for booktabs",
+        "format of what is printed on stdout. bencher: Bencher Metric Format. github-*: for "
+        "github-action-benchmark, what is better smaller or bigger. csv: rows as --csv writes "
+        "them. latex: a table for booktabs",
         kExport, Role::kOutputs, export_format()),
       o("json", {}, "FILE", "", "write the result as one JSON document, replaced atomically",
         kRun | kPlan | kPerplexity | kCompare | kInspect | kListDevices, Role::kOutputs, json_file),
@@ -393,9 +391,10 @@ std::vector<Option> output() {
       o("csv", {}, "FILE", "", "write one row per case (plan: checked, not written)", kShaped,
         Role::kOutputs, text("a file name", at(&C::csv_file))),
       o("record", {}, "LIST", "",
-        "what JSON results hold besides: tokens of every timed repetition, not of the first alone; "
-        "chunks that the retrieval cache selected after each prompt, per layer and KV head; probs "
-        "of the first token after each prompt, the 64 largest. At most 16777216 numbers in all",
+        "what JSON results hold besides. tokens: of every timed repetition, not of the first "
+        "alone. chunks: that the retrieval cache selected after each prompt, per layer and KV "
+        "head. probs: of the first token after each prompt, the 64 largest. At most 16777216 "
+        "numbers in all",
         kShaped, Role::kRecords, records()),
       o("progress", {}, "MODE", "",
         "on stderr: a bar on a terminal (auto), lines anywhere (plain), or nothing (none); "

@@ -1,7 +1,7 @@
 #include "options/option_text.h"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 namespace triforce {
 
@@ -30,25 +30,35 @@ std::string description_of(const Option& o) {
 }
 
 std::string exit_codes_of(const CommandInfo& info) {
-  static constexpr std::array<std::pair<ExitCode, std::string_view>, 11> kMeanings = {{
-      {ExitCode::kOk, "0 ok"},
-      {ExitCode::kRegression, "1 regression"},
-      {ExitCode::kUsage, "2 usage"},
-      {ExitCode::kBadInput, "3 bad input"},
-      {ExitCode::kResources, "4 memory or disk"},
-      {ExitCode::kDevice, "5 device"},
-      {ExitCode::kCommunication, "6 a rank of --tp was lost"},
-      {ExitCode::kNumeric, "7 numeric or not lossless"},
-      {ExitCode::kInconclusive, "8 inconclusive"},
-      {ExitCode::kInternal, "70 internal error"},
-      {ExitCode::kInterrupted, "129/130/143 interrupted"},
-  }};
-  std::vector<std::string_view> meanings;
-  for (const auto& [code, meaning] : kMeanings) {
-    const auto& codes = info.exit_codes;
-    if (std::find(codes.begin(), codes.end(), code) != codes.end()) meanings.push_back(meaning);
+  struct Meaning {
+    ExitCode code;
+    std::string_view text;
+  };
+  static const std::vector<std::pair<std::string_view, std::vector<Meaning>>> kKinds = {
+      {"Exit codes",
+       {{ExitCode::kOk, "0 ok"},
+        {ExitCode::kRegression, "1 regression"},
+        {ExitCode::kNumeric, "7 numeric or not lossless"},
+        {ExitCode::kInconclusive, "8 inconclusive"}}},
+      {"Errors",
+       {{ExitCode::kUsage, "2 usage"},
+        {ExitCode::kBadInput, "3 bad input"},
+        {ExitCode::kResources, "4 memory or disk"},
+        {ExitCode::kDevice, "5 device"},
+        {ExitCode::kCommunication, "6 a rank of --tp was lost"},
+        {ExitCode::kInternal, "70 internal error"}}},
+      {"Interrupted", {{ExitCode::kInterrupted, "129, 130 or 143"}}}};
+  std::string out;
+  for (const auto& [kind, meanings] : kKinds) {
+    std::vector<std::string_view> texts;
+    for (const auto& [code, text] : meanings) {
+      const auto& codes = info.exit_codes;
+      if (std::find(codes.begin(), codes.end(), code) != codes.end()) texts.push_back(text);
+    }
+    if (texts.empty()) continue;
+    out += fmt::format("{}{}: {}.", out.empty() ? "" : " ", kind, fmt::join(texts, ", "));
   }
-  return fmt::format("{}", fmt::join(meanings, ", "));
+  return out;
 }
 
 }  // namespace triforce

@@ -11,7 +11,7 @@ namespace triforce {
 std::string default_of(Command command, const Option& option);
 // The help of an option, and in brackets its other names, its unit and what a good value is.
 std::string description_of(const Option& option);
-// "1 regression, 2 usage": what a command can end with.
+// "Exit codes: 0 ok, 1 regression. Errors: 2 usage.": what a command can end with.
 std::string exit_codes_of(const CommandInfo& info);
 
 }  // namespace triforce
