@@ -5,7 +5,12 @@ FRONT = "README.md"
 ALL = (FRONT, "data/experiments/README.md", "data/schema/README.md", "scripts/README.md",
        "bench/README.md")
 FRONT_LINES = 260  # at most: a first page, not a manual
-LINKED = ALL + ("CONTRIBUTING.md", "data/README.md")  # whose links are checked
+# All that people write, whose links and sentences are checked. What programs print is not here: tables
+# of results (bench/results) and the golden files of tests.
+WRITTEN = ALL + ("CONTRIBUTING.md", "CHANGELOG.md", "data/README.md", "tests/cases/README.md",
+                 "tests/cuda_emulator/README.md")
+PRINTED = re.compile(r"bench/results/|.*/golden/")
+HELP = ("tests/options/golden/help.txt", "tests/options/golden/options.txt")
 
 FENCE = re.compile(r"^```.*?\n.*?^```$\n?", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?<=\n\n)(?:(?: {4}|\t).*\n|\n(?= {4}))+")

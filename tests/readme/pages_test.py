@@ -42,6 +42,18 @@ class Sentences(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("page.md:3:", done.stdout)
 
+    def test_a_long_description_in_a_help_text_fails(self):
+        usage = f"Usage: {words(30)}\n\n  triforce-bench {words(30)}\n"
+        for said in (f"  run    {words(25)}\n         more\n", f"  -n, --name N               {words(26)}\n",
+                     f"  --name N  (default: {words(30)})\n      {words(26)} [{words(25)}]\n",
+                     f"  --name N\n      {words(25)} [{words(26)}]\n", f"{words(25)}\nmore\n"):
+            done = self.script(f"{usage}\n{said}", name="help.txt")
+            self.assertEqual(done.returncode, 1, said)
+            self.assertIn("help.txt:5: expected at most 25 words, found 26", done.stdout)
+            self.assertIn("; 1 over 25", done.stdout)
+            done = self.script(f"{usage}\n{said.replace(words(26), words(25)).replace('more', '')}", name="help.txt")
+            self.assertEqual(done.returncode, 0, said)
+
     def test_a_page_without_sentences_fails(self):
         self.assertEqual(self.script("# Title\n").returncode, 1)
 
@@ -90,8 +102,16 @@ class Links(unittest.TestCase):
                 "c.md: (no.png): there is no no.png", "c.md: (#no): no heading has this anchor"])
 
     def test_links_of_the_pages(self):
-        for page in pages.LINKED:
+        for page in pages.WRITTEN:
             self.assertEqual(pages.broken_links(ROOT, page), [])
+
+    def test_every_page_is_checked(self):
+        done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "*.md"], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if done.returncode != 0 or not done.stdout:
+            self.skipTest("not a checkout of git")
+        written = {page for page in done.stdout.split() if not pages.PRINTED.match(page)}
+        self.assertEqual(written, set(pages.WRITTEN))
 
     def test_commands(self):
         text = "```sh\na\nb \\\n  c\n```\n\n```sh large\nd\n```\n\n```json\n{}\n```\n"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Counts the words of every sentence of the pages, and fails where a sentence has too many.
+"""Counts the words of every sentence of the pages and help texts, and fails where one has too many.
 
 A sentence ends with a full stop, a question mark or an exclamation mark, and with the paragraph, the
 list's item or the table's cell. Code blocks, headings, addresses and separators of tables are left
-out. `code` is one word, and so is a number.
+out. `code` is one word, and so is a number. In a help text (.txt) each command's and each option's
+description is a paragraph, and so is what stands in brackets behind it.
 """
 import argparse
 import math
@@ -17,6 +18,9 @@ import pages
 
 MOST_WORDS = 25
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|vs|et al|cf|approx|no)\.$", re.IGNORECASE)
+# A paragraph, a command or an option: "  -n, --name N    what it is", or that on lines of its own.
+HELP_ENTRY = re.compile(r"^(?:(?!Usage:|---)(?:\S.*\n)+|  (?!triforce-bench )\S.*\n(?: {3}.*\n)*)", re.MULTILINE)
+HELP_NAME = re.compile(r"^  (?:-.{26}|\S+ +)")
 END = re.compile(r"(?<=[.!?])[\"')\]*_]*(?=\s|$)")
 
 
@@ -48,10 +52,24 @@ def units_of(text):
     return units
 
 
-def sentences_of(text):
-    """[line, count of words, sentence, whether it is of a table] of a page."""
+def units_of_help(text):
+    """The same of a help text: usages, examples, and names, values and defaults are left out."""
+    units = []
+    for entry in HELP_ENTRY.finditer(text):
+        lines = entry[0].splitlines()
+        below = [line for line in lines if re.match(r" {6}\S", line)]
+        lines[0] = HELP_NAME.sub("", lines[0])
+        words = " ".join(line.strip() for line in below or lines)
+        described, _, values = words.partition(" [")
+        begin = text.count("\n", 0, entry.start()) + 1
+        units += [(begin, part, False) for part in (described, values.removesuffix("]"))]
+    return units
+
+
+def sentences_of(text, name="page.md"):
+    """[line, count of words, sentence, whether it is of a table] of a page, or of a help text (.txt)."""
     found = []
-    for line, unit, cell in units_of(text):
+    for line, unit, cell in (units_of_help if name.endswith(".txt") else units_of)(text):
         plain = re.sub(r"`[^`]*`", "Code", unit)
         plain = pages.LINK.sub(lambda m: f" {m[2]}. " if m[1] else m[2], plain)
         plain = re.sub(r"<?https?://\S+", "", plain)
@@ -100,10 +118,10 @@ def compare(root, revision, names):
         if text is None:
             print(f"{page} at {revision}: not there")
         else:
-            before = sentences_of(text)
+            before = sentences_of(text, page)
             print_numbers(f"{page} at {revision}", before)
             all_before += before
-        now = sentences_of((root / page).read_text(encoding="utf-8"))
+        now = sentences_of((root / page).read_text(encoding="utf-8"), page)
         print_numbers(f"{page} now", now)
         all_now += now
     print_numbers(f"all at {revision}", all_before)
@@ -119,15 +137,15 @@ def main():
     parser.add_argument("pages", nargs="*", help="below the root (default: those that must pass)")
     args = parser.parse_args()
     if args.compare:
-        compare(args.source, args.compare, args.pages or pages.ALL)
+        compare(args.source, args.compare, args.pages or pages.WRITTEN + pages.HELP)
         return
     everything, long_ones = [], 0
-    for page in args.pages or pages.ALL:
+    for page in args.pages or pages.WRITTEN + pages.HELP:
         text = (args.source / page).read_text(encoding="utf-8")
         lines = text.count("\n")
         if page == pages.FRONT and lines > pages.FRONT_LINES:
             sys.exit(f"{page}: expected at most {pages.FRONT_LINES} lines, found {lines}")
-        sentences = sentences_of(text)
+        sentences = sentences_of(text, page)
         print_numbers(page, sentences)
         for line, count, sentence, _ in sentences:
             if count > MOST_WORDS:
