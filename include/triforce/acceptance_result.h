@@ -17,9 +17,6 @@ enum class IntervalOver : std::uint8_t {
 };
 constexpr auto names_of(IntervalOver /*any*/) { return std::array{"prompts", "repetitions"}; }
 
-// The levels that have counters, innermost first.
-inline constexpr std::array<std::string_view, 2> kLevelNames = {"inner", "outer"};
-
 // How often a level accepted the proposal at each position: of the rounds that tested it, and of
 // all rounds.
 std::vector<double> rate_per_position(const LevelCounters& level);
@@ -69,7 +66,8 @@ struct LevelResult : LevelCounters {
 template <class V>
 void fields(V& v, LevelCounters& l) {
   v("name", l.name,
-    "level: inner (the target with a small cache verifies) or outer (with its full cache)");
+    "level: inner (the target with a small cache verifies), middle (above that with another one; "
+    "of three levels) or outer (with its full cache)");
   v("rounds", l.rounds, "verifications (vLLM: num_drafts)");
   v("requested", l.requested, "tokens asked of the proposer: rounds times gamma");
   v("drafted", l.drafted,

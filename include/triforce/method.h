@@ -69,9 +69,11 @@ struct Gammas {
 //   {full}                     autoregressive: nothing proposes
 //   {draft, full}              the drafter proposes, one level
 //   {draft, retrieval, full}   TriForce: two levels, "inner" and "outer"
+//   {draft, streaming, retrieval, full}   three levels: "inner", "middle" and "outer"
 //   {streaming}                the target over a streaming cache alone, lossy
 struct MethodSpec {
-  static constexpr int kMaxPasses = 3;
+  static constexpr int kMaxPasses = kPassKinds;  // each has one cache
+  static_assert(kMaxPasses == kLevelNames.size() + 1);
   Method method;
   const char* name;
   const char* summary;  // what proposes, and what verifies it
@@ -92,7 +94,10 @@ struct MethodSpec {
   int levels() const { return n_passes - 1; }
   Pass verifier(int level) const { return chain[static_cast<std::size_t>(level) + 1]; }
   bool is_outermost(int level) const { return level + 1 == levels(); }
-  const char* level_name(int level) const { return is_outermost(level) ? "outer" : "inner"; }
+  const char* level_name(int level) const {
+    return triforce::level_name(static_cast<std::size_t>(level),
+                                static_cast<std::size_t>(levels()));
+  }
   // Tokens that level asks of the one below per verification.
   int step(int level, const Gammas& g) const {
     return is_outermost(level) ? g.gamma : g.inner_gamma;
@@ -101,6 +106,10 @@ struct MethodSpec {
   Phase phase(int i) const {
     if (chain[static_cast<std::size_t>(i)] == Pass::kFull) return Phase::kOuterVerify;
     return i == 0 ? Phase::kDraft : Phase::kInnerVerify;
+  }
+  // What results call it (kPassNames): its phase, but where another pass is timed under that, too.
+  const char* pass_name(int i) const {
+    return i > 1 && !is_outermost(i - 1) ? "middle_verify" : to_string(phase(i));
   }
   bool uses(Pass pass) const;
   bool has_budget() const {

@@ -30,9 +30,15 @@ constexpr auto names_of(Phase /*any*/) {
 using PhaseTimes = std::array<double, names_of(Phase{}).size()>;  // ms
 static_assert(std::tuple_size_v<PhaseTimes> == static_cast<std::size_t>(Phase::kCount));
 
+// The levels that have counters, innermost first: only a method of three levels has a middle one.
+inline constexpr std::array<const char*, 3> kLevelNames = {"inner", "middle", "outer"};
+constexpr const char* level_name(std::size_t level, std::size_t levels) {
+  return level + 1 == levels ? kLevelNames.back() : kLevelNames[level];
+}
+
 // Raw counters of one level over some rounds.
 struct LevelCounters {
-  std::string name;            // "inner", "outer"
+  std::string name;            // of kLevelNames
   std::int64_t rounds = 0;     // verifications
   std::int64_t requested = 0;  // tokens asked of the proposer: rounds times gamma
   std::int64_t drafted = 0;    // tokens proposed to it; an inner level may keep more than asked for

@@ -128,9 +128,10 @@ void fields(V& v, PhaseTimes& p) {
   for (std::size_t i = 0; i < p.size(); ++i) v(to_string(static_cast<Phase>(i)), p[i], kWhat[i]);
 }
 
-// The passes that read weights, named as the phases they are timed under.
-inline constexpr std::array<std::string_view, 3> kPassNames = {"draft", "inner_verify",
-                                                               "outer_verify"};
+// The passes that read weights, named as the phases they are timed under. That of the middle level
+// is timed under inner_verify with that of the inner one.
+inline constexpr std::array<std::string_view, 4> kPassNames = {"draft", "inner_verify",
+                                                               "middle_verify", "outer_verify"};
 struct PassTraffic {
   std::string pass;
   std::int64_t bytes_per_pass = 0;

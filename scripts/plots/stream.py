@@ -13,7 +13,7 @@ NAMES = {"triforce": ("drafter", "target, retrieval cache", "target, full cache"
          "retrieval": ("target, retrieval cache", "target, full cache"),
          "streaming": ("target, streaming cache", "target, full cache"),
          "draft": ("drafter", "target, full cache")}
-COLOURS = ("s0", "s1", "s2")
+COLOURS = ("s0", "s1", "s2", "s3")
 MONO = 0.602  # width of a character of DejaVu Sans Mono, in sizes of type
 
 

@@ -59,10 +59,8 @@ std::string times_of(std::chrono::duration<double> passed, std::int64_t done, st
   return text + fmt::format(", {} left", clock_text(each * static_cast<double>(total - done)));
 }
 
-const char* level_name(std::uint8_t level, int levels) {
-  if (level == 0) return levels == 0 ? "target" : "drafter";
-  return level == levels ? "target, full cache" : "target, retrieval cache";
-}
+constexpr PerPass<const char*> kProducers = {
+    {"target, full cache", "target, retrieval cache", "target, streaming cache", "drafter"}};
 
 }  // namespace
 
@@ -197,14 +195,13 @@ std::string FiguresSoFar::text() const {
 TokenStream::TokenStream(const Tokenizer* tokenizer, bool colour, int fd)
     : tokenizer_(tokenizer), colour_(colour), fd_(fd) {}
 
-void TokenStream::begin(std::string_view title, int levels) {
+void TokenStream::begin(std::string_view title, std::span<const Pass> chain) {
   end();
   std::string line = fmt::format("--- {}", title);
-  for (int level = 0; level <= levels; ++level) {
-    const auto origin = static_cast<std::uint8_t>(level);
+  for (std::size_t level = 0; level < chain.size(); ++level) {
     line += level == 0 ? " | " : ", ";
-    if (colour_) line += kColours[origin % kColours.size()];
-    line += fmt::format("{} {}", level, level_name(origin, levels));
+    if (colour_) line += kColours[level % kColours.size()];
+    line += fmt::format("{} {}", level, kProducers[chain[level]]);
     if (colour_) line += kReset;
   }
   write_quietly(fd_, line + "\n");

@@ -100,7 +100,7 @@ class TokenStream {
   // Without a tokenizer ids are shown. It outlives the stream.
   TokenStream(const Tokenizer* tokenizer, bool colour, int fd = 2);
   // A heading before the tokens of one generation, with what the colours mean.
-  void begin(std::string_view title, int levels);
+  void begin(std::string_view title, std::span<const Pass> chain);
   void add(std::span<const Token> tokens, std::span<const std::uint8_t> origins);
   void end();
 

@@ -54,7 +54,7 @@ void RunObserver::on_tokens(Method method, std::span<const Token> tokens,
   if (!titled_) {
     progress_.finish();
     stream_.begin(fmt::format("{}{}, prompt {}", label_, to_string(method), prompt_),
-                  spec_of(method).levels());
+                  spec_of(method).passes());
     titled_ = true;
   }
   stream_.add(tokens, origins);

@@ -29,7 +29,7 @@ void check_method(const CheckedCase& c, const ExpectedCase& expected) {
                     r.method, found.size());
     }
     for (std::size_t l = 0; l < found.size() && levels <= kLevelNames.size(); ++l) {
-      const std::string_view name = kLevelNames[kLevelNames.size() - found.size() + l];
+      const std::string_view name = level_name(l, found.size());
       if (found[l].name == name) continue;
       c.contradicts("timing.samples[{}].levels: expected \"{}\", found \"{}\"", i, name,
                     found[l].name);

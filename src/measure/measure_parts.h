@@ -83,6 +83,7 @@ std::optional<RecoveryResult> make_recovery(std::span<const MeasuredRun> runs, b
 // How often a method ran each pass of its chain, and the bytes that one reads with the KV cache at
 // its mean length over a generation.
 struct PassCount {
+  const char* name = "";              // MethodSpec::pass_name()
   Phase phase = Phase::kOuterVerify;  // that it is timed under
   std::int64_t passes = 0, bytes_per_pass = 0, bus_bytes_per_pass = 0;
 };

@@ -161,8 +161,12 @@ StepResult CaseBuilder::steps(const MethodState& m) const {
   if (spec.levels() == 0) return r;
   r.draft_ms = at(spec.proposer(), 1);
   for (int l = 0; l < spec.levels(); ++l) {
-    auto& ms = spec.is_outermost(l) ? r.outer_verify_ms : r.inner_verify_ms;
-    ms = at(spec.verifier(l), spec.step(l, m.gammas) + 1);
+    const auto ms = at(spec.verifier(l), spec.step(l, m.gammas) + 1);
+    if (spec.is_outermost(l)) {
+      r.outer_verify_ms = ms;
+    } else if (l == 0) {
+      r.inner_verify_ms = ms;
+    }
   }
   return r;
 }

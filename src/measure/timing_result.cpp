@@ -189,30 +189,35 @@ std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& 
                            : i == 0             ? run.levels.front().drafted
                                     : run.levels[static_cast<std::size_t>(i) - 1].rounds;
     const Pass pass = method.chain[static_cast<std::size_t>(i)];
-    passes.push_back({method.phase(i), n, bytes[pass].at(context), bytes[pass].far_at(context)});
+    passes.push_back({method.pass_name(i), method.phase(i), n, bytes[pass].at(context),
+                      bytes[pass].far_at(context)});
   }
   return passes;
 }
 
 namespace {
 
-// Passes of some runs and their times, by the phase that they are timed under.
+// Passes of some runs, by their number in the chain, and the times of phases.
 class TimedPasses {
  public:
   void add(const std::vector<PassCount>& counts, const PhaseTimes& times) {
-    for (const PassCount& c : counts) {
-      passes_[static_cast<std::size_t>(c.phase)] += static_cast<double>(c.passes);
+    passes_.resize(std::max(passes_.size(), counts.size()));
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      passes_[i] += static_cast<double>(counts[i].passes);
     }
     for (std::size_t i = 0; i < ms_.size(); ++i) ms_[i] += times[i];
   }
-  double count(Phase phase) const { return passes_[static_cast<std::size_t>(phase)]; }
-  std::optional<double> ms_per_pass(Phase phase) const {
+  double count(std::size_t pass) const { return passes_[pass]; }
+  // Of a pass that is alone in its phase.
+  std::optional<double> ms_per_pass(std::size_t pass, Phase phase) const {
     const double ms = ms_[static_cast<std::size_t>(phase)];
-    return count(phase) > 0 && ms > 0 ? std::optional(ms / count(phase)) : std::nullopt;
+    const double n = pass < passes_.size() ? passes_[pass] : 0;
+    return n > 0 && ms > 0 ? std::optional(ms / n) : std::nullopt;
   }
 
  private:
-  PhaseTimes ms_{}, passes_{};
+  PhaseTimes ms_{};
+  std::vector<double> passes_;
 };
 
 }  // namespace
@@ -233,13 +238,20 @@ std::vector<PassTraffic> make_traffic(const MethodSpec& method,
     if (kinds.empty()) kinds = std::move(passes);
   });
   std::vector<PassTraffic> traffic;
-  for (const PassCount& kind : kinds) {
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    const PassCount& kind = kinds[i];
+    const bool alone = std::count_if(kinds.begin(), kinds.end(), [&](const PassCount& k) {
+                         return k.phase == kind.phase;
+                       }) == 1;
+    const auto ms_of = [&](const TimedPasses& of) {
+      return alone ? of.ms_per_pass(i, kind.phase) : std::nullopt;
+    };
     PassTraffic t;
-    t.pass = to_string(kind.phase);
+    t.pass = kind.name;
     t.bytes_per_pass = kind.bytes_per_pass;
     t.bus_bytes_per_pass = kind.bus_bytes_per_pass;
-    t.passes_per_token = all.count(kind.phase) / static_cast<double>(tokens);
-    t.ms_per_pass = all.ms_per_pass(kind.phase);
+    t.passes_per_token = all.count(i) / static_cast<double>(tokens);
+    t.ms_per_pass = ms_of(all);
     if (t.ms_per_pass) {
       t.achieved_gbs = static_cast<double>(t.bytes_per_pass) / *t.ms_per_pass / 1e6;
       t.fraction_read = fraction(*t.achieved_gbs, measured.measured_read_gbs);
@@ -251,7 +263,7 @@ std::vector<PassTraffic> make_traffic(const MethodSpec& method,
     for (const auto& [prompt, of_prompt] : by_prompt) {
       constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
       t.ms_per_pass_of_prompt.resize(static_cast<std::size_t>(prompt) + 1, kNone);
-      t.ms_per_pass_of_prompt.back() = of_prompt.ms_per_pass(kind.phase).value_or(kNone);
+      t.ms_per_pass_of_prompt.back() = ms_of(of_prompt).value_or(kNone);
     }
     traffic.push_back(std::move(t));
   }

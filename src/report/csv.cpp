@@ -45,6 +45,15 @@ std::string plain_text(const T& x) {
   }
 }
 
+// What only some results have columns for.
+struct Columns {
+  std::vector<std::string> params;
+  bool three_levels = false;
+};
+
+// "middle" and "middle_verify"
+bool is_of_three_levels(std::string_view name) { return name.starts_with(kLevelNames[1]); }
+
 }  // namespace
 
 // Visits a described struct (core/fields.h) and collects one cell for every plain value in it:
@@ -52,8 +61,8 @@ std::string plain_text(const T& x) {
 // left out.
 class CsvCells {
  public:
-  CsvCells(bool header, const std::vector<std::string>& params)
-      : header_(header), params_(params) {}
+  CsvCells(bool header, const Columns& columns)
+      : header_(header), params_(columns.params), three_levels_(columns.three_levels) {}
 
   template <class T>
   void operator()(std::string_view name, const T& member, const char* /*description*/) {
@@ -68,6 +77,7 @@ class CsvCells {
   void named(std::string_view name, std::vector<T>& list, std::string T::*member,
              const Names& names, const char* /*description*/, const Call& call) {
     for (const std::string_view wanted : names) {
+      if (is_of_three_levels(wanted) && !three_levels_) continue;
       const auto it = std::find_if(list.begin(), list.end(),
                                    [&](const T& element) { return element.*member == wanted; });
       T none;
@@ -136,6 +146,7 @@ class CsvCells {
 
   bool header_;
   const std::vector<std::string>& params_;
+  bool three_levels_;
   std::vector<std::string> cells_;
   std::string prefix_;
   bool absent_ = false;
@@ -144,9 +155,8 @@ class CsvCells {
 
 namespace {
 
-std::string line(RunResult& run, CaseResult& c, const std::vector<std::string>& params,
-                 bool header) {
-  CsvCells cells(header, params);
+std::string line(RunResult& run, CaseResult& c, const Columns& columns, bool header) {
+  CsvCells cells(header, columns);
   line_fields(cells, run);
   fields(cells, c);
   return cells.line();
@@ -155,9 +165,13 @@ std::string line(RunResult& run, CaseResult& c, const std::vector<std::string>& 
 }  // namespace
 
 std::string to_csv(std::span<const RunResult> results, const IsColumn& is_column) {
-  std::vector<std::string> params;
+  Columns columns;
+  std::vector<std::string>& params = columns.params;
   for (const RunResult& result : results) {
     for (const CaseResult& c : result.cases) {
+      columns.three_levels |=
+          std::any_of(c.acceptance.begin(), c.acceptance.end(),
+                      [](const LevelResult& level) { return is_of_three_levels(level.name); });
       for (const auto& [name, value] : c.params) {
         if (is_column && !is_column(name)) continue;
         if (std::find(params.begin(), params.end(), name) == params.end()) params.push_back(name);
@@ -166,10 +180,10 @@ std::string to_csv(std::span<const RunResult> results, const IsColumn& is_column
   }
   RunResult no_run;
   CaseResult none;
-  std::string out = line(no_run, none, params, true);
+  std::string out = line(no_run, none, columns, true);
   for (const RunResult& result : results) {
     auto& run = const_cast<RunResult&>(result);  // only read, as in write_value()
-    for (CaseResult& c : run.cases) out += line(run, c, params, false);
+    for (CaseResult& c : run.cases) out += line(run, c, columns, false);
   }
   return out;
 }

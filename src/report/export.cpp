@@ -79,10 +79,10 @@ std::optional<Interval> interval_of(const std::optional<double>& low,
 
 std::vector<Figure> figures_of(const CaseResult& c) {
   std::vector<Figure> figures;
-  const auto add = [&](const char* slug, std::string name, const char* unit, bool smaller,
+  const auto add = [&](std::string slug, std::string name, const char* unit, bool smaller,
                        const std::optional<double>& value, std::optional<Interval> interval) {
     if (!value || !std::isfinite(*value)) return;
-    figures.push_back({slug, std::move(name), unit, smaller, *value, interval});
+    figures.push_back({std::move(slug), std::move(name), unit, smaller, *value, interval});
   };
   const Distribution& d = c.timing.ms_per_token;
   add("ms-per-token", "time per token", "ms", true, d.geometric_mean,
@@ -98,8 +98,8 @@ std::vector<Figure> figures_of(const CaseResult& c) {
   }
   for (const LevelResult& level : c.acceptance) {
     const Interval none{NAN, NAN}, rates = level.ci95 ? level.ci95->acceptance_rate : none;
-    add(level.name == "inner" ? "acceptance-inner" : "acceptance-outer", "acceptance " + level.name,
-        "rate", false, level.acceptance_rate(), interval_of(rates.low, rates.high));
+    add("acceptance-" + level.name, "acceptance " + level.name, "rate", false,
+        level.acceptance_rate(), interval_of(rates.low, rates.high));
   }
   return figures;
 }

@@ -148,16 +148,24 @@ TEST(TokenStream, IdsAndLegend) {
   const std::vector<std::uint8_t> origins = {0, 1, 2};
   Pipe plain;
   TokenStream stream(nullptr, false, plain.fd());
-  stream.begin("triforce, prompt 0", 2);
+  stream.begin("triforce, prompt 0", spec_of(Method::kTriForce).passes());
   stream.add(tokens, origins);
   stream.end();
   stream.end();
   EXPECT_EQ(plain.text(),
             "--- triforce, prompt 0 | 0 drafter, 1 target, retrieval cache, 2 target, full "
             "cache\n5 6 7 \n");
+  Pipe levels;
+  TokenStream each(nullptr, false, levels.fd());
+  each.begin("three", std::array{Pass::kDraft, Pass::kStreaming, Pass::kRetrieval, Pass::kFull});
+  each.end();
+  EXPECT_EQ(
+      levels.text(),
+      "--- three | 0 drafter, 1 target, streaming cache, 2 target, retrieval cache, 3 target, "
+      "full cache\n\n");
   Pipe coloured;
   TokenStream colours(nullptr, true, coloured.fd());
-  colours.begin("ar", 0);
+  colours.begin("ar", spec_of(Method::kAutoregressive).passes());
   colours.add(tokens, origins);
   colours.end();
   const std::string text = coloured.text();
@@ -176,7 +184,7 @@ TEST(TokenStream, GeneratedTextCannotDriveTheTerminal) {
   ASSERT_NE(tokenizer.decode(tokens).find("\x1b[31m"), std::string::npos);
   Pipe out;
   TokenStream stream(&tokenizer, false, out.fd());
-  stream.begin("ar", 0);
+  stream.begin("ar", spec_of(Method::kAutoregressive).passes());
   stream.add(tokens, std::vector<std::uint8_t>(tokens.size()));
   stream.end();
   const std::string text = out.text();

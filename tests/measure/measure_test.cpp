@@ -343,6 +343,38 @@ TEST(Traffic, CountsThePassesOfEachMethod) {
   }
 }
 
+// No method of the table has three levels, but one may.
+constexpr MethodSpec kThreeLevels = {
+    Method::kTriForce,
+    "three-level",
+    "",
+    {Pass::kDraft, Pass::kStreaming, Pass::kRetrieval, Pass::kFull},
+    4,
+    {}};
+
+TEST(Traffic, LevelsOfAThreeLevelMethodHaveNamesOfTheirOwn) {
+  MeasuredRun a = run_of(0, 0, 1);
+  a.metrics = triforce_metrics();
+  LevelCounters middle = a.metrics.levels.front();
+  middle.rounds = 12;
+  a.metrics.levels.insert(a.metrics.levels.begin() + 1, middle);
+  std::vector<std::string> levels, passes;
+  for (int l = 0; l < kThreeLevels.levels(); ++l) levels.emplace_back(kThreeLevels.level_name(l));
+  EXPECT_EQ(levels, (std::vector<std::string>{"inner", "middle", "outer"}));
+  const auto traffic = make_traffic(kThreeLevels, {a}, known_bytes(), 100, {});
+  for (const PassTraffic& t : traffic) passes.push_back(t.pass);
+  EXPECT_EQ(passes,
+            (std::vector<std::string>{"draft", "inner_verify", "middle_verify", "outer_verify"}));
+  EXPECT_EQ(traffic[1].bytes_per_pass, 150);
+  EXPECT_EQ(traffic[2].bytes_per_pass, 200);
+  const auto tokens = static_cast<double>(a.metrics.tokens.size());
+  EXPECT_DOUBLE_EQ(traffic[1].passes_per_token, 24 / tokens);
+  EXPECT_DOUBLE_EQ(traffic[2].passes_per_token, 12 / tokens);
+  // Both are timed under one phase, so no time is that of one of them.
+  EXPECT_FALSE(traffic[1].ms_per_pass || traffic[2].ms_per_pass);
+  EXPECT_TRUE(traffic[0].ms_per_pass && traffic[3].ms_per_pass);
+}
+
 TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
   MeasuredRun a = run_of(0, 0, 1);
   a.metrics = triforce_metrics();

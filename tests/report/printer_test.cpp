@@ -644,5 +644,17 @@ TEST(Csv, EveryLineHasEveryColumn) {
   EXPECT_NE(to_csv(r).find("\"a, \"\"b\"\"\""), std::string::npos);
 }
 
+TEST(Csv, AMiddleLevelHasColumnsWhereThereIsOne) {
+  RunResult r = sample_result();
+  EXPECT_EQ(to_csv(r).find("middle"), std::string::npos);
+  std::vector<LevelResult>& levels = r.cases[1].acceptance;
+  levels.insert(levels.begin() + 1, levels.front());
+  levels[1].name = "middle";
+  levels[1].rounds = 12345;
+  const std::string csv = to_csv(r);
+  EXPECT_NE(csv.find("acceptance.middle.rounds"), std::string::npos);
+  EXPECT_NE(csv.find(",12345,"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace triforce

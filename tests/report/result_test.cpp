@@ -183,8 +183,9 @@ TEST(Reader, ValuesThatDoNotFit) {
   EXPECT_EQ(refusal(changed(R"("total": 59416684)", R"("total": 59416385)")),
             "r.json: cases[0].memory.planned.total: expected 59416684, which follows from what "
             "stands beside, found 59416385");
-  EXPECT_EQ(refusal(changed(R"("name": "inner")", R"("name": "middle")")),
-            "r.json: cases[1].acceptance[0]: expected one named inner, outer, found an object");
+  EXPECT_EQ(
+      refusal(changed(R"("name": "inner")", R"("name": "lowest")")),
+      "r.json: cases[1].acceptance[0]: expected one named inner, middle, outer, found an object");
   EXPECT_EQ(refusal(changed(R"("origins": [0, 0, 0, 0])", R"("origins": [0, 0, 256, 0])")),
             "r.json: cases[0].output.prompts[0].origins[2]: expected an integer in [0, 255], found "
             "256");
