@@ -105,7 +105,8 @@ Dataset load(const RunConfig& config, const ModelChoice& target,
                          std::move(check_stop),
                          config.text_field,
                          config.needle_depth,
-                         config.gen_len};
+                         config.gen_len,
+                         config.stride};
   if (is_published_dataset(config.dataset)) request.downloads = find_data_folder().downloads();
   Encode encode;
   if (tokenizer) {

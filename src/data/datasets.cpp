@@ -182,7 +182,7 @@ void read_ids(const std::filesystem::path& path, const DatasetRequest& request,
     }
     // Documents may or may not begin with BOS already.
     if (ids.front() == request.bos) ids.erase(ids.begin());
-    collect.add_ids(std::move(ids), {}, lines.where());
+    collect.add_ids(ids, {}, lines.where());
   }
   info.sha256 = lines.sha256();
 }

@@ -14,7 +14,7 @@ namespace triforce {
 
 struct Prompt {
   std::vector<Token> tokens;  // BOS first if there is one, exactly as many as were asked for
-  std::string source;         // "synthetic #0", "book.txt", "books.jsonl:3"
+  std::string source;  // "synthetic #0", "book.txt", "books.jsonl:3", "book.txt, from token 512"
   std::vector<Token> answer;  // of needles, the pass key; else empty
 };
 
@@ -40,6 +40,8 @@ struct DatasetRequest {
   std::string text_field = "text";  // as RunConfig::text_field
   double needle_depth = 0.5;        // of a needle, in [0, 1]: 0 at the beginning of the prompt
   std::int64_t generated = 0;       // tokens that will be generated after each prompt
+  std::int64_t stride = 0;          // of a file: tokens from one prompt of a document to the next;
+                                    // 0: one prompt of each
 };
 
 // Text to ids without BOS. Empty: this target has no tokenizer; .ids files can be read, and of

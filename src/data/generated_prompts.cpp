@@ -107,7 +107,7 @@ void make_needles(const DatasetRequest& request, const Encode& encode, PromptCol
       std::vector<Token> ids = encode ? encode(text) : bytes_as_ids(text, request.vocab);
       if (static_cast<std::int64_t>(ids.size()) < request.prefill - frame) continue;
       ids.insert(ids.begin() + before, needle.told.begin(), needle.told.end());
-      collect.add_ids(std::move(ids), needle.asked, fmt::format("needle #{}", i), needle.key);
+      collect.add_ids(ids, needle.asked, fmt::format("needle #{}", i), needle.key);
       hash.update(fmt::format("{}\n{}\n{}\n", text, key, before));
       break;
     }

@@ -60,6 +60,7 @@ class PromptCollector {
   void add_text(const Document& document, const std::string& source) {
     const std::vector<Token> suffix = continuation_ids(document.suffix);
     std::vector<Token> ids = encode(document.prefix);
+    const std::size_t prefix = ids.size();
     const std::size_t frame = first_.size() + ids.size() + suffix.size();
     if (frame > first_.size() && frame >= static_cast<std::size_t>(request_.prefill)) {
       throw_input(
@@ -67,33 +68,48 @@ class PromptCollector {
           "{}: expected a --prefill above the {} tokens of BOS, prefix and suffix, found {}",
           source, frame, request_.prefill);
     }
+    const std::int64_t others = request_.prompts - std::ssize(out_.prompts) - 1;
+    const std::int64_t wanted = request_.prefill + request_.stride * others;
     // A beginning of this many bytes holds enough tokens unless they are unusually long.
-    std::size_t bytes = static_cast<std::size_t>(request_.prefill) * 8;
+    std::size_t bytes = static_cast<std::size_t>(wanted) * 8;
     while (true) {
       ids = encode(std::string(document.prefix).append(clip(document.text, bytes)));
-      if (bytes >= document.text.size() ||
-          static_cast<std::int64_t>(ids.size()) > request_.prefill) {
+      if (bytes >= document.text.size() || static_cast<std::int64_t>(ids.size()) > wanted) {
         break;
       }
       bytes *= 4;
     }
-    add_ids(std::move(ids), suffix, source);
+    add_ids(ids, suffix, source, {}, prefix);
   }
 
-  // Ids without BOS, cut to what the prompt has room for before those of the suffix.
-  void add_ids(std::vector<Token> ids, std::span<const Token> suffix, const std::string& source,
-               std::vector<Token> answer = {}) {
+  // Ids without BOS, cut to what the prompt has room for before those of the suffix. With a stride
+  // further prompts begin as many tokens later, after the same `prefix` first ids.
+  void add_ids(std::span<const Token> ids, std::span<const Token> suffix, const std::string& source,
+               std::span<const Token> answer = {}, std::size_t prefix = 0) {
+    const std::size_t frame = first_.size() + suffix.size();
     const auto prefill = static_cast<std::size_t>(request_.prefill);
-    if (first_.size() + ids.size() + suffix.size() < prefill) {
+    if (frame + ids.size() < prefill) {
       ++out_.info.n_skipped;
       return;
     }
-    check_room(static_cast<std::int64_t>(out_.prompts.size()) + 1);
-    ids.resize(prefill - first_.size() - suffix.size());
-    ids.insert(ids.begin(), first_.begin(), first_.end());
-    ids.insert(ids.end(), suffix.begin(), suffix.end());
-    ids.shrink_to_fit();
-    out_.prompts.push_back({std::move(ids), source, std::move(answer)});
+    const std::size_t room = prefill - frame;
+    const auto stride = static_cast<std::size_t>(request_.stride);
+    for (std::size_t from = 0; from + room <= ids.size() && wants_more(); from += stride) {
+      check_room(static_cast<std::int64_t>(out_.prompts.size()) + 1);
+      std::vector<Token> tokens;
+      tokens.reserve(prefill);
+      const auto add = [&](std::span<const Token> more) {
+        tokens.insert(tokens.end(), more.begin(), more.end());
+      };
+      add(first_);
+      add(ids.first(prefix));
+      add(ids.subspan(prefix + from, room - prefix));
+      add(suffix);
+      out_.prompts.push_back({std::move(tokens),
+                              from == 0 ? source : fmt::format("{}, from token {}", source, from),
+                              {answer.begin(), answer.end()}});
+      if (stride == 0) break;
+    }
   }
 
   // Ids of a text as after a line end: a tokenizer treats the beginning of a text unlike its

@@ -256,6 +256,10 @@ std::vector<Option> data() {
         kWithModel, Role::kNames, real({.high = 1}, at(&C::needle_depth))),
       o("prompts", {}, "N", "", "prompts to measure, at most what the data set has", kShaped,
         Role::kNames, integer(1, kManyTimes, at(&C::prompts))),
+      o("stride", {}, "N", "tokens",
+        "take further prompts of a document, each N tokens later, while it lasts: several of one "
+        ".txt file. Below --prefill they overlap; 0: one prompt of each document",
+        kShaped, Role::kDecides, integer(0, kMaxTokens, at(&C::stride))),
   };
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/nearest_name.h"
 #include "core/utf8.h"
+#include "data/datasets.h"
 #include "options/models.h"
 #include "triforce/plan.h"
 #include "triforce/predict.h"
@@ -148,6 +149,10 @@ void check_offload(const RunConfig& c) {
 }
 
 void check_data(const RunConfig& c) {
+  if (c.stride > 0 && is_generated_dataset(c.dataset)) {
+    throw_usage("--stride: expected documents as --dataset beside it, found {}",
+                quote_text(c.dataset));
+  }
   if (c.needle_depth == RunConfig().needle_depth || c.dataset == "needle") return;
   throw_usage("--needle-depth: expected --dataset needle beside it, found {}",
               quote_text(c.dataset));

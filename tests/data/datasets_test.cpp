@@ -270,6 +270,39 @@ TEST_F(Datasets, TextFieldOfAnotherName) {
   EXPECT_EQ(refused("a.jsonl", "prefix"), ExitCode::kUsage);
 }
 
+TEST_F(Datasets, AStrideMakesSeveralPromptsOfADocument) {
+  const auto prompts = [&](const std::string& file, std::int64_t stride, std::int64_t n) {
+    DatasetRequest request{file, 8, n, 42, 1, 300, {}};
+    request.stride = stride;
+    std::vector<std::string> texts;
+    for (const Prompt& p : load_dataset(request, bytes_as_tokens).prompts) {
+      EXPECT_EQ(p.tokens.size(), 8U);
+      EXPECT_EQ(p.tokens[0], 1);
+      std::string text;
+      for (std::size_t i = 1; i < p.tokens.size(); ++i) {
+        text += static_cast<char>(p.tokens[i] - bytes_as_tokens(" ")[0] + ' ');
+      }
+      texts.push_back(text);
+    }
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  const std::string text = write(".txt", "abcdefghijklmnopqrst");
+  EXPECT_EQ(prompts(text, 0, 9), (Texts{"abcdefg"}));
+  EXPECT_EQ(prompts(text, 5, 9), (Texts{"abcdefg", "fghijkl", "klmnopq"}));  // 5 bytes are left
+  EXPECT_EQ(prompts(text, 5, 2), (Texts{"abcdefg", "fghijkl"}));
+  EXPECT_EQ(prompts(text, 100, 9), (Texts{"abcdefg"}));
+  // More than the beginning that holds one prompt is encoded.
+  const std::string book = write(".txt", std::string(1000, 'a') + "0123456789");
+  EXPECT_EQ(prompts(book, 1003, 2), (Texts{"aaaaaaa", "3456789"}));
+  // Each document in turn, with its prefix and suffix around every prompt.
+  const std::string lines = write(".jsonl",
+                                  "{\"prefix\": \"<\", \"text\": \"abcdefgh\", \"suffix\": \">\"}\n"
+                                  "{\"text\": \"0123456789\"}\n");
+  EXPECT_EQ(prompts(lines, 3, 9), (Texts{"<abcde>", "<defgh>", "0123456", "3456789"}));
+  EXPECT_EQ(prompts(lines, 3, 3), (Texts{"<abcde>", "<defgh>", "0123456"}));
+}
+
 TEST_F(Datasets, TokenIds) {
   const std::string file = write(".ids", "5 6 7\t8  9\n\n1 10 11 12 13 14\n2\n");
   const Dataset d = load(file, 5, 9);

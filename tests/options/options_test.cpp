@@ -436,6 +436,8 @@ TEST(Options, OptionsThatDoNotFitTogether) {
       {{"--dense-layers", "2", "--baseline"}, "--dense-layers"},
       {{"--dense-layers", "2", "--method", "ar,draft"}, "--dense-layers"},
       {{"--needle-depth", ".3"}, "--needle-depth"},
+      {{"--stride", "64"}, "--stride"},
+      {{"--stride", "64", "--dataset", "needle"}, "--stride"},
       {{"--inner-rule", "published", "--method", "retrieval"}, "--inner-rule published"},
       {{"--inner-rule", "published", "--acceptance", "coupled"}, "--inner-rule published"},
   };
