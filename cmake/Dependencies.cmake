@@ -64,8 +64,9 @@ endif()
 find_package(CLI11 2.1 QUIET)
 if(NOT CLI11_FOUND)
   set(CLI11_INSTALL OFF)
-  tf_fetch(CLI11 URL https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.5.0.tar.gz
-    URL_HASH SHA256=17e02b4cddc2fa348e5dbdbb582c59a3486fa2b2433e70a0c3bacb871334fd55)
+  tf_fetch(CLI11 "CLI11 2.1: libcli11-dev (Debian, Ubuntu), cli11-devel (Fedora), cli11 (Arch, Homebrew)"
+    https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.5.0.tar.gz
+    17e02b4cddc2fa348e5dbdbb582c59a3486fa2b2433e70a0c3bacb871334fd55)
 endif()
 
 # Its headers alone: distributions build its library with other limits than ours.
