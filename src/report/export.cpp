@@ -174,7 +174,10 @@ std::string to_github(const std::vector<NamedCase>& cases, bool smaller_is_bette
 TextTable table_of(const std::vector<NamedCase>& cases, std::span<const ForeignResult> foreign,
                    AcceptedColumns accepted = AcceptedColumns::kOne) {
   RunResult all;
+  std::set<std::string> shown;  // run ids
   for (const NamedCase& c : cases) {
+    if (is_shown_elsewhere(*c.result, shown)) continue;
+    shown.insert(c.run->run_id);
     all.cases.push_back(*c.result);
     all.cases.back().name = c.name;
   }

@@ -104,6 +104,14 @@ std::string output_text(const Lossless& l) {
 
 bool is_baseline(const CaseResult& c) { return c.lossless.mode == LosslessMode::kBaseline; }
 
+bool is_shown_elsewhere(const CaseResult& c, const std::set<std::string>& run_ids) {
+  const std::vector<Sample>& samples = c.timing.samples;
+  return is_baseline(c) && !samples.empty() &&
+         std::all_of(samples.begin(), samples.end(), [&](const Sample& s) {
+           return s.generated_in && run_ids.contains(*s.generated_in);
+         });
+}
+
 std::string headline(const RunResult& r) {
   const CaseResult* const c = subject_of(r);
   if (c == nullptr) return "";

@@ -1,6 +1,7 @@
 // What the terminal and the markdown printer share: a result as lines, tables and notes.
 #pragma once
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,9 @@ struct ReportText {
 };
 // Whether the others of its run are compared with it.
 bool is_baseline(const CaseResult& c);
+// Whether a case shows nothing that another row of the table does not: all its generations are
+// those of a baseline in the runs that are shown.
+bool is_shown_elsewhere(const CaseResult& c, const std::set<std::string>& run_ids);
 // What auto chose for a case and what came of it, in two sentences at most; empty: nothing was left
 // to auto.
 std::string tuning_text(const CaseResult& c);

@@ -84,16 +84,6 @@ std::vector<std::size_t> add_columns(const std::vector<std::string>& names, std:
   return at;
 }
 
-// Whether a case shows nothing that another row of the table does not: all its generations are
-// those of a baseline there.
-bool is_shown_elsewhere(const CaseResult& c, const std::set<std::string>& shown) {
-  const std::vector<Sample>& samples = c.timing.samples;
-  return is_baseline(c) && !samples.empty() &&
-         std::all_of(samples.begin(), samples.end(), [&](const Sample& s) {
-           return s.generated_in && shown.contains(*s.generated_in);
-         });
-}
-
 // Rows of one experiment, whose options are columns.
 TextTable table_of(const SweepResult& sweep, const std::vector<ReportText>& texts,
                    const std::optional<std::string>& recipe,

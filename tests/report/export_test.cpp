@@ -95,6 +95,23 @@ TEST(Export, CasesOfSeveralResultsAreToldApart) {
   EXPECT_EQ(columns(csv.substr(0, csv.find('\n'))), columns(first.substr(0, first.find('\n'))));
 }
 
+TEST(Export, TablesHaveABaselineOnceThatCasesShare) {
+  std::vector<RunResult> results = {sample_result(), sample_result()};
+  for (RunResult& r : results) r.cases.resize(2);
+  results[1].run_id = "another";
+  const std::string each = exported(results, ExportFormat::kMarkdown);
+  EXPECT_NE(each.find("| ar#2 "), std::string::npos) << each;
+  for (Sample& s : results[1].cases[0].timing.samples) s.generated_in = results[0].run_id;
+  for (const ExportFormat format : {ExportFormat::kMarkdown, ExportFormat::kLatex}) {
+    const std::string once = exported(results, format);
+    EXPECT_EQ(once.find("ar#2"), std::string::npos) << once;
+    const std::size_t first = once.find("baseline");
+    EXPECT_NE(first, std::string::npos);
+    EXPECT_EQ(once.find("baseline", first + 1), std::string::npos);
+    EXPECT_EQ(once.find("ar\\#2"), std::string::npos) << once;
+  }
+}
+
 // Cells of a row, without the blanks around them.
 std::vector<std::string> cells_of(const std::string& row) {
   std::vector<std::string> cells;
