@@ -117,6 +117,7 @@ struct Gemm::Cache {
     // oneDNN divides a product among the threads of the calling thread's OpenMP default, and leaves
     // out what falls to those that its region does not have.
     expect_team(context.threads);
+    TF_CHECK(shape.n > 1, "matmul {}x{}x{}", shape.m, shape.k, shape.n);
     const auto found = entries.find(shape);
     if (found != entries.end()) return found->second;
     if (entries.size() >= kMaxPrimitives) entries.clear();

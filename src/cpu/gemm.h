@@ -19,7 +19,8 @@ class Gemm {
     kPanelsF32,   // [n/64][k][64]
     kPlainF32,    // [k][n], ldb elements apart
   };
-  // out[m, n] (+)= x[m, k] * w[k, n]; lda, ldb, ldc in elements.
+  // out[m, n] (+)= x[m, k] * w[k, n]; lda, ldb, ldc in elements. n is at least 2: oneDNN 3.7 takes
+  // a single column for contiguous, whatever ldc is.
   struct Shape {
     Weights weights = Weights::kPlainF32;
     std::int64_t m = 0, k = 0, n = 0;

@@ -166,8 +166,9 @@ void linear_unpacked(const Context& context, Gemm& gemm, TensorView x, const Mat
   const XFormat format = w.dtype == DType::kBF16 ? XFormat::kRoundedF32 : XFormat::kF32;
   const Rows rows = prepare(context, linear_kernels(context.isa), format, x, scratch);
   auto* block = scratch.take<float>(kUnpackColumns * padded_depth(w.cols, w.dtype));
-  for (std::int64_t c = 0; c < w.rows; c += kUnpackColumns) {
-    const std::int64_t columns = std::min(kUnpackColumns, w.rows - c);
+  for (std::int64_t c = 0, columns = 0; c < w.rows; c += columns) {
+    columns = std::min(kUnpackColumns, w.rows - c);
+    if (w.rows - c - columns == 1) columns -= kPanel;  // Gemm::Shape::n
     Gemm::Shape shape{.weights = Gemm::Weights::kPanelsF32,
                       .m = x.shape[0],
                       .k = w.cols,
@@ -265,7 +266,7 @@ std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width) {
 
 void linear(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
             bool accumulate) {
-  if (x.shape[0] <= kMaxBatchInvariantRows || context.isa == Isa::kScalar) {
+  if (x.shape[0] <= kMaxBatchInvariantRows || context.isa == Isa::kScalar || w.rows == 1) {
     linear_own(context, x, w, out, accumulate);
   } else {
     linear_gemm(context, gemm, x, w, out, accumulate);
