@@ -93,10 +93,14 @@ def differences(row, other):
     """Why two cases cannot be compared with each other."""
     reasons = []
     if row.case["case_id"] != other.case["case_id"]:
-        what = ", ".join(f"{name} {setting_text(other.setting[name]) if name in other.setting else 'unknown'} "
-                         f"and now {setting_text(row.setting[name]) if name in row.setting else 'unknown'}"
-                         for name in {**row.setting, **other.setting}
-                         if not same(row.setting.get(name), other.setting.get(name)))
+        # A row that stands for several cases has the settings alone that are theirs all; an option that a
+        # version does not know is not among its params either.
+        sides = [{**dict.fromkeys(r.case["params"]), **r.setting} for r in (other, row)]
+        names = [name for name in {**row.setting, **other.setting}
+                 if (name in row.setting and name in other.setting or not all(name in side for side in sides))
+                 and not same(*(side.get(name) for side in sides))]
+        what = ", ".join("{} {} and now {}".format(name, *(
+            setting_text(side[name]) if name in side else "unknown" for side in sides)) for name in names)
         reasons.append(f"settings differ: {what}" if what else
                        "models, data or instruction set differ")
     elif row.case["timing_id"] != other.case["timing_id"]:

@@ -121,7 +121,7 @@ def options_of(help_text):
                                         re.MULTILINE):
         takes_value = bool(value)  # one space, then the placeholder; help text follows more spaces
         known[name] = takes_value
-        for alias in re.findall(r"also --([a-z0-9-]+)", rest):
+        for alias in re.findall(r"also +--([a-z0-9-]+)", rest):
             known[alias] = takes_value
     return known
 

@@ -221,9 +221,9 @@ class Report(ReportTest):
         self.assertEqual(found.content["li"], ["3 to 7 verifications in all"])
         self.assertEqual({row[-1] for row in table if row[1] == "triforce"}, {"no (1)"})
         said = self.said(found)
-        self.assertEqual(said.count("settings differ"), 1)
-        self.assertIn("7 cases are compared with nothing (6: settings differ: gen_len 4 and now 64; 1: in the base, "
-                      "missing here).", said)
+        self.assertEqual(said.count("settings differ"), 2)
+        self.assertIn("7 cases are compared with nothing (5: settings differ: gen_len 4 and now 64, budget unknown and "
+                      "now 64 to 1024; 1: settings differ: gen_len 4 and now 64; 1: in the base, missing here).", said)
         self.assertLess(self.read("report.html").count("Not comparable: "), 9)
         # The baseline still is a line across the pictures.
         times = next(p for p in found.pictures if "Milliseconds per token" in p and "retrieval budget" in p)
