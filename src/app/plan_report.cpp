@@ -76,17 +76,22 @@ std::vector<std::string> PlanReport::notes() const {
   return all;
 }
 
+PlanInput device_input(const RunConfig& config, PlanInput input) {
+  const bool half = config.dtype && *config.dtype != DType::kF32;
+  input.dtype = half ? *config.dtype : DType::kF16;
+  input.backend = nullptr;
+  input.run.homes = {};
+  return input;
+}
+
 PlanReport make_plan_report(const RunConfig& config, const PlanInput& input,
                             const std::vector<MachineSpec>& machines) {
   PlanReport r;
   r.input = input;
   r.backend = input.backend->description();
   r.memory = plan_memory(r.input);
-  PlanInput device = input;
-  const bool half = config.dtype && *config.dtype != DType::kF32;
-  device.dtype = r.device_dtype = half ? *config.dtype : DType::kF16;
-  device.backend = nullptr;
-  device.run.homes = {};
+  const PlanInput device = device_input(config, input);
+  r.device_dtype = device.dtype;
   r.device_memory = plan_memory(device);
   for (const MachineSpec& machine : machines) {
     r.machines.push_back(plan_for_machine(config, device, machine));

@@ -38,6 +38,8 @@ bool is_split_by_rates(const RunConfig& config);
 // plan_memory().
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
                      const Backend* backend);
+// The same on a CUDA device, for plan_for_machine().
+PlanInput device_input(const RunConfig& config, PlanInput input);
 // `input` is plan_input() of a backend; obstacles and notes of the models are left to the caller.
 // Throws as plan_memory().
 PlanReport make_plan_report(const RunConfig& config, const PlanInput& input,

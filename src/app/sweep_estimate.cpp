@@ -27,35 +27,59 @@ MachineSpec machine_of(double read_gbs) {
 
 class Estimate {
  public:
-  explicit Estimate(const RunConfig& first) : session_(open_session(first, {})) {
-    const auto bandwidths = bandwidths_now(*session_.backend);
+  // Without a machine: for this one, by what it achieves now.
+  Estimate(const RunConfig& first, std::optional<MachineSpec> machine)
+      : machine_(std::move(machine)) {
+    if (machine_) return;
+    session_ = open_session(first, {});
+    const auto bandwidths = bandwidths_now(*session_->backend);
     if (bandwidths) read_gbs_ = bandwidths->read_gbs;
-    gemm_gflops_ = gemm_gflops_now(*session_.backend, session_.dtype);
+    gemm_gflops_ = gemm_gflops_now(*session_->backend, session_->dtype);
   }
 
-  bool possible() const { return read_gbs_.has_value(); }
+  bool possible() const { return machine_ || read_gbs_; }
   void add(const std::vector<SweepCase>& cases, const std::vector<std::size_t>& group);
   std::string text() const;
 
  private:
+  // nullopt: such a case is not counted.
+  std::optional<Forecast> forecast_there(const RunConfig& c) const;
+  std::optional<Forecast> forecast_here(const RunConfig& c, bool prefills);
   void add_case(const RunConfig& c, bool shares, std::set<std::string>& baselines);
 
-  Session session_;
+  std::optional<MachineSpec> machine_;
+  std::optional<Session> session_;
   std::optional<double> read_gbs_, gemm_gflops_;
   double prefill_ms_ = 0, decode_ms_ = 0;
-  std::int64_t left_out_ = 0;
+  std::int64_t counted_ = 0, left_out_ = 0;
 };
 
-void Estimate::add_case(const RunConfig& c, bool shares, std::set<std::string>& baselines) {
-  PlanInput in = plan_input(c, choose_models(c, any_uses(c.methods, Pass::kDraft)), session_.dtype,
-                            session_.backend.get());
-  if (gemm_gflops_ && baselines.empty()) {
+std::optional<Forecast> Estimate::forecast_there(const RunConfig& c) const {
+  const ModelPair models = choose_models(c, any_uses(c.methods, Pass::kDraft));
+  const PlanInput in = device_input(c, plan_input(c, models, DType::kF16, nullptr));
+  MachinePlan p = plan_for_machine(c, in, *machine_);
+  if (!p.refusal.empty() || !p.forecast.fits()) return std::nullopt;
+  return std::move(p.forecast);
+}
+
+std::optional<Forecast> Estimate::forecast_here(const RunConfig& c, bool prefills) {
+  if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
+  PlanInput in = plan_input(c, choose_models(c, any_uses(c.methods, Pass::kDraft)), session_->dtype,
+                            session_->backend.get());
+  if (gemm_gflops_ && prefills) {
     const double operations = static_cast<double>(c.prompts) * plan_memory(in).prefill_operations;
     prefill_ms_ += operations / *gemm_gflops_ / 1e6;
   }
   in.backend = nullptr;
   in.run.homes = {};
-  const Forecast f = make_forecast(machine_of(*read_gbs_), in, {c.auto_gamma, c.auto_inner_gamma});
+  return make_forecast(machine_of(*read_gbs_), in, {c.auto_gamma, c.auto_inner_gamma});
+}
+
+void Estimate::add_case(const RunConfig& c, bool shares, std::set<std::string>& baselines) {
+  const std::optional<Forecast> f =
+      machine_ ? forecast_there(c) : forecast_here(c, baselines.empty());
+  ++(f ? counted_ : left_out_);
+  if (!f) return;
   const std::int64_t later = std::min(kLaterWarmupTokens, c.gen_len) * (c.prompts - 1);
   const double tokens =
       static_cast<double>(c.prompts * c.repetitions * c.gen_len) +
@@ -67,20 +91,16 @@ void Estimate::add_case(const RunConfig& c, bool shares, std::set<std::string>& 
   const bool has_baseline =
       std::find(c.methods.begin(), c.methods.end(), kBaselineMethod) != c.methods.end();
   // Where cases sample alike their baseline is generated once.
-  if (baselines.insert(sampling).second && has_baseline) decode_ms_ += tokens * f.autoregressive_ms;
-  for (const MethodForecast& m : f.methods) decode_ms_ += tokens * m.ms_per_token;
+  if (baselines.insert(sampling).second && has_baseline)
+    decode_ms_ += tokens * f->autoregressive_ms;
+  for (const MethodForecast& m : f->methods) decode_ms_ += tokens * m.ms_per_token;
 }
 
 void Estimate::add(const std::vector<SweepCase>& cases, const std::vector<std::size_t>& group) {
   std::set<std::string> baselines;
   for (const std::size_t i : group) {
-    const RunConfig& c = *cases[i].config;
     try {
-      if (c.tp > 1 || c.kv_offload || c.on_chip) {
-        ++left_out_;
-      } else {
-        add_case(c, group.size() > 1, baselines);
-      }
+      add_case(*cases[i].config, group.size() > 1, baselines);
     } catch (const Error&) {  // what it is refused for its row says
       ++left_out_;
     }
@@ -88,16 +108,25 @@ void Estimate::add(const std::vector<SweepCase>& cases, const std::vector<std::s
 }
 
 std::string Estimate::text() const {
-  std::string out = fmt::format(
-      "About {} on this machine, by the bytes that passes read at {:.3g} GB/s (measured now){}",
-      about_time((prefill_ms_ + decode_ms_) / 1e3), *read_gbs_,
-      gemm_gflops_ ? fmt::format(" and prefill at {:.3g} GFLOP/s", *gemm_gflops_)
-                   : std::string(", prefill not counted"));
+  const char* const unlike =
+      machine_ ? "have no room there" : "have ranks or KV rows in host memory";
+  if (counted_ == 0) {
+    return fmt::format("No estimate of the time: all cases {}, or do not run.", unlike);
+  }
+  const std::string time = about_time((prefill_ms_ + decode_ms_) / 1e3);
+  std::string out = machine_
+                        ? fmt::format("About {} on {}, by the times of a token that plan predicts",
+                                      time, machine_->name)
+                        : fmt::format(
+                              "About {} on this machine, by the bytes that passes read at {:.3g} "
+                              "GB/s (measured now)",
+                              time, *read_gbs_);
+  out += gemm_gflops_ ? fmt::format(" and prefill at {:.3g} GFLOP/s", *gemm_gflops_)
+                      : std::string(", prefill not counted");
   out += "; loading the models is not counted";
   if (left_out_ > 0) {
-    out +=
-        fmt::format(", nor are {} case{} that have ranks or KV rows in host memory, or do not run",
-                    left_out_, left_out_ == 1 ? "" : "s");
+    out += fmt::format(", nor are {} case{} that {}, or do not run", left_out_,
+                       left_out_ == 1 ? "" : "s", unlike);
   }
   return out + '.';
 }
@@ -114,6 +143,8 @@ std::string about_time(double seconds) {
 }
 
 std::string estimate_of(const CommandLine& line, const ShardOfCases& mine) {
+  std::optional<MachineSpec> machine;
+  if (!line.config.machine.empty()) machine = find_machines(line.config.machine).front();
   std::size_t cases = 0;
   for (const auto& group : mine.groups) cases += group.size();
   if (cases == 0) return "Nothing to measure.";
@@ -121,7 +152,7 @@ std::string estimate_of(const CommandLine& line, const ShardOfCases& mine) {
     return fmt::format("No estimate of the time: there are more than {} cases.", kMostCases);
   }
   try {
-    Estimate estimate(*line.cases[mine.groups.front().front()].config);
+    Estimate estimate(*line.cases[mine.groups.front().front()].config, std::move(machine));
     if (!estimate.possible()) {
       return "No estimate of the time: too little memory to measure the device's bandwidth.";
     }

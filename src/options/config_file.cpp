@@ -341,7 +341,7 @@ GivenOptions read_config_file(Command command, const std::string& path) {
 }
 
 Recipe read_recipe(const std::string& path) {
-  const RecipeReader reader(kSweep, "recipe", path);
+  const RecipeReader reader(kRun, "recipe", path);  // of what is measured, wherever it is
   return reader.read(path, [&](const toml::table& table) { return reader.recipe_of(table); });
 }
 

@@ -289,9 +289,10 @@ std::vector<Option> measuring() {
         "most memory the run may plan for; a run that needs more is refused with its table",
         kWithModel, Role::kMeasures, byte_count(), "what the machine has available"),
       o("machine", {}, "NAME|FILE", "",
-        "predict for this machine alone, in detail; its GPUs are the ranks. data/schema/README.md "
-        "describes the file, a JSON document",
-        kPlan, Role::kMeasures, machine(), "all that are built in"),
+        "predict for this machine alone, in detail; its GPUs are the ranks. In a sweep, beside "
+        "--list: the machine of which the time is estimated. data/schema/README.md describes the "
+        "file, a JSON document",
+        kPlan | kSweep, Role::kMeasures, machine(), "all built in; sweep: this one"),
       o("chunk", {}, "N", "tokens", "tokens of one pass; changes the speed only", kPerplexity,
         Role::kMeasures, integer(1, 1 << 16, at(&C::chunk))),
   };
@@ -313,8 +314,9 @@ std::vector<Option> sweeping() {
         kRun, Role::kOutputs, journal_files()),
       o("fail-fast", {}, "", "", "end at the first case that fails", kRun, Role::kOutputs,
         flag(at(&C::fail_fast))),
-      o("list", {}, "", "", "print the cases and measure none", kRun, Role::kOutputs,
-        flag(at(&C::list_cases))),
+      o("list", {}, "", "",
+        "print the cases and measure none; the last line says about how long they take", kRun,
+        Role::kOutputs, flag(at(&C::list_cases))),
       o("yes", {"y"}, "", "", "measure more than 10000 cases, at most 1000000", kRun,
         Role::kOutputs, flag(at(&C::yes))),
   };

@@ -158,8 +158,12 @@ void check_data(const RunConfig& c) {
               quote_text(c.dataset));
 }
 
-void check_machine(const RunConfig& c) {
-  if (c.machine.empty() || c.memory_limit_bytes == 0) return;
+void check_machine(Command command, const RunConfig& c) {
+  if (c.machine.empty()) return;
+  if (command == kSweep && !c.list_cases) {
+    throw_usage("--machine: expected --list beside it, found none; a sweep measures here alone");
+  }
+  if (c.memory_limit_bytes == 0) return;
   throw_usage(
       "--machine and --memory-limit: expected one of them, found both; a machine has the memory "
       "that it has");
@@ -330,7 +334,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
   }
   check_models(c, given);
   check_offload(c);
-  check_machine(c);
+  check_machine(command, c);
   check_data(c);
   if ((command & (kRun | kSweep | kPlan)) != 0) {
     settle_methods(c, given);

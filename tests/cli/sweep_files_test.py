@@ -3,6 +3,7 @@ is lost or written twice, and what ends a sweep is said once."""
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -256,6 +257,21 @@ class Files(ProgramTest):
         self.assertRegex(done.out.replace("\n", " "), r"About .* on this machine, by the bytes that passes read")
         done = self.run_program(*self.tiny(gamma="1,2"), "--list", "--shard", "2/2")
         self.assertIn("Nothing to measure.", done.out)
+
+    def test_list_says_about_how_long_on_another_machine(self):
+        of = ["--target", "llama-7B-128K", "--prefill", "64k", "--gamma", "3", "--machine", "h100"]
+        plan = strict_json(self.run_program("plan", *of, "--output-format", "json").out)["machines"][0]
+        minutes = sum(m["ms_per_token"] for m in plan["forecast"]["methods"]) * 256 * 2000 / 6e4
+        case = ["--gen-len", "256", "--prompts", "2", "--repetitions", "1000", "--warmup", "0", "--list"]
+        said = self.run_program("sweep", *of, *case).out.replace("\n", " ")
+        hours, rest = map(int, re.search(r"About (\d+) h (\d+) min on H100 80 GB, by the times", said).groups())
+        self.assertAlmostEqual(60 * hours + rest, minutes, delta=1)
+        for more, unlike in ((["--prefill", "32k,127k"], ", nor are 1 case that have no room there, or do not run."),
+                             (["--prefill", "127k"], "No estimate of the time: all cases have no room there")):
+            said = self.run_program("sweep", *of[:2], *more, "--gamma", "3", "--machine", "l40", *case).out
+            self.assertIn(unlike, said.replace("\n", " "))
+        self.fails(2, "sweep", *of, says=["--machine: expected --list beside it, found none"])
+        self.fails(3, "sweep", *of[:-1], "h10", *case, says=["[FileNotFound]", "did you mean h100?"])
 
     def test_a_bad_value_of_a_recipe_stays_a_row(self):
         recipe = self.write("bad.toml", "title = 'x'\n[[cases]]\nbudget = 'x'\n[[cases]]\nbudget = 64\n")

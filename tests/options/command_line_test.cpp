@@ -197,6 +197,7 @@ TEST(CommandLineActions, ASweepOfNothingListsTheRecipes) {
   using Action = CommandLine::Action;
   EXPECT_EQ(parse_command_line({"sweep"}).action, Action::kListRecipes);
   EXPECT_EQ(parse_command_line({"sweep", "--list"}).action, Action::kListRecipes);
+  EXPECT_EQ(parse_command_line({"sweep", "--list", "--machine", "h100"}).config.machine, "h100");
   EXPECT_EQ(parse_command_line({"sweep", "tiny-fig1"}).action, Action::kExecute);
   EXPECT_EQ(parse_command_line({"sweep", "--gamma", "3"}).action, Action::kExecute);
   EXPECT_EQ(parse_command_line({}).action, Action::kExecute);
