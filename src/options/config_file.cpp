@@ -161,10 +161,11 @@ class RecipeReader : public ConfigReader {
     if (recipe.blocks.empty()) recipe.blocks.emplace_back();
     for (const RecipeDirection& d : recipe.directions) check_sizes(recipe, d.where, d.sizes);
     for (const RecipeBlock& b : recipe.blocks) check_sizes(recipe, b.where, b.sizes);
-    for (const auto& [size, options] : recipe.sizes) {
+    for (const auto& entry : recipe.sizes) {
+      const std::string& size = entry.first;
       const bool has_cases =
           std::any_of(recipe.blocks.begin(), recipe.blocks.end(),
-                      [&size = size](const RecipeBlock& b) { return is_of(b.sizes, size); });
+                      [&](const RecipeBlock& b) { return is_of(b.sizes, size); });
       if (has_cases) continue;
       throw_usage("{} {}: expected [[cases]] of the size {}, found none", option_, name_, size);
     }

@@ -121,10 +121,11 @@ void check_linear(Backend& tested, Backend& oracle, DType dtype, const Emit& emi
 void check_set_rows(Backend& tested, Backend& oracle, DType dtype, const Emit& emit) {
   Worst worst(fmt::format("set_rows, {} weights", to_string(dtype)));
   constexpr std::int64_t kSizes[][2] = {{1, 1}, {16, 32}, {37, 61}, {50, 130}, {150, 45}};
-  for (const auto& [rows, cols] : kSizes) {
+  for (const auto& size : kSizes) {
+    const std::int64_t rows = size[0], cols = size[1];
     for (const DType source : {DType::kF32, DType::kF16, DType::kBF16}) {
       const Floats values = normal_values(rows * cols, 5);
-      const auto columns = [&, rows = rows, cols = cols](Backend& b) {
+      const auto columns = [&](Backend& b) {
         const Strided from = strided_input(b, source, rows, cols, values);
         Matrix m = b.make_matrix(rows, cols, dtype, MemTag::kTargetWeights);
         // The later rows first; the cuts divide no tile.

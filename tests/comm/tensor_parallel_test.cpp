@@ -156,8 +156,9 @@ TEST(TensorParallel, ARowsBitsDependOnNoOtherRow) {
 
 // Every method over every kind of cache, each rank for itself: the baseline's stream.
 TEST(TensorParallel, StreamsOfAllMethodsEqualTheBaseline) {
-  for (const auto& [size, dtype] : {std::pair{2, DType::kBF16}, {3, DType::kF32}}) {
-    const auto ends = run_ranks(size, [&, dtype = dtype](RankLinks& links) {
+  for (const auto& [size, type] : {std::pair{2, DType::kBF16}, {3, DType::kF32}}) {
+    const DType dtype = type;  // clang 14 captures no name of a structured binding
+    const auto ends = run_ranks(size, [&](RankLinks& links) {
       const auto backend = make_cpu_backend({.threads = 1, .isa = {}});
       HostCommunicator ranks(*backend, links);
       const ToyPair pair(*backend, dtype, six_kv_heads(),
