@@ -35,7 +35,12 @@ macro(tf_fetch name packages url sha256)
 endmacro()
 
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(OpenMP QUIET COMPONENTS CXX)
+if(NOT OpenMP_CXX_FOUND)
+  string(REGEX MATCH "^[0-9]+" tf_major "${CMAKE_CXX_COMPILER_VERSION}")
+  message(FATAL_ERROR "OpenMP of ${CMAKE_CXX_COMPILER} was not found. Debian and Ubuntu: apt-get install "
+    "libomp-${tf_major}-dev for clang ${tf_major}; Fedora: libomp-devel; Arch Linux: openmp; Homebrew: libomp")
+endif()
 
 find_package(OpenSSL 3 QUIET COMPONENTS Crypto)
 if(NOT OpenSSL_FOUND)
