@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from plots.canvas import BODY, LEADING, LIGHT, MARGIN, SERIES, SMALL, WIDTH, Sheet, width, wrap
-from plots.metrics import is_number, same
+from plots.metrics import is_number, ordered, same
 from plots.packages import package
 from plots.words import clean, setting_text
 
@@ -175,14 +175,6 @@ class Axis:
 
 def is_power_of_two(value):
     return value > 0 and math.frexp(value)[0] == 0.5
-
-
-def ordered(values):
-    found = []
-    for value in values:
-        if not any(same(value, v) for v in found):
-            found.append(value)
-    return sorted(found) if all(map(is_number, found)) else found
 
 
 def limits(series, from_zero):

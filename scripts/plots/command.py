@@ -102,19 +102,10 @@ def run(name, main):
     """Calls main() and exits as the program would."""
     try:
         main()
-    except BadInput as error:
-        print(f"{name}: error: {one_line(error)}", file=sys.stderr)
-        sys.exit(EXIT_BAD_INPUT)
-    except (CannotWrite, MissingPackage) as error:
-        print(f"{name}: error: {one_line(error)}", file=sys.stderr)
-        sys.exit(EXIT_RESOURCES)
-    except MemoryError:
-        print(f"{name}: error: not enough memory", file=sys.stderr)
-        sys.exit(EXIT_RESOURCES)
+    except (BadInput, CannotWrite, MissingPackage, MemoryError) as error:
+        said = "not enough memory" if isinstance(error, MemoryError) else str(error)
+        said = "".join(c if c.isprintable() else "?" for c in said)  # a file must not drive the terminal
+        print(f"{name}: error: {said}", file=sys.stderr)
+        sys.exit(EXIT_BAD_INPUT if isinstance(error, BadInput) else EXIT_RESOURCES)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-
-
-def one_line(error):
-    """What stands in a file must not drive the terminal."""
-    return "".join(c if c.isprintable() else "?" for c in str(error))

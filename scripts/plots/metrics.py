@@ -22,51 +22,36 @@ def level(case, name):
 def rate_of(name, key):
     def of_case(case):
         found = level(case, name)
-        if found is None:
-            return None
-        ends = found["ci95"][key] if found["ci95"] else {"low": None, "high": None}
-        return with_ends(found[key], ends["low"], ends["high"])
+        return found and figure_of({"value": found[key], **(found["ci95"] or {}).get(key, {})}, "value", "low", "high")
     return of_case
 
 
-def recovery_of(case):
-    recovery = case.get("recovery")  # results of earlier versions have none
-    return recovery and with_ends(recovery["mean"], recovery["ci95_low"], recovery["ci95_high"])
-
-
-def copied_of(case):
-    copied = case.get("copied")
-    return copied and with_ends(copied["tokens"], None, None)
-
-
-def ms_of(case):
-    ms = case["timing"]["ms_per_token"]
-    return with_ends(ms["geometric_mean"], ms["ci95_low"], ms["ci95_high"])
-
-
-def speedup_of(case):
-    speedup = case["speedup"]
-    return speedup and with_ends(speedup["value"], speedup["ci95_low"], speedup["ci95_high"])
+def figure_of(found, name, low="ci95_low", high="ci95_high"):
+    """A member of an object with the ends of its interval beside it; None of no object."""
+    return found and with_ends(found[name], found.get(low), found.get(high))
 
 
 def end_to_end(case):
     """Speedup of whole generations."""
-    speedup = case["speedup"]
-    return speedup and with_ends(*(speedup[f"end_to_end{end}"] for end in ("", "_ci95_low", "_ci95_high")))
+    return figure_of(case["speedup"], "end_to_end", "end_to_end_ci95_low", "end_to_end_ci95_high")
 
 
 METRICS = {
-    "ms-per-token": Metric("Milliseconds per token (less is better)", True, True, "ms_per_token", ms_of),
-    "speedup": Metric("Speedup over autoregressive decoding", True, True, "speedup", speedup_of),
+    "ms-per-token": Metric("Milliseconds per token (less is better)", True, True, "ms_per_token",
+                           lambda case: figure_of(case["timing"]["ms_per_token"], "geometric_mean")),
+    "speedup": Metric("Speedup over autoregressive decoding", True, True, "speedup",
+                      lambda case: figure_of(case["speedup"], "value")),
     "acceptance": Metric("Acceptance rate of the full cache's verification", False, False,
                          "acceptance_rate", rate_of("outer", "acceptance_rate")),
     "inner-acceptance": Metric("Acceptance rate of the inner verification", False, False,
                                "inner_acceptance_rate", rate_of("inner", "acceptance_rate")),
     "length": Metric("Tokens per round of the full cache's verification", True, False,
                      "mean_accepted_length", rate_of("outer", "mean_accepted_length")),
+    # The last two: results of earlier versions have none.
     "recovery": Metric("Attention on tokens that the small cache holds", False, False, "recovery",
-                       recovery_of),
-    "copied": Metric("Tokens of the pass keys that were copied", True, False, "copied", copied_of),
+                       lambda case: figure_of(case.get("recovery"), "mean")),
+    "copied": Metric("Tokens of the pass keys that were copied", True, False, "copied",
+                     lambda case: figure_of(case.get("copied"), "tokens")),
 }
 
 
@@ -75,11 +60,7 @@ def measure(row, name):
     metric = METRICS[name]
     if row.is_foreign:
         figure = row.foreign.get(metric.foreign)
-        if figure is None:
-            return None
-        if not isinstance(figure, dict):
-            return Measured(figure, None, None)
-        return Measured(figure["value"], figure.get("low"), figure.get("high"))
+        return figure_of(figure if isinstance(figure, dict) else {"value": figure}, "value", "low", "high")
     return metric.of_case(row.case)
 
 
@@ -93,11 +74,16 @@ def same(a, b):
 
 
 def values_of(rows, axis):
-    """The different values of a setting: numbers in order, others as they come."""
+    """The different values of a setting."""
+    return ordered(row.setting[axis] for row in rows if axis in row.setting)
+
+
+def ordered(values):
+    """Each once: numbers in order, others as they come."""
     found = []
-    for row in rows:
-        if axis in row.setting and not any(same(row.setting[axis], v) for v in found):
-            found.append(row.setting[axis])
+    for value in values:
+        if not any(same(value, v) for v in found):
+            found.append(value)
     return sorted(found) if all(map(is_number, found)) else found
 
 

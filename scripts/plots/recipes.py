@@ -2,7 +2,7 @@
 
 from plots import figures, page
 from plots.cells import NONE, figure
-from plots.metrics import METRICS, Measured, level, rate_of, swept_axes
+from plots.metrics import METRICS, Measured, figure_of, level, rate_of, swept_axes, with_ends
 from plots.page import element, text
 from plots.results import row_of
 from plots.settings import machine_text, model_text
@@ -17,18 +17,14 @@ PUBLISHED = (("ms_per_token", "ms/token", 1, ""), ("speedup", "speedup", 2, "x")
              ("tokens_per_round", "tokens/round", 2, ""))
 
 
-def alone(value):
-    return None if value is None else Measured(value, None, None)
-
-
 def bound_of(case):
     """As the program has it: 1 / (1 - alpha)."""
     outer = level(case, "outer")
-    return alone(None if outer is None or outer["alpha"] in (None, 1) else 1 / (1 - outer["alpha"]))
+    return with_ends(None if outer is None or outer["alpha"] in (None, 1) else 1 / (1 - outer["alpha"]), None, None)
 
 
 def pass_of(name):
-    return lambda case: alone(next((p["ms_per_pass"] for p in case["traffic"] if p["pass"] == name), None))
+    return lambda case: figure_of(next((p for p in case["traffic"] if p["pass"] == name), None), "ms_per_pass")
 
 
 # By the program's names of figures (CaseMetric of include/triforce/sweep.h).
@@ -36,7 +32,7 @@ FIGURES = {
     **{name: metric.of_case for name, metric in METRICS.items()},
     "alpha": rate_of("outer", "alpha"), "bound": bound_of, "draft-ms": pass_of("draft"),
     "inner-verify-ms": pass_of("inner_verify"), "outer-verify-ms": pass_of("outer_verify"),
-    "as-ar": lambda case: alone(case["lossless"]["equal_tokens"]),
+    "as-ar": lambda case: figure_of(case["lossless"], "equal_tokens"),
 }
 
 

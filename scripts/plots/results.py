@@ -101,8 +101,7 @@ def made_in(row):
 
 
 def schema_of(name):
-    path = os.path.join(SCHEMAS, f"{name}.schema.json")
-    return json.loads(read_text(path))
+    return json.loads(read_text(os.path.join(SCHEMAS, f"{name}.schema.json")))
 
 
 def finite(text):
@@ -120,7 +119,7 @@ def unique(pairs):
     members = dict(pairs)
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"a repeated member {next(n for n in names if names.count(n) > 1)!r:.60}")
+        raise ValueError(f"a repeated member {max(names, key=names.count)!r:.60}")
     return members
 
 
@@ -155,12 +154,11 @@ class Reader:
 
     def __init__(self):
         self.results = Results()
-        self.document = schema_of("result")
         self.line = schema_of("result-line")
-        self.foreign = schema_of("foreign")
-        self.sweep = schema_of("sweep")
-        self.kinds = [s["properties"]["schema"]["const"]
-                      for s in (self.document, self.foreign, self.sweep)]
+        self.schemas = {}  # kind of document -> its schema, and what takes it
+        for name, take in (("result", self.take_run), ("foreign", self.take_foreign), ("sweep", self.take_sweep)):
+            schema = schema_of(name)
+            self.schemas[schema["properties"]["schema"]["const"]] = schema, take
 
     def read(self, path):
         text = read_text(path)
@@ -169,18 +167,9 @@ class Reader:
         try:
             self.take(parse(text), path, path)
         except ValueError as error:
-            lines = text.splitlines()
-            if sum(1 for line in lines if line.strip()) < 2 or not self.is_line(lines[0]):
+            if not re.match(r"\{.*\}\s*\n", text.rstrip()):  # one of several lines
                 raise BadInput(f"{path}: expected JSON, found {error}") from error
-            self.read_lines(lines, path)
-
-    def is_line(self, text):
-        """Whether a file that is no document begins like one of --jsonl."""
-        try:
-            value = parse(text)
-        except ValueError:
-            return text.startswith(f'{{"schema":"{self.kinds[0]}"')
-        return isinstance(value, dict) and value.get("schema") == self.kinds[0]
+            self.read_lines(text.splitlines(), path)
 
     def read_lines(self, lines, path):
         for i, line in enumerate(lines):
@@ -192,28 +181,23 @@ class Reader:
 
     def take(self, value, path, where):
         kind = value.get("schema") if isinstance(value, dict) else None
-        if kind not in self.kinds:
+        if not isinstance(kind, str) or kind not in self.schemas:
             found = "none" if kind is None else f"{kind!r:.60}"
-            raise BadInput(f"{where}: schema: expected one of {', '.join(self.kinds)}, found {found}")
-        if kind == self.kinds[1]:
-            check(value, self.foreign, where)
-            self.take_foreign(value["results"], where)
-        elif kind == self.kinds[2]:
-            check(value, self.sweep, where)
-            self.take_sweep(value, path)
-        elif "case_id" in value:
-            check(value, self.line, where)
-            place, runs = value["sweep"], self.results.runs
-            if runs and (runs[-1].path, runs[-1].run_id, runs[-1].sweep) == (
-                    path, value["run_id"], place):
-                runs[-1].cases.append(value)
-            else:
-                self.add_run(path, value, [value], place)
-        else:
-            check(value, self.document, where)
-            self.add_run(path, value, value["cases"])
+            raise BadInput(f"{where}: schema: expected one of {', '.join(self.schemas)}, found {found}")
+        schema, take = self.schemas[kind]
+        check(value, self.line if "case_id" in value else schema, where)
+        take(value, path, where)
 
-    def take_sweep(self, value, path):
+    def take_run(self, value, path, _):
+        runs, place = self.results.runs, value.get("sweep")
+        if "case_id" not in value:
+            self.add_run(path, value, value["cases"])
+        elif runs and (runs[-1].path, runs[-1].run_id, runs[-1].sweep) == (path, value["run_id"], place):
+            runs[-1].cases.append(value)
+        else:
+            self.add_run(path, value, [value], place)
+
+    def take_sweep(self, value, path, _):
         cases = {}  # name of a recipe -> its cases
         for row in value["cases"]:
             place = {"case": row["case"], "recipe": row["recipe"]}
@@ -231,13 +215,11 @@ class Reader:
                                      value["context"], list(cases), place))
         return self.results.runs[-1]
 
-    def take_foreign(self, entries, where):
-        for i, entry in enumerate(entries):
-            for name, value in entry.items():
-                place = f"{where}: $.results[{i}].{name}"
-                figure = value if isinstance(value, dict) else {"value": value}
-                if name not in WORDS and "value" in figure:
-                    check_figure(figure, name, place)
+    def take_foreign(self, value, _, where):
+        for i, entry in enumerate(value["results"]):
+            for name in entry.keys() - WORDS:
+                figure = entry[name] if isinstance(entry[name], dict) else {"value": entry[name]}
+                check_figure(figure, name, f"{where}: $.results[{i}].{name}")
             self.results.foreign.append(
                 Row(entry["name"], entry["name"], dict(entry.get("setting", {})), foreign=entry))
 
