@@ -39,10 +39,10 @@ DARK_MODE = "@media screen and (prefers-color-scheme: dark)"
 WIDTH, MARGIN = 468, 6  # points; 6.5 inches are the text of a page
 TITLE, BODY, SMALL = 12, 9, 8  # sizes of type, points
 LEADING = 1.35  # from line to line, in sizes of type
-PNG_DPI = 200
+WHEN_AND_HOW = {"svg": ["Date"], "pdf": ["CreationDate", "Creator", "Producer"], "png": ["Software"]}
 RC = {"font.sans-serif": ["DejaVu Sans"], "font.monospace": ["DejaVu Sans Mono"], "font.size": BODY,
       "text.parse_math": False, "text.color": LIGHT["ink"], "svg.fonttype": "none", "pdf.fonttype": 42,
-      "svg.hashsalt": "triforce-bench", "figure.dpi": 72, "legend.frameon": False, "lines.linewidth": 1.5,
+      "svg.hashsalt": "triforce-bench", "figure.dpi": 72, "savefig.dpi": 200, "legend.frameon": False, "lines.linewidth": 1.5,
       "axes.edgecolor": LIGHT["muted"], "axes.labelcolor": LIGHT["ink"], "axes.linewidth": 0.6,
       "xtick.color": LIGHT["muted"], "ytick.color": LIGHT["muted"], "axes.facecolor": "none",
       "grid.color": LIGHT["grid"], "grid.linewidth": 0.6, "axes.axisbelow": True}
@@ -85,19 +85,20 @@ class Sheet:
     def __init__(self, title, subtitle, high, legend=(), small=()):
         """high: of the body. legend: (name, matplotlib's artist). small: small print below the body."""
         self.title = clean(title)
+        self.figure = Figure((WIDTH / 72, 1), facecolor=LIGHT["ground"])
+        FigureCanvasAgg(self.figure)
         room = WIDTH - 2 * MARGIN
         head = [(line, TITLE, "ink", True) for line in wrap(title, TITLE, room, bold=True)]
         head += [(part, SMALL, "muted", False) for line in subtitle for part in wrap(line, SMALL, room)]
         foot = [(part, SMALL, "muted", False) for line in small for part in wrap(line, SMALL, room)]
-        columns, legend_high = fitting(legend) if legend else (0, 0)
+        drawn, legend_high = self.legend(legend) if legend else (None, 0)
         self.bottom = MARGIN + height(foot)
         self.high = self.bottom + high + legend_high + height(head) + 2 * MARGIN
-        self.figure = Figure(figsize=(WIDTH / 72, self.high / 72), facecolor=LIGHT["ground"])
-        FigureCanvasAgg(self.figure)
+        self.figure.set_size_inches(WIDTH / 72, self.high / 72)
         self.lines(head, self.high - MARGIN)
         self.lines(foot, self.bottom)
-        if legend:
-            legend_of(self, legend, columns, self.high - MARGIN - height(head))
+        if drawn:
+            drawn.set_bbox_to_anchor((MARGIN, self.high - MARGIN - height(head)), self.points())
 
     def points(self):
         """From points to what matplotlib draws in."""
@@ -106,6 +107,20 @@ class Sheet:
     def text(self, x, y, string, size=BODY, colour="ink", **more):
         """One line that begins at x, on the base line y."""
         self.figure.text(x, y, string, size=size, color=LIGHT[colour], transform=self.points(), **more)
+
+    def legend(self, entries):
+        """Of as many columns as have room, and its height."""
+        for columns in range(min(len(entries), 6), 0, -1):
+            legend = self.figure.legend(
+                [artist for _, artist in entries], list(map(str, range(len(entries)))), loc="upper left",
+                ncols=columns, borderaxespad=0, borderpad=0.3, fontsize=SMALL, columnspacing=1.5, labelspacing=0.35,
+                handlelength=2.4)
+            for text, (name, _) in zip(legend.get_texts(), entries):  # not as labels, of which some are left out
+                text.set_text("\n".join(wrap(name, SMALL, WIDTH - 2 * MARGIN - 3 * SMALL, most=2)))
+            box = legend.get_window_extent(self.figure.canvas.get_renderer())
+            if box.width <= WIDTH - 2 * MARGIN or columns == 1:
+                return legend, box.height + MARGIN
+            legend.remove()
 
     def lines(self, lines, top):
         for string, size, colour, bold in lines:
@@ -125,31 +140,11 @@ def height(lines):
     return sum(size * LEADING for _, size, _, _ in lines)
 
 
-def legend_of(sheet, entries, columns, top):
-    legend = sheet.figure.legend(
-        [artist for _, artist in entries], list(map(str, range(len(entries)))), loc="upper left", ncols=columns,
-        bbox_to_anchor=(MARGIN, top), bbox_transform=sheet.points(), borderaxespad=0, borderpad=0.3,
-        fontsize=SMALL, columnspacing=1.5, labelspacing=0.35, handlelength=2.4)
-    for text, (name, _) in zip(legend.get_texts(), entries):  # not as labels, of which some are left out
-        text.set_text("\n".join(wrap(name, SMALL, WIDTH - 2 * MARGIN - 3 * SMALL, most=2)))
-    return legend
-
-
-def fitting(entries):
-    """Columns of the widest legend that fits, and its height."""
-    sheet = Sheet("", (), 0)
-    for columns in range(min(len(entries), 6), 0, -1):
-        legend = legend_of(sheet, entries, columns, 0)
-        box = legend.get_window_extent(sheet.figure.canvas.get_renderer())
-        if box.width <= WIDTH - 2 * MARGIN:
-            break
-    return columns, box.height + MARGIN
-
-
 # ---- Files
-def saved(sheet, kind, **more):
+def saved(sheet, kind):
+    """The same bytes for the same sheet."""
     file = io.BytesIO()
-    sheet.figure.savefig(file, format=kind, **more)
+    sheet.figure.savefig(file, format=kind, metadata={"Title": sheet.title, **dict.fromkeys(WHEN_AND_HOW[kind])})
     return file.getvalue()
 
 
@@ -160,12 +155,6 @@ def dark_mode(scope=""):
     return f"{DARK_MODE}{{{rules}}}"
 
 
-def text_colours():
-    """A style sheet of classes s0, s1... for text of a page, in both themes."""
-    light, dark = ("".join(f".{name}{{color:{theme[name]}}}" for name in SERIES) for theme in (LIGHT, DARK))
-    return f"{light}{DARK_MODE}{{{dark}}}"
-
-
 def in_tags(pattern, new, text):
     """Replaces nothing in what a reader reads."""
     return re.sub(r"<[^>]*>", lambda tag: re.sub(pattern, new, tag[0]), text)
@@ -173,7 +162,7 @@ def in_tags(pattern, new, text):
 
 def inline(sheet):
     """One element of a page that has dark_mode()."""
-    text = saved(sheet, "svg", metadata={"Date": None, "Title": sheet.title}).decode()
+    text = saved(sheet, "svg").decode()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg"):], flags=re.DOTALL)
     text = in_tags(r"(\.\d\d)\d+", r"\1", text)  # hundredths of a point
     return in_tags(r' transform="rotate\(-0 [^"]*"', "", text.replace("<svg ", '<svg role="img" ', 1)).strip()
@@ -187,12 +176,9 @@ def apart(page):
 
 
 def document(sheet, kind=".svg"):
-    """A file of its own, as bytes; the same for the same sheet."""
-    if kind == ".pdf":
-        return saved(sheet, "pdf", metadata={"Title": sheet.title, "CreationDate": None, "Creator": None,
-                                             "Producer": None})
-    if kind == ".png":
-        return saved(sheet, "png", dpi=PNG_DPI, metadata={"Software": None, "Title": sheet.title})
+    """A file of its own, as bytes."""
+    if kind != ".svg":
+        return saved(sheet, kind[1:])
     head, rest = inline(sheet).split(">", 1)
     return f"{head}>\n<style>{dark_mode()}</style>{rest}\n".encode()
 

@@ -8,11 +8,10 @@ from plots.metrics import is_number, ordered, same
 from plots.packages import package
 from plots.words import clean, setting_text
 
-LineCollection = package("matplotlib.collections").LineCollection
 Line2D = package("matplotlib.lines").Line2D
-Patch, Rectangle = package("matplotlib.patches").Patch, package("matplotlib.patches").Rectangle
+Patch = package("matplotlib.patches").Patch
 MaxNLocator = package("matplotlib.ticker").MaxNLocator
-ScaledTranslation = package("matplotlib.transforms").ScaledTranslation
+offset_copy = package("matplotlib.transforms").offset_copy
 
 SHAPES = ("o", "s", "^", "D", "v", "P", "X", "*")
 LONG = 2  # an interval this many times as long as what was measured is cut, and ends in an arrow
@@ -79,10 +78,6 @@ def set_scale(axes, room, ends, texts):
     axes.set_xlim(0, per_point * room)
 
 
-def draw_bar(axes, left, y, wide, thick, colour, gid):
-    axes.add_patch(Rectangle((left, y - thick / 2), wide, thick, fc=colour, lw=0, gid=gid))
-
-
 def beside(axes, end, y, text):
     axes.annotate(text, (end, y), (7, 0), textcoords="offset points", va="center_baseline", size=BODY,
                   color=LIGHT["ink"], annotation_clip=False)
@@ -102,13 +97,11 @@ def bar_chart(title, subtitle, bars, small=()):
     axes.set_xticks(at, map(tick_text, at))
     axes.grid(axis="x")
     for i, (bar, y, end, text) in enumerate(zip(bars, middles, ends, texts)):
-        draw_bar(axes, 0, y, bar.value, THICK, LIGHT[bar.colour], f"bar-{i}")
-        for warm_up in (False, True):
-            dots = [value for value, is_warm_up in bar.dots if is_warm_up == warm_up]
-            if not dots:
-                continue
-            axes.plot(dots, [y] * len(dots), "o", ms=4, mec=LIGHT["ink"], mfc="none" if warm_up else LIGHT["ink"],
-                      gid=f"{'warm-ups' if warm_up else 'dots'}-{i}")
+        axes.barh(y, bar.value, THICK, color=LIGHT[bar.colour], gid=f"bar-{i}")
+        for name, fill in (("dots", LIGHT["ink"]), ("warm-ups", "none")):
+            dots = [value for value, is_warm_up in bar.dots if is_warm_up == (name == "warm-ups")]
+            if dots:
+                axes.plot(dots, [y] * len(dots), "o", ms=4, mec=LIGHT["ink"], mfc=fill, gid=f"{name}-{i}")
         if bar.low is not None and bar.high is not None:
             high = min(bar.high, largest)
             axes.plot([min(bar.low, high), high], [y, y], color=LIGHT["ink"], lw=1.1, gid=f"interval-{i}")
@@ -130,7 +123,7 @@ def stacked_chart(title, subtitle, parts, rows, text_of, small=()):
     for i, ((_, values), y, total, text) in enumerate(zip(rows, middles, sums, texts)):
         start = 0
         for k, part in enumerate(parts):
-            draw_bar(axes, start, y, values.get(part, 0), 13, colour_of(k), f"bar-{i}-{k}")
+            axes.barh(y, values.get(part, 0), 13, left=start, color=colour_of(k), gid=f"bar-{i}-{k}")
             start += values.get(part, 0)
         beside(axes, total, y, text)
     return sheet
@@ -140,11 +133,15 @@ def stacked_chart(title, subtitle, parts, rows, text_of, small=()):
 class Axis:
     """The horizontal axis of settings: logarithmic for powers of two, else linear, else in order."""
 
-    def __init__(self, values):
+    def __init__(self, values, room):
         self.values = ordered(values)
         numeric = all(map(is_number, self.values))
         self.labels = [clean(setting_text(v)) for v in self.values]
         self.explained = []  # where the labels are numbers that stand for longer ones
+        most = room / max(len(self.labels) - 1, 1) - SMALL
+        if not numeric and max(width(label, SMALL) for label in self.labels) > most:
+            self.explained = [f"{i + 1}: {label}" for i, label in enumerate(self.labels)]
+            self.labels = list(map(str, range(1, len(self.labels) + 1)))
         if numeric and len(self.values) > 2 and all(map(is_power_of_two, self.values)):
             self.at = [math.log2(v) for v in self.values]
         else:
@@ -152,13 +149,6 @@ class Axis:
 
     def place(self, value):
         return next(at for at, v in zip(self.at, self.values) if same(v, value))
-
-    def shorten(self, room):
-        """Numbers instead of words that have no room."""
-        most = room / max(len(self.labels) - 1, 1) - SMALL
-        if not all(map(is_number, self.values)) and max(width(label, SMALL) for label in self.labels) > most:
-            self.explained = [f"{i + 1}: {label}" for i, label in enumerate(self.labels)]
-            self.labels = list(map(str, range(1, len(self.labels) + 1)))
 
     def draw(self, axes, room):
         """Limits and ticks; a label that would meet the one before it is left out."""
@@ -192,12 +182,8 @@ def limits(series, from_zero):
     return at, any(a < at[0] or b > at[-1] for a, b in ends)
 
 
-def sample_of(one):
-    """A line and its marker, for the legend."""
-    return Line2D([], [], **style_of(one))
-
-
 def style_of(one):
+    """Of a line and its markers."""
     colour = colour_of(one.colour)
     if one.level:
         return {"color": colour, "ls": (0, (4, 3))}
@@ -211,16 +197,15 @@ def line_chart(title, subtitle, x_name, panels, from_zero, small=(), high=210):
     `small` is printed below, after what is hollow, dashed or cut.
     """
     series = [one for _, of in panels for one in of]
-    legend = list({one.name: (one.name, sample_of(one)) for one in reversed(series) if one.name}.values())[::-1]
+    legend = list({one.name: (one.name, Line2D([], [], **style_of(one))) for one in reversed(series) if one.name}.values())[::-1]
     at, cut = limits(series, from_zero)
-    axis = Axis([value for one in series for value, _ in one.points])
     left = MARGIN + max(width(tick_text(tick), SMALL) for tick in at) + 8
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     gap, headed = 12, 14 * any(heading for heading, _ in panels)
     wide = (WIDTH - MARGIN - left - gap * (columns - 1)) / columns
     high = high if rows == 1 else max(high * 0.6, 100)
-    axis.shorten(wide)
+    axis = Axis([value for one in series for value, _ in one.points], wide)
     name = wrap(x_name, SMALL, WIDTH - left, most=1)[0]
     one_row, below = high + headed + TICKS, SMALL * LEADING + 6
     small = axis.explained + small_print(series, cut) + list(small)
@@ -257,14 +242,14 @@ def draw_series(axes, one, axis, aside, name):
     if one.level:
         axes.axhline(one.level.value, gid=f"line-{name}", **style)
         return
-    shift = axes.transData + ScaledTranslation(aside / 72, 0, axes.figure.dpi_scale_trans)
+    shift = offset_copy(axes.transData, axes.figure, aside, units="points")
     places = [(axis.place(value), m) for value, m in one.points]
     bottom, top = axes.get_ylim()
     with_ends = [(x, m) for x, m in places if m.low is not None]
     if with_ends:
-        axes.add_collection(LineCollection(
-            [[(x, max(m.low, bottom)), (x, min(m.high, top))] for x, m in with_ends], colors=style["color"],
-            linewidths=1.1, transform=shift, gid=f"interval-{name}"), autolim=False)
+        axes.vlines([x for x, _ in with_ends], [max(m.low, bottom) for _, m in with_ends],
+                    [min(m.high, top) for _, m in with_ends], style["color"], lw=1.1, transform=shift,
+                    gid=f"interval-{name}")
     ends = {"_": [], "v": [], "^": []}  # the last two: of intervals that are cut
     for x, m in with_ends:
         ends["v" if m.low < bottom else "_"].append((x, max(m.low, bottom)))

@@ -33,13 +33,12 @@ ol { margin: .2rem 0 1rem; font-size: 13px } tr.failed td { background: var(--ca
   gap: 1rem } .grid > * { min-width: 0 }
 svg { width: 100%; height: auto; min-width: 560px; max-width: 60rem; display: block }
 pre { background: var(--card); padding: .8rem; overflow-x: auto; font-size: 12px }
-pre.stream { white-space: pre-wrap } THEMES
 button { font: inherit; padding: .2rem .8rem } code { overflow-wrap: anywhere; font-size: 12px }
 @media print { body { max-width: none; padding: 0; font-size: 11px } nav, button { display: none }
   .verdict, svg, tr { break-inside: avoid } h2 { break-after: avoid } .wide { overflow: visible }
   th, td { padding-right: .2rem; overflow-wrap: anywhere } td.n, small { white-space: normal }
   table { font-size: 8px; table-layout: fixed; width: 100% } pre { white-space: pre-wrap } }
-""".replace("DARK_MODE", canvas.DARK_MODE).replace("THEMES", canvas.text_colours())
+""".replace("DARK_MODE", canvas.DARK_MODE)
 SCRIPT = """
 for (const button of document.querySelectorAll("button[data-copies]")) {
   button.addEventListener("click", async () => {

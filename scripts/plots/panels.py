@@ -75,14 +75,7 @@ def split_text(split):
             "the host)")
 
 
-def gbs(value):
-    return f"{value:.1f} GB/s"
-
-
-def gflops(value):
-    return f"{value:.0f} GFLOP/s"
-
-
+GBS = "{:.1f} GB/s".format
 # Title, member of context, how it is said. The last member says whether it is shown where no run
 # has it: what a run always should have measured is.
 FACTS = (
@@ -98,11 +91,11 @@ FACTS = (
     ("driver", "driver", str, False), ("CUDA", "cuda", str, False), ("PCIe", "pcie", str, False),
     ("GPU clock", "clocks", clocks_text, False),
     ("GPU throttled by", "throttle_reasons", setting_text, False),
-    ("read bandwidth", "measured_read_gbs", gbs, True),
-    ("after the run", "measured_read_gbs_after", gbs, True),
-    ("copy bandwidth", "measured_copy_gbs", gbs, True),
-    ("host to device", "measured_h2d_gbs", gbs, False),
-    ("matrix products", "measured_gemm_gflops", gflops, False),
+    ("read bandwidth", "measured_read_gbs", GBS, True),
+    ("after the run", "measured_read_gbs_after", GBS, True),
+    ("copy bandwidth", "measured_copy_gbs", GBS, True),
+    ("host to device", "measured_h2d_gbs", GBS, False),
+    ("matrix products", "measured_gemm_gflops", "{:.0f} GFLOP/s".format, False),
     ("processors busy", "load", load_text, True), ("hybrid split", "hybrid_split", split_text, False),
     ("command line", "argv", " ".join, True),
 )
@@ -121,12 +114,7 @@ def data_text(data):
 
 def of_cases(run, pick, say):
     """What the cases of a run say, each thing once."""
-    found = []
-    for case in run.cases:
-        value = pick(case)
-        if value is not None and say(value) not in found:
-            found.append(say(value))
-    return "; ".join(found) or None
+    return "; ".join(dict.fromkeys(say(value) for value in map(pick, run.cases) if value is not None)) or None
 
 
 def environment(results, base):
@@ -278,27 +266,17 @@ def few(having, html):
     return "\n".join(out)
 
 
-def positions(rows):
-    having = [row for row in rows if row.case and row.case["acceptance"] and figures.position_series(row.case)]
-    return ("positions", "Acceptance by position", few(
-        having, lambda row, label: page.picture(figures.positions(row, label)))) if having else None
+def first_text(row):
+    """The first generation that has text, of a case that speculates."""
+    return row.case["acceptance"] and next(filter(stream.pieces_of, row.case["output"]["prompts"]), None)
 
 
-def phases(rows):
-    having = [row for row in rows if row.case and row.case["phases_ms_per_round"]]
-    return ("phases", "Time of a round", part(having, figures.phases)) if having else None
-
-
-def streams(rows):
-    """The first generation that has text, of each case that speculates."""
-    def first(row):
-        return next(filter(stream.pieces_of, row.case["output"]["prompts"]), None)
-    having = [row for row in rows if row.case and row.case["acceptance"] and first(row)]
-    return ("text", "Text", few(having, lambda row, _: stream.html(row, first(row), 1200))) if having else None
-
-
-def bytes_cell(value):
-    return NONE if value is None else byte_size(value)
+def pictured(anchor, title, has, html):
+    """The panel of the cases of which there are pictures."""
+    def panel(rows):
+        having = [row for row in rows if row.case and has(row)]
+        return (anchor, title, html(having)) if having else None
+    return panel
 
 
 def memory(rows):
@@ -311,19 +289,14 @@ def memory(rows):
         m = row.case["memory"]
         totals = [(m[kind] or {}).get("total") for kind in ("planned", "peak")]
         more = NONE if None in totals else f"{(totals[1] - totals[0]) / max(totals[0], 1):+.2%}"
-        body.append([text(label(row)), *map(bytes_cell, totals), more,
-                     *[bytes_cell(m[f"peak_{kind}_bytes"]) for kind in
-                       ("device", "pinned", "host", "process")]])
+        peaks = [m[f"peak_{kind}_bytes"] for kind in ("device", "pinned", "host", "process")]
+        cells = [NONE if value is None else byte_size(value) for value in totals + peaks]
+        body.append([text(label(row)), *cells[:2], more, *cells[2:]])
     head = ["case", "planned", "used", "difference", "on the GPU", "page-locked", "in host memory",
             "whole process"]
     table = page.table(head, body, numeric=range(1, 8))
     drawn = part(both, figures.memory) if both else ""
     return "memory", "Memory, planned against measured", table + drawn
-
-
-def noise(rows):
-    having = [row for row in rows if row.case and measure(row, "ms-per-token")]
-    return ("noise", "Noise", part(having, figures.noise)) if having else None
 
 
 def lossless(rows):
@@ -359,12 +332,25 @@ def data_of(rows):
 
 def lead(rows, runs):
     machines = ", ".join(dict.fromkeys(machine_text(run.context) for run in runs))
-    cases = sum(1 for row in rows if row.case)
-    failed = sum(1 for row in rows if row.case and row.status != "ok")
+    cases = sum(not row.is_foreign for row in rows)
+    failed = sum(row.status not in ("ok", "foreign") for row in rows)
     parts = [f"{len(runs)} run{'s' * (len(runs) != 1)}", f"{cases} case{'s' * (cases != 1)}"]
     parts += [f"{failed} of them not finished"] if failed else []
     parts += [f"{len(rows) - cases} foreign"] if len(rows) > cases else []
     return element("p", text(", ".join(parts) + (f"; {machines}" if machines else "")), "muted")
+
+
+PANELS = (
+    pictured("positions", "Acceptance by position", lambda row: figures.position_series(row.case),
+             lambda rows: few(rows, lambda row, label: page.picture(figures.positions(row, label)))),
+    pictured("phases", "Time of a round", lambda row: row.case["phases_ms_per_round"],
+             lambda rows: part(rows, figures.phases)),
+    memory,
+    pictured("noise", "Noise", lambda row: measure(row, "ms-per-token"), lambda rows: part(rows, figures.noise)),
+    lossless,
+    pictured("text", "Text", first_text,
+             lambda rows: few(rows, lambda row, _: page.picture(stream.draw(row, first_text(row))))),
+    paper)
 
 
 def report(results, base):
@@ -372,6 +358,6 @@ def report(results, base):
     rows, once = results.rows(), distinct(results.rows())
     shown = [*map(recipes.panel, range(len(results.recipes)), results.recipes), verdicts(once, base),
              environment(results, base), main_table(once), sweeps(rows),
-             *(panel(once) for panel in (positions, phases, memory, noise, lossless, streams, paper))]
+             *(panel(once) for panel in PANELS)]
     return page.document("triforce-bench report", lead(rows, results.runs),
                          [one for one in shown if one], data_of(rows))

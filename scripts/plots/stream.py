@@ -1,7 +1,6 @@
 """Generated text, each token in the colour of the level that produced it."""
 
 from dataclasses import dataclass
-from html import escape
 
 from plots.labels import plain_name
 from plots.settings import subtitle_of
@@ -65,10 +64,6 @@ def lines_of(pieces, columns):
     return lines
 
 
-def title_of(row):
-    return f"{plain_name(row)}: which model and cache each token came from"
-
-
 def runs_of(line):
     """(column, text, origin) of a line: neighbours of one origin together, without the spaces around them."""
     column, runs = 0, []
@@ -82,37 +77,20 @@ def runs_of(line):
             if text.strip()]
 
 
-def draw(row, output, columns, most_lines):
+def draw(row, output, columns=88, most_lines=16):
     """The picture of one generation that has text."""
+    from plots.canvas import BODY, LIGHT, MARGIN, WIDTH, Sheet  # pylint: disable=import-outside-toplevel
+    from plots.charts import Patch  # pylint: disable=import-outside-toplevel; both take a second
     lines = lines_of(pieces_of(output), columns)
     rest = [f"{len(lines) - most_lines} more lines"] if len(lines) > most_lines else []
-    return sheet_of(title_of(row), subtitle_of([row]), legend_of(row, output), lines[:most_lines], columns, rest)
-
-
-def sheet_of(title, subtitle, legend, lines, columns, small):
-    from plots.canvas import BODY, LIGHT, MARGIN, WIDTH, Sheet  # pylint: disable=import-outside-toplevel
-    from plots.charts import Patch  # pylint: disable=import-outside-toplevel
+    lines = lines[:most_lines]
     size = min((WIDTH - 2 * MARGIN) / columns / MONO, BODY)
     step, leading = size * MONO, size * 1.5
-    sheet = Sheet(title, subtitle, len(lines) * leading, [
-        (said, Patch(color=LIGHT[colour])) for colour, said in legend], small)
+    sheet = Sheet(f"{plain_name(row)}: which model and cache each token came from", subtitle_of([row]),
+                  len(lines) * leading, [(said, Patch(color=LIGHT[colour])) for colour, said in legend_of(row, output)],
+                  rest)
     for i, line in enumerate(lines):
         for column, text, origin in runs_of(line):
             sheet.text(MARGIN + column * step, sheet.bottom + (len(lines) - 1 - i) * leading + size / 2, text, size,
                        COLOURS[origin % len(COLOURS)], family="monospace")
     return sheet
-
-
-def html(row, output, most):
-    """The same as text of a page, of at most so many characters."""
-    legend = " ".join(f'<span class="{colour}">{escape(said)}</span>' for colour, said in legend_of(row, output))
-    body, used = [], 0
-    for piece in pieces_of(output):
-        if used >= most:
-            body.append("\u2026")
-            break
-        body.append(f'<span class="{COLOURS[piece.origin % len(COLOURS)]}">'
-                    f'{"<br>".join(escape(clean(part)) for part in piece.text.split(chr(10)))}</span>')
-        used += len(piece.text)
-    return (f'<p>{escape(clean(title_of(row)))}</p>\n<p class="muted">{legend}</p>\n'
-            f'<pre class="stream">{"".join(body)}</pre>')
