@@ -54,16 +54,12 @@ warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for it
 
 
 # ---- Text
-@lru_cache(maxsize=None)
-def font(size, bold):
-    return FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
-
-
 @lru_cache(maxsize=4096)
 def width(text, size, bold=False):
     """Of one line, in points. Readers may have other fonts; hardly any is wider than this one."""
     shown = "".join("Mi" if unicodedata.east_asian_width(c) in "WF" else c for c in text)
-    return text_to_path.get_text_width_height_descent(shown, font(size, bold), False)[0] if shown else 0
+    font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
+    return text_to_path.get_text_width_height_descent(shown, font, False)[0] if shown else 0
 
 
 def wrap(text, size, room, bold=False, most=4):

@@ -117,32 +117,32 @@ def of_cases(run, pick, say):
     return "; ".join(dict.fromkeys(say(value) for value in map(pick, run.cases) if value is not None)) or None
 
 
+def facts_of(run):
+    """(what it is, its text or None, whether it is always shown) of a run."""
+    found = [("file", run.path, True), ("exit code", str(run.exit_code), True)]
+    for title, member, say, always in FACTS:
+        value = run.context[member]
+        found.append((title, None if value in (None, []) else say(value), always))
+    return found + [
+        ("target", of_cases(run, lambda c: c["model"]["target"], model_text), True),
+        ("drafter", of_cases(run, lambda c: c["model"]["draft"], model_text), False),
+        ("data", of_cases(run, lambda c: c["data"] if c["data"]["kind"] else None, data_text), True)]
+
+
 def environment(results, base):
     """A column for each run, of many for the first ones."""
     of = [results.runs, base.runs if base else []]
     runs = [run for some in of for run in some[:MANY]]
     if not runs:
         return None
-    left_out = sum(map(len, of)) - len(runs)
-    facts = [("file", [run.path for run in runs], True),
-             ("exit code", [str(run.exit_code) for run in runs], True)]
-    for title, member, say, always in FACTS:
-        values = [run.context[member] for run in runs]
-        facts.append((title, [None if v is None or v == [] else say(v) for v in values], always))
-    facts += [
-        ("target", [of_cases(r, lambda c: c["model"]["target"], model_text) for r in runs], True),
-        ("drafter", [of_cases(r, lambda c: c["model"]["draft"], model_text) for r in runs], False),
-        ("data", [of_cases(r, lambda c: c["data"] if c["data"]["kind"] else None, data_text)
-                  for r in runs], True)]
     rows = []
-    for title, values, always in facts:
-        if not always and not any(values):
-            continue
-        none = NONE if always else "\u2013"
-        cells = [none if v is None else text(v) for v in values]
-        rows.append([element("b", text(title))] +
-                    ([(cells[0], len(cells))] if len(set(cells)) == 1 else cells))
+    for facts in zip(*map(facts_of, runs)):
+        (title, _, always), values = facts[0], [value for _, value, _ in facts]
+        if always or any(values):
+            cells = [text(v) if v is not None else NONE if always else "\u2013" for v in values]
+            rows.append([element("b", text(title))] + ([(cells[0], len(cells))] if len(set(cells)) == 1 else cells))
     head = ["", *[text(run.label) for run in runs]] if len(runs) > 1 else []
+    left_out = sum(map(len, of)) - len(runs)
     more = element("p", f"And {left_out} runs more, whose cases are below.", "muted") if left_out else ""
     return "environment", "Environment", page.table(head, rows) + more
 

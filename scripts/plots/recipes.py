@@ -10,6 +10,7 @@ from plots.words import is_measured, lossless_text, setting_text, short_number
 
 USUAL = ("ms-per-token", "speedup", "acceptance")  # of recipes that name no figures of their own
 RATES = {"acceptance", "inner-acceptance", "alpha", "recovery", "copied", "as-ar"}
+FACTORS = {"speedup", "bound"}
 VERDICTS = {"holds": "good", "reversed": "bad", "undecided": "muted", "not_measured": "muted"}
 # Of what was published: member, heading, digits, unit.
 PUBLISHED = (("ms_per_token", "ms/token", 1, ""), ("speedup", "speedup", 2, "x"), ("alpha", "alpha", 4, ""),
@@ -41,9 +42,11 @@ def value_text(value, metric):
         return "\u2013"
     if metric in RATES:
         return f"{value:.3f}"
-    if metric in ("speedup", "bound"):
-        return f"{value:.2f}x"
-    return short_number(value) + (" ms" if metric.startswith("ms-") or metric.endswith("-ms") else "")
+    return f"{value:.2f}x" if metric in FACTORS else short_number(value) + (" ms" if is_time(metric) else "")
+
+
+def is_time(metric):
+    return metric.startswith("ms-") or metric.endswith("-ms")
 
 
 # ---- What it was to show
@@ -117,8 +120,8 @@ def ours(recipe):
 
 def cell_of(case, name):
     found = FIGURES[name](case) if is_measured(case) else None
-    digits = 3 if name in RATES or name.endswith("-ms") or name.startswith("ms-") else 2
-    return "\u2013" if found is None else figure(found, digits, "x" if name in ("speedup", "bound") else "")
+    digits = 3 if name in RATES or is_time(name) else 2
+    return "\u2013" if found is None else figure(found, digits, "x" if name in FACTORS else "")
 
 
 def where(recipe):

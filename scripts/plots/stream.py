@@ -1,6 +1,6 @@
 """Generated text, each token in the colour of the level that produced it."""
 
-from dataclasses import dataclass
+from itertools import groupby
 
 from plots.labels import plain_name
 from plots.settings import subtitle_of
@@ -16,18 +16,12 @@ COLOURS = ("s0", "s1", "s2", "s3")
 MONO = 0.602  # width of a character of DejaVu Sans Mono, in sizes of type
 
 
-@dataclass
-class Piece:
-    text: str
-    origin: int  # 0: the innermost proposer
-
-
 def pieces_of(output):
-    """The text of one generation as pieces; none where it has no text."""
+    """The text of one generation as (text, origin), 0 being the innermost proposer; none where it has no text."""
     data, pieces, start = output["text"].encode(errors="replace"), [], 0
     for end, origin in zip(output["text_ends"], output["origins"]):
         if end > start:
-            pieces.append(Piece(data[start:end].decode("utf-8", "replace"), origin))
+            pieces.append((data[start:end].decode("utf-8", "replace"), origin))
             start = end
     return pieces
 
@@ -50,8 +44,8 @@ def legend_of(row, output):
 def lines_of(pieces, columns):
     """Lines of pieces, broken where the text is, and before what no longer fits."""
     lines, used = [[]], 0
-    for piece in pieces:
-        for i, part in enumerate(piece.text.split("\n")):
+    for text, origin in pieces:
+        for i, part in enumerate(text.split("\n")):
             if i > 0 or used + len(part) > columns:
                 lines.append([])
                 used = 0
@@ -59,7 +53,7 @@ def lines_of(pieces, columns):
             for start in range(0, len(part), columns):
                 if start:
                     lines.append([])
-                lines[-1].append(Piece(part[start:start + columns], piece.origin))
+                lines[-1].append((part[start:start + columns], origin))
                 used = len(part) - start if start else used + len(part[:columns])
     return lines
 
@@ -67,14 +61,12 @@ def lines_of(pieces, columns):
 def runs_of(line):
     """(column, text, origin) of a line: neighbours of one origin together, without the spaces around them."""
     column, runs = 0, []
-    for piece in line:
-        if runs and runs[-1][2] == piece.origin:
-            runs[-1] = (runs[-1][0], runs[-1][1] + piece.text, piece.origin)
-        else:
-            runs.append((column, piece.text, piece.origin))
-        column += len(piece.text)
-    return [(at + len(text) - len(text.lstrip()), clean(text.strip()), origin) for at, text, origin in runs
-            if text.strip()]
+    for origin, pieces in groupby(line, lambda piece: piece[1]):
+        text = "".join(piece for piece, _ in pieces)
+        if text.strip():
+            runs.append((column + len(text) - len(text.lstrip()), clean(text.strip()), origin))
+        column += len(text)
+    return runs
 
 
 def draw(row, output, columns=88, most_lines=16):
