@@ -17,6 +17,7 @@ SHAPES = ("o", "s", "^", "D", "v", "P", "X", "*")
 LONG = 2  # an interval this many times as long as what was measured is cut, and ends in an arrow
 CUT = "An interval that leaves the picture ends in an arrow."
 ROW, THICK, TICKS = 30, 17, 16  # of bars, and of what stands below an axis, points
+PART_ROW, PART_THICK = 23, 13  # of bars that are made of parts
 COLUMNS = 3  # panels beside each other
 
 
@@ -29,6 +30,7 @@ class Bar:
     text: str = ""
     colour: str = "plain"
     dots: tuple = ()  # single measurements; (value, is a warm-up)
+    parts: tuple = ()  # values of what it is made of
 
 
 def ticks(low, high, room):
@@ -55,78 +57,58 @@ def colour_of(i):
 
 
 # ---- Bars
-def rows_of(title, subtitle, labels, texts, row, small, legend=(), below=0):
-    """A sheet, its axes with a row for each label, the middles of the rows, and the room for bars."""
-    labels = [wrap(label, BODY, WIDTH * 0.36) for label in labels]
-    lines = [max(len(label), text.count("\n") + 1) for label, text in zip(labels, texts)]
-    heights = [max(row, BODY * LEADING * n + 6) for n in lines]
-    tops = [sum(heights[:i]) for i in range(len(heights) + 1)]
-    middles = [(a + b) / 2 for a, b in zip(tops, tops[1:])]
-    left = MARGIN + max(width(line, BODY) for label in labels for line in label) + 8
-    sheet = Sheet(title, subtitle, tops[-1] + below, legend, small)
-    axes = sheet.axes(left, below, WIDTH - MARGIN - left, tops[-1])
-    axes.set_ylim(tops[-1], 0)
-    axes.set_yticks(middles, ["\n".join(label) for label in labels], size=BODY, color=LIGHT["ink"])
-    axes.tick_params(axis="y", pad=8)
-    return sheet, axes, middles, WIDTH - MARGIN - left
+def bar_chart(title, subtitle, bars, small=(), parts=()):
+    """Horizontal bars from 0 with intervals, single measurements and a text at the end of each.
 
-
-def set_scale(axes, room, ends, texts):
-    """Lets every text end inside the axes. ends: of the bars beside which they stand."""
-    wide = [max(width(line, BODY) for line in text.split("\n")) + 14 for text in texts]
-    per_point = max((end / max(room - w, 30) for end, w in zip(ends, wide)), default=0) or 1 / room
-    axes.set_xlim(0, per_point * room)
-
-
-def beside(axes, end, y, text):
-    axes.annotate(text, (end, y), (7, 0), textcoords="offset points", va="center_baseline", size=BODY,
-                  color=LIGHT["ink"], annotation_clip=False)
-
-
-def bar_chart(title, subtitle, bars, small=()):
-    """Horizontal bars from 0 with intervals, single measurements and a text at the end of each."""
+    parts: the names of what bars are made of; such a picture has no scale.
+    """
     figures = [bar.value for bar in bars] + [x for bar in bars for x, _ in bar.dots]
     largest = upper_end(figures, [bar.high for bar in bars if bar.high is not None])
     cut = any(bar.high is not None and bar.high > largest for bar in bars)
-    texts = ["\n".join(wrap(bar.text, BODY, WIDTH * 0.4)) for bar in bars]
-    sheet, axes, middles, room = rows_of(title, subtitle, [bar.label for bar in bars], texts, ROW,
-                                         list(small) + ([CUT] if cut else []), below=TICKS)
+    row, below = (PART_ROW, 0) if parts else (ROW, TICKS)
+    labels = [wrap(bar.label, BODY, WIDTH * 0.36) for bar in bars]
+    texts = [wrap(bar.text, BODY, WIDTH * 0.4) for bar in bars]
+    heights = [max(row, BODY * LEADING * max(map(len, lines)) + 6) for lines in zip(labels, texts)]
+    tops = [sum(heights[:i]) for i in range(len(heights) + 1)]
+    middles = [(a + b) / 2 for a, b in zip(tops, tops[1:])]
+    left = MARGIN + max(width(line, BODY) for label in labels for line in label) + 8
+    room = WIDTH - MARGIN - left
+    legend = [(part.replace("_", " "), Patch(color=colour_of(i))) for i, part in enumerate(parts)]
+    sheet = Sheet(title, subtitle, tops[-1] + below, legend, list(small) + ([CUT] if cut else []))
+    axes = sheet.axes(left, below, room, tops[-1])
+    axes.set_ylim(tops[-1], 0)
+    axes.set_yticks(middles, ["\n".join(label) for label in labels], size=BODY, color=LIGHT["ink"])
+    axes.tick_params(axis="y", pad=8)
+    # Every text ends inside the axes.
     ends = [min(max([bar.value, bar.high or 0] + [x for x, _ in bar.dots]), largest) for bar in bars]
-    set_scale(axes, room, ends, texts)
-    at = [tick for tick in ticks(0, largest, room / 2) if tick <= axes.get_xlim()[1]]
+    wide = [max(width(line, BODY) for line in text) + 14 for text in texts]
+    per_point = max((end / max(room - w, 30) for end, w in zip(ends, wide)), default=0) or 1 / room
+    axes.set_xlim(0, per_point * room)
+    at = [] if parts else [tick for tick in ticks(0, largest, room / 2) if tick <= axes.get_xlim()[1]]
     axes.set_xticks(at, map(tick_text, at))
     axes.grid(axis="x")
     for i, (bar, y, end, text) in enumerate(zip(bars, middles, ends, texts)):
+        draw_bar(axes, bar, y, largest, i)
+        axes.annotate("\n".join(text), (end, y), (7, 0), textcoords="offset points", va="center_baseline", size=BODY,
+                      color=LIGHT["ink"], annotation_clip=False)
+    return sheet
+
+
+def draw_bar(axes, bar, y, largest, i):
+    if bar.parts:
+        for k, part in enumerate(bar.parts):
+            axes.barh(y, part, PART_THICK, left=sum(bar.parts[:k]), color=colour_of(k), gid=f"bar-{i}-{k}")
+    else:
         axes.barh(y, bar.value, THICK, color=LIGHT[bar.colour], gid=f"bar-{i}")
-        for name, fill in (("dots", LIGHT["ink"]), ("warm-ups", "none")):
-            dots = [value for value, is_warm_up in bar.dots if is_warm_up == (name == "warm-ups")]
-            if dots:
-                axes.plot(dots, [y] * len(dots), "o", ms=4, mec=LIGHT["ink"], mfc=fill, gid=f"{name}-{i}")
-        if bar.low is not None and bar.high is not None:
-            high = min(bar.high, largest)
-            axes.plot([min(bar.low, high), high], [y, y], color=LIGHT["ink"], lw=1.1, gid=f"interval-{i}")
-            axes.plot(min(bar.low, high), y, "|", color=LIGHT["ink"], ms=7)
-            axes.plot(high, y, ">" if bar.high > largest else "|", color=LIGHT["ink"],
-                      ms=5 if bar.high > largest else 7)
-        beside(axes, end, y, text)
-    return sheet
-
-
-def stacked_chart(title, subtitle, parts, rows, text_of, small=()):
-    """Bars made of parts. rows: (label, {part: value}); text_of: the sum of a row as text."""
-    sums = [sum(values.values()) for _, values in rows]
-    texts = [text_of(total) for total in sums]
-    legend = [(part.replace("_", " "), Patch(color=colour_of(i))) for i, part in enumerate(parts)]
-    sheet, axes, middles, room = rows_of(title, subtitle, [label for label, _ in rows], texts, 23, small, legend)
-    set_scale(axes, room, sums, texts)
-    axes.set_xticks([])
-    for i, ((_, values), y, total, text) in enumerate(zip(rows, middles, sums, texts)):
-        start = 0
-        for k, part in enumerate(parts):
-            axes.barh(y, values.get(part, 0), 13, left=start, color=colour_of(k), gid=f"bar-{i}-{k}")
-            start += values.get(part, 0)
-        beside(axes, total, y, text)
-    return sheet
+    for name, fill in (("dots", LIGHT["ink"]), ("warm-ups", "none")):
+        dots = [value for value, is_warm_up in bar.dots if is_warm_up == (name == "warm-ups")]
+        if dots:
+            axes.plot(dots, [y] * len(dots), "o", ms=4, mec=LIGHT["ink"], mfc=fill, gid=f"{name}-{i}")
+    if bar.low is not None and bar.high is not None:
+        high = min(bar.high, largest)
+        axes.plot([min(bar.low, high), high], [y, y], color=LIGHT["ink"], lw=1.1, gid=f"interval-{i}")
+        axes.plot(min(bar.low, high), y, "|", color=LIGHT["ink"], ms=7)
+        axes.plot(high, y, ">" if bar.high > largest else "|", color=LIGHT["ink"], ms=5 if bar.high > largest else 7)
 
 
 # ---- Lines

@@ -1,6 +1,6 @@
 """The pictures of results: which rows become which bars and lines."""
 
-from plots.charts import Bar, bar_chart, line_chart, stacked_chart
+from plots.charts import Bar, bar_chart, line_chart
 from plots.labels import GAMMAS, Labels
 from plots.metrics import METRICS, measure, same, values_of, with_ends
 from plots.settings import subtitle_of
@@ -123,13 +123,14 @@ def phases(rows):
     """Where the time of a round goes, of rows that have phases."""
     parts = list(rows[0].case["phases_ms_per_round"])
     label = Labels(rows).of
-    bars = [(label(row), {k: v or 0 for k, v in row.case["phases_ms_per_round"].items()})
-            for row in rows]
+    bars = []
+    for row in rows:
+        ms = [row.case["phases_ms_per_round"].get(part) or 0 for part in parts]
+        bars.append(Bar(label(row), sum(ms), text=f"{short_number(sum(ms))} ms", parts=ms))
     unknown = sorted({key for row in rows for key, value in
                       row.case["phases_ms_per_round"].items() if value is None})
     small = [f"Not measured in every case: {', '.join(unknown)}."] if unknown else []
-    return stacked_chart("Milliseconds of a round, by phase", [], parts, bars,
-                         lambda total: f"{short_number(total)} ms", small)
+    return bar_chart("Milliseconds of a round, by phase", [], bars, small, parts)
 
 
 def memory(rows):
@@ -138,10 +139,12 @@ def memory(rows):
     used = [tag for tag in purposes if any(row.case["memory"][kind][tag] for row in rows
                                            for kind in ("planned", "peak"))]
     label = Labels(rows).of
-    bars = [(f"{label(row)}: {kind}", {tag: row.case["memory"][kind][tag] for tag in used})
-            for row in rows for kind in ("planned", "peak")]
-    return stacked_chart("Memory by purpose, planned and at most used", [], used, bars,
-                         lambda total: byte_size(int(total)))
+    bars = []
+    for row in rows:
+        for kind in ("planned", "peak"):
+            held = [row.case["memory"][kind][tag] for tag in used]
+            bars.append(Bar(f"{label(row)}: {kind}", sum(held), text=byte_size(sum(held)), parts=held))
+    return bar_chart("Memory by purpose, planned and at most used", [], bars, parts=used)
 
 
 def noise(rows):

@@ -84,13 +84,9 @@ def keys_of(rows, view):
 
 
 def name_of(row, by, settings, many_methods, by_runs):
-    parts = []
-    if by == "method" or many_methods:
-        parts.append(row.method)
-    shown = ([] if by == "method" else [by]) + settings
-    parts.append(difference(row, shown))
-    if by_runs and row.run:
-        parts.append(row.run.label)
+    parts = [row.method] if by == "method" or many_methods else []
+    parts.append(difference(row, ([] if by == "method" else [by]) + settings))
+    parts += [row.run.label] if by_runs and row.run else []
     text = ", ".join(part for part in parts if part) or row.method
     return f"{text} (foreign)" if row.is_foreign else text
 
