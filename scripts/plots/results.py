@@ -5,15 +5,12 @@ import math
 import os
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from plots.command import BadInput, read_text
 from plots.schema import add_nulls, errors
 
 SCHEMAS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "data", "schema")
-# Of the options in params, those that name files or say how a result is printed, and the list of
-# methods, of which each row is one.
-NO_SETTINGS = {"method", "baseline", "no_baseline", "output_format", "json", "jsonl", "csv", "record",
-               "progress", "details", "verbose", "resume", "fail_fast", "list", "yes"}
 # Members of a foreign result that are no figures.
 WORDS = {"name", "source", "machine", "model", "setting"}
 
@@ -68,8 +65,20 @@ class Results:
         return [row_of(case, run) for run in self.runs for case in run.cases] + self.foreign
 
 
+@lru_cache(maxsize=None)
+def options():
+    """What the program says of its options: name -> role, default, and the methods whose tokens it decides."""
+    return json.loads(read_text(os.path.join(SCHEMAS, "options.json")))
+
+
+def is_setting(name):
+    """Not what says how a result is printed, nor the list of methods, of which each row is one."""
+    return (name not in ("method", "baseline", "no_baseline") and
+            options().get(name, {}).get("role") not in ("outputs", "records"))
+
+
 def row_of(case, run):
-    setting = {name: value for name, value in case["params"].items() if name not in NO_SETTINGS}
+    setting = {name: value for name, value in case["params"].items() if is_setting(name)}
     if case["gammas"]:
         setting.update(gamma=case["gammas"]["gamma"], inner_gamma=case["gammas"]["inner_gamma"])
     return Row(case["name"], case["method"], setting, case=case, run=run)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from plots.labels import Labels
 from plots.metrics import measure, same
+from plots.results import options
 from plots.words import headline, is_baseline, is_measured, kind_of, merged, setting_text, short_number
 
 
@@ -77,6 +78,9 @@ def best_of(rows, labels):
 
 
 # ---- Against another result
+MACHINE = ("threads", "cpu_model", "gpu_name", "backend", "communication")  # what times are of
+
+
 def counterparts(row, base):
     """Cases of the base that are this one: equal times may be expected, or equal tokens, or at
     least the options or the name are equal."""
@@ -85,25 +89,57 @@ def counterparts(row, base):
         if found:
             return found
     named = [b for b in base if b.name == row.name]
-    found = [b for b in named if b.setting == row.setting]
+    found = [b for b in named if is_same(row, b)] or [b for b in named if b.setting == row.setting]
     return found if found or len(named) > 1 else named
+
+
+def is_same(row, other):
+    """Whether two cases are one: by their identity, or but for options at their default that one side does not
+    know, which are no part of it."""
+    if row.case["case_id"] == other.case["case_id"]:
+        return True
+    if row.case["params"].keys() == other.case["params"].keys():
+        return False
+    differ, default = unlike_options(row, other)
+    return bool(default) and not differ and facts(row) == facts(other)
+
+
+def facts(row):
+    """What decides the tokens of a case and is no option."""
+    case, context = row.case, row.run.context
+    return (case["model"], case["data"], case["memory"]["near_kv_heads"], case["memory"]["host_kv_heads"],
+            context["sm"] or context["isa"])
+
+
+def unlike_options(row, other):
+    """Names of options that decide tokens and differ, and of those that one side does not know and the other has at
+    their default. A row that stands for several cases has the settings alone that are theirs all."""
+    differ, default = [], []
+    for name in {**row.setting, **other.setting}:
+        option = options().get(name, {})
+        knowing = [r for r in (row, other) if name in r.setting or name in r.case["params"]]
+        having = [r.setting[name] for r in knowing if name in r.setting]
+        if option and row.method not in option.get("decides", ()):
+            continue
+        if len(knowing) == 1:
+            (default if same(having[0], option.get("default")) else differ).append(name)
+        elif len(having) == 2 and not same(*having):
+            differ.append(name)
+    return differ, default
 
 
 def differences(row, other):
     """Why two cases cannot be compared with each other."""
-    reasons = []
-    if row.case["case_id"] != other.case["case_id"]:
-        # A row that stands for several cases has the settings alone that are theirs all; an option that a
-        # version does not know is not among its params either.
-        sides = [{**dict.fromkeys(r.case["params"]), **r.setting} for r in (other, row)]
-        names = [name for name in {**row.setting, **other.setting}
-                 if (name in row.setting and name in other.setting or not all(name in side for side in sides))
-                 and not same(*(side.get(name) for side in sides))]
+    reasons, contexts = [], [r.run.context for r in (row, other)]
+    if not is_same(row, other):
         what = ", ".join("{} {} and now {}".format(name, *(
-            setting_text(side[name]) if name in side else "unknown" for side in sides)) for name in names)
+            setting_text(r.setting[name]) if name in r.setting else "unknown" for r in (other, row)))
+            for name in unlike_options(row, other)[0])
         reasons.append(f"settings differ: {what}" if what else
                        "models, data or instruction set differ")
-    elif row.case["timing_id"] != other.case["timing_id"]:
+    elif row.case["timing_id"] != other.case["timing_id"] and (
+            row.case["case_id"] == other.case["case_id"] or  # else it differs with that
+            any(contexts[0][name] != contexts[1][name] for name in MACHINE)):
         reasons.append("machine or threads differ")
     for of, which in ((row, "now"), (other, "base")):
         reasons += [f"{which}: {reason}" for reason in of.case["validity"]["reasons"]]
@@ -133,7 +169,7 @@ def against(row, other, label):
                      f", acceptance {rates[0].value:.3f} against {rates[1].value:.3f}")
     reasons = differences(row, other)
     certain = meet is False and not reasons
-    unrelated = reasons[0] if row.case["case_id"] != other.case["case_id"] else ""
+    unrelated = "" if is_same(row, other) else reasons[0]
     return Verdict(f"{sentence}.", reasons, "" if not certain else
                    "good" if word == "faster" else "bad", unrelated=unrelated)
 

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <set>
@@ -10,6 +9,7 @@
 
 #include "options/arguments.h"
 #include "options/parse_support.h"
+#include "report/golden.h"
 
 namespace triforce {
 namespace {
@@ -221,23 +221,12 @@ TEST(Help, ExamplesAreCommandLines) {
   }
 }
 
-// The golden texts were read line by line when they were written; a wanted change is read in the
-// diff.
-void expect_golden(const std::string& text, const std::string& name) {
-  const auto golden = std::filesystem::path(TF_SOURCE_DIR) / "tests/options/golden" / name;
-  std::ostringstream expected;
-  expected << std::ifstream(golden).rdbuf();
-  if (text == expected.str()) return;
-  std::ofstream(name) << text;
-  ADD_FAILURE() << "differs from " << golden << "; see " << std::filesystem::current_path() / name;
-}
-
 TEST(Help, GoldenFirstScreens) {
   std::string help = help_text(kRun, "", false);
   for (const Command command : every_command()) {
     help += "\n" + std::string(80, '-') + "\n" + help_text(command, "", true);
   }
-  expect_golden(help, "help.txt");
+  expect_golden(help, "tests/options/golden/help.txt");
 }
 
 // Each option once, so that a new one is one entry here: a command's are left out where it says of
@@ -257,7 +246,7 @@ TEST(Help, GoldenOptions) {
       }
     }
   }
-  expect_golden(help, "options.txt");
+  expect_golden(help, "tests/options/golden/options.txt");
 }
 
 TEST(Echo, HasTheOptionsOfRun) {

@@ -6,8 +6,10 @@
 #include <functional>
 #include <set>
 
+#include "core/json_writer.h"
 #include "core/sha256.h"
 #include "options/parse_support.h"
+#include "report/golden.h"
 
 namespace triforce {
 namespace {
@@ -270,6 +272,46 @@ TEST(IsDefault, IsAsInARunOfTheSameModelsWithoutOptions) {
             "budget temp ");
   EXPECT_EQ(set({"--target", "x", "--temp", "0.2"}), "temp ");
   EXPECT_FALSE(is_default({"not_an_option", true}, make_case(facts())));
+}
+
+std::string_view word_of(Role role) {
+  switch (role) {
+    case Role::kNames:
+      return "names";
+    case Role::kMeasures:
+      return "measures";
+    case Role::kRecords:
+      return "records";
+    case Role::kOutputs:
+      return "outputs";
+    default:
+      return "decides";
+  }
+}
+
+// What scripts know of options: of each param its role, the methods whose tokens it decides, and
+// its default where that is the same for all models.
+TEST(Options, PublishedFactsAreCurrent) {
+  const std::vector<Param> of_pair = echo_params(make_config(kRun, {})),
+                           of_others = echo_params(make_config(kRun, {{"target", "any"}}));
+  JsonWriter out;
+  out.begin_object();
+  for (const Param& param : of_pair) {
+    std::vector<std::string> methods;
+    for (const MethodSpec& m : method_table()) {
+      if (decides_tokens(param.first, m.name)) methods.emplace_back(m.name);
+    }
+    std::vector<Param> facts = {
+        {"role", std::string(word_of(find_option(kRun, param.first)->role))}};
+    if (!methods.empty()) facts.emplace_back("decides", ParamList{methods});
+    if (*find_param(of_others, param.first) == param.second) {
+      facts.emplace_back("default", param.second);
+    }
+    out.key(param.first);
+    json_write(out, facts);
+  }
+  out.end();
+  expect_golden(out.take() + '\n', "data/schema/options.json");
 }
 
 TEST(TimingId, AddsTheMachine) {

@@ -184,11 +184,42 @@ class Report(ReportTest):
         now["cases"][1]["params"].update(temp=0.5, patience=3)  # an option that the base does not know
         said = self.said(self.page(self.write("new.json", json.dumps(now)), base=files[1]))
         self.assertIn("settings differ: patience unknown and now 3", said)
-        now["cases"][1]["params"].pop("patience")
-        now["cases"][1]["params"]["temp"] = 0.0
         self.assertIn("retrieval: in the base, missing here.", said)
         self.script("report", files[0], "--base", self.write("f.json", json.dumps(FOREIGN)), "-o",
                     "x.html", code=3)
+
+    def test_an_option_at_its_default_is_no_part_of_an_identity(self):
+        """Where one side does not know it."""
+        now = self.golden()
+        now["cases"] = now["cases"][1:2]
+        now["cases"][0]["validity"] = {"comparable": True, "reasons": [], "notes": []}
+        then = copy.deepcopy(now)
+        del then["cases"][0]["params"]["top_k"]
+        then["cases"][0].update(case_id="1", timing_id="1")
+        other = copy.deepcopy(then)  # of the same name, and without default
+        other["cases"][0].update(case_id="2", timing_id="2")
+        other["cases"][0]["params"]["seed"] = 1
+        then["cases"] += other["cases"]
+
+        def verdict(base, result):
+            return verdicts.of_base(read(result).rows(), read(base).rows())[0][1]
+
+        for base, result in ((then, now), (now, {**then, "cases": then["cases"][:1]})):
+            self.assertEqual((verdict(base, result).reasons, verdict(base, result).unrelated), ([], ""))
+        changes = (
+            (lambda x: x["cases"][0]["params"].update(top_k=7), "settings differ: top_k unknown and now 7"),
+            (lambda x: x["cases"][0]["data"].update(sha256="cc"), "models, data or instruction set differ"),
+            (lambda x: x["context"].update(threads=3), "machine or threads differ"))
+        for change, reason in changes:
+            with self.subTest(reason):
+                changed = copy.deepcopy(now)
+                change(changed)
+                self.assertEqual(verdict({**then, "cases": then["cases"][:1]}, changed).reasons, [reason])
+        unknown = copy.deepcopy(now)  # to these scripts, too: null alone is known to be nothing
+        for value, reasons in ((None, []), (3, ["settings differ: patience unknown and now 3"])):
+            unknown["cases"][0]["params"]["patience"] = value
+            unknown["cases"][0]["case_id"] = "3"
+            self.assertEqual(verdict(now, unknown).reasons, reasons)
 
     def sweep_of(self, count, generated_in=True):
         """A result whose triforce has `count` budgets; its ar was generated in the first case."""
