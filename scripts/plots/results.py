@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from plots.command import BadInput, read_text
+from plots.samples import check_run
 from plots.schema import add_nulls, errors
 
 SCHEMAS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "data", "schema")
@@ -259,4 +260,6 @@ def read_results(paths):
     reader = Reader()
     for path in paths:
         reader.read(path)
+    for run in reader.results.runs:
+        check_run(run)
     return reader.results

@@ -13,6 +13,7 @@ from unittest import mock
 
 from drawn import GOLDEN, SOURCE, Page, ScriptTest, groups, markers, strict_json
 from plots import charts, figures, metrics, page, panels, sweeps, verdicts
+from plots.command import BadInput
 from plots.results import Reader, read_results
 from plots.schema import errors
 from plots.words import comparison, headline, merged, short_number
@@ -108,6 +109,30 @@ class Report(ReportTest):
             reasons = [case["validity"]["reasons"] for case in strict_json(self.read("r.json"))["cases"]]
             for reason in reasons[-1]:
                 self.assertIn(reason, said)
+
+    def test_a_file_that_contradicts_itself(self):
+        """What the samples decide is refused where it is not that, as the program's export does."""
+        self.run_program("run", "--prefill", "256", "--gen-len", "8", "--budget", "64", "--prompts", "2",
+                         "--repetitions", "2", "--warmup", "0", "--threads", "1", "--json", "r.json",
+                         "--progress", "none")
+        good = strict_json(self.read("r.json"))
+        self.assertEqual(len(read_results([str(self.folder / "r.json")]).rows()), 2)
+        changes = (
+            ("timing.ms_per_token.n", lambda c: c["timing"]["samples"].pop()),
+            ("timing.ms_per_token.geometric_mean", lambda c: c["timing"]["ms_per_token"].update(geometric_mean=1e9)),
+            ("timing.ms_per_token.geometric_mean", lambda c: c["timing"]["samples"][0].update(decode_ms=1e-300)),
+            ("speedup.value", lambda c: c["speedup"].update(value=99.0)),
+            ("acceptance.inner.rounds", lambda c: c["acceptance"][0].update(rounds=10**6)),
+            ("acceptance.outer.histogram", lambda c: c["acceptance"][1]["histogram"].append(1)),
+            ("acceptance.outer.acceptance_rate", lambda c: c["acceptance"][1].update(acceptance_rate=0.001)))
+        for member, change in changes:
+            with self.subTest(member):
+                bad = copy.deepcopy(good)
+                change(bad["cases"][1])
+                self.write("bad.json", json.dumps(bad))
+                self.run_program("export", "bad.json", code=3)
+                with self.assertRaisesRegex(BadInput, re.escape(f"bad.json: case triforce: {member}: expected ")):
+                    read_results([str(self.folder / "bad.json")])
 
     def test_a_note_is_said(self):
         self.run_program("run", "--prefill", "2200", "--gen-len", "8", "--prompts", "1", "--warmup", "0",
