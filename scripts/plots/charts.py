@@ -84,7 +84,8 @@ def bar_chart(title, subtitle, bars, small=(), parts=()):
     wide = [max(width(line, BODY) for line in text) + 14 for text in texts]
     per_point = max((end / max(room - w, 30) for end, w in zip(ends, wide)), default=0) or 1 / room
     axes.set_xlim(0, per_point * room)
-    at = [] if parts else [tick for tick in ticks(0, largest, room / 2) if tick <= axes.get_xlim()[1]]
+    at = [] if parts else [tick for tick in ticks(0, largest, room / 2)
+                           if tick / per_point <= room - max(0, width(tick_text(tick), SMALL) / 2 - MARGIN)]
     axes.set_xticks(at, map(tick_text, at))
     axes.grid(axis="x")
     for i, (bar, y, end, text) in enumerate(zip(bars, middles, ends, texts)):
