@@ -1,8 +1,8 @@
 """Numbers and sentences as the program itself prints them (src/report/printers.cpp, headline.cpp)."""
 
 import re
-from math import exp, log
-from statistics import fmean
+
+from plots.samples import log_mean, log_times, power
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 NOT_MEASURED = "not measured"
@@ -74,19 +74,11 @@ def comparison(speedup, pairs):
 def compared_times(case, baseline):
     """Times per token of the generations that both have, of which the speedup is the ratio, and how
     many these are; without any, the means of all."""
-    def timed(of):
-        return {(s["prompt"], s["repetition"]): s["decode_ms"] / s["tokens"]
-                for s in of["timing"]["samples"] if not s["warmup"] and s["tokens"] and s["decode_ms"]}
-    now, before = timed(case), timed(baseline)
-    pairs = sorted(set(now) & set(before))
+    now, before = log_times(case), log_times(baseline)
+    pairs = now.keys() & before.keys()
     if not pairs:
         return (*(x["timing"]["ms_per_token"]["geometric_mean"] for x in (case, baseline)), 0)
-
-    def mean(times):
-        of_prompts = [fmean(log(times[pair]) for pair in pairs if pair[0] == prompt)
-                      for prompt in sorted({pair[0] for pair in pairs})]
-        return exp(fmean(of_prompts))
-    return mean(now), mean(before), len(pairs)
+    return (*(power(log_mean({pair: logs[pair] for pair in pairs})) for logs in (now, before)), len(pairs))
 
 
 def output_text(lossless):
