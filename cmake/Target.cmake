@@ -55,18 +55,29 @@ if(TRIFORCE_PCH)
   tf_precompiled(triforce_optimised_pch ${TF_OPTIMISED})
 endif()
 
-# tf_library(name [OPTIMISED] SOURCES ... LINK ... [PRIVATE_LINK ...]): one static library per layer.
+# tf_library(name [OPTIMISED] SOURCES ... [UNHURRIED ...] LINK ... [PRIVATE_LINK ...]): one static library
+# per layer. UNHURRIED are sources of an OPTIMISED library that nothing waits for. They are a target of
+# their own, NAME_unhurried: a precompiled header belongs to one level.
 function(tf_library name)
-  cmake_parse_arguments(ARG "OPTIMISED" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED" "" "SOURCES;UNHURRIED;LINK;PRIVATE_LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PUBLIC triforce_flags ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK})
-  set(precompiled triforce_pch)
-  set(level ${TF_USUAL})
   if(ARG_OPTIMISED)
-    set(precompiled triforce_optimised_pch)
-    set(level ${TF_OPTIMISED})
+    tf_compiled(${name} triforce_optimised_pch ${TF_OPTIMISED})
+  else()
+    tf_compiled(${name} triforce_pch ${TF_USUAL})
   endif()
+  if(ARG_UNHURRIED)
+    add_library(${name}_unhurried OBJECT ${ARG_UNHURRIED})
+    target_link_libraries(${name}_unhurried PRIVATE triforce_flags ${ARG_LINK} ${ARG_PRIVATE_LINK})
+    tf_compiled(${name}_unhurried triforce_pch ${TF_USUAL})
+    target_sources(${name} PRIVATE $<TARGET_OBJECTS:${name}_unhurried>)
+  endif()
+endfunction()
+
+# tf_compiled(target precompiled level): how sources of a library are compiled.
+function(tf_compiled name precompiled level)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_compile_options(${name} PRIVATE ${level})
   if(TRIFORCE_PCH)
     tf_use_precompiled(${name} ${precompiled})
