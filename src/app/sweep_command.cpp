@@ -15,11 +15,9 @@
 #include "app/sweep_cases.h"
 #include "app/sweep_store.h"
 #include "comm/launcher.h"
-#include "core/fields.h"
 #include "host/machine.h"
 #include "measure/measure.h"
 #include "report/printers.h"
-#include "report/read_json.h"
 #include "sweep/directions.h"
 #include "sweep/workers.h"
 
@@ -213,7 +211,7 @@ ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report
   store_.forget_journal();
   const auto tell = [&](std::size_t run, JournalEntry entry) {
     entry.number = static_cast<std::int64_t>(cases[run] + 1);
-    report.tell(cases[run], to_json_text(entry, JsonStyle::kCompact));
+    report.tell(cases[run], to_json_line(entry));
   };
   const auto lead = [&](RankLinks& links, const RankProcesses& ranks) {
     std::vector<RunRequest> requests;
@@ -254,8 +252,7 @@ ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report
 }
 
 void Sweep::take(std::size_t i, const std::string& told) {
-  constexpr JsonLimits kLimits{std::int64_t{1} << 30, 20, std::int64_t{1} << 27};
-  auto entry = read_json_text<JournalEntry>(told, label(i), kLimits, "Internal");
+  JournalEntry entry = read_json_entry(told, label(i));
   if (entry.facts) store_.expect(i, *entry.facts);
   if (entry.prompt) store_.add(i, std::move(*entry.prompt));
 }

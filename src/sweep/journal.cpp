@@ -152,6 +152,14 @@ Contents read_shard(const std::string& path, const std::string& name) {
 
 }  // namespace
 
+std::string to_json_line(const JournalEntry& entry) {
+  return to_json_text(entry, JsonStyle::kCompact);
+}
+
+JournalEntry read_json_entry(std::string_view text, const std::string& source) {
+  return read_json_text<JournalEntry>(text, source, kLimits, "Internal");
+}
+
 bool is_settled(const RunResult& r) {
   const auto stands = [](const CaseResult& c) {
     return c.status == CaseStatus::kOk || c.status == CaseStatus::kSkippedOptions;
@@ -264,7 +272,7 @@ std::vector<PromptRecord> Journal::take_prompts_of(std::int64_t number) {
 void Journal::expect(std::int64_t number, const CaseFacts& facts) {
   known_.check(facts, name_);
   if (!known_.add(number, facts)) return;
-  write(to_json_text(JournalEntry{number, facts, {}, {}}, JsonStyle::kCompact));
+  write(to_json_line({number, facts, {}, {}}));
   flush();
 }
 
@@ -273,12 +281,12 @@ void Journal::add(const SweepRow& row) {
     known_.check(*facts, name_);
     known_.add(row.number, std::move(*facts));
   }
-  write(to_json_text(JournalEntry{row.number, {}, {}, row}, JsonStyle::kCompact));
+  write(to_json_line({row.number, {}, {}, row}));
   flush();
 }
 
 void Journal::add(std::int64_t number, const PromptRecord& record) {
-  write(to_json_text(JournalEntry{number, {}, record, {}}, JsonStyle::kCompact));
+  write(to_json_line({number, {}, record, {}}));
   flush();
 }
 

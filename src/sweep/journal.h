@@ -49,6 +49,11 @@ void fields(V& v, JournalEntry& e) {
   v("row", e.row, "the case has ended so");
 }
 
+// One entry as one line of JSON, as workers of a sweep tell it.
+std::string to_json_line(const JournalEntry& entry);
+// Throws Error of kind Internal, naming `source`, for other text.
+JournalEntry read_json_entry(std::string_view text, const std::string& source);
+
 // Whether a row stands: what failed may succeed another time.
 bool is_settled(const RunResult& result);
 
