@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -74,6 +75,17 @@ std::string kernel(const std::string& body) {
 )";
 }
 
+// One block of such a kernel.
+Outcome launch(Program& program, Memory& memory, const Options& options = {},
+               std::uint32_t threads = kWarp, std::size_t shared_bytes = 0) {
+  const std::uintptr_t address = memory.address();
+  Launch shape;
+  shape.block.x = threads;
+  shape.shared_bytes = shared_bytes;
+  shape.arguments = {std::as_bytes(std::span(&address, 1))};
+  return program.run("test", shape, memory, options);
+}
+
 struct Ran {
   Outcome outcome;
   std::vector<std::uint32_t> out;  // a thread
@@ -84,13 +96,8 @@ Ran run(const std::string& body, Options options = {}, std::uint32_t threads = k
   Program program(kernel(body), "test.ptx");
   Memory memory(4 * std::size_t{threads});
   memory.put(before);
-  const std::uintptr_t address = memory.address();
-  Launch launch;
-  launch.block.x = threads;
-  launch.shared_bytes = shared_bytes;
-  launch.arguments = {std::as_bytes(std::span(&address, 1))};
   Ran ran;
-  ran.outcome = program.run("test", launch, memory, options);
+  ran.outcome = launch(program, memory, options, threads, shared_bytes);
   ran.out = memory.as<std::uint32_t>();
   return ran;
 }
@@ -393,11 +400,7 @@ std::vector<float> multiply(const Product& p, Sums sums) {
                   "mma.ptx");
   Memory memory(4 * fragments.size());
   memory.put(fragments);
-  const std::uintptr_t address = memory.address();
-  Launch launch;
-  launch.block.x = kWarp;
-  launch.arguments = {std::as_bytes(std::span(&address, 1))};
-  EXPECT_EQ(program.run("test", launch, memory, {Schedule::kLowest, sums, 0}).message, "");
+  EXPECT_EQ(launch(program, memory, {Schedule::kLowest, sums, 0}).message, "");
   const std::vector<float> raw = memory.as<float>();
   std::vector<float> out(16 * 8);
   for (std::size_t lane = 0; lane < kWarp; ++lane) {
@@ -501,11 +504,7 @@ $L1:
 )"),
                   "call.ptx");
   Memory memory(4 * kWarp);
-  const std::uintptr_t address = memory.address();
-  Launch launch;
-  launch.block.x = kWarp;
-  launch.arguments = {std::as_bytes(std::span(&address, 1))};
-  ASSERT_EQ(program.run("test", launch, memory, {}).message, "");
+  ASSERT_EQ(launch(program, memory).message, "");
   for (std::uint32_t t = 0; t < kWarp; ++t) {
     EXPECT_EQ(memory.as<std::uint32_t>()[t], t < 4 ? 0 : 2 * t);
   }
@@ -516,11 +515,7 @@ TEST(Ptx, CoverageSaysWhatNeverRan) {
                   "coverage.ptx");
   EXPECT_TRUE(program.coverage().empty());
   Memory memory(4 * kWarp);
-  const std::uintptr_t address = memory.address();
-  Launch launch;
-  launch.block.x = kWarp;
-  launch.arguments = {std::as_bytes(std::span(&address, 1))};
-  ASSERT_EQ(program.run("test", launch, memory, {}).message, "");
+  ASSERT_EQ(launch(program, memory).message, "");
   const std::vector<Coverage> coverage = program.coverage();
   ASSERT_EQ(coverage.size(), 1u);
   for (std::size_t i = 0; i < coverage[0].instructions.size(); ++i) {
@@ -551,12 +546,12 @@ TEST(Ptx, ArgumentsMustFitTheParameters) {
   Program program(kernel(""), "test.ptx");
   Memory memory(4 * kWarp);
   const std::uint32_t narrow = 0;
-  Launch launch;
-  launch.arguments = {std::as_bytes(std::span(&narrow, 1))};
-  EXPECT_EQ(program.run("test", launch, memory, {}).message,
+  Launch shape;
+  shape.arguments = {std::as_bytes(std::span(&narrow, 1))};
+  EXPECT_EQ(program.run("test", shape, memory, {}).message,
             "test: argument 1 has 4 bytes, in PTX 8");
-  launch.arguments.clear();
-  EXPECT_EQ(program.run("test", launch, memory, {}).message, "test: 0 arguments, in PTX 1");
+  shape.arguments.clear();
+  EXPECT_EQ(program.run("test", shape, memory, {}).message, "test: 0 arguments, in PTX 1");
 }
 
 TEST(Ptx, NamesOfUnnamedNamespacesAreTheHosts) {
