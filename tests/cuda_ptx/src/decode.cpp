@@ -268,6 +268,11 @@ std::optional<MemoryOpcode> memory_opcode(const std::vector<std::string>& parts)
   return out;
 }
 
+void add_operand(Instruction& out, Operands& operands, const std::string& text,
+                 std::uint8_t bytes) {
+  out.operand.at(out.operands++) = operands.value(text, bytes);
+}
+
 bool decode_memory(Instruction& out, const std::vector<std::string>& parts, Operands& operands) {
   const auto opcode = memory_opcode(parts);
   if (!opcode) return false;
@@ -277,7 +282,7 @@ bool decode_memory(Instruction& out, const std::vector<std::string>& parts, Oper
   const std::vector<std::string>& text = operands.text;
   if (text.size() != (parts[0] == "atom" ? 3u : 2u)) return false;
   const auto add = [&](const std::string& operand) {
-    out.operand.at(out.operands++) = operands.value(operand, opcode->bytes);
+    add_operand(out, operands, operand, opcode->bytes);
   };
   out.address = operands.address(text[is_store ? 0 : 1], opcode->space);
   if (parts[0] == "atom") {
@@ -302,7 +307,7 @@ bool decode_copy(Instruction& out, Operands& operands) {
   out.address = operands.address(text[0], Space::kShared);
   out.source = operands.address(text[1], Space::kGlobal);
   out.bytes = static_cast<std::uint8_t>(Operands::number(text[2]));
-  if (text.size() == 4) out.operand[out.operands++] = operands.value(text[3], 4);
+  if (text.size() == 4) add_operand(out, operands, text[3], 4);
   return true;
 }
 
@@ -312,7 +317,7 @@ bool decode_matrix_load(Instruction& out, bool transposed, Operands& operands) {
   out.execute = &load_matrix;
   out.mode = transposed ? 1 : 0;
   for (const std::string& element : Operands::elements(operands.text[0])) {
-    out.operand.at(out.operands++) = operands.value(element, 4);
+    add_operand(out, operands, element, 4);
   }
   out.address = operands.address(operands.text[1], Space::kShared);
   return out.operands == 4;
@@ -324,12 +329,9 @@ bool decode_vector_move(Instruction& out, std::uint8_t bytes, Operands& operands
   const std::vector<std::string> several = Operands::elements(operands.text[parts ? 0 : 1]);
   out.bytes = static_cast<std::uint8_t>(bytes / several.size());
   out.execute = parts ? &part : &join;
-  const auto add = [&](const std::string& operand, std::uint8_t width) {
-    out.operand.at(out.operands++) = operands.value(operand, width);
-  };
-  if (!parts) add(operands.text[0], bytes);
-  for (const std::string& element : several) add(element, out.bytes);
-  if (parts) add(operands.text[1], bytes);
+  if (!parts) add_operand(out, operands, operands.text[0], bytes);
+  for (const std::string& element : several) add_operand(out, operands, element, out.bytes);
+  if (parts) add_operand(out, operands, operands.text[1], bytes);
   return true;
 }
 
@@ -344,7 +346,7 @@ bool decode_listed(Instruction& out, const Opcode& opcode, Operands& operands) {
   const std::string kinds = opcode.operands;
   if (text.size() != kinds.size()) return false;
   const auto add = [&](const std::string& operand, std::uint8_t bytes) {
-    out.operand.at(out.operands++) = operands.value(operand, bytes);
+    add_operand(out, operands, operand, bytes);
   };
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     switch (kinds[i]) {

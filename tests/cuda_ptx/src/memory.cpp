@@ -79,25 +79,6 @@ void arrive(Warp& warp, const Instruction& in, const PendingCopy& copy, int lane
   block.being_copied -= copy.bytes;
 }
 
-template <class T>
-T changed(Atomic operation, T old, T value, T other) {
-  switch (operation) {
-    case Atomic::kAdd:
-      return static_cast<T>(old + value);
-    case Atomic::kExchange:
-      return value;
-    case Atomic::kCompareAndSwap:
-      return old == value ? other : old;
-    case Atomic::kIncrement:
-      return old >= value ? T{0} : static_cast<T>(old + 1);
-    case Atomic::kMin:
-      return std::min(old, value);
-    case Atomic::kMax:
-      return std::max(old, value);
-  }
-  return old;
-}
-
 }  // namespace
 
 std::byte* reach(Warp& warp, const Instruction& in, const Address& address, int lane,
@@ -153,23 +134,19 @@ void store(Warp& warp, const Instruction& in, LaneMask lanes) {
   });
 }
 
-// Lanes one after another. Of integers alone; operand 0: what was there, from 1 on: values.
+// Lanes one after another. Operand 0: what was there, 1: what is added, or the number after which
+// counting begins at 0 again.
 void atomic(Warp& warp, const Instruction& in, LaneMask lanes) {
-  const Atomic operation{in.mode};
   for_each_lane(lanes, [&](int lane) {
     std::byte* const at = reach(warp, in, in.address, lane, in.bytes, true);
-    const auto change = [&](auto zero) {
-      using T = decltype(zero);
-      T old;
-      std::memcpy(&old, at, sizeof(T));
-      const T value = get<T>(warp, in.operand[1], lane);
-      const T other = in.operands > 2 ? get<T>(warp, in.operand[2], lane) : T{0};
-      const T now = changed(operation, old, value, other);
-      std::memcpy(at, &now, sizeof(T));
-      set<T>(warp, in.operand[0], lane, old);
-    };
-    if (in.bytes == 8) return change(std::uint64_t{0});
-    in.negated ? change(std::int32_t{0}) : change(std::uint32_t{0});
+    std::uint32_t old;
+    std::memcpy(&old, at, sizeof(old));
+    const std::uint32_t value = get<std::uint32_t>(warp, in.operand[1], lane);
+    const std::uint32_t now = Atomic{in.mode} == Atomic::kAdd ? old + value
+                              : old >= value                  ? 0
+                                                              : old + 1;
+    std::memcpy(at, &now, sizeof(now));
+    set<std::uint32_t>(warp, in.operand[0], lane, old);
   });
 }
 

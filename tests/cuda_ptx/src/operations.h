@@ -8,18 +8,18 @@ namespace tf_ptx::detail {
 // A lane's address, checked: where its bytes are on the host.
 std::byte* reach(Warp& warp, const Instruction& in, const Address& address, int lane,
                  std::size_t bytes, bool write);
-void load(Warp& warp, const Instruction& in, LaneMask lanes);   // operands: destinations
-void store(Warp& warp, const Instruction& in, LaneMask lanes);  // operands: values
-enum class Atomic : std::uint8_t { kAdd, kExchange, kCompareAndSwap, kIncrement, kMin, kMax };
+void load(Warp& warp, const Instruction& in, LaneMask lanes);        // operands: destinations
+void store(Warp& warp, const Instruction& in, LaneMask lanes);       // operands: values
+enum class Atomic : std::uint8_t { kAdd, kIncrement };               // of 32 bits
 void atomic(Warp& warp, const Instruction& in, LaneMask lanes);      // destination, values
 void copy_async(Warp& warp, const Instruction& in, LaneMask lanes);  // bytes to read, if not all
 void commit_copies(Warp& warp, const Instruction& in, LaneMask lanes);
 void wait_for_copies(Warp& warp, const Instruction& in, LaneMask lanes);  // number: groups left
 
 // --- warp_wide.cpp: for lanes that have come together
-enum class Shuffle : std::uint8_t { kUp, kDown, kButterfly, kIndex };
+enum class Shuffle : std::uint8_t { kUp, kButterfly, kIndex };
 void shuffle(Warp& warp, const Instruction& in, LaneMask lanes);  // d, p, a, b, c
-enum class Vote : std::uint8_t { kBallot, kAny, kAll };
+enum class Vote : std::uint8_t { kBallot, kAny };
 void vote(Warp& warp, const Instruction& in, LaneMask lanes);
 void mma_f16(Warp& warp, const Instruction& in, LaneMask lanes);  // d 4, a 4, b 2, c 4
 void mma_bf16(Warp& warp, const Instruction& in, LaneMask lanes);

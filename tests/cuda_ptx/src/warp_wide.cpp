@@ -124,9 +124,6 @@ void shuffle(Warp& warp, const Instruction& in, LaneMask lanes) {
       case Shuffle::kUp:
         from = lane - by, ok = from >= last;
         break;
-      case Shuffle::kDown:
-        from = lane + by, ok = from <= last;
-        break;
       case Shuffle::kButterfly:
         from = lane ^ by, ok = from <= last;
         break;
@@ -155,8 +152,7 @@ void vote(Warp& warp, const Instruction& in, LaneMask lanes) {
     for_each_lane(lanes, [&](int lane) { set<std::uint32_t>(warp, in.operand[0], lane, yes); });
     return;
   }
-  const bool result = Vote{in.mode} == Vote::kAny ? yes != 0 : yes == lanes;
-  set_predicate(warp, in.operand[0], lanes, result ? kAllLanes : 0);
+  set_predicate(warp, in.operand[0], lanes, yes != 0 ? kAllLanes : 0);
 }
 
 void mma_f16(Warp& warp, const Instruction& in, LaneMask) { mma<float_of_half>(warp, in); }
