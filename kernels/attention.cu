@@ -135,10 +135,10 @@ struct WarpState {
       }
       m_new = fmaxf(m_new, m[g][i]);
       const float base = fmaxf(m_new, kLeast);
-      factor[i] = exp2f(m[g][i] - base);  // 0 before the first key
+      factor[i] = ptx::exp2(m[g][i] - base);  // 0 before the first key
       m[g][i] = m_new;
-      x[i] = exp2f(x[i] - base);
-      x[i + 2] = exp2f(x[i + 2] - base);
+      x[i] = ptx::exp2(x[i] - base);
+      x[i + 2] = ptx::exp2(x[i + 2] - base);
       l[g][i] = fmaf(l[g][i], factor[i], x[i] + x[i + 2]);
     }
     TF_UNROLL
@@ -177,7 +177,7 @@ TF_DEVICE void combine_row(const Queries& q, const Partials& in, int head, int r
       if (begin + i >= splits) break;
       ahead[i] = __ldcg(reinterpret_cast<const Lane*>(o + std::int64_t{begin + i} * rows * kDim));
     }
-    const float factor = exp2f(part.x - m);
+    const float factor = ptx::exp2(part.x - m);
     TF_UNROLL
     for (int i = 0; i < kAhead; ++i) {
       const float f = __shfl_sync(0xffffffffU, factor, i);
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     float sum = 0, l = 0;
     TF_UNROLL
     for (int w = 0; w < kWarps; ++w) {
-      const float factor = exp2f(stats[w * kRows + row].m - base);
+      const float factor = ptx::exp2(stats[w * kRows + row].m - base);
       sum = fmaf(o[(w * kRows + row) * kDim + j], factor, sum);
       l = fmaf(stats[w * kRows + row].l, factor, l);
     }

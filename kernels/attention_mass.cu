@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
       const int row = group + lane % 4 * 2 + i % 2;
       if (row >= rows || key + i / 2 * 8 >= visible_keys(q, length, row)) continue;
       const SoftmaxStats total = totals[std::int64_t{head} * rows + row];
-      mass[i / 2] += exp2f(score[0][i] * scale - total.m) / total.l;
+      mass[i / 2] += ptx::exp2(score[0][i] * scale - total.m) / total.l;
     }
   }
   TF_UNROLL

@@ -163,14 +163,14 @@ struct WarpState {
       m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffffU, m_new, 1));
       m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffffU, m_new, 2));
       m_new = fmaxf(m_new * scale, m[r][i]);
-      const float factor = exp2f(m[r][i] - m_new);  // 0 before the first key
+      const float factor = ptx::exp2(m[r][i] - m_new);  // 0 before the first key
       m[r][i] = m_new;
       float total = 0;
       TF_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
         TF_UNROLL
         for (int j = 2 * i; j < 2 * i + 2; ++j)
-          total += x[n][j] = exp2f(fmaf(x[n][j], scale, -m_new));
+          total += x[n][j] = ptx::exp2(fmaf(x[n][j], scale, -m_new));
       }
       l[r][i] = fmaf(l[r][i], factor, total);
       // Maxima soon stop growing.

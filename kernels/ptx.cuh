@@ -2,6 +2,7 @@
 // emulated build does in its place. Fragments and their lanes as the PTX manual numbers them
 // ("Matrix Fragments for mma.m16n8k16", lane = 4 group + column pair).
 #pragma once
+#include <cfloat>
 #include <type_traits>
 
 #include "kernels/platform.cuh"
@@ -78,6 +79,19 @@ TF_DEVICE std::uint32_t movmatrix(std::uint32_t value TF_SITE_PARAMETER) {
   std::uint32_t out;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(value));
   return out;
+#endif
+}
+
+// 2^x to 2 units in the last place, 0 where that is below 2^-126. exp2f() has what is below too,
+// for three instructions more.
+TF_DEVICE float exp2(float x) {
+#ifdef TF_CUDA_EMULATED
+  const float power = exp2f(x);
+  return power < FLT_MIN ? 0.0F : power;
+#else
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
 #endif
 }
 
