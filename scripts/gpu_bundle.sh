@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Packs what scripts/gpu_suite.sh runs into one archive, for a machine with a GPU that has a driver,
 # bash, Python 3 and a C library not older than this machine's, and nothing to build with: the
-# programs for one architecture, their libraries, the built-in pair. There:
+# programs for one architecture, their libraries, the built-in pair. It says which driver and which C
+# library it needs: a toolkit of CUDA 12 makes it for older drivers than one of CUDA 13. There:
 #   tar xf gpu-bundle-sm_90.tar.gz -C /tmp && /tmp/gpu-bundle/run.sh --out RESULTS
 # RESULTS is a folder; run.sh takes the options of gpu_suite.sh and ends within 9 minutes.
-#   scripts/gpu_bundle.sh [--arch 80|86|89|90] [--emulated] [--build DIR] [--out FILE]
-# --arch: compute capability without its point, 90 unless said. --emulated: the emulated build, for
+#   scripts/gpu_bundle.sh [--arch 80|86|89|90|100|120] [--emulated] [--build DIR] [--out FILE]
+# --arch: compute capability without its point, 90 unless said; later cards compile the kernels when a
+# program starts. --emulated: the emulated build, for
 # tests of the bundle itself. --build DIR: what was built there. --out FILE: the archive, build/
 # gpu-bundle-ARCH.tar.gz unless said.
 set -euo pipefail
@@ -13,7 +15,6 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 
 readonly MAX_BYTES=40000000
-usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 architecture=90 emulated="" build="" out=""
 while (($# > 0)); do
   case "$1" in
@@ -31,16 +32,16 @@ while (($# > 0)); do
       shift
       ;;
     -h | --help)
-      usage
+      tf_usage
       exit 0
       ;;
     *)
-      usage >&2
+      tf_usage >&2
       exit 2
       ;;
   esac
 done
-[[ $architecture =~ ^[0-9]{2,3}$ ]] || die "--arch: expected 80, 86, 89 or 90, found $architecture"
+[[ $architecture =~ ^[0-9]{2,3}$ ]] || die "--arch: expected 80, 86, 89, 90, 100 or 120, found $architecture"
 
 name="sm_$architecture"
 programs=(triforce-bench triforce-cuda-bench cuda_tests)
@@ -56,10 +57,23 @@ elif [[ -z $build ]]; then
   nvcc="${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}"
   [[ -x $nvcc ]] || die "nvcc of the CUDA Toolkit was not found"
   tf_configure "$build" -DCMAKE_BUILD_TYPE=Release -DTRIFORCE_CUDA=ON \
-    "-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=$architecture-real"
+    "-DCMAKE_CUDA_COMPILER=$nvcc" \
+    "-DCMAKE_CUDA_ARCHITECTURES=$architecture-real;$((architecture < 90 ? architecture : 90))-virtual"
   tf_build "$build" "${programs[@]}"
 fi
 build="$(cd -- "$build" && pwd -P)"
+# What its CUDA runtime needs at least: CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required
+# Driver Version for CUDA Minor Version Compatibility".
+toolkit=13  # of the emulator
+if [[ -z $emulated ]]; then
+  toolkit="$("$(sed -n 's/^CMAKE_CUDA_COMPILER:.*=//p' "$build/CMakeCache.txt")" --version |
+    sed -n 's/.*release \([0-9]*\)\..*/\1/p')"
+fi
+case "$toolkit" in
+  12) driver=525 ;;
+  13) driver=580 ;;
+  *) die "expected a build by CUDA 12 or 13, found CUDA $toolkit" ;;
+esac
 out="${out:-$TF_ROOT/build/gpu-bundle-$name.tar.gz}"
 
 # What the machine itself has: the C library.
@@ -89,10 +103,22 @@ cp -R -- "$TF_ROOT/data/models" "$root/data/"
 cp -- "$TF_ROOT"/scripts/lib/gpu_{suite,goals}.py "$root/scripts/lib/"
 cp -- "$TF_ROOT/LICENSE" "$root/"
 # Nothing but bash and Python is called: there may be no dirname.
-cat >"$root/run.sh" <<'EOF'
+cat >"$root/run.sh" <<EOF
 #!/bin/bash
 # What scripts/gpu_suite.sh of the project runs, on the programs beside this file.
+readonly DRIVER=$driver TOOLKIT=$toolkit
+EOF
+cat >>"$root/run.sh" <<'EOF'
 set -euo pipefail
+if command -v nvidia-smi >/dev/null; then
+  found="$(nvidia-smi --query-gpu=driver_version --format=csv,noheader || true)"
+  major="${found%%.*}"
+  if [[ $major =~ ^[0-9]+$ ]] && ((major < DRIVER)); then
+    echo "run.sh: expected an NVIDIA driver $DRIVER or newer (CUDA $TOOLKIT), found ${found%%$'\n'*}:" \
+      "take a machine with a newer one, or a bundle that an older toolkit made" >&2
+    exit 5
+  fi
+fi
 here="$(cd -- "${BASH_SOURCE[0]%/*}" && pwd -P)"
 exec python3 "$here/scripts/lib/gpu_suite.py" --build "$here/build" --time-limit 540 "$@"
 EOF
@@ -112,6 +138,6 @@ tar -C "$scratch" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf
 bytes="$(stat -c %s "$out.part")"
 ((bytes <= MAX_BYTES)) || die "$out.part has $bytes bytes, more than $MAX_BYTES"
 mv -- "$out.part" "$out"
-say "$out: $bytes bytes; newest symbol of the C library: $(
+say "$out: $bytes bytes; NVIDIA driver $driver or newer; newest symbol of the C library: $(
   readelf -W --dyn-syms "$root/build/triforce-bench" "$root"/build/bin/* "$root"/build/lib/* |
     grep -o 'GLIBC_2[0-9.]*' | sort -Vu | tail -n 1)"

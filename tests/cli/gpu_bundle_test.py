@@ -90,8 +90,20 @@ def main():
         script = ("python3 -m tarfile -e /tmp/bundle.tar.gz /tmp && "
                   "/tmp/gpu-bundle/run.sh --small --time-limit 3000 --out /results "
                   f"--only {','.join(STEPS)}")
-        done = subprocess.run(["/bin/bash", "-c", script], env={"PATH": "/usr/bin:/bin"},
-                              stdout=subprocess.PIPE, text=True, preexec_fn=lambda: enter(root))
+        def run():
+            return subprocess.run(["/bin/bash", "-c", script], env={"PATH": "/usr/bin:/bin"},
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  preexec_fn=lambda: enter(root))
+        nvidia_smi = root / "usr/bin/nvidia-smi"
+        nvidia_smi.write_text("#!/bin/bash\necho 535.104.05\n")
+        nvidia_smi.chmod(0o755)
+        refused = run()
+        assert refused.returncode == 5, refused
+        assert refused.stderr.count("\n") == 1, refused.stderr
+        assert "driver 580 or newer (CUDA 13), found 535.104.05" in refused.stderr, refused.stderr
+        nvidia_smi.unlink()
+        done = run()
+        print(done.stderr, file=sys.stderr)
         print(done.stdout)
         files = sorted((root / "results").iterdir())
         assert done.returncode == 0, f"run.sh ended with status {done.returncode}"
