@@ -20,10 +20,22 @@ endif()
 message(STATUS "CUDA: ${TF_CUDA_MODE}")
 
 if(TF_CUDA_MODE STREQUAL ON)
+  # Machine code of every card from the A100 on as far as the toolkit knows them, and PTX of 9.0 for
+  # those after.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90 CACHE STRING "CUDA architectures")
+    set(TF_CUDA_ARCHITECTURES 80-real 86-real 89-real 90)
+    set(CMAKE_CUDA_ARCHITECTURES ${TF_CUDA_ARCHITECTURES})
   endif()
   enable_language(CUDA)
+  if(TF_CUDA_ARCHITECTURES)
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+      list(APPEND TF_CUDA_ARCHITECTURES 100-real 120-real)
+    else()
+      message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} knows no Blackwell: such cards compile the "
+                     "kernels when a program starts. From 12.8 on it does")
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES ${TF_CUDA_ARCHITECTURES})
+  endif()
   find_package(CUDAToolkit 12 REQUIRED)
 elseif(TF_CUDA_MODE STREQUAL EMULATED)
   # The loads and stores of kernels are checked, unless AddressSanitizer watches them instead.
@@ -31,6 +43,11 @@ elseif(TF_CUDA_MODE STREQUAL EMULATED)
     set(TF_CUDA_INSTRUMENT OFF)
   else()
     set(TF_CUDA_INSTRUMENT ON)
+    # Tests also execute what nvcc makes of the kernels (tests/cuda_ptx).
+    find_program(TF_PTX_NVCC nvcc HINTS /usr/local/cuda/bin)
+    if(NOT TF_PTX_NVCC)
+      message(STATUS "No nvcc: the PTX of the kernels is not tested")
+    endif()
   endif()
 endif()
 
@@ -43,6 +60,11 @@ if(TF_CUDA_MODE)
   add_link_options(LINKER:--disable-new-dtags)
 endif()
 
+# CMake 3.25 does not know that nvcc 13 has C++20. Products and sums are fused where the source says
+# so and nowhere else: instances of a kernel must agree in every bit. fmt 9 takes nvcc for a compiler
+# without constexpr.
+set(TF_NVCC_OPTIONS -std=c++20 --expt-relaxed-constexpr -fmad=false -DFMT_USE_CONSTEXPR=1)
+
 # tf_cuda_sources(target): how the target's .cu files are compiled, and what CUDA they see.
 function(tf_cuda_sources target)
   get_target_property(sources ${target} SOURCES)
@@ -50,12 +72,8 @@ function(tf_cuda_sources target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   if(TF_CUDA_MODE STREQUAL ON)
     target_link_libraries(${target} PUBLIC CUDA::cudart_static)
-    # CMake 3.25 does not know that nvcc 13 has C++20. Products and sums are fused where the source
-    # says so and nowhere else: instances of a kernel must agree in every bit.
     target_compile_options(${target} PRIVATE
-      $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -fmad=false -lineinfo>
-      # fmt 9 takes nvcc for a compiler without constexpr.
-      $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1>)
+      "$<$<COMPILE_LANGUAGE:CUDA>:${TF_NVCC_OPTIONS};-lineinfo>")
     return()
   endif()
   target_link_libraries(${target} PUBLIC tf_cuda_emulator)
@@ -84,10 +102,24 @@ function(tf_cuda_library name)
   tf_cuda_sources(${name})
 endfunction()
 
-# tf_cuda_test(name SOURCES ... LINK ...): as tf_test. On a real card it has the label gpu, and
-# without one it is skipped (tests/cuda/needs_device.cpp).
+# tf_ptx_environment(architecture name=value ...): a test of this folder executes PTX for it, with
+# variables of the emulator, and counts for the coverage of the label ptx.
+function(tf_ptx_environment test architecture)
+  set(folder ${PROJECT_BINARY_DIR}/ptx)
+  set_tests_properties(${test} PROPERTIES LABELS ptx
+    FIXTURES_REQUIRED ptx_begin_${architecture} FIXTURES_SETUP ptx_runs_${architecture}
+    ENVIRONMENT "TF_EMULATOR_PTX=${folder}/${architecture};TF_EMULATOR_PTX_COVERAGE=${folder}/coverage_${architecture};${ARGN}")
+endfunction()
+
+# tf_cuda_test(name SOURCES ... LINK ... [PTX]): as tf_test. On a real card it has the label gpu, and
+# without one it is skipped (tests/cuda/needs_device.cpp). PTX: on the emulator every launch is done
+# twice where there is nvcc, by the host body and by what nvcc made, and what they leave is compared.
 function(tf_cuda_test name)
-  tf_test(${name} ${ARGN})
+  cmake_parse_arguments(ARG "PTX" "" "" ${ARGN})
+  tf_test(${name} ${ARG_UNPARSED_ARGUMENTS})
+  if(ARG_PTX AND TF_PTX_NVCC)
+    tf_ptx_environment(${name} sm_90 TF_EMULATOR_PTX_MODE=both)
+  endif()
   tf_cuda_sources(${name})
   if(NOT TARGET triforce_cuda_tests)
     add_custom_target(triforce_cuda_tests)

@@ -185,6 +185,9 @@ void random_values(const TensorView& out, const DrawKey& key, std::int64_t first
 // Whether this build holds code for the current device.
 bool runs_here();
 
+// Launches ask a device once for what it can do (launch.cpp); after this they ask again.
+void forget_devices();
+
 // Reads bytes [0, bytes) at `data` (16-byte aligned, bytes a multiple of 16) once and may write one
 // checksum word to `sink`, so that the reads are not optimised away; `blocks` blocks of 512
 // threads.

@@ -11,43 +11,19 @@
 
 namespace triforce::kernels {
 
-// Shared memory a kernel may use without opting in.
-constexpr std::size_t kSharedWithoutOptIn = 48 << 10;
-
-namespace detail {
-inline void check_launch(cudaError_t error, dim3 grid, dim3 block, std::size_t smem_bytes) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // it is reported here
-  throw Error(ExitCode::kDevice, "KernelLaunch",
-              fmt::format("launch of grid ({}, {}, {}), block ({}, {}, {}), {} bytes of shared "
-                          "memory failed: {} ({})",
-                          grid.x, grid.y, grid.z, block.x, block.y, block.z, smem_bytes,
-                          cudaGetErrorName(error), cudaGetErrorString(error)));
-}
-}  // namespace detail
-
 namespace detail {
 // Whether the kernel's code for the current device has the instructions of programmatic dependent
-// launch (PTX for 9.0 on) and the driver records such launches (12.3 on).
-template <class... Params>
-bool can_begin_early(void (*kernel)(Params...)) {
-  constexpr int kPtx = 90, kDriver = 12030;
-  cudaFuncAttributes attributes{};
-  int driver = 0;
-  const bool known = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
-                     cudaDriverGetVersion(&driver) == cudaSuccess;
-  if (!known) cudaGetLastError();
-  return known && attributes.ptxVersion >= kPtx && driver >= kDriver;
-}
+// launch (PTX for 9.0 on), and driver and runtime record such launches (12.3 on).
+bool can_begin_early(const void* kernel);
+// Lets blocks of a kernel have so much shared memory.
+cudaError_t allow_shared(const void* kernel, std::size_t bytes);
+// Throws Error(kDevice, "KernelLaunch"), which names the kernel.
+void check_launch(cudaError_t error, const void* kernel, const cudaLaunchConfig_t& config);
 
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_bytes,
             cudaStream_t stream, bool early, Args&&... args) {
-  if (smem_bytes > kSharedWithoutOptIn) {
-    check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(smem_bytes)),
-                 grid, block, smem_bytes);
-  }
+  const void* const address = reinterpret_cast<const void*>(kernel);
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
@@ -56,12 +32,12 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_b
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  if (early) {
+  if (early && can_begin_early(address)) {
     config.attrs = &attribute;
     config.numAttrs = 1;
   }
-  check_launch(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), grid, block,
-               smem_bytes);
+  check_launch(allow_shared(address, smem_bytes), address, config);
+  check_launch(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), address, config);
 }
 }  // namespace detail
 
@@ -93,21 +69,11 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_b
 template <class... Params, class... Args>
 void launch_early(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t smem_bytes,
                   cudaStream_t stream, Args&&... args) {
-  detail::launch(kernel, grid, block, smem_bytes, stream, detail::can_begin_early(kernel),
-                 std::forward<Args>(args)...);
+  detail::launch(kernel, grid, block, smem_bytes, stream, true, std::forward<Args>(args)...);
 }
 
 // Shared memory that a block may have on the current device, opting in.
-inline std::size_t max_shared_bytes() {
-  int device = 0, bytes = 0;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
-          cudaSuccess) {
-    cudaGetLastError();
-    return kSharedWithoutOptIn;
-  }
-  return static_cast<std::size_t>(bytes);
-}
+std::size_t max_shared_bytes();
 
 // A grid or a block; sizes that a device takes: below 2^31 in x, 2^16 in y and z.
 inline dim3 dims(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {

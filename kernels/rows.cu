@@ -161,7 +161,11 @@ void convert(const TensorView& src, const TensorView& dst, cudaStream_t stream) 
     if (size_of(src.dtype) == 2) return run(std::uint16_t{}, std::uint16_t{});
     return run(std::int32_t{}, std::int32_t{});
   }
-  with_float(src.dtype, [&](auto from) { with_float(dst.dtype, [&](auto to) { run(from, to); }); });
+  with_float(src.dtype, [&](auto from) {
+    with_float(dst.dtype, [&](auto to) {
+      if constexpr (!std::is_same_v<decltype(from), decltype(to)>) run(from, to);
+    });
+  });
 }
 
 }  // namespace triforce::kernels

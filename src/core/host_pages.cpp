@@ -1,11 +1,16 @@
 #include "core/host_pages.h"
 
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cctype>
 #include <exception>
+#include <fstream>
 #include <thread>
 
 #include "core/rounding.h"
@@ -47,6 +52,23 @@ std::byte* map_pages(std::int64_t bytes) noexcept {
 
 void unmap_pages(std::byte* p, std::int64_t bytes) noexcept {
   munmap(p, huge_pages(bytes) * kHugePage);
+}
+
+void prefer_node(std::byte* p, std::int64_t bytes, int node) noexcept {
+  unsigned long nodes = 0;
+  constexpr int kNodes = 8 * sizeof(nodes);
+  if (node < 0 || node >= kNodes) return;
+  nodes = 1UL << node;
+  // A wish: a system that refuses changes speed only.
+  static_cast<void>(
+      syscall(SYS_mbind, p, huge_pages(bytes) * kHugePage, MPOL_PREFERRED, &nodes, kNodes + 1, 0));
+}
+
+int node_of_pci_device(std::string id, const std::string& devices) {
+  for (char& c : id) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::ifstream file(devices + "/" + id + "/numa_node");
+  int node = kNoNode;
+  return file >> node && node >= 0 ? node : kNoNode;
 }
 
 void touch_pages(std::byte* p, std::int64_t bytes, int threads) noexcept {

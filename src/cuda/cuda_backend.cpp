@@ -70,6 +70,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
         verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kStaging),
         arrivals_(allocator_, kMaxHeads * static_cast<std::int64_t>(sizeof(unsigned)),
                   Place::kDevice, MemTag::kWorkspace) {
+    kernels::forget_devices();
     graphs_.set_enabled(options.replay);
     allocator_.set_before_release([this] {
       try {
@@ -328,13 +329,15 @@ std::uint32_t CudaBackend::make_signal() {
 
 Backend::Bandwidths CudaBackend::measure_bandwidths() {
   constexpr int kRepetitions = 5, kBlocksPerMultiprocessor = 4;
-  // Many times what the second-level cache holds.
-  const auto bytes = 16 * static_cast<std::size_t>(attribute(cudaDevAttrL2CacheSize, device_));
+  // Several times what the second-level cache holds, within what a plan leaves free. Reads are of
+  // all of it, copies from one half to the other.
+  constexpr std::size_t kMost = std::size_t{256} << 20;
+  const std::size_t bytes =
+      std::min(kMost, 4 * static_cast<std::size_t>(attribute(cudaDevAttrL2CacheSize, device_)));
   constexpr std::size_t kUploaded = std::size_t{64} << 20;
   CudaAllocator allocator(device_);  // its own, for what is not kept
-  const Buffer from(allocator, static_cast<std::int64_t>(bytes), Place::kDevice,
-                    MemTag::kWorkspace);
-  const Buffer to(allocator, static_cast<std::int64_t>(bytes), Place::kDevice, MemTag::kWorkspace);
+  const Buffer all(allocator, static_cast<std::int64_t>(bytes), Place::kDevice, MemTag::kWorkspace);
+  const Buffer sum(allocator, sizeof(std::uint32_t), Place::kDevice, MemTag::kWorkspace);
   const auto best_gbs = [&](double moved, const auto& move) {
     move();
     double best = 0;
@@ -347,18 +350,19 @@ Backend::Bandwidths CudaBackend::measure_bandwidths() {
   };
   Bandwidths out;
   out.read_gbs = best_gbs(static_cast<double>(bytes), [&] {
-    kernels::read_all(from.data(), static_cast<std::int64_t>(bytes),
+    kernels::read_all(all.data(), static_cast<std::int64_t>(bytes),
                       kBlocksPerMultiprocessor * multiprocessors_,
-                      static_cast<std::uint32_t*>(to.data()), stream());
+                      static_cast<std::uint32_t*>(sum.data()), stream());
   });
-  out.copy_gbs = best_gbs(2 * static_cast<double>(bytes), [&] {
-    TF_CUDA(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice, stream()));
+  out.copy_gbs = best_gbs(static_cast<double>(bytes), [&] {
+    TF_CUDA(cudaMemcpyAsync(all.data(), static_cast<const std::byte*>(all.data()) + bytes / 2,
+                            bytes / 2, cudaMemcpyDeviceToDevice, stream()));
   });
   const std::size_t uploaded = std::min(kUploaded, bytes);
   const Buffer pinned(allocator, static_cast<std::int64_t>(uploaded), Place::kPinned,
                       MemTag::kWorkspace);
   out.upload_gbs = best_gbs(static_cast<double>(uploaded), [&] {
-    TF_CUDA(cudaMemcpyAsync(to.data(), pinned.data(), uploaded, cudaMemcpyHostToDevice, stream()));
+    TF_CUDA(cudaMemcpyAsync(all.data(), pinned.data(), uploaded, cudaMemcpyHostToDevice, stream()));
   });
   return out;
 }

@@ -1,5 +1,7 @@
 #include "cuda/nccl.h"
 
+#include <sys/statvfs.h>
+
 #include <cstring>
 #include <exception>
 #include <thread>
@@ -54,8 +56,14 @@ const Library* library() {
 }
 
 [[noreturn]] void throw_failed(const Library& nccl, nccl::Result result, const char* what) {
-  throw Error(ExitCode::kCommunication, "NcclFailed",
-              fmt::format("NCCL: expected to {}, found: {}", what, nccl.error_string(result)));
+  std::string advice;
+  struct statvfs shared {};
+  if (result == nccl::kSystemError && statvfs("/dev/shm", &shared) == 0) {
+    advice = shared_memory_advice(static_cast<std::int64_t>(shared.f_blocks * shared.f_frsize));
+  }
+  throw Error(
+      ExitCode::kCommunication, "NcclFailed",
+      fmt::format("NCCL: expected to {}, found: {}{}", what, nccl.error_string(result), advice));
 }
 
 class NcclCommunicator final : public Communicator {
@@ -126,8 +134,15 @@ class NcclCommunicator final : public Communicator {
       if (const nccl::Result asked = nccl_.get_async_error(comm_, &result); asked != nccl::kSuccess)
         result = asked;
       if (result != nccl::kInProgress) break;
-      watch(Clock::now() - begin);
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      // An operation that is only queued takes some 10 us; others wait for other ranks.
+      constexpr auto kSpin = std::chrono::microseconds(50), kSleep = std::chrono::microseconds(100);
+      const Clock::duration waited = Clock::now() - begin;
+      if (waited < kSpin) {
+        std::this_thread::yield();
+        continue;
+      }
+      watch(waited);
+      std::this_thread::sleep_for(kSleep);
     }
     if (result != nccl::kSuccess) throw_failed(nccl_, result, what);
   }
@@ -169,6 +184,15 @@ class NcclCommunicator final : public Communicator {
 };
 
 }  // namespace
+
+std::string shared_memory_advice(std::int64_t bytes) {
+  constexpr std::int64_t kEnough = std::int64_t{1} << 30;
+  if (bytes >= kEnough) return {};
+  return fmt::format(
+      "; /dev/shm has {} MiB, of which cards without access to each other need more: start the "
+      "container with --shm-size=1g",
+      bytes >> 20);
+}
 
 bool has_nccl() { return library() != nullptr; }
 

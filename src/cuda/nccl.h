@@ -3,8 +3,10 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "triforce/backend.h"
 #include "triforce/communicator.h"
@@ -18,6 +20,10 @@ using NcclId = std::array<std::byte, 128>;
 bool has_nccl();
 // On rank 0, for all. Throws Error(kCommunication, "NcclFailed").
 NcclId make_nccl_id();
+
+// What to do about a system error of NCCL where /dev/shm has so many bytes: Docker gives containers
+// 64 MiB. Empty: it is not for want of them.
+std::string shared_memory_advice(std::int64_t bytes);
 
 struct NcclOptions {
   Shard shard;

@@ -12,7 +12,7 @@ struct ncclComm;
 namespace triforce::cuda::nccl {
 
 using Result = int;
-constexpr Result kSuccess = 0, kInvalidArgument = 4, kInProgress = 7;
+constexpr Result kSuccess = 0, kSystemError = 2, kInvalidArgument = 4, kInProgress = 7;
 constexpr int kFloat32 = 7;
 
 struct UniqueId {

@@ -1,6 +1,7 @@
 #include "cuda/pinned_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include "core/host_pages.h"
@@ -21,23 +22,27 @@ bool reads_registered_memory(int device) {
   return same_address != 0;
 }
 
-// Whether memory, or the right to lock it, is what `call` lacked. Throws for other failures.
-bool is_short(cudaError_t status, const char* call) {
-  if (status != cudaErrorMemoryAllocation && status != cudaErrorOperatingSystem) {
-    check(status, call);
-    return false;
+// The memory node beside a device; kNoNode: unknown.
+int node_of(int device) {
+  std::array<char, 32> id{};  // domain:bus:device.function
+  if (cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()), device) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return kNoNode;
   }
-  static_cast<void>(cudaGetLastError());
-  return true;
+  return node_of_pci_device(id.data());
 }
 
-PinnedBlock allocate_registered(std::int64_t bytes) {
+// Null where the driver refuses: sandboxes and WSL do so for reasons of their own.
+PinnedBlock allocate_registered(std::int64_t bytes, int device) {
   std::unique_ptr<std::byte, Unmap> block(map_pages(bytes), Unmap{bytes});
   if (block == nullptr) return nullptr;
+  prefer_node(block.get(), bytes, node_of(device));
   touch_pages(block.get(), bytes, static_cast<int>(std::thread::hardware_concurrency()));
-  const cudaError_t status = cudaHostRegister(block.get(), static_cast<std::size_t>(bytes),
-                                              cudaHostRegisterPortable | cudaHostRegisterMapped);
-  if (is_short(status, "cudaHostRegister")) return nullptr;
+  if (cudaHostRegister(block.get(), static_cast<std::size_t>(bytes),
+                       cudaHostRegisterPortable | cudaHostRegisterMapped) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
+  }
   return {block.release(), ReleasePinned{bytes}};
 }
 
@@ -55,12 +60,16 @@ void ReleasePinned::operator()(std::byte* p) const noexcept {
 
 PinnedBlock allocate_pinned(std::int64_t bytes, int device) {
   if (bytes >= kRegisteredBytes && reads_registered_memory(device)) {
-    return allocate_registered(bytes);
+    if (PinnedBlock block = allocate_registered(bytes, device)) return block;
   }
   void* p = nullptr;
   const cudaError_t status =
       cudaHostAlloc(&p, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
-  if (is_short(status, "cudaHostAlloc")) return nullptr;
+  if (status == cudaErrorMemoryAllocation || status == cudaErrorOperatingSystem) {
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
+  }
+  check(status, "cudaHostAlloc");
   PinnedBlock block(static_cast<std::byte*>(p));
   std::fill_n(block.get(), bytes, std::byte{});
   return block;

@@ -16,10 +16,11 @@ struct ReleasePinned {
 };
 using PinnedBlock = std::unique_ptr<std::byte, ReleasePinned>;
 
-// `bytes` > 0 of zeros, aligned to 256. Large blocks are mapped in huge pages, touched by all
-// processors (host_pages.h) and then registered; small ones, and all of a device that does not read
-// registered memory at its own address, are the driver's. Null if there is not so much memory or
-// not so much may be locked. Throws Error(kDevice, "Cuda").
+// `bytes` > 0 of zeros, aligned to 256. Large blocks are mapped in huge pages on the memory node
+// beside the device where there is room, touched by all processors (host_pages.h) and then
+// registered. The driver's are small ones, all of a device that does not read registered memory at
+// its own address, and what cannot be registered. Null if there is not so much memory or not so
+// much may be locked. Throws Error(kDevice, "Cuda").
 PinnedBlock allocate_pinned(std::int64_t bytes, int device);
 
 }  // namespace triforce::cuda

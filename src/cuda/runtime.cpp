@@ -1,5 +1,7 @@
 #include "cuda/runtime.h"
 
+#include <cstdlib>
+
 #include "kernels/kernels.h"
 
 namespace triforce::cuda {
@@ -33,6 +35,9 @@ EventHandle make_event(bool timed) {
 }
 
 int count_devices(std::string* reason) {
+  // Kernels are loaded when they are first used, cuBLASLt's too: all of those take a gigabyte of
+  // device memory. CUDA before 12.2 does not unless told.
+  static_cast<void>(setenv("CUDA_MODULE_LOADING", "LAZY", 0));
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && count > 0) return count;
@@ -45,8 +50,12 @@ int count_devices(std::string* reason) {
   if (driver == 0) {
     *reason = "no NVIDIA driver";
   } else if (status == cudaErrorInsufficientDriver) {
-    *reason = fmt::format("the NVIDIA driver is for CUDA {}, this program needs CUDA {}",
-                          version_text(driver), version_text(runtime));
+    // CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor
+    // Version Compatibility".
+    const char* const least = runtime >= 13000 ? "580" : "525";
+    *reason = fmt::format(
+        "the NVIDIA driver is for CUDA {}, this program needs one for CUDA {} ({} or newer)",
+        version_text(driver), version_text(runtime), least);
   } else if (status == cudaSuccess || status == cudaErrorNoDevice) {
     *reason = "no CUDA device was found";
   } else {

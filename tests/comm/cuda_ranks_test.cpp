@@ -8,6 +8,7 @@
 #include "comm/ranks.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/host_wait.h"
+#include "cuda/nccl.h"
 #include "decode/toy_models.h"
 #include "host/devices.h"
 #include "model/full_cache.h"
@@ -245,6 +246,28 @@ TEST_F(NcclRanks, ALongQueueIsWaitedForInParts) {
       },
       kTimeout);
   expect_all_return(ends, "longer");
+}
+
+TEST_F(NcclRanks, ASystemErrorSaysWhatContainersLack) {
+  EXPECT_EQ(shared_memory_advice(std::int64_t{64} << 20),
+            "; /dev/shm has 64 MiB, of which cards without access to each other need more: start "
+            "the container with --shm-size=1g");
+  EXPECT_EQ(shared_memory_advice(std::int64_t{8} << 30), "");
+  const auto backend = make_cuda_backend({});
+  setenv("TF_EMULATOR_NCCL_ERROR", "2", 1);
+  try {
+    make_nccl_communicator(*backend, {.shard = {0, 1},
+                                      .id = make_nccl_id(),
+                                      .timeout = std::chrono::seconds(1),
+                                      .check_ranks = {}});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kCommunication);
+    EXPECT_NE(std::string(e.what()).find("expected to start, found: unhandled system error"),
+              std::string::npos)
+        << e.what();
+  }
+  unsetenv("TF_EMULATOR_NCCL_ERROR");
 }
 
 TEST_F(NcclRanks, OneThatDoesNotStartIsMissed) {

@@ -1,10 +1,14 @@
 #include "core/host_allocator.h"
 
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "core/host_pages.h"
@@ -32,6 +36,39 @@ TEST(HostPages, EveryPageIsPresentWhateverTheNumberOfThreads) {
     }
   }
   EXPECT_EQ(map_pages(std::int64_t{1} << 60), nullptr);
+}
+
+TEST(HostPages, PreferAMemoryNode) {
+  constexpr std::int64_t kBytes = std::int64_t{2} << 20;
+  std::byte* p = map_pages(kBytes);
+  ASSERT_NE(p, nullptr);
+  prefer_node(p, kBytes, kNoNode);
+  int policy = -1;
+  if (syscall(SYS_get_mempolicy, &policy, nullptr, 0, p, MPOL_F_ADDR) == 0) {  // else: no nodes
+    EXPECT_EQ(policy, MPOL_DEFAULT);
+    prefer_node(p, kBytes, 0);
+    unsigned long nodes = 0;
+    ASSERT_EQ(syscall(SYS_get_mempolicy, &policy, &nodes, 8 * sizeof(nodes) + 1, p, MPOL_F_ADDR),
+              0);
+    EXPECT_EQ(policy, MPOL_PREFERRED);
+    EXPECT_EQ(nodes, 1U);
+  }
+  touch_pages(p, kBytes, 1);
+  unmap_pages(p, kBytes);
+}
+
+TEST(HostPages, ThePciDeviceSaysItsMemoryNode) {
+  const std::filesystem::path devices = testing::TempDir() + "pci_devices";
+  const auto say = [&](const std::string& id, const std::string& node) {
+    std::filesystem::create_directories(devices / id);
+    std::ofstream(devices / id / "numa_node") << node << "\n";
+  };
+  say("0000:3b:00.0", "1");
+  say("0000:af:00.0", "-1");
+  EXPECT_EQ(node_of_pci_device("0000:3B:00.0", devices), 1);
+  EXPECT_EQ(node_of_pci_device("0000:AF:00.0", devices), kNoNode);
+  EXPECT_EQ(node_of_pci_device("0000:00:00.0", devices), kNoNode);
+  std::filesystem::remove_all(devices);
 }
 
 TEST(HostAllocator, BlocksAreAlignedZeroedAndWritable) {

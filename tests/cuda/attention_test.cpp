@@ -93,8 +93,15 @@ TEST_P(AttentionTest, MatchesTheOracle) {
                         {1, 1, 64, 33, 40, 33},        {2, 1, 64, 130, 200, 193},
                         {2, 2, 128, 70, 264, 259},     {2, 1, 128, 129, 136, 129, true},
                         {2, 2, 64, 40, 344, 341, true}};
+  std::vector<Case> all(std::begin(cases), std::end(cases));
+  // Every kernel there is: 8 to 32 rows, both sizes of heads, keys that are rotated when read.
+  for (const int d : {64, 128}) {
+    for (const std::int64_t queries : {7, 15, 23, 31}) {
+      for (const bool rotate : {false, true}) all.push_back({1, 1, d, queries, 72, 69, rotate});
+    }
+  }
   unsigned seed = 1;
-  for (const Case& c : cases) {
+  for (const Case& c : all) {
     SCOPED_TRACE(fmt::format("heads {}/{} d {} queries {} length {} of {}{}", c.heads, c.kv_heads,
                              c.d, c.queries, c.length, c.capacity, c.rotate ? " rotate" : ""));
     Setting s(a_, type, c, seed += 9);

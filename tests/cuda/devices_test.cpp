@@ -75,11 +75,35 @@ TEST_F(EmulatedDevices, ABusyOneIsRefusedInOneLineAndListedWithTheReason) {
 
 TEST_F(EmulatedDevices, WithoutADriverItSaysSo) {
   tf_emulator::Limits limits;
-  limits.driver = false;
+  limits.driver_version = 0;
   tf_emulator::set_limits(limits);
   EXPECT_EQ(find_cuda_devices().reason, "no NVIDIA driver");
   EXPECT_EQ(failure_of("cuda"), "--device cuda: no NVIDIA driver");
   EXPECT_THROW(static_cast<void>(make_cuda_backend({})), Error);
+}
+
+TEST_F(EmulatedDevices, WithAnOldDriverItSaysWhatIsNeeded) {
+  tf_emulator::Limits limits;
+  limits.driver_version = 12080;
+  tf_emulator::set_limits(limits);
+  EXPECT_EQ(find_cuda_devices().reason,
+            "the NVIDIA driver is for CUDA 12.8, this program needs one for CUDA 13.0 (580 or "
+            "newer)");
+  // Within a major version older drivers do.
+  limits.driver_version = 12020;
+  limits.runtime_version = 12080;
+  tf_emulator::set_limits(limits);
+  EXPECT_EQ(find_cuda_devices().devices.size(), 1U);
+}
+
+TEST_F(EmulatedDevices, KernelsAreLoadedWhenTheyAreUsedUnlessTheUserSaysOtherwise) {
+  unsetenv("CUDA_MODULE_LOADING");
+  static_cast<void>(find_cuda_devices());
+  EXPECT_STREQ(std::getenv("CUDA_MODULE_LOADING"), "LAZY");
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  static_cast<void>(find_cuda_devices());
+  EXPECT_STREQ(std::getenv("CUDA_MODULE_LOADING"), "EAGER");
+  unsetenv("CUDA_MODULE_LOADING");
 }
 
 TEST_F(EmulatedDevices, WithADriverAndNoDeviceItSaysSo) {

@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 #include <tf_emulator.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <regex>
 #include <sstream>
 
 #include "cuda/cuda_backend.h"
 #include "decode/toy_models.h"
+#include "kernels/kernels.h"
 #include "model/full_cache.h"
 #include "report/golden.h"
 #include "triforce/model.h"
@@ -18,15 +21,15 @@ namespace {
 constexpr std::int64_t kVocab = 61, kPositions = 192, kPrompt = 40;
 
 // Runs a prompt's pass, then passes of `rows` rows each.
-void run_passes(int layers, int head_dim, std::int64_t hidden,
+void run_passes(DType type, int layers, int head_dim, std::int64_t hidden,
                 const std::vector<std::int64_t>& rows) {
   ModelConfig c = toy_config("toy", layers, 1, 1, head_dim, kVocab);
   c.hidden = hidden;
   c.intermediate = 64;
-  const std::unique_ptr<Backend> backend = make_cuda_backend({.dtype = DType::kF16});
+  const std::unique_ptr<Backend> backend = make_cuda_backend({.dtype = type});
   const ModelWeights weights =
-      random_weights(*backend, c, DType::kF16, 11, MemTag::kTargetWeights, nullptr);
-  FullCache cache(*backend, c.layers, c.kv_heads, c.head_dim, kPositions, kPrompt, DType::kF16);
+      random_weights(*backend, c, type, 11, MemTag::kTargetWeights, nullptr);
+  FullCache cache(*backend, c.layers, c.kv_heads, c.head_dim, kPositions, kPrompt, type);
   LlamaModel model(*backend, weights, kPositions, kPrompt, kMaxBatchInvariantRows);
   const std::vector<Token> tokens = toy_prompt(kPositions, kVocab, 7);
   std::int64_t at = 0;
@@ -53,16 +56,19 @@ std::string short_name(const std::string& name) {
 // What passes of a model launched, as launches.json has it.
 std::string launches_of(std::int64_t hidden) {
   tf_emulator::reset();
-  for (const int head_dim : {64, 128}) run_passes(2, head_dim, hidden, {1, 7, 9, 17, 25});
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    for (const int head_dim : {64, 128}) run_passes(type, 2, head_dim, hidden, {1, 7, 9, 17, 25});
+  }
   const std::regex checked("(split|prefill|linear)_kernel.*");
-  std::string lines;
+  std::vector<std::string> lines;  // the same of both types
   for (const tf_emulator::LaunchedKernel& k : tf_emulator::launched_kernels()) {
     const std::string name = short_name(k.name);
     if (!std::regex_match(name, checked)) continue;
-    lines += fmt::format("{}  \"{}\": {{\"threads\": {}, \"shared_bytes\": {}}}",
-                         lines.empty() ? "" : ",\n", name, k.threads, k.shared_bytes);
+    const std::string line = fmt::format("  \"{}\": {{\"threads\": {}, \"shared_bytes\": {}}}",
+                                         name, k.threads, k.shared_bytes);
+    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
   }
-  return "{\n" + lines + "\n}\n";
+  return fmt::format("{{\n{}\n}}\n", fmt::join(lines, ",\n"));
 }
 
 const std::filesystem::path kLaunches = "tests/cuda/machine_code/launches.json";
@@ -72,6 +78,39 @@ TEST(LaunchTest, BlocksAreThoseOfTheChecksOfMachineCode) {
 }
 
 // Wider rows take more shared memory where a block makes their norm, and only there.
+// What `act` fails with.
+std::string failure_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kDevice);
+    return e.what();
+  }
+  return "nothing";
+}
+
+TEST(LaunchTest, ARefusedLaunchNamesItsKernel) {
+  tf_emulator::reset();
+  tf_emulator::Limits limits;
+  limits.shared_optin_bytes = 60 << 10;
+  tf_emulator::set_limits(limits);
+  const std::string said = failure_of([] { run_passes(DType::kF16, 1, 128, 128, {1}); });
+  EXPECT_NE(said.find("_kernel<"), std::string::npos) << said;
+  EXPECT_EQ(said.find("earlier"), std::string::npos) << said;
+  tf_emulator::reset();
+}
+
+TEST(LaunchTest, ALaunchAfterAFaultSaysThatAnEarlierKernelFailed) {
+  tf_emulator::reset();
+  alignas(16) static std::uint32_t host[4] = {};
+  const auto read = [] { kernels::read_all(host, sizeof host, 1, host, nullptr); };
+  read();
+  EXPECT_NE(cudaDeviceSynchronize(), cudaSuccess);
+  const std::string said = failure_of(read);
+  EXPECT_NE(said.find("an earlier kernel having failed"), std::string::npos) << said;
+  tf_emulator::reset();
+}
+
 TEST(LaunchTest, OtherSharedMemoryIsSeen) {
   const auto lines = [](const std::string& text) {
     std::istringstream in(text);

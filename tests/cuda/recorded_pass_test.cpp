@@ -4,6 +4,7 @@
 
 #include "cuda/device_test.h"
 #include "decode/toy_models.h"
+#include "kernels/kernels.h"
 #include "model/full_cache.h"
 #include "tf_emulator.h"
 #include "triforce/communicator.h"
@@ -97,14 +98,20 @@ TEST_P(RecordedPassTest, ARecordedPassOfARankIsAsManyKernelsAsPlansCount) {
 
 // A device whose kernels may begin before those before them have ended, until its end.
 struct EarlyDevice {
-  EarlyDevice() {
+  explicit EarlyDevice(int driver = 13000, int runtime = 13000) {
     tf_emulator::Limits limits;
     limits.architecture = 90;
+    limits.driver_version = driver;
+    limits.runtime_version = runtime;
     tf_emulator::set_limits(limits);
+    kernels::forget_devices();
   }
   EarlyDevice(const EarlyDevice&) = delete;
   EarlyDevice& operator=(const EarlyDevice&) = delete;
-  ~EarlyDevice() { tf_emulator::set_limits({}); }
+  ~EarlyDevice() {
+    tf_emulator::set_limits({});
+    kernels::forget_devices();
+  }
 };
 
 // On sm_90 all kernels of a pass but the first may begin before those before them have ended; the
@@ -118,6 +125,18 @@ TEST_P(RecordedPassTest, RecordedKernelsBeginEarlyWhereTheDeviceCan) {
     const tf_emulator::Counters counters = passes.replayed(*b_, rows);
     EXPECT_EQ(counters.early_launches + 1, counters.launches) << rows;
   }
+}
+
+// Recordings keep such launches from CUDA 12.3 on.
+TEST_P(RecordedPassTest, NothingBeginsEarlyWithAnOldDriverOrRuntime) {
+  for (const auto& [driver, runtime] : {std::pair{12020, 12080}, {12080, 12020}}) {
+    const EarlyDevice device(driver, runtime);
+    Passes passes(*b_);
+    EXPECT_EQ(passes.replayed(*b_, 2).early_launches, 0U) << driver << " " << runtime;
+  }
+  const EarlyDevice device(12030, 12030);
+  Passes passes(*b_);
+  EXPECT_GT(passes.replayed(*b_, 2).early_launches, 0U);
 }
 
 // Products fetch weights before they wait for the kernels before them: weights that were written

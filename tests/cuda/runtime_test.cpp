@@ -193,11 +193,14 @@ TEST(CudaAllocator, PinnedMemoryThatIsNotThereIsRefused) {
   };
   expect_refused(std::int64_t{1} << 60);
 #ifdef TF_CUDA_EMULATED
-  // Registration refuses, in both ways that drivers have; nothing stays mapped or registered.
-  for (const cudaError_t error : {cudaErrorMemoryAllocation, cudaErrorOperatingSystem}) {
+  // Registration refuses, in all ways that drivers have, and cudaHostAlloc has no more either;
+  // nothing stays mapped or registered.
+  for (const cudaError_t error :
+       {cudaErrorMemoryAllocation, cudaErrorOperatingSystem, cudaErrorNotSupported}) {
     tf_emulator::Limits limits;
     limits.register_bytes = kRegisteredBytes;
     limits.register_error = error;
+    limits.pinned_bytes = kRegisteredBytes;
     tf_emulator::set_limits(limits);
     // Often enough that a leak shows beside the stacks of threads, which are kept for the next.
     constexpr int kTimes = 32;
@@ -213,6 +216,24 @@ TEST(CudaAllocator, PinnedMemoryThatIsNotThereIsRefused) {
 }
 
 #ifdef TF_CUDA_EMULATED
+// As in gVisor, in WSL, under a limit of locked memory.
+TEST(CudaAllocator, PinnedMemoryIsTheDriversWhereItCannotBeRegistered) {
+  for (const cudaError_t error : {cudaErrorNotSupported, cudaErrorInvalidValue,
+                                  cudaErrorMemoryAllocation, cudaErrorOperatingSystem}) {
+    tf_emulator::Limits limits;
+    limits.register_bytes = 0;
+    limits.register_error = error;
+    tf_emulator::set_limits(limits);
+    CudaAllocator a(0);
+    const std::size_t before = tf_emulator::pinned_bytes();
+    const Buffer b(a, kRegisteredBytes, Place::kPinned, MemTag::kKvFull);
+    EXPECT_EQ(tf_emulator::registered_bytes(), 0U);
+    EXPECT_EQ(tf_emulator::pinned_bytes() - before, static_cast<std::size_t>(kRegisteredBytes));
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  }
+  tf_emulator::set_limits({});
+}
+
 TEST(CudaAllocator, PinnedMemoryIsTheDriversWhereRegisteredMemoryHasAnotherAddress) {
   tf_emulator::Limits limits;
   limits.registered_pointers = false;

@@ -3,9 +3,11 @@
 #pragma once
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "driver_types.h"
 
@@ -29,6 +31,9 @@ cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaDeviceReset();
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
+
+// Kernels
+cudaError_t cudaFuncGetName(const char** name, const void* function);
 
 // Memory
 cudaError_t cudaMalloc(void** pointer, size_t bytes);
@@ -90,6 +95,7 @@ struct KernelCall {
   void (*call)(const void* function, void* arguments) = nullptr;
   std::shared_ptr<void> arguments;
   size_t argument_bytes = 0;
+  std::vector<std::span<const std::byte>> each;  // of the arguments, in order
 };
 cudaError_t launch_kernel(const cudaLaunchConfig_t& config, KernelCall call);
 }  // namespace tf_emulator::detail
@@ -133,6 +139,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     std::apply(reinterpret_cast<void (*)(Params...)>(const_cast<void*>(function)),
                *static_cast<Tuple*>(arguments));
   };
+  std::apply([&](const auto&... a) { (call.each.push_back(std::as_bytes(std::span(&a, 1))), ...); },
+             *tuple);
   call.arguments = std::move(tuple);
   call.argument_bytes = sizeof(Tuple);
   return tf_emulator::detail::launch_kernel(*config, std::move(call));

@@ -178,7 +178,12 @@ struct Limits {
   std::size_t register_bytes = std::size_t{1} << 40;
   int register_error = 2;           // a cudaError_t: cudaErrorMemoryAllocation
   bool registered_pointers = true;  // cudaDevAttrCanUseHostPointerForRegisteredMem
-  bool driver = true;               // false: as on a machine without a driver
+  // Page-locked host memory that cudaHostAlloc gives.
+  std::size_t pinned_bytes = std::size_t{1} << 37;
+  // As CUDA numbers them, 1000 times the major version. A driver older than the runtime's major
+  // version is refused, as on a device; 0: there is none.
+  int driver_version = 13000;
+  int runtime_version = 13000;
   int busy_device = -1;  // cudaSetDevice refuses it, as one that another process has for itself
 };
 void set_limits(const Limits& limits);

@@ -54,18 +54,13 @@ struct ReadOnly {
 };
 
 ShortText where(std::uintptr_t address) {
-  const Memory& m = memory();
-  const auto* const pointer = reinterpret_cast<const void*>(address);
-  const std::uintptr_t in_arena = address - reinterpret_cast<std::uintptr_t>(m.shared);
+  const std::uintptr_t in_arena = address - reinterpret_cast<std::uintptr_t>(memory().shared);
   if (in_arena + (1 << 20) < kSharedBytes + (2 << 20)) {
     return short_text(fmt::format("shared memory ({} bytes) at offset {}", running->shared_bytes(),
                                   static_cast<std::int64_t>(in_arena)));
   }
-  if (m.device.contains(pointer)) return short_text(m.device.describe(address));
-  if (m.pinned.contains(pointer)) return short_text(m.pinned.describe(address));
-  if (m.registered.is_near(address)) return short_text(m.registered.describe(address));
   if (running->any_stack(address)) return short_text("the local memory of another thread");
-  return short_text(fmt::format("host memory {}", pointer));
+  return short_text(describe_memory(address));
 }
 
 [[noreturn, gnu::cold]] void refuse(Trap kind, const char* why, Access access,
@@ -179,6 +174,8 @@ template <Access kAccess>
   }
   if (pinned < m.pinned.top() || m.registered.holds(address, bytes)) {
     if (!running->has_waited()) refuse(Trap::kEarly, kNotWaited, kAccess, address, bytes);
+    if (kAccess != Access::kRead && running->reach().journal != nullptr)
+      running->reach().journal->note(address, bytes);
     if (kAccess != Access::kWrite) m.bus.read_by_kernels += bytes;
     if (kAccess != Access::kRead) m.bus.written_by_kernels += bytes;
     return;
@@ -207,6 +204,8 @@ template <Access kAccess>
   if (address - reach.device < reach.device_bytes) {
     require_aligned<kAccess>(address, bytes, aligned);
     std::uint8_t* const states = reach.device_states + (address - reach.device);
+    if (kAccess != Access::kRead && reach.journal != nullptr) [[unlikely]]
+      reach.journal->note(address, bytes);
     if (!states_allow<kAccess>(states, bytes)) [[unlikely]] {
       refuse_state(kAccess, address, bytes, states);
     }

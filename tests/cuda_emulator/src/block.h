@@ -8,6 +8,7 @@
 #include "cuda_runtime.h"
 #include "device_race.h"
 #include "fiber.h"
+#include "journal.h"
 #include "shared_race.h"
 #include "trap.h"
 
@@ -64,6 +65,7 @@ struct Reach {
   std::uint8_t* shared_states = nullptr;
   std::uint64_t accesses = 0;
   bool notes_writer = false;
+  Journal* journal = nullptr;  // of what is written; null: nobody asks
 };
 
 class BlockRunner {

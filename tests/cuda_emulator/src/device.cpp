@@ -99,7 +99,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetDeviceCount(int* count) {
   const Call call;
   *count = 0;
-  if (!call->limits.driver) return call->fail(cudaErrorInsufficientDriver);
+  if (!call->has_driver()) return call->fail(cudaErrorInsufficientDriver);
   if (call->limits.devices < 1) return call->fail(cudaErrorNoDevice);
   *count = call->limits.devices;
   return cudaSuccess;
@@ -231,11 +231,12 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
 
 cudaError_t cudaDriverGetVersion(int* version) {
   const Call call;
-  *version = call->limits.driver ? CUDART_VERSION : 0;
+  *version = call->limits.driver_version;
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
+  const Call call;
+  *version = call->limits.runtime_version;
   return cudaSuccess;
 }
 

@@ -3,6 +3,7 @@
 
 #include "api.h"
 #include "block.h"
+#include "ptx_launch.h"
 
 namespace tf_emulator::detail {
 namespace {
@@ -62,7 +63,13 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, KernelCall kernel) {
     launched.threads = std::max(launched.threads, shape.block.x * shape.block.y * shape.block.z);
     launched.shared_bytes = std::max(launched.shared_bytes, shape.shared_bytes);
     state.counters.early_launches += shape.early ? 1 : 0;
-    if (!runner.run(shape, kernel, state.blocks)) state.set_trap(runner.report());
+    const auto host_body = [&](Journal* journal) {
+      runner.reach().journal = journal;
+      return runner.run(shape, kernel, state.blocks) ? TrapReport{} : runner.report();
+    };
+    const TrapReport report =
+        launches_ptx() ? launch_ptx(shape, kernel, host_body) : host_body(nullptr);
+    if (report.kind != Trap::kNone) state.set_trap(report);
     state.counters.fiber_switches += runner.switches() - before;
     state.counters.accesses += runner.reach().accesses - accesses;
   };
@@ -97,6 +104,17 @@ cudaError_t function_attributes(cudaFuncAttributes* attributes, const void* func
   return cudaSuccess;
 }
 
+cudaError_t function_name_of(const char** name, const void* function) {
+  const Call call;
+  TF_EMULATOR_TRY(call->ready());
+  static std::map<const void*, std::string> names;
+  std::string& known = names[function];
+  if (known.empty()) known = linker_name(function);
+  if (name == nullptr || known.empty()) return call->fail(cudaErrorInvalidDeviceFunction);
+  *name = known.c_str();
+  return cudaSuccess;
+}
+
 cudaError_t occupancy(int* blocks, const void* function, int block_size, std::size_t smem_bytes) {
   const Call call;
   TF_EMULATOR_TRY(call->ready());
@@ -112,3 +130,7 @@ cudaError_t occupancy(int* blocks, const void* function, int block_size, std::si
 }
 
 }  // namespace tf_emulator::detail
+
+cudaError_t cudaFuncGetName(const char** name, const void* function) {
+  return tf_emulator::detail::function_name_of(name, function);
+}

@@ -216,4 +216,13 @@ Memory& memory() {
   return instance;
 }
 
+std::string describe_memory(std::uintptr_t address) {
+  const Memory& m = memory();
+  const auto* const pointer = reinterpret_cast<const void*>(address);
+  if (m.device.contains(pointer)) return m.device.describe(address);
+  if (m.pinned.contains(pointer)) return m.pinned.describe(address);
+  if (m.registered.is_near(address)) return m.registered.describe(address);
+  return fmt::format("host memory {}", pointer);
+}
+
 }  // namespace tf_emulator::detail

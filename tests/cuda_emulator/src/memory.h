@@ -104,6 +104,9 @@ struct Memory {
 };
 Memory& memory();
 
+// What an address outside of shared memory and of stacks is, for a message.
+std::string describe_memory(std::uintptr_t address);
+
 // AddressSanitizer's own marks, when the build has it.
 void poison(const void* address, std::size_t bytes);
 void unpoison(const void* address, std::size_t bytes);

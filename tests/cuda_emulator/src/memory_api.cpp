@@ -154,8 +154,9 @@ cudaError_t allocate(Region& region, void** pointer, std::size_t bytes) {
   if (pointer == nullptr) return call->fail(cudaErrorInvalidValue);
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
-  const bool device = &region == &memory().device;
-  if (device && bytes > call->limits.memory_bytes - region.live_bytes()) {
+  const std::size_t most =
+      &region == &memory().device ? call->limits.memory_bytes : call->limits.pinned_bytes;
+  if (bytes > most || region.live_bytes() > most - bytes) {
     return call->fail(cudaErrorMemoryAllocation);
   }
   *pointer = region.allocate(bytes);

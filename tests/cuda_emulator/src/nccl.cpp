@@ -152,6 +152,7 @@ Result ncclGetUniqueId(UniqueId* id) {
 
 Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, Config* config) {
   const Call call;
+  if (const char* const error = std::getenv("TF_EMULATOR_NCCL_ERROR")) return std::atoi(error);
   if (call->ready() != cudaSuccess || ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks ||
       config->magic != Config().magic || config->blocking != 0) {
     return kInvalidArgument;
@@ -209,6 +210,8 @@ Result ncclAllGather(const void* part, void* parts, std::size_t count, int type,
 }
 
 const char* ncclGetErrorString(Result result) {
-  return result == kInvalidArgument ? "invalid argument" : "a result";
+  return result == kInvalidArgument ? "invalid argument"
+         : result == kSystemError   ? "unhandled system error"
+                                    : "a result";
 }
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "api.h"
 #include "block.h"
 #include "memory.h"
 
@@ -49,6 +50,11 @@ void come_after(CUstream_st& stream, const Unended& others) {
 
 }  // namespace
 
+bool& in_host_function() {
+  thread_local bool instance = false;
+  return instance;
+}
+
 Runtime& runtime() {
   static Runtime& instance = *new Runtime;
   return instance;
@@ -60,6 +66,13 @@ Runtime::Runtime() : order(order_from_environment()), blocks(blocks_from_environ
   if (const char* const devices = std::getenv("TF_EMULATOR_DEVICES")) {
     limits.devices = std::atoi(devices);
   }
+  if (const char* const driver = std::getenv("TF_EMULATOR_DRIVER")) {
+    limits.driver_version = std::atoi(driver);
+  }
+  if (const char* const error = std::getenv("TF_EMULATOR_REGISTER_ERROR")) {
+    limits.register_bytes = 0;
+    limits.register_error = std::atoi(error);
+  }
 }
 
 cudaError_t Runtime::fail(cudaError_t error) {
@@ -68,7 +81,7 @@ cudaError_t Runtime::fail(cudaError_t error) {
 }
 
 cudaError_t Runtime::ready() {
-  if (!limits.driver) return fail(cudaErrorInsufficientDriver);
+  if (!has_driver()) return fail(cudaErrorInsufficientDriver);
   if (limits.devices < 1) return fail(cudaErrorNoDevice);
   return sticky == cudaSuccess ? cudaSuccess : fail(sticky);
 }

@@ -109,6 +109,7 @@ class Runtime {
   // Also: not while a capture forbids calls that may synchronise.
   cudaError_t ready_outside_capture();
   void set_trap(const TrapReport& report);
+  bool has_driver() const { return limits.driver_version / 1000 >= limits.runtime_version / 1000; }
   cudaError_t take_last_error();
   cudaError_t peek_last_error() const;
 

@@ -1,7 +1,58 @@
 // Streams, events and graphs.
 #include "api.h"
 
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
 using tf_emulator::detail::Call;
+
+namespace {
+
+// The thread that host functions run on, one at a time; a program has none other to call them.
+class HostThread {
+ public:
+  HostThread() { std::thread(&HostThread::work, this).detach(); }
+
+  void run(void (*function)(void*), void* argument) {
+    std::unique_lock lock(mutex_);
+    function_ = function;
+    argument_ = argument;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return function_ == nullptr; });
+  }
+
+ private:
+  void work() {
+    tf_emulator::detail::in_host_function() = true;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return function_ != nullptr; });
+      function_(argument_);
+      function_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  void (*function_)(void*) = nullptr;
+  void* argument_ = nullptr;
+};
+
+void on_host_thread(void (*function)(void*), void* argument) {
+  static HostThread* thread = nullptr;  // for ever
+  static pid_t of = 0;                  // a forked process has no threads but one
+  if (of != getpid()) {
+    thread = new HostThread;
+    of = getpid();
+  }
+  thread->run(function, argument);
+}
+
+}  // namespace
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
@@ -78,7 +129,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* argument) {
   const Call call;
   TF_EMULATOR_TRY(call->ready());
-  return call->enqueue(stream, [function, argument] { function(argument); });
+  return call->enqueue(stream, [function, argument] { on_host_thread(function, argument); });
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {

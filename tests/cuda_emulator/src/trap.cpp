@@ -58,18 +58,26 @@ std::uint64_t load_address() {
 
 }  // namespace
 
-std::string function_name(const void* address) {
+std::string readable_name(const std::string& linker_name) {
+  int status = 0;
+  char* const plain = abi::__cxa_demangle(linker_name.c_str(), nullptr, nullptr, &status);
+  std::string out = plain == nullptr ? linker_name : plain;
+  std::free(plain);
+  return out;
+}
+
+std::string linker_name(const void* address) {
   static const std::vector<Symbol> symbols = read_symbols();
   const std::uint64_t offset = reinterpret_cast<std::uint64_t>(address) - load_address();
   for (const Symbol& symbol : symbols) {
-    if (offset < symbol.begin || offset >= symbol.begin + symbol.size) continue;
-    int status = 0;
-    char* const plain = abi::__cxa_demangle(symbol.name.c_str(), nullptr, nullptr, &status);
-    std::string name = plain == nullptr ? symbol.name : plain;
-    std::free(plain);
-    return name;
+    if (offset >= symbol.begin && offset < symbol.begin + symbol.size) return symbol.name;
   }
-  return fmt::format("kernel at {}", address);
+  return {};
+}
+
+std::string function_name(const void* address) {
+  const std::string name = linker_name(address);
+  return name.empty() ? fmt::format("kernel at {}", address) : readable_name(name);
 }
 
 ShortText short_text(const std::string& text) {

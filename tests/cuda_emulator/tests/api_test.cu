@@ -170,12 +170,15 @@ TEST_F(Api, OnlyHostMemoryThatIsThereIsRegistered) {
 
 TEST_F(Api, NoDriverAndNoDevice) {
   tf_emulator::Limits limits;
-  limits.driver = false;
+  limits.driver_version = 0;
   tf_emulator::set_limits(limits);
   int count = -1;
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInsufficientDriver);
   EXPECT_EQ(count, 0);
-  limits.driver = true;
+  limits.driver_version = 12080;  // of an older major version than the runtime
+  tf_emulator::set_limits(limits);
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInsufficientDriver);
+  limits.driver_version = limits.runtime_version = 12080;
   limits.devices = 0;
   tf_emulator::set_limits(limits);
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);

@@ -25,7 +25,7 @@ struct Outcome {
   std::string message;  // names kernel, block, warp and instruction
 };
 
-// Which lanes of a warp that have parted, and which warps of a block, go first.
+// Which blocks, which warps of a block, and which lanes of a warp that have parted go first.
 enum class Schedule : std::uint8_t { kLowest, kHighest, kRandom };
 
 // How mma adds its products to the sum. Tensor cores align the products of a group and the sum to
@@ -85,7 +85,7 @@ class Program {
   // Runs a kernel of this program, by its kernel_name. Memory is as far written as it came.
   Outcome run(const std::string& kernel, const Launch& launch, GlobalMemory& memory,
               const Options& options);
-  // Of kernels that ran at least once, and of functions that they call.
+  // Of every kernel, and of every function that they call.
   std::vector<Coverage> coverage() const;
   std::vector<std::string> kernels() const;
 

@@ -216,15 +216,23 @@ void identify(Frame& frame, const Launch& launch, std::uint32_t warp) {
   }
 }
 
+// The numbers below `count` in the order of the schedule.
+std::vector<std::uint64_t> ordered(std::uint64_t count, Block& block) {
+  std::vector<std::uint64_t> order(count);
+  std::iota(order.begin(), order.end(), std::uint64_t{0});
+  if (block.options.schedule == Schedule::kHighest) std::reverse(order.begin(), order.end());
+  if (block.options.schedule == Schedule::kRandom)
+    std::shuffle(order.begin(), order.end(), block.random);
+  return order;
+}
+
 void run_block(Block& block, std::vector<Frame>& frames, const Launch& launch) {
   std::fill(block.shared.begin(), block.shared.end(), std::byte{0xdd});
   std::fill(block.shared_states.begin(), block.shared_states.end(), kUsable);
   block.being_copied = 0;
   const std::uint32_t threads = launch.block.x * launch.block.y * launch.block.z;
   std::vector<Warp> warps(frames.size());
-  std::vector<std::size_t> order(frames.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  for (const std::size_t i : order) {
+  for (std::size_t i = 0; i < frames.size(); ++i) {
     Frame& frame = frames[i];
     warps[i].block = &block;
     warps[i].index = static_cast<std::uint32_t>(i);
@@ -238,12 +246,9 @@ void run_block(Block& block, std::vector<Frame>& frames, const Launch& launch) {
       set_special(frame, kCtaidZ, lane, block.index.z);
     }
   }
-  if (block.options.schedule == Schedule::kHighest) std::reverse(order.begin(), order.end());
   // All warps to their next barrier, then from there.
   for (std::size_t left = warps.size(); left > 0;) {
-    if (block.options.schedule == Schedule::kRandom)
-      std::shuffle(order.begin(), order.end(), block.random);
-    for (const std::size_t i : order) {
+    for (const std::uint64_t i : ordered(warps.size(), block)) {
       if (warps[i].ended) continue;
       try {
         warps[i].ended = run_frame(warps[i], frames[i]);
@@ -375,12 +380,13 @@ Outcome Program::run(const std::string& kernel, const Launch& launch, GlobalMemo
     std::vector<detail::Frame> frames((threads + detail::kLanes - 1) / detail::kLanes,
                                       detail::Frame(function));
     for (std::uint32_t i = 0; i < frames.size(); ++i) detail::identify(frames[i], launch, i);
-    for (block.index.z = 0; block.index.z < launch.grid.z; ++block.index.z) {
-      for (block.index.y = 0; block.index.y < launch.grid.y; ++block.index.y) {
-        for (block.index.x = 0; block.index.x < launch.grid.x; ++block.index.x) {
-          detail::run_block(block, frames, launch);
-        }
-      }
+    const Extent& grid = launch.grid;
+    for (const std::uint64_t number :
+         detail::ordered(std::uint64_t{grid.x} * grid.y * grid.z, block)) {
+      block.index = {static_cast<std::uint32_t>(number % grid.x),
+                     static_cast<std::uint32_t>(number / grid.x % grid.y),
+                     static_cast<std::uint32_t>(number / grid.x / grid.y)};
+      detail::run_block(block, frames, launch);
     }
   } catch (const detail::Fail& f) {
     return {f.fault, kernel + ": " + f.message};
@@ -393,14 +399,12 @@ std::vector<Coverage> Program::coverage() const {
   for (const auto& [name, function] : impl_->module.functions) {
     Coverage c;
     c.kernel = kernel_name(name);
-    bool ran = false;
     for (const detail::Instruction& in : function->code) {
       if (in.text.empty()) continue;  // the end of a function
       c.instructions.push_back(in.text);
       c.executed.push_back(in.executed);
-      ran = ran || in.executed > 0;
     }
-    if (ran) out.push_back(std::move(c));
+    out.push_back(std::move(c));
   }
   return out;
 }
