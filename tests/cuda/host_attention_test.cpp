@@ -1,5 +1,8 @@
 // Rows on the host: kernels write and read them in the order that HostAttention computes with.
 #include <cstring>
+#include <set>
+#include <thread>
+#include <utility>
 
 #include "cpu/cpu_backend.h"
 #include "cuda/cuda_backend.h"
@@ -186,6 +189,55 @@ TEST_P(HostOrder, IsScoredByTheHostAlone) {
   const Tensor scores(device.backend->allocator(), DType::kF32, {2, 8}, Place::kDevice,
                       MemTag::kWorkspace);
   EXPECT_THROW(device.backend->score_chunks(q.view(), rows.view(), 8, 8, scores.view()), Error);
+}
+
+// Remembers the threads that it computes on, and computes nothing.
+class Remembering final : public HostAttention {
+ public:
+  std::string description() const override { return "none"; }
+  int threads() const override { return 1; }
+  std::int64_t scratch_bytes(const Backend::ScratchShape&) const override { return 64; }
+  std::set<std::thread::id> seen;
+
+ protected:
+  void do_attend(TensorView, const KvView&, TensorView, TensorView, int) override {
+    seen.insert(std::this_thread::get_id());
+  }
+  void do_score(TensorView, const KvView&, int, std::int64_t, TensorView) override {
+    seen.insert(std::this_thread::get_id());
+  }
+};
+
+// Threads that help belong to the one that computes: rates measured on another would be of others.
+TEST_P(HostOrder, RatesAreOfTheThreadThatComputesInAPass) {
+  const auto remembering = std::make_shared<Remembering>();
+  Device device(GetParam());
+  device.backend =
+      make_cuda_backend({.device = 0, .dtype = GetParam(), .host_attention = remembering});
+  Backend& b = *device.backend;
+  Backend::FarShape shape;
+  shape.kv_heads = shape.layer_kv_heads = shape.group = 1;
+  shape.head_dim = 64;
+  shape.rows = kRows;
+  shape.queries = 1;
+  ASSERT_TRUE(b.measure_far_rates(shape));
+  const std::set<std::thread::id> measured = std::exchange(remembering->seen, {});
+  const Lease lease(b, {.rows = 8,
+                        .context = kRows,
+                        .heads = 2,
+                        .kv_heads = 2,
+                        .head_dim = 64,
+                        .chunk_size = 8,
+                        .host_heads = 2,
+                        .host_kv_heads = 2});
+  const Rows rows(b, GetParam(), 64, Place::kPinned, kRows);
+  const std::vector<std::uint16_t> zeros(2 * 64);
+  const Tensor q = device.upload(GetParam(), {2, 64}, zeros.data());
+  const Tensor scores(b.allocator(), DType::kF32, {2, 8}, Place::kDevice, MemTag::kWorkspace);
+  b.score_chunks(q.view(), rows.view(), 8, 8, scores.view());
+  b.synchronize();
+  EXPECT_EQ(measured.size(), 1U);
+  EXPECT_EQ(measured, remembering->seen);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, HostOrder, ::testing::Values(DType::kF16, DType::kBF16));

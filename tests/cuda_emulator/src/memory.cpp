@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;  // of cudaMalloc, and Region::kLineBytes
 constexpr std::size_t kRedzone = 1024;   // between allocations, at least
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPage = 4096, kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kReserved = std::size_t{1} << 40;
 constexpr std::size_t kMarkedWhenFreed = std::size_t{64} << 20;
 
@@ -28,11 +28,14 @@ std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+// Aligned to huge pages.
 void* reserve(std::size_t bytes, int protection) {
-  void* const range =
-      mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const range = mmap(nullptr, bytes + kHugePage, protection,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) throw std::runtime_error("CUDA emulator: no address space to reserve");
-  return range;
+  void* const aligned =
+      reinterpret_cast<void*>(round_up(reinterpret_cast<std::uintptr_t>(range), kHugePage));
+  return aligned;
 }
 
 void protect(std::uintptr_t address, std::size_t bytes, int protection) {
@@ -83,6 +86,8 @@ Region::Region(std::size_t reserved, Space space)
       base_(reinterpret_cast<std::uintptr_t>(reserve(reserved, PROT_NONE))),
       states_(static_cast<std::uint8_t*>(reserve(reserved, PROT_NONE))) {
   if (space != Space::kDevice) return;
+  // A wish: without keys opening and closing walks over all pages.
+  madvise(reinterpret_cast<void*>(base_), reserved, MADV_HUGEPAGE);
   key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
   writers_ = static_cast<std::uint32_t*>(
       reserve(reserved / kLineBytes * sizeof(std::uint32_t), PROT_READ | PROT_WRITE));
@@ -99,7 +104,7 @@ void Region::allow(bool access) {
 
 // Makes [0, end) readable and writable; steps of 2 MiB keep the number of calls down.
 void Region::commit(std::size_t end) {
-  end = round_up(end, std::size_t{2} << 20);
+  end = round_up(end, kHugePage);
   if (end <= committed_) return;
   if (key_ >= 0) {
     protect_by_key(base_ + committed_, end - committed_, key_);
