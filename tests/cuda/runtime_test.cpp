@@ -216,6 +216,21 @@ TEST(CudaAllocator, PinnedMemoryThatIsNotThereIsRefused) {
 }
 
 #ifdef TF_CUDA_EMULATED
+// A block that could be registered is the driver's, and goes back as it came when limits change.
+void expect_pinned_by_driver(const tf_emulator::Limits& limits) {
+  tf_emulator::set_limits(limits);
+  CudaAllocator a(0);
+  const std::size_t before = tf_emulator::pinned_bytes();
+  {
+    const Buffer b(a, kRegisteredBytes, Place::kPinned, MemTag::kKvFull);
+    EXPECT_EQ(tf_emulator::registered_bytes(), 0U);
+    EXPECT_EQ(tf_emulator::pinned_bytes() - before, static_cast<std::size_t>(kRegisteredBytes));
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    tf_emulator::set_limits({});
+  }
+  EXPECT_EQ(tf_emulator::pinned_bytes(), before);
+}
+
 // As in gVisor, in WSL, under a limit of locked memory.
 TEST(CudaAllocator, PinnedMemoryIsTheDriversWhereItCannotBeRegistered) {
   for (const cudaError_t error : {cudaErrorNotSupported, cudaErrorInvalidValue,
@@ -223,30 +238,14 @@ TEST(CudaAllocator, PinnedMemoryIsTheDriversWhereItCannotBeRegistered) {
     tf_emulator::Limits limits;
     limits.register_bytes = 0;
     limits.register_error = error;
-    tf_emulator::set_limits(limits);
-    CudaAllocator a(0);
-    const std::size_t before = tf_emulator::pinned_bytes();
-    const Buffer b(a, kRegisteredBytes, Place::kPinned, MemTag::kKvFull);
-    EXPECT_EQ(tf_emulator::registered_bytes(), 0U);
-    EXPECT_EQ(tf_emulator::pinned_bytes() - before, static_cast<std::size_t>(kRegisteredBytes));
-    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    expect_pinned_by_driver(limits);
   }
-  tf_emulator::set_limits({});
 }
 
 TEST(CudaAllocator, PinnedMemoryIsTheDriversWhereRegisteredMemoryHasAnotherAddress) {
   tf_emulator::Limits limits;
   limits.registered_pointers = false;
-  tf_emulator::set_limits(limits);
-  CudaAllocator a(0);
-  {
-    const std::size_t before = tf_emulator::pinned_bytes();
-    const Buffer b(a, kRegisteredBytes, Place::kPinned, MemTag::kKvFull);
-    EXPECT_EQ(tf_emulator::registered_bytes(), 0U);
-    EXPECT_EQ(tf_emulator::pinned_bytes() - before, static_cast<std::size_t>(kRegisteredBytes));
-    tf_emulator::set_limits({});  // a block goes back as it came
-  }
-  EXPECT_EQ(tf_emulator::pinned_bytes(), 0U);
+  expect_pinned_by_driver(limits);
 }
 #endif
 
