@@ -20,30 +20,30 @@ OF_HALF = KNOWN.replace("T", "__half")
 class Judge(unittest.TestCase):
     @staticmethod
     def rows(**spilled):
-        """What is known, for sm_80, and f(), which spills as many bytes."""
-        return [(OF_HALF, "sm_80", ALLOWED["sm_80"], 255)] + [
-            (kernel, "sm_80", n, 32) for kernel, n in spilled.items()]
+        """What is known, for sm_90, and f(), which spills as many bytes."""
+        return [(OF_HALF, "sm_90", ALLOWED["sm_90"], 255)] + [
+            (kernel, "sm_90", n, 32) for kernel, n in spilled.items()]
 
     def test_what_is_known_passes(self):
         self.assertEqual(report.judge(self.rows(f=0), report.NVCC), [])
 
     def test_a_spill_fails(self):
-        self.assertEqual(report.judge(self.rows(f=4), report.NVCC), ["f (sm_80): 4 bytes, at most 0"])
-        more = ALLOWED["sm_80"] + 4
-        self.assertEqual(report.judge([(OF_HALF, "sm_80", more, 255)], report.NVCC),
-                         [f"{OF_HALF} (sm_80): {more} bytes, at most {more - 4}"])
+        self.assertEqual(report.judge(self.rows(f=4), report.NVCC), ["f (sm_90): 4 bytes, at most 0"])
+        more = ALLOWED["sm_90"] + 4
+        self.assertEqual(report.judge([(OF_HALF, "sm_90", more, 255)], report.NVCC),
+                         [f"{OF_HALF} (sm_90): {more} bytes, at most {more - 4}"])
 
     def test_another_compiler_may_spill_but_where_nothing_may(self):
         self.assertEqual(report.judge(self.rows(f=4), "12.0"), [])
         for kernel in ("split_kernel<__half, 128, 1, false>",
                        "linear_kernel<__half, StoredRows<__half>, StoreColumns<float, 1>, 2>"):
-            rows = self.rows() + [(kernel, "sm_80", 4, 128)]
-            self.assertEqual(report.judge(rows, "12.0"), [f"{kernel} (sm_80): 4 bytes, at most 0"])
+            rows = self.rows() + [(kernel, "sm_90", 4, 128)]
+            self.assertEqual(report.judge(rows, "12.0"), [f"{kernel} (sm_90): 4 bytes, at most 0"])
             many = kernel.replace("1, false>", "4, false>").replace("2>", "4>")
-            self.assertEqual(report.judge(self.rows() + [(many, "sm_80", 4, 128)], "12.0"), [])
+            self.assertEqual(report.judge(self.rows() + [(many, "sm_90", 4, 128)], "12.0"), [])
 
     def test_a_kernel_that_is_gone_fails(self):
-        self.assertEqual(report.judge([("f", "sm_80", 0, 32)], report.NVCC),
+        self.assertEqual(report.judge([("f", "sm_90", 0, 32)], report.NVCC),
                          [f"{k} is in SPILLS and was not compiled" for k in report.SPILLS])
 
 
