@@ -14,7 +14,7 @@ set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 
-readonly MAX_BYTES=40000000  # of a bundle for a card
+readonly MAX_BYTES=48000000  # of a bundle for a card
 architecture=90 emulated="" build="" out=""
 while (($# > 0)); do
   case "$1" in

@@ -104,6 +104,9 @@ const Gemm::Plan& Gemm::plan(const TensorView& x, const TensorView& w, const Ten
     TF_LT(set_preference(created, which, &value, sizeof(value)));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kWorkspaceBytes));
+  // Parts of a long sum are added as f32, never rounded to the output's type.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   // The library's A, B, C and D are our w, x, out and out.
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments.w);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments.x);

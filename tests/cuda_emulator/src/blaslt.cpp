@@ -34,6 +34,7 @@ struct cublasLtMatrixLayoutOpaque_t {
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace_bytes = 0;
   std::uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C, D
+  std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
 };
 
 namespace {
@@ -147,8 +148,25 @@ struct Product {
   const void *a_data, *b_data, *c_data;
   void* d_data;
   float alpha, beta;
+  bool rounds_parts;
   Shape shape;
 };
+
+// A value as D's type holds it.
+float rounded(cudaDataType_t type, float value) {
+  std::uint16_t bits[2] = {};
+  store(bits, type, 0, value);
+  return load(bits, type, 0);
+}
+
+// The sum of k products: in two parts that are rounded to D's type where the scheme says so, as the
+// library sums long rows of small matrices.
+float sum_of(const Product& p, const float* x, const float* y) {
+  const std::uint64_t k = p.shape.k, first = p.rounds_parts && k >= 256 ? k / 2 : 0;
+  if (first == 0) return dot(x, y, k);
+  return rounded(p.d.type, dot(x, y, first)) +
+         rounded(p.d.type, dot(x + first, y + first, k - first));
+}
 
 void multiply(const Product& p) {
   if (!check_matrix("A", p.a_data, p.a, true) || !check_matrix("B", p.b_data, p.b, true) ||
@@ -161,7 +179,7 @@ void multiply(const Product& p) {
   const std::vector<float> b = gather(p.b_data, p.b, p.desc.trans_b == CUBLAS_OP_N, n, k);
   for (std::uint64_t j = 0; j < n; ++j) {
     for (std::uint64_t i = 0; i < m; ++i) {
-      float value = p.alpha * dot(&a[i * k], &b[j * k], k);
+      float value = p.alpha * sum_of(p, &a[i * k], &b[j * k]);
       if (p.beta != 0) value += p.beta * load(p.c_data, p.c.type, p.c.at(i, j));
       store(p.d_data, p.d.type, p.d.at(i, j), value);
     }
@@ -278,6 +296,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
       return valid(read_attribute(
           preference->alignment + (attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES), value,
           bytes));
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return valid(read_attribute(&preference->reductions, value, bytes));
   }
   return CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -298,6 +318,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   results[0] = {};
   // What the algorithm relies on; a matrix that begins elsewhere is refused.
   std::copy_n(preference->alignment, 4, results[0].algo.data);
+  results[0].algo.data[4] = preference->reductions & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -311,7 +332,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const Call call;
   if (handle == nullptr || alpha == nullptr || beta == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   if (call->ready() != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
-  Product p{*desc, *a_layout, *b_layout, *c_layout, *d_layout, a, b, c, d, 0, 0, {}};
+  Product p{*desc, *a_layout, *b_layout, *c_layout, *d_layout, a, b, c, d, 0, 0, false, {}};
+  p.rounds_parts = algo != nullptr && algo->data[4] != 0;
   std::memcpy(&p.alpha, alpha, sizeof(float));
   std::memcpy(&p.beta, beta, sizeof(float));
   if (const cublasStatus_t status = shape_of(p.desc, p.a, p.b, p.c, p.d, &p.shape);
