@@ -1,13 +1,10 @@
-// Products as passes launch them: the norm before them made on the way where rows are few, RoPE
-// with the append to the cache, SwiGLU or the residual stream after them. Weights are cold: calls
-// take turns with copies of them.
-
+// Products as passes launch them: RoPE with the append to the cache, SwiGLU or the residual stream
+// after them. Weights are cold: calls take turns with copies of them.
 #include <cmath>
 #include <vector>
 
 #include "cuda_bench.h"
 #include "triforce/format.h"
-#include "triforce/pass_kernels.h"
 
 namespace triforce::bench {
 namespace {
@@ -20,8 +17,6 @@ struct Layer {
   const char* name;
   std::int64_t out, in;
   After after;
-  // Of its input: from kMaxNormedRows + 1 rows on it is a kernel of its own.
-  bool has_norm() const { return after != After::kResidual; }
 };
 
 std::vector<Layer> layers_of(const Model& m) {
@@ -55,8 +50,6 @@ class Step {
       : gpu_(Gpu::get()),
         layer_(layer),
         cache_(m, kCacheRows, rows, false),
-        x_(gpu_.filled({rows, layer.in}, 1.0, DType::kF32)),
-        norm_(gpu_.filled({layer.in}, 1.0, DType::kF32)),
         h_(gpu_.filled({rows, layer.in}, 1.0, gpu_.dtype())),
         positions_(gpu_.tensor(DType::kI32, {rows})),  // zeros
         product_(gpu_.tensor(is_f32() ? DType::kF32 : gpu_.dtype(), {rows, layer.out})),
@@ -65,9 +58,6 @@ class Step {
 
   void run(const Matrix& w) const {
     Backend& b = gpu_.backend();
-    if (layer_.has_norm() && h_.view().shape[0] <= kMaxNormedRows) {
-      b.rms_norm(x_.view(), norm_.view(), 1e-5F, h_.view());
-    }
     b.linear(h_.view(), w, product_.view(), layer_.after == After::kResidual);
     if (layer_.after == After::kRope) {
       b.rope_append(product_.view(), positions_.view(), cache_.rope(), cache_.q.view(), cache_.kv);
@@ -82,7 +72,7 @@ class Step {
   Gpu& gpu_;
   Layer layer_;
   Cache cache_;
-  Tensor x_, norm_, h_, positions_, product_, after_;
+  Tensor h_, positions_, product_, after_;
   Lease lease_;
 };
 

@@ -41,25 +41,18 @@ struct PackedMatrix {
 };
 inline PackedMatrix packed(const Matrix& m) { return {m.storage.data(), m.dtype, m.rows, m.cols}; }
 
-// A call of rms_norm() with `out` of a product's type.
-struct Norm {
-  TensorView x, w;
-  float eps = 0;
-  TensorView out;
-};
 // out[T, N] (+)= x[T, K] w^T for T of 1 to 32: at the speed at which w can be read. x of w's type,
 // out of that type or f32; accumulate only into f32, one addition of the finished sum. The bits of
 // a row do not depend on T: eight warps take every eighth tile of k, and their sums are added in
-// order. norm.x set: x is norm.out, and is made on the way, to the bits of rms_norm(), for T up to
-// kMaxNormedRows. These products may read w before kernels that were queued earlier have ended
+// order. These products may read w before kernels that were queued earlier have ended
 // (launch_early): who has written w has waited for that on the host.
-void linear(const TensorView& x, const Norm& norm, const PackedMatrix& w, const TensorView& out,
-            bool accumulate, cudaStream_t stream);
+void linear(const TensorView& x, const PackedMatrix& w, const TensorView& out, bool accumulate,
+            cudaStream_t stream);
 // linear() to gate_up[T, 2 F] and swiglu() of that to out[T, F], to the same bits; F is a multiple
 // of 16 (has_linear_swiglu).
 bool has_linear_swiglu(const PackedMatrix& w);
-void linear_swiglu(const TensorView& x, const Norm& norm, const PackedMatrix& w,
-                   const TensorView& gate_up, const TensorView& out, cudaStream_t stream);
+void linear_swiglu(const TensorView& x, const PackedMatrix& w, const TensorView& gate_up,
+                   const TensorView& out, cudaStream_t stream);
 // Ranges of KV heads of a layer that one kernel appends rows to, each at a place of its own: on the
 // host, on the device, and far from it. They follow each other, and dtype, head_dim, capacity,
 // length and rotate_on_read are the same for all.
@@ -69,9 +62,9 @@ inline int kv_heads_of(std::span<const KvView> parts) {
 }
 // linear() to qkv[T, (H + 2 Hkv) d] and rope_append() of that, to the same bits; `parts`, at most
 // kMaxKvParts, hold all heads of their layer.
-void linear_rope_append(const TensorView& x, const Norm& norm, const PackedMatrix& w,
-                        const TensorView& qkv, const TensorView& positions, const RopeView& rope,
-                        const TensorView& q, std::span<const KvView> parts, cudaStream_t stream);
+void linear_rope_append(const TensorView& x, const PackedMatrix& w, const TensorView& qkv,
+                        const TensorView& positions, const RopeView& rope, const TensorView& q,
+                        std::span<const KvView> parts, cudaStream_t stream);
 
 // Operations on rows of activations (rows.cu).
 

@@ -38,13 +38,13 @@ struct StoreColumns {
 
 }  // namespace
 
-void linear(const TensorView& x, const Norm& norm, const PackedMatrix& w, const TensorView& out,
-            bool accumulate, cudaStream_t stream) {
+void linear(const TensorView& x, const PackedMatrix& w, const TensorView& out, bool accumulate,
+            cudaStream_t stream) {
   with_half(w.dtype, [&](auto t) {
     using T = decltype(t);
     const auto run = [&](auto o, auto strips) {
       using Out = decltype(o);
-      run_linear<T>(x, norm, w, tiles_of(w.rows, strips * kTileRows),
+      run_linear<T>(x, w, tiles_of(w.rows, strips * kTileRows),
                     StoreColumns<Out, strips>{static_cast<Out*>(out.data), out.stride[0],
                                               static_cast<int>(w.rows), accumulate},
                     stream);

@@ -30,12 +30,12 @@ struct StoreSwiglu {
 
 bool has_linear_swiglu(const PackedMatrix& w) { return w.rows % (2 * kTileRows) == 0; }
 
-void linear_swiglu(const TensorView& x, const Norm& norm, const PackedMatrix& w,
-                   const TensorView& gate_up, const TensorView& out, cudaStream_t stream) {
+void linear_swiglu(const TensorView& x, const PackedMatrix& w, const TensorView& gate_up,
+                   const TensorView& out, cudaStream_t stream) {
   with_half(w.dtype, [&](auto t) {
     using T = decltype(t);
     const auto features = static_cast<int>(w.rows / 2);
-    run_linear<T>(x, norm, w, features / kTileRows,
+    run_linear<T>(x, w, features / kTileRows,
                   StoreSwiglu<T>{static_cast<T*>(gate_up.data), gate_up.stride[0],
                                  static_cast<T*>(out.data), out.stride[0], features},
                   stream);

@@ -8,14 +8,12 @@
 #include "kernels/element.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
-#include "kernels/norm.cuh"
 #include "kernels/packing.cuh"
 #include "kernels/ptx.cuh"
 
 namespace triforce::kernels {
 
 constexpr int kLinearWarps = 8, kLinearThreads = kLinearWarps * 32;
-static_assert(kLinearThreads == kNormThreads);
 // Tiles of weights a warp has under way: 8 warps x 4 x 1 KiB, and two or more blocks on a
 // multiprocessor, cover the latency of an H200's memory.
 constexpr int kTilesAhead = 4;
@@ -35,6 +33,14 @@ TF_DEVICE uint4 load_part(const T* x, int there) {
   return uint4{words[0], words[1], words[2], words[3]};
 }
 
+// Rows of T as they lie.
+template <class T>
+struct Rows {
+  const T* x;
+  std::int64_t stride;
+  int rows, cols;
+};
+
 // One lane's rows of operand B, one in each group of 8. Rows that are not there are those of
 // others, whose sums go nowhere: so nothing has to be asked before they are read.
 template <class T, int kGroups>
@@ -42,6 +48,13 @@ struct RowReader {
   const T* row[kGroups];
   int cols, whole_tiles;  // whole: a lane's 16 bytes of it are one load
 
+  TF_DEVICE RowReader(const Rows<T>& of, int group)
+      : cols(of.cols), whole_tiles(of.stride % 8 == 0 ? of.cols / kTileCols : 0) {
+    TF_UNROLL
+    for (int j = 0; j < kGroups; ++j) {
+      row[j] = of.x + min(j * kTokens + group, of.rows - 1) * of.stride;
+    }
+  }
   template <bool kWhole>
   TF_DEVICE void load(int tile, int pair, uint4 (&b)[kGroups]) const {
     const int k = tile * kTileCols + pair * 8;
@@ -50,94 +63,6 @@ struct RowReader {
       b[j] = kWhole || tile < whole_tiles ? *reinterpret_cast<const uint4*>(row[j] + k)
                                           : load_part(row[j] + k, cols - k);
     }
-  }
-};
-
-// Rows of T as they lie.
-template <class T>
-struct StoredRows {
-  const T* x;
-  std::int64_t stride;
-  int rows, cols;
-
-  TF_HOST_DEVICE std::size_t shared_bytes() const { return 0; }
-  template <int kGroups>
-  TF_DEVICE RowReader<T, kGroups> prepare(unsigned char* /*shared*/, int group) const {
-    RowReader<T, kGroups> reader;
-    TF_UNROLL
-    for (int j = 0; j < kGroups; ++j) {
-      reader.row[j] = x + min(j * kTokens + group, rows - 1) * stride;
-    }
-    reader.cols = cols;
-    reader.whole_tiles = stride % 8 == 0 ? cols / kTileCols : 0;
-    return reader;
-  }
-};
-
-// The norm of f32 rows: every block makes it for itself in shared memory, and the first one also
-// writes it to where rms_norm() would.
-template <class T>
-struct NormedRows {
-  const float* x;
-  std::int64_t stride;
-  const float* w;
-  float eps;
-  T* out;
-  std::int64_t out_stride;
-  int rows, cols;
-
-  // Elements between rows in shared memory: whole tiles, and half of what all banks have, so that
-  // two rows are read at once.
-  TF_HOST_DEVICE int shared_stride() const {
-    return (cols + kTileCols - 1) / kTileCols * kTileCols + kTileCols;
-  }
-  TF_HOST_DEVICE std::size_t shared_bytes() const {
-    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(shared_stride()) * sizeof(T);
-  }
-  template <int kGroups>
-  TF_DEVICE RowReader<T, kGroups> prepare(unsigned char* shared, int group) const {
-    static_assert(kGroups == 1);
-    T* const h = reinterpret_cast<T*>(shared);
-    // The partial sums' memory, which nobody uses yet.
-    float* const scratch = reinterpret_cast<float*>(h + rows * shared_stride());
-    // Registers are what limits both: the first tiles of weights are on their way to others.
-    constexpr int kFirst = 16, kSecond = 8;
-    float sum[kMaxNormedRows] = {};
-    for (std::int64_t begin = threadIdx.x; begin < cols; begin += kFirst * kNormThreads) {
-      float values[kMaxNormedRows][kFirst] = {};
-      TF_UNROLL
-      for (int r = 0; r < kMaxNormedRows; ++r) {
-        if (r < rows) load_elements(x + r * stride, begin, cols, values[r]);
-      }
-      TF_UNROLL
-      for (int r = 0; r < kMaxNormedRows; ++r) sum[r] = add_squares(values[r], sum[r]);
-    }
-    float scale[kMaxNormedRows] = {};
-    TF_UNROLL
-    for (int r = 0; r < kMaxNormedRows; ++r) {
-      if (r < rows) scale[r] = norm_scale(sum[r], cols, eps, scratch);
-    }
-    for (std::int64_t begin = threadIdx.x; begin < shared_stride();
-         begin += kSecond * kNormThreads) {
-      float weights[kSecond];
-      load_elements(w, begin, cols, weights);
-      TF_UNROLL
-      for (int r = 0; r < kMaxNormedRows; ++r) {
-        if (r >= rows) break;
-        float values[kSecond];
-        load_elements(x + r * stride, begin, cols, values);  // near by now
-        TF_UNROLL
-        for (int j = 0; j < kSecond; ++j) {
-          const std::int64_t i = begin + j * kNormThreads;
-          if (i >= shared_stride()) break;
-          const T value = normed<T>(values[j], scale[r], weights[j]);
-          h[r * shared_stride() + i] = value;  // 0 past the row's end
-          if (blockIdx.x == 0 && i < cols) out[r * out_stride + i] = value;
-        }
-      }
-    }
-    __syncthreads();
-    return {{h + min(group, rows - 1) * shared_stride()}, cols, shared_stride() / kTileCols - 1};
   }
 };
 
@@ -223,9 +148,9 @@ struct Round {
 // Epilogue::kStrips: strips of the matrix that a block takes; is_for(groups): whether it is
 // launched for so many groups of rows; strip(block, s): which strips; operator()(token, block,
 // column, sums): what becomes of the sums of one column of each.
-template <class T, class Rows, class Epilogue, int kGroups>
+template <class T, class Epilogue, int kGroups>
 __global__ void __launch_bounds__(kLinearThreads, 2)
-    linear_kernel(Rows x, const uint4* weights, int k_tiles, Epilogue epilogue) {
+    linear_kernel(Rows<T> x, const uint4* weights, int k_tiles, Epilogue epilogue) {
   constexpr int kStrips = Epilogue::kStrips, kTiles = kTilesAhead / kStrips;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int block = static_cast<int>(blockIdx.x);
@@ -238,8 +163,8 @@ __global__ void __launch_bounds__(kLinearThreads, 2)
   round.template request<false>(strip, warp, k_tiles);
   ptx::wait_for_earlier_grids();  // weights are older than any of them
   ptx::let_next_grid_start();
-  TF_SHARED(unsigned char, shared);
-  const RowReader<T, kGroups> rows = x.template prepare<kGroups>(shared, lane / 4);
+  TF_SHARED(float, partial);
+  const RowReader<T, kGroups> rows(x, lane / 4);
   float sum[kStrips][kGroups][4] = {};
   constexpr int kStep = kLinearWarps * kTiles, kLast = kLinearWarps * (kTiles - 1);
   int first = warp;
@@ -252,7 +177,6 @@ __global__ void __launch_bounds__(kLinearThreads, 2)
     round.template multiply<false>(rows, first, k_tiles, lane % 4, sum);
     round.template request<false>(strip, first + kStep, k_tiles);
   }
-  float* const partial = reinterpret_cast<float*>(shared + x.shared_bytes());
   TF_UNROLL
   for (int s = 0; s < kStrips; ++s) {
     keep_sums(sum[s], warp, lane, partial + s * kLinearWarps * sums_of(kGroups));
@@ -261,34 +185,18 @@ __global__ void __launch_bounds__(kLinearThreads, 2)
   add_warps<kGroups>(partial, x.rows, block, epilogue);
 }
 
-// Runs it for what a call multiplies: activations, or the norm that norm.x is set for.
 template <class T, class Epilogue>
-void run_linear(const TensorView& x, const Norm& norm, const PackedMatrix& w, std::int64_t blocks,
+void run_linear(const TensorView& x, const PackedMatrix& w, std::int64_t blocks,
                 const Epilogue& epilogue, cudaStream_t stream) {
-  const auto start = [&](const auto& rows, auto groups) {
-    constexpr std::size_t kPartial =
-        sizeof(float) * Epilogue::kStrips * kLinearWarps * sums_of(groups);
-    launch_early(linear_kernel<T, std::decay_t<decltype(rows)>, Epilogue, groups>, dims(blocks),
-                 dims(kLinearThreads), rows.shared_bytes() + kPartial, stream, rows,
-                 static_cast<const uint4*>(w.data), static_cast<int>(tiles_of(w.cols, kTileCols)),
-                 epilogue);
-  };
-  const auto cols = static_cast<int>(w.cols);
-  if constexpr (Epilogue::is_for(1)) {
-    if (norm.x.data != nullptr) {
-      const auto rows = static_cast<int>(norm.x.shape[0]);
-      TF_CHECK(rows <= kMaxNormedRows, "norms of {} rows in a product, at most {}", rows,
-               kMaxNormedRows);
-      start(NormedRows<T>{norm.x.as<const float>(), norm.x.stride[0], norm.w.as<const float>(),
-                          norm.eps, static_cast<T*>(norm.out.data), norm.out.stride[0], rows, cols},
-            std::integral_constant<int, 1>{});
-      return;
-    }
-  }
-  const auto rows = static_cast<int>(x.shape[0]);
-  with_count<kMaxBatchInvariantRows / kTokens>(ceil_div(rows, kTokens), [&](auto groups) {
+  const Rows<T> rows{static_cast<const T*>(x.data), x.stride[0], static_cast<int>(x.shape[0]),
+                     static_cast<int>(w.cols)};
+  with_count<kMaxBatchInvariantRows / kTokens>(ceil_div(rows.rows, kTokens), [&](auto groups) {
     if constexpr (Epilogue::is_for(groups)) {
-      start(StoredRows<T>{static_cast<const T*>(x.data), x.stride[0], rows, cols}, groups);
+      constexpr std::size_t kPartial =
+          sizeof(float) * Epilogue::kStrips * kLinearWarps * sums_of(groups);
+      launch_early(linear_kernel<T, Epilogue, groups>, dims(blocks), dims(kLinearThreads), kPartial,
+                   stream, rows, static_cast<const uint4*>(w.data),
+                   static_cast<int>(tiles_of(w.cols, kTileCols)), epilogue);
     }
   });
 }

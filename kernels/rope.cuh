@@ -26,15 +26,20 @@ struct RopeAppend {
   TF_DEVICE int head_dim() const { return parts[0].head_dim; }
   // head: those of q, then of k, then of v.
   TF_DEVICE void operator()(int head, int token, int j, T low, T high) const {
+    turn(head, token, j, low, high);
+    put(head, token, j, low, high);
+  }
+  TF_DEVICE void turn(int head, int token, int j, T& low, T& high) const {
+    if (head >= (parts[0].rotate_on_read ? heads : heads + kv_heads)) return;
+    const std::int64_t at = positions[token] * angles.stride + j;
+    const float c = angles.cos[at], s = angles.sin[at];
+    const float a = to_float(low), b = to_float(high);
+    low = from_float<T>(fmaf(-b, s, a * c));
+    high = from_float<T>(fmaf(a, s, b * c));
+  }
+  TF_DEVICE void put(int head, int token, int j, T low, T high) const {
     const int half = head_dim() / 2;
     const bool is_q = head < heads, is_k = !is_q && head < heads + kv_heads;
-    if (is_q || (is_k && !parts[0].rotate_on_read)) {
-      const std::int64_t at = positions[token] * angles.stride + j;
-      const float c = angles.cos[at], s = angles.sin[at];
-      const float a = to_float(low), b = to_float(high);
-      low = from_float<T>(fmaf(-b, s, a * c));
-      high = from_float<T>(fmaf(a, s, b * c));
-    }
     if (is_q) {
       T* const out = q + token * q_stride + std::int64_t{head} * head_dim();
       out[j] = low;

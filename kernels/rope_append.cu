@@ -6,18 +6,37 @@
 namespace triforce::kernels {
 namespace {
 
-// One block per (head of q, k or v; token), one thread per pair of dimensions (j, j + d / 2).
+// Of a block, and of each of its threads: their loads are under way together.
+constexpr int kTokens = 8;
+
+// One block per (head of q, k or v; kTokens tokens), one thread per pair of dimensions (j, j + d /
+// 2).
 template <class T>
 __global__ void rope_append_kernel(const T* qkv, std::int64_t qkv_stride, QkvColumns columns,
                                    RopeAppend<T> append) {
-  const int head = static_cast<int>(blockIdx.x), token = static_cast<int>(blockIdx.y);
+  const int head = static_cast<int>(blockIdx.x);
+  const int token = static_cast<int>(blockIdx.y) * kTokens;
   const int heads = append.heads, kv_heads = append.kv_heads, d = append.head_dim();
   const int j = static_cast<int>(threadIdx.x);
   const bool is_q = head < heads, is_k = !is_q && head < heads + kv_heads;
   const std::int64_t first = is_q ? columns.q : is_k ? columns.k : columns.v;
   const int nth = is_q ? head : is_k ? head - heads : head - heads - kv_heads;
-  const T* const in = qkv + token * qkv_stride + first + std::int64_t{nth} * d;
-  append(head, token, j, in[j], in[j + d / 2]);
+  const T* const in = qkv + first + std::int64_t{nth} * d + j;
+  T low[kTokens], high[kTokens];
+  TF_UNROLL
+  for (int i = 0; i < kTokens; ++i) {
+    const int there = min(token + i, append.tokens - 1);
+    low[i] = in[there * qkv_stride];
+    high[i] = in[there * qkv_stride + d / 2];
+  }
+  TF_UNROLL
+  for (int i = 0; i < kTokens; ++i) {
+    append.turn(head, min(token + i, append.tokens - 1), j, low[i], high[i]);
+  }
+  TF_UNROLL
+  for (int i = 0; i < kTokens; ++i) {
+    if (token + i < append.tokens) append.put(head, token + i, j, low[i], high[i]);
+  }
 }
 
 }  // namespace
@@ -29,8 +48,8 @@ void rope_append(const TensorView& qkv, const TensorView& positions, const RopeV
   const KvView& kv = parts.front();
   with_half(kv.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(rope_append_kernel<T>, dims(heads + 2 * kv_heads, qkv.shape[0]), dims(kv.head_dim / 2),
-           0, stream, static_cast<const T*>(qkv.data), qkv.stride[0],
+    launch(rope_append_kernel<T>, dims(heads + 2 * kv_heads, ceil_div(qkv.shape[0], kTokens)),
+           dims(kv.head_dim / 2), 0, stream, static_cast<const T*>(qkv.data), qkv.stride[0],
            qkv_columns(kv, heads / kv_heads), rope_append_of<T>(positions, rope, q, parts));
   });
 }

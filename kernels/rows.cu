@@ -4,14 +4,14 @@
 
 #include "kernels/element.cuh"
 #include "kernels/launch.cuh"
-#include "kernels/norm.cuh"
 #include "kernels/ptx.cuh"
+#include "kernels/reduce.cuh"
 #include "kernels/swiglu.cuh"
 
 namespace triforce::kernels {
 namespace {
 
-constexpr int kThreads = kNormThreads;
+constexpr int kThreads = 256;
 
 template <class T>
 __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::int64_t vocab,
@@ -21,6 +21,18 @@ __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::in
   const std::int64_t token = tokens[blockIdx.y];
   const std::int64_t row = token >= 0 && token < vocab ? token : 0;
   out[blockIdx.y * stride + col] = to_float(table[row * width + col]);
+}
+
+// A thread's elements begin, begin + kThreads, ... of a row, kEach at most: all on their way at
+// once; zeros past the row's end.
+template <int kEach>
+TF_DEVICE void load_elements(const float* row, std::int64_t begin, std::int64_t width,
+                             float (&into)[kEach]) {
+  TF_UNROLL
+  for (int j = 0; j < kEach; ++j) {
+    const std::int64_t i = begin + j * kThreads;
+    into[j] = i < width ? row[i] : 0.0F;
+  }
 }
 
 // kEach * kThreads elements of a row are in registers at a time; of a wider row the parts are read
@@ -39,9 +51,11 @@ __global__ void __launch_bounds__(kThreads)
   float sum = 0;
   for (std::int64_t begin = threadIdx.x; begin < width; begin += kSpan) {
     load_elements(row, begin, width, values);
-    sum = add_squares(values, sum);
+    TF_UNROLL
+    for (int j = 0; j < kEach; ++j) sum = fmaf(values[j], values[j], sum);
   }
-  const float scale = norm_scale(sum, width, eps, scratch);
+  const float mean = block_reduce(sum, scratch, Add{}) / static_cast<float>(width);
+  const float scale = 1.0F / sqrtf(mean + eps);
   for (std::int64_t begin = threadIdx.x; begin < width; begin += kSpan) {
     if (width > kSpan) {
       load_elements(w, begin, width, weights);
@@ -51,19 +65,31 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kEach; ++j) {
       const std::int64_t i = begin + j * kThreads;
       if (i < width) {
-        out[blockIdx.x * out_stride + i] = normed<Out>(values[j], scale, weights[j]);
+        out[blockIdx.x * out_stride + i] = from_float<Out>(values[j] * scale * weights[j]);
       }
     }
   }
 }
 
+// Features of a thread: their loads are under way together.
+constexpr int kSwigluEach = 4;
 template <class T>
 __global__ void swiglu_kernel(const T* gate_up, std::int64_t in_stride, std::int64_t width, T* out,
                               std::int64_t out_stride) {
-  const std::int64_t col = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (col >= width) return;
+  const std::int64_t first = std::int64_t{blockIdx.x} * kSwigluEach * kThreads + threadIdx.x;
   const T* const row = gate_up + blockIdx.y * in_stride;
-  out[blockIdx.y * out_stride + col] = swiglu_of(row[col], row[width + col]);
+  T gate[kSwigluEach], up[kSwigluEach];
+  TF_UNROLL
+  for (int i = 0; i < kSwigluEach; ++i) {
+    const std::int64_t col = min(first + i * kThreads, width - 1);
+    gate[i] = row[col];
+    up[i] = row[width + col];
+  }
+  TF_UNROLL
+  for (int i = 0; i < kSwigluEach; ++i) {
+    const std::int64_t col = first + i * kThreads;
+    if (col < width) out[blockIdx.y * out_stride + col] = swiglu_of(gate[i], up[i]);
+  }
 }
 
 __global__ void add_parts_kernel(const float* parts, std::int64_t part_stride, std::int64_t count,
@@ -132,9 +158,10 @@ void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t strea
   with_half(out.dtype, [&](auto t) {
     using T = decltype(t);
     in_parts(out.shape[0], [&](std::int64_t first, std::int64_t rows) {
-      launch(swiglu_kernel<T>, grid_of(out.shape[1], rows), dims(kThreads), 0, stream,
-             static_cast<const T*>(gate_up.data) + first * gate_up.stride[0], gate_up.stride[0],
-             out.shape[1], static_cast<T*>(out.data) + first * out.stride[0], out.stride[0]);
+      launch(swiglu_kernel<T>, grid_of(ceil_div(out.shape[1], kSwigluEach), rows), dims(kThreads),
+             0, stream, static_cast<const T*>(gate_up.data) + first * gate_up.stride[0],
+             gate_up.stride[0], out.shape[1], static_cast<T*>(out.data) + first * out.stride[0],
+             out.stride[0]);
     });
   });
 }

@@ -31,7 +31,7 @@ def pass_us(card, work, loops, which, rows):
     of_layer = sum(kernels.product_us(card, work, loops, p, rows) for p in model.layer_products())
     return (model.layers * (of_layer + kernels.attention_us(card, work, loops, which, rows)) +
             kernels.product_us(card, work, loops, model.head(), rows) +
-            launches_us(card, work.kernels_of(which, rows), 4 * model.layers + 1, model.layers))
+            launches_us(card, work.kernels[which], 4 * model.layers + 1, model.layers))
 
 
 def expected_round(gamma, inner_gamma, outer, inner):
@@ -110,7 +110,7 @@ def plan_constants(card, work, loops):
     rest, counts = [], []
     for step, which in (("ar", "full"), ("draft step", "draft")):
         rest.append(t[step] - work.bytes[which] / work.gbs[card.machine] / 1e3)
-        counts.append(work.kernels_of(which, 1))
+        counts.append(work.kernels[which])
     gap = (rest[0] - rest[1]) / (counts[0] - counts[1])
     return (rest[1] - counts[1] * gap) / 1e3, gap / 1e3
 

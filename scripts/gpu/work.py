@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from plots.command import BadInput
 
-NARROW_ROWS = 2     # up to which a pass has the fewer kernels of `plan`
 STRIP_ROWS = 16     # outputs that a block makes of a strip
 HALF = 2            # bytes of f16
 
@@ -18,7 +17,6 @@ class Product:
     outputs: int
     inputs: int
     epilogue: str
-    has_norm: bool  # of its rows, which it makes itself where they are few
 
     @property
     def weight_bytes(self):
@@ -27,10 +25,9 @@ class Product:
     def kernel(self, rows):
         """Its instance, as loops files call it."""
         groups = -(-rows // 8)
-        of_rows = "NormedRows" if self.has_norm and rows <= NARROW_ROWS else "StoredRows"
         epilogue = (f"StoreColumns<float, {self.strips(rows)}>" if self.epilogue == "Columns"
                     else f"Store{self.epilogue}<T>")
-        return f"linear_kernel<T, {of_rows}<T>, {epilogue}, {groups}>"
+        return f"linear_kernel<T, {epilogue}, {groups}>"
 
     def strips(self, rows):
         """Of a block."""
@@ -40,9 +37,7 @@ class Product:
         return -(-self.outputs // (STRIP_ROWS * self.strips(rows)))
 
     def row_bytes(self, rows):
-        """What a block reads of its rows: those of f16, or those of f32 and the norm's weights."""
-        if self.has_norm and rows <= NARROW_ROWS:
-            return (rows + 1) * self.inputs * 4
+        """What a block reads of its rows."""
         return rows * self.inputs * HALF
 
 
@@ -71,13 +66,13 @@ class Model:
     def layer_products(self):
         """In their order."""
         width = self.heads * self.head_dim
-        return (Product("qkv", width + 2 * self.kv_heads * self.head_dim, self.hidden, "Rotated", True),
-                Product("out", self.hidden, width, "Columns", False),
-                Product("gate_up", 2 * self.intermediate, self.hidden, "Swiglu", True),
-                Product("down", self.hidden, self.intermediate, "Columns", False))
+        return (Product("qkv", width + 2 * self.kv_heads * self.head_dim, self.hidden, "Rotated"),
+                Product("out", self.hidden, width, "Columns"),
+                Product("gate_up", 2 * self.intermediate, self.hidden, "Swiglu"),
+                Product("down", self.hidden, self.intermediate, "Columns"))
 
     def head(self):
-        return Product("head", self.vocab, self.hidden, "Columns", True)
+        return Product("head", self.vocab, self.hidden, "Columns")
 
     def products(self):
         return (*self.layer_products(), self.head())
@@ -101,12 +96,9 @@ class Work:
     window: int           # of the drafter's
     bytes: dict           # of a pass over the full cache (with the whole prompt), the retrieval
                           # cache, the drafter: of `plan`
-    kernels: dict         # of each, of up to NARROW_ROWS rows and of more
+    kernels: dict         # of each
     gbs: dict             # machine -> achieved bandwidth
     constants: dict       # machine -> (pass_overhead_ms, kernel_gap_ms)
-
-    def kernels_of(self, which, rows):
-        return self.kernels[which]["narrow" if rows <= NARROW_ROWS else "wide"]
 
     def attended(self, which):
         """(model, tokens) of a pass."""
@@ -142,5 +134,7 @@ def splits(multiprocessors, kv_heads, tokens):
     """(how many splits, their tokens) of a cache of that capacity, as split_tokens() of
     kernels/attention.cu cuts it."""
     most = max(1, 8 * multiprocessors // kv_heads)
-    tiles = max(2, math.ceil(math.ceil(tokens / most) / 64))
-    return math.ceil(tokens / (tiles * 64)), tiles * 64
+    tiles = math.ceil(tokens / 64)
+    one_wave = math.ceil(tiles * kv_heads / (2 * multiprocessors))
+    each = max(math.ceil(tiles / most), min(one_wave, 6), 2)
+    return math.ceil(tokens / (each * 64)), each * 64

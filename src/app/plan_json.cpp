@@ -7,7 +7,7 @@
 namespace triforce {
 namespace {
 
-constexpr const char* kPlanSchema = "triforce-bench.plan/5";
+constexpr const char* kPlanSchema = "triforce-bench.plan/6";
 
 struct PublishedPart {
   std::optional<double> ms_per_token, speedup;
@@ -109,15 +109,6 @@ void fields(V& v, MachinePart& m) {
   v("forecast", m.forecast, "what the run takes and does there; null: refused");
 }
 
-struct PassKernels {
-  std::int64_t narrow = 0, wide = 0;
-};
-template <class V>
-void fields(V& v, PassKernels& k) {
-  v("narrow", k.narrow, "of one or two rows");
-  v("wide", k.wide, "of 3 to 32 rows");
-}
-
 struct PlanPart {
   std::vector<Param> params;
   std::int64_t budget = 0;
@@ -129,7 +120,7 @@ struct PlanPart {
   std::int64_t kv_bytes_per_token = 0, device_bytes = 0;
   double near_layers = 0;
   PerPass<std::optional<std::int64_t>> pass_bytes;
-  PerPass<std::optional<PassKernels>> pass_kernels;
+  PerPass<std::optional<std::int64_t>> pass_kernels;
   std::string acceptance_source;
   std::vector<MachinePart> machines;
   std::vector<std::string> notes, obstacles;
@@ -175,12 +166,11 @@ void fields(V& v, PlanPart& p) {
 // ---- From the report
 
 // nullopt: not counted, as it reads far KV heads.
-std::optional<PassKernels> kernels_of(const PlanInput& in, Pass pass) {
+std::optional<std::int64_t> kernels_of(const PlanInput& in, Pass pass) {
   if (pass == Pass::kFull && near_layers(in) < in.target.layers) return std::nullopt;
   const bool drafts = pass == Pass::kDraft;
   const int layers = (drafts ? *in.draft : in.target).layers, ranks = drafts ? 1 : in.shard.size;
-  return PassKernels{pass_kernels(layers, kMaxNormedRows, ranks),
-                     pass_kernels(layers, kMaxNormedRows + 1, ranks)};
+  return pass_kernels(layers, ranks);
 }
 
 std::vector<PublishedPart> published_part(const std::vector<const PublishedResult*>& results) {

@@ -191,8 +191,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
     kernels::embed(tokens, table, out, stream());
   }
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
-    if (x.shape[0] > kMaxBatchInvariantRows) return kernels::rms_norm(x, w, eps, out, stream());
-    steps_.rms_norm(x, w, eps, out, compute_.get());
+    kernels::rms_norm(x, w, eps, out, stream());
   }
   void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override;
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
@@ -376,8 +375,8 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
   if (!gemm_) {
     for (std::int64_t begin = 0; begin < x.shape[0]; begin += kMaxBatchInvariantRows) {
       const std::int64_t rows = std::min<std::int64_t>(kMaxBatchInvariantRows, x.shape[0] - begin);
-      kernels::linear(x.rows(begin, rows), {}, kernels::packed(w), out.rows(begin, rows),
-                      accumulate, stream());
+      kernels::linear(x.rows(begin, rows), kernels::packed(w), out.rows(begin, rows), accumulate,
+                      stream());
     }
     return;
   }

@@ -28,22 +28,12 @@ bool apart(const TensorView& a, const TensorView& b) {
   return s.end <= t.begin || t.end <= s.begin;
 }
 
-// Blocks of one kernel read and write in any order: what it writes must not be what it reads.
-bool apart(const TensorView& written, const kernels::Norm& norm) {
-  return apart(written, norm.x) && apart(written, norm.w);
-}
-
-// A product can make the norm itself: of few rows, and not of f32.
-bool can_be_made_in_products(const kernels::Norm& norm) {
-  return norm.x.shape[0] <= kMaxNormedRows && norm.out.dtype != DType::kF32 &&
-         apart(norm.out, norm);
-}
-
 }  // namespace
 
+// Blocks of one kernel read and write in any order: what it writes must not be what it reads.
 bool FusedSteps::can_go_on(const TensorView& out, const TensorView& result) const {
   return product_.w.data != nullptr && same(product_.out, out) && apart(result, product_.x) &&
-         apart(result, out) && apart(result, norm_);
+         apart(result, out);
 }
 
 bool FusedSteps::can_append(const TensorView& qkv, const TensorView& positions,
@@ -62,7 +52,7 @@ bool FusedSteps::can_append(const TensorView& qkv, const TensorView& positions,
 }
 
 FusedSteps::Held FusedSteps::take() {
-  return {std::exchange(norm_, {}), std::exchange(product_, {}), std::exchange(append_, {})};
+  return {std::exchange(product_, {}), std::exchange(append_, {})};
 }
 
 void FusedSteps::finish(cudaStream_t stream) {
@@ -72,15 +62,12 @@ void FusedSteps::finish(cudaStream_t stream) {
     record_all(made, stream);
     return;
   }
-  const auto [norm, product, append] = take();
-  if (product.w.data != nullptr) {
-    kernels::linear(product.x, norm, product.w, product.out, false, stream);
-    if (append.count == 0) return;
-    kernels::rope_append(product.out, append.positions, append.rope, append.q, append.parts(),
-                         stream);
-  } else if (norm.x.data != nullptr) {
-    kernels::rms_norm(norm.x, norm.w, norm.eps, norm.out, stream);
-  }
+  const auto [product, append] = take();
+  if (product.w.data == nullptr) return;
+  kernels::linear(product.x, product.w, product.out, false, stream);
+  if (append.count == 0) return;
+  kernels::rope_append(product.out, append.positions, append.rope, append.q, append.parts(),
+                       stream);
 }
 
 void FusedSteps::record_all(const Probs& probs, cudaStream_t stream) {
@@ -99,19 +86,11 @@ void FusedSteps::finish_after(const std::function<void()>& body, cudaStream_t st
   finish(stream);
 }
 
-void FusedSteps::rms_norm(TensorView x, TensorView w, float eps, TensorView out,
-                          cudaStream_t stream) {
-  finish(stream);
-  norm_ = {x, w, eps, out};
-  if (!can_be_made_in_products(norm_)) finish(stream);
-}
-
 void FusedSteps::linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                         cudaStream_t stream) {
-  if (product_.w.data != nullptr || !same(norm_.out, x) || !apart(out, norm_)) finish(stream);
+  finish(stream);
   if (accumulate) {
-    finish(stream);
-    kernels::linear(x, {}, kernels::packed(w), out, true, stream);
+    kernels::linear(x, kernels::packed(w), out, true, stream);
     return;
   }
   product_ = {x, kernels::packed(w), out};
@@ -123,8 +102,8 @@ void FusedSteps::swiglu(TensorView gate_up, TensorView out, cudaStream_t stream)
     kernels::swiglu(gate_up, out, stream);
     return;
   }
-  const auto [norm, product, none] = take();
-  kernels::linear_swiglu(product.x, norm, product.w, gate_up, out, stream);
+  const auto [product, none] = take();
+  kernels::linear_swiglu(product.x, product.w, gate_up, out, stream);
 }
 
 void FusedSteps::rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
@@ -141,9 +120,9 @@ void FusedSteps::rope_append(TensorView qkv, TensorView positions, const RopeVie
   }
   append_.kv[append_.count++] = kv;
   if (kernels::kv_heads_of(append_.parts()) < kv.layer_heads) return;
-  const auto [norm, product, append] = take();
-  kernels::linear_rope_append(product.x, norm, product.w, qkv, append.positions, append.rope,
-                              append.q, append.parts(), stream);
+  const auto [product, append] = take();
+  kernels::linear_rope_append(product.x, product.w, qkv, append.positions, append.rope, append.q,
+                              append.parts(), stream);
 }
 
 void FusedSteps::to_probs(TensorView logits, const SamplingParams& params, TensorView probs,

@@ -9,8 +9,8 @@
 
 namespace triforce::cuda {
 
-// A norm and the product of it, the appending of some of a layer's KV heads from that, or the
-// probabilities of one row, are held back until the call after them is known, which may take them
+// A product, the appending of some of a layer's KV heads from it, or the probabilities of one row
+// are held back until the call after them is known, which may take them
 // along. What a call writes is written all the same, to the same
 // bits: who gives a stream anything else, waits for it or gives memory back only has to call
 // finish() before.
@@ -19,7 +19,6 @@ class FusedSteps {
   // As the calls of Backend, for 1 to kMaxBatchInvariantRows rows; rope_append() and swiglu() for
   // any number. The product takes along the calls of rope_append() for all KV heads of its layer,
   // if they follow each other in rising order.
-  void rms_norm(TensorView x, TensorView w, float eps, TensorView out, cudaStream_t stream);
   void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate, cudaStream_t stream);
   void swiglu(TensorView gate_up, TensorView out, cudaStream_t stream);
   void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
@@ -56,7 +55,6 @@ class FusedSteps {
   };
   // What one kernel makes, or two.
   struct Held {
-    kernels::Norm norm;
     Product product;
     Append append;
   };
@@ -78,10 +76,9 @@ class FusedSteps {
   // launch throws.
   Held take();
 
-  kernels::Norm norm_;  // x.data set: held back; with a product held back, it is of this norm
-  Product product_;     // w.data set: held back
-  Append append_;       // count > 0: held back, and so is the product
-  Probs probs_;         // probs.data set: held back, and neither of the above is
+  Product product_;  // w.data set: held back
+  Append append_;    // count > 0: held back, and so is the product
+  Probs probs_;      // probs.data set: held back, and neither of the above is
 };
 
 }  // namespace triforce::cuda

@@ -1,7 +1,6 @@
 #include "forecast/forecast.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "forecast/published.h"
 #include "triforce/pass_kernels.h"
@@ -11,35 +10,26 @@ namespace {
 
 double ms_of(std::int64_t bytes, double gbs) { return static_cast<double>(bytes) / gbs * 1e-6; }
 
-// A pass of `rows` rows, which read the same bytes however many there are.
-double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, int rows,
-                  std::int64_t bytes, std::int64_t parts = 1) {
+// A pass, which reads the same bytes and has the same kernels however many rows it has.
+double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, std::int64_t bytes,
+                  std::int64_t parts = 1) {
   const ModelConfig& model = pass == Pass::kDraft ? *in.draft : in.target;
   const int ranks = pass == Pass::kDraft ? 1 : in.shard.size;
   const bool gathers = ranks > 1;
   // As if all heads were near: what brings far ones takes far longer than their kernels.
-  const auto kernels = static_cast<double>(pass_kernels(model.layers, rows, ranks));
+  const auto kernels = static_cast<double>(pass_kernels(model.layers, ranks));
   const double gaps_ms = m.pass_overhead_ms + kernels * m.kernel_gap_ms +
                          (gathers ? model.layers * kGathersPerLayer * m.gather_ms : 0);
   return ms_of(bytes, m.gpu_gbs) + static_cast<double>(parts) * gaps_ms;
 }
 
-// Rows at which the kernels of a pass change, and with them its time.
-StepCurve curve_of(const std::function<double(int rows)>& ms) {
-  StepCurve curve;
-  for (const int rows : {kMaxNormedRows, kMaxNormedRows + 1}) {
-    curve.points.emplace_back(rows, ms(rows));
-  }
-  return curve;
-}
+StepCurve of_any_rows(double ms) { return {{{1, ms}}}; }
 
 // Far heads are brought, or computed with by the host, while the GPU computes with the others.
-StepCurve full_pass(const MachineSpec& m, const PlanInput& in, const PassBytes& bytes,
+double full_pass_ms(const MachineSpec& m, const PlanInput& in, const PassBytes& bytes,
                     const FarTraffic& far) {
   const std::int64_t of_gpu = bytes.at(in.run.max_prompt) - far.host_bytes;
-  return curve_of([&](int rows) {
-    return std::max(compute_ms(m, in, Pass::kFull, rows, of_gpu), transfer_ms(m, far));
-  });
+  return std::max(compute_ms(m, in, Pass::kFull, of_gpu), transfer_ms(m, far));
 }
 
 void add_far(const MachineSpec& m, const PlanInput& in, Forecast& f) {
@@ -61,7 +51,7 @@ StepCurves draft_steps(const MachineSpec& m, const PlanInput& in, const MemoryPl
     const std::int64_t bytes = memory.passes[pass].at(in.run.max_prompt);
     if (bytes == 0 || pass == Pass::kFull) continue;
     const std::int64_t parts = memory.passes[pass].parts(in.run.max_prompt);
-    steps[pass] = curve_of([&](int rows) { return compute_ms(m, in, pass, rows, bytes, parts); });
+    steps[pass] = of_any_rows(compute_ms(m, in, pass, bytes, parts));
   }
   return steps;
 }
@@ -115,10 +105,10 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   f.near_layers = near_layers(in);
   add_far(m, in, f);
   const PassBytes& full = f.memory.passes[Pass::kFull];
-  f.autoregressive_ms = full_pass(m, in, full, f.far).at(1);
+  f.autoregressive_ms = full_pass_ms(m, in, full, f.far);
   StepCurves steps = draft_steps(m, in, f.memory);
   const FarTraffic verified = {f.far.bus_bytes - f.ahead_bytes, f.far.host_bytes};
-  steps[Pass::kFull] = full_pass(m, in, full, verified);
+  steps[Pass::kFull] = of_any_rows(full_pass_ms(m, in, full, verified));
   // However short the drafts, all of this comes over the bus once a round.
   const double bus_ms = transfer_ms(m, {f.far.bus_bytes, 0});
   for (const Method method : in.run.methods) {

@@ -84,14 +84,14 @@ TEST(PlanReport, AcceptancesCanBeGiven) {
       kPlan, {{"target", "llama-7B-128K"}, {"synthetic-acceptance", "outer=1,inner=1"}}));
   // Everything is accepted: 3 inner rounds of 2 tokens, one verification, 7 tokens.
   const MachinePlan& a100 = p.on("a100-80g");
-  const auto ms = [&](Pass pass, int layers, int rows) {
+  const auto ms = [&](Pass pass, int layers) {
     return static_cast<double>(p.report.device_memory.passes[pass].at(124'928)) /
                a100.machine.gpu_gbs / 1e6 +
            a100.machine.pass_overhead_ms +
-           static_cast<double>(pass_kernels(layers, rows)) * a100.machine.kernel_gap_ms;
+           static_cast<double>(pass_kernels(layers)) * a100.machine.kernel_gap_ms;
   };
   const double expected =
-      (3 * (ms(Pass::kDraft, 2, 1) + ms(Pass::kRetrieval, 32, 2)) + ms(Pass::kFull, 32, 7)) / 7;
+      (3 * (ms(Pass::kDraft, 2) + ms(Pass::kRetrieval, 32)) + ms(Pass::kFull, 32)) / 7;
   EXPECT_NEAR(a100.forecast.methods.at(0).ms_per_token, expected, 1e-9);
 }
 

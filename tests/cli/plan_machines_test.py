@@ -63,16 +63,16 @@ class Machines(ProgramTest):
         def kernels(*options):
             found = self.plan("--target", "llama-7B-128K", "--prefill", "8192", *options,
                               "--machine", "2xrtx4090")
-            return {k: v and (v["narrow"], v["wide"]) for k, v in found["pass_kernels"].items()}
-        alone = {"full": (162, 227), "retrieval": (162, 227), "streaming": None, "draft": (12, 17)}
+            return found["pass_kernels"]
+        alone = {"full": 227, "retrieval": 227, "streaming": None, "draft": 17}
         self.assertEqual(kernels(), alone)
         # Two additions a layer of what ranks gathered; every rank has the whole drafter.
-        shared = {**alone, "full": (226, 291), "retrieval": (226, 291)}
+        shared = {**alone, "full": 291, "retrieval": 291}
         self.assertEqual(kernels("--tp", "2"), shared)
         # Of far heads nobody counts them.
         self.assertEqual(kernels("--on-chip", "12"), {**alone, "full": None})
         self.assertEqual(kernels("--on-chip", "12", "--tp", "2"), {**shared, "full": None})
-        self.assertEqual(kernels("--method", "ar"), {**dict.fromkeys(alone), "full": (162, 227)})
+        self.assertEqual(kernels("--method", "ar"), {**dict.fromkeys(alone), "full": 227})
 
     def test_no_speed_for_what_does_not_run(self):
         resident = ["plan", "--target", "llama-7B-128K", "--prefill", "124928", "--machine"]

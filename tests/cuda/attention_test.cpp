@@ -223,6 +223,9 @@ TEST(SplitTokens, AreMultiplesOf64ThatCoverTheCache) {
       }
     }
   }
+  EXPECT_EQ(split_tokens(132, 32, 4232), 384);     // a retrieval cache
+  EXPECT_EQ(split_tokens(132, 12, 264), 128);      // a drafter's: as many blocks as there can be
+  EXPECT_EQ(split_tokens(132, 32, 125064), 3840);  // a full cache
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, AttentionTest, ::testing::Values(DType::kF16, DType::kBF16));

@@ -108,18 +108,9 @@ const std::vector<Call>& products() {
          for (const std::int64_t rows : {1, 9, 17, 25}) {
            const PackedMatrix w = m.matrix(40, 72);
            const TensorView x = m.half({rows, 72});
-           linear(x, {}, w, m.f32({rows, 40}), rows == 9, nullptr);
-           linear(x, {}, w, m.half({rows, 40}), false, nullptr);
+           linear(x, w, m.f32({rows, 40}), rows == 9, nullptr);
+           linear(x, w, m.half({rows, 40}), false, nullptr);
          }
-       }},
-      {"products of norms",
-       [](Memory& m) {
-         const TensorView out = m.half({2, 72}), all = m.half({2, 256});
-         const Norm norm{m.f32({2, 72}), m.f32({72}), 1e-5F, out};
-         linear(out, norm, m.matrix(40, 72), m.f32({2, 40}), false, nullptr);
-         linear_swiglu(out, norm, m.matrix(64, 72), m.half({2, 64}), m.half({2, 32}), nullptr);
-         linear_rope_append(out, norm, m.matrix(256, 72), all, m.ints({5, 6}), m.rope(16, 64),
-                            m.half({2, 2, 64}), std::array{m.cache(1, 64, 16, 7)}, nullptr);
        }},
       {"products with what follows",
        [](Memory& m) {
@@ -130,8 +121,8 @@ const std::vector<Call>& products() {
            }
            const auto length = static_cast<std::int32_t>(3 + rows);
            const TensorView x = m.half({rows, 72}), at = m.ints(positions);
-           linear_swiglu(x, {}, m.matrix(64, 72), m.half({rows, 64}), m.half({rows, 32}), nullptr);
-           linear_rope_append(x, {}, m.matrix(256, 72), m.half({rows, 256}), at, m.rope(32, 64),
+           linear_swiglu(x, m.matrix(64, 72), m.half({rows, 64}), m.half({rows, 32}), nullptr);
+           linear_rope_append(x, m.matrix(256, 72), m.half({rows, 256}), at, m.rope(32, 64),
                               m.half({rows, 2, 64}), std::array{m.cache(1, 64, 32, length)},
                               nullptr);
            rope_append(m.half({rows, 256}), at, m.rope(32, 64), m.half({rows, 2, 64}),
@@ -143,7 +134,7 @@ const std::vector<Call>& products() {
          Matrix w{m.storage(packed_bytes(40, 72)), m.type(), 40, 72};
          pack_rows(w, 3, m.f32({30, 72}), nullptr);
          unpack_rows(w, 5, m.half({20, 72}), nullptr);
-         linear(m.half({3, 72}), {}, packed(w), m.f32({3, 40}), false, nullptr);
+         linear(m.half({3, 72}), packed(w), m.f32({3, 40}), false, nullptr);
        }},
       {"rows",
        [](Memory& m) {

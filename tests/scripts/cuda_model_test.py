@@ -83,11 +83,10 @@ class Parts(unittest.TestCase):
                 model.weight_bytes + norms + model.layers * model.kv_bytes(tokens), total, which)
 
     def test_each_kernel_more_is_a_gap_and_its_time(self):
-        wide = self.work.kernels_of("full", 7)
-        self.assertGreater(self.work.kernels_of("full", 1), 5 * self.work.target.layers)
-        self.assertGreater(wide, self.work.kernels_of("full", 1))
+        count = self.work.kernels["full"]
+        self.assertGreater(count, 7 * self.work.target.layers)
         fewer = dataclasses.replace(
-            self.work, kernels={**self.work.kernels, "full": {"wide": wide - 100, "narrow": 0}})
+            self.work, kernels={**self.work.kernels, "full": count - 100})
         self.assertAlmostEqual(passes.times(A100, self.work, NO_LOOPS)["verify"] -
                                passes.times(A100, fewer, NO_LOOPS)["verify"],
                                100 * (A100.gap + A100.small))
@@ -101,14 +100,13 @@ class Parts(unittest.TestCase):
 
     def test_kernels_are_those_that_passes_launch(self):
         qkv, out, _, _ = self.work.target.layer_products()
-        self.assertEqual([qkv.kernel(rows) for rows in (2, 3, 9)], [
-            "linear_kernel<T, NormedRows<T>, StoreRotated<T>, 1>",
-            "linear_kernel<T, StoredRows<T>, StoreRotated<T>, 1>",
-            "linear_kernel<T, StoredRows<T>, StoreRotated<T>, 2>"])
+        self.assertEqual([qkv.kernel(rows) for rows in (2, 9)], [
+            "linear_kernel<T, StoreRotated<T>, 1>",
+            "linear_kernel<T, StoreRotated<T>, 2>"])
         self.assertEqual([out.kernel(rows) for rows in (1, 16, 17)], [
-            "linear_kernel<T, StoredRows<T>, StoreColumns<float, 1>, 1>",
-            "linear_kernel<T, StoredRows<T>, StoreColumns<float, 1>, 2>",
-            "linear_kernel<T, StoredRows<T>, StoreColumns<float, 2>, 3>"])
+            "linear_kernel<T, StoreColumns<float, 1>, 1>",
+            "linear_kernel<T, StoreColumns<float, 1>, 2>",
+            "linear_kernel<T, StoreColumns<float, 2>, 3>"])
         launches = json.loads((SOURCE / "tests/cuda/machine_code/launches.json").read_text())
         for product, rows in itertools.product(self.work.target.products(), (1, 2, 3, 7, 16, 24, 32)):
             self.assertIn(product.kernel(rows), launches)
@@ -136,10 +134,6 @@ class Parts(unittest.TestCase):
         # From 17 rows on a block has two strips.
         self.assertAlmostEqual(self.product_us(out, 17, l2_gbs=100),
                                (out.weight_bytes + 128 * 17 * 4096 * 2) / 100e3)
-        # The norm's rows are f32, and its weights come along.
-        head = self.work.target.head()
-        self.assertAlmostEqual(self.product_us(head, 2, l2_gbs=100),
-                               (head.weight_bytes + 2000 * 3 * 4096 * 4) / 100e3)
 
     def test_attention_that_cannot_be_issued_in_time_takes_longer(self):
         def us(rows, **changes):
@@ -151,10 +145,10 @@ class Parts(unittest.TestCase):
             self.assertAlmostEqual(us(rows, cycles=4000.0) - us(rows),
                                    kv / 500e3 - kv / self.work.gbs[A100.machine] / 1e3)
 
-    # Blocks of 32 heads: 864 and 1056 of the full cache, 704 of three tiles and 1024 of two of 4096.
+    # Blocks of 32 heads: 864 and 1056 of the full cache, 352 of six tiles of 4096.
     def test_splits(self):
         for multiprocessors, tokens, count, length in ((108, 124928, 27, 4672), (132, 124928, 33, 3840),
-                                                       (108, 4096, 22, 192), (132, 4096, 32, 128)):
+                                                       (108, 4096, 11, 384), (132, 4096, 11, 384)):
             self.assertEqual(works.splits(multiprocessors, 32, tokens), (count, length))
         self.assertEqual(works.splits(132, 12, 256), (2, 128))
 
@@ -224,7 +218,7 @@ class Parts(unittest.TestCase):
         self.assertIsNone(RTX_4090.early)
         early = H200.early
         for which, rows, products in (("retrieval", 2, 4 * 32 + 1), ("full", 7, 4 * 32 + 1)):
-            count = self.work.kernels_of(which, rows)
+            count = self.work.kernels[which]
             saved = (passes.pass_us(late, self.work, NO_LOOPS, which, rows) -
                      passes.pass_us(H200, self.work, NO_LOOPS, which, rows))
             self.assertAlmostEqual(saved, (count - 1) * (H200.gap - early.gap + early.start) +
@@ -260,7 +254,7 @@ class Parts(unittest.TestCase):
             for step, which in (("ar", "full"), ("draft step", "draft")):
                 self.assertAlmostEqual(
                     self.work.bytes[which] / self.work.gbs[card.machine] / 1e3 +
-                    (overhead + gap * self.work.kernels_of(which, 1)) * 1e3, t[step])
+                    (overhead + gap * self.work.kernels[which]) * 1e3, t[step])
 
 
 class Kept(unittest.TestCase):

@@ -36,7 +36,7 @@ class Judge(unittest.TestCase):
     def test_another_compiler_may_spill_but_where_nothing_may(self):
         self.assertEqual(report.judge(self.rows(f=4), "12.0"), [])
         for kernel in ("split_kernel<__half, 128, 1, false>",
-                       "linear_kernel<__half, StoredRows<__half>, StoreColumns<float, 1>, 2>"):
+                       "linear_kernel<__half, StoreColumns<float, 1>, 2>"):
             rows = self.rows() + [(kernel, "sm_90", 4, 128)]
             self.assertEqual(report.judge(rows, "12.0"), [f"{kernel} (sm_90): 4 bytes, at most 0"])
             many = kernel.replace("1, false>", "4, false>").replace("2>", "4>")

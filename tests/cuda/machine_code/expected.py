@@ -46,8 +46,6 @@ PREFILL_ROWS = 128                 # queries of a block
 
 def _rows_of_tiles(m):
     """8 rows of 32 columns for each tile of weights, which tiles of several strips share."""
-    if m["rows"].startswith("Normed"):  # which lie in shared memory
-        return 0
     strips = int(m["own"] or 2)
     return LINEAR_WARPS * LINEAR_TILES // strips * int(m["groups"]) * 8 * 32 * 2
 
@@ -59,8 +57,7 @@ def _prefill_keys(m):
 TIMED_LOOPS = (
     # 64 keys and values of 16 bits.
     TimedLoop(r"split_kernel<T, (\d+), \d, false>", lambda m: 64 * int(m[1]) * 2 * 2),
-    TimedLoop(r"linear_kernel<T, (?P<rows>\w+)<T>, "
-              r"Store(Columns<float, (?P<own>\d)>|Swiglu<T>|Rotated<T>), (?P<groups>\d)>",
+    TimedLoop(r"linear_kernel<T, Store(Columns<float, (?P<own>\d)>|Swiglu<T>|Rotated<T>), (?P<groups>\d)>",
               lambda m: LINEAR_WARPS * LINEAR_TILES * WEIGHT_TILE_BYTES, _rows_of_tiles),
     # Keys and values, which blocks of other queries have brought to the second-level cache; a
     # product of queries and keys, one of weights and values.
@@ -150,11 +147,11 @@ EXEMPTIONS = (
     Exemption("spill", r"prefill_kernel<T, 128, true>", 1,
               "once a tile, where keys are rotated when they are read: no model's target does that",
               "sm_90"),
-    Exemption("serial", r"linear_kernel<T, \w+<T>, StoreColumns<float, \d>, \d>", 2,
+    Exemption("serial", r"linear_kernel<T, StoreColumns<float, \d>, \d>", 2,
               "the residual stream is read and written at the end of a block, two numbers a thread"),
     Exemption("serial", r"gather_kernel", 4,
               "once a rebuild: views hold pointers of which no compiler knows that caches are apart"),
-    Exemption("l2", r"linear_kernel<T, StoredRows<T>, .*", 175,
+    Exemption("l2", r"linear_kernel<T, .*", 175,
               "where the first-level cache holds none of x, which it does of 4096 columns up to 24 "
               "rows and of 11008 up to 10; scripts/cuda_model.py reckons with the rest", "sm_90"),
     Exemption("narrow", r"score_kernel<T>", 16, "once after a prompt and a rebuild"),
