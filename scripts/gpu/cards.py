@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Early:
     """Programmatic dependent launch: the kernels of a recorded pass but its first begin while the one
     before ends. Assumes that the multiprocessors that its last blocks leave have room for blocks of the
-    next, as they do: products and attention fill them two to four times. Microseconds, assumed
-    and not measured: they leave a third of the gap, and less than half of a product's ramp."""
+    next, as they do: products and attention fill them two to four times. Microseconds: with them a
+    recorded pass of Llama-68M takes the 62 us that an H200 was measured to take."""
     gap: float    # from the last block's end to where the blocks that wait go on
     start: float  # of ramp and small: the start of blocks, which is over by then
     first: float  # of a product's ramp: its first weights, which it requests before it waits
@@ -26,15 +26,14 @@ class Card:
     host: float           # the result to the host, the next pass from it
     upload: float
     # What cuBLASLt achieves in the products of a prefill, of the data sheet's 312, 989 and 165 TFLOP/s
-    # of dense f16 with sums in f32. Assumed: 79%, 63% and 91%. An H100 was measured to reach 780 at
-    # best (gist.github.com/Chillee/2ec89696db8b7ed1c24461159e325405); shapes here are not chosen.
-    # `triforce-cuda-bench` measures it as gemm_TFLOP/s and in prefill_linear/*.
+    # of dense f16 with sums in f32. 79% and 91% are assumed; of an H200 it was measured
+    # (prefill_linear/* of `triforce-cuda-bench`, less the weights' order).
     cublas_tflops: float
     early: Early = None   # where kernels begin before those before them have ended
 
 
 CARDS = (
     Card("A100", "a100-80g", "A100", 1.3, 1.6, 1.4, 20, 3, 245),
-    Card("H200", "h200", "H200", 1.2, 1.6, 1.4, 20, 3, 620, Early(0.4, 0.5, 0.4)),
+    Card("H200", "h200", "H200", 1.2, 1.6, 1.4, 20, 3, 700, Early(0.9, 0.1, 0.0)),
     Card("RTX 4090", "rtx4090", "RTX 4090", 1.0, 1.6, 1.2, 18, 3, 150),
 )
