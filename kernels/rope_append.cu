@@ -6,12 +6,9 @@
 namespace triforce::kernels {
 namespace {
 
-// Of a block, and of each of its threads: their loads are under way together.
-constexpr int kTokens = 8;
-
-// One block per (head of q, k or v; kTokens tokens), one thread per pair of dimensions (j, j + d /
-// 2).
-template <class T>
+// One block per (head of q, k or v; kTokens tokens), one thread per pair of dimensions j and j + d / 2
+// of these tokens, whose loads are under way together.
+template <class T, int kTokens>
 __global__ void rope_append_kernel(const T* qkv, std::int64_t qkv_stride, QkvColumns columns,
                                    RopeAppend<T> append) {
   const int head = static_cast<int>(blockIdx.x);
@@ -48,9 +45,18 @@ void rope_append(const TensorView& qkv, const TensorView& positions, const RopeV
   const KvView& kv = parts.front();
   with_half(kv.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(rope_append_kernel<T>, dims(heads + 2 * kv_heads, ceil_div(qkv.shape[0], kTokens)),
-           dims(kv.head_dim / 2), 0, stream, static_cast<const T*>(qkv.data), qkv.stride[0],
-           qkv_columns(kv, heads / kv_heads), rope_append_of<T>(positions, rope, q, parts));
+    const auto run = [&](auto tokens) {
+      launch(rope_append_kernel<T, tokens>,
+             dims(heads + 2 * kv_heads, ceil_div(qkv.shape[0], tokens.value)),
+             dims(kv.head_dim / 2), 0, stream, static_cast<const T*>(qkv.data), qkv.stride[0],
+             qkv_columns(kv, heads / kv_heads), rope_append_of<T>(positions, rope, q, parts));
+    };
+    // Of few rows the first one's way to memory counts, of many how many are on their way.
+    if (qkv.shape[0] > kMaxBatchInvariantRows) {
+      run(std::integral_constant<int, 8>{});
+    } else {
+      run(std::integral_constant<int, 1>{});
+    }
   });
 }
 
