@@ -1,5 +1,6 @@
 #include "kernels/kernels.h"
 
+#include "kernels/attention_rows.cuh"
 #include "kernels/attention_tile.cuh"
 #include "kernels/launch.cuh"
 
@@ -66,13 +67,7 @@ struct WarpState {
     for (int j = 0; j < kKeys / 16; ++j) {
       std::uint32_t p[kRowTiles][4];
       TF_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) {
-        TF_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const float* const pair = score[r][2 * j + i / 2] + i % 2 * 2;
-          p[r][i] = pack_pair<T>(pair[0], pair[1]);
-        }
-      }
+      for (int r = 0; r < kRowTiles; ++r) weights_operand<T>(score[r], j, p[r]);
       TF_UNROLL
       for (int n = 0; n < kDimTiles; n += 2) {
         std::uint32_t v[4];
@@ -91,20 +86,7 @@ struct WarpState {
   TF_DEVICE void store(T* out, std::int64_t stride, int rows, int lane) const {
     TF_UNROLL
     for (int r = 0; r < kRowTiles; ++r) {
-      TF_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        float total = l[r][i];
-        total += __shfl_xor_sync(0xffffffffU, total, 1);
-        total += __shfl_xor_sync(0xffffffffU, total, 2);
-        const int row = r * 16 + lane / 4 + i * 8;
-        if (row >= rows) continue;
-        T* const to = out + row * stride + lane % 4 * 2;
-        TF_UNROLL
-        for (int n = 0; n < kDim / 8; ++n) {
-          *reinterpret_cast<std::uint32_t*>(to + n * 8) =
-              pack_pair<T>(o[r][n][2 * i] / total, o[r][n][2 * i + 1] / total);
-        }
-      }
+      store_rows(o[r], l[r], out + r * 16 * stride, stride, rows - r * 16, lane);
     }
   }
 
@@ -141,38 +123,13 @@ struct WarpState {
     }
   }
 
-  // Scores to weights; what was summed before is brought to the new maximum. Every row sees the
-  // cache's first key, so that a maximum is finite from the first tile on.
+  // Scores to weights; what was summed before is brought to the new maximum.
   TF_DEVICE void softmax(float (&x)[kKeyTiles][4], int r, std::int64_t visible, int lane,
                          float scale) {
-    if (visible < kKeys) {
-      TF_UNROLL
-      for (int n = 0; n < kKeyTiles; ++n) {
-        TF_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int row = r * 16 + lane / 4 + i / 2 * 8, key = n * 8 + lane % 4 * 2 + i % 2;
-          if (key >= visible + row) x[n][i] = -INFINITY;
-        }
-      }
-    }
+    if (visible < kKeys) hide_keys(x, visible + r * 16, lane);
     TF_UNROLL
     for (int i = 0; i < 2; ++i) {
-      float m_new = -INFINITY;
-      TF_UNROLL
-      for (int n = 0; n < kKeyTiles; ++n) m_new = fmaxf(m_new, fmaxf(x[n][2 * i], x[n][2 * i + 1]));
-      m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffffU, m_new, 1));
-      m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffffU, m_new, 2));
-      m_new = fmaxf(m_new * scale, m[r][i]);
-      const float factor = ptx::exp2(m[r][i] - m_new);  // 0 before the first key
-      m[r][i] = m_new;
-      float total = 0;
-      TF_UNROLL
-      for (int n = 0; n < kKeyTiles; ++n) {
-        TF_UNROLL
-        for (int j = 2 * i; j < 2 * i + 2; ++j)
-          total += x[n][j] = ptx::exp2(fmaf(x[n][j], scale, -m_new));
-      }
-      l[r][i] = fmaf(l[r][i], factor, total);
+      const float factor = to_weights(x, i, scale, m[r][i], l[r][i]);
       // Maxima soon stop growing.
       if (!__any_sync(0xffffffffU, factor != 1.0F ? 1 : 0)) continue;
       TF_UNROLL
@@ -242,6 +199,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& rope,
                        const TensorView& out, cudaStream_t stream) {
+#ifdef TF_PREFILL_WGMMA
+  if (has_prefill_wgmma(kv)) return attention_prefill_wgmma(q, kv, out, stream);
+#endif
   const Queries queries = queries_of(q, kv);
   with_rows_of(kv, [&](auto t, auto dim) {
     using T = decltype(t);

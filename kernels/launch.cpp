@@ -26,6 +26,7 @@ struct OfKernel {
   std::size_t shared_bytes = kSharedWithoutOptIn;  // that its blocks may have
 };
 struct OfDevice {
+  std::optional<int> compute_capability;
   std::optional<std::size_t> shared_bytes;
   std::unordered_map<const void*, OfKernel> kernels;
 };
@@ -61,6 +62,19 @@ std::string name_of([[maybe_unused]] const void* kernel) {
 }  // namespace
 
 void forget_devices() { ++forgotten; }
+
+int compute_capability() {
+  std::optional<int>& known = of_device().compute_capability;
+  if (known) return *known;
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return known.emplace(10 * major + minor);
+}
 
 std::size_t max_shared_bytes() {
   std::optional<std::size_t>& known = of_device().shared_bytes;

@@ -72,6 +72,8 @@ void launch_early(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t 
   detail::launch(kernel, grid, block, smem_bytes, stream, true, std::forward<Args>(args)...);
 }
 
+// Of the current device: 10 times the major number and the minor one; 0: it does not say.
+int compute_capability();
 // Shared memory that a block may have on the current device, opting in.
 std::size_t max_shared_bytes();
 

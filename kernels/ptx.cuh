@@ -1,5 +1,6 @@
-// The instructions that CUDA C++ has no name for: all inline PTX of the project, and what the
-// emulated build does in its place. Fragments and their lanes as the PTX manual numbers them
+// The instructions that CUDA C++ has no name for: with ptx_sm90.cuh all inline PTX of the project,
+// and what the emulated build does in its place. Fragments and their lanes as the PTX manual
+// numbers them
 // ("Matrix Fragments for mma.m16n8k16", lane = 4 group + column pair).
 #pragma once
 #include <cfloat>
@@ -9,8 +10,10 @@
 
 #ifdef TF_CUDA_EMULATED
 #include "tf_emulator.h"
-#define TF_SITE_PARAMETER , ::tf_emulator::Site site = ::tf_emulator::Site::here()
+#define TF_SITE_ALONE ::tf_emulator::Site site = ::tf_emulator::Site::here()
+#define TF_SITE_PARAMETER , TF_SITE_ALONE
 #else
+#define TF_SITE_ALONE
 #define TF_SITE_PARAMETER
 #endif
 
