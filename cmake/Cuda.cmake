@@ -102,23 +102,27 @@ function(tf_cuda_library name)
   tf_cuda_sources(${name})
 endfunction()
 
-# tf_ptx_environment(architecture name=value ...): a test of this folder executes PTX for it, with
-# variables of the emulator, and counts for the coverage of the label ptx.
+# tf_ptx_environment(architecture name=value ...): a test of this folder executes PTX for it on a
+# device of it, with variables of the emulator, and counts for the coverage of the label ptx.
 function(tf_ptx_environment test architecture)
   set(folder ${PROJECT_BINARY_DIR}/ptx)
+  string(REPLACE sm_ "" number ${architecture})
   set_tests_properties(${test} PROPERTIES LABELS ptx
     FIXTURES_REQUIRED ptx_begin_${architecture} FIXTURES_SETUP ptx_runs_${architecture}
-    ENVIRONMENT "TF_EMULATOR_PTX=${folder}/${architecture};TF_EMULATOR_PTX_COVERAGE=${folder}/coverage_${architecture};${ARGN}")
+    ENVIRONMENT "TF_EMULATOR_PTX=${folder}/${architecture};TF_EMULATOR_PTX_COVERAGE=${folder}/coverage_${architecture};TF_EMULATOR_ARCHITECTURE=${number};${ARGN}")
 endfunction()
 
 # tf_cuda_test(name SOURCES ... LINK ... [PTX]): as tf_test. On a real card it has the label gpu, and
-# without one it is skipped (tests/cuda/needs_device.cpp). PTX: on the emulator every launch is done
-# twice where there is nvcc, by the host body and by what nvcc made, and what they leave is compared.
+# without one it is skipped (tests/cuda/needs_device.cpp). PTX: on the emulator the device is of sm_90,
+# and every launch is done twice where there is nvcc, by the host body and by what nvcc made, and what
+# they leave is compared.
 function(tf_cuda_test name)
   cmake_parse_arguments(ARG "PTX" "" "" ${ARGN})
   tf_test(${name} ${ARG_UNPARSED_ARGUMENTS})
   if(ARG_PTX AND TF_PTX_NVCC)
     tf_ptx_environment(${name} sm_90 TF_EMULATOR_PTX_MODE=both)
+  elseif(ARG_PTX AND TF_CUDA_MODE STREQUAL EMULATED)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT TF_EMULATOR_ARCHITECTURE=90)
   endif()
   tf_cuda_sources(${name})
   if(NOT TARGET triforce_cuda_tests)

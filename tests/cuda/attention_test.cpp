@@ -82,17 +82,46 @@ double weight_error(DType type, const Case& c) {
   return std::expm1(2 * score) + 64 * 0x1p-24;
 }
 
+// body() on the device as it is, and on the emulator also on one of compute capability 8.0, where
+// other kernels run.
+template <class Body>
+void on_every_device(const Body& body) {
+  body();
+#ifdef TF_CUDA_EMULATED
+  const tf_emulator::Limits before = tf_emulator::limits();
+  if (before.architecture == 80) return;
+  SCOPED_TRACE("on sm_80");
+  tf_emulator::Limits limits = before;
+  limits.architecture = 80;
+  tf_emulator::set_limits(limits);
+  forget_devices();
+  body();
+  tf_emulator::set_limits(before);
+  forget_devices();
+#endif
+}
+
 // Weights are rounded before they meet the values, and so is the result.
 TEST_P(AttentionTest, MatchesTheOracle) {
   const DType type = GetParam();
-  const Case cases[] = {{1, 1, 64, 1, 8, 1},           {2, 2, 64, 1, 64, 7},
-                        {2, 1, 64, 3, 72, 63},         {4, 1, 64, 7, 136, 129},
-                        {2, 2, 128, 7, 344, 333},      {8, 1, 64, 5, 72, 65},
-                        {1, 1, 128, 32, 64, 64},       {3, 3, 64, 17, 264, 260},
-                        {2, 2, 64, 2, 200, 195, true}, {4, 2, 128, 9, 80, 77, true},
-                        {1, 1, 64, 33, 40, 33},        {2, 1, 64, 130, 200, 193},
-                        {2, 2, 128, 70, 264, 259},     {2, 1, 128, 129, 136, 129, true},
-                        {2, 2, 64, 40, 344, 341, true}};
+  const Case cases[] = {{1, 1, 64, 1, 8, 1},
+                        {2, 2, 64, 1, 64, 7},
+                        {2, 1, 64, 3, 72, 63},
+                        {4, 1, 64, 7, 136, 129},
+                        {2, 2, 128, 7, 344, 333},
+                        {8, 1, 64, 5, 72, 65},
+                        {1, 1, 128, 32, 64, 64},
+                        {3, 3, 64, 17, 264, 260},
+                        {2, 2, 64, 2, 200, 195, true},
+                        {4, 2, 128, 9, 80, 77, true},
+                        {1, 1, 64, 33, 40, 33},
+                        {2, 1, 64, 130, 200, 193},
+                        {2, 2, 128, 70, 264, 259},
+                        {2, 1, 128, 129, 136, 129, true},
+                        {2, 2, 64, 40, 344, 341, true},
+                        {4, 2, 128, 140, 432, 421},
+                        {2, 1, 128, 257, 264, 257},
+                        {1, 1, 128, 129, 640, 640}};
   std::vector<Case> all(std::begin(cases), std::end(cases));
   // Every kernel there is: 8 to 32 rows, both sizes of heads, keys that are rotated when read.
   for (const int d : {64, 128}) {
@@ -100,22 +129,24 @@ TEST_P(AttentionTest, MatchesTheOracle) {
       for (const bool rotate : {false, true}) all.push_back({1, 1, d, queries, 72, 69, rotate});
     }
   }
-  unsigned seed = 1;
-  for (const Case& c : all) {
-    SCOPED_TRACE(fmt::format("heads {}/{} d {} queries {} length {} of {}{}", c.heads, c.kv_heads,
-                             c.d, c.queries, c.length, c.capacity, c.rotate ? " rotate" : ""));
-    Setting s(a_, type, c, seed += 9);
-    const std::vector<std::uint16_t> got = attend(a_, s.q, type, c, s.device, s.rope.device());
-    std::vector<std::uint16_t> expected(s.q.size());
-    make_reference_backend()->attention(
-        make_view(s.q.data(), type, {c.queries, c.heads, c.d}), s.host, s.rope.host(),
-        make_view(expected.data(), type, {c.queries, c.heads * c.d}), {}, 0);
-    const double error =
-        largest(s.cache.v, type) * (3 * unit_roundoff(type) + weight_error(type, c));
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      ASSERT_NEAR(from_half(got[i], type), from_half(expected[i], type), error) << i;
+  on_every_device([&] {
+    unsigned seed = 1;
+    for (const Case& c : all) {
+      SCOPED_TRACE(fmt::format("heads {}/{} d {} queries {} length {} of {}{}", c.heads, c.kv_heads,
+                               c.d, c.queries, c.length, c.capacity, c.rotate ? " rotate" : ""));
+      Setting s(a_, type, c, seed += 9);
+      const std::vector<std::uint16_t> got = attend(a_, s.q, type, c, s.device, s.rope.device());
+      std::vector<std::uint16_t> expected(s.q.size());
+      make_reference_backend()->attention(
+          make_view(s.q.data(), type, {c.queries, c.heads, c.d}), s.host, s.rope.host(),
+          make_view(expected.data(), type, {c.queries, c.heads * c.d}), {}, 0);
+      const double error =
+          largest(s.cache.v, type) * (3 * unit_roundoff(type) + weight_error(type, c));
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        ASSERT_NEAR(from_half(got[i], type), from_half(expected[i], type), error) << i;
+      }
     }
-  }
+  });
 }
 
 TEST_P(AttentionTest, MassOfChunksMatchesTheOracle) {
@@ -181,17 +212,40 @@ TEST_P(AttentionTest, RowsAreBatchInvariant) {
 // cache's.
 TEST_P(AttentionTest, OnlyVisibleRowsMatter) {
   const DType type = GetParam();
-  const Case c{2, 1, 64, 3, 72, 50};
-  TestCache cache(a_, type, 1, 64, 72, c.length, 3);
-  const TestRope rope(a_, 72, 64, 4);
-  const std::vector<std::uint16_t> q = to_halves(normals(count(3, 128), 5), type);
-  const auto before = attend(a_, q, type, c, cache.device(), rope.device());
-  const std::vector<std::uint16_t> large(22 * 64, to_half(30000.0F, type));
-  for (void* rows : {cache.device().k, cache.device().v}) {
-    to_device(static_cast<std::uint16_t*>(rows) + 50 * 64, large.data(), large.size() * 2);
+  for (const Case& c : {Case{2, 1, 64, 3, 72, 50}, Case{2, 1, 128, 40, 200, 150}}) {
+    TestCache cache(a_, type, 1, c.d, c.capacity, c.length, 3);
+    const TestRope rope(a_, c.capacity, c.d, 4);
+    const std::vector<std::uint16_t> q = to_halves(normals(count(c.queries, 2 * c.d), 5), type);
+    const auto before = attend(a_, q, type, c, cache.device(), rope.device());
+    const std::vector<std::uint16_t> large(count(c.capacity - c.length, c.d),
+                                           to_half(30000.0F, type));
+    for (void* rows : {cache.device().k, cache.device().v}) {
+      to_device(static_cast<std::uint16_t*>(rows) + c.length * c.d, large.data(), large.size() * 2);
+    }
+    EXPECT_EQ(attend(a_, q, type, c, cache.device(), rope.device()), before);
   }
-  EXPECT_EQ(attend(a_, q, type, c, cache.device(), rope.device()), before);
 }
+
+// A pass of many rows on the emulator runs the kernel that is made for the device.
+#ifdef TF_CUDA_EMULATED
+TEST_P(AttentionTest, PrefillKernelIsTheDevices) {
+  const Case c{1, 1, 128, 33, 40, 33};
+  on_every_device([&] {
+    Setting s(a_, GetParam(), c, 5);
+    for (const bool rotate : {false, true}) {
+      s.device.rotate_on_read = rotate;
+      const std::uint64_t launches = tf_emulator::counters().launches;
+      attend(a_, s.q, GetParam(), c, s.device, s.rope.device());
+      EXPECT_EQ(tf_emulator::counters().launches, launches + 1);
+    }
+  });
+  bool is_there = false;
+  for (const auto& kernel : tf_emulator::launched_kernels()) {
+    is_there = is_there || kernel.name.find("prefill_wgmma_kernel") != std::string::npos;
+  }
+  EXPECT_EQ(is_there, tf_emulator::limits().architecture == 90);
+}
+#endif
 
 #ifdef TF_CUDA_EMULATED
 // Whichever block comes last: the same bits, and nothing that fences do not order.

@@ -28,6 +28,8 @@
 #include <string>
 #include <vector>
 
+struct CUtensorMap_st;
+
 namespace tf_emulator {
 
 // Where in the kernel's source a thread is.
@@ -111,6 +113,35 @@ void cp_async_wait(int pending);
 // cp.async.wait_all: everything, committed or not.
 void cp_async_wait_all();
 
+// --- What compute capability 9.0 alone has; other devices trap. Addresses of shared memory as
+// shared_address() gives them.
+std::uint32_t shared_address(const void* p);
+// mbarrier.init, mbarrier.arrive[.expect_tx], and mbarrier.try_wait.parity until it succeeds.
+void mbarrier_init(std::uint32_t at, int arrivals);
+void mbarrier_arrive(std::uint32_t at, int expected_bytes);
+void mbarrier_wait(std::uint32_t at, int parity);
+// cp.async.bulk.tensor.4d of the box at `from`: its bytes arrive when a thread waits for the
+// barrier.
+void copy_box(std::uint32_t to, const CUtensorMap_st& tensor, const int (&from)[4],
+              std::uint32_t barrier);
+void fence_async_proxy();
+// wgmma.mma_async.m64n128k16 of f16 (half) or bf16, sums in f32: d[64] of a lane, of a warp's 16
+// rows of 64. Sums are NaNs until wgmma.wait_group. a and b: matrix descriptors, swizzled by 128
+// bytes; or a[4] of a lane, and b transposed.
+struct WgmmaOperands {
+  bool half, add;
+  float* d;
+  const std::uint32_t* registers;  // null: the matrix a
+  std::uint64_t a, b;
+};
+void wgmma_m64n128k16(bool half, float* d, std::uint64_t a, std::uint64_t b, bool add,
+                      Site site = Site::here());
+void wgmma_m64n128k16(bool half, float* d, const std::uint32_t* a, std::uint64_t b,
+                      Site site = Site::here());
+void wgmma_fence(Site site = Site::here());
+void wgmma_commit(Site site = Site::here());
+void wgmma_wait(int pending, Site site = Site::here());
+
 // Programmatic dependent launch: griddepcontrol.wait and griddepcontrol.launch_dependents. Of a
 // kernel that was launched to begin early, every thread has to wait before it ends, lets the next
 // kernel start, or touches device memory, but for reads of what no work that may still run writes.
@@ -187,6 +218,7 @@ struct Limits {
   int busy_device = -1;  // cudaSetDevice refuses it, as one that another process has for itself
 };
 void set_limits(const Limits& limits);
+Limits limits();
 
 // A fresh device: pending work is dropped, memory freed, errors and limits forgotten. Handles from
 // before are invalid.

@@ -93,9 +93,11 @@ ShortText where(std::uintptr_t address) {
   const SharedRace& race = running->race();
   running->fail(
       Trap::kRace,
-      fmt::format("race: {} of {} bytes, {}, which {} {} {} with no barrier between", verb(access),
-                  bytes, where(address).text,
-                  race.other_is_many() ? "several threads, such as number" : "thread number",
+      fmt::format("race: {} of {} bytes, {}, which {} number {} {} with no barrier between",
+                  verb(access), bytes, where(address).text,
+                  *race.other_agent() != 0 ? race.other_agent()
+                  : race.other_is_many()   ? "several threads, such as"
+                                           : "thread",
                   race.other_thread(), race.other_wrote() ? "wrote" : "read"));
 }
 
@@ -245,6 +247,23 @@ template <Access kAccess>
 
 void fence() {
   if (running != nullptr) running->fence();
+}
+
+void check_operand(std::uint32_t byte) {
+  constexpr std::size_t kBytes = 16;
+  Memory& m = memory();
+  if (!states_allow<Access::kRead>(m.shared_states + byte, kBytes)) {
+    refuse_state(Access::kRead, reinterpret_cast<std::uintptr_t>(m.shared) + byte, kBytes,
+                 m.shared_states + byte);
+  }
+}
+
+void require_sm_90() {
+  if (running == nullptr)
+    raise_trap(Trap::kOther, fmt::format("code of sm_90a outside of a kernel"));
+  if (const int sm = runtime().limits.architecture; sm != 90) {
+    running->fail(Trap::kOther, fmt::format("code of sm_90a on a device of sm_{}", sm));
+  }
 }
 
 void check_atomic(const void* address, std::size_t bytes) {

@@ -40,6 +40,9 @@ void BlockRunner::end_thread() {
   if (!me.has_waited) {
     fail(Trap::kEarly, fmt::format("the thread ends and has not waited for earlier kernels"));
   }
+  if (warpgroups_.in_flight(warp_index())) {
+    fail(Trap::kOther, fmt::format("the thread ends before the wgmma of its warp were waited for"));
+  }
   Warp& warp = warps_[warp_index()];
   const std::uint32_t bit = 1u << lane();
   me.waiting = Waiting::kExited;
@@ -102,6 +105,21 @@ void BlockRunner::barrier(Site site) {
   go_on_elsewhere();
 }
 
+void BlockRunner::suspend(const char* event) {
+  Thread& me = threads_[current_];
+  const Waiting before = me.waiting;
+  const bool in_collective = in_collective_;
+  in_collective_ = false;
+  me.waiting = Waiting::kEvent;
+  me.event = event;
+  warps_[warp_index()].ready &= ~(1u << lane());
+  go_on_elsewhere();
+  me.waiting = before;
+  in_collective_ = in_collective;
+}
+
+void BlockRunner::wake(unsigned thread) { warps_[thread / 32].ready |= 1u << thread % 32; }
+
 void BlockRunner::fail_incomplete(const char* kind, Site site, std::uint32_t missing) {
   const Warp& warp = warps_[warp_index()];
   fail(Trap::kDivergence, fmt::format("{} at {} without lanes {:#010x} of the warp, which {}", kind,
@@ -124,12 +142,24 @@ void BlockRunner::stuck() {
     const unsigned waiting = static_cast<unsigned>(std::countr_zero(warp.arrived));
     const unsigned absent =
         w * 32 + static_cast<unsigned>(std::countr_zero(warp.exists & ~warp.arrived));
+    if (absent == (w + 1) * 32) continue;  // the last one to come waits for others
     fail(Trap::kDeadlock,
-         fmt::format("{} waits in {} at {}, but {} of the same warp waits in __syncthreads at {}",
+         fmt::format("{} waits in {} at {}, but {} of the same warp waits {}",
                      place(w * 32 + waiting).text, warp.kind, site_text(warp.site).text,
-                     place(absent).text, site_text(threads_[absent].site).text));
+                     place(absent).text, waits(absent).text));
+  }
+  for (unsigned t = 0; t < thread_count_; ++t) {
+    if (threads_[t].waiting != Waiting::kEvent) continue;
+    fail(Trap::kDeadlock, fmt::format("{} waits {}, and no thread of the block can go on",
+                                      place(t).text, waits(t).text));
   }
   fail(Trap::kDeadlock, fmt::format("no thread of the block can go on"));
+}
+
+ShortText BlockRunner::waits(unsigned thread) const {
+  const Thread& t = threads_[thread];
+  if (t.waiting == Waiting::kEvent) return short_text(fmt::format("for {}", t.event));
+  return short_text(fmt::format("in __syncthreads at {}", site_text(t.site).text));
 }
 
 ShortText BlockRunner::place(unsigned thread) const {
@@ -178,6 +208,8 @@ void BlockRunner::begin_block(std::uint64_t number) {
   std::memset(m.shared, 0xff, shape_.shared_bytes);
 #endif
   race_.begin_block();
+  barriers_.begin_block();
+  warpgroups_.begin_block();
 }
 
 bool BlockRunner::run(const LaunchShape& shape, const KernelCall& call, const Blocks& blocks) {

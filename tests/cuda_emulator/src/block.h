@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "barriers.h"
 #include "cuda_runtime.h"
 #include "device_race.h"
 #include "fiber.h"
 #include "journal.h"
 #include "shared_race.h"
 #include "trap.h"
+#include "warpgroups.h"
 
 namespace tf_emulator::detail {
 
@@ -26,12 +28,13 @@ struct AsyncCopies {
   std::vector<std::size_t> groups;  // end of each committed group in copies
 };
 
-enum class Waiting : std::uint8_t { kRunning, kBarrier, kWarp, kExited };
+enum class Waiting : std::uint8_t { kRunning, kBarrier, kWarp, kEvent, kExited };
 
 struct Thread {
   uint3 index{};
   Waiting waiting = Waiting::kRunning;
   Site site{};
+  const char* event = "";  // with kEvent: what the thread waits for
   AsyncCopies async;
   bool has_waited = true;  // for the kernels before its own, or it need not
 };
@@ -88,6 +91,9 @@ class BlockRunner {
   void fence() {
     if (blocks_.checked) device_race_.fence(current_);
   }
+  // Until another thread wakes this one, which then looks again whether it can go on.
+  void suspend(const char* event);
+  void wake(unsigned thread);
   // Ends the launch. The caller's frame is left as it is: nothing in it may own memory but `what`,
   // which comes from fmt::format(): the constructor of a string from a literal may be the copy of
   // it that is compiled for kernels, whose writes are checked.
@@ -104,6 +110,8 @@ class BlockRunner {
   AsyncCopies& async() { return threads_[current_].async; }
   std::size_t shared_bytes() const { return shape_.shared_bytes; }
   SharedRace& race() { return race_; }
+  Barriers& barriers() { return barriers_; }
+  Warpgroups& warpgroups() { return warpgroups_; }
   // Of device memory between blocks; null: not checked.
   DeviceRace* device_race() { return blocks_.checked ? &device_race_ : nullptr; }
   uint3 block_at(std::uint64_t number) const;  // in order of x, y, z
@@ -128,6 +136,7 @@ class BlockRunner {
   void set_current(unsigned thread);
   void release_barrier();
   ShortText place(unsigned thread) const;
+  ShortText waits(unsigned thread) const;
 
   Reach reach_;
   FiberPool fibers_;
@@ -135,6 +144,8 @@ class BlockRunner {
   std::vector<Thread> threads_;
   std::array<Warp, 32> warps_{};
   SharedRace race_;
+  Barriers barriers_{*this};
+  Warpgroups warpgroups_{*this};
   DeviceRace device_race_;
   Blocks blocks_;
   LaunchShape shape_{};
@@ -155,5 +166,10 @@ class BlockRunner {
 extern __thread BlockRunner* running __attribute__((tls_model("initial-exec")));
 
 ShortText site_text(Site site);
+
+// Fails a launch on a device that has not what compute capability 9.0 alone has.
+void require_sm_90();
+// The state of 16 bytes of shared memory that are read there: fails if they may not be.
+void check_operand(std::uint32_t byte);
 
 }  // namespace tf_emulator::detail

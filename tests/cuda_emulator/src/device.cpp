@@ -265,6 +265,7 @@ Bus bus() {
 void set_order(Order order) { Call()->order = order; }
 void set_blocks(const Blocks& blocks) { Call()->blocks = blocks; }
 void set_limits(const Limits& limits) { Call()->limits = limits; }
+Limits limits() { return Call()->limits; }
 void reset() {
   const Call call;
   call->drop_all();

@@ -30,6 +30,14 @@ Blocks blocks_from_environment() {
   return blocks;
 }
 
+// Of a block of compute capability 9.0, opting in.
+constexpr std::size_t kSharedOptin90 = 227 << 10;
+
+int integer_from_environment(const char* variable, int otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
 cudaError_t error_of(Trap kind) {
   switch (kind) {
     case Trap::kNone:
@@ -63,12 +71,10 @@ Runtime& runtime() {
 Runtime::Runtime() : order(order_from_environment()), blocks(blocks_from_environment()) {
   const char* const text = std::getenv("TF_EMULATOR_ABORT");
   abort_on_trap = text != nullptr && std::strcmp(text, "0") != 0;
-  if (const char* const devices = std::getenv("TF_EMULATOR_DEVICES")) {
-    limits.devices = std::atoi(devices);
-  }
-  if (const char* const driver = std::getenv("TF_EMULATOR_DRIVER")) {
-    limits.driver_version = std::atoi(driver);
-  }
+  limits.devices = integer_from_environment("TF_EMULATOR_DEVICES", limits.devices);
+  limits.driver_version = integer_from_environment("TF_EMULATOR_DRIVER", limits.driver_version);
+  limits.architecture = integer_from_environment("TF_EMULATOR_ARCHITECTURE", limits.architecture);
+  if (limits.architecture == 90) limits.shared_optin_bytes = kSharedOptin90;
   if (const char* const error = std::getenv("TF_EMULATOR_REGISTER_ERROR")) {
     limits.register_bytes = 0;
     limits.register_error = std::atoi(error);
