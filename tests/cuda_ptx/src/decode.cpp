@@ -147,6 +147,7 @@ class Opcodes {
     add("selp.u16", {"hhhp", &select<u16>});
     // A generic address of global memory is its global address.
     add("cvta.to.global.u64", {"dd", &copy<u64>});
+    add("cvta.param.u64", {"dd", &copy<u64>});
   }
 
   void add_conversions() {
@@ -200,6 +201,11 @@ class Opcodes {
     add(mma + "bf16.bf16.f32", {"wwwwwwwwwwwwww", &mma_bf16, Flow::kTogether});
     add("movmatrix.sync.aligned.m8n8.trans.b16", {"ww", &transpose_matrix, Flow::kTogether});
     add("bar.warp.sync", {"m", &nothing, Flow::kTogether});
+    add("wgmma.fence.sync.aligned", {"", &fence_products, Flow::kTogether});
+    add("wgmma.commit_group.sync.aligned", {"", &commit_products, Flow::kTogether});
+    add("wgmma.wait_group.sync.aligned", {"n", &wait_for_products, Flow::kTogether});
+    add("setmaxnreg.dec.sync.aligned.u32", {"n", &nothing, Flow::kTogether});
+    add("setmaxnreg.inc.sync.aligned.u32", {"n", &nothing, Flow::kTogether});
   }
 
   void add_control() {
@@ -208,6 +214,8 @@ class Opcodes {
     add("cp.async.wait_group", {"n", &wait_for_copies});
     // Blocks run one after another: what one wrote the next one sees.
     add("membar.gl", {"", &nothing});
+    add("fence.mbarrier_init.release.cluster", {"", &nothing});
+    add("fence.proxy.async.shared::cta", {"", &nothing});
     add("griddepcontrol.wait", {"", &nothing});
     add("griddepcontrol.launch_dependents", {"", &nothing});
   }
@@ -323,6 +331,75 @@ bool decode_matrix_load(Instruction& out, bool transposed, Operands& operands) {
   return out.operands == 4;
 }
 
+// mbarrier.OPERATION [barrier]..., with a result before and a number after it.
+bool decode_barrier(Instruction& out, const std::string& operation, Operands& operands) {
+  const std::vector<std::string>& text = operands.text;
+  const auto use = [&](std::size_t barrier, Instruction::Execute execute) {
+    out.address = operands.address(text[barrier], Space::kShared);
+    out.execute = execute;
+  };
+  if (operation == "init.shared::cta.b64" && text.size() == 2) {
+    use(0, &init_barrier);
+    add_operand(out, operands, text[1], 4);
+    return true;
+  }
+  if (operation == "arrive.shared::cta.b64" && text.size() == 2 && text[0] == "_") {
+    use(1, &arrive);
+    return true;
+  }
+  if (operation == "arrive.expect_tx.shared::cta.b64" && text.size() == 3 && text[0] == "_") {
+    use(1, &arrive);
+    add_operand(out, operands, text[2], 4);
+    return true;
+  }
+  if (operation == "try_wait.parity.shared::cta.b64" && text.size() == 3) {
+    use(1, &test_barrier);
+    add_operand(out, operands, text[0], 0);
+    add_operand(out, operands, text[2], 4);
+    return true;
+  }
+  return false;
+}
+
+// [to], [tensor, {x, y, z, w}], [barrier]
+bool decode_box(Instruction& out, Operands& operands) {
+  const std::vector<std::string>& text = operands.text;
+  if (text.size() != 3) return false;
+  const std::size_t comma = text[1].find(','), open = text[1].find('{');
+  if (comma == std::string::npos || open == std::string::npos) return false;
+  out.execute = &copy_box;
+  out.address = operands.address(text[0], Space::kShared);
+  out.source = operands.address(text[1].substr(0, comma) + ']', Space::kGeneric);
+  const std::string coordinates = text[1].substr(open, text[1].find('}') + 1 - open);
+  for (const std::string& c : Operands::elements(coordinates)) add_operand(out, operands, c, 4);
+  add_operand(out, operands, text[2].substr(1, text[2].size() - 2), 4);
+  return out.operands == 5;
+}
+
+// {64 sums}, a, b, add, 1, 1, transposed a, transposed b; or {64 sums}, {4 of a}, b, add, 1, 1,
+// transposed b. A matrix a is executed as it lies.
+bool decode_multiply(Instruction& out, bool half, Operands& operands) {
+  const std::vector<std::string>& text = operands.text;
+  if (text.size() < 7) return false;
+  const std::vector<std::string> a = Operands::elements(text[1]);
+  const bool registers = a.size() == 4;
+  const bool factors = text[4] == "1" && text[5] == "1";
+  if (!factors || text.size() != (registers ? 7U : 8U) || (!registers && text[6] != "0")) {
+    return false;
+  }
+  out.number = Operands::number(text.back());
+  out.flow = Flow::kTogether;
+  out.execute = &multiply;
+  out.mode = half ? 1 : 0;
+  for (const std::string& sum : Operands::elements(text[0])) {
+    out.sums.push_back(operands.value(sum, 4));
+  }
+  add_operand(out, operands, text[3], 0);
+  add_operand(out, operands, text[2], 8);
+  for (const std::string& element : a) add_operand(out, operands, element, registers ? 4 : 8);
+  return out.sums.size() == 64;
+}
+
 // mov.b32 d, {a, b}; mov.b64 {d, e}, a;
 bool decode_vector_move(Instruction& out, std::uint8_t bytes, Operands& operands) {
   const bool parts = operands.text[0].front() == '{';
@@ -401,6 +478,13 @@ bool decode(Instruction& out, const std::string& opcode, Operands& operands) {
   if (opcode == "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") {
     return decode_matrix_load(out, true, operands);
   }
+  if (opcode.starts_with("mbarrier.")) return decode_barrier(out, opcode.substr(9), operands);
+  if (opcode == "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes") {
+    return decode_box(out, operands);
+  }
+  const std::string wgmma = "wgmma.mma_async.sync.aligned.m64n128k16.f32.";
+  if (opcode == wgmma + "f16.f16") return decode_multiply(out, true, operands);
+  if (opcode == wgmma + "bf16.bf16") return decode_multiply(out, false, operands);
   const std::vector<std::string> parts = parts_of(opcode);
   if (parts[0] == "ld" || parts[0] == "st" || parts[0] == "atom")
     return decode_memory(out, parts, operands);

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "asynchronous.h"
 #include "module.h"
 #include "ptx.h"
 
@@ -34,6 +35,7 @@ struct Block {
   std::vector<ByteState> shared_states;
   std::size_t being_copied = 0;  // bytes of shared_states
   std::vector<std::byte> parameters;
+  Asynchronous asynchronous;
   std::mt19937_64 random;
 };
 
@@ -45,6 +47,7 @@ struct Frame {
   std::array<std::uint32_t, kLanes> place{};  // of each lane's next instruction
   LaneMask live = 0;                          // lanes that have not returned
   LaneMask waiting = 0;                       // lanes that wait where all must come together
+  LaneMask paused = 0;                        // lanes for which others have to do something first
 
   explicit Frame(Function& f);
 };
@@ -60,16 +63,22 @@ struct LaneCopies {
   std::vector<std::size_t> group_ends;  // of committed groups, in `pending`
 };
 
+// Of lanes that have executed an instruction: nothing; other warps go first, then what follows, or
+// the same again.
+enum class Pause : std::uint8_t { kNone, kAfter, kAgain };
+
 struct Warp {
   Block* block = nullptr;
   std::uint32_t index = 0;
   Frame* frame = nullptr;  // the innermost
   std::array<LaneCopies, kLanes> copies;
-  bool ended = false;
+  Pause pause = Pause::kNone;
 };
 
-// Runs a frame until all its lanes have returned (true) or stand behind a barrier of the block.
-bool run_frame(Warp& warp, Frame& frame);
+// Runs a frame until all its lanes have returned, stand behind a barrier of the block, or cannot go
+// on before others have.
+enum class Stop : std::uint8_t { kReturned, kBarrier, kPaused };
+Stop run_frame(Warp& warp, Frame& frame);
 
 template <class F>
 inline void for_each_lane(LaneMask lanes, F&& f) {

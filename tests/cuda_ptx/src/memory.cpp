@@ -5,24 +5,6 @@
 namespace tf_ptx::detail {
 namespace {
 
-std::byte* in_shared(Warp& warp, const Instruction& in, std::uint64_t at, std::size_t bytes) {
-  Block& block = *warp.block;
-  at &= 0xffffffffu;
-  if (at + bytes > block.shared.size()) {
-    fail(Fault::kOutOfBounds, fmt::format("shared memory at {}, the block has {} bytes: {}", at,
-                                          block.shared.size(), in.text));
-  }
-  if (block.being_copied > 0) {
-    const auto begin = block.shared_states.begin() + static_cast<std::ptrdiff_t>(at);
-    if (std::find(begin, begin + static_cast<std::ptrdiff_t>(bytes), kBeingCopied) !=
-        begin + static_cast<std::ptrdiff_t>(bytes)) {
-      fail(Fault::kUnwaited,
-           fmt::format("shared memory at {} whose copy is not waited for: {}", at, in.text));
-    }
-  }
-  return block.shared.data() + at;
-}
-
 std::byte* in_local(Warp& warp, const Instruction& in, std::uint64_t at, std::size_t bytes,
                     int lane) {
   Frame& frame = *warp.frame;
@@ -52,6 +34,38 @@ bool is_constant(const Module& module, std::uintptr_t address, std::size_t bytes
   return false;
 }
 
+void finish(Warp& warp, const Instruction& in, const PendingCopy& copy, int lane) {
+  Block& block = *warp.block;
+  std::byte* const to = block.shared.data() + copy.to;
+  std::memset(to, 0, copy.bytes);
+  if (copy.source_bytes > 0) {
+    std::memcpy(to, in_global(warp, in, copy.from, copy.source_bytes, lane, false),
+                copy.source_bytes);
+  }
+  std::fill_n(block.shared_states.begin() + copy.to, copy.bytes, kUsable);
+  block.being_copied -= copy.bytes;
+}
+
+}  // namespace
+
+std::byte* in_shared(Warp& warp, const Instruction& in, std::uint64_t at, std::size_t bytes) {
+  Block& block = *warp.block;
+  at &= 0xffffffffu;
+  if (at + bytes > block.shared.size()) {
+    fail(Fault::kOutOfBounds, fmt::format("shared memory at {}, the block has {} bytes: {}", at,
+                                          block.shared.size(), in.text));
+  }
+  if (block.being_copied > 0) {
+    const auto begin = block.shared_states.begin() + static_cast<std::ptrdiff_t>(at);
+    if (std::find(begin, begin + static_cast<std::ptrdiff_t>(bytes), kBeingCopied) !=
+        begin + static_cast<std::ptrdiff_t>(bytes)) {
+      fail(Fault::kUnwaited,
+           fmt::format("shared memory at {} whose copy is not waited for: {}", at, in.text));
+    }
+  }
+  return block.shared.data() + at;
+}
+
 std::byte* in_global(Warp& warp, const Instruction& in, std::uintptr_t address, std::size_t bytes,
                      int lane, bool write) {
   Block& block = *warp.block;
@@ -66,20 +80,6 @@ std::byte* in_global(Warp& warp, const Instruction& in, std::uintptr_t address, 
 std::uint64_t address_of(const Warp& warp, const Address& address, int lane) {
   return (address.in_register ? get_bits(warp, address.base, lane) : 0) + address.offset;
 }
-
-void arrive(Warp& warp, const Instruction& in, const PendingCopy& copy, int lane) {
-  Block& block = *warp.block;
-  std::byte* const to = block.shared.data() + copy.to;
-  std::memset(to, 0, copy.bytes);
-  if (copy.source_bytes > 0) {
-    std::memcpy(to, in_global(warp, in, copy.from, copy.source_bytes, lane, false),
-                copy.source_bytes);
-  }
-  std::fill_n(block.shared_states.begin() + copy.to, copy.bytes, kUsable);
-  block.being_copied -= copy.bytes;
-}
-
-}  // namespace
 
 std::byte* reach(Warp& warp, const Instruction& in, const Address& address, int lane,
                  std::size_t bytes, bool write) {
@@ -188,7 +188,7 @@ void wait_for_copies(Warp& warp, const Instruction& in, LaneMask lanes) {
     if (groups <= in.number) return;
     const auto done = static_cast<std::ptrdiff_t>(groups - in.number);
     const std::size_t end = copies.group_ends[static_cast<std::size_t>(done) - 1];
-    for (std::size_t i = 0; i < end; ++i) arrive(warp, in, copies.pending[i], lane);
+    for (std::size_t i = 0; i < end; ++i) finish(warp, in, copies.pending[i], lane);
     copies.pending.erase(copies.pending.begin(),
                          copies.pending.begin() + static_cast<std::ptrdiff_t>(end));
     copies.group_ends.erase(copies.group_ends.begin(), copies.group_ends.begin() + done);

@@ -79,10 +79,11 @@ struct Instruction {
   Register lanes;
   std::array<Register, 14> operand{};
   std::uint8_t operands = 0;
-  Address address, source;  // source: of cp.async
-  std::uint8_t bytes = 0;   // of an element in memory
-  std::uint8_t mode = 0;    // of an operation with variants
-  bool negated = false;     // a predicate among the operands, or a signed element in memory
+  std::vector<Register> sums;  // of wgmma
+  Address address, source;     // source: of cp.async
+  std::uint8_t bytes = 0;      // of an element in memory
+  std::uint8_t mode = 0;       // of an operation with variants
+  bool negated = false;        // a predicate among the operands, or a signed element in memory
   std::uint64_t number = 0;
   std::uint32_t target = 0;
   Function* callee = nullptr;

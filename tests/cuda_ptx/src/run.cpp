@@ -23,14 +23,18 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  bool to_barrier_or_end() {
+  Stop go() {
     while (frame_.live != 0) {
+      if ((frame_.live & ~frame_.waiting & ~frame_.paused) == 0 && frame_.paused != 0) {
+        frame_.paused = 0;
+        return Stop::kPaused;
+      }
       choose();
       while (goes_on()) {
       }
-      if (at_barrier_) return false;
+      if (at_barrier_) return Stop::kBarrier;
     }
-    return true;
+    return Stop::kReturned;
   }
 
  private:
@@ -39,7 +43,7 @@ class Run {
 
   // Which lanes go on: those at the place that the schedule likes best.
   void choose() {
-    LaneMask ready = frame_.live & ~frame_.waiting;
+    LaneMask ready = frame_.live & ~frame_.waiting & ~frame_.paused;
     if (ready == 0) {
       if (!all_at_one_place(frame_.live)) nobody_can_go_on();
       frame_.waiting = 0;  // they came one after another
@@ -67,6 +71,7 @@ class Run {
       }
     });
     frame_.waiting &= ~lanes_;
+    frame_.paused &= ~lanes_;
     parted_ = lanes_ != frame_.live;
   }
 
@@ -107,6 +112,7 @@ class Run {
     switch (in.flow) {
       case Flow::kNext:
         if (lanes != 0) in.execute(warp_, in, lanes);
+        if (warp_.pause != Pause::kNone) return pause();
         break;
       case Flow::kBranch:
         if (lanes == lanes_) {
@@ -126,6 +132,7 @@ class Run {
       case Flow::kTogether:
         if (!together(in)) return wait();
         if (lanes != 0) in.execute(warp_, in, lanes);
+        if (warp_.pause != Pause::kNone) return pause();
         break;
       case Flow::kCall:
         if (lanes != 0) call(in, lanes);
@@ -143,6 +150,12 @@ class Run {
   bool wait() {
     frame_.waiting |= lanes_;
     return stop(place_);
+  }
+
+  bool pause() {
+    frame_.paused |= lanes_;
+    const bool again = std::exchange(warp_.pause, Pause::kNone) == Pause::kAgain;
+    return stop(again ? place_ : place_ + 1);
   }
 
   bool together(const Instruction& in) const {
@@ -179,7 +192,8 @@ class Run {
       });
     };
     for (const Instruction::Copy& c : in.passed) copy(c, false);
-    if (!run_frame(warp_, inner)) fail(Fault::kOther, "a barrier in a function that is called");
+    if (run_frame(warp_, inner) != Stop::kReturned)
+      fail(Fault::kOther, "a barrier in a function that is called");
     for (const Instruction::Copy& c : in.returned) copy(c, true);
   }
 
@@ -230,6 +244,7 @@ void run_block(Block& block, std::vector<Frame>& frames, const Launch& launch) {
   std::fill(block.shared.begin(), block.shared.end(), std::byte{0xdd});
   std::fill(block.shared_states.begin(), block.shared_states.end(), kUsable);
   block.being_copied = 0;
+  block.asynchronous = {};
   const std::uint32_t threads = launch.block.x * launch.block.y * launch.block.z;
   std::vector<Warp> warps(frames.size());
   for (std::size_t i = 0; i < frames.size(); ++i) {
@@ -237,7 +252,7 @@ void run_block(Block& block, std::vector<Frame>& frames, const Launch& launch) {
     warps[i].block = &block;
     warps[i].index = static_cast<std::uint32_t>(i);
     frame.place.fill(0);
-    frame.waiting = 0;
+    frame.waiting = frame.paused = 0;
     const std::uint32_t here = std::min<std::uint32_t>(threads - warps[i].index * kLanes, kLanes);
     frame.live = here == kLanes ? kAllLanes : (LaneMask{1} << here) - 1;
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -246,18 +261,30 @@ void run_block(Block& block, std::vector<Frame>& frames, const Launch& launch) {
       set_special(frame, kCtaidZ, lane, block.index.z);
     }
   }
-  // All warps to their next barrier, then from there.
-  for (std::size_t left = warps.size(); left > 0;) {
+  // All warps to their next barrier, then from there; those that pause go on in the next round.
+  std::vector<Stop> stopped(warps.size(), Stop::kPaused);
+  const auto all_but = [&](Stop how) {
+    return std::all_of(stopped.begin(), stopped.end(),
+                       [&](Stop s) { return s == how || s == Stop::kReturned; });
+  };
+  while (!all_but(Stop::kReturned)) {
+    const std::uint64_t events = block.asynchronous.events;
+    bool moved = false;
     for (const std::uint64_t i : ordered(warps.size(), block)) {
-      if (warps[i].ended) continue;
+      if (stopped[i] != Stop::kPaused) continue;
       try {
-        warps[i].ended = run_frame(warps[i], frames[i]);
+        stopped[i] = run_frame(warps[i], frames[i]);
       } catch (Fail& f) {
         f.message = fmt::format("block ({},{},{}) warp {}: {}", block.index.x, block.index.y,
                                 block.index.z, i, f.message);
         throw;
       }
-      left -= warps[i].ended ? 1 : 0;
+      moved = moved || stopped[i] != Stop::kPaused;
+    }
+    if (all_but(Stop::kBarrier)) {
+      std::replace(stopped.begin(), stopped.end(), Stop::kBarrier, Stop::kPaused);
+    } else if (!moved && block.asynchronous.events == events) {
+      fail(Fault::kDivergence, "warps wait for each other for ever");
     }
   }
 }
@@ -300,7 +327,7 @@ Frame::Frame(Function& f)
   }
 }
 
-bool run_frame(Warp& warp, Frame& frame) { return Run(warp, frame).to_barrier_or_end(); }
+Stop run_frame(Warp& warp, Frame& frame) { return Run(warp, frame).go(); }
 
 }  // namespace tf_ptx::detail
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "operations.h"
+#include "products.h"
 #include "tf_half_bits.h"
 #include "triforce/format.h"
 
@@ -39,29 +40,6 @@ float truncated_sum(const float* a, const float* b, std::size_t b_stride, int n,
   const float near = static_cast<float>(total);
   return std::fabs(static_cast<double>(near)) > std::fabs(total) ? std::nextafter(near, 0.0F)
                                                                  : near;
-}
-
-struct Matrices {
-  float a[16][16], b[16][8], d[16][8];
-};
-
-void add_products(Matrices& m, Sums sums) {
-  if (sums == Sums::kInOrder) {
-    for (int i = 0; i < 16; ++i) {
-      for (int k = 0; k < 16; ++k) {
-        for (int n = 0; n < 8; ++n) m.d[i][n] += m.a[i][k] * m.b[k][n];
-      }
-    }
-    return;
-  }
-  const int group = sums == Sums::kTruncated8 ? 8 : 16;
-  for (int i = 0; i < 16; ++i) {
-    for (int n = 0; n < 8; ++n) {
-      for (int k = 0; k < 16; k += group) {
-        m.d[i][n] = truncated_sum(&m.a[i][k], &m.b[k][n], 8, group, m.d[i][n]);
-      }
-    }
-  }
 }
 
 // Fragments as the PTX manual draws them ("Matrix Fragments for mma.m16n8k16"): lane = 4 group +
@@ -109,6 +87,25 @@ std::uint32_t part(const Tile& tile, int lane, bool transposed) {
 }
 
 }  // namespace
+
+void add_products(Matrices& m, Sums sums) {
+  if (sums == Sums::kInOrder) {
+    for (int i = 0; i < 16; ++i) {
+      for (int k = 0; k < 16; ++k) {
+        for (int n = 0; n < 8; ++n) m.d[i][n] += m.a[i][k] * m.b[k][n];
+      }
+    }
+    return;
+  }
+  const int group = sums == Sums::kTruncated8 ? 8 : 16;
+  for (int i = 0; i < 16; ++i) {
+    for (int n = 0; n < 8; ++n) {
+      for (int k = 0; k < 16; k += group) {
+        m.d[i][n] = truncated_sum(&m.a[i][k], &m.b[k][n], 8, group, m.d[i][n]);
+      }
+    }
+  }
+}
 
 void shuffle(Warp& warp, const Instruction& in, LaneMask lanes) {
   std::array<std::uint32_t, kLanes> values{};

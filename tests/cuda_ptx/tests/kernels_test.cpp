@@ -20,9 +20,14 @@ class Kernels : public testing::TestWithParam<const char*> {
 };
 
 // A program that has an opcode which is not executed is not read: its constructor throws.
-TEST_P(Kernels, AreTheSameOnBothArchitectures) {
+TEST_P(Kernels, AreTheSameOnBothArchitecturesButForThoseOfSm90a) {
   const Program other(folder("sm_80"));
-  EXPECT_EQ(program_.kernels(), other.kernels());
+  std::vector<std::string> names = program_.kernels();
+  const auto of_sm_90a = [](const std::string& name) {
+    return name.find("prefill_wgmma_kernel") != std::string::npos;
+  };
+  EXPECT_EQ(std::erase_if(names, of_sm_90a), GetParam() == std::string("sm_90") ? 2U : 0U);
+  EXPECT_EQ(names, other.kernels());
   EXPECT_GE(program_.kernels().size(), 100u);
 }
 
