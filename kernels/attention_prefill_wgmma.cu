@@ -177,6 +177,7 @@ TF_DEVICE void consume_tiles(const Shared& shared, std::uint32_t queries, int ti
     ptx::products_fence();
     state.scores(queries, shared.key_tile(next), s);
     ptx::wait(shared.values_here(now), phase_of(t));
+    ptx::products_fence();
     state.add_values(shared.value_tile(now));
     ptx::products_wait<1>(s);
     if (speaks) ptx::arrive(shared.keys_done(next));

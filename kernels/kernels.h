@@ -133,7 +133,9 @@ void attention(const TensorView& q, const KvView& kv, const RopeView& rope, cons
 // Backend::attention without mass for any T; made for more than 32. q[T, H, d] and out[T, H d] of
 // kv's type. A block takes a tile of queries of one head, the rows of the matrix unit's products,
 // and passes over 32 or 64 keys at a time with a running maximum (FlashAttention-2, arXiv
-// 2307.08691).
+// 2307.08691). Devices of compute capability 9.0 have a kernel of their own for heads of 128
+// dimensions whose keys are not rotated when read (attention_prefill_wgmma.cu). Which one runs does
+// not depend on T.
 void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& rope,
                        const TensorView& out, cudaStream_t stream);
 
