@@ -102,8 +102,8 @@ function(tf_cuda_library name)
   tf_cuda_sources(${name})
 endfunction()
 
-# tf_ptx_environment(architecture name=value ...): a test of this folder executes PTX for it on a
-# device of it, with variables of the emulator, and counts for the coverage of the label ptx.
+# tf_ptx_environment(test architecture name=value ...): a test executes PTX for an architecture on a
+# device of it, with more variables of the emulator. It counts for the coverage of the label ptx.
 function(tf_ptx_environment test architecture)
   set(folder ${PROJECT_BINARY_DIR}/ptx)
   string(REPLACE sm_ "" number ${architecture})
@@ -113,9 +113,9 @@ function(tf_ptx_environment test architecture)
 endfunction()
 
 # tf_cuda_test(name SOURCES ... LINK ... [PTX]): as tf_test. On a real card it has the label gpu, and
-# without one it is skipped (tests/cuda/needs_device.cpp). PTX: on the emulator the device is of sm_90,
-# and every launch is done twice where there is nvcc, by the host body and by what nvcc made, and what
-# they leave is compared.
+# without one it is skipped (tests/cuda/needs_device.cpp). PTX: on the emulator the device is of sm_90.
+# Where there is nvcc every launch is done twice, by the host body and by what nvcc made, and what they
+# leave is compared.
 function(tf_cuda_test name)
   cmake_parse_arguments(ARG "PTX" "" "" ${ARGN})
   tf_test(${name} ${ARG_UNPARSED_ARGUMENTS})

@@ -3,14 +3,13 @@
 // keys and values; the others multiply operands that lie in shared memory. While the scores of a
 // tile become weights, the products of the tile before it with its values are under way.
 //
-// Rows of a cache lie in memory as these products take them (kv_layout.cuh): a tile in shared
+// Rows of a cache lie in memory as these products take them (kv_layout.cuh). A tile in shared
 // memory is two panels [kKeys][64 dimensions], whose rows of 128 bytes are swizzled.
-#include <string>
-
 #include "kernels/attention_rows.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/ptx_sm90.cuh"
+#include "triforce/format.h"
 
 namespace triforce::kernels {
 namespace {
@@ -152,8 +151,7 @@ struct GroupState {
   }
 };
 
-// Attention of one warpgroup over all tiles. row: the first key that the warp's first query does
-// not see.
+// Attention of one warpgroup over all tiles. visible: keys that the warp's first query may see.
 template <class T>
 TF_DEVICE void consume_tiles(const Shared& shared, std::uint32_t queries, int tiles,
                              std::int64_t visible, int lane, float scale, GroupState<T>& state) {

@@ -1,5 +1,5 @@
-// What prefill kernels do with 16 queries as the rows of a warp's products, in the fragments of
-// mma.m16n8k16: x[tile of 8 columns][4], of which a lane has rows lane / 4 (x[.][0], x[.][1]) and
+// What prefill kernels do with 16 queries, the rows of a warp's products. Sums are those of
+// mma.m16n8k16, x[tile of 8 columns][4]: a lane's are of rows lane / 4 (x[.][0], x[.][1]) and
 // lane / 4 + 8. Scores are turned into weights by an online softmax in base 2.
 #pragma once
 #include "kernels/attention_tile.cuh"
@@ -19,7 +19,7 @@ TF_DEVICE void hide_keys(float (&x)[kKeyTiles][4], std::int64_t visible, int lan
   }
 }
 
-// Scores of row i of the lane's two to weights, m and l to what they are with them; l is a sum of
+// Scores of row i of the lane's two to weights; m and l to what they are with them. l is a sum of
 // the lane's own columns. Returns the factor of what was summed before. Every row sees the cache's
 // first key, so that a maximum is finite from the first tile on.
 template <int kKeyTiles>

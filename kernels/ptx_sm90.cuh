@@ -1,6 +1,6 @@
-// The instructions of compute capability 9.0 alone (target sm_90a): matrix products of a warpgroup
-// and bulk copies of tensors, with the barriers that say when these have come. What the emulated
-// build does in their place is in tf_emulator.h. Source: "Parallel Thread Execution ISA",
+// The instructions of compute capability 9.0 alone (target sm_90a). They are matrix products of a
+// warpgroup, bulk copies of tensors, and the barriers that say when these have come. What the
+// emulated build does in their place is in tf_emulator.h. Source: "Parallel Thread Execution ISA",
 // "Asynchronous Warpgroup Level Matrix Instructions" and "Tensors".
 #pragma once
 #include <cuda.h>
@@ -18,10 +18,8 @@ TF_DEVICE std::uint32_t shared_address(const void* p) {
 #endif
 }
 
-// --- Barriers in shared memory, 8 bytes each
-// ------------------------------------------------------ A phase is over when `arrivals` threads
-// have come and all bytes that they said would come have come. Phases are counted from 0 on; the
-// parity of the first is 0.
+// Barriers of 8 bytes in shared memory. A phase is over when `arrivals` threads have come, and all
+// bytes that they announced. Phases are counted from 0 on; the parity of the first is 0.
 TF_DEVICE void init_barrier(std::uint32_t barrier, int arrivals) {
 #ifdef TF_CUDA_EMULATED
   ::tf_emulator::mbarrier_init(barrier, arrivals);
@@ -76,10 +74,8 @@ TF_DEVICE void wait(std::uint32_t barrier, int parity) {
 #endif
 }
 
-// --- Copies
-// --------------------------------------------------------------------------------------- The box
-// at (x, y, z, w) of a tensor of rank 4 to shared memory, a multiple of 128 bytes; it tells the
-// barrier how many bytes have come. Zeros for what lies outside of the tensor.
+// Copies the box at (x, y, z, w) of a tensor of rank 4 to shared memory, at a multiple of 128
+// bytes. The barrier is told how many bytes have come. Zeros for what lies outside of the tensor.
 TF_DEVICE void copy_box(std::uint32_t to, const CUtensorMap& tensor, int x, int y, int z, int w,
                         std::uint32_t barrier) {
 #ifdef TF_CUDA_EMULATED
@@ -104,10 +100,11 @@ TF_DEVICE void fence_async_proxy() {
 #endif
 }
 
-// --- Matrix products of a warpgroup: four warps, the first of which is a multiple of 4
-// ------------- A matrix in shared memory whose rows of 128 bytes are swizzled: 16-byte part p of
-// row r at p ^ (r mod 8), groups of 8 rows `stride` bytes apart and 1024-byte aligned. `leading`:
-// bytes between columns of 64 elements where the rows are those of the depth, else of no effect.
+// Operand of products of a warpgroup, which is four warps, the first of them a multiple of 4.
+//
+// A matrix in shared memory whose rows of 128 bytes are swizzled: 16-byte part p of row r is at
+// p ^ (r mod 8). Groups of 8 rows are `stride` bytes apart and 1024-byte aligned. `leading`: bytes
+// between columns of 64 elements where the rows are those of the depth, else of no effect.
 TF_DEVICE std::uint64_t swizzled_matrix(std::uint32_t address, int leading, int stride) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
   return (address & 0x3ffffU) >> 4 | static_cast<std::uint64_t>(leading >> 4) << 16 |
@@ -131,7 +128,7 @@ TF_DEVICE void products_commit(TF_SITE_ALONE) {
 #endif
 }
 
-// The sums of 64 x 128 elements: warp i of the four has rows 16 i to 16 i + 15 as 16 tiles of 8
+// The sums of 64 x 128 elements. Warp i of the four has rows 16 i to 16 i + 15, as 16 tiles of 8
 // columns, each as mma() has it.
 using Sums = float[16][4];
 
