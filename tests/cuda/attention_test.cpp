@@ -6,7 +6,7 @@
 #include "cuda/kv_test_support.h"
 #include "reference/reference_backend.h"
 #ifdef TF_CUDA_EMULATED
-#include "tf_emulator.h"
+#include "cuda/other_device.h"
 #endif
 
 namespace triforce::kernels {
@@ -88,16 +88,10 @@ template <class Body>
 void on_every_device(const Body& body) {
   body();
 #ifdef TF_CUDA_EMULATED
-  const tf_emulator::Limits before = tf_emulator::limits();
-  if (before.architecture == 80) return;
+  if (tf_emulator::limits().architecture == 80) return;
   SCOPED_TRACE("on sm_80");
-  tf_emulator::Limits limits = before;
-  limits.architecture = 80;
-  tf_emulator::set_limits(limits);
-  forget_devices();
+  const OtherDevice device(80);
   body();
-  tf_emulator::set_limits(before);
-  forget_devices();
 #endif
 }
 
@@ -244,6 +238,23 @@ TEST_P(AttentionTest, PrefillKernelIsTheDevices) {
     is_there = is_there || kernel.name.find("prefill_wgmma_kernel") != std::string::npos;
   }
   EXPECT_EQ(is_there, tf_emulator::limits().architecture == 90);
+}
+
+// Rows that no tensor map can be of.
+TEST_P(AttentionTest, WhatTheDriverRefusesIsNamed) {
+  const Case c{1, 1, 128, 33, 40, 33};
+  if (tf_emulator::limits().architecture != 90) GTEST_SKIP() << "no kernel that asks it";
+  Setting s(a_, GetParam(), c, 5);
+  s.device.k = static_cast<std::uint16_t*>(s.device.k) + 4;
+  try {
+    attend(a_, s.q, GetParam(), c, s.device, s.rope.device());
+    FAIL() << "expected an error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kDevice);
+    EXPECT_NE(std::string(e.what()).find("cuTensorMapEncodeTiled of 1 heads of 40 rows"),
+              std::string::npos)
+        << e.what();
+  }
 }
 #endif
 

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "cuda/kv_test_support.h"
+#include "cuda/other_device.h"
 #include "kernels/kernels.h"
 #include "report/golden.h"
 
@@ -176,6 +177,11 @@ const std::vector<Call>& attentions() {
       {"attention with rotation", [](Memory& m) { attend(m, 2, 2, 64, 1, true, false); }},
       {"attention with mass", [](Memory& m) { attend(m, 4, 2, 64, 9, false, true); }},
       {"attention of a prompt", [](Memory& m) { attend(m, 2, 1, 64, 70, false, false); }},
+      {"attention of a prompt on sm_90",
+       [](Memory& m) {
+         const cuda::OtherDevice device(90);
+         attend(m, 4, 2, 128, 140, false, false);
+       }},
       {"chunks",
        [](Memory& m) {
          const KvView from = m.cache(2, 64, 64, 64), to = m.cache(2, 64, 32, 32);

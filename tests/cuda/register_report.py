@@ -22,9 +22,10 @@ NVCC = "13.0"
 SPILLS = {
     "prefill_kernel<T, 128, true>": {"sm_90": 8},
 }
-ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
-# What no compiler may spill: one to sixteen rows on the verification path.
-NEVER = re.compile(r"(split_kernel<.*, [12], \w+|linear_kernel<.*, [12])>")
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
+# What no compiler may spill: one to sixteen rows on the verification path, and prompts where matrix
+# products run beside what threads do.
+NEVER = re.compile(r"(split_kernel<.*, [12], \w+|linear_kernel<.*, [12]|prefill_wgmma_kernel<.*)>")
 FOLDERS = ("kernels", "src/cuda")
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(sm_\w+)'.*?"
                    r"(\d+) bytes spill stores.*?Used (\d+) registers", re.DOTALL)

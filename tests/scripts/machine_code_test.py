@@ -210,7 +210,15 @@ class Patterns(unittest.TestCase):
                "rms_norm_kernel<T, 4>"}
 
     def test_all_are_used(self):
-        self.assertEqual(expected.unused_patterns(self.KERNELS, ["sample_kernel"]), [])
+        self.assertEqual(expected.unused_patterns(self.KERNELS, ["sample_kernel"], ["sm_80"]), [])
+
+    def test_a_kernel_of_one_architecture_is_expected_there(self):
+        launches, kernel = ["prefill_wgmma_kernel<T>"], {"prefill_wgmma_kernel<T>"}
+        self.assertEqual(expected.unused_patterns(self.KERNELS, launches, ["sm_86", "sm_89"]), [])
+        wrong = expected.unused_patterns(self.KERNELS, launches, ["sm_80", "sm_90"])
+        self.assertEqual({line.split(":")[0] for line in wrong}, {"REQUIRED", "launches.json"})
+        self.assertEqual(
+            expected.unused_patterns(self.KERNELS | kernel, launches, ["sm_80", "sm_90"]), [])
 
     def test_a_renamed_kernel_is_missed(self):
         for kernel, where in (("read_kernel", "REQUIRED"), ("rms_norm_kernel<T, 4>", "EARLY"),
@@ -222,8 +230,8 @@ class Patterns(unittest.TestCase):
             else:
                 kernels = self.KERNELS - {kernel}
             self.assertIn(where, {line.split(":")[0]
-                                  for line in expected.unused_patterns(kernels, [])})
-        line, = expected.unused_patterns(self.KERNELS, ["old_kernel"])
+                                  for line in expected.unused_patterns(kernels, [], ["sm_80"])})
+        line, = expected.unused_patterns(self.KERNELS, ["old_kernel"], ["sm_80"])
         self.assertEqual(line, "launches.json: expected kernels that are old_kernel, found none")
 
 

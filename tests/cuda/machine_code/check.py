@@ -186,7 +186,7 @@ def main():
     architectures = sorted({architecture for _, architecture in kernels})
     release = nvcc_release()
     wrong = expected.judge(findings, architectures, release == expected.NVCC)
-    wrong += expected.unused_patterns({name for name, _ in kernels}, launches)
+    wrong += expected.unused_patterns({name for name, _ in kernels}, launches, architectures)
     print(f"{len(objects)} objects, {len(kernels)} kernels, {len(findings)} "
           f"findings, {len(expected.EXEMPTIONS)} exemptions, nvcc {release or 'unknown'}")
     if wrong:

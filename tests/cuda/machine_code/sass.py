@@ -126,6 +126,11 @@ def parse_instruction(line):
     return Instruction(int(address, 16), predicate, opcode, operands.strip())
 
 
+def of_cards(architecture):
+    """The architecture of the cards that run code of one: those of sm_90 that of sm_90a."""
+    return re.sub(r"^(sm_\d+)[af]$", r"\1", architecture)
+
+
 def parse_listing(text):
     """Kernels of what `cuobjdump -sass` printed, unnamed."""
     kernels, architecture, code = [], None, None
@@ -135,7 +140,7 @@ def parse_listing(text):
         elif line.endswith("*/") and code:
             code[-1].control = int(line[line.rindex("0x"):-2], 16)
         elif "code for sm_" in line:
-            architecture = line.split()[-1]
+            architecture = of_cards(line.split()[-1])
         elif "Function : " in line:
             kernels.append(Kernel(line.split()[-1], "", architecture))
             code = kernels[-1].instructions
@@ -148,7 +153,7 @@ def read_object(path):
     architecture, usage = None, {}
     for line in cuobjdump("-res-usage", path).splitlines():
         if line.startswith("arch = "):
-            architecture = line.split()[-1]
+            architecture = of_cards(line.split()[-1])
         elif "Function " in line:
             symbol = line.split()[1].rstrip(":")
         elif found := USAGE.search(line):

@@ -1,5 +1,5 @@
 // Operands of wgmma in shared memory, as the PTX manual has them ("Matrix descriptor", "Canonical
-// layouts"): those with a swizzle of 128 bytes, of 16-bit elements.
+// layouts"). Elements are of 16 bits, and the swizzle is of 128 bytes.
 #pragma once
 #include <cstdint>
 

@@ -4,9 +4,8 @@
 // are the same thread's, or a __syncthreads lies between, or a __syncwarp of the warp both are in.
 //
 // Barriers in shared memory (mbarrier) pass on what who arrives knows to those who wait. Besides
-// threads there are agents that act for them: the copies that a barrier counts, each barrier's one
-// agent, and the matrix products of a warpgroup, each warpgroup's one, whose ticks are numbers of
-// its products.
+// threads there are agents that act for them: the copies that a barrier counts, an agent for each
+// barrier, and the matrix products of each warpgroup. Ticks of the latter are numbers of products.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Matrix products of warpgroups (wgmma). A product is computed when the first of its four warps
-// waits for its group, and no sooner; until a warp has waited itself its sums are NaNs.
+// waits for its group, and no sooner. Until a warp has waited itself, its sums are NaNs.
 #pragma once
 #include <array>
 #include <cstdint>

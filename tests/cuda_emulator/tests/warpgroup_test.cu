@@ -31,8 +31,8 @@ enum class Mistake {
 constexpr int kRows = 64, kColumns = 128, kDepth = 64;  // one panel
 constexpr int kTile = kColumns * 128, kMatrix = kRows * 128;
 
-// out[64 x 128] = a[64 x 64] b^T, then += w[64 x 16] of ones times the first 16 rows of b as
-// [16 x 64], twice side by side. b comes as a box, of rows as they are swizzled; one warpgroup.
+// out[64 x 128] = a[64 x 64] b^T by one warpgroup. To it ones times the first 16 rows of b are
+// added, twice side by side. b comes as a box, its rows swizzled as they lie.
 template <Mistake kMistake>
 __global__ void multiply(const __grid_constant__ CUtensorMap b, const __half* a, float* out) {
   TF_SHARED(unsigned char, arena);

@@ -1,7 +1,7 @@
-// What goes on beside the threads of a block on compute capability 9.0: barriers in shared memory,
-// the copies of boxes that they count, matrix products of warpgroups. A copy arrives when its
-// barrier is tested. A product is computed when the first of its four warps waits for its group; a
-// warp's sums are NaNs until it has waited itself.
+// What goes on beside the threads of a block on compute capability 9.0: copies of boxes, matrix
+// products of warpgroups, and barriers in shared memory. A copy arrives when its barrier is tested.
+// A product is computed when the first of its four warps waits for its group. A warp's sums are
+// NaNs until it has waited itself.
 #pragma once
 #include <array>
 #include <cstdint>
