@@ -8,9 +8,9 @@ Bytes and the number of kernels of a pass are those of `triforce-bench plan`. Cy
 what tests/cuda/machine_code/check.py wrote by --json (build/cuda-check/loops.json and
 build/cuda-rtx-check/loops.json after `scripts/check.sh cuda cuda-rtx`): of a tile of split attention and
 of skinny products, where issuing it, or what the second-level cache gives of it, takes longer than
-memory; of the last block's addition of splits; of prefill's attention; and of the passes over the
-vocabulary by which one block makes probabilities and draws from them, at --temp > 0 with a top-p cut
-(the program's default). The other terms are the constants of scripts/gpu/cards.py and
+memory; of the last block's addition of splits; of prefill's attention, where cards.py has no rate
+that was measured; and of the passes over the vocabulary by which one block makes probabilities and
+draws from them, at --temp > 0 with a top-p cut (the program's default). The other terms are the constants of scripts/gpu/cards.py and
 scripts/gpu/kernels.py. Within 5% where bytes dominate, 30% on each small term.
 
 Four tables: passes; the goals of scripts/lib/gpu_goals.py; kernels by the names of

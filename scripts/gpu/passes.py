@@ -72,8 +72,11 @@ def triforce_us(card, work, loops, gammas, rates):
 
 
 def prefill_tflops(card, work, loops):
-    """What attention of a prefill achieves: operations of a turn of the loop over its cycles, less
-    what is idle while the last blocks of a launch end; without loops what cuBLASLt does."""
+    """What attention of a prefill achieves: as measured, or operations of a turn of the loop over its
+    cycles, less what is idle while the last blocks of a launch end; without loops what cuBLASLt
+    does."""
+    if card.prefill_tflops:
+        return card.prefill_tflops
     tile = loops.tiles.get((card.loops, f"prefill_kernel<T, {work.target.head_dim}, false>"))
     if tile is None:
         return card.cublas_tflops

@@ -44,8 +44,9 @@ def pass_table(work, loops, cards):
         f"{sum(passes.prefill_s(c, work, loops).values()):.1f}")))
     for part in passes.prefill_s(cards[0], work, loops):
         rows.append((f"- {part}", lambda c, p=part: f"{passes.prefill_s(c, work, loops)[p]:.1f}"))
-    rows.append(("- attention, TFLOP/s by its machine code", lambda c: (
-        f"{passes.prefill_tflops(c, work, loops):.0f}")))
+    rows.append(("- attention, TFLOP/s by its machine code, or measured", lambda c: (
+        f"{passes.prefill_tflops(c, work, loops):.0f}"
+        f"{' (measured)' if c.prefill_tflops else ''}")))
     rows.append(("- products, TFLOP/s of cuBLASLt, **assumed**", lambda c: f"{c.cublas_tflops}"))
     return _lines("as if it fitted, achieved",
                   [f"{c.name}, {work.gbs[c.machine] / 1e3:.2f} TB/s" for c in cards],
