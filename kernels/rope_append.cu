@@ -6,7 +6,7 @@
 namespace triforce::kernels {
 namespace {
 
-// One block per (head of q, k or v; kTokens tokens), one thread per pair of dimensions j and j + d / 2
+// One block per (head of q, k or v; kTokens tokens), one thread per pair of dimensions (j, j + d/2)
 // of these tokens, whose loads are under way together.
 template <class T, int kTokens>
 __global__ void rope_append_kernel(const T* qkv, std::int64_t qkv_stride, QkvColumns columns,

@@ -61,8 +61,8 @@ TEST(MachinePlan, PublishedBaselineOnTwoCards) {
 
 TEST(MachinePlan, PublishedOnChipSetting) {
   const MachinePlan p = plan_on(machine("a100-80g"), {{"target", "llama-7B-128K"}});
-  // 78.71 GB at 1.79 TB/s; with the acceptances of Table 2 a round of 4.48 inner ones, 9.47 ms each,
-  // and a verification yields 5.57 tokens: 15.6 ms.
+  // 78.71 GB at 1.79 TB/s; with the acceptances of Table 2 a round of 4.48 inner ones, 9.47 ms
+  // each, and a verification yields 5.57 tokens: 15.6 ms.
   EXPECT_NEAR(p.forecast.autoregressive_ms, 44.73, 0.02);
   EXPECT_NEAR(triforce_ms(p), (4.48 * 9.47 + 44.73) / 5.575, 0.02);
   ASSERT_EQ(p.published.size(), 2U);
