@@ -190,6 +190,8 @@ class Suite:
             _, listed, _ = self.run([program, "--gtest_list_tests", f"--gtest_filter={chosen}"], 60)
             if not any(line.startswith("  ") for line in listed.splitlines()):
                 return {"status": "failed", "reason": f"{program} has no tests {chosen}"}
+        if self.o.small:
+            return {"status": "skipped", "reason": "toy sizes"}
         tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
         if not Path(tool).exists():
             return {"status": "skipped", "reason": "compute-sanitizer was not found"}
