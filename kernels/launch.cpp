@@ -59,6 +59,17 @@ std::string name_of([[maybe_unused]] const void* kernel) {
   return name == nullptr ? linker_name : name.get();
 }
 
+// Of the current device; nullopt: it does not say.
+std::optional<int> attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&value, which, device) == cudaSuccess) {
+    return value;
+  }
+  cudaGetLastError();
+  return std::nullopt;
+}
+
 }  // namespace
 
 void forget_devices() { ++forgotten; }
@@ -66,27 +77,16 @@ void forget_devices() { ++forgotten; }
 int compute_capability() {
   std::optional<int>& known = of_device().compute_capability;
   if (known) return *known;
-  int device = 0, major = 0, minor = 0;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
-    cudaGetLastError();
-    return 0;
-  }
-  return known.emplace(10 * major + minor);
+  const std::optional<int> major = attribute(cudaDevAttrComputeCapabilityMajor),
+                           minor = attribute(cudaDevAttrComputeCapabilityMinor);
+  return major && minor ? known.emplace(10 * *major + *minor) : 0;
 }
 
 std::size_t max_shared_bytes() {
   std::optional<std::size_t>& known = of_device().shared_bytes;
   if (known) return *known;
-  int device = 0, bytes = 0;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
-          cudaSuccess) {
-    cudaGetLastError();
-    return kSharedWithoutOptIn;
-  }
-  return known.emplace(static_cast<std::size_t>(bytes));
+  const std::optional<int> bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return bytes ? known.emplace(static_cast<std::size_t>(*bytes)) : kSharedWithoutOptIn;
 }
 
 namespace detail {

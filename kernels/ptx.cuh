@@ -1,7 +1,6 @@
 // The instructions that CUDA C++ has no name for: with ptx_sm90.cuh all inline PTX of the project,
 // and what the emulated build does in its place. Fragments and their lanes as the PTX manual
-// numbers them
-// ("Matrix Fragments for mma.m16n8k16", lane = 4 group + column pair).
+// numbers them ("Matrix Fragments for mma.m16n8k16", lane = 4 group + column pair).
 #pragma once
 #include <cfloat>
 #include <type_traits>

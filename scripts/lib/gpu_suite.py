@@ -186,7 +186,7 @@ class Suite:
 
     def sanitizer(self):
         program = self.build / "bin" / "cuda_tests"
-        for _, chosen in SANITIZER:
+        for chosen in dict.fromkeys(chosen for _, chosen in SANITIZER):
             _, listed, _ = self.run([program, "--gtest_list_tests", f"--gtest_filter={chosen}"], 60)
             if not any(line.startswith("  ") for line in listed.splitlines()):
                 return {"status": "failed", "reason": f"{program} has no tests {chosen}"}

@@ -102,7 +102,7 @@ void FusedSteps::swiglu(TensorView gate_up, TensorView out, cudaStream_t stream)
     kernels::swiglu(gate_up, out, stream);
     return;
   }
-  const auto [product, none] = take();
+  const Product product = std::exchange(product_, {});
   kernels::linear_swiglu(product.x, product.w, gate_up, out, stream);
 }
 

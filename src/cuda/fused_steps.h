@@ -10,10 +10,9 @@
 namespace triforce::cuda {
 
 // A product, the appending of some of a layer's KV heads from it, or the probabilities of one row
-// are held back until the call after them is known, which may take them
-// along. What a call writes is written all the same, to the same
-// bits: who gives a stream anything else, waits for it or gives memory back only has to call
-// finish() before.
+// are held back until the call after them is known, which may take them along. What a call writes
+// is written all the same, to the same bits: who gives a stream anything else, waits for it or
+// gives memory back only has to call finish() before.
 class FusedSteps {
  public:
   // As the calls of Backend, for 1 to kMaxBatchInvariantRows rows; rope_append() and swiglu() for

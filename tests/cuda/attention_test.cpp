@@ -256,9 +256,7 @@ TEST_P(AttentionTest, WhatTheDriverRefusesIsNamed) {
         << e.what();
   }
 }
-#endif
 
-#ifdef TF_CUDA_EMULATED
 // Whichever block comes last: the same bits, and nothing that fences do not order.
 TEST_P(AttentionTest, BlocksInAnyOrderGiveTheSameBits) {
   using tf_emulator::BlockOrder;
