@@ -53,13 +53,9 @@ struct AttentionKernels {
                 std::int64_t stride) = nullptr;
 };
 
+// Of a level that this processor has, and the row format.
 const AttentionKernels& attention_kernels(Isa isa, DType type);
 
-// Of one level each.
 const AttentionKernels& attention_kernels_scalar(DType type);
-const AttentionKernels& attention_kernels_avx2(DType type);
-const AttentionKernels& attention_kernels_avx512(DType type);
-const AttentionKernels& attention_kernels_avx512_bf16();  // bf16 rows
-const AttentionKernels& attention_kernels_amx();          // bf16 rows
 
 }  // namespace triforce::cpu

@@ -193,14 +193,6 @@ Context with_threads_for(const Context& context, std::int64_t work_bytes) {
   return with_threads(context, work_bytes / kWorthAThread);
 }
 
-const AttentionKernels& attention_kernels(Isa isa, DType type) {
-  if (isa >= Isa::kAmx && type == DType::kBF16) return attention_kernels_amx();
-  if (isa >= Isa::kAvx512Bf16 && type == DType::kBF16) return attention_kernels_avx512_bf16();
-  if (isa >= Isa::kAvx512) return attention_kernels_avx512(type);
-  if (isa == Isa::kAvx2) return attention_kernels_avx2(type);
-  return attention_kernels_scalar(type);
-}
-
 void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
                TensorView out, TensorView mass, int chunk) {
   const AttentionPass pass = make_pass(context.isa, q, kv, rope, out);

@@ -13,19 +13,22 @@
 
 namespace triforce::cpu {
 
-// Instruction levels with kernels of their own, in rising order. Chosen at run time, forced with
-// --cpu-isa; results agree between levels within rounding, and are bit-exact within one.
+// Instruction levels with kernels of their own; those of one architecture in rising order. Chosen
+// at run time, forced with --cpu-isa; results agree between levels within rounding, and are
+// bit-exact within one.
 enum class Isa : std::uint8_t {
-  kScalar,
+  kScalar,      // what the compiler makes for every processor of the architecture
+  kNeon,        // 64-bit Arm
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, VL, DQ
   kAvx512Bf16,  // the same and vdpbf16ps
   kAmx,         // the same and AMX tiles of bf16
 };
 constexpr auto names_of(Isa /*any*/) {
-  return std::array{"scalar", "avx2", "avx512", "avx512-bf16", "amx"};
+  return std::array{"scalar", "neon", "avx2", "avx512", "avx512-bf16", "amx"};
 }
-Isa best_isa();  // of this processor
+std::span<const Isa> usable_isas();  // of this processor, rising; the first is kScalar
+inline Isa best_isa() { return usable_isas().back(); }
 // Throws Error(kUsage) for an unknown name and Error(kDevice, "UnsupportedIsa") for a level this
 // processor lacks.
 Isa parse_isa(std::string_view name);

@@ -60,12 +60,8 @@ struct LinearKernels {
   void (*from_f16)(const std::uint16_t* x, std::int64_t n, float* out) = nullptr;
 };
 
-const LinearKernels& linear_kernels(Isa isa);
+const LinearKernels& linear_kernels(Isa isa);  // of a level that this processor has
 
 const LinearKernels& scalar_kernels();
-const LinearKernels& avx2_kernels();
-const LinearKernels& avx512_kernels();
-const LinearKernels& avx512_bf16_kernels();
-const LinearKernels& amx_kernels();
 
 }  // namespace triforce::cpu

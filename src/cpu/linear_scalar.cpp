@@ -69,19 +69,4 @@ const LinearKernels& scalar_kernels() {
   return kKernels;
 }
 
-const LinearKernels& linear_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::kAmx:
-      return amx_kernels();
-    case Isa::kAvx512Bf16:
-      return avx512_bf16_kernels();
-    case Isa::kAvx512:
-      return avx512_kernels();
-    case Isa::kAvx2:
-      return avx2_kernels();
-    default:
-      return scalar_kernels();
-  }
-}
-
 }  // namespace triforce::cpu

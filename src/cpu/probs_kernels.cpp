@@ -1,7 +1,5 @@
 #include "cpu/probs_kernels.h"
 
-#include <immintrin.h>
-
 #include <limits>
 
 #include "cpu/vector.h"
@@ -151,39 +149,14 @@ TF_PER_LEVEL(above, above_body,
               Above* out),
              (x, w, n, pivots, granule, out))
 TF_PER_LEVEL(scale, scale_body, (float* x, std::int64_t n, float factor), (x, n, factor))
-TF_PER_LEVEL(collect_portable, collect_body,
+TF_PER_LEVEL(collect, collect_body,
              (const float* x, std::int64_t n, const float* block_max, float bound,
               std::int32_t* ids, float* values, std::int64_t* count),
              (x, n, block_max, bound, ids, values, count))
 
-// The same with the compress instruction.
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,popcnt"))) void collect_compress(
-    const float* x, std::int64_t n, const float* block_max, float bound, std::int32_t* ids,
-    float* values, std::int64_t* count) {
-  const __m512 limit = _mm512_set1_ps(bound);
-  const __m512i step = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  std::int64_t found = 0;
-  for (std::int64_t begin = 0; begin < n; begin += kProbsBlock) {
-    if (block_max[begin / kProbsBlock] < bound) continue;
-    for (std::int64_t i = begin; i < begin + kProbsBlock && i < n; i += kLanes) {
-      const unsigned tail = n - i >= kLanes ? 0xffffU : (1U << static_cast<unsigned>(n - i)) - 1U;
-      const __m512 v = _mm512_maskz_loadu_ps(static_cast<__mmask16>(tail), x + i);
-      const __mmask16 in =
-          _mm512_mask_cmp_ps_mask(static_cast<__mmask16>(tail), v, limit, _CMP_GE_OQ);
-      const __m512i id = _mm512_add_epi32(step, _mm512_set1_epi32(static_cast<int>(i)));
-      _mm512_storeu_si512(ids + found, _mm512_maskz_compress_epi32(in, id));
-      _mm512_storeu_ps(values + found, _mm512_maskz_compress_ps(in, v));
-      found += __builtin_popcount(in);
-    }
-  }
-  *count = found;
-}
-
-auto collect(Isa isa) { return isa >= Isa::kAvx512 ? collect_compress : collect_portable(isa); }
-
 }  // namespace
 
-ProbsKernels probs_kernels(Isa isa) {
+ProbsKernels vector_probs_kernels(Isa isa) {
   return {.scan = scan(isa),
           .weights = weights(isa),
           .total = total(isa),

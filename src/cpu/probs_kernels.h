@@ -39,6 +39,9 @@ struct ProbsKernels {
   void (*collect)(const float* x, std::int64_t n, const float* block_max, float bound,
                   std::int32_t* ids, float* values, std::int64_t* count);
 };
-ProbsKernels probs_kernels(Isa isa);
+ProbsKernels probs_kernels(Isa isa);  // of a level that this processor has
+
+// Those that compilers make of vector.h.
+ProbsKernels vector_probs_kernels(Isa isa);
 
 }  // namespace triforce::cpu

@@ -9,7 +9,8 @@
 
 #define TF_INLINE inline __attribute__((always_inline))
 
-// Defines name(Isa, arguments...) that calls body(arguments...) compiled for that level.
+// Defines name(Isa) that returns body compiled for that level.
+#ifdef __x86_64__
 #define TF_PER_LEVEL(name, body, parameters, arguments)                                         \
   __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq"))) void name##_avx512 parameters { \
     body arguments;                                                                             \
@@ -21,6 +22,11 @@
            : isa == Isa::kAvx2 ? name##_avx2                                                    \
                                : name##_baseline;                                               \
   }
+#else  // the compiler's baseline has all that there is
+#define TF_PER_LEVEL(name, body, parameters, arguments) \
+  void name##_baseline parameters { body arguments; }   \
+  auto name(Isa /*isa*/) { return name##_baseline; }
+#endif
 
 namespace triforce::cpu {
 

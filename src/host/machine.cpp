@@ -70,12 +70,12 @@ int available_threads() {
 
 std::vector<std::string> isa_levels(bool usable) {
   std::vector<std::string> names;
-  for (int level = 0;; ++level) {
-    const auto isa = static_cast<cpu::Isa>(level);
-    const std::string name = to_string(isa);
-    if (name == "?" || (usable && isa > cpu::best_isa())) return names;
-    names.push_back(name);
+  if (usable) {
+    for (const cpu::Isa isa : cpu::usable_isas()) names.emplace_back(to_string(isa));
+  } else {
+    for (const char* name : names_of(cpu::Isa{})) names.emplace_back(name);
   }
+  return names;
 }
 
 std::optional<MemoryState> memory_state() {

@@ -14,8 +14,8 @@ std::string cpu_model_name();  // "AMD EPYC ..."; "unknown" where the system doe
 // Processors this process may run on, no more than its control group's quota is worth; 1 at least.
 int available_threads();
 
-// Names of the CPU backend's instruction levels in rising order; `usable`: only those this
-// processor has.
+// Names of the CPU backend's instruction levels, of every architecture; `usable`: only those this
+// processor has, in rising order.
 std::vector<std::string> isa_levels(bool usable);
 
 struct MemoryState {

@@ -26,7 +26,7 @@ Session open_session(const RunConfig& config, const LocalRank& rank) {
     return s;
   }
   // A pass of few rows reads memory, and converting is free beside it.
-  s.dtype = config.dtype.value_or(s.isa >= cpu::Isa::kAvx2 ? DType::kBF16 : DType::kF32);
+  s.dtype = config.dtype.value_or(s.isa != cpu::Isa::kScalar ? DType::kBF16 : DType::kF32);
   s.backend = make_cpu_backend({s.threads, s.isa});
   return s;
 }

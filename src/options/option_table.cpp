@@ -77,7 +77,7 @@ std::vector<Option> models_and_machine() {
         "llama-68M with a preset as --random-weights"),
       o("dtype", {}, "TYPE", "",
         "data type of weights and KV caches; auto: f16 on a CUDA device, which has no f32. On a "
-        "processor auto is bf16 with AVX2, else f32 (plan: f16)",
+        "processor auto is bf16 with AVX2 or NEON, else f32 (plan: f16)",
         kComputing, Role::kNames, dtype()),
       o("device", {}, "NAME", "",
         "where to compute; auto: the first CUDA device that this program can use, else the CPU",

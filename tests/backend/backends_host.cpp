@@ -1,4 +1,7 @@
 #include "backend/backends.h"
+
+#include <ranges>
+
 #include "cpu/cpu_backend.h"
 #include "reference/reference_backend.h"
 
@@ -10,9 +13,7 @@ std::vector<BackendCase> backends() {
       .norm_sums = 32, .norm_steps = 5, .probs_steps = 10, .every_size = true};
   std::vector<BackendCase> all = {{"reference", [] { return make_reference_backend(); }, {}}};
   // Best first: oneDNN's limit is set by the first backend of a process.
-  for (const cpu::Isa isa : {cpu::Isa::kAmx, cpu::Isa::kAvx512Bf16, cpu::Isa::kAvx512,
-                             cpu::Isa::kAvx2, cpu::Isa::kScalar}) {
-    if (isa > cpu::best_isa()) continue;
+  for (const cpu::Isa isa : std::views::reverse(cpu::usable_isas())) {
     std::string name = to_string(isa);
     std::erase(name, '-');
     all.push_back({name, [isa] { return make_cpu_backend({.threads = 2, .isa = isa}); }, cpu});

@@ -14,13 +14,7 @@
 namespace triforce::cpu {
 
 // The levels this machine has, best first: oneDNN's limit is set by the first backend of a process.
-inline std::vector<Isa> levels() {
-  std::vector<Isa> all;
-  for (const Isa isa : {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kScalar}) {
-    if (isa <= best_isa()) all.push_back(isa);
-  }
-  return all;
-}
+inline std::vector<Isa> levels() { return {usable_isas().rbegin(), usable_isas().rend()}; }
 
 inline std::string test_name(Isa isa) {
   std::string name = to_string(isa);

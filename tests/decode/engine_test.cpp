@@ -30,8 +30,7 @@ struct Numerics {
 // Every instruction level of this machine, and every storage type at the best of them.
 std::vector<Numerics> all_numerics() {
   std::vector<Numerics> all;
-  for (int i = 0; i <= static_cast<int>(cpu::best_isa()); ++i)
-    all.push_back({static_cast<cpu::Isa>(i), DType::kBF16});
+  for (const cpu::Isa isa : cpu::usable_isas()) all.push_back({isa, DType::kBF16});
   all.push_back({cpu::best_isa(), DType::kF32});
   all.push_back({cpu::best_isa(), DType::kF16});
   return all;

@@ -95,9 +95,7 @@ TEST_P(GoldenLogits, ReferenceBackend) {
 }
 
 TEST_P(GoldenLogits, CpuBackendAtEveryLevel) {
-  for (const cpu::Isa isa : {cpu::Isa::kScalar, cpu::Isa::kAvx2, cpu::Isa::kAvx512,
-                             cpu::Isa::kAvx512Bf16, cpu::Isa::kAmx}) {
-    if (isa > cpu::best_isa()) continue;
+  for (const cpu::Isa isa : cpu::usable_isas()) {
     const std::unique_ptr<Backend> b = make_cpu_backend({2, isa});
     expect_logits(*b, GetParam(), 100);
   }
@@ -108,9 +106,7 @@ TEST_P(GoldenLogits, CpuBackendAtEveryLevel) {
 TEST_P(GoldenLogits, PassesOfUpTo32RowsHaveTheSameBits) {
   const Golden g = read_golden(GetParam());
   const Checkpoint checkpoint = Checkpoint::open(folder_of(GetParam()));
-  for (const cpu::Isa isa : {cpu::Isa::kScalar, cpu::Isa::kAvx2, cpu::Isa::kAvx512,
-                             cpu::Isa::kAvx512Bf16, cpu::Isa::kAmx}) {
-    if (isa > cpu::best_isa()) continue;
+  for (const cpu::Isa isa : cpu::usable_isas()) {
     const std::unique_ptr<Backend> b = make_cpu_backend({2, isa});
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
       Loaded model(*b, checkpoint, dtype);

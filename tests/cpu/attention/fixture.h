@@ -12,17 +12,11 @@
 #include <vector>
 
 #include "core/elements.h"
+#include "cpu/cpu_test_support.h"
 #include "cpu/kv_ops.h"
 
 namespace triforce::cpu::test {
 
-inline std::vector<Isa> levels() {
-  std::vector<Isa> all;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
-    if (isa <= best_isa()) all.push_back(isa);
-  }
-  return all;
-}
 inline constexpr DType kFormats[] = {DType::kF32, DType::kF16, DType::kBF16};
 
 // 64-byte aligned bytes between two fences, everything filled with a pattern that is NaN in all

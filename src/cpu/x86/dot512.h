@@ -1,7 +1,7 @@
 // The row format of the levels with vdpbf16ps, for the kernels of attention_tile.h and
 // linear_tile.h. Included after TF_ISA, by the sources of those levels only.
 #pragma once
-#include "cpu/vector512.h"
+#include "cpu/x86/vector512.h"
 
 namespace triforce::cpu {
 namespace {

@@ -5,10 +5,11 @@
   __attribute__((                                                                   \
       target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,f16c,amx-tile,amx-" \
              "bf16")))
-#include "cpu/amx_tiles.h"
-#include "cpu/dot512.h"
+#include "cpu/x86/amx_tiles.h"
+#include "cpu/x86/dot512.h"
 //
 #include "cpu/attention_tile.h"
+#include "cpu/x86/kernels.h"
 
 namespace triforce::cpu {
 namespace {

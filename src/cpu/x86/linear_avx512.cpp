@@ -1,8 +1,9 @@
 // Linear layers in AVX-512, f32 arithmetic, and conversions.
 #define TF_ISA __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c")))
-#include "cpu/vector512.h"
+#include "cpu/x86/vector512.h"
 //
 #include "cpu/linear_tile.h"
+#include "cpu/x86/kernels.h"
 
 namespace triforce::cpu {
 namespace {

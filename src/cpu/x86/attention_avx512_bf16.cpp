@@ -1,8 +1,9 @@
 // Attention kernels whose two products are vdpbf16ps.
 #define TF_ISA __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,f16c")))
-#include "cpu/dot512.h"
+#include "cpu/x86/dot512.h"
 //
 #include "cpu/attention_tile.h"
+#include "cpu/x86/kernels.h"
 
 namespace triforce::cpu {
 namespace {

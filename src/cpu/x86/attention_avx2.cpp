@@ -1,8 +1,9 @@
 // Attention kernels of 16 floats in two AVX2 registers.
 #define TF_ISA __attribute__((target("avx2,fma,f16c")))
-#include "cpu/vector_avx2.h"
+#include "cpu/x86/vector_avx2.h"
 //
 #include "cpu/attention_tile.h"
+#include "cpu/x86/kernels.h"
 
 namespace triforce::cpu {
 

@@ -4,8 +4,8 @@
 #include <immintrin.h>
 
 #include "cpu/attention_exp2.h"
-#include "cpu/attention_transpose.h"
 #include "cpu/context.h"
+#include "cpu/x86/attention_transpose.h"
 
 #define TF_AVX2 TF_ISA static inline __attribute__((always_inline))
 

@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "cpu/amx_tiles.h"
-#include "cpu/linear_kernels.h"
+#include "cpu/x86/amx_tiles.h"
+#include "cpu/x86/kernels.h"
 
 #define TF_AMX __attribute__((target("amx-tile,amx-bf16,avx512f")))
 
