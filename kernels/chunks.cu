@@ -27,6 +27,7 @@ __global__ void __launch_bounds__(kThreads)
   float score = 0;
   for (int j = lane; j < kv.head_dim; j += 32) {
     float query = 0, sum = 0;
+    TF_UNROLL_N(1)
     for (int g = 0; g < group; ++g) query += to_float(q[(head * group + g) * q_stride + j]);
     for (std::int64_t r = c * chunk; r < (c + 1) * chunk; ++r) {
       sum += to_float(keys[kv_element(r, j, kv.head_dim)]);

@@ -149,6 +149,7 @@ TF_DEVICE std::int32_t choose(const Weight& weight, int vocab, double uniform, c
   int chunk = -1;  // rounding may leave the total just short of the target: the last that weighs
   double start = 0;
   bool reached = false;
+  TF_UNROLL_N(1)
   for (int c = begin; c < end && !reached; ++c) {
     if (!(sums[c] > 0)) continue;
     chunk = c;
@@ -170,6 +171,7 @@ TF_DEVICE std::int32_t categorical(const Weight& weight, int vocab, double unifo
                                    DrawScratch* scratch) {
   const int chunks = chunks_of(vocab), step = static_cast<int>(blockDim.x / 32);
   __syncthreads();  // scratch may still be read for the draw before
+  TF_UNROLL_N(1)
   for (int c = static_cast<int>(threadIdx.x / 32) * kChunksAtOnce; c < chunks;
        c += step * kChunksAtOnce) {
     sum_chunks(weight, vocab, c, chunks, scratch->sums);

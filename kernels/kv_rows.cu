@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(kThreads)
   const uint4* const from = head_parts(src, head, blockIdx.z);
   uint4* const to = head_parts(dst, head, blockIdx.z);
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
+  TF_UNROLL_N(1)
   for (std::int64_t first = std::int64_t{blockIdx.x} * kThreads; first < count * parts;
        first += step) {
     const std::int64_t i = first + threadIdx.x, row = i / parts;

@@ -169,10 +169,13 @@ __global__ void __launch_bounds__(kLinearThreads, 2)
   constexpr int kStep = kLinearWarps * kTiles, kLast = kLinearWarps * (kTiles - 1);
   int first = warp;
   // Rounds that are whole, and followed by one that is: their loads are one block of code.
+  // Registers hold the weights of two rounds beside one group of rows, and not beside more.
+  TF_UNROLL_N((kGroups == 1 ? 2 : 1))
   for (; first + kStep + kLast < rows.whole_tiles; first += kStep) {
     round.template multiply<true>(rows, first, k_tiles, lane % 4, sum);
     round.template request<true>(strip, first + kStep, k_tiles);
   }
+  TF_UNROLL_N(1)
   for (; first < k_tiles; first += kStep) {
     round.template multiply<false>(rows, first, k_tiles, lane % 4, sum);
     round.template request<false>(strip, first + kStep, k_tiles);

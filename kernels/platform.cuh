@@ -7,9 +7,11 @@
 #include <cstdint>
 
 #define TF_PRAGMA(text) _Pragma(#text)
+// TF_UNROLL_N(1) where nvcc would unroll for nothing but registers and code: for sm_100 and later
+// it does so more often than before.
 #ifdef TF_CUDA_EMULATED
 #define TF_UNROLL TF_PRAGMA(GCC unroll 64)
-#define TF_UNROLL_N(n) TF_PRAGMA(GCC unroll n)
+#define TF_UNROLL_N(n)  // gcc takes none that depends on a template's arguments
 // The block's dynamic shared memory as a pointer `name` to T; 128-byte aligned.
 #define TF_SHARED(T, name) T* const name = static_cast<T*>(::tf_emulator::shared_arena())
 #define TF_IN_DEVICE_MEMORY(p) static_cast<void>(p)

@@ -118,6 +118,7 @@ TF_DEVICE void choose_bin(Word before, double target, Scratch* s) {
   if (lane != (reach == 0 ? 31 : __ffs(static_cast<int>(reach)) - 1)) return;
   Word sum = before + upto - mine;
   int bin = lane * kBinsPerLane;
+  TF_UNROLL_N(1)
   for (; bin + 1 < (lane + 1) * kBinsPerLane; ++bin) {
     const Word measure = measure_of(bin, s);
     if (static_cast<double>(sum + measure) >= target) break;
