@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # What CI runs besides the tests. Ends with status 1 if a stage found something.
-#   scripts/check.sh [format] [tidy] [cuda] [cuda-rtx] [emulated] [emulated-asan] [asan] [fuzz] [tsan]
-#                    [debian13]
+#   scripts/check.sh [format] [tidy] [cuda] [cuda-rtx] [cuda-blackwell] [emulated] [emulated-asan]
+#                    [asan] [fuzz] [tsan] [debian13]
 # Without arguments all but emulated-asan, tsan and debian13.
 # format: clang-format on every C++ file. tidy: clang-tidy on every file of src/ and bench/.
 # cuda: kernels/ and src/cuda/ by nvcc for sm_80 and sm_90: what their registers spill, what their
 # machine code has and lacks, blocks on a multiprocessor and cycles of their loops; skipped, which
 # the last line says, where there is no nvcc or nothing to read machine code with. cuda-rtx: the
-# same for sm_86 and sm_89.
+# same for sm_86 and sm_89. cuda-blackwell: the same for sm_100 and sm_120; skipped by nvcc before
+# 12.8, which does not know them.
 # emulated: the CUDA sources compiled for the emulator of tests/cuda_emulator, their tests, and the
 # program's with --device cuda. asan: the tests of a build without CUDA under AddressSanitizer and
 # UndefinedBehaviorSanitizer. emulated-asan: the same with the emulated CUDA sources and their tests.
@@ -22,10 +23,10 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd -- "$TF_ROOT"
 
 stages=("$@")
-((${#stages[@]} > 0)) || stages=(format tidy cuda cuda-rtx emulated asan fuzz)
+((${#stages[@]} > 0)) || stages=(format tidy cuda cuda-rtx cuda-blackwell emulated asan fuzz)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    format | tidy | cuda | cuda-rtx | emulated | emulated-asan | asan | fuzz | tsan | debian13) ;;
+    format | tidy | cuda | cuda-rtx | cuda-blackwell | emulated | emulated-asan | asan | fuzz | tsan | debian13) ;;
     *)
       tf_usage >&2
       exit 2
@@ -90,6 +91,14 @@ check_cuda() {  # FOLDER ARCHITECTURES
     say "cuda: no nvcc on this machine, the CUDA sources were not compiled for devices"
     return 77
   fi
+  local known real
+  known="$("$nvcc" --list-gpu-code)" || return
+  for real in ${2//;/ }; do
+    if ! grep -qx "sm_${real%-real}" <<<"$known"; then
+      say "$1: this nvcc does not know sm_${real%-real}"
+      return 77
+    fi
+  done
   tf_configure "$TF_ROOT/build/$1" -DCMAKE_BUILD_TYPE=Release -DTRIFORCE_WERROR=ON \
     -DTRIFORCE_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=$2" \
     -DTRIFORCE_TESTS=OFF -DTRIFORCE_BENCHMARKS=OFF || return
@@ -176,6 +185,7 @@ run_stage() {
     asan | emulated-asan | tsan) check_tests "$1" ;;
     cuda) check_cuda cuda-check "80-real;90-real" ;;
     cuda-rtx) check_cuda cuda-rtx-check "86-real;89-real" ;;
+    cuda-blackwell) check_cuda cuda-blackwell-check "100-real;120-real" ;;
     fuzz) check_fuzz ;;
     emulated) check_emulated ;;
     debian13) check_debian13 ;;

@@ -20,9 +20,13 @@ import tempfile
 # kernel: 0. T is f16 or bf16. To be lowered when a kernel gets better, never raised.
 NVCC = "13.0"
 SPILLS = {
-    "prefill_kernel<T, 128, true>": {"sm_90": 8},
+    "prefill_kernel<T, 128, true>": {"sm_90": 8, "sm_120": 20},
+    "prefill_kernel<T, 128, false>": {"sm_120": 20},
+    "split_kernel<T, 128, 4, false>": {"sm_120": 8},
+    "probs_kernel<false, true>": {"sm_120": 12},
+    "verify_kernel": {"sm_120": 48},
 }
-ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
 # What no compiler may spill: one to sixteen rows on the verification path, and prompts where matrix
 # products run beside what threads do.
 NEVER = re.compile(r"(split_kernel<.*, [12], \w+|linear_kernel<.*, [12]|prefill_wgmma_kernel<.*)>")

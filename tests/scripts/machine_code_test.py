@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cuda"))
 from machine_code import cards, check, expected, issue, rules, sass  # noqa: E402
 from machine_code.flow import Flow  # noqa: E402
 
-A100, H200, RTX_3090, RTX_4090 = cards.CARDS
+A100, H200, RTX_3090, RTX_4090, B200, RTX_5090, *_ = cards.CARDS
 PLANTED = pathlib.Path(sass.__file__).with_name("planted.cu")
 PLANTED_EARLY = PLANTED.with_name("planted_early.cu")
 
@@ -90,7 +90,8 @@ class Occupancy(unittest.TestCase):
                 (A100, 32, 32, 0, 32), (A100, 32, 1024, 0, 2), (A100, 32, 128, 65536, 2),
                 (A100, 32, 128, 98304, 1), (H200, 32, 128, 65536, 3), (RTX_4090, 32, 128, 65536, 1),
                 (RTX_4090, 32, 1024, 0, 1), (RTX_4090, 32, 32, 0, 24), (RTX_3090, 32, 32, 0, 16),
-                (RTX_3090, 32, 128, 101377, 0), (A100, 168, 384, 0, 1)):
+                (RTX_3090, 32, 128, 101377, 0), (A100, 168, 384, 0, 1),
+                (B200, 32, 128, 65536, 3), (RTX_5090, 32, 32, 0, 24), (RTX_5090, 32, 128, 101377, 0)):
             self.assertEqual(cards.blocks_on(card, registers, threads, shared), blocks,
                              (card.name, registers, threads, shared))
 
@@ -154,6 +155,12 @@ class Issue(unittest.TestCase):
         self.assertGreater(self.cycles(code, warps=8), 2 * 20 * 2 - 4)
 
 
+class Counts(unittest.TestCase):
+    def test_three_operands_are_the_work_of_two(self):
+        code = listing("FMNMX R1", "FMNMX3 R2", "FADD R3")
+        self.assertEqual([check.count_of(code, kind) for kind in ("FMNMX", "FADD", "LDG")], [3, 1, 0])
+
+
 class Exemptions(unittest.TestCase):
     FINDING = rules.Finding("f<T>", "sm_80", "spill", 5, "5 LDL")
 
@@ -167,7 +174,7 @@ class Exemptions(unittest.TestCase):
         for other in (expected.Exemption("spill", "g", 5, ""), expected.Exemption("f64", "f<T>", 5, ""),
                       expected.Exemption("spill", "f", 5, "")):
             self.assertIn("f<T> (sm_80): spill: 5 LDL", self.judge([self.FINDING], other))
-        elsewhere = expected.Exemption("spill", "f<T>", 5, "", "sm_90")
+        elsewhere = expected.Exemption("spill", "f<T>", 5, "", ("sm_90", "sm_100"))
         self.assertEqual(len(self.judge([self.FINDING], elsewhere)), 1)
 
     def test_more_of_it_fails(self):

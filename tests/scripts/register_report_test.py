@@ -20,9 +20,10 @@ OF_HALF = KNOWN.replace("T", "__half")
 class Judge(unittest.TestCase):
     @staticmethod
     def rows(**spilled):
-        """What is known, for sm_90, and f(), which spills as many bytes."""
-        return [(OF_HALF, "sm_90", ALLOWED["sm_90"], 255)] + [
-            (kernel, "sm_90", n, 32) for kernel, n in spilled.items()]
+        """What is known, and f(), which spills as many bytes on sm_90."""
+        known = [(kernel.replace("T", "__half"), architecture, n, 255)
+                 for kernel, allowed in report.SPILLS.items() for architecture, n in allowed.items()]
+        return known + [(kernel, "sm_90", n, 32) for kernel, n in spilled.items()]
 
     def test_what_is_known_passes(self):
         self.assertEqual(report.judge(self.rows(f=0), report.NVCC), [])
@@ -30,7 +31,7 @@ class Judge(unittest.TestCase):
     def test_a_spill_fails(self):
         self.assertEqual(report.judge(self.rows(f=4), report.NVCC), ["f (sm_90): 4 bytes, at most 0"])
         more = ALLOWED["sm_90"] + 4
-        self.assertEqual(report.judge([(OF_HALF, "sm_90", more, 255)], report.NVCC),
+        self.assertEqual(report.judge(self.rows() + [(OF_HALF, "sm_90", more, 255)], report.NVCC),
                          [f"{OF_HALF} (sm_90): {more} bytes, at most {more - 4}"])
 
     def test_another_compiler_may_spill_but_where_nothing_may(self):

@@ -13,6 +13,18 @@ cache; of the RTX 3090, of which there is no measurement, half of the 64 bytes a
 48 slices could give. First-level cache and shared memory are one memory: tuning guides of the
 architectures, "Unified Shared Memory/L1/Texture Cache", which also list the sizes that the shared part
 can have.
+
+Of Blackwell less is published, and more is assumed.
+B200: bandwidth and clock are those of NVIDIA's data sheet, of which 2.25 PFLOP/s make 1.85 GHz.
+mma.sync is taken to run at Hopper's rate. FlashAttention 2, which consists of it, reaches 330 to 362
+TFLOP/s there (meta-pytorch/tritonbench #171). Each of the two dies is taken to have an H200's
+second-level cache. It answers after 150 ns (chipsandcheese.com, "Nvidia's B200"). Half of all requests
+are taken to go to the other die, which is 300 cycles more (SemiAnalysis, "Dissecting Nvidia Blackwell").
+sm_120: latencies are an RTX 5080's (arXiv 2507.10789), rounded, also those of a GB10's LPDDR5X. The
+second-level cache is taken to give a multiprocessor as many bytes a cycle as an RTX 4090's. An RTX
+5090 has half the rate of matrix products. The others have all of it: 243 TFLOP/s were measured on an RTX
+PRO 6000 of 300 W (github.com/waynehacking8/blackwell-tensorcore-kernels), 92 on a GB10
+(huggingface/kernels #283). A GB10 is of compute capability 12.1 and runs code of sm_120.
 """
 from dataclasses import dataclass
 
@@ -73,6 +85,14 @@ CARDS = (
          2.6e12, 128 << 10),
     Card("RTX 4090", "sm_89", 128, 2.52e9, 1008e9, 100 << 10, 1536, 24, 32, 1, 64, 560, 270,
          4.9e12, 128 << 10),
+    Card("B200", "sm_100", 148, 1.85e9, 7700e9, 228 << 10, 2048, 32, 6.5, 1, 2, 810, 430, 11e12,
+         256 << 10),
+    Card("RTX 5090", "sm_120", 170, 2.407e9, 1792e9, 100 << 10, 1536, 24, 32, 1, 64, 880, 360,
+         6.2e12, 128 << 10),
+    Card("RTX PRO 6000", "sm_120", 188, 2.6e9, 1792e9, 100 << 10, 1536, 24, 16, 1, 64, 880, 360,
+         7.4e12, 128 << 10),
+    Card("GB10", "sm_120", 48, 2.5e9, 273e9, 100 << 10, 1536, 24, 16, 1, 64, 880, 360,
+         1.8e12, 128 << 10),
 )
 
 

@@ -72,25 +72,27 @@ def measure_passes(code, card):
         # The largest: others are for what is left at a row's end.
         turn = max(turns, key=len)
 
-        def count(kind):
-            return sum(i.starts(kind) for i in turn)
-        ids = count("DADD") or None
+        ids = count_of(turn, "DADD") or None
         if timed.loads_an_id:
-            ids = max(count("LDG"), count("LDS")) // timed.loads_an_id * 32 * timed.warps
+            ids = max(count_of(turn, "LDG"), count_of(turn, "LDS")) // timed.loads_an_id * 32 * timed.warps
         yield {"kernel": name, "card": card.name, "pass": timed.name, "instructions": len(turn),
                "ids": ids, "cycles": issue.cycles_of_turn(turn, card, 1, timed.warps),
                "clock_hz": card.clock_hz, "l2_cycles": card.l2_cycles,
                "multiprocessors": card.multiprocessors, "block_shared_bytes": card.block_shared_bytes}
 
 
+def count_of(code, kind):
+    """Instructions of a kind; what takes three operands in place of two does the work of two."""
+    return sum(i.starts(kind) + 2 * i.starts(kind + "3") for i in code)
+
+
 def _turn_of_pass(code, loop, own, timed):
     """One turn of a loop that is what `timed` describes, or None."""
-    def count(kind):
-        return sum(i.starts(kind) for i in own)
-    if (any(count(kind) < n for kind, n in timed.has.items()) or any(map(count, timed.lacks))):
+    if (any(count_of(own, kind) < n for kind, n in timed.has.items()) or
+            any(count_of(own, kind) for kind in timed.lacks)):
         return None
-    loads = ("LDG", "LDS") if timed.loads_an_id else ()
-    mine = {i.address for i in own if i.starts(*loads, *timed.has)}
+    kinds = (("LDG", "LDS") if timed.loads_an_id else ()) + tuple(timed.has)
+    mine = {i.address for i in own if any(count_of([i], kind) for kind in kinds)}
     return code.flow.busiest_path(loop, lambda i: i.address in mine)
 
 

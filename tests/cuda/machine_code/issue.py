@@ -25,8 +25,8 @@ LOAD_STORE_QUEUE = 8  # cycles of work that may lie before it
 SPECIAL_CYCLES = 8    # MUFU and conversions
 FLOATS = ("FFMA", "FMUL", "FADD")
 DOUBLES = ("DADD", "DMUL", "DFMA", "DSETP", "DMNMX")
-INTEGERS = ("IADD3", "LOP3", "LEA", "SHF", "ISETP", "IMNMX", "VIMNMX", "PRMT", "SEL", "FMNMX",
-            "FSETP", "FSEL", "POPC", "PLOP3", "VIADD", "IABS")
+INTEGERS = ("IADD", "IADD3", "LOP3", "LEA", "SHF", "ISETP", "IMNMX", "VIMNMX", "PRMT", "SEL", "FMNMX",
+            "FMNMX3", "FSETP", "FSEL", "POPC", "PLOP3", "VIADD", "IABS")
 INTEGER_CYCLES = 2    # 16 lanes
 
 
