@@ -5,8 +5,9 @@ usage: scripts/cuda_model.py [--program PROGRAM] [--loops FILE]... [--prompt N]
                              [--measured FILE]... [--update FILE]
 
 Bytes and the number of kernels of a pass are those of `triforce-bench plan`. Cycles come from --loops,
-what tests/cuda/machine_code/check.py wrote by --json (build/cuda-check/loops.json and
-build/cuda-rtx-check/loops.json after `scripts/check.sh cuda cuda-rtx`): of a tile of split attention and
+what tests/cuda/machine_code/check.py wrote by --json (build/cuda-check/loops.json,
+build/cuda-rtx-check/loops.json and build/cuda-blackwell-check/loops.json after `scripts/check.sh cuda
+cuda-rtx cuda-blackwell`): of a tile of split attention and
 of skinny products, where issuing it, or what the second-level cache gives of it, takes longer than
 memory; of the last block's addition of splits; of prefill's attention, where cards.py has no rate
 that was measured; and of the passes over the vocabulary by which one block makes probabilities and

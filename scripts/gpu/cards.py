@@ -25,9 +25,10 @@ class Card:
     small: float          # a kernel of a few rows of activations: start, two round trips, end
     host: float           # the result to the host, the next pass from it
     upload: float
-    # What cuBLASLt achieves in the products of a prefill, of the data sheet's 312, 989 and 165 TFLOP/s
-    # of dense f16 with sums in f32. 79% and 91% are assumed; of an H200 it was measured
-    # (prefill_linear/* of `triforce-cuda-bench`, less the weights' order).
+    # What cuBLASLt achieves in the products of a prefill, of the data sheet's 312, 989, 165, 2250, 210
+    # and 504 TFLOP/s of dense f16 with sums in f32. Of an H200 it was measured (prefill_linear/* of
+    # `triforce-cuda-bench`, less the weights' order), of a GB10 by others (huggingface/kernels #283).
+    # Assumed: 79% of an A100 and an RTX PRO 6000, 91% of an RTX 4090 and 5090, of a B200 as of an H200.
     cublas_tflops: float
     # What attention of a prefill achieves, measured; None: it is derived from its machine code, which
     # is not done for kernels that give their products to a warpgroup's unit and go on.
@@ -40,4 +41,11 @@ CARDS = (
     # On one H200: 4096 queries of 32 heads at the end of 124,928 keys.
     Card("H200", "h200", "H200", 1.2, 1.6, 1.4, 20, 3, 700, 610, Early(0.9, 0.1, 0.0)),
     Card("RTX 4090", "rtx4090", "RTX 4090", 1.0, 1.6, 1.2, 18, 3, 150),
+    # Nobody has run the program on these. Microseconds are those of the H200 and of the RTX 4090, of
+    # whose gap as large a share is left as of the H200's where kernels begin early.
+    Card("B200", "b200", "B200", 1.2, 1.6, 1.4, 20, 3, 1590, early=Early(0.9, 0.1, 0.0)),
+    Card("RTX 5090", "rtx5090", "RTX 5090", 1.0, 1.6, 1.2, 18, 3, 190, early=Early(0.75, 0.1, 0.0)),
+    Card("RTX PRO 6000", "pro6000", "RTX PRO 6000", 1.0, 1.6, 1.2, 18, 3, 400,
+         early=Early(0.75, 0.1, 0.0)),
+    Card("GB10", "gb10", "GB10", 1.0, 1.6, 1.2, 18, 3, 92, early=Early(0.75, 0.1, 0.0)),
 )

@@ -47,7 +47,7 @@ def pass_table(work, loops, cards):
     rows.append(("- attention, TFLOP/s by its machine code, or measured", lambda c: (
         f"{passes.prefill_tflops(c, work, loops):.0f}"
         f"{' (measured)' if c.prefill_tflops else ''}")))
-    rows.append(("- products, TFLOP/s of cuBLASLt, **assumed** but on an H200", lambda c: f"{c.cublas_tflops}"))
+    rows.append(("- products, TFLOP/s of cuBLASLt, **assumed** but on an H200 and a GB10", lambda c: f"{c.cublas_tflops}"))
     return _lines("as if it fitted, achieved",
                   [f"{c.name}, {work.gbs[c.machine] / 1e3:.2f} TB/s" for c in cards],
                   [(name, [cell(c) for c in cards]) for name, cell in rows])

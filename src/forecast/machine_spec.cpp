@@ -88,23 +88,32 @@ std::string lower(std::string text) {
 
 }  // namespace
 
-// GPUs: about 89% of the vendor's bandwidth, as good decode kernels reach, and 96% on an H200, as
-// was measured; what a pass and each of
-// its kernels take besides, as scripts/cuda_model.py has it of A100, H200 and RTX 4090
-// (bench/results/cuda_model.md), which stand for the others. Bus: 16 lanes of PCIe 4.0 or 5.0 at
-// 80%. Hosts: two channels of DDR5 (rtx4090), eight of DDR4 (a100-80g, l40, 2xrtx4090) or of DDR5
-// (h100, h200).
+// GPUs: about 89% of the vendor's bandwidth, as good decode kernels reach. Three were measured:
+// h200, 96%, by this program; b200, 6.6 of 7.7 TB/s, by asynchronous copies (SemiAnalysis,
+// "Dissecting Nvidia Blackwell"); gb10, 231 of 273 GB/s, by a kernel that reads (antirez/ds4 #773).
+// What a pass and each of its kernels take besides is by scripts/cuda_model.py
+// (bench/results/cuda_model.md). Its H200 and RTX 4090 stand for h100, l40 and 2xrtx4090.
+// Bus: 16 lanes of PCIe 4.0 or 5.0 at 80%. Hosts, which are assumed: two channels of DDR5 (rtx4090,
+// rtx5090), eight of DDR4 (a100-80g, l40, 2xrtx4090) or of DDR5 (h100, h200, b200, pro6000).
+// gb10: processor and GPU share one memory of 121.6 GiB. 4 GiB are the host's, which plans leave
+// free, and the rest the GPU's, so that nothing is counted twice. A copy reads and writes it.
 const std::vector<MachineSpec>& builtin_machines() {
   static const std::vector<MachineSpec> kMachines = {
       {"a100-80g", "A100 80 GB", 1, gib(79.25), 1790, 25, 25, gib(512), 165, 0.0507, 0.00310,
        0.012},
       {"h100", "H100 80 GB", 1, gib(79.6), 3000, 50, 50, gib(512), 250, 0.0449, 0.00260, 0.012},
       {"h200", "H200 141 GB", 1, gib(140.4), 4600, 55, 55, gib(512), 250, 0.0449, 0.00260, 0.012},
+      {"b200", "B200 180 GB", 1, gib(178.3), 6600, 55, 55, gib(512), 250, 0.0432, 0.00269, 0.012},
       {"l40", "L40 48 GB", 1, gib(44.99), 770, 25, 25, gib(256), 165, 0.0439, 0.00264, 0.012},
       {"rtx4090", "RTX 4090 24 GB", 1, gib(23.99), 930, 25, 25, gib(128), 72, 0.0439, 0.00264,
        0.012},
       {"2xrtx4090", "2x RTX 4090 24 GB", 2, gib(23.99), 930, 25, 50, gib(256), 165, 0.0439, 0.00264,
        0.012},
+      {"rtx5090", "RTX 5090 32 GB", 1, gib(31.36), 1595, 50, 50, gib(128), 72, 0.0452, 0.00237,
+       0.012},
+      {"pro6000", "RTX PRO 6000 96 GB", 1, gib(94.97), 1595, 50, 50, gib(256), 250, 0.0434, 0.00235,
+       0.012},
+      {"gb10", "GB10 128 GB", 1, gib(117.6), 231, 115, 115, gib(4), 231, 0.0465, 0.00222, 0.012},
   };
   return kMachines;
 }

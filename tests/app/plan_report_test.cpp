@@ -68,13 +68,13 @@ TEST(PlanReport, StepTimesOfTheGpus) {
   // A100: 78.71 GB at 1.79 TB/s, 0.75 ms; H200: at 4.6 TB/s, 0.64 ms.
   EXPECT_NEAR(p.on("a100-80g").forecast.autoregressive_ms, 44.73, 0.02);
   EXPECT_NEAR(p.on("h200").forecast.autoregressive_ms, 17.75, 0.02);
-  for (const char* id : {"a100-80g", "h100", "h200"}) {
+  for (const char* id : {"a100-80g", "h100", "h200", "b200", "pro6000", "gb10"}) {
     const Forecast& f = p.on(id).forecast;
     EXPECT_TRUE(f.fits()) << id;
     ASSERT_EQ(f.methods.size(), 1U);
     EXPECT_LT(f.methods[0].ms_per_token, f.autoregressive_ms / 2);
   }
-  for (const char* id : {"l40", "rtx4090", "2xrtx4090"}) {
+  for (const char* id : {"l40", "rtx4090", "2xrtx4090", "rtx5090"}) {
     EXPECT_GT(p.on(id).forecast.gpu_missing_bytes, 0) << id;
   }
 }

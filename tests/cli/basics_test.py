@@ -75,8 +75,9 @@ class Basics(ProgramTest):
         for text in ["13.5", "65.5", "78.71", "15.36", "A100", "H200", "4090", "0.9137"]:
             self.assertIn(text, table)
         fits = {m["id"]: m["fits"] for m in plan["machines"]}
-        self.assertEqual(fits, {"a100-80g": True, "h100": True, "h200": True, "l40": False,
-                                "rtx4090": False, "2xrtx4090": False})
+        self.assertEqual(fits, {"a100-80g": True, "h100": True, "h200": True, "b200": True, "l40": False,
+                                "rtx4090": False, "2xrtx4090": False, "rtx5090": False,
+                                "pro6000": True, "gb10": True})
         for machine in plan["machines"]:
             ar, triforce = machine["forecast"]["methods"]
             self.assertEqual([ar["method"], triforce["method"]], ["ar", "triforce"])

@@ -51,7 +51,8 @@ class Machines(ProgramTest):
         plan = self.plan("--target", "llama-7B-128K", "--prefill", "130048", "--kv-offload",
                          "--budget", "8192", "--gamma", "12")
         ids = [machine["id"] for machine in plan["machines"]]
-        self.assertEqual(ids, ["a100-80g", "h100", "h200", "l40", "rtx4090", "2xrtx4090"])
+        self.assertEqual(ids, ["a100-80g", "h100", "h200", "b200", "l40", "rtx4090", "2xrtx4090", "rtx5090",
+                               "pro6000", "gb10"])
         for machine in plan["machines"]:
             self.assertTrue(machine["fits"])
             alone, = self.plan("--target", "llama-7B-128K", "--prefill", "130048", "--kv-offload",
@@ -218,7 +219,7 @@ class Machines(ProgramTest):
             {"like": "rtx4090", "name": "5090", "gpu_memory_bytes": 32 << 30, "bus_gbs": 50})))["machines"]
         self.assertEqual(more["machine"], {**builtin["machine"], "name": "5090", "bus_gbs": 50,
                                            "gpu_memory_bytes": 32 << 30, "bus_together_gbs": 50})
-        for says, members in [("like: expected one of a100-80g", {"like": "rtx5090"}),
+        for says, members in [("like: expected one of a100-80g", {"like": "rtx6090"}),
                               ("like: expected", {"like": 4090}), ("like: expected", {"like": None}),
                               ("gpu_gb", {"like": "l40", "gpu_gb": 900}),
                               ("gpus: expected", {"like": "l40", "gpus": 0}),
@@ -240,7 +241,7 @@ class Machines(ProgramTest):
         for text in [b"", b"{", b"\xff", b"[]", b" " * 100000]:
             self.fails(3, "plan", "--machine", self.write("bad.json", text), says="bad.json")
         self.fails(3, "plan", "--machine", str(self.folder), says="[NotRegularFile]")
-        self.fails(3, "plan", "--machine", "rtx5090", says=["2xrtx4090", "found \"rtx5090\""])
+        self.fails(3, "plan", "--machine", "rtx6090", says=["2xrtx4090", "found \"rtx6090\""])
         self.fails(2, "plan", "--machine", "", says="--machine: expected")
         self.fails(2, "run", "--machine", "h100", says="--machine")
         self.fails(2, "plan", "--machine", "h100", "--memory-limit", "9G", says="found both")

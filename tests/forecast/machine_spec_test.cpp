@@ -127,7 +127,7 @@ TEST(MachineSpec, AFileMayBeLikeABuiltInMachine) {
   EXPECT_NE(refusal(like(", \"bus_together_gbs\": 51")).find("25 to 50, found 51"),
             std::string::npos);
   EXPECT_NE(refusal(like(", \"gpu_gb\": 1")).find("gpu_gb"), std::string::npos);
-  EXPECT_NE(refusal("{\"like\": \"rtx5090\"}").find("a100-80g, h100"), std::string::npos);
+  EXPECT_NE(refusal("{\"like\": \"rtx6090\"}").find("a100-80g, h100"), std::string::npos);
   for (const char* text : {"{\"like\": null}", "{\"like\": 1}", "{\"like\": \"\"}",
                            "{\"like\": \"RTX4090\"}", "{\"like\": [\"l40\"]}"}) {
     EXPECT_NE(refusal(text), "") << text;
@@ -217,9 +217,10 @@ TEST(MachineSpec, NamesInAnyCaseOrFiles) {
       << message(path.string());
   std::ofstream(path) << std::string(1 << 17, ' ');
   EXPECT_NE(message(path.string()), "");
-  EXPECT_EQ(message("rtx4091"),
-            "--machine: expected a file or one of a100-80g, h100, h200, l40, rtx4090, 2xrtx4090, "
-            "found \"rtx4091\"; did you mean rtx4090?");
+  EXPECT_EQ(
+      message("rtx4091"),
+      "--machine: expected a file or one of a100-80g, h100, h200, b200, l40, rtx4090, 2xrtx4090, "
+      "rtx5090, pro6000, gb10, found \"rtx4091\"; did you mean rtx4090?");
   std::filesystem::remove(path);
 }
 

@@ -63,10 +63,11 @@ TEST_F(RecipeTest, SectionsNameMachines) {
   EXPECT_EQ(machines, (std::vector<std::string>{"l40", "l40", ""}));
   EXPECT_EQ(parse_command_line({"sweep", path_ + ":paper", "--budget", "1024"}).cases.at(0).machine,
             "l40");
-  const std::string expected = "machine: expected one of a100-80g, h100, h200, l40, rtx4090, ";
+  const std::string expected =
+      "machine: expected one of a100-80g, h100, h200, b200, l40, rtx4090, ";
   with("'tpu'");
   EXPECT_EQ(usage_error({"sweep", path_ + ":paper"}),
-            path_ + ":5: " + expected + "2xrtx4090, found \"tpu\"");
+            path_ + ":5: " + expected + "2xrtx4090, rtx5090, pro6000, gb10, found \"tpu\"");
   with("4090");
   EXPECT_EQ(usage_error({"sweep", path_ + ":paper"}), path_ + ":5: machine: expected a text");
   write("title = 'T'\n[options]\nmachine = 'l40'\n");
