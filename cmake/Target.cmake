@@ -84,10 +84,12 @@ function(tf_compiled name precompiled level)
   endif()
 endfunction()
 
-# tf_test(name [OPTIMISED] SOURCES ... LINK ... [TIMEOUT seconds] [LABELS ...] [ARGS ...]): one
-# GoogleTest binary, one ctest entry. TF_SOURCE_DIR is the root of the project, for test data.
+# tf_test(name [OPTIMISED] SOURCES ... LINK ... [TIMEOUT seconds] [LABELS ...] [ARGS ...]
+# [EXHAUSTIVE ...]): one GoogleTest binary, one ctest entry. TF_SOURCE_DIR is the root of the project,
+# for test data. EXHAUSTIVE cases repeat much the same many times: they are left out where each
+# instruction costs many, under sanitizers and in qemu.
 function(tf_test name)
-  cmake_parse_arguments(ARG "OPTIMISED" "TIMEOUT" "SOURCES;LINK;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED" "TIMEOUT" "SOURCES;LINK;LABELS;ARGS;EXHAUSTIVE" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -102,4 +104,8 @@ function(tf_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  if(ARG_EXHAUSTIVE AND (TRIFORCE_SANITIZE OR CMAKE_CROSSCOMPILING))
+    list(JOIN ARG_EXHAUSTIVE ":" cases)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "GTEST_FILTER=-${cases}")
+  endif()
 endfunction()
