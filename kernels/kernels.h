@@ -177,8 +177,10 @@ void random_values(const TensorView& out, const DrawKey& key, std::int64_t first
 
 // What the device can do (probe.cu).
 
-// Whether this build holds code for the current device.
-bool runs_here();
+// What this build holds for the current device: nothing that runs there, PTX that its driver
+// compiles when a kernel is first used, or machine code.
+enum class DeviceCode : std::uint8_t { kNone, kPtx, kMachine };
+DeviceCode device_code();
 
 // Launches ask a device once for what it can do (launch.cpp); after this they ask again.
 void forget_devices();

@@ -30,12 +30,14 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-bool runs_here() {
+DeviceCode device_code() {
   cudaFuncAttributes attributes{};
-  const bool ok =
-      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(read_kernel)) == cudaSuccess;
+  const cudaError_t status =
+      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(read_kernel));
   static_cast<void>(cudaGetLastError());
-  return ok;
+  if (status != cudaSuccess) return DeviceCode::kNone;
+  // Machine code is built from PTX of its own architecture; what the driver compiles is newer.
+  return attributes.binaryVersion > attributes.ptxVersion ? DeviceCode::kPtx : DeviceCode::kMachine;
 }
 
 void read_all(const void* data, std::int64_t bytes, int blocks, std::uint32_t* sink,

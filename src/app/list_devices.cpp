@@ -19,6 +19,7 @@ struct DeviceEntry {
   bool usable = true;
   std::optional<std::string> problem;
   std::optional<std::int64_t> memory_bytes, available_bytes;
+  std::vector<std::string> notes;
 };
 template <class V>
 void fields(V& v, DeviceEntry& d) {
@@ -32,6 +33,7 @@ void fields(V& v, DeviceEntry& d) {
   v("problem", d.problem, "why not; null: it can");
   v("memory_bytes", d.memory_bytes, "memory, bytes");
   v("available_bytes", d.available_bytes, "of that, free now, bytes");
+  v("notes", d.notes, "what a run on it should know, one line each");
 }
 struct DeviceList {
   bool cuda = false;
@@ -67,6 +69,7 @@ DeviceList list_of_devices() {
     if (!d.problem.empty()) gpu.problem = d.problem;
     gpu.memory_bytes = d.memory_bytes;
     gpu.available_bytes = d.free_bytes;
+    gpu.notes = d.notes;
     list.devices.push_back(std::move(gpu));
   }
   return list;
@@ -88,6 +91,7 @@ std::string table(const DeviceList& list) {
     if (d.available_bytes) out += fmt::format(", {:.1f} GB free", gb(*d.available_bytes));
     out += d.usable ? fmt::format(" (--device {})\n", d.device)
                     : fmt::format("; cannot be used: {}\n", *d.problem);
+    for (const std::string& note : d.notes) out += fmt::format("! {}\n", note);
   }
   if (list.devices.size() == 1) out += fmt::format("cuda     none: {}\n", list.reason);
   return out;

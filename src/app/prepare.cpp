@@ -58,6 +58,7 @@ Prepared prepare(std::span<const RunConfig> configs, const LocalRank& rank) {
   const RunConfig& config = configs.front();
   Prepared p;
   p.session = open_session(config, rank);
+  for (const std::string& note : p.session.notes) print_note(note);
   const bool drafts = std::any_of(configs.begin(), configs.end(), [](const RunConfig& c) {
     return any_uses(c.methods, Pass::kDraft);
   });

@@ -35,7 +35,8 @@ ExitCode write_document(const RunConfig& config, OutputFiles& files, const std::
 
 // For one configuration, or several of one session (run_session.h): opens the device, chooses the
 // models and refuses what the options rule out, in one order: the one place from which `run`,
-// `plan` and `perplexity` do so, so that they say the same. `rank` is that of open_session().
+// `plan` and `perplexity` do so, so that they say the same. `rank` is that of open_session(), whose
+// notes are printed.
 // Throws Error(kUsage), Error(kDevice), and Error(kBadInput) for models, a tokenizer or a data set
 // that cannot serve; weights, prompts and memory are not looked at.
 Prepared prepare(std::span<const RunConfig> configs, const LocalRank& rank = {});

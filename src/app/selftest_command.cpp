@@ -8,6 +8,7 @@ namespace triforce {
 
 ExitCode selftest_command(const RunConfig& config) {
   const Session session = open_session(config);
+  for (const std::string& note : session.notes) print_note(note);
   print_out(fmt::format("backend: {}\n", session.backend->description()));
   SelftestOptions options;
   options.seed = config.seed;

@@ -2,9 +2,25 @@
 
 #include <cstdlib>
 
+#include "core/utf8.h"
+#include "cuda/compute_cache.h"
 #include "kernels/kernels.h"
 
 namespace triforce::cuda {
+namespace {
+
+std::string note_on_compiling(const DeviceInfo& d) {
+  std::string note = fmt::format(
+      "cuda:{}: this program has no machine code for sm_{}{}, so the driver compiles its kernels "
+      "when they are first used, for a minute or more; ",
+      d.ordinal, d.major, d.minor);
+  const ComputeCache cache = compute_cache();
+  return note + (cache.problem.empty()
+                     ? fmt::format("{} keeps them for the next start", quote_text(cache.folder))
+                     : fmt::format("every start does so again: {}", cache.problem));
+}
+
+}  // namespace
 
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
@@ -78,8 +94,15 @@ DeviceInfo inspect_device(int ordinal) {
     std::size_t free_bytes = 0, total_bytes = 0;
     TF_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
     d.free_bytes = static_cast<std::int64_t>(free_bytes);
-    if (!kernels::runs_here()) {
-      d.problem = fmt::format("this program holds no code for sm_{}{}", d.major, d.minor);
+    switch (kernels::device_code()) {
+      case kernels::DeviceCode::kNone:
+        d.problem = fmt::format("this program holds no code for sm_{}{}", d.major, d.minor);
+        break;
+      case kernels::DeviceCode::kPtx:
+        d.notes.push_back(note_on_compiling(d));
+        break;
+      case kernels::DeviceCode::kMachine:
+        break;
     }
   } catch (const Error& e) {
     d.problem = e.what();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "triforce/error.h"
 
@@ -58,6 +59,7 @@ struct DeviceInfo {
   std::int64_t memory_bytes = 0;
   std::optional<std::int64_t> free_bytes;  // none: the device cannot be used
   std::string problem;                     // why it cannot be used; empty: it can
+  std::vector<std::string> notes;          // what who uses it should know, one line each
 };
 
 // The number of devices of this machine; none of them is touched. If it is 0, `reason`, if given,

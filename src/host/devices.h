@@ -20,6 +20,7 @@ struct CudaDevice {
   std::int64_t memory_bytes = 0;
   std::optional<std::int64_t> free_bytes;  // none: it cannot be used
   std::string problem;                     // why it cannot be used; empty: it can
+  std::vector<std::string> notes;          // what who uses it should know, one line each
 };
 struct CudaDevices {
   bool built = false;  // with CUDA
@@ -38,6 +39,7 @@ struct CudaFacts {
 struct CudaSession {
   std::unique_ptr<Backend> backend;
   CudaFacts gpu;
+  std::vector<std::string> notes;  // of the device
 };
 // The backend of --device auto, cpu, cuda or cuda:N; nullopt: the CPU's. `auto` takes the first
 // usable device. Local rank r takes the r-th after that one, for `auto` the r-th usable one. No

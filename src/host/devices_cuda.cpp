@@ -21,8 +21,8 @@ constexpr bool kTakenByAuto = true;
 #endif
 
 CudaDevice describe(const cuda::DeviceInfo& d) {
-  return {d.ordinal,      d.name,       fmt::format("sm_{}{}", d.major, d.minor),
-          d.memory_bytes, d.free_bytes, d.problem};
+  return {d.ordinal, d.name, fmt::format("sm_{}{}", d.major, d.minor), d.memory_bytes, d.free_bytes,
+          d.problem, d.notes};
 }
 
 CudaSession open(const CudaDevice& device, std::optional<DType> dtype,
@@ -39,7 +39,8 @@ CudaSession open(const CudaDevice& device, std::optional<DType> dtype,
   TF_CUDA(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device.ordinal));
   return {std::move(backend),
           {device.name, device.architecture, cuda::version_text(driver),
-           cuda::version_text(runtime), bus_id.data()}};
+           cuda::version_text(runtime), bus_id.data()},
+          device.notes};
 }
 
 }  // namespace

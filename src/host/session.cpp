@@ -22,6 +22,7 @@ Session open_session(const RunConfig& config, const LocalRank& rank) {
           open_cuda(config.device, config.dtype, rank, std::move(host))) {
     s.backend = std::move(cuda->backend);
     s.gpu = std::move(cuda->gpu);
+    s.notes = std::move(cuda->notes);
     s.dtype = s.backend->activation_dtype();
     return s;
   }

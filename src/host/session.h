@@ -15,7 +15,8 @@ struct Session {
   std::optional<CudaFacts> gpu;  // none: the backend is the CPU's
   cpu::Isa isa = cpu::Isa::kScalar;
   int threads = 0;
-  DType dtype = DType::kF32;  // of weights and KV caches
+  DType dtype = DType::kF32;       // of weights and KV caches
+  std::vector<std::string> notes;  // on the device, for who starts a run on it
 };
 // That of one rank, on the CPU with its part of the threads, on CUDA with a device of its own:
 // those that see the same devices take them from the one asked for on. Throws Error(kDevice) for an

@@ -1,6 +1,10 @@
 // Which devices are looked at, which are touched, and what is said of those that cannot be used.
 #include "host/devices.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_test_support.h"
 #ifdef TF_CUDA_EMULATED
@@ -94,6 +98,86 @@ TEST_F(EmulatedDevices, WithAnOldDriverItSaysWhatIsNeeded) {
   limits.runtime_version = 12080;
   tf_emulator::set_limits(limits);
   EXPECT_EQ(find_cuda_devices().devices.size(), 1U);
+}
+
+// A variable of the environment, which comes back; null: it is not set.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* const before = std::getenv(name)) before_ = before;
+    value == nullptr ? unsetenv(name) : setenv(name, value, 1);
+  }
+  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+// What is said of a device of 12.0 by a program with code for another one.
+CudaDevice of_code_for(int architecture) {
+  tf_emulator::Limits limits;
+  limits.architecture = 120;
+  limits.code_architecture = architecture;
+  tf_emulator::set_limits(limits);
+  return find_cuda_devices().devices.at(0);
+}
+
+TEST_F(EmulatedDevices, WithoutItsMachineCodeItSaysThatTheDriverCompiles) {
+  const std::filesystem::path folder = ::testing::TempDir() + "triforce_compute_cache";
+  std::filesystem::create_directories(folder / "home");
+  std::ofstream(folder / "file") << "no folder";
+  const std::string home = folder / "home", file = folder / "file", own = folder / "not/there";
+  const Variable of_user("HOME", home.c_str()), path("CUDA_CACHE_PATH", nullptr),
+      disable("CUDA_CACHE_DISABLE", nullptr);
+  EXPECT_TRUE(of_code_for(120).notes.empty());
+
+  const auto expect_note = [](const std::string& end) {
+    const CudaDevice found = of_code_for(90);
+    EXPECT_EQ(found.problem, "");
+    ASSERT_EQ(found.notes.size(), 1U);
+    EXPECT_EQ(found.notes[0],
+              "cuda:0: this program has no machine code for sm_120, so the driver compiles its "
+              "kernels when they are first used, for a minute or more; " +
+                  end);
+  };
+  expect_note("\"" + home + "/.nv/ComputeCache\" keeps them for the next start");
+  const auto expect_every_start = [&](const std::string& why) {
+    expect_note("every start does so again: " + why);
+  };
+  {
+    const Variable other("CUDA_CACHE_PATH", own.c_str());
+    expect_note("\"" + own + "\" keeps them for the next start");
+    const Variable off("CUDA_CACHE_DISABLE", "1");
+    expect_every_start("CUDA_CACHE_DISABLE is 1: unset it");
+    const Variable on("CUDA_CACHE_DISABLE", "0");
+    expect_note("\"" + own + "\" keeps them for the next start");
+  }
+  {
+    const Variable none("HOME", nullptr);
+    expect_every_start(
+        "HOME is not set: set it, or CUDA_CACHE_PATH to a folder that can be "
+        "written");
+    const Variable other("CUDA_CACHE_PATH", own.c_str());
+    expect_note("\"" + own + "\" keeps them for the next start");
+  }
+  // No user can make files there.
+  for (const std::string& bad : {file, file + "/cache"}) {
+    const Variable other("CUDA_CACHE_PATH", bad.c_str());
+    expect_every_start("\"" + bad +
+                       "\" cannot be written: set CUDA_CACHE_PATH to a folder that can be written");
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(EmulatedDevices, CodeForLaterDevicesAloneIsNone) {
+  const CudaDevice found = of_code_for(121);
+  EXPECT_EQ(found.problem, "this program holds no code for sm_120");
+  EXPECT_TRUE(found.notes.empty());
+  EXPECT_NE(failure_of("cuda:0").find("cannot be used: this program holds no code for sm_120"),
+            std::string::npos);
 }
 
 TEST_F(EmulatedDevices, KernelsAreLoadedWhenTheyAreUsedUnlessTheUserSaysOtherwise) {

@@ -203,7 +203,10 @@ struct Limits {
   std::size_t memory_bytes = std::size_t{8} << 30;
   int devices = 1;
   int multiprocessors = 4;
-  int architecture = 80;  // 10 times the compute capability, and of the kernels' code
+  int architecture = 80;  // 10 times the compute capability
+  // Of the kernels' code; 0: that of the device. Attributes of older code are those of PTX that the
+  // driver compiled; of newer code there are none.
+  int code_architecture = 0;
   std::size_t shared_optin_bytes = 163 << 10;
   // Host memory that cudaHostRegister takes; what it says of more.
   std::size_t register_bytes = std::size_t{1} << 40;

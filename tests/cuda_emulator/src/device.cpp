@@ -33,6 +33,8 @@ constexpr ErrorName kErrors[] = {
                       "CUDA-capable device(s) is/are busy or unavailable"),
     TF_EMULATOR_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
     TF_EMULATOR_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+    TF_EMULATOR_ERROR(cudaErrorNoKernelImageForDevice,
+                      "no kernel image is available for execution on the device"),
     TF_EMULATOR_ERROR(cudaErrorOperatingSystem,
                       "OS call failed or operation not supported on this OS"),
     TF_EMULATOR_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),

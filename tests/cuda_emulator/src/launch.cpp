@@ -93,13 +93,18 @@ cudaError_t function_attributes(cudaFuncAttributes* attributes, const void* func
   const Call call;
   TF_EMULATOR_TRY(call->ready());
   if (function == nullptr) return call->fail(cudaErrorInvalidDeviceFunction);
+  if (call->limits.code_architecture > call->limits.architecture) {
+    return call->fail(cudaErrorNoKernelImageForDevice);
+  }
   const auto opted = call->dynamic_shared.find(function);
   const std::size_t shared =
       opted == call->dynamic_shared.end() ? kSharedWithoutOptIn : opted->second;
   *attributes = {};
   attributes->maxThreadsPerBlock = 1024;
   attributes->numRegs = 64;  // made up: fits 1024 threads
-  attributes->ptxVersion = attributes->binaryVersion = call->limits.architecture;
+  const int device = call->limits.architecture, code = call->limits.code_architecture;
+  attributes->binaryVersion = device;
+  attributes->ptxVersion = code == 0 ? device : code;
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(shared);
   return cudaSuccess;
 }

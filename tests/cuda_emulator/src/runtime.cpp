@@ -74,6 +74,7 @@ Runtime::Runtime() : order(order_from_environment()), blocks(blocks_from_environ
   limits.devices = integer_from_environment("TF_EMULATOR_DEVICES", limits.devices);
   limits.driver_version = integer_from_environment("TF_EMULATOR_DRIVER", limits.driver_version);
   limits.architecture = integer_from_environment("TF_EMULATOR_ARCHITECTURE", limits.architecture);
+  limits.code_architecture = integer_from_environment("TF_EMULATOR_CODE", limits.code_architecture);
   if (limits.architecture == 90) limits.shared_optin_bytes = kSharedOptin90;
   if (const char* const error = std::getenv("TF_EMULATOR_REGISTER_ERROR")) {
     limits.register_bytes = 0;

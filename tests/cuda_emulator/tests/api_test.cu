@@ -186,6 +186,24 @@ TEST_F(Api, NoDriverAndNoDevice) {
   EXPECT_EQ(cudaMalloc(&memory, 4), cudaErrorNoDevice);
 }
 
+TEST_F(Api, CodeOfAnotherArchitectureIsCompiledOrRefused) {
+  tf_emulator::Limits limits;
+  limits.architecture = 90;
+  const auto attributes = [&](int code) {
+    limits.code_architecture = code;
+    tf_emulator::set_limits(limits);
+    cudaFuncAttributes found{};
+    ok(cudaFuncGetAttributes(&found, nothing));
+    return std::pair(found.ptxVersion, found.binaryVersion);
+  };
+  EXPECT_EQ(attributes(0), std::pair(90, 90));
+  EXPECT_EQ(attributes(80), std::pair(80, 90));
+  limits.code_architecture = 100;
+  tf_emulator::set_limits(limits);
+  cudaFuncAttributes found{};
+  EXPECT_EQ(cudaFuncGetAttributes(&found, nothing), cudaErrorNoKernelImageForDevice);
+}
+
 TEST_F(Api, Device) {
   cudaDeviceProp prop;
   ok(cudaGetDeviceProperties(&prop, 0));
