@@ -6,10 +6,10 @@
 #   tar xf gpu-bundle-sm_90.tar.gz -C /tmp && /tmp/gpu-bundle/run.sh --out RESULTS
 # RESULTS is a folder; run.sh takes the options of gpu_suite.sh and ends within 9 minutes.
 #   scripts/gpu_bundle.sh [--arch 80|86|89|90|100|120] [--emulated] [--build DIR] [--out FILE]
-# --arch: compute capability without its point, 90 unless said; later cards compile the kernels when a
-# program starts. --emulated: the emulated build, for
-# tests of the bundle itself. --build DIR: what was built there. --out FILE: the archive, build/
-# gpu-bundle-ARCH.tar.gz unless said.
+# --arch: compute capability without its point, 90 unless said; drivers of later cards compile the
+# kernels when they are first used. --emulated: the emulated build, for tests of the bundle itself.
+# --build DIR: what was built there. --out FILE: the archive, build/gpu-bundle-ARCH.tar.gz unless said.
+# CUDACXX in the environment names the nvcc.
 set -euo pipefail
 # shellcheck source=lib/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -55,7 +55,8 @@ if [[ -n $emulated ]]; then
 elif [[ -z $build ]]; then
   build="$TF_ROOT/build/bundle-$name"
   nvcc="${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}"
-  [[ -x $nvcc ]] || die "nvcc of the CUDA Toolkit was not found"
+  [[ -x $nvcc ]] ||
+    die "expected nvcc, found none: install the CUDA Toolkit 12 or newer, or name its nvcc in CUDACXX"
   tf_configure "$build" -DCMAKE_BUILD_TYPE=Release -DTRIFORCE_CUDA=ON \
     "-DCMAKE_CUDA_COMPILER=$nvcc" \
     "-DCMAKE_CUDA_ARCHITECTURES=$architecture-real;$((architecture < 90 ? architecture : 90))-virtual"

@@ -138,7 +138,8 @@ tf_cuda_options() {
   fi
   if ! command -v nvcc >/dev/null && [[ -z ${CUDACXX:-} ]]; then
     if [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
-      say "a CUDA device was found but no CUDA Toolkit (nvcc): building for the CPU alone"
+      say "a CUDA device was found but no nvcc: building for the CPU alone; install the CUDA Toolkit 12 or" \
+        "newer, or name its nvcc in CUDACXX, or bring an archive of scripts/gpu_bundle.sh"
       printf '%s\n' -DTRIFORCE_CUDA=OFF
       return
     fi

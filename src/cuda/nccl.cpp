@@ -56,10 +56,12 @@ const Library* library() {
 }
 
 [[noreturn]] void throw_failed(const Library& nccl, nccl::Result result, const char* what) {
-  std::string advice;
+  std::string advice = "; NCCL_DEBUG=WARN in the environment makes NCCL say why";
   struct statvfs shared {};
   if (result == nccl::kSystemError && statvfs("/dev/shm", &shared) == 0) {
-    advice = shared_memory_advice(static_cast<std::int64_t>(shared.f_blocks * shared.f_frsize));
+    const std::string lacks =
+        shared_memory_advice(static_cast<std::int64_t>(shared.f_blocks * shared.f_frsize));
+    if (!lacks.empty()) advice = lacks;
   }
   throw Error(
       ExitCode::kCommunication, "NcclFailed",

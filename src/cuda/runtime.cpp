@@ -70,8 +70,9 @@ int count_devices(std::string* reason) {
     // Version Compatibility".
     const char* const least = runtime >= 13000 ? "580" : "525";
     *reason = fmt::format(
-        "the NVIDIA driver is for CUDA {}, this program needs one for CUDA {} ({} or newer)",
-        version_text(driver), version_text(runtime), least);
+        "the NVIDIA driver is for CUDA {}, this program needs one for CUDA {} ({} or newer); a "
+        "CUDA Toolkit {} makes a program for this driver",
+        version_text(driver), version_text(runtime), least, driver / 1000);
   } else if (status == cudaSuccess || status == cudaErrorNoDevice) {
     *reason = "no CUDA device was found";
   } else {

@@ -263,7 +263,7 @@ TEST_F(NcclRanks, ASystemErrorSaysWhatContainersLack) {
     ADD_FAILURE() << "nothing was thrown";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::kCommunication);
-    EXPECT_NE(std::string(e.what()).find("expected to start, found: unhandled system error"),
+    EXPECT_NE(std::string(e.what()).find("expected to start, found: unhandled system error; "),
               std::string::npos)
         << e.what();
   }

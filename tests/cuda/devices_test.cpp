@@ -92,7 +92,7 @@ TEST_F(EmulatedDevices, WithAnOldDriverItSaysWhatIsNeeded) {
   tf_emulator::set_limits(limits);
   EXPECT_EQ(find_cuda_devices().reason,
             "the NVIDIA driver is for CUDA 12.8, this program needs one for CUDA 13.0 (580 or "
-            "newer)");
+            "newer); a CUDA Toolkit 12 makes a program for this driver");
   // Within a major version older drivers do.
   limits.driver_version = 12020;
   limits.runtime_version = 12080;
