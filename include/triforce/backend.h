@@ -146,6 +146,8 @@ class Backend {
     int kv_granule = 1;
     int head_dim_step = 2, max_head_dim = 1 << 20;  // head dimensions: multiples of step up to max
     Formats formats = Formats::kActivation;
+    // Of a device: it has no memory of its own, so that what is page-locked takes of the same.
+    bool shares_host_memory = false;
   };
   // What memory and link allow, in GB/s (1e9 bytes): the bounds that times stand beside.
   struct Bandwidths {
@@ -172,7 +174,7 @@ class Backend {
   // such as a library's, and of kStaging.
   virtual std::int64_t own_bytes(MemTag /*tag*/) const { return 0; }
 
-  // Bytes that are free in a memory of the device's own; nullopt: it works in the host's.
+  // Bytes that are free in the device's memory; nullopt: place() is the host.
   virtual std::optional<std::int64_t> available_bytes() const { return std::nullopt; }
   // Takes the device's memory for a planned run at once; what allocator() gives then comes from it.
   // Throws Error(kResources, "OutOfMemory").

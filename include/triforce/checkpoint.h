@@ -106,6 +106,9 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes,
 // one, as Checkpoint::open() reads them; the folder may lack weights. Throws Error(kBadInput).
 ModelConfig read_checkpoint_config(const std::filesystem::path& dir);
 
+// What the system's page cache does with bytes that were read.
+enum class PageCache : std::uint8_t { kKeep, kDrop };
+
 // A folder in Hugging Face layout: config.json and model.safetensors, or shards with an index.
 class Checkpoint {
  public:
@@ -130,7 +133,7 @@ class Checkpoint {
   // ReadError.
   void read_rows(std::string_view name, std::span<const std::int64_t> expected_shape,
                  std::int64_t row_begin, std::int64_t rows, std::vector<std::byte>& out,
-                 DType& dtype) const;
+                 DType& dtype, PageCache cache = PageCache::kKeep) const;
   // Checks that the tensors a Llama of config() needs are there, with their shapes, and none that
   // another architecture would compute with: a bias, a norm of queries, a scale of a quantized
   // matrix. The error lists the first ten missing or mismatched (kind: that of the first), else the

@@ -175,6 +175,12 @@ void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backe
       "another --dtype need less";
   const std::int64_t limit = config.memory_limit_bytes;
   const std::optional<MemoryState> host = memory_state();
+  if (backend != nullptr && backend->traits().shares_host_memory) {
+    check("memory", memory.total_bytes(), config.tp, limit > 0 ? limit : *near_limit(backend),
+          limit > 0 ? "--memory-limit" : "the memory that host and device have available together",
+          kSmaller);
+    return;
+  }
   // Ranks have a device each, but the machine's memory together.
   if (const std::optional<std::int64_t> device = near_limit(backend)) {
     check("memory", memory.near_bytes(), 1, limit > 0 ? limit : *device,

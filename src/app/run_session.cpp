@@ -197,7 +197,7 @@ void RunSession::Impl::describe(Run& run) {
 // runs need not fit twice.
 std::int64_t RunSession::Impl::memory_for_prompts() const {
   constexpr std::int64_t kAlways = std::int64_t{64} << 20;
-  const bool on_host = !session.gpu;
+  const bool on_host = !session.gpu || session.backend->traits().shares_host_memory;
   std::int64_t limit = on_host ? config().memory_limit_bytes : 0;
   if (limit == 0) {
     const std::optional<MemoryState> state = memory_state();

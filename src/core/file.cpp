@@ -107,6 +107,12 @@ void InputFile::read_exact(std::int64_t offset, std::span<std::byte> out) const 
   check_unchanged();
 }
 
+void InputFile::drop_pages(std::int64_t offset, std::int64_t bytes) const noexcept {
+  const std::int64_t page = ::sysconf(_SC_PAGESIZE);
+  const std::int64_t begin = offset / page * page;
+  static_cast<void>(::posix_fadvise(fd_.get(), begin, offset + bytes - begin, POSIX_FADV_DONTNEED));
+}
+
 void InputFile::check_unchanged() const {
   struct stat st {};
   if (::fstat(fd_.get(), &st) != 0) {

@@ -62,6 +62,9 @@ class InputFile {
   // Throws Error(kBadInput): ReadError, FileChanged (shorter, longer, or touched since).
   void read_exact(std::int64_t offset, std::span<std::byte> out) const;
   void check_unchanged() const;
+  // Lets the system's page cache forget whole pages of these bytes, also a page that they share
+  // with those before. It may keep them all the same.
+  void drop_pages(std::int64_t offset, std::int64_t bytes) const noexcept;
 
  private:
   InputFile() = default;

@@ -60,8 +60,10 @@ class CudaBackend final : public Backend, public DeviceQueue {
                  .kv_granule = kernels::kKvGranule,
                  .head_dim_step = 64,  // what the kernels are built for: 64 and 128
                  .max_head_dim = 128,
-                 .formats = Formats::kActivation}),
-        device_(select(options)),
+                 .formats = Formats::kActivation,
+                 .shares_host_memory = shares_host_memory(select(options))}),
+        device_(options.device),
+        host_available_(options.host_available),
         multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, device_)),
         allocator_(device_),
         compute_(make_stream()),
@@ -91,8 +93,9 @@ class CudaBackend final : public Backend, public DeviceQueue {
   std::string description() const override {
     cudaDeviceProp p{};
     TF_CUDA(cudaGetDeviceProperties(&p, device_));
-    return fmt::format("cuda:{} {}, sm_{}{}, {} multiprocessors, prefill GEMMs by {}", device_,
+    return fmt::format("cuda:{} {}, sm_{}{}, {} multiprocessors{}, prefill GEMMs by {}", device_,
                        p.name, p.major, p.minor, multiprocessors_,
+                       traits().shares_host_memory ? " in the host's memory" : "",
                        lt_ ? "cuBLASLt " + lt_->version() : "own kernels (no cuBLASLt)");
   }
   Allocator& allocator() override { return allocator_; }
@@ -101,9 +104,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   }
 
   std::optional<std::int64_t> available_bytes() const override {
-    std::size_t free_bytes = 0, total_bytes = 0;
-    TF_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
-    const auto bytes = static_cast<std::int64_t>(free_bytes) + allocator_.idle_bytes();
+    const std::int64_t bytes = free_memory(device_, host_available_) + allocator_.idle_bytes();
     return std::max<std::int64_t>(0, bytes - kDriverBytes);
   }
   void reserve_memory(std::int64_t bytes) override { allocator_.reserve(bytes + kReserveSlack); }
@@ -299,6 +300,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
   }
 
   int device_;
+  HostAvailable host_available_;
   int multiprocessors_;
   CudaAllocator allocator_;
   Stream compute_, copy_;

@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 
+#include "cuda/runtime.h"
 #include "triforce/host_attention.h"
 
 namespace triforce {
@@ -12,6 +13,8 @@ struct CudaOptions {
   DType dtype = DType::kF16;  // of weights, KV caches and activations: f16 or bf16
   bool replay = true;         // false: every pass is launched anew, for comparison
   bool cublas_lt = true;      // false: as where cuBLASLt is not installed
+  // Asked where the device's memory is the host's; null: as if it did not say.
+  cuda::HostAvailable host_available = nullptr;
   // What computes attention over rows in host memory; null: no view may be on_host.
   std::shared_ptr<HostAttention> host_attention = nullptr;
 };

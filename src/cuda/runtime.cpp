@@ -1,5 +1,6 @@
 #include "cuda/runtime.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "core/utf8.h"
@@ -70,9 +71,12 @@ int count_devices(std::string* reason) {
     // Version Compatibility".
     const char* const least = runtime >= 13000 ? "580" : "525";
     *reason = fmt::format(
-        "the NVIDIA driver is for CUDA {}, this program needs one for CUDA {} ({} or newer); a "
-        "CUDA Toolkit {} makes a program for this driver",
-        version_text(driver), version_text(runtime), least, driver / 1000);
+        "the NVIDIA driver is for CUDA {}, this program needs one for CUDA {} ({} or newer)",
+        version_text(driver), version_text(runtime), least);
+    constexpr int kOldestToolkit = 12;
+    if (driver / 1000 >= kOldestToolkit) {
+      *reason += fmt::format("; a CUDA Toolkit {} makes a program for this driver", driver / 1000);
+    }
   } else if (status == cudaSuccess || status == cudaErrorNoDevice) {
     *reason = "no CUDA device was found";
   } else {
@@ -81,7 +85,22 @@ int count_devices(std::string* reason) {
   return 0;
 }
 
-DeviceInfo inspect_device(int ordinal) {
+bool shares_host_memory(int device) {
+  int integrated = 0;
+  TF_CUDA(cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, device));
+  return integrated != 0;
+}
+
+std::int64_t free_memory(int device, const HostAvailable& host) {
+  std::size_t free_bytes = 0, total_bytes = 0;
+  TF_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+  std::optional<std::int64_t> available;
+  if (host && shares_host_memory(device)) available = host();
+  return available ? std::min(*available, static_cast<std::int64_t>(total_bytes))
+                   : static_cast<std::int64_t>(free_bytes);
+}
+
+DeviceInfo inspect_device(int ordinal, const HostAvailable& host) {
   DeviceInfo d;
   d.ordinal = ordinal;
   try {
@@ -92,9 +111,7 @@ DeviceInfo inspect_device(int ordinal) {
     d.minor = p.minor;
     d.memory_bytes = static_cast<std::int64_t>(p.totalGlobalMem);
     TF_CUDA(cudaSetDevice(ordinal));
-    std::size_t free_bytes = 0, total_bytes = 0;
-    TF_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
-    d.free_bytes = static_cast<std::int64_t>(free_bytes);
+    d.free_bytes = free_memory(ordinal, host);
     switch (kernels::device_code()) {
       case kernels::DeviceCode::kNone:
         d.problem = fmt::format("this program holds no code for sm_{}{}", d.major, d.minor);

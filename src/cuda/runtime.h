@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,6 +52,18 @@ std::string version_text(int number);
 Stream make_stream();                // does not wait for the default stream
 EventHandle make_event(bool timed);  // timed: usable in cudaEventElapsedTime
 
+// What the host has available for this process, bytes; nullopt: it does not say.
+using HostAvailable = std::function<std::optional<std::int64_t>()>;
+
+// Whether a device has no memory but the host's (DGX Spark, Jetson). That its tables of pages are
+// the host's (cudaDevAttrPageableMemoryAccessUsesHostPageTables) says less: GH200 and GB200 have
+// them and HBM of their own, which cudaMemGetInfo counts and plans have to keep to.
+bool shares_host_memory(int device);
+// Bytes that the current device has free. Where its memory is the host's, cudaMemGetInfo counts the
+// page cache as taken, which the system gives up when it is asked to; there it is what the host has
+// available, as far as the device reaches.
+std::int64_t free_memory(int device, const HostAvailable& host);
+
 // What list-devices prints.
 struct DeviceInfo {
   int ordinal = 0;
@@ -67,7 +80,7 @@ struct DeviceInfo {
 int count_devices(std::string* reason = nullptr);
 // Looks at one of them, 0 <= ordinal < count_devices(), which becomes the current device if it can
 // be used: a context on this device, and on no other. What is wrong with the device is no
-// exception but its `problem`.
-DeviceInfo inspect_device(int ordinal);
+// exception but its `problem`. host: for free_memory().
+DeviceInfo inspect_device(int ordinal, const HostAvailable& host = {});
 
 }  // namespace triforce::cuda

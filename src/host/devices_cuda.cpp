@@ -9,6 +9,7 @@
 #include "cuda/nccl.h"
 #include "cuda/runtime.h"
 #include "host/devices.h"
+#include "host/machine.h"
 
 namespace triforce {
 namespace {
@@ -25,11 +26,21 @@ CudaDevice describe(const cuda::DeviceInfo& d) {
           d.problem, d.notes};
 }
 
+std::optional<std::int64_t> available_host_bytes() {
+  const std::optional<MemoryState> state = memory_state();
+  return state ? std::optional(state->available_bytes) : std::nullopt;
+}
+
+CudaDevice inspect(int ordinal) {
+  return describe(cuda::inspect_device(ordinal, available_host_bytes));
+}
+
 CudaSession open(const CudaDevice& device, std::optional<DType> dtype,
                  std::shared_ptr<HostAttention> host_attention) {
   CudaOptions options;
   options.host_attention = std::move(host_attention);
   options.device = device.ordinal;
+  options.host_available = available_host_bytes;
   options.dtype = dtype.value_or(options.dtype);
   std::unique_ptr<Backend> backend = make_cuda_backend(options);
   int driver = 0, runtime = 0;
@@ -49,7 +60,7 @@ CudaDevices find_cuda_devices() {
   CudaDevices found;
   found.built = true;
   const int count = cuda::count_devices(&found.reason);
-  for (int i = 0; i < count; ++i) found.devices.push_back(describe(cuda::inspect_device(i)));
+  for (int i = 0; i < count; ++i) found.devices.push_back(inspect(i));
   return found;
 }
 
@@ -65,7 +76,7 @@ std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DT
   if (device == "auto") {
     int usable = 0;
     for (int i = 0; i < count; ++i) {
-      const CudaDevice found = describe(cuda::inspect_device(i));
+      const CudaDevice found = inspect(i);
       if (found.problem.empty() && usable++ == rank.device)
         return open(found, dtype, std::move(host_attention));
     }
@@ -79,7 +90,7 @@ std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DT
     refuse(fmt::format("expected {} devices for --tp, found {} from this one on", rank.devices,
                        count - first));
   }
-  const CudaDevice wanted = describe(cuda::inspect_device(static_cast<int>(first) + rank.device));
+  const CudaDevice wanted = inspect(static_cast<int>(first) + rank.device);
   if (!wanted.problem.empty()) {
     refuse(fmt::format("{} ({}) cannot be used: {}", wanted.name, wanted.architecture,
                        wanted.problem));

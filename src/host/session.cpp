@@ -23,6 +23,12 @@ Session open_session(const RunConfig& config, const LocalRank& rank) {
     s.backend = std::move(cuda->backend);
     s.gpu = std::move(cuda->gpu);
     s.notes = std::move(cuda->notes);
+    // No error: a run that fits keeps its rows near, and another one is refused by its plan.
+    if (s.backend->traits().shares_host_memory && (config.kv_offload || config.on_chip)) {
+      s.notes.push_back(
+          fmt::format("{}: host and device memory are one, so KV rows in host memory save none",
+                      config.kv_offload ? "--kv-offload" : "--on-chip"));
+    }
     s.dtype = s.backend->activation_dtype();
     return s;
   }

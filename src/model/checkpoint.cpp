@@ -280,7 +280,7 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
 
 void Checkpoint::read_rows(std::string_view name, std::span<const std::int64_t> expected_shape,
                            std::int64_t row_begin, std::int64_t rows, std::vector<std::byte>& out,
-                           DType& dtype) const {
+                           DType& dtype, PageCache cache) const {
   const auto it = impl_->by_name.find(name);
   if (it == impl_->by_name.end()) {
     throw_input("MissingTensor", "{}: tensor {} is not there", dir().string(), quote_text(name));
@@ -305,7 +305,9 @@ void Checkpoint::read_rows(std::string_view name, std::span<const std::int64_t> 
     throw_input("FileChanged", "{}: changed since its header was read", file.path.string());
   }
   out.resize(static_cast<std::size_t>(rows * row_bytes));
-  in.read_exact(t.begin + row_begin * row_bytes, out);
+  const std::int64_t begin = t.begin + row_begin * row_bytes;
+  in.read_exact(begin, out);
+  if (cache == PageCache::kDrop) in.drop_pages(begin, rows * row_bytes);
   dtype = *type;
 }
 

@@ -184,8 +184,8 @@ ModelWeights build_weights(Backend& backend, const ModelConfig& config, DType dt
 class CheckpointSource final : public WeightSource {
  public:
   // hashes: digest() will be asked for.
-  CheckpointSource(const Checkpoint& checkpoint, bool hashes)
-      : checkpoint_(checkpoint), hashes_(hashes) {}
+  CheckpointSource(const Checkpoint& checkpoint, bool hashes, PageCache cache)
+      : checkpoint_(checkpoint), hashes_(hashes), cache_(cache) {}
 
   PartShape shape(WeightPart part) const override { return part_shape(checkpoint_.config(), part); }
 
@@ -225,7 +225,7 @@ class CheckpointSource final : public WeightSource {
     const auto d = dims(part);
     DType dtype{};
     checkpoint_.read_rows(part_name(checkpoint_.config(), part, layer), as_tensor(d), begin, n,
-                          bytes_, dtype);
+                          bytes_, dtype, cache_);
     return dtype;
   }
   // bytes_ holds rows [begin, begin + n) of the open tensor.
@@ -253,6 +253,7 @@ class CheckpointSource final : public WeightSource {
 
   const Checkpoint& checkpoint_;
   bool hashes_;
+  PageCache cache_;
   std::vector<std::byte> bytes_;
   Sha256 digest_;
   Open open_;
@@ -304,7 +305,9 @@ ModelWeights load_weights(Backend& backend, const Checkpoint& checkpoint, DType 
   checkpoint.check_llama_tensors();
   const bool hashes = shard.rank == 0;
   if (hashes) checkpoint.check_tied_head();
-  CheckpointSource source(checkpoint, hashes);
+  // Where the device's memory is the host's, pages that are kept stand where its buffers could be.
+  const PageCache cache = backend.traits().shares_host_memory ? PageCache::kDrop : PageCache::kKeep;
+  CheckpointSource source(checkpoint, hashes, cache);
   ModelWeights w = build_weights(backend, checkpoint.config(), dtype, tag, source, shard, progress);
   w.config_sha256 = checkpoint.config_sha256();
   if (hashes) w.weights_digest = source.digest();

@@ -65,6 +65,24 @@ class RentedMachine(ProgramTest):
         self.assertEqual(said, "")
         self.assertEqual(self.tokens(without), self.tokens(usual))
 
+    def test_one_memory_of_host_and_device(self):
+        # cudaMemGetInfo says that 42 MiB of 8 GiB are free, less than the driver is left.
+        one_memory = {"TF_EMULATOR_INTEGRATED": "8150"}
+        save_none = ": host and device memory are one, so KV rows in host memory save none"
+        near, said = self.ends(0, *self.options(**{"kv-offload": True}), **one_memory)
+        self.assertEqual(said, f"triforce-bench: --kv-offload{save_none}")
+        self.assertIn("in the host's memory", near["context"]["backend"])
+        self.assertEqual(near["cases"][0]["memory"]["peak"]["kv_far"], 0)
+        # What is far counts as what is near does.
+        options = self.options(**{"on-chip": 0})
+        far, said = self.ends(0, *options, **one_memory)
+        self.assertEqual(said, f"triforce-bench: --on-chip{save_none}")
+        self.assertEqual(self.tokens(far), self.tokens(near))
+        planned = far["cases"][0]["memory"]["planned"]["total"]
+        for limit, code in [(planned, 0), (planned - 1, 4)]:
+            self.run_program("plan", *options, "--memory-limit", str(limit), code=code,
+                             env={**os.environ, **one_memory})
+
     @needs_mounts
     def test_the_shared_memory_of_a_container(self):
         for size, advice in [("64m", "/dev/shm has 64 MiB, of which cards without access to each "
@@ -80,19 +98,18 @@ class RentedMachine(ProgramTest):
     def test_a_home_that_cannot_be_written(self):
         home = self.folder / "home"
         home.mkdir()
-        read_only = f"mount -t tmpfs -o ro none '{home}'"
-        usual, said = self.ends(0, *self.options(), HOME=str(home), mounts=read_only)
-        self.assertEqual(said, "")
-        # Where the driver has to compile the kernels, their place matters.
-        compiled, said = self.ends(0, *self.options(), HOME=str(home), mounts=read_only,
-                                   TF_EMULATOR_CODE="70")
-        self.assertIn("no machine code for sm_80, so the driver compiles its kernels", said)
-        self.assertIn("ComputeCache\" cannot be written: set CUDA_CACHE_PATH to a folder that can be",
-                      said)
-        self.assertEqual(self.tokens(compiled), self.tokens(usual))
-        _, said = self.ends(0, *self.options(), HOME=str(home), mounts=read_only,
-                            TF_EMULATOR_CODE="70", CUDA_CACHE_PATH=str(self.folder))
-        self.assertIn(f"\"{self.folder}\" keeps them for the next start", said)
+        # Where the driver compiles the kernels, what it makes of them has no place.
+        result, said = self.ends(0, *self.options(), HOME=str(home), TF_EMULATOR_CODE="70",
+                                 mounts=f"mount -t tmpfs -o ro none '{home}'")
+        self.assertEqual([c["status"] for c in result["cases"]], ["ok", "ok"])
+        start = "cuda:0: this program has no machine code for sm_80, so the driver compiles its kernels"
+        self.assertTrue(said.startswith(f"triforce-bench: {start}"), said)
+        self.assertTrue(said.endswith(
+            "ComputeCache\" cannot be written: set CUDA_CACHE_PATH to a folder that can be written"), said)
+        listed = self.run_program("list-devices", env={
+            **os.environ, "TF_EMULATOR_CODE": "70", "CUDA_CACHE_PATH": str(self.folder)}).out
+        self.assertIn(f"! {start}", listed)
+        self.assertIn(f"\"{self.folder}\" keeps them for the next start\n", listed)
 
     def test_a_bundle_without_nvcc(self):
         done = subprocess.run([SOURCE / "scripts/gpu_bundle.sh", "--out", self.path("bundle.tar.gz")],

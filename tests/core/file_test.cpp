@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
+#include "cached_pages.h"
 #include "core/checked.h"
 #include "core/file.h"
 #include "core/sha256.h"
@@ -44,6 +46,26 @@ std::string kind(const Call& call, ExitCode code) {
     return e.kind();
   }
   return "none";
+}
+
+TEST_F(FileTest, PagesThatWereReadAreDropped) {
+  constexpr std::int64_t kPages = 256, kParts = 10;
+  const std::int64_t page = ::sysconf(_SC_PAGESIZE);
+  const std::string text(static_cast<std::size_t>(kPages * page), 'x');
+  const fs::path file = write("a", text);
+  if (!can_drop(file)) GTEST_SKIP() << "this file system keeps its pages";
+  const InputFile in = InputFile::open(file);
+  std::vector<std::byte> out(text.size());
+  in.read_exact(0, out);
+  ASSERT_EQ(cached_pages(file), kPages);
+  // In parts that divide no page, one after the other; what is after them stays.
+  const std::int64_t part = (kPages / 2 * page + 100) / kParts;
+  for (std::int64_t i = 0; i < kParts; ++i) {
+    in.read_exact(i * part, std::span(out).first(static_cast<std::size_t>(part)));
+    in.drop_pages(i * part, part);
+    // The page in which the part ends belongs to the next one as well.
+    EXPECT_EQ(cached_pages(file), kPages - (i + 1) * part / page) << i;
+  }
 }
 
 TEST_F(FileTest, ReadsExactly) {

@@ -5,8 +5,12 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/cached_pages.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_test_support.h"
+#include "cuda/runtime.h"
+#include "model/checkpoint/checkpoint_folder.h"
+#include "triforce/weights.h"
 #ifdef TF_CUDA_EMULATED
 #include "tf_emulator.h"
 #endif
@@ -178,6 +182,61 @@ TEST_F(EmulatedDevices, CodeForLaterDevicesAloneIsNone) {
   EXPECT_TRUE(found.notes.empty());
   EXPECT_NE(failure_of("cuda:0").find("cannot be used: this program holds no code for sm_120"),
             std::string::npos);
+}
+
+// cudaMemGetInfo's free leaves out the page cache.
+TEST_F(EmulatedDevices, MemoryOfTheHostIsFreeAsFarAsTheHostHasItAvailable) {
+  constexpr std::int64_t kMiB = 1 << 20, kFree = 100 * kMiB;
+  std::optional<std::int64_t> available = 900 * kMiB;
+  const cuda::HostAvailable host = [&] { return available; };
+  tf_emulator::Limits limits;
+  const auto total = static_cast<std::int64_t>(limits.memory_bytes);
+  limits.page_cache_bytes = limits.memory_bytes - kFree;
+  tf_emulator::set_limits(limits);
+  EXPECT_EQ(cuda::inspect_device(0, host).free_bytes, kFree);  // a card's memory is its own
+  EXPECT_FALSE(make_cuda_backend({.host_available = host})->traits().shares_host_memory);
+
+  limits.integrated = true;
+  tf_emulator::set_limits(limits);
+  EXPECT_EQ(cuda::inspect_device(0, host).free_bytes, 900 * kMiB);
+  EXPECT_EQ(cuda::inspect_device(0).free_bytes, kFree);
+  const std::unique_ptr<Backend> backend = make_cuda_backend({.host_available = host});
+  EXPECT_TRUE(backend->traits().shares_host_memory);
+  EXPECT_NE(backend->description().find("multiprocessors in the host's memory"), std::string::npos);
+  const std::int64_t left_to_driver = 900 * kMiB - *backend->available_bytes();
+  EXPECT_GT(left_to_driver, 0);
+  // What the run has reserved is no longer the host's, and is its own.
+  backend->reserve_memory(200 * kMiB);
+  available = 700 * kMiB;
+  EXPECT_NEAR(static_cast<double>(*backend->available_bytes()),
+              static_cast<double>(900 * kMiB - left_to_driver), 32.0 * kMiB);
+  available = 100 * total;
+  EXPECT_EQ(cuda::inspect_device(0, host).free_bytes, total);
+  available = std::nullopt;
+  EXPECT_EQ(cuda::inspect_device(0, host).free_bytes, 0);  // cache and reserve are all there is
+}
+
+// But for pages that small tensors share.
+TEST_F(EmulatedDevices, LoadingToMemoryOfTheHostDropsThePagesOfItsFiles) {
+  const testing_files::TemporaryFolder folder;
+  std::string config(testing_files::kConfig);
+  const std::string_view vocabulary = "\"vocab_size\": 20";
+  config.replace(config.find(vocabulary), vocabulary.size(), "\"vocab_size\": 4000");
+  folder.write("config.json", config);
+  folder.write("model.safetensors", testing_files::file_of(testing_files::llama("F32", config)));
+  const std::filesystem::path file = folder.path() / "model.safetensors";
+  std::vector<std::int64_t> cached;
+  for (const bool integrated : {false, true}) {
+    tf_emulator::Limits limits;
+    limits.integrated = integrated;
+    tf_emulator::set_limits(limits);
+    if (!can_drop(file)) GTEST_SKIP() << "this file system keeps its pages";
+    static_cast<void>(load_weights(*make_cuda_backend({}), Checkpoint::open(folder.path()),
+                                   DType::kF16, MemTag::kTargetWeights, {}));
+    cached.push_back(cached_pages(file).value_or(-1));
+  }
+  EXPECT_GT(cached[0], 250);  // two tables of 500 KiB
+  EXPECT_LT(cached[1], 25);
 }
 
 TEST_F(EmulatedDevices, KernelsAreLoadedWhenTheyAreUsedUnlessTheUserSaysOtherwise) {

@@ -218,6 +218,9 @@ struct Limits {
   // version is refused, as on a device; 0: there is none.
   int driver_version = 13000;
   int runtime_version = 13000;
+  // The devices' memory is the host's, whose page cache counts as taken.
+  bool integrated = false;
+  std::size_t page_cache_bytes = 0;
   int busy_device = -1;  // cudaSetDevice refuses it, as one that another process has for itself
 };
 void set_limits(const Limits& limits);

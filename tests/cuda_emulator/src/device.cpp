@@ -146,6 +146,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
   prop->major = call->limits.architecture / 10;
   prop->minor = call->limits.architecture % 10;
   prop->multiProcessorCount = call->limits.multiprocessors;
+  prop->integrated = call->limits.integrated ? 1 : 0;
   prop->canMapHostMemory = 1;
   prop->pciBusID = device + 1;
   prop->asyncEngineCount = 2;

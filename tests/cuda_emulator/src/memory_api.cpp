@@ -231,7 +231,8 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   const Call call;
   TF_EMULATOR_TRY(call->ready());
   *total_bytes = call->limits.memory_bytes;
-  *free_bytes = call->limits.memory_bytes - memory().device.live_bytes();
+  const std::size_t taken = memory().device.live_bytes() + call->limits.page_cache_bytes;
+  *free_bytes = call->limits.memory_bytes - std::min(call->limits.memory_bytes, taken);
   return cudaSuccess;
 }
 

@@ -76,6 +76,11 @@ Runtime::Runtime() : order(order_from_environment()), blocks(blocks_from_environ
   limits.architecture = integer_from_environment("TF_EMULATOR_ARCHITECTURE", limits.architecture);
   limits.code_architecture = integer_from_environment("TF_EMULATOR_CODE", limits.code_architecture);
   if (limits.architecture == 90) limits.shared_optin_bytes = kSharedOptin90;
+  if (std::getenv("TF_EMULATOR_INTEGRATED") != nullptr) {
+    limits.integrated = true;
+    limits.page_cache_bytes =
+        static_cast<std::size_t>(integer_from_environment("TF_EMULATOR_INTEGRATED", 0)) << 20;
+  }
   if (const char* const error = std::getenv("TF_EMULATOR_REGISTER_ERROR")) {
     limits.register_bytes = 0;
     limits.register_error = std::atoi(error);

@@ -23,9 +23,10 @@ struct Stored {
   std::vector<std::int64_t> shape;
 };
 
-inline std::vector<Stored> llama(const std::string& dtype = "F32") {
+inline std::vector<Stored> llama(const std::string& dtype = "F32",
+                                 std::string_view config = kConfig) {
   std::vector<Stored> out;
-  for (const NamedShape& t : llama_tensors(parse_model_config(kConfig, "config.json"))) {
+  for (const NamedShape& t : llama_tensors(parse_model_config(config, "config.json"))) {
     out.push_back({t.name, dtype, t.shape});
   }
   return out;
