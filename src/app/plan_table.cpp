@@ -209,7 +209,8 @@ std::string machine_detail(const MachinePlan& p) {
   out += '\n';
   line(m.gpus > 1 ? "each GPU" : "GPU",
        room(f.memory.near_bytes(), gpu_room_bytes(m), f.gpu_missing_bytes));
-  line("host", room(f.host_bytes, m.host_memory_bytes - kHostReserveBytes, f.host_missing_bytes));
+  line(m.unified_memory ? "host and GPU together" : "host",
+       room(f.host_bytes, m.host_memory_bytes - kHostReserveBytes, f.host_missing_bytes));
   const KvHeadCounts& heads = f.memory.kv_heads;
   const int layers = p.input.target.layers;
   const double kv_heads = static_cast<double>(heads.near + heads.bus + heads.host) / layers;

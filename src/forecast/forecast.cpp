@@ -25,11 +25,13 @@ double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, std::int
 
 StepCurve of_any_rows(double ms) { return {{{1, ms}}}; }
 
-// Far heads are brought, or computed with by the host, while the GPU computes with the others.
+// Far heads are brought, or computed with by the host, while the GPU computes with the others. Of
+// unified memory all of that takes turns.
 double full_pass_ms(const MachineSpec& m, const PlanInput& in, const PassBytes& bytes,
                     const FarTraffic& far) {
   const std::int64_t of_gpu = bytes.at(in.run.max_prompt) - far.host_bytes;
-  return std::max(compute_ms(m, in, Pass::kFull, of_gpu), transfer_ms(m, far));
+  const double gpu_ms = compute_ms(m, in, Pass::kFull, of_gpu), far_ms = transfer_ms(m, far);
+  return m.unified_memory ? gpu_ms + far_ms : std::max(gpu_ms, far_ms);
 }
 
 void add_far(const MachineSpec& m, const PlanInput& in, Forecast& f) {
@@ -89,7 +91,7 @@ std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOp
 
 RoomForecast room_on(const MachineSpec& m, const MemoryPlan& memory) {
   RoomForecast room;
-  room.host_bytes = m.gpus * memory.far_bytes();
+  room.host_bytes = m.unified_memory ? memory.total_bytes() : m.gpus * memory.far_bytes();
   room.gpu_missing_bytes = std::max<std::int64_t>(0, memory.near_bytes() - gpu_room_bytes(m));
   room.host_missing_bytes =
       std::max<std::int64_t>(0, room.host_bytes + kHostReserveBytes - m.host_memory_bytes);

@@ -41,7 +41,8 @@ std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOp
 
 // What a run takes of a machine's memory and what it lacks there; 0: nothing.
 struct RoomForecast {
-  std::int64_t host_bytes = 0;  // page-locked, of all ranks
+  // Page-locked, of all ranks; of unified memory all that the run takes.
+  std::int64_t host_bytes = 0;
   std::int64_t gpu_missing_bytes = 0, host_missing_bytes = 0;
   bool fits() const { return gpu_missing_bytes == 0 && host_missing_bytes == 0; }
 };

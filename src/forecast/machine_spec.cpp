@@ -54,6 +54,10 @@ class MachineReader {
     if (takes(name))
       value = at_.at(name).number(rate ? kMinGbs : 0, rate ? kMaxGbs : kMaxOverheadMs);
   }
+  void operator()(std::string_view name, bool& value, const char* /*description*/) {
+    seen_.push_back(name);
+    if (const std::optional<JsonView> at = at_.find(name)) value = at->boolean();
+  }
   // Refuses members that nobody asked for.
   void finish() const { at_.only(seen_); }
 
@@ -132,6 +136,9 @@ MachineSpec parse_machine(std::string_view text, const std::string& source) {
   MachineReader reader(root, other.has_value());
   fields(reader, m);
   reader.finish();
+  if (m.unified_memory && m.gpus > 1) {
+    throw_input("InvalidMachine", "{}: unified_memory: expected one GPU, found {}", source, m.gpus);
+  }
   const std::optional<JsonView> together = root.find("bus_together_gbs");
   if (m.gpus == 1 && !together) m.bus_together_gbs = m.bus_gbs;  // one alone is all of them
   if (m.bus_together_gbs < m.bus_gbs || m.bus_together_gbs > m.gpus * m.bus_gbs) {

@@ -19,6 +19,8 @@ struct MachineSpec {
   double host_gbs = 0;  // achieved, what the bus reads included
   double pass_overhead_ms = 0, kernel_gap_ms = 0;
   double gather_ms = 0;
+  // The GPU's memory is the host's, of which the system takes its part first.
+  bool unified_memory = false;
 };
 // The members of a machine file.
 template <class V>
@@ -35,14 +37,17 @@ void fields(V& v, MachineSpec& m) {
   v("pass_overhead_ms", m.pass_overhead_ms, "of a pass besides its bytes and kernels, ms");
   v("kernel_gap_ms", m.kernel_gap_ms, "of each kernel of a pass besides its bytes, ms");
   v("gather_ms", m.gather_ms, "of an all-gather between the GPUs, ms");
+  v("unified_memory", m.unified_memory,
+    "whether the memory of the GPU is the host's, where what either takes counts for both");
 }
 
 // In the order in which plans show them.
 const std::vector<MachineSpec>& builtin_machines();
 std::string machine_ids();  // "a100-80g, h100, ...", for messages
-// A machine file: all members of fields(), or "like" with the id of a built-in machine and those in
-// which it differs; without a name it is that machine's after "like". Throws Error(kBadInput,
-// "InvalidMachine" or what parse_json() says) with one line that names `source` and the key.
+// A machine file: all members of fields() but unified_memory, which is false without, or "like"
+// with the id of a built-in machine and those in which it differs; without a name it is that
+// machine's after "like". Throws Error(kBadInput, "InvalidMachine" or what parse_json() says) with
+// one line that names `source` and the key.
 MachineSpec parse_machine(std::string_view text, const std::string& source);
 // What --machine names: a built-in machine in any case of its letters, or a file. Empty: all that
 // are built in. Throws as parse_machine(), Error(kBadInput, "FileNotFound") for neither, and as

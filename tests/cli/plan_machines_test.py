@@ -14,7 +14,7 @@ class Machines(ProgramTest):
     MACHINE = {"name": "4x A 48 GB", "gpus": 4, "gpu_memory_bytes": 48 << 30, "gpu_gbs": 800,
                "bus_gbs": 25, "bus_together_gbs": 60.5, "host_memory_bytes": 128 << 30,
                "host_gbs": 200, "pass_overhead_ms": 0.02, "kernel_gap_ms": 0.01,
-               "gather_ms": 0.02}
+               "gather_ms": 0.02, "unified_memory": False}
 
     def plan(self, *options, code=0):
         plan = strict_json(self.run_program("plan", *options, "-o", "json", code=code).out)
@@ -46,6 +46,22 @@ class Machines(ProgramTest):
         same, = self.plan(*options, "--machine", self.write(
             "h200.json", json.dumps(builtin["machine"])))["machines"]
         self.assertEqual({**same, "id": "h200"}, builtin)
+
+    def test_unified_memory_counts_once(self):
+        options = ["--target", "llama-7B-128K", "--prefill", "124928"]
+        # 82 GB: room for that beside the driver, but not beside the system of the host.
+        apart = dict(gpus=1, bus_gbs=25, bus_together_gbs=25, gpu_memory_bytes=80 << 30,
+                     host_memory_bytes=80 << 30)
+        there, = self.plan(*options, "--machine", self.write_machine(**apart))["machines"]
+        self.assertTrue(there["fits"])
+        one = self.write_machine(**apart, unified_memory=True)
+        for offload in [[], ["--kv-offload"]]:
+            there, = self.plan(*options, *offload, "--machine", one, code=4)["machines"]
+            missing = there["forecast"]["memory_bytes"]["total"] - (76 << 30)
+            self.assertEqual(there["forecast"]["host_missing_bytes"], missing)
+            self.assertEqual(there["forecast"]["gpu_missing_bytes"], 0)
+        table = self.run_program("plan", *options, "--machine", one, code=4).out
+        self.assertIn("host and GPU together", table)
 
     def test_without_it_all_built_in_machines(self):
         plan = self.plan("--target", "llama-7B-128K", "--prefill", "130048", "--kv-offload",

@@ -135,5 +135,28 @@ TEST(Forecast, MissingMemoryIsCountedToTheByte) {
   EXPECT_EQ(f.host_missing_bytes, 5);
 }
 
+TEST(Forecast, UnifiedMemoryIsCountedOnceAndReadInTurns) {
+  MachineSpec m = two_cards();
+  m.gpus = 1;
+  PlanInput in = two_ranks(500, {Method::kTriForce});
+  in.shard = {};
+  in.run.homes = spread_homes(32, 32, 500);
+  const Forecast apart = make_forecast(m, in, {});
+  const MemoryPlan& memory = apart.memory;
+  EXPECT_EQ(apart.host_bytes, memory.far_bytes());
+  m.unified_memory = true;
+  m.host_memory_bytes = memory.total_bytes() + kHostReserveBytes;
+  const Forecast one = make_forecast(m, in, {});
+  EXPECT_TRUE(one.fits());
+  EXPECT_EQ(one.host_bytes, memory.total_bytes());
+  // Apart, the bus decides, and the GPU reads beside it.
+  EXPECT_DOUBLE_EQ(apart.autoregressive_ms, apart.far_ms);
+  m.host_memory_bytes -= 3;
+  EXPECT_EQ(make_forecast(m, in, {}).host_missing_bytes, 3);
+  in.run.homes = {};
+  const double gpu_ms = make_forecast(m, in, {}).autoregressive_ms;
+  EXPECT_NEAR(one.autoregressive_ms, one.far_ms + gpu_ms, 1e-9 * gpu_ms);
+}
+
 }  // namespace
 }  // namespace triforce

@@ -99,6 +99,18 @@ TEST(MachineSpec, EveryMemberIsNeededOnceAndNoOther) {
   }
 }
 
+TEST(MachineSpec, UnifiedMemoryIsThatOfOneGpu) {
+  EXPECT_FALSE(parse_machine(file_with(), "m.json").unified_memory);
+  EXPECT_FALSE(parse_machine(file_with("unified_memory", "false"), "m.json").unified_memory);
+  EXPECT_EQ(refusal(file_with("unified_memory", "true")),
+            "m.json: unified_memory: expected one GPU, found 2");
+  EXPECT_TRUE(
+      parse_machine("{\"like\": \"h200\", \"unified_memory\": true}", "m.json").unified_memory);
+  for (const char* bad : {"null", "1", "\"true\"", "[]"}) {
+    EXPECT_NE(refusal(file_with("unified_memory", bad)), "") << bad;
+  }
+}
+
 // "like" stands for every member that is not there; what is there is checked as ever.
 TEST(MachineSpec, AFileMayBeLikeABuiltInMachine) {
   const MachineSpec other = find_machines("2xrtx4090").at(0);
