@@ -13,7 +13,7 @@ namespace {
 std::string note_on_compiling(const DeviceInfo& d) {
   std::string note = fmt::format(
       "cuda:{}: this program has no machine code for sm_{}{}, so the driver compiles its kernels "
-      "when they are first used, for a minute or more; ",
+      "when they are first used, for up to half a minute; ",
       d.ordinal, d.major, d.minor);
   const ComputeCache cache = compute_cache();
   return note + (cache.problem.empty()

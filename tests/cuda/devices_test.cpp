@@ -144,7 +144,7 @@ TEST_F(EmulatedDevices, WithoutItsMachineCodeItSaysThatTheDriverCompiles) {
     ASSERT_EQ(found.notes.size(), 1U);
     EXPECT_EQ(found.notes[0],
               "cuda:0: this program has no machine code for sm_120, so the driver compiles its "
-              "kernels when they are first used, for a minute or more; " +
+              "kernels when they are first used, for up to half a minute; " +
                   end);
   };
   expect_note("\"" + home + "/.nv/ComputeCache\" keeps them for the next start");
