@@ -99,8 +99,7 @@ std::string lower(std::string text) {
 // (bench/results/cuda_model.md). Its H200 and RTX 4090 stand for h100, l40 and 2xrtx4090.
 // Bus: 16 lanes of PCIe 4.0 or 5.0 at 80%. Hosts, which are assumed: two channels of DDR5 (rtx4090,
 // rtx5090), eight of DDR4 (a100-80g, l40, 2xrtx4090) or of DDR5 (h100, h200, b200, pro6000).
-// gb10: processor and GPU share one memory of 121.6 GiB. 4 GiB are the host's, which plans leave
-// free, and the rest the GPU's, so that nothing is counted twice. A copy reads and writes it.
+// gb10: processor and GPU share one memory, which a copy reads and writes.
 const std::vector<MachineSpec>& builtin_machines() {
   static const std::vector<MachineSpec> kMachines = {
       {"a100-80g", "A100 80 GB", 1, gib(79.25), 1790, 25, 25, gib(512), 165, 0.0507, 0.00310,
@@ -117,7 +116,8 @@ const std::vector<MachineSpec>& builtin_machines() {
        0.012},
       {"pro6000", "RTX PRO 6000 96 GB", 1, gib(94.97), 1595, 50, 50, gib(256), 250, 0.0434, 0.00235,
        0.012},
-      {"gb10", "GB10 128 GB", 1, gib(117.6), 231, 115, 115, gib(4), 231, 0.0465, 0.00222, 0.012},
+      {"gb10", "GB10 128 GB", 1, gib(121.6), 231, 115, 115, gib(121.6), 231, 0.0465, 0.00222, 0.012,
+       true},
   };
   return kMachines;
 }

@@ -53,7 +53,10 @@ CaseResult make_case(const Facts& f) {
   const RunConfig config = parse(args);
   CaseResult c;
   c.method = f.method;
-  const Session session{nullptr, {}, f.session.isa, f.session.threads, f.session.dtype};
+  Session session;
+  session.isa = f.session.isa;
+  session.threads = f.session.threads;
+  session.dtype = f.session.dtype;
   c.params = echo_params(resolved(config, session));
   c.target = f.target;
   if (f.method == "triforce" || f.method == "draft") c.draft = f.draft;
