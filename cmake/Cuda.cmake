@@ -38,8 +38,9 @@ if(TF_CUDA_MODE STREQUAL ON)
   endif()
   find_package(CUDAToolkit 12 REQUIRED)
 elseif(TF_CUDA_MODE STREQUAL EMULATED)
-  # The loads and stores of kernels are checked, unless AddressSanitizer watches them instead.
-  if(TRIFORCE_SANITIZE MATCHES "address|thread|memory")
+  # The loads and stores of kernels are checked, unless AddressSanitizer watches them instead, or each
+  # instruction takes many in qemu.
+  if(TRIFORCE_SANITIZE MATCHES "address|thread|memory" OR CMAKE_CROSSCOMPILING)
     set(TF_CUDA_INSTRUMENT OFF)
   else()
     set(TF_CUDA_INSTRUMENT ON)

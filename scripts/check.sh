@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What CI runs besides the tests. Ends with status 1 if a stage found something.
 #   scripts/check.sh [format] [tidy] [cuda] [cuda-rtx] [cuda-blackwell] [emulated] [emulated-asan]
-#                    [asan] [fuzz] [tsan] [debian13]
-# Without arguments all but emulated-asan, tsan and debian13.
+#                    [asan] [fuzz] [arm] [arm-emulated] [tsan] [debian13]
+# Without arguments all but emulated-asan, arm-emulated, tsan and debian13.
 # format: clang-format on every C++ file. tidy: clang-tidy on every file of src/ and bench/.
 # cuda: kernels/ and src/cuda/ by nvcc for sm_80 and sm_90: what their registers spill, what their
 # machine code has and lacks, blocks on a multiprocessor and cycles of their loops; skipped, which
@@ -13,6 +13,9 @@
 # program's with --device cuda. asan: the tests of a build without CUDA under AddressSanitizer and
 # UndefinedBehaviorSanitizer. emulated-asan: the same with the emulated CUDA sources and their tests.
 # fuzz: each fuzz target of the build asan over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
+# arm: the program for 64-bit Arm, by a compiler for it; in qemu the tests of src/cpu, operations against
+# their oracles, and a run. arm-emulated: the same with the emulated CUDA sources, and a run on them.
+# Skipped where setup.sh finds no libraries, and on Arm, where all else runs as well.
 # tsan: the tests under ThreadSanitizer (clang, its OpenMP runtime, Archer).
 # debian13: the program built and tested in a Debian 13 of its own (build/debian13) with what setup.sh
 # installs there and without a network; takes root and debootstrap, 2 GB, and downloads 300 MB.
@@ -23,10 +26,11 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd -- "$TF_ROOT"
 
 stages=("$@")
-((${#stages[@]} > 0)) || stages=(format tidy cuda cuda-rtx cuda-blackwell emulated asan fuzz)
+((${#stages[@]} > 0)) || stages=(format tidy cuda cuda-rtx cuda-blackwell emulated asan fuzz arm)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    format | tidy | cuda | cuda-rtx | cuda-blackwell | emulated | emulated-asan | asan | fuzz | tsan | debian13) ;;
+    format | tidy | cuda | cuda-rtx | cuda-blackwell | emulated | emulated-asan | asan | fuzz | arm | \
+      arm-emulated | tsan | debian13) ;;
     *)
       tf_usage >&2
       exit 2
@@ -116,6 +120,19 @@ check_emulated() {
   ctest --preset emulated --tests-regex '^(cuda_|cli_cuda|gpu_)' --parallel "$(tf_jobs)"
 }
 
+check_arm() {  # PRESET
+  if [[ ! -d build/arm-root ]]; then
+    say "$1: no libraries for 64-bit Arm on this machine, nothing was compiled for it"
+    return 77
+  fi
+  configure_preset "$1" || return
+  local tests
+  mapfile -t tests < <(ninja -C "build/$1" -t targets all |
+    sed -nE 's,^bin/(cpu_[a-z_]*_test|selftest_test): .*,\1,p' | grep -v probe | sort -u)
+  tf_build "build/$1" triforce-bench "${tests[@]}" || return
+  ctest --preset "$1" --tests-regex "^($(IFS="|"; echo "${tests[*]}")|runs_on_.*)\$" --parallel "$(tf_jobs)"
+}
+
 leaks_can_be_found() {
   local folder status=0
   folder="$(mktemp -d)"
@@ -188,6 +205,7 @@ run_stage() {
     cuda-blackwell) check_cuda cuda-blackwell-check "100-real;120-real" ;;
     fuzz) check_fuzz ;;
     emulated) check_emulated ;;
+    arm | arm-emulated) check_arm "$1" ;;
     debian13) check_debian13 ;;
   esac
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the system packages that are missing and says so; does nothing when all are there.
 #   scripts/setup.sh           what building, running and testing need
-#   scripts/setup.sh --checks  also what scripts/check.sh needs: clang and its tools, Open MPI, where there
+#   scripts/setup.sh --checks  also what scripts/check.sh needs: clang and its tools, Open MPI, a compiler
+#                              for 64-bit Arm and qemu, libraries for it (build/arm-root), where there
 #                              is nvcc, what reads its machine code (build/check-tools), and Chromium
 set -euo pipefail
 # shellcheck source=lib/common.sh
@@ -16,17 +17,20 @@ packages=(
   "libssl-dev -" "libgtest-dev -" "libbenchmark-dev -"
   "libboost-context-dev -"  # fibers of the CUDA emulator, for its tests only
 )
-check_packages=("clang-14 clang++-14" "libclang-rt-14-dev -" "libomp-14-dev -"
+check_packages=("clang-14 clang++-14" "libclang-rt-14-dev -" "libomp-14-dev -" "lld-14 ld.lld-14"
   "clang-tidy-14 clang-tidy-14" "clang-format-14 clang-format-14"
   "libopenmpi-dev mpicxx" "openmpi-bin mpiexec")  # ranks that a launcher started
+is_arm() { [[ $(uname -m) == aarch64 ]]; }
+is_arm || check_packages+=("g++-aarch64-linux-gnu aarch64-linux-gnu-g++" "qemu-user qemu-aarch64")
 has_nvcc() { command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; }
 ! has_nvcc || check_packages+=("python3-pip pip3")  # install_check_tools
 
+own_packages=("${packages[@]}")
 case "${1:-}" in
   "") ;;
   --checks) packages+=("${check_packages[@]}") ;;
   *)
-    sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
@@ -116,6 +120,34 @@ install_packages() {
   fi
 }
 
+# The libraries of the list for 64-bit Arm, unpacked. The system's own packages stay as they are.
+unpack_libraries_for_arm() {
+  local root="$TF_ROOT/build/arm-root" work="$TF_ROOT/build/arm-root.part" deb entry names=()
+  ! is_arm && command -v apt-get >/dev/null && command -v aarch64-linux-gnu-g++ >/dev/null || return 0
+  for entry in "${own_packages[@]}"; do
+    [[ $entry != lib*" -" && $entry != nlohmann* ]] || names+=("${entry% *}")
+  done
+  names+=(ocl-icd-opencl-dev "libstdc++-$(aarch64-linux-gnu-g++ -dumpversion)-dev")
+  ! cmp -s "$root/packages" <(printf '%s\n' "${names[@]}") || return 0
+  say "setup: unpacking the libraries for 64-bit Arm in build/arm-root"
+  rm -rf -- "$root" "$work"
+  mkdir -p "$work/tree" "$work"/{state/lists,cache/archives}/partial
+  : >"$work/status"
+  local options=(-q -y -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o "Dir::State=$work/state"
+    -o "Dir::State::status=$work/status" -o "Dir::Cache=$work/cache" -o Debug::NoLocking=1
+    -o "APT::Sandbox::User=$(id -un)")
+  if ! { apt-get "${options[@]}" update && apt-get "${options[@]}" install --no-install-recommends \
+    --download-only "${names[@]}"; } >"$work/log" 2>&1; then
+    tail -n 5 "$work/log" >&2
+    say "setup: apt-get found no libraries for 64-bit Arm: builds for it will not be checked"
+    return 0
+  fi
+  for deb in "$work"/cache/archives/*.deb; do dpkg-deb --extract "$deb" "$work/tree"; done
+  printf '%s\n' "${names[@]}" >"$work/tree/packages"
+  mv -- "$work/tree" "$root"
+  rm -rf -- "$work"
+}
+
 # pip_install FOLDER FILE: the pinned Python packages of a file, unless they are there.
 pip_install() {
   ! cmp -s "$2" "$1/requirements.txt" || return 0
@@ -175,6 +207,7 @@ install_python_packages() {
 install_packages
 install_python_packages
 if [[ ${1:-} == --checks ]]; then
+  unpack_libraries_for_arm
   install_check_tools
   install_browser
 fi

@@ -213,13 +213,14 @@ template <Access kAccess>
     }
     if (kInstrumented && reach.notes_writer) [[unlikely]]
       check_early<kAccess>(address, bytes);
-    DeviceRace* const race = kInstrumented ? running->device_race() : nullptr;
-    if (race != nullptr) [[unlikely]] {
-      const unsigned thread = running->thread();
-      const bool fine = kAccess == Access::kRead    ? race->read(address, bytes, thread)
-                        : kAccess == Access::kWrite ? race->write(address, bytes, thread)
-                                                    : race->atomic(address, bytes, thread);
-      if (!fine) refuse_device(kAccess, address, bytes);
+    if constexpr (kInstrumented) {
+      if (DeviceRace* const race = running->device_race(); race != nullptr) [[unlikely]] {
+        const unsigned thread = running->thread();
+        const bool fine = kAccess == Access::kRead    ? race->read(address, bytes, thread)
+                          : kAccess == Access::kWrite ? race->write(address, bytes, thread)
+                                                      : race->atomic(address, bytes, thread);
+        if (!fine) refuse_device(kAccess, address, bytes);
+      }
     }
     return;
   }
