@@ -1,7 +1,4 @@
 #include "backend/backends.h"
-
-#include <ranges>
-
 #include "cpu/cpu_backend.h"
 #include "reference/reference_backend.h"
 
@@ -13,10 +10,11 @@ std::vector<BackendCase> backends() {
       .norm_sums = 32, .norm_steps = 5, .probs_steps = 10, .every_size = true};
   std::vector<BackendCase> all = {{"reference", [] { return make_reference_backend(); }, {}}};
   // Best first: oneDNN's limit is set by the first backend of a process.
-  for (const cpu::Isa isa : std::views::reverse(cpu::usable_isas())) {
-    std::string name = to_string(isa);
+  const std::span<const cpu::Isa> levels = cpu::usable_isas();
+  for (auto isa = levels.rbegin(); isa != levels.rend(); ++isa) {
+    std::string name = to_string(*isa);
     std::erase(name, '-');
-    all.push_back({name, [isa] { return make_cpu_backend({.threads = 2, .isa = isa}); }, cpu});
+    all.push_back({name, [isa] { return make_cpu_backend({.threads = 2, .isa = *isa}); }, cpu});
   }
   // Threads decide who computes what, never the result.
   for (const int threads : {1, 3}) {
