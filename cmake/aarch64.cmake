@@ -1,5 +1,5 @@
 # For 64-bit Arm on another machine, whose tests run in qemu. TRIFORCE_ARM_ROOT has Debian's packages
-# for arm64, unpacked: scripts/check.sh arm fills it.
+# for arm64, unpacked: scripts/setup.sh --checks fills it.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

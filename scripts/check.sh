@@ -126,7 +126,7 @@ check_arm() {  # PRESET
     return 77
   fi
   configure_preset "$1" || return
-  local tests
+  local tests  # but of rates, which mean nothing in qemu
   mapfile -t tests < <(ninja -C "build/$1" -t targets all |
     sed -nE 's,^bin/(cpu_[a-z_]*_test|selftest_test): .*,\1,p' | grep -v probe | sort -u)
   tf_build "build/$1" triforce-bench "${tests[@]}" || return
