@@ -257,7 +257,10 @@ __global__ void __launch_bounds__(kThreads, 1)
       __syncthreads();
     }
     const auto tile_lane = static_cast<int>(ptx::opaque(threadIdx.x) % 32);
-    state.add_tile(keys, keys + kTileKeys * kDim, seen - t * kTileKeys, warp, tile_lane, scale);
+    const int tile_warp =  // sm_120 has no register for it
+        ptx::compiled_for<1200>() ? static_cast<int>(ptx::opaque(threadIdx.x) / 32) : warp;
+    state.add_tile(keys, keys + kTileKeys * kDim, seen - t * kTileKeys, tile_warp, tile_lane,
+                   scale);
     __syncthreads();  // the stage is loaded anew
   }
   constexpr int kRows = kGroups * 8;

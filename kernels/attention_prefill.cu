@@ -185,7 +185,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
     // Keys after the warp's last row have nothing for it.
     const std::int64_t visible = row + 1 - first;
     if (visible + kWarpRows > 1) {
-      state.add_keys(queries, keys, keys + kKeys * kDim, visible, lane, scale);
+      const int tile_lane =  // these have no register for what follows from it
+          ptx::compiled_for<900, 1200>() ? static_cast<int>(ptx::opaque(threadIdx.x) % 32) : lane;
+      state.add_keys(queries, keys, keys + kKeys * kDim, visible, tile_lane, scale);
     }
     __syncthreads();  // the stage is loaded anew
   }

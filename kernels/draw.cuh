@@ -8,8 +8,9 @@
 
 namespace triforce::kernels {
 
-// Consecutive ids whose weights are summed by one warp, and such chunks that it sums at a time.
-constexpr int kChunk = 128, kChunksAtOnce = 8;
+// Consecutive ids whose weights are summed by one warp, and such chunks that it sums at a time. With
+// eight at a time sm_120 spills registers.
+constexpr int kChunk = 128, kChunksAtOnce = 4;
 
 // What draws need of shared memory; of blocks of up to 1024 threads.
 struct DrawScratch {
@@ -49,8 +50,8 @@ struct Weight {
 // sums[first + c] = the weights of chunk first + c, for kChunksAtOnce chunks of which those below
 // `chunks` are there; by one warp. The lane's ids of a chunk are lane, lane + 32, ...: each load of
 // a warp is of neighbours. A chunk's sum is that of its lanes: those 16 apart first, then 8, 4, 2
-// and 1. At each of the first three steps a lane keeps the half of the chunks that its partner
-// gives away, so that eight sums take nine exchanges.
+// and 1. At each of the first two steps a lane keeps the half of the chunks that its partner gives
+// away, so that four sums take six exchanges.
 template <bool kResidual>
 TF_DEVICE void sum_chunks_as(const Weight& weight, int vocab, int first, int chunks, double* sums) {
   constexpr int kEach = kChunk / 32;

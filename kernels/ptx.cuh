@@ -106,6 +106,17 @@ TF_DEVICE unsigned opaque(unsigned x) {
   return x;
 }
 
+// Whether this is compiled for one of the architectures: 1200 is sm_120. For what one compiler
+// needs and what costs time on another.
+template <int... kArchitectures>
+constexpr bool compiled_for() {
+#ifdef __CUDA_ARCH__
+  return ((__CUDA_ARCH__ == kArchitectures) || ...);
+#else
+  return false;
+#endif
+}
+
 // 16 bytes from global to shared memory; !valid: zeros, and `from` is not read. They are there
 // after a wait for their group and, for other threads, a barrier.
 TF_DEVICE void cp_async16(void* to, const void* from, bool valid) {

@@ -5,6 +5,7 @@
 #include "app/prepare.h"
 #include "core/fields.h"
 #include "cpu/context.h"
+#include "host/cpu_model.h"
 #include "host/devices.h"
 #include "host/machine.h"
 

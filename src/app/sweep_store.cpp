@@ -6,7 +6,7 @@
 #include "app/sweep_cases.h"
 #include "core/sha256.h"
 #include "core/utf8.h"
-#include "host/machine.h"
+#include "host/cpu_model.h"
 #include "report/printers.h"
 
 namespace triforce {

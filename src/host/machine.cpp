@@ -13,6 +13,7 @@
 #include "core/parse_number.h"
 #include "cpu/context.h"
 #include "host/control_group.h"
+#include "host/cpu_model.h"
 
 namespace triforce {
 namespace {
@@ -25,25 +26,17 @@ constexpr bool kSanitized =
     false;
 #endif
 
-// The text after "key ... :" of the first line that begins with key.
-std::optional<std::string> proc_field(const char* file, const std::string& key) {
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    if (line.compare(0, key.size(), key) != 0) continue;
-    const std::size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? std::string() : line.substr(begin);
+std::optional<std::int64_t> meminfo_bytes(const std::string& key) {
+  std::ifstream in("/proc/meminfo");
+  for (std::string line; std::getline(in, line);) {  // "MemTotal:       24737256 kB"
+    if (!line.starts_with(key + ":")) continue;
+    const std::size_t begin = line.find_first_not_of(' ', key.size() + 1);
+    if (begin == std::string::npos) return std::nullopt;
+    const auto kib = parse_integer(line.substr(begin, line.find(' ', begin) - begin));
+    if (!kib) return std::nullopt;
+    return *kib * 1024;
   }
   return std::nullopt;
-}
-
-std::optional<std::int64_t> meminfo_bytes(const char* key) {
-  const std::optional<std::string> text = proc_field("/proc/meminfo", key);
-  if (!text) return std::nullopt;
-  const std::optional<std::int64_t> kib = parse_integer(text->substr(0, text->find(' ')));
-  if (!kib) return std::nullopt;
-  return *kib * 1024;
 }
 
 std::string os_name() {
@@ -53,10 +46,6 @@ std::string os_name() {
 }
 
 }  // namespace
-
-std::string cpu_model_name() {
-  return proc_field("/proc/cpuinfo", "model name").value_or("unknown");
-}
 
 int available_threads() {
   cpu_set_t set;

@@ -10,7 +10,6 @@
 
 namespace triforce {
 
-std::string cpu_model_name();  // "AMD EPYC ..."; "unknown" where the system does not say
 // Processors this process may run on, no more than its control group's quota is worth; 1 at least.
 int available_threads();
 
