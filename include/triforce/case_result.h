@@ -260,6 +260,7 @@ struct CaseResult {
   std::string case_id;
   std::string timing_id;  // may be empty
   std::string name, method;
+  std::optional<std::vector<std::string>> chain;  // none: older results
   CaseStatus status = CaseStatus::kOk;
   std::optional<std::string> status_reason;
   Validity validity;
@@ -288,6 +289,9 @@ void fields(V& v, CaseResult& c) {
   v("timing_id", c.timing_id, "hash of that and of what decides times: machine and threads");
   v("name", c.name, "name of the case in this run");
   v("method", c.method, "name of the method, as --method takes it");
+  v("chain", c.chain,
+    "its passes, innermost first, by their cache: full, retrieval and streaming are the target's, "
+    "draft is the drafter's; the first proposes, each other one verifies");
   v("status", c.status, "whether it was measured; what was finished is there in any case");
   v("status_reason", c.status_reason, "one line; null: ok");
   v("validity", c.validity, "whether the figures may be compared");

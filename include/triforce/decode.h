@@ -31,7 +31,7 @@ struct SyntheticAcceptance {
   double outer = 0, inner = 0;
   // At a level of a method.
   double of(const MethodSpec& method, int level) const {
-    return level == 0 && method.proposer() == Pass::kDraft ? inner : outer;
+    return level == 0 && spec_of(method.proposer()).net == Net::kDrafter ? inner : outer;
   }
 };
 
@@ -153,8 +153,8 @@ class Methods {
           std::span<const Method> methods);
   ~Methods();
 
-  // Follows the context's prompt: selects the retrieval cache's chunks, fills the streaming caches.
-  // target_ms of the result is left 0. To be called after every Context::prefill.
+  // Follows the context's prompt in every small cache. The full cache's time is left 0. To be
+  // called after every Context::prefill.
   PrefillMetrics prefill(const PrefillProgress& progress, const StopRequested& stop);
   // Rolls the caches back to the prompt and generates `count` tokens, or up to an end-of-sequence
   // token, or to where a stop was requested. (seed, prompt_index) name the random numbers. Before

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,36 +13,9 @@
 #include <vector>
 
 #include "triforce/metrics.h"
+#include "triforce/pass.h"
 
 namespace triforce {
-
-// What a forward pass runs: a model over one of its caches.
-enum class Pass : std::uint8_t {
-  kFull,       // the target over its full cache
-  kRetrieval,  // the target over the retrieval cache
-  kStreaming,  // the target over a streaming cache
-  kDraft,      // the drafter over its streaming cache
-  kCount
-};
-inline constexpr std::size_t kPassKinds = static_cast<std::size_t>(Pass::kCount);
-constexpr auto names_of(Pass /*any*/) {
-  return std::array{"full", "retrieval", "streaming", "draft"};
-}
-static_assert(names_of(Pass{}).size() == kPassKinds);
-
-// The target over a cache of --budget tokens.
-inline constexpr std::array kBudgetPasses = {Pass::kRetrieval, Pass::kStreaming};
-constexpr bool has_budget(Pass p) {
-  return std::find(kBudgetPasses.begin(), kBudgetPasses.end(), p) != kBudgetPasses.end();
-}
-
-// One value for each kind of pass.
-template <class T>
-struct PerPass {
-  std::array<T, kPassKinds> values{};
-  T& operator[](Pass p) { return values[static_cast<std::size_t>(p)]; }
-  const T& operator[](Pass p) const { return values[static_cast<std::size_t>(p)]; }
-};
 
 enum class Method : std::uint8_t {
   kAutoregressive,
@@ -89,7 +63,7 @@ struct MethodSpec {
   Pass proposer() const { return chain[0]; }
   bool is_baseline() const { return method == kBaselineMethod; }
   // Whether the full cache has the last word.
-  bool is_lossless() const { return passes().back() == Pass::kFull; }
+  bool is_lossless() const { return passes().back() == kFullPass; }
   // Levels of verification; level l in [0, levels()) verifies with verifier(l), 0 is the innermost.
   int levels() const { return n_passes - 1; }
   Pass verifier(int level) const { return chain[static_cast<std::size_t>(level) + 1]; }
@@ -104,17 +78,36 @@ struct MethodSpec {
   }
   // The phase that the i-th pass of the chain is timed under.
   Phase phase(int i) const {
-    if (chain[static_cast<std::size_t>(i)] == Pass::kFull) return Phase::kOuterVerify;
+    if (chain[static_cast<std::size_t>(i)] == kFullPass) return Phase::kOuterVerify;
     return i == 0 ? Phase::kDraft : Phase::kInnerVerify;
   }
   // What results call it (kPassNames): its phase, but where another pass is timed under that, too.
   const char* pass_name(int i) const {
     return i > 1 && !is_outermost(i - 1) ? "middle_verify" : to_string(phase(i));
   }
-  bool uses(Pass pass) const;
+  // The pass whose tokens the last one of the chain verifies; nullopt: nothing is verified.
+  std::optional<Pass> verified() const {
+    return n_passes < 2 ? std::nullopt
+                        : std::optional(chain[static_cast<std::size_t>(n_passes) - 2]);
+  }
+  bool uses(Pass pass) const {
+    return any_pass([&](const PassSpec& p) { return p.pass == pass; });
+  }
+  bool speculates() const { return levels() > 0; }
+  bool has_drafter() const {
+    return any_pass([](const PassSpec& p) { return p.net == Net::kDrafter; });
+  }
   bool has_budget() const {
+    return any_pass([](const PassSpec& p) { return p.has_budget; });
+  }
+  bool selects() const {
+    return any_pass([](const PassSpec& p) { return p.selects; });
+  }
+  template <class Wanted>
+  bool any_pass(const Wanted& wanted) const {
     const auto of_chain = passes();
-    return std::any_of(of_chain.begin(), of_chain.end(), triforce::has_budget);
+    return std::any_of(of_chain.begin(), of_chain.end(),
+                       [&](Pass p) { return wanted(spec_of(p)); });
   }
 };
 
@@ -123,12 +116,11 @@ std::span<const MethodSpec> method_table();
 const MethodSpec& spec_of(Method m);
 const char* to_string(Method m);  // "ar", "triforce", "retrieval", ...
 std::optional<Method> parse_method(std::string_view name);
-// "ar, triforce, ...", for messages: of those that are wanted.
-std::string method_names(bool (*wanted)(const MethodSpec&) = [](const MethodSpec&) {
-  return true;
-});
-
-// Whether any of the methods runs such a pass.
-bool any_uses(std::span<const Method> methods, Pass pass);
+// A question to methods: &MethodSpec::has_drafter, say.
+using MethodFilter = std::function<bool(const MethodSpec&)>;
+// "ar, triforce, ...", for messages: those that are wanted. Empty filter: all.
+std::string method_names(const MethodFilter& wanted = {});
+// Whether one of the methods is wanted.
+bool any_method(std::span<const Method> methods, const MethodFilter& wanted);
 
 }  // namespace triforce

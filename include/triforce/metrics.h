@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "triforce/enum_names.h"
+#include "triforce/pass.h"
 
 namespace triforce {
 
@@ -108,10 +109,7 @@ struct RunMetrics {
 
 struct PrefillMetrics {
   std::int64_t tokens = 0;
-  double target_ms = 0;           // the full cache
-  double retrieval_build_ms = 0;  // then scoring, selecting, gathering
-  double streaming_ms = 0;        // the target's streaming cache
-  double draft_ms = 0;
+  PerPass<std::optional<double>> fill_ms;  // of the cache of each pass; none: it is not filled
   bool interrupted = false;
 };
 

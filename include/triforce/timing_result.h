@@ -79,8 +79,8 @@ void fields(V& v, Distribution& d) {
 }
 
 struct Timing {
-  std::optional<double> prefill_ms, prefill_operations, prefill_gflops, prefill_fraction_gemm;
-  std::optional<double> retrieval_build_ms, streaming_prefill_ms, draft_prefill_ms;
+  PerPass<std::optional<double>> fill_ms;
+  std::optional<double> prefill_operations, prefill_gflops, prefill_fraction_gemm;
   Distribution ms_per_token;
   std::optional<double> tokens_per_s;
   std::optional<double> preparation_ms, end_to_end_ms;
@@ -90,8 +90,10 @@ struct Timing {
 };
 template <class V>
 void fields(V& v, Timing& t) {
-  v("prefill_ms", t.prefill_ms,
-    "prefill of the target, median over the prompts, ms; shared by all methods and repetitions");
+  const auto fill = [&](const PassSpec& p) {
+    v(p.fill_name, t.fill_ms[p.pass], p.fill_description);
+  };
+  fill(spec_of(kFullPass));
   v("prefill_operations", t.prefill_operations,
     "multiplications and additions of the products of matrices in that, of a rank its own: linear "
     "layers, and attention with the keys that a query sees; of the last layer only what keys and "
@@ -99,10 +101,9 @@ void fields(V& v, Timing& t) {
   v("prefill_gflops", t.prefill_gflops, "prefill_operations over prefill_ms, 1e9 operations/s");
   v("prefill_fraction_gemm", t.prefill_fraction_gemm,
     "prefill_gflops over context.measured_gemm_gflops; null: that was not measured");
-  v("retrieval_build_ms", t.retrieval_build_ms,
-    "after that, scoring, selecting and gathering the retrieval cache, ms");
-  v("streaming_prefill_ms", t.streaming_prefill_ms, "prefill of the target's streaming cache, ms");
-  v("draft_prefill_ms", t.draft_prefill_ms, "prefill of the drafter, ms");
+  for (const PassSpec& p : kPassTable) {
+    if (p.pass != kFullPass) fill(p);
+  }
   v("ms_per_token", t.ms_per_token, "decode time per generated token over the timed samples, ms");
   v("tokens_per_s", t.tokens_per_s, "1000 / ms_per_token.geometric_mean");
   v("preparation_ms", t.preparation_ms,

@@ -5,7 +5,7 @@ from plots.labels import GAMMAS, Labels
 from plots.metrics import METRICS, measure, same, values_of, with_ends
 from plots.settings import subtitle_of
 from plots.sweeps import Series, View, series_of
-from plots.words import byte_size, merged, setting_name, setting_text, short_number
+from plots.words import byte_size, is_triforce, merged, setting_name, setting_text, short_number
 
 
 def time_text(row):
@@ -41,7 +41,7 @@ def time_bars(rows, small=()):
     """Milliseconds per token of rows that have them."""
     label = Labels(rows).of
     bars = [Bar(label(row), *measure(row, "ms-per-token"), time_text(row),
-                "strong" if row.method == "triforce" else "plain") for row in rows]
+                "strong" if row.case and is_triforce(row.case) else "plain") for row in rows]
     small = interval_note(rows) + list(small)
     if any(row.case and row.case["gammas"] for row in rows):
         small.insert(0, "In brackets after a method: tokens asked for per verification, innermost "

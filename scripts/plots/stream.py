@@ -6,12 +6,9 @@ from plots.labels import plain_name
 from plots.settings import subtitle_of
 from plots.words import clean
 
-# Innermost level first.
-NAMES = {"triforce": ("drafter", "target, retrieval cache", "target, full cache"),
-         "streaming-hierarchy": ("drafter", "target, streaming cache", "target, full cache"),
-         "retrieval": ("target, retrieval cache", "target, full cache"),
-         "streaming": ("target, streaming cache", "target, full cache"),
-         "draft": ("drafter", "target, full cache")}
+# What a result's chain names.
+PASSES = {"draft": "drafter", "retrieval": "target, retrieval cache",
+          "streaming": "target, streaming cache", "full": "target, full cache"}
 COLOURS = ("s0", "s1", "s2", "s3")
 MONO = 0.602  # width of a character of DejaVu Sans Mono, in sizes of type
 
@@ -28,10 +25,9 @@ def pieces_of(output):
 
 def level_names(row):
     """What the origins of a row's tokens mean, innermost first."""
-    levels = len(row.case["acceptance"])
-    names = NAMES.get(row.method)
-    return names if names and len(names) == levels + 1 else tuple(
-        f"level {i}" for i in range(levels + 1))
+    chain = row.case.get("chain") or []
+    return tuple(PASSES.get(name, name) for name in chain) or tuple(
+        f"level {i}" for i in range(len(row.case["acceptance"]) + 1))
 
 
 def legend_of(row, output):

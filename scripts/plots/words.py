@@ -95,6 +95,12 @@ def is_baseline(case):
     return case["lossless"]["mode"] == "baseline"
 
 
+def is_triforce(case):
+    """Two levels, the inner one of which verifies over selected chunks; older results do not say."""
+    chain = case.get("chain") or []
+    return len(chain) > 2 and "retrieval" in chain
+
+
 def is_measured(case):
     return case["timing"]["ms_per_token"]["geometric_mean"] is not None
 
@@ -103,7 +109,8 @@ def headline(case, cases):
     """The program's last line, of any case that was measured; `cases` are those of its run."""
     baseline = next((c for c in cases if is_baseline(c) and is_measured(c)), None)
     name = ("Autoregressive decoding" if is_baseline(case)
-            else "TriForce" if case["name"] == "triforce" else case["name"])
+            else "TriForce" if is_triforce(case) and case["name"] == case["method"]
+            else case["name"])
     if any(c["status"] != "ok" for c in (case, baseline) if c):
         name += " so far"
     output, speedup = output_text(case["lossless"]), case["speedup"]

@@ -24,7 +24,7 @@ std::optional<ExpectedCase> expected_case(const CaseResult& c) {
   if (!method) return std::nullopt;
   const MethodSpec& spec = spec_of(*method);
   const SpeculationOptions options = speculation_of(c);
-  return ExpectedCase{spec.levels(), spec.uses(Pass::kDraft), lossless_mode(options, spec),
+  return ExpectedCase{spec.levels(), spec.has_drafter(), lossless_mode(options, spec),
                       exact_rule(options, spec)};
 }
 

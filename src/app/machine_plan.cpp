@@ -83,7 +83,7 @@ MachinePlan plan_once(const RunConfig& config, const PlanInput& device,
 double log_of_times(const Forecast& f) {
   double sum = 0;
   for (const MethodForecast& m : f.methods) {
-    if (m.method->levels() > 0 && m.method->has_budget()) sum += std::log(m.ms_per_token);
+    if (m.method->speculates() && m.method->has_budget()) sum += std::log(m.ms_per_token);
   }
   return sum;
 }

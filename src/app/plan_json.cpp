@@ -143,9 +143,8 @@ void fields(V& v, PlanPart& p) {
   v("device_bytes", p.device_bytes, "what a rank takes on a GPU that holds all KV heads, bytes");
   v.group("pass_bytes", "what one pass of a rank there reads, bytes; null: no method runs it",
           [&](auto& g) {
-            for (std::size_t i = 0; i < kPassKinds; ++i) {
-              g(to_string(static_cast<Pass>(i)), p.pass_bytes.values[i],
-                "weights and KV rows, bytes");
+            for (const PassSpec& pass : kPassTable) {
+              g(pass.name, p.pass_bytes[pass.pass], "weights and KV rows, bytes");
             }
           });
   v.group(
@@ -153,8 +152,8 @@ void fields(V& v, PlanPart& p) {
       "kernels of one pass of a rank on a GPU, without what gathers; null: no method runs it, or "
       "it reads far KV heads, whose kernels nobody counts",
       [&](auto& g) {
-        for (std::size_t i = 0; i < kPassKinds; ++i) {
-          g(to_string(static_cast<Pass>(i)), p.pass_kernels.values[i], "each takes kernel_gap_ms");
+        for (const PassSpec& pass : kPassTable) {
+          g(pass.name, p.pass_kernels[pass.pass], "each takes kernel_gap_ms");
         }
       });
   v("acceptance_source", p.acceptance_source, "where the assumed acceptances come from");
@@ -167,8 +166,8 @@ void fields(V& v, PlanPart& p) {
 
 // nullopt: not counted, as it reads far KV heads.
 std::optional<std::int64_t> kernels_of(const PlanInput& in, Pass pass) {
-  if (pass == Pass::kFull && near_layers(in) < in.target.layers) return std::nullopt;
-  const bool drafts = pass == Pass::kDraft;
+  if (pass == kFullPass && near_layers(in) < in.target.layers) return std::nullopt;
+  const bool drafts = spec_of(pass).net == Net::kDrafter;
   const int layers = (drafts ? *in.draft : in.target).layers, ranks = drafts ? 1 : in.shard.size;
   return pass_kernels(layers, ranks);
 }
@@ -194,7 +193,7 @@ MethodPart method_part(const RunConfig& config, const MachinePlan& p, std::size_
   for (const MethodForecast& m : f.methods) {
     if (m.method != &spec) continue;
     part.ms_per_token = m.ms_per_token;
-    if (spec.levels() > 0) part.gamma = m.gammas.gamma;
+    if (spec.speculates()) part.gamma = m.gammas.gamma;
     if (spec.levels() > 1) part.inner_gamma = m.gammas.inner_gamma;
   }
   part.speedup = f.autoregressive_ms / *part.ms_per_token;
@@ -245,11 +244,11 @@ PlanPart plan_part(const RunConfig& config, const PlanReport& r) {
   p.kv_bytes_per_token = r.memory.kv_bytes_per_token;
   p.device_bytes = r.device_memory.total_bytes();
   p.near_layers = near_layers(r.input);
-  for (std::size_t i = 0; i < kPassKinds; ++i) {
-    const std::int64_t bytes = r.device_memory.passes.values[i].at(r.input.run.max_prompt);
+  for (const PassSpec& spec : kPassTable) {
+    const std::int64_t bytes = r.device_memory.passes[spec.pass].at(r.input.run.max_prompt);
     if (bytes == 0) continue;
-    p.pass_bytes.values[i] = bytes;
-    p.pass_kernels.values[i] = kernels_of(r.input, static_cast<Pass>(i));
+    p.pass_bytes[spec.pass] = bytes;
+    p.pass_kernels[spec.pass] = kernels_of(r.input, spec.pass);
   }
   p.acceptance_source = acceptance_source(config, r.input);
   for (const MachinePlan& machine : r.machines) p.machines.push_back(machine_part(config, machine));

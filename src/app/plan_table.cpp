@@ -12,17 +12,13 @@ namespace {
 
 double gb(std::int64_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
-constexpr PerPass<const char*> kPassLabels = {{"target, full cache (ar, outer verify)",
-                                               "target, retrieval cache", "target, streaming cache",
-                                               "drafter, streaming cache"}};
 constexpr const char* kWindowLabel = "drafter, all of its window anew";
 
 std::string pass_table(const MemoryPlan& memory, std::int64_t prompt, const char* head) {
   std::string out = fmt::format("\n{:<38}{:>11}\n", head, "GB");
-  for (int i = 0; i < static_cast<int>(Pass::kCount); ++i) {
-    const auto pass = static_cast<Pass>(i);
-    const std::int64_t bytes = memory.passes[pass].at(prompt);
-    const char* label = memory.passes[pass].part_rows > 0 ? kWindowLabel : kPassLabels[pass];
+  for (const PassSpec& p : kPassTable) {
+    const std::int64_t bytes = memory.passes[p.pass].at(prompt);
+    const char* label = memory.passes[p.pass].part_rows > 0 ? kWindowLabel : p.label;
     if (bytes > 0) out += fmt::format("{:<38}{:>11.3f}\n", label, gb(bytes));
   }
   return out;

@@ -14,10 +14,8 @@ namespace {
 void check_recorded(const RunConfig& c, const ModelConfig& target) {
   // In double: the product of options within their limits is beyond 64 bits.
   const auto cases = static_cast<double>(c.methods.size());
-  const auto selecting =
-      static_cast<double>(std::count_if(c.methods.begin(), c.methods.end(), [](Method m) {
-        return spec_of(m).uses(Pass::kRetrieval);
-      }));
+  const auto selecting = static_cast<double>(std::count_if(
+      c.methods.begin(), c.methods.end(), [](Method m) { return spec_of(m).selects(); }));
   const auto prompts = static_cast<double>(c.prompts);
   const SpeculationOptions& s = c.speculation;
   const std::int64_t chunks_of_head = std::min(s.budget, c.prefill) / s.chunk_size;
@@ -60,7 +58,7 @@ Prepared prepare(std::span<const RunConfig> configs, const LocalRank& rank) {
   p.session = open_session(config, rank);
   for (const std::string& note : p.session.notes) print_note(note);
   const bool drafts = std::any_of(configs.begin(), configs.end(), [](const RunConfig& c) {
-    return any_uses(c.methods, Pass::kDraft);
+    return any_method(c.methods, &MethodSpec::has_drafter);
   });
   p.models = choose_models(config, drafts);
   const ModelChoice& target = p.models.target;
@@ -150,7 +148,7 @@ std::vector<std::vector<Token>> load_tuning_prompts(const RunConfig& config,
 
 std::optional<Error> missing_download(const RunConfig& config) {
   try {
-    ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));
+    ModelPair models = choose_models(config, any_method(config.methods, &MethodSpec::has_drafter));
     const bool absent = models.target.is_absent() || (models.draft && models.draft->is_absent());
     if (absent) open_weights(config, models);
     if (is_published_dataset(config.dataset)) {

@@ -113,7 +113,7 @@ Backend::FarShape far_shape(const RunConfig& config, const Backend& backend,
   const LocalShape target = local_shape(plan.target, plan.shard);
   const KvHeadCounts heads = count_heads(plan.run.homes, plan.target.layers, target.kv_heads);
   const bool proposes = std::any_of(config.methods.begin(), config.methods.end(),
-                                    [](Method m) { return spec_of(m).levels() > 0; });
+                                    [](Method m) { return spec_of(m).speculates(); });
   Backend::FarShape s;
   s.kv_heads = static_cast<int>(heads.bus + heads.host);
   s.layer_kv_heads = max_far_heads(plan.run.homes, target.kv_heads);
@@ -168,7 +168,8 @@ namespace {
 void follow_rank_0(RunConfig config, RankLinks& links, const LocalRank& local) {
   expect_same_options(links, config);
   const Session session = open_session(config, local);
-  const ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));
+  const ModelPair models =
+      choose_models(config, any_method(config.methods, &MethodSpec::has_drafter));
   expect_same_models(links, session, models);
   const RunLoad machines(links);
   RankMembers rank(session, links);

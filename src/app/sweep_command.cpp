@@ -126,7 +126,7 @@ void Sweep::refuse_what_is_missing() {
     const RunConfig& c = *cases_[i].config;
     const std::string key =
         fmt::format("{}\n{}\n{}\n{}\n{}\n{}", c.target, c.draft, c.random_weights, c.random_draft,
-                    c.dataset, any_uses(c.methods, Pass::kDraft));
+                    c.dataset, any_method(c.methods, &MethodSpec::has_drafter));
     auto it = known.find(key);
     if (it == known.end()) it = known.emplace(key, missing_download(c)).first;
     const bool lacks = !store_.row(i) && it->second;

@@ -55,7 +55,7 @@ class Estimate {
 };
 
 std::optional<Forecast> Estimate::forecast_there(const RunConfig& c) const {
-  const ModelPair models = choose_models(c, any_uses(c.methods, Pass::kDraft));
+  const ModelPair models = choose_models(c, any_method(c.methods, &MethodSpec::has_drafter));
   const PlanInput in = device_input(c, plan_input(c, models, DType::kF16, nullptr));
   MachinePlan p = plan_for_machine(c, in, *machine_);
   if (!p.refusal.empty() || !p.forecast.fits()) return std::nullopt;
@@ -64,8 +64,8 @@ std::optional<Forecast> Estimate::forecast_there(const RunConfig& c) const {
 
 std::optional<Forecast> Estimate::forecast_here(const RunConfig& c, bool prefills) {
   if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
-  PlanInput in = plan_input(c, choose_models(c, any_uses(c.methods, Pass::kDraft)), session_->dtype,
-                            session_->backend.get());
+  PlanInput in = plan_input(c, choose_models(c, any_method(c.methods, &MethodSpec::has_drafter)),
+                            session_->dtype, session_->backend.get());
   if (gemm_gflops_ && prefills) {
     const double operations = static_cast<double>(c.prompts) * plan_memory(in).prefill_operations;
     prefill_ms_ += operations / *gemm_gflops_ / 1e6;

@@ -62,7 +62,7 @@ bool Context::prefill(std::span<const Token> prompt, const PrefillProgress& prog
            shape_.max_prompt);
   prompt_.clear();
   cache_->reset();
-  if (!fill_cache(model_, *cache_, prompt, Pass::kFull, &queries_, progress, stop)) return false;
+  if (!fill_cache(model_, *cache_, prompt, kFullPass, &queries_, progress, stop)) return false;
   prompt_.assign(prompt.begin(), prompt.end());
   backend_.synchronize();
   return true;

@@ -56,10 +56,6 @@ constexpr MethodSpec kTable[] = {
 
 }  // namespace
 
-bool MethodSpec::uses(Pass pass) const {
-  return std::find(passes().begin(), passes().end(), pass) != passes().end();
-}
-
 std::span<const MethodSpec> method_table() { return kTable; }
 
 const MethodSpec& spec_of(Method m) {
@@ -77,17 +73,16 @@ std::optional<Method> parse_method(std::string_view name) {
   return std::nullopt;
 }
 
-std::string method_names(bool (*wanted)(const MethodSpec&)) {
+std::string method_names(const MethodFilter& wanted) {
   std::string names;
   for (const MethodSpec& s : kTable) {
-    if (wanted(s)) names += (names.empty() ? "" : ", ") + std::string(s.name);
+    if (!wanted || wanted(s)) names += (names.empty() ? "" : ", ") + std::string(s.name);
   }
   return names;
 }
 
-bool any_uses(std::span<const Method> methods, Pass pass) {
-  return std::any_of(methods.begin(), methods.end(),
-                     [&](Method m) { return spec_of(m).uses(pass); });
+bool any_method(std::span<const Method> methods, const MethodFilter& wanted) {
+  return std::any_of(methods.begin(), methods.end(), [&](Method m) { return wanted(spec_of(m)); });
 }
 
 }  // namespace triforce

@@ -146,7 +146,7 @@ std::optional<Gammas> choose_gammas(const MethodSpec& method, const StepCurves& 
                                     const LoopCosts& costs) {
   if (!predictable(method, steps, acceptance)) return std::nullopt;
   const bool search_inner = chosen.inner_gamma && method.levels() > 1;
-  const bool search_outer = chosen.gamma && method.levels() > 0;
+  const bool search_outer = chosen.gamma && method.speculates();
   Gammas best = given;
   double best_ms = INFINITY;
   for (int g = search_outer ? 0 : given.gamma; g <= (search_outer ? max.gamma : given.gamma); ++g) {

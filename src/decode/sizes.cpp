@@ -22,20 +22,15 @@ std::int64_t max_draft(const MethodSpec& m, int i, std::int64_t n, const Gammas&
   return i == 0 ? n : n + max_draft(m, i - 1, m.step(i - 1, g), g);
 }
 
-// Whose first verified row was drafted from a small cache of the target.
-bool shows_recovery(const MethodSpec& m) {
-  return m.is_lossless() && (m.uses(Pass::kRetrieval) || m.uses(Pass::kStreaming));
-}
-
 void check_recovery(std::span<const Method> methods) {
-  for (const Method m : methods) {
-    if (shows_recovery(spec_of(m))) return;
-  }
+  if (any_method(methods, shows_recovery)) return;
   throw_usage(
       "--measure-recovery: expected a method whose proposals from a small cache of the target are "
       "verified ({}), found none",
       method_names(shows_recovery));
 }
+
+bool proposes_by_selection(const MethodSpec& m) { return spec_of(m.proposer()).selects; }
 
 // What nothing verifies has no verification to select by.
 void check_lossy_rebuild(const SpeculationOptions& o, std::span<const Method> methods) {
@@ -43,13 +38,17 @@ void check_lossy_rebuild(const SpeculationOptions& o, std::span<const Method> me
   if (o.rebuild.kind != Kind::kEvery && o.rebuild.kind != Kind::kAdaptive) return;
   for (const Method m : methods) {
     const MethodSpec& spec = spec_of(m);
-    if (spec.is_lossless() || !spec.uses(Pass::kRetrieval)) continue;
+    if (spec.is_lossless() || !spec.selects()) continue;
     throw_usage("--rebuild: expected never or token with {}, which verifies nothing, found {}",
                 spec.name, o.rebuild.kind == Kind::kEvery ? "every" : "adaptive");
   }
 }
 
 }  // namespace
+
+bool shows_recovery(const MethodSpec& m) {
+  return m.is_lossless() && m.verified() && spec_of(*m.verified()).has_budget;
+}
 
 std::int64_t target_positions(const SpeculationOptions& o, const RunShape& run) {
   if (run.max_generated == 0) return run.max_prompt;
@@ -89,6 +88,15 @@ std::string note_on_drafter(const ModelConfig& draft, const SpeculationOptions& 
       reached, draft.name, draft.positions());
 }
 
+bool runs(std::span<const Method> methods, Pass pass) {
+  return spec_of(kBaselineMethod).uses(pass) ||
+         any_method(methods, [&](const MethodSpec& m) { return m.uses(pass); });
+}
+
+bool has_recovery_meter(const SpeculationOptions& o, std::span<const Method> methods, Pass pass) {
+  return o.measure_recovery && spec_of(pass).has_budget && runs(methods, pass);
+}
+
 int max_request(const MethodSpec& m, int i, const Gammas& g) {
   return i == m.levels() ? 1 : m.step(i, g);
 }
@@ -121,7 +129,7 @@ PromptBlock block_of(const Context::Shape& shape, const ContextSizes& sizes, std
 std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DType dtype,
                         const SpeculationOptions& options, std::span<const Method> methods,
                         int kv_granule) {
-  if (!any_uses(methods, Pass::kRetrieval)) return 0;
+  if (!any_method(methods, &MethodSpec::selects)) return 0;
   const std::int64_t budget = options.least_budget > 0 ? options.least_budget : options.budget;
   return KvStorage::bytes(target.layers - options.dense_layers, local.kv_heads, local.head_dim,
                           budget + method_sizes(options, methods).pending_rows, dtype, kv_granule);
@@ -164,7 +172,7 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
   check_range("gamma", o.gamma, 1, kMaxGamma);
   check_range("inner-gamma", o.inner_gamma, 1, kMaxGamma);
   if (o.measure_recovery) check_recovery(methods);
-  if (!any_uses(methods, Pass::kRetrieval)) return;
+  if (!any_method(methods, &MethodSpec::selects)) return;
   check_range("chunk-size", o.chunk_size, 1, kMaxChunk);
   if (o.selection == Selection::kH2O && o.budget < 2 * o.chunk_size) {
     throw_usage("--selection h2o: expected a --budget of at least 2 chunks of {}, found {}",
@@ -179,12 +187,11 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
     }
     for (const Method m : methods) {
       const MethodSpec& spec = spec_of(m);
-      if (!spec.uses(Pass::kRetrieval) || spec.proposer() == Pass::kRetrieval) continue;
+      if (!spec.selects() || proposes_by_selection(spec)) continue;
       throw_usage(
           "--rebuild token: expected methods whose proposer has the retrieval cache ({}), found "
           "{}, where it verifies several tokens at once",
-          method_names([](const MethodSpec& s) { return s.proposer() == Pass::kRetrieval; }),
-          spec.name);
+          method_names(proposes_by_selection), spec.name);
     }
   }
   if (o.budget % o.chunk_size != 0 || o.budget < o.chunk_size)
@@ -204,12 +211,13 @@ void check_target(const ModelConfig& target, const SpeculationOptions& o, const 
         "the last round, at most the {} positions of {}, found {}",
         needed - run.max_prompt - run.max_generated + 1, positions, target.name, needed);
   check_range("dense-layers", o.dense_layers, 0, target.layers - 1);
-  if (any_uses(run.methods, Pass::kStreaming)) check_range("budget", o.budget, 1, kMaxTokens);
+  if (any_method(run.methods, &MethodSpec::has_budget))
+    check_range("budget", o.budget, 1, kMaxTokens);
 }
 
 void check_drafter(const ModelConfig& target, const ModelConfig* draft, const SpeculationOptions& o,
                    std::span<const Method> methods) {
-  if (!any_uses(methods, Pass::kDraft)) return;
+  if (!any_method(methods, &MethodSpec::has_drafter)) return;
   check_range("draft-cache-budget", o.draft_budget, 1, kMaxTokens);
   if (draft == nullptr)
     throw_usage("--draft: expected a drafter for the methods chosen, found none");

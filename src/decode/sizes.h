@@ -36,8 +36,17 @@ struct MethodSizes {
 // The baseline's proposer is always counted, whether `methods` names it or not.
 MethodSizes method_sizes(const SpeculationOptions& options, std::span<const Method> methods);
 
+// Whether Methods have the cache of a pass: the full one always, as the baseline's.
+bool runs(std::span<const Method> methods, Pass pass);
+// Whether they measure what the pass's cache recovers of the full cache's attention.
+bool has_recovery_meter(const SpeculationOptions& options, std::span<const Method> methods,
+                        Pass pass);
+
 // Tokens that the i-th pass of a method's chain is asked for at most.
 int max_request(const MethodSpec& method, int i, const Gammas& gammas);
+
+// Whether the full cache verifies tokens that were drafted from a small cache of the target.
+bool shows_recovery(const MethodSpec& method);
 
 // Throws Error(kUsage) for values out of range or that do not fit together.
 void check_options(const SpeculationOptions& options, std::span<const Method> methods);

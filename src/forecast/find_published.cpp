@@ -19,7 +19,7 @@ bool same_place(const PublishedResult& r, const RunConfig& c, int layers) {
 
 // A configuration without a drafter's name has llama-68M where its target is a preset.
 bool same_drafter(const PublishedResult& r, const RunConfig& c) {
-  if (!spec_of(r.method).uses(Pass::kDraft)) return true;
+  if (!spec_of(r.method).has_drafter()) return true;
   const std::string& named = c.random_draft.empty() ? c.draft : c.random_draft;
   return (named.empty() ? "llama-68M" : named) == r.draft &&
          c.speculation.draft_cache == r.draft_cache;

@@ -13,8 +13,9 @@ double ms_of(std::int64_t bytes, double gbs) { return static_cast<double>(bytes)
 // A pass, which reads the same bytes and has the same kernels however many rows it has.
 double compute_ms(const MachineSpec& m, const PlanInput& in, Pass pass, std::int64_t bytes,
                   std::int64_t parts = 1) {
-  const ModelConfig& model = pass == Pass::kDraft ? *in.draft : in.target;
-  const int ranks = pass == Pass::kDraft ? 1 : in.shard.size;
+  const bool drafts = spec_of(pass).net == Net::kDrafter;
+  const ModelConfig& model = drafts ? *in.draft : in.target;
+  const int ranks = drafts ? 1 : in.shard.size;
   const bool gathers = ranks > 1;
   // As if all heads were near: what brings far ones takes far longer than their kernels.
   const auto kernels = static_cast<double>(pass_kernels(model.layers, ranks));
@@ -30,12 +31,12 @@ StepCurve of_any_rows(double ms) { return {{{1, ms}}}; }
 double full_pass_ms(const MachineSpec& m, const PlanInput& in, const PassBytes& bytes,
                     const FarTraffic& far) {
   const std::int64_t of_gpu = bytes.at(in.run.max_prompt) - far.host_bytes;
-  const double gpu_ms = compute_ms(m, in, Pass::kFull, of_gpu), far_ms = transfer_ms(m, far);
+  const double gpu_ms = compute_ms(m, in, kFullPass, of_gpu), far_ms = transfer_ms(m, far);
   return m.unified_memory ? gpu_ms + far_ms : std::max(gpu_ms, far_ms);
 }
 
 void add_far(const MachineSpec& m, const PlanInput& in, Forecast& f) {
-  const PassBytes& full = f.memory.passes[Pass::kFull];
+  const PassBytes& full = f.memory.passes[kFullPass];
   const std::int64_t bus_heads = f.memory.kv_heads.bus;
   f.far = {full.far_at(in.run.max_prompt), full.host_at(in.run.max_prompt)};
   f.far_ms = transfer_ms(m, f.far);
@@ -48,10 +49,10 @@ void add_far(const MachineSpec& m, const PlanInput& in, Forecast& f) {
 // Without the full pass, which is not the same for drafts and without.
 StepCurves draft_steps(const MachineSpec& m, const PlanInput& in, const MemoryPlan& memory) {
   StepCurves steps;
-  for (int i = 0; i < static_cast<int>(Pass::kCount); ++i) {
-    const auto pass = static_cast<Pass>(i);
+  for (const PassSpec& p : kPassTable) {
+    const Pass pass = p.pass;
     const std::int64_t bytes = memory.passes[pass].at(in.run.max_prompt);
-    if (bytes == 0 || pass == Pass::kFull) continue;
+    if (bytes == 0 || pass == kFullPass) continue;
     const std::int64_t parts = memory.passes[pass].parts(in.run.max_prompt);
     steps[pass] = of_any_rows(compute_ms(m, in, pass, bytes, parts));
   }
@@ -81,7 +82,7 @@ std::vector<double> assumed_alphas(const MethodSpec& method, const SpeculationOp
                                        : method.paper_alpha[static_cast<std::size_t>(l)]);
   }
   if (assumed == AssumedAcceptance::kByBudget && !options.synthetic && !alphas.empty() &&
-      method.uses(Pass::kRetrieval)) {
+      method.selects()) {
     const double change =
         published_alpha_of_budget(options.budget) - published_alpha_of_budget(kTableBudget);
     alphas.back() = std::clamp(alphas.back() + change, 0.0, 1.0);
@@ -106,11 +107,11 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   static_cast<RoomForecast&>(f) = room_on(m, f.memory);
   f.near_layers = near_layers(in);
   add_far(m, in, f);
-  const PassBytes& full = f.memory.passes[Pass::kFull];
+  const PassBytes& full = f.memory.passes[kFullPass];
   f.autoregressive_ms = full_pass_ms(m, in, full, f.far);
   StepCurves steps = draft_steps(m, in, f.memory);
   const FarTraffic verified = {f.far.bus_bytes - f.ahead_bytes, f.far.host_bytes};
-  steps[Pass::kFull] = of_any_rows(full_pass_ms(m, in, full, verified));
+  steps[kFullPass] = of_any_rows(full_pass_ms(m, in, full, verified));
   // However short the drafts, all of this comes over the bus once a round.
   const double bus_ms = transfer_ms(m, {f.far.bus_bytes, 0});
   for (const Method method : in.run.methods) {
@@ -120,7 +121,7 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
     const auto gammas =
         choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen);
     RoundForecast round = *predicted_round(spec, steps, alphas, *gammas);
-    if (spec.levels() > 0) round.ms = std::max(round.ms, bus_ms);
+    if (spec.speculates()) round.ms = std::max(round.ms, bus_ms);
     f.methods.push_back({&spec, *gammas, round.ms_per_token()});
   }
   return f;

@@ -64,7 +64,7 @@ bool Measurement::prefill(int prompt, SharedPrefill& target) {
     }
     if (target.done) metrics = engine_->prefill_methods(progress, stop);
     metrics.interrupted = metrics.interrupted || !target.done;
-    metrics.target_ms = target.ms.value_or(0);
+    metrics.fill_ms[kFullPass] = target.ms.value_or(0);
   });
   if (!done || metrics.interrupted) return false;
   state_.prefills.push_back(metrics);
@@ -149,7 +149,7 @@ void Measurement::generate(MethodState& m, int prompt, int repetition, bool warm
 // Single passes on the first prompt, for the prediction beside each speedup.
 void Measurement::measure_steps() {
   PerPass<std::set<int>> rows;
-  rows[Pass::kFull].insert(1);
+  rows[kFullPass].insert(1);
   for (const MethodState& m : state_.methods) {
     rows[m.method->proposer()].insert(1);
     for (int l = 0; l < m.method->levels(); ++l) {
@@ -161,11 +161,10 @@ void Measurement::measure_steps() {
       of.insert(std::min(asked + m.method->step(l - 1, m.gammas) + 1, kMaxBatchInvariantRows));
     }
   }
-  for (int p = 0; p < static_cast<int>(Pass::kCount); ++p) {
-    const auto pass = static_cast<Pass>(p);
-    for (const int r : rows[pass]) {
+  for (const PassSpec& p : kPassTable) {
+    for (const int r : rows[p.pass]) {
       if (stopped()) return;
-      state_.steps[pass].points.emplace_back(r, engine_->pass_ms(pass, r, kStepRepetitions));
+      state_.steps[p.pass].points.emplace_back(r, engine_->pass_ms(p.pass, r, kStepRepetitions));
     }
   }
 }
@@ -177,7 +176,7 @@ void Measurement::warm_up(int prompt) {
     }
   }
   if (prompt > 0) return;
-  const auto speculates = [](const MethodState& m) { return m.method->levels() > 0; };
+  const auto speculates = [](const MethodState& m) { return m.method->speculates(); };
   if (std::none_of(state_.methods.begin(), state_.methods.end(), speculates)) return;
   guarded(nullptr, [&] { measure_steps(); });
 }

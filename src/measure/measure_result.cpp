@@ -51,11 +51,13 @@ CaseResult CaseBuilder::build(const MethodState& m) const {
 
 void CaseBuilder::fill_identity(const MethodState& m, CaseResult& c) const {
   c.name = c.method = m.method->name;
+  c.chain.emplace();
+  for (const Pass pass : m.method->passes()) c.chain->emplace_back(to_string(pass));
   c.params = in_.params;
   c.target = in_.target_info;
-  if (m.method->uses(Pass::kDraft)) c.draft = in_.draft_info;
+  if (m.method->has_drafter()) c.draft = in_.draft_info;
   c.data = in_.data;
-  if (m.method->levels() > 0) {
+  if (m.method->speculates()) {
     c.gammas = CaseGammas{m.gammas.gamma, m.gammas.inner_gamma, m.gammas_chosen};
   }
   c.tuning = m.tuning;
@@ -109,8 +111,9 @@ PerPass<PassBytes> CaseBuilder::pass_bytes() const {
   PerPass<PassBytes> bytes = in_.plan.passes;
   for (const MethodState& m : s_.methods) {
     if (!m.tuning || !m.tuning->chosen.budget) continue;
-    for (const Pass pass : kBudgetPasses) {
-      bytes[pass].max_tokens = std::min(bytes[pass].max_tokens, *m.tuning->chosen.budget);
+    for (const PassSpec& p : kPassTable) {
+      std::int64_t& tokens = bytes[p.pass].max_tokens;
+      if (p.has_budget) tokens = std::min(tokens, *m.tuning->chosen.budget);
     }
   }
   return bytes;
@@ -128,25 +131,21 @@ void CaseBuilder::fill_tuning(CaseResult& c) const {
 
 void CaseBuilder::fill_prefill(CaseResult& c) const {
   if (s_.prefills.empty()) return;
-  const auto median_of = [&](double PrefillMetrics::*member) {
-    std::vector<double> values;
-    values.reserve(s_.prefills.size());
-    for (const PrefillMetrics& p : s_.prefills) values.push_back(p.*member);
-    return median(values);
-  };
-  const auto used = [&](Pass p) { return any_uses(c_.methods, p); };
   Timing& t = c.timing;
-  t.prefill_ms = median_of(&PrefillMetrics::target_ms);
-  if (in_.plan.prefill_operations > 0 && *t.prefill_ms > 0) {
+  for (const PassSpec& pass : kPassTable) {
+    std::vector<double> values;
+    for (const PrefillMetrics& p : s_.prefills) {
+      if (p.fill_ms[pass.pass]) values.push_back(*p.fill_ms[pass.pass]);
+    }
+    if (!values.empty()) t.fill_ms[pass.pass] = median(values);
+  }
+  const double prefill_ms = t.fill_ms[kFullPass].value_or(0);
+  if (in_.plan.prefill_operations > 0 && prefill_ms > 0) {
     t.prefill_operations = in_.plan.prefill_operations;
-    t.prefill_gflops = *t.prefill_operations / *t.prefill_ms / 1e6;
+    t.prefill_gflops = *t.prefill_operations / prefill_ms / 1e6;
     const std::optional<double>& bound = context_.measured_gemm_gflops;
     if (bound && *bound > 0) t.prefill_fraction_gemm = *t.prefill_gflops / *bound;
   }
-  if (used(Pass::kRetrieval)) t.retrieval_build_ms = median_of(&PrefillMetrics::retrieval_build_ms);
-  if (used(Pass::kStreaming)) t.streaming_prefill_ms = median_of(&PrefillMetrics::streaming_ms);
-  const bool keeps_rows = c_.speculation.draft_cache == DraftCache::kStreaming;
-  if (used(Pass::kDraft) && keeps_rows) t.draft_prefill_ms = median_of(&PrefillMetrics::draft_ms);
 }
 
 StepResult CaseBuilder::steps(const MethodState& m) const {
@@ -156,7 +155,7 @@ StepResult CaseBuilder::steps(const MethodState& m) const {
     if (curve.points.empty()) return std::nullopt;
     return curve.at(rows);
   };
-  r.autoregressive_ms = at(Pass::kFull, 1);
+  r.autoregressive_ms = at(kFullPass, 1);
   const MethodSpec& spec = *m.method;
   if (spec.levels() == 0) return r;
   r.draft_ms = at(spec.proposer(), 1);
@@ -186,7 +185,7 @@ void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {
   if (!c.speedup) return;
   const auto predicted =
       predicted_ms_per_token(*m.method, s_.steps, alphas_of(merged_levels(m.runs)), m.gammas);
-  if (predicted && *predicted > 0) c.speedup->predicted = s_.steps[Pass::kFull].at(1) / *predicted;
+  if (predicted && *predicted > 0) c.speedup->predicted = s_.steps[kFullPass].at(1) / *predicted;
 }
 
 // A case that several processes measured, one after the other.
@@ -214,7 +213,7 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
   };
   notes = in_.target_notes;
   if (in_.target != nullptr) add(note_on_target(in_.target->config, c_.speculation, run));
-  if (m.method->uses(Pass::kDraft)) {
+  if (m.method->has_drafter()) {
     notes.insert(notes.end(), in_.draft_notes.begin(), in_.draft_notes.end());
     if (in_.draft != nullptr) add(note_on_drafter(in_.draft->config, c_.speculation, run));
   }
@@ -226,7 +225,7 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
   if (in_.data.bytes_as_ids && !(c.target && c.target->random_seed)) {
     reasons.emplace_back("no tokenizer: bytes taken as token ids");
   }
-  if (c_.speculation.synthetic && m.method->levels() > 0) {
+  if (c_.speculation.synthetic && m.method->speculates()) {
     reasons.emplace_back("synthetic acceptance, the tokens are meaningless");
   }
   if (!c.lossless.exact_rule) reasons.emplace_back("published inner rule, not lossless");
@@ -275,7 +274,7 @@ void CaseBuilder::fill_output(const MethodState& m, CaseResult& c) const {
     c.output.push_back(std::move(o));
   }
   c.after_prompt = s_.after_prompts;
-  if (m.method->uses(Pass::kRetrieval)) return;
+  if (m.method->selects()) return;
   for (AfterPrompt& a : c.after_prompt) a.chunks.reset();
 }
 

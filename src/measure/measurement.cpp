@@ -60,7 +60,7 @@ void Measurement::restore() {
 
 std::optional<double> Measurement::recorded_prefill_ms(int prompt) const {
   if (prompt >= restored_) return std::nullopt;
-  return state_.prefills[static_cast<std::size_t>(prompt)].target_ms;
+  return state_.prefills[static_cast<std::size_t>(prompt)].fill_ms[kFullPass];
 }
 
 // What a record holds is what every result is made of, whether it was read or has just been made.

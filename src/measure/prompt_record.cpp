@@ -11,9 +11,9 @@ namespace {
 
 std::vector<StepPoint> points_of(const StepCurves& curves) {
   std::vector<StepPoint> points;
-  for (int p = 0; p < static_cast<int>(Pass::kCount); ++p) {
-    for (const auto& [rows, ms] : curves[static_cast<Pass>(p)].points) {
-      points.push_back({p, rows, ms});
+  for (const PassSpec& p : kPassTable) {
+    for (const auto& [rows, ms] : curves[p.pass].points) {
+      points.push_back({static_cast<int>(p.pass), rows, ms});
     }
   }
   return points;
@@ -96,7 +96,7 @@ bool are_whole(std::span<const PromptRecord> records, std::size_t methods) {
   int prompt = 0;
   for (const PromptRecord& r : records) {
     const auto is_pass = [](const StepPoint& p) {
-      return p.pass >= 0 && p.pass < static_cast<int>(Pass::kCount);
+      return p.pass >= 0 && p.pass < static_cast<int>(kPassKinds);
     };
     const bool whole =
         r.prompt == prompt && r.methods.size() == methods && r.start.has_value() == (prompt == 0) &&

@@ -51,10 +51,9 @@ void fields(V& v, MeasuredRun& r) {
 template <class V>
 void fields(V& v, PrefillMetrics& p) {
   v("tokens", p.tokens, "tokens of the prompt");
-  v("target_ms", p.target_ms, "the full cache, ms");
-  v("retrieval_build_ms", p.retrieval_build_ms, "the retrieval cache, ms");
-  v("streaming_ms", p.streaming_ms, "the target's streaming cache, ms");
-  v("draft_ms", p.draft_ms, "the drafter, ms");
+  v.group("fill_ms", "filling the cache of each pass", [&](auto& g) {
+    for (const PassSpec& pass : kPassTable) g(pass.name, p.fill_ms[pass.pass], pass.label);
+  });
 }
 template <class V>
 void fields(V& v, Gammas& g) {

@@ -81,9 +81,11 @@ std::vector<double> preparation_ms(const MethodSpec& method,
   std::vector<double> ms;
   ms.reserve(prefills.size());
   for (const PrefillMetrics& p : prefills) {
-    ms.push_back(p.target_ms + (method.uses(Pass::kRetrieval) ? p.retrieval_build_ms : 0) +
-                 (method.uses(Pass::kStreaming) ? p.streaming_ms : 0) +
-                 (method.uses(Pass::kDraft) ? p.draft_ms : 0));
+    double sum = 0;
+    for (const PassSpec& pass : kPassTable) {
+      if (pass.pass == kFullPass || method.uses(pass.pass)) sum += p.fill_ms[pass.pass].value_or(0);
+    }
+    ms.push_back(sum);
   }
   return ms;
 }

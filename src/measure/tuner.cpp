@@ -83,8 +83,8 @@ Tuner::Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Ho
 }
 
 bool Tuner::is_tuned(const MethodSpec& m) const {
-  return (config_.auto_gamma && m.levels() > 0) || (config_.auto_inner_gamma && m.levels() > 1) ||
-         (config_.auto_budget && m.levels() > 0 && m.has_budget());
+  return (config_.auto_gamma && m.speculates()) || (config_.auto_inner_gamma && m.levels() > 1) ||
+         (config_.auto_budget && m.speculates() && m.has_budget());
 }
 
 std::optional<std::int64_t> Tuner::budget() const {
@@ -150,7 +150,7 @@ bool Tuner::set_budget(Engine& engine, std::int64_t budget) {
 // The full cache and the drafter do not depend on the budget.
 void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
   PerPass<std::set<int>> rows;
-  rows[Pass::kFull].insert(1);
+  rows[kFullPass].insert(1);
   for (const Method method : config_.methods) {
     const MethodSpec& m = spec_of(method);
     rows[m.proposer()].insert(1);
@@ -164,10 +164,10 @@ void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
       }
     }
   }
-  for (int p = 0; p < static_cast<int>(Pass::kCount); ++p) {
-    const auto pass = static_cast<Pass>(p);
+  for (const PassSpec& spec : kPassTable) {
+    const Pass pass = spec.pass;
     const Candidate& first = candidates_.at(order_.front());
-    if (!has_budget(pass) && &first != &candidate) {
+    if (!spec.has_budget && &first != &candidate) {
       candidate.steps[pass] = first.steps[pass];
       continue;
     }
@@ -183,9 +183,9 @@ void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
 }
 
 bool Tuner::explore(Engine& engine, Candidate& candidate) {
-  if (candidate.steps[Pass::kFull].points.empty()) measure_steps(engine, candidate);
+  if (candidate.steps[kFullPass].points.empty()) measure_steps(engine, candidate);
   if (stopped()) return false;
-  const double step_s = candidate.steps[Pass::kFull].at(1) * 1e-3;
+  const double step_s = candidate.steps[kFullPass].at(1) * 1e-3;
   const auto runs = static_cast<double>(order_.size() * config_.methods.size());
   probe_tokens_ = std::clamp(static_cast<std::int64_t>(limits_.generating_s / (runs * step_s)),
                              kLeastTokens, kMostTokens);

@@ -184,7 +184,7 @@ void MethodModel::calibrate(const ProbeSums& baseline) {
       if (curve.points.empty()) continue;
       Factors factors;
       if (phase == Phase::kOuterVerify) add_factor(baseline, phase, factors);
-      for (const ProbeSums& p : has_budget(pass) ? b.probes : of_all) {
+      for (const ProbeSums& p : spec_of(pass).has_budget ? b.probes : of_all) {
         add_factor(p, phase, factors);
       }
       std::stable_sort(factors.begin(), factors.end(),

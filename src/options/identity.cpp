@@ -11,15 +11,15 @@ bool decides(Role role, const MethodSpec& method) {
     case Role::kDecides:
       return true;
     case Role::kDecidesProposed:
-      return method.levels() > 0;
+      return method.speculates();
     case Role::kDecidesInner:
       return method.levels() > 1;
     case Role::kDecidesSelected:
-      return method.uses(Pass::kRetrieval);
+      return method.selects();
     case Role::kDecidesBudget:
-      return method.uses(Pass::kRetrieval) || method.uses(Pass::kStreaming);
+      return method.has_budget();
     case Role::kDecidesDrafted:
-      return method.uses(Pass::kDraft);
+      return method.has_drafter();
     case Role::kNames:
     case Role::kMeasures:
     case Role::kRecords:
@@ -124,11 +124,11 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
   const ParamValue* const synthetic = find_param(c.params, "synthetic_acceptance");
   const bool is_synthetic =
       synthetic != nullptr && !std::holds_alternative<std::monostate>(*synthetic);
-  if (is_synthetic && spec.levels() == 1 && spec.proposer() == Pass::kDraft) {
+  if (is_synthetic && spec.levels() == 1 && spec.has_drafter()) {
     key.add("synthetic_rule", 2);
   }
   if (c.target) add_model(key, "target", *c.target);
-  if (c.draft && spec.uses(Pass::kDraft)) add_model(key, "draft", *c.draft);
+  if (c.draft && spec.has_drafter()) add_model(key, "draft", *c.draft);
   // Whose attention it is decides bits; where the rows of one processor's are does not.
   if (c.memory.host_kv_heads.value_or(0) > 0) {
     key.add("near_kv_heads", c.memory.near_kv_heads).add("host_kv_heads", c.memory.host_kv_heads);

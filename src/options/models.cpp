@@ -78,7 +78,7 @@ ModelChoice choose_draft(const RunConfig& config) {
   throw_usage(
       "--draft: expected a drafter for this target and --method, found none; name one with "
       "--draft or --random-draft, or leave out {}",
-      method_names([](const MethodSpec& m) { return m.uses(Pass::kDraft); }));
+      method_names(&MethodSpec::has_drafter));
 }
 
 std::int64_t builtin_positions() {

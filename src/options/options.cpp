@@ -82,25 +82,20 @@ void settle_methods(RunConfig& c, const GivenOptions& given) {
   if (!c.no_baseline && !listed) c.methods.insert(c.methods.begin(), kBaselineMethod);
 }
 
-bool has_small_target_cache(const MethodSpec& m) { return m.has_budget(); }
-
 // What `auto` may choose among; what it cannot have any effect on is refused.
 void settle_tuning(RunConfig& c) {
   struct Axis {
     bool is_auto;
     const char *option, *method;
-    bool (*has_it)(const MethodSpec& m);
+    MethodFilter has_it;
   };
-  const Axis axes[] = {{c.auto_gamma, "gamma", "that speculates",
-                        [](const MethodSpec& m) { return m.levels() > 0; }},
+  const Axis axes[] = {{c.auto_gamma, "gamma", "that speculates", &MethodSpec::speculates},
                        {c.auto_inner_gamma, "inner-gamma", "with an inner level",
                         [](const MethodSpec& m) { return m.levels() > 1; }},
                        {c.auto_budget, "budget", "that drafts by the target",
-                        [](const MethodSpec& m) { return m.levels() > 0 && m.has_budget(); }}};
+                        [](const MethodSpec& m) { return m.speculates() && m.has_budget(); }}};
   for (const Axis& axis : axes) {
-    const bool used = std::any_of(c.methods.begin(), c.methods.end(),
-                                  [&](Method m) { return axis.has_it(spec_of(m)); });
-    if (!axis.is_auto || used) continue;
+    if (!axis.is_auto || any_method(c.methods, axis.has_it)) continue;
     throw_usage("--{} auto: expected a method {} ({}) in --method, found none", axis.option,
                 axis.method, method_names(axis.has_it));
   }
@@ -116,13 +111,12 @@ void settle_tuning(RunConfig& c) {
 void check_budget(const RunConfig& c) {
   constexpr std::int64_t kMinBudget = 16;
   const SpeculationOptions& s = c.speculation;
-  const bool used = std::any_of(c.methods.begin(), c.methods.end(),
-                                [](Method m) { return has_small_target_cache(spec_of(m)); });
+  const bool used = any_method(c.methods, &MethodSpec::has_budget);
   if (s.dense_layers > 0 && !used) {
     throw_usage(
         "--dense-layers {}: expected a method that drafts by the target ({}) in --method, found "
         "none",
-        s.dense_layers, method_names(has_small_target_cache));
+        s.dense_layers, method_names(&MethodSpec::has_budget));
   }
   if (s.budget == 0 && !used) return;
   if (s.budget < kMinBudget || s.budget % s.chunk_size != 0) {
@@ -133,9 +127,9 @@ void check_budget(const RunConfig& c) {
 
 void check_draft_cache(const RunConfig& c) {
   if (c.speculation.draft_cache == DraftCache::kStreaming) return;
-  if (any_uses(c.methods, Pass::kDraft)) return;
+  if (any_method(c.methods, &MethodSpec::has_drafter)) return;
   throw_usage("--draft-cache window: expected a method with a drafter ({}) in --method, found none",
-              method_names([](const MethodSpec& m) { return m.uses(Pass::kDraft); }));
+              method_names(&MethodSpec::has_drafter));
 }
 
 void check_offload(const RunConfig& c) {

@@ -64,14 +64,14 @@ std::vector<std::string> header_lines(const RunResult& r) {
       fmt::format("sampling: temperature {}, top-p {}, top-k {}, {} acceptance, seed {}",
                   param_text(first, "temp"), param_text(first, "top_p"), param_text(first, "top_k"),
                   param_text(first, "acceptance"), param_text(first, "seed")));
-  if (first.timing.prefill_ms) {
-    std::string prefill = fmt::format("prefill: {} ms", short_number(first.timing.prefill_ms));
-    if (first.timing.retrieval_build_ms) {
-      prefill += fmt::format("; then building the retrieval cache {} ms",
-                             short_number(first.timing.retrieval_build_ms));
-    }
-    if (first.timing.draft_prefill_ms) {
-      prefill += fmt::format("; drafter {} ms", short_number(first.timing.draft_prefill_ms));
+  if (const auto& full = first.timing.fill_ms[kFullPass]) {
+    std::string prefill = fmt::format("prefill: {} ms", short_number(full));
+    for (const PassSpec& p : kPassTable) {
+      const std::optional<double>& ms = first.timing.fill_ms[p.pass];
+      if (ms && p.selects) {
+        prefill += fmt::format("; then building the {} cache {} ms", p.name, short_number(ms));
+      }
+      if (ms && p.net == Net::kDrafter) prefill += fmt::format("; drafter {} ms", short_number(ms));
     }
     lines.push_back(prefill);
   }
@@ -101,8 +101,7 @@ void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
   const auto* budget = std::get_if<std::int64_t>(find_param(c.params, "budget"));
   if (c.tuning && c.tuning->chosen.budget) budget = &*c.tuning->chosen.budget;
   const auto* const prompt = std::get_if<std::int64_t>(find_param(c.params, "prefill"));
-  const bool retrieves = c.method == "triforce" || c.method.ends_with("retrieval");
-  if (retrieves && budget != nullptr && prompt != nullptr && *budget >= *prompt) {
+  if (selects(c) && budget != nullptr && prompt != nullptr && *budget >= *prompt) {
     notes.push_back(
         fmt::format("{}: --budget {} holds the whole prompt of {} tokens: a retrieval cache that "
                     "leaves nothing out cannot show what retrieval does",

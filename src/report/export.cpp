@@ -88,7 +88,7 @@ std::vector<Figure> figures_of(const CaseResult& c) {
   add("ms-per-token", "time per token", "ms", true, d.geometric_mean,
       interval_of(d.ci95_low, d.ci95_high));
   add("tokens-per-second", "tokens per second", "tokens/s", false, c.timing.tokens_per_s, {});
-  add("prefill-ms", "prefill", "ms", true, c.timing.prefill_ms, {});
+  add("prefill-ms", "prefill", "ms", true, c.timing.fill_ms[kFullPass], {});
   const auto& peak =
       c.memory.peak_device_bytes ? c.memory.peak_device_bytes : c.memory.peak_host_bytes;
   if (peak) add("peak-bytes", "peak memory", "bytes", true, static_cast<double>(*peak), {});

@@ -15,7 +15,7 @@ const CaseResult* subject_of(const RunResult& r) {
   const CaseResult* best = nullptr;
   const auto rank = [](const CaseResult& c) {
     if (is_baseline(c)) return 0;
-    return c.method == "triforce" ? 3 : c.lossless.mode == LosslessMode::kLossy ? 1 : 2;
+    return is_triforce(c) ? 3 : c.lossless.mode == LosslessMode::kLossy ? 1 : 2;
   };
   for (const CaseResult& c : r.cases) {
     if (is_measured(c) && (best == nullptr || rank(c) > rank(*best))) best = &c;
@@ -25,7 +25,7 @@ const CaseResult* subject_of(const RunResult& r) {
 
 std::string name_of(const CaseResult& c) {
   if (is_baseline(c)) return "Autoregressive decoding";
-  return c.name == "triforce" ? "TriForce" : c.name;
+  return is_triforce(c) && c.name == c.method ? "TriForce" : c.name;
 }
 
 // Times per token of the generations that a case and its baseline both have, which is what the
@@ -102,6 +102,13 @@ std::string output_text(const Lossless& l) {
 
 }  // namespace
 
+bool selects(const CaseResult& c) {
+  return c.chain && std::any_of(c.chain->begin(), c.chain->end(), [](const std::string& name) {
+           const PassSpec* const pass = find_pass(name);
+           return pass != nullptr && pass->selects;
+         });
+}
+bool is_triforce(const CaseResult& c) { return selects(c) && c.chain->size() > 2; }
 bool is_baseline(const CaseResult& c) { return c.lossless.mode == LosslessMode::kBaseline; }
 
 bool is_shown_elsewhere(const CaseResult& c, const std::set<std::string>& run_ids) {

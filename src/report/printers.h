@@ -33,6 +33,11 @@ struct ReportText {
 };
 // Whether the others of its run are compared with it.
 bool is_baseline(const CaseResult& c);
+// Whether one of its passes is over selected chunks. Older results do not say.
+bool selects(const CaseResult& c);
+// Whether the target over selected chunks verifies what a drafter proposes, and the full cache
+// that: arXiv 2404.11912, section 4.
+bool is_triforce(const CaseResult& c);
 // Whether a case shows nothing that another row of the table does not: all its generations are
 // those of a baseline in the runs that are shown.
 bool is_shown_elsewhere(const CaseResult& c, const std::set<std::string>& run_ids);

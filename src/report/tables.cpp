@@ -218,7 +218,8 @@ TextTable prefill_table(const RunResult& r) {
   for (const CaseResult& c : r.cases) {
     const Timing& times = c.timing;
     if (!times.prefill_operations) continue;
-    t.rows.push_back({short_number(times.prefill_ms), short_number(*times.prefill_operations / 1e9),
+    t.rows.push_back({short_number(times.fill_ms[kFullPass]),
+                      short_number(*times.prefill_operations / 1e9),
                       short_number(times.prefill_gflops), percent(times.prefill_fraction_gemm)});
     break;
   }

@@ -15,7 +15,8 @@ MachineSpec machine(const std::string& id) { return find_machines(id).at(0); }
 
 MachinePlan plan_on(const MachineSpec& m, const GivenOptions& given) {
   const RunConfig config = make_config(kPlan, given);
-  const ModelPair models = choose_models(config, any_uses(config.methods, Pass::kDraft));
+  const ModelPair models =
+      choose_models(config, any_method(config.methods, &MethodSpec::has_drafter));
   return plan_for_machine(config, plan_input(config, models, DType::kF16, nullptr), m);
 }
 

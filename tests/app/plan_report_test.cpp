@@ -28,10 +28,11 @@ RunConfig paper_config() {
 struct Planned {
   explicit Planned(const RunConfig& c)
       : config(c),
-        report(make_plan_report(c,
-                                plan_input(c, choose_models(c, any_uses(c.methods, Pass::kDraft)),
-                                           DType::kF16, backend.get()),
-                                builtin_machines())) {}
+        report(make_plan_report(
+            c,
+            plan_input(c, choose_models(c, any_method(c.methods, &MethodSpec::has_drafter)),
+                       DType::kF16, backend.get()),
+            builtin_machines())) {}
   const MachinePlan& on(std::string_view id) const {
     const auto it = std::find_if(report.machines.begin(), report.machines.end(),
                                  [&](const MachinePlan& p) { return p.machine.id == id; });
@@ -123,7 +124,8 @@ TEST(PlanReport, RecipesOfThePapersSizesCanBePlanned) {
     for (const SweepCase& c : line.cases) {
       const ChosenRecipe& recipe = line.recipes[c.recipe];
       ASSERT_TRUE(c.config.has_value()) << recipe.name << ": " << c.refusal;
-      const ModelPair models = choose_models(*c.config, any_uses(c.config->methods, Pass::kDraft));
+      const ModelPair models =
+          choose_models(*c.config, any_method(c.config->methods, &MethodSpec::has_drafter));
       EXPECT_NO_THROW(plan_memory(plan_input(*c.config, models, DType::kF16, backend.get())))
           << recipe.name;
     }

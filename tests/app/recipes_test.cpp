@@ -49,7 +49,8 @@ TEST(Recipes, StandBesideResultsOfAsManyGpus) {
 std::string misfit_of(const SweepCase& c) {
   if (!c.config) return c.refusal;
   if (c.machine.empty()) return "no machine is named";
-  const ModelPair models = choose_models(*c.config, any_uses(c.config->methods, Pass::kDraft));
+  const ModelPair models =
+      choose_models(*c.config, any_method(c.config->methods, &MethodSpec::has_drafter));
   const MachinePlan p =
       plan_for_machine(*c.config, plan_input(*c.config, models, DType::kF16, nullptr),
                        find_machines(c.machine).at(0));

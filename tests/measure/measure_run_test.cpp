@@ -28,8 +28,8 @@ TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
     EXPECT_EQ(c.timing.ms_per_token.ci95_over, IntervalOver::kPrompts);
     EXPECT_GE(*c.timing.end_to_end_ms, *c.timing.preparation_ms);
     EXPECT_GE(*c.timing.preparation_ms, *r.cases[0].timing.preparation_ms);
-    EXPECT_TRUE(c.timing.noise_pct && c.timing.prefill_ms);
-    EXPECT_GT(*c.timing.prefill_ms, 0);
+    EXPECT_TRUE(c.timing.noise_pct && c.timing.fill_ms[kFullPass]);
+    EXPECT_GT(*c.timing.fill_ms[kFullPass], 0);
     ASSERT_EQ(c.output.size(), 2U);
     EXPECT_EQ(c.output[1].prompt, 1);
     EXPECT_EQ(c.output[1].tokens, r.cases[0].output[1].tokens);

@@ -253,7 +253,7 @@ TEST(Result, APrefillStandsBesideTheMeasuredRate) {
   f.input.plan.prefill_operations = 3e9;
   f.input.context.measured_gemm_gflops = 400;
   EXPECT_FALSE(f.result().cases[0].timing.prefill_operations);  // no prompt is done
-  f.state.prefills = {{.target_ms = 8}, {.target_ms = 20}, {.target_ms = 10}};
+  f.state.prefills = {{.fill_ms = {{8}}}, {.fill_ms = {{20}}}, {.fill_ms = {{10}}}};
   const RunResult measured = f.result();
   for (const CaseResult& c : measured.cases) {
     EXPECT_EQ(c.timing.prefill_operations, 3e9);

@@ -463,8 +463,10 @@ TEST(Headline, SaysInWordsWhatCameOut) {
   RunResult two = sample_result();
   two.cases[2] = two.cases[1];
   two.cases[1].name = two.cases[1].method = "lossy-streaming";
+  two.cases[1].chain = {"streaming"};
   two.cases[1].lossless.mode = LosslessMode::kLossy;
   two.cases[2].name = two.cases[2].method = "streaming";
+  two.cases[2].chain = {"streaming", "full"};
   EXPECT_TRUE(headline(two).starts_with("streaming is"));
   two.cases.resize(2);
   EXPECT_TRUE(headline(two).starts_with("lossy-streaming is"));

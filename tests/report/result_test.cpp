@@ -130,7 +130,7 @@ TEST(Reader, NothingThatMayBeNullMustBeThere) {
   const RunResult r = read_json_result(mutator.text(golden), "r.json", &absent);
   EXPECT_TRUE(absent.contains("cases[].memory.planned"));
   EXPECT_TRUE(absent.contains("context.load"));
-  EXPECT_FALSE(r.cases[0].timing.prefill_ms);
+  EXPECT_FALSE(r.cases[0].timing.fill_ms[kFullPass]);
   EXPECT_TRUE(std::isnan(r.cases[0].timing.samples[0].decode_ms));
   EXPECT_EQ(r.cases[1].acceptance.size(), 2U);
   for (const std::string& text : {to_json(r), to_jsonl(r), to_csv(r), to_table(r)}) {

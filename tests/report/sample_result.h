@@ -66,6 +66,7 @@ inline CaseResult sample_baseline() {
   c.case_id = "00000000deadbeef";
   c.timing_id = "00000000feedbeef";
   c.name = c.method = "ar";
+  c.chain = {"full"};
   c.params = {{"prefill", std::int64_t{8192}},
               {"gen_len", std::int64_t{4}},
               {"temp", 0.5},
@@ -94,7 +95,7 @@ inline CaseResult sample_baseline() {
   target.generation_eos = {2, 64};
   c.target = target;
   c.data = {"synthetic", "bb22", 4, 2};
-  c.timing.prefill_ms = 1234.5;
+  c.timing.fill_ms[kFullPass] = 1234.5;
   c.timing.prefill_operations = 617'250'000'000;
   c.timing.prefill_gflops = 500.0;
   c.timing.prefill_fraction_gemm = 0.625;
@@ -133,6 +134,7 @@ inline CaseResult sample_triforce() {
   c.case_id = "00000000cafecafe";
   c.timing_id = "00000000feedcafe";
   c.name = c.method = "triforce";
+  c.chain = {"draft", "retrieval", "full"};
   c.validity = {false, {"random weights of the drafter"}, {"a note on the drafter"}};
   ModelInfo draft = *c.target;
   draft.weights_digest.reset();
@@ -162,8 +164,8 @@ inline CaseResult sample_triforce() {
       t.surface.push_back({8192, {budget, gamma, gamma / 4}, ms, 0.875, 0.5});
     }
   }
-  c.timing.retrieval_build_ms = 56.75;
-  c.timing.draft_prefill_ms = 120.0;
+  c.timing.fill_ms[Pass::kRetrieval] = 56.75;
+  c.timing.fill_ms[Pass::kDraft] = 120.0;
   c.timing.ms_per_token = {20,  2.0,  1.875, 2.125, IntervalOver::kPrompts, 2.0, 2.0, 0.25, 1.5,
                            2.5, 2.25, 2.5,   {}};
   c.timing.preparation_ms = 1411.25;
@@ -203,6 +205,7 @@ inline CaseResult sample_failure() {
   CaseResult c;
   c.case_id = "0000000000000bad";
   c.name = c.method = "retrieval";
+  c.chain = {"retrieval", "full"};
   c.status = CaseStatus::kOom;
   c.status_reason = "out of memory: kv_retrieval needs 1000 bytes,\nfound 10";
   c.validity = {false, {"status oom"}, {}};

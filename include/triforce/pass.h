@@ -1,0 +1,62 @@
+// The forward passes that there are: a model over one kind of cache, one table row each. What a
+// method runs is a chain of them (method.h); how the cache of one is made, planned and filled is
+// src/decode/pass_cache.h.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace triforce {
+
+// Which model a pass runs.
+enum class Net : std::uint8_t { kTarget, kDrafter };
+
+// A row of kPassTable.
+enum class Pass : std::uint8_t { kFull, kRetrieval, kStreaming, kDraft, kCount };
+inline constexpr std::size_t kPassKinds = static_cast<std::size_t>(Pass::kCount);
+// The target over all tokens: the baseline's pass, and the last of each lossless method.
+inline constexpr Pass kFullPass = Pass::kFull;
+
+struct PassSpec {
+  Pass pass;
+  const char* name;
+  const char* label;  // for tables: the model and its cache
+  Net net;
+  bool has_budget;  // its cache holds --budget tokens
+  bool selects;     // which chunks of the full cache its cache holds is selected
+  // What results call the time to fill its cache after a prompt, and say of it.
+  const char *fill_name, *fill_description;
+};
+// In the order in which their caches are made and filled: the full cache first, from which others
+// take rows.
+inline constexpr std::array<PassSpec, kPassKinds> kPassTable = {{
+    {Pass::kFull, "full", "target, full cache (ar, outer verify)", Net::kTarget, false, false,
+     "prefill_ms",
+     "prefill of the target, median over the prompts, ms; shared by all methods and repetitions"},
+    {Pass::kRetrieval, "retrieval", "target, retrieval cache", Net::kTarget, true, true,
+     "retrieval_build_ms", "after that, scoring, selecting and gathering the retrieval cache, ms"},
+    {Pass::kStreaming, "streaming", "target, streaming cache", Net::kTarget, true, false,
+     "streaming_prefill_ms", "prefill of the target's streaming cache, ms"},
+    {Pass::kDraft, "draft", "drafter, streaming cache", Net::kDrafter, false, false,
+     "draft_prefill_ms", "prefill of the drafter, ms"},
+}};
+constexpr const PassSpec& spec_of(Pass p) { return kPassTable[static_cast<std::size_t>(p)]; }
+constexpr const char* to_string(Pass p) { return spec_of(p).name; }
+// The row of that name; null: none.
+constexpr const PassSpec* find_pass(std::string_view name) {
+  for (const PassSpec& p : kPassTable) {
+    if (p.name == name) return &p;
+  }
+  return nullptr;
+}
+
+// One value for each pass of the table.
+template <class T>
+struct PerPass {
+  std::array<T, kPassKinds> values{};
+  T& operator[](Pass p) { return values[static_cast<std::size_t>(p)]; }
+  const T& operator[](Pass p) const { return values[static_cast<std::size_t>(p)]; }
+};
+
+}  // namespace triforce

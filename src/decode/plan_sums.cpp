@@ -1,0 +1,178 @@
+#include "decode/plan_sums.h"
+
+#include "core/rounding.h"
+#include "decode/recovery_meter.h"
+
+namespace triforce {
+namespace {
+
+// Bytes of all weights as the backend stores them: ModelConfig::weight_bytes() and its padding.
+std::int64_t stored_weight_bytes(const ModelConfig& c, const Shard& shard, const PlanInput& in) {
+  if (in.backend == nullptr) return weight_bytes(c, shard, in.dtype);
+  const LocalShape s = local_shape(c, shard);
+  const auto matrix = [&](std::int64_t rows, std::int64_t cols) {
+    return in.backend->matrix_bytes(rows, cols, in.dtype);
+  };
+  const std::int64_t layer = matrix(s.qkv_width(), c.hidden) + matrix(c.hidden, s.query_width()) +
+                             matrix(2 * s.intermediate, c.hidden) +
+                             matrix(c.hidden, s.intermediate);
+  const std::int64_t norms = (2 * std::int64_t{c.layers} + 1) * c.hidden * size_of(DType::kF32);
+  return c.layers * layer + matrix(c.vocab, c.hidden) + c.vocab * c.hidden * size_of(in.dtype) +
+         norms;
+}
+
+// Weights a pass reads: all but the embedding table, of which it reads one row a token. A tied
+// model has the table, too, beside the output matrix, which is read whole.
+std::int64_t read_weight_bytes(const ModelConfig& c, const Shard& shard, DType dtype) {
+  return weight_bytes(c, shard, dtype) - c.vocab * c.hidden * size_of(dtype);
+}
+
+std::int64_t rope_bytes(const ModelConfig& c, std::int64_t positions) {
+  return 2 * positions * (c.head_dim / 2) * size_of(DType::kF32);
+}
+
+int granule_of(const PlanInput& in) {
+  return in.backend == nullptr ? kDeviceKvGranule : in.backend->kv_granule();
+}
+
+}  // namespace
+
+PlanSums::PlanSums(const PlanInput& in)
+    : in_(in),
+      shape_(Context::shape_of(
+          in.run, lent_bytes(in.target, local_shape(in.target, in.shard), in.dtype, in.options,
+                             in.run.methods, granule_of(in)))),
+      context_(context_sizes(
+          shape_, in.backend == nullptr ? kDevicePrefillRows : in.backend->prefill_rows())),
+      methods_(method_sizes(in.options, in.run.methods)),
+      target_(local_shape(in.target, in.shard)),
+      activation_(in.backend == nullptr ? in.dtype : in.backend->activation_dtype()),
+      held_(round_up(context_.capacity, granule_of(in))) {}
+
+int PlanSums::granule() const { return granule_of(in_); }
+
+std::int64_t PlanSums::whole_granules(std::int64_t tokens) const {
+  return round_up(tokens, granule());
+}
+
+std::int64_t PlanSums::kv_bytes(Pass pass, std::int64_t tokens) const {
+  const Net net = spec_of(pass).net;
+  const LocalShape s = shape_of(net);
+  return KvStorage::bytes(config(net).layers - dense_layers(pass), s.kv_heads, s.head_dim, tokens,
+                          in_.dtype, granule());
+}
+
+std::int64_t PlanSums::kv_bytes_of_layer(Pass pass) const {
+  const Net net = spec_of(pass).net;
+  return triforce::kv_bytes_per_token(config(net), shard_of(net), in_.dtype) / config(net).layers;
+}
+
+void PlanSums::lease(const Backend::ScratchShape& shape) {
+  if (in_.backend == nullptr) return;
+  scratch_.grow(shape);
+  scratch_bytes_ = std::max(
+      {scratch_bytes_, in_.backend->scratch_bytes(scratch_), in_.backend->scratch_bytes(shape)});
+}
+
+void PlanSums::lease_passes(const LocalShape& s, std::int64_t rows, std::int64_t context, int heads,
+                            int chunk) {
+  lease(StoredCache::scratch_shape(rows, context, heads, s.kv_heads, s.head_dim, chunk));
+}
+
+void PlanSums::add_pass(Pass pass, std::int64_t max_tokens) {
+  const Net net = spec_of(pass).net;
+  plan_.passes[pass] = {.weights = read_weight_bytes(config(net), shard_of(net), in_.dtype),
+                        .kv_per_token = kv_bytes_of_layer(pass) * config(net).layers,
+                        .max_tokens = max_tokens};
+}
+
+void PlanSums::add_model(Net net, MemTag weights, std::int64_t positions, std::int64_t rows,
+                         std::int64_t logits, const PromptBlock& block) {
+  const ModelConfig& c = config(net);
+  const Shard shard = shard_of(net);
+  add(weights, stored_weight_bytes(c, shard, in_) + rope_bytes(c, positions));
+  add(MemTag::kActivations,
+      LlamaModel::activation_bytes(c, activation_, rows, logits, shard, block));
+  lease(LlamaModel::scratch_shape(c, rows, positions, shard));
+}
+
+void PlanSums::add_full_cache(std::int64_t capacity, std::int64_t append) {
+  const ModelConfig& t = in_.target;
+  const auto head = [&](std::int64_t tokens) {
+    return KvStorage::bytes(1, 1, t.head_dim, tokens, in_.dtype, granule());
+  };
+  const KvHeadCounts n = count_heads(in_.run.homes, t.layers, target_.kv_heads);
+  plan_.kv_heads = n;
+  const std::int64_t slots = std::min<std::int64_t>(in_.run.homes.slots, n.bus + n.host);
+  add(MemTag::kKvFull, (n.near + slots) * head(capacity));
+  add(MemTag::kKvFar, (n.bus + n.host) * head(capacity));
+  add(MemTag::kWorkspace, PassInputs::bytes(append));
+  lease_passes(target_, std::min<std::int64_t>(append, kMaxBatchInvariantRows),
+               whole_granules(capacity), target_.kv_heads, 0);
+  add_pass(kFullPass, capacity);
+  const std::int64_t row = 2 * std::int64_t{t.head_dim} * size_of(in_.dtype);
+  plan_.passes[kFullPass].far_per_token = n.bus * row;
+  plan_.passes[kFullPass].host_per_token = n.host * row;
+}
+
+void PlanSums::add_context() {
+  const ModelConfig& t = in_.target;
+  add_full_cache(context_.capacity, context_.append);
+  add_model(Net::kTarget, MemTag::kTargetWeights, context_.capacity, context_.rows,
+            kMaxBatchInvariantRows, block_of(shape_, context_, t.hidden));
+  if (const auto host = host_attention_shape(shape_, target_)) lease(*host);
+  add(MemTag::kActivations,  // the last queries
+      t.layers * target_.query_width() * size_of(activation_));
+}
+
+void PlanSums::add_teacher_forced(std::int64_t tokens, std::int64_t rows) {
+  add_model(Net::kTarget, MemTag::kTargetWeights, tokens, rows, rows);
+  add_full_cache(tokens, rows);
+  const bool copies = in_.backend == nullptr || in_.backend->place() != Place::kHost;
+  if (copies) add(MemTag::kProbs, rows * in_.target.vocab * size_of(DType::kF32));
+}
+
+void PlanSums::add_drafter() {
+  add_model(Net::kDrafter, MemTag::kDraftWeights, methods_.draft_positions, kStreamingChunk,
+            kMaxBatchInvariantRows);
+}
+
+void PlanSums::add_small_pass(Pass pass, std::int64_t budget, std::int64_t append) {
+  const LocalShape s = shape_of(spec_of(pass).net);
+  const int dense = dense_layers(pass);
+  add(MemTag::kWorkspace,
+      PassInputs::bytes(append) +
+          DenseLayers::bytes(dense, s.kv_heads, s.head_dim, append, in_.dtype, granule()));
+  add_pass(pass, budget);
+  const std::int64_t layer = kv_bytes_of_layer(pass);
+  plan_.passes[pass].kv_per_token -= dense * layer;
+  plan_.passes[pass].all_per_token = dense * layer;
+}
+
+void PlanSums::add_recovery_meter() {
+  add(MemTag::kWorkspace,
+      RecoveryMeter::bytes(target_.heads, target_.kv_heads, target_.head_dim, held_, activation_));
+  lease(RecoveryMeter::scratch_shape(target_.heads, target_.kv_heads, target_.head_dim, held_));
+}
+
+MemoryPlan PlanSums::finished() {
+  plan_.kv_bytes_per_token = triforce::kv_bytes_per_token(in_.target, in_.shard, in_.dtype);
+  plan_.prefill_operations =
+      LlamaModel::prefill_operations(in_.target, in_.run.max_prompt, in_.shard);
+  add(MemTag::kWorkspace, scratch_bytes_);
+  // What drawing takes is given back before the rest is taken.
+  std::int64_t& workspace = plan_.bytes[static_cast<std::size_t>(MemTag::kWorkspace)];
+  if (in_.random_target) workspace = std::max(workspace, random_weights_workspace(in_.target));
+  if (in_.draft && in_.random_draft) {
+    workspace = std::max(workspace, random_weights_workspace(*in_.draft));
+  }
+  if (in_.backend == nullptr) return plan_;
+  plan_.place = in_.backend->place();
+  plan_.held_bytes = in_.backend->own_bytes(MemTag::kWorkspace);
+  workspace += plan_.held_bytes;
+  add(MemTag::kStaging, in_.backend->own_bytes(MemTag::kStaging) + in_.communicator_bytes +
+                            in_.backend->staging_bytes(scratch_));
+  return plan_;
+}
+
+}  // namespace triforce

@@ -1,0 +1,97 @@
+#include "decode/pass_cache.h"
+#include "decode/window_scorer.h"
+#include "model/streaming_cache.h"
+
+namespace triforce {
+namespace {
+
+// Tokens that the cache of the pass keeps.
+std::int64_t budget_of(Pass pass, const SpeculationOptions& o) {
+  return spec_of(pass).has_budget ? o.budget : o.draft_budget;
+}
+bool reads_window(Pass pass, const SpeculationOptions& o) {
+  return spec_of(pass).net == Net::kDrafter && o.draft_cache == DraftCache::kWindow;
+}
+// The drafter has no layers to share with the target's cache.
+SharedLayers shared_layers(const PassSetup& s) {
+  if (spec_of(s.pass).net == Net::kDrafter) return {};
+  return {&s.context.cache(), s.options.dense_layers};
+}
+
+// A model over sinks and its most recent tokens (arXiv 2309.17453).
+class StreamingPass : public PassCache {
+ public:
+  explicit StreamingPass(const PassSetup& s)
+      : PassCache(s),
+        cache_(s.context.backend(), s.weights.config.layers, s.weights.shape().kv_heads,
+               s.weights.shape().head_dim, budget_of(s.pass, s.options), kStreamingChunk,
+               s.weights.dtype, shared_layers(s)) {}
+  KvCache& cache() override { return cache_; }
+  const StoredCache* small() const override { return &cache_; }
+
+ private:
+  StreamingCache cache_;
+};
+
+// A model that reads its most recent tokens anew for every token: --draft-cache window. The cache
+// holds rows during a pass alone.
+class WindowPass final : public StreamingPass {
+ public:
+  using StreamingPass::StreamingPass;
+  bool is_filled() const override { return false; }
+  void start(std::span<const Token> prefix) override {
+    for (WindowScorer* const scorer : scorers_) scorer->start(prefix);
+  }
+  std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
+                                 LayerObserver* /*observer*/) override {
+    auto scorer = std::make_unique<WindowScorer>(
+        s_.context.backend(), s_.model, cache(), budget_of(s_.pass, s_.options),
+        s_.context.cache().capacity(), s_.options.sampling, s_.timer, method.phase(i));
+    scorers_.push_back(scorer.get());
+    return scorer;
+  }
+  // As many rows as are new: all of them are read anew.
+  void run(std::span<const Token> /*tokens*/) override {
+    const std::span<const Token> prompt = s_.context.prompt();
+    const auto window = static_cast<std::size_t>(budget_of(s_.pass, s_.options));
+    read_anew(s_.model, cache(), prompt.last(std::min(prompt.size(), window)));
+  }
+
+ private:
+  std::vector<WindowScorer*> scorers_;  // one a method
+};
+
+std::unique_ptr<PassCache> make_streaming(const PassSetup& setup) {
+  if (reads_window(setup.pass, setup.options)) return std::make_unique<WindowPass>(setup);
+  return std::make_unique<StreamingPass>(setup);
+}
+
+// Of the weights, what only logits need: all of the last layer after its keys and values, and the
+// head.
+std::int64_t logits_weight_bytes(const ModelConfig& c, DType dtype) {
+  const std::int64_t width = std::int64_t{c.heads} * c.head_dim;
+  return (c.hidden * width + 3 * c.hidden * c.intermediate + c.vocab * c.hidden) * size_of(dtype) +
+         2 * c.hidden * size_of(DType::kF32);
+}
+
+// A streaming cache keeps a second copy, to return to the prompt.
+void plan_streaming(PlanSums& sums, Pass pass) {
+  const SpeculationOptions& o = sums.in().options;
+  const Net net = spec_of(pass).net;
+  const LocalShape shape = sums.shape_of(net);
+  const std::int64_t rows = budget_of(pass, o) + kStreamingChunk;
+  sums.add(MemTag::kKvStreaming, 2 * sums.kv_bytes(pass, rows));
+  sums.lease_passes(shape, kStreamingChunk, sums.whole_granules(rows), shape.kv_heads, 0);
+  sums.add_small_pass(pass, budget_of(pass, o), kStreamingChunk);
+  if (reads_window(pass, o)) {
+    PassBytes& bytes = sums.bytes_of(pass);
+    bytes.part_rows = kStreamingChunk;
+    bytes.only_last_weights = logits_weight_bytes(sums.config(net), sums.in().dtype);
+  }
+}
+
+}  // namespace
+
+const PassKind kStreamingKind = {make_streaming, plan_streaming};
+
+}  // namespace triforce
