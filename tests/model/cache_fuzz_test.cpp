@@ -377,36 +377,38 @@ class RetrievalScene {
   std::int64_t marked_covered_ = 0;
 };
 
-TEST(RetrievalCacheFuzz, RowsAreTheSelectionAndEverythingSince) {
+class RetrievalCacheFuzz : public ::testing::TestWithParam<std::int64_t> {};
+
+TEST_P(RetrievalCacheFuzz, RowsAreTheSelectionAndEverythingSince) {
+  const std::int64_t prompt = GetParam();
   const std::vector<RebuildPolicy> policies = {{},
                                                {RebuildPolicy::Kind::kEvery, 7, 0},
                                                {RebuildPolicy::Kind::kAdaptive, 0, 0.6},
                                                {RebuildPolicy::Kind::kToken, 0, 0}};
-  std::uint32_t seed = 0;
+  auto seed = static_cast<std::uint32_t>(prompt);
   for (const RebuildPolicy& policy : policies) {
     for (const std::int64_t budget : {8, 24, 40, 100, 4}) {
-      for (const std::int64_t prompt : {2, 30, 41, 64}) {
-        constexpr Selection kAll[] = {Selection::kMeanKey, Selection::kAttention, Selection::kH2O};
-        Selection selection = kAll[++seed % 3];
-        const bool each_token = policy.kind == RebuildPolicy::Kind::kToken;
-        if (selection == Selection::kH2O && (each_token || budget < 2 * RetrievalScene::kChunk)) {
-          selection = Selection::kAttention;
-        }
-        SCOPED_TRACE(::testing::Message()
-                     << "seed " << seed << " budget " << budget << " prompt " << prompt);
-        RetrievalScene s(budget, selection, policy);
-        Fuzz f(seed);
-        s.feed_prompt(f.tokens(prompt));
+      constexpr Selection kAll[] = {Selection::kMeanKey, Selection::kAttention, Selection::kH2O};
+      Selection selection = kAll[++seed % 3];
+      const bool each_token = policy.kind == RebuildPolicy::Kind::kToken;
+      if (selection == Selection::kH2O && (each_token || budget < 2 * RetrievalScene::kChunk)) {
+        selection = Selection::kAttention;
+      }
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << " budget " << budget);
+      RetrievalScene s(budget, selection, policy);
+      Fuzz f(seed);
+      s.feed_prompt(f.tokens(prompt));
+      if (HasFatalFailure()) return;
+      for (int step = 0; step < 25; ++step) {
+        if (f.chance(10)) s.rewind();
+        if (s.cache.length() + 20 < RetrievalScene::kCapacity) s.round(f);
         if (HasFatalFailure()) return;
-        for (int step = 0; step < 25; ++step) {
-          if (f.chance(10)) s.rewind();
-          if (s.cache.length() + 20 < RetrievalScene::kCapacity) s.round(f);
-          if (HasFatalFailure()) return;
-        }
       }
     }
   }
 }
+INSTANTIATE_TEST_SUITE_P(Prompts, RetrievalCacheFuzz, ::testing::Values(2, 30, 41, 64),
+                         [](const auto& prompt) { return std::to_string(prompt.param); });
 
 }  // namespace
 }  // namespace triforce
