@@ -17,7 +17,7 @@ namespace triforce {
 // Most query rows of one bit-exact pass. Below or at this, every op gives a row the same bits
 // whatever the number of rows computed with it; above it, the throughput path (prefill) runs.
 inline constexpr int kMaxBatchInvariantRows = 32;
-// Of any pass over a KV cache.
+// No pass over a KV cache has more rows.
 inline constexpr std::int64_t kMaxPassRows = 65535;
 // Proposals of one verify(): an outer round keeps up to gamma + inner gamma.
 inline constexpr int kMaxProposals = 64;
@@ -27,8 +27,7 @@ struct Event {
   std::uint32_t id = 0;
 };
 
-// Where work is queued: the copy queue runs beside the compute queue, in no order with it but that
-// of a Signal.
+// A queue takes work. The copy queue runs beside the compute queue; only a Signal orders the two.
 enum class Queue : std::uint8_t { kCompute, kCopy };
 
 // A weight matrix [rows, cols] in its backend's own layout; only that backend reads `storage`.
@@ -38,10 +37,10 @@ struct Matrix {
   std::int64_t rows = 0, cols = 0;  // out features, in features
 };
 
-// Where the K and V rows of KV heads [first_head, first_head + kv_heads) of a layer are, out of its
-// layer_heads. A row is one token of one of them; the order of rows and dimensions inside a granule
-// is the backend's business, but for rows on the host. What an op does with a head does not depend
-// on the heads beside it.
+// A KvView says where the K and V rows of some KV heads of a layer are: [first_head, first_head +
+// kv_heads), out of its layer_heads. A row is one token of one of them; the order of rows and
+// dimensions inside a granule is the backend's business, but for rows on the host. What an op does
+// with a head does not depend on the heads beside it.
 struct KvView {
   void* k = nullptr;
   void* v = nullptr;
@@ -86,8 +85,8 @@ struct RopeView {
   TensorView cos, sin;
 };
 
-// From logits to the distribution a token is drawn from: temperature, then top-k, then top-p,
-// renormalised.
+// These turn logits into the distribution that a token is drawn from. Temperature comes first, then
+// top-k, then top-p, and the rest is renormalised.
 struct SamplingParams {
   float temperature = 0.6F;  // 0: the one-hot distribution of the argmax, lowest id first
   float top_p = 0.9F;        // in (0, 1]; 1: off
@@ -136,7 +135,7 @@ class Backend {
     kStored,      // weights and KV rows of any of the three
     kAll,         // activations, too
   };
-  // What a backend is, for all its life.
+  // Traits of a backend never change while it lives.
   struct Traits {
     Place place = Place::kHost;  // where ops expect their tensors
     DType activation = DType::kF32;
@@ -146,14 +145,15 @@ class Backend {
     int kv_granule = 1;
     int head_dim_step = 2, max_head_dim = 1 << 20;  // head dimensions: multiples of step up to max
     Formats formats = Formats::kActivation;
-    // Of a device: it has no memory of its own, so that what is page-locked takes of the same.
+    // A device shares the host's memory if it has none of its own. Page-locked memory is then taken
+    // from the same.
     bool shares_host_memory = false;
   };
-  // What memory and link allow, in GB/s (1e9 bytes): the bounds that times stand beside.
+  // Memory and link allow these rates, in GB/s (1e9 bytes). Times are reported beside them.
   struct Bandwidths {
     double read_gbs = 0;             // of the device's memory
     std::optional<double> copy_gbs;  // within it, bytes read and bytes written
-    // To it from pinned host memory; none: the memory is the host's.
+    // The rate from pinned host memory to the device; none: the memory is the host's.
     std::optional<double> upload_gbs;
   };
 
@@ -218,7 +218,7 @@ class Backend {
     // Query and KV heads of one attention that the host computes; 0: none.
     int host_heads = 0, host_kv_heads = 0;
 
-    // To the larger of both in every respect.
+    // Each member becomes the larger of both.
     void grow(const ScratchShape& o) {
       rows = std::max(rows, o.rows);
       context = std::max(context, o.context);
@@ -236,7 +236,7 @@ class Backend {
   };
   // Bytes that a first Lease of `shape` takes of the memory that allocator() gives.
   virtual std::int64_t scratch_bytes(const ScratchShape& shape) const = 0;
-  // The same, tagged kStaging: page-locked.
+  // These bytes are page-locked and tagged kStaging.
   virtual std::int64_t staging_bytes(const ScratchShape& /*shape*/) const { return 0; }
   // Lease calls them, and says what they do; begin_lease() returns its id.
   virtual std::uint64_t begin_lease(const ScratchShape& shape);
@@ -265,9 +265,9 @@ class Backend {
   void rms_norm(TensorView x, TensorView w, float eps, TensorView out);
   // out[T, rows] (+)= x[T, cols] * w^T; out is an activation, or f32, to which alone it adds.
   void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate);
-  // Of qkv[T, (H + 2 Hkv) d], for the KV heads of kv and their query heads: rotates q into
-  // q[T, h, d] and k by positions[T] (i32; with rotate_on_read k stays unrotated), and writes rows
-  // [length - T, length) of kv. T <= kMaxPassRows; positions have no gaps, q none within a token.
+  // Reads qkv[T, (H + 2 Hkv) d], for the KV heads of kv and their query heads. Rotates q into q[T,
+  // h, d] and k by positions[T] (i32; with rotate_on_read k stays unrotated). Writes rows [length -
+  // T, length) of kv. T <= kMaxPassRows; positions have no gaps, q none within a token.
   void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                    const KvView& kv);
   // out[T, h d]: softmax(q k / sqrt(d)) v of q[T, h, d], the query heads of kv's KV heads, where
@@ -283,7 +283,7 @@ class Backend {
   virtual void join_host() {}
   // out[T, F] = silu(gate) * up; gate_up[T, 2F] holds gate then up.
   void swiglu(TensorView gate_up, TensorView out);
-  // All elements of a tensor without gaps become zero.
+  // Sets all elements of a tensor without gaps to zero.
   void clear(TensorView out);
   // x[T, D] += parts[0] + parts[1] + ... of parts[n, T, D], all f32: the sum in f32 and in that
   // order, then one addition to x, so the same bits on every backend. There are no gaps within a
@@ -343,8 +343,8 @@ class Backend {
   // comes up, until one of the leases ends; never where `key` is {}. `body` only calls Backend
   // methods, the same for the same key. What is recorded is so by the second time at the latest.
   virtual void replay(const PassKey& key, const std::function<void()>& body) = 0;
-  // Whether replay() has yet to record `key`, which takes it milliseconds once; false where nothing
-  // is ever recorded.
+  // Returns whether replay() has yet to record `key`, which takes milliseconds once. It is false
+  // where nothing is ever recorded.
   virtual bool is_unrecorded(const PassKey& /*key*/) const { return false; }
   // Passes that were recorded and can be replayed.
   virtual std::size_t recorded_passes() const { return 0; }
@@ -431,8 +431,8 @@ class Lease {
   std::uint64_t id_;
 };
 
-// What orders one queue of a backend after another. Not for recorded passes. The backend outlives
-// it.
+// A Signal orders one queue of a backend after another. Recorded passes cannot have one. The
+// backend outlives it.
 class Signal {
  public:
   explicit Signal(Backend& backend) : backend_(&backend), id_(backend.make_signal()) {}
@@ -443,7 +443,8 @@ class Signal {
   }
   // Stands for the end of what `after` holds now, and no longer for an earlier moment.
   void set(Queue after) { backend_->set_signal(id_, after); }
-  // What `before` is given from here on begins after that moment. Never set: at once.
+  // Work that `before` is given from here on begins after that moment, or at once if it was never
+  // set.
   void wait(Queue before) const { backend_->wait_signal(id_, before); }
 
  private:

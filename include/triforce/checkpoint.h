@@ -45,7 +45,7 @@ struct ModelConfig {
   std::vector<std::int32_t> eos = {2};
   bool eos_of_generation = false;    // they are those of generation_config.json alone
   DType stored_dtype = DType::kF16;  // torch_dtype
-  // What a reader of results should know of how the files were read, one line each.
+  // Notes tell a reader of results how the files were read, one line each.
   std::vector<std::string> notes;
 
   // Tokens that the rotary embedding reaches: factor times the length before linear scaling or
@@ -64,7 +64,7 @@ struct ModelConfig {
 // Throws Error(kBadInput) with kind InvalidConfig, UnsupportedConfig, LimitExceeded or
 // DuplicateKey.
 ModelConfig parse_model_config(std::string_view json, const std::string& path);
-// The same of a file. Throws also what reading it throws.
+// Reads and parses a file. Throws also what reading it throws.
 ModelConfig read_model_config(const std::filesystem::path& file);
 // Takes the end-of-text ids of a generation_config.json where it has some, as generate() of
 // transformers does; a note says so if they are others. Nothing else of it is read.
@@ -77,7 +77,8 @@ void apply_generation_config(std::string_view json, const std::string& path, Mod
 std::optional<ModelConfig> find_preset(std::string_view name);
 std::vector<std::string> preset_names();
 
-// One tensor of a safetensors file; dtype is the file's own name ("F16", "F8_E4M3", ...).
+// TensorInfo is one tensor of a safetensors file. Its dtype is the file's own name ("F16",
+// "F8_E4M3", ...).
 struct TensorInfo {
   std::string name;
   std::string dtype;
@@ -97,7 +98,8 @@ struct SafetensorsLimits {
 // Throws Error(kBadInput) with the error class as kind; tests/cases holds golden verdicts.
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& file,
                                           const SafetensorsLimits& limits = {});
-// The same from memory: `bytes` is the whole file, or as much of it as exists; for fuzzing.
+// Parses the header from memory, for fuzzing. `bytes` is the whole file, or as much of it as
+// exists.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes,
                                            std::int64_t file_bytes, const std::string& path,
                                            const SafetensorsLimits& limits = {});
@@ -106,7 +108,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes,
 // one, as Checkpoint::open() reads them; the folder may lack weights. Throws Error(kBadInput).
 ModelConfig read_checkpoint_config(const std::filesystem::path& dir);
 
-// What the system's page cache does with bytes that were read.
+// The system's page cache keeps or drops bytes that were read.
 enum class PageCache : std::uint8_t { kKeep, kDrop };
 
 // A folder in Hugging Face layout: config.json and model.safetensors, or shards with an index.

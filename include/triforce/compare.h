@@ -52,7 +52,7 @@ constexpr auto names_of(Verdict /*any*/) {
   return std::array{"same",  "faster",    "slower",    "higher",
                     "lower", "different", "ambiguous", "missing"};
 }
-// What follows for the exit code.
+// The outcome decides the exit code.
 enum class Outcome : std::uint8_t {
   kPassed,
   kRegressed,     // exit code 1
@@ -126,7 +126,7 @@ void fields(V& v, CaseComparison& c) {
   v("metrics", c.metrics, "what was compared");
 }
 
-// One of the two files.
+// ComparedFile is one of the two files.
 struct ComparedFile {
   std::string file;
   std::vector<std::string> run_ids, commits, machines;

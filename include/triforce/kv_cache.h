@@ -15,17 +15,17 @@ struct HeadRange {
   int first = 0, count = 0;
 };
 
-// Where the KV heads of a full cache live. Of each layer come first those that the host computes
-// with, then the near ones, then the others.
+// KvHomes says where the KV heads of a full cache live. In each layer those that the host computes
+// with come first, then the near ones, then the others.
 struct KvHomes {
-  // How many KV heads of each layer are near: where ops expect tensors. The others are far, in
+  // This many KV heads of each layer are near: where ops expect tensors. The others are far, in
   // page-locked host memory. Empty: all are near.
   std::vector<int> near_heads;
   // Near memory of so many heads through which far ones are brought; 0: ops read them where they
   // lie.
   int slots = 0;
-  // How many of the far ones the host computes attention with where they lie, in passes of up to
-  // kMaxBatchInvariantRows rows; longer ones need a slot to bring them. Empty: none.
+  // The host computes attention with this many of the far heads where they lie, in passes of up to
+  // kMaxBatchInvariantRows rows. Longer passes need a slot to bring them. Empty: none.
   std::vector<int> host_heads = {};
 };
 
@@ -35,22 +35,22 @@ struct KvHeadCounts {
   std::int64_t bus = 0;   // from host memory, over the bus
   std::int64_t host = 0;  // in host memory, by the host
 };
-// Of a cache of kv_heads in each layer.
+// Counts the heads of a cache that has kv_heads in each layer.
 KvHeadCounts count_heads(const KvHomes& homes, int layers, int kv_heads);
 
 // Memory of one cache, or of the part of it that has one home: K and V of one range of heads per
 // layer, each head's rows in one piece. Zero-filled, because masked rows are still multiplied.
 class KvStorage {
  public:
-  // All heads of every layer, where ops expect tensors. capacity in tokens is rounded up to the
-  // backend's granule. Throws Error(kResources).
+  // Holds all heads of every layer, where ops expect tensors. The capacity in tokens is rounded up
+  // to the backend's granule. Throws Error(kResources).
   KvStorage(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t capacity,
             DType dtype, MemTag tag);
   // heads[l] of layer l, out of kv_heads, at `place`, or for the host to compute with (on_host,
   // page-locked); none is possible.
   KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads, int head_dim,
             std::int64_t capacity, DType dtype, Place place, MemTag tag, bool on_host = false);
-  // Its heads of layer l, kv_heads 0 if none. `length` is filled in by the cache.
+  // Returns its heads of layer l; kv_heads is 0 if it has none. `length` is filled in by the cache.
   KvView layer(int l) const;
   std::int64_t capacity() const { return capacity_; }
   int kv_heads() const { return kv_heads_; }  // of a layer, elsewhere or here
@@ -78,7 +78,8 @@ class LayerObserver {
   virtual ~LayerObserver() = default;
   // A pass over n rows begins. false: it may be recorded, and the hooks below are skipped.
   virtual bool begin_pass(std::int64_t n) = 0;
-  // Where attention shall write the chunk mass [Hkv, .] of this layer; data == nullptr: not wanted.
+  // Returns where attention shall write the chunk mass [Hkv, .] of this layer. If data is null,
+  // none is wanted.
   virtual TensorView mass(int layer) = 0;
   virtual int mass_chunk() const = 0;
   // q[n, h, d]: rotated queries of the pass, those of the heads of kv.
@@ -112,27 +113,29 @@ class KvCache {
   // Most tokens of one begin(); the throughput path may take more at once than the exact one.
   virtual std::int64_t max_append() const = 0;
 
-  // One forward pass over n new tokens: begin(), each layer in order, then end() or cancel(). A
-  // layer takes the tokens in tiles of tile_rows, the last one what is left; a layer takes a tile
-  // in runs. A run is a range of KV heads whose rows are at one place; the runs of a layer hold
-  // each head once, in rising order; only the first may be on_host. What is queued between run(l,
-  // i, tile) and done(l, i, tile) may read the rows before the tile and append those of the tile,
-  // or read those that were appended before the layer's first run to its destinations, if it has
-  // any. More than one tile: of more than kMaxBatchInvariantRows rows.
+  // One forward pass over n new tokens is begin(), each layer in order, then end() or cancel(). A
+  // layer takes the tokens in tiles of tile_rows; the last tile has what is left. A layer takes
+  // each tile in runs. A run is a range of KV heads whose rows are at one place. The runs of a
+  // layer hold each head once, in rising order, and only the first may be on_host. Work that is
+  // queued between run(l, i, tile) and done(l, i, tile) may read the rows before the tile and
+  // append those of the tile. If the layer has destinations, the tile's rows were appended there
+  // before its first run, and the work may read them. A pass of more than one tile has tiles of
+  // more than kMaxBatchInvariantRows rows.
   virtual void begin(std::int64_t n, std::int64_t tile_rows) = 0;
   // The tokens of the pass that begin() is called for next: what it uploads has room for them, so
   // that a pass needs one transfer. Only a model asks for them.
   virtual void take_tokens(std::span<const Token> tokens) = 0;
   virtual TensorView tokens() const = 0;          // [n] i32, of the pass in progress
   virtual TensorView positions(int l) const = 0;  // [n] i32: what to rotate layer l's new rows by
-  // Where all new rows of layer l are appended at once, before its first run: ranges of KV heads
-  // that hold each once, in rising order. Of a pass of one tile; 0: to each run when it is there.
+  // A layer's destinations are where all its new rows are appended at once, before its first run.
+  // They are ranges of KV heads that hold each head once, in rising order. Only a pass of one tile
+  // has them. 0: rows are appended to each run when it is there.
   virtual int destinations(int /*l*/) const { return 0; }
   virtual KvView destination(int /*l*/, int /*i*/) const { return {}; }
   virtual int runs(int l) const = 0;
   virtual KvView run(int l, int i, int tile) = 0;
-  // After a run's rows were appended and before its attention, q[n, h, d]: the rotated queries of
-  // its heads. A cache may choose now what they attend to.
+  // This is called after a run's rows were appended and before its attention. q[n, h, d] are the
+  // rotated queries of its heads; a cache may now choose what they attend to.
   virtual void on_queries(int /*l*/, TensorView /*q*/, const RopeView& /*rope*/) {}
   virtual void done(int l, int i, int tile) = 0;
   virtual void end() = 0;
@@ -151,7 +154,7 @@ class KvCache {
   virtual void reset() = 0;
 
   virtual std::uint64_t id() const = 0;  // of its lease, for Backend::replay()
-  // What run() and done() queue is the same in every pass over as many tokens.
+  // Returns whether run() and done() queue the same work in every pass over as many tokens.
   virtual bool recordable() const { return true; }
 };
 
@@ -159,8 +162,8 @@ class FullCache;       // model/full_cache.h
 class StreamingCache;  // model/streaming_cache.h
 class RetrievalCache;  // model/retrieval_cache.h
 
-// How a retrieval cache ranks chunks, and when it does so again. kH2O: the most recent tokens have
-// half of the budget, what has received most attention so far the other half.
+// A retrieval cache ranks chunks by one of these. With kH2O the most recent tokens have half of the
+// budget. Chunks that have received most attention so far have the other half.
 enum class Selection : std::uint8_t { kMeanKey, kAttention, kH2O };
 struct RebuildPolicy {
   // kToken: for every token that is fed, by its own queries, in passes of one token.

@@ -20,7 +20,7 @@ namespace triforce {
 
 inline constexpr std::string_view kResultSchema = "triforce-bench.result/3";
 
-// Which case of a sweep a run was.
+// SweepPlace says which case of a sweep a run was.
 struct SweepPlace {
   std::int64_t number = 0;
   std::optional<std::string> recipe;
@@ -40,7 +40,7 @@ struct RunResult {
   std::optional<SweepPlace> sweep = {};
   std::vector<CaseResult> cases;
 };
-// What of the run stands in its document.
+// These fields of the run stand in its document.
 template <class V>
 void run_fields(V& v, RunResult& r) {
   v.constant("schema", kResultSchema, "format of this document");
@@ -63,7 +63,7 @@ void fields(V& v, RunResult& r) {
 // ---- Result files. All texts end in a newline.
 // One document: strict JSON, UTF-8; a number that is not finite is null.
 std::string to_json(const RunResult& result);
-// One case a line: what line_fields() says of the run, then the fields of the case.
+// Writes one case a line: what line_fields() says of the run, then the fields of the case.
 std::string to_jsonl(const RunResult& result);
 // A header and one line a case, RFC 4180 quoting. A column is named by its path in the document
 // ("timing.ms_per_token.median", "acceptance.outer.alpha"), or in a line of JSONL ("sweep.case"),
@@ -92,7 +92,7 @@ RunResult read_json_result(std::string_view text, const std::string& source,
 std::vector<RunResult> read_jsonl_results(std::string_view text, const std::string& source,
                                           std::set<std::string>* absent = nullptr);
 
-// What --json or --jsonl wrote, told apart by its first line.
+// ResultFile holds what --json or --jsonl wrote; the first line tells which.
 struct ResultFile {
   std::string name;                // as it was given
   std::vector<RunResult> results;  // at least one case among them
@@ -108,11 +108,11 @@ ResultFile read_result_file(const std::filesystem::path& path);
 std::string result_schema();
 std::string result_line_schema();
 
-// Whether an option decides the tokens of a method, so that its value tells cases apart. Both named
-// as in params and method of a result.
+// It returns whether an option decides the tokens of a method, so that its value tells cases apart.
+// Both are named as in a result's params and method.
 using DecidesTokens = std::function<bool(std::string_view param, const std::string& method)>;
 
-// Whether an option of a case has the value that it has in a run without options.
+// It returns whether an option of a case has the value that it has in a run without options.
 using IsDefault = std::function<bool(const Param& param, const CaseResult& c)>;
 
 // ---- For other programs
@@ -141,9 +141,10 @@ struct TableStyle {
   bool details = true;      // all tables, else the one of times alone
   bool colour = false;      // for a terminal
 };
-// What was run, tables, what speaks against the figures, and last in a sentence what came out.
+// The text says what was run, then has the tables and what speaks against the figures. Its last
+// sentence says what came out.
 std::string to_table(const RunResult& result, const TableStyle& style = {});
-// The same in GitHub markdown.
+// Writes the text of to_table() as GitHub markdown.
 std::string to_markdown(const RunResult& result, bool details = true);
 
 }  // namespace triforce

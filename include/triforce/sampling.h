@@ -135,7 +135,7 @@ VerifyResult verify_with(Rng&& rng, ProbRows p, ProbRows q, std::span<const Toke
   return v;
 }
 
-// What host backends' sample() and verify() do.
+// Host backends' sample() and verify() do this.
 inline Token sample_token(std::span<const float> probs, const DrawKey& key, std::int64_t position,
                           Acceptance acceptance) {
   return sample_with(PhiloxRng(key), probs.data(), static_cast<std::int64_t>(probs.size()),

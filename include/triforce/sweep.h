@@ -11,7 +11,8 @@ namespace triforce {
 
 inline constexpr std::string_view kSweepSchema = "triforce-bench.sweep/1";
 
-// What of a case a column of a sweep's table shows and a direction compares.
+// A CaseMetric is a figure of a case: a column of a sweep's table shows it, and a direction
+// compares it.
 enum class CaseMetric : std::uint8_t {
   kMsPerToken,
   kSpeedup,
@@ -27,7 +28,7 @@ enum class CaseMetric : std::uint8_t {
   kCopied,
   kAsAr,
 };
-// As options of scripts/plot_sweep.py where they are axes there too.
+// The names are those of scripts/plot_sweep.py where they are axes there too.
 constexpr auto names_of(CaseMetric /*any*/) {
   return std::array{"ms-per-token", "speedup", "acceptance", "inner-acceptance", "alpha",
                     "length",       "bound",   "draft-ms",   "inner-verify-ms",  "outer-verify-ms",
@@ -35,17 +36,17 @@ constexpr auto names_of(CaseMetric /*any*/) {
 }
 // The figure of a case in its unit: times in ms, the others plain numbers; nullopt: not measured.
 std::optional<double> metric_of(const CaseResult& c, CaseMetric metric);
-// What it is, for captions.
+// Returns in words what a metric is, for captions.
 std::string_view meaning_of(CaseMetric metric);
-// Whether it is a share of something, in [0, 1], whose intervals are of differences.
+// Returns whether a metric is a share of something, in [0, 1], whose intervals are of differences.
 bool is_rate(CaseMetric metric);
 // The level whose acceptance it is; nullopt: it is no acceptance rate.
 std::optional<std::string_view> level_of(CaseMetric metric);
 // The pass whose time it is (kPassNames); nullopt: it is none.
 std::optional<std::string_view> pass_of(CaseMetric metric);
 
-// What was published for a case of the paper's size, or measured of one here, or of what no case
-// is.
+// A PublishedPoint was published for a case of the paper's size, or for what no case is. It may
+// also be measured here.
 struct PublishedPoint {
   std::string method, setting, source;
   std::optional<double> ms_per_token, speedup, alpha, tokens_per_round, recovery, copied;
@@ -80,7 +81,7 @@ constexpr auto names_of(DirectionVerdict /*any*/) {
   return std::array{"holds", "reversed", "undecided", "not_measured"};
 }
 
-// One of the two figures that are compared.
+// A direction compares two figures; this is one of them.
 struct DirectionSide {
   std::optional<std::int64_t> number;
   std::string method, options;
@@ -177,12 +178,13 @@ void fields(V& v, SweepResult& s) {
 
 // The result of a case, which says of which one: what lines of CSV and JSONL are made of.
 RunResult result_of(SweepRow row);
-// As their namesakes of report.h; a row of CSV or JSONL is that of a case's method.
+// These write what their namesakes of report.h do. A row of CSV or JSONL is one method of a case.
 std::string to_json(const SweepResult& sweep);
 std::string to_jsonl(const SweepResult& sweep);
 std::string to_csv(const SweepResult& sweep, const IsColumn& is_column = nullptr);
-// One line a method of each case: its options, time, speedup, acceptance. Then what must be said of
-// cases, once for all of whom it is said. With details the tables of each case come before.
+// The table has one line for each method of each case: its options, time, speedup and acceptance.
+// Notes on cases follow; each is written once, for all cases that it is about. With details the
+// tables of each case come first.
 std::string to_table(const SweepResult& sweep, const TableStyle& style = {});
 std::string to_markdown(const SweepResult& sweep, bool details = true);
 
@@ -192,7 +194,8 @@ SweepResult read_json_sweep(std::string_view text, const std::string& source,
 // The JSON Schema of to_json().
 std::string sweep_schema();
 
-// What --json or --jsonl wrote, told apart by its first line: a sweep's document, or runs.
+// SavedResult holds what --json or --jsonl wrote: a sweep's document, or runs. The first line tells
+// which.
 struct SavedResult {
   std::optional<SweepResult> sweep;
   std::vector<RunResult> runs;

@@ -20,7 +20,7 @@ constexpr auto names_of(DType /*any*/) { return std::array{"f32", "f16", "bf16",
 
 enum class Place : std::uint8_t { kHost, kPinned, kDevice };
 
-// What memory is for. Every allocation names one; the ledger is printed beside the plan.
+// A tag says what memory is for. Every allocation has one; the ledger is printed beside the plan.
 enum class MemTag : std::uint8_t {
   kTargetWeights,
   kDraftWeights,
@@ -34,12 +34,12 @@ enum class MemTag : std::uint8_t {
   kStaging,  // of transfers, page-locked
   kCount
 };
-// As the keys of the result file.
+// The names are the keys of the result file.
 constexpr auto names_of(MemTag /*any*/) {
   return std::array{"target_weights", "draft_weights", "kv_full",     "kv_far",    "kv_retrieval",
                     "kv_streaming",   "probs",         "activations", "workspace", "staging"};
 }
-// Where memory of that kind lies, beside ops that expect their tensors at `ops`.
+// Returns where memory with that tag lies, beside ops that expect their tensors at `ops`.
 constexpr Place place_of(MemTag tag, Place ops) {
   return tag == MemTag::kKvFar || tag == MemTag::kStaging ? Place::kPinned : ops;
 }
@@ -59,7 +59,7 @@ struct TensorView {
     return n;
   }
   std::int64_t bytes() const { return numel() * size_of(dtype); }
-  // Its elements follow each other without gaps.
+  // Returns whether its elements follow each other without gaps.
   bool is_contiguous() const {
     std::int64_t next = 1;
     for (std::size_t i = rank; i-- > 0;) {
@@ -99,11 +99,13 @@ inline TensorView make_view(void* data, DType t, std::initializer_list<std::int6
   return v;
 }
 
-// One per backend. Keeps a ledger of live and peak bytes per tag and place. Thread-safe.
+// Each backend has one. It keeps a ledger of live and peak bytes per tag and place, and is
+// thread-safe.
 class Allocator {
  public:
   virtual ~Allocator() = default;
-  // At least 64-byte aligned, zero-filled. Throws Error(kResources, "OutOfMemory").
+  // Returns memory that is at least 64-byte aligned and filled with zeros. Throws Error(kResources,
+  // "OutOfMemory").
   virtual void* allocate(std::int64_t bytes, Place place, MemTag tag) = 0;
   virtual void release(void* p, std::int64_t bytes, Place place, MemTag tag) noexcept = 0;
 
