@@ -8,7 +8,7 @@
 namespace triforce {
 namespace {
 
-// What of a case's options says how its output is compared with the baseline's.
+// These options of a case say how its output is compared with the baseline's.
 SpeculationOptions speculation_of(const CaseResult& c) {
   RunConfig config;
   for (const char* name : {"temp", "acceptance", "inner_rule", "synthetic_acceptance"}) {

@@ -55,7 +55,7 @@ std::string find_non_finite_tensor(const ModelChoice& model) {
                          quote_text(t.name));
     }
   } catch (const Error&) {
-    // What is reported already matters more.
+    // The error that is reported already matters more.
   }
   return {};
 }

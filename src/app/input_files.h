@@ -1,4 +1,4 @@
-// What a command reads, so that none of its outputs is one of them.
+// These are the files that a command reads. None of its outputs may be one of them.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -19,7 +19,7 @@ class InputFiles {
  public:
   InputFiles();
   void add(const RunConfig& config);
-  // Of data/experiments; what is a file is an operand.
+  // Adds a recipe of data/experiments. A recipe that is a file is an operand.
   void add_recipe(const std::string& name);
   const std::vector<std::filesystem::path>& files() const { return files_; }
 
@@ -33,7 +33,7 @@ class InputFiles {
   std::vector<std::filesystem::path> files_;
 };
 
-// Those of one configuration, and of all cases of a sweep.
+// Returns the files that one configuration reads, or all cases of a sweep.
 std::vector<std::filesystem::path> input_files(const RunConfig& config);
 std::vector<std::filesystem::path> input_files(const CommandLine& line);
 

@@ -33,7 +33,7 @@ ExitCode report_current_exception() noexcept;
 inline constexpr std::size_t kMaxScratchFiles = 4, kMaxScratchPath = 4096;
 void register_scratch_file(const std::string& path);
 void unregister_scratch_file(const std::string& path);
-// In a process that was forked: they are the other's.
+// A forked process calls this: the files are its parent's.
 void forget_scratch_files();
 
 }  // namespace triforce

@@ -61,7 +61,7 @@ std::pair<PlanInput, std::optional<int>> input_on(const RunConfig& config, const
   return {std::move(in), split};
 }
 
-// With the budget that device.options has.
+// Plans with the budget that device.options has.
 MachinePlan plan_once(const RunConfig& config, const PlanInput& device,
                       const MachineSpec& machine) {
   MachinePlan p;

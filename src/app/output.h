@@ -14,16 +14,17 @@ void secure_standard_streams();
 
 // Throws Error(kResources): DiskFull, WriteError.
 void print_out(std::string_view text);
-// One line on stderr: "triforce-bench: error: " and the parts, one after the other. Line ends
-// become spaces; other control characters and malformed UTF-8, which names of files may hold, are
-// escaped. Never throws and never allocates.
+// Prints one line on stderr: "triforce-bench: error: " and the parts, one after the other. Line
+// ends become spaces; other control characters and malformed UTF-8, which names of files may hold,
+// are escaped. Never throws and never allocates.
 void print_error(std::initializer_list<std::string_view> parts);
 inline void print_error(std::string_view message) { print_error({message}); }
-// What report_current_exception() prints of it: bad input with its class.
+// Returns what report_current_exception() prints of an error. Bad input is shown with its class.
 std::string error_text(const Error& e);
-// The same as print_error() without "error: ".
+// Prints as print_error(), but without "error: ".
 void print_note(std::string_view message);
-// As it is, to stderr or what stands for it: text that may be lost without harm. Never throws.
+// Writes text as it is to `fd`, which is stderr or stands for it. The text may be lost without
+// harm. Never throws.
 void write_quietly(int fd, std::string_view text);
 
 }  // namespace triforce

@@ -27,9 +27,9 @@ struct OutputRequest {
   OutputMode mode = OutputMode::kReplace;
 };
 
-// One file of this process. Until the first write() the place is as it was; what was created to
-// claim it goes when the process ends, however it ends (after SIGKILL: with the next run that
-// writes there). Move-only.
+// An OutputFile is one file of this process. It is move-only. Until the first write() the place is
+// as it was. A file that was created to claim the place goes when the process ends, however it
+// ends. After SIGKILL it goes with the next run that writes there.
 class OutputFile {
  public:
   OutputFile(OutputFile&&) noexcept;
@@ -37,7 +37,8 @@ class OutputFile {
   ~OutputFile();
 
   const OutputRequest& request() const;
-  // Whether write() may be called again with a longer text: not for pipes, devices and kAppend.
+  // Returns whether write() may be called again with a longer text. Pipes, devices and kAppend do
+  // not allow it.
   bool replaceable() const;
   // Throws Error(kResources): DiskFull, WriteError, naming the file as the user did; the signal's
   // error if one comes while it waits for another process that appends.

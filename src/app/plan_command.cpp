@@ -36,7 +36,7 @@ void check_room(const RunConfig& config, const PlanReport& report, const Backend
 
 ExitCode plan_command(const RunConfig& config) {
   OutputFiles files(output_requests(config), input_files(config));
-  // What another machine takes is no question of the devices here.
+  // A plan for another machine does not depend on the devices here.
   const int devices = config.machine.empty() ? config.tp : 1;
   Prepared prepared = prepare(config, {0, devices, config.tp});
   PlanReport report = make_plan_report(config, prepared.plan, find_machines(config.machine));

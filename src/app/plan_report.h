@@ -1,4 +1,5 @@
-// What a configuration allocates, here and on machines that one may choose among; whether it fits.
+// A plan says what a configuration allocates, here and on machines to choose among, and whether it
+// fits.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,31 +15,32 @@ struct PlanReport {
   PlanInput input;      // of the backend that a run would use
   std::string backend;  // its description
   MemoryPlan memory;
-  // The same run on CUDA devices, in as many ranks.
+  // These describe the same run on CUDA devices, in as many ranks.
   DType device_dtype = DType::kF16;
   MemoryPlan device_memory;
   std::vector<MachinePlan> machines;
   std::vector<std::string> obstacles;    // to running it here: find_obstacles()
   std::vector<std::string> model_notes;  // labelled_notes()
 
-  // What validity.notes of the result would say, of all methods together.
+  // Returns what the result's validity.notes would say, for all methods together.
   std::vector<std::string> notes() const;
 };
 
-// Where --on-chip and --kv-offload put the KV heads of in.target's full cache, the homes of `in`
-// aside. near_bytes: the room of the device's own memory; none: it works in the host's.
+// Returns where --on-chip and --kv-offload put the KV heads of in.target's full cache; the homes of
+// `in` are not read. near_bytes is the room of the device's own memory; it is empty for a device
+// that works in the host's.
 KvHomes choose_homes(const RunConfig& config, const PlanInput& in,
                      std::optional<std::int64_t> near_bytes);
 // Far KV heads of each layer, of the kv_heads of a rank, that the host computes with at most: all
 // while --hybrid-split auto is not settled.
 int host_split(const RunConfig& config, int kv_heads);
-// Whether --hybrid-split auto has to be settled.
+// Returns whether --hybrid-split auto has yet to be settled.
 bool is_split_by_rates(const RunConfig& config);
 // The input of plan_memory() for a configuration; see PlanInput for a null backend. Throws as
 // plan_memory().
 PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
                      const Backend* backend);
-// The same on a CUDA device, for plan_for_machine().
+// Returns that input for a CUDA device, for plan_for_machine().
 PlanInput device_input(const RunConfig& config, PlanInput input);
 // `input` is plan_input() of a backend; obstacles and notes of the models are left to the caller.
 // Throws as plan_memory().
@@ -52,19 +54,19 @@ struct MemoryRow {
   std::int64_t bytes = 0;
 };
 std::vector<MemoryRow> memory_rows(const MemoryPlan& memory);
-// With prompt_tokens also the part of the full cache that they take.
+// If prompt_tokens is above 0, a row says how much of the full cache they take.
 std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens);
 std::string plan_table(const RunConfig& config, const PlanReport& report);
 std::string plan_json(const RunConfig& config, const PlanReport& report);
 std::string plan_schema();  // the JSON Schema of plan_json()
 
-// Where the acceptances come from that are assumed, and whether they are another pair's.
+// Says where the assumed acceptances come from, and whether they are another pair's.
 std::string acceptance_source(const RunConfig& config, const PlanInput& in);
 
 // Throws Error(kResources, "MemoryLimit") with one line if the plan needs more than --memory-limit,
 // or without it more than `backend`'s device has free; null, or no device memory: the machine.
 void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backend* backend);
-// Whether check_memory() has nothing to say.
+// Returns whether check_memory() would not throw.
 bool fits_here(const RunConfig& config, const MemoryPlan& memory, const Backend* backend);
 
 }  // namespace triforce

@@ -1,4 +1,4 @@
-// What `plan` prints.
+// `plan` prints this.
 
 #include <algorithm>
 
@@ -57,7 +57,7 @@ std::string gammas_text(const MethodForecast& m) {
                                 : fmt::format("{}", m.gammas.gamma);
 }
 
-// One row a method; what does not run has one that says why.
+// Returns one row a method. If nothing runs, one row says why.
 std::string machine_rows(const RunConfig& config, const MachinePlan& p) {
   if (!p.refusal.empty()) return text({p.machine.name, "", p.refusal});
   const Forecast& f = p.forecast;
@@ -119,8 +119,8 @@ std::string machine_table(const RunConfig& config, const PlanReport& r) {
   return out + sources(config, r);
 }
 
-// What an owner of each machine may ask besides: how long a prompt may be, which budget, and where
-// attention with far KV heads is fastest.
+// Answers what the owner of each machine may also ask. That is how long a prompt may be, which
+// budget is best, and where attention with far KV heads is fastest.
 std::string answers(const PlanReport& r) {
   std::string out = "\n";
   for (const MachinePlan& p : r.machines) {
@@ -193,7 +193,7 @@ std::string room(std::int64_t used, std::int64_t usable, std::int64_t missing) {
   return missing > 0 ? of + fmt::format(", {:.1f} GB short", gb(missing)) : of;
 }
 
-// What one machine holds and moves.
+// Says what one machine holds and moves.
 std::string machine_detail(const MachinePlan& p) {
   const Forecast& f = p.forecast;
   const MachineSpec& m = p.machine;

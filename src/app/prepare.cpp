@@ -12,7 +12,7 @@ namespace {
 
 // Throws if --record asks for more numbers than a result may hold.
 void check_recorded(const RunConfig& c, const ModelConfig& target) {
-  // In double: the product of options within their limits is beyond 64 bits.
+  // Figures are doubles here: the product of options within their limits is beyond 64 bits.
   const auto cases = static_cast<double>(c.methods.size());
   const auto selecting = static_cast<double>(std::count_if(
       c.methods.begin(), c.methods.end(), [](Method m) { return spec_of(m).selects(); }));
@@ -77,7 +77,7 @@ Prepared prepare(std::span<const RunConfig> configs, const LocalRank& rank) {
     }
   }
   p.tokenizer = tokenizer_file(target);
-  // What a preset that is not there will have is not known.
+  // Nobody knows yet what a preset will have that was not downloaded.
   check_dataset(config.dataset, !p.tokenizer.empty() || target.is_absent(), config.text_field,
                 find_foreign_tokenizer(target));
   return p;

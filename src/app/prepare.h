@@ -1,4 +1,4 @@
-// What a command that computes does before anything is loaded.
+// A command that computes does this before anything is loaded.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -33,12 +33,11 @@ std::vector<OutputRequest> output_requests(const RunConfig& config);
 ExitCode write_document(const RunConfig& config, OutputFiles& files, const std::string& json,
                         const std::string& table);
 
-// For one configuration, or several of one session (run_session.h): opens the device, chooses the
-// models and refuses what the options rule out, in one order: the one place from which `run`,
-// `plan` and `perplexity` do so, so that they say the same. `rank` is that of open_session(), whose
-// notes are printed.
-// Throws Error(kUsage), Error(kDevice), and Error(kBadInput) for models, a tokenizer or a data set
-// that cannot serve; weights, prompts and memory are not looked at.
+// Opens the device, chooses the models and refuses what the options rule out, always in the same
+// order. It does so for one configuration, or for several of one session (run_session.h). `run`,
+// `plan` and `perplexity` all call it, so that they say the same. `rank` is that of open_session(),
+// whose notes are printed. Throws Error(kUsage), Error(kDevice), and Error(kBadInput) for models, a
+// tokenizer or a data set that cannot serve; weights, prompts and memory are not looked at.
 Prepared prepare(std::span<const RunConfig> configs, const LocalRank& rank = {});
 inline Prepared prepare(const RunConfig& config, const LocalRank& rank = {}) {
   return prepare(std::span(&config, 1), rank);
@@ -65,8 +64,8 @@ std::vector<std::vector<Token>> load_tuning_prompts(const RunConfig& config,
 // A model or a data set that has to be downloaded first: the error that a run with it ends with.
 std::optional<Error> missing_download(const RunConfig& config);
 
-// What keeps `run` from running here and now, one line each, in its words: weights and data that
-// are not there, too little memory. Empty: nothing. Completes the notes of the models.
+// Returns what keeps `run` from running here and now, one line each, in its words. These are
+// weights and data that are not there, and too little memory. Completes the notes of the models.
 std::vector<std::string> find_obstacles(const RunConfig& config, Prepared& prepared,
                                         const MemoryPlan& memory);
 

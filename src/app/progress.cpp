@@ -51,7 +51,7 @@ std::string clock_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
-// What has passed, and what is left if the rest takes as long: "0:21, 1:03 left".
+// Says how much time has passed, and how much is left if the rest takes as long: "0:21, 1:03 left".
 std::string times_of(std::chrono::duration<double> passed, std::int64_t done, std::int64_t total) {
   std::string text = clock_text(passed.count());
   if (done <= 0 || done >= total) return text;
@@ -140,7 +140,8 @@ void Progress::draw(std::int64_t share, const std::string& amounts, std::string_
   const auto full = static_cast<std::size_t>(share * kCells / 100);
   std::string line = fmt::format("{:<12} [{}{}] {:>3}%", what_, std::string(full, '#'),
                                  std::string(kCells - full, '-'), share);
-  // What there is room for, and never the last column: some terminals would begin a new line.
+  // Text takes what there is room for, but never the last column: some terminals would begin a new
+  // line.
   const std::size_t columns = terminal_columns(fd_).value_or(80);
   const auto add = [&](std::string_view part) {
     const bool fits = line.size() + 2 + part.size() < columns;

@@ -20,8 +20,9 @@ bool wants_colour(int fd);
 // Columns of the terminal that `fd` is, within 80 to 160; nullopt: it is none, or does not say.
 std::optional<std::size_t> terminal_columns(int fd);
 
-// One step at a time, with the time that it has taken and, by what is done of it, has left. Never
-// throws: a progress line that cannot be written is dropped.
+// Progress shows one step at a time, with the time that it has taken. It also shows the time that
+// is left, by what is done of the step. Never throws: a progress line that cannot be written is
+// dropped.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
@@ -48,7 +49,7 @@ class Progress {
     Clock::time_point began{};
   };
   void set_whole(const Whole& whole) { whole_ = whole; }
-  // One more is done.
+  // Counts one more as done.
   void add_to_whole() {
     if (whole_) ++whole_->done;
   }
@@ -97,7 +98,7 @@ class FiguresSoFar {
 // drafter, 1 the inner verifier, 2 the outer one (with one level: 0 proposer, 1 verifier).
 class TokenStream {
  public:
-  // Without a tokenizer ids are shown. It outlives the stream.
+  // Shows ids if there is no tokenizer, which outlives the stream.
   TokenStream(const Tokenizer* tokenizer, bool colour, int fd = 2);
   // A heading before the tokens of one generation, with what the colours mean.
   void begin(std::string_view title, std::span<const Pass> chain);

@@ -105,7 +105,7 @@ PlanInput agree_on_plan(RankLinks& links, RunConfig& config, const Session& sess
 
 namespace {
 
-// What a verification of `plan`, on its rank, reads of far KV heads.
+// Returns what a verification of `plan`, on its rank, reads of far KV heads.
 Backend::FarShape far_shape(const RunConfig& config, const Backend& backend,
                             const PlanInput& plan) {
   // Longer rows change no rate, but the time it takes to measure one.

@@ -1,4 +1,4 @@
-// What the ranks of a run do alike, and what all but rank 0 do.
+// This is what all ranks of a run do alike, and what all but rank 0 do.
 #pragma once
 #include <functional>
 
@@ -14,10 +14,10 @@
 
 namespace triforce {
 
-// What a rank computes with: its backend, and what connects it to the others: its device if there
-// is one and NCCL, else the host's memory.
+// A rank computes with these: its backend, and what connects it to the others. That is its device
+// if there is one and NCCL, else the host's memory.
 struct RankMembers {
-  // To be called on all ranks at once. Throws as connect_devices().
+  // All ranks call this at once. Throws as connect_devices().
   RankMembers(const Session& session, RankLinks& links);
   RankBackend backend;
   std::unique_ptr<Communicator> communicator;

@@ -1,4 +1,4 @@
-// What a person sees of a measurement while it goes on: bars, and the text of --verbose.
+// A person sees this of a measurement while it goes on: bars, and the text of --verbose.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace triforce {
 
-// Of one run of a session, whose runs share the bar.
+// RunObserver shows one run of a session, whose runs share the bar.
 class RunObserver final : public MeasureObserver {
  public:
   // `run`: what events.on_step is told. `tokenizer`: null prints ids. All but `request` outlive the
@@ -31,7 +31,8 @@ class RunObserver final : public MeasureObserver {
 
  private:
   void step();
-  // What a line begins with: `step`, or of a sweep, whose steps are not shown, the case and prompt.
+  // Returns what a line begins with: `step`. A sweep's steps are not shown; its lines begin with
+  // the case and prompt.
   std::string what(const std::string& step, int prompt) const;
 
   std::size_t run_;

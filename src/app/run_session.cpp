@@ -193,8 +193,8 @@ void RunSession::Impl::describe(Run& run) {
   }
 }
 
-// What the plans leave of the host's memory, or of --memory-limit where that is the host's; small
-// runs need not fit twice.
+// Returns what the plans leave of the host's memory, or of --memory-limit where that is the host's.
+// Small runs need not fit twice.
 std::int64_t RunSession::Impl::memory_for_prompts() const {
   constexpr std::int64_t kAlways = std::int64_t{64} << 20;
   const bool on_host = !session.gpu || session.backend->traits().shares_host_memory;
@@ -308,7 +308,7 @@ void RunSession::Impl::measure_bounds() {
   }
 }
 
-// What the memory was checked for until then is the most that it can be.
+// Memory was checked until then for the most that the plan can take.
 void RunSession::Impl::settle_homes(Run& run) {
   run.input.context.hybrid_split =
       agree_on_split(links, run.request.config, *session.backend, run.plan);

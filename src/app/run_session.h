@@ -1,5 +1,6 @@
-// From configurations to results: one session, one load of the models and one prefill a prompt
-// serve all configurations that differ in no more than what may change over a finished prompt.
+// A session turns configurations into results. Its models are loaded once and each prompt is
+// prefilled once. It serves all configurations that differ only in what may change over a finished
+// prompt.
 #pragma once
 #include <functional>
 #include <memory>
@@ -20,7 +21,7 @@ namespace triforce {
 struct RunRequest {
   RunConfig config;
   std::string label = {};  // what progress lines begin with: "case 3 of 24"; empty: nothing
-  // As MeasureInput has them.
+  // These two are as MeasureInput has them.
   bool shares_context = false;
   std::vector<PromptRecord> records = {};
 };
@@ -30,12 +31,12 @@ struct RunRequest {
 // has a session for itself.
 std::optional<std::string> session_key(RunConfig config);
 
-// What is told while runs go on, on the thread that measures; each may be empty.
+// These are called while runs go on, on the thread that measures; each may be empty.
 struct RunEvents {
   std::function<void(std::size_t run)> on_step;  // which run is at work: before each pass of a
                                                  // prompt and each generation, and while loading
   std::function<void(const std::function<RunResult()>& interim)> on_repetition = {};
-  // All is loaded that the run is measured with.
+  // Called when all is loaded that the run is measured with.
   std::function<void(std::size_t run, const CaseFacts& facts)> on_loaded = {};
   // A prompt of it has ended.
   std::function<void(std::size_t run, const PromptRecord& record)> on_prompt = {};
@@ -47,12 +48,11 @@ class RunSession {
   RunSession(std::vector<RunRequest> requests, const std::vector<std::string>& argv,
              RankLinks& links, const RankProcesses& ranks, RunEvents events);
   ~RunSession();
-  // Its progress is that of a larger whole, of which a prompt of a run is a part.
+  // Shows its progress as that of a larger whole, of which each prompt of a run is a part.
   void set_whole(const Progress::Whole& whole);
-  // One result a request, in their order; what kept a run from being measured is the status of its
-  // cases.
-  // Throws Error as prepare(), load_prompts() and load_model(); the signal's code if one came
-  // before anything was measured.
+  // Returns one result a request, in their order. If a run could not be measured, the status of its
+  // cases says why. Throws Error as prepare(), load_prompts() and load_model(); the signal's code
+  // if one came before anything was measured.
   std::vector<RunResult> run();
   // Prints which tensor of the models is not finite, if one is.
   void blame_weights() const;
@@ -62,8 +62,8 @@ class RunSession {
   std::unique_ptr<Impl> impl_;
 };
 
-// One line for each way in which cases ended early or wrong, with their names unless it is why none
-// was measured.
+// Returns one line for each way in which cases ended early or wrong. It names them, unless it is
+// why none was measured.
 std::vector<std::string> failures_of(const RunResult& result);
 
 }  // namespace triforce

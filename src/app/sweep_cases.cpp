@@ -34,7 +34,7 @@ std::string name_of(const ChosenRecipe& r) {
                                                      : fmt::format("{}-{}", r.size, r.name);
 }
 
-// What was published for the recipe's cases at the paper's size, and of what no case is.
+// Returns what was published for the recipe's cases at the paper's size, and for what no case is.
 std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
   std::vector<PublishedPoint> points;
   const auto is_asked = [&](const std::string& source) {

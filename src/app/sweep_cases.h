@@ -1,4 +1,4 @@
-// What a sweep knows of its cases before any is measured.
+// Here is what a sweep knows of its cases before it measures any.
 #pragma once
 #include <optional>
 #include <string>
@@ -21,11 +21,12 @@ std::string cases_sha256(const std::vector<SweepCase>& cases);
 
 // Cases by their number from 0.
 struct ShardOfCases {
-  // One after the other, each of a process: together what one session serves (session_key()).
+  // Groups are measured one after the other, each by a process. A group has what one session serves
+  // (session_key()).
   std::vector<std::vector<std::size_t>> groups;
   std::vector<bool> has;  // by case; those without a configuration are the first shard's
 };
-// All shards together have every case once.
+// Returns the shard's cases. All shards together have every case once.
 ShardOfCases shard_of(const std::vector<SweepCase>& cases, const SweepShard& shard);
 
 // Name of a case's experiment, "tiny-fig6a" or a file; nullopt: it is of none.
@@ -34,7 +35,7 @@ std::optional<std::string> recipe_of(const CommandLine& line, const SweepCase& c
 // as make_config() for a recipe whose cases of the paper's size are none.
 std::vector<SweepRecipe> recipes_of(const CommandLine& line);
 
-// What --list prints.
+// Returns what --list prints.
 std::string list_of(const CommandLine& line);
 
 }  // namespace triforce

@@ -80,7 +80,7 @@ class Sweep {
   bool enough() const { return received_signal().has_value() || (config_.fail_fast && failed_); }
   const RunConfig& config_of(std::size_t i) const { return *cases_[i].config; }
   SweepResult result_so_far() const;
-  // Of a result those rows that --jsonl has not: it grows by what is new.
+  // Returns the rows of a result that --jsonl does not have yet: it grows by what is new.
   SweepResult appended(const SweepResult& sweep);
   ExitCode code_of(const SweepResult& sweep) const;
 
@@ -204,8 +204,8 @@ bool Sweep::shares_context(std::size_t i) const {
   });
 }
 
-// What a worker does: the cases in one session, their rows when all have ended, and before that
-// what each prompt gave.
+// A worker measures its cases in one session. It tells what each prompt gave, and the rows when all
+// have ended.
 ExitCode Sweep::work(const std::vector<std::size_t>& cases, WorkerReport& report) {
   forget_scratch_files();
   store_.forget_journal();
@@ -306,8 +306,8 @@ SweepResult Sweep::result_so_far() const {
   return sweep;
 }
 
-// With a journal a case that is cut short goes on another time, and one of an earlier process may
-// have been appended by that, or not, if it was killed.
+// If there is a journal, a case that is cut short goes on another time. A case of an earlier
+// process may have been appended by it, or not, if it was killed.
 SweepResult Sweep::appended(const SweepResult& sweep) {
   SweepResult part;
   if (!store_.has_journal()) return sweep;
@@ -327,7 +327,7 @@ ExitCode Sweep::code_of(const SweepResult& sweep) const {
   bool measured = false;
   for (const SweepRow& row : sweep.rows) {
     const auto& cases = row.result.cases;
-    // One that came when all was measured cut nothing short.
+    // A signal that came when all was measured cut nothing short.
     if (signal && was_cut_short(row.result)) return *signal;
     const auto all_are = [&](CaseStatus status) {
       return std::all_of(cases.begin(), cases.end(),

@@ -27,7 +27,7 @@ MachineSpec machine_of(double read_gbs) {
 
 class Estimate {
  public:
-  // Without a machine: for this one, by what it achieves now.
+  // If no machine is given, it estimates for this one, by what it achieves now.
   Estimate(const RunConfig& first, std::optional<MachineSpec> machine)
       : machine_(std::move(machine)) {
     if (machine_) return;

@@ -1,4 +1,5 @@
-// What a sweep has measured: rows of cases, records of prompts, and the journal that keeps both.
+// A store has what a sweep has measured: rows of cases, records of prompts, and the journal that
+// keeps both.
 #pragma once
 #include <optional>
 #include <string>
@@ -22,21 +23,21 @@ class SweepStore {
   // Takes the rows of the journals of --merge. Throws as merge_journals() and open_journal().
   void merge();
 
-  // By case, from 0; nullopt: it has none.
+  // Returns the row of a case, counted from 0; nullopt: it has none.
   const std::optional<SweepRow>& row(std::size_t i) const { return rows_[i]; }
-  // Whether the row is of an earlier process.
+  // Returns whether an earlier process wrote the row.
   bool is_old(std::size_t i) const { return old_[i]; }
   const std::vector<PromptRecord>& records(std::size_t i) const { return records_[i]; }
   bool has_journal() const { return journal_.has_value(); }
 
-  // What a case is about to be measured with. Throws as Journal::expect().
+  // Takes note of what a case is about to be measured with. Throws as Journal::expect().
   void expect(std::size_t i, const CaseFacts& facts);
   void add(std::size_t i, PromptRecord record);
   // A row that was cut short is not for the journal: it goes on.
   void add(std::size_t i, SweepRow row, bool cut_short);
   // Tries once more to write what could not be written. kOk, or the code of what is left out.
   ExitCode finish();
-  // In a process that was forked.
+  // A forked process calls this.
   void forget_journal();
 
  private:

@@ -117,7 +117,7 @@ void check_output(const CheckedCase& c) {
   }
 }
 
-// Of timed generations that the baseline has too: how many, and whether all have its tokens.
+// Streams counts timed generations that the baseline has too, and says whether all have its tokens.
 struct Streams {
   std::int64_t compared = 0;
   bool equal = true;

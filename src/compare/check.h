@@ -1,4 +1,4 @@
-// What check_consistent() (triforce/case_rules.h) is made of.
+// check_consistent() (triforce/case_rules.h) is made of these.
 #pragma once
 #include <fmt/format.h>
 

@@ -53,7 +53,7 @@ std::vector<std::vector<double>> groups_of(ByPrompt&& by_prompt) {
   return groups;
 }
 
-// What statistics are of: timed samples that generated something.
+// Returns the samples that statistics are of: timed ones that generated something.
 std::vector<const Sample*> measured_samples(const CaseResult& c) {
   std::vector<const Sample*> samples = timed_samples(c);
   std::erase_if(samples, [](const Sample* s) { return s->tokens < 1; });

@@ -34,8 +34,8 @@ MetricComparison not_comparable(const std::string& problem) {
   return m;
 }
 
-// What cannot be told without a member of a result (ResultFile::absent); empty: nothing that is
-// compared depends on it.
+// Says what cannot be told without a member of a result (ResultFile::absent). It is empty if
+// nothing that is compared depends on it.
 std::string_view limit_without(const std::string& member, const CompareOptions& options) {
   if (member == "lossless.equal_to_baseline") return "losslessness cannot be told from it";
   if (member.starts_with("model.") || member == "data.sha256" || member == "context.sm") {
@@ -48,7 +48,7 @@ std::string_view limit_without(const std::string& member, const CompareOptions& 
   return {};
 }
 
-// Of a file that an older build wrote.
+// Adds the notes on members that a file of an older build lacks.
 void note_absent(std::string_view side, const ResultFile& file, const CompareOptions& options,
                  std::vector<std::string>& notes) {
   std::map<std::string_view, std::vector<std::string>> members;

@@ -112,7 +112,7 @@ bool same_but_for_defaults(const Measured& base, const Measured& other, const Ca
       left_out.insert(p.first);
     }
   });
-  // Without such an option the ids differ by something else.
+  // If there is no such option, the ids differ by something else.
   if (unknown || left_out.empty()) return false;
   return rules.key(a, base.run->context, left_out) == rules.key(b, other.run->context, left_out);
 }

@@ -1,4 +1,4 @@
-// What two measurements differ in that makes them different cases.
+// Differences are what makes two measurements different cases.
 #pragma once
 #include <string>
 #include <string_view>
@@ -34,8 +34,8 @@ class Differences {
   std::vector<std::string> found_;
 };
 
-// Whether two cases with different ids are the same but for options that one side does not know and
-// that are at their default on the other.
+// Returns whether two cases with different ids are the same but for some options. These are options
+// that one side does not know and that are at their default on the other.
 bool same_but_for_defaults(const Measured& base, const Measured& other, const CaseRules& rules);
 
 }  // namespace triforce

@@ -9,14 +9,14 @@
 namespace triforce {
 namespace {
 
-// One of the whole numbers and words of a sample.
+// A value is one of the whole numbers and words of a sample.
 struct Counter {
   std::string name;    // "levels.outer.accepted"
   std::string member;  // as ResultFile::absent has it
   std::string value;   // JSON
 };
 
-// Those of a described struct; times are not among them.
+// ExactFields collects the values of a described struct; times are not among them.
 class ExactFields {
  public:
   explicit ExactFields(std::vector<Counter>& out) : out_(out) {}
@@ -47,10 +47,11 @@ class ExactFields {
   std::string name_, member_ = "timing.samples[].";
 };
 
-// Of a sample: its tokens, which are compared by themselves, and whose run it is.
+// Two members of a sample are no counters. Its tokens are compared by themselves; the other says
+// whose run it is.
 constexpr std::array<std::string_view, 2> kNoCounters = {"tokens_sha256", "generated_in"};
 
-// All but those that a file lacks.
+// Returns all values but those that a file lacks.
 std::vector<Counter> counters_of(const Sample& sample, const std::set<std::string>& absent) {
   std::vector<Counter> counters;
   ExactFields visitor(counters);

@@ -24,8 +24,8 @@ bool has_warmup(const CaseResult& c) {
   return value == nullptr || *value != ParamValue(std::int64_t{0});
 }
 
-// What makes times of two measurements incomparable, "cpu_model A, now B; threads 1, now 2"; empty:
-// nothing.
+// Says what makes times of two measurements incomparable: "cpu_model A, now B; threads 1, now 2".
+// It is empty if nothing does.
 std::string other_times(const Measured& base, const Measured& other) {
   std::vector<std::string> found;
   const auto add = [&](std::string_view what, const auto& before, const auto& now) {
@@ -61,7 +61,8 @@ std::string incomparable(const MatchedCase& c) {
   return "";
 }
 
-// What holds of every run: what disturbs one among several is part of what they differ by.
+// Returns the reasons that hold for every run. A disturbance of one among several is part of what
+// they differ by.
 std::vector<std::string> reasons_of_all(const MatchedCase& c) {
   std::vector<std::string> reasons = c.base.front().result->validity.reasons;
   for (const std::vector<Measured>* side : {&c.base, &c.other}) {
@@ -91,7 +92,8 @@ std::string disturbance(const MatchedCase& c) {
   return "";
 }
 
-// What was computed: equal in samples that should take equally long. Empty: of prompts alone.
+// Work says what was computed. It is equal in samples that should take equally long. It is empty
+// where prompts alone tell samples apart.
 using Work = std::vector<std::int64_t>;
 Work work_of(const Sample& s) {
   Work work = {s.tokens, s.rounds, s.rebuilds};
@@ -204,9 +206,9 @@ void judge(Tested& t, const CompareOptions& o, std::size_t family) {
   m.p_value = t.p_slower;
   if (t.runs == 1) m.n_needed = *m.noise <= kQuietNoise ? kSamplesIfQuiet : kSamplesIfNoisy;
   const std::string why = undecided(t, o, family);
-  // Of one run a side nobody knows how far others would be from it: noise stands for that.
+  // If a side has one run, nobody knows how far others would be from it. Its noise stands for that.
   const bool steady = t.runs > 1 || *m.noise <= kMostNoise;
-  // What is found so surely needs no more samples.
+  // A difference that is found so surely needs no more samples.
   if (steady && m.interval && t.p_slower < o.latency_alpha &&
       m.interval->low > o.latency_threshold) {
     m.verdict = Verdict::kSlower;
@@ -221,7 +223,7 @@ void judge(Tested& t, const CompareOptions& o, std::size_t family) {
   }
 }
 
-// What was measured: of single runs their samples, else the runs.
+// Returns what is tested: the samples of single runs, else the runs.
 Tested measure(const LatencySamples& samples, int resamples) {
   Tested t;
   MetricComparison& m = t.row;

@@ -11,7 +11,7 @@
 namespace triforce {
 namespace {
 
-// By case_id, in the order of their first appearance.
+// Measurements are grouped by case_id, in the order of their first appearance.
 struct Measurements {
   std::vector<std::string> ids;
   std::map<std::string, std::vector<Measured>> by_id;
@@ -130,7 +130,7 @@ std::string problem_of(std::string_view side, const std::vector<Measured>& measu
   return "";
 }
 
-// What measurements with one case_id differ in although they should not; empty if in nothing.
+// Says in what measurements with one case_id differ although they should not; empty if in nothing.
 std::string contradiction(const MatchedCase& m, const CaseRules& rules) {
   for (const auto& [name, side] : {std::pair{"base", &m.base}, std::pair{"new", &m.other}}) {
     const std::string called = side == &m.base ? "another run of base" : "new";

@@ -1,10 +1,11 @@
-// Which measurements of two files are of the same case, and what forbids to compare them.
+// Matching finds the measurements of two files that are of the same case, and what forbids to
+// compare them.
 #pragma once
 #include "triforce/compare.h"
 
 namespace triforce {
 
-// One run's measurement of a case; points into a ResultFile.
+// A Measured is one run's measurement of a case; it points into a ResultFile.
 struct Measured {
   const RunResult* run = nullptr;
   const CaseResult* result = nullptr;

@@ -1,4 +1,4 @@
-// What is compared of one case: each gives the rows it has to say something of.
+// These compare one case. Each gives the rows that it has something to say about.
 #pragma once
 #include <set>
 
@@ -13,7 +13,7 @@ std::vector<MetricComparison> compare_lossless(const MatchedCase& c);
 // (ResultFile::absent); such counters are left out.
 std::vector<MetricComparison> compare_exactly(const MatchedCase& c, bool gated,
                                               const std::set<std::string>& absent);
-// Whether a member, named as in ResultFile::absent, is one of those counters.
+// Returns whether a member, named as in ResultFile::absent, is one of those counters.
 bool is_exact_member(const std::string& member);
 // acceptance.NAME of each level.
 std::vector<MetricComparison> compare_acceptance(const MatchedCase& c, double threshold);
@@ -23,8 +23,8 @@ constexpr int kResamples = 10000;  // of the bootstrap
 // Times per token of a case, put in groups, or why they cannot be compared.
 struct LatencySamples {
   std::vector<Stratum> groups;
-  // Of each run of base, then of each of new: its samples' logarithms less their groups' levels.
-  // Several a side are what is tested, in place of the samples.
+  // Each run of base, and of new, has its samples' logarithms here, less their groups' levels. If a
+  // side has several runs, they are tested in place of the samples.
   std::vector<std::vector<double>> runs_base, runs_other;
   std::string problem;  // empty: they can be compared; without groups there is nothing to show
   bool incomparable = false;  // the problem is that they are of different machines or settings

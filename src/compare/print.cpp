@@ -17,7 +17,7 @@ std::string value_text(const MetricComparison& m, const std::optional<double>& v
   return is_rate(m) ? fmt::format("{:.4f}", *value) : short_number(value);
 }
 
-// What rounds to nothing has no sign.
+// A number that rounds to zero gets no sign.
 std::string without_sign_of_zero(std::string text) {
   const bool zero = text.find_first_of("123456789") == std::string::npos;
   return zero && text.find_first_of("+-") == 0 ? text.substr(1) : text;
@@ -38,7 +38,7 @@ std::string ends_text(const MetricComparison& m) {
   return interval_text(text(m.interval->low), text(m.interval->high));
 }
 
-// What needs a reader is in capitals.
+// A verdict that needs a reader is in capitals.
 std::string verdict_text(const MetricComparison& m) {
   std::string text = to_string(m.verdict);
   if (m.outcome != Outcome::kRegressed) return text;

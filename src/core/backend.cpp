@@ -1,5 +1,5 @@
-// What every operation asks of its arguments, once for all backends. Nothing here allocates unless
-// a check fails.
+// These checks say what every operation asks of its arguments, once for all backends. Nothing here
+// allocates unless a check fails.
 #include "triforce/backend.h"
 
 #include <cmath>
@@ -143,7 +143,7 @@ void expect_scores(const TensorView& q, const KvView& kv, int chunk, std::int64_
            n_chunks, chunk, kv.capacity);
 }
 
-// Of what HostAttention reads; activations f32.
+// These are the traits of what HostAttention reads; activations are f32.
 constexpr Backend::Traits kHostTraits = {.kv_granule = kHostKeyBlock,
                                          .head_dim_step = 64,
                                          .max_head_dim = 256,

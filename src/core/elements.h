@@ -1,4 +1,4 @@
-// One type per stored floating-point format, so that loops over elements are written once.
+// Each stored floating-point format has a type, so that loops over elements are written once.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -27,7 +27,7 @@ struct Bf16 {
   static std::uint16_t store(float x) { return f32_to_bf16(x); }
 };
 
-// What f gives for F32{}, F16{} or Bf16{}; anything else is an internal error.
+// Returns what f gives for F32{}, F16{} or Bf16{}; any other type is an internal error.
 template <class F>
 auto visit_float(DType type, const F& f) {
   switch (type) {

@@ -392,7 +392,7 @@ std::string json_schema_text(std::string_view id, std::string_view title) {
   return out.take() + '\n';
 }
 
-// What most members are is compiled once, in fields.cpp.
+// The types that most members have are compiled once, in fields.cpp.
 #define TF_FIELD_TYPES(apply)                                                                    \
   apply(bool) apply(std::int64_t) apply(int) apply(double) apply(std::string)                    \
       apply(std::optional<bool>) apply(std::optional<std::int64_t>) apply(std::optional<double>) \

@@ -39,7 +39,7 @@ class Descriptor {
 // to read and write, as far as the umask lets. Empty if that failed, with the reason in errno.
 Descriptor open_fd(const std::filesystem::path& path, int flags);
 
-// What must stay the same while a file is in use.
+// A file's identity must stay the same while it is in use.
 struct FileIdentity {
   std::uint64_t device = 0, inode = 0;
   std::int64_t bytes = 0;
@@ -76,7 +76,7 @@ class InputFile {
 // The whole file. Throws as InputFile, and Error(kBadInput, "LimitExceeded") above max_bytes.
 std::string read_file(const std::filesystem::path& path, std::int64_t max_bytes);
 
-// Whether two files hold the same bytes. Throws as InputFile.
+// Returns whether two files hold the same bytes. Throws as InputFile.
 bool same_bytes(const std::filesystem::path& a, const std::filesystem::path& b);
 
 // Writes all of `contents` to a descriptor, through EINTR and short writes. `name` is for messages.
@@ -90,8 +90,8 @@ void write_all(int fd, std::string_view contents, const std::string& name);
 // Throws Error(kBadInput): FileNotFound, PathEscape.
 std::filesystem::path resolve_inside(const std::filesystem::path& dir, const std::string& name);
 
-// What a file is that begins with `head` and was expected to hold a model: "a Git LFS pointer ..."
-// or "an HTML page ..."; empty if it is neither.
+// Says what a file is that begins with `head` and was expected to hold a model: "a Git LFS pointer
+// ..." or "an HTML page ..."; empty if it is neither.
 std::string download_mistake(std::string_view head);
 
 }  // namespace triforce

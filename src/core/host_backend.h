@@ -1,5 +1,5 @@
-// What backends share whose tensors lie in host memory and whose calls have finished when they
-// return.
+// Some backends have tensors in host memory and calls that have finished when they return. This is
+// what they share.
 #pragma once
 #include <array>
 #include <chrono>

@@ -19,7 +19,7 @@ class JsonBuilder {
   JsonBuilder(const std::string& source, const JsonLimits& limits, const JsonKinds& kinds)
       : source_(source), limits_(limits), kinds_(kinds) {}
 
-  // What the parser calls: true lets it go on.
+  // The parser calls these; true lets it go on.
   bool null() { return add({}); }
   bool boolean(bool v) { return add(v); }
   bool number_integer(std::int64_t v) { return add(v); }  // with a minus sign
@@ -63,7 +63,7 @@ class JsonBuilder {
   }
 
   using Data = decltype(JsonValue::data_);
-  // Where the value now is.
+  // Returns where the value now is.
   JsonValue& place(Data data) {
     if (++nodes_ > limits_.max_nodes) {
       throw_input("LimitExceeded", "{}: more than {} JSON values", source_, limits_.max_nodes);

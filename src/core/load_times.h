@@ -2,8 +2,8 @@
 
 namespace triforce {
 
-// How long the processors of a machine did what, in seconds since it started; of interest are
-// differences.
+// These are times of a machine's processors, in seconds since it started. Only differences are of
+// interest.
 struct LoadTimes {
   double busy = 0, idle = 0, stolen = 0;  // of all processors together; stolen: by other guests
   double own = 0;                         // of busy, by the processes of this run

@@ -8,8 +8,8 @@
 
 namespace triforce {
 
-// Its value at x: linear between `points`, at least one, whose places rise, and constant beyond
-// them.
+// Returns the function's value at x. It is linear between `points`, of which there is at least one
+// and whose places rise. It is constant beyond them.
 template <class X>
 double piecewise_linear(std::span<const std::pair<X, double>> points, double x) {
   TF_CHECK(!points.empty());

@@ -120,9 +120,9 @@ class JsonView {
 
   // The member, or nothing if it is absent. Throws if this is no object.
   std::optional<JsonView> find(std::string_view key) const;
-  // The same, and an absent member is noted.
+  // Does as find(), and notes an absent member.
   std::optional<JsonView> find_noting(std::string_view key) const;
-  // As find(), and nothing for null.
+  // Does as find(), but returns nothing for null.
   std::optional<JsonView> find_value(std::string_view key) const;
   // Throws if it is absent.
   JsonView at(std::string_view key) const;

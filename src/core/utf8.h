@@ -21,16 +21,16 @@ inline bool is_valid_utf8(std::string_view text) {
 // The text with every malformed byte replaced by U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
 
-// Whether a well-formed character may go to a terminal, a page or a table as it is. Not: controls
-// (U+0000-001F, U+007F-009F), separators of lines (U+2028, U+2029) and what changes the direction
-// of the text around it (U+202A-202E, U+2066-2069).
+// Returns whether a well-formed character may go to a terminal, a page or a table as it is. These
+// may not: controls (U+0000-001F, U+007F-009F), separators of lines (U+2028, U+2029) and what
+// changes the direction of the text around it (U+202A-202E, U+2066-2069).
 bool is_printable(std::string_view character);
 // Text from a file, of any origin, for a terminal: '?' for each character that is not printable and
 // not in `kept` (ASCII), U+FFFD for each malformed byte.
 std::string printable(std::string_view text, std::string_view kept = {});
 
-// How many bytes of a growing text can be shown now: all but a well-formed beginning of a
-// character that later bytes may complete.
+// Returns how many bytes of a growing text can be shown now. Only the well-formed beginning of a
+// character, which later bytes may complete, is held back.
 std::size_t complete_utf8_prefix(std::string_view text);
 
 // Untrusted text for a message: in double quotes, one line, what is malformed or not printable

@@ -53,7 +53,7 @@ struct AttentionKernels {
                 std::int64_t stride) = nullptr;
 };
 
-// Of a level that this processor has, and the row format.
+// Returns the kernels of a level that this processor has, for a row format.
 const AttentionKernels& attention_kernels(Isa isa, DType type);
 
 const AttentionKernels& attention_kernels_scalar(DType type);

@@ -1,4 +1,4 @@
-// What the exact and the prefill path of attention share: shapes, scratch, the loop over tiles.
+// The exact and the prefill path of attention share this: shapes, scratch, the loop over tiles.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -54,7 +54,7 @@ struct AttentionState {
 };
 void reset(const AttentionState& state, int d);
 
-// Where a tile's chunk sums go; sums == nullptr: not wanted.
+// A MassOutput says where a tile's chunk sums go. If sums is null, they are not wanted.
 struct MassOutput {
   float* sums = nullptr;   // [tile, rows, kTileKeys / unit] at scale 2^-scale
   float* scale = nullptr;  // [tile, rows]

@@ -24,9 +24,8 @@ struct AttentionTile {
   static constexpr int kVecs = kTileKeys / kLanes;
   static constexpr int kMaxRows = F::kLoaded > 1 ? V::kMaxPairRows : V::kMaxRows;
 
-  // Where a pass takes few rows, the first two are not enough time for the requests of a tile
-  // unless they go on all along; where it takes many, those two are long enough, and shifts would
-  // cost 3%.
+  // A pass of few rows has too little time for a tile's requests in the first two steps, so they go
+  // on all along. In a pass of many rows those two are long enough, and shifts would cost 3%.
   static constexpr bool kSpreads = V::kMaxRows < kManyRows;
 
   // What is asked for while bytes [0, n) are read: as many from `begin` on, or half as many.
@@ -160,7 +159,7 @@ struct AttentionTile {
     }
   }
 
-  // One tile: where it lies, and what is requested with its keys and with its values.
+  // A Source is one tile: where it lies, and what is requested with its keys and with its values.
   struct Source {
     const Element *k, *v;
     Request with_k, with_v;
@@ -219,7 +218,7 @@ struct AttentionTile {
   }
 
   TF_ISA static void run(const TileArgs& a) {
-    // As even as possible: where a pass takes 12, 13 rows are 7 and 6, not 12 and 1.
+    // Passes are as even as possible: if one takes 12 rows, 13 rows are 7 and 6, not 12 and 1.
     const int passes = (a.rows + kMaxRows - 1) / kMaxRows;
     const std::int64_t bytes = std::int64_t{kTileKeys} * a.d * std::int64_t{sizeof(Element)};
     for (int tile = 0; tile < a.tiles; ++tile) {
@@ -316,7 +315,7 @@ struct KeyKernels {
   }
 };
 
-// Where a pass takes many rows, converting with each costs less than storing what was converted.
+// If a pass takes many rows, converting with each costs less than storing what was converted.
 template <class V, class F>
 constexpr auto kWiden = V::kMaxRows < kManyRows ? widen<V, F> : nullptr;
 

@@ -1,4 +1,4 @@
-// What the free functions behind CpuBackend share: instruction level, threads, scratch.
+// The free functions behind CpuBackend share this: instruction level, threads, scratch.
 #pragma once
 #include <omp.h>
 
@@ -43,7 +43,7 @@ struct Context {
       scratch;  // 64-byte aligned, shared by all ops, contents never survive a call
 };
 
-// The same with at most as many threads; never affects results.
+// Returns the context with at most as many threads. It never affects results.
 inline Context with_threads(Context context, std::int64_t threads) {
   context.threads =
       static_cast<int>(std::clamp<std::int64_t>(threads, 1, std::max(1, context.threads)));

@@ -17,8 +17,8 @@ struct CpuOptions {
 // this processor lacks, and as expect_team() (cpu/team.h). The level also limits oneDNN, whatever
 // its environment says, if this is the first backend made.
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
-// The same level and threads for rows that a device keeps. Throws the same; oneDNN has no part in
-// it.
+// Makes attention of the same level and threads for rows that a device keeps. Throws the same;
+// oneDNN has no part in it.
 std::unique_ptr<HostAttention> make_host_attention(const CpuOptions& options);
 
 }  // namespace triforce

@@ -54,7 +54,7 @@ dnnl::memory::desc weight_desc(const Gemm::Shape& s) {
   return {{s.k, s.n}, Type::f32, dnnl::memory::dims{s.ldb, 1}};
 }
 
-// What `call` returns. Memory that oneDNN cannot get is no fault of this program.
+// Returns what `call` returns. Memory that oneDNN cannot get is no fault of this program.
 template <class Call>
 auto call_onednn(const Call& call) {
   try {

@@ -34,7 +34,8 @@ class Gemm {
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  // Whether oneDNN has more than its reference loops for this shape. Builds the primitive, once.
+  // Returns whether oneDNN has more than its reference loops for this shape. Builds the primitive,
+  // once.
   bool supports(const Context& context, const Shape& shape);
   // Requires supports(). Throws Error(kResources) if oneDNN has no memory, else kInternal.
   void run(const Context& context, const Shape& shape, const void* x, const void* w, float* out);

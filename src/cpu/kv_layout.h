@@ -1,4 +1,4 @@
-// Where the KV rows of a view lie on the CPU: host_kv_order.h, one head after the other.
+// On the CPU the KV rows of a view lie as host_kv_order.h says, one head after the other.
 #pragma once
 #include <cstddef>
 #include <cstdint>

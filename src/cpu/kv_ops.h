@@ -12,7 +12,7 @@ namespace triforce::cpu {
 // Bytes of Context::scratch the ops below need for passes of this shape. With chunk_size not a
 // multiple of 8, attention mass needs room for every key instead of every eighth.
 std::int64_t kv_scratch_bytes(const Backend::ScratchShape& shape, int threads);
-// Of them, those of attention() of up to kMaxBatchInvariantRows queries.
+// Returns those of attention() of up to kMaxBatchInvariantRows queries alone.
 std::int64_t attention_scratch_bytes(const Backend::ScratchShape& shape, int threads);
 
 void rope_append(const Context& context, TensorView qkv, TensorView positions, const RopeView& rope,

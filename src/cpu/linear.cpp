@@ -159,7 +159,8 @@ void widen_panels(const Context& context, const Matrix& w, std::int64_t begin, s
   });
 }
 
-// Where oneDNN cannot read the panels as they lie: a block of columns at a time as f32.
+// This is for panels that oneDNN cannot read as they lie. It takes a block of columns at a time as
+// f32.
 void linear_unpacked(const Context& context, Gemm& gemm, TensorView x, const Matrix& w,
                      TensorView out, bool accumulate) {
   Scratch scratch(context);

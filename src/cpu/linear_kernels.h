@@ -17,8 +17,9 @@ namespace triforce::cpu {
 inline constexpr std::int64_t kPanel = 64;
 inline constexpr int kMaxTileRows = 16;
 
-// Which of the tiles of a panel this is, in the order in which they read it: together they ask for
-// the weights that follow, so that memory is at work while all of them compute.
+// A TileTurn says which of the tiles of a panel this is, in the order in which they read it.
+// Together they ask for the weights that follow, so that memory is at work while all of them
+// compute.
 struct TileTurn {
   int index = 0, count = 1;
 };
@@ -28,7 +29,7 @@ struct TileTurn {
 using Tile = void (*)(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,
                       std::int64_t steps, float* acc, TileTurn turn);
 
-// What x must look like for the tiles of one weight type.
+// An XFormat is how x must lie for the tiles of one weight type.
 enum class XFormat : std::uint8_t {
   kF32,         // the activations as they are
   kRoundedF32,  // f32 holding bf16 values
@@ -51,7 +52,7 @@ using Widen = void (*)(const std::byte* w, std::int64_t rows, std::int64_t width
 
 struct LinearKernels {
   TileSet f32, f16, bf16;
-  // Not at the scalar level, which multiplies panels alone.
+  // The scalar level has none, for it multiplies panels alone.
   Widen widen_f32 = nullptr, widen_f16 = nullptr, widen_bf16 = nullptr;
   // n values to bf16 (nearest even), and the same kept as f32.
   void (*to_bf16)(const float* x, std::int64_t n, std::uint16_t* out) = nullptr;

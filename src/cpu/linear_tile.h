@@ -94,7 +94,7 @@ struct LinearTile {
     }
   }
 
-  // Of several tiles the first two request a half of the next block each, the others what they
+  // The first two of several tiles request a half of the next block each, the others what they
   // have.
   template <int R>
   TF_ISA static void tile(const std::byte* w, const std::byte* x, std::int64_t x_stride_bytes,

@@ -1,4 +1,4 @@
-// What this machine can do, measured: the bound that achieved figures are put beside.
+// The probe measures what this machine can do: the bound that achieved figures are put beside.
 #pragma once
 #include "cpu/context.h"
 

@@ -1,4 +1,4 @@
-// From logits to the distribution a token is drawn from.
+// These functions turn logits into the distribution that a token is drawn from.
 #pragma once
 #include <cstdint>
 

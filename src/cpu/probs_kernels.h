@@ -41,7 +41,7 @@ struct ProbsKernels {
 };
 ProbsKernels probs_kernels(Isa isa);  // of a level that this processor has
 
-// Those that compilers make of vector.h.
+// Returns the kernels that compilers make of vector.h.
 ProbsKernels vector_probs_kernels(Isa isa);
 
 }  // namespace triforce::cpu

@@ -16,7 +16,8 @@
 #include "cpu/prefetch.h"
 
 #define TF_ISA_INLINE TF_ISA inline __attribute__((always_inline))
-// For loops whose sums fill the registers: inlined, what the caller holds would be kept there too.
+// Loops whose sums fill the registers are not inlined. Else registers would also hold what the
+// caller needs.
 #define TF_ISA_ALONE TF_ISA __attribute__((noinline))
 
 namespace triforce::cpu {

@@ -34,7 +34,7 @@ std::size_t stack_bytes() {
   return bytes;
 }
 
-// As oneDNN starts its regions: by the calling thread's default.
+// Starts a region as oneDNN does: by the calling thread's default.
 Team default_team() {
   Team team;
   int threads = 0;

@@ -9,9 +9,9 @@ namespace triforce::cpu {
 // least 1. Switches dynamic adjustment off and active levels on for the calling thread.
 int team_size(int threads);
 
-// From here on regions of the calling thread, those of libraries included, have `threads` threads
-// (1 or more). Throws Error(kResources): FewerThreads where a region has fewer, SmallStacks where
-// their stacks are too small to compute on. Asks again only when the number changes.
+// Sets the number of threads (1 or more) of all later regions of the calling thread, those of
+// libraries included. Throws Error(kResources): FewerThreads where a region has fewer, SmallStacks
+// where their stacks are too small to compute on. Asks again only when the number changes.
 void expect_team(int threads);
 
 }  // namespace triforce::cpu

@@ -1,4 +1,4 @@
-// Where the built-in models and downloaded files are.
+// The data folder has the built-in models and downloaded files.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -20,7 +20,8 @@ struct DataFolder {
 // then where it was installed (../share/triforce-bench). Throws Error(kBadInput, "FileNotFound")
 // naming what was tried.
 DataFolder find_data_folder();
-// The same for a program at `executable` built with `built_in` as its data folder; for tests.
+// Finds the folder of a program at `executable` that was built with `built_in` as its data folder;
+// for tests.
 DataFolder find_data_folder(const std::filesystem::path& executable,
                             const std::filesystem::path& built_in);
 // find_data_folder(), and nothing where there is none.

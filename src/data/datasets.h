@@ -63,10 +63,10 @@ using Encode = std::function<std::vector<Token>(std::string_view text)>;
 // (every document is too short); Error(kResources, "MemoryLimit") for prompts of more than
 // max_bytes.
 Dataset load_dataset(const DatasetRequest& request, const Encode& encode);
-// What load_dataset() refuses by the name alone: throws Error(kBadInput), UnknownDataset or
-// NoTokenizer; and Error(kUsage) for another text field than "text" where there are no fields, or
-// one that has a meaning of its own.
-// `foreign`: a tokenizer.json that the target has, for the message.
+// Refuses what load_dataset() refuses by the name alone. Throws Error(kBadInput): UnknownDataset or
+// NoTokenizer. Throws Error(kUsage) for another text field than "text" where there are no fields,
+// or for one that has a meaning of its own. `foreign`: a tokenizer.json that the target has, for
+// the message.
 void check_dataset(std::string_view name, bool has_tokenizer, std::string_view text_field,
                    const std::filesystem::path& foreign = {});
 // The file of a data set, opened; empty for synthetic. Throws Error(kBadInput) if it is not there

@@ -28,7 +28,7 @@ struct Needle {
   std::vector<Token> told, key, asked;  // a sentence, what stands at its end, and the question
 };
 
-// As after a line end, or as the bytes they are.
+// The key's ids are those that it has after a line end, or those of its bytes.
 Needle needle_of(const std::string& key, const DatasetRequest& request, const Encode& encode,
                  const PromptCollector& collect) {
   const auto ids = [&](const std::string& text) {

@@ -1,4 +1,4 @@
-// What every data set does with its documents.
+// Every data set makes prompts of its documents with this.
 #pragma once
 #include <algorithm>
 #include <filesystem>
@@ -37,7 +37,7 @@ class PromptCollector {
     if (request.bos >= 0) first_.push_back(request.bos);
   }
 
-  // What every prompt begins with: BOS, if the model has one.
+  // Returns the tokens that every prompt begins with: BOS, if the model has one.
   std::span<const Token> first() const { return first_; }
 
   // True if there is room for another document. Throws what the request's check_stop throws.

@@ -10,7 +10,7 @@ namespace triforce {
 
 inline constexpr std::int64_t kMaxTokenizerBytes = 16 << 20;
 
-// What a SentencePiece model holds, as far as decoding needs it. Field numbers and defaults:
+// This is what decoding needs of a SentencePiece model. Field numbers and defaults:
 // google/sentencepiece, src/sentencepiece_model.proto.
 struct SentencePieceModel {
   enum class PieceType : std::uint8_t {

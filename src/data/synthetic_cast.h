@@ -1,4 +1,4 @@
-// Who and what the synthetic documents speak of: persons, places and dealings, drawn at random.
+// The synthetic documents speak of these: persons, places and dealings, drawn at random.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -74,8 +74,9 @@ struct Person {
   std::size_t trade = 0;
 };
 
-// One dealing of a page's subject; the text is rendered from it whenever it is told. `person` and
-// `place` are of the cast, all others but `hundreds` (0: none) and the last two are of tables.
+// A Fact is one dealing of a page's subject; the text is rendered from it whenever it is told.
+// `person` and `place` are of the cast, all others but `hundreds` (0: none) and the last two are of
+// tables.
 struct Fact {
   std::size_t deal = 0, wording = 0, person = 0, place = 0;
   std::size_t trade = 0, goods = 0, adjective = 0, material = 0, noun = 0;
@@ -83,7 +84,7 @@ struct Fact {
   std::size_t begin = 0, size = 0;  // where the page has it, in the text
 };
 
-// All persons and places of a document, in the order in which they entered it.
+// A Cast has all persons and places of a document, in the order in which they entered it.
 class Cast {
  public:
   explicit Cast(TextRandom& random) : random_(random) {}
@@ -91,7 +92,7 @@ class Cast {
   const Person& person(std::size_t i) const { return people_[i]; }
   const std::string& place(std::size_t i) const { return places_[i]; }
 
-  // Each returns an index. Which are new and which known is drawn.
+  // Each returns an index. A draw decides whether it is new or known.
   std::size_t new_person();
   std::size_t some_person();
   std::size_t other_person(std::size_t subject);  // not `subject`

@@ -184,7 +184,7 @@ void Teller::render_subject(char field, Scene& scene) {
   scene.is_named = true;
 }
 
-// By trade and name at first, then by either.
+// A person is named by trade and name at first, then by either.
 void Teller::render_other(std::size_t index, Scene& scene) {
   const Person& person = cast_.person(index);
   auto& known = scene.introduced;

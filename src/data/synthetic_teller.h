@@ -9,7 +9,7 @@
 
 namespace triforce::synthetic {
 
-// Of whom and of what a section speaks, and who is present.
+// A Scene says of whom and of what a section speaks, and who is present.
 struct Scene {
   std::size_t subject = 0, form = 0, trade = 0;
   Fact head;

@@ -220,7 +220,7 @@ inline constexpr auto kDeals = std::to_array<Deal>({
      {"it was {G}, on {D}", "on {D}, and it was {G}", "{s} saw {G}, and the day was {D}"}},
 });
 
-// What may be said before a dealing is told, and after it.
+// These phrases may be said before a dealing is told, and after it.
 inline constexpr auto kOpeners = std::to_array<string_view>(
     {"as far as I know",    "in the end",       "some time after", "to tell the truth",
      "by all accounts",     "a little later",   "it is true that", "I have heard that",
@@ -272,7 +272,7 @@ inline constexpr auto kForms = std::to_array<Form>({
      "", " ", "\nHere the {t} stopped, and the account was at an end.\n"},
 });
 
-// How a return begins that quotes, retells or asks.
+// A return that quotes, retells or asks begins with one of these.
 inline constexpr auto kQuoted = std::to_array<string_view>({
     "The {K} about {F} was still there, and these lines were read out of it.\n",
     "{X} remembered some words of the {K} about {F}, and wrote them down.\n",

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581 stands for a space
 
-// What one id adds to a text, worked out once when the model is loaded.
+// Decoded is what one id adds to a text. It is worked out once, when the model is loaded.
 struct Decoded {
   enum class Kind : std::uint8_t { kText, kControl, kUnknown, kByte } kind = Kind::kText;
   std::string text;  // spaces in place; one byte for kByte; empty for kControl

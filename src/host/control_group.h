@@ -1,5 +1,5 @@
-// What the control groups of this process leave it: containers, batch systems and systemd limit
-// memory and processor time by them. Versions 1 and 2 of Linux, also both at once.
+// Control groups limit memory and processor time of this process. Containers, batch systems and
+// systemd set them. Versions 1 and 2 of Linux, also both at once.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@ struct ControlGroup {
   // Processors whose time the quota is worth, the least of all groups: 1.5 is one and a half;
   // nullopt: no quota.
   std::optional<double> processors;
-  // How long the quota has stopped its processes until now, all together, seconds; nullopt: not
+  // The quota has stopped its processes for so many seconds until now, all together. nullopt: not
   // known, or no quota.
   std::optional<double> throttled_s;
 };

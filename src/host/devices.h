@@ -30,7 +30,7 @@ struct CudaDevices {
 // Looks at each device; one that cannot be used says so in its `problem`.
 CudaDevices find_cuda_devices();
 
-// What a result says of the device that a CUDA backend was opened on.
+// A result says this of the device that a CUDA backend was opened on.
 struct CudaFacts {
   std::string name, architecture;  // "NVIDIA H200", "sm_90"
   std::string driver, runtime;     // CUDA versions: "13.0"

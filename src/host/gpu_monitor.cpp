@@ -126,7 +126,7 @@ class GpuMonitor::Sampler {
   }
 
  private:
-  // One sample. The library is asked without the lock: it may take milliseconds.
+  // Takes one sample. The library is asked without the lock: it may take milliseconds.
   void look() {
     unsigned mhz = 0, generation = 0, width = 0;
     unsigned long long reasons = 0;

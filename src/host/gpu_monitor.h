@@ -14,7 +14,7 @@ namespace triforce {
 // comparing times.
 inline constexpr const char* kPowerCap = "sw_power_cap";
 
-// What was seen so far; nullopt: the library or the driver does not say.
+// An observation is what was seen so far. nullopt: the library or the driver does not say.
 struct GpuObservation {
   std::optional<ClockRange> clocks;  // of the multiprocessors, MHz
   // Why clocks were lowered, NVML's clock event reasons in snake case, each once: kPowerCap,

@@ -39,7 +39,7 @@ int processor_of(const std::string& name) {
   return error == std::errc() && end == name.data() + name.size() ? n : -1;
 }
 
-// What the ranks of a run tell each other.
+// The ranks of a run tell each other this.
 struct RankPlace {
   std::array<char, 65> machine{};  // a digest
   cpu_set_t processors{};
@@ -158,7 +158,7 @@ std::vector<LoadTimes> RunLoad::of_machines() const {
         continue;
       }
       machines[m].own += ranks[r].own;
-      // Of one group all ranks say the same.
+      // All ranks of one group say the same.
       machines[m].throttled = std::max(machines[m].throttled, ranks[r].throttled);
       ++machines[m].processes;
     }

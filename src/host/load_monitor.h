@@ -1,4 +1,5 @@
-// What else kept the machines of a run busy while it measured, from Linux's /proc.
+// The monitor finds what else kept the machines of a run busy while it measured. It reads Linux's
+// /proc.
 #pragma once
 #include <functional>
 #include <optional>
@@ -11,7 +12,7 @@
 
 namespace triforce {
 
-// Where the figures of a machine come from. Tests have their own.
+// A LoadSource supplies the figures of a machine. Tests have their own.
 struct LoadSource {
   std::string proc_stat = "/proc/stat";  // the time of each processor (proc_stat(5))
   // Tells machines apart: the same in all containers of one, which count each other's time.
@@ -22,12 +23,12 @@ struct LoadSource {
 // The processors of all machines of a run, whose ranks know of each other's time.
 class RunLoad {
  public:
-  // On all ranks at once; the links outlive it. Throws as RankLinks.
+  // All ranks construct it at once; the links outlive it. Throws as RankLinks.
   explicit RunLoad(RankLinks& links, LoadSource source = {});
-  // This rank's own time, and that of the processors that ranks of its machine may run on.
+  // Returns this rank's own time, and that of the processors that ranks of its machine may run on.
   LoadTimes of_rank() const;
-  // On rank 0, while the others follow() with of_rank(): each machine's, in an order that stays;
-  // empty: one of them does not say, or a rank is gone.
+  // Returns the times of each machine, in an order that stays. Rank 0 calls it while the others
+  // follow() with of_rank(). It is empty if a machine does not say, or a rank is gone.
   std::vector<LoadTimes> of_machines() const;
 
  private:
@@ -46,8 +47,8 @@ class LoadMonitor {
 
   void resume() { begin_ = read_(); }
   void pause();
-  // What was watched so far, of each machine; empty: not known. restore() begins with it, in place
-  // of what was watched before.
+  // Returns what was watched so far, for each machine; empty: not known. restore() begins with it,
+  // in place of what was watched before.
   std::vector<LoadTimes> watched_so_far() const { return watched(); }
   void restore(std::vector<LoadTimes> sum) {
     unknown_ = sum.empty();
@@ -58,7 +59,7 @@ class LoadMonitor {
   std::optional<MachineLoad> observed() const;
 
  private:
-  // What passed until now since resume(), in addition to what was watched before.
+  // Returns what passed since resume(), added to what was watched before.
   std::vector<LoadTimes> watched() const;
 
   Read read_;
@@ -67,8 +68,9 @@ class LoadMonitor {
   bool unknown_ = false;          // a part of it
 };
 
-// Of what the threads of a run need, or of its processors' time, what others may take before times
-// do not tell how fast the machine is: that much every system has.
+// Other processes may take the first share of what a run's threads need, and other guests the
+// second of its processors' time. Every system has that much; beyond it times do not tell how fast
+// the machine is.
 inline constexpr double kUsualShareOfOthers = 0.10, kUsualStolenShare = 0.02;
 
 // Why times that were measured under such a load do not tell how fast this machine is with

@@ -1,5 +1,5 @@
-// What this machine offers (processor, threads, memory), and the facts about it and the build that
-// every result names.
+// These functions say what this machine offers (processor, threads, memory). They also give the
+// facts about it and the build that every result names.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,8 @@ std::vector<std::string> isa_levels(bool usable);
 
 struct MemoryState {
   std::int64_t total_bytes = 0;
-  // What this process may still take: MemAvailable, and no more than its control group leaves.
+  // This process may still take so many bytes: MemAvailable, and no more than its control group
+  // leaves.
   std::int64_t available_bytes = 0;
 };
 // nullopt where the system does not say (no /proc/meminfo).

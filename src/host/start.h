@@ -1,4 +1,4 @@
-// What has to be settled before main() does anything: libraries read it before that.
+// This has to be settled before main() does anything, because libraries read it earlier.
 #pragma once
 
 namespace triforce {

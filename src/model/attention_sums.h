@@ -9,12 +9,12 @@ namespace triforce {
 
 class AttentionSums {
  public:
-  // All zero. Throws Error(kResources).
+  // All sums begin at zero. Throws Error(kResources).
   AttentionSums(Backend& backend, int layers, int kv_heads, std::int64_t chunks)
       : b_(backend),
         now_(make(layers, kv_heads, chunks)),
         marked_(make(layers, kv_heads, chunks)) {}
-  // Of memory that it takes: workspace.
+  // Returns how much memory it takes, tagged as workspace.
   static std::int64_t bytes(int layers, int kv_heads, std::int64_t chunks) {
     return std::int64_t{2} * layers * kv_heads * chunks * size_of(DType::kF32);
   }

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 void add_tensors(const std::vector<TensorInfo>& tensors, CheckpointSummary& out) {
   out.tensors.reserve(tensors.size());
   for (const TensorInfo& t : tensors) {
-    // What does not fit has a zero among its dimensions: the header was validated.
+    // A product that does not fit has a zero among its factors: the header was validated.
     out.elements += checked_product<std::int64_t>(t.shape).value_or(0);
     out.bytes += t.end - t.begin;
     out.tensors.push_back({t.name, t.dtype, t.shape, t.end - t.begin});
@@ -49,7 +49,7 @@ CheckpointSummary summarize_checkpoint(const fs::path& path, const SafetensorsLi
     try {
       add_tensors(read_safetensors_header(path, limits).tensors, out);
     } catch (const Error& e) {
-      // What is wrong with the header of a file that is something else helps nobody.
+      // If a file is something else, an error in its header helps nobody.
       if (e.code() != ExitCode::kBadInput || path.extension() == ".safetensors" ||
           !fs::is_regular_file(path, ignored)) {
         throw;

@@ -1,4 +1,4 @@
-// What `inspect` shows of a checkpoint, as plain data.
+// A summary is what `inspect` shows of a checkpoint, as plain data.
 #pragma once
 #include <cstdint>
 #include <filesystem>

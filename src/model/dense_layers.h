@@ -10,7 +10,7 @@
 
 namespace triforce {
 
-// Which layers of a small cache of the target read `full` instead: the first `count`.
+// The first `count` layers of a small cache of the target read `full` instead.
 struct SharedLayers {
   FullCache* full = nullptr;  // may be null if there are none
   int count = 0;
@@ -18,18 +18,18 @@ struct SharedLayers {
 // The KV heads that the small cache stores itself of each layer: all but those of shared layers.
 std::vector<HeadRange> stored_heads(int layers, int kv_heads, const SharedLayers& shared);
 
-// Those layers in the passes of a small cache: rows in the full cache's own memory, at absolute
-// positions. Up to full.length() they are the full cache's: a pass of the small cache that feeds
-// such tokens again computes their rows anew, and end() puts back what was there. Beyond that they
-// hold what the small cache has fed and the full cache not yet, until a pass of the full cache or
-// of another small one overwrites them: from then on begin() wants those tokens truncated and fed
-// again, so that no pass reads a row of a token that is not its own.
+// DenseLayers are those layers in the passes of a small cache. Their rows lie in the full cache's
+// own memory, at absolute positions. Rows up to full.length() are the full cache's. A pass of the
+// small cache that feeds such tokens again computes their rows anew, and end() puts back what was
+// there. Rows beyond it hold what the small cache has fed and the full cache not yet. A pass of the
+// full cache or of another small one may overwrite them. From then on begin() wants those tokens
+// truncated and fed again, so that no pass reads another token's row.
 class DenseLayers {
  public:
   // The first shared.count >= 1 layers of shared.full, which outlives this and has their KV heads
   // near. In passes of up to max_append rows. Throws Error(kResources).
   DenseLayers(Backend& backend, const SharedLayers& shared, std::int64_t max_append);
-  // Of memory that it takes: workspace.
+  // Returns how much memory it takes, tagged as workspace.
   static std::int64_t bytes(int count, int kv_heads, int head_dim, std::int64_t max_append,
                             DType dtype, int granule);
 

@@ -6,10 +6,11 @@
 
 namespace triforce {
 
-// Every token, RoPE at absolute position, append-only; rollback is a shorter length. Each KV head
-// of each layer has a home: near, where ops expect tensors, or far, in page-locked host memory.
-// Passes read far heads in near slots, through which they are brought (kv_ring.h), or without slots
-// where they lie, over the bus; those of the host are brought for longer passes only.
+// The full cache holds every token, with RoPE at its absolute position. It is append-only; rollback
+// is a shorter length. Each KV head of each layer has a home: near, where ops expect tensors, or
+// far, in page-locked host memory. Passes read far heads in near slots, through which they are
+// brought (kv_ring.h). Without slots they read them where they lie, over the bus. Heads of the host
+// are brought for longer passes only.
 class FullCache final : public StoredCache {
  public:
   // capacity in tokens, rounded up to the granule.
@@ -47,12 +48,12 @@ class FullCache final : public StoredCache {
   std::uint64_t write_tail() { return ++tail_; }
 
  private:
-  // One of a pass over a layer: its rows as they lie, or the head of a ring that brings them.
+  // A Run of a pass over a layer has its rows as they lie, or the head of a ring that brings them.
   struct Run {
     KvView home;
     std::optional<std::size_t> ring_head;
   };
-  // Of each layer; passes that the host computes no attention of may have others.
+  // Each layer has its runs. Passes whose attention the host does not compute may have others.
   using Runs = std::vector<std::vector<Run>>;
   Runs make_runs(bool host_computes) const;
   const Run& run_of(int l, int i) const {
@@ -74,7 +75,7 @@ class FullCache final : public StoredCache {
   std::optional<KvRing> ring_, long_ring_;
   Runs short_runs_, long_runs_;
   bool recordable_ = true;
-  // Of the pass in progress; the ring that used the slots last.
+  // These are of the pass in progress; the ring is the one that used the slots last.
   const Runs* runs_ = &short_runs_;
   KvRing* in_use_ = nullptr;
   KvRing* last_ = nullptr;

@@ -1,4 +1,4 @@
-// Which tokens of a sequence a cache lets one of them see.
+// HeldTokens says which tokens of a sequence a cache lets one of them see.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace triforce {
 
-// Of every KV head tokens [0, first) and [last_from, position], and those of selected chunks
-// between; layers before dense_layers see them all.
+// Every KV head sees tokens [0, first) and [last_from, position], and those of selected chunks
+// between. Layers before dense_layers see all tokens.
 struct HeldTokens {
   std::int64_t position = 0;        // of the token that sees them, itself one of them
   std::optional<std::int64_t> age;  // tokens since that by which they were selected; none: by none

@@ -34,7 +34,7 @@ class KvRing {
   // and follow each other.
   KvView use(std::size_t head, int tile);
   void done(std::size_t head, int tile);
-  // All rows are at home for what is queued from here on.
+  // Ends the pass: work that is queued from here on finds all rows at home.
   void end();
   // The pass in progress, if any, is over, and the slots may have served others: rows [0, rows) of
   // the first heads are fetched again.
@@ -50,7 +50,8 @@ class KvRing {
     std::int64_t rows = 0;  // of the head, there or under way
     Signal arrived, free;
   };
-  // Of this pass: it is use number first_ + head of the ring, and the slots take turns.
+  // Returns the slot of a head in this pass. It is use number first_ + head of the ring, and the
+  // slots take turns.
   Slot& slot_of(std::size_t head) { return slots_[(first_ + head) % slots_.size()]; }
   bool appends_at_home() const { return after_ - before_ <= kMaxBatchInvariantRows; }
   KvView view(const Slot& slot) const;

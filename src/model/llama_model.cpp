@@ -64,7 +64,7 @@ std::int64_t LlamaModel::activation_bytes(const ModelConfig& c, DType activation
          max_logits * c.vocab * size_of(DType::kF32);
 }
 
-// What enqueue() with Logits::kNone computes.
+// Counts what enqueue() with Logits::kNone computes.
 double LlamaModel::prefill_operations(const ModelConfig& c, std::int64_t tokens,
                                       const Shard& shard) {
   const LocalShape local = local_shape(c, shard);
@@ -120,7 +120,7 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
   LayerObserver* const observing = begin(tokens, cache, observer);
   const auto body = [&] { enqueue(n, cache, want, observing, {}); };
   const auto key = observing == nullptr ? key_of(n, cache, want) : std::nullopt;
-  // One captured pointer: std::function would allocate for the five of `body`.
+  // The call captures one pointer: std::function would allocate for the five of `body`.
   b_.replay(key.value_or(Backend::PassKey{}), [&body] { body(); });
   cache.end();
   switch (want) {

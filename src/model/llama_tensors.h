@@ -9,8 +9,8 @@
 
 namespace triforce {
 
-// As they are published, before q, k, v and gate, up are stacked. From kAttnNorm on, one a layer.
-// Random weights are drawn by this order.
+// These are the tensors as they are published, before q, k, v and gate, up are stacked. Each layer
+// has those from kAttnNorm on. Random weights are drawn by this order.
 enum class WeightPart : std::uint8_t {
   kEmbed,
   kFinalNorm,
@@ -39,12 +39,12 @@ struct NamedShape {
   std::string name;
   std::vector<std::int64_t> shape;
 };
-// Every tensor a Llama of this configuration is made of, in the order of the layers. With tied
-// embeddings there is no lm_head.weight.
+// Returns every tensor that a Llama of this configuration is made of, in the order of the layers.
+// With tied embeddings there is no lm_head.weight.
 std::vector<NamedShape> llama_tensors(const ModelConfig& config);
-// Whether a tensor of this name, which is none of those, belongs to what the model computes: it is
-// in the model or its head. Not so are buffers of the rotary embedding, layers beyond those of the
-// configuration, and the stored head of a tied model.
+// Returns whether a tensor of this name, which is none of those, belongs to what the model
+// computes: it is in the model or its head. Buffers of the rotary embedding do not belong to it.
+// Nor do layers beyond those of the configuration, or the stored head of a tied model.
 bool changes_llama(const ModelConfig& config, std::string_view name);
 
 }  // namespace triforce

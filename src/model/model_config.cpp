@@ -88,7 +88,7 @@ std::int32_t read_id(const JsonView& at, const ModelConfig& c) {
   return static_cast<std::int32_t>(at.integer(0, c.vocab - 1));
 }
 
-// Of an id, a list of ids, or null: none.
+// Reads an id, a list of ids, or null, which is none.
 std::vector<std::int32_t> read_eos(const JsonView& at, const ModelConfig& c) {
   if (at.is_null()) return {};
   if (!at.is_array()) return {read_id(at, c)};
@@ -103,8 +103,8 @@ void read_ids(const JsonView& root, ModelConfig& c) {
   if (const auto eos = root.find("eos_token_id")) c.eos = read_eos(*eos, c);
 }
 
-// By which other architectures change what a layer computes. A Llama of transformers reads none of
-// them.
+// Other architectures change by these keys what a layer computes. A Llama of transformers reads
+// none of them.
 constexpr std::string_view kForeignKeys[] = {"sliding_window",
                                              "layer_types",
                                              "attention_chunk_size",

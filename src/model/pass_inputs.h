@@ -1,4 +1,4 @@
-// What kernels read of a pass over a cache besides its rows.
+// Kernels read these of a pass over a cache, besides its rows.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,14 +13,14 @@ namespace triforce {
 class PassInputs {
  public:
   PassInputs(Backend& backend, std::int64_t max_append);
-  // Those of the pass that set() is called for next.
+  // Takes the tokens of the pass that set() is called for next.
   void take_tokens(std::span<const Token> tokens);
   // n rows at [first_position, first_position + n) after rows [0, before), in tiles.
   void set(std::int64_t first_position, std::int64_t n, std::int64_t before,
            std::int64_t tile_rows);
   TensorView positions() const { return device_.view().rows(tiles_, n_); }  // [n] i32
   TensorView tokens() const;  // [n] i32; of a pass that took none: [0]
-  // Of the rows with those of a tile.
+  // Points to the number of rows, those of the tile included.
   const std::int32_t* length(int tile) const {
     return device_.view().as<std::int32_t>() + (tiles_ - 1 - tile);
   }

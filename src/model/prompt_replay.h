@@ -8,7 +8,7 @@ namespace triforce {
 // which stays as it is. In passes of up to kMaxBatchInvariantRows tokens, which are not recorded.
 class PromptReplay final : public KvCache {
  public:
-  // As DenseLayers.
+  // Takes what DenseLayers takes.
   PromptReplay(Backend& backend, FullCache& full, int layers);
   std::int64_t length() const override { return length_; }
   std::int64_t committed() const override { return length_; }

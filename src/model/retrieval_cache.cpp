@@ -154,7 +154,7 @@ void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
 
 void RetrievalCache::begin(std::int64_t n, std::int64_t tile_rows) {
   StoredCache::begin(n, tile_rows);
-  // In token order everything is there.
+  // A cache in token order holds everything, so it chooses nothing.
   choosing_ = selects_each_token() && !layout_.token_order;
   if (!choosing_) return;
   start_selecting(layout_.committed);
@@ -293,7 +293,7 @@ void RetrievalCache::on_run(int l, TensorView q, const KvView& kv) {
   if (pass_->selects) {
     // The first query of a verification is that of a token which is always kept.
     select(l, reshape(q.rows(0, 1), {q.shape[1], q.shape[2]}), kv, after, pass_->by);
-    // In token order a new selection moves nothing; it only ranks chunks for later.
+    // A new selection in token order moves nothing; it only ranks chunks for later.
     if (!layout_.token_order || !after.token_order) write(l, kv, after);
   }
   pass_->heads += kv.kv_heads;

@@ -30,7 +30,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // `full` outlives this cache and has the same shape. heads: query heads of the model.
   RetrievalCache(Backend& backend, FullCache& full, int layers, int heads, int kv_heads,
                  int head_dim, std::int64_t max_pending, DType dtype, const Options& options);
-  // Of one pass.
+  // Returns the most rows of one pass.
   static std::int64_t max_append(const RebuildPolicy& policy, std::int64_t max_pending) {
     return policy.kind == RebuildPolicy::Kind::kToken ? 1 : max_pending;
   }
@@ -41,7 +41,8 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // attention to the prefix; with kH2O by the attention in all passes that were observed since
   // reset()) and takes over the prefix. Only after reset().
   void select_prompt(TensorView queries, const RopeView& rope);
-  // Where its rows lie, as i32 words: free until select_prompt() after a reset(), and zeros then.
+  // Returns the memory where its rows lie, as i32 words. It is free after a reset() until
+  // select_prompt(), and zeros then.
   TensorView memory() const { return storage_.bytes_view(); }
   // Outer acceptance of the last round, for the adaptive policy; accepted <= tested.
   void report_round(std::int64_t accepted, std::int64_t tested);
@@ -51,13 +52,14 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // that are not dense.
   std::vector<std::int32_t> selected_chunks() const;
   HeldTokens held(std::int64_t position) const override;
-  // Where nothing verifies: tokens [full.length(), length) that this cache was fed become the full
-  // cache's with the rows that they have here, so that commit() finds them.
+  // Hands tokens [full.length(), length), which this cache was fed, to the full cache, with the
+  // rows that they have here. commit() then finds them. It is for methods where nothing verifies.
   void hand_over(std::int64_t length);
 
   std::int64_t committed() const override { return layout_.committed; }
   std::int64_t capacity() const override { return full_.capacity(); }
-  // What is gathered for each token depends on how many there are.
+  // A pass that selects for each token gathers by how many tokens there are, so it cannot be
+  // recorded.
   bool recordable() const override { return !selects_each_token(); }
   void begin(std::int64_t n, std::int64_t tile_rows) override;
   void on_queries(int l, TensorView q, const RopeView& rope) override;
@@ -118,7 +120,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   int kv_heads_;
   std::int64_t max_pending_;  // tokens
   PassInputs selecting_;      // over the tokens of the full cache that are selected from
-  // Of the layers that are not dense.
+  // These are of the layers that are not dense.
   Tensor ids_, marked_ids_;  // [layers, Hkv * most chunks] i32, the first Hkv * n of each used
   Tensor scores_;            // [Hkv * chunks of the full cache] f32
   Tensor attended_;          // [1, H d]: what select_prompt()'s attention gives, not used

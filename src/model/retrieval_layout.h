@@ -1,4 +1,4 @@
-// Which token of the committed prefix is in which row of the retrieval cache.
+// The layout says which token of the committed prefix is in which row of the retrieval cache.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -69,8 +69,8 @@ struct RetrievalLayout {
     return std::min({selected_rows, budget / 2, std::int64_t{StreamingCache::kSinks}});
   }
   std::int64_t recent_capacity() const { return budget - kept_rows(); }
-  // Where a block of committed tokens [begin, end), begin >= first_recent, goes: what still fits
-  // above the selection, then what overwrites its end.
+  // Returns where a block of committed tokens [begin, end), begin >= first_recent, goes. The first
+  // segment still fits above the selection; the second overwrites its end.
   std::array<Segment, 2> write_segments(std::int64_t begin, std::int64_t end) const {
     const std::int64_t full_at = first_recent + budget - selected_rows;  // first to overwrite
     const std::int64_t up_end = std::clamp(full_at, begin, end);

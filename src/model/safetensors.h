@@ -15,7 +15,7 @@ std::optional<std::uint64_t> safetensors_dtype_bits(std::string_view dtype);
 // The run's type for a stored one: F32, F16 or BF16; nothing for all others.
 std::optional<DType> loadable_dtype(std::string_view dtype);
 
-// As the public one, of an open file.
+// Does as the public function, with an open file.
 SafetensorsHeader read_safetensors_header(const InputFile& file, const SafetensorsLimits& limits);
 
 }  // namespace triforce

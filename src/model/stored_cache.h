@@ -1,4 +1,4 @@
-// What the three caches share: rows in one storage, the pass in progress, the tokens held.
+// The three caches share this: rows in one storage, the pass in progress, the tokens held.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -30,11 +30,11 @@ class StoredCache : public KvCache {
   void cancel() override;
   void truncate(std::int64_t length) override;
   std::uint64_t id() const final { return lease_->id(); }
-  // What the token at `position`, committed() or later, sees in a pass over this cache. For
-  // analysis: may copy from the device.
+  // Returns what the token at `position`, committed() or later, sees in a pass over this cache. It
+  // is for analysis, and may copy from the device.
   virtual HeldTokens held(std::int64_t position) const = 0;
-  // Where the rows of layer l lie between passes, in rising order of heads and without a length.
-  // None of a dense layer.
+  // Returns where the rows of layer l lie between passes, in rising order of heads and without a
+  // length. A dense layer has none.
   std::span<const KvView> homes(int l) const { return homes_.at(static_cast<std::size_t>(l)); }
   // Scratch of passes of up to pass_rows rows over up to `context` tokens; chunk 0: no chunks are
   // scored.
@@ -42,9 +42,9 @@ class StoredCache : public KvCache {
                                              int heads, int kv_heads, int head_dim, int chunk);
 
  protected:
-  // Whether keys are stored rotated, by their position, or are rotated by their row when read.
+  // Keys are stored rotated by their position, or are rotated by their row when read.
   enum class Keys : std::uint8_t { kRotated, kRotatedOnRead };
-  // In passes of up to max_append rows. `storage` holds no heads of the shared layers.
+  // Passes have up to max_append rows. `storage` holds no heads of the shared layers.
   StoredCache(Backend& backend, KvStorage storage, std::int64_t max_append, Keys keys,
               const SharedLayers& shared = {});
   // The rows that `storage` holds are in no home so far; it outlives this cache or is a part of it.

@@ -33,8 +33,9 @@ std::int64_t block_rows(const PartShape& shape) {
   return std::clamp<std::int64_t>(rows, 1, shape.rows);
 }
 
-// What a shard holds of the parts of another source: rows of what leads into heads and intermediate
-// features, columns of what leads out of them, and the others whole.
+// A ShardSource gives what a shard holds of the parts of another source. These are rows of what
+// leads into heads and intermediate features, and columns of what leads out of them. Other parts
+// are whole.
 class ShardSource final : public WeightSource {
  public:
   ShardSource(WeightSource& whole, const ModelConfig& c, const Shard& shard)
@@ -201,7 +202,7 @@ class CheckpointSource final : public WeightSource {
                        : make_view(bytes_.data(), dtype, {n, s.cols});
   }
 
-  // Of every tensor that was asked for, all its rows; call once, last.
+  // Returns a digest over all rows of every tensor that was asked for. Call it once, last.
   std::string digest() {
     hash_rest();
     return digest_.hex();

@@ -118,7 +118,8 @@ class HelpLayout : public CLI::Formatter {
     }
     return out + make_footer(command);
   }
-  // One line or two an option, up to where its text goes into details; then the groups of all.
+  // Each option has one line or two, up to where its text goes into details. The groups of all
+  // options follow.
   std::string usual_options(const CLI::App* command, std::string_view word) const {
     std::string out = "\nMost used options:\n";
     for (const std::string_view name : info_.usual) {
@@ -288,7 +289,7 @@ class Parser {
                 quote_text(value));
   }
 
-  // What CLI11 does not know: '_' for '-' in names, -o=value, and --name= for an empty value. One
+  // CLI11 does not know these: '_' for '-' in names, -o=value, and --name= for an empty value. One
   // dash before a long name is a slip, no cluster of short names, and "++" no end of a command.
   std::vector<std::string> written_for_cli11() const {
     std::vector<std::string> words;

@@ -21,10 +21,11 @@ struct Arguments {
 // option that is given twice, one without its value, and a word too many.
 Arguments read_arguments(const std::vector<std::string>& args);
 
-// What --help prints, at most 80 columns wide: of `topic` "" the usage, examples, the most used
-// options and the groups of all others (of a command with few options, all of them); of "all" all
-// options with defaults, units and ranges; of an option_groups() name those of that group. `named`:
-// the command's word was given; without it the list of commands is there, too.
+// Returns what --help prints, at most 80 columns wide. For `topic` "" it has the usage, examples,
+// the most used options and the groups of all others. A command with few options has all of them
+// there. For "all" it has all options with defaults, units and ranges. For an option_groups() name
+// it has those of that group. `named` says that the command's word was given; without it the list
+// of commands is there, too.
 std::string help_text(Command command, std::string_view topic, bool named);
 
 }  // namespace triforce

@@ -58,7 +58,7 @@ class Expansion {
   }
 
  private:
-  // What the option itself understands is no range.
+  // A text that the option itself understands is no range.
   std::optional<Range> range_of(std::string_view item) const {
     RunConfig scratch;
     if (!option_.sweeps() || option_.value.set(scratch, item)) return std::nullopt;

@@ -23,15 +23,15 @@ std::string limit_text(std::size_t limit, std::string_view of);
 std::vector<std::string> expand_values(const Option& option, const Given& given,
                                        std::size_t max_values);
 
-// One combination.
+// An AxisPoint is one combination of values.
 struct AxisPoint {
   std::vector<std::pair<std::string, std::string>> axes;  // option and value: those that vary
   GivenOptions given;                                     // of this case
   std::string machine;  // that its recipe is meant for (RecipePart); empty: none is named
 };
-// All combinations of the values given, in the order of option_table(), the last option varying
-// fastest; one point without axes if none has several. Throws as expand_values(), and for more than
-// max_points combinations, one of the two limits.
+// Returns all combinations of the values given, in the order of option_table(); the last option
+// varies fastest. If no option has several values, it is one point without axes. Throws as
+// expand_values(), and for more than max_points combinations, one of the two limits.
 std::vector<AxisPoint> expand_axes(Command command, const GivenOptions& given,
                                    std::size_t max_points);
 

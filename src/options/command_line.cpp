@@ -19,7 +19,8 @@ void check_operands(const Arguments& found) {
               found.operands.empty() ? "nothing" : quote_text(found.operands.front()) + " alone");
 }
 
-// What help is wanted of: "compare", "output", "all", or a command and one of the others.
+// The topics say what help is wanted of: "compare", "output", "all", or a command and one of the
+// others.
 void settle_help(const std::vector<std::string>& topics, CommandLine& line) {
   for (const std::string& topic : topics) {
     const Command* const command = line.named ? nullptr : command_named(topic);

@@ -1,4 +1,4 @@
-// From argv to a command and its configuration.
+// Reads argv into a command and its configuration.
 #pragma once
 #include <optional>
 #include <string>
@@ -27,7 +27,8 @@ struct CommandLine {
   bool named = false;  // the command's word was given
   std::string topic;   // of kHelp, as help_text() has it (arguments.h)
   RunConfig config;    // of a sweep: its first case's that has one
-  // Of sweep, and of run where options have several values, or that is journalled or listed.
+  // `sweep` has cases. So has `run` where options have several values, or where it is journalled or
+  // listed.
   std::vector<SweepCase> cases;
   std::vector<ChosenRecipe> recipes;  // that `sweep` was asked for
 };

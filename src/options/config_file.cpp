@@ -47,7 +47,7 @@ class ConfigReader {
     name_ = quoted.substr(1, quoted.rfind('"') - 1);
   }
 
-  // What `use` makes of the file's table.
+  // Returns what `use` makes of the file's table.
   template <class Use>
   auto read(const std::string& path, const Use& use) const {
     if (path.empty()) throw_usage("{}: expected a file name, found \"\"", option_);
@@ -69,7 +69,7 @@ class ConfigReader {
     }
   }
 
-  // Its entries but the one of that name.
+  // Returns its entries but the one of that name.
   GivenOptions options_of(const toml::table& table, std::string_view except = {}) const;
 
  protected:

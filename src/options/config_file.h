@@ -18,11 +18,12 @@ namespace triforce {
 // Error(kBadInput): InvalidToml, and what reading a file throws.
 GivenOptions read_config_file(Command command, const std::string& path);
 
-// What an experiment is measured with: the paper's models and sizes; the paper's sizes with random
-// weights and the published acceptances, for times; the built-in pair.
+// A recipe's size says what its experiment is measured with. `paper` has the paper's models and
+// sizes. `gpu` has the paper's sizes with random weights and the published acceptances, for times.
+// `tiny` has the built-in pair.
 inline constexpr std::array<std::string_view, 3> kRecipeSizes = {"paper", "gpu", "tiny"};
 
-// Of a direction's or block's sizes, of which none are all.
+// Returns whether a direction or block is for `size`. If it lists no sizes, it is for all.
 inline bool is_of(const std::vector<std::string>& sizes, std::string_view size) {
   return sizes.empty() || std::find(sizes.begin(), sizes.end(), size) != sizes.end();
 }

@@ -70,7 +70,7 @@ std::vector<std::pair<const Option*, const Given*>> options_in(const GivenOption
   return found;
 }
 
-// Without `method` the one that is no baseline.
+// Keeps the side's method. If it names none, the one that is no baseline stays.
 void keep_method(const GivenOptions& side, std::vector<Candidate>& candidates) {
   const auto it = side.find(kMethod);
   std::erase_if(candidates, [&](const Candidate& c) {
@@ -113,7 +113,7 @@ std::string text_of(const GivenOptions& side) {
   return text;
 }
 
-// What `side` leaves of the cases.
+// Returns the cases that `side` leaves.
 std::vector<Candidate> candidates_of(const GivenOptions& side, const Cases& cases) {
   std::vector<Candidate> candidates = cases.all();
   keep_method(side, candidates);
@@ -138,8 +138,8 @@ void check_side(const RecipeDirection& d, const GivenOptions& side, const Cases&
               n == 0 ? "none" : fmt::format("{}", n), side.empty() ? "any" : text_of(side));
 }
 
-// Without the options in which the cases of this size do not differ, as those of another may: a
-// sweep may change what does not tell them apart.
+// Leaves out the options in which the cases of this size do not differ. Cases of another size may
+// differ in them, and a sweep may change what does not tell cases apart.
 GivenOptions telling(GivenOptions side, const Cases& own) {
   const GivenOptions all = side;
   for (const auto& [o, given] : options_in(all)) {

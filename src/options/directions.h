@@ -1,4 +1,4 @@
-// Which cases the directions of a recipe are about.
+// This finds the cases that the directions of a recipe are about.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace triforce {
 
-// One side of a direction: a method of one of the points it was chosen from.
+// A side of a direction is a method of one of the points it was chosen from.
 struct ChosenSide {
   std::optional<std::size_t> point;  // nullopt: none has its options
   std::string method, options;       // as results name it, "budget 128, temp 0.6"
@@ -21,10 +21,11 @@ struct ChosenDirection {
   std::string problem;  // why a side has no point, or both are one; empty: nothing
 };
 
-// Of those that hold for cases of `size`. `own`: the recipe's points of that size as it is written,
-// which must have exactly one case a side; throws Error(kUsage) where they do not, for an option in
-// which they do not differ and for a value that an option refuses. `points`: what is measured,
-// where the command line may have left other points.
+// Chooses the cases of the directions that hold for `size`. `own` are the recipe's points of that
+// size as it is written; they must have exactly one case a side. `points` are those that are
+// measured, which may be others by the command line. Throws Error(kUsage) for another number of
+// cases a side, for an option in which points do not differ, and for a value that an option
+// refuses.
 std::vector<ChosenDirection> choose_directions(const std::vector<RecipeDirection>& directions,
                                                const std::string& size,
                                                const std::vector<AxisPoint>& own,

@@ -1,4 +1,4 @@
-// Which results may be compared: two identities of a case.
+// Two identities of a case tell which results may be compared.
 #pragma once
 #include <string>
 
@@ -18,19 +18,20 @@ RunConfig resolved(RunConfig config, const Session& session);
 // paths as typed or what else was measured. Reads method, params, target, draft, data, gammas and
 // memory of `c`.
 std::string case_id_of(const CaseResult& c, const ResultContext& context);
-// What that is the beginning of the SHA-256 of: lines "name=value". Without the params in
-// `left_out`.
+// case_id_of() is the beginning of the SHA-256 of this text: lines "name=value", without the params
+// in `left_out`.
 std::string case_key_of(const CaseResult& c, const ResultContext& context,
                         const ParamNames& left_out = {});
 
-// Whether an option, named as in params, is among those; false for what is unknown.
+// Returns whether an option, named as in params, is among those. It is false for an unknown name.
 bool decides_tokens(std::string_view param, const std::string& method);
 
-// Whether a param of a case is as in a run of the same models without options: of the built-in pair
-// or of others, whose defaults differ. False for what is unknown.
+// Returns whether a param of a case is as in a run of the same models without options. The built-in
+// pair has other defaults than other models. It is false for an unknown param.
 bool is_default(const Param& param, const CaseResult& c);
 
-// Whether a param has a column in a CSV: not one that says only what is written, and where.
+// Returns whether a param has a column in a CSV. One that says only what is written, and where, has
+// none.
 bool is_column(std::string_view param);
 
 // case_id with what decides its times too: threads, processor or GPU, backend. Reads case_id.

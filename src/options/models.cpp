@@ -127,7 +127,7 @@ void open_checkpoint(ModelChoice& model) {
   if (model.random) return;
   const Checkpoint checkpoint = Checkpoint::open(model.folder);
   checkpoint.check_llama_tensors();
-  // Those of config.json, with which they begin, are there.
+  // They begin with the notes of config.json, which are there already.
   const std::vector<std::string>& warnings = checkpoint.warnings();
   const auto known = std::ssize(checkpoint.config().notes);
   model.notes.insert(model.notes.end(), warnings.begin() + known, warnings.end());

@@ -1,4 +1,4 @@
-// Which models a command works with, and loading them.
+// These functions choose the models that a command works with, and load them.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -15,8 +15,8 @@ struct ModelChoice {
   ModelConfig config;
   std::filesystem::path folder;  // empty: random weights, or a preset that was not downloaded
   bool random = false;
-  // What a reader of results should know of it and how it was read, one line each: the notes of its
-  // config.json, and with open_weights() those of its weights.
+  // Notes tell a reader of results about the model and how it was read, one line each. They are
+  // those of its config.json, and after open_weights() those of its weights.
   std::vector<std::string> notes = {};
 
   bool is_absent() const { return folder.empty() && !random; }
@@ -26,10 +26,10 @@ struct ModelPair {
   std::optional<ModelChoice> draft;
 };
 
-// What a command without --target and --random-weights works with, given how many positions it
-// needs: empty for the built-in pair, or the preset of the paper's target if the pair has too few
-// and that one has enough. Throws Error(kBadInput) if the built-in pair's config.json cannot be
-// read.
+// Returns the target of a command without --target and --random-weights, given how many positions
+// it needs. Empty means the built-in pair. The other answer is the preset of the paper's target, if
+// the pair has too few positions and that one has enough. Throws Error(kBadInput) if the built-in
+// pair's config.json cannot be read.
 std::string default_target(std::int64_t positions);
 
 // The configured target, and the drafter if one is wanted: their shapes, from the config.json of a
@@ -43,7 +43,7 @@ void open_weights(const RunConfig& config, ModelPair& models);
 
 // The notes of both, "target: ..." before "drafter: ...".
 std::vector<std::string> labelled_notes(const ModelPair& models);
-// Of one of them.
+// Returns the notes of one of them.
 std::vector<std::string> labelled_notes(std::string_view role, const ModelChoice& model);
 
 // Reads or makes the shard's weights. Throws as load_weights.

@@ -108,7 +108,8 @@ OptionValue text(std::string expected, Ref ref) {
           }};
 }
 
-// One of a few words, each standing for a value. Of two words for one value the first is shown.
+// The value is one of a few words, each of which stands for a value. If two words stand for one
+// value, the first is shown.
 template <class T, class Ref>
 OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
   std::string expected;

@@ -21,7 +21,8 @@ constexpr int kMaxRanks = 64, kMaxKvHeads = 1024;
 // seed + repetition is a seed too, and results hold it as a signed integer.
 constexpr std::int64_t kMaxSeed = std::int64_t{1} << 62;
 
-// One entry. (A call, because clang-format sets one element of a braced list on each line.)
+// Makes one entry. It is a call, because clang-format sets one element of a braced list on each
+// line.
 Option o(std::string_view name, std::vector<std::string_view> aliases, std::string_view placeholder,
          std::string_view unit, std::string_view help, unsigned commands, Role role,
          OptionValue value, std::string_view unset = "none") {
@@ -421,7 +422,7 @@ std::vector<Option> output() {
   };
 }
 
-// Of the command line itself: no member of RunConfig.
+// These belong to the command line itself; RunConfig has no member for them.
 std::vector<Option> general() {
   const OptionValue file{"a file name", nullptr, nullptr};
   const OptionValue word{"true or false", nullptr, nullptr};

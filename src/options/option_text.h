@@ -1,4 +1,4 @@
-// What the help text says of an option and of a command, in words.
+// The help text says this of an option and of a command.
 #pragma once
 #include <string>
 

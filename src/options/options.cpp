@@ -19,8 +19,8 @@ std::string canonical(std::string_view name) {
   return out;
 }
 
-// What other programs of the field (llama-bench, vLLM, SGLang) call an option of ours. Suggested,
-// not accepted: the meaning is not always quite the same.
+// Other programs of the field (llama-bench, vLLM, SGLang) have these names for options of ours.
+// They are suggested, not accepted: the meaning is not always quite the same.
 constexpr std::array<std::array<std::string_view, 2>, 23> kForeignNames = {{
     {"model", "target"},
     {"draft-model", "draft"},
@@ -82,7 +82,7 @@ void settle_methods(RunConfig& c, const GivenOptions& given) {
   if (!c.no_baseline && !listed) c.methods.insert(c.methods.begin(), kBaselineMethod);
 }
 
-// What `auto` may choose among; what it cannot have any effect on is refused.
+// Settles what `auto` may choose among, and refuses it where it cannot have any effect.
 void settle_tuning(RunConfig& c) {
   struct Axis {
     bool is_auto;

@@ -50,8 +50,8 @@ const std::vector<CommandInfo>& command_table();
 const CommandInfo& command_info(Command command);
 const Command* command_named(std::string_view word);  // nullptr: none
 
-// What a value changes. A case is identified (identity.h) by the values that decide its tokens and
-// counters; some of them matter to a part of the methods only.
+// A role says what an option's value changes. A case is identified (identity.h) by the values that
+// decide its tokens and counters; some of them matter to a part of the methods only.
 enum class Role : std::uint8_t {
   kDecides,          // tokens and counters of every method
   kDecidesProposed,  // of methods with a proposer, all but ar
@@ -65,7 +65,7 @@ enum class Role : std::uint8_t {
   kOutputs,          // what is written, and where; the result of a case is the same with any value
 };
 
-// How one member of RunConfig is read and shown (option_kinds.h has the usual kinds).
+// An OptionValue reads and shows one member of RunConfig (option_kinds.h has the usual kinds).
 struct OptionValue {
   std::string expected;  // what a good value is, for help and errors: "an integer in 1..31"
   std::function<bool(RunConfig&, std::string_view)> set;  // false: the text is no good value
@@ -73,7 +73,7 @@ struct OptionValue {
   bool lists = false;  // a text may stand for several values (axes.h): none of them has a comma
   std::vector<std::string> words = {};  // values that are names, for "did you mean"
   bool words_listed = false;            // a value is a comma list of them, each once
-  // How an integer of its is written, for ranges.
+  // Reads an integer as this option writes it, for ranges.
   std::optional<std::int64_t> (*integer)(std::string_view) = parse_integer;
 };
 
@@ -90,7 +90,7 @@ struct Option {
   std::string_view group = "";      // an option_groups() name; option_table() fills it in
 
   bool is_flag() const { return placeholder.empty(); }
-  // Whether `run` and `sweep` take several values of it: not of what all cases share.
+  // Returns whether `run` and `sweep` take several values of it. What all cases share has one.
   bool sweeps() const { return value.lists && role != Role::kOutputs; }
 };
 const std::vector<Option>& option_table();

@@ -44,8 +44,8 @@ void name_axes(std::vector<AxisPoint>& points) {
   }
 }
 
-// What a recipe's sections say of the cases of a size: each block of cases in each section of the
-// size.
+// Returns what a recipe's sections say of the cases of a size. There is one part for each block of
+// cases in each section of the size.
 std::vector<RecipePart> sections_of(const Recipe& recipe, const std::string& size) {
   static const std::vector<RecipePart> kNone(1);
   const auto it = recipe.sizes.find(size);
@@ -83,8 +83,8 @@ Values names_in(std::string_view list) {
   return names;
 }
 
-// What a case has of an option, given or not, as a configuration holds it; of methods each.
-// nullopt: it has a value that the option refuses, which its row will say.
+// Returns the values of an option that a case has, given or not, as a configuration holds them;
+// each method is one. nullopt: the option refuses its value, which the case's row will say.
 std::optional<Values> values_of(const Option& option, const GivenOptions& given) {
   const auto it = given.find(option.name);
   if (option.name == kMethod) {
@@ -103,7 +103,7 @@ std::optional<Values> values_of(const Option& option, const GivenOptions& given)
   return Values{option.value.get(config)};
 }
 
-// What the command line asks for of an option.
+// Returns the values that the command line asks for of an option.
 Values wanted_of(const Option& option, const Given& given, std::size_t max_values) {
   Values wanted;
   for (const std::string& text : expand_values(option, given, max_values)) {
@@ -192,7 +192,7 @@ class Points {
     return wanted;
   }
 
-  // Of a list of methods those that are wanted.
+  // Keeps those of a list of methods that are wanted.
   static void keep(const Option& option, const Values& wanted, std::vector<AxisPoint>& points) {
     std::erase_if(points, [&](AxisPoint& p) {
       std::optional<Values> found = values_of(option, p.given);

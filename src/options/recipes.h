@@ -1,4 +1,4 @@
-// Which experiments there are, and their cases.
+// These functions find the experiments that there are, and their cases.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,7 +16,8 @@ struct ChosenRecipe {
   // Its combinations, not checked yet; `axes` are the options that differ among them, `method`
   // excepted.
   std::vector<AxisPoint> points;
-  // The same of its size `paper`, whose published results stand beside it; empty: it has none.
+  // The same combinations at size `paper`, beside which published results stand. It is empty if the
+  // recipe has no such size.
   std::vector<AxisPoint> paper_points;
   std::vector<CaseMetric> columns;          // of its table; empty: the usual ones
   std::vector<ChosenDirection> directions;  // among `points`
@@ -28,7 +29,7 @@ struct KnownRecipe {
   std::string title;
   std::vector<std::string> sizes;  // "tiny": its size is swept by "tiny-fig6b"
 };
-// By name. Throws as read_recipe().
+// Returns them in the order of their names. Throws as read_recipe().
 std::vector<KnownRecipe> known_recipes();
 
 // "tiny-fig6b" is that size of data/experiments/fig6b.toml, "tiny-all" that size of all that have

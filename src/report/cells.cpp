@@ -18,7 +18,7 @@ std::string ratio(const std::optional<double>& value) {
 
 std::string ratio_interval(const std::optional<double>& low, const std::optional<double>& high) {
   if (!low || !high) return "-";
-  // Of two prompts that differ much the upper end may be any number.
+  // If there are two prompts that differ much, the upper end may be any number.
   if (*high >= 1000) return interval(low, high);
   return interval_text(fmt::format("{:.2f}", *low), fmt::format("{:.2f}", *high));
 }

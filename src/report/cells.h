@@ -17,7 +17,8 @@ std::string rate_ends(const Interval& ci);
 // ".95" rather than "0.95", so that many fit.
 std::string short_rate(double value, int digits);
 std::string rate_interval(double low, double high, int digits);  // of such
-// What these intervals take for a random sample, "; intervals: ..."; nothing without any interval.
+// Says what these intervals take for a random sample: "; intervals: ...". It is empty without any
+// interval.
 std::string intervals_text(const std::vector<std::optional<IntervalOver>>& over);
 
 }  // namespace triforce

@@ -45,7 +45,7 @@ std::string plain_text(const T& x) {
   }
 }
 
-// What only some results have columns for.
+// Only some results have columns for these.
 struct Columns {
   std::vector<std::string> params;
   bool three_levels = false;

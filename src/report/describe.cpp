@@ -78,7 +78,7 @@ std::vector<std::string> header_lines(const RunResult& r) {
   return lines;
 }
 
-// One note for methods that ended in the same way.
+// Adds one note for methods that ended in the same way.
 void add_statuses(const RunResult& r, std::vector<std::string>& notes) {
   const auto ended = [](const CaseResult& c) -> std::string {
     if (c.status == CaseStatus::kOk) return "";
@@ -136,7 +136,7 @@ void add_readers_notes(const RunResult& r, std::vector<std::string>& notes) {
   for (const auto& [what, names] : names_by_text(r, said)) notes.push_back(names + ": " + what);
 }
 
-// One note for what all cases share, so that a reason is not repeated for every method.
+// Adds one note for what all cases share, so that a reason is not repeated for every method.
 void add_validity(const RunResult& r, std::vector<std::string>& notes) {
   std::vector<std::string> seen;
   for (const CaseResult& c : r.cases) {

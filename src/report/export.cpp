@@ -11,7 +11,7 @@
 namespace triforce {
 namespace {
 
-// One figure of a case.
+// A Figure is one figure of a case.
 struct Figure {
   std::string slug, name, unit;
   bool smaller_is_better = false;
@@ -28,7 +28,8 @@ struct NamedCase {
 // Whether an option is part of the name of a case that has it.
 using Names = std::function<bool(const Param& param, const CaseResult& c)>;
 
-// Of decisive options those whose values differ among the cases: for people, who see all of them.
+// Returns the decisive options whose values differ among the cases. They are for people, who see
+// all cases.
 Names that_differ(std::span<const RunResult> results, const DecidesTokens& decides) {
   std::map<std::string, std::set<std::string>> values;
   for (const RunResult& run : results) {
@@ -44,8 +45,8 @@ Names that_differ(std::span<const RunResult> results, const DecidesTokens& decid
   };
 }
 
-// Of decisive options those that are not as in a run without options: a name that is the same
-// whatever stands beside the case, under which other programs keep its history.
+// Returns the decisive options that are not as in a run without options. The name is then the same
+// whatever stands beside the case, and other programs can keep its history under it.
 Names that_are_set(const DecidesTokens& decides, const IsDefault& is_default) {
   return [&](const Param& param, const CaseResult& c) {
     return decides(param.first, c.method) && !is_default(param, c);
@@ -104,7 +105,7 @@ std::vector<Figure> figures_of(const CaseResult& c) {
   return figures;
 }
 
-// Those with figures; the others are said.
+// Returns the cases with figures; the others' names go to `left_out`.
 std::vector<NamedCase> measured(std::vector<NamedCase> cases, std::vector<std::string>& left_out) {
   std::vector<NamedCase> out;
   for (NamedCase& c : cases) {

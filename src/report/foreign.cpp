@@ -12,7 +12,7 @@ constexpr const char* kErrorKind = "InvalidForeignResult";
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 24;
 constexpr JsonLimits kLimits{kMaxBytes, 8, std::int64_t{1} << 20};
 
-// What a figure may be.
+// A figure is of one of these kinds.
 enum class FigureKind : std::uint8_t { kAmount, kRate };
 
 // The members of a result: the reader and the schema follow from this.
@@ -216,7 +216,7 @@ void write_results(JsonWriter& out) {
   });
 }
 
-// Those whose first member is their schema.
+// Returns whether a text is a result: its first member is then its schema.
 bool is_result(std::string_view text) {
   const std::string_view first = text.substr(0, 64);
   return first.find(kResultSchema) != std::string_view::npos ||

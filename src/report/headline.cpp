@@ -9,8 +9,9 @@ namespace {
 
 bool is_measured(const CaseResult& c) { return c.timing.ms_per_token.geometric_mean.has_value(); }
 
-// What the run is about: TriForce if it was measured, else the first lossless method beside the
-// baseline, else the first lossy one, else the baseline.
+// Returns the case that the run is about. That is TriForce if it was measured, else the first
+// lossless method beside the baseline. Without either it is the first lossy method, else the
+// baseline.
 const CaseResult* subject_of(const RunResult& r) {
   const CaseResult* best = nullptr;
   const auto rank = [](const CaseResult& c) {

@@ -59,7 +59,7 @@ std::string to_junit(const std::string& suite, const std::vector<JunitCase>& cas
   };
   const std::string totals = fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\"", cases.size(),
                                          count(Outcome::kFailed), count(Outcome::kError));
-  // What was skipped is counted by suites alone: <testsuites> has no such attribute.
+  // Suites alone count what was skipped: <testsuites> has no such attribute.
   std::string out = fmt::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n"
       "  <testsuite name=\"{}\" {} skipped=\"{}\">\n",

@@ -15,7 +15,7 @@ struct JunitCase {
   double seconds = 0;
 };
 
-// One <testsuite> in a <testsuites>. Characters that XML 1.0 cannot have become '?'.
+// Writes one <testsuite> in a <testsuites>. Characters that XML 1.0 cannot have become '?'.
 std::string to_junit(const std::string& suite, const std::vector<JunitCase>& cases);
 
 }  // namespace triforce

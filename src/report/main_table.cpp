@@ -19,7 +19,7 @@ std::string accepted_text(const CaseResult& c) {
   return ends == "-" ? value : fmt::format("{} {}", value, ends);
 }
 
-// The same in columns of their own: inner, accepted, interval.
+// Returns acceptance in columns of their own: inner, accepted, interval.
 std::vector<std::string> accepted_cells(const CaseResult& c) {
   if (c.acceptance.empty()) return {"-", "-", "-"};
   const LevelResult& level = c.acceptance.back();

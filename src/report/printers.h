@@ -1,4 +1,4 @@
-// What the terminal and the markdown printer share: a result as lines, tables and notes.
+// The terminal and the markdown printer share this: a result as lines, tables and notes.
 #pragma once
 #include <functional>
 #include <set>
@@ -31,24 +31,24 @@ struct ReportText {
   std::vector<std::string> tuning = {};    // what auto chose, a line a method
   std::string headline;
 };
-// Whether the others of its run are compared with it.
+// Returns whether the other cases of its run are compared with it.
 bool is_baseline(const CaseResult& c);
 // Whether one of its passes is over selected chunks. Older results do not say.
 bool selects(const CaseResult& c);
 // Whether the target over selected chunks verifies what a drafter proposes, and the full cache
 // that: arXiv 2404.11912, section 4.
 bool is_triforce(const CaseResult& c);
-// Whether a case shows nothing that another row of the table does not: all its generations are
-// those of a baseline in the runs that are shown.
+// Returns whether a case shows nothing that another row of the table does not. All its generations
+// are then those of a baseline in the runs that are shown.
 bool is_shown_elsewhere(const CaseResult& c, const std::set<std::string>& run_ids);
-// What auto chose for a case and what came of it, in two sentences at most; empty: nothing was left
-// to auto.
+// Says what auto chose for a case and what came of it, in two sentences at most. It is empty if
+// nothing was left to auto.
 std::string tuning_text(const CaseResult& c);
 // Predicted times by budget and gamma.
 TextTable tuning_table(const RunResult& result);
 // `details`: all tables, else the first alone.
 ReportText describe_result(const RunResult& result, bool details);
-// What came out, in a sentence: "TriForce is 1.82x faster than autoregressive decoding (95% CI
+// Says in a sentence what came out: "TriForce is 1.82x faster than autoregressive decoding (95% CI
 // 1.65-1.97): 2.17 against 3.94 ms/token, output identical." Empty if nothing was measured.
 std::string headline(const RunResult& result);
 

@@ -1,4 +1,4 @@
-// What core/fields.h wrote as one JSON text, back as the struct. For the readers of results.
+// Reads one JSON text that core/fields.h wrote back into its struct, for the readers of results.
 #pragma once
 #include <string>
 #include <string_view>

@@ -13,7 +13,7 @@ constexpr const char* kErrorKind = "InvalidResult";
 // A thousand prompts with five repetitions of five methods need some 100 MB.
 constexpr JsonLimits kLimits{kMaxResultBytes, 16, std::int64_t{1} << 27};
 
-// One case with what its line says of the run.
+// A ResultLine is one case with what its line says of the run.
 struct ResultLine {
   RunResult run;
   CaseResult result;

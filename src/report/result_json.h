@@ -1,5 +1,5 @@
-// What core/fields.h makes of a result is compiled once, in result.cpp, for every document that
-// holds results.
+// The code that core/fields.h makes for a result is compiled once, in result.cpp, for every
+// document that holds results.
 #pragma once
 #include "report/read_json.h"
 #include "triforce/report.h"

@@ -19,7 +19,7 @@ bool is_measured(const SweepRow& row) {
                      [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });
 }
 
-// Those in which no row has anything: speedups of cases without a baseline.
+// Drops the columns in which no row has anything: speedups of cases without a baseline.
 void drop_empty_columns(TextTable& t) {
   for (std::size_t c = t.head.size(); c-- > t.left_columns;) {
     const bool empty =

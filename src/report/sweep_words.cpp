@@ -111,7 +111,7 @@ std::string filled(const std::string& key, const std::vector<std::string>& numbe
   return text;
 }
 
-// One note for all; empty: they differ in more than two values.
+// Returns one note for all. It is empty if they differ in more than two values.
 std::string merged_text(const std::vector<Template>& same) {
   constexpr std::size_t kMostValues = 2;
   std::vector<std::string> shown;

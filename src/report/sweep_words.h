@@ -1,4 +1,4 @@
-// What a sweep's screen says in sentences: the best setting, and notes that several cases share.
+// A sweep's screen says this in sentences: the best setting, and notes that several cases share.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -9,7 +9,7 @@ namespace triforce {
 namespace {
 
 constexpr std::size_t kShownPositions = 7;
-// Of the table of recovery: layers, and the columns before them.
+// The table of recovery shows so many layers, behind so many columns.
 constexpr std::size_t kShownLayers = 8, kLayerColumn = 6;
 
 TextTable prediction_table(const RunResult& r) {
@@ -104,7 +104,7 @@ void add_position_rows(const CaseResult& c, const LevelResult& level, std::size_
   add("of rounds", unconditional_rate_per_position(level), ci.unconditional_rate_per_position);
 }
 
-// Of levels with more than one position; the others' only rate is in the table above.
+// The table has levels with more than one position. The others' only rate is in the table above.
 TextTable position_table(const RunResult& r) {
   TextTable t;
   t.title = "Acceptance by position";

@@ -19,7 +19,7 @@ std::string name_of(const ForeignResult& result);
 // Rows of such results below a main_table(), and a column with their sources, unless there are
 // none.
 void add_foreign_rows(std::span<const ForeignResult> foreign, TextTable& table);
-// What --details adds, in the order of the screen; some may have no rows.
+// Returns the tables that --details adds, in the order of the screen; some may have no rows.
 std::vector<TextTable> detail_tables(const RunResult& result);
 
 }  // namespace triforce

@@ -77,7 +77,7 @@ std::string prompts_text(const CaseTuning& t) {
   return fmt::format("{} other prompt{}", t.prompts, t.prompts == 1 ? "" : "s");
 }
 
-// At most kColumns of them, the first and the last included.
+// Returns at most kColumns of them, the first and the last included.
 std::vector<int> columns_of(const RunResult& r) {
   std::set<int> all;
   for (const CaseResult& c : r.cases) {

@@ -1,5 +1,5 @@
-// What the samples of a result say of each prompt, so that two cases on the same prompts can be
-// compared prompt by prompt: what is peculiar to a prompt then cancels out.
+// These functions read from the samples of a result what they say of each prompt. Two cases on the
+// same prompts can then be compared prompt by prompt, and what is peculiar to a prompt cancels out.
 #pragma once
 #include <map>
 #include <span>
@@ -14,13 +14,13 @@ namespace triforce {
 // Samples that are no warm-ups.
 std::vector<const Sample*> timed_samples(const CaseResult& c);
 
-// By unit of a rate: the prompts, or of a single prompt its repetitions.
+// The key is a unit of a rate: a prompt, or a repetition where there is one prompt.
 using SharesByUnit = std::map<int, Share>;
-// What a level accepted of what it tested, over several results of one case. A generation that was
-// repeated with the same outcome counts once. Empty: the level is not there.
+// Returns what a level accepted of what it tested, over several results of one case. A generation
+// that was repeated with the same outcome counts once. It is empty if the case has no such level.
 SharesByUnit shares_by_unit(std::span<const CaseResult* const> results, std::string_view level,
                             bool one_prompt);
-// Of the units that both have.
+// Pairs the units that both have.
 std::vector<SharePair> paired(const SharesByUnit& base, const SharesByUnit& other);
 
 // Positive figures by (prompt, repetition).

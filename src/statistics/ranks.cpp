@@ -52,8 +52,8 @@ struct SumDistribution {
   std::vector<double> p;
 };
 
-// Of the sum of `n_other` of the ranks, each choice as likely as any other: one rank after the
-// other is taken or left.
+// Returns the distribution of the sum of `n_other` of the ranks, where each choice is as likely as
+// any other. One rank after the other is taken or left.
 SumDistribution distribution_of(const Ranks& ranks, std::size_t n_other) {
   const auto total = static_cast<std::size_t>(
       std::accumulate(ranks.doubled.begin(), ranks.doubled.end(), std::int64_t{0}));

@@ -1,5 +1,5 @@
-// Whether the values of one side tend to be larger than those of another: ranks alone decide, so
-// that neither outliers nor the shape of a distribution matter.
+// Rank tests tell whether the values of one side tend to be larger than those of another. Ranks
+// alone decide, so that neither outliers nor the shape of a distribution matter.
 #pragma once
 #include <optional>
 #include <span>
@@ -37,7 +37,7 @@ RankTest mann_whitney(Strata strata);
 // the hypotheses is wrong.
 std::vector<double> holm(std::span<const double> p);
 
-// How much larger `other` is than `base`, where the sides differ by a shift alone.
+// A Shift says how much larger `other` is than `base`, where the sides differ by a shift alone.
 struct Shift {
   double shift = 0;                  // the median of all differences of a pair, other - base
   std::optional<Interval> interval;  // nothing where no assignment is as rare as it must be
@@ -48,8 +48,8 @@ struct Shift {
 // beyond by the normal approximation. Finite values, at least one a side.
 Shift hodges_lehmann(const Stratum& values, double within);
 
-// How much larger `other` is than `base`. Logarithms are compared: each less the median of its
-// stratum, so that strata may differ in level.
+// A MedianRatio says how much larger `other` is than `base`. Logarithms are compared. Each is taken
+// less the median of its stratum, so that strata may differ in level.
 struct MedianRatio {
   double ratio = 1;            // median of `other` over that of `base`
   double base = 0, other = 0;  // the medians, at the geometric mean of the strata's levels

@@ -40,7 +40,7 @@ std::optional<Estimate> geometric_mean(SamplesByPrompt prompts);
 // interval leaves out what a prompt or a moment changes in both. Both have equal shapes.
 std::optional<Estimate> ratio_interval(SamplesByPrompt baseline, SamplesByPrompt other);
 
-// What one prompt adds to a rate: `part` of `whole`.
+// One prompt adds `part` of `whole` to a rate.
 struct Share {
   double part = 0, whole = 0;
 };
@@ -59,10 +59,10 @@ struct SharePair {
 };
 struct RateDifference {
   double base = 0, other = 0;  // the rates: sums of part over sums of whole
-  // Of other - base, two-sided: Student's t on the pseudo-values of the jackknife over the units
-  // (Tukey 1958; Miller 1974), whose standard error is taken for no smaller than that of a net
-  // difference of so many trials (McNemar 1947): units that happen to agree are no reason for a
-  // narrower interval.
+  // The two-sided interval of other - base is Student's t on the pseudo-values of the jackknife
+  // over the units (Tukey 1958; Miller 1974). Its standard error is taken for no smaller than that
+  // of a net difference of so many trials (McNemar 1947). Units that happen to agree are no reason
+  // for a narrower interval.
   std::optional<Interval> interval;  // nothing below two units
   // The variance of the difference over that of independent trials: above 1 where
   // trials of a unit resemble each other, below 1 where both sides of a unit do. Nothing below two
@@ -77,8 +77,8 @@ std::optional<RateDifference> rate_difference(std::span<const SharePair> pairs, 
 // `less` smaller: two samples, 5% wrong alarms on one side, 90% power. base and less in (0, 1).
 double trials_to_tell(double base, double less);
 
-// All of Distribution over the samples of all prompts. p90 needs 10 samples, p95 20, p99 100: below
-// that a percentile is the maximum in disguise.
+// Fills in all of Distribution, over the samples of all prompts. p90 needs 10 samples, p95 20, p99
+// 100: below that a percentile is the maximum in disguise.
 Distribution summarize(SamplesByPrompt prompts);
 
 // 100 * sqrt(mean over prompts of (stddev / mean)^2), weighted by degrees of freedom: differences

@@ -1,4 +1,5 @@
-// What must be the same for cases of one sweep to stand beside each other: devices, models, text.
+// Cases of one sweep can stand beside each other only if these facts are the same: devices, models,
+// text.
 #pragma once
 #include <optional>
 #include <string>
@@ -32,14 +33,14 @@ CaseFacts facts_of(const ResultContext& context, const std::optional<ModelInfo>&
 // nullopt: it has no case.
 std::optional<CaseFacts> facts_of(const RunResult& result);
 
-// What two of them say differently of the same; a model of another name or other prompts are not
-// the same.
+// A difference is what two CaseFacts say differently of the same thing. Models with different
+// names, or different prompts, are not the same thing.
 struct FactDifference {
   std::string what, before, now;
 };
 std::optional<FactDifference> find_difference(const CaseFacts& before, const CaseFacts& now);
 
-// Those that are known, each once.
+// KnownFacts holds the facts that are known, each once.
 class KnownFacts {
  public:
   // false: they were known. `number`: of the case that they are of.

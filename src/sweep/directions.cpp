@@ -9,7 +9,7 @@
 namespace triforce {
 namespace {
 
-// One side as it was measured, or why it was not.
+// Found is one side as it was measured, or why it was not.
 struct Found {
   const RunResult* run = nullptr;
   const CaseResult* result = nullptr;
@@ -66,7 +66,7 @@ FiguresBySample ms_per_token(const CaseResult& c) {
   return figures;
 }
 
-// What the other cases of a run are compared with; nullptr: nothing.
+// Returns what the other cases of a run are compared with; nullptr: nothing.
 const CaseResult* baseline_of(const RunResult& run) {
   const auto it = std::find_if(run.cases.begin(), run.cases.end(), is_baseline);
   return it == run.cases.end() ? nullptr : &*it;

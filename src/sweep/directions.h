@@ -1,4 +1,4 @@
-// Whether measured cases show what their experiment is to show.
+// A direction holds if measured cases show what their experiment is to show.
 #pragma once
 #include <span>
 

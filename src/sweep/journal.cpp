@@ -74,7 +74,7 @@ void check_format(std::string_view body, const std::string& source) {
               source, kJournalSchema, quote_text(format));
 }
 
-// What a process leaves that is killed while it writes the first line.
+// Returns whether a text is what a process leaves that is killed while it writes the first line.
 bool is_torn_header(std::string_view text) {
   if (text.size() <= kChecksumDigits + 1) return text.empty();
   const std::string begin = fmt::format(R"({{"schema":"{}",)", kJournalSchema);

@@ -18,7 +18,7 @@ namespace triforce {
 
 inline constexpr std::string_view kJournalSchema = "triforce-bench.journal/2";
 
-// What must be the same for rows to stand in one table.
+// Rows can stand in one table only if these are the same.
 struct JournalHeader {
   std::string program_sha256;  // of the executable file
   std::string cases_sha256;    // of all cases' options
@@ -34,7 +34,7 @@ void fields(V& v, JournalHeader& h) {
   v("cpu_model", h.cpu_model, "processor");
 }
 
-// One of the three of a case.
+// An entry has one of these three things of a case.
 struct JournalEntry {
   std::int64_t number = 0;
   std::optional<CaseFacts> facts;      // of the records of it and of others that follow
@@ -49,12 +49,12 @@ void fields(V& v, JournalEntry& e) {
   v("row", e.row, "the case has ended so");
 }
 
-// One entry as one line of JSON, as workers of a sweep tell it.
+// Writes one entry as one line of JSON, as workers of a sweep tell it.
 std::string to_json_line(const JournalEntry& entry);
 // Throws Error of kind Internal, naming `source`, for other text.
 JournalEntry read_json_entry(std::string_view text, const std::string& source);
 
-// Whether a row stands: what failed may succeed another time.
+// Returns whether a row stands. What failed may succeed another time.
 bool is_settled(const RunResult& result);
 
 // The rows of the journals of a sweep's shards, at most one a case, in the cases' order: that which
@@ -78,9 +78,9 @@ class Journal {
   const std::string& name() const { return name_; }
   // Rows in the order in which they were written.
   const std::vector<SweepRow>& rows() const { return rows_; }
-  // Those of a case's first prompts that were there, in their order.
+  // Returns the records of a case's first prompts that were in the file, in their order.
   std::vector<PromptRecord> take_prompts_of(std::int64_t number);
-  // Whether a last line was cut off, because a process was killed while it wrote.
+  // Returns whether the last line was cut off, because a process was killed while it wrote.
   bool was_torn() const { return torn_; }
 
   // Devices, models and text that case `number` is about to be measured with. Throws
@@ -92,7 +92,7 @@ class Journal {
   void add(const SweepRow& row);
   void add(std::int64_t number, const PromptRecord& record);
   void flush();
-  // In a process that was forked: lets go of the file without ending the lock.
+  // Lets go of the file without ending the lock, in a process that was forked.
   void forget() { file_.reset(); }
 
  private:

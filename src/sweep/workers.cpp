@@ -61,7 +61,7 @@ std::string how_it_ended(int status) {
                      WEXITSTATUS(status));
 }
 
-// One worker and what has been heard of it.
+// A Worker is one process, and what has been heard of it.
 class Worker {
  public:
   Worker(std::vector<std::size_t>& left, const WorkerHooks& hooks) : left_(left), hooks_(hooks) {}
@@ -161,7 +161,7 @@ void Worker::take(const Message& m) {
   }
 }
 
-// What there is to read; false: the worker has closed its end.
+// Reads what there is. false: the worker has closed its end.
 bool Worker::read_messages() {
   std::array<char, 65536> bytes{};
   const ssize_t n = ::read(pipe_.get(), bytes.data(), bytes.size());

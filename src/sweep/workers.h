@@ -21,11 +21,11 @@ class WorkerReport {
   // That case is at work and moves on. At most one message in a tenth of a second, but always one
   // when the case changes.
   void step(std::size_t number);
-  // What was found out of that case. Returns when on_told() has returned.
+  // Tells what was found out about that case. Returns when on_told() has returned.
   void tell(std::size_t number, std::string_view text);
   // It has ended so.
   void row(std::size_t number, std::string_view result);
-  // None of those that have no row yet can be measured.
+  // Says that no case without a row can be measured.
   void refuse(ExitCode code, std::string_view reason);
 
  private:
@@ -36,16 +36,17 @@ class WorkerReport {
 };
 
 struct WorkerHooks {
-  // In the worker: measures `cases` in their order; its exit code.
+  // The worker calls this: it measures `cases` in their order and returns the exit code.
   std::function<ExitCode(const std::vector<std::size_t>& cases, WorkerReport& report)> measure;
-  // In the process that started it: what the worker told of a case, which waits until this returns.
+  // The process that started the worker calls this with what it told of a case. The worker waits
+  // until it returns.
   std::function<void(std::size_t number, const std::string& text)> on_told;
   // A case has ended with a row, or without one for `reason`.
   std::function<void(std::size_t number, const std::string& result)> on_row;
   std::function<void(std::size_t number, ExitCode code, const std::string& reason)> on_failure;
   // The signal that shall end the workers; nullopt: none so far. Asked often.
   std::function<std::optional<int>()> stop_signal;
-  // Whether no further worker is wanted.
+  // Returns whether no further worker is wanted.
   std::function<bool()> enough;
 };
 
