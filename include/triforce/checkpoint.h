@@ -71,9 +71,13 @@ ModelConfig read_model_config(const std::filesystem::path& file);
 // Throws as parse_model_config().
 void apply_generation_config(std::string_view json, const std::string& path, ModelConfig& config);
 
-// Published architectures by name, so that plan and random weights need no file:
-// llama-7B-128K, llama-13B-128K, lwm-128K, lwm-128K-base, llama-68M. Sources: their model cards'
-// config.json. nullopt: no such preset.
+// The paper's pair (arXiv 2404.11912), two of the presets: the target of prompts that are too long
+// for the built-in one, and the drafter of a preset.
+inline constexpr std::string_view kPaperTarget = "llama-7B-128K", kPaperDrafter = "llama-68M";
+
+// A preset is a published architecture with a name, so that plan and random weights need no file.
+// All are in src/model/presets.cpp; their source is their model cards' config.json. nullopt: no
+// preset has that name.
 std::optional<ModelConfig> find_preset(std::string_view name);
 std::vector<std::string> preset_names();
 

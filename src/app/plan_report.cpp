@@ -142,9 +142,10 @@ std::string acceptance_source(const RunConfig& config, const PlanInput& in) {
     source += ", with other budgets as its figure 6a has it";
   }
   const bool of_pair =
-      in.target.name == "llama-7B-128K" && (!in.draft || in.draft->name == "llama-68M");
+      in.target.name == kPaperTarget && (!in.draft || in.draft->name == kPaperDrafter);
   if (of_pair) return source;
-  return source + ": acceptance of Llama-2-7B-128K with llama-68M, not measured for this pair";
+  return fmt::format("{}: acceptance of Llama-2-7B-128K with {}, not measured for this pair",
+                     source, kPaperDrafter);
 }
 
 bool fits_here(const RunConfig& config, const MemoryPlan& memory, const Backend* backend) {

@@ -21,7 +21,7 @@ struct PublishedResult {
   std::optional<double> temperature;
   std::optional<std::int64_t> budget, draft_budget;
   // Of methods with a drafter alone.
-  std::string_view draft = "llama-68M";  // a preset
+  std::string_view draft = kPaperDrafter;  // a preset
   DraftCache draft_cache = DraftCache::kStreaming;
   std::optional<int> chunk_size;
   std::optional<double> top_p;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kLongContext = 131'072;  // 128K tokens
 
-ModelConfig llama2_7b(const char* name) {
+ModelConfig llama2_7b(std::string_view name) {
   ModelConfig c;
   c.name = name;
   c.layers = 32;
@@ -33,7 +33,7 @@ void set_yarn_128k(ModelConfig& c) {
 
 // NousResearch/Yarn-Llama-2-7b-128k
 ModelConfig yarn_7b() {
-  ModelConfig c = llama2_7b("llama-7B-128K");
+  ModelConfig c = llama2_7b(kPaperTarget);
   set_yarn_128k(c);
   return c;
 }
@@ -52,7 +52,7 @@ ModelConfig yarn_13b() {
 
 // LargeWorldModel/LWM-Text-Chat-128K, LWM-Text-128K, and LWM-Text-Chat-256K, -512K and -1M: a base
 // of RoPE for each stage of training (arXiv 2402.08268, table of training stages of LWM-Text).
-ModelConfig lwm(const char* name, std::int64_t positions, double rope_theta) {
+ModelConfig lwm(std::string_view name, std::int64_t positions, double rope_theta) {
   ModelConfig c = llama2_7b(name);
   c.max_position = positions;
   c.rope_theta = rope_theta;
@@ -61,7 +61,7 @@ ModelConfig lwm(const char* name, std::int64_t positions, double rope_theta) {
 
 // JackFram/llama-68m and llama-160m. Their config.json name BOS 0 and EOS 2; they are only ever fed
 // the target's ids.
-ModelConfig jackfram(const char* name, int layers) {
+ModelConfig jackfram(std::string_view name, int layers) {
   ModelConfig c;
   c.name = name;
   c.layers = layers;
@@ -103,7 +103,7 @@ std::array<ModelConfig, 10> presets() {
           lwm("lwm-256K", 2 * kLongContext, 1e7),
           lwm("lwm-512K", 4 * kLongContext, 2.5e7),
           lwm("lwm-1M", 8 * kLongContext, 5e7),
-          jackfram("llama-68M", 2),
+          jackfram(kPaperDrafter, 2),
           jackfram("llama-160M", 12),
           tiny_llama()};
 }

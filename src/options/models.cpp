@@ -72,9 +72,11 @@ ModelChoice choose_draft(const RunConfig& config) {
     return choice;
   }
   if (!config.random_weights.empty() && find_preset(config.random_weights)) {
-    return random_model("llama-68M", "random-draft");
+    return random_model(std::string(kPaperDrafter), "random-draft");
   }
-  if (find_preset(config.target) && !is_folder(config.target)) return named("llama-68M", "draft");
+  if (find_preset(config.target) && !is_folder(config.target)) {
+    return named(std::string(kPaperDrafter), "draft");
+  }
   throw_usage(
       "--draft: expected a drafter for this target and --method, found none; name one with "
       "--draft or --random-draft, or leave out {}",
@@ -143,9 +145,9 @@ void check_on_chip(const RunConfig& config, const ModelConfig& target) {
 }  // namespace
 
 std::string default_target(std::int64_t positions) {
-  constexpr const char* kLarge = "llama-7B-128K";
   const bool fits = positions <= builtin_positions();
-  return fits || positions > find_preset(kLarge)->positions() ? "" : kLarge;
+  return std::string(fits || positions > find_preset(kPaperTarget)->positions() ? ""
+                                                                                : kPaperTarget);
 }
 
 ModelPair choose_models(const RunConfig& config, bool want_draft) {

@@ -24,10 +24,10 @@ constexpr std::int64_t kMaxSeed = std::int64_t{1} << 62;
 // Makes one entry. It is a call, because clang-format sets one element of a braced list on each
 // line.
 Option o(std::string_view name, std::vector<std::string_view> aliases, std::string_view placeholder,
-         std::string_view unit, std::string_view help, unsigned commands, Role role,
-         OptionValue value, std::string_view unset = "none") {
-  return {name, std::move(aliases), placeholder, unit, help, commands,
-          role, std::move(value),   unset};
+         std::string_view unit, std::string help, unsigned commands, Role role, OptionValue value,
+         std::string unset = "none") {
+  return {name, std::move(aliases), placeholder,     unit, std::move(help), commands,
+          role, std::move(value),   std::move(unset)};
 }
 
 OptionValue dtype() {
@@ -65,17 +65,17 @@ std::vector<Option> models_and_machine() {
   return {
       o("target", {"m"}, "DIR|PRESET", "", "folder in Hugging Face layout, or a preset by name",
         kWithModel, Role::kNames, text("a folder or a preset", at(&C::target)),
-        "the built-in pair's; llama-7B-128K for a --prefill that it cannot hold"),
+        fmt::format("the built-in pair's; {} for a --prefill that it cannot hold", kPaperTarget)),
       o("draft", {}, "DIR|PRESET", "", "the drafter, with the target's vocabulary", kShaped,
         Role::kNames, text("a folder or a preset", at(&C::draft)),
-        "the built-in pair's; llama-68M for a preset target"),
+        fmt::format("the built-in pair's; {} for a preset target", kPaperDrafter)),
       o("random-weights", {}, "PRESET|FILE", "",
         "make the target's weights in memory, seeded, from a preset or a config.json: for latency "
         "only, marked not comparable",
         kWithModel, Role::kNames, text("a preset or a config.json", at(&C::random_weights))),
       o("random-draft", {}, "PRESET|FILE", "", "the same for the drafter", kShaped, Role::kNames,
         text("a preset or a config.json", at(&C::random_draft)),
-        "llama-68M with a preset as --random-weights"),
+        fmt::format("{} with a preset as --random-weights", kPaperDrafter)),
       o("dtype", {}, "TYPE", "",
         "data type of weights and KV caches; auto: f16 on a CUDA device, which has no f32. On a "
         "processor auto is bf16 with AVX2 or NEON, else f32 (plan: f16)",
@@ -137,8 +137,9 @@ std::vector<Option> method_and_shape() {
       o("no-baseline", {}, "", "", "do not add ar to --method; no speedup is reported", kShaped,
         Role::kMeasures, flag(at(&C::no_baseline))),
       o("prefill", {"p"}, "N", "tokens",
-        "length of every prompt, cut exactly, BOS included. Beyond the built-in pair's positions "
-        "--target defaults to llama-7B-128K, and all sizes to those of the paper",
+        fmt::format("length of every prompt, cut exactly, BOS included. Beyond the built-in pair's "
+                    "positions --target defaults to {}, and all sizes to those of the paper",
+                    kPaperTarget),
         kWithModel, Role::kDecides, integer(2, kMaxTokens, at(&C::prefill))),
       o("gen-len", {"n", "gen-length"}, "N", "tokens", "tokens to generate per repetition", kShaped,
         Role::kDecides, integer(1, kMaxTokens, at(&C::gen_len))),
@@ -155,10 +156,12 @@ std::vector<Option> method_and_shape() {
         kShaped, Role::kDecidesInner,
         integer_or_auto(1, kMaxGamma, member(&S::inner_gamma), at(&C::auto_inner_gamma))),
       o("budget", {}, "N|auto", "tokens",
-        "tokens in the retrieval cache (and in the target's streaming cache): a multiple of "
-        "--chunk-size, at least 16; 0 where no method has them. auto: the fastest of the default "
-        "and up to six powers of two, measured as for --gamma. These are at most a quarter of "
-        "--prefill and fit in memory (plan: the largest of them)",
+        fmt::format(
+            "tokens in the retrieval cache (and in the target's streaming cache): a multiple of "
+            "--chunk-size, at least {}; 0 where no method has them. auto: the fastest of the "
+            "default and up to six powers of two, measured as for --gamma. These are at most a "
+            "quarter of --prefill and fit in memory (plan: the largest of them)",
+            kMinBudget),
         kShaped, Role::kDecidesBudget,
         integer_or_auto(0, kMaxTokens, member(&S::budget), at(&C::auto_budget))),
       o("chunk-size", {}, "N", "tokens", "consecutive tokens that are selected together", kShaped,
@@ -398,10 +401,12 @@ std::vector<Option> output() {
       o("csv", {}, "FILE", "", "write one row per case (plan: checked, not written)", kShaped,
         Role::kOutputs, text("a file name", at(&C::csv_file))),
       o("record", {}, "LIST", "",
-        "what JSON results hold besides. tokens: of every timed repetition, not of the first "
-        "alone. chunks: that the retrieval cache selected after each prompt, per layer and KV "
-        "head. probs: of the first token after each prompt, the 64 largest. At most 16777216 "
-        "numbers in all",
+        fmt::format(
+            "what JSON results hold besides. tokens: of every timed repetition, not of the first "
+            "alone. chunks: that the retrieval cache selected after each prompt, per layer and KV "
+            "head. probs: of the first token after each prompt, the {} largest. At most {} "
+            "numbers in all",
+            kRecordedProbs, kMaxRecorded),
         kShaped, Role::kRecords, records()),
       o("progress", {}, "MODE", "",
         "on stderr: a bar on a terminal (auto), lines anywhere (plain), or nothing (none); "

@@ -8,7 +8,7 @@ namespace triforce {
 std::string default_of(Command command, const Option& o) {
   const auto shown = [&](const GivenOptions& given) {
     const std::string value = to_text(o.value.get(make_config(command, given)));
-    return value.empty() ? std::string(o.unset) : value;
+    return value.empty() ? o.unset : value;
   };
   std::string builtin = shown({});
   if (find_option(command, "target") == nullptr || o.name == "target") return builtin;
@@ -26,7 +26,7 @@ std::string description_of(const Option& o) {
   }
   add(o.unit);
   if (!o.is_flag()) add(o.value.expected);
-  return facts.empty() ? std::string(o.help) : fmt::format("{} [{}]", o.help, facts);
+  return facts.empty() ? o.help : fmt::format("{} [{}]", o.help, facts);
 }
 
 std::string exit_codes_of(const CommandInfo& info) {

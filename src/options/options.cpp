@@ -109,7 +109,6 @@ void settle_tuning(RunConfig& c) {
 }
 
 void check_budget(const RunConfig& c) {
-  constexpr std::int64_t kMinBudget = 16;
   const SpeculationOptions& s = c.speculation;
   const bool used = any_method(c.methods, &MethodSpec::has_budget);
   if (s.dense_layers > 0 && !used) {

@@ -82,12 +82,12 @@ struct Option {
   std::vector<std::string_view> aliases;  // one letter: a short option
   std::string_view placeholder;           // "N|auto"; empty: a flag
   std::string_view unit;                  // "tokens"; empty: none
-  std::string_view help;
+  std::string help;
   unsigned commands = 0;
   Role role = Role::kOutputs;
-  OptionValue value;                // no `set`: the command line's own (--help, --config)
-  std::string_view unset = "none";  // the default in the help text where no value is set
-  std::string_view group = "";      // an option_groups() name; option_table() fills it in
+  OptionValue value;            // no `set`: the command line's own (--help, --config)
+  std::string unset = "none";   // the default in the help text where no value is set
+  std::string_view group = "";  // an option_groups() name; option_table() fills it in
 
   bool is_flag() const { return placeholder.empty(); }
   // Returns whether `run` and `sweep` take several values of it. What all cases share has one.
@@ -118,6 +118,8 @@ using GivenOptions = std::map<std::string, Given, std::less<>>;  // by name
 // "expected once, found 2 times".
 void give(GivenOptions& given, const Option& option, Given value);
 
+// Fewest tokens that --budget may be where a method has a cache of that size.
+inline constexpr std::int64_t kMinBudget = 16;
 // Defaults, then the given values, then the checks that need more than one option.
 // Throws Error(kUsage).
 RunConfig make_config(Command command, const GivenOptions& given);
