@@ -108,10 +108,11 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& memory) {
       "workspace",          "staging"};
   std::vector<MemoryRow> rows;
   for (std::size_t i = 0; i < kLabels.size(); ++i) {
-    const Place place = place_of(static_cast<MemTag>(i), memory.place);
-    rows.push_back({kLabels[i], place == Place::kDevice ? "device" : "host", memory.bytes[i]});
+    const auto tag = static_cast<MemTag>(i);
+    const Place place = place_of(tag, memory.place);
+    rows.push_back({kLabels[i], place == Place::kDevice ? "device" : "host", memory.bytes[i], tag});
   }
-  rows.push_back({"total", "", memory.total_bytes()});
+  rows.push_back({"total", "", memory.total_bytes(), std::nullopt});
   return rows;
 }
 
@@ -128,8 +129,9 @@ std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
   std::string out = fmt::format("{:<22}{:>18}{:>11}  in\n", "memory", "bytes", "GB");
   for (const MemoryRow& row : memory_rows(memory)) {
     if (row.bytes > 0) out += line(row);
-    if (prompt_tokens > 0 && std::string_view(row.label) == "full KV cache, far") {
-      out += line({"  the prompt's part", "", prompt_tokens * memory.kv_bytes_per_token});
+    if (prompt_tokens > 0 && row.tag == MemTag::kKvFar) {
+      const std::int64_t bytes = prompt_tokens * memory.kv_bytes_per_token;
+      out += line({"  the prompt's part", "", bytes, std::nullopt});
     }
   }
   return out;

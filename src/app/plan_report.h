@@ -52,6 +52,7 @@ struct MemoryRow {
   const char* label;
   const char* place;  // "device" or "host"
   std::int64_t bytes = 0;
+  std::optional<MemTag> tag;  // none: a sum, or a part
 };
 std::vector<MemoryRow> memory_rows(const MemoryPlan& memory);
 // If prompt_tokens is above 0, a row says how much of the full cache they take.
