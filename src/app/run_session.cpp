@@ -51,17 +51,36 @@ struct NotRun {
 
 }  // namespace
 
-std::optional<std::string> session_key(RunConfig c) {
+std::optional<std::string> session_key(const RunConfig& c) {
+  // Options, as params name them, of which runs of one session may have different values. A context
+  // depends on none of them. Any other option, also a new one, gives a run a session of its own.
+  static const ParamNames kMayDiffer = {"method",
+                                        "baseline",
+                                        "no_baseline",
+                                        "gamma",
+                                        "inner_gamma",
+                                        "budget",
+                                        "chunk_size",
+                                        "dense_layers",
+                                        "draft_cache_budget",
+                                        "draft_cache",
+                                        "rebuild",
+                                        "selection",
+                                        "temp",
+                                        "top_p",
+                                        "top_k",
+                                        "acceptance",
+                                        "inner_rule",
+                                        "ignore_eos",
+                                        "synthetic_acceptance",
+                                        "measure_recovery",
+                                        "repetitions",
+                                        "warmup",
+                                        "max_noise"};
   if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
-  c.speculation = {};
-  c.methods = {};
-  c.baseline_only = c.no_baseline = false;
-  c.auto_gamma = c.auto_inner_gamma = c.auto_budget = false;
-  c.repetitions = c.warmup = 1;
-  c.max_noise_pct.reset();
   std::string key;
   for (const auto& [name, value] : echo_params(c)) {
-    key += fmt::format("{}={}\n", name, to_text(value));
+    if (!kMayDiffer.contains(name)) key += fmt::format("{}={}\n", name, to_text(value));
   }
   return key;
 }

@@ -29,7 +29,7 @@ struct RunRequest {
 // Equal for configurations that one session can serve: they differ in speculation, methods and
 // repetitions alone, have one rank, and all KV heads of the full cache on the device. nullopt: it
 // has a session for itself.
-std::optional<std::string> session_key(RunConfig config);
+std::optional<std::string> session_key(const RunConfig& config);
 
 // These are called while runs go on, on the thread that measures; each may be empty.
 struct RunEvents {
