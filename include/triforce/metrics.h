@@ -108,7 +108,6 @@ struct RunMetrics {
 };
 
 struct PrefillMetrics {
-  std::int64_t tokens = 0;
   PerPass<std::optional<double>> fill_ms;  // of the cache of each pass; none: it is not filled
   bool interrupted = false;
 };

@@ -50,7 +50,6 @@ void fields(V& v, MeasuredRun& r) {
 }
 template <class V>
 void fields(V& v, PrefillMetrics& p) {
-  v("tokens", p.tokens, "tokens of the prompt");
   v.group("fill_ms", "filling the cache of each pass", [&](auto& g) {
     for (const PassSpec& pass : kPassTable) g(pass.name, p.fill_ms[pass.pass], pass.label);
   });
