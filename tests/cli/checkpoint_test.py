@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -251,6 +252,15 @@ class Tokenizers(CheckpointTest):
         self.write("t/tokenizer.json", "{}")
         says[0] = f"found {target}/tokenizer.json"
         self.fails(3, "run", *self.options(target, dataset=text), says=says)
+
+
+class Presets(ProgramTest):
+    def test_all_can_be_downloaded_and_no_others(self):
+        text = self.fails(3, "--random-weights", "absent", says="presets")
+        names = re.search(r"presets (.*), found", text)[1].split(", ")
+        script = subprocess.run([SOURCE / "scripts/download_models.sh", "--list"], capture_output=True, text=True,
+                                check=True)
+        self.assertEqual(names, script.stdout.split())
 
 
 class WithoutItsData(CheckpointTest):
