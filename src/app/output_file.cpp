@@ -1,3 +1,4 @@
+// Tests: tests/app/output_file_test.cpp, tests/faults/full_disk_test.py
 #include "app/output_file.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// Tests: tests/app/session_key_test.cpp, tests/cli/results_test.py, tests/cli/sweep_test.py
 #include "app/run_session.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // Cases by processes of their own: this one parses, keeps the journal, the time and the files, and
 // never computes. Cases that one load of the models serves are one process's.
+// Tests: tests/cli/sweep_test.py, tests/cli/sweep_files_test.py, tests/faults/killed_sweep_test.py
 #include <algorithm>
 #include <map>
 #include <optional>

@@ -1,3 +1,4 @@
+// Tests: tests/comm/rank_links_test.cpp
 #include "comm/rank_links.h"
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// Tests: tests/comm/rank_sockets_test.cpp
 #include "comm/rank_sockets.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// Tests: tests/compare/latency_test.cpp, tests/compare/simulation_test.cpp
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,5 +1,6 @@
 // These checks say what every operation asks of its arguments, once for all backends. Nothing here
 // allocates unless a check fails.
+// Tests: tests/backend/preconditions_test.cpp
 #include "triforce/backend.h"
 
 #include <cmath>

@@ -30,6 +30,7 @@
 // | other enums                          | its number       |                                   |
 // | struct with fields()                 | object           | no other members                  |
 // | type with json_write, json_read, json_schema_type | see there |                             |
+// Tests: tests/report/schema_test.cpp, tests/report/result_test.cpp, tests/sweep/journal_test.cpp
 #pragma once
 
 #include <algorithm>

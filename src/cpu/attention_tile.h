@@ -3,6 +3,8 @@
 //
 // V has kMaxRows, query rows per pass over a tile, kMaxPairRows, those where a load gives two
 // vectors, and blocks(rows), the vectors per row such that all accumulators stay in registers.
+// Tests: tests/cpu/attention/attention_test.cpp, tests/cpu/attention/invariance_test.cpp,
+// tests/cpu/attention/mass_test.cpp
 #ifndef TF_ISA
 #error "define TF_ISA and V before including this file"
 #endif

@@ -1,3 +1,4 @@
+// Tests: tests/cuda/backend_test.cpp, tests/backend/conformance_test.cpp
 #include "cuda/cuda_backend.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Sentences of the synthetic documents. Golden hashes depend on every entry and its position.
+// Tests: tests/data/synthetic_test.cpp
 #pragma once
 #include <array>
 #include <cstddef>

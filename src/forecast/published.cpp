@@ -1,3 +1,4 @@
+// Tests: tests/forecast/published_test.cpp, tests/cli/published_test.py
 #include "forecast/published.h"
 
 #include <array>

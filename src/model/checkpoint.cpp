@@ -1,3 +1,4 @@
+// Tests: tests/model/checkpoint/checkpoint_test.cpp, tests/model/checkpoint/tensors_test.cpp
 #include "triforce/checkpoint.h"
 
 #include <algorithm>

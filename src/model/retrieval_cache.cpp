@@ -1,3 +1,5 @@
+// Tests: tests/model/retrieval_selection_test.cpp, tests/model/retrieval_policy_test.cpp,
+// tests/model/cache_fuzz_test.cpp
 #include "model/retrieval_cache.h"
 
 #include <algorithm>

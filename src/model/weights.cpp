@@ -1,4 +1,6 @@
 // Assembles ModelWeights from a source of rows, be it a checkpoint or a random generator.
+// Tests: tests/model/llama_model_test.cpp, tests/model/shard_test.cpp,
+// tests/model/checkpoint/tensors_test.cpp
 #include "triforce/weights.h"
 
 #include <algorithm>

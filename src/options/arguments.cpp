@@ -1,3 +1,4 @@
+// Tests: tests/options/help_test.cpp, tests/options/command_line_test.cpp
 #include "options/arguments.h"
 
 #include <CLI/CLI.hpp>

@@ -1,3 +1,5 @@
+// Tests: tests/options/command_line_test.cpp, tests/options/recipe_files_test.cpp,
+// tests/fuzz/toml_fuzz.cpp
 #include "options/config_file.h"
 
 // The library's recursion is bounded where it descends into values; sections and dotted keys are

@@ -1,6 +1,8 @@
 // Every option of every command: name, aliases, placeholder, unit, help, commands, role, value.
 // Defaults are those of RunConfig; the help text prints them. Limits are the constants of what they
 // limit; a number that stands here is a bound of ours alone, against slips of the finger.
+// Tests: tests/options/options_test.cpp, tests/options/help_test.cpp,
+// tests/options/identity_test.cpp
 #include <array>
 
 #include "forecast/machine_spec.h"

@@ -1,3 +1,4 @@
+// Tests: tests/options/options_test.cpp
 #include "options/options.h"
 
 #include <algorithm>

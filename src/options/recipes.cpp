@@ -1,3 +1,4 @@
+// Tests: tests/options/recipe_files_test.cpp, tests/app/recipes_test.cpp
 #include "options/recipes.h"
 
 #include <algorithm>

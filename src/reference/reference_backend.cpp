@@ -1,3 +1,4 @@
+// Tests: tests/model/reference_backend_test.cpp, tests/backend/conformance_test.cpp
 #include "reference/reference_backend.h"
 
 #include <algorithm>

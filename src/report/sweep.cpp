@@ -1,3 +1,4 @@
+// Tests: tests/report/printer_test.cpp, tests/report/schema_test.cpp
 #include "triforce/sweep.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Rows of KV caches: what is written, moved, gathered, scored and ranked.
+// Tests: tests/selftest/selftest_test.cpp, tests/backend/conformance_test.cpp
 #include <algorithm>
 #include <limits>
 #include <numeric>

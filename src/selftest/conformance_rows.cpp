@@ -1,4 +1,5 @@
 // Operations that treat each row alone, weights, and copies.
+// Tests: tests/selftest/selftest_test.cpp, tests/backend/conformance_test.cpp
 #include <algorithm>
 #include <limits>
 #include <utility>

@@ -1,3 +1,4 @@
+// Tests: tests/selftest/lossless_test.cpp
 #include "selftest/lossless.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tests: tests/sweep/journal_test.cpp, tests/faults/killed_sweep_test.py
 #include "sweep/journal.h"
 
 #include <fcntl.h>
