@@ -42,6 +42,8 @@ struct Entry {
   std::unordered_map<int, dnnl::memory> arguments;
 };
 
+// oneDNN reads the weights in the layout of our own linear layers, so prefill needs no second copy
+// of them.
 dnnl::memory::desc weight_desc(const Gemm::Shape& s) {
   switch (s.weights) {
     case Gemm::Weights::kPanelsBf16:

@@ -19,6 +19,8 @@ constexpr rlim_t kLeastStackBytes = rlim_t{1} << 20;
 constexpr const char* kBindings[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
                                      "KMP_AFFINITY"};
 
+// libgomp's threads otherwise spin for whole time slices when another process wants a core, and a
+// pass becomes dozens of times slower. libgomp reads the variable before main() begins.
 bool bound_spinning() {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) {
     return false;

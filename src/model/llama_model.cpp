@@ -250,6 +250,7 @@ void LlamaModel::feed_forward(const LayerWeights& w, TensorView x) {
 // False: on_tile stopped it.
 bool LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer,
                          const OnTile& on_tile) {
+  // A prompt's logits are never computed but for the row that is sampled.
   const std::int64_t logits_rows = want == Logits::kAll ? n : want == Logits::kLast ? 1 : 0;
   b_.embed(cache.tokens(), weights_.embed.view(), stream_);
   const int layers = static_cast<int>(weights_.layers.size());

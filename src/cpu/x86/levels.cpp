@@ -28,6 +28,9 @@ bool has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
+// AMX is a level above AVX-512-BF16: on the processors at hand vdpbf16ps runs at a sixth of the
+// rate that it has elsewhere. Only AMX tiles keep a verification of 7 rows close to the time of
+// one.
 Isa detect() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("fma") == 0 || !has_f16c()) {
