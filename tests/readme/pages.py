@@ -8,7 +8,8 @@ FRONT_LINES = 260  # at most: a first page, not a manual
 # All that people write, whose links and sentences are checked. What programs print is not here: tables
 # of results (bench/results) and the golden files of tests.
 WRITTEN = ALL + ("CONTRIBUTING.md", "CHANGELOG.md", "data/README.md", "tests/cases/README.md",
-                 "tests/cuda_emulator/README.md", "tests/cuda_ptx/README.md")
+                 "tests/cuda/machine_code/README.md", "tests/cuda_emulator/README.md",
+                 "tests/cuda_ptx/README.md")
 PRINTED = re.compile(r"bench/results/|.*/golden/")
 HELP = ("tests/options/golden/help.txt", "tests/options/golden/options.txt")
 
