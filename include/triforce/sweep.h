@@ -119,9 +119,8 @@ void fields(V& v, SweepDirection& d) {
   v("than", d.than, "the other");
   v("threshold", d.threshold, "what the effect must be above (greater) or below (less)");
   v("effect", d.effect,
-    "of acceptance rates side - than, of times and speedups side / than, over the prompts that "
-    "both "
-    "have, each compared with itself; null: not measured");
+    "of acceptance rates side - than, of times and speedups side / than, over the prompts "
+    "that both have, each compared with itself; null: not measured");
   v("ci95_low", d.ci95_low,
     "95% confidence interval of effect, lower end: Student's t over the prompts' ratios of "
     "geometric means, or of the jackknife over the prompts' differences");

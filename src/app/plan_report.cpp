@@ -173,9 +173,8 @@ void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backe
   constexpr const char* kSmaller =
       "a shorter --prefill, smaller caches or chunks, or another --dtype need less";
   constexpr const char* kOffload =
-      "--kv-offload keeps KV rows in host memory; a shorter --prefill, smaller caches or chunks, "
-      "or "
-      "another --dtype need less";
+      "--kv-offload keeps KV rows in host memory; a shorter --prefill, smaller caches or "
+      "chunks, or another --dtype need less";
   const std::int64_t limit = config.memory_limit_bytes;
   const std::optional<MemoryState> host = memory_state();
   if (backend != nullptr && backend->traits().shares_host_memory) {

@@ -163,11 +163,10 @@ std::string acceptances(const RunConfig& config, const PlanInput& in) {
 
 std::string assumptions(const RunConfig& config, const PlanReport& r) {
   std::string out = fmt::format(
-      "\nAssumed: bytes over the bandwidths below and gaps between kernels; a verification costs "
-      "one\n"
-      "autoregressive step; {:.1f} GB of each GPU and {:.1f} GB of the host left free. KV heads "
-      "that "
-      "are not\n"
+      "\nAssumed: bytes over the bandwidths below and gaps between kernels; a verification "
+      "costs one\n"
+      "autoregressive step; {:.1f} GB of each GPU and {:.1f} GB of the host left free. KV "
+      "heads that are not\n"
       "near come over the bus beside that, and bus and processor share the host's bandwidth.\n",
       gb(kGpuReserveBytes), gb(kHostReserveBytes));
   const bool ranks = std::any_of(r.machines.begin(), r.machines.end(),
