@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "triforce/shard.h"
+#include "triforce/rank.h"
 #include "triforce/tensor.h"
 
 namespace triforce {

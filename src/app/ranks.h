@@ -4,10 +4,10 @@
 
 #include "app/last_resort.h"
 #include "comm/host_communicator.h"
-#include "comm/rank_engine.h"
 #include "comm/rank_processes.h"
 #include "host/session.h"
 #include "options/models.h"
+#include "ranks/rank_engine.h"
 #include "triforce/config.h"
 #include "triforce/plan.h"
 #include "triforce/report.h"

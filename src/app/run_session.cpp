@@ -417,7 +417,7 @@ std::vector<RunResult> RunSession::Impl::measure() {
       input.config.timeout_s = std::max(1e-3, input.config.timeout_s - seconds_spent());
     }
     input.monitor = monitor ? &*monitor : nullptr;
-    input.load = &run.load.emplace([this] { return machines->of_machines(); });
+    input.load = &run.load.emplace([this] { return machines->of_machines(gather_load); });
     input.observer = run.observer.get();
     input.shares_context = run.request.shares_context;
     input.records = run.request.records;

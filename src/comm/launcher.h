@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "triforce/shard.h"
+#include "triforce/rank.h"
 
 struct TriforceMpi;
 

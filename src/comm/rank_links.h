@@ -16,7 +16,7 @@
 
 #include "core/file.h"
 #include "triforce/error.h"
-#include "triforce/shard.h"
+#include "triforce/rank.h"
 
 namespace triforce {
 

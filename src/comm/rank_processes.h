@@ -10,7 +10,7 @@
 #include "comm/launcher.h"
 #include "core/file.h"
 #include "triforce/error.h"
-#include "triforce/shard.h"
+#include "triforce/rank.h"
 
 namespace triforce {
 

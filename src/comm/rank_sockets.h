@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/file.h"
-#include "triforce/shard.h"
+#include "triforce/rank.h"
 
 namespace triforce {
 

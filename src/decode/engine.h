@@ -1,5 +1,5 @@
 // What is asked of a context and the methods over it, behind one interface: a run on one rank, or
-// on several (comm/rank_engine.h).
+// on several (ranks/rank_engine.h).
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -9,7 +9,7 @@
 #include "comm/rank_links.h"
 #include "triforce/communicator.h"
 #include "triforce/host_attention.h"
-#include "triforce/shard.h"
+#include "triforce/rank.h"
 
 namespace triforce {
 

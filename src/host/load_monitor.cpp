@@ -11,7 +11,6 @@
 #include <sstream>
 #include <utility>
 
-#include "comm/rank_engine.h"
 #include "core/sha256.h"
 #include "host/control_group.h"
 #include "triforce/format.h"
@@ -146,10 +145,10 @@ LoadTimes RunLoad::of_rank() const {
   return t;
 }
 
-std::vector<LoadTimes> RunLoad::of_machines() const {
+std::vector<LoadTimes> RunLoad::of_machines(Gather gather) const {
   std::vector<LoadTimes> machines;
   try {
-    const std::vector<LoadTimes> ranks = gather_load(links_, of_rank());
+    const std::vector<LoadTimes> ranks = gather(links_, of_rank());
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       if (ranks[r].processors == 0) return {};
       const auto m = static_cast<std::size_t>(machine_of_[r]);

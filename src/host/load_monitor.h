@@ -27,9 +27,11 @@ class RunLoad {
   explicit RunLoad(RankLinks& links, LoadSource source = {});
   // Returns this rank's own time, and that of the processors that ranks of its machine may run on.
   LoadTimes of_rank() const;
-  // Returns the times of each machine, in an order that stays. Rank 0 calls it while the others
-  // follow() with of_rank(). It is empty if a machine does not say, or a rank is gone.
-  std::vector<LoadTimes> of_machines() const;
+  // Answers of_rank() of every rank in their order; rank 0 gives its own.
+  using Gather = std::vector<LoadTimes> (*)(RankLinks& links, const LoadTimes& own);
+  // Returns the times of each machine, in an order that stays. Rank 0 calls it. It is empty if a
+  // machine does not say, or a rank is gone.
+  std::vector<LoadTimes> of_machines(Gather gather) const;
 
  private:
   RankLinks& links_;

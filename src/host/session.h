@@ -6,7 +6,7 @@
 #include "host/devices.h"
 #include "triforce/backend.h"
 #include "triforce/config.h"
-#include "triforce/shard.h"
+#include "triforce/rank.h"
 
 namespace triforce {
 

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <thread>
 
-#include "comm/rank_engine.h"
 #include "comm/ranks.h"
+#include "ranks/rank_engine.h"
 
 namespace triforce {
 namespace {
@@ -59,7 +59,7 @@ struct Alone {
   explicit Alone(LoadSource source) : load(links, std::move(source)) {}
   RankLinks links = no_links();
   RunLoad load;
-  LoadMonitor monitor{[this] { return load.of_machines(); }};
+  LoadMonitor monitor{[this] { return load.of_machines(gather_load); }};
 };
 
 TEST(LoadMonitor, TellsWhatOthersDidFromWhatWasStolen) {
@@ -216,7 +216,7 @@ TEST(RunLoad, RanksOfAMachineAreNotOthers) {
       return "followed";
     }
     links.meet();
-    const std::vector<LoadTimes> machines = load.of_machines();
+    const std::vector<LoadTimes> machines = load.of_machines(gather_load);
     dismiss(links);
     if (machines.size() != 2) return fmt::format("{} machines", machines.size());
     EXPECT_EQ(machines[0].processes, 2);
@@ -242,7 +242,7 @@ TEST(RunLoad, IsNotKnownWhereARankDoesNotSay) {
       follow(links, {}, [&] { return load.of_rank(); });
       return "followed";
     }
-    const std::size_t n = load.of_machines().size();
+    const std::size_t n = load.of_machines(gather_load).size();
     dismiss(links);
     return std::to_string(n);
   });

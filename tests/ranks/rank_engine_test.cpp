@@ -1,5 +1,5 @@
 // One rank leads, the others follow: its calls, its draws, its stop, its end.
-#include "comm/rank_engine.h"
+#include "ranks/rank_engine.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "comm/rank_engine.h"
+#include "ranks/rank_engine.h"
 
 #include <algorithm>
 #include <new>
