@@ -8,6 +8,10 @@
 
 namespace triforce {
 
+// Who computes attention with KV heads in host memory: the device, to which they are brought; the
+// host, where they lie; or the host with some of each layer and the device with the others.
+enum class OffloadAttention : std::uint8_t { kStream, kHost, kHybrid };
+
 // What Backend asks of KV views that are on_host: rows of f16 or bf16 in the order of
 // host_kv_order.h. Results are those of the CPU backend over the same rows, bit for bit: equal for
 // any number of query rows computed together, of heads and of threads. All memory is host memory,

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "options/command_line.h"
-#include "triforce/config.h"
+#include "options/config.h"
 #include "triforce/error.h"
 
 namespace triforce {

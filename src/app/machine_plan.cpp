@@ -7,6 +7,7 @@
 
 #include "app/plan_report.h"
 #include "options/options.h"
+#include "options/settings.h"
 #include "triforce/param.h"
 
 namespace triforce {
@@ -69,12 +70,12 @@ MachinePlan plan_once(const RunConfig& config, const PlanInput& device,
   std::tie(p.input, p.host_split) = input_on(config, device, machine);
   p.forecast = make_forecast(machine, p.input, {config.auto_gamma, config.auto_inner_gamma},
                              assumed_acceptance(config));
-  RunConfig of_budget = config;
-  of_budget.speculation.budget = device.options.budget;
+  PublishedSetting setting = published_setting(config);
+  setting.speculation.budget = device.options.budget;
   for (const Method method : config.methods) {
     p.published.push_back(
-        find_published(of_budget, {machine.id, device.target.name, device.target.layers, method,
-                                   gammas_of(p.forecast, method)}));
+        find_published(setting, {machine.id, device.target.name, device.target.layers, method,
+                                 gammas_of(p.forecast, method)}));
   }
   return p;
 }

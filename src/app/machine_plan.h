@@ -6,6 +6,7 @@
 
 #include "forecast/forecast.h"
 #include "forecast/published.h"
+#include "options/config.h"
 
 namespace triforce {
 

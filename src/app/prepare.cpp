@@ -6,6 +6,7 @@
 #include "app/plan_report.h"
 #include "core/utf8.h"
 #include "measure/tuner.h"
+#include "options/settings.h"
 
 namespace triforce {
 namespace {
@@ -55,7 +56,7 @@ ExitCode write_document(const RunConfig& config, OutputFiles& files, const std::
 Prepared prepare(std::span<const RunConfig> configs, const LocalRank& rank) {
   const RunConfig& config = configs.front();
   Prepared p;
-  p.session = open_session(config, rank);
+  p.session = open_session(session_options(config), rank);
   for (const std::string& note : p.session.notes) print_note(note);
   const bool drafts = std::any_of(configs.begin(), configs.end(), [](const RunConfig& c) {
     return any_method(c.methods, &MethodSpec::has_drafter);

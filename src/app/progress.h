@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "triforce/config.h"
+#include "options/config.h"
 #include "triforce/method.h"
 #include "triforce/tokenizer.h"
 

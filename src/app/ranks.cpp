@@ -11,6 +11,7 @@
 #include "host/machine.h"
 #include "measure/measure.h"
 #include "options/options.h"
+#include "options/settings.h"
 #include "report/printers.h"
 #include "triforce/predict.h"
 
@@ -167,7 +168,7 @@ namespace {
 
 void follow_rank_0(RunConfig config, RankLinks& links, const LocalRank& local) {
   expect_same_options(links, config);
-  const Session session = open_session(config, local);
+  const Session session = open_session(session_options(config), local);
   const ModelPair models =
       choose_models(config, any_method(config.methods, &MethodSpec::has_drafter));
   expect_same_models(links, session, models);

@@ -6,9 +6,9 @@
 #include "comm/host_communicator.h"
 #include "comm/rank_processes.h"
 #include "host/session.h"
+#include "options/config.h"
 #include "options/models.h"
 #include "ranks/rank_engine.h"
-#include "triforce/config.h"
 #include "triforce/plan.h"
 #include "triforce/report.h"
 

@@ -12,8 +12,8 @@
 #include "comm/rank_links.h"
 #include "comm/rank_processes.h"
 #include "measure/prompt_record.h"
+#include "options/config.h"
 #include "sweep/case_facts.h"
-#include "triforce/config.h"
 #include "triforce/report.h"
 
 namespace triforce {

@@ -1,13 +1,13 @@
 #include "app/commands.h"
 #include "app/output.h"
 #include "app/signals.h"
-#include "host/session.h"
+#include "options/settings.h"
 #include "selftest/selftest.h"
 
 namespace triforce {
 
 ExitCode selftest_command(const RunConfig& config) {
-  const Session session = open_session(config);
+  const Session session = open_session(session_options(config));
   for (const std::string& note : session.notes) print_note(note);
   print_out(fmt::format("backend: {}\n", session.backend->description()));
   SelftestOptions options;

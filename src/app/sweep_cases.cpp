@@ -8,7 +8,7 @@
 #include "app/run_session.h"
 #include "app/sweep_estimate.h"
 #include "core/sha256.h"
-#include "forecast/published.h"
+#include "options/settings.h"
 #include "report/printers.h"
 
 namespace triforce {
@@ -43,7 +43,7 @@ std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
   for (const AxisPoint& point : recipe.paper_points) {
     const RunConfig config = make_config(kSweep, point.given);
     for (const Method method : config.methods) {
-      for (const PublishedResult* r : find_published(config, method)) {
+      for (const PublishedResult* r : find_published(published_setting(config), method)) {
         if (!is_asked(r->source)) continue;
         PublishedPoint& p = points.emplace_back();
         p.method = to_string(method);

@@ -6,9 +6,9 @@
 
 #include "app/plan_report.h"
 #include "forecast/forecast.h"
-#include "host/session.h"
 #include "measure/measure.h"
 #include "options/models.h"
+#include "options/settings.h"
 
 namespace triforce {
 namespace {
@@ -31,7 +31,7 @@ class Estimate {
   Estimate(const RunConfig& first, std::optional<MachineSpec> machine)
       : machine_(std::move(machine)) {
     if (machine_) return;
-    session_ = open_session(first, {});
+    session_ = open_session(session_options(first));
     const auto bandwidths = bandwidths_now(*session_->backend);
     if (bandwidths) read_gbs_ = bandwidths->read_gbs;
     gemm_gflops_ = gemm_gflops_now(*session_->backend, session_->dtype);

@@ -1,4 +1,4 @@
-// Which published results have the setting of a configuration.
+// Which published results have the setting that was asked for.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace triforce {
 namespace {
 
-bool same_place(const PublishedResult& r, const RunConfig& c, int layers) {
+bool same_place(const PublishedResult& r, const PublishedSetting& c, int layers) {
   const bool all_near = !c.on_chip || *c.on_chip == layers;
   if (!r.offloaded) return all_near;
   if (c.offload_attention != *r.offloaded) return false;
@@ -17,16 +17,13 @@ bool same_place(const PublishedResult& r, const RunConfig& c, int layers) {
   return *c.on_chip < layers && (!r.on_chip || *r.on_chip == *c.on_chip);
 }
 
-// A configuration without a drafter's name has llama-68M where its target is a preset.
-bool same_drafter(const PublishedResult& r, const RunConfig& c) {
+bool same_drafter(const PublishedResult& r, const PublishedSetting& c) {
   if (!spec_of(r.method).has_drafter()) return true;
-  const std::string& named = c.random_draft.empty() ? c.draft : c.random_draft;
-  return (named.empty() ? "llama-68M" : named) == r.draft &&
-         c.speculation.draft_cache == r.draft_cache;
+  return c.draft == r.draft && c.speculation.draft_cache == r.draft_cache;
 }
 
 // All but the machine.
-bool same_setting(const PublishedResult& r, const RunConfig& c, const PublishedQuery& q) {
+bool same_setting(const PublishedResult& r, const PublishedSetting& c, const PublishedQuery& q) {
   const auto same = [](const auto& stated, const auto& value) {
     return !stated || *stated == value;
   };
@@ -35,14 +32,14 @@ bool same_setting(const PublishedResult& r, const RunConfig& c, const PublishedQ
     return !stated || static_cast<float>(*stated) == value;
   };
   const SpeculationOptions& s = c.speculation;
-  return r.target == q.target && r.method == q.method && r.prompt == c.prefill &&
-         r.generated == c.gen_len && same_float(r.temperature, s.sampling.temperature) &&
+  return r.target == q.target && r.method == q.method && r.prompt == c.prompt &&
+         r.generated == c.generated && same_float(r.temperature, s.sampling.temperature) &&
          same_float(r.top_p, s.sampling.top_p) && s.dense_layers == r.dense_layers &&
          same(r.budget, s.budget) && same(r.draft_budget, s.draft_budget) &&
          same(r.chunk_size, s.chunk_size) && same(r.gamma, q.gammas.gamma) &&
          same(r.inner_gamma, q.gammas.inner_gamma) && same(r.selection, s.selection) &&
          r.rebuilds_for_each_token == (s.rebuild.kind == RebuildPolicy::Kind::kToken) &&
-         r.needle == (c.dataset == "needle") && same_place(r, c, q.layers) && same_drafter(r, c);
+         r.needle == c.needle && same_place(r, c, q.layers) && same_drafter(r, c);
 }
 
 int gpus_of(const PublishedResult& r) { return find_machines(std::string(r.machine)).front().gpus; }
@@ -69,11 +66,11 @@ double published_alpha_of_budget(std::int64_t budget) {
   return std::clamp(y0 + (x - x0) / (x1 - x0) * (y1 - y0), 0.0, 1.0);
 }
 
-std::vector<const PublishedResult*> find_published(const RunConfig& config,
+std::vector<const PublishedResult*> find_published(const PublishedSetting& setting,
                                                    const PublishedQuery& query) {
   const PublishedResult *ms = nullptr, *speedup = nullptr;
   for (const PublishedResult& r : published_results()) {
-    if (r.machine != query.machine || !same_setting(r, config, query)) continue;
+    if (r.machine != query.machine || !same_setting(r, setting, query)) continue;
     const PublishedResult*& first = r.ms_per_token ? ms : speedup;
     if (first == nullptr && (r.ms_per_token || r.speedup)) first = &r;
   }
@@ -84,15 +81,15 @@ std::vector<const PublishedResult*> find_published(const RunConfig& config,
   return found;
 }
 
-std::vector<const PublishedResult*> find_published(const RunConfig& config, Method method) {
+std::vector<const PublishedResult*> find_published(const PublishedSetting& setting, Method method) {
   PublishedQuery query;
-  query.target = config.target.empty() ? config.random_weights : config.target;
+  query.target = setting.target;
   if (const auto preset = find_preset(query.target)) query.layers = preset->layers;
   query.method = method;
-  query.gammas = config.speculation.gammas();
+  query.gammas = setting.speculation.gammas();
   std::vector<const PublishedResult*> found;
   for (const PublishedResult& r : published_results()) {
-    if (same_setting(r, config, query) && gpus_of(r) == config.tp) found.push_back(&r);
+    if (same_setting(r, setting, query) && gpus_of(r) == setting.gpus) found.push_back(&r);
   }
   return found;
 }

@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "triforce/config.h"
+#include "triforce/decode.h"
+#include "triforce/host_attention.h"
 
 namespace triforce {
 
@@ -60,7 +61,22 @@ std::span<const PublishedElsewhere> published_elsewhere();
 // line, beyond the largest that of the largest. In [0, 1]; budget >= 1.
 double published_alpha_of_budget(std::int64_t budget);
 
-// The setting of one method whose published results are asked for.
+// What was asked for, as far as published results state it.
+struct PublishedSetting {
+  std::string target;                        // a name; a preset's where anything was published
+  std::string draft = "llama-68M";           // likewise
+  std::int64_t prompt = 0, generated = 256;  // tokens
+  bool needle = false;                       // prompts of --dataset needle
+  SpeculationOptions speculation;
+  // KV heads in host memory: who computes with them, and layers of the others. Without a number
+  // as many as fit where kv_offload is set, else all of them.
+  bool kv_offload = false;
+  OffloadAttention offload_attention = OffloadAttention::kStream;
+  std::optional<int> on_chip;
+  int gpus = 1;  // that share the target
+};
+
+// One method on one machine, whose published results are asked for.
 struct PublishedQuery {
   std::string_view machine, target;
   int layers = 0;  // of the target
@@ -68,12 +84,12 @@ struct PublishedQuery {
   Gammas gammas;
 };
 // Those with the same setting: the first with a time and the first with a speedup, if any. Where
-// `config` leaves open how many layers are on chip (--kv-offload alone), whatever was published.
-std::vector<const PublishedResult*> find_published(const RunConfig& config,
+// `setting` leaves open how many layers are on chip (kv_offload alone), whatever was published.
+// Target, number of GPUs and gammas are those of `query`.
+std::vector<const PublishedResult*> find_published(const PublishedSetting& setting,
                                                    const PublishedQuery& query);
 
-// Those of any machine of as many GPUs as the configuration has ranks, and with its setting; gammas
-// as they are given.
-std::vector<const PublishedResult*> find_published(const RunConfig& config, Method method);
+// Those of any machine with as many GPUs and the same setting; gammas as they are given.
+std::vector<const PublishedResult*> find_published(const PublishedSetting& setting, Method method);
 
 }  // namespace triforce

@@ -12,7 +12,7 @@
 
 #include "decode/engine.h"
 #include "measure/tuning_model.h"
-#include "triforce/config.h"
+#include "options/config.h"
 #include "triforce/report.h"
 
 namespace triforce {

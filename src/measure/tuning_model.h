@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "triforce/config.h"
+#include "options/config.h"
 #include "triforce/predict.h"
 #include "triforce/report.h"
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "host/session.h"
+#include "options/config.h"
 #include "triforce/case_rules.h"
 #include "triforce/report.h"
 

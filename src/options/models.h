@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/data_folder.h"
-#include "triforce/config.h"
+#include "options/config.h"
 #include "triforce/weights.h"
 
 namespace triforce {

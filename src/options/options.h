@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/parse_number.h"
-#include "triforce/config.h"
+#include "options/config.h"
 #include "triforce/error.h"
 
 namespace triforce {

@@ -8,7 +8,7 @@
 
 #include "app/plan_report.h"
 #include "app/sweep_cases.h"
-#include "forecast/published.h"
+#include "options/settings.h"
 
 namespace triforce {
 namespace {
@@ -102,7 +102,7 @@ TEST(Recipes, RandomWeightsAcceptAsPublished) {
       const MethodSpec& m = spec_of(method);
       if (m.levels() == 0) continue;
       const double given = c.config->speculation.synthetic->of(m, m.levels() - 1);
-      for (const PublishedResult* r : find_published(*c.config, method)) {
+      for (const PublishedResult* r : find_published(published_setting(*c.config), method)) {
         if (!r->alpha || !r->source.starts_with(recipe.published)) continue;
         EXPECT_EQ(given, *r->alpha) << recipe.name << ", " << m.name << ": " << r->source;
         ++compared;
@@ -116,7 +116,8 @@ TEST(Recipes, RandomWeightsAcceptAsPublished) {
 std::optional<double> published_of(const ChosenSide& side, const ChosenRecipe& recipe,
                                    CaseMetric metric) {
   const RunConfig config = make_config(kSweep, recipe.points.at(*side.point).given);
-  for (const PublishedResult* r : find_published(config, *parse_method(side.method))) {
+  for (const PublishedResult* r :
+       find_published(published_setting(config), *parse_method(side.method))) {
     if (!r->source.starts_with(recipe.published)) continue;
     if (metric == CaseMetric::kSpeedup && r->speedup) return r->speedup;
     if (metric == CaseMetric::kMsPerToken && r->ms_per_token) return r->ms_per_token;

@@ -28,9 +28,9 @@ TEST(Published, EveryResultCanBeAskedFor) {
     EXPECT_EQ(r.pass.has_value(), r.pass_ms.has_value()) << r.source;
     EXPECT_LE(r.prompt + r.generated, preset->max_position) << r.source;
     EXPECT_FALSE(r.source.empty());
-    RunConfig c;
-    c.prefill = r.prompt;
-    c.gen_len = r.generated;
+    PublishedSetting c;
+    c.prompt = r.prompt;
+    c.generated = r.generated;
     if (r.temperature) c.speculation.sampling.temperature = static_cast<float>(*r.temperature);
     if (r.top_p) c.speculation.sampling.top_p = static_cast<float>(*r.top_p);
     if (r.budget) c.speculation.budget = *r.budget;
@@ -40,9 +40,9 @@ TEST(Published, EveryResultCanBeAskedFor) {
     if (r.rebuilds_for_each_token) c.speculation.rebuild.kind = RebuildPolicy::Kind::kToken;
     if (r.draft_budget) c.speculation.draft_budget = *r.draft_budget;
     c.speculation.draft_cache = r.draft_cache;
-    if (r.draft != "llama-68M") c.draft = r.draft;
-    if (r.needle) c.dataset = "needle";
-    c.tp = find_machines(std::string(r.machine)).front().gpus;
+    c.draft = r.draft;
+    c.needle = r.needle;
+    c.gpus = find_machines(std::string(r.machine)).front().gpus;
     EXPECT_TRUE(find_preset(r.draft).has_value()) << r.source;
     if (r.offloaded) {
       c.kv_offload = true;
@@ -74,9 +74,9 @@ TEST(Published, EveryResultCanBeAskedFor) {
 
 // What was measured with one drafter, or with what it sees, was not with another.
 TEST(Published, AnotherDrafterIsAnotherSetting) {
-  RunConfig c;
+  PublishedSetting c;
   c.target = "llama-7B-128K";
-  c.prefill = 65'536;
+  c.prompt = 65'536;
   c.speculation.gamma = 1;
   const auto sources = [&] {
     std::vector<std::string> found;
@@ -89,11 +89,11 @@ TEST(Published, AnotherDrafterIsAnotherSetting) {
             (std::vector<std::string>{"Figure 2a, llama-160M, StreamingLLM, 65536 tokens"}));
   c.speculation.draft_cache = DraftCache::kWindow;
   EXPECT_TRUE(sources().empty());
-  c.draft.clear();
-  c.prefill = 512;
+  c.draft = "llama-68M";
+  c.prompt = 512;
   EXPECT_EQ(sources(),
             (std::vector<std::string>{"Figure 2a, llama-68M, sliding window, 512 tokens"}));
-  c.random_draft = "llama-160M";
+  c.draft = "llama-160M";
   EXPECT_TRUE(sources().empty());
 }
 
@@ -137,38 +137,38 @@ TEST(Published, TreesFollowFromTheAcceptanceVector) {
 
 // One option after the other that is not the published one.
 TEST(Published, AnotherSettingIsNotPublished) {
-  RunConfig c;
-  c.prefill = 130'048;
+  PublishedSetting c;
+  c.prompt = 130'048;
   c.speculation.budget = 12'288;
   c.on_chip = 9;
   const PublishedQuery query = {"2xrtx4090", "llama-7B-128K", 32, Method::kTriForce, {16, 1}};
-  const auto ms = [](const RunConfig& config, const PublishedQuery& q) {
-    const auto found = find_published(config, q);
+  const auto ms = [](const PublishedSetting& setting, const PublishedQuery& q) {
+    const auto found = find_published(setting, q);
     return found.empty() ? 0 : found.at(0)->ms_per_token.value_or(0);
   };
   EXPECT_EQ(ms(c, query), 108);
   const auto changed = [&](const auto& change) {
-    RunConfig other = c;
+    PublishedSetting other = c;
     PublishedQuery q = query;
     change(other, q);
     return ms(other, q);
   };
-  using Config = RunConfig;
+  using Setting = PublishedSetting;
   using Query = PublishedQuery;
-  EXPECT_EQ(changed([](Config& o, Query&) { o.prefill += 8; }), 0);
-  EXPECT_EQ(changed([](Config& o, Query&) { o.gen_len = 255; }), 0);
-  EXPECT_EQ(changed([](Config& o, Query&) { o.on_chip = 10; }), 0);
-  EXPECT_EQ(changed([](Config& o, Query&) { o.on_chip = 32; }), 0);
-  EXPECT_EQ(changed([](Config& o, Query&) { o.on_chip.reset(); }), 0);  // all of it on chip
-  EXPECT_EQ(changed([](Config& o, Query&) { o.speculation.budget = 8192; }), 0);
-  EXPECT_EQ(changed([](Config& o, Query&) { o.speculation.sampling.temperature = 0; }), 0);
-  EXPECT_EQ(changed([](Config& o, Query&) { o.offload_attention = OffloadAttention::kHost; }), 0);
-  EXPECT_EQ(changed([](Config&, Query& q) { q.gammas.gamma = 15; }), 0);
-  EXPECT_EQ(changed([](Config&, Query& q) { q.gammas.inner_gamma = 2; }), 0);
-  EXPECT_EQ(changed([](Config&, Query& q) { q.machine = "rtx4090"; }), 0);
-  EXPECT_EQ(changed([](Config&, Query& q) { q.target = "lwm-128K"; }), 114);
-  EXPECT_EQ(changed([](Config&, Query& q) { q.method = Method::kRetrieval; }), 0);
-  EXPECT_EQ(changed([](Config& o, Query&) {
+  EXPECT_EQ(changed([](Setting& o, Query&) { o.prompt += 8; }), 0);
+  EXPECT_EQ(changed([](Setting& o, Query&) { o.generated = 255; }), 0);
+  EXPECT_EQ(changed([](Setting& o, Query&) { o.on_chip = 10; }), 0);
+  EXPECT_EQ(changed([](Setting& o, Query&) { o.on_chip = 32; }), 0);
+  EXPECT_EQ(changed([](Setting& o, Query&) { o.on_chip.reset(); }), 0);  // all of it on chip
+  EXPECT_EQ(changed([](Setting& o, Query&) { o.speculation.budget = 8192; }), 0);
+  EXPECT_EQ(changed([](Setting& o, Query&) { o.speculation.sampling.temperature = 0; }), 0);
+  EXPECT_EQ(changed([](Setting& o, Query&) { o.offload_attention = OffloadAttention::kHost; }), 0);
+  EXPECT_EQ(changed([](Setting&, Query& q) { q.gammas.gamma = 15; }), 0);
+  EXPECT_EQ(changed([](Setting&, Query& q) { q.gammas.inner_gamma = 2; }), 0);
+  EXPECT_EQ(changed([](Setting&, Query& q) { q.machine = "rtx4090"; }), 0);
+  EXPECT_EQ(changed([](Setting&, Query& q) { q.target = "lwm-128K"; }), 114);
+  EXPECT_EQ(changed([](Setting&, Query& q) { q.method = Method::kRetrieval; }), 0);
+  EXPECT_EQ(changed([](Setting& o, Query&) {
               o.on_chip.reset();
               o.kv_offload = true;  // as many layers as fit
             }),
@@ -176,7 +176,8 @@ TEST(Published, AnotherSettingIsNotPublished) {
 }
 
 TEST(Published, TableAboutGammasGoesFirst) {
-  RunConfig c;
+  PublishedSetting c;
+  c.prompt = 124'928;
   c.speculation.sampling.temperature = 0;
   const auto speedup = [&](int inner) {
     const auto found =

@@ -8,16 +8,13 @@
 
 #include "triforce/compare.h"
 #include "triforce/decode.h"
+#include "triforce/host_attention.h"
 #include "triforce/param.h"
 
 namespace triforce {
 
 enum class OutputFormat : std::uint8_t { kTable, kJson, kJsonl, kCsv, kMarkdown };
 enum class ProgressMode : std::uint8_t { kAuto, kPlain, kNone };
-
-// Who computes attention with KV heads in host memory: the device, to which they are brought; the
-// host, where they lie; or the host with some of each layer and the device with the others.
-enum class OffloadAttention : std::uint8_t { kStream, kHost, kHybrid };
 
 // What a result holds besides figures: numbers that grow with prompts and methods.
 struct RecordOptions {
