@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "triforce/report.h"
+#include "triforce/result_context.h"
+#include "triforce/tensor.h"
 
 namespace triforce {
 

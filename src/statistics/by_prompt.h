@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "statistics/statistics.h"
+#include "triforce/case_result.h"
 
 namespace triforce {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "triforce/report.h"
+#include "triforce/acceptance_result.h"
 
 namespace triforce {
 

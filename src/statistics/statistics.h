@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "statistics/distributions.h"
-#include "triforce/report.h"
+#include "triforce/timing_result.h"
 
 namespace triforce {
 

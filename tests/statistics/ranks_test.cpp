@@ -7,6 +7,9 @@
 #include <numeric>
 #include <random>
 
+#include "triforce/error.h"
+#include "triforce/format.h"
+
 namespace triforce {
 namespace {
 
