@@ -64,7 +64,7 @@ double published_alpha_of_budget(std::int64_t budget);
 // What was asked for, as far as published results state it.
 struct PublishedSetting {
   std::string target;                        // a name; a preset's where anything was published
-  std::string draft = "llama-68M";           // likewise
+  std::string draft{kPaperDrafter};          // likewise
   std::int64_t prompt = 0, generated = 256;  // tokens
   bool needle = false;                       // prompts of --dataset needle
   SpeculationOptions speculation;

@@ -165,7 +165,7 @@ TEST(SpeedupOf, PairsPromptAndRepetition) {
 }
 
 TEST(WholeGenerations, TakeTheCachesThatTheMethodUses) {
-  const std::vector<PrefillMetrics> prefills = {{100, {{1000, 50, 20, 8}}, false}};
+  const std::vector<PrefillMetrics> prefills = {{{{1000, 50, 20, 8}}, false}};
   const auto of = [&](Method m) { return preparation_ms(spec_of(m), prefills).at(0); };
   EXPECT_DOUBLE_EQ(of(Method::kAutoregressive), 1000);
   EXPECT_DOUBLE_EQ(of(Method::kRetrieval), 1050);
