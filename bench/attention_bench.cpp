@@ -86,6 +86,7 @@ class Fixture {
   std::int64_t capacity() const { return capacity_; }
   std::int64_t queries() const { return queries_; }
   TensorView q() const { return q_.view(); }
+  RowPath path() const { return throughput_path(q_.view().shape[0]); }
   TensorView out() const { return out_.view(); }
   TensorView qkv() const { return qkv_.view(); }
   TensorView mass() const { return mass_.view(); }
@@ -129,7 +130,8 @@ void run_attention(benchmark::State& state, const Model& model, bool mass) {
   for (auto _ : state) {
     const KvView kv = f.next_layer();
     watch.time([&] {
-      cpu::attention(f.context(), f.q(), kv, {}, f.out(), mass ? f.mass() : TensorView{}, kChunk);
+      cpu::attention(f.context(), f.q(), kv, {}, f.out(), mass ? f.mass() : TensorView{}, kChunk,
+                     RowPath::kInvariant);
     });
   }
   report_bytes(state, watch, 2 * f.half_bytes());
@@ -148,7 +150,7 @@ void head_attention(benchmark::State& state) {
     for (int head = 0; head < kLlama7b.heads; ++head) {
       const KvView kv = layer.heads(head, 1);
       const TensorView q = f.q().slice(1, head, 1), out = f.out().slice(1, head * d, d);
-      watch.time([&] { cpu::attention(f.context(), q, kv, {}, out, {}, 0); });
+      watch.time([&] { cpu::attention(f.context(), q, kv, {}, out, {}, 0, f.path()); });
     }
   }
   report_bytes(state, watch, 2 * f.half_bytes() / kLlama7b.kv_heads);
@@ -160,7 +162,7 @@ void attention_prefill(benchmark::State& state) {
   Stopwatch watch;
   for (auto _ : state) {
     const KvView kv = f.next_layer();
-    watch.time([&] { cpu::attention(f.context(), f.q(), kv, {}, f.out(), {}, 0); });
+    watch.time([&] { cpu::attention(f.context(), f.q(), kv, {}, f.out(), {}, 0, f.path()); });
   }
   const double t = static_cast<double>(state.range(0)), n = static_cast<double>(state.range(1));
   report_flops(state, watch, 4 * kBuiltIn.heads * kBuiltIn.d * t * (n - (t - 1) / 2),
@@ -177,7 +179,8 @@ void attention_rotating(benchmark::State& state) {
     KvView kv = f.next_layer();
     kv.rotate_on_read = true;
     watch.time([&] {
-      cpu::attention(f.context(), f.q(), kv, {table.view(), table.view()}, f.out(), {}, 0);
+      cpu::attention(f.context(), f.q(), kv, {table.view(), table.view()}, f.out(), {}, 0,
+                     f.path());
     });
   }
   report_bytes(state, watch, 2 * f.half_bytes());

@@ -83,8 +83,10 @@ void attention_mass(benchmark::State& state, const Model& m, std::int64_t rows) 
 void attention_prefill(benchmark::State& state, const Model& m, std::int64_t rows) {
   const std::int64_t queries = std::min(kPrefillRows, rows);
   const Cache c(m, rows, queries, false);
-  const double s = measure(
-      state, [&] { c.gpu.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), {}, 0); });
+  const double s = measure(state, [&] {
+    c.gpu.backend().attention(c.q.view(), c.kv, c.rope(), c.out.view(), {}, 0,
+                              RowPath::kThroughput);
+  });
   const double seen = static_cast<double>(queries) *
                       (static_cast<double>(rows) - 0.5 * static_cast<double>(queries - 1));
   report_flops(state, s, 4 * seen * static_cast<double>(m.query_width()));
@@ -225,7 +227,8 @@ void pass(benchmark::State& state, const ModelConfig& c, std::int64_t cached, bo
   }
   const std::vector<Token> tokens(static_cast<std::size_t>(max_rows), 7);
   const auto forward = [&](std::int64_t n, Logits want) {
-    return model.forward(std::span(tokens).first(static_cast<std::size_t>(n)), *cache, want);
+    return model.forward(std::span(tokens).first(static_cast<std::size_t>(n)), *cache, want,
+                         nullptr, throughput_path(n));
   };
   while (cache->length() < cached) {
     forward(std::min({cached - cache->length(), max_rows, cache->max_append()}), Logits::kNone);

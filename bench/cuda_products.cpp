@@ -58,7 +58,8 @@ class Step {
 
   void run(const Matrix& w) const {
     Backend& b = gpu_.backend();
-    b.linear(h_.view(), w, product_.view(), layer_.after == After::kResidual);
+    b.linear(h_.view(), w, product_.view(), layer_.after == After::kResidual,
+             throughput_path(h_.view().shape[0]));
     if (layer_.after == After::kRope) {
       b.rope_append(product_.view(), positions_.view(), cache_.rope(), cache_.q.view(), cache_.kv);
     } else if (layer_.after == After::kSwiglu) {
@@ -95,7 +96,8 @@ void prefill_linear(benchmark::State& state, const Layer& layer) {
   const bool onto_residual = layer.after == After::kResidual;
   const Tensor x = gpu.filled({rows, layer.in}, 1.0, gpu.dtype());
   const Tensor out = gpu.tensor(onto_residual ? DType::kF32 : gpu.dtype(), {rows, layer.out});
-  const double s = measure(state, [&] { b.linear(x.view(), w[0], out.view(), onto_residual); });
+  const double s = measure(
+      state, [&] { b.linear(x.view(), w[0], out.view(), onto_residual, throughput_path(rows)); });
   report_flops(state, s, 2.0 * static_cast<double>(rows * layer.out * layer.in));
 }
 

@@ -14,9 +14,17 @@
 
 namespace triforce {
 
-// Most query rows of one bit-exact pass. Below or at this, every op gives a row the same bits
-// whatever the number of rows computed with it; above it, the throughput path (prefill) runs.
+// What the caller of a pass asks of its rows.
+enum class RowPath : std::uint8_t {
+  kInvariant,   // a row has the same bits whatever the number of rows computed with it
+  kThroughput,  // as fast as may be: prompts, whose rows nothing is compared with
+};
+// Rows of one exact kernel call: more are computed in blocks of so many.
 inline constexpr int kMaxBatchInvariantRows = 32;
+// The path of rows that need not be invariant: few are at no cost.
+constexpr RowPath throughput_path(std::int64_t rows) {
+  return rows <= kMaxBatchInvariantRows ? RowPath::kInvariant : RowPath::kThroughput;
+}
 // No pass over a KV cache has more rows.
 inline constexpr std::int64_t kMaxPassRows = 65535;
 // Proposals of one verify(): an outer round keeps up to gamma + inner gamma.
@@ -114,7 +122,7 @@ struct VerifyResult {
   Token next = 0;
 };
 
-// Shapes: T new tokens (1..kMaxBatchInvariantRows while decoding, the prefill chunk before that), D
+// Shapes: T new tokens (a few while decoding, the prefill chunk before that), D
 // hidden, H query heads, Hkv key/value heads, d head_dim, F intermediate, V vocabulary. Activations
 // are activation_dtype(), but for the residual stream (what embed writes, rms_norm reads and linear
 // accumulates to), logits and probs, which are f32. Calls are asynchronous unless they return a
@@ -212,15 +220,22 @@ class Backend {
   struct ScratchShape {
     std::int64_t rows = 0, context = 0;
     int heads = 0, kv_heads = 0, head_dim = 0;
+    // Of these rows, those of batch-invariant passes; 0: kMaxBatchInvariantRows at most.
+    std::int64_t exact_rows = 0;
     std::int64_t max_width = 0;  // largest in or out feature count of any linear layer
     std::int64_t vocab = 0;
     int chunk_size = 0;  // smallest chunk of score_chunks or attention mass, 0: neither is used
     // Query and KV heads of one attention that the host computes; 0: none.
     int host_heads = 0, host_kv_heads = 0;
 
+    std::int64_t most_exact_rows() const {
+      return exact_rows > 0 ? exact_rows
+                            : std::clamp<std::int64_t>(rows, 1, kMaxBatchInvariantRows);
+    }
     // Each member becomes the larger of both.
     void grow(const ScratchShape& o) {
       rows = std::max(rows, o.rows);
+      exact_rows = std::max(exact_rows, o.exact_rows);
       context = std::max(context, o.context);
       heads = std::max(heads, o.heads);
       kv_heads = std::max(kv_heads, o.kv_heads);
@@ -263,8 +278,10 @@ class Backend {
   // out[T, D] = x * rsqrt(mean(x^2) + eps) * w; x f32, w[D] f32, out an activation or f32. out may
   // be x.
   void rms_norm(TensorView x, TensorView w, float eps, TensorView out);
-  // out[T, rows] (+)= x[T, cols] * w^T; out is an activation, or f32, to which alone it adds.
-  void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate);
+  // out[T, rows] (+)= x[T, cols] * w^T; out is an activation, or f32, to which alone it adds. With
+  // kThroughput the bits of a row may depend on T; here and in attention() alone.
+  void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+              RowPath path = RowPath::kInvariant);
   // Reads qkv[T, (H + 2 Hkv) d], for the KV heads of kv and their query heads. Rotates q into q[T,
   // h, d] and k by positions[T] (i32; with rotate_on_read k stays unrotated). Writes rows [length -
   // T, length) of kv. T <= kMaxPassRows; positions have no gaps, q none within a token.
@@ -279,7 +296,7 @@ class Backend {
   // is given next, and out and mass are there for what it is given after the next join_host(); at
   // most one such call lies before it, and no score_chunks() between both.
   void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                 TensorView mass, int chunk);
+                 TensorView mass, int chunk, RowPath path = RowPath::kInvariant);
   virtual void join_host() {}
   // out[T, F] = silu(gate) * up; gate_up[T, 2F] holds gate then up.
   void swiglu(TensorView gate_up, TensorView out);
@@ -358,11 +375,12 @@ class Backend {
                                 double scale) = 0;
   virtual void do_embed(TensorView tokens, TensorView table, TensorView out) = 0;
   virtual void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) = 0;
-  virtual void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) = 0;
+  virtual void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                         RowPath path) = 0;
   virtual void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
                               TensorView q, const KvView& kv) = 0;
   virtual void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                            TensorView mass, int chunk) = 0;
+                            TensorView mass, int chunk, RowPath path) = 0;
   virtual void do_swiglu(TensorView gate_up, TensorView out) = 0;
   virtual void do_clear(TensorView out) = 0;
   virtual void do_add_parts(TensorView parts, TensorView x) = 0;

@@ -76,8 +76,9 @@ class KvStorage {
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
-  // A pass over n rows begins. false: it may be recorded, and the hooks below are skipped.
-  virtual bool begin_pass(std::int64_t n) = 0;
+  // A pass over n rows begins. false: it may be recorded, and the hooks below are skipped. `path`
+  // is what the caller of the pass asks of its rows: mass() is asked for in invariant passes.
+  virtual bool begin_pass(std::int64_t n, RowPath path) = 0;
   // Returns where attention shall write the chunk mass [Hkv, .] of this layer. If data is null,
   // none is wanted.
   virtual TensorView mass(int layer) = 0;
@@ -92,7 +93,7 @@ class LastQueries final : public LayerObserver {
  public:
   // [layers, heads, head_dim] in activation_dtype(). Throws Error(kResources).
   LastQueries(Backend& backend, int layers, int heads, int head_dim);
-  bool begin_pass(std::int64_t /*n*/) override { return true; }
+  bool begin_pass(std::int64_t /*n*/, RowPath /*path*/) override { return true; }
   TensorView mass(int /*layer*/) override { return {}; }
   int mass_chunk() const override { return 0; }
   void on_run(int layer, TensorView q, const KvView& kv) override;
@@ -120,8 +121,8 @@ class KvCache {
   // queued between run(l, i, tile) and done(l, i, tile) may read the rows before the tile and
   // append those of the tile. If the layer has destinations, the tile's rows were appended there
   // before its first run, and the work may read them. A pass of more than one tile has tiles of
-  // more than kMaxBatchInvariantRows rows.
-  virtual void begin(std::int64_t n, std::int64_t tile_rows) = 0;
+  // more than kMaxBatchInvariantRows rows. `path` is what the caller asks of the pass's rows.
+  virtual void begin(std::int64_t n, std::int64_t tile_rows, RowPath path) = 0;
   // The tokens of the pass that begin() is called for next: what it uploads has room for them, so
   // that a pass needs one transfer. Only a model asks for them.
   virtual void take_tokens(std::span<const Token> tokens) = 0;

@@ -37,12 +37,12 @@ class LlamaModel {
 
   // Appends `tokens` to `cache`. Returns f32 logits [n, V] (kAll, n <= max_logits), [1, V] of the
   // last token (kLast), or an empty view; valid until the next call. One pass: tokens.size() <=
-  // max_rows, and the result's bits are those of single-token passes if tokens.size() <=
-  // kMaxBatchInvariantRows. Throws Error(kBadInput, "TokenRange") for a token outside the
-  // vocabulary. Every rank of a model that is split appends the same tokens at the same time, to
-  // caches of its own heads, and gets the same logits; throws as Communicator.
+  // max_rows. With kInvariant the result's bits are those of single-token passes. Throws
+  // Error(kBadInput, "TokenRange") for a token outside the vocabulary. Every rank of a model that
+  // is split appends the same tokens at the same time, to caches of its own heads, and gets the
+  // same logits; throws as Communicator.
   TensorView forward(std::span<const Token> tokens, KvCache& cache, Logits want,
-                     LayerObserver* observer = nullptr);
+                     LayerObserver* observer = nullptr, RowPath path = RowPath::kInvariant);
 
   // Runs forward() without an observer, and takes it back, until its backend has recorded the pass:
   // until then one of so many tokens over this cache takes longer. Nothing where there is nothing
@@ -90,7 +90,8 @@ class LlamaModel {
   Tile tile_of(std::int64_t n, int index) const;
   // Of a pass over n tokens that nothing observes; nullopt: no such pass is recorded.
   std::optional<Backend::PassKey> key_of(std::int64_t n, const KvCache& cache, Logits want) const;
-  LayerObserver* begin(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer);
+  LayerObserver* begin(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer,
+                       RowPath path);
   bool enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer,
                const OnTile& on_tile);
   void attend(int l, const Tile& tile, std::int64_t needed, KvCache& cache,
@@ -106,6 +107,7 @@ class LlamaModel {
   TensorView stream_;  // f32 [n, D]: the residual stream of the pass
   RopeTable rope_;
   TensorView lent_;
+  RowPath path_ = RowPath::kInvariant;  // of the pass in progress
   Tensor x_, h_, qkv_, q_, attn_, gate_up_, ffn_, parts_, logits_;
   Lease lease_;
 };

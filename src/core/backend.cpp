@@ -231,11 +231,11 @@ void Backend::rms_norm(TensorView x, TensorView w, float eps, TensorView out) {
   do_rms_norm(x, w, eps, out);
 }
 
-void Backend::linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
+void Backend::linear(TensorView x, const Matrix& w, TensorView out, bool accumulate, RowPath path) {
   expect("linear: x", x, activations(traits_), {x.shape[0], w.cols});
   expect("linear: out", out, accumulate ? kF32 : activations(traits_) | kF32, {x.shape[0], w.rows});
   expect_apart("linear", x, out);
-  do_linear(x, w, out, accumulate);
+  do_linear(x, w, out, accumulate, path);
 }
 
 void Backend::rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
@@ -256,9 +256,9 @@ void Backend::rope_append(TensorView qkv, TensorView positions, const RopeView& 
 }
 
 void Backend::attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                        TensorView mass, int chunk) {
+                        TensorView mass, int chunk, RowPath path) {
   expect_attention(q, kv, rope, out, mass, chunk, traits_);
-  do_attention(q, kv, rope, out, mass, chunk);
+  do_attention(q, kv, rope, out, mass, chunk, path);
 }
 
 void HostAttention::attend(TensorView q, const KvView& kv, TensorView out, TensorView mass,

@@ -61,16 +61,17 @@ class ForwardingBackend : public Backend {
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
     to_.rms_norm(x, w, eps, out);
   }
-  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
-    to_.linear(x, w, out, accumulate);
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                 RowPath path) override {
+    to_.linear(x, w, out, accumulate, path);
   }
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                       const KvView& kv) override {
     to_.rope_append(qkv, positions, rope, q, kv);
   }
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk) override {
-    to_.attention(q, kv, rope, out, mass, chunk);
+                    TensorView mass, int chunk, RowPath path) override {
+    to_.attention(q, kv, rope, out, mass, chunk, path);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override { to_.swiglu(gate_up, out); }
   void do_clear(TensorView out) override { to_.clear(out); }

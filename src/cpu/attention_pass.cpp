@@ -194,9 +194,11 @@ Context with_threads_for(const Context& context, std::int64_t work_bytes) {
 }
 
 void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
-               TensorView out, TensorView mass, int chunk) {
+               TensorView out, TensorView mass, int chunk, RowPath path) {
   const AttentionPass pass = make_pass(context.isa, q, kv, rope, out);
-  if (pass.queries <= kMaxBatchInvariantRows) return attention_exact(context, pass, mass, chunk);
+  if (path == RowPath::kInvariant || pass.queries <= kMaxBatchInvariantRows) {
+    return attention_exact(context, pass, mass, chunk);
+  }
   attention_prefill(context, pass);
 }
 

@@ -78,16 +78,17 @@ class CpuBackend final : public HostBackend {
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
     cpu::rms_norm(context_, x, w, eps, out);
   }
-  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
-    cpu::linear(context_, gemm_, x, w, out, accumulate);
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                 RowPath path) override {
+    cpu::linear(context_, gemm_, x, w, out, accumulate, path);
   }
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                       const KvView& kv) override {
     cpu::rope_append(context_, qkv, positions, rope, q, kv);
   }
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk) override {
-    cpu::attention(context_, q, kv, rope, out, mass, chunk);
+                    TensorView mass, int chunk, RowPath path) override {
+    cpu::attention(context_, q, kv, rope, out, mass, chunk, path);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override {
     cpu::swiglu(context_, gate_up, out);
@@ -134,7 +135,7 @@ class CpuHostAttention final : public HostAttention {
                  int chunk) override {
     cpu::Context context = context_;
     context.scratch = scratch();
-    cpu::attention(context, q, kv, {}, out, mass, chunk);
+    cpu::attention(context, q, kv, {}, out, mass, chunk, RowPath::kInvariant);
   }
   void do_score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                 TensorView scores) override {

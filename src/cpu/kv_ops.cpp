@@ -79,9 +79,8 @@ void rope_append(const Context& context, TensorView qkv, TensorView positions, c
 }
 
 std::int64_t attention_scratch_bytes(const Backend::ScratchShape& shape, int threads) {
-  return exact_scratch_bytes(std::clamp<std::int64_t>(shape.rows, 1, kMaxBatchInvariantRows),
-                             shape.heads, shape.kv_heads, shape.head_dim, shape.context,
-                             shape.chunk_size, threads);
+  return exact_scratch_bytes(shape.most_exact_rows(), shape.heads, shape.kv_heads, shape.head_dim,
+                             shape.context, shape.chunk_size, threads);
 }
 
 std::int64_t kv_scratch_bytes(const Backend::ScratchShape& shape, int threads) {

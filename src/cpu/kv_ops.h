@@ -25,7 +25,7 @@ void rope_append(const Context& context, TensorView qkv, TensorView positions, c
 // Isa::kAvx512Bf16 with bf16 rows: the scaled query and the probabilities are rounded to bf16
 // (relative 2^-8 each at most), the row sum is that of the rounded probabilities.
 void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
-               TensorView out, TensorView mass, int chunk);
+               TensorView out, TensorView mass, int chunk, RowPath path);
 
 void score_chunks(const Context& context, TensorView q, const KvView& kv, int chunk,
                   std::int64_t n_chunks, TensorView scores);

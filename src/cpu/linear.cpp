@@ -266,8 +266,9 @@ std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width) {
 }
 
 void linear(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
-            bool accumulate) {
-  if (x.shape[0] <= kMaxBatchInvariantRows || context.isa == Isa::kScalar || w.rows == 1) {
+            bool accumulate, RowPath path) {
+  if (path == RowPath::kInvariant || x.shape[0] <= kMaxBatchInvariantRows ||
+      context.isa == Isa::kScalar || w.rows == 1) {
     linear_own(context, x, w, out, accumulate);
   } else {
     linear_gemm(context, gemm, x, w, out, accumulate);

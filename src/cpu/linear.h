@@ -21,6 +21,6 @@ std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width);
 // sums stay f32; f32 and f16 weights take x as it is. T <= kMaxBatchInvariantRows: every output
 // element is one sum in rising k, the same bits for any T and any number of threads.
 void linear(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
-            bool accumulate);
+            bool accumulate, RowPath path);
 
 }  // namespace triforce::cpu

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/rounding.h"
 #include "cuda/far_rates.h"
 #include "cuda/fused_steps.h"
 #include "cuda/gemm.h"
@@ -121,9 +122,8 @@ class CudaBackend final : public Backend, public DeviceQueue {
   std::int64_t scratch_bytes(const ScratchShape& s) const override {
     std::int64_t bytes = 0;
     if (s.heads > 0 && s.kv_heads > 0) {
-      bytes = kernels::max_attention_bytes(
-          multiprocessors_, std::clamp<std::int64_t>(s.rows, 1, kMaxBatchInvariantRows), s.heads,
-          s.kv_heads, s.head_dim, s.context, s.chunk_size > 0);
+      bytes = kernels::max_attention_bytes(multiprocessors_, s.most_exact_rows(), s.heads,
+                                           s.kv_heads, s.head_dim, s.context, s.chunk_size > 0);
     }
     if (s.chunk_size > 0) {
       bytes = std::max(bytes, kernels::top_chunks_bytes(s.kv_heads, s.context / s.chunk_size));
@@ -195,13 +195,14 @@ class CudaBackend final : public Backend, public DeviceQueue {
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
     kernels::rms_norm(x, w, eps, out, stream());
   }
-  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override;
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                 RowPath path) override;
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                       const KvView& kv) override {
     steps_.rope_append(qkv, positions, rope, q, kv, compute_.get());
   }
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk) override;
+                    TensorView mass, int chunk, RowPath path) override;
   void do_swiglu(TensorView gate_up, TensorView out) override {
     steps_.swiglu(gate_up, out, compute_.get());
   }
@@ -369,13 +370,14 @@ Backend::Bandwidths CudaBackend::measure_bandwidths() {
   return out;
 }
 
-void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
+void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                            RowPath path) {
   settle_weights();
   if (x.shape[0] <= kMaxBatchInvariantRows) {
     steps_.linear(x, w, out, accumulate, compute_.get());
     return;
   }
-  if (!gemm_) {
+  if (path == RowPath::kInvariant || !gemm_) {
     for (std::int64_t begin = 0; begin < x.shape[0]; begin += kMaxBatchInvariantRows) {
       const std::int64_t rows = std::min<std::int64_t>(kMaxBatchInvariantRows, x.shape[0] - begin);
       kernels::linear(x.rows(begin, rows), kernels::packed(w), out.rows(begin, rows), accumulate,
@@ -394,19 +396,22 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
 }
 
 void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                               TensorView mass, int chunk) {
+                               TensorView mass, int chunk, RowPath path) {
   if (kv.on_host) {
     host_part().queue(q, kv, out, mass, chunk, stream());
     return;
   }
-  if (q.shape[0] > kMaxBatchInvariantRows) {
+  if (path == RowPath::kThroughput && q.shape[0] > kMaxBatchInvariantRows) {
     kernels::attention_prefill(q, kv, rope, out, stream());
     return;
   }
   const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.layer_heads, kv.capacity);
   need(kernels::attention_bytes(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
                                 kv.capacity, split, mass.data != nullptr));
-  TF_CHECK(q.shape[1] <= kMaxHeads, "attention of {} heads, at most {}", q.shape[1], kMaxHeads);
+  const std::int64_t blocks =
+      q.shape[1] * ceil_div(q.shape[0], std::int64_t{kMaxBatchInvariantRows});
+  TF_CHECK(blocks <= kMaxHeads, "attention of {} heads in blocks of rows, at most {}", blocks,
+           kMaxHeads);
   kernels::attention(q, kv, rope, out, mass, chunk, split, scratch().data(),
                      static_cast<unsigned*>(arrivals_.data()), stream());
 }

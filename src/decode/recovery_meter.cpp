@@ -28,7 +28,7 @@ std::int64_t RecoveryMeter::bytes(int heads, int kv_heads, int head_dim, std::in
 }
 
 // The pass that feeds the token which the full cache will see first.
-bool RecoveryMeter::Drafts::begin_pass(std::int64_t n) {
+bool RecoveryMeter::Drafts::begin_pass(std::int64_t n, RowPath /*path*/) {
   const std::int64_t next = meter.full_.committed(), begin = meter.small_.length();
   return begin <= next && next < begin + n;
 }
@@ -38,9 +38,9 @@ void RecoveryMeter::Drafts::on_run(int layer, TensorView /*q*/, const KvView& /*
   if (layer + 1 == meter.layers_) meter.held_ = meter.small_.held(meter.full_.committed());
 }
 
-bool RecoveryMeter::Verifications::begin_pass(std::int64_t n) {
+bool RecoveryMeter::Verifications::begin_pass(std::int64_t n, RowPath path) {
   const std::int64_t position = meter.full_.length();
-  next_observes = next != nullptr && next->begin_pass(n);
+  next_observes = next != nullptr && next->begin_pass(n, path);
   // Not a later part of a verification.
   measures = position == meter.full_.committed() && meter.expects_drafts_;
   if (measures) {

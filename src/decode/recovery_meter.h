@@ -44,7 +44,7 @@ class RecoveryMeter {
  private:
   struct Drafts final : LayerObserver {
     explicit Drafts(RecoveryMeter& m) : meter(m) {}
-    bool begin_pass(std::int64_t n) override;
+    bool begin_pass(std::int64_t n, RowPath path) override;
     TensorView mass(int /*layer*/) override { return {}; }
     int mass_chunk() const override { return 0; }
     void on_run(int layer, TensorView q, const KvView& kv) override;
@@ -52,7 +52,7 @@ class RecoveryMeter {
   };
   struct Verifications final : LayerObserver {
     explicit Verifications(RecoveryMeter& m) : meter(m) {}
-    bool begin_pass(std::int64_t n) override;
+    bool begin_pass(std::int64_t n, RowPath path) override;
     TensorView mass(int layer) override;
     int mass_chunk() const override;
     void on_run(int layer, TensorView q, const KvView& kv) override;

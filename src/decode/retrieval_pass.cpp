@@ -9,7 +9,7 @@ namespace {
 class TimedObserver final : public LayerObserver {
  public:
   TimedObserver(RetrievalCache& cache, PhaseTimer& timer) : cache_(cache), timer_(timer) {}
-  bool begin_pass(std::int64_t n) override { return cache_.begin_pass(n); }
+  bool begin_pass(std::int64_t n, RowPath path) override { return cache_.begin_pass(n, path); }
   TensorView mass(int layer) override { return cache_.mass(layer); }
   int mass_chunk() const override { return cache_.mass_chunk(); }
   void on_run(int layer, TensorView q, const KvView& kv) override {

@@ -41,7 +41,7 @@ double teacher_forced_nll(Backend& backend, const ModelWeights& weights,
     const std::int64_t n = std::min(chunk, total - at);
     TensorView logits =
         model.forward(tokens.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)),
-                      cache, Logits::kAll);
+                      cache, Logits::kAll, nullptr, throughput_path(n));
     if (copy) {
       const TensorView host = copy.view().rows(0, n);
       backend.download(host, logits);

@@ -18,10 +18,12 @@ TensorView read_anew(LlamaModel& model, KvCache& cache, std::span<const Token> t
   cache.reset();
   const std::size_t rows = most_rows(model, cache);
   for (; tokens.size() > rows; tokens = tokens.subspan(rows)) {
-    model.forward(tokens.first(rows), cache, Logits::kNone);
+    model.forward(tokens.first(rows), cache, Logits::kNone, nullptr,
+                  throughput_path(static_cast<std::int64_t>(rows)));
     cache.commit(cache.length());
   }
-  return model.forward(tokens, cache, Logits::kLast);
+  return model.forward(tokens, cache, Logits::kLast, nullptr,
+                       throughput_path(static_cast<std::int64_t>(tokens.size())));
 }
 
 WindowScorer::WindowScorer(Backend& backend, LlamaModel& model, KvCache& cache, std::int64_t window,
@@ -60,6 +62,7 @@ void WindowScorer::record_passes(std::span<const Token> tokens, std::int64_t /*p
   const std::size_t most = most_rows(model_, cache_);
   const std::vector<Token> any(most, tokens.front());
   const auto record = [&](std::size_t rows, Logits want) {
+    if (throughput_path(static_cast<std::int64_t>(rows)) != RowPath::kInvariant) return;
     model_.record_pass(std::span(any).first(rows), cache_, want);
   };
   const std::size_t longest = std::min(window_, max_tokens_);

@@ -95,16 +95,16 @@ FullCache::Runs FullCache::make_runs(bool host_computes) const {
   return runs;
 }
 
-void FullCache::begin(std::int64_t n, std::int64_t tile_rows) {
-  StoredCache::begin(n, tile_rows);
+void FullCache::begin(std::int64_t n, std::int64_t tile_rows, RowPath path) {
+  StoredCache::begin(n, tile_rows, path);
   write_tail();
-  const bool host_computes = n <= kMaxBatchInvariantRows;
+  const bool host_computes = path == RowPath::kInvariant;
   runs_ = host_computes ? &short_runs_ : &long_runs_;
   in_use_ = !host_computes && long_ring_ ? &*long_ring_ : ring_ ? &*ring_ : nullptr;
   if (in_use_ == nullptr) return;
   if (last_ != nullptr && last_ != in_use_) in_use_->restart(length_);
   last_ = in_use_;
-  in_use_->begin(length_, n, tile_rows);
+  in_use_->begin(length_, n, tile_rows, path);
 }
 
 int FullCache::destinations(int l) const {

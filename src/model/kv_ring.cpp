@@ -69,7 +69,8 @@ void KvRing::send_home(Slot& slot, std::int64_t begin, std::int64_t end) {
   sent_ = true;
 }
 
-void KvRing::begin(std::int64_t before, std::int64_t n, std::int64_t tile_rows) {
+void KvRing::begin(std::int64_t before, std::int64_t n, std::int64_t tile_rows, RowPath path) {
+  path_ = path;
   before_ = before;
   after_ = before + n;
   tile_rows_ = tile_rows;

@@ -27,7 +27,7 @@ class KvRing {
 
   // A pass begins: it appends n rows to rows [0, before), in tiles of tile_rows. Up to
   // kMaxBatchInvariantRows rows are appended at home, before use().
-  void begin(std::int64_t before, std::int64_t n, std::int64_t tile_rows);
+  void begin(std::int64_t before, std::int64_t n, std::int64_t tile_rows, RowPath path);
   // The head where ops expect tensors, with the rows before a tile, or with all of a pass that
   // appends at home. What is queued on the compute queue until done() may read them and append
   // those of the tile. Heads that are not done with their last tile are at most as many as slots,
@@ -53,7 +53,7 @@ class KvRing {
   // Returns the slot of a head in this pass. It is use number first_ + head of the ring, and the
   // slots take turns.
   Slot& slot_of(std::size_t head) { return slots_[(first_ + head) % slots_.size()]; }
-  bool appends_at_home() const { return after_ - before_ <= kMaxBatchInvariantRows; }
+  bool appends_at_home() const { return path_ == RowPath::kInvariant; }
   KvView view(const Slot& slot) const;
   void fetch(Slot& slot, std::size_t head, std::int64_t rows);
   void send_home(Slot& slot, std::int64_t begin, std::int64_t end);
@@ -67,6 +67,7 @@ class KvRing {
   std::size_t first_ = 0;                // uses before this pass
   std::int64_t before_ = 0, after_ = 0;  // rows of the pass, without and with the new ones
   std::int64_t tile_rows_ = 1;
+  RowPath path_ = RowPath::kInvariant;  // of the pass in progress
 };
 
 }  // namespace triforce

@@ -91,7 +91,8 @@ LlamaModel::Tile LlamaModel::tile_of(std::int64_t n, int index) const {
 
 // Returns the observer if it wants to see the pass.
 LayerObserver* LlamaModel::begin(std::span<const Token> tokens, KvCache& cache,
-                                 LayerObserver* observer) {
+                                 LayerObserver* observer, RowPath path) {
+  path_ = path;
   const auto n = static_cast<std::int64_t>(tokens.size());
   const std::int64_t vocab = weights_.config.vocab, width = weights_.config.hidden;
   stream_ = n <= x_.view().shape[0] ? x_.view() : lent_;
@@ -106,20 +107,21 @@ LayerObserver* LlamaModel::begin(std::span<const Token> tokens, KvCache& cache,
   }
   cache.take_tokens(tokens);
   LayerObserver* const observing =
-      observer != nullptr && observer->begin_pass(n) ? observer : nullptr;
-  cache.begin(n, std::min(n, max_rows_));
+      observer != nullptr && observer->begin_pass(n, path) ? observer : nullptr;
+  cache.begin(n, std::min(n, max_rows_), path);
   return observing;
 }
 
 TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Logits want,
-                               LayerObserver* observer) {
+                               LayerObserver* observer, RowPath path) {
   const auto n = static_cast<std::int64_t>(tokens.size());
   TF_CHECK(n <= max_rows_, "pass of {} rows, at most {}", n, max_rows_);
   TF_CHECK(want != Logits::kAll || n <= max_logits_, "{} rows of logits, at most {}", n,
            max_logits_);
-  LayerObserver* const observing = begin(tokens, cache, observer);
+  LayerObserver* const observing = begin(tokens, cache, observer, path);
   const auto body = [&] { enqueue(n, cache, want, observing, {}); };
-  const auto key = observing == nullptr ? key_of(n, cache, want) : std::nullopt;
+  const bool records = observing == nullptr && path == RowPath::kInvariant;
+  const auto key = records ? key_of(n, cache, want) : std::nullopt;
   // The call captures one pointer: std::function would allocate for the five of `body`.
   b_.replay(key.value_or(Backend::PassKey{}), [&body] { body(); });
   cache.end();
@@ -137,7 +139,7 @@ TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Lo
 std::optional<Backend::PassKey> LlamaModel::key_of(std::int64_t n, const KvCache& cache,
                                                    Logits want) const {
   const bool recordable = cache.recordable() && (ranks_ == nullptr || ranks_->recordable());
-  if (!recordable || n > kMaxBatchInvariantRows) return std::nullopt;
+  if (!recordable) return std::nullopt;
   const auto kind = 4 * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(want);
   return Backend::PassKey{lease_.id(), cache.id(), kind};
 }
@@ -154,8 +156,8 @@ void LlamaModel::record_pass(std::span<const Token> tokens, KvCache& cache, Logi
 
 bool LlamaModel::prefill(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer,
                          const OnTile& on_tile) {
-  LayerObserver* const observing = begin(tokens, cache, observer);
   const auto n = static_cast<std::int64_t>(tokens.size());
+  LayerObserver* const observing = begin(tokens, cache, observer, throughput_path(n));
   bool whole = false;
   const auto body = [&] { whole = enqueue(n, cache, Logits::kNone, observing, on_tile); };
   b_.replay({}, [&body] { body(); });
@@ -167,11 +169,11 @@ bool LlamaModel::prefill(std::span<const Token> tokens, KvCache& cache, LayerObs
 // x[rows, D] += in w^T, where every rank holds some of the columns of w: the sum of what they all
 // have, in their order, so that a row's bits depend on the number of ranks but on no other row.
 void LlamaModel::add_product(TensorView in, const Matrix& w, TensorView x) {
-  if (ranks_ == nullptr) return b_.linear(in, w, x, true);
+  if (ranks_ == nullptr) return b_.linear(in, w, x, true, path_);
   const Shard& s = ranks_->shard();
   const std::int64_t rows = x.shape[0], width = x.shape[1];
   const TensorView all = make_view(parts_.view().data, DType::kF32, {s.size * rows, width});
-  b_.linear(in, w, all.rows(s.rank * rows, rows), false);
+  b_.linear(in, w, all.rows(s.rank * rows, rows), false, path_);
   const TensorView parts = make_view(all.data, DType::kF32, {s.size, rows, width});
   ranks_->all_gather(parts);
   b_.add_parts(parts, x);
@@ -189,7 +191,7 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed, KvCache& c
   const TensorView q = q_.view().rows(0, n);
   const RopeView rope = rope_.view();
   b_.rms_norm(x, w.attn_norm.view(), static_cast<float>(weights_.config.rms_norm_eps), h);
-  b_.linear(h, w.qkv, qkv, false);
+  b_.linear(h, w.qkv, qkv, false, path_);
   const TensorView mass = observer != nullptr ? observer->mass(l) : TensorView{};
   const std::int64_t rows = mass.data != nullptr ? n : needed;  // the mass is of all queries
   const auto observe = [&](int i, const TensorView& run_q, const KvView& kv) {
@@ -217,7 +219,7 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed, KvCache& c
       const bool with_mass = mass.data != nullptr;
       b_.attention(run_q.rows(n - rows, rows), kv, rope, out.rows(n - rows, rows),
                    with_mass ? mass.rows(kv.first_head, kv.kv_heads) : TensorView{},
-                   with_mass ? observer->mass_chunk() : 0);
+                   with_mass ? observer->mass_chunk() : 0, path_);
     }
     if (kv.on_host && rows > 0) {
       TF_CHECK(i == 0, "run {} on the host", i);
@@ -242,7 +244,7 @@ void LlamaModel::feed_forward(const LayerWeights& w, TensorView x) {
   const TensorView gate_up = gate_up_.view().rows(0, rows);
   const TensorView ffn = ffn_.view().rows(0, rows);
   b_.rms_norm(x, w.ffn_norm.view(), static_cast<float>(weights_.config.rms_norm_eps), h);
-  b_.linear(h, w.gate_up, gate_up, false);
+  b_.linear(h, w.gate_up, gate_up, false, path_);
   b_.swiglu(gate_up, ffn);
   add_product(ffn, w.down, x);
 }
@@ -273,7 +275,7 @@ bool LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObser
   const TensorView h = h_.view().rows(0, logits_rows);
   b_.rms_norm(stream_.rows(n - logits_rows, logits_rows), weights_.final_norm.view(),
               static_cast<float>(weights_.config.rms_norm_eps), h);
-  b_.linear(h, weights_.lm_head, logits_.view().rows(0, logits_rows), false);
+  b_.linear(h, weights_.lm_head, logits_.view().rows(0, logits_rows), false, path_);
   return true;
 }
 

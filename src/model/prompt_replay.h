@@ -14,7 +14,7 @@ class PromptReplay final : public KvCache {
   std::int64_t committed() const override { return length_; }
   std::int64_t capacity() const override { return layers_.capacity(); }
   std::int64_t max_append() const override { return kMaxBatchInvariantRows; }
-  void begin(std::int64_t n, std::int64_t tile_rows) override;
+  void begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
   void take_tokens(std::span<const Token> tokens) override { layers_.take_tokens(tokens); }
   TensorView tokens() const override { return layers_.tokens(); }
   TensorView positions(int /*l*/) const override { return layers_.positions(); }

@@ -154,8 +154,8 @@ void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
   commit(tokens);
 }
 
-void RetrievalCache::begin(std::int64_t n, std::int64_t tile_rows) {
-  StoredCache::begin(n, tile_rows);
+void RetrievalCache::begin(std::int64_t n, std::int64_t tile_rows, RowPath path) {
+  StoredCache::begin(n, tile_rows, path);
   // A cache in token order holds everything, so it chooses nothing.
   choosing_ = selects_each_token() && !layout_.token_order;
   if (!choosing_) return;
@@ -265,16 +265,16 @@ void RetrievalCache::reset() {
   if (sums_) sums_->reset();
 }
 
-bool RetrievalCache::begin_pass(std::int64_t n) {
+bool RetrievalCache::begin_pass(std::int64_t /*n*/, RowPath path) {
   pass_.reset();
   Pass pass;
-  const bool short_pass = n <= kMaxBatchInvariantRows;  // of which there is attention mass
-  if (short_pass || sums_) pass.by = options_.selection;
-  const bool every_pass = short_pass && pass.by != Selection::kMeanKey && !selects_each_token();
+  const bool has_mass = path == RowPath::kInvariant;
+  if (has_mass || sums_) pass.by = options_.selection;
+  const bool every_pass = has_mass && pass.by != Selection::kMeanKey && !selects_each_token();
   pass.after = prefix(layout_.committed);
   pass.at = full_.length();
   pass.selects = (trigger_.due() || (every_pass && selected_)) && pass.after.n_scored > 0;
-  if (!pass.selects && !(sums_ && short_pass)) return false;
+  if (!pass.selects && !(sums_ && has_mass)) return false;
   pass_ = pass;
   return true;
 }

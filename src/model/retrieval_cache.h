@@ -61,7 +61,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // A pass that selects for each token gathers by how many tokens there are, so it cannot be
   // recorded.
   bool recordable() const override { return !selects_each_token(); }
-  void begin(std::int64_t n, std::int64_t tile_rows) override;
+  void begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
   void on_queries(int l, TensorView q, const RopeView& rope) override;
   // Takes the rows of `full`, which must hold them: length <= full.length().
   void commit(std::int64_t length) override;
@@ -69,7 +69,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   void rewind() override;
   void reset() override;
 
-  bool begin_pass(std::int64_t n) override;
+  bool begin_pass(std::int64_t n, RowPath path) override;
   TensorView mass(int layer) override;
   int mass_chunk() const override { return options_.chunk_size; }
   void on_run(int layer, TensorView q, const KvView& kv) override;

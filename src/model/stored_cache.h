@@ -15,7 +15,7 @@ class StoredCache : public KvCache {
  public:
   std::int64_t length() const final { return length_; }
   std::int64_t max_append() const final { return max_append_; }
-  void begin(std::int64_t n, std::int64_t tile_rows) override;
+  void begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
   void take_tokens(std::span<const Token> tokens) final { inputs_.take_tokens(tokens); }
   TensorView tokens() const final { return inputs_.tokens(); }
   TensorView positions(int l) const final {

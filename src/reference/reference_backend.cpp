@@ -177,7 +177,8 @@ void ReferenceBackend::do_rms_norm(TensorView x, TensorView w, float eps, Tensor
   }
 }
 
-void ReferenceBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) {
+void ReferenceBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                                 RowPath /*path*/) {
   std::vector<double> in(static_cast<std::size_t>(w.cols));
   for (std::int64_t t = 0; t < x.shape[0]; ++t) {
     for (std::int64_t j = 0; j < w.cols; ++j) {
@@ -245,7 +246,7 @@ void ReferenceBackend::do_rope_append(TensorView qkv, TensorView positions, cons
 }
 
 void ReferenceBackend::do_attention(TensorView q, const KvView& kv, const RopeView& rope,
-                                    TensorView out, TensorView mass, int chunk) {
+                                    TensorView out, TensorView mass, int chunk, RowPath /*path*/) {
   const std::int64_t n = q.shape[0];
   const std::int64_t heads = q.shape[1];
   const std::int64_t length = *kv.length;

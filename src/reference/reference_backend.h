@@ -31,11 +31,12 @@ class ReferenceBackend : public HostBackend {
                         double scale) override;
   void do_embed(TensorView tokens, TensorView table, TensorView out) override;
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override;
-  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override;
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                 RowPath path) override;
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                       const KvView& kv) override;
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk) override;
+                    TensorView mass, int chunk, RowPath path) override;
   void do_swiglu(TensorView gate_up, TensorView out) override;
   void do_add_parts(TensorView parts, TensorView x) override;
   void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override;

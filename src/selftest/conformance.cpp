@@ -14,12 +14,14 @@ void run_conformance(Backend& tested, const Conformance& c, const Emit& emit) {
                               .heads = s.heads,
                               .kv_heads = s.kv_heads,
                               .head_dim = s.head_dim,
+                              .exact_rows = kMostExactRows,
                               .max_width = 1200,
                               .vocab = c.every_size ? 131072 : 32003,
                               .chunk_size = s.chunk};
   const Lease passes(tested, shape);
   // Ranking 16384 chunks, and single rows of more and wider heads.
   shape.rows = 1;
+  shape.exact_rows = 0;
   shape.context = 16384;
   shape.heads = shape.kv_heads = 3;
   shape.head_dim = std::min(128, tested.traits().max_head_dim);

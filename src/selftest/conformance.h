@@ -12,7 +12,7 @@
 namespace triforce::selftest {
 
 struct Check {
-  std::string group;   // "operations", "row invariance, 1 to 32 rows", ...
+  std::string group;   // "operations", "row invariance, 1 to 128 rows", ...
   std::string name;    // "linear, f16 weights"
   std::string figure;  // "worst error 0.12 of tolerance, 4096 values"
   bool passed = false;

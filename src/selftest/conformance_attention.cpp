@@ -113,7 +113,9 @@ class AttentionChecks {
                Filled& sizes, Worst& worst, Worst* mass) {
     for (Filled* f : {&mine, &theirs, &sizes}) f->cache.set_length(length);
     const bool with_mass = mass != nullptr && n <= kMaxBatchInvariantRows;
-    const auto on = [&](const Filled& f) { return attend(f, s_, q, n, with_mass); };
+    const auto on = [&](const Filled& f) {
+      return attend(f, s_, q, n, with_mass, throughput_path(n));
+    };
     const Attended got = on(mine), want = on(theirs), size = on(sizes);
     double worst_probability = 0;
     for (std::size_t i = 0; i < got.out.size(); ++i) {

@@ -6,25 +6,28 @@ namespace triforce::selftest {
 
 namespace {
 
-constexpr std::int64_t kRows = kMaxBatchInvariantRows, kOut = 75, kIn = 608;
+constexpr std::int64_t kRows = kMostExactRows, kOut = 75, kIn = 608;
+// About the sizes of kernels' tiles and blocks.
+constexpr std::int64_t kRowCounts[] = {1,  2,  3,  4,  5,  7,  8,  9,  15, 16,  17,
+                                       23, 24, 25, 31, 32, 33, 63, 64, 65, 127, 128};
 
 enum class Part : std::uint8_t { kFirst, kLast };
 
-// Runs op(begin, n) on the first n of 32 rows, or on the last n, for every n; all bits must be
-// those of the run of all 32.
-void check(const std::string& name, Part part, const Emit& emit,
-           const std::function<Floats(std::int64_t, std::int64_t)>& op) {
+// Runs op(begin, n) on the first n of kRows rows, or on the last n, for every count; all bits must
+// be those of the run of all of them.
+void check(const std::string& name, Part part, std::span<const std::int64_t> counts,
+           const Emit& emit, const std::function<Floats(std::int64_t, std::int64_t)>& op) {
   Worst worst(name);
   const Floats all = op(0, kRows);
   const std::size_t width = all.size() / kRows;
-  for (std::int64_t n = 1; n <= kRows; ++n) {
+  for (const std::int64_t n : counts) {
     const std::int64_t begin = part == Part::kLast ? kRows - n : 0;
     const Floats some = op(begin, n);
     worst.see_equal(some.size() == static_cast<std::size_t>(n) * width &&
                     std::memcmp(some.data(), all.data() + static_cast<std::size_t>(begin) * width,
                                 some.size() * sizeof(float)) == 0);
   }
-  emit(worst.check("row invariance, 1 to 32 rows"));
+  emit(worst.check("row invariance, 1 to 128 rows"));
 }
 
 void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& emit) {
@@ -33,7 +36,7 @@ void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& e
     Matrix m = tested.make_matrix(kOut, kIn, dtype, MemTag::kTargetWeights);
     tested.set_rows(m, 0, host_view(w, {kOut, kIn}));
     const Tensor x = activations(tested, {kRows, kIn}, normal_values(kRows * kIn, 22));
-    check(fmt::format("linear, {} weights", to_string(dtype)), Part::kFirst, emit,
+    check(fmt::format("linear, {} weights", to_string(dtype)), Part::kFirst, kRowCounts, emit,
           [&](std::int64_t begin, std::int64_t n) {
             const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, kOut});
             tested.linear(x.view().rows(begin, n), m, out.view(), false);
@@ -45,12 +48,37 @@ void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& e
       f.cache.set_length(s.context);
       const Floats q(f.q.end() - kRows * s.hidden(), f.q.end());
       check(fmt::format("attention, {} rows{}", to_string(dtype), rotate ? ", rotate on read" : ""),
-            Part::kLast, emit, [&](std::int64_t begin, std::int64_t n) {
+            Part::kLast, kRowCounts, emit, [&](std::int64_t begin, std::int64_t n) {
               const Floats part(q.begin() + begin * s.hidden(),
                                 q.begin() + (begin + n) * s.hidden());
-              return attend(f, s, part, n, false).out;
+              return attend(f, s, part, n, false, RowPath::kInvariant).out;
             });
     }
+  }
+}
+
+// Packed rows, of all query heads of a KV head, fill blocks of their own.
+void check_groups(Backend& tested, const Emit& emit) {
+  constexpr std::int64_t kCounts[] = {1, 7, 31, 32, 33, 64, 127, 128};
+  for (const int group : {1, 4, 8}) {
+    Sizes s;
+    s.kv_heads = 2;
+    s.heads = group * s.kv_heads;
+    const Lease lease(tested, {.rows = s.context,
+                               .context = s.positions,
+                               .heads = s.heads,
+                               .kv_heads = s.kv_heads,
+                               .head_dim = s.head_dim,
+                               .exact_rows = kMostExactRows});
+    const DType dtype = formats_of(tested).front();
+    Filled f(tested, s, dtype, false, normal_values(s.context * s.qkv(), 29, 0.7F));
+    f.cache.set_length(s.context);
+    const Floats q(f.q.end() - kRows * s.hidden(), f.q.end());
+    check(fmt::format("attention, {} query heads a KV head", group), Part::kLast, kCounts, emit,
+          [&](std::int64_t begin, std::int64_t n) {
+            const Floats part(q.begin() + begin * s.hidden(), q.begin() + (begin + n) * s.hidden());
+            return attend(f, s, part, n, false, RowPath::kInvariant).out;
+          });
   }
 }
 
@@ -77,11 +105,12 @@ void check_heads(Backend& tested, const Emit& emit) {
       Worst worst(
           fmt::format("attention, {} rows{}", to_string(dtype), rotate ? ", rotate on read" : ""));
       worst.see_equal(same_bits(whole.q, apart.q));
-      for (const std::int64_t n : {std::int64_t{1}, kRows, kRows + 8}) {
-        const bool with_mass = n <= kRows;
+      constexpr std::int64_t kMany = kMaxBatchInvariantRows + 8;
+      for (const std::int64_t n : {std::int64_t{1}, kMany - 8, kMany}) {
+        const bool with_mass = n < kMany;
         const Floats q(whole.q.end() - n * s.hidden(), whole.q.end());
-        const Attended want = attend(whole, s, q, n, with_mass);
-        const Attended found = attend(apart, s, q, n, with_mass);
+        const Attended want = attend(whole, s, q, n, with_mass, throughput_path(n));
+        const Attended found = attend(apart, s, q, n, with_mass, throughput_path(n));
         worst.see_equal(same_bits(want.out, found.out) && same_bits(want.mass, found.mass));
       }
       emit(worst.check("one KV head at a time"));
@@ -94,19 +123,19 @@ void check_rows(Backend& tested, const Sizes& s, const Emit& emit) {
   const Tensor residual = tensor_of(tested, DType::kF32, {kRows, 2 * kIn}, values);
   const Tensor x = activations(tested, {kRows, 2 * kIn}, values);
   const Tensor w = tensor_of(tested, DType::kF32, {2 * kIn}, normal_values(2 * kIn, 25));
-  check("rms_norm", Part::kFirst, emit, [&](std::int64_t begin, std::int64_t n) {
+  check("rms_norm", Part::kFirst, kRowCounts, emit, [&](std::int64_t begin, std::int64_t n) {
     const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, 2 * kIn});
     tested.rms_norm(residual.view().rows(begin, n), w.view(), 1e-5F, out.view());
     return floats_of(tested, out.view());
   });
-  check("swiglu", Part::kFirst, emit, [&](std::int64_t begin, std::int64_t n) {
+  check("swiglu", Part::kFirst, kRowCounts, emit, [&](std::int64_t begin, std::int64_t n) {
     const Tensor out = make_tensor(tested, tested.activation_dtype(), {n, kIn});
     tested.swiglu(x.view().rows(begin, n), out.view());
     return floats_of(tested, out.view());
   });
   const Tensor parts =
       tensor_of(tested, DType::kF32, {3, kRows, kIn}, normal_values(3 * kRows * kIn, 28));
-  check("add_parts", Part::kFirst, emit, [&](std::int64_t begin, std::int64_t n) {
+  check("add_parts", Part::kFirst, kRowCounts, emit, [&](std::int64_t begin, std::int64_t n) {
     const Tensor out =
         tensor_of(tested, DType::kF32, {n, kIn}, Floats(static_cast<std::size_t>(n * kIn), 0.7F));
     tested.add_parts(parts.view().slice(1, begin, n), out.view());
@@ -118,7 +147,7 @@ void check_rows(Backend& tested, const Sizes& s, const Emit& emit) {
        {SamplingParams{0.6F, 0.9F, 0}, SamplingParams{0.8F, 1, 40}, SamplingParams{1, 1, 0}}) {
     check(fmt::format("to_probs, T {}, top-p {}, top-k {}", params.temperature, params.top_p,
                       params.top_k),
-          Part::kFirst, emit, [&](std::int64_t begin, std::int64_t n) {
+          Part::kFirst, kRowCounts, emit, [&](std::int64_t begin, std::int64_t n) {
             const Tensor out = make_tensor(tested, DType::kF32, {n, s.vocab});
             tested.to_probs(logits.view().rows(begin, n), params, out.view());
             return floats_of(tested, out.view());
@@ -131,6 +160,7 @@ void check_rows(Backend& tested, const Sizes& s, const Emit& emit) {
 void check_row_invariance(Backend& tested, const Emit& emit) {
   const Sizes sizes;
   check_products_and_attention(tested, sizes, emit);
+  check_groups(tested, emit);
   check_heads(tested, emit);
   check_rows(tested, sizes, emit);
 }

@@ -60,18 +60,22 @@ void check_exact_linear(Backend& tested, DType dtype, const Emit& emit) {
     for (const std::int64_t rows : {1, 2, 3, 5, 7, 8, 9, 17, 32, 33, 70}) {
       const Floats part(x.begin(), x.begin() + rows * in);
       const Strided from = strided_input(tested, tested.activation_dtype(), rows, in, part);
-      Floats want(products.begin(), products.begin() + rows * out);
-      for (const DType to : output_types(tested)) {
-        const Strided plain(tested, to, rows, out, 3.0F);
-        tested.linear(from.view(), m, plain.view(), false);
-        worst.see_equal(plain.values(), rounded(tested, to, want));
-        worst.see_intact(plain);
+      const Floats want(products.begin(), products.begin() + rows * out);
+      Floats sums = want;
+      for (float& v : sums) v += 3.0F;
+      for (const RowPath path : {RowPath::kInvariant, RowPath::kThroughput}) {
+        if (path != RowPath::kInvariant && rows <= kMaxBatchInvariantRows) continue;
+        for (const DType to : output_types(tested)) {
+          const Strided plain(tested, to, rows, out, 3.0F);
+          tested.linear(from.view(), m, plain.view(), false, path);
+          worst.see_equal(plain.values(), rounded(tested, to, want));
+          worst.see_intact(plain);
+        }
+        const Strided sum(tested, DType::kF32, rows, out, 3.0F);
+        tested.linear(from.view(), m, sum.view(), true, path);
+        worst.see_equal(sum.values(), sums);
+        worst.see_intact(sum);
       }
-      const Strided sum(tested, DType::kF32, rows, out, 3.0F);
-      tested.linear(from.view(), m, sum.view(), true);
-      for (float& v : want) v += 3.0F;
-      worst.see_equal(sum.values(), want);
-      worst.see_intact(sum);
     }
   }
   emit(worst.check());
@@ -81,7 +85,7 @@ Floats run_linear(Backend& b, const Matrix& m, const Floats& x, std::int64_t row
                   bool accumulate) {
   const Tensor in = activations(b, {rows, m.cols}, x);
   const Strided out(b, to, rows, m.rows, accumulate ? 1.0F : 0.0F);
-  b.linear(in.view(), m, out.view(), accumulate);
+  b.linear(in.view(), m, out.view(), accumulate, throughput_path(rows));
   return out.values();
 }
 

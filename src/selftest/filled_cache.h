@@ -63,7 +63,7 @@ struct Attended {
   Floats out, mass;
 };
 inline Attended attend(const Filled& f, const Sizes& s, const Floats& q, std::int64_t n,
-                       bool with_mass) {
+                       bool with_mass, RowPath path) {
   Backend& b = f.b;
   const std::int64_t chunks = f.view().capacity / s.chunk, group = s.group();
   const Tensor in = activations(b, {n, s.heads, s.head_dim}, q);
@@ -74,7 +74,8 @@ inline Attended attend(const Filled& f, const Sizes& s, const Floats& q, std::in
     const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
     b.attention(in.view().slice(1, first, heads), kv, f.rope.view(),
                 out.view().slice(1, first * s.head_dim, heads * s.head_dim),
-                with_mass ? mass.view().rows(kv.first_head, kv.kv_heads) : TensorView{}, s.chunk);
+                with_mass ? mass.view().rows(kv.first_head, kv.kv_heads) : TensorView{}, s.chunk,
+                path);
   }
   return {floats_of(b, out.view()), with_mass ? floats_of(b, mass.view()) : Floats{}};
 }

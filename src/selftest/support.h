@@ -203,6 +203,9 @@ class Worst {
 };
 
 // Sizes that divide nothing; head_dim is one that models have.
+// Rows of the largest batch-invariant pass that is checked.
+inline constexpr std::int64_t kMostExactRows = 128;
+
 struct Sizes {
   int heads = 6, kv_heads = 2, head_dim = 64, chunk = 8;
   std::int64_t context = 203, positions = 256, vocab = 1009;

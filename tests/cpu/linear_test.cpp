@@ -51,18 +51,19 @@ TEST_P(LinearTest, BitsOfARowDependOnNeitherRowsNorThreads) {
   const std::int64_t n = 139, k = 530;  // several tiles, several blocks of k
   std::vector<float> w = normal_values(n * k, 5, 0.1F);
   const Matrix m = matrix(n, k, w);
-  std::vector<float> x = normal_values(kMaxBatchInvariantRows * k, 6);
-  std::vector<float> alone(static_cast<std::size_t>(kMaxBatchInvariantRows * n));
-  for (std::int64_t r = 0; r < kMaxBatchInvariantRows; ++r) {
+  constexpr std::int64_t kMost = 128;
+  std::vector<float> x = normal_values(kMost * k, 6);
+  std::vector<float> alone(static_cast<std::size_t>(kMost * n));
+  for (std::int64_t r = 0; r < kMost; ++r) {
     linear(env_.get(), gemm_, make_view(x.data() + r * k, DType::kF32, {1, k}), m,
-           make_view(alone.data() + r * n, DType::kF32, {1, n}), false);
+           make_view(alone.data() + r * n, DType::kF32, {1, n}), false, RowPath::kInvariant);
   }
   for (const int threads : {1, 2, 3}) {
     env_.get().threads = threads;
-    for (std::int64_t rows = 1; rows <= kMaxBatchInvariantRows; ++rows) {
+    for (std::int64_t rows = 1; rows <= kMost; rows += rows < 34 ? 1 : 31) {
       std::vector<float> out(static_cast<std::size_t>(rows * n));
       linear(env_.get(), gemm_, make_view(x.data(), DType::kF32, {rows, k}), m,
-             make_view(out.data(), DType::kF32, {rows, n}), false);
+             make_view(out.data(), DType::kF32, {rows, n}), false, RowPath::kInvariant);
       ASSERT_EQ(std::memcmp(out.data(), alone.data(), out.size() * sizeof(float)), 0)
           << rows << " rows, " << threads << " threads";
     }
@@ -110,7 +111,7 @@ TEST_P(LinearTest, PrefillAgreesWithTheExactPath) {
       TensorView to = make_view(out.data() + first * stride, DType::kF32, {count, n});
       to.stride[0] = stride;
       linear(env_.get(), gemm_, make_view(x.data() + first * k, DType::kF32, {count, k}), m, to,
-             false);
+             false, throughput_path(count));
     };
     product(0, rows, many);
     for (std::int64_t r = 0; r < rows; r += kMaxBatchInvariantRows) {

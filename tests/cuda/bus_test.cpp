@@ -167,7 +167,7 @@ TEST_F(BusTest, RowsInPlaceAreReadByKernels) {
   FullCache full(*backend_, c.layers, c.kv_heads, c.head_dim, kCapacity, kPrompt, DType::kF16,
                  {{0, 0}, 0});
   const std::span<const Token> tokens(tokens_);
-  model_.forward(tokens.first(kTile), full, Logits::kNone);
+  model_.forward(tokens.first(kTile), full, Logits::kNone, nullptr, RowPath::kThroughput);
   const tf_emulator::Bus pass =
       moved([&] { model_.forward(tokens.subspan(kTile, 1), full, Logits::kAll); });
   EXPECT_EQ(pass.copied_to_device, inputs(1));

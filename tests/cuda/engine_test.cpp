@@ -192,7 +192,7 @@ TEST_P(CudaEngineTest, RecoveryIsTheReferencesWhereverHeadsAre) {
 std::vector<float> logits_of(Backend& b, LlamaModel& model, KvCache& cache,
                              std::span<const Token> tokens) {
   const std::size_t prefix = tokens.size() - 3;
-  model.forward(tokens.first(prefix), cache, Logits::kNone);
+  model.forward(tokens.first(prefix), cache, Logits::kNone, nullptr, RowPath::kThroughput);
   cache.mark();
   TensorView logits;
   for (int i = 0; i < 3; ++i) {
@@ -264,8 +264,9 @@ class RoundingBackend final : public ForwardingBackend {
     ForwardingBackend::do_rms_norm(x, w, eps, out);
     round(out);
   }
-  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
-    ForwardingBackend::do_linear(x, w, out, accumulate);
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                 RowPath path) override {
+    ForwardingBackend::do_linear(x, w, out, accumulate, path);
     if (!accumulate) round(out);
   }
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
@@ -274,8 +275,8 @@ class RoundingBackend final : public ForwardingBackend {
     round(q);
   }
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk) override {
-    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk);
+                    TensorView mass, int chunk, RowPath path) override {
+    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk, path);
     round(out);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override {
@@ -305,7 +306,7 @@ std::vector<float> probs_of(Backend& b, DType dtype, std::int64_t prompt) {
   for (const std::int64_t n : {prompt, std::int64_t{1}, std::int64_t{7}, std::int64_t{32}}) {
     const TensorView logits = model.forward(
         std::span(tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)), cache,
-        n > kMaxBatchInvariantRows ? Logits::kLast : Logits::kAll);
+        n > kMaxBatchInvariantRows ? Logits::kLast : Logits::kAll, nullptr, throughput_path(n));
     cache.commit(at += n);
     const Tensor probs(b.allocator(), DType::kF32, {logits.shape[0], kVocab}, b.place(),
                        MemTag::kProbs);
@@ -400,7 +401,8 @@ TEST_P(CudaEngineTest, TheHostsAttentionIsTheDevicesUpToRounding) {
                                 .host_kv_heads = 3});
     std::vector<float> all;
     for (std::size_t at = 0; at < tokens.size(); at += 40) {
-      const TensorView row = model.forward(std::span(tokens).subspan(at, 40), cache, Logits::kLast);
+      const TensorView row = model.forward(std::span(tokens).subspan(at, 40), cache, Logits::kLast,
+                                           nullptr, RowPath::kThroughput);
       for (int i = 0; i < 2; ++i) {  // twice: rows are appended again
         cache.truncate(static_cast<std::int64_t>(at) + 35);
         const TensorView rows =

@@ -35,7 +35,7 @@ void run_passes(DType type, int layers, int head_dim, const std::vector<std::int
   const auto pass = [&](std::int64_t n) {
     model.forward(
         std::span(tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)), cache,
-        n > kMaxBatchInvariantRows ? Logits::kLast : Logits::kAll);
+        n > kMaxBatchInvariantRows ? Logits::kLast : Logits::kAll, nullptr, throughput_path(n));
     backend->synchronize();
     cache.commit(at += n);
   };

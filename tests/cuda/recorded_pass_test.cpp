@@ -192,7 +192,7 @@ TEST(EarlyProducts, FetchWeightsThatTheKernelBeforeWrites) {
 // Nor is anything left to do of a pass that throws: here where a product is held back.
 TEST_P(RecordedPassTest, APassThatThrowsLeavesNothingBehind) {
   struct Throws final : LayerObserver {
-    bool begin_pass(std::int64_t /*n*/) override { return true; }
+    bool begin_pass(std::int64_t /*n*/, RowPath /*path*/) override { return true; }
     TensorView mass(int layer) override {
       if (layer == 1) throw Error(ExitCode::kBadInput, "Test", "of the observer");
       return {};

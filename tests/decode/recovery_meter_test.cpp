@@ -32,7 +32,7 @@ ModelConfig config(int kv_heads) {
 class Recorder final : public LayerObserver {
  public:
   Recorder(Backend& b, LayerObserver& to) : b_(b), to_(to) {}
-  bool begin_pass(std::int64_t n) override { return to_.begin_pass(n); }
+  bool begin_pass(std::int64_t n, RowPath path) override { return to_.begin_pass(n, path); }
   TensorView mass(int layer) override { return to_.mass(layer); }
   int mass_chunk() const override { return to_.mass_chunk(); }
   void on_run(int layer, TensorView q, const KvView& kv) override {

@@ -260,7 +260,8 @@ TEST_F(SmallCaches, LossyStreamingIsAModelOverItsCache) {
   StreamingCache cache(*backend_, 2, 2, 16, o.budget, kStreamingChunk, DType::kF32);
   for (std::size_t at = 0; at + 1 < prompt.size();) {
     const std::size_t n = std::min<std::size_t>(kStreamingChunk, prompt.size() - 1 - at);
-    model.forward(std::span(prompt).subspan(at, n), cache, Logits::kNone);
+    model.forward(std::span(prompt).subspan(at, n), cache, Logits::kNone, nullptr,
+                  throughput_path(static_cast<std::int64_t>(n)));
     cache.commit(cache.length());
     at += n;
   }

@@ -355,7 +355,8 @@ class RetrievalScene {
     FullCache fresh = t.full(kCapacity);
     for (std::size_t i = 0; i < sequence.size(); i += 64) {
       const auto rest = std::span(sequence).subspan(i);
-      t.model.forward(rest.first(std::min<std::size_t>(64, rest.size())), fresh, Logits::kNone);
+      t.model.forward(rest.first(std::min<std::size_t>(64, rest.size())), fresh, Logits::kNone,
+                      nullptr, RowPath::kThroughput);
     }
     const KvView expected = fresh.run(0, 0, 0);
     const KvView kv = cache.run(0, 0, 0);

@@ -29,7 +29,8 @@ TEST_P(CpuCaches, LongContextsWithManyQueriesPerKeyFit) {
   const std::vector<Token> tokens = random_tokens(4000, c.vocab, 5);
   std::size_t at = 0;
   for (; at < 3600; at += 900) {
-    model.forward(std::span(tokens).subspan(at, 900), full, Logits::kNone);
+    model.forward(std::span(tokens).subspan(at, 900), full, Logits::kNone, nullptr,
+                  RowPath::kThroughput);
   }
   model.forward(std::span(tokens).subspan(at, 32), full, Logits::kAll);
   full.truncate(3600);
@@ -69,7 +70,7 @@ TEST(CpuScratch, IsReservedForEveryContextAndGroup) {
   const std::vector<Token> tokens = random_tokens(32, c.vocab, 5);
   for (const std::int64_t n : {512, 512 - 32}) {  // zero rows will do
     while (full.length() + n <= 8192 - 32) {
-      full.begin(n, n);
+      full.begin(n, n, RowPath::kThroughput);
       full.end();
     }
   }

@@ -87,7 +87,8 @@ TEST(LlamaModel, APassIsOneUpload) {
   FullCache full = t.full();
   for (const std::size_t n : {1U, 7U, 40U}) {
     const int before = uploads;
-    t.model.forward(std::span(tokens).first(n), full, Logits::kAll);
+    t.model.forward(std::span(tokens).first(n), full, Logits::kAll, nullptr,
+                    throughput_path(static_cast<std::int64_t>(n)));
     EXPECT_EQ(uploads, before + 1) << n;
   }
   RetrievalCache small(*t.backend, full, c.layers, c.heads, c.kv_heads, c.head_dim, 8,
@@ -105,17 +106,18 @@ class CountedOperations final : private Reference, public ForwardingBackend {
   double operations = 0;
 
  protected:
-  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                 RowPath path) override {
     operations += 2.0 * static_cast<double>(x.shape[0] * w.rows * w.cols);
-    ForwardingBackend::do_linear(x, w, out, accumulate);
+    ForwardingBackend::do_linear(x, w, out, accumulate, path);
   }
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk) override {
+                    TensorView mass, int chunk, RowPath path) override {
     for (std::int64_t i = 0; i < q.shape[0]; ++i) {
       const std::int64_t keys = *kv.length - q.shape[0] + i + 1;  // q k and p v, a head each
       operations += 4.0 * static_cast<double>(keys * q.shape[1] * q.shape[2]);
     }
-    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk);
+    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk, path);
   }
 };
 

@@ -27,7 +27,9 @@ struct Loaded {
     std::vector<float> all;
     for (std::size_t i = 0; i < tokens.size(); i += step) {
       const auto part = tokens.subspan(i, std::min(step, tokens.size() - i));
-      const std::vector<float> rows = host_copy(b, model.forward(part, cache, Logits::kAll));
+      const std::vector<float> rows =
+          host_copy(b, model.forward(part, cache, Logits::kAll, nullptr,
+                                     throughput_path(static_cast<std::int64_t>(part.size()))));
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;

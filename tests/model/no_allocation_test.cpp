@@ -23,14 +23,15 @@ std::int64_t heap_allocations() { return allocation_count() - Uncounted::total; 
 class UncountedBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
-  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                 RowPath path) override {
     const Uncounted uncounted;
-    ForwardingBackend::do_linear(x, w, out, accumulate);
+    ForwardingBackend::do_linear(x, w, out, accumulate, path);
   }
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk) override {
+                    TensorView mass, int chunk, RowPath path) override {
     const Uncounted uncounted;
-    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk);
+    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk, path);
   }
   void do_top_chunks(TensorView scores, TensorView ids) override {
     const Uncounted uncounted;
@@ -63,10 +64,12 @@ TEST(NoAllocation, PassesCommitsRebuildsAndRewinds) {
     streaming.reset();
     const std::int64_t before = backend_allocations(b);
     const std::int64_t heap_before = heap_allocations();
-    model.forward(std::span(tokens).first(50), full, Logits::kNone, &retrieval);
+    model.forward(std::span(tokens).first(50), full, Logits::kNone, &retrieval,
+                  RowPath::kThroughput);
     testing::end_prompt(model, std::span(tokens).subspan(50, 30), full, retrieval, queries);
     model.forward(std::span(tokens).subspan(79, 1), full, Logits::kLast, &retrieval);
-    model.forward(std::span(tokens).first(60), streaming, Logits::kNone);
+    model.forward(std::span(tokens).first(60), streaming, Logits::kNone, nullptr,
+                  RowPath::kThroughput);
     retrieval.commit(80);
     full.mark();
     retrieval.mark();

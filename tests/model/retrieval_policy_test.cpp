@@ -106,7 +106,7 @@ TEST(RebuildPolicy, ResetForgetsThePrompt) {
   r.retrieval.reset();
   r.full.reset();
   EXPECT_EQ(r.retrieval.length(), 0);
-  EXPECT_FALSE(r.retrieval.begin_pass(4));
+  EXPECT_FALSE(r.retrieval.begin_pass(4, RowPath::kInvariant));
   EXPECT_TRUE(r.retrieval.selected_chunks().empty());
 }
 

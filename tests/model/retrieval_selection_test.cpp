@@ -19,7 +19,7 @@ using testing::tiny_config;
 class Recorder final : public LayerObserver {
  public:
   Recorder(Backend& b, LayerObserver& to) : b_(b), to_(to) {}
-  bool begin_pass(std::int64_t n) override { return to_.begin_pass(n); }
+  bool begin_pass(std::int64_t n, RowPath path) override { return to_.begin_pass(n, path); }
   TensorView mass(int layer) override { return to_.mass(layer); }
   int mass_chunk() const override { return to_.mass_chunk(); }
   void on_run(int layer, TensorView q, const KvView& kv) override {
@@ -108,7 +108,8 @@ struct Scene {
     const auto n = static_cast<std::int64_t>(prompt.size());
     t.run(prompt.first(static_cast<std::size_t>(n - last_pass)), full, 32);
     Recorder last(*t.backend, queries);
-    t.model.forward(prompt.last(static_cast<std::size_t>(last_pass)), full, Logits::kNone, &last);
+    t.model.forward(prompt.last(static_cast<std::size_t>(last_pass)), full, Logits::kNone, &last,
+                    throughput_path(last_pass));
     recorder.queries = last.queries;
     full.truncate(n - 1);
     full.commit(n - 1);

@@ -66,7 +66,8 @@ struct Tiny {
     for (std::size_t i = 0; i < tokens.size(); i += static_cast<std::size_t>(step)) {
       const auto n = std::min(static_cast<std::size_t>(step), tokens.size() - i);
       const std::vector<float> part =
-          host_copy(*backend, model.forward(tokens.subspan(i, n), cache, Logits::kAll, observer));
+          host_copy(*backend, model.forward(tokens.subspan(i, n), cache, Logits::kAll, observer,
+                                            throughput_path(static_cast<std::int64_t>(n))));
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -81,7 +82,8 @@ struct Tiny {
 // dropped from the full cache, and its queries select what the retrieval cache holds.
 inline void end_prompt(LlamaModel& model, std::span<const Token> last_pass, FullCache& full,
                        RetrievalCache& retrieval, LastQueries& queries) {
-  model.forward(last_pass, full, Logits::kNone, &queries);
+  model.forward(last_pass, full, Logits::kNone, &queries,
+                throughput_path(static_cast<std::int64_t>(last_pass.size())));
   full.truncate(full.length() - 1);
   full.commit(full.length());
   retrieval.select_prompt(queries.view(), model.rope());

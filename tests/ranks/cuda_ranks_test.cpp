@@ -112,7 +112,7 @@ TEST_P(CudaRanks, ARowsBitsDependOnNoOtherRowAndAllRanksHaveThem) {
     const std::vector<Token> tokens = toy_prompt(kMaxBatchInvariantRows, kVocab, 2);
     const auto logits = [&](std::size_t step) {
       cache.reset();
-      model.forward(toy_prompt(40, kVocab, 1), cache, Logits::kNone);
+      model.forward(toy_prompt(40, kVocab, 1), cache, Logits::kNone, nullptr, RowPath::kThroughput);
       std::vector<float> all;
       for (std::size_t at = 0; at < tokens.size(); at += step) {
         const std::size_t n = std::min(step, tokens.size() - at);

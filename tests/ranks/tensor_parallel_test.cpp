@@ -44,7 +44,7 @@ struct RankModel {
   std::vector<float> logits(std::span<const Token> tokens, std::size_t step) {
     cache.reset();
     const std::vector<Token> prompt = toy_prompt(kPrompt, kVocab, 1);
-    model.forward(prompt, cache, Logits::kNone);
+    model.forward(prompt, cache, Logits::kNone, nullptr, RowPath::kThroughput);
     std::vector<float> all;
     for (std::size_t at = 0; at < tokens.size(); at += step) {
       const TensorView part = model.forward(tokens.subspan(at, std::min(step, tokens.size() - at)),
@@ -57,7 +57,7 @@ struct RankModel {
     cache.reset();
     const std::vector<Token> prompt = toy_prompt(kPrompt, kVocab, 1);
     std::vector<Token> tokens;
-    TensorView row = model.forward(prompt, cache, Logits::kLast);
+    TensorView row = model.forward(prompt, cache, Logits::kLast, nullptr, RowPath::kThroughput);
     for (std::int64_t i = 0; i < count; ++i) {
       const float* const begin = row.as<float>();
       tokens.push_back(static_cast<Token>(std::max_element(begin, begin + kVocab) - begin));

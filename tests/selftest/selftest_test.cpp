@@ -46,6 +46,7 @@ class Broken final : public ForwardingBackend {
     kAddParts,
     kAttention,
     kRowDependence,
+    kBlockDependence,
     kProbs,
     kSample,
     kVerify,
@@ -63,9 +64,12 @@ class Broken final : public ForwardingBackend {
     ForwardingBackend::do_embed(tokens, table, out);
     if (fault_ == Fault::kEmbed) out.as<float>()[0] += 0x1.0p-10F;
   }
-  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate) override {
-    ForwardingBackend::do_linear(x, w, out, accumulate);
+  void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
+                 RowPath path) override {
+    ForwardingBackend::do_linear(x, w, out, accumulate, path);
     if (fault_ == Fault::kLinear) scale(out, 1.001F);
+    const bool many = path == RowPath::kInvariant && x.shape[0] > kMaxBatchInvariantRows;
+    if (fault_ == Fault::kBlockDependence && many) scale(out, 1.0F + 0x1.0p-23F);
   }
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
     ForwardingBackend::do_rms_norm(x, w, fault_ == Fault::kNorm ? 1e-2F : eps, out);
@@ -91,8 +95,8 @@ class Broken final : public ForwardingBackend {
     if (fault_ == Fault::kRope) scale(q, 1.0001F);
   }
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk) override {
-    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk);
+                    TensorView mass, int chunk, RowPath path) override {
+    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk, path);
     if (fault_ == Fault::kAttention) scale(out, 1.2F);
     if (fault_ == Fault::kMass && mass.data != nullptr) scale(mass, 1.5F);
     if (fault_ == Fault::kRowDependence && q.shape[0] > 5) scale(out, 1.0F + 0x1.0p-23F);
@@ -151,7 +155,8 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
                                     {Fault::kClear, "operations: clear"},
                                     {Fault::kAddParts, "operations: add_parts"},
                                     {Fault::kAttention, "operations: attention, f32"},
-                                    {Fault::kRowDependence, "32 rows: attention"},
+                                    {Fault::kRowDependence, "128 rows: attention"},
+                                    {Fault::kBlockDependence, "128 rows: linear"},
                                     {Fault::kProbs, "operations: to_probs, probabilities"},
                                     {Fault::kSample, "operations: sample"},
                                     {Fault::kVerify, "operations: verify"},

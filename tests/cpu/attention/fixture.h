@@ -201,8 +201,8 @@ struct AttentionRun {
     std::vector<float> query = q;
     attention(context, make_view(query.data(), DType::kF32, {c.queries, c.heads, c.d}), kv,
               rope == nullptr ? RopeView{} : rope->view(),
-              make_view(result.data(), DType::kF32, {c.queries, c.heads * c.d}), mass_view,
-              c.chunk);
+              make_view(result.data(), DType::kF32, {c.queries, c.heads * c.d}), mass_view, c.chunk,
+              throughput_path(c.queries));
     scratch.check("scratch");
     result.check("out");
     sums.check("mass");
