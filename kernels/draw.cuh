@@ -8,8 +8,8 @@
 
 namespace triforce::kernels {
 
-// Consecutive ids whose weights are summed by one warp, and such chunks that it sums at a time. With
-// eight at a time sm_120 spills registers.
+// Consecutive ids whose weights are summed by one warp, and such chunks that it sums at a time.
+// With eight at a time sm_120 spills registers.
 constexpr int kChunk = 128, kChunksAtOnce = 4;
 
 // What draws need of shared memory; of blocks of up to 1024 threads.
