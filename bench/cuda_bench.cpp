@@ -50,7 +50,7 @@ void far_attention(benchmark::State& state, const Model& m, std::int64_t cached,
   const Tensor q = gpu.filled({rows, m.heads, m.d}, 1.0, gpu.dtype());
   const Tensor out = gpu.tensor(gpu.dtype(), {rows, m.query_width()});
   const auto pass = [&](std::int64_t n, const auto& attend) {
-    cache.begin(n, n);
+    cache.begin(n, n, throughput_path(n));
     for (int i = 0; i < cache.runs(0); ++i) {
       attend(cache.run(0, i, 0));
       cache.done(0, i, 0);
