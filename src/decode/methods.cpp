@@ -61,13 +61,6 @@ struct Methods::Impl {
   void for_each_pass(const MethodSpec& m, const Visit& visit) {
     for (const Pass p : m.passes()) visit(*passes[p]);
   }
-  const RetrievalCache* selected(const MethodSpec& m) const {
-    const RetrievalCache* cache = nullptr;
-    for (const Pass p : m.passes()) {
-      if (cache == nullptr) cache = passes[p]->selected();
-    }
-    return cache;
-  }
   void rewind() {
     for_each_pass([](Pass /*pass*/, PassCache& p) { p.cache().rewind(); });
   }
@@ -225,7 +218,7 @@ RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t se
   e.timer.stop();
   m.decode_ms = ms_since(begin);
   m.phase_ms = e.timer.totals();
-  if (const RetrievalCache* cache = e.selected(*it->spec)) m.rebuilds = cache->selections();
+  if (it->spec->selects()) m.rebuilds = retrieval_cache()->selections();
   if (meter != nullptr) m.recovery = meter->counters();
   return m;
 }

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <vector>
 
+#include "host/proc_fields.h"
+
 namespace triforce {
 namespace {
 
@@ -33,19 +35,17 @@ std::string arm_core_name(const std::string& implementer, const std::string& par
 
 std::string cpu_model_name(std::istream& cpuinfo) {
   std::vector<std::string> names;
-  std::string implementer;
-  for (std::string line; std::getline(cpuinfo, line);) {
-    const std::size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    const std::string key = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
-    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
-    const std::string value = begin == std::string::npos ? std::string() : line.substr(begin);
-    if (key == "model name" && !value.empty()) return value;
+  std::string own_name, implementer;
+  for_each_field(cpuinfo, [&](const std::string& key, const std::string& value) {
+    if (key == "model name") own_name = value;
     if (key == "CPU implementer") implementer = value;
-    if (key != "CPU part") continue;
-    const std::string name = arm_core_name(implementer, value);
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  }
+    if (key == "CPU part") {
+      const std::string name = arm_core_name(implementer, value);
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+    return own_name.empty();
+  });
+  if (!own_name.empty()) return own_name;
   return names.empty() ? "unknown" : fmt::format("{}", fmt::join(names, " + "));
 }
 

@@ -14,6 +14,7 @@
 #include "cpu/context.h"
 #include "host/control_group.h"
 #include "host/cpu_model.h"
+#include "host/proc_fields.h"
 
 namespace triforce {
 namespace {
@@ -26,17 +27,14 @@ constexpr bool kSanitized =
     false;
 #endif
 
-std::optional<std::int64_t> meminfo_bytes(const std::string& key) {
+std::optional<std::int64_t> meminfo_bytes(const std::string& wanted) {
   std::ifstream in("/proc/meminfo");
-  for (std::string line; std::getline(in, line);) {  // "MemTotal:       24737256 kB"
-    if (!line.starts_with(key + ":")) continue;
-    const std::size_t begin = line.find_first_not_of(' ', key.size() + 1);
-    if (begin == std::string::npos) return std::nullopt;
-    const auto kib = parse_integer(line.substr(begin, line.find(' ', begin) - begin));
-    if (!kib) return std::nullopt;
-    return *kib * 1024;
-  }
-  return std::nullopt;
+  std::optional<std::int64_t> kib;
+  for_each_field(in, [&](const std::string& key, const std::string& value) {
+    if (key == wanted) kib = parse_integer(value.substr(0, value.find(' ')));  // "24737256 kB"
+    return key != wanted;
+  });
+  return kib ? std::optional(*kib * 1024) : std::nullopt;
 }
 
 std::string os_name() {

@@ -43,7 +43,8 @@ void PassInputs::set(std::int64_t first_position, std::int64_t n, std::int64_t b
            n);
   TF_CHECK(taken_ == 0 || taken_ == n, "{} tokens for a pass of {} rows", taken_, n);
   const std::int64_t tiles = ceil_div(n, tile_rows);
-  TF_CHECK(tiles <= tiles_, "{} tiles of {} rows", tiles, tile_rows);
+  TF_CHECK(tiles == 1 || tile_rows > kMaxBatchInvariantRows, "{} tiles of {} rows", tiles,
+           tile_rows);
   n_ = n;
   fed_ = std::exchange(taken_, 0);
   for (std::int64_t t = 0; t < tiles; ++t) {

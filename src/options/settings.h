@@ -8,7 +8,7 @@ namespace triforce {
 
 SessionOptions session_options(const RunConfig& config);
 
-// A configuration without a drafter's name has llama-68M where its target is a preset.
+// A configuration without a drafter's name has the paper's where its target is a preset.
 PublishedSetting published_setting(const RunConfig& config);
 
 }  // namespace triforce
