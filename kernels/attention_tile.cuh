@@ -77,8 +77,8 @@ inline float score_scale(int head_dim) { return kLog2e / std::sqrt(static_cast<f
 
 // Rotates the keys of a tile in place, each by its row's index. A thread turns 16 bytes of a row
 // and those half a row on at a time; the angles of the first such turns are fetched while the tile
-// is still under way.
-template <class T, int kDim, int kKeys = kTileKeys>
+// is still under way. kRun: the tile is of runs of so many rows, kTileKeys apart in the cache.
+template <class T, int kDim, int kKeys = kTileKeys, int kRun = kKeys>
 class Rotation {
  public:
   TF_DEVICE Rotation() : thread_(static_cast<int>(ptx::opaque(threadIdx.x) % kAttentionThreads)) {}
@@ -94,7 +94,7 @@ class Rotation {
       TF_UNROLL
       for (int i = 0; i < kAhead; ++i) {
         const int row = row_of(turn + i);
-        if (first + row < rows) turn_parts(keys, row, i);
+        if (first + place_of(row) < rows) turn_parts(keys, row, i);
       }
     }
   }
@@ -107,12 +107,16 @@ class Rotation {
 
   TF_DEVICE int part() const { return thread_ % kHalfParts; }
   TF_DEVICE int row_of(int turn) const { return (turn * kAttentionThreads + thread_) / kHalfParts; }
+  // In the cache, from the tile's first row on.
+  TF_DEVICE static int place_of(int row) {
+    return kRun == kKeys ? row : row / kRun * kTileKeys + row % kRun;
+  }
   // Rows that are not there have no angles: the last one's stand for them.
   TF_DEVICE void fetch_turns(int turn, std::int64_t first, const Angles& angles,
                              std::int64_t rows) {
     TF_UNROLL
     for (int i = 0; i < kAhead; ++i) {
-      const std::int64_t row = first + row_of(turn + i);
+      const std::int64_t row = first + place_of(row_of(turn + i));
       const std::int64_t at =
           (row < rows ? row : rows - 1) * angles.stride + part() * kPartElements;
       TF_UNROLL
@@ -195,6 +199,12 @@ TF_DEVICE void key_scores(const T* keys, int warp, int lane,
     for (int g = 0; g < kGroups; ++g) ptx::mma<T>(score[g], k, query[g][s]);
   }
 }
+
+// attention() of more than kAttentionRows packed rows (attention_wide.cu): partial sums of each
+// warp's keys to `o` [Hkv][splits][kAttentionWarps][rows][d] and `stats` beside it, then their sum.
+void attention_wide(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
+                    float* o, SoftmaxStats* stats, const TensorView& out, SoftmaxStats* totals,
+                    cudaStream_t stream);
 
 // The probability that each chunk of keys gets (attention_mass.cu).
 // mass[Hkv, n] f32: the weights of chunk c summed over all packed rows; 0 beyond the length.

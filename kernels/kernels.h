@@ -41,15 +41,19 @@ struct PackedMatrix {
 };
 inline PackedMatrix packed(const Matrix& m) { return {m.storage.data(), m.dtype, m.rows, m.cols}; }
 
-// out[T, N] (+)= x[T, K] w^T for T of 1 to 32: at the speed at which w can be read. x of w's type,
-// out of that type or f32; accumulate only into f32, one addition of the finished sum. The bits of
-// a row do not depend on T: eight warps take every eighth tile of k, and their sums are added in
-// order. These products may read w before kernels that were queued earlier have ended
-// (launch_early): who has written w has waited for that on the host.
+// Rows of one linear().
+inline constexpr std::int64_t kMaxLinearRows = 128;
+
+// out[T, N] (+)= x[T, K] w^T for T of 1 to kMaxLinearRows, which reads w once: up to 32 rows at the
+// speed at which it can be read. x of w's type, out of that type or f32; accumulate only into f32,
+// one addition of the finished sum. The bits of a row do not depend on T: eight warps take every
+// eighth tile of k, and their sums are added in order. These products may read w before kernels
+// that were queued earlier have ended (launch_early): who has written w has waited for that on the
+// host.
 void linear(const TensorView& x, const PackedMatrix& w, const TensorView& out, bool accumulate,
             cudaStream_t stream);
-// linear() to gate_up[T, 2 F] and swiglu() of that to out[T, F], to the same bits; F is a multiple
-// of 16 (has_linear_swiglu).
+// linear() of up to 32 rows to gate_up[T, 2 F] and swiglu() of that to out[T, F], to the same bits;
+// F is a multiple of 16 (has_linear_swiglu).
 bool has_linear_swiglu(const PackedMatrix& w);
 void linear_swiglu(const TensorView& x, const PackedMatrix& w, const TensorView& gate_up,
                    const TensorView& out, cudaStream_t stream);
@@ -60,8 +64,8 @@ inline constexpr int kMaxKvParts = 3;
 inline int kv_heads_of(std::span<const KvView> parts) {
   return parts.back().first_head + parts.back().kv_heads - parts.front().first_head;
 }
-// linear() to qkv[T, (H + 2 Hkv) d] and rope_append() of that, to the same bits; `parts`, at most
-// kMaxKvParts, hold all heads of their layer.
+// linear() of up to 32 rows to qkv[T, (H + 2 Hkv) d] and rope_append() of that, to the same bits;
+// `parts`, at most kMaxKvParts, hold all heads of their layer.
 void linear_rope_append(const TensorView& x, const PackedMatrix& w, const TensorView& qkv,
                         const TensorView& positions, const RopeView& rope, const TensorView& q,
                         std::span<const KvView> parts, cudaStream_t stream);
@@ -103,8 +107,8 @@ void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,
                    cudaStream_t stream);
 
-// Rows of queries one block computes: T times the group of query heads of a KV head; more come in
-// further blocks, which read the keys again.
+// Packed rows, T times the group of query heads of a KV head, that a warp computes. Four warps
+// share keys for as many more (attention_wide.cu): up to 128 rows read them once.
 inline constexpr int kAttentionRows = 32;
 
 // Tokens of a split: a multiple of 64 that gives a device of `multiprocessors` a few blocks of
@@ -120,12 +124,13 @@ std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int 
 std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int heads, int kv_heads,
                                  int head_dim, std::int64_t capacity, bool mass);
 
-// Backend::attention for T of 1 to 32: q[T, H, d] and out[T, H d] of kv's type. Keys are the rows
-// of the matrix unit's product and queries its columns. The cache is cut at multiples of `split`; a
-// block takes 64 keys at a time, 16 a warp; sums of warps and of splits are added in order. So the
-// bits of a row depend neither on T nor on what comes after it. The block that finishes a head
-// last adds its splits. mass.data set: mass[Hkv, n] f32 receives the probability of each chunk, by
-// a second pass over the keys. arrivals[H]: zeros in device memory, left so when the call has run.
+// Backend::attention with RowPath::kInvariant: q[T, H, d] and out[T, H d] of kv's type. Keys are
+// the rows of the matrix unit's product and queries its columns. The cache is cut at multiples of
+// `split`; a block takes 64 keys at a time, 16 a warp; sums of warps and of splits are added in
+// order. So the bits of a row depend neither on T nor on what comes after it. Of up to
+// kAttentionRows packed rows the block that finishes a head last adds its splits, of more a kernel
+// of its own. mass.data set: mass[Hkv, n] f32 receives the probability of each chunk, by a second
+// pass over the keys. arrivals[Hkv]: zeros in device memory, left so when the call has run.
 void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
                const TensorView& mass, int chunk, std::int64_t split, void* workspace,
                unsigned* arrivals, cudaStream_t stream);

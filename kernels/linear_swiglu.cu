@@ -8,7 +8,7 @@ namespace {
 template <class T>
 struct StoreSwiglu {
   static constexpr int kStrips = 2;
-  static constexpr bool is_for(int /*groups*/) { return true; }
+  static constexpr bool is_for(int groups) { return groups <= kGroupsAtOnce; }
   T* gate_up;
   std::int64_t stride;
   T* out;

@@ -5,6 +5,8 @@
 // belong together. Eight warps take every eighth tile of k, and their sums are added in order: the
 // bits of a sum depend neither on the number of rows nor on what is done with it.
 #pragma once
+#include <algorithm>
+
 #include "kernels/element.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
@@ -18,6 +20,13 @@ constexpr int kLinearWarps = 8, kLinearThreads = kLinearWarps * 32;
 // multiprocessor, cover the latency of an H200's memory.
 constexpr int kTilesAhead = 4;
 constexpr int kTokens = 8;  // columns of operand B
+// Groups of kTokens rows whose operands, and whose sums of all warps, are held at a time. Kernels
+// of up to so many groups are apart; of more there are those of 8 and of 16.
+constexpr int kGroupsAtOnce = 4;
+template <int kGroups>
+constexpr int kAtOnce = std::min(kGroups, kGroupsAtOnce);
+// Beside the sums of 128 rows there are registers for half of them, and products take longer.
+constexpr int tiles_ahead(int groups) { return groups > 8 ? kTilesAhead / 2 : kTilesAhead; }
 
 // Eight elements of x, of which the first `there` are there; zeros for the others.
 template <class T>
@@ -44,50 +53,73 @@ struct Rows {
 // One lane's rows of operand B, one in each group of 8. Rows that are not there are those of
 // others, whose sums go nowhere: so nothing has to be asked before they are read.
 template <class T, int kGroups>
-struct RowReader {
-  const T* row[kGroups];
+class RowReader {
+ public:
   int cols, whole_tiles;  // whole: a lane's 16 bytes of it are one load
 
   TF_DEVICE RowReader(const Rows<T>& of, int group)
-      : cols(of.cols), whole_tiles(of.stride % 8 == 0 ? of.cols / kTileCols : 0) {
-    TF_UNROLL
-    for (int j = 0; j < kGroups; ++j) {
-      row[j] = of.x + min(j * kTokens + group, of.rows - 1) * of.stride;
+      : cols(of.cols), whole_tiles(of.stride % 8 == 0 ? of.cols / kTileCols : 0), of_(of) {
+    if constexpr (kGroups <= kGroupsAtOnce) {
+      TF_UNROLL
+      for (int j = 0; j < kGroups; ++j) row_[j] = row(j, group);
     }
   }
+  // Those of the groups from `first` on.
   template <bool kWhole>
-  TF_DEVICE void load(int tile, int pair, uint4 (&b)[kGroups]) const {
+  TF_DEVICE void load(int tile, int pair, int first, uint4 (&b)[kAtOnce<kGroups>]) const {
     const int k = tile * kTileCols + pair * 8;
+    // Places of more rows take more registers than there are beside their sums.
+    [[maybe_unused]] const int group = static_cast<int>(ptx::opaque(threadIdx.x) % 32) / 4;
     TF_UNROLL
-    for (int j = 0; j < kGroups; ++j) {
-      b[j] = kWhole || tile < whole_tiles ? *reinterpret_cast<const uint4*>(row[j] + k)
-                                          : load_part(row[j] + k, cols - k);
+    for (int j = 0; j < kAtOnce<kGroups>; ++j) {
+      const T* from;
+      if constexpr (kGroups <= kGroupsAtOnce) {
+        from = row_[j] + k;
+      } else {
+        from = row(first + j, group) + k;
+      }
+      b[j] = kWhole || tile < whole_tiles ? *reinterpret_cast<const uint4*>(from)
+                                          : load_part(from, cols - k);
     }
   }
+
+ private:
+  TF_DEVICE const T* row(int j, int group) const {
+    return of_.x + min(j * kTokens + group, of_.rows - 1) * of_.stride;
+  }
+
+  const Rows<T>& of_;
+  const T* row_[kAtOnce<kGroups>];
 };
 
-constexpr int sums_of(int groups) { return groups * kTokens * kTileRows; }  // of a strip and warp
-
-// A lane's sums of a strip to shared memory: partial[warp][row][column].
+// Of a strip, a warp and the groups whose sums are held at a time.
 template <int kGroups>
-TF_DEVICE void keep_sums(const float (&sum)[kGroups][4], int warp, int lane, float* partial) {
+constexpr int kSumsOf = kAtOnce<kGroups>* kTokens* kTileRows;
+
+// A lane's sums of a strip, of the groups from `first` on, to shared memory:
+// partial[warp][row][column].
+template <int kGroups>
+TF_DEVICE void keep_sums(const float (&sum)[kGroups][4], int first, int warp, int lane,
+                         float* partial) {
   const int group = lane / 4, pair = lane % 4;
   TF_UNROLL
-  for (int j = 0; j < kGroups; ++j) {
-    float* const mine = partial + (warp * kGroups + j) * kTokens * kTileRows;
+  for (int j = 0; j < kAtOnce<kGroups>; ++j) {
+    float* const mine = partial + (warp * kAtOnce<kGroups> + j) * kTokens * kTileRows;
     TF_UNROLL
     for (int i = 0; i < 4; ++i) {
-      mine[(pair * 2 + i % 2) * kTileRows + group + i / 2 * 8] = sum[j][i];
+      mine[(pair * 2 + i % 2) * kTileRows + group + i / 2 * 8] = sum[first + j][i];
     }
   }
 }
 
-// The sums of all warps of partial[strip][warp][row][column], in order, to the epilogue.
+// The sums of all warps of partial[strip][warp][row][column], in order, to the epilogue; row 0 is
+// that of token `first`.
 template <int kGroups, class Epilogue>
-TF_DEVICE void add_warps(const float* partial, int rows, int block, const Epilogue& epilogue) {
-  constexpr int kStrips = Epilogue::kStrips, kSums = sums_of(kGroups);
+TF_DEVICE void add_warps(const float* partial, int first, int rows, int block,
+                         const Epilogue& epilogue) {
+  constexpr int kStrips = Epilogue::kStrips, kSums = kSumsOf<kGroups>;
   for (int o = static_cast<int>(threadIdx.x); o < kSums; o += kLinearThreads) {
-    const int token = o / kTileRows, column = o % kTileRows;
+    const int token = first + o / kTileRows, column = o % kTileRows;
     if (token >= rows) continue;
     float total[kStrips];
     TF_UNROLL
@@ -127,18 +159,21 @@ struct Round {
     for (int i = 0; i < kTiles; ++i) {
       const int tile = first + i * kLinearWarps;
       if (!kWhole && tile >= k_tiles) break;  // the same for all lanes
-      uint4 b[kGroups];
-      rows.template load<kWhole>(tile, pair, b);
       TF_UNROLL
-      for (int s = 0; s < kStrips; ++s) {
-        const uint4 &lo = a[i][s][0], &hi = a[i][s][1];
-        const std::uint32_t a0[4] = {lo.x, lo.y, lo.z, lo.w};
-        const std::uint32_t a1[4] = {hi.x, hi.y, hi.z, hi.w};
+      for (int group = 0; group < kGroups; group += kAtOnce<kGroups>) {
+        uint4 b[kAtOnce<kGroups>];
+        rows.template load<kWhole>(tile, pair, group, b);
         TF_UNROLL
-        for (int j = 0; j < kGroups; ++j) {
-          const std::uint32_t b0[2] = {b[j].x, b[j].y}, b1[2] = {b[j].z, b[j].w};
-          ptx::mma<T>(sum[s][j], a0, b0);
-          ptx::mma<T>(sum[s][j], a1, b1);
+        for (int s = 0; s < kStrips; ++s) {
+          const uint4 &lo = a[i][s][0], &hi = a[i][s][1];
+          const std::uint32_t a0[4] = {lo.x, lo.y, lo.z, lo.w};
+          const std::uint32_t a1[4] = {hi.x, hi.y, hi.z, hi.w};
+          TF_UNROLL
+          for (int j = 0; j < kAtOnce<kGroups>; ++j) {
+            const std::uint32_t b0[2] = {b[j].x, b[j].y}, b1[2] = {b[j].z, b[j].w};
+            ptx::mma<T>(sum[s][group + j], a0, b0);
+            ptx::mma<T>(sum[s][group + j], a1, b1);
+          }
         }
       }
     }
@@ -149,9 +184,9 @@ struct Round {
 // launched for so many groups of rows; strip(block, s): which strips; operator()(token, block,
 // column, sums): what becomes of the sums of one column of each.
 template <class T, class Epilogue, int kGroups>
-__global__ void __launch_bounds__(kLinearThreads, 2)
+__global__ void __launch_bounds__(kLinearThreads, kGroups > kGroupsAtOnce ? 1 : 2)
     linear_kernel(Rows<T> x, const uint4* weights, int k_tiles, Epilogue epilogue) {
-  constexpr int kStrips = Epilogue::kStrips, kTiles = kTilesAhead / kStrips;
+  constexpr int kStrips = Epilogue::kStrips, kTiles = tiles_ahead(kGroups) / kStrips;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int block = static_cast<int>(blockIdx.x);
   const uint4* strip[kStrips];
@@ -181,11 +216,25 @@ __global__ void __launch_bounds__(kLinearThreads, 2)
     round.template request<false>(strip, first + kStep, k_tiles);
   }
   TF_UNROLL
-  for (int s = 0; s < kStrips; ++s) {
-    keep_sums(sum[s], warp, lane, partial + s * kLinearWarps * sums_of(kGroups));
+  for (int group = 0; group < kGroups; group += kAtOnce<kGroups>) {
+    if (group > 0) __syncthreads();  // those before have been added
+    TF_UNROLL
+    for (int s = 0; s < kStrips; ++s) {
+      keep_sums(sum[s], group, warp, lane, partial + s * kLinearWarps * kSumsOf<kGroups>);
+    }
+    __syncthreads();
+    add_warps<kGroups>(partial, group * kTokens, x.rows, block, epilogue);
   }
-  __syncthreads();
-  add_warps<kGroups>(partial, x.rows, block, epilogue);
+}
+
+// body(std::integral_constant<int, groups>{}) with the groups of the kernel for so many rows.
+template <class Body>
+void with_groups(std::int64_t rows, const Body& body) {
+  const std::int64_t groups = ceil_div(rows, kTokens);
+  if (groups <= kGroupsAtOnce) return with_count<kGroupsAtOnce>(groups, body);
+  constexpr int kMost = kMaxLinearRows / kTokens;
+  if (groups <= kMost / 2) return body(std::integral_constant<int, kMost / 2>{});
+  body(std::integral_constant<int, kMost>{});
 }
 
 template <class T, class Epilogue>
@@ -193,10 +242,10 @@ void run_linear(const TensorView& x, const PackedMatrix& w, std::int64_t blocks,
                 const Epilogue& epilogue, cudaStream_t stream) {
   const Rows<T> rows{static_cast<const T*>(x.data), x.stride[0], static_cast<int>(x.shape[0]),
                      static_cast<int>(w.cols)};
-  with_count<kMaxBatchInvariantRows / kTokens>(ceil_div(rows.rows, kTokens), [&](auto groups) {
+  with_groups(rows.rows, [&](auto groups) {
     if constexpr (Epilogue::is_for(groups)) {
       constexpr std::size_t kPartial =
-          sizeof(float) * Epilogue::kStrips * kLinearWarps * sums_of(groups);
+          sizeof(float) * Epilogue::kStrips * kLinearWarps * kSumsOf<groups>;
       launch_early(linear_kernel<T, Epilogue, groups>, dims(blocks), dims(kLinearThreads), kPartial,
                    stream, rows, static_cast<const uint4*>(w.data),
                    static_cast<int>(tiles_of(w.cols, kTileCols)), epilogue);

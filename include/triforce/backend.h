@@ -28,7 +28,7 @@ constexpr RowPath throughput_path(std::int64_t rows) {
 // No pass over a KV cache has more rows.
 inline constexpr std::int64_t kMaxPassRows = 65535;
 // Proposals of one verify(): an outer round keeps up to gamma + inner gamma.
-inline constexpr int kMaxProposals = 64;
+inline constexpr int kMaxProposals = 128;
 
 // A point in time on a backend's queue of work.
 struct Event {
@@ -290,11 +290,11 @@ class Backend {
   // out[T, h d]: softmax(q k / sqrt(d)) v of q[T, h, d], the query heads of kv's KV heads, where
   // query i sees rows [0, length - T + i]. `rope` is read with rotate_on_read only. If mass.data is
   // set, mass[kv_heads, capacity / chunk] f32 receives the probability of each chunk of `chunk`
-  // rows, summed over the T queries and the head's group (T <= kMaxBatchInvariantRows; chunks
-  // beyond length are 0). T <= kMaxPassRows; q and out have no gaps within a token.
-  // Where kv.on_host, T <= kMaxBatchInvariantRows, the host computes beside what the compute queue
-  // is given next, and out and mass are there for what it is given after the next join_host(); at
-  // most one such call lies before it, and no score_chunks() between both.
+  // rows, summed over the T queries and the head's group (chunks beyond length are 0).
+  // T <= kMaxPassRows; q and out have no gaps within a token. Where kv.on_host, the host computes
+  // beside what the compute queue is given next, and out and mass are there for what it is given
+  // after the next join_host(); at most one such call lies before it, and no score_chunks() between
+  // both. With mass or on_host throughput_path(T) or `path` is kInvariant.
   void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                  TensorView mass, int chunk, RowPath path = RowPath::kInvariant);
   virtual void join_host() {}

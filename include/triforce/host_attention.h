@@ -27,9 +27,9 @@ class HostAttention {
   virtual std::string description() const = 0;  // "cpu amx, 2 threads"
   virtual int threads() const = 0;
 
-  // Bytes that a reserve() of this shape takes: of up to `rows` (at most kMaxBatchInvariantRows)
-  // query rows of `heads` heads over `kv_heads` KV heads in one call, of `context` rows, with mass
-  // of chunks of `chunk_size` rows or more; 0: without mass. The other sizes are not read.
+  // Bytes that a reserve() of this shape takes: of up to most_exact_rows() query rows of `heads`
+  // heads over `kv_heads` KV heads in one call, of `context` rows, with mass of chunks of
+  // `chunk_size` rows or more; 0: without mass. The other sizes are not read.
   virtual std::int64_t scratch_bytes(const Backend::ScratchShape& shape) const = 0;
   // Takes host memory, tagged kStaging, for calls of this shape in place of what was reserved
   // before; `allocator` outlives it. Throws Error(kResources, "OutOfMemory"), after which nothing
@@ -37,9 +37,9 @@ class HostAttention {
   void reserve(Allocator& allocator, const Backend::ScratchShape& shape);
   void release() noexcept { scratch_ = Buffer(); }
 
-  // Backend::attention: q[T, h, d] and out[T, h d] f32, T <= kMaxBatchInvariantRows, head_dim a
-  // multiple of 64 up to 256; within the reserved shape. Values of rows from *kv.length on do not
-  // matter. Returns when `out` and `mass` are written.
+  // Backend::attention of invariant rows: q[T, h, d] and out[T, h d] f32, head_dim a multiple of 64
+  // up to 256; within the reserved shape. Values of rows from *kv.length on do not matter. Returns
+  // when `out` and `mass` are written.
   void attend(TensorView q, const KvView& kv, TensorView out, TensorView mass, int chunk);
   // Backend::score_chunks: q[h, d] f32. Returns when `scores` is written.
   void score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks, TensorView scores);

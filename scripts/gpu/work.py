@@ -12,7 +12,7 @@ HALF = 2            # bytes of f16
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix [outputs, inputs] and the kernel that multiplies up to 32 rows with it."""
+    """A matrix [outputs, inputs] and the kernel that multiplies up to 128 rows with it."""
     name: str
     outputs: int
     inputs: int
@@ -24,8 +24,9 @@ class Product:
 
     def kernel(self, rows):
         """Its instance, as loops files call it."""
-        groups = -(-rows // 8)
-        epilogue = (f"StoreColumns<float, {self.strips(rows)}>" if self.epilogue == "Columns"
+        groups = next(n for n in (1, 2, 3, 4, 8, 16) if 8 * n >= rows)
+        stores = self.epilogue == "Columns" or rows > 32  # what follows is then a kernel of its own
+        epilogue = (f"StoreColumns<float, {self.strips(rows)}>" if stores
                     else f"Store{self.epilogue}<T>")
         return f"linear_kernel<T, {epilogue}, {groups}>"
 

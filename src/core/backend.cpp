@@ -108,10 +108,11 @@ void expect_rope(const char* op, const RopeView& rope, const KvView& kv) {
 }
 
 void expect_attention(const TensorView& q, const KvView& kv, const RopeView& rope,
-                      const TensorView& out, const TensorView& mass, int chunk,
+                      const TensorView& out, const TensorView& mass, int chunk, RowPath path,
                       const Backend::Traits& t) {
   expect_kv("attention", kv, t);
   const std::int64_t rows = q.shape[0], heads = q.shape[1];
+  const bool exact = path == RowPath::kInvariant || throughput_path(rows) == RowPath::kInvariant;
   expect("attention: q", q, activations(t), {rows, heads, kv.head_dim});
   expect("attention: out", out, activations(t), {rows, heads * kv.head_dim});
   group_of("attention", q, kv);
@@ -123,13 +124,12 @@ void expect_attention(const TensorView& q, const KvView& kv, const RopeView& rop
              "attention: tables of {} positions for {} rows", rope.cos.shape[0], *kv.length);
   }
   if (mass.data != nullptr) {
-    TF_CHECK(chunk > 0 && rows <= kMaxBatchInvariantRows,
-             "attention: mass of chunks of {} rows over {} queries, at most {}", chunk, rows,
-             kMaxBatchInvariantRows);
+    TF_CHECK(chunk > 0 && exact, "attention: mass of chunks of {} rows over {} queries{}", chunk,
+             rows, exact ? "" : " for throughput");
     expect("attention: mass", mass, kF32, {kv.kv_heads, kv.capacity / chunk});
   }
-  TF_CHECK(!kv.on_host || (rows <= kMaxBatchInvariantRows && !kv.rotate_on_read),
-           "attention: {} rows on the host, at most {}{}", rows, kMaxBatchInvariantRows,
+  TF_CHECK(!kv.on_host || (exact && !kv.rotate_on_read), "attention: {} rows on the host{}{}", rows,
+           exact ? "" : " for throughput",
            kv.rotate_on_read ? ", keys that are rotated when read" : "");
 }
 
@@ -257,14 +257,14 @@ void Backend::rope_append(TensorView qkv, TensorView positions, const RopeView& 
 
 void Backend::attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                         TensorView mass, int chunk, RowPath path) {
-  expect_attention(q, kv, rope, out, mass, chunk, traits_);
+  expect_attention(q, kv, rope, out, mass, chunk, path, traits_);
   do_attention(q, kv, rope, out, mass, chunk, path);
 }
 
 void HostAttention::attend(TensorView q, const KvView& kv, TensorView out, TensorView mass,
                            int chunk) {
   expect_on_host("attend", kv);
-  expect_attention(q, kv, {}, out, mass, chunk, kHostTraits);
+  expect_attention(q, kv, {}, out, mass, chunk, RowPath::kInvariant, kHostTraits);
   do_attend(q, kv, out, mass, chunk);
 }
 

@@ -90,7 +90,10 @@ void add_to(float* out, const float* acc, std::int64_t n, bool accumulate) {
   for (std::int64_t i = 0; i < n; ++i) out[i] += acc[i];
 }
 
-// Up to kMaxBatchInvariantRows rows times one panel.
+// Rows that read a panel once: as many sums are held.
+constexpr std::int64_t kPanelRows = 128;
+
+// Up to kPanelRows rows times one panel.
 void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, std::int64_t rows,
                float* out, std::int64_t out_stride, bool accumulate) {
   const std::int64_t k_per_step = set.k_per_step;
@@ -101,7 +104,7 @@ void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, 
   const auto* weights =
       static_cast<const std::byte*>(w.storage.data()) + panel * panel_bytes(w.cols, w.dtype);
 
-  alignas(64) float acc[kMaxBatchInvariantRows * kPanel];
+  alignas(64) float acc[kPanelRows * kPanel];
   std::memset(acc, 0, static_cast<std::size_t>(rows * kPanel) * sizeof(float));
   const auto tiles = static_cast<int>(ceil_div(rows, std::int64_t{set.max_rows}));
   const std::int64_t block = tiles == 1 ? steps : set.block_bytes / step_bytes;
@@ -133,10 +136,10 @@ void linear_own(const Context& context, TensorView x, const Matrix& w, TensorVie
   const std::int64_t tiles = (std::min<std::int64_t>(total, kMaxBatchInvariantRows) + 3) / 4;
   const std::int64_t worth = panels * panel_bytes(w.cols, w.dtype) * tiles / kBytesPerThread;
   parallel_for(with_threads(context, worth), panels, [&](std::int64_t panel, int) {
-    for (std::int64_t r = 0; r < total; r += kMaxBatchInvariantRows) {
+    for (std::int64_t r = 0; r < total; r += kPanelRows) {
       run_panel(set, w, panel, {rows.data + r * rows.stride_bytes, rows.stride_bytes},
-                std::min<std::int64_t>(kMaxBatchInvariantRows, total - r),
-                out.as<float>() + r * out.stride[0], out.stride[0], accumulate);
+                std::min(kPanelRows, total - r), out.as<float>() + r * out.stride[0], out.stride[0],
+                accumulate);
     }
   });
 }

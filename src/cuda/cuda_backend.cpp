@@ -31,7 +31,7 @@ constexpr std::int64_t kUnpackedBytes = std::int64_t{64} << 20, kUnpackedRows = 
 constexpr std::int64_t kDriverBytes = std::int64_t{384} << 20;
 // Beyond the plan in a reserve: the rounding of allocations and the blocks that weights come in.
 constexpr std::int64_t kReserveSlack = std::int64_t{16} << 20;
-// Query heads of one attention; configurations have at most so many.
+// KV heads of one attention; configurations have at most so many.
 constexpr std::int64_t kMaxHeads = 1024;
 
 int attribute(cudaDeviceAttr which, int device) {
@@ -378,8 +378,8 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
     return;
   }
   if (path == RowPath::kInvariant || !gemm_) {
-    for (std::int64_t begin = 0; begin < x.shape[0]; begin += kMaxBatchInvariantRows) {
-      const std::int64_t rows = std::min<std::int64_t>(kMaxBatchInvariantRows, x.shape[0] - begin);
+    for (std::int64_t begin = 0; begin < x.shape[0]; begin += kernels::kMaxLinearRows) {
+      const std::int64_t rows = std::min(kernels::kMaxLinearRows, x.shape[0] - begin);
       kernels::linear(x.rows(begin, rows), kernels::packed(w), out.rows(begin, rows), accumulate,
                       stream());
     }
@@ -408,9 +408,7 @@ void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& r
   const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.layer_heads, kv.capacity);
   need(kernels::attention_bytes(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
                                 kv.capacity, split, mass.data != nullptr));
-  const std::int64_t blocks =
-      q.shape[1] * ceil_div(q.shape[0], std::int64_t{kMaxBatchInvariantRows});
-  TF_CHECK(blocks <= kMaxHeads, "attention of {} heads in blocks of rows, at most {}", blocks,
+  TF_CHECK(kv.kv_heads <= kMaxHeads, "attention of {} KV heads, at most {}", kv.kv_heads,
            kMaxHeads);
   kernels::attention(q, kv, rope, out, mass, chunk, split, scratch().data(),
                      static_cast<unsigned*>(arrivals_.data()), stream());

@@ -13,12 +13,11 @@ struct Sizes {
 };
 Sizes sizes_of(const Backend::ScratchShape& s) {
   const std::int64_t chunks = s.chunk_size > 0 ? s.context / s.chunk_size : 0;
-  return {std::int64_t{kMaxBatchInvariantRows} * s.host_heads * s.head_dim,
-          s.host_kv_heads * chunks};
+  return {s.most_exact_rows() * s.host_heads * s.head_dim, s.host_kv_heads * chunks};
 }
 
 Backend::ScratchShape shape_of_call(Backend::ScratchShape s) {
-  s.rows = kMaxBatchInvariantRows;
+  s.rows = s.most_exact_rows();
   s.heads = s.host_heads;
   s.kv_heads = s.host_kv_heads;
   return s;

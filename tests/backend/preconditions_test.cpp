@@ -342,9 +342,10 @@ TEST_P(Preconditions, Attention) {
     refused(fmt::format("mass: {}", s.how), [&] { call(q, kv, {}, out, s.view, kChunk); });
   }
   refused("mass of no rows", [&] { call(q, kv, {}, out, mass, 0); });
-  refused("mass of many queries", [&] {
-    call(tensor(act_, {kMaxBatchInvariantRows + 1, kHeads, kDim}), kv, {},
-         tensor(act_, {kMaxBatchInvariantRows + 1, kHeads * kDim}), mass, kChunk);
+  refused("mass of many queries for throughput", [&] {
+    b_->attention(tensor(act_, {kMaxBatchInvariantRows + 1, kHeads, kDim}), kv, {},
+                  tensor(act_, {kMaxBatchInvariantRows + 1, kHeads * kDim}), mass, kChunk,
+                  RowPath::kThroughput);
   });
   cache_refused("kv", kv, [&](auto& v) { call(q, v, {}, out, mass, kChunk); });
   refused("three heads over two", [&] {

@@ -26,12 +26,12 @@ struct Case {
 // Output over the cache's first `length` rows for queries that end there; `mass`: of chunks.
 std::vector<std::uint16_t> attend(CudaAllocator& a, const std::vector<std::uint16_t>& q, DType type,
                                   const Case& c, const KvView& kv, const RopeView& rope,
-                                  const TensorView& mass = {}, int chunk = 0) {
+                                  const TensorView& mass = {}, int chunk = 0, bool exact = false) {
   const OnDevice<std::uint16_t> dq(a, q);
   const OnDevice<std::uint16_t> out(a, std::vector<std::uint16_t>(q.size()));
   const TensorView queries = make_view(dq.data(), type, {c.queries, c.heads, c.d});
   const TensorView outputs = make_view(out.data(), type, {c.queries, c.heads * c.d});
-  if (c.queries > kMaxBatchInvariantRows) {
+  if (c.queries > kMaxBatchInvariantRows && !exact) {
     attention_prefill(queries, kv, rope, outputs, nullptr);
     return out.values();
   }
@@ -129,15 +129,18 @@ TEST_P(AttentionTest, MatchesTheOracle) {
       SCOPED_TRACE(fmt::format("heads {}/{} d {} queries {} length {} of {}{}", c.heads, c.kv_heads,
                                c.d, c.queries, c.length, c.capacity, c.rotate ? " rotate" : ""));
       Setting s(a_, type, c, seed += 9);
-      const std::vector<std::uint16_t> got = attend(a_, s.q, type, c, s.device, s.rope.device());
       std::vector<std::uint16_t> expected(s.q.size());
       make_reference_backend()->attention(
           make_view(s.q.data(), type, {c.queries, c.heads, c.d}), s.host, s.rope.host(),
           make_view(expected.data(), type, {c.queries, c.heads * c.d}), {}, 0);
       const double error =
           largest(s.cache.v, type) * (3 * unit_roundoff(type) + weight_error(type, c));
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        ASSERT_NEAR(from_half(got[i], type), from_half(expected[i], type), error) << i;
+      for (const bool exact : {false, true}) {
+        const std::vector<std::uint16_t> got =
+            attend(a_, s.q, type, c, s.device, s.rope.device(), {}, 0, exact);
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          ASSERT_NEAR(from_half(got[i], type), from_half(expected[i], type), error) << i;
+        }
       }
     }
   });
@@ -149,15 +152,17 @@ TEST_P(AttentionTest, MassOfChunksMatchesTheOracle) {
   for (const auto& [c, chunk] : {std::pair{Case{2, 2, 64, 1, 136, 129}, 8},
                                  {Case{4, 1, 64, 7, 200, 150}, 5},
                                  {Case{2, 2, 128, 32, 72, 70}, 64},
+                                 {Case{2, 1, 64, 40, 200, 190}, 8},
+                                 {Case{4, 2, 128, 20, 136, 130, true}, 16},
                                  {Case{4, 2, 128, 3, 80, 77, true}, 16}}) {
     SCOPED_TRACE(fmt::format("heads {}/{} d {} queries {} length {} of {} chunk {}", c.heads,
                              c.kv_heads, c.d, c.queries, c.length, c.capacity, chunk));
     Setting s(a_, type, c, seed += 9);
     const std::int64_t chunks = c.capacity / chunk;
     const OnDevice<float> mass(a_, std::vector<float>(count(c.kv_heads, chunks), -1.0F));
-    const auto plain = attend(a_, s.q, type, c, s.device, s.rope.device());
+    const auto plain = attend(a_, s.q, type, c, s.device, s.rope.device(), {}, 0, true);
     EXPECT_EQ(attend(a_, s.q, type, c, s.device, s.rope.device(),
-                     make_view(mass.data(), DType::kF32, {c.kv_heads, chunks}), chunk),
+                     make_view(mass.data(), DType::kF32, {c.kv_heads, chunks}), chunk, true),
               plain);
     std::vector<float> expected(count(c.kv_heads, chunks));
     std::vector<std::uint16_t> out(s.q.size());
@@ -172,32 +177,49 @@ TEST_P(AttentionTest, MassOfChunksMatchesTheOracle) {
   }
 }
 
-// The rows of 32 queries, each alone over the shorter cache that it saw, and in groups across the
-// boundary of a split.
+// Rows of many queries, each alone over the shorter cache that it saw, and in groups across the
+// boundary of a split: of up to 32 packed rows, 64, 128 and more.
 TEST_P(AttentionTest, RowsAreBatchInvariant) {
   const DType type = GetParam();
+  std::vector<Case> cases;
   for (const bool rotate : {false, true}) {
-    const Case all{4, 2, 64, 32, 160, 148, rotate};  // rows 117 to 148: the split ends at 128
+    cases.push_back({4, 2, 64, 32, 160, 148, rotate});  // rows 117 to 148: the split ends at 128
+    cases.push_back({2, 1, 128, 32, 200, 195, rotate});
+    cases.push_back({2, 2, 64, 128, 264, 260, rotate});
+    cases.push_back({1, 1, 128, 65, 200, 197, rotate});
+    cases.push_back({8, 1, 64, 17, 160, 145, rotate});  // 136 packed rows
+  }
+  for (const Case& all : cases) {
     TestCache cache(a_, type, all.kv_heads, all.d, all.capacity, all.length, 5);
     const TestRope rope(a_, all.capacity, all.d, 9);
     const std::size_t width = count(all.heads, all.d);
-    const std::vector<std::uint16_t> q = to_halves(normals(32 * width, 7), type);
+    const auto rows = static_cast<int>(all.queries);
+    const std::vector<std::uint16_t> q = to_halves(normals(count(rows, width), 7), type);
     KvView kv = cache.device();
-    kv.rotate_on_read = rotate;
-    const std::vector<std::uint16_t> together = attend(a_, q, type, all, kv, rope.device());
-    for (const auto& [first, n] :
-         {std::pair{0, 1}, {10, 1}, {11, 1}, {12, 1}, {31, 1}, {8, 7}, {0, 16}, {5, 24}}) {
+    kv.rotate_on_read = all.rotate;
+    const std::vector<std::uint16_t> together =
+        attend(a_, q, type, all, kv, rope.device(), {}, 0, true);
+    for (const auto& [first, n] : {std::pair{0, 1},
+                                   {rows / 3, 1},
+                                   {rows / 3 + 1, 1},
+                                   {rows - 1, 1},
+                                   {rows / 4, 7},
+                                   {0, rows / 2},
+                                   {rows / 6, rows * 3 / 4},
+                                   {1, rows - 1}}) {
       Case c = all;
       c.queries = n;
-      c.length = all.length - 32 + first + n;
+      c.length = all.length - rows + first + n;
       const OnDevice<std::int32_t> length(a_, {c.length});
       kv.length = length.data();
       const auto begin = q.begin() + static_cast<std::ptrdiff_t>(width) * first;
       const std::vector<std::uint16_t> some(begin, begin + static_cast<std::ptrdiff_t>(width) * n);
-      const std::vector<std::uint16_t> got = attend(a_, some, type, c, kv, rope.device());
+      const std::vector<std::uint16_t> got =
+          attend(a_, some, type, c, kv, rope.device(), {}, 0, true);
       ASSERT_TRUE(std::equal(got.begin(), got.end(),
                              together.begin() + static_cast<std::ptrdiff_t>(width) * first))
-          << first << " + " << n << (rotate ? " rotate" : "");
+          << first << " + " << n << " of " << rows << " heads " << all.heads << "/" << all.kv_heads
+          << " d " << all.d << (all.rotate ? " rotate" : "");
     }
   }
 }

@@ -106,7 +106,7 @@ const std::vector<Call>& products() {
   static const std::vector<Call> calls{
       {"linear",
        [](Memory& m) {
-         for (const std::int64_t rows : {1, 9, 17, 25}) {
+         for (const std::int64_t rows : {1, 9, 17, 25, 41, 70}) {
            const PackedMatrix w = m.matrix(40, 72);
            const TensorView x = m.half({rows, 72});
            linear(x, w, m.f32({rows, 40}), rows == 9, nullptr);
@@ -155,14 +155,14 @@ const std::vector<Call>& products() {
 }
 
 void attend(Memory& m, int heads, int kv_heads, int d, std::int64_t queries, bool rotate,
-            bool with_mass) {
+            bool with_mass, RowPath path = RowPath::kInvariant) {
   constexpr std::int64_t kSplit = 128, kCapacity = 296;
   constexpr int kChunk = 8;
   KvView kv = m.cache(kv_heads, d, kCapacity, 290);
   kv.rotate_on_read = rotate;
   const TensorView q = m.half({queries, heads, d}), out = m.half({queries, heads * d});
   const RopeView rope = m.rope(kCapacity, d);
-  if (queries > kMaxBatchInvariantRows) return attention_prefill(q, kv, rope, out, nullptr);
+  if (path == RowPath::kThroughput) return attention_prefill(q, kv, rope, out, nullptr);
   const TensorView mass = with_mass ? m.f32({kv_heads, kCapacity / kChunk}) : TensorView{};
   const std::int64_t bytes =
       attention_bytes(queries, heads, kv_heads, d, kCapacity, kSplit, with_mass);
@@ -173,14 +173,18 @@ void attend(Memory& m, int heads, int kv_heads, int d, std::int64_t queries, boo
 const std::vector<Call>& attentions() {
   static const std::vector<Call> calls{
       {"attention", [](Memory& m) { attend(m, 4, 2, 64, 3, false, false); }},
-      {"attention of two blocks of rows", [](Memory& m) { attend(m, 8, 2, 128, 9, false, false); }},
+      {"attention of warps that share keys",
+       [](Memory& m) { attend(m, 8, 2, 128, 9, false, false); }},
+      {"attention of more of them, with mass",
+       [](Memory& m) { attend(m, 2, 1, 64, 70, true, true); }},
       {"attention with rotation", [](Memory& m) { attend(m, 2, 2, 64, 1, true, false); }},
       {"attention with mass", [](Memory& m) { attend(m, 4, 2, 64, 9, false, true); }},
-      {"attention of a prompt", [](Memory& m) { attend(m, 2, 1, 64, 70, false, false); }},
+      {"attention of a prompt",
+       [](Memory& m) { attend(m, 2, 1, 64, 70, false, false, RowPath::kThroughput); }},
       {"attention of a prompt on sm_90",
        [](Memory& m) {
          const cuda::OtherDevice device(90);
-         attend(m, 4, 2, 128, 140, false, false);
+         attend(m, 4, 2, 128, 140, false, false, RowPath::kThroughput);
        }},
       {"chunks",
        [](Memory& m) {

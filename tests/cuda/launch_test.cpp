@@ -18,9 +18,9 @@
 namespace triforce {
 namespace {
 
-constexpr std::int64_t kVocab = 61, kPositions = 192, kPrompt = 40;
+constexpr std::int64_t kVocab = 61, kPositions = 256, kPrompt = 40, kMaxPass = 65;
 
-// Runs a prompt's pass, then passes of `rows` rows each.
+// Runs a prompt's pass, then invariant passes of `rows` rows each.
 void run_passes(DType type, int layers, int head_dim, const std::vector<std::int64_t>& rows) {
   ModelConfig c = toy_config("toy", layers, 1, 1, head_dim, kVocab);
   c.hidden = 40;
@@ -28,19 +28,25 @@ void run_passes(DType type, int layers, int head_dim, const std::vector<std::int
   const std::unique_ptr<Backend> backend = make_cuda_backend({.dtype = type});
   const ModelWeights weights =
       random_weights(*backend, c, type, 11, MemTag::kTargetWeights, nullptr);
-  FullCache cache(*backend, c.layers, c.kv_heads, c.head_dim, kPositions, kPrompt, type);
-  LlamaModel model(*backend, weights, kPositions, kPrompt, kMaxBatchInvariantRows);
+  FullCache cache(*backend, c.layers, c.kv_heads, c.head_dim, kPositions, kMaxPass, type);
+  LlamaModel model(*backend, weights, kPositions, kMaxPass, kMaxBatchInvariantRows);
   const std::vector<Token> tokens = toy_prompt(kPositions, kVocab, 7);
   std::int64_t at = 0;
-  const auto pass = [&](std::int64_t n) {
+  const auto pass = [&](std::int64_t n, RowPath path) {
     model.forward(
         std::span(tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)), cache,
-        n > kMaxBatchInvariantRows ? Logits::kLast : Logits::kAll, nullptr, throughput_path(n));
+        n > kMaxBatchInvariantRows ? Logits::kLast : Logits::kAll, nullptr, path);
     backend->synchronize();
     cache.commit(at += n);
   };
-  pass(kPrompt);
-  for (const std::int64_t n : rows) pass(n);
+  pass(kPrompt, RowPath::kThroughput);
+  const Lease exact(*backend, {.rows = kMaxPass,
+                               .context = kPositions,
+                               .heads = 1,
+                               .kv_heads = 1,
+                               .head_dim = head_dim,
+                               .exact_rows = kMaxPass});
+  for (const std::int64_t n : rows) pass(n, RowPath::kInvariant);
 }
 
 // "void triforce::kernels::(anonymous namespace)::f<int>(char)" -> "f<int>", without which of
@@ -60,7 +66,8 @@ const bool kHasSm90a = tf_emulator::limits().architecture == 90;
 std::string launches_of() {
   tf_emulator::reset();
   for (const DType type : {DType::kF16, DType::kBF16}) {
-    for (const int head_dim : {64, 128}) run_passes(type, 2, head_dim, {1, 7, 9, 17, 25});
+    for (const int head_dim : {64, 128})
+      run_passes(type, 2, head_dim, {1, 7, 9, 17, 25, 33, kMaxPass});
   }
   if (kHasSm90a) {
     tf_emulator::Limits limits;
@@ -68,7 +75,7 @@ std::string launches_of() {
     tf_emulator::set_limits(limits);
     run_passes(DType::kF16, 2, 128, {});
   }
-  const std::regex checked("(split|prefill|prefill_wgmma|linear)_kernel.*");
+  const std::regex checked("(split|wide_split|prefill|prefill_wgmma|linear)_kernel.*");
   std::vector<std::string> lines;  // the same of both types
   for (const tf_emulator::LaunchedKernel& k : tf_emulator::launched_kernels()) {
     const std::string name = short_name(k.name);

@@ -131,7 +131,8 @@ def check_object(path, launches):
         findings += rules.find(code)
         family = kernel.name.split("<")[0]
         findings += rules.missing(code, expected.REQUIRED.get(family, ()))
-        findings += rules.early(code, expected.EARLY.get(family), family in expected.EARLY)
+        findings += rules.early(code, expected.early_loads(kernel.of_any_type),
+                                family in expected.EARLY)
         of_architecture = [c for c in cards.CARDS if c.architecture == kernel.architecture]
         name = kernel.of_any_type
         if "__nv_bfloat16" not in kernel.name:  # which has the instructions of f16

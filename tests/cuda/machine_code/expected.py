@@ -13,6 +13,7 @@ NVCC = "13.0"
 REQUIRED = {
     "split_kernel": ("LDGSTS.E.BYPASS.128", "LDSM.16.M88.4", "LDSM.16.MT88.4", "MOVM.16.MT88",
                      "HMMA.16816.F32"),
+    "wide_split_kernel": ("LDSM.16.M88.4", "LDSM.16.MT88.4", "MOVM.16.MT88", "HMMA.16816.F32"),
     "prefill_kernel": ("LDGSTS.E.BYPASS.128", "LDSM.16.M88.4", "LDSM.16.MT88.4", "HMMA.16816.F32"),
     # Boxes by bulk copies, products of a warpgroup, registers that go from one warpgroup to others.
     "prefill_wgmma_kernel": ("UTMALDG.4D", "HGMMA.64x128x16.F32", "WARPGROUP.DEPBAR",
@@ -35,6 +36,14 @@ EARLY = {
     "split_kernel": None,
     "linear_kernel": ("LDG.E.NA.128.CONSTANT", 8),
 }
+# The same of kernels that have room for fewer: (a regular expression, loads).
+EARLY_OF = ((r"linear_kernel<.*, 16>", ("LDG.E.NA.128.CONSTANT", 4)),)
+
+
+def early_loads(kernel):
+    """What a kernel may load before it waits."""
+    return next((loads for pattern, loads in EARLY_OF if re.fullmatch(pattern, kernel)),
+                EARLY.get(kernel.split("<")[0]))
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,19 @@ class TimedLoop:
     operations: object = lambda m: 0  # of floating point, where these are what the loop is for
 
 
-LINEAR_WARPS, LINEAR_TILES = 8, 4  # of a block; of 16 x 32 weights that a warp takes in a turn
+LINEAR_WARPS = 8  # of a block
 WEIGHT_TILE_BYTES = 16 * 32 * 2
 PREFILL_ROWS = 128                 # queries of a block
 
 
+def _linear_tiles(m):
+    """Tiles of 16 x 32 weights that a block takes in a turn."""
+    return LINEAR_WARPS * (2 if int(m["groups"]) > 8 else 4)
+
+
 def _rows_of_tiles(m):
     """8 rows of 32 columns for each tile of weights, which tiles of several strips share."""
-    strips = int(m["own"] or 2)
-    return LINEAR_WARPS * LINEAR_TILES // strips * int(m["groups"]) * 8 * 32 * 2
+    return _linear_tiles(m) // int(m["own"] or 2) * int(m["groups"]) * 8 * 32 * 2
 
 
 def _prefill_keys(m):
@@ -64,8 +77,9 @@ def _prefill_keys(m):
 TIMED_LOOPS = (
     # 64 keys and values of 16 bits.
     TimedLoop(r"split_kernel<T, (\d+), \d, false>", lambda m: 64 * int(m[1]) * 2 * 2),
-    TimedLoop(r"linear_kernel<T, Store(Columns<float, (?P<own>\d)>|Swiglu<T>|Rotated<T>), (?P<groups>\d)>",
-              lambda m: LINEAR_WARPS * LINEAR_TILES * WEIGHT_TILE_BYTES, _rows_of_tiles),
+    TimedLoop(r"linear_kernel<T, Store(Columns<float, (?P<own>\d)>|Swiglu<T>|Rotated<T>), "
+              r"(?P<groups>\d+)>",
+              lambda m: _linear_tiles(m) * WEIGHT_TILE_BYTES, _rows_of_tiles),
     # Keys and values, which blocks of other queries have brought to the second-level cache; a
     # product of queries and keys, one of weights and values.
     TimedLoop(r"prefill_kernel<T, (?P<dim>\d+), false>", lambda m: 0,
@@ -110,10 +124,11 @@ TIMED_PASSES = (
 # Blocks of a kernel that a multiprocessor is to hold: (kernel, {architecture: at least}, else). Two
 # cover what the other waits for; with 100 KiB of shared memory split attention has to do with one.
 BLOCKS = (
-    (r"split_kernel<T, 128, .*", {"sm_80": 2, "sm_90": 2}, 1),
-    (r"split_kernel<T, 64, .*", {}, 2),
+    (r"(wide_)?split_kernel<T, 128, .*", {"sm_80": 2, "sm_90": 2}, 1),
+    (r"(wide_)?split_kernel<T, 64, .*", {}, 2),
     (r"prefill_kernel<T, 128, .*", {"sm_80": 2, "sm_90": 2}, 1),
     (r"prefill_kernel<T, 64, .*", {}, 2),
+    (r"linear_kernel<.*, (8|16)>", {}, 1),  # whose registers are full of sums
     (r"linear_kernel<.*", {}, 2),
 )
 
