@@ -1,6 +1,7 @@
 // From models and options to tokens: a prompt in the target's full cache (Context), the methods
 // that decode from it (Methods), and the loop they share (decode).
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,7 +20,17 @@
 namespace triforce {
 
 // Max tokens a level is asked to propose at once.
-inline constexpr int kMaxGamma = 31;
+inline constexpr int kMaxGamma = 63;
+// The full cache has room for rounds of any gammas up to this one, or of any at all. Its capacity
+// decides how CUDA splits the keys, and so bits: gammas change none as long as none is larger.
+inline constexpr int kUsualGamma = 31;
+constexpr bool are_usual(const Gammas& g) {
+  return std::max(g.gamma, g.inner_gamma) <= kUsualGamma;
+}
+// Max rows of a pass that proposes or verifies; a longer round is verified in several.
+constexpr int max_exact_rows(const Gammas& g) {
+  return are_usual(g) ? kMaxBatchInvariantRows : 4 * kMaxBatchInvariantRows;
+}
 // Max tokens of a prompt, of a generation, and of a cache's budget.
 inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 // Max tokens per chunk of the retrieval cache.
@@ -42,9 +53,9 @@ struct SyntheticAcceptance {
 enum class DraftCache : std::uint8_t { kStreaming, kWindow };
 
 struct SpeculationOptions {
-  int gamma = 6;                    // tokens asked per outer verification, 1..31 (paper: gamma2)
-  int inner_gamma = 1;              // tokens asked per inner verification, 1..31 (paper: gamma1)
-  std::int64_t budget = 4096;       // tokens: retrieval cache, and the target's streaming cache
+  int gamma = 6;               // tokens asked per outer verification, 1..kMaxGamma (paper: gamma2)
+  int inner_gamma = 1;         // tokens asked per inner verification, 1..kMaxGamma (paper: gamma1)
+  std::int64_t budget = 4096;  // tokens: retrieval cache, and the target's streaming cache
   std::int64_t least_budget = 0;    // tokens: that set_budget() is asked for; 0: never asked
   int chunk_size = 8;               // tokens
   int dense_layers = 0;             // first layers of those two that read the full cache instead
@@ -94,15 +105,18 @@ class Context {
  public:
   struct Shape {
     std::int64_t max_prompt = 0;  // tokens
-    std::int64_t capacity = 0;    // tokens: prompt, generated, and rounds of any gammas
+    std::int64_t capacity = 0;    // tokens: prompt, generated, and rounds
+    std::int64_t max_round = 0;   // tokens of a round
+    int exact_rows = 0;           // max_exact_rows()
     KvHomes homes = {};
     // Memory that methods lend for as long as a prompt is processed. The residual stream of one
     // that is a single pass takes it if it is enough; the context cannot do without it then.
     std::int64_t lent_bytes = 0;
   };
-  // lent_bytes counts where a prompt is a single pass, as far KV heads need. Throws Error(kUsage)
-  // for lengths out of range.
-  static Shape shape_of(const RunShape& run, std::int64_t lent_bytes = 0);
+  // For rounds of `gammas` and all that have the same room. lent_bytes counts where a prompt is a
+  // single pass, as far KV heads need. Throws Error(kUsage) for lengths out of range.
+  static Shape shape_of(const RunShape& run, const Gammas& gammas = {},
+                        std::int64_t lent_bytes = 0);
 
   // Allocates the full cache and the target's activations; backend, weights and ranks outlive it.
   // `ranks` as for LlamaModel: then every rank has a context and makes the same calls of it and of
@@ -138,7 +152,7 @@ class Context {
   std::unique_ptr<FullCache> cache_;
   LlamaModel model_;
   LastQueries queries_;
-  std::optional<Lease> host_attention_;
+  Lease exact_;
   std::vector<Token> prompt_;
 };
 
@@ -171,7 +185,7 @@ class Methods {
   // called after it. Throws as the constructor.
   void set_budget(std::int64_t budget);
 
-  // Milliseconds of one pass over `rows` new tokens, 1..kMaxBatchInvariantRows, the minimum of
+  // Milliseconds of one pass over `rows` new tokens, 1..max_exact_rows(), the minimum of
   // `repetitions`; caches are left at the prompt.
   double pass_ms(Pass pass, int rows, int repetitions);
   // How close the target's choice was after the prompt and `generated`: its largest logit minus the

@@ -65,6 +65,7 @@ class LlamaModel {
   const ModelConfig& config() const { return weights_.config; }
   std::int64_t max_rows() const { return max_rows_; }
   std::int64_t max_block() const { return max_block_; }
+  std::int64_t max_logits() const { return max_logits_; }
   RopeView rope() const { return rope_.view(); }
   // Bytes of activations a model of this shape allocates, for the plan.
   static std::int64_t activation_bytes(const ModelConfig& config, DType activation,

@@ -13,7 +13,7 @@
 namespace triforce {
 
 // Milliseconds of a pass by its rows, linear between the numbers of rows that were measured and
-// constant beyond the last; more than kMaxBatchInvariantRows are several passes.
+// constant beyond the last; more than max_exact_rows() are several passes.
 struct StepCurve {
   std::vector<std::pair<int, double>> points;  // (rows, ms), rising rows; empty: not measured
   double at(double rows) const;  // `rows` may be a mean of passes; throws if not measured

@@ -68,7 +68,7 @@ class PhaseTimer {
   bool running_ = false;
 };
 
-// LlamaModel over one KvCache. Passes of more than kMaxBatchInvariantRows tokens are tiled.
+// LlamaModel over one KvCache. More tokens than the model gives logits of are several passes.
 class ModelScorer final : public Scorer {
  public:
   // All outlive the scorer; observer may be null.

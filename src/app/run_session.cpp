@@ -54,7 +54,8 @@ struct NotRun {
 
 std::optional<std::string> session_key(const RunConfig& c) {
   // Options, as params name them, of which runs of one session may have different values. A context
-  // depends on none of them. Any other option, also a new one, gives a run a session of its own.
+  // depends on none of them, but for the room that gammas need. Any other option, also a new one,
+  // gives a run a session of its own.
   static const ParamNames kMayDiffer = {"method",
                                         "baseline",
                                         "no_baseline",
@@ -79,7 +80,7 @@ std::optional<std::string> session_key(const RunConfig& c) {
                                         "warmup",
                                         "max_noise"};
   if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
-  std::string key;
+  std::string key = are_usual(c.speculation.gammas()) ? "" : "room for large gammas\n";
   for (const auto& [name, value] : echo_params(c)) {
     if (!kMayDiffer.contains(name)) key += fmt::format("{}={}\n", name, to_text(value));
   }

@@ -44,13 +44,11 @@ Context::Context(Backend& backend, const ModelWeights& target, const Shape& shap
       cache_(std::make_unique<FullCache>(backend, target.config.layers, target.shape().kv_heads,
                                          target.shape().head_dim, sizes.capacity, sizes.append,
                                          target.dtype, shape.homes)),
-      model_(backend, target, sizes.capacity, sizes.rows, kMaxBatchInvariantRows, ranks,
+      model_(backend, target, sizes.capacity, sizes.rows, shape.exact_rows, ranks,
              block_of(shape, sizes, target.config.hidden)),
-      queries_(backend, target.config.layers, target.shape().heads, target.shape().head_dim) {
+      queries_(backend, target.config.layers, target.shape().heads, target.shape().head_dim),
+      exact_(backend, exact_shape(shape, target.shape())) {
   prompt_.reserve(static_cast<std::size_t>(shape.max_prompt));
-  if (const auto host = host_attention_shape(shape, target.shape())) {
-    host_attention_.emplace(backend, *host);
-  }
 }
 
 Context::~Context() = default;

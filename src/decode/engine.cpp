@@ -72,8 +72,9 @@ class LocalEngine final : public Engine {
 
 Context::Shape context_shape(const Backend& backend, const ModelWeights& target,
                              const SpeculationOptions& options, const RunShape& run) {
-  return Context::shape_of(run, lent_bytes(target.config, target.shape(), target.dtype, options,
-                                           run.methods, backend.kv_granule()));
+  return Context::shape_of(run, options.gammas(),
+                           lent_bytes(target.config, target.shape(), target.dtype, options,
+                                      run.methods, backend.kv_granule()));
 }
 
 std::unique_ptr<Engine> make_engine(std::shared_ptr<Context> context, const ModelWeights* draft,

@@ -108,7 +108,7 @@ void Methods::Impl::add_pass(Pass pass, const ModelWeights* draft_weights) {
   const bool drafts = spec_of(pass).net == Net::kDrafter;
   if (drafts && draft == nullptr) {
     draft = std::make_unique<LlamaModel>(b, *draft_weights, sizes.draft_positions, kStreamingChunk,
-                                         kMaxBatchInvariantRows);
+                                         max_exact_rows(options.gammas()));
   }
   passes[pass] =
       kind_of(pass).make({pass, context, drafts ? *draft : context.model(),
@@ -243,7 +243,7 @@ void Methods::set_budget(std::int64_t budget) {
 
 double Methods::pass_ms(Pass pass, int rows, int repetitions) {
   Impl& e = *impl_;
-  TF_CHECK(e.passes[pass] != nullptr && rows >= 1 && rows <= kMaxBatchInvariantRows);
+  TF_CHECK(e.passes[pass] != nullptr && rows >= 1 && rows <= max_exact_rows(options_.gammas()));
   PassCache& timed = *e.passes[pass];
   const std::vector<Token> tokens(static_cast<std::size_t>(rows), e.last_token());
   e.rewind();

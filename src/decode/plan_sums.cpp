@@ -39,9 +39,9 @@ int granule_of(const PlanInput& in) {
 
 PlanSums::PlanSums(const PlanInput& in)
     : in_(in),
-      shape_(Context::shape_of(
-          in.run, lent_bytes(in.target, local_shape(in.target, in.shard), in.dtype, in.options,
-                             in.run.methods, granule_of(in)))),
+      shape_(Context::shape_of(in.run, in.options.gammas(),
+                               lent_bytes(in.target, local_shape(in.target, in.shard), in.dtype,
+                                          in.options, in.run.methods, granule_of(in)))),
       context_(context_sizes(
           shape_, in.backend == nullptr ? kDevicePrefillRows : in.backend->prefill_rows())),
       methods_(method_sizes(in.options, in.run.methods)),
@@ -119,8 +119,8 @@ void PlanSums::add_context() {
   const ModelConfig& t = in_.target;
   add_full_cache(context_.capacity, context_.append);
   add_model(Net::kTarget, MemTag::kTargetWeights, context_.capacity, context_.rows,
-            kMaxBatchInvariantRows, block_of(shape_, context_, t.hidden));
-  if (const auto host = host_attention_shape(shape_, target_)) lease(*host);
+            shape_.exact_rows, block_of(shape_, context_, t.hidden));
+  lease(exact_shape(shape_, target_));
   add(MemTag::kActivations,  // the last queries
       t.layers * target_.query_width() * size_of(activation_));
 }
@@ -134,7 +134,7 @@ void PlanSums::add_teacher_forced(std::int64_t tokens, std::int64_t rows) {
 
 void PlanSums::add_drafter() {
   add_model(Net::kDrafter, MemTag::kDraftWeights, methods_.draft_positions, kStreamingChunk,
-            kMaxBatchInvariantRows);
+            shape_.exact_rows);
 }
 
 void PlanSums::add_small_pass(Pass pass, std::int64_t budget, std::int64_t append) {

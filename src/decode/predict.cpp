@@ -6,7 +6,7 @@
 
 #include "core/piecewise_linear.h"
 #include "core/rounding.h"
-#include "triforce/backend.h"
+#include "triforce/decode.h"
 #include "triforce/error.h"
 
 namespace triforce {
@@ -83,9 +83,8 @@ class Loop {
   }
   double pass_ms(const StepCurve& curve, int rows) const {
     double ms = rows * costs_.per_row_ms + costs_.per_pass_ms;
-    for (; rows > kMaxBatchInvariantRows; rows -= kMaxBatchInvariantRows) {
-      ms += curve.at(kMaxBatchInvariantRows);
-    }
+    const int most = max_exact_rows(gammas_);
+    for (; rows > most; rows -= most) ms += curve.at(most);
     return ms + curve.at(rows);
   }
 

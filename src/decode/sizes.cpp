@@ -101,21 +101,25 @@ int max_request(const MethodSpec& m, int i, const Gammas& g) {
   return i == m.levels() ? 1 : m.step(i, g);
 }
 
-Context::Shape Context::shape_of(const RunShape& run, std::int64_t lent_bytes) {
+Context::Shape Context::shape_of(const RunShape& run, const Gammas& gammas,
+                                 std::int64_t lent_bytes) {
   check_shape(run);
-  // Room for rounds of any gammas: the capacity decides how CUDA splits the keys, and the
-  // baseline's bits shall not depend on what it is compared with.
-  return {run.max_prompt,
-          run.max_prompt + run.max_generated + 2 * round_tokens({kMaxGamma, kMaxGamma}), run.homes,
-          run.homes.slots > 0 ? lent_bytes : 0};
+  const int most = are_usual(gammas) ? kUsualGamma : kMaxGamma;
+  Shape s;
+  s.max_prompt = run.max_prompt;
+  s.max_round = round_tokens({most, most});
+  s.capacity = run.max_prompt + run.max_generated + 2 * s.max_round;
+  s.exact_rows = max_exact_rows(gammas);
+  s.homes = run.homes;
+  s.lent_bytes = run.homes.slots > 0 ? lent_bytes : 0;
+  return s;
 }
 
 ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_rows) {
   ContextSizes s;
   s.capacity = shape.capacity;
-  const std::int64_t round = round_tokens({kMaxGamma, kMaxGamma});
   s.rows = std::max(
-      {std::min(prefill_rows, shape.max_prompt), round, std::int64_t{kMaxBatchInvariantRows}});
+      {std::min(prefill_rows, shape.max_prompt), shape.max_round, std::int64_t{shape.exact_rows}});
   // A prompt whose KV rows go to far heads is one pass, so that each row crosses the bus once.
   s.append = shape.homes.slots > 0 ? std::max(s.rows, shape.max_prompt) : s.rows;
   return s;
@@ -135,17 +139,16 @@ std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DTyp
                           budget + method_sizes(options, methods).pending_rows, dtype, kv_granule);
 }
 
-std::optional<Backend::ScratchShape> host_attention_shape(const Context::Shape& shape,
-                                                          const LocalShape& target) {
+Backend::ScratchShape exact_shape(const Context::Shape& shape, const LocalShape& target) {
   const std::vector<int>& heads = shape.homes.host_heads;
-  const int most = heads.empty() ? 0 : *std::max_element(heads.begin(), heads.end());
-  if (most == 0) return std::nullopt;
   Backend::ScratchShape s;
-  s.rows = kMaxBatchInvariantRows;
+  s.rows = s.exact_rows = shape.exact_rows;
   s.context = shape.capacity;
+  s.heads = target.heads;
+  s.kv_heads = target.kv_heads;
   s.head_dim = target.head_dim;
-  s.kv_heads = s.host_kv_heads = most;
-  s.heads = s.host_heads = most * (target.heads / target.kv_heads);
+  s.host_kv_heads = heads.empty() ? 0 : *std::max_element(heads.begin(), heads.end());
+  s.host_heads = s.host_kv_heads * (target.heads / target.kv_heads);
   return s;
 }
 

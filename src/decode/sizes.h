@@ -24,9 +24,8 @@ std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DTyp
                         const SpeculationOptions& options, std::span<const Method> methods,
                         int kv_granule);
 
-// Of attention that the host computes in passes over the full cache; none if it computes none.
-std::optional<Backend::ScratchShape> host_attention_shape(const Context::Shape& shape,
-                                                          const LocalShape& target);
+// Scratch for the attention of invariant passes over the full cache, on the device and the host.
+Backend::ScratchShape exact_shape(const Context::Shape& shape, const LocalShape& target);
 
 struct MethodSizes {
   std::int64_t pending_rows = 0;     // retrieval cache: tokens not committed yet

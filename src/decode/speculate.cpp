@@ -68,8 +68,7 @@ template <class Visit>
 void ModelScorer::for_each_part(std::int64_t tokens, std::int64_t probs, const Visit& visit) const {
   TF_CHECK(probs >= 1 && probs <= tokens, "{} probs of {} tokens", probs, tokens);
   for (Part p; p.begin < tokens; p.begin += p.rows) {
-    p.rows =
-        std::min<std::int64_t>({tokens - p.begin, kMaxBatchInvariantRows, cache_.max_append()});
+    p.rows = std::min({tokens - p.begin, model_.max_logits(), cache_.max_append()});
     p.probs = std::clamp<std::int64_t>(p.begin + p.rows - (tokens - probs), 0, p.rows);
     visit(p);
   }

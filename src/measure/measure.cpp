@@ -158,7 +158,7 @@ void Measurement::measure_steps() {
       of.insert({1, asked + 1});
       if (l == 0) continue;
       // The level below may hand over more than it was asked for.
-      of.insert(std::min(asked + m.method->step(l - 1, m.gammas) + 1, kMaxBatchInvariantRows));
+      of.insert(std::min(asked + m.method->step(l - 1, m.gammas) + 1, max_exact_rows(m.gammas)));
     }
   }
   for (const PassSpec& p : kPassTable) {

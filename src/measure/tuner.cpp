@@ -156,7 +156,7 @@ void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
     rows[m.proposer()].insert(1);
     for (int l = 0; l < m.levels(); ++l) {
       const int most = std::min(m.step(l, space_.max) + (l > 0 ? m.step(l - 1, space_.max) : 0) + 1,
-                                kMaxBatchInvariantRows);
+                                max_exact_rows(space_.max));
       std::set<int>& of = rows[m.verifier(l)];
       of.insert(most);
       for (const int r : kStepRows) {

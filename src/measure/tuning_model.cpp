@@ -13,7 +13,7 @@ namespace triforce {
 namespace {
 
 // Gammas that a surface shows.
-constexpr std::array<int, 13> kShownGammas = {0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, kMaxGamma};
+constexpr std::array<int, 13> kShownGammas = {0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, kUsualGamma};
 
 std::size_t index_of(Phase phase) { return static_cast<std::size_t>(phase); }
 

@@ -101,8 +101,8 @@ void settle_tuning(RunConfig& c) {
                 axis.method, method_names(axis.has_it));
   }
   SpeculationOptions& s = c.speculation;
-  if (c.auto_gamma) s.gamma = kMaxGamma;
-  if (c.auto_inner_gamma) s.inner_gamma = kMaxGamma;
+  if (c.auto_gamma) s.gamma = kUsualGamma;
+  if (c.auto_inner_gamma) s.inner_gamma = kUsualGamma;
   if (!c.auto_budget) return;
   const auto budgets = budgets_to_try(c.prefill, s.chunk_size, usual_budget(c));
   s.least_budget = budgets.front();

@@ -39,7 +39,7 @@ class Basics(ProgramTest):
     def test_usage_errors(self):
         self.fails(2, "--gama", "3", says="did you mean --gamma?")
         self.fails(2, "plam", says="did you mean plan?")
-        self.fails(2, "--gamma", "0", says=["--gamma", "1..31", '"0"'])
+        self.fails(2, "--gamma", "0", says=["--gamma", "1..63", '"0"'])
         self.fails(2, "--budget", "100", says=["--budget", "--chunk-size 8", "100"])
         self.fails(2, "plan", "extra", says='"extra"')
         self.fails(2, "--json", "--verbose", says='expected a file name, found the option "--verbose"')

@@ -103,7 +103,7 @@ class Refusals(ProgramTest):
 
     def test_values(self):
         for option, value, says in [
-                ("gamma", "0", "1..31"), ("inner-gamma", "32", "1..31"), ("gen-len", "0", "1.."),
+                ("gamma", "0", "1..63"), ("inner-gamma", "64", "1..63"), ("gen-len", "0", "1.."),
                 ("prefill", "1", "2.."), ("chunk-size", "0", "1..4096"), ("budget", "-8", "0.."),
                 ("draft-cache-budget", "0", "1.."), ("draft-cache", "none", "window"), ("method", "foo", "comma list"),
                 ("method", "ar,ar", "at most once"), ("dtype", "f64", "bf16"),

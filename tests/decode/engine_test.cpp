@@ -348,8 +348,9 @@ TEST_F(EngineOnce, OptionsThatDoNotFitAreUsageErrors) {
   };
   EXPECT_FALSE(refused([](auto&, auto&) {}));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.gamma = 0; }));
-  EXPECT_TRUE(refused([](auto& o, auto&) { o.gamma = 32; }));
-  EXPECT_TRUE(refused([](auto& o, auto&) { o.inner_gamma = 32; }));
+  EXPECT_FALSE(refused([](auto& o, auto&) { o.gamma = kMaxGamma; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.gamma = kMaxGamma + 1; }));
+  EXPECT_TRUE(refused([](auto& o, auto&) { o.inner_gamma = kMaxGamma + 1; }));
   EXPECT_TRUE(refused([](auto& o, auto&) { o.budget = 68; }));
   EXPECT_FALSE(refused([](auto& o, auto&) { o.budget = 8; }));
   EXPECT_FALSE(refused([](auto& o, auto&) { o.draft_budget = 1; }));

@@ -215,7 +215,7 @@ TEST(ChooseGammas, AreTheBestOfAll) {
   const MethodSpec& m = spec_of(kDefaultMethod);
   const std::vector<double> alphas = {0.6, 0.95};
   const AcceptanceCurves curves = constant_acceptance(alphas);
-  const Gammas max{kMaxGamma, kMaxGamma}, given{6, 3};
+  const Gammas max{kUsualGamma, kUsualGamma}, given{6, 3};
   const auto at = [&](int g, int k) { return *predicted_ms_per_token(m, steps, alphas, {g, k}); };
   const Gammas both = *choose_gammas(m, steps, curves, max, given, {true, true});
   const Gammas outer = *choose_gammas(m, steps, curves, max, given, {true, false});
@@ -223,10 +223,10 @@ TEST(ChooseGammas, AreTheBestOfAll) {
   EXPECT_EQ(outer.inner_gamma, 3);
   EXPECT_EQ(inner.gamma, 6);
   EXPECT_GT(both.gamma, 6);
-  for (int g = 0; g <= kMaxGamma; ++g) {
+  for (int g = 0; g <= kUsualGamma; ++g) {
     EXPECT_LE(at(outer.gamma, 3), at(g, 3));
     EXPECT_LE(at(6, inner.inner_gamma), at(6, g));
-    for (int k = 0; k <= kMaxGamma; ++k) EXPECT_LE(at(both.gamma, both.inner_gamma), at(g, k));
+    for (int k = 0; k <= kUsualGamma; ++k) EXPECT_LE(at(both.gamma, both.inner_gamma), at(g, k));
   }
 }
 
@@ -235,7 +235,7 @@ TEST(ChooseGammas, AreTheBestOfAll) {
 TEST(ChooseGammas, AreZeroWhereSpeculationLoses) {
   StepCurves steps = sample_steps();
   const MethodSpec& m = spec_of(kDefaultMethod);
-  const Gammas max{kMaxGamma, kMaxGamma};
+  const Gammas max{kUsualGamma, kUsualGamma};
   const auto choose = [&](double inner, double outer) {
     return *choose_gammas(m, steps, constant_acceptance(std::vector{inner, outer}), max, {6, 1},
                           {true, true});

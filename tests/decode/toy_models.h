@@ -95,6 +95,12 @@ inline std::vector<Variant> variants() {
   add("gamma 1", [](auto& o) { o.gamma = 1; });
   add("gamma 17 inner 3", [](auto& o) { o.gamma = 17, o.inner_gamma = 3; });
   add("gamma 31 inner 31", [](auto& o) { o.gamma = 31, o.inner_gamma = 31; });
+  add("gamma 63 inner 63", [](auto& o) { o.gamma = 63, o.inner_gamma = 63; });
+  add("gamma 40, attention selection, dense layer", [](auto& o) {
+    o.gamma = 40;
+    o.dense_layers = 1;
+    o.selection = Selection::kAttention;
+  });
   add("rebuild every 8", [](auto& o) { o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0}; });
   add("rebuild adaptive", [](auto& o) { o.rebuild = {RebuildPolicy::Kind::kAdaptive, 0, 0.99}; });
   add("attention selection", [](auto& o) { o.selection = Selection::kAttention; });
@@ -121,11 +127,12 @@ inline std::vector<Variant> variants() {
 struct ToyRun {
   ToyRun(Backend& backend, const ToyPair& pair, const SpeculationOptions& options,
          const RunShape& run, Communicator* ranks = nullptr)
-      : context(backend, pair.target,
-                Context::shape_of(
-                    run, lent_bytes(pair.target.config, pair.target.shape(), pair.target.dtype,
-                                    options, run.methods, backend.kv_granule())),
-                ranks),
+      : context(
+            backend, pair.target,
+            Context::shape_of(run, options.gammas(),
+                              lent_bytes(pair.target.config, pair.target.shape(), pair.target.dtype,
+                                         options, run.methods, backend.kv_granule())),
+            ranks),
         methods(context, &pair.draft, options, run.methods) {}
   // False: a stop was requested.
   bool prefill(const std::vector<Token>& prompt, const StopRequested& stop = {}) {

@@ -31,7 +31,7 @@ MethodModel sample_model(double outer_at_once = 0.55) {
   return m;
 }
 
-const GammaSpace kAll{{kMaxGamma, kMaxGamma}, {kMaxGamma, kMaxGamma}, {true, true}};
+const GammaSpace kAll{{kUsualGamma, kUsualGamma}, {kUsualGamma, kUsualGamma}, {true, true}};
 
 TEST(RankBudgets, IsThatOfAnExhaustiveSearch) {
   for (const double outer : {0.1, 0.3, 0.55, 0.8, 0.92}) {
@@ -42,8 +42,8 @@ TEST(RankBudgets, IsThatOfAnExhaustiveSearch) {
     EXPECT_EQ(t.chosen.budget, model.budgets[budget].budget);
     double least = INFINITY;
     for (std::size_t b = 0; b < model.budgets.size(); ++b) {
-      for (int g = 0; g <= kMaxGamma; ++g) {
-        for (int k = 0; k <= kMaxGamma; ++k) {
+      for (int g = 0; g <= kUsualGamma; ++g) {
+        for (int k = 0; k <= kUsualGamma; ++k) {
           least = std::min(least, *model.ms_per_token(b, {g, k}));
         }
       }
@@ -79,8 +79,8 @@ TEST(RankBudgets, OfSeveralMethodsIsTheirCompromise) {
     double p = 1;
     for (const MethodModel& m : both) {
       double least = INFINITY;
-      for (int g = 0; g <= kMaxGamma; ++g) {
-        for (int k = 0; k <= kMaxGamma; ++k) least = std::min(least, *m.ms_per_token(b, {g, k}));
+      for (int g = 0; g <= kUsualGamma; ++g) {
+        for (int k = 0; k <= kUsualGamma; ++k) least = std::min(least, *m.ms_per_token(b, {g, k}));
       }
       p *= least;
     }

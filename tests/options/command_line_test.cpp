@@ -64,9 +64,9 @@ TEST_F(ConfigFile, IsToml) {
 
 TEST_F(ConfigFile, MistakesNameFileAndLine) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"\n\ngamma = 99\n", ":3: --gamma: expected an integer in 1..31 or auto, found \"99\""},
-      {"gamma = 3.0\n", ":1: --gamma: expected an integer in 1..31 or auto, found \"3.0\""},
-      {"gamma = true\n", ":1: --gamma: expected an integer in 1..31 or auto, found \"true\""},
+      {"\n\ngamma = 99\n", ":3: --gamma: expected an integer in 1..63 or auto, found \"99\""},
+      {"gamma = 3.0\n", ":1: --gamma: expected an integer in 1..63 or auto, found \"3.0\""},
+      {"gamma = true\n", ":1: --gamma: expected an integer in 1..63 or auto, found \"true\""},
       {"seed = \"1,x\"\n",
        ":1: --seed: expected an integer in 0..4611686018427387904, or a list of such, found "
        "\"x\""},

@@ -58,8 +58,8 @@ TEST(Options, EveryBadValueIsRefusedByName) {
 TEST(Options, ExplicitBadValues) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"gamma", "0"},
-      {"gamma", "32"},
-      {"inner-gamma", "32"},
+      {"gamma", "64"},
+      {"inner-gamma", "64"},
       {"prefill", "1"},
       {"gen-len", "0"},
       {"budget", "15"},
@@ -129,8 +129,8 @@ TEST(Options, BothSidesOfEveryLimit) {
       {"run", "on-chip", "-1", "0", "512", "513"},
       {"run", "prefill", "1", "2", "16777216", "16777217"},
       {"run", "gen-len", "0", "1", "16384k", "16777217"},
-      {"run", "gamma", "0", "1", "31", "32"},
-      {"run", "inner-gamma", "0", "1", "31", "32"},
+      {"run", "gamma", "0", "1", "63", "64"},
+      {"run", "inner-gamma", "0", "1", "63", "64"},
       {"run", "budget", "8", "16", "16777216", "16777217"},
       {"run", "chunk-size", "0", "1", "2048", "4097"},  // 2048: the built-in pair's budget
       {"run", "dense-layers", "-1", "0", "511", "512"},

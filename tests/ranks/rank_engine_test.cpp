@@ -275,7 +275,7 @@ TEST(RankEngine, WhatIsWrongOnAllRanksIsAnErrorOfTheCallAlone) {
                          e.generate(kDefaultMethod, kCount, 1, 0, {}, {}).tokens.size());
     });
   });
-  EXPECT_EQ(value_of_rank_0(ends), "--gamma: expected 1 to 31, found 99, then 40");
+  EXPECT_EQ(value_of_rank_0(ends), "--gamma: expected 1 to 63, found 99, then 40");
 }
 
 TEST(RankEngine, WhatIsWrongOnOneRankEndsTheRun) {
