@@ -175,11 +175,11 @@ def read_round(level, document):
             "prefill_ms": ar["timing"]["prefill_ms"],
             "prefill_share": ar["timing"]["prefill_fraction_gemm"]}
         for rows in ROWS:
-            steps = cases[rows]["draft"]["steps"]
-            figures[f"rows_{rows}"] = steps["outer_verify_ms"] / steps["autoregressive_ms"]
+            step = cases[rows]["draft"]["steps"][-1]
+            figures[f"rows_{rows}"] = step["ms"] / step["one_row_ms"]
         model = ar["model"]["target"]
         tokens = ar["params"]["prefill"] + GENERATED / 2
-        one_row = statistics.median(of_rows["draft"]["steps"]["autoregressive_ms"] for of_rows in cases.values())
+        one_row = statistics.median(of_rows["draft"]["steps"][-1]["one_row_ms"] for of_rows in cases.values())
         return Round(figures, one_row, context, model["dtype"], ar["traffic"][-1]["bytes_per_pass"],
                      context["measured_read_gbs"], context["measured_gemm_gflops"],
                      pass_operations(model, tokens, 1), exponential_operations(level, model, tokens, 1),

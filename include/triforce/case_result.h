@@ -272,7 +272,7 @@ struct CaseResult {
   Timing timing;
   std::optional<PhaseTimes> phases_ms_per_round;
   std::vector<PassTraffic> traffic;
-  StepResult steps;
+  std::vector<StepResult> steps;
   std::vector<LevelResult> acceptance;
   std::optional<RecoveryResult> recovery;
   std::optional<CopiedResult> copied;
@@ -304,11 +304,15 @@ void fields(V& v, CaseResult& c) {
   v("gammas", c.gammas, "tokens asked for per verification; null: nothing is verified");
   v("tuning", c.tuning, "what auto chose for this method; null: nothing was left to auto");
   v("timing", c.timing, "times");
-  v("phases_ms_per_round", c.phases_ms_per_round, "where the time of a round goes, mean");
-  v.named("traffic", c.traffic, &PassTraffic::pass, kPassNames,
-          "what each kind of pass reads and how fast",
+  v("phases_ms_per_round", c.phases_ms_per_round,
+    "where the time of a round goes, mean, ms; null: its chain has no such pass");
+  v.named("traffic", c.traffic, &PassTraffic::pass, pass_names(),
+          "what each kind of pass reads and how fast, innermost first",
           [](auto& g, PassTraffic& t) { fields(g, t); });
-  v("steps", c.steps, "smallest times of single passes, caches at the prompt");
+  v.named("steps", c.steps, &StepResult::pass, pass_names(),
+          "smallest times of single passes, caches at the prompt: of each of chain, and where that "
+          "lacks the full one, of this",
+          [](auto& g, StepResult& s) { fields(g, s); });
   v.named("acceptance", c.acceptance, static_cast<std::string LevelResult::*>(&LevelResult::name),
           kLevelNames, "counters and rates over the timed samples, innermost level first",
           [](auto& g, LevelResult& level) { acceptance_fields(g, level); });

@@ -77,14 +77,7 @@ struct MethodSpec {
     return is_outermost(level) ? g.gamma : g.inner_gamma;
   }
   // The phase that the i-th pass of the chain is timed under.
-  Phase phase(int i) const {
-    if (chain[static_cast<std::size_t>(i)] == kFullPass) return Phase::kOuterVerify;
-    return i == 0 ? Phase::kDraft : Phase::kInnerVerify;
-  }
-  // What results call it (kPassNames): its phase, but where another pass is timed under that, too.
-  const char* pass_name(int i) const {
-    return i > 1 && !is_outermost(i - 1) ? "middle_verify" : to_string(phase(i));
-  }
+  Phase phase(int i) const { return phase_of(chain[static_cast<std::size_t>(i)]); }
   // The pass whose tokens the last one of the chain verifies; nullopt: nothing is verified.
   std::optional<Pass> verified() const {
     return n_passes < 2 ? std::nullopt

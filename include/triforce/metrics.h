@@ -1,5 +1,6 @@
 // What a run measures: plain data, filled only by the decode loop.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -12,24 +13,26 @@
 
 namespace triforce {
 
-// Where the time of a round goes. kHostGap is what no other phase claims.
+// Where the time of a round goes: one phase for each pass of kPassTable, as phase_of() says, and
+// these. kHostGap is what no other phase claims.
 enum class Phase : std::uint8_t {
-  kDraft,        // the innermost proposer's passes
-  kInnerVerify,  // passes of inner verifiers
-  kOuterVerify,  // passes of the outermost verifier; all passes of autoregressive decoding
-  kSampling,     // probs, draws, verifying
-  kCacheUpdate,  // commit, eviction, copies into the retrieval cache
-  kRebuild,      // selecting and gathering chunks again
+  kSampling = kPassKinds,  // probs, draws, verifying
+  kCacheUpdate,            // commit, eviction, copies into the retrieval cache
+  kRebuild,                // selecting and gathering chunks again
   kHostGap,
   kCount
 };
-// As in the result file.
+constexpr Phase phase_of(Pass pass) { return static_cast<Phase>(pass); }
+// As in the result file: the names of passes, then the others.
 constexpr auto names_of(Phase /*any*/) {
-  return std::array{"draft",        "inner_verify", "outer_verify", "sampling",
-                    "cache_update", "rebuild",      "host_gap"};
+  std::array<const char*, static_cast<std::size_t>(Phase::kCount)> names{};
+  const std::array others = {"sampling", "cache_update", "rebuild", "host_gap"};
+  std::copy(others.begin(), others.end(),
+            std::copy_n(pass_names().begin(), kPassKinds, names.begin()));
+  return names;
 }
-using PhaseTimes = std::array<double, names_of(Phase{}).size()>;  // ms
-static_assert(std::tuple_size_v<PhaseTimes> == static_cast<std::size_t>(Phase::kCount));
+// ms by Phase. Of a pass that a method does not have: 0 where times are summed, NaN in a result.
+using PhaseTimes = std::array<double, names_of(Phase{}).size()>;
 
 // The levels that have counters, innermost first: only a method of three levels has a middle one.
 inline constexpr std::array<const char*, 3> kLevelNames = {"inner", "middle", "outer"};

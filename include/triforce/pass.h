@@ -27,22 +27,31 @@ struct PassSpec {
   bool selects;     // which chunks of the full cache its cache holds is selected
   // What results call the time to fill its cache after a prompt, and say of it.
   const char *fill_name, *fill_description;
+  const char* ms_name;  // what the figure of one such pass is called (CaseMetric)
 };
 // In the order in which their caches are made and filled: the full cache first, from which others
 // take rows.
 inline constexpr std::array<PassSpec, kPassKinds> kPassTable = {{
     {Pass::kFull, "full", "target, full cache (ar, outer verify)", Net::kTarget, false, false,
      "prefill_ms",
-     "prefill of the target, median over the prompts, ms; shared by all methods and repetitions"},
+     "prefill of the target, median over the prompts, ms; shared by all methods and repetitions",
+     "full-ms"},
     {Pass::kRetrieval, "retrieval", "target, retrieval cache", Net::kTarget, true, true,
-     "retrieval_build_ms", "after that, scoring, selecting and gathering the retrieval cache, ms"},
+     "retrieval_build_ms", "after that, scoring, selecting and gathering the retrieval cache, ms",
+     "retrieval-ms"},
     {Pass::kStreaming, "streaming", "target, streaming cache", Net::kTarget, true, false,
-     "streaming_prefill_ms", "prefill of the target's streaming cache, ms"},
+     "streaming_prefill_ms", "prefill of the target's streaming cache, ms", "streaming-ms"},
     {Pass::kDraft, "draft", "drafter, streaming cache", Net::kDrafter, false, false,
-     "draft_prefill_ms", "prefill of the drafter, ms"},
+     "draft_prefill_ms", "prefill of the drafter, ms", "draft-ms"},
 }};
 constexpr const PassSpec& spec_of(Pass p) { return kPassTable[static_cast<std::size_t>(p)]; }
 constexpr const char* to_string(Pass p) { return spec_of(p).name; }
+// In the order of the table.
+constexpr std::array<const char*, kPassKinds> pass_names() {
+  std::array<const char*, kPassKinds> names{};
+  for (const PassSpec& p : kPassTable) names[static_cast<std::size_t>(p.pass)] = p.name;
+  return names;
+}
 // The row of that name; null: none.
 constexpr const PassSpec* find_pass(std::string_view name) {
   for (const PassSpec& p : kPassTable) {

@@ -18,7 +18,7 @@
 
 namespace triforce {
 
-inline constexpr std::string_view kResultSchema = "triforce-bench.result/3";
+inline constexpr std::string_view kResultSchema = "triforce-bench.result/4";
 
 // SweepPlace says which case of a sweep a run was.
 struct SweepPlace {

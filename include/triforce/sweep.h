@@ -1,5 +1,7 @@
 // The result of a sweep: one row a case, each with the result of its run.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,7 +11,7 @@
 
 namespace triforce {
 
-inline constexpr std::string_view kSweepSchema = "triforce-bench.sweep/1";
+inline constexpr std::string_view kSweepSchema = "triforce-bench.sweep/2";
 
 // A CaseMetric is a figure of a case: a column of a sweep's table shows it, and a direction
 // compares it.
@@ -21,18 +23,20 @@ enum class CaseMetric : std::uint8_t {
   kAlpha,
   kLength,
   kBound,
-  kDraftMs,
-  kInnerVerifyMs,
-  kOuterVerifyMs,
   kRecovery,
   kCopied,
   kAsAr,
+  kPassMs,  // of the first pass of kPassTable; the others' follow
 };
 // The names are those of scripts/plot_sweep.py where they are axes there too.
 constexpr auto names_of(CaseMetric /*any*/) {
-  return std::array{"ms-per-token", "speedup", "acceptance", "inner-acceptance", "alpha",
-                    "length",       "bound",   "draft-ms",   "inner-verify-ms",  "outer-verify-ms",
-                    "recovery",     "copied",  "as-ar"};
+  const std::array others = {"ms-per-token", "speedup", "acceptance", "inner-acceptance", "alpha",
+                             "length",       "bound",   "recovery",   "copied",           "as-ar"};
+  std::array<const char*, others.size() + kPassKinds> names{};
+  std::transform(kPassTable.begin(), kPassTable.end(),
+                 std::copy(others.begin(), others.end(), names.begin()),
+                 [](const PassSpec& p) { return p.ms_name; });
+  return names;
 }
 // The figure of a case in its unit: times in ms, the others plain numbers; nullopt: not measured.
 std::optional<double> metric_of(const CaseResult& c, CaseMetric metric);
@@ -42,8 +46,14 @@ std::string_view meaning_of(CaseMetric metric);
 bool is_rate(CaseMetric metric);
 // The level whose acceptance it is; nullopt: it is no acceptance rate.
 std::optional<std::string_view> level_of(CaseMetric metric);
-// The pass whose time it is (kPassNames); nullopt: it is none.
-std::optional<std::string_view> pass_of(CaseMetric metric);
+// The pass whose time it is; nullopt: it is none.
+constexpr std::optional<Pass> pass_of(CaseMetric metric) {
+  if (metric < CaseMetric::kPassMs) return std::nullopt;
+  return static_cast<Pass>(static_cast<int>(metric) - static_cast<int>(CaseMetric::kPassMs));
+}
+constexpr CaseMetric ms_of(Pass pass) {
+  return static_cast<CaseMetric>(static_cast<int>(CaseMetric::kPassMs) + static_cast<int>(pass));
+}
 
 // A PublishedPoint was published for a case of the paper's size, or for what no case is. It may
 // also be measured here.
@@ -62,7 +72,7 @@ void fields(V& v, PublishedPoint& p) {
   v("ms_per_token", p.ms_per_token, "milliseconds per token; null: not published");
   v("speedup", p.speedup, "over autoregressive decoding; null: not published");
   v("alpha", p.alpha, "per-token acceptance of the outer level; null: not published");
-  v("pass", p.pass, "draft, inner_verify or outer_verify: the pass of pass_ms; null: none");
+  v("pass", p.pass, "name of the pass of pass_ms; null: none");
   v("pass_ms", p.pass_ms, "milliseconds of one such pass; null: not published");
   v("tokens_per_round", p.tokens_per_round, "tokens per verification; null: not published");
   v("needs", p.needs,

@@ -5,7 +5,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "triforce/acceptance_result.h"
@@ -118,23 +117,20 @@ void fields(V& v, Timing& t) {
 
 template <class V>
 void fields(V& v, PhaseTimes& p) {
-  constexpr std::array<const char*, std::tuple_size_v<PhaseTimes>> kWhat = {
-      "passes of the innermost proposer, ms",
-      "passes of the inner verifier, ms",
-      "passes of the outermost verifier; autoregressive: all passes, ms",
-      "probabilities, draws, acceptance, ms",
-      "commit, eviction, copies into the retrieval cache, ms",
-      "selecting and gathering chunks again, ms",
-      "what no other phase claims, ms"};
-  for (std::size_t i = 0; i < p.size(); ++i) v(to_string(static_cast<Phase>(i)), p[i], kWhat[i]);
+  for (const PassSpec& pass : kPassTable) {
+    v(pass.name, p[static_cast<std::size_t>(pass.pass)], pass.label);
+  }
+  const auto other = [&](Phase phase, const char* what) {
+    v(to_string(phase), p[static_cast<std::size_t>(phase)], what);
+  };
+  other(Phase::kSampling, "probabilities, draws, acceptance, ms");
+  other(Phase::kCacheUpdate, "commit, eviction, copies into the retrieval cache, ms");
+  other(Phase::kRebuild, "selecting and gathering chunks again, ms");
+  other(Phase::kHostGap, "what no other phase claims, ms");
 }
 
-// The passes that read weights, named as the phases they are timed under. That of the middle level
-// is timed under inner_verify with that of the inner one.
-inline constexpr std::array<std::string_view, 4> kPassNames = {"draft", "inner_verify",
-                                                               "middle_verify", "outer_verify"};
 struct PassTraffic {
-  std::string pass;
+  std::string pass;  // a name of kPassTable
   std::int64_t bytes_per_pass = 0;
   double passes_per_token = 0;
   std::optional<double> ms_per_pass, achieved_gbs, fraction_read;
@@ -144,7 +140,7 @@ struct PassTraffic {
 };
 template <class V>
 void fields(V& v, PassTraffic& t) {
-  v("pass", t.pass, "draft, inner_verify or outer_verify, as its phase");
+  v("pass", t.pass, "name of the pass, as in chain");
   v("bytes_per_pass", t.bytes_per_pass, "weights and KV cache, each read once, bytes");
   v("passes_per_token", t.passes_per_token, "over the timed samples");
   v("ms_per_pass", t.ms_per_pass, "from the phase times, ms");
@@ -161,14 +157,16 @@ void fields(V& v, PassTraffic& t) {
 }
 
 struct StepResult {
-  std::optional<double> autoregressive_ms, outer_verify_ms, inner_verify_ms, draft_ms;
+  std::string pass;  // a name of kPassTable
+  std::int64_t rows = 0;
+  std::optional<double> ms, one_row_ms;
 };
 template <class V>
 void fields(V& v, StepResult& s) {
-  v("autoregressive_ms", s.autoregressive_ms, "one token over the full cache, ms");
-  v("outer_verify_ms", s.outer_verify_ms, "gamma + 1 tokens over the full cache, ms");
-  v("inner_verify_ms", s.inner_verify_ms, "inner gamma + 1 tokens over the retrieval cache, ms");
-  v("draft_ms", s.draft_ms, "one token of the innermost proposer, ms");
+  v("pass", s.pass, "name of the pass, as in chain");
+  v("rows", s.rows, "of one pass: 1 of what proposes, else 1 more than its gamma");
+  v("ms", s.ms, "one pass of so many rows, ms; null: not measured");
+  v("one_row_ms", s.one_row_ms, "one pass of one row, ms; null: not measured");
 }
 
 struct Speedup {

@@ -345,14 +345,13 @@ class Suite:
         ar, triforce = paper.get("ar"), paper.get("triforce")
         floor = ratio = None
         if ar and context.get("copy_GB/s"):
-            read = [t for t in ar["traffic"] if t["pass"] == "outer_verify"][0]["bytes_per_pass"]
+            read = ar["traffic"][-1]["bytes_per_pass"]
             floor = read / float(context["copy_GB/s"]) / 1e6
         goal(gpu_goals.STEP,
              ar["timing"]["ms_per_token"]["geometric_mean"] / floor if floor else None)
-        if triforce and triforce["steps"]["outer_verify_ms"] and triforce["steps"][
-                "autoregressive_ms"]:
-            ratio = (triforce["steps"]["outer_verify_ms"] /
-                     triforce["steps"]["autoregressive_ms"])
+        step = triforce["steps"][-1] if triforce else {}
+        if step.get("ms") and step["one_row_ms"]:
+            ratio = step["ms"] / step["one_row_ms"]
         goal(gpu_goals.VERIFICATION, ratio)
         for name, said in (("paper", "paper's rates, gammas 6 and 1"),
                            ("tuned", "paper's rates, tuned gammas"),
@@ -497,7 +496,7 @@ def cases(step):
 
 def of_hybrid_bound(split, case):
     """Time of a verification over the longer of what its run's own rates say of bus and host."""
-    verify = [t for t in case["traffic"] if t["pass"] == "outer_verify"] if case else []
+    verify = case["traffic"][-1:] if case else []
     if not split or not verify or not verify[0]["ms_per_pass"]:
         return None
     memory = case["memory"]

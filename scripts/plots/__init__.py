@@ -4,6 +4,7 @@ command   errors as one line on stderr, exit codes, writing files whole
 packages  packages from outside of Python's own library
 schema    what is wrong with a document, by its schema in data/schema/
 results   result files and tables of foreign results -> runs and rows
+upgrade   results of the format before today's, as today's
 samples   whether figures follow from the samples beside them
 metrics   what a row measured, with intervals; which settings differ among rows
 labels    what rows are called where several stand together

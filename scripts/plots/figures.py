@@ -121,14 +121,17 @@ def positions(row, label):
 
 def phases(rows):
     """Where the time of a round goes, of rows that have phases."""
-    parts = list(rows[0].case["phases_ms_per_round"])
+    cases = [row.case for row in rows]
+    parts = [part for part in cases[0]["phases_ms_per_round"]
+             if any(case["phases_ms_per_round"].get(part) is not None for case in cases)]
     label = Labels(rows).of
     bars = []
     for row in rows:
         ms = [row.case["phases_ms_per_round"].get(part) or 0 for part in parts]
         bars.append(Bar(label(row), sum(ms), text=f"{short_number(sum(ms))} ms", parts=ms))
-    unknown = sorted({key for row in rows for key, value in
-                      row.case["phases_ms_per_round"].items() if value is None})
+    passes = {name for case in cases for name in case["chain"] or ()}
+    unknown = sorted({part for case in cases for part in parts if case["phases_ms_per_round"].get(part) is None and
+                      (part not in passes or part in (case["chain"] or ()))})  # not: its method has no such pass
     small = [f"Not measured in every case: {', '.join(unknown)}."] if unknown else []
     return bar_chart("Milliseconds of a round, by phase", [], bars, small, parts)
 

@@ -24,17 +24,21 @@ def bound_of(case):
     return with_ends(None if outer is None or outer["alpha"] in (None, 1) else 1 / (1 - outer["alpha"]), None, None)
 
 
-def pass_of(name):
-    return lambda case: figure_of(next((p for p in case["traffic"] if p["pass"] == name), None), "ms_per_pass")
+def pass_ms(case, name):
+    """Of a pass of its chain, as a figure of that name has it: "full-ms"."""
+    return figure_of(next((p for p in case["traffic"] if f"{p['pass']}-ms" == name), None), "ms_per_pass")
 
 
 # By the program's names of figures (CaseMetric of include/triforce/sweep.h).
 FIGURES = {
     **{name: metric.of_case for name, metric in METRICS.items()},
-    "alpha": rate_of("outer", "alpha"), "bound": bound_of, "draft-ms": pass_of("draft"),
-    "inner-verify-ms": pass_of("inner_verify"), "outer-verify-ms": pass_of("outer_verify"),
+    "alpha": rate_of("outer", "alpha"), "bound": bound_of,
     "as-ar": lambda case: figure_of(case["lossless"], "equal_tokens"),
 }
+
+
+def figure_named(case, name):
+    return FIGURES[name](case) if name in FIGURES else pass_ms(case, name)
 
 
 def value_text(value, metric):
@@ -100,7 +104,7 @@ def pictures(recipe):
 def ours(recipe):
     metrics = recipe.said["columns"] or [
         *USUAL, *(name for name in ("recovery", "copied") if any(
-            FIGURES[name](case) for _, _, run in recipe.cases for case in run.cases))]
+            figure_named(case, name) for _, _, run in recipe.cases for case in run.cases))]
     options = list(dict.fromkeys(name for _, of, _ in recipe.cases for name in of))
     rows = []
     for number, of, run in recipe.cases:
@@ -119,7 +123,7 @@ def ours(recipe):
 
 
 def cell_of(case, name):
-    found = FIGURES[name](case) if is_measured(case) else None
+    found = figure_named(case, name) if is_measured(case) else None
     digits = 3 if name in RATES or is_time(name) else 2
     return "\u2013" if found is None else figure(found, digits, "x" if name in FACTORS else "")
 

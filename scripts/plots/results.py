@@ -10,6 +10,7 @@ from functools import lru_cache
 from plots.command import BadInput, read_text
 from plots.samples import check_run
 from plots.schema import add_nulls, errors
+from plots.upgrade import upgrade_result
 
 SCHEMAS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "data", "schema")
 # Members of a foreign result that are no figures.
@@ -190,6 +191,7 @@ class Reader:
                 raise BadInput(f"{where}: expected a line of --jsonl, found {error}") from error
 
     def take(self, value, path, where):
+        upgrade_result(value)
         kind = value.get("schema") if isinstance(value, dict) else None
         if not isinstance(kind, str) or kind not in self.schemas:
             found = "none" if kind is None else f"{kind!r:.60}"

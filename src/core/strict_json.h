@@ -38,6 +38,9 @@ class JsonValue {
   using Object = std::vector<JsonMember>;  // in the order of the text
 
   JsonValue() = default;
+  // Of a type of the variant below.
+  template <class T>
+  explicit JsonValue(T value) : data_(std::in_place_type<T>, std::move(value)) {}
   JsonValue(JsonValue&&) noexcept = default;
   JsonValue& operator=(JsonValue&&) noexcept = default;
 
@@ -54,8 +57,13 @@ class JsonValue {
   const std::string& as_string() const { return get<std::string>(); }
   const Array& items() const { return get<Array>(); }
   const Object& members() const { return get<Object>(); }
+  Array& items() { return const_cast<Array&>(get<Array>()); }
+  Object& members() { return const_cast<Object&>(get<Object>()); }
   // nullptr: not an object, or no such key.
   const JsonValue* find(std::string_view key) const;
+  JsonValue* find(std::string_view key) {
+    return const_cast<JsonValue*>(std::as_const(*this).find(key));
+  }
 
  private:
   friend class JsonBuilder;

@@ -38,8 +38,8 @@ struct PublishedResult {
   // One of the first two at most, and the acceptance per token of the outer level where it was
   // published; none of them where pass_ms is.
   std::optional<double> ms_per_token, speedup, alpha;
-  // Of passes: which one (Phase::kDraft, kInnerVerify, kOuterVerify), and how long it takes.
-  std::optional<Phase> pass;
+  // Of passes: which one, and how long it takes.
+  std::optional<Pass> pass;
   std::optional<double> pass_ms;
   // Attention recovered, mean over the layers, and accuracy of needle retrieval.
   std::optional<double> recovery, copied;

@@ -52,7 +52,9 @@ std::vector<LevelCounters> merged_levels(const std::vector<MeasuredRun>& runs);
 // The same with intervals. `repeats`: repetitions of a prompt generate the same, as at temperature
 // 0, and are one observation.
 std::vector<LevelResult> make_acceptance(const std::vector<MeasuredRun>& runs, bool repeats);
-std::optional<PhaseTimes> phases_per_round(const std::vector<MeasuredRun>& runs);
+// Mean of a timed round, ms; NaN: the method has no such pass. nullopt: there is no timed run.
+std::optional<PhaseTimes> phases_per_round(const MethodSpec& method,
+                                           const std::vector<MeasuredRun>& runs);
 // What a method takes before its first decode pass, by prompt, ms: the target's prefill and that of
 // the caches that the method uses.
 std::vector<double> preparation_ms(const MethodSpec& method,
@@ -83,8 +85,7 @@ std::optional<RecoveryResult> make_recovery(std::span<const MeasuredRun> runs, b
 // How often a method ran each pass of its chain, and the bytes that one reads with the KV cache at
 // its mean length over a generation.
 struct PassCount {
-  const char* name = "";              // MethodSpec::pass_name()
-  Phase phase = Phase::kOuterVerify;  // that it is timed under
+  Pass pass = kFullPass;
   std::int64_t passes = 0, bytes_per_pass = 0, bus_bytes_per_pass = 0;
 };
 // context: tokens of sequence, see PassBytes::at().

@@ -28,7 +28,7 @@ class CaseBuilder {
   void add_parts(Validity& validity) const;
   void fill_output(const MethodState& m, CaseResult& c) const;
   void fill_tuning(CaseResult& c) const;
-  StepResult steps(const MethodState& m) const;
+  std::vector<StepResult> steps(const MethodState& m) const;
   PerPass<PassBytes> pass_bytes() const;
 
   const MeasureInput& in_;
@@ -94,7 +94,7 @@ void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
   };
   c.timing = make_timing(m.runs, preparation_ms(*m.method, s_.prefills), bytes_of);
   fill_prefill(c);
-  c.phases_ms_per_round = phases_per_round(m.runs);
+  c.phases_ms_per_round = phases_per_round(*m.method, m.runs);
   c.traffic = make_traffic(*m.method, m.runs, bytes, context, context_);
   c.steps = steps(m);
   // Simulated acceptances are drawn anew for each repetition, whatever the temperature.
@@ -148,26 +148,20 @@ void CaseBuilder::fill_prefill(CaseResult& c) const {
   }
 }
 
-StepResult CaseBuilder::steps(const MethodState& m) const {
-  StepResult r;
-  const auto at = [&](Pass pass, int rows) -> std::optional<double> {
+std::vector<StepResult> CaseBuilder::steps(const MethodState& m) const {
+  std::vector<StepResult> steps;
+  const auto add = [&](Pass pass, int rows) {
     const StepCurve& curve = s_.steps[pass];
-    if (curve.points.empty()) return std::nullopt;
-    return curve.at(rows);
+    StepResult& step = steps.emplace_back(StepResult{to_string(pass), rows, {}, {}});
+    if (curve.points.empty()) return;
+    step.ms = curve.at(rows);
+    step.one_row_ms = curve.at(1);
   };
-  r.autoregressive_ms = at(kFullPass, 1);
   const MethodSpec& spec = *m.method;
-  if (spec.levels() == 0) return r;
-  r.draft_ms = at(spec.proposer(), 1);
-  for (int l = 0; l < spec.levels(); ++l) {
-    const auto ms = at(spec.verifier(l), spec.step(l, m.gammas) + 1);
-    if (spec.is_outermost(l)) {
-      r.outer_verify_ms = ms;
-    } else if (l == 0) {
-      r.inner_verify_ms = ms;
-    }
-  }
-  return r;
+  add(spec.proposer(), 1);
+  for (int l = 0; l < spec.levels(); ++l) add(spec.verifier(l), spec.step(l, m.gammas) + 1);
+  if (!spec.uses(kFullPass)) add(kFullPass, 1);
+  return steps;
 }
 
 void CaseBuilder::fill_speedup(const MethodState& m, CaseResult& c) const {

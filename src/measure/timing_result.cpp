@@ -64,7 +64,8 @@ Sample to_sample(const MeasuredRun& r) {
 
 }  // namespace
 
-std::optional<PhaseTimes> phases_per_round(const std::vector<MeasuredRun>& runs) {
+std::optional<PhaseTimes> phases_per_round(const MethodSpec& method,
+                                           const std::vector<MeasuredRun>& runs) {
   PhaseTimes sum{};
   std::int64_t rounds = 0;
   for_each_timed(runs, [&](const MeasuredRun& r) {
@@ -73,6 +74,9 @@ std::optional<PhaseTimes> phases_per_round(const std::vector<MeasuredRun>& runs)
   });
   if (rounds == 0) return std::nullopt;
   for (double& ms : sum) ms /= static_cast<double>(rounds);
+  for (const PassSpec& p : kPassTable) {
+    if (!method.uses(p.pass)) sum[static_cast<std::size_t>(p.pass)] = NAN;
+  }
   return sum;
 }
 
@@ -191,8 +195,7 @@ std::vector<PassCount> count_passes(const MethodSpec& method, const RunMetrics& 
                            : i == 0             ? run.levels.front().drafted
                                     : run.levels[static_cast<std::size_t>(i) - 1].rounds;
     const Pass pass = method.chain[static_cast<std::size_t>(i)];
-    passes.push_back({method.pass_name(i), method.phase(i), n, bytes[pass].at(context),
-                      bytes[pass].far_at(context)});
+    passes.push_back({pass, n, bytes[pass].at(context), bytes[pass].far_at(context)});
   }
   return passes;
 }
@@ -210,10 +213,10 @@ class TimedPasses {
     for (std::size_t i = 0; i < ms_.size(); ++i) ms_[i] += times[i];
   }
   double count(std::size_t pass) const { return passes_[pass]; }
-  // Of a pass that is alone in its phase.
-  std::optional<double> ms_per_pass(std::size_t pass, Phase phase) const {
-    const double ms = ms_[static_cast<std::size_t>(phase)];
-    const double n = pass < passes_.size() ? passes_[pass] : 0;
+  // Of the i-th of the chain.
+  std::optional<double> ms_per_pass(std::size_t i, Pass pass) const {
+    const double ms = ms_[static_cast<std::size_t>(phase_of(pass))];
+    const double n = i < passes_.size() ? passes_[i] : 0;
     return n > 0 && ms > 0 ? std::optional(ms / n) : std::nullopt;
   }
 
@@ -242,18 +245,12 @@ std::vector<PassTraffic> make_traffic(const MethodSpec& method,
   std::vector<PassTraffic> traffic;
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     const PassCount& kind = kinds[i];
-    const bool alone = std::count_if(kinds.begin(), kinds.end(), [&](const PassCount& k) {
-                         return k.phase == kind.phase;
-                       }) == 1;
-    const auto ms_of = [&](const TimedPasses& of) {
-      return alone ? of.ms_per_pass(i, kind.phase) : std::nullopt;
-    };
     PassTraffic t;
-    t.pass = kind.name;
+    t.pass = to_string(kind.pass);
     t.bytes_per_pass = kind.bytes_per_pass;
     t.bus_bytes_per_pass = kind.bus_bytes_per_pass;
     t.passes_per_token = all.count(i) / static_cast<double>(tokens);
-    t.ms_per_pass = ms_of(all);
+    t.ms_per_pass = all.ms_per_pass(i, kind.pass);
     if (t.ms_per_pass) {
       t.achieved_gbs = static_cast<double>(t.bytes_per_pass) / *t.ms_per_pass / 1e6;
       t.fraction_read = fraction(*t.achieved_gbs, measured.measured_read_gbs);
@@ -265,7 +262,7 @@ std::vector<PassTraffic> make_traffic(const MethodSpec& method,
     for (const auto& [prompt, of_prompt] : by_prompt) {
       constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
       t.ms_per_pass_of_prompt.resize(static_cast<std::size_t>(prompt) + 1, kNone);
-      t.ms_per_pass_of_prompt.back() = ms_of(of_prompt).value_or(kNone);
+      t.ms_per_pass_of_prompt.back() = of_prompt.ms_per_pass(i, kind.pass).value_or(kNone);
     }
     traffic.push_back(std::move(t));
   }

@@ -20,10 +20,10 @@ std::size_t index_of(Phase phase) { return static_cast<std::size_t>(phase); }
 // What a pass takes in the loop over what it takes alone, by its rows.
 using Factors = std::vector<std::pair<double, double>>;
 
-void add_factor(const ProbeSums& sums, Phase phase, Factors& factors) {
-  const std::size_t i = index_of(phase);
-  if (sums.step_ms[i] <= 0 || sums.phase_ms[i] <= 0) return;
-  factors.emplace_back(sums.rows_of[i] / sums.passes_of[i], sums.phase_ms[i] / sums.step_ms[i]);
+void add_factor(const ProbeSums& sums, Pass pass, Factors& factors) {
+  const double ms = sums.phase_ms[index_of(phase_of(pass))];
+  if (sums.step_ms[pass] <= 0 || ms <= 0) return;
+  factors.emplace_back(sums.rows_of[pass] / sums.passes_of[pass], ms / sums.step_ms[pass]);
 }
 
 StepCurve scaled(const StepCurve& curve, const Factors& factors) {
@@ -135,29 +135,29 @@ void ProbeSums::add(const MethodSpec& method, const StepCurves& steps, const Run
   tokens += std::ssize(run.tokens);
   rounds += run.rounds;
   const std::int64_t proposed = method.levels() == 0 ? run.rounds : run.levels.front().requested;
-  const auto count = [&](Pass pass, Phase phase, std::int64_t n, double rows_each) {
+  const auto count = [&](Pass pass, std::int64_t n, double rows_each) {
     if (n == 0) return;
     const auto passes_here = static_cast<double>(n);
-    step_ms[index_of(phase)] += passes_here * steps[pass].at(rows_each);
-    passes_of[index_of(phase)] += passes_here;
-    rows_of[index_of(phase)] += passes_here * rows_each;
+    step_ms[pass] += passes_here * steps[pass].at(rows_each);
+    passes_of[pass] += passes_here;
+    rows_of[pass] += passes_here * rows_each;
     passes += n;
     rows += std::llround(passes_here * rows_each);
   };
-  count(method.proposer(), method.phase(0), proposed, 1);
+  count(method.proposer(), proposed, 1);
   for (int l = 0; l < method.levels(); ++l) {
     const LevelCounters& level = run.levels[static_cast<std::size_t>(l)];
     const double drafted = per(static_cast<double>(level.drafted), level.rounds);
-    count(method.verifier(l), method.phase(l + 1), level.rounds, drafted + 1);
+    count(method.verifier(l), level.rounds, drafted + 1);
   }
 }
 
 void ProbeSums::add(const ProbeSums& other) {
-  for (std::size_t i = 0; i < phase_ms.size(); ++i) {
-    phase_ms[i] += other.phase_ms[i];
-    step_ms[i] += other.step_ms[i];
-    passes_of[i] += other.passes_of[i];
-    rows_of[i] += other.rows_of[i];
+  for (std::size_t i = 0; i < phase_ms.size(); ++i) phase_ms[i] += other.phase_ms[i];
+  for (const PassSpec& p : kPassTable) {
+    step_ms[p.pass] += other.step_ms[p.pass];
+    passes_of[p.pass] += other.passes_of[p.pass];
+    rows_of[p.pass] += other.rows_of[p.pass];
   }
   tokens += other.tokens;
   rounds += other.rounds;
@@ -176,16 +176,14 @@ void MethodModel::calibrate(const ProbeSums& baseline) {
   const auto ms = [&](Phase phase) { return all.phase_ms[index_of(phase)]; };
   costs = {per(ms(Phase::kHostGap), all.passes), per(ms(Phase::kSampling), all.rows),
            per(ms(Phase::kCacheUpdate), all.rounds), per(ms(Phase::kRebuild), all.tokens)};
-  for (int i = 0; i < method->n_passes; ++i) {
-    const Phase phase = method->phase(i);
-    const Pass pass = method->chain[static_cast<std::size_t>(i)];
+  for (const Pass pass : method->passes()) {
     for (BudgetModel& b : budgets) {
       StepCurve& curve = b.steps[pass];
       if (curve.points.empty()) continue;
       Factors factors;
-      if (phase == Phase::kOuterVerify) add_factor(baseline, phase, factors);
+      if (pass == kFullPass) add_factor(baseline, pass, factors);
       for (const ProbeSums& p : spec_of(pass).has_budget ? b.probes : of_all) {
-        add_factor(p, phase, factors);
+        add_factor(p, pass, factors);
       }
       std::stable_sort(factors.begin(), factors.end(),
                        [](const auto& x, const auto& y) { return x.first < y.first; });

@@ -27,8 +27,7 @@ void pool_violators(std::vector<LevelCounters>& of_rising_budgets);
 // Generations of one method with the same gammas on tuning prompts, and what their passes would
 // have taken at their measured step times.
 struct ProbeSums {
-  // Of kDraft, kInnerVerify and kOuterVerify alone: at step times, and passes and their rows.
-  PhaseTimes step_ms{}, passes_of{}, rows_of{};
+  PerPass<double> step_ms, passes_of, rows_of;  // at step times, and passes and their rows
   PhaseTimes phase_ms{};
   std::int64_t tokens = 0, rounds = 0, passes = 0, rows = 0;  // rows of probabilities
   void add(const MethodSpec& method, const StepCurves& steps, const RunMetrics& run);

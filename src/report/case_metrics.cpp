@@ -9,7 +9,7 @@ namespace {
 // A row of the table below.
 struct MetricInfo {
   std::string_view meaning;
-  std::string_view level = {}, pass = {};  // whose rate or time it is; empty: neither
+  std::string_view level = {};  // whose rate it is; empty: it is none
 };
 
 const MetricInfo& info_of(CaseMetric metric) {
@@ -21,18 +21,15 @@ const MetricInfo& info_of(CaseMetric metric) {
       {"acceptance per token as the paper solves it"},
       {"tokens per verification over the full cache, bonus included"},
       {"1 / (1 - alpha), the most that this acceptance can gain: infinite gamma and free drafts"},
-      {"ms of a pass of the innermost proposer", {}, "draft"},
-      {"ms of a pass of the inner verifier, over the small cache", {}, "inner_verify"},
-      {"ms of a pass over the full cache", {}, "outer_verify"},
       {"share of the full cache's attention on tokens that the small cache held"},
       {"tokens of the pass keys that were copied"},
       {"tokens before the first that is not autoregressive decoding's"},
+      {"ms of a pass over the full cache"},
+      {"ms of a pass of the target over the retrieval cache"},
+      {"ms of a pass of the target over a streaming cache"},
+      {"ms of a pass of the drafter"},
   }};
   return kInfo[static_cast<std::size_t>(metric)];
-}
-
-std::optional<std::string_view> given(std::string_view text) {
-  return text.empty() ? std::nullopt : std::optional(text);
 }
 
 const LevelResult* find_level(const CaseResult& c, std::string_view name) {
@@ -63,16 +60,19 @@ double rate_of(const LevelResult& level, CaseMetric metric) {
 }  // namespace
 
 std::string_view meaning_of(CaseMetric metric) { return info_of(metric).meaning; }
-std::optional<std::string_view> level_of(CaseMetric metric) { return given(info_of(metric).level); }
-bool is_rate(CaseMetric metric) {
-  return level_of(metric) || metric == CaseMetric::kAlpha || metric >= CaseMetric::kRecovery;
+std::optional<std::string_view> level_of(CaseMetric metric) {
+  const std::string_view level = info_of(metric).level;
+  return level.empty() ? std::nullopt : std::optional(level);
 }
-std::optional<std::string_view> pass_of(CaseMetric metric) { return given(info_of(metric).pass); }
+bool is_rate(CaseMetric metric) {
+  return level_of(metric) || metric == CaseMetric::kAlpha ||
+         (metric >= CaseMetric::kRecovery && metric < CaseMetric::kPassMs);
+}
 
 std::optional<double> metric_of(const CaseResult& c, CaseMetric metric) {
   if (metric == CaseMetric::kMsPerToken) return c.timing.ms_per_token.geometric_mean;
   if (metric == CaseMetric::kSpeedup) return c.speedup ? c.speedup->value : std::nullopt;
-  if (const auto pass = pass_of(metric)) return pass_ms(c, *pass);
+  if (const auto pass = pass_of(metric)) return pass_ms(c, to_string(*pass));
   if (metric == CaseMetric::kAsAr) return c.lossless.equal_tokens;
   if (metric == CaseMetric::kCopied)
     return c.copied ? std::optional(c.copied->tokens()) : std::nullopt;

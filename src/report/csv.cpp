@@ -51,8 +51,7 @@ struct Columns {
   bool three_levels = false;
 };
 
-// "middle" and "middle_verify"
-bool is_of_three_levels(std::string_view name) { return name.starts_with(kLevelNames[1]); }
+bool is_of_three_levels(std::string_view level) { return level == kLevelNames[1]; }
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include "core/fields.h"
 #include "core/file.h"
 #include "core/strict_json.h"
+#include "report/upgrade.h"
 #include "triforce/sweep.h"
 
 namespace triforce {
@@ -219,8 +220,8 @@ void write_results(JsonWriter& out) {
 // Returns whether a text is a result: its first member is then its schema.
 bool is_result(std::string_view text) {
   const std::string_view first = text.substr(0, 64);
-  return first.find(kResultSchema) != std::string_view::npos ||
-         first.find(kSweepSchema) != std::string_view::npos;
+  return first.find(family_of(kResultSchema)) != std::string_view::npos ||
+         first.find(family_of(kSweepSchema)) != std::string_view::npos;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "core/sha256.h"
 #include "report/result_json.h"
+#include "report/upgrade.h"
 #include "triforce/format.h"
 
 namespace triforce {
@@ -26,7 +27,7 @@ void fields(V& v, ResultLine& l) {
 
 template <class T>
 T read(std::string_view text, const std::string& source, AbsentMembers* absent) {
-  return read_json_text<T>(text, source, kLimits, kErrorKind, absent);
+  return read_json_text<T>(text, source, kLimits, kErrorKind, absent, upgrade_result);
 }
 
 }  // namespace
@@ -105,7 +106,7 @@ std::string result_schema() {
 }
 
 std::string result_line_schema() {
-  return json_schema_text<ResultLine>("triforce-bench.result-line/3",
+  return json_schema_text<ResultLine>("triforce-bench.result-line/4",
                                       "A line of --jsonl of triforce-bench: one case");
 }
 

@@ -1,5 +1,6 @@
 #include "core/file.h"
 #include "core/utf8.h"
+#include "report/upgrade.h"
 #include "triforce/foreign.h"
 #include "triforce/sweep.h"
 
@@ -16,7 +17,7 @@ bool is_jsonl(std::string_view text) {
 
 // Its schema is the first member.
 bool is_sweep(std::string_view text) {
-  return text.substr(0, 64).find(kSweepSchema) != std::string_view::npos;
+  return text.substr(0, 64).find(family_of(kSweepSchema)) != std::string_view::npos;
 }
 
 // A path in a sweep, a document or a line, as ResultFile has it.

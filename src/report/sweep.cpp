@@ -9,6 +9,7 @@
 #include "report/printers.h"
 #include "report/result_json.h"
 #include "report/sweep_words.h"
+#include "report/upgrade.h"
 
 namespace triforce {
 namespace {
@@ -357,7 +358,8 @@ std::string to_markdown(const SweepResult& sweep, bool details) {
 
 SweepResult read_json_sweep(std::string_view text, const std::string& source,
                             AbsentMembers* absent) {
-  return read_json_text<SweepResult>(text, source, kLimits, "InvalidResult", absent);
+  return read_json_text<SweepResult>(text, source, kLimits, "InvalidResult", absent,
+                                     upgrade_result);
 }
 
 std::string sweep_schema() {

@@ -226,20 +226,31 @@ TextTable prefill_table(const RunResult& r) {
   return t;
 }
 
+// A phase in which no case spent time has no column.
 TextTable phase_table(const RunResult& r) {
   TextTable t;
   t.title = "Time of a round, ms and share";
-  t.head = {"method", "round", "draft", "inner", "outer", "sampling", "cache", "rebuild", "host"};
+  t.head = {"method", "round"};
+  std::vector<const PhaseTimes*> times;
+  std::vector<double> rounds;
   for (const CaseResult& c : r.cases) {
     if (!c.phases_ms_per_round) continue;
-    const PhaseTimes& p = *c.phases_ms_per_round;
-    double round = 0;
-    for (const double ms : p) round += ms;
-    std::vector<std::string> row = {c.name, short_number(round)};
-    for (const double ms : p) {
-      row.push_back(ms > 0 ? short_number(ms) + " " + percent(ms / round) : "0");
+    times.push_back(&*c.phases_ms_per_round);
+    double& round = rounds.emplace_back(0);
+    for (const double ms : *times.back()) round += ms > 0 ? ms : 0;
+    t.rows.push_back({c.name, short_number(round)});
+  }
+  for (std::size_t i = 0; i < std::tuple_size_v<PhaseTimes>; ++i) {
+    const auto spent = [&](const PhaseTimes* of) { return (*of)[i] > 0; };
+    if (std::none_of(times.begin(), times.end(), spent)) continue;
+    const std::string_view name = to_string(static_cast<Phase>(i));
+    t.head.emplace_back(name.substr(0, name.find('_')));
+    for (std::size_t row = 0; row < times.size(); ++row) {
+      const double ms = (*times[row])[i];
+      t.rows[row].push_back(ms > 0           ? short_number(ms) + " " + percent(ms / rounds[row])
+                            : std::isnan(ms) ? "-"
+                                             : "0");
     }
-    t.rows.push_back(std::move(row));
   }
   return t;
 }

@@ -97,7 +97,7 @@ FiguresBySample pass_times(const CaseResult& c, std::string_view pass) {
 }
 
 FiguresBySample figures_of(const Found& found, CaseMetric metric) {
-  if (const auto pass = pass_of(metric)) return pass_times(*found.result, *pass);
+  if (const auto pass = pass_of(metric)) return pass_times(*found.result, to_string(*pass));
   return metric == CaseMetric::kSpeedup ? speedups(found) : ms_per_token(*found.result);
 }
 

@@ -16,7 +16,7 @@
 
 namespace triforce {
 
-inline constexpr std::string_view kJournalSchema = "triforce-bench.journal/2";
+inline constexpr std::string_view kJournalSchema = "triforce-bench.journal/3";
 
 // Rows can stand in one table only if these are the same.
 struct JournalHeader {

@@ -46,7 +46,7 @@ class Offload(ProgramTest):
                 self.assertEqual(here["bus_bytes_per_pass"], 0)
                 self.assertIsNone(here["bus_gbs"])
                 self.assertEqual(here["bytes_per_pass"], there["bytes_per_pass"])
-                if here["pass"] == "outer_verify":
+                if here["pass"] == "full":
                     # Two layers of three, K and V of 3 heads of 16 dimensions, of 128 tokens and
                     # half of the generated ones.
                     row = 2 * 2 * 3 * 16 * (4 if b["model"]["target"]["dtype"] == "f32" else 2)

@@ -29,7 +29,7 @@ class Results(ProgramTest):
         self.run_program("run", *self.tiny(json=self.path("a.json"), jsonl=self.path("a.jsonl"),
                                            csv=self.path("a.csv")))
         result = strict_json(self.read("a.json"))
-        self.assertEqual(result["schema"], "triforce-bench.result/3")
+        self.assertEqual(result["schema"], "triforce-bench.result/4")
         self.assertEqual([c["method"] for c in result["cases"]], ["ar", "triforce"])
         self.assertTrue(all(c["status"] == "ok" for c in result["cases"]))
         lines = [strict_json(line) for line in self.read("a.jsonl").splitlines()]

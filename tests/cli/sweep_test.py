@@ -16,7 +16,7 @@ SCHEMA = strict_json((SOURCE / "data/schema/sweep.schema.json").read_text(encodi
 
 
 RECIPE = """title = 'Lengths'
-columns = ['outer-verify-ms', 'alpha']
+columns = ['full-ms', 'alpha']
 [options]
 no-baseline = true
 method = 'triforce'
@@ -430,7 +430,7 @@ class Sweep(ProgramTest):
             self.assertEqual([(row["sweep.case"], row["sweep.recipe"]) for row in csv.DictReader(file)],
                              [(str(row["case"]), sweep["recipes"][0]["name"])
                               for row in sweep["cases"]])
-        self.assertEqual(sweep["recipes"][0]["columns"], ["outer-verify-ms", "alpha"])
+        self.assertEqual(sweep["recipes"][0]["columns"], ["full-ms", "alpha"])
         longer, accepted = sweep["recipes"][0]["directions"]
         self.assertEqual([longer["side"]["case"], longer["than"]["case"]], [3, 1])
         self.assertEqual(longer["metric"], "ms-per-token")
@@ -439,7 +439,7 @@ class Sweep(ProgramTest):
         self.assertEqual(longer["ci95_over"], "prompts")
         self.assertIn(accepted["verdict"], ("holds", "reversed", "undecided"))
         self.assertIn("What was to be shown\n- a longer prompt takes more than a hundredth", done.out)
-        self.assertIn("outer-verify-ms", done.out)
+        self.assertIn("full-ms", done.out)
         self.assertNotIn("speedup", done.out.split("What was to be shown")[0])
         # Cases that the command line left out, or that another shard has.
         _, sweep = self.sweep_recipe(recipe, "--prefill", "96")

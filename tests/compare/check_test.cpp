@@ -5,6 +5,7 @@
 
 #include "compare/made_result.h"
 #include "statistics/by_prompt.h"
+#include "triforce/method.h"
 
 namespace triforce {
 namespace {
@@ -18,10 +19,10 @@ RunResult full_result() {
   for (CaseResult& c : run.cases) {
     std::map<int, std::vector<double>> by_prompt, per_byte;
     FiguresBySample figures;
-    c.traffic.resize(c.method == "ar" ? 1 : 3);
-    for (std::size_t i = 0; i < c.traffic.size(); ++i) {
-      c.traffic[i].pass = kPassNames[c.traffic.size() == 1 ? 2 : i];
-      c.traffic[i].bytes_per_pass = 1000 * std::int64_t(i + 1);
+    for (const Pass pass : spec_of(*parse_method(c.method)).passes()) {
+      PassTraffic& t = c.traffic.emplace_back();
+      t.pass = to_string(pass);
+      t.bytes_per_pass = 1000 * std::ssize(c.traffic);
     }
     for (const Sample* s : timed_samples(c)) {
       by_prompt[s->prompt].push_back(s->ms_per_token());

@@ -416,7 +416,8 @@ TEST_F(EngineOnce, AWindowIsATextOfItsOwn) {
       StreamingCache cache(*b, d.layers, d.kv_heads, d.head_dim, window, kStreamingChunk,
                            pair.draft.dtype);
       PhaseTimer timer(*b);
-      WindowScorer scorer(*b, model, cache, window, 400, {1.0F, 1.0F, 0}, timer, Phase::kDraft);
+      WindowScorer scorer(*b, model, cache, window, 400, {1.0F, 1.0F, 0}, timer,
+                          phase_of(Pass::kDraft));
       scorer.start(std::span(tokens).first(kLength));
       Tensor got(b->allocator(), DType::kF32, {2, kVocab}, b->place(), MemTag::kProbs);
       scorer.feed(std::span(tokens).subspan(kLength, 20), got.view());
@@ -557,7 +558,7 @@ TEST_F(EngineOnce, GammasOfZeroAreTheVerifiersOwnPasses) {
       const RunMetrics& m = streams.of(Method::kTriForce);
       EXPECT_EQ(m.levels[1].drafted > 0, allowed.gamma > 0);
       EXPECT_EQ(m.levels[0].drafted > 0, allowed.gamma > 0 && allowed.inner_gamma > 0);
-      EXPECT_EQ(m.phase_ms[static_cast<std::size_t>(Phase::kDraft)] > 0,
+      EXPECT_EQ(m.phase_ms[static_cast<std::size_t>(phase_of(Pass::kDraft))] > 0,
                 allowed.gamma > 0 && allowed.inner_gamma > 0);
     }
   }

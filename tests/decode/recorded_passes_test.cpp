@@ -71,7 +71,7 @@ struct RecordedPasses : ::testing::Test {
     noting_.times.clear();
     const RunMetrics none = run.generate(m, 0, 1, 0);
     EXPECT_TRUE(none.tokens.empty()) << what;
-    EXPECT_EQ(none.phase_ms[static_cast<std::size_t>(Phase::kOuterVerify)], 0) << what;
+    EXPECT_EQ(none.phase_ms[static_cast<std::size_t>(phase_of(kFullPass))], 0) << what;
     for (const auto& [key, n] : noting_.times) EXPECT_EQ(n, 2) << what << ", kind " << key.kind;
     return passes_of(noting_.times);
   }

@@ -213,7 +213,12 @@ class Resumed : public MeasureGroup {
                   to_json_text(static_cast<const LevelCounters&>(b.acceptance[l])));
       }
       EXPECT_EQ(to_json_text(a.output), to_json_text(b.output));
-      EXPECT_EQ(a.steps.outer_verify_ms.has_value(), b.steps.outer_verify_ms.has_value());
+      ASSERT_EQ(a.steps.size(), b.steps.size());
+      for (std::size_t i = 0; i < b.steps.size(); ++i) {
+        EXPECT_EQ(a.steps[i].pass, b.steps[i].pass);
+        EXPECT_EQ(a.steps[i].rows, b.steps[i].rows);
+        EXPECT_EQ(a.steps[i].ms.has_value(), b.steps[i].ms.has_value());
+      }
     }
   }
   std::array<std::vector<PromptRecord>, 4> records_, fresh_;

@@ -44,8 +44,20 @@ TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
       rounds += static_cast<double>(s.rounds);
       ms += s.decode_ms;
     }
-    for (const double phase : *c.phases_ms_per_round) phases += phase;
+    for (const double phase : *c.phases_ms_per_round) phases += std::isnan(phase) ? 0 : phase;
     EXPECT_NEAR(phases * rounds, ms, 0.2 * ms);
+    // Passes have the names of the chain, and only these are timed.
+    ASSERT_EQ(c.steps.size(), c.chain->size());
+    for (std::size_t i = 0; i < c.chain->size(); ++i) {
+      EXPECT_EQ(c.traffic[i].pass, c.chain->at(i));
+      EXPECT_EQ(c.steps[i].pass, c.chain->at(i));
+      EXPECT_TRUE(c.steps[i].ms && c.steps[i].one_row_ms);
+    }
+    for (const PassSpec& p : kPassTable) {
+      const bool timed =
+          !std::isnan(c.phases_ms_per_round->at(static_cast<std::size_t>(phase_of(p.pass))));
+      EXPECT_EQ(timed, spec_of(*parse_method(c.method)).uses(p.pass)) << p.name;
+    }
     EXPECT_EQ(c.memory.peak->total() > 0, true);
     // The toy weights come with RoPE tables of another length than a run would make.
     for (auto tag = static_cast<std::size_t>(MemTag::kKvFull);

@@ -294,14 +294,18 @@ TEST(Acceptance, OfRoundsThatAllTookEverythingIsNotCertain) {
   EXPECT_DOUBLE_EQ(of_more->mean_accepted_length.high, 7.5);
 }
 
+std::size_t at(Phase phase) { return static_cast<std::size_t>(phase); }
+
 TEST(Phases, ArePerRound) {
   MeasuredRun a = run_of(0, 0, 1);
   a.metrics = triforce_metrics();
-  const auto phases = phases_per_round({warmup_of(1), a, a});
+  const MethodSpec& method = spec_of(Method::kTriForce);
+  const auto phases = phases_per_round(method, {warmup_of(1), a, a});
   ASSERT_TRUE(phases.has_value());
-  EXPECT_DOUBLE_EQ((*phases)[static_cast<std::size_t>(Phase::kInnerVerify)], 3);
-  EXPECT_DOUBLE_EQ((*phases)[static_cast<std::size_t>(Phase::kHostGap)], 0.4);
-  EXPECT_FALSE(phases_per_round({warmup_of(1)}).has_value());
+  EXPECT_DOUBLE_EQ((*phases)[at(phase_of(Pass::kRetrieval))], 3);
+  EXPECT_TRUE(std::isnan((*phases)[at(phase_of(Pass::kStreaming))]));
+  EXPECT_DOUBLE_EQ((*phases)[at(Phase::kHostGap)], 0.4);
+  EXPECT_FALSE(phases_per_round(method, {warmup_of(1)}).has_value());
 }
 
 // 1000, 200, 150 and 30 bytes a pass, whatever the context.
@@ -352,7 +356,7 @@ constexpr MethodSpec kThreeLevels = {
     4,
     {}};
 
-TEST(Traffic, LevelsOfAThreeLevelMethodHaveNamesOfTheirOwn) {
+TEST(Traffic, LevelsAndPassesOfAThreeLevelMethodHaveNamesOfTheirOwn) {
   MeasuredRun a = run_of(0, 0, 1);
   a.metrics = triforce_metrics();
   LevelCounters middle = a.metrics.levels.front();
@@ -363,15 +367,15 @@ TEST(Traffic, LevelsOfAThreeLevelMethodHaveNamesOfTheirOwn) {
   EXPECT_EQ(levels, (std::vector<std::string>{"inner", "middle", "outer"}));
   const auto traffic = make_traffic(kThreeLevels, {a}, known_bytes(), 100, {});
   for (const PassTraffic& t : traffic) passes.push_back(t.pass);
-  EXPECT_EQ(passes,
-            (std::vector<std::string>{"draft", "inner_verify", "middle_verify", "outer_verify"}));
+  EXPECT_EQ(passes, (std::vector<std::string>{"draft", "streaming", "retrieval", "full"}));
   EXPECT_EQ(traffic[1].bytes_per_pass, 150);
   EXPECT_EQ(traffic[2].bytes_per_pass, 200);
   const auto tokens = static_cast<double>(a.metrics.tokens.size());
   EXPECT_DOUBLE_EQ(traffic[1].passes_per_token, 24 / tokens);
   EXPECT_DOUBLE_EQ(traffic[2].passes_per_token, 12 / tokens);
-  // Both are timed under one phase, so no time is that of one of them.
-  EXPECT_FALSE(traffic[1].ms_per_pass || traffic[2].ms_per_pass);
+  // Each has the time of its own phase, which the one over the streaming cache has none of here.
+  EXPECT_FALSE(traffic[1].ms_per_pass);
+  EXPECT_DOUBLE_EQ(*traffic[2].ms_per_pass, 1);  // 12 ms over 12 passes
   EXPECT_TRUE(traffic[0].ms_per_pass && traffic[3].ms_per_pass);
 }
 
@@ -387,7 +391,7 @@ TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
   measured.measured_h2d_gbs = 4.0;
   const auto traffic = make_traffic(triforce, {a, a}, bytes, 1500, measured);
   ASSERT_EQ(traffic.size(), 3U);
-  EXPECT_EQ(traffic[2].pass, "outer_verify");
+  EXPECT_EQ(traffic[2].pass, "full");
   EXPECT_DOUBLE_EQ(traffic[2].passes_per_token, 0.2);
   EXPECT_DOUBLE_EQ(*traffic[2].ms_per_pass, 4);    // 16 ms over 4 passes
   EXPECT_DOUBLE_EQ(*traffic[2].achieved_gbs, 10);  // 40 MB in 4 ms
@@ -404,7 +408,7 @@ TEST(Traffic, StandsBesideTheMeasuredBandwidth) {
   // By prompt: the second has none, the third takes three times as long in half of the passes.
   MeasuredRun c = run_of(2, 0, 1);
   c.metrics = a.metrics;
-  c.metrics.phase_ms[static_cast<std::size_t>(Phase::kOuterVerify)] *= 3;
+  c.metrics.phase_ms[at(phase_of(kFullPass))] *= 3;
   const PassTraffic outer = make_traffic(triforce, {a, c, a}, bytes, 1500, measured)[2];
   ASSERT_EQ(outer.ms_per_pass_of_prompt.size(), 3U);
   EXPECT_DOUBLE_EQ(outer.ms_per_pass_of_prompt[0], 4);

@@ -194,9 +194,9 @@ TEST(Calibration, FindsWhatTheLoopTakes) {
   for (int i = 0; i < 400; ++i) inner.add_round(3, 3, 1);
   for (int i = 0; i < 100; ++i) outer.add_round(6, 7, 4);
   run.levels = {inner, outer};
-  run.phase_ms[at(Phase::kDraft)] = 2 * 1200 * 0.08;
-  run.phase_ms[at(Phase::kInnerVerify)] = factor_of(0) * 400 * steps[Pass::kRetrieval].at(4);
-  run.phase_ms[at(Phase::kOuterVerify)] = 1.5 * 100 * steps[Pass::kFull].at(8);
+  run.phase_ms[at(phase_of(Pass::kDraft))] = 2 * 1200 * 0.08;
+  run.phase_ms[at(phase_of(Pass::kRetrieval))] = factor_of(0) * 400 * steps[Pass::kRetrieval].at(4);
+  run.phase_ms[at(phase_of(kFullPass))] = 1.5 * 100 * steps[Pass::kFull].at(8);
   run.phase_ms[at(Phase::kSampling)] = 0.01 * (1200 + 400 * 4 + 100 * 8);
   run.phase_ms[at(Phase::kHostGap)] = 0.004 * (1200 + 400 + 100);
   run.phase_ms[at(Phase::kCacheUpdate)] = 0.2 * 100;
@@ -204,11 +204,11 @@ TEST(Calibration, FindsWhatTheLoopTakes) {
   RunMetrics alone;
   alone.rounds = 50;
   alone.tokens.resize(50);
-  alone.phase_ms[at(Phase::kOuterVerify)] = 1.1 * 50 * 2.5;
+  alone.phase_ms[at(phase_of(kFullPass))] = 1.1 * 50 * 2.5;
   for (std::size_t b = 0; b < model.budgets.size(); ++b) {
     BudgetModel& of = model.budgets[b];
     RunMetrics its_run = run;
-    its_run.phase_ms[at(Phase::kInnerVerify)] =
+    its_run.phase_ms[at(phase_of(Pass::kRetrieval))] =
         factor_of(b) * 400 * of.steps[Pass::kRetrieval].at(4);
     of.probes.resize(1);
     of.probes[0].add(*model.method, of.steps, its_run);
@@ -236,7 +236,7 @@ TEST(Calibration, FindsWhatTheLoopTakes) {
   RunMetrics longer = run;
   longer.levels[1] = LevelCounters();
   for (int i = 0; i < 100; ++i) longer.levels[1].add_round(15, 15, 4);
-  longer.phase_ms[at(Phase::kOuterVerify)] = 1.2 * 100 * steps_before[Pass::kFull].at(16);
+  longer.phase_ms[at(phase_of(kFullPass))] = 1.2 * 100 * steps_before[Pass::kFull].at(16);
   model = before;
   for (BudgetModel& b : model.budgets) b.probes.clear();
   std::vector<ProbeSums>& both = model.budgets[0].probes;

@@ -304,8 +304,7 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
        ":12: directions: expected two cases, found one: budget 64, temp 0"},
       {begin + "metric = 'beauty'\n" + both,
        ":14: metric: expected one of ms-per-token, speedup, acceptance, inner-acceptance, "
-       "draft-ms, "
-       "inner-verify-ms, outer-verify-ms, recovery, as-ar, found \"beauty\""},
+       "recovery, as-ar, full-ms, retrieval-ms, streaming-ms, draft-ms, found \"beauty\""},
       {begin + "metric = 'acceptance'\n" + both + "less = { temp = 0, budget = 64 }\n",
        ":12: directions: expected text, metric, one of greater and less, and than, found greater "
        "and "
@@ -326,7 +325,8 @@ TEST_F(RecipeTest, MistakesInDirectionsAndColumns) {
        "sizes"},
       {"title = 'T'\ncolumns = ['alpha', 'beta']\n[tiny]\nprefill = 2048\n",
        ":2: columns: expected one of ms-per-token, speedup, acceptance, inner-acceptance, alpha, "
-       "length, bound, draft-ms, inner-verify-ms, outer-verify-ms, recovery, copied, as-ar, found "
+       "length, bound, recovery, copied, as-ar, full-ms, retrieval-ms, streaming-ms, draft-ms, "
+       "found "
        "\"beta\""},
   };
   for (const auto& [text, message] : cases) {

@@ -129,8 +129,8 @@ SweepResult sample_recipe() {
   point.source = "Figure 9; a100-80g";
   point.pass = "draft";
   point.pass_ms = 0.45;
-  recipe.columns = {CaseMetric::kSpeedup, CaseMetric::kAcceptance,    CaseMetric::kAlpha,
-                    CaseMetric::kBound,   CaseMetric::kInnerVerifyMs, CaseMetric::kLength};
+  recipe.columns = {CaseMetric::kSpeedup, CaseMetric::kAcceptance, CaseMetric::kAlpha,
+                    CaseMetric::kBound,   ms_of(Pass::kRetrieval), CaseMetric::kLength};
   for (SweepRow& row : sweep.rows) row.recipe = recipe.name;
   SweepDirection d;
   d.text = "acceptance rises with the budget";
@@ -155,7 +155,7 @@ SweepResult sample_recipe() {
   recipe.directions.push_back(d);
   d = {};
   d.text = "a pass takes no longer";
-  d.metric = CaseMetric::kDraftMs;
+  d.metric = ms_of(Pass::kDraft);
   d.relation = DirectionRelation::kLess;
   d.side = {3, "triforce", "budget 2048", {}};
   d.than = {1, "triforce", "budget 512", 0.125};
@@ -197,9 +197,9 @@ TEST(Metrics, OfACase) {
   const CaseResult c = sample_triforce();
   EXPECT_EQ(metric_of(c, CaseMetric::kMsPerToken), 2.0);
   EXPECT_EQ(metric_of(c, CaseMetric::kSpeedup), 2.0);
-  EXPECT_EQ(metric_of(c, CaseMetric::kDraftMs), 0.1);
-  EXPECT_EQ(metric_of(c, CaseMetric::kInnerVerifyMs), 1.5);
-  EXPECT_EQ(metric_of(c, CaseMetric::kOuterVerifyMs), 4.0);
+  EXPECT_EQ(metric_of(c, ms_of(Pass::kDraft)), 0.1);
+  EXPECT_EQ(metric_of(c, ms_of(Pass::kRetrieval)), 1.5);
+  EXPECT_EQ(metric_of(c, ms_of(Pass::kFull)), 4.0);
   EXPECT_EQ(metric_of(c, CaseMetric::kInnerAcceptance), 0.5);
   const double alpha = c.acceptance[1].alpha();
   EXPECT_EQ(metric_of(c, CaseMetric::kAlpha), alpha);
@@ -214,7 +214,7 @@ TEST(Metrics, OfACase) {
   for (std::size_t i = 0; i < names_of(CaseMetric{}).size(); ++i) {
     const auto metric = static_cast<CaseMetric>(i);
     EXPECT_FALSE(meaning_of(metric).empty());
-    if (metric == CaseMetric::kMsPerToken || metric == CaseMetric::kOuterVerifyMs ||
+    if (metric == CaseMetric::kMsPerToken || metric == ms_of(Pass::kFull) ||
         metric == CaseMetric::kCopied) {
       continue;
     }
@@ -383,7 +383,7 @@ TEST(Table, FitsAHundredColumns) {
       level.tested_at.assign(62, 100);
       level.accepted_at.assign(62, 50);
     }
-    for (double& ms : *c.phases_ms_per_round) ms = 12345.6;
+    for (double& ms : *c.phases_ms_per_round) ms = std::isnan(ms) ? ms : 12345.6;
     for (PassTraffic& t : c.traffic) t.bytes_per_pass = 99'990'000'000;
     c.validity.reasons.push_back(std::string(250, 'r'));
   }

@@ -165,8 +165,8 @@ std::string changed(const std::string& from, const std::string& to) {
 }
 
 TEST(Reader, OtherVersionsAreRefusedByName) {
-  EXPECT_EQ(refusal(changed("triforce-bench.result/3", "triforce-bench.result/2")),
-            "r.json: schema: expected triforce-bench.result/3, found "
+  EXPECT_EQ(refusal(changed("triforce-bench.result/4", "triforce-bench.result/2")),
+            "r.json: schema: expected triforce-bench.result/4, found "
             "\"triforce-bench.result/2\"");
   EXPECT_EQ(refusal("{}"), "r.json: schema is missing");
   EXPECT_EQ(refusal("[]"), "r.json: expected an object, found an array of 0");
@@ -211,10 +211,10 @@ TEST(Reader, CountsWhoseSumsMayNotFit) {
 }
 
 TEST(Reader, MessagesAreOneLineOfBoundedLength) {
-  const std::string other = refusal(changed("triforce-bench.result/3", std::string(5000, 'x')));
+  const std::string other = refusal(changed("triforce-bench.result/4", std::string(5000, 'x')));
   EXPECT_LT(other.size(), 200U);
-  EXPECT_EQ(refusal(changed("triforce-bench.result/3", "a\\nb")),
-            R"(r.json: schema: expected triforce-bench.result/3, found "a\x0ab")");
+  EXPECT_EQ(refusal(changed("triforce-bench.result/4", "a\\nb")),
+            R"(r.json: schema: expected triforce-bench.result/4, found "a\x0ab")");
   RunResult r = sample_result();
   LevelResult& level = r.cases[1].acceptance[0];
   level.tested_at.assign(500, 7);

@@ -109,9 +109,9 @@ CaseResult sample_baseline() {
   warm.decode_ms = 20;
   warm.tokens_sha256 = "cc33";
   c.timing.samples = {warm};
-  c.phases_ms_per_round = PhaseTimes{0, 0, 3.75, 0.2, 0, 0, 0.05};
-  c.traffic = {{"outer_verify", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}, {3.75}}};
-  c.steps.autoregressive_ms = 3.5;
+  c.phases_ms_per_round = PhaseTimes{3.75, NAN, NAN, NAN, 0.2, 0, 0, 0.05};
+  c.traffic = {{"full", 60'000'000, 1.0, 3.75, 16.0, 0.8, 0, {}, {}, {3.75}}};
+  c.steps = {{"full", 1, 3.5, 3.5}};
   c.copied = CopiedResult{4, 1, 64, 40};
   c.memory.planned =
       TaggedBytes{{19'300'000, 0, 32'000'000, 8'000'000, 0, 0, 16'384, 100'000, 0, 300}};
@@ -170,11 +170,11 @@ CaseResult sample_triforce() {
   c.timing.end_to_end_ms = 1419.25;
   c.timing.tokens_per_s = 500.0;
   c.timing.samples.clear();
-  c.phases_ms_per_round = PhaseTimes{1.0, 3.0, 4.0, 1.0, 0.5, 0, 0.5};
+  c.phases_ms_per_round = PhaseTimes{4.0, 3.0, NAN, 1.0, 1.0, 0.5, 0, 0.5};
   c.traffic = {{"draft", 2'000'000, 1.5, 0.1, 20.0, 1.0, 0, {}, {}},
-               {"inner_verify", 24'000'000, 1.25, 1.5, 16.0, 0.8, 0, {}, {}},
-               {"outer_verify", 60'000'000, 0.25, 4.0, 15.0, 0.75, 8'000'000, 2.0, 0.8}};
-  c.steps = {3.5, 4.0, 1.25, 0.0625};
+               {"retrieval", 24'000'000, 1.25, 1.5, 16.0, 0.8, 0, {}, {}},
+               {"full", 60'000'000, 0.25, 4.0, 15.0, 0.75, 8'000'000, 2.0, 0.8}};
+  c.steps = {{"draft", 1, 0.0625, 0.0625}, {"retrieval", 2, 1.25, 1.125}, {"full", 7, 4.0, 3.5}};
   LevelCounters inner;
   inner.name = "inner";
   for (int i = 0; i < 8; ++i) inner.add_round(1, 1, i % 2);
@@ -207,6 +207,7 @@ CaseResult sample_failure() {
   c.status = CaseStatus::kOom;
   c.status_reason = "out of memory: kv_retrieval needs 1000 bytes,\nfound 10";
   c.validity = {false, {"status oom"}, {}};
+  c.steps = {{"retrieval", 1, {}, {}}, {"full", 1, {}, {}}};
   c.lossless.mode = LosslessMode::kTokens;
   return c;
 }

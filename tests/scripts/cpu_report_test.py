@@ -29,7 +29,7 @@ def case(method, steps, ms=2.0):
             "params": {"prefill": 968},
             "timing": {"prefill_ms": 500.0, "prefill_operations": 4e11, "prefill_fraction_gemm": 0.8,
                        "ms_per_token": {"geometric_mean": ms}},
-            "traffic": [{"pass": "outer_verify", "bytes_per_pass": 90_000_000, "fraction_read": 0.9}],
+            "traffic": [{"pass": "full", "bytes_per_pass": 90_000_000, "fraction_read": 0.9}],
             "steps": steps}
 
 
@@ -39,10 +39,10 @@ def document(eight=2.2, sixteen=2.8, **context):
              "load": {"other": 0.01, "stolen": 0.0}, **context}
     entries = []
     for gamma, ms in ((7, eight), (15, sixteen)):
-        steps = {"autoregressive_ms": 2.0, "outer_verify_ms": ms}
+        step = {"pass": "full", "rows": gamma + 1, "ms": ms, "one_row_ms": 2.0}
         entries.append({"options": {"gamma": gamma}, "result": {
-            "context": facts, "cases": [case("ar", {"autoregressive_ms": 2.0, "outer_verify_ms": None}),
-                                        case("draft", steps)]}})
+            "context": facts, "cases": [case("ar", [{"pass": "full", "rows": 1, "ms": 2.0, "one_row_ms": 2.0}]),
+                                        case("draft", [step])]}})
     return {"cases": entries}
 
 
@@ -84,8 +84,8 @@ class Figures(unittest.TestCase):
         broken = []
         for spoil in (lambda d: d.pop("cases"), lambda d: d["cases"].pop(),
                       lambda d: d["cases"][0]["result"]["cases"].pop(),
-                      lambda d: d["cases"][1]["result"]["cases"][1]["steps"].update(outer_verify_ms=None),
-                      lambda d: d["cases"][1]["result"]["cases"][1]["steps"].update(autoregressive_ms=0),
+                      lambda d: d["cases"][1]["result"]["cases"][1]["steps"][-1].update(ms=None),
+                      lambda d: d["cases"][1]["result"]["cases"][1]["steps"][-1].update(one_row_ms=0),
                       lambda d: d["cases"][0]["result"]["context"].pop("measured_gemm_gflops")):
             broken.append(copy.deepcopy(document()))
             spoil(broken[-1])

@@ -5,10 +5,12 @@ import os
 import re
 import unittest
 
-from drawn import GOLDEN, SVG, ScriptTest, group, groups, markers, path, scale_of, text_width, texts
+from drawn import GOLDEN, SOURCE, SVG, ScriptTest, group, groups, markers, path, scale_of, text_width, texts
 from plots import canvas, figures, metrics, sweeps
 from plots.command import BadInput
 from plots.results import Reader, Row
+
+OLDER = SOURCE / "tests/cases/older"
 
 
 def case_with(golden, name="triforce", **params):
@@ -43,13 +45,13 @@ class Results(ScriptTest):
     def test_what_is_no_result(self):
         line = (GOLDEN / "result.jsonl").read_text(encoding="utf-8").splitlines()[0]
         whole = (GOLDEN / "result.json").read_text(encoding="utf-8")
-        old = whole.replace("result/3", "result/2", 1)
+        old = whole.replace("result/4", "result/2", 1)
         self.refused("empty.json", "", "empty")
         self.refused("blank.jsonl", "\n \n", "empty")
         self.refused("text.json", "x", "expected JSON")
         self.refused("bytes.json", b"\xff\xfe", "UTF-8")
         self.refused("list.json", "[]", "schema", "found none")
-        self.refused("old.json", old, "expected one of triforce-bench.result/3", "found 'triforce-bench.result/2'")
+        self.refused("old.json", old, "expected one of triforce-bench.result/4", "found 'triforce-bench.result/2'")
         self.refused("cut.json", whole[:len(whole) // 2], "expected JSON")
         self.refused("cut.jsonl", line + "\n" + line[:400], "cut.jsonl:2", "expected a line of --jsonl")
         self.refused("mixed.jsonl", line + "\n{}\n", "mixed.jsonl:2", "schema")
@@ -69,6 +71,36 @@ class Results(ScriptTest):
         pipe = self.path("pipe.json")
         os.mkfifo(pipe)  # nobody writes to it
         self.assertIn("pipe.json: expected a file", self.script("plot_result", pipe, code=3).err)
+
+    def test_results_of_the_format_before_are_read_as_todays(self):
+        expected = self.golden()["cases"]
+        expected[1]["steps"][1]["one_row_ms"] = None  # which they did not have
+        document = json.loads((OLDER / "result_3.json").read_text(encoding="utf-8"))
+        without = copy.deepcopy(document)
+        for case in without["cases"]:
+            del case["chain"]
+        sweep = {"schema": "triforce-bench.sweep/1", "cases": [
+            {"case": 1, "recipe": None, "options": {}, "result": document}], "recipes": [
+                {"name": "a", "title": "b", "source": "", "about": "", "cannot": [], "directions": [], "published": [
+                    {"method": "retrieval", "setting": "", "pass": "draft", "pass_ms": 9, "source": ""}],
+                 "columns": ["speedup", "outer-verify-ms", "inner-verify-ms", "draft-ms"]}]}
+        lines = (OLDER / "result_3.jsonl").read_text(encoding="utf-8")
+        for name, text in (("r.json", json.dumps(document)), ("r.jsonl", lines), ("without.json", json.dumps(without)),
+                           ("s.json", json.dumps(sweep))):
+            reader = Reader()
+            reader.read(self.write(name, text))
+            read = [{member: case[member] for member in expected[0]}  # lines say more
+                    for run in reader.results.runs for case in run.cases]
+            self.assertEqual(read, expected, name)
+        said = reader.results.recipes[0].said
+        self.assertEqual(said["columns"], ["speedup", "full-ms", "retrieval-ms", "draft-ms"])
+        self.assertEqual(said["published"][0]["pass"], "retrieval")
+        document["cases"][1].update(chain=None, method="other")
+        reader = Reader()
+        reader.read(self.write("other.json", json.dumps(document)))
+        case = reader.results.runs[0].cases[1]
+        self.assertEqual([one["pass"] for one in case["traffic"] + case["steps"]], ["full", "full"])
+        self.assertEqual([case["phases_ms_per_round"][name] for name in ("full", "draft")], [4, None])
 
     def test_every_member_is_needed_and_of_its_type(self):
         golden, reader = self.golden(), Reader()

@@ -373,7 +373,7 @@ class Recipes(ReportTest):
              "about": "acceptance rises", "cannot": ["batch 4: one sequence at a time"],
              "published": [point(), point(setting="budget 1024", alpha=None),
                            point(method="REST", setting="PG-19", alpha=None, needs="a datastore <b>")],
-             "columns": ["speedup", "acceptance", "alpha", "bound", "inner-verify-ms"],
+             "columns": ["speedup", "acceptance", "alpha", "bound", "retrieval-ms"],
              "directions": [
                  direction(), direction(text="no slower", metric="speedup", effect=0.75, ci95_low=0.5,
                                         ci95_high=0.875, threshold=1, verdict="reversed"),
@@ -391,7 +391,7 @@ class Recipes(ReportTest):
     def test_figures_stand_beside_those_published(self):
         found = self.page(self.write("s.json", json.dumps(self.sweep())))
         head, *rows = found.table(["case", "budget", "selection", "method"])
-        self.assertEqual(head[4:], ["speedup", "acceptance", "alpha", "bound", "inner verify ms",
+        self.assertEqual(head[4:], ["speedup", "acceptance", "alpha", "bound", "retrieval ms",
                                     "lossless"])
         self.assertEqual([row[0] for row in rows], ["1"] * 3 + ["2"] * 3)
         mine = next(row for row in rows if row[0] == "2" and row[3] == "triforce")

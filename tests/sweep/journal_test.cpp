@@ -182,11 +182,11 @@ TEST_F(JournalTest, OfAnotherFormat) {
   { const Journal journal(path_, header()); }
   std::string body = text().substr(17);
   body.pop_back();
-  body.replace(body.find("journal/2"), 9, "journal/1");
+  body.replace(body.find("journal/3"), 9, "journal/1");
   write(sha256_hex(body).substr(0, 16) + ' ' + body + '\n');
   const std::string why = refusal(header());
   EXPECT_NE(why.find("was written by a build with another format (expected "
-                     "triforce-bench.journal/2, found \"triforce-bench.journal/1\")"),
+                     "triforce-bench.journal/3, found \"triforce-bench.journal/1\")"),
             std::string::npos)
       << why;
 }
