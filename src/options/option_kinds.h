@@ -1,5 +1,5 @@
-// The kinds of option values: each returns how a member of RunConfig is read and shown. `ref` is a
-// generic lambda from RunConfig& (const or not) to the member; at() makes one.
+// The kinds of option values: each returns how a member of RunConfig or CompareOptions is read and
+// shown. `ref` is a generic lambda from OptionsOf to the member; at() makes one.
 #pragma once
 #include <optional>
 #include <type_traits>
@@ -10,10 +10,17 @@
 
 namespace triforce {
 
-// at(&RunConfig::speculation, &SpeculationOptions::gamma): from a configuration to its member.
-template <class... Path>
-constexpr auto at(Path... path) {
-  return [=](auto& c) -> auto& { return (c.*....*path); };
+// at(&RunConfig::speculation, &SpeculationOptions::gamma): from all options to this one.
+template <class Owner, class T, class... Path>
+constexpr auto at(T Owner::*member, Path... path) {
+  return [=](auto options) -> auto& {
+    if constexpr (std::is_same_v<Owner, CompareOptions>) {
+      TF_CHECK(options.compare != nullptr);
+      return options.compare->*member;
+    } else {
+      return ((options.config.*member).*....*path);
+    }
+  };
 }
 
 // An integer in low..high, or the word (empty: none). Anything else that the member holds (0, an
@@ -21,7 +28,7 @@ constexpr auto at(Path... path) {
 template <class Ref>
 OptionValue integer(std::int64_t low, std::int64_t high, Ref ref, std::string_view word = {}) {
   return {fmt::format("an integer in {}..{}{}{}", low, high, word.empty() ? "" : " or ", word),
-          [=](RunConfig& c, std::string_view text) {
+          [=](OptionsToSet c, std::string_view text) {
             using T = std::decay_t<decltype(ref(c))>;
             ref(c) = T{};
             if (!word.empty() && text == word) return true;
@@ -34,7 +41,7 @@ OptionValue integer(std::int64_t low, std::int64_t high, Ref ref, std::string_vi
             }
             return true;
           },
-          [=](const RunConfig& c) -> ParamValue {
+          [=](OptionsToRead c) -> ParamValue {
             std::optional<std::int64_t> n = ref(c);
             if (n && *n >= low && *n <= high) return *n;
             if (word.empty()) return std::monostate{};
@@ -47,11 +54,11 @@ OptionValue integer(std::int64_t low, std::int64_t high, Ref ref, std::string_vi
 template <class Ref, class Auto>
 OptionValue integer_or_auto(std::int64_t low, std::int64_t high, Ref ref, Auto is_auto) {
   OptionValue value = integer(low, high, ref, "auto");
-  value.set = [set = value.set, is_auto](RunConfig& c, std::string_view text) {
+  value.set = [set = value.set, is_auto](OptionsToSet c, std::string_view text) {
     is_auto(c) = text == "auto";
     return is_auto(c) || set(c, text);
   };
-  value.get = [get = value.get, is_auto](const RunConfig& c) -> ParamValue {
+  value.get = [get = value.get, is_auto](OptionsToRead c) -> ParamValue {
     if (is_auto(c)) return std::string("auto");
     return get(c);
   };
@@ -73,14 +80,14 @@ template <class Ref>
 OptionValue real(Bounds in, Ref ref) {
   return {fmt::format("{}a number in {}{}, {}]", in.or_zero ? "0 or " : "", in.open ? '(' : '[',
                       in.low, in.high),
-          [=](RunConfig& c, std::string_view text) {
+          [=](OptionsToSet c, std::string_view text) {
             const std::optional<double> x = parse_real(text);
             if (!x || !in.contains(*x)) return false;
             using T = std::decay_t<decltype(ref(c))>;
             ref(c) = static_cast<T>(*x);
             return true;
           },
-          [=](const RunConfig& c) -> ParamValue {
+          [=](OptionsToRead c) -> ParamValue {
             using T = std::decay_t<decltype(ref(c))>;
             double x = 0;
             if constexpr (std::is_same_v<T, float>) {
@@ -98,11 +105,11 @@ OptionValue real(Bounds in, Ref ref) {
 template <class Ref>
 OptionValue text(std::string expected, Ref ref) {
   return {std::move(expected),
-          [=](RunConfig& c, std::string_view given) {
+          [=](OptionsToSet c, std::string_view given) {
             ref(c) = std::string(given);
             return !given.empty();
           },
-          [=](const RunConfig& c) -> ParamValue {
+          [=](OptionsToRead c) -> ParamValue {
             if (ref(c).empty()) return std::monostate{};
             return ref(c);
           }};
@@ -119,7 +126,7 @@ OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
     names.emplace_back(word);
   }
   return {std::move(expected),
-          [=](RunConfig& c, std::string_view given) {
+          [=](OptionsToSet c, std::string_view given) {
             for (const auto& [word, value] : words) {
               if (word != given) continue;
               ref(c) = value;
@@ -127,7 +134,7 @@ OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
             }
             return false;
           },
-          [=](const RunConfig& c) -> ParamValue {
+          [=](OptionsToRead c) -> ParamValue {
             for (const auto& [word, value] : words) {
               if (ref(c) == value) return std::string(word);
             }
@@ -139,11 +146,11 @@ OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
 template <class Ref>
 OptionValue flag(Ref ref) {
   return {"true or false",
-          [=](RunConfig& c, std::string_view given) {
+          [=](OptionsToSet c, std::string_view given) {
             ref(c) = given == "true";
             return given == "true" || given == "false";
           },
-          [=](const RunConfig& c) -> ParamValue { return ref(c); }};
+          [=](OptionsToRead c) -> ParamValue { return ref(c); }};
 }
 
 // Kinds that one option has.

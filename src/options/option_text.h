@@ -7,7 +7,7 @@
 namespace triforce {
 
 // The default as make_config() has it, for both sets where they differ: "124928; built-in pair:
-// 15872". Of an option with a value that RunConfig holds.
+// 15872". The option has a value: it is none of the command line's own.
 std::string default_of(Command command, const Option& option);
 // The help of an option, and in brackets its other names, its unit and what a good value is.
 std::string description_of(const Option& option);

@@ -172,8 +172,8 @@ void check_merge(const RunConfig& c) {
   throw_usage("--merge and {}: expected one of them, found both; a merge measures nothing", other);
 }
 
-void check_compared(const RunConfig& c) {
-  if (!c.compare.no_latency || !c.compare.require_latency) return;
+void check_compared(const CompareOptions& c) {
+  if (!c.no_latency || !c.require_latency) return;
   throw_usage("--no-latency and --require-latency: expected one of them, found both");
 }
 
@@ -284,7 +284,8 @@ void give(GivenOptions& given, const Option& option, Given value) {
 namespace {
 
 // Defaults, then the given values. `implied` is the target where none is given.
-RunConfig fill_in(Command command, const GivenOptions& given, const std::string& implied) {
+RunConfig fill_in(Command command, const GivenOptions& given, const std::string& implied,
+                  CompareOptions& compare) {
   RunConfig c;
   c.target = implied;
   c.target_implied = !implied.empty();
@@ -297,7 +298,7 @@ RunConfig fill_in(Command command, const GivenOptions& given, const std::string&
   for (const auto& [name, value] : given) {
     const Option* o = find_option(command, name);
     TF_CHECK(o != nullptr && o->value.set != nullptr, "option {}", name);
-    if (o->value.set(c, value.value)) continue;
+    if (o->value.set({c, compare}, value.value)) continue;
     const bool of_one = (command & (kRun | kSweep)) == 0 && o->value.lists;
     refuse_value(*o, value,
                  of_one && value.value.find(',') != std::string::npos
@@ -320,11 +321,12 @@ std::int64_t usual_budget(const RunConfig& config) {
   return config.builtin_pair() ? kBuiltinBudget : SpeculationOptions{}.budget;
 }
 
-RunConfig make_config(Command command, const GivenOptions& given) {
-  RunConfig c = fill_in(command, given, {});
+RunConfig make_config(Command command, const GivenOptions& given, CompareOptions* compare) {
+  CompareOptions compared;
+  RunConfig c = fill_in(command, given, {}, compared);
   if (c.builtin_pair() && given.contains("prefill")) {
     const std::string target = default_target(positions_needed(command, c));
-    if (!target.empty()) c = fill_in(command, given, target);
+    if (!target.empty()) c = fill_in(command, given, target, compared);
   }
   check_models(c, given);
   check_offload(c);
@@ -337,7 +339,8 @@ RunConfig make_config(Command command, const GivenOptions& given) {
     check_record(c);
     check_merge(c);
   }
-  check_compared(c);
+  check_compared(compared);
+  if (compare != nullptr) *compare = compared;
   return c;
 }
 

@@ -36,17 +36,18 @@ std::vector<PrintedDefault> printed_defaults(const std::string& help) {
 }
 
 // Everything that options can set, in text.
-std::string all_values(const RunConfig& c) {
+std::string all_values(const CommandLine& line) {
   std::string out;
   for (const Option& o : option_table()) {
-    if (o.value.get != nullptr) out += fmt::format("{}={}\n", o.name, to_text(o.value.get(c)));
+    if (o.value.get == nullptr) continue;
+    out += fmt::format("{}={}\n", o.name, to_text(o.value.get({line.config, line.compare})));
   }
   return out;
 }
 
 std::string joined(std::vector<std::string> args, const std::vector<std::string>& more) {
   args.insert(args.end(), more.begin(), more.end());
-  return all_values(parse(args));
+  return all_values(parse_command_line(args));
 }
 
 TEST(Help, APrintedDefaultChangesNothing) {
@@ -65,7 +66,8 @@ TEST(Help, APrintedDefaultChangesNothing) {
       if (d.value == "none" || d.value.find(' ') != std::string::npos) {  // words: nothing is set
         const Option* o = find_option(command, d.name);
         ASSERT_NE(o, nullptr) << d.name;
-        EXPECT_EQ(to_text(o->value.get(parse(builtin))), "") << d.name;
+        const CommandLine line = parse_command_line(builtin);
+        EXPECT_EQ(to_text(o->value.get({line.config, line.compare})), "") << d.name;
         continue;
       }
       const std::string option = "--" + d.name + "=";
