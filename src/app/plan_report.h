@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/machine_plan.h"
-#include "options/models.h"
+#include "options/plan_input.h"
 #include "triforce/plan.h"
 
 namespace triforce {
@@ -26,22 +26,6 @@ struct PlanReport {
   std::vector<std::string> notes() const;
 };
 
-// Returns where --on-chip and --kv-offload put the KV heads of in.target's full cache; the homes of
-// `in` are not read. near_bytes is the room of the device's own memory; it is empty for a device
-// that works in the host's.
-KvHomes choose_homes(const RunConfig& config, const PlanInput& in,
-                     std::optional<std::int64_t> near_bytes);
-// Far KV heads of each layer, of the kv_heads of a rank, that the host computes with at most: all
-// while --hybrid-split auto is not settled.
-int host_split(const RunConfig& config, int kv_heads);
-// Returns whether --hybrid-split auto has yet to be settled.
-bool is_split_by_rates(const RunConfig& config);
-// The input of plan_memory() for a configuration; see PlanInput for a null backend. Throws as
-// plan_memory().
-PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dtype,
-                     const Backend* backend);
-// Returns that input for a CUDA device, for plan_for_machine().
-PlanInput device_input(const RunConfig& config, PlanInput input);
 // `input` is plan_input() of a backend; obstacles and notes of the models are left to the caller.
 // Throws as plan_memory().
 PlanReport make_plan_report(const RunConfig& config, const PlanInput& input,
@@ -63,11 +47,5 @@ std::string plan_schema();  // the JSON Schema of plan_json()
 
 // Says where the assumed acceptances come from, and whether they are another pair's.
 std::string acceptance_source(const RunConfig& config, const PlanInput& in);
-
-// Throws Error(kResources, "MemoryLimit") with one line if the plan needs more than --memory-limit,
-// or without it more than `backend`'s device has free; null, or no device memory: the machine.
-void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backend* backend);
-// Returns whether check_memory() would not throw.
-bool fits_here(const RunConfig& config, const MemoryPlan& memory, const Backend* backend);
 
 }  // namespace triforce

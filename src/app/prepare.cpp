@@ -3,40 +3,12 @@
 #include <algorithm>
 
 #include "app/output.h"
-#include "app/plan_report.h"
 #include "core/utf8.h"
 #include "measure/tuner.h"
+#include "options/plan_input.h"
 #include "options/settings.h"
 
 namespace triforce {
-namespace {
-
-// Throws if --record asks for more numbers than a result may hold.
-void check_recorded(const RunConfig& c, const ModelConfig& target) {
-  // Figures are doubles here: the product of options within their limits is beyond 64 bits.
-  const auto cases = static_cast<double>(c.methods.size());
-  const auto selecting = static_cast<double>(std::count_if(
-      c.methods.begin(), c.methods.end(), [](Method m) { return spec_of(m).selects(); }));
-  const auto prompts = static_cast<double>(c.prompts);
-  const SpeculationOptions& s = c.speculation;
-  const std::int64_t chunks_of_head = std::min(s.budget, c.prefill) / s.chunk_size;
-  const double ids = static_cast<double>(target.layers - s.dense_layers) * target.kv_heads *
-                     static_cast<double>(chunks_of_head);
-  const double repetitions = c.max_noise_pct ? kMaxNoiseFactor * c.repetitions : c.repetitions;
-  const double tokens =
-      c.record.tokens ? 2 * prompts * cases * repetitions * static_cast<double>(c.gen_len) : 0;
-  const double chunks = c.record.chunks ? prompts * selecting * ids : 0;
-  const double probs =
-      c.record.probs ? 2 * prompts * cases * static_cast<double>(kRecordedProbs) : 0;
-  const double total = tokens + chunks + probs;
-  if (total <= static_cast<double>(kMaxRecorded)) return;
-  throw_usage(
-      "--record: expected at most {} numbers in a result, found {:.0f} (tokens {:.0f}, chunks "
-      "{:.0f}, probs {:.0f}); fewer --prompts, --repetitions or methods need fewer",
-      kMaxRecorded, total, tokens, chunks, probs);
-}
-
-}  // namespace
 
 std::vector<OutputRequest> output_requests(const RunConfig& config) {
   return {{"--json", config.json_file},
@@ -145,20 +117,6 @@ std::vector<std::vector<Token>> load_tuning_prompts(const RunConfig& config,
     prompts.push_back(std::move(data.prompts[static_cast<std::size_t>(i)].tokens));
   }
   return prompts;
-}
-
-std::optional<Error> missing_download(const RunConfig& config) {
-  try {
-    ModelPair models = choose_models(config, any_method(config.methods, &MethodSpec::has_drafter));
-    const bool absent = models.target.is_absent() || (models.draft && models.draft->is_absent());
-    if (absent) open_weights(config, models);
-    if (is_published_dataset(config.dataset)) {
-      find_dataset(config.dataset, find_data_folder().downloads());
-    }
-  } catch (const Error& e) {
-    if (e.kind() == std::string_view("FileNotFound")) return e;
-  }
-  return std::nullopt;
 }
 
 std::vector<std::string> find_obstacles(const RunConfig& config, Prepared& prepared,

@@ -61,9 +61,6 @@ std::vector<std::vector<Token>> load_tuning_prompts(const RunConfig& config,
                                                     std::int64_t max_bytes,
                                                     std::function<void()> check_stop);
 
-// A model or a data set that has to be downloaded first: the error that a run with it ends with.
-std::optional<Error> missing_download(const RunConfig& config);
-
 // Returns what keeps `run` from running here and now, one line each, in its words. These are
 // weights and data that are not there, and too little memory. Completes the notes of the models.
 std::vector<std::string> find_obstacles(const RunConfig& config, Prepared& prepared,

@@ -4,13 +4,13 @@
 #include <new>
 
 #include "app/last_resort.h"
-#include "app/plan_report.h"
 #include "comm/same_on_ranks.h"
 #include "core/rounding.h"
 #include "host/load_monitor.h"
 #include "host/machine.h"
 #include "measure/measure.h"
 #include "options/options.h"
+#include "options/plan_input.h"
 #include "options/settings.h"
 #include "report/printers.h"
 #include "triforce/predict.h"

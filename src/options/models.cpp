@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "core/utf8.h"
+#include "data/datasets.h"
 
 namespace triforce {
 namespace {
@@ -185,6 +186,20 @@ std::vector<std::string> labelled_notes(std::string_view role, const ModelChoice
   std::vector<std::string> out;
   for (const std::string& note : model.notes) out.push_back(fmt::format("{}: {}", role, note));
   return out;
+}
+
+std::optional<Error> missing_download(const RunConfig& config) {
+  try {
+    ModelPair models = choose_models(config, any_method(config.methods, &MethodSpec::has_drafter));
+    const bool absent = models.target.is_absent() || (models.draft && models.draft->is_absent());
+    if (absent) open_weights(config, models);
+    if (is_published_dataset(config.dataset)) {
+      find_dataset(config.dataset, find_data_folder().downloads());
+    }
+  } catch (const Error& e) {
+    if (e.kind() == std::string_view("FileNotFound")) return e;
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> labelled_notes(const ModelPair& models) {

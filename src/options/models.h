@@ -41,6 +41,9 @@ ModelPair choose_models(const RunConfig& config, bool want_draft);
 // line with the scripts/download_models.sh command that fetches them.
 void open_weights(const RunConfig& config, ModelPair& models);
 
+// A model or a data set that has to be downloaded first: the error that a run with it ends with.
+std::optional<Error> missing_download(const RunConfig& config);
+
 // The notes of both, "target: ..." before "drafter: ...".
 std::vector<std::string> labelled_notes(const ModelPair& models);
 // Returns the notes of one of them.
