@@ -12,6 +12,7 @@
 #include "core/fields.h"
 #include "core/utf8.h"
 #include "decode/teacher_forced.h"
+#include "measure/prompts.h"
 #include "options/models.h"
 
 namespace triforce {
@@ -40,9 +41,10 @@ ExitCode perplexity_command(const RunConfig& config) {
   const ModelChoice& choice = prepared.models.target;
   open_weights(config, prepared.models);
   check_memory(config, plan_teacher_forced(prepared.plan, config.chunk), session.backend.get());
-  const std::optional<Tokenizer> tokenizer = open_tokenizer(prepared);
-  const Dataset data = load_prompts(prompt_alone, choice, tokenizer,
-                                    std::numeric_limits<std::int64_t>::max(), throw_if_signalled);
+  const std::optional<Tokenizer> tokenizer = open_tokenizer(choice);
+  const Dataset data =
+      load_prompts(prompt_alone, choice, tokenizer, std::numeric_limits<std::int64_t>::max(),
+                   throw_if_signalled, print_note);
   const ModelWeights weights =
       load_model(*session.backend, choice, session.dtype, config.seed, MemTag::kTargetWeights,
                  [&](std::int64_t done, std::int64_t total) {

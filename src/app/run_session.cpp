@@ -12,15 +12,15 @@
 #include "app/plan_report.h"
 #include "app/prepare.h"
 #include "app/progress.h"
-#include "app/ranks.h"
 #include "app/run_observer.h"
 #include "app/signals.h"
 #include "host/gpu_monitor.h"
 #include "host/load_monitor.h"
 #include "host/machine.h"
 #include "measure/measure.h"
+#include "measure/prompts.h"
 #include "options/identity.h"
-#include "options/models.h"
+#include "ranks/ranked_start.h"
 #include "report/printers.h"
 
 namespace triforce {
@@ -129,7 +129,7 @@ struct RunSession::Impl {
   }
   std::int64_t memory_for_prompts() const;
   void read_data();
-  void load();
+  void load(std::int64_t bytes);
   void build_engines();
   double seconds_spent() const {
     return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -153,36 +153,29 @@ struct RunSession::Impl {
   Progress progress;
   RunEvents events;
   std::vector<Run> runs;
-  Session session;
-  std::optional<RunLoad> machines;
-  std::optional<RankMembers> rank;
-  ModelPair models;
+  std::optional<RankedStart> start;
   std::optional<Tokenizer> tokenizer;
-  ModelWeights target, draft;
   std::vector<std::vector<Token>> prompts, tuning_prompts, answers;
   std::shared_ptr<Context> context;  // of runs that share it
 };
 
 void RunSession::Impl::open() {
-  expect_same_options(links, config());
+  start.emplace(links, config());
   links.check_at_meetings([this] { check_time(); });
-  std::vector<RunConfig> configs;
-  for (const Run& run : runs) configs.push_back(run.request.config);
+  std::vector<const RunConfig*> configs;
+  for (const Run& run : runs) configs.push_back(&run.request.config);
   Prepared prepared = prepare(configs, local);
-  expect_same_models(links, prepared.session, prepared.models);
-  machines.emplace(links);
-  rank.emplace(prepared.session, links);
+  start->open(std::move(prepared.session), std::move(prepared.models));
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (prepared.refusals[i]) continue;
     Run& run = runs[i];
-    run.plan = agree_on_plan(links, run.request.config, prepared.session, prepared.models, *rank);
+    run.plan = start->agree_on_plan(run.request.config);
+    run.request.config.speculation.budget = run.plan.options.budget;
     run.input.plan = plan_memory(run.plan);
     run.input.config = run.request.config;
   }
-  open_weights(config(), prepared.models);
-  tokenizer = open_tokenizer(prepared);
-  session = std::move(prepared.session);
-  models = std::move(prepared.models);
+  open_weights(config(), start->models());
+  tokenizer = open_tokenizer(start->models().target);
   for (Run& run : runs) describe(run);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (!prepared.refusals[i]) continue;
@@ -193,6 +186,8 @@ void RunSession::Impl::open() {
 
 void RunSession::Impl::describe(Run& run) {
   MeasureInput& input = run.input;
+  const Session& session = start->session();
+  const ModelPair& models = start->models();
   input.params = echo_params(resolved(run.request.config, session));
   input.backend = session.backend.get();
   input.target_info = target_info(model_info(models.target.config, session.dtype));
@@ -205,7 +200,7 @@ void RunSession::Impl::describe(Run& run) {
   input.context.isa = to_string(session.isa);
   input.context.threads = session.threads;
   input.context.ranks = config().tp;
-  if (config().tp > 1) input.context.communication = rank->communicator->description();
+  if (config().tp > 1) input.context.communication = start->communicator().description();
   if (const std::optional<CudaFacts>& gpu = session.gpu) {
     input.context.gpu_name = gpu->name;
     input.context.sm = gpu->architecture;
@@ -218,7 +213,8 @@ void RunSession::Impl::describe(Run& run) {
 // Small runs need not fit twice.
 std::int64_t RunSession::Impl::memory_for_prompts() const {
   constexpr std::int64_t kAlways = std::int64_t{64} << 20;
-  const bool on_host = !session.gpu || session.backend->traits().shares_host_memory;
+  const bool on_host =
+      !start->session().gpu || start->session().backend->traits().shares_host_memory;
   std::int64_t limit = on_host ? config().memory_limit_bytes : 0;
   if (limit == 0) {
     const std::optional<MemoryState> state = memory_state();
@@ -233,8 +229,9 @@ std::int64_t RunSession::Impl::memory_for_prompts() const {
 }
 
 void RunSession::Impl::read_data() {
-  Dataset data = load_prompts(config(), models.target, tokenizer, memory_for_prompts(),
-                              [this] { check_time(); });
+  Dataset data = load_prompts(
+      config(), start->models().target, tokenizer, memory_for_prompts(), [this] { check_time(); },
+      print_note);
   for (Prompt& prompt : data.prompts) {
     prompts.push_back(std::move(prompt.tokens));
     if (!prompt.answer.empty()) answers.push_back(std::move(prompt.answer));
@@ -242,8 +239,8 @@ void RunSession::Impl::read_data() {
   const bool tuned =
       std::any_of(runs.begin(), runs.end(), [](const Run& r) { return r.request.config.tuned(); });
   if (tuned) {
-    tuning_prompts = load_tuning_prompts(config(), models.target, tokenizer, memory_for_prompts(),
-                                         [this] { check_time(); });
+    tuning_prompts = load_tuning_prompts(config(), start->models().target, tokenizer,
+                                         memory_for_prompts(), [this] { check_time(); });
   }
   for (Run& run : runs) {
     run.input.prompts = prompts;
@@ -271,46 +268,32 @@ LoadProgress RunSession::Impl::load_progress(const char* what) {
   };
 }
 
-void RunSession::Impl::load() {
-  links.meet();  // all have what they compute with
-  Backend& backend = *session.backend;
-  target = load_target(backend, config(), models, session.dtype, links.shard(),
-                       load_progress("load target"));
-  if (models.draft) {
-    draft = load_drafter(backend, config(), models, session.dtype, load_progress("load drafter"));
-  }
-  links.meet();  // all have loaded
+void RunSession::Impl::load(std::int64_t bytes) {
+  start->load(config(), bytes, [this](const char* what) { return load_progress(what); });
   for (Run& run : runs) {
-    run.input.target = &target;
-    run.input.target_info = target_info(model_info(target));
-    if (!models.draft) continue;
-    run.input.draft = &draft;
-    run.input.draft_info = model_info(draft);
+    run.input.target = &start->target();
+    run.input.target_info = target_info(model_info(start->target()));
+    run.input.draft = start->draft();
+    if (run.input.draft != nullptr) run.input.draft_info = model_info(*run.input.draft);
   }
 }
 
 void RunSession::Impl::build_engines() {
   for_each_to_measure([this](Run& run) {
-    const RunConfig& c = run.request.config;
-    const MeasureInput& input = run.input;
     if (run.request.shares_context) {
-      run.input.make_engine = [this, &c, &input](const RunShape& shape) {
+      run.input.make_engine = [this, &run](const RunShape& shape) {
+        const RunConfig& c = run.request.config;
+        Backend& backend = *start->session().backend;
         if (!context) {
           context = std::make_shared<Context>(
-              *session.backend, target,
-              context_shape(*session.backend, target, c.speculation, shape));
+              backend, start->target(),
+              context_shape(backend, start->target(), c.speculation, shape));
         }
-        return make_engine(context, input.draft, c.speculation, c.methods);
+        return make_engine(context, start->draft(), c.speculation, c.methods);
       };
-    } else if (c.tp > 1) {
-      run.input.make_engine = [this, &c, &input](const RunShape& shape) {
-        const BuildEngine build = [this, &c, &input](std::int64_t max_prompt,
-                                                     std::int64_t max_generated) {
-          return make_engine(rank->backend, target, input.draft, c.speculation,
-                             {max_prompt, max_generated, c.methods, input.homes},
-                             rank->communicator.get());
-        };
-        return lead(links, build, shape.max_prompt, shape.max_generated);
+    } else if (config().tp > 1) {
+      run.input.make_engine = [this, &run](const RunShape& shape) {
+        return lead(links, start->engine(run.plan), shape.max_prompt, shape.max_generated);
       };
     }
   });
@@ -318,6 +301,7 @@ void RunSession::Impl::build_engines() {
 
 // Before the memory is taken: a run that fills it leaves none to measure with.
 void RunSession::Impl::measure_bounds() {
+  const Session& session = start->session();
   const auto measured = bandwidths_now(*session.backend);
   const auto gemm_gflops = gemm_gflops_now(*session.backend, session.dtype);
   for (Run& run : runs) {
@@ -331,8 +315,7 @@ void RunSession::Impl::measure_bounds() {
 
 // Memory was checked until then for the most that the plan can take.
 void RunSession::Impl::settle_homes(Run& run) {
-  run.input.context.hybrid_split =
-      agree_on_split(links, run.request.config, *session.backend, run.plan);
+  run.input.context.hybrid_split = start->agree_on_split(run.request.config, run.plan);
   run.input.homes = run.plan.run.homes;
   run.input.plan = plan_memory(run.plan);
 }
@@ -343,7 +326,7 @@ void RunSession::Impl::check_memory_of_all() {
   for_each_to_measure([&](Run& run) {
     const RunConfig& c = run.request.config;
     try {
-      check_memory(c, run.input.plan, session.backend.get());
+      check_memory(c, run.input.plan, start->session().backend.get());
     } catch (const Error& e) {
       write_quietly(2, memory_table(run.input.plan, c.prefill));
       last = NotRun{CaseStatus::kSkippedMemory, e.what(), e.code()};
@@ -364,8 +347,7 @@ void RunSession::Impl::prepare_to_measure() {
   check_time();
   let_allocations_throw();
   measure_bounds();
-  session.backend->reserve_memory(to_take);
-  load();
+  load(to_take);
   build_engines();
 }
 
@@ -406,7 +388,7 @@ std::vector<RunResult> RunSession::Impl::measure() {
   }
   progress.finish();
   std::optional<GpuMonitor> monitor;
-  if (session.gpu) monitor.emplace(session.gpu->pci_bus_id);
+  if (const auto& gpu = start->session().gpu) monitor.emplace(gpu->pci_bus_id);
   std::vector<MeasureInput> inputs;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = runs[i];
@@ -418,7 +400,7 @@ std::vector<RunResult> RunSession::Impl::measure() {
       input.config.timeout_s = std::max(1e-3, input.config.timeout_s - seconds_spent());
     }
     input.monitor = monitor ? &*monitor : nullptr;
-    input.load = &run.load.emplace([this] { return machines->of_machines(gather_load); });
+    input.load = &run.load.emplace([this] { return start->machines().of_machines(gather_load); });
     input.observer = run.observer.get();
     input.shares_context = run.request.shares_context;
     input.records = run.request.records;
@@ -453,7 +435,7 @@ std::vector<RunResult> RunSession::run() {
 }
 
 void RunSession::blame_weights() const {
-  const ModelPair& pair = impl_->models;
+  const ModelPair& pair = impl_->start->models();
   for (const ModelChoice* model : {&pair.target, pair.draft ? &*pair.draft : nullptr}) {
     if (model == nullptr) continue;
     if (const std::string found = find_non_finite_tensor(*model); !found.empty()) print_note(found);

@@ -233,6 +233,12 @@ std::filesystem::path tokenizer_file(const ModelChoice& model) {
   return file;
 }
 
+std::optional<Tokenizer> open_tokenizer(const ModelChoice& model) {
+  const std::filesystem::path file = tokenizer_file(model);
+  if (file.empty()) return std::nullopt;
+  return Tokenizer::open(file, model.config.vocab);
+}
+
 std::filesystem::path find_foreign_tokenizer(const ModelChoice& model) {
   if (model.folder.empty()) return {};
   std::filesystem::path file = model.folder / kForeignTokenizer;

@@ -8,12 +8,12 @@
 #include <map>
 #include <set>
 
-#include "app/ranks.h"
 #include "comm/rank_sockets.h"
 #include "comm/ranks.h"
 #include "core/forwarding_backend.h"
 #include "options/command_line.h"
 #include "options/options.h"
+#include "ranks/ranked_start.h"
 #include "reference/reference_backend.h"
 #include "report/golden.h"
 #include "triforce/pass_kernels.h"

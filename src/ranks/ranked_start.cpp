@@ -1,0 +1,188 @@
+// Tests: tests/app/plan_report_test.cpp, tests/cli/ranks_test.py, tests/cli/launched_test.py
+#include "ranks/ranked_start.h"
+
+#include <algorithm>
+
+#include "comm/host_communicator.h"
+#include "comm/same_on_ranks.h"
+#include "core/rounding.h"
+#include "host/devices.h"
+#include "host/machine.h"
+#include "measure/measure.h"
+#include "options/options.h"
+#include "options/plan_input.h"
+#include "options/settings.h"
+#include "report/printers.h"
+#include "triforce/predict.h"
+
+namespace triforce {
+
+RankedStart::RankedStart(RankLinks& links, const RunConfig& config) : links_(links) {
+  const ResultContext build = make_context({});
+  RankFacts facts = {{"version", build.version},
+                     {"commit", build.commit.value_or("")},
+                     {"build type", build.build_type},
+                     {"compiler", build.compiler}};
+  for (const Option& o : option_table()) {
+    if ((o.commands & kRun) == 0 || o.value.get == nullptr || o.role == Role::kOutputs) continue;
+    facts.emplace_back(fmt::format("--{}", o.name), to_text(o.value.get(config)));
+  }
+  expect_same(links_, facts);
+  if (config.tp == links_.shard().size) return;
+  throw_usage("--tp: expected {}, the processes that were started together, found {}",
+              links_.shard().size, config.tp);
+}
+
+void RankedStart::open(Session session, ModelPair models) {
+  session_ = std::move(session);
+  models_ = std::move(models);
+  RankFacts facts = {{"dtype", to_string(session_.dtype)},
+                     {"processor", session_.gpu ? session_.gpu->architecture
+                                                : std::string(to_string(session_.isa))},
+                     {"target", model_line("", model_info(models_.target.config, session_.dtype))}};
+  if (models_.draft) {
+    facts.emplace_back("drafter",
+                       model_line("", model_info(models_.draft->config, session_.dtype)));
+  }
+  links_.meet();  // opening a device takes its time
+  expect_same(links_, facts);
+  machines_.emplace(links_);
+  backend_.emplace(*session_.backend, links_);
+  if (session_.gpu && links_.shard().size > 1) {
+    communicator_ = connect_devices(*session_.backend, links_);
+  }
+  if (communicator_ == nullptr) {
+    communicator_ = std::make_unique<HostCommunicator>(*session_.backend, links_);
+  }
+}
+
+namespace {
+
+// On this rank.
+std::int64_t largest_budget(RunConfig config, const Backend* backend,
+                            const std::function<PlanInput(const RunConfig&)>& plan_of) {
+  SpeculationOptions& s = config.speculation;
+  const std::int64_t most = s.budget;
+  const auto budgets = budgets_to_try(config.prefill, s.chunk_size, usual_budget(config));
+  for (auto b = budgets.rbegin(); b != budgets.rend(); ++b) {
+    s.budget = std::min(*b, most);
+    if (fits_here(config, plan_memory(plan_of(config)), backend)) break;
+  }
+  return s.budget;
+}
+
+}  // namespace
+
+PlanInput RankedStart::agree_on_plan(const RunConfig& config) {
+  const auto plan_of = [&](const RunConfig& c) {
+    PlanInput plan = plan_input(c, models_, session_.dtype, session_.backend.get());
+    plan.shard = links_.shard();
+    plan.communicator_bytes = communicator_->own_bytes();
+    return plan;
+  };
+  PlanInput plan;
+  if (config.auto_budget) {
+    const std::vector<std::int64_t> budgets =
+        links_.gather_values(largest_budget(config, session_.backend.get(), plan_of));
+    RunConfig agreed = config;
+    agreed.speculation.budget = *std::min_element(budgets.begin(), budgets.end());
+    plan = plan_of(agreed);
+  } else {
+    plan = plan_of(config);
+  }
+  if (plan.shard.size == 1) return plan;
+  const int layers = plan.target.layers, kv_heads = local_shape(plan.target, plan.shard).kv_heads;
+  const std::vector<std::int64_t> near =
+      links_.gather_values(count_heads(plan.run.homes, layers, kv_heads).near);
+  plan.run.homes = spread_homes(layers, kv_heads, *std::min_element(near.begin(), near.end()),
+                                host_split(config, kv_heads));
+  return plan;
+}
+
+namespace {
+
+// Returns what a verification of `plan`, on its rank, reads of far KV heads.
+Backend::FarShape far_shape(const RunConfig& config, const Backend& backend,
+                            const PlanInput& plan) {
+  // Longer rows change no rate, but the time it takes to measure one.
+  constexpr std::int64_t kMaxRows = 65536;
+  const LocalShape target = local_shape(plan.target, plan.shard);
+  const KvHeadCounts heads = count_heads(plan.run.homes, plan.target.layers, target.kv_heads);
+  const bool proposes = std::any_of(config.methods.begin(), config.methods.end(),
+                                    [](Method m) { return spec_of(m).speculates(); });
+  Backend::FarShape s;
+  s.kv_heads = static_cast<int>(heads.bus + heads.host);
+  s.layer_kv_heads = max_far_heads(plan.run.homes, target.kv_heads);
+  s.group = target.heads / target.kv_heads;
+  s.head_dim = target.head_dim;
+  s.rows = round_up(std::min(plan.run.max_prompt, kMaxRows), backend.kv_granule());
+  s.queries = proposes ? config.speculation.gamma + 1 : 1;
+  s.queries = std::min({s.queries, s.rows, std::int64_t{kMaxBatchInvariantRows}});
+  return s;
+}
+
+}  // namespace
+
+std::optional<HybridSplit> agree_on_split(RankLinks& links, const RunConfig& config,
+                                          Backend& backend, PlanInput& plan) {
+  const Backend::FarShape shape = far_shape(config, backend, plan);
+  if (!is_split_by_rates(config) || shape.kv_heads == 0) return std::nullopt;
+  links.meet();  // they share the host's memory, and maybe the bus
+  HybridSplit split;
+  split.rows = shape.queries;
+  split.kv_heads = shape.layer_kv_heads;
+  const std::optional<Backend::FarRates> measured = backend.measure_far_rates(shape);
+  if (measured) {
+    Backend::FarRates lowest = *measured;
+    for (const Backend::FarRates& r : links.gather_values(*measured)) {
+      lowest = {std::min(lowest.bus_gbs, r.bus_gbs), std::min(lowest.host_gbs, r.host_gbs)};
+    }
+    split.bus_gbs = lowest.bus_gbs;
+    split.host_gbs = lowest.host_gbs;
+    split.kv_heads = choose_host_split(shape.layer_kv_heads, lowest);
+  }
+  const int kv_heads = local_shape(plan.target, plan.shard).kv_heads;
+  plan.run.homes = with_host_split(std::move(plan.run.homes), kv_heads, split.kv_heads);
+  return split;
+}
+
+std::optional<HybridSplit> RankedStart::agree_on_split(const RunConfig& config, PlanInput& plan) {
+  return triforce::agree_on_split(links_, config, *session_.backend, plan);
+}
+
+void RankedStart::load(const RunConfig& config, std::int64_t bytes,
+                       const std::function<LoadProgress(const char* what)>& progress) {
+  links_.meet();  // all have what they compute with, and measure no more
+  Backend& backend = *session_.backend;
+  backend.reserve_memory(bytes);
+  target_ = load_model(backend, models_.target, session_.dtype, config.seed, MemTag::kTargetWeights,
+                       progress("load target"), links_.shard());
+  if (models_.draft) {
+    // Another seed than the target's, or a drafter of the same shape would be the target.
+    draft_ = load_model(backend, *models_.draft, session_.dtype, config.seed + 1,
+                        MemTag::kDraftWeights, progress("load drafter"));
+  }
+  links_.meet();  // all have loaded
+}
+
+BuildEngine RankedStart::engine(const PlanInput& plan) {
+  return [this, &plan](std::int64_t max_prompt, std::int64_t max_generated) {
+    return make_engine(*backend_, target_, draft(), plan.options,
+                       {max_prompt, max_generated, plan.run.methods, plan.run.homes},
+                       communicator_.get());
+  };
+}
+
+void follow_rank_0(const RunConfig& config, RankLinks& links, const LocalRank& local) {
+  RankedStart start(links, config);
+  Session session = open_session(session_options(config), local);
+  start.open(std::move(session),
+             choose_models(config, any_method(config.methods, &MethodSpec::has_drafter)));
+  PlanInput plan = start.agree_on_plan(config);
+  start.agree_on_split(config, plan);
+  start.load(config, plan_memory(plan).bytes_to_take(),
+             [&](const char*) { return [&](std::int64_t, std::int64_t) { links.alive(); }; });
+  follow(links, start.engine(plan), [&] { return start.machines().of_rank(); });
+}
+
+}  // namespace triforce

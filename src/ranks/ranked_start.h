@@ -1,0 +1,77 @@
+// Ranks of a run start by the same steps, on rank 0 and on those that follow it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "comm/rank_processes.h"
+#include "host/load_monitor.h"
+#include "host/session.h"
+#include "options/models.h"
+#include "ranks/rank_engine.h"
+#include "triforce/plan.h"
+#include "triforce/report.h"
+
+namespace triforce {
+
+// A RankedStart takes a rank from its options to an engine. Its steps are called in the order in
+// which they stand here, by all ranks at once, and each is all that ranks do together until the
+// next. A step throws as RankLinks, and Error(kUsage) where the ranks differ in what it compares.
+class RankedStart {
+ public:
+  // Compares the build and the options, and --tp with the number of ranks. The links outlive it.
+  RankedStart(RankLinks& links, const RunConfig& config);
+
+  // Compares dtype, kind of processor and models, and connects the devices: by NCCL if there is
+  // one, else through the host's memory. Throws as connect_devices().
+  void open(Session session, ModelPair models);
+
+  // plan_input() of this rank, beside what its communicator has taken of the device. All ranks keep
+  // as many KV heads near as the one with the least room: a pass must be cut into the same tiles
+  // everywhere. With --budget auto, options.budget of the plan is the largest one that is to be
+  // tried for which every rank has memory, or the least. Throws as plan_input().
+  PlanInput agree_on_plan(const RunConfig& config);
+
+  // agree_on_split() with the backend of this rank.
+  std::optional<HybridSplit> agree_on_split(const RunConfig& config, PlanInput& plan);
+
+  // Takes `bytes` of the device and loads the models once no rank measures any more; `progress`
+  // is asked for by "load target" and "load drafter". Throws as load_model().
+  void load(const RunConfig& config, std::int64_t bytes,
+            const std::function<LoadProgress(const char* what)>& progress);
+
+  // Builds engines of this rank for what was planned; they use the start. Throws as make_engine().
+  BuildEngine engine(const PlanInput& plan);
+
+  const Session& session() const { return session_; }
+  ModelPair& models() { return models_; }
+  const ModelPair& models() const { return models_; }
+  const Communicator& communicator() const { return *communicator_; }
+  const RunLoad& machines() const { return *machines_; }
+  const ModelWeights& target() const { return target_; }
+  // Null if there is no drafter.
+  const ModelWeights* draft() const { return models_.draft ? &draft_ : nullptr; }
+
+ private:
+  RankLinks& links_;
+  Session session_;
+  ModelPair models_;
+  std::optional<RunLoad> machines_;
+  std::optional<RankBackend> backend_;
+  std::unique_ptr<Communicator> communicator_;
+  ModelWeights target_, draft_;
+};
+
+// Settles --hybrid-split auto in plan.run.homes: all ranks measure bus and host at the same time,
+// with the rows of one verification, and the slowest of each decides. To be called on every rank
+// before anything is leased or reserved. nullopt: there is nothing to settle. Throws as
+// Backend::measure_far_rates() and RankLinks.
+std::optional<HybridSplit> agree_on_split(RankLinks& links, const RunConfig& config,
+                                          Backend& backend, PlanInput& plan);
+
+// All that a rank but 0 does, until that dismisses it: the steps, then calls of its engine. Throws
+// as they do.
+void follow_rank_0(const RunConfig& config, RankLinks& links, const LocalRank& local);
+
+}  // namespace triforce
