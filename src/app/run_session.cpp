@@ -92,7 +92,8 @@ struct RunSession::Impl {
   struct Run {
     RunRequest request;
     PlanInput plan;
-    MeasureInput input;
+    MemoryPlan memory;                 // of `plan`
+    std::optional<HybridSplit> split;  // if it was measured
     std::unique_ptr<RunObserver> observer;
     std::optional<LoadMonitor> load;
     std::optional<RunResult> unrun;  // why it is not measured
@@ -103,16 +104,10 @@ struct RunSession::Impl {
       : links(l),
         local(ranks.local()),
         progress(requests.front().config.progress),
-        events(std::move(e)) {
-    const ResultContext facts = make_context(argv);
-    for (RunRequest& request : requests) {
-      Run& run = runs.emplace_back();
-      run.request = std::move(request);
-      run.input.config = run.request.config;
-      run.input.context = facts;
-      run.input.context.machines = ranks.machines();
-      run.input.data.kind = "not read";
-    }
+        events(std::move(e)),
+        result_context(make_context(argv)) {
+    result_context.machines = ranks.machines();
+    for (RunRequest& request : requests) runs.emplace_back().request = std::move(request);
   }
 
   const RunConfig& config() const { return runs.front().request.config; }
@@ -122,15 +117,18 @@ struct RunSession::Impl {
     }
   }
   void open();
-  void describe(Run& run);
-  ModelInfo target_info(ModelInfo info) const {
-    if (tokenizer) info.tokenizer_sha256 = tokenizer->sha256();
-    return info;
+  void describe_machine();
+  RunFacts facts_of(const Run& run) const;
+  ModelInfo info_of(const ModelChoice& model, const ModelWeights* weights) const;
+  Machine machine_of(Run& run);
+  EngineMaker engine_maker(Run& run);
+  Hooks hooks_of(Run& run, std::size_t i, const GpuMonitor* monitor);
+  void refuse(Run& run, const NotRun& why) {
+    run.unrun = unrun_result({facts_of(run), workload, machine_of(run), {}}, why.status, why.reason,
+                             why.code);
   }
   std::int64_t memory_for_prompts() const;
   void read_data();
-  void load(std::int64_t bytes);
-  void build_engines();
   double seconds_spent() const {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
@@ -144,7 +142,6 @@ struct RunSession::Impl {
   void settle_homes(Run& run);
   void prepare_to_measure();
   void guarded_preparation();
-  void tell_what_is_loaded();
   std::vector<RunResult> measure();
 
   RankLinks& links;
@@ -153,9 +150,12 @@ struct RunSession::Impl {
   Progress progress;
   RunEvents events;
   std::vector<Run> runs;
+  ResultContext result_context;
   std::optional<RankedStart> start;
+  bool loaded = false;
   std::optional<Tokenizer> tokenizer;
   std::vector<std::vector<Token>> prompts, tuning_prompts, answers;
+  Workload workload;
   std::shared_ptr<Context> context;  // of runs that share it
 };
 
@@ -171,42 +171,53 @@ void RunSession::Impl::open() {
     Run& run = runs[i];
     run.plan = start->agree_on_plan(run.request.config);
     run.request.config.speculation.budget = run.plan.options.budget;
-    run.input.plan = plan_memory(run.plan);
-    run.input.config = run.request.config;
+    run.memory = plan_memory(run.plan);
   }
   open_weights(config(), start->models());
   tokenizer = open_tokenizer(start->models().target);
-  for (Run& run : runs) describe(run);
+  describe_machine();
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (!prepared.refusals[i]) continue;
-    runs[i].unrun = unrun_result(runs[i].input, CaseStatus::kSkippedOptions,
-                                 prepared.refusals[i]->what(), ExitCode::kUsage);
+    refuse(runs[i], {CaseStatus::kSkippedOptions, prepared.refusals[i]->what(), ExitCode::kUsage});
   }
 }
 
-void RunSession::Impl::describe(Run& run) {
-  MeasureInput& input = run.input;
+void RunSession::Impl::describe_machine() {
   const Session& session = start->session();
-  const ModelPair& models = start->models();
-  input.params = echo_params(resolved(run.request.config, session));
-  input.backend = session.backend.get();
-  input.target_info = target_info(model_info(models.target.config, session.dtype));
-  input.target_notes = labelled_notes("target", models.target);
-  if (models.draft) {
-    input.draft_info = model_info(models.draft->config, session.dtype);
-    input.draft_notes = labelled_notes("drafter", *models.draft);
-  }
-  input.context.backend = session.backend->description();
-  input.context.isa = to_string(session.isa);
-  input.context.threads = session.threads;
-  input.context.ranks = config().tp;
-  if (config().tp > 1) input.context.communication = start->communicator().description();
+  result_context.backend = session.backend->description();
+  result_context.isa = to_string(session.isa);
+  result_context.threads = session.threads;
+  result_context.ranks = config().tp;
+  if (config().tp > 1) result_context.communication = start->communicator().description();
   if (const std::optional<CudaFacts>& gpu = session.gpu) {
-    input.context.gpu_name = gpu->name;
-    input.context.sm = gpu->architecture;
-    input.context.driver = gpu->driver;
-    input.context.cuda = gpu->runtime;
+    result_context.gpu_name = gpu->name;
+    result_context.sm = gpu->architecture;
+    result_context.driver = gpu->driver;
+    result_context.cuda = gpu->runtime;
   }
+}
+
+// `weights`: null while they are not loaded.
+ModelInfo RunSession::Impl::info_of(const ModelChoice& model, const ModelWeights* weights) const {
+  return weights != nullptr ? model_info(*weights)
+                            : model_info(model.config, start->session().dtype);
+}
+
+// As far as they are known now.
+RunFacts RunSession::Impl::facts_of(const Run& run) const {
+  const ModelPair& models = start->models();
+  RunFacts facts;
+  facts.config = &run.request.config;
+  facts.params = echo_params(resolved(run.request.config, start->session()));
+  facts.context = result_context;
+  facts.context.hybrid_split = run.split;
+  facts.target = info_of(models.target, loaded ? &start->target() : nullptr);
+  if (tokenizer) facts.target->tokenizer_sha256 = tokenizer->sha256();
+  facts.target_notes = labelled_notes("target", models.target);
+  if (!models.draft) return facts;
+  facts.draft = info_of(*models.draft, loaded ? start->draft() : nullptr);
+  facts.draft_notes = labelled_notes("drafter", *models.draft);
+  return facts;
 }
 
 // Returns what the plans leave of the host's memory, or of --memory-limit where that is the host's.
@@ -222,16 +233,16 @@ std::int64_t RunSession::Impl::memory_for_prompts() const {
   }
   std::int64_t taken = 0;
   for (const Run& run : runs) {
-    const MemoryPlan& plan = run.input.plan;
+    const MemoryPlan& plan = run.memory;
     if (!run.unrun) taken = std::max(taken, on_host ? plan.total_bytes() : plan.far_bytes());
   }
   return std::max(kAlways, limit - taken);
 }
 
 void RunSession::Impl::read_data() {
-  Dataset data = load_prompts(
-      config(), start->models().target, tokenizer, memory_for_prompts(), [this] { check_time(); },
-      print_note);
+  const ModelChoice& target = start->models().target;
+  const auto check = [this] { check_time(); };
+  Dataset data = load_prompts(config(), target, tokenizer, memory_for_prompts(), check, print_note);
   for (Prompt& prompt : data.prompts) {
     prompts.push_back(std::move(prompt.tokens));
     if (!prompt.answer.empty()) answers.push_back(std::move(prompt.answer));
@@ -239,17 +250,11 @@ void RunSession::Impl::read_data() {
   const bool tuned =
       std::any_of(runs.begin(), runs.end(), [](const Run& r) { return r.request.config.tuned(); });
   if (tuned) {
-    tuning_prompts = load_tuning_prompts(config(), start->models().target, tokenizer,
-                                         memory_for_prompts(), [this] { check_time(); });
+    tuning_prompts = load_tuning_prompts(config(), target, tokenizer, memory_for_prompts(), check);
   }
-  for (Run& run : runs) {
-    run.input.prompts = prompts;
-    run.input.tuning_prompts = tuning_prompts;
-    run.input.answers = answers;
-    run.input.data = data.info;
-    if (!tokenizer) continue;
-    run.input.decode_text = [this](std::span<const Token> ids) { return text_of(*tokenizer, ids); };
-  }
+  workload = {prompts, tuning_prompts, answers, data.info, {}};
+  if (!tokenizer) return;
+  workload.decode_text = [this](std::span<const Token> ids) { return text_of(*tokenizer, ids); };
 }
 
 // Between steps of what comes before the measurement.
@@ -268,56 +273,49 @@ LoadProgress RunSession::Impl::load_progress(const char* what) {
   };
 }
 
-void RunSession::Impl::load(std::int64_t bytes) {
-  start->load(config(), bytes, [this](const char* what) { return load_progress(what); });
-  for (Run& run : runs) {
-    run.input.target = &start->target();
-    run.input.target_info = target_info(model_info(start->target()));
-    run.input.draft = start->draft();
-    if (run.input.draft != nullptr) run.input.draft_info = model_info(*run.input.draft);
-  }
+Machine RunSession::Impl::machine_of(Run& run) {
+  return {start->session().backend.get(),
+          loaded ? &start->target() : nullptr,
+          loaded ? start->draft() : nullptr,
+          engine_maker(run),
+          run.memory,
+          run.plan.run.homes};
 }
 
-void RunSession::Impl::build_engines() {
-  for_each_to_measure([this](Run& run) {
-    if (run.request.shares_context) {
-      run.input.make_engine = [this, &run](const RunShape& shape) {
-        const RunConfig& c = run.request.config;
-        Backend& backend = *start->session().backend;
-        if (!context) {
-          context = std::make_shared<Context>(
-              backend, start->target(),
-              context_shape(backend, start->target(), c.speculation, shape));
-        }
-        return make_engine(context, start->draft(), c.speculation, c.methods);
-      };
-    } else if (config().tp > 1) {
-      run.input.make_engine = [this, &run](const RunShape& shape) {
-        return lead(links, start->engine(run.plan), shape.max_prompt, shape.max_generated);
-      };
-    }
-  });
+EngineMaker RunSession::Impl::engine_maker(Run& run) {
+  if (run.request.shares_context) {
+    return [this, &run](const RunShape& shape) {
+      const RunConfig& c = run.request.config;
+      Backend& backend = *start->session().backend;
+      if (!context) {
+        context = std::make_shared<Context>(
+            backend, start->target(),
+            context_shape(backend, start->target(), c.speculation, shape));
+      }
+      return make_engine(context, start->draft(), c.speculation, c.methods);
+    };
+  }
+  if (config().tp == 1) return {};
+  return [this, &run](const RunShape& shape) {
+    return lead(links, start->engine(run.plan), shape.max_prompt, shape.max_generated);
+  };
 }
 
 // Before the memory is taken: a run that fills it leaves none to measure with.
 void RunSession::Impl::measure_bounds() {
-  const Session& session = start->session();
-  const auto measured = bandwidths_now(*session.backend);
-  const auto gemm_gflops = gemm_gflops_now(*session.backend, session.dtype);
-  for (Run& run : runs) {
-    run.input.context.measured_gemm_gflops = gemm_gflops;
-    if (!measured) continue;
-    run.input.context.measured_read_gbs = measured->read_gbs;
-    run.input.context.measured_copy_gbs = measured->copy_gbs;
-    run.input.context.measured_h2d_gbs = measured->upload_gbs;
-  }
+  Backend& backend = *start->session().backend;
+  const auto measured = bandwidths_now(backend);
+  result_context.measured_gemm_gflops = gemm_gflops_now(backend, start->session().dtype);
+  if (!measured) return;
+  result_context.measured_read_gbs = measured->read_gbs;
+  result_context.measured_copy_gbs = measured->copy_gbs;
+  result_context.measured_h2d_gbs = measured->upload_gbs;
 }
 
 // Memory was checked until then for the most that the plan can take.
 void RunSession::Impl::settle_homes(Run& run) {
-  run.input.context.hybrid_split = start->agree_on_split(run.request.config, run.plan);
-  run.input.homes = run.plan.run.homes;
-  run.input.plan = plan_memory(run.plan);
+  run.split = start->agree_on_split(run.request.config, run.plan);
+  run.memory = plan_memory(run.plan);
 }
 
 // Runs that need more than there is are not measured; throws if that are all.
@@ -326,11 +324,11 @@ void RunSession::Impl::check_memory_of_all() {
   for_each_to_measure([&](Run& run) {
     const RunConfig& c = run.request.config;
     try {
-      check_memory(c, run.input.plan, start->session().backend.get());
+      check_memory(c, run.memory, start->session().backend.get());
     } catch (const Error& e) {
-      write_quietly(2, memory_table(run.input.plan, c.prefill));
+      write_quietly(2, memory_table(run.memory, c.prefill));
       last = NotRun{CaseStatus::kSkippedMemory, e.what(), e.code()};
-      run.unrun = unrun_result(run.input, last->status, last->reason, last->code);
+      refuse(run, *last);
     }
   });
   if (last && none_is_left()) throw NotRun(*last);
@@ -341,14 +339,14 @@ void RunSession::Impl::prepare_to_measure() {
   std::int64_t to_take = 0;
   for_each_to_measure([&](Run& run) {
     settle_homes(run);
-    to_take = std::max(to_take, run.input.plan.bytes_to_take());
+    to_take = std::max(to_take, run.memory.bytes_to_take());
   });
   read_data();
   check_time();
   let_allocations_throw();
   measure_bounds();
-  load(to_take);
-  build_engines();
+  start->load(config(), to_take, [this](const char* what) { return load_progress(what); });
+  loaded = true;
 }
 
 // Throws NotRun for what is the status of all runs.
@@ -371,20 +369,33 @@ void RunSession::Impl::guarded_preparation() {
   }
 }
 
-void RunSession::Impl::tell_what_is_loaded() {
-  for (std::size_t i = 0; i < runs.size() && events.on_loaded; ++i) {
-    const MeasureInput& in = runs[i].input;
-    if (runs[i].unrun) continue;
-    events.on_loaded(i, facts_of(in.context, in.target_info, in.draft_info, in.data, in.params));
+Hooks RunSession::Impl::hooks_of(Run& run, std::size_t i, const GpuMonitor* monitor) {
+  run.observer = std::make_unique<RunObserver>(i, run.request, tokenizer ? &*tokenizer : nullptr,
+                                               progress, events);
+  Hooks hooks;
+  if (const double limit = run.request.config.timeout_s; limit > 0) {
+    hooks.timeout_s = std::max(1e-3, limit - seconds_spent());
   }
+  hooks.monitor = monitor;
+  hooks.load = &run.load.emplace([this] { return start->machines().of_machines(gather_load); });
+  hooks.observer = run.observer.get();
+  hooks.shares_context = run.request.shares_context;
+  hooks.records = run.request.records;
+  if (events.on_prompt) {
+    hooks.on_prompt = [this, i](const PromptRecord& record) {
+      events.on_prompt(i, record);
+      progress.add_to_whole();
+    };
+  }
+  hooks.stop = [] { return received_signal().has_value(); };
+  return hooks;
 }
 
 std::vector<RunResult> RunSession::Impl::measure() {
   try {
     if (!none_is_left()) guarded_preparation();
   } catch (const NotRun& why) {
-    for_each_to_measure(
-        [&](Run& run) { run.unrun = unrun_result(run.input, why.status, why.reason, why.code); });
+    for_each_to_measure([&](Run& run) { refuse(run, why); });
   }
   progress.finish();
   std::optional<GpuMonitor> monitor;
@@ -393,26 +404,14 @@ std::vector<RunResult> RunSession::Impl::measure() {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = runs[i];
     if (run.unrun) continue;
-    run.observer = std::make_unique<RunObserver>(i, run.request, tokenizer ? &*tokenizer : nullptr,
-                                                 progress, events);
-    MeasureInput& input = inputs.emplace_back(run.input);
-    if (input.config.timeout_s > 0) {
-      input.config.timeout_s = std::max(1e-3, input.config.timeout_s - seconds_spent());
+    inputs.push_back({facts_of(run), workload, machine_of(run),
+                      hooks_of(run, i, monitor ? &*monitor : nullptr)});
+    const RunFacts& facts = inputs.back().facts;
+    if (events.on_loaded) {
+      events.on_loaded(i, triforce::facts_of(facts.context, facts.target, facts.draft,
+                                             workload.data, facts.params));
     }
-    input.monitor = monitor ? &*monitor : nullptr;
-    input.load = &run.load.emplace([this] { return start->machines().of_machines(gather_load); });
-    input.observer = run.observer.get();
-    input.shares_context = run.request.shares_context;
-    input.records = run.request.records;
-    if (events.on_prompt) {
-      input.on_prompt = [this, i](const PromptRecord& record) {
-        events.on_prompt(i, record);
-        progress.add_to_whole();
-      };
-    }
-    input.stop = [] { return received_signal().has_value(); };
   }
-  tell_what_is_loaded();
   std::vector<RunResult> measured;
   if (!inputs.empty()) measured = run_measurements(inputs);
   std::vector<RunResult> results;

@@ -103,12 +103,12 @@ class Sweep {
 
 RunResult Sweep::unrun(std::size_t i, CaseStatus status, const std::string& reason,
                        ExitCode code) const {
-  MeasureInput input;
-  input.config = cases_[i].config.value_or(config_);
-  input.context = facts_;
-  input.data.kind = "not read";
-  if (cases_[i].config) input.params = echo_params(input.config);
-  return unrun_result(input, status, reason, code);
+  const std::optional<RunConfig>& config = cases_[i].config;
+  RunFacts facts;
+  facts.config = config ? &*config : &config_;
+  facts.context = facts_;
+  if (config) facts.params = echo_params(*config);
+  return unrun_result({.facts = std::move(facts)}, status, reason, code);
 }
 
 void Sweep::refuse_what_does_not_fit() {

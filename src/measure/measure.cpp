@@ -40,18 +40,18 @@ void Measurement::fail(MethodState* method, CaseStatus status, ExitCode code,
 
 bool Measurement::stopped() {
   if (state_.stopped || state_.timed_out) return true;
-  state_.stopped = in_.stop && in_.stop();
-  if (!state_.stopped && c_.timeout_s > 0) {
+  state_.stopped = in_.hooks.stop && in_.hooks.stop();
+  if (!state_.stopped && in_.hooks.timeout_s > 0) {
     const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
-    state_.timed_out = spent_s_ + elapsed >= c_.timeout_s;
+    state_.timed_out = spent_s_ + elapsed >= in_.hooks.timeout_s;
   }
   return state_.stopped || state_.timed_out;
 }
 
 bool Measurement::prefill(int prompt, SharedPrefill& target) {
-  const auto& tokens = in_.prompts[static_cast<std::size_t>(prompt)];
+  const auto& tokens = in_.workload.prompts[static_cast<std::size_t>(prompt)];
   const PrefillProgress progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
-    observer_.on_prefill(prompt, static_cast<int>(in_.prompts.size()), pass, done, total);
+    observer_.on_prefill(prompt, static_cast<int>(in_.workload.prompts.size()), pass, done, total);
   };
   const StopRequested stop = [this] { return stopped(); };
   PrefillMetrics metrics;
@@ -81,7 +81,7 @@ bool Measurement::record(int prompt) {
       const auto layers = engine_->selected_chunks();
       if (!layers.empty()) after.chunks.emplace();
       for (const auto& ids : layers) {
-        after.chunks->push_back(rows_of(ids, in_.target->config.kv_heads));
+        after.chunks->push_back(rows_of(ids, in_.machine.target->config.kv_heads));
       }
     }
     if (c_.record.probs) {
@@ -183,7 +183,7 @@ void Measurement::warm_up(int prompt) {
 
 void Measurement::resume() {
   begin_ = Clock::now();
-  if (in_.load != nullptr) in_.load->resume();
+  if (in_.hooks.load != nullptr) in_.hooks.load->resume();
 }
 
 // Until the next prompt: others may be at work.
@@ -191,7 +191,7 @@ void Measurement::pause() {
   if (shared_ != nullptr) engine_.reset();
   spent_s_ += std::chrono::duration<double>(Clock::now() - begin_).count();
   begin_ = Clock::now();
-  if (in_.load != nullptr) in_.load->pause();
+  if (in_.hooks.load != nullptr) in_.hooks.load->pause();
 }
 
 // For a stream that left the baseline's on this prompt: was it a close call?
@@ -215,10 +215,10 @@ void Measurement::measure_margins(int prompt) {
 bool Measurement::open() {
   if (engine_) return true;
   return guarded(nullptr, [&] {
-    const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods, in_.homes};
-    engine_ = in_.make_engine
-                  ? in_.make_engine(shape)
-                  : make_engine(*in_.backend, *in_.target, in_.draft, c_.speculation, shape);
+    const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods, in_.machine.homes};
+    engine_ = in_.machine.make_engine ? in_.machine.make_engine(shape)
+                                      : make_engine(*in_.machine.backend, *in_.machine.target,
+                                                    in_.machine.draft, c_.speculation, shape);
     if (state_.budget) engine_->set_budget(*state_.budget);
   });
 }
@@ -322,23 +322,23 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
   SharedBaselines shared;
   std::deque<Measurement> measurements;
   for (const MeasureInput& input : inputs) {
-    TF_CHECK(input.prompts.size() == inputs.front().prompts.size());
-    TF_CHECK(inputs.size() == 1 || input.shares_context);
-    measurements.emplace_back(input, input.shares_context ? &shared : nullptr);
+    TF_CHECK(input.workload.prompts.size() == inputs.front().workload.prompts.size());
+    TF_CHECK(inputs.size() == 1 || input.hooks.shares_context);
+    measurements.emplace_back(input, input.hooks.shares_context ? &shared : nullptr);
   }
   const auto device_failed = [&] {
     return std::any_of(measurements.begin(), measurements.end(),
                        [](const Measurement& m) { return m.device_failed(); });
   };
-  const auto own = inputs.front().tuning_prompts;
-  const auto tuning = own.empty() ? inputs.front().prompts.first(1) : own;
+  const auto own = inputs.front().workload.tuning_prompts;
+  const auto tuning = own.empty() ? inputs.front().workload.prompts.first(1) : own;
   for (std::size_t p = 0; p < tuning.size(); ++p) {
     SharedPrefill target;
     for (Measurement& m : measurements) {
       if (!device_failed()) m.tune(tuning[p], p + 1 == tuning.size(), target);
     }
   }
-  const auto prompts = static_cast<int>(inputs.front().prompts.size());
+  const auto prompts = static_cast<int>(inputs.front().workload.prompts.size());
   for (int p = 0; p < prompts && !device_failed(); ++p) {
     SharedPrefill target;
     for (const Measurement& m : measurements) {
@@ -353,21 +353,17 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
                                     [](const Measurement& m) { return m.complete(); });
   const MeasureInput& first = inputs.front();
   // Ranks would share the memory's bandwidth, or measure it while others wait.
-  const bool alone = first.context.ranks == 1;
-  if (complete && alone && first.load != nullptr && first.context.measured_read_gbs) {
-    if (const auto after = bandwidths_now(*first.backend)) {
+  const bool alone = first.facts.context.ranks == 1;
+  if (complete && alone && first.hooks.load != nullptr && first.facts.context.measured_read_gbs) {
+    if (const auto after = bandwidths_now(*first.machine.backend)) {
       for (Measurement& m : measurements) m.set_read_bandwidth(after->read_gbs);
     }
   }
   std::vector<RunResult> results;
   for (Measurement& m : measurements) results.push_back(m.result(true));
   measurements.clear();
-  inputs.front().backend->allocator().reset_peaks();  // those of the next run are its own
+  inputs.front().machine.backend->allocator().reset_peaks();  // those of the next run are its own
   return results;
-}
-
-RunResult run_measurement(const MeasureInput& input) {
-  return std::move(run_measurements({&input, 1}).front());
 }
 
 }  // namespace triforce

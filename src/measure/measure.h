@@ -68,34 +68,50 @@ struct TokenText {
   std::vector<std::int64_t> ends;
 };
 
-struct MeasureInput {
+// RunFacts say what a run is, as its result does.
+struct RunFacts {
+  const RunConfig* config = nullptr;  // methods, speculation, gen_len, ...; it outlives them
+  std::vector<Param> params;          // echo_params(config)
+  ResultContext context;              // `end` and what the monitor saw are filled in
+  std::optional<ModelInfo> target, draft;
+  std::vector<std::string> target_notes, draft_notes;  // for validity.notes, as they stand there
+};
+
+// The workload is what the methods are given. Prompts and answers outlive it.
+struct Workload {
+  std::span<const std::vector<Token>> prompts;  // at least one
+  // What config.tuned() is tuned on, none of it in `prompts` and none longer than the longest of
+  // these; empty: on the first of these, as the result says.
+  std::span<const std::vector<Token>> tuning_prompts;
+  std::span<const std::vector<Token>> answers;  // what each prompt asks to copy; empty: nothing
+  DataInfo data = {"not read", std::nullopt};
+  // Ids to text, for the output section; may be empty.
+  std::function<TokenText(std::span<const Token>)> decode_text;
+};
+
+// Makes the engine to measure. Throws as make_engine().
+using EngineMaker = std::function<std::unique_ptr<Engine>(const RunShape&)>;
+
+// The machine is what computes: a backend, the models on it, and the memory that a run has there.
+struct Machine {
   Backend* backend = nullptr;
   const ModelWeights* target = nullptr;
   const ModelWeights* draft = nullptr;  // null if no method needs it
-  // The engine to measure; empty: one over the three above.
-  std::function<std::unique_ptr<Engine>(const RunShape&)> make_engine;
-  std::optional<ModelInfo> target_info, draft_info;
-  std::vector<std::string> target_notes, draft_notes;  // for validity.notes, as they stand there
-  RunConfig config;  // methods, speculation, gen_len, seed, repetitions, ...
-  std::span<const std::vector<Token>> prompts;  // at least one; they outlive the measurement
-  // What config.tuned() is tuned on, none of it in `prompts` and none longer than the longest of
-  // these; empty: on the first of these, as the result says. They outlive the measurement.
-  std::span<const std::vector<Token>> tuning_prompts;
-  std::span<const std::vector<Token>> answers;  // what each prompt asks to copy; empty: nothing
-  ResultContext context;                        // `end` and what the monitor saw are filled in
-  DataInfo data;
-  MemoryPlan plan;            // plan_memory() of this run
-  KvHomes homes;              // those it was planned with
-  std::vector<Param> params;  // echo_params(config)
-  // Ids to text, for the output section; may be empty.
-  std::function<TokenText(std::span<const Token>)> decode_text;
+  EngineMaker make_engine;              // empty: an engine over the three above
+  MemoryPlan plan;                      // plan_memory() of this run
+  KvHomes homes;                        // those it was planned with
+};
+
+// The hooks watch a measurement and may end it. What they point to outlives it.
+struct Hooks {
+  double timeout_s = 0;                 // after which it ends; 0: never
   const GpuMonitor* monitor = nullptr;  // of the GPU that is measured; null: none
   LoadMonitor* load = nullptr;          // of this input alone: watches while it is at work
   MeasureObserver* observer = nullptr;
   // Whether other cases use the context too, in this process or in another one of the same sweep.
   bool shares_context = false;
   // Of its first prompts, which are not measured again unless they are of other devices, threads or
-  // methods. They outlive the measurement.
+  // methods.
   std::span<const PromptRecord> records;
   // Gets the record of each prompt that was measured, when it has ended for all methods; may be
   // empty.
@@ -103,24 +119,29 @@ struct MeasureInput {
   StopRequested stop;  // ends the measurement at the next pass or round; what is finished counts
 };
 
-// Runs every method of the configuration, one case each. Errors of a method become the status of
-// its case; result.exit_code says what the process should exit with: kOk, kNumeric (losslessness
-// broken, non-finite logits), kResources (all cases skipped or out of memory), kInconclusive
-// (timeout, noise over --max-noise), kInterrupted, or the code of the first error. Throws only for
-// broken contracts. The peaks reported are those since the measurement before, what was loaded
-// meanwhile included.
-RunResult run_measurement(const MeasureInput& input);
+struct MeasureInput {
+  RunFacts facts = {};
+  Workload workload = {};
+  Machine machine = {};
+  Hooks hooks = {};
+};
 
-// The same of several configurations with the same prompts, tuning prompts, models and gen_len;
-// all of them share the context, or there is only one.
-// Each make_engine gives methods over one context that all share: the target processes a prompt
-// once, for the first of them, and every configuration in turn decodes from it, after a warm-up on
-// each prompt, as its methods are built anew. Baselines that sample alike are generated once, for
-// the first that asks, too. Tokens and counters are those of each alone; peaks of memory are null.
-// A configuration's time limit counts its own time. Ends early, with the others' results as they
-// are then, if the device of one fails (ExitCode::kDevice). Where records stand for the first
-// prompts the result is that of a measurement that was not interrupted; a prompt is warmed up once
-// more before the first one that is measured, and no sample tells of that.
+// Runs every method of several configurations with the same prompts, tuning prompts, models and
+// gen_len; all of them share the context, or there is only one. A method is one case. Errors of a
+// method become the status of its case; result.exit_code says what the process should exit with:
+// kOk, kNumeric (losslessness broken, non-finite logits), kResources (all cases skipped or out of
+// memory), kInconclusive (timeout, noise over --max-noise), kInterrupted, or the code of the first
+// error. Throws only for broken contracts. The peaks reported are those since the measurement
+// before, what was loaded meanwhile included.
+//
+// Each make_engine of several gives methods over one context that all share: the target processes a
+// prompt once, for the first of them, and every configuration in turn decodes from it, after a
+// warm-up on each prompt, as its methods are built anew. Baselines that sample alike are generated
+// once, for the first that asks, too. Tokens and counters are those of each alone; peaks of memory
+// are null. A configuration's time limit counts its own time. Ends early, with the others' results
+// as they are then, if the device of one fails (ExitCode::kDevice). Where records stand for the
+// first prompts the result is that of a measurement that was not interrupted; a prompt is warmed up
+// once more before the first one that is measured, and no sample tells of that.
 std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs);
 
 // The result of a run that never started, one case a method: too little memory, a model that does

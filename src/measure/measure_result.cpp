@@ -15,7 +15,7 @@ class CaseBuilder {
  public:
   CaseBuilder(const MeasureInput& input, const MeasurementState& state,
               const ResultContext& context)
-      : in_(input), c_(input.config), s_(state), context_(context) {}
+      : in_(input), c_(*input.facts.config), s_(state), context_(context) {}
   CaseResult build(const MethodState& m) const;
 
  private:
@@ -53,10 +53,10 @@ void CaseBuilder::fill_identity(const MethodState& m, CaseResult& c) const {
   c.name = c.method = m.method->name;
   c.chain.emplace();
   for (const Pass pass : m.method->passes()) c.chain->emplace_back(to_string(pass));
-  c.params = in_.params;
-  c.target = in_.target_info;
-  if (m.method->has_drafter()) c.draft = in_.draft_info;
-  c.data = in_.data;
+  c.params = in_.facts.params;
+  c.target = in_.facts.target;
+  if (m.method->has_drafter()) c.draft = in_.facts.draft;
+  c.data = in_.workload.data;
   if (m.method->speculates()) {
     c.gammas = CaseGammas{m.gammas.gamma, m.gammas.inner_gamma, m.gammas_chosen};
   }
@@ -67,7 +67,7 @@ void CaseBuilder::fill_identity(const MethodState& m, CaseResult& c) const {
 }
 
 void CaseBuilder::fill_status(const MethodState& m, CaseResult& c) const {
-  const auto expected = static_cast<std::int64_t>(in_.prompts.size()) * c_.repetitions;
+  const auto expected = static_cast<std::int64_t>(in_.workload.prompts.size()) * c_.repetitions;
   const auto timed =
       std::count_if(m.runs.begin(), m.runs.end(), [](const MeasuredRun& r) { return !r.warmup; });
   if (m.failed) {
@@ -102,13 +102,13 @@ void CaseBuilder::fill_figures(const MethodState& m, CaseResult& c) const {
       c_.speculation.sampling.temperature == 0 && !c_.speculation.synthetic.has_value();
   c.acceptance = make_acceptance(m.runs, repeats);
   c.recovery = make_recovery(m.runs, repeats);
-  c.copied = copied_answers(m.runs, in_.answers, c_.gen_len);
+  c.copied = copied_answers(m.runs, in_.workload.answers, c_.gen_len);
 }
 
 // The plan's, but for caches of a budget that was chosen below the one planned for; methods share
 // it.
 PerPass<PassBytes> CaseBuilder::pass_bytes() const {
-  PerPass<PassBytes> bytes = in_.plan.passes;
+  PerPass<PassBytes> bytes = in_.machine.plan.passes;
   for (const MethodState& m : s_.methods) {
     if (!m.tuning || !m.tuning->chosen.budget) continue;
     for (const PassSpec& p : kPassTable) {
@@ -140,8 +140,8 @@ void CaseBuilder::fill_prefill(CaseResult& c) const {
     if (!values.empty()) t.fill_ms[pass.pass] = median(values);
   }
   const double prefill_ms = t.fill_ms[kFullPass].value_or(0);
-  if (in_.plan.prefill_operations > 0 && prefill_ms > 0) {
-    t.prefill_operations = in_.plan.prefill_operations;
+  if (in_.machine.plan.prefill_operations > 0 && prefill_ms > 0) {
+    t.prefill_operations = in_.machine.plan.prefill_operations;
     t.prefill_gflops = *t.prefill_operations / prefill_ms / 1e6;
     const std::optional<double>& bound = context_.measured_gemm_gflops;
     if (bound && *bound > 0) t.prefill_fraction_gemm = *t.prefill_gflops / *bound;
@@ -205,18 +205,20 @@ void CaseBuilder::fill_validity(const MethodState& m, CaseResult& c) const {
   const auto add = [&](std::string note) {
     if (!note.empty()) notes.push_back(std::move(note));
   };
-  notes = in_.target_notes;
-  if (in_.target != nullptr) add(note_on_target(in_.target->config, c_.speculation, run));
+  notes = in_.facts.target_notes;
+  if (in_.machine.target != nullptr)
+    add(note_on_target(in_.machine.target->config, c_.speculation, run));
   if (m.method->has_drafter()) {
-    notes.insert(notes.end(), in_.draft_notes.begin(), in_.draft_notes.end());
-    if (in_.draft != nullptr) add(note_on_drafter(in_.draft->config, c_.speculation, run));
+    notes.insert(notes.end(), in_.facts.draft_notes.begin(), in_.facts.draft_notes.end());
+    if (in_.machine.draft != nullptr)
+      add(note_on_drafter(in_.machine.draft->config, c_.speculation, run));
   }
   std::vector<std::string>& reasons = c.validity.reasons;
   reasons = build_reasons(context_);
   add_parts(c.validity);
   if (c.target && c.target->random_seed) reasons.emplace_back("random weights");
   if (c.draft && c.draft->random_seed) reasons.emplace_back("random weights of the drafter");
-  if (in_.data.bytes_as_ids && !(c.target && c.target->random_seed)) {
+  if (in_.workload.data.bytes_as_ids && !(c.target && c.target->random_seed)) {
     reasons.emplace_back("no tokenizer: bytes taken as token ids");
   }
   if (c_.speculation.synthetic && m.method->speculates()) {
@@ -259,8 +261,8 @@ void CaseBuilder::fill_output(const MethodState& m, CaseResult& c) const {
     o.repetition = r.repetition;
     o.tokens = r.metrics.tokens;
     o.origins = r.metrics.origins;
-    if (in_.decode_text) {
-      TokenText decoded = in_.decode_text(o.tokens);
+    if (in_.workload.decode_text) {
+      TokenText decoded = in_.workload.decode_text(o.tokens);
       o.text = std::move(decoded.text);
       o.text_ends = std::move(decoded.ends);
     }
@@ -313,7 +315,7 @@ bool is_noisy(const RunConfig& config, const CaseResult& c) {
 
 RunResult build_result(const MeasureInput& input, const MeasurementState& state) {
   RunResult r;
-  r.context = state.context.value_or(input.context);
+  r.context = state.context.value_or(input.facts.context);
   r.context.clocks = state.gpu.clocks;
   r.context.throttle_reasons = state.gpu.throttle_reasons;
   r.context.pcie = state.gpu.pcie;
@@ -334,7 +336,7 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
     }
     if (c.lossless.equal_to_baseline == false) {
       r.exit_code = ExitCode::kNumeric;
-    } else if (r.exit_code == ExitCode::kOk && is_noisy(input.config, c)) {
+    } else if (r.exit_code == ExitCode::kOk && is_noisy(*input.facts.config, c)) {
       r.exit_code = ExitCode::kInconclusive;
     }
   }
@@ -344,15 +346,15 @@ RunResult build_result(const MeasureInput& input, const MeasurementState& state)
 RunResult unrun_result(const MeasureInput& input, CaseStatus status, const std::string& reason,
                        ExitCode exit_code) {
   MeasurementState state;
-  for (const Method method : input.config.methods) {
+  for (const Method method : input.facts.config->methods) {
     MethodState m;
     m.method = &spec_of(method);
-    m.gammas = input.config.speculation.gammas();
+    m.gammas = input.facts.config->speculation.gammas();
     m.failed = status;
     m.reason = reason;
     state.methods.push_back(std::move(m));
   }
-  set_plan(input.plan, state.memory);
+  set_plan(input.machine.plan, state.memory);
   state.ended = true;
   state.first_error = exit_code;
   // Two of the same second and command line are not one run.

@@ -63,8 +63,7 @@ std::string make_run_id(const ResultContext& context, const std::string& salt);
 // Whether its times vary more than --max-noise allows.
 bool is_noisy(const RunConfig& config, const CaseResult& c);
 
-// Reads of `input` only what describes the run: config, context, data, params, plan, model
-// infos, prompts' number.
+// Reads of `input` only what describes the run: the facts, data, plan, and the number of prompts.
 RunResult build_result(const MeasureInput& input, const MeasurementState& state);
 
 }  // namespace triforce

@@ -37,16 +37,16 @@ void Measurement::tune(const std::vector<Token>& tokens, bool last, SharedPrefil
 
 // What earlier processes measured, as if it had been measured here.
 void Measurement::restore() {
-  const auto& records = in_.records;
+  const auto& records = in_.hooks.records;
   if (records.empty() || !are_whole(records, state_.methods.size()) ||
-      !can_go_on(records.front().start->context, in_.context)) {
+      !can_go_on(records.front().start->context, in_.facts.context)) {
     return;
   }
   for (const PromptRecord& record : records) add_record(state_, record);
   restored_ = static_cast<int>(records.size());
   spent_s_ = records.back().spent_s;
   gpu_before_ = records.back().gpu;
-  if (in_.load != nullptr) in_.load->restore(records.back().load);
+  if (in_.hooks.load != nullptr) in_.hooks.load->restore(records.back().load);
   for (const MethodState& m : state_.methods) {
     index_ += std::ssize(m.runs);
     for (const MeasuredRun& run : m.runs) {
@@ -67,11 +67,11 @@ std::optional<double> Measurement::recorded_prefill_ms(int prompt) const {
 void Measurement::finish_prompt(int prompt) {
   PromptRecord record = cut_record(state_, prompt);
   record.part = part_;
-  record.part_read_gbs = in_.context.measured_read_gbs;
+  record.part_read_gbs = in_.facts.context.measured_read_gbs;
   record.spent_s = spent_s_;
-  if (in_.load != nullptr) record.load = in_.load->watched_so_far();
-  if (in_.monitor != nullptr) record.gpu = merged(gpu_before_, in_.monitor->observed());
-  if (in_.on_prompt) in_.on_prompt(record);
+  if (in_.hooks.load != nullptr) record.load = in_.hooks.load->watched_so_far();
+  if (in_.hooks.monitor != nullptr) record.gpu = merged(gpu_before_, in_.hooks.monitor->observed());
+  if (in_.hooks.on_prompt) in_.hooks.on_prompt(record);
   add_record(state_, std::move(record));
 }
 
@@ -88,17 +88,17 @@ void Measurement::close() {
 RunResult Measurement::result(bool ended) {
   state_.ended = ended;
   if (!closed_) state_.memory = memory();
-  if (in_.monitor != nullptr) state_.gpu = merged(gpu_before_, in_.monitor->observed());
-  if (in_.load != nullptr) state_.load = in_.load->observed();
+  if (in_.hooks.monitor != nullptr) state_.gpu = merged(gpu_before_, in_.hooks.monitor->observed());
+  if (in_.hooks.load != nullptr) state_.load = in_.hooks.load->observed();
   RunResult r = build_result(in_, state_);
   if (ended) r.context.end = iso_time_now();
   return r;
 }
 
 MemoryResult Measurement::memory() const {
-  Allocator& a = in_.backend->allocator();
+  Allocator& a = in_.machine.backend->allocator();
   MemoryResult m;
-  set_plan(in_.plan, m);
+  set_plan(in_.machine.plan, m);
   if (shared_ != nullptr) return m;
   m.peak = TaggedBytes{};
   for (std::size_t i = 0; i < m.peak->bytes.size(); ++i) {
@@ -106,7 +106,7 @@ MemoryResult Measurement::memory() const {
   }
   m.peak_host_bytes = a.total(Place::kHost).peak_bytes;
   m.peak_process_bytes = peak_process_bytes();
-  if (in_.backend->place() == Place::kDevice) {
+  if (in_.machine.backend->place() == Place::kDevice) {
     m.peak_device_bytes = a.total(Place::kDevice).peak_bytes;
     m.peak_pinned_bytes = a.total(Place::kPinned).peak_bytes;
   }

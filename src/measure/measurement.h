@@ -28,11 +28,12 @@ class Measurement {
   // there are none.
   Measurement(const MeasureInput& input, SharedBaselines* shared)
       : in_(input),
-        c_(input.config),
+        c_(*input.facts.config),
         shared_(shared),
-        observer_(input.observer != nullptr ? *input.observer : silent_) {
-    TF_CHECK(in_.backend != nullptr && in_.target != nullptr && !in_.prompts.empty());
-    for (const auto& prompt : in_.prompts) {
+        observer_(input.hooks.observer != nullptr ? *input.hooks.observer : silent_) {
+    TF_CHECK(in_.machine.backend != nullptr && in_.machine.target != nullptr &&
+             !in_.workload.prompts.empty());
+    for (const auto& prompt : in_.workload.prompts) {
       state_.longest_prompt = std::max(state_.longest_prompt, std::ssize(prompt));
     }
     for (const Method m : c_.methods) {
@@ -42,13 +43,13 @@ class Measurement {
       state_.methods.push_back(std::move(state));
     }
     state_.salt = part_ = fmt::format("{}", Clock::now().time_since_epoch().count());
-    state_.context = in_.context;
-    const auto prompts = static_cast<std::int64_t>(in_.prompts.size());
+    state_.context = in_.facts.context;
+    const auto prompts = static_cast<std::int64_t>(in_.workload.prompts.size());
     total_ = static_cast<std::int64_t>(state_.methods.size()) *
              (c_.warmup * (shared_ != nullptr ? prompts : 1) + prompts * c_.repetitions);
     restore();
     if (!c_.tuned() || restored_ > 0) return;
-    tuner_.emplace(c_, state_.longest_prompt, !in_.tuning_prompts.empty(),
+    tuner_.emplace(c_, state_.longest_prompt, !in_.workload.tuning_prompts.empty(),
                    Tuner::Hooks{[this](Pass pass, std::int64_t done, std::int64_t total) {
                                   observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
                                 },

@@ -13,37 +13,43 @@ namespace {
 class MeasureGroup : public MeasureRun {
  protected:
   MeasureGroup() {
-    input_.config.speculation.ignore_eos = true;
-    for (int i = 0; i < 4; ++i) inputs_.push_back(input_);
-    SpeculationOptions& smaller = inputs_[1].config.speculation;
+    config_.speculation.ignore_eos = true;
+    configs_.fill(config_);
+    for (const RunConfig& config : configs_) {
+      inputs_.push_back(input_);
+      inputs_.back().facts.config = &config;
+    }
+    SpeculationOptions& smaller = configs_[1].speculation;
     smaller.budget = 32;
     smaller.gamma = 2;
-    inputs_[1].config.methods = {Method::kAutoregressive, Method::kTriForce, Method::kRetrieval};
-    inputs_[2].config.methods = {Method::kStreaming};
-    inputs_[2].config.speculation.sampling.temperature = 0.3F;
-    inputs_[3].config.repetitions = 1;
-    inputs_[3].config.speculation.acceptance = Acceptance::kSpeculative;
-    inputs_[3].config.speculation.selection = Selection::kAttention;
+    configs_[1].methods = {Method::kAutoregressive, Method::kTriForce, Method::kRetrieval};
+    configs_[2].methods = {Method::kStreaming};
+    configs_[2].speculation.sampling.temperature = 0.3F;
+    configs_[3].repetitions = 1;
+    configs_[3].speculation.acceptance = Acceptance::kSpeculative;
+    configs_[3].speculation.selection = Selection::kAttention;
   }
   std::vector<RunResult> measure_together() {
     std::shared_ptr<Context> context;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       MeasureInput& input = inputs_[i];
-      input.observer = &recorders_[i];
-      input.shares_context = true;
-      input.stop = [this, i] { return recorders_[i].stop; };
-      input.make_engine = [&, i](const RunShape& shape) {
+      input.hooks.observer = &recorders_[i];
+      input.hooks.shares_context = true;
+      input.hooks.stop = [this, i] { return recorders_[i].stop; };
+      input.machine.make_engine = [&, i](const RunShape& shape) {
         if (fail_building == static_cast<int>(i)) throw Error(fail_code, "Planted", "no engine");
         if (!context) {
           context = std::make_shared<Context>(
               *backend_, pair_.target,
-              context_shape(*backend_, pair_.target, input.config.speculation, shape));
+              context_shape(*backend_, pair_.target, input.facts.config->speculation, shape));
         }
-        return make_engine(context, &pair_.draft, input.config.speculation, input.config.methods);
+        return make_engine(context, &pair_.draft, input.facts.config->speculation,
+                           input.facts.config->methods);
       };
     }
     return run_measurements(inputs_);
   }
+  std::array<RunConfig, 4> configs_;
   std::vector<MeasureInput> inputs_;
   std::array<Recorder, 4> recorders_;
   int fail_building = -1;
@@ -59,10 +65,10 @@ TEST_F(MeasureGroup, EachHasTheTokensAndCountersThatItHasAlone) {
     prefills += recorders_[i].target_prefills;
     Recorder alone_recorder;
     MeasureInput alone = inputs_[i];
-    alone.make_engine = nullptr;
-    alone.shares_context = false;
-    alone.observer = &alone_recorder;
-    const RunResult expected = run_measurement(alone);
+    alone.machine.make_engine = nullptr;
+    alone.hooks.shares_context = false;
+    alone.hooks.observer = &alone_recorder;
+    const RunResult expected = run_measurements({&alone, 1}).front();
     ASSERT_EQ(together[i].cases.size(), expected.cases.size());
     for (std::size_t c = 0; c < expected.cases.size(); ++c) {
       const CaseResult &got = together[i].cases[c], &want = expected.cases[c];
@@ -82,7 +88,7 @@ TEST_F(MeasureGroup, EachHasTheTokensAndCountersThatItHasAlone) {
       }
     }
     // A warm-up on each of the two prompts instead of one.
-    const auto methods = static_cast<std::int64_t>(inputs_[i].config.methods.size());
+    const auto methods = static_cast<std::int64_t>(configs_[i].methods.size());
     EXPECT_EQ(recorders_[i].last_total, alone_recorder.last_total + methods);
     EXPECT_EQ(recorders_[i].last_total, std::ssize(recorders_[i].generations));
     EXPECT_EQ(recorders_[i].streamed, alone_recorder.streamed);
@@ -101,8 +107,8 @@ TEST_F(MeasureGroup, EachHasTheTokensAndCountersThatItHasAlone) {
 // The baselines of the first two sample alike; that of the fourth accepts otherwise, and at another
 // temperature nothing is shared either.
 TEST_F(MeasureGroup, EqualBaselinesAreGeneratedOnce) {
-  inputs_[2].config.methods = {Method::kAutoregressive, Method::kStreaming};
-  inputs_[1].config.repetitions = inputs_[0].config.repetitions + 1;
+  configs_[2].methods = {Method::kAutoregressive, Method::kStreaming};
+  configs_[1].repetitions = configs_[0].repetitions + 1;
   const std::vector<RunResult> results = measure_together();
   const auto baseline_of = [&](std::size_t i) -> const CaseResult& {
     const auto& cases = results[i].cases;
@@ -172,9 +178,9 @@ class Resumed : public MeasureGroup {
       for (const PromptRecord& r : records_[i]) {
         for (const MethodRecord& m : r.methods) recorders_[i].first_index += std::ssize(m.runs);
       }
-      inputs_[i].records = records_[i];
+      inputs_[i].hooks.records = records_[i];
       fresh_[i].clear();
-      inputs_[i].on_prompt = [this, i, &made, most](const PromptRecord& record) {
+      inputs_[i].hooks.on_prompt = [this, i, &made, most](const PromptRecord& record) {
         // As by a journal.
         fresh_[i].push_back(read_json_text<PromptRecord>(to_json_text(record), "record", {}, "X"));
         if (++made < most) return;
@@ -228,8 +234,8 @@ class Resumed : public MeasureGroup {
 TEST_F(Resumed, IsWhatNobodyStopped) {
   prompts_.push_back(toy_prompt(kPrompt, kVocab, 2));
   for (MeasureInput& input : inputs_) {
-    input.prompts = prompts_;
-    input.data.n_prompts = 3;
+    input.workload.prompts = prompts_;
+    input.workload.data.n_prompts = 3;
   }
   const std::vector<RunResult> expected = measure_together();
   std::ptrdiff_t timed = 0;
@@ -271,12 +277,12 @@ TEST_F(Resumed, OfAllPromptsIsTheSameResult) {
 TEST_F(Resumed, OfOtherThreadsBeginsAnew) {
   measure_some(5);
   for (std::size_t i = 0; i < 4; ++i) {
-    inputs_[i].context.threads = 7;
+    inputs_[i].facts.context.threads = 7;
     ASSERT_FALSE(records_[i].empty());
-    inputs_[i].records = records_[i];
+    inputs_[i].hooks.records = records_[i];
     recorders_[i] = Recorder();
     fresh_[i].clear();
-    inputs_[i].on_prompt = [this, i](const PromptRecord& r) { fresh_[i].push_back(r); };
+    inputs_[i].hooks.on_prompt = [this, i](const PromptRecord& r) { fresh_[i].push_back(r); };
   }
   measure_together();
   for (std::size_t i = 0; i < 4; ++i) {
@@ -287,7 +293,7 @@ TEST_F(Resumed, OfOtherThreadsBeginsAnew) {
 
 TEST_F(Resumed, SaysThatProcessesWentOn) {
   measure_some(5);
-  for (MeasureInput& input : inputs_) input.context.measured_read_gbs = 2.0;  // 10 before
+  for (MeasureInput& input : inputs_) input.facts.context.measured_read_gbs = 2.0;  // 10 before
   const RunResult r = measure_some(100).back();  // cut off after its first prompt
   const Validity& v = r.cases.front().validity;
   EXPECT_EQ(std::count(v.notes.begin(), v.notes.end(),
@@ -303,8 +309,8 @@ TEST_F(MeasureGroup, EachSaysWhatDisturbedItself) {
   LoadTimes now{.processors = 2};
   std::deque<LoadMonitor> monitors;
   for (std::size_t i = 0; i < 4; ++i) {
-    inputs_[i].load = &monitors.emplace_back([&now] { return std::vector{now}; });
-    inputs_[i].context.threads = 2;
+    inputs_[i].hooks.load = &monitors.emplace_back([&now] { return std::vector{now}; });
+    inputs_[i].facts.context.threads = 2;
     recorders_[i].each_generation = [&now, share = 0.25 * static_cast<double>(i)] {
       now.busy += 40 * share;
       now.idle += 40 * (1 - share);
@@ -326,7 +332,7 @@ TEST_F(MeasureGroup, EachSaysWhatDisturbedItself) {
 }
 
 TEST_F(MeasureGroup, EachHasItsOwnTimeLimit) {
-  inputs_[0].config.timeout_s = 1e-9;
+  inputs_[0].hooks.timeout_s = 1e-9;
   const std::vector<RunResult> results = measure_together();
   for (const CaseResult& c : results[0].cases) EXPECT_EQ(c.status, CaseStatus::kTimeout);
   for (const CaseResult& c : results[1].cases) EXPECT_EQ(c.status, CaseStatus::kOk);

@@ -66,12 +66,13 @@ class Recorder final : public MeasureObserver {
 class MeasureRun : public ::testing::Test {
  protected:
   MeasureRun() : pair_(*backend_, DType::kF32, kVocab) {
-    input_.backend = backend_.get();
-    input_.target = &pair_.target;
-    input_.draft = &pair_.draft;
-    input_.target_info = model_info(pair_.target);
-    input_.draft_info = model_info(pair_.draft);
-    RunConfig& c = input_.config;
+    input_.machine.backend = backend_.get();
+    input_.machine.target = &pair_.target;
+    input_.machine.draft = &pair_.draft;
+    input_.facts.target = model_info(pair_.target);
+    input_.facts.draft = model_info(pair_.draft);
+    RunConfig& c = config_;
+    input_.facts.config = &c;
     c.methods = {Method::kAutoregressive, Method::kTriForce, Method::kRetrieval, Method::kStreaming,
                  Method::kDraft};
     c.speculation = toy_options();
@@ -81,17 +82,17 @@ class MeasureRun : public ::testing::Test {
     c.repetitions = 3;
     c.warmup = 1;
     for (std::uint32_t p = 0; p < 2; ++p) prompts_.push_back(toy_prompt(kPrompt, kVocab, p));
-    input_.prompts = prompts_;
-    input_.data = {"toy", std::nullopt, 2, 0};
-    input_.context.build_type = "Release";
-    input_.context.measured_read_gbs = 10.0;
-    input_.decode_text = [](std::span<const Token> ids) {
+    input_.workload.prompts = prompts_;
+    input_.workload.data = {"toy", std::nullopt, 2, 0};
+    input_.facts.context.build_type = "Release";
+    input_.facts.context.measured_read_gbs = 10.0;
+    input_.workload.decode_text = [](std::span<const Token> ids) {
       TokenText out{std::to_string(ids.size()), {}};
       out.ends.assign(ids.size(), std::ssize(out.text));
       return out;
     };
-    input_.observer = &recorder_;
-    input_.stop = [this] { return recorder_.stop; };
+    input_.hooks.observer = &recorder_;
+    input_.hooks.stop = [this] { return recorder_.stop; };
   }
   RunResult measure() {
     PlanInput plan;
@@ -100,19 +101,20 @@ class MeasureRun : public ::testing::Test {
     plan.dtype = pair_.target.dtype;
     plan.random_target = pair_.target.random;
     plan.random_draft = pair_.draft.random;
-    plan.backend = input_.backend;
-    plan.options = input_.config.speculation;
-    plan.run = {0, input_.config.gen_len, input_.config.methods};
-    for (const std::vector<Token>& prompt : input_.prompts) {
+    plan.backend = input_.machine.backend;
+    plan.options = config_.speculation;
+    plan.run = {0, config_.gen_len, config_.methods};
+    for (const std::vector<Token>& prompt : input_.workload.prompts) {
       plan.run.max_prompt = std::max<std::int64_t>(plan.run.max_prompt, std::ssize(prompt));
     }
-    input_.plan = plan_memory(plan);
-    return run_measurement(input_);
+    input_.machine.plan = plan_memory(plan);
+    return std::move(run_measurements({&input_, 1}).front());
   }
   std::unique_ptr<Backend> backend_ = make_cpu_backend({1, std::nullopt});
   ToyPair pair_;
   Recorder recorder_;
   std::vector<std::vector<Token>> prompts_;
+  RunConfig config_;
   MeasureInput input_;
 };
 

@@ -80,7 +80,7 @@ TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
 }
 
 TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
-  input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+  config_.methods = {Method::kAutoregressive, Method::kRetrieval};
   const RunResult r = measure();
   std::string order;
   for (const Generation& g : recorder_.generations) {
@@ -117,11 +117,11 @@ TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
 
 // A run's peaks are its own, whatever the process ran before.
 TEST_F(MeasureRun, PeaksAreThoseOfTheRun) {
-  input_.observer = nullptr;
-  input_.config.repetitions = 1;
-  input_.config.warmup = 0;
+  input_.hooks.observer = nullptr;
+  config_.repetitions = 1;
+  config_.warmup = 0;
   for (const std::int64_t budget : {128, 64}) {
-    input_.config.speculation.budget = budget;
+    config_.speculation.budget = budget;
     const RunResult r = measure();
     ASSERT_EQ(r.exit_code, ExitCode::kOk);
     const MemoryResult& m = r.cases[0].memory;
@@ -133,8 +133,8 @@ TEST_F(MeasureRun, PeaksAreThoseOfTheRun) {
 }
 
 TEST_F(MeasureRun, GreedyStreamsAreEqual) {
-  input_.config.speculation.acceptance = Acceptance::kSpeculative;
-  input_.config.speculation.sampling.temperature = 0;
+  config_.speculation.acceptance = Acceptance::kSpeculative;
+  config_.speculation.sampling.temperature = 0;
   const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kOk);
   for (std::size_t i = 1; i < r.cases.size(); ++i) {
@@ -146,13 +146,13 @@ TEST_F(MeasureRun, GreedyStreamsAreEqual) {
 TEST_F(MeasureRun, WhatIsRecorded) {
   const RunResult plain = measure();
   for (const CaseResult& c : plain.cases) EXPECT_TRUE(c.after_prompt.empty());
-  input_.config.record = {true, true, true};
+  config_.record = {true, true, true};
   recorder_ = {};
   const RunResult r = measure();
   Context context(*backend_, pair_.target, Context::shape_of({kPrompt, kGenerated, {}}));
-  Methods methods(context, nullptr, input_.config.speculation, std::vector{Method::kRetrieval});
+  Methods methods(context, nullptr, config_.speculation, std::vector{Method::kRetrieval});
   for (int p = 0; p < 2; ++p) {
-    context.prefill(input_.prompts[static_cast<std::size_t>(p)], nullptr, nullptr);
+    context.prefill(input_.workload.prompts[static_cast<std::size_t>(p)], nullptr, nullptr);
     methods.prefill(nullptr, nullptr);
     const std::vector<std::int32_t> ids = methods.retrieval_cache()->selected_chunks();
     const std::vector<float> probs = methods.probs_after_prompt();
@@ -203,7 +203,7 @@ TEST_F(MeasureRun, WhatIsRecorded) {
 }
 
 TEST_F(MeasureRun, SpeculativeSamplingIsNotComparedTokenByToken) {
-  input_.config.speculation.acceptance = Acceptance::kSpeculative;
+  config_.speculation.acceptance = Acceptance::kSpeculative;
   const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kOk);
   EXPECT_EQ(r.cases[1].lossless.mode, LosslessMode::kDistribution);
@@ -211,7 +211,7 @@ TEST_F(MeasureRun, SpeculativeSamplingIsNotComparedTokenByToken) {
 }
 
 TEST_F(MeasureRun, AStopKeepsFinishedRepetitions) {
-  input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+  config_.methods = {Method::kAutoregressive, Method::kRetrieval};
   recorder_.stop_before = 5;  // after 0w0A 0w0B 0r0A 0r0B 0r1B
   const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kInterrupted);
@@ -225,7 +225,7 @@ TEST_F(MeasureRun, AStopKeepsFinishedRepetitions) {
 }
 
 TEST_F(MeasureRun, ATimeoutEndsTheRun) {
-  input_.config.timeout_s = 1e-6;
+  input_.hooks.timeout_s = 1e-6;
   const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kInconclusive);
   for (const CaseResult& c : r.cases) {
@@ -264,8 +264,8 @@ TEST_F(MeasureRun, AFailingMethodLeavesTheOthersTheirResults) {
        {std::tuple{FaultyBackend::Fault::kNaN, CaseStatus::kError, ExitCode::kNumeric},
         {FaultyBackend::Fault::kNoMemory, CaseStatus::kOom, ExitCode::kResources}}) {
     FaultyBackend faulty(*backend_, fault);
-    input_.backend = &faulty;
-    input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
+    input_.machine.backend = &faulty;
+    config_.methods = {Method::kAutoregressive, Method::kRetrieval};
     recorder_ = {};
     const RunResult r = measure();
     EXPECT_EQ(r.exit_code, code);
@@ -280,9 +280,9 @@ TEST_F(MeasureRun, AFailingMethodLeavesTheOthersTheirResults) {
 
 TEST_F(MeasureRun, ADivergenceSaysHowCloseTheChoiceWas) {
   FaultyBackend faulty(*backend_, FaultyBackend::Fault::kWrongArgmax);
-  input_.backend = &faulty;
-  input_.config.methods = {Method::kAutoregressive, Method::kRetrieval};
-  input_.config.speculation.sampling.temperature = 0;
+  input_.machine.backend = &faulty;
+  config_.methods = {Method::kAutoregressive, Method::kRetrieval};
+  config_.speculation.sampling.temperature = 0;
   const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kNumeric);
   const Lossless& l = r.cases[1].lossless;
@@ -294,7 +294,7 @@ TEST_F(MeasureRun, ADivergenceSaysHowCloseTheChoiceWas) {
 }
 
 TEST_F(MeasureRun, WithoutABaselineThereIsNoSpeedup) {
-  input_.config.methods = {Method::kTriForce};
+  config_.methods = {Method::kTriForce};
   const RunResult r = measure();
   ASSERT_EQ(r.cases.size(), 1U);
   EXPECT_FALSE(r.cases[0].speedup.has_value());
@@ -303,8 +303,8 @@ TEST_F(MeasureRun, WithoutABaselineThereIsNoSpeedup) {
 
 // Times always differ by more than a billionth: every prompt is measured as often as is allowed.
 TEST_F(MeasureRun, NoiseIsMeasuredMoreOften) {
-  input_.config.max_noise_pct = 1e-9;
-  input_.config.repetitions = 2;
+  config_.max_noise_pct = 1e-9;
+  config_.repetitions = 2;
   const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kInconclusive);
   for (const CaseResult& c : r.cases) {
@@ -315,7 +315,7 @@ TEST_F(MeasureRun, NoiseIsMeasuredMoreOften) {
   }
   EXPECT_EQ(recorder_.last_total, std::ssize(recorder_.generations));
   recorder_ = {};
-  input_.config.max_noise_pct = 1e9;
+  config_.max_noise_pct = 1e9;
   const RunResult quiet = measure();
   EXPECT_EQ(quiet.exit_code, ExitCode::kOk);
   for (const CaseResult& c : quiet.cases) EXPECT_EQ(c.timing.ms_per_token.n, 2 * 2);

@@ -14,14 +14,14 @@ namespace {
 
 struct Fixture {
   Fixture() {
-    input.config.methods = {Method::kAutoregressive, Method::kTriForce};
-    input.config.repetitions = 5;
-    input.config.speculation.sampling.temperature = 0;
-    input.prompts = prompts;
-    input.context = sample_context();
-    input.target_info = *sample_triforce().target;
-    input.draft_info = *sample_triforce().draft;
-    input.draft_info->random_seed.reset();
+    config.methods = {Method::kAutoregressive, Method::kTriForce};
+    config.repetitions = 5;
+    config.speculation.sampling.temperature = 0;
+    input.workload.prompts = prompts;
+    input.facts.context = sample_context();
+    input.facts.target = *sample_triforce().target;
+    input.facts.draft = *sample_triforce().draft;
+    input.facts.draft->random_seed.reset();
     MethodState ar, triforce;
     ar.method = &spec_of(Method::kAutoregressive);
     triforce.method = &spec_of(Method::kTriForce);
@@ -32,10 +32,14 @@ struct Fixture {
       triforce.runs.push_back(t);
     }
     state.methods = {ar, triforce};
-    input.plan.passes[Pass::kFull].weights = 1000;
+    input.machine.plan.passes[Pass::kFull].weights = 1000;
     state.ended = true;
   }
-  RunResult result() const { return build_result(input, state); }
+  RunResult result() const {
+    MeasureInput of = input;
+    of.facts.config = &config;
+    return build_result(of, state);
+  }
   bool has_reason(int i, const std::string& part) const {
     const RunResult r = result();
     const Validity& v = r.cases[static_cast<std::size_t>(i)].validity;
@@ -45,6 +49,7 @@ struct Fixture {
     });
   }
   std::vector<std::vector<Token>> prompts{1};
+  RunConfig config;
   MeasureInput input;
   MeasurementState state;
 };
@@ -85,7 +90,7 @@ TEST(Result, CopiesOfAnAnswer) {
   EXPECT_FALSE(f.has_reason(0, "pass key"));
   std::vector<std::vector<Token>> keys = {
       std::vector<Token>(20, 1)};  // what the baseline generates
-  f.input.answers = keys;
+  f.input.workload.answers = keys;
   EXPECT_FALSE(f.has_reason(0, "pass key"));
   std::fill_n(keys[0].begin(), 2, 0);
   EXPECT_FALSE(f.has_reason(0, "pass key"));
@@ -100,7 +105,7 @@ Fixture lossy_fixture() {
   Fixture f;
   MethodState& lossy = f.state.methods[1];
   lossy.method = &spec_of(Method::kLossyStreaming);
-  f.input.config.methods[1] = Method::kLossyStreaming;
+  f.config.methods[1] = Method::kLossyStreaming;
   for (MeasuredRun& r : lossy.runs) {
     r.metrics.levels.clear();
     r.metrics.tokens = std::vector<Token>(20, 1);
@@ -121,9 +126,9 @@ TEST(Result, LossyMethodsAreLabelled) {
   EXPECT_TRUE(c.acceptance.empty());
   EXPECT_EQ(c.lossless.equal_tokens, (5 + 6 + 7 + 8 + 9) / 100.0);
   EXPECT_EQ(r.cases[0].lossless.equal_tokens, std::nullopt);
-  f.input.config.speculation.sampling.temperature = 0.6F;  // then they need not be equal
+  f.config.speculation.sampling.temperature = 0.6F;  // then they need not be equal
   EXPECT_EQ(f.result().cases[1].lossless.equal_tokens, std::nullopt);
-  f.input.config.speculation.acceptance = Acceptance::kCoupled;
+  f.config.speculation.acceptance = Acceptance::kCoupled;
   EXPECT_TRUE(f.result().cases[1].lossless.equal_tokens.has_value());
   EXPECT_EQ(lossless_mode({}, spec_of(Method::kLossyRetrieval)), LosslessMode::kLossy);
 }
@@ -183,7 +188,7 @@ TEST(Result, BrokenLosslessnessExitsSeven) {
   EXPECT_EQ(f.result().exit_code, ExitCode::kNumeric);
   EXPECT_EQ(f.result().cases[1].lossless.first_divergence->repetition, 3);
   EXPECT_TRUE(f.has_reason(1, "differ"));
-  f.input.config.speculation.sampling.temperature = 0.6F;  // then they need not be equal
+  f.config.speculation.sampling.temperature = 0.6F;  // then they need not be equal
   EXPECT_EQ(f.result().exit_code, ExitCode::kOk);
   EXPECT_EQ(f.result().cases[1].lossless.mode, LosslessMode::kDistribution);
 }
@@ -191,33 +196,33 @@ TEST(Result, BrokenLosslessnessExitsSeven) {
 TEST(Result, ReasonsAgainstComparing) {
   Fixture f;
   EXPECT_FALSE(f.has_reason(1, ""));
-  f.input.context.build_type = "Debug";
+  f.input.facts.context.build_type = "Debug";
   EXPECT_TRUE(f.has_reason(0, "build type Debug"));
   f = Fixture();
-  f.input.context.build_type = "RelWithDebInfo+sanitizers";
+  f.input.facts.context.build_type = "RelWithDebInfo+sanitizers";
   EXPECT_TRUE(f.has_reason(0, "build type"));
   f = Fixture();
-  f.input.target_info->random_seed = 1;
+  f.input.facts.target->random_seed = 1;
   EXPECT_TRUE(f.has_reason(0, "random weights"));
   f = Fixture();
-  f.input.draft_info->random_seed = 1;
+  f.input.facts.draft->random_seed = 1;
   EXPECT_FALSE(f.has_reason(0, "random weights"));  // the baseline has no drafter
   EXPECT_TRUE(f.has_reason(1, "random weights of the drafter"));
   f = Fixture();
-  f.input.config.speculation.synthetic = SyntheticAcceptance{0.9, 0.5};
+  f.config.speculation.synthetic = SyntheticAcceptance{0.9, 0.5};
   EXPECT_TRUE(f.has_reason(1, "synthetic acceptance"));
   f = Fixture();
-  f.input.config.speculation.inner_correction = Correction::kTarget;
+  f.config.speculation.inner_correction = Correction::kTarget;
   EXPECT_TRUE(f.has_reason(1, "published inner rule"));
   EXPECT_FALSE(f.has_reason(0, "published inner rule"));
   f = Fixture();
-  f.input.config.warmup = 0;
+  f.config.warmup = 0;
   EXPECT_TRUE(f.has_reason(0, "no warm-up"));
   f = Fixture();
   f.state.methods[1].runs[0].metrics.tokens.resize(7);
   EXPECT_TRUE(f.has_reason(0, "different numbers of tokens"));
   f = Fixture();
-  f.input.config.max_noise_pct = 5;
+  f.config.max_noise_pct = 5;
   EXPECT_FALSE(f.has_reason(0, "noise"));
   f.state.methods[0].runs[0].metrics.decode_ms *= 2;
   EXPECT_TRUE(f.has_reason(0, "noise"));
@@ -232,8 +237,8 @@ TEST(Result, ReasonsAgainstComparing) {
 // Times of all cases are of the same disturbed machine, and so is what follows from them.
 TEST(Result, OtherWorkOnTheMachineIsAReasonOfAllCases) {
   Fixture f;
-  f.input.context.gpu_name.reset();
-  f.input.context.threads = 2;
+  f.input.facts.context.gpu_name.reset();
+  f.input.facts.context.threads = 2;
   f.state.load = MachineLoad{4, 1.9, 1.5, 0};
   EXPECT_FALSE(f.has_reason(0, "other processes"));  // enough is left for two threads
   f.state.load->other = 3.2;
@@ -243,15 +248,15 @@ TEST(Result, OtherWorkOnTheMachineIsAReasonOfAllCases) {
                              "computes with 2 threads"));
   }
   EXPECT_EQ(f.result().context.load->other, 3.2);
-  f.input.context.gpu_name = "Example GPU";  // one thread launches
+  f.input.facts.context.gpu_name = "Example GPU";  // one thread launches
   f.state.load->other = 2.5;
   EXPECT_FALSE(f.has_reason(0, "other processes"));
 }
 
 TEST(Result, APrefillStandsBesideTheMeasuredRate) {
   Fixture f;
-  f.input.plan.prefill_operations = 3e9;
-  f.input.context.measured_gemm_gflops = 400;
+  f.input.machine.plan.prefill_operations = 3e9;
+  f.input.facts.context.measured_gemm_gflops = 400;
   EXPECT_FALSE(f.result().cases[0].timing.prefill_operations);  // no prompt is done
   f.state.prefills = {{.fill_ms = {{8}}}, {.fill_ms = {{20}}}, {.fill_ms = {{10}}}};
   const RunResult measured = f.result();
@@ -260,14 +265,14 @@ TEST(Result, APrefillStandsBesideTheMeasuredRate) {
     EXPECT_EQ(c.timing.prefill_gflops, 300);  // the median prompt
     EXPECT_EQ(c.timing.prefill_fraction_gemm, 0.75);
   }
-  f.input.context.measured_gemm_gflops.reset();
+  f.input.facts.context.measured_gemm_gflops.reset();
   EXPECT_EQ(f.result().cases[0].timing.prefill_gflops, 300);
   EXPECT_FALSE(f.result().cases[0].timing.prefill_fraction_gemm);
 }
 
 TEST(Result, MemoryOfAnotherSpeedAfterwardsIsAReasonOfAllCases) {
   Fixture f;
-  f.input.context.measured_read_gbs = 20;
+  f.input.facts.context.measured_read_gbs = 20;
   for (const double same : {10.1, 20.0, 39.9}) {
     f.state.read_gbs_after = same;
     EXPECT_FALSE(f.has_reason(0, "bandwidth")) << same;
@@ -279,7 +284,7 @@ TEST(Result, MemoryOfAnotherSpeedAfterwardsIsAReasonOfAllCases) {
     }
   }
   EXPECT_EQ(f.result().context.measured_read_gbs_after, 40.5);
-  f.input.context.measured_read_gbs.reset();
+  f.input.facts.context.measured_read_gbs.reset();
   EXPECT_FALSE(f.has_reason(0, "bandwidth"));
 }
 
@@ -318,8 +323,9 @@ TEST(Result, UnfinishedCasesKeepWhatTheyHave) {
 
 TEST(Result, OfARunThatNeverStarted) {
   Fixture f;
-  f.input.prompts = {};
-  f.input.plan.bytes[0] = 123;
+  f.input.facts.config = &f.config;
+  f.input.workload.prompts = {};
+  f.input.machine.plan.bytes[0] = 123;
   const RunResult r =
       unrun_result(f.input, CaseStatus::kSkippedMemory, "too large", ExitCode::kResources);
   EXPECT_EQ(r.exit_code, ExitCode::kResources);

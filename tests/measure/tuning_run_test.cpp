@@ -8,10 +8,10 @@ namespace triforce {
 namespace {
 
 TEST_F(MeasureRun, AutomaticGammasAreReported) {
-  input_.config.methods = {Method::kAutoregressive, Method::kTriForce, Method::kDraft};
-  input_.config.auto_gamma = input_.config.auto_inner_gamma = true;
-  input_.config.speculation.gamma = 9;
-  input_.config.speculation.inner_gamma = 4;
+  config_.methods = {Method::kAutoregressive, Method::kTriForce, Method::kDraft};
+  config_.auto_gamma = config_.auto_inner_gamma = true;
+  config_.speculation.gamma = 9;
+  config_.speculation.inner_gamma = 4;
   const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kOk);
   EXPECT_EQ(static_cast<std::int64_t>(recorder_.generations.size()), recorder_.last_total);
@@ -40,19 +40,20 @@ TEST_F(MeasureRun, WhatIsTunedIsTheRunOfTheSettingsChosen) {
   const std::vector<std::vector<Token>> tuning = {toy_prompt(kPrompt, kVocab, 7),
                                                   toy_prompt(kPrompt, kVocab, 8)};
   for (const bool greedy : {false, true}) {
-    MeasureInput tuned = input_;
-    tuned.config.methods = {Method::kAutoregressive, Method::kTriForce, Method::kStreaming};
-    if (greedy) tuned.config.speculation.sampling.temperature = 0;
-    tuned.config.prefill = 1024;  // of which budgets_to_try() makes 64, 128 and 256
-    tuned.config.auto_gamma = tuned.config.auto_inner_gamma = tuned.config.auto_budget = true;
-    tuned.config.speculation.gamma = tuned.config.speculation.inner_gamma = 9;
-    tuned.config.speculation.least_budget = 64;
-    tuned.config.speculation.budget = 128;  // as if memory had no room for 256
-    tuned.tuning_prompts = tuning;
-    std::swap(input_, tuned);
+    RunConfig tuned = config_;
+    tuned.methods = {Method::kAutoregressive, Method::kTriForce, Method::kStreaming};
+    if (greedy) tuned.speculation.sampling.temperature = 0;
+    tuned.prefill = 1024;  // of which budgets_to_try() makes 64, 128 and 256
+    tuned.auto_gamma = tuned.auto_inner_gamma = tuned.auto_budget = true;
+    tuned.speculation.gamma = tuned.speculation.inner_gamma = 9;
+    tuned.speculation.least_budget = 64;
+    tuned.speculation.budget = 128;  // as if memory had no room for 256
+    input_.workload.tuning_prompts = tuning;
+    std::swap(config_, tuned);
     recorder_ = {};
     const RunResult r = measure();
-    std::swap(input_, tuned);
+    std::swap(config_, tuned);
+    input_.workload.tuning_prompts = {};
     ASSERT_EQ(r.exit_code, ExitCode::kOk);
     EXPECT_EQ(recorder_.target_prefills, 2 + 2);
     expect_valid_json(r);
@@ -91,18 +92,17 @@ TEST_F(MeasureRun, WhatIsTunedIsTheRunOfTheSettingsChosen) {
       const CaseResult& c = r.cases[i];
       if (c.gammas->gamma == 0 || (c.method == "triforce" && c.gammas->inner_gamma == 0)) continue;
       SCOPED_TRACE(c.name);
-      MeasureInput given = input_;
-      given.config = tuned.config;
-      given.config.methods = {*parse_method(c.method)};
-      given.config.auto_gamma = given.config.auto_inner_gamma = given.config.auto_budget = false;
-      given.config.speculation.budget = *budget;
-      given.config.speculation.least_budget = 0;
-      given.config.speculation.gamma = c.gammas->gamma;
-      if (c.method == "triforce") given.config.speculation.inner_gamma = c.gammas->inner_gamma;
-      std::swap(input_, given);
+      RunConfig given = tuned;
+      given.methods = {*parse_method(c.method)};
+      given.auto_gamma = given.auto_inner_gamma = given.auto_budget = false;
+      given.speculation.budget = *budget;
+      given.speculation.least_budget = 0;
+      given.speculation.gamma = c.gammas->gamma;
+      if (c.method == "triforce") given.speculation.inner_gamma = c.gammas->inner_gamma;
+      std::swap(config_, given);
       recorder_ = {};
       const RunResult expected = measure();
-      std::swap(input_, given);
+      std::swap(config_, given);
       const CaseResult& want = expected.cases.at(0);
       for (std::size_t o = 0; o < want.output.size(); ++o) {
         EXPECT_EQ(c.output[o].sha256, want.output[o].sha256);
@@ -121,9 +121,9 @@ TEST_F(MeasureRun, WhatIsTunedIsTheRunOfTheSettingsChosen) {
 
 // What was predicted is measured beside the defaults, and the faster one is chosen.
 TEST_F(MeasureRun, TheDefaultsStayWhereTheyAreFaster) {
-  input_.config.methods = {Method::kAutoregressive, Method::kTriForce, Method::kDraft};
-  input_.config.auto_gamma = input_.config.auto_inner_gamma = true;
-  input_.config.speculation.gamma = input_.config.speculation.inner_gamma = 9;
+  config_.methods = {Method::kAutoregressive, Method::kTriForce, Method::kDraft};
+  config_.auto_gamma = config_.auto_inner_gamma = true;
+  config_.speculation.gamma = config_.speculation.inner_gamma = 9;
   const RunResult r = measure();
   double log_gain = 0;
   for (std::size_t i = 1; i < r.cases.size(); ++i) {
@@ -146,9 +146,9 @@ TEST_F(MeasureRun, TheDefaultsStayWhereTheyAreFaster) {
 
 // A stop while it is tuned leaves no case measured and no setting claimed.
 TEST_F(MeasureRun, AStopEndsTuning) {
-  input_.config.auto_gamma = true;
+  config_.auto_gamma = true;
   int asked = 0;
-  input_.stop = [&] { return ++asked > 30; };
+  input_.hooks.stop = [&] { return ++asked > 30; };
   const RunResult r = measure();
   EXPECT_EQ(r.exit_code, ExitCode::kInterrupted);
   for (const CaseResult& c : r.cases) {
@@ -160,10 +160,10 @@ TEST_F(MeasureRun, AStopEndsTuning) {
 
 // Acceptance that is simulated is not measured: the prediction has the rates given.
 TEST_F(MeasureRun, TuningTakesTheRatesGiven) {
-  input_.config.methods = {Method::kAutoregressive, Method::kTriForce};
-  input_.config.speculation.acceptance = Acceptance::kSpeculative;
-  input_.config.speculation.synthetic = SyntheticAcceptance{0.9, 0.6};
-  input_.config.auto_gamma = input_.config.auto_inner_gamma = true;
+  config_.methods = {Method::kAutoregressive, Method::kTriForce};
+  config_.speculation.acceptance = Acceptance::kSpeculative;
+  config_.speculation.synthetic = SyntheticAcceptance{0.9, 0.6};
+  config_.auto_gamma = config_.auto_inner_gamma = true;
   const RunResult r = measure();
   const CaseTuning& t = r.cases.at(1).tuning.value();
   for (const TuningPoint& p : t.surface) {
