@@ -43,24 +43,13 @@ void fields(V& v, Validity& x) {
 }
 
 struct TaggedBytes {
-  std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> bytes{};  // by MemTag
+  std::array<std::int64_t, kMemTags> bytes{};  // by MemTag
   std::int64_t total() const;
 };
 template <class V>
 void fields(V& v, TaggedBytes& t) {
-  constexpr std::array<const char*, static_cast<std::size_t>(MemTag::kCount)> kWhat = {
-      "weights of the target, bytes",
-      "weights of the drafter, bytes",
-      "full KV cache where it is computed with, bytes",
-      "full KV cache in page-locked host memory, bytes",
-      "retrieval KV cache, bytes",
-      "streaming KV caches of target and drafter, bytes",
-      "probabilities and logits, bytes",
-      "activations, bytes",
-      "workspace of the backend, bytes",
-      "page-locked memory of transfers, bytes"};
-  for (std::size_t i = 0; i < kWhat.size(); ++i) {
-    v(to_string(static_cast<MemTag>(i)), t.bytes[i], kWhat[i]);
+  for (std::size_t i = 0; i < kMemTags; ++i) {
+    v(kMemTagTexts[i].key, t.bytes[i], kMemTagTexts[i].what);
   }
   v.derived("total", t.total(), "sum, bytes");
 }
@@ -124,8 +113,7 @@ void fields(V& v, Lossless& l) {
   v("mode", l.mode,
     "baseline: the stream the others are compared with; tokens: every token must equal the "
     "baseline's; distribution: equal in distribution only; none: synthetic acceptance; lossy: "
-    "nothing "
-    "verifies what the target says with a small cache");
+    "nothing verifies what the target says with a small cache");
   v("exact_rule", l.exact_rule, "false: the published inner rule, which is not lossless");
   v("equal_to_baseline", l.equal_to_baseline,
     "whether all tokens were equal; null: mode is not tokens, or nothing to compare with");

@@ -46,8 +46,8 @@ struct PassBytes {
 };
 
 struct MemoryPlan {
-  Place place = Place::kDevice;  // where ops expect tensors
-  std::array<std::int64_t, static_cast<std::size_t>(MemTag::kCount)> bytes{};  // by MemTag
+  Place place = Place::kDevice;                // where ops expect tensors
+  std::array<std::int64_t, kMemTags> bytes{};  // by MemTag
   std::int64_t total_bytes() const;
   std::int64_t far_bytes() const;  // of these, page-locked: what place_of() says
   std::int64_t near_bytes() const { return total_bytes() - far_bytes(); }

@@ -34,16 +34,32 @@ enum class MemTag : std::uint8_t {
   kStaging,  // of transfers, page-locked
   kCount
 };
-// The names are the keys of the result file.
+inline constexpr auto kMemTags = static_cast<std::size_t>(MemTag::kCount);
+// What is said of a tag: its key in the result file, its row in tables, and what its bytes are.
+struct MemTagText {
+  const char *key, *label, *what;
+};
+inline constexpr std::array<MemTagText, kMemTags> kMemTagTexts = {{
+    {"target_weights", "target weights", "weights of the target, bytes"},
+    {"draft_weights", "drafter weights", "weights of the drafter, bytes"},
+    {"kv_full", "full KV cache", "full KV cache where it is computed with, bytes"},
+    {"kv_far", "full KV cache, far", "full KV cache in page-locked host memory, bytes"},
+    {"kv_retrieval", "retrieval KV cache", "retrieval KV cache, bytes"},
+    {"kv_streaming", "streaming KV caches", "streaming KV caches of target and drafter, bytes"},
+    {"probs", "probs and logits", "probabilities and logits, bytes"},
+    {"activations", "activations", "activations, bytes"},
+    {"workspace", "workspace", "workspace of the backend, bytes"},
+    {"staging", "staging", "page-locked memory of transfers, bytes"},
+}};
 constexpr auto names_of(MemTag /*any*/) {
-  return std::array{"target_weights", "draft_weights", "kv_full",     "kv_far",    "kv_retrieval",
-                    "kv_streaming",   "probs",         "activations", "workspace", "staging"};
+  std::array<const char*, kMemTags> keys{};
+  for (std::size_t i = 0; i < kMemTags; ++i) keys[i] = kMemTagTexts[i].key;
+  return keys;
 }
 // Returns where memory with that tag lies, beside ops that expect their tensors at `ops`.
 constexpr Place place_of(MemTag tag, Place ops) {
   return tag == MemTag::kKvFar || tag == MemTag::kStaging ? Place::kPinned : ops;
 }
-static_assert(names_of(MemTag{}).size() == static_cast<std::size_t>(MemTag::kCount));
 
 // Non-owning, row-major, at most 4-D. Copy freely; never outlives its Buffer.
 struct TensorView {
@@ -123,7 +139,7 @@ class Allocator {
 
  private:
   mutable std::mutex ledgers_mutex_;
-  std::array<Ledger, static_cast<std::size_t>(MemTag::kCount)> by_tag_{};
+  std::array<Ledger, kMemTags> by_tag_{};
   std::array<Ledger, 3> by_place_{};
 };
 

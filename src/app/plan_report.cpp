@@ -1,7 +1,5 @@
 #include "app/plan_report.h"
 
-#include <array>
-
 namespace triforce {
 
 std::vector<std::string> PlanReport::notes() const {
@@ -30,17 +28,12 @@ PlanReport make_plan_report(const RunConfig& config, const PlanInput& input,
 }
 
 std::vector<MemoryRow> memory_rows(const MemoryPlan& memory) {
-  constexpr std::array<const char*, static_cast<std::size_t>(MemTag::kCount)> kLabels = {
-      "target weights",     "drafter weights",
-      "full KV cache",      "full KV cache, far",
-      "retrieval KV cache", "streaming KV caches",
-      "probs and logits",   "activations",
-      "workspace",          "staging"};
   std::vector<MemoryRow> rows;
-  for (std::size_t i = 0; i < kLabels.size(); ++i) {
+  for (std::size_t i = 0; i < kMemTags; ++i) {
     const auto tag = static_cast<MemTag>(i);
     const Place place = place_of(tag, memory.place);
-    rows.push_back({kLabels[i], place == Place::kDevice ? "device" : "host", memory.bytes[i], tag});
+    rows.push_back(
+        {kMemTagTexts[i].label, place == Place::kDevice ? "device" : "host", memory.bytes[i], tag});
   }
   rows.push_back({"total", "", memory.total_bytes(), std::nullopt});
   return rows;

@@ -265,7 +265,7 @@ TextTable memory_table(const RunResult& r) {
   const auto text = [](const std::optional<TaggedBytes>& tagged, std::size_t i) {
     return tagged ? byte_size(tagged->bytes[i]) : std::string("-");
   };
-  for (std::size_t i = 0; i < static_cast<std::size_t>(MemTag::kCount); ++i) {
+  for (std::size_t i = 0; i < kMemTags; ++i) {
     if ((!m.planned || m.planned->bytes[i] == 0) && (!m.peak || m.peak->bytes[i] == 0)) continue;
     t.rows.push_back({to_string(static_cast<MemTag>(i)), text(m.planned, i), text(m.peak, i)});
   }
