@@ -34,7 +34,7 @@ constexpr int max_exact_rows(const Gammas& g) {
 // Max tokens of a prompt, of a generation, and of a cache's budget.
 inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 // Max tokens per chunk of the retrieval cache.
-inline constexpr std::int64_t kMaxChunk = std::int64_t{1} << 20;
+inline constexpr int kMaxChunk = 4096;
 
 // Per-token rates in [0, 1]: of what the target proposes over a small cache, and of what the
 // drafter does, whichever cache verifies it.

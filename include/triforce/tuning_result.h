@@ -107,8 +107,7 @@ void fields(V& v, CaseTuning& t) {
   v("seconds", t.seconds, "that tuning took, prefill of its prompts included");
   v("prompts", t.prompts,
     "tuning prompts, each of params.prefill tokens; each after the first was for the better half "
-    "of "
-    "the budgets that were left, and for the default");
+    "of the budgets that were left, and for the default");
   v("tokens", t.tokens, "generated on them by this method, comparisons with the defaults excepted");
   v("own_prompts", t.own_prompts,
     "whether none of them is measured afterwards; false: the data set has no more, and the first "
@@ -117,8 +116,7 @@ void fields(V& v, CaseTuning& t) {
   v("too_large", t.too_large, "budgets that were left out for want of memory, tokens");
   v("surface", t.surface,
     "what was predicted: all budgets, those given up by what was known then, and the gammas that "
-    "tell the shape; of a given gamma that "
-    "alone");
+    "tell the shape; of a given gamma that alone");
 }
 
 }  // namespace triforce

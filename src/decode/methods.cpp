@@ -1,3 +1,4 @@
+// Tests: tests/decode/engine_test.cpp, tests/decode/small_caches_test.cpp
 #include <algorithm>
 #include <chrono>
 #include <functional>

@@ -1,6 +1,6 @@
 #include "decode/pass_cache.h"
 
-#include "decode/fill.h"
+#include <algorithm>
 
 namespace triforce {
 namespace {
@@ -12,6 +12,33 @@ constexpr PerPass<const PassKind*> kKinds = {
 }  // namespace
 
 const PassKind& kind_of(Pass pass) { return *kKinds[pass]; }
+
+bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt, Pass pass,
+                LayerObserver* last_pass_observer, const PrefillProgress& progress,
+                const StopRequested& stop) {
+  const auto n = static_cast<std::int64_t>(prompt.size());
+  const std::int64_t max_rows = std::min(cache.max_append(), model.max_block());
+  if (stop && stop()) return false;
+  for (std::int64_t begin = 0; begin < n;) {
+    const std::int64_t rows = std::min(max_rows, n - begin);
+    const bool last = begin + rows == n;
+    const auto on_tile = [&](std::int64_t done, std::int64_t /*total*/) {
+      if (progress) progress(pass, begin + done, n);
+      return !stop || !stop();
+    };
+    if (!model.prefill(
+            prompt.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)), cache,
+            last ? last_pass_observer : nullptr, on_tile)) {
+      return false;
+    }
+    begin += rows;
+    if (!last) cache.commit(cache.length());
+  }
+  cache.truncate(n - 1);
+  cache.commit(n - 1);
+  cache.mark();
+  return true;
+}
 
 bool PassCache::fill(const PrefillProgress& progress, const StopRequested& stop) {
   cache().reset();

@@ -197,9 +197,13 @@ void check_options(const SpeculationOptions& o, std::span<const Method> methods)
           method_names(proposes_by_selection), spec.name);
     }
   }
-  if (o.budget % o.chunk_size != 0 || o.budget < o.chunk_size)
-    throw_usage("--budget: expected a multiple of --chunk-size {}, found {}", o.chunk_size,
-                o.budget);
+  check_budget(o, o.chunk_size);
+}
+
+void check_budget(const SpeculationOptions& o, std::int64_t least) {
+  if (o.budget >= least && o.budget % o.chunk_size == 0) return;
+  throw_usage("--budget: expected a multiple of --chunk-size {} of at least {}, found {}",
+              o.chunk_size, least, o.budget);
 }
 
 void check_target(const ModelConfig& target, const SpeculationOptions& o, const RunShape& run) {

@@ -49,6 +49,8 @@ bool shows_recovery(const MethodSpec& method);
 
 // Throws Error(kUsage) for values out of range or that do not fit together.
 void check_options(const SpeculationOptions& options, std::span<const Method> methods);
+// Of these the budget: a multiple of the chunk size of at least `least` tokens.
+void check_budget(const SpeculationOptions& options, std::int64_t least);
 void check_shape(const RunShape& run);
 // Throws Error(kUsage) if the target cannot follow a sequence of that length, or a cache would be
 // too small.

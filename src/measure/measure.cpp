@@ -1,3 +1,4 @@
+// Tests: tests/measure/measure_run_test.cpp, tests/measure/measure_group_test.cpp
 #include "measure/measure.h"
 
 #include <algorithm>

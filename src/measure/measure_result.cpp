@@ -1,3 +1,4 @@
+// Tests: tests/measure/result_test.cpp, tests/measure/measure_run_test.cpp
 #include <algorithm>
 #include <chrono>
 

@@ -1,3 +1,4 @@
+// Tests: tests/measure/tuner_test.cpp, tests/measure/tuning_run_test.cpp
 #include "measure/tuner.h"
 
 #include <algorithm>

@@ -167,7 +167,7 @@ std::vector<Option> method_and_shape() {
         kShaped, Role::kDecidesBudget,
         integer_or_auto(0, kMaxTokens, member(&S::budget), at(&C::auto_budget))),
       o("chunk-size", {}, "N", "tokens", "consecutive tokens that are selected together", kShaped,
-        Role::kDecidesSelected, integer(1, 4096, member(&S::chunk_size))),
+        Role::kDecidesSelected, integer(1, kMaxChunk, member(&S::chunk_size))),
       o("dense-layers", {}, "N", "layers",
         "first layers of the target whose drafting passes read the full cache instead of the "
         "retrieval or streaming cache",

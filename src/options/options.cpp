@@ -7,6 +7,7 @@
 #include "core/nearest_name.h"
 #include "core/utf8.h"
 #include "data/datasets.h"
+#include "decode/sizes.h"
 #include "options/models.h"
 #include "triforce/plan.h"
 #include "triforce/predict.h"
@@ -109,7 +110,7 @@ void settle_tuning(RunConfig& c) {
   s.budget = budgets.back();
 }
 
-void check_budget(const RunConfig& c) {
+void check_target_cache(const RunConfig& c) {
   const SpeculationOptions& s = c.speculation;
   const bool used = any_method(c.methods, &MethodSpec::has_budget);
   if (s.dense_layers > 0 && !used) {
@@ -118,11 +119,7 @@ void check_budget(const RunConfig& c) {
         "none",
         s.dense_layers, method_names(&MethodSpec::has_budget));
   }
-  if (s.budget == 0 && !used) return;
-  if (s.budget < kMinBudget || s.budget % s.chunk_size != 0) {
-    throw_usage("--budget: expected a multiple of --chunk-size {} of at least {}, found {}",
-                s.chunk_size, kMinBudget, s.budget);
-  }
+  if (s.budget != 0 || used) check_budget(s, kMinBudget);
 }
 
 void check_draft_cache(const RunConfig& c) {
@@ -186,7 +183,7 @@ void check_record(const RunConfig& c) {
 }
 
 void check_speculation(const RunConfig& c) {
-  check_budget(c);
+  check_target_cache(c);
   check_draft_cache(c);
   const SpeculationOptions& s = c.speculation;
   if (s.measure_recovery && c.tp > 1) {
