@@ -57,7 +57,7 @@ class Fixture {
     for (std::int64_t i = 0; i < qkv_.view().numel(); ++i) qkv[i] = q[i % q_.view().numel()];
   }
 
-  cpu::Context context() const {
+  cpu::Workers workers() const {
     return {.isa = setup().isa,
             .threads = setup().threads,
             .scratch = {static_cast<std::byte*>(scratch_.data()),
@@ -130,7 +130,7 @@ void run_attention(benchmark::State& state, const Model& model, bool mass) {
   for (auto _ : state) {
     const KvView kv = f.next_layer();
     watch.time([&] {
-      cpu::attention(f.context(), f.q(), kv, {}, f.out(), mass ? f.mass() : TensorView{}, kChunk,
+      cpu::attention(f.workers(), f.q(), kv, {}, f.out(), mass ? f.mass() : TensorView{}, kChunk,
                      RowPath::kInvariant);
     });
   }
@@ -150,7 +150,7 @@ void head_attention(benchmark::State& state) {
     for (int head = 0; head < kLlama7b.heads; ++head) {
       const KvView kv = layer.heads(head, 1);
       const TensorView q = f.q().slice(1, head, 1), out = f.out().slice(1, head * d, d);
-      watch.time([&] { cpu::attention(f.context(), q, kv, {}, out, {}, 0, f.path()); });
+      watch.time([&] { cpu::attention(f.workers(), q, kv, {}, out, {}, 0, f.path()); });
     }
   }
   report_bytes(state, watch, 2 * f.half_bytes() / kLlama7b.kv_heads);
@@ -162,7 +162,7 @@ void attention_prefill(benchmark::State& state) {
   Stopwatch watch;
   for (auto _ : state) {
     const KvView kv = f.next_layer();
-    watch.time([&] { cpu::attention(f.context(), f.q(), kv, {}, f.out(), {}, 0, f.path()); });
+    watch.time([&] { cpu::attention(f.workers(), f.q(), kv, {}, f.out(), {}, 0, f.path()); });
   }
   const double t = static_cast<double>(state.range(0)), n = static_cast<double>(state.range(1));
   report_flops(state, watch, 4 * kBuiltIn.heads * kBuiltIn.d * t * (n - (t - 1) / 2),
@@ -179,7 +179,7 @@ void attention_rotating(benchmark::State& state) {
     KvView kv = f.next_layer();
     kv.rotate_on_read = true;
     watch.time([&] {
-      cpu::attention(f.context(), f.q(), kv, {table.view(), table.view()}, f.out(), {}, 0,
+      cpu::attention(f.workers(), f.q(), kv, {table.view(), table.view()}, f.out(), {}, 0,
                      f.path());
     });
   }
@@ -192,7 +192,7 @@ void score_chunks(benchmark::State& state) {
   for (auto _ : state) {
     const KvView kv = f.next_layer();
     watch.time(
-        [&] { cpu::score_chunks(f.context(), f.q(), kv, kChunk, f.mass().shape[1], f.mass()); });
+        [&] { cpu::score_chunks(f.workers(), f.q(), kv, kChunk, f.mass().shape[1], f.mass()); });
   }
   report_bytes(state, watch, f.half_bytes());
 }
@@ -207,7 +207,7 @@ void top_chunks(benchmark::State& state) {
     score[i] = static_cast<float>(i * 7919 % 10007);
   Stopwatch watch;
   for (auto _ : state) {
-    watch.time([&] { cpu::top_chunks(f.context(), f.mass(), ids.view()); });
+    watch.time([&] { cpu::top_chunks(f.workers(), f.mass(), ids.view()); });
   }
   report_bytes(state, watch, static_cast<double>(f.mass().bytes()));
 }
@@ -223,7 +223,7 @@ void gather_chunks(benchmark::State& state) {
   Stopwatch watch;
   for (auto _ : state) {
     const KvView kv = f.next_layer();
-    watch.time([&] { cpu::gather_chunks(f.context(), kv, ids.view(), kChunk, to.layer(0)); });
+    watch.time([&] { cpu::gather_chunks(f.workers(), kv, ids.view(), kChunk, to.layer(0)); });
   }
   report_bytes(state, watch, 4 * to.half_bytes());  // read and written, K and V
 }
@@ -235,7 +235,7 @@ void copy_rows(benchmark::State& state) {
   Stopwatch watch;
   for (auto _ : state) {
     const KvView kv = f.next_layer();
-    watch.time([&] { cpu::copy_rows(f.context(), kv, shift, kv, 0, rows); });
+    watch.time([&] { cpu::copy_rows(f.workers(), kv, shift, kv, 0, rows); });
   }
   const double row_bytes = f.half_bytes() / static_cast<double>(rows + shift);
   report_bytes(state, watch, 4 * row_bytes * static_cast<double>(rows));
@@ -253,7 +253,7 @@ void rope_append(benchmark::State& state) {
   for (auto _ : state) {
     const KvView kv = f.next_layer();
     watch.time([&] {
-      cpu::rope_append(f.context(), f.qkv(), positions.view(), {table.view(), table.view()}, f.q(),
+      cpu::rope_append(f.workers(), f.qkv(), positions.view(), {table.view(), table.view()}, f.q(),
                        kv);
     });
   }

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "cpu/context.h"
+#include "cpu/workers.h"
 
 namespace triforce::bench {
 

@@ -31,7 +31,7 @@ class Fixture {
                  Place::kHost, MemTag::kWorkspace),
         x_(allocator_, DType::kF32, {rows, layer.in}, Place::kHost, MemTag::kActivations),
         out_(allocator_, DType::kF32, {rows, layer.out}, Place::kHost, MemTag::kActivations) {
-    context_ = {.isa = setup().isa,
+    workers_ = {.isa = setup().isa,
                 .threads = setup().threads,
                 .scratch = {static_cast<std::byte*>(scratch_.data()),
                             static_cast<std::size_t>(scratch_.bytes())}};
@@ -42,7 +42,7 @@ class Fixture {
     }
   }
   void call() {
-    cpu::linear(context_, gemm_, x_.view(), copies_[next_], out_.view(), false,
+    cpu::linear(workers_, gemm_, x_.view(), copies_[next_], out_.view(), false,
                 throughput_path(x_.view().shape[0]));
     next_ = (next_ + 1) % copies_.size();
   }
@@ -51,7 +51,7 @@ class Fixture {
   HostAllocator allocator_;
   Buffer scratch_;
   Tensor x_, out_;
-  cpu::Context context_;
+  cpu::Workers workers_;
   cpu::Gemm gemm_;
   std::vector<Matrix> copies_;
   std::size_t next_ = 0;

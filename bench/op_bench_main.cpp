@@ -17,7 +17,7 @@ Setup& mutable_setup() {
   return s;
 }
 
-cpu::Context context() { return {.isa = setup().isa, .threads = setup().threads, .scratch = {}}; }
+cpu::Workers workers() { return {.isa = setup().isa, .threads = setup().threads, .scratch = {}}; }
 
 bool take(std::string_view arg) {
   if (arg.starts_with("--threads=")) {
@@ -45,7 +45,7 @@ void describe() {
 const Setup& setup() { return mutable_setup(); }
 
 double read_bandwidth_gbs() {
-  static const double kMeasured = cpu::measure_read_bandwidth_gbs(context());
+  static const double kMeasured = cpu::measure_read_bandwidth_gbs(workers());
   return kMeasured;
 }
 
@@ -53,7 +53,7 @@ double gemm_gflops(DType dtype) {
   static std::map<DType, double> measured;
   const auto found = measured.find(dtype);
   if (found != measured.end()) return found->second;
-  return measured[dtype] = cpu::measure_gemm_gflops(context(), dtype);
+  return measured[dtype] = cpu::measure_gemm_gflops(workers(), dtype);
 }
 
 }  // namespace triforce::bench

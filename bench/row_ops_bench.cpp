@@ -13,7 +13,7 @@
 namespace triforce::bench {
 namespace {
 
-cpu::Context context() { return {.isa = setup().isa, .threads = setup().threads, .scratch = {}}; }
+cpu::Workers workers() { return {.isa = setup().isa, .threads = setup().threads, .scratch = {}}; }
 
 std::vector<float> normal_values(std::int64_t n, float scale) {
   std::mt19937 rng(1);
@@ -31,7 +31,7 @@ void embed(benchmark::State& state) {
   Stopwatch watch;
   for (auto _ : state) {
     watch.time([&] {
-      cpu::embed(context(), make_view(tokens.data(), DType::kI32, {rows}),
+      cpu::embed(workers(), make_view(tokens.data(), DType::kI32, {rows}),
                  make_view(table.data(), DType::kBF16, {vocab, d}),
                  make_view(out.data(), DType::kF32, {rows, d}));
     });
@@ -45,7 +45,7 @@ void rms_norm(benchmark::State& state) {
   Stopwatch watch;
   for (auto _ : state) {
     watch.time([&] {
-      cpu::rms_norm(context(), make_view(x.data(), DType::kF32, {rows, d}),
+      cpu::rms_norm(workers(), make_view(x.data(), DType::kF32, {rows, d}),
                     make_view(w.data(), DType::kF32, {d}), 1e-5F,
                     make_view(out.data(), DType::kF32, {rows, d}));
     });
@@ -60,7 +60,7 @@ void swiglu(benchmark::State& state) {
   Stopwatch watch;
   for (auto _ : state) {
     watch.time([&] {
-      cpu::swiglu(context(), make_view(x.data(), DType::kF32, {rows, 2 * f}),
+      cpu::swiglu(workers(), make_view(x.data(), DType::kF32, {rows, 2 * f}),
                   make_view(out.data(), DType::kF32, {rows, f}));
     });
   }
@@ -75,7 +75,7 @@ void add_parts(benchmark::State& state) {
   Stopwatch watch;
   for (auto _ : state) {
     watch.time([&] {
-      cpu::add_parts(context(), make_view(parts.data(), DType::kF32, {2, rows, d}),
+      cpu::add_parts(workers(), make_view(parts.data(), DType::kF32, {2, rows, d}),
                      make_view(x.data(), DType::kF32, {rows, d}));
     });
   }
@@ -88,7 +88,7 @@ void to_probs(benchmark::State& state, const SamplingParams& params) {
   HostAllocator allocator;
   const Buffer scratch(allocator, cpu::probs_scratch_bytes(vocab, setup().threads), Place::kHost,
                        MemTag::kWorkspace);
-  cpu::Context with_scratch = context();
+  cpu::Workers with_scratch = workers();
   with_scratch.scratch = {static_cast<std::byte*>(scratch.data()),
                           static_cast<std::size_t>(scratch.bytes())};
   Stopwatch watch;

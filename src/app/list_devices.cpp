@@ -4,7 +4,7 @@
 #include "app/output.h"
 #include "app/prepare.h"
 #include "core/fields.h"
-#include "cpu/context.h"
+#include "cpu/workers.h"
 #include "host/cpu_model.h"
 #include "host/devices.h"
 #include "host/machine.h"

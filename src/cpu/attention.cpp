@@ -53,7 +53,7 @@ ExactScratch take_scratch(Scratch& scratch, std::int64_t rows, int kv_heads, int
 
 class Exact {
  public:
-  Exact(const Context& context, const AttentionPass& pass, TensorView mass, int chunk)
+  Exact(const Workers& workers, const AttentionPass& pass, TensorView mass, int chunk)
       : p_(pass),
         rows_(pass.head_rows()),
         splits_(ceil_div(pass.length, kSplitKeys)),
@@ -61,8 +61,8 @@ class Exact {
         chunk_(mass.data == nullptr ? 0 : chunk),
         mass_(mass) {
     const std::int64_t row_bytes = p_.d * size_of(p_.kv->dtype);
-    c_ = with_threads_for(context, 2 * p_.kv->kv_heads * p_.length * row_bytes);
-    Scratch scratch(context);
+    c_ = with_threads_for(workers, 2 * p_.kv->kv_heads * p_.length * row_bytes);
+    Scratch scratch(workers);
     s_ = take_scratch(scratch, rows_, p_.kv->kv_heads, p_.d, p_.length, chunk_, c_.threads);
   }
 
@@ -134,7 +134,7 @@ class Exact {
     const std::int64_t kv_heads = p_.kv->kv_heads, unit = mass_unit(chunk_);
     const std::int64_t units = kTileKeys / unit, chunks = p_.kv->capacity / chunk_;
     auto* out = mass_.as<float>();
-    const Context c = with_threads_for(c_, kv_heads * tiles_ * rows_ * units * 4);
+    const Workers c = with_threads_for(c_, kv_heads * tiles_ * rows_ * units * 4);
     parallel_for(c, kv_heads * tiles_,
                  [&](std::int64_t i, int) { collapse_tile(i / tiles_, i % tiles_); });
     parallel_for(c, kv_heads, [&](std::int64_t head, int) {
@@ -151,7 +151,7 @@ class Exact {
   }
 
   const AttentionPass& p_;
-  Context c_;
+  Workers c_;
   std::int64_t rows_, splits_, tiles_;
   int chunk_;
   TensorView mass_;
@@ -167,9 +167,9 @@ std::int64_t exact_scratch_bytes(std::int64_t queries, int heads, int kv_heads, 
   return all.used();
 }
 
-void attention_exact(const Context& context, const AttentionPass& pass, TensorView mass,
+void attention_exact(const Workers& workers, const AttentionPass& pass, TensorView mass,
                      int chunk) {
-  Exact(context, pass, mass, chunk).run();
+  Exact(workers, pass, mass, chunk).run();
 }
 
 }  // namespace triforce::cpu

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "cpu/context.h"
+#include "cpu/workers.h"
 #include "triforce/tensor.h"
 
 namespace triforce::cpu {

@@ -188,18 +188,18 @@ float sum_lanes(const float* l) {
   return sum;
 }
 
-Context with_threads_for(const Context& context, std::int64_t work_bytes) {
+Workers with_threads_for(const Workers& workers, std::int64_t work_bytes) {
   constexpr std::int64_t kWorthAThread = 64 << 10;  // about two microseconds of reading
-  return with_threads(context, work_bytes / kWorthAThread);
+  return with_threads(workers, work_bytes / kWorthAThread);
 }
 
-void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
+void attention(const Workers& workers, TensorView q, const KvView& kv, const RopeView& rope,
                TensorView out, TensorView mass, int chunk, RowPath path) {
-  const AttentionPass pass = make_pass(context.isa, q, kv, rope, out);
+  const AttentionPass pass = make_pass(workers.isa, q, kv, rope, out);
   if (path == RowPath::kInvariant || pass.queries <= kMaxBatchInvariantRows) {
-    return attention_exact(context, pass, mass, chunk);
+    return attention_exact(workers, pass, mass, chunk);
   }
-  attention_prefill(context, pass);
+  attention_prefill(workers, pass);
 }
 
 }  // namespace triforce::cpu

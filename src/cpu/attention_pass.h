@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "cpu/attention_kernels.h"
-#include "cpu/context.h"
 #include "cpu/kv_layout.h"
 #include "cpu/scratch.h"
+#include "cpu/workers.h"
 #include "triforce/backend.h"
 
 namespace triforce::cpu {
@@ -76,10 +76,10 @@ std::int64_t exact_scratch_bytes(std::int64_t queries, int heads, int kv_heads, 
                                  std::int64_t length, int mass_chunk, int threads);
 std::int64_t prefill_scratch_bytes(int group, int d, int threads);
 std::int64_t chunk_scratch_bytes(int kv_heads, std::int64_t context, int chunk);
-void attention_exact(const Context& context, const AttentionPass& pass, TensorView mass, int chunk);
-void attention_prefill(const Context& context, const AttentionPass& pass);
+void attention_exact(const Workers& workers, const AttentionPass& pass, TensorView mass, int chunk);
+void attention_prefill(const Workers& workers, const AttentionPass& pass);
 
 // The threads worth waking for so much work, counted in bytes of cache read; never affects results.
-Context with_threads_for(const Context& context, std::int64_t work_bytes);
+Workers with_threads_for(const Workers& workers, std::int64_t work_bytes);
 
 }  // namespace triforce::cpu

@@ -57,17 +57,17 @@ std::int64_t prefill_scratch_bytes(int group, int d, int threads) {
   return one.used() * threads;
 }
 
-void attention_prefill(const Context& context, const AttentionPass& pass) {
+void attention_prefill(const Workers& workers, const AttentionPass& pass) {
   const std::int64_t per_block = block_queries(pass.group, pass.kernels->widen != nullptr);
   const std::int64_t blocks = ceil_div(pass.queries, per_block);
   // A block and its mirror image cost the same whichever they are, so equal shares are balanced.
   const std::int64_t pairs = ceil_div(blocks, 2);
   const std::int64_t bytes = prefill_scratch_bytes(pass.group, pass.d, 1);
-  TF_CHECK(bytes * context.threads <= static_cast<std::int64_t>(context.scratch.size()),
-           "attention needs {} bytes of scratch, {} reserved", bytes * context.threads,
-           context.scratch.size());
-  parallel_for(context, pass.kv->kv_heads * pairs, [&](std::int64_t unit, int thread) {
-    Scratch mine(context.scratch.subspan(static_cast<std::size_t>(thread * bytes),
+  TF_CHECK(bytes * workers.threads <= static_cast<std::int64_t>(workers.scratch.size()),
+           "attention needs {} bytes of scratch, {} reserved", bytes * workers.threads,
+           workers.scratch.size());
+  parallel_for(workers, pass.kv->kv_heads * pairs, [&](std::int64_t unit, int thread) {
+    Scratch mine(workers.scratch.subspan(static_cast<std::size_t>(thread * bytes),
                                          static_cast<std::size_t>(bytes)));
     const PrefillScratch s = take_scratch(mine, per_block * pass.group, pass.d);
     const std::int64_t head = unit / pairs, low = unit % pairs, high = blocks - 1 - low;

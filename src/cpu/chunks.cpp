@@ -51,15 +51,15 @@ std::int64_t chunk_scratch_bytes(int kv_heads, std::int64_t context, int chunk) 
   return round_up(kv_heads * ceil_div(context, chunk) * std::int64_t{sizeof(std::uint64_t)}, 64);
 }
 
-void score_chunks(const Context& context, TensorView q, const KvView& kv, int chunk,
+void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int chunk,
                   std::int64_t n_chunks, TensorView scores) {
   const int d = kv.head_dim;
   const std::int64_t group = q.shape[0] / kv.kv_heads;
-  const AttentionKernels& kernels = attention_kernels(context.isa, kv.dtype);
+  const AttentionKernels& kernels = attention_kernels(workers.isa, kv.dtype);
   const std::int64_t per_unit = std::max<std::int64_t>(1, 2048 / chunk);
   const std::int64_t units = ceil_div(n_chunks, per_unit);
   const std::int64_t bytes = kv.kv_heads * n_chunks * chunk * d * size_of(kv.dtype);
-  parallel_for(with_threads_for(context, bytes), kv.kv_heads * units, [&](std::int64_t i, int) {
+  parallel_for(with_threads_for(workers, bytes), kv.kv_heads * units, [&](std::int64_t i, int) {
     const std::int64_t head = i / units, begin = i % units * per_unit;
     float sum[kMaxHeadDim] = {};
     const float* from = q.as<float>() + head * group * d;
@@ -71,11 +71,11 @@ void score_chunks(const Context& context, TensorView q, const KvView& kv, int ch
   });
 }
 
-void top_chunks(const Context& context, TensorView scores, TensorView ids) {
+void top_chunks(const Workers& workers, TensorView scores, TensorView ids) {
   const std::int64_t heads = scores.shape[0], chunks = scores.shape[1], n = ids.shape[1];
   const std::int64_t bytes = heads * chunks * std::int64_t{sizeof(std::uint64_t)};
-  auto* all = Scratch(context).take<std::uint64_t>(heads * chunks);
-  parallel_for(with_threads_for(context, bytes * 32), heads, [&](std::int64_t head, int) {
+  auto* all = Scratch(workers).take<std::uint64_t>(heads * chunks);
+  parallel_for(with_threads_for(workers, bytes * 32), heads, [&](std::int64_t head, int) {
     const float* score = scores.as<float>() + head * scores.stride[0];
     auto* id = ids.as<std::int32_t>() + head * ids.stride[0];
     std::uint64_t* ranked = all + head * chunks;

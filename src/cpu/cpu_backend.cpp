@@ -12,7 +12,7 @@
 namespace triforce {
 namespace {
 
-cpu::Context make_context(const CpuOptions& options) {
+cpu::Workers make_workers(const CpuOptions& options) {
   if (options.threads < 0) throw_usage("--threads: expected 0 or more, found {}", options.threads);
   if (options.isa.has_value()) cpu::parse_isa(to_string(*options.isa));  // throws if it is missing
   const int threads = options.threads > 0 ? options.threads : cpu::team_size(omp_get_num_procs());
@@ -20,14 +20,14 @@ cpu::Context make_context(const CpuOptions& options) {
   return {.isa = options.isa.value_or(cpu::best_isa()), .threads = threads, .scratch = {}};
 }
 
-std::string describe(const cpu::Context& context) {
-  return fmt::format("cpu {}, {} thread{}", to_string(context.isa), context.threads,
-                     context.threads == 1 ? "" : "s");
+std::string describe(const cpu::Workers& workers) {
+  return fmt::format("cpu {}, {} thread{}", to_string(workers.isa), workers.threads,
+                     workers.threads == 1 ? "" : "s");
 }
 
 class CpuBackend final : public HostBackend {
  public:
-  explicit CpuBackend(const cpu::Context& context)
+  explicit CpuBackend(const cpu::Workers& workers)
       : HostBackend({.place = Place::kHost,
                      // At 1 to 32 rows f32 costs nothing beside the weights, and the answers
                      // agree with PyTorch's of f32.
@@ -38,26 +38,26 @@ class CpuBackend final : public HostBackend {
                      .head_dim_step = 16,
                      .max_head_dim = cpu::kMaxHeadDim,
                      .formats = Formats::kStored}),
-        context_(context) {}
+        workers_(workers) {}
 
-  std::string description() const override { return describe(context_); }
+  std::string description() const override { return describe(workers_); }
 
   Bandwidths measure_bandwidths() override {
-    return {cpu::measure_read_bandwidth_gbs(context_), {}, {}};
+    return {cpu::measure_read_bandwidth_gbs(workers_), {}, {}};
   }
 
   std::optional<double> measure_gemm_gflops(DType dtype) override {
-    if (context_.isa == cpu::Isa::kScalar) return std::nullopt;  // its prefill is no GEMM
-    const bool bf16 = dtype == DType::kBF16 && context_.isa >= cpu::Isa::kAvx512Bf16;
+    if (workers_.isa == cpu::Isa::kScalar) return std::nullopt;  // its prefill is no GEMM
+    const bool bf16 = dtype == DType::kBF16 && workers_.isa >= cpu::Isa::kAvx512Bf16;
     const double rate =
-        cpu::measure_gemm_gflops(context_, bf16 ? DType::kBF16 : DType::kF32, cpu::kRunGemmSeconds);
+        cpu::measure_gemm_gflops(workers_, bf16 ? DType::kBF16 : DType::kF32, cpu::kRunGemmSeconds);
     return rate > 0 ? std::optional(rate) : std::nullopt;
   }
 
   std::int64_t scratch_bytes(const ScratchShape& s) const override {
     return std::max({cpu::linear_scratch_bytes(s.rows, s.max_width),
-                     cpu::probs_scratch_bytes(s.vocab, context_.threads),
-                     cpu::kv_scratch_bytes(s, context_.threads)});
+                     cpu::probs_scratch_bytes(s.vocab, workers_.threads),
+                     cpu::kv_scratch_bytes(s, workers_.threads)});
   }
 
  protected:
@@ -65,97 +65,97 @@ class CpuBackend final : public HostBackend {
     return cpu::packed_bytes(rows, cols, dtype);
   }
   void do_set_rows(Matrix& m, std::int64_t row_begin, TensorView src) override {
-    cpu::pack_rows(context_, m, row_begin, src);
+    cpu::pack_rows(workers_, m, row_begin, src);
   }
   void do_random_values(TensorView out, const DrawKey& key, std::int64_t first,
                         double scale) override {
-    cpu::random_values(context_, out, key, first, scale);
+    cpu::random_values(workers_, out, key, first, scale);
   }
 
   void do_embed(TensorView tokens, TensorView table, TensorView out) override {
-    cpu::embed(context_, tokens, table, out);
+    cpu::embed(workers_, tokens, table, out);
   }
   void do_rms_norm(TensorView x, TensorView w, float eps, TensorView out) override {
-    cpu::rms_norm(context_, x, w, eps, out);
+    cpu::rms_norm(workers_, x, w, eps, out);
   }
   void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                  RowPath path) override {
-    cpu::linear(context_, gemm_, x, w, out, accumulate, path);
+    cpu::linear(workers_, gemm_, x, w, out, accumulate, path);
   }
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                       const KvView& kv) override {
-    cpu::rope_append(context_, qkv, positions, rope, q, kv);
+    cpu::rope_append(workers_, qkv, positions, rope, q, kv);
   }
   void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                     TensorView mass, int chunk, RowPath path) override {
-    cpu::attention(context_, q, kv, rope, out, mass, chunk, path);
+    cpu::attention(workers_, q, kv, rope, out, mass, chunk, path);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override {
-    cpu::swiglu(context_, gate_up, out);
+    cpu::swiglu(workers_, gate_up, out);
   }
-  void do_add_parts(TensorView parts, TensorView x) override { cpu::add_parts(context_, parts, x); }
+  void do_add_parts(TensorView parts, TensorView x) override { cpu::add_parts(workers_, parts, x); }
   void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
-    cpu::to_probs(context_, logits, params, probs);
+    cpu::to_probs(workers_, logits, params, probs);
   }
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores) override {
-    cpu::score_chunks(context_, q, kv, chunk, n_chunks, scores);
+    cpu::score_chunks(workers_, q, kv, chunk, n_chunks, scores);
   }
   void do_top_chunks(TensorView scores, TensorView ids) override {
-    cpu::top_chunks(context_, scores, ids);
+    cpu::top_chunks(workers_, scores, ids);
   }
   void do_gather_chunks(const KvView& src, TensorView ids, int chunk, const KvView& dst) override {
-    cpu::gather_chunks(context_, src, ids, chunk, dst);
+    cpu::gather_chunks(workers_, src, ids, chunk, dst);
   }
   void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                     std::int64_t dst_row, std::int64_t count, Queue /*queue*/) override {
-    cpu::copy_rows(context_, src, src_row, dst, dst_row, count);
+    cpu::copy_rows(workers_, src, src_row, dst, dst_row, count);
   }
 
-  void do_scratch_moved() noexcept override { context_.scratch = scratch(); }
+  void do_scratch_moved() noexcept override { workers_.scratch = scratch(); }
 
  private:
-  cpu::Context context_;
+  cpu::Workers workers_;
   cpu::Gemm gemm_;
 };
 
 class CpuHostAttention final : public HostAttention {
  public:
-  explicit CpuHostAttention(const cpu::Context& context) : context_(context) {}
+  explicit CpuHostAttention(const cpu::Workers& workers) : workers_(workers) {}
 
-  std::string description() const override { return describe(context_); }
-  int threads() const override { return context_.threads; }
+  std::string description() const override { return describe(workers_); }
+  int threads() const override { return workers_.threads; }
   std::int64_t scratch_bytes(const Backend::ScratchShape& shape) const override {
-    return cpu::attention_scratch_bytes(shape, context_.threads);
+    return cpu::attention_scratch_bytes(shape, workers_.threads);
   }
 
  protected:
   void do_attend(TensorView q, const KvView& kv, TensorView out, TensorView mass,
                  int chunk) override {
-    cpu::Context context = context_;
-    context.scratch = scratch();
-    cpu::attention(context, q, kv, {}, out, mass, chunk, RowPath::kInvariant);
+    cpu::Workers workers = workers_;
+    workers.scratch = scratch();
+    cpu::attention(workers, q, kv, {}, out, mass, chunk, RowPath::kInvariant);
   }
   void do_score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                 TensorView scores) override {
-    cpu::score_chunks(context_, q, kv, chunk, n_chunks, scores);
+    cpu::score_chunks(workers_, q, kv, chunk, n_chunks, scores);
   }
 
  private:
-  cpu::Context context_;
+  cpu::Workers workers_;
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
-  const cpu::Context context = make_context(options);
-  cpu::limit_gemm_isa(context.isa);
-  return std::make_unique<CpuBackend>(context);
+  const cpu::Workers workers = make_workers(options);
+  cpu::limit_gemm_isa(workers.isa);
+  return std::make_unique<CpuBackend>(workers);
 }
 
 std::unique_ptr<HostAttention> make_host_attention(const CpuOptions& options) {
-  return std::make_unique<CpuHostAttention>(make_context(options));
+  return std::make_unique<CpuHostAttention>(make_workers(options));
 }
 
 }  // namespace triforce

@@ -3,7 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "cpu/context.h"
+#include "cpu/workers.h"
 #include "triforce/host_attention.h"
 
 namespace triforce {

@@ -115,10 +115,10 @@ struct Gemm::Cache {
   dnnl::stream stream{engine};
   std::map<Shape, Entry> entries;
 
-  Entry& get(const Context& context, const Shape& shape) {
+  Entry& get(const Workers& workers, const Shape& shape) {
     // oneDNN divides a product among the threads of the calling thread's OpenMP default, and leaves
     // out what falls to those that its region does not have.
-    expect_team(context.threads);
+    expect_team(workers.threads);
     TF_CHECK(shape.n > 1, "matmul {}x{}x{}", shape.m, shape.k, shape.n);
     const auto found = entries.find(shape);
     if (found != entries.end()) return found->second;
@@ -131,13 +131,13 @@ struct Gemm::Cache {
 Gemm::Gemm() : cache_(call_onednn([] { return std::make_unique<Cache>(); })) {}
 Gemm::~Gemm() = default;
 
-bool Gemm::supports(const Context& context, const Shape& shape) {
-  return cache_->get(context, shape).supported;
+bool Gemm::supports(const Workers& workers, const Shape& shape) {
+  return cache_->get(workers, shape).supported;
 }
 
-void Gemm::run(const Context& context, const Shape& shape, const void* x, const void* w,
+void Gemm::run(const Workers& workers, const Shape& shape, const void* x, const void* w,
                float* out) {
-  Entry& entry = cache_->get(context, shape);
+  Entry& entry = cache_->get(workers, shape);
   TF_CHECK(entry.supported, "matmul {}x{}x{}", shape.m, shape.k, shape.n);
   call_onednn([&] {
     // oneDNN reads through these pointers; its interface has no const.

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "cpu/context.h"
+#include "cpu/workers.h"
 
 namespace triforce::cpu {
 
@@ -36,9 +36,9 @@ class Gemm {
 
   // Returns whether oneDNN has more than its reference loops for this shape. Builds the primitive,
   // once.
-  bool supports(const Context& context, const Shape& shape);
+  bool supports(const Workers& workers, const Shape& shape);
   // Requires supports(). Throws Error(kResources) if oneDNN has no memory, else kInternal.
-  void run(const Context& context, const Shape& shape, const void* x, const void* w, float* out);
+  void run(const Workers& workers, const Shape& shape, const void* x, const void* w, float* out);
 
  private:
   struct Cache;

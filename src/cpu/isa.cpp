@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cpu/context.h"
+#include "cpu/workers.h"
 
 namespace triforce::cpu {
 

@@ -91,13 +91,13 @@ std::int64_t moved_bytes(const KvView& kv, std::int64_t rows) {
 
 }  // namespace
 
-void gather_chunks(const Context& context, const KvView& src, TensorView ids, int chunk,
+void gather_chunks(const Workers& workers, const KvView& src, TensorView ids, int chunk,
                    const KvView& dst) {
   const std::int64_t n = ids.shape[1];
   const auto id = [&](std::int64_t head, std::int64_t j) -> std::int64_t {
     return ids.as<std::int32_t>()[head * ids.stride[0] + j];
   };
-  const Context c = with_threads_for(context, moved_bytes(src, n * chunk));
+  const Workers c = with_threads_for(workers, moved_bytes(src, n * chunk));
   parallel_for(c, src.kv_heads * n, [&](std::int64_t i, int) {
     const std::int64_t head = i / n, j = i % n;
     const HeadPair h = head_pair(src, dst, head);
@@ -106,9 +106,9 @@ void gather_chunks(const Context& context, const KvView& src, TensorView ids, in
   });
 }
 
-void copy_rows(const Context& context, const KvView& src, std::int64_t src_row, const KvView& dst,
+void copy_rows(const Workers& workers, const KvView& src, std::int64_t src_row, const KvView& dst,
                std::int64_t dst_row, std::int64_t count) {
-  const Context c = with_threads_for(context, moved_bytes(src, count));
+  const Workers c = with_threads_for(workers, moved_bytes(src, count));
   parallel_for(c, src.kv_heads, [&](std::int64_t head, int) {
     const HeadPair h = head_pair(src, dst, head);
     move_k(h, src_row, dst_row, count);

@@ -37,7 +37,7 @@ void write_v(const KvView& kv, std::int64_t head, std::int64_t row, const float*
 
 }  // namespace
 
-void rope_append(const Context& context, TensorView qkv, TensorView positions, const RopeView& rope,
+void rope_append(const Workers& workers, TensorView qkv, TensorView positions, const RopeView& rope,
                  TensorView q, const KvView& kv) {
   const std::int64_t length = *kv.length;
   const std::int64_t tokens = q.shape[0], heads = q.shape[1], first_row = length - tokens;
@@ -71,7 +71,7 @@ void rope_append(const Context& context, TensorView qkv, TensorView positions, c
   // Whole key blocks, so that no two threads write the same line.
   const std::int64_t first_block = first_row / kKeyBlock;
   const std::int64_t blocks = ceil_div(length, kKeyBlock) - first_block;
-  parallel_for(with_threads_for(context, qkv.bytes()), blocks, [&](std::int64_t b, int) {
+  parallel_for(with_threads_for(workers, qkv.bytes()), blocks, [&](std::int64_t b, int) {
     const std::int64_t begin = (first_block + b) * kKeyBlock - first_row;
     const std::int64_t end = std::min(begin + kKeyBlock, tokens);
     for (std::int64_t t = std::max<std::int64_t>(begin, 0); t < end; ++t) token(t);

@@ -3,19 +3,19 @@
 #pragma once
 #include <cstdint>
 
-#include "cpu/context.h"
 #include "cpu/kv_layout.h"
+#include "cpu/workers.h"
 #include "triforce/backend.h"
 
 namespace triforce::cpu {
 
-// Bytes of Context::scratch the ops below need for passes of this shape. With chunk_size not a
+// Bytes of Workers::scratch the ops below need for passes of this shape. With chunk_size not a
 // multiple of 8, attention mass needs room for every key instead of every eighth.
 std::int64_t kv_scratch_bytes(const Backend::ScratchShape& shape, int threads);
 // Returns those of attention() of up to kMaxBatchInvariantRows queries alone.
 std::int64_t attention_scratch_bytes(const Backend::ScratchShape& shape, int threads);
 
-void rope_append(const Context& context, TensorView qkv, TensorView positions, const RopeView& rope,
+void rope_append(const Workers& workers, TensorView qkv, TensorView positions, const RopeView& rope,
                  TensorView q, const KvView& kv);
 
 // Up to kMaxBatchInvariantRows queries: keys are cut at absolute multiples of kSplitKeys, a split
@@ -24,16 +24,16 @@ void rope_append(const Context& context, TensorView qkv, TensorView positions, c
 // same tiles over all keys at once, not bit-identical to the former. Rounding beyond f32 at
 // Isa::kAvx512Bf16 with bf16 rows: the scaled query and the probabilities are rounded to bf16
 // (relative 2^-8 each at most), the row sum is that of the rounded probabilities.
-void attention(const Context& context, TensorView q, const KvView& kv, const RopeView& rope,
+void attention(const Workers& workers, TensorView q, const KvView& kv, const RopeView& rope,
                TensorView out, TensorView mass, int chunk, RowPath path);
 
-void score_chunks(const Context& context, TensorView q, const KvView& kv, int chunk,
+void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int chunk,
                   std::int64_t n_chunks, TensorView scores);
 // NaN scores rank last.
-void top_chunks(const Context& context, TensorView scores, TensorView ids);
-void gather_chunks(const Context& context, const KvView& src, TensorView ids, int chunk,
+void top_chunks(const Workers& workers, TensorView scores, TensorView ids);
+void gather_chunks(const Workers& workers, const KvView& src, TensorView ids, int chunk,
                    const KvView& dst);
-void copy_rows(const Context& context, const KvView& src, std::int64_t src_row, const KvView& dst,
+void copy_rows(const Workers& workers, const KvView& src, std::int64_t src_row, const KvView& dst,
                std::int64_t dst_row, std::int64_t count);
 
 }  // namespace triforce::cpu

@@ -52,7 +52,7 @@ struct Rows {
   std::int64_t stride_bytes = 0;
 };
 
-Rows prepare(const Context& context, const LinearKernels& kernels, XFormat format, TensorView x,
+Rows prepare(const Workers& workers, const LinearKernels& kernels, XFormat format, TensorView x,
              Scratch& scratch) {
   const std::int64_t rows = x.shape[0], cols = x.shape[1];
   const auto* source = static_cast<const float*>(x.data);
@@ -77,7 +77,7 @@ Rows prepare(const Context& context, const LinearKernels& kernels, XFormat forma
   if (few) {
     for (std::int64_t r = 0; r < rows; ++r) convert_row(r, 0);
   } else {
-    parallel_for(context, rows, convert_row);
+    parallel_for(workers, rows, convert_row);
   }
   return {to, stride};
 }
@@ -125,17 +125,17 @@ void run_panel(const TileSet& set, const Matrix& w, std::int64_t panel, Rows x, 
   }
 }
 
-void linear_own(const Context& context, TensorView x, const Matrix& w, TensorView out,
+void linear_own(const Workers& workers, TensorView x, const Matrix& w, TensorView out,
                 bool accumulate) {
-  const LinearKernels& kernels = linear_kernels(context.isa);
+  const LinearKernels& kernels = linear_kernels(workers.isa);
   const TileSet& set = tiles_for(kernels, w.dtype);
-  Scratch scratch(context);
-  const Rows rows = prepare(context, kernels, set.x_format, x, scratch);
+  Scratch scratch(workers);
+  const Rows rows = prepare(workers, kernels, set.x_format, x, scratch);
   const std::int64_t panels = (w.rows + kPanel - 1) / kPanel;
   const std::int64_t total = x.shape[0];
   const std::int64_t tiles = (std::min<std::int64_t>(total, kMaxBatchInvariantRows) + 3) / 4;
   const std::int64_t worth = panels * panel_bytes(w.cols, w.dtype) * tiles / kBytesPerThread;
-  parallel_for(with_threads(context, worth), panels, [&](std::int64_t panel, int) {
+  parallel_for(with_threads(workers, worth), panels, [&](std::int64_t panel, int) {
     for (std::int64_t r = 0; r < total; r += kPanelRows) {
       run_panel(set, w, panel, {rows.data + r * rows.stride_bytes, rows.stride_bytes},
                 std::min(kPanelRows, total - r), out.as<float>() + r * out.stride[0], out.stride[0],
@@ -145,13 +145,13 @@ void linear_own(const Context& context, TensorView x, const Matrix& w, TensorVie
 }
 
 // Columns [begin, begin + count) of the panels as f32: as panels, or plain [K][kUnpackColumns].
-void widen_panels(const Context& context, const Matrix& w, std::int64_t begin, std::int64_t count,
+void widen_panels(const Workers& workers, const Matrix& w, std::int64_t begin, std::int64_t count,
                   bool plain, float* out) {
   constexpr std::int64_t kPart = 64;  // rows of a panel that one thread takes
-  const Widen widen = widen_for(linear_kernels(context.isa), w.dtype);
+  const Widen widen = widen_for(linear_kernels(workers.isa), w.dtype);
   const std::int64_t depth = round_up(w.cols, 16), parts = ceil_div(depth, kPart);
   const auto* panels = static_cast<const std::byte*>(w.storage.data());
-  parallel_for(context, ceil_div(count, kPanel) * parts, [&](std::int64_t unit, int) {
+  parallel_for(workers, ceil_div(count, kPanel) * parts, [&](std::int64_t unit, int) {
     const std::int64_t panel = unit / parts, row = unit % parts * kPart;
     widen(
         panels + (begin / kPanel + panel) * panel_bytes(w.cols, w.dtype) +
@@ -164,11 +164,11 @@ void widen_panels(const Context& context, const Matrix& w, std::int64_t begin, s
 
 // This is for panels that oneDNN cannot read as they lie. It takes a block of columns at a time as
 // f32.
-void linear_unpacked(const Context& context, Gemm& gemm, TensorView x, const Matrix& w,
+void linear_unpacked(const Workers& workers, Gemm& gemm, TensorView x, const Matrix& w,
                      TensorView out, bool accumulate) {
-  Scratch scratch(context);
+  Scratch scratch(workers);
   const XFormat format = w.dtype == DType::kBF16 ? XFormat::kRoundedF32 : XFormat::kF32;
-  const Rows rows = prepare(context, linear_kernels(context.isa), format, x, scratch);
+  const Rows rows = prepare(workers, linear_kernels(workers.isa), format, x, scratch);
   auto* block = scratch.take<float>(kUnpackColumns * padded_depth(w.cols, w.dtype));
   for (std::int64_t c = 0, columns = 0; c < w.rows; c += columns) {
     columns = std::min(kUnpackColumns, w.rows - c);
@@ -182,17 +182,17 @@ void linear_unpacked(const Context& context, Gemm& gemm, TensorView x, const Mat
                       .ldc = out.stride[0],
                       .accumulate = accumulate};
     const bool plain =
-        w.dtype == DType::kF32 || context.isa < Isa::kAvx512 || !gemm.supports(context, shape);
+        w.dtype == DType::kF32 || workers.isa < Isa::kAvx512 || !gemm.supports(workers, shape);
     if (plain) {
       shape.weights = Gemm::Weights::kPlainF32;
       shape.ldb = kUnpackColumns;
     }
-    widen_panels(context, w, c, columns, plain, block);
-    gemm.run(context, shape, rows.data, block, out.as<float>() + c);
+    widen_panels(workers, w, c, columns, plain, block);
+    gemm.run(workers, shape, rows.data, block, out.as<float>() + c);
   }
 }
 
-void linear_gemm(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
+void linear_gemm(const Workers& workers, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
                  bool accumulate) {
   const bool bf16 = w.dtype == DType::kBF16;
   Gemm::Shape shape{
@@ -208,16 +208,16 @@ void linear_gemm(const Context& context, Gemm& gemm, TensorView x, const Matrix&
       .accumulate = accumulate,
   };
   const Isa needed = bf16 ? Isa::kAvx512Bf16 : Isa::kAvx512;
-  if (w.dtype == DType::kF16 || context.isa < needed || !gemm.supports(context, shape)) {
-    linear_unpacked(context, gemm, x, w, out, accumulate);
+  if (w.dtype == DType::kF16 || workers.isa < needed || !gemm.supports(workers, shape)) {
+    linear_unpacked(workers, gemm, x, w, out, accumulate);
     return;
   }
-  Scratch scratch(context);
-  const Rows rows = prepare(context, linear_kernels(context.isa),
+  Scratch scratch(workers);
+  const Rows rows = prepare(workers, linear_kernels(workers.isa),
                             bf16 ? XFormat::kBf16 : XFormat::kF32, x, scratch);
   TF_CHECK(rows.stride_bytes == shape.lda * (bf16 ? 2 : 4), "rows {} bytes apart",
            rows.stride_bytes);
-  gemm.run(context, shape, rows.data, w.storage.data(), out.as<float>());
+  gemm.run(workers, shape, rows.data, w.storage.data(), out.as<float>());
 }
 
 // Rows [begin, end) of one panel, from rows of `src` that are src_stride elements apart.
@@ -239,7 +239,7 @@ std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
   return round_up(rows, kPanel) / kPanel * panel_bytes(cols, dtype);
 }
 
-void pack_rows(const Context& context, Matrix& m, std::int64_t row_begin, TensorView src) {
+void pack_rows(const Workers& workers, Matrix& m, std::int64_t row_begin, TensorView src) {
   const std::int64_t row_end = row_begin + src.shape[0];
   const std::int64_t first = row_begin / kPanel;
   const std::int64_t panels = (row_end + kPanel - 1) / kPanel - first;
@@ -247,7 +247,7 @@ void pack_rows(const Context& context, Matrix& m, std::int64_t row_begin, Tensor
     visit_float(src.dtype, [&](auto from) {
       using To = decltype(to);
       using From = decltype(from);
-      parallel_for(context, panels, [&](std::int64_t p, int) {
+      parallel_for(workers, panels, [&](std::int64_t p, int) {
         const std::int64_t base = (first + p) * kPanel;
         const std::int64_t begin = std::max(row_begin, base),
                            end = std::min(row_end, base + kPanel);
@@ -268,13 +268,13 @@ std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width) {
          round_up(kUnpackColumns * width * 4, 64);
 }
 
-void linear(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
+void linear(const Workers& workers, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
             bool accumulate, RowPath path) {
   if (path == RowPath::kInvariant || x.shape[0] <= kMaxBatchInvariantRows ||
-      context.isa == Isa::kScalar || w.rows == 1) {
-    linear_own(context, x, w, out, accumulate);
+      workers.isa == Isa::kScalar || w.rows == 1) {
+    linear_own(workers, x, w, out, accumulate);
   } else {
-    linear_gemm(context, gemm, x, w, out, accumulate);
+    linear_gemm(workers, gemm, x, w, out, accumulate);
   }
 }
 

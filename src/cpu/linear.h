@@ -2,8 +2,8 @@
 #pragma once
 #include <cstdint>
 
-#include "cpu/context.h"
 #include "cpu/gemm.h"
+#include "cpu/workers.h"
 #include "triforce/backend.h"
 
 namespace triforce::cpu {
@@ -12,7 +12,7 @@ namespace triforce::cpu {
 std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols, DType dtype);
 
 // Backend::set_rows on a matrix of packed_bytes() zero-filled bytes.
-void pack_rows(const Context& context, Matrix& m, std::int64_t row_begin, TensorView src);
+void pack_rows(const Workers& workers, Matrix& m, std::int64_t row_begin, TensorView src);
 
 // Scratch for linear() with up to `rows` rows and up to `widest` in features.
 std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width);
@@ -20,7 +20,7 @@ std::int64_t linear_scratch_bytes(std::int64_t rows, std::int64_t max_width);
 // Backend::linear. x[T, cols] and out[T, rows] are f32. For bf16 weights x is rounded to bf16 and
 // sums stay f32; f32 and f16 weights take x as it is. T <= kMaxBatchInvariantRows: every output
 // element is one sum in rising k, the same bits for any T and any number of threads.
-void linear(const Context& context, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
+void linear(const Workers& workers, Gemm& gemm, TensorView x, const Matrix& w, TensorView out,
             bool accumulate, RowPath path);
 
 }  // namespace triforce::cpu

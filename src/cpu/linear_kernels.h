@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/context.h"
+#include "cpu/workers.h"
 
 namespace triforce::cpu {
 

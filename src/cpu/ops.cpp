@@ -12,8 +12,8 @@ namespace {
 // Elements per thread below which a parallel region costs more than it saves.
 constexpr std::int64_t kElementsPerThread = 16 * 1024;
 
-Context team_for(const Context& context, std::int64_t elements) {
-  return with_threads(context, elements / kElementsPerThread);
+Workers team_for(const Workers& workers, std::int64_t elements) {
+  return with_threads(workers, elements / kElementsPerThread);
 }
 
 TF_INLINE void rms_row_body(const float* x, const float* w, std::int64_t n, float eps, float* out) {
@@ -101,12 +101,12 @@ TF_PER_LEVEL(add_parts_row, add_parts_row_body,
 
 }  // namespace
 
-void random_values(const Context& context, TensorView out, const DrawKey& key, std::int64_t first,
+void random_values(const Workers& workers, TensorView out, const DrawKey& key, std::int64_t first,
                    double scale) {
   const std::int64_t end = first + out.numel();
   float* const to = out.as<float>() - first;
   const std::int64_t groups = (end + 3) / 4 - first / 4;
-  parallel_for(team_for(context, out.numel()), groups, [&](std::int64_t g, int) {
+  parallel_for(team_for(workers, out.numel()), groups, [&](std::int64_t g, int) {
     double normals[4];
     const std::int64_t at = (first / 4 + g) * 4;
     philox_normals(key, static_cast<std::uint32_t>(at / 4), normals);
@@ -116,42 +116,42 @@ void random_values(const Context& context, TensorView out, const DrawKey& key, s
   });
 }
 
-void embed(const Context& context, TensorView tokens, TensorView table, TensorView out) {
+void embed(const Workers& workers, TensorView tokens, TensorView table, TensorView out) {
   const auto* ids = tokens.as<Token>();
   const std::int64_t d = out.shape[1];
-  parallel_for(team_for(context, out.numel()), out.shape[0], [&](std::int64_t t, int) {
+  parallel_for(team_for(workers, out.numel()), out.shape[0], [&](std::int64_t t, int) {
     const void* row =
         static_cast<const std::byte*>(table.data) + ids[t] * table.stride[0] * size_of(table.dtype);
     float* to = out.as<float>() + t * out.stride[0];
     if (table.dtype == DType::kF16) {
-      linear_kernels(context.isa).from_f16(static_cast<const std::uint16_t*>(row), d, to);
+      linear_kernels(workers.isa).from_f16(static_cast<const std::uint16_t*>(row), d, to);
     } else {
       convert(to, DType::kF32, row, table.dtype, d);
     }
   });
 }
 
-void rms_norm(const Context& context, TensorView x, TensorView w, float eps, TensorView out) {
-  const auto row = rms_row(context.isa);
-  parallel_for(team_for(context, x.numel()), x.shape[0], [&](std::int64_t t, int) {
+void rms_norm(const Workers& workers, TensorView x, TensorView w, float eps, TensorView out) {
+  const auto row = rms_row(workers.isa);
+  parallel_for(team_for(workers, x.numel()), x.shape[0], [&](std::int64_t t, int) {
     row(x.as<float>() + t * x.stride[0], w.as<float>(), x.shape[1], eps,
         out.as<float>() + t * out.stride[0]);
   });
 }
 
-void swiglu(const Context& context, TensorView gate_up, TensorView out) {
+void swiglu(const Workers& workers, TensorView gate_up, TensorView out) {
   const std::int64_t f = out.shape[1];
-  const auto row = swiglu_row(context.isa);
-  parallel_for(team_for(context, 2 * out.numel()), out.shape[0], [&](std::int64_t t, int) {
+  const auto row = swiglu_row(workers.isa);
+  parallel_for(team_for(workers, 2 * out.numel()), out.shape[0], [&](std::int64_t t, int) {
     const float* gate = gate_up.as<float>() + t * gate_up.stride[0];
     row(gate, gate + f, f, out.as<float>() + t * out.stride[0]);
   });
 }
 
-void add_parts(const Context& context, TensorView parts, TensorView x) {
+void add_parts(const Workers& workers, TensorView parts, TensorView x) {
   const std::int64_t n = x.shape[1];
-  const auto row = add_parts_row(context.isa);
-  parallel_for(team_for(context, parts.numel()), x.shape[0], [&](std::int64_t t, int) {
+  const auto row = add_parts_row(workers.isa);
+  parallel_for(team_for(workers, parts.numel()), x.shape[0], [&](std::int64_t t, int) {
     row(parts.as<float>() + t * n, parts.stride[0], parts.shape[0], n,
         x.as<float>() + t * x.stride[0]);
   });

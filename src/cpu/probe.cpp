@@ -48,12 +48,12 @@ TF_PER_LEVEL(sum, sum_body, (const std::byte* p, std::int64_t bytes, std::int32_
 
 }  // namespace
 
-double measure_read_bandwidth_gbs(const Context& context) {
+double measure_read_bandwidth_gbs(const Workers& workers) {
   HostAllocator allocator;
   const Buffer buffer(allocator, kReadBytes, Place::kHost, MemTag::kWorkspace);
   const auto* data = static_cast<const std::byte*>(buffer.data());
-  const std::int64_t part = kSliceBytes / context.threads / 256 * 256;
-  const auto read = sum(context.isa);
+  const std::int64_t part = kSliceBytes / workers.threads / 256 * 256;
+  const auto read = sum(workers.isa);
   std::atomic<std::int32_t> result{0};
   // Whole sweeps, so that a slice has left every cache before it is read again; timed by slices,
   // so that other work on the machine spoils some of them only. The first sweep warms up.
@@ -61,7 +61,7 @@ double measure_read_bandwidth_gbs(const Context& context) {
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
     for (std::int64_t begin = 0; begin < kReadBytes; begin += kSliceBytes) {
       const auto start = std::chrono::steady_clock::now();
-      parallel_for(context, context.threads, [&](std::int64_t t, int) {
+      parallel_for(workers, workers.threads, [&](std::int64_t t, int) {
         std::int32_t one = 0;
         read(data + begin + t * part, part, &one);
         result += one;
@@ -73,14 +73,14 @@ double measure_read_bandwidth_gbs(const Context& context) {
   TF_CHECK(result == 0, "a zero-filled buffer sums to {}", result.load());
   const auto decile = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 10);
   std::nth_element(seconds.begin(), decile, seconds.end());
-  return static_cast<double>(part * context.threads) / *decile * 1e-9;
+  return static_cast<double>(part * workers.threads) / *decile * 1e-9;
 }
 
-double measure_gemm_gflops(const Context& context, DType dtype, double seconds, int size) {
+double measure_gemm_gflops(const Workers& workers, DType dtype, double seconds, int size) {
   const bool bf16 = dtype == DType::kBF16;
   const std::int64_t n = round_up(size, 64);
   const Gemm::Shape shape{.weights = bf16                          ? Gemm::Weights::kPanelsBf16
-                                     : context.isa >= Isa::kAvx512 ? Gemm::Weights::kPanelsF32
+                                     : workers.isa >= Isa::kAvx512 ? Gemm::Weights::kPanelsF32
                                                                    : Gemm::Weights::kPlainF32,
                           .m = n,
                           .k = n,
@@ -90,7 +90,7 @@ double measure_gemm_gflops(const Context& context, DType dtype, double seconds, 
                           .ldc = n,
                           .accumulate = false};
   Gemm gemm;
-  if ((bf16 && context.isa < Isa::kAvx512Bf16) || !gemm.supports(context, shape)) return 0;
+  if ((bf16 && workers.isa < Isa::kAvx512Bf16) || !gemm.supports(workers, shape)) return 0;
   HostAllocator allocator;
   const std::int64_t bytes = n * n * (bf16 ? 2 : 4);
   const Buffer x(allocator, bytes, Place::kHost, MemTag::kWorkspace);
@@ -99,7 +99,7 @@ double measure_gemm_gflops(const Context& context, DType dtype, double seconds, 
   double best = 1e30, spent = 0;
   for (int calls = 0; calls < 2 || spent < seconds; ++calls) {
     const auto start = std::chrono::steady_clock::now();
-    gemm.run(context, shape, x.data(), w.data(), static_cast<float*>(out.data()));
+    gemm.run(workers, shape, x.data(), w.data(), static_cast<float*>(out.data()));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     best = std::min(best, took.count());
     spent += took.count();

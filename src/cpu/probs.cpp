@@ -224,14 +224,14 @@ std::int64_t probs_scratch_bytes(std::int64_t vocab, int threads) {
   return all.used();
 }
 
-void to_probs(const Context& context, TensorView logits, const SamplingParams& params,
+void to_probs(const Workers& workers, TensorView logits, const SamplingParams& params,
               TensorView probs) {
   const std::int64_t rows = logits.shape[0], vocab = logits.shape[1];
-  const Context team = with_threads(context, std::min(rows, rows * vocab / kIdsPerThread));
+  const Workers team = with_threads(workers, std::min(rows, rows * vocab / kIdsPerThread));
   const std::int64_t blocks = blocks_of(vocab), padded = vocab + kSlack;
-  Scratch scratch(context);
+  Scratch scratch(workers);
   const Work all = take_work(scratch, vocab, team.threads);
-  const ProbsKernels kernels = probs_kernels(context.isa);
+  const ProbsKernels kernels = probs_kernels(workers.isa);
   parallel_for(team, rows, [&](std::int64_t t, int thread) {
     const Work mine{.keys = all.keys + vocab * thread,
                     .ids = all.ids + padded * thread,

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "cpu/context.h"
+#include "cpu/workers.h"
 
 namespace triforce::cpu {
 
@@ -13,7 +13,7 @@ std::int64_t probs_scratch_bytes(std::int64_t vocab, int threads);
 // shortest run of leading ranks whose probability reaches top_p. The cut is found by selection,
 // not by sorting, and is exactly the one sorting would find: probabilities are summed as multiples
 // of a power of two that makes every order of summation exact (2^-40 for 4096 ids).
-void to_probs(const Context& context, TensorView logits, const SamplingParams& params,
+void to_probs(const Workers& workers, TensorView logits, const SamplingParams& params,
               TensorView probs);
 
 }  // namespace triforce::cpu

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "cpu/context.h"
+#include "cpu/workers.h"
 
 namespace triforce::cpu {
 

@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/context.h"
 #include "cpu/prefetch.h"
+#include "cpu/workers.h"
 
 #define TF_ISA_INLINE TF_ISA inline __attribute__((always_inline))
 // Loops whose sums fill the registers are not inlined. Else registers would also hold what the

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "core/rounding.h"
-#include "cpu/context.h"
+#include "cpu/workers.h"
 
 namespace triforce::cpu {
 
@@ -14,7 +14,7 @@ class Scratch {
  public:
   // Over 64-byte aligned memory.
   explicit Scratch(std::span<std::byte> memory) : base_(memory.data()), size_(memory.size()) {}
-  explicit Scratch(const Context& context) : Scratch(context.scratch) {}
+  explicit Scratch(const Workers& workers) : Scratch(workers.scratch) {}
   // Gives null pointers and counts what they would need.
   static Scratch counting() {
     return Scratch({static_cast<std::byte*>(nullptr), std::numeric_limits<std::size_t>::max()});

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/context.h"
+#include "cpu/workers.h"
 
 #define TF_INLINE inline __attribute__((always_inline))
 

@@ -11,7 +11,7 @@
 
 #include "build_commit.h"
 #include "core/parse_number.h"
-#include "cpu/context.h"
+#include "cpu/workers.h"
 #include "host/control_group.h"
 #include "host/cpu_model.h"
 #include "host/proc_fields.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cpu/context.h"
+#include "cpu/workers.h"
 #include "host/devices.h"
 #include "triforce/backend.h"
 #include "triforce/rank.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/host_allocator.h"
-#include "cpu/context.h"
+#include "cpu/workers.h"
 
 namespace triforce::cpu {
 
@@ -22,24 +22,24 @@ inline std::string test_name(Isa isa) {
   return name;
 }
 
-// A Context with scratch of its own.
+// Workers with scratch of their own.
 class TestContext {
  public:
   TestContext(Isa isa, int threads, std::int64_t scratch_bytes)
       : scratch_(allocator_, scratch_bytes, Place::kHost, MemTag::kWorkspace) {
-    context_.isa = isa;
-    context_.threads = threads;
-    context_.scratch = {static_cast<std::byte*>(scratch_.data()),
+    workers_.isa = isa;
+    workers_.threads = threads;
+    workers_.scratch = {static_cast<std::byte*>(scratch_.data()),
                         static_cast<std::size_t>(scratch_bytes)};
   }
-  const Context& get() const { return context_; }
-  Context& get() { return context_; }
+  const Workers& get() const { return workers_; }
+  Workers& get() { return workers_; }
   HostAllocator& allocator() { return allocator_; }
 
  private:
   HostAllocator allocator_;
   Buffer scratch_;
-  Context context_;
+  Workers workers_;
 };
 
 // f32 rows [rows, cols] inside a larger block of sentinels, to catch writes outside.

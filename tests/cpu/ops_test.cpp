@@ -23,12 +23,12 @@ TEST_P(OpsTest, BitsDependOnNeitherRowsThreadsNorLevel) {
   const auto in_parts = [&](std::int64_t count) {
     return make_view(values.data(), DType::kF32, {3, rows, d}).slice(1, 0, count);
   };
-  const auto run = [&](const Context& context, std::int64_t count) {
+  const auto run = [&](const Workers& workers, std::int64_t count) {
     std::vector<float> out(static_cast<std::size_t>(count * 4 * d));
     const TensorView in = make_view(x.data(), DType::kF32, {count, 2 * d});
-    rms_norm(context, in, wv, 1e-5F, make_view(out.data(), DType::kF32, {count, 2 * d}));
-    swiglu(context, in, make_view(out.data() + count * 2 * d, DType::kF32, {count, d}));
-    add_parts(context, in_parts(count),
+    rms_norm(workers, in, wv, 1e-5F, make_view(out.data(), DType::kF32, {count, 2 * d}));
+    swiglu(workers, in, make_view(out.data() + count * 2 * d, DType::kF32, {count, d}));
+    add_parts(workers, in_parts(count),
               make_view(out.data() + count * 3 * d, DType::kF32, {count, d}));
     return out;
   };

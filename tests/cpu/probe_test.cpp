@@ -7,18 +7,18 @@ namespace triforce::cpu {
 namespace {
 
 TEST(Probe, RatesArePositiveAndPlausible) {
-  const Context context{.isa = best_isa(), .threads = 2, .scratch = {}};
-  const double bandwidth = measure_read_bandwidth_gbs(context);
+  const Workers workers{.isa = best_isa(), .threads = 2, .scratch = {}};
+  const double bandwidth = measure_read_bandwidth_gbs(workers);
   EXPECT_GT(bandwidth, 0.05);
   EXPECT_LT(bandwidth, 5000.0);
-  const double f32 = measure_gemm_gflops(context, DType::kF32, 0.01, 256);
+  const double f32 = measure_gemm_gflops(workers, DType::kF32, 0.01, 256);
   EXPECT_GT(f32, 0.1);
   EXPECT_LT(f32, 1e5);
 }
 
 TEST(Probe, NoRateWhereThereIsNoFastPath) {
-  const Context context{.isa = Isa::kScalar, .threads = 1, .scratch = {}};
-  EXPECT_EQ(measure_gemm_gflops(context, DType::kBF16, 0.01, 128), 0.0);
+  const Workers workers{.isa = Isa::kScalar, .threads = 1, .scratch = {}};
+  EXPECT_EQ(measure_gemm_gflops(workers, DType::kBF16, 0.01, 128), 0.0);
 }
 
 TEST(Probe, BackendsMeasureWhatTheirPrefillMultipliesWith) {

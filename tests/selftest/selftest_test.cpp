@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "core/forwarding_backend.h"
-#include "cpu/context.h"
 #include "cpu/cpu_backend.h"
+#include "cpu/workers.h"
 
 namespace triforce {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cpu/attention_exp2.h"
 #include "cpu/attention_kernels.h"
-#include "cpu/context.h"
+#include "cpu/workers.h"
 
 #define TF_NEON TF_ISA static inline __attribute__((always_inline))
 

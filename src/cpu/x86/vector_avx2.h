@@ -4,7 +4,7 @@
 #include <immintrin.h>
 
 #include "cpu/attention_exp2.h"
-#include "cpu/context.h"
+#include "cpu/workers.h"
 #include "cpu/x86/attention_transpose.h"
 
 #define TF_AVX2 TF_ISA static inline __attribute__((always_inline))

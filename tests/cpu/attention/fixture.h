@@ -190,7 +190,7 @@ struct AttentionRun {
     shape.head_dim = c.d;
     shape.chunk_size = c.chunk;
     FencedBytes scratch(kv_scratch_bytes(shape, c.threads));
-    const Context context{
+    const Workers workers{
         c.isa, c.threads, {scratch.data(), static_cast<std::size_t>(scratch.bytes())}};
     const std::int64_t n = c.queries * c.heads * c.d;
     FencedBytes result(n * 4);
@@ -199,7 +199,7 @@ struct AttentionRun {
     TensorView mass_view;
     if (c.chunk > 0) mass_view = make_view(sums.data(), DType::kF32, {c.kv_heads, chunks});
     std::vector<float> query = q;
-    attention(context, make_view(query.data(), DType::kF32, {c.queries, c.heads, c.d}), kv,
+    attention(workers, make_view(query.data(), DType::kF32, {c.queries, c.heads, c.d}), kv,
               rope == nullptr ? RopeView{} : rope->view(),
               make_view(result.data(), DType::kF32, {c.queries, c.heads * c.d}), mass_view, c.chunk,
               throughput_path(c.queries));

@@ -36,25 +36,25 @@ Isa parse_isa(std::string_view name);
 // Floats that the kernels take at a time, at every level.
 inline constexpr int kLanes = 16;
 
-struct Context {
+struct Workers {
   Isa isa = Isa::kScalar;
   int threads = 1;
   std::span<std::byte>
       scratch;  // 64-byte aligned, shared by all ops, contents never survive a call
 };
 
-// Returns the context with at most as many threads. It never affects results.
-inline Context with_threads(Context context, std::int64_t threads) {
-  context.threads =
-      static_cast<int>(std::clamp<std::int64_t>(threads, 1, std::max(1, context.threads)));
-  return context;
+// Returns the workers with at most as many threads. It never affects results.
+inline Workers with_threads(Workers workers, std::int64_t threads) {
+  workers.threads =
+      static_cast<int>(std::clamp<std::int64_t>(threads, 1, std::max(1, workers.threads)));
+  return workers;
 }
 
 // Allocation-free OpenMP loop over [0, count): body(index, thread), static schedule; thread is in
 // [0, threads). Which thread runs an index never changes results.
 template <class Body>
-void parallel_for(const Context& context, std::int64_t count, const Body& body) {
-  const int threads = static_cast<int>(std::min<std::int64_t>(context.threads, count));
+void parallel_for(const Workers& workers, std::int64_t count, const Body& body) {
+  const int threads = static_cast<int>(std::min<std::int64_t>(workers.threads, count));
   if (threads <= 1) {
     for (std::int64_t i = 0; i < count; ++i) body(i, 0);
     return;
