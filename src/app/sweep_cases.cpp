@@ -131,15 +131,15 @@ std::string cases_sha256(const std::vector<SweepCase>& cases) {
   return sha256_hex(text);
 }
 
-ShardOfCases shard_of(const std::vector<SweepCase>& cases, const SweepShard& shard) {
-  ShardOfCases mine;
+SliceOfCases slice_of(const std::vector<SweepCase>& cases, const SweepSlice& slice) {
+  SliceOfCases mine;
   mine.has.resize(cases.size());
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    mine.has[i] = !cases[i].config && shard.index == 1;
+    mine.has[i] = !cases[i].config && slice.index == 1;
   }
   int turn = 0;
   for (std::vector<std::size_t>& group : groups_of(cases)) {
-    if (turn++ % shard.count != shard.index - 1) continue;
+    if (turn++ % slice.count != slice.index - 1) continue;
     for (const std::size_t i : group) mine.has[i] = true;
     mine.groups.push_back(std::move(group));
   }
@@ -164,7 +164,7 @@ std::vector<SweepRecipe> recipes_of(const CommandLine& line) {
 
 std::string list_of(const CommandLine& line) {
   const std::vector<SweepCase>& cases = line.cases;
-  const ShardOfCases mine = shard_of(cases, line.config.shard);
+  const SliceOfCases mine = slice_of(cases, line.config.slice);
   const auto& groups = mine.groups;
   std::vector<std::size_t> process_of(cases.size());
   for (std::size_t g = 0; g < groups.size(); ++g) {

@@ -20,14 +20,14 @@ std::vector<Param> options_of(const SweepCase& c);
 std::string cases_sha256(const std::vector<SweepCase>& cases);
 
 // Cases by their number from 0.
-struct ShardOfCases {
+struct SliceOfCases {
   // Groups are measured one after the other, each by a process. A group has what one session serves
   // (session_key()).
   std::vector<std::vector<std::size_t>> groups;
-  std::vector<bool> has;  // by case; those without a configuration are the first shard's
+  std::vector<bool> has;  // by case; those without a configuration are the first slice's
 };
-// Returns the shard's cases. All shards together have every case once.
-ShardOfCases shard_of(const std::vector<SweepCase>& cases, const SweepShard& shard);
+// Returns the slice's cases. All slices together have every case once.
+SliceOfCases slice_of(const std::vector<SweepCase>& cases, const SweepSlice& slice);
 
 // Name of a case's experiment, "tiny-fig6a" or a file; nullopt: it is of none.
 std::optional<std::string> recipe_of(const CommandLine& line, const SweepCase& c);

@@ -52,7 +52,7 @@ class Sweep {
         argv_(argv),
         facts_(make_context(argv)),
         recipes_(recipes_of(line)),
-        shard_(shard_of(cases_, config_.shard)),
+        slice_(slice_of(cases_, config_.slice)),
         files_(config_, input_files(line)),
         progress_(config_.progress),
         store_(line) {}
@@ -91,7 +91,7 @@ class Sweep {
   const std::vector<std::string>& argv_;
   ResultContext facts_;  // of this machine, for rows that were not measured
   std::vector<SweepRecipe> recipes_;
-  ShardOfCases shard_;
+  SliceOfCases slice_;
   ResultFiles<SweepResult> files_;
   Progress progress_;
   SweepStore store_;
@@ -113,7 +113,7 @@ RunResult Sweep::unrun(std::size_t i, CaseStatus status, const std::string& reas
 
 void Sweep::refuse_what_does_not_fit() {
   for (std::size_t i = 0; i < cases_.size(); ++i) {
-    if (cases_[i].config || store_.row(i) || !shard_.has[i]) continue;
+    if (cases_[i].config || store_.row(i) || !slice_.has[i]) continue;
     add(i, unrun(i, CaseStatus::kSkippedOptions, cases_[i].refusal, ExitCode::kUsage));
   }
 }
@@ -123,7 +123,7 @@ void Sweep::refuse_what_is_missing() {
   std::vector<std::pair<std::size_t, Error>> missing;
   bool others = false;
   for (std::size_t i = 0; i < cases_.size(); ++i) {
-    if (!shard_.has[i] || !cases_[i].config) continue;
+    if (!slice_.has[i] || !cases_[i].config) continue;
     const RunConfig& c = *cases_[i].config;
     const std::string key =
         fmt::format("{}\n{}\n{}\n{}\n{}\n{}", c.target, c.draft, c.random_weights, c.random_draft,
@@ -143,7 +143,7 @@ void Sweep::refuse_what_is_missing() {
 Progress::Whole Sweep::whole() const {
   Progress::Whole whole{0, done_before_, 0, began_};
   for (std::size_t i = 0; i < cases_.size(); ++i) {
-    if (!shard_.has[i] || !cases_[i].config) continue;
+    if (!slice_.has[i] || !cases_[i].config) continue;
     const std::int64_t prompts = cases_[i].config->prompts;
     whole.total += prompts;
     whole.done += store_.row(i) ? prompts : std::ssize(store_.records(i));
@@ -200,7 +200,7 @@ void Sweep::add(std::size_t i, RunResult result) {
 // Whether other cases are of the same session, whether they have ended or not: what a case is must
 // not depend on that.
 bool Sweep::shares_context(std::size_t i) const {
-  return std::any_of(shard_.groups.begin(), shard_.groups.end(), [i](const auto& group) {
+  return std::any_of(slice_.groups.begin(), slice_.groups.end(), [i](const auto& group) {
     return group.size() > 1 && std::find(group.begin(), group.end(), i) != group.end();
   });
 }
@@ -296,7 +296,7 @@ SweepResult Sweep::result_so_far() const {
   for (std::size_t i = 0; i < cases_.size(); ++i) {
     if (store_.row(i)) {
       sweep.rows.push_back(*store_.row(i));
-    } else if (shard_.has[i]) {
+    } else if (slice_.has[i]) {
       sweep.rows.push_back(
           row_of(i, unrun(i, CaseStatus::kInterrupted, why, ExitCode::kInterrupted)));
     }
@@ -349,12 +349,12 @@ ExitCode Sweep::run() {
   if (merges) {
     store_.merge();
   } else {
-    store_.open_journal(shard_.has);
+    store_.open_journal(slice_.has);
     done_before_ = whole().done;
     refuse_what_is_missing();
     refuse_what_does_not_fit();
-    if (shard_.groups.empty()) print_note("--shard: there are fewer groups of cases than parts");
-    for (const std::vector<std::size_t>& group : shard_.groups) {
+    if (slice_.groups.empty()) print_note("--shard: there are fewer groups of cases than parts");
+    for (const std::vector<std::size_t>& group : slice_.groups) {
       if (!enough()) measure(group);
     }
   }

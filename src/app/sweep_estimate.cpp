@@ -142,7 +142,7 @@ std::string about_time(double seconds) {
   return fmt::format("{} days", (minutes + 720) / 1440);
 }
 
-std::string estimate_of(const CommandLine& line, const ShardOfCases& mine) {
+std::string estimate_of(const CommandLine& line, const SliceOfCases& mine) {
   std::optional<MachineSpec> machine;
   if (!line.config.machine.empty()) machine = find_machines(line.config.machine).front();
   std::size_t cases = 0;

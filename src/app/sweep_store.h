@@ -17,7 +17,7 @@ class SweepStore {
   explicit SweepStore(const CommandLine& line);
 
   // Reads the journal of --resume, or begins it; nothing without one. `mine`: the cases of this
-  // shard. Throws as Journal, and Error(kBadInput, "InvalidJournal") for a row that is not of its
+  // slice. Throws as Journal, and Error(kBadInput, "InvalidJournal") for a row that is not of its
   // case.
   void open_journal(const std::vector<bool>& mine);
   // Takes the rows of the journals of --merge. Throws as merge_journals() and open_journal().

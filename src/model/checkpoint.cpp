@@ -11,9 +11,9 @@
 #include "core/file.h"
 #include "core/sha256.h"
 #include "core/utf8.h"
+#include "model/file_index.h"
 #include "model/llama_tensors.h"
 #include "model/safetensors.h"
-#include "model/shard_index.h"
 
 namespace triforce {
 namespace {
@@ -57,14 +57,14 @@ std::string first_of(const std::vector<T>& all, std::size_t most, const Text& te
 
 // Names what there is instead of a safetensors checkpoint.
 [[noreturn]] void throw_no_weights(const fs::path& dir) {
-  bool bin = false, shards = false;
+  bool bin = false, parts = false;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();
     bin = bin || name.ends_with(".bin") || name.ends_with(".pth") || name.ends_with(".pt");
-    shards = shards || name.ends_with(".safetensors");
+    parts = parts || name.ends_with(".safetensors");
   }
-  if (shards) {
+  if (parts) {
     throw_input("MissingFile", "{}: has .safetensors files but neither {} nor {}", dir.string(),
                 kSingleFile, kIndexFile);
   }
@@ -98,8 +98,8 @@ struct Checkpoint::Impl {
 
   void add_file(const std::string& name, const SafetensorsLimits& limits);
   void read_single(const SafetensorsLimits& limits);
-  void read_shards(const SafetensorsLimits& limits);
-  void check_index(const ShardIndex& index);
+  void read_files(const SafetensorsLimits& limits);
+  void check_index(const FileIndex& index);
   void index_names();
   std::vector<const TensorInfo*> unneeded() const;  // what no Llama of config reads
   void note_unneeded();
@@ -133,8 +133,8 @@ void Checkpoint::Impl::index_names() {
   }
 }
 
-void Checkpoint::Impl::read_shards(const SafetensorsLimits& limits) {
-  const ShardIndex index = parse_shard_index(
+void Checkpoint::Impl::read_files(const SafetensorsLimits& limits) {
+  const FileIndex index = parse_file_index(
       read_text(dir, kIndexFile, kMaxIndexBytes, "InvalidIndex"), (dir / kIndexFile).string());
   for (const std::string& name : index.files) {
     if (!is_there(dir / name)) {
@@ -174,8 +174,8 @@ void Checkpoint::Impl::note_unneeded() {
                                extra, name));
 }
 
-// The index and the shards must say the same; a tensor that no Llama needs may be unlisted.
-void Checkpoint::Impl::check_index(const ShardIndex& index) {
+// The index and its files must say the same; a tensor that no Llama needs may be unlisted.
+void Checkpoint::Impl::check_index(const FileIndex& index) {
   for (const auto& [name, file] : index.tensors) {
     const auto it = by_name.find(name);
     if (it == by_name.end() || files[file_of[it->second]].name != index.files[file]) {
@@ -249,7 +249,7 @@ Checkpoint Checkpoint::open(const fs::path& dir, const SafetensorsLimits& limits
   if (single) {
     impl->read_single(limits);
   } else if (index) {
-    impl->read_shards(limits);
+    impl->read_files(limits);
   } else {
     throw_no_weights(dir);
   }

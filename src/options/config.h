@@ -26,10 +26,10 @@ struct RecordOptions {
 // Most probable tokens that --record probs keeps of a distribution.
 inline constexpr std::size_t kRecordedProbs = 64;
 // Which of a sweep's groups of cases are measured: every count-th, beginning with the index-th.
-struct SweepShard {
+struct SweepSlice {
   int index = 1, count = 1;  // 1 <= index <= count
 };
-inline constexpr int kMaxShards = 10000;
+inline constexpr int kMaxSlices = 10000;
 
 // Max numbers of all that --record adds to one result.
 inline constexpr std::int64_t kMaxRecorded = std::int64_t{1} << 24;
@@ -92,7 +92,7 @@ struct RunConfig {
 
   // Sweeps: the journal that is begun or continued; empty: none.
   std::string journal_file;
-  SweepShard shard;
+  SweepSlice slice;
   std::vector<std::string>
       merge_files;  // journals whose rows are the result; empty: it is measured
   bool fail_fast = false, list_cases = false, yes = false;

@@ -122,19 +122,19 @@ OptionValue records() {
           true};
 }
 
-OptionValue sweep_shard() {
-  return {fmt::format("K/N with 1 <= K <= N <= {}", kMaxShards),
+OptionValue sweep_slice() {
+  return {fmt::format("K/N with 1 <= K <= N <= {}", kMaxSlices),
           [](RunConfig& c, std::string_view text) {
             const std::size_t slash = std::min(text.find('/'), text.size());
             const auto k = parse_integer(text.substr(0, slash));
             const auto n = parse_integer(text.substr(std::min(text.size(), slash + 1)));
-            if (!k || !n || *k < 1 || *n < *k || *n > kMaxShards) return false;
-            c.shard = {static_cast<int>(*k), static_cast<int>(*n)};
+            if (!k || !n || *k < 1 || *n < *k || *n > kMaxSlices) return false;
+            c.slice = {static_cast<int>(*k), static_cast<int>(*n)};
             return true;
           },
           [](const RunConfig& c) -> ParamValue {
-            if (c.shard.count == 1) return std::monostate{};
-            return fmt::format("{}/{}", c.shard.index, c.shard.count);
+            if (c.slice.count == 1) return std::monostate{};
+            return fmt::format("{}/{}", c.slice.index, c.slice.count);
           }};
 }
 

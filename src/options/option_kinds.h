@@ -160,7 +160,7 @@ OptionValue device_name();
 OptionValue byte_count();
 OptionValue acceptance_rates();
 OptionValue records();
-OptionValue sweep_shard();
+OptionValue sweep_slice();
 OptionValue journal_files();
 
 }  // namespace triforce

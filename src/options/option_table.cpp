@@ -313,7 +313,7 @@ std::vector<Option> sweeping() {
       o("shard", {}, "K/N", "",
         "measure the K-th of N parts of the sweep alone. Each part has every N-th group of cases "
         "that share a load of the models. All parts together are the sweep",
-        kRun, Role::kOutputs, sweep_shard(), "all cases"),
+        kRun, Role::kOutputs, sweep_slice(), "all cases"),
       o("merge", {}, "FILES", "",
         "make the result of the journals (--resume) of the sweep's shards. They may come from "
         "several machines with the same processor and GPU. Nothing is measured",

@@ -163,7 +163,7 @@ void check_machine(Command command, const RunConfig& c) {
 void check_merge(const RunConfig& c) {
   if (c.merge_files.empty()) return;
   const char* const other = !c.journal_file.empty() ? "--resume"
-                            : c.shard.count > 1     ? "--shard"
+                            : c.slice.count > 1     ? "--shard"
                                                     : "";
   if (*other == '\0') return;
   throw_usage("--merge and {}: expected one of them, found both; a merge measures nothing", other);

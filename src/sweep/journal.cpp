@@ -142,7 +142,7 @@ void expect_header(const JournalHeader& header, const JournalHeader& found, cons
   expect("sweep", header.cases_sha256, found.cases_sha256);
 }
 
-Contents read_shard(const std::string& path, const std::string& name) {
+Contents read_slice(const std::string& path, const std::string& name) {
   const Descriptor file = open_fd(path, O_RDONLY);
   if (!file) throw_usage("{}: expected a file, found: {}", name, std::strerror(errno));
   lock(file, LOCK_SH, name);
@@ -176,7 +176,7 @@ std::vector<SweepRow> merge_journals(const std::vector<std::string>& paths,
   std::map<std::int64_t, std::pair<std::size_t, std::string>> places;  // in merged, and the file
   for (const std::string& path : paths) {
     const std::string name = name_of("--merge", path);
-    Contents contents = read_shard(path, name);
+    Contents contents = read_slice(path, name);
     if (path == paths.front()) expected.cpu_model = contents.header->cpu_model;
     expect_header(expected, *contents.header, name, "");
     std::map<std::int64_t, SweepRow> last;

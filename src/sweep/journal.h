@@ -57,7 +57,7 @@ JournalEntry read_json_entry(std::string_view text, const std::string& source);
 // Returns whether a row stands. What failed may succeed another time.
 bool is_settled(const RunResult& result);
 
-// The rows of the journals of a sweep's shards, at most one a case, in the cases' order: that which
+// The rows of the journals of a sweep's slices, at most one a case, in the cases' order: that which
 // stands, else one that failed. `header`: of this sweep, but for the processor, which may be
 // another than this machine's if it is the same in all of them. Throws Error(kUsage) for a file
 // that cannot be read or that a process is writing, Error(kBadInput): InvalidJournal for what is no

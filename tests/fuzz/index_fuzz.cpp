@@ -1,12 +1,12 @@
 // Shard indexes: no accepted file name leaves its folder.
 #include "fuzz_target.h"
-#include "model/shard_index.h"
+#include "model/file_index.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace triforce;
-  ShardIndex index;
+  FileIndex index;
   const std::string kind =
-      fuzz::outcome([&] { index = parse_shard_index(fuzz::as_text(data, size), "index.json"); });
+      fuzz::outcome([&] { index = parse_file_index(fuzz::as_text(data, size), "index.json"); });
   if (!kind.empty()) return 0;
   fuzz::require(!index.files.empty() && !index.tensors.empty(), "an empty index");
   for (const std::string& f : index.files) {

@@ -520,8 +520,8 @@ TEST(Options, PoliciesAndRates) {
 
 TEST(Options, ShardsAndMerges) {
   const CommandLine line = parse_command_line({"--gamma", "1,2", "--shard", "2/3"});
-  EXPECT_EQ(line.config.shard.index, 2);
-  EXPECT_EQ(line.config.shard.count, 3);
+  EXPECT_EQ(line.config.slice.index, 2);
+  EXPECT_EQ(line.config.slice.count, 3);
   EXPECT_EQ(parse_command_line({"--shard", "1/1"}).cases.size(), 1U);  // a sweep of one case
   for (const char* bad : {"0/3", "4/3", "2", "2/", "/2", "1/10001", "a/b", "1/2/3"}) {
     EXPECT_EQ(usage_error({"--shard", bad}),

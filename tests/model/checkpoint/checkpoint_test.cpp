@@ -11,7 +11,7 @@
 #include "core/sha256.h"
 #include "model/checkpoint/checkpoint_folder.h"
 #include "model/checkpoint_summary.h"
-#include "model/shard_index.h"
+#include "model/file_index.h"
 #include "triforce/checkpoint.h"
 
 namespace triforce {
@@ -251,13 +251,13 @@ TEST_F(CheckpointTest, SummaryOfAFolderAndOfAFile) {
 }
 
 std::string index_kind(const std::string& text) {
-  return verdict([&] { parse_shard_index(text, "index.json"); });
+  return verdict([&] { parse_file_index(text, "index.json"); });
 }
 std::string index_of(const std::string& file) {
   return fmt::format(R"({{"weight_map": {{"a": "{}"}}}})", file);
 }
 
-TEST(ShardIndex, Verdicts) {
+TEST(FileIndex, Verdicts) {
   EXPECT_EQ(index_kind(index_of("m.safetensors")), "accept");
   EXPECT_EQ(index_kind(index_of("../m.safetensors")), "PathEscape");
   EXPECT_EQ(index_kind(index_of("/m.safetensors")), "PathEscape");
@@ -287,8 +287,8 @@ TEST(ShardIndex, Verdicts) {
   EXPECT_EQ(index_kind(fmt::format(R"({{"weight_map": {{{}}}}})", many)), "LimitExceeded");
 }
 
-TEST(ShardIndex, FilesAreSortedAndUnique) {
-  const ShardIndex index = parse_shard_index(
+TEST(FileIndex, FilesAreSortedAndUnique) {
+  const FileIndex index = parse_file_index(
       R"({"metadata": {"total_size": 12}, "weight_map":
           {"z": "a.safetensors", "b": "c.safetensors", "a": "a.safetensors"}})",
       "index.json");

@@ -1,4 +1,4 @@
-#include "model/shard_index.h"
+#include "model/file_index.h"
 
 #include <algorithm>
 
@@ -9,25 +9,25 @@
 namespace triforce {
 namespace {
 
-constexpr std::size_t kMaxShards = 1'024;
+constexpr std::size_t kMaxFiles = 1'024;
 constexpr std::size_t kMaxNameBytes = 255;
 constexpr std::string_view kEnding = ".safetensors";
 
-void read_weight_map(const JsonView& root, ShardIndex& index) {
+void read_weight_map(const JsonView& root, FileIndex& index) {
   const std::string& path = root.source();
   const JsonView map = root.at("weight_map");
   const auto members = map.members();
   if (members.empty()) map.fail("at least one tensor");
   for (const auto& [tensor, file] : members) {
     const std::string& name = file.string();
-    check_shard_name(name, path);
+    check_file_name(name, path);
     index.files.push_back(name);
   }
   std::sort(index.files.begin(), index.files.end());
   index.files.erase(std::unique(index.files.begin(), index.files.end()), index.files.end());
-  if (index.files.size() > kMaxShards) {
+  if (index.files.size() > kMaxFiles) {
     throw_input("LimitExceeded", "{}: {} shards, the limit is {}", path, index.files.size(),
-                kMaxShards);
+                kMaxFiles);
   }
   for (const auto& [tensor, file] : members) {
     const auto at = std::lower_bound(index.files.begin(), index.files.end(), file.string());
@@ -38,7 +38,7 @@ void read_weight_map(const JsonView& root, ShardIndex& index) {
 
 }  // namespace
 
-void check_shard_name(std::string_view name, const std::string& path) {
+void check_file_name(std::string_view name, const std::string& path) {
   const auto bad = [&](const char* kind, const char* why) {
     throw_input(kind, "{}: shard name {} {}", path, quote_text(name), why);
   };
@@ -54,12 +54,12 @@ void check_shard_name(std::string_view name, const std::string& path) {
   if (!name.ends_with(kEnding)) bad("BadName", "does not end in .safetensors");
 }
 
-ShardIndex parse_shard_index(std::string_view json, const std::string& path) {
+FileIndex parse_file_index(std::string_view json, const std::string& path) {
   const JsonValue value =
       parse_json(json, path, {kMaxIndexBytes, 8, 4 << 20}, {"InvalidIndex", "InvalidIndex"});
   const JsonView root(value, path, "InvalidIndex");
   if (!root.is_object()) root.fail("an object");
-  ShardIndex index;
+  FileIndex index;
   read_weight_map(root, index);
   // Old writers leave it out, and others write it as a float or a text: it only ever makes a
   // warning.
