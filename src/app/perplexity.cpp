@@ -42,9 +42,9 @@ ExitCode perplexity_command(const RunConfig& config) {
   open_weights(config, prepared.models);
   check_memory(config, plan_teacher_forced(prepared.plan, config.chunk), session.backend.get());
   const std::optional<Tokenizer> tokenizer = open_tokenizer(choice);
-  const Dataset data =
-      load_prompts(prompt_alone, choice, tokenizer, std::numeric_limits<std::int64_t>::max(),
-                   throw_if_signalled, print_note);
+  const Dataset data = load_prompts({prompt_alone, choice, tokenizer,
+                                     std::numeric_limits<std::int64_t>::max(), throw_if_signalled},
+                                    print_note);
   const ModelWeights weights =
       load_model(*session.backend, choice, session.dtype, config.seed, MemTag::kTargetWeights,
                  [&](std::int64_t done, std::int64_t total) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/machine_plan.h"
-#include "options/plan_input.h"
+#include "options/settings.h"
 #include "triforce/plan.h"
 
 namespace triforce {

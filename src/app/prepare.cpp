@@ -4,7 +4,6 @@
 
 #include "app/output.h"
 #include "data/datasets.h"
-#include "options/plan_input.h"
 #include "options/settings.h"
 
 namespace triforce {

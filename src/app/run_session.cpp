@@ -14,6 +14,7 @@
 #include "app/progress.h"
 #include "app/run_observer.h"
 #include "app/signals.h"
+#include "core/parse_number.h"
 #include "host/gpu_monitor.h"
 #include "host/load_monitor.h"
 #include "host/machine.h"
@@ -56,33 +57,17 @@ std::optional<std::string> session_key(const RunConfig& c) {
   // Options, as params name them, of which runs of one session may have different values. A context
   // depends on none of them, but for the room that gammas need. Any other option, also a new one,
   // gives a run a session of its own.
-  static const ParamNames kMayDiffer = {"method",
-                                        "baseline",
-                                        "no_baseline",
-                                        "gamma",
-                                        "inner_gamma",
-                                        "budget",
-                                        "chunk_size",
-                                        "dense_layers",
-                                        "draft_cache_budget",
-                                        "draft_cache",
-                                        "rebuild",
-                                        "selection",
-                                        "temp",
-                                        "top_p",
-                                        "top_k",
-                                        "acceptance",
-                                        "inner_rule",
-                                        "ignore_eos",
-                                        "synthetic_acceptance",
-                                        "measure_recovery",
-                                        "repetitions",
-                                        "warmup",
-                                        "max_noise"};
+  static constexpr std::string_view kMayDiffer =
+      "method,baseline,no_baseline,gamma,inner_gamma,budget,chunk_size,dense_layers,"
+      "draft_cache_budget,draft_cache,rebuild,selection,temp,top_p,top_k,acceptance,"
+      "inner_rule,ignore_eos,synthetic_acceptance,measure_recovery,repetitions,warmup,"
+      "max_noise";
+  static const std::vector<std::string_view> kNames = split_list(kMayDiffer);
   if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
   std::string key = are_usual(c.speculation.gammas()) ? "" : "room for large gammas\n";
   for (const auto& [name, value] : echo_params(c)) {
-    if (!kMayDiffer.contains(name)) key += fmt::format("{}={}\n", name, to_text(value));
+    const bool may_differ = std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+    if (!may_differ) key += fmt::format("{}={}\n", name, to_text(value));
   }
   return key;
 }
@@ -118,10 +103,8 @@ struct RunSession::Impl {
   }
   void open();
   void describe_machine();
-  RunFacts facts_of(const Run& run) const;
-  ModelInfo info_of(const ModelChoice& model, const ModelWeights* weights) const;
+  RunFacts facts_of(const Run& run);
   Machine machine_of(Run& run);
-  EngineMaker engine_maker(Run& run);
   Hooks hooks_of(Run& run, std::size_t i, const GpuMonitor* monitor);
   void refuse(Run& run, const NotRun& why) {
     run.unrun = unrun_result({facts_of(run), workload, machine_of(run), {}}, why.status, why.reason,
@@ -133,13 +116,11 @@ struct RunSession::Impl {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
   void check_time() const;
-  LoadProgress load_progress(const char* what);
   void measure_bounds();
   bool none_is_left() const {
     return std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.unrun.has_value(); });
   }
   void check_memory_of_all();
-  void settle_homes(Run& run);
   void prepare_to_measure();
   void guarded_preparation();
   std::vector<RunResult> measure();
@@ -197,25 +178,20 @@ void RunSession::Impl::describe_machine() {
   }
 }
 
-// `weights`: null while they are not loaded.
-ModelInfo RunSession::Impl::info_of(const ModelChoice& model, const ModelWeights* weights) const {
-  return weights != nullptr ? model_info(*weights)
-                            : model_info(model.config, start->session().dtype);
-}
-
 // As far as they are known now.
-RunFacts RunSession::Impl::facts_of(const Run& run) const {
+RunFacts RunSession::Impl::facts_of(const Run& run) {
   const ModelPair& models = start->models();
   RunFacts facts;
   facts.config = &run.request.config;
   facts.params = echo_params(resolved(run.request.config, start->session()));
   facts.context = result_context;
   facts.context.hybrid_split = run.split;
-  facts.target = info_of(models.target, loaded ? &start->target() : nullptr);
+  const DType dtype = start->session().dtype;
+  facts.target = loaded ? model_info(start->target()) : model_info(models.target.config, dtype);
   if (tokenizer) facts.target->tokenizer_sha256 = tokenizer->sha256();
   facts.target_notes = labelled_notes("target", models.target);
   if (!models.draft) return facts;
-  facts.draft = info_of(*models.draft, loaded ? start->draft() : nullptr);
+  facts.draft = loaded ? model_info(*start->draft()) : model_info(models.draft->config, dtype);
   facts.draft_notes = labelled_notes("drafter", *models.draft);
   return facts;
 }
@@ -241,17 +217,16 @@ std::int64_t RunSession::Impl::memory_for_prompts() const {
 
 void RunSession::Impl::read_data() {
   const ModelChoice& target = start->models().target;
-  const auto check = [this] { check_time(); };
-  Dataset data = load_prompts(config(), target, tokenizer, memory_for_prompts(), check, print_note);
+  PromptSource source{config(), target, tokenizer, memory_for_prompts(), [this] { check_time(); }};
+  Dataset data = load_prompts(source, print_note);
   for (Prompt& prompt : data.prompts) {
     prompts.push_back(std::move(prompt.tokens));
     if (!prompt.answer.empty()) answers.push_back(std::move(prompt.answer));
   }
   const bool tuned =
       std::any_of(runs.begin(), runs.end(), [](const Run& r) { return r.request.config.tuned(); });
-  if (tuned) {
-    tuning_prompts = load_tuning_prompts(config(), target, tokenizer, memory_for_prompts(), check);
-  }
+  source.max_bytes = memory_for_prompts();  // those that were read take some
+  if (tuned) tuning_prompts = load_tuning_prompts(source);
   workload = {prompts, tuning_prompts, answers, data.info, {}};
   if (!tokenizer) return;
   workload.decode_text = [this](std::span<const Token> ids) { return text_of(*tokenizer, ids); };
@@ -265,40 +240,27 @@ void RunSession::Impl::check_time() const {
   if (seconds_spent() > config().timeout_s) throw TimedOut();
 }
 
-LoadProgress RunSession::Impl::load_progress(const char* what) {
-  return [this, what](std::int64_t done, std::int64_t total) {
-    check_time();
-    links.alive();
-    progress.update(what, done, total, "MB");
-  };
-}
-
 Machine RunSession::Impl::machine_of(Run& run) {
-  return {start->session().backend.get(),
-          loaded ? &start->target() : nullptr,
-          loaded ? start->draft() : nullptr,
-          engine_maker(run),
-          run.memory,
-          run.plan.run.homes};
-}
-
-EngineMaker RunSession::Impl::engine_maker(Run& run) {
+  EngineMaker make;
   if (run.request.shares_context) {
-    return [this, &run](const RunShape& shape) {
+    make = [this, &run](const RunShape& shape) {
       const RunConfig& c = run.request.config;
       Backend& backend = *start->session().backend;
+      const ModelWeights& target = start->target();
       if (!context) {
-        context = std::make_shared<Context>(
-            backend, start->target(),
-            context_shape(backend, start->target(), c.speculation, shape));
+        context = std::make_shared<Context>(backend, target,
+                                            context_shape(backend, target, c.speculation, shape));
       }
       return make_engine(context, start->draft(), c.speculation, c.methods);
     };
+  } else if (config().tp > 1) {
+    make = [this, &run](const RunShape& shape) {
+      return lead(links, start->engine(run.plan), shape.max_prompt, shape.max_generated);
+    };
   }
-  if (config().tp == 1) return {};
-  return [this, &run](const RunShape& shape) {
-    return lead(links, start->engine(run.plan), shape.max_prompt, shape.max_generated);
-  };
+  Backend* const backend = start->session().backend.get();
+  if (!loaded) return {backend, nullptr, nullptr, make, run.memory, run.plan.run.homes};
+  return {backend, &start->target(), start->draft(), make, run.memory, run.plan.run.homes};
 }
 
 // Before the memory is taken: a run that fills it leaves none to measure with.
@@ -310,12 +272,6 @@ void RunSession::Impl::measure_bounds() {
   result_context.measured_read_gbs = measured->read_gbs;
   result_context.measured_copy_gbs = measured->copy_gbs;
   result_context.measured_h2d_gbs = measured->upload_gbs;
-}
-
-// Memory was checked until then for the most that the plan can take.
-void RunSession::Impl::settle_homes(Run& run) {
-  run.split = start->agree_on_split(run.request.config, run.plan);
-  run.memory = plan_memory(run.plan);
 }
 
 // Runs that need more than there is are not measured; throws if that are all.
@@ -338,14 +294,22 @@ void RunSession::Impl::prepare_to_measure() {
   check_memory_of_all();
   std::int64_t to_take = 0;
   for_each_to_measure([&](Run& run) {
-    settle_homes(run);
+    // Memory was checked until here for the most that the plan can take.
+    run.split = start->agree_on_split(run.request.config, run.plan);
+    run.memory = plan_memory(run.plan);
     to_take = std::max(to_take, run.memory.bytes_to_take());
   });
   read_data();
   check_time();
   let_allocations_throw();
   measure_bounds();
-  start->load(config(), to_take, [this](const char* what) { return load_progress(what); });
+  start->load(config(), to_take, [this](const char* what) {
+    return [this, what](std::int64_t done, std::int64_t total) {
+      check_time();
+      links.alive();
+      progress.update(what, done, total, "MB");
+    };
+  });
   loaded = true;
 }
 
@@ -361,11 +325,9 @@ void RunSession::Impl::guarded_preparation() {
   } catch (const std::bad_alloc&) {
     throw NotRun{CaseStatus::kOom, "out of memory while loading the models", ExitCode::kResources};
   } catch (const Error& e) {
-    if (e.code() == ExitCode::kCommunication) {
-      throw NotRun{CaseStatus::kError, e.what(), e.code()};
-    }
-    if (e.code() != ExitCode::kResources) throw;
-    throw NotRun{CaseStatus::kOom, e.what(), e.code()};
+    const bool lost = e.code() == ExitCode::kCommunication;
+    if (!lost && e.code() != ExitCode::kResources) throw;
+    throw NotRun{lost ? CaseStatus::kError : CaseStatus::kOom, e.what(), e.code()};
   }
 }
 

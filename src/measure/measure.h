@@ -68,7 +68,7 @@ struct TokenText {
   std::vector<std::int64_t> ends;
 };
 
-// RunFacts say what a run is, as its result does.
+// What a run is, as its result says.
 struct RunFacts {
   const RunConfig* config = nullptr;  // methods, speculation, gen_len, ...; it outlives them
   std::vector<Param> params;          // echo_params(config)
@@ -89,7 +89,6 @@ struct Workload {
   std::function<TokenText(std::span<const Token>)> decode_text;
 };
 
-// Makes the engine to measure. Throws as make_engine().
 using EngineMaker = std::function<std::unique_ptr<Engine>(const RunShape&)>;
 
 // The machine is what computes: a backend, the models on it, and the memory that a run has there.
@@ -97,7 +96,7 @@ struct Machine {
   Backend* backend = nullptr;
   const ModelWeights* target = nullptr;
   const ModelWeights* draft = nullptr;  // null if no method needs it
-  EngineMaker make_engine;              // empty: an engine over the three above
+  EngineMaker make_engine;              // of the engine to measure; empty: over the three above
   MemoryPlan plan;                      // plan_memory() of this run
   KvHomes homes;                        // those it was planned with
 };
@@ -110,11 +109,9 @@ struct Hooks {
   MeasureObserver* observer = nullptr;
   // Whether other cases use the context too, in this process or in another one of the same sweep.
   bool shares_context = false;
-  // Of its first prompts, which are not measured again unless they are of other devices, threads or
-  // methods.
+  // Its first prompts, not measured again unless they are of other devices, threads or methods.
   std::span<const PromptRecord> records;
-  // Gets the record of each prompt that was measured, when it has ended for all methods; may be
-  // empty.
+  // Gets the record of each prompt that has ended for all methods; may be empty.
   std::function<void(const PromptRecord&)> on_prompt;
   StopRequested stop;  // ends the measurement at the next pass or round; what is finished counts
 };

@@ -7,57 +7,41 @@
 namespace triforce {
 namespace {
 
-Dataset load(const RunConfig& config, const ModelChoice& target,
-             const std::optional<Tokenizer>& tokenizer, std::int64_t max_bytes,
-             std::function<void()> check_stop) {
-  DatasetRequest request{config.dataset,
-                         config.prefill,
-                         config.prompts,
-                         config.seed,
-                         target.config.bos,
-                         target.config.vocab,
-                         {},
-                         max_bytes,
-                         std::move(check_stop),
-                         config.text_field,
-                         config.needle_depth,
-                         config.gen_len,
-                         config.stride};
-  if (is_published_dataset(config.dataset)) request.downloads = find_data_folder().downloads();
+// `prompts` of them, with another seed if need be.
+Dataset load(const PromptSource& s, std::int64_t prompts, std::uint64_t seed) {
+  const RunConfig& c = s.config;
+  DatasetRequest request{c.dataset,    c.prefill,           prompts,
+                         seed,         s.target.config.bos, s.target.config.vocab,
+                         {},           s.max_bytes,         s.check_stop,
+                         c.text_field, c.needle_depth,      c.gen_len,
+                         c.stride};
+  if (is_published_dataset(c.dataset)) request.downloads = find_data_folder().downloads();
   Encode encode;
-  if (tokenizer) {
-    encode = [&](std::string_view text) { return tokenizer->encode(text); };
-  }
+  if (s.tokenizer) encode = [&](std::string_view text) { return s.tokenizer->encode(text); };
   return load_dataset(request, encode);
 }
 
 }  // namespace
 
-Dataset load_prompts(const RunConfig& config, const ModelChoice& target,
-                     const std::optional<Tokenizer>& tokenizer, std::int64_t max_bytes,
-                     std::function<void()> check_stop,
+Dataset load_prompts(const PromptSource& source,
                      const std::function<void(const std::string&)>& note) {
-  Dataset data = load(config, target, tokenizer, max_bytes, std::move(check_stop));
-  if (data.info.bytes_as_ids && !target.random) {
+  Dataset data = load(source, source.config.prompts, source.config.seed);
+  if (data.info.bytes_as_ids && !source.target.random) {
     note(fmt::format("{}: expected a tokenizer.model, found none: bytes of text are taken as ids",
-                     quote_text(target.folder.string())));
+                     quote_text(source.target.folder.string())));
   }
   return data;
 }
 
-std::vector<std::vector<Token>> load_tuning_prompts(const RunConfig& config,
-                                                    const ModelChoice& target,
-                                                    const std::optional<Tokenizer>& tokenizer,
-                                                    std::int64_t max_bytes,
-                                                    std::function<void()> check_stop) {
+std::vector<std::vector<Token>> load_tuning_prompts(const PromptSource& source) {
   constexpr std::uint64_t kOtherDocuments = std::uint64_t{1} << 61;
-  RunConfig other = config;
-  const bool generated = is_generated_dataset(config.dataset);
-  if (generated) other.seed ^= kOtherDocuments;
-  other.prompts = kTuningPrompts + (generated ? 0 : config.prompts);
-  Dataset data = load(other, target, tokenizer, max_bytes, std::move(check_stop));
+  const RunConfig& c = source.config;
+  const bool generated = is_generated_dataset(c.dataset);
+  const std::int64_t before = generated ? 0 : c.prompts;
+  Dataset data =
+      load(source, kTuningPrompts + before, generated ? c.seed ^ kOtherDocuments : c.seed);
   std::vector<std::vector<Token>> prompts;
-  for (auto i = generated ? 0 : config.prompts; i < std::ssize(data.prompts); ++i) {
+  for (auto i = before; i < std::ssize(data.prompts); ++i) {
     prompts.push_back(std::move(data.prompts[static_cast<std::size_t>(i)].tokens));
   }
   return prompts;

@@ -295,7 +295,7 @@ RunConfig fill_in(Command command, const GivenOptions& given, const std::string&
   for (const auto& [name, value] : given) {
     const Option* o = find_option(command, name);
     TF_CHECK(o != nullptr && o->value.set != nullptr, "option {}", name);
-    if (o->value.set({c, compare}, value.value)) continue;
+    if (o->value.set({c, &compare}, value.value)) continue;
     const bool of_one = (command & (kRun | kSweep)) == 0 && o->value.lists;
     refuse_value(*o, value,
                  of_one && value.value.find(',') != std::string::npos

@@ -70,12 +70,11 @@ enum class Role : std::uint8_t {
 template <class Config, class Compare>
 struct OptionsOf {
   // NOLINTBEGIN(google-explicit-constructor): a configuration stands for its options
-  OptionsOf(Config& c) : config(c) {}
-  OptionsOf(Config& c, Compare& k) : config(c), compare(&k) {}
+  OptionsOf(Config& c, Compare* k = nullptr) : config(c), compare(k) {}
   operator Config&() const { return config; }
   // NOLINTEND(google-explicit-constructor)
   Config& config;
-  Compare* compare = nullptr;
+  Compare* compare;  // may be null: they are not asked for
 };
 using OptionsToSet = OptionsOf<RunConfig, CompareOptions>;
 using OptionsToRead = OptionsOf<const RunConfig, const CompareOptions>;

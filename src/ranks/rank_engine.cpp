@@ -146,10 +146,8 @@ class LeadingEngine final : public Engine {
   LeadingEngine(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,
                 std::int64_t max_generated)
       : links_(links) {
-    Call call{.kind = Call::Kind::kBuild};
-    call.max_prompt = max_prompt;
-    call.count = max_generated;
-    announce(links_, call);
+    announce(links_,
+             {.kind = Call::Kind::kBuild, .count = max_generated, .max_prompt = max_prompt});
     local_ = guarded(links_, [&] { return build(max_prompt, max_generated); });
   }
   ~LeadingEngine() override {
@@ -174,25 +172,21 @@ class LeadingEngine final : public Engine {
   RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
                       std::uint32_t prompt_index, const TokenCallback& on_tokens,
                       const StopRequested& stop) override {
-    Call call{.kind = Call::Kind::kGenerate, .method = method};
-    call.count = count;
+    Call call{.kind = Call::Kind::kGenerate, .method = method, .prompt_index = prompt_index};
     call.seed = seed;
-    call.prompt_index = prompt_index;
+    call.count = count;
     return make<RunMetrics>(call, {}, {{}, on_tokens, stop});
   }
   void set_gammas(const Gammas& gammas) override {
     make<std::monostate>({.kind = Call::Kind::kSetGammas, .gammas = gammas}, {}, {});
   }
   void set_budget(std::int64_t budget) override {
-    Call call{.kind = Call::Kind::kSetBudget};
-    call.count = budget;
-    make<std::monostate>(call, {}, {});
+    make<std::monostate>({.kind = Call::Kind::kSetBudget, .count = budget}, {}, {});
   }
   double pass_ms(Pass pass, int rows, int repetitions) override {
-    Call call{.kind = Call::Kind::kPassMs, .pass = pass};
-    call.rows = rows;
-    call.repetitions = repetitions;
-    return make<double>(call, {}, {});
+    return make<double>(
+        {.kind = Call::Kind::kPassMs, .pass = pass, .rows = rows, .repetitions = repetitions}, {},
+        {});
   }
   double top2_margin(std::span<const Token> generated) override {
     return make<double>({.kind = Call::Kind::kTop2Margin}, generated, {});

@@ -10,7 +10,6 @@
 #include "host/machine.h"
 #include "measure/measure.h"
 #include "options/options.h"
-#include "options/plan_input.h"
 #include "options/settings.h"
 #include "report/printers.h"
 #include "triforce/predict.h"
@@ -80,15 +79,13 @@ PlanInput RankedStart::agree_on_plan(const RunConfig& config) {
     plan.communicator_bytes = communicator_->own_bytes();
     return plan;
   };
-  PlanInput plan;
+  PlanInput plan = plan_of(config);
   if (config.auto_budget) {
     const std::vector<std::int64_t> budgets =
         links_.gather_values(largest_budget(config, session_.backend.get(), plan_of));
     RunConfig agreed = config;
     agreed.speculation.budget = *std::min_element(budgets.begin(), budgets.end());
     plan = plan_of(agreed);
-  } else {
-    plan = plan_of(config);
   }
   if (plan.shard.size == 1) return plan;
   const int layers = plan.target.layers, kv_heads = local_shape(plan.target, plan.shard).kv_heads;
@@ -102,39 +99,37 @@ PlanInput RankedStart::agree_on_plan(const RunConfig& config) {
 namespace {
 
 // Returns what a verification of `plan`, on its rank, reads of far KV heads.
-Backend::FarShape far_shape(const RunConfig& config, const Backend& backend,
-                            const PlanInput& plan) {
+Backend::FarShape far_shape(const Backend& backend, const PlanInput& plan) {
   // Longer rows change no rate, but the time it takes to measure one.
   constexpr std::int64_t kMaxRows = 65536;
   const LocalShape target = local_shape(plan.target, plan.shard);
   const KvHeadCounts heads = count_heads(plan.run.homes, plan.target.layers, target.kv_heads);
-  const bool proposes = std::any_of(config.methods.begin(), config.methods.end(),
-                                    [](Method m) { return spec_of(m).speculates(); });
+  const bool proposes = any_method(plan.run.methods, &MethodSpec::speculates);
   Backend::FarShape s;
   s.kv_heads = static_cast<int>(heads.bus + heads.host);
   s.layer_kv_heads = max_far_heads(plan.run.homes, target.kv_heads);
   s.group = target.heads / target.kv_heads;
   s.head_dim = target.head_dim;
   s.rows = round_up(std::min(plan.run.max_prompt, kMaxRows), backend.kv_granule());
-  s.queries = proposes ? config.speculation.gamma + 1 : 1;
+  s.queries = proposes ? plan.options.gamma + 1 : 1;
   s.queries = std::min({s.queries, s.rows, std::int64_t{kMaxBatchInvariantRows}});
   return s;
 }
 
 }  // namespace
 
-std::optional<HybridSplit> agree_on_split(RankLinks& links, const RunConfig& config,
-                                          Backend& backend, PlanInput& plan) {
-  const Backend::FarShape shape = far_shape(config, backend, plan);
+std::optional<HybridSplit> RankedStart::agree_on_split(const RunConfig& config, PlanInput& plan) {
+  Backend& backend = *session_.backend;
+  const Backend::FarShape shape = far_shape(backend, plan);
   if (!is_split_by_rates(config) || shape.kv_heads == 0) return std::nullopt;
-  links.meet();  // they share the host's memory, and maybe the bus
+  links_.meet();  // they share the host's memory, and maybe the bus
   HybridSplit split;
   split.rows = shape.queries;
   split.kv_heads = shape.layer_kv_heads;
   const std::optional<Backend::FarRates> measured = backend.measure_far_rates(shape);
   if (measured) {
     Backend::FarRates lowest = *measured;
-    for (const Backend::FarRates& r : links.gather_values(*measured)) {
+    for (const Backend::FarRates& r : links_.gather_values(*measured)) {
       lowest = {std::min(lowest.bus_gbs, r.bus_gbs), std::min(lowest.host_gbs, r.host_gbs)};
     }
     split.bus_gbs = lowest.bus_gbs;
@@ -144,10 +139,6 @@ std::optional<HybridSplit> agree_on_split(RankLinks& links, const RunConfig& con
   const int kv_heads = local_shape(plan.target, plan.shard).kv_heads;
   plan.run.homes = with_host_split(std::move(plan.run.homes), kv_heads, split.kv_heads);
   return split;
-}
-
-std::optional<HybridSplit> RankedStart::agree_on_split(const RunConfig& config, PlanInput& plan) {
-  return triforce::agree_on_split(links_, config, *session_.backend, plan);
 }
 
 void RankedStart::load(const RunConfig& config, std::int64_t bytes,

@@ -1,6 +1,5 @@
 // Ranks of a run start by the same steps, on rank 0 and on those that follow it.
 #pragma once
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,9 +14,9 @@
 
 namespace triforce {
 
-// A RankedStart takes a rank from its options to an engine. Its steps are called in the order in
-// which they stand here, by all ranks at once, and each is all that ranks do together until the
-// next. A step throws as RankLinks, and Error(kUsage) where the ranks differ in what it compares.
+// Takes a rank from its options to an engine. All ranks call the steps at once and in this order;
+// each is all that they do together until the next. A step throws as RankLinks, and Error(kUsage)
+// where the ranks differ in what it compares.
 class RankedStart {
  public:
   // Compares the build and the options, and --tp with the number of ranks. The links outlive it.
@@ -33,20 +32,21 @@ class RankedStart {
   // tried for which every rank has memory, or the least. Throws as plan_input().
   PlanInput agree_on_plan(const RunConfig& config);
 
-  // agree_on_split() with the backend of this rank.
+  // Settles --hybrid-split auto in plan.run.homes before anything is leased or reserved. All ranks
+  // measure bus and host at the same time, with the rows of one verification; the slowest decides.
+  // nullopt: there is nothing to settle. Throws as Backend::measure_far_rates().
   std::optional<HybridSplit> agree_on_split(const RunConfig& config, PlanInput& plan);
 
-  // Takes `bytes` of the device and loads the models once no rank measures any more; `progress`
-  // is asked for by "load target" and "load drafter". Throws as load_model().
+  // Takes `bytes` of the device and loads the models, once no rank measures any more. `what` is
+  // "load target" or "load drafter". Throws as load_model().
   void load(const RunConfig& config, std::int64_t bytes,
             const std::function<LoadProgress(const char* what)>& progress);
 
-  // Builds engines of this rank for what was planned; they use the start. Throws as make_engine().
+  // Builds engines for what was planned; start and plan outlive them. Throws as make_engine().
   BuildEngine engine(const PlanInput& plan);
 
   const Session& session() const { return session_; }
   ModelPair& models() { return models_; }
-  const ModelPair& models() const { return models_; }
   const Communicator& communicator() const { return *communicator_; }
   const RunLoad& machines() const { return *machines_; }
   const ModelWeights& target() const { return target_; }
@@ -62,13 +62,6 @@ class RankedStart {
   std::unique_ptr<Communicator> communicator_;
   ModelWeights target_, draft_;
 };
-
-// Settles --hybrid-split auto in plan.run.homes: all ranks measure bus and host at the same time,
-// with the rows of one verification, and the slowest of each decides. To be called on every rank
-// before anything is leased or reserved. nullopt: there is nothing to settle. Throws as
-// Backend::measure_far_rates() and RankLinks.
-std::optional<HybridSplit> agree_on_split(RankLinks& links, const RunConfig& config,
-                                          Backend& backend, PlanInput& plan);
 
 // All that a rank but 0 does, until that dismisses it: the steps, then calls of its engine. Throws
 // as they do.

@@ -274,6 +274,13 @@ class KnownRates final : public ForwardingBackend {
   FarRates rates_;
 };
 
+Session session_on(std::unique_ptr<Backend> backend) {
+  Session session;
+  session.backend = std::move(backend);
+  session.dtype = DType::kF16;
+  return session;
+}
+
 // The lowest rate of each kind decides on all ranks.
 TEST(PlanReport, RanksAgreeOnOneSplit) {
   const RunConfig config = make_config(kRun, {{"random-weights", "llama-7B-128K"},
@@ -285,11 +292,13 @@ TEST(PlanReport, RanksAgreeOnOneSplit) {
   const auto ends = testing::run_ranks(2, [&](RankLinks& links) {
     const auto reference = make_reference_backend();
     const bool first = links.shard().rank == 0;
-    KnownRates backend(*reference, first ? Backend::FarRates{40, 10} : Backend::FarRates{20, 60});
-    PlanInput plan = plan_input(config, choose_models(config, true), DType::kF16, &backend);
-    plan.shard = links.shard();
-    const std::optional<HybridSplit> split = agree_on_split(links, config, backend, plan);
-    const Backend::FarShape& s = backend.shape;
+    auto backend = std::make_unique<KnownRates>(
+        *reference, first ? Backend::FarRates{40, 10} : Backend::FarRates{20, 60});
+    const Backend::FarShape& s = backend->shape;
+    RankedStart start(links, config);
+    start.open(session_on(std::move(backend)), choose_models(config, true));
+    PlanInput plan = start.agree_on_plan(config);
+    const std::optional<HybridSplit> split = start.agree_on_split(config, plan);
     return fmt::format(
         "{} {} {} {}; {} {} {} {} {} {}; {}", split->bus_gbs.value_or(0),
         split->host_gbs.value_or(0), split->rows, split->kv_heads, s.kv_heads, s.layer_kv_heads,
@@ -311,12 +320,15 @@ TEST(PlanReport, ASplitThatIsGivenIsNotMeasured) {
                                                 {"on-chip", on_chip},
                                                 {"offload-attention", "hybrid"},
                                                 {"hybrid-split", split}});
-    KnownRates backend(*reference, {1, 1});
-    PlanInput plan = plan_input(config, choose_models(config, true), DType::kF16, &backend);
-    const auto before = plan.run.homes.host_heads;
+    auto backend = std::make_unique<KnownRates>(*reference, Backend::FarRates{1, 1});
+    const Backend::FarShape& shape = backend->shape;
     RankLinks alone({}, std::move(connect_ranks(1).at(0)), std::chrono::seconds(1));
-    EXPECT_FALSE(agree_on_split(alone, config, backend, plan));
-    EXPECT_EQ(backend.shape.kv_heads, 0);
+    RankedStart start(alone, config);
+    start.open(session_on(std::move(backend)), choose_models(config, true));
+    PlanInput plan = start.agree_on_plan(config);
+    const auto before = plan.run.homes.host_heads;
+    EXPECT_FALSE(start.agree_on_split(config, plan));
+    EXPECT_EQ(shape.kv_heads, 0);
     EXPECT_EQ(plan.run.homes.host_heads, before);
     return before;
   };
