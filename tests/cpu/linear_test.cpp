@@ -1,5 +1,10 @@
 #include "cpu/linear.h"
 
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
 #include <cmath>
 
 #include "core/elements.h"
@@ -134,6 +139,80 @@ TEST_P(LinearTest, PrefillAgreesWithTheExactPath) {
       }
     }
   }
+}
+
+// Counts how often pages of a range are read anew: only the newest kWindow of them can be read, and
+// another one is let in by the fault that reading it is. One at a time; of one thread's reads.
+class PageReads {
+ public:
+  PageReads(const void* begin, std::int64_t bytes) {
+    const auto first = reinterpret_cast<std::uintptr_t>(begin);
+    page_ = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    begin_ = (first + page_ - 1) / page_ * page_;
+    end_ = (first + static_cast<std::uintptr_t>(bytes)) / page_ * page_;
+    reads_ = 0;
+    window_.fill(0);
+    struct sigaction action {};
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    action.sa_sigaction = [](int, siginfo_t* info, void*) {
+      let_in(reinterpret_cast<std::uintptr_t>(info->si_addr));
+    };
+    sigaction(SIGSEGV, &action, &before_);
+    protect(begin_, end_ - begin_, PROT_NONE);
+  }
+  PageReads(const PageReads&) = delete;
+  PageReads& operator=(const PageReads&) = delete;
+  ~PageReads() {
+    protect(begin_, end_ - begin_, PROT_READ | PROT_WRITE);
+    sigaction(SIGSEGV, &before_, nullptr);
+  }
+  std::int64_t pages() const { return static_cast<std::int64_t>((end_ - begin_) / page_); }
+  std::int64_t reads() const { return reads_; }
+
+ private:
+  // What a kernel reads again and again, at most: a block of a panel (linear_kernels.h).
+  static constexpr std::size_t kWindow = 10;
+
+  static void protect(std::uintptr_t at, std::uintptr_t bytes, int access) {
+    if (mprotect(reinterpret_cast<void*>(at), bytes, access) != 0) _exit(3);
+  }
+  static void let_in(std::uintptr_t address) {
+    if (address < begin_ || address >= end_) _exit(3);  // not a page that is watched
+    std::uintptr_t& oldest = window_[static_cast<std::size_t>(reads_++) % kWindow];
+    if (oldest != 0) protect(oldest, page_, PROT_NONE);
+    oldest = address / page_ * page_;
+    protect(oldest, page_, PROT_READ);
+  }
+
+  static inline std::uintptr_t begin_, end_, page_;
+  static inline std::int64_t reads_;
+  static inline std::array<std::uintptr_t, kWindow> window_;
+  struct sigaction before_ {};
+};
+
+TEST_P(LinearTest, WeightsAreReadOnceFor128Rows) {
+  const std::int64_t n = 192, k = 2100, rows = 128;
+  std::vector<float> w = normal_values(n * k, 11, 0.1F), x = normal_values(rows * k, 12);
+  const Matrix m = matrix(n, k, w);
+  std::vector<float> out(static_cast<std::size_t>(rows * n));
+  TestContext one(GetParam().isa, 1, kScratchBytes);
+  const auto reads = [&](std::int64_t count) {
+    const TensorView in = make_view(x.data(), DType::kF32, {count, k}),
+                     to = make_view(out.data(), DType::kF32, {count, n});
+    const PageReads watched(m.storage.data(), m.storage.bytes());
+    linear(one.get(), gemm_, in, m, to, false, RowPath::kInvariant);
+    EXPECT_GT(watched.pages(), 100);
+    return static_cast<double>(watched.reads()) / static_cast<double>(watched.pages());
+  };
+  EXPECT_EQ(reads(33), 1.0);
+  EXPECT_EQ(reads(rows), 1.0);
+  // What the count would be of a kernel that reads them again.
+  const PageReads watched(m.storage.data(), m.storage.bytes());
+  for (int pass = 0; pass < 2; ++pass) {
+    linear(one.get(), gemm_, make_view(x.data(), DType::kF32, {33, k}), m,
+           make_view(out.data(), DType::kF32, {33, n}), false, RowPath::kInvariant);
+  }
+  EXPECT_EQ(watched.reads(), 2 * watched.pages());
 }
 
 std::vector<Case> cases() {
