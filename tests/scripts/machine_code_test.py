@@ -211,6 +211,7 @@ class Blocks(unittest.TestCase):
 class Patterns(unittest.TestCase):
     """A kernel of another name would be checked by nothing."""
     KERNELS = {"split_kernel<T, 128, 1, false>", "split_kernel<T, 64, 1, true>",
+               "wide_split_kernel<T, 128, 4, true>", "linear_kernel<T, StoreColumns<T, 2>, 16>",
                "linear_kernel<T, StoreRotated<T>, 1>", "probs_kernel<true, true>",
                "sample_kernel", "verify_kernel", "prefill_kernel<T, 128, false>",
                "prefill_kernel<T, 64, false>", "key_mass_kernel<T>", "read_kernel",

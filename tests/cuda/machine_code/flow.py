@@ -187,26 +187,36 @@ class Flow:
         """Instructions of one turn of a loop, inner loops taken once at most: of all ways from its
         header back to it the one with the greatest sum of weight(instruction), of equal ones the
         shortest. What a full tile takes, without the ways for ends and special cases."""
-        best = {}  # block -> (weight, -length, the block after it or None)
+        best = {}  # block -> (weight, -length, the block after it or None); None: no way back
+        inner = {l.header: l.blocks for l in self.loops() if l.blocks < loop.blocks}
 
-        def go(block, above):
+        def after(block, m):
+            """Blocks that follow by the edge to m: of an inner loop's next turn, what comes after it."""
+            if m == loop.header or m not in loop.blocks:
+                return
+            if m not in inner or not self.dominates(m, block):
+                yield m
+                return
+            for exit in self.next[m]:
+                if exit not in inner[m]:
+                    yield from after(m, exit)
+
+        def go(block):
             if block in best:
                 return best[block]
+            best[block] = None
             code = [self.instructions[i] for i in self.blocks[block]]
             mine = sum(map(weight, code))
             ways = [(0, 0, None)] if block in loop.latches else []
-            for m in self.next[block]:
-                if m in loop.blocks and m not in above and m != loop.header:
-                    way = go(m, above | {block})
-                    if way is not None:
-                        ways.append((way[0], way[1], m))
-            best[block] = None
+            for m in (m for edge in self.next[block] for m in after(block, edge)):
+                if (way := go(m)) is not None:
+                    ways.append((way[0], way[1], m))
             if ways:
                 w, length, m = max(ways, key=lambda x: x[:2])
                 best[block] = (w + mine, length - len(code), m)
             return best[block]
 
-        go(loop.header, frozenset())
+        go(loop.header)
         path, block = [], loop.header
         while block is not None:
             path += [self.instructions[i] for i in self.blocks[block]]
