@@ -12,8 +12,9 @@ constexpr std::int64_t kernels_per_layer(int ranks = 1) { return 7 + (ranks > 1 
 
 // Of a pass over 1 to kMaxBatchInvariantRows rows that wants logits of all, over a cache whose
 // heads are near, of a model whose intermediate features on a rank are a multiple of 16: the
-// embedding, the layers, the last norm and the head. What gathers is not counted. Far heads come
-// one run after another, each with kernels of its own that fetch it and for attention.
+// embedding, the layers, the last norm and the head. What gathers is not counted. Where the rows of
+// all query heads of a KV head are more than 32, attention is two kernels. Far heads come one run
+// after another, each with kernels of its own that fetch it and for attention.
 constexpr std::int64_t pass_kernels(int layers, int ranks = 1) {
   return layers * kernels_per_layer(ranks) + 3;
 }

@@ -55,9 +55,11 @@ struct Passes {
 
 TEST_P(RecordedPassTest, ARecordedPassIsAsManyKernelsAsPlansCount) {
   Passes passes(*b_);
-  for (const std::int64_t rows : {1, 2, 7, 32}) {
+  const int layers = passes.config.layers, group = passes.config.heads / passes.config.kv_heads;
+  for (const std::int64_t rows : {1, 2, 7, 16, 32}) {
+    const bool is_wide = rows * group > kernels::kAttentionRows;
     EXPECT_EQ(passes.replayed(*b_, rows).launches,
-              static_cast<std::uint64_t>(pass_kernels(passes.config.layers)))
+              static_cast<std::uint64_t>(pass_kernels(layers) + (is_wide ? layers : 0)))
         << rows;
   }
   EXPECT_EQ(pass_kernels(32), 227);

@@ -229,6 +229,13 @@ void one(Warp& w, const Instruction& in, LaneMask lanes) {
   for_each_lane(lanes,
                 [&](int i) { set<To>(w, in.operand[0], i, F{}(get<From>(w, in.operand[1], i))); });
 }
+// The same of the low bits of a register that may be wider.
+template <class To, class From, class F>
+void one_of_low(Warp& w, const Instruction& in, LaneMask lanes) {
+  for_each_lane(lanes, [&](int i) {
+    set<To>(w, in.operand[0], i, F{}(static_cast<From>(get_bits(w, in.operand[1], i))));
+  });
+}
 template <class T, class F>
 void two(Warp& w, const Instruction& in, LaneMask lanes) {
   for_each_lane(lanes, [&](int i) {

@@ -9,8 +9,9 @@
 namespace tf_ptx::detail {
 namespace {
 
-// `operands`: one letter each, of those in braces too: p a predicate, h w d 16, 32 and 64 bits, q
-// d|p of a shuffle, m the lanes that come together, n a number.
+// `operands`: one letter each, of those in braces too: p a predicate, h w d 16, 32 and 64 bits, l
+// the low 32 bits of a register of 32 or 64 (conversions alone may read such), q d|p of a shuffle,
+// m the lanes that come together, n a number.
 struct Opcode {
   const char* operands;
   Instruction::Execute execute;
@@ -151,8 +152,8 @@ class Opcodes {
   }
 
   void add_conversions() {
-    add("cvt.s64.s32", {"dw", &one<s64, s32, Convert<s64>>});
-    add("cvt.u64.u32", {"dw", &one<u64, u32, Convert<u64>>});
+    add("cvt.s64.s32", {"dl", &one_of_low<s64, s32, Convert<s64>>});
+    add("cvt.u64.u32", {"dl", &one_of_low<u64, u32, Convert<u64>>});
     add("cvt.u32.u64", {"wd", &one<u32, u64, Convert<u32>>});
     add("cvt.f32.f16", {"wh", &one<float, u16, FromHalf>});
     add("cvt.f32.bf16", {"wh", &one<float, u16, FromBfloat>});
@@ -160,10 +161,10 @@ class Opcodes {
     add("cvt.rn.bf16.f32", {"hw", &one<u16, float, ToBfloat>});
     add("cvt.f64.f32", {"dw", &one<double, float, Convert<double>>});
     add("cvt.rn.f32.f64", {"wd", &one<float, double, Convert<float>>});
-    add("cvt.rn.f32.s32", {"ww", &one<float, s32, Convert<float>>});
+    add("cvt.rn.f32.s32", {"wl", &one_of_low<float, s32, Convert<float>>});
     add("cvt.rn.f32.s64", {"wd", &one<float, s64, Convert<float>>});
-    add("cvt.rn.f64.s32", {"dw", &one<double, s32, Convert<double>>});
-    add("cvt.rn.f64.u32", {"dw", &one<double, u32, Convert<double>>});
+    add("cvt.rn.f64.s32", {"dl", &one_of_low<double, s32, Convert<double>>});
+    add("cvt.rn.f64.u32", {"dl", &one_of_low<double, u32, Convert<double>>});
     add("cvt.rn.f64.u64", {"dd", &one<double, u64, Convert<double>>});
     add("cvt.rzi.s32.f32", {"ww", &one<s32, float, Truncate<s32>>});
     add("cvt.rzi.u32.f32", {"ww", &one<u32, float, Truncate<u32>>});
@@ -422,8 +423,10 @@ bool decode_listed(Instruction& out, const Opcode& opcode, Operands& operands) {
   }
   const std::string kinds = opcode.operands;
   if (text.size() != kinds.size()) return false;
+  bool fits = true;
   const auto add = [&](const std::string& operand, std::uint8_t bytes) {
     add_operand(out, operands, operand, bytes);
+    fits = fits && (out.operand.at(out.operands - 1).bytes == 8) == (bytes == 8);
   };
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     switch (kinds[i]) {
@@ -439,6 +442,9 @@ bool decode_listed(Instruction& out, const Opcode& opcode, Operands& operands) {
       case 'd':
         add(text[i], 8);
         break;
+      case 'l':
+        add_operand(out, operands, text[i], 4);
+        break;
       case 'q': {
         const std::size_t bar = text[i].find('|');
         add(text[i].substr(0, bar), 4);
@@ -453,7 +459,7 @@ bool decode_listed(Instruction& out, const Opcode& opcode, Operands& operands) {
         out.number = Operands::number(text[i]);
     }
   }
-  return true;
+  return fits;
 }
 
 }  // namespace

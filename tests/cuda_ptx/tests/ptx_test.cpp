@@ -32,6 +32,11 @@ TEST(Ptx, IntegersWrapRoundAndDivideTowardsZero) {
   EXPECT_EQ(value("mul.wide.u32 %d1, -1, 16; shr.u64 %d1, %d1, 32; cvt.u32.u64 %out, %d1;"), 15u);
   EXPECT_EQ(value("cvt.s64.s32 %d1, -5; shr.u64 %d1, %d1, 32; cvt.u32.u64 %out, %d1;"),
             0xffffffffu);
+  // Of a register that is wider the low bits.
+  EXPECT_EQ(
+      value("mov.u64 %d1, 8589934590; cvt.s64.s32 %d1, %d1; shr.u64 %d1, %d1, 32; cvt.u32.u64 "
+            "%out, %d1;"),
+      0xFFFFFFFFu);
   EXPECT_EQ(value("cvt.u64.u32 %d1, -5; shr.u64 %d1, %d1, 32; cvt.u32.u64 %out, %d1;"), 0u);
 }
 
