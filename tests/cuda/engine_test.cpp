@@ -44,7 +44,8 @@ TEST_P(CudaEngineTest, StreamsEqualTheBaselineTokenForToken) {
   const std::unique_ptr<Backend> backend = open();
   const ToyPair pair = toy_pair(*backend, GetParam());
   for (const Variant& v : variants()) {
-    const std::int64_t tokens = v.options.gamma > 16 ? 2 : 10;  // long rounds
+    const std::int64_t tokens =
+        std::max(v.options.gamma, v.options.inner_gamma) > 16 ? 2 : 10;  // long rounds
     ToyRun run(*backend, pair, v.options, {130, tokens, all_methods()});
     run.prefill(toy_prompt(130, kVocab, 1));
     expect_equal_streams(run_all(run, tokens, 3, 0), v.name);

@@ -95,9 +95,9 @@ inline std::vector<Variant> variants() {
   add("gamma 1", [](auto& o) { o.gamma = 1; });
   add("gamma 17 inner 3", [](auto& o) { o.gamma = 17, o.inner_gamma = 3; });
   add("gamma 31 inner 31", [](auto& o) { o.gamma = 31, o.inner_gamma = 31; });
-  add("gamma 63 inner 63", [](auto& o) { o.gamma = 63, o.inner_gamma = 63; });
-  add("gamma 40, attention selection, dense layer", [](auto& o) {
-    o.gamma = 40;
+  add("gamma 2 inner 63, attention selection, dense layer", [](auto& o) {
+    o.gamma = 2;
+    o.inner_gamma = kMaxGamma;
     o.dense_layers = 1;
     o.selection = Selection::kAttention;
   });
