@@ -8,8 +8,7 @@ namespace {
 
 constexpr std::int64_t kRows = kMostExactRows, kOut = 75, kIn = 608;
 // About the sizes of kernels' tiles and blocks.
-constexpr std::int64_t kRowCounts[] = {1,  2,  7,  8,  9,  16, 17,  24,
-                                       25, 31, 32, 33, 64, 65, 127, 128};
+constexpr std::int64_t kRowCounts[] = {1, 2, 7, 8, 9, 16, 17, 24, 25, 31, 32, 33, 64, 65, 127, 128};
 
 enum class Part : std::uint8_t { kFirst, kLast };
 
