@@ -170,15 +170,15 @@ void attention(const TensorView& q, const KvView& kv, const RopeView& rope, cons
   const Workspace w(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim, kv.capacity,
                     ceil_div(kv.capacity, split), with_mass);
   auto* const memory = static_cast<std::byte*>(workspace);
-  auto* const o = reinterpret_cast<float*>(memory + w.o);
-  auto* const stats = reinterpret_cast<SoftmaxStats*>(memory + w.stats);
+  const Partials partials{reinterpret_cast<float*>(memory + w.o),
+                          reinterpret_cast<SoftmaxStats*>(memory + w.stats), w.splits, arrivals};
   auto* const totals = with_mass ? reinterpret_cast<SoftmaxStats*>(memory + w.totals) : nullptr;
+  const Combined to{out.data, out.stride[0], totals};
   if (w.is_wide()) {
-    attention_wide(queries, kv, rope, split, o, stats, out, totals, stream);
+    attention_wide(queries, kv, rope, split, partials, to, stream);
   } else {
     with_rows_of(kv, [&](auto t, auto dim) {
-      run<decltype(t), dim>(queries, kv, rope, split, {o, stats, w.splits, arrivals},
-                            {out.data, out.stride[0], totals}, stream);
+      run<decltype(t), dim>(queries, kv, rope, split, partials, to, stream);
     });
   }
   if (with_mass) {

@@ -243,4 +243,9 @@ TF_DEVICE void combine_row(const Queries& q, const Partials& in, int head, int r
   if (to.totals != nullptr && lane == 0) to.totals[std::int64_t{head} * rows + row] = {m, l};
 }
 
+// attention() of more than kAttentionRows packed rows (attention_wide.cu): the sums of each warp's
+// keys to `partials`, then their sum.
+void attention_wide(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
+                    const Partials& partials, const Combined& to, cudaStream_t stream);
+
 }  // namespace triforce::kernels

@@ -200,12 +200,6 @@ TF_DEVICE void key_scores(const T* keys, int warp, int lane,
   }
 }
 
-// attention() of more than kAttentionRows packed rows (attention_wide.cu): partial sums of each
-// warp's keys to `o` [Hkv][splits][kAttentionWarps][rows][d] and `stats` beside it, then their sum.
-void attention_wide(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
-                    float* o, SoftmaxStats* stats, const TensorView& out, SoftmaxStats* totals,
-                    cudaStream_t stream);
-
 // The probability that each chunk of keys gets (attention_mass.cu).
 // mass[Hkv, n] f32: the weights of chunk c summed over all packed rows; 0 beyond the length.
 // totals[Hkv][rows]: of each row over the whole cache, as attention() leaves them; key_mass:

@@ -115,10 +115,8 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void attention_wide(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
-                    float* o, SoftmaxStats* stats, const TensorView& out, SoftmaxStats* totals,
-                    cudaStream_t stream) {
+                    const Partials& partials, const Combined& to, cudaStream_t stream) {
   const int rows = q.tokens * q.group;
-  const Partials partials{o, stats, ceil_div(kv.capacity, split), nullptr};
   with_rows_of(kv, [&](auto t, auto dim) {
     using T = decltype(t);
     constexpr int kDim = dim;
@@ -136,7 +134,7 @@ void attention_wide(const Queries& q, const KvView& kv, const RopeView& rope, st
       launch_splits(std::integral_constant<int, 4>{});
     }
     launch(combine_kernel<T, kDim>, dims(ceil_div(rows, kWarps), kv.kv_heads), dims(kThreads), 0,
-           stream, q, kv.length, split, partials, Combined{out.data, out.stride[0], totals});
+           stream, q, kv.length, split, partials, to);
   });
 }
 

@@ -14,7 +14,6 @@
 #include "app/progress.h"
 #include "app/run_observer.h"
 #include "app/signals.h"
-#include "core/parse_number.h"
 #include "host/gpu_monitor.h"
 #include "host/load_monitor.h"
 #include "host/machine.h"
@@ -57,17 +56,33 @@ std::optional<std::string> session_key(const RunConfig& c) {
   // Options, as params name them, of which runs of one session may have different values. A context
   // depends on none of them, but for the room that gammas need. Any other option, also a new one,
   // gives a run a session of its own.
-  static constexpr std::string_view kMayDiffer =
-      "method,baseline,no_baseline,gamma,inner_gamma,budget,chunk_size,dense_layers,"
-      "draft_cache_budget,draft_cache,rebuild,selection,temp,top_p,top_k,acceptance,"
-      "inner_rule,ignore_eos,synthetic_acceptance,measure_recovery,repetitions,warmup,"
-      "max_noise";
-  static const std::vector<std::string_view> kNames = split_list(kMayDiffer);
+  static const ParamNames kMayDiffer = {"method",
+                                        "baseline",
+                                        "no_baseline",
+                                        "gamma",
+                                        "inner_gamma",
+                                        "budget",
+                                        "chunk_size",
+                                        "dense_layers",
+                                        "draft_cache_budget",
+                                        "draft_cache",
+                                        "rebuild",
+                                        "selection",
+                                        "temp",
+                                        "top_p",
+                                        "top_k",
+                                        "acceptance",
+                                        "inner_rule",
+                                        "ignore_eos",
+                                        "synthetic_acceptance",
+                                        "measure_recovery",
+                                        "repetitions",
+                                        "warmup",
+                                        "max_noise"};
   if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
   std::string key = are_usual(c.speculation.gammas()) ? "" : "room for large gammas\n";
   for (const auto& [name, value] : echo_params(c)) {
-    const bool may_differ = std::find(kNames.begin(), kNames.end(), name) != kNames.end();
-    if (!may_differ) key += fmt::format("{}={}\n", name, to_text(value));
+    if (!kMayDiffer.contains(name)) key += fmt::format("{}={}\n", name, to_text(value));
   }
   return key;
 }
