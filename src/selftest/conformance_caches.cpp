@@ -143,14 +143,14 @@ struct Move {
 };
 
 void check_moves(Backend& b, DType dtype, const Emit& emit) {
-  constexpr int kHeads = 3;
+  constexpr int kHeads = 2;
   Worst between(label("copy_rows", dtype)), within(label("copy_rows within a cache", dtype));
   const auto move = [&](KnownCache& from, KnownCache& to, const Move& m) {
     b.copy_rows(from.view(), m.src, to.view(), m.dst, m.count);
     for (int h = 0; h < kHeads; ++h) to.move_model(from, h, m.src, m.dst, m.count);
   };
   for (const int d : small_head_dims(b)) {
-    KnownCache source(b, dtype, kHeads, d, 100), to(b, dtype, kHeads, d, 130);
+    KnownCache source(b, dtype, kHeads, d, 100), to(b, dtype, kHeads, d, 104);
     source.fill(1);
     to.fill(2);
     for (const Move& m : {Move{0, 0, 96},

@@ -186,7 +186,7 @@ TEST_P(AttentionTest, RowsAreBatchInvariant) {
   for (const bool rotate : {false, true}) {
     cases.push_back({4, 2, 64, 32, 160, 148, rotate});  // rows 117 to 148: the split ends at 128
   }
-  cases.push_back({1, 1, 64, 128, 264, 260});
+  cases.push_back({1, 1, 64, 128, 264, 260, true});
   cases.push_back({1, 1, 128, 65, 200, 197, true});
   cases.push_back({8, 1, 64, 17, 160, 145});  // 136 packed rows
   for (const Case& all : cases) {

@@ -1,7 +1,9 @@
-// Conversion between strided rows, which only this backend uses by itself.
+// Rows as kernels convert, pack and score them.
 #include "kernels/kernels.h"
 
-#include "cuda/cuda_test_support.h"
+#include <cmath>
+
+#include "cuda/kv_test_support.h"
 
 namespace triforce::kernels {
 namespace {
@@ -54,6 +56,73 @@ TEST_P(RowsTest, ConvertCopiesAndGoesFromOneHalfToTheOther) {
   convert(make_view(some.data(), DType::kI32, {2, 2}), make_view(same.data(), DType::kI32, {2, 2}),
           nullptr);
   EXPECT_EQ(same.values(), ids);
+}
+
+// Rows in the order of tensor cores come back rounded once, whatever they were.
+TEST_P(RowsTest, PackedRowsAreTheRoundedOnes) {
+  const DType type = GetParam();
+  constexpr std::int64_t kRows = 21, kCols = 70, kFirst = 3, kSome = 9;
+  const std::vector<float> x = normals(count(kRows, kCols), 9);
+  for (const DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const OnDevice<float> wide(a_, x);
+    const std::vector<std::uint16_t> halves = to_halves(x, from == DType::kF32 ? type : from);
+    const OnDevice<std::uint16_t> narrow(a_, halves);
+    const TensorView source = from == DType::kF32 ? make_view(wide.data(), from, {kRows, kCols})
+                                                  : make_view(narrow.data(), from, {kRows, kCols});
+    Matrix m;
+    m.dtype = type;
+    m.rows = kRows;
+    m.cols = kCols;
+    m.storage = Buffer(a_, packed_bytes(kRows, kCols), Place::kDevice, MemTag::kWorkspace);
+    pack_rows(m, 0, source, nullptr);
+    const OnDevice<std::uint16_t> out(a_, std::vector<std::uint16_t>(count(kSome, kCols)));
+    unpack_rows(m, kFirst, make_view(out.data(), type, {kSome, kCols}), nullptr);
+    const std::vector<std::uint16_t> got = out.values();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const std::size_t at = count(kFirst, kCols) + i;
+      const float exact = from == DType::kF32 ? x[at] : from_half(halves[at], from);
+      ASSERT_EQ(got[i], to_half(exact, type)) << i << " of rows of " << static_cast<int>(from);
+    }
+  }
+}
+
+// The score of a chunk: its mean key times the sum of the group's queries.
+TEST_P(RowsTest, ScoresOfChunksMatchTheirDefinition) {
+  const DType type = GetParam();
+  constexpr int kKvHeads = 2, kGroup = 3, kDim = 64, kChunk = 5;
+  constexpr std::int64_t kCapacity = 72, kChunks = 13;
+  TestCache cache(a_, type, kKvHeads, kDim, kCapacity, kCapacity, 3);
+  const std::vector<std::uint16_t> q = to_halves(normals(count(kKvHeads * kGroup, kDim), 6), type);
+  const OnDevice<std::uint16_t> dq(a_, q);
+  const OnDevice<float> out(a_, std::vector<float>(count(kKvHeads, kChunks)));
+  score_chunks(make_view(dq.data(), type, {kKvHeads * kGroup, kDim}), cache.device(), kChunk,
+               kChunks, make_view(out.data(), DType::kF32, {kKvHeads, kChunks}), nullptr);
+  const std::vector<float> got = out.values();
+  const auto value = [&](const std::vector<std::uint16_t>& of, std::int64_t row, int j) {
+    return double{from_half(of[static_cast<std::size_t>(row * kDim + j)], type)};
+  };
+  for (int h = 0; h < kKvHeads; ++h) {
+    for (std::int64_t c = 0; c < kChunks; ++c) {
+      double score = 0, size = 0;
+      for (int j = 0; j < kDim; ++j) {
+        double query = 0, mean = 0, query_size = 0, mean_size = 0;
+        for (int g = 0; g < kGroup; ++g) {
+          query += value(q, h * kGroup + g, j);
+          query_size += std::abs(value(q, h * kGroup + g, j));
+        }
+        for (int r = 0; r < kChunk; ++r) {
+          const double key = value(cache.k, h * kCapacity + c * kChunk + r, j);
+          mean += key / kChunk;
+          mean_size += std::abs(key) / kChunk;
+        }
+        score += query * mean;
+        size += query_size * mean_size;
+      }
+      // f32 rounds each partial sum once: group, chunk, 2 dimensions a lane, 5 steps of the warp.
+      const double error = size * (kGroup + kChunk + 1 + 2 + 5) * 0x1p-24;
+      ASSERT_NEAR(got[static_cast<std::size_t>(h * kChunks + c)], score, error) << h << ' ' << c;
+    }
+  }
 }
 
 // The sum of a word and zeros is that word; one value of it is written.
