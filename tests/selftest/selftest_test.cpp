@@ -17,10 +17,19 @@ SelftestReport operations_of(Backend& backend) {
   return run_selftest(backend, options, nullptr);
 }
 
-bool failed(const SelftestReport& report, const std::string& name) {
-  return std::any_of(report.checks.begin(), report.checks.end(), [&](const SelftestCheck& c) {
-    return !c.passed && (c.group + ": " + c.name).find(name) != std::string::npos;
-  });
+// Whether an operation's check of that name fails; those after it are not run.
+bool fails(Backend& backend, const std::string& name) {
+  struct Failed {};
+  SelftestOptions options;
+  options.losslessness = false;
+  try {
+    run_selftest(backend, options, [&](const SelftestCheck& c) {
+      if (!c.passed && (c.group + ": " + c.name).find(name) != std::string::npos) throw Failed{};
+    });
+  } catch (const Failed&) {
+    return true;
+  }
+  return false;
 }
 
 TEST(Selftest, EveryLevelOfTheProcessorPasses) {
@@ -168,10 +177,10 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
                                     {Fault::kEmbed, "operations: embed"},
                                     {Fault::kMass, "operations: attention, chunk mass"}}) {
     Broken broken(*backend, fault);
-    const SelftestReport report = operations_of(broken);
-    EXPECT_TRUE(failed(report, name)) << name;
-    EXPECT_EQ(report.exit_code(), ExitCode::kNumeric);
+    EXPECT_TRUE(fails(broken, name)) << name;
   }
+  Broken broken(*backend, Fault::kEmbed);
+  EXPECT_EQ(operations_of(broken).exit_code(), ExitCode::kNumeric);
 }
 
 TEST(Selftest, LosslessnessCatchesTheMutants) {
