@@ -10,8 +10,9 @@
 # same for sm_86 and sm_89. cuda-blackwell: the same for sm_100 and sm_120; skipped by nvcc before
 # 12.8, which does not know them.
 # emulated: the CUDA sources compiled for the emulator of tests/cuda_emulator, their tests, and the
-# program's with --device cuda; the bundle's test runs the suite for GPUs, too. asan: the tests of a build without CUDA under AddressSanitizer and
-# UndefinedBehaviorSanitizer. emulated-asan: the same with the emulated CUDA sources and their tests.
+# program's with --device cuda; the suite for GPUs runs from its bundle alone.
+# asan: the tests of a build without CUDA under AddressSanitizer and UndefinedBehaviorSanitizer.
+# emulated-asan: the same with the emulated CUDA sources and their tests.
 # fuzz: each fuzz target of the build asan over its corpus, then TF_FUZZ_SECONDS (20) of new inputs.
 # arm: the program for 64-bit Arm, by a compiler for it; in qemu the tests of src/cpu, operations against
 # their oracles, and a run. arm-emulated: the same with the emulated CUDA sources, and a run on them.
