@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/full_cache.h"
+#include "model/pass_inputs.h"
 #include "model/streaming_cache.h"
 #include "run_benchmarks.h"
 #include "triforce/checkpoint.h"
@@ -49,10 +50,13 @@ void far_attention(benchmark::State& state, const Model& m, std::int64_t cached,
                         .head_dim = m.d});
   const Tensor q = gpu.filled({rows, m.heads, m.d}, 1.0, gpu.dtype());
   const Tensor out = gpu.tensor(gpu.dtype(), {rows, m.query_width()});
+  RowCount length(b);
   const auto pass = [&](std::int64_t n, const auto& attend) {
-    cache.begin(n, n, throughput_path(n));
+    length.set(cache.begin(n, n, throughput_path(n)).front().before + n);
     for (int i = 0; i < cache.runs(0); ++i) {
-      attend(cache.run(0, i, 0));
+      KvView kv = cache.run(0, i, 0);
+      kv.length = length.get();
+      attend(kv);
       cache.done(0, i, 0);
     }
     cache.end();

@@ -104,6 +104,13 @@ class LastQueries final : public LayerObserver {
   Tensor queries_;
 };
 
+// Where the new rows of a pass go: behind `before` rows, rotated by positions from first_position on.
+struct Placement {
+  std::int64_t first_position = 0, before = 0;
+};
+// Layers of a cache differ in no more than these: those that it stores, and its dense ones.
+inline constexpr int kMaxPlacements = 2;
+
 class KvCache {
  public:
   virtual ~KvCache() = default;
@@ -122,12 +129,11 @@ class KvCache {
   // append those of the tile. If the layer has destinations, the tile's rows were appended there
   // before its first run, and the work may read them. A pass of more than one tile has tiles of
   // more than kMaxBatchInvariantRows rows. `path` is what the caller asks of the pass's rows.
-  virtual void begin(std::int64_t n, std::int64_t tile_rows, RowPath path) = 0;
-  // The tokens of the pass that begin() is called for next: what it uploads has room for them, so
-  // that a pass needs one transfer. Only a model asks for them.
-  virtual void take_tokens(std::span<const Token> tokens) = 0;
-  virtual TensorView tokens() const = 0;          // [n] i32, of the pass in progress
-  virtual TensorView positions(int l) const = 0;  // [n] i32: what to rotate layer l's new rows by
+  // Returns where they go, 1 to kMaxPlacements places; the views of runs and destinations have no
+  // length, which is for the caller to keep.
+  virtual std::span<const Placement> begin(std::int64_t n, std::int64_t tile_rows,
+                                           RowPath path) = 0;
+  virtual int placement_of(int /*l*/) const { return 0; }  // of what begin() returned, layer l's
   // A layer's destinations are where all its new rows are appended at once, before its first run.
   // They are ranges of KV heads that hold each head once, in rising order. Only a pass of one tile
   // has them. 0: rows are appended to each run when it is there.

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -11,6 +12,8 @@
 #include "triforce/weights.h"
 
 namespace triforce {
+
+class PassInputs;  // model/pass_inputs.h
 
 enum class Logits : std::uint8_t { kNone, kLast, kAll };
 
@@ -34,6 +37,9 @@ class LlamaModel {
   LlamaModel(Backend& backend, const ModelWeights& weights, std::int64_t positions,
              std::int64_t max_rows, std::int64_t max_logits, Communicator* ranks = nullptr,
              const PromptBlock& block = {});
+  ~LlamaModel();
+  LlamaModel(const LlamaModel&) = delete;
+  LlamaModel& operator=(const LlamaModel&) = delete;
 
   // Appends `tokens` to `cache`. Returns f32 logits [n, V] (kAll, n <= max_logits), [1, V] of the
   // last token (kLast), or an empty view; valid until the next call. One pass: tokens.size() <=
@@ -107,6 +113,7 @@ class LlamaModel {
   std::int64_t max_rows_, max_logits_, max_block_;
   TensorView stream_;  // f32 [n, D]: the residual stream of the pass
   RopeTable rope_;
+  std::unique_ptr<PassInputs> inputs_;
   TensorView lent_;
   RowPath path_ = RowPath::kInvariant;  // of the pass in progress
   Tensor x_, h_, qkv_, q_, attn_, gate_up_, ffn_, parts_, logits_;

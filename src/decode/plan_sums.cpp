@@ -2,6 +2,7 @@
 
 #include "core/rounding.h"
 #include "decode/recovery_meter.h"
+#include "model/pass_inputs.h"
 
 namespace triforce {
 namespace {
@@ -91,6 +92,7 @@ void PlanSums::add_model(Net net, MemTag weights, std::int64_t positions, std::i
   const ModelConfig& c = config(net);
   const Shard shard = shard_of(net);
   add(weights, stored_weight_bytes(c, shard, in_) + rope_bytes(c, positions));
+  add(MemTag::kWorkspace, PassInputs::bytes(std::max(rows, block.tokens), rows));
   add(MemTag::kActivations,
       LlamaModel::activation_bytes(c, activation_, rows, logits, shard, block));
   lease(LlamaModel::scratch_shape(c, rows, positions, shard));
@@ -106,7 +108,6 @@ void PlanSums::add_full_cache(std::int64_t capacity, std::int64_t append) {
   const std::int64_t slots = std::min<std::int64_t>(in_.run.homes.slots, n.bus + n.host);
   add(MemTag::kKvFull, (n.near + slots) * head(capacity));
   add(MemTag::kKvFar, (n.bus + n.host) * head(capacity));
-  add(MemTag::kWorkspace, PassInputs::bytes(append));
   lease_passes(target_, std::min<std::int64_t>(append, kMaxBatchInvariantRows),
                whole_granules(capacity), target_.kv_heads, 0);
   add_pass(kFullPass, capacity);
@@ -141,8 +142,7 @@ void PlanSums::add_small_pass(Pass pass, std::int64_t budget, std::int64_t appen
   const LocalShape s = shape_of(spec_of(pass).net);
   const int dense = dense_layers(pass);
   add(MemTag::kWorkspace,
-      PassInputs::bytes(append) +
-          DenseLayers::bytes(dense, s.kv_heads, s.head_dim, append, in_.dtype, granule()));
+      DenseLayers::bytes(dense, s.kv_heads, s.head_dim, append, in_.dtype, granule()));
   add_pass(pass, budget);
   const std::int64_t layer = kv_bytes_of_layer(pass);
   plan_.passes[pass].kv_per_token -= dense * layer;

@@ -12,7 +12,7 @@ RecoveryMeter::RecoveryMeter(Backend& backend, const FullCache& full, const Stor
       layers_(layers),
       kv_heads_(kv_heads),
       lease_(backend, scratch_shape(heads, kv_heads, head_dim, full.capacity())),
-      length_(backend, 1),
+      length_(backend),
       mass_(b_.allocator(), DType::kF32, {kv_heads, full.capacity()}, b_.place(),
             MemTag::kWorkspace),
       attended_(b_.allocator(), b_.activation_dtype(), {1, std::int64_t{heads} * head_dim},
@@ -23,7 +23,7 @@ RecoveryMeter::RecoveryMeter(Backend& backend, const FullCache& full, const Stor
 
 std::int64_t RecoveryMeter::bytes(int heads, int kv_heads, int head_dim, std::int64_t capacity,
                                   DType activation) {
-  return PassInputs::bytes(1) + kv_heads * capacity * size_of(DType::kF32) +
+  return RowCount::bytes() + kv_heads * capacity * size_of(DType::kF32) +
          std::int64_t{heads} * head_dim * size_of(activation);
 }
 
@@ -46,7 +46,7 @@ bool RecoveryMeter::Verifications::begin_pass(std::int64_t n, RowPath path) {
   if (measures) {
     TF_CHECK(meter.held_.position == position, "token {} is verified, {} was drafted from",
              position, meter.held_.position);
-    meter.length_.set(position, 1, position, 1);
+    meter.length_.set(position + 1);
     meter.shares_.assign(static_cast<std::size_t>(meter.layers_), 0.0);
     meter.heads_seen_ = 0;
   }
@@ -67,7 +67,7 @@ void RecoveryMeter::Verifications::on_run(int layer, TensorView q, const KvView&
 }
 
 void RecoveryMeter::measure(int layer, TensorView q, KvView kv) {
-  kv.length = length_.length(0);
+  kv.length = length_.get();
   const std::int64_t group = q.shape[1] / kv.kv_heads, capacity = mass_.view().shape[1];
   const std::int64_t tokens = held_.position + 1;
   const TensorView out = attended_.view().slice(1, kv.first_head * group * kv.head_dim,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/full_cache.h"
+#include "model/pass_inputs.h"
 #include "triforce/metrics.h"
 
 namespace triforce {
@@ -68,7 +69,7 @@ class RecoveryMeter {
   const StoredCache& small_;
   int layers_, kv_heads_;
   Lease lease_;
-  PassInputs length_;  // of the full cache with the row's token
+  RowCount length_;  // of the full cache with the row's token
   Tensor mass_;        // [Hkv, capacity] f32
   Tensor attended_;    // [1, H d]: what attention gives, not used
   std::vector<float> host_mass_;

@@ -127,7 +127,7 @@ void plan_retrieval(PlanSums& sums, Pass pass) {
                     std::max(held, sums.whole_granules(o.budget + pending)), shape.heads,
                     o.chunk_size);
   sums.add_small_pass(pass, o.budget, RetrievalCache::max_append(o.rebuild, pending));
-  sums.add(MemTag::kWorkspace, PassInputs::bytes(1));  // of selections
+  sums.add(MemTag::kWorkspace, RowCount::bytes());  // of selections
   if (o.selection == Selection::kH2O) {
     sums.add(MemTag::kWorkspace,
              AttentionSums::bytes(selecting, shape.kv_heads, held / o.chunk_size) +

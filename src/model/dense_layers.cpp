@@ -36,19 +36,17 @@ std::vector<HeadRange> stored_heads(int layers, int kv_heads, const SharedLayers
 DenseLayers::DenseLayers(Backend& backend, const SharedLayers& shared, std::int64_t max_append)
     : b_(backend),
       full_(checked(shared)),
-      saved_(make_saved(backend, shared, max_append)),
-      inputs_(backend, max_append) {}
+      saved_(make_saved(backend, shared, max_append)) {}
 
 std::int64_t DenseLayers::bytes(int count, int kv_heads, int head_dim, std::int64_t max_append,
                                 DType dtype, int granule) {
   if (count == 0) return 0;
-  return PassInputs::bytes(max_append) +
-         KvStorage::bytes(count, kv_heads, head_dim, max_append, dtype, granule);
+  return KvStorage::bytes(count, kv_heads, head_dim, max_append, dtype, granule);
 }
 
 std::int64_t DenseLayers::capacity() const { return full_.capacity(); }
 
-void DenseLayers::begin(std::int64_t length, std::int64_t n, std::int64_t tile_rows) {
+Placement DenseLayers::begin(std::int64_t length, std::int64_t n) {
   TF_CHECK(length + n <= capacity(), "{} + {} tokens over a full cache of {}", length, n,
            capacity());
   TF_CHECK(length <= full_.length() || full_.tail() == tail_,
@@ -59,7 +57,7 @@ void DenseLayers::begin(std::int64_t length, std::int64_t n, std::int64_t tile_r
   for (int l = 0; l < count(); ++l) {
     b_.copy_rows(full_.homes(l).front(), first_saved_, saved_.layer(l), 0, n_saved_);
   }
-  inputs_.set(length, n, length, tile_rows);
+  return {length, length};
 }
 
 void DenseLayers::end() {
@@ -71,10 +69,8 @@ void DenseLayers::end() {
 
 int DenseLayers::runs(int l) const { return static_cast<int>(full_.homes(l).size()); }
 
-KvView DenseLayers::run(int l, int i, int tile) const {
-  KvView kv = full_.homes(l)[static_cast<std::size_t>(i)];
-  kv.length = inputs_.length(tile);
-  return kv;
+KvView DenseLayers::run(int l, int i) const {
+  return full_.homes(l)[static_cast<std::size_t>(i)];
 }
 
 }  // namespace triforce

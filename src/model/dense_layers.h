@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "model/pass_inputs.h"
 #include "triforce/kv_cache.h"
 
 namespace triforce {
@@ -36,20 +35,16 @@ class DenseLayers {
   int count() const { return saved_.layers(); }
   // Tokens of the sequence for which there is room.
   std::int64_t capacity() const;
-  // A pass over n more tokens of a small cache that holds `length`, in tiles.
-  void begin(std::int64_t length, std::int64_t n, std::int64_t tile_rows);
+  // A pass over n more tokens of a small cache that holds `length`.
+  Placement begin(std::int64_t length, std::int64_t n);
   void end();
-  TensorView positions() const { return inputs_.positions(); }
-  void take_tokens(std::span<const Token> tokens) { inputs_.take_tokens(tokens); }
-  TensorView tokens() const { return inputs_.tokens(); }
   int runs(int l) const;
-  KvView run(int l, int i, int tile) const;
+  KvView run(int l, int i) const;
 
  private:
   Backend& b_;
   FullCache& full_;
   KvStorage saved_;  // the full cache's rows that the pass overwrites
-  PassInputs inputs_;
   std::int64_t first_saved_ = 0, n_saved_ = 0;
   std::uint64_t tail_ = 0;  // FullCache::tail() of its last pass
 };

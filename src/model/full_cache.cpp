@@ -95,16 +95,17 @@ FullCache::Runs FullCache::make_runs(bool host_computes) const {
   return runs;
 }
 
-void FullCache::begin(std::int64_t n, std::int64_t tile_rows, RowPath path) {
-  StoredCache::begin(n, tile_rows, path);
+std::span<const Placement> FullCache::begin(std::int64_t n, std::int64_t tile_rows, RowPath path) {
+  const std::span<const Placement> placements = StoredCache::begin(n, tile_rows, path);
   write_tail();
   const bool host_computes = path == RowPath::kInvariant;
   runs_ = host_computes ? &short_runs_ : &long_runs_;
   in_use_ = !host_computes && long_ring_ ? &*long_ring_ : ring_ ? &*ring_ : nullptr;
-  if (in_use_ == nullptr) return;
+  if (in_use_ == nullptr) return placements;
   if (last_ != nullptr && last_ != in_use_) in_use_->restart(length_);
   last_ = in_use_;
   in_use_->begin(length_, n, tile_rows, path);
+  return placements;
 }
 
 int FullCache::destinations(int l) const {
@@ -112,9 +113,7 @@ int FullCache::destinations(int l) const {
 }
 
 KvView FullCache::destination(int l, int i) const {
-  KvView kv = homes(l)[static_cast<std::size_t>(i)];
-  kv.length = inputs_.length(0);
-  return kv;
+  return homes(l)[static_cast<std::size_t>(i)];
 }
 
 int FullCache::runs(int l) const {
@@ -123,9 +122,7 @@ int FullCache::runs(int l) const {
 
 KvView FullCache::run(int l, int i, int tile) {
   const Run& r = run_of(l, i);
-  KvView kv = r.ring_head ? in_use_->use(*r.ring_head, tile) : r.home;
-  kv.length = inputs_.length(tile);
-  return kv;
+  return r.ring_head ? in_use_->use(*r.ring_head, tile) : r.home;
 }
 
 void FullCache::done(int l, int i, int tile) {

@@ -19,7 +19,7 @@ class FullCache final : public StoredCache {
   std::int64_t committed() const override { return committed_; }
   std::int64_t capacity() const override { return storage_.capacity(); }
   bool recordable() const override { return recordable_; }
-  void begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
+  std::span<const Placement> begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
   // The homes of all heads in a short pass, also of those that are brought: one kernel appends
   // them.
   int destinations(int l) const override;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "model/pass_inputs.h"
 #include "triforce/model.h"
 
 namespace triforce {
@@ -16,6 +17,7 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
       max_logits_(max_logits),
       max_block_(std::max(max_rows, block.tokens)),
       rope_(make_rope_table(backend, weights.config, positions, weights.tag)),
+      inputs_(std::make_unique<PassInputs>(backend, max_block_, max_rows)),
       lease_(backend, scratch_shape(weights.config, max_rows, positions, weights.shard)) {
   TF_CHECK(max_rows >= 1 && max_logits >= 1, "{} rows, {} logits", max_rows, max_logits);
   const Shard& s = weights.shard;
@@ -36,6 +38,8 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
   if (ranks_ != nullptr) parts_ = make(DType::kF32, {s.size, max_rows, c.hidden});
   logits_ = make(DType::kF32, {max_logits, c.vocab});
 }
+
+LlamaModel::~LlamaModel() = default;
 
 Backend::ScratchShape LlamaModel::scratch_shape(const ModelConfig& c, std::int64_t max_rows,
                                                 std::int64_t positions, const Shard& shard) {
@@ -105,10 +109,9 @@ LayerObserver* LlamaModel::begin(std::span<const Token> tokens, KvCache& cache,
       throw_input("TokenRange", "token {}: expected 0 to {}", t, vocab - 1);
     }
   }
-  cache.take_tokens(tokens);
   LayerObserver* const observing =
       observer != nullptr && observer->begin_pass(n, path) ? observer : nullptr;
-  cache.begin(n, std::min(n, max_rows_), path);
+  inputs_->set(tokens, cache.begin(n, std::min(n, max_rows_), path));
   return observing;
 }
 
@@ -202,14 +205,20 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed, KvCache& c
   const auto queries_of = [&](const KvView& kv) {
     return q.slice(1, kv.first_head * group, kv.kv_heads * group);
   };
+  const int placement = cache.placement_of(l);
+  const auto in_pass = [&](KvView kv) {
+    kv.length = inputs_->length(placement, tile.index);
+    return kv;
+  };
   const auto append = [&](const KvView& kv) {
-    b_.rope_append(qkv, cache.positions(l).rows(tile.first, n), rope, queries_of(kv), kv);
+    b_.rope_append(qkv, inputs_->positions(placement).rows(tile.first, n), rope, queries_of(kv),
+                   kv);
   };
   const int destinations = cache.destinations(l);
-  for (int i = 0; i < destinations; ++i) append(cache.destination(l, i));
+  for (int i = 0; i < destinations; ++i) append(in_pass(cache.destination(l, i)));
   std::optional<KvView> on_host;  // run 0, which the host computes while the others are queued
   for (int i = 0; i < cache.runs(l); ++i) {
-    const KvView kv = cache.run(l, i, tile.index);
+    const KvView kv = in_pass(cache.run(l, i, tile.index));
     const TensorView run_q = queries_of(kv);
     if (destinations == 0) append(kv);
     cache.on_queries(l, run_q, rope);
@@ -254,7 +263,7 @@ bool LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObser
                          const OnTile& on_tile) {
   // A prompt's logits are never computed but for the row that is sampled.
   const std::int64_t logits_rows = want == Logits::kAll ? n : want == Logits::kLast ? 1 : 0;
-  b_.embed(cache.tokens(), weights_.embed.view(), stream_);
+  b_.embed(inputs_->tokens(), weights_.embed.view(), stream_);
   const int layers = static_cast<int>(weights_.layers.size());
   for (int l = 0; l < layers; ++l) {
     Tile tile;

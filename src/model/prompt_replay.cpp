@@ -7,11 +7,13 @@ namespace triforce {
 PromptReplay::PromptReplay(Backend& backend, FullCache& full, int layers)
     : full_(full), layers_(backend, {&full, layers}, kMaxBatchInvariantRows) {}
 
-void PromptReplay::begin(std::int64_t n, std::int64_t tile_rows, RowPath /*path*/) {
+std::span<const Placement> PromptReplay::begin(std::int64_t n, std::int64_t /*tile_rows*/,
+                                               RowPath /*path*/) {
   TF_CHECK(n >= 1 && length_ + n <= full_.length(), "{} + {} tokens of {}", length_, n,
            full_.length());
-  layers_.begin(length_, n, tile_rows);
+  placement_ = layers_.begin(length_, n);
   appending_ = n;
+  return {&placement_, 1};
 }
 
 void PromptReplay::end() {

@@ -14,12 +14,9 @@ class PromptReplay final : public KvCache {
   std::int64_t committed() const override { return length_; }
   std::int64_t capacity() const override { return layers_.capacity(); }
   std::int64_t max_append() const override { return kMaxBatchInvariantRows; }
-  void begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
-  void take_tokens(std::span<const Token> tokens) override { layers_.take_tokens(tokens); }
-  TensorView tokens() const override { return layers_.tokens(); }
-  TensorView positions(int /*l*/) const override { return layers_.positions(); }
+  std::span<const Placement> begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
   int runs(int l) const override { return layers_.runs(l); }
-  KvView run(int l, int i, int tile) override { return layers_.run(l, i, tile); }
+  KvView run(int l, int i, int /*tile*/) override { return layers_.run(l, i); }
   void done(int /*l*/, int /*i*/, int /*tile*/) override {}
   void end() override;
   void cancel() override { layers_.end(); }
@@ -35,6 +32,7 @@ class PromptReplay final : public KvCache {
   FullCache& full_;
   DenseLayers layers_;
   std::int64_t length_ = 0, appending_ = 0;
+  Placement placement_;  // of the pass in progress
 };
 
 }  // namespace triforce

@@ -26,7 +26,7 @@ RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, in
       options_(o),
       kv_heads_(kv_heads),
       max_pending_(max_pending),
-      selecting_(backend, 1),
+      selecting_(backend),
       trigger_(o.rebuild) {
   TF_CHECK(o.chunk_size >= 1 && o.budget % o.chunk_size == 0 && o.budget >= o.chunk_size,
            "budget {} in chunks of {}", o.budget, o.chunk_size);
@@ -116,16 +116,12 @@ void RetrievalCache::select(int l, TensorView q, const KvView& kv, const Retriev
   b_.top_chunks(scores, ids_of(l, after.selected_rows).rows(kv.first_head, kv.kv_heads));
 }
 
-void RetrievalCache::start_selecting(std::int64_t tokens) {
-  selecting_.set(tokens - 1, 1, tokens - 1, 1);  // for the length alone
-}
-
 void RetrievalCache::select_by_query(int l, TensorView q, const RopeView& rope,
                                      const RetrievalLayout& after) {
   const std::int64_t group = q.shape[1] / kv_heads_, head_dim = q.shape[2];
   const bool attends = options_.selection == Selection::kAttention;
   for (KvView kv : full_.homes(l)) {
-    kv.length = selecting_.length(0);
+    kv.length = selecting_.get();
     const std::int64_t n = kv.kv_heads * group;
     const TensorView heads = q.slice(1, kv.first_head * group, n);
     if (attends && after.selected_rows > 0) {
@@ -142,7 +138,7 @@ void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
   TF_CHECK(layout_.committed == 0, "a prompt over {} tokens", layout_.committed);
   const std::int64_t tokens = full_.committed();
   const RetrievalLayout after = prefix(tokens / options_.chunk_size * options_.chunk_size);
-  if (after.selected_rows > 0) start_selecting(tokens);
+  if (after.selected_rows > 0) selecting_.set(tokens);
   for (int l = dense_layers(); l < storage_.layers(); ++l) {
     select_by_query(l, queries.rows(l, 1), rope, after);
   }
@@ -154,14 +150,16 @@ void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
   commit(tokens);
 }
 
-void RetrievalCache::begin(std::int64_t n, std::int64_t tile_rows, RowPath path) {
-  StoredCache::begin(n, tile_rows, path);
+std::span<const Placement> RetrievalCache::begin(std::int64_t n, std::int64_t tile_rows,
+                                                 RowPath path) {
+  const std::span<const Placement> placements = StoredCache::begin(n, tile_rows, path);
   // A cache in token order holds everything, so it chooses nothing.
   choosing_ = selects_each_token() && !layout_.token_order;
-  if (!choosing_) return;
-  start_selecting(layout_.committed);
+  if (!choosing_) return placements;
+  selecting_.set(layout_.committed);
   selected_at_ = length_;
   ++selections_;
+  return placements;
 }
 
 // The tokens to select from and those since are the same as before, and so are the rows in use.

@@ -4,6 +4,7 @@
 
 #include "model/attention_sums.h"
 #include "model/full_cache.h"
+#include "model/pass_inputs.h"
 #include "model/rebuild_trigger.h"
 #include "model/retrieval_layout.h"
 
@@ -61,7 +62,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // A pass that selects for each token gathers by how many tokens there are, so it cannot be
   // recorded.
   bool recordable() const override { return !selects_each_token(); }
-  void begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
+  std::span<const Placement> begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
   void on_queries(int l, TensorView q, const RopeView& rope) override;
   // Takes the rows of `full`, which must hold them: length <= full.length().
   void commit(std::int64_t length) override;
@@ -102,9 +103,8 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   TensorView ids_of(int l, std::int64_t rows) const;
   TensorView attention_mass() const;  // [Hkv, chunks of the full cache], what attention writes
   // The chunks of layer l that fill `after`, by q[1, H, d], and its rows: by their mean keys, or by
-  // the attention that q pays to all that is committed. Between start_selecting() and the next.
+  // the attention that q pays to all that is committed, as many tokens as selecting_ says.
   void select_by_query(int l, TensorView q, const RopeView& rope, const RetrievalLayout& after);
-  void start_selecting(std::int64_t tokens);
   // The chunks of layer l that fill `after`, by q[H, d], attention_mass() or the sums of it.
   void select(int l, TensorView q, const KvView& kv, const RetrievalLayout& after, Selection by);
   // Writes recent tokens [begin, committed) of a layer.
@@ -119,7 +119,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   Options options_;
   int kv_heads_;
   std::int64_t max_pending_;  // tokens
-  PassInputs selecting_;      // over the tokens of the full cache that are selected from
+  RowCount selecting_;        // tokens of the full cache that are selected from
   // These are of the layers that are not dense.
   Tensor ids_, marked_ids_;  // [layers, Hkv * most chunks] i32, the first Hkv * n of each used
   Tensor scores_;            // [Hkv * chunks of the full cache] f32

@@ -9,7 +9,6 @@ StoredCache::StoredCache(Backend& backend, KvStorage storage, std::int64_t max_a
                          const SharedLayers& shared)
     : b_(backend),
       storage_(std::move(storage)),
-      inputs_(backend, max_append),
       keys_(keys),
       homes_(static_cast<std::size_t>(storage_.layers())),
       max_append_(max_append) {
@@ -42,20 +41,22 @@ Backend::ScratchShape StoredCache::scratch_shape(std::int64_t pass_rows, std::in
           .chunk_size = chunk};
 }
 
-void StoredCache::begin(std::int64_t n, std::int64_t tile_rows, RowPath /*path*/) {
+std::span<const Placement> StoredCache::begin(std::int64_t n, std::int64_t /*tile_rows*/,
+                                              RowPath /*path*/) {
   TF_CHECK(appending_ == 0 && n >= 1 && n <= max_append_, "append of {} rows, at most {}", n,
            max_append_);
   check_room(n);
-  if (dense_) dense_->begin(length_, n, tile_rows);
   const std::int64_t before = rows();
-  inputs_.set(keys_ == Keys::kRotated ? length_ : before, n, before, tile_rows);
+  placements_.front() = {keys_ == Keys::kRotated ? length_ : before, before};
   appending_ = n;
+  if (!dense_) return std::span(placements_).first(1);
+  placements_.back() = dense_->begin(length_, n);
+  return placements_;
 }
 
-KvView StoredCache::run(int l, int i, int tile) {
-  if (is_dense(l)) return dense_->run(l, i, tile);
+KvView StoredCache::run(int l, int i, int /*tile*/) {
+  if (is_dense(l)) return dense_->run(l, i);
   KvView kv = homes(l)[static_cast<std::size_t>(i)];
-  kv.length = inputs_.length(tile);
   kv.rotate_on_read = keys_ == Keys::kRotatedOnRead;
   return kv;
 }

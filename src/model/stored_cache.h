@@ -1,5 +1,6 @@
 // The three caches share this: rows in one storage, the pass in progress, the tokens held.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,12 +16,8 @@ class StoredCache : public KvCache {
  public:
   std::int64_t length() const final { return length_; }
   std::int64_t max_append() const final { return max_append_; }
-  void begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
-  void take_tokens(std::span<const Token> tokens) final { inputs_.take_tokens(tokens); }
-  TensorView tokens() const final { return inputs_.tokens(); }
-  TensorView positions(int l) const final {
-    return is_dense(l) ? dense_->positions() : inputs_.positions();
-  }
+  std::span<const Placement> begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
+  int placement_of(int l) const final { return is_dense(l) ? 1 : 0; }
   int runs(int l) const override {
     return is_dense(l) ? dense_->runs(l) : static_cast<int>(homes(l).size());
   }
@@ -65,7 +62,6 @@ class StoredCache : public KvCache {
 
   Backend& b_;
   KvStorage storage_;
-  PassInputs inputs_;
   std::int64_t length_ = 0;  // tokens
 
  private:
@@ -75,6 +71,7 @@ class StoredCache : public KvCache {
   std::vector<std::vector<KvView>> homes_;  // of each layer
   std::int64_t max_append_;
   std::int64_t appending_ = 0;  // rows of the pass in progress
+  std::array<Placement, kMaxPlacements> placements_;
   std::optional<Lease> lease_;
   std::optional<DenseLayers> dense_;
 };

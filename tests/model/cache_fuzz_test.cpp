@@ -119,7 +119,8 @@ class StreamingScene {
   void append(std::span<const Token> tokens) {
     t.run(tokens, cache, static_cast<std::int64_t>(tokens.size()));
     extend(sequence, tokens);
-    rows_ = *cache.run(0, 0, 0).length;
+    const HeldTokens held = cache.held(cache.length());
+    rows_ = cache.length() - (held.last_from - held.first);
     check();
   }
   void check() {

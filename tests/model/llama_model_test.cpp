@@ -77,7 +77,7 @@ class CountedUploads final : private Reference, public ForwardingBackend {
   }
 };
 
-// Tokens, length and positions go together; first layers that read the full cache have their own.
+// Tokens, lengths and positions go together, those of first layers that read the full cache, too.
 TEST(LlamaModel, APassIsOneUpload) {
   auto counted = std::make_unique<CountedUploads>();
   const int& uploads = counted->uploads;
@@ -96,7 +96,7 @@ TEST(LlamaModel, APassIsOneUpload) {
   testing::end_and_feed_again(t, std::span(tokens).first(5), full, small);
   const int before = uploads;
   t.model.forward(std::span(tokens).first(2), small, Logits::kAll);
-  EXPECT_EQ(uploads, before + 2);
+  EXPECT_EQ(uploads, before + 1);
 }
 
 // Counts what it is asked to multiply.
