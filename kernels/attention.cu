@@ -17,41 +17,42 @@ constexpr int kStages = 2;
 template <class T, int kDim>
 __device__ __noinline__ void combine_rows(Queries q, Partials in, int splits, Combined to) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
+  const int rows = q.tokens * q.group;
   for (int row = warp; row < rows; row += kWarps) {
-    combine_row<T, kDim, 1>(q, in, head, row, rows, splits, lane, to);
+    combine_row<T, kDim, 1>(q, in, row, rows, splits, lane, to);
   }
 }
 
-// grid: (split, KV head). The last block of a head combines its splits.
+// grid: (split, KV head, sequence). The last block of a head combines its splits.
 template <class T, int kDim, int kGroups, bool kRotate>
 __global__ void __launch_bounds__(kThreads, 1)
-    split_kernel(Queries q, KvView kv, Angles angles, std::int64_t split, float scale, Partials out,
-                 Combined result) {
+    split_kernel(Queries q, KvLanes lanes, Angles angles, std::int64_t split, float scale,
+                 Partials out, Combined result) {
   constexpr int kStageParts = 2 * kTileParts<kDim>;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
   ptx::wait_for_earlier_grids();
   ptx::let_next_grid_start();
-  const std::int64_t length = *kv.length;
+  const std::int64_t length = lanes.kv.length[ptx::block_z()];
   const std::int64_t begin = blockIdx.x * split,
                      end = length < begin + split ? length : begin + split;
   if (begin >= length) return;
   TF_SHARED(uint4, shared);
   const int tiles = static_cast<int>((end - begin + kTileKeys - 1) / kTileKeys);
   WarpState<T, kDim, kGroups> state;
-  const HeadRows at = head_rows<kDim>(kv, head, begin);
+  const HeadRows at = head_rows<kDim>(lanes, ptx::block_z(), head, begin);
   // Of the split's keys, what the first token's rows see of those from the warp's first one on.
   const int seen = static_cast<int>(visible_keys(q, length, 0) - begin) - warp * kWarpKeys;
+  const int left = rows_left<kDim>(at.there);
   const auto load = [&](int t) {
     uint4* const to = shared + t % kStages * kStageParts;
     const int first = t * kTileKeys;
-    load_tile<kDim>(at.k + first * kDim, at.there - first, to);
-    load_tile<kDim>(at.v + first * kDim, at.there - first, to + kTileParts<kDim>);
+    load_tile<kDim>(at.k + first * kDim, left - first, to);
+    load_tile<kDim>(at.v + first * kDim, left - first, to + kTileParts<kDim>);
   };
   load(0);
   ptx::cp_async_commit();
-  state.start(q, head, 0, rows, lane);
+  state.start(lane_of(q, ptx::block_z()), head, 0, rows, lane);
   for (int t = 0; t < tiles; ++t) {
     if (t + 1 < tiles) load(t + 1);
     ptx::cp_async_commit();  // an empty group keeps the count
@@ -77,7 +78,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   auto* const stats = reinterpret_cast<SoftmaxStats*>(o + kWarps * kRows * kDim);
   state.store(o + warp * kRows * kDim, stats + warp * kRows, kRows, lane);
   __syncthreads();
-  const std::int64_t unit = (std::int64_t{head} * out.splits + blockIdx.x) * rows;
+  const unsigned sequence = ptx::block_z();
+  const std::int64_t place = std::int64_t{sequence} * gridDim.y + head;
+  const std::int64_t unit = (place * out.splits + blockIdx.x) * rows;
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kDim; i += kThreads) {
     const int row = i / kDim, j = i % kDim;
     if (row >= rows) continue;
@@ -90,8 +93,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     out.o[(unit + row) * kDim + j] = sum;
     if (j == 0) out.stats[unit + row] = {merged.m, merged.l};
   }
-  const auto splits = static_cast<int>((*kv.length + split - 1) / split);
-  unsigned* const arrivals = out.arrivals + head;
+  const auto splits = static_cast<int>((lanes.kv.length[sequence] + split - 1) / split);
+  unsigned* const arrivals = out.arrivals + place;
   if (!arrives_last(arrivals, static_cast<unsigned>(splits), reinterpret_cast<unsigned*>(o)))
     return;
   combine_rows<T, kDim>(q, out, splits, result);
@@ -111,9 +114,9 @@ struct Workspace {
   bool is_wide() const { return rows > kAttentionRows; }
 
   Workspace(std::int64_t queries, int heads, int kv_heads, int head_dim, std::int64_t capacity,
-            std::int64_t max_splits, bool mass)
+            std::int64_t max_splits, bool mass, int lanes = 1)
       : splits(max_splits), rows(queries * (heads / kv_heads)), o(0) {
-    const std::int64_t units = kv_heads * splits * (is_wide() ? kWarps : 1) * rows;
+    const std::int64_t units = lanes * kv_heads * splits * (is_wide() ? kWarps : 1) * rows;
     stats = o + units * head_dim * 4;
     totals = stats + units * 8;
     key_mass = totals + (mass ? kv_heads * rows * 8 : 0);
@@ -122,16 +125,17 @@ struct Workspace {
 };
 
 template <class T, int kDim>
-void run(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
+void run(const Queries& q, const KvLanes& lanes, const RopeView& rope, std::int64_t split,
          const Partials& partials, const Combined& to, cudaStream_t stream) {
   const int rows = q.tokens * q.group;
   with_count<kAttentionRows / 8>(ceil_div(rows, 8), [&](auto groups) {
     constexpr std::size_t kTiles = std::size_t{kStages} * 2 * kTileKeys * kDim * 2;
     constexpr std::size_t kStates = std::size_t{kWarps} * groups * 8 * (kDim * 4 + 8);
-    launch_early(kv.rotate_on_read ? split_kernel<T, kDim, groups, true>
-                                   : split_kernel<T, kDim, groups, false>,
-                 dims(partials.splits, kv.kv_heads), dims(kThreads), std::max(kTiles, kStates),
-                 stream, q, kv, angles_of(rope), split, score_scale(kDim), partials, to);
+    launch_early(lanes.kv.rotate_on_read ? split_kernel<T, kDim, groups, true>
+                                         : split_kernel<T, kDim, groups, false>,
+                 dims(partials.splits, lanes.kv.kv_heads, lanes.count), dims(kThreads),
+                 std::max(kTiles, kStates), stream, q, lanes, angles_of(rope), split,
+                 score_scale(kDim), partials, to);
   });
 }
 
@@ -161,24 +165,26 @@ std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int 
   return Workspace(queries, heads, kv_heads, head_dim, capacity, splits, mass).bytes;
 }
 
-void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
-               const TensorView& mass, int chunk, std::int64_t split, void* workspace,
-               unsigned* arrivals, cudaStream_t stream) {
-  const Queries queries = queries_of(q, kv);
+void attention(const TensorView& q, const KvLanes& lanes, const RopeView& rope,
+               const TensorView& out, const TensorView& mass, int chunk, std::int64_t split,
+               void* workspace, unsigned* arrivals, cudaStream_t stream) {
+  const KvView& kv = lanes.kv;
+  const Queries queries = queries_of(q, lanes);
   TF_CHECK(split > 0 && split % kTileKeys == 0, "attention: splits of {} tokens", split);
   const bool with_mass = mass.data != nullptr;
-  const Workspace w(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim, kv.capacity,
-                    ceil_div(kv.capacity, split), with_mass);
+  TF_CHECK(!with_mass || lanes.count == 1, "attention: mass of {} sequences", lanes.count);
+  const Workspace w(queries.tokens, static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
+                    kv.capacity, ceil_div(kv.capacity, split), with_mass, lanes.count);
   auto* const memory = static_cast<std::byte*>(workspace);
   const Partials partials{reinterpret_cast<float*>(memory + w.o),
                           reinterpret_cast<SoftmaxStats*>(memory + w.stats), w.splits, arrivals};
   auto* const totals = with_mass ? reinterpret_cast<SoftmaxStats*>(memory + w.totals) : nullptr;
   const Combined to{out.data, out.stride[0], totals};
   if (w.is_wide()) {
-    attention_wide(queries, kv, rope, split, partials, to, stream);
+    attention_wide(queries, lanes, rope, split, partials, to, stream);
   } else {
     with_rows_of(kv, [&](auto t, auto dim) {
-      run<decltype(t), dim>(queries, kv, rope, split, partials, to, stream);
+      run<decltype(t), dim>(queries, lanes, rope, split, partials, to, stream);
     });
   }
   if (with_mass) {

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const std::int64_t first = std::int64_t{blockIdx.x} * kTileKeys, length = *kv.length;
   TF_SHARED(uint4, tile);
   const HeadRows at = head_rows<kDim>(kv, head, first);
-  load_tile<kDim>(at.k, at.there, tile);
+  load_tile<kDim>(at.k, rows_left<kDim>(at.there), tile);
   ptx::cp_async_commit();
   Rotation<T, kDim> rotation;
   if (kv.rotate_on_read) rotation.fetch(first, angles, length);

@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const auto load = [&](int t) {
     uint4* const to = stages + t % kStages * 2 * kParts;
     const HeadRows at = head_rows<kDim>(kv, kv_head, std::int64_t{t} * kKeys);
-    load_tile<kDim, kKeys>(at.k, at.there, to);
-    load_tile<kDim, kKeys>(at.v, at.there, to + kParts);
+    load_tile<kDim, kKeys>(at.k, rows_left<kDim>(at.there), to);
+    load_tile<kDim, kKeys>(at.v, rows_left<kDim>(at.there), to + kParts);
   };
   load_query_tile<kDim>(q, head, first_row, query_tile);
   load(0);

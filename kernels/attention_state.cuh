@@ -13,10 +13,10 @@ constexpr float kLeast = -FLT_MAX;
 
 // What the splits of a cache leave for whoever adds them: sums of their warps, or each warp's.
 struct Partials {
-  float* o;             // [kv_head][split][warp][row][d]
-  SoftmaxStats* stats;  // [kv_head][split][warp][row]
+  float* o;             // [lane][kv_head][split][warp][row][d]
+  SoftmaxStats* stats;  // [lane][kv_head][split][warp][row]
   std::int64_t splits;
-  unsigned* arrivals;  // [kv_head], zeros between launches
+  unsigned* arrivals;  // [lane][kv_head], zeros between launches
 };
 // Where the result goes: rows of T, `out_stride` elements apart; totals[Hkv][rows] or null.
 struct Combined {
@@ -165,16 +165,17 @@ struct MergedWarps {
   }
 };
 
-// Splits [0, splits) of one packed row, in order, by one warp; a lane has kDim / 32 dimensions.
-// kSlices: of a split, the warps whose sums are apart.
+// Splits [0, splits) of one packed row, in order, by one warp; a thread has kDim / 32 dimensions.
+// kSlices: of a split, the warps whose sums are apart. grid: (., KV head, sequence)
 template <class T, int kDim, int kSlices>
-TF_DEVICE void combine_row(const Queries& q, const Partials& in, int head, int row, int rows,
-                           int splits, int lane, const Combined& to) {
+TF_DEVICE void combine_row(const Queries& q, const Partials& in, int row, int rows, int splits,
+                           int lane, const Combined& to) {
   constexpr int kEach = kDim / 32;
   constexpr int kAhead = 16 / kSlices;  // on their way at once: the latency of memory counts here
   using Lane = std::conditional_t<kEach == 4, float4, float2>;
   static_assert(sizeof(Lane) == kEach * sizeof(float));
-  const std::int64_t first = std::int64_t{head} * in.splits * kSlices * rows + row;
+  const std::int64_t head = std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y;
+  const std::int64_t first = head * in.splits * kSlices * rows + row;
   const float2* const stats = reinterpret_cast<const float2*>(in.stats + first);
   const float* const o = in.o + first * kDim + lane * kEach;
   float m = -INFINITY;
@@ -232,20 +233,22 @@ TF_DEVICE void combine_row(const Queries& q, const Partials& in, int head, int r
       l = fmaf(part_l, f, l);
     }
   }
-  const int query_head = head * q.group + row % q.group;
-  T* const out = static_cast<T*>(to.out) + row / q.group * to.out_stride +
-                 std::int64_t{query_head} * kDim + lane * kEach;
+  const int query_head = static_cast<int>(blockIdx.y) * q.group + row % q.group;
+  const int token = static_cast<int>(blockIdx.z) * q.tokens + row / q.group;
+  T* const out = static_cast<T*>(to.out) + token * to.out_stride + std::int64_t{query_head} * kDim +
+                 lane * kEach;
   // A function that is called knows nothing of where its pointers point.
   TF_IN_DEVICE_MEMORY(out);
   TF_IN_DEVICE_MEMORY(to.totals);
   TF_UNROLL
   for (int j = 0; j < kEach; ++j) out[j] = from_float<T>(sum[j] / l);
-  if (to.totals != nullptr && lane == 0) to.totals[std::int64_t{head} * rows + row] = {m, l};
+  if (to.totals != nullptr && lane == 0) to.totals[head * rows + row] = {m, l};
 }
 
 // attention() of more than kAttentionRows packed rows (attention_wide.cu): the sums of each warp's
 // keys to `partials`, then their sum.
-void attention_wide(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
-                    const Partials& partials, const Combined& to, cudaStream_t stream);
+void attention_wide(const Queries& q, const KvLanes& lanes, const RopeView& rope,
+                    std::int64_t split, const Partials& partials, const Combined& to,
+                    cudaStream_t stream);
 
 }  // namespace triforce::kernels

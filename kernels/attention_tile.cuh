@@ -15,12 +15,19 @@ constexpr float kLog2e = 1.4426950408889634F;
 struct Queries {
   const void* data;
   std::int64_t token_stride, head_stride;  // elements
-  int tokens, group;                       // group: query heads of one KV head
+  int tokens, group;                       // of a lane; query heads of one KV head
+  int first = 0;                           // token of the lane
 };
+// The queries of one lane.
+TF_DEVICE Queries lane_of(const Queries& q, unsigned lane) {
+  Queries mine = q;
+  mine.first = static_cast<int>(lane) * q.tokens;
+  return mine;
+}
 
 // (token, head of the group) of packed row r.
 TF_DEVICE std::int64_t query_offset(const Queries& q, int kv_head, int row) {
-  const int token = row / q.group, head = kv_head * q.group + row % q.group;
+  const int token = q.first + row / q.group, head = kv_head * q.group + row % q.group;
   return token * q.token_stride + head * q.head_stride;
 }
 // Keys that packed row r may see, of a cache that holds `length`.
@@ -32,12 +39,17 @@ TF_DEVICE std::int64_t visible_keys(const Queries& q, std::int64_t length, int r
 template <int kDim, int kKeys = kTileKeys>
 constexpr int kTileParts = kKeys* kDim / kPartElements;
 
-// Copies kKeys rows of keys or of values as they lie; zeros for those past the first `there`, of
-// which nothing is read.
+// Of `there` rows, those from the thread's first one on.
+template <int kDim>
+TF_DEVICE int rows_left(int there) {
+  return there - static_cast<int>(threadIdx.x) / (kDim / kPartElements);
+}
+// Copies kKeys rows of keys or of values as they lie; zeros for those past the last one that is
+// there, of which nothing is read. left: rows_left() of these.
 template <int kDim, int kKeys = kTileKeys>
-TF_DEVICE void load_tile(const std::uint16_t* rows, int there, uint4* to) {
+TF_DEVICE void load_tile(const std::uint16_t* rows, int left, uint4* to) {
   constexpr int kParts = kDim / kPartElements, kRowsAtOnce = kAttentionThreads / kParts;
-  const int thread = static_cast<int>(threadIdx.x), left = there - thread / kParts;
+  const int thread = static_cast<int>(threadIdx.x);
   const std::uint16_t* const from = rows + thread * kPartElements;
   to += thread;
   TF_UNROLL
@@ -54,10 +66,16 @@ struct HeadRows {
   int there;
 };
 template <int kDim>
-TF_DEVICE HeadRows head_rows(const KvView& kv, int head, std::int64_t begin) {
-  const std::int64_t at = head * kv.head_stride + begin * kDim, there = kv.capacity - begin;
+TF_DEVICE HeadRows head_rows(const KvView& kv, int head, std::int64_t begin,
+                             std::int64_t lane_begin = 0) {
+  const std::int64_t at = lane_begin + head * kv.head_stride + begin * kDim,
+                     there = kv.capacity - begin;
   return {static_cast<const std::uint16_t*>(kv.k) + at,
           static_cast<const std::uint16_t*>(kv.v) + at, static_cast<int>(there)};
+}
+template <int kDim>
+TF_DEVICE HeadRows head_rows(const KvLanes& lanes, unsigned lane, int head, std::int64_t begin) {
+  return head_rows<kDim>(lanes.kv, head, begin, lane * lanes.step);
 }
 
 // Online softmax of one row over keys seen so far, in base 2: m = max s, l = sum 2^(s - m), and
@@ -68,9 +86,9 @@ struct alignas(8) SoftmaxStats {
 };
 
 // The queries of a call.
-inline Queries queries_of(const TensorView& q, const KvView& kv) {
-  return {q.data, q.stride[0], q.stride[1], static_cast<int>(q.shape[0]),
-          static_cast<int>(q.shape[1]) / kv.kv_heads};
+inline Queries queries_of(const TensorView& q, const KvLanes& lanes) {
+  return {q.data, q.stride[0], q.stride[1], static_cast<int>(q.shape[0]) / lanes.count,
+          static_cast<int>(q.shape[1]) / lanes.kv.kv_heads};
 }
 // The factor of scores, for weights in base 2.
 inline float score_scale(int head_dim) { return kLog2e / std::sqrt(static_cast<float>(head_dim)); }

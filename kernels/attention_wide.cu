@@ -26,64 +26,75 @@ struct Place {
   int warp, lane;
   TF_DEVICE explicit Place(unsigned thread)
       : warp(static_cast<int>(thread) / 32), lane(static_cast<int>(thread) % 32) {}
+  // The warp's first row of those of a launch.
   template <int kRowWarps>
   TF_DEVICE int first_row() const {
-    return (static_cast<int>(blockIdx.z) * kRowWarps + warp % kRowWarps) * kAttentionRows;
+    return warp % kRowWarps * kAttentionRows;
   }
 };
 
-// kRowWarps: warps that take the same keys. grid: (split x kRowWarps, KV head, 32 kRowWarps packed
-// rows)
+// Packed rows from `from_row` on, up to 32 kRowWarps of them. kRowWarps: warps that take the same
+// keys. grid: (split x kRowWarps, KV head, sequence)
 template <class T, int kDim, int kRowWarps, bool kRotate>
 __global__ void __launch_bounds__(kThreads, 1)
-    wide_split_kernel(Queries q, KvView kv, Angles angles, std::int64_t split, float scale,
-                      Partials out) {
+    wide_split_kernel(Queries q, KvLanes lanes, Angles angles, std::int64_t split, float scale,
+                      int from_row, Partials out) {
   constexpr int kSlices = kWarps / kRowWarps, kRun = kSlices * kWarpKeys;
   constexpr int kStageParts = 2 * kTileParts<kDim>;
+  // Compilers differ in which of two equal expressions leaves a register for everything.
+  constexpr bool kSm120 = ptx::compiled_for<1200>();
   const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
   const int split_index = static_cast<int>(blockIdx.x) / kRowWarps;
   const int first_slice = static_cast<int>(blockIdx.x) % kRowWarps * kSlices;
-  const std::int64_t length = *kv.length;
+  const std::int64_t length = lanes.kv.length[ptx::block_z()];
   const std::int64_t begin = split_index * split;
   if (begin >= length) return;
   TF_SHARED(uint4, shared);
   const int there = static_cast<int>(length - begin < split ? length - begin : split);
   const int tiles = (there + kTileKeys - 1) / kTileKeys;
-  const std::int64_t from = begin + first_slice * kWarpKeys;
+  const std::int64_t begin_again =
+      kSm120 ? static_cast<int>(ptx::opaque(blockIdx.x)) / kRowWarps * split : begin;
+  const std::int64_t from = begin_again + first_slice * kWarpKeys;
   const int seen = static_cast<int>(visible_keys(q, length, 0) - from);
   const auto load = [&](int first_tile) {
-    const HeadRows at = head_rows<kDim>(kv, static_cast<int>(ptx::opaque(blockIdx.y)), from);
+    const HeadRows at =
+        head_rows<kDim>(lanes, ptx::block_z(), static_cast<int>(ptx::opaque(blockIdx.y)), from);
+    const int left = kSm120 ? rows_left<kDim>(at.there) : at.there;
+    const auto left_of = [&](int first) {
+      return kSm120 ? left - first : rows_left<kDim>(left - first);
+    };
     uint4* const to = shared + first_tile / kRowWarps % kStages * kStageParts;
     TF_UNROLL_N(1)
     for (int i = 0; i < kRowWarps && first_tile + i < tiles; ++i) {
       const int first = (first_tile + i) * kTileKeys;
       uint4* const keys = to + i * kTileParts<kDim, kRun>;
-      load_tile<kDim, kRun>(at.k + first * kDim, at.there - first, keys);
-      load_tile<kDim, kRun>(at.v + first * kDim, at.there - first, keys + kTileParts<kDim>);
+      load_tile<kDim, kRun>(at.k + first * kDim, left_of(first), keys);
+      load_tile<kDim, kRun>(at.v + first * kDim, left_of(first), keys + kTileParts<kDim>);
     }
   };
   load(0);
   ptx::cp_async_commit();
   const Place here(threadIdx.x);
   WarpState<T, kDim, kAttentionRows / 8> state;
-  state.start(q, head, here.first_row<kRowWarps>(), rows, here.lane);
+  state.start(lane_of(q, ptx::block_z()), head, from_row + here.first_row<kRowWarps>(), rows,
+              here.lane);
   for (int t = 0; t < tiles; t += kRowWarps) {
     if (t + kRowWarps < tiles) load(t + kRowWarps);
     ptx::cp_async_commit();  // an empty group keeps the count
     [[maybe_unused]] const std::int64_t first = from + std::int64_t{t} * kTileKeys;
     [[maybe_unused]] Rotation<T, kDim, kTileKeys, kRun> rotation;
-    if constexpr (kRotate) rotation.fetch(first, angles, begin + there);
+    if constexpr (kRotate) rotation.fetch(first, angles, kSm120 ? length : begin + there);
     ptx::cp_async_wait<1>();
     __syncthreads();
     T* const keys = reinterpret_cast<T*>(shared + t / kRowWarps % kStages * kStageParts);
     if constexpr (kRotate) {
-      rotation.rotate(keys, first, angles, begin + there);
+      rotation.rotate(keys, first, angles, kSm120 ? length : begin + there);
       __syncthreads();
     }
     TF_UNROLL_N(1)
     for (int i = 0; i < kRowWarps && t + i < tiles; ++i) {
       const Place now(ptx::opaque(threadIdx.x));
-      const int slice = now.warp / kRowWarps, first_row = now.first_row<kRowWarps>();
+      const int slice = now.warp / kRowWarps, first_row = from_row + now.first_row<kRowWarps>();
       if (first_row >= rows) break;
       const T* const of_tile = keys + i * kRun * kDim;
       state.add_tile(of_tile, of_tile + kTileKeys * kDim, first_row,
@@ -92,15 +103,16 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();  // the stage is loaded anew
   }
   const Place then(ptx::opaque(threadIdx.x));
-  const int first_row = then.first_row<kRowWarps>();
+  const int first_row = from_row + then.first_row<kRowWarps>();
   // The warp of attention.cu that this one stands for.
   const int slice = first_slice + then.warp / kRowWarps;
+  const std::int64_t place = std::int64_t{ptx::block_z()} * gridDim.y + head;
   const std::int64_t unit =
-      ((std::int64_t{head} * out.splits + split_index) * kWarps + slice) * rows + first_row;
+      ((place * out.splits + split_index) * kWarps + slice) * rows + first_row;
   state.store(out.o + unit * kDim, out.stats + unit, rows - first_row, then.lane);
 }
 
-// grid: (kWarps packed rows, KV head)
+// grid: (kWarps packed rows, KV head, sequence)
 template <class T, int kDim>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(Queries q, const std::int32_t* length, std::int64_t split, Partials in,
@@ -108,33 +120,37 @@ __global__ void __launch_bounds__(kThreads)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int rows = q.tokens * q.group, row = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (row >= rows) return;
-  const auto splits = static_cast<int>((*length + split - 1) / split);
-  combine_row<T, kDim, kWarps>(q, in, static_cast<int>(blockIdx.y), row, rows, splits, lane, to);
+  const auto splits = static_cast<int>((length[blockIdx.z] + split - 1) / split);
+  combine_row<T, kDim, kWarps>(q, in, row, rows, splits, lane, to);
 }
 
 }  // namespace
 
-void attention_wide(const Queries& q, const KvView& kv, const RopeView& rope, std::int64_t split,
-                    const Partials& partials, const Combined& to, cudaStream_t stream) {
+void attention_wide(const Queries& q, const KvLanes& lanes, const RopeView& rope,
+                    std::int64_t split, const Partials& partials, const Combined& to,
+                    cudaStream_t stream) {
   const int rows = q.tokens * q.group;
+  const KvView& kv = lanes.kv;
   with_rows_of(kv, [&](auto t, auto dim) {
     using T = decltype(t);
     constexpr int kDim = dim;
     const auto launch_splits = [&](auto row_warps) {
-      launch(kv.rotate_on_read ? wide_split_kernel<T, kDim, row_warps, true>
-                               : wide_split_kernel<T, kDim, row_warps, false>,
-             dims(partials.splits * row_warps, kv.kv_heads,
-                  ceil_div(rows, row_warps * kAttentionRows)),
-             dims(kThreads), std::size_t{kStages} * 2 * kTileParts<kDim> * sizeof(uint4), stream, q,
-             kv, angles_of(rope), split, score_scale(kDim), partials);
+      constexpr int kRows = row_warps * kAttentionRows;
+      for (int from_row = 0; from_row < rows; from_row += kRows) {
+        launch(kv.rotate_on_read ? wide_split_kernel<T, kDim, row_warps, true>
+                                 : wide_split_kernel<T, kDim, row_warps, false>,
+               dims(partials.splits * row_warps, kv.kv_heads, lanes.count), dims(kThreads),
+               std::size_t{kStages} * 2 * kTileParts<kDim> * sizeof(uint4), stream, q, lanes,
+               angles_of(rope), split, score_scale(kDim), from_row, partials);
+      }
     };
     if (rows <= 2 * kAttentionRows) {
       launch_splits(std::integral_constant<int, 2>{});
     } else {
       launch_splits(std::integral_constant<int, 4>{});
     }
-    launch(combine_kernel<T, kDim>, dims(ceil_div(rows, kWarps), kv.kv_heads), dims(kThreads), 0,
-           stream, q, kv.length, split, partials, to);
+    launch(combine_kernel<T, kDim>, dims(ceil_div(rows, kWarps), kv.kv_heads, lanes.count),
+           dims(kThreads), 0, stream, q, kv.length, split, partials, to);
   });
 }
 

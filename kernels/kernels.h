@@ -57,18 +57,43 @@ void linear(const TensorView& x, const PackedMatrix& w, const TensorView& out, b
 bool has_linear_swiglu(const PackedMatrix& w);
 void linear_swiglu(const TensorView& x, const PackedMatrix& w, const TensorView& gate_up,
                    const TensorView& out, cudaStream_t stream);
+// Sequences that one launch takes: of one capacity, their keys and their values equally far apart,
+// and their lengths and numbers of appended rows one after the other.
+struct KvLanes {
+  KvLanes() = default;
+  KvLanes(const KvView& one) : kv(one) {}  // of a single sequence
+  KvView kv;                               // of the first
+  std::int64_t step = 0;                   // elements from one to the next, of keys and of values
+  int count = 1;
+};
+// As many of the first sequences as one launch takes.
+KvLanes lanes_of(std::span<const KvView> sequences);
+// launch(lanes, first, n) for each of the launches that all sequences take: of rows [first, first +
+// n) of `rows`, of which each sequence has as many.
+template <class Launch>
+void for_each_lanes(std::span<const KvView> sequences, std::int64_t rows, const Launch& launch) {
+  const std::int64_t each = rows / static_cast<std::int64_t>(sequences.size());
+  std::int64_t first = 0;
+  while (!sequences.empty()) {
+    const KvLanes lanes = lanes_of(sequences);
+    launch(lanes, first, lanes.count * each);
+    first += lanes.count * each;
+    sequences = sequences.subspan(static_cast<std::size_t>(lanes.count));
+  }
+}
+
 // Ranges of KV heads of a layer that one kernel appends rows to, each at a place of its own: on the
 // host, on the device, and far from it. They follow each other, and dtype, head_dim, capacity,
-// length and rotate_on_read are the same for all.
-inline constexpr int kMaxKvParts = 3;
-inline int kv_heads_of(std::span<const KvView> parts) {
-  return parts.back().first_head + parts.back().kv_heads - parts.front().first_head;
+// length, appended, rotate_on_read and the number of lanes are the same for all.
+inline constexpr int kMaxHeadRanges = 3;
+inline int kv_heads_of(std::span<const KvLanes> ranges) {
+  return ranges.back().kv.first_head + ranges.back().kv.kv_heads - ranges.front().kv.first_head;
 }
 // linear() of up to 32 rows to qkv[T, (H + 2 Hkv) d] and rope_append() of that, to the same bits;
-// `parts`, at most kMaxKvParts, hold all heads of their layer.
+// `ranges`, at most kMaxHeadRanges, hold all heads of their layer.
 void linear_rope_append(const TensorView& x, const PackedMatrix& w, const TensorView& qkv,
                         const TensorView& positions, const RopeView& rope, const TensorView& q,
-                        std::span<const KvView> parts, cudaStream_t stream);
+                        std::span<const KvLanes> ranges, cudaStream_t stream);
 
 // Operations on rows of activations (rows.cu).
 
@@ -91,10 +116,10 @@ void add_parts(const TensorView& parts, const TensorView& x, cudaStream_t stream
 // dst[n, m] = src[n, m] between f32, f16 and bf16, or any type and itself; rows may be strided.
 void convert(const TensorView& src, const TensorView& dst, cudaStream_t stream);
 
-// Backend::rope_append of at most kMaxKvParts parts: qkv[T, (H + 2 Hkv) d] and q[T, h, d] of their
-// type, q for their query heads, positions[T] i32. Angles in f32, results rounded once.
+// Backend::rope_append of at most kMaxHeadRanges ranges: qkv[S T, (H + 2 Hkv) d] and q[S T, h, d]
+// of their type, q for their query heads, positions[S T] i32. Angles in f32, results rounded once.
 void rope_append(const TensorView& qkv, const TensorView& positions, const RopeView& rope,
-                 const TensorView& q, std::span<const KvView> parts, cudaStream_t stream);
+                 const TensorView& q, std::span<const KvLanes> ranges, cudaStream_t stream);
 
 // The layout of rows repeats every 8 (kv_layout.cuh), that of rows on the host every 16.
 inline constexpr int kKvGranule = kHostKeyBlock;
@@ -116,7 +141,8 @@ inline constexpr int kAttentionRows = 32;
 // alone and not on its length, nor on which heads are computed together.
 std::int64_t split_tokens(int multiprocessors, int layer_heads, std::int64_t capacity);
 
-// Bytes of workspace for T queries of H heads over caches of that capacity.
+// Bytes of workspace for T queries of H heads over caches of that capacity; as many for each
+// sequence of a call.
 std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int head_dim,
                              std::int64_t capacity, std::int64_t split, bool mass);
 
@@ -124,16 +150,17 @@ std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int 
 std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int heads, int kv_heads,
                                  int head_dim, std::int64_t capacity, bool mass);
 
-// Backend::attention with RowPath::kInvariant: q[T, H, d] and out[T, H d] of kv's type. Keys are
-// the rows of the matrix unit's product and queries its columns. The cache is cut at multiples of
-// `split`; a block takes 64 keys at a time, 16 a warp; sums of warps and of splits are added in
+// Backend::attention with RowPath::kInvariant: q[S T, H, d] and out[S T, H d] of kv's type. Keys
+// are the rows of the matrix unit's product and queries its columns. The cache is cut at multiples
+// of `split`; a block takes 64 keys at a time, 16 a warp; sums of warps and of splits are added in
 // order. So the bits of a row depend neither on T nor on what comes after it. Of up to
 // kAttentionRows packed rows the block that finishes a head last adds its splits, of more a kernel
-// of its own. mass.data set: mass[Hkv, n] f32 receives the probability of each chunk, by a second
-// pass over the keys. arrivals[Hkv]: zeros in device memory, left so when the call has run.
-void attention(const TensorView& q, const KvView& kv, const RopeView& rope, const TensorView& out,
-               const TensorView& mass, int chunk, std::int64_t split, void* workspace,
-               unsigned* arrivals, cudaStream_t stream);
+// of its own. mass.data set, of a single sequence: mass[Hkv, n] f32 receives the probability of
+// each chunk, by a second pass over the keys. arrivals[S Hkv]: zeros in device memory, left so when
+// the call has run.
+void attention(const TensorView& q, const KvLanes& lanes, const RopeView& rope,
+               const TensorView& out, const TensorView& mass, int chunk, std::int64_t split,
+               void* workspace, unsigned* arrivals, cudaStream_t stream);
 
 // Backend::attention without mass for any T; made for more than 32. q[T, H, d] and out[T, H d] of
 // kv's type. A block takes a tile of queries of one head, the rows of the matrix unit's products,

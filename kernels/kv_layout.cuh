@@ -32,6 +32,15 @@ TF_HOST_DEVICE inline std::int64_t element_of(const KvView& kv, bool is_k, std::
   return is_k ? k_element(pair, d, row, dim) : v_element(pair, d, row, dim);
 }
 
+// The view of one lane.
+TF_DEVICE KvView lane_of(const KvLanes& lanes, unsigned lane) {
+  KvView kv = lanes.kv;
+  kv.k = static_cast<std::uint16_t*>(kv.k) + lane * lanes.step;
+  kv.v = static_cast<std::uint16_t*>(kv.v) + lane * lanes.step;
+  kv.length += lane;
+  return kv;
+}
+
 // What keys are rotated by.
 struct Angles {
   const float *cos, *sin;

@@ -32,12 +32,12 @@ struct StoreRotated {
 
 void linear_rope_append(const TensorView& x, const PackedMatrix& w, const TensorView& qkv,
                         const TensorView& positions, const RopeView& rope, const TensorView& q,
-                        std::span<const KvView> parts, cudaStream_t stream) {
+                        std::span<const KvLanes> ranges, cudaStream_t stream) {
   with_half(w.dtype, [&](auto t) {
     using T = decltype(t);
     run_linear<T>(x, w, w.rows / (2 * kTileRows),
                   StoreRotated<T>{static_cast<T*>(qkv.data), qkv.stride[0],
-                                  rope_append_of<T>(positions, rope, q, parts)},
+                                  rope_append_of<T>(positions, rope, q, ranges)},
                   stream);
   });
 }

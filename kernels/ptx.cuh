@@ -106,6 +106,17 @@ TF_DEVICE unsigned opaque(unsigned x) {
   return x;
 }
 
+// blockIdx.z, read where this stands: it takes no register before.
+TF_DEVICE unsigned block_z() {
+#ifdef TF_CUDA_EMULATED
+  return blockIdx.z;
+#else
+  unsigned z;
+  asm volatile("mov.u32 %0, %%ctaid.z;" : "=r"(z));
+  return z;
+#endif
+}
+
 // Whether this is compiled for one of the architectures: 1200 is sm_120. For what one compiler
 // needs and what costs time on another.
 template <int... kArchitectures>

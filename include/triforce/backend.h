@@ -1,6 +1,7 @@
 // The seam between the algorithm and the hardware: about a dozen fused operations, one per kernel.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -25,8 +26,9 @@ inline constexpr int kMaxBatchInvariantRows = 32;
 constexpr RowPath throughput_path(std::int64_t rows) {
   return rows <= kMaxBatchInvariantRows ? RowPath::kInvariant : RowPath::kThroughput;
 }
-// No pass over a KV cache has more rows.
+// No pass over a KV cache has more rows, nor more sequences.
 inline constexpr std::int64_t kMaxPassRows = 65535;
+inline constexpr std::size_t kMaxSequences = 64;
 // Proposals of one verify(): an outer round keeps up to gamma + inner gamma.
 inline constexpr int kMaxProposals = 128;
 
@@ -58,7 +60,11 @@ struct KvView {
   std::int64_t capacity = 0;             // rows per head, a multiple of kv_granule()
   std::int64_t head_stride = 0;          // elements between heads, the same for k and v
   const std::int32_t* length = nullptr;  // device memory: rows valid after the append of this pass
-  bool rotate_on_read = false;           // keys stored unrotated; rotate by row index when read
+  // Device memory: so many of these are new, the last of the call's rows for this sequence. Those
+  // before them are padding: they are not appended, and what else they give means nothing. Where
+  // all are padding the length is 0. Null: none is.
+  const std::int32_t* appended = nullptr;
+  bool rotate_on_read = false;  // keys stored unrotated; rotate by row index when read
   // The rows are in page-locked host memory, in the order of host_kv_order.h, and attention() and
   // score_chunks() are computed by the host; rotate_on_read is false.
   bool on_host = false;
@@ -122,13 +128,13 @@ struct VerifyResult {
   Token next = 0;
 };
 
-// Shapes: T new tokens (a few while decoding, the prefill chunk before that), D
-// hidden, H query heads, Hkv key/value heads, d head_dim, F intermediate, V vocabulary. Activations
-// are activation_dtype(), but for the residual stream (what embed writes, rms_norm reads and linear
-// accumulates to), logits and probs, which are f32. Calls are asynchronous unless they return a
-// value; they allocate nothing beyond the scratch of a Lease, and read every per-step value from
-// device memory, so that a sequence of them can be recorded. They are queued on the compute queue
-// unless they say otherwise.
+// Shapes: S sequences, T new tokens of each (a few while decoding, the prefill chunk before that),
+// D hidden, H query heads, Hkv key/value heads, d head_dim, F intermediate, V vocabulary.
+// Activations are activation_dtype(), but for the residual stream (what embed writes, rms_norm
+// reads and linear accumulates to), logits and probs, which are f32. Calls are asynchronous unless
+// they return a value; they allocate nothing beyond the scratch of a Lease, and read every per-step
+// value from device memory, so that a sequence of them can be recorded. They are queued on the
+// compute queue unless they say otherwise.
 //
 // Each public operation checks what its comment asks of the arguments (types, shapes, no gaps
 // between the elements of a row, rows within the capacity, which tensors may share memory; token
@@ -282,21 +288,36 @@ class Backend {
   // kThroughput the bits of a row may depend on T; here and in attention() alone.
   void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
               RowPath path = RowPath::kInvariant);
-  // Reads qkv[T, (H + 2 Hkv) d], for the KV heads of kv and their query heads. Rotates q into q[T,
-  // h, d] and k by positions[T] (i32; with rotate_on_read k stays unrotated). Writes rows [length -
-  // T, length) of kv. T <= kMaxPassRows; positions have no gaps, q none within a token.
+  // Reads qkv[S T, (H + 2 Hkv) d], T rows for each of the sequences, for the KV heads of their
+  // views and the query heads of these. Rotates q into q[S T, h, d] and k by positions[S T] (i32;
+  // with rotate_on_read k stays unrotated). Writes rows [length - T, length) of each sequence, but
+  // for padding. The views differ in their memory, capacity and numbers alone; 1 <= S <=
+  // kMaxSequences, T <= kMaxPassRows; positions have no gaps, q none within a token.
   void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                   const KvView& kv);
-  // out[T, h d]: softmax(q k / sqrt(d)) v of q[T, h, d], the query heads of kv's KV heads, where
-  // query i sees rows [0, length - T + i]. `rope` is read with rotate_on_read only. If mass.data is
-  // set, mass[kv_heads, capacity / chunk] f32 receives the probability of each chunk of `chunk`
-  // rows, summed over the T queries and the head's group (chunks beyond length are 0).
-  // T <= kMaxPassRows; q and out have no gaps within a token. Where kv.on_host, the host computes
-  // beside what the compute queue is given next, and out and mass are there for what it is given
-  // after the next join_host(); at most one such call lies before it, and no score_chunks() between
-  // both. With mass or on_host throughput_path(T) or `path` is kInvariant.
+                   std::span<const KvView> sequences);
+  void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                   const KvView& kv) {
+    rope_append(qkv, positions, rope, q, std::span(&kv, 1));
+  }
+  // out[S T, h d]: softmax(q k / sqrt(d)) v of q[S T, h, d], the query heads of the views' KV
+  // heads, where query i of a sequence sees its rows [0, length - T + i]. `rope` is read with
+  // rotate_on_read only. `mass` is empty, or [kv_heads, capacity / chunk] f32 for each sequence: it
+  // receives the probability of each chunk of `chunk` rows, summed over the T queries and the
+  // head's group (chunks beyond length are 0); no row is padding then. The views are as those of
+  // rope_append(); T <= kMaxPassRows; q and out have no gaps within a token. Where they are
+  // on_host, the host computes beside what the compute queue is given next, and out and mass are
+  // there for what it is given after the next join_host(); at most one such call lies before it,
+  // and no score_chunks() between both. With mass, padding or on_host throughput_path(T) or `path`
+  // is kInvariant.
+  void attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                 TensorView out, std::span<const TensorView> mass, int chunk,
+                 RowPath path = RowPath::kInvariant);
+  // Of one sequence; mass.data is null: no mass.
   void attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                 TensorView mass, int chunk, RowPath path = RowPath::kInvariant);
+                 TensorView mass, int chunk, RowPath path = RowPath::kInvariant) {
+    attention(q, std::span(&kv, 1), rope, out, std::span(&mass, mass.data != nullptr ? 1 : 0),
+              chunk, path);
+  }
   virtual void join_host() {}
   // out[T, F] = silu(gate) * up; gate_up[T, 2F] holds gate then up.
   void swiglu(TensorView gate_up, TensorView out);
@@ -350,9 +371,10 @@ class Backend {
   virtual void set_signal(std::uint32_t /*id*/, Queue /*after*/) {}
   virtual void wait_signal(std::uint32_t /*id*/, Queue /*before*/) {}
 
-  // A pass over memory of two leases; `kind` tells apart those over the same two.
+  // A pass over memory of these leases; `kind` tells apart those over the same.
   struct PassKey {
-    std::uint64_t model = 0, cache = 0;  // ids of leases
+    std::uint64_t model = 0;                            // ids of leases
+    std::array<std::uint64_t, kMaxSequences> caches{};  // of its sequences, in their order
     std::uint32_t kind = 0;
     auto operator<=>(const PassKey&) const = default;
   };
@@ -378,9 +400,10 @@ class Backend {
   virtual void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                          RowPath path) = 0;
   virtual void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
-                              TensorView q, const KvView& kv) = 0;
-  virtual void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                            TensorView mass, int chunk, RowPath path) = 0;
+                              TensorView q, std::span<const KvView> sequences) = 0;
+  virtual void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                            TensorView out, std::span<const TensorView> mass, int chunk,
+                            RowPath path) = 0;
   virtual void do_swiglu(TensorView gate_up, TensorView out) = 0;
   virtual void do_clear(TensorView out) = 0;
   virtual void do_add_parts(TensorView parts, TensorView x) = 0;

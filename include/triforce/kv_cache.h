@@ -104,7 +104,7 @@ class LastQueries final : public LayerObserver {
   Tensor queries_;
 };
 
-// Where the new rows of a pass go: behind `before` rows, rotated by positions from first_position on.
+// New rows of a pass go behind `before` rows, rotated by positions from first_position on.
 struct Placement {
   std::int64_t first_position = 0, before = 0;
 };

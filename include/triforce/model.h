@@ -13,7 +13,7 @@
 
 namespace triforce {
 
-class PassInputs;  // model/pass_inputs.h
+class PassParts;  // model/pass_parts.h
 
 enum class Logits : std::uint8_t { kNone, kLast, kAll };
 
@@ -26,6 +26,13 @@ struct PromptBlock {
   static std::int64_t bytes(std::int64_t tokens, std::int64_t hidden) {
     return tokens * hidden * size_of(DType::kF32);
   }
+};
+
+// One sequence's share of a pass. Its cache and its observer serve no other part of the same pass.
+struct PassPart {
+  std::span<const Token> tokens;
+  KvCache* cache = nullptr;
+  LayerObserver* observer = nullptr;  // null: none
 };
 
 class LlamaModel {
@@ -48,7 +55,19 @@ class LlamaModel {
   // is split appends the same tokens at the same time, to caches of its own heads, and gets the
   // same logits; throws as Communicator.
   TensorView forward(std::span<const Token> tokens, KvCache& cache, Logits want,
-                     LayerObserver* observer = nullptr, RowPath path = RowPath::kInvariant);
+                     LayerObserver* observer = nullptr, RowPath path = RowPath::kInvariant) {
+    const PassPart part{tokens, &cache, observer};
+    return forward(std::span(&part, 1), want, path);
+  }
+
+  // forward() of up to kMaxSequences sequences in one pass: each gets the bits that it gets alone.
+  // With T the most tokens of a part, rows [s T, (s + 1) T) of the logits (kAll) are those of part
+  // s, the last of them those of its tokens, the others padding; kLast: row s. A part without
+  // tokens takes no row of its cache. Parts x T <= max_rows, and <= max_logits with kAll, as are
+  // the parts with kLast. The caches are of one kind and divide their KV heads alike. Of a pass of
+  // several parts kInvariant is asked.
+  TensorView forward(std::span<const PassPart> parts, Logits want,
+                     RowPath path = RowPath::kInvariant);
 
   // Runs forward() without an observer, and takes it back, until its backend has recorded the pass:
   // until then one of so many tokens over this cache takes longer. Nothing where there is nothing
@@ -95,14 +114,11 @@ class LlamaModel {
     bool last = true;
   };
   Tile tile_of(std::int64_t n, int index) const;
-  // Of a pass over n tokens that nothing observes; nullopt: no such pass is recorded.
-  std::optional<Backend::PassKey> key_of(std::int64_t n, const KvCache& cache, Logits want) const;
-  LayerObserver* begin(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer,
-                       RowPath path);
-  bool enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer,
-               const OnTile& on_tile);
-  void attend(int l, const Tile& tile, std::int64_t needed, KvCache& cache,
-              LayerObserver* observer);
+  // Of a pass over these parts that nothing observes; nullopt: no such pass is recorded.
+  std::optional<Backend::PassKey> key_of(std::span<const PassPart> parts, Logits want) const;
+  void begin(std::span<const PassPart> parts, RowPath path);
+  bool enqueue(std::int64_t logits, const OnTile& on_tile);  // logits: rows of them
+  void attend(int l, const Tile& tile, std::int64_t needed);
   void feed_forward(const LayerWeights& w, TensorView x);
   void add_product(TensorView in, const Matrix& w, TensorView x);
 
@@ -113,10 +129,10 @@ class LlamaModel {
   std::int64_t max_rows_, max_logits_, max_block_;
   TensorView stream_;  // f32 [n, D]: the residual stream of the pass
   RopeTable rope_;
-  std::unique_ptr<PassInputs> inputs_;
+  std::unique_ptr<PassParts> parts_;  // of the pass in progress
   TensorView lent_;
   RowPath path_ = RowPath::kInvariant;  // of the pass in progress
-  Tensor x_, h_, qkv_, q_, attn_, gate_up_, ffn_, parts_, logits_;
+  Tensor x_, h_, qkv_, q_, attn_, gate_up_, ffn_, products_, logits_;
   Lease lease_;
 };
 

@@ -93,13 +93,31 @@ std::int64_t group_of(const char* op, const TensorView& q, const KvView& kv) {
   return q.shape[1] / kv.kv_heads;
 }
 
-// The views of a pass of `rows` rows that ends at kv's length.
-void expect_length(const char* op, const KvView& kv, std::int64_t rows, const Backend::Traits& t) {
-  TF_CHECK(kv.length != nullptr && rows <= kMaxPassRows, "{}: {} rows, at most {}, {} a length", op,
-           rows, kMaxPassRows, kv.length == nullptr ? "without" : "with");
-  if (t.place != Place::kHost) return;
-  TF_CHECK(rows <= *kv.length && *kv.length <= kv.capacity,
-           "{}: {} new rows, {} with them, in a capacity of {}", op, rows, *kv.length, kv.capacity);
+// The views of a pass whose rows end at their lengths. Returns the rows of each sequence.
+std::int64_t expect_sequences(const char* op, const TensorView& q,
+                              std::span<const KvView> sequences, const Backend::Traits& t) {
+  const auto count = static_cast<std::int64_t>(sequences.size());
+  TF_CHECK(count >= 1 && sequences.size() <= kMaxSequences && q.shape[0] % count == 0,
+           "{}: {} rows of {} sequences, at most {}", op, q.shape[0], count, kMaxSequences);
+  const std::int64_t rows = q.shape[0] / count;
+  TF_CHECK(rows <= kMaxPassRows, "{}: {} rows, at most {}", op, rows, kMaxPassRows);
+  const KvView& one = sequences.front();
+  for (const KvView& kv : sequences) {
+    expect_kv(op, kv, t);
+    TF_CHECK(kv.length != nullptr, "{}: KV rows without a length", op);
+    TF_CHECK(kv.dtype == one.dtype && kv.first_head == one.first_head &&
+                 kv.kv_heads == one.kv_heads && kv.layer_heads == one.layer_heads &&
+                 kv.head_dim == one.head_dim && kv.rotate_on_read == one.rotate_on_read &&
+                 kv.on_host == one.on_host && (kv.appended == nullptr) == (one.appended == nullptr),
+             "{}: sequences of different shapes", op);
+    if (t.place != Place::kHost) continue;
+    const std::int64_t added = kv.appended == nullptr ? rows : *kv.appended;
+    TF_CHECK(added >= 0 && added <= rows && added <= *kv.length && *kv.length <= kv.capacity &&
+                 (added > 0 || *kv.length == 0),
+             "{}: {} new rows, {} with them, in a capacity of {}", op, added, *kv.length,
+             kv.capacity);
+  }
+  return rows;
 }
 
 void expect_rope(const char* op, const RopeView& rope, const KvView& kv) {
@@ -107,26 +125,33 @@ void expect_rope(const char* op, const RopeView& rope, const KvView& kv) {
   expect(op, rope.sin, kF32, {rope.cos.shape[0], kv.head_dim / 2}, Gaps::kNone);
 }
 
-void expect_attention(const TensorView& q, const KvView& kv, const RopeView& rope,
-                      const TensorView& out, const TensorView& mass, int chunk, RowPath path,
-                      const Backend::Traits& t) {
-  expect_kv("attention", kv, t);
-  const std::int64_t rows = q.shape[0], heads = q.shape[1];
+void expect_attention(const TensorView& q, std::span<const KvView> sequences, const RopeView& rope,
+                      const TensorView& out, std::span<const TensorView> mass, int chunk,
+                      RowPath path, const Backend::Traits& t) {
+  const std::int64_t rows = expect_sequences("attention", q, sequences, t), heads = q.shape[1];
+  const KvView& kv = sequences.front();
   const bool exact = path == RowPath::kInvariant || throughput_path(rows) == RowPath::kInvariant;
-  expect("attention: q", q, activations(t), {rows, heads, kv.head_dim});
-  expect("attention: out", out, activations(t), {rows, heads * kv.head_dim});
+  expect("attention: q", q, activations(t), {q.shape[0], heads, kv.head_dim});
+  expect("attention: out", out, activations(t), {q.shape[0], heads * kv.head_dim});
   group_of("attention", q, kv);
   expect_apart("attention", q, out);
-  expect_length("attention", kv, rows, t);
   if (kv.rotate_on_read) {
     expect_rope("attention: tables", rope, kv);
-    TF_CHECK(t.place != Place::kHost || *kv.length <= rope.cos.shape[0],
-             "attention: tables of {} positions for {} rows", rope.cos.shape[0], *kv.length);
+    for (const KvView& s : sequences) {
+      TF_CHECK(t.place != Place::kHost || *s.length <= rope.cos.shape[0],
+               "attention: tables of {} positions for {} rows", rope.cos.shape[0], *s.length);
+    }
   }
-  if (mass.data != nullptr) {
+  TF_CHECK(exact || kv.appended == nullptr, "attention: padding in {} rows for throughput", rows);
+  if (!mass.empty()) {
+    TF_CHECK(mass.size() == sequences.size() && kv.appended == nullptr,
+             "attention: mass of {} of {} sequences{}", mass.size(), sequences.size(),
+             kv.appended == nullptr ? "" : " with padding");
     TF_CHECK(chunk > 0 && exact, "attention: mass of chunks of {} rows over {} queries{}", chunk,
              rows, exact ? "" : " for throughput");
-    expect("attention: mass", mass, kF32, {kv.kv_heads, kv.capacity / chunk});
+    for (std::size_t s = 0; s < mass.size(); ++s) {
+      expect("attention: mass", mass[s], kF32, {kv.kv_heads, sequences[s].capacity / chunk});
+    }
   }
   TF_CHECK(!kv.on_host || (exact && !kv.rotate_on_read), "attention: {} rows on the host{}{}", rows,
            exact ? "" : " for throughput",
@@ -239,8 +264,9 @@ void Backend::linear(TensorView x, const Matrix& w, TensorView out, bool accumul
 }
 
 void Backend::rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                          const KvView& kv) {
-  expect_kv("rope_append", kv, traits_);
+                          std::span<const KvView> sequences) {
+  expect_sequences("rope_append", q, sequences, traits_);
+  const KvView& kv = sequences.front();
   const std::int64_t rows = q.shape[0], group = group_of("rope_append", q, kv);
   expect("rope_append: q", q, activations(traits_), {rows, q.shape[1], kv.head_dim});
   expect("rope_append: qkv", qkv, activations(traits_),
@@ -248,23 +274,23 @@ void Backend::rope_append(TensorView qkv, TensorView positions, const RopeView& 
   expect("rope_append: positions", positions, kI32, {rows}, Gaps::kNone);
   expect_rope("rope_append: tables", rope, kv);
   expect_apart("rope_append", qkv, q);
-  expect_length("rope_append", kv, rows, traits_);
   if (place() == Place::kHost) {
     expect_ids("rope_append: position", positions, rope.cos.shape[0]);
   }
-  do_rope_append(qkv, positions, rope, q, kv);
+  do_rope_append(qkv, positions, rope, q, sequences);
 }
 
-void Backend::attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                        TensorView mass, int chunk, RowPath path) {
-  expect_attention(q, kv, rope, out, mass, chunk, path, traits_);
-  do_attention(q, kv, rope, out, mass, chunk, path);
+void Backend::attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                        TensorView out, std::span<const TensorView> mass, int chunk, RowPath path) {
+  expect_attention(q, sequences, rope, out, mass, chunk, path, traits_);
+  do_attention(q, sequences, rope, out, mass, chunk, path);
 }
 
 void HostAttention::attend(TensorView q, const KvView& kv, TensorView out, TensorView mass,
                            int chunk) {
   expect_on_host("attend", kv);
-  expect_attention(q, kv, {}, out, mass, chunk, RowPath::kInvariant, kHostTraits);
+  expect_attention(q, std::span(&kv, 1), {}, out, std::span(&mass, mass.data != nullptr ? 1 : 0),
+                   chunk, RowPath::kInvariant, kHostTraits);
   do_attend(q, kv, out, mass, chunk);
 }
 

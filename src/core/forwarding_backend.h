@@ -66,12 +66,13 @@ class ForwardingBackend : public Backend {
     to_.linear(x, w, out, accumulate, path);
   }
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                      const KvView& kv) override {
-    to_.rope_append(qkv, positions, rope, q, kv);
+                      std::span<const KvView> sequences) override {
+    to_.rope_append(qkv, positions, rope, q, sequences);
   }
-  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk, RowPath path) override {
-    to_.attention(q, kv, rope, out, mass, chunk, path);
+  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                    TensorView out, std::span<const TensorView> mass, int chunk,
+                    RowPath path) override {
+    to_.attention(q, sequences, rope, out, mass, chunk, path);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override { to_.swiglu(gate_up, out); }
   void do_clear(TensorView out) override { to_.clear(out); }

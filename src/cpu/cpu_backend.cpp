@@ -1,6 +1,7 @@
 #include "cpu/cpu_backend.h"
 
 #include "core/host_backend.h"
+#include "core/sequences.h"
 #include "cpu/gemm.h"
 #include "cpu/kv_ops.h"
 #include "cpu/linear.h"
@@ -83,12 +84,19 @@ class CpuBackend final : public HostBackend {
     cpu::linear(workers_, gemm_, x, w, out, accumulate, path);
   }
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                      const KvView& kv) override {
-    cpu::rope_append(workers_, qkv, positions, rope, q, kv);
+                      std::span<const KvView> sequences) override {
+    for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t i, std::int64_t n) {
+      cpu::rope_append(workers_, qkv.rows(i, n), positions.rows(i, n), rope, q.rows(i, n),
+                       sequences[s]);
+    });
   }
-  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk, RowPath path) override {
-    cpu::attention(workers_, q, kv, rope, out, mass, chunk, path);
+  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                    TensorView out, std::span<const TensorView> mass, int chunk,
+                    RowPath path) override {
+    for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t i, std::int64_t n) {
+      cpu::attention(workers_, q.rows(i, n), sequences[s], rope, out.rows(i, n),
+                     mass.empty() ? TensorView{} : mass[s], chunk, path);
+    });
   }
   void do_swiglu(TensorView gate_up, TensorView out) override {
     cpu::swiglu(workers_, gate_up, out);
@@ -135,7 +143,11 @@ class CpuHostAttention final : public HostAttention {
                  int chunk) override {
     cpu::Workers workers = workers_;
     workers.scratch = scratch();
-    cpu::attention(workers, q, kv, {}, out, mass, chunk, RowPath::kInvariant);
+    for_each_sequence(q.shape[0], std::span(&kv, 1),
+                      [&](std::size_t, std::int64_t i, std::int64_t n) {
+                        cpu::attention(workers, q.rows(i, n), kv, {}, out.rows(i, n), mass, chunk,
+                                       RowPath::kInvariant);
+                      });
   }
   void do_score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                 TensorView scores) override {

@@ -1,5 +1,6 @@
 // The KV ops of the CPU backend: what CpuBackend forwards to. Contracts are those of Backend
-// (triforce/backend.h), which checks them; activations are f32 and contiguous.
+// (triforce/backend.h), which checks them, of one sequence without padding; activations are f32 and
+// contiguous.
 #pragma once
 #include <cstdint>
 

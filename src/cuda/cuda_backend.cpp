@@ -198,11 +198,14 @@ class CudaBackend final : public Backend, public DeviceQueue {
   void do_linear(TensorView x, const Matrix& w, TensorView out, bool accumulate,
                  RowPath path) override;
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                      const KvView& kv) override {
-    steps_.rope_append(qkv, positions, rope, q, kv, compute_.get());
+                      std::span<const KvView> sequences) override {
+    steps_.rope_append(qkv, positions, rope, q, sequences, compute_.get());
   }
-  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk, RowPath path) override;
+  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                    TensorView out, std::span<const TensorView> mass, int chunk,
+                    RowPath path) override;
+  void attend(TensorView q, const kernels::KvLanes& lanes, const RopeView& rope, TensorView out,
+              TensorView mass, int chunk);
   void do_swiglu(TensorView gate_up, TensorView out) override {
     steps_.swiglu(gate_up, out, compute_.get());
   }
@@ -395,22 +398,44 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
   }
 }
 
-void CudaBackend::do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                               TensorView mass, int chunk, RowPath path) {
+void CudaBackend::do_attention(TensorView q, std::span<const KvView> sequences,
+                               const RopeView& rope, TensorView out,
+                               std::span<const TensorView> mass, int chunk, RowPath path) {
+  const KvView& kv = sequences.front();
   if (kv.on_host) {
-    host_part().queue(q, kv, out, mass, chunk, stream());
+    host_part().queue(q, sequences, out, mass, chunk, stream());
     return;
   }
-  if (path == RowPath::kThroughput && q.shape[0] > kMaxBatchInvariantRows) {
-    kernels::attention_prefill(q, kv, rope, out, stream());
+  const std::int64_t each = q.shape[0] / static_cast<std::int64_t>(sequences.size());
+  const bool exact = path == RowPath::kInvariant || each <= kMaxBatchInvariantRows;
+  if (exact && mass.empty()) {
+    kernels::for_each_lanes(sequences, q.shape[0],
+                            [&](const kernels::KvLanes& lanes, auto first, auto n) {
+                              attend(q.rows(first, n), lanes, rope, out.rows(first, n), {}, chunk);
+                            });
     return;
   }
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    const std::int64_t first = static_cast<std::int64_t>(s) * each;
+    const TensorView mine = q.rows(first, each), to = out.rows(first, each);
+    if (exact) {
+      attend(mine, sequences[s], rope, to, mass.empty() ? TensorView{} : mass[s], chunk);
+    } else {
+      kernels::attention_prefill(mine, sequences[s], rope, to, stream());
+    }
+  }
+}
+
+void CudaBackend::attend(TensorView q, const kernels::KvLanes& lanes, const RopeView& rope,
+                         TensorView out, TensorView mass, int chunk) {
+  const KvView& kv = lanes.kv;
   const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.layer_heads, kv.capacity);
-  need(kernels::attention_bytes(q.shape[0], static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
-                                kv.capacity, split, mass.data != nullptr));
-  TF_CHECK(kv.kv_heads <= kMaxHeads, "attention of {} KV heads, at most {}", kv.kv_heads,
-           kMaxHeads);
-  kernels::attention(q, kv, rope, out, mass, chunk, split, scratch().data(),
+  need(lanes.count *
+       kernels::attention_bytes(q.shape[0] / lanes.count, static_cast<int>(q.shape[1]), kv.kv_heads,
+                                kv.head_dim, kv.capacity, split, mass.data != nullptr));
+  TF_CHECK(lanes.count * kv.kv_heads <= kMaxHeads, "attention of {} x {} KV heads, at most {}",
+           lanes.count, kv.kv_heads, kMaxHeads);
+  kernels::attention(q, lanes, rope, out, mass, chunk, split, scratch().data(),
                      static_cast<unsigned*>(arrivals_.data()), stream());
 }
 

@@ -37,18 +37,21 @@ bool FusedSteps::can_go_on(const TensorView& out, const TensorView& result) cons
 }
 
 bool FusedSteps::can_append(const TensorView& qkv, const TensorView& positions,
-                            const RopeView& rope, const TensorView& q, const KvView& kv) const {
+                            const RopeView& rope, const TensorView& q,
+                            const kernels::KvLanes& lanes) const {
   if (!can_go_on(qkv, q) || append_.count == append_.kv.size()) return false;
+  const KvView& kv = lanes.kv;
   if (append_.count == 0) return kv.first_head == 0;
-  const KvView& last = append_.parts().back();
+  if (append_.ranges().back().count != lanes.count) return false;
+  const KvView& last = append_.ranges().back().kv;
   const TensorView& before = append_.q;
   TensorView both = before;
   both.shape[1] += q.shape[1];
   return kv.first_head == last.first_head + last.kv_heads && kv.dtype == last.dtype &&
          kv.head_dim == last.head_dim && kv.capacity == last.capacity && kv.length == last.length &&
-         kv.rotate_on_read == last.rotate_on_read && same(positions, append_.positions) &&
-         same(rope.cos, append_.rope.cos) && same(rope.sin, append_.rope.sin) &&
-         same(q, both.slice(1, before.shape[1], q.shape[1]));
+         kv.appended == last.appended && kv.rotate_on_read == last.rotate_on_read &&
+         same(positions, append_.positions) && same(rope.cos, append_.rope.cos) &&
+         same(rope.sin, append_.rope.sin) && same(q, both.slice(1, before.shape[1], q.shape[1]));
 }
 
 FusedSteps::Held FusedSteps::take() {
@@ -66,7 +69,7 @@ void FusedSteps::finish(cudaStream_t stream) {
   if (product.w.data == nullptr) return;
   kernels::linear(product.x, product.w, product.out, false, stream);
   if (append.count == 0) return;
-  kernels::rope_append(product.out, append.positions, append.rope, append.q, append.parts(),
+  kernels::rope_append(product.out, append.positions, append.rope, append.q, append.ranges(),
                        stream);
 }
 
@@ -107,10 +110,16 @@ void FusedSteps::swiglu(TensorView gate_up, TensorView out, cudaStream_t stream)
 }
 
 void FusedSteps::rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
-                             TensorView q, const KvView& kv, cudaStream_t stream) {
-  if (!can_append(qkv, positions, rope, q, kv)) {
+                             TensorView q, std::span<const KvView> sequences, cudaStream_t stream) {
+  const kernels::KvLanes all = kernels::lanes_of(sequences);
+  if (static_cast<std::size_t>(all.count) < sequences.size() ||
+      !can_append(qkv, positions, rope, q, all)) {
     finish(stream);
-    kernels::rope_append(qkv, positions, rope, q, std::span(&kv, 1), stream);
+    kernels::for_each_lanes(
+        sequences, q.shape[0], [&](const kernels::KvLanes& lanes, auto first, auto rows) {
+          kernels::rope_append(qkv.rows(first, rows), positions.rows(first, rows), rope,
+                               q.rows(first, rows), std::span(&lanes, 1), stream);
+        });
     return;
   }
   if (append_.count == 0) {
@@ -118,11 +127,11 @@ void FusedSteps::rope_append(TensorView qkv, TensorView positions, const RopeVie
   } else {
     append_.q.shape[1] += q.shape[1];
   }
-  append_.kv[append_.count++] = kv;
-  if (kernels::kv_heads_of(append_.parts()) < kv.layer_heads) return;
+  append_.kv[append_.count++] = all;
+  if (kernels::kv_heads_of(append_.ranges()) < all.kv.layer_heads) return;
   const auto [product, append] = take();
   kernels::linear_rope_append(product.x, product.w, qkv, append.positions, append.rope, append.q,
-                              append.parts(), stream);
+                              append.ranges(), stream);
 }
 
 void FusedSteps::to_probs(TensorView logits, const SamplingParams& params, TensorView probs,

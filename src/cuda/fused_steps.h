@@ -21,7 +21,7 @@ class FusedSteps {
   void linear(TensorView x, const Matrix& w, TensorView out, bool accumulate, cudaStream_t stream);
   void swiglu(TensorView gate_up, TensorView out, cudaStream_t stream);
   void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                   const KvView& kv, cudaStream_t stream);
+                   std::span<const KvView> sequences, cudaStream_t stream);
   // As the calls of Backend; sample() leaves its result where kernels::sample() does.
   void to_probs(TensorView logits, const SamplingParams& params, TensorView probs,
                 cudaStream_t stream);
@@ -48,9 +48,9 @@ class FusedSteps {
     TensorView positions;
     RopeView rope;
     TensorView q;
-    std::array<KvView, kernels::kMaxKvParts> kv;
+    std::array<kernels::KvLanes, kernels::kMaxHeadRanges> kv;
     std::size_t count = 0;
-    std::span<const KvView> parts() const { return std::span(kv).first(count); }
+    std::span<const kernels::KvLanes> ranges() const { return std::span(kv).first(count); }
   };
   // What one kernel makes, or two.
   struct Held {
@@ -70,7 +70,7 @@ class FusedSteps {
   bool can_go_on(const TensorView& out, const TensorView& result) const;
   // Whether it can also append these heads, beside those of append_.
   bool can_append(const TensorView& qkv, const TensorView& positions, const RopeView& rope,
-                  const TensorView& q, const KvView& kv) const;
+                  const TensorView& q, const kernels::KvLanes& lanes) const;
   // What is held back but probabilities, which ends with that: each is queued once, even if a
   // launch throws.
   Held take();

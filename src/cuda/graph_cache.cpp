@@ -42,7 +42,10 @@ void GraphCache::run(const Backend::PassKey& key, cudaStream_t stream,
 }
 
 void GraphCache::forget(std::uint64_t id) noexcept {
-  std::erase_if(passes_, [&](const auto& p) { return p.first.model == id || p.first.cache == id; });
+  std::erase_if(passes_, [&](const auto& p) {
+    const auto& caches = p.first.caches;
+    return p.first.model == id || std::find(caches.begin(), caches.end(), id) != caches.end();
+  });
 }
 
 bool GraphCache::is_unrecorded(const Backend::PassKey& key) const {

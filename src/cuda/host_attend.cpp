@@ -7,6 +7,8 @@
 namespace triforce::cuda {
 namespace {
 
+constexpr std::int64_t kNumbers = 2 * kMaxSequences;
+
 // Elements of the buffers, f32.
 struct Sizes {
   std::int64_t q = 0, mass = 0;
@@ -36,51 +38,57 @@ TensorView flat(TensorView q) {
 std::int64_t HostAttend::bytes(const Backend::ScratchShape& shape) const {
   if (shape.host_heads == 0) return 0;
   const Sizes n = sizes_of(shape);
-  return size_of(DType::kI32) + (2 * n.q + n.mass) * size_of(DType::kF32) +
+  return (kNumbers + 2 * n.q + n.mass) * size_of(DType::kF32) +
          attention_->scratch_bytes(shape_of_call(shape));
 }
 
 void HostAttend::stage(CudaAllocator& allocator, const Backend::ScratchShape& shape) {
-  for (Buffer* b : {&length_, &q_, &out_, &mass_}) *b = Buffer();
+  for (Buffer* b : {&numbers_, &q_, &out_, &mass_}) *b = Buffer();
   attention_->release();
   if (shape.host_heads == 0) return;
   const auto take = [&](std::int64_t elements) {
     return Buffer(allocator, elements * size_of(DType::kF32), Place::kPinned, MemTag::kStaging);
   };
   const Sizes n = sizes_of(shape);
-  length_ = take(1);
+  numbers_ = take(kNumbers);
   q_ = take(n.q);
   out_ = take(n.q);
   mass_ = take(n.mass);
+  results_.reserve(1 + kMaxSequences);
   attention_->reserve(allocator, shape_of_call(shape));
 }
 
-HostAttend::Job& HostAttend::next_job(TensorView q, const KvView& kv, int chunk,
-                                      cudaStream_t stream) {
-  TF_CHECK(!pending_, "work for the host before the last one was joined");
+TensorView HostAttend::stage_queries(TensorView q, cudaStream_t stream) {
+  TF_CHECK(results_.empty(), "work for the host before the last one was joined");
   TF_CHECK(q.numel() * size_of(DType::kF32) <= q_.bytes(), "{} elements of queries on the host",
            q.numel());
+  const TensorView staged =
+      q.rank == 3 ? make_view(q_.data(), DType::kF32, {q.shape[0], q.shape[1], q.shape[2]})
+                  : make_view(q_.data(), DType::kF32, {q.shape[0], q.shape[1]});
+  kernels::convert(flat(q), flat(staged), stream);
+  return staged;
+}
+
+TensorView HostAttend::stage_mass(TensorView to) {
+  const std::int64_t n = to.shape[0], m = to.shape[1];
+  const TensorView v =
+      make_view(static_cast<float*>(mass_.data()) + mass_used_, DType::kF32, {n, m});
+  mass_used_ += n * m;
+  TF_CHECK(mass_used_ * size_of(DType::kF32) <= mass_.bytes(),
+           "{} chunks of {} KV heads on the host", m, n);
+  results_.push_back({v, to});
+  return v;
+}
+
+HostAttend::Job& HostAttend::next_job() {
   if (queued_ - ended_.load() == jobs_.size()) synchronize();
   Job& job = jobs_[queued_++ % jobs_.size()];
   job = Job();
   job.self = this;
-  job.kv = kv;
-  job.chunk = chunk;
-  job.q = q.rank == 3 ? make_view(q_.data(), DType::kF32, {q.shape[0], q.shape[1], q.shape[2]})
-                      : make_view(q_.data(), DType::kF32, {q.shape[0], q.shape[1]});
-  kernels::convert(flat(q), flat(job.q), stream);
   return job;
 }
 
-TensorView HostAttend::staged_mass(std::int64_t n, std::int64_t m) const {
-  const TensorView v = make_view(mass_.data(), DType::kF32, {n, m});
-  TF_CHECK(v.bytes() <= mass_.bytes(), "{} chunks of {} KV heads on the host", m, n);
-  return v;
-}
-
-void HostAttend::start(Job& job, cudaStream_t stream) {
-  TF_CUDA(cudaEventRecord(ready_.get(), stream));
-  TF_CUDA(cudaStreamWaitEvent(stream_.get(), ready_.get()));
+void HostAttend::start(Job& job) {
   TF_CUDA(cudaLaunchHostFunc(
       stream_.get(),
       [](void* argument) {
@@ -88,7 +96,6 @@ void HostAttend::start(Job& job, cudaStream_t stream) {
         mine.self->run(mine);
       },
       &job));
-  TF_CUDA(cudaEventRecord(finished_.get(), stream_.get()));
 }
 
 void HostAttend::run(const Job& job) noexcept {
@@ -104,34 +111,62 @@ void HostAttend::run(const Job& job) noexcept {
   ++ended_;
 }
 
-void HostAttend::queue(TensorView q, const KvView& kv, TensorView out, TensorView mass, int chunk,
-                       cudaStream_t stream) {
-  Job& job = next_job(q, kv, chunk, stream);
-  job.out = make_view(out_.data(), DType::kF32, {q.shape[0], q.shape[1] * q.shape[2]});
-  if (mass.data != nullptr) job.mass = staged_mass(mass.shape[0], mass.shape[1]);
-  job.kv.length = static_cast<const std::int32_t*>(length_.data());
-  TF_CUDA(cudaMemcpyAsync(length_.data(), kv.length, sizeof(std::int32_t), cudaMemcpyDeviceToHost,
-                          stream));
-  start(job, stream);
-  pending_ = {&job, out, mass};
+// The host's stream goes on where `stream` is.
+void HostAttend::follow(cudaStream_t stream) {
+  TF_CUDA(cudaEventRecord(ready_.get(), stream));
+  TF_CUDA(cudaStreamWaitEvent(stream_.get(), ready_.get()));
+}
+
+void HostAttend::queue(TensorView q, std::span<const KvView> sequences, TensorView out,
+                       std::span<const TensorView> mass, int chunk, cudaStream_t stream) {
+  const TensorView queries = stage_queries(q, stream);
+  const TensorView results =
+      make_view(out_.data(), DType::kF32, {q.shape[0], q.shape[1] * q.shape[2]});
+  results_.push_back({results, out});
+  auto* number = static_cast<std::int32_t*>(numbers_.data());
+  const auto bring = [&](const std::int32_t*& from) {
+    if (from == nullptr) return;
+    TF_CUDA(cudaMemcpyAsync(number, from, sizeof(std::int32_t), cudaMemcpyDeviceToHost, stream));
+    from = number++;
+  };
+  std::array<Job*, kMaxSequences> jobs;
+  const std::int64_t rows = q.shape[0] / static_cast<std::int64_t>(sequences.size());
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    Job& job = *(jobs[s] = &next_job());
+    const std::int64_t first = static_cast<std::int64_t>(s) * rows;
+    job.q = queries.rows(first, rows);
+    job.out = results.rows(first, rows);
+    if (!mass.empty()) job.mass = stage_mass(mass[s]);
+    job.kv = sequences[s];
+    job.chunk = chunk;
+    bring(job.kv.length);
+    bring(job.kv.appended);
+  }
+  follow(stream);
+  for (std::size_t s = 0; s < sequences.size(); ++s) start(*jobs[s]);
+  TF_CUDA(cudaEventRecord(finished_.get(), stream_.get()));
 }
 
 void HostAttend::score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores, cudaStream_t stream) {
-  Job& job = next_job(q, kv, chunk, stream);
+  Job& job = next_job();
   job.scores = true;
-  job.mass = staged_mass(kv.kv_heads, n_chunks);
-  start(job, stream);
-  pending_ = {&job, {}, scores};
+  job.q = stage_queries(q, stream);
+  job.kv = kv;
+  job.chunk = chunk;
+  job.mass = stage_mass(scores.slice(1, 0, n_chunks));
+  follow(stream);
+  start(job);
+  TF_CUDA(cudaEventRecord(finished_.get(), stream_.get()));
   join(stream);
 }
 
 void HostAttend::join(cudaStream_t stream) {
-  TF_CHECK(pending_.has_value(), "nothing on the host to join");
+  TF_CHECK(!results_.empty(), "nothing on the host to join");
   TF_CUDA(cudaStreamWaitEvent(stream, finished_.get()));
-  if (pending_->out.data != nullptr) kernels::convert(pending_->job->out, pending_->out, stream);
-  if (pending_->mass.data != nullptr) kernels::convert(pending_->job->mass, pending_->mass, stream);
-  pending_.reset();
+  for (const Result& r : results_) kernels::convert(r.staged, r.to, stream);
+  results_.clear();
+  mass_used_ = 0;
 }
 
 void HostAttend::rethrow() {

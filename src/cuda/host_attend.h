@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <optional>
+#include <span>
+#include <vector>
 
 #include "cuda/cuda_allocator.h"
 #include "cuda/host_wait.h"
@@ -32,8 +33,8 @@ class HostAttend {
   HostAttention& attention() const { return *attention_; }
 
   // As Backend::attention(), beside what `stream` is given next and before join().
-  void queue(TensorView q, const KvView& kv, TensorView out, TensorView mass, int chunk,
-             cudaStream_t stream);
+  void queue(TensorView q, std::span<const KvView> sequences, TensorView out,
+             std::span<const TensorView> mass, int chunk, cudaStream_t stream);
   void join(cudaStream_t stream);
   // Backend::score_chunks().
   void score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks, TensorView scores,
@@ -49,28 +50,31 @@ class HostAttend {
     KvView kv;
     int chunk = 0;
   };
-  // Where out and mass of the call that was not joined yet shall be.
-  struct Pending {
-    const Job* job = nullptr;
-    TensorView out, mass;
+  // Where results of the call that was not joined yet are, in page-locked memory, and shall be.
+  struct Result {
+    TensorView staged, to;
   };
-  // The queries q[n, m], or [n, h, d], as job.q of the same shape.
-  Job& next_job(TensorView q, const KvView& kv, int chunk, cudaStream_t stream);
-  // [n, m] in mass_.
-  TensorView staged_mass(std::int64_t n, std::int64_t m) const;
-  void start(Job& job, cudaStream_t stream);
+  // The queries q[n, m], or [n, h, d], in q_: of the same shape.
+  TensorView stage_queries(TensorView q, cudaStream_t stream);
+  // f32 of the shape of `to` [n, m], in mass_.
+  TensorView stage_mass(TensorView to);
+  Job& next_job();
+  void follow(cudaStream_t stream);
+  void start(Job& job);
   void run(const Job& job) noexcept;
 
   std::shared_ptr<HostAttention> attention_;
   const HostWait& wait_;
   Stream stream_ = make_stream();
   EventHandle ready_ = make_event(false), finished_ = make_event(false);
-  Buffer length_, q_, out_, mass_;
+  Buffer numbers_;  // i32: what lengths and numbers of appended rows point to
+  Buffer q_, out_, mass_;
   // Those queued but not run yet must stay: a pass is queued ahead of its layers.
   std::array<Job, 256> jobs_;
   std::uint64_t queued_ = 0;
   std::atomic<std::uint64_t> ended_{0};
-  std::optional<Pending> pending_;
+  std::vector<Result> results_;  // of what was not joined yet
+  std::int64_t mass_used_ = 0;   // elements
   std::exception_ptr failure_;
 };
 

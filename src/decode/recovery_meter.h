@@ -70,8 +70,8 @@ class RecoveryMeter {
   int layers_, kv_heads_;
   Lease lease_;
   RowCount length_;  // of the full cache with the row's token
-  Tensor mass_;        // [Hkv, capacity] f32
-  Tensor attended_;    // [1, H d]: what attention gives, not used
+  Tensor mass_;      // [Hkv, capacity] f32
+  Tensor attended_;  // [1, H d]: what attention gives, not used
   std::vector<float> host_mass_;
   HeldTokens held_;
   bool expects_drafts_ = true;

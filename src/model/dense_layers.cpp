@@ -34,9 +34,7 @@ std::vector<HeadRange> stored_heads(int layers, int kv_heads, const SharedLayers
 }
 
 DenseLayers::DenseLayers(Backend& backend, const SharedLayers& shared, std::int64_t max_append)
-    : b_(backend),
-      full_(checked(shared)),
-      saved_(make_saved(backend, shared, max_append)) {}
+    : b_(backend), full_(checked(shared)), saved_(make_saved(backend, shared, max_append)) {}
 
 std::int64_t DenseLayers::bytes(int count, int kv_heads, int head_dim, std::int64_t max_append,
                                 DType dtype, int granule) {
@@ -69,8 +67,6 @@ void DenseLayers::end() {
 
 int DenseLayers::runs(int l) const { return static_cast<int>(full_.homes(l).size()); }
 
-KvView DenseLayers::run(int l, int i) const {
-  return full_.homes(l)[static_cast<std::size_t>(i)];
-}
+KvView DenseLayers::run(int l, int i) const { return full_.homes(l)[static_cast<std::size_t>(i)]; }
 
 }  // namespace triforce

@@ -112,9 +112,7 @@ int FullCache::destinations(int l) const {
   return runs_ == &short_runs_ ? static_cast<int>(homes(l).size()) : 0;
 }
 
-KvView FullCache::destination(int l, int i) const {
-  return homes(l)[static_cast<std::size_t>(i)];
-}
+KvView FullCache::destination(int l, int i) const { return homes(l)[static_cast<std::size_t>(i)]; }
 
 int FullCache::runs(int l) const {
   return static_cast<int>((*runs_)[static_cast<std::size_t>(l)].size());

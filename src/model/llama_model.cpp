@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "model/pass_inputs.h"
+#include "model/pass_parts.h"
 #include "triforce/model.h"
 
 namespace triforce {
@@ -17,7 +17,7 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
       max_logits_(max_logits),
       max_block_(std::max(max_rows, block.tokens)),
       rope_(make_rope_table(backend, weights.config, positions, weights.tag)),
-      inputs_(std::make_unique<PassInputs>(backend, max_block_, max_rows)),
+      parts_(std::make_unique<PassParts>(backend, max_block_, max_rows)),
       lease_(backend, scratch_shape(weights.config, max_rows, positions, weights.shard)) {
   TF_CHECK(max_rows >= 1 && max_logits >= 1, "{} rows, {} logits", max_rows, max_logits);
   const Shard& s = weights.shard;
@@ -35,7 +35,7 @@ LlamaModel::LlamaModel(Backend& backend, const ModelWeights& weights, std::int64
   attn_ = make(act, {max_rows, shape_.query_width()});
   gate_up_ = make(act, {max_rows, 2 * shape_.intermediate});
   ffn_ = make(act, {max_rows, shape_.intermediate});
-  if (ranks_ != nullptr) parts_ = make(DType::kF32, {s.size, max_rows, c.hidden});
+  if (ranks_ != nullptr) products_ = make(DType::kF32, {s.size, max_rows, c.hidden});
   logits_ = make(DType::kF32, {max_logits, c.vocab});
 }
 
@@ -93,62 +93,60 @@ LlamaModel::Tile LlamaModel::tile_of(std::int64_t n, int index) const {
   return {index, first, rows, first + rows == n};
 }
 
-// Returns the observer if it wants to see the pass.
-LayerObserver* LlamaModel::begin(std::span<const Token> tokens, KvCache& cache,
-                                 LayerObserver* observer, RowPath path) {
+void LlamaModel::begin(std::span<const PassPart> parts, RowPath path) {
   path_ = path;
-  const auto n = static_cast<std::int64_t>(tokens.size());
-  const std::int64_t vocab = weights_.config.vocab, width = weights_.config.hidden;
+  const std::int64_t n = PassParts::rows_of(parts), width = weights_.config.hidden;
   stream_ = n <= x_.view().shape[0] ? x_.view() : lent_;
   TF_CHECK(n <= stream_.shape[0], "the residual stream of {} rows: memory for {}", n,
            stream_.shape[0]);
   stream_ = make_view(stream_.data, DType::kF32, {n, width});
   TF_CHECK(n >= 1 && n <= max_block(), "pass of {} rows, at most {}", n, max_block());
-  for (const Token t : tokens) {
-    if (t < 0 || t >= vocab) {
-      throw_input("TokenRange", "token {}: expected 0 to {}", t, vocab - 1);
+  TF_CHECK(parts.size() == 1 || path == RowPath::kInvariant, "{} parts of a pass for throughput",
+           parts.size());
+  for (const PassPart& part : parts) {
+    for (const Token t : part.tokens) {
+      if (t < 0 || t >= weights_.config.vocab) {
+        throw_input("TokenRange", "token {}: expected 0 to {}", t, weights_.config.vocab - 1);
+      }
     }
   }
-  LayerObserver* const observing =
-      observer != nullptr && observer->begin_pass(n, path) ? observer : nullptr;
-  inputs_->set(tokens, cache.begin(n, std::min(n, max_rows_), path));
-  return observing;
+  parts_->begin(parts, path);
 }
 
-TensorView LlamaModel::forward(std::span<const Token> tokens, KvCache& cache, Logits want,
-                               LayerObserver* observer, RowPath path) {
-  const auto n = static_cast<std::int64_t>(tokens.size());
+TensorView LlamaModel::forward(std::span<const PassPart> parts, Logits want, RowPath path) {
+  const std::int64_t n = PassParts::rows_of(parts);
+  // A prompt's logits are never computed but for the row that is sampled.
+  const std::int64_t logits = want == Logits::kAll    ? n
+                              : want == Logits::kLast ? static_cast<std::int64_t>(parts.size())
+                                                      : 0;
   TF_CHECK(n <= max_rows_, "pass of {} rows, at most {}", n, max_rows_);
-  TF_CHECK(want != Logits::kAll || n <= max_logits_, "{} rows of logits, at most {}", n,
-           max_logits_);
-  LayerObserver* const observing = begin(tokens, cache, observer, path);
-  const auto body = [&] { enqueue(n, cache, want, observing, {}); };
-  const bool records = observing == nullptr && path == RowPath::kInvariant;
-  const auto key = records ? key_of(n, cache, want) : std::nullopt;
-  // The call captures one pointer: std::function would allocate for the five of `body`.
+  TF_CHECK(logits <= max_logits_, "{} rows of logits, at most {}", logits, max_logits_);
+  begin(parts, path);
+  const auto body = [&] { enqueue(logits, {}); };
+  const bool records = !parts_->is_observed() && path == RowPath::kInvariant;
+  const auto key = records ? key_of(parts, want) : std::nullopt;
+  // The call captures one pointer: std::function would allocate for those of `body`.
   b_.replay(key.value_or(Backend::PassKey{}), [&body] { body(); });
-  cache.end();
-  switch (want) {
-    case Logits::kNone:
-      return {};
-    case Logits::kLast:
-      return logits_.view().rows(0, 1);
-    case Logits::kAll:
-      return logits_.view().rows(0, n);
-  }
-  return {};
+  parts_->end();
+  return logits == 0 ? TensorView{} : logits_.view().rows(0, logits);
 }
 
-std::optional<Backend::PassKey> LlamaModel::key_of(std::int64_t n, const KvCache& cache,
+std::optional<Backend::PassKey> LlamaModel::key_of(std::span<const PassPart> parts,
                                                    Logits want) const {
-  const bool recordable = cache.recordable() && (ranks_ == nullptr || ranks_->recordable());
-  if (!recordable) return std::nullopt;
-  const auto kind = 4 * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(want);
-  return Backend::PassKey{lease_.id(), cache.id(), kind};
+  if (ranks_ != nullptr && !ranks_->recordable()) return std::nullopt;
+  Backend::PassKey key{.model = lease_.id()};
+  for (std::size_t s = 0; s < parts.size(); ++s) {
+    if (!parts[s].cache->recordable()) return std::nullopt;
+    key.caches[s] = parts[s].cache->id();
+  }
+  key.kind =
+      4 * static_cast<std::uint32_t>(PassParts::rows_of(parts)) + static_cast<std::uint32_t>(want);
+  return key;
 }
 
 void LlamaModel::record_pass(std::span<const Token> tokens, KvCache& cache, Logits want) {
-  const auto key = key_of(static_cast<std::int64_t>(tokens.size()), cache, want);
+  const PassPart part{tokens, &cache};
+  const auto key = key_of(std::span(&part, 1), want);
   if (!key) return;
   const std::int64_t length = cache.length();
   for (int time = 0; time < 2 && b_.is_unrecorded(*key); ++time) {
@@ -159,12 +157,12 @@ void LlamaModel::record_pass(std::span<const Token> tokens, KvCache& cache, Logi
 
 bool LlamaModel::prefill(std::span<const Token> tokens, KvCache& cache, LayerObserver* observer,
                          const OnTile& on_tile) {
-  const auto n = static_cast<std::int64_t>(tokens.size());
-  LayerObserver* const observing = begin(tokens, cache, observer, throughput_path(n));
+  const PassPart part{tokens, &cache, observer};
+  begin(std::span(&part, 1), throughput_path(static_cast<std::int64_t>(tokens.size())));
   bool whole = false;
-  const auto body = [&] { whole = enqueue(n, cache, Logits::kNone, observing, on_tile); };
+  const auto body = [&] { whole = enqueue(0, on_tile); };
   b_.replay({}, [&body] { body(); });
-  whole ? cache.end() : cache.cancel();
+  whole ? parts_->end() : parts_->cancel();
   if (stream_.data == lent_.data) b_.clear(stream_);
   return whole;
 }
@@ -175,7 +173,7 @@ void LlamaModel::add_product(TensorView in, const Matrix& w, TensorView x) {
   if (ranks_ == nullptr) return b_.linear(in, w, x, true, path_);
   const Shard& s = ranks_->shard();
   const std::int64_t rows = x.shape[0], width = x.shape[1];
-  const TensorView all = make_view(parts_.view().data, DType::kF32, {s.size * rows, width});
+  const TensorView all = make_view(products_.view().data, DType::kF32, {s.size * rows, width});
   b_.linear(in, w, all.rows(s.rank * rows, rows), false, path_);
   const TensorView parts = make_view(all.data, DType::kF32, {s.size, rows, width});
   ranks_->all_gather(parts);
@@ -184,8 +182,7 @@ void LlamaModel::add_product(TensorView in, const Matrix& w, TensorView x) {
 
 // Attention of layer l over the newest `needed` rows of a tile; 0: only its K and V are wanted.
 // Adds the result to those rows of x.
-void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed, KvCache& cache,
-                        LayerObserver* observer) {
+void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed) {
   const std::int64_t n = tile.rows;
   const TensorView x = stream_.rows(tile.first, n);
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(l)];
@@ -195,51 +192,45 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed, KvCache& c
   const RopeView rope = rope_.view();
   b_.rms_norm(x, w.attn_norm.view(), static_cast<float>(weights_.config.rms_norm_eps), h);
   b_.linear(h, w.qkv, qkv, false, path_);
-  const TensorView mass = observer != nullptr ? observer->mass(l) : TensorView{};
-  const std::int64_t rows = mass.data != nullptr ? n : needed;  // the mass is of all queries
-  const auto observe = [&](int i, const TensorView& run_q, const KvView& kv) {
-    if (observer != nullptr && tile.last) observer->on_run(l, run_q, kv);
-    cache.done(l, i, tile.index);
-  };
+  const std::int64_t rows = parts_->wants_mass(l) ? n : needed;  // the mass is of all queries
   const std::int64_t group = shape_.heads / shape_.kv_heads;
   const auto queries_of = [&](const KvView& kv) {
     return q.slice(1, kv.first_head * group, kv.kv_heads * group);
   };
-  const int placement = cache.placement_of(l);
-  const auto in_pass = [&](KvView kv) {
-    kv.length = inputs_->length(placement, tile.index);
-    return kv;
+  const auto append = [&](std::span<const KvView> run) {
+    b_.rope_append(qkv, parts_->positions(l).rows(tile.first, n), rope, queries_of(run.front()),
+                   run);
   };
-  const auto append = [&](const KvView& kv) {
-    b_.rope_append(qkv, inputs_->positions(placement).rows(tile.first, n), rope, queries_of(kv),
-                   kv);
+  const auto observe = [&](int i, std::span<const KvView> run) {
+    if (tile.last) parts_->observe(l, queries_of(run.front()), run);
+    parts_->done(l, i, tile.index);
   };
-  const int destinations = cache.destinations(l);
-  for (int i = 0; i < destinations; ++i) append(in_pass(cache.destination(l, i)));
-  std::optional<KvView> on_host;  // run 0, which the host computes while the others are queued
-  for (int i = 0; i < cache.runs(l); ++i) {
-    const KvView kv = in_pass(cache.run(l, i, tile.index));
+  const int destinations = parts_->destinations(l), runs = parts_->runs(l);
+  for (int i = 0; i < destinations; ++i) append(parts_->destination(l, i));
+  bool host_works = false;  // with run 0, while the others are queued
+  for (int i = 0; i < runs; ++i) {
+    const std::span<const KvView> run = parts_->run(l, i, tile.index);
+    const KvView& kv = run.front();
     const TensorView run_q = queries_of(kv);
-    if (destinations == 0) append(kv);
-    cache.on_queries(l, run_q, rope);
+    if (destinations == 0) append(run);
+    parts_->on_queries(l, run_q, rope);
+    bool on_host = false;
     if (rows > 0) {
       const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
       const TensorView out = attn_.view().slice(1, first * kv.head_dim, heads * kv.head_dim);
-      const bool with_mass = mass.data != nullptr;
-      b_.attention(run_q.rows(n - rows, rows), kv, rope, out.rows(n - rows, rows),
-                   with_mass ? mass.rows(kv.first_head, kv.kv_heads) : TensorView{},
-                   with_mass ? observer->mass_chunk() : 0, path_);
+      on_host =
+          parts_->attend(l, run_q.rows(n - rows, rows), run, rope, out.rows(n - rows, rows), path_);
     }
-    if (kv.on_host && rows > 0) {
+    if (on_host) {
       TF_CHECK(i == 0, "run {} on the host", i);
-      on_host = kv;
+      host_works = true;
     } else {
-      observe(i, run_q, kv);
+      observe(i, run);
     }
   }
-  if (on_host) {
+  if (host_works) {
     b_.join_host();
-    observe(0, queries_of(*on_host), *on_host);
+    observe(0, parts_->run(l, 0, tile.index));
   }
   if (needed > 0) {
     add_product(attn_.view().rows(n - needed, needed), w.out, x.rows(n - needed, needed));
@@ -259,19 +250,18 @@ void LlamaModel::feed_forward(const LayerWeights& w, TensorView x) {
 }
 
 // False: on_tile stopped it.
-bool LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObserver* observer,
-                         const OnTile& on_tile) {
-  // A prompt's logits are never computed but for the row that is sampled.
-  const std::int64_t logits_rows = want == Logits::kAll ? n : want == Logits::kLast ? 1 : 0;
-  b_.embed(inputs_->tokens(), weights_.embed.view(), stream_);
+bool LlamaModel::enqueue(std::int64_t logits, const OnTile& on_tile) {
+  const std::int64_t n = parts_->rows(), parts = parts_->count();
+  // After the last layer's keys and values only the rows that logits are made of matter.
+  const std::int64_t last_rows = parts == 1 || logits == 0 ? logits : n;
+  b_.embed(parts_->tokens(), weights_.embed.view(), stream_);
   const int layers = static_cast<int>(weights_.layers.size());
   for (int l = 0; l < layers; ++l) {
     Tile tile;
     do {
       tile = tile_of(n, tile.rows == 0 ? 0 : tile.index + 1);
-      // After the last layer's keys and values only the rows that logits are made of matter.
-      const std::int64_t needed = l + 1 < layers ? tile.rows : tile.last ? logits_rows : 0;
-      attend(l, tile, needed, cache, observer);
+      const std::int64_t needed = l + 1 < layers ? tile.rows : tile.last ? last_rows : 0;
+      attend(l, tile, needed);
       if (needed > 0) {
         feed_forward(weights_.layers[static_cast<std::size_t>(l)],
                      stream_.rows(tile.first + tile.rows - needed, needed));
@@ -280,11 +270,16 @@ bool LlamaModel::enqueue(std::int64_t n, KvCache& cache, Logits want, LayerObser
       if (on_tile && !on_tile(rows / layers, n)) return false;
     } while (!tile.last);
   }
-  if (logits_rows == 0) return true;
-  const TensorView h = h_.view().rows(0, logits_rows);
-  b_.rms_norm(stream_.rows(n - logits_rows, logits_rows), weights_.final_norm.view(),
-              static_cast<float>(weights_.config.rms_norm_eps), h);
-  b_.linear(h, weights_.lm_head, logits_.view().rows(0, logits_rows), false, path_);
+  if (logits == 0) return true;
+  // All rows, or each part's last.
+  const std::int64_t step = n / logits;
+  TensorView rows = stream_.rows(step - 1, 1);
+  rows.shape[0] = logits;
+  rows.stride[0] *= step;
+  const TensorView h = h_.view().rows(0, logits);
+  b_.rms_norm(rows, weights_.final_norm.view(), static_cast<float>(weights_.config.rms_norm_eps),
+              h);
+  b_.linear(h, weights_.lm_head, logits_.view().rows(0, logits), false, path_);
   return true;
 }
 

@@ -9,34 +9,46 @@
 namespace triforce {
 
 // Tokens, positions and lengths of the pass in progress, in memory that ops read: one upload a
-// pass. Addresses depend on the numbers of its rows and placements alone, so that recorded passes
-// stay valid.
+// pass. Addresses depend on the numbers of its rows, parts and placements alone, so that recorded
+// passes stay valid.
 class PassInputs {
  public:
   // Of passes of up to max_tokens tokens in tiles of up to tile_rows. Throws Error(kResources).
   PassInputs(Backend& backend, std::int64_t max_tokens, std::int64_t tile_rows);
   // The rows of `tokens` go to each of the placements, 1 to kMaxPlacements.
-  void set(std::span<const Token> tokens, std::span<const Placement> placements);
+  struct Part {
+    std::span<const Token> tokens;
+    std::span<const Placement> placements;
+  };
+  // Each part has as many rows as the longest: zeros, then its own. Several parts, which have
+  // equally many placements, are one tile.
+  void set(std::span<const Part> parts);
   TensorView tokens() const;                  // [n] i32
   TensorView positions(int placement) const;  // [n] i32: what new keys are rotated by
-  // Points to the number of rows, those of the tile included.
-  const std::int32_t* length(int placement, int tile) const {
-    return device_.view().as<std::int32_t>() + length_at(placement, tile);
+  // Points to the number of a part's rows, those of the tile included.
+  const std::int32_t* length(int placement, int tile, std::size_t part) const {
+    return at(tile * placements_ + placement) + part;
+  }
+  // Points to how many of these are new; null: all of the tile.
+  const std::int32_t* appended(std::size_t part) const {
+    return parts_ > 1 ? at(placements_) + part : nullptr;
   }
   static std::int64_t bytes(std::int64_t max_tokens, std::int64_t tile_rows);
 
  private:
-  std::int64_t length_at(int placement, int tile) const {
-    return (tiles_ - 1 - tile) * kMaxPlacements + placement;
+  // The numbers [i, parts].
+  const std::int32_t* at(int i) const {
+    return device_.view().as<std::int32_t>() + first_ + i * parts_;
   }
 
   Backend& b_;
-  std::int64_t tile_rows_, tiles_;  // at most
-  // i32: lengths [tiles, kMaxPlacements], those of the last tiles first; positions of each
-  // placement; tokens.
+  std::int64_t tile_rows_, numbers_;  // at most
+  // i32: room for numbers, of which the last are used: lengths [tile, placement, part], and of
+  // several parts their rows [part]; positions [placement, n]; tokens [n].
   Tensor device_;
   std::vector<std::int32_t> host_;
-  std::int64_t n_ = 0, positions_ = 0;  // of the pass: tokens, and all positions
+  std::int64_t n_ = 0, parts_ = 0, first_ = 0;  // of the pass: rows, parts, its first number
+  int placements_ = 0;
 };
 
 // A number of rows in memory that ops read: KvView::length of calls that are no pass.

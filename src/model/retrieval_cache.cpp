@@ -154,7 +154,7 @@ std::span<const Placement> RetrievalCache::begin(std::int64_t n, std::int64_t ti
                                                  RowPath path) {
   const std::span<const Placement> placements = StoredCache::begin(n, tile_rows, path);
   // A cache in token order holds everything, so it chooses nothing.
-  choosing_ = selects_each_token() && !layout_.token_order;
+  choosing_ = n > 0 && selects_each_token() && !layout_.token_order;
   if (!choosing_) return placements;
   selecting_.set(layout_.committed);
   selected_at_ = length_;

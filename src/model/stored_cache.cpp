@@ -43,7 +43,7 @@ Backend::ScratchShape StoredCache::scratch_shape(std::int64_t pass_rows, std::in
 
 std::span<const Placement> StoredCache::begin(std::int64_t n, std::int64_t /*tile_rows*/,
                                               RowPath /*path*/) {
-  TF_CHECK(appending_ == 0 && n >= 1 && n <= max_append_, "append of {} rows, at most {}", n,
+  TF_CHECK(appending_ == 0 && n >= 0 && n <= max_append_, "append of {} rows, at most {}", n,
            max_append_);
   check_room(n);
   const std::int64_t before = rows();

@@ -1,5 +1,8 @@
 // The bits of a row do not depend on the rows computed with it, nor those of a KV head on other
 // heads.
+#include <array>
+#include <numeric>
+
 #include "selftest/filled_cache.h"
 
 namespace triforce::selftest {
@@ -117,6 +120,127 @@ void check_heads(Backend& tested, const Emit& emit) {
   }
 }
 
+// Three caches in one storage, as if they were of three sequences.
+class ThreeCaches : public LayerCache {
+ public:
+  ThreeCaches(Backend& b, const Sizes& s, DType dtype)
+      : LayerCache(b, dtype, kCount * s.kv_heads, s.head_dim, s.positions), kv_heads_(s.kv_heads) {}
+  KvView of(int sequence, bool rotate_on_read) const {
+    KvView kv = view(rotate_on_read).heads(sequence * kv_heads_, kv_heads_);
+    kv.first_head = 0;
+    kv.layer_heads = kv_heads_;
+    return kv;
+  }
+  std::vector<std::int32_t> words() const {
+    const TensorView all = storage_.bytes_view();
+    std::vector<std::int32_t> words(static_cast<std::size_t>(all.numel()));
+    b_.download(make_view(words.data(), DType::kI32, {all.numel()}), all);
+    return words;
+  }
+  static constexpr int kCount = 3;
+
+ private:
+  int kv_heads_;
+};
+
+// `rows` rows for each of three sequences, of which those have so many, in an order that may leave
+// them unequally far apart.
+struct Ragged {
+  std::int64_t rows;
+  std::array<std::int64_t, ThreeCaches::kCount> counts;
+  std::array<int, ThreeCaches::kCount> order;
+};
+
+struct Appended {
+  Floats q, out;
+  std::vector<std::int32_t> words;  // of the caches
+};
+
+// The rows appended and attended to, by one call for all sequences or by one for each.
+Appended run_sequences(Backend& b, const Sizes& s, DType dtype, bool rotate, const Ragged& c,
+                       bool together) {
+  constexpr std::int64_t kBefore[] = {150, 40, 97};
+  ThreeCaches caches(b, s, dtype);
+  const RopeTable rope = rope_of(b, s.head_dim);
+  Appended all;
+  const auto call = [&](std::span<const int> which, std::int64_t rows,
+                        std::span<const std::int64_t> counts, bool first) {
+    const auto n = static_cast<std::int64_t>(which.size());
+    Floats qkv(static_cast<std::size_t>(n * rows * s.qkv()));
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(n * rows)), numbers;
+    std::vector<KvView> views;
+    for (std::size_t i = 0; i < which.size(); ++i) {
+      const std::int64_t before = first ? 0 : kBefore[which[i]], count = counts[i];
+      const std::int64_t begin = (static_cast<std::int64_t>(i) + 1) * rows - count;
+      const Floats values = normal_values(
+          count * s.qkv(), 41 + static_cast<unsigned>(which[i]) + (first ? 0U : 3U), 0.7F);
+      std::copy(values.begin(), values.end(), qkv.begin() + begin * s.qkv());
+      std::iota(positions.begin() + begin, positions.begin() + begin + count,
+                static_cast<std::int32_t>(before));
+      numbers.push_back(count == 0 ? 0 : static_cast<std::int32_t>(before + count));
+      views.push_back(caches.of(which[i], rotate));
+    }
+    const bool padded =
+        std::any_of(counts.begin(), counts.end(), [&](std::int64_t count) { return count < rows; });
+    for (const std::int64_t count : counts) numbers.push_back(static_cast<std::int32_t>(count));
+    const Tensor at = ints_of(b, positions), device = ints_of(b, numbers);
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      views[i].length = static_cast<const std::int32_t*>(device.view().data) + i;
+      if (padded) views[i].appended = views[i].length + views.size();
+    }
+    const Tensor in = activations(b, {n * rows, s.qkv()}, qkv);
+    const Tensor q = make_tensor(b, b.activation_dtype(), {n * rows, s.heads, s.head_dim});
+    const Tensor out = make_tensor(b, b.activation_dtype(), {n * rows, s.hidden()});
+    b.rope_append(in.view(), at.view(), rope.view(), q.view(), views);
+    if (first) return;
+    b.attention(q.view(), views, rope.view(), out.view(), {}, 0);
+    for (std::size_t i = 0; i < which.size(); ++i) {
+      if (counts[i] == 0) continue;
+      const std::int64_t begin = (static_cast<std::int64_t>(i) + 1) * rows - counts[i];
+      for (const auto& [from, to] : {std::pair{q.view(), &all.q}, {out.view(), &all.out}}) {
+        const Floats part = floats_of(b, from.rows(begin, counts[i]));
+        to->insert(to->end(), part.begin(), part.end());
+      }
+    }
+  };
+  for (int i = 0; i < ThreeCaches::kCount; ++i) {
+    call({&i, 1}, kBefore[i], {kBefore + i, 1}, true);
+  }
+  if (together) {
+    call(c.order, c.rows, c.counts, false);
+  } else {
+    for (std::size_t i = 0; i < c.order.size(); ++i) {
+      if (c.counts[i] > 0) call({&c.order[i], 1}, c.counts[i], {&c.counts[i], 1}, false);
+    }
+  }
+  all.words = caches.words();
+  return all;
+}
+
+void check_sequences(Backend& tested, const Emit& emit) {
+  const Sizes s;
+  const Lease lease(tested, {.rows = s.context,
+                             .context = s.positions,
+                             .heads = ThreeCaches::kCount * s.heads,
+                             .kv_heads = ThreeCaches::kCount * s.kv_heads,
+                             .head_dim = s.head_dim,
+                             .exact_rows = kMostExactRows});
+  for (const DType dtype : formats_of(tested)) {
+    for (const bool rotate : {false, true}) {
+      Worst worst(
+          fmt::format("attention, {} rows{}", to_string(dtype), rotate ? ", rotate on read" : ""));
+      for (const Ragged& c : {Ragged{1, {1, 1, 1}, {0, 1, 2}}, Ragged{7, {3, 7, 0}, {1, 0, 2}},
+                              Ragged{33, {33, 0, 20}, {2, 1, 0}}}) {
+        const Appended want = run_sequences(tested, s, dtype, rotate, c, false);
+        const Appended found = run_sequences(tested, s, dtype, rotate, c, true);
+        worst.see_equal(same_bits(want.q, found.q) && same_bits(want.out, found.out) &&
+                        want.words == found.words);
+      }
+      emit(worst.check("several sequences at once"));
+    }
+  }
+}
+
 void check_rows(Backend& tested, const Sizes& s, const Emit& emit) {
   const Floats values = normal_values(kRows * 2 * kIn, 24);
   const Tensor residual = tensor_of(tested, DType::kF32, {kRows, 2 * kIn}, values);
@@ -161,6 +285,7 @@ void check_row_invariance(Backend& tested, const Emit& emit) {
   check_products_and_attention(tested, sizes, emit);
   check_groups(tested, emit);
   check_heads(tested, emit);
+  check_sequences(tested, emit);
   check_rows(tested, sizes, emit);
 }
 

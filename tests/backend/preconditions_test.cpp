@@ -321,6 +321,63 @@ TEST_P(Preconditions, RopeAppend) {
   }
 }
 
+TEST_P(Preconditions, Sequences) {
+  const KvView kv = cache();
+  const RopeView tables = rope();
+  const TensorView qkv = tensor(act_, {2 * kRows, (kHeads + 2 * kKvHeads) * kDim}),
+                   positions = ints({5, 6, 7, 5, 6, 7}),
+                   q = tensor(act_, {2 * kRows, kHeads, kDim}),
+                   out = tensor(act_, {2 * kRows, kHeads * kDim}),
+                   mass = tensor(DType::kF32, {kKvHeads, kCapacity / kChunk});
+  const auto append = [&](std::span<const KvView> sequences) {
+    b_->rope_append(qkv, positions, tables, q, sequences);
+  };
+  const auto attend = [&](std::span<const KvView> sequences, std::span<const TensorView> masses) {
+    b_->attention(q, sequences, {}, out, masses, kChunk);
+  };
+  const auto both_refused = [&](const std::string& how, std::span<const KvView> sequences) {
+    op_ = "rope_append";
+    refused(how, [&] { append(sequences); });
+    op_ = "attention";
+    refused(how, [&] { attend(sequences, {}); });
+  };
+  const std::array two{kv, cache()};
+  append(two);
+  attend(two, {});
+  attend(two, std::array{mass, tensor(DType::kF32, {kKvHeads, kCapacity / kChunk})});
+  both_refused("no sequences", {});
+  both_refused("rows that do not divide", std::vector(4, kv));
+  both_refused("too many", std::vector(kMaxSequences + 1, kv));
+  for (const auto& [how, spoil] :
+       {std::pair<const char*, void (*)(KvView&)>{"other heads",
+                                                  [](KvView& v) { v = v.heads(0, 1); }},
+        {"another rotation", [](KvView& v) { v.rotate_on_read = true; }},
+        {"no length", [](KvView& v) { v.length = nullptr; }},
+        {"padding of one alone", [](KvView& v) { v.appended = v.length; }}}) {
+    KvView other = kv;
+    spoil(other);
+    both_refused(how, std::array{kv, other});
+  }
+  op_ = "attention";
+  refused("mass of one alone", [&] { attend(two, {&mass, 1}); });
+  std::array padded = two;
+  const TensorView counts = ints({static_cast<std::int32_t>(kRows), 1});
+  for (KvView& v : padded) v.appended = static_cast<const std::int32_t*>(counts.data);
+  append(padded);
+  attend(padded, {});
+  refused("mass with padding", [&] { attend(padded, std::array{mass, mass}); });
+  refused("padding for throughput", [&] {
+    constexpr std::int64_t kMany = 2 * (kMaxBatchInvariantRows + 1);
+    b_->attention(tensor(act_, {kMany, kHeads, kDim}), padded, {},
+                  tensor(act_, {kMany, kHeads * kDim}), {}, 0, RowPath::kThroughput);
+  });
+  if (!on_host()) return;
+  for (const std::int32_t bad : {-1, static_cast<std::int32_t>(kRows + 1), 0}) {
+    padded.back().appended = &bad;  // 0: with a length
+    both_refused(fmt::format("{} rows appended", bad), padded);
+  }
+}
+
 TEST_P(Preconditions, Attention) {
   op_ = "attention";
   KvView kv = cache();

@@ -123,12 +123,12 @@ const std::vector<Call>& products() {
            const auto length = static_cast<std::int32_t>(3 + rows);
            const TensorView x = m.half({rows, 72}), at = m.ints(positions);
            rope_append(m.half({rows, 256}), at, m.rope(48, 64), m.half({rows, 2, 64}),
-                       std::array{m.cache(1, 64, 48, length)}, nullptr);
+                       std::array{KvLanes(m.cache(1, 64, 48, length))}, nullptr);
            if (rows > kMaxBatchInvariantRows) continue;  // of whole prompts' passes
            linear_swiglu(x, m.matrix(64, 72), m.half({rows, 64}), m.half({rows, 32}), nullptr);
            linear_rope_append(x, m.matrix(256, 72), m.half({rows, 256}), at, m.rope(32, 64),
-                              m.half({rows, 2, 64}), std::array{m.cache(1, 64, 32, length)},
-                              nullptr);
+                              m.half({rows, 2, 64}),
+                              std::array{KvLanes(m.cache(1, 64, 32, length))}, nullptr);
          }
        }},
       {"weights in their order",

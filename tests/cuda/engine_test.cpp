@@ -274,13 +274,14 @@ class RoundingBackend final : public ForwardingBackend {
     if (!accumulate) round(out);
   }
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                      const KvView& kv) override {
-    ForwardingBackend::do_rope_append(qkv, positions, rope, q, kv);
+                      std::span<const KvView> sequences) override {
+    ForwardingBackend::do_rope_append(qkv, positions, rope, q, sequences);
     round(q);
   }
-  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk, RowPath path) override {
-    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk, path);
+  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                    TensorView out, std::span<const TensorView> mass, int chunk,
+                    RowPath path) override {
+    ForwardingBackend::do_attention(q, sequences, rope, out, mass, chunk, path);
     round(out);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override {

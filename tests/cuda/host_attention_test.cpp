@@ -1,5 +1,8 @@
 // Rows on the host: kernels write and read them in the order that HostAttention computes with.
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <deque>
 #include <set>
 #include <thread>
 #include <utility>
@@ -238,6 +241,58 @@ TEST_P(HostOrder, RatesAreOfTheThreadThatComputesInAPass) {
   b.synchronize();
   EXPECT_EQ(measured.size(), 1U);
   EXPECT_EQ(measured, remembering->seen);
+}
+
+// Sequences of one call, of which one has padding and one no row.
+TEST_P(HostOrder, SequencesAreComputedEachByItself) {
+  constexpr std::int64_t kEach = 5, kCounts[] = {5, 0, 2};
+  constexpr std::int32_t kLengths[] = {48, 0, 31};
+  Device device(GetParam());
+  device.backend = make_cuda_backend(
+      {.device = 0, .dtype = GetParam(), .host_attention = make_host_attention({2, std::nullopt})});
+  Backend& b = *device.backend;
+  const Lease lease(b, {.rows = 3 * kEach,
+                        .context = kRows,
+                        .heads = 2,
+                        .kv_heads = 2,
+                        .head_dim = 64,
+                        .host_heads = 2,
+                        .host_kv_heads = 2});
+  std::deque<Rows> rows;
+  for (int s = 0; s < 3; ++s) {
+    rows.emplace_back(b, GetParam(), 64, Place::kPinned, kRows);
+    fill(device, GetParam(), 64, kRows, rows.back().view());
+  }
+  std::vector<std::uint16_t> halves(3 * kEach * 2 * 64);
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    halves[i] = static_cast<std::uint16_t>(0x3000 + i * 37 % 0x0C00);
+  }
+  const Tensor q = device.upload(GetParam(), {3 * kEach, 2, 64}, halves.data());
+  const std::int32_t counts[] = {5, 0, 2};
+  const Tensor lengths = device.upload(DType::kI32, {3}, kLengths),
+               appended = device.upload(DType::kI32, {3}, counts);
+  const auto view_of = [&](std::size_t s, bool padded) {
+    KvView kv = rows[s].view();
+    kv.length = static_cast<const std::int32_t*>(lengths.view().data) + s;
+    if (padded) kv.appended = static_cast<const std::int32_t*>(appended.view().data) + s;
+    return kv;
+  };
+  const auto attend = [&](std::span<const KvView> sequences, std::int64_t first, std::int64_t n) {
+    const Tensor out(b.allocator(), GetParam(), {n, 2 * 64}, Place::kDevice, MemTag::kActivations);
+    b.attention(q.view().rows(first, n), sequences, {}, out.view(), {}, 0);
+    b.join_host();
+    std::vector<float> values(static_cast<std::size_t>(n * 2 * 64));
+    b.download(make_view(values.data(), DType::kF32, {n, 2 * 64}), out.view());
+    return values;
+  };
+  const std::vector<float> all =
+      attend(std::array{view_of(0, true), view_of(1, true), view_of(2, true)}, 0, 3 * kEach);
+  for (const std::size_t s : {0U, 2U}) {
+    const std::int64_t first = (static_cast<std::int64_t>(s) + 1) * kEach - kCounts[s];
+    const std::vector<float> alone = attend(std::array{view_of(s, false)}, first, kCounts[s]);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + first * 2 * 64)) << s;
+    EXPECT_NE(alone.front(), 0) << s;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, HostOrder, ::testing::Values(DType::kF16, DType::kBF16));

@@ -137,5 +137,59 @@ TEST(LaunchTest, ALaunchAfterAFaultSaysThatAnEarlierKernelFailed) {
   tf_emulator::reset();
 }
 
+// Sequences whose rows lie equally far apart share the launches of one.
+TEST(LaunchTest, SequencesShareTheLaunchesOfOne) {
+  constexpr int kSequences = 5, kHeadDim = 64;
+  const std::unique_ptr<Backend> backend = make_cuda_backend({.dtype = DType::kF16});
+  const KvStorage storage(*backend, 1, kSequences, kHeadDim, kPositions, DType::kF16,
+                          MemTag::kKvFull);
+  const auto tensor = [&](DType type, std::initializer_list<std::int64_t> shape) {
+    return Tensor(backend->allocator(), type, shape, Place::kDevice, MemTag::kActivations);
+  };
+  const Tensor numbers = tensor(DType::kI32, {kSequences}), angles = tensor(DType::kF32, {64, 32});
+  std::vector<std::int32_t> lengths(kSequences, 50);
+  backend->upload(numbers.view(), make_view(lengths.data(), DType::kI32, {kSequences}));
+  backend->clear(angles.view());
+  const auto view_of = [&](int sequence) {
+    KvView kv = storage.layer(0).heads(sequence, 1);
+    kv.first_head = 0;
+    kv.layer_heads = 1;
+    return kv;
+  };
+  const auto launches = [&](const std::vector<int>& sequences, std::int64_t each) {
+    const auto rows = static_cast<std::int64_t>(sequences.size()) * each;
+    const Lease lease(*backend, {.rows = 128,
+                                 .context = kPositions,
+                                 .heads = kSequences,
+                                 .kv_heads = kSequences,
+                                 .head_dim = kHeadDim,
+                                 .exact_rows = 128});
+    std::vector<KvView> views;
+    for (const int s : sequences) {
+      views.push_back(view_of(s));
+      views.back().length =
+          static_cast<const std::int32_t*>(numbers.view().data) + views.size() - 1;
+    }
+    const Tensor qkv = tensor(DType::kF16, {rows, 3 * kHeadDim}),
+                 positions = tensor(DType::kI32, {rows}),
+                 q = tensor(DType::kF16, {rows, 1, kHeadDim}),
+                 out = tensor(DType::kF16, {rows, kHeadDim});
+    for (const Tensor* t : {&qkv, &positions, &q}) backend->clear(t->view());
+    const std::uint64_t before = tf_emulator::counters().launches;
+    backend->rope_append(qkv.view(), positions.view(), {angles.view(), angles.view()}, q.view(),
+                         views);
+    backend->attention(q.view(), views, {}, out.view(), {}, 0);
+    backend->synchronize();
+    return tf_emulator::counters().launches - before;
+  };
+  for (const std::int64_t rows : {1, 7, 33}) {
+    const std::uint64_t one = launches({0}, rows);
+    EXPECT_EQ(launches({0, 1, 2, 3, 4}, rows), one) << rows;
+    EXPECT_EQ(launches({1, 2}, rows), one) << rows;
+    EXPECT_EQ(launches({1, 0, 2}, rows), 2 * one) << rows;  // 2 is elsewhere
+  }
+  EXPECT_EQ(launches({0, 1}, 40), launches({0}, 40));
+}
+
 }  // namespace
 }  // namespace triforce

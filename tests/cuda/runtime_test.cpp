@@ -268,7 +268,7 @@ TEST(StagingRing, CarriesEveryPiece) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], i / kPieceBytes) << i;
 }
 
-constexpr Backend::PassKey kPass = {.model = 1, .cache = 2, .kind = 3};
+constexpr Backend::PassKey kPass = {.model = 1, .caches = {2}, .kind = 3};
 
 // Every replay reads what is in memory then, not what was there when it was recorded.
 TEST(GraphCache, RunsThenRecordsThenReplays) {
@@ -297,7 +297,7 @@ TEST(GraphCache, RunsThenRecordsThenReplays) {
   EXPECT_EQ(graphs.recorded(), 0U);
   // It ends with either of its leases, and with no other.
   graphs.set_enabled(true);
-  for (const std::uint64_t lease : {kPass.model, kPass.cache}) {
+  for (const std::uint64_t lease : {kPass.model, kPass.caches.front()}) {
     for (int i = 0; i < 2; ++i) graphs.run(kPass, stream.get(), body);
     graphs.forget(kPass.kind);
     EXPECT_EQ(graphs.recorded(), 1U);

@@ -485,10 +485,10 @@ TEST_F(EngineOnce, TheLastGeneratedTokenIsNotFed) {
    public:
     using ForwardingBackend::ForwardingBackend;
     void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                        const KvView& kv) override {
+                        std::span<const KvView> sequences) override {
       const auto* at = positions.as<std::int32_t>();
       read_ = std::max<std::int64_t>(read_, 1 + *std::max_element(at, at + positions.shape[0]));
-      ForwardingBackend::do_rope_append(qkv, positions, rope, q, kv);
+      ForwardingBackend::do_rope_append(qkv, positions, rope, q, sequences);
     }
     std::int64_t read_ = 0;
   };

@@ -34,8 +34,8 @@ class NotingBackend final : public ForwardingBackend {
 std::set<std::string> passes_of(const std::map<Backend::PassKey, int>& times) {
   std::set<std::string> passes;
   for (const auto& [key, n] : times) {
-    passes.insert(
-        fmt::format("cache {}: {} rows, logits {}", key.cache, key.kind / 4, key.kind % 4));
+    passes.insert(fmt::format("cache {}: {} rows, logits {}", key.caches.front(), key.kind / 4,
+                              key.kind % 4));
   }
   return passes;
 }

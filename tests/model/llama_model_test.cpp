@@ -111,13 +111,15 @@ class CountedOperations final : private Reference, public ForwardingBackend {
     operations += 2.0 * static_cast<double>(x.shape[0] * w.rows * w.cols);
     ForwardingBackend::do_linear(x, w, out, accumulate, path);
   }
-  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk, RowPath path) override {
+  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                    TensorView out, std::span<const TensorView> mass, int chunk,
+                    RowPath path) override {
     for (std::int64_t i = 0; i < q.shape[0]; ++i) {
-      const std::int64_t keys = *kv.length - q.shape[0] + i + 1;  // q k and p v, a head each
+      const std::int64_t keys =
+          *sequences.front().length - q.shape[0] + i + 1;  // q k and p v, a head each
       operations += 4.0 * static_cast<double>(keys * q.shape[1] * q.shape[2]);
     }
-    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk, path);
+    ForwardingBackend::do_attention(q, sequences, rope, out, mass, chunk, path);
   }
 };
 

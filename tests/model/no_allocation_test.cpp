@@ -28,10 +28,11 @@ class UncountedBackend final : public ForwardingBackend {
     const Uncounted uncounted;
     ForwardingBackend::do_linear(x, w, out, accumulate, path);
   }
-  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk, RowPath path) override {
+  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                    TensorView out, std::span<const TensorView> mass, int chunk,
+                    RowPath path) override {
     const Uncounted uncounted;
-    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk, path);
+    ForwardingBackend::do_attention(q, sequences, rope, out, mass, chunk, path);
   }
   void do_top_chunks(TensorView scores, TensorView ids) override {
     const Uncounted uncounted;

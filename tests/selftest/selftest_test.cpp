@@ -59,6 +59,7 @@ class Broken final : public ForwardingBackend {
     kAttention,
     kRowDependence,
     kBlockDependence,
+    kSequences,
     kProbs,
     kSample,
     kVerify,
@@ -102,15 +103,18 @@ class Broken final : public ForwardingBackend {
     }
   }
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                      const KvView& kv) override {
-    ForwardingBackend::do_rope_append(qkv, positions, rope, q, kv);
+                      std::span<const KvView> sequences) override {
+    ForwardingBackend::do_rope_append(qkv, positions, rope, q, sequences);
     if (fault_ == Fault::kRope) scale(q, 1.0001F);
   }
-  void do_attention(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
-                    TensorView mass, int chunk, RowPath path) override {
-    ForwardingBackend::do_attention(q, kv, rope, out, mass, chunk, path);
+  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                    TensorView out, std::span<const TensorView> mass, int chunk,
+                    RowPath path) override {
+    std::vector<KvView> views(sequences.begin(), sequences.end());
+    if (fault_ == Fault::kSequences) std::swap(views.front(), views.back());
+    ForwardingBackend::do_attention(q, views, rope, out, mass, chunk, path);
     if (fault_ == Fault::kAttention) scale(out, 1.2F);
-    if (fault_ == Fault::kMass && mass.data != nullptr) scale(mass, 1.5F);
+    if (fault_ == Fault::kMass && !mass.empty()) scale(mass.front(), 1.5F);
     if (fault_ == Fault::kRowDependence && q.shape[0] > 5) scale(out, 1.0F + 0x1.0p-23F);
   }
   void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
@@ -169,6 +173,7 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
                                     {Fault::kAttention, "operations: attention, f32"},
                                     {Fault::kRowDependence, "128 rows: attention"},
                                     {Fault::kBlockDependence, "128 rows: linear"},
+                                    {Fault::kSequences, "sequences at once: attention"},
                                     {Fault::kProbs, "operations: to_probs, probabilities"},
                                     {Fault::kSample, "operations: sample"},
                                     {Fault::kVerify, "operations: verify"},

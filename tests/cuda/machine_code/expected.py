@@ -184,8 +184,6 @@ EXEMPTIONS = (
     Exemption("issue", r"linear_kernel<T, StoreColumns<float, 1>, \d>|split_kernel<T, \d+, 4, false>",
               112, "with the latency that a B200's second-level cache is taken to have, and for 25 to "
               "32 rows; scripts/cuda_model.py reckons with it", ("sm_100",)),
-    Exemption("serial", r"linear_kernel<T, StoreRotated<T>, [34]>", 2,
-              "angles and the row's place are read at the end of a block", ("sm_100", "sm_120")),
     Exemption("serial", r"linear_kernel<T, StoreColumns<float, \d>, \d+>", 2,
               "the residual stream is read and written at the end of a block, two numbers a thread"),
     Exemption("serial", r"gather_kernel", 4,

@@ -1,0 +1,32 @@
+#include <algorithm>
+
+#include "kernels/kernels.h"
+
+namespace triforce::kernels {
+namespace {
+
+// Elements of 16 bits.
+std::int64_t between(const void* a, const void* b) {
+  return static_cast<const std::uint16_t*>(b) - static_cast<const std::uint16_t*>(a);
+}
+
+}  // namespace
+
+KvLanes lanes_of(std::span<const KvView> sequences) {
+  KvLanes lanes = sequences.front();
+  if (sequences.size() == 1) return lanes;
+  lanes.step = between(lanes.kv.k, sequences[1].k);
+  const auto is_next = [&](const KvView& a, const KvView& b) {
+    return between(a.k, b.k) == lanes.step && between(a.v, b.v) == lanes.step &&
+           b.capacity == a.capacity && b.head_stride == a.head_stride && b.length == a.length + 1 &&
+           b.appended == (a.appended == nullptr ? nullptr : a.appended + 1);
+  };
+  const auto last =
+      std::adjacent_find(sequences.begin(), sequences.end(),
+                         [&](const auto& a, const auto& b) { return !is_next(a, b); });
+  lanes.count = last == sequences.end() ? static_cast<int>(sequences.size())
+                                        : static_cast<int>(last - sequences.begin()) + 1;
+  return lanes;
+}
+
+}  // namespace triforce::kernels

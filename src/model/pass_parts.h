@@ -1,0 +1,72 @@
+// The sequences of the pass in progress, as a model sees them.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "model/pass_inputs.h"
+#include "triforce/model.h"
+
+namespace triforce {
+
+// Each part has rows_of_each() rows of the pass, as many as the longest has tokens; those before
+// its own are padding. A single part has no padding, and may take its tokens in tiles.
+class PassParts {
+ public:
+  // Of passes of up to max_tokens tokens in tiles of up to tile_rows. Throws Error(kResources).
+  PassParts(Backend& backend, std::int64_t max_tokens, std::int64_t tile_rows);
+
+  // The rows of a pass of these parts.
+  static std::int64_t rows_of(std::span<const PassPart> parts);
+  // Begins a pass of all caches; observers that want to see none of it are not asked again.
+  void begin(std::span<const PassPart> parts, RowPath path);
+  void end();
+  void cancel();
+
+  std::int64_t rows() const { return rows_; }
+  std::int64_t rows_of_each() const { return rows_ / count(); }
+  std::int64_t count() const { return static_cast<std::int64_t>(parts_.size()); }
+  bool is_observed() const;
+
+  TensorView tokens() const { return inputs_.tokens(); }
+  TensorView positions(int l) const { return inputs_.positions(placement_of(l)); }
+  // As of KvCache: the views of all parts, with their numbers; valid until the next call.
+  int destinations(int l) const { return cache().destinations(l); }
+  std::span<const KvView> destination(int l, int i);
+  int runs(int l) const;
+  std::span<const KvView> run(int l, int i, int tile);
+  void on_queries(int l, TensorView q, const RopeView& rope);
+  void done(int l, int i, int tile);
+
+  // Whether an observer wants the mass of layer l, which is of all rows.
+  bool wants_mass(int l) const;
+  // attention() of the newest rows of a tile, q, over `run`, to `out`, with that mass. Returns
+  // whether the host computes it until join_host().
+  bool attend(int l, TensorView q, std::span<const KvView> run, const RopeView& rope,
+              TensorView out, RowPath path);
+  // Shows a run to those who observe the pass.
+  void observe(int l, TensorView q, std::span<const KvView> run);
+
+ private:
+  struct Part {
+    KvCache* cache = nullptr;
+    LayerObserver* observer = nullptr;  // null: none
+    std::int64_t tokens = 0;
+  };
+  KvCache& cache() const { return *parts_.front().cache; }
+  int placement_of(int l) const { return cache().placement_of(l); }
+  // f(s, first row, rows) of the parts that have some, of `rows` rows of all of them.
+  template <class F>
+  void for_each(std::int64_t rows, const F& f) const;
+  template <class Of>
+  std::span<const KvView> views(int l, int tile, const Of& of);
+
+  Backend& b_;
+  std::int64_t tile_rows_;
+  PassInputs inputs_;
+  std::int64_t rows_ = 0;
+  std::vector<Part> parts_;
+  std::vector<PassInputs::Part> given_;
+  std::vector<KvView> views_;
+};
+
+}  // namespace triforce
