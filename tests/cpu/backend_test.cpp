@@ -35,8 +35,8 @@ TEST_P(BackendTest, DescribesItself) {
 
 TEST_P(BackendTest, ReplayRunsTheBodyEveryTime) {
   int runs = 0;
-  backend_->replay({1, 2, 3}, [&] { ++runs; });
-  backend_->replay({1, 2, 3}, [&] { ++runs; });
+  backend_->replay({.model = 1, .caches = {2}, .kind = 3}, [&] { ++runs; });
+  backend_->replay({.model = 1, .caches = {2}, .kind = 3}, [&] { ++runs; });
   EXPECT_EQ(runs, 2);
 }
 
