@@ -68,7 +68,7 @@ class Fixture {
     KvView kv;
     kv.k = static_cast<std::byte*>(kv_.data()) + 2 * l * part;
     kv.v = static_cast<std::byte*>(kv.k) + part;
-    kv.dtype = type_;
+    kv.format.type = type_;
     kv.kv_heads = kv.layer_heads = model_.kv_heads;
     kv.head_dim = model_.d;
     kv.capacity = capacity_;
@@ -177,7 +177,7 @@ void attention_rotating(benchmark::State& state) {
   Stopwatch watch;
   for (auto _ : state) {
     KvView kv = f.next_layer();
-    kv.rotate_on_read = true;
+    kv.format.rotate_on_read = true;
     watch.time([&] {
       cpu::attention(f.workers(), f.q(), kv, {table.view(), table.view()}, f.out(), {}, 0,
                      f.path());

@@ -53,8 +53,8 @@ void far_attention(benchmark::State& state, const Model& m, std::int64_t cached,
   RowCount length(b);
   const auto pass = [&](std::int64_t n, const auto& attend) {
     length.set(cache.begin(n, n, throughput_path(n)).front().before + n);
-    for (int i = 0; i < cache.runs(0); ++i) {
-      KvView kv = cache.run(0, i, 0);
+    for (int i = 0; i < cache.ranges(0); ++i) {
+      KvView kv = cache.range(0, i, 0);
       kv.length = length.get();
       attend(kv);
       cache.done(0, i, 0);
@@ -101,11 +101,11 @@ void select_chunks(benchmark::State& state, const Model& m, std::int64_t rows) {
   const std::int64_t chunks = rows / kChunk, kept = std::min<std::int64_t>(4096 / kChunk, chunks);
   const Tensor scores = c.gpu.tensor(DType::kF32, {m.kv_heads, chunks});
   const Tensor ids = c.gpu.tensor(DType::kI32, {m.kv_heads, kept});
-  const KvStorage to(c.gpu.backend(), 1, m.kv_heads, m.d, kept * kChunk, c.kv.dtype,
+  const KvStorage to(c.gpu.backend(), 1, m.kv_heads, m.d, kept * kChunk, c.kv.format.type,
                      MemTag::kKvRetrieval);
   KvView into = to.layer(0);
   into.length = c.kv.length;
-  const TensorView query = make_view(c.q.view().data, c.kv.dtype, {m.heads, m.d});
+  const TensorView query = make_view(c.q.view().data, c.kv.format.type, {m.heads, m.d});
   Backend& b = c.gpu.backend();
   const double s = measure(state, [&] {
     b.score_chunks(query, c.kv, kChunk, chunks, scores.view());
@@ -119,9 +119,9 @@ void select_chunks(benchmark::State& state, const Model& m, std::int64_t rows) {
 void rope_append(benchmark::State& state, const Model& m) {
   const std::int64_t rows = state.range(0);
   const Cache c(m, kPrefillRows, rows, false);
-  const Tensor qkv = c.gpu.filled({rows, m.qkv_width()}, 1.0, c.kv.dtype);
+  const Tensor qkv = c.gpu.filled({rows, m.qkv_width()}, 1.0, c.kv.format.type);
   const Tensor positions = c.gpu.tensor(DType::kI32, {rows});  // zeros
-  const Tensor q = c.gpu.tensor(c.kv.dtype, {rows, m.heads, m.d});
+  const Tensor q = c.gpu.tensor(c.kv.format.type, {rows, m.heads, m.d});
   const double s = measure_replayed(state, *c.lease, [&](int) {
     c.gpu.backend().rope_append(qkv.view(), positions.view(), c.rope(), q.view(), c.kv);
   });

@@ -189,10 +189,10 @@ struct Cache {
     gpu.backend().upload(length.view(), make_view(&n, DType::kI32, {1}));
     kv = storage.layer(0);
     const std::int64_t elements = m.kv_heads * kv.head_stride;
-    gpu.fill(make_view(kv.k, kv.dtype, {elements}), 1.0);
-    gpu.fill(make_view(kv.v, kv.dtype, {elements}), 1.0);
+    gpu.fill(make_view(kv.k, kv.format.type, {elements}), 1.0);
+    gpu.fill(make_view(kv.v, kv.format.type, {elements}), 1.0);
     kv.length = length.view().as<std::int32_t>();
-    kv.rotate_on_read = rotate;
+    kv.format.rotate_on_read = rotate;
     Backend::ScratchShape shape;
     shape.rows = queries;
     shape.context = storage.capacity();

@@ -131,8 +131,8 @@ void run(const Queries& q, const KvLanes& lanes, const RopeView& rope, std::int6
   with_count<kAttentionRows / 8>(ceil_div(rows, 8), [&](auto groups) {
     constexpr std::size_t kTiles = std::size_t{kStages} * 2 * kTileKeys * kDim * 2;
     constexpr std::size_t kStates = std::size_t{kWarps} * groups * 8 * (kDim * 4 + 8);
-    launch_early(lanes.kv.rotate_on_read ? split_kernel<T, kDim, groups, true>
-                                         : split_kernel<T, kDim, groups, false>,
+    launch_early(lanes.kv.format.rotate_on_read ? split_kernel<T, kDim, groups, true>
+                                                : split_kernel<T, kDim, groups, false>,
                  dims(partials.splits, lanes.kv.kv_heads, lanes.count), dims(kThreads),
                  std::max(kTiles, kStates), stream, q, lanes, angles_of(rope), split,
                  score_scale(kDim), partials, to);

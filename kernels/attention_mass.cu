@@ -17,11 +17,11 @@ __global__ void __launch_bounds__(kAttentionThreads)
   load_tile<kDim>(at.k, rows_left<kDim>(at.there), tile);
   ptx::cp_async_commit();
   Rotation<T, kDim> rotation;
-  if (kv.rotate_on_read) rotation.fetch(first, angles, length);
+  if (kv.format.rotate_on_read) rotation.fetch(first, angles, length);
   ptx::cp_async_wait<0>();
   __syncthreads();
   T* const keys = reinterpret_cast<T*>(tile);
-  if (kv.rotate_on_read) {
+  if (kv.format.rotate_on_read) {
     rotation.rotate(keys, first, angles, length);
     __syncthreads();
   }

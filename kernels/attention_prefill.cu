@@ -209,7 +209,7 @@ void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& ro
     using T = decltype(t);
     constexpr std::size_t kParts =
         kBlockRows * dim / kPartElements + kStages * 2 * kTileParts<dim, kStepKeys<dim>>;
-    launch(kv.rotate_on_read ? prefill_kernel<T, dim, true> : prefill_kernel<T, dim, false>,
+    launch(kv.format.rotate_on_read ? prefill_kernel<T, dim, true> : prefill_kernel<T, dim, false>,
            dims(ceil_div(q.shape[0], kBlockRows), q.shape[1]), dims(kAttentionThreads),
            kParts * sizeof(uint4), stream, queries, kv, angles_of(rope), score_scale(kv.head_dim),
            static_cast<T*>(out.data), out.stride[0]);

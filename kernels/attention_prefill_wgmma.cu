@@ -277,12 +277,13 @@ CUtensorMap tensor_of(const KvView& kv, void* rows) {
                                          static_cast<cuuint64_t>(kv.head_stride) * kElement};
   const cuuint32_t box[kRank] = {kPanelDims, kKeys, kPanels, 1}, every[kRank] = {1, 1, 1, 1};
   CUtensorMap map;
-  const CUresult error = tensor_map_encoder()(
-      &map,
-      kv.dtype == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      kRank, rows, dims, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult error =
+      tensor_map_encoder()(&map,
+                           kv.format.type == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                         : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                           kRank, rows, dims, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                           CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (error != CUDA_SUCCESS) {
     throw Error(
         ExitCode::kDevice, "TensorMap",
@@ -296,13 +297,13 @@ CUtensorMap tensor_of(const KvView& kv, void* rows) {
 }  // namespace
 
 bool has_prefill_wgmma(const KvView& kv) {
-  return compute_capability() == 90 && kv.head_dim == kDim && !kv.rotate_on_read;
+  return compute_capability() == 90 && kv.head_dim == kDim && !kv.format.rotate_on_read;
 }
 
 void attention_prefill_wgmma(const TensorView& q, const KvView& kv, const TensorView& out,
                              cudaStream_t stream) {
   const CUtensorMap keys = tensor_of(kv, kv.k), values = tensor_of(kv, kv.v);
-  with_half(kv.dtype, [&](auto t) {
+  with_half(kv.format.type, [&](auto t) {
     using T = decltype(t);
     launch(prefill_wgmma_kernel<T>, dims(ceil_div(q.shape[0], kBlockRows), q.shape[1]),
            dims(kThreads), kSharedBytes, stream, keys, values, queries_of(q, kv), kv.length,

@@ -137,8 +137,8 @@ void attention_wide(const Queries& q, const KvLanes& lanes, const RopeView& rope
     const auto launch_splits = [&](auto row_warps) {
       constexpr int kRows = row_warps * kAttentionRows;
       for (int from_row = 0; from_row < rows; from_row += kRows) {
-        launch(kv.rotate_on_read ? wide_split_kernel<T, kDim, row_warps, true>
-                                 : wide_split_kernel<T, kDim, row_warps, false>,
+        launch(kv.format.rotate_on_read ? wide_split_kernel<T, kDim, row_warps, true>
+                                        : wide_split_kernel<T, kDim, row_warps, false>,
                dims(partials.splits * row_warps, kv.kv_heads, lanes.count), dims(kThreads),
                std::size_t{kStages} * 2 * kTileParts<kDim> * sizeof(uint4), stream, q, lanes,
                angles_of(rope), split, score_scale(kDim), from_row, partials);

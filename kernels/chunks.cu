@@ -119,7 +119,7 @@ dim3 grid_of(std::int64_t n, std::int64_t heads) { return dims(ceil_div(n, kThre
 
 void score_chunks(const TensorView& q, const KvView& kv, int chunk, std::int64_t n_chunks,
                   const TensorView& scores, cudaStream_t stream) {
-  with_half(kv.dtype, [&](auto t) {
+  with_half(kv.format.type, [&](auto t) {
     using T = decltype(t);
     launch(score_kernel<T>, dims(ceil_div(n_chunks, kWarps), kv.kv_heads), dims(kThreads), 0,
            stream, static_cast<const T*>(q.data), q.stride[0],

@@ -47,7 +47,7 @@ void with_float(DType type, const Body& body) {
 // dimensions that attention is built for are 64 and 128.
 template <class Body>
 void with_rows_of(const KvView& kv, const Body& body) {
-  with_half(kv.dtype, [&](auto t) {
+  with_half(kv.format.type, [&](auto t) {
     if (kv.head_dim == 64) {
       body(t, std::integral_constant<int, 64>{});
     } else {

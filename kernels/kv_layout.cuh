@@ -28,7 +28,7 @@ TF_HOST_DEVICE inline std::int64_t element_of(const KvView& kv, bool is_k, std::
                                               int dim) {
   const int d = kv.head_dim;
   if (!kv.on_host) return kv_element(row, dim, d);
-  const int pair = pairing(kv.dtype);
+  const int pair = pairing(kv.format.type);
   return is_k ? k_element(pair, d, row, dim) : v_element(pair, d, row, dim);
 }
 

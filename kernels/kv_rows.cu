@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
 TF_DEVICE void reorder_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                             std::int64_t dst_row, std::int64_t count, std::int64_t thread,
                             std::int64_t threads) {
-  const int head = static_cast<int>(blockIdx.y), d = src.head_dim, pair = pairing(src.dtype);
+  const int head = static_cast<int>(blockIdx.y), d = src.head_dim, pair = pairing(src.format.type);
   const bool is_k = blockIdx.z == 0;
   const std::uint16_t* const from = head_rows(src, head, blockIdx.z);
   std::uint16_t* const to = head_rows(dst, head, blockIdx.z);

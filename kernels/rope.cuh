@@ -31,7 +31,7 @@ struct RopeAppend {
     put(target_of(head, lane), row - lane * tokens, j, low, high);
   }
   TF_DEVICE void turn(int head, int row, int j, T& low, T& high) const {
-    if (head >= (ranges[0].kv.rotate_on_read ? heads : heads + kv_heads)) return;
+    if (head >= (ranges[0].kv.format.rotate_on_read ? heads : heads + kv_heads)) return;
     const std::int64_t at = positions[row] * angles.stride + j;
     const float c = angles.cos[at], s = angles.sin[at];
     const float a = to_float(low), b = to_float(high);

@@ -46,7 +46,7 @@ void rope_append(const TensorView& qkv, const TensorView& positions, const RopeV
   const int kv_heads = kv_heads_of(ranges);
   const KvView& kv = ranges.front().kv;
   const std::int64_t each = qkv.shape[0] / ranges.front().count;
-  with_half(kv.dtype, [&](auto t) {
+  with_half(kv.format.type, [&](auto t) {
     using T = decltype(t);
     const auto run = [&](auto tokens) {
       launch(rope_append_kernel<T, tokens>,

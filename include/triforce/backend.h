@@ -47,6 +47,17 @@ struct Matrix {
   std::int64_t rows = 0, cols = 0;  // out features, in features
 };
 
+// How K and V rows are stored. Nothing else knows their bytes.
+struct KvFormat {
+  constexpr KvFormat(DType of = DType::kF32, bool rotate = false)
+      : type(of), rotate_on_read(rotate) {}
+  DType type;
+  bool rotate_on_read;  // keys lie unrotated, and are rotated by their row's index when read
+  // Of so many elements of K, or of V, that follow each other.
+  constexpr std::int64_t bytes(std::int64_t elements) const { return elements * size_of(type); }
+  bool operator==(const KvFormat&) const = default;
+};
+
 // A KvView says where the K and V rows of some KV heads of a layer are: [first_head, first_head +
 // kv_heads), out of its layer_heads. A row is one token of one of them; the order of rows and
 // dimensions inside a granule is the backend's business, but for rows on the host. What an op does
@@ -54,7 +65,7 @@ struct Matrix {
 struct KvView {
   void* k = nullptr;
   void* v = nullptr;
-  DType dtype = DType::kF32;
+  KvFormat format;
   int first_head = 0, kv_heads = 0, layer_heads = 0;
   int head_dim = 0;
   std::int64_t capacity = 0;             // rows per head, a multiple of kv_granule()
@@ -64,7 +75,6 @@ struct KvView {
   // before them are padding: they are not appended, and what else they give means nothing. Where
   // all are padding the length is 0. Null: none is.
   const std::int32_t* appended = nullptr;
-  bool rotate_on_read = false;  // keys stored unrotated; rotate by row index when read
   // The rows are in page-locked host memory, in the order of host_kv_order.h, and attention() and
   // score_chunks() are computed by the host; rotate_on_read is false.
   bool on_host = false;
@@ -75,7 +85,7 @@ struct KvView {
              "KV heads [{}, {}) of [{}, {})", first, first + count, first_head,
              first_head + kv_heads);
     KvView part = *this;
-    const std::int64_t bytes = (first - first_head) * head_stride * size_of(dtype);
+    const std::int64_t bytes = format.bytes((first - first_head) * head_stride);
     part.k = static_cast<std::byte*>(k) + bytes;
     part.v = static_cast<std::byte*>(v) + bytes;
     part.first_head = first;

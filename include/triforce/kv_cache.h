@@ -45,34 +45,35 @@ class KvStorage {
   // Holds all heads of every layer, where ops expect tensors. The capacity in tokens is rounded up
   // to the backend's granule. Throws Error(kResources).
   KvStorage(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t capacity,
-            DType dtype, MemTag tag);
+            KvFormat format, MemTag tag);
   // heads[l] of layer l, out of kv_heads, at `place`, or for the host to compute with (on_host,
   // page-locked); none is possible.
   KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads, int head_dim,
-            std::int64_t capacity, DType dtype, Place place, MemTag tag, bool on_host = false);
+            std::int64_t capacity, KvFormat format, Place place, MemTag tag, bool on_host = false);
   // Returns its heads of layer l; kv_heads is 0 if it has none. `length` is filled in by the cache.
   KvView layer(int l) const;
   std::int64_t capacity() const { return capacity_; }
   int kv_heads() const { return kv_heads_; }  // of a layer, elsewhere or here
   int head_dim() const { return head_dim_; }
+  const KvFormat& format() const { return format_; }
   int layers() const { return static_cast<int>(heads_.size()); }
   TensorView bytes_view() const;  // everything, as i32 words
 
   static std::int64_t bytes(int layers, int kv_heads, int head_dim, std::int64_t capacity,
-                            DType dtype, int granule);
+                            KvFormat format, int granule);
 
  private:
   std::vector<HeadRange> heads_;            // of each layer
   std::vector<std::int64_t> heads_before_;  // of all layers before it
   int kv_heads_, head_dim_;
   std::int64_t capacity_;
-  DType dtype_;
+  KvFormat format_;
   bool on_host_;
   Buffer buffer_;
 };
 
-// Sees each run of KV heads of each layer right after its attention (of the last tile, if there are
-// several), while its rows are there.
+// Sees each range of KV heads of each layer right after its attention (of the last tile, if there
+// are several), while its rows are there.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
@@ -84,7 +85,7 @@ class LayerObserver {
   virtual TensorView mass(int layer) = 0;
   virtual int mass_chunk() const = 0;
   // q[n, h, d]: rotated queries of the pass, those of the heads of kv.
-  virtual void on_run(int layer, TensorView q, const KvView& kv) = 0;
+  virtual void on_range(int layer, TensorView q, const KvView& kv) = 0;
 };
 
 // Keeps the newest query of every layer of the passes it observes: after a prompt, those of its
@@ -96,7 +97,7 @@ class LastQueries final : public LayerObserver {
   bool begin_pass(std::int64_t /*n*/, RowPath /*path*/) override { return true; }
   TensorView mass(int /*layer*/) override { return {}; }
   int mass_chunk() const override { return 0; }
-  void on_run(int layer, TensorView q, const KvView& kv) override;
+  void on_range(int layer, TensorView q, const KvView& kv) override;
   TensorView view() const { return queries_.view(); }
 
  private:
@@ -123,25 +124,25 @@ class KvCache {
 
   // One forward pass over n new tokens is begin(), each layer in order, then end() or cancel(). A
   // layer takes the tokens in tiles of tile_rows; the last tile has what is left. A layer takes
-  // each tile in runs. A run is a range of KV heads whose rows are at one place. The runs of a
+  // each tile in ranges. A range is of KV heads whose rows are at one place. The ranges of a
   // layer hold each head once, in rising order, and only the first may be on_host. Work that is
-  // queued between run(l, i, tile) and done(l, i, tile) may read the rows before the tile and
+  // queued between range(l, i, tile) and done(l, i, tile) may read the rows before the tile and
   // append those of the tile. If the layer has destinations, the tile's rows were appended there
-  // before its first run, and the work may read them. A pass of more than one tile has tiles of
+  // before its first range, and the work may read them. A pass of more than one tile has tiles of
   // more than kMaxBatchInvariantRows rows. `path` is what the caller asks of the pass's rows.
-  // Returns where they go, 1 to kMaxPlacements places; the views of runs and destinations have no
+  // Returns where they go, 1 to kMaxPlacements places; the views of ranges and destinations have no
   // length, which is for the caller to keep.
   virtual std::span<const Placement> begin(std::int64_t n, std::int64_t tile_rows,
                                            RowPath path) = 0;
   virtual int placement_of(int /*l*/) const { return 0; }  // of what begin() returned, layer l's
-  // A layer's destinations are where all its new rows are appended at once, before its first run.
+  // A layer's destinations are where all its new rows are appended at once, before its first range.
   // They are ranges of KV heads that hold each head once, in rising order. Only a pass of one tile
-  // has them. 0: rows are appended to each run when it is there.
+  // has them. 0: rows are appended to each range when it is there.
   virtual int destinations(int /*l*/) const { return 0; }
   virtual KvView destination(int /*l*/, int /*i*/) const { return {}; }
-  virtual int runs(int l) const = 0;
-  virtual KvView run(int l, int i, int tile) = 0;
-  // This is called after a run's rows were appended and before its attention. q[n, h, d] are the
+  virtual int ranges(int l) const = 0;
+  virtual KvView range(int l, int i, int tile) = 0;
+  // This is called after a range's rows were appended and before its attention. q[n, h, d] are the
   // rotated queries of its heads; a cache may now choose what they attend to.
   virtual void on_queries(int /*l*/, TensorView /*q*/, const RopeView& /*rope*/) {}
   virtual void done(int l, int i, int tile) = 0;
@@ -161,7 +162,7 @@ class KvCache {
   virtual void reset() = 0;
 
   virtual std::uint64_t id() const = 0;  // of its lease, for Backend::replay()
-  // Returns whether run() and done() queue the same work in every pass over as many tokens.
+  // Returns whether range() and done() queue the same work in every pass over as many tokens.
   virtual bool recordable() const { return true; }
 };
 

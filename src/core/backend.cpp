@@ -70,8 +70,8 @@ void expect_ids(const char* what, const TensorView& ids, std::int64_t count) {
 
 void expect_kv(const char* op, const KvView& kv, const Backend::Traits& t) {
   TF_CHECK(kv.k != nullptr && kv.v != nullptr, "{}: KV rows without memory", op);
-  TF_CHECK((bit(kv.dtype) & stored(t)) != 0, "{}: expected KV rows of {}, found {}", op,
-           types_text(stored(t)), to_string(kv.dtype));
+  TF_CHECK((bit(kv.format.type) & stored(t)) != 0, "{}: expected KV rows of {}, found {}", op,
+           types_text(stored(t)), to_string(kv.format.type));
   TF_CHECK(kv.first_head >= 0 && kv.first_head + kv.kv_heads <= kv.layer_heads,
            "{}: KV heads [{}, {}) of {}", op, kv.first_head, kv.first_head + kv.kv_heads,
            kv.layer_heads);
@@ -105,10 +105,10 @@ std::int64_t expect_sequences(const char* op, const TensorView& q,
   for (const KvView& kv : sequences) {
     expect_kv(op, kv, t);
     TF_CHECK(kv.length != nullptr, "{}: KV rows without a length", op);
-    TF_CHECK(kv.dtype == one.dtype && kv.first_head == one.first_head &&
+    TF_CHECK(kv.format == one.format && kv.first_head == one.first_head &&
                  kv.kv_heads == one.kv_heads && kv.layer_heads == one.layer_heads &&
-                 kv.head_dim == one.head_dim && kv.rotate_on_read == one.rotate_on_read &&
-                 kv.on_host == one.on_host && (kv.appended == nullptr) == (one.appended == nullptr),
+                 kv.head_dim == one.head_dim && kv.on_host == one.on_host &&
+                 (kv.appended == nullptr) == (one.appended == nullptr),
              "{}: sequences of different shapes", op);
     if (t.place != Place::kHost) continue;
     const std::int64_t added = kv.appended == nullptr ? rows : *kv.appended;
@@ -135,7 +135,7 @@ void expect_attention(const TensorView& q, std::span<const KvView> sequences, co
   expect("attention: out", out, activations(t), {q.shape[0], heads * kv.head_dim});
   group_of("attention", q, kv);
   expect_apart("attention", q, out);
-  if (kv.rotate_on_read) {
+  if (kv.format.rotate_on_read) {
     expect_rope("attention: tables", rope, kv);
     for (const KvView& s : sequences) {
       TF_CHECK(t.place != Place::kHost || *s.length <= rope.cos.shape[0],
@@ -153,9 +153,9 @@ void expect_attention(const TensorView& q, std::span<const KvView> sequences, co
       expect("attention: mass", mass[s], kF32, {kv.kv_heads, sequences[s].capacity / chunk});
     }
   }
-  TF_CHECK(!kv.on_host || (exact && !kv.rotate_on_read), "attention: {} rows on the host{}{}", rows,
-           exact ? "" : " for throughput",
-           kv.rotate_on_read ? ", keys that are rotated when read" : "");
+  TF_CHECK(!kv.on_host || (exact && !kv.format.rotate_on_read),
+           "attention: {} rows on the host{}{}", rows, exact ? "" : " for throughput",
+           kv.format.rotate_on_read ? ", keys that are rotated when read" : "");
 }
 
 void expect_scores(const TensorView& q, const KvView& kv, int chunk, std::int64_t n_chunks,
@@ -176,16 +176,16 @@ constexpr Backend::Traits kHostTraits = {.kv_granule = kHostKeyBlock,
                                          .formats = Backend::Formats::kStored};
 
 void expect_on_host(const char* op, const KvView& kv) {
-  TF_CHECK(kv.on_host && kv.dtype != DType::kF32, "{}: rows of {} that are {}on the host", op,
-           to_string(kv.dtype), kv.on_host ? "" : "not ");
+  TF_CHECK(kv.on_host && kv.format.type != DType::kF32, "{}: rows of {} that are {}on the host", op,
+           to_string(kv.format.type), kv.on_host ? "" : "not ");
 }
 
 void expect_same_rows(const char* op, const KvView& src, const KvView& dst) {
-  TF_CHECK(src.dtype == dst.dtype && src.first_head == dst.first_head &&
+  TF_CHECK(src.format.type == dst.format.type && src.first_head == dst.first_head &&
                src.kv_heads == dst.kv_heads && src.head_dim == dst.head_dim,
            "{}: {} heads from {} of {} {} to {} heads from {} of {} {}", op, src.kv_heads,
-           src.first_head, src.head_dim, to_string(src.dtype), dst.kv_heads, dst.first_head,
-           dst.head_dim, to_string(dst.dtype));
+           src.first_head, src.head_dim, to_string(src.format.type), dst.kv_heads, dst.first_head,
+           dst.head_dim, to_string(dst.format.type));
 }
 
 void expect_transfer(const char* op, const TensorView& dst, const TensorView& src) {

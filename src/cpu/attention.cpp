@@ -60,7 +60,7 @@ class Exact {
         tiles_(ceil_div(pass.length, kTileKeys)),
         chunk_(mass.data == nullptr ? 0 : chunk),
         mass_(mass) {
-    const std::int64_t row_bytes = p_.d * size_of(p_.kv->dtype);
+    const std::int64_t row_bytes = p_.kv->format.bytes(p_.d);
     c_ = with_threads_for(workers, 2 * p_.kv->kv_heads * p_.length * row_bytes);
     Scratch scratch(workers);
     s_ = take_scratch(scratch, rows_, p_.kv->kv_heads, p_.d, p_.length, chunk_, c_.threads);

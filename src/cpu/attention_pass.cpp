@@ -19,15 +19,15 @@ struct Tile {
 };
 
 std::int64_t tile_bytes(const AttentionPass& pass) {
-  return std::int64_t{kTileKeys} * pass.d * size_of(pass.kv->dtype);
+  return pass.kv->format.bytes(std::int64_t{kTileKeys} * pass.d);
 }
 
 // The valid keys of the tile at `start`, the others zero: what lies beyond `length` is never read,
 // since it may be NaN and beyond the capacity.
 Tile partial_tile(const AttentionPass& pass, Tile source, std::int64_t start,
                   const TileBuffers& buffers) {
-  const std::int64_t size = size_of(pass.kv->dtype), row_bytes = pass.d * size;
-  const int pair = pairing(pass.kv->dtype);
+  const std::int64_t size = pass.kv->format.bytes(1), row_bytes = pass.d * size;
+  const int pair = pairing(pass.kv->format.type);
   const std::int64_t valid = pass.length - start;
   const std::int64_t k_bytes = ceil_div(valid, kKeyBlock) * kKeyBlock * row_bytes;
   std::memcpy(buffers.k, source.k, static_cast<std::size_t>(k_bytes));
@@ -46,7 +46,7 @@ Tile partial_tile(const AttentionPass& pass, Tile source, std::int64_t start,
 
 void rotate_tile(const AttentionPass& pass, const std::byte* k, std::int64_t start,
                  std::byte* out) {
-  const std::int64_t block_bytes = kKeyBlock * pass.d * size_of(pass.kv->dtype);
+  const std::int64_t block_bytes = pass.kv->format.bytes(kKeyBlock * pass.d);
   for (int b = 0; b < kTileKeys / kKeyBlock; ++b) {
     std::int32_t rows[kKeyBlock];
     for (int t = 0; t < kKeyBlock; ++t) {
@@ -63,12 +63,13 @@ void find_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t start
                 const TileBuffers& buffers, TileArgs& a) {
   const std::int64_t bytes = tile_bytes(pass), offset = start / kTileKeys * bytes;
   Tile tile{k_head(*pass.kv, head) + offset, v_head(*pass.kv, head) + offset};
-  const bool whole = start + kTileKeys <= pass.length, prefetch = whole && !pass.kv->rotate_on_read;
+  const bool whole = start + kTileKeys <= pass.length,
+             prefetch = whole && !pass.kv->format.rotate_on_read;
   a.tiles = prefetch && full > 1 ? static_cast<int>(full) : 1;
   a.next_k = prefetch ? tile.k + bytes : nullptr;
   a.next_v = prefetch ? tile.v + bytes : nullptr;
   if (!whole) tile = partial_tile(pass, tile, start, buffers);
-  if (pass.kv->rotate_on_read) {
+  if (pass.kv->format.rotate_on_read) {
     rotate_tile(pass, tile.k, start, buffers.other);
     tile.k = buffers.other;
   }
@@ -93,7 +94,7 @@ AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView&
                         TensorView out) {
   AttentionPass p;
   p.kv = &kv;
-  p.kernels = &attention_kernels(isa, kv.dtype);
+  p.kernels = &attention_kernels(isa, kv.format.type);
   p.wide_kernels = &attention_kernels(isa, DType::kF32);
   p.q = q.as<float>();
   p.out = out.as<float>();
@@ -104,7 +105,7 @@ AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView&
   p.past = p.length - p.queries;
   p.group = static_cast<int>(q.shape[1]) / kv.kv_heads;
   p.d = kv.head_dim;
-  if (kv.rotate_on_read) {
+  if (kv.format.rotate_on_read) {
     p.cos = rope.cos.as<float>();
     p.sin = rope.sin.as<float>();
   }

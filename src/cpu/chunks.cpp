@@ -25,7 +25,7 @@ void score_range(const AttentionKernels& kernels, const KvView& kv, std::int64_t
   constexpr std::int64_t kKeys = 256;
   float dots[kKeys];
   const std::byte* k = k_head(kv, head);
-  const std::int64_t block_bytes = kKeyBlock * kv.head_dim * size_of(kv.dtype);
+  const std::int64_t block_bytes = kv.format.bytes(kKeyBlock * kv.head_dim);
   const std::int64_t last = end * chunk;
   std::int64_t key = begin * chunk, scored = begin;
   float sum = 0.0F;
@@ -55,10 +55,10 @@ void score_chunks(const Workers& workers, TensorView q, const KvView& kv, int ch
                   std::int64_t n_chunks, TensorView scores) {
   const int d = kv.head_dim;
   const std::int64_t group = q.shape[0] / kv.kv_heads;
-  const AttentionKernels& kernels = attention_kernels(workers.isa, kv.dtype);
+  const AttentionKernels& kernels = attention_kernels(workers.isa, kv.format.type);
   const std::int64_t per_unit = std::max<std::int64_t>(1, 2048 / chunk);
   const std::int64_t units = ceil_div(n_chunks, per_unit);
-  const std::int64_t bytes = kv.kv_heads * n_chunks * chunk * d * size_of(kv.dtype);
+  const std::int64_t bytes = kv.format.bytes(kv.kv_heads * n_chunks * chunk * d);
   parallel_for(with_threads_for(workers, bytes), kv.kv_heads * units, [&](std::int64_t i, int) {
     const std::int64_t head = i / units, begin = i % units * per_unit;
     float sum[kMaxHeadDim] = {};

@@ -81,12 +81,12 @@ void move_v(const HeadPair& h, std::int64_t src, std::int64_t dst, std::int64_t 
 }
 
 HeadPair head_pair(const KvView& src, const KvView& dst, std::int64_t head) {
-  return {k_head(dst, head), v_head(dst, head),  k_head(src, head), v_head(src, head),
-          src.head_dim,      size_of(src.dtype), pairing(src.dtype)};
+  return {k_head(dst, head), v_head(dst, head),   k_head(src, head),       v_head(src, head),
+          src.head_dim,      src.format.bytes(1), pairing(src.format.type)};
 }
 
 std::int64_t moved_bytes(const KvView& kv, std::int64_t rows) {
-  return 4 * kv.kv_heads * rows * kv.head_dim * size_of(kv.dtype);
+  return 4 * kv.format.bytes(kv.kv_heads * rows * kv.head_dim);
 }
 
 }  // namespace

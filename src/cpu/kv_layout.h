@@ -18,10 +18,10 @@ inline constexpr int kMaxHeadDim = 256;
 
 // First byte of one kv head.
 inline std::byte* k_head(const KvView& kv, std::int64_t head) {
-  return static_cast<std::byte*>(kv.k) + head * kv.head_stride * size_of(kv.dtype);
+  return static_cast<std::byte*>(kv.k) + kv.format.bytes(head * kv.head_stride);
 }
 inline std::byte* v_head(const KvView& kv, std::int64_t head) {
-  return static_cast<std::byte*>(kv.v) + head * kv.head_stride * size_of(kv.dtype);
+  return static_cast<std::byte*>(kv.v) + kv.format.bytes(head * kv.head_stride);
 }
 
 }  // namespace triforce::cpu

@@ -55,11 +55,11 @@ void rope_append(const Workers& workers, TensorView qkv, TensorView positions, c
       rotate_row(from + columns.q + h * d, c, s, d,
                  q.as<float>() + t * q.stride[0] + h * q.stride[1]);
     }
-    visit_float(kv.dtype, [&](auto format) {
+    visit_float(kv.format.type, [&](auto format) {
       using F = decltype(format);
       for (std::int64_t h = 0; h < kv.kv_heads; ++h) {
         const float* key = from + columns.k + h * d;
-        if (!kv.rotate_on_read) {
+        if (!kv.format.rotate_on_read) {
           rotate_row(key, c, s, d, turned);
           key = turned;
         }

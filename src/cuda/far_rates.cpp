@@ -29,7 +29,7 @@ class FarHeads {
         allocator_(device),
         copy_(copy),
         host_(host),
-        half_bytes_(s.rows * s.head_dim * size_of(dtype)),
+        half_bytes_(KvFormat(dtype).bytes(s.rows * s.head_dim)),
         side_(static_cast<int>(std::clamp<std::int64_t>(ceil_div(kSideBytes, 2 * half_bytes_), 1,
                                                         std::max(1, s.kv_heads / 2)))),
         per_call_(std::clamp(s.layer_kv_heads / 2, 1, side_)) {
@@ -38,7 +38,7 @@ class FarHeads {
     slots_ = Buffer(allocator_, 2 * kSlots * half_bytes_, Place::kDevice, MemTag::kKvFull);
     kv_.k = rows_.data();
     kv_.v = at(rows_, heads * half_bytes_);
-    kv_.dtype = dtype;
+    kv_.format = dtype;
     kv_.kv_heads = kv_.layer_heads = heads;
     kv_.head_dim = s.head_dim;
     kv_.capacity = s.rows;

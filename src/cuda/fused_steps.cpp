@@ -47,11 +47,11 @@ bool FusedSteps::can_append(const TensorView& qkv, const TensorView& positions,
   const TensorView& before = append_.q;
   TensorView both = before;
   both.shape[1] += q.shape[1];
-  return kv.first_head == last.first_head + last.kv_heads && kv.dtype == last.dtype &&
+  return kv.first_head == last.first_head + last.kv_heads && kv.format == last.format &&
          kv.head_dim == last.head_dim && kv.capacity == last.capacity && kv.length == last.length &&
-         kv.appended == last.appended && kv.rotate_on_read == last.rotate_on_read &&
-         same(positions, append_.positions) && same(rope.cos, append_.rope.cos) &&
-         same(rope.sin, append_.rope.sin) && same(q, both.slice(1, before.shape[1], q.shape[1]));
+         kv.appended == last.appended && same(positions, append_.positions) &&
+         same(rope.cos, append_.rope.cos) && same(rope.sin, append_.rope.sin) &&
+         same(q, both.slice(1, before.shape[1], q.shape[1]));
 }
 
 FusedSteps::Held FusedSteps::take() {

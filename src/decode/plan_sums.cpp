@@ -111,7 +111,7 @@ void PlanSums::add_full_cache(std::int64_t capacity, std::int64_t append) {
   lease_passes(target_, std::min<std::int64_t>(append, kMaxBatchInvariantRows),
                whole_granules(capacity), target_.kv_heads, 0);
   add_pass(kFullPass, capacity);
-  const std::int64_t row = 2 * std::int64_t{t.head_dim} * size_of(in_.dtype);
+  const std::int64_t row = 2 * KvFormat(in_.dtype).bytes(t.head_dim);
   plan_.passes[kFullPass].far_per_token = n.bus * row;
   plan_.passes[kFullPass].host_per_token = n.host * row;
 }

@@ -34,7 +34,7 @@ bool RecoveryMeter::Drafts::begin_pass(std::int64_t n, RowPath /*path*/) {
 }
 
 // After the last layer's queries all selections for this token have been made.
-void RecoveryMeter::Drafts::on_run(int layer, TensorView /*q*/, const KvView& /*kv*/) {
+void RecoveryMeter::Drafts::on_range(int layer, TensorView /*q*/, const KvView& /*kv*/) {
   if (layer + 1 == meter.layers_) meter.held_ = meter.small_.held(meter.full_.committed());
 }
 
@@ -61,9 +61,9 @@ int RecoveryMeter::Verifications::mass_chunk() const {
   return next_observes ? next->mass_chunk() : 0;
 }
 
-void RecoveryMeter::Verifications::on_run(int layer, TensorView q, const KvView& kv) {
+void RecoveryMeter::Verifications::on_range(int layer, TensorView q, const KvView& kv) {
   if (measures) meter.measure(layer, q.rows(0, 1), kv);
-  if (next_observes) next->on_run(layer, q, kv);
+  if (next_observes) next->on_range(layer, q, kv);
 }
 
 void RecoveryMeter::measure(int layer, TensorView q, KvView kv) {

@@ -48,7 +48,7 @@ class RecoveryMeter {
     bool begin_pass(std::int64_t n, RowPath path) override;
     TensorView mass(int /*layer*/) override { return {}; }
     int mass_chunk() const override { return 0; }
-    void on_run(int layer, TensorView q, const KvView& kv) override;
+    void on_range(int layer, TensorView q, const KvView& kv) override;
     RecoveryMeter& meter;
   };
   struct Verifications final : LayerObserver {
@@ -56,7 +56,7 @@ class RecoveryMeter {
     bool begin_pass(std::int64_t n, RowPath path) override;
     TensorView mass(int layer) override;
     int mass_chunk() const override;
-    void on_run(int layer, TensorView q, const KvView& kv) override;
+    void on_range(int layer, TensorView q, const KvView& kv) override;
     RecoveryMeter& meter;
     LayerObserver* next = nullptr;
     bool measures = false, next_observes = false;  // in the pass in progress

@@ -12,9 +12,9 @@ class TimedObserver final : public LayerObserver {
   bool begin_pass(std::int64_t n, RowPath path) override { return cache_.begin_pass(n, path); }
   TensorView mass(int layer) override { return cache_.mass(layer); }
   int mass_chunk() const override { return cache_.mass_chunk(); }
-  void on_run(int layer, TensorView q, const KvView& kv) override {
+  void on_range(int layer, TensorView q, const KvView& kv) override {
     const PhaseTimer::Scope scope(timer_, Phase::kRebuild);
-    cache_.on_run(layer, q, kv);
+    cache_.on_range(layer, q, kv);
   }
 
  private:

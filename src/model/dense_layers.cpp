@@ -20,7 +20,7 @@ FullCache& checked(const SharedLayers& s) {
 
 KvStorage make_saved(Backend& backend, const SharedLayers& s, std::int64_t max_append) {
   const KvView kv = checked(s).homes(0).front();
-  return {backend, s.count, kv.layer_heads, kv.head_dim, max_append, kv.dtype, MemTag::kWorkspace};
+  return {backend, s.count, kv.layer_heads, kv.head_dim, max_append, kv.format, MemTag::kWorkspace};
 }
 
 }  // namespace
@@ -34,12 +34,12 @@ std::vector<HeadRange> stored_heads(int layers, int kv_heads, const SharedLayers
 }
 
 DenseLayers::DenseLayers(Backend& backend, const SharedLayers& shared, std::int64_t max_append)
-    : b_(backend), full_(checked(shared)), saved_(make_saved(backend, shared, max_append)) {}
+    : full_(checked(shared)), saved_(make_saved(backend, shared, max_append)) {}
 
 std::int64_t DenseLayers::bytes(int count, int kv_heads, int head_dim, std::int64_t max_append,
-                                DType dtype, int granule) {
+                                KvFormat format, int granule) {
   if (count == 0) return 0;
-  return KvStorage::bytes(count, kv_heads, head_dim, max_append, dtype, granule);
+  return KvStorage::bytes(count, kv_heads, head_dim, max_append, format, granule);
 }
 
 std::int64_t DenseLayers::capacity() const { return full_.capacity(); }
@@ -53,20 +53,22 @@ Placement DenseLayers::begin(std::int64_t length, std::int64_t n) {
   first_saved_ = length;
   n_saved_ = std::clamp<std::int64_t>(full_.length() - length, 0, n);
   for (int l = 0; l < count(); ++l) {
-    b_.copy_rows(full_.homes(l).front(), first_saved_, saved_.layer(l), 0, n_saved_);
+    full_.layer(l).copy(first_saved_, saved_.layer(l), 0, n_saved_);
   }
   return {length, length};
 }
 
 void DenseLayers::end() {
   for (int l = 0; l < count(); ++l) {
-    b_.copy_rows(saved_.layer(l), 0, full_.homes(l).front(), first_saved_, n_saved_);
+    full_.layer(l).write(saved_.layer(l), 0, first_saved_, n_saved_);
   }
   n_saved_ = 0;
 }
 
-int DenseLayers::runs(int l) const { return static_cast<int>(full_.homes(l).size()); }
+int DenseLayers::ranges(int l) const { return static_cast<int>(full_.homes(l).size()); }
 
-KvView DenseLayers::run(int l, int i) const { return full_.homes(l)[static_cast<std::size_t>(i)]; }
+KvView DenseLayers::range(int l, int i) const {
+  return full_.homes(l)[static_cast<std::size_t>(i)];
+}
 
 }  // namespace triforce

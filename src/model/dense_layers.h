@@ -30,7 +30,7 @@ class DenseLayers {
   DenseLayers(Backend& backend, const SharedLayers& shared, std::int64_t max_append);
   // Returns how much memory it takes, tagged as workspace.
   static std::int64_t bytes(int count, int kv_heads, int head_dim, std::int64_t max_append,
-                            DType dtype, int granule);
+                            KvFormat format, int granule);
 
   int count() const { return saved_.layers(); }
   // Tokens of the sequence for which there is room.
@@ -38,11 +38,10 @@ class DenseLayers {
   // A pass over n more tokens of a small cache that holds `length`.
   Placement begin(std::int64_t length, std::int64_t n);
   void end();
-  int runs(int l) const;
-  KvView run(int l, int i) const;
+  int ranges(int l) const;
+  KvView range(int l, int i) const;
 
  private:
-  Backend& b_;
   FullCache& full_;
   KvStorage saved_;  // the full cache's rows that the pass overwrites
   std::int64_t first_saved_ = 0, n_saved_ = 0;

@@ -36,23 +36,23 @@ void add_single_heads(const KvView& kv, std::vector<KvView>& heads) {
 }  // namespace
 
 FullCache::FullCache(Backend& backend, int layers, int kv_heads, int head_dim,
-                     std::int64_t capacity, std::int64_t max_append, DType dtype,
+                     std::int64_t capacity, std::int64_t max_append, KvFormat format,
                      const KvHomes& homes)
     : StoredCache(backend,
                   KvStorage(backend, ranges_of(homes, layers, kv_heads).near, kv_heads, head_dim,
-                            capacity, dtype, backend.place(), MemTag::kKvFull),
-                  max_append, Keys::kRotated),
-      host_(backend, ranges_of(homes, layers, kv_heads).host, kv_heads, head_dim, capacity, dtype,
+                            capacity, format, backend.place(), MemTag::kKvFull),
+                  max_append),
+      host_(backend, ranges_of(homes, layers, kv_heads).host, kv_heads, head_dim, capacity, format,
             Place::kPinned, MemTag::kKvFar, true),
-      far_(backend, ranges_of(homes, layers, kv_heads).far, kv_heads, head_dim, capacity, dtype,
+      far_(backend, ranges_of(homes, layers, kv_heads).far, kv_heads, head_dim, capacity, format,
            Place::kPinned, MemTag::kKvFar) {
   add_home(host_);
   add_home(far_);
   if (homes.slots > 0) make_rings(homes.slots);
-  short_runs_ = make_runs(true);
-  long_runs_ = make_runs(false);
-  for (const std::vector<Run>& runs : short_runs_) {
-    for (const Run& r : runs) recordable_ = recordable_ && !r.ring_head && !r.home.on_host;
+  short_ranges_ = make_ranges(true);
+  long_ranges_ = make_ranges(false);
+  for (const std::vector<PassRange>& ranges : short_ranges_) {
+    for (const PassRange& r : ranges) recordable_ = recordable_ && !r.ring_head && !r.home.on_host;
   }
   // Longer passes are those of a model, which has scratch for its own.
   lease(std::min<std::int64_t>(max_append, kMaxBatchInvariantRows), storage_.capacity(), kv_heads,
@@ -69,18 +69,18 @@ void FullCache::make_rings(int slots) {
   if (all.empty()) return;
   const std::size_t n = std::min(all.size(), static_cast<std::size_t>(slots));
   const KvView& kv = all.front();
-  slots_.emplace(b_, std::vector<HeadRange>(n, {0, 1}), 1, kv.head_dim, kv.capacity, kv.dtype,
+  slots_.emplace(b_, std::vector<HeadRange>(n, {0, 1}), 1, kv.head_dim, kv.capacity, kv.format,
                  b_.place(), MemTag::kKvFull);
   const bool host_has_some = all.size() > far.size();
   if (!far.empty()) ring_.emplace(b_, std::move(far), *slots_);
   if (host_has_some) long_ring_.emplace(b_, std::move(all), *slots_);
 }
 
-FullCache::Runs FullCache::make_runs(bool host_computes) const {
-  Runs runs(static_cast<std::size_t>(storage_.layers()));
+FullCache::PassRanges FullCache::make_ranges(bool host_computes) const {
+  PassRanges ranges(static_cast<std::size_t>(storage_.layers()));
   std::size_t next_in_ring = 0;
   for (int l = 0; l < storage_.layers(); ++l) {
-    std::vector<Run>& of_layer = runs[static_cast<std::size_t>(l)];
+    std::vector<PassRange>& of_layer = ranges[static_cast<std::size_t>(l)];
     const auto add = [&](const KvView& kv, bool brought) {
       if (kv.kv_heads == 0) return;
       if (!brought) of_layer.push_back({kv, {}});
@@ -92,14 +92,14 @@ FullCache::Runs FullCache::make_runs(bool host_computes) const {
     add(storage_.layer(l), false);
     add(far_.layer(l), slots_.has_value());
   }
-  return runs;
+  return ranges;
 }
 
 std::span<const Placement> FullCache::begin(std::int64_t n, std::int64_t tile_rows, RowPath path) {
   const std::span<const Placement> placements = StoredCache::begin(n, tile_rows, path);
   write_tail();
   const bool host_computes = path == RowPath::kInvariant;
-  runs_ = host_computes ? &short_runs_ : &long_runs_;
+  ranges_ = host_computes ? &short_ranges_ : &long_ranges_;
   in_use_ = !host_computes && long_ring_ ? &*long_ring_ : ring_ ? &*ring_ : nullptr;
   if (in_use_ == nullptr) return placements;
   if (last_ != nullptr && last_ != in_use_) in_use_->restart(length_);
@@ -109,22 +109,22 @@ std::span<const Placement> FullCache::begin(std::int64_t n, std::int64_t tile_ro
 }
 
 int FullCache::destinations(int l) const {
-  return runs_ == &short_runs_ ? static_cast<int>(homes(l).size()) : 0;
+  return ranges_ == &short_ranges_ ? static_cast<int>(homes(l).size()) : 0;
 }
 
 KvView FullCache::destination(int l, int i) const { return homes(l)[static_cast<std::size_t>(i)]; }
 
-int FullCache::runs(int l) const {
-  return static_cast<int>((*runs_)[static_cast<std::size_t>(l)].size());
+int FullCache::ranges(int l) const {
+  return static_cast<int>((*ranges_)[static_cast<std::size_t>(l)].size());
 }
 
-KvView FullCache::run(int l, int i, int tile) {
-  const Run& r = run_of(l, i);
+KvView FullCache::range(int l, int i, int tile) {
+  const PassRange& r = range_of(l, i);
   return r.ring_head ? in_use_->use(*r.ring_head, tile) : r.home;
 }
 
 void FullCache::done(int l, int i, int tile) {
-  if (const Run& r = run_of(l, i); r.ring_head) in_use_->done(*r.ring_head, tile);
+  if (const PassRange& r = range_of(l, i); r.ring_head) in_use_->done(*r.ring_head, tile);
 }
 
 void FullCache::end() {

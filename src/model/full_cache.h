@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "model/kv_ring.h"
+#include "model/row_source.h"
 #include "model/stored_cache.h"
 
 namespace triforce {
@@ -15,7 +16,7 @@ class FullCache final : public StoredCache {
  public:
   // capacity in tokens, rounded up to the granule.
   FullCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t capacity,
-            std::int64_t max_append, DType dtype, const KvHomes& homes = {});
+            std::int64_t max_append, KvFormat format, const KvHomes& homes = {});
   std::int64_t committed() const override { return committed_; }
   std::int64_t capacity() const override { return storage_.capacity(); }
   bool recordable() const override { return recordable_; }
@@ -24,8 +25,8 @@ class FullCache final : public StoredCache {
   // them.
   int destinations(int l) const override;
   KvView destination(int l, int i) const override;
-  int runs(int l) const override;
-  KvView run(int l, int i, int tile) override;
+  int ranges(int l) const override;
+  KvView range(int l, int i, int tile) override;
   void done(int l, int i, int tile) override;
   void end() override;
   void cancel() override;
@@ -39,7 +40,9 @@ class FullCache final : public StoredCache {
   void reset() override;
 
   HeldTokens held(std::int64_t position) const override { return HeldTokens::all(position); }
-  // The next n tokens are held now: their rows lie in homes() already, written by the caller.
+  // The rows of layer l, at their homes.
+  RowSource layer(int l) const { return {b_, homes(l)}; }
+  // The next n tokens are held now: their rows were written to each layer() already.
   void adopt(std::int64_t n);
 
   // Rows beyond length() are of whoever wrote there last: the number of its pass.
@@ -48,16 +51,16 @@ class FullCache final : public StoredCache {
   std::uint64_t write_tail() { return ++tail_; }
 
  private:
-  // A Run of a pass over a layer has its rows as they lie, or the head of a ring that brings them.
-  struct Run {
+  // A range of a layer in a pass has its rows as they lie, or the head of a ring that brings them.
+  struct PassRange {
     KvView home;
     std::optional<std::size_t> ring_head;
   };
-  // Each layer has its runs. Passes whose attention the host does not compute may have others.
-  using Runs = std::vector<std::vector<Run>>;
-  Runs make_runs(bool host_computes) const;
-  const Run& run_of(int l, int i) const {
-    return (*runs_)[static_cast<std::size_t>(l)][static_cast<std::size_t>(i)];
+  // Each layer has its ranges. Passes whose attention the host does not compute may have others.
+  using PassRanges = std::vector<std::vector<PassRange>>;
+  PassRanges make_ranges(bool host_computes) const;
+  const PassRange& range_of(int l, int i) const {
+    return (*ranges_)[static_cast<std::size_t>(l)][static_cast<std::size_t>(i)];
   }
   void make_rings(int slots);
 
@@ -73,10 +76,10 @@ class FullCache final : public StoredCache {
   std::optional<KvStorage> slots_;  // a layer is a slot
   // Over far_, and over both for passes that the host does not compute, if there are such heads.
   std::optional<KvRing> ring_, long_ring_;
-  Runs short_runs_, long_runs_;
+  PassRanges short_ranges_, long_ranges_;
   bool recordable_ = true;
   // These are of the pass in progress; the ring is the one that used the slots last.
-  const Runs* runs_ = &short_runs_;
+  const PassRanges* ranges_ = &short_ranges_;
   KvRing* in_use_ = nullptr;
   KvRing* last_ = nullptr;
   std::int64_t committed_ = 0, marked_ = 0;

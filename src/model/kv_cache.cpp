@@ -19,19 +19,19 @@ KvHeadCounts count_heads(const KvHomes& homes, int layers, int kv_heads) {
 }
 
 KvStorage::KvStorage(Backend& backend, int layers, int kv_heads, int head_dim,
-                     std::int64_t capacity, DType dtype, MemTag tag)
+                     std::int64_t capacity, KvFormat format, MemTag tag)
     : KvStorage(backend,
                 std::vector<HeadRange>(static_cast<std::size_t>(layers), HeadRange{0, kv_heads}),
-                kv_heads, head_dim, capacity, dtype, backend.place(), tag) {}
+                kv_heads, head_dim, capacity, format, backend.place(), tag) {}
 
 KvStorage::KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads,
-                     int head_dim, std::int64_t capacity, DType dtype, Place place, MemTag tag,
+                     int head_dim, std::int64_t capacity, KvFormat format, Place place, MemTag tag,
                      bool on_host)
     : heads_(heads),
       kv_heads_(kv_heads),
       head_dim_(head_dim),
       capacity_(round_up(capacity, backend.kv_granule())),
-      dtype_(dtype),
+      format_(format),
       on_host_(on_host) {
   std::int64_t total = 0;
   for (const HeadRange& r : heads_) {
@@ -43,28 +43,27 @@ KvStorage::KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int 
   if (total == 0) return;
   buffer_ =
       Buffer(backend.allocator(),
-             bytes(1, static_cast<int>(total), head_dim, capacity, dtype, backend.kv_granule()),
+             bytes(1, static_cast<int>(total), head_dim, capacity, format, backend.kv_granule()),
              place, tag);
 }
 
 std::int64_t KvStorage::bytes(int layers, int kv_heads, int head_dim, std::int64_t capacity,
-                              DType dtype, int granule) {
+                              KvFormat format, int granule) {
   TF_CHECK(layers > 0 && kv_heads > 0 && head_dim > 0 && capacity > 0 && granule > 0);
-  return std::int64_t{2} * layers * kv_heads * head_dim * round_up(capacity, granule) *
-         size_of(dtype);
+  return std::int64_t{2} * layers * kv_heads * format.bytes(head_dim * round_up(capacity, granule));
 }
 
 KvView KvStorage::layer(int l) const {
   TF_CHECK(l >= 0 && l < layers(), "layer {} of {}", l, layers());
   const HeadRange heads = heads_[static_cast<std::size_t>(l)];
   const std::int64_t head_stride = capacity_ * head_dim_;
-  const std::int64_t head_bytes = head_stride * size_of(dtype_);
+  const std::int64_t head_bytes = format_.bytes(head_stride);
   auto* base = static_cast<std::byte*>(buffer_.data()) +
                2 * heads_before_[static_cast<std::size_t>(l)] * head_bytes;
   KvView kv;
   kv.k = base;
   kv.v = base + heads.count * head_bytes;
-  kv.dtype = dtype_;
+  kv.format = format_;
   kv.first_head = heads.first;
   kv.kv_heads = heads.count;
   kv.layer_heads = kv_heads_;
@@ -84,7 +83,7 @@ LastQueries::LastQueries(Backend& backend, int layers, int heads, int head_dim)
       queries_(backend.allocator(), backend.activation_dtype(), {layers, heads, head_dim},
                backend.place(), MemTag::kActivations) {}
 
-void LastQueries::on_run(int layer, TensorView q, const KvView& kv) {
+void LastQueries::on_range(int layer, TensorView q, const KvView& kv) {
   const std::int64_t heads = q.shape[1], group = heads / kv.kv_heads;
   b_.copy(queries_.view().rows(layer, 1).slice(1, kv.first_head * group, heads),
           q.rows(q.shape[0] - 1, 1));

@@ -17,7 +17,7 @@ void copy_granules(Backend& b, const KvView& from, const KvView& to, std::int64_
   }
   const auto rows = [&](void* head) {
     const std::int64_t d = from.head_dim;
-    return make_view(static_cast<std::byte*>(head) + begin * d * size_of(from.dtype), from.dtype,
+    return make_view(static_cast<std::byte*>(head) + from.format.bytes(begin * d), from.format.type,
                      {(end - begin) * d});
   };
   b.copy(rows(to.k), rows(from.k), Queue::kCopy);

@@ -197,40 +197,40 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed) {
   const auto queries_of = [&](const KvView& kv) {
     return q.slice(1, kv.first_head * group, kv.kv_heads * group);
   };
-  const auto append = [&](std::span<const KvView> run) {
-    b_.rope_append(qkv, parts_->positions(l).rows(tile.first, n), rope, queries_of(run.front()),
-                   run);
+  const auto append = [&](std::span<const KvView> range) {
+    b_.rope_append(qkv, parts_->positions(l).rows(tile.first, n), rope, queries_of(range.front()),
+                   range);
   };
-  const auto observe = [&](int i, std::span<const KvView> run) {
-    if (tile.last) parts_->observe(l, queries_of(run.front()), run);
+  const auto observe = [&](int i, std::span<const KvView> range) {
+    if (tile.last) parts_->observe(l, queries_of(range.front()), range);
     parts_->done(l, i, tile.index);
   };
-  const int destinations = parts_->destinations(l), runs = parts_->runs(l);
+  const int destinations = parts_->destinations(l), ranges = parts_->ranges(l);
   for (int i = 0; i < destinations; ++i) append(parts_->destination(l, i));
-  bool host_works = false;  // with run 0, while the others are queued
-  for (int i = 0; i < runs; ++i) {
-    const std::span<const KvView> run = parts_->run(l, i, tile.index);
-    const KvView& kv = run.front();
-    const TensorView run_q = queries_of(kv);
-    if (destinations == 0) append(run);
-    parts_->on_queries(l, run_q, rope);
+  bool host_works = false;  // with range 0, while the others are queued
+  for (int i = 0; i < ranges; ++i) {
+    const std::span<const KvView> range = parts_->range(l, i, tile.index);
+    const KvView& kv = range.front();
+    const TensorView range_q = queries_of(kv);
+    if (destinations == 0) append(range);
+    parts_->on_queries(l, range_q, rope);
     bool on_host = false;
     if (rows > 0) {
       const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
       const TensorView out = attn_.view().slice(1, first * kv.head_dim, heads * kv.head_dim);
-      on_host =
-          parts_->attend(l, run_q.rows(n - rows, rows), run, rope, out.rows(n - rows, rows), path_);
+      on_host = parts_->attend(l, range_q.rows(n - rows, rows), range, rope,
+                               out.rows(n - rows, rows), path_);
     }
     if (on_host) {
-      TF_CHECK(i == 0, "run {} on the host", i);
+      TF_CHECK(i == 0, "range {} on the host", i);
       host_works = true;
     } else {
-      observe(i, run);
+      observe(i, range);
     }
   }
   if (host_works) {
     b_.join_host();
-    observe(0, parts_->run(l, 0, tile.index));
+    observe(0, parts_->range(l, 0, tile.index));
   }
   if (needed > 0) {
     add_product(attn_.view().rows(n - needed, needed), w.out, x.rows(n - needed, needed));

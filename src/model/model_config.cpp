@@ -7,6 +7,7 @@
 #include "core/strict_json.h"
 #include "core/utf8.h"
 #include "model/rope_config.h"
+#include "triforce/backend.h"
 #include "triforce/checkpoint.h"
 
 namespace triforce {
@@ -249,7 +250,7 @@ std::int64_t ModelConfig::parameters() const {
 }
 
 std::int64_t ModelConfig::kv_bytes_per_token(DType dtype) const {
-  return 2 * std::int64_t{layers} * kv_heads * head_dim * size_of(dtype);
+  return 2 * std::int64_t{layers} * kv_heads * KvFormat(dtype).bytes(head_dim);
 }
 
 std::int64_t ModelConfig::weight_bytes(DType dtype) const {

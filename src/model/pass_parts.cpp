@@ -75,21 +75,21 @@ std::span<const KvView> PassParts::views(int l, int tile, const Of& of) {
   return views_;
 }
 
-int PassParts::runs(int l) const {
-  const int runs = cache().runs(l);
+int PassParts::ranges(int l) const {
+  const int ranges = cache().ranges(l);
   for (const Part& p : parts_) {
-    TF_CHECK(p.cache->runs(l) == runs && p.cache->destinations(l) == destinations(l),
+    TF_CHECK(p.cache->ranges(l) == ranges && p.cache->destinations(l) == destinations(l),
              "layer {}: KV heads that are divided otherwise", l);
   }
-  return runs;
+  return ranges;
 }
 
 std::span<const KvView> PassParts::destination(int l, int i) {
   return views(l, 0, [&](const KvCache& c) { return c.destination(l, i); });
 }
 
-std::span<const KvView> PassParts::run(int l, int i, int tile) {
-  return views(l, tile, [&](KvCache& c) { return c.run(l, i, tile); });
+std::span<const KvView> PassParts::range(int l, int i, int tile) {
+  return views(l, tile, [&](KvCache& c) { return c.range(l, i, tile); });
 }
 
 void PassParts::on_queries(int l, TensorView q, const RopeView& rope) {
@@ -108,15 +108,15 @@ bool PassParts::wants_mass(int l) const {
   });
 }
 
-bool PassParts::attend(int l, TensorView q, std::span<const KvView> run, const RopeView& rope,
+bool PassParts::attend(int l, TensorView q, std::span<const KvView> range, const RopeView& rope,
                        TensorView out, RowPath path) {
-  const bool on_host = run.front().on_host;
+  const bool on_host = range.front().on_host;
   if (!wants_mass(l)) {
-    b_.attention(q, run, rope, out, {}, 0, path);
+    b_.attention(q, range, rope, out, {}, 0, path);
     return on_host;
   }
   for_each(q.shape[0], [&](std::size_t s, std::int64_t first, std::int64_t n) {
-    KvView kv = run[s];
+    KvView kv = range[s];
     kv.appended = nullptr;
     LayerObserver* const observer = parts_[s].observer;
     const TensorView mass = observer != nullptr ? observer->mass(l) : TensorView{};
@@ -129,12 +129,12 @@ bool PassParts::attend(int l, TensorView q, std::span<const KvView> run, const R
   return on_host && count() == 1;
 }
 
-void PassParts::observe(int l, TensorView q, std::span<const KvView> run) {
+void PassParts::observe(int l, TensorView q, std::span<const KvView> range) {
   for_each(q.shape[0], [&](std::size_t s, std::int64_t first, std::int64_t n) {
     if (parts_[s].observer == nullptr) return;
-    KvView kv = run[s];
+    KvView kv = range[s];
     kv.appended = nullptr;
-    parts_[s].observer->on_run(l, q.rows(first, n), kv);
+    parts_[s].observer->on_range(l, q.rows(first, n), kv);
   });
 }
 

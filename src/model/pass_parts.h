@@ -32,19 +32,19 @@ class PassParts {
   // As of KvCache: the views of all parts, with their numbers; valid until the next call.
   int destinations(int l) const { return cache().destinations(l); }
   std::span<const KvView> destination(int l, int i);
-  int runs(int l) const;
-  std::span<const KvView> run(int l, int i, int tile);
+  int ranges(int l) const;
+  std::span<const KvView> range(int l, int i, int tile);
   void on_queries(int l, TensorView q, const RopeView& rope);
   void done(int l, int i, int tile);
 
   // Whether an observer wants the mass of layer l, which is of all rows.
   bool wants_mass(int l) const;
-  // attention() of the newest rows of a tile, q, over `run`, to `out`, with that mass. Returns
+  // attention() of the newest rows of a tile, q, over `range`, to `out`, with that mass. Returns
   // whether the host computes it until join_host().
-  bool attend(int l, TensorView q, std::span<const KvView> run, const RopeView& rope,
+  bool attend(int l, TensorView q, std::span<const KvView> range, const RopeView& rope,
               TensorView out, RowPath path);
-  // Shows a run to those who observe the pass.
-  void observe(int l, TensorView q, std::span<const KvView> run);
+  // Shows a range to those who observe the pass.
+  void observe(int l, TensorView q, std::span<const KvView> range);
 
  private:
   struct Part {

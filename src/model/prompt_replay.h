@@ -15,8 +15,8 @@ class PromptReplay final : public KvCache {
   std::int64_t capacity() const override { return layers_.capacity(); }
   std::int64_t max_append() const override { return kMaxBatchInvariantRows; }
   std::span<const Placement> begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
-  int runs(int l) const override { return layers_.runs(l); }
-  KvView run(int l, int i, int /*tile*/) override { return layers_.run(l, i); }
+  int ranges(int l) const override { return layers_.ranges(l); }
+  KvView range(int l, int i, int /*tile*/) override { return layers_.range(l, i); }
   void done(int /*l*/, int /*i*/, int /*tile*/) override {}
   void end() override;
   void cancel() override { layers_.end(); }

@@ -15,13 +15,13 @@ TensorView reshape(const TensorView& v, std::initializer_list<std::int64_t> shap
 }  // namespace
 
 RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, int heads,
-                               int kv_heads, int head_dim, std::int64_t max_pending, DType dtype,
-                               const Options& o)
-    : StoredCache(
-          backend,
-          KvStorage(backend, stored_heads(layers, kv_heads, {&full, o.dense_layers}), kv_heads,
-                    head_dim, o.budget + max_pending, dtype, backend.place(), MemTag::kKvRetrieval),
-          max_append(o.rebuild, max_pending), Keys::kRotated, {&full, o.dense_layers}),
+                               int kv_heads, int head_dim, std::int64_t max_pending,
+                               KvFormat format, const Options& o)
+    : StoredCache(backend,
+                  KvStorage(backend, stored_heads(layers, kv_heads, {&full, o.dense_layers}),
+                            kv_heads, head_dim, o.budget + max_pending, format, backend.place(),
+                            MemTag::kKvRetrieval),
+                  max_append(o.rebuild, max_pending), {&full, o.dense_layers}),
       full_(full),
       options_(o),
       kv_heads_(kv_heads),
@@ -88,10 +88,7 @@ void RetrievalCache::hand_over(std::int64_t length) {
   if (n <= 0) return;
   const std::int64_t row = layout_.rows() + from - layout_.committed;
   for (int l = dense_layers(); l < storage_.layers(); ++l) {
-    const KvView src = storage_.layer(l);
-    for (const KvView& dst : full_.homes(l)) {
-      b_.copy_rows(src.heads(dst.first_head, dst.kv_heads), row, dst, from, n);
-    }
+    full_.layer(l).write(storage_.layer(l), row, from, n);
   }
   full_.adopt(n);
 }
@@ -105,33 +102,27 @@ TensorView RetrievalCache::attention_mass() const {
                    {kv_heads_, full_.capacity() / options_.chunk_size});
 }
 
-void RetrievalCache::select(int l, TensorView q, const KvView& kv, const RetrievalLayout& after,
-                            Selection by) {
+void RetrievalCache::select(int l, TensorView q, const RowSource& rows,
+                            const RetrievalLayout& after, Selection by) {
   if (after.selected_rows == 0) return;
   const std::int64_t chunks = after.n_scored / options_.chunk_size;
   const TensorView all =
       by == Selection::kH2O ? sums_->of_layer(l - dense_layers()) : attention_mass();
-  const TensorView scores = all.slice(1, 0, chunks).rows(kv.first_head, kv.kv_heads);
-  if (by == Selection::kMeanKey) b_.score_chunks(q, kv, options_.chunk_size, chunks, scores);
-  b_.top_chunks(scores, ids_of(l, after.selected_rows).rows(kv.first_head, kv.kv_heads));
+  const TensorView scores = all.slice(1, 0, chunks);
+  if (by == Selection::kMeanKey) rows.score(q, options_.chunk_size, scores);
+  const HeadRange heads = rows.heads();
+  b_.top_chunks(scores.rows(heads.first, heads.count),
+                ids_of(l, after.selected_rows).rows(heads.first, heads.count));
 }
 
 void RetrievalCache::select_by_query(int l, TensorView q, const RopeView& rope,
                                      const RetrievalLayout& after) {
-  const std::int64_t group = q.shape[1] / kv_heads_, head_dim = q.shape[2];
-  const bool attends = options_.selection == Selection::kAttention;
-  for (KvView kv : full_.homes(l)) {
-    kv.length = selecting_.get();
-    const std::int64_t n = kv.kv_heads * group;
-    const TensorView heads = q.slice(1, kv.first_head * group, n);
-    if (attends && after.selected_rows > 0) {
-      b_.attention(heads, kv, rope, attended_.view().slice(1, 0, n * head_dim),
-                   attention_mass().rows(kv.first_head, kv.kv_heads), options_.chunk_size);
-      if (kv.on_host) b_.join_host();
-    }
-    select(l, reshape(heads, {n, head_dim}), kv, after, options_.selection);
-    write(l, kv, after);
+  const RowSource rows = full_.layer(l);
+  if (options_.selection == Selection::kAttention && after.selected_rows > 0) {
+    rows.attend(q, selecting_.get(), rope, attended_.view(), attention_mass(), options_.chunk_size);
   }
+  select(l, reshape(q, {q.shape[1], q.shape[2]}), rows, after, options_.selection);
+  write(l, rows, after);
 }
 
 void RetrievalCache::select_prompt(TensorView queries, const RopeView& rope) {
@@ -167,30 +158,25 @@ void RetrievalCache::on_queries(int l, TensorView q, const RopeView& rope) {
   if (choosing_ && l >= dense_layers()) select_by_query(l, q, rope, layout_);
 }
 
-void RetrievalCache::write_recent(const KvView& src, const KvView& dst, const RetrievalLayout& r,
+void RetrievalCache::write_recent(int l, const RowSource& rows, const RetrievalLayout& r,
                                   std::int64_t begin) const {
   for (const RetrievalLayout::Segment& s : r.write_segments(begin, r.committed)) {
-    if (s.count > 0) b_.copy_rows(src, s.token, dst, s.row, s.count);
+    if (s.count > 0) rows.copy(s.token, storage_.layer(l), s.row, s.count);
   }
 }
 
-void RetrievalCache::write(int l, const KvView& src, const RetrievalLayout& r) {
-  const KvView dst = storage_.layer(l).heads(src.first_head, src.kv_heads);
+void RetrievalCache::write(int l, const RowSource& rows, const RetrievalLayout& r) {
+  const KvView dst = storage_.layer(l);
   if (r.token_order) {
-    if (r.committed > 0) b_.copy_rows(src, 0, dst, 0, r.committed);
+    if (r.committed > 0) rows.copy(0, dst, 0, r.committed);
     return;
   }
-  if (r.selected_rows > 0) {
-    b_.gather_chunks(src, ids_of(l, r.selected_rows).rows(src.first_head, src.kv_heads),
-                     options_.chunk_size, dst);
-  }
-  write_recent(src, dst, r, r.first_recent);
+  if (r.selected_rows > 0) rows.gather(ids_of(l, r.selected_rows), options_.chunk_size, dst);
+  write_recent(l, rows, r, r.first_recent);
 }
 
 void RetrievalCache::write_all() {
-  for (int l = dense_layers(); l < storage_.layers(); ++l) {
-    for (const KvView& kv : full_.homes(l)) write(l, kv, layout_);
-  }
+  for (int l = dense_layers(); l < storage_.layers(); ++l) write(l, full_.layer(l), layout_);
 }
 
 void RetrievalCache::check_room(std::int64_t n) const {
@@ -213,14 +199,12 @@ void RetrievalCache::commit(std::int64_t length) {
   const bool replace = overflow || after.token_order != before.token_order;
   const std::int64_t still_pending = std::max<std::int64_t>(length_ - length, 0);
   for (int l = dense_layers(); l < storage_.layers(); ++l) {
-    const KvView dst = storage_.layer(l);
-    for (const KvView& src : full_.homes(l)) {
-      if (replace) {
-        write(l, src, after);
-      } else {
-        write_recent(src, dst.heads(src.first_head, src.kv_heads), after, before.committed);
-      }
+    if (replace) {
+      write(l, full_.layer(l), after);
+    } else {
+      write_recent(l, full_.layer(l), after, before.committed);
     }
+    const KvView dst = storage_.layer(l);
     const std::int64_t from = before.rows() + tokens;
     if (still_pending > 0 && from != after.rows()) {
       b_.copy_rows(dst, from, dst, after.rows(), still_pending);
@@ -282,7 +266,7 @@ TensorView RetrievalCache::mass(int l) {
   return wanted ? attention_mass() : TensorView{};
 }
 
-void RetrievalCache::on_run(int l, TensorView q, const KvView& kv) {
+void RetrievalCache::on_range(int l, TensorView q, const KvView& kv) {
   if (!pass_ || l < dense_layers()) return;
   if (sums_) {
     // Queries that will be rejected count like the others: they are few.
@@ -291,10 +275,11 @@ void RetrievalCache::on_run(int l, TensorView q, const KvView& kv) {
   }
   const RetrievalLayout& after = pass_->after;
   if (pass_->selects) {
+    const RowSource rows(b_, {&kv, 1});
     // The first query of a verification is that of a token which is always kept.
-    select(l, reshape(q.rows(0, 1), {q.shape[1], q.shape[2]}), kv, after, pass_->by);
+    select(l, reshape(q.rows(0, 1), {q.shape[1], q.shape[2]}), rows, after, pass_->by);
     // A new selection in token order moves nothing; it only ranks chunks for later.
-    if (!layout_.token_order || !after.token_order) write(l, kv, after);
+    if (!layout_.token_order || !after.token_order) write(l, rows, after);
   }
   pass_->heads += kv.kv_heads;
   if (pass_->heads < std::int64_t{storage_.layers() - dense_layers()} * kv_heads_) return;

@@ -30,7 +30,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   };
   // `full` outlives this cache and has the same shape. heads: query heads of the model.
   RetrievalCache(Backend& backend, FullCache& full, int layers, int heads, int kv_heads,
-                 int head_dim, std::int64_t max_pending, DType dtype, const Options& options);
+                 int head_dim, std::int64_t max_pending, KvFormat format, const Options& options);
   // Returns the most rows of one pass.
   static std::int64_t max_append(const RebuildPolicy& policy, std::int64_t max_pending) {
     return policy.kind == RebuildPolicy::Kind::kToken ? 1 : max_pending;
@@ -73,7 +73,7 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   bool begin_pass(std::int64_t n, RowPath path) override;
   TensorView mass(int layer) override;
   int mass_chunk() const override { return options_.chunk_size; }
-  void on_run(int layer, TensorView q, const KvView& kv) override;
+  void on_range(int layer, TensorView q, const KvView& kv) override;
 
  private:
   // A pass over the full cache that selects, from begin_pass() to its last layer.
@@ -105,13 +105,15 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
   // The chunks of layer l that fill `after`, by q[1, H, d], and its rows: by their mean keys, or by
   // the attention that q pays to all that is committed, as many tokens as selecting_ says.
   void select_by_query(int l, TensorView q, const RopeView& rope, const RetrievalLayout& after);
-  // The chunks of layer l that fill `after`, by q[H, d], attention_mass() or the sums of it.
-  void select(int l, TensorView q, const KvView& kv, const RetrievalLayout& after, Selection by);
-  // Writes recent tokens [begin, committed) of a layer.
-  void write_recent(const KvView& src, const KvView& dst, const RetrievalLayout& r,
+  // The chunks of layer l that fill `after`, of the heads of `rows`: by their queries q[h, d],
+  // attention_mass() or the sums of it.
+  void select(int l, TensorView q, const RowSource& rows, const RetrievalLayout& after,
+              Selection by);
+  // Writes recent tokens [begin, committed) of layer l, of the heads of `rows`.
+  void write_recent(int l, const RowSource& rows, const RetrievalLayout& r,
                     std::int64_t begin) const;
-  // Writes every committed row of layer l.
-  void write(int l, const KvView& src, const RetrievalLayout& r);
+  // Writes every committed row of these.
+  void write(int l, const RowSource& rows, const RetrievalLayout& r);
   void write_all();
   void start_over(const Marked& from);
 

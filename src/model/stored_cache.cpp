@@ -5,11 +5,10 @@
 
 namespace triforce {
 
-StoredCache::StoredCache(Backend& backend, KvStorage storage, std::int64_t max_append, Keys keys,
+StoredCache::StoredCache(Backend& backend, KvStorage storage, std::int64_t max_append,
                          const SharedLayers& shared)
     : b_(backend),
       storage_(std::move(storage)),
-      keys_(keys),
       homes_(static_cast<std::size_t>(storage_.layers())),
       max_append_(max_append) {
   add_home(storage_);
@@ -47,18 +46,16 @@ std::span<const Placement> StoredCache::begin(std::int64_t n, std::int64_t /*til
            max_append_);
   check_room(n);
   const std::int64_t before = rows();
-  placements_.front() = {keys_ == Keys::kRotated ? length_ : before, before};
+  placements_.front() = {storage_.format().rotate_on_read ? before : length_, before};
   appending_ = n;
   if (!dense_) return std::span(placements_).first(1);
   placements_.back() = dense_->begin(length_, n);
   return placements_;
 }
 
-KvView StoredCache::run(int l, int i, int /*tile*/) {
-  if (is_dense(l)) return dense_->run(l, i);
-  KvView kv = homes(l)[static_cast<std::size_t>(i)];
-  kv.rotate_on_read = keys_ == Keys::kRotatedOnRead;
-  return kv;
+KvView StoredCache::range(int l, int i, int /*tile*/) {
+  if (is_dense(l)) return dense_->range(l, i);
+  return homes(l)[static_cast<std::size_t>(i)];
 }
 
 void StoredCache::end() {

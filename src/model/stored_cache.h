@@ -18,10 +18,10 @@ class StoredCache : public KvCache {
   std::int64_t max_append() const final { return max_append_; }
   std::span<const Placement> begin(std::int64_t n, std::int64_t tile_rows, RowPath path) override;
   int placement_of(int l) const final { return is_dense(l) ? 1 : 0; }
-  int runs(int l) const override {
-    return is_dense(l) ? dense_->runs(l) : static_cast<int>(homes(l).size());
+  int ranges(int l) const override {
+    return is_dense(l) ? dense_->ranges(l) : static_cast<int>(homes(l).size());
   }
-  KvView run(int l, int i, int tile) override;
+  KvView range(int l, int i, int tile) override;
   void done(int /*l*/, int /*i*/, int /*tile*/) override {}
   void end() override;
   void cancel() override;
@@ -39,10 +39,8 @@ class StoredCache : public KvCache {
                                              int heads, int kv_heads, int head_dim, int chunk);
 
  protected:
-  // Keys are stored rotated by their position, or are rotated by their row when read.
-  enum class Keys : std::uint8_t { kRotated, kRotatedOnRead };
   // Passes have up to max_append rows. `storage` holds no heads of the shared layers.
-  StoredCache(Backend& backend, KvStorage storage, std::int64_t max_append, Keys keys,
+  StoredCache(Backend& backend, KvStorage storage, std::int64_t max_append,
               const SharedLayers& shared = {});
   // The rows that `storage` holds are in no home so far; it outlives this cache or is a part of it.
   void add_home(const KvStorage& storage);
@@ -67,7 +65,6 @@ class StoredCache : public KvCache {
  private:
   bool is_dense(int l) const { return l < dense_layers(); }
 
-  Keys keys_;
   std::vector<std::vector<KvView>> homes_;  // of each layer
   std::int64_t max_append_;
   std::int64_t appending_ = 0;  // rows of the pass in progress

@@ -2,40 +2,14 @@
 
 #include <algorithm>
 #include <new>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
 namespace triforce {
 namespace {
 
-// One call with all that any of them is told; `tokens` more follow.
-struct Call {
-  enum class Kind : std::uint8_t {
-    kBuild,
-    kDrop,
-    kPrefillContext,
-    kPrefillMethods,
-    kGenerate,
-    kSetGammas,
-    kSetBudget,
-    kPassMs,
-    kTop2Margin,
-    kProbsAfterPrompt,
-    kSelectedChunks,
-    kLoad,
-    kEnd,
-  };
-  Kind kind = Kind::kEnd;
-  Method method{};
-  Pass pass{};
-  Gammas gammas{};
-  int rows = 0, repetitions = 0;
-  std::uint32_t prompt_index = 0;
-  std::uint64_t seed = 0;
-  std::int64_t count = 0;       // to generate; of kSetBudget, tokens
-  std::int64_t max_prompt = 0;  // kBuild, and `count`
-  std::int64_t tokens = 0;
-};
+using ChunksOfLayers = std::vector<std::vector<std::int32_t>>;
 
 // What a caller on rank 0 is told while a call goes on.
 struct Callbacks {
@@ -43,10 +17,6 @@ struct Callbacks {
   TokenCallback on_tokens;
   StopRequested stop;
 };
-
-using ChunksOfLayers = std::vector<std::vector<std::int32_t>>;
-using Answer = std::variant<std::monostate, bool, double, PrefillMetrics, RunMetrics,
-                            std::vector<float>, ChunksOfLayers>;
 
 // Asked on all ranks at once, answered by rank 0.
 StopRequested common_stop(RankLinks& links, const StopRequested& stop) {
@@ -70,39 +40,74 @@ ChunksOfLayers gather_chunks(RankLinks& links, ChunksOfLayers chunks) {
   return chunks;
 }
 
-// A call as every rank makes it.
-Answer perform(RankLinks& links, Engine& engine, const Call& c, std::span<const Token> tokens,
-               const Callbacks& on_rank_0) {
-  const StopRequested stop = common_stop(links, on_rank_0.stop);
-  switch (c.kind) {
-    case Call::Kind::kPrefillContext:
-      return engine.prefill_context(tokens, on_rank_0.progress, stop);
-    case Call::Kind::kPrefillMethods:
-      return engine.prefill_methods(on_rank_0.progress, stop);
-    case Call::Kind::kGenerate:
-      return engine.generate(c.method, c.count, c.seed, c.prompt_index, on_rank_0.on_tokens, stop);
-    case Call::Kind::kSetGammas:
-      engine.set_gammas(c.gammas);
-      return {};
-    case Call::Kind::kSetBudget:
-      engine.set_budget(c.count);
-      return {};
-    case Call::Kind::kPassMs:
-      return engine.pass_ms(c.pass, c.rows, c.repetitions);
-    case Call::Kind::kTop2Margin:
-      return engine.top2_margin(tokens);
-    case Call::Kind::kProbsAfterPrompt:
-      return engine.probs_after_prompt();
-    case Call::Kind::kSelectedChunks:
-      return gather_chunks(links, engine.selected_chunks());
-    case Call::Kind::kBuild:
-    case Call::Kind::kDrop:
-    case Call::Kind::kLoad:
-    case Call::Kind::kEnd:
-      break;
+// A call of an engine as every rank makes it.
+struct OnRank {
+  RankLinks& links;
+  Engine& engine;
+  std::span<const Token> tokens;
+  const Callbacks& callbacks;  // empty but on rank 0
+  StopRequested stop;          // the same on all ranks
+};
+
+// Calls are what is told of them, and what they do.
+struct PrefillContext {
+  bool operator()(const OnRank& r) const {
+    return r.engine.prefill_context(r.tokens, r.callbacks.progress, r.stop);
   }
-  TF_CHECK(false, "call {}", static_cast<int>(c.kind));
-}
+};
+struct PrefillMethods {
+  PrefillMetrics operator()(const OnRank& r) const {
+    return r.engine.prefill_methods(r.callbacks.progress, r.stop);
+  }
+};
+struct Generate {
+  Method method;
+  std::int64_t count;
+  std::uint64_t seed;
+  std::uint32_t prompt_index;
+  RunMetrics operator()(const OnRank& r) const {
+    return r.engine.generate(method, count, seed, prompt_index, r.callbacks.on_tokens, r.stop);
+  }
+};
+struct SetGammas {
+  Gammas gammas;
+  void operator()(const OnRank& r) const { r.engine.set_gammas(gammas); }
+};
+struct SetBudget {
+  std::int64_t tokens;
+  void operator()(const OnRank& r) const { r.engine.set_budget(tokens); }
+};
+struct PassMs {
+  Pass pass;
+  int rows, repetitions;
+  double operator()(const OnRank& r) const { return r.engine.pass_ms(pass, rows, repetitions); }
+};
+struct Top2Margin {
+  double operator()(const OnRank& r) const { return r.engine.top2_margin(r.tokens); }
+};
+struct ProbsAfterPrompt {
+  std::vector<float> operator()(const OnRank& r) const { return r.engine.probs_after_prompt(); }
+};
+struct SelectedChunks {
+  ChunksOfLayers operator()(const OnRank& r) const {
+    return gather_chunks(r.links, r.engine.selected_chunks());
+  }
+};
+// These are of no engine.
+struct Build {
+  std::int64_t max_prompt, max_generated;
+};
+struct Drop {};
+struct Load {};
+struct End {};
+
+// One call; `tokens` tokens more follow.
+struct Call {
+  std::variant<End, Build, Drop, Load, PrefillContext, PrefillMethods, Generate, SetGammas,
+               SetBudget, PassMs, Top2Margin, ProbsAfterPrompt, SelectedChunks>
+      of;
+  std::int64_t tokens = 0;
+};
 
 // Whether every rank has this error by itself: it follows from data that all of them have.
 bool is_on_all_ranks(const Error& e) {
@@ -124,8 +129,8 @@ auto guarded(RankLinks& links, const Body& body) {
   }
 }
 
-void announce(RankLinks& links, Call call, std::span<const Token> tokens = {}) {
-  call.tokens = static_cast<std::int64_t>(tokens.size());
+void announce(RankLinks& links, const decltype(Call::of)& of, std::span<const Token> tokens = {}) {
+  Call call{of, static_cast<std::int64_t>(tokens.size())};
   links.broadcast_value(call);
   std::vector<Token> copy(tokens.begin(), tokens.end());
   if (!copy.empty()) links.broadcast(std::as_writable_bytes(std::span(copy)));
@@ -142,17 +147,24 @@ Call receive(RankLinks& links, std::vector<Token>& tokens) {
 }
 
 class LeadingEngine final : public Engine {
+  template <class Of>
+  auto make(const Of& of, std::span<const Token> tokens = {}, const Callbacks& callbacks = {}) {
+    announce(links_, of, tokens);
+    return guarded(links_, [&] {
+      return of({links_, *local_, tokens, callbacks, common_stop(links_, callbacks.stop)});
+    });
+  }
+
  public:
   LeadingEngine(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,
                 std::int64_t max_generated)
       : links_(links) {
-    announce(links_,
-             {.kind = Call::Kind::kBuild, .count = max_generated, .max_prompt = max_prompt});
+    announce(links_, Build{max_prompt, max_generated});
     local_ = guarded(links_, [&] { return build(max_prompt, max_generated); });
   }
   ~LeadingEngine() override {
     try {
-      announce(links_, {.kind = Call::Kind::kDrop});
+      announce(links_, Drop{});
       local_.reset();
       // No device is then at work for another rank's, and each may go.
       links_.meet(links_.timeout());
@@ -163,49 +175,29 @@ class LeadingEngine final : public Engine {
 
   bool prefill_context(std::span<const Token> prompt, const PrefillProgress& progress,
                        const StopRequested& stop) override {
-    return make<bool>({.kind = Call::Kind::kPrefillContext}, prompt, {progress, {}, stop});
+    return make(PrefillContext{}, prompt, {progress, {}, stop});
   }
   PrefillMetrics prefill_methods(const PrefillProgress& progress,
                                  const StopRequested& stop) override {
-    return make<PrefillMetrics>({.kind = Call::Kind::kPrefillMethods}, {}, {progress, {}, stop});
+    return make(PrefillMethods{}, {}, {progress, {}, stop});
   }
   RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
                       std::uint32_t prompt_index, const TokenCallback& on_tokens,
                       const StopRequested& stop) override {
-    Call call{.kind = Call::Kind::kGenerate, .method = method, .prompt_index = prompt_index};
-    call.seed = seed;
-    call.count = count;
-    return make<RunMetrics>(call, {}, {{}, on_tokens, stop});
+    return make(Generate{method, count, seed, prompt_index}, {}, {{}, on_tokens, stop});
   }
-  void set_gammas(const Gammas& gammas) override {
-    make<std::monostate>({.kind = Call::Kind::kSetGammas, .gammas = gammas}, {}, {});
-  }
-  void set_budget(std::int64_t budget) override {
-    make<std::monostate>({.kind = Call::Kind::kSetBudget, .count = budget}, {}, {});
-  }
+  void set_gammas(const Gammas& gammas) override { make(SetGammas{gammas}); }
+  void set_budget(std::int64_t budget) override { make(SetBudget{budget}); }
   double pass_ms(Pass pass, int rows, int repetitions) override {
-    return make<double>(
-        {.kind = Call::Kind::kPassMs, .pass = pass, .rows = rows, .repetitions = repetitions}, {},
-        {});
+    return make(PassMs{pass, rows, repetitions});
   }
   double top2_margin(std::span<const Token> generated) override {
-    return make<double>({.kind = Call::Kind::kTop2Margin}, generated, {});
+    return make(Top2Margin{}, generated);
   }
-  std::vector<float> probs_after_prompt() override {
-    return make<std::vector<float>>({.kind = Call::Kind::kProbsAfterPrompt}, {}, {});
-  }
-  ChunksOfLayers selected_chunks() override {
-    return make<ChunksOfLayers>({.kind = Call::Kind::kSelectedChunks}, {}, {});
-  }
+  std::vector<float> probs_after_prompt() override { return make(ProbsAfterPrompt{}); }
+  ChunksOfLayers selected_chunks() override { return make(SelectedChunks{}); }
 
  private:
-  template <class T>
-  T make(const Call& call, std::span<const Token> tokens, const Callbacks& callbacks) {
-    announce(links_, call, tokens);
-    return std::get<T>(
-        guarded(links_, [&] { return perform(links_, *local_, call, tokens, callbacks); }));
-  }
-
   RankLinks& links_;
   std::unique_ptr<Engine> local_;
 };
@@ -245,27 +237,34 @@ std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, std::in
 }
 
 void follow(RankLinks& links, const BuildEngine& build, const std::function<LoadTimes()>& load) {
+  const Callbacks none;
   std::unique_ptr<Engine> engine;
   std::vector<Token> tokens;
   for (;;) {
     const Call call = receive(links, tokens);
-    if (call.kind == Call::Kind::kEnd) return;
-    if (call.kind == Call::Kind::kDrop) {
+    if (std::holds_alternative<End>(call.of)) return;
+    if (std::holds_alternative<Drop>(call.of)) {
       engine.reset();
       links.meet(links.timeout());
       continue;
     }
-    if (call.kind == Call::Kind::kLoad) {
+    if (std::holds_alternative<Load>(call.of)) {
       links.gather_values(load ? load() : LoadTimes{});
       continue;
     }
     try {
       guarded(links, [&] {
-        if (call.kind == Call::Kind::kBuild) {
-          engine = build(call.max_prompt, call.count);
-        } else {
-          perform(links, *engine, call, tokens, {});
+        if (const Build* const lengths = std::get_if<Build>(&call.of)) {
+          engine = build(lengths->max_prompt, lengths->max_generated);
+          return;
         }
+        std::visit(
+            [&](const auto& of) {
+              if constexpr (std::is_invocable_v<decltype(of), const OnRank&>) {
+                of({links, *engine, tokens, none, common_stop(links, none.stop)});
+              }
+            },
+            call.of);
       });
     } catch (const Error& e) {
       if (!is_on_all_ranks(e)) throw;  // rank 0 has it too, and goes on
@@ -274,10 +273,10 @@ void follow(RankLinks& links, const BuildEngine& build, const std::function<Load
 }
 
 std::vector<LoadTimes> gather_load(RankLinks& links, const LoadTimes& own) {
-  announce(links, {.kind = Call::Kind::kLoad});
+  announce(links, Load{});
   return links.gather_values(own);
 }
 
-void dismiss(RankLinks& links) { announce(links, {.kind = Call::Kind::kEnd}); }
+void dismiss(RankLinks& links) { announce(links, End{}); }
 
 }  // namespace triforce

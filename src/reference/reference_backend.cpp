@@ -57,11 +57,11 @@ std::vector<double> keys_of(const KvView& kv, const RopeView& rope, int head, st
   std::vector<double> keys(static_cast<std::size_t>(length * d));
   for (std::int64_t r = 0; r < length; ++r) {
     const auto stored = [&](std::int64_t j) {
-      return load(kv.k, kv.dtype, row_offset(kv, head, r) + j);
+      return load(kv.k, kv.format.type, row_offset(kv, head, r) + j);
     };
     for (std::int64_t j = 0; j < d; ++j) {
       keys[static_cast<std::size_t>(r * d + j)] =
-          kv.rotate_on_read ? rotated(rope, r, d, j, stored) : stored(j);
+          kv.format.rotate_on_read ? rotated(rope, r, d, j, stored) : stored(j);
     }
   }
   return keys;
@@ -241,9 +241,9 @@ void append_rows(TensorView qkv, TensorView positions, const RopeView& rope, Ten
       const auto key = [&](std::int64_t j) { return at(qkv, t, columns.k + h * d + j); };
       const std::int64_t row = row_offset(kv, h, first + t);
       for (std::int64_t j = 0; j < d; ++j) {
-        store(kv.k, kv.dtype, row + j,
-              kv.rotate_on_read ? key(j) : rotated(rope, position, d, j, key));
-        store(kv.v, kv.dtype, row + j, at(qkv, t, columns.v + h * d + j));
+        store(kv.k, kv.format.type, row + j,
+              kv.format.rotate_on_read ? key(j) : rotated(rope, position, d, j, key));
+        store(kv.v, kv.format.type, row + j, at(qkv, t, columns.v + h * d + j));
       }
     }
   }
@@ -265,8 +265,8 @@ void attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out
         for (std::int64_t j = 0; j < kv.head_dim; ++j) {
           double sum = 0;
           for (std::size_t r = 0; r < p.size(); ++r) {
-            sum +=
-                p[r] * load(kv.v, kv.dtype, row_offset(kv, hk, static_cast<std::int64_t>(r)) + j);
+            sum += p[r] *
+                   load(kv.v, kv.format.type, row_offset(kv, hk, static_cast<std::int64_t>(r)) + j);
           }
           set(out, t, h * kv.head_dim + j, sum);
         }
@@ -311,7 +311,7 @@ void ReferenceBackend::do_score_chunks(TensorView q, const KvView& kv, int chunk
         for (std::int64_t g = 0; g < group; ++g) query += at(q, h * group + g, j);
         double mean = 0;
         for (std::int64_t r = c * chunk; r < (c + 1) * chunk; ++r) {
-          mean += load(kv.k, kv.dtype, row_offset(kv, h, r) + j);
+          mean += load(kv.k, kv.format.type, row_offset(kv, h, r) + j);
         }
         score += query * mean / chunk;
       }
@@ -338,8 +338,8 @@ void ReferenceBackend::do_gather_chunks(const KvView& src, TensorView ids, int c
   KvView one_dst = dst;
   one_src.kv_heads = one_dst.kv_heads = 1;
   const auto advance = [](KvView& kv, std::int64_t elements) {
-    kv.k = static_cast<std::byte*>(kv.k) + elements * size_of(kv.dtype);
-    kv.v = static_cast<std::byte*>(kv.v) + elements * size_of(kv.dtype);
+    kv.k = static_cast<std::byte*>(kv.k) + kv.format.bytes(elements);
+    kv.v = static_cast<std::byte*>(kv.v) + kv.format.bytes(elements);
   };
   for (std::int64_t h = 0; h < ids.shape[0]; ++h) {
     for (std::int64_t j = 0; j < ids.shape[1]; ++j) {
@@ -353,15 +353,15 @@ void ReferenceBackend::do_gather_chunks(const KvView& src, TensorView ids, int c
 
 void ReferenceBackend::do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                                     std::int64_t dst_row, std::int64_t count, Queue /*queue*/) {
-  const auto bytes = static_cast<std::size_t>(count * src.head_dim * size_of(src.dtype));
-  const auto byte_at = [](void* p, std::int64_t element, DType dtype) {
-    return static_cast<std::byte*>(p) + element * size_of(dtype);
+  const auto bytes = static_cast<std::size_t>(src.format.bytes(count * src.head_dim));
+  const auto byte_at = [&](void* p, std::int64_t element) {
+    return static_cast<std::byte*>(p) + src.format.bytes(element);
   };
   for (int h = 0; h < src.kv_heads && count > 0; ++h) {
     const std::int64_t from = row_offset(src, h, src_row);
     const std::int64_t to = row_offset(dst, h, dst_row);
-    std::memmove(byte_at(dst.k, to, dst.dtype), byte_at(src.k, from, src.dtype), bytes);
-    std::memmove(byte_at(dst.v, to, dst.dtype), byte_at(src.v, from, src.dtype), bytes);
+    std::memmove(byte_at(dst.k, to), byte_at(src.k, from), bytes);
+    std::memmove(byte_at(dst.v, to), byte_at(src.v, from), bytes);
   }
 }
 

@@ -32,7 +32,7 @@ struct Filled {
     const Tensor out = make_tensor(b, b.activation_dtype(), {n, s.heads, s.head_dim});
     cache.set_length(begin + n);
     const std::int64_t group = s.group();
-    for (const KvView& kv : runs()) {
+    for (const KvView& kv : ranges()) {
       b.rope_append(in.view(), at.view(), rope.view(),
                     out.view().slice(1, kv.first_head * group, kv.kv_heads * group), kv);
     }
@@ -40,7 +40,7 @@ struct Filled {
     q.insert(q.end(), rotated.begin(), rotated.end());
   }
   KvView view() const { return cache.view(rotate); }
-  std::vector<KvView> runs() const {
+  std::vector<KvView> ranges() const {
     std::vector<KvView> all;
     const KvView kv = view();
     for (int h = 0; h < kv.kv_heads; h += heads_at_once) {
@@ -70,7 +70,7 @@ inline Attended attend(const Filled& f, const Sizes& s, const Floats& q, std::in
   const Tensor out = make_tensor(b, b.activation_dtype(), {n, s.hidden()});
   Tensor mass;
   if (with_mass) mass = make_tensor(b, DType::kF32, {s.kv_heads, chunks});
-  for (const KvView& kv : f.runs()) {
+  for (const KvView& kv : f.ranges()) {
     const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
     b.attention(in.view().slice(1, first, heads), kv, f.rope.view(),
                 out.view().slice(1, first * s.head_dim, heads * s.head_dim),

@@ -228,7 +228,7 @@ class LayerCache {
   KvView view(bool rotate_on_read = false) const {
     KvView kv = storage_.layer(storage_.layers() / 2);
     kv.length = static_cast<const std::int32_t*>(length_.view().data);
-    kv.rotate_on_read = rotate_on_read;
+    kv.format.rotate_on_read = rotate_on_read;
     return kv;
   }
 

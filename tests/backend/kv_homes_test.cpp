@@ -56,7 +56,7 @@ class SpoiltSlots final : public ForwardingBackend {
   bool is_home(const void* p) const {
     const auto within = [&](const void* rows, const KvView& kv) {
       const auto offset = static_cast<const std::byte*>(p) - static_cast<const std::byte*>(rows);
-      return offset >= 0 && offset < kv.kv_heads * kv.head_stride * size_of(kv.dtype);
+      return offset >= 0 && offset < kv.format.bytes(kv.kv_heads * kv.head_stride);
     };
     return std::any_of(homes_.begin(), homes_.end(),
                        [&](const KvView& kv) { return within(kv.k, kv) || within(kv.v, kv); });

@@ -83,14 +83,13 @@ class Preconditions : public ::testing::TestWithParam<BackendCase> {
     const TensorView v = tensor(act_, {kKvHeads, kCapacity, kDim});
     return {.k = k.data,
             .v = v.data,
-            .dtype = act_,
+            .format = act_,
             .kv_heads = kKvHeads,
             .layer_heads = kKvHeads,
             .head_dim = kDim,
             .capacity = kCapacity,
             .head_stride = kCapacity * kDim,
-            .length = static_cast<const std::int32_t*>(ints({10}).data),
-            .rotate_on_read = false};
+            .length = static_cast<const std::int32_t*>(ints({10}).data)};
   }
   RopeView rope() {
     return {tensor(DType::kF32, {kCapacity, kDim / 2}), tensor(DType::kF32, {kCapacity, kDim / 2})};
@@ -134,7 +133,7 @@ class Preconditions : public ::testing::TestWithParam<BackendCase> {
     };
     with("no keys", [](KvView& s) { s.k = nullptr; });
     with("no values", [](KvView& s) { s.v = nullptr; });
-    with("integers", [](KvView& s) { s.dtype = DType::kI32; });
+    with("integers", [](KvView& s) { s.format.type = DType::kI32; });
     with("no heads", [](KvView& s) { s.kv_heads = 0; });
     with("a head more", [](KvView& s) { ++s.kv_heads; });
     with("a head before the first", [](KvView& s) { s.first_head = -1; });
@@ -145,7 +144,7 @@ class Preconditions : public ::testing::TestWithParam<BackendCase> {
     with("heads that overlap", [](KvView& s) { s.head_stride = kCapacity * kDim - 1; });
     if (b_->kv_granule() > 1) with("half a granule", [](KvView& s) { s.capacity -= 1; });
     if (b_->traits().formats == Backend::Formats::kActivation) {
-      with("f32", [](KvView& s) { s.dtype = DType::kF32; });
+      with("f32", [](KvView& s) { s.format.type = DType::kF32; });
     }
   }
 
@@ -351,7 +350,7 @@ TEST_P(Preconditions, Sequences) {
   for (const auto& [how, spoil] :
        {std::pair<const char*, void (*)(KvView&)>{"other heads",
                                                   [](KvView& v) { v = v.heads(0, 1); }},
-        {"another rotation", [](KvView& v) { v.rotate_on_read = true; }},
+        {"another rotation", [](KvView& v) { v.format.rotate_on_read = true; }},
         {"no length", [](KvView& v) { v.length = nullptr; }},
         {"padding of one alone", [](KvView& v) { v.appended = v.length; }}}) {
     KvView other = kv;
@@ -412,7 +411,7 @@ TEST_P(Preconditions, Attention) {
   same.data = q.data;
   refused("out over q", [&] { call(q, kv, {}, same, {}, 0); });
   KvView rotating = kv;
-  rotating.rotate_on_read = true;
+  rotating.format.rotate_on_read = true;
   call(q, rotating, tables, out, {}, 0);
   refused("no tables", [&] { call(q, rotating, {}, out, {}, 0); });
   tensor_refused(
@@ -588,7 +587,7 @@ TEST_P(Preconditions, CopyRows) {
   refused("to later rows of the same cache", [&] { b_->copy_rows(kv, 0, kv, 1, 4); });
   if (b_->traits().formats == Backend::Formats::kActivation) return;
   KvView other = to;
-  other.dtype = DType::kBF16;
+  other.format.type = DType::kBF16;
   refused("rows of another type", [&] { b_->copy_rows(kv, 0, other, 0, 4); });
 }
 

@@ -66,7 +66,7 @@ TEST_P(AllocationTest, HostAttentionAllocatesNothingAfterItsFirstCall) {
   const std::int32_t length = 590;
   const KvView kv{.k = k.view().data,
                   .v = k.view().data,
-                  .dtype = DType::kF16,
+                  .format = DType::kF16,
                   .kv_heads = 2,
                   .layer_heads = 2,
                   .head_dim = 64,

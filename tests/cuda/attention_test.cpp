@@ -66,7 +66,7 @@ struct Setting {
         q(to_halves(normals(count(c.queries, c.heads * c.d), seed + 6), type)),
         device(cache.device()),
         host(cache.host()) {
-    device.rotate_on_read = host.rotate_on_read = c.rotate;
+    device.format.rotate_on_read = host.format.rotate_on_read = c.rotate;
   }
   TestCache cache;
   TestRope rope;
@@ -200,7 +200,7 @@ TEST_P(AttentionTest, RowsAreBatchInvariant) {
     const auto rows = static_cast<int>(all.queries);
     const std::vector<std::uint16_t> q = to_halves(normals(count(rows, width), 7), type);
     KvView kv = cache.device();
-    kv.rotate_on_read = all.rotate;
+    kv.format.rotate_on_read = all.rotate;
     const std::vector<std::uint16_t> together =
         attend(a_, q, type, all, kv, rope.device(), {}, 0, true);
     for (const auto& [first, n] : {std::pair{0, 1},
@@ -253,7 +253,7 @@ TEST_P(AttentionTest, PrefillKernelIsTheDevices) {
   on_every_device([&] {
     Setting s(a_, GetParam(), c, 5);
     for (const bool rotate : {false, true}) {
-      s.device.rotate_on_read = rotate;
+      s.device.format.rotate_on_read = rotate;
       const std::uint64_t launches = tf_emulator::counters().launches;
       attend(a_, s.q, GetParam(), c, s.device, s.rope.device());
       EXPECT_EQ(tf_emulator::counters().launches, launches + 1);

@@ -59,7 +59,7 @@ class Memory {
     KvView kv;
     kv.k = half({heads, capacity, d}).data;
     kv.v = half({heads, capacity, d}).data;
-    kv.dtype = type_;
+    kv.format.type = type_;
     kv.kv_heads = kv.layer_heads = heads;
     kv.head_dim = d;
     kv.capacity = capacity;
@@ -159,7 +159,7 @@ void attend(Memory& m, int heads, int kv_heads, int d, std::int64_t queries, boo
   constexpr std::int64_t kSplit = 128, kCapacity = 296;
   constexpr int kChunk = 8;
   KvView kv = m.cache(kv_heads, d, kCapacity, 290);
-  kv.rotate_on_read = rotate;
+  kv.format.rotate_on_read = rotate;
   const TensorView q = m.half({queries, heads, d}), out = m.half({queries, heads * d});
   const RopeView rope = m.rope(kCapacity, d);
   if (path == RowPath::kThroughput) return attention_prefill(q, kv, rope, out, nullptr);

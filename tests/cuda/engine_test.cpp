@@ -226,8 +226,8 @@ TEST_P(CudaEngineTest, RecordingsEndWithTheCacheAndTheModelTheyAreOver) {
     const std::int64_t capacity = 100 + 64 * (round % 3);
     make(cache, *recorded, capacity);
     make(other, *launched, capacity);
-    if (round == 0) place = cache->run(0, 0, 0).k;
-    EXPECT_EQ(cache->run(0, 0, 0).k, place);
+    if (round == 0) place = cache->range(0, 0, 0).k;
+    EXPECT_EQ(cache->range(0, 0, 0).k, place);
     const std::vector<Token> tokens = toy_prompt(kRows + 3, kVocab, round);
     ASSERT_EQ(logits_of(*recorded, *model, *cache, tokens),
               logits_of(*launched, reference, *other, tokens))

@@ -87,13 +87,13 @@ TEST_P(FusedStepsTest, RotationAndAppend) {
       KvView kv;
       kv.k = k.view().data;
       kv.v = v.view().data;
-      kv.dtype = GetParam();
+      kv.format.type = GetParam();
       kv.kv_heads = kv.layer_heads = s.kv_heads;
       kv.head_dim = s.d;
       kv.capacity = capacity;
       kv.head_stride = capacity * s.d;
       kv.length = numbers.view().as<std::int32_t>();
-      kv.rotate_on_read = s.rotate_on_read;
+      kv.format.rotate_on_read = s.rotate_on_read;
       kv.on_host = s.on_host;
       b_->rms_norm(x.view(), w.view(), 1e-5F, h.view());
       after_each();
@@ -147,7 +147,7 @@ TEST_P(FusedStepsTest, RotationAndAppendInSeveralPlaces) {
         KvView& kv = parts.emplace_back();
         kv.k = k.back().view().data;
         kv.v = v.back().view().data;
-        kv.dtype = GetParam();
+        kv.format.type = GetParam();
         kv.first_head = i;
         kv.kv_heads = 1;
         kv.layer_heads = kKvHeads;

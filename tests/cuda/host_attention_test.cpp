@@ -91,7 +91,7 @@ class HostOrder : public ::testing::TestWithParam<DType> {
   // Element (head, row, dim) of K or V in the order of the host.
   static std::uint16_t element(const Rows& rows, bool is_k, int head, std::int64_t row, int dim) {
     const KvView kv = rows.view();
-    const int pair = pairing(kv.dtype);
+    const int pair = pairing(kv.format.type);
     const std::int64_t at =
         is_k ? k_element(pair, kv.head_dim, row, dim) : v_element(pair, kv.head_dim, row, dim);
     return static_cast<const std::uint16_t*>(is_k ? kv.k : kv.v)[head * kv.head_stride + at];

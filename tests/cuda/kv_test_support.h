@@ -37,7 +37,7 @@ class TestCache {
     KvView kv;
     kv.k = keys;
     kv.v = values;
-    kv.dtype = type_;
+    kv.format.type = type_;
     kv.kv_heads = kv.layer_heads = heads_;
     kv.head_dim = d_;
     kv.capacity = capacity_;

@@ -35,10 +35,10 @@ class Recorder final : public LayerObserver {
   bool begin_pass(std::int64_t n, RowPath path) override { return to_.begin_pass(n, path); }
   TensorView mass(int layer) override { return to_.mass(layer); }
   int mass_chunk() const override { return to_.mass_chunk(); }
-  void on_run(int layer, TensorView q, const KvView& kv) override {
+  void on_range(int layer, TensorView q, const KvView& kv) override {
     queries.resize(kLayers);
     queries[static_cast<std::size_t>(layer)] = testing::host_copy(b_, q.rows(0, 1));
-    to_.on_run(layer, q, kv);
+    to_.on_range(layer, q, kv);
   }
   std::vector<std::vector<float>> queries;  // [layer][H d]
 
@@ -66,7 +66,7 @@ struct Scene {
   // keys of `layer`, up to `position`.
   double expected(const Recorder& seen, int layer, int query_layer, std::int64_t position,
                   const Held& held) {
-    const KvView kv = full.run(layer, 0, 0);
+    const KvView kv = full.range(layer, 0, 0);
     const std::vector<float>& q = seen.queries[static_cast<std::size_t>(query_layer)];
     const int group = kHeads / heads_kv;
     double sum = 0;
@@ -185,7 +185,7 @@ TEST(RecoveryMeter, OfARetrievalCacheByTheRowsInIt) {
         std::vector<std::vector<std::set<std::int64_t>>> held(kLayers);
         const std::int64_t committed = small.committed();
         for (int l = o.dense_layers; l < kLayers; ++l) {
-          const KvView in = small.run(l, 0, 0), all = s.full.run(l, 0, 0);
+          const KvView in = small.range(l, 0, 0), all = s.full.range(l, 0, 0);
           auto& of_layer = held[static_cast<std::size_t>(l)];
           of_layer.resize(static_cast<std::size_t>(kv_heads));
           for (int h = 0; h < kv_heads; ++h) {

@@ -113,7 +113,7 @@ class StreamingScene {
     std::vector<Token> all(61);
     for (Token i = 0; i < 61; ++i) all[static_cast<std::size_t>(i)] = i;
     t.run(all, once, 61);
-    const KvView kv = once.run(0, 0, 0);
+    const KvView kv = once.range(0, 0, 0);
     for (std::int64_t i = 0; i < 61; ++i) keys_.push_back(row_bytes(kv.k, kv, 1, i));
   }
   void append(std::span<const Token> tokens) {
@@ -125,7 +125,7 @@ class StreamingScene {
   }
   void check() {
     ASSERT_EQ(cache.length(), static_cast<std::int64_t>(sequence.size()));
-    const KvView kv = cache.run(0, 0, 0);
+    const KvView kv = cache.range(0, 0, 0);
     const std::int64_t evicted = cache.length() - rows_;
     ASSERT_GE(evicted, 0);
     ASSERT_EQ(evicted % step_, 0);  // whole granules where there is room for two
@@ -317,8 +317,8 @@ class RetrievalScene {
   // The position of the token each of the first `rows` rows of a head holds. Found by its rotated
   // key; K and V must be the full cache's.
   std::vector<std::int64_t> tokens_of_rows(int head, std::int64_t rows) {
-    const KvView from = full.run(0, 0, 0);
-    const KvView kv = cache.run(0, 0, 0);
+    const KvView from = full.range(0, 0, 0);
+    const KvView kv = cache.range(0, 0, 0);
     std::map<std::string, std::int64_t> index;
     for (std::int64_t i = 0; i < full.length(); ++i) index[row_bytes(from.k, from, head, i)] = i;
     std::vector<std::int64_t> held;
@@ -359,8 +359,8 @@ class RetrievalScene {
       t.model.forward(rest.first(std::min<std::size_t>(64, rest.size())), fresh, Logits::kNone,
                       nullptr, RowPath::kThroughput);
     }
-    const KvView expected = fresh.run(0, 0, 0);
-    const KvView kv = cache.run(0, 0, 0);
+    const KvView expected = fresh.range(0, 0, 0);
+    const KvView kv = cache.range(0, 0, 0);
     for (std::int64_t i = committed; i < cache.length(); ++i) {
       ASSERT_EQ(row_bytes(kv.k, kv, 1, base + i - committed), row_bytes(expected.k, expected, 1, i))
           << "pending token " << i;

@@ -22,10 +22,10 @@ class Recorder final : public LayerObserver {
   bool begin_pass(std::int64_t n, RowPath path) override { return to_.begin_pass(n, path); }
   TensorView mass(int layer) override { return to_.mass(layer); }
   int mass_chunk() const override { return to_.mass_chunk(); }
-  void on_run(int layer, TensorView q, const KvView& kv) override {
+  void on_range(int layer, TensorView q, const KvView& kv) override {
     queries.resize(static_cast<std::size_t>(layer) + 1);
     queries[static_cast<std::size_t>(layer)] = testing::host_copy(b_, q);
-    to_.on_run(layer, q, kv);
+    to_.on_range(layer, q, kv);
   }
   std::vector<std::vector<float>> queries;  // per layer [n, H, d]
 
@@ -48,7 +48,7 @@ struct Scene {
 
   // Component j of key `row` of a head; the reference backend keeps rows plain.
   double key(int l, int h, std::int64_t row, int j) {
-    const KvView kv = full.run(l, 0, 0);
+    const KvView kv = full.range(l, 0, 0);
     return static_cast<double>(static_cast<const float*>(kv.k)[h * kv.head_stride + row * 8 + j]);
   }
   double query(int l, std::int64_t row, int h, int j) const {

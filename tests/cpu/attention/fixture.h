@@ -71,7 +71,7 @@ struct Cache {
     KvView kv;
     kv.k = k.data();
     kv.v = v.data();
-    kv.dtype = type;
+    kv.format.type = type;
     kv.kv_heads = kv.layer_heads = heads;
     kv.head_dim = d;
     kv.capacity = capacity;
@@ -181,7 +181,7 @@ struct AttentionRun {
   AttentionRun(const Case& c, Cache& cache, const std::vector<float>& q, Rope* rope = nullptr) {
     cache.length = static_cast<std::int32_t>(c.length);
     KvView kv = cache.view();
-    kv.rotate_on_read = c.rotate;
+    kv.format.rotate_on_read = c.rotate;
     Backend::ScratchShape shape;
     shape.rows = c.queries;
     shape.context = c.length;

@@ -179,10 +179,10 @@ TEST(HostAttention, RefusesWhatItDoesNotCompute) {
   kv.on_host = false;
   EXPECT_TRUE(refuses(kv, 2));
   kv = view;
-  kv.dtype = DType::kF32;
+  kv.format.type = DType::kF32;
   EXPECT_TRUE(refuses(kv, 2));
   kv = view;
-  kv.rotate_on_read = true;
+  kv.format.rotate_on_read = true;
   EXPECT_TRUE(refuses(kv, 2));
   kv = view;
   kv.head_dim = 48;
