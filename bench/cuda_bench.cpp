@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/full_cache.h"
-#include "model/pass_inputs.h"
+#include "model/row_count.h"
 #include "model/streaming_cache.h"
 #include "run_benchmarks.h"
 #include "triforce/checkpoint.h"

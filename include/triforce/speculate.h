@@ -69,7 +69,7 @@ class PhaseTimer {
 };
 
 // LlamaModel over one KvCache. More tokens than the model gives logits of are several passes.
-class ModelScorer final : public Scorer {
+class ModelScorer : public Scorer {
  public:
   // All outlive the scorer; observer may be null.
   ModelScorer(Backend& backend, LlamaModel& model, KvCache& cache, LayerObserver* observer,

@@ -88,14 +88,19 @@ HostAttend::Job& HostAttend::next_job() {
   return job;
 }
 
-void HostAttend::start(Job& job) {
-  TF_CUDA(cudaLaunchHostFunc(
-      stream_.get(),
-      [](void* argument) {
-        const Job& mine = *static_cast<const Job*>(argument);
-        mine.self->run(mine);
-      },
-      &job));
+void HostAttend::start(std::uint64_t jobs, cudaStream_t stream) {
+  TF_CUDA(cudaEventRecord(ready_.get(), stream));
+  TF_CUDA(cudaStreamWaitEvent(stream_.get(), ready_.get()));
+  for (std::uint64_t i = queued_ - jobs; i < queued_; ++i) {
+    TF_CUDA(cudaLaunchHostFunc(
+        stream_.get(),
+        [](void* argument) {
+          const Job& mine = *static_cast<const Job*>(argument);
+          mine.self->run(mine);
+        },
+        &jobs_[i % jobs_.size()]));
+  }
+  TF_CUDA(cudaEventRecord(finished_.get(), stream_.get()));
 }
 
 void HostAttend::run(const Job& job) noexcept {
@@ -111,12 +116,6 @@ void HostAttend::run(const Job& job) noexcept {
   ++ended_;
 }
 
-// The host's stream goes on where `stream` is.
-void HostAttend::follow(cudaStream_t stream) {
-  TF_CUDA(cudaEventRecord(ready_.get(), stream));
-  TF_CUDA(cudaStreamWaitEvent(stream_.get(), ready_.get()));
-}
-
 void HostAttend::queue(TensorView q, std::span<const KvView> sequences, TensorView out,
                        std::span<const TensorView> mass, int chunk, cudaStream_t stream) {
   const TensorView queries = stage_queries(q, stream);
@@ -129,10 +128,9 @@ void HostAttend::queue(TensorView q, std::span<const KvView> sequences, TensorVi
     TF_CUDA(cudaMemcpyAsync(number, from, sizeof(std::int32_t), cudaMemcpyDeviceToHost, stream));
     from = number++;
   };
-  std::array<Job*, kMaxSequences> jobs;
   const std::int64_t rows = q.shape[0] / static_cast<std::int64_t>(sequences.size());
   for (std::size_t s = 0; s < sequences.size(); ++s) {
-    Job& job = *(jobs[s] = &next_job());
+    Job& job = next_job();
     const std::int64_t first = static_cast<std::int64_t>(s) * rows;
     job.q = queries.rows(first, rows);
     job.out = results.rows(first, rows);
@@ -142,9 +140,7 @@ void HostAttend::queue(TensorView q, std::span<const KvView> sequences, TensorVi
     bring(job.kv.length);
     bring(job.kv.appended);
   }
-  follow(stream);
-  for (std::size_t s = 0; s < sequences.size(); ++s) start(*jobs[s]);
-  TF_CUDA(cudaEventRecord(finished_.get(), stream_.get()));
+  start(sequences.size(), stream);
 }
 
 void HostAttend::score(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
@@ -155,9 +151,7 @@ void HostAttend::score(TensorView q, const KvView& kv, int chunk, std::int64_t n
   job.kv = kv;
   job.chunk = chunk;
   job.mass = stage_mass(scores.slice(1, 0, n_chunks));
-  follow(stream);
-  start(job);
-  TF_CUDA(cudaEventRecord(finished_.get(), stream_.get()));
+  start(1, stream);
   join(stream);
 }
 

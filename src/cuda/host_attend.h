@@ -59,8 +59,8 @@ class HostAttend {
   // f32 of the shape of `to` [n, m], in mass_.
   TensorView stage_mass(TensorView to);
   Job& next_job();
-  void follow(cudaStream_t stream);
-  void start(Job& job);
+  // The host goes on with the newest `jobs` when `stream` is where it is now.
+  void start(std::uint64_t jobs, cudaStream_t stream);
   void run(const Job& job) noexcept;
 
   std::shared_ptr<HostAttention> attention_;

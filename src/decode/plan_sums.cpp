@@ -2,7 +2,7 @@
 
 #include "core/rounding.h"
 #include "decode/recovery_meter.h"
-#include "model/pass_inputs.h"
+#include "model/pass_parts.h"
 
 namespace triforce {
 namespace {
@@ -92,7 +92,7 @@ void PlanSums::add_model(Net net, MemTag weights, std::int64_t positions, std::i
   const ModelConfig& c = config(net);
   const Shard shard = shard_of(net);
   add(weights, stored_weight_bytes(c, shard, in_) + rope_bytes(c, positions));
-  add(MemTag::kWorkspace, PassInputs::bytes(std::max(rows, block.tokens), rows));
+  add(MemTag::kWorkspace, PassParts::bytes(std::max(rows, block.tokens), rows));
   add(MemTag::kActivations,
       LlamaModel::activation_bytes(c, activation_, rows, logits, shard, block));
   lease(LlamaModel::scratch_shape(c, rows, positions, shard));

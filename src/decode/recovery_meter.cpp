@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/row_source.h"
+
 namespace triforce {
 
 RecoveryMeter::RecoveryMeter(Backend& backend, const FullCache& full, const StoredCache& small,
@@ -66,16 +68,11 @@ void RecoveryMeter::Verifications::on_range(int layer, TensorView q, const KvVie
   if (next_observes) next->on_range(layer, q, kv);
 }
 
-void RecoveryMeter::measure(int layer, TensorView q, KvView kv) {
-  kv.length = length_.get();
-  const std::int64_t group = q.shape[1] / kv.kv_heads, capacity = mass_.view().shape[1];
-  const std::int64_t tokens = held_.position + 1;
-  const TensorView out = attended_.view().slice(1, kv.first_head * group * kv.head_dim,
-                                                kv.kv_heads * group * kv.head_dim);
-  const TensorView mass = mass_.view().rows(kv.first_head, kv.kv_heads);
-  b_.attention(q, kv, {}, out, mass, 1);
-  if (kv.on_host) b_.join_host();
-  b_.download(make_view(host_mass_.data(), DType::kF32, {kv.kv_heads, capacity}), mass);
+void RecoveryMeter::measure(int layer, TensorView q, const KvView& kv) {
+  const std::int64_t capacity = mass_.view().shape[1], tokens = held_.position + 1;
+  RowSource(b_, std::span(&kv, 1)).attend(q, length_.get(), {}, attended_.view(), mass_.view(), 1);
+  b_.download(make_view(host_mass_.data(), DType::kF32, {kv.kv_heads, capacity}),
+              mass_.view().rows(kv.first_head, kv.kv_heads));
   for (int h = 0; h < kv.kv_heads; ++h) {
     const std::span<const float> of_head(host_mass_.data() + h * capacity,
                                          static_cast<std::size_t>(tokens));

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "model/full_cache.h"
-#include "model/pass_inputs.h"
+#include "model/row_count.h"
 #include "triforce/metrics.h"
 
 namespace triforce {
@@ -62,7 +62,7 @@ class RecoveryMeter {
     bool measures = false, next_observes = false;  // in the pass in progress
   };
   // Of the first row of a verification: q[1, h, d], the query heads of kv.
-  void measure(int layer, TensorView q, KvView kv);
+  void measure(int layer, TensorView q, const KvView& kv);
 
   Backend& b_;
   const FullCache& full_;

@@ -24,26 +24,18 @@ class TimedObserver final : public LayerObserver {
 
 // The target over its retrieval cache where nothing verifies: its own rows become the full cache's,
 // from which that cache takes and selects what it keeps.
-class UnverifiedScorer final : public Scorer {
+class UnverifiedScorer final : public ModelScorer {
  public:
-  UnverifiedScorer(std::unique_ptr<Scorer> scorer, RetrievalCache& cache)
-      : scorer_(std::move(scorer)), cache_(cache) {}
-  std::int64_t length() const override { return scorer_->length(); }
-  void feed(std::span<const Token> tokens, TensorView probs) override {
-    scorer_->feed(tokens, probs);
-  }
-  void record_passes(std::span<const Token> tokens, std::int64_t probs) override {
-    scorer_->record_passes(tokens, probs);
-  }
-  void truncate(std::int64_t length) override { scorer_->truncate(length); }
+  UnverifiedScorer(const PassSetup& s, RetrievalCache& cache, LayerObserver* observer, Phase phase)
+      : ModelScorer(s.context.backend(), s.model, cache, observer, s.options.sampling, s.timer,
+                    phase),
+        cache_(cache) {}
   void commit(std::int64_t length) override {
     cache_.hand_over(length);
-    scorer_->commit(length);
+    ModelScorer::commit(length);
   }
-  std::int64_t vocab() const override { return scorer_->vocab(); }
 
  private:
-  std::unique_ptr<Scorer> scorer_;
   RetrievalCache& cache_;
 };
 
@@ -74,9 +66,8 @@ class RetrievalPass final : public PassCache {
   }
   std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
                                  LayerObserver* observer) override {
-    auto scorer = PassCache::scorer(method, i, observer);
-    if (method.is_lossless()) return scorer;
-    return std::make_unique<UnverifiedScorer>(std::move(scorer), cache_);
+    if (method.is_lossless()) return PassCache::scorer(method, i, observer);
+    return std::make_unique<UnverifiedScorer>(s_, cache_, observer, method.phase(i));
   }
   LayerObserver* full_observer() override { return &observer_; }
   void report_round(std::int64_t accepted, std::int64_t tested) override {

@@ -192,7 +192,8 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed) {
   const RopeView rope = rope_.view();
   b_.rms_norm(x, w.attn_norm.view(), static_cast<float>(weights_.config.rms_norm_eps), h);
   b_.linear(h, w.qkv, qkv, false, path_);
-  const std::int64_t rows = parts_->wants_mass(l) ? n : needed;  // the mass is of all queries
+  const bool with_mass = parts_->wants_mass(l);
+  const std::int64_t rows = with_mass ? n : needed;  // the mass is of all queries
   const std::int64_t group = shape_.heads / shape_.kv_heads;
   const auto queries_of = [&](const KvView& kv) {
     return q.slice(1, kv.first_head * group, kv.kv_heads * group);
@@ -219,7 +220,7 @@ void LlamaModel::attend(int l, const Tile& tile, std::int64_t needed) {
       const std::int64_t first = kv.first_head * group, heads = kv.kv_heads * group;
       const TensorView out = attn_.view().slice(1, first * kv.head_dim, heads * kv.head_dim);
       on_host = parts_->attend(l, range_q.rows(n - rows, rows), range, rope,
-                               out.rows(n - rows, rows), path_);
+                               out.rows(n - rows, rows), with_mass, path_);
     }
     if (on_host) {
       TF_CHECK(i == 0, "range {} on the host", i);

@@ -2,14 +2,38 @@
 #include "model/pass_parts.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "core/rounding.h"
 
 namespace triforce {
+namespace {
+
+// Lengths, and rows of several parts.
+std::int64_t max_numbers(std::int64_t max_tokens, std::int64_t tile_rows) {
+  return std::max<std::int64_t>(ceil_div(max_tokens, tile_rows) * kMaxPlacements,
+                                (kMaxPlacements + 1) * kMaxSequences);
+}
+std::int64_t elements(std::int64_t max_tokens, std::int64_t tile_rows) {
+  return max_numbers(max_tokens, tile_rows) + (kMaxPlacements + 1) * max_tokens;
+}
+
+}  // namespace
 
 PassParts::PassParts(Backend& backend, std::int64_t max_tokens, std::int64_t tile_rows)
-    : b_(backend), tile_rows_(tile_rows), inputs_(backend, max_tokens, tile_rows) {
+    : b_(backend),
+      tile_rows_(tile_rows),
+      numbers_(max_numbers(max_tokens, tile_rows)),
+      device_(backend.allocator(), DType::kI32, {elements(max_tokens, tile_rows)}, backend.place(),
+              MemTag::kWorkspace),
+      host_(static_cast<std::size_t>(elements(max_tokens, tile_rows))) {
   parts_.reserve(kMaxSequences);
-  given_.reserve(kMaxSequences);
   views_.reserve(kMaxSequences);
+}
+
+std::int64_t PassParts::bytes(std::int64_t max_tokens, std::int64_t tile_rows) {
+  return elements(max_tokens, tile_rows) * size_of(DType::kI32);
 }
 
 std::int64_t PassParts::rows_of(std::span<const PassPart> parts) {
@@ -21,24 +45,60 @@ std::int64_t PassParts::rows_of(std::span<const PassPart> parts) {
 void PassParts::begin(std::span<const PassPart> parts, RowPath path) {
   TF_CHECK(!parts.empty() && parts.size() <= kMaxSequences, "pass of {} parts", parts.size());
   rows_ = rows_of(parts);
-  const std::int64_t each = rows_ / static_cast<std::int64_t>(parts.size());
-  TF_CHECK(each >= 1 && (parts.size() == 1 || rows_ <= tile_rows_),
-           "pass of {} parts of {} rows, at most {} rows", parts.size(), each, tile_rows_);
+  const std::int64_t tile = std::min(rows_ / std::ssize(parts), tile_rows_);
   parts_.clear();
-  given_.clear();
   try {
     for (const PassPart& p : parts) {
       const auto n = static_cast<std::int64_t>(p.tokens.size());
       const bool observes = p.observer != nullptr && n > 0 && p.observer->begin_pass(n, path);
-      given_.push_back({p.tokens, p.cache->begin(n, std::min(each, tile_rows_), path)});
-      parts_.push_back({p.cache, observes ? p.observer : nullptr, n});
+      const std::span<const Placement> placements = p.cache->begin(n, tile, path);
+      parts_.push_back({p.cache, observes ? p.observer : nullptr, p.tokens, placements});
     }
-    inputs_.set(given_);
+    upload();
   } catch (...) {
     cancel();
     throw;
   }
   views_.resize(parts_.size());
+}
+
+void PassParts::upload() {
+  const std::int64_t parts = count();
+  placements_ = static_cast<int>(parts_.front().placements.size());
+  const std::int64_t tiles = ceil_div(rows_, tile_rows_);
+  const std::int64_t used = tiles * placements_ * parts + (parts > 1 ? parts : 0);
+  const std::int64_t room = static_cast<std::int64_t>(host_.size()) - numbers_;
+  TF_CHECK(rows_ >= 1 && (kMaxPlacements + 1) * rows_ <= room && used <= numbers_ &&
+               (parts == 1 || tiles == 1),
+           "pass of {} parts of {} rows in {} tiles, at most {} rows", parts, rows_of_each(), tiles,
+           room / (kMaxPlacements + 1));
+  first_ = numbers_ - used;
+  const std::int64_t uploaded = used + (placements_ + 1) * rows_;
+  std::fill_n(host_.begin() + first_, uploaded, 0);
+  for (std::int64_t s = 0; s < parts; ++s) {
+    const Part& part = parts_[static_cast<std::size_t>(s)];
+    TF_CHECK(std::ssize(part.placements) == placements_ && placements_ > 0 &&
+                 placements_ <= kMaxPlacements,
+             "{} placements", part.placements.size());
+    const std::int64_t n = part.count();
+    // The part's rows of the first array behind the numbers; the next begins rows_ on.
+    auto to = host_.begin() + numbers_ + (s + 1) * rows_of_each() - n;
+    for (int p = 0; p < placements_; ++p, to += rows_) {
+      const Placement& place = part.placements[static_cast<std::size_t>(p)];
+      TF_CHECK(place.first_position + n <= std::numeric_limits<std::int32_t>::max());
+      std::iota(to, to + n, static_cast<std::int32_t>(place.first_position));
+      for (std::int64_t t = 0; n > 0 && t < tiles; ++t) {
+        host_[static_cast<std::size_t>(at(t * placements_ + p) + s)] =
+            static_cast<std::int32_t>(place.before + std::min(n, (t + 1) * tile_rows_));
+      }
+    }
+    std::copy(part.tokens.begin(), part.tokens.end(), to);
+    if (parts > 1) {
+      host_[static_cast<std::size_t>(at(placements_) + s)] = static_cast<std::int32_t>(n);
+    }
+  }
+  b_.upload(device_.view().rows(first_, uploaded),
+            make_view(host_.data() + first_, DType::kI32, {uploaded}));
 }
 
 void PassParts::end() {
@@ -59,18 +119,19 @@ void PassParts::for_each(std::int64_t rows, const F& f) const {
   if (parts_.size() == 1) return f(std::size_t{0}, std::int64_t{0}, rows);
   TF_CHECK(rows == rows_, "{} rows of {} of {} parts", rows, rows_, parts_.size());
   for (std::size_t s = 0; s < parts_.size(); ++s) {
-    const std::int64_t n = parts_[s].tokens;
+    const std::int64_t n = parts_[s].count();
     if (n > 0) f(s, (static_cast<std::int64_t>(s) + 1) * rows_of_each() - n, n);
   }
 }
 
 template <class Of>
 std::span<const KvView> PassParts::views(int l, int tile, const Of& of) {
-  const int placement = placement_of(l);
+  const auto* const numbers = device_.view().as<std::int32_t>();
+  const std::int64_t lengths = at(tile * placements_ + placement_of(l));
   for (std::size_t s = 0; s < parts_.size(); ++s) {
     views_[s] = of(*parts_[s].cache);
-    views_[s].length = inputs_.length(placement, tile, s);
-    views_[s].appended = inputs_.appended(s);
+    views_[s].length = numbers + lengths + s;
+    views_[s].appended = count() > 1 ? numbers + at(placements_) + s : nullptr;
   }
   return views_;
 }
@@ -109,9 +170,9 @@ bool PassParts::wants_mass(int l) const {
 }
 
 bool PassParts::attend(int l, TensorView q, std::span<const KvView> range, const RopeView& rope,
-                       TensorView out, RowPath path) {
+                       TensorView out, bool with_mass, RowPath path) {
   const bool on_host = range.front().on_host;
-  if (!wants_mass(l)) {
+  if (!with_mass) {
     b_.attention(q, range, rope, out, {}, 0, path);
     return on_host;
   }

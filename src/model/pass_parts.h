@@ -3,17 +3,20 @@
 #include <span>
 #include <vector>
 
-#include "model/pass_inputs.h"
 #include "triforce/model.h"
 
 namespace triforce {
 
 // Each part has rows_of_each() rows of the pass, as many as the longest has tokens; those before
-// its own are padding. A single part has no padding, and may take its tokens in tiles.
+// its own are padding. A single part has no padding, and may take its tokens in tiles. Tokens,
+// positions and lengths are in memory that ops read, by one upload a pass. Their addresses depend
+// on the numbers of rows, parts and placements alone, so that recorded passes stay valid.
 class PassParts {
  public:
   // Of passes of up to max_tokens tokens in tiles of up to tile_rows. Throws Error(kResources).
   PassParts(Backend& backend, std::int64_t max_tokens, std::int64_t tile_rows);
+  // What it takes of MemTag::kWorkspace.
+  static std::int64_t bytes(std::int64_t max_tokens, std::int64_t tile_rows);
 
   // The rows of a pass of these parts.
   static std::int64_t rows_of(std::span<const PassPart> parts);
@@ -27,8 +30,11 @@ class PassParts {
   std::int64_t count() const { return static_cast<std::int64_t>(parts_.size()); }
   bool is_observed() const;
 
-  TensorView tokens() const { return inputs_.tokens(); }
-  TensorView positions(int l) const { return inputs_.positions(placement_of(l)); }
+  // [n] i32, and what new keys of layer l are rotated by: [n] i32.
+  TensorView tokens() const { return device_.view().rows(numbers_ + placements_ * rows_, rows_); }
+  TensorView positions(int l) const {
+    return device_.view().rows(numbers_ + placement_of(l) * rows_, rows_);
+  }
   // As of KvCache: the views of all parts, with their numbers; valid until the next call.
   int destinations(int l) const { return cache().destinations(l); }
   std::span<const KvView> destination(int l, int i);
@@ -39,10 +45,10 @@ class PassParts {
 
   // Whether an observer wants the mass of layer l, which is of all rows.
   bool wants_mass(int l) const;
-  // attention() of the newest rows of a tile, q, over `range`, to `out`, with that mass. Returns
-  // whether the host computes it until join_host().
+  // attention() of the newest rows of a tile, q, over `range`, to `out`; with that mass, if it is
+  // wanted. Returns whether the host computes it until join_host().
   bool attend(int l, TensorView q, std::span<const KvView> range, const RopeView& rope,
-              TensorView out, RowPath path);
+              TensorView out, bool with_mass, RowPath path);
   // Shows a range to those who observe the pass.
   void observe(int l, TensorView q, std::span<const KvView> range);
 
@@ -50,10 +56,15 @@ class PassParts {
   struct Part {
     KvCache* cache = nullptr;
     LayerObserver* observer = nullptr;  // null: none
-    std::int64_t tokens = 0;
+    std::span<const Token> tokens;
+    std::span<const Placement> placements;
+    std::int64_t count() const { return static_cast<std::int64_t>(tokens.size()); }
   };
   KvCache& cache() const { return *parts_.front().cache; }
   int placement_of(int l) const { return cache().placement_of(l); }
+  void upload();
+  // The numbers [i, part] of the pass.
+  std::int64_t at(std::int64_t i) const { return first_ + i * count(); }
   // f(s, first row, rows) of the parts that have some, of `rows` rows of all of them.
   template <class F>
   void for_each(std::int64_t rows, const F& f) const;
@@ -61,11 +72,14 @@ class PassParts {
   std::span<const KvView> views(int l, int tile, const Of& of);
 
   Backend& b_;
-  std::int64_t tile_rows_;
-  PassInputs inputs_;
-  std::int64_t rows_ = 0;
+  std::int64_t tile_rows_, numbers_;  // at most
+  // i32: room for numbers, of which the last are used: lengths [tile, placement, part], and of
+  // several parts their rows [part]; positions [placement, n]; tokens [n].
+  Tensor device_;
+  std::vector<std::int32_t> host_;
+  std::int64_t rows_ = 0, first_ = 0;  // of the pass: rows, its first number
+  int placements_ = 0;
   std::vector<Part> parts_;
-  std::vector<PassInputs::Part> given_;
   std::vector<KvView> views_;
 };
 

@@ -4,7 +4,7 @@
 
 #include "model/attention_sums.h"
 #include "model/full_cache.h"
-#include "model/pass_inputs.h"
+#include "model/row_count.h"
 #include "model/rebuild_trigger.h"
 #include "model/retrieval_layout.h"
 

@@ -150,7 +150,7 @@ class PartsTest : public ::testing::TestWithParam<BackendCase> {
                      7, MemTag::kTargetWeights, {});
 };
 
-// Each shape comes three times: a device records it, and replays it.
+// The first shape comes three times: a device runs it, records it, and replays it.
 const Rounds kTwo{{3, 3}, {3, 3}, {3, 3}, {3, 1}, {1, 3}, {0, 2}, {2, 0}};
 const Rounds kThree{{5, 5, 5}, {5, 1, 5}, {5, 5, 0}, {1, 1, 1}};
 

@@ -76,7 +76,7 @@ class HostOrder : public ::testing::TestWithParam<DType> {
     KvView view() const {
       return {.k = k.view().data,
               .v = v.view().data,
-              .dtype = k.view().dtype,
+              .format = k.view().dtype,
               .kv_heads = 2,
               .layer_heads = 2,
               .head_dim = static_cast<int>(k.view().shape[1]),
