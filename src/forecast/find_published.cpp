@@ -42,7 +42,7 @@ bool same_setting(const PublishedResult& r, const PublishedSetting& c, const Pub
          r.needle == c.needle && same_place(r, c, q.layers) && same_drafter(r, c);
 }
 
-int gpus_of(const PublishedResult& r) { return find_machines(std::string(r.machine)).front().gpus; }
+int gpus_of(const PublishedResult& r) { return find_machines(r.machine).front().gpus; }
 
 }  // namespace
 

@@ -1,5 +1,4 @@
-// What the authors of TriForce published: the one place that holds it. Temperatures, prompts and
-// gammas that a source does not state are those of the published command beside it.
+// What the authors of TriForce published, as data/published.json holds it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,15 +13,15 @@
 namespace triforce {
 
 struct PublishedResult {
-  std::string_view machine;  // MachineSpec::id
-  std::string_view target;   // a preset
+  std::string machine;  // MachineSpec::id
+  std::string target;   // a preset
   Method method = kBaselineMethod;
-  std::int64_t prompt = 0, generated = 256;  // tokens
+  std::int64_t prompt = 0, generated = 0;  // tokens
   // What a method depends on; none: not stated, or it does not depend on it.
   std::optional<double> temperature;
   std::optional<std::int64_t> budget, draft_budget;
   // Of methods with a drafter alone.
-  std::string_view draft = kPaperDrafter;  // a preset
+  std::string draft;  // a preset
   DraftCache draft_cache = DraftCache::kStreaming;
   std::optional<int> chunk_size;
   std::optional<double> top_p;
@@ -49,12 +48,20 @@ std::span<const PublishedResult> published_results();
 
 // A figure of what this program cannot be asked for, so that no case of it is the same experiment.
 struct PublishedElsewhere {
-  std::string_view method, setting;  // in words
+  std::string method, setting;  // in words
   std::optional<double> speedup, tokens_per_round;
-  std::string_view needs;  // what it would take
-  std::string source;      // table and row
+  std::string needs;   // what it would take
+  std::string source;  // table and row
 };
 std::span<const PublishedElsewhere> published_elsewhere();
+
+struct PublishedTables {
+  std::vector<PublishedResult> results;
+  std::vector<PublishedElsewhere> elsewhere;
+};
+// Reads a text like that of data/published.json, whose note says how. Throws Error(kBadInput,
+// "InvalidPublished" or what parse_json() says) with one line that names group and row.
+PublishedTables read_published(std::string_view text);
 
 // Acceptance of TriForce's outer level with `budget` tokens in its retrieval cache: on the lines
 // through the points of figure 6a over the logarithm of the budget, below the least along the first

@@ -28,7 +28,7 @@ TEST(Recipes, ShowEveryPublishedResult) {
   for (const PublishedResult& r : published_results()) {
     // The project page has no experiment of its own; `plan` shows its times.
     if (r.source.starts_with("project page")) continue;
-    EXPECT_GE(shown.count(r.source + "; " + std::string(r.machine)), 1U) << r.source;
+    EXPECT_GE(shown.count(r.source + "; " + r.machine), 1U) << r.source;
   }
   for (const PublishedElsewhere& r : published_elsewhere()) {
     EXPECT_EQ(shown.count(r.source) > 0, true) << r.source;

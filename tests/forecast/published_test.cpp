@@ -19,7 +19,7 @@ namespace {
 TEST(Published, EveryResultCanBeAskedFor) {
   int speedups = 0;
   for (const PublishedResult& r : published_results()) {
-    EXPECT_EQ(find_machines(std::string(r.machine)).size(), 1U) << r.source;
+    EXPECT_EQ(find_machines(r.machine).size(), 1U) << r.source;
     const auto preset = find_preset(r.target);
     ASSERT_TRUE(preset.has_value()) << r.source;
     EXPECT_FALSE(r.ms_per_token && r.speedup) << r.source;
@@ -42,7 +42,7 @@ TEST(Published, EveryResultCanBeAskedFor) {
     c.speculation.draft_cache = r.draft_cache;
     c.draft = r.draft;
     c.needle = r.needle;
-    c.gpus = find_machines(std::string(r.machine)).front().gpus;
+    c.gpus = find_machines(r.machine).front().gpus;
     EXPECT_TRUE(find_preset(r.draft).has_value()) << r.source;
     if (r.offloaded) {
       c.kv_offload = true;
@@ -129,7 +129,7 @@ TEST(Published, TreesFollowFromTheAcceptanceVector) {
   int trees = 0;
   for (const PublishedElsewhere& r : published_elsewhere()) {
     if (!r.tokens_per_round) continue;
-    EXPECT_NEAR(*r.tokens_per_round, expected.at(std::string(r.setting)), 0.006) << r.setting;
+    EXPECT_NEAR(*r.tokens_per_round, expected.at(r.setting), 0.006) << r.setting;
     ++trees;
   }
   EXPECT_EQ(trees, 7);
@@ -201,6 +201,71 @@ TEST(Published, AcceptanceByBudget) {
   const double slope = (.8327 - .8036) / std::log2(512 / 384.0);  // an octave
   EXPECT_NEAR(published_alpha_of_budget(192), .8036 - slope, 1e-12);
   EXPECT_NEAR(published_alpha_of_budget(1), .8036 - slope * std::log2(384.0), 1e-12);
+}
+
+// The file has two results. One piece of its text is replaced.
+std::string file_with(const std::string& piece = "", const std::string& other = "") {
+  std::string text = R"({
+    "settings": {"machine": "a100-80g", "target": "llama-7B-128K", "prompt": 1024, "generated": 256,
+      "draft": "llama-68M", "draft_cache": "streaming", "dense_layers": 0, "needle": false,
+      "rebuilds_for_each_token": false},
+    "results": {"Table 9": {
+      "note": ["A test."],
+      "settings": {"temperature": 0.6},
+      "results": [{"source": "T9, {gamma}, {of:2}", "method": "draft", "speedup": "{of}"}],
+      "columns": ["gamma", "of"],
+      "rows": [[2, 1.5], [3, 1.25]]}},
+    "elsewhere": {}})";
+  return piece.empty() ? text : text.replace(text.find(piece), piece.size(), other);
+}
+
+// What the reader says of such a file; empty: it takes it.
+std::string refusal(const std::string& piece, const std::string& other) {
+  try {
+    read_published(file_with(piece, other));
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+TEST(Published, AFileIsReadRowByRow) {
+  const std::vector<PublishedResult> results = read_published(file_with()).results;
+  ASSERT_EQ(results.size(), 2U);
+  EXPECT_EQ(results[0].source, "T9, 2, 1.50");
+  EXPECT_EQ(results[1].source, "T9, 3, 1.25");
+  EXPECT_EQ(results[1].method, Method::kDraft);
+  EXPECT_EQ(results[1].gamma, 3);
+  EXPECT_EQ(results[1].speedup, 1.25);
+  EXPECT_EQ(results[1].temperature, 0.6);
+  EXPECT_EQ(results[1].generated, 256);
+}
+
+TEST(Published, ABadFileIsRefusedByGroupAndRow) {
+  const auto refused = [](const char* piece, const char* other, const std::string& at,
+                          const char* says) {
+    const std::string message = refusal(piece, other);
+    EXPECT_EQ(message.find("published.json: " + at), 0U) << message;
+    EXPECT_NE(message.find(says), std::string::npos) << message;
+  };
+  const std::string group = "results.\"Table 9\"";
+  refused(R"("elsewhere": {})", R"("elsewere": {})", "elsewere: ", "no such member");
+  refused(R"("note": ["A test."])", R"("note": "A test.")", group + ".note: ", "an array");
+  refused(R"("rows":)", R"("row":)", group + ".row: ", "no such member");
+  refused(R"("temperature")", R"("temprature")",
+          group + ".settings.temprature: ", "no such member");
+  refused(R"("prompt": 1024)", R"("promt": 1024)", group + ".rows[0]: ", "prompt is missing");
+  refused("1.25", R"("x")", group + ".rows[1][1]: ", "a number");
+  refused("3, 1.25", "3.5, 1.25", group + ".rows[1][0]: ", "an integer");
+  refused("3, 1.25", "3", group + ".rows[1]: ", "expected 2 cells, found an array of 1");
+  refused(R"("method": "draft")", R"("method": "drafts")",
+          group + ".results[0].method: ", "one of ar, triforce");
+  refused(R"("{of}")", R"("{off}")", group + ".results[0].speedup: ", "a column in braces");
+  refused("{gamma}", "{gama}", group + ".results[0].source: ", "columns in braces");
+  refused("{of:2}", "{of:x}", group + ".rows[0][1]: ", "one digit of decimals");
+  refused("{of:2}", "{of", group + ".results[0].source: ", "columns in braces");
+  refused(R"({of:2}", "method": "draft", "speedup": "{of}")", R"(1", "method": "draft")",
+          group + ".columns[1]: ", "a member, or a name that is in braces");
 }
 
 }  // namespace
