@@ -97,38 +97,31 @@ void linear_rope_append(const TensorView& x, const PackedMatrix& w, const Tensor
 
 // Operations on rows of activations (rows.cu).
 
-// out[T, D] f32 = table[tokens[T], D]; table f32, f16 or bf16, tokens i32. A token outside the
-// table reads row 0: callers have checked tokens.
+// A token outside the table reads row 0: callers have checked tokens.
 void embed(const TensorView& tokens, const TensorView& table, const TensorView& out,
            cudaStream_t stream);
 
-// out[T, D] = x * rsqrt(mean(x^2) + eps) * w; x and w f32, out f32, f16 or bf16; out may be x. One
-// block a row, the order of its sum fixed by D.
+// One block a row, the order of its sum fixed by D.
 void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out,
               cudaStream_t stream);
 
-// out[T, F] = silu(gate) * up; gate_up[T, 2 F] holds gate, then up; f16 or bf16, in f32 inside.
+// In f32 inside.
 void swiglu(const TensorView& gate_up, const TensorView& out, cudaStream_t stream);
-
-// x[T, D] += parts[0] + parts[1] + ... of parts[n, T, D], f32: the sum in that order, then x.
 void add_parts(const TensorView& parts, const TensorView& x, cudaStream_t stream);
 
 // dst[n, m] = src[n, m] between f32, f16 and bf16, or any type and itself; rows may be strided.
 void convert(const TensorView& src, const TensorView& dst, cudaStream_t stream);
 
-// Backend::rope_append of at most kMaxHeadRanges ranges: qkv[S T, (H + 2 Hkv) d] and q[S T, h, d]
-// of their type, q for their query heads, positions[S T] i32. Angles in f32, results rounded once.
+// Of at most kMaxHeadRanges ranges, q for their query heads. Angles in f32, results rounded once.
 void rope_append(const TensorView& qkv, const TensorView& positions, const RopeView& rope,
                  const TensorView& q, std::span<const KvLanes> ranges, cudaStream_t stream);
 
 // The layout of rows repeats every 8 (kv_layout.cuh), that of rows on the host every 16.
 inline constexpr int kKvGranule = kHostKeyBlock;
 
-// Backend::copy_rows. Rows that overlap move in order, by one block per head.
+// Rows that overlap move in order, by one block per head.
 void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
                std::int64_t count, cudaStream_t stream);
-
-// Backend::gather_chunks; ids[Hkv, n] i32 in device memory.
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,
                    cudaStream_t stream);
 
@@ -171,12 +164,10 @@ void attention(const TensorView& q, const KvLanes& lanes, const RopeView& rope,
 void attention_prefill(const TensorView& q, const KvView& kv, const RopeView& rope,
                        const TensorView& out, cudaStream_t stream);
 
-// Backend::score_chunks: q[H, d] of kv's type, scores[Hkv, n_chunks] f32.
 void score_chunks(const TensorView& q, const KvView& kv, int chunk, std::int64_t n_chunks,
                   const TensorView& scores, cudaStream_t stream);
 
-// Backend::top_chunks. Sorts in `workspace` (device memory, top_chunks_bytes of the scores'
-// columns).
+// Sorts in `workspace`: device memory, top_chunks_bytes of the scores' columns.
 std::int64_t top_chunks_bytes(int kv_heads, std::int64_t n_chunks);
 void top_chunks(const TensorView& scores, const TensorView& ids, void* workspace,
                 cudaStream_t stream);
@@ -203,7 +194,6 @@ void verify(const TensorView& p, const TensorView& q, std::span<const Token> tok
             const DrawKey& key, std::int64_t position, const VerifyRule& rule, VerifyResult* out,
             cudaStream_t stream);
 
-// Backend::random_values; out contiguous f32.
 void random_values(const TensorView& out, const DrawKey& key, std::int64_t first, double scale,
                    cudaStream_t stream);
 

@@ -44,7 +44,7 @@ void linear(const TensorView& x, const PackedMatrix& w, const TensorView& out, b
     using T = decltype(t);
     const auto run = [&](auto o, auto strips) {
       using Out = decltype(o);
-      run_linear<T>(x, w, tiles_of(w.rows, strips * kTileRows),
+      run_linear<T>(x, w, ceil_div(w.rows, strips * kTileRows),
                     StoreColumns<Out, strips>{static_cast<Out*>(out.data), out.stride[0],
                                               static_cast<int>(w.rows), accumulate},
                     stream);

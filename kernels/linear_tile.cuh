@@ -248,7 +248,7 @@ void run_linear(const TensorView& x, const PackedMatrix& w, std::int64_t blocks,
           sizeof(float) * Epilogue::kStrips * kLinearWarps * kSumsOf<groups>;
       launch_early(linear_kernel<T, Epilogue, groups>, dims(blocks), dims(kLinearThreads), kPartial,
                    stream, rows, static_cast<const uint4*>(w.data),
-                   static_cast<int>(tiles_of(w.cols, kTileCols)), epilogue);
+                   static_cast<int>(ceil_div(w.cols, kTileCols)), epilogue);
     }
   });
 }

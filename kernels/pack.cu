@@ -41,7 +41,7 @@ dim3 grid_of(std::int64_t rows, std::int64_t cols) {
 }  // namespace
 
 std::int64_t packed_bytes(std::int64_t rows, std::int64_t cols) {
-  return tiles_of(rows, kTileRows) * tiles_of(cols, kTileCols) * kTileElements * 2;
+  return ceil_div(rows, kTileRows) * ceil_div(cols, kTileCols) * kTileElements * 2;
 }
 
 void pack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& src,
@@ -52,7 +52,7 @@ void pack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& src,
       using S = decltype(s);
       in_parts(src.shape[0], [&](std::int64_t at, std::int64_t rows) {
         launch(pack_kernel<T, S>, grid_of(rows, m.cols), dims(kThreads), 0, stream,
-               static_cast<T*>(m.storage.data()), tiles_of(m.cols, kTileCols), m.cols,
+               static_cast<T*>(m.storage.data()), ceil_div(m.cols, kTileCols), m.cols,
                row_begin + at, static_cast<const S*>(src.data) + at * src.stride[0], src.stride[0]);
       });
     });
@@ -65,7 +65,7 @@ void unpack_rows(const Matrix& m, std::int64_t row_begin, const TensorView& dst,
     using T = decltype(t);
     in_parts(dst.shape[0], [&](std::int64_t at, std::int64_t rows) {
       launch(unpack_kernel<T>, grid_of(rows, m.cols), dims(kThreads), 0, stream,
-             static_cast<const T*>(m.storage.data()), tiles_of(m.cols, kTileCols), m.cols,
+             static_cast<const T*>(m.storage.data()), ceil_div(m.cols, kTileCols), m.cols,
              row_begin + at, static_cast<T*>(dst.data) + at * dst.stride[0], dst.stride[0]);
     });
   });

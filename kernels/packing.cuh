@@ -1,5 +1,6 @@
 // Where an element of a packed matrix lies (pack.h).
 #pragma once
+#include "core/rounding.h"
 #include "kernels/kernels.h"
 #include "kernels/platform.cuh"
 #include "triforce/random.h"
@@ -8,10 +9,6 @@ namespace triforce::kernels {
 
 // Bytes of one operand of a tile, and of a tile.
 constexpr std::int64_t kOperandElements = 256, kTileElements = 512;
-
-TF_HOST_DEVICE inline std::int64_t tiles_of(std::int64_t n, int size) {
-  return (n + size - 1) / size;
-}
 
 // Index of the first of the four elements (row, col .. col + 3) of a matrix; col is a multiple
 // of 4.
