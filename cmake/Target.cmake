@@ -109,3 +109,19 @@ function(tf_test name)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "GTEST_FILTER=-${cases}")
   endif()
 endfunction()
+
+# tf_embed(name source): data/NAME.json becomes kNameJson of NAME_json.h, a text of the program, which then
+# needs no file of it. Only that source sees it.
+function(tf_embed name source)
+  set(path ${PROJECT_SOURCE_DIR}/data/${name}.json)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+  file(READ ${path} text)
+  string(SUBSTRING ${name} 0 1 first)
+  string(TOUPPER ${first} first)
+  string(SUBSTRING ${name} 1 -1 rest)
+  file(CONFIGURE OUTPUT ${name}_json.h @ONLY CONTENT [[
+// The build made this of data/@name@.json.
+inline constexpr char k@first@@rest@Json[] = R"json(@text@)json";
+]])
+  set_source_files_properties(${source} PROPERTIES INCLUDE_DIRECTORIES ${CMAKE_CURRENT_BINARY_DIR})
+endfunction()

@@ -167,7 +167,7 @@ class FieldReader {
   FieldReader(const FieldReader&) = delete;
   FieldReader& operator=(const FieldReader&) = delete;
   template <class T>
-  void operator()(std::string_view name, T& member, const char* /*description*/) {
+  void operator()(std::string_view name, T& member, const char* /*description*/ = "") {
     if constexpr (Nullable<T>) {
       const std::optional<JsonView> at = take_if_there(name);
       if (!at) return set_null(member);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,15 +11,12 @@
 
 #include "data/synthetic_cast.h"
 #include "data/synthetic_teller.h"
-#include "data/synthetic_templates.h"
 #include "data/synthetic_words.h"
 
 namespace triforce {
 namespace {
 
 using namespace synthetic;
-using namespace synthetic_words;
-
 // A text shorter than kFirstReturn has nothing to return to, one shorter than kLongText little.
 // Returns nearer than kFar, in sight of a window of some 2,048 tokens, are the exception.
 constexpr std::size_t kNear = 2048, kFar = 6144, kFirstReturn = 6144, kLongText = 12288;
@@ -67,13 +65,13 @@ class Writer {
       add_prose(other, scene, random_.below(3));
     }
     Page page;
-    page.form = random_.below(kForms.size());
+    page.form = random_.below(words().forms.size());
     page.subject = random_.chance(80) ? cast_.new_person() : cast_.some_person();
     std::array<std::size_t, 3> persons{}, places{};
     for (std::size_t& person : persons) person = cast_.other_person(page.subject);
     for (std::size_t& place : places) place = cast_.some_place();
-    std::array<std::size_t, kDeals.size()> deals{};
-    for (std::size_t i = 0; i < deals.size(); ++i) deals[i] = i;
+    std::vector<std::size_t> deals(words().deals.size());
+    std::iota(deals.begin(), deals.end(), std::size_t{0});
     const std::size_t n = 5 + random_.below(5);
     for (std::size_t i = 0; i < n; ++i) {
       std::swap(deals[i], deals[i + random_.below(deals.size() - i)]);
@@ -96,13 +94,13 @@ class Writer {
     add_prose(page, scene, random_.below(3));
     const std::size_t how = random_.below(100);
     if (how < 50) {
-      teller_.add_title(random_.pick(kRetold), scene);
+      teller_.add_title(random_.pick(words().retold), scene);
       retell_page(page, scene);
     } else if (how < 88) {
-      teller_.add_title(random_.pick(kExamined), scene);
+      teller_.add_title(random_.pick(words().examined), scene);
       examine_page(page, scene);
     } else {
-      teller_.add_title(random_.pick(kQuoted), scene);
+      teller_.add_title(random_.pick(words().quoted), scene);
       quote_page(page);
     }
   }
@@ -143,7 +141,7 @@ class Writer {
   }
 
   void write_page(Page& page) {
-    const Form& form = kForms[page.form];
+    const Form& form = words().forms[page.form];
     Scene scene = new_scene(page);
     teller_.add_title(form.heading, scene);
     for (Fact& fact : page.facts) {
@@ -161,7 +159,7 @@ class Writer {
   void retell_page(Page& page, Scene& scene) {
     for (const std::size_t i : order_of_telling(page)) {
       Fact& fact = page.facts[i];
-      fact.wording = (fact.wording + 1 + random_.below(2)) % kWordings;
+      fact.wording = (fact.wording + 1 + random_.below(2)) % words().deals[0].told.size();
       teller_.tell(fact, scene);
       add_aside(12, page, scene);
       text_ += random_.chance(25) ? '\n' : ' ';
@@ -216,7 +214,7 @@ class Writer {
 
   // Prose about the page's subject, which may speak of what one of its facts names.
   void add_sentence(const Page& page, Scene& scene) {
-    const std::string_view pattern = random_.pick(kProse);
+    const std::string_view pattern = random_.pick(words().prose);
     teller_.add_sentence(pattern, page.facts[random_.below(page.facts.size())], scene);
   }
 
@@ -224,7 +222,7 @@ class Writer {
     Scene scene;
     scene.subject = page.subject;
     scene.form = page.form;
-    scene.trade = random_.rank(kTrades.size());
+    scene.trade = random_.rank(words().trades.size());
     const std::size_t person = cast_.other_person(page.subject);
     scene.head = cast_.new_fact(person, cast_.some_place());
     return scene;

@@ -3,28 +3,25 @@
 #include <algorithm>
 #include <utility>
 
-#include "data/synthetic_templates.h"
 #include "data/synthetic_words.h"
 
 namespace triforce::synthetic {
 
-using namespace synthetic_words;
-
 Fact Cast::new_fact(std::size_t person, std::size_t place) {
   Fact fact;
-  fact.wording = random_.below(kWordings);
+  fact.wording = random_.below(words().deals[0].told.size());
   fact.person = person;
   fact.place = place;
-  fact.trade = random_.rank(kTrades.size());
-  fact.goods = random_.rank(kGoods.size());
-  fact.adjective = random_.rank(kGoodsAdjectives);
-  fact.material = random_.rank(kGoodsMaterials);
-  fact.noun = random_.rank(kGoodsNouns);
+  fact.trade = random_.rank(words().trades.size());
+  fact.goods = random_.rank(words().goods.size());
+  fact.adjective = random_.rank(words().goods[0].adjectives.size());
+  fact.material = random_.rank(words().goods[0].materials.size());
+  fact.noun = random_.rank(words().goods[0].nouns.size());
   fact.hundreds = random_.chance(25) ? 1 + random_.below(8) : 0;
-  fact.sum = random_.rank(kSmallNumbers.size());
-  fact.coin = random_.rank(kCoins.size());
-  fact.day = random_.below(kOrdinals.size());
-  fact.month = random_.below(kMonths.size());
+  fact.sum = random_.rank(words().small_numbers.size());
+  fact.coin = random_.rank(words().coins.size());
+  fact.day = random_.below(words().ordinals.size());
+  fact.month = random_.below(words().months.size());
   return fact;
 }
 
@@ -42,15 +39,16 @@ std::size_t Cast::new_person() {
   Person person;
   for (int i = 0; i < 4; ++i) {
     person.is_woman = random_.chance(45);
-    person.given = person.is_woman ? random_.pick_name(kWomen) : random_.pick_name(kMen);
+    person.given =
+        person.is_woman ? random_.pick_name(words().women) : random_.pick_name(words().men);
     const bool is_in_use = std::any_of(people_.begin(), people_.end(), [&](const Person& other) {
       return other.given == person.given;
     });
     if (!is_in_use) break;
   }
-  person.family = random_.pick_name(kSurnames);
+  person.family = random_.pick_name(words().surnames);
   person.title = !person.is_woman ? "Mr." : random_.chance(50) ? "Miss" : "Mrs.";
-  person.trade = random_.rank(kTrades.size());
+  person.trade = random_.rank(words().trades.size());
   people_.push_back(person);
   return people_.size() - 1;
 }
@@ -60,17 +58,17 @@ std::size_t Cast::some_place() {
   std::string place;
   const std::size_t how = random_.below(100);
   if (how < 30) {
-    place = random_.pick_name(kTowns);
+    place = random_.pick_name(words().towns);
   } else {
     place = "the ";
     if (how < 80) {
-      place += random_.pick(kSpotKinds);
+      place += random_.pick(words().spot_kinds);
       place += ' ';
     }
-    place += random_.pick_name(kSpots);
+    place += random_.pick_name(words().spots);
     if (how >= 80) {
       place += " of ";
-      place += random_.pick_name(kTowns);
+      place += random_.pick_name(words().towns);
     }
   }
   places_.push_back(std::move(place));

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/synthetic_words.h"
+#include "triforce/error.h"
 #include "triforce/random.h"
 
 namespace triforce::synthetic {
@@ -27,21 +29,15 @@ class TextRandom {
   bool chance(std::size_t percent) { return below(100) < percent; }
   // k in [0, n) with a probability proportional to 1 / (k + 1) (Zipf's law), n at most kMaxRanks.
   std::size_t rank(std::size_t n) {
+    TF_CHECK(n >= 1 && n <= kMaxRanks, "{} words", n);
     const auto end = kZipf.begin() + static_cast<std::ptrdiff_t>(n);
     return static_cast<std::size_t>(std::upper_bound(kZipf.begin(), end, below(end[-1])) -
                                     kZipf.begin());
   }
-  // Words that stand at the front of their table are the frequent ones.
-  template <std::size_t n>
-  std::string_view pick(const std::array<std::string_view, n>& words) {
-    static_assert(n <= kMaxRanks);
-    return words[rank(n)];
-  }
+  // Words that stand at the front of their list are the frequent ones.
+  std::string_view pick(const Texts& texts) { return texts[rank(texts.size())]; }
   // Any as often as any other, as what tells one person from another.
-  template <std::size_t n>
-  std::string_view pick_name(const std::array<std::string_view, n>& names) {
-    return names[below(n)];
-  }
+  std::string_view pick_name(const Texts& names) { return names[below(names.size())]; }
 
  private:
   static constexpr std::size_t kMaxRanks = 128;

@@ -2,34 +2,32 @@
 
 #include <algorithm>
 
-#include "data/synthetic_templates.h"
 #include "data/synthetic_words.h"
 
 namespace triforce::synthetic {
 
-using namespace synthetic_words;
 using std::string_view;
 
 void Teller::tell(const Fact& fact, Scene& scene) {
   const std::size_t begin = text_.size();
   if (random_.chance(25)) {
-    const string_view opener = random_.pick(kOpeners);
+    const string_view opener = random_.pick(words().openers);
     text_ += opener;
     text_ += opener.ends_with("that") ? " " : ", ";
   }
-  render(kDeals[fact.deal].told[fact.wording], fact, scene);
+  render(words().deals[fact.deal].told[fact.wording], fact, scene);
   if (random_.chance(20)) {
     text_ += ", ";
-    render(random_.pick(kTails), fact, scene);
+    render(random_.pick(words().tails), fact, scene);
   }
   capitalise(begin);
   end_sentence();
 }
 
 void Teller::ask(const Fact& fact, Scene& scene) {
-  const string_view pattern = random_.pick(kDialogue);
-  const Deal& deal = kDeals[fact.deal];
-  const std::size_t question = random_.below(kQuestions);
+  const string_view pattern = random_.pick(words().dialogue);
+  const Deal& deal = words().deals[fact.deal];
+  const std::size_t question = random_.below(deal.asked.size());
   std::size_t at = 0;
   for (;;) {
     const std::size_t open = pattern.find('{', at);
@@ -118,13 +116,13 @@ void Teller::render_field(char field, const Fact& fact, Scene& scene) {
       text_ += cast_.person(scene.head.person).given;
       break;
     case 'T':
-      text_ += kTrades[fact.trade];
+      text_ += words().trades[fact.trade];
       break;
     case 't':
-      text_ += kTrades[scene.trade];
+      text_ += words().trades[scene.trade];
       break;
     case 'K':
-      text_ += kForms[scene.form].name;
+      text_ += words().forms[scene.form].name;
       break;
     default:
       render_thing(field, fact, scene);
@@ -147,24 +145,24 @@ void Teller::render_thing(char field, const Fact& fact, const Scene& scene) {
       break;
     case 'D':
       text_ += "the ";
-      text_ += kOrdinals[fact.day];
+      text_ += words().ordinals[fact.day];
       text_ += " of ";
-      text_ += kMonths[fact.month];
+      text_ += words().months[fact.month];
       break;
     case 'j':
-      text_ += random_.pick(kMoods);
+      text_ += random_.pick(words().moods);
       break;
     case 'a':
-      text_ += random_.pick(kActions);
+      text_ += random_.pick(words().actions);
       break;
     case 'w':
-      text_ += random_.pick(kWeather);
+      text_ += random_.pick(words().weather);
       break;
     case 'b':
-      text_ += random_.pick(kTimes);
+      text_ += random_.pick(words().times);
       break;
     default:
-      text_ += random_.pick(kThings);
+      text_ += random_.pick(words().things);
   }
 }
 
@@ -193,7 +191,7 @@ void Teller::render_other(std::size_t index, Scene& scene) {
   const std::size_t how = random_.below(100);
   if (how < 35) {
     text_ += "the ";
-    text_ += kTrades[person.trade];
+    text_ += words().trades[person.trade];
     if (is_known) return;
     text_ += ' ';
     render_full_name(person);
@@ -213,7 +211,7 @@ void Teller::render_full_name(const Person& person) {
 }
 
 void Teller::render_goods(const Fact& fact, bool is_short) {
-  const GoodsKind& kind = kGoods[fact.goods];
+  const GoodsKind& kind = words().goods[fact.goods];
   if (is_short) {
     text_ += "the ";
   } else {
@@ -229,12 +227,12 @@ void Teller::render_goods(const Fact& fact, bool is_short) {
 
 void Teller::render_sum(const Fact& fact) {
   if (fact.hundreds != 0) {
-    text_ += kSmallNumbers[fact.hundreds - 1];
+    text_ += words().small_numbers[fact.hundreds - 1];
     text_ += " hundred and ";
   }
-  text_ += kSmallNumbers[fact.sum];
+  text_ += words().small_numbers[fact.sum];
   text_ += ' ';
-  text_ += kCoins[fact.coin];
+  text_ += words().coins[fact.coin];
 }
 
 }  // namespace triforce::synthetic

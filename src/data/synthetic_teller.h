@@ -18,7 +18,7 @@ struct Scene {
   bool is_named = false;                // whether a pronoun will do for the subject
 };
 
-// Renders templates (synthetic_templates.h says what their fields are) and appends them to `text`.
+// Renders templates (data/synthetic.json says what their fields are) and appends them to `text`.
 class Teller {
  public:
   Teller(TextRandom& random, const Cast& cast, std::string& text)

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "data/synthetic_cast.h"
-#include "data/synthetic_templates.h"
 #include "data/synthetic_words.h"
 
 namespace triforce {
@@ -98,9 +97,9 @@ TEST(Synthetic, IsPlainText) {
 
 // Where a thing "old silver cup" is spoken of: its three words, and where they begin.
 std::unordered_map<std::string, std::vector<std::size_t>> goods_in(const std::string& text) {
-  using namespace synthetic_words;
+  using namespace synthetic;
   std::unordered_map<std::string, std::vector<std::size_t>> places;
-  for (const GoodsKind& kind : kGoods) {
+  for (const GoodsKind& kind : words().goods) {
     for (const std::string_view material : kind.materials) {
       const std::string middle = " " + std::string(material) + " ";
       for (std::size_t at = text.find(middle); at != std::string::npos;
@@ -184,12 +183,12 @@ TEST(Synthetic, NamesAreManyAndRecurFarAway) {
 }
 
 TEST(Synthetic, WordTablesFitTheirUse) {
-  using namespace synthetic_words;
+  using namespace synthetic;
   const auto is_sentence = [](std::string_view pattern) {
     return !pattern.empty() && pattern.back() != '.' && pattern.find("  ") == pattern.npos &&
            (pattern[0] < 'A' || pattern[0] > 'Z');
   };
-  for (const Deal& deal : kDeals) {
+  for (const Deal& deal : words().deals) {
     // Every wording names the same facts, so that any of them can be answered from any other.
     const auto fields = [](std::string_view pattern) {
       std::set<char> found;
@@ -210,7 +209,7 @@ TEST(Synthetic, WordTablesFitTheirUse) {
       EXPECT_FALSE(fields(answered).empty()) << answered;
     }
   }
-  EXPECT_GT((kMen.size() + kWomen.size()) * kSurnames.size(), 5000u);
+  EXPECT_GT((words().men.size() + words().women.size()) * words().surnames.size(), 5000u);
 }
 
 }  // namespace
