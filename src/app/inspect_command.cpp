@@ -49,11 +49,11 @@ void fields(V& v, ModelConfig& c) {
   v.derived("kv_bytes_per_token_f16", c.kv_bytes_per_token(DType::kF16), "in 16 bits, bytes");
 }
 template <class V>
-void fields(V& v, CheckpointSummary::Row& r) {
-  v("name", r.name, "tensor");
-  v("dtype", r.dtype, "as the file names it");
-  v("shape", r.shape, "elements, outermost first");
-  v("bytes", r.bytes, "bytes");
+void fields(V& v, TensorInfo& t) {
+  v("name", t.name, "tensor");
+  v("dtype", t.dtype, "as the file names it");
+  v("shape", t.shape, "elements, outermost first");
+  v.derived("bytes", t.end - t.begin, "bytes");
 }
 template <class V>
 void fields(V& v, CheckpointSummary& s) {
@@ -92,11 +92,11 @@ std::string table(const CheckpointSummary& s) {
   out += fmt::format("tensors           {}, {} elements, {} bytes\n\n", s.tensors.size(),
                      s.elements, s.bytes);
   std::size_t width = 4;
-  for (const auto& row : s.tensors) width = std::max(width, shown(row.name).size());
+  for (const TensorInfo& t : s.tensors) width = std::max(width, shown(t.name).size());
   out += fmt::format("{:<{}}  {:<8} {:>14}  shape\n", "name", width, "dtype", "bytes");
-  for (const auto& row : s.tensors) {
-    out += fmt::format("{:<{}}  {:<8} {:>14}  {}\n", shown(row.name), width, row.dtype, row.bytes,
-                       shape_text(row.shape));
+  for (const TensorInfo& t : s.tensors) {
+    out += fmt::format("{:<{}}  {:<8} {:>14}  {}\n", shown(t.name), width, t.dtype, t.end - t.begin,
+                       shape_text(t.shape));
   }
   for (const std::string& warning : s.warnings) out += printable("warning: " + warning) + '\n';
   return out;

@@ -55,6 +55,13 @@ std::string first_of(const std::vector<T>& all, std::size_t most, const Text& te
   return out + (all.size() > most ? "; ..." : "");
 }
 
+// The tensors that a Llama of this configuration reads.
+std::unordered_set<std::string> needed_names(const ModelConfig& config) {
+  std::unordered_set<std::string> names;
+  for (NamedShape& t : llama_tensors(config)) names.insert(std::move(t.name));
+  return names;
+}
+
 // Names what there is instead of a safetensors checkpoint.
 [[noreturn]] void throw_no_weights(const fs::path& dir) {
   bool bin = false, parts = false;
@@ -97,8 +104,7 @@ struct Checkpoint::Impl {
   std::vector<std::string> warnings;
 
   void add_file(const std::string& name, const SafetensorsLimits& limits);
-  void read_single(const SafetensorsLimits& limits);
-  void read_files(const SafetensorsLimits& limits);
+  FileIndex read_files(const SafetensorsLimits& limits);
   void check_index(const FileIndex& index);
   void index_names();
   std::vector<const TensorInfo*> unneeded() const;  // what no Llama of config reads
@@ -116,11 +122,6 @@ void Checkpoint::Impl::add_file(const std::string& name, const SafetensorsLimits
   files.push_back({in.path(), name, in.identity()});
 }
 
-void Checkpoint::Impl::read_single(const SafetensorsLimits& limits) {
-  add_file(kSingleFile, limits);
-  index_names();
-}
-
 void Checkpoint::Impl::index_names() {
   by_name.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -133,9 +134,10 @@ void Checkpoint::Impl::index_names() {
   }
 }
 
-void Checkpoint::Impl::read_files(const SafetensorsLimits& limits) {
-  const FileIndex index = parse_file_index(
-      read_text(dir, kIndexFile, kMaxIndexBytes, "InvalidIndex"), (dir / kIndexFile).string());
+// Adds the files of the index.
+FileIndex Checkpoint::Impl::read_files(const SafetensorsLimits& limits) {
+  FileIndex index = parse_file_index(read_text(dir, kIndexFile, kMaxIndexBytes, "InvalidIndex"),
+                                     (dir / kIndexFile).string());
   for (const std::string& name : index.files) {
     if (!is_there(dir / name)) {
       throw_input("ShardMissing", "{}: shard {} named by {} is not there", dir.string(), name,
@@ -143,13 +145,11 @@ void Checkpoint::Impl::read_files(const SafetensorsLimits& limits) {
     }
     add_file(name, limits);
   }
-  index_names();
-  check_index(index);
+  return index;
 }
 
 std::vector<const TensorInfo*> Checkpoint::Impl::unneeded() const {
-  std::unordered_set<std::string> needed;
-  for (NamedShape& t : llama_tensors(config)) needed.insert(std::move(t.name));
+  const std::unordered_set<std::string> needed = needed_names(config);
   std::vector<const TensorInfo*> out;
   for (const TensorInfo& t : tensors) {
     if (!needed.contains(t.name)) out.push_back(&t);
@@ -184,10 +184,9 @@ void Checkpoint::Impl::check_index(const FileIndex& index) {
                   it == by_name.end() ? "nowhere" : "in " + files[file_of[it->second]].name);
     }
   }
-  std::unordered_set<std::string_view> listed, needed;
+  std::unordered_set<std::string_view> listed;
   for (const auto& [name, file] : index.tensors) listed.insert(name);
-  const std::vector<NamedShape> llama = llama_tensors(config);
-  for (const NamedShape& t : llama) needed.insert(t.name);
+  const std::unordered_set<std::string> needed = needed_names(config);
   std::uint64_t data_bytes = 0;
   int unlisted = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -241,18 +240,21 @@ Checkpoint Checkpoint::open(const fs::path& dir, const SafetensorsLimits& limits
   impl->config = std::move(config);
   impl->config_sha256 = sha256_hex(text);
   impl->warnings = impl->config.notes;
-  const bool single = is_there(dir / kSingleFile), index = is_there(dir / kIndexFile);
-  if (single && index) {
+  const bool single = is_there(dir / kSingleFile), several = is_there(dir / kIndexFile);
+  if (single && several) {
     impl->warnings.push_back(
         fmt::format("both {} and {} are there; the single file is used", kSingleFile, kIndexFile));
   }
+  std::optional<FileIndex> index;
   if (single) {
-    impl->read_single(limits);
-  } else if (index) {
-    impl->read_files(limits);
+    impl->add_file(kSingleFile, limits);
+  } else if (several) {
+    index = impl->read_files(limits);
   } else {
     throw_no_weights(dir);
   }
+  impl->index_names();
+  if (index) impl->check_index(*index);
   impl->note_unneeded();
   return Checkpoint(std::move(impl));
 }

@@ -10,12 +10,11 @@ namespace {
 namespace fs = std::filesystem;
 
 void add_tensors(const std::vector<TensorInfo>& tensors, CheckpointSummary& out) {
-  out.tensors.reserve(tensors.size());
+  out.tensors = tensors;
   for (const TensorInfo& t : tensors) {
     // A product that does not fit has a zero among its factors: the header was validated.
     out.elements += checked_product<std::int64_t>(t.shape).value_or(0);
     out.bytes += t.end - t.begin;
-    out.tensors.push_back({t.name, t.dtype, t.shape, t.end - t.begin});
   }
 }
 

@@ -12,17 +12,11 @@
 namespace triforce {
 
 struct CheckpointSummary {
-  struct Row {
-    std::string name, dtype;
-    std::vector<std::int64_t> shape;
-    std::int64_t bytes = 0;
-  };
-
   std::string path;
   std::vector<std::string> files;        // base names of the weight files
   std::optional<ModelConfig> config;     // nothing for a single .safetensors file
   std::string config_sha256;             // hex; empty for a single file
-  std::vector<Row> tensors;              // in the order of the files, each sorted by offset
+  std::vector<TensorInfo> tensors;       // in the order of the files, each sorted by offset
   std::int64_t elements = 0, bytes = 0;  // of all tensors
   std::vector<std::string> warnings;
 };

@@ -5,14 +5,6 @@
 #include <algorithm>
 
 namespace triforce {
-namespace {
-
-// A view of [data, ...) with the strides of a contiguous tensor of `shape`.
-TensorView reshape(const TensorView& v, std::initializer_list<std::int64_t> shape) {
-  return make_view(v.data, v.dtype, shape);
-}
-
-}  // namespace
 
 RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, int heads,
                                int kv_heads, int head_dim, std::int64_t max_pending,
@@ -62,7 +54,8 @@ std::vector<std::int32_t> RetrievalCache::selected_chunks() const {
   std::vector<std::int32_t> out(static_cast<std::size_t>(layers * per_layer));
   for (int l = 0; l < layers && per_layer > 0; ++l) {
     b_.download(make_view(out.data() + l * per_layer, DType::kI32, {per_layer}),
-                reshape(ids_of(dense_layers() + l, layout_.selected_rows), {per_layer}));
+                make_view(ids_of(dense_layers() + l, layout_.selected_rows).data, DType::kI32,
+                          {per_layer}));
   }
   return out;
 }
@@ -94,7 +87,8 @@ void RetrievalCache::hand_over(std::int64_t length) {
 }
 
 TensorView RetrievalCache::ids_of(int l, std::int64_t rows) const {
-  return reshape(ids_.view().rows(l - dense_layers(), 1), {kv_heads_, rows / options_.chunk_size});
+  return make_view(ids_.view().rows(l - dense_layers(), 1).data, DType::kI32,
+                   {kv_heads_, rows / options_.chunk_size});
 }
 
 TensorView RetrievalCache::attention_mass() const {
@@ -121,7 +115,7 @@ void RetrievalCache::select_by_query(int l, TensorView q, const RopeView& rope,
   if (options_.selection == Selection::kAttention && after.selected_rows > 0) {
     rows.attend(q, selecting_.get(), rope, attended_.view(), attention_mass(), options_.chunk_size);
   }
-  select(l, reshape(q, {q.shape[1], q.shape[2]}), rows, after, options_.selection);
+  select(l, make_view(q.data, q.dtype, {q.shape[1], q.shape[2]}), rows, after, options_.selection);
   write(l, rows, after);
 }
 
@@ -277,7 +271,7 @@ void RetrievalCache::on_range(int l, TensorView q, const KvView& kv) {
   if (pass_->selects) {
     const RowSource rows(b_, {&kv, 1});
     // The first query of a verification is that of a token which is always kept.
-    select(l, reshape(q.rows(0, 1), {q.shape[1], q.shape[2]}), rows, after, pass_->by);
+    select(l, make_view(q.data, q.dtype, {q.shape[1], q.shape[2]}), rows, after, pass_->by);
     // A new selection in token order moves nothing; it only ranks chunks for later.
     if (!layout_.token_order || !after.token_order) write(l, rows, after);
   }

@@ -20,7 +20,6 @@ namespace {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  virtual PartShape shape(WeightPart part) const = 0;
   // Rows [begin, begin + n) of a part (elements of a norm), in host memory or where ops expect
   // tensors, valid until the next call; at most block_rows() of the whole part. Each part's rows
   // are asked for once, from the first on. `layer` is ignored by parts outside the layers.
@@ -38,19 +37,20 @@ std::int64_t block_rows(const PartShape& shape) {
 // A ShardSource gives what a shard holds of the parts of another source. These are rows of what
 // leads into heads and intermediate features, and columns of what leads out of them. Other parts
 // are whole.
-class ShardSource final : public WeightSource {
+class ShardSource {
  public:
   ShardSource(WeightSource& whole, const ModelConfig& c, const Shard& shard)
       : whole_(whole),
+        c_(c),
         kv_(times(part_of(c.kv_heads, shard), c.head_dim)),
         q_(times(kv_, c.heads / c.kv_heads)),
         ffn_(part_of(c.intermediate, shard)) {}
 
-  PartShape shape(WeightPart part) const override {
+  PartShape shape(WeightPart part) const {
     const Cut cut = cut_of(part);
     return {cut.rows.count, cut.cols.count};
   }
-  TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) override {
+  TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) {
     const Cut cut = cut_of(part);
     const TensorView whole = whole_.rows(part, layer, cut.rows.begin + begin, n);
     return whole.rank == 1 ? whole : whole.slice(1, cut.cols.begin, cut.cols.count);
@@ -62,7 +62,7 @@ class ShardSource final : public WeightSource {
   };
   static Part times(const Part& p, std::int64_t n) { return {p.begin * n, p.count * n}; }
   Cut cut_of(WeightPart part) const {
-    const PartShape whole = whole_.shape(part);
+    const PartShape whole = part_shape(c_, part);
     const Part rows{0, whole.rows}, cols{0, whole.cols};
     switch (part) {
       case WeightPart::kQ:
@@ -83,13 +83,14 @@ class ShardSource final : public WeightSource {
   }
 
   WeightSource& whole_;
+  const ModelConfig& c_;
   Part kv_, q_, ffn_;  // features
 };
 
 class Builder {
  public:
-  Builder(Backend& backend, const ModelConfig& config, DType dtype, MemTag tag,
-          WeightSource& source, const Shard& shard, const LoadProgress& progress)
+  Builder(Backend& backend, const ModelConfig& config, DType dtype, MemTag tag, ShardSource& source,
+          const Shard& shard, const LoadProgress& progress)
       : b_(backend),
         c_(config),
         dtype_(dtype),
@@ -151,7 +152,7 @@ class Builder {
   const ModelConfig& c_;
   DType dtype_;
   MemTag tag_;
-  WeightSource& source_;
+  ShardSource& source_;
   const LoadProgress& progress_;
   std::int64_t total_, done_ = 0;
 };
@@ -190,8 +191,6 @@ class CheckpointSource final : public WeightSource {
   CheckpointSource(const Checkpoint& checkpoint, bool hashes, PageCache cache)
       : checkpoint_(checkpoint), hashes_(hashes), cache_(cache) {}
 
-  PartShape shape(WeightPart part) const override { return part_shape(checkpoint_.config(), part); }
-
   TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) override {
     if (hashes_ && begin == 0) {
       hash_rest();
@@ -218,6 +217,7 @@ class CheckpointSource final : public WeightSource {
     std::int64_t next = 0;
   };
 
+  PartShape shape(WeightPart part) const { return part_shape(checkpoint_.config(), part); }
   std::array<std::int64_t, 2> dims(WeightPart part) const {
     return {shape(part).rows, shape(part).cols};
   }
@@ -272,8 +272,6 @@ class RandomSource final : public WeightSource {
                 MemTag::kWorkspace) {
     key_.seed = seed;
   }
-
-  PartShape shape(WeightPart part) const override { return part_shape(c_, part); }
 
   TensorView rows(WeightPart part, int layer, std::int64_t begin, std::int64_t n) override {
     const PartShape shape = part_shape(c_, part);

@@ -244,7 +244,7 @@ TEST_F(CheckpointTest, SummaryOfAFolderAndOfAFile) {
   EXPECT_EQ(f.tensors.size(), 10U);
   EXPECT_EQ(f.tensors[0].name, "model.embed_tokens.weight");
   EXPECT_EQ(f.tensors[0].shape, (std::vector<std::int64_t>{20, 32}));
-  EXPECT_EQ(f.tensors[0].bytes, 20 * 32 * 4);
+  EXPECT_EQ(f.tensors[0].end - f.tensors[0].begin, 20 * 32 * 4);
   fs::remove(dir() / kB);
   EXPECT_EQ(verdict([&] { summarize_checkpoint(dir()); }), "ShardMissing");
   EXPECT_EQ(verdict([&] { summarize_checkpoint(dir() / kB); }), "FileNotFound");
