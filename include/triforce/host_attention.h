@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <string>
 
 #include "triforce/backend.h"
 
@@ -23,9 +22,6 @@ class HostAttention {
   virtual ~HostAttention() = default;
   HostAttention(const HostAttention&) = delete;
   HostAttention& operator=(const HostAttention&) = delete;
-
-  virtual std::string description() const = 0;  // "cpu amx, 2 threads"
-  virtual int threads() const = 0;
 
   // Bytes that a reserve() of this shape takes: of up to most_exact_rows() query rows of `heads`
   // heads over `kv_heads` KV heads in one call, of `context` rows, with mass of chunks of

@@ -1,22 +1,19 @@
 // Scoring and choosing chunks of keys (TriForce, arXiv 2404.11912, section 4.1).
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "cpu/attention_kernels.h"
 #include "cpu/attention_pass.h"
+#include "cpu/falling_rank.h"
 #include "cpu/kv_ops.h"
 
 namespace triforce::cpu {
 namespace {
 
-// Rises as the score falls, so that sorting (rank, id) upwards is best first, lower id first among
-// equals. NaN ranks last; -0 equals +0.
-std::uint32_t falling_rank(float score) {
-  if (std::isnan(score)) return 0xffffffffU;
-  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);
-  const std::uint32_t rising = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-  return ~rising;
+// Sorting upwards is best first, lower id first among equals. NaN ranks last.
+std::uint64_t rank_of(float score, std::int64_t id) {
+  const std::uint32_t rank = std::isnan(score) ? 0xffffffffU : falling_rank(score);
+  return std::uint64_t{rank} << 32 | static_cast<std::uint64_t>(id);
 }
 
 // scores[begin, end) of one head; q is the sum of the group's queries.
@@ -80,7 +77,7 @@ void top_chunks(const Workers& workers, TensorView scores, TensorView ids) {
     auto* id = ids.as<std::int32_t>() + head * ids.stride[0];
     std::uint64_t* ranked = all + head * chunks;
     for (std::int64_t c = 1; c < chunks; ++c) {
-      ranked[c - 1] = std::uint64_t{falling_rank(score[c])} << 32 | static_cast<std::uint64_t>(c);
+      ranked[c - 1] = rank_of(score[c], c);
     }
     if (n < chunks) std::nth_element(ranked, ranked + n - 1, ranked + chunks - 1);
     std::sort(ranked, ranked + n - 1);

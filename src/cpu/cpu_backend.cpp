@@ -21,11 +21,6 @@ cpu::Workers make_workers(const CpuOptions& options) {
   return {.isa = options.isa.value_or(cpu::best_isa()), .threads = threads, .scratch = {}};
 }
 
-std::string describe(const cpu::Workers& workers) {
-  return fmt::format("cpu {}, {} thread{}", to_string(workers.isa), workers.threads,
-                     workers.threads == 1 ? "" : "s");
-}
-
 class CpuBackend final : public HostBackend {
  public:
   explicit CpuBackend(const cpu::Workers& workers)
@@ -41,7 +36,10 @@ class CpuBackend final : public HostBackend {
                      .formats = Formats::kStored}),
         workers_(workers) {}
 
-  std::string description() const override { return describe(workers_); }
+  std::string description() const override {
+    return fmt::format("cpu {}, {} thread{}", to_string(workers_.isa), workers_.threads,
+                       workers_.threads == 1 ? "" : "s");
+  }
 
   Bandwidths measure_bandwidths() override {
     return {cpu::measure_read_bandwidth_gbs(workers_), {}, {}};
@@ -132,8 +130,6 @@ class CpuHostAttention final : public HostAttention {
  public:
   explicit CpuHostAttention(const cpu::Workers& workers) : workers_(workers) {}
 
-  std::string description() const override { return describe(workers_); }
-  int threads() const override { return workers_.threads; }
   std::int64_t scratch_bytes(const Backend::ScratchShape& shape) const override {
     return cpu::attention_scratch_bytes(shape, workers_.threads);
   }

@@ -38,7 +38,6 @@ constexpr std::size_t kMaxPrimitives = 512;
 struct Entry {
   bool supported = false;
   dnnl::matmul primitive;
-  dnnl::memory x, w, out;
   std::unordered_map<int, dnnl::memory> arguments;
 };
 
@@ -91,11 +90,9 @@ Entry build(const dnnl::engine& engine, const Gemm::Shape& s) {
   entry.supported = std::string_view(pd.impl_info_str()).substr(0, 3) != "ref";
   if (!entry.supported) return entry;
   entry.primitive = dnnl::matmul(pd);
-  entry.x = dnnl::memory(x, engine, DNNL_MEMORY_NONE);
-  entry.w = dnnl::memory(w, engine, DNNL_MEMORY_NONE);
-  entry.out = dnnl::memory(out, engine, DNNL_MEMORY_NONE);
-  entry.arguments = {
-      {DNNL_ARG_SRC, entry.x}, {DNNL_ARG_WEIGHTS, entry.w}, {DNNL_ARG_DST, entry.out}};
+  entry.arguments = {{DNNL_ARG_SRC, {x, engine, DNNL_MEMORY_NONE}},
+                     {DNNL_ARG_WEIGHTS, {w, engine, DNNL_MEMORY_NONE}},
+                     {DNNL_ARG_DST, {out, engine, DNNL_MEMORY_NONE}}};
   return entry;
 }
 
@@ -141,9 +138,9 @@ void Gemm::run(const Workers& workers, const Shape& shape, const void* x, const 
   TF_CHECK(entry.supported, "matmul {}x{}x{}", shape.m, shape.k, shape.n);
   call_onednn([&] {
     // oneDNN reads through these pointers; its interface has no const.
-    entry.x.set_data_handle(const_cast<void*>(x));
-    entry.w.set_data_handle(const_cast<void*>(w));
-    entry.out.set_data_handle(out);
+    entry.arguments.at(DNNL_ARG_SRC).set_data_handle(const_cast<void*>(x));
+    entry.arguments.at(DNNL_ARG_WEIGHTS).set_data_handle(const_cast<void*>(w));
+    entry.arguments.at(DNNL_ARG_DST).set_data_handle(out);
     entry.primitive.execute(cache_->stream, entry.arguments);
     cache_->stream.wait();
   });

@@ -57,8 +57,6 @@ struct LinearKernels {
   // n values to bf16 (nearest even), and the same kept as f32.
   void (*to_bf16)(const float* x, std::int64_t n, std::uint16_t* out) = nullptr;
   void (*round_bf16)(const float* x, std::int64_t n, float* out) = nullptr;
-  // n halves to f32, exact.
-  void (*from_f16)(const std::uint16_t* x, std::int64_t n, float* out) = nullptr;
 };
 
 const LinearKernels& linear_kernels(Isa isa);  // of a level that this processor has

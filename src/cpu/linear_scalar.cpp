@@ -51,10 +51,6 @@ void round_bf16(const float* x, std::int64_t n, float* out) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = bf16_to_f32(f32_to_bf16(x[i]));
 }
 
-void from_f16(const std::uint16_t* x, std::int64_t n, float* out) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = f16_to_f32(x[i]);
-}
-
 }  // namespace
 
 const LinearKernels& scalar_kernels() {
@@ -64,7 +60,6 @@ const LinearKernels& scalar_kernels() {
       .bf16 = tile_set<Bf16>(XFormat::kRoundedF32),
       .to_bf16 = to_bf16,
       .round_bf16 = round_bf16,
-      .from_f16 = from_f16,
   };
   return kKernels;
 }

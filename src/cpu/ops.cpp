@@ -118,16 +118,16 @@ void random_values(const Workers& workers, TensorView out, const DrawKey& key, s
 
 void embed(const Workers& workers, TensorView tokens, TensorView table, TensorView out) {
   const auto* ids = tokens.as<Token>();
-  const std::int64_t d = out.shape[1];
+  const Widen widen = linear_kernels(workers.isa).widen_f16;
+  const bool by_vectors = table.dtype == DType::kF16 && widen != nullptr;
+  const std::int64_t d = out.shape[1], whole = by_vectors ? d / kLanes * kLanes : 0;
   parallel_for(team_for(workers, out.numel()), out.shape[0], [&](std::int64_t t, int) {
-    const void* row =
-        static_cast<const std::byte*>(table.data) + ids[t] * table.stride[0] * size_of(table.dtype);
+    const std::int64_t element = size_of(table.dtype);
+    const auto* row =
+        static_cast<const std::byte*>(table.data) + ids[t] * table.stride[0] * element;
     float* to = out.as<float>() + t * out.stride[0];
-    if (table.dtype == DType::kF16) {
-      linear_kernels(workers.isa).from_f16(static_cast<const std::uint16_t*>(row), d, to);
-    } else {
-      convert(to, DType::kF32, row, table.dtype, d);
-    }
+    if (whole > 0) widen(row, 1, whole, to, whole);
+    convert(to + whole, DType::kF32, row + whole * element, table.dtype, d - whole);
   });
 }
 

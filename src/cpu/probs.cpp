@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "cpu/falling_rank.h"
 #include "cpu/probs_kernels.h"
 #include "cpu/scratch.h"
 
@@ -18,9 +19,7 @@ constexpr int kMaxPasses = 12;                // each cuts the range of logits i
 
 // Rising keys are falling logits, then rising places.
 std::uint64_t rank_key(float logit, std::int64_t place) {
-  const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0F);  // -0 counts as 0
-  const std::uint32_t rising = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return (std::uint64_t{~rising} << 32U) | static_cast<std::uint32_t>(place);
+  return (std::uint64_t{falling_rank(logit)} << 32U) | static_cast<std::uint32_t>(place);
 }
 std::uint32_t place_of(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
 

@@ -197,8 +197,6 @@ TEST_P(HostOrder, IsScoredByTheHostAlone) {
 // Remembers the threads that it computes on, and computes nothing.
 class Remembering final : public HostAttention {
  public:
-  std::string description() const override { return "none"; }
-  int threads() const override { return 1; }
   std::int64_t scratch_bytes(const Backend::ScratchShape&) const override { return 64; }
   std::set<std::thread::id> seen;
 

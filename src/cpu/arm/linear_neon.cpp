@@ -8,12 +8,6 @@
 namespace triforce::cpu {
 namespace {
 
-void from_f16(const std::uint16_t* x, std::int64_t n, float* out) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) NeonVector::store(out + i, NeonVector::load(x + i));
-  if (i < n) scalar_kernels().from_f16(x + i, n - i, out + i);
-}
-
 void round_bf16(const float* x, std::int64_t n, float* out) {
   std::int64_t i = 0;
   for (; i + 4 <= n; i += 4) {
@@ -29,7 +23,6 @@ const LinearKernels& neon_kernels() {
     LinearKernels k = scalar_kernels();
     set_float_tiles<NeonVector>(k);
     k.round_bf16 = round_bf16;
-    k.from_f16 = from_f16;
     return k;
   }();
   return kKernels;

@@ -8,15 +8,6 @@
 namespace triforce::cpu {
 namespace {
 
-TF_ISA void from_f16(const std::uint16_t* x, std::int64_t n, float* out) {
-  std::int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i));
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(h));
-  }
-  if (i < n) scalar_kernels().from_f16(x + i, n - i, out + i);
-}
-
 TF_ISA void round_bf16(const float* x, std::int64_t n, float* out) {
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -33,7 +24,6 @@ const LinearKernels& avx2_kernels() {
     LinearKernels k = scalar_kernels();
     set_float_tiles<Avx2Vector>(k);
     k.round_bf16 = round_bf16;
-    k.from_f16 = from_f16;
     return k;
   }();
   return kKernels;

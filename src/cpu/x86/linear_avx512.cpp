@@ -30,13 +30,6 @@ TF_ISA void round_bf16(const float* x, std::int64_t n, float* out) {
   }
 }
 
-TF_ISA void from_f16(const std::uint16_t* x, std::int64_t n, float* out) {
-  for (std::int64_t i = 0; i < n; i += 16) {
-    const __mmask16 m = lanes(n - i);
-    _mm512_mask_storeu_ps(out + i, m, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m, x + i)));
-  }
-}
-
 }  // namespace
 
 const LinearKernels& avx512_kernels() {
@@ -45,7 +38,6 @@ const LinearKernels& avx512_kernels() {
     set_float_tiles<Avx512Vector>(k);
     k.to_bf16 = to_bf16;
     k.round_bf16 = round_bf16;
-    k.from_f16 = from_f16;
     return k;
   }();
   return kKernels;
