@@ -5,26 +5,22 @@
 #include "triforce/format.h"
 
 namespace triforce::cuda {
-namespace {
-
-std::vector<std::string> make_usual_names() {
-#ifdef TF_CUDA_EMULATED
-  return {"libtf_emulated_cublas_lt.so"};  // the toolkit's own knows nothing of emulated memory
-#else
-  constexpr int kBuiltWith = CUBLAS_VER_MAJOR, kOther = kBuiltWith == 13 ? 12 : 13;
-  std::vector<std::string> names;
-  for (const int major : {kBuiltWith, kOther}) {
-    const auto more = library_names(fmt::format("libcublasLt.so.{}", major), major);
-    names.insert(names.end(), more.begin(), more.end());
-  }
-  return names;
-#endif
-}
-
-}  // namespace
 
 std::span<const std::string> CublasLt::usual_names() {
-  static const std::vector<std::string> names = make_usual_names();
+  static const std::vector<std::string> names = [] {
+#ifdef TF_CUDA_EMULATED
+    // The toolkit's own knows nothing of emulated memory.
+    return std::vector<std::string>{"libtf_emulated_cublas_lt.so"};
+#else
+    constexpr int kBuiltWith = CUBLAS_VER_MAJOR, kOther = kBuiltWith == 13 ? 12 : 13;
+    std::vector<std::string> all;
+    for (const int major : {kBuiltWith, kOther}) {
+      const auto more = library_names(fmt::format("libcublasLt.so.{}", major), major);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+#endif
+  }();
   return names;
 }
 

@@ -46,13 +46,6 @@ std::int64_t unpacked_rows(std::int64_t cols) {
   return std::max<std::int64_t>(1, rows / kUnpackedRows) * kUnpackedRows;
 }
 
-// What [T, n] holds in columns [begin, begin + count).
-TensorView columns(TensorView v, std::int64_t begin, std::int64_t count) {
-  v.data = static_cast<std::byte*>(v.data) + begin * size_of(v.dtype);
-  v.shape[1] = count;
-  return v;
-}
-
 class CudaBackend final : public Backend, public DeviceQueue {
  public:
   explicit CudaBackend(const CudaOptions& options)
@@ -394,7 +387,7 @@ void CudaBackend::do_linear(TensorView x, const Matrix& w, TensorView out, bool 
     const TensorView part = make_view(scratch().data(), w.dtype, {rows, w.cols});
     need(part.bytes());
     kernels::unpack_rows(w, begin, part, stream());
-    gemm_->run(x, part, columns(out, begin, rows), accumulate, stream());
+    gemm_->run(x, part, out.slice(1, begin, rows), accumulate, stream());
   }
 }
 

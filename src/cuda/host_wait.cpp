@@ -13,18 +13,12 @@ constexpr std::chrono::milliseconds kBetweenWatches{5};
 }  // namespace
 
 void HostWait::for_stream(cudaStream_t stream) const {
-  if (!watch_) {
-    TF_CUDA(cudaStreamSynchronize(stream));
-    return;
-  }
+  if (!watch_) return TF_CUDA(cudaStreamSynchronize(stream));
   poll([&] { return cudaStreamQuery(stream); }, "cudaStreamQuery");
 }
 
 void HostWait::for_event(cudaEvent_t event) const {
-  if (!watch_) {
-    TF_CUDA(cudaEventSynchronize(event));
-    return;
-  }
+  if (!watch_) return TF_CUDA(cudaEventSynchronize(event));
   poll([&] { return cudaEventQuery(event); }, "cudaEventQuery");
 }
 

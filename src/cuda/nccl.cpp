@@ -55,6 +55,11 @@ const Library* library() {
   return found ? &functions : nullptr;
 }
 
+const Library& installed() {
+  TF_CHECK(has_nccl(), "NCCL is not installed");
+  return *library();
+}
+
 [[noreturn]] void throw_failed(const Library& nccl, nccl::Result result, const char* what) {
   std::string advice = "; NCCL_DEBUG=WARN in the environment makes NCCL say why";
   struct statvfs shared {};
@@ -72,7 +77,7 @@ class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(Backend& backend, NcclOptions options)
       : Communicator(options.shard),
-        nccl_(*library()),
+        nccl_(installed()),
         queue_(dynamic_cast<DeviceQueue&>(backend)),
         options_(std::move(options)) {
     nccl::UniqueId id{};
@@ -199,10 +204,10 @@ std::string shared_memory_advice(std::int64_t bytes) {
 bool has_nccl() { return library() != nullptr; }
 
 NcclId make_nccl_id() {
-  TF_CHECK(has_nccl(), "NCCL is not installed");
+  const Library& nccl = installed();
   nccl::UniqueId id{};
-  if (const nccl::Result result = library()->get_unique_id(&id); result != nccl::kSuccess) {
-    throw_failed(*library(), result, "find an address");
+  if (const nccl::Result result = nccl.get_unique_id(&id); result != nccl::kSuccess) {
+    throw_failed(nccl, result, "find an address");
   }
   NcclId bytes{};
   std::memcpy(bytes.data(), id.bytes.data(), bytes.size());
@@ -210,7 +215,6 @@ NcclId make_nccl_id() {
 }
 
 std::unique_ptr<Communicator> make_nccl_communicator(Backend& backend, NcclOptions options) {
-  TF_CHECK(has_nccl(), "NCCL is not installed");
   return std::make_unique<NcclCommunicator>(backend, std::move(options));
 }
 

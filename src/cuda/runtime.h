@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 #include "triforce/error.h"
@@ -18,28 +19,13 @@ namespace triforce::cuda {
 void check(cudaError_t status, const char* call);
 #define TF_CUDA(call) ::triforce::cuda::check((call), #call)
 
-// A move-only owner of a CUDA handle; `kDestroy` gives it back and its status is ignored.
-template <class T, auto kDestroy>
-class Handle {
- public:
-  Handle() = default;
-  explicit Handle(T handle) : handle_(handle) {}
-  Handle(Handle&& o) noexcept : handle_(std::exchange(o.handle_, T{})) {}
-  Handle& operator=(Handle&& o) noexcept {
-    std::swap(handle_, o.handle_);
-    return *this;
-  }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  ~Handle() {
-    if (handle_ != T{}) static_cast<void>(kDestroy(handle_));
-  }
-  T get() const { return handle_; }
-  explicit operator bool() const { return handle_ != T{}; }
-
- private:
-  T handle_{};
+// An owner of a CUDA handle; `kDestroy` gives it back and its status is ignored.
+template <auto kDestroy>
+struct Destroy {
+  void operator()(auto* handle) const { static_cast<void>(kDestroy(handle)); }
 };
+template <class T, auto kDestroy>
+using Handle = std::unique_ptr<std::remove_pointer_t<T>, Destroy<kDestroy>>;
 
 using Stream = Handle<cudaStream_t, cudaStreamDestroy>;
 using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;

@@ -8,34 +8,12 @@
 namespace triforce::cuda {
 namespace {
 
-// Two pieces under way hide the host's copy behind the bus; 8 MiB make the bus's latency vanish.
-constexpr int kSlots = 4;
-constexpr std::int64_t kSlotBytes = std::int64_t{8} << 20;
-
 // Elements [begin, begin + count) of a contiguous tensor as one row.
 TensorView flat(const TensorView& v, std::int64_t begin, std::int64_t count) {
   return make_view(static_cast<std::byte*>(v.data) + begin * size_of(v.dtype), v.dtype, {1, count});
 }
 
 }  // namespace
-
-StagingRing::StagingRing(CudaAllocator& allocator, int slots, std::int64_t slot_bytes,
-                         const HostWait& wait)
-    : memory_(allocator, slots * slot_bytes, Place::kPinned, MemTag::kStaging),
-      wait_(wait),
-      slot_bytes_(slot_bytes) {
-  for (int i = 0; i < slots; ++i) taken_.push_back(make_event(false));
-}
-
-std::byte* StagingRing::fill() {
-  wait_.for_event(taken_[next_].get());  // at once for a slot never used
-  return static_cast<std::byte*>(memory_.data()) + static_cast<std::int64_t>(next_) * slot_bytes_;
-}
-
-void StagingRing::queued(cudaStream_t stream) {
-  TF_CUDA(cudaEventRecord(taken_[next_].get(), stream));
-  next_ = (next_ + 1) % taken_.size();
-}
 
 bool is_on_device(const void* p) {
   cudaPointerAttributes attributes{};
@@ -46,20 +24,26 @@ bool is_on_device(const void* p) {
 Transfer::Transfer(CudaAllocator& allocator, cudaStream_t stream, const HostWait& wait)
     : stream_(stream),
       wait_(wait),
-      ring_(allocator, kSlots, kSlotBytes, wait),
-      device_(allocator, kSlotBytes, Place::kDevice, MemTag::kWorkspace) {}
+      slots_(allocator, kSlots * kSlotBytes, Place::kPinned, MemTag::kStaging),
+      device_(allocator, kSlotBytes, Place::kDevice, MemTag::kWorkspace) {
+  for (EventHandle& taken : taken_) taken = make_event(false);
+}
 
 void Transfer::send(void* to, const TensorView& host_rows) {
   const std::int64_t rows = host_rows.shape[0], cols = host_rows.shape[1];
   const auto row_bytes = static_cast<std::size_t>(cols * size_of(host_rows.dtype));
-  std::byte* const slot = ring_.fill();
+  cudaEvent_t const taken = taken_[next_].get();
+  wait_.for_event(taken);  // at once for a slot never used
+  std::byte* const slot =
+      static_cast<std::byte*>(slots_.data()) + static_cast<std::int64_t>(next_) * kSlotBytes;
   for (std::int64_t r = 0; r < rows; ++r) {
     std::memcpy(slot + static_cast<std::size_t>(r) * row_bytes, host_rows.rows(r, 1).data,
                 row_bytes);
   }
   TF_CUDA(cudaMemcpyAsync(to, slot, static_cast<std::size_t>(rows) * row_bytes,
                           cudaMemcpyHostToDevice, stream_));
-  ring_.queued(stream_);
+  TF_CUDA(cudaEventRecord(taken, stream_));
+  next_ = (next_ + 1) % kSlots;
 }
 
 TensorView Transfer::stage(const TensorView& host_rows) {

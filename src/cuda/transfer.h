@@ -1,8 +1,8 @@
 // Between the host's tensors and the device's, in pieces through page-locked memory.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstdint>
-#include <vector>
 
 #include "cuda/cuda_allocator.h"
 #include "cuda/host_wait.h"
@@ -10,27 +10,6 @@
 #include "triforce/tensor.h"
 
 namespace triforce::cuda {
-
-// A ring of page-locked slots. The host fills a slot and queues its copy; a slot comes up again
-// only when that copy has happened, so the host waits for the device only when it is a whole ring
-// ahead. Its source may be reused at once.
-class StagingRing {
- public:
-  StagingRing(CudaAllocator& allocator, int slots, std::int64_t slot_bytes, const HostWait& wait);
-
-  std::int64_t slot_bytes() const { return slot_bytes_; }
-  // The next free slot's memory, slot_bytes() long.
-  std::byte* fill();
-  // Says that the work queued on `stream` so far has taken what is in the slot last filled.
-  void queued(cudaStream_t stream);
-
- private:
-  Buffer memory_;
-  const HostWait& wait_;
-  std::int64_t slot_bytes_;
-  std::vector<EventHandle> taken_;
-  std::size_t next_ = 0;
-};
 
 // Whether `p` is memory of a device.
 bool is_on_device(const void* p);
@@ -51,8 +30,8 @@ class Transfer {
   void for_each_piece(const TensorView& src, const Body& body) {
     if (is_on_device(src.data)) return body(src, std::int64_t{0});
     const std::int64_t row_bytes = src.shape[1] * size_of(src.dtype);
-    const std::int64_t max_rows = ring_.slot_bytes() / row_bytes;
-    TF_CHECK(max_rows > 0, "a row of {} bytes, at most {}", row_bytes, ring_.slot_bytes());
+    const std::int64_t max_rows = kSlotBytes / row_bytes;
+    TF_CHECK(max_rows > 0, "a row of {} bytes, at most {}", row_bytes, kSlotBytes);
     for (std::int64_t first = 0; first < src.shape[0]; first += max_rows) {
       const std::int64_t rows = std::min(max_rows, src.shape[0] - first);
       body(stage(src.rows(first, rows)), first);
@@ -65,9 +44,17 @@ class Transfer {
   // The same to the device's stage, as a tensor.
   TensorView stage(const TensorView& host_rows);
 
+  // Two pieces under way hide the host's copy behind the bus; 8 MiB make the bus's latency vanish.
+  static constexpr int kSlots = 4;
+  static constexpr std::int64_t kSlotBytes = std::int64_t{8} << 20;
+
   cudaStream_t stream_;
   const HostWait& wait_;
-  StagingRing ring_;
+  // A ring of page-locked slots. A slot comes up again only when its copy to the device has
+  // happened, so the host waits only when it is a whole ring ahead.
+  Buffer slots_;
+  std::array<EventHandle, kSlots> taken_;
+  std::size_t next_ = 0;
   Buffer device_;  // of one slot's size
 };
 
