@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/sha256.h"
-
 namespace triforce {
 namespace {
 
@@ -40,10 +38,9 @@ std::pair<std::string_view, std::string_view> take_fact(std::string_view& text) 
   return {fact.substr(0, name), fact.substr(std::min(fact.size(), name + 1))};
 }
 
-[[noreturn]] void throw_different(const std::vector<std::string>& texts) {
-  const auto other = std::find_if(texts.begin(), texts.end(),
-                                  [&](const std::string& text) { return text != texts[0]; });
-  std::string_view here = texts[0], there = *other;
+// Throws the first fact in which texts[other] is not rank 0's.
+[[noreturn]] void throw_different(const std::vector<std::string>& texts, std::size_t other) {
+  std::string_view here = texts[0], there = texts[other];
   for (;;) {
     const auto [name, expected] = take_fact(here);
     const auto [other_name, found] = take_fact(there);
@@ -55,23 +52,17 @@ std::pair<std::string_view, std::string_view> take_fact(std::string_view& text) 
                             name != other_name ? "another program"
                             : found.empty()    ? "none"
                                                : found,
-                            other - texts.begin()));
+                            other));
   }
 }
 
 }  // namespace
 
 void expect_same(RankLinks& links, const RankFacts& facts) {
-  constexpr std::size_t kHex = 64;
-  const std::string text = text_of(facts), digest = sha256_hex(text);
-  std::string digests(static_cast<std::size_t>(links.shard().size) * kHex, ' ');
-  digest.copy(digests.data() + static_cast<std::size_t>(links.shard().rank) * kHex, kHex);
-  links.all_gather(std::as_writable_bytes(std::span(digests)));
-  bool same = true;
-  for (std::size_t at = 0; at < digests.size(); at += kHex) {
-    same = same && digests.compare(at, kHex, digest) == 0;
+  const std::vector<std::string> texts = gather(links, text_of(facts));
+  for (std::size_t r = 1; r < texts.size(); ++r) {
+    if (texts[r] != texts[0]) throw_different(texts, r);
   }
-  if (!same) throw_different(gather(links, text));
 }
 
 }  // namespace triforce

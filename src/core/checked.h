@@ -1,7 +1,6 @@
 // Checked 64-bit arithmetic for every size that was computed from a number read from a file.
 #pragma once
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 
@@ -39,14 +38,6 @@ constexpr std::optional<T> checked_product(std::span<const T> factors) {
     product = *next;
   }
   return zero ? T{0} : product;
-}
-
-// An unsigned 64-bit number as int64, or nothing if it does not fit.
-constexpr std::optional<std::int64_t> checked_signed(std::uint64_t value) {
-  if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-    return std::nullopt;
-  }
-  return static_cast<std::int64_t>(value);
 }
 
 }  // namespace triforce

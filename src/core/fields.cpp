@@ -8,9 +8,6 @@ void FieldWriter::constant(std::string_view name, std::string_view text,
   out_.value(text);
 }
 
-FieldReader::FieldReader(const JsonView& at) : at_(at) {}
-FieldReader::~FieldReader() = default;
-
 void FieldReader::constant(std::string_view name, std::string_view text,
                            const char* /*description*/) {
   const JsonView at = take(name);
@@ -100,7 +97,8 @@ JsonWriter begin_schema(std::string_view id, std::string_view title) {
   template void FieldWriter::operator()<__VA_ARGS__>(std::string_view, const __VA_ARGS__&,         \
                                                      const char*);                                 \
   template void FieldReader::operator()<__VA_ARGS__>(std::string_view, __VA_ARGS__&, const char*); \
-  template void SchemaFields::operator()<__VA_ARGS__>(std::string_view, __VA_ARGS__&, const char*);
+  template void SchemaFields::operator()<__VA_ARGS__>(std::string_view, const __VA_ARGS__&,        \
+                                                      const char*);
 TF_FIELD_TYPES(TF_DEFINE_FIELDS)
 
 }  // namespace triforce

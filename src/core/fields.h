@@ -162,8 +162,7 @@ void read_value(const JsonView& at, T& x);
 
 class FieldReader {
  public:
-  explicit FieldReader(const JsonView& at);
-  ~FieldReader();
+  explicit FieldReader(const JsonView& at) : at_(at) {}
   FieldReader(const FieldReader&) = delete;
   FieldReader& operator=(const FieldReader&) = delete;
   template <class T>
@@ -288,7 +287,7 @@ class SchemaFields {
  public:
   explicit SchemaFields(JsonWriter& out) : out_(out) {}
   template <class T>
-  void operator()(std::string_view name, T& /*member*/, const char* description) {
+  void operator()(std::string_view name, const T& /*member*/, const char* description) {
     begin_property(name, !Nullable<T>);
     write_schema<T>(out_, description, false);
     out_.end();
@@ -314,10 +313,8 @@ class SchemaFields {
     out_.end();
   }
   template <class T>
-  void derived(std::string_view name, const T& /*value*/, const char* description) {
-    begin_property(name, !Nullable<T>);
-    write_schema<T>(out_, description, false);
-    out_.end();
+  void derived(std::string_view name, const T& value, const char* description) {
+    (*this)(name, value, description);
   }
   void constant(std::string_view name, std::string_view text, const char* description);
 
@@ -399,12 +396,12 @@ std::string json_schema_text(std::string_view id, std::string_view title) {
       apply(std::optional<bool>) apply(std::optional<std::int64_t>) apply(std::optional<double>) \
           apply(std::optional<std::string>) apply(std::vector<std::int64_t>)                     \
               apply(std::vector<double>) apply(std::vector<std::string>)
-#define TF_EXTERN_FIELDS(...)                                                                     \
-  extern template void FieldWriter::operator()<__VA_ARGS__>(std::string_view, const __VA_ARGS__&, \
-                                                            const char*);                         \
-  extern template void FieldReader::operator()<__VA_ARGS__>(std::string_view, __VA_ARGS__&,       \
-                                                            const char*);                         \
-  extern template void SchemaFields::operator()<__VA_ARGS__>(std::string_view, __VA_ARGS__&,      \
+#define TF_EXTERN_FIELDS(...)                                                                      \
+  extern template void FieldWriter::operator()<__VA_ARGS__>(std::string_view, const __VA_ARGS__&,  \
+                                                            const char*);                          \
+  extern template void FieldReader::operator()<__VA_ARGS__>(std::string_view, __VA_ARGS__&,        \
+                                                            const char*);                          \
+  extern template void SchemaFields::operator()<__VA_ARGS__>(std::string_view, const __VA_ARGS__&, \
                                                              const char*);
 TF_FIELD_TYPES(TF_EXTERN_FIELDS)
 #undef TF_EXTERN_FIELDS

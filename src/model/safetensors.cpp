@@ -191,12 +191,11 @@ SafetensorsHeader parse_header(std::string_view header, std::int64_t file_bytes,
     TensorInfo info{std::move(t.name), std::move(t.dtype), {}, 0, 0};
     for (const std::uint64_t d : t.shape) {
       // Beside a zero dimension, another may still pass the signed range of everything after this.
-      const std::optional<std::int64_t> dim = checked_signed(d);
-      if (!dim) {
+      if (!std::in_range<std::int64_t>(d)) {
         throw_input("ValidationOverflow", "{}: tensor {} has a dimension of {}", path,
                     quote_text(info.name), d);
       }
-      info.shape.push_back(*dim);
+      info.shape.push_back(static_cast<std::int64_t>(d));
     }
     info.begin = static_cast<std::int64_t>(data_begin + t.begin);
     info.end = static_cast<std::int64_t>(data_begin + t.end);

@@ -18,13 +18,18 @@ struct Callbacks {
   StopRequested stop;
 };
 
-// Asked on all ranks at once, answered by rank 0.
+// What rank 0 finds, on every rank.
+template <class Find>
+auto of_rank_0(RankLinks& links, const Find& find) {
+  decltype(find()) found{};
+  if (links.shard().rank == 0) found = find();
+  links.broadcast_value(found);
+  return found;
+}
+
+// Asked on all ranks at once.
 StopRequested common_stop(RankLinks& links, const StopRequested& stop) {
-  return [&links, &stop] {
-    auto stops = static_cast<std::uint8_t>(links.shard().rank == 0 && stop && stop() ? 1 : 0);
-    links.broadcast_value(stops);
-    return stops != 0;
-  };
+  return [&links, &stop] { return of_rank_0(links, [&] { return stop && stop(); }); };
 }
 
 // The ids of all ranks' heads, from each rank's own.
@@ -212,23 +217,15 @@ bool RankBackend::is_unrecorded(const PassKey& key) const {
 
 Token RankBackend::do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
                              Acceptance acceptance) {
-  Token token = 0;
-  if (links_.shard().rank == 0) {
-    token = ForwardingBackend::do_sample(probs, key, position, acceptance);
-  }
-  links_.broadcast_value(token);
-  return token;
+  return of_rank_0(links_,
+                   [&] { return ForwardingBackend::do_sample(probs, key, position, acceptance); });
 }
 
 VerifyResult RankBackend::do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
                                     const DrawKey& key, std::int64_t position,
                                     const VerifyRule& rule) {
-  VerifyResult result;
-  if (links_.shard().rank == 0) {
-    result = ForwardingBackend::do_verify(p, q, tokens, key, position, rule);
-  }
-  links_.broadcast_value(result);
-  return result;
+  return of_rank_0(links_,
+                   [&] { return ForwardingBackend::do_verify(p, q, tokens, key, position, rule); });
 }
 
 std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,
