@@ -45,9 +45,14 @@ std::optional<std::vector<ForeignResult>> read_foreign_file(const std::filesyste
 // its figure, nor that a rate is at most 1.
 std::string foreign_schema();
 
-// export_results() of report.h with `foreign` in its tables (kLatex, kMarkdown), in rows after
-// those of the results and with their sources. The other formats have what this program measured:
-// `left_out` gets a line for each.
+// The cases of all results in one text that ends in a newline. A case is named by its name and the
+// values of options that decide its tokens: "triforce temp=0.2"; of equal names later ones get
+// "#2". For programs, which keep a history of each name, these are the options that are not at
+// their default, whatever other cases there are; for people (kLatex, kMarkdown) those that differ
+// among the cases. kJunit has the method as its class. Formats of figures alone have measured cases
+// only: `left_out` gets a line for each other one. `foreign` stands in tables alone (kLatex,
+// kMarkdown), in rows after those of the results and with their sources. Elsewhere `left_out` gets
+// a line for each of them.
 std::string export_results(std::span<const RunResult> results,
                            std::span<const ForeignResult> foreign, ExportFormat format,
                            const DecidesTokens& decides, const IsDefault& is_default,

@@ -37,10 +37,6 @@ struct LoopCosts {
   double per_token_ms = 0;  // each generated token: selections that follow their number
 };
 
-// Tokens that a round yields on average in which g are proposed and each is accepted with
-// probability a: 1 + a + ... + a^g.
-double tokens_per_round(double a, int g);
-
 // A round of the outermost level on average.
 struct RoundForecast {
   double ms = 0, tokens = 0;

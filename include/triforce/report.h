@@ -125,15 +125,6 @@ enum class ExportFormat : std::uint8_t {
   kMarkdown,
   kJunit,
 };
-// The cases of all results in one text that ends in a newline. A case is named by its name and the
-// values of options that decide its tokens: "triforce temp=0.2"; of equal names later ones get
-// "#2". For programs, which keep a history of each name, these are the options that are not at
-// their default, whatever other cases there are; for people (kLatex, kMarkdown) those that differ
-// among the cases. kJunit has the method as its class. Formats of figures alone have measured cases
-// only: `left_out` gets a line for each other one.
-std::string export_results(std::span<const RunResult> results, ExportFormat format,
-                           const DecidesTokens& decides, const IsDefault& is_default,
-                           std::vector<std::string>& left_out, const IsColumn& is_column = nullptr);
 
 // ---- For people
 struct TableStyle {

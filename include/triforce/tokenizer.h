@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,22 +25,20 @@ class Tokenizer {
   // Ids in [0, vocab), without BOS. Malformed UTF-8 becomes U+FFFD. Linear in the length of
   // ordinary text.
   std::vector<Token> encode(std::string_view text) const;
-  // Well-formed UTF-8, as SentencePiece decodes: control pieces vanish, the space that encode put
-  // before the text is taken off. Ids beyond the pieces, which a padded vocabulary has, become
-  // U+FFFD. Throws kInternal for an id outside [0, vocab).
-  std::string decode(std::span<const Token> ids) const;
 
   const std::string& sha256() const;  // of the file, hex
 
   // Decodes a growing sequence: every push returns the text that has become certain, so that a
-  // terminal never sees half a character. All pushes and finish() together equal decode().
+  // terminal never sees half a character. All pushes and finish() together are well-formed UTF-8,
+  // as SentencePiece decodes: control pieces vanish, the space that encode put before the text is
+  // taken off. Ids beyond the pieces, which a padded vocabulary has, become U+FFFD.
   class Stream {
    public:
     // `at_start`: the first token begins the text; false: it continues one, and a leading space
     // stays.
     Stream(const Tokenizer& tokenizer, bool at_start);
-    std::string push(Token id);
-    std::string finish();  // bytes of a character that never became whole, as U+FFFD
+    std::string push(Token id);  // throws kInternal for an id outside [0, vocab)
+    std::string finish();        // bytes of a character that never became whole, as U+FFFD
 
    private:
     const Tokenizer* tokenizer_;

@@ -36,6 +36,13 @@ constexpr auto kKnownCharsmaps = std::to_array<std::string_view>({
     "d8dfef3d6db0eef0742f8b55a73aee7fce6c1e21d26a09b8d3d4b52c42a791cb",  // nfkc_cf, 0.2.3
 });
 
+// Calls visit(reader, field) for every field of a message, in order.
+template <class Visit>
+void for_each_field(std::string_view message, const std::string& source, const Visit& visit) {
+  ProtobufReader reader(message, source);
+  for (ProtobufField f; reader.next(f);) visit(std::as_const(reader), std::as_const(f));
+}
+
 // A field that may occur once.
 void once(std::uint64_t& seen, const ProtobufField& field, const std::string& source) {
   const std::uint64_t bit = std::uint64_t{1} << (field.number & 63U);
@@ -72,13 +79,11 @@ bool is_byte_name(std::string_view text) {
 }
 
 Piece read_piece(std::string_view message, std::size_t id, const std::string& source) {
-  ProtobufReader reader(message, source);
-  ProtobufField f;
   Piece piece;
   float score = 0;
   std::uint64_t seen = 0;
   bool has_text = false;
-  while (reader.next(f)) {
+  for_each_field(message, source, [&](const ProtobufReader& reader, const ProtobufField& f) {
     if (f.number <= 3) once(seen, f, source);
     if (f.number == 1) {
       reader.expect(f, Wire::kBytes);
@@ -92,7 +97,7 @@ Piece read_piece(std::string_view message, std::size_t id, const std::string& so
       if (f.value < 1 || f.value > 6) refuse_tokenizer(source, "piece {} has type {}", id, f.value);
       piece.type = static_cast<PieceType>(f.value);
     }
-  }
+  });
   if (!has_text || piece.text.empty() || piece.text.size() > kMaxPieceBytes) {
     refuse_tokenizer(source, "piece {} has {} bytes, expected 1 to {}", id, piece.text.size(),
                      kMaxPieceBytes);
@@ -114,10 +119,8 @@ struct Ids {
 
 void read_trainer_spec(std::string_view message, SentencePieceModel& model, Ids& ids,
                        const std::string& source) {
-  ProtobufReader reader(message, source);
-  ProtobufField f;
   std::uint64_t seen = 0;
-  while (reader.next(f)) {
+  for_each_field(message, source, [&](const ProtobufReader& reader, const ProtobufField& f) {
     const bool single = f.number == 3 || f.number == 24 || (f.number >= 35 && f.number <= 47);
     if (single) once(seen, f, source);
     switch (f.number) {
@@ -156,7 +159,7 @@ void read_trainer_spec(std::string_view message, SentencePieceModel& model, Ids&
       default:
         break;
     }
-  }
+  });
 }
 
 void check_charsmap(std::string_view charsmap, const std::string& source) {
@@ -173,11 +176,9 @@ void check_charsmap(std::string_view charsmap, const std::string& source) {
 
 void read_normalizer_spec(std::string_view message, SentencePieceModel& model,
                           const std::string& source) {
-  ProtobufReader reader(message, source);
-  ProtobufField f;
   std::uint64_t seen = 0;
   bool escapes = true;
-  while (reader.next(f)) {
+  for_each_field(message, source, [&](const ProtobufReader& reader, const ProtobufField& f) {
     if (f.number <= 6) once(seen, f, source);
     if (f.number == 2) {
       reader.expect(f, Wire::kBytes);
@@ -186,17 +187,15 @@ void read_normalizer_spec(std::string_view message, SentencePieceModel& model,
     if (f.number == 3) model.add_dummy_prefix = read_bool(reader, f);
     if (f.number == 4) model.remove_extra_whitespaces = read_bool(reader, f);
     if (f.number == 5) escapes = read_bool(reader, f);
-  }
+  });
   if (!escapes) refuse_tokenizer(source, "escape_whitespaces off is not supported");
 }
 
 void check_denormalizer_spec(std::string_view message, const std::string& source) {
-  ProtobufReader reader(message, source);
-  ProtobufField f;
-  while (reader.next(f)) {
+  for_each_field(message, source, [&](const ProtobufReader& /*reader*/, const ProtobufField& f) {
     if (f.number == 2 && !f.bytes.empty())
       refuse_tokenizer(source, "a denormaliser is not supported");
-  }
+  });
 }
 
 // Also counts how many user-defined pieces are prefixes of one another.
@@ -239,10 +238,6 @@ void check_ids(const SentencePieceModel& model, const Ids& ids, const std::strin
   }
 }
 
-}  // namespace
-
-namespace {
-
 // The vocabulary of tiktoken, as Llama 3 has it: a line is a token in base64, a space, its rank.
 bool is_tiktoken(std::string_view bytes) {
   constexpr std::string_view kBase64 =
@@ -273,23 +268,21 @@ SentencePieceModel check_sentencepiece_model(std::string_view bytes, std::int64_
   }
   SentencePieceModel model;
   Ids ids;
-  ProtobufReader reader(bytes, source);
-  ProtobufField f;
   std::uint64_t seen = 0;
-  while (reader.next(f)) {
+  for_each_field(bytes, source, [&](const ProtobufReader& reader, const ProtobufField& f) {
     if (f.number >= 1 && f.number <= 5) reader.expect(f, Wire::kBytes);
     if (f.number == 1) {
       if (model.pieces.size() >= kMaxPieces || std::cmp_greater_equal(model.pieces.size(), vocab)) {
         refuse_tokenizer(source, "more than {} pieces", std::min<std::int64_t>(vocab, kMaxPieces));
       }
       model.pieces.push_back(read_piece(f.bytes, model.pieces.size(), source));
-      continue;
+      return;
     }
     if (f.number == 2 || f.number == 3 || f.number == 5) once(seen, f, source);
     if (f.number == 2) read_trainer_spec(f.bytes, model, ids, source);
     if (f.number == 3) read_normalizer_spec(f.bytes, model, source);
     if (f.number == 5) check_denormalizer_spec(f.bytes, source);
-  }
+  });
   if (model.pieces.empty()) refuse_tokenizer(source, "no pieces: not a SentencePiece model");
   check_unique(model.pieces, source);
   check_ids(model, ids, source);

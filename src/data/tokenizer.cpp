@@ -96,13 +96,6 @@ std::vector<Token> Tokenizer::encode(std::string_view text) const {
   return ids;
 }
 
-std::string Tokenizer::decode(std::span<const Token> ids) const {
-  Stream stream(*this, /*at_start=*/true);
-  std::string out;
-  for (const Token id : ids) out += stream.push(id);
-  return out + stream.finish();
-}
-
 Tokenizer::Stream::Stream(const Tokenizer& tokenizer, bool at_start)
     : tokenizer_(&tokenizer), strip_space_(at_start && tokenizer.impl_->strips_space) {}
 

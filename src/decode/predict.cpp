@@ -109,10 +109,6 @@ bool predictable(const MethodSpec& method, const StepCurves& steps,
 
 }  // namespace
 
-double tokens_per_round(double a, int g) {
-  return a >= 1.0 ? g + 1.0 : (1.0 - std::pow(a, g + 1)) / (1.0 - a);
-}
-
 double StepCurve::at(double rows) const { return piecewise_linear<int>(points, rows); }
 
 double AcceptanceCurve::at(int i) const {

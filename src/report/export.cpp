@@ -207,12 +207,6 @@ std::string junit_of(const std::vector<NamedCase>& cases) {
 
 }  // namespace
 
-std::string export_results(std::span<const RunResult> results, ExportFormat format,
-                           const DecidesTokens& decides, const IsDefault& is_default,
-                           std::vector<std::string>& left_out, const IsColumn& is_column) {
-  return export_results(results, {}, format, decides, is_default, left_out, is_column);
-}
-
 std::string export_results(std::span<const RunResult> results,
                            std::span<const ForeignResult> foreign, ExportFormat format,
                            const DecidesTokens& decides, const IsDefault& is_default,

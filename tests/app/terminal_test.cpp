@@ -9,6 +9,7 @@
 
 #include "app/progress.h"
 #include "data/data_folder.h"
+#include "data/decoded_text.h"
 
 namespace triforce {
 namespace {
@@ -181,7 +182,7 @@ TEST(TokenStream, GeneratedTextCannotDriveTheTerminal) {
                                   "1m \xc3\xa4 x")) {
     tokens.push_back(kByte0 + static_cast<unsigned char>(c));
   }
-  ASSERT_NE(tokenizer.decode(tokens).find("\x1b[31m"), std::string::npos);
+  ASSERT_NE(decoded_text(tokenizer, tokens).find("\x1b[31m"), std::string::npos);
   Pipe out;
   TokenStream stream(&tokenizer, false, out.fd());
   stream.begin("ar", spec_of(Method::kAutoregressive).passes());

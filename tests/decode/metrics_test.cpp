@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "decode/tokens_per_round.h"
 #include "triforce/decode.h"
 #include "triforce/format.h"
 #include "triforce/predict.h"

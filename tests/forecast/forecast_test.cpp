@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "decode/tokens_per_round.h"
+
 namespace triforce {
 namespace {
 

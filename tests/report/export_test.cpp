@@ -21,7 +21,7 @@ bool at_default(const Param& param, const CaseResult& /*c*/) {
 
 std::string exported(std::span<const RunResult> results, ExportFormat format) {
   std::vector<std::string> left_out;
-  return export_results(results, format, decides, at_default, left_out);
+  return export_results(results, {}, format, decides, at_default, left_out);
 }
 
 TEST(Export, Golden) {
@@ -43,7 +43,7 @@ TEST(Export, CasesThatFailedAreInItOrSaid) {
   for (const ExportFormat format :
        {ExportFormat::kBencher, ExportFormat::kGithubSmaller, ExportFormat::kGithubBigger}) {
     std::vector<std::string> left_out;
-    const std::string text = export_results(results, format, decides, at_default, left_out);
+    const std::string text = export_results(results, {}, format, decides, at_default, left_out);
     EXPECT_EQ(text.find("retrieval"), std::string::npos);
     ASSERT_EQ(left_out.size(), 1U);
     EXPECT_EQ(left_out[0].find("retrieval: left out, its status is oom: out of memory"), 0U);
@@ -52,7 +52,7 @@ TEST(Export, CasesThatFailedAreInItOrSaid) {
   for (const ExportFormat format :
        {ExportFormat::kCsv, ExportFormat::kLatex, ExportFormat::kMarkdown, ExportFormat::kJunit}) {
     std::vector<std::string> left_out;
-    const std::string text = export_results(results, format, decides, at_default, left_out);
+    const std::string text = export_results(results, {}, format, decides, at_default, left_out);
     EXPECT_NE(text.find("retrieval"), std::string::npos);
     EXPECT_NE(text.find("oom"), std::string::npos);
     EXPECT_TRUE(left_out.empty());
