@@ -334,20 +334,12 @@ void ReferenceBackend::do_top_chunks(TensorView scores, TensorView ids) {
 
 void ReferenceBackend::do_gather_chunks(const KvView& src, TensorView ids, int chunk,
                                         const KvView& dst) {
-  KvView one_src = src;
-  KvView one_dst = dst;
-  one_src.kv_heads = one_dst.kv_heads = 1;
-  const auto advance = [](KvView& kv, std::int64_t elements) {
-    kv.k = static_cast<std::byte*>(kv.k) + kv.format.bytes(elements);
-    kv.v = static_cast<std::byte*>(kv.v) + kv.format.bytes(elements);
-  };
-  for (std::int64_t h = 0; h < ids.shape[0]; ++h) {
+  for (int h = 0; h < src.kv_heads; ++h) {
+    const KvView from = src.heads(src.first_head + h, 1), to = dst.heads(dst.first_head + h, 1);
     for (std::int64_t j = 0; j < ids.shape[1]; ++j) {
       const std::int64_t id = ids.as<std::int32_t>()[h * ids.stride[0] + j];
-      do_copy_rows(one_src, id * chunk, one_dst, j * chunk, chunk, Queue::kCompute);
+      do_copy_rows(from, id * chunk, to, j * chunk, chunk, Queue::kCompute);
     }
-    advance(one_src, src.head_stride);
-    advance(one_dst, dst.head_stride);
   }
 }
 

@@ -108,15 +108,15 @@ class AttentionChecks {
     }
     emit(worst.check());
   }
-  // What n queries read at `length` rows, on both sides, from a cache of each.
-  void compare(const Floats& q, std::int64_t n, std::int64_t length, Filled& mine, Filled& theirs,
-               Filled& sizes, Worst& worst, Worst* mass) {
-    for (Filled* f : {&mine, &theirs, &sizes}) f->cache.set_length(length);
+  // What the last n queries read on both sides.
+  void compare(std::int64_t n, Worst& worst, Worst* mass) {
+    const Floats q = queries(s_.context - n, n);
+    for (Filled* f : {&mine_, &theirs_, &sizes_}) f->cache.set_length(s_.context);
     const bool with_mass = mass != nullptr && n <= kMaxBatchInvariantRows;
     const auto on = [&](const Filled& f) {
       return attend(f, s_, q, n, with_mass, throughput_path(n));
     };
-    const Attended got = on(mine), want = on(theirs), size = on(sizes);
+    const Attended got = on(mine_), want = on(theirs_), size = on(sizes_);
     double worst_probability = 0;
     for (std::size_t i = 0; i < got.out.size(); ++i) {
       const auto head = static_cast<std::int64_t>(i) / s_.head_dim;
@@ -125,9 +125,9 @@ class AttentionChecks {
       worst.see(got.out[i], want.out[i], bounds_.output(query, static_cast<double>(size.out[i])));
     }
     if (!with_mass) return;
-    const double relative = 2 * (worst_probability + static_cast<double>(length) * kEps);
+    const double relative = 2 * (worst_probability + static_cast<double>(s_.context) * kEps);
     // The two capacities may differ by a granule: only chunks in use are compared.
-    const std::int64_t used = (length + s_.chunk - 1) / s_.chunk;
+    const std::int64_t used = (s_.context + s_.chunk - 1) / s_.chunk;
     const auto stride = [&](const Attended& a) {
       return static_cast<std::int64_t>(a.mass.size()) / s_.kv_heads;
     };
@@ -143,8 +143,7 @@ class AttentionChecks {
   void check_attention(const Emit& emit) {
     Worst worst(label("attention")), mass(label("attention, chunk mass"));
     for (const std::int64_t n : {1, 7, 32, 77}) {
-      compare(queries(s_.context - n, n), n, s_.context, mine_, theirs_, sizes_, worst,
-              rotate_ ? nullptr : &mass);
+      compare(n, worst, rotate_ ? nullptr : &mass);
     }
     emit(worst.check());
     if (!rotate_) emit(mass.check());

@@ -32,6 +32,15 @@ void check(const std::string& name, Part part, std::span<const std::int64_t> cou
   emit(worst.check("row invariance, 1 to 128 rows"));
 }
 
+void check_attention(const std::string& name, const Filled& f, const Sizes& s,
+                     std::span<const std::int64_t> counts, const Emit& emit) {
+  const Floats q(f.q.end() - kRows * s.hidden(), f.q.end());
+  check(name, Part::kLast, counts, emit, [&](std::int64_t begin, std::int64_t n) {
+    const Floats part(q.begin() + begin * s.hidden(), q.begin() + (begin + n) * s.hidden());
+    return attend(f, s, part, n, false, RowPath::kInvariant).out;
+  });
+}
+
 void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& emit) {
   for (const DType dtype : formats_of(tested)) {
     Floats w = normal_values(kOut * kIn, 21);
@@ -48,13 +57,9 @@ void check_products_and_attention(Backend& tested, const Sizes& s, const Emit& e
     for (const bool rotate : {false, true}) {
       Filled f(tested, s, dtype, rotate, qkv);
       f.cache.set_length(s.context);
-      const Floats q(f.q.end() - kRows * s.hidden(), f.q.end());
-      check(fmt::format("attention, {} rows{}", to_string(dtype), rotate ? ", rotate on read" : ""),
-            Part::kLast, kRowCounts, emit, [&](std::int64_t begin, std::int64_t n) {
-              const Floats part(q.begin() + begin * s.hidden(),
-                                q.begin() + (begin + n) * s.hidden());
-              return attend(f, s, part, n, false, RowPath::kInvariant).out;
-            });
+      check_attention(
+          fmt::format("attention, {} rows{}", to_string(dtype), rotate ? ", rotate on read" : ""),
+          f, s, kRowCounts, emit);
     }
   }
 }
@@ -75,12 +80,7 @@ void check_groups(Backend& tested, const Emit& emit) {
     const DType dtype = formats_of(tested).front();
     Filled f(tested, s, dtype, false, normal_values(s.context * s.qkv(), 29, 0.7F));
     f.cache.set_length(s.context);
-    const Floats q(f.q.end() - kRows * s.hidden(), f.q.end());
-    check(fmt::format("attention, {} query heads a KV head", group), Part::kLast, kCounts, emit,
-          [&](std::int64_t begin, std::int64_t n) {
-            const Floats part(q.begin() + begin * s.hidden(), q.begin() + (begin + n) * s.hidden());
-            return attend(f, s, part, n, false, RowPath::kInvariant).out;
-          });
+    check_attention(fmt::format("attention, {} query heads a KV head", group), f, s, kCounts, emit);
   }
 }
 
