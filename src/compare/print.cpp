@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/fields.h"
@@ -164,19 +165,9 @@ std::string coloured_table(const Comparison& c, const TableStyle& style) {
   return out;
 }
 
-JunitCase::Outcome junit_outcome(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kPassed:
-      return JunitCase::Outcome::kPassed;
-    case Outcome::kRegressed:
-      return JunitCase::Outcome::kFailed;
-    case Outcome::kInconclusive:
-      return JunitCase::Outcome::kError;
-    case Outcome::kNotGated:
-      return JunitCase::Outcome::kSkipped;
-  }
-  return JunitCase::Outcome::kError;
-}
+// By outcome.
+constexpr std::array kJunitOutcomes = {JunitCase::Outcome::kPassed, JunitCase::Outcome::kFailed,
+                                       JunitCase::Outcome::kError, JunitCase::Outcome::kSkipped};
 
 }  // namespace
 
@@ -191,7 +182,7 @@ std::string to_junit(const Comparison& comparison) {
   std::vector<JunitCase> cases;
   for (const CaseComparison& one : comparison.cases) {
     for (const MetricComparison& m : one.metrics) {
-      cases.push_back({one.label, m.metric, junit_outcome(m.outcome),
+      cases.push_back({one.label, m.metric, kJunitOutcomes.at(static_cast<std::size_t>(m.outcome)),
                        fmt::format("{}: {}", to_string(m.verdict), m.reason), 0});
     }
   }

@@ -1,6 +1,7 @@
 #include "report/junit.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 #include "report/printers.h"
@@ -12,43 +13,13 @@ namespace {
 using Outcome = JunitCase::Outcome;
 
 // For an attribute between double quotes.
-std::string escaped(const std::string& text) {
-  std::string out, line = text;
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  for (const char c : printable(line)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+std::string escaped(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return replaced(printable(text), {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
 }
 
-std::string_view element_of(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kPassed:
-      return "";
-    case Outcome::kFailed:
-      return "failure";
-    case Outcome::kError:
-      return "error";
-    case Outcome::kSkipped:
-      return "skipped";
-  }
-  return "";
-}
+// By outcome; none for what has passed.
+constexpr std::array<std::string_view, 4> kElements = {"", "failure", "error", "skipped"};
 
 }  // namespace
 
@@ -67,7 +38,7 @@ std::string to_junit(const std::string& suite, const std::vector<JunitCase>& cas
   for (const JunitCase& c : cases) {
     out += fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\"",
                        escaped(c.group), escaped(c.name), c.seconds);
-    const std::string_view element = element_of(c.outcome);
+    const std::string_view element = kElements.at(static_cast<std::size_t>(c.outcome));
     out += element.empty() ? "/>\n"
                            : fmt::format(">\n      <{} message=\"{}\"/>\n    </testcase>\n",
                                          element, escaped(c.message));

@@ -4,32 +4,16 @@ namespace triforce {
 namespace {
 
 std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '\\':
-        out += "\\textbackslash{}";
-        break;
-      case '~':
-        out += "\\textasciitilde{}";
-        break;
-      case '^':
-        out += "\\textasciicircum{}";
-        break;
-      case '&':
-      case '%':
-      case '$':
-      case '#':
-      case '_':
-      case '{':
-      case '}':
-        out += '\\';
-        [[fallthrough]];
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return replaced(printable(text), {{'\\', "\\textbackslash{}"},
+                                    {'~', "\\textasciitilde{}"},
+                                    {'^', "\\textasciicircum{}"},
+                                    {'&', "\\&"},
+                                    {'%', "\\%"},
+                                    {'$', "\\$"},
+                                    {'#', "\\#"},
+                                    {'_', "\\_"},
+                                    {'{', "\\{"},
+                                    {'}', "\\}"}});
 }
 
 // Figures: dashes of intervals and of what is not there, and "0.95x".

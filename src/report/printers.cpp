@@ -125,15 +125,18 @@ std::string markdown_text(std::string_view text) {
     const char c = shown[i], next = i + 1 < shown.size() ? shown[i + 1] : ' ';
     const bool link = c == ']' && (next == '(' || next == '[' || next == ':');
     if (c == '|' || c == '\\' || link) out += '\\';
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else {
-      out += c;
-    }
+    out += c;
+  }
+  return replaced(out, {{'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}});
+}
+
+std::string replaced(std::string_view text,
+                     std::initializer_list<std::pair<char, std::string_view>> by) {
+  std::string out;
+  for (const char c : text) {
+    const auto* const found =
+        std::find_if(by.begin(), by.end(), [c](const auto& one) { return one.first == c; });
+    out += found == by.end() ? std::string_view(&c, 1) : found->second;
   }
   return out;
 }

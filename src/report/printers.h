@@ -1,6 +1,7 @@
 // The terminal and the markdown printer share this: a result as lines, tables and notes.
 #pragma once
 #include <functional>
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <string_view>
@@ -78,6 +79,9 @@ std::string markdown_text(std::string_view text);
 std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
                  std::size_t column = 0);
 
+// Returns `text` with these characters replaced by what stands beside each.
+std::string replaced(std::string_view text,
+                     std::initializer_list<std::pair<char, std::string_view>> by);
 // "3, 5-9": numbers in rising order.
 std::string number_list(const std::vector<std::int64_t>& numbers);
 // "budget 512, temp 0.6"
