@@ -1,6 +1,6 @@
 // Figures of other programs or papers, which stand in tables beside results, labelled as foreign.
 // Nothing is ever compared with them. scripts/report.py and scripts/plot_sweep.py read the same
-// files by the schema that is made here (data/schema/foreign.schema.json).
+// files by data/schema/foreign.schema.json, which is written by hand.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -40,10 +40,6 @@ bool says_foreign(std::string_view text);
 std::vector<ForeignResult> read_foreign_results(std::string_view text, const std::string& source);
 // nullopt: the file does not say so. Throws as InputFile (core/file.h) and as above.
 std::optional<std::vector<ForeignResult>> read_foreign_file(const std::filesystem::path& path);
-
-// The JSON Schema (draft 2020-12) of such a file. It cannot say how the ends of an interval lie to
-// its figure, nor that a rate is at most 1.
-std::string foreign_schema();
 
 // The cases of all results in one text that ends in a newline. A case is named by its name and the
 // values of options that decide its tokens: "triforce temp=0.2"; of equal names later ones get

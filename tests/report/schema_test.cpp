@@ -7,7 +7,6 @@
 #include "core/fields.h"
 #include "core/strict_json.h"
 #include "report/golden.h"
-#include "triforce/foreign.h"
 #include "triforce/report.h"
 #include "triforce/sweep.h"
 
@@ -18,7 +17,6 @@ TEST(Schema, PublishedFilesAreCurrent) {
   expect_golden(result_schema(), "data/schema/result.schema.json");
   expect_golden(result_line_schema(), "data/schema/result-line.schema.json");
   expect_golden(sweep_schema(), "data/schema/sweep.schema.json");
-  expect_golden(foreign_schema(), "data/schema/foreign.schema.json");
 }
 
 int described_properties(const JsonView& schema) {

@@ -480,6 +480,8 @@ class Foreign(ReportTest):
     def test_bad_tables_are_refused(self):
         schema = strict_json((SOURCE / "data/schema/foreign.schema.json").read_text(encoding="utf-8"))
         self.assertEqual(errors(FOREIGN, schema), [])
+        # The program reads it, too, which refuses members that it does not know.
+        self.assertEqual(set(FOREIGN["results"][0]), set(schema["properties"]["results"]["items"]["properties"]))
         for bad in strict_json((CASES / "bad.json").read_text(encoding="utf-8")):
             with self.subTest(bad):
                 document = copy.deepcopy(FOREIGN)
