@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "core/json_writer.h"
+#include "core/fields.h"
 #include "report/junit.h"
 #include "report/printers.h"
 #include "report/tables.h"
@@ -122,24 +122,19 @@ std::vector<NamedCase> measured(std::vector<NamedCase> cases, std::vector<std::s
 
 std::string to_bencher(const std::vector<NamedCase>& cases) {
   JsonWriter out;
+  FieldWriter document(out);
   out.begin_object();
   for (const NamedCase& c : cases) {
-    out.key(c.name);
-    out.begin_object();
-    for (const Figure& f : figures_of(*c.result)) {
-      out.key(f.slug);
-      out.begin_object();
-      out.key("value");
-      out.value(f.value);
-      if (f.interval) {
-        out.key("lower_value");
-        out.value(f.interval->low);
-        out.key("upper_value");
-        out.value(f.interval->high);
+    document.group(c.name, "", [&](FieldWriter& figures) {
+      for (const Figure& f : figures_of(*c.result)) {
+        figures.group(f.slug, "", [&](FieldWriter& v) {
+          v("value", f.value);
+          if (!f.interval) return;
+          v("lower_value", f.interval->low);
+          v("upper_value", f.interval->high);
+        });
       }
-      out.end();
-    }
-    out.end();
+    });
   }
   out.end();
   return out.take() + '\n';
@@ -147,23 +142,19 @@ std::string to_bencher(const std::vector<NamedCase>& cases) {
 
 std::string to_github(const std::vector<NamedCase>& cases, bool smaller_is_better) {
   JsonWriter out;
+  FieldWriter v(out);
   out.begin_array(cases.empty());
   for (const NamedCase& c : cases) {
     for (const Figure& f : figures_of(*c.result)) {
       if (f.smaller_is_better != smaller_is_better) continue;
       out.begin_object();
-      out.key("name");
-      out.value(fmt::format("{}: {}", c.name, f.name));
-      out.key("unit");
-      out.value(f.unit);
-      out.key("value");
-      out.value(f.value);
+      v("name", fmt::format("{}: {}", c.name, f.name));
+      v("unit", f.unit);
+      v("value", f.value);
       if (f.interval) {
-        out.key("range");
-        out.value(fmt::format("{:.4g} to {:.4g}", f.interval->low, f.interval->high));
+        v("range", fmt::format("{:.4g} to {:.4g}", f.interval->low, f.interval->high));
       }
-      out.key("extra");
-      out.value(fmt::format("case {}, {}", c.result->case_id, c.run->context.backend));
+      v("extra", fmt::format("case {}, {}", c.result->case_id, c.run->context.backend));
       out.end();
     }
   }
