@@ -25,6 +25,8 @@ using Param = std::pair<std::string, ParamValue>;  // name in snake_case: "gen_l
 
 // The value of that name; nullptr: there is none.
 const ParamValue* find_param(const std::vector<Param>& params, std::string_view name);
+// Whether it is there and set.
+bool is_given(const std::vector<Param>& params, std::string_view name);
 
 // "0.6", "true", "ar,triforce"; `none` for what is not set or not finite, `separator` in lists.
 std::string to_text(const ParamValue& value, std::string_view none = "",

@@ -12,9 +12,8 @@ namespace {
 SpeculationOptions speculation_of(const CaseResult& c) {
   RunConfig config;
   for (const char* name : {"temp", "acceptance", "inner_rule", "synthetic_acceptance"}) {
-    const ParamValue* const value = find_param(c.params, name);
-    if (value == nullptr || std::holds_alternative<std::monostate>(*value)) continue;
-    find_option(kRun, name)->value.set(config, to_text(*value));
+    if (!is_given(c.params, name)) continue;
+    find_option(kRun, name)->value.set(config, to_text(*find_param(c.params, name)));
   }
   return config.speculation;
 }

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/utf8.h"
+#include "report/printers.h"
 #include "statistics/by_prompt.h"
 
 namespace triforce {
@@ -197,13 +197,6 @@ void check_exit_code(const ResultFile& file, const RunResult& run) {
 }
 
 }  // namespace
-
-const CaseResult* baseline_of(const RunResult& run) {
-  const auto it = std::find_if(run.cases.begin(), run.cases.end(), [](const CaseResult& c) {
-    return c.lossless.mode == LosslessMode::kBaseline;
-  });
-  return it == run.cases.end() ? nullptr : &*it;
-}
 
 void check_consistent(const ResultFile& file, const CaseRules& rules) {
   for (const RunResult& run : file.results) {

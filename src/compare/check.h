@@ -1,11 +1,10 @@
 // check_consistent() (triforce/case_rules.h) is made of these.
 #pragma once
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "triforce/case_rules.h"
 #include "triforce/error.h"
+#include "triforce/format.h"
 
 namespace triforce {
 
@@ -24,8 +23,5 @@ struct CheckedCase {
 
 // Times, intervals, speedup and noise against the samples, and that no interval is upside down.
 void check_statistics(const CheckedCase& c);
-
-// The baseline of the run of a case; nullptr: its file has none.
-const CaseResult* baseline_of(const RunResult& run);
 
 }  // namespace triforce

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "compare/check.h"
+#include "report/printers.h"
 #include "statistics/by_prompt.h"
 
 namespace triforce {
@@ -42,15 +42,6 @@ void check_order(const CheckedCase& c, std::string_view name, const std::optiona
     c.contradicts("{}: expected low <= {} <= high, found {} to {}", name,
                   value ? fmt::format("{}", *value) : std::string("value"), *low, *high);
   }
-}
-
-using ByPrompt = std::map<int, std::vector<double>>;
-
-std::vector<std::vector<double>> groups_of(ByPrompt&& by_prompt) {
-  std::vector<std::vector<double>> groups;
-  groups.reserve(by_prompt.size());
-  for (auto& [prompt, samples] : by_prompt) groups.push_back(std::move(samples));
-  return groups;
 }
 
 // Returns the samples that statistics are of: timed ones that generated something.
@@ -135,14 +126,8 @@ void check_speedup(const CheckedCase& c) {
   }
   const CaseResult* const baseline = baseline_of(c.run);
   if (baseline == nullptr || baseline->name != s.baseline) return;
-  FiguresBySample before, now;
-  for (const Sample* x : measured_samples(*baseline)) {
-    before[{x->prompt, x->repetition}] = x->ms_per_token();
-  }
-  for (const Sample* x : measured_samples(c.result)) {
-    now[{x->prompt, x->repetition}] = x->ms_per_token();
-  }
-  const std::optional<Estimate> expected = paired_ratio(before, now);
+  const std::optional<Estimate> expected =
+      paired_ratio(ms_per_token(*baseline), ms_per_token(c.result));
   std::optional<double> value, low, high;
   if (expected) {
     value = expected->value;

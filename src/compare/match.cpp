@@ -150,10 +150,7 @@ std::optional<std::int64_t> asked_repetitions(const CaseResult& c) {
   return n != nullptr && *n > 0 ? std::optional(*n) : std::nullopt;
 }
 
-bool may_have_more_repetitions(const CaseResult& c) {
-  const ParamValue* const given = find_param(c.params, "max_noise");
-  return given != nullptr && !std::holds_alternative<std::monostate>(*given);
-}
+bool may_have_more_repetitions(const CaseResult& c) { return is_given(c.params, "max_noise"); }
 
 namespace {
 

@@ -13,16 +13,6 @@ double ms_per_token(const RunMetrics& m) {
   return m.decode_ms / static_cast<double>(m.tokens.size());
 }
 
-// Samples of each prompt, in its order.
-using ByPrompt = std::map<int, std::vector<double>>;
-
-std::vector<std::vector<double>> groups_of(ByPrompt&& samples) {
-  std::vector<std::vector<double>> groups;
-  groups.reserve(samples.size());
-  for (auto& [prompt, of_prompt] : samples) groups.push_back(std::move(of_prompt));
-  return groups;
-}
-
 // nullopt: it is not known of this prompt.
 std::optional<double> of_prompt(const std::vector<double>& by_prompt, int prompt) {
   const auto i = static_cast<std::size_t>(prompt);

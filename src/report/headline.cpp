@@ -112,6 +112,11 @@ bool selects(const CaseResult& c) {
 bool is_triforce(const CaseResult& c) { return selects(c) && c.chain->size() > 2; }
 bool is_baseline(const CaseResult& c) { return c.lossless.mode == LosslessMode::kBaseline; }
 
+const CaseResult* baseline_of(const RunResult& run) {
+  const auto it = std::find_if(run.cases.begin(), run.cases.end(), is_baseline);
+  return it == run.cases.end() ? nullptr : &*it;
+}
+
 bool is_shown_elsewhere(const CaseResult& c, const std::set<std::string>& run_ids) {
   const std::vector<Sample>& samples = c.timing.samples;
   return is_baseline(c) && !samples.empty() &&

@@ -48,6 +48,11 @@ const ParamValue* find_param(const std::vector<Param>& params, std::string_view 
   return it == params.end() ? nullptr : &it->second;
 }
 
+bool is_given(const std::vector<Param>& params, std::string_view name) {
+  const ParamValue* const value = find_param(params, name);
+  return value != nullptr && !std::holds_alternative<std::monostate>(*value);
+}
+
 std::string to_text(const ParamValue& value, std::string_view none, std::string_view separator) {
   return std::visit(
       Overloaded{

@@ -34,6 +34,8 @@ struct ReportText {
 };
 // Returns whether the other cases of its run are compared with it.
 bool is_baseline(const CaseResult& c);
+// Returns that of a run; nullptr: it has none.
+const CaseResult* baseline_of(const RunResult& run);
 // Whether one of its passes is over selected chunks. Older results do not say.
 bool selects(const CaseResult& c);
 // Whether the target over selected chunks verifies what a drafter proposes, and the full cache

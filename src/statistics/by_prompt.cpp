@@ -40,20 +40,23 @@ std::vector<SharePair> paired(const SharesByUnit& base, const SharesByUnit& othe
   return pairs;
 }
 
+FiguresBySample ms_per_token(const CaseResult& c) {
+  FiguresBySample figures;
+  for (const Sample* s : timed_samples(c)) {
+    if (s->tokens > 0) figures[{s->prompt, s->repetition}] = s->ms_per_token();
+  }
+  return figures;
+}
+
 std::optional<Estimate> paired_ratio(const FiguresBySample& base, const FiguresBySample& other) {
-  std::map<int, std::pair<std::vector<double>, std::vector<double>>> by_prompt;
+  ByPrompt bases, others;
   for (const auto& [at, figure] : base) {
     const auto it = other.find(at);
     if (it == other.end()) continue;
-    by_prompt[at.first].first.push_back(figure);
-    by_prompt[at.first].second.push_back(it->second);
+    bases[at.first].push_back(figure);
+    others[at.first].push_back(it->second);
   }
-  std::vector<std::vector<double>> bases, others;
-  for (auto& [prompt, pairs] : by_prompt) {
-    bases.push_back(std::move(pairs.first));
-    others.push_back(std::move(pairs.second));
-  }
-  return ratio_interval(bases, others);
+  return ratio_interval(groups_of(std::move(bases)), groups_of(std::move(others)));
 }
 
 }  // namespace triforce

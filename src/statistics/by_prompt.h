@@ -26,6 +26,8 @@ std::vector<SharePair> paired(const SharesByUnit& base, const SharesByUnit& othe
 
 // Positive figures by (prompt, repetition).
 using FiguresBySample = std::map<std::pair<int, int>, double>;
+// Of timed samples that generated something.
+FiguresBySample ms_per_token(const CaseResult& c);
 // ratio_interval() of base / other over the samples that both have. Nothing: they have none.
 std::optional<Estimate> paired_ratio(const FiguresBySample& base, const FiguresBySample& other);
 

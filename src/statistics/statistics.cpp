@@ -77,6 +77,13 @@ std::optional<double> stddev(std::span<const double> samples) {
   const double m = mean(samples);
   double sum = 0;
   for (const double x : samples) sum += (x - m) * (x - m);
+std::vector<std::vector<double>> groups_of(ByPrompt&& samples) {
+  std::vector<std::vector<double>> groups;
+  groups.reserve(samples.size());
+  for (auto& [prompt, of_prompt] : samples) groups.push_back(std::move(of_prompt));
+  return groups;
+}
+
   return std::sqrt(sum / static_cast<double>(samples.size() - 1));
 }
 

@@ -3,6 +3,7 @@
 // intervals are two-sided, of 95% where nothing else is said.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -29,6 +30,9 @@ struct Estimate {
 
 // Positive samples, those of each prompt together; a prompt without any is left out.
 using SamplesByPrompt = std::span<const std::vector<double>>;
+// The samples of each prompt by its number, and in its order.
+using ByPrompt = std::map<int, std::vector<double>>;
+std::vector<std::vector<double>> groups_of(ByPrompt&& samples);
 
 // exp of the mean over prompts of each prompt's mean logarithm: every prompt counts alike, however
 // many samples it has. The interval is that of Student's t on those means; of one prompt alone it

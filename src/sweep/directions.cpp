@@ -16,18 +16,14 @@ struct Found {
   std::string problem;
 };
 
-bool is_synthetic(const CaseResult& c) {
-  const ParamValue* const given = find_param(c.params, "synthetic_acceptance");
-  return given != nullptr && !std::holds_alternative<std::monostate>(*given);
-}
-
 // Why the metric of a measured case does not say what it is there for; empty: it does.
 std::string problem_of(const CaseResult& c, const SweepDirection& d) {
   if (c.status != CaseStatus::kOk) {
     return fmt::format("status {}{}{}", to_string(c.status), c.status_reason ? ": " : "",
                        c.status_reason.value_or(""));
   }
-  if (d.is_difference() && is_synthetic(c)) return "its acceptance was given, not measured";
+  if (d.is_difference() && is_given(c.params, "synthetic_acceptance"))
+    return "its acceptance was given, not measured";
   if (!metric_of(c, d.metric)) return fmt::format("it has no {}", to_string(d.metric));
   return "";
 }
@@ -56,20 +52,6 @@ Found find_side(const DirectionSide& side, const SweepDirection& d,
   }
   found.problem = name + "it was not measured";
   return found;
-}
-
-FiguresBySample ms_per_token(const CaseResult& c) {
-  FiguresBySample figures;
-  for (const Sample* s : timed_samples(c)) {
-    if (s->tokens > 0) figures[{s->prompt, s->repetition}] = s->ms_per_token();
-  }
-  return figures;
-}
-
-// Returns what the other cases of a run are compared with; nullptr: nothing.
-const CaseResult* baseline_of(const RunResult& run) {
-  const auto it = std::find_if(run.cases.begin(), run.cases.end(), is_baseline);
-  return it == run.cases.end() ? nullptr : &*it;
 }
 
 // Over the baseline of its run, as its speedup.
