@@ -82,10 +82,7 @@ TextTable table_of(const Comparison& c) {
 
 // Why it is not simply as before: a line for each reason, with the cases that have it.
 std::vector<std::string> notes_of(const Comparison& c) {
-  struct Note {
-    std::string cases, text;
-  };
-  std::vector<Note> found;
+  NamesByText found;
   for (const CaseComparison& one : c.cases) {
     for (const MetricComparison& m : one.metrics) {
       if (m.outcome == Outcome::kPassed) continue;
@@ -93,17 +90,11 @@ std::vector<std::string> notes_of(const Comparison& c) {
       if (m.outcome == Outcome::kNotGated) {
         text += is_time(m) ? "; not required (--require-latency)" : "; not required (--exact)";
       }
-      const auto same = std::find_if(found.begin(), found.end(),
-                                     [&](const Note& note) { return note.text == text; });
-      if (same == found.end()) {
-        found.push_back({one.label, std::move(text)});
-      } else {
-        same->cases += ", " + one.label;
-      }
+      add_name(found, std::move(text), one.label);
     }
   }
   std::vector<std::string> notes;
-  for (const Note& note : found) notes.push_back(note.cases + ": " + note.text);
+  for (const auto& [text, cases] : found) notes.push_back(cases + ": " + text);
   for (const std::string& note : c.notes) notes.push_back(note);
   return notes;
 }

@@ -138,22 +138,15 @@ void add_readers_notes(const RunResult& r, std::vector<std::string>& notes) {
 
 // Adds one note for what all cases share, so that a reason is not repeated for every method.
 void add_validity(const RunResult& r, std::vector<std::string>& notes) {
-  std::vector<std::string> seen;
+  NamesByText found;
   for (const CaseResult& c : r.cases) {
     for (const std::string& reason : c.validity.reasons) {
       // Failures have a note of their own.
-      if (reason.starts_with("status ") ||
-          std::find(seen.begin(), seen.end(), reason) != seen.end())
-        continue;
-      seen.push_back(reason);
-      std::string names;
-      for (const CaseResult& other : r.cases) {
-        const auto& reasons = other.validity.reasons;
-        if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) continue;
-        names += (names.empty() ? "" : ", ") + other.name;
-      }
-      notes.push_back(fmt::format("not comparable with other runs: {} ({})", reason, names));
+      if (!reason.starts_with("status ")) add_name(found, reason, c.name);
     }
+  }
+  for (const auto& [reason, names] : found) {
+    notes.push_back(fmt::format("not comparable with other runs: {} ({})", reason, names));
   }
 }
 

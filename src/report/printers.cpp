@@ -1,3 +1,4 @@
+// Tests: tests/report/printer_test.cpp, tests/report/hostile_test.cpp
 #include "report/printers.h"
 
 #include <algorithm>
@@ -154,19 +155,22 @@ std::string cite(const std::string& note, TextTable& table) {
   return fmt::format("[{}]", number);
 }
 
-std::vector<std::pair<std::string, std::string>> names_by_text(
-    const RunResult& result, const std::function<std::string(const CaseResult&)>& text_of) {
-  std::vector<std::pair<std::string, std::string>> found;
+void add_name(NamesByText& found, std::string text, const std::string& name) {
+  const auto known =
+      std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == text; });
+  if (known == found.end()) {
+    found.emplace_back(std::move(text), name);
+  } else {
+    known->second += ", " + name;
+  }
+}
+
+NamesByText names_by_text(const RunResult& result,
+                          const std::function<std::string(const CaseResult&)>& text_of) {
+  NamesByText found;
   for (const CaseResult& c : result.cases) {
     std::string text = text_of(c);
-    if (text.empty()) continue;
-    const auto known =
-        std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == text; });
-    if (known == found.end()) {
-      found.emplace_back(std::move(text), c.name);
-    } else {
-      known->second += ", " + c.name;
-    }
+    if (!text.empty()) add_name(found, std::move(text), c.name);
   }
   return found;
 }

@@ -64,10 +64,13 @@ void drop_column(TextTable& table, std::size_t column);
 // cited.
 std::string cite(const std::string& note, TextTable& table);
 
-// Each text that `text_of` gives for a case, once, in the order of their first appearance, with the
-// names of its cases: "ar, triforce". Cases without a text are left out.
-std::vector<std::pair<std::string, std::string>> names_by_text(
-    const RunResult& result, const std::function<std::string(const CaseResult&)>& text_of);
+// Texts, each once, in the order of their first appearance, with the names that go with it:
+// "ar, triforce".
+using NamesByText = std::vector<std::pair<std::string, std::string>>;
+void add_name(NamesByText& found, std::string text, const std::string& name);
+// The texts that `text_of` gives for cases, with their names. Cases without a text are left out.
+NamesByText names_by_text(const RunResult& result,
+                          const std::function<std::string(const CaseResult&)>& text_of);
 
 // Columns padded with spaces, two between them; no trailing blanks. Cells are made printable. Wider
 // than `width` only if it is so without its optional columns.
@@ -76,14 +79,14 @@ std::string render_markdown(const TextTable& table);
 // Text for GitHub markdown that is no markup, whatever it holds: printable, and escaped where it
 // would be HTML, a link or the end of a cell.
 std::string markdown_text(std::string_view text);
+// Returns `text` with these characters replaced by what stands beside each.
+std::string replaced(std::string_view text,
+                     std::initializer_list<std::pair<char, std::string_view>> by);
 // `text`, printable, in lines of at most `width` columns, the first from `column` on, later ones
 // indented; words longer than a line are cut across lines.
 std::string wrap(const std::string& text, std::size_t width, std::size_t indent,
                  std::size_t column = 0);
 
-// Returns `text` with these characters replaced by what stands beside each.
-std::string replaced(std::string_view text,
-                     std::initializer_list<std::pair<char, std::string_view>> by);
 // "3, 5-9": numbers in rising order.
 std::string number_list(const std::vector<std::int64_t>& numbers);
 // "budget 512, temp 0.6"
