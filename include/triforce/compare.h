@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "triforce/case_rules.h"
@@ -73,6 +74,12 @@ struct MetricComparison {
   std::int64_t n_base = 0, n_other = 0;
   std::optional<std::int64_t> n_needed;
   std::string reason;  // may be empty: of what is the same
+
+  void decide(Verdict its_verdict, Outcome its_outcome, std::string its_reason) {
+    verdict = its_verdict;
+    outcome = its_outcome;
+    reason = std::move(its_reason);
+  }
 };
 template <class V>
 void fields(V& v, MetricComparison& m) {
@@ -166,30 +173,21 @@ void fields(V& v, Comparison& c) {
 // (run_id, or samples[].generated_in) count once. Throws as check_consistent() for a file that
 // contradicts itself.
 //
+// scripts/README.md, "Rules", says what is worse and what cannot be told. Besides:
 // - lossless: present where a comparison with the baseline's tokens failed, or was made in base
 //   alone.
-// - tokens, counters (with options.exact): equal in every timed generation; else the first
-//   difference is named. Without it differences of tokens are said and nothing more. Counters that
-//   a file lacks (ResultFile::absent) are left out.
+// - tokens, counters: without options.exact differences of tokens are said and nothing more.
+//   Counters that a file lacks (ResultFile::absent) are left out.
 // What a file lacks and this needed is a note.
-// - acceptance (without): rate_difference() over the prompts, which are the same in both files; of
-//   a single prompt over its repetitions. Regressed: worse by more than the threshold with 95%;
-//   passed: with 95% not so; else inconclusive.
-// - ms_per_token: of the same timing_id, comparable in both. Timed samples are independent given
-//   what they computed: those of a prompt with equal counters form a group in which neither side
-//   should rank higher (mann_whitney() sums over the groups, median_ratio() takes their levels
-//   off), so that neither prompts nor seeds are noise. Where no sample of some work has a partner,
-//   groups are prompts. Slower iff the corrected p is below alpha and the interval lies above the
-//   threshold; inconclusive if the noise is over 3%, or samples are fewer than 15 (noise up to 1%)
-//   or 30, or the interval reaches the threshold.
-//   What differs from process to process is in none of this. Of cases that are there several times
-//   a run is therefore one value, the median of its samples less their groups' levels, and
-//   exchangeable with the others if nothing changed: runs took turns. mann_whitney() and
-//   hodges_lehmann() of these values decide, so that drift between runs, other processes and
-//   lowered clocks widen the interval instead of forbidding a verdict. Inconclusive if so few runs
-//   cannot give a p below alpha or the interval reaches the threshold. Times of another machine, or
-//   measured otherwise, cannot be compared: inconclusive unless options.exact (then only where
-//   latency is required); the reason names what differs.
+// - acceptance: rate_difference() over the prompts, of a single prompt over its repetitions.
+// - ms_per_token: of the same timing_id. Timed samples are independent given what they computed:
+//   those of a prompt with equal counters form a group in which neither side should rank higher.
+//   mann_whitney() sums over the groups, and median_ratio() takes their levels off, so that neither
+//   prompts nor seeds are noise. Where no sample of some work has a partner, groups are prompts.
+//   Of cases that are there several times a run is one value, the median of its samples less their
+//   groups' levels: what differs from process to process is in none of the above. Runs took turns
+//   and are exchangeable if nothing changed. mann_whitney() and hodges_lehmann() of these values
+//   decide, so that drift between runs widens the interval instead of forbidding a verdict.
 Comparison compare_results(const ResultFile& base, const ResultFile& other,
                            const CompareOptions& options, const CaseRules& rules);
 

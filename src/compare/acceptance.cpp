@@ -31,30 +31,26 @@ std::string points(double rate) { return fmt::format("{:.4g}", rate); }
 // Fills in verdict and reason from the difference.
 void judge(MetricComparison& m, const RateDifference& d, double threshold, const char* units) {
   if (!d.interval) {
-    m.verdict = Verdict::kAmbiguous;
-    m.outcome = Outcome::kInconclusive;
-    m.reason = "one prompt without repetitions that differ has no interval (--prompts)";
-    return;
+    return m.decide(Verdict::kAmbiguous, Outcome::kInconclusive,
+                    "one prompt without repetitions that differ has no interval (--prompts)");
   }
   constexpr double kSure = 1e-6;  // a rate of 1 may still be less than sure
   const double p = std::clamp(d.base, kSure, 1 - kSure);
   m.n_needed = static_cast<std::int64_t>(
       std::ceil(trials_to_tell(p, threshold) * d.design_effect.value_or(1)));
   if (d.interval->high < -threshold) {
-    m.verdict = Verdict::kLower;
-    m.outcome = Outcome::kRegressed;
-    m.reason = fmt::format("lower by more than {}", points(threshold));
+    m.decide(Verdict::kLower, Outcome::kRegressed,
+             fmt::format("lower by more than {}", points(threshold)));
   } else if (d.interval->low > -threshold) {
     m.verdict = d.interval->low > threshold ? Verdict::kHigher : Verdict::kSame;
   } else {
-    m.verdict = Verdict::kAmbiguous;
-    m.outcome = Outcome::kInconclusive;
     const std::int64_t n = std::min(m.n_base, m.n_other);
     const std::string of = fmt::format("{} tokens of {} {} tested", n, d.units, units);
-    m.reason = n < *m.n_needed
-                   ? fmt::format("{}, telling a difference of {} needs about {}", of,
-                                 points(threshold), *m.n_needed)
-                   : fmt::format("{}, but the difference is too near {}", of, points(threshold));
+    m.decide(Verdict::kAmbiguous, Outcome::kInconclusive,
+             n < *m.n_needed
+                 ? fmt::format("{}, telling a difference of {} needs about {}", of,
+                               points(threshold), *m.n_needed)
+                 : fmt::format("{}, but the difference is too near {}", of, points(threshold)));
   }
 }
 
@@ -75,9 +71,7 @@ std::vector<MetricComparison> compare_acceptance(const MatchedCase& c, double th
     // Either end of the interval alone holds with 95%: only a fall is worse.
     const std::optional<RateDifference> d = rate_difference(paired(before, now), 0.90);
     if (!d) {
-      m.verdict = Verdict::kMissing;
-      m.outcome = Outcome::kInconclusive;
-      m.reason = "no tokens were tested on both sides";
+      m.decide(Verdict::kMissing, Outcome::kInconclusive, "no tokens were tested on both sides");
       continue;
     }
     m.base = d->base;

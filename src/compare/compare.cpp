@@ -28,9 +28,7 @@ ComparedFile describe(const ResultFile& file) {
 MetricComparison not_comparable(const std::string& problem) {
   MetricComparison m;
   m.metric = "case";
-  m.verdict = Verdict::kMissing;
-  m.outcome = Outcome::kInconclusive;
-  m.reason = problem;
+  m.decide(Verdict::kMissing, Outcome::kInconclusive, problem);
   return m;
 }
 
@@ -75,9 +73,6 @@ std::size_t count(const Comparison& c, Outcome outcome) {
 // "triforce 6.5% slower (95% CI 4.1%-8.0%)"
 std::string in_words(const CaseComparison& c, const MetricComparison& m) {
   if (m.metric == "ms_per_token" && m.verdict == Verdict::kSlower) {
-    const auto percent_over = [](double ratio) {
-      return fmt::format("{:.1f}%", 100 * (ratio - 1));
-    };
     return fmt::format(
         "{} {} slower (95% CI {})", c.label, percent_over(*m.change),
         interval_text(percent_over(m.interval->low), percent_over(m.interval->high)));

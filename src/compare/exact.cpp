@@ -95,11 +95,8 @@ std::string where(const CaseResult& a, const CaseResult& b, const Sample& s) {
   const auto shown = [](const std::vector<Token>& tokens, std::size_t i) {
     return i < tokens.size() ? fmt::format("token {}", tokens[i]) : std::string("the end");
   };
-  std::size_t i = 0;
-  while (i < before->tokens.size() && i < now->tokens.size() &&
-         before->tokens[i] == now->tokens[i]) {
-    ++i;
-  }
+  const auto at = std::ranges::mismatch(before->tokens, now->tokens).in1 - before->tokens.begin();
+  const auto i = static_cast<std::size_t>(at);
   return fmt::format("position {}: {}, now {}", i, shown(before->tokens, i), shown(now->tokens, i));
 }
 
@@ -144,9 +141,7 @@ Difference difference_of(const CaseResult& a, const CaseResult& b,
 void add_difference(MetricComparison& m, const std::string& what, Outcome outcome,
                     const std::string& prefix) {
   if (what.empty() || !m.reason.empty()) return;
-  m.reason = prefix + what;
-  m.verdict = Verdict::kDifferent;
-  m.outcome = outcome;
+  m.decide(Verdict::kDifferent, outcome, prefix + what);
 }
 
 }  // namespace
@@ -201,16 +196,15 @@ std::vector<MetricComparison> compare_lossless(const MatchedCase& c) {
   MetricComparison m;
   m.metric = "lossless";
   if (now == false) {
-    m.verdict = Verdict::kDifferent;
-    m.outcome = before == false ? Outcome::kInconclusive : Outcome::kRegressed;
-    m.reason = "new is not lossless: its tokens differ from those of its own baseline";
-    if (before == false) m.reason += ", as those of base did";
+    const bool base_too = before == false;
+    m.decide(Verdict::kDifferent, base_too ? Outcome::kInconclusive : Outcome::kRegressed,
+             "new is not lossless: its tokens differ from those of its own baseline");
+    if (base_too) m.reason += ", as those of base did";
     return {m};
   }
   if (!before || now) return {};
-  m.verdict = Verdict::kMissing;
-  m.outcome = Outcome::kInconclusive;
-  m.reason = "base was compared with its baseline token by token, new was not";
+  m.decide(Verdict::kMissing, Outcome::kInconclusive,
+           "base was compared with its baseline token by token, new was not");
   return {m};
 }
 

@@ -145,8 +145,6 @@ double drift_of(const Stratum& runs) {
   return freedom > 0 ? std::sqrt(squares / freedom) : 0;
 }
 
-std::string percent_over(double ratio) { return fmt::format("{:.1f}%", 100 * (ratio - 1)); }
-
 struct Tested {
   MetricComparison row;
   std::size_t runs = 1;  // a side; above 1 they are the values that are tested
@@ -212,13 +210,11 @@ void judge(Tested& t, const CompareOptions& o, std::size_t family) {
   // A difference that is found so surely needs no more samples.
   if (steady && m.interval && t.p_slower < o.latency_alpha &&
       m.interval->low > o.latency_threshold) {
-    m.verdict = Verdict::kSlower;
-    m.outcome = Outcome::kRegressed;
-    m.reason = fmt::format("slower by more than {}", percent_over(o.latency_threshold));
+    m.decide(Verdict::kSlower, Outcome::kRegressed,
+             fmt::format("slower by more than {}", percent_over(o.latency_threshold)));
   } else if (!why.empty()) {
-    m.verdict = Verdict::kAmbiguous;
-    m.outcome = o.require_latency ? Outcome::kInconclusive : Outcome::kNotGated;
-    m.reason = why;
+    m.decide(Verdict::kAmbiguous, o.require_latency ? Outcome::kInconclusive : Outcome::kNotGated,
+             why);
   } else if (t.p_faster < o.latency_alpha && m.interval->high * o.latency_threshold < 1) {
     m.verdict = Verdict::kFaster;
   }
@@ -301,9 +297,8 @@ std::vector<MetricComparison> compare_latency(const std::vector<LatencySamples>&
       tested.push_back(i);
     } else {
       const bool counts = options.require_latency || (cases[i].incomparable && !options.exact);
-      m.verdict = cases[i].groups.empty() ? Verdict::kMissing : Verdict::kAmbiguous;
-      m.outcome = counts ? Outcome::kInconclusive : Outcome::kNotGated;
-      m.reason = cases[i].problem;
+      m.decide(cases[i].groups.empty() ? Verdict::kMissing : Verdict::kAmbiguous,
+               counts ? Outcome::kInconclusive : Outcome::kNotGated, cases[i].problem);
     }
   }
   const std::vector<double> slower = holm(greater), faster = holm(less);

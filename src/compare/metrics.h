@@ -4,6 +4,7 @@
 
 #include "compare/match.h"
 #include "statistics/ranks.h"
+#include "triforce/format.h"
 
 namespace triforce {
 
@@ -17,6 +18,9 @@ std::vector<MetricComparison> compare_exactly(const MatchedCase& c, bool gated,
 bool is_exact_member(const std::string& member);
 // acceptance.NAME of each level.
 std::vector<MetricComparison> compare_acceptance(const MatchedCase& c, double threshold);
+
+// "6.5%": how far a ratio is over 1.
+inline std::string percent_over(double ratio) { return fmt::format("{:.1f}%", 100 * (ratio - 1)); }
 
 constexpr int kResamples = 10000;  // of the bootstrap
 

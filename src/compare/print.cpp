@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 
+#include "compare/metrics.h"
 #include "core/fields.h"
 #include "report/junit.h"
 #include "report/printers.h"
@@ -33,8 +34,7 @@ std::string change_text(const MetricComparison& m) {
 std::string ends_text(const MetricComparison& m) {
   if (!m.interval) return "-";
   const auto text = [&](double end) {
-    return without_sign_of_zero(is_time(m) ? fmt::format("{:.1f}%", 100 * (end - 1))
-                                           : fmt::format("{:.3f}", end));
+    return without_sign_of_zero(is_time(m) ? percent_over(end) : fmt::format("{:.3f}", end));
   };
   return interval_text(text(m.interval->low), text(m.interval->high));
 }
