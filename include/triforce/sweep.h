@@ -51,9 +51,6 @@ constexpr std::optional<Pass> pass_of(CaseMetric metric) {
   if (metric < CaseMetric::kPassMs) return std::nullopt;
   return static_cast<Pass>(static_cast<int>(metric) - static_cast<int>(CaseMetric::kPassMs));
 }
-constexpr CaseMetric ms_of(Pass pass) {
-  return static_cast<CaseMetric>(static_cast<int>(CaseMetric::kPassMs) + static_cast<int>(pass));
-}
 
 // A PublishedPoint was published for a case of the paper's size, or for what no case is. It may
 // also be measured here.

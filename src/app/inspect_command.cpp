@@ -70,10 +70,6 @@ void fields(V& v, CheckpointSummary& s) {
 
 namespace {
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
 // Names come from the file: control characters and malformed bytes must not reach a terminal.
 std::string shown(const std::string& name) {
   const std::string quoted_name = quote_text(name, 256);
@@ -95,8 +91,8 @@ std::string table(const CheckpointSummary& s) {
   for (const TensorInfo& t : s.tensors) width = std::max(width, shown(t.name).size());
   out += fmt::format("{:<{}}  {:<8} {:>14}  shape\n", "name", width, "dtype", "bytes");
   for (const TensorInfo& t : s.tensors) {
-    out += fmt::format("{:<{}}  {:<8} {:>14}  {}\n", shown(t.name), width, t.dtype, t.end - t.begin,
-                       shape_text(t.shape));
+    out += fmt::format("{:<{}}  {:<8} {:>14}  [{}]\n", shown(t.name), width, t.dtype,
+                       t.end - t.begin, fmt::join(t.shape, ", "));
   }
   for (const std::string& warning : s.warnings) out += printable("warning: " + warning) + '\n';
   return out;

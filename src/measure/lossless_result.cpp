@@ -82,7 +82,6 @@ std::optional<CopiedResult> copied_answers(std::span<const MeasuredRun> runs,
                                            std::span<const std::vector<Token>> answers,
                                            std::int64_t asked) {
   CopiedResult r;
-  std::int64_t whole = 0;
   for (const MeasuredRun& run : runs) {
     if (run.warmup || answers.empty()) continue;
     std::span<const Token> answer = answers[static_cast<std::size_t>(run.prompt)];
@@ -94,12 +93,10 @@ std::optional<CopiedResult> copied_answers(std::span<const MeasuredRun> runs,
     }
     r.equal_tokens += equal;
     r.asked_tokens += std::ssize(answer);
-    whole += equal == std::ssize(answer) ? 1 : 0;
+    r.whole_generations += equal == std::ssize(answer) ? 1 : 0;
     ++r.generations;
   }
-  if (r.asked_tokens == 0) return std::nullopt;
-  r.whole_generations = whole;
-  return r;
+  return r.asked_tokens == 0 ? std::nullopt : std::optional(r);
 }
 
 bool unequal_counts(const std::vector<const std::vector<MeasuredRun>*>& methods) {

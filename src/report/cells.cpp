@@ -36,9 +36,10 @@ std::string rate_interval(double low, double high, int digits) {
   return interval_text(short_rate(low, digits), short_rate(high, digits));
 }
 
-std::string rate_ends(const Interval& ci) {
+std::string fixed_interval(const Interval& ci, int digits) {
   if (!std::isfinite(ci.low) || !std::isfinite(ci.high)) return "-";
-  return interval_text(rate(ci.low), rate(ci.high));
+  return interval_text(fmt::format("{:.{}f}", ci.low, digits),
+                       fmt::format("{:.{}f}", ci.high, digits));
 }
 
 std::string intervals_text(const std::vector<std::optional<IntervalOver>>& over) {

@@ -12,8 +12,8 @@ namespace triforce {
 std::string interval(const std::optional<double>& low, const std::optional<double>& high);
 std::string ratio(const std::optional<double>& value);  // "1.82x"
 std::string ratio_interval(const std::optional<double>& low, const std::optional<double>& high);
-std::string rate(double value);  // "0.901"
-std::string rate_ends(const Interval& ci);
+std::string rate(double value);                              // "0.901"
+std::string fixed_interval(const Interval& ci, int digits);  // "0.890-0.912" with 3
 // ".95" rather than "0.95", so that many fit.
 std::string short_rate(double value, int digits);
 std::string rate_interval(double low, double high, int digits);  // of such

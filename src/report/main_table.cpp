@@ -25,7 +25,7 @@ std::vector<std::string> accepted_cells(const CaseResult& c) {
   const LevelResult& level = c.acceptance.back();
   const Interval none{NAN, NAN}, ci = level.ci95 ? level.ci95->acceptance_rate : none;
   return {c.acceptance.size() > 1 ? rate(c.acceptance.front().acceptance_rate()) : "-",
-          rate(level.acceptance_rate()), rate_ends(ci)};
+          rate(level.acceptance_rate()), fixed_interval(ci, 3)};
 }
 
 std::string lossless_text(const CaseResult& c) {
@@ -135,7 +135,7 @@ void add_foreign_rows(std::span<const ForeignResult> foreign, TextTable& table) 
         {"accepted", f.acceptance_rate ? rate(f.acceptance_rate->value) : "-"},
         {"accepted 95% CI", ends(f.acceptance_rate,
                                  [](double low, double high) {
-                                   return rate_ends({low, high});
+                                   return fixed_interval({low, high}, 3);
                                  })},
         {"inner", f.inner_acceptance_rate ? rate(f.inner_acceptance_rate->value) : "-"},
         {"source", source}};

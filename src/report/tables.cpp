@@ -52,11 +52,6 @@ TextTable generation_table(const RunResult& r) {
   return t;
 }
 
-std::string length_interval(const Interval& b) {
-  if (!std::isfinite(b.low) || !std::isfinite(b.high)) return "-";
-  return interval_text(fmt::format("{:.2f}", b.low), fmt::format("{:.2f}", b.high));
-}
-
 TextTable acceptance_table(const RunResult& r) {
   TextTable t;
   t.title = "Acceptance by level";
@@ -75,7 +70,7 @@ TextTable acceptance_table(const RunResult& r) {
                         fmt::format("{}", level.rounds), rate(level.acceptance_rate()),
                         rate_interval(rates.low, rates.high, 3), rate(level.alpha()),
                         rate(level.accepted_per_drafted()), rate(level.mean_accepted_length()),
-                        length_interval(level.ci95 ? level.ci95->mean_accepted_length : none)});
+                        fixed_interval(level.ci95 ? level.ci95->mean_accepted_length : none, 2)});
     }
   }
   t.caption =

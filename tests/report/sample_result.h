@@ -1,7 +1,7 @@
 // A result with something in every field, for the tests of the printers. In a library of its own:
 // it takes a compiler seconds.
 #pragma once
-#include "triforce/report.h"
+#include "triforce/sweep.h"
 
 namespace triforce {
 
@@ -13,5 +13,10 @@ CaseResult sample_baseline();
 CaseResult sample_triforce();
 CaseResult sample_failure();  // of a method that ran out of memory
 RunResult sample_result();    // these three cases
+
+// The metric that is the time of a pass; the other way round it is pass_of().
+constexpr CaseMetric ms_of(Pass pass) {
+  return static_cast<CaseMetric>(static_cast<int>(CaseMetric::kPassMs) + static_cast<int>(pass));
+}
 
 }  // namespace triforce

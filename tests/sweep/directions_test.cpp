@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "report/sample_result.h"
 #include "statistics/by_prompt.h"
 
 namespace triforce {
