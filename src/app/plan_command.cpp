@@ -1,10 +1,9 @@
-#include <fmt/ranges.h>
-
 #include "app/commands.h"
 #include "app/input_files.h"
 #include "app/output_file.h"
 #include "app/plan_report.h"
 #include "app/prepare.h"
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

@@ -1,8 +1,8 @@
 #include "core/nearest_name.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {

@@ -1,9 +1,8 @@
 // Names of instruction levels.
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "cpu/workers.h"
+#include "triforce/format.h"
 
 namespace triforce::cpu {
 

@@ -1,12 +1,11 @@
 #include "host/cpu_model.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <fstream>
 #include <vector>
 
 #include "host/proc_fields.h"
+#include "triforce/format.h"
 
 namespace triforce {
 namespace {
