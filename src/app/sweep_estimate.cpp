@@ -38,14 +38,84 @@ class Estimate {
   }
 
   bool possible() const { return machine_ || read_gbs_; }
-  void add(const std::vector<SweepCase>& cases, const std::vector<std::size_t>& group);
-  std::string text() const;
+  void add(const std::vector<SweepCase>& cases, const std::vector<std::size_t>& group) {
+    std::set<std::string> baselines;
+    for (const std::size_t i : group) {
+      try {
+        add_case(*cases[i].config, group.size() > 1, baselines);
+      } catch (const Error&) {  // what it is refused for its row says
+        ++left_out_;
+      }
+    }
+  }
+
+  std::string text() const {
+    const char* const unlike =
+        machine_ ? "have no room there" : "have ranks or KV rows in host memory";
+    if (counted_ == 0) {
+      return fmt::format("No estimate of the time: all cases {}, or do not run.", unlike);
+    }
+    const std::string time = about_time((prefill_ms_ + decode_ms_) / 1e3);
+    std::string out =
+        machine_ ? fmt::format("About {} on {}, by the times of a token that plan predicts", time,
+                               machine_->name)
+                 : fmt::format(
+                       "About {} on this machine, by the bytes that passes read at {:.3g} "
+                       "GB/s (measured now)",
+                       time, *read_gbs_);
+    out += gemm_gflops_ ? fmt::format(" and prefill at {:.3g} GFLOP/s", *gemm_gflops_)
+                        : std::string(", prefill not counted");
+    out += "; loading the models is not counted";
+    if (left_out_ > 0) {
+      out += fmt::format(", nor are {} case{} that {}, or do not run", left_out_,
+                         left_out_ == 1 ? "" : "s", unlike);
+    }
+    return out + '.';
+  }
 
  private:
   // nullopt: such a case is not counted.
-  std::optional<Forecast> forecast_there(const RunConfig& c) const;
-  std::optional<Forecast> forecast_here(const RunConfig& c, bool prefills);
-  void add_case(const RunConfig& c, bool shares, std::set<std::string>& baselines);
+  std::optional<Forecast> forecast_there(const RunConfig& c) const {
+    const ModelPair models = choose_models(c, any_method(c.methods, &MethodSpec::has_drafter));
+    const PlanInput in = device_input(c, plan_input(c, models, DType::kF16, nullptr));
+    MachinePlan p = plan_for_machine(c, in, *machine_);
+    if (!p.refusal.empty() || !p.forecast.fits()) return std::nullopt;
+    return std::move(p.forecast);
+  }
+
+  std::optional<Forecast> forecast_here(const RunConfig& c, bool prefills) {
+    if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
+    PlanInput in = plan_input(c, choose_models(c, any_method(c.methods, &MethodSpec::has_drafter)),
+                              session_->dtype, session_->backend.get());
+    if (gemm_gflops_ && prefills) {
+      const double operations = static_cast<double>(c.prompts) * plan_memory(in).prefill_operations;
+      prefill_ms_ += operations / *gemm_gflops_ / 1e6;
+    }
+    in.backend = nullptr;
+    in.run.homes = {};
+    return make_forecast(machine_of(*read_gbs_), in, {c.auto_gamma, c.auto_inner_gamma});
+  }
+
+  void add_case(const RunConfig& c, bool shares, std::set<std::string>& baselines) {
+    const std::optional<Forecast> f =
+        machine_ ? forecast_there(c) : forecast_here(c, baselines.empty());
+    ++(f ? counted_ : left_out_);
+    if (!f) return;
+    const std::int64_t later = std::min(kLaterWarmupTokens, c.gen_len) * (c.prompts - 1);
+    const double tokens =
+        static_cast<double>(c.prompts * c.repetitions * c.gen_len) +
+        static_cast<double>(c.warmup) * static_cast<double>(c.gen_len + (shares ? later : 0));
+    const SamplingParams& s = c.speculation.sampling;
+    const std::string sampling =
+        fmt::format("{} {} {} {} {}", s.temperature, s.top_p, s.top_k,
+                    static_cast<int>(c.speculation.acceptance), c.speculation.ignore_eos);
+    const bool has_baseline =
+        std::find(c.methods.begin(), c.methods.end(), kBaselineMethod) != c.methods.end();
+    // Where cases sample alike their baseline is generated once.
+    if (baselines.insert(sampling).second && has_baseline)
+      decode_ms_ += tokens * f->autoregressive_ms;
+    for (const MethodForecast& m : f->methods) decode_ms_ += tokens * m.ms_per_token;
+  }
 
   std::optional<MachineSpec> machine_;
   std::optional<Session> session_;
@@ -53,83 +123,6 @@ class Estimate {
   double prefill_ms_ = 0, decode_ms_ = 0;
   std::int64_t counted_ = 0, left_out_ = 0;
 };
-
-std::optional<Forecast> Estimate::forecast_there(const RunConfig& c) const {
-  const ModelPair models = choose_models(c, any_method(c.methods, &MethodSpec::has_drafter));
-  const PlanInput in = device_input(c, plan_input(c, models, DType::kF16, nullptr));
-  MachinePlan p = plan_for_machine(c, in, *machine_);
-  if (!p.refusal.empty() || !p.forecast.fits()) return std::nullopt;
-  return std::move(p.forecast);
-}
-
-std::optional<Forecast> Estimate::forecast_here(const RunConfig& c, bool prefills) {
-  if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
-  PlanInput in = plan_input(c, choose_models(c, any_method(c.methods, &MethodSpec::has_drafter)),
-                            session_->dtype, session_->backend.get());
-  if (gemm_gflops_ && prefills) {
-    const double operations = static_cast<double>(c.prompts) * plan_memory(in).prefill_operations;
-    prefill_ms_ += operations / *gemm_gflops_ / 1e6;
-  }
-  in.backend = nullptr;
-  in.run.homes = {};
-  return make_forecast(machine_of(*read_gbs_), in, {c.auto_gamma, c.auto_inner_gamma});
-}
-
-void Estimate::add_case(const RunConfig& c, bool shares, std::set<std::string>& baselines) {
-  const std::optional<Forecast> f =
-      machine_ ? forecast_there(c) : forecast_here(c, baselines.empty());
-  ++(f ? counted_ : left_out_);
-  if (!f) return;
-  const std::int64_t later = std::min(kLaterWarmupTokens, c.gen_len) * (c.prompts - 1);
-  const double tokens =
-      static_cast<double>(c.prompts * c.repetitions * c.gen_len) +
-      static_cast<double>(c.warmup) * static_cast<double>(c.gen_len + (shares ? later : 0));
-  const SamplingParams& s = c.speculation.sampling;
-  const std::string sampling =
-      fmt::format("{} {} {} {} {}", s.temperature, s.top_p, s.top_k,
-                  static_cast<int>(c.speculation.acceptance), c.speculation.ignore_eos);
-  const bool has_baseline =
-      std::find(c.methods.begin(), c.methods.end(), kBaselineMethod) != c.methods.end();
-  // Where cases sample alike their baseline is generated once.
-  if (baselines.insert(sampling).second && has_baseline)
-    decode_ms_ += tokens * f->autoregressive_ms;
-  for (const MethodForecast& m : f->methods) decode_ms_ += tokens * m.ms_per_token;
-}
-
-void Estimate::add(const std::vector<SweepCase>& cases, const std::vector<std::size_t>& group) {
-  std::set<std::string> baselines;
-  for (const std::size_t i : group) {
-    try {
-      add_case(*cases[i].config, group.size() > 1, baselines);
-    } catch (const Error&) {  // what it is refused for its row says
-      ++left_out_;
-    }
-  }
-}
-
-std::string Estimate::text() const {
-  const char* const unlike =
-      machine_ ? "have no room there" : "have ranks or KV rows in host memory";
-  if (counted_ == 0) {
-    return fmt::format("No estimate of the time: all cases {}, or do not run.", unlike);
-  }
-  const std::string time = about_time((prefill_ms_ + decode_ms_) / 1e3);
-  std::string out = machine_
-                        ? fmt::format("About {} on {}, by the times of a token that plan predicts",
-                                      time, machine_->name)
-                        : fmt::format(
-                              "About {} on this machine, by the bytes that passes read at {:.3g} "
-                              "GB/s (measured now)",
-                              time, *read_gbs_);
-  out += gemm_gflops_ ? fmt::format(" and prefill at {:.3g} GFLOP/s", *gemm_gflops_)
-                      : std::string(", prefill not counted");
-  out += "; loading the models is not counted";
-  if (left_out_ > 0) {
-    out += fmt::format(", nor are {} case{} that {}, or do not run", left_out_,
-                       left_out_ == 1 ? "" : "s", unlike);
-  }
-  return out + '.';
-}
 
 }  // namespace
 

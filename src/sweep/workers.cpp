@@ -61,6 +61,15 @@ std::string how_it_ended(int status) {
                      WEXITSTATUS(status));
 }
 
+// The end that is read, and the one that is written.
+std::pair<Descriptor, Descriptor> open_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw_resources("PipeFailed", "a worker cannot be started: {}", std::strerror(errno));
+  }
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
 // A Worker is one process, and what has been heard of it.
 class Worker {
  public:
@@ -69,21 +78,149 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
   ~Worker() { end_group(); }
   // Returns when it has ended; false: a stop was requested.
-  bool run(std::chrono::milliseconds silence, std::chrono::milliseconds stop_limit);
+  bool run(std::chrono::milliseconds silence, std::chrono::milliseconds stop_limit) {
+    constexpr int kPollMs = 50;
+    start();
+    std::optional<Clock::time_point> kill_at;
+    bool ended = false, silent = false;
+    while (!ended) {
+      pollfd p{pipe_.get(), POLLIN, 0};
+      const bool readable = ::poll(&p, 1, kPollMs) > 0;
+      if (readable && !read_messages()) pipe_.reset();  // poll() takes a closed one for a pause
+      ended = has_ended();                              // ranks of its may still hold the pipe
+      const auto now = Clock::now();
+      if (const std::optional<int> signal = hooks_.stop_signal(); signal && !kill_at) {
+        kill_at = now + stop_limit;
+        ::kill(-pid_, *signal);
+      }
+      silent = silence.count() > 0 && now - heard_ > silence;
+      if (silent || (kill_at && now > *kill_at)) break;
+    }
+    const int status = end_group();
+    while (ended && pipe_ && is_readable() && read_messages()) {
+    }
+    if (kill_at) return false;
+    if (silent) {
+      blame(ExitCode::kInconclusive,
+            fmt::format("its process was silent for {} s and was ended",
+                        std::chrono::duration_cast<std::chrono::seconds>(silence).count()));
+    } else if (!left_.empty()) {
+      const bool by_code = WIFEXITED(status) && WEXITSTATUS(status) != 0;
+      blame(by_code ? static_cast<ExitCode>(WEXITSTATUS(status)) : ExitCode::kInternal,
+            how_it_ended(status));
+    }
+    return true;
+  }
 
  private:
-  void start();
-  [[noreturn]] void be(Descriptor pipe, Descriptor taken);
-  bool read_messages();
-  void take(const Message& m);
+  void start() {
+    auto [read_end, write_end] = open_pipe();
+    auto [taken_read, taken_write] = open_pipe();
+    const pid_t parent = ::getpid();
+    pid_ = ::fork();
+    if (pid_ < 0) {
+      throw_resources("ForkFailed", "a worker cannot be started: {}", std::strerror(errno));
+    }
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) ::_exit(0);  // it had ended before that
+      ::setpgid(0, 0);
+      read_end.reset();
+      taken_write.reset();
+      be(std::move(write_end), std::move(taken_read));
+    }
+    ::setpgid(pid_, pid_);  // whoever of the two comes first
+    pipe_ = std::move(read_end);
+    taken_ = std::move(taken_write);
+    heard_ = Clock::now();
+  }
+
+  [[noreturn]] void be(Descriptor pipe, Descriptor taken) {
+    WorkerReport report(std::move(pipe), std::move(taken));
+    const ExitCode code = hooks_.measure(left_, report);
+    ::_exit(static_cast<int>(code));  // what this process has of the other's is not its to end
+  }
+
+  // Reads what there is. false: the worker has closed its end.
+  bool read_messages() {
+    std::array<char, 65536> bytes{};
+    const ssize_t n = ::read(pipe_.get(), bytes.data(), bytes.size());
+    if (n < 0) return errno == EINTR || errno == EAGAIN;
+    reader_.add({bytes.data(), static_cast<std::size_t>(n)});
+    while (const std::optional<Message> m = reader_.next()) take(*m);
+    return n > 0;
+  }
+
+  void take(const Message& m) {
+    heard_ = Clock::now();
+    switch (m.kind) {
+      case kStep:
+        current_ = m.number;
+        break;
+      case kTold: {
+        if (is_left(m.number)) hooks_.on_told(m.number, m.text);
+        const char byte = 0;
+        // Where it has ended meanwhile, nobody waits.
+        while (::write(taken_.get(), &byte, 1) < 0 && errno == EINTR) {
+        }
+        break;
+      }
+      case kRow:
+        if (!is_left(m.number)) break;
+        finish(m.number);
+        reported_ = true;
+        hooks_.on_row(m.number, m.text);
+        break;
+      default: {
+        const std::vector<std::size_t> all = std::exchange(left_, {});
+        for (const std::size_t number : all) {
+          hooks_.on_failure(number, static_cast<ExitCode>(m.number), m.text);
+        }
+      }
+    }
+  }
+
   void finish(std::size_t number) { std::erase(left_, number); }
   bool is_left(std::size_t number) const {
     return std::find(left_.begin(), left_.end(), number) != left_.end();
   }
-  bool is_readable() const;
-  bool has_ended() const;
-  int end_group();
-  void blame(ExitCode code, const std::string& reason);
+  bool is_readable() const {
+    pollfd p{pipe_.get(), POLLIN, 0};
+    return ::poll(&p, 1, 0) > 0;
+  }
+
+  // Its number is its own until end_group() has waited for it.
+  bool has_ended() const {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == pid_;
+  }
+
+  // Kills what is left of it, ranks that outlive their leader too; how it ended, as waitpid() says.
+  int end_group() {
+    int status = 0;
+    if (pid_ <= 0) return status;
+    ::kill(-pid_, SIGKILL);
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = -1;
+    return status;
+  }
+
+  // The case at work has failed, or all where none was. One that had rows to report leaves the
+  // others to the next worker.
+  void blame(ExitCode code, const std::string& reason) {
+    std::vector<std::size_t> failed;
+    if (current_ && is_left(*current_)) {
+      failed = {*current_};
+    } else if (!reported_) {
+      failed = left_;
+    }
+    for (const std::size_t number : failed) {
+      finish(number);
+      hooks_.on_failure(number, code, reason);
+    }
+  }
 
   std::vector<std::size_t>& left_;
   const WorkerHooks& hooks_;
@@ -94,154 +231,6 @@ class Worker {
   std::optional<std::size_t> current_;
   bool reported_ = false;  // a row
 };
-
-// The end that is read, and the one that is written.
-std::pair<Descriptor, Descriptor> open_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw_resources("PipeFailed", "a worker cannot be started: {}", std::strerror(errno));
-  }
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
-void Worker::start() {
-  auto [read_end, write_end] = open_pipe();
-  auto [taken_read, taken_write] = open_pipe();
-  const pid_t parent = ::getpid();
-  pid_ = ::fork();
-  if (pid_ < 0) {
-    throw_resources("ForkFailed", "a worker cannot be started: {}", std::strerror(errno));
-  }
-  if (pid_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(0);  // it had ended before that
-    ::setpgid(0, 0);
-    read_end.reset();
-    taken_write.reset();
-    be(std::move(write_end), std::move(taken_read));
-  }
-  ::setpgid(pid_, pid_);  // whoever of the two comes first
-  pipe_ = std::move(read_end);
-  taken_ = std::move(taken_write);
-  heard_ = Clock::now();
-}
-
-void Worker::be(Descriptor pipe, Descriptor taken) {
-  WorkerReport report(std::move(pipe), std::move(taken));
-  const ExitCode code = hooks_.measure(left_, report);
-  ::_exit(static_cast<int>(code));  // what this process has of the other's is not its to end
-}
-
-void Worker::take(const Message& m) {
-  heard_ = Clock::now();
-  switch (m.kind) {
-    case kStep:
-      current_ = m.number;
-      break;
-    case kTold: {
-      if (is_left(m.number)) hooks_.on_told(m.number, m.text);
-      const char byte = 0;
-      // Where it has ended meanwhile, nobody waits.
-      while (::write(taken_.get(), &byte, 1) < 0 && errno == EINTR) {
-      }
-      break;
-    }
-    case kRow:
-      if (!is_left(m.number)) break;
-      finish(m.number);
-      reported_ = true;
-      hooks_.on_row(m.number, m.text);
-      break;
-    default: {
-      const std::vector<std::size_t> all = std::exchange(left_, {});
-      for (const std::size_t number : all) {
-        hooks_.on_failure(number, static_cast<ExitCode>(m.number), m.text);
-      }
-    }
-  }
-}
-
-// Reads what there is. false: the worker has closed its end.
-bool Worker::read_messages() {
-  std::array<char, 65536> bytes{};
-  const ssize_t n = ::read(pipe_.get(), bytes.data(), bytes.size());
-  if (n < 0) return errno == EINTR || errno == EAGAIN;
-  reader_.add({bytes.data(), static_cast<std::size_t>(n)});
-  while (const std::optional<Message> m = reader_.next()) take(*m);
-  return n > 0;
-}
-
-bool Worker::is_readable() const {
-  pollfd p{pipe_.get(), POLLIN, 0};
-  return ::poll(&p, 1, 0) > 0;
-}
-
-// Its number is its own until end_group() has waited for it.
-bool Worker::has_ended() const {
-  siginfo_t info{};
-  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-         info.si_pid == pid_;
-}
-
-// Kills what is left of it, ranks that outlive their leader too; how it ended, as waitpid() says.
-int Worker::end_group() {
-  int status = 0;
-  if (pid_ <= 0) return status;
-  ::kill(-pid_, SIGKILL);
-  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-  }
-  pid_ = -1;
-  return status;
-}
-
-// The case at work has failed, or all where none was. One that had rows to report leaves the others
-// to the next worker.
-void Worker::blame(ExitCode code, const std::string& reason) {
-  std::vector<std::size_t> failed;
-  if (current_ && is_left(*current_)) {
-    failed = {*current_};
-  } else if (!reported_) {
-    failed = left_;
-  }
-  for (const std::size_t number : failed) {
-    finish(number);
-    hooks_.on_failure(number, code, reason);
-  }
-}
-
-bool Worker::run(std::chrono::milliseconds silence, std::chrono::milliseconds stop_limit) {
-  constexpr int kPollMs = 50;
-  start();
-  std::optional<Clock::time_point> kill_at;
-  bool ended = false, silent = false;
-  while (!ended) {
-    pollfd p{pipe_.get(), POLLIN, 0};
-    const bool readable = ::poll(&p, 1, kPollMs) > 0;
-    if (readable && !read_messages()) pipe_.reset();  // poll() takes a closed one for a pause
-    ended = has_ended();                              // ranks of its may still hold the pipe
-    const auto now = Clock::now();
-    if (const std::optional<int> signal = hooks_.stop_signal(); signal && !kill_at) {
-      kill_at = now + stop_limit;
-      ::kill(-pid_, *signal);
-    }
-    silent = silence.count() > 0 && now - heard_ > silence;
-    if (silent || (kill_at && now > *kill_at)) break;
-  }
-  const int status = end_group();
-  while (ended && pipe_ && is_readable() && read_messages()) {
-  }
-  if (kill_at) return false;
-  if (silent) {
-    blame(ExitCode::kInconclusive,
-          fmt::format("its process was silent for {} s and was ended",
-                      std::chrono::duration_cast<std::chrono::seconds>(silence).count()));
-  } else if (!left_.empty()) {
-    const bool by_code = WIFEXITED(status) && WEXITSTATUS(status) != 0;
-    blame(by_code ? static_cast<ExitCode>(WEXITSTATUS(status)) : ExitCode::kInternal,
-          how_it_ended(status));
-  }
-  return true;
-}
 
 }  // namespace
 
