@@ -26,16 +26,14 @@ std::vector<double> unconditional_rate_per_position(const LevelCounters& level);
 struct Interval {
   double low = 0, high = 0;
 };
-template <class V>
-void fields(V& v, Interval& b) {
+void fields(auto& v, Interval& b) {
   v("low", b.low, "lower end");
   v("high", b.high, "upper end");
 }
 struct PositionIntervals {
   std::vector<double> low, high;
 };
-template <class V>
-void fields(V& v, PositionIntervals& b) {
+void fields(auto& v, PositionIntervals& b) {
   v("low", b.low, "[i]: lower end");
   v("high", b.high, "[i]: upper end");
 }
@@ -45,8 +43,7 @@ struct LevelIntervals {
   Interval acceptance_rate, alpha, accepted_per_drafted, mean_accepted_length;
   PositionIntervals rate_per_position, unconditional_rate_per_position;
 };
-template <class V>
-void fields(V& v, LevelIntervals& i) {
+void fields(auto& v, LevelIntervals& i) {
   v("over", i.over,
     "prompts, or repetitions: of the only prompt, so that it says nothing of other prompts");
   v("acceptance_rate", i.acceptance_rate, "of acceptance_rate");
@@ -63,8 +60,7 @@ struct LevelResult : LevelCounters {
   std::optional<LevelIntervals> ci95;
 };
 
-template <class V>
-void fields(V& v, LevelCounters& l) {
+void fields(auto& v, LevelCounters& l) {
   v("name", l.name,
     "level: inner (the target with a small cache verifies), middle (above that with another one; "
     "of three levels) or outer (with its full cache)");
@@ -80,8 +76,7 @@ void fields(V& v, LevelCounters& l) {
     "[i]: of those, rounds that accepted it (vLLM: num_accepted_tokens_per_pos)");
   v("histogram", l.histogram, "[k]: rounds with k proposals accepted");
 }
-template <class V>
-void acceptance_fields(V& v, LevelResult& l) {
+void acceptance_fields(auto& v, LevelResult& l) {
   fields(v, static_cast<LevelCounters&>(l));
   v.derived("acceptance_rate", l.acceptance_rate(),
             "accepted / (accepted + rejected): tokens after a rejection are not counted");

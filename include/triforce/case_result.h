@@ -35,8 +35,7 @@ struct Validity {
   bool comparable = true;
   std::vector<std::string> reasons, notes;
 };
-template <class V>
-void fields(V& v, Validity& x) {
+void fields(auto& v, Validity& x) {
   v("comparable", x.comparable, "whether the figures may be compared with those of other runs");
   v("reasons", x.reasons, "why not, one line each");
   v("notes", x.notes, "what else a reader should know, one line each; no reason against comparing");
@@ -46,8 +45,7 @@ struct TaggedBytes {
   std::array<std::int64_t, kMemTags> bytes{};  // by MemTag
   std::int64_t total() const;
 };
-template <class V>
-void fields(V& v, TaggedBytes& t) {
+void fields(auto& v, TaggedBytes& t) {
   for (std::size_t i = 0; i < kMemTags; ++i) {
     v(kMemTagTexts[i].key, t.bytes[i], kMemTagTexts[i].what);
   }
@@ -60,8 +58,7 @@ struct MemoryResult {
   std::optional<std::int64_t> peak_process_bytes;
   std::optional<std::int64_t> near_kv_heads, bus_kv_heads, host_kv_heads;
 };
-template <class V>
-void fields(V& v, MemoryResult& m) {
+void fields(auto& v, MemoryResult& m) {
   v("planned", m.planned, "computed before the run, by purpose");
   v("peak", m.peak, "allocated at most, by purpose");
   v("peak_device_bytes", m.peak_device_bytes, "allocated at most on the GPU, bytes");
@@ -80,8 +77,7 @@ struct Divergence {
   std::int64_t position = 0;
   std::optional<Token> expected, found;
 };
-template <class V>
-void fields(V& v, Divergence& d) {
+void fields(auto& v, Divergence& d) {
   v("prompt", d.prompt, "index of the prompt");
   v("repetition", d.repetition, "index of the repetition");
   v("position", d.position, "index in the generated tokens");
@@ -108,8 +104,7 @@ struct Lossless {
   std::optional<double> top2_margin;
   std::optional<double> equal_tokens;
 };
-template <class V>
-void fields(V& v, Lossless& l) {
+void fields(auto& v, Lossless& l) {
   v("mode", l.mode,
     "baseline: the stream the others are compared with; tokens: every token must equal the "
     "baseline's; distribution: equal in distribution only; none: synthetic acceptance; lossy: "
@@ -135,8 +130,7 @@ struct PromptOutput {
   std::vector<std::int64_t> text_ends;
   std::string sha256;
 };
-template <class V>
-void fields(V& v, PromptOutput& o) {
+void fields(auto& v, PromptOutput& o) {
   v("prompt", o.prompt, "index of the prompt");
   v("repetition", o.repetition, "index of the repetition");
   v("tokens", o.tokens, "generated ids");
@@ -155,8 +149,7 @@ struct AfterPrompt {
   std::optional<std::vector<Token>> top_tokens;
   std::optional<std::vector<double>> top_probs;
 };
-template <class V>
-void fields(V& v, AfterPrompt& a) {
+void fields(auto& v, AfterPrompt& a) {
   v("prompt", a.prompt, "index of the prompt");
   v("chunks", a.chunks,
     "[layer][KV head][i]: chunks of chunk_size tokens that the retrieval cache selected, 0 the "
@@ -189,14 +182,12 @@ struct RecoveryResult {
   std::vector<OfPrompt> by_prompt;
   std::vector<Group> by_age;
 };
-template <class V>
-void fields(V& v, RecoveryResult::OfPrompt& p) {
+void fields(auto& v, RecoveryResult::OfPrompt& p) {
   v("prompt", p.prompt, "index of the prompt");
   v("rows", p.rows, "verifications");
   v("mean", p.mean, "as that of all rows");
 }
-template <class V>
-void fields(V& v, RecoveryResult::Group& g) {
+void fields(auto& v, RecoveryResult::Group& g) {
   v("from_tokens", g.from_tokens,
     "least tokens from the one that selected what the small cache held to the row's");
   v("to_tokens", g.to_tokens, "most");
@@ -204,8 +195,7 @@ void fields(V& v, RecoveryResult::Group& g) {
   v("mean", g.mean, "as that of all rows");
   v("by_layer", g.by_layer, "as that of all rows");
 }
-template <class V>
-void fields(V& v, RecoveryResult& r) {
+void fields(auto& v, RecoveryResult& r) {
   v("rows", r.rows, "verifications, of each the first row");
   v("mean", r.mean,
     "of its attention over the whole sequence with the full cache, the share on tokens that the "
@@ -234,8 +224,7 @@ struct CopiedResult {
     return static_cast<double>(whole_generations) / static_cast<double>(generations);
   }
 };
-template <class V>
-void fields(V& v, CopiedResult& c) {
+void fields(auto& v, CopiedResult& c) {
   v("generations", c.generations, "timed samples");
   v("whole_generations", c.whole_generations, "of those, with every token that was asked for");
   v("asked_tokens", c.asked_tokens, "tokens of the pass keys, of each the first gen_len");
@@ -270,8 +259,7 @@ struct CaseResult {
   std::vector<PromptOutput> output;
   std::vector<AfterPrompt> after_prompt;
 };
-template <class V>
-void fields(V& v, CaseResult& c) {
+void fields(auto& v, CaseResult& c) {
   v("case_id", c.case_id,
     "hash of what decides tokens and counters; equal cases of two runs have equal ones");
   v("timing_id", c.timing_id, "hash of that and of what decides times: machine and threads");

@@ -27,8 +27,7 @@ struct CompareOptions {
   // Times that each file must have each case, whose samples are pooled; 0: new as often as base.
   int runs = 0;
 };
-template <class V>
-void fields(V& v, CompareOptions& o) {
+void fields(auto& v, CompareOptions& o) {
   v("exact", o.exact, "whether tokens and counters had to be equal");
   v("acceptance_threshold", o.acceptance_threshold, "most that an acceptance rate may fall by");
   v("latency_threshold", o.latency_threshold, "largest ratio of times per token");
@@ -81,8 +80,7 @@ struct MetricComparison {
     reason = std::move(its_reason);
   }
 };
-template <class V>
-void fields(V& v, MetricComparison& m) {
+void fields(auto& v, MetricComparison& m) {
   v("metric", m.metric,
     "case (whether it can be compared), lossless, tokens, counters, acceptance.inner, "
     "acceptance.outer or ms_per_token");
@@ -125,8 +123,7 @@ struct CaseComparison {
   std::string case_id, label, method;
   std::vector<MetricComparison> metrics;
 };
-template <class V>
-void fields(V& v, CaseComparison& c) {
+void fields(auto& v, CaseComparison& c) {
   v("case_id", c.case_id, "as in both results");
   v("label", c.label, "name of the case, with the beginning of case_id where names repeat");
   v("method", c.method, "as in the result");
@@ -138,8 +135,7 @@ struct ComparedFile {
   std::string file;
   std::vector<std::string> run_ids, commits, machines;
 };
-template <class V>
-void fields(V& v, ComparedFile& f) {
+void fields(auto& v, ComparedFile& f) {
   v("file", f.file, "as given");
   v("run_ids", f.run_ids, "of its runs");
   v("commits", f.commits, "that built the programs, each once; \"+\" at the end: with changes");
@@ -154,8 +150,7 @@ struct Comparison {
   std::vector<CaseComparison> cases;
   std::vector<std::string> notes;
 };
-template <class V>
-void fields(V& v, Comparison& c) {
+void fields(auto& v, Comparison& c) {
   v.constant("schema", kComparisonSchema, "format of this document");
   v("exit_code", c.exit_code, "0: no regression, 1: regression, 8: cannot be decided");
   v("verdict", c.verdict, "what came out, in words");

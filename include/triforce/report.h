@@ -27,8 +27,7 @@ struct SweepPlace {
 
   friend bool operator==(const SweepPlace&, const SweepPlace&) = default;
 };
-template <class V>
-void fields(V& v, SweepPlace& p) {
+void fields(auto& v, SweepPlace& p) {
   v("case", p.number, "number of the case, from 1");
   v("recipe", p.recipe, "name of its experiment; null: options of the command line alone");
 }
@@ -41,21 +40,18 @@ struct RunResult {
   std::vector<CaseResult> cases;
 };
 // These fields of the run stand in its document.
-template <class V>
-void run_fields(V& v, RunResult& r) {
+void run_fields(auto& v, RunResult& r) {
   v.constant("schema", kResultSchema, "format of this document");
   v("run_id", r.run_id, "start of the run and a hash");
   v("exit_code", r.exit_code, "exit status of the program");
   v("context", r.context, "machine, build and command line");
 }
 // And in a line of JSONL or CSV, which stands alone; a sweep's document says it beside the run.
-template <class V>
-void line_fields(V& v, RunResult& r) {
+void line_fields(auto& v, RunResult& r) {
   run_fields(v, r);
   v("sweep", r.sweep, "which case of a sweep it was; null: of none");
 }
-template <class V>
-void fields(V& v, RunResult& r) {
+void fields(auto& v, RunResult& r) {
   run_fields(v, r);
   v("cases", r.cases, "one per method");
 }

@@ -10,8 +10,7 @@ namespace triforce {
 struct ClockRange {
   double min = 0, mean = 0, max = 0;
 };
-template <class V>
-void fields(V& v, ClockRange& c) {
+void fields(auto& v, ClockRange& c) {
   v("min", c.min, "lowest clock seen, MHz");
   v("mean", c.mean, "mean clock, MHz");
   v("max", c.max, "highest clock seen, MHz");
@@ -23,8 +22,7 @@ struct HybridSplit {
   std::int64_t rows = 0;
   int kv_heads = 0;
 };
-template <class V>
-void fields(V& v, HybridSplit& s) {
+void fields(auto& v, HybridSplit& s) {
   v("bus_gbs", s.bus_gbs,
     "KV rows brought over the bus while the host computes attention, 1e9 bytes/s, measured; of "
     "ranks the lowest; null: there is no bus");
@@ -43,8 +41,7 @@ struct MachineLoad {
   std::optional<int> processes = std::nullopt;
   std::optional<double> throttled = std::nullopt;
 };
-template <class V>
-void fields(V& v, MachineLoad& l) {
+void fields(auto& v, MachineLoad& l) {
   v("processors", l.processors, "processors that processes of this run may run on");
   v("own", l.own, "of these, kept busy by these processes");
   v("other", l.other, "by other processes");
@@ -80,8 +77,7 @@ struct ResultContext {
   std::string start;
   std::optional<std::string> end;
 };
-template <class V>
-void fields(V& v, ResultContext& c) {
+void fields(auto& v, ResultContext& c) {
   v("version", c.version, "version of this program");
   v("commit", c.commit, "its git commit; null: not built from a git work tree");
   v("dirty", c.dirty, "whether the work tree had changes");
@@ -134,8 +130,7 @@ struct ModelInfo {
   std::optional<std::vector<std::int32_t>> generation_eos;
   std::optional<std::uint64_t> random_seed;  // set: random weights
 };
-template <class V>
-void fields(V& v, ModelInfo& m) {
+void fields(auto& v, ModelInfo& m) {
   v("name", m.name, "folder or preset");
   v("arch", m.arch, "architecture, as config.json names it");
   v("layers", m.layers, "layers");
@@ -161,8 +156,7 @@ struct DataInfo {
   std::int64_t n_prompts = 0, n_skipped = 0;
   bool bytes_as_ids = false;
 };
-template <class V>
-void fields(V& v, DataInfo& d) {
+void fields(auto& v, DataInfo& d) {
   v("kind", d.kind, "data set or file");
   v("sha256", d.sha256, "SHA-256 of the data file or of the generated text, hex; null: neither");
   v("n_prompts", d.n_prompts, "prompts used");

@@ -61,8 +61,7 @@ struct PublishedPoint {
   std::optional<double> pass_ms;
   std::optional<std::string> needs;
 };
-template <class V>
-void fields(V& v, PublishedPoint& p) {
+void fields(auto& v, PublishedPoint& p) {
   v("method", p.method, "name of the method here, or there");
   v("setting", p.setting,
     "options that differ among the experiment's cases, at the paper's size, or words");
@@ -94,8 +93,7 @@ struct DirectionSide {
   std::string method, options;
   std::optional<double> value;
 };
-template <class V>
-void fields(V& v, DirectionSide& s) {
+void fields(auto& v, DirectionSide& s) {
   v("case", s.number, "number of the case; null: no case has these options");
   v("method", s.method, "its method; empty without a case");
   v("options", s.options, "what tells it from the experiment's other cases");
@@ -117,8 +115,7 @@ struct SweepDirection {
 
   bool is_difference() const { return is_rate(metric); }
 };
-template <class V>
-void fields(V& v, SweepDirection& d) {
+void fields(auto& v, SweepDirection& d) {
   v("text", d.text, "what the experiment is to show");
   v("metric", d.metric, "figure of both sides");
   v("relation", d.relation, "of side to than");
@@ -147,8 +144,7 @@ struct SweepRecipe {
   std::vector<CaseMetric> columns = {};
   std::vector<SweepDirection> directions = {};
 };
-template <class V>
-void fields(V& v, SweepRecipe& r) {
+void fields(auto& v, SweepRecipe& r) {
   v("name", r.name, "size and name, or file");
   v("title", r.title, "which experiment it is");
   v("source", r.source, "of the experiment");
@@ -163,8 +159,7 @@ struct SweepRow : SweepPlace {
   std::vector<Param> options;
   RunResult result;
 };
-template <class V>
-void fields(V& v, SweepRow& r) {
+void fields(auto& v, SweepRow& r) {
   fields(v, static_cast<SweepPlace&>(r));
   v("options", r.options, "the options that tell the cases apart");
   v("result", r.result, "what `run` with the case's options would have written");
@@ -174,8 +169,7 @@ struct SweepResult {
   std::vector<SweepRecipe> recipes;
   std::vector<SweepRow> rows;
 };
-template <class V>
-void fields(V& v, SweepResult& s) {
+void fields(auto& v, SweepResult& s) {
   v.constant("schema", kSweepSchema, "format of this document");
   v("recipes", s.recipes, "the experiments that its cases are of");
   v("cases", s.rows,

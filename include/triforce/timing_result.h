@@ -30,8 +30,7 @@ struct Sample {
   // Not finite without tokens.
   double ms_per_token() const { return decode_ms / static_cast<double>(tokens); }
 };
-template <class V>
-void fields(V& v, Sample& s) {
+void fields(auto& v, Sample& s) {
   v("prompt", s.prompt, "index of the prompt");
   v("repetition", s.repetition, "index of the repetition");
   v("warmup", s.warmup, "a warm-up: left out of statistics and counters");
@@ -56,8 +55,7 @@ struct Distribution {
   std::optional<IntervalOver> ci95_over;
   std::optional<double> mean, median, stddev, min, max, p90, p95, p99;
 };
-template <class V>
-void fields(V& v, Distribution& d) {
+void fields(auto& v, Distribution& d) {
   v("n", d.n, "timed samples");
   v("geometric_mean", d.geometric_mean,
     "geometric mean over the prompts of the geometric mean of each prompt's samples");
@@ -87,8 +85,7 @@ struct Timing {
   std::optional<double> noise_pct;
   std::vector<Sample> samples;
 };
-template <class V>
-void fields(V& v, Timing& t) {
+void fields(auto& v, Timing& t) {
   const auto fill = [&](const PassSpec& p) {
     v(p.fill_name, t.fill_ms[p.pass], p.fill_description);
   };
@@ -115,8 +112,7 @@ void fields(V& v, Timing& t) {
   v("samples", t.samples, "every generation, warm-ups included");
 }
 
-template <class V>
-void fields(V& v, PhaseTimes& p) {
+void fields(auto& v, PhaseTimes& p) {
   for (const PassSpec& pass : kPassTable) {
     v(pass.name, p[static_cast<std::size_t>(pass.pass)], pass.label);
   }
@@ -138,8 +134,7 @@ struct PassTraffic {
   std::optional<double> bus_gbs, fraction_h2d;
   std::vector<double> ms_per_pass_of_prompt = {};  // NaN: not measured
 };
-template <class V>
-void fields(V& v, PassTraffic& t) {
+void fields(auto& v, PassTraffic& t) {
   v("pass", t.pass, "name of the pass, as in chain");
   v("bytes_per_pass", t.bytes_per_pass, "weights and KV cache, each read once, bytes");
   v("passes_per_token", t.passes_per_token, "over the timed samples");
@@ -161,8 +156,7 @@ struct StepResult {
   std::int64_t rows = 0;
   std::optional<double> ms, one_row_ms;
 };
-template <class V>
-void fields(V& v, StepResult& s) {
+void fields(auto& v, StepResult& s) {
   v("pass", s.pass, "name of the pass, as in chain");
   v("rows", s.rows, "of one pass: 1 of what proposes, else 1 more than its gamma");
   v("ms", s.ms, "one pass of so many rows, ms; null: not measured");
@@ -177,8 +171,7 @@ struct Speedup {
   std::optional<double> end_to_end, end_to_end_ci95_low, end_to_end_ci95_high;
   std::optional<std::int64_t> break_even_tokens;
 };
-template <class V>
-void fields(V& v, Speedup& s) {
+void fields(auto& v, Speedup& s) {
   v("baseline", s.baseline, "name of the case that this one is compared with");
   v("value", s.value,
     "time per token of the baseline over that of this case: geometric mean over the prompts, each "

@@ -11,8 +11,7 @@ struct CaseGammas {
   int gamma = 0, inner_gamma = 0;
   bool chosen = false;
 };
-template <class V>
-void fields(V& v, CaseGammas& g) {
+void fields(auto& v, CaseGammas& g) {
   v("gamma", g.gamma, "tokens asked for per outer verification (the paper's gamma2)");
   v("inner_gamma", g.inner_gamma, "tokens asked for per inner verification (the paper's gamma1)");
   v("chosen", g.chosen, "chosen by auto from measured steps");
@@ -25,8 +24,7 @@ struct TunedSetting {
   std::optional<int> inner_gamma;
   bool operator==(const TunedSetting&) const = default;
 };
-template <class V>
-void fields(V& v, TunedSetting& s) {
+void fields(auto& v, TunedSetting& s) {
   v("budget", s.budget, "tokens in the target's small cache; null: this method has none");
   v("gamma", s.gamma,
     "tokens asked for per outer verification; 0: do not speculate, the full cache's own passes are "
@@ -41,8 +39,7 @@ struct TuningDefaults {
   double predicted_ms_per_token = 0;
   std::optional<double> measured_ms_per_token, best_measured_ms_per_token;
 };
-template <class V>
-void fields(V& v, TuningDefaults& d) {
+void fields(auto& v, TuningDefaults& d) {
   v("setting", d.setting, "default for each size that is auto, as given for the others");
   v("predicted_ms_per_token", d.predicted_ms_per_token, "predicted, ms");
   v("measured_ms_per_token", d.measured_ms_per_token,
@@ -57,8 +54,7 @@ struct TuningPoint {
   double ms_per_token = 0;
   std::optional<double> outer_alpha, inner_alpha;
 };
-template <class V>
-void fields(V& v, TuningPoint& p) {
+void fields(auto& v, TuningPoint& p) {
   v("context", p.context, "tokens of the prompt");
   v("setting", p.setting, "the sizes; the inner gamma is the best one of budget and gamma");
   v("predicted_ms_per_token", p.ms_per_token, "predicted, ms");
@@ -83,8 +79,7 @@ struct CaseTuning {
   // Over autoregressive decoding, measured on the same prompts in between.
   double predicted_speedup() const { return autoregressive_ms_per_token / predicted_ms_per_token; }
 };
-template <class V>
-void fields(V& v, CaseTuning& t) {
+void fields(auto& v, CaseTuning& t) {
   v("chosen", t.chosen,
     "the settings with which the case was measured: of least predicted time, unless overruled");
   v("overruled", t.overruled,

@@ -11,8 +11,7 @@
 namespace triforce {
 
 // ---- What --json says
-template <class V>
-void fields(V& v, RopeScaling& r) {
+void fields(auto& v, RopeScaling& r) {
   using Kind = RopeScaling::Kind;
   const bool yarn = r.kind == Kind::kYarn, llama3 = r.kind == Kind::kLlama3;
   v.derived("kind", std::string(to_string(r.kind)), "linear, yarn or llama3");
@@ -24,8 +23,7 @@ void fields(V& v, RopeScaling& r) {
   if (llama3) v("low_freq_factor", r.low_freq_factor, "of the original length");
   if (llama3) v("high_freq_factor", r.high_freq_factor, "of the original length");
 }
-template <class V>
-void fields(V& v, ModelConfig& c) {
+void fields(auto& v, ModelConfig& c) {
   const auto none_below_0 = [](int id) { return id < 0 ? std::nullopt : std::optional(id); };
   v("name", c.name, "folder or preset");
   v("layers", c.layers, "layers");
@@ -48,15 +46,13 @@ void fields(V& v, ModelConfig& c) {
   v.derived("n_params", c.parameters(), "parameters");
   v.derived("kv_bytes_per_token_f16", c.kv_bytes_per_token(DType::kF16), "in 16 bits, bytes");
 }
-template <class V>
-void fields(V& v, TensorInfo& t) {
+void fields(auto& v, TensorInfo& t) {
   v("name", t.name, "tensor");
   v("dtype", t.dtype, "as the file names it");
   v("shape", t.shape, "elements, outermost first");
   v.derived("bytes", t.end - t.begin, "bytes");
 }
-template <class V>
-void fields(V& v, CheckpointSummary& s) {
+void fields(auto& v, CheckpointSummary& s) {
   v.constant("schema", "triforce-bench.inspect/2", "format of this document");
   v("path", s.path, "as given");
   v("files", s.files, "names of the weight files");

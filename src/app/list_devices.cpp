@@ -22,8 +22,7 @@ struct DeviceEntry {
   std::optional<std::int64_t> memory_bytes, available_bytes;
   std::vector<std::string> notes;
 };
-template <class V>
-void fields(V& v, DeviceEntry& d) {
+void fields(auto& v, DeviceEntry& d) {
   v("device", d.device, "value of --device");
   v("model", d.model, "processor or GPU");
   v("threads", d.threads, "cores this process may run on; null: a GPU");
@@ -41,8 +40,7 @@ struct DeviceList {
   std::vector<DeviceEntry> devices;
   std::string reason;  // why there is no GPU
 };
-template <class V>
-void fields(V& v, DeviceList& l) {
+void fields(auto& v, DeviceList& l) {
   v.constant("schema", "triforce-bench.devices/1", "format of this document");
   v("cuda", l.cuda, "whether this program was built with CUDA");
   v("devices", l.devices, "the processor, then the GPUs");

@@ -2,7 +2,7 @@
 //
 //   struct ClockRange { double min, max; };
 //   template <class V>
-//   void fields(V& v, ClockRange& c) {
+//   void fields(auto& v, ClockRange& c) {
 //     v("min", c.min, "lowest clock seen, MHz");
 //     v("max", c.max, "highest clock seen, MHz");
 //   }

@@ -23,8 +23,7 @@ struct MachineSpec {
   bool unified_memory = false;
 };
 // The members of a machine file.
-template <class V>
-void fields(V& v, MachineSpec& m) {
+void fields(auto& v, MachineSpec& m) {
   v("name", m.name, "the machine, with the memory that its GPUs are known by");
   v("gpus", m.gpus, "GPUs, all alike; a run uses all of them, one rank each");
   v("gpu_memory_bytes", m.gpu_memory_bytes, "memory of each GPU, bytes");

@@ -13,8 +13,7 @@ namespace {
 
 constexpr const char* kSource = "published.json";
 
-template <class V>
-void fields(V& v, PublishedResult& r) {
+void fields(auto& v, PublishedResult& r) {
   v("machine", r.machine);
   v("target", r.target);
   v("method", r.method);
@@ -45,8 +44,7 @@ void fields(V& v, PublishedResult& r) {
   v("source", r.source);
 }
 
-template <class V>
-void fields(V& v, PublishedElsewhere& r) {
+void fields(auto& v, PublishedElsewhere& r) {
   v("method", r.method);
   v("setting", r.setting);
   v("speedup", r.speedup);

@@ -15,20 +15,17 @@
 
 namespace triforce {
 
-template <class V>
-void fields(V& v, RecoveryCounters::Group& g) {
+void fields(auto& v, RecoveryCounters::Group& g) {
   v("from_tokens", g.from_tokens, "tokens since the selection, at least");
   v("rows", g.rows, "rows");
   v("by_layer", g.by_layer, "[layer]: sum of the shares over the rows");
 }
-template <class V>
-void fields(V& v, RecoveryCounters& r) {
+void fields(auto& v, RecoveryCounters& r) {
   v("rows", r.rows, "rows");
   v("by_layer", r.by_layer, "[layer]: sum of the shares over the rows");
   v("by_age", r.by_age, "the same by the age of the selection");
 }
-template <class V>
-void fields(V& v, RunMetrics& m) {
+void fields(auto& v, RunMetrics& m) {
   v("tokens", m.tokens, "generated ids");
   v("origins", m.origins, "per token, the level that produced it");
   v("decode_ms", m.decode_ms, "from the first decode pass to the last token, ms");
@@ -39,8 +36,7 @@ void fields(V& v, RunMetrics& m) {
   v("recovery", m.recovery, "attention recovered; null: not measured");
   v("stopped_at_eos", m.stopped_at_eos, "whether an end-of-sequence token ended it");
 }
-template <class V>
-void fields(V& v, MeasuredRun& r) {
+void fields(auto& v, MeasuredRun& r) {
   v("prompt", r.prompt, "index of the prompt");
   v("repetition", r.repetition, "index of the repetition");
   v("warmup", r.warmup, "a warm-up");
@@ -48,19 +44,16 @@ void fields(V& v, MeasuredRun& r) {
   v("metrics", r.metrics, "what was measured");
   v("generated_in", r.generated_in, "run_id of the case that it was generated for; null: this one");
 }
-template <class V>
-void fields(V& v, PrefillMetrics& p) {
+void fields(auto& v, PrefillMetrics& p) {
   v.group("fill_ms", "filling the cache of each pass", [&](auto& g) {
     for (const PassSpec& pass : kPassTable) g(pass.name, p.fill_ms[pass.pass], pass.label);
   });
 }
-template <class V>
-void fields(V& v, Gammas& g) {
+void fields(auto& v, Gammas& g) {
   v("gamma", g.gamma, "tokens asked for per outer verification");
   v("inner_gamma", g.inner_gamma, "tokens asked for per inner verification");
 }
-template <class V>
-void fields(V& v, LoadTimes& t) {
+void fields(auto& v, LoadTimes& t) {
   v("busy", t.busy, "of all processors, s");
   v("idle", t.idle, "of all processors, s");
   v("stolen", t.stolen, "by other guests, s");
@@ -69,8 +62,7 @@ void fields(V& v, LoadTimes& t) {
   v("processors", t.processors, "how many; 0: not known");
   v("processes", t.processes, "of this run");
 }
-template <class V>
-void fields(V& v, GpuObservation& g) {
+void fields(auto& v, GpuObservation& g) {
   v("clocks", g.clocks, "of the multiprocessors");
   v("throttle_reasons", g.throttle_reasons, "why clocks were lowered");
   v("pcie", g.pcie, "link of the GPU");
@@ -81,8 +73,7 @@ struct MethodRecord {
   std::vector<MeasuredRun> runs;
   std::optional<double> top2_margin;
 };
-template <class V>
-void fields(V& v, MethodRecord& m) {
+void fields(auto& v, MethodRecord& m) {
   v("runs", m.runs, "generations in their order");
   v("top2_margin", m.top2_margin, "where its stream first left the baseline's; null: nowhere");
 }
@@ -91,8 +82,7 @@ struct StepPoint {
   int pass = 0, rows = 0;
   double ms = 0;
 };
-template <class V>
-void fields(V& v, StepPoint& p) {
+void fields(auto& v, StepPoint& p) {
   v("pass", p.pass, "number of the pass");
   v("rows", p.rows, "rows of it");
   v("ms", p.ms, "least time of some, ms");
@@ -102,8 +92,7 @@ struct MethodStart {
   bool gammas_chosen = false;
   std::optional<CaseTuning> tuning;
 };
-template <class V>
-void fields(V& v, MethodStart& m) {
+void fields(auto& v, MethodStart& m) {
   v("gammas", m.gammas, "that it is measured with");
   v("gammas_chosen", m.gammas_chosen, "by auto");
   v("tuning", m.tuning, "what auto chose; null: it had nothing to choose");
@@ -116,8 +105,7 @@ struct CaseStart {
   std::vector<MethodStart> methods;  // in the order of the configuration
   std::vector<StepPoint> steps;
 };
-template <class V>
-void fields(V& v, CaseStart& s) {
+void fields(auto& v, CaseStart& s) {
   v("context", s.context, "of the process that began the case");
   v("salt", s.salt, "of its run id");
   v("budget", s.budget, "chosen by auto, tokens; null: it was given");
@@ -139,8 +127,7 @@ struct PromptRecord {
   std::vector<LoadTimes> load;  // empty: not known
   GpuObservation gpu;
 };
-template <class V>
-void fields(V& v, PromptRecord& r) {
+void fields(auto& v, PromptRecord& r) {
   v("prompt", r.prompt, "index of the prompt");
   v("prefill", r.prefill, "what its prefill took");
   v("after", r.after, "the moment before the first token; null: not asked for");

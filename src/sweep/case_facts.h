@@ -15,8 +15,7 @@ struct CaseFacts {
   DataInfo data;
   std::vector<Param> text;  // the options that choose the prompts
 };
-template <class V>
-void fields(V& v, CaseFacts& f) {
+void fields(auto& v, CaseFacts& f) {
   v("gpu_name", f.gpu_name, "GPU; null: none, or not known");
   v("driver", f.driver, "CUDA version of the driver");
   v("cuda", f.cuda, "CUDA runtime version");

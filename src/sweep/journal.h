@@ -25,8 +25,7 @@ struct JournalHeader {
   std::int64_t cases = 0;
   std::string cpu_model;
 };
-template <class V>
-void fields(V& v, JournalHeader& h) {
+void fields(auto& v, JournalHeader& h) {
   v.constant("schema", kJournalSchema, "format of this file");
   v("program_sha256", h.program_sha256, "of the program's file");
   v("cases_sha256", h.cases_sha256, "of the options of all cases");
@@ -41,8 +40,7 @@ struct JournalEntry {
   std::optional<PromptRecord> prompt;  // prompts of a case are in their order; 0 begins it anew
   std::optional<SweepRow> row;
 };
-template <class V>
-void fields(V& v, JournalEntry& e) {
+void fields(auto& v, JournalEntry& e) {
   v("case", e.number, "number of the case, from 1");
   v("facts", e.facts, "devices, models and text that prompts are measured with");
   v("prompt", e.prompt, "what one prompt gave");
