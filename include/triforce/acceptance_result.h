@@ -76,7 +76,7 @@ void fields(auto& v, LevelCounters& l) {
     "[i]: of those, rounds that accepted it (vLLM: num_accepted_tokens_per_pos)");
   v("histogram", l.histogram, "[k]: rounds with k proposals accepted");
 }
-void acceptance_fields(auto& v, LevelResult& l) {
+void fields(auto& v, LevelResult& l) {
   fields(v, static_cast<LevelCounters&>(l));
   v.derived("acceptance_rate", l.acceptance_rate(),
             "accepted / (accepted + rejected): tokens after a rejection are not counted");

@@ -283,15 +283,12 @@ void fields(auto& v, CaseResult& c) {
   v("phases_ms_per_round", c.phases_ms_per_round,
     "where the time of a round goes, mean, ms; null: its chain has no such pass");
   v.named("traffic", c.traffic, &PassTraffic::pass, pass_names(),
-          "what each kind of pass reads and how fast, innermost first",
-          [](auto& g, PassTraffic& t) { fields(g, t); });
+          "what each kind of pass reads and how fast, innermost first");
   v.named("steps", c.steps, &StepResult::pass, pass_names(),
           "smallest times of single passes, caches at the prompt: of each of chain, and where that "
-          "lacks the full one, of this",
-          [](auto& g, StepResult& s) { fields(g, s); });
+          "lacks the full one, of this");
   v.named("acceptance", c.acceptance, static_cast<std::string LevelResult::*>(&LevelResult::name),
-          kLevelNames, "counters and rates over the timed samples, innermost level first",
-          [](auto& g, LevelResult& level) { acceptance_fields(g, level); });
+          kLevelNames, "counters and rates over the timed samples, innermost level first");
   v("recovery", c.recovery,
     "attention of the full cache that the small cache of the target holds; null: not asked for "
     "(--measure-recovery), or the method verifies nothing that the target drafts");

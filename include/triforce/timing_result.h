@@ -45,8 +45,7 @@ void fields(auto& v, Sample& s) {
   v("generated_in", s.generated_in,
     "run_id of the case of the same sweep that it was generated for, since several have the same "
     "baseline; null: for this one");
-  v.named("levels", s.levels, &LevelCounters::name, kLevelNames, "counters, innermost level first",
-          [](auto& g, LevelCounters& level) { fields(g, level); });
+  v.named("levels", s.levels, &LevelCounters::name, kLevelNames, "counters, innermost level first");
 }
 
 struct Distribution {

@@ -27,14 +27,14 @@ class ExactFields {
                       to_json_text(member, JsonStyle::kCompact)});
     }
   }
-  template <class T, class Names, class Call>
+  template <class T>
   void named(std::string_view name, std::vector<T>& list, std::string T::*member,
-             const Names& /*names*/, const char* /*description*/, const Call& call) {
+             const auto& /*names*/, const char* /*description*/) {
     const std::string name_before = name_, member_before = member_;
     for (T& element : list) {
       name_ += fmt::format("{}.{}.", name, element.*member);
       member_ += fmt::format("{}[].", name);
-      call(*this, element);
+      fields(*this, element);
       name_ = name_before;
       member_ = member_before;
     }

@@ -10,9 +10,9 @@
 // fields() lives in the namespace of its struct. What it may call of a visitor V:
 //   v(name, member, description)        a member; its type decides how it is written, see below
 //   v.group(name, description, call)    an object of members that call(v) visits
-//   v.named(name, list, member, names, description, call)
+//   v.named(name, list, member, names, description)
 //                                       a list of structs that are told apart by a string member,
-//                                       one of `names`; call(v, element) visits the members of one
+//                                       one of `names`
 //   v.derived(name, value, description) what follows from members: written, compared when read
 //   v.constant(name, text, description) always this text
 //
@@ -98,17 +98,10 @@ class FieldWriter {
     call(*this);
     out_.end();
   }
-  template <class T, class Names, class Call>
-  void named(std::string_view name, std::vector<T>& list, std::string T::* /*member*/,
-             const Names& /*names*/, const char* /*description*/, const Call& call) {
-    out_.key(name);
-    out_.begin_array(list.empty());
-    for (T& element : list) {
-      out_.begin_object();
-      call(*this, element);
-      out_.end();
-    }
-    out_.end();
+  template <class T>
+  void named(std::string_view name, const std::vector<T>& list, std::string T::* /*member*/,
+             const auto& /*names*/, const char* description) {
+    (*this)(name, list, description);
   }
   template <class T>
   void derived(std::string_view name, const T& value, const char* description) {
@@ -182,14 +175,12 @@ class FieldReader {
     call(members);
     members.finish();
   }
-  template <class T, class Names, class Call>
-  void named(std::string_view name, std::vector<T>& list, std::string T::*member,
-             const Names& names, const char* /*description*/, const Call& call) {
+  template <class T>
+  void named(std::string_view name, std::vector<T>& list, std::string T::*member, const auto& names,
+             const char* /*description*/) {
     list.clear();
     for (const JsonView& at : take(name).items()) {
-      FieldReader members(at);
-      call(members, list.emplace_back());
-      members.finish();
+      read_value(at, list.emplace_back());
       expect_one_of(at, list.back().*member,
                     std::vector<std::string_view>(names.begin(), names.end()), "one named ");
     }
@@ -298,19 +289,10 @@ class SchemaFields {
     object(out_, description, false, call);
     out_.end();
   }
-  template <class T, class Names, class Call>
-  void named(std::string_view name, std::vector<T>& /*list*/, std::string T::* /*member*/,
-             const Names& /*names*/, const char* description, const Call& call) {
-    begin_property(name, true);
-    describe(out_, description, "array", false);
-    out_.key("items");
-    out_.begin_object();
-    object(out_, {}, false, [&](SchemaFields& v) {
-      T element{};
-      call(v, element);
-    });
-    out_.end();
-    out_.end();
+  template <class T>
+  void named(std::string_view name, std::vector<T>& list, std::string T::* /*member*/,
+             const auto& /*names*/, const char* description) {
+    (*this)(name, list, description);
   }
   template <class T>
   void derived(std::string_view name, const T& value, const char* description) {

@@ -72,9 +72,9 @@ class CsvCells {
   void group(std::string_view name, const char* /*description*/, const Call& call) {
     below(prefix_ + std::string(name), absent_, [&] { call(*this); });
   }
-  template <class T, class Names, class Call>
-  void named(std::string_view name, std::vector<T>& list, std::string T::*member,
-             const Names& names, const char* /*description*/, const Call& call) {
+  template <class T>
+  void named(std::string_view name, std::vector<T>& list, std::string T::*member, const auto& names,
+             const char* /*description*/) {
     for (const std::string_view wanted : names) {
       if (is_of_three_levels(wanted) && !three_levels_) continue;
       const auto it = std::find_if(list.begin(), list.end(),
@@ -83,7 +83,7 @@ class CsvCells {
       T& element = it == list.end() ? none : *it;
       skipped_ = &(element.*member);  // it is in the name of the column
       below(fmt::format("{}{}.{}", prefix_, name, wanted), absent_ || it == list.end(),
-            [&] { call(*this, element); });
+            [&] { fields(*this, element); });
       skipped_ = nullptr;
     }
   }
