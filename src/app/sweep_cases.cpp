@@ -72,25 +72,13 @@ std::vector<PublishedPoint> published_of(const ChosenRecipe& recipe) {
   return points;
 }
 
-// `first`: the sweep's number, from 1, of the recipe's first case.
-std::vector<SweepDirection> directions_of(const ChosenRecipe& recipe, std::int64_t first) {
-  std::vector<SweepDirection> directions;
-  for (const ChosenDirection& c : recipe.directions) {
-    const auto side = [first](const ChosenSide& s) {
-      DirectionSide out;
-      if (s.point) out.number = first + static_cast<std::int64_t>(*s.point);
-      out.method = s.method;
-      out.options = s.options;
-      return out;
-    };
-    SweepDirection& d = directions.emplace_back();
-    d.text = c.text;
-    d.metric = c.metric;
-    d.relation = c.relation;
-    d.side = side(c.side);
-    d.than = side(c.than);
-    d.threshold = c.threshold;
-    if (!c.problem.empty()) d.reason = c.problem;
+// `before`: how many of the sweep's cases stand before the recipe's.
+std::vector<SweepDirection> directions_of(const ChosenRecipe& recipe, std::int64_t before) {
+  std::vector<SweepDirection> directions = recipe.directions;
+  for (SweepDirection& d : directions) {
+    for (DirectionSide* const side : {&d.side, &d.than}) {
+      if (side->number) *side->number += before;
+    }
   }
   return directions;
 }
@@ -153,11 +141,11 @@ std::optional<std::string> recipe_of(const CommandLine& line, const SweepCase& c
 
 std::vector<SweepRecipe> recipes_of(const CommandLine& line) {
   std::vector<SweepRecipe> recipes;
-  std::int64_t first = 1;
+  std::int64_t before = 0;
   for (const ChosenRecipe& r : line.recipes) {
     recipes.push_back({name_of(r), r.title, r.source, r.about, r.cannot, published_of(r), r.columns,
-                       directions_of(r, first)});
-    first += std::ssize(r.points);
+                       directions_of(r, before)});
+    before += std::ssize(r.points);
   }
   return recipes;
 }

@@ -148,59 +148,60 @@ GivenOptions telling(GivenOptions side, const Cases& own) {
   return side;
 }
 
-ChosenSide choose_side(const GivenOptions& side, const Cases& cases,
-                       const std::vector<AxisPoint>& points, std::string& problem) {
+DirectionSide choose_side(const GivenOptions& side, const Cases& cases,
+                          const std::vector<AxisPoint>& points,
+                          std::optional<std::string>& reason) {
   const std::vector<Candidate> found = candidates_of(side, cases);
-  ChosenSide chosen;
+  DirectionSide chosen;
   chosen.options = text_of(side);
   if (found.size() != 1) {
-    if (problem.empty()) {
-      problem =
+    if (!reason) {
+      reason =
           fmt::format("{} case has {}", found.empty() ? "no" : "more than one", chosen.options);
     }
     return chosen;
   }
-  chosen.point = found.front().point;
+  chosen.number = static_cast<std::int64_t>(found.front().point) + 1;
   chosen.method = to_string(found.front().method);
   std::string axes;
-  for (const auto& [name, value] : points[*chosen.point].axes) {
+  for (const auto& [name, value] : points[found.front().point].axes) {
     axes += fmt::format("{}{} {}", axes.empty() ? "" : ", ", name, value);
   }
   if (!axes.empty()) chosen.options = axes;
   return chosen;
 }
 
-bool is_one(const ChosenSide& a, const ChosenSide& b) {
-  return a.point && a.point == b.point && a.method == b.method;
+bool is_one(const DirectionSide& a, const DirectionSide& b) {
+  return a.number && a.number == b.number && a.method == b.method;
 }
 
 }  // namespace
 
-std::vector<ChosenDirection> choose_directions(const std::vector<RecipeDirection>& directions,
-                                               const std::string& size,
-                                               const std::vector<AxisPoint>& own,
-                                               const std::vector<AxisPoint>& points) {
+std::vector<SweepDirection> choose_directions(const std::vector<RecipeDirection>& directions,
+                                              const std::string& size,
+                                              const std::vector<AxisPoint>& own,
+                                              const std::vector<AxisPoint>& points) {
   const Cases of_recipe(own), cases(points);
-  std::vector<ChosenDirection> chosen;
+  std::vector<SweepDirection> chosen;
   for (const RecipeDirection& d : directions) {
     if (!is_of(d.sizes, size)) continue;
     check_side(d, d.side, of_recipe);
     check_side(d, d.than, of_recipe);
-    std::string unused;
+    std::optional<std::string> unused;
     if (is_one(choose_side(d.side, of_recipe, own, unused),
                choose_side(d.than, of_recipe, own, unused))) {
       throw_usage("{}expected two cases, found one: {}", d.where, text_of(d.side));
     }
-    ChosenDirection& c = chosen.emplace_back();
+    SweepDirection& c = chosen.emplace_back();
     c.text = d.text;
     c.metric = d.metric;
     c.relation = d.relation;
     c.threshold = d.threshold;
-    c.side = choose_side(telling(d.side, of_recipe), cases, points, c.problem);
-    c.than = choose_side(telling(d.than, of_recipe), cases, points, c.problem);
+    c.side = choose_side(telling(d.side, of_recipe), cases, points, c.reason);
+    c.than = choose_side(telling(d.than, of_recipe), cases, points, c.reason);
     if (!is_one(c.side, c.than)) continue;
-    c.problem = "both sides are one case with these options";
-    c.than.point.reset();
+    c.reason = "both sides are one case with these options";
+    c.than.number.reset();
   }
   return chosen;
 }

@@ -19,8 +19,8 @@ struct ChosenRecipe {
   // The same combinations at size `paper`, beside which published results stand. It is empty if the
   // recipe has no such size.
   std::vector<AxisPoint> paper_points;
-  std::vector<CaseMetric> columns;          // of its table; empty: the usual ones
-  std::vector<ChosenDirection> directions;  // among `points`
+  std::vector<CaseMetric> columns;         // of its table; empty: the usual ones
+  std::vector<SweepDirection> directions;  // among `points`
 };
 
 // A recipe of data/experiments, by the names that `sweep` takes.

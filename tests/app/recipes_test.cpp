@@ -113,9 +113,10 @@ TEST(Recipes, RandomWeightsAcceptAsPublished) {
 }
 
 // What was published of a side of a direction in the metric itself; nullopt: nothing.
-std::optional<double> published_of(const ChosenSide& side, const ChosenRecipe& recipe,
+std::optional<double> published_of(const DirectionSide& side, const ChosenRecipe& recipe,
                                    CaseMetric metric) {
-  const RunConfig config = make_config(kSweep, recipe.points.at(*side.point).given);
+  const RunConfig config =
+      make_config(kSweep, recipe.points.at(static_cast<std::size_t>(*side.number - 1)).given);
   for (const PublishedResult* r :
        find_published(published_setting(config), *parse_method(side.method))) {
     if (!r->source.starts_with(recipe.published)) continue;
@@ -130,7 +131,7 @@ std::optional<double> published_of(const ChosenSide& side, const ChosenRecipe& r
 TEST(Recipes, PublishedFiguresShowWhatIsToBeShown) {
   int compared = 0;
   for (const ChosenRecipe& recipe : parse_command_line({"sweep", "paper-all"}).recipes) {
-    for (const ChosenDirection& d : recipe.directions) {
+    for (const SweepDirection& d : recipe.directions) {
       const auto side = published_of(d.side, recipe, d.metric);
       const auto than = published_of(d.than, recipe, d.metric);
       if (!side || !than) continue;
@@ -152,8 +153,8 @@ TEST(Recipes, OfAPairJudgesAllItsDirections) {
   EXPECT_EQ(line.cases.size(), 12U);
   for (const SweepCase& c : line.cases) EXPECT_TRUE(c.config.has_value()) << c.refusal;
   EXPECT_EQ(line.recipes[0].directions.size(), 7U);
-  for (const ChosenDirection& d : line.recipes[0].directions) {
-    EXPECT_TRUE(d.side.point && d.than.point) << d.text;
+  for (const SweepDirection& d : line.recipes[0].directions) {
+    EXPECT_TRUE(d.side.number && d.than.number) << d.text;
   }
 }
 

@@ -213,30 +213,30 @@ TEST_F(RecipeTest, Directions) {
     args.insert(args.end(), more.begin(), more.end());
     return parse_command_line(args).recipes.at(0).directions;
   };
-  std::vector<ChosenDirection> d = of({});
+  std::vector<SweepDirection> d = of({});
   ASSERT_EQ(d.size(), 2U);
   EXPECT_EQ(d[0].text, "D");
   EXPECT_EQ(d[0].threshold, -0.1);
   EXPECT_EQ(d[0].relation, DirectionRelation::kGreater);
   EXPECT_EQ(d[0].side.method, "retrieval");
-  EXPECT_EQ(*d[0].side.point, 5U);  // budget 64, temp 0.5
-  EXPECT_EQ(*d[0].than.point, 1U);
+  EXPECT_EQ(d[0].side.number, 6);  // budget 64, temp 0.5
+  EXPECT_EQ(d[0].than.number, 2);
   EXPECT_EQ(d[0].side.options, "budget 64, temp 0.5");
   EXPECT_EQ(d[1].metric, CaseMetric::kMsPerToken);
   EXPECT_EQ(d[1].relation, DirectionRelation::kLess);
   EXPECT_EQ(d[1].threshold, 2);
-  EXPECT_EQ(*d[1].side.point, 2U);  // 1k as it was written
-  EXPECT_EQ(*d[1].than.point, 2U);
+  EXPECT_EQ(d[1].side.number, 3);  // 1k as it was written
+  EXPECT_EQ(d[1].than.number, 3);
   EXPECT_EQ(d[1].than.method, "ar");
   // What the command line leaves.
   d = of({"--budget", "128,256"});
-  EXPECT_EQ(*d[0].side.point, 3U);
-  EXPECT_TRUE(d[0].problem.empty());
-  EXPECT_FALSE(d[1].side.point.has_value());
-  EXPECT_EQ(d[1].problem, "no case has budget 1024, method retrieval, temp first");
+  EXPECT_EQ(d[0].side.number, 4);
+  EXPECT_FALSE(d[0].reason.has_value());
+  EXPECT_FALSE(d[1].side.number.has_value());
+  EXPECT_EQ(d[1].reason, "no case has budget 1024, method retrieval, temp first");
   d = of({"--budget", "128"});
-  EXPECT_EQ(d[0].problem, "both sides are one case with these options");
-  EXPECT_FALSE(d[0].side.point && d[0].than.point);
+  EXPECT_EQ(d[0].reason, "both sides are one case with these options");
+  EXPECT_FALSE(d[0].side.number && d[0].than.number);
   // Of the other size.
   EXPECT_EQ(parse_command_line({"sweep", path_ + ":paper"}).recipes.at(0).directions.size(), 1U);
 }
@@ -253,7 +253,7 @@ TEST_F(RecipeTest, BlocksCanBeOfSomeSizes) {
   for (const char* prefill : {"4096", "2048"}) {
     const CommandLine line = parse_command_line({"sweep", path_ + ":tiny", "--prefill", prefill});
     ASSERT_EQ(line.cases.size(), 1U);
-    EXPECT_EQ(line.recipes[0].directions.at(0).problem, "");
+    EXPECT_EQ(line.recipes[0].directions.at(0).reason, std::nullopt);
   }
   write(begin + "[[cases]]\nsizes = ['gpu']\nbudget = 128\n");
   EXPECT_EQ(usage_error({"sweep", path_ + ":tiny"}),
@@ -393,7 +393,7 @@ TEST_F(RecipeTest, TheOnesThatAreThere) {
     for (const ChosenRecipe& r : line.recipes) {
       EXPECT_FALSE(r.title.empty() || r.source.empty() || r.about.empty()) << r.name;
       EXPECT_TRUE(r.published.empty() || !r.paper_points.empty()) << r.name;
-      for (const ChosenDirection& d : r.directions) EXPECT_EQ(d.problem, "") << r.name;
+      for (const SweepDirection& d : r.directions) EXPECT_EQ(d.reason, std::nullopt) << r.name;
       EXPECT_FALSE(r.directions.empty()) << size << ' ' << r.name;
       directions += r.directions.size();
     }
