@@ -16,7 +16,7 @@ ExitCode perplexity_command(const RunConfig& config);
 ExitCode inspect_command(const RunConfig& config);
 ExitCode list_devices_command(const RunConfig& config);
 ExitCode selftest_command(const RunConfig& config);
-ExitCode compare_command(const RunConfig& config, const CompareOptions& options);
+ExitCode compare_command(const RunConfig& config);
 ExitCode export_command(const RunConfig& config);
 ExitCode show_command(const RunConfig& config);
 ExitCode list_recipes_command();  // `sweep` alone

@@ -22,11 +22,11 @@ std::string printed(const RunConfig& config, const Comparison& comparison) {
 
 }  // namespace
 
-ExitCode compare_command(const RunConfig& config, const CompareOptions& options) {
+ExitCode compare_command(const RunConfig& config) {
   OutputFiles files(output_requests(config), input_files(config));
   const ResultFile base = read_result_file(config.operands.at(0)),
                    other = read_result_file(config.operands.at(1));
-  const Comparison comparison = compare_results(base, other, options, case_rules());
+  const Comparison comparison = compare_results(base, other, config.compare, case_rules());
   OutputWriter out;
   out.write(files.find("--json"), to_json(comparison));
   out.write(files.find("--junit"), to_junit(comparison));

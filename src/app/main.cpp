@@ -38,7 +38,7 @@ ExitCode execute(const CommandLine& line, const std::vector<std::string>& argv) 
     case kSelftest:
       return selftest_command(line.config);
     case kCompare:
-      return compare_command(line.config, line.compare);
+      return compare_command(line.config);
     case kExport:
       return export_command(line.config);
     case kShow:

@@ -158,7 +158,7 @@ CommandLine parse_command_line(const std::vector<std::string>& args) {
     line.config = *first_valid(line.cases).config;
     return line;
   }
-  line.config = make_config(line.command, given, &line.compare);
+  line.config = make_config(line.command, given);
   line.config.config_file = config_file;
   check_operands(found);
   line.config.operands = found.operands;

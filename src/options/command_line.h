@@ -27,7 +27,6 @@ struct CommandLine {
   bool named = false;  // the command's word was given
   std::string topic;   // of kHelp, as help_text() has it (arguments.h)
   RunConfig config;    // of a sweep: its first case's that has one
-  CompareOptions compare;
   // `sweep` has cases. So has `run` where options have several values, or where it is journalled or
   // listed.
   std::vector<SweepCase> cases;

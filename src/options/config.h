@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "triforce/compare.h"
 #include "triforce/decode.h"
 #include "triforce/host_attention.h"
 #include "triforce/param.h"
@@ -105,6 +106,7 @@ struct RunConfig {
   bool verbose = false;
   std::string config_file;  // where some of these came from; empty: none
 
+  CompareOptions compare;
   std::string junit_file;                                // compare; empty: not written
   ExportFormat export_format = ExportFormat::kMarkdown;  // export
 

@@ -1,5 +1,5 @@
-// The kinds of option values: each returns how a member of RunConfig or CompareOptions is read and
-// shown. `ref` is a generic lambda from OptionsOf to the member; at() makes one.
+// The kinds of option values: each returns how a member of RunConfig is read and shown. `ref` is a
+// generic lambda from the configuration to the member; at() makes one.
 #pragma once
 #include <optional>
 #include <type_traits>
@@ -11,16 +11,8 @@
 namespace triforce {
 
 // at(&RunConfig::speculation, &SpeculationOptions::gamma): from all options to this one.
-template <class Owner, class T, class... Path>
-constexpr auto at(T Owner::*member, Path... path) {
-  return [=](auto options) -> auto& {
-    if constexpr (std::is_same_v<Owner, CompareOptions>) {
-      TF_CHECK(options.compare != nullptr);
-      return options.compare->*member;
-    } else {
-      return ((options.config.*member).*....*path);
-    }
-  };
+constexpr auto at(auto... path) {
+  return [=](auto& config) -> auto& { return (config.*....*path); };
 }
 
 // An integer in low..high, or the word (empty: none). Anything else that the member holds (0, an
@@ -28,7 +20,7 @@ constexpr auto at(T Owner::*member, Path... path) {
 template <class Ref>
 OptionValue integer(std::int64_t low, std::int64_t high, Ref ref, std::string_view word = {}) {
   return {fmt::format("an integer in {}..{}{}{}", low, high, word.empty() ? "" : " or ", word),
-          [=](OptionsToSet c, std::string_view text) {
+          [=](RunConfig& c, std::string_view text) {
             using T = std::decay_t<decltype(ref(c))>;
             ref(c) = T{};
             if (!word.empty() && text == word) return true;
@@ -41,7 +33,7 @@ OptionValue integer(std::int64_t low, std::int64_t high, Ref ref, std::string_vi
             }
             return true;
           },
-          [=](OptionsToRead c) -> ParamValue {
+          [=](const RunConfig& c) -> ParamValue {
             std::optional<std::int64_t> n = ref(c);
             if (n && *n >= low && *n <= high) return *n;
             if (word.empty()) return std::monostate{};
@@ -54,11 +46,11 @@ OptionValue integer(std::int64_t low, std::int64_t high, Ref ref, std::string_vi
 template <class Ref, class Auto>
 OptionValue integer_or_auto(std::int64_t low, std::int64_t high, Ref ref, Auto is_auto) {
   OptionValue value = integer(low, high, ref, "auto");
-  value.set = [set = value.set, is_auto](OptionsToSet c, std::string_view text) {
+  value.set = [set = value.set, is_auto](RunConfig& c, std::string_view text) {
     is_auto(c) = text == "auto";
     return is_auto(c) || set(c, text);
   };
-  value.get = [get = value.get, is_auto](OptionsToRead c) -> ParamValue {
+  value.get = [get = value.get, is_auto](const RunConfig& c) -> ParamValue {
     if (is_auto(c)) return std::string("auto");
     return get(c);
   };
@@ -80,14 +72,14 @@ template <class Ref>
 OptionValue real(Bounds in, Ref ref) {
   return {fmt::format("{}a number in {}{}, {}]", in.or_zero ? "0 or " : "", in.open ? '(' : '[',
                       in.low, in.high),
-          [=](OptionsToSet c, std::string_view text) {
+          [=](RunConfig& c, std::string_view text) {
             const std::optional<double> x = parse_real(text);
             if (!x || !in.contains(*x)) return false;
             using T = std::decay_t<decltype(ref(c))>;
             ref(c) = static_cast<T>(*x);
             return true;
           },
-          [=](OptionsToRead c) -> ParamValue {
+          [=](const RunConfig& c) -> ParamValue {
             using T = std::decay_t<decltype(ref(c))>;
             double x = 0;
             if constexpr (std::is_same_v<T, float>) {
@@ -105,11 +97,11 @@ OptionValue real(Bounds in, Ref ref) {
 template <class Ref>
 OptionValue text(std::string expected, Ref ref) {
   return {std::move(expected),
-          [=](OptionsToSet c, std::string_view given) {
+          [=](RunConfig& c, std::string_view given) {
             ref(c) = std::string(given);
             return !given.empty();
           },
-          [=](OptionsToRead c) -> ParamValue {
+          [=](const RunConfig& c) -> ParamValue {
             if (ref(c).empty()) return std::monostate{};
             return ref(c);
           }};
@@ -126,7 +118,7 @@ OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
     names.emplace_back(word);
   }
   return {std::move(expected),
-          [=](OptionsToSet c, std::string_view given) {
+          [=](RunConfig& c, std::string_view given) {
             for (const auto& [word, value] : words) {
               if (word != given) continue;
               ref(c) = value;
@@ -134,7 +126,7 @@ OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
             }
             return false;
           },
-          [=](OptionsToRead c) -> ParamValue {
+          [=](const RunConfig& c) -> ParamValue {
             for (const auto& [word, value] : words) {
               if (ref(c) == value) return std::string(word);
             }
@@ -146,11 +138,11 @@ OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
 template <class Ref>
 OptionValue flag(Ref ref) {
   return {"true or false",
-          [=](OptionsToSet c, std::string_view given) {
+          [=](RunConfig& c, std::string_view given) {
             ref(c) = given == "true";
             return given == "true" || given == "false";
           },
-          [=](OptionsToRead c) -> ParamValue { return ref(c); }};
+          [=](const RunConfig& c) -> ParamValue { return ref(c); }};
 }
 
 // Kinds that one option has.

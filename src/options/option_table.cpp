@@ -330,36 +330,38 @@ std::vector<Option> sweeping() {
 
 std::vector<Option> comparing() {
   using K = CompareOptions;
+  const auto member = [](auto path) { return at(&C::compare, path); };
   return {
       o("exact", {}, "", "",
         "tokens and counters must be equal; without it acceptance must not be lower", kCompare,
-        Role::kOutputs, flag(at(&K::exact))),
+        Role::kOutputs, flag(member(&K::exact))),
       o("acceptance-threshold", {}, "RATE", "",
         "fail where an acceptance rate is lower by more than this with 95% confidence. Where too "
         "few tokens were tested to tell, the exit code is 8",
-        kCompare, Role::kOutputs, real({.high = 0.5, .open = true}, at(&K::acceptance_threshold))),
+        kCompare, Role::kOutputs,
+        real({.high = 0.5, .open = true}, member(&K::acceptance_threshold))),
       o("latency-threshold", {}, "RATIO", "",
         "fail where the time per token is larger than before by this factor: the 95% interval "
         "lies above it, and --latency-alpha agrees",
         kCompare, Role::kOutputs,
-        real({.low = 1, .high = 100, .open = true}, at(&K::latency_threshold))),
+        real({.low = 1, .high = 100, .open = true}, member(&K::latency_threshold))),
       o("latency-alpha", {}, "P", "",
         "largest probability with which what is called slower may be chance (exact Mann-Whitney "
         "test), corrected for the number of cases",
-        kCompare, Role::kOutputs, real({.high = 0.5, .open = true}, at(&K::latency_alpha))),
+        kCompare, Role::kOutputs, real({.high = 0.5, .open = true}, member(&K::latency_alpha))),
       o("require-latency", {}, "", "",
         "exit code 8 where latency cannot be decided: a disturbed machine, too few or too noisy "
         "samples. Without it that is a warning",
-        kCompare, Role::kOutputs, flag(at(&K::require_latency))),
+        kCompare, Role::kOutputs, flag(member(&K::require_latency))),
       o("no-latency", {}, "", "",
         "compare no times. Without it times of another machine, which cannot be compared, give "
         "exit code 8, unless --exact asks for tokens and counters alone",
-        kCompare, Role::kOutputs, flag(at(&K::no_latency))),
+        kCompare, Role::kOutputs, flag(member(&K::no_latency))),
       o("runs", {}, "N|auto", "",
         "how often each file must have each case: runs of both builds that took turns. From 9 on "
         "they decide latency whatever differs from run to run. auto: the second as often as the "
         "first, in which a sweep has its baseline more than once",
-        kCompare, Role::kOutputs, integer(1, 1024, at(&K::runs), "auto")),
+        kCompare, Role::kOutputs, integer(1, 1024, member(&K::runs), "auto")),
   };
 }
 

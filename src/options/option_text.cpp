@@ -7,9 +7,7 @@ namespace triforce {
 
 std::string default_of(Command command, const Option& o) {
   const auto shown = [&](const GivenOptions& given) {
-    CompareOptions compare;
-    const RunConfig config = make_config(command, given, &compare);
-    const std::string value = to_text(o.value.get({config, &compare}));
+    const std::string value = to_text(o.value.get(make_config(command, given)));
     return value.empty() ? o.unset : value;
   };
   std::string builtin = shown({});

@@ -281,8 +281,7 @@ void give(GivenOptions& given, const Option& option, Given value) {
 namespace {
 
 // Defaults, then the given values. `implied` is the target where none is given.
-RunConfig fill_in(Command command, const GivenOptions& given, const std::string& implied,
-                  CompareOptions& compare) {
+RunConfig fill_in(Command command, const GivenOptions& given, const std::string& implied) {
   RunConfig c;
   c.target = implied;
   c.target_implied = !implied.empty();
@@ -295,7 +294,7 @@ RunConfig fill_in(Command command, const GivenOptions& given, const std::string&
   for (const auto& [name, value] : given) {
     const Option* o = find_option(command, name);
     TF_CHECK(o != nullptr && o->value.set != nullptr, "option {}", name);
-    if (o->value.set({c, &compare}, value.value)) continue;
+    if (o->value.set(c, value.value)) continue;
     const bool of_one = (command & (kRun | kSweep)) == 0 && o->value.lists;
     refuse_value(*o, value,
                  of_one && value.value.find(',') != std::string::npos
@@ -318,12 +317,11 @@ std::int64_t usual_budget(const RunConfig& config) {
   return config.builtin_pair() ? kBuiltinBudget : SpeculationOptions{}.budget;
 }
 
-RunConfig make_config(Command command, const GivenOptions& given, CompareOptions* compare) {
-  CompareOptions compared;
-  RunConfig c = fill_in(command, given, {}, compared);
+RunConfig make_config(Command command, const GivenOptions& given) {
+  RunConfig c = fill_in(command, given, {});
   if (c.builtin_pair() && given.contains("prefill")) {
     const std::string target = default_target(positions_needed(command, c));
-    if (!target.empty()) c = fill_in(command, given, target, compared);
+    if (!target.empty()) c = fill_in(command, given, target);
   }
   check_models(c, given);
   check_offload(c);
@@ -336,8 +334,7 @@ RunConfig make_config(Command command, const GivenOptions& given, CompareOptions
     check_record(c);
     check_merge(c);
   }
-  check_compared(compared);
-  if (compare != nullptr) *compare = compared;
+  check_compared(c.compare);
   return c;
 }
 

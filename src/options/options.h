@@ -12,7 +12,6 @@
 
 #include "core/parse_number.h"
 #include "options/config.h"
-#include "triforce/compare.h"
 #include "triforce/error.h"
 
 namespace triforce {
@@ -66,24 +65,11 @@ enum class Role : std::uint8_t {
   kOutputs,          // what is written, and where; the result of a case is the same with any value
 };
 
-// What options are members of: a configuration and, for options of `compare` alone, its thresholds.
-template <class Config, class Compare>
-struct OptionsOf {
-  // NOLINTBEGIN(google-explicit-constructor): a configuration stands for its options
-  OptionsOf(Config& c, Compare* k = nullptr) : config(c), compare(k) {}
-  operator Config&() const { return config; }
-  // NOLINTEND(google-explicit-constructor)
-  Config& config;
-  Compare* compare;  // may be null: they are not asked for
-};
-using OptionsToSet = OptionsOf<RunConfig, CompareOptions>;
-using OptionsToRead = OptionsOf<const RunConfig, const CompareOptions>;
-
 // An OptionValue reads and shows one option (option_kinds.h has the usual kinds).
 struct OptionValue {
   std::string expected;  // what a good value is, for help and errors: "an integer in 1..31"
-  std::function<bool(OptionsToSet, std::string_view)> set;  // false: the text is no good value
-  std::function<ParamValue(OptionsToRead)> get;             // monostate: not set
+  std::function<bool(RunConfig&, std::string_view)> set;  // false: the text is no good value
+  std::function<ParamValue(const RunConfig&)> get;        // monostate: not set
   bool lists = false;  // a text may stand for several values (axes.h): none of them has a comma
   std::vector<std::string> words = {};  // values that are names, for "did you mean"
   bool words_listed = false;            // a value is a comma list of them, each once
@@ -134,10 +120,9 @@ void give(GivenOptions& given, const Option& option, Given value);
 
 // Fewest tokens that --budget may be where a method has a cache of that size.
 inline constexpr std::int64_t kMinBudget = 16;
-// Defaults, then the given values, then the checks that need more than one option. `compare` takes
-// what options of that command set; it may be null. Throws Error(kUsage).
-RunConfig make_config(Command command, const GivenOptions& given,
-                      CompareOptions* compare = nullptr);
+// Defaults, then the given values, then the checks that need more than one option. Throws
+// Error(kUsage).
+RunConfig make_config(Command command, const GivenOptions& given);
 
 // The entry of option_table() that `command` knows by this name or alias ('_' counts as '-'), both
 // without dashes; nullptr: none.

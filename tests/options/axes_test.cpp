@@ -78,10 +78,9 @@ struct TwoValues {
 // Two values that a numeric option takes.
 TwoValues two_values(const Option& o) {
   RunConfig c;
-  CompareOptions k;
   for (const TwoValues& v : {TwoValues{"1", "2", "1"}, TwoValues{"2", "3", "1"},
                              TwoValues{"0.25", "0.5", "0.25"}, TwoValues{"1.5", "2.5", "1"}}) {
-    if (o.value.set({c, &k}, v.low) && o.value.set({c, &k}, v.high)) return v;
+    if (o.value.set(c, v.low) && o.value.set(c, v.high)) return v;
   }
   ADD_FAILURE() << "no two values for " << o.name;
   return {"1", "1", "1"};

@@ -40,7 +40,7 @@ std::string all_values(const CommandLine& line) {
   std::string out;
   for (const Option& o : option_table()) {
     if (o.value.get == nullptr) continue;
-    out += fmt::format("{}={}\n", o.name, to_text(o.value.get({line.config, &line.compare})));
+    out += fmt::format("{}={}\n", o.name, to_text(o.value.get(line.config)));
   }
   return out;
 }
@@ -67,7 +67,7 @@ TEST(Help, APrintedDefaultChangesNothing) {
         const Option* o = find_option(command, d.name);
         ASSERT_NE(o, nullptr) << d.name;
         const CommandLine line = parse_command_line(builtin);
-        EXPECT_EQ(to_text(o->value.get({line.config, &line.compare})), "") << d.name;
+        EXPECT_EQ(to_text(o->value.get(line.config)), "") << d.name;
         continue;
       }
       const std::string option = "--" + d.name + "=";
