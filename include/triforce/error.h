@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -38,6 +39,19 @@ class Error : public std::runtime_error {
   ExitCode code_;
   std::string kind_;
 };
+
+// Returns the error of that code with which call() ended; nullopt: it ended without one. Errors of
+// other codes pass.
+template <class Call>
+std::optional<Error> error_of(ExitCode code, const Call& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    if (e.code() != code) throw;
+    return e;
+  }
+  return std::nullopt;
+}
 
 template <class... Args>
 [[noreturn]] [[gnu::cold]] void throw_usage(fmt::format_string<Args...> f, Args&&... args) {

@@ -112,13 +112,12 @@ std::optional<bool> has_room(const RunConfig& config, const PlanInput& in,
                              const MachineSpec& machine, std::int64_t prompt) {
   PlanInput other = in;
   other.run.max_prompt = prompt;
-  try {
+  std::optional<bool> fits;
+  error_of(ExitCode::kUsage, [&] {
     const PlanInput there = input_on(config, other, machine).first;
-    return room_on(machine, plan_memory(there)).fits();
-  } catch (const Error& e) {
-    if (e.code() != ExitCode::kUsage) throw;
-    return std::nullopt;
-  }
+    fits = room_on(machine, plan_memory(there)).fits();
+  });
+  return fits;
 }
 
 // Memory rises with the prompt, and so does the need of positions.

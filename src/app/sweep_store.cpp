@@ -103,13 +103,10 @@ void SweepStore::open_journal(const std::vector<bool>& mine) {
 template <class Write>
 void SweepStore::write(const Write& write) {
   if (!journal_) return;
-  try {
-    write(*journal_);
-  } catch (const Error& e) {
-    if (e.code() != ExitCode::kResources) throw;
-    if (!warned_) print_note(fmt::format("{}; it is tried again at the end", e.what()));
-    warned_ = true;
-  }
+  const auto error = error_of(ExitCode::kResources, [&] { write(*journal_); });
+  if (!error) return;
+  if (!warned_) print_note(fmt::format("{}; it is tried again at the end", error->what()));
+  warned_ = true;
 }
 
 void SweepStore::expect(std::size_t i, const CaseFacts& facts) {

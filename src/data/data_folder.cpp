@@ -33,12 +33,9 @@ DataFolder find_data_folder() {
 }
 
 std::optional<DataFolder> find_data_folder_if_any() {
-  try {
-    return find_data_folder();
-  } catch (const Error& e) {
-    if (e.code() != ExitCode::kBadInput) throw;
-    return std::nullopt;
-  }
+  std::optional<DataFolder> folder;
+  error_of(ExitCode::kBadInput, [&] { folder = find_data_folder(); });
+  return folder;
 }
 
 }  // namespace triforce

@@ -298,14 +298,10 @@ void Measurement::measure_prompt(int prompt, SharedPrefill& target) {
 namespace {
 
 // What `measure` returns; nullopt: too little memory.
-template <class Measure>
-auto unless_memory_lacks(const Measure& measure) -> decltype(std::optional(measure())) {
-  try {
-    return measure();
-  } catch (const Error& e) {
-    if (e.code() != ExitCode::kResources) throw;
-    return std::nullopt;
-  }
+auto unless_memory_lacks(const auto& measure) {
+  decltype(std::optional(measure())) measured;
+  error_of(ExitCode::kResources, [&] { measured = measure(); });
+  return measured;
 }
 
 }  // namespace

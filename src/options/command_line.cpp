@@ -84,12 +84,8 @@ void add_cases(const std::vector<AxisPoint>& points, std::size_t recipe,
     c.recipe = recipe;
     c.axes = point.axes;
     c.machine = point.machine;
-    try {
-      c.config = make_config(kSweep, point.given);
-    } catch (const Error& e) {
-      if (e.code() != ExitCode::kUsage) throw;
-      c.refusal = e.what();
-    }
+    const auto make = [&] { c.config = make_config(kSweep, point.given); };
+    if (const auto error = error_of(ExitCode::kUsage, make)) c.refusal = error->what();
   }
 }
 

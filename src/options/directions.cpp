@@ -25,12 +25,8 @@ class Cases {
  public:
   explicit Cases(const std::vector<AxisPoint>& points) {
     for (const AxisPoint& p : points) {
-      try {
-        configs_.emplace_back(make_config(kSweep, p.given));
-      } catch (const Error& e) {
-        if (e.code() != ExitCode::kUsage) throw;
-        configs_.emplace_back();
-      }
+      std::optional<RunConfig>& config = configs_.emplace_back();
+      error_of(ExitCode::kUsage, [&] { config = make_config(kSweep, p.given); });
     }
   }
   Cases(const Cases&) = delete;

@@ -95,11 +95,8 @@ std::optional<Values> values_of(const Option& option, const GivenOptions& given)
   if (it != given.end()) {
     if (!option.value.set(config, it->second.value)) return std::nullopt;
   } else {
-    try {
-      config = make_config(kSweep, given);
-    } catch (const Error& e) {
-      if (e.code() != ExitCode::kUsage) throw;  // a row of the sweep says so
-    }
+    // What is wrong with it a row of the sweep says.
+    error_of(ExitCode::kUsage, [&] { config = make_config(kSweep, given); });
   }
   return Values{option.value.get(config)};
 }

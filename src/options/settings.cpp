@@ -147,13 +147,7 @@ void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backe
 }
 
 bool fits_here(const RunConfig& config, const MemoryPlan& memory, const Backend* backend) {
-  try {
-    check_memory(config, memory, backend);
-    return true;
-  } catch (const Error& e) {
-    if (e.code() != ExitCode::kResources) throw;
-    return false;
-  }
+  return !error_of(ExitCode::kResources, [&] { check_memory(config, memory, backend); });
 }
 
 void check_recorded(const RunConfig& c, const ModelConfig& target) {
