@@ -49,6 +49,7 @@ struct Matrix {
 
 // How K and V rows are stored. Nothing else knows their bytes.
 struct KvFormat {
+  // NOLINTNEXTLINE(google-explicit-constructor): a type stands for its format
   constexpr KvFormat(DType of = DType::kF32, bool rotate = false)
       : type(of), rotate_on_read(rotate) {}
   DType type;
