@@ -54,30 +54,8 @@ struct RecipeBlock {
   std::vector<std::string> sizes;  // that have them; empty: all
 };
 
-// An experiment (data/experiments): the cases of one table or figure.
-//
-//   title = "Figure 6b: ..."     source = "arXiv 2404.11912v3, figure 6b"
-//   about = "what to look at"    published = "Figure 6b"
-//   cannot = ["published points that cannot run, and why"]
-//   [options]                    of all cases
-//   [tiny]                       of all cases of this size; also [gpu], [paper]; [[tiny]], more
-//                                than once: of each in turn
-//     machine = "a100-80g"       optional: the built-in machine that its cases are meant for and
-//                                have room on
-//   [[cases]]                    one block of cases; none: one block without options of its own
-//     sizes = ["paper", "tiny"]  optional: not of other sizes
-//   columns = ["draft-ms"]       figures in the table (CaseMetric) in place of the usual ones
-//   [[directions]]               what it is to show, with an interval paired by prompt:
-//     text = "acceptance rises with the budget"
-//     metric = "acceptance"      a CaseMetric: times, speedup, acceptance rates
-//     greater = { method = "triforce", budget = "last" }    or less = ...
-//     than = { method = "triforce", budget = "first" }
-//     times = 0.9                optional, of times and speedups: than 0.9 of the other side
-//     plus = -0.05               optional, of rates: than the other side less .05
-//     sizes = ["paper", "tiny"]  optional: not of the cases of other sizes
-//
-// Options of a later section replace those of an earlier one; each may have several values
-// (axes.h).
+// An experiment: the cases of one table or figure. data/experiments/README.md ("Write a recipe")
+// describes the file.
 struct Recipe {
   std::string title, source, about;
   std::string published;  // of published results those whose source begins so
