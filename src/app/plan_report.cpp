@@ -27,36 +27,25 @@ PlanReport make_plan_report(const RunConfig& config, const PlanInput& input,
   return r;
 }
 
-std::vector<MemoryRow> memory_rows(const MemoryPlan& memory) {
-  std::vector<MemoryRow> rows;
+std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
+  std::string out = fmt::format("{:<22}{:>18}{:>11}  in\n", "memory", "bytes", "GB");
+  const auto add = [&](std::string_view label, std::int64_t bytes, std::string_view place) {
+    // Figures of three digits or so: 0.136, 2.156, 13.5.
+    const double gb = static_cast<double>(bytes) / 1e9;
+    const std::string figure = fmt::format("{:.{}f}", gb, gb < 10 ? 3 : 1);
+    out += fmt::format("{:<22}{:>18}{:>11}{}\n", label, bytes, figure, place);
+  };
   for (std::size_t i = 0; i < kMemTags; ++i) {
     const auto tag = static_cast<MemTag>(i);
-    const Place place = place_of(tag, memory.place);
-    rows.push_back(
-        {kMemTagTexts[i].label, place == Place::kDevice ? "device" : "host", memory.bytes[i], tag});
-  }
-  rows.push_back({"total", "", memory.total_bytes(), std::nullopt});
-  return rows;
-}
-
-std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens) {
-  // Figures of three digits or so: 0.136, 2.156, 13.5.
-  const auto figure = [](double x) {
-    return x < 10 ? fmt::format("{:.3f}", x) : fmt::format("{:.1f}", x);
-  };
-  const auto line = [&](const MemoryRow& row) {
-    const auto b = static_cast<double>(row.bytes);
-    std::string text = fmt::format("{:<22}{:>18}{:>11}", row.label, row.bytes, figure(b / 1e9));
-    return text + (*row.place == '\0' ? "\n" : fmt::format("  {}\n", row.place));
-  };
-  std::string out = fmt::format("{:<22}{:>18}{:>11}  in\n", "memory", "bytes", "GB");
-  for (const MemoryRow& row : memory_rows(memory)) {
-    if (row.bytes > 0) out += line(row);
-    if (prompt_tokens > 0 && row.tag == MemTag::kKvFar) {
-      const std::int64_t bytes = prompt_tokens * memory.kv_bytes_per_token;
-      out += line({"  the prompt's part", "", bytes, std::nullopt});
+    const bool on_device = place_of(tag, memory.place) == Place::kDevice;
+    if (memory.bytes[i] > 0) {
+      add(kMemTagTexts[i].label, memory.bytes[i], on_device ? "  device" : "  host");
+    }
+    if (prompt_tokens > 0 && tag == MemTag::kKvFar) {
+      add("  the prompt's part", prompt_tokens * memory.kv_bytes_per_token, "");
     }
   }
+  if (memory.total_bytes() > 0) add("total", memory.total_bytes(), "");
   return out;
 }
 

@@ -31,15 +31,8 @@ struct PlanReport {
 PlanReport make_plan_report(const RunConfig& config, const PlanInput& input,
                             const std::vector<MachineSpec>& machines);
 
-// The rows of the memory table by purpose, the total last, at no place.
-struct MemoryRow {
-  const char* label;
-  const char* place;  // "device" or "host"
-  std::int64_t bytes = 0;
-  std::optional<MemTag> tag;  // none: a sum, or a part
-};
-std::vector<MemoryRow> memory_rows(const MemoryPlan& memory);
-// If prompt_tokens is above 0, a row says how much of the full cache they take.
+// Its rows are bytes by purpose, the total last. If prompt_tokens is above 0, a row says how much
+// of the full cache they take.
 std::string memory_table(const MemoryPlan& memory, std::int64_t prompt_tokens);
 std::string plan_table(const RunConfig& config, const PlanReport& report);
 std::string plan_json(const RunConfig& config, const PlanReport& report);
