@@ -6,52 +6,34 @@
 namespace triforce {
 namespace {
 
+template <std::size_t N>
+constexpr MethodSpec spec(Method method, const char* name, const char* summary,
+                          const Pass (&chain)[N],
+                          decltype(MethodSpec::paper_alpha) paper_alpha = {}) {
+  MethodSpec made{method, name, summary, {}, N, paper_alpha};
+  std::copy_n(chain, N, made.chain.begin());
+  return made;
+}
+
 // StreamingLLM without the hierarchy is not in the paper's Table 2: its acceptance is taken to be
 // that with it, since the outer level verifies the same distribution of proposals.
 constexpr MethodSpec kTable[] = {
-    {Method::kAutoregressive,
-     "ar",
-     "nothing proposes: one token per pass of the target",
-     {Pass::kFull},
-     1,
-     {}},
-    {Method::kTriForce,
-     "triforce",
-     "drafter, verified by the target with its retrieval cache",
-     {Pass::kDraft, Pass::kRetrieval, Pass::kFull},
-     3,
-     {0.4036, 0.9137}},
-    {Method::kRetrieval,
-     "retrieval",
-     "target with its retrieval cache",
-     {Pass::kRetrieval, Pass::kFull},
-     2,
-     {0.9126}},
-    {Method::kStreaming,
-     "streaming",
-     "target with a streaming cache",
-     {Pass::kStreaming, Pass::kFull},
-     2,
-     {0.8745}},
-    {Method::kStreamingHierarchy,
-     "streaming-hierarchy",
-     "drafter, verified by the target with a streaming cache",
-     {Pass::kDraft, Pass::kStreaming, Pass::kFull},
-     3,
-     {0.4036, 0.8745}},
-    {Method::kDraft, "draft", "drafter alone", {Pass::kDraft, Pass::kFull}, 2, {0.4036}},
-    {Method::kLossyRetrieval,
-     "lossy-retrieval",
-     "nothing verifies the target with its retrieval cache: not lossless",
-     {Pass::kRetrieval},
-     1,
-     {}},
-    {Method::kLossyStreaming,
-     "lossy-streaming",
-     "nothing verifies the target with a streaming cache: not lossless",
-     {Pass::kStreaming},
-     1,
-     {}},
+    spec(Method::kAutoregressive, "ar", "nothing proposes: one token per pass of the target",
+         {Pass::kFull}),
+    spec(Method::kTriForce, "triforce", "drafter, verified by the target with its retrieval cache",
+         {Pass::kDraft, Pass::kRetrieval, Pass::kFull}, {0.4036, 0.9137}),
+    spec(Method::kRetrieval, "retrieval", "target with its retrieval cache",
+         {Pass::kRetrieval, Pass::kFull}, {0.9126}),
+    spec(Method::kStreaming, "streaming", "target with a streaming cache",
+         {Pass::kStreaming, Pass::kFull}, {0.8745}),
+    spec(Method::kStreamingHierarchy, "streaming-hierarchy",
+         "drafter, verified by the target with a streaming cache",
+         {Pass::kDraft, Pass::kStreaming, Pass::kFull}, {0.4036, 0.8745}),
+    spec(Method::kDraft, "draft", "drafter alone", {Pass::kDraft, Pass::kFull}, {0.4036}),
+    spec(Method::kLossyRetrieval, "lossy-retrieval",
+         "nothing verifies the target with its retrieval cache: not lossless", {Pass::kRetrieval}),
+    spec(Method::kLossyStreaming, "lossy-streaming",
+         "nothing verifies the target with a streaming cache: not lossless", {Pass::kStreaming}),
 };
 
 }  // namespace
