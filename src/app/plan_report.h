@@ -1,7 +1,6 @@
 // A plan says what a configuration allocates, here and on machines to choose among, and whether it
 // fits.
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -58,25 +58,33 @@ constexpr std::array<std::array<std::string_view, 2>, 6> kForeignValues = {{
     {"gpu", "cuda"},
 }};
 
+void expect_one(std::string_view options, bool both, std::string_view note = "") {
+  if (both) throw_usage("{}: expected one of them, found both{}", options, note);
+}
+
+// `option` needs a method that `filter` keeps; `which` says in words what that is.
+void expect_method(const RunConfig& c, std::string_view option, std::string_view which,
+                   const MethodFilter& filter) {
+  if (any_method(c.methods, filter)) return;
+  throw_usage("{}: expected a method {} ({}) in --method, found none", option, which,
+              method_names(filter));
+}
+
+bool has_inner_level(const MethodSpec& m) { return m.levels() > 1; }
+
 void check_models(const RunConfig& c, const GivenOptions& given) {
-  if (given.contains("target") && given.contains("random-weights")) {
-    throw_usage("--target and --random-weights: expected one of them, found both");
-  }
-  if (given.contains("draft") && given.contains("random-draft")) {
-    throw_usage("--draft and --random-draft: expected one of them, found both");
-  }
+  expect_one("--target and --random-weights",
+             given.contains("target") && given.contains("random-weights"));
+  expect_one("--draft and --random-draft",
+             given.contains("draft") && given.contains("random-draft"));
   if (c.builtin_pair() && given.contains("random-draft")) {
     throw_usage("--random-draft: expected --random-weights or --target beside it, found neither");
   }
 }
 
 void settle_methods(RunConfig& c, const GivenOptions& given) {
-  if (c.baseline_only && given.contains("method")) {
-    throw_usage("--baseline and --method: expected one of them, found both");
-  }
-  if (c.baseline_only && c.no_baseline) {
-    throw_usage("--baseline and --no-baseline: expected one of them, found both");
-  }
+  expect_one("--baseline and --method", c.baseline_only && given.contains("method"));
+  expect_one("--baseline and --no-baseline", c.baseline_only && c.no_baseline);
   if (c.no_baseline && !given.contains("method")) c.methods = {kDefaultMethod};
   if (c.baseline_only) c.methods.clear();
   const bool listed =
@@ -86,20 +94,13 @@ void settle_methods(RunConfig& c, const GivenOptions& given) {
 
 // Settles what `auto` may choose among, and refuses it where it cannot have any effect.
 void settle_tuning(RunConfig& c) {
-  struct Axis {
-    bool is_auto;
-    const char *option, *method;
-    MethodFilter has_it;
-  };
-  const Axis axes[] = {{c.auto_gamma, "gamma", "that speculates", &MethodSpec::speculates},
-                       {c.auto_inner_gamma, "inner-gamma", "with an inner level",
-                        [](const MethodSpec& m) { return m.levels() > 1; }},
-                       {c.auto_budget, "budget", "that drafts by the target",
-                        [](const MethodSpec& m) { return m.speculates() && m.has_budget(); }}};
-  for (const Axis& axis : axes) {
-    if (!axis.is_auto || any_method(c.methods, axis.has_it)) continue;
-    throw_usage("--{} auto: expected a method {} ({}) in --method, found none", axis.option,
-                axis.method, method_names(axis.has_it));
+  if (c.auto_gamma) expect_method(c, "--gamma auto", "that speculates", &MethodSpec::speculates);
+  if (c.auto_inner_gamma) {
+    expect_method(c, "--inner-gamma auto", "with an inner level", has_inner_level);
+  }
+  if (c.auto_budget) {
+    expect_method(c, "--budget auto", "that drafts by the target",
+                  [](const MethodSpec& m) { return m.speculates() && m.has_budget(); });
   }
   SpeculationOptions& s = c.speculation;
   if (c.auto_gamma) s.gamma = kUsualGamma;
@@ -112,21 +113,16 @@ void settle_tuning(RunConfig& c) {
 
 void check_target_cache(const RunConfig& c) {
   const SpeculationOptions& s = c.speculation;
-  const bool used = any_method(c.methods, &MethodSpec::has_budget);
-  if (s.dense_layers > 0 && !used) {
-    throw_usage(
-        "--dense-layers {}: expected a method that drafts by the target ({}) in --method, found "
-        "none",
-        s.dense_layers, method_names(&MethodSpec::has_budget));
+  if (s.dense_layers > 0) {
+    expect_method(c, fmt::format("--dense-layers {}", s.dense_layers), "that drafts by the target",
+                  &MethodSpec::has_budget);
   }
-  if (s.budget != 0 || used) check_budget(s, kMinBudget);
+  if (s.budget != 0 || any_method(c.methods, &MethodSpec::has_budget)) check_budget(s, kMinBudget);
 }
 
 void check_draft_cache(const RunConfig& c) {
   if (c.speculation.draft_cache == DraftCache::kStreaming) return;
-  if (any_method(c.methods, &MethodSpec::has_drafter)) return;
-  throw_usage("--draft-cache window: expected a method with a drafter ({}) in --method, found none",
-              method_names(&MethodSpec::has_drafter));
+  expect_method(c, "--draft-cache window", "with a drafter", &MethodSpec::has_drafter);
 }
 
 void check_offload(const RunConfig& c) {
@@ -154,24 +150,15 @@ void check_machine(Command command, const RunConfig& c) {
   if (command == kSweep && !c.list_cases) {
     throw_usage("--machine: expected --list beside it, found none; a sweep measures here alone");
   }
-  if (c.memory_limit_bytes == 0) return;
-  throw_usage(
-      "--machine and --memory-limit: expected one of them, found both; a machine has the memory "
-      "that it has");
+  expect_one("--machine and --memory-limit", c.memory_limit_bytes != 0,
+             "; a machine has the memory that it has");
 }
 
 void check_merge(const RunConfig& c) {
   if (c.merge_files.empty()) return;
-  const char* const other = !c.journal_file.empty() ? "--resume"
-                            : c.slice.count > 1     ? "--shard"
-                                                    : "";
-  if (*other == '\0') return;
-  throw_usage("--merge and {}: expected one of them, found both; a merge measures nothing", other);
-}
-
-void check_compared(const CompareOptions& c) {
-  if (!c.no_latency || !c.require_latency) return;
-  throw_usage("--no-latency and --require-latency: expected one of them, found both");
+  constexpr std::string_view kNote = "; a merge measures nothing";
+  expect_one("--merge and --resume", !c.journal_file.empty(), kNote);
+  expect_one("--merge and --shard", c.slice.count > 1, kNote);
 }
 
 void check_record(const RunConfig& c) {
@@ -190,14 +177,7 @@ void check_speculation(const RunConfig& c) {
     throw_usage("--measure-recovery: expected --tp 1, found {}", c.tp);
   }
   if (s.inner_correction == Correction::kTarget) {
-    const bool inner_level = std::any_of(c.methods.begin(), c.methods.end(),
-                                         [](Method m) { return spec_of(m).levels() > 1; });
-    if (!inner_level) {
-      throw_usage(
-          "--inner-rule published: expected a method with an inner level ({}) in --method, found "
-          "none",
-          method_names([](const MethodSpec& m) { return m.levels() > 1; }));
-    }
+    expect_method(c, "--inner-rule published", "with an inner level", has_inner_level);
     if (s.acceptance == Acceptance::kCoupled) {
       throw_usage(
           "--inner-rule published: expected --acceptance speculative, found coupled, which "
@@ -334,7 +314,8 @@ RunConfig make_config(Command command, const GivenOptions& given) {
     check_record(c);
     check_merge(c);
   }
-  check_compared(c.compare);
+  expect_one("--no-latency and --require-latency",
+             c.compare.no_latency && c.compare.require_latency);
   return c;
 }
 
