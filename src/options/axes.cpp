@@ -39,73 +39,12 @@ std::optional<Range> parse_range(const Option& option, std::string_view text) {
   return std::nullopt;
 }
 
-class Expansion {
- public:
-  Expansion(const Option& option, const Given& given, std::size_t max_values)
-      : option_(option), given_(given), max_values_(max_values) {}
-
-  std::vector<std::string> run() {
-    const bool one = given_.value.find(',') == std::string::npos && !range_of(given_.value);
-    if (!option_.sweeps() || one) return {given_.value};
-    for (const std::string_view item : split_list(given_.value)) {
-      if (const auto range = range_of(item)) {
-        add_range(*range, item);
-      } else {
-        add(std::string(item));
-      }
-    }
-    return std::move(values_);
-  }
-
- private:
-  // A text that the option itself understands is no range.
-  std::optional<Range> range_of(std::string_view item) const {
-    RunConfig scratch;
-    if (!option_.sweeps() || option_.value.set(scratch, item)) return std::nullopt;
-    return parse_range(option_, item);
-  }
-  template <class... Args>
-  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
-    throw_usage("{}--{}: {}", given_.where, option_.name,
-                fmt::format(format, std::forward<Args>(args)...));
-  }
-  void add_range(const Range& r, std::string_view item) {
-    const bool ends = r.multiplies ? r.step > 1 && r.first > 0 : r.step > 0;
-    if (r.first > r.last || !ends) {
-      fail(
-          "expected a range from a least to a largest value by a positive step or a factor above "
-          "1, found {}",
-          quote_text(item));
-    }
-    // A last value that rounding has moved past the end by less than this is meant.
-    constexpr double kSlack = 1e-9;
-    double x = r.first;
-    for (int i = 1; x <= r.last * (1 + kSlack); ++i) {
-      add(r.integers ? fmt::format("{:.0f}", x) : fmt::format("{:.12g}", x));
-      x = r.multiplies ? x * r.step : r.first + i * r.step;
-    }
-  }
-  void add(std::string value) {
-    RunConfig scratch;
-    if (!option_.value.set(scratch, value)) {
-      fail("expected {}, or a list of such, found {}{}", option_.value.expected, quote_text(value),
-           suggest_value(option_, value));
-    }
-    if (!known_.insert(value).second) {
-      fail("expected each value once, found {} twice", quote_text(value));
-    }
-    if (values_.size() == max_values_) {
-      fail("expected at most {}, found more", limit_text(max_values_, "values"));
-    }
-    values_.push_back(std::move(value));
-  }
-
-  const Option& option_;
-  const Given& given_;
-  std::size_t max_values_;
-  std::vector<std::string> values_;
-  std::set<std::string, std::less<>> known_;
-};
+// A text that the option itself understands is no range.
+std::optional<Range> range_of(const Option& option, std::string_view item) {
+  RunConfig scratch;
+  if (option.value.set(scratch, item)) return std::nullopt;
+  return parse_range(option, item);
+}
 
 }  // namespace
 
@@ -115,7 +54,51 @@ std::string limit_text(std::size_t limit, std::string_view of) {
 
 std::vector<std::string> expand_values(const Option& option, const Given& given,
                                        std::size_t max_values) {
-  return Expansion(option, given, max_values).run();
+  if (!option.sweeps()) return {given.value};
+  if (given.value.find(',') == std::string::npos && !range_of(option, given.value)) {
+    return {given.value};
+  }
+  const auto fail = [&](const std::string& what) {
+    throw_usage("{}--{}: {}", given.where, option.name, what);
+  };
+  std::vector<std::string> values;
+  std::set<std::string, std::less<>> known;
+  const auto add = [&](std::string value) {
+    RunConfig scratch;
+    if (!option.value.set(scratch, value)) {
+      fail(fmt::format("expected {}, or a list of such, found {}{}", option.value.expected,
+                       quote_text(value), suggest_value(option, value)));
+    }
+    if (!known.insert(value).second) {
+      fail(fmt::format("expected each value once, found {} twice", quote_text(value)));
+    }
+    if (values.size() == max_values) {
+      fail(fmt::format("expected at most {}, found more", limit_text(max_values, "values")));
+    }
+    values.push_back(std::move(value));
+  };
+  for (const std::string_view item : split_list(given.value)) {
+    const std::optional<Range> r = range_of(option, item);
+    if (!r) {
+      add(std::string(item));
+      continue;
+    }
+    const bool ends = r->multiplies ? r->step > 1 && r->first > 0 : r->step > 0;
+    if (r->first > r->last || !ends) {
+      fail(fmt::format(
+          "expected a range from a least to a largest value by a positive step or a factor above "
+          "1, found {}",
+          quote_text(item)));
+    }
+    // A last value that rounding has moved past the end by less than this is meant.
+    constexpr double kSlack = 1e-9;
+    double x = r->first;
+    for (int i = 1; x <= r->last * (1 + kSlack); ++i) {
+      add(r->integers ? fmt::format("{:.0f}", x) : fmt::format("{:.12g}", x));
+      x = r->multiplies ? x * r->step : r->first + i * r->step;
+    }
+  }
+  return values;
 }
 
 std::vector<AxisPoint> expand_axes(Command command, const GivenOptions& given,
