@@ -54,16 +54,20 @@ struct RecipeBlock {
   std::vector<std::string> sizes;  // that have them; empty: all
 };
 
-// An experiment: the cases of one table or figure. data/experiments/README.md ("Write a recipe")
-// describes the file.
-struct Recipe {
+// What an experiment is called and shows, at every size.
+struct RecipeText {
   std::string title, source, about;
   std::string published;  // of published results those whose source begins so
   std::vector<std::string> cannot;
+  std::vector<CaseMetric> columns;  // of its table; empty: the usual ones
+};
+
+// An experiment: the cases of one table or figure. data/experiments/README.md ("Write a recipe")
+// describes the file.
+struct Recipe : RecipeText {
   GivenOptions options;
   std::map<std::string, std::vector<RecipePart>, std::less<>> sizes;  // each at least one
   std::vector<RecipeBlock> blocks;
-  std::vector<CaseMetric> columns;
   std::vector<RecipeDirection> directions;
 };
 // Throws as read_config_file(), and Error(kBadInput, "InvalidRecipe") for one without a title.

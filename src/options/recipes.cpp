@@ -227,19 +227,8 @@ std::vector<std::string> names_of_recipes(const fs::path& folder) {
 
 ChosenRecipe choose(const Recipe& recipe, const std::string& name, const std::string& size,
                     const GivenOptions& given, std::size_t max_points) {
-  ChosenRecipe c{name,
-                 size,
-                 recipe.title,
-                 recipe.source,
-                 recipe.about,
-                 recipe.published,
-                 recipe.cannot,
-                 {},
-                 {},
-                 recipe.columns,
-                 {}};
   const Points points(recipe, name, size, max_points);
-  c.points = points.with(given);
+  ChosenRecipe c{recipe, name, size, points.with(given), {}, {}};
   c.directions = choose_directions(recipe.directions, size, points.with({}), c.points);
   if (recipe.sizes.contains("paper")) {
     c.paper_points = Points(recipe, name, "paper", max_points).with({});

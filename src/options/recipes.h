@@ -8,18 +8,15 @@
 namespace triforce {
 
 // A recipe of one size as `sweep` was asked for it.
-struct ChosenRecipe {
+struct ChosenRecipe : RecipeText {
   std::string name;  // "fig6b", or the file
   std::string size;  // "tiny"; empty: a file's without a size
-  std::string title, source, about, published;
-  std::vector<std::string> cannot;
   // Its combinations, not checked yet; `axes` are the options that differ among them, `method`
   // excepted.
   std::vector<AxisPoint> points;
   // The same combinations at size `paper`, beside which published results stand. It is empty if the
   // recipe has no such size.
   std::vector<AxisPoint> paper_points;
-  std::vector<CaseMetric> columns;         // of its table; empty: the usual ones
   std::vector<SweepDirection> directions;  // among `points`
 };
 
