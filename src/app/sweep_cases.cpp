@@ -174,10 +174,8 @@ std::string list_of(const CommandLine& line) {
     row.push_back(c.config ? fmt::format("{}", process_of[i]) : "-");
     if (!line.recipes.empty()) row.push_back(name_of(line.recipes[c.recipe]));
     if (for_machines) row.push_back(c.machine.empty() ? "any" : c.machine);
-    std::vector<std::string_view> methods;
-    for (const Method m : c.config.value_or(RunConfig{}).methods)
-      methods.emplace_back(to_string(m));
-    row.push_back(c.config ? fmt::format("{}", fmt::join(methods, ",")) : "-");
+    const OptionValue& methods = find_option(kSweep, "method")->value;
+    row.push_back(c.config ? to_text(methods.get(*c.config)) : "-");
     row.push_back(axes_text(c.axes) + (c.config ? "" : "  refused: " + c.refusal));
     t.rows.push_back(std::move(row));
   }

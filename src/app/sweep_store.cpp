@@ -22,12 +22,6 @@ JournalHeader header_of(const std::vector<SweepCase>& cases) {
   return header;
 }
 
-std::string methods_text(const RunConfig& config) {
-  std::vector<std::string_view> names;
-  for (const Method m : config.methods) names.emplace_back(to_string(m));
-  return fmt::format("{}", fmt::join(names, ","));
-}
-
 std::string methods_text(const RunResult& result) {
   std::vector<std::string_view> names;
   for (const CaseResult& c : result.cases) names.emplace_back(c.method);
@@ -55,7 +49,8 @@ void SweepStore::check_row(std::size_t i, const SweepRow& row, const std::string
   const std::vector<Param> options = options_of(c);
   expect("options", options_text(options), options_text(row.options));
   if (!c.config) return;
-  expect("methods", methods_text(*c.config), methods_text(row.result));
+  expect("methods", to_text(find_option(kSweep, "method")->value.get(*c.config)),
+         methods_text(row.result));
   for (const CaseResult& of : row.result.cases) {
     for (const auto& [name, value] : options) {
       const ParamValue* const found = find_param(of.params, name);
