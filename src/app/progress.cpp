@@ -105,8 +105,7 @@ void Progress::update(std::string_view what, std::int64_t done, std::int64_t tot
   if (!doing.empty()) amounts += fmt::format(" ({})", doing);
   const std::string times = times_of(now - began_, done, total);
   const std::int64_t share = std::min(done, total) * 100 / total;
-  if (style_ == Style::kBar) return draw(share, amounts, doing, times);
-  write_quietly(fd_, fmt::format("{}: {} ({}%), {}\n", what_, amounts, share, times));
+  show(share, amounts, doing, times);
 }
 
 void Progress::update_whole(Clock::time_point now, std::string_view doing) {
@@ -118,24 +117,19 @@ void Progress::update_whole(Clock::time_point now, std::string_view doing) {
   }
   shown_ = now;
   said_ = what_;
-  const std::chrono::duration<double> passed = now - w.began;
-  const std::int64_t here = w.done - w.before;
-  std::string times = clock_text(passed.count());
-  if (here > 0 && w.done < w.total) {
-    const double each = passed.count() / static_cast<double>(here);
-    times += fmt::format(", {} left", clock_text(each * static_cast<double>(w.total - w.done)));
-  }
+  const std::string times = times_of(now - w.began, w.done - w.before, w.total - w.before);
   const std::int64_t share = w.total > 0 ? w.done * 100 / w.total : 0;
-  const std::string amounts = fmt::format("{} of {} prompts", w.done, w.total);
+  std::string amounts = fmt::format("{} of {} prompts", w.done, w.total);
+  if (style_ == Style::kBar && !doing.empty()) amounts += fmt::format(" ({})", doing);
+  show(share, amounts, doing, times);
+}
+
+void Progress::show(std::int64_t share, const std::string& amounts, std::string_view doing,
+                    const std::string& times) {
   if (style_ == Style::kLines) {
     write_quietly(fd_, fmt::format("{}: {} ({}%), {}\n", what_, amounts, share, times));
     return;
   }
-  draw(share, doing.empty() ? amounts : fmt::format("{} ({})", amounts, doing), doing, times);
-}
-
-void Progress::draw(std::int64_t share, const std::string& amounts, std::string_view doing,
-                    const std::string& times) {
   constexpr std::int64_t kCells = 12;
   const auto full = static_cast<std::size_t>(share * kCells / 100);
   std::string line = fmt::format("{:<12} [{}{}] {:>3}%", what_, std::string(full, '#'),

@@ -61,7 +61,7 @@ class Progress {
  private:
   enum class Style : std::uint8_t { kSilent, kLines, kBar };
   void update_whole(Clock::time_point now, std::string_view doing);
-  void draw(std::int64_t share, const std::string& amounts, std::string_view doing,
+  void show(std::int64_t share, const std::string& amounts, std::string_view doing,
             const std::string& times);
   Style style_;
   int fd_;
