@@ -13,12 +13,9 @@
 namespace triforce {
 
 // One method and what has been measured of it.
-struct MethodState {
+struct MethodState : MethodStart {
   const MethodSpec* method = nullptr;
   std::vector<MeasuredRun> runs;
-  Gammas gammas;
-  bool gammas_chosen = false;         // by `auto`
-  std::optional<CaseTuning> tuning;   // what `auto` chose; measured figures are filled in later
   std::optional<double> top2_margin;  // where its stream first left the baseline's
   std::optional<CaseStatus> failed;
   std::string reason;  // of the failure

@@ -24,9 +24,7 @@ CaseStart start_of(const MeasurementState& state) {
   if (state.context) start.context = *state.context;
   start.salt = state.salt;
   start.budget = state.budget;
-  for (const MethodState& m : state.methods) {
-    start.methods.push_back({m.gammas, m.gammas_chosen, m.tuning});
-  }
+  start.methods.assign(state.methods.begin(), state.methods.end());
   start.steps = points_of(state.steps);
   return start;
 }
@@ -36,10 +34,7 @@ void set_start(MeasurementState& state, CaseStart start) {
   state.salt = std::move(start.salt);
   state.budget = start.budget;
   for (std::size_t i = 0; i < state.methods.size(); ++i) {
-    MethodState& m = state.methods[i];
-    m.gammas = start.methods[i].gammas;
-    m.gammas_chosen = start.methods[i].gammas_chosen;
-    m.tuning = std::move(start.methods[i].tuning);
+    static_cast<MethodStart&>(state.methods[i]) = std::move(start.methods[i]);
   }
   state.steps = {};
   for (const StepPoint& p : start.steps) {

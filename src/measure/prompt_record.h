@@ -89,8 +89,8 @@ void fields(auto& v, StepPoint& p) {
 }
 struct MethodStart {
   Gammas gammas;
-  bool gammas_chosen = false;
-  std::optional<CaseTuning> tuning;
+  bool gammas_chosen = false;        // by `auto`
+  std::optional<CaseTuning> tuning;  // what `auto` chose; measured figures are filled in later
 };
 void fields(auto& v, MethodStart& m) {
   v("gammas", m.gammas, "that it is measured with");
