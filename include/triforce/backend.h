@@ -122,10 +122,12 @@ enum class Acceptance : std::uint8_t {
   kSpeculative,  // accept with probability p/q, redraw from the residual
   kCoupled,      // all levels share Gumbel noise per position; accept iff the draws are equal
 };
+constexpr auto names_of(Acceptance /*any*/) { return std::array{"speculative", "coupled"}; }
 enum class Correction : std::uint8_t {
   kResidual,  // norm(max(p - q, 0)): exact
   kTarget,    // p itself: the published code's inner rule; not lossless
 };
+constexpr auto names_of(Correction /*any*/) { return std::array{"exact", "published"}; }
 struct VerifyRule {
   Acceptance acceptance = Acceptance::kSpeculative;
   Correction correction = Correction::kResidual;

@@ -282,9 +282,9 @@ void fields(auto& v, CaseResult& c) {
   v("timing", c.timing, "times");
   v("phases_ms_per_round", c.phases_ms_per_round,
     "where the time of a round goes, mean, ms; null: its chain has no such pass");
-  v.named("traffic", c.traffic, &PassTraffic::pass, pass_names(),
+  v.named("traffic", c.traffic, &PassTraffic::pass, names_of(Pass{}),
           "what each kind of pass reads and how fast, innermost first");
-  v.named("steps", c.steps, &StepResult::pass, pass_names(),
+  v.named("steps", c.steps, &StepResult::pass, names_of(Pass{}),
           "smallest times of single passes, caches at the prompt: of each of chain, and where that "
           "lacks the full one, of this");
   v.named("acceptance", c.acceptance, static_cast<std::string LevelResult::*>(&LevelResult::name),

@@ -2,6 +2,7 @@
 // that decode from it (Methods), and the loop they share (decode).
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,6 +52,7 @@ struct SyntheticAcceptance {
 // so that their keys and values depend on nothing before them (the sliding window with
 // re-computation of arXiv 2309.17453, section 3.1, and of 2404.11912, figure 2a). For analysis.
 enum class DraftCache : std::uint8_t { kStreaming, kWindow };
+constexpr auto names_of(DraftCache /*any*/) { return std::array{"streaming", "window"}; }
 
 struct SpeculationOptions {
   int gamma = 6;               // tokens asked per outer verification, 1..kMaxGamma (paper: gamma2)

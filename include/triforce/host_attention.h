@@ -1,5 +1,6 @@
 // Attention that the processor computes over KV rows which a device keeps in host memory.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -10,6 +11,7 @@ namespace triforce {
 // Who computes attention with KV heads in host memory: the device, to which they are brought; the
 // host, where they lie; or the host with some of each layer and the device with the others.
 enum class OffloadAttention : std::uint8_t { kStream, kHost, kHybrid };
+constexpr auto names_of(OffloadAttention /*any*/) { return std::array{"stream", "host", "hybrid"}; }
 
 // What Backend asks of KV views that are on_host: rows of f16 or bf16 in the order of
 // host_kv_order.h. Results are those of the CPU backend over the same rows, bit for bit: equal for

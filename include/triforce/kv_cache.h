@@ -2,6 +2,7 @@
 // streaming_cache.h, retrieval_cache.h) decides what a query attends to and where keys live.
 // Lengths count tokens of the sequence, not rows of memory.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -173,6 +174,7 @@ class RetrievalCache;  // model/retrieval_cache.h
 // A retrieval cache ranks chunks by one of these. With kH2O the most recent tokens have half of the
 // budget. Chunks that have received most attention so far have the other half.
 enum class Selection : std::uint8_t { kMeanKey, kAttention, kH2O };
+constexpr auto names_of(Selection /*any*/) { return std::array{"mean-key", "attention", "h2o"}; }
 struct RebuildPolicy {
   // kToken: for every token that is fed, by its own queries, in passes of one token.
   enum class Kind : std::uint8_t { kNever, kEvery, kAdaptive, kToken } kind = Kind::kNever;

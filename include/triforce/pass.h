@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "triforce/enum_names.h"
+
 namespace triforce {
 
 // Which model a pass runs.
@@ -45,9 +47,7 @@ inline constexpr std::array<PassSpec, kPassKinds> kPassTable = {{
      "draft_prefill_ms", "prefill of the drafter, ms", "draft-ms"},
 }};
 constexpr const PassSpec& spec_of(Pass p) { return kPassTable[static_cast<std::size_t>(p)]; }
-constexpr const char* to_string(Pass p) { return spec_of(p).name; }
-// In the order of the table.
-constexpr std::array<const char*, kPassKinds> pass_names() {
+constexpr auto names_of(Pass /*any*/) {
   std::array<const char*, kPassKinds> names{};
   for (const PassSpec& p : kPassTable) names[static_cast<std::size_t>(p.pass)] = p.name;
   return names;

@@ -147,13 +147,12 @@ double least_ms(const Forecast& f) {
 void compare_offload(const RunConfig& config, MachinePlan& p) {
   const bool given = config.offload_attention != OffloadAttention::kStream;
   if (given || p.forecast.near_layers >= p.input.target.layers) return;
-  const OptionValue& name = find_option(kPlan, "offload-attention")->value;
   for (const OffloadAttention attention :
        {OffloadAttention::kStream, OffloadAttention::kHost, OffloadAttention::kHybrid}) {
     RunConfig with = config;
     with.offload_attention = attention;
     const Forecast f = plan_once(with, p.input, p.machine).forecast;
-    if (f.fits()) p.offload.push_back({to_text(name.get(with)), least_ms(f)});
+    if (f.fits()) p.offload.push_back({to_string(attention), least_ms(f)});
   }
   std::stable_sort(p.offload.begin(), p.offload.end(),
                    [](const OffloadForecast& a, const OffloadForecast& b) {

@@ -53,33 +53,6 @@ void fields(auto& v, PublishedElsewhere& r) {
   v("source", r.source);
 }
 
-// These are the names that options have, in the order of the values.
-using Names = std::vector<std::string_view>;
-Names names_for(Method /*any*/) {
-  Names names;
-  for (const MethodSpec& m : method_table()) names.emplace_back(m.name);
-  return names;
-}
-Names names_for(Pass /*any*/) {
-  constexpr auto kNames = pass_names();
-  return {kNames.begin(), kNames.end()};
-}
-Names names_for(DraftCache /*any*/) { return {"streaming", "window"}; }
-Names names_for(Selection /*any*/) { return {"mean-key", "attention", "h2o"}; }
-Names names_for(OffloadAttention /*any*/) { return {"stream", "host", "hybrid"}; }
-
-template <class T>
-void read_member(const JsonView& at, T& member) {
-  if constexpr (Optional<T>) {
-    if (!at.is_null()) read_member(at, member.emplace());
-  } else if constexpr (std::is_enum_v<T>) {
-    const Names names = names_for(member);
-    member = static_cast<T>(FieldReader::expect_one_of(at, at.string(), names, "one of "));
-  } else {
-    read_value(at, member);
-  }
-}
-
 // Returns how a text shows a cell. `format` is empty, or ":2" for two decimals.
 std::string text_of(const JsonView& cell, std::string_view format) {
   if (cell.value().kind() == JsonValue::Kind::kString) return cell.string();
@@ -87,6 +60,12 @@ std::string text_of(const JsonView& cell, std::string_view format) {
   const int decimals = format.size() == 2 ? format[1] - '0' : -1;
   if (decimals < 0 || decimals > 9) cell.fail_with("expected one digit of decimals after a colon");
   return fmt::format("{:.{}f}", cell.number(), decimals);
+}
+
+Method method_of(const JsonView& at) {
+  std::vector<std::string_view> names;
+  for (const MethodSpec& m : method_table()) names.emplace_back(m.name);
+  return method_table()[FieldReader::expect_one_of(at, at.string(), names, "one of ")].method;
 }
 
 void check_note(const JsonView& at) {
@@ -136,8 +115,10 @@ class GroupReader {
     if (!at) return;
     if constexpr (std::same_as<T, std::string>) {
       member = filled(*at);
+    } else if constexpr (std::same_as<T, Method>) {
+      member = method_of(stands_for(*at));
     } else {
-      read_member(stands_for(*at), member);
+      read_value(stands_for(*at), member);
     }
   }
 

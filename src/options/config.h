@@ -1,6 +1,7 @@
 // Everything a user can ask for, as plain data. src/options/option_table.cpp holds the one table
 // that parses, documents and echoes it.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@ namespace triforce {
 
 enum class OutputFormat : std::uint8_t { kTable, kJson, kJsonl, kCsv, kMarkdown };
 enum class ProgressMode : std::uint8_t { kAuto, kPlain, kNone };
+constexpr auto names_of(ProgressMode /*any*/) { return std::array{"auto", "plain", "none"}; }
 
 // What a result holds besides figures: numbers that grow with prompts and methods.
 struct RecordOptions {

@@ -135,6 +135,15 @@ OptionValue choice(std::vector<std::pair<std::string_view, T>> words, Ref ref) {
           true, std::move(names)};
 }
 
+// The value is one of the names of an enumeration.
+template <class Ref>
+OptionValue choice(Ref ref) {
+  using E = std::decay_t<decltype(ref(std::declval<RunConfig&>()))>;
+  std::vector<std::pair<std::string_view, E>> words;
+  for (const char* name : names_of(E{})) words.emplace_back(name, static_cast<E>(words.size()));
+  return choice(std::move(words), ref);
+}
+
 template <class Ref>
 OptionValue flag(Ref ref) {
   return {"true or false",

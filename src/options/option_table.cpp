@@ -104,11 +104,7 @@ std::vector<Option> models_and_machine() {
         "who computes attention with KV heads in host memory: stream brings them to the device; "
         "host leaves them to the processor (prompts excepted). hybrid leaves the processor "
         "--hybrid-split heads of each layer, and brings the others",
-        kShaped, Role::kMeasures,
-        choice<OffloadAttention>({{"stream", OffloadAttention::kStream},
-                                  {"host", OffloadAttention::kHost},
-                                  {"hybrid", OffloadAttention::kHybrid}},
-                                 at(&C::offload_attention))),
+        kShaped, Role::kMeasures, choice(at(&C::offload_attention))),
       o("hybrid-split", {}, "N|auto", "KV heads",
         "far KV heads of each layer that the processor computes with under --offload-attention "
         "hybrid. auto: as many as keep it busy while the bus brings the others. Both rates are "
@@ -181,9 +177,7 @@ std::vector<Option> method_and_shape() {
         "what the drafter sees: streaming keeps its first and most recent tokens. window reads "
         "the most recent ones anew for every token that it drafts, as a text of their own. That "
         "is slow, and meant for analysis",
-        kShaped, Role::kDecidesDrafted,
-        choice<DraftCache>({{"streaming", DraftCache::kStreaming}, {"window", DraftCache::kWindow}},
-                           member(&S::draft_cache))),
+        kShaped, Role::kDecidesDrafted, choice(member(&S::draft_cache))),
       o("rebuild", {}, "POLICY", "",
         "when to select the retrieval cache again: every N generated tokens; or when the rolling "
         "acceptance of the outer level falls below RATE. token selects for each drafted token by "
@@ -194,11 +188,7 @@ std::vector<Option> method_and_shape() {
         "full verification computed. With --rebuild token it is that of the drafted token: exact "
         "top-k with --chunk-size 1. h2o is for analysis: half of the budget for what has received "
         "most attention since the prompt began, half for recent tokens",
-        kShaped, Role::kDecidesSelected,
-        choice<Selection>({{"mean-key", Selection::kMeanKey},
-                           {"attention", Selection::kAttention},
-                           {"h2o", Selection::kH2O}},
-                          member(&S::selection))),
+        kShaped, Role::kDecidesSelected, choice(member(&S::selection))),
   };
 }
 
@@ -223,16 +213,11 @@ std::vector<Option> sampling_and_acceptance() {
       o("acceptance", {}, "RULE", "",
         "speculative: accept with probability p/q and redraw from the residual. coupled: all "
         "levels share their noise, and every method generates the same tokens",
-        kShaped, Role::kDecides,
-        choice<Acceptance>(
-            {{"speculative", Acceptance::kSpeculative}, {"coupled", Acceptance::kCoupled}},
-            member(&S::acceptance))),
+        kShaped, Role::kDecides, choice(member(&S::acceptance))),
       o("inner-rule", {}, "RULE", "",
         "what the inner level draws after a rejection. published is the rule of the published "
         "code, which is not lossless and is labelled so",
-        kShaped, Role::kDecidesInner,
-        choice<Correction>({{"exact", Correction::kResidual}, {"published", Correction::kTarget}},
-                           member(&S::inner_correction))),
+        kShaped, Role::kDecidesInner, choice(member(&S::inner_correction))),
       o("ignore-eos", {}, "", "", "generate --gen-len tokens even past an end-of-text token",
         kShaped, Role::kDecides, flag(member(&S::ignore_eos))),
       o("synthetic-acceptance", {}, "RATES", "",
@@ -413,11 +398,7 @@ std::vector<Option> output() {
       o("progress", {}, "MODE", "",
         "on stderr: a bar on a terminal (auto), lines anywhere (plain), or nothing (none); "
         "plan shows none",
-        kWithModel, Role::kOutputs,
-        choice<ProgressMode>({{"auto", ProgressMode::kAuto},
-                              {"plain", ProgressMode::kPlain},
-                              {"none", ProgressMode::kNone}},
-                             at(&C::progress))),
+        kWithModel, Role::kOutputs, choice(at(&C::progress))),
       o("details", {}, "", "",
         "print all tables: acceptance by level and position, whole generations, bytes and time of "
         "each pass, memory (plan: nothing)",

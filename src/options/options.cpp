@@ -128,7 +128,7 @@ void check_draft_cache(const RunConfig& c) {
 void check_offload(const RunConfig& c) {
   if (c.offload_attention != OffloadAttention::kHybrid && c.hybrid_split) {
     throw_usage("--hybrid-split: expected --offload-attention hybrid beside it, found {}",
-                c.offload_attention == OffloadAttention::kHost ? "host" : "stream");
+                to_string(c.offload_attention));
   }
   if (c.offload_attention != OffloadAttention::kStream && !c.kv_offload && !c.on_chip) {
     throw_usage("--offload-attention: expected --kv-offload or --on-chip beside it, found neither");
