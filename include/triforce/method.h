@@ -99,8 +99,7 @@ struct MethodSpec {
   template <class Wanted>
   bool any_pass(const Wanted& wanted) const {
     const auto of_chain = passes();
-    return std::any_of(of_chain.begin(), of_chain.end(),
-                       [&](Pass p) { return wanted(spec_of(p)); });
+    return std::ranges::any_of(of_chain, [&](Pass p) { return wanted(spec_of(p)); });
   }
 };
 

@@ -27,8 +27,7 @@ constexpr Phase phase_of(Pass pass) { return static_cast<Phase>(pass); }
 constexpr auto names_of(Phase /*any*/) {
   std::array<const char*, static_cast<std::size_t>(Phase::kCount)> names{};
   const std::array others = {"sampling", "cache_update", "rebuild", "host_gap"};
-  std::copy(others.begin(), others.end(),
-            std::copy_n(names_of(Pass{}).begin(), kPassKinds, names.begin()));
+  std::ranges::copy(others, std::copy_n(names_of(Pass{}).begin(), kPassKinds, names.begin()));
   return names;
 }
 // ms by Phase. Of a pass that a method does not have: 0 where times are summed, NaN in a result.

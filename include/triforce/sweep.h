@@ -33,9 +33,8 @@ constexpr auto names_of(CaseMetric /*any*/) {
   const std::array others = {"ms-per-token", "speedup", "acceptance", "inner-acceptance", "alpha",
                              "length",       "bound",   "recovery",   "copied",           "as-ar"};
   std::array<const char*, others.size() + kPassKinds> names{};
-  std::transform(kPassTable.begin(), kPassTable.end(),
-                 std::copy(others.begin(), others.end(), names.begin()),
-                 [](const PassSpec& p) { return p.ms_name; });
+  const auto passes = std::ranges::copy(others, names.begin()).out;
+  std::ranges::transform(kPassTable, passes, &PassSpec::ms_name);
   return names;
 }
 // The figure of a case in its unit: times in ms, the others plain numbers; nullopt: not measured.

@@ -154,10 +154,9 @@ void compare_offload(const RunConfig& config, MachinePlan& p) {
     const Forecast f = plan_once(with, p.input, p.machine).forecast;
     if (f.fits()) p.offload.push_back({to_string(attention), least_ms(f)});
   }
-  std::stable_sort(p.offload.begin(), p.offload.end(),
-                   [](const OffloadForecast& a, const OffloadForecast& b) {
-                     return a.ms_per_token < b.ms_per_token;
-                   });
+  std::ranges::stable_sort(p.offload, [](const OffloadForecast& a, const OffloadForecast& b) {
+    return a.ms_per_token < b.ms_per_token;
+  });
 }
 
 }  // namespace

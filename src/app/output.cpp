@@ -50,7 +50,7 @@ class Line {
     }
   }
   void append(std::string_view text) {
-    std::copy(text.begin(), text.end(), buffer_.begin() + static_cast<std::ptrdiff_t>(size_));
+    std::ranges::copy(text, buffer_.begin() + static_cast<std::ptrdiff_t>(size_));
     size_ += text.size();
   }
   void flush() {

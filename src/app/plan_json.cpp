@@ -6,8 +6,7 @@
 
 namespace triforce {
 
-template <class V>
-void fields(V& v, OffloadForecast& o) {
+void fields(auto& v, OffloadForecast& o) {
   v("attention", o.attention, "of --offload-attention");
   v("ms_per_token", o.ms_per_token, "least predicted of the run's lossless methods with it, ms");
 }
@@ -19,8 +18,7 @@ constexpr const char* kPlanSchema = "triforce-bench.plan/6";
 struct PublishedPart {
   PublishedResult result;
 };
-template <class V>
-void fields(V& v, PublishedPart& part) {
+void fields(auto& v, PublishedPart& part) {
   PublishedResult& p = part.result;
   v("ms_per_token", p.ms_per_token, "published time per token, ms; null: the source has none");
   v("speedup", p.speedup, "published speedup over its own ar; null: the source has none");
@@ -35,8 +33,7 @@ struct MethodPart {
   std::optional<int> gamma, inner_gamma;
   std::vector<PublishedPart> published;
 };
-template <class V>
-void fields(V& v, MethodPart& m) {
+void fields(auto& v, MethodPart& m) {
   v("method", m.method, "name of the method");
   v("acceptance", m.acceptance, "per-token acceptance that is assumed, innermost level first");
   v("ms_per_token", m.ms_per_token, "predicted, ms; null: the run does not fit");
@@ -51,8 +48,7 @@ struct ForecastPart {
   std::optional<int> hybrid_split;
   std::vector<MethodPart> methods;
 };
-template <class V>
-void fields(V& v, ForecastPart& p) {
+void fields(auto& v, ForecastPart& p) {
   Forecast& f = p.forecast;
   v.derived("memory_bytes", TaggedBytes{f.memory.bytes}, "of each rank, by purpose");
   v.derived("gpu_bytes", f.memory.near_bytes(), "of these in the memory of its GPU");
@@ -75,8 +71,7 @@ struct MachinePart {
   MachinePlan plan;
   std::vector<MethodPart> methods;
 };
-template <class V>
-void fields(V& v, MachinePart& m) {
+void fields(auto& v, MachinePart& m) {
   MachinePlan& p = m.plan;
   const auto unless_empty = [](const std::string& text) {
     return text.empty() ? std::nullopt : std::optional(text);
@@ -130,8 +125,7 @@ struct PlanPart {
   std::string acceptance_source;
   std::vector<MachinePart> machines;
 };
-template <class V>
-void fields(V& v, PlanPart& p) {
+void fields(auto& v, PlanPart& p) {
   PlanReport& r = p.report;
   v.constant("schema", kPlanSchema, "of this document");
   v("params", p.params, "options after resolution");

@@ -36,8 +36,7 @@ std::string published_text(const std::vector<const PublishedResult*>& results) {
 }
 
 bool any_published(const MachinePlan& p) {
-  return std::any_of(p.published.begin(), p.published.end(),
-                     [](const auto& results) { return !results.empty(); });
+  return std::ranges::any_of(p.published, [](const auto& results) { return !results.empty(); });
 }
 
 struct Row {
@@ -66,7 +65,7 @@ std::string machine_rows(const RunConfig& config, const MachinePlan& p) {
       f.near_layers < layers ? fmt::format("{:.1f} of {}", f.near_layers, layers) : "all";
   if (!f.fits()) return text({p.machine.name, near, "does not fit: " + missing_memory(p)});
   const auto published = [&](Method method) {
-    const auto it = std::find(config.methods.begin(), config.methods.end(), method);
+    const auto it = std::ranges::find(config.methods, method);
     if (it == config.methods.end()) return std::string();
     return published_text(p.published[static_cast<std::size_t>(it - config.methods.begin())]);
   };
@@ -102,18 +101,18 @@ std::string machine_table(const RunConfig& config, const PlanReport& r) {
   const auto shown = [](const MachinePlan& p) {
     return p.refusal.empty() && p.forecast.fits() && any_published(p);
   };
-  const bool published = std::any_of(r.machines.begin(), r.machines.end(), shown);
+  const bool published = std::ranges::any_of(r.machines, shown);
   std::string out = "\n" + text({"machine", "near layers", "method", "ms/token", "speedup",
                                  "gammas", published ? "published" : ""});
   for (const MachinePlan& p : r.machines) out += machine_rows(config, p);
-  const bool short_of_gpu = std::any_of(
-      r.machines.begin(), r.machines.end(),
-      [](const MachinePlan& p) { return p.refusal.empty() && p.forecast.gpu_missing_bytes > 0; });
+  const bool short_of_gpu = std::ranges::any_of(r.machines, [](const MachinePlan& p) {
+    return p.refusal.empty() && p.forecast.gpu_missing_bytes > 0;
+  });
   if (short_of_gpu && !config.kv_offload && !config.on_chip) {
     out += "--kv-offload would keep KV rows that do not fit in host memory.\n";
   }
-  const bool lossy = std::any_of(config.methods.begin(), config.methods.end(),
-                                 [](Method m) { return !spec_of(m).is_lossless(); });
+  const bool lossy =
+      std::ranges::any_of(config.methods, [](Method m) { return !spec_of(m).is_lossless(); });
   if (lossy)
     out += "What a lossy method generates is not the target's text, and nothing verifies it.\n";
   return out + sources(config, r);
@@ -152,7 +151,7 @@ std::string acceptances(const RunConfig& config, const PlanInput& in) {
     const MethodSpec& m = spec_of(method);
     if (m.levels() == 0) continue;
     std::vector<double> alphas = assumed_alphas(m, in.options);
-    std::reverse(alphas.begin(), alphas.end());
+    std::ranges::reverse(alphas);
     parts.push_back(fmt::format("{} {:.4f}", m.name, fmt::join(alphas, ", ")));
   }
   if (parts.empty()) return {};
@@ -169,8 +168,8 @@ std::string assumptions(const RunConfig& config, const PlanReport& r) {
       "heads that are not\n"
       "near come over the bus beside that, and bus and processor share the host's bandwidth.\n",
       gb(kGpuReserveBytes), gb(kHostReserveBytes));
-  const bool ranks = std::any_of(r.machines.begin(), r.machines.end(),
-                                 [](const MachinePlan& p) { return p.machine.gpus > 1; });
+  const bool ranks =
+      std::ranges::any_of(r.machines, [](const MachinePlan& p) { return p.machine.gpus > 1; });
   if (ranks) {
     out += fmt::format("Ranks: {} all-gathers in a pass of the target.\n",
                        kGathersPerLayer * r.input.target.layers);

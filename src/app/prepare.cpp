@@ -28,9 +28,8 @@ Prepared prepare(std::span<const RunConfig* const> configs, const LocalRank& ran
   Prepared p;
   p.session = open_session(session_options(config), rank);
   for (const std::string& note : p.session.notes) print_note(note);
-  const bool drafts = std::any_of(configs.begin(), configs.end(), [](const RunConfig* c) {
-    return any_method(c->methods, &MethodSpec::has_drafter);
-  });
+  const bool drafts = std::ranges::any_of(
+      configs, [](const RunConfig* c) { return any_method(c->methods, &MethodSpec::has_drafter); });
   p.models = choose_models(config, drafts);
   const ModelChoice& target = p.models.target;
   for (const RunConfig* c : configs) {

@@ -133,7 +133,7 @@ struct RunSession::Impl {
   void check_time() const;
   void measure_bounds();
   bool none_is_left() const {
-    return std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.unrun.has_value(); });
+    return std::ranges::all_of(runs, [](const Run& r) { return r.unrun.has_value(); });
   }
   void check_memory_of_all();
   void prepare_to_measure();
@@ -239,7 +239,7 @@ void RunSession::Impl::read_data() {
     if (!prompt.answer.empty()) answers.push_back(std::move(prompt.answer));
   }
   const bool tuned =
-      std::any_of(runs.begin(), runs.end(), [](const Run& r) { return r.request.config.tuned(); });
+      std::ranges::any_of(runs, [](const Run& r) { return r.request.config.tuned(); });
   source.max_bytes = memory_for_prompts();  // those that were read take some
   if (tuned) tuning_prompts = load_tuning_prompts(source);
   workload = {prompts, tuning_prompts, answers, data.info, {}};
@@ -426,9 +426,8 @@ std::vector<std::string> failures_of(const RunResult& result) {
     }
     return reason;
   });
-  const bool measured =
-      std::any_of(result.cases.begin(), result.cases.end(),
-                  [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });
+  const bool measured = std::ranges::any_of(
+      result.cases, [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });
   std::vector<std::string> failures;
   for (const auto& [reason, names] : lines) {
     const bool of_all = lines.size() == 1 && !measured;

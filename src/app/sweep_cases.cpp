@@ -161,8 +161,8 @@ std::string list_of(const CommandLine& line) {
   TextTable t;
   t.head = {"case", "process"};
   if (!line.recipes.empty()) t.head.emplace_back("recipe");
-  const bool for_machines = std::any_of(cases.begin(), cases.end(),
-                                        [](const SweepCase& c) { return !c.machine.empty(); });
+  const bool for_machines =
+      std::ranges::any_of(cases, [](const SweepCase& c) { return !c.machine.empty(); });
   if (for_machines) t.head.emplace_back("meant for");
   t.head.emplace_back("methods");
   t.head.emplace_back("options");

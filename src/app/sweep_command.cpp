@@ -26,8 +26,8 @@ namespace triforce {
 namespace {
 
 bool was_cut_short(const RunResult& r) {
-  return std::any_of(r.cases.begin(), r.cases.end(),
-                     [](const CaseResult& c) { return c.status == CaseStatus::kInterrupted; });
+  return std::ranges::any_of(
+      r.cases, [](const CaseResult& c) { return c.status == CaseStatus::kInterrupted; });
 }
 
 // Time of a token, or how much faster than the baseline, of each case; empty if nothing was
@@ -168,8 +168,8 @@ void Sweep::report_rest(const SweepResult& sweep) const {
                             number_list(rest), cases_.size(), numbers.front()));
   }
   if (!received_signal()) return;
-  const auto left = std::count_if(sweep.rows.begin(), sweep.rows.end(),
-                                  [](const SweepRow& row) { return was_cut_short(row.result); });
+  const auto left = std::ranges::count_if(
+      sweep.rows, [](const SweepRow& row) { return was_cut_short(row.result); });
   if (left == 0) return;
   const std::string how = store_.has_journal() ? "the same command goes on at the next prompt"
                                                : "with --resume FILE the same command would go on";
@@ -200,8 +200,8 @@ void Sweep::add(std::size_t i, RunResult result) {
 // Whether other cases are of the same session, whether they have ended or not: what a case is must
 // not depend on that.
 bool Sweep::shares_context(std::size_t i) const {
-  return std::any_of(slice_.groups.begin(), slice_.groups.end(), [i](const auto& group) {
-    return group.size() > 1 && std::find(group.begin(), group.end(), i) != group.end();
+  return std::ranges::any_of(slice_.groups, [i](const auto& group) {
+    return group.size() > 1 && std::ranges::find(group, i) != group.end();
   });
 }
 
@@ -331,8 +331,7 @@ ExitCode Sweep::code_of(const SweepResult& sweep) const {
     // A signal that came when all was measured cut nothing short.
     if (signal && was_cut_short(row.result)) return *signal;
     const auto all_are = [&](CaseStatus status) {
-      return std::all_of(cases.begin(), cases.end(),
-                         [&](const CaseResult& c) { return c.status == status; });
+      return std::ranges::all_of(cases, [&](const CaseResult& c) { return c.status == status; });
     };
     if (all_are(CaseStatus::kSkippedOptions)) {
       if (skipped == ExitCode::kOk) skipped = row.result.exit_code;

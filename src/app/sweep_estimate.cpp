@@ -109,8 +109,7 @@ class Estimate {
     const std::string sampling =
         fmt::format("{} {} {} {} {}", s.temperature, s.top_p, s.top_k,
                     static_cast<int>(c.speculation.acceptance), c.speculation.ignore_eos);
-    const bool has_baseline =
-        std::find(c.methods.begin(), c.methods.end(), kBaselineMethod) != c.methods.end();
+    const bool has_baseline = std::ranges::find(c.methods, kBaselineMethod) != c.methods.end();
     // Where cases sample alike their baseline is generated once.
     if (baselines.insert(sampling).second && has_baseline)
       decode_ms_ += tokens * f->autoregressive_ms;

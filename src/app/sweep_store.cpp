@@ -88,8 +88,7 @@ void SweepStore::open_journal(const std::vector<bool>& mine) {
   }
   if (done + prompts == 0) return;
   print_note(fmt::format(
-      "--resume: {} of {} cases were measured before{}", done,
-      std::count(mine.begin(), mine.end(), true),
+      "--resume: {} of {} cases were measured before{}", done, std::ranges::count(mine, true),
       prompts == 0 ? ""
                    : fmt::format(", and {} prompt{} of others", prompts, prompts == 1 ? "" : "s")));
 }

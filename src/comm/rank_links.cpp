@@ -164,7 +164,7 @@ void RankLinks::run() {
       moved = false;
       for (Link& link : links_) moved = advance(link) || moved;
     }
-    if (std::all_of(links_.begin(), links_.end(), [](const Link& l) { return l.finished(); })) {
+    if (std::ranges::all_of(links_, [](const Link& l) { return l.finished(); })) {
       break;
     }
     wait();
@@ -268,8 +268,8 @@ void RankLinks::wait() {
   const auto passed =
       std::min(kSlice, std::chrono::ceil<std::chrono::milliseconds>(Clock::now() - begin));
   // One of several may only be waiting for another, and is about to say so.
-  const auto waited_for = std::count_if(polled_.begin(), polled_.end(),
-                                        [](const pollfd& polled) { return polled.fd >= 0; });
+  const auto waited_for =
+      std::ranges::count_if(polled_, [](const pollfd& polled) { return polled.fd >= 0; });
   const auto patience = waited_for > 1 ? kFarewell : std::chrono::milliseconds{};
   for (std::size_t i = 0; i < links_.size(); ++i) {
     Link& link = links_[i];

@@ -21,7 +21,7 @@ std::vector<std::string> gather(RankLinks& links, const std::string& own) {
   const auto size = static_cast<std::size_t>(links.shard().size);
   const auto rank = static_cast<std::size_t>(links.shard().rank);
   const std::vector<std::size_t> lengths = links.gather_values(own.size());
-  const std::size_t longest = *std::max_element(lengths.begin(), lengths.end());
+  const std::size_t longest = *std::ranges::max_element(lengths);
   std::string all(size * longest, kEnd);
   own.copy(all.data() + rank * longest, longest);
   links.all_gather(std::as_writable_bytes(std::span(all)));

@@ -176,9 +176,7 @@ void check_lossless(const CheckedCase& c, const ExpectedCase& expected) {
 
 // An exit code that says of cases what none of them says.
 void check_exit_code(const ResultFile& file, const RunResult& run) {
-  const auto any = [&](const auto& has) {
-    return std::any_of(run.cases.begin(), run.cases.end(), has);
-  };
+  const auto any = [&](const auto& has) { return std::ranges::any_of(run.cases, has); };
   const bool failed = any([](const CaseResult& c) { return c.status != CaseStatus::kOk; });
   const bool unequal =
       any([](const CaseResult& c) { return c.lossless.equal_to_baseline == false; });
@@ -191,7 +189,7 @@ void check_exit_code(const ResultFile& file, const RunResult& run) {
   // A signal or the end of --timeout may have come when all was measured.
   constexpr std::array kOfWholeRuns = {ExitCode::kOk, ExitCode::kInconclusive,
                                        ExitCode::kInterrupted};
-  if (std::find(kOfWholeRuns.begin(), kOfWholeRuns.end(), run.exit_code) == kOfWholeRuns.end()) {
+  if (std::ranges::find(kOfWholeRuns, run.exit_code) == kOfWholeRuns.end()) {
     refuse("0");
   }
 }

@@ -10,7 +10,7 @@ namespace triforce {
 namespace {
 
 void add_once(std::vector<std::string>& list, std::string text) {
-  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(std::move(text));
+  if (std::ranges::find(list, text) == list.end()) list.push_back(std::move(text));
 }
 
 ComparedFile describe(const ResultFile& file) {
@@ -63,9 +63,8 @@ void note_absent(std::string_view side, const ResultFile& file, const CompareOpt
 std::size_t count(const Comparison& c, Outcome outcome) {
   std::size_t n = 0;
   for (const CaseComparison& one : c.cases) {
-    n += static_cast<std::size_t>(
-        std::count_if(one.metrics.begin(), one.metrics.end(),
-                      [&](const MetricComparison& m) { return m.outcome == outcome; }));
+    n += static_cast<std::size_t>(std::ranges::count_if(
+        one.metrics, [&](const MetricComparison& m) { return m.outcome == outcome; }));
   }
   return n;
 }
@@ -103,8 +102,8 @@ std::string list_of(const Comparison& c, Outcome outcome) {
 // Why the times of these cases cannot be told, in words: reasons once where all have the same.
 std::string undecided_text(
     const std::vector<std::pair<std::string_view, std::string_view>>& reasons) {
-  const bool same = std::all_of(reasons.begin(), reasons.end(),
-                                [&](const auto& r) { return r.second == reasons.front().second; });
+  const bool same = std::ranges::all_of(
+      reasons, [&](const auto& r) { return r.second == reasons.front().second; });
   std::string text = fmt::format("{}{}", same ? "" : fmt::format("{}: ", reasons.front().first),
                                  reasons.front().second);
   if (!same) text += fmt::format("; and {} more", reasons.size() - 1);

@@ -80,7 +80,7 @@ std::string first_difference(const Sample& a, const Sample& b,
 }
 
 const PromptOutput* find_output(const CaseResult& c, const Sample& s) {
-  const auto it = std::find_if(c.output.begin(), c.output.end(), [&](const PromptOutput& o) {
+  const auto it = std::ranges::find_if(c.output, [&](const PromptOutput& o) {
     return o.prompt == s.prompt && o.repetition == s.repetition;
   });
   return it == c.output.end() ? nullptr : &*it;
@@ -150,7 +150,7 @@ bool is_exact_member(const std::string& member) {
   Sample sample;
   sample.levels.emplace_back();
   const std::vector<Counter> all = counters_of(sample, {});
-  return std::any_of(all.begin(), all.end(), [&](const Counter& c) { return c.member == member; });
+  return std::ranges::any_of(all, [&](const Counter& c) { return c.member == member; });
 }
 
 std::vector<MetricComparison> compare_exactly(const MatchedCase& c, bool gated,

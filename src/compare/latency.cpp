@@ -70,7 +70,7 @@ std::vector<std::string> reasons_of_all(const MatchedCase& c) {
     for (const Measured& m : *side) {
       const std::vector<std::string>& its = m.result->validity.reasons;
       std::erase_if(reasons, [&](const std::string& reason) {
-        return std::find(its.begin(), its.end(), reason) == its.end();
+        return std::ranges::find(its, reason) == its.end();
       });
     }
   }
@@ -263,9 +263,8 @@ LatencySamples latency_samples(const MatchedCase& c) {
   if (samples.incomparable) return samples;
   samples.problem = disturbance(c);
   Groups groups = groups_of(c, true);
-  const bool by_work = std::all_of(groups.begin(), groups.end(), [](const auto& g) {
-    return !g.second.base.empty() && !g.second.other.empty();
-  });
+  const bool by_work = std::ranges::all_of(
+      groups, [](const auto& g) { return !g.second.base.empty() && !g.second.other.empty(); });
   if (!by_work) groups = groups_of(c, false);
   for (const bool is_base : {true, false}) {
     for (const Measured& m : is_base ? c.base : c.other) {

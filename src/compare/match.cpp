@@ -52,9 +52,8 @@ Measurements measurements_of(std::string_view side, const ResultFile& file,
       const Measured one{&run, &c};
       const std::set<std::string> origins = origins_of(one);
       if (!origins.contains(run.run_id)) m.shared.insert(c.case_id);
-      const auto known = std::find_if(of_case.begin(), of_case.end(), [&](const Measured& other) {
-        return origins_of(other) == origins;
-      });
+      const auto known = std::ranges::find_if(
+          of_case, [&](const Measured& other) { return origins_of(other) == origins; });
       if (known == of_case.end()) {
         of_case.push_back(one);
         continue;
@@ -104,9 +103,8 @@ std::string incomplete(const CaseResult& c) {
   }
   const std::int64_t asked = asked_repetitions(c).value_or(most);
   const bool more = may_have_more_repetitions(c);
-  const bool whole = std::all_of(of_prompt.begin(), of_prompt.end(), [&](const auto& n) {
-    return n.second == asked || (more && n.second > asked);
-  });
+  const bool whole = std::ranges::all_of(
+      of_prompt, [&](const auto& n) { return n.second == asked || (more && n.second > asked); });
   if (most == 0 || !whole || std::ssize(of_prompt) != c.data.n_prompts) {
     return fmt::format("is partial: {} generations of {} prompts with {} repetitions each",
                        seen.size(), c.data.n_prompts, asked);
@@ -158,7 +156,7 @@ namespace {
 // `taken`: ids that cases of base have.
 const std::string* counterpart(const Measured& base, const Measurements& now,
                                const std::set<std::string>& taken, const CaseRules& rules) {
-  const auto found = std::find_if(now.ids.begin(), now.ids.end(), [&](const std::string& id) {
+  const auto found = std::ranges::find_if(now.ids, [&](const std::string& id) {
     return !taken.contains(id) && same_but_for_defaults(base, now.by_id.at(id).front(), rules);
   });
   return found == now.ids.end() ? nullptr : &*found;

@@ -19,7 +19,7 @@ void FieldReader::finish() const { at_.only(seen_, " (is it of a newer build?)")
 std::size_t FieldReader::expect_one_of(const JsonView& at, std::string_view found,
                                        const std::vector<std::string_view>& names,
                                        std::string_view what) {
-  const auto it = std::find(names.begin(), names.end(), found);
+  const auto it = std::ranges::find(names, found);
   if (it == names.end()) at.fail(fmt::format("{}{}", what, fmt::join(names, ", ")));
   return static_cast<std::size_t>(it - names.begin());
 }

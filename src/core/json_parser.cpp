@@ -56,8 +56,8 @@ class JsonBuilder {
     std::vector<std::string_view> keys;
     keys.reserve(members.size());
     for (const JsonMember& m : members) keys.push_back(m.key);
-    std::sort(keys.begin(), keys.end());
-    const auto it = std::adjacent_find(keys.begin(), keys.end());
+    std::ranges::sort(keys);
+    const auto it = std::ranges::adjacent_find(keys);
     if (it == keys.end()) return;
     throw_input("DuplicateKey", "{}: key {} occurs twice", source_, quote_text(*it));
   }

@@ -26,7 +26,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
-  const auto begins = std::find_if(known.begin(), known.end(), [&](const std::string& candidate) {
+  const auto begins = std::ranges::find_if(known, [&](const std::string& candidate) {
     return name.size() >= 3 && candidate.starts_with(name);
   });
   if (begins != known.end()) return *begins;

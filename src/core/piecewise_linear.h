@@ -13,8 +13,8 @@ namespace triforce {
 template <class X>
 double piecewise_linear(std::span<const std::pair<X, double>> points, double x) {
   TF_CHECK(!points.empty());
-  const auto above = std::find_if(points.begin(), points.end(),
-                                  [x](const auto& point) { return point.first >= x; });
+  const auto above =
+      std::ranges::find_if(points, [x](const auto& point) { return point.first >= x; });
   if (above == points.end()) return points.back().second;
   if (above == points.begin()) return above->second;
   const auto below = above - 1;

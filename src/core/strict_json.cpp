@@ -57,7 +57,7 @@ namespace {
 // A key as it appears in a path: bare if it is an identifier, quoted otherwise.
 std::string path_key(std::string_view key) {
   const bool plain =
-      !key.empty() && key.size() <= 80 && std::all_of(key.begin(), key.end(), [](unsigned char c) {
+      !key.empty() && key.size() <= 80 && std::ranges::all_of(key, [](unsigned char c) {
         return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                c == '_' || c == '.' || c == '-';
       });
@@ -102,7 +102,7 @@ JsonView JsonView::at(std::string_view key) const {
 void JsonView::only(const std::vector<std::string_view>& names, std::string_view others) const {
   if (!is_object()) fail("an object");
   for (const JsonMember& m : value_->members()) {
-    if (std::find(names.begin(), names.end(), m.key) == names.end()) {
+    if (std::ranges::find(names, m.key) == names.end()) {
       child(m.value, path_key(m.key)).fail(fmt::format("no such member{}", others));
     }
   }

@@ -17,8 +17,7 @@ FreeList::FreeList(std::int64_t bytes) {
 }
 
 std::int64_t FreeList::take(std::int64_t bytes) {
-  const auto gap =
-      std::find_if(gaps_.begin(), gaps_.end(), [&](const auto& g) { return g.second >= bytes; });
+  const auto gap = std::ranges::find_if(gaps_, [&](const auto& g) { return g.second >= bytes; });
   if (gap == gaps_.end()) return -1;
   const auto [offset, size] = *gap;
   gaps_.erase(gap);

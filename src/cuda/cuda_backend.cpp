@@ -318,8 +318,8 @@ class CudaBackend final : public Backend, public DeviceQueue {
 };
 
 std::uint32_t CudaBackend::make_signal() {
-  const auto empty = std::find_if(signals_.begin(), signals_.end(),
-                                  [](const EventHandle& e) { return e.get() == nullptr; });
+  const auto empty =
+      std::ranges::find_if(signals_, [](const EventHandle& e) { return e.get() == nullptr; });
   const auto id = static_cast<std::uint32_t>(empty - signals_.begin());
   if (empty == signals_.end()) signals_.emplace_back();
   signals_[id] = make_event(false);

@@ -44,7 +44,7 @@ void GraphCache::run(const Backend::PassKey& key, cudaStream_t stream,
 void GraphCache::forget(std::uint64_t id) noexcept {
   std::erase_if(passes_, [&](const auto& p) {
     const auto& caches = p.first.caches;
-    return p.first.model == id || std::find(caches.begin(), caches.end(), id) != caches.end();
+    return p.first.model == id || std::ranges::find(caches, id) != caches.end();
   });
 }
 
@@ -54,8 +54,8 @@ bool GraphCache::is_unrecorded(const Backend::PassKey& key) const {
 }
 
 std::size_t GraphCache::recorded() const {
-  return static_cast<std::size_t>(std::count_if(
-      passes_.begin(), passes_.end(), [](const auto& p) { return static_cast<bool>(p.second); }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(passes_, [](const auto& p) { return static_cast<bool>(p.second); }));
 }
 
 }  // namespace triforce::cuda

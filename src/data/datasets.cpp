@@ -211,7 +211,7 @@ std::filesystem::path file_of(const std::string& name, const std::filesystem::pa
 }  // namespace
 
 bool is_published_dataset(std::string_view name) {
-  return std::find(kPublished.begin(), kPublished.end(), name) != kPublished.end();
+  return std::ranges::find(kPublished, name) != kPublished.end();
 }
 
 bool is_generated_dataset(std::string_view name) { return name == "synthetic" || name == "needle"; }

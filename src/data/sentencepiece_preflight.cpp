@@ -165,7 +165,7 @@ void read_trainer_spec(std::string_view message, SentencePieceModel& model, Ids&
 void check_charsmap(std::string_view charsmap, const std::string& source) {
   if (charsmap.empty()) return;
   const std::string digest = sha256_hex(charsmap);
-  if (std::find(kKnownCharsmaps.begin(), kKnownCharsmaps.end(), digest) != kKnownCharsmaps.end()) {
+  if (std::ranges::find(kKnownCharsmaps, digest) != kKnownCharsmaps.end()) {
     return;
   }
   refuse_tokenizer(source,
@@ -203,15 +203,15 @@ void check_unique(const std::vector<Piece>& pieces, const std::string& source) {
   std::vector<std::string_view> texts, chain;
   texts.reserve(pieces.size());
   for (const Piece& p : pieces) texts.push_back(p.text);
-  std::sort(texts.begin(), texts.end());
-  if (const auto it = std::adjacent_find(texts.begin(), texts.end()); it != texts.end()) {
+  std::ranges::sort(texts);
+  if (const auto it = std::ranges::adjacent_find(texts); it != texts.end()) {
     refuse_tokenizer(source, "piece {} occurs twice", quote_text(*it));
   }
   texts.clear();
   for (const Piece& p : pieces) {
     if (p.type == PieceType::kUserDefined) texts.push_back(p.text);
   }
-  std::sort(texts.begin(), texts.end());
+  std::ranges::sort(texts);
   for (const std::string_view text : texts) {
     while (!chain.empty() && !text.starts_with(chain.back())) chain.pop_back();
     chain.push_back(text);
@@ -227,8 +227,7 @@ void check_ids(const SentencePieceModel& model, const Ids& ids, const std::strin
     if (id < -1 || id >= n) refuse_tokenizer(source, "special id {} of {} pieces", id, n);
   }
   const auto count = [&](PieceType type) {
-    return std::count_if(model.pieces.begin(), model.pieces.end(),
-                         [&](const Piece& p) { return p.type == type; });
+    return std::ranges::count_if(model.pieces, [&](const Piece& p) { return p.type == type; });
   };
   const auto unknown = count(PieceType::kUnknown), bytes = count(PieceType::kByte);
   if (unknown != 1) refuse_tokenizer(source, "{} unknown pieces, expected one", unknown);

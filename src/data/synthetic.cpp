@@ -131,9 +131,7 @@ class Writer {
     const auto octaves = static_cast<std::size_t>(std::bit_width(farthest / nearest));
     const std::size_t min_distance = nearest << random_.below(octaves);
     const std::size_t distance = std::min(min_distance + random_.below(min_distance), now);
-    const auto after = std::upper_bound(
-        sections_.begin(), sections_.end(), now - distance,
-        [](std::size_t position, const Section& section) { return position < section.begin; });
+    const auto after = std::ranges::upper_bound(sections_, now - distance, {}, &Section::begin);
     auto at = static_cast<std::size_t>(std::max<std::ptrdiff_t>(after - sections_.begin() - 1, 0));
     // Sections whose page was told again later are skipped backwards, if need be to the first.
     while (at > 0 && pages_[sections_[at].page].latest_section != at) --at;
@@ -188,7 +186,7 @@ class Writer {
     std::vector<std::size_t> order(page.facts.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     const std::size_t how = random_.below(3);
-    if (how == 0) std::reverse(order.begin(), order.end());
+    if (how == 0) std::ranges::reverse(order);
     for (std::size_t i = 0; how == 1 && i < order.size(); ++i) {
       std::swap(order[i], order[i + random_.below(order.size() - i)]);
     }

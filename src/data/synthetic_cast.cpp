@@ -41,9 +41,8 @@ std::size_t Cast::new_person() {
     person.is_woman = random_.chance(45);
     person.given =
         person.is_woman ? random_.pick_name(words().women) : random_.pick_name(words().men);
-    const bool is_in_use = std::any_of(people_.begin(), people_.end(), [&](const Person& other) {
-      return other.given == person.given;
-    });
+    const bool is_in_use = std::ranges::any_of(
+        people_, [&](const Person& other) { return other.given == person.given; });
     if (!is_in_use) break;
   }
   person.family = random_.pick_name(words().surnames);

@@ -186,7 +186,7 @@ void Teller::render_subject(char field, Scene& scene) {
 void Teller::render_other(std::size_t index, Scene& scene) {
   const Person& person = cast_.person(index);
   auto& known = scene.introduced;
-  const bool is_known = std::find(known.begin(), known.end(), index) != known.end();
+  const bool is_known = std::ranges::find(known, index) != known.end();
   if (!is_known) known.push_back(index);
   const std::size_t how = random_.below(100);
   if (how < 35) {

@@ -9,7 +9,7 @@ RunMetrics decode(Proposer& root, std::int64_t count, std::span<const Token> eos
   RunMetrics m;
   m.tokens.reserve(static_cast<std::size_t>(count));
   m.origins.reserve(static_cast<std::size_t>(count));
-  const auto ends = [&](Token t) { return std::find(eos.begin(), eos.end(), t) != eos.end(); };
+  const auto ends = [&](Token t) { return std::ranges::find(eos, t) != eos.end(); };
   while (static_cast<std::int64_t>(m.tokens.size()) < count && !m.stopped_at_eos) {
     if (stop && stop()) {
       m.interrupted = true;

@@ -198,8 +198,8 @@ RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t se
                              std::uint32_t prompt_index, const TokenCallback& on_tokens,
                              const StopRequested& stop) {
   Impl& e = *impl_;
-  const auto it = std::find_if(e.compositions.begin(), e.compositions.end(),
-                               [&](const auto& c) { return c.spec->method == method; });
+  const auto it =
+      std::ranges::find_if(e.compositions, [&](const auto& c) { return c.spec->method == method; });
   TF_CHECK(it != e.compositions.end(), "method {} was not asked for", to_string(method));
   e.rewind();
   const auto prefix = static_cast<std::size_t>(e.prefix());

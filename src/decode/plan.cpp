@@ -72,7 +72,7 @@ KvHomes with_host_split(KvHomes homes, int kv_heads, int host_split) {
 }
 
 int max_far_heads(const KvHomes& homes, int kv_heads) {
-  const auto least = std::min_element(homes.near_heads.begin(), homes.near_heads.end());
+  const auto least = std::ranges::min_element(homes.near_heads);
   return least == homes.near_heads.end() ? 0 : kv_heads - *least;
 }
 

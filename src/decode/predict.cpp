@@ -99,12 +99,11 @@ bool predictable(const MethodSpec& method, const StepCurves& steps,
                  std::span<const AcceptanceCurve> acceptance) {
   if (acceptance.size() != static_cast<std::size_t>(method.levels())) return false;
   const auto finite = [](const AcceptanceCurve& a) {
-    return !a.rates.empty() && std::all_of(a.rates.begin(), a.rates.end(),
-                                           [](double rate) { return std::isfinite(rate); });
+    return !a.rates.empty() &&
+           std::ranges::all_of(a.rates, [](double rate) { return std::isfinite(rate); });
   };
-  return std::all_of(method.passes().begin(), method.passes().end(),
-                     [&](Pass p) { return !steps[p].points.empty(); }) &&
-         std::all_of(acceptance.begin(), acceptance.end(), finite);
+  return std::ranges::all_of(method.passes(), [&](Pass p) { return !steps[p].points.empty(); }) &&
+         std::ranges::all_of(acceptance, finite);
 }
 
 }  // namespace
@@ -172,7 +171,7 @@ std::vector<std::int64_t> budgets_to_try(std::int64_t prefill, int chunk_size, s
   }
   if (whole(usual) < prefill && whole(usual) >= least) budgets.push_back(whole(usual));
   if (budgets.empty()) budgets.push_back(least);
-  std::sort(budgets.begin(), budgets.end());
+  std::ranges::sort(budgets);
   budgets.erase(std::unique(budgets.begin(), budgets.end()), budgets.end());
   return budgets;
 }

@@ -147,7 +147,7 @@ Backend::ScratchShape exact_shape(const Context::Shape& shape, const LocalShape&
   s.heads = target.heads;
   s.kv_heads = target.kv_heads;
   s.head_dim = target.head_dim;
-  s.host_kv_heads = heads.empty() ? 0 : *std::max_element(heads.begin(), heads.end());
+  s.host_kv_heads = heads.empty() ? 0 : *std::ranges::max_element(heads);
   s.host_heads = s.host_kv_heads * (target.heads / target.kv_heads);
   return s;
 }
@@ -158,8 +158,8 @@ MethodSizes method_sizes(const SpeculationOptions& o, std::span<const Method> me
   s.pending_rows = 2 * round_tokens(g);
   s.draft_positions = o.draft_budget + kStreamingChunk;
   for (const MethodSpec& m : method_table()) {
-    const bool wanted = m.method == kBaselineMethod ||
-                        std::find(methods.begin(), methods.end(), m.method) != methods.end();
+    const bool wanted =
+        m.method == kBaselineMethod || std::ranges::find(methods, m.method) != methods.end();
     if (!wanted) continue;
     for (int i = 0; i < m.n_passes; ++i) s.prob_rows += max_draft(m, i, max_request(m, i, g), g);
   }

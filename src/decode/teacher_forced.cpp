@@ -11,7 +11,7 @@ namespace {
 
 // -log softmax(logits)[token], in double.
 double negative_log_likelihood(std::span<const float> logits, Token token, std::int64_t position) {
-  const double max_logit = *std::max_element(logits.begin(), logits.end());
+  const double max_logit = *std::ranges::max_element(logits);
   double sum = 0;
   for (const float x : logits) sum += std::exp(static_cast<double>(x) - max_logit);
   const double nll =

@@ -53,7 +53,7 @@ double published_alpha_of_budget(std::int64_t budget) {
       if (!r.source.starts_with("Figure 6a,") || !r.budget || !r.alpha) continue;
       points.emplace_back(std::log2(static_cast<double>(*r.budget)), *r.alpha);
     }
-    std::sort(points.begin(), points.end());
+    std::ranges::sort(points);
     return points;
   }();
   TF_CHECK(budget >= 1 && kPoints.size() >= 2, "a budget of {}", budget);

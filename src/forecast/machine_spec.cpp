@@ -36,7 +36,7 @@ class MachineReader {
     if (!takes(name)) return;
     const JsonView at = at_.at(name);
     text = at.string();
-    const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    const bool plain = std::ranges::all_of(text, [](unsigned char c) {
       return c >= ' ' && c < 0x7f;  // it is printed
     });
     if (text.empty() || text.size() > kMaxName || !plain) {
@@ -75,8 +75,7 @@ class MachineReader {
 MachineSpec like(const JsonView& at) {
   const std::string id = at.string();
   const std::vector<MachineSpec>& known = builtin_machines();
-  const auto it =
-      std::find_if(known.begin(), known.end(), [&](const MachineSpec& m) { return m.id == id; });
+  const auto it = std::ranges::find_if(known, [&](const MachineSpec& m) { return m.id == id; });
   if (it == known.end()) at.fail("one of " + machine_ids());
   MachineSpec m = *it;
   m.id.clear();
@@ -154,8 +153,8 @@ MachineSpec parse_machine(std::string_view text, const std::string& source) {
 std::vector<MachineSpec> find_machines(const std::string& name) {
   const std::vector<MachineSpec>& known = builtin_machines();
   if (name.empty()) return known;
-  const auto it = std::find_if(known.begin(), known.end(),
-                               [&](const MachineSpec& m) { return m.id == lower(name); });
+  const auto it =
+      std::ranges::find_if(known, [&](const MachineSpec& m) { return m.id == lower(name); });
   if (it != known.end()) return {*it};
   std::error_code error;
   if (!std::filesystem::exists(name, error)) {

@@ -40,7 +40,7 @@ std::string cpu_model_name(std::istream& cpuinfo) {
     if (key == "CPU implementer") implementer = value;
     if (key == "CPU part") {
       const std::string name = arm_core_name(implementer, value);
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
     }
     return own_name.empty();
   });

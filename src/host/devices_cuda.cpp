@@ -100,7 +100,7 @@ std::optional<CudaSession> open_cuda(const std::string& device, std::optional<DT
 
 std::unique_ptr<Communicator> connect_devices(Backend& backend, RankLinks& links) {
   const std::vector<std::uint8_t> found = links.gather_values<std::uint8_t>(has_nccl() ? 1 : 0);
-  if (std::find(found.begin(), found.end(), 0) != found.end()) return nullptr;
+  if (std::ranges::find(found, 0) != found.end()) return nullptr;
   NcclOptions options{links.shard(), {}, links.timeout(), [&links] { links.check(); }};
   if (links.shard().rank == 0) options.id = make_nccl_id();
   links.broadcast_value(options.id);

@@ -109,8 +109,8 @@ RunLoad::RunLoad(RankLinks& links, LoadSource source)
   cpu_set_t wanted;
   CPU_ZERO(&wanted);
   for (const RankPlace& p : places) {
-    const auto known = std::find_if(machines.begin(), machines.end(),
-                                    [&](const RankPlace* m) { return m->machine == p.machine; });
+    const auto known =
+        std::ranges::find_if(machines, [&](const RankPlace* m) { return m->machine == p.machine; });
     machine_of_.push_back(static_cast<int>(known - machines.begin()));
     if (known == machines.end()) machines.push_back(&p);
     if (p.machine == own.machine) CPU_OR(&wanted, &wanted, &p.processors);
@@ -132,7 +132,7 @@ LoadTimes RunLoad::of_rank() const {
     std::istringstream words(line);
     std::string name;
     words >> name;
-    if (!std::binary_search(wanted_.begin(), wanted_.end(), processor_of(name))) continue;
+    if (!std::ranges::binary_search(wanted_, processor_of(name))) continue;
     // user (guests in it), nice, system, idle, iowait, irq, softirq, steal
     std::array<double, 8> ticks{};
     for (double& x : ticks) words >> x;

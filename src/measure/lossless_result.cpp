@@ -37,7 +37,7 @@ bool exact_rule(const SpeculationOptions& options, const MethodSpec& method) {
 }
 
 const MeasuredRun* find_timed(const std::vector<MeasuredRun>& runs, int prompt, int repetition) {
-  const auto it = std::find_if(runs.begin(), runs.end(), [&](const MeasuredRun& r) {
+  const auto it = std::ranges::find_if(runs, [&](const MeasuredRun& r) {
     return !r.warmup && r.prompt == prompt && r.repetition == repetition;
   });
   return it == runs.end() ? nullptr : &*it;

@@ -178,7 +178,7 @@ void Measurement::warm_up(int prompt) {
   }
   if (prompt > 0) return;
   const auto speculates = [](const MethodState& m) { return m.method->speculates(); };
-  if (std::none_of(state_.methods.begin(), state_.methods.end(), speculates)) return;
+  if (std::ranges::none_of(state_.methods, speculates)) return;
   guarded(nullptr, [&] { measure_steps(); });
 }
 
@@ -234,8 +234,7 @@ void Measurement::repeat(int prompt, int repetition) {
 bool Measurement::noisy() {
   if (!c_.max_noise_pct) return false;
   const std::vector<CaseResult> cases = result(false).cases;
-  return std::any_of(cases.begin(), cases.end(),
-                     [this](const CaseResult& c) { return is_noisy(c_, c); });
+  return std::ranges::any_of(cases, [this](const CaseResult& c) { return is_noisy(c_, c); });
 }
 
 // In a process that goes on at a later prompt: kernels and weights are cold, and the warm-up of the
@@ -259,10 +258,9 @@ void Measurement::warm_up_again(int prompt) {
 
 // Whether all was generated on this prompt that was asked for.
 bool Measurement::has_all(int prompt) const {
-  return std::all_of(state_.methods.begin(), state_.methods.end(), [&](const MethodState& m) {
-    const auto timed = std::count_if(m.runs.begin(), m.runs.end(), [&](const MeasuredRun& r) {
-      return !r.warmup && r.prompt == prompt;
-    });
+  return std::ranges::all_of(state_.methods, [&](const MethodState& m) {
+    const auto timed = std::ranges::count_if(
+        m.runs, [&](const MeasuredRun& r) { return !r.warmup && r.prompt == prompt; });
     return !m.failed && timed >= c_.repetitions;
   });
 }
@@ -288,8 +286,8 @@ bool Measurement::measure_open(int prompt, SharedPrefill& target) {
 void Measurement::measure_prompt(int prompt, SharedPrefill& target) {
   if (prompt < restored_) return;
   resume();
-  const bool failed = std::all_of(state_.methods.begin(), state_.methods.end(),
-                                  [](const MethodState& m) { return m.failed.has_value(); });
+  const bool failed = std::ranges::all_of(
+      state_.methods, [](const MethodState& m) { return m.failed.has_value(); });
   const bool whole = !failed && !stopped() && open() && measure_open(prompt, target);
   pause();
   if (whole && state_.first_error == ExitCode::kOk) finish_prompt(prompt);
@@ -324,8 +322,8 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
     measurements.emplace_back(input, input.hooks.shares_context ? &shared : nullptr);
   }
   const auto device_failed = [&] {
-    return std::any_of(measurements.begin(), measurements.end(),
-                       [](const Measurement& m) { return m.device_failed(); });
+    return std::ranges::any_of(measurements,
+                               [](const Measurement& m) { return m.device_failed(); });
   };
   const auto own = inputs.front().workload.tuning_prompts;
   const auto tuning = own.empty() ? inputs.front().workload.prompts.first(1) : own;
@@ -346,8 +344,8 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
     }
   }
   for (Measurement& m : measurements) m.close();
-  const bool complete = std::all_of(measurements.begin(), measurements.end(),
-                                    [](const Measurement& m) { return m.complete(); });
+  const bool complete =
+      std::ranges::all_of(measurements, [](const Measurement& m) { return m.complete(); });
   const MeasureInput& first = inputs.front();
   // Ranks would share the memory's bandwidth, or measure it while others wait.
   const bool alone = first.facts.context.ranks == 1;

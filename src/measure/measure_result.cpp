@@ -50,7 +50,7 @@ class CaseBuilder {
   void fill_status(const MethodState& m, CaseResult& c) const {
     const auto expected = static_cast<std::int64_t>(in_.workload.prompts.size()) * c_.repetitions;
     const auto timed =
-        std::count_if(m.runs.begin(), m.runs.end(), [](const MeasuredRun& r) { return !r.warmup; });
+        std::ranges::count_if(m.runs, [](const MeasuredRun& r) { return !r.warmup; });
     if (m.failed) {
       c.status = *m.failed;
       c.status_reason = m.reason;
@@ -188,7 +188,7 @@ class CaseBuilder {
       if (part.read_gbs) gbs.push_back(*part.read_gbs);
     }
     if (gbs.size() < 2) return;
-    const auto [least, most] = std::minmax_element(gbs.begin(), gbs.end());
+    const auto [least, most] = std::ranges::minmax_element(gbs);
     if (*least >= kSameBandwidth * *most) return;
     validity.reasons.push_back(
         fmt::format("the memory's read bandwidth was {:.3g} to {:.3g} GB/s where processes began",

@@ -48,8 +48,8 @@ struct MeasurementState {
 
   // The method the others are compared with; nullptr: there is none.
   const MethodState* baseline() const {
-    const auto it = std::find_if(methods.begin(), methods.end(),
-                                 [](const MethodState& m) { return m.method->is_baseline(); });
+    const auto it =
+        std::ranges::find_if(methods, [](const MethodState& m) { return m.method->is_baseline(); });
     return it == methods.end() ? nullptr : &*it;
   }
 };

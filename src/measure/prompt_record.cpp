@@ -60,8 +60,8 @@ PromptRecord cut_record(MeasurementState& state, int prompt) {
   }
   for (MethodState& m : state.methods) {
     MethodRecord& of = record.methods.emplace_back();
-    const auto first = std::find_if(m.runs.begin(), m.runs.end(),
-                                    [&](const MeasuredRun& r) { return r.prompt == prompt; });
+    const auto first =
+        std::ranges::find_if(m.runs, [&](const MeasuredRun& r) { return r.prompt == prompt; });
     of.runs.assign(std::make_move_iterator(first), std::make_move_iterator(m.runs.end()));
     m.runs.erase(first, m.runs.end());
     of.top2_margin = m.top2_margin;
@@ -95,8 +95,8 @@ bool are_whole(std::span<const PromptRecord> records, std::size_t methods) {
     };
     const bool whole =
         r.prompt == prompt && r.methods.size() == methods && r.start.has_value() == (prompt == 0) &&
-        (!r.start || (r.start->methods.size() == methods &&
-                      std::all_of(r.start->steps.begin(), r.start->steps.end(), is_pass)));
+        (!r.start ||
+         (r.start->methods.size() == methods && std::ranges::all_of(r.start->steps, is_pass)));
     if (!whole) return false;
     ++prompt;
   }

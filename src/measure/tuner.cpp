@@ -44,8 +44,8 @@ std::vector<std::int64_t> budgets_in_order(const RunConfig& c) {
   const auto distance = [usual](std::int64_t b) {
     return std::abs(std::log(static_cast<double>(b) / static_cast<double>(usual)));
   };
-  std::stable_sort(budgets.begin(), budgets.end(),
-                   [&](std::int64_t a, std::int64_t b) { return distance(a) < distance(b); });
+  std::ranges::stable_sort(
+      budgets, [&](std::int64_t a, std::int64_t b) { return distance(a) < distance(b); });
   return budgets;
 }
 
@@ -122,8 +122,8 @@ void Tuner::begin_parts(std::int64_t parts, std::int64_t generations) {
 }
 
 bool Tuner::explore(Engine& engine) {
-  const auto tuned = std::count_if(config_.methods.begin(), config_.methods.end(),
-                                   [this](Method m) { return is_tuned(spec_of(m)); });
+  const auto tuned =
+      std::ranges::count_if(config_.methods, [this](Method m) { return is_tuned(spec_of(m)); });
   const std::int64_t generations = 1 + tuned * std::ssize(probed_);  // and the baseline
   begin_parts(std::ssize(order_) * (1 + generations), std::ssize(order_) * generations);
   for (std::size_t i = 0; i < order_.size(); ++i) {
@@ -285,7 +285,7 @@ std::vector<std::int64_t> Tuner::ranked(std::span<const MethodModel> models) con
 }
 
 bool Tuner::is_left(std::int64_t budget) const {
-  return std::find(order_.begin(), order_.end(), budget) != order_.end();
+  return std::ranges::find(order_, budget) != order_.end();
 }
 
 void Tuner::choose() {

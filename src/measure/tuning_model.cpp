@@ -185,8 +185,8 @@ void MethodModel::calibrate(const ProbeSums& baseline) {
       for (const ProbeSums& p : spec_of(pass).has_budget ? b.probes : of_all) {
         add_factor(p, pass, factors);
       }
-      std::stable_sort(factors.begin(), factors.end(),
-                       [](const auto& x, const auto& y) { return x.first < y.first; });
+      std::ranges::stable_sort(factors,
+                               [](const auto& x, const auto& y) { return x.first < y.first; });
       curve = scaled(curve, factors);
     }
   }
@@ -212,8 +212,7 @@ std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models,
   }
   std::vector<std::size_t> order(std::max<std::size_t>(logs.size(), 1));
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return logs[a] < logs[b]; });
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return logs[a] < logs[b]; });
   return order;
 }
 

@@ -23,17 +23,17 @@ void read_weight_map(const JsonView& root, FileIndex& index) {
     check_file_name(name, path);
     index.files.push_back(name);
   }
-  std::sort(index.files.begin(), index.files.end());
+  std::ranges::sort(index.files);
   index.files.erase(std::unique(index.files.begin(), index.files.end()), index.files.end());
   if (index.files.size() > kMaxFiles) {
     throw_input("LimitExceeded", "{}: {} shards, the limit is {}", path, index.files.size(),
                 kMaxFiles);
   }
   for (const auto& [tensor, file] : members) {
-    const auto at = std::lower_bound(index.files.begin(), index.files.end(), file.string());
+    const auto at = std::ranges::lower_bound(index.files, file.string());
     index.tensors.emplace_back(tensor, static_cast<std::size_t>(at - index.files.begin()));
   }
-  std::sort(index.tensors.begin(), index.tensors.end());
+  std::ranges::sort(index.tensors);
 }
 
 }  // namespace
@@ -45,8 +45,8 @@ void check_file_name(std::string_view name, const std::string& path) {
   if (name.find_first_of("/\\") != std::string_view::npos || name == "." || name == "..") {
     bad("PathEscape", "is not a plain file name");
   }
-  if (std::any_of(name.begin(), name.end(),
-                  [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; })) {
+  if (std::ranges::any_of(
+          name, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; })) {
     bad("BadName", "has control characters");
   }
   if (name.starts_with('.')) bad("BadName", "begins with a dot");

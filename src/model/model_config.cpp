@@ -150,7 +150,7 @@ bool is_neutral(const JsonValue& value) {
     case Kind::kString:
       return value.as_string() == "full_attention";
     case Kind::kArray:
-      return std::all_of(value.items().begin(), value.items().end(), is_neutral);
+      return std::ranges::all_of(value.items(), is_neutral);
     default:
       return false;
   }
@@ -219,7 +219,7 @@ void apply_generation_config(std::string_view json, const std::string& path, Mod
   if (!eos) return;
   std::vector<std::int32_t> ids = read_eos(*eos, c);
   const auto sorted = [](std::vector<std::int32_t> v) {
-    std::sort(v.begin(), v.end());
+    std::ranges::sort(v);
     v.erase(std::unique(v.begin(), v.end()), v.end());
     return v;
   };

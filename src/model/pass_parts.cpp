@@ -92,7 +92,7 @@ void PassParts::upload() {
             static_cast<std::int32_t>(place.before + std::min(n, (t + 1) * tile_rows_));
       }
     }
-    std::copy(part.tokens.begin(), part.tokens.end(), to);
+    std::ranges::copy(part.tokens, to);
     if (parts > 1) {
       host_[static_cast<std::size_t>(at(placements_) + s)] = static_cast<std::int32_t>(n);
     }
@@ -110,8 +110,7 @@ void PassParts::cancel() {
 }
 
 bool PassParts::is_observed() const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [](const Part& p) { return p.observer != nullptr; });
+  return std::ranges::any_of(parts_, [](const Part& p) { return p.observer != nullptr; });
 }
 
 template <class F>
@@ -164,7 +163,7 @@ void PassParts::done(int l, int i, int tile) {
 }
 
 bool PassParts::wants_mass(int l) const {
-  return std::any_of(parts_.begin(), parts_.end(), [&](const Part& p) {
+  return std::ranges::any_of(parts_, [&](const Part& p) {
     return p.observer != nullptr && p.observer->mass(l).data != nullptr;
   });
 }

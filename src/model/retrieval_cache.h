@@ -4,9 +4,9 @@
 
 #include "model/attention_sums.h"
 #include "model/full_cache.h"
-#include "model/row_count.h"
 #include "model/rebuild_trigger.h"
 #include "model/retrieval_layout.h"
+#include "model/row_count.h"
 
 namespace triforce {
 

@@ -168,8 +168,8 @@ ModelConfig with_dictionary(const JsonView& root, const JsonView& at, ModelConfi
     }
   }
   const auto members = at.members();
-  const bool only_theta = std::all_of(members.begin(), members.end(),
-                                      [](const auto& m) { return m.first == "rope_theta"; });
+  const bool only_theta =
+      std::ranges::all_of(members, [](const auto& m) { return m.first == "rope_theta"; });
   if (!only_theta) read_scaling(root, at, c);
   return c;
 }

@@ -49,9 +49,8 @@ void check_name(const std::string& name, const std::string& path) {
     throw_input("LimitExceeded", "{}: a tensor name has {} bytes, the limit is {}", path,
                 name.size(), kMaxNameBytes);
   }
-  const bool control = std::any_of(name.begin(), name.end(), [](char c) {
-    return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-  });
+  const bool control = std::ranges::any_of(
+      name, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
   if (name.empty() || control) {
     throw_input("BadName", "{}: tensor name {} is empty or has control characters", path,
                 quote_text(name));
@@ -124,7 +123,7 @@ std::uint64_t tensor_bytes(const RawTensor& t, const std::string& path) {
 // The layout rules: sorted by offsets the tensors follow each other from 0 without hole or overlap,
 // each as long as its shape and dtype say. Returns the bytes of all data.
 std::uint64_t check_layout(std::vector<RawTensor>& tensors, const std::string& path) {
-  std::sort(tensors.begin(), tensors.end(), [](const RawTensor& a, const RawTensor& b) {
+  std::ranges::sort(tensors, [](const RawTensor& a, const RawTensor& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   std::uint64_t expected = 0;

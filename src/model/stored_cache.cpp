@@ -21,7 +21,7 @@ void StoredCache::add_home(const KvStorage& storage) {
     if (kv.kv_heads == 0) continue;
     std::vector<KvView>& of_layer = homes_.at(static_cast<std::size_t>(l));
     const auto comes_later = [&](const KvView& v) { return v.first_head > kv.first_head; };
-    of_layer.insert(std::find_if(of_layer.begin(), of_layer.end(), comes_later), kv);
+    of_layer.insert(std::ranges::find_if(of_layer, comes_later), kv);
   }
 }
 

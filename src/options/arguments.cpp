@@ -132,9 +132,9 @@ class HelpLayout : public CLI::Formatter {
     }
     out += fmt::format("\nAll options by group: {}{} --help GROUP\n", kProgram, word);
     for (const OptionGroup& g : option_groups()) {
-      const bool has_it = std::any_of(
-          option_table().begin(), option_table().end(),
-          [&](const Option& o) { return o.group == g.name && (o.commands & info_.command) != 0; });
+      const bool has_it = std::ranges::any_of(option_table(), [&](const Option& o) {
+        return o.group == g.name && (o.commands & info_.command) != 0;
+      });
       if (has_it) append_row(out, fmt::format("  {}", g.name), g.about, 16);
     }
     append_row(out, "  all", "all options", 16);
@@ -170,7 +170,7 @@ class Parser {
     found_.help = args_.front() == "help";
     std::vector<std::string> words = written_for_cli11();
     const std::string last = words.back();
-    std::reverse(words.begin(), words.end());
+    std::ranges::reverse(words);
     try {
       app_.parse(std::move(words));
     } catch (const CLI::CallForHelp&) {
@@ -282,9 +282,8 @@ class Parser {
   // with two dashes is written --json=--name.
   void refuse_option_for_value(const Option& o, const std::string& value) const {
     if (!value.starts_with("--") && option_of_word(found_.command, value) == nullptr) return;
-    const bool joined = std::any_of(args_.begin(), args_.end(), [&](const std::string& word) {
-      return word.ends_with("=" + value);
-    });
+    const bool joined = std::ranges::any_of(
+        args_, [&](const std::string& word) { return word.ends_with("=" + value); });
     if (joined) return;
     throw_usage("--{}: expected {}, found the option {}", o.name, o.value.expected,
                 quote_text(value));
@@ -332,7 +331,7 @@ class Parser {
       if (command_named(args_.front()) == nullptr) refuse_command(word);
       if (word.size() > 1 && word.front() == '-') refuse_option(found_.command, word);
       // `inspect --verbose FILE`: a flag that the user takes for an option with a value.
-      const auto at = std::find(args_.begin(), args_.end(), word);
+      const auto at = std::ranges::find(args_, word);
       if (at != args_.begin() && at != args_.end()) {
         const Option* const before = option_of_word(found_.command, *std::prev(at));
         if (before != nullptr && before->is_flag()) {

@@ -33,7 +33,7 @@ void settle_help(const std::vector<std::string>& topics, CommandLine& line) {
     for (const Option& o : option_table()) {
       if ((o.commands & line.command) != 0 && o.group != known.back()) known.emplace_back(o.group);
     }
-    if (line.topic.empty() && std::find(known.begin(), known.end(), topic) != known.end()) {
+    if (line.topic.empty() && std::ranges::find(known, topic) != known.end()) {
       line.topic = topic;
       continue;
     }
@@ -55,7 +55,7 @@ bool is_set(const GivenOptions& given, std::string_view name) {
 
 // `sweep`, or `sweep --list`: of which nothing says what.
 bool is_nothing_to_sweep(const GivenOptions& given) {
-  return std::all_of(given.begin(), given.end(), [](const auto& o) { return o.first == "list"; });
+  return std::ranges::all_of(given, [](const auto& o) { return o.first == "list"; });
 }
 
 std::size_t most_cases(const GivenOptions& given) {
@@ -74,7 +74,7 @@ bool is_sweep(Command command, const GivenOptions& given) {
   return is_set(given, "list") ||
          std::any_of(std::begin(kOfSweeps), std::end(kOfSweeps),
                      [&](const char* name) { return given.contains(name); }) ||
-         std::any_of(option_table().begin(), option_table().end(), has_several);
+         std::ranges::any_of(option_table(), has_several);
 }
 
 void add_cases(const std::vector<AxisPoint>& points, std::size_t recipe,

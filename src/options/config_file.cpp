@@ -127,7 +127,7 @@ GivenOptions ConfigReader::options_of(const toml::table& table, std::string_view
   for (const auto& [key, value] : table) {
     if (key.str() != except) lines.push_back({key.str(), &value});
   }
-  std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
+  std::ranges::stable_sort(lines, [](const Line& a, const Line& b) {
     return a.value->source().begin.line < b.value->source().begin.line;
   });
   GivenOptions given;
@@ -165,9 +165,8 @@ class RecipeReader : public ConfigReader {
     for (const RecipeBlock& b : recipe.blocks) check_sizes(recipe, b.where, b.sizes);
     for (const auto& entry : recipe.sizes) {
       const std::string& size = entry.first;
-      const bool has_cases =
-          std::any_of(recipe.blocks.begin(), recipe.blocks.end(),
-                      [&](const RecipeBlock& b) { return is_of(b.sizes, size); });
+      const bool has_cases = std::ranges::any_of(
+          recipe.blocks, [&](const RecipeBlock& b) { return is_of(b.sizes, size); });
       if (has_cases) continue;
       throw_usage("{} {}: expected [[cases]] of the size {}, found none", option_, name_, size);
     }
@@ -228,8 +227,7 @@ class RecipeReader : public ConfigReader {
     if (const toml::node* const machine = table.get(kMachine)) {
       part.machine = text(kMachine, *machine);
       const auto& known = builtin_machines();
-      if (std::none_of(known.begin(), known.end(),
-                       [&](const MachineSpec& m) { return m.id == part.machine; })) {
+      if (std::ranges::none_of(known, [&](const MachineSpec& m) { return m.id == part.machine; })) {
         throw_usage("{}{}: expected one of {}, found {}", where(machine->source()), kMachine,
                     machine_ids(), quote_text(part.machine));
       }
@@ -312,7 +310,7 @@ class RecipeReader : public ConfigReader {
     fail(name, value, "a number");
   }
   static bool is_size(std::string_view name) {
-    return std::find(kRecipeSizes.begin(), kRecipeSizes.end(), name) != kRecipeSizes.end();
+    return std::ranges::find(kRecipeSizes, name) != kRecipeSizes.end();
   }
   [[noreturn]] void fail(std::string_view name, const toml::node& value, const char* what) const {
     throw_usage("{}{}: expected {}", where(value.source()), name, what);

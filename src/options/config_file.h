@@ -25,7 +25,7 @@ inline constexpr std::array<std::string_view, 3> kRecipeSizes = {"paper", "gpu",
 
 // Returns whether a direction or block is for `size`. If it lists no sizes, it is for all.
 inline bool is_of(const std::vector<std::string>& sizes, std::string_view size) {
-  return sizes.empty() || std::find(sizes.begin(), sizes.end(), size) != sizes.end();
+  return sizes.empty() || std::ranges::find(sizes, size) != sizes.end();
 }
 
 // A sentence of a recipe about two of its cases: "side is greater (less) than than". Options tell

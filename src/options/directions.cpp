@@ -39,8 +39,7 @@ class Cases {
     for (const auto& config : configs_) {
       if (config) values.push_back(o.value.get(*config));
     }
-    return std::any_of(values.begin(), values.end(),
-                       [&](const ParamValue& v) { return v != values.front(); });
+    return std::ranges::any_of(values, [&](const ParamValue& v) { return v != values.front(); });
   }
   std::vector<Candidate> all() const {
     std::vector<Candidate> found;
@@ -89,7 +88,7 @@ void keep_place(const Option& o, std::string_view place, std::vector<Candidate>&
   std::vector<ParamValue> values;
   for (const Candidate& c : candidates) {
     ParamValue value = o.value.get(*c.config);
-    if (std::find(values.begin(), values.end(), value) == values.end()) {
+    if (std::ranges::find(values, value) == values.end()) {
       values.push_back(std::move(value));
     }
   }

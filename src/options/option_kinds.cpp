@@ -16,7 +16,7 @@ OptionValue methods() {
             c.methods.clear();
             for (const std::string_view name : split_list(text)) {
               const std::optional<Method> m = parse_method(name);
-              if (!m || std::count(c.methods.begin(), c.methods.end(), *m) > 0) return false;
+              if (!m || std::ranges::count(c.methods, *m) > 0) return false;
               c.methods.push_back(*m);
             }
             return true;
@@ -102,8 +102,8 @@ OptionValue records() {
           [](RunConfig& c, std::string_view text) {
             c.record = {};
             for (const std::string_view name : split_list(text)) {
-              const auto it = std::find_if(kNames.begin(), kNames.end(),
-                                           [&](const auto& known) { return known.first == name; });
+              const auto it = std::ranges::find_if(
+                  kNames, [&](const auto& known) { return known.first == name; });
               if (it == kNames.end() || c.record.*it->second) return false;
               c.record.*it->second = true;
             }
@@ -157,9 +157,8 @@ OptionValue journal_files() {
           [](RunConfig& c, std::string_view text) {
             c.merge_files = split_names(text);
             std::vector<std::string> sorted = c.merge_files;
-            std::sort(sorted.begin(), sorted.end());
-            return !sorted.front().empty() &&
-                   std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+            std::ranges::sort(sorted);
+            return !sorted.front().empty() && std::ranges::adjacent_find(sorted) == sorted.end();
           },
           [](const RunConfig& c) -> ParamValue {
             if (c.merge_files.empty()) return std::monostate{};

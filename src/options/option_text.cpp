@@ -53,7 +53,7 @@ std::string exit_codes_of(const CommandInfo& info) {
     std::vector<std::string_view> texts;
     for (const auto& [code, text] : meanings) {
       const auto& codes = info.exit_codes;
-      if (std::find(codes.begin(), codes.end(), code) != codes.end()) texts.push_back(text);
+      if (std::ranges::find(codes, code) != codes.end()) texts.push_back(text);
     }
     if (texts.empty()) continue;
     out += fmt::format("{}{}: {}.", out.empty() ? "" : " ", kind, fmt::join(texts, ", "));

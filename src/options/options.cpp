@@ -87,8 +87,7 @@ void settle_methods(RunConfig& c, const GivenOptions& given) {
   expect_one("--baseline and --no-baseline", c.baseline_only && c.no_baseline);
   if (c.no_baseline && !given.contains("method")) c.methods = {kDefaultMethod};
   if (c.baseline_only) c.methods.clear();
-  const bool listed =
-      std::find(c.methods.begin(), c.methods.end(), kBaselineMethod) != c.methods.end();
+  const bool listed = std::ranges::find(c.methods, kBaselineMethod) != c.methods.end();
   if (!c.no_baseline && !listed) c.methods.insert(c.methods.begin(), kBaselineMethod);
 }
 
@@ -193,7 +192,7 @@ const Option* find_option(Command command, std::string_view name) {
   for (const Option& o : option_table()) {
     if ((o.commands & command) == 0) continue;
     if (o.name == wanted) return &o;
-    if (std::find(o.aliases.begin(), o.aliases.end(), wanted) != o.aliases.end()) return &o;
+    if (std::ranges::find(o.aliases, wanted) != o.aliases.end()) return &o;
   }
   return nullptr;
 }
@@ -223,7 +222,7 @@ std::string suggest_option(Command command, std::string_view name, std::string_v
 std::string suggest_value(const Option& option, std::string_view text) {
   for (const auto& [foreign, ours] : kForeignValues) {
     const auto& words = option.value.words;
-    if (foreign == text && std::find(words.begin(), words.end(), ours) != words.end()) {
+    if (foreign == text && std::ranges::find(words, ours) != words.end()) {
       return fmt::format("; did you mean {}?", ours);
     }
   }
@@ -236,9 +235,9 @@ void refuse_value(const Option& option, const Given& given, std::string_view not
     const auto& words = option.value.words;
     std::vector<std::string_view> seen;
     for (const std::string_view item : split_list(given.value)) {
-      const bool twice = std::find(seen.begin(), seen.end(), item) != seen.end();
+      const bool twice = std::ranges::find(seen, item) != seen.end();
       seen.push_back(item);
-      if (!twice && std::find(words.begin(), words.end(), item) != words.end()) continue;
+      if (!twice && std::ranges::find(words, item) != words.end()) continue;
       if (item.size() < given.value.size()) {
         found = fmt::format("{}{} in {}", quote_text(item), twice ? " twice" : "", found);
       }

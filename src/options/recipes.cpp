@@ -37,9 +37,8 @@ void name_axes(std::vector<AxisPoint>& points) {
       const auto it = p.given.find(o.name);
       return it == p.given.end() ? std::string("default") : it->second.value;
     };
-    const bool differs = std::any_of(points.begin(), points.end(), [&](const AxisPoint& p) {
-      return value_of(p) != value_of(points.front());
-    });
+    const bool differs = std::ranges::any_of(
+        points, [&](const AxisPoint& p) { return value_of(p) != value_of(points.front()); });
     if (!differs) continue;
     for (AxisPoint& p : points) p.axes.emplace_back(o.name, value_of(p));
   }
@@ -70,7 +69,7 @@ std::vector<AxisPoint> points_of(const RecipePart& section, std::size_t max_poin
 using Values = std::vector<ParamValue>;
 
 bool has(const Values& values, const ParamValue& value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
+  return std::ranges::find(values, value) != values.end();
 }
 
 void add_once(const Values& more, Values& values) {
@@ -164,8 +163,8 @@ class Points {
   }
   bool differ_in(const Option& option) const {
     const Values first = all_of(option, of_sections_.front());
-    return std::any_of(of_sections_.begin(), of_sections_.end(),
-                       [&](const auto& points) { return all_of(option, points) != first; });
+    return std::ranges::any_of(of_sections_,
+                               [&](const auto& points) { return all_of(option, points) != first; });
   }
 
   // Some of what the recipe's cases have. The baseline, which is measured beside any method,
@@ -221,7 +220,7 @@ std::vector<std::string> names_of_recipes(const fs::path& folder) {
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     if (it->path().extension() == kSuffix) names.push_back(it->path().stem().string());
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -282,10 +281,8 @@ std::vector<ChosenRecipe> choose_recipes(const std::string& name, const GivenOpt
   const std::size_t dash = std::min(name.find('-'), name.size());
   const std::string size = name.substr(0, dash);
   const std::string which = name.substr(std::min(dash + 1, name.size()));
-  const bool is_size =
-      std::find(kRecipeSizes.begin(), kRecipeSizes.end(), size) != kRecipeSizes.end();
-  const bool is_known =
-      which == kAll || std::find(known.begin(), known.end(), which) != known.end();
+  const bool is_size = std::ranges::find(kRecipeSizes, size) != kRecipeSizes.end();
+  const bool is_known = which == kAll || std::ranges::find(known, which) != known.end();
   if (!is_size || !is_known) {
     throw_usage(
         "recipe {}: expected SIZE-NAME with a size of {} and a name of all, {}, or a .toml file",

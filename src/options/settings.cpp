@@ -153,8 +153,8 @@ bool fits_here(const RunConfig& config, const MemoryPlan& memory, const Backend*
 void check_recorded(const RunConfig& c, const ModelConfig& target) {
   // Figures are doubles here: the product of options within their limits is beyond 64 bits.
   const auto cases = static_cast<double>(c.methods.size());
-  const auto selecting = static_cast<double>(std::count_if(
-      c.methods.begin(), c.methods.end(), [](Method m) { return spec_of(m).selects(); }));
+  const auto selecting = static_cast<double>(
+      std::ranges::count_if(c.methods, [](Method m) { return spec_of(m).selects(); }));
   const auto prompts = static_cast<double>(c.prompts);
   const SpeculationOptions& s = c.speculation;
   const std::int64_t chunks_of_head = std::min(s.budget, c.prefill) / s.chunk_size;

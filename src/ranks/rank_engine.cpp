@@ -38,7 +38,7 @@ ChunksOfLayers gather_chunks(RankLinks& links, ChunksOfLayers chunks) {
     if (ids.empty()) continue;  // of a dense layer, on every rank
     const std::size_t n = ids.size(), rank = static_cast<std::size_t>(links.shard().rank);
     std::vector<std::int32_t> all(n * static_cast<std::size_t>(links.shard().size));
-    std::copy(ids.begin(), ids.end(), all.begin() + static_cast<std::ptrdiff_t>(rank * n));
+    std::ranges::copy(ids, all.begin() + static_cast<std::ptrdiff_t>(rank * n));
     links.all_gather(std::as_writable_bytes(std::span(all)));
     ids = std::move(all);
   }
@@ -212,7 +212,7 @@ class LeadingEngine final : public Engine {
 bool RankBackend::is_unrecorded(const PassKey& key) const {
   const auto here = static_cast<std::uint8_t>(ForwardingBackend::is_unrecorded(key) ? 1 : 0);
   const std::vector<std::uint8_t> ranks = links_.gather_values(here);
-  return std::find(ranks.begin(), ranks.end(), 1) != ranks.end();
+  return std::ranges::find(ranks, 1) != ranks.end();
 }
 
 Token RankBackend::do_sample(TensorView probs, const DrawKey& key, std::int64_t position,

@@ -84,15 +84,15 @@ PlanInput RankedStart::agree_on_plan(const RunConfig& config) {
     const std::vector<std::int64_t> budgets =
         links_.gather_values(largest_budget(config, session_.backend.get(), plan_of));
     RunConfig agreed = config;
-    agreed.speculation.budget = *std::min_element(budgets.begin(), budgets.end());
+    agreed.speculation.budget = *std::ranges::min_element(budgets);
     plan = plan_of(agreed);
   }
   if (plan.shard.size == 1) return plan;
   const int layers = plan.target.layers, kv_heads = local_shape(plan.target, plan.shard).kv_heads;
   const std::vector<std::int64_t> near =
       links_.gather_values(count_heads(plan.run.homes, layers, kv_heads).near);
-  plan.run.homes = spread_homes(layers, kv_heads, *std::min_element(near.begin(), near.end()),
-                                host_split(config, kv_heads));
+  plan.run.homes =
+      spread_homes(layers, kv_heads, *std::ranges::min_element(near), host_split(config, kv_heads));
   return plan;
 }
 

@@ -80,7 +80,7 @@ std::vector<double> probabilities(const TensorView& q, std::int64_t t, std::int6
     }
     p[static_cast<std::size_t>(r)] = s / std::sqrt(static_cast<double>(d));
   }
-  const double top = *std::max_element(p.begin(), p.end());
+  const double top = *std::ranges::max_element(p);
   double total = 0;
   for (double& x : p) total += x = std::exp(x - top);
   for (double& x : p) x /= total;
@@ -91,9 +91,8 @@ std::vector<double> probabilities(const TensorView& q, std::int64_t t, std::int6
 std::vector<std::int64_t> ranking(const TensorView& logits, std::int64_t row) {
   std::vector<std::int64_t> ids(static_cast<std::size_t>(logits.shape[1]));
   std::iota(ids.begin(), ids.end(), 0);
-  std::stable_sort(ids.begin(), ids.end(), [&](std::int64_t a, std::int64_t b) {
-    return at(logits, row, a) > at(logits, row, b);
-  });
+  std::ranges::stable_sort(
+      ids, [&](std::int64_t a, std::int64_t b) { return at(logits, row, a) > at(logits, row, b); });
   return ids;
 }
 

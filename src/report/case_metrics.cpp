@@ -33,14 +33,14 @@ const MetricInfo& info_of(CaseMetric metric) {
 }
 
 const LevelResult* find_level(const CaseResult& c, std::string_view name) {
-  const auto it = std::find_if(c.acceptance.begin(), c.acceptance.end(),
-                               [&](const LevelResult& l) { return l.name == name; });
+  const auto it =
+      std::ranges::find_if(c.acceptance, [&](const LevelResult& l) { return l.name == name; });
   return it == c.acceptance.end() ? nullptr : &*it;
 }
 
 std::optional<double> pass_ms(const CaseResult& c, std::string_view pass) {
-  const auto it = std::find_if(c.traffic.begin(), c.traffic.end(),
-                               [&](const PassTraffic& t) { return t.pass == pass; });
+  const auto it =
+      std::ranges::find_if(c.traffic, [&](const PassTraffic& t) { return t.pass == pass; });
   return it == c.traffic.end() ? std::nullopt : it->ms_per_pass;
 }
 

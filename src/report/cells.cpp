@@ -43,7 +43,7 @@ std::string fixed_interval(const Interval& ci, int digits) {
 }
 
 std::string intervals_text(const std::vector<std::optional<IntervalOver>>& over) {
-  const auto any = [&](IntervalOver o) { return std::count(over.begin(), over.end(), o) > 0; };
+  const auto any = [&](IntervalOver o) { return std::ranges::count(over, o) > 0; };
   std::string text;
   if (any(IntervalOver::kPrompts)) text = "; intervals: 95%, Student's t over the prompts";
   if (any(IntervalOver::kRepetitions)) {

@@ -77,8 +77,8 @@ class CsvCells {
              const char* /*description*/) {
     for (const std::string_view wanted : names) {
       if (is_of_three_levels(wanted) && !three_levels_) continue;
-      const auto it = std::find_if(list.begin(), list.end(),
-                                   [&](const T& element) { return element.*member == wanted; });
+      const auto it =
+          std::ranges::find_if(list, [&](const T& element) { return element.*member == wanted; });
       T none;
       T& element = it == list.end() ? none : *it;
       skipped_ = &(element.*member);  // it is in the name of the column
@@ -168,12 +168,11 @@ std::string to_csv(std::span<const RunResult> results, const IsColumn& is_column
   std::vector<std::string>& params = columns.params;
   for (const RunResult& result : results) {
     for (const CaseResult& c : result.cases) {
-      columns.three_levels |=
-          std::any_of(c.acceptance.begin(), c.acceptance.end(),
-                      [](const LevelResult& level) { return is_of_three_levels(level.name); });
+      columns.three_levels |= std::ranges::any_of(
+          c.acceptance, [](const LevelResult& level) { return is_of_three_levels(level.name); });
       for (const auto& [name, value] : c.params) {
         if (is_column && !is_column(name)) continue;
-        if (std::find(params.begin(), params.end(), name) == params.end()) params.push_back(name);
+        if (std::ranges::find(params, name) == params.end()) params.push_back(name);
       }
     }
   }

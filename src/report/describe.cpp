@@ -51,8 +51,8 @@ std::vector<std::string> header_lines(const RunResult& r) {
   if (r.cases.empty()) return lines;
   const CaseResult& first = r.cases.front();
   if (first.target) lines.push_back(model_line("target", *first.target));
-  const auto drafted = std::find_if(r.cases.begin(), r.cases.end(),
-                                    [](const CaseResult& c) { return c.draft.has_value(); });
+  const auto drafted =
+      std::ranges::find_if(r.cases, [](const CaseResult& c) { return c.draft.has_value(); });
   if (drafted != r.cases.end()) lines.push_back(model_line("draft", *drafted->draft));
   const std::int64_t n = first.data.n_prompts;
   std::string data =
@@ -89,9 +89,8 @@ void add_statuses(const RunResult& r, std::vector<std::string>& notes) {
 
 void add_notes(const CaseResult& c, std::vector<std::string>& notes) {
   const std::vector<std::string>& reasons = c.validity.reasons;
-  const bool limited = std::any_of(reasons.begin(), reasons.end(), [](const std::string& reason) {
-    return reason.starts_with("noise ");
-  });
+  const bool limited = std::ranges::any_of(
+      reasons, [](const std::string& reason) { return reason.starts_with("noise "); });
   if (c.timing.noise_pct.value_or(0) > kNotedNoisePct && !limited) {
     notes.push_back(
         fmt::format("{}: noise {:.1f}%: its times varied too much to rely on; "

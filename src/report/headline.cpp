@@ -113,14 +113,13 @@ bool is_triforce(const CaseResult& c) { return selects(c) && c.chain->size() > 2
 bool is_baseline(const CaseResult& c) { return c.lossless.mode == LosslessMode::kBaseline; }
 
 const CaseResult* baseline_of(const RunResult& run) {
-  const auto it = std::find_if(run.cases.begin(), run.cases.end(), is_baseline);
+  const auto it = std::ranges::find_if(run.cases, is_baseline);
   return it == run.cases.end() ? nullptr : &*it;
 }
 
 bool is_shown_elsewhere(const CaseResult& c, const std::set<std::string>& run_ids) {
   const std::vector<Sample>& samples = c.timing.samples;
-  return is_baseline(c) && !samples.empty() &&
-         std::all_of(samples.begin(), samples.end(), [&](const Sample& s) {
+  return is_baseline(c) && !samples.empty() && std::ranges::all_of(samples, [&](const Sample& s) {
            return s.generated_in && run_ids.contains(*s.generated_in);
          });
 }
@@ -128,9 +127,8 @@ bool is_shown_elsewhere(const CaseResult& c, const std::set<std::string>& run_id
 std::string headline(const RunResult& r) {
   const CaseResult* const c = subject_of(r);
   if (c == nullptr) return "";
-  const auto baseline = std::find_if(r.cases.begin(), r.cases.end(), [](const CaseResult& other) {
-    return is_baseline(other) && is_measured(other);
-  });
+  const auto baseline = std::ranges::find_if(
+      r.cases, [](const CaseResult& other) { return is_baseline(other) && is_measured(other); });
   std::string text = name_of(*c);
   const auto open = [](const CaseResult& one) { return one.status != CaseStatus::kOk; };
   if (open(*c) || (baseline != r.cases.end() && open(*baseline))) text += " so far";

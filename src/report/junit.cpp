@@ -25,8 +25,7 @@ constexpr std::array<std::string_view, 4> kElements = {"", "failure", "error", "
 
 std::string to_junit(const std::string& suite, const std::vector<JunitCase>& cases) {
   const auto count = [&](Outcome outcome) {
-    return std::count_if(cases.begin(), cases.end(),
-                         [&](const JunitCase& c) { return c.outcome == outcome; });
+    return std::ranges::count_if(cases, [&](const JunitCase& c) { return c.outcome == outcome; });
   };
   const std::string totals = fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\"", cases.size(),
                                          count(Outcome::kFailed), count(Outcome::kError));

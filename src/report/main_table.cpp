@@ -53,7 +53,7 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
   TextTable t;
   t.title = "Decoding";
   const auto any = [&](const auto& is_measured) {
-    return std::any_of(r.cases.begin(), r.cases.end(), is_measured);
+    return std::ranges::any_of(r.cases, is_measured);
   };
   const bool recovery = any([](const CaseResult& c) { return c.recovery.has_value(); });
   const bool copied = any([](const CaseResult& c) { return c.copied.has_value(); });

@@ -64,7 +64,7 @@ std::string method_names(const MethodFilter& wanted) {
 }
 
 bool any_method(std::span<const Method> methods, const MethodFilter& wanted) {
-  return std::any_of(methods.begin(), methods.end(), [&](Method m) { return wanted(spec_of(m)); });
+  return std::ranges::any_of(methods, [&](Method m) { return wanted(spec_of(m)); });
 }
 
 }  // namespace triforce

@@ -58,9 +58,8 @@ void add(std::vector<double>& into, std::span<const double> from) {
 
 RecoveryCounters::Group& group_of(RecoveryCounters& counters, std::int64_t from_tokens) {
   auto& groups = counters.by_age;
-  const auto at = std::lower_bound(
-      groups.begin(), groups.end(), from_tokens,
-      [](const RecoveryCounters::Group& g, std::int64_t from) { return g.from_tokens < from; });
+  const auto at =
+      std::ranges::lower_bound(groups, from_tokens, {}, &RecoveryCounters::Group::from_tokens);
   if (at != groups.end() && at->from_tokens == from_tokens) return *at;
   return *groups.insert(at, {from_tokens, 0, {}});
 }

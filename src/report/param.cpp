@@ -43,8 +43,7 @@ ParamValue read_param(const JsonView& at) {
 }  // namespace
 
 const ParamValue* find_param(const std::vector<Param>& params, std::string_view name) {
-  const auto it =
-      std::find_if(params.begin(), params.end(), [&](const Param& p) { return p.first == name; });
+  const auto it = std::ranges::find_if(params, [&](const Param& p) { return p.first == name; });
   return it == params.end() ? nullptr : &it->second;
 }
 

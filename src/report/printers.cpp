@@ -11,9 +11,8 @@ namespace {
 
 // Columns a string takes: code points, as the text here has no wide characters.
 std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 std::string padded(const std::string& text, std::size_t width, bool left) {
@@ -31,7 +30,7 @@ std::vector<std::size_t> column_widths(const TextTable& table) {
 }
 
 std::size_t column_of(const TextTable& table, const std::string& name) {
-  const auto at = std::find(table.head.begin(), table.head.end(), name) - table.head.begin();
+  const auto at = std::ranges::find(table.head, name) - table.head.begin();
   TF_CHECK(at < std::ssize(table.head), "no column {}", name);
   return static_cast<std::size_t>(at);
 }
@@ -136,7 +135,7 @@ std::string replaced(std::string_view text,
   std::string out;
   for (const char c : text) {
     const auto* const found =
-        std::find_if(by.begin(), by.end(), [c](const auto& one) { return one.first == c; });
+        std::ranges::find_if(by, [c](const auto& one) { return one.first == c; });
     out += found == by.end() ? std::string_view(&c, 1) : found->second;
   }
   return out;
@@ -149,15 +148,14 @@ void drop_column(TextTable& table, std::size_t column) {
 }
 
 std::string cite(const std::string& note, TextTable& table) {
-  const auto known = std::find(table.notes.begin(), table.notes.end(), note);
+  const auto known = std::ranges::find(table.notes, note);
   const auto number = known - table.notes.begin() + 1;
   if (known == table.notes.end()) table.notes.push_back(note);
   return fmt::format("[{}]", number);
 }
 
 void add_name(NamesByText& found, std::string text, const std::string& name) {
-  const auto known =
-      std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == text; });
+  const auto known = std::ranges::find_if(found, [&](const auto& f) { return f.first == text; });
   if (known == found.end()) {
     found.emplace_back(std::move(text), name);
   } else {

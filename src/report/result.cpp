@@ -19,8 +19,7 @@ struct ResultLine {
   RunResult run;
   CaseResult result;
 };
-template <class V>
-void fields(V& v, ResultLine& l) {
+void fields(auto& v, ResultLine& l) {
   line_fields(v, l.run);
   fields(v, l.result);
 }

@@ -17,15 +17,14 @@ namespace {
 constexpr JsonLimits kLimits{std::int64_t{1} << 30, 20, std::int64_t{1} << 27};
 
 bool is_measured(const SweepRow& row) {
-  return std::any_of(row.result.cases.begin(), row.result.cases.end(),
-                     [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });
+  return std::ranges::any_of(row.result.cases,
+                             [](const CaseResult& c) { return c.timing.ms_per_token.n > 0; });
 }
 
 // Drops the columns in which no row has anything: speedups of cases without a baseline.
 void drop_empty_columns(TextTable& t) {
   for (std::size_t c = t.head.size(); c-- > t.left_columns;) {
-    const bool empty =
-        std::all_of(t.rows.begin(), t.rows.end(), [c](const auto& row) { return row[c] == "-"; });
+    const bool empty = std::ranges::all_of(t.rows, [c](const auto& row) { return row[c] == "-"; });
     if (!empty) continue;
     std::erase(t.optional, t.head[c]);
     drop_column(t, c);
@@ -298,7 +297,7 @@ ReportText describe_sweep(const SweepResult& sweep) {
   std::vector<ReportText> texts;
   for (const SweepRow& row : sweep.rows) texts.push_back(describe_result(row.result, false));
   ReportText all;
-  const auto first = std::find_if(sweep.rows.begin(), sweep.rows.end(), is_measured);
+  const auto first = std::ranges::find_if(sweep.rows, is_measured);
   if (first != sweep.rows.end()) {
     all.header = texts[static_cast<std::size_t>(first - sweep.rows.begin())].header;
     all.header.push_back(fmt::format(

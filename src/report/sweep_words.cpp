@@ -34,9 +34,9 @@ std::string speedup_text(const Speedup& s) {
 // `so_far`: " so far" where other cases are still to come, else empty.
 std::string sentence_of(const std::string& method, std::vector<Setting> settings,
                         std::string_view so_far) {
-  const auto best = std::max_element(
-      settings.begin(), settings.end(),
-      [](const Setting& a, const Setting& b) { return *a.speedup->value < *b.speedup->value; });
+  const auto best = std::ranges::max_element(settings, [](const Setting& a, const Setting& b) {
+    return *a.speedup->value < *b.speedup->value;
+  });
   const Speedup& s = *best->speedup;
   const std::string options = options_text(best->row->options);
   const std::string begin =
@@ -120,7 +120,7 @@ std::string merged_text(const std::vector<Template>& same) {
     const auto less = [n](const Template& a, const Template& b) {
       return a.numbers[n].value < b.numbers[n].value;
     };
-    const auto [least, most] = std::minmax_element(same.begin(), same.end(), less);
+    const auto [least, most] = std::ranges::minmax_element(same, less);
     const Number &low = least->numbers[n], &high = most->numbers[n];
     const bool differ = low.value < high.value;
     differing += differ ? 1U : 0U;

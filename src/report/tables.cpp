@@ -237,7 +237,7 @@ TextTable phase_table(const RunResult& r) {
   }
   for (std::size_t i = 0; i < std::tuple_size_v<PhaseTimes>; ++i) {
     const auto spent = [&](const PhaseTimes* of) { return (*of)[i] > 0; };
-    if (std::none_of(times.begin(), times.end(), spent)) continue;
+    if (std::ranges::none_of(times, spent)) continue;
     const std::string_view name = to_string(static_cast<Phase>(i));
     t.head.emplace_back(name.substr(0, name.find('_')));
     for (std::size_t row = 0; row < times.size(); ++row) {

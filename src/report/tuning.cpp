@@ -143,7 +143,7 @@ TextTable tuning_table(const RunResult& r) {
       row[0] = c.name;
       row[1] = budget ? fmt::format("{}", *budget) : "-";
       for (const TuningPoint& p : c.tuning->surface) {
-        const auto at = std::find(columns.begin(), columns.end(), p.setting.gamma);
+        const auto at = std::ranges::find(columns, p.setting.gamma);
         if (p.setting.budget != budget || at == columns.end()) continue;
         std::string cell = fmt::format("{:.3g}", p.ms_per_token);
         if (p.setting.gamma > 0 && p.setting.inner_gamma) {

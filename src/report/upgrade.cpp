@@ -59,8 +59,7 @@ std::optional<std::string> pass_called(const Chain& chain, std::string_view name
     if (!chain.empty() && chain.back() != kFull) return std::nullopt;
     return std::string(kFull);
   }
-  const auto i = static_cast<std::size_t>(std::find(kByPlace.begin(), kByPlace.end(), name) -
-                                          kByPlace.begin());
+  const auto i = static_cast<std::size_t>(std::ranges::find(kByPlace, name) - kByPlace.begin());
   const bool there = i < kByPlace.size() && i < chain.size() && chain[i] != kFull;
   return there ? std::optional(chain[i]) : std::nullopt;
 }

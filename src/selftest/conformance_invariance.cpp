@@ -174,14 +174,14 @@ Appended run_sequences(Backend& b, const Sizes& s, DType dtype, bool rotate, con
       const std::int64_t begin = (static_cast<std::int64_t>(i) + 1) * rows - count;
       const Floats values = normal_values(
           count * s.qkv(), 41 + static_cast<unsigned>(which[i]) + (first ? 0U : 3U), 0.7F);
-      std::copy(values.begin(), values.end(), qkv.begin() + begin * s.qkv());
+      std::ranges::copy(values, qkv.begin() + begin * s.qkv());
       std::iota(positions.begin() + begin, positions.begin() + begin + count,
                 static_cast<std::int32_t>(before));
       numbers.push_back(count == 0 ? 0 : static_cast<std::int32_t>(before + count));
       views.push_back(caches.of(which[i], rotate));
     }
     const bool padded =
-        std::any_of(counts.begin(), counts.end(), [&](std::int64_t count) { return count < rows; });
+        std::ranges::any_of(counts, [&](std::int64_t count) { return count < rows; });
     for (const std::int64_t count : counts) numbers.push_back(static_cast<std::int32_t>(count));
     const Tensor at = ints_of(b, positions), device = ints_of(b, numbers);
     for (std::size_t i = 0; i < views.size(); ++i) {

@@ -25,7 +25,7 @@ void compare(Backend& tested, Backend& oracle, const Conformance& c, const Float
              const SamplingParams& params, Worst& worst, Worst& support) {
   const Floats got = probs_of(tested, logits, 1, params, &worst);
   const Floats want = probs_of(oracle, logits, 1, params);
-  const float max = *std::max_element(logits.begin(), logits.end());
+  const float max = *std::ranges::max_element(logits);
   for (std::size_t i = 0; i < got.size(); ++i) {
     support.see_equal((got[i] > 0) == (want[i] > 0));
     const double argument = params.temperature > 0

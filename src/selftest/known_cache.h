@@ -56,8 +56,8 @@ class KnownCache : public LayerCache {
       const auto begin =
           (from.model.*part).begin() + static_cast<std::ptrdiff_t>(from.at(head, src, 0));
       const Floats rows(begin, begin + n * d_);
-      std::copy(rows.begin(), rows.end(),
-                (model.*part).begin() + static_cast<std::ptrdiff_t>(at(head, dst, 0)));
+      std::ranges::copy(rows,
+                        (model.*part).begin() + static_cast<std::ptrdiff_t>(at(head, dst, 0)));
     }
   }
   // All values, and of the keys components first, first + step, ...; the rest as in the model.

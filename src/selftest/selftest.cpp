@@ -26,7 +26,7 @@ void run_losslessness(Backend& backend, const SelftestOptions& options,
 
 template <class Wanted>
 std::ptrdiff_t count(const SelftestReport& report, const Wanted& wanted) {
-  return std::count_if(report.checks.begin(), report.checks.end(), wanted);
+  return std::ranges::count_if(report.checks, wanted);
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ ExitCode SelftestReport::exit_code() const {
 
 bool SelftestReport::passed() const {
   return !checks.empty() &&
-         std::all_of(checks.begin(), checks.end(), [](const SelftestCheck& c) { return c.passed; });
+         std::ranges::all_of(checks, [](const SelftestCheck& c) { return c.passed; });
 }
 
 SelftestReport run_selftest(Backend& backend, const SelftestOptions& options,

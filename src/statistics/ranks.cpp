@@ -28,8 +28,7 @@ Ranks ranks_of(const Stratum& s) {
   values.insert(values.end(), s.other.begin(), s.other.end());
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
   Ranks ranks;
   ranks.of_base = s.base.size();
   ranks.doubled.resize(values.size());
@@ -75,7 +74,7 @@ SumDistribution distribution_of(const Ranks& ranks, std::size_t n_other) {
   }
   std::vector<double>& p = ways[n_other];
   const auto is_some = [](double x) { return x > 0; };
-  const auto begin = std::find_if(p.begin(), p.end(), is_some);
+  const auto begin = std::ranges::find_if(p, is_some);
   const auto end = std::find_if(p.rbegin(), p.rend(), is_some).base();
   return {begin - p.begin(), std::vector<double>(begin, end)};
 }
@@ -223,7 +222,7 @@ Shift hodges_lehmann(const Stratum& values, double within) {
   for (const double now : values.other) {
     for (const double before : values.base) differences.push_back(now - before);
   }
-  std::sort(differences.begin(), differences.end());
+  std::ranges::sort(differences);
   Shift out;
   out.shift = median(differences);
   const std::size_t below = differences_in_tail(of_base, of_other, 0.5 * (1 - within));
@@ -236,7 +235,7 @@ Shift hodges_lehmann(const Stratum& values, double within) {
 std::vector<double> holm(std::span<const double> p) {
   std::vector<std::size_t> order(p.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] < p[b]; });
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return p[a] < p[b]; });
   std::vector<double> adjusted(p.size());
   double largest = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -270,7 +269,7 @@ MedianRatio median_ratio(Strata strata, int resamples) {
     const double base = redrawn_median(values.base);
     shifts.push_back(shift + widening * (redrawn_median(values.other) - base));
   }
-  std::sort(shifts.begin(), shifts.end());
+  std::ranges::sort(shifts);
   out.ci95 = {std::exp(quantile(shifts, 0.025)), std::exp(quantile(shifts, 0.975))};
   return out;
 }

@@ -60,7 +60,7 @@ double quantile(std::span<const double> ascending, double p) {
 
 double median(std::span<const double> samples) {
   std::vector<double> sorted(samples.begin(), samples.end());
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   return quantile(sorted, 0.5);
 }
 
@@ -176,7 +176,7 @@ Distribution summarize(SamplesByPrompt prompts) {
   for (const std::vector<double>& samples : prompts) {
     sorted.insert(sorted.end(), samples.begin(), samples.end());
   }
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   Distribution d;
   d.n = std::ssize(sorted);
   if (sorted.empty()) return d;

@@ -52,8 +52,8 @@ CaseFacts facts_of(const ResultContext& context, const std::optional<ModelInfo>&
 std::optional<CaseFacts> facts_of(const RunResult& result) {
   if (result.cases.empty()) return std::nullopt;
   const CaseResult& first = result.cases.front();
-  const auto drafts = std::find_if(result.cases.begin(), result.cases.end(),
-                                   [](const CaseResult& c) { return c.draft.has_value(); });
+  const auto drafts =
+      std::ranges::find_if(result.cases, [](const CaseResult& c) { return c.draft.has_value(); });
   return facts_of(result.context, first.target,
                   drafts == result.cases.end() ? std::nullopt : drafts->draft, first.data,
                   first.params);
@@ -78,8 +78,7 @@ std::optional<FactDifference> find_difference(const CaseFacts& a, const CaseFact
 
 bool KnownFacts::add(std::int64_t number, CaseFacts facts) {
   std::string text = to_json_text(facts, JsonStyle::kCompact);
-  const bool known =
-      std::any_of(known_.begin(), known_.end(), [&](const Known& k) { return k.text == text; });
+  const bool known = std::ranges::any_of(known_, [&](const Known& k) { return k.text == text; });
   if (known) return false;
   known_.push_back({number, std::move(facts), std::move(text)});
   return true;

@@ -36,8 +36,8 @@ Found find_side(const DirectionSide& side, const SweepDirection& d,
     return found;
   }
   const std::string name = fmt::format("case {}, {}: ", *side.number, side.method);
-  const auto row = std::find_if(rows.begin(), rows.end(),
-                                [&](const SweepRow& r) { return r.number == *side.number; });
+  const auto row =
+      std::ranges::find_if(rows, [&](const SweepRow& r) { return r.number == *side.number; });
   if (row == rows.end()) {
     found.problem = name + "it is of another shard";
     return found;

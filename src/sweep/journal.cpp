@@ -165,7 +165,7 @@ bool is_settled(const RunResult& r) {
   const auto stands = [](const CaseResult& c) {
     return c.status == CaseStatus::kOk || c.status == CaseStatus::kSkippedOptions;
   };
-  return !r.cases.empty() && std::all_of(r.cases.begin(), r.cases.end(), stands);
+  return !r.cases.empty() && std::ranges::all_of(r.cases, stands);
 }
 
 std::vector<SweepRow> merge_journals(const std::vector<std::string>& paths,
@@ -204,8 +204,8 @@ std::vector<SweepRow> merge_journals(const std::vector<std::string>& paths,
       it->second.second = path;
     }
   }
-  std::sort(merged.begin(), merged.end(),
-            [](const SweepRow& a, const SweepRow& b) { return a.number < b.number; });
+  std::ranges::sort(merged,
+                    [](const SweepRow& a, const SweepRow& b) { return a.number < b.number; });
   return merged;
 }
 

@@ -181,9 +181,7 @@ class Worker {
   }
 
   void finish(std::size_t number) { std::erase(left_, number); }
-  bool is_left(std::size_t number) const {
-    return std::find(left_.begin(), left_.end(), number) != left_.end();
-  }
+  bool is_left(std::size_t number) const { return std::ranges::find(left_, number) != left_.end(); }
   bool is_readable() const {
     pollfd p{pipe_.get(), POLLIN, 0};
     return ::poll(&p, 1, 0) > 0;
