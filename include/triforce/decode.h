@@ -158,55 +158,96 @@ class Context {
   std::vector<Token> prompt_;
 };
 
-// Methods over one context: the caches, proposers and probabilities of one set of options. After an
-// error of set_budget() they can only be destroyed.
-class Methods {
+// A context and the methods over it: on one rank (Methods), or on several (ranks/rank_engine.h).
+class Engine {
  public:
-  // Allocates the caches and buffers that `methods` need besides the context's. The context
-  // outlives it; draft may be null if no method uses the drafter. Throws Error(kUsage) for options
-  // that do not fit together or with the models, and Error(kResources).
-  Methods(Context& context, const ModelWeights* draft, const SpeculationOptions& options,
-          std::span<const Method> methods);
-  ~Methods();
+  virtual ~Engine() = default;
 
+  virtual bool prefill_context(std::span<const Token> prompt, const PrefillProgress& progress,
+                               const StopRequested& stop) = 0;  // Context::prefill()
   // Follows the context's prompt in every small cache. The full cache's time is left 0. To be
-  // called after every Context::prefill.
-  PrefillMetrics prefill(const PrefillProgress& progress, const StopRequested& stop);
+  // called after every Context::prefill().
+  virtual PrefillMetrics prefill_methods(const PrefillProgress& progress,
+                                         const StopRequested& stop) = 0;
   // Rolls the caches back to the prompt and generates `count` tokens, or up to an end-of-sequence
   // token, or to where a stop was requested. (seed, prompt_index) name the random numbers. Before
   // its time begins, every pass that its rounds can have is recorded, where the backend does that
   // and has not yet. Throws Error(kNumeric) if probabilities that are needed are not finite.
-  RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
-                      std::uint32_t prompt_index, const TokenCallback& on_tokens,
-                      const StopRequested& stop);
+  virtual RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
+                              std::uint32_t prompt_index, const TokenCallback& on_tokens,
+                              const StopRequested& stop) = 0;
   // Changes the gammas of later generations; at most those given at construction, at least 0:
   // nothing is asked of what is below, and the level draws from its own pass.
-  void set_gammas(const Gammas& gammas);
+  virtual void set_gammas(const Gammas& gammas) = 0;
   // Changes the budget, in tokens, within [options.least_budget, options.budget] of construction:
-  // caches and gammas are then as those of Methods constructed with it. Methods::prefill is to be
-  // called after it. Throws as the constructor.
-  void set_budget(std::int64_t budget);
-
+  // caches and gammas are then as those of methods constructed with it. prefill_methods() is to be
+  // called after it. Throws as the constructor; after an error it can only be destroyed.
+  virtual void set_budget(std::int64_t budget) = 0;
   // Milliseconds of one pass over `rows` new tokens, 1..max_exact_rows(), the minimum of
   // `repetitions`; caches are left at the prompt.
-  double pass_ms(Pass pass, int rows, int repetitions);
+  virtual double pass_ms(Pass pass, int rows, int repetitions) = 0;
   // How close the target's choice was after the prompt and `generated`: its largest logit minus the
   // second largest. Leaves the caches at the prompt.
-  double top2_margin(std::span<const Token> generated);
+  virtual double top2_margin(std::span<const Token> generated) = 0;
   // What the baseline draws its first token after the prompt from: [V] probabilities, after
   // temperature, top-k and top-p. Leaves the caches at the prompt. Throws Error(kNumeric).
-  std::vector<float> probs_after_prompt();
+  virtual std::vector<float> probs_after_prompt() = 0;
+  // The chunk ids [Hkv, n] that the retrieval cache holds of each layer of the whole target, none
+  // of a dense one; empty if no method uses that cache.
+  virtual std::vector<std::vector<std::int32_t>> selected_chunks() = 0;
+};
+
+// Methods over a context that others may be built over later: the caches, proposers and
+// probabilities of one set of options. Whoever comes first for a prompt calls prefill_context(),
+// the others prefill_methods() alone. One of them is used at a time, and each lends the memory that
+// the context's shape says.
+class Methods final : public Engine {
+ public:
+  // Allocates the caches and buffers that `methods` need besides the context's. Draft may be null
+  // if no method uses the drafter. Throws Error(kUsage) for options that do not fit together or
+  // with the models, and Error(kResources).
+  Methods(std::shared_ptr<Context> context, const ModelWeights* draft,
+          const SpeculationOptions& options, std::span<const Method> methods);
+  ~Methods() override;
+  Methods(const Methods&) = delete;
+  Methods& operator=(const Methods&) = delete;
+
+  bool prefill_context(std::span<const Token> prompt, const PrefillProgress& progress,
+                       const StopRequested& stop) override {
+    return context_->prefill(prompt, progress, stop);
+  }
+  PrefillMetrics prefill_methods(const PrefillProgress& progress,
+                                 const StopRequested& stop) override;
+  RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
+                      std::uint32_t prompt_index, const TokenCallback& on_tokens,
+                      const StopRequested& stop) override;
+  void set_gammas(const Gammas& gammas) override;
+  void set_budget(std::int64_t budget) override;
+  double pass_ms(Pass pass, int rows, int repetitions) override;
+  double top2_margin(std::span<const Token> generated) override;
+  std::vector<float> probs_after_prompt() override;
+  std::vector<std::vector<std::int32_t>> selected_chunks() override;
   // nullptr: no method uses one.
   const RetrievalCache* retrieval_cache() const;
 
  private:
   struct Impl;
-  Context& context_;
+  std::shared_ptr<Context> context_;
   const ModelWeights* draft_;
   SpeculationOptions options_;  // as constructed
   std::vector<Method> methods_;
   std::unique_ptr<Impl> impl_;
 };
+
+// What Context::shape_of() needs to know of the methods: the memory that they lend it.
+Context::Shape context_shape(const Backend& backend, const ModelWeights& target,
+                             const SpeculationOptions& options, const RunShape& run);
+
+// A context and methods over it. `draft` may be null if no method uses the drafter. Throws as they
+// do. On one of several ranks selected_chunks() has those of its own KV heads.
+std::unique_ptr<Engine> make_engine(Backend& backend, const ModelWeights& target,
+                                    const ModelWeights* draft, const SpeculationOptions& options,
+                                    const RunShape& run, Communicator* ranks = nullptr);
 
 // The decode loop. `root` has been started; rounds of it are run until there are `count` tokens, a
 // token of `eos`, or a stop request. Fills tokens, origins, rounds, levels and the two flags of the

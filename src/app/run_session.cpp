@@ -266,7 +266,7 @@ Machine RunSession::Impl::machine_of(Run& run) {
         context = std::make_shared<Context>(backend, target,
                                             context_shape(backend, target, c.speculation, shape));
       }
-      return make_engine(context, start->draft(), c.speculation, c.methods);
+      return std::make_unique<Methods>(context, start->draft(), c.speculation, c.methods);
     };
   } else if (config().tp > 1) {
     make = [this, &run](const RunShape& shape) {

@@ -7,6 +7,7 @@
 
 #include "core/elements.h"
 #include "core/host_allocator.h"
+#include "core/sequences.h"
 #include "triforce/sampling.h"
 
 namespace triforce {
@@ -19,6 +20,25 @@ class HostBackend : public Backend {
   void replay(const PassKey& /*key*/, const std::function<void()>& body) override { body(); }
 
  protected:
+  // As rope_append() and attention(), of one sequence without padding.
+  virtual void append_rows(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                           const KvView& kv) = 0;
+  virtual void attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                      TensorView mass, int chunk, RowPath path) = 0;
+  void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                      std::span<const KvView> sequences) final {
+    for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t i, std::int64_t n) {
+      append_rows(qkv.rows(i, n), positions.rows(i, n), rope, q.rows(i, n), sequences[s]);
+    });
+  }
+  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                    TensorView out, std::span<const TensorView> mass, int chunk,
+                    RowPath path) final {
+    for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t i, std::int64_t n) {
+      attend(q.rows(i, n), sequences[s], rope, out.rows(i, n),
+             mass.empty() ? TensorView{} : mass[s], chunk, path);
+    });
+  }
   Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
                   Acceptance acceptance) override {
     return sample_token({probs.as<float>(), static_cast<std::size_t>(probs.numel())}, key, position,

@@ -81,20 +81,13 @@ class CpuBackend final : public HostBackend {
                  RowPath path) override {
     cpu::linear(workers_, gemm_, x, w, out, accumulate, path);
   }
-  void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                      std::span<const KvView> sequences) override {
-    for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t i, std::int64_t n) {
-      cpu::rope_append(workers_, qkv.rows(i, n), positions.rows(i, n), rope, q.rows(i, n),
-                       sequences[s]);
-    });
+  void append_rows(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
+                   const KvView& kv) override {
+    cpu::rope_append(workers_, qkv, positions, rope, q, kv);
   }
-  void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
-                    TensorView out, std::span<const TensorView> mass, int chunk,
-                    RowPath path) override {
-    for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t i, std::int64_t n) {
-      cpu::attention(workers_, q.rows(i, n), sequences[s], rope, out.rows(i, n),
-                     mass.empty() ? TensorView{} : mass[s], chunk, path);
-    });
+  void attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out, TensorView mass,
+              int chunk, RowPath path) override {
+    cpu::attention(workers_, q, kv, rope, out, mass, chunk, path);
   }
   void do_swiglu(TensorView gate_up, TensorView out) override {
     cpu::swiglu(workers_, gate_up, out);

@@ -5,6 +5,7 @@
 
 #include "decode/pass_cache.h"
 #include "decode/recovery_meter.h"
+#include "decode/sizes.h"
 #include "model/retrieval_cache.h"
 
 namespace triforce {
@@ -169,17 +170,25 @@ Methods::Impl::Composition Methods::Impl::compose(const MethodSpec& m) {
   return c;
 }
 
-Methods::Methods(Context& context, const ModelWeights* draft, const SpeculationOptions& options,
-                 std::span<const Method> methods)
-    : context_(context),
+Methods::Methods(std::shared_ptr<Context> context, const ModelWeights* draft,
+                 const SpeculationOptions& options, std::span<const Method> methods)
+    : context_(std::move(context)),
       draft_(draft),
       options_(options),
       methods_(methods.begin(), methods.end()),
-      impl_(std::make_unique<Impl>(context, draft, options, methods)) {}
+      impl_(std::make_unique<Impl>(*context_, draft, options, methods)) {}
 
-Methods::~Methods() = default;
+// What is queued still uses its memory, and maybe that of other ranks.
+Methods::~Methods() {
+  try {
+    context_->backend().synchronize();
+  } catch (const Error&) {
+    // Of a device that is of no use any more, or of a rank that has gone.
+  }
+}
 
-PrefillMetrics Methods::prefill(const PrefillProgress& progress, const StopRequested& stop) {
+PrefillMetrics Methods::prefill_methods(const PrefillProgress& progress,
+                                        const StopRequested& stop) {
   Impl& e = *impl_;
   TF_CHECK(!e.context.prompt().empty(), "no prompt");
   PrefillMetrics m;
@@ -235,11 +244,11 @@ void Methods::set_budget(std::int64_t budget) {
   TF_CHECK(budget >= options_.least_budget && budget <= options_.budget, "budget {} of {} to {}",
            budget, options_.least_budget, options_.budget);
   if (budget == impl_->options.budget) return;
-  context_.backend().synchronize();  // what is queued uses them
+  context_->backend().synchronize();  // what is queued uses them
   impl_.reset();
   SpeculationOptions options = options_;
   options.budget = budget;
-  impl_ = std::make_unique<Impl>(context_, draft_, options, methods_);
+  impl_ = std::make_unique<Impl>(*context_, draft_, options, methods_);
 }
 
 double Methods::pass_ms(Pass pass, int rows, int repetitions) {
@@ -297,6 +306,35 @@ const RetrievalCache* Methods::retrieval_cache() const {
     if (cache == nullptr) cache = p.selected();
   });
   return cache;
+}
+
+std::vector<std::vector<std::int32_t>> Methods::selected_chunks() {
+  const RetrievalCache* const cache = retrieval_cache();
+  if (cache == nullptr) return {};
+  const std::vector<std::int32_t> ids = cache->selected_chunks();
+  std::vector<std::vector<std::int32_t>> out(static_cast<std::size_t>(options_.dense_layers));
+  const int layers = context_->weights().config.layers - options_.dense_layers;
+  const auto of_layer = static_cast<std::ptrdiff_t>(ids.size()) / layers;
+  for (int l = 0; l < layers; ++l) {
+    out.emplace_back(ids.begin() + l * of_layer, ids.begin() + (l + 1) * of_layer);
+  }
+  return out;
+}
+
+Context::Shape context_shape(const Backend& backend, const ModelWeights& target,
+                             const SpeculationOptions& options, const RunShape& run) {
+  return Context::shape_of(run, options.gammas(),
+                           lent_bytes(target.config, target.shape(), target.dtype, options,
+                                      run.methods, backend.kv_granule()));
+}
+
+std::unique_ptr<Engine> make_engine(Backend& backend, const ModelWeights& target,
+                                    const ModelWeights* draft, const SpeculationOptions& options,
+                                    const RunShape& run, Communicator* ranks) {
+  return std::make_unique<Methods>(
+      std::make_shared<Context>(backend, target, context_shape(backend, target, options, run),
+                                ranks),
+      draft, options, run.methods);
 }
 
 }  // namespace triforce

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "decode/engine.h"
 #include "host/gpu_monitor.h"
 #include "host/load_monitor.h"
 #include "measure/prompt_record.h"

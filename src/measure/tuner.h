@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "decode/engine.h"
 #include "measure/tuning_model.h"
 #include "options/config.h"
+#include "triforce/decode.h"
 #include "triforce/report.h"
 
 namespace triforce {

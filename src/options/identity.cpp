@@ -81,13 +81,9 @@ bool decides_tokens(std::string_view param, const std::string& method) {
 bool is_default(const Param& param, const CaseResult& c) {
   static const RunConfig kPair = make_config(kRun, {}),
                          kOther = make_config(kRun, {{"target", "any"}});
-  const auto given = [&](std::string_view name) {
-    const ParamValue* const value = find_param(c.params, name);
-    return value != nullptr && !std::holds_alternative<std::monostate>(*value);
-  };
   const Option* const o = find_option(kRun, param.first);
   if (o == nullptr || !o->value.get) return false;
-  const bool other = given("target") || given("random_weights");
+  const bool other = is_given(c.params, "target") || is_given(c.params, "random_weights");
   return o->value.get(other ? kOther : kPair) == param.second;
 }
 
@@ -121,10 +117,7 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
     }
   }
   // The second rule of --synthetic-acceptance: by the first the drafter alone had the outer rate.
-  const ParamValue* const synthetic = find_param(c.params, "synthetic_acceptance");
-  const bool is_synthetic =
-      synthetic != nullptr && !std::holds_alternative<std::monostate>(*synthetic);
-  if (is_synthetic && spec.levels() == 1 && spec.has_drafter()) {
+  if (is_given(c.params, "synthetic_acceptance") && spec.levels() == 1 && spec.has_drafter()) {
     key.add("synthetic_rule", 2);
   }
   if (c.target) add_model(key, "target", *c.target);

@@ -9,7 +9,7 @@
 #include "comm/rank_links.h"
 #include "core/forwarding_backend.h"
 #include "core/load_times.h"
-#include "decode/engine.h"
+#include "triforce/decode.h"
 
 namespace triforce {
 

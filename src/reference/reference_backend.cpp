@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/elements.h"
-#include "core/sequences.h"
 
 namespace triforce {
 namespace {
@@ -217,11 +216,8 @@ void ReferenceBackend::do_add_parts(TensorView parts, TensorView x) {
   }
 }
 
-namespace {
-
-// Of one sequence without padding, as the calls of Backend.
-void append_rows(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
-                 const KvView& kv) {
+void ReferenceBackend::append_rows(TensorView qkv, TensorView positions, const RopeView& rope,
+                                   TensorView q, const KvView& kv) {
   const std::int64_t n = qkv.shape[0];
   const std::int64_t d = kv.head_dim;
   const std::int64_t heads = q.shape[1];
@@ -248,8 +244,8 @@ void append_rows(TensorView qkv, TensorView positions, const RopeView& rope, Ten
   }
 }
 
-void attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out, TensorView mass,
-            int chunk) {
+void ReferenceBackend::attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
+                              TensorView mass, int chunk, RowPath /*path*/) {
   const std::int64_t n = q.shape[0];
   const std::int64_t heads = q.shape[1];
   const std::int64_t length = *kv.length;
@@ -279,24 +275,6 @@ void attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out
       set(mass, hk, static_cast<std::int64_t>(c), head_mass[c]);
     }
   }
-}
-
-}  // namespace
-
-void ReferenceBackend::do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope,
-                                      TensorView q, std::span<const KvView> sequences) {
-  for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t first, std::int64_t n) {
-    append_rows(qkv.rows(first, n), positions.rows(first, n), rope, q.rows(first, n), sequences[s]);
-  });
-}
-
-void ReferenceBackend::do_attention(TensorView q, std::span<const KvView> sequences,
-                                    const RopeView& rope, TensorView out,
-                                    std::span<const TensorView> mass, int chunk, RowPath /*path*/) {
-  for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t first, std::int64_t n) {
-    attend(q.rows(first, n), sequences[s], rope, out.rows(first, n),
-           mass.empty() ? TensorView{} : mass[s], chunk);
-  });
 }
 
 void ReferenceBackend::do_score_chunks(TensorView q, const KvView& kv, int chunk,

@@ -120,17 +120,14 @@ void check_append(Backend& b, DType dtype, bool rotate_on_read, const Append& a,
 }
 
 void check_appends(Backend& b, DType dtype, const Emit& emit) {
+  constexpr Append kAppends[] = {{1, 1, 16, 1, 1},    {4, 2, 48, 7, 29},  {3, 3, 64, 131, 140},
+                                 {8, 2, 128, 33, 47}, {6, 2, 64, 40, 71}, {4, 1, 128, 1, 71},
+                                 {2, 2, 64, 7, 71}};
   for (const bool rotate : {false, true}) {
     const char* more = rotate ? ", rotate on read" : "";
     Worst exact(label("rope_append, rows", dtype, more)),
         turned(label("rope_append, rotation", dtype, more));
-    for (const Append& a : {Append{1, 1, 16, 1, 1},
-                            {4, 2, 48, 7, 29},
-                            {3, 3, 64, 131, 140},
-                            {8, 2, 128, 33, 47},
-                            {6, 2, 64, 40, 71},
-                            {4, 1, 128, 1, 71},
-                            {2, 2, 64, 7, 71}}) {
+    for (const Append& a : kAppends) {
       if (has_head_dim(b, a.d)) check_append(b, dtype, rotate, a, exact, turned);
     }
     emit(exact.check());
@@ -149,35 +146,21 @@ void check_moves(Backend& b, DType dtype, const Emit& emit) {
     b.copy_rows(from.view(), m.src, to.view(), m.dst, m.count);
     for (int h = 0; h < kHeads; ++h) to.move_model(from, h, m.src, m.dst, m.count);
   };
+  constexpr Move kBetween[] = {{0, 0, 96},  {16, 48, 32}, {8, 40, 8}, {5, 5, 60},
+                               {3, 20, 41}, {20, 3, 41},  {7, 9, 1},  {0, 16, 15},
+                               {24, 8, 24}, {1, 0, 0},    {3, 9, 21}, {79, 1, 1}};
+  constexpr Move kWithin[] = {{16, 0, 80}, {17, 16, 79}, {20, 18, 60}, {24, 16, 72}, {33, 2, 63},
+                              {9, 9, 50},  {40, 37, 3},  {9, 1, 70},   {1, 0, 79}};
   for (const int d : small_head_dims(b)) {
     KnownCache source(b, dtype, kHeads, d, 100), to(b, dtype, kHeads, d, 104);
     source.fill(1);
     to.fill(2);
-    for (const Move& m : {Move{0, 0, 96},
-                          {16, 48, 32},
-                          {8, 40, 8},
-                          {5, 5, 60},
-                          {3, 20, 41},
-                          {20, 3, 41},
-                          {7, 9, 1},
-                          {0, 16, 15},
-                          {24, 8, 24},
-                          {1, 0, 0},
-                          {3, 9, 21},
-                          {79, 1, 1}}) {
+    for (const Move& m : kBetween) {
       move(source, to, m);
       to.compare(between);
     }
     source.compare(between);  // a source stays as it is
-    for (const Move& m : {Move{16, 0, 80},
-                          {17, 16, 79},
-                          {20, 18, 60},
-                          {24, 16, 72},
-                          {33, 2, 63},
-                          {9, 9, 50},
-                          {40, 37, 3},
-                          {9, 1, 70},
-                          {1, 0, 79}}) {
+    for (const Move& m : kWithin) {
       move(source, source, m);
       source.compare(within);
     }
@@ -218,15 +201,11 @@ struct Scored {
 };
 
 void check_scores(Backend& b, DType dtype, const Emit& emit) {
+  constexpr Scored kScored[] = {{1, 1, 16, 8, 1},  {4, 2, 64, 8, 301}, {6, 2, 48, 7, 113},
+                                {2, 2, 32, 1, 77}, {2, 1, 80, 300, 9}, {1, 1, 16, 2500, 2},
+                                {2, 2, 64, 5, 19}, {4, 1, 128, 8, 12}};
   Worst worst(label("score_chunks", dtype));
-  for (const Scored& s : {Scored{1, 1, 16, 8, 1},
-                          {4, 2, 64, 8, 301},
-                          {6, 2, 48, 7, 113},
-                          {2, 2, 32, 1, 77},
-                          {2, 1, 80, 300, 9},
-                          {1, 1, 16, 2500, 2},
-                          {2, 2, 64, 5, 19},
-                          {4, 1, 128, 8, 12}}) {
+  for (const Scored& s : kScored) {
     if (!has_head_dim(b, s.d)) continue;
     KnownCache cache(b, dtype, s.kv_heads, s.d, s.chunks * s.chunk);
     cache.fill(6);

@@ -130,13 +130,13 @@ TEST_P(CudaEngineTest, RecordingsOfMethodsEndWithThem) {
   const std::unique_ptr<Backend> backend = open();
   const ToyPair pair = toy_pair(*backend, GetParam());
   const RunShape shape = {40, 4, all_methods()};
-  Context context(*backend, pair.target, Context::shape_of(shape));
-  ASSERT_TRUE(context.prefill(toy_prompt(40, kVocab, 0), {}, {}));
+  const auto context = std::make_shared<Context>(*backend, pair.target, Context::shape_of(shape));
+  ASSERT_TRUE(context->prefill(toy_prompt(40, kVocab, 0), {}, {}));
   std::set<std::size_t> with, after;
   for (int round = 0; round < 3; ++round) {
     {
       Methods methods(context, &pair.draft, toy_options(), shape.methods);
-      methods.prefill({}, {});
+      methods.prefill_methods({}, {});
       for (const Method m : shape.methods) methods.generate(m, 0, 5, 0, {}, {});
       with.insert(backend->recorded_passes());
     }
@@ -248,7 +248,7 @@ TEST_P(CudaEngineTest, MethodsGiveTheDevicesMemoryBack) {
   const std::unique_ptr<Backend> backend = open();
   const ToyPair pair = toy_pair(*backend, GetParam());
   const RunShape shape = {90, 4, {Method::kStreaming}};
-  Context context(*backend, pair.target, Context::shape_of(shape));
+  const auto context = std::make_shared<Context>(*backend, pair.target, Context::shape_of(shape));
   SpeculationOptions o = toy_options();
   const auto free_bytes = [&] { return static_cast<double>(*cuda::inspect_device(0).free_bytes); };
   double first = 0;

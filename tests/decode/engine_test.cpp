@@ -578,7 +578,7 @@ TEST_F(EngineOnce, ABudgetThatIsSetIsThatOfItsOwnMethods) {
     ToyRun expected(*backend_, pair, own, {150, 60, all_methods()});
     expected.prefill(toy_prompt(150, kVocab, 0));
     run.methods.set_budget(budget);
-    run.methods.prefill({}, {});
+    run.methods.prefill_methods({}, {});
     const Streams got = run_all(run, 60, 5, 0), want = run_all(expected, 60, 5, 0);
     for (const auto& [method, metrics] : want.by_method) {
       EXPECT_EQ(metrics.tokens, got.of(method).tokens) << to_string(method);
@@ -605,14 +605,14 @@ TEST_F(EngineOnce, MethodsShareAContext) {
     run.prefill(prompt);
     return run_all(run, 40, 5, 0);
   };
-  Context context(*backend_, pair.target, Context::shape_of(shape));
-  ASSERT_TRUE(context.prefill(prompt, {}, {}));
+  const auto context = std::make_shared<Context>(*backend_, pair.target, Context::shape_of(shape));
+  ASSERT_TRUE(context->prefill(prompt, {}, {}));
   Methods first(context, &pair.draft, small, shape.methods);
-  first.prefill({}, {});
+  first.prefill_methods({}, {});
   const Streams expected_small = alone(small), expected_large = alone(large);
   for (int i = 0; i < 2; ++i) {
     Methods second(context, &pair.draft, large, shape.methods);
-    second.prefill({}, {});
+    second.prefill_methods({}, {});
     for (const auto& [method, expected] : expected_small.by_method) {
       const RunMetrics a = first.generate(method, 40, 5, 0, {}, {});
       const RunMetrics b = second.generate(method, 40, 5, 0, {}, {});

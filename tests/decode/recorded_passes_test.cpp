@@ -173,7 +173,7 @@ TEST_F(RecordedPasses, AreRecordedOnce) {
   const auto times = noting_.times;
   for (const Method m : all_methods()) run.generate(m, 0, 2, 0);
   run.context.prefill(toy_prompt(kPrompt, kVocab, 1), {}, {});
-  run.methods.prefill({}, {});
+  run.methods.prefill_methods({}, {});
   for (const Method m : all_methods()) run.generate(m, 0, 3, 0);
   EXPECT_EQ(noting_.times, times);
 }

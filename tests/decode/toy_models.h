@@ -127,22 +127,20 @@ inline std::vector<Variant> variants() {
 struct ToyRun {
   ToyRun(Backend& backend, const ToyPair& pair, const SpeculationOptions& options,
          const RunShape& run, Communicator* ranks = nullptr)
-      : context(
-            backend, pair.target,
-            Context::shape_of(run, options.gammas(),
-                              lent_bytes(pair.target.config, pair.target.shape(), pair.target.dtype,
-                                         options, run.methods, backend.kv_granule())),
-            ranks),
-        methods(context, &pair.draft, options, run.methods) {}
+      : shared(std::make_shared<Context>(backend, pair.target,
+                                         context_shape(backend, pair.target, options, run), ranks)),
+        context(*shared),
+        methods(shared, &pair.draft, options, run.methods) {}
   // False: a stop was requested.
   bool prefill(const std::vector<Token>& prompt, const StopRequested& stop = {}) {
-    return context.prefill(prompt, {}, stop) && !methods.prefill({}, stop).interrupted;
+    return context.prefill(prompt, {}, stop) && !methods.prefill_methods({}, stop).interrupted;
   }
   RunMetrics generate(Method m, std::int64_t count, std::uint64_t seed, std::uint32_t prompt,
                       const TokenCallback& on_tokens = {}, const StopRequested& stop = {}) {
     return methods.generate(m, count, seed, prompt, on_tokens, stop);
   }
-  Context context;
+  std::shared_ptr<Context> shared;
+  Context& context;
   Methods methods;
 };
 

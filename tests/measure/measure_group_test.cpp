@@ -43,8 +43,8 @@ class MeasureGroup : public MeasureRun {
               *backend_, pair_.target,
               context_shape(*backend_, pair_.target, input.facts.config->speculation, shape));
         }
-        return make_engine(context, &pair_.draft, input.facts.config->speculation,
-                           input.facts.config->methods);
+        return std::make_unique<Methods>(context, &pair_.draft, input.facts.config->speculation,
+                                         input.facts.config->methods);
       };
     }
     return run_measurements(inputs_);

@@ -149,11 +149,12 @@ TEST_F(MeasureRun, WhatIsRecorded) {
   config_.record = {true, true, true};
   recorder_ = {};
   const RunResult r = measure();
-  Context context(*backend_, pair_.target, Context::shape_of({kPrompt, kGenerated, {}}));
+  const auto context = std::make_shared<Context>(*backend_, pair_.target,
+                                                 Context::shape_of({kPrompt, kGenerated, {}}));
   Methods methods(context, nullptr, config_.speculation, std::vector{Method::kRetrieval});
   for (int p = 0; p < 2; ++p) {
-    context.prefill(input_.workload.prompts[static_cast<std::size_t>(p)], nullptr, nullptr);
-    methods.prefill(nullptr, nullptr);
+    context->prefill(input_.workload.prompts[static_cast<std::size_t>(p)], nullptr, nullptr);
+    methods.prefill_methods(nullptr, nullptr);
     const std::vector<std::int32_t> ids = methods.retrieval_cache()->selected_chunks();
     const std::vector<float> probs = methods.probs_after_prompt();
     for (const CaseResult& c : r.cases) {
