@@ -1,13 +1,12 @@
 // A struct is described once, and its JSON, its strict reader and its JSON Schema follow:
 //
 //   struct ClockRange { double min, max; };
-//   template <class V>
 //   void fields(auto& v, ClockRange& c) {
 //     v("min", c.min, "lowest clock seen, MHz");
 //     v("max", c.max, "highest clock seen, MHz");
 //   }
 //
-// fields() lives in the namespace of its struct. What it may call of a visitor V:
+// fields() lives in the namespace of its struct. What it may call of a visitor:
 //   v(name, member, description)        a member; its type decides how it is written, see below
 //   v.group(name, description, call)    an object of members that call(v) visits
 //   v.named(name, list, member, names, description)
