@@ -1,12 +1,12 @@
 // What small caches read of the full one. In a round of verification they meet like this:
 //
-//   small cache             by RowSource             full cache
-//   begin() ... end()                                                   drafts
-//   begin_pass()                                     begin()            verifies:
-//   on_range()                <- score, gather, copy   range() ... done()   each range, while it is
-//   there
-//                                                    end(), truncate()  what was rejected
-//   truncate(), commit()    <- copy                  commit()           what was kept
+//   small cache           by RowSource              full cache
+//   begin() .. end()                                                 drafts
+//   begin_pass()                                    begin()          verifies: each range
+//   on_range()            <- score, gather, copy    range(), done()  while it is there
+//                                                   end()
+//                                                   truncate()       what was rejected
+//   truncate(), commit()  <- copy                   commit()         what was kept
 #pragma once
 #include <cstdint>
 #include <span>
