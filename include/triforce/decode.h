@@ -28,9 +28,9 @@ inline constexpr int kUsualGamma = 31;
 constexpr bool are_usual(const Gammas& g) {
   return std::max(g.gamma, g.inner_gamma) <= kUsualGamma;
 }
-// Max rows of a pass that proposes or verifies; a longer round is verified in several.
-constexpr int max_exact_rows(const Gammas& g) {
-  return are_usual(g) ? kMaxBatchInvariantRows : 4 * kMaxBatchInvariantRows;
+// Max rows of a pass that proposes or verifies; what has more is several passes.
+constexpr int max_exact_rows(const Gammas& g, int lanes) {
+  return are_usual(g) && lanes == 1 ? kMaxBatchInvariantRows : 4 * kMaxBatchInvariantRows;
 }
 // Max tokens of a prompt, of a generation, and of a cache's budget.
 inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
@@ -80,12 +80,16 @@ struct RunShape {
   std::int64_t max_prompt = 0;     // tokens
   std::int64_t max_generated = 0;  // tokens
   std::vector<Method> methods;     // the baseline may be missing; it is always possible
-  KvHomes homes = {};              // of the full cache's KV heads
+  KvHomes homes = {};              // of each full cache's KV heads
+  int lanes = 1;                   // sequences that are decoded together, up to kMaxSequences
 };
 
-// Called with tokens as they become final, and who produced each: 0 the proposer, l + 1 level l.
-using TokenCallback = std::function<void(std::span<const Token>, std::span<const std::uint8_t>)>;
-// Tokens of the prompt that such passes have processed so far, of `total`.
+// Called with tokens of a lane as they become final, and who produced each: 0 the proposer, l + 1
+// level l.
+using TokenCallback =
+    std::function<void(int lane, std::span<const Token>, std::span<const std::uint8_t>)>;
+using PromptTokens = std::span<const Token>;
+// Tokens of the prompts of all lanes that such passes have processed so far, of `total`.
 using PrefillProgress = std::function<void(Pass pass, std::int64_t done, std::int64_t total)>;
 // Asked before every pass of a prefill and every round of a generation; true ends it there. May be
 // empty: never.
@@ -98,19 +102,21 @@ inline constexpr std::int64_t kStreamingChunk = 128;
 
 struct ContextSizes;
 
-// One prompt: the target's full cache holds all of it but the last token, which decoding feeds
-// first, so that every token that is verified comes from the same batch-invariant path. Keeps the
-// rotated query of the last token in every layer, from which a retrieval cache can select chunks at
-// any time. Methods are built over a context as often as wanted; one prefill serves them all. Calls
-// throw as LlamaModel::forward().
+// One prompt for each lane, sequences that are decoded together: the target's full cache of a lane
+// holds all of its prompt but the last token, which decoding feeds first, so that every token that
+// is verified comes from the same batch-invariant path. Keeps the rotated query of the last token
+// in every layer, from which a retrieval cache can select chunks at any time. Methods are built
+// over a context as often as wanted; one prefill serves them all. Calls throw as
+// LlamaModel::forward().
 class Context {
  public:
   struct Shape {
+    int lanes = 1;
     std::int64_t max_prompt = 0;  // tokens
-    std::int64_t capacity = 0;    // tokens: prompt, generated, and rounds
-    std::int64_t max_round = 0;   // tokens of a round
+    std::int64_t capacity = 0;    // tokens of a lane: prompt, generated, and rounds
+    std::int64_t max_round = 0;   // tokens of a lane's round
     int exact_rows = 0;           // max_exact_rows()
-    KvHomes homes = {};
+    KvHomes homes = {};           // of each lane
     // Memory that methods lend for as long as a prompt is processed. The residual stream of one
     // that is a single pass takes it if it is enough; the context cannot do without it then.
     std::int64_t lent_bytes = 0;
@@ -120,7 +126,7 @@ class Context {
   static Shape shape_of(const RunShape& run, const Gammas& gammas = {},
                         std::int64_t lent_bytes = 0);
 
-  // Allocates the full cache and the target's activations; backend, weights and ranks outlive it.
+  // Allocates the full caches and the target's activations; backend, weights and ranks outlive it.
   // `ranks` as for LlamaModel: then every rank has a context and makes the same calls of it and of
   // its methods. Throws Error(kResources).
   Context(Backend& backend, const ModelWeights& target, const Shape& shape,
@@ -129,9 +135,10 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // Forgets the last prompt and processes this one, 2..max_prompt tokens. Returns false, with no
-  // prompt, if a stop was requested. Throws Error(kBadInput, "TokenRange").
-  bool prefill(std::span<const Token> prompt, const PrefillProgress& progress,
+  // Forgets the last prompts and processes these, one a lane, of 2..max_prompt tokens each. One
+  // that an earlier lane has is copied from there. Returns false, with no prompts, if a stop was
+  // requested. Throws Error(kBadInput, "TokenRange").
+  bool prefill(std::span<const PromptTokens> prompts, const PrefillProgress& progress,
                const StopRequested& stop);
 
   // Of Shape::lent_bytes or more, by Methods; empty: no longer.
@@ -140,22 +147,29 @@ class Context {
   Backend& backend() { return backend_; }
   const ModelWeights& weights() const { return weights_; }
   LlamaModel& model() { return model_; }
-  FullCache& cache() { return *cache_; }
-  std::span<const Token> prompt() const { return prompt_; }    // empty: none
-  TensorView last_queries() const { return queries_.view(); }  // [L, H, d]
+  int lanes() const { return shape_.lanes; }
+  FullCache& cache(int lane) { return *lane_at(lane).cache; }
+  std::span<const Token> prompt(int lane) const { return lane_at(lane).prompt; }     // empty: none
+  TensorView last_queries(int lane) const { return lane_at(lane).queries->view(); }  // [L, H, d]
 
  private:
   Context(Backend& backend, const ModelWeights& target, const Shape& shape,
           const ContextSizes& sizes, Communicator* ranks);
 
+  struct Lane {
+    std::unique_ptr<FullCache> cache;
+    std::unique_ptr<LastQueries> queries;
+    std::vector<Token> prompt;
+  };
+  Lane& lane_at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
+  const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
+
   Backend& backend_;
   const ModelWeights& weights_;
   Shape shape_;
-  std::unique_ptr<FullCache> cache_;
+  std::vector<Lane> lanes_;
   LlamaModel model_;
-  LastQueries queries_;
   Lease exact_;
-  std::vector<Token> prompt_;
 };
 
 // A context and the methods over it: on one rank (Methods), or on several (ranks/rank_engine.h).
@@ -163,19 +177,23 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  virtual bool prefill_context(std::span<const Token> prompt, const PrefillProgress& progress,
+  virtual bool prefill_context(std::span<const PromptTokens> prompts,
+                               const PrefillProgress& progress,
                                const StopRequested& stop) = 0;  // Context::prefill()
-  // Follows the context's prompt in every small cache. The full cache's time is left 0. To be
+  // Follows the context's prompts in every small cache. The full cache's time is left 0. To be
   // called after every Context::prefill().
   virtual PrefillMetrics prefill_methods(const PrefillProgress& progress,
                                          const StopRequested& stop) = 0;
-  // Rolls the caches back to the prompt and generates `count` tokens, or up to an end-of-sequence
-  // token, or to where a stop was requested. (seed, prompt_index) name the random numbers. Before
-  // its time begins, every pass that its rounds can have is recorded, where the backend does that
-  // and has not yet. Throws Error(kNumeric) if probabilities that are needed are not finite.
-  virtual RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
-                              std::uint32_t prompt_index, const TokenCallback& on_tokens,
-                              const StopRequested& stop) = 0;
+  // Rolls the caches back to the prompts and generates `count` tokens of each lane, or up to an
+  // end-of-sequence token, or to where a stop was requested. (seed, first_prompt + lane) name the
+  // random numbers of a lane, whose tokens and counters do not depend on the others. Times of a
+  // lane are from the common begin to its end. Before it, every pass that rounds can have is
+  // recorded, where the backend does that and has not yet. A lane ends where probabilities that it
+  // needs are not finite (RunMetrics::failed_at).
+  virtual std::vector<RunMetrics> generate(Method method, std::int64_t count, std::uint64_t seed,
+                                           std::uint32_t first_prompt,
+                                           const TokenCallback& on_tokens,
+                                           const StopRequested& stop) = 0;
   // Changes the gammas of later generations; at most those given at construction, at least 0:
   // nothing is asked of what is below, and the level draws from its own pass.
   virtual void set_gammas(const Gammas& gammas) = 0;
@@ -183,18 +201,19 @@ class Engine {
   // caches and gammas are then as those of methods constructed with it. prefill_methods() is to be
   // called after it. Throws as the constructor; after an error it can only be destroyed.
   virtual void set_budget(std::int64_t budget) = 0;
-  // Milliseconds of one pass over `rows` new tokens, 1..max_exact_rows(), the minimum of
-  // `repetitions`; caches are left at the prompt.
+  // Milliseconds of one pass over `rows` new tokens of each lane, 1..max_exact_rows(), the minimum
+  // of `repetitions`; caches are left at the prompt. Lanes and tokens that are too many for one
+  // pass are several.
   virtual double pass_ms(Pass pass, int rows, int repetitions) = 0;
-  // How close the target's choice was after the prompt and `generated`: its largest logit minus the
-  // second largest. Leaves the caches at the prompt.
-  virtual double top2_margin(std::span<const Token> generated) = 0;
-  // What the baseline draws its first token after the prompt from: [V] probabilities, after
+  // How close the target's choice was after a lane's prompt and `generated`: its largest logit
+  // minus the second largest. Leaves the caches at the prompt.
+  virtual double top2_margin(int lane, std::span<const Token> generated) = 0;
+  // What the baseline draws a lane's first token after the prompt from: [V] probabilities, after
   // temperature, top-k and top-p. Leaves the caches at the prompt. Throws Error(kNumeric).
-  virtual std::vector<float> probs_after_prompt() = 0;
-  // The chunk ids [Hkv, n] that the retrieval cache holds of each layer of the whole target, none
-  // of a dense one; empty if no method uses that cache.
-  virtual std::vector<std::vector<std::int32_t>> selected_chunks() = 0;
+  virtual std::vector<float> probs_after_prompt(int lane) = 0;
+  // The chunk ids [Hkv, n] that the lane's retrieval cache holds of each layer of the whole target,
+  // none of a dense one; empty if no method uses that cache.
+  virtual std::vector<std::vector<std::int32_t>> selected_chunks(int lane) = 0;
 };
 
 // Methods over a context that others may be built over later: the caches, proposers and
@@ -212,23 +231,23 @@ class Methods final : public Engine {
   Methods(const Methods&) = delete;
   Methods& operator=(const Methods&) = delete;
 
-  bool prefill_context(std::span<const Token> prompt, const PrefillProgress& progress,
+  bool prefill_context(std::span<const PromptTokens> prompts, const PrefillProgress& progress,
                        const StopRequested& stop) override {
-    return context_->prefill(prompt, progress, stop);
+    return context_->prefill(prompts, progress, stop);
   }
   PrefillMetrics prefill_methods(const PrefillProgress& progress,
                                  const StopRequested& stop) override;
-  RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
-                      std::uint32_t prompt_index, const TokenCallback& on_tokens,
-                      const StopRequested& stop) override;
+  std::vector<RunMetrics> generate(Method method, std::int64_t count, std::uint64_t seed,
+                                   std::uint32_t first_prompt, const TokenCallback& on_tokens,
+                                   const StopRequested& stop) override;
   void set_gammas(const Gammas& gammas) override;
   void set_budget(std::int64_t budget) override;
   double pass_ms(Pass pass, int rows, int repetitions) override;
-  double top2_margin(std::span<const Token> generated) override;
-  std::vector<float> probs_after_prompt() override;
-  std::vector<std::vector<std::int32_t>> selected_chunks() override;
+  double top2_margin(int lane, std::span<const Token> generated) override;
+  std::vector<float> probs_after_prompt(int lane) override;
+  std::vector<std::vector<std::int32_t>> selected_chunks(int lane) override;
   // nullptr: no method uses one.
-  const RetrievalCache* retrieval_cache() const;
+  const RetrievalCache* retrieval_cache(int lane) const;
 
  private:
   struct Impl;
@@ -249,10 +268,17 @@ std::unique_ptr<Engine> make_engine(Backend& backend, const ModelWeights& target
                                     const ModelWeights* draft, const SpeculationOptions& options,
                                     const RunShape& run, Communicator* ranks = nullptr);
 
-// The decode loop. `root` has been started; rounds of it are run until there are `count` tokens, a
-// token of `eos`, or a stop request. Fills tokens, origins, rounds, levels and the two flags of the
-// result; times are the caller's business.
-RunMetrics decode(Proposer& root, std::int64_t count, std::span<const Token> eos,
-                  const TokenCallback& on_tokens, const StopRequested& stop);
+// What ended a lane, in words (RunMetrics::failed_at).
+std::string not_finite(std::int64_t position);
+// Called when a lane has ended.
+using LaneEnded = std::function<void(int lane, RunMetrics& of_lane)>;
+
+// The decode loop. `root` has been started; its lanes go on together in rounds, each until it has
+// `count` tokens or a token of `eos`, it fails, or a stop is requested. Fills tokens, origins,
+// rounds, levels, failed_at and the two flags of each lane's result; times are the caller's
+// business, when a lane has ended.
+std::vector<RunMetrics> decode(Proposer& root, std::int64_t count, std::span<const Token> eos,
+                               const TokenCallback& on_tokens, const StopRequested& stop,
+                               const LaneEnded& on_end);
 
 }  // namespace triforce

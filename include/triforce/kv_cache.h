@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -39,6 +40,29 @@ struct KvHeadCounts {
 // Counts the heads of a cache that has kv_heads in each layer.
 KvHeadCounts count_heads(const KvHomes& homes, int layers, int kv_heads);
 
+// Memory of the caches that several lanes have alike: one piece for each storage of a cache, in
+// which the lanes are equally far apart. So an op can take them all in one launch.
+class LaneMemory {
+ public:
+  explicit LaneMemory(int lanes = 1) : lanes_(lanes) {}
+  // Storages that are made from here on are those of the next lane: as many, as large, and in the
+  // same order as those of the first.
+  void next_lane();
+
+ private:
+  friend class KvStorage;
+  struct Piece {
+    std::shared_ptr<Buffer> all;
+    std::int64_t bytes = 0;  // of a lane
+  };
+  // The next storage's piece of the lane, of which `data` is the begin.
+  std::shared_ptr<Buffer> take(Backend& backend, std::int64_t bytes, Place place, MemTag tag,
+                               std::byte*& data);
+  int lanes_, lane_ = 0;
+  std::size_t next_ = 0;
+  std::vector<Piece> pieces_;
+};
+
 // Memory of one cache, or of the part of it that has one home: K and V of one range of heads per
 // layer, each head's rows in one piece. Zero-filled, because masked rows are still multiplied.
 class KvStorage {
@@ -48,9 +72,10 @@ class KvStorage {
   KvStorage(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t capacity,
             KvFormat format, MemTag tag);
   // heads[l] of layer l, out of kv_heads, at `place`, or for the host to compute with (on_host,
-  // page-locked); none is possible.
+  // page-locked); none is possible. `memory`: of this lane and others; null: its own.
   KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads, int head_dim,
-            std::int64_t capacity, KvFormat format, Place place, MemTag tag, bool on_host = false);
+            std::int64_t capacity, KvFormat format, Place place, MemTag tag,
+            LaneMemory* memory = nullptr, bool on_host = false);
   // Returns its heads of layer l; kv_heads is 0 if it has none. `length` is filled in by the cache.
   KvView layer(int l) const;
   std::int64_t capacity() const { return capacity_; }
@@ -70,7 +95,9 @@ class KvStorage {
   std::int64_t capacity_;
   KvFormat format_;
   bool on_host_;
-  Buffer buffer_;
+  std::shared_ptr<Buffer> buffer_;  // that of all lanes
+  std::byte* data_ = nullptr;
+  std::int64_t bytes_ = 0;
 };
 
 // Sees each range of KV heads of each layer right after its attention (of the last tile, if there
@@ -100,6 +127,7 @@ class LastQueries final : public LayerObserver {
   int mass_chunk() const override { return 0; }
   void on_range(int layer, TensorView q, const KvView& kv) override;
   TensorView view() const { return queries_.view(); }
+  void copy(const LastQueries& from) { b_.copy(queries_.view(), from.view()); }
 
  private:
   Backend& b_;

@@ -107,6 +107,8 @@ struct RunMetrics {
   std::optional<RecoveryCounters> recovery;
   bool stopped_at_eos = false;
   bool interrupted = false;
+  // The position whose logits were not finite, which ended it; nullopt: none.
+  std::optional<std::int64_t> failed_at;
 };
 
 struct PrefillMetrics {

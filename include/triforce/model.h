@@ -69,10 +69,10 @@ class LlamaModel {
   TensorView forward(std::span<const PassPart> parts, Logits want,
                      RowPath path = RowPath::kInvariant);
 
-  // Runs forward() without an observer, and takes it back, until its backend has recorded the pass:
-  // until then one of so many tokens over this cache takes longer. Nothing where there is nothing
-  // to record. The cache holds what it held; rows that it may append next are overwritten.
-  void record_pass(std::span<const Token> tokens, KvCache& cache, Logits want);
+  // Runs forward() without observers, and takes it back, until its backend has recorded the pass:
+  // until then one of so many rows over these caches takes longer. Nothing where there is nothing
+  // to record. The caches hold what they held; rows that they may append next are overwritten.
+  void record_pass(std::span<const PassPart> parts, Logits want);
 
   // Appends up to max_block() tokens in one pass whose layers take them in tiles of max_rows():
   // what a layer's keys and values need of memory or bus, they need once. on_tile(done, total) is

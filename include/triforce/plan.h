@@ -13,8 +13,8 @@
 
 namespace triforce {
 
-// Bytes that one pass must read: its model's weights without the embedding table, of which a token
-// reads one row, and the keys and values it attends to.
+// Bytes that one pass of all lanes must read: its model's weights without the embedding table, of
+// which a token reads one row, and the keys and values that each lane attends to.
 struct PassBytes {
   std::int64_t weights = 0;
   std::int64_t kv_per_token = 0;
@@ -26,22 +26,25 @@ struct PassBytes {
   // Each part reads the rows before it, all but the last one leave out what only logits need.
   std::int64_t part_rows = 0;
   std::int64_t only_last_weights = 0;
+  int lanes = 1;  // what is said of tokens is of each
   std::int64_t parts(std::int64_t tokens) const {
     if (part_rows == 0) return 1;
     return std::max<std::int64_t>(1, (std::min(tokens, max_tokens) + part_rows - 1) / part_rows);
   }
-  // With `tokens` of sequence so far.
+  // With `tokens` of each sequence so far. What is read anew is so of one lane after the other.
   std::int64_t at(std::int64_t tokens) const {
     const std::int64_t before = parts(tokens) - 1, held = std::min(tokens, max_tokens);
-    return weights + before * (weights - only_last_weights) +
-           (held + before * (before + 1) / 2 * part_rows) * kv_per_token + tokens * all_per_token;
+    const std::int64_t reads = part_rows > 0 ? lanes : 1;
+    return reads * (weights + before * (weights - only_last_weights)) +
+           lanes * ((held + before * (before + 1) / 2 * part_rows) * kv_per_token +
+                    tokens * all_per_token);
   }
   // Of these, those that come over the bus.
   std::int64_t far_at(std::int64_t tokens) const {
-    return std::min(tokens, max_tokens) * far_per_token;
+    return lanes * std::min(tokens, max_tokens) * far_per_token;
   }
   std::int64_t host_at(std::int64_t tokens) const {
-    return std::min(tokens, max_tokens) * host_per_token;
+    return lanes * std::min(tokens, max_tokens) * host_per_token;
   }
 };
 

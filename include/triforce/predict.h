@@ -35,6 +35,7 @@ struct LoopCosts {
   double per_row_ms = 0;    // each row of probabilities: making it, drawing from it or verifying it
   double per_round_ms = 0;  // each outermost verification: what caches take over
   double per_token_ms = 0;  // each generated token: selections that follow their number
+  int lanes = 1;            // that go on together: rows of a pass are of each
 };
 
 // A round of the outermost level on average.

@@ -19,6 +19,7 @@ std::string tokens_sha256(std::span<const Token> tokens);
 // One generation. Warm-ups are kept and flagged; statistics and counters leave them out.
 struct Sample {
   int prompt = 0, repetition = 0;
+  std::optional<int> batch;
   bool warmup = false;
   std::uint64_t seed = 0;
   std::int64_t tokens = 0, rounds = 0, rebuilds = 0;
@@ -27,12 +28,16 @@ struct Sample {
   std::string tokens_sha256;
   std::optional<std::string> generated_in;
   std::vector<LevelCounters> levels;  // innermost first
+  // Those of a number share their passes: they say little of each other's times.
+  int decoded_in() const { return batch.value_or(prompt); }
   // Not finite without tokens.
   double ms_per_token() const { return decode_ms / static_cast<double>(tokens); }
 };
 void fields(auto& v, Sample& s) {
   v("prompt", s.prompt, "index of the prompt");
   v("repetition", s.repetition, "index of the repetition");
+  v("batch", s.batch,
+    "index of the batch of prompts that were decoded together; null: each prompt was alone");
   v("warmup", s.warmup, "a warm-up: left out of statistics and counters");
   v("seed", s.seed, "seed of this generation");
   v("tokens", s.tokens, "tokens generated");
@@ -100,7 +105,8 @@ void fields(auto& v, Timing& t) {
     if (p.pass != kFullPass) fill(p);
   }
   v("ms_per_token", t.ms_per_token, "decode time per generated token over the timed samples, ms");
-  v("tokens_per_s", t.tokens_per_s, "1000 / ms_per_token.geometric_mean");
+  v("tokens_per_s", t.tokens_per_s,
+    "tokens of all prompts that were decoded together, over the time until the last of them ended");
   v("preparation_ms", t.preparation_ms,
     "prefill of the target and of the caches that this method uses, geometric mean over the "
     "prompts, ms");

@@ -39,23 +39,22 @@ void RunObserver::on_generation(Method method, int prompt, int /*repetition*/, b
   const std::string figures = figures_.text();
   progress_.update(what("decode", prompt), index, total, "generations",
                    figures.empty() ? to_string(method) : figures);
-  method_ = method;
-  prompt_ = prompt;
-  titled_ = false;
+  titled_.reset();
 }
 
 void RunObserver::on_timed(Method method, double ms_per_token) {
   figures_.add(method, ms_per_token);
 }
 
-void RunObserver::on_tokens(Method method, std::span<const Token> tokens,
+void RunObserver::on_tokens(Method method, int prompt, std::span<const Token> tokens,
                             std::span<const std::uint8_t> origins) {
   if (!verbose_) return;
-  if (!titled_) {
+  if (titled_ != prompt) {
     progress_.finish();
-    stream_.begin(fmt::format("{}{}, prompt {}", label_, to_string(method), prompt_),
+    stream_.end();
+    stream_.begin(fmt::format("{}{}, prompt {}", label_, to_string(method), prompt),
                   spec_of(method).passes());
-    titled_ = true;
+    titled_ = prompt;
   }
   stream_.add(tokens, origins);
 }

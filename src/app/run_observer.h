@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -25,7 +26,7 @@ class RunObserver final : public MeasureObserver {
   void on_generation(Method method, int prompt, int repetition, bool warmup, std::int64_t index,
                      std::int64_t total) override;
   void on_timed(Method method, double ms_per_token) override;
-  void on_tokens(Method method, std::span<const Token> tokens,
+  void on_tokens(Method method, int prompt, std::span<const Token> tokens,
                  std::span<const std::uint8_t> origins) override;
   void on_repetition(const std::function<RunResult()>& interim) override;
 
@@ -43,9 +44,7 @@ class RunObserver final : public MeasureObserver {
   TokenStream stream_;
   FiguresSoFar figures_;
   const RunEvents& events_;
-  Method method_ = kBaselineMethod;
-  int prompt_ = 0;
-  bool titled_ = false;
+  std::optional<int> titled_;  // the prompt whose tokens are shown
 };
 
 }  // namespace triforce

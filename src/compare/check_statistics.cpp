@@ -54,7 +54,9 @@ std::vector<const Sample*> measured_samples(const CaseResult& c) {
 void check_times(const CheckedCase& c) {
   const Distribution& found = c.result.timing.ms_per_token;
   ByPrompt times;
-  for (const Sample* s : measured_samples(c.result)) times[s->prompt].push_back(s->ms_per_token());
+  for (const Sample* s : measured_samples(c.result)) {
+    times[s->decoded_in()].push_back(s->ms_per_token());
+  }
   const Distribution d = summarize(groups_of(std::move(times)));
   if (found.n != d.n) {
     c.contradicts("timing.ms_per_token.n: expected {}, as many as timing.samples, found {}", d.n,
@@ -78,9 +80,8 @@ void check_times(const CheckedCase& c) {
     c.contradicts("timing.ms_per_token.ci95_over: expected {}, found {}",
                   d.ci95_over ? to_string(*d.ci95_over) : "null", to_string(*found.ci95_over));
   }
-  const std::optional<double>& mean = d.geometric_mean;
   check_value(c, "timing.tokens_per_s", c.result.timing.tokens_per_s,
-              mean ? std::optional(1000 / *mean) : std::nullopt);
+              tokens_per_s(c.result.timing.samples));
 }
 
 // Passes of each kind in a generation: the proposer runs one for each token that it drafts, a

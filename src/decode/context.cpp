@@ -15,27 +15,56 @@ Context::Context(Backend& backend, const ModelWeights& target, const Shape& shap
     : backend_(backend),
       weights_(target),
       shape_(shape),
-      cache_(std::make_unique<FullCache>(backend, target.config.layers, target.shape().kv_heads,
-                                         target.shape().head_dim, sizes.capacity, sizes.append,
-                                         target.dtype, shape.homes)),
+      lanes_(static_cast<std::size_t>(shape.lanes)),
       model_(backend, target, sizes.capacity, sizes.rows, shape.exact_rows, ranks,
              block_of(shape, sizes, target.config.hidden)),
-      queries_(backend, target.config.layers, target.shape().heads, target.shape().head_dim),
       exact_(backend, exact_shape(shape, target.shape())) {
-  prompt_.reserve(static_cast<std::size_t>(shape.max_prompt));
+  const LocalShape t = target.shape();
+  const int layers = target.config.layers;
+  LaneMemory memory(shape.lanes);
+  for (Lane& lane : lanes_) {
+    if (&lane != lanes_.data()) memory.next_lane();
+    lane.cache =
+        std::make_unique<FullCache>(backend, layers, t.kv_heads, t.head_dim, sizes.capacity,
+                                    sizes.append, target.dtype, shape.homes, &memory);
+    lane.queries = std::make_unique<LastQueries>(backend, layers, t.heads, t.head_dim);
+    lane.prompt.reserve(static_cast<std::size_t>(shape.max_prompt));
+  }
 }
 
 Context::~Context() = default;
 
-bool Context::prefill(std::span<const Token> prompt, const PrefillProgress& progress,
+bool Context::prefill(std::span<const PromptTokens> prompts, const PrefillProgress& progress,
                       const StopRequested& stop) {
-  const auto n = static_cast<std::int64_t>(prompt.size());
-  TF_CHECK(n >= 2 && n <= shape_.max_prompt, "prompt of {} tokens, at most {}", n,
-           shape_.max_prompt);
-  prompt_.clear();
-  cache_->reset();
-  if (!fill_cache(model_, *cache_, prompt, kFullPass, &queries_, progress, stop)) return false;
-  prompt_.assign(prompt.begin(), prompt.end());
+  TF_CHECK(std::ssize(prompts) == lanes(), "{} prompts of {} lanes", prompts.size(), lanes());
+  std::int64_t total = 0, before = 0;
+  for (const PromptTokens p : prompts) {
+    TF_CHECK(std::ssize(p) >= 2 && std::ssize(p) <= shape_.max_prompt,
+             "prompt of {} tokens, at most {}", p.size(), shape_.max_prompt);
+    total += std::ssize(p);
+  }
+  for (Lane& lane : lanes_) {
+    lane.prompt.clear();
+    lane.cache->reset();
+  }
+  const auto of_all = [&](Pass pass, std::int64_t done, std::int64_t /*total*/) {
+    if (progress) progress(pass, before + done, total);
+  };
+  for (std::size_t l = 0; l < prompts.size(); ++l) {
+    Lane& lane = lanes_[l];
+    const auto same = std::ranges::find_if(
+        prompts.first(l), [&](PromptTokens p) { return std::ranges::equal(p, prompts[l]); });
+    if (const auto i = static_cast<std::size_t>(same - prompts.begin()); i < l) {
+      lane.cache->copy_prompt(*lanes_[i].cache);
+      lane.queries->copy(*lanes_[i].queries);
+    } else if (!fill_cache(model_, *lane.cache, prompts[l], kFullPass, lane.queries.get(), of_all,
+                           stop)) {
+      for (Lane& other : lanes_) other.prompt.clear();
+      return false;
+    }
+    lane.prompt.assign(prompts[l].begin(), prompts[l].end());
+    before += std::ssize(prompts[l]);
+  }
   backend_.synchronize();
   return true;
 }

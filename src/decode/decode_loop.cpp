@@ -1,38 +1,71 @@
 #include <algorithm>
+#include <numeric>
 
 #include "triforce/decode.h"
 
 namespace triforce {
+namespace {
 
-RunMetrics decode(Proposer& root, std::int64_t count, std::span<const Token> eos,
-                  const TokenCallback& on_tokens, const StopRequested& stop) {
-  RunMetrics m;
-  m.tokens.reserve(static_cast<std::size_t>(count));
-  m.origins.reserve(static_cast<std::size_t>(count));
+// Takes what a lane was given, of which it needs `most` tokens at most. Returns how many it keeps.
+std::size_t take(RunMetrics& m, const Draft& d, std::size_t most, std::span<const Token> eos) {
   const auto ends = [&](Token t) { return std::ranges::find(eos, t) != eos.end(); };
-  while (static_cast<std::int64_t>(m.tokens.size()) < count && !m.stopped_at_eos) {
-    if (stop && stop()) {
-      m.interrupted = true;
-      break;
-    }
-    const Draft d = root.propose(1);
-    ++m.rounds;
-    std::size_t keep = std::min(d.tokens.size(), static_cast<std::size_t>(count) - m.tokens.size());
-    const auto end =
-        std::find_if(d.tokens.begin(), d.tokens.begin() + static_cast<std::ptrdiff_t>(keep), ends);
-    if (end != d.tokens.begin() + static_cast<std::ptrdiff_t>(keep)) {
-      m.stopped_at_eos = true;
-      keep = static_cast<std::size_t>(end - d.tokens.begin()) + 1;
-    }
-    const auto kept = static_cast<std::ptrdiff_t>(keep);
-    m.tokens.insert(m.tokens.end(), d.tokens.begin(), d.tokens.begin() + kept);
-    m.origins.insert(m.origins.end(), d.origins.begin(), d.origins.begin() + kept);
-    root.extend(d.tokens);
-    root.commit(root.length() - 1);
-    if (on_tokens) on_tokens(d.tokens.first(keep), d.origins.first(keep));
+  std::span<const Token> tokens = d.tokens.first(std::min(d.tokens.size(), most));
+  const auto end = std::ranges::find_if(tokens, ends);
+  m.stopped_at_eos = end != tokens.end();
+  if (m.stopped_at_eos) tokens = tokens.first(static_cast<std::size_t>(end - tokens.begin()) + 1);
+  const std::span<const std::uint8_t> origins = d.origins.first(tokens.size());
+  m.tokens.insert(m.tokens.end(), tokens.begin(), tokens.end());
+  m.origins.insert(m.origins.end(), origins.begin(), origins.end());
+  return tokens.size();
+}
+
+}  // namespace
+
+std::string not_finite(std::int64_t position) {
+  return fmt::format("logits for position {}: expected finite numbers, found NaN or infinity",
+                     position);
+}
+
+std::vector<RunMetrics> decode(Proposer& root, std::int64_t count, std::span<const Token> eos,
+                               const TokenCallback& on_tokens, const StopRequested& stop,
+                               const LaneEnded& on_end) {
+  std::vector<RunMetrics> lanes(static_cast<std::size_t>(root.lanes()));
+  for (RunMetrics& m : lanes) {
+    m.tokens.reserve(static_cast<std::size_t>(count));
+    m.origins.reserve(static_cast<std::size_t>(count));
   }
-  root.append_counters(m.levels);
-  return m;
+  const auto of_lane = [&](int l) -> RunMetrics& { return lanes[static_cast<std::size_t>(l)]; };
+  const auto ends = [&](int l) {
+    RunMetrics& m = of_lane(l);
+    const bool ended =
+        m.failed_at || m.stopped_at_eos || m.interrupted || std::ssize(m.tokens) >= count;
+    if (ended) root.append_counters(l, m.levels);
+    if (ended && on_end) on_end(l, m);
+    return ended;
+  };
+  std::vector<int> active(lanes.size());
+  std::iota(active.begin(), active.end(), 0);
+  for (;;) {
+    std::erase_if(active, ends);
+    if (active.empty()) return lanes;
+    if (stop && stop()) {
+      for (const int l : active) of_lane(l).interrupted = true;
+      continue;
+    }
+    const std::span<const Draft> drafts = root.propose(active, 1);
+    for (std::size_t i = 0; i < active.size(); ++i) {
+      const int l = active[i];
+      const Draft& d = drafts[i];
+      RunMetrics& m = of_lane(l);
+      m.failed_at = d.failed_at;
+      if (m.failed_at) continue;
+      ++m.rounds;
+      const std::size_t kept = take(m, d, static_cast<std::size_t>(count) - m.tokens.size(), eos);
+      root.extend(l, d.tokens);
+      root.commit(l, root.length(l) - 1);
+      if (on_tokens) on_tokens(l, d.tokens.first(kept), d.origins.first(kept));
+    }
+  }
 }
 
 }  // namespace triforce

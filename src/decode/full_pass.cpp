@@ -3,11 +3,11 @@
 namespace triforce {
 namespace {
 
-// The target over all tokens: the context's own cache, which it has filled.
+// The target over all tokens: the context's own caches, which it has filled.
 class FullPass final : public PassCache {
  public:
   using PassCache::PassCache;
-  KvCache& cache() override { return s_.context.cache(); }
+  KvCache& cache(int lane) override { return s_.context.cache(lane); }
   bool is_filled() const override { return false; }
 };
 

@@ -48,9 +48,10 @@ struct Methods::Impl {
   void add_pass(Pass pass, const ModelWeights* draft_weights);
   Composition compose(const MethodSpec& m);
   std::unique_ptr<Scorer> scorer(const MethodSpec& m, int i);
-  LayerObserver* observer_of(const MethodSpec& m, Pass pass);
-  // Of the small cache of the target that the method verifies tokens of; nullptr: not measured.
-  RecoveryMeter* meter_of(const MethodSpec& m);
+  LayerObserver* observer_of(const MethodSpec& m, Pass pass, int lane);
+  // Of the lane's small cache of the target that the method verifies tokens of; nullptr: not
+  // measured.
+  RecoveryMeter* meter_of(const MethodSpec& m, int lane);
   SpeculativeProposer::Options level_options(const MethodSpec& m, int level);
 
   // The full cache first: others take their rows from there.
@@ -64,13 +65,23 @@ struct Methods::Impl {
     for (const Pass p : m.passes()) visit(*passes[p]);
   }
   void rewind() {
-    for_each_pass([](Pass /*pass*/, PassCache& p) { p.cache().rewind(); });
+    for_each_pass([&](Pass /*pass*/, PassCache& p) {
+      for (int l = 0; l < context.lanes(); ++l) p.cache(l).rewind();
+    });
   }
-  Token last_token() const {
-    TF_CHECK(!context.prompt().empty(), "no prompt");
-    return context.prompt().back();
+  PromptTokens prompt(int lane) const {
+    TF_CHECK(!context.prompt(lane).empty(), "no prompt");
+    return context.prompt(lane);
   }
-  std::int64_t prefix() const { return static_cast<std::int64_t>(context.prompt().size()) - 1; }
+  // Of all lanes; (seed, first_prompt + lane) name the numbers of each.
+  std::vector<GenerationStart> starts(std::uint64_t seed, std::uint32_t first_prompt) const {
+    std::vector<GenerationStart> all;
+    for (int l = 0; l < context.lanes(); ++l) {
+      all.push_back({seed, first_prompt + static_cast<std::uint32_t>(l), std::ssize(prompt(l)) - 1,
+                     prompt(l).back()});
+    }
+    return all;
+  }
 
   Context& context;
   Backend& b;
@@ -78,8 +89,8 @@ struct Methods::Impl {
   MethodSizes sizes;
   PhaseTimer timer;
   std::unique_ptr<LlamaModel> draft;
-  PerPass<std::unique_ptr<PassCache>> passes;  // those that a method runs
-  PerPass<std::unique_ptr<RecoveryMeter>> meters;
+  PerPass<std::unique_ptr<PassCache>> passes;                   // those that a method runs
+  PerPass<std::vector<std::unique_ptr<RecoveryMeter>>> meters;  // one a lane
   std::vector<Composition> compositions;
 };
 
@@ -88,7 +99,7 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
     : context(c),
       b(c.backend()),
       options(checked(o, methods, c, draft_weights)),
-      sizes(method_sizes(o, methods)),
+      sizes(method_sizes(o, methods, c.lanes())),
       timer(b) {
   for (const PassSpec& p : kPassTable)
     if (runs(methods, p.pass)) add_pass(p.pass, draft_weights);
@@ -97,9 +108,11 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
   TF_CHECK(!o.measure_recovery || w.shard.size == 1, "recovery of {} ranks", w.shard.size);
   for_each_pass([&](Pass pass, PassCache& p) {
     if (!has_recovery_meter(o, methods, pass)) return;
-    meters[pass] = std::make_unique<RecoveryMeter>(b, c.cache(), *p.small(), w.config.layers,
-                                                   t.heads, t.kv_heads, t.head_dim);
-    meters[pass]->pass_on_to(p.full_observer());
+    for (int l = 0; l < c.lanes(); ++l) {
+      meters[pass].push_back(std::make_unique<RecoveryMeter>(
+          b, c.cache(l), *p.small(l), w.config.layers, t.heads, t.kv_heads, t.head_dim));
+      meters[pass].back()->pass_on_to(p.full_observer(l));
+    }
   });
   compositions.push_back(compose(spec_of(kBaselineMethod)));
   for (const Method m : methods)
@@ -110,7 +123,7 @@ void Methods::Impl::add_pass(Pass pass, const ModelWeights* draft_weights) {
   const bool drafts = spec_of(pass).net == Net::kDrafter;
   if (drafts && draft == nullptr) {
     draft = std::make_unique<LlamaModel>(b, *draft_weights, sizes.draft_positions, kStreamingChunk,
-                                         max_exact_rows(options.gammas()));
+                                         max_exact_rows(options.gammas(), context.lanes()));
   }
   passes[pass] =
       kind_of(pass).make({pass, context, drafts ? *draft : context.model(),
@@ -118,18 +131,19 @@ void Methods::Impl::add_pass(Pass pass, const ModelWeights* draft_weights) {
   if (const TensorView lent = passes[pass]->lent(); lent.data != nullptr) context.lend(lent);
 }
 
-RecoveryMeter* Methods::Impl::meter_of(const MethodSpec& m) {
-  return shows_recovery(m) ? meters[*m.verified()].get() : nullptr;
+RecoveryMeter* Methods::Impl::meter_of(const MethodSpec& m, int lane) {
+  if (!shows_recovery(m) || meters[*m.verified()].empty()) return nullptr;
+  return meters[*m.verified()][static_cast<std::size_t>(lane)].get();
 }
 
-LayerObserver* Methods::Impl::observer_of(const MethodSpec& m, Pass pass) {
-  RecoveryMeter* const meter = meter_of(m);
+LayerObserver* Methods::Impl::observer_of(const MethodSpec& m, Pass pass, int lane) {
+  RecoveryMeter* const meter = meter_of(m, lane);
   if (meter != nullptr && pass == m.verified()) return &meter->drafts();
   if (pass != kFullPass) return nullptr;
   if (meter != nullptr) return &meter->verifications();
   LayerObserver* observer = nullptr;
   for_each_pass(m, [&](PassCache& p) {
-    if (observer == nullptr) observer = p.full_observer();
+    if (observer == nullptr) observer = p.full_observer(lane);
   });
   return observer;
 }
@@ -137,7 +151,9 @@ LayerObserver* Methods::Impl::observer_of(const MethodSpec& m, Pass pass) {
 // The i-th pass of a method's chain.
 std::unique_ptr<Scorer> Methods::Impl::scorer(const MethodSpec& m, int i) {
   const Pass pass = m.chain[static_cast<std::size_t>(i)];
-  return passes[pass]->scorer(m, i, observer_of(m, pass));
+  std::vector<LayerObserver*> observers;
+  for (int l = 0; l < context.lanes(); ++l) observers.push_back(observer_of(m, pass, l));
+  return passes[pass]->scorer(m, i, observers);
 }
 
 SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, int level) {
@@ -150,8 +166,8 @@ SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, i
   if (options.synthetic) o.rule.synthetic_rate = options.synthetic->of(m, level);
   o.name = m.level_name(level);
   if (outermost)
-    o.on_round = [this, &m](std::int64_t accepted, std::int64_t tested) {
-      for_each_pass(m, [&](PassCache& p) { p.report_round(accepted, tested); });
+    o.on_round = [this, &m](int lane, std::int64_t accepted, std::int64_t tested) {
+      for_each_pass(m, [&](PassCache& p) { p.report_round(lane, accepted, tested); });
     };
   return o;
 }
@@ -190,47 +206,63 @@ Methods::~Methods() {
 PrefillMetrics Methods::prefill_methods(const PrefillProgress& progress,
                                         const StopRequested& stop) {
   Impl& e = *impl_;
-  TF_CHECK(!e.context.prompt().empty(), "no prompt");
+  const int lanes = e.context.lanes();
+  std::int64_t total = 0;
+  for (int l = 0; l < lanes; ++l) {
+    total += std::ssize(e.prompt(l));
+    e.context.cache(l).rewind();
+  }
   PrefillMetrics m;
-  e.context.cache().rewind();
   e.for_each_pass([&](Pass pass, PassCache& p) {
     if (!p.is_filled() || m.interrupted) return;
     const auto begin = Clock::now();
-    m.interrupted = !p.fill(progress, stop);
+    std::int64_t before = 0;
+    const auto of_all = [&](Pass of, std::int64_t done, std::int64_t /*total*/) {
+      if (progress) progress(of, before + done, total);
+    };
+    for (int l = 0; l < lanes && !m.interrupted; before += std::ssize(e.prompt(l)), ++l) {
+      m.interrupted = !p.fill(l, of_all, stop);
+    }
     e.b.synchronize();
     m.fill_ms[pass] = ms_since(begin);
   });
   return m;
 }
 
-RunMetrics Methods::generate(Method method, std::int64_t count, std::uint64_t seed,
-                             std::uint32_t prompt_index, const TokenCallback& on_tokens,
-                             const StopRequested& stop) {
+std::vector<RunMetrics> Methods::generate(Method method, std::int64_t count, std::uint64_t seed,
+                                          std::uint32_t first_prompt,
+                                          const TokenCallback& on_tokens,
+                                          const StopRequested& stop) {
   Impl& e = *impl_;
   const auto it =
       std::ranges::find_if(e.compositions, [&](const auto& c) { return c.spec->method == method; });
   TF_CHECK(it != e.compositions.end(), "method {} was not asked for", to_string(method));
+  const MethodSpec& spec = *it->spec;
   e.rewind();
-  const auto prefix = static_cast<std::size_t>(e.prefix());
-  e.for_each_pass(*it->spec, [&](PassCache& p) { p.start(e.context.prompt().first(prefix)); });
-  RecoveryMeter* const meter = e.meter_of(*it->spec);
-  if (meter != nullptr) meter->restart(it->levels.empty() || it->levels.back()->step() > 0);
-  it->root->start({seed, prompt_index, e.prefix(), e.last_token()});
+  for (int l = 0; l < e.context.lanes(); ++l) {
+    const PromptTokens prompt = e.prompt(l);
+    e.for_each_pass(spec, [&](PassCache& p) { p.start(l, prompt.first(prompt.size() - 1)); });
+    RecoveryMeter* const meter = e.meter_of(spec, l);
+    if (meter != nullptr) meter->restart(it->levels.empty() || it->levels.back()->step() > 0);
+  }
+  it->root->start(e.starts(seed, first_prompt));
   it->root->record_passes(1);  // only the newest token is ever new to it
   const std::vector<Token>& eos = e.context.weights().config.eos;
   e.b.synchronize();
   const auto begin = Clock::now();
   e.timer.start();
-  RunMetrics m =
+  const auto on_end = [&](int lane, RunMetrics& m) {
+    e.b.synchronize();
+    m.phase_ms = e.timer.totals();
+    m.decode_ms = ms_since(begin);
+    if (spec.selects()) m.rebuilds = retrieval_cache(lane)->selections();
+    if (const RecoveryMeter* meter = e.meter_of(spec, lane)) m.recovery = meter->counters();
+  };
+  std::vector<RunMetrics> lanes =
       decode(*it->root, count, e.options.ignore_eos ? std::span<const Token>() : std::span(eos),
-             on_tokens, stop);
-  e.b.synchronize();
+             on_tokens, stop, on_end);
   e.timer.stop();
-  m.decode_ms = ms_since(begin);
-  m.phase_ms = e.timer.totals();
-  if (it->spec->selects()) m.rebuilds = retrieval_cache()->selections();
-  if (meter != nullptr) m.recovery = meter->counters();
-  return m;
+  return lanes;
 }
 
 void Methods::set_gammas(const Gammas& gammas) {
@@ -253,9 +285,9 @@ void Methods::set_budget(std::int64_t budget) {
 
 double Methods::pass_ms(Pass pass, int rows, int repetitions) {
   Impl& e = *impl_;
-  TF_CHECK(e.passes[pass] != nullptr && rows >= 1 && rows <= max_exact_rows(options_.gammas()));
+  TF_CHECK(e.passes[pass] != nullptr && rows >= 1 && rows <= e.context.model().max_logits());
   PassCache& timed = *e.passes[pass];
-  const std::vector<Token> tokens(static_cast<std::size_t>(rows), e.last_token());
+  const std::vector<Token> tokens(static_cast<std::size_t>(rows), e.prompt(0).back());
   e.rewind();
   double best = 0;
   for (int i = 0; i <= repetitions; ++i) {  // the first is the warm-up
@@ -264,21 +296,23 @@ double Methods::pass_ms(Pass pass, int rows, int repetitions) {
     timed.run(tokens);
     e.b.synchronize();
     const double ms = ms_since(begin);
-    timed.cache().truncate(timed.cache().committed());
+    for (int l = 0; l < e.context.lanes(); ++l) {
+      timed.cache(l).truncate(timed.cache(l).committed());
+    }
     if (i == 1 || (i > 1 && ms < best)) best = ms;
   }
   return best;
 }
 
-double Methods::top2_margin(std::span<const Token> generated) {
+double Methods::top2_margin(int lane, std::span<const Token> generated) {
   Impl& e = *impl_;
-  std::vector<Token> tokens = {e.last_token()};
+  std::vector<Token> tokens = {e.prompt(lane).back()};
   tokens.insert(tokens.end(), generated.begin(), generated.end());
   e.rewind();
   TensorView row;
   for (std::span<const Token> rest(tokens); !rest.empty();) {
     const auto rows = std::min(rest.size(), static_cast<std::size_t>(kMaxBatchInvariantRows));
-    row = e.context.model().forward(rest.first(rows), e.context.cache(), Logits::kLast);
+    row = e.context.model().forward(rest.first(rows), e.context.cache(lane), Logits::kLast);
     rest = rest.subspan(rows);
   }
   std::vector<float> logits(static_cast<std::size_t>(row.numel()));
@@ -288,28 +322,29 @@ double Methods::top2_margin(std::span<const Token> generated) {
   return double{logits[0]} - double{logits[1]};
 }
 
-std::vector<float> Methods::probs_after_prompt() {
+std::vector<float> Methods::probs_after_prompt(int lane) {
   Impl& e = *impl_;
   Proposer& baseline = *e.compositions.front().root;
   e.rewind();
-  baseline.start({0, 0, e.prefix(), e.last_token()});  // the token it draws is not used
-  const TensorView row = baseline.propose(1).probs;
-  std::vector<float> probs(static_cast<std::size_t>(row.numel()));
-  e.b.download(make_view(probs.data(), DType::kF32, {1, row.numel()}), row);
+  baseline.start(e.starts(0, 0));  // the token it draws is not used
+  const Draft draft = baseline.propose(std::span(&lane, 1), 1).front();
+  if (draft.failed_at) throw_numeric("{}", not_finite(*draft.failed_at));
+  std::vector<float> probs(static_cast<std::size_t>(draft.probs.numel()));
+  e.b.download(make_view(probs.data(), DType::kF32, {1, draft.probs.numel()}), draft.probs);
   e.rewind();
   return probs;
 }
 
-const RetrievalCache* Methods::retrieval_cache() const {
+const RetrievalCache* Methods::retrieval_cache(int lane) const {
   const RetrievalCache* cache = nullptr;
   impl_->for_each_pass([&](Pass /*pass*/, PassCache& p) {
-    if (cache == nullptr) cache = p.selected();
+    if (cache == nullptr) cache = p.selected(lane);
   });
   return cache;
 }
 
-std::vector<std::vector<std::int32_t>> Methods::selected_chunks() {
-  const RetrievalCache* const cache = retrieval_cache();
+std::vector<std::vector<std::int32_t>> Methods::selected_chunks(int lane) {
+  const RetrievalCache* const cache = retrieval_cache(lane);
   if (cache == nullptr) return {};
   const std::vector<std::int32_t> ids = cache->selected_chunks();
   std::vector<std::vector<std::int32_t>> out(static_cast<std::size_t>(options_.dense_layers));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "decode/lane_passes.h"
+
 namespace triforce {
 namespace {
 
@@ -40,23 +42,39 @@ bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt
   return true;
 }
 
-bool PassCache::fill(const PrefillProgress& progress, const StopRequested& stop) {
-  cache().reset();
-  return fill_cache(s_.model, cache(), s_.context.prompt(), s_.pass, nullptr, progress, stop);
+bool PassCache::fill(int lane, const PrefillProgress& progress, const StopRequested& stop) {
+  cache(lane).reset();
+  return fill_cache(s_.model, cache(lane), s_.context.prompt(lane), s_.pass, nullptr, progress,
+                    stop);
+}
+
+std::vector<LaneCache> PassCache::lane_caches(std::span<LayerObserver* const> observers) {
+  std::vector<LaneCache> all;
+  for (int l = 0; l < lanes(); ++l) {
+    all.push_back({&cache(l), observers[static_cast<std::size_t>(l)]});
+  }
+  return all;
 }
 
 std::unique_ptr<Scorer> PassCache::scorer(const MethodSpec& method, int i,
-                                          LayerObserver* observer) {
-  return std::make_unique<ModelScorer>(s_.context.backend(), s_.model, cache(), observer,
+                                          std::span<LayerObserver* const> observers) {
+  return std::make_unique<ModelScorer>(s_.context.backend(), s_.model, lane_caches(observers),
                                        s_.options.sampling, s_.timer, method.phase(i));
 }
 
 void PassCache::run(std::span<const Token> tokens) {
-  while (!tokens.empty()) {
-    const auto n = std::min(tokens.size(), static_cast<std::size_t>(cache().max_append()));
-    s_.model.forward(tokens.first(n), cache(), Logits::kAll);
-    tokens = tokens.subspan(n);
-  }
+  std::vector<PassPart> parts;
+  const auto run = [&](const LanePass& pass) {
+    parts.clear();
+    for (int l = 0; l < pass.lanes; ++l) {
+      parts.push_back({tokens.subspan(static_cast<std::size_t>(pass.begin),
+                                      static_cast<std::size_t>(pass.rows)),
+                       &cache(pass.first_lane + l)});
+    }
+    s_.model.forward(parts, Logits::kAll);
+  };
+  for_each_lane_pass(lanes(), std::ssize(tokens), s_.model.max_logits(), cache(0).max_append(),
+                     run);
 }
 
 }  // namespace triforce

@@ -7,6 +7,7 @@
 //   plan.cpp         plans the same ones
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "decode/plan_sums.h"
 #include "decode/sizes.h"
@@ -15,10 +16,10 @@
 
 namespace triforce {
 
-// What the cache of a pass is made with. All outlive it.
+// What the caches of a pass are made with. All outlive them.
 struct PassSetup {
   Pass pass;
-  Context& context;             // its full cache and its prompt
+  Context& context;             // the full caches and prompts of its lanes
   LlamaModel& model;            // of spec_of(pass).net
   const ModelWeights& weights;  // of the model
   const SpeculationOptions& options;
@@ -33,6 +34,7 @@ bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt
                 LayerObserver* last_pass_observer, const PrefillProgress& progress,
                 const StopRequested& stop);
 
+// The caches of a pass, one a lane.
 class PassCache {
  public:
   explicit PassCache(const PassSetup& setup) : s_(setup) {}
@@ -40,40 +42,57 @@ class PassCache {
   PassCache(const PassCache&) = delete;
   PassCache& operator=(const PassCache&) = delete;
 
-  virtual KvCache& cache() = 0;
-  // Whether it is filled at all: the full cache holds the prompt already.
+  int lanes() const { return s_.context.lanes(); }
+  virtual KvCache& cache(int lane) = 0;
+  // Whether they are filled at all: the full caches hold the prompts already.
   virtual bool is_filled() const { return true; }
-  // Follows the context's prompt, of which the full cache holds all but the last token, and marks
-  // that state. False: a stop was requested. Throws as LlamaModel::forward().
-  virtual bool fill(const PrefillProgress& progress, const StopRequested& stop);
-  // A generation begins from the marked state; the prompt is `prefix` and one more token.
-  virtual void start(std::span<const Token> /*prefix*/) {}
-  // What the i-th pass of a method's chain asks for probabilities. `observer` sees its passes;
-  // null: nothing does.
-  virtual std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i, LayerObserver* observer);
-  // One pass over tokens that follow the prompt, for its time. The cache is then to be truncated.
+  // Follows the lane's prompt, of which the full cache holds all but the last token, and marks that
+  // state. False: a stop was requested. Throws as LlamaModel::forward().
+  virtual bool fill(int lane, const PrefillProgress& progress, const StopRequested& stop);
+  // A generation begins from the marked state; the lane's prompt is `prefix` and one more token.
+  virtual void start(int /*lane*/, std::span<const Token> /*prefix*/) {}
+  // What the i-th pass of a method's chain asks for probabilities. Each lane's passes are seen by
+  // its observer; null: nothing sees them.
+  virtual std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
+                                         std::span<LayerObserver* const> observers);
+  // A pass of each lane over tokens that follow the prompt, for its time. The caches are then to be
+  // truncated.
   virtual void run(std::span<const Token> tokens);
 
-  // What sees the full cache's passes in methods whose chain has this pass; null: nothing does.
-  virtual LayerObserver* full_observer() { return nullptr; }
+  // What sees the lane's full cache's passes in methods whose chain has this pass; null: nothing.
+  virtual LayerObserver* full_observer(int /*lane*/) { return nullptr; }
   // What the full cache did with tokens of a method whose chain has this pass.
-  virtual void report_round(std::int64_t /*accepted*/, std::int64_t /*tested*/) {}
-  // Memory that is free while the context's prompt is processed; empty: none.
+  virtual void report_round(int /*lane*/, std::int64_t /*accepted*/, std::int64_t /*tested*/) {}
+  // Memory that is free while the context's prompts are processed; empty: none.
   virtual TensorView lent() const { return {}; }
-  // Its cache, where that does not hold every token; null: it does.
-  virtual const StoredCache* small() const { return nullptr; }
-  // The cache whose chunks are selected; null: none are.
-  virtual const RetrievalCache* selected() const { return nullptr; }
+  // The lane's cache, where that does not hold every token; null: it does.
+  virtual const StoredCache* small(int /*lane*/) const { return nullptr; }
+  // The lane's cache whose chunks are selected; null: none are.
+  virtual const RetrievalCache* selected(int /*lane*/) const { return nullptr; }
 
  protected:
+  // Its caches with what observes them.
+  std::vector<LaneCache> lane_caches(std::span<LayerObserver* const> observers);
   PassSetup s_;
 };
+
+// Makes what each lane has of a pass: make(lane, memory), of memory that all lanes share.
+template <class Make>
+auto make_lanes(int lanes, const Make& make) {
+  LaneMemory memory(lanes);
+  std::vector<decltype(make(0, memory))> made;
+  for (int l = 0; l < lanes; ++l) {
+    if (l > 0) memory.next_lane();
+    made.push_back(make(l, memory));
+  }
+  return made;
+}
 
 // How the caches of one kind are made and planned.
 struct PassKind {
   // Throws Error(kResources).
   std::unique_ptr<PassCache> (*make)(const PassSetup& setup);
-  // Adds what make() takes, and what a pass reads.
+  // Adds what make() takes, and what a pass of one lane reads.
   void (*plan)(PlanSums& sums, Pass pass);
 };
 extern const PassKind kFullKind, kRetrievalKind, kStreamingKind;

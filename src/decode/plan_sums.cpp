@@ -45,7 +45,7 @@ PlanSums::PlanSums(const PlanInput& in)
                                           in.options, in.run.methods, granule_of(in)))),
       context_(context_sizes(
           shape_, in.backend == nullptr ? kDevicePrefillRows : in.backend->prefill_rows())),
-      methods_(method_sizes(in.options, in.run.methods)),
+      methods_(method_sizes(in.options, in.run.methods, in.run.lanes)),
       target_(local_shape(in.target, in.shard)),
       activation_(in.backend == nullptr ? in.dtype : in.backend->activation_dtype()),
       held_(round_up(context_.capacity, granule_of(in))) {}
@@ -84,7 +84,8 @@ void PlanSums::add_pass(Pass pass, std::int64_t max_tokens) {
   const Net net = spec_of(pass).net;
   plan_.passes[pass] = {.weights = read_weight_bytes(config(net), shard_of(net), in_.dtype),
                         .kv_per_token = kv_bytes_of_layer(pass) * config(net).layers,
-                        .max_tokens = max_tokens};
+                        .max_tokens = max_tokens,
+                        .lanes = in_.run.lanes};
 }
 
 void PlanSums::add_model(Net net, MemTag weights, std::int64_t positions, std::int64_t rows,
@@ -106,8 +107,8 @@ void PlanSums::add_full_cache(std::int64_t capacity, std::int64_t append) {
   const KvHeadCounts n = count_heads(in_.run.homes, t.layers, target_.kv_heads);
   plan_.kv_heads = n;
   const std::int64_t slots = std::min<std::int64_t>(in_.run.homes.slots, n.bus + n.host);
-  add(MemTag::kKvFull, (n.near + slots) * head(capacity));
-  add(MemTag::kKvFar, (n.bus + n.host) * head(capacity));
+  add_of_lanes(MemTag::kKvFull, (n.near + slots) * head(capacity));
+  add_of_lanes(MemTag::kKvFar, (n.bus + n.host) * head(capacity));
   lease_passes(target_, std::min<std::int64_t>(append, kMaxBatchInvariantRows),
                whole_granules(capacity), target_.kv_heads, 0);
   add_pass(kFullPass, capacity);
@@ -122,8 +123,8 @@ void PlanSums::add_context() {
   add_model(Net::kTarget, MemTag::kTargetWeights, context_.capacity, context_.rows,
             shape_.exact_rows, block_of(shape_, context_, t.hidden));
   lease(exact_shape(shape_, target_));
-  add(MemTag::kActivations,  // the last queries
-      t.layers * target_.query_width() * size_of(activation_));
+  add_of_lanes(MemTag::kActivations,  // the last queries
+               t.layers * target_.query_width() * size_of(activation_));
 }
 
 void PlanSums::add_teacher_forced(std::int64_t tokens, std::int64_t rows) {
@@ -141,8 +142,8 @@ void PlanSums::add_drafter() {
 void PlanSums::add_small_pass(Pass pass, std::int64_t budget, std::int64_t append) {
   const LocalShape s = shape_of(spec_of(pass).net);
   const int dense = dense_layers(pass);
-  add(MemTag::kWorkspace,
-      DenseLayers::bytes(dense, s.kv_heads, s.head_dim, append, in_.dtype, granule()));
+  add_of_lanes(MemTag::kWorkspace,
+               DenseLayers::bytes(dense, s.kv_heads, s.head_dim, append, in_.dtype, granule()));
   add_pass(pass, budget);
   const std::int64_t layer = kv_bytes_of_layer(pass);
   plan_.passes[pass].kv_per_token -= dense * layer;
@@ -150,8 +151,8 @@ void PlanSums::add_small_pass(Pass pass, std::int64_t budget, std::int64_t appen
 }
 
 void PlanSums::add_recovery_meter() {
-  add(MemTag::kWorkspace,
-      RecoveryMeter::bytes(target_.heads, target_.kv_heads, target_.head_dim, held_, activation_));
+  add_of_lanes(MemTag::kWorkspace, RecoveryMeter::bytes(target_.heads, target_.kv_heads,
+                                                        target_.head_dim, held_, activation_));
   lease(RecoveryMeter::scratch_shape(target_.heads, target_.kv_heads, target_.head_dim, held_));
 }
 

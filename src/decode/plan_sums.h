@@ -30,6 +30,8 @@ class PlanSums {
   PassBytes& bytes_of(Pass pass) { return plan_.passes[pass]; }
 
   void add(MemTag tag, std::int64_t bytes) { plan_.bytes[static_cast<std::size_t>(tag)] += bytes; }
+  // Of what each lane has.
+  void add_of_lanes(MemTag tag, std::int64_t bytes) { add(tag, in_.run.lanes * bytes); }
   // One lease after another grows the scratch: the largest counts.
   void lease(const Backend::ScratchShape& shape);
   void lease_passes(const LocalShape& shape, std::int64_t rows, std::int64_t context, int heads,

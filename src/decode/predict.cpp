@@ -83,7 +83,7 @@ class Loop {
   }
   double pass_ms(const StepCurve& curve, int rows) const {
     double ms = rows * costs_.per_row_ms + costs_.per_pass_ms;
-    const int most = max_exact_rows(gammas_);
+    const int most = max_exact_rows(gammas_, costs_.lanes);
     for (; rows > most; rows -= most) ms += curve.at(most);
     return ms + curve.at(rows);
   }

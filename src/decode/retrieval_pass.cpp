@@ -22,80 +22,95 @@ class TimedObserver final : public LayerObserver {
   PhaseTimer& timer_;
 };
 
+RetrievalCache::Options options_of(const SpeculationOptions& o) {
+  return {o.budget, o.chunk_size, o.selection, o.rebuild, o.dense_layers};
+}
+
+// The retrieval cache of a lane, and what is made with it.
+struct RetrievalLane {
+  RetrievalLane(const PassSetup& s, int lane, LaneMemory& memory)
+      : cache(s.context.backend(), s.context.cache(lane), s.weights.config.layers,
+              s.weights.shape().heads, s.weights.shape().kv_heads, s.weights.shape().head_dim,
+              s.sizes.pending_rows, s.weights.dtype, options_of(s.options), &memory),
+        observer(cache, s.timer) {
+    if (s.options.selection == Selection::kH2O) {
+      replay.emplace(s.context.backend(), s.context.cache(lane), s.weights.config.layers);
+    }
+  }
+  RetrievalCache cache;
+  TimedObserver observer;
+  std::optional<PromptReplay> replay;  // if all attention in the prompt matters
+};
+using RetrievalLanes = std::vector<std::unique_ptr<RetrievalLane>>;
+
 // The target over its retrieval cache where nothing verifies: its own rows become the full cache's,
 // from which that cache takes and selects what it keeps.
 class UnverifiedScorer final : public ModelScorer {
  public:
-  UnverifiedScorer(const PassSetup& s, RetrievalCache& cache, LayerObserver* observer, Phase phase)
-      : ModelScorer(s.context.backend(), s.model, cache, observer, s.options.sampling, s.timer,
+  UnverifiedScorer(const PassSetup& s, const RetrievalLanes& lanes, std::vector<LaneCache> caches,
+                   Phase phase)
+      : ModelScorer(s.context.backend(), s.model, std::move(caches), s.options.sampling, s.timer,
                     phase),
-        cache_(cache) {}
-  void commit(std::int64_t length) override {
-    cache_.hand_over(length);
-    ModelScorer::commit(length);
+        lanes_(lanes) {}
+  void commit(int lane, std::int64_t length) override {
+    lanes_[static_cast<std::size_t>(lane)]->cache.hand_over(length);
+    ModelScorer::commit(lane, length);
   }
 
  private:
-  RetrievalCache& cache_;
+  const RetrievalLanes& lanes_;
 };
-
-RetrievalCache::Options options_of(const SpeculationOptions& o) {
-  return {o.budget, o.chunk_size, o.selection, o.rebuild, o.dense_layers};
-}
 
 // The target over the chunks that matter most (arXiv 2404.11912, section 4.1).
 class RetrievalPass final : public PassCache {
  public:
   explicit RetrievalPass(const PassSetup& s)
-      : PassCache(s),
-        cache_(s.context.backend(), s.context.cache(), s.weights.config.layers,
-               s.weights.shape().heads, s.weights.shape().kv_heads, s.weights.shape().head_dim,
-               s.sizes.pending_rows, s.weights.dtype, options_of(s.options)),
-        observer_(cache_, s.timer) {
-    if (s.options.selection == Selection::kH2O) {
-      replay_.emplace(s.context.backend(), s.context.cache(), s.weights.config.layers);
-    }
-  }
-  KvCache& cache() override { return cache_; }
-  bool fill(const PrefillProgress& progress, const StopRequested& stop) override {
-    cache_.reset();
-    if (replay_ && !replay(progress, stop)) return false;
-    cache_.select_prompt(s_.context.last_queries(), s_.model.rope());
-    cache_.mark();
+      : PassCache(s), lanes_(make_lanes(s.context.lanes(), [&](int lane, LaneMemory& memory) {
+          return std::make_unique<RetrievalLane>(s, lane, memory);
+        })) {}
+  KvCache& cache(int lane) override { return lane_at(lane).cache; }
+  bool fill(int lane, const PrefillProgress& progress, const StopRequested& stop) override {
+    RetrievalCache& cache = lane_at(lane).cache;
+    cache.reset();
+    if (!replay(lane, progress, stop)) return false;
+    cache.select_prompt(s_.context.last_queries(lane), s_.model.rope());
+    cache.mark();
     return true;
   }
   std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
-                                 LayerObserver* observer) override {
-    if (method.is_lossless()) return PassCache::scorer(method, i, observer);
-    return std::make_unique<UnverifiedScorer>(s_, cache_, observer, method.phase(i));
+                                 std::span<LayerObserver* const> observers) override {
+    if (method.is_lossless()) return PassCache::scorer(method, i, observers);
+    return std::make_unique<UnverifiedScorer>(s_, lanes_, lane_caches(observers), method.phase(i));
   }
-  LayerObserver* full_observer() override { return &observer_; }
-  void report_round(std::int64_t accepted, std::int64_t tested) override {
-    cache_.report_round(accepted, tested);
+  LayerObserver* full_observer(int lane) override { return &lane_at(lane).observer; }
+  void report_round(int lane, std::int64_t accepted, std::int64_t tested) override {
+    lane_at(lane).cache.report_round(accepted, tested);
   }
-  TensorView lent() const override { return cache_.memory(); }
-  const StoredCache* small() const override { return &cache_; }
-  const RetrievalCache* selected() const override { return &cache_; }
+  TensorView lent() const override { return lane_at(0).cache.memory(); }
+  const StoredCache* small(int lane) const override { return &lane_at(lane).cache; }
+  const RetrievalCache* selected(int lane) const override { return &lane_at(lane).cache; }
 
  private:
-  // Shows the cache the attention of every token of the prompt. False: a stop was requested.
-  bool replay(const PrefillProgress& progress, const StopRequested& stop) {
-    const std::span<const Token> prefix = s_.context.prompt().first(s_.context.prompt().size() - 1);
-    const auto total = static_cast<std::int64_t>(prefix.size());
-    replay_->reset();
+  RetrievalLane& lane_at(int lane) const { return *lanes_[static_cast<std::size_t>(lane)]; }
+  // Shows the cache the attention of every token of the prompt, if that matters. False: a stop was
+  // requested.
+  bool replay(int lane, const PrefillProgress& progress, const StopRequested& stop) {
+    std::optional<PromptReplay>& replayed = lane_at(lane).replay;
+    if (!replayed) return true;
+    const std::span<const Token> prompt = s_.context.prompt(lane);
+    const std::span<const Token> prefix = prompt.first(prompt.size() - 1);
+    replayed->reset();
     for (auto rest = prefix; !rest.empty();) {
       if (stop && stop()) return false;
-      const auto n = std::min(rest.size(), static_cast<std::size_t>(replay_->max_append()));
-      s_.model.forward(rest.first(n), *replay_, Logits::kNone, &cache_);
+      const auto n = std::min(rest.size(), static_cast<std::size_t>(replayed->max_append()));
+      s_.model.forward(rest.first(n), *replayed, Logits::kNone, &lane_at(lane).cache);
       rest = rest.subspan(n);
-      if (progress) progress(s_.pass, replay_->length(), total);
+      if (progress) progress(s_.pass, replayed->length(), std::ssize(prefix));
     }
     return true;
   }
 
-  RetrievalCache cache_;
-  TimedObserver observer_;
-  std::optional<PromptReplay> replay_;  // if all attention in the prompt matters
+  RetrievalLanes lanes_;
 };
 
 std::int64_t selection_bytes(int layers, const LocalShape& t, const SpeculationOptions& o,
@@ -112,18 +127,20 @@ void plan_retrieval(PlanSums& sums, Pass pass) {
   const LocalShape shape = sums.shape_of(Net::kTarget);
   const std::int64_t pending = sums.sizes().pending_rows, held = sums.held_tokens();
   const int selecting = t.layers - o.dense_layers;
-  sums.add(MemTag::kKvRetrieval, sums.kv_bytes(pass, o.budget + pending));
-  sums.add(MemTag::kWorkspace, selection_bytes(selecting, shape, o, held, sums.activation_dtype()));
+  sums.add_of_lanes(MemTag::kKvRetrieval, sums.kv_bytes(pass, o.budget + pending));
+  sums.add_of_lanes(MemTag::kWorkspace,
+                    selection_bytes(selecting, shape, o, held, sums.activation_dtype()));
   sums.lease_passes(shape, std::max<std::int64_t>(pending, kMaxBatchInvariantRows),
                     std::max(held, sums.whole_granules(o.budget + pending)), shape.heads,
                     o.chunk_size);
   sums.add_small_pass(pass, o.budget, RetrievalCache::max_append(o.rebuild, pending));
-  sums.add(MemTag::kWorkspace, RowCount::bytes());  // of selections
+  sums.add_of_lanes(MemTag::kWorkspace, RowCount::bytes());  // of selections
   if (o.selection == Selection::kH2O) {
-    sums.add(MemTag::kWorkspace,
-             AttentionSums::bytes(selecting, shape.kv_heads, held / o.chunk_size) +
-                 DenseLayers::bytes(t.layers, shape.kv_heads, shape.head_dim,
-                                    kMaxBatchInvariantRows, sums.in().dtype, sums.granule()));
+    sums.add_of_lanes(
+        MemTag::kWorkspace,
+        AttentionSums::bytes(selecting, shape.kv_heads, held / o.chunk_size) +
+            DenseLayers::bytes(t.layers, shape.kv_heads, shape.head_dim, kMaxBatchInvariantRows,
+                               sums.in().dtype, sums.granule()));
   }
   if (o.rebuild.kind == RebuildPolicy::Kind::kToken) {
     // Each pass scores all keys, or attends to all keys and values.

@@ -109,7 +109,8 @@ Context::Shape Context::shape_of(const RunShape& run, const Gammas& gammas,
   s.max_prompt = run.max_prompt;
   s.max_round = round_tokens({most, most});
   s.capacity = run.max_prompt + run.max_generated + 2 * s.max_round;
-  s.exact_rows = max_exact_rows(gammas);
+  s.lanes = run.lanes;
+  s.exact_rows = max_exact_rows(gammas, run.lanes);
   s.homes = run.homes;
   s.lent_bytes = run.homes.slots > 0 ? lent_bytes : 0;
   return s;
@@ -136,7 +137,8 @@ std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DTyp
   if (!any_method(methods, &MethodSpec::selects)) return 0;
   const std::int64_t budget = options.least_budget > 0 ? options.least_budget : options.budget;
   return KvStorage::bytes(target.layers - options.dense_layers, local.kv_heads, local.head_dim,
-                          budget + method_sizes(options, methods).pending_rows, dtype, kv_granule);
+                          budget + method_sizes(options, methods, 1).pending_rows, dtype,
+                          kv_granule);
 }
 
 Backend::ScratchShape exact_shape(const Context::Shape& shape, const LocalShape& target) {
@@ -152,7 +154,7 @@ Backend::ScratchShape exact_shape(const Context::Shape& shape, const LocalShape&
   return s;
 }
 
-MethodSizes method_sizes(const SpeculationOptions& o, std::span<const Method> methods) {
+MethodSizes method_sizes(const SpeculationOptions& o, std::span<const Method> methods, int lanes) {
   const Gammas g = o.gammas();
   MethodSizes s;
   s.pending_rows = 2 * round_tokens(g);
@@ -161,7 +163,9 @@ MethodSizes method_sizes(const SpeculationOptions& o, std::span<const Method> me
     const bool wanted =
         m.method == kBaselineMethod || std::ranges::find(methods, m.method) != methods.end();
     if (!wanted) continue;
-    for (int i = 0; i < m.n_passes; ++i) s.prob_rows += max_draft(m, i, max_request(m, i, g), g);
+    for (int i = 0; i < m.n_passes; ++i) {
+      s.prob_rows += lanes * max_draft(m, i, max_request(m, i, g), g);
+    }
   }
   return s;
 }
@@ -169,6 +173,7 @@ MethodSizes method_sizes(const SpeculationOptions& o, std::span<const Method> me
 void check_shape(const RunShape& run) {
   check_range("prefill", run.max_prompt, 2, kMaxTokens);
   check_range("gen-len", run.max_generated, 0, kMaxTokens);
+  check_range("batch", run.lanes, 1, static_cast<std::int64_t>(kMaxSequences));
 }
 
 void check_options(const SpeculationOptions& o, std::span<const Method> methods) {

@@ -18,8 +18,8 @@ ContextSizes context_sizes(const Context::Shape& shape, std::int64_t prefill_row
 
 // The residual stream of prompts in one pass.
 PromptBlock block_of(const Context::Shape& shape, const ContextSizes& sizes, std::int64_t hidden);
-// Of memory that methods use between prompts alone: the retrieval cache, if there is one, of the
-// least budget that it may have.
+// Of memory that methods use between prompts alone: a lane's retrieval cache, if there is one, of
+// the least budget that it may have.
 std::int64_t lent_bytes(const ModelConfig& target, const LocalShape& local, DType dtype,
                         const SpeculationOptions& options, std::span<const Method> methods,
                         int kv_granule);
@@ -29,11 +29,12 @@ Backend::ScratchShape exact_shape(const Context::Shape& shape, const LocalShape&
 
 struct MethodSizes {
   std::int64_t pending_rows = 0;     // retrieval cache: tokens not committed yet
-  std::int64_t prob_rows = 0;        // probabilities of all proposers together
+  std::int64_t prob_rows = 0;        // probabilities of all proposers and lanes together
   std::int64_t draft_positions = 0;  // rows of the drafter's cache
 };
 // The baseline's proposer is always counted, whether `methods` names it or not.
-MethodSizes method_sizes(const SpeculationOptions& options, std::span<const Method> methods);
+MethodSizes method_sizes(const SpeculationOptions& options, std::span<const Method> methods,
+                         int lanes);
 
 // Whether Methods have the cache of a pass: the full one always, as the baseline's.
 bool runs(std::span<const Method> methods, Pass pass);

@@ -1,6 +1,9 @@
 #include "triforce/speculate.h"
 
 #include <algorithm>
+#include <iterator>
+
+#include "decode/lane_passes.h"
 
 namespace triforce {
 namespace {
@@ -8,15 +11,28 @@ namespace {
 // Capacity that spares the loop any allocation: a round of the largest gammas on both levels.
 constexpr std::size_t kReserve = 256;
 
-Token checked(Token token, std::int64_t position) {
-  if (token < 0)
-    throw_numeric("logits for position {}: expected finite numbers, found NaN or infinity",
-                  position);
-  return token;
-}
-
 Tensor make_probs(Backend& backend, std::int64_t rows, std::int64_t vocab) {
   return {backend.allocator(), DType::kF32, {rows, vocab}, backend.place(), MemTag::kProbs};
+}
+
+// Of a lane of a pass: its tokens, and those of its probs that they give.
+struct Share {
+  std::span<const Token> tokens;
+  std::int64_t first_probs = 0, probs = 0;
+};
+
+// Of a lane that is fed `tokens`, and wants the probs of so many of the last ones.
+Share share_of(std::span<const Token> tokens, std::int64_t probs, const LanePass& pass) {
+  const auto n = std::ssize(tokens);
+  const std::int64_t begin = std::min(pass.begin, n), end = std::min(pass.begin + pass.rows, n);
+  const std::int64_t wanted = n - probs;  // the first token whose probs are
+  return {tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
+          std::max<std::int64_t>(begin - wanted, 0), end - std::clamp(wanted, begin, end)};
+}
+
+// Of a pass of which no lane needs more than so many probs, those of its last tokens.
+Logits want_of(std::int64_t probs) {
+  return probs == 0 ? Logits::kNone : probs == 1 ? Logits::kLast : Logits::kAll;
 }
 
 }  // namespace
@@ -30,10 +46,16 @@ void PhaseTimer::start() {
 }
 
 void PhaseTimer::stop() {
-  if (!running_) return;
-  marks_.push_back({backend_.record(), current_});
-  flush();
+  totals();
   running_ = false;
+}
+
+const PhaseTimes& PhaseTimer::totals() {
+  if (running_) {
+    marks_.push_back({backend_.record(), current_});
+    flush();
+  }
+  return totals_;
 }
 
 void PhaseTimer::enter(Phase phase) {
@@ -52,54 +74,80 @@ void PhaseTimer::flush() {
   marks_.resize(1);
 }
 
-ModelScorer::ModelScorer(Backend& backend, LlamaModel& model, KvCache& cache,
-                         LayerObserver* observer, const SamplingParams& sampling, PhaseTimer& timer,
-                         Phase pass_phase)
+ModelScorer::ModelScorer(Backend& backend, LlamaModel& model, std::vector<LaneCache> lanes,
+                         const SamplingParams& sampling, PhaseTimer& timer, Phase pass_phase)
     : backend_(backend),
       model_(model),
-      cache_(cache),
-      observer_(observer),
+      lanes_(std::move(lanes)),
+      of_lanes_(lanes_.size()),
       sampling_(sampling),
       timer_(timer),
-      pass_phase_(pass_phase) {}
-
-// Calls visit(part) of each pass over `tokens` tokens, of which the last `probs` want probs.
-template <class Visit>
-void ModelScorer::for_each_part(std::int64_t tokens, std::int64_t probs, const Visit& visit) const {
-  TF_CHECK(probs >= 1 && probs <= tokens, "{} probs of {} tokens", probs, tokens);
-  for (Part p; p.begin < tokens; p.begin += p.rows) {
-    p.rows = std::min({tokens - p.begin, model_.max_logits(), cache_.max_append()});
-    p.probs = std::clamp<std::int64_t>(p.begin + p.rows - (tokens - probs), 0, p.rows);
-    visit(p);
-  }
+      pass_phase_(pass_phase) {
+  TF_CHECK(!lanes_.empty());
+  parts_.reserve(lanes_.size());
 }
 
-void ModelScorer::feed(std::span<const Token> tokens, TensorView probs) {
+void ModelScorer::feed(std::span<const LaneFeed> feeds) {
   const PhaseTimer::Scope scope(timer_, pass_phase_);
-  std::int64_t done = 0;
-  for_each_part(std::ssize(tokens), probs.shape[0], [&](const Part& p) {
-    const TensorView logits = model_.forward(p.of(tokens), cache_, p.want(), observer_);
-    if (p.probs == 0) return;
+  std::ranges::fill(of_lanes_, LaneFeed{});
+  std::int64_t most = 0;
+  for (const LaneFeed& f : feeds) {
+    const auto n = std::ssize(f.tokens);
+    TF_CHECK(f.probs.shape[0] >= 1 && f.probs.shape[0] <= n, "{} probs of {} tokens",
+             f.probs.shape[0], n);
+    of_lanes_.at(static_cast<std::size_t>(f.lane)) = f;
+    most = std::max(most, n);
+  }
+  const auto feed_pass = [&](const LanePass& pass) {
+    const auto of_pass = std::span<const LaneFeed>(of_lanes_).subspan(
+        static_cast<std::size_t>(pass.first_lane), static_cast<std::size_t>(pass.lanes));
+    parts_.clear();
+    std::int64_t tokens = 0, probs = 0;
+    for (const LaneFeed& f : of_pass) {
+      const Share share = share_of(f.tokens, f.probs.shape[0], pass);
+      const LaneCache& lane = lanes_[static_cast<std::size_t>(pass.first_lane) + parts_.size()];
+      parts_.push_back({share.tokens, lane.cache, lane.observer});
+      tokens = std::max(tokens, std::ssize(share.tokens));
+      probs = std::max(probs, share.probs);
+    }
+    if (tokens == 0) return;
+    const TensorView logits = model_.forward(parts_, want_of(probs));
+    if (probs == 0) return;
     const PhaseTimer::Scope sampling(timer_, Phase::kSampling);
-    backend_.to_probs(logits.rows(logits.shape[0] - p.probs, p.probs), sampling_,
-                      probs.rows(done, p.probs));
-    done += p.probs;
-  });
+    const std::int64_t each = logits.shape[0] / pass.lanes;
+    std::int64_t end = 0;  // of the lane's rows
+    for (const LaneFeed& f : of_pass) {
+      const Share share = share_of(f.tokens, f.probs.shape[0], pass);
+      end += each;
+      if (share.probs == 0) continue;
+      backend_.to_probs(logits.rows(end - share.probs, share.probs), sampling_,
+                        f.probs.rows(share.first_probs, share.probs));
+    }
+  };
+  for_each_lane_pass(lanes(), most, model_.max_logits(), cache(0).max_append(), feed_pass);
 }
 
-void ModelScorer::record_passes(std::span<const Token> tokens, std::int64_t probs) {
-  for_each_part(std::ssize(tokens), probs,
-                [&](const Part& p) { model_.record_pass(p.of(tokens), cache_, p.want()); });
+void ModelScorer::record_passes(std::int64_t tokens, std::int64_t probs) {
+  const std::vector<Token> any(static_cast<std::size_t>(tokens));
+  const auto record = [&](const LanePass& pass) {
+    const Share share = share_of(any, probs, pass);
+    parts_.clear();
+    for (int l = 0; l < pass.lanes; ++l) {
+      parts_.push_back({share.tokens, &cache(pass.first_lane + l)});
+    }
+    model_.record_pass(parts_, want_of(share.probs));
+  };
+  for_each_lane_pass(lanes(), tokens, model_.max_logits(), cache(0).max_append(), record);
 }
 
-void ModelScorer::commit(std::int64_t length) {
+void ModelScorer::commit(int lane, std::int64_t length) {
   const PhaseTimer::Scope scope(timer_, Phase::kCacheUpdate);
-  cache_.commit(length);
+  cache(lane).commit(length);
 }
 
 void Sequence::start(std::int64_t prefix, Token last) {
-  TF_CHECK(scorer_.length() == prefix, "cache holds {} tokens, expected {}", scorer_.length(),
-           prefix);
+  TF_CHECK(scorer_->length(lane_) == prefix, "cache holds {} tokens, expected {}",
+           scorer_->length(lane_), prefix);
   base_ = prefix;
   for (auto* v : {&tokens_, &fed_, &input_}) {
     v->reserve(kReserve);
@@ -123,82 +171,106 @@ void Sequence::drop_stale() {
   const auto stale = std::mismatch(fed_.begin(), fed_.begin() + static_cast<std::ptrdiff_t>(common),
                                    tokens_.begin());
   fed_.erase(stale.first, fed_.end());
-  scorer_.truncate(base_ + static_cast<std::int64_t>(fed_.size()));
+  scorer_->truncate(lane_, base_ + static_cast<std::int64_t>(fed_.size()));
 }
 
 void Sequence::commit(std::int64_t length) {
   drop_stale();
-  const std::int64_t final_length = std::min(length, scorer_.length());
-  scorer_.commit(final_length);
+  const std::int64_t final_length = std::min(length, scorer_->length(lane_));
+  scorer_->commit(lane_, final_length);
   const auto done = static_cast<std::ptrdiff_t>(final_length - base_);
   tokens_.erase(tokens_.begin(), tokens_.begin() + done);
   fed_.erase(fed_.begin(), fed_.begin() + done);
   base_ = final_length;
 }
 
-void Sequence::score(std::span<const Token> guess, TensorView probs) {
+LaneFeed Sequence::score(std::span<const Token> guess, TensorView probs) {
   drop_stale();
   // The distribution after the last token of the sequence is needed, so that token is fed (again).
   const auto keep = std::min(fed_.size(), tokens_.size() - 1);
   fed_.resize(keep);
-  scorer_.truncate(base_ + static_cast<std::int64_t>(keep));
+  scorer_->truncate(lane_, base_ + static_cast<std::int64_t>(keep));
   input_.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(keep), tokens_.end());
   input_.insert(input_.end(), guess.begin(), guess.end());
-  scorer_.feed(input_, probs);
   fed_.insert(fed_.end(), input_.begin(), input_.end());
+  return {lane_, input_, probs};
 }
 
-void Sequence::score_next(Token guess, TensorView probs) {
-  scorer_.feed({&guess, 1}, probs);
+LaneFeed Sequence::score_next(Token guess, TensorView probs) {
+  input_.assign(1, guess);
   fed_.push_back(guess);
-}
-
-void Sequence::record_score(int unfed, int guesses) {
-  TF_CHECK(unfed >= 1 && guesses >= 0, "{} tokens and {} guesses", unfed, guesses);
-  input_.assign(static_cast<std::size_t>(unfed + guesses), tokens_.back());
-  scorer_.record_passes(input_, guesses + 1);
+  return {lane_, input_, probs};
 }
 
 ModelProposer::ModelProposer(Backend& backend, std::unique_ptr<Scorer> scorer, int max_request,
                              Acceptance acceptance, PhaseTimer& timer)
     : backend_(backend),
       scorer_(std::move(scorer)),
-      sequence_(*scorer_),
       acceptance_(acceptance),
       timer_(timer),
-      probs_(make_probs(backend, max_request, scorer_->vocab())) {
-  tokens_.reserve(static_cast<std::size_t>(max_request));
-  origins_.assign(static_cast<std::size_t>(max_request), 0);
-}
-
-void ModelProposer::start(const GenerationStart& s) {
-  key_ = {s.seed, s.prompt, level(), 0};
-  sequence_.start(s.prefix, s.last);
-}
-
-Draft ModelProposer::propose(int n) {
-  ++key_.round;
-  tokens_.clear();
-  for (int i = 0; i < n; ++i) {
-    const TensorView probs = probs_.view().rows(i, 1);
-    if (i == 0) {
-      sequence_.score({}, probs);
-    } else {
-      sequence_.score_next(tokens_.back(), probs);
-    }
-    const PhaseTimer::Scope scope(timer_, Phase::kSampling);
-    const std::int64_t position = sequence_.length() + i;
-    tokens_.push_back(checked(backend_.sample(probs, key_, position, acceptance_), position));
+      probs_(make_probs(backend, std::int64_t{scorer_->lanes()} * max_request, scorer_->vocab())),
+      origins_(static_cast<std::size_t>(max_request), 0) {
+  for (int l = 0; l < lanes(); ++l) {
+    lanes_.push_back({Sequence(*scorer_, l),
+                      probs_.view().rows(std::int64_t{l} * max_request, max_request),
+                      {},
+                      {},
+                      {}});
+    lanes_.back().tokens.reserve(static_cast<std::size_t>(max_request));
   }
-  return {tokens_, {origins_.data(), tokens_.size()}, probs_.view().rows(0, n)};
+  feeds_.reserve(lanes_.size());
+  drafts_.reserve(lanes_.size());
+}
+
+void ModelProposer::start(std::span<const GenerationStart> lanes) {
+  TF_CHECK(lanes.size() == lanes_.size(), "{} of {} lanes", lanes.size(), lanes_.size());
+  for (std::size_t l = 0; l < lanes.size(); ++l) {
+    lanes_[l].key = {lanes[l].seed, lanes[l].prompt, level(), 0};
+    lanes_[l].sequence.start(lanes[l].prefix, lanes[l].last);
+    lanes_[l].failed_at.reset();
+  }
+}
+
+std::span<const Draft> ModelProposer::propose(std::span<const int> lanes, int n) {
+  for (const int l : lanes) {
+    ++lane_at(l).key.round;
+    lane_at(l).tokens.clear();
+  }
+  for (int i = 0; i < n; ++i) {
+    feeds_.clear();
+    for (const int l : lanes) {
+      Lane& lane = lane_at(l);
+      if (lane.failed_at) continue;
+      const TensorView probs = lane.probs.rows(i, 1);
+      feeds_.push_back(i == 0 ? lane.sequence.score({}, probs)
+                              : lane.sequence.score_next(lane.tokens.back(), probs));
+    }
+    scorer_->feed(feeds_);
+    const PhaseTimer::Scope scope(timer_, Phase::kSampling);
+    for (const LaneFeed& f : feeds_) {
+      Lane& lane = lane_at(f.lane);
+      const std::int64_t position = lane.sequence.length() + i;
+      const Token token = backend_.sample(f.probs, lane.key, position, acceptance_);
+      if (token < 0) lane.failed_at = position;
+      lane.tokens.push_back(token);
+    }
+  }
+  drafts_.clear();
+  for (const int l : lanes) {
+    const Lane& lane = lane_at(l);
+    const std::size_t tokens = lane.tokens.size();
+    drafts_.push_back({lane.tokens, std::span(origins_).first(tokens),
+                       lane.probs.rows(0, static_cast<std::int64_t>(tokens)), lane.failed_at});
+  }
+  return drafts_;
 }
 
 // What score_next() feeds is one token, too.
 void ModelProposer::record_passes(int unfed) {
-  for (int fed = 1; fed <= unfed; ++fed) sequence_.record_score(fed, 0);
+  for (int fed = 1; fed <= unfed; ++fed) scorer_->record_passes(fed, 1);
 }
 
-void ModelProposer::append_counters(std::vector<LevelCounters>& /*out*/) const {}
+void ModelProposer::append_counters(int /*lane*/, std::vector<LevelCounters>& /*out*/) const {}
 
 SpeculativeProposer::SpeculativeProposer(Backend& backend, std::unique_ptr<Proposer> inner,
                                          std::unique_ptr<Scorer> verifier, Options options,
@@ -206,87 +278,145 @@ SpeculativeProposer::SpeculativeProposer(Backend& backend, std::unique_ptr<Propo
     : backend_(backend),
       inner_(std::move(inner)),
       verifier_(std::move(verifier)),
-      sequence_(*verifier_),
       options_(std::move(options)),
       max_step_(options_.step),
-      timer_(timer),
-      probs_(make_probs(backend, max_tokens(options_.max_request), verifier_->vocab())) {
-  tokens_.reserve(static_cast<std::size_t>(max_tokens(options_.max_request)));
-  origins_.reserve(tokens_.capacity());
+      timer_(timer) {
+  TF_CHECK(verifier_->lanes() == lanes(), "{} lanes are verified, {} proposed", verifier_->lanes(),
+           lanes());
+  const std::int64_t most = max_tokens(options_.max_request);
+  probs_ = make_probs(backend, lanes() * most, verifier_->vocab());
+  for (int l = 0; l < lanes(); ++l) {
+    Lane& lane = lanes_.emplace_back(
+        Lane{Sequence(*verifier_, l), probs_.view().rows(l * most, most), {}, {}, {}, {}, 0, {}});
+    lane.tokens.reserve(static_cast<std::size_t>(most));
+    lane.origins.reserve(static_cast<std::size_t>(most));
+  }
+  active_.reserve(lanes_.size());
+  feeds_.reserve(lanes_.size());
+  drafts_.reserve(lanes_.size());
 }
 
-void SpeculativeProposer::start(const GenerationStart& s) {
-  key_ = {s.seed, s.prompt, level(), 0};
-  counters_ = {};
-  counters_.name = options_.name;
+void SpeculativeProposer::start(std::span<const GenerationStart> lanes) {
+  inner_->start(lanes);
   // Sized now, so that rounds do not allocate.
   const auto max_tokens = static_cast<std::size_t>(inner_->max_tokens(max_step_));
-  counters_.tested_at.assign(max_tokens, 0);
-  counters_.accepted_at.assign(max_tokens, 0);
-  counters_.histogram.assign(max_tokens + 1, 0);
-  inner_->start(s);
-  sequence_.start(s.prefix, s.last);
+  for (std::size_t l = 0; l < lanes.size(); ++l) {
+    Lane& lane = lanes_[l];
+    lane.key = {lanes[l].seed, lanes[l].prompt, level(), 0};
+    lane.counters = {};
+    lane.counters.name = options_.name;
+    lane.counters.tested_at.assign(max_tokens, 0);
+    lane.counters.accepted_at.assign(max_tokens, 0);
+    lane.counters.histogram.assign(max_tokens + 1, 0);
+    lane.sequence.start(lanes[l].prefix, lanes[l].last);
+    lane.failed_at.reset();
+  }
 }
 
-Draft SpeculativeProposer::propose(int n) {
-  const std::int64_t base = length();
-  tokens_.clear();
-  origins_.clear();
-  while (static_cast<int>(tokens_.size()) < n) {
-    const Draft draft = options_.step > 0 ? inner_->propose(options_.step) : Draft{};
-    const auto proposed = static_cast<std::int64_t>(draft.tokens.size());
+std::span<const Draft> SpeculativeProposer::propose(std::span<const int> lanes, int n) {
+  for (const int l : lanes) {
+    Lane& lane = lane_at(l);
+    lane.base = lane.sequence.length();
+    lane.tokens.clear();
+    lane.origins.clear();
+  }
+  for (;;) {
+    active_.clear();
+    std::ranges::copy_if(lanes, std::back_inserter(active_), [&](int l) {
+      return !lane_at(l).failed_at && std::ssize(lane_at(l).tokens) < n;
+    });
+    if (active_.empty()) break;
+    round(active_);
+  }
+  drafts_.clear();
+  for (const int l : lanes) {
+    const Lane& lane = lane_at(l);
+    truncate(l, lane.base);
+    drafts_.push_back(
+        {lane.tokens, lane.origins, lane.probs.rows(0, std::ssize(lane.tokens)), lane.failed_at});
+  }
+  return drafts_;
+}
+
+// One verification of each of these lanes.
+void SpeculativeProposer::round(std::span<const int> lanes) {
+  const std::span<const Draft> drafts =
+      options_.step > 0 ? inner_->propose(lanes, options_.step) : std::span<const Draft>();
+  const auto draft_of = [&](std::size_t i) { return drafts.empty() ? Draft{} : drafts[i]; };
+  feeds_.clear();
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    Lane& lane = lane_at(lanes[i]);
+    const Draft draft = draft_of(i);
+    lane.failed_at = draft.failed_at;
+    if (lane.failed_at) continue;
     // Probs of tokens that are kept stay where they are: the next round writes behind them.
-    const TensorView p =
-        probs_.view().rows(static_cast<std::int64_t>(tokens_.size()), proposed + 1);
-    sequence_.score(draft.tokens, p);
-    ++key_.round;
+    feeds_.push_back(lane.sequence.score(
+        draft.tokens, lane.probs.rows(std::ssize(lane.tokens), std::ssize(draft.tokens) + 1)));
+    ++lane.key.round;
+  }
+  verifier_->feed(feeds_);
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    Lane& lane = lane_at(lanes[i]);
+    if (lane.failed_at) continue;
+    const Draft draft = draft_of(i);
+    const TensorView p = lane.probs.rows(std::ssize(lane.tokens), std::ssize(draft.tokens) + 1);
     VerifyResult v;
     {
       const PhaseTimer::Scope scope(timer_, Phase::kSampling);
-      v = backend_.verify(p, draft.probs, draft.tokens, key_, length(), options_.rule);
+      v = backend_.verify(p, draft.probs, draft.tokens, lane.key, lane.sequence.length(),
+                          options_.rule);
     }
-    checked(v.next, length() + v.accepted);
-    counters_.add_round(options_.step, proposed, v.accepted);
-    const auto kept = static_cast<std::ptrdiff_t>(v.accepted);
-    const std::size_t first_new = tokens_.size();
-    tokens_.insert(tokens_.end(), draft.tokens.begin(), draft.tokens.begin() + kept);
-    origins_.insert(origins_.end(), draft.origins.begin(), draft.origins.begin() + kept);
-    tokens_.push_back(v.next);
-    origins_.push_back(static_cast<std::uint8_t>(level()));
-    extend(std::span<const Token>(tokens_).subspan(first_new));
-    if (options_.on_round) options_.on_round(v.accepted, v.accepted + (v.accepted < proposed));
+    keep(lanes[i], draft, v);
   }
-  truncate(base);
-  return {tokens_, origins_, probs_.view().rows(0, static_cast<std::int64_t>(tokens_.size()))};
+}
+
+void SpeculativeProposer::keep(int l, const Draft& draft, const VerifyResult& v) {
+  Lane& lane = lane_at(l);
+  if (v.next < 0) {
+    lane.failed_at = lane.sequence.length() + v.accepted;
+    return;
+  }
+  const auto proposed = std::ssize(draft.tokens);
+  lane.counters.add_round(options_.step, proposed, v.accepted);
+  const auto kept = static_cast<std::size_t>(v.accepted), first_new = lane.tokens.size();
+  const auto append = [](auto& to, auto from) { to.insert(to.end(), from.begin(), from.end()); };
+  append(lane.tokens, draft.tokens.first(kept));
+  append(lane.origins, draft.origins.first(kept));
+  lane.tokens.push_back(v.next);
+  lane.origins.push_back(static_cast<std::uint8_t>(level()));
+  extend(l, std::span<const Token>(lane.tokens).subspan(first_new));
+  if (options_.on_round) {
+    options_.on_round(l, v.accepted, v.accepted + (v.accepted < proposed ? 1 : 0));
+  }
 }
 
 void SpeculativeProposer::record_passes(int unfed) {
   const int asked = options_.step, most = asked > 0 ? inner_->max_tokens(asked) : 0;
   if (asked > 0) inner_->record_passes(unfed + 1);
   for (int guesses = asked; guesses <= most; ++guesses) {
-    for (int fed = 1; fed <= unfed; ++fed) sequence_.record_score(fed, guesses);
+    for (int fed = 1; fed <= unfed; ++fed) verifier_->record_passes(fed + guesses, guesses + 1);
   }
 }
 
-void SpeculativeProposer::extend(std::span<const Token> tokens) {
-  sequence_.extend(tokens);
-  inner_->extend(tokens);
+void SpeculativeProposer::extend(int lane, std::span<const Token> tokens) {
+  lane_at(lane).sequence.extend(tokens);
+  inner_->extend(lane, tokens);
 }
 
-void SpeculativeProposer::truncate(std::int64_t length) {
-  sequence_.truncate(length);
-  inner_->truncate(length);
+void SpeculativeProposer::truncate(int lane, std::int64_t length) {
+  lane_at(lane).sequence.truncate(length);
+  inner_->truncate(lane, length);
 }
 
 // The verifier first: a retrieval cache below takes its exact rows from the verifier's full cache.
-void SpeculativeProposer::commit(std::int64_t length) {
-  sequence_.commit(length);
-  inner_->commit(length);
+void SpeculativeProposer::commit(int lane, std::int64_t length) {
+  lane_at(lane).sequence.commit(length);
+  inner_->commit(lane, length);
 }
 
-void SpeculativeProposer::append_counters(std::vector<LevelCounters>& out) const {
-  inner_->append_counters(out);
-  out.push_back(counters_);
+void SpeculativeProposer::append_counters(int lane, std::vector<LevelCounters>& out) const {
+  inner_->append_counters(lane, out);
+  out.push_back(lane_at(lane).counters);
 }
 
 void SpeculativeProposer::set_step(int step) {

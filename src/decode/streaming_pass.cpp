@@ -13,48 +13,54 @@ bool reads_window(Pass pass, const SpeculationOptions& o) {
   return spec_of(pass).net == Net::kDrafter && o.draft_cache == DraftCache::kWindow;
 }
 // The drafter has no layers to share with the target's cache.
-SharedLayers shared_layers(const PassSetup& s) {
+SharedLayers shared_layers(const PassSetup& s, int lane) {
   if (spec_of(s.pass).net == Net::kDrafter) return {};
-  return {&s.context.cache(), s.options.dense_layers};
+  return {&s.context.cache(lane), s.options.dense_layers};
 }
 
 // A model over sinks and its most recent tokens (arXiv 2309.17453).
 class StreamingPass : public PassCache {
  public:
   explicit StreamingPass(const PassSetup& s)
-      : PassCache(s),
-        cache_(s.context.backend(), s.weights.config.layers, s.weights.shape().kv_heads,
-               s.weights.shape().head_dim, budget_of(s.pass, s.options), kStreamingChunk,
-               s.weights.dtype, shared_layers(s)) {}
-  KvCache& cache() override { return cache_; }
-  const StoredCache* small() const override { return &cache_; }
+      : PassCache(s), caches_(make_lanes(s.context.lanes(), [&](int lane, LaneMemory& memory) {
+          return std::make_unique<StreamingCache>(
+              s.context.backend(), s.weights.config.layers, s.weights.shape().kv_heads,
+              s.weights.shape().head_dim, budget_of(s.pass, s.options), kStreamingChunk,
+              s.weights.dtype, shared_layers(s, lane), &memory);
+        })) {}
+  KvCache& cache(int lane) override { return *caches_[static_cast<std::size_t>(lane)]; }
+  const StoredCache* small(int lane) const override {
+    return caches_[static_cast<std::size_t>(lane)].get();
+  }
 
  private:
-  StreamingCache cache_;
+  std::vector<std::unique_ptr<StreamingCache>> caches_;
 };
 
-// A model that reads its most recent tokens anew for every token: --draft-cache window. The cache
-// holds rows during a pass alone.
+// A model that reads its most recent tokens anew for every token: --draft-cache window. The caches
+// hold rows during a pass alone.
 class WindowPass final : public StreamingPass {
  public:
   using StreamingPass::StreamingPass;
   bool is_filled() const override { return false; }
-  void start(std::span<const Token> prefix) override {
-    for (WindowScorer* const scorer : scorers_) scorer->start(prefix);
+  void start(int lane, std::span<const Token> prefix) override {
+    for (WindowScorer* const scorer : scorers_) scorer->start(lane, prefix);
   }
   std::unique_ptr<Scorer> scorer(const MethodSpec& method, int i,
-                                 LayerObserver* /*observer*/) override {
+                                 std::span<LayerObserver* const> observers) override {
     auto scorer = std::make_unique<WindowScorer>(
-        s_.context.backend(), s_.model, cache(), budget_of(s_.pass, s_.options),
-        s_.context.cache().capacity(), s_.options.sampling, s_.timer, method.phase(i));
+        s_.context.backend(), s_.model, lane_caches(observers), budget_of(s_.pass, s_.options),
+        s_.context.cache(0).capacity(), s_.options.sampling, s_.timer, method.phase(i));
     scorers_.push_back(scorer.get());
     return scorer;
   }
   // As many rows as are new: all of them are read anew.
   void run(std::span<const Token> /*tokens*/) override {
-    const std::span<const Token> prompt = s_.context.prompt();
     const auto window = static_cast<std::size_t>(budget_of(s_.pass, s_.options));
-    read_anew(s_.model, cache(), prompt.last(std::min(prompt.size(), window)));
+    for (int l = 0; l < lanes(); ++l) {
+      const std::span<const Token> prompt = s_.context.prompt(l);
+      read_anew(s_.model, cache(l), prompt.last(std::min(prompt.size(), window)));
+    }
   }
 
  private:
@@ -80,7 +86,7 @@ void plan_streaming(PlanSums& sums, Pass pass) {
   const Net net = spec_of(pass).net;
   const LocalShape shape = sums.shape_of(net);
   const std::int64_t rows = budget_of(pass, o) + kStreamingChunk;
-  sums.add(MemTag::kKvStreaming, 2 * sums.kv_bytes(pass, rows));
+  sums.add_of_lanes(MemTag::kKvStreaming, 2 * sums.kv_bytes(pass, rows));
   sums.lease_passes(shape, kStreamingChunk, sums.whole_granules(rows), shape.kv_heads, 0);
   sums.add_small_pass(pass, budget_of(pass, o), kStreamingChunk);
   if (reads_window(pass, o)) {

@@ -11,33 +11,40 @@ namespace triforce {
 // as LlamaModel::forward().
 TensorView read_anew(LlamaModel& model, KvCache& cache, std::span<const Token> tokens);
 
-// A model that reads the last `window` tokens anew for each distribution.
+// A model that reads the last `window` tokens of a lane anew for each distribution.
 class WindowScorer final : public Scorer {
  public:
-  // All outlive the scorer. `cache` has room for `window` tokens and serves nothing else while this
-  // one does; sequences have at most max_tokens.
-  WindowScorer(Backend& backend, LlamaModel& model, KvCache& cache, std::int64_t window,
-               std::int64_t max_tokens, const SamplingParams& sampling, PhaseTimer& timer,
-               Phase pass_phase);
-  // The sequence is `prefix` from now on.
-  void start(std::span<const Token> prefix);
-  std::int64_t length() const override { return static_cast<std::int64_t>(tokens_.size()); }
-  void feed(std::span<const Token> tokens, TensorView probs) override;
+  // All outlive the scorer. Caches have room for `window` tokens and serve nothing else while this
+  // one does, and nothing observes their passes; sequences have at most max_tokens.
+  WindowScorer(Backend& backend, LlamaModel& model, std::span<const LaneCache> lanes,
+               std::int64_t window, std::int64_t max_tokens, const SamplingParams& sampling,
+               PhaseTimer& timer, Phase pass_phase);
+  // The lane's sequence is `prefix` from now on.
+  void start(int lane, std::span<const Token> prefix);
+  int lanes() const override { return static_cast<int>(lanes_.size()); }
+  std::int64_t length(int lane) const override { return std::ssize(lane_at(lane).tokens); }
+  // One lane after the other: what they read is long, and no pass for single tokens.
+  void feed(std::span<const LaneFeed> feeds) override;
   // Those of any sequence from here on: what is read depends on its length alone.
-  void record_passes(std::span<const Token> tokens, std::int64_t probs) override;
-  void truncate(std::int64_t length) override;
-  void commit(std::int64_t /*length*/) override {}
+  void record_passes(std::int64_t tokens, std::int64_t probs) override;
+  void truncate(int lane, std::int64_t length) override;
+  void commit(int /*lane*/, std::int64_t /*length*/) override {}
   std::int64_t vocab() const override { return model_.config().vocab; }
 
  private:
+  struct Lane {
+    KvCache* cache = nullptr;
+    std::vector<Token> tokens;
+  };
+  const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
+
   Backend& backend_;
   LlamaModel& model_;
-  KvCache& cache_;
+  std::vector<Lane> lanes_;
   std::size_t window_, max_tokens_;
   SamplingParams sampling_;
   PhaseTimer& timer_;
   Phase pass_phase_;
-  std::vector<Token> tokens_;
 };
 
 }  // namespace triforce

@@ -49,17 +49,20 @@ bool Measurement::stopped() {
   return state_.stopped || state_.timed_out;
 }
 
-bool Measurement::prefill(int prompt, SharedPrefill& target) {
-  const auto& tokens = in_.workload.prompts[static_cast<std::size_t>(prompt)];
+bool Measurement::prefill(int first, SharedPrefill& target) {
+  std::vector<PromptTokens> prompts;
+  for_each_lane(first, [&](int /*lane*/, int prompt) {
+    prompts.emplace_back(in_.workload.prompts[static_cast<std::size_t>(prompt)]);
+  });
   const PrefillProgress progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
-    observer_.on_prefill(prompt, static_cast<int>(in_.workload.prompts.size()), pass, done, total);
+    observer_.on_prefill(first, static_cast<int>(in_.workload.prompts.size()), pass, done, total);
   };
   const StopRequested stop = [this] { return stopped(); };
   PrefillMetrics metrics;
   const bool done = guarded(nullptr, [&] {
     if (!target.done) {
       const auto begin = Clock::now();
-      target.done = engine_->prefill_context(tokens, progress, stop);
+      target.done = engine_->prefill_context(prompts, progress, stop);
       const std::chrono::duration<double, std::milli> taken = Clock::now() - begin;
       if (target.done && !target.ms) target.ms = taken.count();
     }
@@ -68,83 +71,118 @@ bool Measurement::prefill(int prompt, SharedPrefill& target) {
     metrics.fill_ms[kFullPass] = target.ms.value_or(0);
   });
   if (!done || metrics.interrupted) return false;
-  state_.prefills.push_back(metrics);
+  state_.prefills.insert(state_.prefills.end(), prompts.size(), metrics);
   return true;
 }
 
-// What --record asks for of the moment after the prompt.
-bool Measurement::record(int prompt) {
+// What --record asks for of the moment after the prompts.
+bool Measurement::record(int first) {
   if (!c_.record.chunks && !c_.record.probs) return true;
-  AfterPrompt after;
-  after.prompt = prompt;
-  const bool done = guarded(nullptr, [&] {
-    if (c_.record.chunks) {
-      const auto layers = engine_->selected_chunks();
-      if (!layers.empty()) after.chunks.emplace();
-      for (const auto& ids : layers) {
-        after.chunks->push_back(rows_of(ids, in_.machine.target->config.kv_heads));
+  return guarded(nullptr, [&] {
+    for_each_lane(first, [&](int lane, int prompt) {
+      AfterPrompt after;
+      after.prompt = prompt;
+      if (c_.record.chunks) {
+        const auto layers = engine_->selected_chunks(lane);
+        if (!layers.empty()) after.chunks.emplace();
+        for (const auto& ids : layers) {
+          after.chunks->push_back(rows_of(ids, in_.machine.target->config.kv_heads));
+        }
       }
-    }
-    if (c_.record.probs) {
-      top_of(engine_->probs_after_prompt(), kRecordedProbs, after.top_tokens.emplace(),
-             after.top_probs.emplace());
-    }
+      if (c_.record.probs) {
+        top_of(engine_->probs_after_prompt(lane), kRecordedProbs, after.top_tokens.emplace(),
+               after.top_probs.emplace());
+      }
+      state_.after_prompts.push_back(std::move(after));
+    });
   });
-  if (done) state_.after_prompts.push_back(std::move(after));
-  return done;
 }
 
-// Whether it was generated to its end.
-bool Measurement::generate_now(const MethodState& m, const TokenCallback& on_tokens,
-                               MeasuredRun& run) {
+// Whether they were generated to their end, but for lanes that failed.
+bool Measurement::generate_now(MethodState& m, const TokenCallback& on_tokens,
+                               std::vector<MeasuredRun>& runs) {
   engine_->set_gammas(m.gammas);
-  const bool later_warmup = run.warmup && run.prompt > 0;
+  const MeasuredRun& first = runs.front();
+  const bool later_warmup = first.warmup && first.prompt > 0;
   const std::int64_t tokens =
       later_warmup ? std::min<std::int64_t>(c_.gen_len, kLaterWarmupTokens) : c_.gen_len;
-  run.metrics =
-      engine_->generate(m.method->method, tokens, run.seed, static_cast<std::uint32_t>(run.prompt),
-                        on_tokens, [this] { return stopped(); });
-  if (run.metrics.interrupted) return false;
-  if (shared_ != nullptr && m.method->is_baseline()) {
-    shared_->add(c_.speculation, run, make_run_id(*state_.context, state_.salt));
+  std::vector<RunMetrics> lanes = engine_->generate(m.method->method, tokens, first.seed,
+                                                    static_cast<std::uint32_t>(first.prompt),
+                                                    on_tokens, [this] { return stopped(); });
+  if (std::ranges::any_of(lanes, &RunMetrics::interrupted)) return false;
+  for (std::size_t l = 0; l < lanes.size(); ++l) runs[l].metrics = std::move(lanes[l]);
+  for (const MeasuredRun& run : runs) {
+    if (!run.metrics.failed_at) continue;
+    fail(&m, CaseStatus::kError, ExitCode::kNumeric,
+         fmt::format("prompt {}: {}", run.prompt, not_finite(*run.metrics.failed_at)));
+    break;
+  }
+  std::erase_if(runs, [](const MeasuredRun& r) { return r.metrics.failed_at.has_value(); });
+  if (shared_ != nullptr && m.method->is_baseline() && !m.failed) {
+    for (const MeasuredRun& run : runs) {
+      shared_->add(c_.speculation, run, make_run_id(*state_.context, state_.salt));
+    }
   }
   return true;
 }
 
-// Whether another measurement has generated it.
-bool Measurement::take_baseline(MeasuredRun& run) const {
+// Whether another measurement has generated all of them.
+bool Measurement::take_baselines(std::vector<MeasuredRun>& runs) const {
   if (shared_ == nullptr) return false;
-  const MeasuredRun* known = shared_->find(c_.speculation, run.prompt, run.repetition, run.warmup);
-  if (known != nullptr) run = *known;
-  return known != nullptr;
+  std::vector<MeasuredRun> known;
+  for (const MeasuredRun& run : runs) {
+    const MeasuredRun* of = shared_->find(c_.speculation, run.prompt, run.repetition, run.warmup);
+    if (of == nullptr) return false;
+    known.push_back(*of);
+  }
+  runs = std::move(known);
+  return true;
 }
 
-void Measurement::generate(MethodState& m, int prompt, int repetition, bool warmup) {
+// The generations of a batch, without metrics.
+std::vector<MeasuredRun> Measurement::new_runs(int first, int repetition, bool warmup) const {
+  std::vector<MeasuredRun> runs;
+  for_each_lane(first, [&](int /*lane*/, int prompt) {
+    runs.push_back({prompt,
+                    repetition,
+                    warmup,
+                    c_.seed + static_cast<std::uint64_t>(warmup ? 0 : repetition),
+                    {},
+                    {}});
+  });
+  return runs;
+}
+
+void Measurement::generate(MethodState& m, int first, int repetition, bool warmup) {
   if (m.failed || stopped()) return;
-  const bool shown_by_warmup = c_.warmup > 0 && prompt == 0;
-  const bool first = repetition == 0 && warmup == shown_by_warmup;
-  observer_.on_generation(m.method->method, prompt, repetition, warmup, index_++, total_);
+  const bool shown_by_warmup = c_.warmup > 0 && first == 0;
+  const bool shown = repetition == 0 && warmup == shown_by_warmup;
+  observer_.on_generation(m.method->method, first, repetition, warmup, index_++, total_);
   TokenCallback on_tokens;
-  if (warmup && first) {
-    on_tokens = [&](std::span<const Token> tokens, std::span<const std::uint8_t> origins) {
-      observer_.on_tokens(m.method->method, tokens, origins);
+  if (warmup && shown) {
+    on_tokens = [&](int lane, std::span<const Token> tokens,
+                    std::span<const std::uint8_t> origins) {
+      if (lane == 0) observer_.on_tokens(m.method->method, first, tokens, origins);
     };
   }
-  MeasuredRun run{prompt, repetition,
-                  warmup, c_.seed + static_cast<std::uint64_t>(warmup ? 0 : repetition),
-                  {},     {}};
-  const bool taken = m.method->is_baseline() && take_baseline(run);
+  std::vector<MeasuredRun> runs = new_runs(first, repetition, warmup);
+  const bool taken = m.method->is_baseline() && take_baselines(runs);
   bool done = taken;
-  if (!taken) guarded(&m, [&] { done = generate_now(m, on_tokens, run); });
+  if (!taken) guarded(&m, [&] { done = generate_now(m, on_tokens, runs); });
   if (!done) return;
-  if (!warmup) {
-    const auto tokens = static_cast<double>(run.metrics.tokens.size());
-    observer_.on_timed(m.method->method, run.metrics.decode_ms / tokens);
+  double ms = 0, tokens = 0;
+  for (const MeasuredRun& run : runs) {
+    ms = std::max(ms, run.metrics.decode_ms);
+    tokens += static_cast<double>(run.metrics.tokens.size());
+    const bool told = warmup && !taken && run.prompt == first;
+    if (shown && !told) {
+      observer_.on_tokens(m.method->method, run.prompt, run.metrics.tokens, run.metrics.origins);
+    }
   }
-  if (first && (taken || !warmup)) {
-    observer_.on_tokens(m.method->method, run.metrics.tokens, run.metrics.origins);
+  if (!warmup && tokens > 0) {
+    observer_.on_timed(m.method->method, ms * static_cast<double>(runs.size()) / tokens);
   }
-  m.runs.push_back(std::move(run));
+  std::ranges::move(runs, std::back_inserter(m.runs));
 }
 
 // Single passes on the first prompt, for the prediction beside each speedup.
@@ -159,7 +197,8 @@ void Measurement::measure_steps() {
       of.insert({1, asked + 1});
       if (l == 0) continue;
       // The level below may hand over more than it was asked for.
-      of.insert(std::min(asked + m.method->step(l - 1, m.gammas) + 1, max_exact_rows(m.gammas)));
+      of.insert(std::min(asked + m.method->step(l - 1, m.gammas) + 1,
+                         max_exact_rows(m.gammas, c_.batch)));
     }
   }
   for (const PassSpec& p : kPassTable) {
@@ -170,13 +209,13 @@ void Measurement::measure_steps() {
   }
 }
 
-void Measurement::warm_up(int prompt) {
+void Measurement::warm_up(int first) {
   for (int w = 0; w < c_.warmup; ++w) {
     for (const std::size_t m : interleaved_order(state_.methods.size(), w)) {
-      generate(state_.methods[m], prompt, w, true);
+      generate(state_.methods[m], first, w, true);
     }
   }
-  if (prompt > 0) return;
+  if (first > 0) return;
   const auto speculates = [](const MethodState& m) { return m.method->speculates(); };
   if (std::ranges::none_of(state_.methods, speculates)) return;
   guarded(nullptr, [&] { measure_steps(); });
@@ -195,8 +234,8 @@ void Measurement::pause() {
   if (in_.hooks.load != nullptr) in_.hooks.load->pause();
 }
 
-// For a stream that left the baseline's on this prompt: was it a close call?
-void Measurement::measure_margins(int prompt) {
+// For a stream that left the baseline's on one of these prompts: was it a close call?
+void Measurement::measure_margins(int first) {
   const MethodState* base = state_.baseline();
   if (base == nullptr) return;
   for (MethodState& m : state_.methods) {
@@ -204,10 +243,11 @@ void Measurement::measure_margins(int prompt) {
     const auto found =
         compare_streams(&base->runs, m.runs, lossless_mode(c_.speculation, *m.method))
             .first_divergence;
-    if (!found || found->prompt != prompt) continue;
-    const MeasuredRun* run = find_timed(base->runs, prompt, found->repetition);
+    if (!found || found->prompt < first || found->prompt >= first + c_.batch) continue;
+    const MeasuredRun* run = find_timed(base->runs, found->prompt, found->repetition);
     guarded(&m, [&] {
       m.top2_margin = engine_->top2_margin(
+          found->prompt - first,
           std::span(run->metrics.tokens).first(static_cast<std::size_t>(found->position)));
     });
   }
@@ -216,7 +256,8 @@ void Measurement::measure_margins(int prompt) {
 bool Measurement::open() {
   if (engine_) return true;
   return guarded(nullptr, [&] {
-    const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods, in_.machine.homes};
+    const RunShape shape{state_.longest_prompt, c_.gen_len, c_.methods, in_.machine.homes,
+                         c_.batch};
     engine_ = in_.machine.make_engine ? in_.machine.make_engine(shape)
                                       : make_engine(*in_.machine.backend, *in_.machine.target,
                                                     in_.machine.draft, c_.speculation, shape);
@@ -224,9 +265,9 @@ bool Measurement::open() {
   });
 }
 
-void Measurement::repeat(int prompt, int repetition) {
+void Measurement::repeat(int first, int repetition) {
   for (const std::size_t m : interleaved_order(state_.methods.size(), repetition)) {
-    generate(state_.methods[m], prompt, repetition, false);
+    generate(state_.methods[m], first, repetition, false);
   }
   observer_.on_repetition([this] { return result(false); });
 }
@@ -239,58 +280,58 @@ bool Measurement::noisy() {
 
 // In a process that goes on at a later prompt: kernels and weights are cold, and the warm-up of the
 // first prompt was another process's.
-void Measurement::warm_up_again(int prompt) {
+void Measurement::warm_up_again(int first) {
   for (int w = 0; w < c_.warmup; ++w) {
     for (const std::size_t i : interleaved_order(state_.methods.size(), w)) {
       MethodState& m = state_.methods[i];
-      MeasuredRun run;
-      run.prompt = prompt;
-      const bool taken = m.method->is_baseline() && take_baseline(run);
+      std::vector<MeasuredRun> runs = new_runs(first, 0, false);
+      const bool taken = m.method->is_baseline() && take_baselines(runs);
       if (m.failed || taken || stopped()) continue;
       guarded(&m, [&] {
         engine_->set_gammas(m.gammas);
-        engine_->generate(m.method->method, c_.gen_len, c_.seed, static_cast<std::uint32_t>(prompt),
+        engine_->generate(m.method->method, c_.gen_len, c_.seed, static_cast<std::uint32_t>(first),
                           {}, [this] { return stopped(); });
       });
     }
   }
 }
 
-// Whether all was generated on this prompt that was asked for.
-bool Measurement::has_all(int prompt) const {
+// Whether all was generated on the prompts of this batch that was asked for.
+bool Measurement::has_all(int first) const {
   return std::ranges::all_of(state_.methods, [&](const MethodState& m) {
-    const auto timed = std::ranges::count_if(
-        m.runs, [&](const MeasuredRun& r) { return !r.warmup && r.prompt == prompt; });
-    return !m.failed && timed >= c_.repetitions;
+    const auto timed = std::ranges::count_if(m.runs, [&](const MeasuredRun& r) {
+      return !r.warmup && r.prompt >= first && r.prompt < first + c_.batch;
+    });
+    return !m.failed && timed >= std::int64_t{c_.batch} * c_.repetitions;
   });
 }
 
-// Whether the prompt has ended for all methods.
-bool Measurement::measure_open(int prompt, SharedPrefill& target) {
-  if (!prefill(prompt, target) || !record(prompt)) return false;
-  if (!warmed_ && restored_ > 0) warm_up_again(prompt);
+// Whether the batch has ended for all methods.
+bool Measurement::measure_open(int first, SharedPrefill& target) {
+  if (!prefill(first, target) || !record(first)) return false;
+  if (!warmed_ && restored_ > 0) warm_up_again(first);
   warmed_ = true;
-  if (prompt == 0 || shared_ != nullptr) warm_up(prompt);
-  for (int r = 0; r < c_.repetitions && !stopped(); ++r) repeat(prompt, r);
-  bool whole = has_all(prompt);
+  if (first == 0 || shared_ != nullptr) warm_up(first);
+  for (int r = 0; r < c_.repetitions && !stopped(); ++r) repeat(first, r);
+  bool whole = has_all(first);
   for (int r = c_.repetitions; noisy() && r < kMaxNoiseFactor * c_.repetitions; ++r) {
     whole = whole && !stopped();
     if (!whole) break;
     total_ += std::ssize(state_.methods);
-    repeat(prompt, r);
+    repeat(first, r);
   }
-  measure_margins(prompt);
+  measure_margins(first);
   return whole;
 }
 
-void Measurement::measure_prompt(int prompt, SharedPrefill& target) {
-  if (prompt < restored_) return;
+void Measurement::measure_batch(int first, SharedPrefill& target) {
+  if (first < restored_) return;
   resume();
   const bool failed = std::ranges::all_of(
       state_.methods, [](const MethodState& m) { return m.failed.has_value(); });
-  const bool whole = !failed && !stopped() && open() && measure_open(prompt, target);
+  const bool whole = !failed && !stopped() && open() && measure_open(first, target);
   pause();
-  if (whole && state_.first_error == ExitCode::kOk) finish_prompt(prompt);
+  if (whole && state_.first_error == ExitCode::kOk) finish_batch(first);
 }
 
 namespace {
@@ -319,6 +360,7 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
   for (const MeasureInput& input : inputs) {
     TF_CHECK(input.workload.prompts.size() == inputs.front().workload.prompts.size());
     TF_CHECK(inputs.size() == 1 || input.hooks.shares_context);
+    TF_CHECK(input.facts.config->batch == inputs.front().facts.config->batch);
     measurements.emplace_back(input, input.hooks.shares_context ? &shared : nullptr);
   }
   const auto device_failed = [&] {
@@ -334,13 +376,13 @@ std::vector<RunResult> run_measurements(std::span<const MeasureInput> inputs) {
     }
   }
   const auto prompts = static_cast<int>(inputs.front().workload.prompts.size());
-  for (int p = 0; p < prompts && !device_failed(); ++p) {
+  for (int p = 0; p < prompts && !device_failed(); p += inputs.front().facts.config->batch) {
     SharedPrefill target;
     for (const Measurement& m : measurements) {
       if (!target.ms) target.ms = m.recorded_prefill_ms(p);
     }
     for (Measurement& m : measurements) {
-      if (!device_failed()) m.measure_prompt(p, target);
+      if (!device_failed()) m.measure_batch(p, target);
     }
   }
   for (Measurement& m : measurements) m.close();

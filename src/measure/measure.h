@@ -42,9 +42,9 @@ class MeasureObserver {
                              std::int64_t /*index*/, std::int64_t /*total*/) {}
   // A timed generation took so long.
   virtual void on_timed(Method /*method*/, double /*ms_per_token*/) {}
-  // Tokens of the first generation of each method on each prompt: as they become final in a
-  // warm-up, all at once after a timed repetition.
-  virtual void on_tokens(Method /*method*/, std::span<const Token> /*tokens*/,
+  // Tokens of the first generation of each method on each prompt: as they become final in a warm-up
+  // of the first prompt of a batch, else all at once after it.
+  virtual void on_tokens(Method /*method*/, int /*prompt*/, std::span<const Token> /*tokens*/,
                          std::span<const std::uint8_t> /*origins*/) {}
   // After every repetition: `interim` builds what would be the result if the run ended now, which
   // takes its time.

@@ -60,16 +60,18 @@ std::optional<PhaseTimes> phases_per_round(const MethodSpec& method,
 std::vector<double> preparation_ms(const MethodSpec& method,
                                    const std::vector<PrefillMetrics>& prefills);
 // prefill_ms and the like are left to the caller. `preparation`: as above; whole generations are of
-// the prompts that it has. `bytes_of`: what a run had to read, for the noise.
+// the prompts that it has. `bytes_of`: what a run had to read, for the noise. `batch`: prompts that
+// were decoded together; intervals are over these, since they share their passes.
 Timing make_timing(const std::vector<MeasuredRun>& runs, const std::vector<double>& preparation,
-                   const std::function<double(const RunMetrics&)>& bytes_of);
+                   const std::function<double(const RunMetrics&)>& bytes_of, int batch = 1);
 // A method's runs and what it took before them, by prompt, ms.
 struct PreparedRuns {
   std::span<const MeasuredRun> runs;
   std::vector<double> preparation;
 };
 // Over the (prompt, repetition) pairs that both have. nullopt: no such pair.
-std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const PreparedRuns& other);
+std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const PreparedRuns& other,
+                                    int batch = 1);
 
 // Of the first `asked` tokens of each prompt's answer those that timed generations have at their
 // place; nullopt: there are no answers, or no such generations.

@@ -73,7 +73,7 @@ class CaseBuilder {
       }
       return sum;
     };
-    c.timing = make_timing(m.runs, preparation_ms(*m.method, s_.prefills), bytes_of);
+    c.timing = make_timing(m.runs, preparation_ms(*m.method, s_.prefills), bytes_of, c_.batch);
     fill_prefill(c);
     c.phases_ms_per_round = phases_per_round(*m.method, m.runs);
     c.traffic = make_traffic(*m.method, m.runs, bytes, context, context_);
@@ -116,7 +116,7 @@ class CaseBuilder {
       c.lossless.equal_tokens = equal_tokens(base->runs, m.runs);
     }
     c.speedup = make_speedup({base->runs, preparation_ms(*base->method, s_.prefills)},
-                             {m.runs, preparation_ms(*m.method, s_.prefills)});
+                             {m.runs, preparation_ms(*m.method, s_.prefills)}, c_.batch);
     if (!c.speedup) return;
     const auto predicted =
         predicted_ms_per_token(*m.method, s_.steps, alphas_of(merged_levels(m.runs)), m.gammas);

@@ -12,7 +12,8 @@ void Measurement::tune_open(const std::vector<Token>& tokens, bool last, SharedP
     const auto progress = [&](Pass pass, std::int64_t done, std::int64_t total) {
       observer_.on_prefill(tuned_, kTuningPrompts, pass, done, total);
     };
-    if (!engine_->prefill_context(tokens, progress, [this] { return stopped(); })) return;
+    const std::vector<PromptTokens> lanes(static_cast<std::size_t>(c_.batch), tokens);
+    if (!engine_->prefill_context(lanes, progress, [this] { return stopped(); })) return;
     target.done = true;
     target.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   }
@@ -42,11 +43,14 @@ void Measurement::restore() {
       !can_go_on(records.front().start->context, in_.facts.context)) {
     return;
   }
-  for (const PromptRecord& record : records) add_record(state_, record);
-  restored_ = static_cast<int>(records.size());
-  spent_s_ = records.back().spent_s;
-  gpu_before_ = records.back().gpu;
-  if (in_.hooks.load != nullptr) in_.hooks.load->restore(records.back().load);
+  const auto batch = static_cast<std::size_t>(c_.batch);
+  const auto whole = records.first(records.size() / batch * batch);
+  if (whole.empty()) return;
+  for (const PromptRecord& record : whole) add_record(state_, record);
+  restored_ = static_cast<int>(whole.size());
+  spent_s_ = whole.back().spent_s;
+  gpu_before_ = whole.back().gpu;
+  if (in_.hooks.load != nullptr) in_.hooks.load->restore(whole.back().load);
   for (const MethodState& m : state_.methods) {
     index_ += std::ssize(m.runs);
     for (const MeasuredRun& run : m.runs) {
@@ -63,16 +67,20 @@ std::optional<double> Measurement::recorded_prefill_ms(int prompt) const {
   return state_.prefills[static_cast<std::size_t>(prompt)].fill_ms[kFullPass];
 }
 
-// What a record holds is what every result is made of, whether it was read or has just been made.
-void Measurement::finish_prompt(int prompt) {
-  PromptRecord record = cut_record(state_, prompt);
-  record.part = part_;
-  record.part_read_gbs = in_.facts.context.measured_read_gbs;
-  record.spent_s = spent_s_;
-  if (in_.hooks.load != nullptr) record.load = in_.hooks.load->watched_so_far();
-  if (in_.hooks.monitor != nullptr) record.gpu = merged(gpu_before_, in_.hooks.monitor->observed());
-  if (in_.hooks.on_prompt) in_.hooks.on_prompt(record);
-  add_record(state_, std::move(record));
+// What records hold is what every result is made of, whether it was read or has just been made.
+void Measurement::finish_batch(int first) {
+  std::vector<PromptRecord> records = cut_records(state_, first);
+  for (PromptRecord& record : records) {
+    record.part = part_;
+    record.part_read_gbs = in_.facts.context.measured_read_gbs;
+    record.spent_s = spent_s_;
+    if (in_.hooks.load != nullptr) record.load = in_.hooks.load->watched_so_far();
+    if (in_.hooks.monitor != nullptr) {
+      record.gpu = merged(gpu_before_, in_.hooks.monitor->observed());
+    }
+    if (in_.hooks.on_prompt) in_.hooks.on_prompt(record);
+    add_record(state_, std::move(record));
+  }
 }
 
 bool Measurement::complete() const {

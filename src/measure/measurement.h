@@ -14,10 +14,10 @@
 
 namespace triforce {
 
-// The target's prefill of a prompt, which the cases that share a context have in common.
+// The target's prefill of a batch, which the cases that share a context have in common.
 struct SharedPrefill {
   bool done = false;
-  std::optional<double> ms;  // that it took, now or where a record of the prompt says so
+  std::optional<double> ms;  // that it took, now or where a record says so
 };
 
 class Measurement {
@@ -44,9 +44,11 @@ class Measurement {
     }
     state_.salt = part_ = fmt::format("{}", Clock::now().time_since_epoch().count());
     state_.context = in_.facts.context;
-    const auto prompts = static_cast<std::int64_t>(in_.workload.prompts.size());
-    total_ = static_cast<std::int64_t>(state_.methods.size()) *
-             (c_.warmup * (shared_ != nullptr ? prompts : 1) + prompts * c_.repetitions);
+    const std::int64_t batches = std::ssize(in_.workload.prompts) / c_.batch;
+    TF_CHECK(batches * c_.batch == std::ssize(in_.workload.prompts), "{} prompts in batches of {}",
+             in_.workload.prompts.size(), c_.batch);
+    total_ = std::ssize(state_.methods) *
+             (c_.warmup * (shared_ != nullptr ? batches : 1) + batches * c_.repetitions);
     restore();
     if (!c_.tuned() || restored_ > 0) return;
     tuner_.emplace(c_, state_.longest_prompt, !in_.workload.tuning_prompts.empty(),
@@ -61,8 +63,8 @@ class Measurement {
 
   // Each tuning prompt in order, before all others.
   void tune(const std::vector<Token>& tokens, bool last, SharedPrefill& target);
-  // Each prompt in order; nothing is done for one that has a record.
-  void measure_prompt(int prompt, SharedPrefill& target);
+  // Each batch in order, from its first prompt on; nothing is done for one that has records.
+  void measure_batch(int first, SharedPrefill& target);
   // How long the target's prefill of that prompt took, if a record says so.
   std::optional<double> recorded_prefill_ms(int prompt) const;
   bool device_failed() const { return state_.first_error == ExitCode::kDevice; }
@@ -74,25 +76,31 @@ class Measurement {
   void set_read_bandwidth(double gbs) { state_.read_gbs_after = gbs; }
 
  private:
+  // visit(lane, prompt) of the batch whose first prompt is `first`.
+  template <class Visit>
+  void for_each_lane(int first, const Visit& visit) const {
+    for (int l = 0; l < c_.batch; ++l) visit(l, first + l);
+  }
   void restore();
-  void finish_prompt(int prompt);
+  void finish_batch(int first);
   void resume();
   bool open();
-  bool measure_open(int prompt, SharedPrefill& target);
-  void warm_up_again(int prompt);
-  bool has_all(int prompt) const;
-  void repeat(int prompt, int repetition);
+  bool measure_open(int first, SharedPrefill& target);
+  void warm_up_again(int first);
+  bool has_all(int first) const;
+  void repeat(int first, int repetition);
   void pause();
   bool noisy();
-  bool prefill(int prompt, SharedPrefill& target);
-  bool record(int prompt);
-  void warm_up(int prompt);
+  bool prefill(int first, SharedPrefill& target);
+  bool record(int first);
+  void warm_up(int first);
   void tune_open(const std::vector<Token>& tokens, bool last, SharedPrefill& target);
   void measure_steps();
-  void measure_margins(int prompt);
-  void generate(MethodState& m, int prompt, int repetition, bool warmup);
-  bool generate_now(const MethodState& m, const TokenCallback& on_tokens, MeasuredRun& run);
-  bool take_baseline(MeasuredRun& run) const;
+  void measure_margins(int first);
+  std::vector<MeasuredRun> new_runs(int first, int repetition, bool warmup) const;
+  void generate(MethodState& m, int first, int repetition, bool warmup);
+  bool generate_now(MethodState& m, const TokenCallback& on_tokens, std::vector<MeasuredRun>& runs);
+  bool take_baselines(std::vector<MeasuredRun>& runs) const;
   // Whether a stop was requested or the time is up; remembered.
   bool stopped();
   void fail(MethodState* method, CaseStatus status, ExitCode code, const std::string& reason);

@@ -48,25 +48,32 @@ bool same_split(const std::optional<HybridSplit>& a, const std::optional<HybridS
 
 }  // namespace
 
-PromptRecord cut_record(MeasurementState& state, int prompt) {
-  PromptRecord record;
-  record.prompt = prompt;
-  if (prompt == 0) record.start = start_of(state);
-  record.prefill = state.prefills.back();
-  state.prefills.pop_back();
-  if (!state.after_prompts.empty() && state.after_prompts.back().prompt == prompt) {
-    record.after = std::move(state.after_prompts.back());
-    state.after_prompts.pop_back();
+std::vector<PromptRecord> cut_records(MeasurementState& state, int first) {
+  std::vector<PromptRecord> records;
+  for (auto p = static_cast<std::size_t>(first); p < state.prefills.size(); ++p) {
+    PromptRecord& record = records.emplace_back();
+    record.prompt = static_cast<int>(p);
+    if (p == 0) record.start = start_of(state);
+    record.prefill = state.prefills[p];
+    for (const MethodState& m : state.methods) record.methods.push_back({{}, m.top2_margin});
   }
-  for (MethodState& m : state.methods) {
-    MethodRecord& of = record.methods.emplace_back();
-    const auto first =
-        std::ranges::find_if(m.runs, [&](const MeasuredRun& r) { return r.prompt == prompt; });
-    of.runs.assign(std::make_move_iterator(first), std::make_move_iterator(m.runs.end()));
-    m.runs.erase(first, m.runs.end());
-    of.top2_margin = m.top2_margin;
+  state.prefills.resize(static_cast<std::size_t>(first));
+  const auto record_of = [&](int prompt) -> PromptRecord& {
+    return records.at(static_cast<std::size_t>(prompt - first));
+  };
+  const auto is_cut = [&](const auto& of) { return of.prompt >= first; };
+  for (AfterPrompt& after : state.after_prompts) {
+    if (is_cut(after)) record_of(after.prompt).after = std::move(after);
   }
-  return record;
+  std::erase_if(state.after_prompts, is_cut);
+  for (std::size_t i = 0; i < state.methods.size(); ++i) {
+    std::vector<MeasuredRun>& runs = state.methods[i].runs;
+    for (MeasuredRun& run : runs) {
+      if (is_cut(run)) record_of(run.prompt).methods[i].runs.push_back(std::move(run));
+    }
+    std::erase_if(runs, is_cut);
+  }
+  return records;
 }
 
 void add_record(MeasurementState& state, PromptRecord record) {

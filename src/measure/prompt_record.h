@@ -143,9 +143,9 @@ void fields(auto& v, PromptRecord& r) {
 struct MeasurementState;
 // Adds what a prompt gave to the state of its case, whose methods are those of the record.
 void add_record(MeasurementState& state, PromptRecord record);
-// Takes what prompt `prompt`, the last one, gave out of the state. What is of the process is left
-// to the caller.
-PromptRecord cut_record(MeasurementState& state, int prompt);
+// Takes what the prompts from `first` on gave out of the state. What is of the process is left to
+// the caller.
+std::vector<PromptRecord> cut_records(MeasurementState& state, int first);
 
 // Whether these are the records of the first prompts of a case of so many methods.
 bool are_whole(std::span<const PromptRecord> records, std::size_t methods);

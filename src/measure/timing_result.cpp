@@ -35,9 +35,10 @@ std::optional<double> fraction(double achieved, const std::optional<double>& mea
   return measured && *measured > 0 ? std::optional(achieved / *measured) : std::nullopt;
 }
 
-Sample to_sample(const MeasuredRun& r) {
+Sample to_sample(const MeasuredRun& r, int batch) {
   Sample s;
   s.prompt = r.prompt;
+  if (batch > 1) s.batch = r.prompt / batch;
   s.repetition = r.repetition;
   s.warmup = r.warmup;
   s.seed = r.seed;
@@ -85,21 +86,22 @@ std::vector<double> preparation_ms(const MethodSpec& method,
 }
 
 Timing make_timing(const std::vector<MeasuredRun>& runs, const std::vector<double>& preparation,
-                   const std::function<double(const RunMetrics&)>& bytes_of) {
+                   const std::function<double(const RunMetrics&)>& bytes_of, int batch) {
   Timing timing;
   ByPrompt times, per_byte, prepared, whole;
   timing.samples.reserve(runs.size());
-  for (const MeasuredRun& r : runs) timing.samples.push_back(to_sample(r));
+  for (const MeasuredRun& r : runs) timing.samples.push_back(to_sample(r, batch));
   for_each_timed(runs, [&](const MeasuredRun& r) {
-    times[r.prompt].push_back(ms_per_token(r.metrics));
+    const int decoded_in = r.prompt / batch;
+    times[decoded_in].push_back(ms_per_token(r.metrics));
     per_byte[r.prompt].push_back(r.metrics.decode_ms / bytes_of(r.metrics));
     if (const auto before = of_prompt(preparation, r.prompt)) {
-      prepared[r.prompt] = {*before};
-      whole[r.prompt].push_back(*before + r.metrics.decode_ms);
+      prepared[decoded_in] = {*before};
+      whole[decoded_in].push_back(*before + r.metrics.decode_ms);
     }
   });
   timing.ms_per_token = summarize(groups_of(std::move(times)));
-  if (const auto mean = timing.ms_per_token.geometric_mean) timing.tokens_per_s = 1000.0 / *mean;
+  timing.tokens_per_s = tokens_per_s(timing.samples);
   timing.preparation_ms = value_of(geometric_mean(groups_of(std::move(prepared))));
   timing.end_to_end_ms = value_of(geometric_mean(groups_of(std::move(whole))));
   timing.noise_pct = noise_percent(groups_of(std::move(per_byte)));
@@ -108,12 +110,12 @@ Timing make_timing(const std::vector<MeasuredRun>& runs, const std::vector<doubl
 
 namespace {
 
-// Both of a pair, by prompt.
+// Both of a pair, by the batch that they were decoded in.
 struct Pairs {
   ByPrompt baseline, other;
-  void add(int prompt, double of_baseline, double of_other) {
-    baseline[prompt].push_back(of_baseline);
-    other[prompt].push_back(of_other);
+  void add(int batch, double of_baseline, double of_other) {
+    baseline[batch].push_back(of_baseline);
+    other[batch].push_back(of_other);
   }
 };
 
@@ -131,7 +133,8 @@ std::optional<std::int64_t> break_even(const std::optional<Estimate>& longer_ms,
 
 }  // namespace
 
-std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const PreparedRuns& other) {
+std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const PreparedRuns& other,
+                                    int batch) {
   std::map<std::pair<int, int>, const MeasuredRun*> of_baseline;
   for_each_timed(baseline.runs, [&](const MeasuredRun& r) {
     of_baseline[{r.prompt, r.repetition}] = &r;
@@ -141,12 +144,13 @@ std::optional<Speedup> make_speedup(const PreparedRuns& baseline, const Prepared
     const auto b = of_baseline.find({r.prompt, r.repetition});
     if (b == of_baseline.end()) return;
     const RunMetrics &base = b->second->metrics, &run = r.metrics;
-    times.add(r.prompt, ms_per_token(base), ms_per_token(run));
+    const int decoded_in = r.prompt / batch;
+    times.add(decoded_in, ms_per_token(base), ms_per_token(run));
     const auto before_base = of_prompt(baseline.preparation, r.prompt);
     const auto before_run = of_prompt(other.preparation, r.prompt);
     if (!before_base || !before_run) return;
-    prepared.add(r.prompt, *before_base, *before_run);
-    whole.add(r.prompt, *before_base + base.decode_ms, *before_run + run.decode_ms);
+    prepared.add(decoded_in, *before_base, *before_run);
+    whole.add(decoded_in, *before_base + base.decode_ms, *before_run + run.decode_ms);
   });
   const auto base_times = groups_of(std::move(times.baseline));
   const auto other_times = groups_of(std::move(times.other));

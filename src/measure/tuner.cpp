@@ -157,7 +157,7 @@ void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
     rows[m.proposer()].insert(1);
     for (int l = 0; l < m.levels(); ++l) {
       const int most = std::min(m.step(l, space_.max) + (l > 0 ? m.step(l - 1, space_.max) : 0) + 1,
-                                max_exact_rows(space_.max));
+                                max_exact_rows(space_.max, config_.batch));
       std::set<int>& of = rows[m.verifier(l)];
       of.insert(most);
       for (const int r : kStepRows) {
@@ -225,7 +225,7 @@ bool Tuner::generate(Engine& engine, Method method, const Gammas& gammas, std::i
   bool late = false;
   for (int i = 0; tokens > 0 && i < kMostGenerations && !late; ++i) {
     bool some = false;  // a round is the least that tells anything
-    const RunMetrics run = engine.generate(
+    const std::vector<RunMetrics> lanes = engine.generate(
         method, std::min(tokens, config_.gen_len), config_.seed + static_cast<std::uint64_t>(i),
         index, [&](auto&&...) { some = true; },
         [&] {
@@ -233,14 +233,17 @@ bool Tuner::generate(Engine& engine, Method method, const Gammas& gammas, std::i
           return late || stopped();
         });
     if (stopped()) return false;
-    use(run);
-    tokens -= std::ssize(run.tokens);
+    for (const RunMetrics& run : lanes) {
+      if (run.failed_at) throw_numeric("{}", not_finite(*run.failed_at));
+      use(run);
+    }
+    tokens -= std::ssize(lanes.front().tokens);
   }
   return true;
 }
 
 MethodModel Tuner::model_of(const MethodSpec& m) const {
-  MethodModel model{&m, {}, {}};
+  MethodModel model{&m, {}, {.lanes = config_.batch}};
   std::vector<LevelCounters> outer;
   for (const auto& [budget, c] : candidates_) {
     if (c.outer.contains(m.method) && is_left(budget)) outer.push_back(c.outer.at(m.method));

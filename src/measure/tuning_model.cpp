@@ -175,7 +175,8 @@ void MethodModel::calibrate(const ProbeSums& baseline) {
   for (const ProbeSums& probe : of_all) all.add(probe);
   const auto ms = [&](Phase phase) { return all.phase_ms[index_of(phase)]; };
   costs = {per(ms(Phase::kHostGap), all.passes), per(ms(Phase::kSampling), all.rows),
-           per(ms(Phase::kCacheUpdate), all.rounds), per(ms(Phase::kRebuild), all.tokens)};
+           per(ms(Phase::kCacheUpdate), all.rounds), per(ms(Phase::kRebuild), all.tokens),
+           costs.lanes};
   for (const Pass pass : method->passes()) {
     for (BudgetModel& b : budgets) {
       StepCurve& curve = b.steps[pass];

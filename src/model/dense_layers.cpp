@@ -47,6 +47,7 @@ std::int64_t DenseLayers::capacity() const { return full_.capacity(); }
 Placement DenseLayers::begin(std::int64_t length, std::int64_t n) {
   TF_CHECK(length + n <= capacity(), "{} + {} tokens over a full cache of {}", length, n,
            capacity());
+  if (n == 0) return {length, length};
   TF_CHECK(length <= full_.length() || full_.tail() == tail_,
            "rows of tokens [{}, {}) were overwritten since", full_.length(), length);
   tail_ = full_.write_tail();

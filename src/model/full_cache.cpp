@@ -37,18 +37,18 @@ void add_single_heads(const KvView& kv, std::vector<KvView>& heads) {
 
 FullCache::FullCache(Backend& backend, int layers, int kv_heads, int head_dim,
                      std::int64_t capacity, std::int64_t max_append, KvFormat format,
-                     const KvHomes& homes)
+                     const KvHomes& homes, LaneMemory* memory)
     : StoredCache(backend,
                   KvStorage(backend, ranges_of(homes, layers, kv_heads).near, kv_heads, head_dim,
-                            capacity, format, backend.place(), MemTag::kKvFull),
+                            capacity, format, backend.place(), MemTag::kKvFull, memory),
                   max_append),
       host_(backend, ranges_of(homes, layers, kv_heads).host, kv_heads, head_dim, capacity, format,
-            Place::kPinned, MemTag::kKvFar, true),
+            Place::kPinned, MemTag::kKvFar, memory, true),
       far_(backend, ranges_of(homes, layers, kv_heads).far, kv_heads, head_dim, capacity, format,
-           Place::kPinned, MemTag::kKvFar) {
+           Place::kPinned, MemTag::kKvFar, memory) {
   add_home(host_);
   add_home(far_);
-  if (homes.slots > 0) make_rings(homes.slots);
+  if (homes.slots > 0) make_rings(homes.slots, memory);
   short_ranges_ = make_ranges(true);
   long_ranges_ = make_ranges(false);
   for (const std::vector<PassRange>& ranges : short_ranges_) {
@@ -59,7 +59,7 @@ FullCache::FullCache(Backend& backend, int layers, int kv_heads, int head_dim,
         0);
 }
 
-void FullCache::make_rings(int slots) {
+void FullCache::make_rings(int slots, LaneMemory* memory) {
   std::vector<KvView> far, all;
   for (int l = 0; l < storage_.layers(); ++l) {
     add_single_heads(host_.layer(l), all);
@@ -70,7 +70,7 @@ void FullCache::make_rings(int slots) {
   const std::size_t n = std::min(all.size(), static_cast<std::size_t>(slots));
   const KvView& kv = all.front();
   slots_.emplace(b_, std::vector<HeadRange>(n, {0, 1}), 1, kv.head_dim, kv.capacity, kv.format,
-                 b_.place(), MemTag::kKvFull);
+                 b_.place(), MemTag::kKvFull, memory);
   const bool host_has_some = all.size() > far.size();
   if (!far.empty()) ring_.emplace(b_, std::move(far), *slots_);
   if (host_has_some) long_ring_.emplace(b_, std::move(all), *slots_);
@@ -97,7 +97,7 @@ FullCache::PassRanges FullCache::make_ranges(bool host_computes) const {
 
 std::span<const Placement> FullCache::begin(std::int64_t n, std::int64_t tile_rows, RowPath path) {
   const std::span<const Placement> placements = StoredCache::begin(n, tile_rows, path);
-  write_tail();
+  if (n > 0) write_tail();
   const bool host_computes = path == RowPath::kInvariant;
   ranges_ = host_computes ? &short_ranges_ : &long_ranges_;
   in_use_ = !host_computes && long_ring_ ? &*long_ring_ : ring_ ? &*ring_ : nullptr;
@@ -164,5 +164,17 @@ void FullCache::rewind() {
 }
 
 void FullCache::reset() { start_from(0); }
+
+void FullCache::copy_prompt(const FullCache& from) {
+  const auto copy = [&](const KvStorage& to, const KvStorage& other) {
+    if (to.bytes_view().numel() > 0) b_.copy(to.bytes_view(), other.bytes_view());
+  };
+  copy(storage_, from.storage_);
+  copy(host_, from.host_);
+  copy(far_, from.far_);
+  write_tail();
+  start_from(0);  // what rings hold is of another prompt
+  start_from(from.marked_);
+}
 
 }  // namespace triforce

@@ -14,9 +14,10 @@ namespace triforce {
 // are brought for longer passes only.
 class FullCache final : public StoredCache {
  public:
-  // capacity in tokens, rounded up to the granule.
+  // capacity in tokens, rounded up to the granule. `memory` as for KvStorage.
   FullCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t capacity,
-            std::int64_t max_append, KvFormat format, const KvHomes& homes = {});
+            std::int64_t max_append, KvFormat format, const KvHomes& homes = {},
+            LaneMemory* memory = nullptr);
   std::int64_t committed() const override { return committed_; }
   std::int64_t capacity() const override { return storage_.capacity(); }
   bool recordable() const override { return recordable_; }
@@ -38,6 +39,9 @@ class FullCache final : public StoredCache {
   void mark() override { committed_ = marked_ = length_; }
   void rewind() override;
   void reset() override;
+
+  // Becomes what another lane's cache of the same shape is after its prompt's mark().
+  void copy_prompt(const FullCache& from);
 
   HeldTokens held(std::int64_t position) const override { return HeldTokens::all(position); }
   // The rows of layer l, at their homes.
@@ -62,7 +66,7 @@ class FullCache final : public StoredCache {
   const PassRange& range_of(int l, int i) const {
     return (*ranges_)[static_cast<std::size_t>(l)][static_cast<std::size_t>(i)];
   }
-  void make_rings(int slots);
+  void make_rings(int slots, LaneMemory* memory);
 
   std::int64_t rows() const override { return length_; }
   void check_room(std::int64_t n) const override {

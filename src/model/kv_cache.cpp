@@ -18,6 +18,25 @@ KvHeadCounts count_heads(const KvHomes& homes, int layers, int kv_heads) {
   return n;
 }
 
+void LaneMemory::next_lane() {
+  TF_CHECK(next_ == pieces_.size() && lane_ + 1 < lanes_, "{} storages of {} of lane {} of {}",
+           next_, pieces_.size(), lane_, lanes_);
+  ++lane_;
+  next_ = 0;
+}
+
+std::shared_ptr<Buffer> LaneMemory::take(Backend& backend, std::int64_t bytes, Place place,
+                                         MemTag tag, std::byte*& data) {
+  if (lane_ == 0) {
+    pieces_.push_back(
+        {std::make_shared<Buffer>(backend.allocator(), lanes_ * bytes, place, tag), bytes});
+  }
+  const Piece& piece = pieces_.at(next_++);
+  TF_CHECK(piece.bytes == bytes, "{} bytes of lane {}, {} of the first", bytes, lane_, piece.bytes);
+  data = static_cast<std::byte*>(piece.all->data()) + lane_ * bytes;
+  return piece.all;
+}
+
 KvStorage::KvStorage(Backend& backend, int layers, int kv_heads, int head_dim,
                      std::int64_t capacity, KvFormat format, MemTag tag)
     : KvStorage(backend,
@@ -26,7 +45,7 @@ KvStorage::KvStorage(Backend& backend, int layers, int kv_heads, int head_dim,
 
 KvStorage::KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int kv_heads,
                      int head_dim, std::int64_t capacity, KvFormat format, Place place, MemTag tag,
-                     bool on_host)
+                     LaneMemory* memory, bool on_host)
     : heads_(heads),
       kv_heads_(kv_heads),
       head_dim_(head_dim),
@@ -41,10 +60,9 @@ KvStorage::KvStorage(Backend& backend, const std::vector<HeadRange>& heads, int 
     total += r.count;
   }
   if (total == 0) return;
-  buffer_ =
-      Buffer(backend.allocator(),
-             bytes(1, static_cast<int>(total), head_dim, capacity, format, backend.kv_granule()),
-             place, tag);
+  bytes_ = bytes(1, static_cast<int>(total), head_dim, capacity, format, backend.kv_granule());
+  LaneMemory own;
+  buffer_ = (memory != nullptr ? *memory : own).take(backend, bytes_, place, tag, data_);
 }
 
 std::int64_t KvStorage::bytes(int layers, int kv_heads, int head_dim, std::int64_t capacity,
@@ -58,8 +76,7 @@ KvView KvStorage::layer(int l) const {
   const HeadRange heads = heads_[static_cast<std::size_t>(l)];
   const std::int64_t head_stride = capacity_ * head_dim_;
   const std::int64_t head_bytes = format_.bytes(head_stride);
-  auto* base = static_cast<std::byte*>(buffer_.data()) +
-               2 * heads_before_[static_cast<std::size_t>(l)] * head_bytes;
+  auto* base = data_ + 2 * heads_before_[static_cast<std::size_t>(l)] * head_bytes;
   KvView kv;
   kv.k = base;
   kv.v = base + heads.count * head_bytes;
@@ -75,7 +92,7 @@ KvView KvStorage::layer(int l) const {
 }
 
 TensorView KvStorage::bytes_view() const {
-  return make_view(buffer_.data(), DType::kI32, {buffer_.bytes() / size_of(DType::kI32)});
+  return make_view(data_, DType::kI32, {bytes_ / size_of(DType::kI32)});
 }
 
 LastQueries::LastQueries(Backend& backend, int layers, int heads, int head_dim)

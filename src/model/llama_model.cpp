@@ -144,14 +144,12 @@ std::optional<Backend::PassKey> LlamaModel::key_of(std::span<const PassPart> par
   return key;
 }
 
-void LlamaModel::record_pass(std::span<const Token> tokens, KvCache& cache, Logits want) {
-  const PassPart part{tokens, &cache};
-  const auto key = key_of(std::span(&part, 1), want);
+void LlamaModel::record_pass(std::span<const PassPart> parts, Logits want) {
+  const auto key = key_of(parts, want);
   if (!key) return;
-  const std::int64_t length = cache.length();
   for (int time = 0; time < 2 && b_.is_unrecorded(*key); ++time) {
-    forward(tokens, cache, want);
-    cache.truncate(length);
+    forward(parts, want);
+    for (const PassPart& p : parts) p.cache->truncate(p.cache->length() - std::ssize(p.tokens));
   }
 }
 

@@ -8,11 +8,11 @@ namespace triforce {
 
 RetrievalCache::RetrievalCache(Backend& backend, FullCache& full, int layers, int heads,
                                int kv_heads, int head_dim, std::int64_t max_pending,
-                               KvFormat format, const Options& o)
+                               KvFormat format, const Options& o, LaneMemory* memory)
     : StoredCache(backend,
                   KvStorage(backend, stored_heads(layers, kv_heads, {&full, o.dense_layers}),
                             kv_heads, head_dim, o.budget + max_pending, format, backend.place(),
-                            MemTag::kKvRetrieval),
+                            MemTag::kKvRetrieval, memory),
                   max_append(o.rebuild, max_pending), {&full, o.dense_layers}),
       full_(full),
       options_(o),

@@ -28,9 +28,11 @@ class RetrievalCache final : public StoredCache, public LayerObserver {
     // The first layers read `full` itself: nothing is selected in them.
     int dense_layers = 0;
   };
-  // `full` outlives this cache and has the same shape. heads: query heads of the model.
+  // `full` outlives this cache and has the same shape. heads: query heads of the model. `memory` as
+  // for KvStorage.
   RetrievalCache(Backend& backend, FullCache& full, int layers, int heads, int kv_heads,
-                 int head_dim, std::int64_t max_pending, KvFormat format, const Options& options);
+                 int head_dim, std::int64_t max_pending, KvFormat format, const Options& options,
+                 LaneMemory* memory = nullptr);
   // Returns the most rows of one pass.
   static std::int64_t max_append(const RebuildPolicy& policy, std::int64_t max_pending) {
     return policy.kind == RebuildPolicy::Kind::kToken ? 1 : max_pending;

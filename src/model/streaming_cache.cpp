@@ -6,15 +6,15 @@ namespace triforce {
 
 StreamingCache::StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim,
                                std::int64_t budget, std::int64_t max_append, DType type,
-                               const SharedLayers& shared)
+                               const SharedLayers& shared, LaneMemory* memory)
     : StoredCache(backend,
                   KvStorage(backend, stored_heads(layers, kv_heads, shared), kv_heads, head_dim,
                             budget + max_append, KvFormat(type, true), backend.place(),
-                            MemTag::kKvStreaming),
+                            MemTag::kKvStreaming, memory),
                   max_append, shared),
       marked_rows_(backend, stored_heads(layers, kv_heads, shared), kv_heads, head_dim,
-                   budget + max_append, KvFormat(type, true), backend.place(),
-                   MemTag::kKvStreaming),
+                   budget + max_append, KvFormat(type, true), backend.place(), MemTag::kKvStreaming,
+                   memory),
       budget_(budget),
       sinks_(std::min(round_up(kSinks, backend.kv_granule()), budget / 2)),
       step_(budget - sinks_ >= 2 * backend.kv_granule() ? backend.kv_granule() : 1) {

@@ -16,8 +16,10 @@ class StreamingCache final : public StoredCache {
  public:
   static constexpr int kSinks = 16;
   // budget in tokens, sinks included, at least 1. Keeps a second copy of its rows for rewind().
+  // `memory` as for KvStorage.
   StreamingCache(Backend& backend, int layers, int kv_heads, int head_dim, std::int64_t budget,
-                 std::int64_t max_append, DType type, const SharedLayers& shared = {});
+                 std::int64_t max_append, DType type, const SharedLayers& shared = {},
+                 LaneMemory* memory = nullptr);
   std::int64_t committed() const override { return state_.committed; }
   std::int64_t capacity() const override {
     return dense() != nullptr ? dense()->capacity() : std::numeric_limits<std::int64_t>::max();

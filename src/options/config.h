@@ -68,6 +68,7 @@ struct RunConfig {
   // value that may be tried, and set_gammas() of the engine narrows it.
   std::int64_t prefill = 124928;  // tokens of a prompt, BOS included
   std::int64_t gen_len = 256;
+  int batch = 1;  // prompts that are decoded together
   bool auto_gamma = false, auto_inner_gamma = false;
   // Likewise speculation.budget and .least_budget are the largest and the least that may be tried.
   bool auto_budget = false;

@@ -141,6 +141,10 @@ std::vector<Option> method_and_shape() {
         kWithModel, Role::kDecides, integer(2, kMaxTokens, at(&C::prefill))),
       o("gen-len", {"n", "gen-length"}, "N", "tokens", "tokens to generate per repetition", kShaped,
         Role::kDecides, integer(1, kMaxTokens, at(&C::gen_len))),
+      o("batch", {"batch-size"}, "N", "prompts",
+        "prompts that are decoded together, each in caches of its own: a pass reads the weights "
+        "once for all. Each gets the tokens that it gets alone. --prompts is a multiple of it",
+        kShaped, Role::kMeasures, integer(1, std::int64_t{kMaxSequences}, at(&C::batch))),
       o("gamma", {}, "N|auto", "tokens",
         "tokens proposed per verification by the target with its full cache. auto: as many as are "
         "predicted to be fastest, by passes and acceptances measured before the run. The prompts "

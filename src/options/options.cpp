@@ -144,6 +144,13 @@ void check_data(const RunConfig& c) {
               quote_text(c.dataset));
 }
 
+// As many prompts as fill batches, where it was not said how many.
+void settle_batch(RunConfig& c, const GivenOptions& given) {
+  if (!given.contains("prompts")) c.prompts = (c.prompts + c.batch - 1) / c.batch * c.batch;
+  if (c.prompts % c.batch == 0) return;
+  throw_usage("--prompts: expected a multiple of --batch {}, found {}", c.batch, c.prompts);
+}
+
 void check_machine(Command command, const RunConfig& c) {
   if (c.machine.empty()) return;
   if (command == kSweep && !c.list_cases) {
@@ -307,6 +314,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
   check_machine(command, c);
   check_data(c);
   if ((command & (kRun | kSweep | kPlan)) != 0) {
+    settle_batch(c, given);
     settle_methods(c, given);
     settle_tuning(c);
     check_speculation(c);

@@ -90,7 +90,7 @@ PlanInput plan_input(const RunConfig& config, const ModelPair& models, DType dty
   in.random_target = models.target.random;
   in.random_draft = models.draft && models.draft->random;
   in.options = config.speculation;
-  in.run = {config.prefill, config.gen_len, config.methods};
+  in.run = {config.prefill, config.gen_len, config.methods, {}, config.batch};
   in.shard = {0, config.tp};
   const std::int64_t limit = config.memory_limit_bytes;
   const std::optional<std::int64_t> device = near_limit(backend);

@@ -56,8 +56,17 @@ struct OnRank {
 
 // Calls are what is told of them, and what they do.
 struct PrefillContext {
+  int lanes;
+  std::array<std::int64_t, kMaxSequences> lengths;  // of their prompts, which follow each other
   bool operator()(const OnRank& r) const {
-    return r.engine.prefill_context(r.tokens, r.callbacks.progress, r.stop);
+    std::vector<PromptTokens> prompts;
+    std::span<const Token> rest = r.tokens;
+    for (int l = 0; l < lanes; ++l) {
+      const auto n = static_cast<std::size_t>(lengths[static_cast<std::size_t>(l)]);
+      prompts.push_back(rest.first(n));
+      rest = rest.subspan(n);
+    }
+    return r.engine.prefill_context(prompts, r.callbacks.progress, r.stop);
   }
 };
 struct PrefillMethods {
@@ -69,9 +78,9 @@ struct Generate {
   Method method;
   std::int64_t count;
   std::uint64_t seed;
-  std::uint32_t prompt_index;
-  RunMetrics operator()(const OnRank& r) const {
-    return r.engine.generate(method, count, seed, prompt_index, r.callbacks.on_tokens, r.stop);
+  std::uint32_t first_prompt;
+  std::vector<RunMetrics> operator()(const OnRank& r) const {
+    return r.engine.generate(method, count, seed, first_prompt, r.callbacks.on_tokens, r.stop);
   }
 };
 struct SetGammas {
@@ -88,14 +97,17 @@ struct PassMs {
   double operator()(const OnRank& r) const { return r.engine.pass_ms(pass, rows, repetitions); }
 };
 struct Top2Margin {
-  double operator()(const OnRank& r) const { return r.engine.top2_margin(r.tokens); }
+  int lane;
+  double operator()(const OnRank& r) const { return r.engine.top2_margin(lane, r.tokens); }
 };
 struct ProbsAfterPrompt {
-  std::vector<float> operator()(const OnRank& r) const { return r.engine.probs_after_prompt(); }
+  int lane;
+  std::vector<float> operator()(const OnRank& r) const { return r.engine.probs_after_prompt(lane); }
 };
 struct SelectedChunks {
+  int lane;
   ChunksOfLayers operator()(const OnRank& r) const {
-    return gather_chunks(r.links, r.engine.selected_chunks());
+    return gather_chunks(r.links, r.engine.selected_chunks(lane));
   }
 };
 // These are of no engine.
@@ -178,29 +190,35 @@ class LeadingEngine final : public Engine {
     }
   }
 
-  bool prefill_context(std::span<const Token> prompt, const PrefillProgress& progress,
+  bool prefill_context(std::span<const PromptTokens> prompts, const PrefillProgress& progress,
                        const StopRequested& stop) override {
-    return make(PrefillContext{}, prompt, {progress, {}, stop});
+    PrefillContext of{static_cast<int>(prompts.size()), {}};
+    std::vector<Token> tokens;
+    for (std::size_t l = 0; l < prompts.size(); ++l) {
+      of.lengths.at(l) = std::ssize(prompts[l]);
+      tokens.insert(tokens.end(), prompts[l].begin(), prompts[l].end());
+    }
+    return make(of, tokens, {progress, {}, stop});
   }
   PrefillMetrics prefill_methods(const PrefillProgress& progress,
                                  const StopRequested& stop) override {
     return make(PrefillMethods{}, {}, {progress, {}, stop});
   }
-  RunMetrics generate(Method method, std::int64_t count, std::uint64_t seed,
-                      std::uint32_t prompt_index, const TokenCallback& on_tokens,
-                      const StopRequested& stop) override {
-    return make(Generate{method, count, seed, prompt_index}, {}, {{}, on_tokens, stop});
+  std::vector<RunMetrics> generate(Method method, std::int64_t count, std::uint64_t seed,
+                                   std::uint32_t first_prompt, const TokenCallback& on_tokens,
+                                   const StopRequested& stop) override {
+    return make(Generate{method, count, seed, first_prompt}, {}, {{}, on_tokens, stop});
   }
   void set_gammas(const Gammas& gammas) override { make(SetGammas{gammas}); }
   void set_budget(std::int64_t budget) override { make(SetBudget{budget}); }
   double pass_ms(Pass pass, int rows, int repetitions) override {
     return make(PassMs{pass, rows, repetitions});
   }
-  double top2_margin(std::span<const Token> generated) override {
-    return make(Top2Margin{}, generated);
+  double top2_margin(int lane, std::span<const Token> generated) override {
+    return make(Top2Margin{lane}, generated);
   }
-  std::vector<float> probs_after_prompt() override { return make(ProbsAfterPrompt{}); }
-  ChunksOfLayers selected_chunks() override { return make(SelectedChunks{}); }
+  std::vector<float> probs_after_prompt(int lane) override { return make(ProbsAfterPrompt{lane}); }
+  ChunksOfLayers selected_chunks(int lane) override { return make(SelectedChunks{lane}); }
 
  private:
   RankLinks& links_;

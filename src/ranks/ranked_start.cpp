@@ -158,9 +158,10 @@ void RankedStart::load(const RunConfig& config, std::int64_t bytes,
 
 BuildEngine RankedStart::engine(const PlanInput& plan) {
   return [this, &plan](std::int64_t max_prompt, std::int64_t max_generated) {
-    return make_engine(*backend_, target_, draft(), plan.options,
-                       {max_prompt, max_generated, plan.run.methods, plan.run.homes},
-                       communicator_.get());
+    return make_engine(
+        *backend_, target_, draft(), plan.options,
+        {max_prompt, max_generated, plan.run.methods, plan.run.homes, plan.run.lanes},
+        communicator_.get());
   };
 }
 

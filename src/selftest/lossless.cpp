@@ -42,7 +42,7 @@ void toy_probs(int level, Token before, Token last, std::span<float> probs) {
   }
 }
 
-// Its "cache" is the tokens themselves, so that a wrong rollback changes the probs.
+// Of one lane, whose "cache" is the tokens themselves, so that a wrong rollback changes the probs.
 class ToyScorer final : public Scorer {
  public:
   ToyScorer(Backend& backend, int level, std::int64_t vocab)
@@ -52,27 +52,29 @@ class ToyScorer final : public Scorer {
       for (Token last = 0; last < vocab; ++last)
         toy_probs(level, before, last, next_probs(before, last));
   }
-  std::int64_t length() const override { return static_cast<std::int64_t>(fed_.size()); }
+  int lanes() const override { return 1; }
+  std::int64_t length(int /*lane*/) const override { return std::ssize(fed_); }
   std::int64_t vocab() const override { return vocab_; }
-  void feed(std::span<const Token> tokens, TensorView probs) override {
-    const auto n = static_cast<std::int64_t>(tokens.size());
+  void feed(std::span<const LaneFeed> feeds) override {
+    const LaneFeed& f = feeds.front();
+    const std::int64_t n = std::ssize(f.tokens);
     for (std::int64_t i = 0; i < n; ++i) {
-      const Token t = tokens[static_cast<std::size_t>(i)];
+      const Token t = f.tokens[static_cast<std::size_t>(i)];
       const Token before = fed_.empty() ? 0 : fed_.back();
       fed_.push_back(t);
-      const std::int64_t row = i - (n - probs.shape[0]);
+      const std::int64_t row = i - (n - f.probs.shape[0]);
       if (row < 0) continue;
-      backend_.upload(probs.rows(row, 1),
+      backend_.upload(f.probs.rows(row, 1),
                       make_view(next_probs(before, t).data(), DType::kF32, {1, vocab_}));
     }
   }
-  void record_passes(std::span<const Token> /*tokens*/, std::int64_t /*probs*/) override {}
-  void truncate(std::int64_t length) override {
-    TF_CHECK(length >= committed_ && length <= this->length());
+  void record_passes(std::int64_t /*tokens*/, std::int64_t /*probs*/) override {}
+  void truncate(int /*lane*/, std::int64_t length) override {
+    TF_CHECK(length >= committed_ && length <= std::ssize(fed_));
     fed_.resize(static_cast<std::size_t>(length));
   }
-  void commit(std::int64_t length) override {
-    TF_CHECK(length >= committed_ && length <= this->length());
+  void commit(int /*lane*/, std::int64_t length) override {
+    TF_CHECK(length >= committed_ && length <= std::ssize(fed_));
     committed_ = length;
   }
   // Back to the one token every generation starts behind.
@@ -264,9 +266,11 @@ class ToyLoop {
   // The first `count` tokens as a number in base `vocab`, first token most significant.
   std::size_t run(int count, std::uint64_t seed) {
     for (ToyScorer* s : scorers_) s->rewind();
-    root_->start({seed, 0, 1, ToyScorer::kLast});
+    const GenerationStart start{seed, 0, 1, ToyScorer::kLast};
+    root_->start({&start, 1});
     std::size_t code = 0;
-    for (const Token t : decode(*root_, count, {}, {}, {}).tokens)
+    const std::vector<RunMetrics> lanes = decode(*root_, count, {}, {}, {}, {});
+    for (const Token t : lanes.front().tokens)
       code = code * static_cast<std::size_t>(vocab_) + static_cast<std::size_t>(t);
     return code;
   }

@@ -199,6 +199,23 @@ Distribution summarize(SamplesByPrompt prompts) {
   return d;
 }
 
+std::optional<double> tokens_per_s(std::span<const Sample> samples) {
+  struct Sum {
+    double tokens = 0, ms = 0;
+  };
+  std::map<std::pair<int, int>, Sum> generations;  // by batch and repetition
+  for (const Sample& s : samples) {
+    if (s.warmup || s.tokens < 1) continue;
+    Sum& of = generations[{s.decoded_in(), s.repetition}];
+    of.tokens += static_cast<double>(s.tokens);
+    of.ms = std::max(of.ms, s.decode_ms);
+  }
+  ByPrompt rates;
+  for (const auto& [at, sum] : generations) rates[at.first].push_back(1000 * sum.tokens / sum.ms);
+  const auto mean = geometric_mean(groups_of(std::move(rates)));
+  return mean ? std::optional(mean->value) : std::nullopt;
+}
+
 std::optional<double> noise_percent(SamplesByPrompt prompts) {
   double sum = 0, freedom = 0;
   for (const std::vector<double>& samples : prompts) {

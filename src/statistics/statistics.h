@@ -85,6 +85,11 @@ double trials_to_tell(double base, double less);
 // 100: below that a percentile is the maximum in disguise.
 Distribution summarize(SamplesByPrompt prompts);
 
+// Tokens of all prompts that were decoded together over the time until the last of them ended, the
+// geometric mean over such batches as above. Of timed samples that generated something; nothing if
+// there is none.
+std::optional<double> tokens_per_s(std::span<const Sample> samples);
+
 // 100 * sqrt(mean over prompts of (stddev / mean)^2), weighted by degrees of freedom: differences
 // between prompts are no noise. Nothing if no prompt has two samples.
 std::optional<double> noise_percent(SamplesByPrompt prompts);

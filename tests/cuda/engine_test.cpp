@@ -131,7 +131,7 @@ TEST_P(CudaEngineTest, RecordingsOfMethodsEndWithThem) {
   const ToyPair pair = toy_pair(*backend, GetParam());
   const RunShape shape = {40, 4, all_methods()};
   const auto context = std::make_shared<Context>(*backend, pair.target, Context::shape_of(shape));
-  ASSERT_TRUE(context->prefill(toy_prompt(40, kVocab, 0), {}, {}));
+  ASSERT_TRUE(context->prefill(prompts_of({toy_prompt(40, kVocab, 0)}), {}, {}));
   std::set<std::size_t> with, after;
   for (int round = 0; round < 3; ++round) {
     {

@@ -158,8 +158,8 @@ TEST_F(RecordedPasses, ChangeNothingAndLeaveNothingToRecord) {
         EXPECT_EQ(passes_of(noting_.times), passes) << what;
       }
     }
-    EXPECT_EQ(run.methods.retrieval_cache()->selected_chunks(),
-              expected.methods.retrieval_cache()->selected_chunks())
+    EXPECT_EQ(run.methods.retrieval_cache(0)->selected_chunks(),
+              expected.methods.retrieval_cache(0)->selected_chunks())
         << v.name;
   }
 }
@@ -172,8 +172,7 @@ TEST_F(RecordedPasses, AreRecordedOnce) {
   for (const Method m : all_methods()) run.generate(m, 0, 1, 0);
   const auto times = noting_.times;
   for (const Method m : all_methods()) run.generate(m, 0, 2, 0);
-  run.context.prefill(toy_prompt(kPrompt, kVocab, 1), {}, {});
-  run.methods.prefill_methods({}, {});
+  run.prefill(toy_prompt(kPrompt, kVocab, 1));
   for (const Method m : all_methods()) run.generate(m, 0, 3, 0);
   EXPECT_EQ(noting_.times, times);
 }

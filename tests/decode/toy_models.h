@@ -123,6 +123,10 @@ inline std::vector<Variant> variants() {
   return all;
 }
 
+inline std::vector<PromptTokens> prompts_of(const std::vector<std::vector<Token>>& lanes) {
+  return {lanes.begin(), lanes.end()};
+}
+
 // A context and methods over it, for runs of one shape.
 struct ToyRun {
   ToyRun(Backend& backend, const ToyPair& pair, const SpeculationOptions& options,
@@ -133,11 +137,17 @@ struct ToyRun {
         methods(shared, &pair.draft, options, run.methods) {}
   // False: a stop was requested.
   bool prefill(const std::vector<Token>& prompt, const StopRequested& stop = {}) {
-    return context.prefill(prompt, {}, stop) && !methods.prefill_methods({}, stop).interrupted;
+    return prefill_lanes({prompt}, stop);
   }
+  bool prefill_lanes(const std::vector<std::vector<Token>>& prompts,
+                     const StopRequested& stop = {}) {
+    return context.prefill(prompts_of(prompts), {}, stop) &&
+           !methods.prefill_methods({}, stop).interrupted;
+  }
+  // Of the first lane.
   RunMetrics generate(Method m, std::int64_t count, std::uint64_t seed, std::uint32_t prompt,
                       const TokenCallback& on_tokens = {}, const StopRequested& stop = {}) {
-    return methods.generate(m, count, seed, prompt, on_tokens, stop);
+    return methods.generate(m, count, seed, prompt, on_tokens, stop).front();
   }
   std::shared_ptr<Context> shared;
   Context& context;

@@ -43,7 +43,7 @@ class Recorder final : public MeasureObserver {
       stop = true;
     }
   }
-  void on_tokens(Method method, std::span<const Token> tokens,
+  void on_tokens(Method method, int /*prompt*/, std::span<const Token> tokens,
                  std::span<const std::uint8_t> origins) override {
     EXPECT_EQ(tokens.size(), origins.size());
     streamed[method] += static_cast<std::int64_t>(tokens.size());

@@ -153,10 +153,11 @@ TEST_F(MeasureRun, WhatIsRecorded) {
                                                  Context::shape_of({kPrompt, kGenerated, {}}));
   Methods methods(context, nullptr, config_.speculation, std::vector{Method::kRetrieval});
   for (int p = 0; p < 2; ++p) {
-    context->prefill(input_.workload.prompts[static_cast<std::size_t>(p)], nullptr, nullptr);
+    const PromptTokens prompt = input_.workload.prompts[static_cast<std::size_t>(p)];
+    context->prefill({&prompt, 1}, nullptr, nullptr);
     methods.prefill_methods(nullptr, nullptr);
-    const std::vector<std::int32_t> ids = methods.retrieval_cache()->selected_chunks();
-    const std::vector<float> probs = methods.probs_after_prompt();
+    const std::vector<std::int32_t> ids = methods.retrieval_cache(0)->selected_chunks();
+    const std::vector<float> probs = methods.probs_after_prompt(0);
     for (const CaseResult& c : r.cases) {
       SCOPED_TRACE(c.name);
       ASSERT_EQ(c.after_prompt.size(), 2U);

@@ -13,7 +13,8 @@ class SlowEngine final : public Engine {
  public:
   explicit SlowEngine(int token_ms) : token_ms_(token_ms) {}
 
-  bool prefill_context(std::span<const Token> /*prompt*/, const PrefillProgress& /*progress*/,
+  bool prefill_context(std::span<const PromptTokens> /*prompts*/,
+                       const PrefillProgress& /*progress*/,
                        const StopRequested& /*stop*/) override {
     return true;
   }
@@ -21,9 +22,9 @@ class SlowEngine final : public Engine {
                                  const StopRequested& /*stop*/) override {
     return {};
   }
-  RunMetrics generate(Method method, std::int64_t count, std::uint64_t /*seed*/,
-                      std::uint32_t /*prompt_index*/, const TokenCallback& on_tokens,
-                      const StopRequested& stop) override {
+  std::vector<RunMetrics> generate(Method method, std::int64_t count, std::uint64_t /*seed*/,
+                                   std::uint32_t /*first_prompt*/, const TokenCallback& on_tokens,
+                                   const StopRequested& stop) override {
     ++generations;
     RunMetrics m;
     const MethodSpec& spec = spec_of(method);
@@ -36,17 +37,17 @@ class SlowEngine final : public Engine {
       m.decode_ms += token_ms_;
       m.phase_ms[0] += token_ms_;
       ++m.rounds;
-      on_tokens(std::span(m.tokens).last(1), std::span(m.origins).last(1));
+      on_tokens(0, std::span(m.tokens).last(1), std::span(m.origins).last(1));
       m.interrupted = stop && stop();
     }
-    return m;
+    return {m};
   }
   void set_gammas(const Gammas& /*gammas*/) override {}
   void set_budget(std::int64_t /*budget*/) override {}
   double pass_ms(Pass /*pass*/, int /*rows*/, int /*repetitions*/) override { return 0.01; }
-  double top2_margin(std::span<const Token> /*generated*/) override { return 0; }
-  std::vector<float> probs_after_prompt() override { return {}; }
-  std::vector<std::vector<std::int32_t>> selected_chunks() override { return {}; }
+  double top2_margin(int /*lane*/, std::span<const Token> /*generated*/) override { return 0; }
+  std::vector<float> probs_after_prompt(int /*lane*/) override { return {}; }
+  std::vector<std::vector<std::int32_t>> selected_chunks(int /*lane*/) override { return {}; }
 
   int generations = 0, tokens = 0;
 

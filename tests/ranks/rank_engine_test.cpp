@@ -121,8 +121,13 @@ struct Rank {
   ToyPair pair;
 };
 
+bool prefill_context(Engine& e, std::uint32_t prompt, const PrefillProgress& progress,
+                     const StopRequested& stop) {
+  return e.prefill_context(prompts_of({toy_prompt(kPrompt, kVocab, prompt)}), progress, stop);
+}
+
 void prefill(Engine& e, std::uint32_t prompt = 5) {
-  EXPECT_TRUE(e.prefill_context(toy_prompt(kPrompt, kVocab, prompt), {}, {}));
+  EXPECT_TRUE(prefill_context(e, prompt, {}, {}));
   EXPECT_FALSE(e.prefill_methods({}, {}).interrupted);
 }
 
@@ -156,21 +161,21 @@ TEST(RankEngine, EveryCallAnswersAsOnOneRank) {
     std::string out;
     for (const std::uint32_t prompt : {5U, 6U}) {
       prefill(e, prompt);
-      for (const auto& ids : e.selected_chunks()) out += as_text(ids);
+      for (const auto& ids : e.selected_chunks(0)) out += as_text(ids);
       e.set_budget(48);
       e.set_budget(64);
       EXPECT_FALSE(e.prefill_methods({}, {}).interrupted);
       e.set_gammas({3, 1});
       std::vector<Token> tokens;
       for (const Method m : all_methods()) {
-        tokens = e.generate(m, kCount, 17, prompt, {}, {}).tokens;
+        tokens = e.generate(m, kCount, 17, prompt, {}, {}).front().tokens;
         out += as_text(tokens);
       }
-      tokens = e.generate(kBaselineMethod, kCount, 17, prompt, {}, {}).tokens;
+      tokens = e.generate(kBaselineMethod, kCount, 17, prompt, {}, {}).front().tokens;
       out += as_text(tokens);
       EXPECT_GT(e.pass_ms(Pass::kFull, 7, 2), 0);
-      EXPECT_GT(e.top2_margin(std::span(tokens).first(20)), 0);
-      EXPECT_EQ(e.probs_after_prompt().size(), static_cast<std::size_t>(kVocab));
+      EXPECT_GT(e.top2_margin(0, std::span(tokens).first(20)), 0);
+      EXPECT_EQ(e.probs_after_prompt(0).size(), static_cast<std::size_t>(kVocab));
     }
     return out;
   };
@@ -189,7 +194,7 @@ TEST(RankEngine, CoupledStreamsOfAllMethodsEqualTheBaseline) {
   const auto ends = run_engines(2, o, [](Engine& e) -> std::string {
     prefill(e);
     const auto stream = [&](Method m) {
-      return as_text(e.generate(m, kCount, 3, 0, {}, {}).tokens);
+      return as_text(e.generate(m, kCount, 3, 0, {}, {}).front().tokens);
     };
     const std::string baseline = stream(kBaselineMethod);
     for (const Method m : all_methods()) {
@@ -209,7 +214,7 @@ TEST(RankEngine, RanksRecordTheSamePasses) {
       Rank rank(links, times[static_cast<std::size_t>(links.shard().rank)]);
       const std::string stream = rank.run(rank.builder(greedy()), [](Engine& e) {
         prefill(e);
-        return as_text(e.generate(kDefaultMethod, kCount, 3, 0, {}, {}).tokens);
+        return as_text(e.generate(kDefaultMethod, kCount, 3, 0, {}, {}).front().tokens);
       });
       return fmt::format("{:6}{}", rank.recorder.runs, stream);
     });
@@ -224,14 +229,13 @@ TEST(RankEngine, RanksRecordTheSamePasses) {
 TEST(RankEngine, TokensAndProgressReachRankZeroOnly) {
   const auto ends = run_engines(2, greedy(), [](Engine& e) {
     std::int64_t passes = 0;
-    EXPECT_TRUE(e.prefill_context(toy_prompt(kPrompt, kVocab, 5),
-                                  [&](Pass, std::int64_t, std::int64_t) { ++passes; }, {}));
+    EXPECT_TRUE(prefill_context(e, 5, [&](Pass, std::int64_t, std::int64_t) { ++passes; }, {}));
     EXPECT_FALSE(e.prefill_methods({}, {}).interrupted);
     std::vector<Token> seen;
-    const auto on_tokens = [&](std::span<const Token> tokens, std::span<const std::uint8_t>) {
+    const auto on_tokens = [&](int, std::span<const Token> tokens, std::span<const std::uint8_t>) {
       seen.insert(seen.end(), tokens.begin(), tokens.end());
     };
-    const RunMetrics m = e.generate(kDefaultMethod, kCount, 1, 0, on_tokens, {});
+    const RunMetrics m = e.generate(kDefaultMethod, kCount, 1, 0, on_tokens, {}).front();
     return passes > 0 && seen == m.tokens ? std::string("seen") : "not seen";
   });
   EXPECT_EQ(value_of_rank_0(ends), "seen");
@@ -239,12 +243,12 @@ TEST(RankEngine, TokensAndProgressReachRankZeroOnly) {
 
 TEST(RankEngine, AStopOnRankZeroStopsAllAndTheyGoOn) {
   const auto ends = run_engines(3, greedy(), [](Engine& e) {
-    EXPECT_FALSE(e.prefill_context(toy_prompt(kPrompt, kVocab, 5), {}, [] { return true; }));
+    EXPECT_FALSE(prefill_context(e, 5, {}, [] { return true; }));
     prefill(e);
     int rounds = 0;
     const RunMetrics cut =
-        e.generate(kDefaultMethod, kCount, 1, 0, {}, [&] { return ++rounds > 3; });
-    const RunMetrics whole = e.generate(kDefaultMethod, kCount, 1, 0, {}, {});
+        e.generate(kDefaultMethod, kCount, 1, 0, {}, [&] { return ++rounds > 3; }).front();
+    const RunMetrics whole = e.generate(kDefaultMethod, kCount, 1, 0, {}, {}).front();
     EXPECT_TRUE(cut.interrupted);
     EXPECT_LT(cut.tokens.size(), whole.tokens.size());
     return std::to_string(whole.tokens.size());
@@ -272,7 +276,7 @@ TEST(RankEngine, WhatIsWrongOnAllRanksIsAnErrorOfTheCallAlone) {
     return said + rank.run(build, [](Engine& e) {
       prefill(e);
       return fmt::format(", then {}",
-                         e.generate(kDefaultMethod, kCount, 1, 0, {}, {}).tokens.size());
+                         e.generate(kDefaultMethod, kCount, 1, 0, {}, {}).front().tokens.size());
     });
   });
   EXPECT_EQ(value_of_rank_0(ends), "--gamma: expected 1 to 63, found 99, then 40");
