@@ -48,15 +48,17 @@ struct RoundForecast {
 // costs what these did and T_(l+1)(p + 1), and yields 1 + a_1 + a_1 a_2 + ... of them. It is run
 // until it has yielded what the level above asked for, so that it hands over a random number, whose
 // distribution follows from that of its yields by renewal; the expected number of its rounds is
-// exact (Wald). A level that asks for 0 tokens draws from its own pass, and nothing below it runs.
-// nullopt: a pass that is needed was not measured, or a rate is not finite. acceptance: one a
-// level.
+// exact (Wald). Lanes go on until the last of them has enough, in passes of as many rows as the
+// longest draft needs; that all of them take part in every round is exact for two levels. A level
+// that asks for 0 tokens draws from its own pass, and nothing below it runs. nullopt: a pass that
+// is needed was not measured, or a rate is not finite. acceptance: one a level.
 std::optional<RoundForecast> predicted_round(const MethodSpec& method, const StepCurves& steps,
                                              std::span<const AcceptanceCurve> acceptance,
                                              const Gammas& gammas, const LoopCosts& costs = {});
 // Its time per token. alphas: one per level, innermost first.
 std::optional<double> predicted_ms_per_token(const MethodSpec& method, const StepCurves& steps,
-                                             std::span<const double> alphas, const Gammas& gammas);
+                                             std::span<const double> alphas, const Gammas& gammas,
+                                             const LoopCosts& costs = {});
 
 // The gammas of least predicted time: those that `chosen` names are searched in [0, max], the
 // others stay as given. A gamma of 0 is "do not speculate", an inner one "without the drafter";

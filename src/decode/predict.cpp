@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "core/piecewise_linear.h"
 #include "core/rounding.h"
@@ -21,9 +22,22 @@ double mean(const TokenCounts& counts) {
   return sum;
 }
 
+// probability[n]: that the most of `lanes` lanes is n, each of which has `counts`.
+TokenCounts most_of(TokenCounts counts, int lanes) {
+  if (lanes == 1) return counts;
+  double below = 0, upto = 0;
+  for (double& c : counts) {
+    upto += c;
+    const double all = std::pow(std::min(upto, 1.0), lanes);
+    c = all - below;
+    below = all;
+  }
+  return counts;
+}
+
 struct Tokens {
-  TokenCounts counts;
-  double ms = 0;  // on average
+  TokenCounts counts;  // of a lane
+  double ms = 0;       // on average, of all lanes together
 };
 
 class Loop {
@@ -44,10 +58,11 @@ class Loop {
     const Tokens draft = proposed(level, method_.step(level, gammas_));
     const StepCurve& pass = steps_[method_.verifier(level)];
     Tokens t{TokenCounts(draft.counts.size() + 1, 0.0), draft.ms};
+    const TokenCounts longest = most_of(draft.counts, costs_.lanes);
     for (std::size_t n = 0; n < draft.counts.size(); ++n) {
-      if (draft.counts[n] == 0) continue;
       const int proposals = static_cast<int>(n);
-      t.ms += draft.counts[n] * pass_ms(pass, proposals + 1);
+      if (longest[n] != 0) t.ms += longest[n] * pass_ms(pass, proposals + 1);
+      if (draft.counts[n] == 0) continue;
       double reached = draft.counts[n];
       for (int i = 0; i < proposals; ++i) {
         const double rate = acceptance_[static_cast<std::size_t>(level)].at(i);
@@ -68,9 +83,13 @@ class Loop {
     }
     const Tokens round = yielded(level - 1);
     const auto asked = static_cast<std::size_t>(n);
+    t.counts.resize(asked + round.counts.size() - 1, 0.0);
+    if (costs_.lanes > 1) {
+      t.ms = add_rounds_of_lanes(round.counts, asked, t.counts) * round.ms;
+      return t;
+    }
     std::vector<double> visits(asked, 0.0);  // how often it has i tokens and goes on
     visits[0] = 1;
-    t.counts.resize(asked + round.counts.size() - 1, 0.0);
     double rounds = 0;
     for (std::size_t i = 0; i < asked; ++i) {
       rounds += visits[i];
@@ -80,6 +99,27 @@ class Loop {
     }
     t.ms = rounds * round.ms;
     return t;
+  }
+  // Rounds until every lane has `asked` tokens, on average. `counts` gets those of a lane.
+  double add_rounds_of_lanes(const TokenCounts& round, std::size_t asked,
+                             TokenCounts& counts) const {
+    constexpr double kNever = 1e-12;
+    std::vector<double> has(asked, 0.0), next(asked);  // i tokens after so many rounds
+    has[0] = 1;
+    double rounds = 0, goes_on = 1;
+    while (goes_on > kNever) {
+      rounds += 1 - std::pow(1 - goes_on, costs_.lanes);
+      std::ranges::fill(next, 0.0);
+      for (std::size_t i = 0; i < asked; ++i) {
+        if (has[i] == 0) continue;
+        for (std::size_t y = 1; y < round.size(); ++y) {
+          (i + y < asked ? next[i + y] : counts[i + y]) += has[i] * round[y];
+        }
+      }
+      has.swap(next);
+      goes_on = std::min(1.0, std::accumulate(has.begin(), has.end(), 0.0));
+    }
+    return rounds;
   }
   double pass_ms(const StepCurve& curve, int rows) const {
     double ms = rows * costs_.per_row_ms + costs_.per_pass_ms;
@@ -129,8 +169,9 @@ std::optional<RoundForecast> predicted_round(const MethodSpec& method, const Ste
 }
 
 std::optional<double> predicted_ms_per_token(const MethodSpec& method, const StepCurves& steps,
-                                             std::span<const double> alphas, const Gammas& gammas) {
-  const auto round = predicted_round(method, steps, constant_acceptance(alphas), gammas);
+                                             std::span<const double> alphas, const Gammas& gammas,
+                                             const LoopCosts& costs) {
+  const auto round = predicted_round(method, steps, constant_acceptance(alphas), gammas, costs);
   return round ? std::optional(round->ms_per_token()) : std::nullopt;
 }
 

@@ -1,3 +1,4 @@
+// Tests: tests/decode/engine_test.cpp, tests/decode/lanes_test.cpp
 #include "triforce/speculate.h"
 
 #include <algorithm>

@@ -118,9 +118,10 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
     const MethodSpec& spec = spec_of(method);
     if (spec.is_baseline()) continue;
     const AcceptanceCurves alphas = constant_acceptance(assumed_alphas(spec, in.options, assumed));
+    const LoopCosts costs{.lanes = in.run.lanes};
     const auto gammas =
-        choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen);
-    RoundForecast round = *predicted_round(spec, steps, alphas, *gammas);
+        choose_gammas(spec, steps, alphas, in.options.gammas(), in.options.gammas(), chosen, costs);
+    RoundForecast round = *predicted_round(spec, steps, alphas, *gammas, costs);
     if (spec.speculates()) round.ms = std::max(round.ms, bus_ms);
     f.methods.push_back({&spec, *gammas, round.ms_per_token()});
   }

@@ -118,8 +118,8 @@ class CaseBuilder {
     c.speedup = make_speedup({base->runs, preparation_ms(*base->method, s_.prefills)},
                              {m.runs, preparation_ms(*m.method, s_.prefills)}, c_.batch);
     if (!c.speedup) return;
-    const auto predicted =
-        predicted_ms_per_token(*m.method, s_.steps, alphas_of(merged_levels(m.runs)), m.gammas);
+    const auto predicted = predicted_ms_per_token(
+        *m.method, s_.steps, alphas_of(merged_levels(m.runs)), m.gammas, {.lanes = c_.batch});
     if (predicted && *predicted > 0) c.speedup->predicted = s_.steps[kFullPass].at(1) / *predicted;
   }
 

@@ -10,7 +10,7 @@
 #include "cpu/cpu_backend.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/runtime.h"
-#include "decode/toy_models.h"
+#include "decode/lanes.h"
 #include "model/full_cache.h"
 #include "reference/reference_backend.h"
 #include "triforce/model.h"
@@ -122,6 +122,27 @@ TEST_P(CudaEngineTest, NothingIsRecordedWithinAGeneration) {
             << to_string(m) << ", " << v.name << ", gammas " << g.gamma << " " << g.inner_gamma;
       }
     }
+  }
+}
+
+// Of lanes that are one launch, whatever they end up drafting; and with heads in host memory, where
+// each lane brings its own.
+TEST_P(CudaEngineTest, EachLaneGetsWhatItGetsAlone) {
+  const std::unique_ptr<Backend> backend = make_cuda_backend(
+      {.dtype = GetParam(), .host_attention = make_host_attention({2, std::nullopt})});
+  const ModelConfig target = toy_config("toy-target", 2, 4, 2, 64, kVocab);
+  const ToyPair pair(*backend, GetParam(), target, tiny("toy-draft", 1, 1));
+  SpeculationOptions o = toy_options();
+  o.gamma = 3;
+  o.ignore_eos = false;
+  o.sampling = {0.6F, 1.0F, 0};
+  RunShape shape{90, 12, {Method::kTriForce}, {}, 3};
+  expect_lanes_as_alone(*backend, pair, o, shape, "near");
+  o.selection = Selection::kAttention;
+  o.acceptance = Acceptance::kCoupled;
+  for (const int host_split : {0, 1}) {
+    shape.homes = spread_homes(2, 2, 1, host_split);
+    expect_lanes_as_alone(*backend, pair, o, shape, "far");
   }
 }
 

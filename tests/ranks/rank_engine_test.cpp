@@ -9,7 +9,7 @@
 #include "comm/host_communicator.h"
 #include "comm/ranks.h"
 #include "cpu/cpu_backend.h"
-#include "decode/toy_models.h"
+#include "decode/lanes.h"
 
 namespace triforce {
 namespace {
@@ -90,10 +90,10 @@ struct Rank {
         pair(*cpu, DType::kF32, toy_config("toy-target", 2, 12, 6, 16, kVocab),
              toy_config("toy-draft", 1, 2, 2, 16, kVocab), l.shard()) {}
 
-  BuildEngine builder(const SpeculationOptions& options) {
-    return [this, options](std::int64_t max_prompt, std::int64_t max_generated) {
+  BuildEngine builder(const SpeculationOptions& options, int lanes = 1) {
+    return [this, options, lanes](std::int64_t max_prompt, std::int64_t max_generated) {
       return make_engine(backend, pair.target, &pair.draft, options,
-                         {max_prompt, max_generated, all_methods()}, &ranks);
+                         {max_prompt, max_generated, all_methods(), {}, lanes}, &ranks);
     };
   }
   // What `led` returns on rank 0; the others follow.
@@ -203,6 +203,45 @@ TEST(RankEngine, CoupledStreamsOfAllMethodsEqualTheBaseline) {
     return "equal";
   });
   EXPECT_EQ(value_of_rank_0(ends), "equal");
+}
+
+// Lanes of a batch on two ranks get what each prompt gets on one.
+TEST(RankEngine, LanesGetWhatTheyGetAlone) {
+  SpeculationOptions o = toy_options();
+  o.ignore_eos = false;
+  const auto prompts = toy_prompts(3, kPrompt, kVocab);
+  const auto run = [&](int ranks, int lanes) {
+    return value_of_rank_0(run_ranks(ranks, [&](RankLinks& links) {
+      Rank rank(links);
+      return rank.run(rank.builder(o, lanes), [&](Engine& e) {
+        std::string out;
+        std::map<Method, std::string> by_method;
+        for (std::size_t first = 0; first < prompts.size();
+             first += static_cast<std::size_t>(lanes)) {
+          const std::vector<PromptTokens> all = prompts_of(prompts);
+          EXPECT_TRUE(e.prefill_context(
+              std::span(all).subspan(first, static_cast<std::size_t>(lanes)), {}, {}));
+          EXPECT_FALSE(e.prefill_methods({}, {}).interrupted);
+          for (const Method m : all_methods()) {
+            for (const RunMetrics& r :
+                 e.generate(m, kCount, 3, static_cast<std::uint32_t>(first), {}, {})) {
+              by_method[m] += as_text(r.tokens) + fmt::format(" {} ", r.levels.back().accepted);
+            }
+          }
+          for (int l = 0; l < lanes; ++l) {
+            for (const auto& ids : e.selected_chunks(l)) out += as_text(ids);
+            EXPECT_GT(e.top2_margin(l, std::span(prompts.front()).first(9)), 0);
+            EXPECT_EQ(e.probs_after_prompt(l).size(), static_cast<std::size_t>(kVocab));
+          }
+        }
+        for (const auto& [m, text] : by_method) out += text;
+        return out;
+      });
+    }));
+  };
+  const std::string alone = run(2, 1);
+  EXPECT_EQ(run(2, 3), alone);
+  EXPECT_EQ(run(1, 3), run(1, 1));
 }
 
 // Whichever rank has passes to record, all run them at once.
