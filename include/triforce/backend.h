@@ -172,6 +172,7 @@ class Backend {
     int kv_granule = 1;
     int head_dim_step = 2, max_head_dim = 1 << 20;  // head dimensions: multiples of step up to max
     Formats formats = Formats::kActivation;
+    bool records_passes = false;  // whether replay() does
     // A device shares the host's memory if it has none of its own. Page-locked memory is then taken
     // from the same.
     bool shares_host_memory = false;

@@ -254,6 +254,7 @@ struct CaseResult {
   std::optional<RecoveryResult> recovery;
   std::optional<CopiedResult> copied;
   std::optional<Speedup> speedup;
+  std::optional<BatchResult> batch;
   MemoryResult memory;
   Lossless lossless;
   std::vector<PromptOutput> output;
@@ -294,6 +295,7 @@ void fields(auto& v, CaseResult& c) {
     "(--measure-recovery), or the method verifies nothing that the target drafts");
   v("copied", c.copied, "what was copied of the prompts' pass keys; null: they have none");
   v("speedup", c.speedup, "against the baseline; null: this is it, or the run has none");
+  v("batch", c.batch, "the prompts that were decoded together; null: each was decoded alone");
   v("memory", c.memory, "memory");
   v("lossless", c.lossless, "comparison of the tokens with the baseline's");
   v.group("output", "what was generated", [&](auto& g) {

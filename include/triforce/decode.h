@@ -184,6 +184,8 @@ class Engine {
   // called after every Context::prefill().
   virtual PrefillMetrics prefill_methods(const PrefillProgress& progress,
                                          const StopRequested& stop) = 0;
+  // Of later generations: the first so many lanes take part, 1 to all of them, as at the beginning.
+  virtual void set_lanes(int lanes) = 0;
   // Rolls the caches back to the prompts and generates `count` tokens of each lane, or up to an
   // end-of-sequence token, or to where a stop was requested. (seed, first_prompt + lane) name the
   // random numbers of a lane, whose tokens and counters do not depend on the others. Times of a
@@ -240,6 +242,7 @@ class Methods final : public Engine {
   std::vector<RunMetrics> generate(Method method, std::int64_t count, std::uint64_t seed,
                                    std::uint32_t first_prompt, const TokenCallback& on_tokens,
                                    const StopRequested& stop) override;
+  void set_lanes(int lanes) override;
   void set_gammas(const Gammas& gammas) override;
   void set_budget(std::int64_t budget) override;
   double pass_ms(Pass pass, int rows, int repetitions) override;
@@ -254,6 +257,7 @@ class Methods final : public Engine {
   std::shared_ptr<Context> context_;
   const ModelWeights* draft_;
   SpeculationOptions options_;  // as constructed
+  int lanes_;                   // that take part
   std::vector<Method> methods_;
   std::unique_ptr<Impl> impl_;
 };
@@ -273,12 +277,12 @@ std::string not_finite(std::int64_t position);
 // Called when a lane has ended.
 using LaneEnded = std::function<void(int lane, RunMetrics& of_lane)>;
 
-// The decode loop. `root` has been started; its lanes go on together in rounds, each until it has
-// `count` tokens or a token of `eos`, it fails, or a stop is requested. Fills tokens, origins,
-// rounds, levels, failed_at and the two flags of each lane's result; times are the caller's
-// business, when a lane has ended.
-std::vector<RunMetrics> decode(Proposer& root, std::int64_t count, std::span<const Token> eos,
-                               const TokenCallback& on_tokens, const StopRequested& stop,
-                               const LaneEnded& on_end);
+// The decode loop. `root` has been started; its first `lanes` lanes go on together in rounds, each
+// until it has `count` tokens or a token of `eos`, it fails, or a stop is requested. Fills tokens,
+// origins, rounds, levels, failed_at and the two flags of each lane's result; times are the
+// caller's business, when a lane has ended.
+std::vector<RunMetrics> decode(Proposer& root, int lanes, std::int64_t count,
+                               std::span<const Token> eos, const TokenCallback& on_tokens,
+                               const StopRequested& stop, const LaneEnded& on_end);
 
 }  // namespace triforce

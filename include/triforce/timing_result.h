@@ -168,6 +168,20 @@ void fields(auto& v, StepResult& s) {
   v("one_row_ms", s.one_row_ms, "one pass of one row, ms; null: not measured");
 }
 
+// Prompts that were decoded together.
+struct BatchResult {
+  int prompts = 0;
+  std::optional<double> baseline_alone_ms_per_token, gain_over_alone;
+};
+void fields(auto& v, BatchResult& b) {
+  v("prompts", b.prompts, "prompts of a batch");
+  v("baseline_alone_ms_per_token", b.baseline_alone_ms_per_token,
+    "the baseline's on the first prompt while no other is decoded, geometric mean of its "
+    "repetitions; null: the run has no baseline");
+  v("gain_over_alone", b.gain_over_alone,
+    "timing.tokens_per_s over that of the baseline on a single prompt");
+}
+
 struct Speedup {
   std::string baseline;
   std::optional<double> value, ci95_low, ci95_high;

@@ -10,6 +10,15 @@
 namespace triforce {
 namespace {
 
+std::int64_t prompt_tokens(const RunShape& run) { return run.lanes * run.max_prompt; }
+
+std::string workload(const RunShape& run) {
+  const std::string together =
+      run.lanes > 1 ? fmt::format("{} prompts of {} tokens together", run.lanes, run.max_prompt)
+                    : fmt::format("prompt {} tokens", run.max_prompt);
+  return fmt::format("{}, {} generated", together, run.max_generated);
+}
+
 double gb(std::int64_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
 constexpr const char* kWindowLabel = "drafter, all of its window anew";
@@ -195,7 +204,7 @@ std::string room(std::int64_t used, std::int64_t usable, std::int64_t missing) {
 std::string machine_detail(const MachinePlan& p) {
   const Forecast& f = p.forecast;
   const MachineSpec& m = p.machine;
-  std::string out = memory_table(f.memory, p.input.run.max_prompt);
+  std::string out = memory_table(f.memory, prompt_tokens(p.input.run));
   if (m.gpus > 1) out += fmt::format("on each of {} ranks\n", m.gpus);
   const auto line = [&](const char* label, const std::string& text) {
     out += fmt::format("{:<32}{}\n", label, text);
@@ -237,11 +246,9 @@ std::string models(const PlanReport& r, DType dtype) {
 // The run on this machine, and what is common to GPUs.
 std::string here(const RunConfig& config, const PlanReport& r) {
   std::string out = models(r, r.input.dtype);
-  out += fmt::format(
-      "run      {}; prompt {} tokens, {} generated; dtype {}, KV {} bytes per token\n\n", r.backend,
-      r.input.run.max_prompt, r.input.run.max_generated, to_string(r.input.dtype),
-      r.memory.kv_bytes_per_token);
-  out += memory_table(r.memory, r.input.run.max_prompt);
+  out += fmt::format("run      {}; {}; dtype {}, KV {} bytes per token\n\n", r.backend,
+                     workload(r.input.run), to_string(r.input.dtype), r.memory.kv_bytes_per_token);
+  out += memory_table(r.memory, prompt_tokens(r.input.run));
   if (config.tp > 1) out += fmt::format("on each of {} ranks\n", config.tp);
   out += fmt::format("\nOn a GPU ({}) the same run takes {:.1f} GB in all.\n",
                      to_string(r.device_dtype), gb(r.device_memory.total_bytes()));
@@ -251,8 +258,8 @@ std::string here(const RunConfig& config, const PlanReport& r) {
 // The run on the machine of --machine.
 std::string there(const PlanReport& r, const MachinePlan& p) {
   std::string out = models(r, r.device_dtype);
-  out += fmt::format("run      {}; prompt {} tokens, {} generated; dtype {}\n", p.machine.name,
-                     r.input.run.max_prompt, r.input.run.max_generated, to_string(r.device_dtype));
+  out += fmt::format("run      {}; {}; dtype {}\n", p.machine.name, workload(r.input.run),
+                     to_string(r.device_dtype));
   return p.refusal.empty() ? out + '\n' + machine_detail(p) : out;
 }
 

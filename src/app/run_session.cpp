@@ -297,7 +297,7 @@ void RunSession::Impl::check_memory_of_all() {
     try {
       check_memory(c, run.memory, start->session().backend.get());
     } catch (const Error& e) {
-      write_quietly(2, memory_table(run.memory, c.prefill));
+      write_quietly(2, memory_table(run.memory, c.batch * c.prefill));
       last = NotRun{CaseStatus::kSkippedMemory, e.what(), e.code()};
       refuse(run, *last);
     }

@@ -115,6 +115,14 @@ void check_noise(const CheckedCase& c) {
   check_value(c, "timing.noise_pct", t.noise_pct, noise_percent(groups_of(std::move(per_byte))));
 }
 
+void check_batch(const CheckedCase& c) {
+  if (!c.result.batch) return;
+  const std::optional<double>& alone = c.result.batch->baseline_alone_ms_per_token;
+  const std::optional<double>& all = c.result.timing.tokens_per_s;
+  check_value(c, "batch.gain_over_alone", c.result.batch->gain_over_alone,
+              alone && all ? std::optional(*all * *alone / 1000) : std::nullopt);
+}
+
 void check_speedup(const CheckedCase& c) {
   if (!c.result.speedup) return;
   const Speedup& s = *c.result.speedup;
@@ -166,6 +174,7 @@ void check_statistics(const CheckedCase& c) {
   check_times(c);
   check_noise(c);
   check_speedup(c);
+  check_batch(c);
   check_rates(c);
 }
 

@@ -56,6 +56,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
                  .head_dim_step = 64,  // what the kernels are built for: 64 and 128
                  .max_head_dim = 128,
                  .formats = Formats::kActivation,
+                 .records_passes = options.replay,
                  .shares_host_memory = shares_host_memory(select(options))}),
         device_(options.device),
         host_available_(options.host_available),

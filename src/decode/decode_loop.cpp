@@ -26,15 +26,16 @@ std::string not_finite(std::int64_t position) {
                      position);
 }
 
-std::vector<RunMetrics> decode(Proposer& root, std::int64_t count, std::span<const Token> eos,
-                               const TokenCallback& on_tokens, const StopRequested& stop,
-                               const LaneEnded& on_end) {
-  std::vector<RunMetrics> lanes(static_cast<std::size_t>(root.lanes()));
-  for (RunMetrics& m : lanes) {
+std::vector<RunMetrics> decode(Proposer& root, int lanes, std::int64_t count,
+                               std::span<const Token> eos, const TokenCallback& on_tokens,
+                               const StopRequested& stop, const LaneEnded& on_end) {
+  TF_CHECK(lanes >= 1 && lanes <= root.lanes(), "{} of {} lanes", lanes, root.lanes());
+  std::vector<RunMetrics> all(static_cast<std::size_t>(lanes));
+  for (RunMetrics& m : all) {
     m.tokens.reserve(static_cast<std::size_t>(count));
     m.origins.reserve(static_cast<std::size_t>(count));
   }
-  const auto of_lane = [&](int l) -> RunMetrics& { return lanes[static_cast<std::size_t>(l)]; };
+  const auto of_lane = [&](int l) -> RunMetrics& { return all[static_cast<std::size_t>(l)]; };
   const auto ends = [&](int l) {
     RunMetrics& m = of_lane(l);
     const bool ended =
@@ -43,11 +44,11 @@ std::vector<RunMetrics> decode(Proposer& root, std::int64_t count, std::span<con
     if (ended && on_end) on_end(l, m);
     return ended;
   };
-  std::vector<int> active(lanes.size());
+  std::vector<int> active(all.size());
   std::iota(active.begin(), active.end(), 0);
   for (;;) {
     std::erase_if(active, ends);
-    if (active.empty()) return lanes;
+    if (active.empty()) return all;
     if (stop && stop()) {
       for (const int l : active) of_lane(l).interrupted = true;
       continue;

@@ -191,6 +191,7 @@ Methods::Methods(std::shared_ptr<Context> context, const ModelWeights* draft,
     : context_(std::move(context)),
       draft_(draft),
       options_(options),
+      lanes_(context_->lanes()),
       methods_(methods.begin(), methods.end()),
       impl_(std::make_unique<Impl>(*context_, draft, options, methods)) {}
 
@@ -258,11 +259,16 @@ std::vector<RunMetrics> Methods::generate(Method method, std::int64_t count, std
     if (spec.selects()) m.rebuilds = retrieval_cache(lane)->selections();
     if (const RecoveryMeter* meter = e.meter_of(spec, lane)) m.recovery = meter->counters();
   };
-  std::vector<RunMetrics> lanes =
-      decode(*it->root, count, e.options.ignore_eos ? std::span<const Token>() : std::span(eos),
-             on_tokens, stop, on_end);
+  std::vector<RunMetrics> lanes = decode(
+      *it->root, lanes_, count, e.options.ignore_eos ? std::span<const Token>() : std::span(eos),
+      on_tokens, stop, on_end);
   e.timer.stop();
   return lanes;
+}
+
+void Methods::set_lanes(int lanes) {
+  TF_CHECK(lanes >= 1 && lanes <= context_->lanes(), "{} of {} lanes", lanes, context_->lanes());
+  lanes_ = lanes;
 }
 
 void Methods::set_gammas(const Gammas& gammas) {

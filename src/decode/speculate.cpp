@@ -85,12 +85,13 @@ ModelScorer::ModelScorer(Backend& backend, LlamaModel& model, std::vector<LaneCa
       timer_(timer),
       pass_phase_(pass_phase) {
   TF_CHECK(!lanes_.empty());
+  for (std::size_t l = 0; l < lanes_.size(); ++l) of_lanes_[l].lane = static_cast<int>(l);
   parts_.reserve(lanes_.size());
 }
 
 void ModelScorer::feed(std::span<const LaneFeed> feeds) {
   const PhaseTimer::Scope scope(timer_, pass_phase_);
-  std::ranges::fill(of_lanes_, LaneFeed{});
+  for (LaneFeed& f : of_lanes_) f = {f.lane, {}, {}};
   std::int64_t most = 0;
   for (const LaneFeed& f : feeds) {
     const auto n = std::ssize(f.tokens);
@@ -99,14 +100,17 @@ void ModelScorer::feed(std::span<const LaneFeed> feeds) {
     of_lanes_.at(static_cast<std::size_t>(f.lane)) = f;
     most = std::max(most, n);
   }
+  // Where passes are recorded those who are fed nothing take part, so that passes are few.
+  const bool all_take_part = backend_.traits().records_passes && cache(0).recordable();
+  const std::span<const LaneFeed> taking_part = all_take_part ? of_lanes_ : feeds;
   const auto feed_pass = [&](const LanePass& pass) {
-    const auto of_pass = std::span<const LaneFeed>(of_lanes_).subspan(
-        static_cast<std::size_t>(pass.first_lane), static_cast<std::size_t>(pass.lanes));
+    const auto of_pass = taking_part.subspan(static_cast<std::size_t>(pass.first_lane),
+                                             static_cast<std::size_t>(pass.lanes));
     parts_.clear();
     std::int64_t tokens = 0, probs = 0;
     for (const LaneFeed& f : of_pass) {
       const Share share = share_of(f.tokens, f.probs.shape[0], pass);
-      const LaneCache& lane = lanes_[static_cast<std::size_t>(pass.first_lane) + parts_.size()];
+      const LaneCache& lane = lanes_[static_cast<std::size_t>(f.lane)];
       parts_.push_back({share.tokens, lane.cache, lane.observer});
       tokens = std::max(tokens, std::ssize(share.tokens));
       probs = std::max(probs, share.probs);
@@ -125,7 +129,8 @@ void ModelScorer::feed(std::span<const LaneFeed> feeds) {
                         f.probs.rows(share.first_probs, share.probs));
     }
   };
-  for_each_lane_pass(lanes(), most, model_.max_logits(), cache(0).max_append(), feed_pass);
+  for_each_lane_pass(static_cast<int>(taking_part.size()), most, model_.max_logits(),
+                     cache(0).max_append(), feed_pass);
 }
 
 void ModelScorer::record_passes(std::int64_t tokens, std::int64_t probs) {

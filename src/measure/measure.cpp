@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <set>
 
@@ -209,6 +210,26 @@ void Measurement::measure_steps() {
   }
 }
 
+// The baseline on the first prompt of a batch while no other is decoded: what throughput is
+// compared with.
+void Measurement::measure_alone() {
+  if (c_.batch == 1 || state_.baseline() == nullptr || state_.baseline()->failed) return;
+  guarded(nullptr, [&] {
+    engine_->set_lanes(1);
+    std::vector<double> logs;
+    for (int r = 0; r < c_.repetitions && !stopped(); ++r) {
+      const RunMetrics m =
+          engine_
+              ->generate(kBaselineMethod, c_.gen_len, c_.seed, 0, {}, [this] { return stopped(); })
+              .front();
+      if (m.interrupted || m.failed_at) break;
+      logs.push_back(std::log(m.decode_ms / static_cast<double>(m.tokens.size())));
+    }
+    engine_->set_lanes(c_.batch);
+    if (!logs.empty()) state_.alone_ms_per_token = std::exp(mean(logs));
+  });
+}
+
 void Measurement::warm_up(int first) {
   for (int w = 0; w < c_.warmup; ++w) {
     for (const std::size_t m : interleaved_order(state_.methods.size(), w)) {
@@ -216,6 +237,7 @@ void Measurement::warm_up(int first) {
     }
   }
   if (first > 0) return;
+  measure_alone();
   const auto speculates = [](const MethodState& m) { return m.method->speculates(); };
   if (std::ranges::none_of(state_.methods, speculates)) return;
   guarded(nullptr, [&] { measure_steps(); });

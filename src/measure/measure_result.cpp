@@ -1,6 +1,7 @@
 // Tests: tests/measure/result_test.cpp, tests/measure/measure_run_test.cpp
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "core/sha256.h"
 #include "host/machine.h"
@@ -23,6 +24,7 @@ class CaseBuilder {
     fill_status(m, c);
     fill_figures(m, c);
     fill_speedup(m, c);
+    fill_batch(c);
     fill_tuning(c);
     fill_validity(m, c);
     fill_output(m, c);
@@ -86,6 +88,12 @@ class CaseBuilder {
     c.copied = copied_answers(m.runs, in_.workload.answers, c_.gen_len);
   }
 
+  // Of the first batch: those that are equal are processed once.
+  double different_prompts() const {
+    const auto batch = std::min(static_cast<std::size_t>(c_.batch), in_.workload.prompts.size());
+    const auto first = in_.workload.prompts.first(batch);
+    return static_cast<double>(std::set(first.begin(), first.end()).size());
+  }
   void fill_prefill(CaseResult& c) const {
     if (s_.prefills.empty()) return;
     Timing& t = c.timing;
@@ -98,7 +106,7 @@ class CaseBuilder {
     }
     const double prefill_ms = t.fill_ms[kFullPass].value_or(0);
     if (in_.machine.plan.prefill_operations > 0 && prefill_ms > 0) {
-      t.prefill_operations = in_.machine.plan.prefill_operations;
+      t.prefill_operations = in_.machine.plan.prefill_operations * different_prompts();
       t.prefill_gflops = *t.prefill_operations / prefill_ms / 1e6;
       const std::optional<double>& bound = context_.measured_gemm_gflops;
       if (bound && *bound > 0) t.prefill_fraction_gemm = *t.prefill_gflops / *bound;
@@ -121,6 +129,16 @@ class CaseBuilder {
     const auto predicted = predicted_ms_per_token(
         *m.method, s_.steps, alphas_of(merged_levels(m.runs)), m.gammas, {.lanes = c_.batch});
     if (predicted && *predicted > 0) c.speedup->predicted = s_.steps[kFullPass].at(1) / *predicted;
+  }
+
+  void fill_batch(CaseResult& c) const {
+    if (c_.batch == 1) return;
+    BatchResult& b = c.batch.emplace();
+    b.prompts = c_.batch;
+    b.baseline_alone_ms_per_token = s_.alone_ms_per_token;
+    if (s_.alone_ms_per_token && c.timing.tokens_per_s) {
+      b.gain_over_alone = *c.timing.tokens_per_s * *s_.alone_ms_per_token / 1000;
+    }
   }
 
   void fill_validity(const MethodState& m, CaseResult& c) const {

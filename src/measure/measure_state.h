@@ -32,6 +32,8 @@ struct MeasurementState {
   std::vector<PrefillMetrics> prefills;
   std::vector<AfterPrompt> after_prompts;  // as far as --record asks for it
   StepCurves steps;                        // empty curves: not measured
+  // Of a batch: the baseline on its first prompt alone.
+  std::optional<double> alone_ms_per_token;
   MemoryResult memory;
   GpuObservation gpu;
   std::optional<MachineLoad> load;

@@ -96,6 +96,7 @@ class Measurement {
   void warm_up(int first);
   void tune_open(const std::vector<Token>& tokens, bool last, SharedPrefill& target);
   void measure_steps();
+  void measure_alone();
   void measure_margins(int first);
   std::vector<MeasuredRun> new_runs(int first, int repetition, bool warmup) const;
   void generate(MethodState& m, int first, int repetition, bool warmup);

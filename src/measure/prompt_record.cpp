@@ -26,6 +26,7 @@ CaseStart start_of(const MeasurementState& state) {
   start.budget = state.budget;
   start.methods.assign(state.methods.begin(), state.methods.end());
   start.steps = points_of(state.steps);
+  start.alone_ms_per_token = state.alone_ms_per_token;
   return start;
 }
 
@@ -36,6 +37,7 @@ void set_start(MeasurementState& state, CaseStart start) {
   for (std::size_t i = 0; i < state.methods.size(); ++i) {
     static_cast<MethodStart&>(state.methods[i]) = std::move(start.methods[i]);
   }
+  state.alone_ms_per_token = start.alone_ms_per_token;
   state.steps = {};
   for (const StepPoint& p : start.steps) {
     state.steps[static_cast<Pass>(p.pass)].points.emplace_back(p.rows, p.ms);

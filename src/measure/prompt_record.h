@@ -104,6 +104,7 @@ struct CaseStart {
   std::optional<std::int64_t> budget;
   std::vector<MethodStart> methods;  // in the order of the configuration
   std::vector<StepPoint> steps;
+  std::optional<double> alone_ms_per_token;
 };
 void fields(auto& v, CaseStart& s) {
   v("context", s.context, "of the process that began the case");
@@ -111,6 +112,8 @@ void fields(auto& v, CaseStart& s) {
   v("budget", s.budget, "chosen by auto, tokens; null: it was given");
   v("methods", s.methods, "in the order of the configuration");
   v("steps", s.steps, "times of single passes");
+  v("alone_ms_per_token", s.alone_ms_per_token,
+    "of the baseline while no other prompt of the batch is decoded; null: not measured");
 }
 
 struct PromptRecord {

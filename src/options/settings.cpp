@@ -108,7 +108,7 @@ PlanInput device_input(const RunConfig& config, PlanInput input) {
 
 void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backend* backend) {
   const auto check = [](const char* what, std::int64_t bytes, int ranks, std::int64_t limit,
-                        const char* source, const char* advice) {
+                        const char* source, const std::string& advice) {
     const std::int64_t needed = ranks * bytes;
     if (needed <= limit) return;
     throw_resources("MemoryLimit",
@@ -116,33 +116,32 @@ void check_memory(const RunConfig& config, const MemoryPlan& memory, const Backe
                     gb(limit), source, gb(needed),
                     ranks > 1 ? fmt::format(" for {} ranks", ranks) : "", advice);
   };
-  constexpr const char* kSmaller =
-      "a shorter --prefill, smaller caches or chunks, or another --dtype need less";
-  constexpr const char* kOffload =
-      "--kv-offload keeps KV rows in host memory; a shorter --prefill, smaller caches or "
-      "chunks, or another --dtype need less";
+  const std::string smaller =
+      fmt::format("a shorter --prefill, {}smaller caches or chunks, or another --dtype need less",
+                  config.batch > 1 ? "a smaller --batch, " : "");
+  const std::string offload = "--kv-offload keeps KV rows in host memory; " + smaller;
   const std::int64_t limit = config.memory_limit_bytes;
   const std::optional<MemoryState> host = memory_state();
   if (backend != nullptr && backend->traits().shares_host_memory) {
     check("memory", memory.total_bytes(), config.tp, limit > 0 ? limit : *near_limit(backend),
           limit > 0 ? "--memory-limit" : "the memory that host and device have available together",
-          kSmaller);
+          smaller);
     return;
   }
   // Ranks have a device each, but the machine's memory together.
   if (const std::optional<std::int64_t> device = near_limit(backend)) {
     check("memory", memory.near_bytes(), 1, limit > 0 ? limit : *device,
           limit > 0 ? "--memory-limit" : "the memory that is free on the device",
-          config.kv_offload ? kSmaller : kOffload);
+          config.kv_offload ? smaller : offload);
     if (!host) return;
     check("host memory", memory.far_bytes(), config.tp, host->available_bytes,
           "the memory this machine has available",
           "a larger --on-chip or a shorter --prefill need less");
   } else if (limit > 0) {
-    check("memory", memory.total_bytes(), config.tp, limit, "--memory-limit", kSmaller);
+    check("memory", memory.total_bytes(), config.tp, limit, "--memory-limit", smaller);
   } else if (host) {
     check("memory", memory.total_bytes(), config.tp, host->available_bytes,
-          "the memory this machine has available", kSmaller);
+          "the memory this machine has available", smaller);
   }
 }
 

@@ -83,6 +83,10 @@ struct Generate {
     return r.engine.generate(method, count, seed, first_prompt, r.callbacks.on_tokens, r.stop);
   }
 };
+struct SetLanes {
+  int lanes;
+  void operator()(const OnRank& r) const { r.engine.set_lanes(lanes); }
+};
 struct SetGammas {
   Gammas gammas;
   void operator()(const OnRank& r) const { r.engine.set_gammas(gammas); }
@@ -120,8 +124,8 @@ struct End {};
 
 // One call; `tokens` tokens more follow.
 struct Call {
-  std::variant<End, Build, Drop, Load, PrefillContext, PrefillMethods, Generate, SetGammas,
-               SetBudget, PassMs, Top2Margin, ProbsAfterPrompt, SelectedChunks>
+  std::variant<End, Build, Drop, Load, PrefillContext, PrefillMethods, Generate, SetLanes,
+               SetGammas, SetBudget, PassMs, Top2Margin, ProbsAfterPrompt, SelectedChunks>
       of;
   std::int64_t tokens = 0;
 };
@@ -209,6 +213,7 @@ class LeadingEngine final : public Engine {
                                    const StopRequested& stop) override {
     return make(Generate{method, count, seed, first_prompt}, {}, {{}, on_tokens, stop});
   }
+  void set_lanes(int lanes) override { make(SetLanes{lanes}); }
   void set_gammas(const Gammas& gammas) override { make(SetGammas{gammas}); }
   void set_budget(std::int64_t budget) override { make(SetBudget{budget}); }
   double pass_ms(Pass pass, int rows, int repetitions) override {

@@ -58,6 +58,7 @@ std::vector<std::string> header_lines(const RunResult& r) {
   std::string data =
       fmt::format("data: {}, {} prompt{} of {} tokens, {} generated", first.data.kind, n,
                   n == 1 ? "" : "s", param_text(first, "prefill"), param_text(first, "gen_len"));
+  if (first.batch) data += fmt::format(", {} decoded together", first.batch->prompts);
   if (first.data.n_skipped > 0) data += fmt::format(", {} too short", first.data.n_skipped);
   lines.push_back(data);
   lines.push_back(

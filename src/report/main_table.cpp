@@ -58,7 +58,9 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
   const bool recovery = any([](const CaseResult& c) { return c.recovery.has_value(); });
   const bool copied = any([](const CaseResult& c) { return c.copied.has_value(); });
   const bool equal = any([](const CaseResult& c) { return c.lossless.equal_tokens.has_value(); });
+  const bool batch = any([](const CaseResult& c) { return c.batch.has_value(); });
   t.head = {"method", "ms/token", "ms 95% CI", "speedup", "x 95% CI"};
+  if (batch) t.head.insert(t.head.end(), {"tokens/s", "x alone"});
   const bool separate = accepted == AcceptedColumns::kSeparate;
   if (separate) t.head.emplace_back("inner");
   t.head.emplace_back("accepted");
@@ -67,7 +69,7 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
   if (copied) t.head.insert(t.head.end(), {"copied", "whole"});
   if (equal) t.head.emplace_back("as ar");
   t.head.emplace_back("lossless");
-  t.optional = {"ms 95% CI", "accepted", "whole", "x 95% CI"};
+  t.optional = {"ms 95% CI", "accepted", "whole", "x 95% CI", "x alone", "tokens/s"};
   std::vector<std::optional<IntervalOver>> over;
   for (const CaseResult& c : r.cases) {
     const Distribution& d = c.timing.ms_per_token;
@@ -83,6 +85,10 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
       over.emplace_back(c.acceptance.back().ci95->over);
     }
     std::vector<std::string>& row = t.rows.back();
+    if (batch) {
+      row.push_back(short_number(c.timing.tokens_per_s));
+      row.push_back(ratio(c.batch ? c.batch->gain_over_alone : std::nullopt));
+    }
     for (std::string& cell : separate ? accepted_cells(c) : std::vector{accepted_text(c)}) {
       row.push_back(std::move(cell));
     }
@@ -99,6 +105,11 @@ TextTable main_table(const RunResult& r, AcceptedColumns accepted) {
       intervals_text(over) +
       "; accepted: of the tokens that the full cache tested, and its interval; lossless: "
       "generations compared token by token, or equal in distribution, which selftest proves";
+  if (batch) {
+    t.caption +=
+        "; tokens/s: of all prompts of a batch until the last of them has ended; x alone: over "
+        "those of autoregressive decoding of one prompt alone";
+  }
   if (recovery)
     t.caption += "; recovery: of the full cache's attention, on tokens that the small one held";
   if (copied) t.caption += "; copied, whole: tokens of the pass keys, and keys whole";

@@ -269,7 +269,7 @@ class ToyLoop {
     const GenerationStart start{seed, 0, 1, ToyScorer::kLast};
     root_->start({&start, 1});
     std::size_t code = 0;
-    const std::vector<RunMetrics> lanes = decode(*root_, count, {}, {}, {}, {});
+    const std::vector<RunMetrics> lanes = decode(*root_, 1, count, {}, {}, {}, {});
     for (const Token t : lanes.front().tokens)
       code = code * static_cast<std::size_t>(vocab_) + static_cast<std::size_t>(t);
     return code;

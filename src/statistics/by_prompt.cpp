@@ -43,18 +43,26 @@ std::vector<SharePair> paired(const SharesByUnit& base, const SharesByUnit& othe
 FiguresBySample ms_per_token(const CaseResult& c) {
   FiguresBySample figures;
   for (const Sample* s : timed_samples(c)) {
-    if (s->tokens > 0) figures[{s->prompt, s->repetition}] = s->ms_per_token();
+    if (s->tokens > 0) figures[{s->prompt, s->repetition}] = {s->ms_per_token(), s->decoded_in()};
   }
   return figures;
 }
 
 std::optional<Estimate> paired_ratio(const FiguresBySample& base, const FiguresBySample& other) {
-  ByPrompt bases, others;
+  std::vector<std::pair<Figure, Figure>> pairs;
+  std::set<int> of_base, of_other;
   for (const auto& [at, figure] : base) {
     const auto it = other.find(at);
     if (it == other.end()) continue;
-    bases[at.first].push_back(figure);
-    others[at.first].push_back(it->second);
+    pairs.emplace_back(figure, it->second);
+    of_base.insert(figure.decoded_in);
+    of_other.insert(it->second.decoded_in);
+  }
+  ByPrompt bases, others;
+  for (const auto& [a, b] : pairs) {
+    const int group = of_base.size() <= of_other.size() ? a.decoded_in : b.decoded_in;
+    bases[group].push_back(a.value);
+    others[group].push_back(b.value);
   }
   return ratio_interval(groups_of(std::move(bases)), groups_of(std::move(others)));
 }

@@ -24,11 +24,17 @@ SharesByUnit shares_by_unit(std::span<const CaseResult* const> results, std::str
 // Pairs the units that both have.
 std::vector<SharePair> paired(const SharesByUnit& base, const SharesByUnit& other);
 
-// Positive figures by (prompt, repetition).
-using FiguresBySample = std::map<std::pair<int, int>, double>;
+// A positive figure, and the prompts that it was measured together with.
+struct Figure {
+  double value = 0;
+  int decoded_in = 0;
+};
+// By (prompt, repetition).
+using FiguresBySample = std::map<std::pair<int, int>, Figure>;
 // Of timed samples that generated something.
 FiguresBySample ms_per_token(const CaseResult& c);
-// ratio_interval() of base / other over the samples that both have. Nothing: they have none.
+// ratio_interval() of base / other over the samples that both have, by prompt, or by the batches of
+// the side that has fewer of them. Nothing: they have no such sample.
 std::optional<Estimate> paired_ratio(const FiguresBySample& base, const FiguresBySample& other);
 
 }  // namespace triforce

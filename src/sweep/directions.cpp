@@ -61,7 +61,8 @@ FiguresBySample speedups(const Found& found) {
   if (baseline == nullptr) return figures;
   const FiguresBySample base = ms_per_token(*baseline);
   for (const auto& [at, ms] : ms_per_token(*found.result)) {
-    if (const auto it = base.find(at); it != base.end()) figures[at] = it->second / ms;
+    if (const auto it = base.find(at); it != base.end())
+      figures[at] = {it->second.value / ms.value, ms.decoded_in};
   }
   return figures;
 }
@@ -72,7 +73,7 @@ FiguresBySample pass_times(const CaseResult& c, std::string_view pass) {
     if (t.pass != pass) continue;
     for (int p = 0; p < std::ssize(t.ms_per_pass_of_prompt); ++p) {
       const double ms = t.ms_per_pass_of_prompt[static_cast<std::size_t>(p)];
-      if (ms > 0) figures[{p, 0}] = ms;
+      if (ms > 0) figures[{p, 0}] = {ms, p};
     }
   }
   return figures;

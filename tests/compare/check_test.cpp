@@ -26,7 +26,7 @@ RunResult full_result() {
     }
     for (const Sample* s : timed_samples(c)) {
       by_prompt[s->prompt].push_back(s->ms_per_token());
-      figures[{s->prompt, s->repetition}] = s->ms_per_token();
+      figures[{s->prompt, s->repetition}] = {s->ms_per_token(), s->prompt};
       const double bytes = c.method == "ar" ? 1000.0 * double(s->rounds)
                                             : 1000.0 * double(s->levels[0].drafted) +
                                                   2000.0 * double(s->levels[0].rounds) +

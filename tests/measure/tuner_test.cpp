@@ -42,6 +42,7 @@ class SlowEngine final : public Engine {
     }
     return {m};
   }
+  void set_lanes(int /*lanes*/) override {}
   void set_gammas(const Gammas& /*gammas*/) override {}
   void set_budget(std::int64_t /*budget*/) override {}
   double pass_ms(Pass /*pass*/, int /*rows*/, int /*repetitions*/) override { return 0.01; }

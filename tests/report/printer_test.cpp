@@ -399,6 +399,8 @@ TEST(Table, FitsTheWidthItIsGiven) {
     c.timing.ms_per_token.ci95_high = 99999.4;
     c.lossless.mode = LosslessMode::kDistribution;
   }
+  EXPECT_LE(max_line_width(to_table(r, {80, false})), 80U);
+  for (CaseResult& c : r.cases) c.batch.reset();
   const std::string narrow = to_table(r, {80, false}), wide = to_table(r, {120, false});
   EXPECT_LE(max_line_width(narrow), 80U) << narrow;
   EXPECT_LE(max_line_width(wide), 120U) << wide;

@@ -103,6 +103,7 @@ CaseResult sample_baseline() {
   c.timing.tokens_per_s = 250.0;
   c.timing.noise_pct = 1.25;
   Sample warm;
+  warm.batch = 0;
   warm.warmup = true;
   warm.seed = 42;
   warm.tokens = warm.rounds = 4;
@@ -182,6 +183,7 @@ CaseResult sample_triforce() {
                   LevelResult{sample_level("outer", {6, 2}), sample_intervals()}};
   c.speedup = Speedup{"ar", 2.0,   1.875, 2.125,  IntervalOver::kPrompts,
                       2.5,  0.875, 0.75,  0.9375, std::int64_t{89}};
+  c.batch = BatchResult{2, 4.5, 2.25};
   c.recovery = RecoveryResult{
       10,
       0.5,
