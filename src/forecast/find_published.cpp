@@ -33,7 +33,8 @@ bool same_setting(const PublishedResult& r, const PublishedSetting& c, const Pub
   };
   const SpeculationOptions& s = c.speculation;
   return r.target == q.target && r.method == q.method && r.prompt == c.prompt &&
-         r.generated == c.generated && same_float(r.temperature, s.sampling.temperature) &&
+         r.generated == c.generated && r.batch == c.batch &&
+         same_float(r.temperature, s.sampling.temperature) &&
          same_float(r.top_p, s.sampling.top_p) && s.dense_layers == r.dense_layers &&
          same(r.budget, s.budget) && same(r.draft_budget, s.draft_budget) &&
          same(r.chunk_size, s.chunk_size) && same(r.gamma, q.gammas.gamma) &&

@@ -19,6 +19,7 @@ void fields(auto& v, PublishedResult& r) {
   v("method", r.method);
   v("prompt", r.prompt);
   v("generated", r.generated);
+  v("batch", r.batch);
   v("temperature", r.temperature);
   v("budget", r.budget);
   v("draft_budget", r.draft_budget);

@@ -17,6 +17,7 @@ struct PublishedResult {
   std::string target;   // a preset
   Method method = kBaselineMethod;
   std::int64_t prompt = 0, generated = 0;  // tokens
+  int batch = 1;                           // prompts decoded together
   // What a method depends on; none: not stated, or it does not depend on it.
   std::optional<double> temperature;
   std::optional<std::int64_t> budget, draft_budget;
@@ -73,6 +74,7 @@ struct PublishedSetting {
   std::string target;                        // a name; a preset's where anything was published
   std::string draft{kPaperDrafter};          // likewise
   std::int64_t prompt = 0, generated = 256;  // tokens
+  int batch = 1;                             // prompts decoded together
   bool needle = false;                       // prompts of --dataset needle
   SpeculationOptions speculation;
   // KV heads in host memory: who computes with them, and layers of the others. Without a number

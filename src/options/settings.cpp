@@ -43,6 +43,7 @@ PublishedSetting published_setting(const RunConfig& config) {
   if (!draft.empty()) setting.draft = draft;
   setting.prompt = config.prefill;
   setting.generated = config.gen_len;
+  setting.batch = config.batch;
   setting.needle = config.dataset == "needle";
   setting.speculation = config.speculation;
   setting.kv_offload = config.kv_offload;

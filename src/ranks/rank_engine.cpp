@@ -1,3 +1,4 @@
+// Tests: tests/ranks/rank_engine_test.cpp
 #include "ranks/rank_engine.h"
 
 #include <algorithm>
