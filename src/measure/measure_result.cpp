@@ -45,6 +45,7 @@ class CaseBuilder {
     }
     c.tuning = m.tuning;
     c.memory = s_.memory;
+    if (c_.batch > 1) c.batch = BatchResult{c_.batch, s_.alone_ms_per_token, {}};
     c.case_id = case_id_of(c, context_);
     c.timing_id = timing_id_of(c, context_);
   }
@@ -132,13 +133,8 @@ class CaseBuilder {
   }
 
   void fill_batch(CaseResult& c) const {
-    if (c_.batch == 1) return;
-    BatchResult& b = c.batch.emplace();
-    b.prompts = c_.batch;
-    b.baseline_alone_ms_per_token = s_.alone_ms_per_token;
-    if (s_.alone_ms_per_token && c.timing.tokens_per_s) {
-      b.gain_over_alone = *c.timing.tokens_per_s * *s_.alone_ms_per_token / 1000;
-    }
+    if (!c.batch || !s_.alone_ms_per_token || !c.timing.tokens_per_s) return;
+    c.batch->gain_over_alone = *c.timing.tokens_per_s * *s_.alone_ms_per_token / 1000;
   }
 
   void fill_validity(const MethodState& m, CaseResult& c) const {

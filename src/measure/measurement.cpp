@@ -52,7 +52,7 @@ void Measurement::restore() {
   gpu_before_ = whole.back().gpu;
   if (in_.hooks.load != nullptr) in_.hooks.load->restore(whole.back().load);
   for (const MethodState& m : state_.methods) {
-    index_ += std::ssize(m.runs);
+    index_ += std::ssize(m.runs) / c_.batch;
     for (const MeasuredRun& run : m.runs) {
       if (shared_ == nullptr || !m.method->is_baseline()) continue;
       const std::string own = make_run_id(*state_.context, state_.salt);

@@ -141,6 +141,7 @@ std::string timing_id_of(const CaseResult& c, const ResultContext& context) {
   key.add("case", c.case_id).add("threads", context.threads).add("cpu", context.cpu_model);
   key.add("gpu", context.gpu_name).add("backend", context.backend);
   key.add("communication", context.communication);
+  if (c.batch) key.add("batch", c.batch->prompts);
   return key.digest();
 }
 

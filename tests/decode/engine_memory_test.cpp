@@ -61,7 +61,11 @@ TEST_F(EngineMemory, ALongPromptTakesTheMemoryOfTheRetrievalCache) {
 // The plan is what a run allocates, tag by tag; what a backend allocates beside is workspace too.
 TEST_F(EngineMemory, LedgerEqualsThePlan) {
   const ModelConfig tc = toy_config("t", 2, 4, 2, 32, 131), dc = toy_config("d", 1, 2, 2, 32, 131);
-  for (const Selection selection : {Selection::kMeanKey, Selection::kAttention}) {
+  for (const auto& [selection, lanes] : {std::pair(Selection::kMeanKey, 1),
+                                         {Selection::kAttention, 1},
+                                         {Selection::kMeanKey, 3},
+                                         {Selection::kAttention, 3},
+                                         {Selection::kH2O, 2}}) {
     const std::unique_ptr<Backend> backend = make_cpu_backend({1, std::nullopt});
     PlanInput in;
     in.target = tc;
@@ -71,7 +75,7 @@ TEST_F(EngineMemory, LedgerEqualsThePlan) {
     in.options = toy_options();
     in.options.selection = selection;
     in.options.dense_layers = selection == Selection::kMeanKey ? 1 : 0;
-    in.run = {300, 40, all_methods()};
+    in.run = {300, 40, all_methods(), {}, lanes};
     if (selection == Selection::kAttention) {
       in.run.max_prompt = 700;  // one pass, in the memory of the retrieval cache
       in.options.budget = 1024;

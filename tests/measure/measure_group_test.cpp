@@ -175,9 +175,13 @@ class Resumed : public MeasureGroup {
     int made = 0;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       recorders_[i] = Recorder();
-      for (const PromptRecord& r : records_[i]) {
-        for (const MethodRecord& m : r.methods) recorders_[i].first_index += std::ssize(m.runs);
+      const auto batch = static_cast<std::size_t>(configs_[i].batch);
+      std::ptrdiff_t runs = 0;
+      for (const PromptRecord& r :
+           std::span(records_[i]).first(records_[i].size() / batch * batch)) {
+        for (const MethodRecord& m : r.methods) runs += std::ssize(m.runs);
       }
+      recorders_[i].first_index = runs / configs_[i].batch;
       inputs_[i].hooks.records = records_[i];
       fresh_[i].clear();
       inputs_[i].hooks.on_prompt = [this, i, &made, most](const PromptRecord& record) {
@@ -255,6 +259,27 @@ TEST_F(Resumed, IsWhatNobodyStopped) {
     EXPECT_EQ(records_[i].size(), 3U);
     expect_equal(results[i], expected[i]);
   }
+}
+
+// A batch of which some prompts have no record, as after a crash, is measured again.
+TEST_F(Resumed, ABatchIsMeasuredWhole) {
+  for (std::uint32_t p = 2; p < 4; ++p) prompts_.push_back(toy_prompt(kPrompt, kVocab, p));
+  for (RunConfig& c : configs_) c.batch = 2;
+  for (MeasureInput& input : inputs_) {
+    input.workload.prompts = prompts_;
+    input.workload.data.n_prompts = 4;
+  }
+  const std::vector<RunResult> expected = measure_together();
+  measure_some(11);
+  std::size_t missing = 0;
+  for (std::vector<PromptRecord>& records : records_) {
+    if (records.size() < 4) continue;
+    ++missing;
+    records.pop_back();
+  }
+  EXPECT_GT(missing, 0U);
+  const std::vector<RunResult> results = measure_some(100);
+  for (std::size_t i = 0; i < 4; ++i) expect_equal(results[i], expected[i]);
 }
 
 // What a row is made of is the records and nothing else: where all are there, nothing is generated

@@ -103,7 +103,7 @@ class MeasureRun : public ::testing::Test {
     plan.random_draft = pair_.draft.random;
     plan.backend = input_.machine.backend;
     plan.options = config_.speculation;
-    plan.run = {0, config_.gen_len, config_.methods};
+    plan.run = {0, config_.gen_len, config_.methods, {}, config_.batch};
     for (const std::vector<Token>& prompt : input_.workload.prompts) {
       plan.run.max_prompt = std::max<std::int64_t>(plan.run.max_prompt, std::ssize(prompt));
     }

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/fields.h"
 #include "core/forwarding_backend.h"
 #include "model/retrieval_cache.h"
 
@@ -113,6 +114,68 @@ TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
   // Tokens of the first generation of each method on each prompt.
   EXPECT_EQ(recorder_.streamed[Method::kAutoregressive], 2 * kGenerated);
   EXPECT_EQ(recorder_.streamed[Method::kRetrieval], 2 * kGenerated);
+}
+
+// Prompts that are decoded together have the tokens and counters that they have one after the
+// other; times are of batches.
+TEST_F(MeasureRun, ABatchHasWhatItsPromptsHaveAlone) {
+  prompts_.push_back(toy_prompt(kPrompt - 30, kVocab, 2));
+  prompts_.push_back(prompts_.back());
+  input_.workload.prompts = prompts_;
+  input_.workload.data.n_prompts = 4;
+  config_.methods = {Method::kAutoregressive, Method::kTriForce};
+  config_.repetitions = 2;
+  config_.record = {true, true, true};
+  const RunResult alone = measure();
+  recorder_ = {};
+  config_.batch = 2;
+  const RunResult r = measure();
+  ASSERT_EQ(r.exit_code, ExitCode::kOk);
+  std::string order;
+  for (const Generation& g : recorder_.generations) {
+    order += fmt::format("{}{}{}{} ", g.prompt, g.warmup ? "w" : "r", g.repetition,
+                         g.method == Method::kAutoregressive ? "A" : "B");
+  }
+  EXPECT_EQ(order, "0w0A 0w0B 0r0A 0r0B 0r1B 0r1A 2r0A 2r0B 2r1B 2r1A ");
+  EXPECT_EQ(recorder_.last_total, 10);
+  EXPECT_EQ(recorder_.streamed[Method::kTriForce], 4 * kGenerated);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const CaseResult &a = alone.cases[i], &b = r.cases[i];
+    SCOPED_TRACE(b.name);
+    EXPECT_EQ(a.case_id, b.case_id);
+    EXPECT_NE(a.timing_id, b.timing_id);
+    const auto samples_of = [](const CaseResult& c) {
+      std::set<std::tuple<int, int, std::string>> all;
+      for (const Sample& s : c.timing.samples) {
+        if (!s.warmup) all.emplace(s.prompt, s.repetition, s.tokens_sha256);
+      }
+      return all;
+    };
+    EXPECT_EQ(samples_of(a), samples_of(b));
+    EXPECT_EQ(samples_of(b).size(), 8U);
+    EXPECT_EQ(to_json_text(a.output), to_json_text(b.output));
+    EXPECT_EQ(to_json_text(a.after_prompt), to_json_text(b.after_prompt));
+    ASSERT_EQ(a.acceptance.size(), b.acceptance.size());
+    for (std::size_t l = 0; l < a.acceptance.size(); ++l) {
+      EXPECT_EQ(to_json_text(a.acceptance[l]), to_json_text(b.acceptance[l]));
+    }
+    EXPECT_FALSE(a.batch.has_value());
+    ASSERT_TRUE(b.batch && b.batch->baseline_alone_ms_per_token && b.batch->gain_over_alone);
+    EXPECT_EQ(b.batch->prompts, 2);
+    EXPECT_EQ(b.timing.ms_per_token.n, 8);
+    for (const Sample& s : b.timing.samples) EXPECT_EQ(s.batch, s.prompt / 2);
+    // Two prompts in the time of the later one.
+    EXPECT_GT(*b.timing.tokens_per_s, 1000 / *b.timing.ms_per_token.geometric_mean);
+    EXPECT_LE(*b.timing.tokens_per_s, 2001 / *b.timing.ms_per_token.geometric_mean);
+    for (auto tag = static_cast<std::size_t>(MemTag::kKvFull);
+         tag < static_cast<std::size_t>(MemTag::kWorkspace); ++tag) {
+      EXPECT_EQ(b.memory.planned->bytes[tag], b.memory.peak->bytes[tag])
+          << to_string(static_cast<MemTag>(tag));
+    }
+    EXPECT_GT(b.memory.planned->bytes[static_cast<std::size_t>(MemTag::kKvFull)],
+              a.memory.planned->bytes[static_cast<std::size_t>(MemTag::kKvFull)]);
+  }
+  expect_valid_json(r);
 }
 
 // A run's peaks are its own, whatever the process ran before.
