@@ -1,0 +1,122 @@
+#include "triforce/draft_tree.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/fields.h"
+#include "core/file.h"
+#include "triforce/error.h"
+
+namespace triforce {
+namespace {
+
+constexpr const char* kInvalid = "InvalidTree";
+constexpr std::int64_t kMaxFileBytes = 1 << 16;
+
+struct TreeFile {
+  std::vector<std::int16_t> parents;
+  std::optional<std::string> note;
+};
+void fields(auto& v, TreeFile& f) {
+  v("parents", f.parents,
+    "[node]: the node that it follows, -1 for the last token of the sequence; nodes stand in order "
+    "of depth, siblings next to each other and in the order of their parents");
+  v("note", f.note, "for people: what the tree is for");
+}
+
+}  // namespace
+
+DraftTree::DraftTree(std::vector<std::int16_t> parents, const std::string& source)
+    : parents_(std::move(parents)) {
+  if (parents_.empty() || parents_.size() > kMaxTreeNodes) {
+    throw_input(kInvalid, "{}: parents: expected 1 to {} nodes, found {}", source, kMaxTreeNodes,
+                parents_.size());
+  }
+  path_begins_ = {0};
+  for (int i = 0; i < nodes(); ++i) {
+    const int p = parent(i), before = i == 0 ? kRoot : parent(i - 1);
+    if (p < kRoot || p >= i) {
+      throw_input(kInvalid, "{}: parents[{}]: expected -1 or an earlier node, found {}", source, i,
+                  p);
+    }
+    if (p < before) {
+      throw_input(kInvalid,
+                  "{}: parents[{}]: expected {} or more, as the node before has, found {}: nodes "
+                  "stand in order of depth, siblings next to each other and in the order of their "
+                  "parents",
+                  source, i, before, p);
+    }
+    while (std::ssize(first_children_) <= p + 1) first_children_.push_back(i);
+    const NodeRange above = p == kRoot ? NodeRange{} : range(path_begins_, p);
+    for (int k = 0; k < above.count; ++k) {
+      paths_.push_back(static_cast<std::int16_t>(at(paths_, above.first + k)));
+    }
+    paths_.push_back(static_cast<std::int16_t>(i));
+    path_begins_.push_back(static_cast<std::int32_t>(paths_.size()));
+    if (depth_of(i) >= kMaxTreeDepth) {
+      throw_input(kInvalid, "{}: parents[{}]: expected at most {} levels, found one more", source,
+                  i, kMaxTreeDepth);
+    }
+    if (depth_of(i) == std::ssize(levels_)) levels_.push_back(i);
+  }
+  levels_.push_back(nodes());
+  first_children_.resize(parents_.size() + 2, nodes());
+  for (int i = kRoot; i < nodes(); ++i) max_children_ = std::max(max_children_, children(i).count);
+}
+
+DraftTree DraftTree::chain(int n) {
+  TF_CHECK(n >= 1 && n <= kMaxTreeDepth, "{}", n);
+  std::vector<std::int16_t> parents(static_cast<std::size_t>(n));
+  std::iota(parents.begin(), parents.end(), static_cast<std::int16_t>(kRoot));
+  return DraftTree(std::move(parents));
+}
+
+DraftTree parse_draft_tree(std::string_view text, const std::string& source) {
+  const JsonValue root = parse_json(text, source, {.max_bytes = kMaxFileBytes});
+  TreeFile file;
+  read_value(JsonView(root, source, kInvalid), file);
+  return DraftTree(std::move(file.parents), source);
+}
+
+DraftTree read_draft_tree(const std::filesystem::path& path) {
+  return parse_draft_tree(read_file(path, kMaxFileBytes), path.string());
+}
+
+std::string draft_tree_json(const DraftTree& tree, const std::optional<std::string>& note) {
+  return to_json_text(TreeFile{{tree.parents().begin(), tree.parents().end()}, note}) + '\n';
+}
+
+std::string draft_tree_schema() {
+  return json_schema_text<TreeFile>("triforce-bench.draft-tree/1",
+                                    "The shape of a draft (a file of --draft-tree)");
+}
+
+KeptNodes keep_most_probable(const DraftTree& drawn, std::span<const double> probability, int n) {
+  const auto nodes = static_cast<std::size_t>(drawn.nodes());
+  TF_CHECK(probability.size() == nodes && n >= 1 && n <= drawn.nodes(), "{} of {}, {}", n, nodes,
+           probability.size());
+  std::vector<double> counts(probability.begin(), probability.end());
+  std::vector<std::int16_t> kept(nodes);
+  std::iota(kept.begin(), kept.end(), std::int16_t{0});
+  for (const std::int16_t i : kept) {
+    const int needed = drawn.rank(i) > 0 ? i - 1 : drawn.parent(i);
+    if (needed == DraftTree::kRoot) continue;
+    double& own = counts[static_cast<std::size_t>(i)];
+    own = std::min(own, counts[static_cast<std::size_t>(needed)]);
+  }
+  std::ranges::stable_sort(kept, std::ranges::greater{},
+                           [&](std::int16_t i) { return counts[static_cast<std::size_t>(i)]; });
+  kept.resize(static_cast<std::size_t>(n));
+  std::ranges::sort(kept);
+  std::vector<std::int16_t> place(nodes), parents;
+  for (const std::int16_t i : kept) {
+    place[static_cast<std::size_t>(i)] = static_cast<std::int16_t>(parents.size());
+    const int parent = drawn.parent(i);
+    parents.push_back(parent == DraftTree::kRoot ? static_cast<std::int16_t>(parent)
+                                                 : place[static_cast<std::size_t>(parent)]);
+  }
+  return {std::move(kept), DraftTree(std::move(parents))};
+}
+
+}  // namespace triforce
