@@ -23,12 +23,24 @@ Dataset load(const PromptSource& s, std::int64_t prompts, std::uint64_t seed) {
 
 }  // namespace
 
+// As many as fill batches.
 Dataset load_prompts(const PromptSource& source,
                      const std::function<void(const std::string&)>& note) {
   Dataset data = load(source, source.config.prompts, source.config.seed);
   if (data.info.bytes_as_ids && !source.target.random) {
     note(fmt::format("{}: expected a tokenizer.model, found none: bytes of text are taken as ids",
                      quote_text(source.target.folder.string())));
+  }
+  const std::int64_t n = std::ssize(data.prompts), batch = source.config.batch;
+  if (n < batch) {
+    throw_usage("--batch: expected at most the {} prompts of {}, found {}", n,
+                quote_text(source.config.dataset), batch);
+  }
+  if (const std::int64_t rest = n % batch; rest > 0) {
+    note(fmt::format("{}: its last {} of {} prompts fill no batch of {} and are left out",
+                     quote_text(source.config.dataset), rest, n, batch));
+    data.prompts.resize(static_cast<std::size_t>(n - rest));
+    data.info.n_prompts = n - rest;
   }
   return data;
 }

@@ -19,8 +19,9 @@ struct PromptSource {
   std::function<void()> check_stop;
 };
 
-// Throws as load_dataset(), and what check_stop throws. Where bytes of synthetic documents stand
-// for ids, for want of a tokenizer, `note` is told so unless weights are random.
+// Whole batches of them. Throws as load_dataset(), what check_stop throws, and Error(kUsage) where
+// they are fewer than a batch. Where bytes of synthetic documents stand for ids, for want of a
+// tokenizer, `note` is told so unless weights are random.
 Dataset load_prompts(const PromptSource& source,
                      const std::function<void(const std::string&)>& note);
 
