@@ -15,22 +15,22 @@ Context::Context(Backend& backend, const ModelWeights& target, const Shape& shap
     : backend_(backend),
       weights_(target),
       shape_(shape),
-      lanes_(static_cast<std::size_t>(shape.lanes)),
+      lanes_(make_lanes(shape.lanes,
+                        [&](int /*lane*/, LaneMemory& memory) {
+                          const LocalShape t = target.shape();
+                          const int layers = target.config.layers;
+                          Lane lane{
+                              std::make_unique<FullCache>(backend, layers, t.kv_heads, t.head_dim,
+                                                          sizes.capacity, sizes.append,
+                                                          target.dtype, shape.homes, &memory),
+                              std::make_unique<LastQueries>(backend, layers, t.heads, t.head_dim),
+                              {}};
+                          lane.prompt.reserve(static_cast<std::size_t>(shape.max_prompt));
+                          return lane;
+                        })),
       model_(backend, target, sizes.capacity, sizes.rows, shape.exact_rows, ranks,
              block_of(shape, sizes, target.config.hidden)),
-      exact_(backend, exact_shape(shape, target.shape())) {
-  const LocalShape t = target.shape();
-  const int layers = target.config.layers;
-  LaneMemory memory(shape.lanes);
-  for (Lane& lane : lanes_) {
-    if (&lane != lanes_.data()) memory.next_lane();
-    lane.cache =
-        std::make_unique<FullCache>(backend, layers, t.kv_heads, t.head_dim, sizes.capacity,
-                                    sizes.append, target.dtype, shape.homes, &memory);
-    lane.queries = std::make_unique<LastQueries>(backend, layers, t.heads, t.head_dim);
-    lane.prompt.reserve(static_cast<std::size_t>(shape.max_prompt));
-  }
-}
+      exact_(backend, exact_shape(shape, target.shape())) {}
 
 Context::~Context() = default;
 
@@ -47,9 +47,6 @@ bool Context::prefill(std::span<const PromptTokens> prompts, const PrefillProgre
     lane.prompt.clear();
     lane.cache->reset();
   }
-  const auto of_all = [&](Pass pass, std::int64_t done, std::int64_t /*total*/) {
-    if (progress) progress(pass, before + done, total);
-  };
   for (std::size_t l = 0; l < prompts.size(); ++l) {
     Lane& lane = lanes_[l];
     const auto same = std::ranges::find_if(
@@ -57,8 +54,8 @@ bool Context::prefill(std::span<const PromptTokens> prompts, const PrefillProgre
     if (const auto i = static_cast<std::size_t>(same - prompts.begin()); i < l) {
       lane.cache->copy_prompt(*lanes_[i].cache);
       lane.queries->copy(*lanes_[i].queries);
-    } else if (!fill_cache(model_, *lane.cache, prompts[l], kFullPass, lane.queries.get(), of_all,
-                           stop)) {
+    } else if (!fill_cache(model_, *lane.cache, prompts[l], kFullPass, lane.queries.get(),
+                           progress_of_lane(progress, before, total), stop)) {
       for (Lane& other : lanes_) other.prompt.clear();
       return false;
     }

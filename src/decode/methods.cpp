@@ -218,11 +218,8 @@ PrefillMetrics Methods::prefill_methods(const PrefillProgress& progress,
     if (!p.is_filled() || m.interrupted) return;
     const auto begin = Clock::now();
     std::int64_t before = 0;
-    const auto of_all = [&](Pass of, std::int64_t done, std::int64_t /*total*/) {
-      if (progress) progress(of, before + done, total);
-    };
     for (int l = 0; l < lanes && !m.interrupted; before += std::ssize(e.prompt(l)), ++l) {
-      m.interrupted = !p.fill(l, of_all, stop);
+      m.interrupted = !p.fill(l, progress_of_lane(progress, before, total), stop);
     }
     e.b.synchronize();
     m.fill_ms[pass] = ms_since(begin);

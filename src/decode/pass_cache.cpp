@@ -42,6 +42,14 @@ bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt
   return true;
 }
 
+PrefillProgress progress_of_lane(const PrefillProgress& progress, std::int64_t before,
+                                 std::int64_t total) {
+  if (!progress) return {};
+  return [&progress, before, total](Pass pass, std::int64_t done, std::int64_t /*total*/) {
+    progress(pass, before + done, total);
+  };
+}
+
 bool PassCache::fill(int lane, const PrefillProgress& progress, const StopRequested& stop) {
   cache(lane).reset();
   return fill_cache(s_.model, cache(lane), s_.context.prompt(lane), s_.pass, nullptr, progress,

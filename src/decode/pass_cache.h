@@ -34,6 +34,11 @@ bool fill_cache(LlamaModel& model, KvCache& cache, std::span<const Token> prompt
                 LayerObserver* last_pass_observer, const PrefillProgress& progress,
                 const StopRequested& stop);
 
+// What a lane is given of the progress of all, which have `total` tokens: `before` of them are
+// those of the lanes before it. `progress` outlives it and may be empty.
+PrefillProgress progress_of_lane(const PrefillProgress& progress, std::int64_t before,
+                                 std::int64_t total);
+
 // The caches of a pass, one a lane.
 class PassCache {
  public:

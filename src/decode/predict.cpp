@@ -88,6 +88,7 @@ class Loop {
       t.ms = add_rounds_of_lanes(round.counts, asked, t.counts) * round.ms;
       return t;
     }
+    // Of one lane it does not matter when a round is its last, which takes fewer steps.
     std::vector<double> visits(asked, 0.0);  // how often it has i tokens and goes on
     visits[0] = 1;
     double rounds = 0;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <deque>
 #include <set>
 
@@ -216,17 +215,17 @@ void Measurement::measure_alone() {
   if (c_.batch == 1 || state_.baseline() == nullptr || state_.baseline()->failed) return;
   guarded(nullptr, [&] {
     engine_->set_lanes(1);
-    std::vector<double> logs;
+    std::vector<std::vector<double>> ms_per_token(1);
     for (int r = 0; r < c_.repetitions && !stopped(); ++r) {
       const RunMetrics m =
           engine_
               ->generate(kBaselineMethod, c_.gen_len, c_.seed, 0, {}, [this] { return stopped(); })
               .front();
       if (m.interrupted || m.failed_at) break;
-      logs.push_back(std::log(m.decode_ms / static_cast<double>(m.tokens.size())));
+      ms_per_token.front().push_back(m.decode_ms / static_cast<double>(m.tokens.size()));
     }
     engine_->set_lanes(c_.batch);
-    if (!logs.empty()) state_.alone_ms_per_token = std::exp(mean(logs));
+    if (const auto mean = geometric_mean(ms_per_token)) state_.alone_ms_per_token = mean->value;
   });
 }
 

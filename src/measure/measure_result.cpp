@@ -1,7 +1,6 @@
 // Tests: tests/measure/result_test.cpp, tests/measure/measure_run_test.cpp
 #include <algorithm>
 #include <chrono>
-#include <set>
 
 #include "core/sha256.h"
 #include "host/machine.h"
@@ -92,8 +91,12 @@ class CaseBuilder {
   // Of the first batch: those that are equal are processed once.
   double different_prompts() const {
     const auto batch = std::min(static_cast<std::size_t>(c_.batch), in_.workload.prompts.size());
-    const auto first = in_.workload.prompts.first(batch);
-    return static_cast<double>(std::set(first.begin(), first.end()).size());
+    double different = 0;
+    for (std::size_t i = 0; i < batch; ++i) {
+      const auto before = in_.workload.prompts.first(i);
+      if (std::ranges::find(before, in_.workload.prompts[i]) == before.end()) ++different;
+    }
+    return different;
   }
   void fill_prefill(CaseResult& c) const {
     if (s_.prefills.empty()) return;

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/nearest_name.h"
+#include "core/rounding.h"
 #include "core/utf8.h"
 #include "data/datasets.h"
 #include "decode/sizes.h"
@@ -146,7 +147,7 @@ void check_data(const RunConfig& c) {
 
 // As many prompts as fill batches, where it was not said how many.
 void settle_batch(RunConfig& c, const GivenOptions& given) {
-  if (!given.contains("prompts")) c.prompts = (c.prompts + c.batch - 1) / c.batch * c.batch;
+  if (!given.contains("prompts")) c.prompts = round_up(c.prompts, c.batch);
   if (c.prompts % c.batch == 0) return;
   throw_usage("--prompts: expected a multiple of --batch {}, found {}", c.batch, c.prompts);
 }

@@ -20,22 +20,6 @@ inline std::vector<std::vector<Token>> toy_prompts(int lanes, std::int64_t longe
   return prompts;
 }
 
-inline void expect_equal_lane(const RunMetrics& found, const RunMetrics& alone,
-                              const std::string& what) {
-  EXPECT_EQ(found.tokens, alone.tokens) << what;
-  EXPECT_EQ(found.origins, alone.origins) << what;
-  EXPECT_EQ(found.rounds, alone.rounds) << what;
-  EXPECT_EQ(found.rebuilds, alone.rebuilds) << what;
-  EXPECT_EQ(found.stopped_at_eos, alone.stopped_at_eos) << what;
-  ASSERT_EQ(found.levels.size(), alone.levels.size()) << what;
-  for (std::size_t i = 0; i < found.levels.size(); ++i) {
-    const LevelCounters &f = found.levels[i], &a = alone.levels[i];
-    EXPECT_EQ(f.drafted, a.drafted) << what;
-    EXPECT_EQ(f.accepted_at, a.accepted_at) << what;
-    EXPECT_EQ(f.histogram, a.histogram) << what;
-  }
-}
-
 // Generations of each method by one engine of shape.lanes lanes, and by one of a single lane for
 // one prompt after the other.
 inline void expect_lanes_as_alone(Backend& b, const ToyPair& pair, const SpeculationOptions& o,
@@ -56,7 +40,7 @@ inline void expect_lanes_as_alone(Backend& b, const ToyPair& pair, const Specula
     ASSERT_TRUE(alone.prefill(prompts[l]));
     for (const Method m : methods) {
       const auto index = static_cast<std::uint32_t>(l);
-      expect_equal_lane(found[m][l], alone.generate(m, shape.max_generated, kSeed, index),
+      expect_equal_runs(found[m][l], alone.generate(m, shape.max_generated, kSeed, index),
                         what + ", " + to_string(m) + ", lane " + std::to_string(l));
     }
   }

@@ -40,28 +40,6 @@ std::set<std::string> passes_of(const std::map<Backend::PassKey, int>& times) {
   return passes;
 }
 
-auto counters_of(const LevelCounters& c) {
-  return std::tie(c.name, c.rounds, c.requested, c.drafted, c.accepted, c.rejected, c.emitted,
-                  c.tested_at, c.accepted_at, c.histogram);
-}
-
-// All but the times.
-void expect_equal_runs(const RunMetrics& a, const RunMetrics& b, const std::string& what) {
-  EXPECT_EQ(a.tokens, b.tokens) << what;
-  EXPECT_EQ(a.origins, b.origins) << what;
-  EXPECT_EQ(a.rounds, b.rounds) << what;
-  EXPECT_EQ(a.rebuilds, b.rebuilds) << what;
-  EXPECT_EQ(a.stopped_at_eos, b.stopped_at_eos) << what;
-  ASSERT_EQ(a.levels.size(), b.levels.size()) << what;
-  for (std::size_t l = 0; l < a.levels.size(); ++l) {
-    EXPECT_EQ(counters_of(a.levels[l]), counters_of(b.levels[l])) << what << ", level " << l;
-  }
-  ASSERT_EQ(a.recovery.has_value(), b.recovery.has_value()) << what;
-  if (!a.recovery) return;
-  EXPECT_EQ(a.recovery->rows, b.recovery->rows) << what;
-  EXPECT_EQ(a.recovery->by_layer, b.recovery->by_layer) << what;
-}
-
 struct RecordedPasses : ::testing::Test {
   std::unique_ptr<Backend> plain_ = make_cpu_backend({1, std::nullopt});
   NotingBackend noting_{*plain_};

@@ -52,6 +52,16 @@ class Recorder final : public MeasureObserver {
     results.push_back(interim());
   }
 
+  // "0w1B ": prompt 0, warm-up 1, another method than autoregressive; "r": timed.
+  std::string order() const {
+    std::string all;
+    for (const Generation& g : generations) {
+      all += fmt::format("{}{}{}{} ", g.prompt, g.warmup ? "w" : "r", g.repetition,
+                         g.method == Method::kAutoregressive ? "A" : "B");
+    }
+    return all;
+  }
+
   std::optional<int> stop_before;
   std::function<void()> each_generation;
   bool stop = false;

@@ -83,12 +83,8 @@ TEST_F(MeasureRun, CoupledStreamsAreEqualAndEverythingIsMeasured) {
 TEST_F(MeasureRun, OrderPrefillsAndSeeds) {
   config_.methods = {Method::kAutoregressive, Method::kRetrieval};
   const RunResult r = measure();
-  std::string order;
-  for (const Generation& g : recorder_.generations) {
-    order += fmt::format("{}{}{}{} ", g.prompt, g.warmup ? "w" : "r", g.repetition,
-                         g.method == Method::kAutoregressive ? "A" : "B");
-  }
-  EXPECT_EQ(order, "0w0A 0w0B 0r0A 0r0B 0r1B 0r1A 0r2A 0r2B 1r0A 1r0B 1r1B 1r1A 1r2A 1r2B ");
+  EXPECT_EQ(recorder_.order(),
+            "0w0A 0w0B 0r0A 0r0B 0r1B 0r1A 0r2A 0r2B 1r0A 1r0B 1r1B 1r1A 1r2A 1r2B ");
   EXPECT_EQ(recorder_.last_total, 14);
   EXPECT_GE(recorder_.prefill_calls, 2);
   // Both methods of a repetition share its seed; repetitions differ.
@@ -131,12 +127,7 @@ TEST_F(MeasureRun, ABatchHasWhatItsPromptsHaveAlone) {
   config_.batch = 2;
   const RunResult r = measure();
   ASSERT_EQ(r.exit_code, ExitCode::kOk);
-  std::string order;
-  for (const Generation& g : recorder_.generations) {
-    order += fmt::format("{}{}{}{} ", g.prompt, g.warmup ? "w" : "r", g.repetition,
-                         g.method == Method::kAutoregressive ? "A" : "B");
-  }
-  EXPECT_EQ(order, "0w0A 0w0B 0r0A 0r0B 0r1B 0r1A 2r0A 2r0B 2r1B 2r1A ");
+  EXPECT_EQ(recorder_.order(), "0w0A 0w0B 0r0A 0r0B 0r1B 0r1A 2r0A 2r0B 2r1B 2r1A ");
   EXPECT_EQ(recorder_.last_total, 10);
   EXPECT_EQ(recorder_.streamed[Method::kTriForce], 4 * kGenerated);
   for (std::size_t i = 0; i < 2; ++i) {
