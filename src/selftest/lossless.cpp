@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "reference/reference_backend.h"
+#include "selftest/explorer.h"
+#include "selftest/toy_probs.h"
 #include "statistics/distributions.h"
 #include "triforce/decode.h"
 #include "triforce/sampling.h"
@@ -15,32 +17,6 @@
 
 namespace triforce {
 namespace {
-
-// A distribution per (level, the two tokens before), multiples of 1/64 with no zero; levels further
-// from the target (0) differ from it more.
-void toy_probs(int level, Token before, Token last, std::span<float> probs) {
-  const auto vocab = static_cast<std::int64_t>(probs.size());
-  constexpr int kUnits = 64;
-  std::vector<double> weight(probs.size());
-  double total = 0;
-  for (std::int64_t i = 0; i < vocab; ++i) {
-    double w = 0;
-    for (int l = 0; l <= level; ++l) {
-      const DrawKey key{2404, static_cast<std::uint32_t>(l), 0, static_cast<std::uint32_t>(i)};
-      w += (l == 0 ? 2.5 : 1.5) *
-           philox_uniform(key, Purpose::kWeights, static_cast<std::uint32_t>(before * 31 + last));
-    }
-    total += weight[static_cast<std::size_t>(i)] = std::exp(w);
-  }
-  int left = kUnits;
-  for (std::int64_t i = 0; i < vocab; ++i) {
-    const int others = static_cast<int>(vocab - 1 - i);
-    const int share = static_cast<int>(weight[static_cast<std::size_t>(i)] / total * kUnits);
-    const int units = others == 0 ? left : std::clamp(share, 1, left - others);
-    probs[static_cast<std::size_t>(i)] = static_cast<float>(units) / kUnits;
-    left -= units;
-  }
-}
 
 // Of one lane, whose "cache" is the tokens themselves, so that a wrong rollback changes the probs.
 class ToyScorer final : public Scorer {
@@ -79,10 +55,9 @@ class ToyScorer final : public Scorer {
   }
   // Back to the one token every generation starts behind.
   void rewind() {
-    fed_.assign(1, kFirst);
+    fed_.assign(1, kToyPrompt[0]);
     committed_ = 1;
   }
-  static constexpr Token kFirst = 1, kLast = 2;  // the prompt: one token cached, one to feed
 
  private:
   std::span<float> next_probs(Token before, Token last) {
@@ -153,60 +128,6 @@ VerifyResult wrong_verify(Mutant mutant, Rng& rng, ProbRows p, ProbRows q,
 
 ProbRows rows_of(TensorView probs) { return {probs.as<float>(), probs.shape[1], probs.stride[0]}; }
 
-// Follows a script of choices and takes the first open branch behind its end, multiplying up the
-// probability of the path; advance() moves to the next path, depth first.
-class Explorer {
- public:
-  void restart() {
-    next_ = 0;
-    probability_ = 1;
-  }
-  bool advance() {
-    while (!path_.empty() && path_.back().option + 1 >= path_.back().options) path_.pop_back();
-    if (path_.empty()) return false;
-    ++path_.back().option;
-    return true;
-  }
-  double probability() const { return probability_; }
-
-  bool bernoulli(double probability, Purpose /*purpose*/, std::int64_t /*position*/) {
-    if (probability >= 1.0) return true;
-    if (probability <= 0.0) return false;
-    const bool yes = choose(2) == 0;
-    probability_ *= yes ? probability : 1.0 - probability;
-    return yes;
-  }
-  template <class Weight>
-  Token categorical(std::int64_t n, const Weight& weight, Purpose /*purpose*/,
-                    std::int64_t /*position*/) {
-    double total = 0;
-    std::array<Token, 8> ids{};
-    std::size_t open = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const double w = weight(i);
-      total += w;
-      if (w > 0) ids[open++] = static_cast<Token>(i);
-    }
-    const Token id = ids[choose(open)];
-    probability_ *= weight(id) / total;
-    return id;
-  }
-  DrawKey key() const { return {}; }
-
- private:
-  struct Choice {
-    std::size_t option, options;
-  };
-  std::size_t choose(std::size_t options) {
-    if (next_ == path_.size()) path_.push_back({0, options});
-    TF_CHECK(path_[next_].options == options, "the loop is not a function of its choices");
-    return path_[next_++].option;
-  }
-  std::vector<Choice> path_;
-  std::size_t next_ = 0;
-  double probability_ = 1;
-};
-
 // Mutants that differ in verify() itself; the others are options of the loop.
 bool verifies_wrongly(Mutant m) { return m != Mutant::kNone && m != Mutant::kInnerFromTarget; }
 
@@ -263,10 +184,10 @@ class ToyLoop {
           std::make_unique<SpeculativeProposer>(backend, std::move(root_), scorer(l), o, timer_);
     }
   }
-  // The first `count` tokens as a number in base `vocab`, first token most significant.
+  // The first `count` tokens as toy_joint_probs() counts them.
   std::size_t run(int count, std::uint64_t seed) {
     for (ToyScorer* s : scorers_) s->rewind();
-    const GenerationStart start{seed, 0, 1, ToyScorer::kLast};
+    const GenerationStart start{seed, 0, 1, kToyPrompt[1]};
     root_->start({&start, 1});
     std::size_t code = 0;
     const std::vector<RunMetrics> lanes = decode(*root_, 1, count, {}, {}, {}, {});
@@ -288,25 +209,8 @@ class ToyLoop {
   std::unique_ptr<Proposer> root_;
 };
 
-// The target's joint distribution of `count` tokens, indexed as ToyLoop::run() codes them.
 std::vector<double> target_joint_probs(int count, std::int64_t vocab) {
-  std::vector<double> joint = {1.0};
-  std::vector<std::array<Token, 2>> ends = {{ToyScorer::kFirst, ToyScorer::kLast}};
-  std::vector<float> probs(static_cast<std::size_t>(vocab));
-  for (int n = 0; n < count; ++n) {
-    std::vector<double> longer;
-    std::vector<std::array<Token, 2>> longer_ends;
-    for (std::size_t i = 0; i < joint.size(); ++i) {
-      toy_probs(0, ends[i][0], ends[i][1], probs);
-      for (std::int64_t t = 0; t < vocab; ++t) {
-        longer.push_back(joint[i] * double{probs[static_cast<std::size_t>(t)]});
-        longer_ends.push_back({ends[i][1], static_cast<Token>(t)});
-      }
-    }
-    joint = std::move(longer);
-    ends = std::move(longer_ends);
-  }
-  return joint;
+  return toy_joint_probs(count, vocab, std::bind_front(toy_probs, 0));
 }
 
 struct Case {
