@@ -38,29 +38,31 @@ enum class Purpose : std::uint8_t {
 };
 
 // Identifies the draws of one call. Under speculative acceptance a (level, round, position,
-// purpose) never repeats within a (seed, prompt): `round` counts the calls of a level.
+// sibling, purpose) never repeats within a (seed, prompt): `round` counts the calls of a level.
 struct DrawKey {
   std::uint64_t seed = 0;
   std::uint32_t prompt = 0;
-  std::uint32_t level = 0;  // 0 is the innermost
+  std::uint32_t level = 0;  // 0 is the innermost; below 256
   std::uint32_t round = 0;
 };
+// Numbers of nodes that a draft tree has at one position (`sibling`) are below this.
+inline constexpr std::uint32_t kMaxSiblings = 1U << 16;
 
 TF_HOST_DEVICE inline void philox_words(const DrawKey& key, Purpose purpose, std::uint32_t position,
-                                        std::uint32_t out[4]) {
+                                        std::uint32_t sibling, std::uint32_t out[4]) {
   out[0] = position;
   out[1] = key.round;
   out[2] = key.prompt;
-  out[3] = (key.level << 8) | static_cast<std::uint32_t>(purpose);
+  out[3] = (sibling << 16) | (key.level << 8) | static_cast<std::uint32_t>(purpose);
   philox4x32_10(out, static_cast<std::uint32_t>(key.seed),
                 static_cast<std::uint32_t>(key.seed >> 32));
 }
 
 // Uniform in [0, 1) with 53 bits.
 TF_HOST_DEVICE inline double philox_uniform(const DrawKey& key, Purpose purpose,
-                                            std::uint32_t position) {
+                                            std::uint32_t position, std::uint32_t sibling = 0) {
   std::uint32_t w[4];
-  philox_words(key, purpose, position, w);
+  philox_words(key, purpose, position, sibling, w);
   const std::uint64_t bits = (std::uint64_t{w[0]} << 21) ^ (w[1] >> 11);
   return static_cast<double>(bits) * 0x1.0p-53;
 }
@@ -70,7 +72,7 @@ TF_HOST_DEVICE inline double philox_uniform(const DrawKey& key, Purpose purpose,
 TF_HOST_DEVICE inline void philox_normals(const DrawKey& key, std::uint32_t group, double out[4]) {
   constexpr double kMean = 4 * 127.5, kDeviation = 147.80054127099805;  // sqrt(4 (256^2 - 1) / 12)
   std::uint32_t w[4];
-  philox_words(key, Purpose::kWeights, group, w);
+  philox_words(key, Purpose::kWeights, group, 0, w);
   for (int i = 0; i < 4; ++i) {
     const std::uint32_t sum =
         (w[i] & 0xffU) + ((w[i] >> 8) & 0xffU) + ((w[i] >> 16) & 0xffU) + (w[i] >> 24);

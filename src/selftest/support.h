@@ -24,7 +24,7 @@ inline Floats normal_values(std::int64_t n, std::uint64_t seed, float scale = 1.
   Floats out(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) {
     std::uint32_t w[4];
-    philox_words({seed, 0, 0, 0}, Purpose::kWeights, static_cast<std::uint32_t>(i), w);
+    philox_words({seed, 0, 0, 0}, Purpose::kWeights, static_cast<std::uint32_t>(i), 0, w);
     double sum = -2;
     for (const std::uint32_t word : w) sum += static_cast<double>(word) * 0x1.0p-32;
     out[static_cast<std::size_t>(i)] = static_cast<float>(sum * 1.7320508) * scale;

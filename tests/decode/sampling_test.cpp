@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -29,6 +30,15 @@ TEST(Philox, MatchesPublishedVectors) {
             (std::array<std::uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
+TEST(Philox, TheFirstSiblingHasTheNumberOfAChain) {
+  const DrawKey key{.seed = 5, .prompt = 6, .level = 3, .round = 7};
+  EXPECT_EQ(philox_uniform(key, Purpose::kAccept, 9), philox_uniform(key, Purpose::kAccept, 9, 0));
+  std::uint32_t words[4] = {9, 7, 6, 2U << 16 | 3U << 8 | 2U}, found[4];
+  philox4x32_10(words, 5, 0);
+  philox_words(key, Purpose::kAccept, 9, 2, found);
+  EXPECT_TRUE(std::equal(words, words + 4, found));
+}
+
 TEST(Philox, EveryPartOfTheKeyMatters) {
   std::set<double> seen;
   for (const std::uint64_t seed : {1ULL, 2ULL, 1ULL << 40})
@@ -37,8 +47,9 @@ TEST(Philox, EveryPartOfTheKeyMatters) {
         for (const std::uint32_t round : {1U, 2U})
           for (const std::uint32_t position : {0U, 9U})
             for (const Purpose p : {Purpose::kPropose, Purpose::kAccept, Purpose::kCorrect})
-              seen.insert(philox_uniform({seed, prompt, level, round}, p, position));
-  EXPECT_EQ(seen.size(), 3U * 2 * 2 * 2 * 2 * 3);
+              for (const std::uint32_t sibling : {0U, 1U, 256U})
+                seen.insert(philox_uniform({seed, prompt, level, round}, p, position, sibling));
+  EXPECT_EQ(seen.size(), 3U * 2 * 2 * 2 * 2 * 3 * 3);
   EXPECT_GE(*seen.begin(), 0.0);
   EXPECT_LT(*seen.rbegin(), 1.0);
 }
