@@ -170,7 +170,8 @@ void row_op(benchmark::State& state, std::string_view op) {
   }
 }
 
-// Probs of a vocabulary, and what is drawn from them.
+// Probs of a vocabulary, and what is drawn from them: a token of each row, all children of one row,
+// or tokens of a tree whose nodes have two children each.
 void probs_op(benchmark::State& state, std::string_view op) {
   Gpu& gpu = Gpu::get();
   Backend& b = gpu.backend();
@@ -180,21 +181,44 @@ void probs_op(benchmark::State& state, std::string_view op) {
   b.to_probs(logits.view(), SamplingParams{}, probs.view());
   const TensorView q = probs.view().rows(0, rows);
   std::int64_t position = 0;
+  std::vector<SampleRequest> requests;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    requests.push_back({.probs = q.rows(i, 1), .logits = logits.view().rows(i, 1)});
+  }
+  std::vector<Token> tokens(static_cast<std::size_t>(rows));
+  const auto sample = [&] {
+    for (SampleRequest& r : requests) r.position = position;
+    ++position;
+    b.sample(requests, Acceptance::kSpeculative, tokens);
+  };
   if (op == "to_probs") {
     measure(state, [&] { b.to_probs(logits.view().rows(0, rows), SamplingParams{}, q); });
   } else if (op == "sample") {
-    measure(state, [&] { b.sample(q.rows(0, 1), {}, position++, Acceptance::kSpeculative); });
-  } else if (op == "to_probs_and_sample") {  // of one row: one kernel
+    measure(state, sample);
+  } else if (op == "sample_children") {
+    requests.resize(1);
+    requests.front().children = static_cast<std::int32_t>(rows);
+    measure(state, sample);
+  } else if (op == "to_probs_and_sample") {  // one kernel
     measure(state, [&] {
-      b.to_probs(logits.view().rows(0, 1), SamplingParams{}, q.rows(0, 1));
-      b.sample(q.rows(0, 1), {}, position++, Acceptance::kSpeculative);
+      b.to_probs(logits.view().rows(0, rows), SamplingParams{}, q);
+      sample();
     });
   } else if (op == "verify") {
-    std::vector<Token> tokens;  // of q itself: all are accepted
-    for (std::int64_t i = 0; i < rows; ++i) {
-      tokens.push_back(b.sample(q.rows(i, 1), {}, i, Acceptance::kSpeculative));
-    }
+    sample();  // of q itself: all are accepted
     measure(state, [&] { b.verify(probs.view(), q, tokens, {}, position++, {}); });
+  } else if (op == "verify_tree") {
+    std::vector<std::int16_t> parents;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      parents.push_back(static_cast<std::int16_t>((i + 1) / 2 - 1));
+      tokens[static_cast<std::size_t>(i)] = static_cast<Token>(i);  // most are rejected
+    }
+    VerifyRequest tree{.p = probs.view(), .q = q, .tokens = tokens, .parents = parents};
+    VerifyResult result;
+    measure(state, [&] {
+      tree.position = position++;
+      b.verify(std::span(&tree, 1), {}, std::span(&result, 1));
+    });
   }
 }
 
@@ -293,7 +317,10 @@ void register_all() {
   for (const char* const op : {"to_probs", "sample", "verify"}) {
     add(op, [op](auto& s) { probs_op(s, op); }, {1, 7});
   }
-  add("to_probs_and_sample", [](auto& s) { probs_op(s, "to_probs_and_sample"); }, {1});
+  add("to_probs_and_sample", [](auto& s) { probs_op(s, "to_probs_and_sample"); }, {1, 7});
+  for (const char* const op : {"sample_children", "verify_tree"}) {
+    add(op, [op](auto& s) { probs_op(s, op); }, {7, 32});
+  }
   const auto add_pass = [&](const char* name, const ModelConfig& c, std::int64_t cached,
                             bool streaming, bool draws, std::initializer_list<int> rows) {
     add(

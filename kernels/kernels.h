@@ -180,19 +180,19 @@ void to_probs(const TensorView& logits, const SamplingParams& params, const Tens
               cudaStream_t stream);
 
 // Backend::sample and Backend::verify: what sampling.h does, with the same numbers from Philox, by
-// one block. probs[V]; p[n + 1, V], q[n, V], all f32. The result goes to `out`, device
-// memory or page-locked host memory; sample() leaves accepted at 0. Sums over the vocabulary are in
-// double and in an order of their own, so a draw within some 1e-13 of the boundary between two
-// tokens may differ from the host's.
-void sample(const TensorView& probs, const DrawKey& key, std::int64_t position,
-            Acceptance acceptance, VerifyResult* out, cudaStream_t stream);
-// to_probs() of one row and sample() of that, to the same bits.
-void to_probs_and_sample(const TensorView& logits, const SamplingParams& params,
-                         const TensorView& probs, const DrawKey& key, std::int64_t position,
-                         Acceptance acceptance, VerifyResult* out, cudaStream_t stream);
-void verify(const TensorView& p, const TensorView& q, std::span<const Token> tokens,
-            const DrawKey& key, std::int64_t position, const VerifyRule& rule, VerifyResult* out,
+// one block a request. `jobs` are kJobBytes of page-locked host memory. Several requests lie there
+// until the call has run; one travels with the launch. Results go to `out`, device memory or
+// page-locked host memory. Sums over the vocabulary are in double and in an order of their own, so
+// a draw within some 1e-13 of the boundary between two tokens may differ from the host's.
+inline constexpr std::int64_t kJobBytes = static_cast<std::int64_t>(kMaxSequences) * 1024;
+void sample(std::span<const SampleRequest> requests, Acceptance acceptance, void* jobs, Token* out,
             cudaStream_t stream);
+// to_probs() of at most kMaxSequences rows and sample() of one token from each, to the same bits.
+void to_probs_and_sample(const TensorView& logits, const SamplingParams& params,
+                         const TensorView& probs, std::span<const SampleRequest> requests,
+                         Acceptance acceptance, void* jobs, Token* out, cudaStream_t stream);
+void verify(std::span<const VerifyRequest> requests, const VerifyRule& rule, void* jobs,
+            VerifyResult* out, cudaStream_t stream);
 
 void random_values(const TensorView& out, const DrawKey& key, std::int64_t first, double scale,
                    cudaStream_t stream);

@@ -1,6 +1,7 @@
 #include <bit>
 
 #include "kernels/draw.cuh"
+#include "kernels/jobs.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 #include "kernels/ranks.cuh"
@@ -316,12 +317,11 @@ TF_DEVICE Kept keep(const Row& row, const SamplingParams& params, Scratch* s) {
   return kept;
 }
 
-// The draw from a row that is made; of nothing where none is.
-struct Draw {
-  DrawKey key;
-  std::int64_t position;
+// The draws from rows that are made; of nothing where none is.
+struct Draws {
+  Jobs<SampleJob> jobs;
   bool coupled;
-  VerifyResult* out;
+  Token* out;
 };
 
 // give(id, probability) for all ids: NaN where the row is not finite.
@@ -348,18 +348,18 @@ TF_DEVICE void write_probs(const Row& row, const Leading& among, float factor, b
   });
 }
 
-// kHeld: the row is read once and then kept in shared memory; kDraws: of one row, from which a
-// token is drawn as sample() would. One block a row: what follows from all of it, the greatest
-// logit and then the cut, would end a kernel of several blocks, and by the model that gains 9 us of
-// 22 to 28, under 1% of a token (bench/results/cuda_model.md).
+// kHeld: the row is read once and then kept in shared memory; kDraws: a token is drawn from each
+// row as sample() would. One block a row: what follows from all of it, the greatest logit and then
+// the cut, would end a kernel of several blocks, and by the model that gains 9 us of 22 to 28,
+// under 1% of a token (bench/results/cuda_model.md).
 template <bool kHeld, bool kDraws>
 __global__ void __launch_bounds__(kThreads, 1)
     probs_kernel(const float* __restrict__ logits, std::int64_t logits_stride,
                  SamplingParams params, int shift, float* __restrict__ probs,
-                 std::int64_t probs_stride, int vocab, Draw draw_of) {
+                 std::int64_t probs_stride, int vocab, Draws draws) {
   TF_SHARED(Scratch, s);
   auto* const behind = reinterpret_cast<unsigned char*>(s + 1);
-  auto* const held = reinterpret_cast<float*>(behind + (kDraws ? draw_scratch_bytes(vocab) : 0));
+  auto* const held = reinterpret_cast<float*>(behind + (kDraws ? sample_scratch_bytes(vocab) : 0));
   float* const out = probs + blockIdx.x * probs_stride;
   Row row{logits + blockIdx.x * logits_stride, vocab, shift, 0, 0, 0};
   const Look seen = look<kHeld>(row, held, s);
@@ -385,29 +385,41 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   write_probs(row, Leading(kept.limit), factor, finite, give);
   if constexpr (kDraws) {
+    auto* const scratch = reinterpret_cast<SampleScratch*>(behind);
+    draws.jobs.fetch([&](const SampleJob& from) {
+      if (threadIdx.x == 0) scratch->job = from;
+    });
     __syncthreads();
-    const Weight weight{kHeld ? held : out, nullptr};
-    const std::int32_t token =
-        finite ? draw(weight, vocab, draw_of.key, draw_of.position, draw_of.coupled,
-                      Purpose::kPropose, reinterpret_cast<DrawScratch*>(behind))
-               : -1;
-    if (threadIdx.x == 0) *draw_of.out = VerifyResult{0, token};
+    const SampleJob& job = scratch->job;
+    const float* const from = kHeld ? held : out;
+    std::int32_t token = -1;
+    if (finite && draws.coupled) {
+      token = race(from, vocab, job.key, job.position, {}, &scratch->draw).id;
+    } else if (finite) {
+      const auto uniform = [&] {
+        return philox_uniform(job.key, Purpose::kPropose, static_cast<std::uint32_t>(job.position),
+                              job.sibling);
+      };
+      sum_and_choose({.p = from}, vocab, 0, chunks_of(vocab), true, uniform, &scratch->draw);
+      token = scratch->draw.chosen;
+    }
+    if (threadIdx.x == 0) draws.out[job.first] = token;
   }
 }
 
 template <bool kDraws>
 void run(const TensorView& logits, const SamplingParams& params, const TensorView& probs,
-         const Draw& draw_of, cudaStream_t stream) {
+         const Draws& draws, cudaStream_t stream) {
   const auto vocab = static_cast<int>(logits.shape[1]);
   // Sums stay below 2^53: whole numbers in double.
   const int shift = 52 - static_cast<int>(std::bit_width(static_cast<unsigned>(vocab) - 1));
-  const std::size_t needed = sizeof(Scratch) + (kDraws ? draw_scratch_bytes(vocab) : 0),
+  const std::size_t needed = sizeof(Scratch) + (kDraws ? sample_scratch_bytes(vocab) : 0),
                     held = needed + static_cast<std::size_t>(vocab) * sizeof(float);
   const bool fits = held <= max_shared_bytes();
   launch(fits ? probs_kernel<true, kDraws> : probs_kernel<false, kDraws>, dims(logits.shape[0]),
          dims(kThreads), fits ? held : needed, stream, static_cast<const float*>(logits.data),
          logits.stride[0], params, shift, static_cast<float*>(probs.data), probs.stride[0], vocab,
-         draw_of);
+         draws);
 }
 
 }  // namespace
@@ -418,10 +430,10 @@ void to_probs(const TensorView& logits, const SamplingParams& params, const Tens
 }
 
 void to_probs_and_sample(const TensorView& logits, const SamplingParams& params,
-                         const TensorView& probs, const DrawKey& key, std::int64_t position,
-                         Acceptance acceptance, VerifyResult* out, cudaStream_t stream) {
-  run<true>(logits, params, probs, {key, position, acceptance == Acceptance::kCoupled, out},
-            stream);
+                         const TensorView& probs, std::span<const SampleRequest> requests,
+                         Acceptance acceptance, void* jobs, Token* out, cudaStream_t stream) {
+  run<true>(logits, params, probs,
+            {sample_jobs(requests, jobs), acceptance == Acceptance::kCoupled, out}, stream);
 }
 
 }  // namespace triforce::kernels

@@ -29,7 +29,8 @@ constexpr RowPath throughput_path(std::int64_t rows) {
 // No pass over a KV cache has more rows, nor more sequences.
 inline constexpr std::int64_t kMaxPassRows = 65535;
 inline constexpr std::size_t kMaxSequences = 64;
-// Proposals of one verify(): an outer round keeps up to gamma + inner gamma.
+// Proposals of one sequence in a verify(): an outer round keeps up to gamma + inner gamma. No node
+// of a draft tree has more children.
 inline constexpr int kMaxProposals = 128;
 
 // A point in time on a backend's queue of work.
@@ -134,11 +135,41 @@ struct VerifyRule {
   std::optional<double> synthetic_rate;  // accept at this rate instead; output is meaningless
 };
 
-// `accepted` leading proposals are kept, then comes `next`: the redraw after a rejection or the
-// bonus token. next is -1 if a distribution that was needed is not finite.
+// What follows a token of one sequence is drawn from these probs: the next token of a chain, or the
+// children of a node of a draft tree.
+struct SampleRequest {
+  TensorView probs;  // [V] f32
+  // [V] f32, what the probs were made of; data may be null for one child.
+  TensorView logits{};
+  DrawKey key{};
+  std::int64_t position = 0;  // of the children
+  std::int32_t children = 1;  // 1 to kMaxProposals, at most V
+  // Child i has number sibling + i among the nodes of its tree at that position; below
+  // kMaxSiblings.
+  std::uint32_t sibling = 0;
+};
+
+// One sequence's proposals: n nodes of a draft tree, whose root is its last token.
+struct VerifyRequest {
+  TensorView p;  // [n + 1, V] f32, verifier's: row 0 after the root, row i + 1 after node i
+  // [n, V] f32: row i + 1 is what the children of node i were drawn from, row 0 those of the root.
+  // A row without children is not read; n = 0: none.
+  TensorView q;
+  std::span<const Token> tokens;  // [n], n <= kMaxProposals; those of siblings differ
+  // [n], each below its node's own number and not below the one before it; -1: the root. So
+  // siblings lie together, in the order in which they were drawn. Empty: a chain, each node the
+  // child of the one before.
+  std::span<const std::int16_t> parents{};
+  DrawKey key{};
+  std::int64_t position = 0;  // of the root's children
+};
+
+// The path from the root to node `last`, of `accepted` nodes, is kept. Then comes `next`: the
+// redraw after a rejection or the bonus token, -1 if a distribution that was needed is not finite.
 struct VerifyResult {
   std::int32_t accepted = 0;
   Token next = 0;
+  std::int32_t last = -1;  // of a chain accepted - 1; -1: the root
 };
 
 // Shapes: S sequences, T new tokens of each (a few while decoding, the prefill chunk before that),
@@ -345,13 +376,29 @@ class Backend {
   // probs[T, V] f32 from logits[T, V]. A row with a non-finite logit becomes NaN as a whole.
   // temperature >= 0 (its inverse finite unless it is 0), top_p > 0, top_k >= 0.
   void to_probs(TensorView logits, const SamplingParams& params, TensorView probs);
-  // A token of probs[V] f32; `position` is its absolute position. Blocks. -1: the
-  // distribution is not finite.
-  Token sample(TensorView probs, const DrawKey& key, std::int64_t position, Acceptance acceptance);
-  // sampling.h: verify_with(). p[n + 1, V] f32 verifier's probs, q[n, V] f32 the probs the n tokens
-  // were drawn from, `position` that of tokens[0]; 0 <= n <= kMaxProposals. Blocks.
+  // sampling.h: sample_with(). out: the children of each request, one request after the other; -1
+  // where its distribution is not finite. Of 1 to kMaxSequences requests, all of one V; blocks
+  // once.
+  void sample(std::span<const SampleRequest> requests, Acceptance acceptance, std::span<Token> out);
+  // One token, of probs[V] f32.
+  Token sample(TensorView probs, const DrawKey& key, std::int64_t position, Acceptance acceptance) {
+    const SampleRequest one{.probs = probs, .key = key, .position = position};
+    Token out = 0;
+    sample(std::span(&one, 1), acceptance, std::span(&out, 1));
+    return out;
+  }
+  // sampling.h: verify_with(), once for each of 1 to kMaxSequences requests, all of one V; blocks
+  // once.
+  void verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+              std::span<VerifyResult> out);
+  // One chain of n tokens: p[n + 1, V] f32, q[n, V] f32.
   VerifyResult verify(TensorView p, TensorView q, std::span<const Token> tokens, const DrawKey& key,
-                      std::int64_t position, const VerifyRule& rule);
+                      std::int64_t position, const VerifyRule& rule) {
+    const VerifyRequest one{.p = p, .q = q, .tokens = tokens, .key = key, .position = position};
+    VerifyResult out;
+    verify(std::span(&one, 1), rule, std::span(&out, 1));
+    return out;
+  }
 
   // scores[kv_heads, n_chunks] f32 = q[h, d] . mean key of chunk c, summed over the head's group
   // (arXiv 2404.11912, section 4.1; under GQA the sum over the group).
@@ -422,11 +469,10 @@ class Backend {
   virtual void do_clear(TensorView out) = 0;
   virtual void do_add_parts(TensorView parts, TensorView x) = 0;
   virtual void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) = 0;
-  virtual Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
-                          Acceptance acceptance) = 0;
-  virtual VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                                 const DrawKey& key, std::int64_t position,
-                                 const VerifyRule& rule) = 0;
+  virtual void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
+                         std::span<Token> out) = 0;
+  virtual void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+                         std::span<VerifyResult> out) = 0;
   virtual void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                                TensorView scores) = 0;
   virtual void do_top_chunks(TensorView scores, TensorView ids) = 0;

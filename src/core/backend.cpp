@@ -158,6 +158,38 @@ void expect_attention(const TensorView& q, std::span<const KvView> sequences, co
            kv.format.rotate_on_read ? ", keys that are rotated when read" : "");
 }
 
+void expect_requests(const char* op, std::size_t count) {
+  TF_CHECK(count >= 1 && count <= kMaxSequences, "{}: {} requests, expected 1 to {}", op, count,
+           kMaxSequences);
+}
+
+// [vocab] f32 of any rank.
+void expect_distribution(const char* what, const TensorView& v, std::int64_t vocab) {
+  TF_CHECK(v.data != nullptr && v.dtype == DType::kF32 && v.rank > 0 && v.numel() > 0 &&
+               v.numel() == vocab && v.is_contiguous(),
+           "{}: expected f32 [{}] in memory without gaps, found {} {}{}", what, vocab,
+           to_string(v.dtype), shape_text(v.shape, v.rank), v.data == nullptr ? " without it" : "");
+}
+
+void expect_tree(const VerifyRequest& r, std::int64_t vocab) {
+  const auto n = static_cast<std::int64_t>(r.tokens.size());
+  TF_CHECK(n <= kMaxProposals, "verify: {} tokens, at most {}", n, kMaxProposals);
+  expect("verify: p", r.p, kF32, {n + 1, vocab});
+  if (n > 0) expect("verify: q", r.q, kF32, {n, vocab});
+  for (const Token t : r.tokens) {
+    TF_CHECK(t >= 0 && t < vocab, "verify: token {}: expected 0 to {}", t, vocab - 1);
+  }
+  TF_CHECK(r.parents.empty() || r.parents.size() == r.tokens.size(),
+           "verify: {} parents of {} tokens", r.parents.size(), n);
+  std::int64_t node = 0, least = -1;
+  for (const std::int16_t parent : r.parents) {
+    TF_CHECK(parent >= least && parent < node, "verify: parent {} of node {}: expected {} to {}",
+             parent, node, least, node - 1);
+    least = parent;
+    ++node;
+  }
+}
+
 void expect_scores(const TensorView& q, const KvView& kv, int chunk, std::int64_t n_chunks,
                    const TensorView& scores, const Backend::Traits& t) {
   expect_kv("score_chunks", kv, t);
@@ -336,25 +368,33 @@ void Backend::to_probs(TensorView logits, const SamplingParams& params, TensorVi
   do_to_probs(logits, params, probs);
 }
 
-Token Backend::sample(TensorView probs, const DrawKey& key, std::int64_t position,
-                      Acceptance acceptance) {
-  TF_CHECK(probs.data != nullptr && probs.dtype == DType::kF32 && probs.rank > 0 &&
-               probs.numel() > 0 && probs.is_contiguous(),
-           "sample: expected f32 without gaps, found {} {}", to_string(probs.dtype),
-           shape_text(probs.shape, probs.rank));
-  return do_sample(probs, key, position, acceptance);
+void Backend::sample(std::span<const SampleRequest> requests, Acceptance acceptance,
+                     std::span<Token> out) {
+  expect_requests("sample", requests.size());
+  std::size_t children = 0;
+  for (const SampleRequest& r : requests) {
+    const std::int64_t vocab = requests.front().probs.numel();
+    expect_distribution("sample: probs", r.probs, vocab);
+    if (r.children > 1) expect_distribution("sample: logits", r.logits, vocab);
+    TF_CHECK(r.children >= 1 && r.children <= std::min<std::int64_t>(kMaxProposals, vocab),
+             "sample: {} children of {} ids, at most {}", r.children, vocab, kMaxProposals);
+    TF_CHECK(r.sibling < kMaxSiblings &&
+                 r.sibling + static_cast<std::uint32_t>(r.children) <= kMaxSiblings,
+             "sample: {} children from number {} on, below {}", r.children, r.sibling,
+             kMaxSiblings);
+    children += static_cast<std::size_t>(r.children);
+  }
+  TF_CHECK(out.size() == children, "sample: {} children into {} tokens", children, out.size());
+  do_sample(requests, acceptance, out);
 }
 
-VerifyResult Backend::verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                             const DrawKey& key, std::int64_t position, const VerifyRule& rule) {
-  const auto n = static_cast<std::int64_t>(tokens.size());
-  TF_CHECK(n <= kMaxProposals, "verify: {} tokens, at most {}", n, kMaxProposals);
-  expect("verify: p", p, kF32, {n + 1, p.shape[1]});
-  if (n > 0) expect("verify: q", q, kF32, {n, p.shape[1]});
-  for (const Token t : tokens) {
-    TF_CHECK(t >= 0 && t < p.shape[1], "verify: token {}: expected 0 to {}", t, p.shape[1] - 1);
-  }
-  return do_verify(p, q, tokens, key, position, rule);
+void Backend::verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+                     std::span<VerifyResult> out) {
+  expect_requests("verify", requests.size());
+  for (const VerifyRequest& r : requests) expect_tree(r, requests.front().p.shape[1]);
+  TF_CHECK(out.size() == requests.size(), "verify: {} requests into {} results", requests.size(),
+           out.size());
+  do_verify(requests, rule, out);
 }
 
 void Backend::score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,

@@ -80,14 +80,13 @@ class ForwardingBackend : public Backend {
   void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
     to_.to_probs(logits, params, probs);
   }
-  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
-                  Acceptance acceptance) override {
-    return to_.sample(probs, key, position, acceptance);
+  void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
+                 std::span<Token> out) override {
+    to_.sample(requests, acceptance, out);
   }
-  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                         const DrawKey& key, std::int64_t position,
-                         const VerifyRule& rule) override {
-    return to_.verify(p, q, tokens, key, position, rule);
+  void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+                 std::span<VerifyResult> out) override {
+    to_.verify(requests, rule, out);
   }
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores) override {

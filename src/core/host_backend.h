@@ -39,19 +39,17 @@ class HostBackend : public Backend {
              mass.empty() ? TensorView{} : mass[s], chunk, path);
     });
   }
-  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
-                  Acceptance acceptance) override {
-    return sample_token({probs.as<float>(), static_cast<std::size_t>(probs.numel())}, key, position,
-                        acceptance);
+  void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
+                 std::span<Token> out) override {
+    for_each_children(requests, out, [&](const SampleRequest& r, std::span<Token> children) {
+      sample_with(PhiloxRng(r.key), r, acceptance, children);
+    });
   }
-  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                         const DrawKey& key, std::int64_t position,
-                         const VerifyRule& rule) override {
-    const auto rows = [](const TensorView& probs) {
-      return ProbRows{probs.as<float>(), probs.shape[1], probs.stride[0]};
-    };
-    return verify_proposals(rows(p), tokens.empty() ? ProbRows{} : rows(q), tokens, key, position,
-                            rule);
+  void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+                 std::span<VerifyResult> out) override {
+    std::ranges::transform(requests, out.begin(), [&](const VerifyRequest& r) {
+      return verify_with(PhiloxRng(r.key), r, rule);
+    });
   }
   void do_upload(TensorView dst, TensorView src) override {
     convert(dst.data, dst.dtype, src.data, src.dtype, src.numel());

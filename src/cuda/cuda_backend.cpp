@@ -31,6 +31,10 @@ constexpr std::int64_t kUnpackedBytes = std::int64_t{64} << 20, kUnpackedRows = 
 constexpr std::int64_t kDriverBytes = std::int64_t{384} << 20;
 // Beyond the plan in a reserve: the rounding of allocations and the blocks that weights come in.
 constexpr std::int64_t kReserveSlack = std::int64_t{16} << 20;
+// Tokens of one sample(); results of one verify() take less.
+constexpr std::int64_t kDrawnBytes =
+    static_cast<std::int64_t>(kMaxSequences * kMaxProposals * sizeof(Token));
+static_assert(kMaxSequences * sizeof(VerifyResult) <= kDrawnBytes);
 // KV heads of one attention; configurations have at most so many.
 constexpr std::int64_t kMaxHeads = 1024;
 
@@ -65,7 +69,8 @@ class CudaBackend final : public Backend, public DeviceQueue {
         compute_(make_stream()),
         copy_(make_stream()),
         transfer_(allocator_, compute_.get(), wait_),
-        verdict_(allocator_, sizeof(VerifyResult), Place::kPinned, MemTag::kStaging),
+        jobs_(allocator_, kernels::kJobBytes, Place::kPinned, MemTag::kStaging),
+        drawn_(allocator_, kDrawnBytes, Place::kPinned, MemTag::kStaging),
         arrivals_(allocator_, kMaxHeads * static_cast<std::int64_t>(sizeof(unsigned)),
                   Place::kDevice, MemTag::kWorkspace) {
     kernels::forget_devices();
@@ -213,18 +218,19 @@ class CudaBackend final : public Backend, public DeviceQueue {
   void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
     steps_.to_probs(logits, params, probs, compute_.get());
   }
-  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
-                  Acceptance acceptance) override {
-    steps_.sample(probs, key, position, acceptance, verify_result(), compute_.get());
+  void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
+                 std::span<Token> out) override {
+    auto* const tokens = static_cast<Token*>(drawn_.data());
+    steps_.sample(requests, acceptance, jobs_.data(), tokens, compute_.get());
     wait();
-    return verify_result()->next;
+    std::copy_n(tokens, out.size(), out.begin());
   }
-  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                         const DrawKey& key, std::int64_t position,
-                         const VerifyRule& rule) override {
-    kernels::verify(p, q, tokens, key, position, rule, verify_result(), stream());
+  void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+                 std::span<VerifyResult> out) override {
+    auto* const results = static_cast<VerifyResult*>(drawn_.data());
+    kernels::verify(requests, rule, jobs_.data(), results, stream());
     wait();
-    return *verify_result();
+    std::copy_n(results, out.size(), out.begin());
   }
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
@@ -292,7 +298,6 @@ class CudaBackend final : public Backend, public DeviceQueue {
     TF_CHECK(host_, "rows on the host, which has no part in this backend");
     return *host_;
   }
-  VerifyResult* verify_result() const { return static_cast<VerifyResult*>(verdict_.data()); }
   void need(std::int64_t bytes) const {
     const auto leased = static_cast<std::int64_t>(scratch().size());
     TF_CHECK(bytes <= leased, "{} bytes of scratch, {} leased", bytes, leased);
@@ -312,8 +317,9 @@ class CudaBackend final : public Backend, public DeviceQueue {
   std::optional<HostAttend> host_;
   GraphCache graphs_;
   bool weights_written_ = false;  // since the host last waited
-  Buffer verdict_;
-  Buffer arrivals_;  // of attention: zeros between its launches
+  Buffer jobs_;                   // what is drawn and verified (kernels::sample)
+  Buffer drawn_;                  // the results
+  Buffer arrivals_;               // of attention: zeros between its launches
   std::array<EventHandle, kEvents> events_;
   std::vector<EventHandle> signals_;  // empty: dropped
 };

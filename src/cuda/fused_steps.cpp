@@ -1,5 +1,6 @@
 #include "cuda/fused_steps.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -138,19 +139,29 @@ void FusedSteps::to_probs(TensorView logits, const SamplingParams& params, Tenso
                           cudaStream_t stream) {
   finish(stream);
   probs_ = {logits, params, probs};
-  if (probs.shape[0] > 1) finish(stream);  // draws are from one row
+  if (probs.shape[0] > static_cast<std::int64_t>(kMaxSequences)) finish(stream);
 }
 
-void FusedSteps::sample(TensorView probs, const DrawKey& key, std::int64_t position,
-                        Acceptance acceptance, VerifyResult* out, cudaStream_t stream) {
-  if (probs_.probs.data == nullptr || !same(probs_.probs, probs)) {
+bool FusedSteps::are_of_probs(std::span<const SampleRequest> requests) const {
+  const TensorView& probs = probs_.probs;
+  if (probs.data == nullptr || probs.shape[0] != std::ssize(requests)) return false;
+  std::int64_t row = 0;
+  return std::ranges::all_of(requests, [&](const SampleRequest& r) {
+    return r.children == 1 && r.probs.data == probs.rows(row++, 1).data &&
+           r.probs.numel() == probs.shape[1];
+  });
+}
+
+void FusedSteps::sample(std::span<const SampleRequest> requests, Acceptance acceptance, void* jobs,
+                        Token* out, cudaStream_t stream) {
+  if (!are_of_probs(requests)) {
     finish(stream);
-    kernels::sample(probs, key, position, acceptance, out, stream);
+    kernels::sample(requests, acceptance, jobs, out, stream);
     return;
   }
   const Probs made = std::exchange(probs_, {});
-  kernels::to_probs_and_sample(made.logits, made.params, made.probs, key, position, acceptance, out,
-                               stream);
+  kernels::to_probs_and_sample(made.logits, made.params, made.probs, requests, acceptance, jobs,
+                               out, stream);
   record_all(made, stream);
 }
 

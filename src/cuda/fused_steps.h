@@ -9,10 +9,10 @@
 
 namespace triforce::cuda {
 
-// A product, the appending of some of a layer's KV heads from it, or the probabilities of one row
-// are held back until the call after them is known, which may take them along. What a call writes
-// is written all the same, to the same bits: who gives a stream anything else, waits for it or
-// gives memory back only has to call finish() before.
+// A product, the appending of some of a layer's KV heads from it, or the probabilities of a row a
+// sequence are held back until the call after them is known, which may take them along. What a call
+// writes is written all the same, to the same bits: who gives a stream anything else, waits for it
+// or gives memory back only has to call finish() before.
 class FusedSteps {
  public:
   // As the calls of Backend, for 1 to kMaxBatchInvariantRows rows; rope_append() and swiglu() for
@@ -22,11 +22,12 @@ class FusedSteps {
   void swiglu(TensorView gate_up, TensorView out, cudaStream_t stream);
   void rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                    std::span<const KvView> sequences, cudaStream_t stream);
-  // As the calls of Backend; sample() leaves its result where kernels::sample() does.
+  // As the calls of Backend; sample() leaves its results where kernels::sample() does. One kernel
+  // does both where each row gives one token, in order.
   void to_probs(TensorView logits, const SamplingParams& params, TensorView probs,
                 cudaStream_t stream);
-  void sample(TensorView probs, const DrawKey& key, std::int64_t position, Acceptance acceptance,
-              VerifyResult* out, cudaStream_t stream);
+  void sample(std::span<const SampleRequest> requests, Acceptance acceptance, void* jobs,
+              Token* out, cudaStream_t stream);
   // Records an event after the calls so far. Probabilities stay held back, and their time is that
   // of the kernel they become part of: a draw then takes none of its own. Throws Error(kDevice).
   void record(cudaEvent_t event, cudaStream_t stream);
@@ -66,6 +67,8 @@ class FusedSteps {
     std::size_t event_count = 0;
   };
   static void record_all(const Probs& probs, cudaStream_t stream);
+  // Whether the requests are for one token of each row held back.
+  bool are_of_probs(std::span<const SampleRequest> requests) const;
   // Whether the kernel of the product held back, which is `out`, can also write `result`.
   bool can_go_on(const TensorView& out, const TensorView& result) const;
   // Whether it can also append these heads, beside those of append_.

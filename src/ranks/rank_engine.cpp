@@ -239,17 +239,16 @@ bool RankBackend::is_unrecorded(const PassKey& key) const {
   return std::ranges::find(ranks, 1) != ranks.end();
 }
 
-Token RankBackend::do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
-                             Acceptance acceptance) {
-  return of_rank_0(links_,
-                   [&] { return ForwardingBackend::do_sample(probs, key, position, acceptance); });
+void RankBackend::do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
+                            std::span<Token> out) {
+  if (links_.shard().rank == 0) ForwardingBackend::do_sample(requests, acceptance, out);
+  links_.broadcast(std::as_writable_bytes(out));
 }
 
-VerifyResult RankBackend::do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                                    const DrawKey& key, std::int64_t position,
-                                    const VerifyRule& rule) {
-  return of_rank_0(links_,
-                   [&] { return ForwardingBackend::do_verify(p, q, tokens, key, position, rule); });
+void RankBackend::do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+                            std::span<VerifyResult> out) {
+  if (links_.shard().rank == 0) ForwardingBackend::do_verify(requests, rule, out);
+  links_.broadcast(std::as_writable_bytes(out));
 }
 
 std::unique_ptr<Engine> lead(RankLinks& links, const BuildEngine& build, std::int64_t max_prompt,

@@ -21,11 +21,10 @@ class RankBackend final : public ForwardingBackend {
   bool is_unrecorded(const PassKey& key) const override;
 
  protected:
-  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
-                  Acceptance acceptance) override;
-  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                         const DrawKey& key, std::int64_t position,
-                         const VerifyRule& rule) override;
+  void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
+                 std::span<Token> out) override;
+  void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+                 std::span<VerifyResult> out) override;
 
  private:
   RankLinks& links_;

@@ -135,6 +135,14 @@ Floats random_probs(std::int64_t rows, std::int64_t vocab, std::uint64_t seed) {
   return out;
 }
 
+TensorView rows_of(Floats& values, std::int64_t vocab) {
+  return make_view(values.data(), DType::kF32,
+                   {static_cast<std::int64_t>(values.size()) / vocab, vocab});
+}
+bool equal(const VerifyResult& a, const VerifyResult& b) {
+  return a.accepted == b.accepted && a.next == b.next && a.last == b.last;
+}
+
 // Tokens and verdicts are those of the one rule on the host (sampling.h).
 void check_tokens(Backend& tested, std::int64_t vocab, Worst& sample, Worst& verify) {
   const auto tensor = [&](const Floats& v, std::int64_t rows) {
@@ -168,9 +176,9 @@ void check_tokens(Backend& tested, std::int64_t vocab, Worst& sample, Worst& ver
           VerifyRule{Acceptance::kSpeculative, Correction::kResidual, 0.7}}) {
       const VerifyResult got =
           tested.verify(tp.view(), n == 0 ? TensorView{} : tq.view(), tokens, key, 50, rule);
-      const VerifyResult want = verify_proposals({p.data(), vocab, vocab}, {q.data(), vocab, vocab},
-                                                 tokens, key, 50, rule);
-      verify.see_equal(got.accepted == want.accepted && got.next == want.next);
+      const VerifyResult want = verify_with(
+          PhiloxRng(key), {rows_of(p, vocab), rows_of(q, vocab), tokens, {}, key, 50}, rule);
+      verify.see_equal(equal(got, want));
       ++(want.accepted < n ? rejected : accepted);
     }
   }
@@ -185,6 +193,155 @@ void check_tokens(Backend& tested, std::int64_t vocab, Worst& sample, Worst& ver
   verify.see_equal(tested.verify(tb.view(), {}, {}, {}, 0, {}).next == -1);
 }
 
+// Whole numbers below `bound`, by chance.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : key_{.seed = seed} {}
+  std::int64_t operator()(std::int64_t bound) {
+    const double u = philox_uniform(key_, Purpose::kWeights, rolled_++);
+    return static_cast<std::int64_t>(u * static_cast<double>(bound));
+  }
+
+ private:
+  DrawKey key_;
+  std::uint32_t rolled_ = 0;
+};
+
+// A row as cuts leave it: with few ids, with one, and one that is not finite.
+void spoil_row(Dice& dice, std::span<float> row) {
+  const auto vocab = std::ssize(row);
+  const std::int64_t kind = dice(8), kept = kind == 0 ? 1 : 2 + dice(3);
+  if (kind == 7) std::ranges::fill(row, std::numeric_limits<float>::quiet_NaN());
+  if (kind > 2) return;
+  std::ranges::fill(row, 0.0F);
+  for (std::int64_t i = 0; i < kept; ++i) {
+    row[static_cast<std::size_t>(dice(vocab))] += 1.0F / static_cast<float>(kept);
+  }
+}
+
+// Sequences whose trees one call draws and another verifies.
+struct Lane {
+  std::vector<std::int16_t> parents;
+  std::vector<Token> tokens;
+  Floats p, q, logits;
+  Tensor on_p, on_q, on_logits;  // the same on the backend
+  DrawKey key;
+};
+
+Lane make_lane(Backend& tested, std::int64_t vocab, std::int64_t nodes, std::uint32_t seed) {
+  Dice dice(seed);
+  Lane lane;
+  std::int64_t siblings = 0;
+  for (std::int64_t i = 0; i < nodes; ++i) {
+    std::int64_t parent = i == 0 ? -1 : lane.parents.back();
+    if (siblings == vocab || (i > 0 && dice(3) == 0)) {
+      siblings = 0;
+      parent = std::min(parent + 1 + dice(2), i - 1);
+    }
+    ++siblings;
+    lane.parents.push_back(static_cast<std::int16_t>(parent));
+  }
+  const std::int64_t rows = nodes + 1;
+  lane.p = random_probs(rows, vocab, 3 * seed);
+  lane.q = random_probs(rows, vocab, 3 * seed + 1);
+  lane.logits = normal_values(rows * vocab, 3 * seed + 2);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto row = [&](Floats& of) {
+      return std::span(of).subspan(static_cast<std::size_t>(r * vocab),
+                                   static_cast<std::size_t>(vocab));
+    };
+    lane.logits[static_cast<std::size_t>(r * vocab)] = lane.logits.back();  // equals
+    spoil_row(dice, row(lane.p));
+    spoil_row(dice, row(lane.q));
+    if (dice(6) == 0) std::ranges::copy(row(lane.p), row(lane.q).begin());
+  }
+  lane.on_p = tensor_of(tested, DType::kF32, {rows, vocab}, lane.p);
+  lane.on_q = tensor_of(tested, DType::kF32, {rows, vocab}, lane.q);
+  lane.on_logits = tensor_of(tested, DType::kF32, {rows, vocab}, lane.logits);
+  lane.key = {.seed = 3 + seed, .prompt = seed % 3, .level = 2, .round = seed};
+  return lane;
+}
+
+// Draws the children of all nodes of all lanes that have some, as many as one call may draw at a
+// time, and keeps those of the host.
+void check_children(Backend& tested, std::int64_t vocab, std::span<Lane> lanes,
+                    Acceptance acceptance, Worst& worst) {
+  std::vector<SampleRequest> requests;
+  std::vector<Token> want;
+  const auto flush = [&] {
+    std::vector<Token> got(want.size());
+    tested.sample(requests, acceptance, got);
+    worst.see_equal(got == want);
+    requests.clear();
+    want.clear();
+  };
+  for (Lane& lane : lanes) {
+    lane.tokens.clear();
+    for (std::size_t i = 0; i < lane.parents.size();) {
+      const auto end = static_cast<std::size_t>(
+          std::ranges::upper_bound(lane.parents, lane.parents[i]) - lane.parents.begin());
+      const std::int64_t row = lane.parents[i] + 1;
+      SampleRequest r{rows_of(lane.q, vocab).rows(row, 1),
+                      rows_of(lane.logits, vocab).rows(row, 1),
+                      lane.key,
+                      50 + row,
+                      static_cast<std::int32_t>(end - i),
+                      static_cast<std::uint32_t>(7 * i)};
+      std::vector<Token> children(end - i);
+      sample_with(PhiloxRng(lane.key), r, acceptance, children);
+      want.insert(want.end(), children.begin(), children.end());
+      for (const Token t : children) lane.tokens.push_back(std::max(t, 0));
+      r.probs = lane.on_q.view().rows(row, 1);
+      r.logits = lane.on_logits.view().rows(row, 1);
+      requests.push_back(r);
+      if (requests.size() == kMaxSequences) flush();
+      i = end;
+    }
+  }
+  if (!requests.empty()) flush();
+}
+
+void check_trees(Backend& tested, std::int64_t vocab, Worst& sample, Worst& verify) {
+  std::size_t deep = 0, later = 0;  // long paths, and such that begin with no first child
+  for (std::uint32_t seed = 0; seed < 12; ++seed) {
+    std::vector<Lane> lanes;
+    for (std::uint32_t i = 0; i < 1 + seed % 4; ++i) {
+      const bool most = seed == 5 && i == 0;
+      lanes.push_back(
+          make_lane(tested, vocab, most ? kMaxProposals : (seed + 5 * i) % 14, 16 * seed + i));
+    }
+    for (const Acceptance acceptance : {Acceptance::kCoupled, Acceptance::kSpeculative}) {
+      check_children(tested, vocab, lanes, acceptance, sample);
+      for (const VerifyRule& rule : {VerifyRule{acceptance, Correction::kResidual, {}},
+                                     VerifyRule{acceptance, Correction::kTarget, {}},
+                                     VerifyRule{acceptance, Correction::kResidual, 0.6}}) {
+        std::vector<VerifyRequest> requests;
+        std::vector<VerifyResult> want, got(lanes.size());
+        for (Lane& lane : lanes) {
+          VerifyRequest r{rows_of(lane.p, vocab),
+                          rows_of(lane.q, vocab).rows(0, std::ssize(lane.parents)),
+                          lane.tokens,
+                          lane.parents,
+                          lane.key,
+                          50};
+          want.push_back(verify_with(PhiloxRng(lane.key), r, rule));
+          r.p = lane.on_p.view();
+          r.q = lane.on_q.view().rows(0, std::ssize(lane.parents));
+          requests.push_back(r);
+          deep += want.back().accepted > 1 ? 1 : 0;
+          later +=
+              want.back().last > 0 && lane.parents[static_cast<std::size_t>(want.back().last)] < 0
+                  ? 1
+                  : 0;
+        }
+        tested.verify(requests, rule, got);
+        verify.see_equal(std::ranges::equal(got, want, equal));
+      }
+    }
+  }
+  verify.see_equal(deep > 5 && later > 5);
+}
+
 }  // namespace
 
 void check_sampling_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit) {
@@ -194,6 +351,10 @@ void check_sampling_ops(Backend& tested, Backend& oracle, const Conformance& c, 
   for (const std::int64_t vocab : {3, 256, 1001}) check_tokens(tested, vocab, sample, verify);
   emit(sample.check());
   emit(verify.check());
+  Worst children("sample, children"), trees("verify, trees");
+  for (const std::int64_t vocab : {3, 300, 1001}) check_trees(tested, vocab, children, trees);
+  emit(children.check());
+  emit(trees.check());
 }
 
 }  // namespace triforce::selftest

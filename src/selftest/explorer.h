@@ -27,7 +27,8 @@ class Explorer {
   }
   double probability() const { return probability_; }
 
-  bool bernoulli(double probability, Purpose /*purpose*/, std::int64_t /*position*/) {
+  bool bernoulli(double probability, Purpose /*purpose*/, std::int64_t /*position*/,
+                 std::uint32_t /*sibling*/) {
     if (probability >= 1.0) return true;
     if (probability <= 0.0) return false;
     const bool yes = choose(2) == 0;
@@ -36,7 +37,7 @@ class Explorer {
   }
   template <class Weight>
   Token categorical(std::int64_t n, const Weight& weight, Purpose /*purpose*/,
-                    std::int64_t /*position*/) {
+                    std::int64_t /*position*/, std::uint32_t /*sibling*/) {
     double total = 0;
     std::array<Token, 8> ids{};
     std::size_t open = 0;

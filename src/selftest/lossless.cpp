@@ -91,21 +91,22 @@ constexpr std::pair<Mutant, const char*> kMutants[] = {
     {Mutant::kArgmaxResidual, "argmax of p - q"},
 };
 
+// Of a chain.
 template <class Rng>
-VerifyResult wrong_verify(Mutant mutant, Rng& rng, ProbRows p, ProbRows q,
-                          std::span<const Token> tokens, std::int64_t position) {
-  const auto n = static_cast<std::int32_t>(tokens.size());
+VerifyResult wrong_verify(Mutant mutant, Rng& rng, const VerifyRequest& r) {
+  const ProbRows p = prob_rows(r.p), q = prob_rows(r.q);
+  const auto n = static_cast<std::int32_t>(r.tokens.size());
   VerifyResult v;
   const auto categorical = [&](auto&& weight) {
-    return rng.categorical(p.vocab, weight, Purpose::kCorrect, position + v.accepted);
+    return rng.categorical(p.vocab, weight, Purpose::kCorrect, r.position + v.accepted, 0);
   };
   for (; v.accepted < n; ++v.accepted) {
     const float *pi = p.row(v.accepted), *qi = q.row(v.accepted);
-    const Token t = tokens[static_cast<std::size_t>(v.accepted)];
+    const Token t = r.tokens[static_cast<std::size_t>(v.accepted)];
     const double up = mutant == Mutant::kSwappedRatio ? qi[t] : pi[t];
     const double down = mutant == Mutant::kSwappedRatio ? pi[t] : qi[t];
     if (mutant == Mutant::kAlwaysAccept ||
-        rng.bernoulli(std::min(up / down, 1.0), Purpose::kAccept, position + v.accepted))
+        rng.bernoulli(std::min(up / down, 1.0), Purpose::kAccept, r.position + v.accepted, 0))
       continue;
     const auto difference = [&](std::int64_t i) { return double{pi[i]} - double{qi[i]}; };
     if (mutant == Mutant::kAbsoluteResidual) {
@@ -117,7 +118,7 @@ VerifyResult wrong_verify(Mutant mutant, Rng& rng, ProbRows p, ProbRows q,
     } else if (mutant == Mutant::kAllFromTarget) {
       v.next = categorical([&](std::int64_t i) { return double{pi[i]}; });
     } else {
-      v.next = redraw_with(rng, pi, qi, p.vocab, position + v.accepted);
+      v.next = categorical([&](std::int64_t i) { return std::max(difference(i), 0.0); });
     }
     return v;
   }
@@ -126,25 +127,24 @@ VerifyResult wrong_verify(Mutant mutant, Rng& rng, ProbRows p, ProbRows q,
   return v;
 }
 
-ProbRows rows_of(TensorView probs) { return {probs.as<float>(), probs.shape[1], probs.stride[0]}; }
-
 // Mutants that differ in verify() itself; the others are options of the loop.
 bool verifies_wrongly(Mutant m) { return m != Mutant::kNone && m != Mutant::kInnerFromTarget; }
 
 class ExploringBackend final : public ReferenceBackend {
  public:
   ExploringBackend(Explorer& explorer, Mutant mutant) : explorer_(explorer), mutant_(mutant) {}
-  Token do_sample(TensorView probs, const DrawKey& /*key*/, std::int64_t position,
-                  Acceptance acceptance) override {
-    const ProbRows rows = rows_of(probs);
-    return sample_with(explorer_, rows.data, rows.vocab, position, acceptance);
+  void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
+                 std::span<Token> out) override {
+    for_each_children(requests, out, [&](const SampleRequest& r, std::span<Token> children) {
+      sample_with(explorer_, r, acceptance, children);
+    });
   }
-  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                         const DrawKey& /*key*/, std::int64_t position,
-                         const VerifyRule& rule) override {
-    if (!verifies_wrongly(mutant_))
-      return verify_with(explorer_, rows_of(p), rows_of(q), tokens, position, rule);
-    return wrong_verify(mutant_, explorer_, rows_of(p), rows_of(q), tokens, position);
+  void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+                 std::span<VerifyResult> out) override {
+    std::ranges::transform(requests, out.begin(), [&](const VerifyRequest& r) {
+      return verifies_wrongly(mutant_) ? wrong_verify(mutant_, explorer_, r)
+                                       : verify_with(explorer_, r, rule);
+    });
   }
 
  private:
@@ -155,11 +155,12 @@ class ExploringBackend final : public ReferenceBackend {
 class MutantBackend final : public ReferenceBackend {
  public:
   explicit MutantBackend(Mutant mutant) : mutant_(mutant) {}
-  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                         const DrawKey& key, std::int64_t position,
-                         const VerifyRule& /*rule*/) override {
-    PhiloxRng rng(key);
-    return wrong_verify(mutant_, rng, rows_of(p), rows_of(q), tokens, position);
+  void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& /*rule*/,
+                 std::span<VerifyResult> out) override {
+    std::ranges::transform(requests, out.begin(), [&](const VerifyRequest& r) {
+      PhiloxRng rng(r.key);
+      return wrong_verify(mutant_, rng, r);
+    });
   }
 
  private:

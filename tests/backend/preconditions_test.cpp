@@ -512,6 +512,78 @@ TEST_P(Preconditions, SampleAndVerify) {
   });
 }
 
+TEST_P(Preconditions, DrawsOfSeveralSequences) {
+  op_ = "sample";
+  const TensorView logits = tensor(DType::kF32, {2, kVocab}),
+                   probs = tensor(DType::kF32, {2, kVocab});
+  b_->to_probs(logits, {}, probs);
+  const auto of = [&](std::int64_t row, std::int32_t children) {
+    return SampleRequest{probs.rows(row, 1), logits.rows(row, 1), {}, 5, children, 3};
+  };
+  const auto sample = [&](const std::vector<SampleRequest>& requests, std::size_t tokens) {
+    std::vector<Token> out(tokens);
+    b_->sample(requests, Acceptance::kSpeculative, out);
+  };
+  sample({of(0, 1), of(1, 4)}, 5);
+  SampleRequest one = of(0, 1);
+  one.logits = {};
+  sample({one, of(1, 4)}, 5);
+  refused("no requests", [&] { sample({}, 0); });
+  refused("too many requests",
+          [&] { sample(std::vector(kMaxSequences + 1, of(0, 1)), kMaxSequences + 1); });
+  for (const std::size_t bad : {4U, 6U}) {
+    refused(fmt::format("{} tokens", bad), [&] { sample({of(0, 1), of(1, 4)}, bad); });
+  }
+  for (const std::int32_t bad : {0, -1, static_cast<std::int32_t>(kVocab + 1), kMaxProposals + 1}) {
+    refused(fmt::format("{} children", bad),
+            [&] { sample({of(0, bad)}, static_cast<std::size_t>(std::max(bad, 0))); });
+  }
+  SampleRequest spoilt_request = of(0, 2);
+  spoilt_request.logits = {};
+  refused("no logits", [&] { sample({spoilt_request}, 2); });
+  spoilt_request.logits = logits.rows(0, 1).slice(1, 0, kVocab - 1);
+  refused("fewer logits", [&] { sample({spoilt_request}, 2); });
+  spoilt_request = of(0, 2);
+  spoilt_request.probs = probs.rows(0, 1).slice(1, 0, kVocab - 1);
+  refused("another vocabulary", [&] { sample({of(0, 1), spoilt_request}, 3); });
+  spoilt_request = of(0, 2);
+  spoilt_request.sibling = kMaxSiblings - 1;
+  refused("numbers of siblings beyond", [&] { sample({spoilt_request}, 2); });
+}
+
+TEST_P(Preconditions, TreesOfSeveralSequences) {
+  op_ = "verify";
+  const TensorView p = tensor(DType::kF32, {5, kVocab}), q = tensor(DType::kF32, {4, kVocab});
+  b_->to_probs(tensor(DType::kF32, {5, kVocab}), {}, p);
+  b_->to_probs(tensor(DType::kF32, {4, kVocab}), {}, q);
+  const std::vector<Token> tokens = {3, 7, 2, 1};
+  const auto verify = [&](const std::vector<VerifyRequest>& requests, std::size_t results) {
+    std::vector<VerifyResult> out(results);
+    b_->verify(requests, {}, out);
+  };
+  const auto tree = [&](std::span<const std::int16_t> parents) {
+    return VerifyRequest{p, q, tokens, parents, {}, 5};
+  };
+  const std::vector<std::int16_t> good = {-1, -1, 0, 1};
+  verify({tree(good), tree({})}, 2);
+  refused("no requests", [&] { verify({}, 0); });
+  refused("too many requests",
+          [&] { verify(std::vector(kMaxSequences + 1, tree(good)), kMaxSequences + 1); });
+  refused("fewer results", [&] { verify({tree(good), tree(good)}, 1); });
+  VerifyRequest narrow = tree(good);
+  narrow.p = p.slice(1, 0, kVocab - 1);
+  narrow.q = q.slice(1, 0, kVocab - 1);
+  refused("another vocabulary", [&] { verify({tree(good), narrow}, 2); });
+  for (const std::vector<std::int16_t>& bad : {std::vector<std::int16_t>{-1, -1, 0},
+                                               {-1, -1, 0, 3},
+                                               {0, 0, 0, 0},
+                                               {-1, -2, 0, 1},
+                                               {-1, -1, 1, 0},
+                                               {-1, 0, -1, 0}}) {
+    refused(fmt::format("parents {}", fmt::join(bad, " ")), [&] { verify({tree(bad)}, 1); });
+  }
+}
+
 TEST_P(Preconditions, Chunks) {
   op_ = "score_chunks";
   const KvView kv = cache();

@@ -39,6 +39,16 @@ TEST_P(AllocationTest, NothingAllocatesAfterWarmUp) {
     backend->to_probs(logits.view(), SamplingParams{}, q.view());
     backend->sample(p.view().rows(0, 1), {}, 5, Acceptance::kCoupled);
     backend->verify(p.view(), q.view().rows(0, rows - 1), {tokens.data(), 6}, {}, 5, VerifyRule{});
+    const SampleRequest node{p.view().rows(0, 1), logits.view().rows(0, 1), {}, 5, 3};
+    const std::array nodes{node, node};
+    std::array<Token, 6> children{};
+    backend->sample(nodes, Acceptance::kSpeculative, children);
+    backend->sample(nodes, Acceptance::kCoupled, children);
+    const std::array<std::int16_t, 6> parents{-1, -1, -1, 0, 0, 1};
+    const VerifyRequest tree{p.view(), q.view().rows(0, rows - 1), children, parents, {}, 5};
+    const std::array trees{tree, tree};
+    std::array<VerifyResult, 2> results;
+    backend->verify(trees, VerifyRule{}, results);
     backend->elapsed_ms(backend->record(), backend->record());
   };
   pass(rows);

@@ -47,6 +47,11 @@ class Memory {
       to_device(to, values.data(), values.size() * sizeof(std::int32_t));
     });
   }
+  Token* tokens(std::int64_t n) { return static_cast<Token*>(zeros(n * 4)); }
+  // What the host writes and is no result.
+  void* pinned(std::int64_t bytes) {
+    return inputs_.emplace_back(allocator_, bytes, Place::kPinned, MemTag::kStaging).data();
+  }
   void* zeros(std::int64_t bytes) { return tensor(DType::kI32, {(bytes + 3) / 4}, {}).data; }
   PackedMatrix matrix(std::int64_t rows, std::int64_t cols) {
     return {half({packed_bytes(rows, cols) / 2}).data, type_, rows, cols};
@@ -93,7 +98,7 @@ class Memory {
   CudaAllocator& allocator_;
   DType type_;
   unsigned seed_ = 0;
-  std::vector<Buffer> buffers_;
+  std::vector<Buffer> buffers_, inputs_;
 };
 
 struct Call {
@@ -225,17 +230,30 @@ const std::vector<Call>& draws() {
       {"draws",
        [](Memory& m) {
          for (const Acceptance a : {Acceptance::kSpeculative, Acceptance::kCoupled}) {
-           auto* const out = static_cast<VerifyResult*>(m.zeros(sizeof(VerifyResult)));
-           const TensorView p = m.f32({4, 1500}), q = m.f32({3, 1500});
-           to_probs(m.f32({4, 1500}), {}, p, nullptr);
-           to_probs(m.f32({3, 1500}), {}, q, nullptr);
-           sample(p.rows(0, 1), kKey, 50, a, out, nullptr);
-           to_probs_and_sample(m.f32({1, 1500}), kCut, m.f32({1, 1500}), kKey, 50, a, out, nullptr);
-           const Token tokens[] = {3, 77, 1499};
+           const TensorView logits = m.f32({4, 1500}), p = m.f32({4, 1500}), q = m.f32({3, 1500});
+           to_probs(logits, {}, p, nullptr);
+           to_probs(m.f32({3, 1500}), kCut, q, nullptr);
+           void* const jobs = m.pinned(kJobBytes);
+           const auto of = [&](std::int64_t row, std::int32_t children) {
+             return SampleRequest{p.rows(row, 1), logits.rows(row, 1), kKey, 50, children};
+           };
+           const std::array drawn{of(0, 1), of(1, 3), of(3, 1)};
+           sample(std::span(drawn).first(1), a, nullptr, m.tokens(1), nullptr);
+           sample(drawn, a, jobs, m.tokens(5), nullptr);
+           const TensorView made = m.f32({2, 1500});
+           const std::array rows{SampleRequest{.probs = made.rows(0, 1), .key = kKey},
+                                 SampleRequest{.probs = made.rows(1, 1), .key = kKey}};
+           void* const other_jobs = m.pinned(kJobBytes);
+           to_probs_and_sample(m.f32({2, 1500}), kCut, made, rows, a, other_jobs, m.tokens(2),
+                               nullptr);
+           static constexpr std::array<Token, 3> kTokens{3, 77, 1499};
+           static constexpr std::array<std::int16_t, 3> kParents{-1, -1, 1};
+           const std::array trees{VerifyRequest{p, q, kTokens, {}, kKey, 50},
+                                  VerifyRequest{p, q, kTokens, kParents, kKey, 50}};
            VerifyRule rule;
            rule.acceptance = a;
-           verify(p, q, tokens, kKey, 50, rule,
-                  static_cast<VerifyResult*>(m.zeros(sizeof(VerifyResult))), nullptr);
+           verify(trees, rule, m.pinned(kJobBytes),
+                  static_cast<VerifyResult*>(m.zeros(2 * sizeof(VerifyResult))), nullptr);
          }
        }},
       {"rows that shared memory does not hold",
@@ -243,8 +261,10 @@ const std::vector<Call>& draws() {
          constexpr std::int64_t kVocab = 42000;
          to_probs(m.f32({1, kVocab}), {}, m.f32({1, kVocab}), nullptr);
          for (const Acceptance a : {Acceptance::kSpeculative, Acceptance::kCoupled}) {
-           to_probs_and_sample(m.f32({1, kVocab}), kCut, m.f32({1, kVocab}), kKey, 50, a,
-                               static_cast<VerifyResult*>(m.zeros(sizeof(VerifyResult))), nullptr);
+           const TensorView made = m.f32({1, kVocab});
+           const SampleRequest one{.probs = made, .key = kKey, .position = 50};
+           to_probs_and_sample(m.f32({1, kVocab}), kCut, made, std::span(&one, 1), a, nullptr,
+                               m.tokens(1), nullptr);
          }
        }},
   };

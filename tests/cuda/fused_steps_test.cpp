@@ -277,6 +277,47 @@ TEST_P(FusedStepsTest, ProbabilitiesAndADraw) {
   }
 }
 
+// Rows of several sequences, of which one is not finite; a token from each, or several children of
+// one.
+TEST_P(FusedStepsTest, ProbabilitiesAndDrawsOfSeveralSequences) {
+  constexpr std::int64_t kLanes = 3;
+  for (const std::int64_t vocab : {100, 4097}) {
+    for (const Acceptance acceptance : {Acceptance::kSpeculative, Acceptance::kCoupled}) {
+      for (const std::int32_t children : {1, 2}) {
+        SCOPED_TRACE(fmt::format("{} ids, coupled {}, {} children of the last", vocab,
+                                 acceptance == Acceptance::kCoupled, children));
+        const Tensor logits = filled(DType::kF32, {kLanes, vocab}, 3);
+        float bad = std::numeric_limits<float>::quiet_NaN();
+        b_->upload(logits.view().rows(1, 1).slice(1, vocab / 2, 1),
+                   make_view(&bad, DType::kF32, {1, 1}));
+        expect_equal_at_once(*b_, [&](const auto& after_each) -> Written {
+          const Tensor probs = filled(DType::kF32, {kLanes, vocab}, 4);
+          b_->to_probs(logits.view(), {0.8F, 0.9F, 0}, probs.view());
+          after_each();
+          std::vector<SampleRequest> requests;
+          for (std::int64_t i = 0; i < kLanes; ++i) {
+            requests.push_back({probs.view().rows(i, 1),
+                                logits.view().rows(i, 1),
+                                {7, static_cast<std::uint32_t>(i), 0, 2},
+                                50 + i});
+          }
+          requests.back().children = children;
+          requests.front().sibling = 4;
+          std::vector<Token> tokens(static_cast<std::size_t>(kLanes - 1 + children));
+          b_->sample(requests, acceptance, tokens);
+          EXPECT_EQ(tokens[1], -1);
+          Written written{bits(probs)};
+          for (const Token t : tokens) {
+            written.push_back(
+                {static_cast<std::uint16_t>(t & 0xffff), static_cast<std::uint16_t>(t >> 16)});
+          }
+          return written;
+        });
+      }
+    }
+  }
+}
+
 // Probabilities that are held back are there for whatever call follows, and the draw from them is
 // the same after it.
 TEST_P(FusedStepsTest, ProbabilitiesAreNotLostByACallBetween) {
@@ -383,6 +424,22 @@ TEST_P(FusedStepsTest, ProbabilitiesAndADrawAreOneKernel) {
   };
   EXPECT_EQ(launches(1, [] {}), 1U);
   EXPECT_EQ(launches(2, [] {}), 2U);
+  const auto of_lanes = [&](std::array<std::int64_t, 2> rows, std::int32_t children) {
+    b_->synchronize();
+    const std::uint64_t before = tf_emulator::counters().launches;
+    b_->to_probs(logits.view(), {}, probs.view());
+    const auto request = [&](std::int64_t row, std::int32_t n) {
+      return SampleRequest{probs.view().rows(row, 1), logits.view().rows(row, 1), {}, 50, n};
+    };
+    const std::array requests{request(rows[0], 1), request(rows[1], children)};
+    std::vector<Token> tokens(static_cast<std::size_t>(1 + children));
+    b_->sample(requests, Acceptance::kSpeculative, tokens);
+    b_->synchronize();
+    return tf_emulator::counters().launches - before;
+  };
+  EXPECT_EQ(of_lanes({0, 1}, 1), 1U);
+  EXPECT_EQ(of_lanes({1, 0}, 1), 2U);
+  EXPECT_EQ(of_lanes({0, 1}, 2), 2U);
   EXPECT_EQ(launches(1, [&] { b_->synchronize(); }), 2U);
   Event begin{}, end{};
   EXPECT_EQ(launches(1,

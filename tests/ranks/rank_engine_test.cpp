@@ -27,16 +27,15 @@ class RankZeroOnly final : public ForwardingBackend {
   RankZeroOnly(Backend& to, int rank) : ForwardingBackend(to), rank_(rank) {}
 
  protected:
-  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
-                  Acceptance acceptance) override {
+  void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
+                 std::span<Token> out) override {
     TF_CHECK(rank_ == 0, "rank {} draws", rank_);
-    return ForwardingBackend::do_sample(probs, key, position, acceptance);
+    ForwardingBackend::do_sample(requests, acceptance, out);
   }
-  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                         const DrawKey& key, std::int64_t position,
-                         const VerifyRule& rule) override {
+  void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+                 std::span<VerifyResult> out) override {
     TF_CHECK(rank_ == 0, "rank {} verifies", rank_);
-    return ForwardingBackend::do_verify(p, q, tokens, key, position, rule);
+    ForwardingBackend::do_verify(requests, rule, out);
   }
 
  private:

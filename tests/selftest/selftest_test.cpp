@@ -62,7 +62,9 @@ class Broken final : public ForwardingBackend {
     kSequences,
     kProbs,
     kSample,
+    kSiblings,
     kVerify,
+    kPath,
     kScores,
     kTop,
     kGather,
@@ -122,18 +124,21 @@ class Broken final : public ForwardingBackend {
     if (fault_ == Fault::kProbs && p.temperature > 0) p.temperature *= 1.001F;
     ForwardingBackend::do_to_probs(logits, p, probs);
   }
-  Token do_sample(TensorView probs, const DrawKey& key, std::int64_t position,
-                  Acceptance acceptance) override {
-    DrawKey k = key;
-    if (fault_ == Fault::kSample) ++k.round;
-    return ForwardingBackend::do_sample(probs, k, position, acceptance);
+  void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
+                 std::span<Token> out) override {
+    std::vector<SampleRequest> wrong(requests.begin(), requests.end());
+    if (fault_ == Fault::kSample) ++wrong.front().key.round;
+    if (fault_ == Fault::kSiblings) {
+      for (SampleRequest& r : wrong) r.sibling = 0;
+    }
+    ForwardingBackend::do_sample(wrong, acceptance, out);
   }
-  VerifyResult do_verify(TensorView p, TensorView q, std::span<const Token> tokens,
-                         const DrawKey& key, std::int64_t position,
-                         const VerifyRule& rule) override {
+  void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
+                 std::span<VerifyResult> out) override {
     VerifyRule r = rule;
     if (fault_ == Fault::kVerify) r.correction = Correction::kTarget;  // the published inner rule
-    return ForwardingBackend::do_verify(p, q, tokens, key, position, r);
+    ForwardingBackend::do_verify(requests, r, out);
+    if (fault_ == Fault::kPath) --out.back().last;
   }
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores) override {
@@ -176,7 +181,9 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
                                     {Fault::kSequences, "sequences at once: attention"},
                                     {Fault::kProbs, "operations: to_probs, probabilities"},
                                     {Fault::kSample, "operations: sample"},
+                                    {Fault::kSiblings, "operations: sample, children"},
                                     {Fault::kVerify, "operations: verify"},
+                                    {Fault::kPath, "operations: verify, trees"},
                                     {Fault::kScores, "operations: score_chunks, f32"},
                                     {Fault::kTop, "operations: top_chunks"},
                                     {Fault::kGather, "operations: gather_chunks, f32"},
