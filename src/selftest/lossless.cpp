@@ -9,6 +9,7 @@
 
 #include "reference/reference_backend.h"
 #include "selftest/explorer.h"
+#include "selftest/lossless_trees.h"
 #include "selftest/toy_probs.h"
 #include "statistics/distributions.h"
 #include "triforce/decode.h"
@@ -266,6 +267,7 @@ std::vector<EnumerationResult> enumerate_joint_probs() {
                               {"three levels, gammas 1", {1, 1, 1}}},
                              {2, 1}))
     results.push_back(enumerate(c));
+  for (EnumerationResult& r : enumerate_trees()) results.push_back(std::move(r));
   return results;
 }
 
@@ -319,6 +321,7 @@ std::vector<ChiSquareResult> chi_square_joint_probs(Backend& backend, std::int64
     results.push_back(chi_square(c.name, expected, counts));
     results.back().mutant = c.mutant != Mutant::kNone;
   }
+  for (ChiSquareResult& r : chi_square_trees(backend, runs, seed)) results.push_back(std::move(r));
   return results;
 }
 

@@ -22,8 +22,8 @@ inline constexpr double kExactVariation = 1e-12;
 inline constexpr double kMutantVariation = 1e-3;
 
 // Joint distribution of the first 3 tokens over a vocabulary of 3: autoregressive, one, two and
-// three levels, and mutants, by depth-first exploration of all choices. Probs are multiples of
-// 1/64, so that sums are exact.
+// three levels, and mutants, by depth-first exploration of all choices; and that of one round over
+// draft trees (lossless_trees.h). Probs are multiples of 1/64, so that sums are exact.
 std::vector<EnumerationResult> enumerate_joint_probs();
 
 struct ChiSquareResult {
@@ -46,8 +46,8 @@ ChiSquareResult chi_square(const std::string& name, const std::vector<double>& p
                            const std::vector<std::int64_t>& counts);
 
 // Joint distribution of the first 4 tokens over a vocabulary of 5, `runs` generations each with
-// seeds from `seed` on, sampled by the backend's own sample() and verify(), host or device; rules
-// known to be wrong are verified on the host.
+// seeds from `seed` on, sampled by the backend's own sample() and verify(), host or device; and of
+// the first 3 by draft trees. Rules known to be wrong are verified on the host.
 std::vector<ChiSquareResult> chi_square_joint_probs(Backend& backend, std::int64_t runs,
                                                     std::uint64_t seed);
 

@@ -12,11 +12,12 @@ TEST(Lossless, ExactEnumerationOfTheLoop) {
   for (const EnumerationResult& r : enumerate_joint_probs()) {
     EXPECT_TRUE(r.as_expected()) << r.name << ": total variation " << r.total_variation << " over "
                                  << r.paths << " paths";
-    EXPECT_GT(r.paths, 20) << r.name;
+    // At temperature 0 chance has nothing to decide.
+    EXPECT_GT(r.paths, r.name.find("tree") == std::string::npos ? 20 : 0) << r.name;
     ++(r.mutant ? mutants : exact);
   }
-  EXPECT_GE(exact, 5);
-  EXPECT_GE(mutants, 6);
+  EXPECT_GE(exact, 20);
+  EXPECT_GE(mutants, 11);
 }
 
 TEST(Lossless, ChiSquareOfTheJointDistribution) {
