@@ -214,6 +214,7 @@ class ModelProposer final : public Proposer {
   };
   Lane& lane_at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
   const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
+  void draw(int i);
 
   Backend& backend_;
   std::unique_ptr<Scorer> scorer_;
@@ -223,6 +224,8 @@ class ModelProposer final : public Proposer {
   std::vector<std::uint8_t> origins_;
   std::vector<Lane> lanes_;
   std::vector<LaneFeed> feeds_;
+  std::vector<SampleRequest> requests_;
+  std::vector<Token> drawn_;
   std::vector<Draft> drafts_;
 };
 
@@ -282,6 +285,8 @@ class SpeculativeProposer final : public Proposer {
   std::vector<Lane> lanes_;
   std::vector<int> active_;  // lanes of the round in progress
   std::vector<LaneFeed> feeds_;
+  std::vector<VerifyRequest> requests_;
+  std::vector<VerifyResult> verified_;
   std::vector<Draft> drafts_;
 };
 

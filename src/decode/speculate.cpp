@@ -225,6 +225,8 @@ ModelProposer::ModelProposer(Backend& backend, std::unique_ptr<Scorer> scorer, i
     lanes_.back().tokens.reserve(static_cast<std::size_t>(max_request));
   }
   feeds_.reserve(lanes_.size());
+  requests_.reserve(lanes_.size());
+  drawn_.reserve(lanes_.size());
   drafts_.reserve(lanes_.size());
 }
 
@@ -252,14 +254,7 @@ std::span<const Draft> ModelProposer::propose(std::span<const int> lanes, int n)
                               : lane.sequence.score_next(lane.tokens.back(), probs));
     }
     scorer_->feed(feeds_);
-    const PhaseTimer::Scope scope(timer_, Phase::kSampling);
-    for (const LaneFeed& f : feeds_) {
-      Lane& lane = lane_at(f.lane);
-      const std::int64_t position = lane.sequence.length() + i;
-      const Token token = backend_.sample(f.probs, lane.key, position, acceptance_);
-      if (token < 0) lane.failed_at = position;
-      lane.tokens.push_back(token);
-    }
+    draw(i);
   }
   drafts_.clear();
   for (const int l : lanes) {
@@ -269,6 +264,25 @@ std::span<const Draft> ModelProposer::propose(std::span<const int> lanes, int n)
                        lane.probs.rows(0, static_cast<std::int64_t>(tokens)), lane.failed_at});
   }
   return drafts_;
+}
+
+// Token i of the lanes that were fed.
+void ModelProposer::draw(int i) {
+  if (feeds_.empty()) return;
+  const PhaseTimer::Scope scope(timer_, Phase::kSampling);
+  requests_.clear();
+  for (const LaneFeed& f : feeds_) {
+    const Lane& lane = lane_at(f.lane);
+    requests_.push_back(
+        {.probs = f.probs, .key = lane.key, .position = lane.sequence.length() + i});
+  }
+  drawn_.resize(requests_.size());
+  backend_.sample(requests_, acceptance_, drawn_);
+  for (std::size_t k = 0; k < feeds_.size(); ++k) {
+    Lane& lane = lane_at(feeds_[k].lane);
+    if (drawn_[k] < 0) lane.failed_at = requests_[k].position;
+    lane.tokens.push_back(drawn_[k]);
+  }
 }
 
 // What score_next() feeds is one token, too.
@@ -299,6 +313,8 @@ SpeculativeProposer::SpeculativeProposer(Backend& backend, std::unique_ptr<Propo
   }
   active_.reserve(lanes_.size());
   feeds_.reserve(lanes_.size());
+  requests_.reserve(lanes_.size());
+  verified_.reserve(lanes_.size());
   drafts_.reserve(lanes_.size());
 }
 
@@ -360,19 +376,27 @@ void SpeculativeProposer::round(std::span<const int> lanes) {
         draft.tokens, lane.probs.rows(std::ssize(lane.tokens), std::ssize(draft.tokens) + 1)));
     ++lane.key.round;
   }
+  if (feeds_.empty()) return;
   verifier_->feed(feeds_);
+  requests_.clear();
   for (std::size_t i = 0; i < lanes.size(); ++i) {
-    Lane& lane = lane_at(lanes[i]);
+    const Lane& lane = lane_at(lanes[i]);
     if (lane.failed_at) continue;
     const Draft draft = draft_of(i);
-    const TensorView p = lane.probs.rows(std::ssize(lane.tokens), std::ssize(draft.tokens) + 1);
-    VerifyResult v;
-    {
-      const PhaseTimer::Scope scope(timer_, Phase::kSampling);
-      v = backend_.verify(p, draft.probs, draft.tokens, lane.key, lane.sequence.length(),
-                          options_.rule);
-    }
-    keep(lanes[i], draft, v);
+    requests_.push_back({.p = feeds_[requests_.size()].probs,
+                         .q = draft.probs,
+                         .tokens = draft.tokens,
+                         .key = lane.key,
+                         .position = lane.sequence.length()});
+  }
+  verified_.resize(requests_.size());
+  {
+    const PhaseTimer::Scope scope(timer_, Phase::kSampling);
+    backend_.verify(requests_, options_.rule, verified_);
+  }
+  auto verified = verified_.begin();
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    if (!lane_at(lanes[i]).failed_at) keep(lanes[i], draft_of(i), *verified++);
   }
 }
 
