@@ -32,6 +32,8 @@ inline constexpr std::size_t kMaxSequences = 64;
 // Proposals of one sequence in a verify(): an outer round keeps up to gamma + inner gamma. No node
 // of a draft tree has more children.
 inline constexpr int kMaxProposals = 128;
+// Rows of one draft tree in a cache.
+inline constexpr std::int32_t kMaxTreeRows = kMaxProposals;
 
 // A point in time on a backend's queue of work.
 struct Event {
@@ -77,6 +79,11 @@ struct KvView {
   // before them are padding: they are not appended, and what else they give means nothing. Where
   // all are padding the length is 0. Null: none is.
   const std::int32_t* appended = nullptr;
+  // A draft tree: the last tree_rows rows of the sequence. Device memory: row i of these follows
+  // row parents[i] < i of them, or -1, the last row before them. Each other row follows the one
+  // before it. Null: so do these. Read by attention() alone.
+  const std::int32_t* parents = nullptr;
+  std::int32_t tree_rows = 0;
   // The rows are in page-locked host memory, in the order of host_kv_order.h, and attention() and
   // score_chunks() are computed by the host; rotate_on_read is false.
   bool on_host = false;
@@ -345,15 +352,18 @@ class Backend {
     rope_append(qkv, positions, rope, q, std::span(&kv, 1));
   }
   // out[S T, h d]: softmax(q k / sqrt(d)) v of q[S T, h, d], the query heads of the views' KV
-  // heads, where query i of a sequence sees its rows [0, length - T + i]. `rope` is read with
-  // rotate_on_read only. `mass` is empty, or [kv_heads, capacity / chunk] f32 for each sequence: it
-  // receives the probability of each chunk of `chunk` rows, summed over the T queries and the
-  // head's group (chunks beyond length are 0); no row is padding then. The views are as those of
-  // rope_append(); T <= kMaxPassRows; q and out have no gaps within a token. Where they are
-  // on_host, the host computes beside what the compute queue is given next, and out and mass are
-  // there for what it is given after the next join_host(); at most one such call lies before it,
-  // and no score_chunks() between both. With mass, padding or on_host throughput_path(T) or `path`
-  // is kInvariant.
+  // heads, where query i of a sequence sees its rows [0, length - T + i]. Of a draft tree's rows
+  // (KvView::parents) a query sees those that its own row follows, and itself: the bits are those
+  // that it gets where they alone lie behind the others, in that order. tree_rows, at most
+  // kMaxTreeRows, is the same for all sequences, and no more than the rows of any that has some.
+  // `rope` is read with rotate_on_read only. `mass` is empty, or [kv_heads, capacity / chunk] f32
+  // for each sequence: it receives the probability of each chunk of `chunk` rows, summed over the T
+  // queries and the head's group (chunks beyond length are 0); no row is padding, nor of a tree,
+  // then. The views are as those of rope_append(); T <= kMaxPassRows; q and out have no gaps within
+  // a token. Where they are on_host, the host computes beside what the compute queue is given next,
+  // and out and mass are there for what it is given after the next join_host(); at most one such
+  // call lies before it, and no score_chunks() between both. With mass, padding, a tree or on_host
+  // throughput_path(T) or `path` is kInvariant.
   void attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
                  TensorView out, std::span<const TensorView> mass, int chunk,
                  RowPath path = RowPath::kInvariant);
@@ -414,6 +424,11 @@ class Backend {
   // dst may be src if dst_row <= src_row; not both are on_host.
   void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
                  std::int64_t count, Queue queue = Queue::kCompute);
+  // Of each cache row first + i becomes what row first + from[i] was, for 0 <= i < n <=
+  // kMaxTreeRows; from[n] rises, so that from[i] >= i. What a draft tree leaves of the path that is
+  // kept. The caches differ in their memory, capacity and numbers alone.
+  void keep_rows(std::span<const KvView> caches, std::int64_t first,
+                 std::span<const std::int16_t> from);
 
   // dst = src, of one dtype: equally many elements without gaps, or two [n, m] with gaps between
   // rows. One transfer, also between page-locked host memory and where ops expect tensors.
@@ -480,6 +495,8 @@ class Backend {
                                 const KvView& dst) = 0;
   virtual void do_copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst,
                             std::int64_t dst_row, std::int64_t count, Queue queue) = 0;
+  virtual void do_keep_rows(std::span<const KvView> caches, std::int64_t first,
+                            std::span<const std::int16_t> from) = 0;
   virtual void do_copy(TensorView dst, TensorView src, Queue queue) = 0;
   // Slots of events, in [0, kEvents).
   virtual void do_record(std::size_t slot) = 0;

@@ -105,11 +105,12 @@ std::int64_t expect_sequences(const char* op, const TensorView& q,
   for (const KvView& kv : sequences) {
     expect_kv(op, kv, t);
     TF_CHECK(kv.length != nullptr, "{}: KV rows without a length", op);
-    TF_CHECK(kv.format == one.format && kv.first_head == one.first_head &&
-                 kv.kv_heads == one.kv_heads && kv.layer_heads == one.layer_heads &&
-                 kv.head_dim == one.head_dim && kv.on_host == one.on_host &&
-                 (kv.appended == nullptr) == (one.appended == nullptr),
-             "{}: sequences of different shapes", op);
+    TF_CHECK(
+        kv.format == one.format && kv.first_head == one.first_head && kv.kv_heads == one.kv_heads &&
+            kv.layer_heads == one.layer_heads && kv.head_dim == one.head_dim &&
+            kv.on_host == one.on_host && (kv.appended == nullptr) == (one.appended == nullptr) &&
+            (kv.parents == nullptr) == (one.parents == nullptr) && kv.tree_rows == one.tree_rows,
+        "{}: sequences of different shapes", op);
     if (t.place != Place::kHost) continue;
     const std::int64_t added = kv.appended == nullptr ? rows : *kv.appended;
     TF_CHECK(added >= 0 && added <= rows && added <= *kv.length && *kv.length <= kv.capacity &&
@@ -118,6 +119,22 @@ std::int64_t expect_sequences(const char* op, const TensorView& q,
              kv.capacity);
   }
   return rows;
+}
+
+// The rows of draft trees that sequences end in, if they do.
+void expect_tree_rows(std::span<const KvView> sequences, const Backend::Traits& t) {
+  const std::int32_t rows = sequences.front().tree_rows;
+  if (sequences.front().parents == nullptr) return;
+  TF_CHECK(rows >= 1 && rows <= kMaxTreeRows, "attention: a tree of {} rows, at most {}", rows,
+           kMaxTreeRows);
+  for (const KvView& kv : sequences) {
+    if (t.place != Place::kHost || *kv.length == 0) continue;
+    TF_CHECK(rows <= *kv.length, "attention: a tree of {} of {} rows", rows, *kv.length);
+    for (std::int32_t i = 0; i < rows; ++i) {
+      TF_CHECK(kv.parents[i] >= -1 && kv.parents[i] < i, "attention: row {} of a tree follows {}",
+               i, kv.parents[i]);
+    }
+  }
 }
 
 void expect_rope(const char* op, const RopeView& rope, const KvView& kv) {
@@ -142,11 +159,14 @@ void expect_attention(const TensorView& q, std::span<const KvView> sequences, co
                "attention: tables of {} positions for {} rows", rope.cos.shape[0], *s.length);
     }
   }
-  TF_CHECK(exact || kv.appended == nullptr, "attention: padding in {} rows for throughput", rows);
+  expect_tree_rows(sequences, t);
+  const char* const kind = kv.appended != nullptr  ? " with padding"
+                           : kv.parents != nullptr ? " with a tree"
+                                                   : "";
+  TF_CHECK(exact || *kind == 0, "attention: {} rows{} for throughput", rows, kind);
   if (!mass.empty()) {
-    TF_CHECK(mass.size() == sequences.size() && kv.appended == nullptr,
-             "attention: mass of {} of {} sequences{}", mass.size(), sequences.size(),
-             kv.appended == nullptr ? "" : " with padding");
+    TF_CHECK(mass.size() == sequences.size() && *kind == 0,
+             "attention: mass of {} of {} sequences{}", mass.size(), sequences.size(), kind);
     TF_CHECK(chunk > 0 && exact, "attention: mass of chunks of {} rows over {} queries{}", chunk,
              rows, exact ? "" : " for throughput");
     for (std::size_t s = 0; s < mass.size(); ++s) {
@@ -436,6 +456,26 @@ void Backend::copy_rows(const KvView& src, std::int64_t src_row, const KvView& d
            src_row, dst_row);
   TF_CHECK(!src.on_host || !dst.on_host, "copy_rows: both caches are on the host");
   if (count > 0) do_copy_rows(src, src_row, dst, dst_row, count, queue);
+}
+
+void Backend::keep_rows(std::span<const KvView> caches, std::int64_t first,
+                        std::span<const std::int16_t> from) {
+  TF_CHECK(first >= 0 && std::ssize(from) <= kMaxTreeRows,
+           "keep_rows: {} rows from {} on, at most {}", from.size(), first, kMaxTreeRows);
+  std::int64_t last = -1;
+  for (const std::int16_t row : from) {
+    TF_CHECK(row > last, "keep_rows: row {} after row {}", row, last);
+    last = row;
+  }
+  for (const KvView& kv : caches) {
+    expect_kv("keep_rows", kv, traits_);
+    expect_same_rows("keep_rows", kv, caches.front());
+    TF_CHECK(kv.on_host == caches.front().on_host && first + last < kv.capacity,
+             "keep_rows: row {} of {}{}", first + last, kv.capacity,
+             kv.on_host == caches.front().on_host ? "" : ", some on the host");
+  }
+  if (!caches.empty() && !from.empty() && last + 1 != std::ssize(from))
+    do_keep_rows(caches, first, from);
 }
 
 void Backend::copy(TensorView dst, TensorView src, Queue queue) {

@@ -100,6 +100,10 @@ class ForwardingBackend : public Backend {
                     std::int64_t dst_row, std::int64_t count, Queue queue) override {
     to_.copy_rows(src, src_row, dst, dst_row, count, queue);
   }
+  void do_keep_rows(std::span<const KvView> caches, std::int64_t first,
+                    std::span<const std::int16_t> from) override {
+    to_.keep_rows(caches, first, from);
+  }
   void do_copy(TensorView dst, TensorView src, Queue queue) override { to_.copy(dst, src, queue); }
   void do_record(std::size_t slot) override { events_[slot] = to_.record(); }
   double do_elapsed_ms(std::size_t a, std::size_t b) override {

@@ -25,6 +25,15 @@ class HostBackend : public Backend {
                            const KvView& kv) = 0;
   virtual void attend(TensorView q, const KvView& kv, const RopeView& rope, TensorView out,
                       TensorView mass, int chunk, RowPath path) = 0;
+  void do_keep_rows(std::span<const KvView> caches, std::int64_t first,
+                    std::span<const std::int16_t> from) final {
+    for (const KvView& kv : caches) {
+      for (std::int64_t i = 0; i < std::ssize(from); ++i) {
+        const std::int64_t row = from[static_cast<std::size_t>(i)];
+        if (row != i) do_copy_rows(kv, first + row, kv, first + i, 1, Queue::kCompute);
+      }
+    }
+  }
   void do_rope_append(TensorView qkv, TensorView positions, const RopeView& rope, TensorView q,
                       std::span<const KvView> sequences) final {
     for_each_sequence(q.shape[0], sequences, [&](std::size_t s, std::int64_t i, std::int64_t n) {

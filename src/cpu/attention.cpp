@@ -96,14 +96,32 @@ class Exact {
       mass.sums = s_.mass_sums + head * tiles_ * rows_ * (kTileKeys / mass.unit);
       mass.scale = s_.mass_m + head * tiles_ * rows_;
     }
-    const std::int64_t begin = split * kSplitKeys;
-    run_tiles(p_, head, begin, std::min(begin + kSplitKeys, p_.length), rows,
-              s_.of_thread(thread, p_.d, rows_), mass);
+    const std::int64_t begin = split * kSplitKeys, end = std::min(begin + kSplitKeys, p_.length);
+    const std::int64_t common = std::min(end, p_.common_keys());
+    const TileBuffers buffers = s_.of_thread(thread, p_.d, rows_);
+    if (begin < common) run_tiles(p_, head, begin, common, rows, buffers, mass);
+    for (std::int64_t i = 0; common < end && i < p_.queries; ++i) {
+      run_own_tiles(head, i, std::max(begin, common), end, rows, buffers);
+    }
+  }
+
+  // Of the keys that are not common to all queries, those in [begin, end) that query i sees.
+  void run_own_tiles(std::int64_t head, std::int64_t i, std::int64_t begin, std::int64_t end,
+                     AttentionState state, const TileBuffers& buffers) {
+    const SeenRows seen = p_.seen_by(i);
+    const std::int64_t first = i * p_.group;
+    state.first_row = first;
+    state.rows = p_.group;
+    state.q += first * p_.query_bytes();
+    state.o += first * p_.d;
+    state.m += first;
+    state.l += first * kLanes;
+    run_seen_tiles(p_, head, seen, begin, std::min(end, seen.count()), state, buffers);
   }
 
   // out = sum over the splits the row sees, in rising order.
   void combine(std::int64_t head, std::int64_t row) {
-    const std::int64_t seen = ceil_div(p_.horizon(row), kSplitKeys);
+    const std::int64_t seen = ceil_div(p_.seen_by(row / p_.group).count(), kSplitKeys);
     const auto state = [&](std::int64_t split) { return (head * splits_ + split) * rows_ + row; };
     float largest = -std::numeric_limits<float>::infinity();
     for (std::int64_t s = 0; s < seen; ++s) largest = std::max(largest, s_.m[state(s)]);

@@ -44,14 +44,15 @@ Tile partial_tile(const AttentionPass& pass, Tile source, std::int64_t start,
   return {buffers.k, buffers.v};
 }
 
+// The tile at `start` of `length` keys.
 void rotate_tile(const AttentionPass& pass, const std::byte* k, std::int64_t start,
-                 std::byte* out) {
+                 std::int64_t length, std::byte* out) {
   const std::int64_t block_bytes = pass.kv->format.bytes(kKeyBlock * pass.d);
   for (int b = 0; b < kTileKeys / kKeyBlock; ++b) {
     std::int32_t rows[kKeyBlock];
     for (int t = 0; t < kKeyBlock; ++t) {
       const std::int64_t row = start + b * kKeyBlock + t;
-      rows[t] = static_cast<std::int32_t>(std::min(row, pass.length - 1));  // the others are masked
+      rows[t] = static_cast<std::int32_t>(std::min(row, length - 1));  // the others are masked
     }
     pass.kernels->rotate(k + b * block_bytes, pass.cos, pass.sin, rows, pass.d,
                          out + b * block_bytes);
@@ -70,7 +71,7 @@ void find_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t start
   a.next_v = prefetch ? tile.v + bytes : nullptr;
   if (!whole) tile = partial_tile(pass, tile, start, buffers);
   if (pass.kv->format.rotate_on_read) {
-    rotate_tile(pass, tile.k, start, buffers.other);
+    rotate_tile(pass, tile.k, start, pass.length, buffers.other);
     tile.k = buffers.other;
   }
   a.k = tile.k;
@@ -180,6 +181,35 @@ void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin,
       a.mass_m = scale + skip;
     }
     kernels.tiles(a);
+  }
+}
+
+void run_seen_tiles(const AttentionPass& pass, std::int64_t head, const SeenRows& seen,
+                    std::int64_t begin, std::int64_t end, const AttentionState& state,
+                    const TileBuffers& buffers) {
+  TileArgs a;
+  a.d = pass.d;
+  a.rows = static_cast<int>(state.rows);
+  a.q = state.q;
+  a.o = state.o;
+  a.m = state.m;
+  a.l = state.l;
+  a.v = buffers.v;
+  a.k = pass.kv->format.rotate_on_read ? buffers.other : buffers.k;
+  for (std::int64_t start = begin; start < end; start += kTileKeys) {
+    const std::int64_t valid = std::min<std::int64_t>(end - start, kTileKeys);
+    if (valid < kTileKeys) {
+      std::memset(buffers.k, 0, static_cast<std::size_t>(tile_bytes(pass)));
+      std::memset(buffers.v, 0, static_cast<std::size_t>(tile_bytes(pass)));
+      std::fill_n(buffers.visible, state.rows, static_cast<int>(valid));
+      a.visible = buffers.visible;
+    }
+    seen.for_each_run(start, start + valid,
+                      [&](std::int64_t place, std::int64_t row, std::int64_t n) {
+                        copy_head_rows(*pass.kv, head, row, buffers.k, buffers.v, place - start, n);
+                      });
+    if (pass.kv->format.rotate_on_read) rotate_tile(pass, buffers.k, start, end, buffers.other);
+    pass.kernels->tiles(a);
   }
 }
 

@@ -1,8 +1,10 @@
 // The exact and the prefill path of attention share this: shapes, scratch, the loop over tiles.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include "core/tree_rows.h"
 #include "cpu/attention_kernels.h"
 #include "cpu/kv_layout.h"
 #include "cpu/scratch.h"
@@ -28,6 +30,13 @@ struct AttentionPass {
   std::int64_t head_rows() const { return queries * group; }
   std::int64_t query_bytes() const { return d * (kernels->bf16_queries ? 2 : 4); }
   std::int64_t horizon(std::int64_t row) const { return past + row / group + 1; }
+  SeenRows seen_by(std::int64_t query) const { return {*kv, past + query}; }
+  // From this key on, at the begin of a tile, queries of a draft tree see rows of their own; all
+  // see those before it.
+  std::int64_t common_keys() const {
+    if (kv->parents == nullptr) return length;
+    return std::min(past, length - kv->tree_rows) / kTileKeys * kTileKeys;
+  }
 };
 AttentionPass make_pass(Isa isa, TensorView q, const KvView& kv, const RopeView& rope,
                         TensorView out);
@@ -68,9 +77,18 @@ void prepare_query(const AttentionPass& pass, std::int64_t head, std::int64_t ro
 // key `begin`, or is left as it is; rows skip the tiles beyond their horizon.
 void run_tiles(const AttentionPass& pass, std::int64_t head, std::int64_t begin, std::int64_t end,
                const AttentionState& state, const TileBuffers& buffers, const MassOutput& mass);
+// The same over the rows that one query sees (SeenRows), its `group` rows being those of the state,
+// and no mass. begin < end <= seen.count().
+void run_seen_tiles(const AttentionPass& pass, std::int64_t head, const SeenRows& seen,
+                    std::int64_t begin, std::int64_t end, const AttentionState& state,
+                    const TileBuffers& buffers);
 
 // Sum of a row's lanes, in fixed order.
 float sum_lanes(const float* l);
+
+// Rows [row, row + count) of a head to those from `to_row` on of keys and values elsewhere.
+void copy_head_rows(const KvView& kv, std::int64_t head, std::int64_t row, std::byte* k,
+                    std::byte* v, std::int64_t to_row, std::int64_t count);
 
 std::int64_t exact_scratch_bytes(std::int64_t queries, int heads, int kv_heads, int d,
                                  std::int64_t length, int mass_chunk, int threads);

@@ -106,6 +106,15 @@ void gather_chunks(const Workers& workers, const KvView& src, TensorView ids, in
   });
 }
 
+void copy_head_rows(const KvView& kv, std::int64_t head, std::int64_t row, std::byte* k,
+                    std::byte* v, std::int64_t to_row, std::int64_t count) {
+  HeadPair h = head_pair(kv, kv, head);
+  h.to_k = k;
+  h.to_v = v;
+  move_k(h, row, to_row, count);
+  move_v(h, row, to_row, count);
+}
+
 void copy_rows(const Workers& workers, const KvView& src, std::int64_t src_row, const KvView& dst,
                std::int64_t dst_row, std::int64_t count) {
   const Workers c = with_threads_for(workers, moved_bytes(src, count));

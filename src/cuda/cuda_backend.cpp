@@ -252,6 +252,15 @@ class CudaBackend final : public Backend, public DeviceQueue {
                     std::int64_t dst_row, std::int64_t count, Queue queue) override {
     kernels::copy_rows(src, src_row, dst, dst_row, count, stream_of(queue));
   }
+  void do_keep_rows(std::span<const KvView> caches, std::int64_t first,
+                    std::span<const std::int16_t> from) override {
+    for (const KvView& kv : caches) {
+      for (std::int64_t i = 0; i < std::ssize(from); ++i) {
+        const std::int64_t row = from[static_cast<std::size_t>(i)];
+        kernels::copy_rows(kv, first + row, kv, first + i, 1, stream());
+      }
+    }
+  }
   void do_copy(TensorView dst, TensorView src, Queue queue) override;
   void do_record(std::size_t slot) override { steps_.record(events_[slot].get(), compute_.get()); }
   void do_forget(std::uint64_t id) noexcept override { graphs_.forget(id); }

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "core/elements.h"
+#include "core/tree_rows.h"
 
 namespace triforce {
 namespace {
@@ -50,28 +52,40 @@ double rotated(const RopeView& rope, std::int64_t position, std::int64_t d, std:
   return j < half ? get(j) * c - get(j + half) * s : get(j) * c + get(j - half) * s;
 }
 
-// Rotated keys of the first `length` rows of a head, [length, d].
-std::vector<double> keys_of(const KvView& kv, const RopeView& rope, int head, std::int64_t length) {
+// Rotated keys of these rows of a head, in their order, [rows, d].
+std::vector<double> keys_of(const KvView& kv, const RopeView& rope, int head,
+                            std::span<const std::int64_t> rows) {
   const std::int64_t d = kv.head_dim;
-  std::vector<double> keys(static_cast<std::size_t>(length * d));
-  for (std::int64_t r = 0; r < length; ++r) {
+  std::vector<double> keys(rows.size() * static_cast<std::size_t>(d));
+  for (std::size_t place = 0; place < rows.size(); ++place) {
     const auto stored = [&](std::int64_t j) {
-      return load(kv.k, kv.format.type, row_offset(kv, head, r) + j);
+      return load(kv.k, kv.format.type, row_offset(kv, head, rows[place]) + j);
     };
+    const auto at = static_cast<std::int64_t>(place);
     for (std::int64_t j = 0; j < d; ++j) {
-      keys[static_cast<std::size_t>(r * d + j)] =
-          kv.format.rotate_on_read ? rotated(rope, r, d, j, stored) : stored(j);
+      keys[static_cast<std::size_t>(at * d + j)] =
+          kv.format.rotate_on_read ? rotated(rope, at, d, j, stored) : stored(j);
     }
   }
   return keys;
 }
 
-// What query (t, h) gives each of the first `visible` rows.
+// The rows that row `row` of the sequence sees, in their order.
+std::vector<std::int64_t> rows_seen(const KvView& kv, std::int64_t row) {
+  const SeenRows seen(kv, row);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(seen.count()));
+  seen.for_each_run(0, seen.count(), [&](std::int64_t place, std::int64_t from, std::int64_t n) {
+    std::iota(rows.begin() + place, rows.begin() + place + n, from);
+  });
+  return rows;
+}
+
+// What query (t, h) gives each of the first `seen` keys.
 std::vector<double> probabilities(const TensorView& q, std::int64_t t, std::int64_t h,
-                                  const std::vector<double>& keys, std::int64_t visible) {
+                                  const std::vector<double>& keys, std::size_t seen) {
   const std::int64_t d = q.shape[2];
-  std::vector<double> p(static_cast<std::size_t>(visible));
-  for (std::int64_t r = 0; r < visible; ++r) {
+  std::vector<double> p(seen);
+  for (std::int64_t r = 0; r < std::ssize(p); ++r) {
     double s = 0;
     for (std::int64_t j = 0; j < d; ++j) {
       s += load(q.data, q.dtype, t * q.stride[0] + h * q.stride[1] + j) *
@@ -252,16 +266,22 @@ void ReferenceBackend::attend(TensorView q, const KvView& kv, const RopeView& ro
   const bool with_mass = mass.data != nullptr;
   const std::int64_t group = heads / kv.kv_heads;
   for (int hk = 0; hk < kv.kv_heads; ++hk) {
-    const std::vector<double> keys = keys_of(kv, rope, hk, length);
+    std::vector<std::int64_t> rows = rows_seen(kv, length - 1);
+    std::vector<double> keys = keys_of(kv, rope, hk, rows);
     std::vector<double> head_mass(static_cast<std::size_t>(with_mass ? mass.shape[1] : 0));
-    for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
-      for (std::int64_t t = 0; t < n; ++t) {
-        const std::vector<double> p = probabilities(q, t, h, keys, length - n + t + 1);
+    for (std::int64_t t = 0; t < n; ++t) {
+      std::size_t seen = static_cast<std::size_t>(length - n + t + 1);
+      if (kv.parents != nullptr) {
+        rows = rows_seen(kv, length - n + t);
+        keys = keys_of(kv, rope, hk, rows);
+        seen = rows.size();
+      }
+      for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
+        const std::vector<double> p = probabilities(q, t, h, keys, seen);
         for (std::int64_t j = 0; j < kv.head_dim; ++j) {
           double sum = 0;
           for (std::size_t r = 0; r < p.size(); ++r) {
-            sum += p[r] *
-                   load(kv.v, kv.format.type, row_offset(kv, hk, static_cast<std::int64_t>(r)) + j);
+            sum += p[r] * load(kv.v, kv.format.type, row_offset(kv, hk, rows[r]) + j);
           }
           set(out, t, h * kv.head_dim + j, sum);
         }

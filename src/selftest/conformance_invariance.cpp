@@ -120,29 +120,6 @@ void check_heads(Backend& tested, const Emit& emit) {
   }
 }
 
-// Three caches in one storage, as if they were of three sequences.
-class ThreeCaches : public LayerCache {
- public:
-  ThreeCaches(Backend& b, const Sizes& s, DType dtype)
-      : LayerCache(b, dtype, kCount * s.kv_heads, s.head_dim, s.positions), kv_heads_(s.kv_heads) {}
-  KvView of(int sequence, bool rotate_on_read) const {
-    KvView kv = view(rotate_on_read).heads(sequence * kv_heads_, kv_heads_);
-    kv.first_head = 0;
-    kv.layer_heads = kv_heads_;
-    return kv;
-  }
-  std::vector<std::int32_t> words() const {
-    const TensorView all = storage_.bytes_view();
-    std::vector<std::int32_t> words(static_cast<std::size_t>(all.numel()));
-    b_.download(make_view(words.data(), DType::kI32, {all.numel()}), all);
-    return words;
-  }
-  static constexpr int kCount = 3;
-
- private:
-  int kv_heads_;
-};
-
 // `rows` rows for each of three sequences, of which those have so many, in an order that may leave
 // them unequally far apart.
 struct Ragged {
