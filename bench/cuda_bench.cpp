@@ -36,6 +36,22 @@ void attention(benchmark::State& state, const Model& m, std::int64_t rows, bool 
   report_bytes(state, s, kv_bytes(m, rows));
 }
 
+// All rows of the pass are of a draft tree, in which each has two children.
+void attention_tree(benchmark::State& state, const Model& m, std::int64_t rows) {
+  const Cache c(m, rows, state.range(0), false);
+  std::vector<std::int32_t> numbers;
+  for (std::int32_t i = 0; i < state.range(0); ++i) numbers.push_back((i + 1) / 2 - 1);
+  const Tensor parents = c.gpu.tensor(DType::kI32, {state.range(0)});
+  c.gpu.backend().upload(parents.view(), make_view(numbers.data(), DType::kI32, {state.range(0)}));
+  KvView kv = c.kv;
+  kv.parents = parents.view().as<std::int32_t>();
+  kv.tree_rows = static_cast<std::int32_t>(state.range(0));
+  const double s = measure_replayed(state, *c.lease, [&](int) {
+    c.gpu.backend().attention(c.q.view(), kv, c.rope(), c.out.view(), {}, 0);
+  });
+  report_bytes(state, s, kv_bytes(m, rows));
+}
+
 // A layer whose KV rows are all in page-locked host memory, as a pass reads them: brought head by
 // head through `slots`, or with none by kernels that read them where they lie.
 void far_attention(benchmark::State& state, const Model& m, std::int64_t cached, int slots) {
@@ -291,7 +307,9 @@ void register_all() {
   };
   const std::int64_t context = setup().context;
   register_products();
-  add("attention/7b_full", [=](auto& s) { attention(s, k7b, context, false); }, {1, 7, 16, 32});
+  add("attention/7b_full", [=](auto& s) { attention(s, k7b, context, false); },
+      {1, 7, 16, 32, 128});
+  add("attention/7b_tree", [=](auto& s) { attention_tree(s, k7b, context); }, {7, 32, 128});
   add("attention/7b_retrieval",
       [=](auto& s) { attention(s, k7b, std::min(kRetrieved, context), false); }, {1, 2, 7, 16});
   add("attention/68m_streaming", [](auto& s) { attention(s, k68m, kStreamed, true); }, {1, 2, 7});

@@ -199,6 +199,7 @@ struct Cache {
     shape.heads = m.heads;
     shape.kv_heads = m.kv_heads;
     shape.head_dim = m.d;
+    shape.exact_rows = queries <= kMaxTreeRows ? queries : 0;
     shape.chunk_size = mass ? kChunk : 0;
     lease.emplace(gpu.backend(), shape);
   }

@@ -108,19 +108,21 @@ std::int64_t max_splits(int multiprocessors, int kv_heads) {
 // Where the parts of the workspace lie.
 struct Workspace {
   std::int64_t splits, rows;  // rows: packed rows of a KV head
-  std::int64_t o, stats, totals, key_mass, bytes;
-
-  // More rows leave the sums of each warp of a split.
-  bool is_wide() const { return rows > kAttentionRows; }
+  bool wide;                  // the sums of each warp of a split are left
+  std::int64_t o, stats, sums, totals, key_mass, bytes;
 
   Workspace(std::int64_t queries, int heads, int kv_heads, int head_dim, std::int64_t capacity,
-            std::int64_t max_splits, bool mass, int lanes = 1)
-      : splits(max_splits), rows(queries * (heads / kv_heads)), o(0) {
-    const std::int64_t units = lanes * kv_heads * splits * (is_wide() ? kWarps : 1) * rows;
+            std::int64_t max_splits, bool mass, bool tree, int lanes)
+      : splits(max_splits),
+        rows(queries * (heads / kv_heads)),
+        wide(tree || rows > kAttentionRows),
+        o(0) {
+    const std::int64_t units = lanes * kv_heads * splits * (wide ? kWarps : 1) * rows;
     stats = o + units * head_dim * 4;
-    totals = stats + units * 8;
-    key_mass = totals + (mass ? kv_heads * rows * 8 : 0);
-    bytes = key_mass + (mass ? kv_heads * capacity * 4 : 0);
+    sums = stats + units * 8;
+    totals = sums + (tree ? lanes * kv_heads * kWarps * rows * kRowLanes * 4 : 0);
+    key_mass = totals + (mass ? lanes * kv_heads * rows * 8 : 0);
+    bytes = key_mass + (mass ? kv_heads * capacity * 4 : 0);  // of one lane at a time
   }
 };
 
@@ -154,42 +156,53 @@ std::int64_t split_tokens(int multiprocessors, int layer_heads, std::int64_t cap
 }
 
 std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int head_dim,
-                             std::int64_t capacity, std::int64_t split, bool mass) {
-  return Workspace(queries, heads, kv_heads, head_dim, capacity, ceil_div(capacity, split), mass)
+                             std::int64_t capacity, std::int64_t split, bool mass, bool tree,
+                             int lanes) {
+  return Workspace(queries, heads, kv_heads, head_dim, capacity, ceil_div(capacity, split), mass,
+                   tree, lanes)
       .bytes;
 }
 
 std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int heads, int kv_heads,
                                  int head_dim, std::int64_t capacity, bool mass) {
   const std::int64_t splits = max_splits(multiprocessors, kv_heads);
-  return Workspace(queries, heads, kv_heads, head_dim, capacity, splits, mass).bytes;
+  return Workspace(queries, heads, kv_heads, head_dim, capacity, splits, mass, true, 1).bytes;
 }
 
 void attention(const TensorView& q, const KvLanes& lanes, const RopeView& rope,
-               const TensorView& out, const TensorView& mass, int chunk, std::int64_t split,
-               void* workspace, unsigned* arrivals, cudaStream_t stream) {
+               const TensorView& out, std::span<const TensorView> mass, int chunk,
+               std::int64_t split, std::span<std::byte> workspace, unsigned* arrivals,
+               cudaStream_t stream) {
   const KvView& kv = lanes.kv;
   const Queries queries = queries_of(q, lanes);
   TF_CHECK(split > 0 && split % kTileKeys == 0, "attention: splits of {} tokens", split);
-  const bool with_mass = mass.data != nullptr;
-  TF_CHECK(!with_mass || lanes.count == 1, "attention: mass of {} sequences", lanes.count);
+  const bool with_mass = !mass.empty(), tree = kv.parents != nullptr;
   const Workspace w(queries.tokens, static_cast<int>(q.shape[1]), kv.kv_heads, kv.head_dim,
-                    kv.capacity, ceil_div(kv.capacity, split), with_mass, lanes.count);
-  auto* const memory = static_cast<std::byte*>(workspace);
+                    kv.capacity, ceil_div(kv.capacity, split), with_mass, tree, lanes.count);
+  const auto there = static_cast<std::int64_t>(workspace.size());
+  TF_CHECK(w.bytes <= there, "attention: {} bytes of workspace, {} there", w.bytes, there);
+  std::byte* const memory = workspace.data();
   const Partials partials{reinterpret_cast<float*>(memory + w.o),
-                          reinterpret_cast<SoftmaxStats*>(memory + w.stats), w.splits, arrivals};
+                          reinterpret_cast<SoftmaxStats*>(memory + w.stats), w.splits, arrivals,
+                          tree ? reinterpret_cast<float*>(memory + w.sums) : nullptr};
   auto* const totals = with_mass ? reinterpret_cast<SoftmaxStats*>(memory + w.totals) : nullptr;
   const Combined to{out.data, out.stride[0], totals};
-  if (w.is_wide()) {
+  if (w.wide) {
     attention_wide(queries, lanes, rope, split, partials, to, stream);
   } else {
     with_rows_of(kv, [&](auto t, auto dim) {
       run<decltype(t), dim>(queries, lanes, rope, split, partials, to, stream);
     });
   }
-  if (with_mass) {
-    attention_mass(queries, kv, rope, totals, reinterpret_cast<float*>(memory + w.key_mass), mass,
-                   chunk, stream);
+  if (!with_mass) return;
+  auto* const key_mass = reinterpret_cast<float*>(memory + w.key_mass);
+  const std::int64_t at_once = (there - w.key_mass) / (w.bytes - w.key_mass);
+  for (int first = 0; first < lanes.count;) {
+    const auto some =
+        mass.subspan(static_cast<std::size_t>(first))
+            .first(static_cast<std::size_t>(std::min<std::int64_t>(at_once, lanes.count - first)));
+    attention_mass(queries, lanes, rope, totals, key_mass, first, some, chunk, stream);
+    first += static_cast<int>(some.size());
   }
 }
 

@@ -8,6 +8,8 @@
 namespace triforce::kernels {
 
 constexpr int kWarpKeys = kTileKeys / kAttentionWarps;
+// A row's keys of a tile lie in so many lanes of a warp.
+constexpr int kRowLanes = 8;
 // Stands for the maximum of no keys: 2^(-inf - kLeast) = 0.
 constexpr float kLeast = -FLT_MAX;
 
@@ -17,8 +19,23 @@ struct Partials {
   SoftmaxStats* stats;  // [lane][kv_head][split][warp][row]
   std::int64_t splits;
   unsigned* arrivals;  // [lane][kv_head], zeros between launches
+  // [lane][kv_head][warp][row][kRowLanes], for draft trees: what the split in which common_keys()
+  // end leaves of l, before lanes are added.
+  float* sums;
 };
-// Where the result goes: rows of T, `out_stride` elements apart; totals[Hkv][rows] or null.
+// Sequence `lane` has so many new rows; the others of the call are padding.
+TF_DEVICE int new_rows(const Queries& q, const KvLanes& lanes, unsigned lane) {
+  return lanes.kv.appended == nullptr ? q.tokens : lanes.kv.appended[lane];
+}
+// What of a sequence wide_split_kernel takes: of one that ends in a draft tree whole tiles that
+// every query sees in the order in which they lie. Not positive: nothing.
+TF_DEVICE std::int64_t common_keys(const Queries& q, const KvLanes& lanes, unsigned lane) {
+  const std::int64_t length = lanes.kv.length[lane];
+  if (lanes.kv.parents == nullptr) return length;
+  const int added = new_rows(q, lanes, lane), of_tree = lanes.kv.tree_rows;
+  return (length - (added > of_tree ? added : of_tree)) / kTileKeys * kTileKeys;
+}
+// Where the result goes: rows of T, `out_stride` elements apart; totals[lane][Hkv][rows] or null.
 struct Combined {
   void* out;
   std::int64_t out_stride;
@@ -40,6 +57,13 @@ struct WarpState {
     TF_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       load_queries<T, kDim>(q, kv_head, first_row + g * 8, rows, lane, query[g]);
+    }
+    clear();
+  }
+  // As before the first key.
+  TF_DEVICE void clear() {
+    TF_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
       TF_UNROLL
       for (int s = 0; s < kSteps; ++s) {
         TF_UNROLL
@@ -95,6 +119,38 @@ struct WarpState {
         for (int s = 0; s < kSteps; ++s) {
           out[row * kDim + s * 16 + group] = o[g][s][i];
           out[row * kDim + s * 16 + group + 8] = o[g][s][i + 2];
+        }
+      }
+    }
+  }
+  // l [row][kRowLanes] as it is in the lanes. Additions in another order would give other bits, so
+  // store() does not say how to go on.
+  TF_DEVICE void store_sums(float* sums, int there, int lane) const {
+    TF_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      TF_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int row = g * 8 + lane % 4 * 2 + i;
+        if (row < there) sums[row * kRowLanes + lane / 4] = l[g][i];
+      }
+    }
+  }
+  // What store() and store_sums() have left; other rows stay as they are.
+  TF_DEVICE void load(const float* from, const SoftmaxStats* stats, const float* sums, int there,
+                      int lane) {
+    const int group = lane / 4, pair = lane % 4;
+    TF_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      TF_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int row = g * 8 + pair * 2 + i;
+        if (row >= there) continue;
+        m[g][i] = stats[row].m;
+        l[g][i] = sums[row * kRowLanes + group];
+        TF_UNROLL
+        for (int s = 0; s < kSteps; ++s) {
+          o[g][s][i] = from[row * kDim + s * 16 + group];
+          o[g][s][i + 2] = from[row * kDim + s * 16 + group + 8];
         }
       }
     }
@@ -245,10 +301,13 @@ TF_DEVICE void combine_row(const Queries& q, const Partials& in, int row, int ro
   if (to.totals != nullptr && lane == 0) to.totals[head * rows + row] = {m, l};
 }
 
-// attention() of more than kAttentionRows packed rows (attention_wide.cu): the sums of each warp's
-// keys to `partials`, then their sum.
+// attention() of more than kAttentionRows packed rows, and over draft trees (attention_wide.cu):
+// the sums of each warp's keys to `partials`, then their sum.
 void attention_wide(const Queries& q, const KvLanes& lanes, const RopeView& rope,
                     std::int64_t split, const Partials& partials, const Combined& to,
                     cudaStream_t stream);
+// The latter over draft trees, with the keys that are still missing (attention_tree.cu).
+void combine_trees(const Queries& q, const KvLanes& lanes, const RopeView& rope, std::int64_t split,
+                   const Partials& partials, const Combined& to, cudaStream_t stream);
 
 }  // namespace triforce::kernels

@@ -1,6 +1,7 @@
 // What the attention kernels share: tiles of keys and values in shared memory, queries as operands.
 #pragma once
 #include <cmath>
+#include <span>
 
 #include "kernels/element.cuh"
 #include "kernels/kv_layout.cuh"
@@ -219,11 +220,11 @@ TF_DEVICE void key_scores(const T* keys, int warp, int lane,
 }
 
 // The probability that each chunk of keys gets (attention_mass.cu).
-// mass[Hkv, n] f32: the weights of chunk c summed over all packed rows; 0 beyond the length.
-// totals[Hkv][rows]: of each row over the whole cache, as attention() leaves them; key_mass:
-// workspace [Hkv][capacity].
-void attention_mass(const Queries& q, const KvView& kv, const RopeView& rope,
-                    const SoftmaxStats* totals, float* key_mass, const TensorView& mass, int chunk,
-                    cudaStream_t stream);
+// mass[Hkv, n] f32 of lanes from `first` on: the weights of chunk c summed over all packed rows; 0
+// beyond the length. totals[lane][Hkv][rows]: of each row over the whole cache, as attention()
+// leaves them; key_mass: workspace [mass.size()][Hkv][capacity].
+void attention_mass(const Queries& q, const KvLanes& lanes, const RopeView& rope,
+                    const SoftmaxStats* totals, float* key_mass, int first,
+                    std::span<const TensorView> mass, int chunk, cudaStream_t stream);
 
 }  // namespace triforce::kernels

@@ -1,4 +1,5 @@
-// Exact attention of more packed rows than one warp has registers for (kernels.h).
+// Exact attention of more packed rows than one warp has registers for, and over draft trees
+// (kernels.h).
 //
 // Sums are those of attention.cu, where warp w of a block takes keys [16 w, 16 w + 16) of every
 // tile of 64. Here several warps take the same keys, each for 32 rows of its own, and so a block
@@ -9,7 +10,7 @@
 //   65-128   16 keys                     4                  4
 //
 // Every key is read once for 128 rows. What a block sums up lies apart in device memory until
-// combine_kernel adds it in the order of attention.cu.
+// combine_kernel adds it in the order of attention.cu, or attention_tree.cu goes on.
 #include "kernels/attention_state.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
@@ -46,16 +47,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int head = static_cast<int>(blockIdx.y), rows = q.tokens * q.group;
   const int split_index = static_cast<int>(blockIdx.x) / kRowWarps;
   const int first_slice = static_cast<int>(blockIdx.x) % kRowWarps * kSlices;
-  const std::int64_t length = lanes.kv.length[ptx::block_z()];
+  const std::int64_t length = common_keys(q, lanes, ptx::block_z());
   const std::int64_t begin = split_index * split;
   if (begin >= length) return;
   TF_SHARED(uint4, shared);
   const int there = static_cast<int>(length - begin < split ? length - begin : split);
-  const int tiles = (there + kTileKeys - 1) / kTileKeys;
+  const auto tiles =  // computed here alone: what it is made of takes registers
+      static_cast<int>(ptx::opaque(static_cast<unsigned>(ceil_div(there, kTileKeys))));
   const std::int64_t begin_again =
       kSm120 ? static_cast<int>(ptx::opaque(blockIdx.x)) / kRowWarps * split : begin;
   const std::int64_t from = begin_again + first_slice * kWarpKeys;
-  const int seen = static_cast<int>(visible_keys(q, length, 0) - from);
+  const int seen =
+      static_cast<int>((lanes.kv.parents == nullptr ? visible_keys(q, length, 0) : length) - from);
   const auto load = [&](int first_tile) {
     const HeadRows at =
         head_rows<kDim>(lanes, ptx::block_z(), static_cast<int>(ptx::opaque(blockIdx.y)), from);
@@ -110,6 +113,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const std::int64_t unit =
       ((place * out.splits + split_index) * kWarps + slice) * rows + first_row;
   state.store(out.o + unit * kDim, out.stats + unit, rows - first_row, then.lane);
+  if (out.sums == nullptr || std::int64_t{tiles} * kTileKeys == split) return;
+  state.store_sums(out.sums + ((place * kWarps + slice) * rows + first_row) * kRowLanes,
+                   rows - first_row, then.lane);
 }
 
 // grid: (kWarps packed rows, KV head, sequence)
@@ -149,6 +155,7 @@ void attention_wide(const Queries& q, const KvLanes& lanes, const RopeView& rope
     } else {
       launch_splits(std::integral_constant<int, 4>{});
     }
+    if (kv.parents != nullptr) return combine_trees(q, lanes, rope, split, partials, to, stream);
     launch(combine_kernel<T, kDim>, dims(ceil_div(rows, kWarps), kv.kv_heads, lanes.count),
            dims(kThreads), 0, stream, q, kv.length, split, partials, to);
   });

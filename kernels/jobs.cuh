@@ -42,6 +42,7 @@ struct SampleJob {
   std::int64_t position;
   std::uint32_t sibling;
   std::int32_t children, first;  // place of the first child among those of all jobs
+  std::int32_t given;            // the first child, or -1
 };
 inline Jobs<SampleJob> sample_jobs(std::span<const SampleRequest> requests, void* memory) {
   std::int32_t first = 0;
@@ -52,7 +53,8 @@ inline Jobs<SampleJob> sample_jobs(std::span<const SampleRequest> requests, void
                         r.position,
                         r.sibling,
                         r.children,
-                        first};
+                        first,
+                        r.given};
     first += r.children;
     return job;
   });

@@ -4,6 +4,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -58,7 +59,7 @@ bool has_linear_swiglu(const PackedMatrix& w);
 void linear_swiglu(const TensorView& x, const PackedMatrix& w, const TensorView& gate_up,
                    const TensorView& out, cudaStream_t stream);
 // Sequences that one launch takes: of one capacity, their keys and their values equally far apart,
-// and their lengths and numbers of appended rows one after the other.
+// and their lengths, numbers of appended rows and trees' parents one after the other.
 struct KvLanes {
   KvLanes() = default;
   KvLanes(const KvView& one) : kv(one) {}  // of a single sequence
@@ -122,6 +123,10 @@ inline constexpr int kKvGranule = kHostKeyBlock;
 // Rows that overlap move in order, by one block per head.
 void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::int64_t dst_row,
                std::int64_t count, cudaStream_t stream);
+// Of up to kKeptCaches caches in one launch.
+inline constexpr std::size_t kKeptCaches = 64;
+void keep_rows(std::span<const KvView> caches, std::int64_t first,
+               std::span<const std::int16_t> from, cudaStream_t stream);
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,
                    cudaStream_t stream);
 
@@ -134,12 +139,14 @@ inline constexpr int kAttentionRows = 32;
 // alone and not on its length, nor on which heads are computed together.
 std::int64_t split_tokens(int multiprocessors, int layer_heads, std::int64_t capacity);
 
-// Bytes of workspace for T queries of H heads over caches of that capacity; as many for each
-// sequence of a call.
+// Bytes of workspace for T queries of H heads of each of so many sequences, over caches of that
+// capacity. tree: the sequences end in draft trees.
 std::int64_t attention_bytes(std::int64_t queries, int heads, int kv_heads, int head_dim,
-                             std::int64_t capacity, std::int64_t split, bool mass);
+                             std::int64_t capacity, std::int64_t split, bool mass,
+                             bool tree = false, int lanes = 1);
 
-// The same for every cache of up to that capacity, cut by split_tokens().
+// The same for every cache of up to that capacity, cut by split_tokens(), with draft trees, too,
+// and all sequences that have so many queries together.
 std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int heads, int kv_heads,
                                  int head_dim, std::int64_t capacity, bool mass);
 
@@ -148,12 +155,16 @@ std::int64_t max_attention_bytes(int multiprocessors, std::int64_t queries, int 
 // of `split`; a block takes 64 keys at a time, 16 a warp; sums of warps and of splits are added in
 // order. So the bits of a row depend neither on T nor on what comes after it. Of up to
 // kAttentionRows packed rows the block that finishes a head last adds its splits, of more a kernel
-// of its own. mass.data set, of a single sequence: mass[Hkv, n] f32 receives the probability of
-// each chunk, by a second pass over the keys. arrivals[S Hkv]: zeros in device memory, left so when
-// the call has run.
+// of its own. Over draft trees another kernel adds the splits of any number of rows, once it has
+// taken the last keys of each query: the last 63 at most that all see, and those of its branch
+// (attention_tree.cu). What is padding there gets no result. `mass` is empty, or for each sequence
+// [Hkv, n] f32, which receives the probability of each chunk, by a second pass over the keys: over
+// those of as many sequences at a time as the workspace has room for. arrivals[S Hkv]: zeros in
+// device memory, left so when the call has run.
 void attention(const TensorView& q, const KvLanes& lanes, const RopeView& rope,
-               const TensorView& out, const TensorView& mass, int chunk, std::int64_t split,
-               void* workspace, unsigned* arrivals, cudaStream_t stream);
+               const TensorView& out, std::span<const TensorView> mass, int chunk,
+               std::int64_t split, std::span<std::byte> workspace, unsigned* arrivals,
+               cudaStream_t stream);
 
 // Backend::attention without mass for any T; made for more than 32. q[T, H, d] and out[T, H d] of
 // kv's type. A block takes a tile of queries of one head, the rows of the matrix unit's products,
@@ -172,12 +183,38 @@ std::int64_t top_chunks_bytes(int kv_heads, std::int64_t n_chunks);
 void top_chunks(const TensorView& scores, const TensorView& ids, void* workspace,
                 cudaStream_t stream);
 
-// Backend::to_probs; logits and probs [T, V] f32, not the same memory. One block a row. Ids rank by
-// falling logit, lower id first among equals; the cuts of top-k and top-p are found by radix
-// selection and are those that sorting would find: weights are summed as whole multiples of
-// 2^-52 V, so that every order of summation gives the same.
-void to_probs(const TensorView& logits, const SamplingParams& params, const TensorView& probs,
-              cudaStream_t stream);
+// What one launch of Backend::to_probs makes: it travels with the launch, in half of the 4 KB that
+// its parameters may take. As many rows are a block for each multiprocessor of today's devices.
+inline constexpr int kMaxProbsRows = 128;
+struct ProbsRows {
+  struct Row {
+    const float* logits = nullptr;
+    float* probs = nullptr;
+  };
+  Row rows[kMaxProbsRows];
+  int count = 0, vocab = 0;
+};
+// launch(rows) for each of the launches that all requests take, in their order.
+template <class Launch>
+void for_each_probs_rows(std::span<const ProbsRequest> requests, const Launch& launch) {
+  ProbsRows some;
+  some.vocab = static_cast<int>(requests.front().logits.shape[1]);
+  for (const ProbsRequest& r : requests) {
+    for (std::int64_t t = 0; t < r.logits.shape[0]; ++t) {
+      if (some.count == kMaxProbsRows) {
+        launch(some);
+        some.count = 0;
+      }
+      some.rows[some.count++] = {r.logits.as<const float>() + t * r.logits.stride[0],
+                                 r.probs.as<float>() + t * r.probs.stride[0]};
+    }
+  }
+  launch(some);
+}
+// One block a row. Ids rank by falling logit, lower id first among equals; the cuts of top-k and
+// top-p are found by radix selection and are those that sorting would find: weights are summed as
+// whole multiples of 2^-52 V, so that every order of summation gives the same.
+void to_probs(const ProbsRows& rows, const SamplingParams& params, cudaStream_t stream);
 
 // Backend::sample and Backend::verify: what sampling.h does, with the same numbers from Philox, by
 // one block a request. `jobs` are kJobBytes of page-locked host memory. Several requests lie there
@@ -188,9 +225,9 @@ inline constexpr std::int64_t kJobBytes = static_cast<std::int64_t>(kMaxSequence
 void sample(std::span<const SampleRequest> requests, Acceptance acceptance, void* jobs, Token* out,
             cudaStream_t stream);
 // to_probs() of at most kMaxSequences rows and sample() of one token from each, to the same bits.
-void to_probs_and_sample(const TensorView& logits, const SamplingParams& params,
-                         const TensorView& probs, std::span<const SampleRequest> requests,
-                         Acceptance acceptance, void* jobs, Token* out, cudaStream_t stream);
+void to_probs_and_sample(const ProbsRows& rows, const SamplingParams& params,
+                         std::span<const SampleRequest> requests, Acceptance acceptance, void* jobs,
+                         Token* out, cudaStream_t stream);
 void verify(std::span<const VerifyRequest> requests, const VerifyRule& rule, void* jobs,
             VerifyResult* out, cudaStream_t stream);
 

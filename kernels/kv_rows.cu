@@ -71,6 +71,44 @@ __global__ void __launch_bounds__(kThreads)
                std::int64_t{gridDim.x} * kThreads);
 }
 
+// What a launch of keep_rows() moves, where.
+struct KeptRows {
+  std::uint16_t *k[kKeptCaches], *v[kKeptCaches];
+  std::int64_t head_stride[kKeptCaches];
+  std::int64_t first;
+  int count;
+  std::int16_t from[kMaxTreeRows];
+};
+
+// A thread moves what it has of a head's rows, one after the other: a row comes from no earlier
+// one, so rows may be read ahead of those that are written. kv: any of the caches. grid: (Unit of a
+// row of any head, K or V, cache)
+template <class Unit>
+__global__ void __launch_bounds__(kThreads) keep_rows_kernel(KvView kv, KeptRows kept) {
+  constexpr int kElements = sizeof(Unit) / 2, kAhead = 8;
+  const int units = kv.head_dim / kElements;
+  const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  const int head = i / units, dim = i % units * kElements;
+  if (head >= kv.kv_heads) return;
+  const bool is_k = blockIdx.y == 0;
+  std::uint16_t* const rows =
+      (is_k ? kept.k[blockIdx.z] : kept.v[blockIdx.z]) + head * kept.head_stride[blockIdx.z];
+  const auto at = [&](int row) {
+    return reinterpret_cast<Unit*>(rows + element_of(kv, is_k, kept.first + row, dim));
+  };
+  for (int begin = 0; begin < kept.count; begin += kAhead) {
+    Unit ahead[kAhead] = {};
+    TF_UNROLL
+    for (int j = 0; j < kAhead; ++j) {
+      if (begin + j < kept.count) ahead[j] = *at(kept.from[begin + j]);
+    }
+    TF_UNROLL
+    for (int j = 0; j < kAhead; ++j) {
+      if (begin + j < kept.count) *at(begin + j) = ahead[j];
+    }
+  }
+}
+
 // A block moves one chunk of one head.
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(KvView src, const std::int32_t* ids, std::int64_t ids_stride, int chunk,
@@ -103,6 +141,30 @@ void copy_rows(const KvView& src, std::int64_t src_row, const KvView& dst, std::
   const std::int64_t blocks = overlap ? 1 : std::min<std::int64_t>(steps, 1024);
   launch(reorder ? reorder_rows_kernel : copy_rows_kernel, dims(blocks, src.kv_heads, 2),
          dims(kThreads), 0, stream, src, src_row, dst, dst_row, count);
+}
+
+void keep_rows(std::span<const KvView> caches, std::int64_t first,
+               std::span<const std::int16_t> from, cudaStream_t stream) {
+  const KvView& kv = caches.front();
+  TF_CHECK(caches.size() <= kKeptCaches, "keep_rows: {} caches", caches.size());
+  KeptRows kept{};
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    kept.k[i] = static_cast<std::uint16_t*>(caches[i].k);
+    kept.v[i] = static_cast<std::uint16_t*>(caches[i].v);
+    kept.head_stride[i] = caches[i].head_stride;
+  }
+  // The first ones may lie where they are to lie.
+  std::int16_t there = 0;
+  while (there < std::ssize(from) && from[static_cast<std::size_t>(there)] == there) ++there;
+  kept.first = first + there;
+  for (const std::int16_t row : from.subspan(static_cast<std::size_t>(there))) {
+    kept.from[kept.count++] = static_cast<std::int16_t>(row - there);
+  }
+  const std::int64_t units =
+      std::int64_t{kv.kv_heads} * kv.head_dim / (kv.on_host ? 1 : kPartElements);
+  launch(kv.on_host ? keep_rows_kernel<std::uint16_t> : keep_rows_kernel<uint4>,
+         dims(ceil_div(units, kThreads), 2, std::ssize(caches)), dims(kThreads), 0, stream, kv,
+         kept);
 }
 
 void gather_chunks(const KvView& src, const TensorView& ids, int chunk, const KvView& dst,

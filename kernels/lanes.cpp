@@ -19,7 +19,8 @@ KvLanes lanes_of(std::span<const KvView> sequences) {
   const auto is_next = [&](const KvView& a, const KvView& b) {
     return between(a.k, b.k) == lanes.step && between(a.v, b.v) == lanes.step &&
            b.capacity == a.capacity && b.head_stride == a.head_stride && b.length == a.length + 1 &&
-           b.appended == (a.appended == nullptr ? nullptr : a.appended + 1);
+           b.appended == (a.appended == nullptr ? nullptr : a.appended + 1) &&
+           b.parents == (a.parents == nullptr ? nullptr : a.parents + a.tree_rows);
   };
   const auto last =
       std::adjacent_find(sequences.begin(), sequences.end(),

@@ -354,14 +354,13 @@ TF_DEVICE void write_probs(const Row& row, const Leading& among, float factor, b
 // under 1% of a token (bench/results/cuda_model.md).
 template <bool kHeld, bool kDraws>
 __global__ void __launch_bounds__(kThreads, 1)
-    probs_kernel(const float* __restrict__ logits, std::int64_t logits_stride,
-                 SamplingParams params, int shift, float* __restrict__ probs,
-                 std::int64_t probs_stride, int vocab, Draws draws) {
+    probs_kernel(ProbsRows rows, SamplingParams params, int shift, Draws draws) {
   TF_SHARED(Scratch, s);
+  const int vocab = rows.vocab;
   auto* const behind = reinterpret_cast<unsigned char*>(s + 1);
   auto* const held = reinterpret_cast<float*>(behind + (kDraws ? sample_scratch_bytes(vocab) : 0));
-  float* const out = probs + blockIdx.x * probs_stride;
-  Row row{logits + blockIdx.x * logits_stride, vocab, shift, 0, 0, 0};
+  float* const out = rows.rows[blockIdx.x].probs;
+  Row row{rows.rows[blockIdx.x].logits, vocab, shift, 0, 0, 0};
   const Look seen = look<kHeld>(row, held, s);
   row.max_logit = seen.max;
   if constexpr (kHeld) row.logits = held;
@@ -408,32 +407,28 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <bool kDraws>
-void run(const TensorView& logits, const SamplingParams& params, const TensorView& probs,
-         const Draws& draws, cudaStream_t stream) {
-  const auto vocab = static_cast<int>(logits.shape[1]);
+void run(const ProbsRows& rows, const SamplingParams& params, const Draws& draws,
+         cudaStream_t stream) {
   // Sums stay below 2^53: whole numbers in double.
-  const int shift = 52 - static_cast<int>(std::bit_width(static_cast<unsigned>(vocab) - 1));
-  const std::size_t needed = sizeof(Scratch) + (kDraws ? sample_scratch_bytes(vocab) : 0),
-                    held = needed + static_cast<std::size_t>(vocab) * sizeof(float);
+  const int shift = 52 - static_cast<int>(std::bit_width(static_cast<unsigned>(rows.vocab) - 1));
+  const std::size_t needed = sizeof(Scratch) + (kDraws ? sample_scratch_bytes(rows.vocab) : 0),
+                    held = needed + static_cast<std::size_t>(rows.vocab) * sizeof(float);
   const bool fits = held <= max_shared_bytes();
-  launch(fits ? probs_kernel<true, kDraws> : probs_kernel<false, kDraws>, dims(logits.shape[0]),
-         dims(kThreads), fits ? held : needed, stream, static_cast<const float*>(logits.data),
-         logits.stride[0], params, shift, static_cast<float*>(probs.data), probs.stride[0], vocab,
-         draws);
+  launch(fits ? probs_kernel<true, kDraws> : probs_kernel<false, kDraws>, dims(rows.count),
+         dims(kThreads), fits ? held : needed, stream, rows, params, shift, draws);
 }
 
 }  // namespace
 
-void to_probs(const TensorView& logits, const SamplingParams& params, const TensorView& probs,
-              cudaStream_t stream) {
-  run<false>(logits, params, probs, {}, stream);
+void to_probs(const ProbsRows& rows, const SamplingParams& params, cudaStream_t stream) {
+  run<false>(rows, params, {}, stream);
 }
 
-void to_probs_and_sample(const TensorView& logits, const SamplingParams& params,
-                         const TensorView& probs, std::span<const SampleRequest> requests,
-                         Acceptance acceptance, void* jobs, Token* out, cudaStream_t stream) {
-  run<true>(logits, params, probs,
-            {sample_jobs(requests, jobs), acceptance == Acceptance::kCoupled, out}, stream);
+void to_probs_and_sample(const ProbsRows& rows, const SamplingParams& params,
+                         std::span<const SampleRequest> requests, Acceptance acceptance, void* jobs,
+                         Token* out, cudaStream_t stream) {
+  run<true>(rows, params, {sample_jobs(requests, jobs), acceptance == Acceptance::kCoupled, out},
+            stream);
 }
 
 }  // namespace triforce::kernels

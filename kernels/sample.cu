@@ -44,11 +44,14 @@ __global__ void __launch_bounds__(kThreads, 1)
                               static_cast<std::uint32_t>(s->job.position),
                               s->job.sibling + static_cast<std::uint32_t>(c));
       };
-      sum_and_choose(weight, vocab, first, end, true, uniform, &s->draw);
-      id = s->draw.chosen;
+      const bool is_given = c == 0 && job.given >= 0;
+      if (!is_given) sum_and_choose(weight, vocab, first, end, true, uniform, &s->draw);
+      id = is_given ? job.given : s->draw.chosen;
       if (id >= 0 && threadIdx.x == 0) taken.set(id);
-      first = id / kChunk;
-      end = first + 1;
+      if (!is_given) {  // else nothing is summed yet
+        first = id / kChunk;
+        end = first + 1;
+      }
     }
     weighs &= id >= 0;
     if (finite && !weighs && job.logits != nullptr) {

@@ -65,16 +65,20 @@ void fields(auto& v, LevelCounters& l) {
     "level: inner (the target with a small cache verifies), middle (above that with another one; "
     "of three levels) or outer (with its full cache)");
   v("rounds", l.rounds, "verifications (vLLM: num_drafts)");
-  v("requested", l.requested, "tokens asked of the proposer: rounds times gamma");
+  v("requested", l.requested,
+    "tokens asked of the proposer one after the other: rounds times gamma, or levels of the tree");
   v("drafted", l.drafted,
     "tokens proposed; an inner level may keep more than it was asked for (vLLM: num_draft_tokens)");
   v("accepted", l.accepted, "of those, accepted (vLLM: num_accepted_tokens)");
   v("rejected", l.rejected, "rounds that ended in a rejection");
   v("emitted", l.emitted, "accepted, and one redrawn or bonus token a round");
-  v("tested_per_position", l.tested_at, "[i]: rounds in which proposal i was tested");
+  v("tested_per_position", l.tested_at,
+    "[i]: rounds in which proposal i was tested, of a tree those of level i");
   v("accepted_per_position", l.accepted_at,
     "[i]: of those, rounds that accepted it (vLLM: num_accepted_tokens_per_pos)");
   v("histogram", l.histogram, "[k]: rounds with k proposals accepted");
+  v("acceptance_vector", l.acceptance_vector,
+    "of draft trees, by the rank of children; null: drafts are chains");
 }
 void fields(auto& v, LevelResult& l) {
   fields(v, static_cast<LevelCounters&>(l));

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "triforce/draft_tree.h"
+
 namespace triforce {
 
 // Probabilities that the accepted child of a node is the one of a rank, in [0, 1]. The rank is the
@@ -26,6 +28,8 @@ struct AcceptanceVector {
   std::vector<std::vector<std::int64_t>> tested;    // nodes that were reached and have such a child
   std::vector<std::vector<std::int64_t>> accepted;  // of those, where that child was accepted
 
+  // Zeros, for drafts of that shape, whose nodes add() counts without an allocation.
+  static AcceptanceVector of(const DraftTree& shape);
   // A node that was reached, with children of this depth; `accepted_rank`: nullopt: none was.
   void add(int depth, int children, std::optional<int> accepted_rank);
   void merge(const AcceptanceVector& other);
@@ -40,7 +44,6 @@ struct AcceptanceVector {
 inline constexpr std::string_view kAcceptanceVectorSchema = "triforce-bench.acceptance-vector/1";
 
 void fields(auto& v, AcceptanceVector& a) {
-  v.constant("schema", kAcceptanceVectorSchema, "format of this file");
   v("tested", a.tested,
     "[depth][rank]: nodes that were reached and have a child of this rank at this depth");
   v("accepted", a.accepted, "[depth][rank]: of those, nodes whose accepted child it was");

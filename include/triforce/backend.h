@@ -34,6 +34,8 @@ inline constexpr std::size_t kMaxSequences = 64;
 inline constexpr int kMaxProposals = 128;
 // Rows of one draft tree in a cache.
 inline constexpr std::int32_t kMaxTreeRows = kMaxProposals;
+// Requests of one to_probs(): each row that a verify() reads may lie in a place of its own.
+inline constexpr std::size_t kMaxProbsRequests = kMaxSequences * (kMaxProposals + 1);
 
 // A point in time on a backend's queue of work.
 struct Event {
@@ -142,6 +144,11 @@ struct VerifyRule {
   std::optional<double> synthetic_rate;  // accept at this rate instead; output is meaningless
 };
 
+// Rows of logits become the rows of probs.
+struct ProbsRequest {
+  TensorView logits, probs;  // [n, V] f32 each
+};
+
 // What follows a token of one sequence is drawn from these probs: the next token of a chain, or the
 // children of a node of a draft tree.
 struct SampleRequest {
@@ -154,6 +161,8 @@ struct SampleRequest {
   // Child i has number sibling + i among the nodes of its tree at that position; below
   // kMaxSiblings.
   std::uint32_t sibling = 0;
+  // The first child, which was drawn from the probs before; -1: it is to be drawn.
+  Token given = -1;
 };
 
 // One sequence's proposals: n nodes of a draft tree, whose root is its last token.
@@ -383,9 +392,14 @@ class Backend {
   // part. What ranks that share a model add to the residual stream.
   void add_parts(TensorView parts, TensorView x);
 
-  // probs[T, V] f32 from logits[T, V]. A row with a non-finite logit becomes NaN as a whole.
-  // temperature >= 0 (its inverse finite unless it is 0), top_p > 0, top_k >= 0.
-  void to_probs(TensorView logits, const SamplingParams& params, TensorView probs);
+  // A row with a non-finite logit becomes NaN as a whole. temperature >= 0 (its inverse finite
+  // unless it is 0), top_p > 0, top_k >= 0. Of 1 to kMaxProbsRequests requests, all of one V; what
+  // one writes no other reads or writes.
+  void to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params);
+  void to_probs(TensorView logits, const SamplingParams& params, TensorView probs) {
+    const ProbsRequest one{logits, probs};
+    to_probs(std::span(&one, 1), params);
+  }
   // sampling.h: sample_with(). out: the children of each request, one request after the other; -1
   // where its distribution is not finite. Of 1 to kMaxSequences requests, all of one V; blocks
   // once.
@@ -483,7 +497,8 @@ class Backend {
   virtual void do_swiglu(TensorView gate_up, TensorView out) = 0;
   virtual void do_clear(TensorView out) = 0;
   virtual void do_add_parts(TensorView parts, TensorView x) = 0;
-  virtual void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) = 0;
+  virtual void do_to_probs(std::span<const ProbsRequest> requests,
+                           const SamplingParams& params) = 0;
   virtual void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
                          std::span<Token> out) = 0;
   virtual void do_verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,

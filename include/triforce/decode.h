@@ -55,9 +55,11 @@ enum class DraftCache : std::uint8_t { kStreaming, kWindow };
 constexpr auto names_of(DraftCache /*any*/) { return std::array{"streaming", "window"}; }
 
 struct SpeculationOptions {
-  int gamma = 6;               // tokens asked per outer verification, 1..kMaxGamma (paper: gamma2)
-  int inner_gamma = 1;         // tokens asked per inner verification, 1..kMaxGamma (paper: gamma1)
-  std::int64_t budget = 4096;  // tokens: retrieval cache, and the target's streaming cache
+  int gamma = 6;        // tokens asked per outer verification, 1..kMaxGamma (paper: gamma2)
+  int inner_gamma = 1;  // tokens asked per inner verification, 1..kMaxGamma (paper: gamma1)
+  // Draft trees that are asked for instead, of 2 to kMaxProposals nodes, with branches.
+  std::optional<DraftTree> tree, inner_tree;
+  std::int64_t budget = 4096;       // tokens: retrieval cache, and the target's streaming cache
   std::int64_t least_budget = 0;    // tokens: that set_budget() is asked for; 0: never asked
   int chunk_size = 8;               // tokens
   int dense_layers = 0;             // first layers of those two that read the full cache instead
@@ -73,7 +75,20 @@ struct SpeculationOptions {
   bool measure_recovery = false;  // by the first row of each verification; changes times alone
 
   Gammas gammas() const { return {gamma, inner_gamma}; }
+  // What a level of a method asks of the one below for each verification.
+  DraftTree draft_of(const MethodSpec& method, int level) const {
+    const std::optional<DraftTree>& shape = method.is_outermost(level) ? tree : inner_tree;
+    return shape ? *shape : DraftTree::chain(method.step(level, gammas()));
+  }
 };
+
+// Whether all drafts of a method are chains.
+inline bool drafts_chains(const MethodSpec& method, const SpeculationOptions& options) {
+  for (int l = 0; l < method.levels(); ++l) {
+    if (!options.draft_of(method, l).is_chain()) return false;
+  }
+  return true;
+}
 
 // How large the prompts and generations of a run may become, and by which methods.
 struct RunShape {
@@ -83,6 +98,15 @@ struct RunShape {
   KvHomes homes = {};              // of each full cache's KV heads
   int lanes = 1;                   // sequences that are decoded together, up to kMaxSequences
 };
+
+// What rounds of some options need of a context. That of any usual gammas, and of trees as large as
+// fit beside them, is the same.
+struct RoundRoom {
+  int tokens = 0;      // half of what a cache may hold beyond what is final
+  int exact_rows = 0;  // max rows of a pass that proposes or verifies
+  bool operator==(const RoundRoom&) const = default;
+};
+RoundRoom room_for(const SpeculationOptions& options, std::span<const Method> methods, int lanes);
 
 // Called with tokens of a lane as they become final, and who produced each: 0 the proposer, l + 1
 // level l.
@@ -115,15 +139,16 @@ class Context {
     std::int64_t max_prompt = 0;  // tokens
     std::int64_t capacity = 0;    // tokens of a lane: prompt, generated, and rounds
     std::int64_t max_round = 0;   // tokens of a lane's round
-    int exact_rows = 0;           // max_exact_rows()
+    int exact_rows = 0;           // RoundRoom's
     KvHomes homes = {};           // of each lane
     // Memory that methods lend for as long as a prompt is processed. The residual stream of one
     // that is a single pass takes it if it is enough; the context cannot do without it then.
     std::int64_t lent_bytes = 0;
   };
-  // For rounds of `gammas` and all that have the same room. lent_bytes counts where a prompt is a
-  // single pass, as far KV heads need. Throws Error(kUsage) for lengths out of range.
-  static Shape shape_of(const RunShape& run, const Gammas& gammas = {},
+  // For rounds of these options and all that have the same room (room_for()). lent_bytes counts
+  // where a prompt is a single pass, as far KV heads need. Throws Error(kUsage) for lengths out of
+  // range.
+  static Shape shape_of(const RunShape& run, const SpeculationOptions& options = {},
                         std::int64_t lent_bytes = 0);
 
   // Allocates the full caches and the target's activations; backend, weights and ranks outlive it.
@@ -262,7 +287,8 @@ class Methods final : public Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-// What Context::shape_of() needs to know of the methods: the memory that they lend it.
+// What Context::shape_of() needs to know of the methods: the memory that they lend it. Throws
+// Error(kUsage) for options that do not fit together.
 Context::Shape context_shape(const Backend& backend, const ModelWeights& target,
                              const SpeculationOptions& options, const RunShape& run);
 

@@ -39,7 +39,8 @@ class DraftTree {
 
   int nodes() const { return static_cast<int>(parents_.size()); }
   int depth() const { return static_cast<int>(levels_.size()) - 1; }  // levels, >= 1
-  int max_children() const { return max_children_; }  // of a node or the root; 1: it is a chain
+  int max_children() const { return max_children_; }                  // of a node or the root
+  bool is_chain() const { return max_children_ == 1; }
   std::span<const std::int16_t> parents() const { return parents_; }  // [nodes]
 
   // The nodes of a depth; depth in [0, depth()).

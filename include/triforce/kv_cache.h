@@ -180,6 +180,10 @@ class KvCache {
   virtual void cancel() = 0;
 
   virtual void truncate(std::int64_t length) = 0;  // committed() <= length <= length()
+  // Of the tokens that were appended from `length` on, those numbered `path` become the next ones,
+  // and the others are dropped. Numbers rise. What is kept is then held as if it had been appended
+  // in that order: the way to forget a draft tree (PassPart::parents). committed() <= length.
+  virtual void keep(std::int64_t length, std::span<const std::int16_t> path) = 0;
   // Tokens before `length` are final: the streaming cache evicts here, the retrieval cache takes
   // the exact rows of the full cache here.
   virtual void commit(std::int64_t length) = 0;

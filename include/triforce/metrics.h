@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "triforce/acceptance_vector.h"
 #include "triforce/enum_names.h"
 #include "triforce/pass.h"
 
@@ -41,18 +42,30 @@ constexpr const char* level_name(std::size_t level, std::size_t levels) {
 
 // Raw counters of one level over some rounds.
 struct LevelCounters {
-  std::string name;            // of kLevelNames
-  std::int64_t rounds = 0;     // verifications
-  std::int64_t requested = 0;  // tokens asked of the proposer: rounds times gamma
-  std::int64_t drafted = 0;    // tokens proposed to it; an inner level may keep more than asked for
-  std::int64_t accepted = 0;   // of those, kept
-  std::int64_t rejected = 0;   // rounds that ended in a rejection
-  std::int64_t emitted = 0;    // accepted + one redrawn or bonus token a round
-  std::vector<std::int64_t> tested_at;    // [i]: rounds in which proposal i was tested
-  std::vector<std::int64_t> accepted_at;  // [i]: of those, accepted
+  std::string name;         // of kLevelNames
+  std::int64_t rounds = 0;  // verifications
+  std::int64_t requested =
+      0;                      // levels asked of the proposer, of a chain tokens: rounds times gamma
+  std::int64_t drafted = 0;   // tokens proposed to it; an inner level may keep more than asked for
+  std::int64_t accepted = 0;  // of those, kept
+  std::int64_t rejected = 0;  // rounds that ended in a rejection
+  std::int64_t emitted = 0;   // accepted + one redrawn or bonus token a round
+  std::vector<std::int64_t> tested_at;    // [i]: rounds in which proposals of level i were tested
+  std::vector<std::int64_t> accepted_at;  // [i]: of those, with one accepted
   std::vector<std::int64_t> histogram;    // [k]: rounds with k accepted
+  std::optional<AcceptanceVector> acceptance_vector;  // of drafts that are trees
 
-  void add_round(std::int64_t asked, std::int64_t proposed, std::int64_t kept);
+  struct Round {
+    std::int64_t asked = 0;     // levels
+    std::int64_t proposed = 0;  // tokens
+    std::int64_t levels = 0;    // of what was proposed
+    std::int64_t kept = 0;
+    bool rejects = false;  // what comes after them was proposed, and is not kept
+  };
+  void add_round(const Round& round);
+  void add_round(std::int64_t asked, std::int64_t proposed, std::int64_t kept) {  // of a chain
+    add_round({asked, proposed, proposed, kept, kept < proposed});
+  }
   void merge(const LevelCounters& other);
 
   // accepted / (accepted + rejected): tokens after a rejection are not counted. NaN when empty.

@@ -33,6 +33,11 @@ struct PassPart {
   std::span<const Token> tokens;
   KvCache* cache = nullptr;
   LayerObserver* observer = nullptr;  // null: none
+  // The last parents.size() tokens of the sequence, with these, are a draft tree: token i of them
+  // follows token parents[i] of them, or -1, the last one before them (KvView::parents). Its
+  // position is that of the one it follows + 1. An observer is shown the mass of the rows before
+  // the tree alone, of which there are some. Empty: each token follows the one before it.
+  std::span<const std::int16_t> parents = {};
 };
 
 class LlamaModel {
@@ -63,7 +68,8 @@ class LlamaModel {
   // forward() of up to kMaxSequences sequences in one pass: each gets the bits that it gets alone.
   // With T the most tokens of a part, rows [s T, (s + 1) T) of the logits (kAll) are those of part
   // s, the last of them those of its tokens, the others padding; kLast: row s. A part without
-  // tokens takes no row of its cache. Parts x T <= max_rows, and <= max_logits with kAll, as are
+  // tokens takes no row of its cache. Those with tokens have trees of equally many, at most
+  // kMaxTreeRows. Parts x T <= max_rows, and <= max_logits with kAll, as are
   // the parts with kLast. The caches are of one kind and divide their KV heads alike. Of a pass of
   // several parts kInvariant is asked.
   TensorView forward(std::span<const PassPart> parts, Logits want,

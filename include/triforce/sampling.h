@@ -134,9 +134,9 @@ double sum_of(std::int64_t n, const Weight& weight) {
 
 // Draws the children of a node one after another without replacement: child i from the request's
 // probs without the children before it. Under coupled acceptance they are the first
-// coupled_tokens(). Where no other id of positive probability is left, the rest are certain: by
-// falling logit, lower ids first among equals. All are -1 if the distribution is not finite. Probs
-// and logits are in host memory.
+// coupled_tokens(), of which a given one is the first. Where no other id of positive probability is
+// left, the rest are certain: by falling logit, lower ids first among equals. All are -1 if the
+// distribution is not finite. Probs and logits are in host memory.
 template <class Rng>
 void sample_with(Rng&& rng, const SampleRequest& r, Acceptance acceptance,
                  std::span<Token> children) {
@@ -152,6 +152,7 @@ void sample_with(Rng&& rng, const SampleRequest& r, Acceptance acceptance,
     count = coupled_tokens(probs, vocab, rng.key(), r.position, children);
     for (const Token t : children.first(count)) taken.add(t);
   } else {
+    if (r.given >= 0) taken.add(children[count++] = r.given);
     const auto untaken = [&](std::int64_t i) {
       return taken.has(i) ? 0.0 : static_cast<double>(probs[i]);
     };

@@ -8,148 +8,28 @@
 #include <span>
 #include <vector>
 
-#include "triforce/backend.h"
-#include "triforce/kv_cache.h"
+#include "triforce/draft_tree.h"
 #include "triforce/metrics.h"
-#include "triforce/model.h"
+#include "triforce/scorer.h"
 
 namespace triforce {
-
-// What a lane is fed: tokens, and where the probs after the last probs.shape[0] of them are
-// written.
-struct LaneFeed {
-  int lane = 0;
-  std::span<const Token> tokens;
-  TensorView probs;  // [1..tokens.size(), V] f32
-};
-
-// A model with a cache for each of some sequences, the lanes: probs of the next token for each
-// while it grows and shrinks.
-class Scorer {
- public:
-  virtual ~Scorer() = default;
-  virtual int lanes() const = 0;
-  virtual std::int64_t length(int lane) const = 0;  // tokens its cache holds
-  // Appends the tokens of these lanes, in rising order, and writes their probs. A lane gets the
-  // same bits whatever others are fed.
-  virtual void feed(std::span<const LaneFeed> feeds) = 0;
-  // Records the passes of a feed() of up to so many tokens and so many probs of each lane, as far
-  // as its backend records them and has not yet (LlamaModel::record_pass); lengths stay.
-  virtual void record_passes(std::int64_t tokens, std::int64_t probs) = 0;
-  virtual void truncate(int lane, std::int64_t length) = 0;
-  virtual void commit(int lane, std::int64_t length) = 0;
-  virtual std::int64_t vocab() const = 0;
-};
-
-// Splits device time among phases. Recording is one event per change of phase.
-class PhaseTimer {
- public:
-  explicit PhaseTimer(Backend& backend) : backend_(backend) { marks_.reserve(kMaxMarks + 2); }
-  void start();  // zeroes the totals; begins in kHostGap
-  void stop();   // closes the last span
-  // Up to now, or to where it stopped. Blocks until that has happened.
-  const PhaseTimes& totals();
-
-  // Enters a phase and returns to the one before when destroyed.
-  class Scope {
-   public:
-    Scope(PhaseTimer& timer, Phase phase) : timer_(timer), before_(timer.current_) {
-      timer_.enter(phase);
-    }
-    ~Scope() { timer_.enter(before_); }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-
-   private:
-    PhaseTimer& timer_;
-    Phase before_;
-  };
-
- private:
-  static constexpr std::size_t kMaxMarks = 64;
-  struct Mark {
-    Event event;
-    Phase phase;
-  };
-  void enter(Phase phase);
-  void flush();
-
-  Backend& backend_;
-  std::vector<Mark> marks_;
-  PhaseTimes totals_{};
-  Phase current_ = Phase::kHostGap;
-  bool running_ = false;
-};
-
-// The cache of a lane, and what sees its passes.
-struct LaneCache {
-  KvCache* cache = nullptr;
-  LayerObserver* observer = nullptr;  // null: nothing
-};
-
-// LlamaModel over a KvCache for each lane, which are alike. Lanes are fed in one pass; what a pass
-// has no room for is fed in further ones: first of other lanes, then of further tokens.
-class ModelScorer : public Scorer {
- public:
-  // All outlive the scorer.
-  ModelScorer(Backend& backend, LlamaModel& model, std::vector<LaneCache> lanes,
-              const SamplingParams& sampling, PhaseTimer& timer, Phase pass_phase);
-  int lanes() const override { return static_cast<int>(lanes_.size()); }
-  std::int64_t length(int lane) const override { return cache(lane).length(); }
-  void feed(std::span<const LaneFeed> feeds) override;
-  void record_passes(std::int64_t tokens, std::int64_t probs) override;
-  void truncate(int lane, std::int64_t length) override { cache(lane).truncate(length); }
-  void commit(int lane, std::int64_t length) override;
-  std::int64_t vocab() const override { return model_.config().vocab; }
-
- private:
-  KvCache& cache(int lane) const { return *lanes_[static_cast<std::size_t>(lane)].cache; }
-
-  Backend& backend_;
-  LlamaModel& model_;
-  std::vector<LaneCache> lanes_;
-  std::vector<LaneFeed> of_lanes_;  // of the feed() in progress
-  std::vector<PassPart> parts_;     // of the pass in progress
-  SamplingParams sampling_;
-  PhaseTimer& timer_;
-  Phase pass_phase_;
-};
-
-// Keeps a lane of a scorer in step with a token sequence; what does not match is fed again.
-class Sequence {
- public:
-  Sequence(Scorer& scorer, int lane) : scorer_(&scorer), lane_(lane) {}
-  // The scorer holds `prefix` final tokens; the sequence is those and `last`.
-  void start(std::int64_t prefix, Token last);
-  std::int64_t length() const { return base_ + static_cast<std::int64_t>(tokens_.size()); }
-  void extend(std::span<const Token> tokens);
-  void truncate(std::int64_t length);  // > the last commit
-  void commit(std::int64_t length);
-  // What the scorer is to be fed next, for the probs after the last token of the sequence and after
-  // each of `guess`: guess.size() + 1 rows. Valid until the next call.
-  LaneFeed score(std::span<const Token> guess, TensorView probs);
-  // The same for one more guessed token, after a score() or score_next(): one row.
-  LaneFeed score_next(Token guess, TensorView probs);
-
- private:
-  void drop_stale();
-  Scorer* scorer_;
-  int lane_;
-  std::int64_t base_ = 0;      // tokens that are final in the scorer's cache
-  std::vector<Token> tokens_;  // the sequence after base_
-  std::vector<Token> fed_;     // what the cache holds after base_
-  std::vector<Token> input_;
-};
 
 // Guessed tokens of a lane, the probs each was drawn from, and the level that produced each. Valid
 // until the next call to the proposer.
 struct Draft {
   std::span<const Token> tokens;
   std::span<const std::uint8_t> origins;
-  TensorView probs;  // [tokens.size(), V]
+  // [tokens.size(), V]: row i + 1 is what the tokens that follow token i were drawn from, without
+  // replacement; row 0: those that nothing drafted comes before.
+  TensorView probs;
+  std::span<const std::int16_t> parents;  // VerifyRequest::parents; empty: a chain
   // Where probs that were needed are not finite; the lane is at its end, and is to be asked for
   // nothing else. Empty: nowhere.
   std::optional<std::int64_t> failed_at;
+
+  std::int32_t parent(std::int32_t token) const {
+    return parents.empty() ? token - 1 : std::int32_t{parents[static_cast<std::size_t>(token)]};
+  }
 };
 
 // What names the random numbers of one generation and the sequence it starts from.
@@ -167,10 +47,11 @@ class Proposer {
   virtual ~Proposer() = default;
   virtual int lanes() const = 0;
   virtual void start(std::span<const GenerationStart> lanes) = 0;  // of every lane
-  // At least n guesses for each of these lanes, in rising order, but for those that fail; at most
-  // max_tokens(n). Sequences stay. Returns the drafts in the order of `lanes`.
-  virtual std::span<const Draft> propose(std::span<const int> lanes, int n) = 0;
-  virtual int max_tokens(int n) const = 0;
+  // Guesses for each of these lanes, in rising order, but for those that fail. Where a chain is
+  // asked for, it is a chain of at least so many tokens, and at most max_tokens(); else a tree of
+  // that shape. Sequences stay. Returns the drafts in the order of `lanes`.
+  virtual std::span<const Draft> propose(std::span<const int> lanes, const DraftTree& shape) = 0;
+  virtual int max_tokens(const DraftTree& shape) const = 0;
   // Records every pass that propose() can run (Scorer::record_passes), so that no round has to.
   // unfed: how many of the newest tokens its scorer may not have been fed when it is asked, at
   // most: the last one that it gave itself, and one of each level above. Once started.
@@ -184,16 +65,16 @@ class Proposer {
   virtual std::uint32_t level() const = 0;
 };
 
-// Draws one token after another from its scorer's probs.
+// Draws one level of a draft after another from its scorer's probs.
 class ModelProposer final : public Proposer {
  public:
-  // Never asked for more than max_request tokens at once.
-  ModelProposer(Backend& backend, std::unique_ptr<Scorer> scorer, int max_request,
+  // Never asked for a chain longer than `asked`, or for no other tree.
+  ModelProposer(Backend& backend, std::unique_ptr<Scorer> scorer, const DraftTree& asked,
                 Acceptance acceptance, PhaseTimer& timer);
   int lanes() const override { return scorer_->lanes(); }
   void start(std::span<const GenerationStart> lanes) override;
-  std::span<const Draft> propose(std::span<const int> lanes, int n) override;
-  int max_tokens(int n) const override { return n; }
+  std::span<const Draft> propose(std::span<const int> lanes, const DraftTree& shape) override;
+  int max_tokens(const DraftTree& shape) const override { return shape.nodes(); }
   void record_passes(int unfed) override;
   std::int64_t length(int lane) const override { return lane_at(lane).sequence.length(); }
   void extend(int lane, std::span<const Token> tokens) override {
@@ -207,22 +88,29 @@ class ModelProposer final : public Proposer {
  private:
   struct Lane {
     Sequence sequence;
-    TensorView probs;  // [max_request, V]
+    TensorView probs, logits;  // [nodes asked for, V]; no logits of chains
     std::vector<Token> tokens;
     DrawKey key;
     std::optional<std::int64_t> failed_at;
   };
   Lane& lane_at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
   const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
-  void draw(int i);
+  void find_parents(const DraftTree& shape, int depth);
+  void feed(std::span<const int> lanes, const DraftTree& shape, int depth);
+  void draw(const DraftTree& shape, int depth);
 
   Backend& backend_;
   std::unique_ptr<Scorer> scorer_;
+  DraftTree asked_;
   Acceptance acceptance_;
   PhaseTimer& timer_;
-  Tensor probs_;
+  Tensor probs_, logits_;
   std::vector<std::uint8_t> origins_;
   std::vector<Lane> lanes_;
+  // The nodes whose children are drawn now, or the root, and their rows of probs. Of all that were
+  // fed so far, by their numbers in the tree: their numbers and parents in the order of feeding.
+  std::vector<std::int16_t> nodes_, rows_, fed_number_, fed_parents_;
+  std::vector<Token> guess_;
   std::vector<LaneFeed> feeds_;
   std::vector<SampleRequest> requests_;
   std::vector<Token> drawn_;
@@ -233,20 +121,25 @@ class ModelProposer final : public Proposer {
 class SpeculativeProposer final : public Proposer {
  public:
   struct Options {
-    int step = 6;         // tokens asked of the inner proposer per verification
-    int max_request = 1;  // most tokens ever asked of this one at once
+    // Asked of the inner proposer for each verification.
+    DraftTree draft = DraftTree::chain(6);
+    // This one is never asked for a longer chain, or for no other tree.
+    DraftTree asked = DraftTree::chain(1);
     VerifyRule rule;
     const char* name = "outer";
-    // After every round of a lane: proposals accepted, proposals tested.
+    // After every round of a lane: levels of the draft with an accepted proposal, and those with a
+    // tested one.
     std::function<void(int lane, std::int64_t accepted, std::int64_t tested)> on_round;
   };
   SpeculativeProposer(Backend& backend, std::unique_ptr<Proposer> inner,
                       std::unique_ptr<Scorer> verifier, Options options, PhaseTimer& timer);
   int lanes() const override { return inner_->lanes(); }
   void start(std::span<const GenerationStart> lanes) override;
-  // Rounds of all lanes that have too few tokens, until none has.
-  std::span<const Draft> propose(std::span<const int> lanes, int n) override;
-  int max_tokens(int n) const override { return n + inner_->max_tokens(options_.step); }
+  // Rounds of all lanes that have too few tokens, until none has. Of a tree that has branches, the
+  // path of first children is drafted so, then their siblings are drawn from what they were drawn
+  // from, and then the paths that begin at siblings are drafted.
+  std::span<const Draft> propose(std::span<const int> lanes, const DraftTree& shape) override;
+  int max_tokens(const DraftTree& shape) const override;
   void record_passes(int unfed) override;
   std::int64_t length(int lane) const override { return lane_at(lane).sequence.length(); }
   void extend(int lane, std::span<const Token> tokens) override;
@@ -254,17 +147,21 @@ class SpeculativeProposer final : public Proposer {
   void commit(int lane, std::int64_t length) override;
   void append_counters(int lane, std::vector<LevelCounters>& out) const override;
   std::uint32_t level() const override { return inner_->level() + 1; }
-  // Changes the step for rounds to come; at most the one given at construction. With 0 the inner
-  // proposer is not asked, and each round draws one token from the verifier's pass.
+  // A chain of so many tokens is asked for in rounds to come, where one was given at construction;
+  // at most that. With 0 the inner proposer is not asked, and each round draws one token from the
+  // verifier's pass.
   void set_step(int step);
-  int step() const { return options_.step; }
+  bool asks() const { return draft_.has_value(); }
 
  private:
   struct Lane {
     Sequence sequence;
-    TensorView probs;  // [max_tokens(max_request), V]
-    std::vector<Token> tokens;
+    TensorView probs, logits;   // [rows of the rounds of a path, V]; logits if trees are asked
+    std::vector<Token> tokens;  // of the path that is drafted
     std::vector<std::uint8_t> origins;
+    TensorView tree_probs;           // [nodes, V]
+    std::vector<Token> tree_tokens;  // [nodes]
+    std::vector<std::uint8_t> tree_origins;
     DrawKey key;
     LevelCounters counters;
     std::int64_t base = 0;  // length of the sequence when propose() began
@@ -272,18 +169,29 @@ class SpeculativeProposer final : public Proposer {
   };
   Lane& lane_at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
   const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
+  int longest(const DraftTree& draft) const;  // tokens of one that a round may keep
+  void draft_path(std::span<const int> lanes, int tokens);
+  void draft_paths(std::span<const int> lanes, const DraftTree& shape);
+  void draft_branch(std::span<const int> lanes, const DraftTree& shape, int node);
+  void draw_siblings(std::span<const int> lanes, const DraftTree& shape, int node);
   void round(std::span<const int> lanes);
   void keep(int lane, const Draft& draft, const VerifyResult& verified);
+  void keep_rows(const Lane& lane, std::int64_t first);
+  void count(LevelCounters& counters, const Draft& draft, const VerifyResult& verified,
+             bool rejects) const;
 
   Backend& backend_;
   std::unique_ptr<Proposer> inner_;
   std::unique_ptr<Scorer> verifier_;
   Options options_;
-  int max_step_;
+  std::optional<DraftTree> draft_;  // that is asked for now
   PhaseTimer& timer_;
-  Tensor probs_;
+  Tensor probs_, logits_, tree_probs_;
   std::vector<Lane> lanes_;
-  std::vector<int> active_;  // lanes of the round in progress
+  std::vector<int> active_, branching_;  // lanes of the round, of the path in progress
+  std::vector<std::int16_t> path_;       // nodes that a round keeps
+  std::vector<SampleRequest> siblings_;
+  std::vector<Token> drawn_;
   std::vector<LaneFeed> feeds_;
   std::vector<VerifyRequest> requests_;
   std::vector<VerifyResult> verified_;

@@ -31,10 +31,15 @@ def power(log):
 
 
 def total(values):
-    """The sum of some numbers, or of some lists, place by place and without the zeros at its end."""
+    """The sum of some numbers, or of some lists, place by place and without the zeros at its end; of acceptance
+    vectors that of their counters. None of what is null."""
+    if None in values:
+        return None
+    if all(isinstance(value, dict) for value in values):
+        return {name: total([value[name] for value in values]) for name in ("tested", "accepted")}
     if not all(isinstance(value, list) for value in values):
         return sum(values)
-    sums = [sum(column) for column in zip_longest(*values, fillvalue=0)]
+    sums = [total([value for value in column if value is not None]) for column in zip_longest(*values)]
     while sums and not sums[-1]:
         sums.pop()
     return sums

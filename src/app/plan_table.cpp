@@ -124,6 +124,11 @@ std::string machine_table(const RunConfig& config, const PlanReport& r) {
       std::ranges::any_of(config.methods, [](Method m) { return !spec_of(m).is_lossless(); });
   if (lossy)
     out += "What a lossy method generates is not the target's text, and nothing verifies it.\n";
+  if (config.speculation.tree || config.speculation.inner_tree) {
+    out +=
+        "Methods with draft trees are not predicted: how often children are accepted is not "
+        "known.\n";
+  }
   return out + sources(config, r);
 }
 

@@ -80,7 +80,8 @@ std::optional<std::string> session_key(const RunConfig& c) {
                                         "warmup",
                                         "max_noise"};
   if (c.tp > 1 || c.kv_offload || c.on_chip) return std::nullopt;
-  std::string key = are_usual(c.speculation.gammas()) ? "" : "room for large gammas\n";
+  const RoundRoom room = room_for(c.speculation, c.methods, c.batch);
+  std::string key = fmt::format("room for {} tokens, {} rows\n", room.tokens, room.exact_rows);
   for (const auto& [name, value] : echo_params(c)) {
     if (!kMayDiffer.contains(name)) key += fmt::format("{}={}\n", name, to_text(value));
   }

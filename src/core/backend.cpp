@@ -178,9 +178,8 @@ void expect_attention(const TensorView& q, std::span<const KvView> sequences, co
            kv.format.rotate_on_read ? ", keys that are rotated when read" : "");
 }
 
-void expect_requests(const char* op, std::size_t count) {
-  TF_CHECK(count >= 1 && count <= kMaxSequences, "{}: {} requests, expected 1 to {}", op, count,
-           kMaxSequences);
+void expect_requests(const char* op, std::size_t count, std::size_t most) {
+  TF_CHECK(count >= 1 && count <= most, "{}: {} requests, expected 1 to {}", op, count, most);
 }
 
 // [vocab] f32 of any rank.
@@ -377,20 +376,24 @@ void Backend::add_parts(TensorView parts, TensorView x) {
   do_add_parts(parts, x);
 }
 
-void Backend::to_probs(TensorView logits, const SamplingParams& params, TensorView probs) {
-  expect("to_probs: logits", logits, kF32, {logits.shape[0], logits.shape[1]});
-  expect("to_probs: probs", probs, kF32, {logits.shape[0], logits.shape[1]});
-  expect_apart("to_probs", logits, probs);
+void Backend::to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params) {
+  expect_requests("to_probs", requests.size(), kMaxProbsRequests);
+  const std::int64_t vocab = requests.front().logits.shape[1];
+  for (const ProbsRequest& r : requests) {
+    expect("to_probs: logits", r.logits, kF32, {r.logits.shape[0], vocab});
+    expect("to_probs: probs", r.probs, kF32, {r.logits.shape[0], vocab});
+    expect_apart("to_probs", r.logits, r.probs);
+  }
   TF_CHECK((params.temperature == 0 || std::isfinite(1.0F / params.temperature)) &&
                params.temperature >= 0 && params.top_p > 0 && params.top_k >= 0,
            "to_probs: temperature {}, top_p {}, top_k {}", params.temperature, params.top_p,
            params.top_k);
-  do_to_probs(logits, params, probs);
+  do_to_probs(requests, params);
 }
 
 void Backend::sample(std::span<const SampleRequest> requests, Acceptance acceptance,
                      std::span<Token> out) {
-  expect_requests("sample", requests.size());
+  expect_requests("sample", requests.size(), kMaxSequences);
   std::size_t children = 0;
   for (const SampleRequest& r : requests) {
     const std::int64_t vocab = requests.front().probs.numel();
@@ -398,6 +401,8 @@ void Backend::sample(std::span<const SampleRequest> requests, Acceptance accepta
     if (r.children > 1) expect_distribution("sample: logits", r.logits, vocab);
     TF_CHECK(r.children >= 1 && r.children <= std::min<std::int64_t>(kMaxProposals, vocab),
              "sample: {} children of {} ids, at most {}", r.children, vocab, kMaxProposals);
+    TF_CHECK(r.given >= -1 && r.given < vocab, "sample: the first child {} of {} ids", r.given,
+             vocab);
     TF_CHECK(r.sibling < kMaxSiblings &&
                  r.sibling + static_cast<std::uint32_t>(r.children) <= kMaxSiblings,
              "sample: {} children from number {} on, below {}", r.children, r.sibling,
@@ -410,7 +415,7 @@ void Backend::sample(std::span<const SampleRequest> requests, Acceptance accepta
 
 void Backend::verify(std::span<const VerifyRequest> requests, const VerifyRule& rule,
                      std::span<VerifyResult> out) {
-  expect_requests("verify", requests.size());
+  expect_requests("verify", requests.size(), kMaxSequences);
   for (const VerifyRequest& r : requests) expect_tree(r, requests.front().p.shape[1]);
   TF_CHECK(out.size() == requests.size(), "verify: {} requests into {} results", requests.size(),
            out.size());

@@ -77,8 +77,8 @@ class ForwardingBackend : public Backend {
   void do_swiglu(TensorView gate_up, TensorView out) override { to_.swiglu(gate_up, out); }
   void do_clear(TensorView out) override { to_.clear(out); }
   void do_add_parts(TensorView parts, TensorView x) override { to_.add_parts(parts, x); }
-  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
-    to_.to_probs(logits, params, probs);
+  void do_to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params) override {
+    to_.to_probs(requests, params);
   }
   void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
                  std::span<Token> out) override {

@@ -93,8 +93,8 @@ class CpuBackend final : public HostBackend {
     cpu::swiglu(workers_, gate_up, out);
   }
   void do_add_parts(TensorView parts, TensorView x) override { cpu::add_parts(workers_, parts, x); }
-  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
-    cpu::to_probs(workers_, logits, params, probs);
+  void do_to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params) override {
+    cpu::to_probs(workers_, requests, params);
   }
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,

@@ -215,6 +215,13 @@ class Row {
   std::int64_t count_ = 0;  // candidates
 };
 
+// Row t of those of all requests, which are far fewer than a row has ids.
+ProbsRequest row_of(std::span<const ProbsRequest> requests, std::int64_t t) {
+  const ProbsRequest* r = requests.data();
+  for (; t >= r->logits.shape[0]; ++r) t -= r->logits.shape[0];
+  return {r->logits.rows(t, 1), r->probs.rows(t, 1)};
+}
+
 }  // namespace
 
 std::int64_t probs_scratch_bytes(std::int64_t vocab, int threads) {
@@ -223,9 +230,11 @@ std::int64_t probs_scratch_bytes(std::int64_t vocab, int threads) {
   return all.used();
 }
 
-void to_probs(const Workers& workers, TensorView logits, const SamplingParams& params,
-              TensorView probs) {
-  const std::int64_t rows = logits.shape[0], vocab = logits.shape[1];
+void to_probs(const Workers& workers, std::span<const ProbsRequest> requests,
+              const SamplingParams& params) {
+  const std::int64_t vocab = requests.front().logits.shape[1];
+  std::int64_t rows = 0;
+  for (const ProbsRequest& r : requests) rows += r.logits.shape[0];
   const Workers team = with_threads(workers, std::min(rows, rows * vocab / kIdsPerThread));
   const std::int64_t blocks = blocks_of(vocab), padded = vocab + kSlack;
   Scratch scratch(workers);
@@ -237,9 +246,8 @@ void to_probs(const Workers& workers, TensorView logits, const SamplingParams& p
                     .values = all.values + padded * thread,
                     .weights = all.weights + padded * thread,
                     .block_max = all.block_max + blocks * thread};
-    Row(kernels, logits.as<float>() + t * logits.stride[0], vocab,
-        probs.as<float>() + t * probs.stride[0], mine)
-        .run(params);
+    const ProbsRequest row = row_of(requests, t);
+    Row(kernels, row.logits.as<float>(), vocab, row.probs.as<float>(), mine).run(params);
   });
 }
 

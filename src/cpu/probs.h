@@ -1,6 +1,7 @@
 // These functions turn logits into the distribution that a token is drawn from.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "cpu/workers.h"
 
@@ -13,7 +14,7 @@ std::int64_t probs_scratch_bytes(std::int64_t vocab, int threads);
 // shortest run of leading ranks whose probability reaches top_p. The cut is found by selection,
 // not by sorting, and is exactly the one sorting would find: probabilities are summed as multiples
 // of a power of two that makes every order of summation exact (2^-40 for 4096 ids).
-void to_probs(const Workers& workers, TensorView logits, const SamplingParams& params,
-              TensorView probs);
+void to_probs(const Workers& workers, std::span<const ProbsRequest> requests,
+              const SamplingParams& params);
 
 }  // namespace triforce::cpu

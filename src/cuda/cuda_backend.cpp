@@ -204,7 +204,7 @@ class CudaBackend final : public Backend, public DeviceQueue {
                     TensorView out, std::span<const TensorView> mass, int chunk,
                     RowPath path) override;
   void attend(TensorView q, const kernels::KvLanes& lanes, const RopeView& rope, TensorView out,
-              TensorView mass, int chunk);
+              std::span<const TensorView> mass, int chunk);
   void do_swiglu(TensorView gate_up, TensorView out) override {
     steps_.swiglu(gate_up, out, compute_.get());
   }
@@ -215,8 +215,8 @@ class CudaBackend final : public Backend, public DeviceQueue {
     kernels::add_parts(parts, x, stream());
   }
 
-  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
-    steps_.to_probs(logits, params, probs, compute_.get());
+  void do_to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params) override {
+    steps_.to_probs(requests, params, compute_.get());
   }
   void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
                  std::span<Token> out) override {
@@ -254,11 +254,10 @@ class CudaBackend final : public Backend, public DeviceQueue {
   }
   void do_keep_rows(std::span<const KvView> caches, std::int64_t first,
                     std::span<const std::int16_t> from) override {
-    for (const KvView& kv : caches) {
-      for (std::int64_t i = 0; i < std::ssize(from); ++i) {
-        const std::int64_t row = from[static_cast<std::size_t>(i)];
-        kernels::copy_rows(kv, first + row, kv, first + i, 1, stream());
-      }
+    while (!caches.empty()) {
+      const std::size_t n = std::min(caches.size(), kernels::kKeptCaches);
+      kernels::keep_rows(caches.first(n), first, from, stream());
+      caches = caches.subspan(n);
     }
   }
   void do_copy(TensorView dst, TensorView src, Queue queue) override;
@@ -416,35 +415,30 @@ void CudaBackend::do_attention(TensorView q, std::span<const KvView> sequences,
     return;
   }
   const std::int64_t each = q.shape[0] / static_cast<std::int64_t>(sequences.size());
-  const bool exact = path == RowPath::kInvariant || each <= kMaxBatchInvariantRows;
-  if (exact && mass.empty()) {
-    kernels::for_each_lanes(sequences, q.shape[0],
-                            [&](const kernels::KvLanes& lanes, auto first, auto n) {
-                              attend(q.rows(first, n), lanes, rope, out.rows(first, n), {}, chunk);
-                            });
+  if (path == RowPath::kInvariant || each <= kMaxBatchInvariantRows) {
+    kernels::for_each_lanes(
+        sequences, q.shape[0], [&](const kernels::KvLanes& lanes, auto first, auto n) {
+          const auto of_lanes =
+              mass.first(mass.empty() ? 0 : static_cast<std::size_t>(lanes.count));
+          attend(q.rows(first, n), lanes, rope, out.rows(first, n), of_lanes, chunk);
+          mass = mass.subspan(of_lanes.size());
+        });
     return;
   }
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     const std::int64_t first = static_cast<std::int64_t>(s) * each;
-    const TensorView mine = q.rows(first, each), to = out.rows(first, each);
-    if (exact) {
-      attend(mine, sequences[s], rope, to, mass.empty() ? TensorView{} : mass[s], chunk);
-    } else {
-      kernels::attention_prefill(mine, sequences[s], rope, to, stream());
-    }
+    kernels::attention_prefill(q.rows(first, each), sequences[s], rope, out.rows(first, each),
+                               stream());
   }
 }
 
 void CudaBackend::attend(TensorView q, const kernels::KvLanes& lanes, const RopeView& rope,
-                         TensorView out, TensorView mass, int chunk) {
+                         TensorView out, std::span<const TensorView> mass, int chunk) {
   const KvView& kv = lanes.kv;
   const std::int64_t split = kernels::split_tokens(multiprocessors_, kv.layer_heads, kv.capacity);
-  need(lanes.count *
-       kernels::attention_bytes(q.shape[0] / lanes.count, static_cast<int>(q.shape[1]), kv.kv_heads,
-                                kv.head_dim, kv.capacity, split, mass.data != nullptr));
   TF_CHECK(lanes.count * kv.kv_heads <= kMaxHeads, "attention of {} x {} KV heads, at most {}",
            lanes.count, kv.kv_heads, kMaxHeads);
-  kernels::attention(q, lanes, rope, out, mass, chunk, split, scratch().data(),
+  kernels::attention(q, lanes, rope, out, mass, chunk, split, scratch(),
                      static_cast<unsigned*>(arrivals_.data()), stream());
 }
 

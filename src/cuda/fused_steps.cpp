@@ -60,9 +60,9 @@ FusedSteps::Held FusedSteps::take() {
 }
 
 void FusedSteps::finish(cudaStream_t stream) {
-  if (probs_.probs.data != nullptr) {
+  if (probs_.rows.count > 0) {
     const Probs made = std::exchange(probs_, {});
-    kernels::to_probs(made.logits, made.params, made.probs, stream);
+    kernels::to_probs(made.rows, made.params, stream);
     record_all(made, stream);
     return;
   }
@@ -135,21 +135,23 @@ void FusedSteps::rope_append(TensorView qkv, TensorView positions, const RopeVie
                               append.ranges(), stream);
 }
 
-void FusedSteps::to_probs(TensorView logits, const SamplingParams& params, TensorView probs,
+void FusedSteps::to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params,
                           cudaStream_t stream) {
-  finish(stream);
-  probs_ = {logits, params, probs};
-  if (probs.shape[0] > static_cast<std::int64_t>(kMaxSequences)) finish(stream);
+  kernels::for_each_probs_rows(requests, [&](const kernels::ProbsRows& rows) {
+    finish(stream);
+    probs_ = {rows, params};
+  });
+  if (probs_.rows.count > static_cast<int>(kMaxSequences)) finish(stream);
 }
 
 bool FusedSteps::are_of_probs(std::span<const SampleRequest> requests) const {
-  const TensorView& probs = probs_.probs;
-  if (probs.data == nullptr || probs.shape[0] != std::ssize(requests)) return false;
-  std::int64_t row = 0;
-  return std::ranges::all_of(requests, [&](const SampleRequest& r) {
-    return r.children == 1 && r.probs.data == probs.rows(row++, 1).data &&
-           r.probs.numel() == probs.shape[1];
-  });
+  const kernels::ProbsRows& held = probs_.rows;
+  if (held.count != std::ssize(requests)) return false;
+  return std::ranges::equal(requests, std::span(held.rows).first(requests.size()),
+                            [&](const SampleRequest& r, const kernels::ProbsRows::Row& row) {
+                              return r.children == 1 && r.probs.data == row.probs &&
+                                     r.probs.numel() == held.vocab;
+                            });
 }
 
 void FusedSteps::sample(std::span<const SampleRequest> requests, Acceptance acceptance, void* jobs,
@@ -160,13 +162,12 @@ void FusedSteps::sample(std::span<const SampleRequest> requests, Acceptance acce
     return;
   }
   const Probs made = std::exchange(probs_, {});
-  kernels::to_probs_and_sample(made.logits, made.params, made.probs, requests, acceptance, jobs,
-                               out, stream);
+  kernels::to_probs_and_sample(made.rows, made.params, requests, acceptance, jobs, out, stream);
   record_all(made, stream);
 }
 
 void FusedSteps::record(cudaEvent_t event, cudaStream_t stream) {
-  if (probs_.probs.data != nullptr && probs_.event_count < probs_.events.size()) {
+  if (probs_.rows.count > 0 && probs_.event_count < probs_.events.size()) {
     probs_.events[probs_.event_count++] = event;
     return;
   }

@@ -24,7 +24,7 @@ class FusedSteps {
                    std::span<const KvView> sequences, cudaStream_t stream);
   // As the calls of Backend; sample() leaves its results where kernels::sample() does. One kernel
   // does both where each row gives one token, in order.
-  void to_probs(TensorView logits, const SamplingParams& params, TensorView probs,
+  void to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params,
                 cudaStream_t stream);
   void sample(std::span<const SampleRequest> requests, Acceptance acceptance, void* jobs,
               Token* out, cudaStream_t stream);
@@ -60,9 +60,8 @@ class FusedSteps {
   };
   // Probabilities that nobody has drawn from yet, and the events that follow them.
   struct Probs {
-    TensorView logits;
+    kernels::ProbsRows rows;
     SamplingParams params;
-    TensorView probs;
     std::array<cudaEvent_t, 8> events{};
     std::size_t event_count = 0;
   };
@@ -80,7 +79,7 @@ class FusedSteps {
 
   Product product_;  // w.data set: held back
   Append append_;    // count > 0: held back, and so is the product
-  Probs probs_;      // probs.data set: held back, and neither of the above is
+  Probs probs_;      // rows.count > 0: held back, and neither of the above is
 };
 
 }  // namespace triforce::cuda

@@ -7,7 +7,7 @@
 namespace triforce::cuda {
 namespace {
 
-constexpr std::int64_t kNumbers = 2 * kMaxSequences;
+constexpr std::int64_t kNumbers = kMaxSequences * (2 + kMaxTreeRows);
 
 // Elements of the buffers, f32.
 struct Sizes {
@@ -123,10 +123,11 @@ void HostAttend::queue(TensorView q, std::span<const KvView> sequences, TensorVi
       make_view(out_.data(), DType::kF32, {q.shape[0], q.shape[1] * q.shape[2]});
   results_.push_back({results, out});
   auto* number = static_cast<std::int32_t*>(numbers_.data());
-  const auto bring = [&](const std::int32_t*& from) {
+  const auto bring = [&](const std::int32_t*& from, std::size_t count) {
     if (from == nullptr) return;
-    TF_CUDA(cudaMemcpyAsync(number, from, sizeof(std::int32_t), cudaMemcpyDeviceToHost, stream));
-    from = number++;
+    TF_CUDA(cudaMemcpyAsync(number, from, count * sizeof(std::int32_t), cudaMemcpyDeviceToHost,
+                            stream));
+    from = std::exchange(number, number + count);
   };
   const std::int64_t rows = q.shape[0] / static_cast<std::int64_t>(sequences.size());
   for (std::size_t s = 0; s < sequences.size(); ++s) {
@@ -137,8 +138,9 @@ void HostAttend::queue(TensorView q, std::span<const KvView> sequences, TensorVi
     if (!mass.empty()) job.mass = stage_mass(mass[s]);
     job.kv = sequences[s];
     job.chunk = chunk;
-    bring(job.kv.length);
-    bring(job.kv.appended);
+    bring(job.kv.length, 1);
+    bring(job.kv.appended, 1);
+    bring(job.kv.parents, static_cast<std::size_t>(job.kv.tree_rows));
   }
   start(sequences.size(), stream);
 }

@@ -67,7 +67,7 @@ class HostAttend {
   const HostWait& wait_;
   Stream stream_ = make_stream();
   EventHandle ready_ = make_event(false), finished_ = make_event(false);
-  Buffer numbers_;  // i32: what lengths and numbers of appended rows point to
+  Buffer numbers_;  // i32: what lengths, numbers of appended rows and trees' parents point to
   Buffer q_, out_, mass_;
   // Those queued but not run yet must stay: a pass is queued ahead of its layers.
   std::array<Job, 256> jobs_;

@@ -44,6 +44,7 @@ std::vector<RunMetrics> decode(Proposer& root, int lanes, std::int64_t count,
     if (ended && on_end) on_end(l, m);
     return ended;
   };
+  const DraftTree one = DraftTree::chain(1);
   std::vector<int> active(all.size());
   std::iota(active.begin(), active.end(), 0);
   for (;;) {
@@ -53,7 +54,7 @@ std::vector<RunMetrics> decode(Proposer& root, int lanes, std::int64_t count,
       for (const int l : active) of_lane(l).interrupted = true;
       continue;
     }
-    const std::span<const Draft> drafts = root.propose(active, 1);
+    const std::span<const Draft> drafts = root.propose(active, one);
     for (std::size_t i = 0; i < active.size(); ++i) {
       const int l = active[i];
       const Draft& d = drafts[i];

@@ -45,7 +45,7 @@ struct Methods::Impl {
     std::unique_ptr<Proposer> root;
     std::vector<SpeculativeProposer*> levels;  // innermost first, owned by root
   };
-  void add_pass(Pass pass, const ModelWeights* draft_weights);
+  void add_pass(Pass pass, const ModelWeights* draft_weights, std::span<const Method> methods);
   Composition compose(const MethodSpec& m);
   std::unique_ptr<Scorer> scorer(const MethodSpec& m, int i);
   LayerObserver* observer_of(const MethodSpec& m, Pass pass, int lane);
@@ -102,7 +102,7 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
       sizes(method_sizes(o, methods, c.lanes())),
       timer(b) {
   for (const PassSpec& p : kPassTable)
-    if (runs(methods, p.pass)) add_pass(p.pass, draft_weights);
+    if (runs(methods, p.pass)) add_pass(p.pass, draft_weights, methods);
   const ModelWeights& w = c.weights();
   const LocalShape t = w.shape();
   TF_CHECK(!o.measure_recovery || w.shard.size == 1, "recovery of {} ranks", w.shard.size);
@@ -119,11 +119,12 @@ Methods::Impl::Impl(Context& c, const ModelWeights* draft_weights, const Specula
     if (m != kBaselineMethod) compositions.push_back(compose(spec_of(m)));
 }
 
-void Methods::Impl::add_pass(Pass pass, const ModelWeights* draft_weights) {
+void Methods::Impl::add_pass(Pass pass, const ModelWeights* draft_weights,
+                             std::span<const Method> methods) {
   const bool drafts = spec_of(pass).net == Net::kDrafter;
   if (drafts && draft == nullptr) {
     draft = std::make_unique<LlamaModel>(b, *draft_weights, sizes.draft_positions, kStreamingChunk,
-                                         max_exact_rows(options.gammas(), context.lanes()));
+                                         room_for(options, methods, context.lanes()).exact_rows);
   }
   passes[pass] =
       kind_of(pass).make({pass, context, drafts ? *draft : context.model(),
@@ -159,8 +160,8 @@ std::unique_ptr<Scorer> Methods::Impl::scorer(const MethodSpec& m, int i) {
 SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, int level) {
   const bool outermost = m.is_outermost(level);
   SpeculativeProposer::Options o;
-  o.step = m.step(level, options.gammas());
-  o.max_request = max_request(m, level + 1, options.gammas());
+  o.draft = options.draft_of(m, level);
+  o.asked = largest_request(m, level + 1, options);
   o.rule.acceptance = options.acceptance;
   if (!outermost) o.rule.correction = options.inner_correction;
   if (options.synthetic) o.rule.synthetic_rate = options.synthetic->of(m, level);
@@ -175,7 +176,7 @@ SpeculativeProposer::Options Methods::Impl::level_options(const MethodSpec& m, i
 Methods::Impl::Composition Methods::Impl::compose(const MethodSpec& m) {
   Composition c;
   c.spec = &m;
-  c.root = std::make_unique<ModelProposer>(b, scorer(m, 0), max_request(m, 0, options.gammas()),
+  c.root = std::make_unique<ModelProposer>(b, scorer(m, 0), largest_request(m, 0, options),
                                            options.acceptance, timer);
   for (int l = 0; l < m.levels(); ++l) {
     auto level = std::make_unique<SpeculativeProposer>(b, std::move(c.root), scorer(m, l + 1),
@@ -241,7 +242,7 @@ std::vector<RunMetrics> Methods::generate(Method method, std::int64_t count, std
     const PromptTokens prompt = e.prompt(l);
     e.for_each_pass(spec, [&](PassCache& p) { p.start(l, prompt.first(prompt.size() - 1)); });
     RecoveryMeter* const meter = e.meter_of(spec, l);
-    if (meter != nullptr) meter->restart(it->levels.empty() || it->levels.back()->step() > 0);
+    if (meter != nullptr) meter->restart(it->levels.empty() || it->levels.back()->asks());
   }
   it->root->start(e.starts(seed, first_prompt));
   it->root->record_passes(1);  // only the newest token is ever new to it
@@ -271,7 +272,8 @@ void Methods::set_lanes(int lanes) {
 void Methods::set_gammas(const Gammas& gammas) {
   for (const Impl::Composition& c : impl_->compositions)
     for (int l = 0; l < c.spec->levels(); ++l)
-      c.levels[static_cast<std::size_t>(l)]->set_step(c.spec->step(l, gammas));
+      if (options_.draft_of(*c.spec, l).is_chain())
+        c.levels[static_cast<std::size_t>(l)]->set_step(c.spec->step(l, gammas));
 }
 
 // The old caches go first: the plan has room for one set of them.
@@ -330,7 +332,7 @@ std::vector<float> Methods::probs_after_prompt(int lane) {
   Proposer& baseline = *e.compositions.front().root;
   e.rewind();
   baseline.start(e.starts(0, 0));  // the token it draws is not used
-  const Draft draft = baseline.propose(std::span(&lane, 1), 1).front();
+  const Draft draft = baseline.propose(std::span(&lane, 1), DraftTree::chain(1)).front();
   if (draft.failed_at) throw_numeric("{}", not_finite(*draft.failed_at));
   std::vector<float> probs(static_cast<std::size_t>(draft.probs.numel()));
   e.b.download(make_view(probs.data(), DType::kF32, {1, draft.probs.numel()}), draft.probs);
@@ -361,7 +363,8 @@ std::vector<std::vector<std::int32_t>> Methods::selected_chunks(int lane) {
 
 Context::Shape context_shape(const Backend& backend, const ModelWeights& target,
                              const SpeculationOptions& options, const RunShape& run) {
-  return Context::shape_of(run, options.gammas(),
+  check_options(options, run.methods);
+  return Context::shape_of(run, options,
                            lent_bytes(target.config, target.shape(), target.dtype, options,
                                       run.methods, backend.kv_granule()));
 }

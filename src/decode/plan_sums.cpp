@@ -40,7 +40,7 @@ int granule_of(const PlanInput& in) {
 
 PlanSums::PlanSums(const PlanInput& in)
     : in_(in),
-      shape_(Context::shape_of(in.run, in.options.gammas(),
+      shape_(Context::shape_of(in.run, in.options,
                                lent_bytes(in.target, local_shape(in.target, in.shard), in.dtype,
                                           in.options, in.run.methods, granule_of(in)))),
       context_(context_sizes(

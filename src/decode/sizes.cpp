@@ -1,7 +1,9 @@
+// Tests: tests/decode/plan_test.cpp, tests/decode/trees_test.cpp
 #include "decode/sizes.h"
 
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "triforce/plan.h"
 
 namespace triforce {
@@ -16,10 +18,47 @@ void check_range(const char* option, std::int64_t value, std::int64_t low, std::
 // inner one beyond them, and one more token.
 std::int64_t round_tokens(const Gammas& g) { return g.gamma + g.inner_gamma + 1; }
 
-// Max tokens of a draft of the i-th pass when it is asked for n: a level may keep more than it was
-// asked for, see SpeculativeProposer::max_tokens().
-std::int64_t max_draft(const MethodSpec& m, int i, std::int64_t n, const Gammas& g) {
-  return i == 0 ? n : n + max_draft(m, i - 1, m.step(i - 1, g), g);
+int longest_draft(const MethodSpec& m, int level, const SpeculationOptions& o);
+
+// Max tokens of a draft of the i-th pass when it is asked for this one: a level may keep more than
+// it was asked for, see SpeculativeProposer::max_tokens().
+int max_draft(const MethodSpec& m, int i, const DraftTree& asked, const SpeculationOptions& o) {
+  const bool may_have_more = i > 0 && asked.is_chain();
+  return asked.nodes() + (may_have_more ? longest_draft(m, i - 1, o) : 0);
+}
+// Max tokens that a level of a method keeps of a draft.
+int longest_draft(const MethodSpec& m, int level, const SpeculationOptions& o) {
+  const DraftTree asked = o.draft_of(m, level);
+  return asked.is_chain() ? max_draft(m, level, asked, o) : asked.depth();
+}
+
+// Max rows that the cache of the i-th pass holds beyond what is final: drafts that levels above
+// have not verified, its own draft or the one that it verifies, and one more token.
+int rows_ahead(const MethodSpec& m, int i, const SpeculationOptions& o) {
+  int rows = 1;
+  if (i > 0) rows += max_draft(m, i - 1, o.draft_of(m, i - 1), o);
+  if (i == 0 && m.speculates()) rows += o.draft_of(m, 0).nodes();
+  for (int l = std::max(i, 1); l < m.levels(); ++l) rows += longest_draft(m, l, o);
+  return rows;
+}
+
+// Max rows of a pass of the i-th pass's scorer over a tree: those of its nodes, and what it has not
+// been fed before (Proposer::record_passes()).
+int rows_of_tree(const MethodSpec& m, int level, const SpeculationOptions& o) {
+  int unfed = 1;
+  for (int l = level + 1; l < m.levels(); ++l) {
+    const DraftTree asked = o.draft_of(m, l);
+    unfed += 1 + (asked.is_chain() ? 0 : asked.depth());
+  }
+  return unfed + o.draft_of(m, level).nodes();
+}
+
+template <class Visit>
+void for_each_level(std::span<const Method> methods, const Visit& visit) {
+  for (const Method method : methods) {
+    const MethodSpec& m = spec_of(method);
+    for (int l = 0; l < m.levels(); ++l) visit(m, l);
+  }
 }
 
 void check_recovery(std::span<const Method> methods) {
@@ -52,14 +91,10 @@ bool shows_recovery(const MethodSpec& m) {
 
 std::int64_t target_positions(const SpeculationOptions& o, const RunShape& run) {
   if (run.max_generated == 0) return run.max_prompt;
-  const Gammas g = o.gammas();
   std::int64_t proposals = 0;
-  for (const Method method : run.methods) {
-    const MethodSpec& m = spec_of(method);
-    const int outer = m.levels() - 1;
-    if (outer < 0) continue;
-    proposals = std::max(proposals, max_draft(m, outer, m.step(outer, g), g));
-  }
+  for_each_level(run.methods, [&](const MethodSpec& m, int l) {
+    if (m.is_outermost(l)) proposals = std::max<std::int64_t>(proposals, longest_draft(m, l, o));
+  });
   return run.max_prompt + run.max_generated - 1 + proposals;
 }
 
@@ -97,20 +132,35 @@ bool has_recovery_meter(const SpeculationOptions& o, std::span<const Method> met
   return o.measure_recovery && spec_of(pass).has_budget && runs(methods, pass);
 }
 
-int max_request(const MethodSpec& m, int i, const Gammas& g) {
-  return i == m.levels() ? 1 : m.step(i, g);
+DraftTree largest_request(const MethodSpec& m, int i, const SpeculationOptions& o) {
+  return i == m.levels() ? DraftTree::chain(1) : o.draft_of(m, i);
 }
 
-Context::Shape Context::shape_of(const RunShape& run, const Gammas& gammas,
+RoundRoom room_for(const SpeculationOptions& o, std::span<const Method> methods, int lanes) {
+  const auto tokens_of = [](int gamma) { return static_cast<int>(round_tokens({gamma, gamma})); };
+  RoundRoom room{tokens_of(kUsualGamma), max_exact_rows(o.gammas(), lanes)};
+  if (!are_usual(o.gammas())) room.tokens = tokens_of(kMaxGamma);
+  if (!o.tree && !o.inner_tree) return room;
+  int ahead = 0, rows = 4 * kMaxBatchInvariantRows;
+  for_each_level(methods, [&](const MethodSpec& m, int l) {
+    for (int i = l; i <= l + 1; ++i) ahead = std::max(ahead, rows_ahead(m, i, o));
+    if (!o.draft_of(m, l).is_chain()) rows = std::max(rows, rows_of_tree(m, l, o));
+  });
+  if (ahead > 2 * room.tokens) room.tokens = std::max(tokens_of(kMaxGamma), ahead / 2 + 1);
+  room.exact_rows = static_cast<int>(round_up(rows, kMaxBatchInvariantRows));
+  return room;
+}
+
+Context::Shape Context::shape_of(const RunShape& run, const SpeculationOptions& options,
                                  std::int64_t lent_bytes) {
   check_shape(run);
-  const int most = are_usual(gammas) ? kUsualGamma : kMaxGamma;
+  const RoundRoom room = room_for(options, run.methods, run.lanes);
   Shape s;
   s.max_prompt = run.max_prompt;
-  s.max_round = round_tokens({most, most});
+  s.max_round = room.tokens;
   s.capacity = run.max_prompt + run.max_generated + 2 * s.max_round;
   s.lanes = run.lanes;
-  s.exact_rows = max_exact_rows(gammas, run.lanes);
+  s.exact_rows = room.exact_rows;
   s.homes = run.homes;
   s.lent_bytes = run.homes.slots > 0 ? lent_bytes : 0;
   return s;
@@ -154,17 +204,31 @@ Backend::ScratchShape exact_shape(const Context::Shape& shape, const LocalShape&
   return s;
 }
 
+namespace {
+
+// Rows of probabilities that the i-th proposer of a method takes for a lane, logits included.
+std::int64_t prob_rows_of(const MethodSpec& m, int i, const SpeculationOptions& o) {
+  const DraftTree asked = largest_request(m, i, o);
+  const std::int64_t kinds = asked.is_chain() ? 1 : 2, tree = asked.is_chain() ? 0 : asked.nodes();
+  if (i == 0) return kinds * asked.nodes();
+  return tree + kinds * (asked.depth() + max_draft(m, i - 1, o.draft_of(m, i - 1), o));
+}
+
+}  // namespace
+
 MethodSizes method_sizes(const SpeculationOptions& o, std::span<const Method> methods, int lanes) {
-  const Gammas g = o.gammas();
   MethodSizes s;
-  s.pending_rows = 2 * round_tokens(g);
+  s.pending_rows = 2 * round_tokens(o.gammas());
   s.draft_positions = o.draft_budget + kStreamingChunk;
   for (const MethodSpec& m : method_table()) {
     const bool wanted =
         m.method == kBaselineMethod || std::ranges::find(methods, m.method) != methods.end();
     if (!wanted) continue;
     for (int i = 0; i < m.n_passes; ++i) {
-      s.prob_rows += lanes * max_draft(m, i, max_request(m, i, g), g);
+      s.prob_rows += lanes * prob_rows_of(m, i, o);
+      if (o.tree || o.inner_tree) {
+        s.pending_rows = std::max<std::int64_t>(s.pending_rows, 2 * rows_ahead(m, i, o));
+      }
     }
   }
   return s;

@@ -42,8 +42,8 @@ bool runs(std::span<const Method> methods, Pass pass);
 bool has_recovery_meter(const SpeculationOptions& options, std::span<const Method> methods,
                         Pass pass);
 
-// Tokens that the i-th pass of a method's chain is asked for at most.
-int max_request(const MethodSpec& method, int i, const Gammas& gammas);
+// What the i-th pass of a method's chain is asked for at most.
+DraftTree largest_request(const MethodSpec& method, int i, const SpeculationOptions& options);
 
 // Whether the full cache verifies tokens that were drafted from a small cache of the target.
 bool shows_recovery(const MethodSpec& method);

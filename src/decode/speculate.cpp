@@ -4,229 +4,69 @@
 #include <algorithm>
 #include <iterator>
 
-#include "decode/lane_passes.h"
-
 namespace triforce {
 namespace {
 
-// Capacity that spares the loop any allocation: a round of the largest gammas on both levels.
-constexpr std::size_t kReserve = 256;
-
 Tensor make_probs(Backend& backend, std::int64_t rows, std::int64_t vocab) {
+  if (rows == 0) return {};
   return {backend.allocator(), DType::kF32, {rows, vocab}, backend.place(), MemTag::kProbs};
 }
 
-// Of a lane of a pass: its tokens, and those of its probs that they give.
-struct Share {
-  std::span<const Token> tokens;
-  std::int64_t first_probs = 0, probs = 0;
-};
-
-// Of a lane that is fed `tokens`, and wants the probs of so many of the last ones.
-Share share_of(std::span<const Token> tokens, std::int64_t probs, const LanePass& pass) {
-  const auto n = std::ssize(tokens);
-  const std::int64_t begin = std::min(pass.begin, n), end = std::min(pass.begin + pass.rows, n);
-  const std::int64_t wanted = n - probs;  // the first token whose probs are
-  return {tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
-          std::max<std::int64_t>(begin - wanted, 0), end - std::clamp(wanted, begin, end)};
+// The rows of a lane, out of `each` of every one; none of none.
+TensorView rows_of(const Tensor& all, int lane, std::int64_t each) {
+  return each == 0 ? TensorView{} : all.view().rows(lane * each, each);
 }
 
-// Of a pass of which no lane needs more than so many probs, those of its last tokens.
-Logits want_of(std::int64_t probs) {
-  return probs == 0 ? Logits::kNone : probs == 1 ? Logits::kLast : Logits::kAll;
+// Rows [first, first + n), of none none.
+TensorView rows_or_none(const TensorView& all, std::int64_t first, std::int64_t n) {
+  return all.data == nullptr ? all : all.rows(first, n);
+}
+
+// As sample(), of any number of requests; `out` gets the children of all.
+void sample_all(Backend& backend, std::span<const SampleRequest> requests, Acceptance acceptance,
+                std::vector<Token>& out) {
+  std::size_t children = 0;
+  for (const SampleRequest& r : requests) children += static_cast<std::size_t>(r.children);
+  out.resize(children);
+  for (std::span<Token> to = out; !requests.empty();) {
+    const auto some = requests.first(std::min(requests.size(), kMaxSequences));
+    std::size_t n = 0;
+    for (const SampleRequest& r : some) n += static_cast<std::size_t>(r.children);
+    backend.sample(some, acceptance, to.first(n));
+    to = to.subspan(n);
+    requests = requests.subspan(some.size());
+  }
+}
+
+template <class T>
+void append(std::vector<T>& to, std::span<const T> from) {
+  to.insert(to.end(), from.begin(), from.end());
 }
 
 }  // namespace
 
-void PhaseTimer::start() {
-  totals_.fill(0.0);
-  marks_.clear();
-  current_ = Phase::kHostGap;
-  running_ = true;
-  marks_.push_back({backend_.record(), current_});
-}
-
-void PhaseTimer::stop() {
-  totals();
-  running_ = false;
-}
-
-const PhaseTimes& PhaseTimer::totals() {
-  if (running_) {
-    marks_.push_back({backend_.record(), current_});
-    flush();
-  }
-  return totals_;
-}
-
-void PhaseTimer::enter(Phase phase) {
-  current_ = phase;
-  if (!running_) return;
-  marks_.push_back({backend_.record(), phase});
-  if (marks_.size() > kMaxMarks) flush();
-}
-
-// Each span belongs to the phase entered at its start; the last mark opens the next span.
-void PhaseTimer::flush() {
-  for (std::size_t i = 0; i + 1 < marks_.size(); ++i)
-    totals_[static_cast<std::size_t>(marks_[i].phase)] +=
-        backend_.elapsed_ms(marks_[i].event, marks_[i + 1].event);
-  marks_.front() = marks_.back();
-  marks_.resize(1);
-}
-
-ModelScorer::ModelScorer(Backend& backend, LlamaModel& model, std::vector<LaneCache> lanes,
-                         const SamplingParams& sampling, PhaseTimer& timer, Phase pass_phase)
-    : backend_(backend),
-      model_(model),
-      lanes_(std::move(lanes)),
-      of_lanes_(lanes_.size()),
-      sampling_(sampling),
-      timer_(timer),
-      pass_phase_(pass_phase) {
-  TF_CHECK(!lanes_.empty());
-  for (std::size_t l = 0; l < lanes_.size(); ++l) of_lanes_[l].lane = static_cast<int>(l);
-  parts_.reserve(lanes_.size());
-}
-
-void ModelScorer::feed(std::span<const LaneFeed> feeds) {
-  const PhaseTimer::Scope scope(timer_, pass_phase_);
-  for (LaneFeed& f : of_lanes_) f = {f.lane, {}, {}};
-  std::int64_t most = 0;
-  for (const LaneFeed& f : feeds) {
-    const auto n = std::ssize(f.tokens);
-    TF_CHECK(f.probs.shape[0] >= 1 && f.probs.shape[0] <= n, "{} probs of {} tokens",
-             f.probs.shape[0], n);
-    of_lanes_.at(static_cast<std::size_t>(f.lane)) = f;
-    most = std::max(most, n);
-  }
-  // Where passes are recorded those who are fed nothing take part, so that passes are few.
-  const bool all_take_part = backend_.traits().records_passes && cache(0).recordable();
-  const std::span<const LaneFeed> taking_part = all_take_part ? of_lanes_ : feeds;
-  const auto feed_pass = [&](const LanePass& pass) {
-    const auto of_pass = taking_part.subspan(static_cast<std::size_t>(pass.first_lane),
-                                             static_cast<std::size_t>(pass.lanes));
-    parts_.clear();
-    std::int64_t tokens = 0, probs = 0;
-    for (const LaneFeed& f : of_pass) {
-      const Share share = share_of(f.tokens, f.probs.shape[0], pass);
-      const LaneCache& lane = lanes_[static_cast<std::size_t>(f.lane)];
-      parts_.push_back({share.tokens, lane.cache, lane.observer});
-      tokens = std::max(tokens, std::ssize(share.tokens));
-      probs = std::max(probs, share.probs);
-    }
-    if (tokens == 0) return;
-    const TensorView logits = model_.forward(parts_, want_of(probs));
-    if (probs == 0) return;
-    const PhaseTimer::Scope sampling(timer_, Phase::kSampling);
-    const std::int64_t each = logits.shape[0] / pass.lanes;
-    std::int64_t end = 0;  // of the lane's rows
-    for (const LaneFeed& f : of_pass) {
-      const Share share = share_of(f.tokens, f.probs.shape[0], pass);
-      end += each;
-      if (share.probs == 0) continue;
-      backend_.to_probs(logits.rows(end - share.probs, share.probs), sampling_,
-                        f.probs.rows(share.first_probs, share.probs));
-    }
-  };
-  for_each_lane_pass(static_cast<int>(taking_part.size()), most, model_.max_logits(),
-                     cache(0).max_append(), feed_pass);
-}
-
-void ModelScorer::record_passes(std::int64_t tokens, std::int64_t probs) {
-  const std::vector<Token> any(static_cast<std::size_t>(tokens));
-  const auto record = [&](const LanePass& pass) {
-    const Share share = share_of(any, probs, pass);
-    parts_.clear();
-    for (int l = 0; l < pass.lanes; ++l) {
-      parts_.push_back({share.tokens, &cache(pass.first_lane + l)});
-    }
-    model_.record_pass(parts_, want_of(share.probs));
-  };
-  for_each_lane_pass(lanes(), tokens, model_.max_logits(), cache(0).max_append(), record);
-}
-
-void ModelScorer::commit(int lane, std::int64_t length) {
-  const PhaseTimer::Scope scope(timer_, Phase::kCacheUpdate);
-  cache(lane).commit(length);
-}
-
-void Sequence::start(std::int64_t prefix, Token last) {
-  TF_CHECK(scorer_->length(lane_) == prefix, "cache holds {} tokens, expected {}",
-           scorer_->length(lane_), prefix);
-  base_ = prefix;
-  for (auto* v : {&tokens_, &fed_, &input_}) {
-    v->reserve(kReserve);
-    v->clear();
-  }
-  tokens_.push_back(last);
-}
-
-void Sequence::extend(std::span<const Token> tokens) {
-  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-}
-
-void Sequence::truncate(std::int64_t length) {
-  TF_CHECK(length > base_ && length <= this->length(), "truncate to {} of [{}, {}]", length, base_,
-           this->length());
-  tokens_.resize(static_cast<std::size_t>(length - base_));
-}
-
-void Sequence::drop_stale() {
-  const auto common = std::min(fed_.size(), tokens_.size());
-  const auto stale = std::mismatch(fed_.begin(), fed_.begin() + static_cast<std::ptrdiff_t>(common),
-                                   tokens_.begin());
-  fed_.erase(stale.first, fed_.end());
-  scorer_->truncate(lane_, base_ + static_cast<std::int64_t>(fed_.size()));
-}
-
-void Sequence::commit(std::int64_t length) {
-  drop_stale();
-  const std::int64_t final_length = std::min(length, scorer_->length(lane_));
-  scorer_->commit(lane_, final_length);
-  const auto done = static_cast<std::ptrdiff_t>(final_length - base_);
-  tokens_.erase(tokens_.begin(), tokens_.begin() + done);
-  fed_.erase(fed_.begin(), fed_.begin() + done);
-  base_ = final_length;
-}
-
-LaneFeed Sequence::score(std::span<const Token> guess, TensorView probs) {
-  drop_stale();
-  // The distribution after the last token of the sequence is needed, so that token is fed (again).
-  const auto keep = std::min(fed_.size(), tokens_.size() - 1);
-  fed_.resize(keep);
-  scorer_->truncate(lane_, base_ + static_cast<std::int64_t>(keep));
-  input_.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(keep), tokens_.end());
-  input_.insert(input_.end(), guess.begin(), guess.end());
-  fed_.insert(fed_.end(), input_.begin(), input_.end());
-  return {lane_, input_, probs};
-}
-
-LaneFeed Sequence::score_next(Token guess, TensorView probs) {
-  input_.assign(1, guess);
-  fed_.push_back(guess);
-  return {lane_, input_, probs};
-}
-
-ModelProposer::ModelProposer(Backend& backend, std::unique_ptr<Scorer> scorer, int max_request,
-                             Acceptance acceptance, PhaseTimer& timer)
+ModelProposer::ModelProposer(Backend& backend, std::unique_ptr<Scorer> scorer,
+                             const DraftTree& asked, Acceptance acceptance, PhaseTimer& timer)
     : backend_(backend),
       scorer_(std::move(scorer)),
+      asked_(asked),
       acceptance_(acceptance),
       timer_(timer),
-      probs_(make_probs(backend, std::int64_t{scorer_->lanes()} * max_request, scorer_->vocab())),
-      origins_(static_cast<std::size_t>(max_request), 0) {
+      origins_(static_cast<std::size_t>(asked.nodes()), 0) {
+  const std::int64_t nodes = asked.nodes(), logits = asked.is_chain() ? 0 : nodes;
+  probs_ = make_probs(backend, lanes() * nodes, scorer_->vocab());
+  logits_ = make_probs(backend, lanes() * logits, scorer_->vocab());
   for (int l = 0; l < lanes(); ++l) {
-    lanes_.push_back({Sequence(*scorer_, l),
-                      probs_.view().rows(std::int64_t{l} * max_request, max_request),
-                      {},
-                      {},
-                      {}});
-    lanes_.back().tokens.reserve(static_cast<std::size_t>(max_request));
+    Lane& lane = lanes_.emplace_back(Lane{
+        Sequence(*scorer_, l), rows_of(probs_, l, nodes), rows_of(logits_, l, logits), {}, {}, {}});
+    lane.tokens.reserve(static_cast<std::size_t>(nodes));
   }
+  const auto most = static_cast<std::size_t>(nodes);
+  for (auto* v : {&nodes_, &rows_, &fed_number_, &fed_parents_}) v->reserve(most + 1);
+  guess_.reserve(most);
   feeds_.reserve(lanes_.size());
-  requests_.reserve(lanes_.size());
-  drawn_.reserve(lanes_.size());
+  requests_.reserve(lanes_.size() * most);
+  drawn_.reserve(lanes_.size() * most);
   drafts_.reserve(lanes_.size());
 }
 
@@ -239,55 +79,113 @@ void ModelProposer::start(std::span<const GenerationStart> lanes) {
   }
 }
 
-std::span<const Draft> ModelProposer::propose(std::span<const int> lanes, int n) {
+std::span<const Draft> ModelProposer::propose(std::span<const int> lanes, const DraftTree& shape) {
+  TF_CHECK(shape.nodes() <= asked_.nodes() && shape.is_chain() == asked_.is_chain(),
+           "a draft of {} nodes, at most {}", shape.nodes(), asked_.nodes());
   for (const int l : lanes) {
     ++lane_at(l).key.round;
     lane_at(l).tokens.clear();
   }
-  for (int i = 0; i < n; ++i) {
-    feeds_.clear();
-    for (const int l : lanes) {
-      Lane& lane = lane_at(l);
-      if (lane.failed_at) continue;
-      const TensorView probs = lane.probs.rows(i, 1);
-      feeds_.push_back(i == 0 ? lane.sequence.score({}, probs)
-                              : lane.sequence.score_next(lane.tokens.back(), probs));
-    }
-    scorer_->feed(feeds_);
-    draw(i);
+  fed_number_.assign(static_cast<std::size_t>(shape.nodes()), -1);
+  fed_parents_.clear();
+  for (int depth = 0; depth < shape.depth(); ++depth) {
+    find_parents(shape, depth);
+    feed(lanes, shape, depth);
+    draw(shape, depth);
   }
   drafts_.clear();
   for (const int l : lanes) {
     const Lane& lane = lane_at(l);
     const std::size_t tokens = lane.tokens.size();
     drafts_.push_back({lane.tokens, std::span(origins_).first(tokens),
-                       lane.probs.rows(0, static_cast<std::int64_t>(tokens)), lane.failed_at});
+                       lane.probs.rows(0, static_cast<std::int64_t>(tokens)),
+                       shape.is_chain() ? std::span<const std::int16_t>() : shape.parents(),
+                       lane.failed_at});
   }
   return drafts_;
 }
 
-// Token i of the lanes that were fed.
-void ModelProposer::draw(int i) {
+void ModelProposer::find_parents(const DraftTree& shape, int depth) {
+  nodes_.clear();
+  rows_.clear();
+  if (depth == 0) {
+    nodes_.push_back(DraftTree::kRoot);
+    return;
+  }
+  const NodeRange level = shape.level(depth - 1);
+  for (int node = level.first; node < level.first + level.count; ++node) {
+    if (shape.children(node).count == 0) continue;
+    const int parent = shape.parent(node);
+    nodes_.push_back(static_cast<std::int16_t>(node));
+    rows_.push_back(static_cast<std::int16_t>(node + 1));
+    fed_number_[static_cast<std::size_t>(node)] = static_cast<std::int16_t>(fed_parents_.size());
+    fed_parents_.push_back(parent < 0 ? std::int16_t{-1}
+                                      : fed_number_[static_cast<std::size_t>(parent)]);
+  }
+}
+
+// What the nodes at this depth are drawn from.
+void ModelProposer::feed(std::span<const int> lanes, const DraftTree& shape, int depth) {
+  feeds_.clear();
+  for (const int l : lanes) {
+    Lane& lane = lane_at(l);
+    if (lane.failed_at) continue;
+    if (depth == 0) {
+      feeds_.push_back(lane.sequence.score({}, {}, lane.probs.rows(0, 1)));
+      feeds_.back().logits = rows_or_none(lane.logits, 0, 1);
+      continue;
+    }
+    guess_.clear();
+    for (const std::int16_t node : nodes_) {
+      guess_.push_back(lane.tokens[static_cast<std::size_t>(node)]);
+    }
+    feeds_.push_back(lane.sequence.score_next(
+        guess_, shape.is_chain() ? std::span<const std::int16_t>() : fed_parents_, lane.probs));
+    feeds_.back().rows = rows_;
+    feeds_.back().logits = lane.logits;
+  }
+  scorer_->feed(feeds_);
+}
+
+// The nodes at this depth, of the lanes that were fed.
+void ModelProposer::draw(const DraftTree& shape, int depth) {
   if (feeds_.empty()) return;
   const PhaseTimer::Scope scope(timer_, Phase::kSampling);
   requests_.clear();
   for (const LaneFeed& f : feeds_) {
     const Lane& lane = lane_at(f.lane);
-    requests_.push_back(
-        {.probs = f.probs, .key = lane.key, .position = lane.sequence.length() + i});
+    for (const std::int16_t node : nodes_) {
+      const NodeRange children = shape.children(node);
+      requests_.push_back(
+          {.probs = lane.probs.rows(node + 1, 1),
+           .logits = rows_or_none(lane.logits, node + 1, 1),
+           .key = lane.key,
+           .position = lane.sequence.length() + depth,
+           .children = children.count,
+           .sibling = static_cast<std::uint32_t>(shape.index_in_level(children.first))});
+    }
   }
-  drawn_.resize(requests_.size());
-  backend_.sample(requests_, acceptance_, drawn_);
+  sample_all(backend_, requests_, acceptance_, drawn_);
+  const auto each = static_cast<std::size_t>(shape.level(depth).count);
   for (std::size_t k = 0; k < feeds_.size(); ++k) {
     Lane& lane = lane_at(feeds_[k].lane);
-    if (drawn_[k] < 0) lane.failed_at = requests_[k].position;
-    lane.tokens.push_back(drawn_[k]);
+    const std::span<const Token> tokens = std::span<const Token>(drawn_).subspan(k * each, each);
+    if (std::ranges::find(tokens, -1) != tokens.end()) {
+      lane.failed_at = lane.sequence.length() + depth;
+    }
+    append(lane.tokens, tokens);
   }
 }
 
-// What score_next() feeds is one token, too.
 void ModelProposer::record_passes(int unfed) {
-  for (int fed = 1; fed <= unfed; ++fed) scorer_->record_passes(fed, 1);
+  for (int fed = 1; fed <= unfed; ++fed) scorer_->record_passes(fed, 1, 0);
+  if (asked_.is_chain()) return scorer_->record_passes(1, 1, 0);
+  fed_number_.assign(static_cast<std::size_t>(asked_.nodes()), -1);
+  fed_parents_.clear();
+  for (int depth = 1; depth < asked_.depth(); ++depth) {
+    find_parents(asked_, depth);
+    scorer_->record_passes(std::ssize(nodes_), std::ssize(nodes_), std::ssize(fed_parents_));
+  }
 }
 
 void ModelProposer::append_counters(int /*lane*/, std::vector<LevelCounters>& /*out*/) const {}
@@ -299,71 +197,205 @@ SpeculativeProposer::SpeculativeProposer(Backend& backend, std::unique_ptr<Propo
       inner_(std::move(inner)),
       verifier_(std::move(verifier)),
       options_(std::move(options)),
-      max_step_(options_.step),
+      draft_(options_.draft),
       timer_(timer) {
   TF_CHECK(verifier_->lanes() == lanes(), "{} lanes are verified, {} proposed", verifier_->lanes(),
            lanes());
-  const std::int64_t most = max_tokens(options_.max_request);
-  probs_ = make_probs(backend, lanes() * most, verifier_->vocab());
+  const DraftTree& asked = options_.asked;
+  const int proposed = inner_->max_tokens(options_.draft);
+  const auto most = static_cast<std::size_t>(asked.depth() + longest(options_.draft));
+  const std::int64_t rows = asked.depth() + proposed, logits = asked.is_chain() ? 0 : rows,
+                     nodes = asked.is_chain() ? 0 : asked.nodes(), vocab = verifier_->vocab();
+  probs_ = make_probs(backend, lanes() * rows, vocab);
+  logits_ = make_probs(backend, lanes() * logits, vocab);
+  tree_probs_ = make_probs(backend, lanes() * nodes, vocab);
   for (int l = 0; l < lanes(); ++l) {
-    Lane& lane = lanes_.emplace_back(
-        Lane{Sequence(*verifier_, l), probs_.view().rows(l * most, most), {}, {}, {}, {}, 0, {}});
-    lane.tokens.reserve(static_cast<std::size_t>(most));
-    lane.origins.reserve(static_cast<std::size_t>(most));
+    Lane& lane =
+        lanes_.emplace_back(Lane{Sequence(*verifier_, l),
+                                 rows_of(probs_, l, rows),
+                                 rows_of(logits_, l, logits),
+                                 {},
+                                 {},
+                                 rows_of(tree_probs_, l, nodes),
+                                 std::vector<Token>(static_cast<std::size_t>(nodes)),
+                                 std::vector<std::uint8_t>(static_cast<std::size_t>(nodes)),
+                                 {},
+                                 {},
+                                 0,
+                                 {}});
+    lane.tokens.reserve(most);
+    lane.origins.reserve(most);
   }
-  active_.reserve(lanes_.size());
+  for (auto* v : {&active_, &branching_}) v->reserve(lanes_.size());
+  path_.reserve(most);
   feeds_.reserve(lanes_.size());
   requests_.reserve(lanes_.size());
   verified_.reserve(lanes_.size());
   drafts_.reserve(lanes_.size());
+  const auto siblings = lanes_.size() * static_cast<std::size_t>(nodes);
+  siblings_.reserve(siblings);
+  drawn_.reserve(siblings + most);
+}
+
+int SpeculativeProposer::max_tokens(const DraftTree& shape) const {
+  return shape.nodes() + (shape.is_chain() && draft_ ? longest(*draft_) : 0);
+}
+
+int SpeculativeProposer::longest(const DraftTree& draft) const {
+  return draft.is_chain() ? inner_->max_tokens(draft) : draft.depth();
 }
 
 void SpeculativeProposer::start(std::span<const GenerationStart> lanes) {
   inner_->start(lanes);
   // Sized now, so that rounds do not allocate.
-  const auto max_tokens = static_cast<std::size_t>(inner_->max_tokens(max_step_));
+  const auto most = static_cast<std::size_t>(longest(options_.draft));
   for (std::size_t l = 0; l < lanes.size(); ++l) {
     Lane& lane = lanes_[l];
     lane.key = {lanes[l].seed, lanes[l].prompt, level(), 0};
     lane.counters = {};
     lane.counters.name = options_.name;
-    lane.counters.tested_at.assign(max_tokens, 0);
-    lane.counters.accepted_at.assign(max_tokens, 0);
-    lane.counters.histogram.assign(max_tokens + 1, 0);
+    lane.counters.tested_at.assign(most, 0);
+    lane.counters.accepted_at.assign(most, 0);
+    lane.counters.histogram.assign(most + 1, 0);
+    if (!options_.draft.is_chain())
+      lane.counters.acceptance_vector = AcceptanceVector::of(options_.draft);
     lane.sequence.start(lanes[l].prefix, lanes[l].last);
     lane.failed_at.reset();
   }
 }
 
-std::span<const Draft> SpeculativeProposer::propose(std::span<const int> lanes, int n) {
-  for (const int l : lanes) {
-    Lane& lane = lane_at(l);
-    lane.base = lane.sequence.length();
-    lane.tokens.clear();
-    lane.origins.clear();
-  }
-  for (;;) {
-    active_.clear();
-    std::ranges::copy_if(lanes, std::back_inserter(active_), [&](int l) {
-      return !lane_at(l).failed_at && std::ssize(lane_at(l).tokens) < n;
-    });
-    if (active_.empty()) break;
-    round(active_);
+std::span<const Draft> SpeculativeProposer::propose(std::span<const int> lanes,
+                                                    const DraftTree& shape) {
+  TF_CHECK(shape.nodes() <= options_.asked.nodes() && shape.is_chain() == options_.asked.is_chain(),
+           "a draft of {} nodes, at most {}", shape.nodes(), options_.asked.nodes());
+  for (const int l : lanes) lane_at(l).base = lane_at(l).sequence.length();
+  const bool chain = shape.is_chain();
+  if (chain) {
+    draft_path(lanes, shape.nodes());
+  } else {
+    draft_paths(lanes, shape);
   }
   drafts_.clear();
   for (const int l : lanes) {
     const Lane& lane = lane_at(l);
     truncate(l, lane.base);
-    drafts_.push_back(
-        {lane.tokens, lane.origins, lane.probs.rows(0, std::ssize(lane.tokens)), lane.failed_at});
+    if (chain) {
+      drafts_.push_back({lane.tokens,
+                         lane.origins,
+                         lane.probs.rows(0, std::ssize(lane.tokens)),
+                         {},
+                         lane.failed_at});
+    } else {
+      drafts_.push_back({lane.tree_tokens, lane.tree_origins,
+                         lane.tree_probs.rows(0, shape.nodes()), shape.parents(), lane.failed_at});
+    }
   }
   return drafts_;
+}
+
+// At least so many tokens of each lane behind its sequence, which goes on with them.
+void SpeculativeProposer::draft_path(std::span<const int> lanes, int tokens) {
+  for (const int l : lanes) {
+    lane_at(l).tokens.clear();
+    lane_at(l).origins.clear();
+  }
+  for (;;) {
+    active_.clear();
+    std::ranges::copy_if(lanes, std::back_inserter(active_), [&](int l) {
+      return !lane_at(l).failed_at && std::ssize(lane_at(l).tokens) < tokens;
+    });
+    if (active_.empty()) break;
+    round(active_);
+  }
+}
+
+// The root's path of first children, then those of its later siblings, by depth.
+void SpeculativeProposer::draft_paths(std::span<const int> lanes, const DraftTree& shape) {
+  for (int node = DraftTree::kRoot; node < shape.nodes(); ++node) {
+    const bool begins = node == DraftTree::kRoot || shape.rank(node) > 0;
+    if (!begins || shape.children(node).count == 0) continue;
+    branching_.clear();
+    std::ranges::copy_if(lanes, std::back_inserter(branching_),
+                         [&](int l) { return !lane_at(l).failed_at; });
+    if (branching_.empty()) return;
+    draft_branch(branching_, shape, node);
+  }
+}
+
+// The path of first children of `node`, and the siblings of these.
+void SpeculativeProposer::draft_branch(std::span<const int> lanes, const DraftTree& shape,
+                                       int node) {
+  const auto first_child = [&](int of) {
+    const NodeRange children = shape.children(of);
+    return children.count > 0 ? children.first : -1;
+  };
+  int length = 0;
+  for (int child = first_child(node); child >= 0; child = first_child(child)) ++length;
+  for (const int l : lanes) {
+    Lane& lane = lane_at(l);
+    truncate(l, lane.base);
+    if (node == DraftTree::kRoot) continue;
+    drawn_.clear();
+    for (const std::int16_t on_path : shape.path(node)) {
+      drawn_.push_back(lane.tree_tokens[static_cast<std::size_t>(on_path)]);
+    }
+    extend(l, drawn_);
+  }
+  draft_path(lanes, length);
+  for (const int l : lanes) {
+    Lane& lane = lane_at(l);
+    if (lane.failed_at) continue;
+    std::size_t i = 0;
+    for (int parent = node, child = first_child(node); child >= 0;
+         parent = child, child = first_child(child), ++i) {
+      lane.tree_tokens[static_cast<std::size_t>(child)] = lane.tokens[i];
+      lane.tree_origins[static_cast<std::size_t>(child)] = lane.origins[i];
+      backend_.copy(lane.tree_probs.rows(parent + 1, 1),
+                    lane.probs.rows(static_cast<std::int64_t>(i), 1));
+    }
+  }
+  draw_siblings(lanes, shape, node);
+}
+
+// Of the first children on the path from `node` on, from what these were drawn from.
+void SpeculativeProposer::draw_siblings(std::span<const int> lanes, const DraftTree& shape,
+                                        int node) {
+  const PhaseTimer::Scope scope(timer_, Phase::kSampling);
+  // f(l, children, depth of these): of each lane, the groups of siblings on the path.
+  const auto for_each_group = [&](const auto& f) {
+    for (const int l : lanes) {
+      if (lane_at(l).failed_at) continue;
+      std::int64_t row = 0;
+      for (NodeRange c = shape.children(node); c.count > 0; c = shape.children(c.first), ++row) {
+        if (c.count > 1) f(lane_at(l), c, row);
+      }
+    }
+  };
+  siblings_.clear();
+  for_each_group([&](Lane& lane, const NodeRange& c, std::int64_t row) {
+    siblings_.push_back({.probs = lane.probs.rows(row, 1),
+                         .logits = lane.logits.rows(row, 1),
+                         .key = lane.key,
+                         .position = lane.base + shape.depth_of(c.first),
+                         .children = c.count,
+                         .sibling = static_cast<std::uint32_t>(shape.index_in_level(c.first)),
+                         .given = lane.tokens[static_cast<std::size_t>(row)]});
+  });
+  sample_all(backend_, siblings_, options_.rule.acceptance, drawn_);
+  auto drawn = drawn_.cbegin();
+  for_each_group([&](Lane& lane, const NodeRange& c, std::int64_t /*row*/) {
+    if (*drawn < 0) lane.failed_at = lane.base + shape.depth_of(c.first);
+    std::copy_n(drawn, c.count, lane.tree_tokens.begin() + c.first);
+    std::fill_n(lane.tree_origins.begin() + c.first + 1, c.count - 1,
+                static_cast<std::uint8_t>(level()));
+    drawn += c.count;
+  });
 }
 
 // One verification of each of these lanes.
 void SpeculativeProposer::round(std::span<const int> lanes) {
   const std::span<const Draft> drafts =
-      options_.step > 0 ? inner_->propose(lanes, options_.step) : std::span<const Draft>();
+      draft_ ? inner_->propose(lanes, *draft_) : std::span<const Draft>();
   const auto draft_of = [&](std::size_t i) { return drafts.empty() ? Draft{} : drafts[i]; };
   feeds_.clear();
   for (std::size_t i = 0; i < lanes.size(); ++i) {
@@ -372,8 +404,10 @@ void SpeculativeProposer::round(std::span<const int> lanes) {
     lane.failed_at = draft.failed_at;
     if (lane.failed_at) continue;
     // Probs of tokens that are kept stay where they are: the next round writes behind them.
-    feeds_.push_back(lane.sequence.score(
-        draft.tokens, lane.probs.rows(std::ssize(lane.tokens), std::ssize(draft.tokens) + 1)));
+    const std::int64_t first = std::ssize(lane.tokens), rows = std::ssize(draft.tokens) + 1;
+    feeds_.push_back(
+        lane.sequence.score(draft.tokens, draft.parents, lane.probs.rows(first, rows)));
+    feeds_.back().logits = rows_or_none(lane.logits, first, rows);
     ++lane.key.round;
   }
   if (feeds_.empty()) return;
@@ -386,6 +420,7 @@ void SpeculativeProposer::round(std::span<const int> lanes) {
     requests_.push_back({.p = feeds_[requests_.size()].probs,
                          .q = draft.probs,
                          .tokens = draft.tokens,
+                         .parents = draft.parents,
                          .key = lane.key,
                          .position = lane.sequence.length()});
   }
@@ -406,25 +441,67 @@ void SpeculativeProposer::keep(int l, const Draft& draft, const VerifyResult& v)
     lane.failed_at = lane.sequence.length() + v.accepted;
     return;
   }
-  const auto proposed = std::ssize(draft.tokens);
-  lane.counters.add_round(options_.step, proposed, v.accepted);
-  const auto kept = static_cast<std::size_t>(v.accepted), first_new = lane.tokens.size();
-  const auto append = [](auto& to, auto from) { to.insert(to.end(), from.begin(), from.end()); };
-  append(lane.tokens, draft.tokens.first(kept));
-  append(lane.origins, draft.origins.first(kept));
+  path_.resize(static_cast<std::size_t>(v.accepted));
+  std::int32_t node = v.last;
+  for (auto on_path = path_.rbegin(); on_path != path_.rend(); ++on_path) {
+    *on_path = static_cast<std::int16_t>(node);
+    node = draft.parent(node);
+  }
+  const bool rejects = draft.parents.empty() ? v.accepted < std::ssize(draft.tokens)
+                                             : draft_->children(v.last).count > 0;
+  count(lane.counters, draft, v, rejects);
+  const std::size_t first_new = lane.tokens.size();
+  for (const std::int16_t kept : path_) {
+    lane.tokens.push_back(draft.tokens[static_cast<std::size_t>(kept)]);
+    lane.origins.push_back(draft.origins[static_cast<std::size_t>(kept)]);
+  }
+  keep_rows(lane, static_cast<std::int64_t>(first_new));
   lane.tokens.push_back(v.next);
   lane.origins.push_back(static_cast<std::uint8_t>(level()));
   extend(l, std::span<const Token>(lane.tokens).subspan(first_new));
-  if (options_.on_round) {
-    options_.on_round(l, v.accepted, v.accepted + (v.accepted < proposed ? 1 : 0));
+  if (options_.on_round) options_.on_round(l, v.accepted, v.accepted + (rejects ? 1 : 0));
+}
+
+// Of the rows from `first` on, what the tokens of path_ and the one after them were drawn from
+// comes to lie together.
+void SpeculativeProposer::keep_rows(const Lane& lane, std::int64_t first) {
+  for (std::size_t i = 0; i < path_.size(); ++i) {
+    const std::int64_t from = first + path_[i] + 1, to = first + static_cast<std::int64_t>(i) + 1;
+    if (from == to) continue;
+    backend_.copy(lane.probs.rows(to, 1), lane.probs.rows(from, 1));
+    if (lane.logits.data != nullptr) {
+      backend_.copy(lane.logits.rows(to, 1), lane.logits.rows(from, 1));
+    }
+  }
+}
+
+void SpeculativeProposer::count(LevelCounters& counters, const Draft& draft, const VerifyResult& v,
+                                bool rejects) const {
+  const auto proposed = std::ssize(draft.tokens);
+  if (draft.parents.empty()) {
+    counters.add_round({draft_ ? draft_->nodes() : 0, proposed, proposed, v.accepted, rejects});
+  } else {
+    const DraftTree& shape = *draft_;
+    int parent = DraftTree::kRoot, depth = 0;
+    for (const std::int16_t node : path_) {
+      counters.acceptance_vector->add(depth++, shape.children(parent).count, shape.rank(node));
+      parent = node;
+    }
+    if (rejects) counters.acceptance_vector->add(depth, shape.children(parent).count, {});
+    counters.add_round({shape.depth(), proposed, shape.depth(), v.accepted, rejects});
   }
 }
 
 void SpeculativeProposer::record_passes(int unfed) {
-  const int asked = options_.step, most = asked > 0 ? inner_->max_tokens(asked) : 0;
-  if (asked > 0) inner_->record_passes(unfed + 1);
+  // What comes before a branch may have to be fed again.
+  if (!options_.asked.is_chain()) unfed += options_.asked.depth();
+  if (draft_) inner_->record_passes(unfed + 1);
+  const bool chain = !draft_ || draft_->is_chain();
+  const int asked = draft_ ? draft_->nodes() : 0, most = draft_ ? inner_->max_tokens(*draft_) : 0;
   for (int guesses = asked; guesses <= most; ++guesses) {
-    for (int fed = 1; fed <= unfed; ++fed) verifier_->record_passes(fed + guesses, guesses + 1);
+    for (int fed = 1; fed <= unfed; ++fed) {
+      verifier_->record_passes(fed + guesses, guesses + 1, chain ? 0 : guesses);
+    }
   }
 }
 
@@ -450,8 +527,10 @@ void SpeculativeProposer::append_counters(int lane, std::vector<LevelCounters>& 
 }
 
 void SpeculativeProposer::set_step(int step) {
-  TF_CHECK(step >= 0 && step <= max_step_, "step {} of at most {}", step, max_step_);
-  options_.step = step;
+  TF_CHECK(options_.draft.is_chain() && step >= 0 && step <= options_.draft.nodes(),
+           "step {} of at most {}", step, options_.draft.nodes());
+  draft_.reset();
+  if (step > 0) draft_ = DraftTree::chain(step);
 }
 
 }  // namespace triforce

@@ -44,29 +44,31 @@ WindowScorer::WindowScorer(Backend& backend, LlamaModel& model, std::span<const 
 }
 
 void WindowScorer::start(int lane, std::span<const Token> prefix) {
-  lanes_[static_cast<std::size_t>(lane)].tokens.assign(prefix.begin(), prefix.end());
+  lane_at(lane).tokens.assign(prefix);
 }
 
 void WindowScorer::feed(std::span<const LaneFeed> feeds) {
   const PhaseTimer::Scope scope(timer_, pass_phase_);
   for (const LaneFeed& f : feeds) {
-    const auto wanted = static_cast<std::size_t>(f.probs.shape[0]);
-    TF_CHECK(wanted >= 1 && wanted <= f.tokens.size(), "{} probs of {} tokens", wanted,
+    const std::int64_t wanted = f.wanted();
+    TF_CHECK(wanted >= 1 && wanted <= std::ssize(f.tokens), "{} probs of {} tokens", wanted,
              f.tokens.size());
-    Lane& lane = lanes_[static_cast<std::size_t>(f.lane)];
-    lane.tokens.insert(lane.tokens.end(), f.tokens.begin(), f.tokens.end());
-    for (std::size_t row = 0; row < wanted; ++row) {
-      const auto read =
-          std::span<const Token>(lane.tokens).first(lane.tokens.size() - wanted + row + 1);
+    Lane& lane = lane_at(f.lane);
+    lane.tokens.append(f);
+    for (std::int64_t i = 0; i < wanted; ++i) {
+      const std::int64_t row = f.rows.empty() ? i : f.rows[static_cast<std::size_t>(i)];
+      const auto read = lane.tokens.up_to(lane.tokens.length() - wanted + i);
       const TensorView logits =
           read_anew(model_, *lane.cache, read.last(std::min(window_, read.size())));
       const PhaseTimer::Scope sampling(timer_, Phase::kSampling);
-      backend_.to_probs(logits, sampling_, f.probs.rows(static_cast<std::int64_t>(row), 1));
+      backend_.to_probs(logits, sampling_, f.probs.rows(row, 1));
+      if (f.logits.data != nullptr) backend_.copy(f.logits.rows(row, 1), logits);
     }
   }
 }
 
-void WindowScorer::record_passes(std::int64_t /*tokens*/, std::int64_t /*probs*/) {
+void WindowScorer::record_passes(std::int64_t /*tokens*/, std::int64_t /*probs*/,
+                                 std::int64_t /*tree_tokens*/) {
   const std::vector<Token> any(window_);
   for (const Lane& lane : lanes_) {
     const std::size_t most = most_rows(model_, *lane.cache);
@@ -76,17 +78,12 @@ void WindowScorer::record_passes(std::int64_t /*tokens*/, std::int64_t /*probs*/
       model_.record_pass(std::span(&part, 1), want);
     };
     const std::size_t longest = std::min(window_, max_tokens_);
-    for (auto read = std::min(window_, lane.tokens.size() + 1); read <= longest; ++read) {
+    const auto held = static_cast<std::size_t>(lane.tokens.length());
+    for (auto read = std::min(window_, held + 1); read <= longest; ++read) {
       if (read > most) record(most, Logits::kNone);
       record((read - 1) % most + 1, Logits::kLast);
     }
   }
-}
-
-void WindowScorer::truncate(int lane, std::int64_t length) {
-  TF_CHECK(length >= 0 && length <= this->length(lane), "truncate to {} of {}", length,
-           this->length(lane));
-  lanes_[static_cast<std::size_t>(lane)].tokens.resize(static_cast<std::size_t>(length));
 }
 
 }  // namespace triforce

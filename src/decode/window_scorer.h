@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "triforce/speculate.h"
+#include "decode/fed_tokens.h"
 
 namespace triforce {
 
@@ -22,20 +22,24 @@ class WindowScorer final : public Scorer {
   // The lane's sequence is `prefix` from now on.
   void start(int lane, std::span<const Token> prefix);
   int lanes() const override { return static_cast<int>(lanes_.size()); }
-  std::int64_t length(int lane) const override { return std::ssize(lane_at(lane).tokens); }
+  std::int64_t length(int lane) const override { return lane_at(lane).tokens.length(); }
   // One lane after the other: what they read is long, and no pass for single tokens.
   void feed(std::span<const LaneFeed> feeds) override;
   // Those of any sequence from here on: what is read depends on its length alone.
-  void record_passes(std::int64_t tokens, std::int64_t probs) override;
-  void truncate(int lane, std::int64_t length) override;
+  void record_passes(std::int64_t tokens, std::int64_t probs, std::int64_t tree_tokens) override;
+  void truncate(int lane, std::int64_t length) override { lane_at(lane).tokens.truncate(length); }
+  void keep(int lane, std::int64_t length, std::span<const std::int16_t> path) override {
+    lane_at(lane).tokens.keep(length, path);
+  }
   void commit(int /*lane*/, std::int64_t /*length*/) override {}
   std::int64_t vocab() const override { return model_.config().vocab; }
 
  private:
   struct Lane {
     KvCache* cache = nullptr;
-    std::vector<Token> tokens;
+    FedTokens tokens;
   };
+  Lane& lane_at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
   const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
 
   Backend& backend_;

@@ -38,7 +38,8 @@ bool same_setting(const PublishedResult& r, const PublishedSetting& c, const Pub
          same_float(r.top_p, s.sampling.top_p) && s.dense_layers == r.dense_layers &&
          same(r.budget, s.budget) && same(r.draft_budget, s.draft_budget) &&
          same(r.chunk_size, s.chunk_size) && same(r.gamma, q.gammas.gamma) &&
-         same(r.inner_gamma, q.gammas.inner_gamma) && same(r.selection, s.selection) &&
+         same(r.inner_gamma, q.gammas.inner_gamma) && drafts_chains(spec_of(r.method), s) &&
+         same(r.selection, s.selection) &&
          r.rebuilds_for_each_token == (s.rebuild.kind == RebuildPolicy::Kind::kToken) &&
          r.needle == c.needle && same_place(r, c, q.layers) && same_drafter(r, c);
 }

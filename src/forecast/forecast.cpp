@@ -116,7 +116,7 @@ Forecast make_forecast(const MachineSpec& m, const PlanInput& in, const GammaCho
   const double bus_ms = transfer_ms(m, {f.far.bus_bytes, 0});
   for (const Method method : in.run.methods) {
     const MethodSpec& spec = spec_of(method);
-    if (spec.is_baseline()) continue;
+    if (spec.is_baseline() || !drafts_chains(spec, in.options)) continue;
     const AcceptanceCurves alphas = constant_acceptance(assumed_alphas(spec, in.options, assumed));
     const LoopCosts costs{.lanes = in.run.lanes};
     const auto gammas =

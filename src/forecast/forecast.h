@@ -62,9 +62,10 @@ struct Forecast : RoomForecast {
   // in their slots before a verification begins, since they come while others draft.
   FarTraffic far;
   std::int64_t ahead_bytes = 0;
-  double far_ms = 0;                    // what `far` takes
-  double autoregressive_ms = 0;         // of a token
-  std::vector<MethodForecast> methods;  // those that speculate, in the order asked for
+  double far_ms = 0;             // what `far` takes
+  double autoregressive_ms = 0;  // of a token
+  // Those that speculate with chains, in the order asked for: of trees no acceptance is known.
+  std::vector<MethodForecast> methods;
 };
 // `in`: of one rank of the machine, with in.shard and in.run.homes as they would be there and no
 // backend. `chosen`: the gammas that are searched. Times are those of a machine with enough memory.

@@ -193,9 +193,10 @@ void Measurement::measure_steps() {
     rows[m.method->proposer()].insert(1);
     for (int l = 0; l < m.method->levels(); ++l) {
       std::set<int>& of = rows[m.method->verifier(l)];
-      const int asked = m.method->step(l, m.gammas);
+      const DraftTree draft = c_.speculation.draft_of(*m.method, l);
+      const int asked = draft.is_chain() ? m.method->step(l, m.gammas) : draft.nodes();
       of.insert({1, asked + 1});
-      if (l == 0) continue;
+      if (l == 0 || !draft.is_chain()) continue;
       // The level below may hand over more than it was asked for.
       of.insert(std::min(asked + m.method->step(l - 1, m.gammas) + 1,
                          max_exact_rows(m.gammas, c_.batch)));

@@ -129,7 +129,7 @@ class CaseBuilder {
     }
     c.speedup = make_speedup({base->runs, preparation_ms(*base->method, s_.prefills)},
                              {m.runs, preparation_ms(*m.method, s_.prefills)}, c_.batch);
-    if (!c.speedup) return;
+    if (!c.speedup || !drafts_chains(*m.method, c_.speculation)) return;
     const auto predicted = predicted_ms_per_token(
         *m.method, s_.steps, alphas_of(merged_levels(m.runs)), m.gammas, {.lanes = c_.batch});
     if (predicted && *predicted > 0) c.speedup->predicted = s_.steps[kFullPass].at(1) / *predicted;
@@ -243,6 +243,12 @@ class CaseBuilder {
     c.tuning->speedup_error_pct = error_pct(c.tuning->predicted_speedup(), *c.speedup->value);
   }
 
+  // Tokens that a level is asked for.
+  int asked_of(const MethodSpec& spec, int level, const MethodState& m) const {
+    const DraftTree draft = c_.speculation.draft_of(spec, level);
+    return draft.is_chain() ? spec.step(level, m.gammas) : draft.nodes();
+  }
+
   std::vector<StepResult> steps(const MethodState& m) const {
     std::vector<StepResult> steps;
     const auto add = [&](Pass pass, int rows) {
@@ -254,7 +260,7 @@ class CaseBuilder {
     };
     const MethodSpec& spec = *m.method;
     add(spec.proposer(), 1);
-    for (int l = 0; l < spec.levels(); ++l) add(spec.verifier(l), spec.step(l, m.gammas) + 1);
+    for (int l = 0; l < spec.levels(); ++l) add(spec.verifier(l), asked_of(spec, l, m) + 1);
     if (!spec.uses(kFullPass)) add(kFullPass, 1);
     return steps;
   }

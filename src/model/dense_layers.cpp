@@ -59,6 +59,13 @@ Placement DenseLayers::begin(std::int64_t length, std::int64_t n) {
   return {length, length};
 }
 
+bool DenseLayers::has_fed(std::int64_t length, std::int64_t n) const {
+  if (length + n <= full_.length()) return false;
+  TF_CHECK(full_.length() <= length && full_.tail() == tail_,
+           "rows of tokens [{}, {}) were overwritten since", length, length + n);
+  return true;
+}
+
 void DenseLayers::end() {
   for (int l = 0; l < count(); ++l) {
     full_.layer(l).write(saved_.layer(l), 0, first_saved_, n_saved_);

@@ -38,6 +38,9 @@ class DenseLayers {
   // A pass over n more tokens of a small cache that holds `length`.
   Placement begin(std::int64_t length, std::int64_t n);
   void end();
+  // Whether the rows of n tokens from `length` on, which the small cache has fed, are not yet the
+  // full cache's. Throws kInternal if some are, or if a pass has overwritten them since.
+  bool has_fed(std::int64_t length, std::int64_t n) const;
   int ranges(int l) const;
   KvView range(int l, int i) const;
 

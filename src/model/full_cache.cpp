@@ -147,6 +147,11 @@ void FullCache::truncate(std::int64_t length) {
   truncate_rings(length);
 }
 
+void FullCache::keep(std::int64_t length, std::span<const std::int16_t> path) {
+  StoredCache::keep(length, path);
+  truncate_rings(length);
+}
+
 void FullCache::start_from(std::int64_t length) {
   length_ = committed_ = marked_ = length;
   truncate_rings(length);

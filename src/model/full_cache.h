@@ -32,6 +32,7 @@ class FullCache final : public StoredCache {
   void end() override;
   void cancel() override;
   void truncate(std::int64_t length) override;
+  void keep(std::int64_t length, std::span<const std::int16_t> path) override;
   void commit(std::int64_t length) override {
     check_commit(length, length_);
     committed_ = length;

@@ -139,8 +139,13 @@ std::optional<Backend::PassKey> LlamaModel::key_of(std::span<const PassPart> par
     if (!parts[s].cache->recordable()) return std::nullopt;
     key.caches[s] = parts[s].cache->id();
   }
+  std::size_t tree_rows = 0;
+  for (const PassPart& p : parts) tree_rows = std::max(tree_rows, p.parents.size());
+  static_assert(std::int64_t{kMaxTreeRows} * (kMaxPassRows + 1) * 4 < 0xffffffffLL);
+  const auto rows = static_cast<std::uint32_t>(PassParts::rows_of(parts)),
+             kinds = static_cast<std::uint32_t>(kMaxPassRows + 1);
   key.kind =
-      4 * static_cast<std::uint32_t>(PassParts::rows_of(parts)) + static_cast<std::uint32_t>(want);
+      4 * (static_cast<std::uint32_t>(tree_rows) * kinds + rows) + static_cast<std::uint32_t>(want);
   return key;
 }
 

@@ -35,6 +35,7 @@ class PassParts {
   TensorView positions(int l) const {
     return device_.view().rows(numbers_ + placement_of(l) * rows_, rows_);
   }
+  std::int64_t tree_rows() const { return tree_rows_; }  // of each part; 0: no trees
   // As of KvCache: the views of all parts, with their numbers; valid until the next call.
   int destinations(int l) const { return cache().destinations(l); }
   std::span<const KvView> destination(int l, int i);
@@ -58,8 +59,11 @@ class PassParts {
     LayerObserver* observer = nullptr;  // null: none
     std::span<const Token> tokens;
     std::span<const Placement> placements;
+    std::span<const std::int16_t> parents;
     std::int64_t count() const { return static_cast<std::int64_t>(tokens.size()); }
   };
+  // Positions of its rows, where its first new row is at `first`.
+  static void write_positions(const Part& part, std::int64_t first, std::span<std::int32_t> to);
   KvCache& cache() const { return *parts_.front().cache; }
   int placement_of(int l) const { return cache().placement_of(l); }
   void upload();
@@ -70,17 +74,23 @@ class PassParts {
   void for_each(std::int64_t rows, const F& f) const;
   template <class Of>
   std::span<const KvView> views(int l, int tile, const Of& of);
+  // Whether one call takes the mass of all parts, of these heads: none has padding, and all want it
+  // of chunks of one size. It is to go to mass_ then.
+  bool all_want_mass(int l, const KvView& heads);
 
   Backend& b_;
   std::int64_t tile_rows_, numbers_;  // at most
-  // i32: room for numbers, of which the last are used: lengths [tile, placement, part], and of
-  // several parts their rows [part]; positions [placement, n]; tokens [n].
+  // i32: room for numbers, of which the last are used: lengths [tile, placement, part], of several
+  // parts their rows [part], and with trees the lengths before these [placement, part]; positions
+  // [placement, n]; tokens [n]; parents of tree rows [part, tree row].
   Tensor device_;
   std::vector<std::int32_t> host_;
-  std::int64_t rows_ = 0, first_ = 0;  // of the pass: rows, its first number
+  std::int64_t rows_ = 0, first_ = 0;              // of the pass: rows, its first number
+  std::int64_t tree_rows_ = 0, before_trees_ = 0;  // their first number [i, .]
   int placements_ = 0;
   std::vector<Part> parts_;
   std::vector<KvView> views_;
+  std::vector<TensorView> mass_;
 };
 
 }  // namespace triforce

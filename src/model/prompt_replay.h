@@ -21,6 +21,9 @@ class PromptReplay final : public KvCache {
   void end() override;
   void cancel() override { layers_.end(); }
   void truncate(std::int64_t length) override { TF_CHECK(length == length_, "to {}", length); }
+  void keep(std::int64_t length, std::span<const std::int16_t> path) override {
+    TF_CHECK(length == length_ && path.empty(), "{} tokens from {} on", path.size(), length);
+  }
   void commit(std::int64_t length) override { TF_CHECK(length == length_, "of {}", length); }
   void mark() override {}
   void rewind() override { length_ = 0; }

@@ -12,6 +12,7 @@ StoredCache::StoredCache(Backend& backend, KvStorage storage, std::int64_t max_a
       homes_(static_cast<std::size_t>(storage_.layers())),
       max_append_(max_append) {
   add_home(storage_);
+  kept_.reserve(kMaxHomes * homes_.size());
   if (shared.count > 0) dense_.emplace(backend, shared, max_append);
 }
 
@@ -73,6 +74,42 @@ void StoredCache::truncate(std::int64_t length) {
   TF_CHECK(length >= committed() && length <= length_, "truncate to {} of [{}, {}]", length,
            committed(), length_);
   length_ = length;
+}
+
+// In the order of homes: those of one number are of one shape in most layers.
+void StoredCache::keep(std::int64_t length, std::span<const std::int16_t> path) {
+  TF_CHECK(length >= committed() && (path.empty() || length + path.back() < length_),
+           "{} tokens kept from {} on of [{}, {})", path.size(), length, committed(), length_);
+  for (std::size_t home = 0, found = 1; found > 0; ++home) {
+    found = 0;
+    for (const std::vector<KvView>& of_layer : homes_) {
+      if (home >= of_layer.size()) continue;
+      kept_.push_back(of_layer[home]);
+      ++found;
+    }
+  }
+  keep_rows(rows() - (length_ - length), path);
+  // What the full cache has verified of the path it has kept itself.
+  const bool dense_rows = dense_ && !path.empty() && dense_->has_fed(length, std::ssize(path));
+  for (int l = 0; dense_rows && l < dense_layers(); ++l) {
+    for (int i = 0; i < dense_->ranges(l); ++i) kept_.push_back(dense_->range(l, i));
+  }
+  keep_rows(length, path);
+  truncate(length + std::ssize(path));
+}
+
+void StoredCache::keep_rows(std::int64_t first, std::span<const std::int16_t> path) {
+  const auto alike = [](const KvView& a, const KvView& b) {
+    return a.first_head == b.first_head && a.kv_heads == b.kv_heads && a.on_host == b.on_host;
+  };
+  for (std::span<const KvView> rest = kept_; !rest.empty();) {
+    const auto end =
+        std::ranges::find_if(rest, [&](const KvView& kv) { return !alike(kv, rest.front()); });
+    const auto n = static_cast<std::size_t>(end - rest.begin());
+    b_.keep_rows(rest.first(n), first, path);
+    rest = rest.subspan(n);
+  }
+  kept_.clear();
 }
 
 void StoredCache::check_commit(std::int64_t length, std::int64_t last) const {

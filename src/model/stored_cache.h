@@ -26,6 +26,7 @@ class StoredCache : public KvCache {
   void end() override;
   void cancel() override;
   void truncate(std::int64_t length) override;
+  void keep(std::int64_t length, std::span<const std::int16_t> path) override;
   std::uint64_t id() const final { return lease_->id(); }
   // Returns what the token at `position`, committed() or later, sees in a pass over this cache. It
   // is for analysis, and may copy from the device.
@@ -64,8 +65,12 @@ class StoredCache : public KvCache {
 
  private:
   bool is_dense(int l) const { return l < dense_layers(); }
+  // As keep(), of rows from `first` on of the views in kept_.
+  void keep_rows(std::int64_t first, std::span<const std::int16_t> path);
 
-  std::vector<std::vector<KvView>> homes_;  // of each layer
+  static constexpr std::size_t kMaxHomes = 3;  // of a layer: the host's, near ones, far ones
+  std::vector<std::vector<KvView>> homes_;     // of each layer
+  std::vector<KvView> kept_;                   // of the keep() in progress
   std::int64_t max_append_;
   std::int64_t appending_ = 0;  // rows of the pass in progress
   std::array<Placement, kMaxPlacements> placements_;

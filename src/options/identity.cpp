@@ -106,6 +106,8 @@ std::string case_key_of(const CaseResult& c, const ResultContext& context,
   for (const auto& [name, value] : c.params) {
     const Option* o = find_option(kRun, name);
     if (o == nullptr || !decides(o->role, spec) || left_out.contains(name)) continue;
+    // Cases that are older than trees have none either.
+    if ((name == "tree" || name == "inner_tree") && !is_given(c.params, name)) continue;
     if (c.tuning && c.tuning->chosen.budget && name == "budget") {
       key.add(name, *c.tuning->chosen.budget);
     } else if (c.gammas && name == "gamma") {

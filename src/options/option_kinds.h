@@ -154,6 +154,24 @@ OptionValue flag(Ref ref) {
           [=](const RunConfig& c) -> ParamValue { return ref(c); }};
 }
 
+// The shape of what a level proposes: a file of it, its list of parents, or chain.
+template <class Ref>
+OptionValue draft_tree(Ref ref) {
+  return {fmt::format("a file of a draft tree, its list of parents as [-1, -1, 0], or chain"),
+          [=](RunConfig& c, std::string_view given) {
+            ref(c).reset();
+            if (given.empty() || given == "chain") return !given.empty();
+            const std::string list = fmt::format(R"({{"parents": {}}})", given);
+            ref(c) = given.front() == '[' ? parse_draft_tree(list, "the list of parents")
+                                          : read_draft_tree(given);
+            return true;
+          },
+          [=](const RunConfig& c) -> ParamValue {
+            if (!ref(c)) return std::monostate{};
+            return fmt::format("[{}]", fmt::join(ref(c)->parents(), ", "));
+          }};
+}
+
 // Kinds that one option has.
 OptionValue methods();
 OptionValue rebuild_policy();

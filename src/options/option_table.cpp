@@ -157,6 +157,18 @@ std::vector<Option> method_and_shape() {
         "auto: as for --gamma",
         kShaped, Role::kDecidesInner,
         integer_or_auto(1, kMaxGamma, member(&S::inner_gamma), at(&C::auto_inner_gamma))),
+      o("tree", {}, "SHAPE", "",
+        fmt::format(
+            "shape of the draft that the target with its full cache verifies, in place of --gamma. "
+            "A "
+            "file of a draft tree of up to {} tokens, or its list of parents, of which -1 is the "
+            "last token before it. chain: one token after the other",
+            kMaxProposals),
+        kShaped, Role::kDecidesProposed, draft_tree(member(&S::tree)), "chain"),
+      o("inner-tree", {}, "SHAPE", "",
+        "the same of the draft that the target with a small cache verifies, in place of "
+        "--inner-gamma",
+        kShaped, Role::kDecidesInner, draft_tree(member(&S::inner_tree)), "chain"),
       o("budget", {}, "N|auto", "tokens",
         fmt::format(
             "tokens in the retrieval cache (and in the target's streaming cache): a multiple of "

@@ -111,6 +111,34 @@ void settle_tuning(RunConfig& c) {
   s.budget = budgets.back();
 }
 
+// A tree takes the place of a gamma, which says how many levels it has.
+void settle_tree(RunConfig& c, const GivenOptions& given, const char* option, const char* gamma,
+                 std::optional<DraftTree>& tree, int& levels) {
+  if (!tree) return;
+  const std::string name = fmt::format("--{}", option);
+  expect_one(fmt::format("{} and --{}", name, gamma), given.contains(gamma));
+  if (tree->nodes() > kMaxProposals) {
+    throw_usage("{}: expected at most {} tokens, found {}", name, kMaxProposals, tree->nodes());
+  }
+  if (c.tuned()) {
+    throw_usage("{}: expected --gamma, --inner-gamma and --budget that are not auto beside it",
+                name);
+  }
+  if (c.speculation.rebuild.kind == RebuildPolicy::Kind::kToken) {
+    throw_usage("{}: expected --rebuild never, every or adaptive beside it, found token", name);
+  }
+  levels = tree->depth();
+  if (tree->is_chain()) tree.reset();
+}
+
+void settle_trees(RunConfig& c, const GivenOptions& given) {
+  SpeculationOptions& s = c.speculation;
+  if (s.tree) expect_method(c, "--tree", "that speculates", &MethodSpec::speculates);
+  if (s.inner_tree) expect_method(c, "--inner-tree", "with an inner level", has_inner_level);
+  settle_tree(c, given, "tree", "gamma", s.tree, s.gamma);
+  settle_tree(c, given, "inner-tree", "inner-gamma", s.inner_tree, s.inner_gamma);
+}
+
 void check_target_cache(const RunConfig& c) {
   const SpeculationOptions& s = c.speculation;
   if (s.dense_layers > 0) {
@@ -318,6 +346,7 @@ RunConfig make_config(Command command, const GivenOptions& given) {
     settle_batch(c, given);
     settle_methods(c, given);
     settle_tuning(c);
+    settle_trees(c, given);
     check_speculation(c);
     check_record(c);
     check_merge(c);

@@ -140,6 +140,19 @@ std::vector<double> ranked_probs(const TensorView& logits, std::int64_t row,
   return p;
 }
 
+void make_probs(const TensorView& logits, const SamplingParams& params, const TensorView& probs) {
+  const std::int64_t vocab = logits.shape[1];
+  for (std::int64_t t = 0; t < logits.shape[0]; ++t) {
+    bool finite = true;
+    for (std::int64_t i = 0; i < vocab; ++i) finite = finite && std::isfinite(at(logits, t, i));
+    for (std::int64_t i = 0; i < vocab; ++i) set(probs, t, i, finite ? 0 : NAN);
+    if (!finite) continue;
+    const std::vector<std::int64_t> ids = ranking(logits, t);
+    const std::vector<double> p = ranked_probs(logits, t, ids, params);
+    for (std::size_t i = 0; i < p.size(); ++i) set(probs, t, ids[i], p[i]);
+  }
+}
+
 }  // namespace
 
 ReferenceBackend::ReferenceBackend(int kv_granule)
@@ -354,18 +367,9 @@ void ReferenceBackend::do_copy_rows(const KvView& src, std::int64_t src_row, con
   }
 }
 
-void ReferenceBackend::do_to_probs(TensorView logits, const SamplingParams& params,
-                                   TensorView probs) {
-  const std::int64_t vocab = logits.shape[1];
-  for (std::int64_t t = 0; t < logits.shape[0]; ++t) {
-    bool finite = true;
-    for (std::int64_t i = 0; i < vocab; ++i) finite = finite && std::isfinite(at(logits, t, i));
-    for (std::int64_t i = 0; i < vocab; ++i) set(probs, t, i, finite ? 0 : NAN);
-    if (!finite) continue;
-    const std::vector<std::int64_t> ids = ranking(logits, t);
-    const std::vector<double> p = ranked_probs(logits, t, ids, params);
-    for (std::size_t i = 0; i < p.size(); ++i) set(probs, t, ids[i], p[i]);
-  }
+void ReferenceBackend::do_to_probs(std::span<const ProbsRequest> requests,
+                                   const SamplingParams& params) {
+  for (const auto& [logits, probs] : requests) make_probs(logits, params, probs);
 }
 
 std::unique_ptr<Backend> make_reference_backend(int kv_granule) {

@@ -39,7 +39,7 @@ class ReferenceBackend : public HostBackend {
               int chunk, RowPath path) override;
   void do_swiglu(TensorView gate_up, TensorView out) override;
   void do_add_parts(TensorView parts, TensorView x) override;
-  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override;
+  void do_to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params) override;
 
   void do_score_chunks(TensorView q, const KvView& kv, int chunk, std::int64_t n_chunks,
                        TensorView scores) override;

@@ -75,6 +75,20 @@ double ChildRates::at(int depth, int rank) const {
   return rank < std::ssize(rates) ? rates[static_cast<std::size_t>(rank)] : 0;
 }
 
+AcceptanceVector AcceptanceVector::of(const DraftTree& shape) {
+  AcceptanceVector v;
+  for (int d = 0; d < shape.depth(); ++d) {
+    const NodeRange level = shape.level(d);
+    int most = 0;
+    for (int node = level.first; node < level.first + level.count; ++node) {
+      most = std::max(most, shape.rank(node) + 1);
+    }
+    v.tested.emplace_back(static_cast<std::size_t>(most));
+  }
+  v.accepted = v.tested;
+  return v;
+}
+
 void AcceptanceVector::add(int depth, int children, std::optional<int> accepted_rank) {
   TF_CHECK(depth >= 0 && accepted_rank.value_or(0) >= 0 && accepted_rank.value_or(0) < children);
   const auto d = static_cast<std::size_t>(depth), ranks = static_cast<std::size_t>(children);
@@ -115,14 +129,25 @@ ChildRates AcceptanceVector::rates_by_depth() const {
   return rates;
 }
 
+namespace {
+
+// As it stands in a file of its own.
+struct VectorFile : AcceptanceVector {};
+void fields(auto& v, VectorFile& f) {
+  v.constant("schema", kAcceptanceVectorSchema, "format of this file");
+  fields(v, static_cast<AcceptanceVector&>(f));
+}
+
+}  // namespace
+
 std::string acceptance_vector_json(const AcceptanceVector& vector) {
-  return to_json_text(vector) + '\n';
+  return to_json_text(VectorFile{vector}) + '\n';
 }
 
 AcceptanceVector parse_acceptance_vector(std::string_view text, const std::string& source) {
-  auto vector = read_json_text<AcceptanceVector>(text, source, kLimits, kInvalid);
-  check(vector, source);
-  return vector;
+  const auto file = read_json_text<VectorFile>(text, source, kLimits, kInvalid);
+  check(file, source);
+  return file;
 }
 
 AcceptanceVector read_acceptance_vector(const std::filesystem::path& path) {
@@ -130,7 +155,7 @@ AcceptanceVector read_acceptance_vector(const std::filesystem::path& path) {
 }
 
 std::string acceptance_vector_schema() {
-  return json_schema_text<AcceptanceVector>(
+  return json_schema_text<VectorFile>(
       kAcceptanceVectorSchema, "Acceptances by rank of a child (--record acceptance-vector)");
 }
 

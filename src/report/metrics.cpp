@@ -20,18 +20,18 @@ void add(std::vector<std::int64_t>& into, const std::vector<std::int64_t>& from)
 
 }  // namespace
 
-void LevelCounters::add_round(std::int64_t asked, std::int64_t proposed, std::int64_t kept) {
-  const auto n = static_cast<std::size_t>(proposed), k = static_cast<std::size_t>(kept);
+void LevelCounters::add_round(const Round& r) {
+  const auto n = static_cast<std::size_t>(r.levels), k = static_cast<std::size_t>(r.kept);
   if (tested_at.size() < n) tested_at.resize(n);
   if (accepted_at.size() < n) accepted_at.resize(n);
   if (histogram.size() < n + 1) histogram.resize(n + 1);
   ++rounds;
-  requested += asked;
-  drafted += proposed;
-  accepted += kept;
-  rejected += kept < proposed ? 1 : 0;
-  emitted += kept + 1;
-  for (std::size_t i = 0; i < n && i <= k; ++i) ++tested_at[i];
+  requested += r.asked;
+  drafted += r.proposed;
+  accepted += r.kept;
+  rejected += r.rejects ? 1 : 0;
+  emitted += r.kept + 1;
+  for (std::size_t i = 0; i < k + (r.rejects ? 1 : 0); ++i) ++tested_at[i];
   for (std::size_t i = 0; i < k; ++i) ++accepted_at[i];
   ++histogram[k];
 }
@@ -47,6 +47,9 @@ void LevelCounters::merge(const LevelCounters& other) {
   add(tested_at, other.tested_at);
   add(accepted_at, other.accepted_at);
   add(histogram, other.histogram);
+  if (!other.acceptance_vector) return;
+  if (!acceptance_vector) acceptance_vector.emplace();
+  acceptance_vector->merge(*other.acceptance_vector);
 }
 
 namespace {

@@ -126,10 +126,14 @@ struct Ragged {
   std::int64_t rows;
   std::array<std::int64_t, ThreeCaches::kCount> counts;
   std::array<int, ThreeCaches::kCount> order;
+  // Nothing is padding, so that there is mass.
+  bool is_even() const {
+    return std::ranges::all_of(counts, [&](std::int64_t n) { return n == rows; });
+  }
 };
 
 struct Appended {
-  Floats q, out;
+  Floats q, out, mass;
   std::vector<std::int32_t> words;  // of the caches
 };
 
@@ -170,7 +174,17 @@ Appended run_sequences(Backend& b, const Sizes& s, DType dtype, bool rotate, con
     const Tensor out = make_tensor(b, b.activation_dtype(), {n * rows, s.hidden()});
     b.rope_append(in.view(), at.view(), rope.view(), q.view(), views);
     if (first) return;
-    b.attention(q.view(), views, rope.view(), out.view(), {}, 0);
+    std::vector<TensorView> mass;
+    const std::int64_t chunks = views.front().capacity / s.chunk;
+    const Tensor masses = make_tensor(b, DType::kF32, {n * s.kv_heads, chunks});
+    for (std::int64_t i = 0; i < n && c.is_even(); ++i) {
+      mass.push_back(masses.view().rows(i * s.kv_heads, s.kv_heads));
+    }
+    b.attention(q.view(), views, rope.view(), out.view(), mass, s.chunk);
+    for (const TensorView& m : mass) {
+      const Floats part = floats_of(b, m);
+      all.mass.insert(all.mass.end(), part.begin(), part.end());
+    }
     for (std::size_t i = 0; i < which.size(); ++i) {
       if (counts[i] == 0) continue;
       const std::int64_t begin = (static_cast<std::int64_t>(i) + 1) * rows - counts[i];
@@ -201,17 +215,19 @@ void check_sequences(Backend& tested, const Emit& emit) {
                              .heads = ThreeCaches::kCount * s.heads,
                              .kv_heads = ThreeCaches::kCount * s.kv_heads,
                              .head_dim = s.head_dim,
-                             .exact_rows = kMostExactRows});
+                             .exact_rows = kMostExactRows,
+                             .chunk_size = s.chunk});
   for (const DType dtype : formats_of(tested)) {
     for (const bool rotate : {false, true}) {
       Worst worst(
           fmt::format("attention, {} rows{}", to_string(dtype), rotate ? ", rotate on read" : ""));
-      for (const Ragged& c : {Ragged{1, {1, 1, 1}, {0, 1, 2}}, Ragged{7, {3, 7, 0}, {1, 0, 2}},
-                              Ragged{33, {33, 0, 20}, {2, 1, 0}}}) {
+      for (const Ragged& c :
+           {Ragged{1, {1, 1, 1}, {0, 1, 2}}, Ragged{7, {7, 7, 7}, {0, 2, 1}},
+            Ragged{7, {3, 7, 0}, {1, 0, 2}}, Ragged{33, {33, 0, 20}, {2, 1, 0}}}) {
         const Appended want = run_sequences(tested, s, dtype, rotate, c, false);
         const Appended found = run_sequences(tested, s, dtype, rotate, c, true);
         worst.see_equal(same_bits(want.q, found.q) && same_bits(want.out, found.out) &&
-                        want.words == found.words);
+                        same_bits(want.mass, found.mass) && want.words == found.words);
       }
       emit(worst.check("several sequences at once"));
     }

@@ -1,3 +1,4 @@
+// Tests: tests/selftest/selftest_test.cpp, tests/backend/conformance_test.cpp
 // From logits to probs, and from probs to tokens.
 #include <algorithm>
 #include <limits>
@@ -118,6 +119,40 @@ void check_edges(Backend& tested, const Emit& emit) {
   emit(bad_rows.check());
   ends.see_equal(probs_of(tested, {3e38F, -3e38F, 0, 2.9e38F}, 1, {0.01F, 0.9F, 0}), {1, 0, 0, 0});
   emit(ends.check());
+}
+
+// Requests of one call, whose rows lie anywhere, give the bits that each gets alone.
+void check_several(Backend& tested, const Emit& emit) {
+  Worst worst("to_probs, several at once");
+  struct Rows {
+    std::int64_t from, to, count;
+  };
+  const auto check = [&](std::int64_t vocab, std::int64_t rows, std::span<const Rows> pieces) {
+    const Floats values = normal_values(rows * vocab, static_cast<std::uint64_t>(vocab), 3);
+    const Strided logits(tested, DType::kF32, rows, vocab, values, 1000);
+    const auto run = [&](bool at_once) {
+      const Strided out(tested, DType::kF32, rows, vocab, 7.0F);
+      std::vector<ProbsRequest> requests;
+      for (const Rows& p : pieces) {
+        requests.push_back({logits.view().rows(p.from, p.count), out.view().rows(p.to, p.count)});
+      }
+      const std::size_t each = at_once ? requests.size() : 1;
+      for (std::size_t i = 0; i < requests.size(); i += each) {
+        tested.to_probs(std::span(requests).subspan(i, each), {0.8F, 0.9F, 0});
+      }
+      worst.see_intact(out);
+      return out.values();
+    };
+    worst.see_equal(run(true), run(false));
+  };
+  const Rows few[] = {{0, 8, 1}, {3, 2, 3}, {8, 0, 1}};
+  for (const std::int64_t vocab : {100, 4097}) check(vocab, 9, few);
+  // More than a launch takes, as the rows of several draft trees may be.
+  constexpr std::int64_t kMany = 2 * kMaxTreeRows + 3;
+  std::vector<Rows> many;
+  for (std::int64_t i = 0; i < kMany; ++i) many.push_back({i, kMany - 1 - i, 1});
+  check(33, kMany, many);
+  emit(worst.check());
 }
 
 // Rows of probs, every third id impossible.
@@ -347,6 +382,7 @@ void check_trees(Backend& tested, std::int64_t vocab, Worst& sample, Worst& veri
 void check_sampling_ops(Backend& tested, Backend& oracle, const Conformance& c, const Emit& emit) {
   check_grid(tested, oracle, c, emit);
   check_edges(tested, emit);
+  check_several(tested, emit);
   Worst sample("sample"), verify("verify");
   for (const std::int64_t vocab : {3, 256, 1001}) check_tokens(tested, vocab, sample, verify);
   emit(sample.check());

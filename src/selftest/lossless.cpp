@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "decode/fed_tokens.h"
 #include "reference/reference_backend.h"
 #include "selftest/explorer.h"
 #include "selftest/lossless_trees.h"
@@ -30,33 +31,38 @@ class ToyScorer final : public Scorer {
         toy_probs(level, before, last, next_probs(before, last));
   }
   int lanes() const override { return 1; }
-  std::int64_t length(int /*lane*/) const override { return std::ssize(fed_); }
+  std::int64_t length(int /*lane*/) const override { return fed_.length(); }
   std::int64_t vocab() const override { return vocab_; }
   void feed(std::span<const LaneFeed> feeds) override {
     const LaneFeed& f = feeds.front();
-    const std::int64_t n = std::ssize(f.tokens);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const Token t = f.tokens[static_cast<std::size_t>(i)];
-      const Token before = fed_.empty() ? 0 : fed_.back();
-      fed_.push_back(t);
-      const std::int64_t row = i - (n - f.probs.shape[0]);
-      if (row < 0) continue;
-      backend_.upload(f.probs.rows(row, 1),
-                      make_view(next_probs(before, t).data(), DType::kF32, {1, vocab_}));
+    fed_.append(f);
+    for (std::int64_t i = 0; i < f.wanted(); ++i) {
+      const std::int64_t row = f.rows.empty() ? i : f.rows[static_cast<std::size_t>(i)];
+      const std::span<const Token> read = fed_.up_to(fed_.length() - f.wanted() + i);
+      const Token before = read.size() > 1 ? read[read.size() - 2] : 0;
+      const TensorView probs =
+          make_view(next_probs(before, read.back()).data(), DType::kF32, {1, vocab_});
+      backend_.upload(f.probs.rows(row, 1), probs);
+      if (f.logits.data != nullptr) backend_.upload(f.logits.rows(row, 1), probs);
     }
   }
-  void record_passes(std::int64_t /*tokens*/, std::int64_t /*probs*/) override {}
+  void record_passes(std::int64_t /*tokens*/, std::int64_t /*probs*/,
+                     std::int64_t /*tree_tokens*/) override {}
   void truncate(int /*lane*/, std::int64_t length) override {
-    TF_CHECK(length >= committed_ && length <= std::ssize(fed_));
-    fed_.resize(static_cast<std::size_t>(length));
+    TF_CHECK(length >= committed_);
+    fed_.truncate(length);
+  }
+  void keep(int /*lane*/, std::int64_t length, std::span<const std::int16_t> path) override {
+    TF_CHECK(length >= committed_);
+    fed_.keep(length, path);
   }
   void commit(int /*lane*/, std::int64_t length) override {
-    TF_CHECK(length >= committed_ && length <= std::ssize(fed_));
+    TF_CHECK(length >= committed_ && length <= fed_.length());
     committed_ = length;
   }
   // Back to the one token every generation starts behind.
   void rewind() {
-    fed_.assign(1, kToyPrompt[0]);
+    fed_.assign(std::span(kToyPrompt).first(1));
     committed_ = 1;
   }
 
@@ -68,7 +74,7 @@ class ToyScorer final : public Scorer {
   Backend& backend_;
   std::int64_t vocab_;
   std::vector<float> probs_;  // [before, last, vocab]
-  std::vector<Token> fed_;
+  FedTokens fed_;
   std::int64_t committed_ = 0;
 };
 
@@ -101,7 +107,7 @@ VerifyResult wrong_verify(Mutant mutant, Rng& rng, const VerifyRequest& r) {
   const auto categorical = [&](auto&& weight) {
     return rng.categorical(p.vocab, weight, Purpose::kCorrect, r.position + v.accepted, 0);
   };
-  for (; v.accepted < n; ++v.accepted) {
+  for (; v.accepted < n; v.last = v.accepted++) {
     const float *pi = p.row(v.accepted), *qi = q.row(v.accepted);
     const Token t = r.tokens[static_cast<std::size_t>(v.accepted)];
     const double up = mutant == Mutant::kSwappedRatio ? qi[t] : pi[t];
@@ -168,19 +174,28 @@ class MutantBackend final : public ReferenceBackend {
   Mutant mutant_;
 };
 
-// A composition over toy probs: `steps` from the outermost level inwards; empty is autoregressive.
+// Chains of so many tokens.
+std::vector<DraftTree> chains(const std::vector<int>& gammas) {
+  std::vector<DraftTree> drafts;
+  for (const int gamma : gammas) drafts.push_back(DraftTree::chain(gamma));
+  return drafts;
+}
+
+DraftTree tree(std::vector<std::int16_t> parents) { return DraftTree(std::move(parents)); }
+
+// A composition over toy probs: `drafts` from the outermost level inwards; empty is autoregressive.
 class ToyLoop {
  public:
-  ToyLoop(Backend& backend, std::int64_t vocab, std::vector<int> steps, Mutant mutant)
+  ToyLoop(Backend& backend, std::int64_t vocab, const std::vector<DraftTree>& drafts, Mutant mutant)
       : backend_(backend), vocab_(vocab), timer_(backend) {
-    const int levels = static_cast<int>(steps.size());
-    const int innermost = levels == 0 ? 1 : steps.back();
+    const int levels = static_cast<int>(drafts.size());
+    const DraftTree innermost = levels == 0 ? DraftTree::chain(1) : drafts.back();
     root_ = std::make_unique<ModelProposer>(backend, scorer(levels), innermost,
                                             Acceptance::kSpeculative, timer_);
     for (int l = levels - 1; l >= 0; --l) {
       SpeculativeProposer::Options o;
-      o.step = steps[static_cast<std::size_t>(l)];
-      o.max_request = l == 0 ? 1 : steps[static_cast<std::size_t>(l - 1)];
+      o.draft = drafts[static_cast<std::size_t>(l)];
+      if (l > 0) o.asked = drafts[static_cast<std::size_t>(l - 1)];
       if (mutant == Mutant::kInnerFromTarget && l > 0) o.rule.correction = Correction::kTarget;
       root_ =
           std::make_unique<SpeculativeProposer>(backend, std::move(root_), scorer(l), o, timer_);
@@ -217,27 +232,28 @@ std::vector<double> target_joint_probs(int count, std::int64_t vocab) {
 
 struct Case {
   std::string name;
-  std::vector<int> steps;
+  std::vector<DraftTree> drafts;
   Mutant mutant = Mutant::kNone;
+  int tokens = 3;  // that are enumerated
 };
 
-std::vector<Case> cases(std::vector<Case> exact, const std::vector<int>& mutant_steps) {
-  for (const auto& [mutant, name] : kMutants) exact.push_back({name, mutant_steps, mutant});
+std::vector<Case> cases(std::vector<Case> exact, const std::vector<int>& mutant_gammas) {
+  for (const auto& [mutant, name] : kMutants)
+    exact.push_back({name, chains(mutant_gammas), mutant});
   return exact;
 }
 
 EnumerationResult enumerate(const Case& c) {
-  constexpr int kTokens = 3;
   constexpr std::int64_t kVocab = 3;
   Explorer explorer;
   ExploringBackend exploring(explorer, c.mutant);
-  ToyLoop loop(exploring, kVocab, c.steps, c.mutant);
-  const std::vector<double> expected = target_joint_probs(kTokens, kVocab);
+  ToyLoop loop(exploring, kVocab, c.drafts, c.mutant);
+  const std::vector<double> expected = target_joint_probs(c.tokens, kVocab);
   std::vector<double> found(expected.size());
   EnumerationResult r{c.name, c.mutant != Mutant::kNone, 0, 0};
   do {
     explorer.restart();
-    const std::size_t code = loop.run(kTokens, 0);
+    const std::size_t code = loop.run(c.tokens, 0);
     found[code] += explorer.probability();
     ++r.paths;
   } while (explorer.advance());
@@ -260,12 +276,16 @@ bool ChiSquareResult::too_few_runs() const {
 
 std::vector<EnumerationResult> enumerate_joint_probs() {
   std::vector<EnumerationResult> results;
-  for (const Case& c : cases({{"autoregressive", {}},
-                              {"one level, gamma 2", {2}},
-                              {"two levels, gamma 2, inner 1", {2, 1}},
-                              {"two levels, gamma 1, inner 2", {1, 2}},
-                              {"three levels, gammas 1", {1, 1, 1}}},
-                             {2, 1}))
+  for (const Case& c : cases(
+           {{"autoregressive", {}},
+            {"one level, gamma 2", chains({2})},
+            {"two levels, gamma 2, inner 1", chains({2, 1})},
+            {"two levels, gamma 1, inner 2", chains({1, 2})},
+            {"three levels, gammas 1", chains({1, 1, 1})},
+            {"one level, a tree", {tree({-1, -1, 0, 1})}},
+            {"two levels, a tree over a chain", {tree({-1, -1, 1}), tree({-1})}, Mutant::kNone, 2},
+            {"two levels, trees", {tree({-1, -1}), tree({-1, -1})}}},
+           {2, 1}))
     results.push_back(enumerate(c));
   for (EnumerationResult& r : enumerate_trees()) results.push_back(std::move(r));
   return results;
@@ -307,14 +327,19 @@ std::vector<ChiSquareResult> chi_square_joint_probs(Backend& backend, std::int64
   constexpr std::int64_t kVocab = 5;
   const std::vector<double> expected = target_joint_probs(kTokens, kVocab);
   std::vector<ChiSquareResult> results;
-  for (const Case& c : cases({{"autoregressive", {}},
-                              {"one level, gamma 4", {4}},
-                              {"two levels, gamma 6, inner 1", {6, 1}},
-                              {"two levels, gamma 5, inner 3", {5, 3}},
-                              {"three levels, gammas 3 2 1", {3, 2, 1}}},
-                             {6, 1})) {
+  for (const Case& c :
+       cases({{"autoregressive", {}},
+              {"one level, gamma 4", chains({4})},
+              {"two levels, gamma 6, inner 1", chains({6, 1})},
+              {"two levels, gamma 5, inner 3", chains({5, 3})},
+              {"three levels, gammas 3 2 1", chains({3, 2, 1})},
+              {"one level, a tree", {tree({-1, -1, -1, 0, 0, 1, 3, 5})}},
+              {"two levels, trees", {tree({-1, -1, 0, 1, 1, 3, 3}), tree({-1, -1, 0, 0, 1})}},
+              {"three levels, a tree over a chain over a tree",
+               {tree({-1, -1, 0, 0}), tree({-1, 0}), tree({-1, -1, 1})}}},
+             {6, 1})) {
     MutantBackend wrong(c.mutant);
-    ToyLoop loop(verifies_wrongly(c.mutant) ? wrong : backend, kVocab, c.steps, c.mutant);
+    ToyLoop loop(verifies_wrongly(c.mutant) ? wrong : backend, kVocab, c.drafts, c.mutant);
     std::vector<std::int64_t> counts(expected.size());
     for (std::int64_t r = 0; r < runs; ++r)
       ++counts[loop.run(kTokens, seed + static_cast<std::uint64_t>(r))];

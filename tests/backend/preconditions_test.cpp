@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "backend/backends.h"
 
@@ -435,6 +436,54 @@ TEST_P(Preconditions, Attention) {
   });
 }
 
+TEST_P(Preconditions, Trees) {
+  op_ = "attention";
+  constexpr std::int32_t kTreeRows = 4;
+  const TensorView q = tensor(act_, {2 * kRows, kHeads, kDim}),
+                   out = tensor(act_, {2 * kRows, kHeads * kDim}),
+                   mass = tensor(DType::kF32, {kKvHeads, kCapacity / kChunk}),
+                   parents = ints({-1, 0, 0, 2, -1, -1, 1, 2});
+  std::array trees{cache(), cache()};
+  for (std::size_t i = 0; i < trees.size(); ++i) {
+    trees[i].parents = static_cast<const std::int32_t*>(parents.data) + i * kTreeRows;
+    trees[i].tree_rows = kTreeRows;
+  }
+  const auto attend = [&](std::span<const KvView> sequences) {
+    b_->attention(q, sequences, {}, out, {}, 0);
+  };
+  const auto both = [&](const auto& spoil) {
+    std::array spoilt = trees;
+    for (KvView& kv : spoilt) spoil(kv);
+    return spoilt;
+  };
+  attend(trees);
+  attend(both([](KvView& kv) { kv.tree_rows = 1; }));
+  for (const std::int32_t bad : {-1, 0, kMaxTreeRows + 1}) {
+    refused(fmt::format("{} rows", bad),
+            [&] { attend(both([&](KvView& kv) { kv.tree_rows = bad; })); });
+  }
+  const auto one_refused = [&](const char* how, const auto& spoil) {
+    std::array spoilt = trees;
+    spoil(spoilt.back());
+    refused(how, [&] { attend(spoilt); });
+  };
+  one_refused("a tree of one alone", [](KvView& kv) { kv.parents = nullptr; });
+  one_refused("trees of different many rows", [](KvView& kv) { --kv.tree_rows; });
+  refused("mass", [&] { b_->attention(q, trees, {}, out, std::array{mass, mass}, kChunk); });
+  refused("many rows for throughput", [&] {
+    constexpr std::int64_t kMany = 2 * (kMaxBatchInvariantRows + 1);
+    b_->attention(tensor(act_, {kMany, kHeads, kDim}), trees, {},
+                  tensor(act_, {kMany, kHeads * kDim}), {}, 0, RowPath::kThroughput);
+  });
+  if (!on_host()) return;
+  constexpr std::int32_t kFew = kTreeRows - 1;
+  one_refused("more rows than there are", [&](KvView& kv) { kv.length = &kFew; });
+  for (const std::array<std::int32_t, kTreeRows>& bad :
+       {std::array{-1, 1, 0, 0}, {-1, 0, -2, 0}, {0, 0, 0, 0}}) {
+    one_refused("such parents", [&](KvView& kv) { kv.parents = bad.data(); });
+  }
+}
+
 TEST_P(Preconditions, Swiglu) {
   op_ = "swiglu";
   const TensorView in = tensor(act_, {kRows, 2 * kWidth}), out = tensor(act_, {kRows, kWidth});
@@ -475,6 +524,21 @@ TEST_P(Preconditions, ToProbs) {
   refused("temperature NaN", [&] { b_->to_probs(logits, {std::nanf(""), 1.0F, 0}, probs); });
   refused("top_p 0", [&] { b_->to_probs(logits, {1.0F, 0.0F, 0}, probs); });
   refused("top_k -1", [&] { b_->to_probs(logits, {1.0F, 1.0F, -1}, probs); });
+  const auto several = [&](const TensorView& l, const TensorView& p, std::size_t count = 2) {
+    std::vector<ProbsRequest> requests(count, {l, p});
+    if (count > 0) requests.front() = {logits, probs};
+    b_->to_probs(requests, {});
+  };
+  const TensorView more = tensor(DType::kF32, {kRows + 2, kVocab}),
+                   other = tensor(DType::kF32, {kRows + 2, kVocab});
+  several(more, other);
+  tensor_refused("logits of the second", more, [&](auto& v) { several(v, other); });
+  tensor_refused("probs of the second", more, [&](auto& v) { several(more, v); });
+  refused("probs over logits of the second", [&] { several(more, more); });
+  refused("another vocabulary",
+          [&] { several(more.slice(1, 0, kVocab - 1), other.slice(1, 0, kVocab - 1)); });
+  refused("no request", [&] { several(more, other, 0); });
+  refused("too many requests", [&] { several(more, other, kMaxProbsRequests + 1); });
 }
 
 TEST_P(Preconditions, SampleAndVerify) {
@@ -661,6 +725,35 @@ TEST_P(Preconditions, CopyRows) {
   KvView other = to;
   other.format.type = DType::kBF16;
   refused("rows of another type", [&] { b_->copy_rows(kv, 0, other, 0, 4); });
+}
+
+TEST_P(Preconditions, KeepRows) {
+  op_ = "keep_rows";
+  const KvView kv = cache(), other = cache();
+  constexpr std::array<std::int16_t, 3> kFrom{0, 2, 7};
+  b_->keep_rows(std::array{kv, other}, kCapacity - 8, kFrom);
+  b_->keep_rows({}, 0, kFrom);
+  b_->keep_rows(std::array{kv}, 0, {});
+  cache_refused("a cache", kv, [&](auto& v) { b_->keep_rows(std::array{other, v}, 0, kFrom); });
+  refused("rows below", [&] { b_->keep_rows(std::array{kv}, -1, kFrom); });
+  refused("rows beyond", [&] { b_->keep_rows(std::array{kv, other}, kCapacity - 7, kFrom); });
+  for (const std::array<std::int16_t, 3>& bad :
+       {std::array<std::int16_t, 3>{0, 2, 2}, {1, 0, 2}, {-1, 0, 1}}) {
+    refused("rows that do not rise", [&] { b_->keep_rows(std::array{kv}, 0, bad); });
+  }
+  refused("more than a tree has", [&] {
+    std::array<std::int16_t, kMaxTreeRows + 1> many{};
+    std::iota(many.begin(), many.end(), std::int16_t{0});
+    b_->keep_rows(std::array{kv}, 0, many);
+  });
+  KvView far = other;
+  far.on_host = true;
+  refused("some on the host", [&] { b_->keep_rows(std::array{kv, far}, 0, kFrom); });
+  KvView smaller = other;
+  smaller.capacity = kCapacity / 2;
+  refused("rows beyond the second", [&] {
+    b_->keep_rows(std::array{kv, smaller}, kCapacity / 2 - 7, kFrom);
+  });
 }
 
 TEST_P(Preconditions, Events) {

@@ -37,6 +37,9 @@ TEST_P(AllocationTest, NothingAllocatesAfterWarmUp) {
     backend->linear(x.view().rows(0, n), head, logits.view(), false);
     backend->to_probs(logits.view(), {0.6F, 0.9F, 20}, p.view());
     backend->to_probs(logits.view(), SamplingParams{}, q.view());
+    const std::array made{ProbsRequest{logits.view().rows(0, 2), p.view().rows(3, 2)},
+                          ProbsRequest{logits.view().rows(4, 1), p.view().rows(2, 1)}};
+    backend->to_probs(made, SamplingParams{});
     backend->sample(p.view().rows(0, 1), {}, 5, Acceptance::kCoupled);
     backend->verify(p.view(), q.view().rows(0, rows - 1), {tokens.data(), 6}, {}, 5, VerifyRule{});
     const SampleRequest node{p.view().rows(0, 1), logits.view().rows(0, 1), {}, 5, 3};

@@ -24,6 +24,10 @@ struct Case {
   bool rotate = false;
 };
 
+std::span<std::byte> bytes_of(const Buffer& b) {
+  return {static_cast<std::byte*>(b.data()), static_cast<std::size_t>(b.bytes())};
+}
+
 // Output over the cache's first `length` rows for queries that end there; `mass`: of chunks.
 std::vector<std::uint16_t> attend(CudaAllocator& a, const std::vector<std::uint16_t>& q, DType type,
                                   const Case& c, const KvView& kv, const RopeView& rope,
@@ -36,13 +40,13 @@ std::vector<std::uint16_t> attend(CudaAllocator& a, const std::vector<std::uint1
     attention_prefill(queries, kv, rope, outputs, nullptr);
     return out.values();
   }
-  const Buffer workspace(a,
-                         attention_bytes(c.queries, c.heads, c.kv_heads, c.d, c.capacity, kSplit,
-                                         mass.data != nullptr),
-                         Place::kDevice, MemTag::kWorkspace);
+  const bool with_mass = mass.data != nullptr;
+  const Buffer workspace(
+      a, attention_bytes(c.queries, c.heads, c.kv_heads, c.d, c.capacity, kSplit, with_mass),
+      Place::kDevice, MemTag::kWorkspace);
   const OnDevice<unsigned> arrivals(a, std::vector<unsigned>(static_cast<std::size_t>(c.heads)));
-  attention(queries, kv, rope, outputs, mass, chunk, kSplit, workspace.data(), arrivals.data(),
-            nullptr);
+  attention(queries, kv, rope, outputs, std::span(&mass, with_mass ? 1 : 0), chunk, kSplit,
+            bytes_of(workspace), arrivals.data(), nullptr);
   EXPECT_EQ(arrivals.values(), std::vector<unsigned>(static_cast<std::size_t>(c.heads)));
   return out.values();
 }
@@ -178,6 +182,65 @@ TEST_P(AttentionTest, MassOfChunksMatchesTheOracle) {
     const std::vector<float> got = mass.values();
     for (std::size_t i = 0; i < got.size(); ++i) {
       ASSERT_NEAR(got[i], expected[i], double{expected[i]} * weight_error(type, c) + 1e-6) << i;
+    }
+  }
+}
+
+// Lanes get the mass that each gets alone, in one call and with whatever workspace beyond the
+// least.
+TEST_P(AttentionTest, LanesHaveTheirMass) {
+  constexpr int kLanes = 3, kHeads = 2, kChunk = 8;
+  const DType type = GetParam();
+  for (const std::int64_t queries : {1, 7, 20}) {
+    const Case all{2 * kLanes * kHeads, kLanes * kHeads, 64, queries, 200, 150};
+    Case one = all;
+    one.heads /= kLanes;
+    one.kv_heads /= kLanes;
+    const Setting s(a_, type, all, 500);
+    const OnDevice<std::int32_t> lengths(a_, {150, 64, 129});
+    KvView kv = s.device;
+    kv.kv_heads = kv.layer_heads = kHeads;
+    KvLanes lanes = kv;
+    lanes.step = kHeads * kv.head_stride;
+    lanes.count = kLanes;
+    lanes.kv.length = lengths.data();
+    const std::int64_t chunks = all.capacity / kChunk;
+    const std::size_t mass_of_one = count(kHeads, chunks), q_of_one = s.q.size() / kLanes;
+    std::vector<float> want_mass;
+    std::vector<std::uint16_t> want;
+    for (int l = 0; l < kLanes; ++l) {
+      KvView mine = s.device.heads(l * kHeads, kHeads);
+      mine.first_head = 0;
+      mine.layer_heads = kHeads;
+      mine.length = lengths.data() + l;
+      const OnDevice<float> mass(a_, std::vector<float>(mass_of_one));
+      const auto first = s.q.begin() + static_cast<std::ptrdiff_t>(q_of_one) * l;
+      const auto out = attend(a_, {first, first + static_cast<std::ptrdiff_t>(q_of_one)}, type, one,
+                              mine, s.rope.device(),
+                              make_view(mass.data(), DType::kF32, {kHeads, chunks}), kChunk, true);
+      want.insert(want.end(), out.begin(), out.end());
+      const auto values = mass.values();
+      want_mass.insert(want_mass.end(), values.begin(), values.end());
+    }
+    for (const std::int64_t more : {0, 1, 2}) {
+      SCOPED_TRACE(fmt::format("{} queries, room for the mass of {}", queries, 1 + more));
+      const OnDevice<std::uint16_t> q(a_, s.q), out(a_, std::vector<std::uint16_t>(s.q.size()));
+      const OnDevice<float> mass(a_, std::vector<float>(want_mass.size(), -1.0F));
+      const std::int64_t bytes = attention_bytes(queries, one.heads, kHeads, 64, all.capacity,
+                                                 kSplit, true, false, kLanes) +
+                                 more * kHeads * all.capacity * 4;
+      const Buffer workspace(a_, bytes, Place::kDevice, MemTag::kWorkspace);
+      const OnDevice<unsigned> arrivals(a_, std::vector<unsigned>(kLanes * kHeads));
+      std::vector<TensorView> masses;
+      for (int l = 0; l < kLanes; ++l) {
+        masses.push_back(make_view(mass.data() + static_cast<std::size_t>(l) * mass_of_one,
+                                   DType::kF32, {kHeads, chunks}));
+      }
+      attention(make_view(q.data(), type, {kLanes * queries, one.heads, 64}), lanes,
+                s.rope.device(), make_view(out.data(), type, {kLanes * queries, one.heads * 64}),
+                masses, kChunk, kSplit, bytes_of(workspace), arrivals.data(), nullptr);
+      EXPECT_EQ(out.values(), want);
+      EXPECT_EQ(mass.values(), want_mass);
     }
   }
 }

@@ -53,6 +53,9 @@ class Memory {
     return inputs_.emplace_back(allocator_, bytes, Place::kPinned, MemTag::kStaging).data();
   }
   void* zeros(std::int64_t bytes) { return tensor(DType::kI32, {(bytes + 3) / 4}, {}).data; }
+  std::span<std::byte> workspace(std::int64_t bytes) {
+    return {static_cast<std::byte*>(zeros(bytes)), static_cast<std::size_t>(bytes)};
+  }
   PackedMatrix matrix(std::int64_t rows, std::int64_t cols) {
     return {half({packed_bytes(rows, cols) / 2}).data, type_, rows, cols};
   }
@@ -171,8 +174,45 @@ void attend(Memory& m, int heads, int kv_heads, int d, std::int64_t queries, boo
   const TensorView mass = with_mass ? m.f32({kv_heads, kCapacity / kChunk}) : TensorView{};
   const std::int64_t bytes =
       attention_bytes(queries, heads, kv_heads, d, kCapacity, kSplit, with_mass);
-  attention(q, kv, rope, out, mass, kChunk, kSplit, m.zeros(bytes),
-            static_cast<unsigned*>(m.zeros(heads * 4)), nullptr);
+  attention(q, kv, rope, out, std::span(&mass, with_mass ? 1 : 0), kChunk, kSplit,
+            m.workspace(bytes), static_cast<unsigned*>(m.zeros(heads * 4)), nullptr);
+}
+
+// Two lanes, their mass at once or one after the other.
+void attend_lanes(Memory& m, bool at_once) {
+  constexpr std::int64_t kSplit = 128, kCapacity = 296, kQueries = 3;
+  constexpr int kHeads = 2, kDim = 64, kChunk = 8;
+  KvLanes lanes = m.cache(2 * kHeads, kDim, kCapacity, 0);
+  lanes.kv.kv_heads = lanes.kv.layer_heads = kHeads;
+  lanes.kv.length = m.ints({290, 70}).as<const std::int32_t>();
+  lanes.step = kHeads * kCapacity * kDim;
+  lanes.count = 2;
+  const std::array mass{m.f32({kHeads, kCapacity / kChunk}), m.f32({kHeads, kCapacity / kChunk})};
+  const std::int64_t bytes = attention_bytes(kQueries, 2 * kHeads, kHeads, kDim, kCapacity, kSplit,
+                                             true, false, lanes.count),
+                     more = at_once ? kHeads * kCapacity * 4 : 0;
+  attention(m.half({2 * kQueries, 2 * kHeads, kDim}), lanes, m.rope(kCapacity, kDim),
+            m.half({2 * kQueries, 2 * kHeads * kDim}), mass, kChunk, kSplit,
+            m.workspace(bytes + more), static_cast<unsigned*>(m.zeros(2 * kHeads * 4)), nullptr);
+}
+
+// Over the trees of two sequences, of which one has padding.
+void attend_with_trees(Memory& m, int heads, int kv_heads, int d, bool rotate) {
+  constexpr std::int64_t kSplit = 128, kCapacity = 296;
+  KvLanes lanes = m.cache(2 * kv_heads, d, kCapacity, 0);
+  KvView& kv = lanes.kv;
+  kv.kv_heads = kv.layer_heads = kv_heads;
+  kv.format.rotate_on_read = rotate;
+  kv.length = m.ints({258, 130}).as<const std::int32_t>();
+  kv.appended = m.ints({3, 5}).as<const std::int32_t>();
+  kv.parents = m.ints({-1, 0, 1, 1, -1, -1, 0, 0, 2, -1}).as<const std::int32_t>();
+  kv.tree_rows = 5;
+  lanes.step = kv_heads * kv.head_stride;
+  lanes.count = 2;
+  const std::int64_t bytes =
+      2 * attention_bytes(5, heads, kv_heads, d, kCapacity, kSplit, false, true);
+  attention(m.half({10, heads, d}), lanes, m.rope(kCapacity, d), m.half({10, heads * d}), {}, 0,
+            kSplit, m.workspace(bytes), static_cast<unsigned*>(m.zeros(heads * 2 * 4)), nullptr);
 }
 
 const std::vector<Call>& attentions() {
@@ -184,6 +224,14 @@ const std::vector<Call>& attentions() {
        [](Memory& m) { attend(m, 2, 1, 64, 70, true, true); }},
       {"attention with rotation", [](Memory& m) { attend(m, 2, 2, 64, 1, true, false); }},
       {"attention with mass", [](Memory& m) { attend(m, 4, 2, 64, 9, false, true); }},
+      {"attention of lanes with mass",
+       [](Memory& m) {
+         attend_lanes(m, true);
+         attend_lanes(m, false);
+       }},
+      {"attention over trees", [](Memory& m) { attend_with_trees(m, 4, 2, 64, false); }},
+      {"attention over trees with rotation",
+       [](Memory& m) { attend_with_trees(m, 9, 1, 128, true); }},
       {"attention of a prompt",
        [](Memory& m) { attend(m, 2, 1, 64, 70, false, false, RowPath::kThroughput); }},
       {"attention of a prompt on sm_90",
@@ -202,6 +250,9 @@ const std::vector<Call>& attentions() {
          host.on_host = true;
          gather_chunks(host, make_view(m.ints({0, 1, 1, 2}).data, DType::kI32, {2, 2}), 8,
                        m.cache(2, 64, 16, 16), nullptr);
+         constexpr std::array<std::int16_t, 10> kKept{0, 2, 3, 4, 5, 6, 7, 8, 9, 21};
+         keep_rows(std::array{from, m.cache(2, 64, 32, 32)}, 3, kKept, nullptr);
+         keep_rows(std::array{host}, 3, kKept, nullptr);
          copy_rows(from, 9, from, 4, 41, nullptr);
          copy_rows(from, 3, to, 1, 29, nullptr);
          copy_rows(to, 3, m.cache(2, 64, 64, 64), 6, 20, nullptr);
@@ -218,6 +269,13 @@ const std::vector<Call>& attentions() {
   return calls;
 }
 
+ProbsRows probs_rows(const TensorView& logits, const TensorView& probs) {
+  const ProbsRequest all{logits, probs};
+  ProbsRows out;
+  for_each_probs_rows(std::span(&all, 1), [&](const ProbsRows& rows) { out = rows; });
+  return out;
+}
+
 // Rows that a block holds in shared memory, and one that it does not; all ways to draw.
 const std::vector<Call>& draws() {
   static constexpr DrawKey kKey{7, 1, 0, 2};
@@ -225,14 +283,14 @@ const std::vector<Call>& draws() {
   static const std::vector<Call> calls{
       {"probabilities",
        [](Memory& m) {
-         to_probs(m.f32({2, 1500}), kCut, m.f32({2, 1500}), nullptr);
+         to_probs(probs_rows(m.f32({2, 1500}), m.f32({2, 1500})), kCut, nullptr);
        }},
       {"draws",
        [](Memory& m) {
          for (const Acceptance a : {Acceptance::kSpeculative, Acceptance::kCoupled}) {
            const TensorView logits = m.f32({4, 1500}), p = m.f32({4, 1500}), q = m.f32({3, 1500});
-           to_probs(logits, {}, p, nullptr);
-           to_probs(m.f32({3, 1500}), kCut, q, nullptr);
+           to_probs(probs_rows(logits, p), {}, nullptr);
+           to_probs(probs_rows(m.f32({3, 1500}), q), kCut, nullptr);
            void* const jobs = m.pinned(kJobBytes);
            const auto of = [&](std::int64_t row, std::int32_t children) {
              return SampleRequest{p.rows(row, 1), logits.rows(row, 1), kKey, 50, children};
@@ -244,8 +302,8 @@ const std::vector<Call>& draws() {
            const std::array rows{SampleRequest{.probs = made.rows(0, 1), .key = kKey},
                                  SampleRequest{.probs = made.rows(1, 1), .key = kKey}};
            void* const other_jobs = m.pinned(kJobBytes);
-           to_probs_and_sample(m.f32({2, 1500}), kCut, made, rows, a, other_jobs, m.tokens(2),
-                               nullptr);
+           to_probs_and_sample(probs_rows(m.f32({2, 1500}), made), kCut, rows, a, other_jobs,
+                               m.tokens(2), nullptr);
            static constexpr std::array<Token, 3> kTokens{3, 77, 1499};
            static constexpr std::array<std::int16_t, 3> kParents{-1, -1, 1};
            const std::array trees{VerifyRequest{p, q, kTokens, {}, kKey, 50},
@@ -259,12 +317,12 @@ const std::vector<Call>& draws() {
       {"rows that shared memory does not hold",
        [](Memory& m) {
          constexpr std::int64_t kVocab = 42000;
-         to_probs(m.f32({1, kVocab}), {}, m.f32({1, kVocab}), nullptr);
+         to_probs(probs_rows(m.f32({1, kVocab}), m.f32({1, kVocab})), {}, nullptr);
          for (const Acceptance a : {Acceptance::kSpeculative, Acceptance::kCoupled}) {
            const TensorView made = m.f32({1, kVocab});
            const SampleRequest one{.probs = made, .key = kKey, .position = 50};
-           to_probs_and_sample(m.f32({1, kVocab}), kCut, made, std::span(&one, 1), a, nullptr,
-                               m.tokens(1), nullptr);
+           to_probs_and_sample(probs_rows(m.f32({1, kVocab}), made), kCut, std::span(&one, 1), a,
+                               nullptr, m.tokens(1), nullptr);
          }
        }},
   };

@@ -440,6 +440,22 @@ TEST_P(FusedStepsTest, ProbabilitiesAndADrawAreOneKernel) {
   EXPECT_EQ(of_lanes({0, 1}, 1), 1U);
   EXPECT_EQ(of_lanes({1, 0}, 1), 2U);
   EXPECT_EQ(of_lanes({0, 1}, 2), 2U);
+  // In places of their own.
+  const auto of_requests = [&](std::size_t first_drawn) {
+    b_->synchronize();
+    const std::uint64_t before = tf_emulator::counters().launches;
+    const std::array made{ProbsRequest{logits.view().rows(0, 1), probs.view().rows(1, 1)},
+                          ProbsRequest{logits.view().rows(1, 1), probs.view().rows(0, 1)}};
+    b_->to_probs(made, {});
+    const std::array drawn{SampleRequest{.probs = made[first_drawn].probs},
+                           SampleRequest{.probs = made[1 - first_drawn].probs}};
+    std::array<Token, 2> tokens{};
+    b_->sample(drawn, Acceptance::kSpeculative, tokens);
+    b_->synchronize();
+    return tf_emulator::counters().launches - before;
+  };
+  EXPECT_EQ(of_requests(0), 1U);
+  EXPECT_EQ(of_requests(1), 2U);
   EXPECT_EQ(launches(1, [&] { b_->synchronize(); }), 2U);
   Event begin{}, end{};
   EXPECT_EQ(launches(1,

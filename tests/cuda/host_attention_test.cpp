@@ -183,6 +183,40 @@ TEST_P(HostOrder, IsKeptByCopiesAndGathers) {
   }
 }
 
+// More caches than one launch takes, on the device and on the host: of each the same rows move
+// down.
+TEST_P(HostOrder, IsKeptWhereRowsOfATreeAreKept) {
+  const Device device(GetParam());
+  Backend& b = *device.backend;
+  constexpr std::int64_t kFirst = 13;
+  const std::vector<std::int16_t> from{0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 19, 30, 31, 50};
+  for (const int d : {64, 128}) {
+    for (const Place place : {Place::kDevice, Place::kPinned}) {
+      constexpr std::size_t kCaches = 67, kFilled[] = {0, 1, 63, 64, 66};
+      std::deque<Rows> caches;
+      std::vector<KvView> views;
+      while (caches.size() < kCaches) {
+        views.push_back(caches.emplace_back(b, GetParam(), d, place, kRows).view());
+      }
+      for (const std::size_t i : kFilled) fill(device, GetParam(), d, kRows, views[i]);
+      b.keep_rows(views, kFirst, from);
+      for (const std::size_t i : kFilled) {
+        const Rows read(b, GetParam(), d, Place::kPinned, kRows);
+        if (place == Place::kDevice) b.copy_rows(views[i], 0, read.view(), 0, kRows);
+        b.synchronize();
+        const Rows& now = place == Place::kDevice ? read : caches[i];
+        expect_rows(now, 0, kFirst, 0);
+        for (std::int64_t row = 0; row < std::ssize(from); ++row) {
+          const std::int64_t to = kFirst + row;
+          expect_rows(now, to, to + 1, kFirst + from[static_cast<std::size_t>(row)]);
+        }
+        const std::int64_t end = kFirst + std::ssize(from);
+        expect_rows(now, end, kRows, end);
+      }
+    }
+  }
+}
+
 // What a device cannot compute without a host that does.
 TEST_P(HostOrder, IsScoredByTheHostAlone) {
   const Device device(GetParam());
@@ -290,6 +324,74 @@ TEST_P(HostOrder, SequencesAreComputedEachByItself) {
     const std::vector<float> alone = attend(std::array{view_of(s, false)}, first, kCounts[s]);
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + first * 2 * 64)) << s;
     EXPECT_NE(alone.front(), 0) << s;
+  }
+}
+
+// Sequences that end in trees, one of them padded: each row as the last one of its own chain.
+TEST_P(HostOrder, BranchesOfTreesAreComputedAsChains) {
+  constexpr std::int64_t kEach = 6;
+  constexpr std::int32_t kTreeRows = 6, kCounts[] = {6, 4};
+  const std::int32_t numbers[] = {40, 23, kCounts[0], kCounts[1], -1, 0, 0, 1, -1, 4,  // parents
+                                  -1, -1, 1,          2,          1,  0};  // of the second one
+  Device device(GetParam());
+  device.backend = make_cuda_backend(
+      {.device = 0, .dtype = GetParam(), .host_attention = make_host_attention({2, std::nullopt})});
+  Backend& b = *device.backend;
+  const Lease lease(b, {.rows = 2 * kEach,
+                        .context = kRows,
+                        .heads = 2,
+                        .kv_heads = 2,
+                        .head_dim = 64,
+                        .host_heads = 2,
+                        .host_kv_heads = 2});
+  std::vector<std::uint16_t> halves(2 * kEach * 2 * 64);
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    halves[i] = static_cast<std::uint16_t>(0x3000 + i * 37 % 0x0C00);
+  }
+  const Tensor q = device.upload(GetParam(), {2 * kEach, 2, 64}, halves.data()),
+               there = device.upload(DType::kI32, {16}, numbers);
+  const auto* const at = static_cast<const std::int32_t*>(there.view().data);
+  const auto attend = [&](std::span<const KvView> sequences, std::int64_t first, std::int64_t n) {
+    const Tensor out(b.allocator(), GetParam(), {n, 2 * 64}, Place::kDevice, MemTag::kActivations);
+    b.attention(q.view().rows(first, n), sequences, {}, out.view(), {}, 0);
+    b.join_host();
+    std::vector<float> values(static_cast<std::size_t>(n * 2 * 64));
+    b.download(make_view(values.data(), DType::kF32, {n, 2 * 64}), out.view());
+    return values;
+  };
+  std::deque<Rows> rows;
+  std::vector<KvView> trees;
+  for (int s = 0; s < 2; ++s) {
+    KvView& kv =
+        trees.emplace_back(rows.emplace_back(b, GetParam(), 64, Place::kPinned, kRows).view());
+    fill(device, GetParam(), 64, kRows, kv);
+    kv.length = at + s;
+    kv.appended = at + 2 + s;
+    kv.parents = at + 4 + s * kTreeRows;
+    kv.tree_rows = kTreeRows;
+  }
+  const std::vector<float> all = attend(trees, 0, 2 * kEach);
+  for (std::size_t s = 0; s < 2; ++s) {
+    const std::int64_t before = numbers[s] - kTreeRows;
+    for (std::int32_t node = kTreeRows - kCounts[s]; node < kTreeRows; ++node) {
+      std::vector<std::int16_t> path;
+      for (std::int32_t i = node; i >= 0; i = numbers[4 + static_cast<std::int32_t>(s) * 6 + i]) {
+        path.insert(path.begin(), static_cast<std::int16_t>(i));
+      }
+      const Rows chain(b, GetParam(), 64, Place::kPinned,
+                       before + static_cast<std::int64_t>(path.size()));
+      fill(device, GetParam(), 64, kRows, [&] {
+        KvView whole = chain.view();
+        whole.length = rows[s].view().length;
+        return whole;
+      }());
+      b.keep_rows(std::array{chain.view()}, before, path);
+      const std::int64_t row = static_cast<std::int64_t>(s) * kEach + node;
+      const std::vector<float> alone = attend(std::array{chain.view()}, row, 1);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + row * 2 * 64))
+          << s << ", " << node;
+      EXPECT_NE(alone.front(), 0);
+    }
   }
 }
 

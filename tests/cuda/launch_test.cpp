@@ -146,9 +146,12 @@ TEST(LaunchTest, SequencesShareTheLaunchesOfOne) {
   const auto tensor = [&](DType type, std::initializer_list<std::int64_t> shape) {
     return Tensor(backend->allocator(), type, shape, Place::kDevice, MemTag::kActivations);
   };
-  const Tensor numbers = tensor(DType::kI32, {kSequences}), angles = tensor(DType::kF32, {64, 32});
-  std::vector<std::int32_t> lengths(kSequences, 50);
+  constexpr std::int32_t kTreeRows = 3;
+  const Tensor numbers = tensor(DType::kI32, {kSequences}), angles = tensor(DType::kF32, {64, 32}),
+               parents = tensor(DType::kI32, {kSequences * kTreeRows});
+  std::vector<std::int32_t> lengths(kSequences, 50), roots(kSequences * kTreeRows, -1);
   backend->upload(numbers.view(), make_view(lengths.data(), DType::kI32, {kSequences}));
+  backend->upload(parents.view(), make_view(roots.data(), DType::kI32, {kSequences * kTreeRows}));
   backend->clear(angles.view());
   const auto view_of = [&](int sequence) {
     KvView kv = storage.layer(0).heads(sequence, 1);
@@ -156,7 +159,8 @@ TEST(LaunchTest, SequencesShareTheLaunchesOfOne) {
     kv.layer_heads = 1;
     return kv;
   };
-  const auto launches = [&](const std::vector<int>& sequences, std::int64_t each) {
+  const auto launches = [&](const std::vector<int>& sequences, std::int64_t each,
+                            bool trees = false) {
     const auto rows = static_cast<std::int64_t>(sequences.size()) * each;
     const Lease lease(*backend, {.rows = 128,
                                  .context = kPositions,
@@ -169,6 +173,10 @@ TEST(LaunchTest, SequencesShareTheLaunchesOfOne) {
       views.push_back(view_of(s));
       views.back().length =
           static_cast<const std::int32_t*>(numbers.view().data) + views.size() - 1;
+      if (!trees) continue;
+      views.back().parents =
+          static_cast<const std::int32_t*>(parents.view().data) + (views.size() - 1) * kTreeRows;
+      views.back().tree_rows = kTreeRows;
     }
     const Tensor qkv = tensor(DType::kF16, {rows, 3 * kHeadDim}),
                  positions = tensor(DType::kI32, {rows}),
@@ -189,6 +197,7 @@ TEST(LaunchTest, SequencesShareTheLaunchesOfOne) {
     EXPECT_EQ(launches({1, 0, 2}, rows), 2 * one) << rows;  // 2 is elsewhere
   }
   EXPECT_EQ(launches({0, 1}, 40), launches({0}, 40));
+  EXPECT_EQ(launches({0, 1, 2, 3, 4}, 7, true), launches({0}, 7) + 1);
 }
 
 }  // namespace

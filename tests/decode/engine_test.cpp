@@ -307,9 +307,10 @@ TEST_F(EngineOnce, NonFiniteLogitsEndTheRun) {
   class Poison final : public ForwardingBackend {
    public:
     using ForwardingBackend::ForwardingBackend;
-    void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
-      if (++calls_ == 9) logits.as<float>()[5] = INFINITY;
-      ForwardingBackend::do_to_probs(logits, params, probs);
+    void do_to_probs(std::span<const ProbsRequest> requests,
+                     const SamplingParams& params) override {
+      if (++calls_ == 9) requests.front().logits.as<float>()[5] = INFINITY;
+      ForwardingBackend::do_to_probs(requests, params);
     }
 
    private:

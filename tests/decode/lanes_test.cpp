@@ -83,16 +83,42 @@ TEST_F(LanesOnce, RecoveryIsOfEach) {
   }
 }
 
+// Where all lanes select, one call gives the mass of each.
+TEST_F(LanesOnce, MassIsTakenOfAllAtOnce) {
+  class Watched final : public ForwardingBackend {
+   public:
+    using ForwardingBackend::ForwardingBackend;
+    void do_attention(TensorView q, std::span<const KvView> sequences, const RopeView& rope,
+                      TensorView out, std::span<const TensorView> mass, int chunk,
+                      RowPath path) override {
+      most = std::max(most, mass.size());
+      ForwardingBackend::do_attention(q, sequences, rope, out, mass, chunk, path);
+    }
+    std::size_t most = 0;
+  };
+  const ToyPair pair(*backend_, DType::kF32, kVocab);
+  SpeculationOptions o = toy_options();
+  o.selection = Selection::kH2O;
+  Watched watched(*backend_);
+  ToyRun run(watched, pair, o, shape_of(3, 40));
+  ASSERT_TRUE(run.prefill_lanes(toy_prompts(3, 150, kVocab)));
+  run.methods.generate(Method::kRetrieval, 40, 1, 0, {}, {});
+  EXPECT_EQ(watched.most, 3U);
+}
+
 // Poisons the probabilities of one lane at some moment: it alone ends there, and says so.
 TEST_F(LanesOnce, OneThatFailsEndsAlone) {
   class Poison final : public ForwardingBackend {
    public:
     using ForwardingBackend::ForwardingBackend;
-    void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
-      if (++calls == poisoned) logits.as<float>()[5] = INFINITY;
-      ForwardingBackend::do_to_probs(logits, params, probs);
+    void do_to_probs(std::span<const ProbsRequest> requests,
+                     const SamplingParams& params) override {
+      for (const ProbsRequest& r : requests) {
+        if (++made == poisoned) r.logits.as<float>()[5] = INFINITY;
+      }
+      ForwardingBackend::do_to_probs(requests, params);
     }
-    int calls = 0, poisoned = 0;
+    int made = 0, poisoned = 0;  // of lanes
   };
   const ToyPair pair(*backend_, DType::kF32, kVocab);
   const RunShape shape = shape_of(3, 40);
@@ -106,7 +132,7 @@ TEST_F(LanesOnce, OneThatFailsEndsAlone) {
       Poison poison(*backend_);
       ToyRun run(poison, pair, toy_options(), shape);
       run.prefill_lanes(prompts);
-      poison.poisoned = poison.calls + poisoned;
+      poison.poisoned = poison.made + poisoned;
       const auto found = run.methods.generate(m, 40, 1, 0, {}, {});
       std::size_t failed = 0;
       for (std::size_t l = 0; l < 3; ++l) {

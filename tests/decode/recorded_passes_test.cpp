@@ -34,8 +34,9 @@ class NotingBackend final : public ForwardingBackend {
 std::set<std::string> passes_of(const std::map<Backend::PassKey, int>& times) {
   std::set<std::string> passes;
   for (const auto& [key, n] : times) {
-    passes.insert(fmt::format("cache {}: {} rows, logits {}", key.caches.front(), key.kind / 4,
-                              key.kind % 4));
+    constexpr auto kRows = static_cast<std::uint32_t>(kMaxPassRows + 1);
+    passes.insert(fmt::format("cache {}: {} rows, logits {}, tree of {}", key.caches.front(),
+                              key.kind / 4 % kRows, key.kind % 4, key.kind / 4 / kRows));
   }
   return passes;
 }
@@ -85,6 +86,26 @@ TEST_F(RecordedPasses, AreThoseThatRoundsMeet) {
       const std::set<std::string> recorded = recorded_before(run, m.method, what);
       EXPECT_FALSE(recorded.empty()) << what;
       EXPECT_EQ(met_by(run, m.method, 200, recorded.size()), recorded) << what;
+    }
+  }
+}
+
+// A tree at one level has the passes of its levels, and one that verifies it. Of trees at two
+// levels some rows may never come up.
+TEST_F(RecordedPasses, AreThoseThatTreesMeet) {
+  const ToyPair pair(noting_, DType::kBF16, kVocab);
+  SpeculationOptions o = toy_options();
+  o.tree = random_tree(20, 1);
+  o.synthetic = SyntheticAcceptance{0.6, 0.6};
+  for (const Method m : {Method::kDraft, Method::kRetrieval, Method::kTriForce}) {
+    ToyRun run(noting_, pair, o, {kPrompt, 200, {m}});
+    run.prefill(toy_prompt(kPrompt, kVocab, 0));
+    const std::set<std::string> recorded = recorded_before(run, m, to_string(m));
+    const std::set<std::string> met = met_by(run, m, 200, recorded.size());
+    if (m == Method::kTriForce) {
+      EXPECT_TRUE(std::ranges::includes(recorded, met));
+    } else {
+      EXPECT_EQ(met, recorded) << to_string(m);
     }
   }
 }

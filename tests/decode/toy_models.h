@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -61,6 +62,18 @@ inline std::vector<Token> toy_prompt(std::int64_t n, std::int64_t vocab, std::ui
   return tokens;
 }
 
+// A draft tree with branches, of at least 2 nodes.
+inline DraftTree random_tree(int nodes, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::int16_t> parents = {-1, -1};
+  for (int i = 2; i < nodes; ++i) {
+    // Most often the next node of a parent, at times one that is some nodes on.
+    int parent = parents.back() + (random() % 3 == 0 ? static_cast<int>(random() % 3) : 0);
+    parents.push_back(static_cast<std::int16_t>(std::min(parent, i - 1)));
+  }
+  return DraftTree(parents);
+}
+
 // Options for short prompts: caches much smaller than the prompt.
 inline SpeculationOptions toy_options() {
   SpeculationOptions o;
@@ -88,7 +101,10 @@ inline std::vector<Variant> variants() {
   };
   add("coupled T 1", [](auto&) {});
   add("coupled T 0.6 top-p 0.9", [](auto& o) { o.sampling = {0.6F, 0.9F, 0}; });
-  add("coupled T 1 top-k 5", [](auto& o) { o.sampling = {1.0F, 1.0F, 5}; });
+  add("coupled T 1 top-k 5, a tree", [](auto& o) {
+    o.sampling = {1.0F, 1.0F, 5};
+    o.tree = random_tree(24, 1);
+  });
   add("greedy", [](auto& o) {
     o.sampling = {0.0F, 1.0F, 0};
     o.acceptance = Acceptance::kSpeculative;
@@ -106,7 +122,9 @@ inline std::vector<Variant> variants() {
   add("rebuild adaptive", [](auto& o) { o.rebuild = {RebuildPolicy::Kind::kAdaptive, 0, 0.99}; });
   add("attention selection", [](auto& o) { o.selection = Selection::kAttention; });
   add("dense layer", [](auto& o) { o.dense_layers = 1; });
-  add("dense layer, attention selection, rebuild every 8", [](auto& o) {
+  add("dense layer, attention selection, rebuild every 8, two trees", [](auto& o) {
+    o.tree = random_tree(40, 2);
+    o.inner_tree = random_tree(9, 3);
     o.dense_layers = 1;
     o.selection = Selection::kAttention;
     o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0};
@@ -170,6 +188,11 @@ inline void expect_equal_runs(const RunMetrics& a, const RunMetrics& b, const st
   ASSERT_EQ(a.levels.size(), b.levels.size()) << what;
   for (std::size_t l = 0; l < a.levels.size(); ++l) {
     EXPECT_EQ(counters_of(a.levels[l]), counters_of(b.levels[l])) << what << ", level " << l;
+    const auto &v = a.levels[l].acceptance_vector, &w = b.levels[l].acceptance_vector;
+    ASSERT_EQ(v.has_value(), w.has_value()) << what;
+    if (v) {
+      EXPECT_EQ(std::tie(v->tested, v->accepted), std::tie(w->tested, w->accepted)) << what;
+    }
   }
   ASSERT_EQ(a.recovery.has_value(), b.recovery.has_value()) << what;
   if (!a.recovery) return;

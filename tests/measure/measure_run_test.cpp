@@ -296,22 +296,26 @@ class FaultyBackend final : public ForwardingBackend {
  public:
   enum class Fault : std::uint8_t { kNaN, kNoMemory, kWrongArgmax };
   FaultyBackend(Backend& to, Fault fault) : ForwardingBackend(to), fault_(fault) {}
-  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
-    if (probs.shape[0] > 1 && fault_ == Fault::kNaN) {
-      logits.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  void do_to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params) override {
+    for (const ProbsRequest& r : requests) {
+      if (r.logits.shape[0] > 1) spoil(r.logits);
     }
-    if (probs.shape[0] > 1 && fault_ == Fault::kNoMemory) throw_resources("OutOfMemory", "no room");
-    if (probs.shape[0] > 1 && fault_ == Fault::kWrongArgmax) {
+    ForwardingBackend::do_to_probs(requests, params);
+  }
+  std::vector<float> margins;  // between the two largest logits, before kWrongArgmax spoiled them
+
+ private:
+  void spoil(const TensorView& logits) {
+    if (fault_ == Fault::kNaN) logits.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+    if (fault_ == Fault::kNoMemory) throw_resources("OutOfMemory", "no room");
+    if (fault_ == Fault::kWrongArgmax) {
       std::span row(logits.as<float>(), static_cast<std::size_t>(logits.shape[1]));
       const auto top = std::max_element(row.begin(), row.end());
       const float largest = std::exchange(*top, std::numeric_limits<float>::lowest());
       margins.push_back(largest - *std::max_element(row.begin(), row.end()));
     }
-    ForwardingBackend::do_to_probs(logits, params, probs);
   }
-  std::vector<float> margins;  // between the two largest logits, before kWrongArgmax spoiled them
 
- private:
   Fault fault_;
 };
 

@@ -20,7 +20,7 @@ std::vector<std::string> bad_values(const Option& o) {
   if (o.value.expected.find("folder") == 0 || o.value.expected.find("a ") == 0) {
     if (o.placeholder == "DIR|PRESET" || o.placeholder == "PRESET|FILE" ||
         o.placeholder == "NAME|FILE" || o.placeholder == "FILE" || o.placeholder == "FILES" ||
-        o.placeholder == "NAME") {
+        o.placeholder == "SHAPE" || o.placeholder == "NAME") {
       return {""};  // any other text names something that may exist
     }
   }

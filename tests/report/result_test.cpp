@@ -17,6 +17,7 @@ const std::filesystem::path kGolden = std::filesystem::path(TF_SOURCE_DIR) / "te
 JsonValue parsed(const std::string& text) {
   JsonLimits limits;
   limits.max_bytes = 1 << 24;
+  limits.max_depth = 24;  // of schemas
   return parse_json(text, "result", limits);
 }
 

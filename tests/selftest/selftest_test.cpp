@@ -61,6 +61,7 @@ class Broken final : public ForwardingBackend {
     kBlockDependence,
     kSequences,
     kProbs,
+    kProbsOfOthers,
     kSample,
     kSiblings,
     kVerify,
@@ -119,10 +120,12 @@ class Broken final : public ForwardingBackend {
     if (fault_ == Fault::kMass && !mass.empty()) scale(mass.front(), 1.5F);
     if (fault_ == Fault::kRowDependence && q.shape[0] > 5) scale(out, 1.0F + 0x1.0p-23F);
   }
-  void do_to_probs(TensorView logits, const SamplingParams& params, TensorView probs) override {
+  void do_to_probs(std::span<const ProbsRequest> requests, const SamplingParams& params) override {
     SamplingParams p = params;
     if (fault_ == Fault::kProbs && p.temperature > 0) p.temperature *= 1.001F;
-    ForwardingBackend::do_to_probs(logits, p, probs);
+    std::vector<ProbsRequest> wrong(requests.begin(), requests.end());
+    if (fault_ == Fault::kProbsOfOthers) std::swap(wrong.front().probs, wrong.back().probs);
+    ForwardingBackend::do_to_probs(wrong, p);
   }
   void do_sample(std::span<const SampleRequest> requests, Acceptance acceptance,
                  std::span<Token> out) override {
@@ -180,6 +183,7 @@ TEST(Selftest, EveryFaultIsCaughtByItsOwnCheck) {
                                     {Fault::kBlockDependence, "128 rows: linear"},
                                     {Fault::kSequences, "sequences at once: attention"},
                                     {Fault::kProbs, "operations: to_probs, probabilities"},
+                                    {Fault::kProbsOfOthers, "operations: to_probs, several"},
                                     {Fault::kSample, "operations: sample"},
                                     {Fault::kSiblings, "operations: sample, children"},
                                     {Fault::kVerify, "operations: verify"},

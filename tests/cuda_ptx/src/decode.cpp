@@ -78,11 +78,14 @@ class Opcodes {
 
   void add_arithmetic() {
     add_signed<Add>("add");
+    add_unsigned<Add>("add");
     add_floats<Add>("add.rn");
     add_signed<Sub>("sub");
+    add_unsigned<Sub>("sub");
     add_floats<Sub>("sub.rn");
     add_signed<Mul>("mul.lo");
     add_floats<Mul>("mul.rn");
+    add("mul.wide.u16", {"whh", &multiply_wide<u32, u16>});
     add("mul.wide.s32", {"dww", &multiply_wide<s64, s32>});
     add("mul.wide.u32", {"dww", &multiply_wide<u64, u32>});
     add("mad.lo.s32", {"wwww", &three<s32, MulAdd>});
@@ -123,6 +126,7 @@ class Opcodes {
     add("shl.b64", {"ddw", &shift_left<u64>});
     add("shr.u16", {"hhw", &shift_right<u16>});
     add("shr.u32", {"www", &shift_right<u32>});
+    add("shr.b64", {"ddw", &shift_right<u64>});
     add("shr.u64", {"ddw", &shift_right<u64>});
     add("shr.s32", {"www", &shift_right<s32>});
     add("shr.s64", {"ddw", &shift_right<s64>});
@@ -146,6 +150,7 @@ class Opcodes {
       add(std::string("selp.") + type, {"dddp", &select<u64>});
     }
     add("selp.u16", {"hhhp", &select<u16>});
+    add("selp.b16", {"hhhp", &select<u16>});
     // A generic address of global memory is its global address.
     add("cvta.to.global.u64", {"dd", &copy<u64>});
     add("cvta.param.u64", {"dd", &copy<u64>});
@@ -154,6 +159,7 @@ class Opcodes {
   void add_conversions() {
     add("cvt.s64.s32", {"dl", &one_of_low<s64, s32, Convert<s64>>});
     add("cvt.u64.u32", {"dl", &one_of_low<u64, u32, Convert<u64>>});
+    add("cvt.u32.u16", {"wh", &one<u32, u16, Convert<u32>>});
     add("cvt.u32.u64", {"wd", &one<u32, u64, Convert<u32>>});
     add("cvt.f32.f16", {"wh", &one<float, u16, FromHalf>});
     add("cvt.f32.bf16", {"wh", &one<float, u16, FromBfloat>});
