@@ -53,7 +53,7 @@ struct LevelCounters {
   std::vector<std::int64_t> tested_at;    // [i]: rounds in which proposals of level i were tested
   std::vector<std::int64_t> accepted_at;  // [i]: of those, with one accepted
   std::vector<std::int64_t> histogram;    // [k]: rounds with k accepted
-  std::optional<AcceptanceVector> acceptance_vector;  // of drafts that are trees
+  std::optional<AcceptanceVector> acceptance_vector = {};  // of drafts that are trees
 
   struct Round {
     std::int64_t asked = 0;     // levels

@@ -33,7 +33,7 @@ void run_conformance(Backend& tested, const Conformance& c, const Emit& emit) {
   check_cache_ops(tested, emit);
   check_attention_ops(tested, *oracle, emit);
   check_row_invariance(tested, emit);
-  check_draft_trees(tested, emit);
+  check_draft_trees(tested, c, emit);
 }
 
 }  // namespace triforce::selftest

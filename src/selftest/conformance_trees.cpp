@@ -188,25 +188,29 @@ class Trees {
   RopeTable rope_;
 };
 
-std::vector<TreeCase> tree_cases() {
+std::vector<TreeCase> tree_cases(bool every_size) {
   const auto random = [](int n, int chain, std::uint64_t seed) {
     std::array<std::vector<std::int32_t>, kCount> all;
     for (std::vector<std::int32_t>& parents : all) parents = random_parents(n, chain, seed++);
     return all;
   };
-  return {
+  std::vector<TreeCase> cases = {
       {{40, 63, 64}, {0, 0, 0}, random(1, 0, 1), 1},
       // From the begin of a tile, from its last row, and over one's end.
       {{64, 127, 120}, {1, 1, 1}, random(16, 0, 2), 16},
-      // Of different many rows before the tree, and not in the order of their memory.
-      {{5, 150, 97}, {1, 5, 3}, random(33, 10, 5), 33, {2, 0, 1}},
       // The last rows of a tree whose first ones were appended before.
       {{126, 1, 60}, {0, 0, 0}, random(24, 2, 8), 7},
-      {{100, 128, 127}, {1, 2, 1}, random(kMaxTreeRows - 2, 70, 11), kMaxTreeRows - 2},
+      // Of different many rows before the tree, and not in the order of their memory.
+      {{5, 150, 97}, {1, 5, 3}, random(33, 10, 5), 33, {2, 0, 1}},
   };
+  if (every_size) {
+    cases.push_back(
+        {{100, 128, 127}, {1, 2, 1}, random(kMaxTreeRows - 2, 70, 11), kMaxTreeRows - 2});
+  }
+  return cases;
 }
 
-void check_trees(Backend& tested, const Sizes& s, std::span<const DType> formats,
+void check_trees(Backend& tested, const Sizes& s, std::span<const DType> formats, bool every_size,
                  const Emit& emit) {
   const Lease lease(tested, {.rows = s.context,
                              .context = s.positions,
@@ -219,7 +223,7 @@ void check_trees(Backend& tested, const Sizes& s, std::span<const DType> formats
     for (const bool rotate : {false, true}) {
       Worst worst(fmt::format("attention, {} query heads a KV head, {} rows{}", s.group(),
                               to_string(dtype), rotate ? ", rotate on read" : ""));
-      for (const TreeCase& c : tree_cases()) {
+      for (const TreeCase& c : tree_cases(every_size)) {
         Trees trees(tested, s, dtype, rotate, values);
         const Floats apart = trees.one_by_one(c, c.order);
         worst.see_equal(trees.together(c, c.order), apart);
@@ -263,13 +267,13 @@ void check_keep(Backend& tested, const Emit& emit) {
 
 }  // namespace
 
-void check_draft_trees(Backend& tested, const Emit& emit) {
+void check_draft_trees(Backend& tested, const Conformance& c, const Emit& emit) {
   const std::vector<DType> formats = formats_of(tested);
-  check_trees(tested, Sizes{}, formats, emit);
+  check_trees(tested, Sizes{}, formats, c.every_size, emit);
   Sizes grouped;
   grouped.heads = 8;
   grouped.kv_heads = 1;
-  check_trees(tested, grouped, std::span(formats).first(1), emit);
+  check_trees(tested, grouped, std::span(formats).first(1), false, emit);
   check_keep(tested, emit);
 }
 

@@ -327,17 +327,13 @@ std::vector<ChiSquareResult> chi_square_joint_probs(Backend& backend, std::int64
   constexpr std::int64_t kVocab = 5;
   const std::vector<double> expected = target_joint_probs(kTokens, kVocab);
   std::vector<ChiSquareResult> results;
-  for (const Case& c :
-       cases({{"autoregressive", {}},
-              {"one level, gamma 4", chains({4})},
-              {"two levels, gamma 6, inner 1", chains({6, 1})},
-              {"two levels, gamma 5, inner 3", chains({5, 3})},
-              {"three levels, gammas 3 2 1", chains({3, 2, 1})},
-              {"one level, a tree", {tree({-1, -1, -1, 0, 0, 1, 3, 5})}},
-              {"two levels, trees", {tree({-1, -1, 0, 1, 1, 3, 3}), tree({-1, -1, 0, 0, 1})}},
-              {"three levels, a tree over a chain over a tree",
-               {tree({-1, -1, 0, 0}), tree({-1, 0}), tree({-1, -1, 1})}}},
-             {6, 1})) {
+  for (const Case& c : cases({{"autoregressive", {}},
+                              {"one level, gamma 4", chains({4})},
+                              {"two levels, gamma 6, inner 1", chains({6, 1})},
+                              {"two levels, gamma 5, inner 3", chains({5, 3})},
+                              {"three levels, gammas 3 2 1", chains({3, 2, 1})},
+                              {"two levels, trees", {tree({-1, -1, 0, 1}), tree({-1, -1, 1})}}},
+                             {6, 1})) {
     MutantBackend wrong(c.mutant);
     ToyLoop loop(verifies_wrongly(c.mutant) ? wrong : backend, kVocab, c.drafts, c.mutant);
     std::vector<std::int64_t> counts(expected.size());

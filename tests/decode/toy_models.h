@@ -103,7 +103,7 @@ inline std::vector<Variant> variants() {
   add("coupled T 0.6 top-p 0.9", [](auto& o) { o.sampling = {0.6F, 0.9F, 0}; });
   add("coupled T 1 top-k 5, a tree", [](auto& o) {
     o.sampling = {1.0F, 1.0F, 5};
-    o.tree = random_tree(24, 1);
+    o.tree = random_tree(12, 1);
   });
   add("greedy", [](auto& o) {
     o.sampling = {0.0F, 1.0F, 0};
@@ -123,8 +123,8 @@ inline std::vector<Variant> variants() {
   add("attention selection", [](auto& o) { o.selection = Selection::kAttention; });
   add("dense layer", [](auto& o) { o.dense_layers = 1; });
   add("dense layer, attention selection, rebuild every 8, two trees", [](auto& o) {
-    o.tree = random_tree(40, 2);
-    o.inner_tree = random_tree(9, 3);
+    o.tree = random_tree(16, 2);
+    o.inner_tree = random_tree(5, 3);
     o.dense_layers = 1;
     o.selection = Selection::kAttention;
     o.rebuild = {RebuildPolicy::Kind::kEvery, 8, 0};
