@@ -80,12 +80,9 @@ void StoredCache::truncate(std::int64_t length) {
 void StoredCache::keep(std::int64_t length, std::span<const std::int16_t> path) {
   TF_CHECK(length >= committed() && (path.empty() || length + path.back() < length_),
            "{} tokens kept from {} on of [{}, {})", path.size(), length, committed(), length_);
-  for (std::size_t home = 0, found = 1; found > 0; ++home) {
-    found = 0;
+  for (std::size_t home = 0; home < kMaxHomes; ++home) {
     for (const std::vector<KvView>& of_layer : homes_) {
-      if (home >= of_layer.size()) continue;
-      kept_.push_back(of_layer[home]);
-      ++found;
+      if (home < of_layer.size()) kept_.push_back(of_layer[home]);
     }
   }
   keep_rows(rows() - (length_ - length), path);
