@@ -224,6 +224,9 @@ class Engine {
   // Changes the gammas of later generations; at most those given at construction, at least 0:
   // nothing is asked of what is below, and the level draws from its own pass.
   virtual void set_gammas(const Gammas& gammas) = 0;
+  // Changes the outer draft of later generations, where options.tree of construction is a tree: to
+  // one of at most as many nodes and levels. nullopt: nothing is asked for, as with a gamma of 0.
+  virtual void set_tree(const std::optional<DraftTree>& tree) = 0;
   // Changes the budget, in tokens, within [options.least_budget, options.budget] of construction:
   // caches and gammas are then as those of methods constructed with it. prefill_methods() is to be
   // called after it. Throws as the constructor; after an error it can only be destroyed.
@@ -269,6 +272,7 @@ class Methods final : public Engine {
                                    const StopRequested& stop) override;
   void set_lanes(int lanes) override;
   void set_gammas(const Gammas& gammas) override;
+  void set_tree(const std::optional<DraftTree>& tree) override;
   void set_budget(std::int64_t budget) override;
   double pass_ms(Pass pass, int rows, int repetitions) override;
   double top2_margin(int lane, std::span<const Token> generated) override;

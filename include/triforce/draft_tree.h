@@ -36,6 +36,9 @@ class DraftTree {
   explicit DraftTree(std::vector<std::int16_t> parents, const std::string& source = "draft tree");
   // The tree of n nodes whose only leaf is the last one; n in [1, kMaxTreeDepth].
   static DraftTree chain(int n);
+  // A chain of `depth` nodes, each of which is the first of so many children. depth * children in
+  // [1, kMaxTreeNodes], depth in [1, kMaxTreeDepth].
+  static DraftTree comb(int depth, int children);
 
   int nodes() const { return static_cast<int>(parents_.size()); }
   int depth() const { return static_cast<int>(levels_.size()) - 1; }  // levels, >= 1

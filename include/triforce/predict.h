@@ -60,6 +60,15 @@ std::optional<double> predicted_ms_per_token(const MethodSpec& method, const Ste
                                              std::span<const double> alphas, const Gammas& gammas,
                                              const LoopCosts& costs = {});
 
+// What the outermost level's draft of n tokens takes, in ms, on average: in the chain of its first
+// children where it is a tree. nullopt as above.
+std::optional<double> predicted_draft_ms(const MethodSpec& method, const StepCurves& steps,
+                                         std::span<const AcceptanceCurve> acceptance,
+                                         const Gammas& gammas, int n, const LoopCosts& costs = {});
+// What one pass of so many rows takes in the loop, in ms.
+double predicted_pass_ms(const StepCurve& step, int rows, const Gammas& gammas,
+                         const LoopCosts& costs);
+
 // The gammas of least predicted time: those that `chosen` names are searched in [0, max], the
 // others stay as given. A gamma of 0 is "do not speculate", an inner one "without the drafter";
 // with a gamma of 0 the inner one is 0, too, if it is searched. Of equal times the least gammas,

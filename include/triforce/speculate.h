@@ -52,10 +52,10 @@ class Proposer {
   // that shape. Sequences stay. Returns the drafts in the order of `lanes`.
   virtual std::span<const Draft> propose(std::span<const int> lanes, const DraftTree& shape) = 0;
   virtual int max_tokens(const DraftTree& shape) const = 0;
-  // Records every pass that propose() can run (Scorer::record_passes), so that no round has to.
-  // unfed: how many of the newest tokens its scorer may not have been fed when it is asked, at
-  // most: the last one that it gave itself, and one of each level above. Once started.
-  virtual void record_passes(int unfed) = 0;
+  // Records every pass that propose() can run for this shape (Scorer::record_passes), so that no
+  // round has to. unfed: how many of the newest tokens its scorer may not have been fed when it is
+  // asked, at most: the last one that it gave itself, and one of each level above. Once started.
+  virtual void record_passes(const DraftTree& shape, int unfed) = 0;
   virtual std::int64_t length(int lane) const = 0;
   virtual void extend(int lane, std::span<const Token> tokens) = 0;
   virtual void truncate(int lane, std::int64_t length) = 0;
@@ -68,14 +68,14 @@ class Proposer {
 // Draws one level of a draft after another from its scorer's probs.
 class ModelProposer final : public Proposer {
  public:
-  // Never asked for a chain longer than `asked`, or for no other tree.
+  // Never asked for more nodes or levels than `asked` has, or for branches where it has none.
   ModelProposer(Backend& backend, std::unique_ptr<Scorer> scorer, const DraftTree& asked,
                 Acceptance acceptance, PhaseTimer& timer);
   int lanes() const override { return scorer_->lanes(); }
   void start(std::span<const GenerationStart> lanes) override;
   std::span<const Draft> propose(std::span<const int> lanes, const DraftTree& shape) override;
   int max_tokens(const DraftTree& shape) const override { return shape.nodes(); }
-  void record_passes(int unfed) override;
+  void record_passes(const DraftTree& shape, int unfed) override;
   std::int64_t length(int lane) const override { return lane_at(lane).sequence.length(); }
   void extend(int lane, std::span<const Token> tokens) override {
     lane_at(lane).sequence.extend(tokens);
@@ -121,9 +121,9 @@ class ModelProposer final : public Proposer {
 class SpeculativeProposer final : public Proposer {
  public:
   struct Options {
-    // Asked of the inner proposer for each verification.
+    // Asked of the inner proposer for each verification, until set_draft() says otherwise.
     DraftTree draft = DraftTree::chain(6);
-    // This one is never asked for a longer chain, or for no other tree.
+    // This one is never asked for more nodes or levels, or for branches where it has none.
     DraftTree asked = DraftTree::chain(1);
     VerifyRule rule;
     const char* name = "outer";
@@ -140,17 +140,17 @@ class SpeculativeProposer final : public Proposer {
   // from, and then the paths that begin at siblings are drafted.
   std::span<const Draft> propose(std::span<const int> lanes, const DraftTree& shape) override;
   int max_tokens(const DraftTree& shape) const override;
-  void record_passes(int unfed) override;
+  void record_passes(const DraftTree& shape, int unfed) override;
   std::int64_t length(int lane) const override { return lane_at(lane).sequence.length(); }
   void extend(int lane, std::span<const Token> tokens) override;
   void truncate(int lane, std::int64_t length) override;
   void commit(int lane, std::int64_t length) override;
   void append_counters(int lane, std::vector<LevelCounters>& out) const override;
   std::uint32_t level() const override { return inner_->level() + 1; }
-  // A chain of so many tokens is asked for in rounds to come, where one was given at construction;
-  // at most that. With 0 the inner proposer is not asked, and each round draws one token from the
-  // verifier's pass.
-  void set_step(int step);
+  // What is asked for in rounds to come, with at most the nodes and levels of construction, and
+  // branches only if that had some. nullopt: the inner proposer is not asked, and each round draws
+  // one token from the verifier's pass. To be called before start().
+  void set_draft(const std::optional<DraftTree>& draft);
   bool asks() const { return draft_.has_value(); }
 
  private:

@@ -22,6 +22,7 @@ struct TunedSetting {
   std::optional<std::int64_t> budget;
   int gamma = 0;
   std::optional<int> inner_gamma;
+  std::optional<std::vector<std::int16_t>> tree = {};  // of --tree auto; null: a chain
   bool operator==(const TunedSetting&) const = default;
 };
 void fields(auto& v, TunedSetting& s) {
@@ -31,6 +32,8 @@ void fields(auto& v, TunedSetting& s) {
     "predicted to be faster");
   v("inner_gamma", s.inner_gamma,
     "tokens asked for per inner verification; 0: without the drafter; null: no inner level");
+  v("tree", s.tree,
+    "parents of the draft tree that is asked for, of as many levels as gamma says; null: a chain");
 }
 
 // The settings that a run without `auto` has, beside those chosen.

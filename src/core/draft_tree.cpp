@@ -72,6 +72,17 @@ DraftTree DraftTree::chain(int n) {
   return DraftTree(std::move(parents));
 }
 
+DraftTree DraftTree::comb(int depth, int children) {
+  TF_CHECK(depth >= 1 && children >= 1, "{} levels of {}", depth, children);
+  std::vector<std::int16_t> parents;
+  for (int d = 0; d < depth; ++d) {
+    const int parent = d == 0 ? kRoot : (d - 1) * children;
+    parents.insert(parents.end(), static_cast<std::size_t>(children),
+                   static_cast<std::int16_t>(parent));
+  }
+  return DraftTree(std::move(parents));
+}
+
 DraftTree parse_draft_tree(std::string_view text, const std::string& source) {
   const JsonValue root = parse_json(text, source, {.max_bytes = kMaxFileBytes});
   TreeFile file;

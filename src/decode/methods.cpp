@@ -245,7 +245,7 @@ std::vector<RunMetrics> Methods::generate(Method method, std::int64_t count, std
     if (meter != nullptr) meter->restart(it->levels.empty() || it->levels.back()->asks());
   }
   it->root->start(e.starts(seed, first_prompt));
-  it->root->record_passes(1);  // only the newest token is ever new to it
+  it->root->record_passes(DraftTree::chain(1), 1);  // only the newest token is ever new to it
   const std::vector<Token>& eos = e.context.weights().config.eos;
   e.b.synchronize();
   const auto begin = Clock::now();
@@ -270,10 +270,21 @@ void Methods::set_lanes(int lanes) {
 }
 
 void Methods::set_gammas(const Gammas& gammas) {
-  for (const Impl::Composition& c : impl_->compositions)
-    for (int l = 0; l < c.spec->levels(); ++l)
-      if (options_.draft_of(*c.spec, l).is_chain())
-        c.levels[static_cast<std::size_t>(l)]->set_step(c.spec->step(l, gammas));
+  for (const Impl::Composition& c : impl_->compositions) {
+    for (int l = 0; l < c.spec->levels(); ++l) {
+      if (!options_.draft_of(*c.spec, l).is_chain()) continue;
+      const int step = c.spec->step(l, gammas);
+      c.levels[static_cast<std::size_t>(l)]->set_draft(
+          step > 0 ? std::optional(DraftTree::chain(step)) : std::nullopt);
+    }
+  }
+}
+
+void Methods::set_tree(const std::optional<DraftTree>& tree) {
+  TF_CHECK(options_.tree, "no tree was given at construction");
+  for (const Impl::Composition& c : impl_->compositions) {
+    if (!c.levels.empty()) c.levels.back()->set_draft(tree);
+  }
 }
 
 // The old caches go first: the plan has room for one set of them.

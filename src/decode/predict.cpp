@@ -52,6 +52,8 @@ class Loop {
     return {root.ms + costs_.per_round_ms + tokens * costs_.per_token_ms, tokens};
   }
 
+  double draft_ms(int n) const { return proposed(method_.levels() - 1, n).ms; }
+
  private:
   // One verification by `level`, and what comes of it.
   Tokens yielded(int level) const {
@@ -123,10 +125,7 @@ class Loop {
     return rounds;
   }
   double pass_ms(const StepCurve& curve, int rows) const {
-    double ms = rows * costs_.per_row_ms + costs_.per_pass_ms;
-    const int most = max_exact_rows(gammas_, costs_.lanes);
-    for (; rows > most; rows -= most) ms += curve.at(most);
-    return ms + curve.at(rows);
+    return predicted_pass_ms(curve, rows, gammas_, costs_);
   }
 
   const MethodSpec& method_;
@@ -167,6 +166,21 @@ std::optional<RoundForecast> predicted_round(const MethodSpec& method, const Ste
                                              const Gammas& gammas, const LoopCosts& costs) {
   if (!predictable(method, steps, acceptance)) return std::nullopt;
   return Loop(method, steps, acceptance, gammas, costs).round();
+}
+
+std::optional<double> predicted_draft_ms(const MethodSpec& method, const StepCurves& steps,
+                                         std::span<const AcceptanceCurve> acceptance,
+                                         const Gammas& gammas, int n, const LoopCosts& costs) {
+  if (!predictable(method, steps, acceptance)) return std::nullopt;
+  return Loop(method, steps, acceptance, gammas, costs).draft_ms(n);
+}
+
+double predicted_pass_ms(const StepCurve& step, int rows, const Gammas& gammas,
+                         const LoopCosts& costs) {
+  double ms = rows * costs.per_row_ms + costs.per_pass_ms;
+  const int most = max_exact_rows(gammas, costs.lanes);
+  for (; rows > most; rows -= most) ms += step.at(most);
+  return ms + step.at(rows);
 }
 
 std::optional<double> predicted_ms_per_token(const MethodSpec& method, const StepCurves& steps,

@@ -38,6 +38,13 @@ void sample_all(Backend& backend, std::span<const SampleRequest> requests, Accep
   }
 }
 
+void check_shape(const DraftTree& shape, const DraftTree& largest) {
+  TF_CHECK(shape.nodes() <= largest.nodes() && shape.depth() <= largest.depth() &&
+               (shape.is_chain() || !largest.is_chain()),
+           "a draft of {} nodes and {} levels, at most {} and {}", shape.nodes(), shape.depth(),
+           largest.nodes(), largest.depth());
+}
+
 template <class T>
 void append(std::vector<T>& to, std::span<const T> from) {
   to.insert(to.end(), from.begin(), from.end());
@@ -80,8 +87,7 @@ void ModelProposer::start(std::span<const GenerationStart> lanes) {
 }
 
 std::span<const Draft> ModelProposer::propose(std::span<const int> lanes, const DraftTree& shape) {
-  TF_CHECK(shape.nodes() <= asked_.nodes() && shape.is_chain() == asked_.is_chain(),
-           "a draft of {} nodes, at most {}", shape.nodes(), asked_.nodes());
+  check_shape(shape, asked_);
   for (const int l : lanes) {
     ++lane_at(l).key.round;
     lane_at(l).tokens.clear();
@@ -177,13 +183,13 @@ void ModelProposer::draw(const DraftTree& shape, int depth) {
   }
 }
 
-void ModelProposer::record_passes(int unfed) {
+void ModelProposer::record_passes(const DraftTree& shape, int unfed) {
   for (int fed = 1; fed <= unfed; ++fed) scorer_->record_passes(fed, 1, 0);
-  if (asked_.is_chain()) return scorer_->record_passes(1, 1, 0);
-  fed_number_.assign(static_cast<std::size_t>(asked_.nodes()), -1);
+  if (shape.is_chain()) return scorer_->record_passes(1, 1, 0);
+  fed_number_.assign(static_cast<std::size_t>(shape.nodes()), -1);
   fed_parents_.clear();
-  for (int depth = 1; depth < asked_.depth(); ++depth) {
-    find_parents(asked_, depth);
+  for (int depth = 1; depth < shape.depth(); ++depth) {
+    find_parents(shape, depth);
     scorer_->record_passes(std::ssize(nodes_), std::ssize(nodes_), std::ssize(fed_parents_));
   }
 }
@@ -248,7 +254,7 @@ int SpeculativeProposer::longest(const DraftTree& draft) const {
 void SpeculativeProposer::start(std::span<const GenerationStart> lanes) {
   inner_->start(lanes);
   // Sized now, so that rounds do not allocate.
-  const auto most = static_cast<std::size_t>(longest(options_.draft));
+  const auto most = static_cast<std::size_t>(draft_ ? longest(*draft_) : 0);
   for (std::size_t l = 0; l < lanes.size(); ++l) {
     Lane& lane = lanes_[l];
     lane.key = {lanes[l].seed, lanes[l].prompt, level(), 0};
@@ -257,8 +263,8 @@ void SpeculativeProposer::start(std::span<const GenerationStart> lanes) {
     lane.counters.tested_at.assign(most, 0);
     lane.counters.accepted_at.assign(most, 0);
     lane.counters.histogram.assign(most + 1, 0);
-    if (!options_.draft.is_chain())
-      lane.counters.acceptance_vector = AcceptanceVector::of(options_.draft);
+    if (draft_ && !draft_->is_chain())
+      lane.counters.acceptance_vector = AcceptanceVector::of(*draft_);
     lane.sequence.start(lanes[l].prefix, lanes[l].last);
     lane.failed_at.reset();
   }
@@ -266,8 +272,7 @@ void SpeculativeProposer::start(std::span<const GenerationStart> lanes) {
 
 std::span<const Draft> SpeculativeProposer::propose(std::span<const int> lanes,
                                                     const DraftTree& shape) {
-  TF_CHECK(shape.nodes() <= options_.asked.nodes() && shape.is_chain() == options_.asked.is_chain(),
-           "a draft of {} nodes, at most {}", shape.nodes(), options_.asked.nodes());
+  check_shape(shape, options_.asked);
   for (const int l : lanes) lane_at(l).base = lane_at(l).sequence.length();
   const bool chain = shape.is_chain();
   if (chain) {
@@ -286,7 +291,9 @@ std::span<const Draft> SpeculativeProposer::propose(std::span<const int> lanes,
                          {},
                          lane.failed_at});
     } else {
-      drafts_.push_back({lane.tree_tokens, lane.tree_origins,
+      const auto nodes = static_cast<std::size_t>(shape.nodes());
+      drafts_.push_back({std::span(lane.tree_tokens).first(nodes),
+                         std::span(lane.tree_origins).first(nodes),
                          lane.tree_probs.rows(0, shape.nodes()), shape.parents(), lane.failed_at});
     }
   }
@@ -492,10 +499,10 @@ void SpeculativeProposer::count(LevelCounters& counters, const Draft& draft, con
   }
 }
 
-void SpeculativeProposer::record_passes(int unfed) {
+void SpeculativeProposer::record_passes(const DraftTree& shape, int unfed) {
   // What comes before a branch may have to be fed again.
-  if (!options_.asked.is_chain()) unfed += options_.asked.depth();
-  if (draft_) inner_->record_passes(unfed + 1);
+  if (!shape.is_chain()) unfed += shape.depth();
+  if (draft_) inner_->record_passes(*draft_, unfed + 1);
   const bool chain = !draft_ || draft_->is_chain();
   const int asked = draft_ ? draft_->nodes() : 0, most = draft_ ? inner_->max_tokens(*draft_) : 0;
   for (int guesses = asked; guesses <= most; ++guesses) {
@@ -526,11 +533,9 @@ void SpeculativeProposer::append_counters(int lane, std::vector<LevelCounters>& 
   out.push_back(lane_at(lane).counters);
 }
 
-void SpeculativeProposer::set_step(int step) {
-  TF_CHECK(options_.draft.is_chain() && step >= 0 && step <= options_.draft.nodes(),
-           "step {} of at most {}", step, options_.draft.nodes());
-  draft_.reset();
-  if (step > 0) draft_ = DraftTree::chain(step);
+void SpeculativeProposer::set_draft(const std::optional<DraftTree>& draft) {
+  if (draft) check_shape(*draft, options_.draft);
+  draft_ = draft;
 }
 
 }  // namespace triforce

@@ -101,7 +101,7 @@ bool Measurement::record(int first) {
 // Whether they were generated to their end, but for lanes that failed.
 bool Measurement::generate_now(MethodState& m, const TokenCallback& on_tokens,
                                std::vector<MeasuredRun>& runs) {
-  engine_->set_gammas(m.gammas);
+  ask(*engine_, c_, m.asked());
   const MeasuredRun& first = runs.front();
   const bool later_warmup = first.warmup && first.prompt > 0;
   const std::int64_t tokens =
@@ -193,10 +193,10 @@ void Measurement::measure_steps() {
     rows[m.method->proposer()].insert(1);
     for (int l = 0; l < m.method->levels(); ++l) {
       std::set<int>& of = rows[m.method->verifier(l)];
-      const DraftTree draft = c_.speculation.draft_of(*m.method, l);
-      const int asked = draft.is_chain() ? m.method->step(l, m.gammas) : draft.nodes();
+      const std::optional<DraftTree> draft = m.draft(l, c_);
+      const int asked = draft ? draft->nodes() : 0;
       of.insert({1, asked + 1});
-      if (l == 0 || !draft.is_chain()) continue;
+      if (l == 0 || (draft && !draft->is_chain())) continue;
       // The level below may hand over more than it was asked for.
       of.insert(std::min(asked + m.method->step(l - 1, m.gammas) + 1,
                          max_exact_rows(m.gammas, c_.batch)));
@@ -310,7 +310,7 @@ void Measurement::warm_up_again(int first) {
       const bool taken = m.method->is_baseline() && take_baselines(runs);
       if (m.failed || taken || stopped()) continue;
       guarded(&m, [&] {
-        engine_->set_gammas(m.gammas);
+        ask(*engine_, c_, m.asked());
         engine_->generate(m.method->method, c_.gen_len, c_.seed, static_cast<std::uint32_t>(first),
                           {}, [this] { return stopped(); });
       });

@@ -243,12 +243,6 @@ class CaseBuilder {
     c.tuning->speedup_error_pct = error_pct(c.tuning->predicted_speedup(), *c.speedup->value);
   }
 
-  // Tokens that a level is asked for.
-  int asked_of(const MethodSpec& spec, int level, const MethodState& m) const {
-    const DraftTree draft = c_.speculation.draft_of(spec, level);
-    return draft.is_chain() ? spec.step(level, m.gammas) : draft.nodes();
-  }
-
   std::vector<StepResult> steps(const MethodState& m) const {
     std::vector<StepResult> steps;
     const auto add = [&](Pass pass, int rows) {
@@ -260,7 +254,10 @@ class CaseBuilder {
     };
     const MethodSpec& spec = *m.method;
     add(spec.proposer(), 1);
-    for (int l = 0; l < spec.levels(); ++l) add(spec.verifier(l), asked_of(spec, l, m) + 1);
+    for (int l = 0; l < spec.levels(); ++l) {
+      const std::optional<DraftTree> draft = m.draft(l, c_);
+      add(spec.verifier(l), 1 + (draft ? draft->nodes() : 0));
+    }
     if (!spec.uses(kFullPass)) add(kFullPass, 1);
     return steps;
   }

@@ -9,11 +9,27 @@
 #include "measure/measure.h"
 #include "measure/measure_parts.h"
 #include "measure/prompt_record.h"
+#include "measure/tuning_model.h"
 
 namespace triforce {
 
 // One method and what has been measured of it.
 struct MethodState : MethodStart {
+  // What it asks for. Its budget is that of all methods.
+  TunedSetting asked() const {
+    TunedSetting s{{}, gammas.gamma, gammas.inner_gamma};
+    if (tuning) s.tree = tuning->chosen.tree;
+    return s;
+  }
+  // What a level asks of the one below for each verification. nullopt: nothing.
+  std::optional<DraftTree> draft(int level, const RunConfig& c) const {
+    if (c.auto_tree && method->is_outermost(level)) return draft_of(asked());
+    const DraftTree given = c.speculation.draft_of(*method, level);
+    if (!given.is_chain()) return given;
+    const int step = method->step(level, gammas);
+    return step > 0 ? std::optional(DraftTree::chain(step)) : std::nullopt;
+  }
+
   const MethodSpec* method = nullptr;
   std::vector<MeasuredRun> runs;
   std::optional<double> top2_margin;  // where its stream first left the baseline's

@@ -89,8 +89,9 @@ void fields(auto& v, StepPoint& p) {
 }
 struct MethodStart {
   Gammas gammas;
-  bool gammas_chosen = false;        // by `auto`
-  std::optional<CaseTuning> tuning;  // what `auto` chose; measured figures are filled in later
+  bool gammas_chosen = false;  // by `auto`
+  // What `auto` chose, draft trees included; measured figures are filled in later.
+  std::optional<CaseTuning> tuning;
 };
 void fields(auto& v, MethodStart& m) {
   v("gammas", m.gammas, "that it is measured with");

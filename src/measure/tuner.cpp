@@ -17,11 +17,12 @@ constexpr std::int64_t kBaselinePart = 8;
 // Generations at most that these tokens come from, where texts end early.
 constexpr int kMostGenerations = 12;
 // Gammas of those generations: about what is chosen, and deep enough for its rates; passes of other
-// rows are between them.
+// rows are between them. Trees have as many levels, and so many children at each.
 constexpr std::array<Gammas, 2> kProbedGammas = {{{5, 1}, {12, 6}}};
+constexpr std::array<int, 2> kProbedChildren = {2, 6};
 // Rows between which step times are interpolated, and repetitions, the least of which counts: as
 // many as take kSteps_ms together.
-constexpr std::array<int, 6> kStepRows = {1, 2, 4, 8, 16, 32};
+constexpr std::array<int, 8> kStepRows = {1, 2, 4, 8, 16, 32, 64, 128};
 constexpr int kMostStepRepetitions = 40;
 constexpr double kSteps_ms = 150;
 // Tuning prompts draw other numbers than any prompt that is measured.
@@ -29,7 +30,7 @@ constexpr std::uint32_t kPromptIndex = std::uint32_t{1} << 30;
 
 Gammas usual_gammas(const RunConfig& c) {
   Gammas usual = gamma_space(c).given;
-  if (c.auto_gamma) usual.gamma = Gammas{}.gamma;
+  if (c.auto_gamma || c.auto_tree) usual.gamma = Gammas{}.gamma;
   if (c.auto_inner_gamma) usual.inner_gamma = Gammas{}.inner_gamma;
   return usual;
 }
@@ -56,10 +57,29 @@ std::vector<std::int64_t> too_large_budgets(const RunConfig& c) {
   return budgets;
 }
 
+void add_rows(std::set<int>& rows, int most) {
+  rows.insert(most);
+  for (const int r : kStepRows) {
+    if (r <= most) rows.insert(r);
+  }
+}
+
 }  // namespace
 
+void ask(Engine& engine, const RunConfig& config, const TunedSetting& setting) {
+  engine.set_gammas(gammas_of(setting));
+  if (config.auto_tree) engine.set_tree(draft_of(setting));
+}
+
 GammaSpace gamma_space(const RunConfig& c) {
-  return {c.speculation.gammas(), c.speculation.gammas(), {c.auto_gamma, c.auto_inner_gamma}};
+  GammaSpace space{c.speculation.gammas(),
+                   c.speculation.gammas(),
+                   {c.auto_gamma || c.auto_tree, c.auto_inner_gamma}};
+  if (c.auto_tree) {
+    const DraftTree& largest = *c.speculation.tree;
+    space.tree = {.nodes = largest.nodes(), .depth = largest.depth()};
+  }
+  return space;
 }
 
 Tuner::Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Hooks hooks,
@@ -71,20 +91,23 @@ Tuner::Tuner(const RunConfig& config, std::int64_t context, bool own_prompts, Ho
       limits_(limits),
       space_(gamma_space(config)),
       order_(budgets_in_order(config)) {
-  const bool several = config.auto_gamma || config.auto_inner_gamma;
+  const bool several = config.auto_gamma || config.auto_inner_gamma || config.auto_tree;
   for (std::size_t i = 0; i < (several ? kProbedGammas.size() : 1); ++i) {
     Gammas g = space_.given;
-    if (config.auto_gamma) g.gamma = std::min(g.gamma, kProbedGammas[i].gamma);
+    if (space_.chosen.gamma) g.gamma = std::min(g.gamma, kProbedGammas[i].gamma);
     if (config.auto_inner_gamma) {
       g.inner_gamma = std::min(g.inner_gamma, kProbedGammas[i].inner_gamma);
     }
-    probed_.push_back(g);
+    TunedSetting& probe = probed_.emplace_back(TunedSetting{{}, g.gamma, g.inner_gamma});
+    if (!config.auto_tree) continue;
+    const DraftTree comb = DraftTree::comb(g.gamma, kProbedChildren[i]);
+    probe.tree.emplace(comb.parents().begin(), comb.parents().end());
   }
   for (const Method m : config.methods) tunings_[m].reset();
 }
 
 bool Tuner::is_tuned(const MethodSpec& m) const {
-  return (config_.auto_gamma && m.speculates()) || (config_.auto_inner_gamma && m.levels() > 1) ||
+  return (space_.chosen.gamma && m.speculates()) || (config_.auto_inner_gamma && m.levels() > 1) ||
          (config_.auto_budget && m.speculates() && m.has_budget());
 }
 
@@ -156,13 +179,14 @@ void Tuner::measure_steps(Engine& engine, Candidate& candidate) {
     const MethodSpec& m = spec_of(method);
     rows[m.proposer()].insert(1);
     for (int l = 0; l < m.levels(); ++l) {
-      const int most = std::min(m.step(l, space_.max) + (l > 0 ? m.step(l - 1, space_.max) : 0) + 1,
-                                max_exact_rows(space_.max, config_.batch));
+      const bool trees = space_.tree && m.is_outermost(l);
+      const int asked = trees ? space_.tree->nodes : m.step(l, space_.max);
+      int most = asked + (l > 0 && !trees ? m.step(l - 1, space_.max) : 0) + 1;
+      if (!trees) most = std::min(most, max_exact_rows(space_.max, config_.batch));
+      // As many nodes of a level as there are in all, at most, are drafted from.
+      if (trees && l == 0) add_rows(rows[m.proposer()], asked);
       std::set<int>& of = rows[m.verifier(l)];
-      of.insert(most);
-      for (const int r : kStepRows) {
-        if (r <= most) of.insert(r);
-      }
+      add_rows(of, most);
     }
   }
   for (const PassSpec& spec : kPassTable) {
@@ -191,11 +215,11 @@ bool Tuner::explore(Engine& engine, Candidate& candidate) {
   probe_tokens_ = std::clamp(static_cast<std::int64_t>(limits_.generating_s / (runs * step_s)),
                              kLeastTokens, kMostTokens);
   const bool first = &candidate == &candidates_.at(order_.front());
-  const auto probe = [&](const MethodSpec& m, std::size_t gammas, std::int64_t tokens) {
+  const auto probe = [&](const MethodSpec& m, std::size_t i, std::int64_t tokens) {
     std::vector<ProbeSums>& sums = candidate.probes[m.method];
     sums.resize(probed_.size());
-    return generate(engine, m.method, probed_[gammas], tokens, [&](const RunMetrics& run) {
-      sums[gammas].add(m, candidate.steps, run);
+    return generate(engine, m.method, probed_[i], tokens, [&](const RunMetrics& run) {
+      sums[i].add(m, candidate.steps, run);
       candidate.outer[m.method].merge(run.levels.back());
       if (m.levels() > 1) candidate.inner[m.method].merge(run.levels.front());
     });
@@ -209,16 +233,16 @@ bool Tuner::explore(Engine& engine, Candidate& candidate) {
   for (const Method method : config_.methods) {
     const MethodSpec& m = spec_of(method);
     if (!is_tuned(m) || (!first && !m.has_budget())) continue;
-    for (std::size_t g = 0; g < probed_.size(); ++g) {
-      if (!probe(m, g, probe_tokens_ / std::ssize(probed_))) return false;
+    for (std::size_t i = 0; i < probed_.size(); ++i) {
+      if (!probe(m, i, probe_tokens_ / std::ssize(probed_))) return false;
     }
   }
   return true;
 }
 
-bool Tuner::generate(Engine& engine, Method method, const Gammas& gammas, std::int64_t tokens,
-                     const std::function<void(const RunMetrics&)>& use) {
-  engine.set_gammas(gammas);
+bool Tuner::generate(Engine& engine, Method method, const TunedSetting& setting,
+                     std::int64_t tokens, const std::function<void(const RunMetrics&)>& use) {
+  ask(engine, config_, setting);
   begin_part();
   const auto index = kPromptIndex + static_cast<std::uint32_t>(prompts_);
   const auto begin = Clock::now();
@@ -261,7 +285,13 @@ MethodModel Tuner::model_of(const MethodSpec& m) const {
       for (int l = 0; l < m.levels(); ++l) b.acceptance.push_back({{synthetic->of(m, l)}});
     } else {
       if (m.levels() > 1) b.acceptance.push_back(measured_acceptance(c.inner.at(m.method)));
-      b.acceptance.push_back(measured_acceptance(its));
+      if (its.acceptance_vector) {
+        b.children = measured_child_rates(*its.acceptance_vector);
+        AcceptanceCurve& first = b.acceptance.emplace_back();
+        for (const auto& of_depth : b.children->by_depth) first.rates.push_back(of_depth.front());
+      } else {
+        b.acceptance.push_back(measured_acceptance(its));
+      }
     }
     model.budgets.push_back(std::move(b));
   }
@@ -335,7 +365,7 @@ bool Tuner::compare_with_defaults(Engine& engine) {
         of.first += run.decode_ms;
         of.second += static_cast<double>(run.tokens.size());
       };
-      if (!generate(engine, method, gammas_of(s), probe_tokens_, add)) return false;
+      if (!generate(engine, method, s, probe_tokens_, add)) return false;
     }
   }
   double log_gain = 0;

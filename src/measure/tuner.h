@@ -73,7 +73,7 @@ class Tuner {
   bool set_budget(Engine& engine, std::int64_t budget);
   // At least `tokens` of them unless the text or its share_s_ of time ends; false: a stop was
   // requested.
-  bool generate(Engine& engine, Method method, const Gammas& gammas, std::int64_t tokens,
+  bool generate(Engine& engine, Method method, const TunedSetting& setting, std::int64_t tokens,
                 const std::function<void(const RunMetrics&)>& use);
   bool stopped() const { return hooks_.stop && hooks_.stop(); }
   // `generations` of the time for generating are to come, in `parts`.
@@ -89,7 +89,7 @@ class Tuner {
   Hooks hooks_;
   TuningLimits limits_;
   GammaSpace space_;
-  std::vector<Gammas> probed_;
+  std::vector<TunedSetting> probed_;
   std::vector<std::int64_t> order_;               // budgets that may be chosen, the usual one first
   std::map<std::int64_t, Candidate> candidates_;  // those tried, by budget
   ProbeSums baseline_;
@@ -105,6 +105,8 @@ class Tuner {
   bool cut_short_ = false, chosen_ = false;
 };
 
+// Later generations are asked for with this setting, whose budget is set otherwise.
+void ask(Engine& engine, const RunConfig& config, const TunedSetting& setting);
 // The gammas that are tried before they are chosen, within those that config allows.
 GammaSpace gamma_space(const RunConfig& config);
 

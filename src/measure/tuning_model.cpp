@@ -1,3 +1,4 @@
+// Tests: tests/measure/tuning_model_test.cpp
 #include "measure/tuning_model.h"
 
 #include <algorithm>
@@ -51,21 +52,92 @@ std::optional<double> alpha_of(const AcceptanceCurve& curve, int gamma) {
   return alpha_from_tokens_per_round(tokens, gamma);
 }
 
-TuningPoint point_of(const MethodModel& model, const BudgetModel& budget, const Gammas& gammas,
+// How many nodes have children, the root first.
+std::vector<int> parents_by_level(const DraftTree& tree) {
+  std::vector<int> parents = {1};
+  for (int d = 0; d + 1 < tree.depth(); ++d) {
+    const NodeRange level = tree.level(d);
+    parents.push_back(0);
+    for (int node = level.first; node < level.first + level.count; ++node) {
+      if (tree.children(node).count > 0) ++parents.back();
+    }
+  }
+  return parents;
+}
+
+TuningPoint point_of(const MethodModel& model, const BudgetModel& budget, TunedSetting setting,
                      double ms, std::int64_t context) {
-  TuningPoint p{context, setting_of(*model.method, budget.budget, gammas), ms, {}, {}};
-  p.outer_alpha = alpha_of(budget.acceptance.back(), gammas.gamma);
+  TuningPoint p{context, std::move(setting), ms, {}, {}};
+  const Gammas gammas = gammas_of(p.setting);
+  if (!p.setting.tree) p.outer_alpha = alpha_of(budget.acceptance.back(), gammas.gamma);
   if (model.method->levels() > 1 && gammas.gamma > 0) {
     p.inner_alpha = alpha_of(budget.acceptance.front(), gammas.inner_gamma);
   }
   return p;
 }
 
-std::optional<Gammas> best_gammas(const MethodModel& model, std::size_t budget,
-                                  const GammaSpace& space) {
+// With this inner gamma. A tree without branches is a gamma. fastest_tree() takes each node of a
+// level to cost what those with children do, which is too much where a level speculates itself. So
+// the tree is searched as if siblings cost nothing, too.
+TunedSetting best_tree(const MethodModel& model, std::size_t budget, const TreeLimits& limits,
+                       int inner_gamma) {
   const BudgetModel& b = model.budgets[budget];
-  return choose_gammas(*model.method, b.steps, b.acceptance, space.max, space.given, space.chosen,
-                       model.costs);
+  TreeCosts costs = model.tree_costs(budget, inner_gamma);
+  const auto search = [&] {
+    const DraftTree tree = fastest_tree(*b.children, costs, limits).tree;
+    TunedSetting s = setting_of(*model.method, b.budget, {tree.depth(), inner_gamma});
+    if (!tree.is_chain()) s.tree.emplace(tree.parents().begin(), tree.parents().end());
+    return s;
+  };
+  TunedSetting best = search();
+  if (model.method->levels() == 1) return best;
+  costs.draft_ms = [path_ms = costs.draft_ms(1)](int /*nodes*/) { return path_ms; };
+  TunedSetting other = search();
+  return *model.ms_per_token(budget, other) < *model.ms_per_token(budget, best) ? other : best;
+}
+
+// Those of up to so many nodes, for powers of two and for all that there may be.
+std::vector<TunedSetting> best_trees(const MethodModel& model, std::size_t budget,
+                                     TreeLimits limits, int inner_gamma) {
+  std::vector<TunedSetting> trees;
+  const int most = limits.nodes;
+  for (limits.nodes = 1; limits.nodes < 2 * most; limits.nodes *= 2) {
+    limits.nodes = std::min(limits.nodes, most);
+    trees.push_back(best_tree(model, budget, limits, inner_gamma));
+  }
+  return trees;
+}
+
+// The setting of least predicted time. nullopt: what it needs was not measured.
+std::optional<TunedSetting> best_setting(const MethodModel& model, std::size_t budget,
+                                         const GammaSpace& space) {
+  const BudgetModel& b = model.budgets[budget];
+  const std::optional<Gammas> best = choose_gammas(*model.method, b.steps, b.acceptance, space.max,
+                                                   space.given, space.chosen, model.costs);
+  if (!best) return std::nullopt;
+  const TunedSetting chain = setting_of(*model.method, b.budget, *best);
+  if (!space.tree || !b.children || best->gamma == 0) return chain;
+  TunedSetting fastest = chain;
+  for (const TunedSetting& tree : best_trees(model, budget, *space.tree, best->inner_gamma)) {
+    if (*model.ms_per_token(budget, tree) < *model.ms_per_token(budget, fastest)) fastest = tree;
+  }
+  return fastest;
+}
+
+// Predictions for the best trees of up to so many nodes, for powers of two.
+void add_trees(const MethodModel& model, std::size_t budget, const GammaSpace& space,
+               std::int64_t context, CaseTuning& tuning) {
+  const TunedSetting none = setting_of(*model.method, model.budgets[budget].budget, {});
+  const auto add = [&](const TunedSetting& s) {
+    const auto same = [&](const TuningPoint& p) { return p.setting == s; };
+    if (std::ranges::any_of(tuning.surface, same)) return;
+    tuning.surface.push_back(
+        point_of(model, model.budgets[budget], s, *model.ms_per_token(budget, s), context));
+  };
+  add(none);
+  const int inner_gamma = tuning.chosen.inner_gamma.value_or(0);
+  for (const TunedSetting& tree : best_trees(model, budget, *space.tree, inner_gamma)) add(tree);
+  if (model.budgets[budget].budget == tuning.chosen.budget) add(tuning.chosen);
 }
 
 void add_surface(const MethodModel& model, const GammaSpace& space, std::int64_t context,
@@ -80,12 +152,16 @@ void add_surface(const MethodModel& model, const GammaSpace& space, std::int64_t
   GammaSpace row = space;
   row.chosen.gamma = false;
   for (std::size_t b = 0; b < model.budgets.size(); ++b) {
+    if (space.tree && model.budgets[b].children) {
+      add_trees(model, b, space, context, tuning);
+      continue;
+    }
     for (const int gamma : gammas) {
       row.given.gamma = gamma;
-      const std::optional<Gammas> best = best_gammas(model, b, row);
+      const std::optional<TunedSetting> best = best_setting(model, b, row);
       if (!best) continue;
-      const auto ms = model.ms_per_token(b, *best);
-      tuning.surface.push_back(point_of(model, model.budgets[b], *best, *ms, context));
+      tuning.surface.push_back(
+          point_of(model, model.budgets[b], *best, *model.ms_per_token(b, *best), context));
     }
   }
 }
@@ -106,6 +182,39 @@ AcceptanceCurve measured_acceptance(const LevelCounters& level) {
   }
   curve.rates.push_back(all);
   return curve;
+}
+
+ChildRates measured_child_rates(const AcceptanceVector& vector) {
+  constexpr double kJeffreys = 0.5;
+  std::vector<double> tested, accepted;  // of all depths
+  for (std::size_t d = 0; d < vector.tested.size(); ++d) {
+    tested.resize(std::max(tested.size(), vector.tested[d].size()));
+    accepted.resize(tested.size());
+    for (std::size_t r = 0; r < vector.tested[d].size(); ++r) {
+      tested[r] += static_cast<double>(vector.tested[d][r]);
+      accepted[r] += static_cast<double>(vector.accepted[d][r]);
+    }
+  }
+  std::vector<double> all;
+  for (std::size_t r = 0; r < tested.size(); ++r) {
+    const double outcomes = static_cast<double>(tested.size()) + 1;
+    all.push_back((accepted[r] + kJeffreys) / (tested[r] + kJeffreys * outcomes));
+  }
+  ChildRates rates;
+  for (std::size_t d = 0; d < vector.tested.size() && vector.tested[d].front() > 0; ++d) {
+    std::vector<double>& of_depth = rates.by_depth.emplace_back(all);
+    for (std::size_t r = 0; r < vector.tested[d].size(); ++r) {
+      of_depth[r] = (static_cast<double>(vector.accepted[d][r]) + kPriorTests * all[r]) /
+                    (static_cast<double>(vector.tested[d][r]) + kPriorTests);
+    }
+  }
+  rates.by_depth.push_back(all);
+  // Ranks that were tested unequally often may sum up to more than there is.
+  for (std::vector<double>& of_depth : rates.by_depth) {
+    const double sum = std::accumulate(of_depth.begin(), of_depth.end(), 0.0);
+    for (double& rate : of_depth) rate /= std::max(1.0, sum);
+  }
+  return rates;
 }
 
 void pool_violators(std::vector<LevelCounters>& of_rising_budgets) {
@@ -193,10 +302,40 @@ void MethodModel::calibrate(const ProbeSums& baseline) {
   }
 }
 
-std::optional<double> MethodModel::ms_per_token(std::size_t budget, const Gammas& gammas) const {
+std::optional<double> MethodModel::ms_per_token(std::size_t budget,
+                                                const TunedSetting& setting) const {
   const BudgetModel& b = budgets.at(budget);
+  const Gammas gammas = gammas_of(setting);
+  if (setting.tree) {
+    const DraftTree tree(*setting.tree);
+    const TreeCosts of = tree_costs(budget, gammas.inner_gamma);
+    double ms = of.verify_ms(tree.nodes() + 1);
+    for (const int nodes : parents_by_level(tree)) ms += of.draft_ms(nodes);
+    return ms / tokens_per_verification(tree, *b.children) + costs.per_token_ms;
+  }
   const auto round = predicted_round(*method, b.steps, b.acceptance, gammas, costs);
   return round ? std::optional(round->ms_per_token()) : std::nullopt;
+}
+
+TreeCosts MethodModel::tree_costs(std::size_t budget, int inner_gamma) const {
+  constexpr int kLongDraft = 16;
+  const BudgetModel& b = budgets.at(budget);
+  const Gammas gammas{kTriedTreeLevels, inner_gamma};
+  TreeCosts of;
+  if (method->levels() > 1) {
+    const double ms =
+        *predicted_draft_ms(*method, b.steps, b.acceptance, gammas, kLongDraft, costs) / kLongDraft;
+    of.draft_ms = [ms](int nodes) { return nodes * ms; };
+  } else {
+    of.draft_ms = [&, gammas](int rows) {
+      return predicted_pass_ms(b.steps[method->proposer()], rows, gammas, costs);
+    };
+  }
+  of.verify_ms = [&, gammas](int rows) {
+    return predicted_pass_ms(b.steps[method->verifier(method->levels() - 1)], rows, gammas, costs) +
+           costs.per_round_ms;
+  };
+  return of;
 }
 
 std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models,
@@ -206,9 +345,9 @@ std::vector<std::size_t> rank_budgets(std::span<const MethodModel> models,
     if (!model.method->has_budget()) continue;
     logs.resize(model.budgets.size());
     for (std::size_t b = 0; b < logs.size(); ++b) {
-      const std::optional<Gammas> gammas = best_gammas(model, b, space);
-      TF_CHECK(gammas, "{} was not measured", model.method->name);
-      logs[b] += std::log(*model.ms_per_token(b, *gammas));
+      const std::optional<TunedSetting> best = best_setting(model, b, space);
+      TF_CHECK(best, "{} was not measured", model.method->name);
+      logs[b] += std::log(*model.ms_per_token(b, *best));
     }
   }
   std::vector<std::size_t> order(std::max<std::size_t>(logs.size(), 1));
@@ -235,18 +374,23 @@ Gammas gammas_of(const TunedSetting& setting) {
   return {setting.gamma, setting.inner_gamma.value_or(0)};
 }
 
+std::optional<DraftTree> draft_of(const TunedSetting& setting) {
+  if (setting.tree) return DraftTree(*setting.tree);
+  return setting.gamma > 0 ? std::optional(DraftTree::chain(setting.gamma)) : std::nullopt;
+}
+
 CaseTuning describe_choice(const MethodModel& model, std::size_t budget, const GammaSpace& space,
                            const TunedSetting& usual, std::int64_t context) {
-  const std::optional<Gammas> best = best_gammas(model, budget, space);
+  const std::optional<TunedSetting> best = best_setting(model, budget, space);
   TF_CHECK(best, "{} was not measured", model.method->name);
   CaseTuning t;
-  t.chosen = setting_of(*model.method, model.budgets[budget].budget, *best);
-  t.predicted_ms_per_token = *model.ms_per_token(budget, *best);
+  t.chosen = *best;
+  t.predicted_ms_per_token = *model.ms_per_token(budget, t.chosen);
   for (std::size_t b = 0; b < model.budgets.size(); ++b) {
     if (model.budgets[b].budget != usual.budget) continue;
     t.defaults.emplace();
     t.defaults->setting = usual;
-    t.defaults->predicted_ms_per_token = *model.ms_per_token(b, gammas_of(usual));
+    t.defaults->predicted_ms_per_token = *model.ms_per_token(b, usual);
   }
   add_surface(model, space, context, t);
   return t;

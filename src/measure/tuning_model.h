@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "options/config.h"
+#include "triforce/fastest_tree.h"
 #include "triforce/predict.h"
 #include "triforce/report.h"
 
@@ -17,6 +18,11 @@ namespace triforce {
 // was tested it is that of all.
 inline constexpr double kPriorTests = 16;
 AcceptanceCurve measured_acceptance(const LevelCounters& level);
+
+// Rates by depth and rank from the counters of drafts that are trees. Of all depths together they
+// are those of Jeffreys' prior over the ranks and none of them. Each depth is drawn towards these
+// as if kPriorTests more nodes had been tested there.
+ChildRates measured_child_rates(const AcceptanceVector& vector);
 
 // A larger cache of the same prompt is accepted no less often, so that where the counters of rising
 // budgets say otherwise, chance does: such neighbours get the sum of their counters (isotonic
@@ -36,10 +42,11 @@ struct ProbeSums {
 
 // One budget as it was measured for one method.
 struct BudgetModel {
-  std::optional<std::int64_t> budget;  // tokens; nullopt: the method has none
-  StepCurves steps;                    // single passes
-  AcceptanceCurves acceptance;
-  std::vector<ProbeSums> probes;  // one of each pair of gammas
+  std::optional<std::int64_t> budget;       // tokens; nullopt: the method has none
+  StepCurves steps;                         // single passes
+  AcceptanceCurves acceptance;              // of a tree's first children
+  std::optional<ChildRates> children = {};  // of the outermost level, where it may draft a tree
+  std::vector<ProbeSums> probes;            // one of each pair of gammas
 };
 
 // A method with what its loop takes. Passes take longer in the loop than alone, where their data
@@ -56,13 +63,17 @@ struct MethodModel {
   // full cache by `baseline`, autoregressive decoding. Sets the costs.
   void calibrate(const ProbeSums& baseline);
   // nullopt: what it needs was not measured.
-  std::optional<double> ms_per_token(std::size_t budget, const Gammas& gammas) const;
+  std::optional<double> ms_per_token(std::size_t budget, const TunedSetting& setting) const;
+  // Of draft trees, where such may be chosen, with this inner gamma. Of a level that speculates
+  // itself each node with children takes as long as a token of a long draft.
+  TreeCosts tree_costs(std::size_t budget, int inner_gamma) const;
 };
 
 // What may be chosen of gammas, and what it is where it may not.
 struct GammaSpace {
   Gammas max, given;
   GammaChoice chosen;
+  std::optional<TreeLimits> tree = {};  // of trees that may be chosen in place of a gamma
 };
 
 // Indices of the budgets, best first: by the geometric mean of the times predicted for the methods'
@@ -82,5 +93,7 @@ CaseTuning describe_choice(const MethodModel& model, std::size_t budget, const G
 TunedSetting setting_of(const MethodSpec& method, std::optional<std::int64_t> budget,
                         const Gammas& gammas);
 Gammas gammas_of(const TunedSetting& setting);
+// What its outermost level asks for. nullopt: nothing.
+std::optional<DraftTree> draft_of(const TunedSetting& setting);
 
 }  // namespace triforce

@@ -37,6 +37,9 @@ inline constexpr int kMaxSlices = 10000;
 // Max numbers of all that --record adds to one result.
 inline constexpr std::int64_t kMaxRecorded = std::int64_t{1} << 24;
 
+// Most levels of a tree that --tree auto tries.
+inline constexpr int kTriedTreeLevels = 32;
+
 // The options of every command. What stands here is the default: that of the paper (arXiv
 // 2404.11912, section 5.1 and its published code) for shapes. make_config() puts the sizes below in
 // their place for the built-in pair.
@@ -70,9 +73,11 @@ struct RunConfig {
   std::int64_t gen_len = 256;
   int batch = 1;  // prompts that are decoded together
   bool auto_gamma = false, auto_inner_gamma = false;
+  // Likewise speculation.tree is the largest that may be tried, and set_tree() narrows it.
+  bool auto_tree = false;
   // Likewise speculation.budget and .least_budget are the largest and the least that may be tried.
   bool auto_budget = false;
-  bool tuned() const { return auto_gamma || auto_inner_gamma || auto_budget; }
+  bool tuned() const { return auto_gamma || auto_inner_gamma || auto_budget || auto_tree; }
   SpeculationOptions speculation;
 
   std::int64_t memory_limit_bytes = 0;   // 0: what the machine has available

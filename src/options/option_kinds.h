@@ -157,7 +157,7 @@ OptionValue flag(Ref ref) {
 // The shape of what a level proposes: a file of it, its list of parents, or chain.
 template <class Ref>
 OptionValue draft_tree(Ref ref) {
-  return {fmt::format("a file of a draft tree, its list of parents as [-1, -1, 0], or chain"),
+  return {"a file of a draft tree, its list of parents as [-1, -1, 0], or chain",
           [=](RunConfig& c, std::string_view given) {
             ref(c).reset();
             if (given.empty() || given == "chain") return !given.empty();
@@ -170,6 +170,22 @@ OptionValue draft_tree(Ref ref) {
             if (!ref(c)) return std::monostate{};
             return fmt::format("[{}]", fmt::join(ref(c)->parents(), ", "));
           }};
+}
+// Or auto, which sets the flag `is_auto` and no shape.
+template <class Ref, class Auto>
+OptionValue draft_tree_or_auto(Ref ref, Auto is_auto) {
+  OptionValue value = draft_tree(ref);
+  value.expected = "a file of a draft tree, its list of parents as [-1, -1, 0], chain or auto";
+  value.set = [set = value.set, ref, is_auto](RunConfig& c, std::string_view text) {
+    ref(c).reset();
+    is_auto(c) = text == "auto";
+    return is_auto(c) || set(c, text);
+  };
+  value.get = [get = value.get, is_auto](const RunConfig& c) -> ParamValue {
+    if (is_auto(c)) return std::string("auto");
+    return get(c);
+  };
+  return value;
 }
 
 // Kinds that one option has.

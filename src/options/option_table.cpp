@@ -160,11 +160,13 @@ std::vector<Option> method_and_shape() {
       o("tree", {}, "SHAPE", "",
         fmt::format(
             "shape of the draft that the target with its full cache verifies, in place of --gamma. "
-            "A "
-            "file of a draft tree of up to {} tokens, or its list of parents, of which -1 is the "
-            "last token before it. chain: one token after the other",
-            kMaxProposals),
-        kShaped, Role::kDecidesProposed, draft_tree(member(&S::tree)), "chain"),
+            "A file of a draft tree of up to {} tokens, or its list of parents, of which -1 is the "
+            "last token before it. chain: one token after the other. auto: the tree that is "
+            "predicted to be fastest, measured as for --gamma. It follows from how often first and "
+            "later children are accepted, and has up to {} levels",
+            kMaxProposals, kTriedTreeLevels),
+        kShaped, Role::kDecidesProposed, draft_tree_or_auto(member(&S::tree), at(&C::auto_tree)),
+        "chain"),
       o("inner-tree", {}, "SHAPE", "",
         "the same of the draft that the target with a small cache verifies, in place of "
         "--inner-gamma",

@@ -113,14 +113,14 @@ void settle_tuning(RunConfig& c) {
 
 // A tree takes the place of a gamma, which says how many levels it has.
 void settle_tree(RunConfig& c, const GivenOptions& given, const char* option, const char* gamma,
-                 std::optional<DraftTree>& tree, int& levels) {
+                 bool is_auto, std::optional<DraftTree>& tree, int& levels) {
   if (!tree) return;
-  const std::string name = fmt::format("--{}", option);
+  const std::string name = fmt::format("--{}{}", option, is_auto ? " auto" : "");
   expect_one(fmt::format("{} and --{}", name, gamma), given.contains(gamma));
   if (tree->nodes() > kMaxProposals) {
     throw_usage("{}: expected at most {} tokens, found {}", name, kMaxProposals, tree->nodes());
   }
-  if (c.tuned()) {
+  if (c.tuned() && !is_auto) {
     throw_usage("{}: expected --gamma, --inner-gamma and --budget that are not auto beside it",
                 name);
   }
@@ -133,10 +133,11 @@ void settle_tree(RunConfig& c, const GivenOptions& given, const char* option, co
 
 void settle_trees(RunConfig& c, const GivenOptions& given) {
   SpeculationOptions& s = c.speculation;
+  if (c.auto_tree) s.tree = DraftTree::comb(kTriedTreeLevels, kMaxProposals / kTriedTreeLevels);
   if (s.tree) expect_method(c, "--tree", "that speculates", &MethodSpec::speculates);
   if (s.inner_tree) expect_method(c, "--inner-tree", "with an inner level", has_inner_level);
-  settle_tree(c, given, "tree", "gamma", s.tree, s.gamma);
-  settle_tree(c, given, "inner-tree", "inner-gamma", s.inner_tree, s.inner_gamma);
+  settle_tree(c, given, "tree", "gamma", c.auto_tree, s.tree, s.gamma);
+  settle_tree(c, given, "inner-tree", "inner-gamma", false, s.inner_tree, s.inner_gamma);
 }
 
 void check_target_cache(const RunConfig& c) {

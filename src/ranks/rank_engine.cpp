@@ -92,6 +92,15 @@ struct SetGammas {
   Gammas gammas;
   void operator()(const OnRank& r) const { r.engine.set_gammas(gammas); }
 };
+struct SetTree {
+  int nodes;  // 0: no tree
+  std::array<std::int16_t, kMaxProposals> parents;
+  void operator()(const OnRank& r) const {
+    std::optional<DraftTree> tree;
+    if (nodes > 0) tree.emplace(std::vector(parents.begin(), parents.begin() + nodes));
+    r.engine.set_tree(tree);
+  }
+};
 struct SetBudget {
   std::int64_t tokens;
   void operator()(const OnRank& r) const { r.engine.set_budget(tokens); }
@@ -126,7 +135,7 @@ struct End {};
 // One call; `tokens` tokens more follow.
 struct Call {
   std::variant<End, Build, Drop, Load, PrefillContext, PrefillMethods, Generate, SetLanes,
-               SetGammas, SetBudget, PassMs, Top2Margin, ProbsAfterPrompt, SelectedChunks>
+               SetGammas, SetTree, SetBudget, PassMs, Top2Margin, ProbsAfterPrompt, SelectedChunks>
       of;
   std::int64_t tokens = 0;
 };
@@ -216,6 +225,14 @@ class LeadingEngine final : public Engine {
   }
   void set_lanes(int lanes) override { make(SetLanes{lanes}); }
   void set_gammas(const Gammas& gammas) override { make(SetGammas{gammas}); }
+  void set_tree(const std::optional<DraftTree>& tree) override {
+    SetTree call{};
+    if (tree) {
+      call.nodes = tree->nodes();
+      std::ranges::copy(tree->parents(), call.parents.begin());
+    }
+    make(call);
+  }
   void set_budget(std::int64_t budget) override { make(SetBudget{budget}); }
   double pass_ms(Pass pass, int rows, int repetitions) override {
     return make(PassMs{pass, rows, repetitions});

@@ -16,7 +16,8 @@ constexpr std::size_t kColumns = 10;
 
 std::string setting_text(const TunedSetting& s) {
   std::string text = s.budget ? fmt::format("budget {}, ", *s.budget) : std::string();
-  text += fmt::format("gamma {}", s.gamma);
+  text += s.tree ? fmt::format("a tree of {} tokens in {} levels", s.tree->size(), s.gamma)
+                 : fmt::format("gamma {}", s.gamma);
   if (s.inner_gamma) text += fmt::format(", inner gamma {}", *s.inner_gamma);
   return text;
 }
@@ -77,17 +78,20 @@ std::string prompts_text(const CaseTuning& t) {
   return fmt::format("{} other prompt{}", t.prompts, t.prompts == 1 ? "" : "s");
 }
 
+// Tokens asked for per outer verification.
+int asked_by(const TunedSetting& s) { return s.tree ? static_cast<int>(s.tree->size()) : s.gamma; }
+
 // Returns at most kColumns of them, the first and the last included.
 std::vector<int> columns_of(const RunResult& r) {
   std::set<int> all;
   for (const CaseResult& c : r.cases) {
     if (!c.tuning) continue;
-    for (const TuningPoint& p : c.tuning->surface) all.insert(p.setting.gamma);
+    for (const TuningPoint& p : c.tuning->surface) all.insert(asked_by(p.setting));
   }
   std::vector<int> columns(all.begin(), all.end());
   for (const CaseResult& c : r.cases) {
     if (!c.tuning) continue;
-    const int chosen = c.tuning->chosen.gamma;
+    const int chosen = asked_by(c.tuning->chosen);
     while (columns.size() > kColumns) {
       // The one with the nearest neighbours, those chosen excepted.
       std::size_t drop = 0;
@@ -103,6 +107,14 @@ std::vector<int> columns_of(const RunResult& r) {
     }
   }
   return columns;
+}
+
+bool has_trees(const RunResult& r) {
+  return std::ranges::any_of(r.cases, [](const CaseResult& c) {
+    return c.tuning && std::ranges::any_of(c.tuning->surface, [](const TuningPoint& p) {
+             return p.setting.tree.has_value();
+           });
+  });
 }
 
 }  // namespace
@@ -123,10 +135,13 @@ std::string tuning_text(const CaseResult& c) {
 
 TextTable tuning_table(const RunResult& r) {
   TextTable t;
-  t.title = "Tuning: predicted ms/token by gamma";
-  t.caption =
-      "at the best inner gamma of each, in brackets; 0: do not speculate; *: chosen; from passes "
-      "and acceptances measured on tuning prompts";
+  const bool trees = has_trees(r);
+  t.title = fmt::format("Tuning: predicted ms/token by {}", trees ? "tokens of the tree" : "gamma");
+  t.caption = fmt::format(
+      "{} inner gamma{}, in brackets; 0: do not speculate; *: chosen; from passes and acceptances "
+      "measured on tuning prompts",
+      trees ? "the best tree or chain of at most so many, with the chosen" : "at the best",
+      trees ? "" : " of each");
   t.head = {"method", "budget"};
   t.left_columns = 1;
   const std::vector<int> columns = columns_of(r);
@@ -143,7 +158,7 @@ TextTable tuning_table(const RunResult& r) {
       row[0] = c.name;
       row[1] = budget ? fmt::format("{}", *budget) : "-";
       for (const TuningPoint& p : c.tuning->surface) {
-        const auto at = std::ranges::find(columns, p.setting.gamma);
+        const auto at = std::ranges::find(columns, asked_by(p.setting));
         if (p.setting.budget != budget || at == columns.end()) continue;
         std::string cell = fmt::format("{:.3g}", p.ms_per_token);
         if (p.setting.gamma > 0 && p.setting.inner_gamma) {

@@ -39,6 +39,17 @@ class Tree(ProgramTest):
         self.assertIsNone(chains[0]["acceptance"][0]["acceptance_vector"])
         self.assertNotEqual(chains[0]["case_id"], given[0]["case_id"])
 
+    def test_auto_chooses_one(self):
+        runs = [self.result("--method", methods, "--tree", "auto", "--temp", "0", *more)
+                for methods, more in (("draft,triforce", []), ("draft", ["--tp", "2"]))]
+        for case in runs[0]["cases"][1:] + runs[1]["cases"][1:]:
+            chosen = case["tuning"]["chosen"]
+            self.assertEqual(case["params"]["tree"], "auto")
+            self.assertEqual(case["gammas"]["gamma"], chosen["gamma"])
+            self.assertTrue(case["lossless"]["equal_to_baseline"])
+            # What costs least on this machine may be a chain, or nothing.
+            self.assertIn(chosen, [p["setting"] for p in case["tuning"]["surface"]])
+
     def test_plan_says_that_it_predicts_none(self):
         run = self.run_program("plan", "--tree", TREE, "--machine", "a100-80g")
         self.assertIn("draft trees", run.out)
@@ -55,6 +66,11 @@ class Tree(ProgramTest):
                            (["--method", "lossy-retrieval"], "--tree: expected a method"),
                            (["--method", "retrieval", "--rebuild", "token"], "found token")]:
             self.fails(2, "run", "--tree", TREE, *more, says=says)
+        self.fails(2, "run", "--tree", "auto", "--gamma", "4", says="--tree auto and --gamma")
+        self.fails(2, "run", "--tree", "auto", "--inner-tree", TREE, says="that are not auto")
+        self.fails(2, "run", "--tree", "auto", "--method", "ar", says="--tree: expected a method")
+        self.fails(2, "run", "--tree", "auto", "--method", "retrieval", "--rebuild", "token",
+                   says="found token")
         self.fails(2, "run", "--method", "draft", "--inner-tree", TREE,
                    says="--inner-tree: expected a method")
 

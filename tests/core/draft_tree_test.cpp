@@ -39,6 +39,11 @@ TEST(DraftTree, AChainHasOneNodeALevel) {
   EXPECT_NE(chain, DraftTree::chain(4));
 }
 
+TEST(DraftTree, ACombIsAChainWithSiblings) {
+  EXPECT_EQ(DraftTree::comb(3, 2), DraftTree(Parents{-1, -1, 0, 0, 2, 2}));
+  EXPECT_EQ(DraftTree::comb(4, 1), DraftTree::chain(4));
+}
+
 TEST(DraftTree, LevelsChildrenRanksAndPaths) {
   // root: 0 1 2; 0: 3 4; 2: 5; 4: 6
   const DraftTree tree(Parents{-1, -1, -1, 0, 0, 2, 4});

@@ -93,6 +93,40 @@ TEST_F(Trees, LanesGetWhatTheyGetAlone) {
   expect_lanes_as_alone(*backend_, pair, o, shape, "a tree over a window");
 }
 
+// What is asked for may change between generations. Each is that of methods that were made for it.
+TEST_F(Trees, ThatAreSetAreThoseThatWereGiven) {
+  const ToyPair pair(*backend_, DType::kBF16, kVocab);
+  SpeculationOptions o = toy_options();
+  o.acceptance = Acceptance::kCoupled;
+  o.inner_gamma = 2;
+  SpeculationOptions largest = o;
+  largest.tree = DraftTree::comb(12, 10);
+  const RunShape shape{90, 40, all_methods()};
+  ToyRun set(*backend_, pair, largest, shape);
+  const std::vector<Token> prompt = toy_prompt(90, kVocab, 4);
+  ASSERT_TRUE(set.prefill(prompt));
+  for (const DraftTree& tree : {random_tree(30, 4), DraftTree::chain(5), DraftTree::comb(12, 10),
+                                random_tree(7, 2), DraftTree::chain(12)}) {
+    SpeculationOptions given = o;
+    if (tree.is_chain()) {
+      given.gamma = tree.nodes();
+    } else {
+      given.tree = tree;
+    }
+    ToyRun made(*backend_, pair, given, shape);
+    ASSERT_TRUE(made.prefill(prompt));
+    set.methods.set_tree(tree);
+    for (const Method m : shape.methods) {
+      expect_equal_runs(set.generate(m, 40, 3, 0), made.generate(m, 40, 3, 0),
+                        fmt::format("{}, {} nodes", to_string(m), tree.nodes()));
+    }
+  }
+  set.methods.set_tree({});
+  const RunMetrics none = set.generate(Method::kRetrieval, 10, 3, 0);
+  EXPECT_EQ(none.levels.back().drafted, 0);
+  EXPECT_EQ(none.tokens, set.generate(kBaselineMethod, 10, 3, 0).tokens);
+}
+
 TEST_F(Trees, OverHeadsInHostMemory) {
   const ToyPair pair(*backend_, DType::kBF16, kVocab);
   SpeculationOptions o = toy_options();

@@ -44,6 +44,7 @@ class SlowEngine final : public Engine {
   }
   void set_lanes(int /*lanes*/) override {}
   void set_gammas(const Gammas& /*gammas*/) override {}
+  void set_tree(const std::optional<DraftTree>& /*tree*/) override {}
   void set_budget(std::int64_t /*budget*/) override {}
   double pass_ms(Pass /*pass*/, int /*rows*/, int /*repetitions*/) override { return 0.01; }
   double top2_margin(int /*lane*/, std::span<const Token> /*generated*/) override { return 0; }

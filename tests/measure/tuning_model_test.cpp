@@ -31,6 +31,10 @@ MethodModel sample_model(double outer_at_once = 0.55) {
   return m;
 }
 
+double predicted(const MethodModel& m, std::size_t budget, const Gammas& gammas) {
+  return *m.ms_per_token(budget, setting_of(*m.method, m.budgets[budget].budget, gammas));
+}
+
 const GammaSpace kAll{{kUsualGamma, kUsualGamma}, {kUsualGamma, kUsualGamma}, {true, true}};
 
 TEST(RankBudgets, IsThatOfAnExhaustiveSearch) {
@@ -44,14 +48,14 @@ TEST(RankBudgets, IsThatOfAnExhaustiveSearch) {
     for (std::size_t b = 0; b < model.budgets.size(); ++b) {
       for (int g = 0; g <= kUsualGamma; ++g) {
         for (int k = 0; k <= kUsualGamma; ++k) {
-          least = std::min(least, *model.ms_per_token(b, {g, k}));
+          least = std::min(least, predicted(model, b, {g, k}));
         }
       }
     }
     EXPECT_DOUBLE_EQ(t.predicted_ms_per_token, least);
-    EXPECT_DOUBLE_EQ(*model.ms_per_token(budget, gammas_of(t.chosen)), least);
+    EXPECT_DOUBLE_EQ(*model.ms_per_token(budget, t.chosen), least);
     ASSERT_TRUE(t.defaults.has_value());
-    EXPECT_DOUBLE_EQ(t.defaults->predicted_ms_per_token, *model.ms_per_token(4, {6, 1}));
+    EXPECT_DOUBLE_EQ(t.defaults->predicted_ms_per_token, predicted(model, 4, {6, 1}));
     EXPECT_GE(t.defaults->predicted_ms_per_token, least);
     // The surface has it, all budgets, and nothing faster.
     bool found = false;
@@ -80,7 +84,7 @@ TEST(RankBudgets, OfSeveralMethodsIsTheirCompromise) {
     for (const MethodModel& m : both) {
       double least = INFINITY;
       for (int g = 0; g <= kUsualGamma; ++g) {
-        for (int k = 0; k <= kUsualGamma; ++k) least = std::min(least, *m.ms_per_token(b, {g, k}));
+        for (int k = 0; k <= kUsualGamma; ++k) least = std::min(least, predicted(m, b, {g, k}));
       }
       p *= least;
     }
@@ -140,6 +144,111 @@ TEST(Choice, IsNotToSpeculateWhereThatIsFaster) {
                                   100 * (best / t.predicted_ms_per_token - 1))),
             std::string::npos)
       << text;
+}
+
+// Rows of the full cache that cost little, and children whose rates are known.
+MethodModel tree_model(Method method, double row_ms) {
+  MethodModel m{&spec_of(method), {}, {0.02, 0.001, 0.05, 0.01}};
+  BudgetModel b;
+  if (m.method->has_budget()) b.budget = 256;
+  for (const Pass pass : {Pass::kDraft, Pass::kRetrieval, Pass::kFull}) {
+    const double ms = pass == Pass::kFull ? 8 : pass == Pass::kDraft ? 0.1 : 1;
+    b.steps[pass].points = {{1, ms}, {129, ms + 128 * row_ms}};
+  }
+  b.children = ChildRates{{{0.6, 0.2, 0.08, 0.03}, {0.5, 0.2, 0.1, 0.05}}};
+  if (m.method->levels() > 1) b.acceptance.push_back({{0.7}});
+  b.acceptance.push_back({{0.6, 0.5}});
+  m.budgets.push_back(std::move(b));
+  return m;
+}
+
+const GammaSpace kTrees{
+    {32, 6}, {32, 1}, {true, true}, TreeLimits{.nodes = kMaxProposals, .depth = 32}};
+
+TEST(Choice, IsATreeWhereRowsCostLittle) {
+  for (const Method method : {Method::kDraft, Method::kRetrieval, Method::kTriForce}) {
+    SCOPED_TRACE(to_string(method));
+    const MethodModel model = tree_model(method, 0.002);
+    const CaseTuning t = describe_choice(model, 0, kTrees, {model.budgets[0].budget, 6, 1}, 4096);
+    ASSERT_TRUE(t.chosen.tree.has_value());
+    const DraftTree tree(*t.chosen.tree);
+    EXPECT_EQ(t.chosen.gamma, tree.depth());
+    EXPECT_FALSE(tree.is_chain());
+    EXPECT_DOUBLE_EQ(t.predicted_ms_per_token, *model.ms_per_token(0, t.chosen));
+    // No chain is faster, none of the trees shown is, and what is shown has what was chosen.
+    for (int gamma = 0; gamma <= 32; ++gamma) {
+      const Gammas chain{gamma, t.chosen.inner_gamma.value_or(0)};
+      EXPECT_LT(t.predicted_ms_per_token, predicted(model, 0, chain));
+    }
+    bool found = false;
+    for (const TuningPoint& p : t.surface) {
+      EXPECT_GE(p.ms_per_token, t.predicted_ms_per_token);
+      found = found || p.setting == t.chosen;
+    }
+    EXPECT_TRUE(found);
+    EXPECT_GE(t.surface.size(), 6U);
+    CaseResult c;
+    c.name = "triforce";
+    c.tuning = t;
+    EXPECT_NE(tuning_text(c).find(fmt::format("a tree of {} tokens", tree.nodes())),
+              std::string::npos)
+        << tuning_text(c);
+  }
+}
+
+// A pass takes nothing but its rows: no level is worth more than one child.
+TEST(Choice, IsNoTreeWhereRowsAreAllThatCosts) {
+  const MethodModel model = tree_model(Method::kDraft, 3);
+  const CaseTuning t = describe_choice(model, 0, kTrees, {{}, 6, {}}, 4096);
+  EXPECT_FALSE(t.chosen.tree.has_value());
+  EXPECT_LE(t.chosen.gamma, 3);
+}
+
+// A draft of a tree costs a pass for each level with parents, over these, and the last verification
+// all nodes and the root.
+TEST(Choice, ATreeCostsItsPasses) {
+  const MethodModel model = tree_model(Method::kDraft, 0.01);
+  TunedSetting s{{}, 2, {}};
+  s.tree = {{-1, -1, -1, 0, 0, 1}};
+  const auto pass = [](double ms, int rows) {
+    return ms + 0.01 * (rows - 1) + rows * 0.001 + 0.02;
+  };
+  const double tokens = 1 + 0.6 + 0.2 + 0.08 + 0.6 * (0.5 + 0.2) + 0.2 * 0.5;
+  EXPECT_NEAR(*model.ms_per_token(0, s),
+              (pass(0.1, 1) + pass(0.1, 2) + pass(8, 7) + 0.05) / tokens + 0.01, 1e-12);
+  // A level that speculates itself takes as long for each parent.
+  const MethodModel deep = tree_model(Method::kTriForce, 0.01);
+  s.inner_gamma = 1;
+  const double three_parents =
+      3 *
+      *predicted_draft_ms(*deep.method, deep.budgets[0].steps, deep.budgets[0].acceptance, {2, 1},
+                          16, deep.costs) /
+      16;
+  EXPECT_NEAR(*deep.ms_per_token(0, s), (three_parents + pass(8, 7) + 0.05) / tokens + 0.01, 1e-12);
+}
+
+TEST(MeasuredChildRates, AreByDepthWhereThereIsEnoughOfThem) {
+  AcceptanceVector v;
+  v.tested = {{100000, 100000}, {40, 40}, {0, 0}};
+  v.accepted = {{60000, 10000}, {10, 2}, {0, 0}};
+  const ChildRates rates = measured_child_rates(v);
+  ASSERT_EQ(rates.by_depth.size(), 3U);  // and what stands for all depths beyond
+  EXPECT_NEAR(rates.at(0, 0), 0.6, 1e-3);
+  EXPECT_NEAR(rates.at(0, 1), 0.1, 1e-3);
+  EXPECT_NEAR(rates.at(1, 0), (10 + kPriorTests * 0.6) / (40 + kPriorTests), 1e-3);
+  EXPECT_NEAR(rates.at(1, 1), (2 + kPriorTests * 0.1) / (40 + kPriorTests), 1e-3);
+  EXPECT_NEAR(rates.at(7, 0), 0.6, 1e-3);
+  // Nothing is taken to be impossible or certain, and no node has two accepted children.
+  v.tested = {{3, 3, 1}};
+  v.accepted = {{3, 0, 0}};
+  const ChildRates few = measured_child_rates(v);
+  double sum = 0;
+  for (const double rate : few.at(0)) {
+    EXPECT_GT(rate, 0);
+    EXPECT_LT(rate, 1);
+    sum += rate;
+  }
+  EXPECT_LE(sum, 1 + 1e-12);
 }
 
 TEST(MeasuredAcceptance, IsByPositionWhereThereIsEnoughOfIt) {

@@ -34,6 +34,37 @@ TEST_F(MeasureRun, AutomaticGammasAreReported) {
   }
 }
 
+// What was chosen is the run of that tree given, in tokens and counters.
+TEST_F(MeasureRun, AnAutomaticTreeIsTheRunOfThatTree) {
+  config_.methods = {Method::kAutoregressive, Method::kDraft, Method::kTriForce};
+  RunConfig tuned = config_;
+  tuned.auto_tree = true;
+  tuned.speculation.tree = DraftTree::comb(kTriedTreeLevels, 4);
+  tuned.speculation.gamma = kTriedTreeLevels;
+  std::swap(config_, tuned);
+  const RunResult r = measure();
+  std::swap(config_, tuned);
+  ASSERT_EQ(r.exit_code, ExitCode::kOk);
+  expect_valid_json(r);
+  for (std::size_t i = 1; i < r.cases.size(); ++i) {
+    const TunedSetting& chosen = r.cases[i].tuning.value().chosen;
+    EXPECT_EQ(r.cases[i].gammas->gamma, chosen.gamma);
+    EXPECT_EQ(r.cases[i].lossless.equal_to_baseline, true);
+    if (chosen.gamma == 0) continue;
+    RunConfig given = config_;
+    given.methods = {Method::kAutoregressive, config_.methods[i]};
+    given.speculation.gamma = chosen.gamma;
+    if (chosen.inner_gamma) given.speculation.inner_gamma = *chosen.inner_gamma;
+    if (chosen.tree) given.speculation.tree.emplace(*chosen.tree);
+    std::swap(config_, given);
+    const RunResult same = measure();
+    std::swap(config_, given);
+    EXPECT_EQ(same.cases[1].acceptance.back().histogram, r.cases[i].acceptance.back().histogram);
+    EXPECT_EQ(same.cases[1].acceptance.back().acceptance_vector.has_value(),
+              chosen.tree.has_value());
+  }
+}
+
 // Everything is left to auto: what was chosen is among what may be, was found on prompts of its
 // own, and the run is that of the same settings given, in tokens, counters, identity and traffic.
 TEST_F(MeasureRun, WhatIsTunedIsTheRunOfTheSettingsChosen) {
