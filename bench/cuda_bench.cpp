@@ -308,7 +308,7 @@ void register_all() {
   const std::int64_t context = setup().context;
   register_products();
   add("attention/7b_full", [=](auto& s) { attention(s, k7b, context, false); },
-      {1, 7, 16, 32, 128});
+      {1, 7, 16, 32, 64, 128});
   add("attention/7b_tree", [=](auto& s) { attention_tree(s, k7b, context); }, {7, 32, 128});
   add("attention/7b_retrieval",
       [=](auto& s) { attention(s, k7b, std::min(kRetrieved, context), false); }, {1, 2, 7, 16});

@@ -107,7 +107,8 @@ void register_products() {
   for (const Model* const m : {&k7b, &k68m}) {
     for (const Layer& layer : layers_of(*m)) {
       const std::string name = fmt::format("linear/{}_{}", m->name, layer.name);
-      add_benchmark(name, [=](benchmark::State& s) { linear(s, *m, layer); }, {1, 2, 7, 16, 32});
+      add_benchmark(name, [=](benchmark::State& s) { linear(s, *m, layer); },
+                    {1, 2, 7, 16, 32, 64, 128});
       if (m == &k7b && layer.after != After::kLogits) {
         add_benchmark("prefill_" + name, [=](benchmark::State& s) { prefill_linear(s, layer); },
                       {static_cast<int>(kPrefillRows)});

@@ -10,8 +10,13 @@ namespace triforce::kernels {
 constexpr int kWarpKeys = kTileKeys / kAttentionWarps;
 // A row's keys of a tile lie in so many lanes of a warp.
 constexpr int kRowLanes = 8;
-// Stands for the maximum of no keys: 2^(-inf - kLeast) = 0.
+// Stands for the base of no keys: 2^(x - kLeast) would be more than kHeadroom, and 2^(-inf -
+// kLeast) = 0.
 constexpr float kLeast = -FLT_MAX;
+// Weights are 2^(score - m). A row's m rises to its largest score so far only when a weight would
+// be more than 2^kHeadroom: seldom, and so what was summed before seldom has to be scaled. Weights
+// of f16 have room for 2^15, and sums of them in f32 for any number of keys.
+constexpr float kHeadroom = 8;
 
 // What the splits of a cache leave for whoever adds them: sums of their warps, or each warp's.
 struct Partials {
@@ -71,7 +76,7 @@ struct WarpState {
       }
       TF_UNROLL
       for (int i = 0; i < 2; ++i) {
-        m[g][i] = -INFINITY;
+        m[g][i] = kLeast;
         l[g][i] = 0;
       }
     }
@@ -83,20 +88,16 @@ struct WarpState {
                           int lane, float scale) {
     float score[kGroups][4];
     key_scores<T, kDim, kGroups>(keys, warp, lane, query, score);
-    TF_UNROLL
-    for (int g = 0; g < kGroups; ++g) {
-      TF_UNROLL
-      for (int i = 0; i < 4; ++i) score[g][i] *= scale;
-    }
     if (visible < kWarpKeys) mask(score, first, visible, lane);  // at the cache's end alone
     std::uint32_t p[kGroups][2];
+    if (__any_sync(0xffffffffU, most(score, scale) > kHeadroom ? 1 : 0)) raise(score, scale);
     TF_UNROLL
-    for (int g = 0; g < kGroups; ++g) softmax(score[g], g, p[g]);
-    const int row = warp * 16 + lane % 8 + lane / 16 * 8, side = lane / 8 % 2;
+    for (int g = 0; g < kGroups; ++g) softmax(score[g], scale, g, p[g]);
+    const RowParts parts(warp * 16 + lane % 8 + lane / 16 * 8, lane / 8 % 2, kDim);
     TF_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       std::uint32_t v[4];
-      ptx::ldmatrix_x4<true>(v, values + kv_part(row, s * 2 + side, kDim));
+      ptx::ldmatrix_x4<true>(v, values + parts.at(s));
       TF_UNROLL
       for (int g = 0; g < kGroups; ++g) ptx::mma<T>(o[g][s], v, p[g]);
     }
@@ -172,33 +173,56 @@ struct WarpState {
     }
   }
 
-  // Scores to weights as operand B; what was summed before is brought to the new maximum. A masked
-  // key weighs exactly 0, and a tile that is masked as a whole changes nothing: the factor is 1, or
-  // what it multiplies 0.
-  TF_DEVICE void softmax(float (&x)[4], int g, std::uint32_t (&p)[2]) {
-    float factor[2];
+  // Of a score, the logarithm of its weight.
+  TF_DEVICE float above(float x, float scale, int g, int i) const {
+    return fmaf(x, scale, -m[g][i % 2]);
+  }
+  // The largest of the thread's.
+  TF_DEVICE float most(const float (&x)[kGroups][4], float scale) const {
+    float largest = -INFINITY;
     TF_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      float m_new = fmaxf(x[i], x[i + 2]);
+    for (int g = 0; g < kGroups; ++g) {
       TF_UNROLL
-      for (int mask = 4; mask < 32; mask *= 2) {
-        m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffffU, m_new, mask));
+      for (int i = 0; i < 4; ++i) largest = fmaxf(largest, above(x[g][i], scale, g, i));
+    }
+    return largest;
+  }
+  // Scores to weights as operand B. A masked key weighs exactly 0, and a tile that is masked as a
+  // whole changes nothing.
+  TF_DEVICE void softmax(const float (&x)[4], float scale, int g, std::uint32_t (&p)[2]) {
+    float weight[4];
+    TF_UNROLL
+    for (int i = 0; i < 4; ++i) weight[i] = ptx::exp2(above(x[i], scale, g, i));
+    TF_UNROLL
+    for (int i = 0; i < 2; ++i) l[g][i] += weight[i] + weight[i + 2];
+    p[0] = ptx::movmatrix(pack_pair<T>(weight[0], weight[1]));
+    p[1] = ptx::movmatrix(pack_pair<T>(weight[2], weight[3]));
+  }
+
+  // Brings rows with a weight of more than 2^kHeadroom to their new maximum. Others stay as they
+  // are, so that no row depends on its neighbours.
+  TF_DEVICE void raise(const float (&x)[kGroups][4], float scale) {
+    TF_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      float factor[2];
+      TF_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        float top = fmaxf(x[g][i], x[g][i + 2]);
+        TF_UNROLL
+        for (int mask = 4; mask < 32; mask *= 2) {
+          top = fmaxf(top, __shfl_xor_sync(0xffffffffU, top, mask));
+        }
+        const float before = m[g][i];
+        if (above(top, scale, g, i) > kHeadroom) m[g][i] = top * scale;
+        factor[i] = ptx::exp2(before - m[g][i]);  // 0 before the first key
+        l[g][i] *= factor[i];
       }
-      m_new = fmaxf(m_new, m[g][i]);
-      const float base = fmaxf(m_new, kLeast);
-      factor[i] = ptx::exp2(m[g][i] - base);  // 0 before the first key
-      m[g][i] = m_new;
-      x[i] = ptx::exp2(x[i] - base);
-      x[i + 2] = ptx::exp2(x[i + 2] - base);
-      l[g][i] = fmaf(l[g][i], factor[i], x[i] + x[i + 2]);
-    }
-    TF_UNROLL
-    for (int s = 0; s < kSteps; ++s) {
       TF_UNROLL
-      for (int i = 0; i < 4; ++i) o[g][s][i] *= factor[i % 2];
+      for (int s = 0; s < kSteps; ++s) {
+        TF_UNROLL
+        for (int i = 0; i < 4; ++i) o[g][s][i] *= factor[i % 2];
+      }
     }
-    p[0] = ptx::movmatrix(pack_pair<T>(x[0], x[1]));
-    p[1] = ptx::movmatrix(pack_pair<T>(x[2], x[3]));
   }
 };
 

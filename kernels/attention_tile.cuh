@@ -79,9 +79,9 @@ TF_DEVICE HeadRows head_rows(const KvLanes& lanes, unsigned lane, int head, std:
   return head_rows<kDim>(lanes.kv, head, begin, lane * lanes.step);
 }
 
-// Online softmax of one row over keys seen so far, in base 2: m = max s, l = sum 2^(s - m), and
-// O = sum 2^(s - m) v beside it, for scores s = q k log2(e) / sqrt(d). Two such states merge by
-// bringing both to the larger m.
+// Online softmax of one row over keys seen so far, in base 2: l = sum 2^(s - m), and O = sum
+// 2^(s - m) v beside it, for scores s = q k log2(e) / sqrt(d) and an m near the largest of them.
+// Two such states merge by bringing both to the larger m.
 struct alignas(8) SoftmaxStats {
   float m, l;
 };
@@ -199,6 +199,22 @@ TF_DEVICE void load_queries(const Queries& q, int kv_head, int first, int rows, 
   }
 }
 
+// Where a thread reads parts of a row of a tile: those of one parity, 2 s + side. Bits 1 and 2 of
+// their numbers are all that moves in the row's pattern, so one offset and constants say all
+// places.
+class RowParts {
+ public:
+  TF_DEVICE RowParts(int row, int side, int dim)
+      : first_(static_cast<int>(kv_part(row, side, dim))) {}
+  // Elements from the tile's first one.
+  TF_DEVICE int at(int s) const {
+    return (first_ ^ (s % 4 * 2 * kPartElements)) + s / 4 * 8 * kPartElements;
+  }
+
+ private:
+  int first_;
+};
+
 // Products of the warp's 16 keys of a tile with 8 kGroups queries: keys as rows.
 template <class T, int kDim, int kGroups>
 TF_DEVICE void key_scores(const T* keys, int warp, int lane,
@@ -209,11 +225,11 @@ TF_DEVICE void key_scores(const T* keys, int warp, int lane,
     TF_UNROLL
     for (int i = 0; i < 4; ++i) score[g][i] = 0;
   }
-  const int row = warp * 16 + lane % 16, side = lane / 16;
+  const RowParts parts(warp * 16 + lane % 16, lane / 16, kDim);
   TF_UNROLL
   for (int s = 0; s < kDim / 16; ++s) {
     std::uint32_t k[4];
-    ptx::ldmatrix_x4(k, keys + kv_part(row, s * 2 + side, kDim));
+    ptx::ldmatrix_x4(k, keys + parts.at(s));
     TF_UNROLL
     for (int g = 0; g < kGroups; ++g) ptx::mma<T>(score[g], k, query[g][s]);
   }

@@ -26,7 +26,7 @@ constexpr int kStages = 2;
 struct Place {
   int warp, lane;
   TF_DEVICE explicit Place(unsigned thread)
-      : warp(static_cast<int>(thread) / 32), lane(static_cast<int>(thread) % 32) {}
+      : warp(static_cast<int>(thread / 32)), lane(static_cast<int>(thread % 32)) {}
   // The warp's first row of those of a launch.
   template <int kRowWarps>
   TF_DEVICE int first_row() const {

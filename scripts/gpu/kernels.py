@@ -113,9 +113,30 @@ def added_us(card, loops, model, tokens, rows, rotated=False):
     return cycles / loop["clock_hz"] * 1e6
 
 
+def wide_attention_us(card, work, loops, which, rows):
+    """One layer's attention of more packed rows than a warp has: its keys, and the sums of each
+    split's warps, which one kernel writes and another one reads, with its gap and ramp."""
+    model, tokens = work.attended(which)
+    packed = rows * model.group
+    parts = 2 if packed <= 64 else 4
+    gbs = work.gbs[card.machine]
+    kernel = f"wide_split_kernel<T, {model.head_dim}, {parts}, false>"
+    tile = loops.tiles.get((card.loops, kernel))
+    read_gbs = min(gbs, issued_gbs(tile)) if tile else gbs
+    launches = -(-packed // (32 * parts))
+    us = launches * (model.kv_bytes(tokens) / read_gbs / 1e3 + card.gap + card.ramp)
+    if tile is None:
+        return us
+    count, _ = splits(tile["multiprocessors"], model.kv_heads, tokens)
+    sums = count * ATTENTION_WARPS * model.kv_heads * packed * model.head_dim * 4
+    return us + 2 * sums / gbs / 1e3
+
+
 def attention_us(card, work, loops, which, rows):
     """One layer's attention of a pass, from its first keys at full rate on."""
     model, tokens = work.attended(which)
+    if rows * model.group > 32:
+        return wide_attention_us(card, work, loops, which, rows)
     rotated = which == "draft"
     kernel = split_kernel(model, rows, rotated)
     gbs = work.gbs[card.machine]

@@ -29,6 +29,8 @@ def pass_us(card, work, loops, which, rows):
     and what lies between them."""
     model, _ = work.attended(which)
     of_layer = sum(kernels.product_us(card, work, loops, p, rows) for p in model.layer_products())
+    if rows > 32:  # RoPE and SwiGLU are kernels of their own
+        of_layer += 2 * (card.gap + card.small)
     return (model.layers * (of_layer + kernels.attention_us(card, work, loops, which, rows)) +
             kernels.product_us(card, work, loops, model.head(), rows) +
             launches_us(card, work.kernels[which], 4 * model.layers + 1, model.layers))
@@ -124,11 +126,11 @@ def benchmark_us(card, work, loops):
     found = {}
     for model in (work.target, work.draft):
         for product in model.products():
-            for rows in (1, 2, 7, 16, 32):
+            for rows in (1, 2, 7, 16, 32, 64, 128):
                 found[f"linear/{model.name}_{product.name}/{rows}"] = (
                     kernels.product_us(card, work, loops, product, rows) +
                     alone_in_sequence_us(card, True))
-    for name, which, all_rows in (("7b_full", "full", (1, 7, 16, 32)),
+    for name, which, all_rows in (("7b_full", "full", (1, 7, 16, 32, 64, 128)),
                                   ("7b_retrieval", "retrieval", (1, 2, 7, 16)),
                                   ("68m_streaming", "draft", (1, 2, 7))):
         for rows in all_rows:

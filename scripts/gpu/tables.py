@@ -24,6 +24,11 @@ def pass_table(work, loops, cards):
             ("drafter pass, us", "draft", "draft", 1, 0)):
         rows.append((name, lambda c, k=key, w=which, s=scale, d=digits:
                      f"{predicted[c.name][k] / s:.{d}f} ({floor_us(c, w) / s:.{d}f})"))
+    def in_steps(c, n):
+        us = passes.pass_us(c, work, loops, "full", n)
+        return f"{us / 1e3:.1f} ({us / predicted[c.name]['full']:.2f})"
+    for n in (16, 64, 128):
+        rows.append((f"verify, {n} rows, ms (in passes of one)", lambda c, n=n: in_steps(c, n)))
     rows.append(("drafter step, us", lambda c: f"{predicted[c.name]['draft step']:.0f}"))
     rows.append(("kernels probs and sample, us (apart)", lambda c: (
         f"{kernels.probs_us(c, work, loops, draws=True):.0f} "

@@ -211,7 +211,7 @@ class Blocks(unittest.TestCase):
 class Patterns(unittest.TestCase):
     """A kernel of another name would be checked by nothing."""
     KERNELS = {"split_kernel<T, 128, 1, false>", "split_kernel<T, 64, 1, true>",
-               "wide_split_kernel<T, 128, 4, true>", "linear_kernel<T, StoreColumns<T, 2>, 16>",
+               "wide_split_kernel<T, 128, 4, false>", "linear_kernel<T, StoreColumns<T, 2>, 16>",
                "linear_kernel<T, StoreRotated<T>, 1>", "probs_kernel<true, true>",
                "sample_kernel", "verify_kernel", "prefill_kernel<T, 128, false>",
                "prefill_kernel<T, 64, false>", "key_mass_kernel<T>", "read_kernel",
@@ -398,13 +398,24 @@ class Planted(unittest.TestCase):
 
     def test_rows_of_products(self):
         rows = {}
-        for timed in expected.TIMED_LOOPS[1:2]:
+        for timed in expected.TIMED_LOOPS:
+            if "linear_kernel" not in timed.kernel:
+                continue
             for rest in ("StoreColumns<float, 1>, 2", "StoreSwiglu<T>, 2"):
                 found = re.fullmatch(timed.kernel, f"linear_kernel<T, {rest}>")
                 rows[rest] = timed.rows_bytes(found)
                 self.assertEqual(timed.tile_bytes(found), 32 << 10)
         # 16 rows of 32 numbers for every tile of weights of 1 KB, or for two of them.
         self.assertEqual(list(rows.values()), [32 << 10, 16 << 10])
+
+    def test_a_block_of_wide_attention_takes_a_part_of_a_tile(self):
+        bytes_of = {}
+        for timed in expected.TIMED_LOOPS:
+            for kernel in ("split_kernel<T, 128, 2, false>", "wide_split_kernel<T, 128, 2, false>",
+                           "wide_split_kernel<T, 64, 4, false>"):
+                if found := re.fullmatch(timed.kernel, kernel):
+                    bytes_of[kernel] = timed.tile_bytes(found)
+        self.assertEqual(list(bytes_of.values()), [32 << 10, 16 << 10, 4 << 10])
 
     def test_passes_are_found_by_what_they_do(self):
         code = self.codes["f64_kernel"]

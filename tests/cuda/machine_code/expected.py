@@ -77,6 +77,9 @@ def _prefill_keys(m):
 TIMED_LOOPS = (
     # 64 keys and values of 16 bits.
     TimedLoop(r"split_kernel<T, (\d+), \d, false>", lambda m: 64 * int(m[1]) * 2 * 2),
+    # The same of the part of a tile that a block takes; it has 32 rows for each part.
+    TimedLoop(r"wide_split_kernel<T, (\d+), (?P<parts>\d), false>",
+              lambda m: 64 // int(m["parts"]) * int(m[1]) * 2 * 2),
     TimedLoop(r"linear_kernel<T, Store(Columns<float, (?P<own>\d)>|Swiglu<T>|Rotated<T>), "
               r"(?P<groups>\d+)>",
               lambda m: _linear_tiles(m) * WEIGHT_TILE_BYTES, _rows_of_tiles),
@@ -174,6 +177,8 @@ class Exemption:
 
 OF_MANY_ROWS = ("products, and rows from the second-level cache, take longer than weights, which are read "
                 "once; in parts of 32 rows it would be longer")
+OF_MANY_QUERIES = ("products of more than 32 queries take longer than keys, which are read once; "
+                   "scripts/cuda_model.py reckons with it")
 EXEMPTIONS = (
     Exemption("issue", r"linear_kernel<T, StoreColumns<float, 2>, 16>", 662, OF_MANY_ROWS),
     Exemption("l2", r"linear_kernel<T, StoreColumns<float, 2>, 16>", 436, OF_MANY_ROWS),
@@ -184,6 +189,9 @@ EXEMPTIONS = (
     Exemption("issue", r"linear_kernel<T, StoreColumns<float, 1>, \d>|split_kernel<T, \d+, 4, false>",
               112, "with the latency that a B200's second-level cache is taken to have, and for 25 to "
               "32 rows; scripts/cuda_model.py reckons with it", ("sm_100",)),
+    Exemption("issue", r"wide_split_kernel<T, \d+, 4, false>", 351, OF_MANY_QUERIES),
+    Exemption("issue", r"wide_split_kernel<T, \d+, 2, false>", 148, OF_MANY_QUERIES,
+              ("sm_86", "sm_90", "sm_100")),
     Exemption("serial", r"linear_kernel<T, StoreColumns<float, \d>, \d+>", 2,
               "the residual stream is read and written at the end of a block, two numbers a thread"),
     Exemption("serial", r"gather_kernel", 4,
